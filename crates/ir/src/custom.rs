@@ -1,8 +1,10 @@
-//! Operations that users bring with them: what they compute, and a handle to how they differentiate.
+//! Operations that users bring with them: what they compute, and a handle to how they
+//! differentiate.
 //!
-//! An op is plain data, and code is not. So a [`Custom`] is data around two things that only the crates above can open: a [`Kernel`], where
-//! the work is code that is called with memory, and a rule, which is opaque here. Two of them are equal if they hold the same rule (the
-//! same one, not an equal one) and do the same work. What they print cannot be read back, and the parser says so.
+//! An op is plain data, and code is not. So a [`Custom`] is data around two things that only the
+//! crates above can open: a [`Kernel`], where the work is code that is called with memory, and a
+//! rule, which is opaque here. Two of them are equal if they hold the same rule (the same one, not
+//! an equal one) and do the same work. What they print cannot be read back, and the parser says so.
 
 use crate::flow::{list, results, takes};
 use crate::infer::Specs;
@@ -31,7 +33,8 @@ pub enum Work {
         /// How many results it has.
         results: usize,
     },
-    /// Values that were computed already, so many of them: the op stands on a tape, and in no program.
+    /// Values that were computed already, so many of them: the op stands on a tape, and in no
+    /// program.
     Done(usize),
 }
 

@@ -30,7 +30,8 @@ pub enum ErrorKind {
     Check,
     /// Memory could not be had.
     Memory,
-    /// Something that a program cannot hold (a value read while tracing, a tensor that left its trace), or a program that is wrong.
+    /// Something that a program cannot hold (a value read while tracing, a tensor that left its
+    /// trace), or a program that is wrong.
     Program,
 }
 

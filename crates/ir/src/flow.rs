@@ -6,16 +6,16 @@ use crate::{DType, Error, Program, Result, Shape, Spec};
 /// Structured control flow. The operands named "shared" are seen by every turn and never change.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Flow {
-    /// From a condition (`bool[]`) and operands: what the first program makes of the operands if it is true, else what the second
-    /// does. Only one of them runs.
+    /// From a condition (`bool[]`) and operands: what the first program makes of the operands if it
+    /// is true, else what the second does. Only one of them runs.
     Cond {
         /// Taken if the condition is true.
         yes: Program,
         /// Taken if it is false.
         no: Program,
     },
-    /// From shared operands and a state: the state after the last turn. While `test(shared…, state…)` gives true, the state becomes
-    /// `body(shared…, state…)`.
+    /// From shared operands and a state: the state after the last turn. While
+    /// `test(shared…, state…)` gives true, the state becomes `body(shared…, state…)`.
     While {
         /// Gives `bool[]`.
         test: Program,
@@ -24,8 +24,8 @@ pub enum Flow {
         /// How many operands are shared.
         shared: usize,
     },
-    /// From shared operands, a carry and sequences: `(carry…, y…) = body(shared…, carry…, x…)` for each x of the sequences along
-    /// their first axis; gives the last carry and the ys, stacked.
+    /// From shared operands, a carry and sequences: `(carry…, y…) = body(shared…, carry…, x…)` for
+    /// each x of the sequences along their first axis; gives the last carry and the ys, stacked.
     Scan(Scan),
 }
 
@@ -42,7 +42,8 @@ pub struct Scan {
     pub shared: usize,
     /// How many operands, after those, are the carry.
     pub carry: usize,
-    /// How many of the last results are kept for a backward pass, and are none of the function's own.
+    /// How many of the last results are kept for a backward pass, and are none of the function's
+    /// own.
     pub kept: usize,
 }
 

@@ -73,8 +73,8 @@ impl Layout {
         false
     }
 
-    /// Whether elements of `size` bytes with these strides, the first of them at element `offset`, are all inside a
-    /// buffer of so many bytes. `None` where the arithmetic itself overflows.
+    /// Whether elements of `size` bytes with these strides, the first of them at element `offset`,
+    /// are all inside a buffer of so many bytes. `None` where the arithmetic itself overflows.
     #[inline]
     pub fn inside(
         bytes: usize,

@@ -1,8 +1,8 @@
 //! What an operation, a shape and a program *are*: the vocabulary of the Pullback autodiff system.
 //!
 //! Nothing here computes. [`Op`] is plain data, [`Spec`] is what is known of a tensor without its
-//! values, [`Layout`] says where the elements of a view lie, [`infer::infer`] is the only place where shape
-//! and dtype errors arise, and [`Error`] is the one error type.
+//! values, [`Layout`] says where the elements of a view lie, [`infer::infer`] is the only place
+//! where shape and dtype errors arise, and [`Error`] is the one error type.
 #![forbid(unsafe_code)]
 
 mod custom;

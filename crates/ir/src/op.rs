@@ -1,9 +1,10 @@
 //! What an operation is: plain data that can be compared, hashed, printed and parsed.
 //!
 //! An `Op` says *which* operation; what it does is a row in a table elsewhere (its shape rule in
-//! [`crate::infer`], its derivative in `pullback::ops`, its kernel in `pullback-cpu`), each a `match`
-//! without a catch-all arm, so that the compiler lists what a new op still needs. What is plain data
-//! about functions and fused ops is a row in `op/unary.rs`, `op/binary.rs` and `op/fused.rs`.
+//! [`crate::infer`], its derivative in `pullback::ops`, its kernel in `pullback-cpu`), each a
+//! `match` without a catch-all arm, so that the compiler lists what a new op still needs. What is
+//! plain data about functions and fused ops is a row in `op/unary.rs`, `op/binary.rs` and
+//! `op/fused.rs`.
 //!
 //! Families are sub-enums, so that passes and tables match on families first. Broadcasting and
 //! type promotion are desugared by the tensor methods before an op is made: pointwise ops see
@@ -75,9 +76,10 @@ pub enum Op {
     Copy,
     /// The same values on a device, which may be another than the operand's.
     To(Device),
-    /// The value of the first operand, but not before the others (*tokens*) have been computed. It is how a value is computed a second time, late:
-    /// `f(after x t)` is not `f(x)` to any pass, and nothing runs it before `t` is there. In a compiled program it costs nothing, like a view of the
-    /// first operand; run on its own, it is a copy.
+    /// The value of the first operand, but not before the others (*tokens*) have been computed. It
+    /// is how a value is computed a second time, late: `f(after x t)` is not `f(x)` to any pass,
+    /// and nothing runs it before `t` is there. In a compiled program it costs nothing, like a view
+    /// of the first operand; run on its own, it is a copy.
     After,
     /// The base with the part seen through a chain of views replaced by the second operand.
     Put(Vec<View>),
@@ -109,8 +111,8 @@ pub enum Op {
         /// Largest first.
         descending: bool,
     },
-    /// The elements of the ranks `from..from + count` of a stable sort along an axis, in order, and the indices
-    /// they had: two results.
+    /// The elements of the ranks `from..from + count` of a stable sort along an axis, in order, and
+    /// the indices they had: two results.
     Ranks {
         /// The axis.
         axis: usize,
@@ -135,8 +137,8 @@ pub enum Op {
     Fused(Fused),
     /// Pointwise ops and reductions as one: what fusion makes of a piece of a program.
     Region(Arc<Region>),
-    /// A matrix product, and a region over its result while that is in cache: operands are the two matrices, then those of the region
-    /// after its first, which is the product.
+    /// A matrix product, and a region over its result while that is in cache: operands are the two
+    /// matrices, then those of the region after its first, which is the product.
     DotRegion(Arc<Region>),
     /// A choice or a loop.
     Flow(Arc<Flow>),
@@ -225,14 +227,15 @@ pub enum Cumulation {
     LogSumExp,
 }
 
-/// Factorisations of matrices (the last two axes; those before them are batches), and solutions of linear systems.
+/// Factorisations of matrices (the last two axes; those before them are batches), and solutions of
+/// linear systems.
 ///
-/// No kernel fails on a value: what does not exist is NaN, or shows as a zero pivot. The functions that promise more look
-/// at the result and say which matrix it was.
+/// No kernel fails on a value: what does not exist is NaN, or shows as a zero pivot. The functions
+/// that promise more look at the result and say which matrix it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Linalg {
-    /// The lower L with L·Lᵀ = A, for a symmetric A of which the lower triangle is read. From the first leading minor on that is
-    /// not positive, the columns of L are NaN.
+    /// The lower L with L·Lᵀ = A, for a symmetric A of which the lower triangle is read. From the
+    /// first leading minor on that is not positive, the columns of L are NaN.
     Cholesky,
     /// From a triangular A, of which only that triangle is read, and B: A⁻¹·B.
     TriangularSolve {
@@ -241,11 +244,14 @@ pub enum Linalg {
         /// Ones stand for the diagonal, which is not read.
         unit: bool,
     },
-    /// L and U in one matrix with P·L·U = A, and the pivots `i32`: row i was exchanged with row `pivot[i] − 1`, in order.
+    /// L and U in one matrix with P·L·U = A, and the pivots `i32`: row i was exchanged with row
+    /// `pivot[i] − 1`, in order.
     Lu,
-    /// From pivots, the rows (of so many) in the order that the exchanges leave: `(P·X)ᵀ` gathers by it.
+    /// From pivots, the rows (of so many) in the order that the exchanges leave: `(P·X)ᵀ` gathers
+    /// by it.
     Permutation(usize),
-    /// From A, its L and U in one matrix, its pivots, and B: A⁻¹·B, or A⁻ᵀ·B. Derivatives are those with respect to A and B.
+    /// From A, its L and U in one matrix, its pivots, and B: A⁻¹·B, or A⁻ᵀ·B. Derivatives are those
+    /// with respect to A and B.
     LuSolve {
         /// Solves with Aᵀ.
         transpose: bool,
@@ -255,7 +261,8 @@ pub enum Linalg {
         /// Q is square, with rows of zeros below R.
         complete: bool,
     },
-    /// The eigenvalues, ascending, and the eigenvectors (columns) of a symmetric A of which the lower triangle is read.
+    /// The eigenvalues, ascending, and the eigenvectors (columns) of a symmetric A of which the
+    /// lower triangle is read.
     Eigh,
     /// U, the singular values, descending, and Vᵀ with U·diag(s)·Vᵀ = A.
     Svd {
@@ -274,9 +281,11 @@ pub enum Fft {
         /// With + in the exponent.
         inverse: bool,
     },
-    /// The first n/2 + 1 coefficients, as pairs, of n real numbers; the others are their conjugates.
+    /// The first n/2 + 1 coefficients, as pairs, of n real numbers; the others are their
+    /// conjugates.
     Real(usize),
-    /// The real numbers whose coefficients are the first len/2 + 1 given as pairs, and their conjugates.
+    /// The real numbers whose coefficients are the first len/2 + 1 given as pairs, and their
+    /// conjugates.
     Hermitian {
         /// The axis.
         axis: usize,
@@ -452,7 +461,8 @@ impl Op {
         }
     }
 
-    /// Whether a kernel may find its operands' values wrong and stop: an index out of range, or what the code of a user refuses.
+    /// Whether a kernel may find its operands' values wrong and stop: an index out of range, or
+    /// what the code of a user refuses.
     pub fn may_fail(&self) -> bool {
         match self {
             Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => false,

@@ -8,11 +8,13 @@
 //! }
 //! ```
 //!
-//! Everything the compiler does is a pass from program to program. Between passes a program satisfies
-//! [`Program::verify`]: every variable is defined once, before its use, with the spec that `infer` gives it.
+//! Everything the compiler does is a pass from program to program. Between passes a program
+//! satisfies [`Program::verify`]: every variable is defined once, before its use, with the spec
+//! that `infer` gives it.
 //!
 //! Inputs that the program replaces (the parameters that a training step updates) are named by
-//! [`Program::updates`]: `return d, e into b` says that the second output is written over the input `b`.
+//! [`Program::updates`]: `return d, e into b` says that the second output is written over the input
+//! `b`.
 
 use crate::infer::{fits_memory, infer};
 use crate::{Device, Error, ErrorKind, Line, Op, Result, Spec};
@@ -56,7 +58,8 @@ pub struct Program {
     pub equations: Vec<Equation>,
     /// The results. A variable may occur more than once, and may be an input.
     pub outputs: Vec<Var>,
-    /// Pairs (output, input), both as positions: the output replaces the input's value after the program has run.
+    /// Pairs (output, input), both as positions: the output replaces the input's value after the
+    /// program has run.
     pub updates: Vec<(usize, usize)>,
 }
 
@@ -125,8 +128,8 @@ impl Program {
         made
     }
 
-    /// The same with every variable renumbered in order of definition, and unused numbers gone: programs that differ in names alone
-    /// become equal.
+    /// The same with every variable renumbered in order of definition, and unused numbers gone:
+    /// programs that differ in names alone become equal.
     #[must_use]
     pub fn renumbered(&self) -> Program {
         let mut out = Program { updates: self.updates.clone(), ..Program::default() };
@@ -146,8 +149,8 @@ impl Program {
         out
     }
 
-    /// Checks that the program means something: every variable defined once and before its use, every equation accepted by
-    /// `infer` with the specs that are written down, updates that fit.
+    /// Checks that the program means something: every variable defined once and before its use,
+    /// every equation accepted by `infer` with the specs that are written down, updates that fit.
     ///
     /// # Errors
     /// Names the first equation that is wrong, and its line.

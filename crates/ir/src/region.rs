@@ -1,21 +1,24 @@
 //! A region: pointwise work, and the reductions beside it, as one small list of instructions.
 //!
-//! A region runs over a *domain*: rows times columns, where a row is the trailing `inner` axes of `shape` taken together, and rows
-//! are numbered by the axes before them. Every instruction makes one value, which is either an *element* value (one number for each
-//! index of the domain) or a *row* value (one number for each row). Loads are element values, also where the layout does not move
-//! along the row; literals are row values (they fit everywhere); a pointwise op of row values alone is a row value, any other an element value; a
-//! reduction makes a row value from an element value. A row value used beside element values stands for the whole row.
+//! A region runs over a *domain*: rows times columns, where a row is the trailing `inner` axes of
+//! `shape` taken together, and rows are numbered by the axes before them. Every instruction makes
+//! one value, which is either an *element* value (one number for each index of the domain) or a
+//! *row* value (one number for each row). Loads are element values, also where the layout does not
+//! move along the row; literals are row values (they fit everywhere); a pointwise op of row values
+//! alone is a row value, any other an element value; a reduction makes a row value from an element
+//! value. A row value used beside element values stands for the whole row.
 //!
 //! ```text
 //! region{shape=[32,512],inner=1,inputs=[f32[32,512]],body=[
 //!   v0 = load 0; v1 = max v0; v2 = sub v0 v1; v3 = exp v2; v4 = sum v3; v5 = div v3 v4],outputs=[v5]}
 //! ```
 //!
-//! is softmax over rows of 512. Each instruction computes in the dtype of its value and rounds to it, exactly as the op does
-//! when it runs alone: a region of pointwise ops gives the bits of its ops one by one.
+//! is softmax over rows of 512. Each instruction computes in the dtype of its value and rounds to
+//! it, exactly as the op does when it runs alone: a region of pointwise ops gives the bits of its
+//! ops one by one.
 //!
-//! The same list is run by tile kernels on the CPU and written out as a kernel on other devices: it says nothing about tiles,
-//! registers or threads.
+//! The same list is run by tile kernels on the CPU and written out as a kernel on other devices: it
+//! says nothing about tiles, registers or threads.
 
 use crate::infer::{Specs, fits_memory, infer};
 use crate::op::{Op, Random, Reduction};
@@ -31,13 +34,15 @@ pub struct Region {
     pub device: Device,
     /// The domain.
     pub shape: Shape,
-    /// How many trailing axes make up a row. Only reductions look at it; without any it is 0 or whatever.
+    /// How many trailing axes make up a row. Only reductions look at it; without any it is 0 or
+    /// whatever.
     pub inner: usize,
     /// The operands, each a dense tensor seen through a layout of the domain's shape.
     pub inputs: Vec<Load>,
     /// The values, in order: an instruction refers to earlier ones by their number.
     pub body: Vec<Inst>,
-    /// The results: element values have the domain's shape, row values the shape of the axes before the row.
+    /// The results: element values have the domain's shape, row values the shape of the axes before
+    /// the row.
     pub outputs: Vec<usize>,
 }
 
@@ -46,7 +51,8 @@ pub struct Region {
 pub struct Load {
     /// What the operand must be: dense, in row-major order.
     pub spec: Spec,
-    /// Where the element for each index of the domain lies in it. For the key of random numbers (`i64[2]`) it is not used.
+    /// Where the element for each index of the domain lies in it. For the key of random numbers
+    /// (`i64[2]`) it is not used.
     pub layout: Layout,
 }
 
@@ -61,7 +67,8 @@ pub enum Inst {
     Index(usize, DType),
     /// Random numbers of the operand that is the key; the draw has the domain's shape.
     Random(Random, usize, DType),
-    /// A pointwise op (`Unary`, `UnaryVjp`, `Binary`, `Compare`, `Select`, `Cast`) of earlier values.
+    /// A pointwise op (`Unary`, `UnaryVjp`, `Binary`, `Compare`, `Select`, `Cast`) of earlier
+    /// values.
     Point(Op, SmallVec<[usize; 3]>),
     /// A reduction of an element value over its row.
     Reduce(Reduction, usize),
@@ -95,7 +102,8 @@ impl Region {
     /// Checks the instructions and gives the dtype and extent of each value.
     ///
     /// # Errors
-    /// If an instruction refers to a value or an operand that is not there, or does not take its dtype.
+    /// If an instruction refers to a value or an operand that is not there, or does not take its
+    /// dtype.
     pub fn values(&self) -> Result<Vec<Value>> {
         let wrong = |i: usize, message: &str| {
             Error::argument("region", format!("instruction {i} {message}"))
@@ -172,7 +180,8 @@ impl Region {
     /// Checks the operands and gives the specs of the results.
     ///
     /// # Errors
-    /// As [`Region::values`], or if the operands are others than those written down, or a layout reaches outside one.
+    /// As [`Region::values`], or if the operands are others than those written down, or a layout
+    /// reaches outside one.
     pub fn infer(&self, inputs: &[&Spec]) -> Result<Specs> {
         if !self.inputs.iter().map(|load| &load.spec).eq(inputs.iter().copied()) {
             return Err(Error::argument("region", "the operands are not those it was made for")

@@ -12,7 +12,8 @@ pub type Axes = Few<usize>;
 pub type Strides = Few<isize>;
 
 /// How many indices a shape has. What `infer` lets pass can be counted (see
-/// [`fits_memory`](crate::infer::fits_memory)); of any other shape this is the largest number there is.
+/// [`fits_memory`](crate::infer::fits_memory)); of any other shape this is the largest number there
+/// is.
 ///
 /// ```
 /// # use pullback_ir::element_count;

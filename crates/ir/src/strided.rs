@@ -1,7 +1,8 @@
 //! A layout as a chain of views of flat memory.
 //!
-//! Eager tensors are strided windows on a buffer and need no reason for their strides. In a program a value is a variable, and a
-//! window on it is an equation: this file finds the views that lead there, for any strides at all.
+//! Eager tensors are strided windows on a buffer and need no reason for their strides. In a program
+//! a value is a variable, and a window on it is an equation: this file finds the views that lead
+//! there, for any strides at all.
 
 use crate::shape::{Axes, Shape};
 use crate::view::{Span, View};
@@ -11,8 +12,9 @@ use smallvec::SmallVec;
 impl Layout {
     /// The views that lead from dense memory of `len` elements, seen as one axis, to this layout.
     ///
-    /// Axes are peeled off from the largest stride to the smallest: a window of the span of all smaller axes, moved by the stride
-    /// (`unfold`), is one axis in front of what is left. Then they are put in order, turned round, and repeated.
+    /// Axes are peeled off from the largest stride to the smallest: a window of the span of all
+    /// smaller axes, moved by the stride (`unfold`), is one axis in front of what is left. Then
+    /// they are put in order, turned round, and repeated.
     ///
     /// ```
     /// use pullback_ir::{Few, Layout, Shape};

@@ -2,8 +2,8 @@
 
 use crate::Shape;
 
-/// How windows lie along one axis: window `o` takes the positions `o·stride − before + t·dilation` for `t < size`.
-/// Positions outside the axis hold nothing (a zero, where it is summed).
+/// How windows lie along one axis: window `o` takes the positions `o·stride − before + t·dilation`
+/// for `t < size`. Positions outside the axis hold nothing (a zero, where it is summed).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     /// Positions in a window.
@@ -55,7 +55,8 @@ impl Window {
 pub enum Frame {
     /// Windows of one size.
     Sliding(Window),
-    /// This many pieces of nearly equal length: piece `o` of an axis of `n` goes from `⌊o·n/count⌋` up to `⌈(o+1)·n/count⌉`.
+    /// This many pieces of nearly equal length: piece `o` of an axis of `n` goes from `⌊o·n/count⌋`
+    /// up to `⌈(o+1)·n/count⌉`.
     Even(usize),
 }
 
@@ -84,8 +85,8 @@ impl Frame {
     }
 }
 
-/// A convolution (in the sense of neural networks: the kernel is not flipped) of `x[n, g·i, s…]` with
-/// `w[g·o, i, k…]` to `y[n, g·o, p…]`, in `g` groups of channels:
+/// A convolution (in the sense of neural networks: the kernel is not flipped) of `x[n, g·i, s…]`
+/// with `w[g·o, i, k…]` to `y[n, g·o, p…]`, in `g` groups of channels:
 ///
 /// ```text
 /// y[n, c, p] = Σ over i, t of  x[n, (group of c)·I + i, p·stride − before + t·dilation] · w[c, i, t]
@@ -126,8 +127,10 @@ pub struct Pool {
 pub enum Pooling {
     /// The sum of its elements.
     Sum,
-    /// The transpose of `Sum`: each element of the operand is added to all of its piece, of an array with these spatial lengths.
+    /// The transpose of `Sum`: each element of the operand is added to all of its piece, of an
+    /// array with these spatial lengths.
     Spread(Shape),
-    /// Where its largest element is, counted over the spatial axes in row-major order: the first of equals, and the last NaN.
+    /// Where its largest element is, counted over the spatial axes in row-major order: the first of
+    /// equals, and the last NaN.
     ArgMax,
 }

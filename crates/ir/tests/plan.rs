@@ -376,7 +376,8 @@ fn a_piece_is_computed_where_it_is_wanted() {
         );
         text.parse().unwrap()
     };
-    // In front of its first element, or behind its last one, one more: the result begins a number earlier, or later.
+    // In front of its first element, or behind its last one, one more: the result begins a number
+    // earlier, or later.
     let cases = [
         ("let c: f32[8] = cat{0} y b", -4),
         ("let c: f32[8] = pad{[1:0:0]} b", -4),
@@ -393,7 +394,8 @@ fn a_piece_is_computed_where_it_is_wanted() {
         assert_eq!(home(op).base, home("exp").base, "{what}");
         assert_eq!(home(op).start as isize - home("exp").start as isize, by, "{what}");
     }
-    // Not where it is read again, where two pieces come from one value, or where the result is an output.
+    // Not where it is read again, where two pieces come from one value, or where the result is an
+    // output.
     let others = [
         "let c: f32[8] = cat{0} y b; return c, a",
         "let w: f32[1] = slice{[7:1:1]} a; let c: f32[8] = cat{0} w b; return c",

@@ -82,14 +82,16 @@ pub fn span(
     if step > 0 {
         let first = start.map_or(0, from_front).clamp(0, n);
         let last = stop.map_or(n, from_front).clamp(first, n);
-        // The gap between the last two may reach past the end of the numbers: no `step - 1` is added.
+        // The gap between the last two may reach past the end of the numbers: no `step - 1` is
+        // added.
         let count = if last == first { 0 } else { (last - first - 1) / step + 1 };
         return Ok((
             Span { start: first as usize, len: count as usize, step: step as usize },
             false,
         ));
     }
-    // Downwards: the elements first, first+step, … above `last`; spanned from the lowest, then flipped.
+    // Downwards: the elements first, first+step, … above `last`; spanned from the lowest, then
+    // flipped.
     let first = start.map_or(n - 1, from_front).clamp(-1, n - 1);
     let last = stop.map_or(-1, from_front).clamp(-1, first);
     let count = if first == last { 0 } else { (first - last - 1) / step.saturating_neg() + 1 };

@@ -34,8 +34,8 @@ pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
     Ok(specs)
 }
 
-/// Checks `op` against its operands and gives the spec of its first result: the only one, for all but
-/// [`Op::Sort`], [`Op::Ranks`], attention, batch normalisation, updates, and some vjps.
+/// Checks `op` against its operands and gives the spec of its first result: the only one, for all
+/// but [`Op::Sort`], [`Op::Ranks`], attention, batch normalisation, updates, and some vjps.
 pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
     check_devices(op, inputs)?;
     let spec = rule(op, inputs)?;
@@ -44,8 +44,9 @@ pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
 }
 
 /// The operands of an op are on one device, whatever the op: only [`Op::To`], which has a single
-/// operand, leads from one to another. (`After` waits for others, and does not read them.) No operand is an exception, not even one of a single element:
-/// reading it would wait for the device it is on. (Rust scalars are literals beside their tensor.)
+/// operand, leads from one to another. (`After` waits for others, and does not read them.) No
+/// operand is an exception, not even one of a single element: reading it would wait for the device
+/// it is on. (Rust scalars are literals beside their tensor.)
 fn check_devices(op: &Op, inputs: &[&Spec]) -> Result<()> {
     let Some((first, rest)) = inputs.split_first() else { return Ok(()) };
     match matches!(op, Op::After) || rest.iter().all(|x| x.device == first.device) {
@@ -67,7 +68,8 @@ fn apart(op: &Op, inputs: &[&Spec], first: Device) -> Error {
         .hint(format!("move one with `.to(\"{first}\")`"))
 }
 
-/// This is where sizes that no memory holds are refused, so that nobody behind it need count with care.
+/// This is where sizes that no memory holds are refused, so that nobody behind it need count with
+/// care.
 fn check_size(op: &Op, spec: &Spec, inputs: &[&Spec]) -> Result<()> {
     if fits_memory(&spec.shape) {
         return Ok(());
@@ -102,8 +104,8 @@ fn one(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
     Ok(smallvec![rule(op, inputs)?])
 }
 
-/// Whether the elements of a shape can be counted, and addressed at eight bytes each. Axes of length 0
-/// count as 1, so that strides cannot overflow either.
+/// Whether the elements of a shape can be counted, and addressed at eight bytes each. Axes of
+/// length 0 count as 1, so that strides cannot overflow either.
 pub fn fits_memory(shape: &[usize]) -> bool {
     let count = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n.max(1)));
     count.is_some_and(|n| n <= isize::MAX as usize / 8)

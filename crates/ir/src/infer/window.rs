@@ -160,14 +160,16 @@ pub(super) fn pool(pool: &Pool, [x]: [&Spec; 1]) -> Result<Spec> {
     Ok(x.with_shape(shape).with_dtype(dtype))
 }
 
-/// Whether one of this many windows has no element of an axis of `len`. There may be more of them than can be counted.
+/// Whether one of this many windows has no element of an axis of `len`. There may be more of them
+/// than can be counted.
 fn some_void(window: &Window, count: usize, len: usize) -> bool {
     let void = |o: usize| window.inside(o, len).1 == 0;
     if count == 0 || void(0) || void(count - 1) {
         return count > 0;
     }
-    // As the ends hold something, no window begins behind the axis, and each reaches it. So only one that begins before it
-    // is void, namely if it steps over it: if its positions modulo the dilation are not on the axis.
+    // As the ends hold something, no window begins behind the axis, and each reaches it. So only
+    // one that begins before it is void, namely if it steps over it: if its positions modulo the
+    // dilation are not on the axis.
     let (n, stride, d) = (len as i128, window.stride as i128, window.dilation as i128);
     let before = window.before as i128;
     let early = ((before.max(0) + stride - 1) / stride).min(count as i128);
@@ -185,7 +187,8 @@ fn floors(mut n: i128, mut m: i128, mut a: i128, mut b: i128) -> i128 {
     loop {
         sum += n * (n - 1) / 2 * (a / m) + n * (b / m);
         (a, b) = (a % m, b % m);
-        // What is left lies below a line; counted along the other axis, it is a sum of the same kind.
+        // What is left lies below a line; counted along the other axis, it is a sum of the same
+        // kind.
         let top = a * n + b;
         if top < m {
             return sum;

@@ -22,8 +22,8 @@ pub enum Fused {
     LayerNorm(Real),
     /// From `x`, `w`, `dy`: `dx`, `dw`, `db`.
     LayerNormVjp(Real),
-    /// From `x` `[n, c, …]`, `w` `[c]`, `b` `[c]`: each channel normalised over all other axes, then `· w + b`; and the mean and the
-    /// (biased) variance of each channel, in the compute type.
+    /// From `x` `[n, c, …]`, `w` `[c]`, `b` `[c]`: each channel normalised over all other axes,
+    /// then `· w + b`; and the mean and the (biased) variance of each channel, in the compute type.
     BatchNorm(Real),
     /// From `x`, `w`, the mean, the variance and `dy`: `dx`, `dw`, `db`.
     BatchNormVjp(Real),
@@ -31,19 +31,22 @@ pub enum Fused {
     CrossEntropy,
     /// From logits, classes and `dy`: `(softmax(row) − onehot(class)) · dy`.
     CrossEntropyVjp,
-    /// From queries `[b…, h, l, d]`, keys `[b…, g, s, d]`, values `[b…, g, s, e]`, a mask `[b…, h, l, s]` if it has one
-    /// (added, or of `bool`: true where a query may look), and a key `i64[2]` if it drops (or one for each index of the first
-    /// batch axes, `i64[p…, 2]`, from which the weights of that part are drawn):
-    /// `softmax(q·kᵀ·scale + mask)·v`, and the log-sum-exp of each row of scores, in the compute type.
+    /// From queries `[b…, h, l, d]`, keys `[b…, g, s, d]`, values `[b…, g, s, e]`, a mask
+    /// `[b…, h, l, s]` if it has one (added, or of `bool`: true where a query may look), and a key
+    /// `i64[2]` if it drops (or one for each index of the first batch axes, `i64[p…, 2]`, from
+    /// which the weights of that part are drawn): `softmax(q·kᵀ·scale + mask)·v`, and the
+    /// log-sum-exp of each row of scores, in the compute type.
     Attention(Attention),
-    /// From the operands of [`Fused::Attention`], its two results and the cotangent of the first: `dq`, `dk`, `dv`.
+    /// From the operands of [`Fused::Attention`], its two results and the cotangent of the first:
+    /// `dq`, `dk`, `dv`.
     AttentionVjp(Attention),
-    /// A step of gradient descent, from a parameter, its momentum if there is one, its gradient, the number of the
-    /// step (`i64[]`, the first is 1) if there is momentum, and the rate (a float `[]`): the new parameter and momentum.
+    /// A step of gradient descent, from a parameter, its momentum if there is one, its gradient,
+    /// the number of the step (`i64[]`, the first is 1) if there is momentum, and the rate (a float
+    /// `[]`): the new parameter and momentum.
     Sgd(Sgd),
-    /// A step of Adam, from a parameter, the running means of its gradient and of its gradient's square, the largest of the
-    /// latter if it is kept, the gradient, the number of the step (`i64[]`, the first is 1) and the rate (a float `[]`): all but the
-    /// last three anew.
+    /// A step of Adam, from a parameter, the running means of its gradient and of its gradient's
+    /// square, the largest of the latter if it is kept, the gradient, the number of the step
+    /// (`i64[]`, the first is 1) and the rate (a float `[]`): all but the last three anew.
     Adam(Adam),
 }
 
@@ -177,7 +180,8 @@ pub struct Adam {
     pub beta2: Real,
     /// Added to the root of the mean square.
     pub eps: Real,
-    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off it.
+    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off
+    /// it.
     pub decay: Real,
     /// As in AdamW.
     pub decoupled: bool,
@@ -196,7 +200,8 @@ pub struct Attention {
     pub masked: bool,
     /// What scores are multiplied by.
     pub scale: Real,
-    /// The share of weights that is dropped, the others being scaled up; with one, there is a key among the operands.
+    /// The share of weights that is dropped, the others being scaled up; with one, there is a key
+    /// among the operands.
     pub dropout: Real,
 }
 

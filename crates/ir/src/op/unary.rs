@@ -8,17 +8,17 @@ use super::{Kept, Takes};
 ///
 /// - `name`: in texts and messages, and of the functions that compute it.
 /// - `kernel`: where the function of one element is: `math`, one in `simd/math32.rs` and one in
-///   `simd/math64.rs`; `trig`, these for arguments that are not huge; `special`, one in `special/` for
-///   both; `here`, a formula in `pointwise/float.rs` for both.
+///   `simd/math64.rs`; `trig`, these for arguments that are not huge; `special`, one in `special/`
+///   for both; `here`, a formula in `pointwise/float.rs` for both.
 /// - `ints`: what it does to integers; nothing if it takes floats alone.
 /// - `exact`: the value has the dtype of the operand without being rounded to it.
 /// - `cost`: roughly how many times as long as an addition it takes. What costs 1 is computed again
 ///   rather than kept, up to 2 takes less time than memory does.
 /// - `vjp`: the value that the kernel of `dy · f'(x)` reads, what it costs, and its function in
-///   `math32` and `math64` if it is no formula in `float.rs`. Nothing if there is none: a derivative
-///   deserves one that would take more than one pass over memory.
-/// - `native`, `its vjp`: whether fused loops hold its code: for floats of either width (`any`), for
-///   `f32` alone, or not (`none`): then they call the kernel.
+///   `math32` and `math64` if it is no formula in `float.rs`. Nothing if there is none: a
+///   derivative deserves one that would take more than one pass over memory.
+/// - `native`, `its vjp`: whether fused loops hold its code: for floats of either width (`any`),
+///   for `f32` alone, or not (`none`): then they call the kernel.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! unary_rows {

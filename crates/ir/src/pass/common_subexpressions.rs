@@ -1,8 +1,9 @@
 //! Computes equal things once.
 //!
-//! Promises: of two equations with equal ops and equal operands the second is gone, and its results are those of the first. Ops are pure
-//! (random numbers are functions of a key), so this changes nothing. Control flow with equal programs inside counts as equal;
-//! nothing moves into or out of the programs inside. Idempotent. What nobody reads any more is left to `dead_code`.
+//! Promises: of two equations with equal ops and equal operands the second is gone, and its results
+//! are those of the first. Ops are pure (random numbers are functions of a key), so this changes
+//! nothing. Control flow with equal programs inside counts as equal; nothing moves into or out of
+//! the programs inside. Idempotent. What nobody reads any more is left to `dead_code`.
 
 use super::rebuild::{Rebuild, with_programs};
 use crate::{Program, Var, Vars};

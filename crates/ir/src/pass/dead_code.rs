@@ -1,8 +1,10 @@
 //! Drops what no result needs.
 //!
-//! Promises: an equation stays if and only if one of its results is read by an equation that stays, or is an output of the program. In
-//! control flow, results that nobody reads are no longer computed where the loop or branch does not need them itself, and operands that
-//! no program inside reads are no longer passed. Inputs of the program stay, read or not. Variables are renumbered in order. Idempotent.
+//! Promises: an equation stays if and only if one of its results is read by an equation that stays,
+//! or is an output of the program. In control flow, results that nobody reads are no longer
+//! computed where the loop or branch does not need them itself, and operands that no program inside
+//! reads are no longer passed. Inputs of the program stay, read or not. Variables are renumbered in
+//! order. Idempotent.
 
 use crate::{Equation, Flow, Op, Program, Scan, Var, Vars};
 use std::sync::Arc;
@@ -48,7 +50,8 @@ impl Program {
 
 /// Control flow without the results that nobody reads and the operands that nothing inside reads.
 fn trimmed(e: &Equation, flow: &Flow, live: &[bool]) -> Equation {
-    // A state or a carry is read by the next turn, if anything is that is read outside; a result beside it only outside.
+    // A state or a carry is read by the next turn, if anything is that is read outside; a result
+    // beside it only outside.
     let carries = live_carries(e, flow, live);
     let fixed = carries.len();
     let wanted: Vec<bool> = (e.outputs.iter().enumerate())

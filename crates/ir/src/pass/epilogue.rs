@@ -1,8 +1,9 @@
-//! Joins a matrix product and the region that follows it: the region runs on pieces of the product while they are in cache, and the
-//! product itself is never stored.
+//! Joins a matrix product and the region that follows it: the region runs on pieces of the product
+//! while they are in cache, and the product itself is never stored.
 //!
-//! Done where the product is read once, in order, by a region without reductions or by a pointwise op, over as many elements as the
-//! product has. A region over the same elements under another shape is given the product's shape if its other operands allow it.
+//! Done where the product is read once, in order, by a region without reductions or by a pointwise
+//! op, over as many elements as the product has. A region over the same elements under another
+//! shape is given the product's shape if its other operands allow it.
 //!
 //! Promises: the same bits. Idempotent. Variables are renumbered in order.
 

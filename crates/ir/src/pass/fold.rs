@@ -1,12 +1,14 @@
 //! Computes what is constant.
 //!
-//! A constant is a literal: one number at every index. Pointwise ops of constants are constants; what number they give is asked of the
-//! caller, who passes the kernels in (this crate computes nothing), and an op it has no answer for stays. Views of constants are
-//! constants, so are the largest and the smallest of one, zeros around zeros, and copies. A select or a `cond` with a constant condition is the
-//! branch taken, and the programs inside control flow see constant operands as literals.
+//! A constant is a literal: one number at every index. Pointwise ops of constants are constants;
+//! what number they give is asked of the caller, who passes the kernels in (this crate computes
+//! nothing), and an op it has no answer for stays. Views of constants are constants, so are the
+//! largest and the smallest of one, zeros around zeros, and copies. A select or a `cond` with a
+//! constant condition is the branch taken, and the programs inside control flow see constant
+//! operands as literals.
 //!
-//! Promises: the bits that the ops would have given, if the callback gives those. Idempotent. Literals that nobody reads any more
-//! are left to `dead_code`.
+//! Promises: the bits that the ops would have given, if the callback gives those. Idempotent.
+//! Literals that nobody reads any more are left to `dead_code`.
 
 use super::rebuild::Rebuild;
 use crate::{DType, Equation, Flow, Line, Op, Program, Reduction, Scalar, Var, Vars};

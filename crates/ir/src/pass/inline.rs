@@ -1,11 +1,14 @@
 //! Puts the bodies of custom ops, and of loops of one turn, in their place.
 //!
-//! A custom op with a body is one equation for as long as someone may differentiate the program. What is compiled is not differentiated any more, so the
-//! equation gives way to its body, and the other passes see plain ops. Those whose work is code stay as they are.
+//! A custom op with a body is one equation for as long as someone may differentiate the program.
+//! What is compiled is not differentiated any more, so the equation gives way to its body, and the
+//! other passes see plain ops. Those whose work is code stay as they are.
 //!
-//! A scan of one turn is its body: in its place, its operands and results need no memory of their own, and it fuses with what is around it.
+//! A scan of one turn is its body: in its place, its operands and results need no memory of their
+//! own, and it fuses with what is around it.
 //!
-//! Promises: no custom op with a body and no scan of one turn is left, at any depth. Results are the same bits. Idempotent.
+//! Promises: no custom op with a body and no scan of one turn is left, at any depth. Results are
+//! the same bits. Idempotent.
 
 use super::rebuild::Rebuild;
 use crate::{Equation, Flow, Op, Program, Scan, Shape, Structure, View};
@@ -68,7 +71,8 @@ fn inline_equation(new: &mut Rebuild, e: &Equation) {
     }
 }
 
-/// Puts the only turn of a scan in its place: sequences are their one row, and what is stacked is one row.
+/// Puts the only turn of a scan in its place: sequences are their one row, and what is stacked is
+/// one row.
 fn inline_turn(new: &mut Rebuild, e: &Equation, scan: &Scan) -> Option<()> {
     let mut given = new.inputs(e);
     for x in &mut given[scan.shared + scan.carry..] {

@@ -1,9 +1,10 @@
 //! Passes: from a program to a better one that means the same.
 //!
-//! Each pass is a file and a function from program to program, and works on the programs inside control flow too. All of them keep
-//! inputs, outputs and updates as they are, and the user's line of every equation they keep; an equation that stands for several has
-//! the line of the last. What else a pass promises is said at its head. [`Pipeline`] runs them in order, checks the program after each
-//! one, and keeps the stages for those who want to look.
+//! Each pass is a file and a function from program to program, and works on the programs inside
+//! control flow too. All of them keep inputs, outputs and updates as they are, and the user's line
+//! of every equation they keep; an equation that stands for several has the line of the last. What
+//! else a pass promises is said at its head. [`Pipeline`] runs them in order, checks the program
+//! after each one, and keeps the stages for those who want to look.
 //!
 //! | pass | what it does | changes results |
 //! |---|---|---|

@@ -29,7 +29,8 @@ pub struct Stage {
     pub time: Duration,
 }
 
-/// Passes in order, with a check of the program after each: always in debug builds, else where asked for.
+/// Passes in order, with a check of the program after each: always in debug builds, else where
+/// asked for.
 ///
 /// ```
 /// use pullback_ir::{Program, pass::{Pipeline, Target}};
@@ -52,7 +53,8 @@ impl<'a> Pipeline<'a> {
         Pipeline { passes: Vec::new(), verify: cfg!(debug_assertions) }
     }
 
-    /// What `jit` runs for a target. The callback computes pointwise ops of constants; see [`fold`].
+    /// What `jit` runs for a target. The callback computes pointwise ops of constants; see
+    /// [`fold`].
     pub fn standard(
         target: Target,
         evaluate: impl Fn(&Op, &[Constant]) -> Option<Scalar> + 'a,

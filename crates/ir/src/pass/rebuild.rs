@@ -1,6 +1,7 @@
 //! A program replayed into a new one, equation by equation.
 //!
-//! Passes that look back (at the op that made an operand) look at the new program, where everything before is rewritten already.
+//! Passes that look back (at the op that made an operand) look at the new program, where everything
+//! before is rewritten already.
 
 use crate::{Equation, Line, Op, Program, Spec, Var, Vars};
 use std::sync::Arc;
@@ -57,7 +58,8 @@ impl<'a> Rebuild<'a> {
         self.keep_as(e, with_programs(&e.op, inside), inputs);
     }
 
-    /// Appends a new equation of one result; `None`, and nothing is appended, if the op does not take the operands.
+    /// Appends a new equation of one result; `None`, and nothing is appended, if the op does not
+    /// take the operands.
     pub(super) fn emit(&mut self, op: Op, inputs: &[Var], at: Option<Line>) -> Option<Var> {
         let specs = crate::infer::infer(&op, &self.out.specs_of(inputs)).ok()?;
         let outputs: Vars = specs.into_iter().map(|spec| self.fresh(spec)).collect();
@@ -100,14 +102,16 @@ pub(super) fn with_programs(op: &Op, mut f: impl FnMut(&Program) -> Program) -> 
     }
 }
 
-/// Replaying one program inside another: for programs that are put in the place of the equation that holds them.
+/// Replaying one program inside another: for programs that are put in the place of the equation
+/// that holds them.
 impl<'a> Rebuild<'a> {
     /// What is known of an old variable.
     pub(super) fn old_spec(&self, old: Var) -> &Spec {
         self.from.spec(old)
     }
 
-    /// Replays `program`, whose inputs are `given`, at the end of what this has made so far, and gives its results.
+    /// Replays `program`, whose inputs are `given`, at the end of what this has made so far, and
+    /// gives its results.
     pub(super) fn inlined(
         &mut self,
         program: &Program,

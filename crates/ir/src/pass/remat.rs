@@ -1,16 +1,20 @@
 //! Recomputes cheap values near their use, instead of keeping them until then.
 //!
-//! A value that is read far from where it is made is kept in memory all the way, and a region that makes it must write it out. If it is
-//! cheap, the reader computes it again. The rule, for a value and one of its readers:
+//! A value that is read far from where it is made is kept in memory all the way, and a region that
+//! makes it must write it out. If it is cheap, the reader computes it again. The rule, for a value
+//! and one of its readers:
 //!
-//! - the reader is a pointwise op or a reduction, so that the value becomes part of its region and is never stored;
+//! - the reader is a pointwise op or a reduction, so that the value becomes part of its region and
+//!   is never stored;
 //! - it is far: [`Remat::near`] equations or more away, or beyond an op that no region holds;
-//! - the value is one cheap op, or two, of values that are in memory at the reader anyway (inputs, outputs, and what is read there or
-//!   later): casts, comparisons, selects, signs and rounding, `+`, `−`, `·`, extremes and bits; no division and no transcendental function;
+//! - the value is one cheap op, or two, of values that are in memory at the reader anyway (inputs,
+//!   outputs, and what is read there or later): casts, comparisons, selects, signs and rounding,
+//!   `+`, `−`, `·`, extremes and bits; no division and no transcendental function;
 //! - what is read for it is not larger than the value itself;
 //! - the value has [`Remat::worth`] bytes or more.
 //!
-//! Promises: the same bits, and no operand lives longer than before. Values whose readers all recompute them are left to `dead_code`.
+//! Promises: the same bits, and no operand lives longer than before. Values whose readers all
+//! recompute them are left to `dead_code`.
 
 use super::rebuild::with_programs;
 use crate::{Equation, Op, Pointwise, Program, Var, Vars};
@@ -132,7 +136,8 @@ impl Facts {
         read <= bytes
     }
 
-    /// The bytes that are read to make `v` again by at most so many ops; `None` if it cannot be done.
+    /// The bytes that are read to make `v` again by at most so many ops; `None` if it cannot be
+    /// done.
     fn read_again(&self, program: &Program, v: Var, reader: usize, ops: usize) -> Option<usize> {
         let e = &program.equations[self.made[v.index()]?];
         if ops == 0 || !is_cheap(&e.op) {
@@ -144,7 +149,8 @@ impl Facts {
             if e.inputs[..k].contains(&input) || made.is_some_and(costs_nothing_to_repeat) {
                 continue;
             }
-            // `v` itself is read at the reader, so what it is made of must be there for another reason.
+            // `v` itself is read at the reader, so what it is made of must be there for another
+            // reason.
             read += match self.is_there(program, input, reader) {
                 true => program.spec(input).bytes(),
                 false => self.read_again(program, input, reader, ops - 1)?,

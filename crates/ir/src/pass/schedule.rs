@@ -1,10 +1,13 @@
 //! Orders equations for less memory at a time.
 //!
-//! A greedy list: of the equations whose operands are there, the one that frees most (what it reads last, less what it makes) comes next;
-//! of several, the first of the program as it was. What replaces an input waits for what may fail. Views, literals and counters make nothing, but a view keeps what it shows. So does `after`.
+//! A greedy list: of the equations whose operands are there, the one that frees most (what it reads
+//! last, less what it makes) comes next; of several, the first of the program as it was. What
+//! replaces an input waits for what may fail. Views, literals and counters make nothing, but a view
+//! keeps what it shows. So does `after`.
 //!
-//! Promises: deterministic; every equation stays, and stays after those it reads; [`peak_bytes`] is not higher than before (an order that would
-//! raise it is thrown away). Programs inside control flow are ordered too. Variables are renumbered in order.
+//! Promises: deterministic; every equation stays, and stays after those it reads; [`peak_bytes`] is
+//! not higher than before (an order that would raise it is thrown away). Programs inside control
+//! flow are ordered too. Variables are renumbered in order.
 
 use super::rebuild::with_programs;
 use crate::{Equation, Op, Program, Var};
@@ -41,8 +44,8 @@ pub fn schedule(program: &Program) -> Program {
     Program { equations, ..program.clone() }.renumbered()
 }
 
-/// The most bytes that variables other than inputs take at a time, if each is freed after its last use and shares its memory with none
-/// but its views.
+/// The most bytes that variables other than inputs take at a time, if each is freed after its last
+/// use and shares its memory with none but its views.
 pub fn peak_bytes(program: &Program) -> usize {
     let (roots, bytes) = memory(program);
     let mut left = reads(program, &roots);
@@ -60,7 +63,8 @@ pub fn peak_bytes(program: &Program) -> usize {
     most
 }
 
-/// The variable whose memory each one shows, and the bytes of that memory: none for inputs, views, and what is made in registers.
+/// The variable whose memory each one shows, and the bytes of that memory: none for inputs, views,
+/// and what is made in registers.
 fn memory(program: &Program) -> (Vec<Var>, Vec<usize>) {
     let mut roots: Vec<Var> = (0..program.specs.len() as u32).map(Var).collect();
     let mut bytes = vec![0; program.specs.len()];
@@ -107,7 +111,8 @@ fn greedy(program: &Program) -> Vec<usize> {
             readers[root.index()].push(i as u32);
         }
     }
-    // What replaces an input is computed after all that may fail, where it can be: it can then be written in place.
+    // What replaces an input is computed after all that may fail, where it can be: it can then be
+    // written in place.
     let writers: Vec<usize> = (program.updates.iter())
         .filter_map(|u| made[roots[program.outputs[u.0].index()].index()])
         .collect();

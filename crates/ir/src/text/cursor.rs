@@ -210,14 +210,16 @@ impl<'a> Cursor<'a> {
         self.rest().starts_with(sign) && self.eat(sign)
     }
 
-    /// Whether nothing is left of a statement: a line ends here, a comment starts, or a brace closes.
+    /// Whether nothing is left of a statement: a line ends here, a comment starts, or a brace
+    /// closes.
     pub(crate) fn at_end_of_statement(&mut self) -> bool {
         self.skip_blanks_of_line();
         let rest = self.rest();
         ["\n", "//", "/*", "}"].iter().any(|end| rest.starts_with(end)) || rest.is_empty()
     }
 
-    /// Takes a comment, `// to the end of the line` or `/* closed */`, if one comes next on this line.
+    /// Takes a comment, `// to the end of the line` or `/* closed */`, if one comes next on this
+    /// line.
     pub(crate) fn comment_on_this_line(&mut self) -> Parsed<Option<&'a str>> {
         self.skip_blanks_of_line();
         let rest = self.rest();

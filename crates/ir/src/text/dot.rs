@@ -4,8 +4,9 @@ use crate::{Op, Program, Var};
 use std::fmt::Write;
 
 impl Program {
-    /// The program as a graph in the language of Graphviz: a box for each equation, an arrow for each variable that is read, with its
-    /// spec. Programs inside control flow are framed, and dashed arrows lead from their results to the equation that holds them.
+    /// The program as a graph in the language of Graphviz: a box for each equation, an arrow for
+    /// each variable that is read, with its spec. Programs inside control flow are framed, and
+    /// dashed arrows lead from their results to the equation that holds them.
     ///
     /// ```
     /// use pullback_ir::Program;

@@ -11,8 +11,8 @@
 //! down once: the parser looks it up among [`Op::forms`](crate::Op::forms), and then matches on the
 //! op it found. What is printed parses back to an equal op, bit for bit.
 //!
-//! Programs and regions have texts of their own: `program` prints programs and `read_program` reads them, `region` does both for
-//! regions. `json` and `dot` write programs for other tools.
+//! Programs and regions have texts of their own: `program` prints programs and `read_program` reads
+//! them, `region` does both for regions. `json` and `dot` write programs for other tools.
 
 mod cursor;
 mod dot;

@@ -1,8 +1,9 @@
 //! Programs, and the control flow that holds programs, to text.
 //!
-//! A program prints one equation a line. Inside an op that is printed on one line (`{}`) it is the same text with `;` for the ends of
-//! lines; inside one that is printed over several (`{:#}`, as programs print their equations) it is indented. Both read back.
-//! Variables are letters, `a` to `z`, then `ba`, `bb`, …: the digits of a number in base 26.
+//! A program prints one equation a line. Inside an op that is printed on one line (`{}`) it is the
+//! same text with `;` for the ends of lines; inside one that is printed over several (`{:#}`, as
+//! programs print their equations) it is indented. Both read back. Variables are letters, `a` to
+//! `z`, then `ba`, `bb`, …: the digits of a number in base 26.
 
 use super::print::separated;
 use crate::{Custom, Equation, Flow, Line, Program, Scan, Var};
@@ -101,8 +102,8 @@ impl Display for Typed<'_> {
     }
 }
 
-/// A line whose file's name cannot be taken for the end of a comment: odd characters are `%` and their code in hexadecimal, with a
-/// `;` at the end.
+/// A line whose file's name cannot be taken for the end of a comment: odd characters are `%` and
+/// their code in hexadecimal, with a `;` at the end.
 struct Escaped(Line);
 
 impl Display for Escaped {
@@ -172,7 +173,8 @@ impl Display for Flow {
     }
 }
 
-/// `custom{name}`, or `custom{name,body=…}`: to be looked at. It holds code, so it does not read back.
+/// `custom{name}`, or `custom{name,body=…}`: to be looked at. It holds code, so it does not read
+/// back.
 impl Display for Custom {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "custom{{{}", self.name())?;

@@ -1,7 +1,8 @@
 //! Text to programs and control flow.
 //!
-//! What is read is what was written: the parser checks that every variable is defined once and before its use, for without that a
-//! name means nothing; whether ops take their operands is for [`Program::verify`] to say.
+//! What is read is what was written: the parser checks that every variable is defined once and
+//! before its use, for without that a name means nothing; whether ops take their operands is for
+//! [`Program::verify`] to say.
 
 use super::cursor::{Cursor, ParseOpError, Parsed};
 use super::parse::{flag, index, op, spec};
@@ -73,7 +74,8 @@ impl Names {
         })
     }
 
-    /// The program with its names as they are, if no number is left out, and else numbered by order.
+    /// The program with its names as they are, if no number is left out, and else numbered by
+    /// order.
     fn settle(self, mut program: Program) -> Program {
         let Names { order, defined } = self;
         program.specs = defined.iter().map(|(_, spec)| spec.clone()).collect();
@@ -150,7 +152,8 @@ fn program(c: &mut Cursor) -> Parsed<Program> {
     })
 }
 
-/// `b: f32[8] = neg a  // src/main.rs:12:9`, after `let`. A line ends it, or a `;`, a comment or a `}`.
+/// `b: f32[8] = neg a  // src/main.rs:12:9`, after `let`. A line ends it, or a `;`, a comment or a
+/// `}`.
 fn equation(c: &mut Cursor, names: &mut Names) -> Parsed<Equation> {
     // Names before the op is read, but not yet defined: an equation cannot read what it makes.
     let mut made = Vec::new();

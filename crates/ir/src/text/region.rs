@@ -4,9 +4,10 @@
 //! region{shape=[4,8],inner=1,inputs=[f32[4,8], f32[8]@[0,1]+0],body=[v0 = load 0; v1 = load 1; v2 = mul v0 v1; v3 = sum v2],outputs=[v3]}
 //! ```
 //!
-//! An operand that has the domain's shape and is read in order shows its spec alone; any other shows strides and offset after `@`, and
-//! before them the shape that is read, where that is not the domain's (the key of random numbers).
-//! A region elsewhere than on the CPU begins with `device=cuda:0`.
+//! An operand that has the domain's shape and is read in order shows its spec alone; any other
+//! shows strides and offset after `@`, and before them the shape that is read, where that is not
+//! the domain's (the key of random numbers). A region elsewhere than on the CPU begins with
+//! `device=cuda:0`.
 
 use super::cursor::{Cursor, Parsed};
 use super::parse::{device, dtype, index, indices, op, scalar, spec};

@@ -61,7 +61,8 @@ fn random_programs_reach_every_case() {
     assert!(rare.is_empty(), "{rare:?} of {reached:?}");
 }
 
-/// A sum over a long row is known at the end only, so what uses it beside elements is another region.
+/// A sum over a long row is known at the end only, so what uses it beside elements is another
+/// region.
 #[test]
 fn long_rows_have_one_stage() {
     let text = |n: usize| {

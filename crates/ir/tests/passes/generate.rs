@@ -32,8 +32,8 @@ impl Choices {
         program.inputs.iter().map(&mut data).collect()
     }
 
-    /// A program that `verify` accepts, of about so many equations. `whole`: on small whole numbers all its numbers are whole, so that the order
-    /// of a sum does not matter.
+    /// A program that `verify` accepts, of about so many equations. `whole`: on small whole numbers
+    /// all its numbers are whole, so that the order of a sum does not matter.
     pub fn program(&mut self, size: usize, whole: bool) -> Program {
         let mut program = Program::default();
         let shapes: [&[usize]; 9] =
@@ -198,8 +198,8 @@ impl Choices {
         })
     }
 
-    /// Equations that belong together and that single choices hardly ever make: a row reduced and used beside its elements, a stack of
-    /// matrices times one, the sum of a stack of products.
+    /// Equations that belong together and that single choices hardly ever make: a row reduced and
+    /// used beside its elements, a stack of matrices times one, the sum of a stack of products.
     fn phrase(&mut self, program: &mut Program, live: &[Var], whole: bool) -> Option<Vec<Var>> {
         let of_rank = |program: &Program, rank: usize| -> Vec<Var> {
             let fits = |v: &Var| {

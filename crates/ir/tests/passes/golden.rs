@@ -1,6 +1,8 @@
-//! What passes make of programs, as texts in `golden/`: the passes, the program before, and the program after.
+//! What passes make of programs, as texts in `golden/`: the passes, the program before, and the
+//! program after.
 //!
-//! `GOLDEN=write cargo test --workspace --test passes golden` writes the texts anew, to be read before they are kept.
+//! `GOLDEN=write cargo test --workspace --test passes golden` writes the texts anew, to be read
+//! before they are kept.
 
 use super::interpret::evaluate;
 use pullback_ir::Program;

@@ -1,4 +1,5 @@
-//! Passes keep what programs mean: random programs before and after each one, by a reference interpreter.
+//! Passes keep what programs mean: random programs before and after each one, by a reference
+//! interpreter.
 
 use super::generate::Choices;
 use super::interpret::{Data, evaluate, run};

@@ -1,4 +1,5 @@
-//! Random programs, for tests that hold of all programs: every way a value can be made, read, kept, viewed and replaced.
+//! Random programs, for tests that hold of all programs: every way a value can be made, read, kept,
+//! viewed and replaced.
 
 use pullback_ir::*;
 use smallvec::smallvec;

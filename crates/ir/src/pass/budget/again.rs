@@ -1,8 +1,10 @@
 //! A program in which late equations read what is made again, in the place of what is not kept.
 //!
-//! Late equations are taken in order. When one reads a value that is not kept, the value is made again in front of it, with all that it is made
-//! from back to what is kept; later equations read the same copies. What is made again waits (by [`Op::After`]) for a *token*: the last result that
-//! comes before in the program and is in memory in any case. So nothing moves the second computation to the first, or makes one of both.
+//! Late equations are taken in order. When one reads a value that is not kept, the value is made
+//! again in front of it, with all that it is made from back to what is kept; later equations read
+//! the same copies. What is made again waits (by [`Op::After`]) for a *token*: the last result that
+//! comes before in the program and is in memory in any case. So nothing moves the second
+//! computation to the first, or makes one of both.
 
 use super::lives::{Lives, is_alias};
 use crate::{Equation, Op, Program, Var, Vars};
@@ -147,7 +149,8 @@ impl Maker<'_> {
         self.out.equations.push(Equation { op: e.op.clone(), inputs, outputs, at: e.at });
     }
 
-    /// A value that is there, but not before the token. A view is taken anew of what waits, so that fusion can still see through it.
+    /// A value that is there, but not before the token. A view is taken anew of what waits, so that
+    /// fusion can still see through it.
     fn waited(&mut self, v: Var, token: Var) -> Var {
         if let Some(&known) = self.waiting.get(&(v, token)) {
             return known;

@@ -1,17 +1,23 @@
 //! Which cuts: segments of the part of a program before a moment.
 //!
-//! Before the moment come the *early* equations, after it the *late* ones. What is made early and read late is either kept all the time or made again.
-//! The early part is cut into segments. At a cut, what early equations before it make and early equations after it read is kept: the *boundary*. What
-//! else late equations read of a segment is made again from the boundary before it, when the first of them needs it, and lives to the last of them.
+//! Before the moment come the *early* equations, after it the *late* ones. What is made early and
+//! read late is either kept all the time or made again. The early part is cut into segments. At a
+//! cut, what early equations before it make and early equations after it read is kept: the
+//! *boundary*. What else late equations read of a segment is made again from the boundary before
+//! it, when the first of them needs it, and lives to the last of them.
 //!
-//! Late equations mostly go backwards through the early ones. So when the inside of a segment is there again, the boundaries of later segments have
-//! served: alive are the boundaries up to its beginning and the segment. The sum of those must stay within a limit, for every segment. The last
-//! one is needed at once, and is simply kept; so is any other for which that is cheaper. Between the two there is a middle: of a segment those
-//! values are kept that would take most work for a byte, and the others are made again from them one at a time (the result of an activation from its operand).
+//! Late equations mostly go backwards through the early ones. So when the inside of a segment is
+//! there again, the boundaries of later segments have served: alive are the boundaries up to its
+//! beginning and the segment. The sum of those must stay within a limit, for every segment. The
+//! last one is needed at once, and is simply kept; so is any other for which that is cheaper.
+//! Between the two there is a middle: of a segment those values are kept that would take most work
+//! for a byte, and the others are made again from them one at a time (the result of an activation
+//! from its operand).
 //!
-//! With so many boundaries before it the last segment can be short only, the first may be long: cuts that respect this do with fewer bytes than even ones.
-//! Choosing them is a shortest path over places: its length is the work that is done again, its state the bytes of boundaries so far. At each place only
-//! states remain that are not worse in both.
+//! With so many boundaries before it the last segment can be short only, the first may be long:
+//! cuts that respect this do with fewer bytes than even ones. Choosing them is a shortest path over
+//! places: its length is the work that is done again, its state the bytes of boundaries so far. At
+//! each place only states remain that are not worse in both.
 
 use super::lives::{Lives, is_alias};
 use crate::Var;
@@ -37,9 +43,11 @@ pub(super) struct Cuts {
     boundary: Vec<usize>,
     /// Bytes that are made inside, read late, and no boundary.
     inside: Vec<usize>,
-    /// For each rate: bytes of the inside that are made again on the way to other values that are, and are then there together.
+    /// For each rate: bytes of the inside that are made again on the way to other values that are,
+    /// and are then there together.
     together: Vec<Vec<usize>>,
-    /// For each rate in turn, from the highest down: of the inside, bytes that take as much work or more, and work to make the others again.
+    /// For each rate in turn, from the highest down: of the inside, bytes that take as much work or
+    /// more, and work to make the others again.
     kept: Vec<Vec<usize>>,
     again: Vec<Vec<u64>>,
     /// Work for a byte, from the highest down. The first keeps nothing, the last everything.
@@ -58,7 +66,8 @@ pub(super) struct Cuts {
 struct State {
     bytes: usize,
     again: u64,
-    /// The place before, the state there, and the rate from which on values of the segment between are kept.
+    /// The place before, the state there, and the rate from which on values of the segment between
+    /// are kept.
     from: (usize, usize, usize),
 }
 
@@ -183,7 +192,8 @@ impl Cuts {
             let at = j * side + k;
             for rate in 0..self.rates.len() {
                 let bytes = state.bytes + self.boundary[at] + self.kept[rate][at];
-                // With nothing kept all of a segment is there at once, else what is made again on the way; the last is needed at once.
+                // With nothing kept all of a segment is there at once, else what is made again on
+                // the way; the last is needed at once.
                 let there = match rate {
                     0 if k == end => continue,
                     0 => self.inside[at],
@@ -318,7 +328,8 @@ fn chosen_rates(lives: &Lives, moment: usize, late: &[bool], rate: &[f64]) -> Ve
     rates
 }
 
-/// Places where little crosses; where there are many, one in each stretch of as many bytes that are read late.
+/// Places where little crosses; where there are many, one in each stretch of as many bytes that are
+/// read late.
 fn places(lives: &Lives, moment: usize, last_early: &[usize], late: &[bool]) -> Vec<usize> {
     let mut change = vec![0isize; moment + 2];
     for (v, &bytes) in lives.bytes.iter().enumerate().filter(|(_, bytes)| **bytes > 0) {

@@ -1,7 +1,8 @@
 //! Who is alive when: what a program looks like to the planner.
 //!
-//! A *root* is a variable that owns memory; views, and what `after` gives, show that of their root. Some roots are *free*: inputs and outputs are there
-//! anyway, literals and counters take nothing, and what is tiny is not worth a thought. All others have a first and a last equation.
+//! A *root* is a variable that owns memory; views, and what `after` gives, show that of their root.
+//! Some roots are *free*: inputs and outputs are there anyway, literals and counters take nothing,
+//! and what is tiny is not worth a thought. All others have a first and a last equation.
 
 use crate::{Op, Program, Var};
 

@@ -1,24 +1,33 @@
 //! Recomputes what does not fit into a number of bytes.
 //!
 //! # The idea
-//! A training step goes through its layers forwards and then backwards; at the turn, everything that the way back will read is alive. Much of that can be
-//! made again from a few values that are kept. This pass decides which are kept, so that the whole program stays within a budget, for the least
-//! work done twice.
+//! A training step goes through its layers forwards and then backwards; at the turn, everything
+//! that the way back will read is alive. Much of that can be made again from a few values that are
+//! kept. This pass decides which are kept, so that the whole program stays within a budget, for the
+//! least work done twice.
 //!
-//! 1. The moment when most is alive cuts the program in two. What is made before it and read after it is what the choice is about (`lives.rs`).
-//! 2. The part before is cut into segments; what crosses a cut is kept, the rest of a segment is made again when the part after it first needs it. For a
-//!    limit on the bytes of boundaries and one segment, a shortest path finds the cuts that cost least (`cuts.rs`).
-//! 3. The program is rewritten (`again.rs`), and all passes that remain run on it, memory planning too: the limit is searched so that the *planned* peak, what
-//!    the compiled program will really take, is within the budget. With what is left, values are kept again that save most work for a byte.
-//! 4. If no limit does, the program made last is cut again where most is alive now, and so on: what was made again is made again once more, from fewer kept
-//!    values. So the memory of a chain of n can go down towards log n, at the price of work that is done several times. It ends where cuts no longer help, or
-//!    where more than [`MOST`] times the work of the program would be done again.
+//! 1. The moment when most is alive cuts the program in two. What is made before it and read after
+//!   it is what the choice is about (`lives.rs`).
+//! 2. The part before is cut into segments; what crosses a cut is kept, the rest of a segment is
+//!   made again when the part after it first needs it. For a limit on the bytes of boundaries and
+//!   one segment, a shortest path finds the cuts that cost least (`cuts.rs`).
+//! 3. The program is rewritten (`again.rs`), and all passes that remain run on it, memory planning
+//!   too: the limit is searched so that the *planned* peak, what the compiled program will really
+//!   take, is within the budget. With what is left, values are kept again that save most work for a
+//!   byte.
+//! 4. If no limit does, the program made last is cut again where most is alive now, and so on: what
+//!   was made again is made again once more, from fewer kept values. So the memory of a chain of n
+//!   can go down towards log n, at the price of work that is done several times. It ends where cuts
+//!   no longer help, or where more than [`MOST`] times the work of the program would be done again.
 //!
 //! # Promises
-//! The same bits in every result: equations are repeated, never changed, and random numbers are functions of their keys. (Fusion may group sums
-//! otherwise, as it always may.) The planned peak is not above the budget, or there is an error that names the least peak that was found, and a budget of that
-//! many bytes is met. If the program fits as it is, nothing changes. Deterministic, and a matter of a few passes over the program: well below a second for
-//! thousands of equations, a few seconds where the budget is close to the least or below. Programs inside control flow are not looked into; a loop is made again as one.
+//! The same bits in every result: equations are repeated, never changed, and random numbers are
+//! functions of their keys. (Fusion may group sums otherwise, as it always may.) The planned peak
+//! is not above the budget, or there is an error that names the least peak that was found, and a
+//! budget of that many bytes is met. If the program fits as it is, nothing changes. Deterministic,
+//! and a matter of a few passes over the program: well below a second for thousands of equations, a
+//! few seconds where the budget is close to the least or below. Programs inside control flow are
+//! not looked into; a loop is made again as one.
 
 mod again;
 mod cuts;
@@ -47,7 +56,8 @@ pub struct Budgeted {
     pub report: BudgetReport,
 }
 
-/// Recomputes what does not fit into so many bytes, before the passes of [`Pipeline::after_budget`].
+/// Recomputes what does not fit into so many bytes, before the passes of
+/// [`Pipeline::after_budget`].
 ///
 /// ```
 /// use pullback_ir::{Binary, Cumulation, DType, Op, Program, Spec};
@@ -115,7 +125,8 @@ struct Search<'a> {
     work: u64,
     /// The plan without a budget.
     as_it_is: Plan,
-    /// The plan with the lowest peak, of those that are tried whatever the budget is: so a budget of as much is met.
+    /// The plan with the lowest peak, of those that are tried whatever the budget is: so a budget
+    /// of as much is met.
     least: Plan,
 }
 
@@ -176,11 +187,13 @@ impl<'a> Search<'a> {
         let lives = Lives::of(&base);
         let moment = worst(&lives);
         let cuts = Cuts::new(&lives, moment, true);
-        // The higher the limit, the less is done again, and the more memory is taken: nearly always.
+        // The higher the limit, the less is done again, and the more memory is taken: nearly
+        // always.
         let least = cuts.least();
         let (mut low, mut high) = (least, cuts.all());
         let mut best: Option<(Tried, Vec<bool>)> = None;
-        // First what the budget seems to allow. If that does not do, the least, to know whether anything does; then halves.
+        // First what the budget seems to allow. If that does not do, the least, to know whether
+        // anything does; then halves.
         let mut limit = high.saturating_sub(self.as_it_is.peak() - bytes).max(low);
         for _ in 0..PROBES {
             let Some(kept) = cuts.choose(limit) else { break };
@@ -257,7 +270,8 @@ impl<'a> Search<'a> {
             let lives = Lives::of(&self.base);
             Cuts::new(&lives, worst(&lives), false).least() as f64
         };
-        // Down in steps that do not depend on the budget, so that what is called the least is met if it is the budget.
+        // Down in steps that do not depend on the budget, so that what is called the least is met
+        // if it is the budget.
         let flat = |search: &Search, step: f64| {
             search.flattened(search.whole(), (start * STEP.powf(step)) as usize, bytes)
         };
@@ -279,8 +293,8 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// Cuts a program at its worst moment again and again, until it fits, no more than `target` bytes cross any moment, or it does not help. Gives
-    /// the one that takes least.
+    /// Cuts a program at its worst moment again and again, until it fits, no more than `target`
+    /// bytes cross any moment, or it does not help. Gives the one that takes least.
     fn flattened(&self, from: Tried, target: usize, bytes: usize) -> Result<Tried> {
         let (mut now, mut best, mut in_vain) = (from.clone(), from, 0);
         while best.plan.peak() > bytes && in_vain < PATIENCE {
@@ -294,7 +308,8 @@ impl<'a> Search<'a> {
         Ok(best)
     }
 
-    /// Cuts a program once more, at its worst moment; nothing if that would hardly make it flatter, or cost too much.
+    /// Cuts a program once more, at its worst moment; nothing if that would hardly make it flatter,
+    /// or cost too much.
     fn cut_again(&self, now: &Tried, target: usize) -> Result<Option<Tried>> {
         let lives = Lives::of(&now.program);
         let moment = worst(&lives);

@@ -19,7 +19,8 @@ pub struct BudgetReport {
     pub work: u64,
     /// The work that is done again.
     pub again: u64,
-    /// How often the program was cut: more than once where values that were made again are made again once more.
+    /// How often the program was cut: more than once where values that were made again are made
+    /// again once more.
     pub cuts: usize,
 }
 

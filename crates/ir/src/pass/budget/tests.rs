@@ -54,7 +54,8 @@ const WIDTH: usize = 32;
 /// Bytes of one activation.
 const ONE: usize = ROWS * WIDTH * 4;
 
-/// So many residual blocks `x + gelu(x·a)·b`, the sum of squares, and the gradients of all matrices.
+/// So many residual blocks `x + gelu(x·a)·b`, the sum of squares, and the gradients of all
+/// matrices.
 fn chain(blocks: usize) -> Program {
     let mut p = Draft::new();
     let mut x = p.input(&[ROWS, WIDTH]);
@@ -114,7 +115,8 @@ fn long_skips(depth: usize) -> Program {
     p.0
 }
 
-/// A sum that grows by an activation at each layer: the way back reads the activations, and of the sums only the last.
+/// A sum that grows by an activation at each layer: the way back reads the activations, and of the
+/// sums only the last.
 fn growing_sum(layers: usize) -> Program {
     let mut p = Draft::new();
     let mut x = p.input(&[ROWS, WIDTH]);
@@ -296,7 +298,8 @@ fn what_is_promised_is_planned() {
 
 #[test]
 fn sums_are_not_made_again_from_their_beginning() {
-    // The last sum is cheap for a byte, additions only, but takes all activations at once: making it again would take more than there was.
+    // The last sum is cheap for a byte, additions only, but takes all activations at once: making
+    // it again would take more than there was.
     let program = growing_sum(24);
     let (whole, least) = (peak(&program), least(&program));
     assert!(2 * least < whole, "{least} of {whole}");

@@ -1,7 +1,8 @@
 //! How much work an equation is: an estimate that ranks equations, in floating-point operations.
 //!
-//! Products and convolutions count their multiplications and additions; everything counts the elements that it reads and writes, once each, so that
-//! nothing but a view is free. Loops count their turns; one whose turns are not known counts [`TURNS`].
+//! Products and convolutions count their multiplications and additions; everything counts the
+//! elements that it reads and writes, once each, so that nothing but a view is free. Loops count
+//! their turns; one whose turns are not known counts [`TURNS`].
 
 use crate::window::{Frame, Role};
 use crate::{Equation, Flow, Fused, Inst, Linalg, Op, Program, Spec, Unary, Var, element_count};
@@ -25,7 +26,8 @@ pub(super) fn work_of(program: &Program, e: &Equation) -> u64 {
 /// The work of an op on operands like these, with results like those.
 pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
     let len = |spec: &&Spec| spec.len() as u64;
-    // Tensors may be larger than any memory that there is, and products of their lengths than any number.
+    // Tensors may be larger than any memory that there is, and products of their lengths than any
+    // number.
     let sum = |specs: &[&Spec]| specs.iter().map(len).fold(0, u64::saturating_add);
     let product = |list: &[u64]| list.iter().copied().fold(1, u64::saturating_mul);
     let (read, made) = (sum(inputs), sum(outputs));

@@ -24,7 +24,8 @@ impl Clusters<'_> {
                 regions.push(self.parts(id as u32, cluster));
             }
         }
-        // What has to be in memory: results, what ops outside regions read, what regions load, and what kept views show.
+        // What has to be in memory: results, what ops outside regions read, what regions load, and
+        // what kept views show.
         let mut needed = vec![false; program.specs.len()];
         program.outputs.iter().for_each(|v| needed[v.index()] = true);
         regions.iter().flat_map(|parts| &parts.inputs).for_each(|v| needed[v.index()] = true);
@@ -242,7 +243,8 @@ struct Node {
     equations: Vec<Equation>,
 }
 
-/// The equations of all nodes, each after those it reads, by their places otherwise. `None` if there is no such order.
+/// The equations of all nodes, each after those it reads, by their places otherwise. `None` if
+/// there is no such order.
 fn in_order(mut nodes: Vec<Node>, program: &Program) -> Option<Vec<Equation>> {
     nodes.sort_by_key(|node| node.place);
     let mut made: FxHashMap<Var, u32> = FxHashMap::default();
@@ -287,7 +289,8 @@ fn in_order(mut nodes: Vec<Node>, program: &Program) -> Option<Vec<Equation>> {
     (count == nodes.len()).then_some(equations)
 }
 
-/// The region over a domain of another shape with as many elements. Regions that count along an axis, or reduce, keep their shape.
+/// The region over a domain of another shape with as many elements. Regions that count along an
+/// axis, or reduce, keep their shape.
 pub(in super::super) fn reshaped(region: &Region, shape: &Shape) -> Option<Region> {
     if region.shape == *shape {
         return Some(region.clone());

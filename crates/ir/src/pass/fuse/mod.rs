@@ -1,32 +1,38 @@
 //! Makes regions of pointwise ops, the views before them and the reductions beside them.
 //!
 //! # What joins what
-//! Equations are taken in order and put into *clusters*, each of which becomes one region with one domain. A pointwise op joins a cluster that
-//! makes one of its operands, if
+//! Equations are taken in order and put into *clusters*, each of which becomes one region with one
+//! domain. A pointwise op joins a cluster that makes one of its operands, if
 //!
-//! - it has as many elements as the domain, and reads the cluster's values in place (the same elements in the same row-major order: a reshape
-//!   does not matter, and results that have another shape than the domain are reshaped after the region), or
+//! - it has as many elements as the domain, and reads the cluster's values in place (the same
+//!   elements in the same row-major order: a reshape does not matter, and results that have another
+//!   shape than the domain are reshaped after the region), or
 //! - it has as many elements as the domain has rows and reads row values of the cluster alone;
 //!
-//! all its other operands are then read from memory through layouts of the domain's shape. Views are part of those layouts: no view is computed, and one
-//! is kept only for ops outside regions. A row value that is repeated along its row is used as it is. Literals and counters are made
-//! anew in each region. A reduction over the trailing axes joins the cluster that makes its operand, and fixes what a row is. Clusters
-//! that an op reads become one if they may; at the end, so do those over one domain that read the same values, and all scalar ones.
+//! all its other operands are then read from memory through layouts of the domain's shape. Views
+//! are part of those layouts: no view is computed, and one is kept only for ops outside regions. A
+//! row value that is repeated along its row is used as it is. Literals and counters are made anew
+//! in each region. A reduction over the trailing axes joins the cluster that makes its operand, and
+//! fixes what a row is. Clusters that an op reads become one if they may; at the end, so do those
+//! over one domain that read the same values, and all scalar ones.
 //!
-//! Before that, views are moved in front of pointwise ops that nobody else reads, so that they are views of memory.
+//! Before that, views are moved in front of pointwise ops that nobody else reads, so that they are
+//! views of memory.
 //!
 //! # Why there are no cycles
-//! A region runs as one, so nothing it reads may depend on what it makes. Every cluster and every op outside one has a *level*, larger than the levels
-//! of all it reads from. A cluster may rise to a higher level when an op joins it, or when two become one, as long as it stays below all
-//! that read from it. So levels always grow along arrows, and no arrow leads back. The test takes no search; it may refuse what a
-//! search would allow, and then a value is stored that need not be.
+//! A region runs as one, so nothing it reads may depend on what it makes. Every cluster and every
+//! op outside one has a *level*, larger than the levels of all it reads from. A cluster may rise to
+//! a higher level when an op joins it, or when two become one, as long as it stays below all that
+//! read from it. So levels always grow along arrows, and no arrow leads back. The test takes no
+//! search; it may refuse what a search would allow, and then a value is stored that need not be.
 //!
 //! # Promises
-//! Every pointwise result has the bits it had. Reductions inside regions may add in another order. Nothing is computed twice but
-//! literals and counters. A lone op becomes a region only if a view or a literal goes away by it. Regions have at most [`Limits`]
-//! instructions and operands; those over a few elements [`Limits::small`] times as many; those over a single element any number, so that programs of thousands
-//! of scalars become one region. If a row is the
-//! whole domain and longer than [`Limits::long`], its reduced value is not used beside elements in the same region.
+//! Every pointwise result has the bits it had. Reductions inside regions may add in another order.
+//! Nothing is computed twice but literals and counters. A lone op becomes a region only if a view
+//! or a literal goes away by it. Regions have at most [`Limits`] instructions and operands; those
+//! over a few elements [`Limits::small`] times as many; those over a single element any number, so
+//! that programs of thousands of scalars become one region. If a row is the whole domain and longer
+//! than [`Limits::long`], its reduced value is not used beside elements in the same region.
 
 mod build;
 mod cluster;
@@ -50,8 +56,8 @@ pub struct Limits {
     pub small: usize,
     /// Elements that are few.
     pub few: usize,
-    /// A row that is the whole domain, and longer than this, is cut among threads: its sum is known at
-    /// the end only.
+    /// A row that is the whole domain, and longer than this, is cut among threads: its sum is known
+    /// at the end only.
     pub long: usize,
 }
 
@@ -148,7 +154,8 @@ enum Kind {
     Alone,
 }
 
-/// The length of the rows that a reduction takes: if it takes trailing axes, axes of length 1 not counted, and more than one element.
+/// The length of the rows that a reduction takes: if it takes trailing axes, axes of length 1 not
+/// counted, and more than one element.
 fn row_length(shape: &Shape, axes: &[usize]) -> Option<usize> {
     let long = |i: &usize| shape[*i] != 1;
     let taken = axes.iter().copied().filter(long).collect::<smallvec::SmallVec<[usize; 4]>>();

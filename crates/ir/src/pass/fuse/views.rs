@@ -1,7 +1,8 @@
-//! Moves views in front of pointwise ops that nobody else reads: `permute(f(x))` becomes `f(permute(x))`, a view of memory.
+//! Moves views in front of pointwise ops that nobody else reads: `permute(f(x))` becomes
+//! `f(permute(x))`, a view of memory.
 //!
-//! Only where the view does not repeat elements, and is itself read by what fuses: before a product or a kernel, a view of a dense
-//! result is better than strided reads.
+//! Only where the view does not repeat elements, and is itself read by what fuses: before a product
+//! or a kernel, a view of a dense result is better than strided reads.
 
 use super::super::rebuild::Rebuild;
 use super::is_point;

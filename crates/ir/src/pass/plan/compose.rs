@@ -1,12 +1,15 @@
-//! A load of a region over an operand that does not lie dense: one layout over the memory itself, where there is one.
+//! A load of a region over an operand that does not lie dense: one layout over the memory itself,
+//! where there is one.
 
 use crate::{Layout, Strides, dense_strides};
 
-/// `load` says where the elements for each index of a domain would lie if the operand were dense; `lies` says where the operand's elements lie.
-/// Gives where the elements for each index of the domain lie, if that is a layout.
+/// `load` says where the elements for each index of a domain would lie if the operand were dense;
+/// `lies` says where the operand's elements lie. Gives where the elements for each index of the
+/// domain lie, if that is a layout.
 ///
-/// A step along an axis of the domain is a step along axes of the operand as long as no index runs over the end of its axis. So every step is
-/// written as steps along axes, and that holds if the first and the last index stay inside.
+/// A step along an axis of the domain is a step along axes of the operand as long as no index runs
+/// over the end of its axis. So every step is written as steps along axes, and that holds if the
+/// first and the last index stay inside.
 pub(super) fn compose(load: &Layout, lies: &Layout) -> Option<Layout> {
     let dense = dense_strides(&lies.shape);
     if load.is_empty() {

@@ -9,7 +9,8 @@ use super::slots::Planner;
 const TRIED: usize = 64;
 
 impl Planner<'_> {
-    /// The memory of an output is free until its slot begins: slots that are over by then may have it.
+    /// The memory of an output is free until its slot begins: slots that are over by then may have
+    /// it.
     pub fn borrow(&mut self) {
         let (end, target) = (self.program.equations.len() + 1, self.target);
         let bytes = |k: usize| self.program.spec(self.program.outputs[k]).bytes();

@@ -2,32 +2,38 @@
 //!
 //! # Homes
 //!
-//! A variable lives in the memory of an input, in that of an output, among the constants, or at an offset in one arena, and is seen
-//! there through a [`Layout`]. So a view has a home too (that of what it views) and costs nothing; only a reshape of elements that are
-//! not evenly spaced is a copy. What [`Op::After`](crate::Op::After) gives is its first operand. A literal is one element, seen at every index.
+//! A variable lives in the memory of an input, in that of an output, among the constants, or at an
+//! offset in one arena, and is seen there through a [`Layout`]. So a view has a home too (that of
+//! what it views) and costs nothing; only a reshape of elements that are not evenly spaced is a
+//! copy. What [`Op::After`](crate::Op::After) gives is its first operand. A literal is one element,
+//! seen at every index.
 //!
 //! # Slots
 //!
-//! Memory is given to *slots*: runs of variables that follow each other in the same place. A variable opens a slot of its own, unless it can take
-//! over that of an operand that is read for the last time by the very equation that makes it ([`sharing`] says which ops allow it). A slot lives
-//! from its first definition to the last use of its last variable, views included.
+//! Memory is given to *slots*: runs of variables that follow each other in the same place. A
+//! variable opens a slot of its own, unless it can take over that of an operand that is read for
+//! the last time by the very equation that makes it ([`sharing`] says which ops allow it). A slot
+//! lives from its first definition to the last use of its last variable, views included.
 //!
-//! What pads, joins or puts a piece ([`piece`]) does not copy it where it can be computed inside the result: the result joins the slot of the
-//! piece, which grows at the front or at the end.
+//! What pads, joins or puts a piece ([`piece`]) does not copy it where it can be computed inside
+//! the result: the result joins the slot of the piece, which grows at the front or at the end.
 //!
 //! # Outputs and updates
 //!
-//! An output is computed where it is wanted: a slot whose last variable is an output is put into the output's memory, with all that came before it
-//! in the slot. Where an output replaces an input ([`Program::updates`]) the slot goes into the input's memory, provided that the old value
-//! is not read once the slot has begun (or is read in step by the op that begins it). Whatever cannot be had this way is
-//! computed elsewhere and copied at the end: outputs that are inputs, literals or views, or that occur twice, and
-//! replacements of inputs that are read to the end. All of these copies read before any replaces an input.
-//! Until its own slot begins, the memory of an output serves other slots.
+//! An output is computed where it is wanted: a slot whose last variable is an output is put into
+//! the output's memory, with all that came before it in the slot. Where an output replaces an input
+//! ([`Program::updates`]) the slot goes into the input's memory, provided that the old value is not
+//! read once the slot has begun (or is read in step by the op that begins it). Whatever cannot be
+//! had this way is computed elsewhere and copied at the end: outputs that are inputs, literals or
+//! views, or that occur twice, and replacements of inputs that are read to the end. All of these
+//! copies read before any replaces an input. Until its own slot begins, the memory of an output
+//! serves other slots.
 //!
 //! # Programs inside
 //!
-//! What the programs of a loop or a choice need is scratch of the equation they belong to: their arenas are blocks in this one, and their
-//! operands and results are the homes of the outer variables. The carry of a loop is one piece of memory that the body updates.
+//! What the programs of a loop or a choice need is scratch of the equation they belong to: their
+//! arenas are blocks in this one, and their operands and results are the homes of the outer
+//! variables. The carry of a loop is one piece of memory that the body updates.
 //!
 //! ```
 //! # use pullback_ir::{pass::{Target, plan::plan}, Binary, DType, Op, Program, Spec, Unary};
@@ -114,7 +120,8 @@ pub enum Product {
     Apart,
     /// In the memory of this result, which the region then replaces in step.
     InResult(usize),
-    /// On top of this operand, whose memory the result has taken: nothing is left for the region to do.
+    /// On top of this operand, whose memory the result has taken: nothing is left for the region to
+    /// do.
     Added(usize),
 }
 
@@ -149,8 +156,9 @@ pub struct Plan {
     pub homes: Vec<Home>,
     /// By equation.
     pub scratch: Vec<Vec<Scratch>>,
-    /// By equation: operands of a region that do not lie dense, by number, and where in the memory of their homes (from the start of these on)
-    /// the elements for each index of the domain lie. They need no dense copy.
+    /// By equation: operands of a region that do not lie dense, by number, and where in the memory
+    /// of their homes (from the start of these on) the elements for each index of the domain lie.
+    /// They need no dense copy.
     pub loads: Vec<Vec<(usize, Layout)>>,
     /// By equation: plans of the programs inside, in their order.
     pub inner: Vec<Vec<Plan>>,
@@ -166,7 +174,8 @@ pub struct Plan {
     pub outputs: usize,
     /// The equation during which most of the arena is taken.
     pub peak_at: usize,
-    /// What is taken then, outputs included, the largest first. What programs inside take is listed with their variables.
+    /// What is taken then, outputs included, the largest first. What programs inside take is listed
+    /// with their variables.
     pub live: Vec<Live>,
 }
 
@@ -201,7 +210,8 @@ pub fn plan(program: &Program, target: Target) -> Plan {
     plan_bound(program, &program.inputs.iter().map(dense).collect::<Vec<_>>(), target)
 }
 
-/// Plans a program whose inputs lie as given, each from its first element on (offset 0). Inputs that are replaced must be dense.
+/// Plans a program whose inputs lie as given, each from its first element on (offset 0). Inputs
+/// that are replaced must be dense.
 pub fn plan_bound(program: &Program, inputs: &[Layout], target: Target) -> Plan {
     slots::plan(program, &program.updates, inputs, target)
 }

@@ -36,7 +36,8 @@ impl Planner<'_> {
         self.large.insert(e, Large { operands, facts });
     }
 
-    /// The slots in the arena that an equation reads for the last time, in the order of its operands.
+    /// The slots in the arena that an equation reads for the last time, in the order of its
+    /// operands.
     pub fn used_up(&mut self, e: usize) -> Vec<usize> {
         let mut found = Vec::new();
         for &x in &self.program.equations[e].inputs {

@@ -1,8 +1,9 @@
 //! Offsets in one arena for blocks that live at different times.
 //!
-//! Finding the smallest arena is hard; placing the largest blocks first, each in the tightest gap between those that live at the same
-//! time, comes close to the lower bound (the most bytes alive at once) on programs as they occur. Blocks in order of time sometimes do better on
-//! long chains, so both orders are tried unless the first meets the bound.
+//! Finding the smallest arena is hard; placing the largest blocks first, each in the tightest gap
+//! between those that live at the same time, comes close to the lower bound (the most bytes alive
+//! at once) on programs as they occur. Blocks in order of time sometimes do better on long chains,
+//! so both orders are tried unless the first meets the bound.
 
 use std::cmp::Reverse;
 
@@ -50,7 +51,8 @@ pub fn most_alive(blocks: &[Block]) -> (usize, usize) {
     most
 }
 
-/// More than any memory has, with room for rounding up: plans that need so much are refused when memory is asked for.
+/// More than any memory has, with room for rounding up: plans that need so much are refused when
+/// memory is asked for.
 const MOST: usize = isize::MAX as usize;
 
 /// Where a block that begins here ends.
@@ -74,7 +76,8 @@ fn place(blocks: &[Block], order: &[usize]) -> (Vec<usize>, usize) {
 pub struct Shelf(Vec<(usize, Block)>);
 
 impl Shelf {
-    /// The smallest gap, among the blocks that live at the same time, that takes this one; or behind them all.
+    /// The smallest gap, among the blocks that live at the same time, that takes this one; or
+    /// behind them all.
     pub fn spot(&self, block: &Block) -> usize {
         let (mut free, mut best): (usize, Option<(usize, usize)>) = (0, None);
         for (offset, other) in &self.0 {

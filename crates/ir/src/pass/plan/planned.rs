@@ -6,8 +6,8 @@ use crate::{Error, Layout, Program, Result, Spec, Structure};
 
 /// A program that was verified, and planned for inputs that lie in a known way.
 ///
-/// It can only be made by [`Planned::new`] and [`Planned::bound`]. So a backend that prepares one may
-/// rely on it that the plan is that of the program, and follow the addresses in it.
+/// It can only be made by [`Planned::new`] and [`Planned::bound`]. So a backend that prepares one
+/// may rely on it that the plan is that of the program, and follow the addresses in it.
 ///
 /// ```
 /// # use pullback_ir::{pass::{Target, plan::Planned}, DType, Op, Program, Spec, Unary};
@@ -48,7 +48,8 @@ impl Planned {
         Planned::bound(program, layouts, target)
     }
 
-    /// Verifies a program and plans it for inputs that lie as given, each from its first element on.
+    /// Verifies a program and plans it for inputs that lie as given, each from its first element
+    /// on.
     ///
     /// # Errors
     /// If the program is wrong, or the layouts are not those of its inputs.
@@ -115,8 +116,8 @@ impl Planned {
         self.inputs[i].written
     }
 
-    /// Checks that an input may be bound to memory of so many bytes, from byte `start` on, to be written or
-    /// only read.
+    /// Checks that an input may be bound to memory of so many bytes, from byte `start` on, to be
+    /// written or only read.
     ///
     /// # Errors
     /// If it may not.

@@ -9,14 +9,15 @@ use rustc_hash::FxHashSet;
 pub enum Sharing {
     /// It may not.
     Never,
-    /// Element `i` of the result is written after element `i` of the operand was read, so other operands may lie in the same memory if
-    /// they are read in step too.
+    /// Element `i` of the result is written after element `i` of the operand was read, so other
+    /// operands may lie in the same memory if they are read in step too.
     InStep,
     /// It may if no other operand lies in that memory.
     Alone,
 }
 
-/// Whether result number `result` may be written over operand number `operand`, both dense and of as many elements of one dtype.
+/// Whether result number `result` may be written over operand number `operand`, both dense and of
+/// as many elements of one dtype.
 ///
 /// Backends rely on this table from the other side: a kernel named here keeps the promise.
 pub fn sharing(op: &Op, target: Target, result: usize, operand: usize) -> Sharing {
@@ -68,10 +69,12 @@ pub(super) fn sharing_by(
     }
 }
 
-/// The element of the dense result at which an operand that is copied into it lies, if it lies there in one piece: then it need not be copied if it
-/// is computed there. `shapes` are those of the operands, `shape` that of the result.
+/// The element of the dense result at which an operand that is copied into it lies, if it lies
+/// there in one piece: then it need not be copied if it is computed there. `shapes` are those of
+/// the operands, `shape` that of the result.
 ///
-/// Backends rely on this from the other side: what is there already stays as it is, and is written over by nothing.
+/// Backends rely on this from the other side: what is there already stays as it is, and is written
+/// over by nothing.
 pub fn piece(op: &Op, operand: usize, shapes: &[&Shape], shape: &Shape) -> Option<usize> {
     let (at, lies) = match op {
         Op::Cat(axis) => {
@@ -146,8 +149,8 @@ fn in_step(region: &Region, operand: usize) -> bool {
         && load.spec.len() == load.layout.len()
 }
 
-/// The operand of a region after a product that is added to it, if the region does that and nothing else, for a product to which
-/// the target can add: a matrix, in one of its dtypes.
+/// The operand of a region after a product that is added to it, if the region does that and nothing
+/// else, for a product to which the target can add: a matrix, in one of its dtypes.
 pub fn added(region: &Region, target: Target) -> Option<usize> {
     let product = &region.inputs.first()?.spec;
     let &[m, n] = &product.shape[..] else { return None };
@@ -170,7 +173,8 @@ fn reduces(region: &Region) -> bool {
     region.body.iter().any(|inst| matches!(inst, Inst::Reduce(..)))
 }
 
-/// The result in whose memory the product of a region can be computed, to be replaced there part by part.
+/// The result in whose memory the product of a region can be computed, to be replaced there part by
+/// part.
 pub(super) fn product_result(region: &Region, results: &[&Spec]) -> Option<usize> {
     let product = &region.inputs.first()?.spec;
     let fits = |spec: &Spec| spec.dtype == product.dtype && spec.len() == product.len();

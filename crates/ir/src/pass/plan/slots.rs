@@ -1,6 +1,7 @@
 //! From a program to its plan: roots of views, lifetimes, slots, homes.
 //!
-//! Time counts from 0, when the inputs are there; equation `e` runs at time `e + 1`, and the outputs are read at the end of all.
+//! Time counts from 0, when the inputs are there; equation `e` runs at time `e + 1`, and the
+//! outputs are read at the end of all.
 
 use super::super::Target;
 use super::compose::compose;
@@ -78,7 +79,8 @@ pub(super) struct Planner<'a> {
     /// By equation, those with many operands or results.
     pub large: FxHashMap<usize, Large>,
     constants: usize,
-    /// The time of the last equation that may fail. Inputs are not written before it is over, so that a failed call has changed nothing.
+    /// The time of the last equation that may fail. Inputs are not written before it is over, so
+    /// that a failed call has changed nothing.
     risky: usize,
     inner: Vec<Vec<Plan>>,
     products: Vec<Option<Product>>,
@@ -249,8 +251,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Finds a place for a result: over an operand, where it is wanted, or in the arena. `free` are the slots that the equation has used up and no
-    /// other of its results has taken over.
+    /// Finds a place for a result: over an operand, where it is wanted, or in the arena. `free` are
+    /// the slots that the equation has used up and no other of its results has taken over.
     fn settle(&mut self, e: usize, result: usize, free: &mut Vec<usize>) {
         let v = self.program.equations[e].outputs[result];
         let (bytes, end) = (self.program.spec(v).bytes(), self.last[v.index()]);
@@ -282,8 +284,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The value, used up by this equation, in whose place the result can be because it keeps a piece of it there, and how many bytes after it
-    /// the result then begins.
+    /// The value, used up by this equation, in whose place the result can be because it keeps a
+    /// piece of it there, and how many bytes after it the result then begins.
     fn piece_of(&self, e: usize) -> Option<(Var, isize)> {
         let equation = &self.program.equations[e];
         let [v] = equation.outputs[..] else { return None };
@@ -306,7 +308,8 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// Whether what a piece is put into lies dense or is one number, so that it can be copied around the piece.
+    /// Whether what a piece is put into lies dense or is one number, so that it can be copied
+    /// around the piece.
     fn base_is_plain(&self, e: usize) -> bool {
         let equation = &self.program.equations[e];
         let Op::Put(_) = equation.op else { return true };
@@ -346,7 +349,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Operands of regions must lie dense, or so that the layout through which the region sees them can say where.
+    /// Operands of regions must lie dense, or so that the layout through which the region sees them
+    /// can say where.
     fn load(&mut self, e: usize, region: &Region, first: usize) {
         for (k, &x) in self.program.equations[e].inputs.iter().enumerate().skip(first) {
             let lies = &self.layouts[x.index()];
@@ -433,7 +437,8 @@ impl<'a> Planner<'a> {
         matches!(m.to, Base::Input(_)) && self.replaced[self.roots[m.var.index()].index()]
     }
 
-    /// Packs the arena. The outputs of a program inside another one are memory of that one, and not counted here.
+    /// Packs the arena. The outputs of a program inside another one are memory of that one, and not
+    /// counted here.
     fn finish(mut self, alone: bool) -> Plan {
         let count = self.program.equations.len();
         let mut moves = self.moves();
@@ -501,7 +506,8 @@ impl<'a> Planner<'a> {
             }
         }
 
-        // Which variable of a slot is there at the peak, and what is taken inside the programs of that equation.
+        // Which variable of a slot is there at the peak, and what is taken inside the programs of
+        // that equation.
         let mut in_arena = self.slots.iter().filter(|slot| slot.base == Base::Arena);
         let mut live: Vec<Live> = Vec::new();
         for (block, mut name) in blocks.iter().zip(names) {
@@ -564,8 +570,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// A product whose result lies over the operand that is added to it is added there: known only now, since a slot may have been put into the
-    /// memory of an input long after it began.
+    /// A product whose result lies over the operand that is added to it is added there: known only
+    /// now, since a slot may have been put into the memory of an input long after it began.
     fn add_products(&mut self) {
         for e in 0..self.program.equations.len() {
             let equation = &self.program.equations[e];

@@ -1,12 +1,14 @@
 //! Rewrites by a table of named rules.
 //!
-//! A rule looks at one equation, and at the ops that made its operands, and may say: this is that value, or this op of those operands.
-//! None changes a bit of any result, negative zeros and infinities included; the payload and the sign of a NaN are nobody's promise.
-//! What is not exact is not here: `x·0` is not 0 (infinities), `x + 0` is not `x` for floats (−0 + 0 is +0; `x + (−0)` is), a sum over an axis
-//! of length 1 is not its element (kernels start from +0) but that plus 0, and a comparison is not the opposite of its opposite (NaN).
+//! A rule looks at one equation, and at the ops that made its operands, and may say: this is that
+//! value, or this op of those operands. None changes a bit of any result, negative zeros and
+//! infinities included; the payload and the sign of a NaN are nobody's promise. What is not exact
+//! is not here: `x·0` is not 0 (infinities), `x + 0` is not `x` for floats (−0 + 0 is +0;
+//! `x + (−0)` is), a sum over an axis of length 1 is not its element (kernels start from +0) but
+//! that plus 0, and a comparison is not the opposite of its opposite (NaN).
 //!
-//! Promises: no more work than before, and no rule of the table applies to the result: idempotent. What nobody reads any more is left
-//! to `dead_code`.
+//! Promises: no more work than before, and no rule of the table applies to the result: idempotent.
+//! What nobody reads any more is left to `dead_code`.
 
 mod parts;
 mod values;

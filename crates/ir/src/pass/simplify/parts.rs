@@ -1,4 +1,5 @@
-//! A rule about parts that are put side by side: what is left of the gradient of `chunk` and of `split`.
+//! A rule about parts that are put side by side: what is left of the gradient of `chunk` and of
+//! `split`.
 
 use super::{Seen, Step};
 use crate::{Binary, Op, Scalar, Span, Var, Vars, View};

@@ -61,7 +61,8 @@ pub(super) fn undone(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     (inner == op).then(|| Step::Value(source[0]))
 }
 
-/// What is compiled is not differentiated any more. A copy, so that results keep memory of their own where they must.
+/// What is compiled is not differentiated any more. A copy, so that results keep memory of their
+/// own where they must.
 pub(super) fn stopped(_: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Unary(Unary::Stop) = op else { return None };
     Some(Step::Op(Op::Copy, Vars::from_slice(of)))
@@ -88,8 +89,8 @@ pub(super) fn cast_chain(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Cast(last) = op else { return None };
     let (Op::Cast(middle), source) = seen.made_by(of[0])? else { return None };
     let first = seen.new.spec(source[0]).dtype;
-    // From integers through floats only where the way out is as wide as the way in: floats are cut off at the ends of an
-    // integer type, integers wrap.
+    // From integers through floats only where the way out is as wide as the way in: floats are cut
+    // off at the ends of an integer type, integers wrap.
     let direct = first.is_float() == middle.is_float() || loses_nothing(first, *last);
     (loses_nothing(first, *middle) && direct)
         .then(|| Step::Op(op.clone(), Vars::from_slice(source)))

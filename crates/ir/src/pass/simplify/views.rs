@@ -118,7 +118,8 @@ pub(super) fn view_is_reshape(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<St
     Some(Step::Op(Op::View(View::Reshape(to)), Vars::from_slice(of)))
 }
 
-/// A pointwise op whose operands are all the same broadcast or permute of things of one shape, or literals.
+/// A pointwise op whose operands are all the same broadcast or permute of things of one shape, or
+/// literals.
 pub(super) fn view_later(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     if !op.is_pointwise() || *op == Op::Copy {
         return None;
