@@ -1,11 +1,11 @@
-//! Where memory is.
+//! Devices.
 
 use crate::{Error, ErrorKind};
 use std::fmt;
 use std::str::FromStr;
 
 /// Where a tensor's elements live, and where the ops on them run. Prints as `cpu` or `cuda:0`, and
-/// reads back; `cuda` alone is the first one.
+/// parses back; `cuda` alone is the first one.
 ///
 /// ```
 /// # use pullback_ir::Device;

@@ -1,12 +1,12 @@
-//! A region: pointwise work, and the reductions beside it, as one small list of instructions.
+//! A region: fused pointwise ops and reductions, as one small list of instructions.
 //!
 //! A region runs over a *domain*: rows times columns, where a row is the trailing `inner` axes of
-//! `shape` taken together, and rows are numbered by the axes before them. Every instruction makes
-//! one value, which is either an *element* value (one number for each index of the domain) or a
-//! *row* value (one number for each row). Loads are element values, also where the layout does not
-//! move along the row; literals are row values (they fit everywhere); a pointwise op of row values
-//! alone is a row value, any other an element value; a reduction makes a row value from an element
-//! value. A row value used beside element values stands for the whole row.
+//! `shape` taken together, and rows are numbered by the axes before them. Every instruction
+//! computes one value, which is either an *element* value (one number for each index of the domain)
+//! or a *row* value (one number for each row). Loads are element values, also if the layout has
+//! stride 0 along the row; literals are row values; a pointwise op of row values only is a row
+//! value, any other an element value; a reduction computes a row value from an element value. A row
+//! value used together with element values is broadcast along the row.
 //!
 //! ```text
 //! region{shape=[32,512],inner=1,inputs=[f32[32,512]],body=[
@@ -14,11 +14,11 @@
 //! ```
 //!
 //! is softmax over rows of 512. Each instruction computes in the dtype of its value and rounds to
-//! it, exactly as the op does when it runs alone: a region of pointwise ops gives the bits of its
-//! ops one by one.
+//! it, exactly as the unfused op does: a region of pointwise ops has the same bits as its unfused
+//! ops.
 //!
-//! The same list is run by tile kernels on the CPU and written out as a kernel on other devices: it
-//! says nothing about tiles, registers or threads.
+//! The CPU runs the list with tile kernels, other devices compile it to a kernel: it is independent
+//! of tiles, registers and threads.
 
 use crate::infer::{Specs, fits_memory, infer};
 use crate::op::{Op, Random, Reduction};
@@ -30,14 +30,13 @@ use smallvec::SmallVec;
 /// A fused piece of a program. See the head of this file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Region {
-    /// Where it runs: where its operands are, if it has any.
+    /// The device it runs on: that of its operands, if it has any.
     pub device: Device,
     /// The domain.
     pub shape: Shape,
-    /// How many trailing axes make up a row. Only reductions look at it; without any it is 0 or
-    /// whatever.
+    /// How many trailing axes make up a row. Only reductions use it; without any it is ignored.
     pub inner: usize,
-    /// The operands, each a dense tensor seen through a layout of the domain's shape.
+    /// The operands, each a dense tensor viewed through a layout of the domain's shape.
     pub inputs: Vec<Load>,
     /// The values, in order: an instruction refers to earlier ones by their number.
     pub body: Vec<Inst>,
@@ -49,10 +48,10 @@ pub struct Region {
 /// An operand of a region.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Load {
-    /// What the operand must be: dense, in row-major order.
+    /// The spec of the operand, which is dense, in row-major order.
     pub spec: Spec,
-    /// Where the element for each index of the domain lies in it. For the key of random numbers
-    /// (`i64[2]`) it is not used.
+    /// The element for each index of the domain. For the key of random numbers (`i64[2]`) it is not
+    /// used.
     pub layout: Layout,
 }
 
@@ -74,12 +73,12 @@ pub enum Inst {
     Reduce(Reduction, usize),
 }
 
-/// What kind of value an instruction makes.
+/// The kind of value an instruction computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     /// Its dtype.
     pub dtype: DType,
-    /// One number a row, not one for each element.
+    /// One number per row, not one per element.
     pub row: bool,
 }
 
@@ -99,11 +98,10 @@ impl Region {
         element_count(&self.shape[self.shape.len() - self.inner..])
     }
 
-    /// Checks the instructions and gives the dtype and extent of each value.
+    /// Checks the instructions and returns the dtype and extent of each value.
     ///
     /// # Errors
-    /// If an instruction refers to a value or an operand that is not there, or does not take its
-    /// dtype.
+    /// If an instruction refers to a missing value or operand, or does not accept its dtype.
     pub fn values(&self) -> Result<Vec<Value>> {
         let wrong = |i: usize, message: &str| {
             Error::argument("region", format!("instruction {i} {message}"))
@@ -145,7 +143,7 @@ impl Region {
                 Inst::Random(kind, key, dtype) => {
                     let draw = Op::Random { kind: *kind, shape: self.shape.clone(), dtype: *dtype };
                     let key = &operand(*key)?.spec;
-                    // Each of several would draw for a domain of its own.
+                    // Each of several keys would draw for a separate domain.
                     if infer(&draw, &[key])?[0].shape != self.shape {
                         return Err(wrong(i, "draws from several keys"));
                     }
@@ -177,11 +175,11 @@ impl Region {
         Ok(values)
     }
 
-    /// Checks the operands and gives the specs of the results.
+    /// Checks the operands and returns the specs of the results.
     ///
     /// # Errors
-    /// As [`Region::values`], or if the operands are others than those written down, or a layout
-    /// reaches outside one.
+    /// As [`Region::values`], or if the operands differ from the stored specs, or a layout reaches
+    /// outside one.
     pub fn infer(&self, inputs: &[&Spec]) -> Result<Specs> {
         if !self.inputs.iter().map(|load| &load.spec).eq(inputs.iter().copied()) {
             return Err(Error::argument("region", "the operands are not those it was made for")
@@ -212,7 +210,7 @@ impl Region {
     /// As [`Region::infer`], for [`Op::DotRegion`].
     ///
     /// # Errors
-    /// Also if the product does not fit.
+    /// Also if the product does not match.
     pub fn infer_after_dot(&self, inputs: &[&Spec]) -> Result<Specs> {
         let [a, b, rest @ ..] = inputs else {
             return Err(Error::argument(

@@ -58,7 +58,7 @@ impl AxisPhase {
         let phase = |first: usize| {
             let shift = |t: usize| first as isize + w.before - (t * w.dilation) as isize;
             let taps = (0..w.size)
-                .weight_gradient(|&t| shift(t) % stride == 0)
+                .filter(|&t| shift(t) % stride == 0)
                 .map(|t| (t, shift(t) / stride))
                 .collect();
             let count = (axis.input - first).div_ceil(w.stride);

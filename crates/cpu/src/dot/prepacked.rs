@@ -1,7 +1,7 @@
 //! Right operands packed before the products that use them (prepacked).
 
 use super::tile::Tiled;
-use super::{Job, Method, Shared, half, method};
+use super::{Job, Method, Shared, half_packed, method};
 use crate::buffer::Buffer;
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};

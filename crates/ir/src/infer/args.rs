@@ -1,4 +1,4 @@
-//! What users write (negative axes, `-1` in a reshape, open ranges) as what ops carry.
+//! Converts what users write (negative axes, `-1` in a reshape, open ranges) to attributes of ops.
 
 use crate::shape::{Axes, Shape, broadcast_shapes, normalize_axis};
 use crate::{Error, Result, Span, Spec};
@@ -33,7 +33,7 @@ pub fn order(op: &'static str, list: &[isize], x: &Spec) -> Result<Axes> {
     list.iter().map(|&a| axis(op, a, x)).collect()
 }
 
-/// A shape in which one length may be `-1`: what is left over.
+/// A shape in which one length may be `-1`: it is inferred.
 pub fn reshape(list: &[isize], x: &Spec) -> Result<Shape> {
     let unfit = |why: String| Error::shape("reshape", why).on([x]);
     let lengths = list.iter().filter(|&&n| n >= 0).map(|&n| n as usize);
@@ -82,8 +82,7 @@ pub fn span(
     if step > 0 {
         let first = start.map_or(0, from_front).clamp(0, n);
         let last = stop.map_or(n, from_front).clamp(first, n);
-        // The gap between the last two may reach past the end of the numbers: no `step - 1` is
-        // added.
+        // The gap between the last two may overflow: no `step - 1` is added.
         let count = if last == first { 0 } else { (last - first - 1) / step + 1 };
         return Ok((
             Span { start: first as usize, len: count as usize, step: step as usize },

@@ -130,7 +130,7 @@ fn check_pivots(op: &'static str, pivots: &Spec) -> Result<()> {
     Err(Error::dtype(op, format!("pivots are i32, not {}", pivots.dtype)).on([pivots]))
 }
 
-/// One dtype, f32 or f64: factorisations in 8 or 11 bits are of no use.
+/// One dtype, f32 or f64: factorisations in 8 or 11 bits are useless.
 fn floats(op: &'static str, inputs: &[&Spec]) -> Result<()> {
     let dtype = inputs[0].dtype;
     if matches!(dtype, DType::F32 | DType::F64) && inputs.iter().all(|s| s.dtype == dtype) {

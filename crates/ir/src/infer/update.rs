@@ -1,4 +1,4 @@
-//! Updates of parameters: the new values are shaped as the old ones.
+//! Updates of parameters: the new values have the shapes of the old ones.
 
 use super::{Specs, wrong_arity};
 use crate::{Adam, DType, Error, Fused, Result, Sgd, Spec};
@@ -9,12 +9,14 @@ pub(super) fn sgd(how: Sgd, inputs: &[&Spec]) -> Result<Specs> {
     update(Fused::Sgd(how).name(), inputs, 1 + states, how.remembers())
 }
 
-/// The parameter, the means of its gradient and of its square, and their largest if it is kept.
+/// The parameter, the means of its gradient and of its square, and the largest of the latter
+/// (AMSGrad).
 pub(super) fn adam(how: Adam, inputs: &[&Spec]) -> Result<Specs> {
     update(Fused::Adam(how).name(), inputs, 3 + usize::from(how.amsgrad), true)
 }
 
-/// `targets` tensors and a gradient, all alike, a counter where steps are counted, and a rate.
+/// `targets` tensors and a gradient, all of one spec, a step counter if needed, and a learning
+/// rate.
 fn update(op: &'static str, inputs: &[&Spec], targets: usize, counts: bool) -> Result<Specs> {
     let wanted = targets + 2 + usize::from(counts);
     if inputs.len() != wanted {

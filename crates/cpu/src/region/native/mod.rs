@@ -25,7 +25,7 @@ mod recipes;
 mod registers;
 pub(crate) mod straight;
 
-pub(crate) use store::{Code, counts};
+pub(crate) use code_cache::{Code, counts};
 
 use super::plan::{Group, Ref, RegionPlan, SCRATCH, ValueStorage};
 use super::steps::Step;

@@ -7,9 +7,9 @@
 //! register.
 
 use super::Target;
+use super::code_cache::{Code, CodeKey, Function};
 use super::emit::InstructionSet;
 use super::micro::{Lane, Micro, Origin, Writer};
-use super::store::{Code, CodeKey, Function};
 use crate::region::CodegenMode;
 use crate::region::build::literal;
 use crate::region::plan::Ref;
