@@ -21,7 +21,7 @@ pub fn rounded(dtype: DType, v: f64) -> f64 {
     }
 }
 
-/// What a pointwise op makes of one element of each operand.
+/// The result of a pointwise op on one element of each operand.
 pub fn point(op: &Op, of: &[f64], dtype: DType) -> f64 {
     let larger = |a: f64, b: f64| match a.is_nan() || b.is_nan() {
         true => f64::NAN,
