@@ -136,7 +136,7 @@ impl Custom {
                     ))),
                 }
             }
-            Work::Done(_) => Err(wrong("is known to the tape alone, and cannot run again".into())),
+            Work::Done(_) => Err(wrong("exists only on the tape, and cannot be run again".into())),
         }
     }
 

@@ -122,7 +122,7 @@ impl Flow {
                 takes(body, inputs).map_err(|e| wrong(format!("the body {e}")))?;
                 match &results(test)[..] {
                     [one] => is_test(one).map_err(|e| wrong(format!("the test {e}")))?,
-                    _ => return Err(wrong("the test must give one bool[]".into())),
+                    _ => return Err(wrong("the test must return one bool[]".into())),
                 }
                 let (state, next) = (inputs.get(*shared..).unwrap_or_default(), results(body));
                 if !state.iter().copied().eq(&next) {
@@ -135,7 +135,7 @@ impl Flow {
                 // Both may be any number if the program was parsed from text.
                 let first = scan.shared.saturating_add(scan.carry);
                 let Some((fixed, sequences)) = inputs.split_at_checked(first) else {
-                    return Err(wrong(format!("takes {first} operands at least")));
+                    return Err(wrong(format!("takes at least {first} operands")));
                 };
                 let mut rows = Vec::new();
                 for x in sequences {
@@ -162,7 +162,7 @@ impl Flow {
                     shape.extend_from_slice(&y.shape);
                     if !fits_memory(&shape) {
                         return Err(wrong(format!(
-                            "{} rows of {y} fit into no memory",
+                            "{} rows of {y} do not fit in memory",
                             scan.length
                         )));
                     }

@@ -209,7 +209,7 @@ impl Program {
                 let given = list(&mut e.outputs.iter().map(|&v| self.spec(v).to_string()));
                 let found = list(&mut inferred.iter().map(Spec::to_string));
                 return Err(located(wrong(format!(
-                    "equation {i} (`{}`) gives {found}, but {given} is written down",
+                    "equation {i} (`{}`) has the result {found}, but {given} is declared",
                     e.op.name()
                 ))));
             }
@@ -224,7 +224,7 @@ impl Program {
         for &(output, input) in &self.updates {
             let (Some(&o), Some(&i)) = (self.outputs.get(output), self.inputs.get(input)) else {
                 return Err(wrong(format!(
-                    "output {output} cannot replace input {input}: there are not so many"
+                    "output {output} cannot replace input {input}: there are fewer"
                 )));
             };
             if self.spec(o) != self.spec(i) {

@@ -117,9 +117,8 @@ impl Region {
         for (i, inst) in self.body.iter().enumerate() {
             let get =
                 |v: usize| values.get(v).copied().ok_or_else(|| wrong(i, "reads a later value"));
-            let operand = |k: usize| {
-                self.inputs.get(k).ok_or_else(|| wrong(i, "reads an operand that is not there"))
-            };
+            let operand =
+                |k: usize| self.inputs.get(k).ok_or_else(|| wrong(i, "reads a missing operand"));
             values.push(match inst {
                 Inst::Load(k) => {
                     let load = operand(*k)?;
@@ -136,7 +135,7 @@ impl Region {
                 }
                 Inst::Index(axis, dtype) => {
                     if *axis >= self.shape.len() || *dtype == DType::Bool {
-                        return Err(wrong(i, "counts along an axis that is not there, or in bool"));
+                        return Err(wrong(i, "counts along a missing axis, or in bool"));
                     }
                     Value { dtype: *dtype, row: false }
                 }
@@ -164,7 +163,7 @@ impl Region {
                 Inst::Reduce(kind, v) => {
                     let of = get(*v)?;
                     if of.row {
-                        return Err(wrong(i, "reduces what is one number a row already"));
+                        return Err(wrong(i, "reduces a row value"));
                     }
                     let one = Spec::on(self.device, of.dtype, [1].as_slice());
                     let reduce = Op::Reduce(*kind, Axes::from_slice(&[0]));
@@ -182,12 +181,13 @@ impl Region {
     /// outside one.
     pub fn infer(&self, inputs: &[&Spec]) -> Result<Specs> {
         if !self.inputs.iter().map(|load| &load.spec).eq(inputs.iter().copied()) {
-            return Err(Error::argument("region", "the operands are not those it was made for")
+            return Err(Error::argument("region", "the operands differ from its specs")
                 .on(inputs.iter().copied()));
         }
         for load in &self.inputs {
             if load.spec.device != self.device {
-                let message = format!("runs on {}, and an operand is elsewhere", self.device);
+                let message =
+                    format!("runs on {}, but an operand is on another device", self.device);
                 return Err(Error::new(ErrorKind::Device, "region", message).on([&load.spec]));
             }
             if !load.layout.lies_in(load.spec.len()) {
@@ -215,7 +215,7 @@ impl Region {
         let [a, b, rest @ ..] = inputs else {
             return Err(Error::argument(
                 "dot_region",
-                format!("takes 2 operands at least, not {}", inputs.len()),
+                format!("takes at least 2 operands, not {}", inputs.len()),
             ));
         };
         let product = infer(&Op::Dot, &[a, b])?;

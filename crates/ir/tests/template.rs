@@ -56,7 +56,7 @@ fn what_has_no_polynomial_is_refused() {
         false => program(format!("program (a: f32[{n}]) {{ let b: f32[{n}] = sin a; return b }}")),
     };
     let error = fitted(&[37, 31, 29, 23], branching).err().unwrap();
-    assert!(error.contains("`exp` is not what `sin` is"), "{error}");
+    assert!(error.contains("`exp` differs from `sin`"), "{error}");
 }
 
 #[test]

@@ -36,8 +36,7 @@ pub(super) struct Code {
 /// Addresses that are filled in before each run.
 pub(super) struct Bases(pub(super) Vec<*mut u8>);
 
-// SAFETY: the addresses are only dereferenced during a run, which borrows the code mutably and
-// holds the buffers they point into.
+// SAFETY: dereferenced only during a run, which borrows the code mutably and holds the buffers.
 unsafe impl Send for Bases {}
 // SAFETY: as above; nothing is dereferenced through a shared reference.
 unsafe impl Sync for Bases {}
@@ -63,8 +62,7 @@ pub(super) struct Step {
 pub(super) enum Action {
     /// The kernel of an op.
     Kernel(Op),
-    /// A region over dense operands; and its instructions, if it is over a few elements and may be
-    /// joined with others.
+    /// A region over dense operands; and its instructions, if it may be joined with other steps.
     Region(
         Box<Kernel>,
         #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] Option<Arc<Region>>,
@@ -155,8 +153,7 @@ fn listed<'a, T, V: Copy, R>(
     }
 }
 
-/// As [`listed`], for up to `N` items. Only as many values are written as there are items: filling
-/// the whole array took longer than a small region.
+/// As [`listed`], for up to `N` items. Unused values stay uninitialised: filling them is slow.
 #[inline(always)]
 fn with_room<'a, const N: usize, T, V: Copy, R>(
     items: &'a [T],
@@ -330,8 +327,7 @@ impl Code {
         self.bases.0[ARENA] = ptr;
     }
 
-    /// Packs right operands of products among the first `fixed` inputs, which must not change until
-    /// [`Code::unpack`].
+    /// Packs right operands among the first `fixed` inputs, constant until [`Code::unpack`].
     pub(super) fn pack(&mut self, fixed: usize) {
         let bases = &self.bases.0[..];
         self.steps.iter_mut().for_each(|step| step.pack(&(FIRST..FIRST + fixed), bases));
@@ -350,8 +346,7 @@ impl Code {
         if let Some(parts) = &self.parts {
             for part in parts {
                 match part {
-                    // SAFETY: it accesses the same elements as the steps that it replaces, and its
-                    // scratch.
+                    // SAFETY: accesses its scratch, and the elements of the steps that it replaces.
                     Part::Straight(straight) => unsafe { straight.run(bases) },
                     Part::Steps(range) => {
                         self.steps[range.clone()]
@@ -410,8 +405,7 @@ impl Compiler<'_> {
         let dtype = self.program.spec(v).dtype;
         StepOperand {
             base: self.base(*base),
-            // A view of a flipped input may start before its first element: the offset is then a
-            // negative number, wrapped around.
+            // A view of a flipped input may start before its first element: the offset wraps.
             start: start.wrapping_add_signed(layout.offset as isize * dtype.size() as isize),
             shape: layout.shape.clone(),
             strides: layout.strides.clone(),
@@ -456,8 +450,7 @@ impl Compiler<'_> {
                     steps.push(step(Action::Kernel(Op::Copy), sources().collect(), sinks));
                 }
             }
-            // The plan gives it the slot of its operand, and the order of equations is the order of
-            // steps.
+            // It has the slot of its operand, and steps run in the order of equations.
             Op::After => {}
             Op::Copy => {
                 let (from, to) =

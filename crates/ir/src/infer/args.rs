@@ -75,7 +75,7 @@ pub fn span(
     len: usize,
 ) -> Result<(Span, bool)> {
     if step == 0 {
-        return Err(Error::argument(op, "a step of 0 leads nowhere"));
+        return Err(Error::argument(op, "a step of 0 is not allowed"));
     }
     let n = len as isize;
     let from_front = |i: isize| if i < 0 { i.saturating_add(n) } else { i };

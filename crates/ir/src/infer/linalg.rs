@@ -117,7 +117,7 @@ fn system(op: &'static str, a: &Spec, b: &Spec) -> Result<usize> {
     let (rows, _) = matrix(op, b)?;
     let lead = |x: &Spec| x.shape.len() - 2;
     if rows != n || a.shape[..lead(a)] != b.shape[..lead(b)] {
-        let message = format!("{a} and {b} are no linear systems (rows or batches differ)");
+        let message = format!("{a} and {b} do not form linear systems (rows or batches differ)");
         return Err(Error::shape(op, message).on([a, b]));
     }
     Ok(n)

@@ -28,7 +28,7 @@ fn update(op: &'static str, inputs: &[&Spec], targets: usize, counts: bool) -> R
     }
     for &other in &inputs[1..=targets] {
         if other != x {
-            let message = format!("{other} does not go with the parameter {x}");
+            let message = format!("{other} does not match the parameter {x}");
             return Err(match other.dtype == x.dtype {
                 true => Error::shape(op, message),
                 false => Error::dtype(op, message),
@@ -45,7 +45,7 @@ fn update(op: &'static str, inputs: &[&Spec], targets: usize, counts: bool) -> R
     }
     let rate = inputs[wanted - 1];
     if !rate.shape.is_empty() || !rate.dtype.is_float() {
-        let message = format!("the rate is a float without axes, not {rate}");
+        let message = format!("the learning rate must be a float scalar, not {rate}");
         return Err(Error::shape(op, message).on([rate]));
     }
     Ok(inputs[..targets].iter().map(|&x| x.clone()).collect())

@@ -46,7 +46,7 @@ pub fn lift_literals(
         let Some(Op::Literal { value, shape, dtype, device }) =
             program.equations.get(e).map(|e| &e.op)
         else {
-            return Err("a literal is none at another length".to_string());
+            return Err("an equation is a literal at one length and not at another".to_string());
         };
         let (value, shape) = (*value, shape.clone());
         let spec = Spec::on(*device, *dtype, Shape::new());

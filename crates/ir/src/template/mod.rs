@@ -135,7 +135,7 @@ impl Template {
                 let axes = skeleton.specs.iter().map(|spec| spec.shape.len()).sum();
                 Ok(Template { skeleton, fits, axes })
             }
-            None => Err("a size or a number is no polynomial in the lengths".to_string()),
+            None => Err("a size or a number is not a polynomial in the lengths".to_string()),
         }
     }
 
@@ -215,7 +215,7 @@ fn difference(a: &Program, b: &Program) -> Option<String> {
     Some(match other {
         Some((a, b)) => {
             let line = a.at.map_or(String::new(), |at| format!(" ({at})"));
-            format!("`{}`{line} is not what `{}` is", a.op.name(), b.op.name())
+            format!("`{}`{line} differs from `{}`", a.op.name(), b.op.name())
         }
         None => "inputs, outputs or the variables differ".to_string(),
     })

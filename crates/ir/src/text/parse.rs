@@ -261,7 +261,7 @@ pub(super) fn device(c: &mut Cursor) -> Parsed<Device> {
     let name = c.read(|word| match word {
         "cpu" => Ok(Device::Cpu),
         "cuda" => Ok(Device::Cuda(0)),
-        _ => Err(format!("`{word}` is no device")),
+        _ => Err(format!("`{word}` is not a device")),
     })?;
     match name {
         Device::Cuda(_) if c.eat(':') => c.parse("the number of a device").map(Device::Cuda),
@@ -276,7 +276,7 @@ pub(super) fn dtype(c: &mut Cursor) -> Parsed<DType> {
 fn combine(c: &mut Cursor) -> Parsed<Combine> {
     c.read(|name| {
         let found = Combine::ALL.iter().find(|combine| combine.name() == name);
-        found.copied().ok_or_else(|| format!("unknown way to combine `{name}`"))
+        found.copied().ok_or_else(|| format!("unknown combination `{name}`"))
     })
 }
 

@@ -59,7 +59,7 @@ impl Clusters<'_> {
             Some(equations) => Program { equations, ..out }.renumbered(),
             // Levels exclude this. If it happens, the original program is returned.
             None => {
-                debug_assert!(false, "regions that wait for each other:\n{program}");
+                debug_assert!(false, "regions form a cycle:\n{program}");
                 program.clone()
             }
         }
