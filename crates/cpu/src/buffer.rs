@@ -188,7 +188,7 @@ impl Store {
 
     fn keep(&mut self, ptr: NonNull<u8>, class: usize, size: usize, limit: usize) {
         if size > limit {
-            // SAFETY: a block handed to `keep` is not used any more.
+            // SAFETY: a block passed to `keep` is not used any more.
             unsafe { to_system(ptr, size) };
             return;
         }

@@ -31,7 +31,7 @@ pub(crate) trait Elem: Copy + Default + Send + Sync + 'static {
     fn of(scalar: Scalar) -> Self;
 }
 
-/// A truth value in memory: one byte, 0 or 1.
+/// A `bool` in memory: one byte, 0 or 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub(crate) struct Bool(pub(crate) u8);

@@ -109,7 +109,8 @@ impl Buffer {
         let mut buffer = Buffer::alloc(bytes).map_err(|_| {
             Error::new(ErrorKind::Memory, "tensor", format!("cannot allocate {bytes} bytes"))
         })?;
-        // SAFETY: the buffer is ours alone and as long; it is written before a slice of it is made.
+        // SAFETY: the buffer is owned and has this length; it is written before a slice of it is
+        // made.
         let content = unsafe {
             buffer.as_mut_ptr().write_bytes(0, bytes);
             std::slice::from_raw_parts_mut(buffer.as_mut_ptr(), bytes)
@@ -129,8 +130,8 @@ pub fn elements<T: HostElement>(dtype: DType, bytes: &[u8]) -> Option<&[T]> {
     if dtype != T::DTYPE || (dtype == DType::Bool && bytes.iter().any(|&b| b > 1)) {
         return None;
     }
-    // SAFETY: the sealed trait admits only plain numbers, for which any bits are a value, and truth
-    // values, which were looked at.
+    // SAFETY: the sealed trait admits only plain numbers, for which any bits are a value, and
+    // `bool`s, which were checked.
     let (before, elements, after) = unsafe { bytes.align_to::<T>() };
     (before.is_empty() && after.is_empty()).then_some(elements)
 }

@@ -27,7 +27,7 @@
 //!   only succeeds while the job is open. Only joined workers read the job. Workers with a number
 //!   at or above `limit` do not join.
 //! - Each participant runs its own range of the tasks, then takes tasks from the ranges of others.
-//!   The caller then clears `open` (nobody can join any more) and waits until `active` is zero.
+//!   The caller then clears `open` (no worker can join any more) and waits until `active` is zero.
 //!
 //! # Which participant runs which task
 //!

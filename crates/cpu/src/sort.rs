@@ -1,9 +1,9 @@
 //! Stable sorting along an axis, returning the original indices too.
 //!
-//! Every element becomes an unsigned key whose order is the wanted one: the bits of a float, with
-//! the sign mapped to an offset, NaN above everything, and −0 equal to +0; for a descending sort,
-//! all bits flipped. A key and the index of its element are sorted together, so equal keys stay in
-//! order with any algorithm.
+//! Every element becomes an unsigned key whose order is the requested one: the bits of a float,
+//! with the sign mapped to an offset, NaN above everything, and −0 equal to +0; for a descending
+//! sort, all bits flipped. A key and the index of its element are sorted together, so equal keys
+//! stay in order with any algorithm.
 //!
 //! Keys of up to 32 bits share one `u64` with the index. Long lines of those are sorted by radix,
 //! 11 bits at a time, skipping digits that are equal in all keys (so bytes and halves take one or

@@ -150,7 +150,7 @@ impl Replay<'_> {
                 if let Some(at) = kept
                     && to.get(at..at + from.len()) == Some(&from[..])
                 {
-                    // It is where it belongs, and no other operand is in the way.
+                    // It is at its position, and no other operand overlaps it.
                     assert_eq!((shared, width), (1, size));
                     continue;
                 }

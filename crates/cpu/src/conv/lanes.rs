@@ -42,7 +42,7 @@ pub(super) struct RowTile<'a, T> {
     pub b: *const T,
     pub c: *mut T,
     pub c_row: usize,
-    /// Add to what is in C instead of overwriting it.
+    /// Accumulate into C instead of overwriting it.
     pub add: bool,
 }
 

@@ -14,7 +14,7 @@ impl Dice {
         (self.0 >> 33) as usize % n
     }
 
-    /// Whole numbers, so that every sum is exact and any order gives the same bits.
+    /// Integers, so that every sum is exact and any order gives the same bits.
     fn values<T: From<i8>>(&mut self, n: usize) -> Vec<T> {
         (0..n).map(|_| T::from(self.roll(9) as i8 - 4)).collect()
     }

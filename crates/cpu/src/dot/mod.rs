@@ -140,7 +140,7 @@ pub(crate) fn dot_add<'a>(a: Source, b: impl Into<Right<'a>>, out: Sink) -> bool
 /// The destination of a product: dense rows.
 struct Destination<'a, C> {
     c: Shared<C>,
-    /// Added to what is there, instead of replacing it.
+    /// Accumulate into the destination instead of overwriting it.
     add: bool,
     /// What is done with finished parts, and which row the first one is.
     after: Option<After<'a>>,

@@ -147,26 +147,26 @@ fn listed<'a, T, V: Copy, R>(
         [a, b] => f(&[value(a), value(b)]),
         [a, b, c] => f(&[value(a), value(b), value(c)]),
         [a, b, c, d] => f(&[value(a), value(b), value(c), value(d)]),
-        few if few.len() <= 16 => with_room::<16, T, V, R>(few, value, f),
-        some if some.len() <= 256 => with_room::<256, T, V, R>(some, value, f),
+        few if few.len() <= 16 => with_capacity::<16, T, V, R>(few, value, f),
+        some if some.len() <= 256 => with_capacity::<256, T, V, R>(some, value, f),
         many => f(&many.iter().map(value).collect::<Vec<V>>()),
     }
 }
 
 /// As [`listed`], for up to `N` items. Unused values stay uninitialised: filling them is slow.
 #[inline(always)]
-fn with_room<'a, const N: usize, T, V: Copy, R>(
+fn with_capacity<'a, const N: usize, T, V: Copy, R>(
     items: &'a [T],
     value: impl Fn(&'a T) -> V,
     f: impl FnOnce(&[V]) -> R,
 ) -> R {
-    let mut room = [const { MaybeUninit::<V>::uninit() }; N];
-    let room = &mut room[..items.len()];
-    room.iter_mut().zip(items).for_each(|(to, item)| {
+    let mut values = [const { MaybeUninit::<V>::uninit() }; N];
+    let values = &mut values[..items.len()];
+    values.iter_mut().zip(items).for_each(|(to, item)| {
         to.write(value(item));
     });
     // SAFETY: all of the slice has just been written.
-    f(unsafe { std::slice::from_raw_parts(room.as_ptr().cast::<V>(), room.len()) })
+    f(unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<V>(), values.len()) })
 }
 
 impl Step {
@@ -292,14 +292,14 @@ impl Code {
         let scratch = FIRST + program.inputs.len() + program.outputs.len();
         bases.resize(scratch + 1, std::ptr::null_mut());
         #[cfg(target_arch = "x86_64")]
-        let (parts, room) = match straight::join(&steps, scratch)? {
-            Some((parts, room)) => (Some(parts), room),
+        let (parts, values) = match straight::join(&steps, scratch)? {
+            Some((parts, values)) => (Some(parts), values),
             None => (None, 0),
         };
         #[cfg(not(target_arch = "x86_64"))]
-        let room = 0;
-        let mut room = allocate("scratch", room)?;
-        bases[scratch] = room.as_mut_ptr();
+        let values = 0;
+        let mut values = allocate("scratch", values)?;
+        bases[scratch] = values.as_mut_ptr();
         Ok(Code {
             steps,
             bases: Bases(bases),
@@ -307,7 +307,7 @@ impl Code {
             inputs: program.inputs.len(),
             #[cfg(target_arch = "x86_64")]
             parts,
-            _scratch: room,
+            _scratch: values,
         })
     }
 

@@ -21,21 +21,26 @@ pub(super) struct FlowStep {
 
 enum FlowCode {
     Cond { yes: Code, no: Code },
-    While { test: Code, body: Code, shared: usize, said: usize },
+    While { test: Code, body: Code, shared: usize, condition: usize },
     Scan { body: Code, shared: usize, carry: usize, length: usize, reverse: bool },
 }
 
 impl FlowStep {
-    /// `arena` and `said` are the offsets, in the parent's arena, of the programs' arena and of the
+    /// `arena` and `condition` are the offsets, in the parent's arena, of the programs' arena and of the
     /// result of a loop's condition.
-    pub(super) fn new(flow: &Flow, plans: &[Plan], arena: usize, said: usize) -> Result<FlowStep> {
+    pub(super) fn new(
+        flow: &Flow,
+        plans: &[Plan],
+        arena: usize,
+        condition: usize,
+    ) -> Result<FlowStep> {
         let kind = match (flow, plans) {
             (Flow::Cond { yes, no }, [a, b]) => {
                 FlowCode::Cond { yes: Code::new(yes, a)?, no: Code::new(no, b)? }
             }
             (Flow::While { test, body, shared }, [a, b]) => {
                 let (test, body) = (Code::new(test, a)?, Code::new(body, b)?);
-                FlowCode::While { test, body, shared: *shared, said }
+                FlowCode::While { test, body, shared: *shared, condition }
             }
             (Flow::Scan(scan), [a]) => FlowCode::Scan {
                 body: Code::new(&scan.body, a)?,
@@ -77,27 +82,28 @@ impl FlowStep {
                 out.iter().enumerate().for_each(|(k, y)| code.set_output(k, y.ptr(bases)));
                 code.run()
             }
-            FlowCode::While { test, body, shared, said } => {
-                let said = bases[ARENA].wrapping_add(*said);
+            FlowCode::While { test, body, shared, condition } => {
+                let condition = bases[ARENA].wrapping_add(*condition);
                 begin(&x[*shared..], out, bases);
                 for code in [&mut *test, &mut *body] {
                     code.set_arena(arena);
                     share(code, &x[..*shared], &x[*shared..], out, bases);
                 }
-                test.set_output(0, said);
+                test.set_output(0, condition);
                 let mut packed = Packed::new([test, body], *shared);
                 let [test, body] = &mut packed.codes;
-                let mut turn = 0usize;
+                let mut iteration = 0usize;
                 loop {
-                    let failed =
-                        |error: Error| error.detail(format!("in iteration {turn} of the loop"));
+                    let failed = |error: Error| {
+                        error.detail(format!("in iteration {iteration} of the loop"))
+                    };
                     test.run().map_err(failed)?;
                     // SAFETY: a byte of the arena that the condition has just written.
-                    if unsafe { *said } == 0 {
+                    if unsafe { *condition } == 0 {
                         return Ok(());
                     }
                     body.run().map_err(failed)?;
-                    turn += 1;
+                    iteration += 1;
                 }
             }
             FlowCode::Scan { body, shared, carry, length, reverse } => {
@@ -109,8 +115,8 @@ impl FlowStep {
                 // For one iteration, packing in advance gains nothing.
                 let mut packed = Packed::new([body], if *length > 1 { *shared } else { 0 });
                 let [body] = &mut packed.codes;
-                for turn in 0..*length {
-                    let row = if *reverse { *length - 1 - turn } else { turn };
+                for iteration in 0..*length {
+                    let row = if *reverse { *length - 1 - iteration } else { iteration };
                     for (i, x) in sequences.iter().enumerate() {
                         let step = x.strides[0] * x.dtype.size() as isize;
                         let ptr = x.ptr(bases).wrapping_offset(step * row as isize);
@@ -121,7 +127,7 @@ impl FlowStep {
                         body.set_output(*carry + k, y.ptr(bases).wrapping_add(step * row));
                     }
                     body.run().map_err(|error| {
-                        error.detail(format!("in iteration {turn} of the scan"))
+                        error.detail(format!("in iteration {iteration} of the scan"))
                     })?;
                 }
                 Ok(())

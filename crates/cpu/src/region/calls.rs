@@ -2,7 +2,7 @@
 //!
 //! These are the loops of the unfused ops, so their bits are the same. Only the storage of
 //! intermediate values differs: a tile holds floats narrower than f32 as f32, already rounded,
-//! integers as i64, already wrapped, and truth values as bytes.
+//! integers as i64, already wrapped, and booleans as bytes.
 
 use crate::elem::Elem;
 use crate::pointwise::{Select, cast, float, int, map1, map2, tests_of};
@@ -206,7 +206,7 @@ fn change(from: DType, to: DType) -> Call {
     Call { run, round: if rounds { round(to) } else { None } }
 }
 
-/// The loops over truth values.
+/// The loops over booleans.
 fn truth(op: Binary) -> Result<Loop> {
     let l = level();
     match op {
@@ -232,7 +232,7 @@ fn truth(op: Binary) -> Result<Loop> {
 }
 
 fn compare_truth(op: Compare) -> Loop {
-    /// A comparison of two truth values.
+    /// A comparison of two booleans.
     macro_rules! test {
         ($name:ident, $a:ident, $b:ident => $body:expr) => {{
             struct $name;

@@ -131,7 +131,7 @@ fn live_carries(e: &Equation, flow: &Flow, live: &[bool]) -> Vec<bool> {
     }
 }
 
-/// The variables that the wanted outputs depend on.
+/// The variables that the needed outputs depend on.
 fn cone(program: &Program, wanted: &[bool]) -> Vec<bool> {
     let mut live = vec![false; program.specs.len()];
     picked(&program.outputs, wanted).iter().for_each(|v| live[v.index()] = true);

@@ -1,7 +1,7 @@
 //! A tiny interpreter of programs on `f64`: the oracle for passes.
 //!
 //! Values are lists of `f64` in row-major order whatever their dtype, rounded to it after each op.
-//! Only the ops that the generator uses are there.
+//! Only the ops that the generator uses are implemented.
 
 use pullback_ir::infer::infer;
 use pullback_ir::pass::Constant;

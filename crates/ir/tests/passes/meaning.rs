@@ -35,7 +35,7 @@ fn check(seed: Vec<u64>, whole: bool, idempotent: bool, pass: impl Fn(&Program) 
     let odd = choices.below(2) == 0 && !whole;
     let inputs = choices.inputs(&program, odd);
     let (expected, found) = (run(&program, &inputs), run(&after, &inputs));
-    // Beyond this whole numbers are no longer exact.
+    // Beyond this integers are no longer exact.
     if whole && expected.iter().flatten().any(|x| x.abs() > 1e12) {
         return;
     }

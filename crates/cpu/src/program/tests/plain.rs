@@ -47,7 +47,7 @@ fn every_result_is_seen_when_it_is_made() {
                 }));
             })
             .expect("runs");
-        // What is seen through constants is not computed.
+        // Views of constants are not computed.
         want.retain(|(e, j, _)| {
             let v = program.equations[*e].outputs[*j];
             plan.homes[v.index()].base != Base::Constants

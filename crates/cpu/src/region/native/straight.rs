@@ -42,8 +42,8 @@ pub(crate) struct Straight {
 }
 
 impl StraightBuilder {
-    /// `None` if this machine has no native code, or the environment disables it. Truth values need
-    /// the mask registers of AVX-512.
+    /// `None` if this machine has no native code, or the environment disables it. Booleans need the
+    /// mask registers of AVX-512.
     pub(crate) fn new() -> Option<StraightBuilder> {
         let target = Target::of(CodegenMode::chosen())?;
         (target.set == InstructionSet::Avx512).then(|| StraightBuilder {
@@ -231,7 +231,7 @@ fn lane(dtype: DType) -> Lane {
     }
 }
 
-/// How an op on whole numbers is done.
+/// How an op on integers is computed.
 enum IntegerOp {
     Same,
     Micro(Micro),

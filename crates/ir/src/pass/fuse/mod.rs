@@ -16,7 +16,7 @@
 //! and sets the row length. Clusters that an op reads are merged if allowed; at the end, so are
 //! those over one domain that read the same values, and all scalar ones.
 //!
-//! Before that, views are moved in front of pointwise ops that nobody else reads, so that they are
+//! Before that, views are moved in front of pointwise ops with no other reader, so that they are
 //! views of memory.
 //!
 //! # Why there are no cycles
