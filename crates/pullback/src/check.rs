@@ -1,7 +1,7 @@
 //! Checking gradients against numbers.
 //!
-//! [`check_grads`] compares both modes with central differences, entry by entry, and recurses: order 2
-//! checks the gradient of the gradient in the same way.
+//! [`check_grads`] compares both modes with central differences, entry by entry, and recurses:
+//! order 2 checks the gradient of the gradient in the same way.
 
 use crate::{DType, Error, ErrorKind, Key, Result, Tensor, Tree, jvp, mode, vjp};
 use pullback_ir::Line;
@@ -138,8 +138,8 @@ impl Check {
     /// Checks the derivatives of `f` at `x`.
     ///
     /// # Errors
-    /// If a derivative differs, or an argument is not `f64` (finite differences of narrower floats say
-    /// little).
+    /// If a derivative differs, or an argument is not `f64` (finite differences of narrower floats
+    /// say little).
     #[track_caller]
     pub fn run<T: Tree, Y: Tree>(&self, f: impl Fn(&T) -> Y, x: &T) -> Result<Report> {
         let at = mode::user_line(Line::caller());

@@ -274,8 +274,8 @@ impl Tensor {
         steps * step.scalar() + start.scalar()
     }
 
-    /// `count` values from `start` to `end`, both included, evenly spaced; the dtype follows the Rust
-    /// type.
+    /// `count` values from `start` to `end`, both included, evenly spaced; the dtype follows the
+    /// Rust type.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -312,7 +312,8 @@ impl Tensor {
     }
 }
 
-/// How many steps lie in `a..b`, counted exactly where they are integers; none if they never arrive.
+/// How many steps lie in `a..b`, counted exactly where they are integers; none if they never
+/// arrive.
 fn steps_between(a: Scalar, b: Scalar, step: Scalar) -> Option<usize> {
     if let (Scalar::Int(a), Scalar::Int(b), Scalar::Int(step)) = (a, b, step) {
         let (way, step) = (i128::from(b) - i128::from(a), i128::from(step));
@@ -326,9 +327,11 @@ fn steps_between(a: Scalar, b: Scalar, step: Scalar) -> Option<usize> {
     count.is_finite().then_some(count.max(0.0) as usize)
 }
 
-/// Scalars, vectors, slices and nested arrays. Data keeps its type: `Tensor::from([1.0])` is `f64`, as a plain number is in Rust, and
-/// `Tensor::from([1.0f32])` is `f32`; nothing is rounded on the way. What is made without data ([`Tensor::zeros`], layers) has the
-/// [default dtype](crate::default_dtype), `f32`. The two add up in `f64`, but a product, a layer or a loss refuses them: `cast` one.
+/// Scalars, vectors, slices and nested arrays. Data keeps its type: `Tensor::from([1.0])` is `f64`,
+/// as a plain number is in Rust, and `Tensor::from([1.0f32])` is `f32`; nothing is rounded on the
+/// way. What is made without data ([`Tensor::zeros`], layers) has the [default
+/// dtype](crate::default_dtype), `f32`. The two add up in `f64`, but a product, a layer or a loss
+/// refuses them: `cast` one.
 ///
 /// ```
 /// # use pullback::{DType, Tensor};

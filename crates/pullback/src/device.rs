@@ -93,8 +93,10 @@ pub(crate) fn missing(op: &str, device: Device) -> Error {
     Error::new(ErrorKind::Device, op.to_string(), message)
 }
 
-/// Runs `f` with another device for what is made without an operand: [`Tensor::zeros`], `from`, `arange`, `rand`, [`Key::new`](crate::Key::new), and so
-/// the parameters of layers. Otherwise it is the CPU. What is made beside a tensor (`zeros_like`, `x + 2.0`, a mask inside a method) is on the device of that tensor.
+/// Runs `f` with another device for what is made without an operand: [`Tensor::zeros`], `from`,
+/// `arange`, `rand`, [`Key::new`](crate::Key::new), and so the parameters of layers. Otherwise it
+/// is the CPU. What is made beside a tensor (`zeros_like`, `x + 2.0`, a mask inside a method) is on
+/// the device of that tensor.
 ///
 /// ```
 /// use pullback::{Device, Tensor, default_device, with_default_device};
@@ -118,7 +120,8 @@ pub fn default_device() -> Device {
 }
 
 impl Tensor {
-    /// The same values on a device, given as a [`Device`] or by its name; the same tensor if it is there already.
+    /// The same values on a device, given as a [`Device`] or by its name; the same tensor if it is
+    /// there already.
     ///
     /// A view where the tensor is on the device already: the tensor itself.
     /// Derivative: `dy`, on the old device.

@@ -1,9 +1,9 @@
 //! Printing values, laid out as NumPy does.
 //!
-//! All elements of a tensor are written in one style, so that columns align: the layout of the numbers is
-//! found first ([`Style`]), from the elements that will be shown, and then each is written into
-//! the same width. Beyond [`SUMMARISED`] elements only the edges of each axis are shown, and
-//! only those are read.
+//! All elements of a tensor are written in one style, so that columns align: the layout of the
+//! numbers is found first ([`Style`]), from the elements that will be shown, and then each is
+//! written into the same width. Beyond [`SUMMARISED`] elements only the edges of each axis are
+//! shown, and only those are read.
 
 use crate::tape::History;
 use crate::{DType, Tensor, fail, mode};
@@ -20,8 +20,8 @@ const EDGE: usize = 3;
 const PRECISION: usize = 8;
 
 impl fmt::Display for Tensor {
-    /// The values: nested brackets with aligned columns. Floats have as many digits as they need, up to
-    /// eight after the point; `{:.3}` gives all exactly three.
+    /// The values: nested brackets with aligned columns. Floats have as many digits as they need,
+    /// up to eight after the point; `{:.3}` gives all exactly three.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -201,8 +201,8 @@ struct Style {
 }
 
 impl Style {
-    /// Scientific for numbers from 1e8 on (less where the dtype has fewer digits), below 1e-4, or of
-    /// more than three orders of magnitude.
+    /// Scientific for numbers from 1e8 on (less where the dtype has fewer digits), below 1e-4, or
+    /// of more than three orders of magnitude.
     fn of(values: &[f64], dtype: DType, precision: Option<usize>) -> Style {
         let sizes = values.iter().map(|v| v.abs()).filter(|v| v.is_finite() && *v != 0.0);
         let (low, high) = sizes.fold((f64::INFINITY, 0f64), |(l, h), v| (l.min(v), h.max(v)));
@@ -278,7 +278,8 @@ fn written_exponent(exponent: &str, width: usize) -> String {
     }
 }
 
-/// From here on numbers of the dtype are written with an exponent: their last digits would be made up.
+/// From here on numbers of the dtype are written with an exponent: their last digits would be made
+/// up.
 fn large(dtype: DType) -> f64 {
     match dtype {
         DType::F32 => 1e6,

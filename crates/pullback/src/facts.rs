@@ -85,7 +85,8 @@ impl<'a> Facts<'a> {
         &self.in_spec(i).shape
     }
 
-    /// Where operand `i` begins if all lie one after the other along an axis. Added up once for all operands, as there may be very many.
+    /// Where operand `i` begins if all lie one after the other along an axis. Added up once for all
+    /// operands, as there may be very many.
     pub fn start(&self, i: usize, axis: usize) -> usize {
         let add_up = || {
             let mut end = 0;

@@ -1,4 +1,5 @@
-//! How errors leave formulas: a panic with the error's text, which [`catch`] turns back into an `Err`.
+//! How errors leave formulas: a panic with the error's text, which [`catch`] turns back into an
+//! `Err`.
 
 use pullback_ir::{Error, Result};
 use std::cell::Cell;
@@ -8,8 +9,9 @@ thread_local! {
     static CATCHING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Leaves a formula with an error, as the operations here do: a panic with its text, which [`catch`] turns back into an `Err`. For layers and
-/// functions of your own, whose callers should not have to write `?`.
+/// Leaves a formula with an error, as the operations here do: a panic with its text, which
+/// [`catch`] turns back into an `Err`. For layers and functions of your own, whose callers should
+/// not have to write `?`.
 ///
 /// ```
 /// use pullback::{Error, Tensor, catch, raise};
@@ -45,8 +47,8 @@ pub(crate) fn or_raise<T>(result: Result<T>) -> T {
 /// Runs `f` and gives the error that a formula inside it stopped with.
 ///
 /// Tensor methods and operators carry no `?`: a wrong shape is a bug in the program, and they panic
-/// with a sentence. A server that evaluates what others wrote wants an `Err` instead. Other panics pass
-/// through.
+/// with a sentence. A server that evaluates what others wrote wants an `Err` instead. Other panics
+/// pass through.
 ///
 /// ```
 /// use pullback::{Tensor, catch};

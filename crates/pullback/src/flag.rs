@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A yes or no that can be changed from outside, such as whether a layer is being trained.
 ///
-/// A `bool` that a compiled function captures is baked into its program. A flag is not: a function that [`jit`](crate::jit) compiled
-/// is compiled again where a flag that it looked at has changed since.
+/// A `bool` that a compiled function captures is baked into its program. A flag is not: a function
+/// that [`jit`](crate::jit) compiled is compiled again where a flag that it looked at has changed
+/// since.
 ///
 /// A clone is the same flag; [`Tree::map`] makes an independent one with the same value.
 ///
@@ -67,7 +68,8 @@ impl Tree for Flag {
         path.flag(self);
     }
 
-    /// An independent flag. The copy is made for the value that this one has now, so it counts as looking at it.
+    /// An independent flag. The copy is made for the value that this one has now, so it counts as
+    /// looking at it.
     fn map(&self, _: &mut dyn FnMut(&Tensor) -> Tensor) -> Flag {
         Flag::new(self.get())
     }

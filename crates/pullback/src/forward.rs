@@ -9,7 +9,8 @@ use crate::{Spec, Tensor, apply, autocast, kinks, mode};
 use pullback_ir::{Line, Op};
 use smallvec::SmallVec;
 
-/// Gives the results of an op their tangents, for the user's line and in the dtypes that the op has.
+/// Gives the results of an op their tangents, for the user's line and in the dtypes that the op
+/// has.
 pub(crate) fn push(
     op: &Op,
     row: &Grad,
@@ -67,8 +68,8 @@ fn push_tangents(op: &Op, row: &Grad, inputs: &[&Tensor], operands: &[Operand], 
 }
 
 impl Grad {
-    /// From the tangents of the operands to those of the outputs that have one; `None` where no tangent
-    /// arrives. `facts` holds every operand and output.
+    /// From the tangents of the operands to those of the outputs that have one; `None` where no
+    /// tangent arrives. `facts` holds every operand and output.
     pub fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Option<Maybe> {
         let arrives = |i: usize| self.reaches(i) && tangents[i].is_some();
         if !(0..tangents.len()).any(arrives) {

@@ -16,8 +16,8 @@ pub(crate) struct BackwardOptions {
     pub retain: bool,
     /// The pass itself is recorded, so that its results can be differentiated.
     pub create: bool,
-    /// Where the gradients are constants to every derivative that is taken outside, in both modes: the
-    /// line that asked for them.
+    /// Where the gradients are constants to every derivative that is taken outside, in both modes:
+    /// the line that asked for them.
     pub constant: Option<Line>,
 }
 
@@ -66,9 +66,11 @@ impl Tensor {
         self
     }
 
-    /// Switches whether this tensor is a leaf whose gradient `backward` computes, in place: freezing a parameter and thawing it.
+    /// Switches whether this tensor is a leaf whose gradient `backward` computes, in place:
+    /// freezing a parameter and thawing it.
     ///
-    /// A frozen parameter has no gradient, and forgets the one it had. What was recorded before stays recorded.
+    /// A frozen parameter has no gradient, and forgets the one it had. What was recorded before
+    /// stays recorded.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -100,8 +102,8 @@ impl Tensor {
     }
 
     /// Whether operations on this tensor are recorded: it is a leaf that requires grad, or was
-    /// computed from one. Inside a body (of [`vmap`](crate::vmap), a compiled loop or branch) only what is
-    /// tracked inside counts: a derivative that is taken outside sees the body as a whole.
+    /// computed from one. Inside a body (of [`vmap`](crate::vmap), a compiled loop or branch) only
+    /// what is tracked inside counts: a derivative that is taken outside sees the body as a whole.
     pub fn is_tracked(&self) -> bool {
         match self.state(Line::caller()) {
             Ok(state) => state.history.is_tracked(),
@@ -219,8 +221,9 @@ impl Tensor {
         constant
     }
 
-    /// Adds the gradient of this scalar to the `.grad()` of every leaf it depends on. What it adds is a constant to every derivative taken outside, in
-    /// both modes, unless the pass is recorded: see [`Backward::create_graph`].
+    /// Adds the gradient of this scalar to the `.grad()` of every leaf it depends on. What it adds
+    /// is a constant to every derivative taken outside, in both modes, unless the pass is recorded:
+    /// see [`Backward::create_graph`].
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -232,8 +235,8 @@ impl Tensor {
     /// ```
     ///
     /// # Errors
-    /// If the tensor has more than one element (use [`Tensor::backward_with`]), depends on nothing that
-    /// requires grad, its graph was freed, or a value that is needed was overwritten.
+    /// If the tensor has more than one element (use [`Tensor::backward_with`]), depends on nothing
+    /// that requires grad, its graph was freed, or a value that is needed was overwritten.
     #[track_caller]
     pub fn backward(&self) -> Result<()> {
         Backward::at(&[self], Line::caller()).run()
@@ -260,8 +263,9 @@ impl Tensor {
 /// The gradients of `outputs` with respect to `inputs`, which may be leaves or intermediate values.
 /// No `.grad()` is touched. An empty list of cotangents means that every output is a scalar.
 ///
-/// They are constants to every derivative taken outside, in reverse and in forward mode: [`Backward::create_graph`] and the transforms
-/// ([`grad`](crate::grad), [`vjp`](crate::vjp)) give gradients that are differentiated.
+/// They are constants to every derivative taken outside, in reverse and in forward mode:
+/// [`Backward::create_graph`] and the transforms ([`grad`](crate::grad), [`vjp`](crate::vjp)) give
+/// gradients that are differentiated.
 ///
 /// ```
 /// use pullback::{Tensor, grad_of};
@@ -346,10 +350,12 @@ impl<'a> Backward<'a> {
         self
     }
 
-    /// Records the backward pass itself, so that gradients can be differentiated, in both modes. Keeps the graph. Without it they are constants.
+    /// Records the backward pass itself, so that gradients can be differentiated, in both modes.
+    /// Keeps the graph. Without it they are constants.
     ///
-    /// With [`Backward::run`], a leaf's `.grad()` then holds the graph, until [`Tensor::zero_grad`] or until the last handle of the leaf is
-    /// dropped. [`Backward::wrt`] gives the gradients to the caller instead.
+    /// With [`Backward::run`], a leaf's `.grad()` then holds the graph, until [`Tensor::zero_grad`]
+    /// or until the last handle of the leaf is dropped. [`Backward::wrt`] gives the gradients to
+    /// the caller instead.
     #[must_use]
     pub fn create_graph(mut self) -> Backward<'a> {
         self.options = BackwardOptions { retain: true, create: true, constant: None };

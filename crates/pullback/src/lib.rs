@@ -62,10 +62,10 @@
 //!
 //! # Names
 //!
-//! PyTorch's words for eager things ([`Tensor::requires_grad`], [`Tensor::backward`], [`no_grad`]), JAX's for transforms
-//! ([`grad`], [`vjp`], [`jvp`], [`hessian`]). Both run on one tape, nest freely, and never return a
-//! silently wrong gradient: see `docs/conventions.md` for the choices at kinks, and [`check`] for the means
-//! to test one.
+//! PyTorch's words for eager things ([`Tensor::requires_grad`], [`Tensor::backward`], [`no_grad`]),
+//! JAX's for transforms ([`grad`], [`vjp`], [`jvp`], [`hessian`]). Both run on one tape, nest
+//! freely, and never return a silently wrong gradient: see `docs/conventions.md` for the choices at
+//! kinks, and [`check`] for the means to test one.
 #![forbid(unsafe_code)]
 
 #[cfg(doctest)]

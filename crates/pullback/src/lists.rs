@@ -1,7 +1,7 @@
 //! Lists whose length a user's number decides.
 //!
-//! Memory of tensors that cannot be had is an error of its own. A `Vec` that does not fit ends the process, so its size is checked before
-//! it is made.
+//! Memory of tensors that cannot be had is an error of its own. A `Vec` that does not fit ends the
+//! process, so its size is checked before it is made.
 
 use crate::{Error, Spec, fail, mode};
 use pullback_ir::{ErrorKind, Line};

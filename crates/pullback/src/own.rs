@@ -1,8 +1,10 @@
 //! Memory of their own for results that are not views.
 //!
-//! A view always shares the memory of what it was taken from, and says so in its documentation; everything else never does, whatever
-//! the arguments are, whether it is differentiated, and whether it is compiled. An op writes to new memory by itself. What needs care
-//! is a formula that has nothing to do in a special case (`powi(1)`), and a function of the user's that gives back what it was given.
+//! A view always shares the memory of what it was taken from, and says so in its documentation;
+//! everything else never does, whatever the arguments are, whether it is differentiated, and
+//! whether it is compiled. An op writes to new memory by itself. What needs care is a formula that
+//! has nothing to do in a special case (`powi(1)`), and a function of the user's that gives back
+//! what it was given.
 
 use crate::{Tensor, Tree, sequence};
 use rustc_hash::FxHashSet;

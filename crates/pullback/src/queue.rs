@@ -9,8 +9,8 @@ use std::sync::Arc;
 /// A node, and what has arrived for its results so far.
 pub(crate) type Waiting = (Arc<Node>, Maybe);
 
-/// In a chain of ops one node waits at a time: it is kept beside the heap and the map, which are for
-/// graphs that branch.
+/// In a chain of ops one node waits at a time: it is kept beside the heap and the map, which are
+/// for graphs that branch.
 #[derive(Default)]
 pub(crate) struct Queue {
     /// One whose number is higher than all in the heap, if there is one.

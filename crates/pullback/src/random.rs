@@ -1,13 +1,13 @@
 //! Random numbers as pure functions of a key.
 //!
-//! There is no hidden state in a draw: an element is determined by the key and its index alone, so the
-//! same key gives the same bits for any number of threads, and drawing again (as recomputation in a
-//! checkpoint does) gives the same values. Where new randomness is wanted, a new key is made:
-//! [`Key::split`] and [`Key::fold_in`] give keys whose draws are independent of each other and of those
-//! of the key they came from.
+//! There is no hidden state in a draw: an element is determined by the key and its index alone, so
+//! the same key gives the same bits for any number of threads, and drawing again (as recomputation
+//! in a checkpoint does) gives the same values. Where new randomness is wanted, a new key is made:
+//! [`Key::split`] and [`Key::fold_in`] give keys whose draws are independent of each other and of
+//! those of the key they came from.
 //!
-//! For programs that do not want to carry keys there is one global generator, which hands out a fresh
-//! key per call: [`next_key`], seeded by [`manual_seed`].
+//! For programs that do not want to carry keys there is one global generator, which hands out a
+//! fresh key per call: [`next_key`], seeded by [`manual_seed`].
 
 mod generator;
 
@@ -37,8 +37,8 @@ use pullback_ir::{Line, Random};
 #[derive(Clone, Debug)]
 pub struct Key(Tensor);
 
-/// Added to a key before new keys are drawn from it, so that they have nothing to do with the numbers
-/// drawn from it.
+/// Added to a key before new keys are drawn from it, so that they have nothing to do with the
+/// numbers drawn from it.
 const SPLIT: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// A bijection that spreads small differences over all bits (the finaliser of SplitMix64).
@@ -189,8 +189,8 @@ impl Key {
         Key(self.stream(offset).draw(Random::Bits, &[2], DType::I64))
     }
 
-    /// Numbers spread evenly over [low, high), of a float dtype. (Rounding may give `high` itself where it
-    /// is the neighbour of a number below it.)
+    /// Numbers spread evenly over [low, high), of a float dtype. (Rounding may give `high` itself
+    /// where it is the neighbour of a number below it.)
     ///
     /// ```
     /// # use pullback::{DType, Key};
@@ -250,8 +250,8 @@ impl Key {
         }
     }
 
-    /// 1 with the probability that `p` has at that place, 0 otherwise, in the dtype of `p`. The gradient
-    /// with respect to `p` is zero.
+    /// 1 with the probability that `p` has at that place, 0 otherwise, in the dtype of `p`. The
+    /// gradient with respect to `p` is zero.
     ///
     /// ```
     /// # use pullback::{Key, Tensor};
@@ -267,7 +267,8 @@ impl Key {
         if !p.dtype().is_float() {
             refuse_dtype("bernoulli", p.dtype());
         }
-        // In the dtype that kernels compute in: 8 bits of a `bf16` are too coarse for a probability.
+        // In the dtype that kernels compute in: 8 bits of a `bf16` are too coarse for a
+        // probability.
         let chance = p.cast(p.dtype().compute());
         let seen = chance.detach();
         if trace::on_host(&seen) && !seen.ge(0.0).logical_and(seen.le(1.0)).all().item::<bool>() {
@@ -302,9 +303,9 @@ impl Key {
 
     /// Integers from `low` up to, not including, `high`, as `i64`.
     ///
-    /// They are 64 random bits modulo the number n of integers in the range, so that some are likelier
-    /// than others by a factor of at most 1 + n/2⁶³: for a range of a billion, by one part in nine
-    /// billion.
+    /// They are 64 random bits modulo the number n of integers in the range, so that some are
+    /// likelier than others by a factor of at most 1 + n/2⁶³: for a range of a billion, by one part
+    /// in nine billion.
     ///
     /// ```
     /// # use pullback::Key;
@@ -339,10 +340,11 @@ impl Key {
         self.draw(Random::Bits, &[n], DType::I64).argsort(0, false)
     }
 
-    /// Indices into the last axis of `weights`, each as likely as its weight: `[.., k]` gives `i64[.., samples]`.
+    /// Indices into the last axis of `weights`, each as likely as its weight: `[.., k]` gives
+    /// `i64[.., samples]`.
     ///
-    /// Weights need not sum to one; one of zero is never drawn. Without replacement the indices of a row are
-    /// distinct, and stand in the order in which they were drawn.
+    /// Weights need not sum to one; one of zero is never drawn. Without replacement the indices of
+    /// a row are distinct, and stand in the order in which they were drawn.
     ///
     /// ```
     /// # use pullback::{Key, Tensor};
@@ -353,9 +355,9 @@ impl Key {
     /// ```
     ///
     /// # Panics
-    /// If a weight is negative, NaN or infinite, a row has only zeros, or has fewer positive weights than
-    /// samples are to be drawn without replacement. Inside a trace the weights are not known, and such a
-    /// row gives `k`, which is past the last index.
+    /// If a weight is negative, NaN or infinite, a row has only zeros, or has fewer positive
+    /// weights than samples are to be drawn without replacement. Inside a trace the weights are not
+    /// known, and such a row gives `k`, which is past the last index.
     #[track_caller]
     #[must_use]
     pub fn multinomial(&self, weights: &Tensor, samples: usize, replacement: bool) -> Tensor {
@@ -390,8 +392,8 @@ impl Key {
         right.select(drawn, w.shape()[w.rank() - 1] as i64)
     }
 
-    /// An exponential race: waiting times of rate w finish in the order of draws without replacement. In
-    /// logarithms, so that no weight is too small.
+    /// An exponential race: waiting times of rate w finish in the order of draws without
+    /// replacement. In logarithms, so that no weight is too small.
     #[track_caller]
     fn race(&self, w: &Tensor, positive: &Tensor, samples: usize) -> Tensor {
         let unit = 1.0 - self.draw(Random::Uniform, w.shape(), DType::F64);
@@ -400,12 +402,14 @@ impl Key {
         positive.select(&time, &never).argsort(-1, false).narrow(-1, 0, samples)
     }
 
-    /// The inverse of the cumulative weights, found by sorting them together with uniform numbers: before
-    /// each number stand as many cumulative weights as are at most it, and that count is its index.
+    /// The inverse of the cumulative weights, found by sorting them together with uniform numbers:
+    /// before each number stand as many cumulative weights as are at most it, and that count is its
+    /// index.
     #[track_caller]
     fn with_replacement(&self, w: &Tensor, positive: &Tensor, shape: &[usize]) -> Tensor {
         let (k, samples) = (w.shape()[w.rank() - 1], shape[shape.len() - 1]);
-        // Rounding may make a running sum uneven, also over a weight of zero: its step is exactly none here.
+        // Rounding may make a running sum uneven, also over a weight of zero: its step is exactly
+        // none here.
         let none = w.new_tensor(f64::NEG_INFINITY);
         let below = positive.select(w.cumsum(-1), &none).cummax(-1);
         let total = below.narrow(-1, k as isize - 1, 1);

@@ -5,7 +5,8 @@ use crate::{DType, Error, Result, Tensor, events, fail, mode, trace};
 use pullback_ir::Line;
 
 impl Tensor {
-    /// The elements in row-major order. The Rust type must be the dtype's: cast first otherwise. ([`Tensor::item`] converts.)
+    /// The elements in row-major order. The Rust type must be the dtype's: cast first otherwise.
+    /// ([`Tensor::item`] converts.)
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -48,8 +49,9 @@ impl Tensor {
 
     /// The only element.
     ///
-    /// A float of any dtype is read as any float type (the nearest value), an integer as any integer type it fits in, or as a float.
-    /// A float is never read as an integer or a truth value: that would drop digits without a word.
+    /// A float of any dtype is read as any float type (the nearest value), an integer as any
+    /// integer type it fits in, or as a float. A float is never read as an integer or a truth
+    /// value: that would drop digits without a word.
     ///
     /// ```
     /// # use pullback::{DType, Tensor};

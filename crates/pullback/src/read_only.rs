@@ -1,6 +1,7 @@
-//! Values that a function of the user's is given to read. It may not write to them: their memory is the caller's, or shared with what is computed
-//! beside the function. Where the function is traced its arguments are frozen for good ([`Frozen`](crate::tensor::Frozen)); here the tensors themselves are
-//! given, and can be written to again when the function has returned.
+//! Values that a function of the user's is given to read. It may not write to them: their memory is
+//! the caller's, or shared with what is computed beside the function. Where the function is traced
+//! its arguments are frozen for good ([`Frozen`](crate::tensor::Frozen)); here the tensors
+//! themselves are given, and can be written to again when the function has returned.
 
 use crate::Tensor;
 use crate::tensor::Frozen;
@@ -34,7 +35,8 @@ fn is_going_on(given: Option<&Weak<()>>) -> bool {
 }
 
 impl Tensor {
-    /// Whether this tensor, or one that it is a view of, is the argument of a function that is running.
+    /// Whether this tensor, or one that it is a view of, is the argument of a function that is
+    /// running.
     pub(crate) fn is_argument(&self) -> bool {
         let own = |x: &Tensor| {
             let state = x.lock();

@@ -16,7 +16,8 @@ pub(crate) struct Slope {
 
 /// Slopes of a pointwise op, one per operand: `slopes!(Y => |y| 1.0 - y * y)`.
 ///
-/// Expands to `Grad::Slopes(&[Slope { uses: &[Y], slope: |v| { let [y] = v …; 1.0 - y * y }, text: "1.0 - y * y" }])`.
+/// Expands to
+/// `Grad::Slopes(&[Slope { uses: &[Y], slope: |v| { let [y] = v …; 1.0 - y * y }, text: "1.0 - y * y" }])`.
 macro_rules! slopes {
     ($($($val:ident)* => |$($v:ident),*| $body:expr);+ $(;)?) => {
         $crate::rule::Grad::Slopes(const { &[$($crate::rule::Slope {

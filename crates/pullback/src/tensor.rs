@@ -1,8 +1,8 @@
 //! The tensor: a spec, a strided view of shared memory, and a place in the tape.
 //!
-//! `Tensor` has no type parameters and is a shared handle: a clone is the same tensor, with the same
-//! values, gradient and history. What may change (the history after an in-place write, the tangents
-//! of forward mode) sits behind one lock, in [`State`].
+//! `Tensor` has no type parameters and is a shared handle: a clone is the same tensor, with the
+//! same values, gradient and history. What may change (the history after an in-place write, the
+//! tangents of forward mode) sits behind one lock, in [`State`].
 
 use crate::backend::Memory;
 use crate::leaf::{Leaf, Owner};
@@ -58,7 +58,8 @@ pub(crate) struct State {
     pub version: u64,
     /// Whether it may be written to.
     pub frozen: Frozen,
-    /// A view that was made inside `no_grad` of a value that is differentiated: it stays a constant, whatever becomes of that value.
+    /// A view that was made inside `no_grad` of a value that is differentiated: it stays a
+    /// constant, whatever becomes of that value.
     pub severed: bool,
     /// For a leaf: what keeps its gradient.
     pub owner: Option<Arc<Owner>>,
@@ -74,9 +75,11 @@ pub(crate) enum Frozen {
     Not,
     /// The argument of a function that is being differentiated: its memory is the caller's.
     Argument,
-    /// A buffer that a mapped function was given: it may, also inside `no_grad`, as it is a constant to every derivative.
+    /// A buffer that a mapped function was given: it may, also inside `no_grad`, as it is a
+    /// constant to every derivative.
     State,
-    /// A value whose derivative was cut inside a body: a variable of its own, where outside it would share memory.
+    /// A value whose derivative was cut inside a body: a variable of its own, where outside it
+    /// would share memory.
     Cut,
 }
 
@@ -131,7 +134,8 @@ impl Tensor {
         out
     }
 
-    /// The same values without history, for the library itself: unlike `detach`, this leaves no cut in a body.
+    /// The same values without history, for the library itself: unlike `detach`, this leaves no cut
+    /// in a body.
     #[track_caller]
     pub(crate) fn plain(&self) -> Tensor {
         self.alias(History::None, Tangents::new())
@@ -236,7 +240,8 @@ impl Tensor {
         Arc::ptr_eq(&self.0, &other.0)
     }
 
-    /// A number that handles of one tensor have in common, and no other tensor while it lives: for maps from tensors.
+    /// A number that handles of one tensor have in common, and no other tensor while it lives: for
+    /// maps from tensors.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -275,14 +280,16 @@ impl Tensor {
         known && !self.is_tracked() && !self.carries_tangents()
     }
 
-    /// Whether nobody else holds this tensor or its memory, so that it may be written over. Who only remembers the memory counts too: what
-    /// was packed (`memory/door.rs`) comes back from memory that is still there.
+    /// Whether nobody else holds this tensor or its memory, so that it may be written over. Who
+    /// only remembers the memory counts too: what was packed (`memory/door.rs`) comes back from
+    /// memory that is still there.
     pub(crate) fn is_sole_owner(&self) -> bool {
         let storage = &self.0.storage;
         storage.as_traced().is_none() && self.is_alone() && Arc::weak_count(storage) == 0
     }
 
-    /// Whether nobody else holds this tensor or what it lies in, be that memory or a value of a trace.
+    /// Whether nobody else holds this tensor or what it lies in, be that memory or a value of a
+    /// trace.
     pub(crate) fn is_alone(&self) -> bool {
         Arc::strong_count(&self.0) == 1 && Arc::strong_count(&self.0.storage) == 1
     }

@@ -1,7 +1,8 @@
 //! Nested structures of tensors: what functions are differentiated over.
 //!
 //! A tensor is a tree, and so are tuples, vectors, arrays, options, maps and structs of trees
-//! (`#[derive(Tree)]`). Plain values in a struct (a dropout rate, a name) are trees without tensors. [`Lent`] is a tree that is borrowed.
+//! (`#[derive(Tree)]`). Plain values in a struct (a dropout rate, a name) are trees without
+//! tensors. [`Lent`] is a tree that is borrowed.
 
 use crate::{Flag, Tensor};
 use rustc_hash::FxHasher;
@@ -63,8 +64,8 @@ pub trait Tree: Sized {
         out
     }
 
-    /// All that is known of the tree but its tensors: their paths, plain values, lengths, variants. (Fields that are skipped are not
-    /// known.)
+    /// All that is known of the tree but its tensors: their paths, plain values, lengths, variants.
+    /// (Fields that are skipped are not known.)
     fn structure(&self) -> String {
         match described(self, Notes::Text(String::new()), &mut |_| ()) {
             Notes::Text(text) => text,
@@ -87,7 +88,8 @@ pub trait Tree: Sized {
     }
 }
 
-/// A tree that is borrowed, as part of an argument: a model beside a batch, say, that is neither cloned nor given away.
+/// A tree that is borrowed, as part of an argument: a model beside a batch, say, that is neither
+/// cloned nor given away.
 ///
 /// ```
 /// use pullback::{Lent, Tensor, Tree, grad, jit, lend};
@@ -106,10 +108,12 @@ pub trait Tree: Sized {
 /// assert_eq!((g.slope.item::<f64>(), g.offset.item::<f64>()), (-18.0, -6.0));
 /// ```
 ///
-/// A plain reference cannot be a tree: a transform calls the function with other tensors in the same structure, and what it made
-/// for that call does not live as long as the reference that was given. So the function is written for a `Lent<Line>`, which shows
-/// the tree that was lent or one that was made of it, and is used as a `&Line`. The lifetime is part of the type of the compiled
-/// function: what is lent to it lives as long as it does. A tensor made for each call is given as it is; a clone of it is the same tensor.
+/// A plain reference cannot be a tree: a transform calls the function with other tensors in the
+/// same structure, and what it made for that call does not live as long as the reference that was
+/// given. So the function is written for a `Lent<Line>`, which shows the tree that was lent or one
+/// that was made of it, and is used as a `&Line`. The lifetime is part of the type of the compiled
+/// function: what is lent to it lives as long as it does. A tensor made for each call is given as
+/// it is; a clone of it is the same tensor.
 pub struct Lent<'a, T>(Held<'a, T>);
 
 enum Held<'a, T> {
@@ -168,7 +172,8 @@ impl<T: Tree> Tree for Lent<'_, T> {
 /// What a tree is made of besides tensors, with the paths: see [`Tree::outline`].
 #[derive(Clone, Debug, Default)]
 pub struct Outline {
-    /// The derived types in it, from the root (under the empty path) down, each before what is in it.
+    /// The derived types in it, from the root (under the empty path) down, each before what is in
+    /// it.
     pub kinds: Vec<(String, &'static str)>,
     /// The flags in it.
     pub flags: Vec<(String, Flag)>,
@@ -196,7 +201,8 @@ impl Path {
         result
     }
 
-    /// [`Path::scope`] where what is there is not trained: running statistics, counters (`#[tree(buffer)]`).
+    /// [`Path::scope`] where what is there is not trained: running statistics, counters
+    /// (`#[tree(buffer)]`).
     pub fn buffer<R>(&mut self, name: &str, f: impl FnOnce(&mut Path) -> R) -> R {
         let before = std::mem::replace(&mut self.is_buffer, true);
         let result = self.scope(name, f);
@@ -230,8 +236,9 @@ impl Path {
         &self.segments
     }
 
-    /// Notes something about this place that is not a tensor: a plain value, a length, a variant. Two trees with the same notes, and
-    /// tensors at the same paths, are told apart by nothing but their tensors.
+    /// Notes something about this place that is not a tensor: a plain value, a length, a variant.
+    /// Two trees with the same notes, and tensors at the same paths, are told apart by nothing but
+    /// their tensors.
     pub fn note(&mut self, what: &dyn fmt::Debug) {
         if let Some(notes) = &self.notes {
             // Writing notes does not fail.

@@ -1,8 +1,9 @@
 //! Finding the op that overflowed.
 //!
-//! Inside [`watch_overflow`] the result of every op is looked at, in `apply`, forward and backward alike. The first one that is not finite
-//! although its operands were is noted. What passes `apply` by (sums into memory that nobody else sees, updates in one pass, compiled
-//! functions) goes op by op meanwhile: the same values, made where they can be seen.
+//! Inside [`watch_overflow`] the result of every op is looked at, in `apply`, forward and backward
+//! alike. The first one that is not finite although its operands were is noted. What passes `apply`
+//! by (sums into memory that nobody else sees, updates in one pass, compiled functions) goes op by
+//! op meanwhile: the same values, made where they can be seen.
 
 use crate::events::{self, WATCH};
 use crate::mode::{self, Restore};
@@ -46,8 +47,9 @@ impl fmt::Display for Culprit {
     }
 }
 
-/// Runs `f` and finds the first op in it, forward or backward, whose result is not finite although its operands are. Looking costs a pass over
-/// every value, and compiled functions run op by op: use it to find out where an overflow came from, not in every step.
+/// Runs `f` and finds the first op in it, forward or backward, whose result is not finite although
+/// its operands are. Looking costs a pass over every value, and compiled functions run op by op:
+/// use it to find out where an overflow came from, not in every step.
 ///
 /// ```
 /// use pullback::{DType, Tensor, watch_overflow};
@@ -89,7 +91,8 @@ pub(crate) fn is_looking() -> bool {
     events::is_on(WATCH)
 }
 
-/// The node that a backward pass is at, which it gets back when the pass inside it, in a hook, is over.
+/// The node that a backward pass is at, which it gets back when the pass inside it, in a hook, is
+/// over.
 pub(crate) struct AtNode {
     _restore: Restore<Option<(&'static str, Line)>>,
 }

@@ -1,20 +1,25 @@
-//! Mixed precision: inside `autocast` the ops that gain from a 16-bit dtype get one, and those that would lose by it get `f32`.
+//! Mixed precision: inside `autocast` the ops that gain from a 16-bit dtype get one, and those that
+//! would lose by it get `f32`.
 //!
-//! Which op gets what is a table by families (`policy.rs`). `apply` looks at it once for each op, before anything else: operands are
-//! cast, and then the op is an op like any other. The casts are ordinary ops too, so a gradient comes back through them in the dtype
-//! of what was cast: weights stay in `f32` (the master weights), and so do their gradients.
+//! Which op gets what is a table by families (`policy.rs`). `apply` looks at it once for each op,
+//! before anything else: operands are cast, and then the op is an op like any other. The casts are
+//! ordinary ops too, so a gradient comes back through them in the dtype of what was cast: weights
+//! stay in `f32` (the master weights), and so do their gradients.
 //!
 //! What follows from that:
 //!
-//! - Dtypes are settled where an op is met first. What the library then does for it (a decomposition, a backward rule, a tangent, the
-//!   replay of a traced body) runs without autocast, by [`off`]: it must see the dtypes that were settled, and no others.
-//! - Methods that promote their operands to one dtype lower them first ([`lowered`]), or a weight would be cast up and down again. Methods
-//!   that bring a weight to the dtype of the input (norms, losses) raise that first ([`Tensor::up`]), or it would be rounded.
+//! - Dtypes are settled where an op is met first. What the library then does for it (a
+//!   decomposition, a backward rule, a tangent, the replay of a traced body) runs without autocast,
+//!   by [`off`]: it must see the dtypes that were settled, and no others.
+//! - Methods that promote their operands to one dtype lower them first ([`lowered`]), or a weight
+//!   would be cast up and down again. Methods that bring a weight to the dtype of the input (norms,
+//!   losses) raise that first ([`Tensor::up`]), or it would be rounded.
 //! - An operation in place keeps the dtype of what it writes to.
 //!
-//! A weight that several ops use is cast once ([`cast_leaf`]): the casts of leaves are kept until the outermost scope ends. What is
-//! kept is found by the tensor, and counts only for the version of its memory, for whether operations are recorded, and for the trace that
-//! it was made in. A trace has a cache of its own: what it keeps is nobody else's.
+//! A weight that several ops use is cast once ([`cast_leaf`]): the casts of leaves are kept until
+//! the outermost scope ends. What is kept is found by the tensor, and counts only for the version
+//! of its memory, for whether operations are recorded, and for the trace that it was made in. A
+//! trace has a cache of its own: what it keeps is nobody else's.
 
 mod policy;
 
@@ -32,11 +37,13 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 
-/// Runs `f` in mixed precision: matrix products, convolutions and attention in `bf16` or `f16`; sums, softmax, norms, losses, powers and
-/// exponentials in `f32`; everything else in the dtype it is given. Tensors of `f64` are left alone. [`autocast_policy`] lists the ops.
+/// Runs `f` in mixed precision: matrix products, convolutions and attention in `bf16` or `f16`;
+/// sums, softmax, norms, losses, powers and exponentials in `f32`; everything else in the dtype it
+/// is given. Tensors of `f64` are left alone. [`autocast_policy`] lists the ops.
 ///
-/// Parameters stay in `f32` and get gradients in `f32`. Call `backward` and the optimiser outside or inside, as you like: neither is
-/// touched. Calls nest, and [`autocast_off`] makes an exception. `f16` has a small range: scale the loss.
+/// Parameters stay in `f32` and get gradients in `f32`. Call `backward` and the optimiser outside
+/// or inside, as you like: neither is touched. Calls nest, and [`autocast_off`] makes an exception.
+/// `f16` has a small range: scale the loss.
 ///
 /// ```
 /// use pullback::{DType, Tensor, autocast};
@@ -89,8 +96,8 @@ enum Low {
     F16 = 0b10,
 }
 
-/// Which dtypes hold: whether, and in which one, autocast is on, and what is made without data. It is what a specialisation is compiled for, and
-/// what a recomputation goes back to.
+/// Which dtypes hold: whether, and in which one, autocast is on, and what is made without data. It
+/// is what a specialisation is compiled for, and what a recomputation goes back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct State {
     low: u16,
@@ -245,8 +252,8 @@ fn kept() -> usize {
     CACHE.with_borrow(|cache| cache.len())
 }
 
-/// The operands of a product in the low dtype; `None` where they stay as they are: autocast is off, they are low already, or one of them is no
-/// float or an `f64`.
+/// The operands of a product in the low dtype; `None` where they stay as they are: autocast is off,
+/// they are low already, or one of them is no float or an `f64`.
 #[track_caller]
 pub(crate) fn lowered<const N: usize>(operands: [&Tensor; N]) -> Option<[Tensor; N]> {
     let low = state().dtype()?;

@@ -14,9 +14,10 @@ pub enum Policy {
     Promote,
 }
 
-/// The row of an op. Products, convolutions and attention gain most from a low dtype and accumulate in `f32` anyway. What sums, or goes
-/// beyond the range or the precision of 16 bits on the way, is in `f32`. What chooses, moves or bounds its operands stays as it is, as do the
-/// `vjp` ops: they are met in backward, whose dtypes are those of forward.
+/// The row of an op. Products, convolutions and attention gain most from a low dtype and accumulate
+/// in `f32` anyway. What sums, or goes beyond the range or the precision of 16 bits on the way, is
+/// in `f32`. What chooses, moves or bounds its operands stays as it is, as do the `vjp` ops: they
+/// are met in backward, whose dtypes are those of forward.
 #[rustfmt::skip]
 pub(super) fn policy(op: &Op) -> Policy {
     use Policy::{F32, Low, Promote};

@@ -1,4 +1,5 @@
-//! What can only be seen from inside: how many casts are kept, and how a recomputation goes back to where it was.
+//! What can only be seen from inside: how many casts are kept, and how a recomputation goes back to
+//! where it was.
 
 use super::{autocast, autocast_off, kept, state, with_state};
 use crate::{DType, Tensor, jit, no_grad, vmap};
@@ -52,7 +53,8 @@ fn a_trace_keeps_its_casts_to_itself() {
         let z = rows(&x);
         assert_eq!(kept(), 1);
         assert_eq!(z.dtype(), DType::BF16);
-        // Nor is what was kept outside used inside: another trace is made with nothing of the first.
+        // Nor is what was kept outside used inside: another trace is made with nothing of the
+        // first.
         let _ = f.of(&Tensor::ones([4, 2]));
         assert_eq!(y.dtype(), DType::BF16);
     });

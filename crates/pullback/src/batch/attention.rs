@@ -6,8 +6,9 @@ use crate::{Op, Tensor};
 use pullback_ir::Fused;
 use smallvec::{SmallVec, smallvec};
 
-/// Scores do not depend on values: those of many examples are features of one. Queries do not depend on each other, unless their places
-/// count: those of many examples are more queries. Otherwise examples are batches, each with its key if weights are dropped.
+/// Scores do not depend on values: those of many examples are features of one. Queries do not
+/// depend on each other, unless their places count: those of many examples are more queries.
+/// Otherwise examples are batches, each with its key if weights are dropped.
 pub(crate) fn attention(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let Op::Fused(Fused::Attention(how)) = op else { unreachable!("called for Attention") };
     let only = |i: usize| lanes.iter().enumerate().all(|(j, x)| x.batched == (i == j));

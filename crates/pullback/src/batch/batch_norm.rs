@@ -1,4 +1,5 @@
-//! Batch norm: each channel is normalised by itself, so the channels of all examples are channels of one batch.
+//! Batch norm: each channel is normalised by itself, so the channels of all examples are channels
+//! of one batch.
 
 use super::{Lane, Lanes, join, operands, part};
 use crate::apply::apply_all;

@@ -1,14 +1,16 @@
 //! Convolution and its transposes.
 //!
-//! The three arrays of a convolution have four indices besides the spatial ones, each in two or three of the arrays:
+//! The three arrays of a convolution have four indices besides the spatial ones, each in two or
+//! three of the arrays:
 //!
 //! ```text
 //! y[image, (group, outer), p] = Σ  x[image, (group, inner), …] · w[(group, outer), inner, …]
 //! ```
-//! An axis of examples can join any index that is in just the arrays which have that axis. One is always the result. If both
-//! operands are batched, that is the group: every example is a group of its own. If only one is, it is the index that this
-//! operand and the result have alone, so that what is shared stays as it is: the image for a batch of inputs under one kernel, the
-//! outer channel for many kernels over one input, and so around for the two transposes.
+//! An axis of examples can join any index that is in just the arrays which have that axis. One is
+//! always the result. If both operands are batched, that is the group: every example is a group of
+//! its own. If only one is, it is the index that this operand and the result have alone, so that
+//! what is shared stays as it is: the image for a batch of inputs under one kernel, the outer
+//! channel for many kernels over one input, and so around for the two transposes.
 
 use super::{Lane, Lanes, join, merged, operands, part};
 use crate::apply::apply;
@@ -54,7 +56,8 @@ impl Lengths {
 pub(super) fn conv(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let Op::Conv(conv) = op else { unreachable!("called for Conv") };
     let y = match n {
-        // There are no convolutions of zero groups. So of no example at all, by way of one that is all zeros.
+        // There are no convolutions of zero groups. So of no example at all, by way of one that is
+        // all zeros.
         0 => {
             let one = lanes
                 .iter()
@@ -112,7 +115,8 @@ fn place(has: Indices, at: Index) -> usize {
     has.iter().position(|&i| i == at).expect("an array with examples has the index that they join")
 }
 
-/// `[n, …]` with the examples in one of the indices. The group is one axis with the index behind it.
+/// `[n, …]` with the examples in one of the indices. The group is one axis with the index behind
+/// it.
 fn joined(x: &Tensor, has: Indices, at: Index, lengths: Lengths) -> Tensor {
     let spatial = &x.shape()[3..];
     let apart = [&[x.shape()[0]], &has.map(|i| lengths.of(i))[..], spatial].concat();

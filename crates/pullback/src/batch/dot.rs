@@ -5,11 +5,12 @@ use crate::apply::apply;
 use crate::{Op, Tensor};
 use smallvec::smallvec;
 
-/// A matrix that all examples share is met by all of their rows in one product; if it is the left one, by the rows of
-/// transposes: (A·B)ᵀ = Bᵀ·Aᵀ.
+/// A matrix that all examples share is met by all of their rows in one product; if it is the left
+/// one, by the rows of transposes: (A·B)ᵀ = Bᵀ·Aᵀ.
 ///
-/// Only where those rows follow each other in memory: a copy that brought them together takes longer than the products of the
-/// examples one by one, between which the shared matrix stays in the caches.
+/// Only where those rows follow each other in memory: a copy that brought them together takes
+/// longer than the products of the examples one by one, between which the shared matrix stays in
+/// the caches.
 pub(super) fn dot(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let [a, b] = operands(lanes);
     let rows = a.shape().len() - 2;

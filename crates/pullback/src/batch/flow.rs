@@ -1,8 +1,9 @@
 //! Control flow on many examples.
 //!
-//! Bodies are batched as programs: traced again, each value with the rows it has. Whether a carried value has a row for each example is
-//! found by going round until nothing changes. Where examples disagree on a condition, both branches are computed and each example takes
-//! its own; a loop turns until the last example is done, and those that are done stay as they are.
+//! Bodies are batched as programs: traced again, each value with the rows it has. Whether a carried
+//! value has a row for each example is found by going round until nothing changes. Where examples
+//! disagree on a condition, both branches are computed and each example takes its own; a loop turns
+//! until the last example is done, and those that are done stay as they are.
 
 use super::{Lane, Lanes};
 use crate::control::{Traced, apply_flow, body, share_constants, traced};
@@ -75,8 +76,9 @@ fn beside(test: &Tensor, rank: usize, n: usize) -> Tensor {
     test.reshape(&shape[..])
 }
 
-/// The operands with each example that is not `meant` replaced by the first that is: no index is out of range and no slope infinite
-/// because of an example that does not go this way. No gradient flows into the copies.
+/// The operands with each example that is not `meant` replaced by the first that is: no index is
+/// out of range and no slope infinite because of an example that does not go this way. No gradient
+/// flows into the copies.
 fn safe(operands: &[Lane], meant: &Tensor, n: usize) -> Vec<Lane> {
     let first = meant.cast(DType::I64).argmax(0).reshape([1]);
     let replace = |x: &Lane| match x.batched {
@@ -94,7 +96,8 @@ fn cond(yes: &Program, no: &Program, lanes: &[Lane], n: usize, at: Line) -> Lane
     let (test, operands) = (&lanes[0], &lanes[1..]);
     let given = flags(operands);
     if test.batched {
-        // Each branch is computed if an example takes it, and then on examples that do: those that do not stand in for nothing.
+        // Each branch is computed if an example takes it, and then on examples that do: those that
+        // do not stand in for nothing.
         let branch = |program: &Program, takes: &Tensor| -> Vec<Tensor> {
             let given: Vec<Tensor> =
                 safe(operands, takes, n).into_iter().map(|x| x.value).collect();

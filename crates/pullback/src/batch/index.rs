@@ -5,7 +5,8 @@ use crate::Op;
 use crate::apply::apply;
 use smallvec::smallvec;
 
-/// Examples that look into one table have one list of indices, so that the table's gradient is one too.
+/// Examples that look into one table have one list of indices, so that the table's gradient is one
+/// too.
 pub(super) fn gather(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let Op::Gather(axis) = *op else { unreachable!("called for Gather") };
     let [x, index] = operands(lanes);

@@ -1,15 +1,18 @@
-//! Batching: an op that is meant for one example, applied to many at once. It is what `vmap` is made of.
+//! Batching: an op that is meant for one example, applied to many at once. It is what `vmap` is
+//! made of.
 //!
 //! # Lanes
 //!
-//! Each operand is a [`Lane`]: a tensor whose first axis counts the examples, or one that all examples share. An op none of
-//! whose operands is batched is simply applied, and its results are shared too: what does not depend on the
-//! example is computed once. (But for custom ops whose rule need not be linear, as clipping is not: each example has its own, so that what is
-//! clipped is the gradient of an example and not the sum of all.)
+//! Each operand is a [`Lane`]: a tensor whose first axis counts the examples, or one that all
+//! examples share. An op none of whose operands is batched is simply applied, and its results are
+//! shared too: what does not depend on the example is computed once. (But for custom ops whose rule
+//! need not be linear, as clipping is not: each example has its own, so that what is clipped is the
+//! gradient of an example and not the sum of all.)
 //!
 //! # Kinds
 //!
-//! How an op batches is one of few kinds, named by its row in [`batching`]; what a kind implies is derived in [`batch`], once.
+//! How an op batches is one of few kinds, named by its row in [`batching`]; what a kind implies is
+//! derived in [`batch`], once.
 //!
 //! | kind | what is applied |
 //! |---|---|
@@ -18,18 +21,20 @@
 //! | `Axes` | the op with its axis numbers one higher |
 //! | `Hand` | what a function in this folder says |
 //!
-//! For the first three, shared operands are repeated by a view (stride 0). That is right for every op, but for some not the
-//! best: a weight that all examples share should meet them in *one* product, not in one for each, and its gradient should
-//! not exist once per example. So `Hand` is for ops in which the examples can join an axis that is there already: the rows of a
-//! product, the images, channels or groups of a convolution, the channels of a batch norm, the features of attended values,
-//! the columns of a linear system, the list of indices into a table. [`join`] and [`part`] are the two halves of that: a
-//! permutation and a reshape, which copies only where the examples do not follow each other on the axis they join.
+//! For the first three, shared operands are repeated by a view (stride 0). That is right for every
+//! op, but for some not the best: a weight that all examples share should meet them in *one*
+//! product, not in one for each, and its gradient should not exist once per example. So `Hand` is
+//! for ops in which the examples can join an axis that is there already: the rows of a product, the
+//! images, channels or groups of a convolution, the channels of a batch norm, the features of
+//! attended values, the columns of a linear system, the list of indices into a table. [`join`] and
+//! [`part`] are the two halves of that: a permutation and a reshape, which copies only where the
+//! examples do not follow each other on the axis they join.
 //!
-//! No op decomposes: each has a kernel that takes many examples. (A step of an optimiser that is at a different count in each
-//! example takes its formula.)
+//! No op decomposes: each has a kernel that takes many examples. (A step of an optimiser that is at
+//! a different count in each example takes its formula.)
 //!
-//! Bodies are ordinary tensor code. So what they do is recorded, traced, differentiated and batched again by an outer
-//! `vmap` like anything else.
+//! Bodies are ordinary tensor code. So what they do is recorded, traced, differentiated and batched
+//! again by an outer `vmap` like anything else.
 
 pub(crate) mod attention;
 pub(crate) mod batch_norm;
@@ -89,7 +94,8 @@ impl Lane {
         Lane { value: self.value.wide(), batched: self.batched }
     }
 
-    /// To be broadcast against examples of this rank by a pointwise operation: `[n, 1, …, 1, shape…]` if batched.
+    /// To be broadcast against examples of this rank by a pointwise operation:
+    /// `[n, 1, …, 1, shape…]` if batched.
     fn beside(&self, rank: usize) -> Tensor {
         let missing = rank - self.shape().len();
         if !self.batched || missing == 0 {
@@ -110,7 +116,8 @@ pub(crate) enum Batching {
     Axes(Op),
     /// The op takes any axes in front of those it works on, if all its operands have them.
     Leading,
-    /// In a way of its own. At least one of the operands is batched, but for custom ops whose rule is not linear.
+    /// In a way of its own. At least one of the operands is batched, but for custom ops whose rule
+    /// is not linear.
     Hand(fn(&Op, &[Lane], usize) -> Lanes),
 }
 
@@ -173,8 +180,8 @@ fn transform(f: Fft) -> Fft {
 
 /// Applies `op`, meant for one example, to `n` examples at once.
 ///
-/// A result is batched if it depends on a batched operand. (One that does not, beside one that does, may be too: then it is
-/// the same in every lane.)
+/// A result is batched if it depends on a batched operand. (One that does not, beside one that
+/// does, may be too: then it is the same in every lane.)
 #[track_caller]
 pub(crate) fn batch(op: &Op, operands: &[Lane], n: usize) -> Lanes {
     if !operands.iter().any(|x| x.batched) && !for_each_example(op) {
@@ -220,8 +227,8 @@ fn later(axes: &[usize]) -> Axes {
     axes.iter().map(|axis| axis + 1).collect()
 }
 
-/// The examples' parts of one axis after each other: `[n, a…, len, b…]` as `[a…, n·len, b…]`, where `axis` is that of `len` in one
-/// example.
+/// The examples' parts of one axis after each other: `[n, a…, len, b…]` as `[a…, n·len, b…]`, where
+/// `axis` is that of `len` in one example.
 #[track_caller]
 fn join(x: &Tensor, axis: usize) -> Tensor {
     let moved = if axis == 0 { x.clone() } else { x.move_axis(0, axis as isize) };

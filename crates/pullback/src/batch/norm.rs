@@ -6,13 +6,15 @@ use crate::{Op, Scalar, Tensor};
 use pullback_ir::{Axes, Fused, Real, Reduction};
 use smallvec::smallvec;
 
-/// The normalised x, in the compute type: a layer norm with the weight 1 and the bias 0, shaped as `like`.
+/// The normalised x, in the compute type: a layer norm with the weight 1 and the bias 0, shaped as
+/// `like`.
 fn normalised(eps: Real, x: &Tensor, like: &[usize]) -> Tensor {
     let [one, zero] = [1.0, 0.0].map(|v| x.new_splat(Scalar::from(v), like, x.dtype()));
     apply(Op::Fused(Fused::LayerNorm(eps)), &[x, &one, &zero])
 }
 
-/// A weight and bias that all examples share are the kernel's; others multiply and shift what it gives.
+/// A weight and bias that all examples share are the kernel's; others multiply and shift what it
+/// gives.
 pub(crate) fn layer_norm(op: &Op, lanes: &[Lane], _: usize) -> Lanes {
     let Op::Fused(Fused::LayerNorm(eps)) = *op else { unreachable!("called for LayerNorm") };
     let [x, w, b] = operands(lanes);
@@ -25,8 +27,8 @@ pub(crate) fn layer_norm(op: &Op, lanes: &[Lane], _: usize) -> Lanes {
     smallvec![Lane::batched(y.cast(x.value.dtype()))]
 }
 
-/// dx is a function of dy·w, and the kernel's. The sums of dw and db are each example's own: with u the normalised x, dw = Σ dy·u
-/// and db = Σ dy.
+/// dx is a function of dy·w, and the kernel's. The sums of dw and db are each example's own: with u
+/// the normalised x, dw = Σ dy·u and db = Σ dy.
 pub(crate) fn layer_norm_vjp(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let Op::Fused(Fused::LayerNormVjp(eps)) = *op else { unreachable!("called for LayerNormVjp") };
     let [x, w, dy] = operands(lanes);

@@ -7,8 +7,8 @@ use pullback_ir::{Inst, Layout, Load, Region, Strides};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
-/// The same instructions over `[n, shape…]`. Random numbers are functions of an index in the domain of one example, so they
-/// are drawn before, and loaded.
+/// The same instructions over `[n, shape…]`. Random numbers are functions of an index in the domain
+/// of one example, so they are drawn before, and loaded.
 pub(super) fn region(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let Op::Region(region) = op else { unreachable!("called for Region") };
     let mut operands: SmallVec<[Lane; 4]> = lanes.iter().cloned().collect();

@@ -7,7 +7,8 @@ use crate::{Op, Tensor, ops};
 use pullback_ir::Fused;
 use smallvec::SmallVec;
 
-/// Pointwise, but for the number of the step and the rate. Examples that differ in one take the formula, whose operations broadcast.
+/// Pointwise, but for the number of the step and the rate. Examples that differ in one take the
+/// formula, whose operations broadcast.
 pub(crate) fn step(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
     let counts = match op {
         Op::Fused(Fused::Sgd(how)) => how.remembers(),

@@ -1,9 +1,11 @@
 //! Control flow on values: `cond`, `while_loop`, `fori_loop`, `scan`.
 //!
-//! In eager code these are the plain Rust constructs: the branch that is taken runs, the tape records it. What they give has memory of its
-//! own, as in a program: a branch that gives its operand gives a copy. Inside a trace the value is not
-//! known, so each body is traced into a program of its own and the construct is one equation, [`Flow`], with a derivative (`rule.rs`) and
-//! a rule for `vmap`. Bodies may use tensors from outside; those become operands, so their derivatives are not lost.
+//! In eager code these are the plain Rust constructs: the branch that is taken runs, the tape
+//! records it. What they give has memory of its own, as in a program: a branch that gives its
+//! operand gives a copy. Inside a trace the value is not known, so each body is traced into a
+//! program of its own and the construct is one equation, [`Flow`], with a derivative (`rule.rs`)
+//! and a rule for `vmap`. Bodies may use tensors from outside; those become operands, so their
+//! derivatives are not lost.
 
 mod rule;
 mod split;
@@ -24,8 +26,8 @@ use crate::{Error, Result, Spec, Tensor, Tree, default_device, fail, kinks, mode
 use pullback_ir::{ErrorKind, Flow, Line, Op, Program, Scan, Var};
 use std::sync::Arc;
 
-/// `yes(x)` if the condition (one `bool`) holds, else `no(x)`; only one of them is computed. The result has memory of its own: a branch that
-/// gives its operand gives a copy of it.
+/// `yes(x)` if the condition (one `bool`) holds, else `no(x)`; only one of them is computed. The
+/// result has memory of its own: a branch that gives its operand gives a copy of it.
 ///
 /// ```
 /// use pullback::{Tensor, cond, grad};
@@ -72,9 +74,11 @@ pub fn cond<T: Tree, Y: Tree>(
 
 /// `state = body(state)` for as long as `test(state)` holds.
 ///
-/// Both modes differentiate it. In eager code the turns that ran are on the tape. Inside a trace their number is not known: the backward pass goes through the
-/// loop again and keeps some of its states, evenly spread over the turns, from which it goes back. It keeps 1024 of them, fewer where a state has more than a
-/// kilobyte, and 16 at least; so memory does not grow with the turns, and where there are more of them, turns run once more.
+/// Both modes differentiate it. In eager code the turns that ran are on the tape. Inside a trace
+/// their number is not known: the backward pass goes through the loop again and keeps some of its
+/// states, evenly spread over the turns, from which it goes back. It keeps 1024 of them, fewer
+/// where a state has more than a kilobyte, and 16 at least; so memory does not grow with the turns,
+/// and where there are more of them, turns run once more.
 ///
 /// ```
 /// use pullback::{Tensor, while_loop};
@@ -148,7 +152,8 @@ pub fn while_loop_bounded<S: Tree>(
     mode::with_line(at, || while_loop(go_on, next, &first).1)
 }
 
-/// `state = body(i, state)` for i from `low` up to, not including, `high`; `i` is a tensor, `i64[]`.
+/// `state = body(i, state)` for i from `low` up to, not including, `high`; `i` is a tensor,
+/// `i64[]`.
 ///
 /// ```
 /// use pullback::{Tensor, fori_loop};
@@ -169,8 +174,9 @@ pub fn fori_loop<S: Tree>(low: i64, high: i64, body: impl Fn(&Tensor, &S) -> S, 
     })
 }
 
-/// Goes through the rows of `xs` (along the first axis of each of its tensors) with a state that is carried from one to the next:
-/// `(state, y) = body(state, x)`. Gives the last state, and the ys stacked.
+/// Goes through the rows of `xs` (along the first axis of each of its tensors) with a state that is
+/// carried from one to the next: `(state, y) = body(state, x)`. Gives the last state, and the ys
+/// stacked.
 ///
 /// ```
 /// use pullback::{Tensor, scan};
@@ -264,7 +270,8 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
             let (next, y) = turn(&state, &x);
             state = checked("scan", &carry, next, at);
             held.add(&state.leaves());
-            // A later iteration may write to what is older than this one, and y is what it was here.
+            // A later iteration may write to what is older than this one, and y is what it was
+            // here.
             let given = mode::with_line(at, || before.own_all(y.leaves()));
             versions.extend(given.iter().map(|y| y.0.storage.version()));
             parts.push(given);

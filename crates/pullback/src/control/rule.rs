@@ -1,11 +1,13 @@
 //! How control flow differentiates.
 //!
-//! - `scan`: forward keeps, per turn, what backward reads (`split.rs`); backward is a scan the other way round.
+//! - `scan`: forward keeps, per turn, what backward reads (`split.rs`); backward is a scan the
+//!   other way round.
 //! - `cond`: the pullback of the branch that was taken, computed by the branch again.
-//! - `while`: runs again and leaves a trail of states, from which backward goes through the turns in reverse (`trail.rs`).
+//! - `while`: runs again and leaves a trail of states, from which backward goes through the turns
+//!   in reverse (`trail.rs`).
 //!
-//! Forward mode carries tangents beside values through the same construct. The rules are made of tensor operations and constructs again,
-//! so they nest.
+//! Forward mode carries tangents beside values through the same construct. The rules are made of
+//! tensor operations and constructs again, so they nest.
 
 use super::split::{
     Factor, Product, Stack, Traced, floats, input_specs, joint, output_specs, split, traced,
@@ -66,8 +68,9 @@ pub(crate) fn prepare(op: &Op, at: Line) -> Option<Prepared> {
 }
 
 /// Refuses a construct whose body has a custom function that captured a value which follows from an
-/// operand that is being differentiated: its rule would cut that gradient off. Rules of constructs go
-/// through their bodies with every float tracked, constants as well, so they cannot tell themselves.
+/// operand that is being differentiated: its rule would cut that gradient off. Rules of constructs
+/// go through their bodies with every float tracked, constants as well, so they cannot tell
+/// themselves.
 pub(crate) fn check_captured(op: &Op, differentiated: impl Fn(usize) -> bool) -> Result<()> {
     let Op::Flow(flow) = op else { return Ok(()) };
     for (body, first) in bodies(flow).into_iter().filter(|(body, _)| has_captures(body)) {
@@ -142,7 +145,8 @@ fn cotangent(dys: &Maybe, k: usize, like: &Tensor) -> Tensor {
     dys[k].clone().unwrap_or_else(|| like.zeros_like_splat())
 }
 
-/// The same for a result that is not kept: a branch and a loop are run again from their operands, so what they gave may be written over.
+/// The same for a result that is not kept: a branch and a loop are run again from their operands,
+/// so what they gave may be written over.
 fn cotangent_of(dys: &Maybe, k: usize, spec: &Spec) -> Tensor {
     let zeros = || Tensor::zeros_of(spec);
     dys[k].clone().unwrap_or_else(zeros)
@@ -221,8 +225,9 @@ fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: Line) -> Maybe {
     out
 }
 
-/// The gradient where what was kept for a backward pass has a cotangent: that pass is itself being differentiated. To this one the kept
-/// values are results like others, and what it needs of the turns is not among them: so the turns are gone through again.
+/// The gradient where what was kept for a backward pass has a cotangent: that pass is itself being
+/// differentiated. To this one the kept values are results like others, and what it needs of the
+/// turns is not among them: so the turns are gone through again.
 fn vjp_with_kept(scan: &Scan, facts: &Facts, dys: &Maybe, at: Line) -> Maybe {
     let whole = Op::Flow(Arc::new(Flow::Scan(Scan { kept: 0, ..scan.clone() })));
     let inputs: Vec<Tensor> = (0..scan.body.inputs.len()).map(|i| facts.x(i).clone()).collect();
@@ -286,10 +291,12 @@ pub(crate) fn share_constants(a: &mut Traced, b: &mut Traced) {
 
 /// A program on values and tangents.
 struct Pushed {
-    /// Inputs: its own in groups, each followed by the tangents of those in it that move, and constants last. Outputs: its own, then tangents.
+    /// Inputs: its own in groups, each followed by the tangents of those in it that move, and
+    /// constants last. Outputs: its own, then tangents.
     turn: Traced,
-    /// Which of its own inputs have a tangent. What does not move has none, rather than one of zeros: times an infinite slope (that of a power by
-    /// its exponent, where the base is negative) that would be NaN.
+    /// Which of its own inputs have a tangent. What does not move has none, rather than one of
+    /// zeros: times an infinite slope (that of a power by its exponent, where the base is negative)
+    /// that would be NaN.
     moving: Vec<bool>,
     /// Which of its own outputs have one.
     moved: Vec<bool>,
@@ -339,7 +346,8 @@ impl Pushed {
         Pushed { turn, moving, moved }
     }
 
-    /// One turn of a loop whose state are the inputs from `from` on. A state that does not move at first may do so after a turn.
+    /// One turn of a loop whose state are the inputs from `from` on. A state that does not move at
+    /// first may do so after a turn.
     fn turn(
         program: &Program,
         moving: Vec<bool>,

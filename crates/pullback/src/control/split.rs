@@ -1,9 +1,11 @@
 //! The body of a scan, differentiated and cut in two.
 //!
-//! Forward and backward of one turn are traced together, as one program: the turn, then its pullback of given cotangents. What does not
-//! depend on a cotangent is forward work; what does is backward work; what backward work reads of forward work is kept, stacked over the
-//! turns. So nothing is computed twice, as on the tape. Values that are cheap to have again (literals, counts, views) are not kept but
-//! made again; rows of the sequences and shared operands are there anyway.
+//! Forward and backward of one turn are traced together, as one program: the turn, then its
+//! pullback of given cotangents. What does not depend on a cotangent is forward work; what does is
+//! backward work; what backward work reads of forward work is kept, stacked over the turns. So
+//! nothing is computed twice, as on the tape. Values that are cheap to have again (literals,
+//! counts, views) are not kept but made again; rows of the sequences and shared operands are there
+//! anyway.
 
 use super::body as trace_body;
 use crate::trace::{Recorded, evaluate};
@@ -16,8 +18,9 @@ use std::cell::RefCell;
 pub(crate) struct Split {
     /// The turn, with what is kept as its last outputs.
     pub forward: Program,
-    /// From shared operands, then the cotangents of the carry's floats and the gradients so far of the shared floats (its carry), then rows of
-    /// the sequences, of what is kept, and of the cotangents of float ys: the carry anew, then the gradients of the float rows.
+    /// From shared operands, then the cotangents of the carry's floats and the gradients so far of
+    /// the shared floats (its carry), then rows of the sequences, of what is kept, and of the
+    /// cotangents of float ys: the carry anew, then the gradients of the float rows.
     pub backward: Program,
     pub kept: usize,
     /// What both take after the shared operands.
@@ -26,8 +29,9 @@ pub(crate) struct Split {
     pub products: Vec<Product>,
 }
 
-/// The gradient of a shared matrix that is a sum over the turns of products: one product of the factors of all turns, side by side. Adding one
-/// thin product a turn would pass over the matrix at every turn.
+/// The gradient of a shared matrix that is a sum over the turns of products: one product of the
+/// factors of all turns, side by side. Adding one thin product a turn would pass over the matrix at
+/// every turn.
 pub(crate) struct Product {
     /// Which operand of the turn it belongs to.
     pub operand: usize,
@@ -68,7 +72,8 @@ pub(crate) struct Traced {
     pub constants: Vec<Tensor>,
 }
 
-/// A program and its pullback as one: from its inputs and cotangents of its float outputs, its outputs and the gradients of its float inputs.
+/// A program and its pullback as one: from its inputs and cotangents of its float outputs, its
+/// outputs and the gradients of its float inputs.
 pub(crate) fn joint(program: &Program, name: &'static str, at: Line) -> Traced {
     let (inputs, outputs) = (input_specs(program), output_specs(program));
     let (float_in, float_out) = (floats(&inputs), floats(&outputs));
@@ -150,7 +155,8 @@ pub(crate) fn split(scan: &Scan, at: Line) -> Split {
     forward.equations = both.equations.iter().filter(|e| !is_late(e)).cloned().collect();
     forward.outputs = both.outputs[..results].to_vec();
 
-    // Backward: walked from its outputs; what it lacks is made again if that is cheap, and kept otherwise.
+    // Backward: walked from its outputs; what it lacks is made again if that is cheap, and kept
+    // otherwise.
     let gradients = &both.outputs[results..];
     let inputs = input_specs(&turn);
     let float_in = floats(&inputs);
@@ -179,7 +185,8 @@ pub(crate) fn split(scan: &Scan, at: Line) -> Split {
     let mut backward = Program { specs: both.specs.clone(), ..Program::default() };
     let mut kept: Vec<Var> = Vec::new();
     let mut needed = vec![false; both.equations.len()];
-    // A gradient that depends on no cotangent is zero, as the pullback is linear: nothing is kept for it.
+    // A gradient that depends on no cotangent is zero, as the pullback is linear: nothing is kept
+    // for it.
     let inside =
         (float_in.iter().zip(gradients)).filter(|(i, g)| !is_hoisted(**i) && late[g.index()]);
     let mut wanted: Vec<Var> = inside.map(|(_, &g)| g).collect();
@@ -208,7 +215,8 @@ pub(crate) fn split(scan: &Scan, at: Line) -> Split {
     backward.equations =
         both.equations.iter().zip(&needed).filter(|(_, n)| **n).map(|(e, _)| e.clone()).collect();
 
-    // The gradients of the float inputs: shared ones add up, those of the carry go on, those of rows are given.
+    // The gradients of the float inputs: shared ones add up, those of the carry go on, those of
+    // rows are given.
     let of = |range: std::ops::Range<usize>| -> Vec<Var> {
         let inside = (float_in.iter().zip(gradients))
             .filter(|(i, _)| range.contains(*i) && !is_hoisted(**i));

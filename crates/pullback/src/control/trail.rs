@@ -1,24 +1,28 @@
 //! The reverse derivative of a `while` loop whose number of turns nobody knows.
 //!
-//! Backward goes through the turns in reverse and needs the state before each of them. How many there will be is not known, and programs plan
-//! their memory before they run: so there is no stack to keep them on. Instead a *trail* is laid: a table of fixed length with the
-//! state of every turn, for as long as they fit; when it is full every second one is dropped, and from then on only every second (fourth,
-//! eighth, …) state is laid down.
+//! Backward goes through the turns in reverse and needs the state before each of them. How many
+//! there will be is not known, and programs plan their memory before they run: so there is no stack
+//! to keep them on. Instead a *trail* is laid: a table of fixed length with the state of every
+//! turn, for as long as they fit; when it is full every second one is dropped, and from then on
+//! only every second (fourth, eighth, …) state is laid down.
 //!
 //! ```text
 //! turns    0 1 2 3 4 5 6 7 8 9          a table of 4, after ten turns:
 //! laid     0       4       8            every = 4
 //! ```
 //!
-//! Backward takes the turns in *pieces* of the table's length, the last piece first. A piece starts from the nearest state on the trail,
-//! goes on to its own beginning, writes down the state of each of its turns and then walks back through them. If all turns fit into the
-//! table there is one piece, the trail itself. Otherwise each turn runs once more, and where the trail is so thin that several pieces lie
-//! between two of its states, a few times more.
+//! Backward takes the turns in *pieces* of the table's length, the last piece first. A piece starts
+//! from the nearest state on the trail, goes on to its own beginning, writes down the state of each
+//! of its turns and then walks back through them. If all turns fit into the table there is one
+//! piece, the trail itself. Otherwise each turn runs once more, and where the trail is so thin that
+//! several pieces lie between two of its states, a few times more.
 //!
-//! A table has 1024 rows, or fewer where the state is larger than a kilobyte: it is filled and copied also where a loop turns three times,
-//! and should then cost little. Below `vmap` every example has its own.
+//! A table has 1024 rows, or fewer where the state is larger than a kilobyte: it is filled and
+//! copied also where a loop turns three times, and should then cost little. Below `vmap` every
+//! example has its own.
 //!
-//! All of it is loops and indexing made of tensor operations, so it batches, nests and differentiates again.
+//! All of it is loops and indexing made of tensor operations, so it batches, nests and
+//! differentiates again.
 
 use super::split::{floats, input_specs};
 use super::while_loop;
@@ -29,10 +33,12 @@ use crate::{DType, Spec, Tensor, custom, vjp};
 use pullback_ir::Program;
 use smallvec::SmallVec;
 
-/// How many states the trail has room for, at most and at least. Few in this crate's unit tests, so that trails run out of room.
+/// How many states the trail has room for, at most and at least. Few in this crate's unit tests, so
+/// that trails run out of room.
 const SLOTS: (usize, usize) = if cfg!(test) { (16, 16) } else { (1024, 16) };
 
-/// Bytes that a trail of more than the fewest states may take, for one example: a table that is mostly empty should cost little.
+/// Bytes that a trail of more than the fewest states may take, for one example: a table that is
+/// mostly empty should cost little.
 const ROOM: usize = 1 << 20;
 
 /// A loop, as the op holds it.
@@ -115,21 +121,24 @@ pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> May
     out
 }
 
-/// How many states of this kind a trail holds: a power of two, so that pieces begin at states that are on it.
+/// How many states of this kind a trail holds: a power of two, so that pieces begin at states that
+/// are on it.
 fn slots(state: &[Spec]) -> usize {
     let bytes: usize = state.iter().map(Spec::bytes).sum();
     let fit = ROOM / bytes.max(1);
     1 << fit.clamp(SLOTS.1, SLOTS.0).ilog2()
 }
 
-/// Runs the loop and lays the trail: how many turns there were, between how many turns a state was laid down, and the states.
+/// Runs the loop and lays the trail: how many turns there were, between how many turns a state was
+/// laid down, and the states.
 fn lay(
     going: &dyn Fn(&[Tensor]) -> Tensor,
     step: &dyn Fn(&[Tensor]) -> Vec<Tensor>,
     first: &[Tensor],
     slots: usize,
 ) -> (Tensor, Tensor, Vec<Tensor>) {
-    /// The state, the turns so far, the row that comes next, the turns until it does, and the trail.
+    /// The state, the turns so far, the row that comes next, the turns until it does, and the
+    /// trail.
     type Walk = (Vec<Tensor>, Tensor, Tensor, Tensor, Vec<Tensor>);
     // The last row takes what is not to be laid down.
     let table = |x: &Tensor| {
@@ -156,7 +165,8 @@ fn lay(
                 },
                 walk,
             );
-            // Every second row, if there is more to come: a loop of at most one turn, as a choice would copy what it leaves alone.
+            // Every second row, if there is more to come: a loop of at most one turn, as a choice
+            // would copy what it leaves alone.
             let full = is_full(&row, &wait).logical_and(going(&state));
             let order = (row.new_iota(slots as usize + 1) * 2).minimum(slots);
             let thin = |(_, rows): &(Tensor, Vec<Tensor>)| {
@@ -214,7 +224,8 @@ mod tests {
         assert!(a.len() == b.len() && a.iter().zip(b).all(near), "{what}: {a:?} and {b:?}");
     }
 
-    /// Here the trail holds 16 states: 17 turns halve it, 300 leave pieces without a state of their own.
+    /// Here the trail holds 16 states: 17 turns halve it, 300 leave pieces without a state of their
+    /// own.
     #[test]
     fn compiled_gradients_are_those_of_the_tape() {
         for turns in [0, 1, 2, 15, 16, 17, 31, 32, 33, 64, 100, 300] {

@@ -1,4 +1,5 @@
-//! A custom op on many examples: its body on many, or its kernel once for each, and its rule under `vmap`.
+//! A custom op on many examples: its body on many, or its kernel once for each, and its rule under
+//! `vmap`.
 
 use super::call::{body, plain};
 use super::differences::index_of;
@@ -18,8 +19,9 @@ use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Line, Work};
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
 
-/// Whether an op must have rows also where all examples share its operands: its rule is not linear, and given the sum of the cotangents
-/// of all examples it would not give the sum of their gradients.
+/// Whether an op must have rows also where all examples share its operands: its rule is not linear,
+/// and given the sum of the cotangents of all examples it would not give the sum of their
+/// gradients.
 pub(crate) fn for_each_example(op: &Op) -> bool {
     let Op::Custom(custom) = op else { return false };
     handle(custom).rule().ticket().is_some_and(|ticket| ticket.nonlinear)
@@ -118,8 +120,8 @@ struct Each {
 }
 
 impl Each {
-    /// Whether a kernel that says it takes axes in front gives what it gives for one example after the other: looked at once for given specs, at the
-    /// values of this call where they are known.
+    /// Whether a kernel that says it takes axes in front gives what it gives for one example after
+    /// the other: looked at once for given specs, at the values of this call where they are known.
     fn agrees(&self, values: &[Tensor], results: usize, ticket: &Ticket) -> Result<()> {
         let specs: Vec<Spec> = values.iter().map(|x| x.spec().clone()).collect();
         let held = || ticket.leading.lock().unwrap_or_else(PoisonError::into_inner);
@@ -253,7 +255,8 @@ impl Batched {
         (inputs.iter().enumerate().map(one).collect(), outputs.iter().map(example).collect())
     }
 
-    /// Runs the rule of one example under `vmap`: `run` is given facts of one example and the other values.
+    /// Runs the rule of one example under `vmap`: `run` is given facts of one example and the other
+    /// values.
     fn mapped(
         &self,
         facts: &Facts,

@@ -64,7 +64,8 @@ pub(super) struct Call {
     pub again: Again,
     /// By which the function ran: its rule does too.
     pub conventions: Conventions,
-    /// How the dtypes of the function were settled. Those of its rule are given by arguments and cotangents.
+    /// How the dtypes of the function were settled. Those of its rule are given by arguments and
+    /// cotangents.
     pub autocast: autocast::State,
     /// Where it is an equation of a program.
     pub ticket: Option<Ticket>,
@@ -83,8 +84,8 @@ impl Call {
 /// A function that gives results and residuals.
 type Running<'a> = dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>) + 'a;
 
-/// Applies a function that gives results and residuals. `rule` is made once it is known what became of the residuals, `ticket` where there is a
-/// program to take it along.
+/// Applies a function that gives results and residuals. `rule` is made once it is known what became
+/// of the residuals, `ticket` where there is a program to take it along.
 pub(super) fn call(
     name: &'static str,
     arguments: &[Tensor],
@@ -122,7 +123,8 @@ fn eager(
             fail::raise(captured(name, y.spec()).at(at));
         }
     }
-    // A result that shares memory with an argument would change with it. Each is given a place in the tape of its own.
+    // A result that shares memory with an argument would change with it. Each is given a place in
+    // the tape of its own.
     let own = mode::set_recording(false, || start.own_all(ys.clone()));
     let mut outs: Vec<Tensor> =
         own.iter().map(|y| y.alias(History::None, Tangents::new())).collect();

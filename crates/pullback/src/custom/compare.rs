@@ -1,21 +1,27 @@
 //! A rule beside numbers.
 //!
-//! 1. Its reverse derivative is compared with differences of values (`differences.rs`): entry by entry for leaves of few elements, along random
-//!    directions for the others, each leaf alone and all together, and then bisected for an entry that is wrong.
-//! 2. Its forward derivative is compared with the reverse one: they are transposes, if the rule is linear as it must be.
-//! 3. The derivative of the gradient, through the rule's own code, is compared with differences of the gradient.
+//! 1. Its reverse derivative is compared with differences of values (`differences.rs`): entry by
+//!    entry for leaves of few elements, along random directions for the others, each leaf alone and
+//!    all together, and then bisected for an entry that is wrong.
+//! 2. Its forward derivative is compared with the reverse one: they are transposes, if the rule is
+//!    linear as it must be.
+//! 3. The derivative of the gradient, through the rule's own code, is compared with differences of
+//!    the gradient.
 //! 4. The gradient in the dtype of the argument is compared with that in `f64`.
 //!
-//! All in `f64`, where the function takes it; otherwise in its own dtype, with the wider tolerances of [`Precision`].
+//! All in `f64`, where the function takes it; otherwise in its own dtype, with the wider tolerances
+//! of [`Precision`].
 //!
-//! Where kinks or rounding hide the derivative, the check moves a little and looks there, along directions of few entries, which few kinks are near to. A result
-//! that is not finite takes no part. Where nothing can be said at all, that is what is said ([`Said::Nothing`]).
+//! Where kinks or rounding hide the derivative, the check moves a little and looks there, along
+//! directions of few entries, which few kinks are near to. A result that is not finite takes no
+//! part. Where nothing can be said at all, that is what is said ([`Said::Nothing`]).
 //!
-//! A rule that fits is looked at in one more place nearby: zeros, with which many programs begin, make too many formulas equal. There nothing needs to
-//! be said (the function may not be defined), but what is wrong there is wrong.
+//! A rule that fits is looked at in one more place nearby: zeros, with which many programs begin,
+//! make too many formulas equal. There nothing needs to be said (the function may not be defined),
+//! but what is wrong there is wrong.
 //!
-//! However large an argument is, a rule that is right costs some dozens of runs. A single wrong entry among n is seen if it is off by more than about
-//! √n/10⁵ of what is usual there.
+//! However large an argument is, a rule that is right costs some dozens of runs. A single wrong
+//! entry among n is seen if it is off by more than about √n/10⁵ of what is usual there.
 
 use super::differences::{Given, Point, Precision, Reach, Verdict, index_of, verdict};
 use crate::{DType, Error, ErrorKind, Key, Result, Tensor, fail, jvp, mode, vjp};
@@ -211,7 +217,8 @@ impl Checker<'_> {
             let [first, second] = &reaches;
             let mut kinked = false;
             for reach in if place.is_even() { [second, first] } else { [first, second] } {
-                // Beside a result that is not finite, neither need be the gradient of what it came from.
+                // Beside a result that is not finite, neither need be the gradient of what it came
+                // from.
                 let moves = |i: usize| !claim.partial || gradient[i].is_finite();
                 let part =
                     |(i, (d, by)): (usize, (&f64, &f64))| if moves(i) { d * by } else { 0.0 };
@@ -338,7 +345,8 @@ impl Checker<'_> {
         };
         let point = Point::of(x);
         let (expected, given) = (point.list(&expected), point.list(&given));
-        // In 16 bits, and where results are beyond the range, gradients overflow too: that is the business of a loss scale.
+        // In 16 bits, and where results are beyond the range, gradients overflow too: that is the
+        // business of a loss scale.
         let overflows = self.precision.steps == Precision::HALF.steps
             || results.iter().flat_map(values).any(|y| !y.is_finite());
         for leaf in point.starts.windows(2).map(|w| w[0]..w[1]) {
@@ -404,7 +412,8 @@ impl Line {
         all
     }
 
-    /// Whether numbers move evenly first: along a direction of many the small ones would have no part otherwise.
+    /// Whether numbers move evenly first: along a direction of many the small ones would have no
+    /// part otherwise.
     fn is_even(&self) -> bool {
         match self {
             Line::Entry(_) => false,
@@ -432,7 +441,8 @@ impl Line {
     }
 }
 
-/// Narrows a direction along which the derivative is wrong down to one entry, with the value that is expected there.
+/// Narrows a direction along which the derivative is wrong down to one entry, with the value that
+/// is expected there.
 fn bisected(
     d: Vec<f64>,
     gradient: &[f64],
@@ -488,7 +498,8 @@ fn weighted(of: &[Tensor], weights: &[Tensor]) -> Vec<f64> {
     of.iter().zip(weights).flat_map(terms).collect()
 }
 
-/// Random numbers of magnitude 0.5 to 1.5 and either sign in the place of floats, zeros in that of others.
+/// Random numbers of magnitude 0.5 to 1.5 and either sign in the place of floats, zeros in that of
+/// others.
 fn random_like(like: &[Tensor], seed: u64) -> Vec<Tensor> {
     let keys = Key::new(seed).split_n(like.len().max(1));
     let random = |(x, key): (&Tensor, &Key)| match x.dtype().is_float() {

@@ -1,19 +1,23 @@
-//! Differences of a function along a line, and what they say of a number that claims to be the derivative.
+//! Differences of a function along a line, and what they say of a number that claims to be the
+//! derivative.
 //!
-//! At a kink the derivative is a convention, and near one a difference is that of two pieces. So a number fits if it agrees with the central
-//! difference or with one of the one-sided ones, for some step of a ladder. Where none fits, it is wrong if the function is smooth there: both
-//! sides agree, and so do two steps (a jump makes the same large difference on both sides, twice as large at half the step). Otherwise the line
-//! says nothing.
+//! At a kink the derivative is a convention, and near one a difference is that of two pieces. So a
+//! number fits if it agrees with the central difference or with one of the one-sided ones, for some
+//! step of a ladder. Where none fits, it is wrong if the function is smooth there: both sides
+//! agree, and so do two steps (a jump makes the same large difference on both sides, twice as large
+//! at half the step). Otherwise the line says nothing.
 //!
 //! # How far to move
 //!
-//! A step of a thousandth is nothing beside 10³⁰ and everything beside 10⁻⁵. So a number moves by a part of itself ([`Reach::OfEach`]); where that
-//! says nothing, because the function has a scale of its own, by the same amount as all others ([`Reach::Even`]).
+//! A step of a thousandth is nothing beside 10³⁰ and everything beside 10⁻⁵. So a number moves by a
+//! part of itself ([`Reach::OfEach`]); where that says nothing, because the function has a scale of
+//! its own, by the same amount as all others ([`Reach::Even`]).
 //!
 //! # What rounding hides
 //!
-//! A difference is known as well as the values it is made of. A step whose rounding is more than the tolerance has no say, for or against: it would
-//! let anything pass. Where that is so at every step the line is [`Verdict::Hidden`].
+//! A difference is known as well as the values it is made of. A step whose rounding is more than
+//! the tolerance has no say, for or against: it would let anything pass. Where that is so at every
+//! step the line is [`Verdict::Hidden`].
 
 use crate::{DType, Tensor};
 
@@ -61,12 +65,13 @@ pub(super) enum Verdict {
 #[derive(Clone, Copy)]
 pub(super) struct Given {
     pub value: f64,
-    /// What it would change by if the numbers that move changed by themselves: their rounding is seen through this.
+    /// What it would change by if the numbers that move changed by themselves: their rounding is
+    /// seen through this.
     pub input: f64,
 }
 
-/// Compares a number with the differences of Σ `terms(t)` at t = 0. Terms are looked at one by one: those that do not move, however large, add
-/// no rounding.
+/// Compares a number with the differences of Σ `terms(t)` at t = 0. Terms are looked at one by one:
+/// those that do not move, however large, add no rounding.
 pub(super) fn verdict(
     precision: Precision,
     terms: &dyn Fn(f64) -> Vec<f64>,

@@ -12,7 +12,8 @@ use pullback_ir::infer::{Specs, fits_memory};
 use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Line, Work};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An operation by code of yours: a table lookup, a call of another library, anything that fills memory from memory.
+/// An operation by code of yours: a table lookup, a call of another library, anything that fills
+/// memory from memory.
 ///
 /// ```
 /// use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec, Tensor, custom_op, grad};
@@ -44,20 +45,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// assert_eq!(slope(&Tensor::from(2.0)).item::<f64>(), 12.0);
 /// ```
 ///
-/// It is one equation inside a compiled program, which calls the code. The derivative is tensor code, so it is taped, traced and differentiated in turn, and may
-/// call other custom ops. It is checked at first use as that of a [`custom_vjp`](crate::custom_vjp).
+/// It is one equation inside a compiled program, which calls the code. The derivative is tensor
+/// code, so it is taped, traced and differentiated in turn, and may call other custom ops. It is
+/// checked at first use as that of a [`custom_vjp`](crate::custom_vjp).
 pub trait CustomOp: Send + Sync + 'static {
     /// Its name, in errors, programs and reports.
     fn name(&self) -> &'static str;
 
-    /// The shape rule: from the specs of the operands to those of the results, of which there is at least one.
+    /// The shape rule: from the specs of the operands to those of the results, of which there is at
+    /// least one.
     ///
     /// # Errors
     /// If it does not take these operands.
     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>>;
 
-    /// Computes the results, which are zeros before, from the operands. All lie dense, in row-major order. Must be a pure function of the operands: it
-    /// may be called never, or several times.
+    /// Computes the results, which are zeros before, from the operands. All lie dense, in row-major
+    /// order. Must be a pure function of the operands: it may be called never, or several times.
     ///
     /// # Errors
     /// If the values are not as they must be.
@@ -66,13 +69,15 @@ pub trait CustomOp: Send + Sync + 'static {
     /// How it differentiates.
     fn derivative(&self) -> Derivative;
 
-    /// For [`Derivative::Vjp`]: the gradients of the operands, from the operands, the results and the gradients of the results. Those of integers are not looked at.
+    /// For [`Derivative::Vjp`]: the gradients of the operands, from the operands, the results and
+    /// the gradients of the results. Those of integers are not looked at.
     #[allow(unused_variables)]
     fn vjp(&self, inputs: &[Tensor], outputs: &[Tensor], cotangents: &[Tensor]) -> Vec<Tensor> {
         fail::raise(Error::gradient(self.name(), "says it has a vjp, and does not define it"))
     }
 
-    /// For [`Derivative::Jvp`]: the tangents of the results, from the operands, the results and the tangents of the operands.
+    /// For [`Derivative::Jvp`]: the tangents of the results, from the operands, the results and the
+    /// tangents of the operands.
     #[allow(unused_variables)]
     fn jvp(&self, inputs: &[Tensor], outputs: &[Tensor], tangents: &[Tensor]) -> Vec<Tensor> {
         fail::raise(Error::gradient(self.name(), "says it has a jvp, and does not define it"))
@@ -215,7 +220,8 @@ impl External {
         self.call(inputs).swap_remove(0)
     }
 
-    /// Without the check of its derivative; as [`CustomVjp::unchecked`](crate::CustomVjp::unchecked).
+    /// Without the check of its derivative; as
+    /// [`CustomVjp::unchecked`](crate::CustomVjp::unchecked).
     #[track_caller]
     #[must_use]
     pub fn unchecked(mut self, reason: &'static str) -> External {
@@ -236,7 +242,8 @@ impl External {
         self.renewed()
     }
 
-    /// How far the derivative may be from the numeric one; as [`CustomVjp::tolerance`](crate::CustomVjp::tolerance).
+    /// How far the derivative may be from the numeric one; as
+    /// [`CustomVjp::tolerance`](crate::CustomVjp::tolerance).
     #[must_use]
     pub fn tolerance(mut self, relative: f64) -> External {
         self.gate.tolerance(relative);

@@ -27,8 +27,8 @@ struct Function<T, Y> {
 
 type Derivative<T, Y> = dyn Fn(&T, &T) -> Y + Send + Sync;
 
-/// A function whose derivative along a direction is given: `jvp(x, t)`, a linear map of `t`. Reverse mode is its transpose, so a rule that is
-/// written once gives both.
+/// A function whose derivative along a direction is given: `jvp(x, t)`, a linear map of `t`.
+/// Reverse mode is its transpose, so a rule that is written once gives both.
 ///
 /// ```
 /// use pullback::{Tensor, custom_jvp, grad, jvp};
@@ -39,7 +39,8 @@ type Derivative<T, Y> = dyn Fn(&T, &T) -> Y + Send + Sync;
 /// assert_eq!(grad(grad(|x: &Tensor| cube.call(x)))(&x).item::<f64>(), 12.0);
 /// ```
 ///
-/// Directions for tensors of integers are zeros. All else is as for [`custom_vjp`](crate::custom_vjp).
+/// Directions for tensors of integers are zeros. All else is as for
+/// [`custom_vjp`](crate::custom_vjp).
 #[track_caller]
 #[must_use]
 pub fn custom_jvp<T, Y, F, J>(name: &'static str, function: F, jvp: J) -> CustomJvp<T, Y>
@@ -64,7 +65,8 @@ where
     /// The function at `x`; as [`CustomVjp::call`](crate::CustomVjp::call).
     ///
     /// # Panics
-    /// If the rule is wrong, with the worst entry; if the result depends on a tracked tensor that is not in `x`.
+    /// If the rule is wrong, with the worst entry; if the result depends on a tracked tensor that
+    /// is not in `x`.
     #[track_caller]
     pub fn call(&self, x: &T) -> Y {
         let at = mode::user_line(Line::caller());
@@ -97,7 +99,8 @@ where
         self
     }
 
-    /// How far the derivative may be from the numeric one; as [`CustomVjp::tolerance`](crate::CustomVjp::tolerance).
+    /// How far the derivative may be from the numeric one; as
+    /// [`CustomVjp::tolerance`](crate::CustomVjp::tolerance).
     #[must_use]
     pub fn tolerance(mut self, relative: f64) -> Self {
         self.gate.tolerance(relative);

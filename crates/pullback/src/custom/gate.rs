@@ -1,18 +1,21 @@
 //! The gate: a rule is compared with numbers before it is used.
 //!
-//! A wrong rule trains the wrong thing, silently. So at the first use for given specs (and plain values of the argument) the function is run a few
-//! times more, and its rule compared with differences of its values (`compare.rs`). What passed is remembered (`memo.rs`), and later calls only look
-//! that up.
+//! A wrong rule trains the wrong thing, silently. So at the first use for given specs (and plain
+//! values of the argument) the function is run a few times more, and its rule compared with
+//! differences of its values (`compare.rs`). What passed is remembered (`memo.rs`), and later calls
+//! only look that up.
 //!
 //! # On a thread of its own
 //!
-//! The check runs where nothing else goes on. A trace, `autocast`, a packer of saved values, a checkpoint that notes what is drawn and saved, a
-//! watch for overflow: all of them hold for the thread, and none has a part in this.
+//! The check runs where nothing else goes on. A trace, `autocast`, a packer of saved values, a
+//! checkpoint that notes what is drawn and saved, a watch for overflow: all of them hold for the
+//! thread, and none has a part in this.
 //!
 //! # Where values are not known
 //!
-//! Inside a trace the rule is checked at sampled values, so that a wrong one does not get further. That is not the end of it: the op takes a
-//! [`Ticket`] along, and where values are known first (when `jit` has compiled the program, when `vmap` has its examples) the rule is checked at
+//! Inside a trace the rule is checked at sampled values, so that a wrong one does not get further.
+//! That is not the end of it: the op takes a [`Ticket`] along, and where values are known first
+//! (when `jit` has compiled the program, when `vmap` has its examples) the rule is checked at
 //! these, once.
 
 use super::call::plain;
@@ -24,7 +27,8 @@ use rustc_hash::FxHashMap;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// A function on the leaves of its argument and of its result, that may be called on another thread.
+/// A function on the leaves of its argument and of its result, that may be called on another
+/// thread.
 pub(super) type Shared<'a> = dyn Fn(&[Tensor]) -> Vec<Tensor> + Sync + 'a;
 
 /// What stands before a custom function.
@@ -53,7 +57,8 @@ pub(crate) struct Ticket {
     pub arguments: Option<usize>,
     /// The specs for which it is known that its code takes axes in front.
     pub leading: Arc<Mutex<Vec<Vec<Spec>>>>,
-    /// Its rule need not be linear in cotangents: that of a sum is not the sum of those of its parts.
+    /// Its rule need not be linear in cotangents: that of a sum is not the sum of those of its
+    /// parts.
     pub nonlinear: bool,
 }
 
@@ -103,7 +108,8 @@ impl Gate {
         self.linear = true;
     }
 
-    /// Lets a call pass, or raises the error of a wrong rule. `structure` is what else there is to know of the argument.
+    /// Lets a call pass, or raises the error of a wrong rule. `structure` is what else there is to
+    /// know of the argument.
     pub fn pass(&self, x: &[Tensor], structure: &str, at: Line, f: &Shared) {
         if let Some(opened) = &self.opened {
             return opened.count();
@@ -191,7 +197,8 @@ impl Gate {
     }
 }
 
-/// Values for an argument of which only the spec is known: positive, so that roots and logarithms exist.
+/// Values for an argument of which only the spec is known: positive, so that roots and logarithms
+/// exist.
 pub(super) fn sampled((i, x): (usize, &Tensor)) -> Tensor {
     match x.dtype().is_float() {
         true => Key::new(i as u64)
@@ -202,8 +209,9 @@ pub(super) fn sampled((i, x): (usize, &Tensor)) -> Tensor {
     }
 }
 
-/// Calls `check` with the function as if each call were the first: where it draws random numbers, it draws the same ones. They come from a generator of
-/// this thread, which begins where the global one stands: that one stays there, and others may draw from it meanwhile.
+/// Calls `check` with the function as if each call were the first: where it draws random numbers,
+/// it draws the same ones. They come from a generator of this thread, which begins where the global
+/// one stands: that one stays there, and others may draw from it meanwhile.
 fn replayed<R>(
     f: &Shared,
     check: impl FnOnce(&dyn Fn(&[Tensor]) -> Vec<Tensor>) -> Result<R>,

@@ -8,11 +8,13 @@ use std::hash::{Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What a rule is known by: functions that are made anew at each call are the same if they are the same code.
+/// What a rule is known by: functions that are made anew at each call are the same if they are the
+/// same code.
 ///
-/// What they captured may differ, and cannot be compared. So those that captured nothing are one rule, and of the others so many objects are checked
-/// as [`OBJECTS`] says, before a line is trusted: a rule that is wrong for the second value it captured is found, and one that is made anew at each step
-/// does not cost a check at each.
+/// What they captured may differ, and cannot be compared. So those that captured nothing are one
+/// rule, and of the others so many objects are checked as [`OBJECTS`] says, before a line is
+/// trusted: a rule that is wrong for the second value it captured is found, and one that is made
+/// anew at each step does not cost a check at each.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(super) struct Site {
     pub name: &'static str,
@@ -46,7 +48,8 @@ impl Passed {
         Passed { specs, structure: structure.to_string(), known }
     }
 
-    /// Whether a call with this argument passes too. Who passed with values need not be looked at where there are none.
+    /// Whether a call with this argument passes too. Who passed with values need not be looked at
+    /// where there are none.
     pub fn holds_for(&self, x: &[Tensor], structure: &str, known: bool) -> bool {
         (self.known || !known)
             && self.structure == structure
@@ -130,9 +133,11 @@ pub(super) fn opened(name: &'static str, at: Line, reason: &'static str) -> Arc<
     new
 }
 
-/// The custom rules of this process that are used without a check, in the order in which they were made: those that said so, and those that could not
-/// be checked (then with the line of their first use), because they met kinks wherever they were tried, rounding hid their derivative, or they gave nothing finite. The
-/// [`explain`](crate::Jit::explain) of a compiled function lists those in it.
+/// The custom rules of this process that are used without a check, in the order in which they were
+/// made: those that said so, and those that could not be checked (then with the line of their first
+/// use), because they met kinks wherever they were tried, rounding hid their derivative, or they
+/// gave nothing finite. The [`explain`](crate::Jit::explain) of a compiled function lists those in
+/// it.
 ///
 /// ```
 /// use pullback::unchecked_rules;

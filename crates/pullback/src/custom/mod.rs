@@ -1,29 +1,36 @@
 //! Functions with derivatives that their users wrote.
 //!
-//! [`custom_vjp`] is given by a forward function and its pullback, [`custom_jvp`] by a function and its derivative along a direction, a
-//! [`CustomOp`] by code that is not made of tensors. Each of them is one node of the tape and one equation of a program, [`Op::Custom`], that
-//! carries its rule. So it is taped, traced, batched and differentiated again like any other op.
+//! [`custom_vjp`] is given by a forward function and its pullback, [`custom_jvp`] by a function and
+//! its derivative along a direction, a [`CustomOp`] by code that is not made of tensors. Each of
+//! them is one node of the tape and one equation of a program, [`Op::Custom`], that carries its
+//! rule. So it is taped, traced, batched and differentiated again like any other op.
 //!
 //! # One rule, both modes
 //!
-//! Either rule is a linear map, of the cotangents or of the tangents, and the other mode is its transpose: the pullback of the map itself,
-//! taken at zero. Rules are ordinary tensor code, so the tape that transposes them is the one that differentiates everything, and higher
-//! orders follow.
+//! Either rule is a linear map, of the cotangents or of the tangents, and the other mode is its
+//! transpose: the pullback of the map itself, taken at zero. Rules are ordinary tensor code, so the
+//! tape that transposes them is the one that differentiates everything, and higher orders follow.
 //!
 //! # What is kept
 //!
-//! The residuals of a [`custom_vjp`] are what its backward reads. One that is an argument or a result is kept as such, and has its history. Others are further
-//! results of the node, whose derivative is the plain one of the forward function: where a second derivative asks for it, the forward function
-//! runs again, recorded. Therefore the arguments are kept too, if there is such a residual of floats.
+//! The residuals of a [`custom_vjp`] are what its backward reads. One that is an argument or a
+//! result is kept as such, and has its history. Others are further results of the node, whose
+//! derivative is the plain one of the forward function: where a second derivative asks for it, the
+//! forward function runs again, recorded. Therefore the arguments are kept too, if there is such a
+//! residual of floats.
 //!
 //! # The gate
 //!
-//! At the first use for given specs (outside `no_grad`, where no derivative is asked for) the rule is compared with numeric derivatives, to second order and in both modes, and a wrong
-//! one is refused: `gate.rs` says when and where, `compare.rs` and `differences.rs` how. The memo of what has passed is by the line and the types of the functions, and by specs
-//! (`memo.rs`). Ops take a ticket along into programs, to be checked again where their values are known (`programs.rs`). Rules of this library (`implicit`, `ops/soft.rs`) are trusted: its tests check them.
+//! At the first use for given specs (outside `no_grad`, where no derivative is asked for) the rule
+//! is compared with numeric derivatives, to second order and in both modes, and a wrong one is
+//! refused: `gate.rs` says when and where, `compare.rs` and `differences.rs` how. The memo of what
+//! has passed is by the line and the types of the functions, and by specs (`memo.rs`). Ops take a
+//! ticket along into programs, to be checked again where their values are known (`programs.rs`).
+//! Rules of this library (`implicit`, `ops/soft.rs`) are trusted: its tests check them.
 //!
-//! The files: `rule.rs` what a rule is, `call.rs` how a function becomes a node or an equation, `reverse.rs` and `forward.rs` the two kinds, `external.rs`
-//! code that is called with memory, `batched.rs` many examples at once.
+//! The files: `rule.rs` what a rule is, `call.rs` how a function becomes a node or an equation,
+//! `reverse.rs` and `forward.rs` the two kinds, `external.rs` code that is called with memory,
+//! `batched.rs` many examples at once.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../../docs/custom.md")]

@@ -7,8 +7,9 @@ use crate::trace::{computing, evaluate};
 use crate::{Op, Result, Tensor, fail, mode};
 use pullback_ir::{Equation, Program, Structure, pass};
 
-/// Checks the rules of custom ops at the values that they meet for these inputs. Only what leads to them is computed. Those inside loops and choices were
-/// checked at sampled values, and are not met here.
+/// Checks the rules of custom ops at the values that they meet for these inputs. Only what leads to
+/// them is computed. Those inside loops and choices were checked at sampled values, and are not met
+/// here.
 ///
 /// # Errors
 /// If a rule is wrong.

@@ -26,8 +26,9 @@ struct Function<T, Y, R> {
 type Forward<T, Y, R> = dyn Fn(&T) -> (Y, R) + Send + Sync;
 type Backward<T, Y, R> = dyn Fn(&R, &Y) -> T + Send + Sync;
 
-/// A function whose reverse derivative is given: `forward` gives the result and what `backward` will need, `backward` gives the gradient of
-/// the argument from that and the gradient of the result.
+/// A function whose reverse derivative is given: `forward` gives the result and what `backward`
+/// will need, `backward` gives the gradient of the argument from that and the gradient of the
+/// result.
 ///
 /// ```
 /// use pullback::{Tensor, custom_vjp, grad};
@@ -42,12 +43,14 @@ type Backward<T, Y, R> = dyn Fn(&R, &Y) -> T + Send + Sync;
 /// assert!((slope - 0.6224593312018546).abs() < 1e-15);
 /// ```
 ///
-/// All three are [trees](Tree) of tensors. Residuals may hold integers. `backward` is ordinary tensor code and linear in its second argument, so
-/// forward mode is its transpose and higher derivatives are its derivatives. The function may be called in eager code, under `jit`, `vmap`, `scan` and
-/// `cond`, and inside other such functions.
+/// All three are [trees](Tree) of tensors. Residuals may hold integers. `backward` is ordinary
+/// tensor code and linear in its second argument, so forward mode is its transpose and higher
+/// derivatives are its derivatives. The function may be called in eager code, under `jit`, `vmap`,
+/// `scan` and `cond`, and inside other such functions.
 ///
-/// At its first use for given specs the rule is compared with numeric derivatives, see [`CustomVjp::call`]. What is differentiated must be an argument: a
-/// tensor from outside that requires grad is refused.
+/// At its first use for given specs the rule is compared with numeric derivatives, see
+/// [`CustomVjp::call`]. What is differentiated must be an argument: a tensor from outside that
+/// requires grad is refused.
 #[track_caller]
 #[must_use]
 pub fn custom_vjp<T, Y, R, F, B>(name: &'static str, forward: F, backward: B) -> CustomVjp<T, Y, R>
@@ -72,14 +75,18 @@ where
 {
     /// The function at `x`.
     ///
-    /// At the first call with arguments of these specs (and plain values), the rule is checked there in `f64`: both modes and the second derivative against
-    /// differences of values, and its own dtype against `f64`. Inside a trace, where values are not known, it is checked at [`CustomVjp::at`] or at random
-    /// numbers between 0.5 and 1.5 (and zeros for integers), and once more at the values that a compiled function is first called with, or at the first and the last example
-    /// of a `vmap`; in the bodies of loops and choices the first check is all. Later calls cost nothing more. A rule that captured something is checked for the
-    /// first four objects that are made on its line.
+    /// At the first call with arguments of these specs (and plain values), the rule is checked
+    /// there in `f64`: both modes and the second derivative against differences of values, and its
+    /// own dtype against `f64`. Inside a trace, where values are not known, it is checked at
+    /// [`CustomVjp::at`] or at random numbers between 0.5 and 1.5 (and zeros for integers), and
+    /// once more at the values that a compiled function is first called with, or at the first and
+    /// the last example of a `vmap`; in the bodies of loops and choices the first check is all.
+    /// Later calls cost nothing more. A rule that captured something is checked for the first four
+    /// objects that are made on its line.
     ///
     /// # Panics
-    /// If the rule is wrong, with the worst entry; if the result depends on a tracked tensor that is not in `x`.
+    /// If the rule is wrong, with the worst entry; if the result depends on a tracked tensor that
+    /// is not in `x`.
     #[track_caller]
     pub fn call(&self, x: &T) -> Y {
         let at = mode::user_line(Line::caller());
@@ -97,9 +104,11 @@ where
         apply(&self.function, x, at, &ticket)
     }
 
-    /// Without the check, for a rule that is not the derivative and is not meant to be (a straight-through estimator), or that cannot be checked. The
-    /// reason is listed by [`unchecked_rules`](crate::unchecked_rules). Such a rule need not be linear (it may clip), so under `vmap` it runs once for each
-    /// example, also where all examples share the argument; the gradient of that is the sum.
+    /// Without the check, for a rule that is not the derivative and is not meant to be (a
+    /// straight-through estimator), or that cannot be checked. The reason is listed by
+    /// [`unchecked_rules`](crate::unchecked_rules). Such a rule need not be linear (it may clip),
+    /// so under `vmap` it runs once for each example, also where all examples share the argument;
+    /// the gradient of that is the sum.
     ///
     /// ```
     /// use pullback::{Tensor, custom_vjp, grad, unchecked_rules};
@@ -121,7 +130,8 @@ where
         self
     }
 
-    /// Said of a rule that is not checked: it is linear in its second argument. Then examples of a `vmap` that share the argument may have one call for all.
+    /// Said of a rule that is not checked: it is linear in its second argument. Then examples of a
+    /// `vmap` that share the argument may have one call for all.
     pub(crate) fn linear(mut self) -> Self {
         self.gate.linear();
         self
@@ -134,7 +144,8 @@ where
         self
     }
 
-    /// How far the derivative may be from the numeric one, relative to it, where the function computes less exactly than `f64` allows (by iteration, say).
+    /// How far the derivative may be from the numeric one, relative to it, where the function
+    /// computes less exactly than `f64` allows (by iteration, say).
     #[must_use]
     pub fn tolerance(mut self, relative: f64) -> Self {
         self.gate.tolerance(relative);

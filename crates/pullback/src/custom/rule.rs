@@ -133,8 +133,9 @@ pub(crate) fn captured(name: &'static str, spec: &Spec) -> Error {
         .hint("pass it as an argument, or detach it if it is meant to be a constant")
 }
 
-/// What a rule gives for these values. It may have captured a tensor that is being differentiated, and where backward does not record, nobody would notice:
-/// so it records here, with values that have no history, and what has one afterwards has it from outside.
+/// What a rule gives for these values. It may have captured a tensor that is being differentiated,
+/// and where backward does not record, nobody would notice: so it records here, with values that
+/// have no history, and what has one afterwards has it from outside.
 pub(super) fn uncut(
     name: &'static str,
     values: &[Tensor],
@@ -160,7 +161,8 @@ pub(super) fn uncut(
     given
 }
 
-/// A value without a history, and with tangents that have none: what is not recorded has no use for theirs, and a derivative inside would be recorded for it.
+/// A value without a history, and with tangents that have none: what is not recorded has no use for
+/// theirs, and a derivative inside would be recorded for it.
 fn bare(x: &Tensor) -> Tensor {
     let tangents = x.lock().tangents.clone();
     x.alias(History::None, tangents.iter().map(|(level, t)| (*level, bare(t))).collect())
@@ -177,8 +179,8 @@ pub(super) fn transposed(
     pullback(&cotangents.to_vec())
 }
 
-/// What a rule gave, which must have the shapes of what it is for. The dtype of floats follows: inside `autocast` a rule meets results of another one
-/// than its arguments have.
+/// What a rule gave, which must have the shapes of what it is for. The dtype of floats follows:
+/// inside `autocast` a rule meets results of another one than its arguments have.
 pub(super) fn checked<'a>(
     name: &'static str,
     rule: &str,

@@ -34,12 +34,14 @@ pub struct FixedPoint {
 /// assert!((grad(grad(root))(&Tensor::from(9.0)).item::<f64>() + 1.0 / 108.0).abs() < 1e-9);
 /// ```
 ///
-/// θ and x are trees. Derivative: with w the solution of w = x̄ + (∂f/∂x)ᵀ·w, θ̄ = (∂f/∂θ)ᵀ·w, at the fixed point: memory does not grow with the iterations. Both
-/// modes and all orders. The gradient of the guess is zero. [`autocast`](crate::autocast) does not reach f: 16 bits do not have the precision to which is iterated.
+/// θ and x are trees. Derivative: with w the solution of w = x̄ + (∂f/∂x)ᵀ·w, θ̄ = (∂f/∂θ)ᵀ·w, at
+/// the fixed point: memory does not grow with the iterations. Both modes and all orders. The
+/// gradient of the guess is zero. [`autocast`](crate::autocast) does not reach f: 16 bits do not
+/// have the precision to which is iterated.
 ///
 /// # Panics
-/// If it does not converge, with the residual; if f gives other specs than x, or depends on a tracked tensor that is not in θ. Inside a program the result is NaN where it does
-/// not converge.
+/// If it does not converge, with the residual; if f gives other specs than x, or depends on a
+/// tracked tensor that is not in θ. Inside a program the result is NaN where it does not converge.
 #[track_caller]
 pub fn fixed_point<T, X>(f: impl Fn(&T, &X) -> X + Send + Sync + 'static, theta: &T, guess: &X) -> X
 where
@@ -89,7 +91,8 @@ impl FixedPoint {
         self
     }
 
-    /// Combines this many earlier steps so that their residuals cancel (Anderson's method): fewer iterations, and some where plain iteration diverges.
+    /// Combines this many earlier steps so that their residuals cancel (Anderson's method): fewer
+    /// iterations, and some where plain iteration diverges.
     #[must_use]
     pub fn anderson(mut self, memory: usize) -> FixedPoint {
         self.memory = memory;
@@ -170,7 +173,8 @@ impl FixedPoint {
         })
     }
 
-    /// Anderson's step: the weights, of sum 1, with which the kept residuals are shortest; and what is kept now.
+    /// Anderson's step: the weights, of sum 1, with which the kept residuals are shortest; and what
+    /// is kept now.
     fn combined(
         &self,
         x: &Tensor,

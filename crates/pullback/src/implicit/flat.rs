@@ -69,7 +69,8 @@ impl<X: Tree> Flat<X> {
 }
 
 impl<X: Tree + Send + Sync + 'static> Flat<X> {
-    /// A function of parameters and unknowns, on leaves and vectors. Its operations name their own lines, and have the conventions that hold here.
+    /// A function of parameters and unknowns, on leaves and vectors. Its operations name their own
+    /// lines, and have the conventions that hold here.
     pub fn map<T: Tree + Send + Sync + 'static>(
         self: &Arc<Self>,
         f: impl Fn(&T, &X) -> X + Send + Sync + 'static,
@@ -95,7 +96,8 @@ pub(super) fn known(x: &Tensor) -> Option<f64> {
     trace::knows(x).then(|| x.cast(DType::F64).item())
 }
 
-/// The result of an iteration if it was successful: else an error where one can be raised, NaN where not.
+/// The result of an iteration if it was successful: else an error where one can be raised, NaN
+/// where not.
 pub(super) fn only_if(success: &Tensor, x: Tensor, error: impl FnOnce() -> Error) -> Tensor {
     match trace::knows(success) {
         true if success.item::<bool>() => x,
@@ -104,14 +106,17 @@ pub(super) fn only_if(success: &Tensor, x: Tensor, error: impl FnOnce() -> Error
     }
 }
 
-/// A solver at work for a user's line. It iterates to a tolerance that 16 bits do not have, so `autocast` does not reach it, nor the function. Conventions are for the function alone.
+/// A solver at work for a user's line. It iterates to a tolerance that 16 bits do not have, so
+/// `autocast` does not reach it, nor the function. Conventions are for the function alone.
 pub(super) fn solving<R>(at: Line, solve: impl FnOnce() -> R) -> R {
     autocast::off(|| kinks::decomposed(|| mode::with_line(at, solve)))
 }
 
-/// A function that depends on something that is being differentiated, though nothing that is given to it is, is refused: what is found with it has a derivative that would be cut
-/// off. Every call with a plain value is looked at, wherever the search leads: recording costs nothing there, as nothing is tracked unless it is hidden. Where the solver
-/// differentiates the function itself there is nothing to see. (Inside a program the trace sees what the function uses.)
+/// A function that depends on something that is being differentiated, though nothing that is given
+/// to it is, is refused: what is found with it has a derivative that would be cut off. Every call
+/// with a plain value is looked at, wherever the search leads: recording costs nothing there, as
+/// nothing is tracked unless it is hidden. Where the solver differentiates the function itself
+/// there is nothing to see. (Inside a program the trace sees what the function uses.)
 pub(super) struct Watch {
     op: &'static str,
     at: Line,

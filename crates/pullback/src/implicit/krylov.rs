@@ -1,4 +1,5 @@
-//! Solving A·x = b by products with A alone: CG, BiCGSTAB, GMRES. Textbook iterations, as loops over tensors.
+//! Solving A·x = b by products with A alone: CG, BiCGSTAB, GMRES. Textbook iterations, as loops
+//! over tensors.
 
 use super::flat::known;
 use crate::{DType, Tensor, cat, linalg, stack, while_loop};

@@ -26,7 +26,8 @@ pub enum LinearMethod {
     Gmres,
 }
 
-/// Options of [`linear_solve`], and of the linear systems in derivatives of [`fixed_point`](crate::fixed_point) and [`root`](crate::root).
+/// Options of [`linear_solve`], and of the linear systems in derivatives of
+/// [`fixed_point`](crate::fixed_point) and [`root`](crate::root).
 ///
 /// ```
 /// use pullback::{LinearMethod, LinearSolve, Tensor};
@@ -42,7 +43,8 @@ pub struct LinearSolve {
     max_products: Option<usize>,
 }
 
-/// The x with a(θ, x) = b, for a function `a` that is linear in x: a system whose matrix need not exist.
+/// The x with a(θ, x) = b, for a function `a` that is linear in x: a system whose matrix need not
+/// exist.
 ///
 /// ```
 /// use pullback::{Tensor, grad, linear_solve};
@@ -58,12 +60,15 @@ pub struct LinearSolve {
 /// assert!((slope - by_hand).abs() < 1e-9);
 /// ```
 ///
-/// Derivative: b̄ is the solution of the transposed system with x̄, and θ̄ = −(∂ a(θ, x)/∂θ)ᵀ·b̄. The transposed operator is the pullback of `a`. Both modes and all orders.
-/// [`autocast`](crate::autocast) does not reach `a`: 16 bits do not have the precision to which is iterated.
+/// Derivative: b̄ is the solution of the transposed system with x̄, and θ̄ = −(∂ a(θ, x)/∂θ)ᵀ·b̄.
+/// The transposed operator is the pullback of `a`. Both modes and all orders.
+/// [`autocast`](crate::autocast) does not reach `a`: 16 bits do not have the precision to which is
+/// iterated.
 ///
 /// # Panics
-/// If `a` is not linear, the system is singular or the iteration does not converge, with the residual; if `a` depends on a tracked tensor that is not in θ. Inside a program
-/// the result is NaN where `a` is not linear or there is no solution.
+/// If `a` is not linear, the system is singular or the iteration does not converge, with the
+/// residual; if `a` depends on a tracked tensor that is not in θ. Inside a program the result is
+/// NaN where `a` is not linear or there is no solution.
 #[track_caller]
 pub fn linear_solve<T, X>(a: impl Fn(&T, &X) -> X + Send + Sync + 'static, theta: &T, b: &X) -> X
 where
@@ -94,7 +99,8 @@ impl LinearSolve {
         self
     }
 
-    /// After how many products an iteration gives up: ten for each unknown, and at least a thousand, if nothing is said.
+    /// After how many products an iteration gives up: ten for each unknown, and at least a
+    /// thousand, if nothing is said.
     #[must_use]
     pub fn max_products(mut self, most: usize) -> LinearSolve {
         self.max_products = Some(most);
@@ -124,7 +130,8 @@ impl LinearSolve {
         })
     }
 
-    /// The solution of a system whose operator depends on parameters. If it is the user's own, what it uses besides them has not been looked at.
+    /// The solution of a system whose operator depends on parameters. If it is the user's own, what
+    /// it uses besides them has not been looked at.
     #[track_caller]
     pub(super) fn apply(
         self,
@@ -169,7 +176,8 @@ impl LinearSolve {
     #[track_caller]
     pub(super) fn find(&self, name: &'static str, a: krylov::Product, b: &Tensor) -> Tensor {
         let at = mode::user_line(Line::caller());
-        // What is not finite has no solution that is: a gradient that overflowed stays visible, and is no error here.
+        // What is not finite has no solution that is: a gradient that overflowed stays visible, and
+        // is no error here.
         if b.is_empty() || known(&b.is_finite().all()) == Some(0.0) {
             return b * f64::NAN;
         }
@@ -218,7 +226,8 @@ impl LinearSolve {
     }
 }
 
-/// The right side, if the function is linear. One that is not has no matrix. Doubled and turned round its argument gives exactly that of its result, if it is.
+/// The right side, if the function is linear. One that is not has no matrix. Doubled and turned
+/// round its argument gives exactly that of its result, if it is.
 fn if_linear(name: &'static str, at: Line, a: krylov::Product, b: &Tensor) -> Tensor {
     if b.is_empty() {
         return b.clone();
@@ -231,7 +240,8 @@ fn if_linear(name: &'static str, at: Line, a: krylov::Product, b: &Tensor) -> Te
     })
 }
 
-/// The transposed operator: the pullback, at zero as at any other point. It is taken inside each product, so that it can be differentiated itself.
+/// The transposed operator: the pullback, at zero as at any other point. It is taken inside each
+/// product, so that it can be differentiated itself.
 fn transposed(a: &Operator) -> Operator {
     let a = a.clone();
     Arc::new(move |theta: &[Tensor]| {
@@ -240,7 +250,8 @@ fn transposed(a: &Operator) -> Operator {
     })
 }
 
-/// The matrix of an operator: its products with all unit vectors, at once unless it looks at values.
+/// The matrix of an operator: its products with all unit vectors, at once unless it looks at
+/// values.
 fn matrix(a: krylov::Product, like: &Tensor) -> Tensor {
     let units = like.new_eye(like.len(), like.len(), like.dtype());
     match fail::catch(|| vmap(|v: &Tensor| a(v), 0, 1)(&units)) {

@@ -1,24 +1,34 @@
-//! Functions that are given by what their result satisfies: fixed points, roots, solutions of linear systems and of differential equations.
+//! Functions that are given by what their result satisfies: fixed points, roots, solutions of
+//! linear systems and of differential equations.
 //!
-//! How the result was found is of no interest to its derivative. If F(θ, x) = 0 and x is moved with θ so that it stays so, then F_x·dx + F_θ·dθ = 0, and
-//! a cotangent x̄ is pulled back by one linear system,
+//! How the result was found is of no interest to its derivative. If F(θ, x) = 0 and x is moved with
+//! θ so that it stays so, then F_x·dx + F_θ·dθ = 0, and a cotangent x̄ is pulled back by one linear
+//! system,
 //!
 //! ```text
 //!   F_xᵀ·w = −x̄,    θ̄ = F_θᵀ·w,
 //! ```
 //!
-//! at the solution alone. So no step of the iteration is kept, and it may contain what has no derivative. All of it is [`custom_vjp`] with residuals θ and x: the rule is tensor
-//! code that solves a linear system, which is an implicit function itself, so forward mode, second derivatives, `jit` and `vmap` follow.
+//! at the solution alone. So no step of the iteration is kept, and it may contain what has no
+//! derivative. All of it is [`custom_vjp`] with residuals θ and x: the rule is tensor code that
+//! solves a linear system, which is an implicit function itself, so forward mode, second
+//! derivatives, `jit` and `vmap` follow.
 //!
-//! - [`fixed_point`]: x = f(θ, x), [`root`]: f(θ, x) = 0, [`linear_solve`]: A(θ)·x = b for a function A, and [`ode`]: dy/dt = f(t, y, θ), whose rule is the adjoint equation.
-//! - Parameters and unknowns are trees. What is differentiated must be among the parameters: a function that uses a tracked tensor from outside is refused.
+//! - [`fixed_point`]: x = f(θ, x), [`root`]: f(θ, x) = 0, [`linear_solve`]: A(θ)·x = b for a
+//!   function A, and [`ode`]: dy/dt = f(t, y, θ), whose rule is the adjoint equation.
+//! - Parameters and unknowns are trees. What is differentiated must be among the parameters: a
+//!   function that uses a tracked tensor from outside is refused.
 //! - The initial guess has a gradient of zero.
-//! - Kinks count at the solution (of `ode`, at the given times), where the derivative is taken, and not on the way. The function keeps the conventions of the call, in every backward pass.
-//! - [`autocast`](crate::autocast) does not reach the function: 16 bits do not have the precision to which is iterated.
-//! - Iterations are [`while_loop`](crate::while_loop)s, so all of it compiles and batches. In eager code one that fails is an error with a number; inside a program, where there is nobody to tell, its
-//!   result is NaN.
+//! - Kinks count at the solution (of `ode`, at the given times), where the derivative is taken, and
+//!   not on the way. The function keeps the conventions of the call, in every backward pass.
+//! - [`autocast`](crate::autocast) does not reach the function: 16 bits do not have the precision
+//!   to which is iterated.
+//! - Iterations are [`while_loop`](crate::while_loop)s, so all of it compiles and batches. In eager
+//!   code one that fails is an error with a number; inside a program, where there is nobody to
+//!   tell, its result is NaN.
 //!
-//! The rules do not pass the gate: comparing them with differences takes hundreds of solves. The tests of this library do.
+//! The rules do not pass the gate: comparing them with differences takes hundreds of solves. The
+//! tests of this library do.
 
 mod fixed_point;
 mod flat;

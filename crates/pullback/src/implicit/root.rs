@@ -20,7 +20,8 @@ pub struct Root {
     linear: LinearSolve,
 }
 
-/// The x with f(θ, x) = 0 near a first guess, by Newton's method with steps that are halved until |f| falls.
+/// The x with f(θ, x) = 0 near a first guess, by Newton's method with steps that are halved until
+/// |f| falls.
 ///
 /// ```
 /// use pullback::{Tensor, grad, root};
@@ -31,13 +32,17 @@ pub struct Root {
 /// assert!((grad(x)(&a).item::<f64>() - 1.0 / (1.0 + 1f64.exp())).abs() < 1e-12);
 /// ```
 ///
-/// θ and x are trees; f gives as many numbers as x has. The Jacobian is dense up to 256 unknowns; above, or with an iterative [`LinearMethod`](crate::LinearMethod), only products with it are computed.
+/// θ and x are trees; f gives as many numbers as x has. The Jacobian is dense up to 256 unknowns;
+/// above, or with an iterative [`LinearMethod`](crate::LinearMethod), only products with it are
+/// computed.
 ///
-/// Derivative: with w the solution of (∂f/∂x)ᵀ·w = −x̄, θ̄ = (∂f/∂θ)ᵀ·w, at the root. Both modes and all orders. The gradient of the guess is zero.
-/// [`autocast`](crate::autocast) does not reach f: 16 bits do not have the precision to which is iterated.
+/// Derivative: with w the solution of (∂f/∂x)ᵀ·w = −x̄, θ̄ = (∂f/∂θ)ᵀ·w, at the root. Both modes
+/// and all orders. The gradient of the guess is zero. [`autocast`](crate::autocast) does not reach
+/// f: 16 bits do not have the precision to which is iterated.
 ///
 /// # Panics
-/// If it does not converge, with |f|; if f gives other specs than x, or depends on a tracked tensor that is not in θ. Inside a program the result is NaN where it does not converge.
+/// If it does not converge, with |f|; if f gives other specs than x, or depends on a tracked tensor
+/// that is not in θ. Inside a program the result is NaN where it does not converge.
 #[track_caller]
 pub fn root<T, X>(f: impl Fn(&T, &X) -> X + Send + Sync + 'static, theta: &T, guess: &X) -> X
 where

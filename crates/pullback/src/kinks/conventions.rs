@@ -57,7 +57,8 @@ pub enum AtOrigin {
     Nan,
 }
 
-/// Which derivative is taken at kinks, where frameworks differ. A preset, changed by what is said after it:
+/// Which derivative is taken at kinks, where frameworks differ. A preset, changed by what is said
+/// after it:
 ///
 /// ```
 /// use pullback::{AtBound, Conventions, Tensor, grad, with_conventions};
@@ -82,9 +83,11 @@ pub enum AtOrigin {
 /// | [`norm`](Conventions::norm), std at the origin | 0 | 0 | NaN | NaN |
 /// | [`hypot`](Conventions::hypot) at the origin | 0 | NaN | (0) | (0) |
 ///
-/// `torch` and `jax` are as PyTorch 2.15 and JAX 0.10 ran (`crates/pullback/tests/data/conventions.py`); `tensorflow` is as documented, not run.
-/// What is in parentheses has no counterpart there, or (`jnp.hypot`: ½ to each) none here. Where no framework agrees with another by rule (`cummax` of equals in JAX depends on the
-/// shape of a tree), there is no choice.
+/// `torch` and `jax` are as PyTorch 2.15 and JAX 0.10 ran
+/// (`crates/pullback/tests/data/conventions.py`); `tensorflow` is as documented, not run. What is
+/// in parentheses has no counterpart there, or (`jnp.hypot`: ½ to each) none here. Where no
+/// framework agrees with another by rule (`cummax` of equals in JAX depends on the shape of a
+/// tree), there is no choice.
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[must_use]
 pub struct Conventions {
@@ -150,7 +153,8 @@ impl Conventions {
         }
     }
 
-    /// Those of TensorFlow: of `tf.maximum`, `tf.clip_by_value`, `tf.reduce_max`, `tf.norm` and `tf.nn`.
+    /// Those of TensorFlow: of `tf.maximum`, `tf.clip_by_value`, `tf.reduce_max`, `tf.norm` and
+    /// `tf.nn`.
     pub fn tensorflow() -> Conventions {
         Conventions { maximum: AtTie::First, norm: AtOrigin::Nan, ..DEFAULT }
     }
@@ -183,7 +187,8 @@ impl Conventions {
         Conventions { clamp: at, clamp_by: at, ..self }
     }
 
-    /// The derivative of `clamp`, `clamp_min` and `clamp_max` at a bound that is a tensor, which may be another than at one that is a number.
+    /// The derivative of `clamp`, `clamp_min` and `clamp_max` at a bound that is a tensor, which
+    /// may be another than at one that is a number.
     pub fn clamp_by(self, at: AtBound) -> Conventions {
         Conventions { clamp_by: at, ..self }
     }
@@ -340,8 +345,9 @@ thread_local! {
     static CONVENTIONS: Cell<Conventions> = const { Cell::new(DEFAULT) };
 }
 
-/// Runs `f` with these derivatives at kinks. They hold for the ops that are applied inside, on this thread, in reverse and forward mode and at every order, and stay with
-/// them: it does not matter where the backward pass runs. Values are the same under all conventions.
+/// Runs `f` with these derivatives at kinks. They hold for the ops that are applied inside, on this
+/// thread, in reverse and forward mode and at every order, and stay with them: it does not matter
+/// where the backward pass runs. Values are the same under all conventions.
 ///
 /// ```
 /// use pullback::{AtTie, Conventions, Tensor, with_conventions};
@@ -353,7 +359,8 @@ thread_local! {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// A function that is compiled inside is compiled for them: called under others, `jit` compiles it again. Hooks that run in a backward pass run without.
+/// A function that is compiled inside is compiled for them: called under others, `jit` compiles it
+/// again. Hooks that run in a backward pass run without.
 pub fn with_conventions<R>(conventions: &Conventions, f: impl FnOnce() -> R) -> R {
     with_state(*conventions, f)
 }
@@ -373,7 +380,8 @@ pub(crate) fn with_state<R>(conventions: Conventions, f: impl FnOnce() -> R) -> 
     mode::with(&CONVENTIONS, conventions, run)
 }
 
-/// The result of an op by other ops, where its derivative is agreed to be another than that of its row.
+/// The result of an op by other ops, where its derivative is agreed to be another than that of its
+/// row.
 pub(crate) fn agreed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Option<Tensor>> {
     let c = conventions();
     let differs = match op {
@@ -404,7 +412,8 @@ pub(crate) fn agreed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Option<Ten
     Ok(Some(off(|| mode::with_line(at, make))))
 }
 
-/// `y` with `slope` more as its derivative by `x` where `x` is `kink`: the values stay, for what is added is 0.
+/// `y` with `slope` more as its derivative by `x` where `x` is `kink`: the values stay, for what is
+/// added is 0.
 #[track_caller]
 pub(crate) fn bent(y: Tensor, x: &Tensor, kink: f64, slope: f64) -> Tensor {
     // No number is at infinity.

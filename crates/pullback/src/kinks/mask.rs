@@ -1,4 +1,5 @@
-//! Which elements of a result sit on a kink: formulas in ordinary ops, so that they can be traced as well.
+//! Which elements of a result sit on a kink: formulas in ordinary ops, so that they can be traced
+//! as well.
 
 use crate::apply::apply;
 use crate::{DType, Op, Shape, Tensor};
@@ -173,7 +174,8 @@ pub(crate) fn scattered(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     apply(Op::Scatter(axis, Combine::Add), &[&own, index, &hits]).gt(1)
 }
 
-/// The first and the last largest element of a window are not the same. The last is the first of the image that is turned over.
+/// The first and the last largest element of a window are not the same. The last is the first of
+/// the image that is turned over.
 pub(crate) fn pooled(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     let Op::Pool(pool) = op else { unreachable!("called for Pool") };
     let (x, axes) = (&x[0], pool.frames.len());

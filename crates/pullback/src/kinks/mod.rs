@@ -1,35 +1,44 @@
 //! Kinks: the points where a function has no derivative, and a convention stands in for it.
 //!
-//! The derivative of `relu` at 0 is whatever was agreed. That is harmless as long as few elements sit there, and a silent bias where many do:
-//! dead units, masks of zeros, quantised inputs, ties. Three means:
+//! The derivative of `relu` at 0 is whatever was agreed. That is harmless as long as few elements
+//! sit there, and a silent bias where many do: dead units, masks of zeros, quantised inputs, ties.
+//! Three means:
 //!
-//! - [`kink_report`] counts, by op and line, how many elements sat exactly on such a point, and says which derivative was taken for them;
+//! - [`kink_report`] counts, by op and line, how many elements sat exactly on such a point, and
+//!   says which derivative was taken for them;
 //! - [`strict_kinks`] makes the first of them an error;
 //! - [`with_conventions`] chooses another derivative where frameworks differ.
 //!
-//! One table (`table.rs`) says for every op where its kinks are and what is taken there; `docs/conventions.md` holds the same lines, and
-//! a test compares them. `mask.rs` finds the elements, with ordinary ops. `apply` looks at each op once it has run. Functions made of
-//! smooth ops and a selection (`clamp`, `leaky_relu`, `norm`) have no op of their own and say themselves where they bend ([`at`]).
+//! One table (`table.rs`) says for every op where its kinks are and what is taken there;
+//! `docs/conventions.md` holds the same lines, and a test compares them. `mask.rs` finds the
+//! elements, with ordinary ops. `apply` looks at each op once it has run. Functions made of smooth
+//! ops and a selection (`clamp`, `leaky_relu`, `norm`) have no op of their own and say themselves
+//! where they bend ([`at`]).
 //!
 //! # What counts
 //!
-//! Elements of the *result*, of an op that is differentiated: an operand is tracked while operations are recorded, or carries a tangent.
-//! Elsewhere nobody asks for a derivative. A backward pass, a tangent, and a checkpointed function that runs again count nothing: the elements were
-//! counted when the function ran. So does the inside of a smooth function that is written with |x| ([`aside`]).
+//! Elements of the *result*, of an op that is differentiated: an operand is tracked while
+//! operations are recorded, or carries a tangent. Elsewhere nobody asks for a derivative. A
+//! backward pass, a tangent, and a checkpointed function that runs again count nothing: the
+//! elements were counted when the function ran. So does the inside of a smooth function that is
+//! written with |x| ([`aside`]).
 //!
 //! # Inside a trace
 //!
-//! Values are not known there. `jit` calls its function op by op meanwhile. The body of a `vmap` computes its masks along with everything
-//! else and they are counted when the examples are in ([`collecting`], [`settle`]); whether an operand is differentiated is known by then as well.
-//! A `scan` inside it is unrolled. What is left (`trace`, branches and loops that depend on the example, scopes that
-//! begin inside) is listed as unseen, and refused in strict mode.
+//! Values are not known there. `jit` calls its function op by op meanwhile. The body of a `vmap`
+//! computes its masks along with everything else and they are counted when the examples are in
+//! ([`collecting`], [`settle`]); whether an operand is differentiated is known by then as well. A
+//! `scan` inside it is unrolled. What is left (`trace`, branches and loops that depend on the
+//! example, scopes that begin inside) is listed as unseen, and refused in strict mode.
 //!
 //! # Conventions
 //!
-//! A convention other than the default makes another function of the op (`conventions.rs`): the same values, made of ops whose
-//! derivatives add up to the one that is wanted. So it holds for reverse and forward mode, for every order and every batch, and also where the
-//! backward pass runs outside of the scope. What the library does for an op (decompositions, rules, replays) runs without: it was decided before. User code that
-//! is called again later (a custom rule, a checkpointed function, the function of a solver) runs by the conventions of its call.
+//! A convention other than the default makes another function of the op (`conventions.rs`): the
+//! same values, made of ops whose derivatives add up to the one that is wanted. So it holds for
+//! reverse and forward mode, for every order and every batch, and also where the backward pass runs
+//! outside of the scope. What the library does for an op (decompositions, rules, replays) runs
+//! without: it was decided before. User code that is called again later (a custom rule, a
+//! checkpointed function, the function of a solver) runs by the conventions of its call.
 
 mod conventions;
 pub(crate) mod mask;
@@ -59,7 +68,8 @@ thread_local! {
     static NOTED: RefCell<Vec<(Scope, Vec<Noted>)>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Runs `f` and counts the elements of differentiated results that sat exactly on a point without a derivative, by op and line.
+/// Runs `f` and counts the elements of differentiated results that sat exactly on a point without a
+/// derivative, by op and line.
 ///
 /// ```
 /// use pullback::{Tensor, kink_report};
@@ -71,8 +81,9 @@ thread_local! {
 /// # let _ = y;
 /// ```
 ///
-/// Counting costs passes over the values, and compiled functions run op by op: use it to find out, not in every step. It holds for this thread.
-/// Reports nest: what an inner one counts, the outer ones count too.
+/// Counting costs passes over the values, and compiled functions run op by op: use it to find out,
+/// not in every step. It holds for this thread. Reports nest: what an inner one counts, the outer
+/// ones count too.
 pub fn kink_report<R>(f: impl FnOnce() -> R) -> (R, KinkReport) {
     struct Leave;
     impl Drop for Leave {
@@ -91,8 +102,9 @@ pub fn kink_report<R>(f: impl FnOnce() -> R) -> (R, KinkReport) {
     (result, report.unwrap_or_default())
 }
 
-/// Runs `f` so that an op whose derivative is taken with an element on a kink fails. The error names the op, the line, how many elements
-/// there are, the first of them, and the derivative that would have been taken. Use [`catch`](crate::catch) to get it as an `Err`.
+/// Runs `f` so that an op whose derivative is taken with an element on a kink fails. The error
+/// names the op, the line, how many elements there are, the first of them, and the derivative that
+/// would have been taken. Use [`catch`](crate::catch) to get it as an `Err`.
 ///
 /// ```
 /// use pullback::{Tensor, catch, strict_kinks};
@@ -109,7 +121,8 @@ pub(crate) fn is_counting() -> bool {
     events::is_on(COUNT)
 }
 
-/// Runs `f`, which follows from what was decided and counted before: by the default conventions, counting nothing.
+/// Runs `f`, which follows from what was decided and counted before: by the default conventions,
+/// counting nothing.
 pub(crate) fn off<R>(f: impl FnOnce() -> R) -> R {
     events::without(COUNT | AGREED, f)
 }
@@ -119,7 +132,8 @@ pub(crate) fn uncounted<R>(f: impl FnOnce() -> R) -> R {
     events::without(COUNT, f)
 }
 
-/// Runs `f` for what it counts alone, and not at all where nothing is counted. What it saves nobody keeps.
+/// Runs `f` for what it counts alone, and not at all where nothing is counted. What it saves nobody
+/// keeps.
 pub(crate) fn only_counted<R>(f: impl FnOnce() -> R) {
     if is_counting() {
         let count = || events::only(COUNT | AGREED, f);
@@ -299,7 +313,8 @@ fn unseen(name: &'static str, at: Line) -> Result<()> {
     Ok(())
 }
 
-/// Where a body began: what is noted for it is counted when it is left, so a report or a strict scope that begins inside gets none of it.
+/// Where a body began: what is noted for it is counted when it is left, so a report or a strict
+/// scope that begins inside gets none of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Scope {
     trace: u64,

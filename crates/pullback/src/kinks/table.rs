@@ -19,10 +19,12 @@ pub struct KinkRow {
 
 /// An enum and the list of its variants.
 ///
-/// Expands to `pub(crate) enum Kind { Relu, … }` and `impl Kind { pub const ALL: &[Kind] = &[Kind::Relu, …]; }`.
+/// Expands to `pub(crate) enum Kind { Relu, … }` and
+/// `impl Kind { pub const ALL: &[Kind] = &[Kind::Relu, …]; }`.
 macro_rules! kinds {
     ($($kind:ident)*) => {
-        /// The functions that are counted, by where they have no derivative and what is taken there.
+        /// The functions that are counted, by where they have no derivative and what is taken
+        /// there.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Kind {
             $($kind),*
@@ -81,7 +83,8 @@ impl Kind {
     }
 }
 
-/// The table of what is counted, with the derivatives that these conventions take: what `docs/conventions.md` holds for the default ones.
+/// The table of what is counted, with the derivatives that these conventions take: what
+/// `docs/conventions.md` holds for the default ones.
 ///
 /// ```
 /// use pullback::{Conventions, kink_table};
@@ -92,7 +95,8 @@ pub fn kink_table(conventions: &Conventions) -> Vec<KinkRow> {
     Kind::ALL.iter().map(|kind| kind.row(conventions)).collect()
 }
 
-/// The kinks of an op, and how the elements on them are found. `None` for ops that have a derivative everywhere, or none anywhere.
+/// The kinks of an op, and how the elements on them are found. `None` for ops that have a
+/// derivative everywhere, or none anywhere.
 #[rustfmt::skip]
 pub(super) fn row(op: &Op) -> Option<(Kind, Spots)> {
     match op {

@@ -1,13 +1,13 @@
-//! Activations beyond the primitive ones. Each is one formula; at a kink the derivative is that of the branch
-//! the formula takes there, unless another was agreed.
+//! Activations beyond the primitive ones. Each is one formula; at a kink the derivative is that of
+//! the branch the formula takes there, unless another was agreed.
 
 use crate::Tensor;
 use crate::kinks::{self, Kind, bent, conventions};
 use crate::ops::cast::one_float;
 
 impl Tensor {
-    /// The elements where `keep` is true and 0 elsewhere: a branch evaluated only where it is taken, so that
-    /// neither its value nor its derivative can overflow where it is not.
+    /// The elements where `keep` is true and 0 elsewhere: a branch evaluated only where it is
+    /// taken, so that neither its value nor its derivative can overflow where it is not.
     #[track_caller]
     pub(crate) fn only(&self, keep: &Tensor) -> Tensor {
         keep.select(self, self.zeros_like_splat())
@@ -30,9 +30,11 @@ impl Tensor {
         self.leaking(&(self * slope))
     }
 
-    /// x above 0, `weight · x` below, where the weight has one element, or one per channel (axis 1).
+    /// x above 0, `weight · x` below, where the weight has one element, or one per channel (axis
+    /// 1).
     ///
-    /// Derivative: by x, 1 above 0 and the weight elsewhere; by the weight, x where it is not above 0, summed.
+    /// Derivative: by x, 1 above 0 and the weight elsewhere; by the weight, x where it is not above
+    /// 0, summed.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -94,7 +96,8 @@ impl Tensor {
         above.select(self, &(self.only(&above.logical_not()).expm1() * alpha))
     }
 
-    /// x above 0, `alpha · (exp(x/alpha) − 1)` below: an elu whose slope at 0 is 1 for every `alpha`.
+    /// x above 0, `alpha · (exp(x/alpha) − 1)` below: an elu whose slope at 0 is 1 for every
+    /// `alpha`.
     ///
     /// Derivative: 1 above 0, exp(x/alpha) elsewhere.
     #[track_caller]
@@ -203,7 +206,8 @@ impl Tensor {
         self.between(low, high, conventions().hardtanh_part())
     }
 
-    /// x between the bounds, the bound outside; at the bounds, this part of the slope of the inside.
+    /// x between the bounds, the bound outside; at the bounds, this part of the slope of the
+    /// inside.
     #[track_caller]
     fn between(&self, low: f64, high: f64, part: f64) -> Tensor {
         let (below, above) = (self.le(low), self.ge(high));

@@ -1,8 +1,8 @@
 //! Scaled dot-product attention: one op whose kernels never store the scores, forward or backward.
 //!
-//! The row is by hand: what backward needs is the operands, the result and the log-sum-exp of the scores, and
-//! it runs as one kernel. Where backward itself is differentiated, or a mask or the log-sum-exp takes part in
-//! a derivative, the formulas here run instead: they do store the scores.
+//! The row is by hand: what backward needs is the operands, the result and the log-sum-exp of the
+//! scores, and it runs as one kernel. Where backward itself is differentiated, or a mask or the
+//! log-sum-exp takes part in a derivative, the formulas here run instead: they do store the scores.
 
 use crate::apply::{apply, apply_all};
 use crate::ops::cast::one_float;
@@ -219,28 +219,29 @@ impl<'a> Attention<'a> {
         Attention { scale: Some(scale), ..self }
     }
 
-    /// Drops each weight with probability `p` and multiplies the others by 1/(1 − p). The same key drops the
-    /// same weights.
+    /// Drops each weight with probability `p` and multiplies the others by 1/(1 − p). The same key
+    /// drops the same weights.
     pub fn dropout(self, p: f64, key: &'a Key) -> Attention<'a> {
         Attention { dropout: Some((p, key)), ..self }
     }
 
-    /// Several heads of queries may share a head of keys and values: the first h/g heads the first of g, and so on.
+    /// Several heads of queries may share a head of keys and values: the first h/g heads the first
+    /// of g, and so on.
     pub fn grouped(self) -> Attention<'a> {
         Attention { grouped: true, ..self }
     }
 }
 
 impl Tensor {
-    /// Scaled dot-product attention, softmax(q·kᵀ·scale + mask)·v with this tensor as the queries q: `[.., heads, queries, d]`,
-    /// keys `[.., heads, keys, d]`, values `[.., heads, keys, e]`, to `[.., heads, queries, e]`. Axes before the
-    /// last two broadcast, and may be left out.
+    /// Scaled dot-product attention, softmax(q·kᵀ·scale + mask)·v with this tensor as the queries
+    /// q: `[.., heads, queries, d]`, keys `[.., heads, keys, d]`, values `[.., heads, keys, e]`, to
+    /// `[.., heads, queries, e]`. Axes before the last two broadcast, and may be left out.
     ///
-    /// The scores are never stored, forward or backward; a derivative of the gradient, of the mask, or in forward
-    /// mode does store them. A query that sees no key gives zeros.
+    /// The scores are never stored, forward or backward; a derivative of the gradient, of the mask,
+    /// or in forward mode does store them. A query that sees no key gives zeros.
     ///
-    /// Derivative: with p = softmax(q·kᵀ·scale + mask) and ds = p·(dy·vᵀ − Σ dy·y): dq = ds·k·scale, dk = dsᵀ·q·scale,
-    /// dv = pᵀ·dy, dmask = ds.
+    /// Derivative: with p = softmax(q·kᵀ·scale + mask) and ds = p·(dy·vᵀ − Σ dy·y): dq =
+    /// ds·k·scale, dk = dsᵀ·q·scale, dv = pᵀ·dy, dmask = ds.
     /// PyTorch's name: `nn.functional.scaled_dot_product_attention`.
     ///
     /// ```

@@ -1,7 +1,9 @@
-//! Batch normalisation: one op that gives the result and the statistics of the batch, and one for its gradient.
+//! Batch normalisation: one op that gives the result and the statistics of the batch, and one for
+//! its gradient.
 //!
-//! All three results have derivatives, and the gradient op takes the statistics as operands like any other. So the formulas here are those
-//! of a plain function, and higher derivatives follow from them by the chain rule alone.
+//! All three results have derivatives, and the gradient op takes the statistics as operands like
+//! any other. So the formulas here are those of a plain function, and higher derivatives follow
+//! from them by the chain rule alone.
 
 use crate::apply::apply_all;
 use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
@@ -126,8 +128,8 @@ fn slopes(op: &Op, inputs: &[&Tensor]) -> Outs {
 }
 
 impl Tensor {
-    /// Each channel (axis 1) normalised over all other axes, then `· w + b`; and the mean and variance of each channel. The weights have
-    /// this dtype and one element per channel.
+    /// Each channel (axis 1) normalised over all other axes, then `· w + b`; and the mean and
+    /// variance of each channel. The weights have this dtype and one element per channel.
     #[track_caller]
     pub(super) fn fused_batch_norm(&self, w: &Tensor, b: &Tensor, eps: f64) -> [Tensor; 3] {
         let out = apply_all(Op::Fused(Fused::BatchNorm(Real(eps))), &[self, w, b]);

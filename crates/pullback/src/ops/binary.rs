@@ -37,7 +37,8 @@ macro_rules! rows {
 
 // The columns are those of `unary.rs`. `need`:
 // - `Whole`, where nothing is saved; where a quotient near an integer is rounded to another one
-//   (remainder, fmod); where exponents multiply errors (pow to gammaincc); where values are compared.
+//   (remainder, fmod); where exponents multiply errors (pow to gammaincc); where values are
+//   compared.
 // - `Each`: dy/b and −dy/b·y, 1 and 2. b/(a² + b²), where nothing cancels, 3.
 rows! {
     //        policy  need    kink                       derivative
@@ -67,8 +68,9 @@ const MUL: Grad = Grad::Bilinear(Bilinear {
     formula: "`da = dy * b`, `db = dy * a`",
 });
 
-/// y = a / b: divided again rather than multiplied by 1/b, so that nothing is rounded twice. Also y is divided, and not `dy / b` multiplied by it: 1/b² would
-/// overflow where a/b² does not (a = 0, or as small as b).
+/// y = a / b: divided again rather than multiplied by 1/b, so that nothing is rounded twice. Also y
+/// is divided, and not `dy / b` multiplied by it: 1/b² would overflow where a/b² does not (a = 0,
+/// or as small as b).
 const DIV: Grad = Grad::Hand(Hand {
     formula: "`da = dy / b`, `db = dy * (y / -b)`",
     uses: &[B, Y],
@@ -96,7 +98,8 @@ const MODULO: Grad = Grad::Hand(Hand {
     jvp: |f, t| total(t[0].clone(), t[1].as_ref().map(|tb| -(tb * quotient(f)))),
 });
 
-/// The quotient that the value was made with: a/b itself may be rounded up to the next integer, as 1/0.1 is.
+/// The quotient that the value was made with: a/b itself may be rounded up to the next integer, as
+/// 1/0.1 is.
 fn quotient(f: &Facts) -> Tensor {
     let (a, b) = (f.x(0), f.x(1));
     match f.op {
@@ -117,7 +120,8 @@ fn turning(a: &Tensor, b: &Tensor, part: &Tensor) -> Tensor {
     part * &unit / (a.square() + b.square()) * unit
 }
 
-/// A power of two by which both are multiplied before they are squared: 1, but for the very large and the very small. It has no derivative.
+/// A power of two by which both are multiplied before they are squared: 1, but for the very large
+/// and the very small. It has no derivative.
 #[track_caller]
 pub(super) fn unit_for_squares(a: &Tensor, b: &Tensor) -> Tensor {
     let (a, b) = (a.detach(), b.detach());
@@ -200,8 +204,8 @@ binary_methods! {
     /// assert_eq!(Tensor::from([3.0, -2.0]).copysign(-1.0).to_vec::<f64>(), [-3.0, -2.0]);
     /// ```
     copysign Copysign;
-    /// ζ(self, q) = Σₖ (q + k)^(−self), Hurwitz' zeta function: infinite for self = 1 and at q = 0, −1, …, NaN for self < 1, and for
-    /// a negative q where self is not an integer.
+    /// ζ(self, q) = Σₖ (q + k)^(−self), Hurwitz' zeta function: infinite for self = 1 and at q = 0,
+    /// −1, …, NaN for self < 1, and for a negative q where self is not an integer.
     ///
     /// Derivative: by q, −self·ζ(self + 1, q); by self it is refused, for it has no closed form.
     ///
@@ -211,13 +215,17 @@ binary_methods! {
     /// assert!((y - std::f64::consts::PI.powi(2) / 6.0).abs() < 1e-15);
     /// ```
     zeta Zeta;
-    /// P(self, x) = ∫₀ˣ t^(self−1)·e^(−t) dt / Γ(self), the regularised lower incomplete gamma function; NaN for negative arguments.
+    /// P(self, x) = ∫₀ˣ t^(self−1)·e^(−t) dt / Γ(self), the regularised lower incomplete gamma
+    /// function; NaN for negative arguments.
     ///
-    /// Derivative: by x, x^(self−1)·e^(−x)/Γ(self); by self it is refused, for it has no closed form.
+    /// Derivative: by x, x^(self−1)·e^(−x)/Γ(self); by self it is refused, for it has no closed
+    /// form.
     gammainc Gammainc;
-    /// Q(self, x) = 1 − P(self, x), the regularised upper incomplete gamma function, accurate where it is small.
+    /// Q(self, x) = 1 − P(self, x), the regularised upper incomplete gamma function, accurate where
+    /// it is small.
     ///
-    /// Derivative: by x, −x^(self−1)·e^(−x)/Γ(self); by self it is refused, for it has no closed form.
+    /// Derivative: by x, −x^(self−1)·e^(−x)/Γ(self); by self it is refused, for it has no closed
+    /// form.
     gammaincc Gammaincc;
     /// The larger of each pair; NaN if either is. A tie gives half the gradient to each.
     ///

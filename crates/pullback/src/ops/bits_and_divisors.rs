@@ -21,8 +21,8 @@ impl Tensor {
         x * n.cast(dtype).exp2()
     }
 
-    /// The mantissa m (½ ≤ |m| < 1) and exponent n (in `i32`) of x = m·2ⁿ; 0, infinities and NaN are their own mantissa,
-    /// with exponent 0.
+    /// The mantissa m (½ ≤ |m| < 1) and exponent n (in `i32`) of x = m·2ⁿ; 0, infinities and NaN
+    /// are their own mantissa, with exponent 0.
     ///
     /// Derivative: `dm·2⁻ⁿ`.
     ///
@@ -41,7 +41,8 @@ impl Tensor {
         (y.cast(x.dtype()), exponents)
     }
 
-    /// The next number after each of these in its dtype, in the direction of `other`; `other` where they are equal.
+    /// The next number after each of these in its dtype, in the direction of `other`; `other` where
+    /// they are equal.
     ///
     /// Derivative: `dy`, and 0 where they are equal; none for `other`.
     /// PyTorch's name: `nextafter`.
@@ -67,7 +68,8 @@ impl Tensor {
                 unreachable!("`real` gives floats")
             }
         };
-        // Numbers lie 2ⁿ apart, with n from the exponent; towards 0 from a power of two half as far.
+        // Numbers lie 2ⁿ apart, with n from the exponent; towards 0 from a power of two half as
+        // far.
         let outwards = x.lt(&y).eq(x.gt(0.0));
         let exponent = exponents(&x);
         let half = scaled(&x.cast(DType::F64).abs(), &-&exponent).eq(0.5);
@@ -101,7 +103,8 @@ impl Tensor {
         }
     }
 
-    /// The angle of a real number in the complex plane: π where it is negative, 0 elsewhere; NaN stays.
+    /// The angle of a real number in the complex plane: π where it is negative, 0 elsewhere; NaN
+    /// stays.
     ///
     /// Derivative: zero (piecewise constant).
     #[track_caller]
@@ -123,8 +126,8 @@ impl Tensor {
         x.pow(&exponent)
     }
 
-    /// Where two are equal to within `absolute + relative·|other|`; infinities of one sign are, and with `nan_too` also
-    /// two NaN.
+    /// Where two are equal to within `absolute + relative·|other|`; infinities of one sign are, and
+    /// with `nan_too` also two NaN.
     ///
     /// Derivative: none (a truth value).
     /// PyTorch's name: `isclose`.

@@ -35,10 +35,12 @@ impl Tensor {
         self.pow(exponent)
     }
 
-    /// Values below `low` or above `high` replaced by the bound. Where `low` is above `high`, that is `high`. The gradient passes on the closed
-    /// interval. NaN stays, and a bound that is NaN gives NaN.
+    /// Values below `low` or above `high` replaced by the bound. Where `low` is above `high`, that
+    /// is `high`. The gradient passes on the closed interval. NaN stays, and a bound that is NaN
+    /// gives NaN.
     ///
-    /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a tensor.
+    /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a
+    /// tensor.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -52,7 +54,8 @@ impl Tensor {
 
     /// Values below `low` replaced by it.
     ///
-    /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a tensor.
+    /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a
+    /// tensor.
     #[track_caller]
     #[must_use]
     pub fn clamp_min(&self, low: impl Operand) -> Tensor {
@@ -61,7 +64,8 @@ impl Tensor {
 
     /// Values above `high` replaced by it.
     ///
-    /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a tensor.
+    /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a
+    /// tensor.
     #[track_caller]
     #[must_use]
     pub fn clamp_max(&self, high: impl Operand) -> Tensor {
@@ -84,7 +88,8 @@ impl Tensor {
             (AtBound::Half, true) => return kinks::aside(|| self.maximum(bound)),
             (AtBound::Half, false) => return kinks::aside(|| self.minimum(bound)),
         };
-        // Comparisons with NaN are false: a value that is NaN stays, and so would one beside a bound that is.
+        // Comparisons with NaN are false: a value that is NaN stays, and so would one beside a
+        // bound that is.
         match may_be_nan {
             true => outside.logical_or(bound.is_nan()).select(bound, self),
             false => outside.select(bound, self),

@@ -85,8 +85,8 @@ impl Tensor {
         self.areas("cumulative_trapezoid", spacing, axis).cumsum(axis)
     }
 
-    /// The derivative of sampled values along an axis: `(y₊ − y₋)/(x₊ − x₋)` with second-order weights inside, and one-sided
-    /// at the ends, of order 1 or 2 (`edge_order`).
+    /// The derivative of sampled values along an axis: `(y₊ − y₋)/(x₊ − x₋)` with second-order
+    /// weights inside, and one-sided at the ends, of order 1 or 2 (`edge_order`).
     ///
     /// Derivative: of its formula (linear in the samples).
     ///
@@ -127,7 +127,8 @@ impl Tensor {
         cat(&[&low, &inside, &high], axis)
     }
 
-    /// This tensor with each slice of an axis whose norm of order `p` is above `most` scaled down to it.
+    /// This tensor with each slice of an axis whose norm of order `p` is above `most` scaled down
+    /// to it.
     ///
     /// Derivative: of its formula, `x·most/‖x‖ₚ` where it scales.
     ///

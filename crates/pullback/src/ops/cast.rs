@@ -4,9 +4,10 @@ use crate::apply::apply;
 use crate::{DType, Error, Op, Tensor, autocast, fail, mode};
 use pullback_ir::Line;
 
-/// That the floats among these operands have one dtype. Products, layers and losses ask for it: computing in the wider of two would
-/// cost twice the memory without a word, and one `f64` would spread through a network of `f32`. Pointwise operations promote.
-/// Inside autocast, `f32` and the 16-bit dtypes go together: its table says what is cast.
+/// That the floats among these operands have one dtype. Products, layers and losses ask for it:
+/// computing in the wider of two would cost twice the memory without a word, and one `f64` would
+/// spread through a network of `f32`. Pointwise operations promote. Inside autocast, `f32` and the
+/// 16-bit dtypes go together: its table says what is cast.
 #[track_caller]
 pub(crate) fn one_float<'a, I>(op: &'static str, operands: I)
 where

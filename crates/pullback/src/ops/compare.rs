@@ -73,7 +73,8 @@ impl Tensor {
 
     /// `a` where this condition is true, `b` elsewhere; all three broadcast.
     ///
-    /// Derivative: for `a`, `dy` where the condition is true; for `b`, where it is false; 0 elsewhere.
+    /// Derivative: for `a`, `dy` where the condition is true; for `b`, where it is false; 0
+    /// elsewhere.
     /// PyTorch's name: `where`.
     ///
     /// ```

@@ -1,5 +1,5 @@
-//! Convolution. The op is one of three maps that are each other's transposes, so every order of derivative and both
-//! modes are made of these three.
+//! Convolution. The op is one of three maps that are each other's transposes, so every order of
+//! derivative and both modes are made of these three.
 
 use crate::apply::apply;
 use crate::ops::cast::one_float;
@@ -8,7 +8,8 @@ use crate::rule::{Adds, Bilinear, Grad};
 use crate::{DType, Error, Op, Result, Shape, Tensor, autocast};
 use pullback_ir::{Conv as ConvOp, Role, Window};
 
-/// Y = X ∗ W: dX is the map to the input of dY and W, dW the map to the filter of X and dY; and so around.
+/// Y = X ∗ W: dX is the map to the input of dY and W, dW the map to the filter of X and dY; and so
+/// around.
 pub(crate) fn row(role: &Role) -> Grad {
     let formula = match role {
         Role::Forward => "`dx = conv_input(dy, w)`, `dw = conv_filter(x, dy)`",
@@ -61,7 +62,8 @@ pub struct Conv {
 pub enum Padding {
     /// None: the kernel stays inside.
     Valid,
-    /// As many as make the result as long as the input, where the stride is 1; the odd one comes last.
+    /// As many as make the result as long as the input, where the stride is 1; the odd one comes
+    /// last.
     Same,
     /// As many before as after: one number for every axis, or one for each.
     Each(Sizes),
@@ -103,8 +105,8 @@ impl Conv {
         Conv { padding: padding.into(), ..self }
     }
 
-    /// Elements at the end of the result of a transposed convolution: a convolution with a stride maps several lengths to one, and
-    /// this says which of them to go back to.
+    /// Elements at the end of the result of a transposed convolution: a convolution with a stride
+    /// maps several lengths to one, and this says which of them to go back to.
     pub fn output_padding(self, padding: impl Into<Sizes>) -> Conv {
         Conv { output_padding: padding.into(), ..self }
     }
@@ -155,7 +157,8 @@ impl Conv {
         Ok((0..axes).map(window).collect())
     }
 
-    /// The windows of the convolution of which this is the transpose, and the lengths that it goes back to.
+    /// The windows of the convolution of which this is the transpose, and the lengths that it goes
+    /// back to.
     fn transposed(
         &self,
         op: &'static str,
@@ -277,10 +280,11 @@ macro_rules! convolutions {
     ($axes:literal, $conv:ident, $transpose:ident, $image:literal, $kernel:literal, $kernel_t:literal) => {
         impl Tensor {
             #[doc = concat!("Convolution (cross-correlation) of `", $image, "` with a kernel `", $kernel, "`:")]
-            /// `y[c, p] = bias[c] + Σ over i, t of x[i, p·stride − padding + t·dilation] · weight[c, i, t]`, where `i` goes over the channels
-            /// of the group of `c`. The batch axis may be missing.
+            /// `y[c, p] = bias[c] + Σ over i, t of x[i, p·stride − padding + t·dilation] · weight[c, i, t]`,
+            /// where `i` goes over the channels of the group of `c`. The batch axis may be missing.
             ///
-            /// Derivative: `dx` is the transposed convolution of `dy` with the kernel, `dweight[c, i, t] = Σ over p of dy[c, p] · x[i, p·stride − padding + t·dilation]`,
+            /// Derivative: `dx` is the transposed convolution of `dy` with the kernel,
+            /// `dweight[c, i, t] = Σ over p of dy[c, p] · x[i, p·stride − padding + t·dilation]`,
             /// `dbias[c] = Σ over p of dy[c, p]`.
             ///
             /// ```
@@ -298,9 +302,12 @@ macro_rules! convolutions {
             }
 
             #[doc = concat!("Transposed convolution of `", $image, "` with a kernel `", $kernel_t, "`: the transpose of the convolution that")]
-            /// goes the other way, `y[c, p·stride − padding + t·dilation] += x[i, p] · weight[i, c, t]`. The batch axis may be missing.
+            /// goes the other way,
+            /// `y[c, p·stride − padding + t·dilation] += x[i, p] · weight[i, c, t]`. The batch axis
+            /// may be missing.
             ///
-            /// Derivative: `dx` is the convolution of `dy` with the kernel, `dweight[i, c, t] = Σ over p of x[i, p] · dy[c, p·stride − padding + t·dilation]`,
+            /// Derivative: `dx` is the convolution of `dy` with the kernel,
+            /// `dweight[i, c, t] = Σ over p of x[i, p] · dy[c, p·stride − padding + t·dilation]`,
             /// `dbias[c] = Σ over p of dy[c, p]`.
             ///
             /// ```

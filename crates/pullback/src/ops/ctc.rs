@@ -1,11 +1,14 @@
-//! The loss of a sequence of class probabilities against a shorter sequence of labels, over every way to stretch the labels.
+//! The loss of a sequence of class probabilities against a shorter sequence of labels, over every
+//! way to stretch the labels.
 //!
-//! The labels are laid out with a blank before, between and after them. `alpha[s]` is the log-probability of all beginnings that end in place s
-//! of that layout; a step stays, goes on by one place, or jumps over a blank between two different labels. All
-//! samples of a batch go through the steps together; those that are over keep their values.
+//! The labels are laid out with a blank before, between and after them. `alpha[s]` is the
+//! log-probability of all beginnings that end in place s of that layout; a step stays, goes on by
+//! one place, or jumps over a blank between two different labels. All samples of a batch go through
+//! the steps together; those that are over keep their values.
 //!
-//! As in PyTorch, the gradient is the one for normalised probabilities: it contains the part of a log-softmax, which is what a network trains with
-//! (the difference vanishes behind a log-softmax). It enters as a term whose value is zero.
+//! As in PyTorch, the gradient is the one for normalised probabilities: it contains the part of a
+//! log-softmax, which is what a network trains with (the difference vanishes behind a log-softmax).
+//! It enters as a term whose value is zero.
 
 use crate::ops::losses::reduced;
 use crate::{DType, Error, Reduction, Result, Tensor, cat, mode, scan, stack, trace};
@@ -16,17 +19,20 @@ use pullback_ir::Line;
 pub struct Ctc {
     /// The class that stands for "no label".
     pub blank: usize,
-    /// A loss that is infinite (the labels do not fit into the sequence) counts as 0, and so does its gradient.
+    /// A loss that is infinite (the labels do not fit into the sequence) counts as 0, and so does
+    /// its gradient.
     pub zero_infinity: bool,
-    /// How the losses become one number; the mean is over the batch, of each loss divided by its number of labels.
+    /// How the losses become one number; the mean is over the batch, of each loss divided by its
+    /// number of labels.
     pub reduction: Reduction,
 }
 
-/// −log of the probability of the labels, by connectionist temporal classification: log-probabilities `[t, n, classes]` (or `[t, classes]`), labels `[n, most]` or
-/// all in one vector, and the lengths of both.
+/// −log of the probability of the labels, by connectionist temporal classification:
+/// log-probabilities `[t, n, classes]` (or `[t, classes]`), labels `[n, most]` or all in one
+/// vector, and the lengths of both.
 ///
-/// Derivative: with respect to the log-probabilities, eˣ − the probability of being at that class at that time (that of normalised
-/// probabilities, as PyTorch has it).
+/// Derivative: with respect to the log-probabilities, eˣ − the probability of being at that class
+/// at that time (that of normalised probabilities, as PyTorch has it).
 ///
 /// ```
 /// use pullback::{Tensor, losses};
@@ -51,8 +57,9 @@ pub fn ctc(log_p: &Tensor, labels: &Tensor, times: &[usize], counts: &[usize], h
     mode::with_line(at, || loss(log_p, &x, &labels, &list(times), &list(counts), how))
 }
 
-/// [`ctc`] with the lengths as tensors, of integers `[n]`, and labels `[n, most]`: what a compiled step takes as arguments, whatever the lengths of a batch are.
-/// A length beyond the sequence, or beyond the labels, counts as the whole.
+/// [`ctc`] with the lengths as tensors, of integers `[n]`, and labels `[n, most]`: what a compiled
+/// step takes as arguments, whatever the lengths of a batch are. A length beyond the sequence, or
+/// beyond the labels, counts as the whole.
 ///
 /// Derivative: as of [`ctc`].
 ///
@@ -224,7 +231,8 @@ fn not_a_class(label: i64, classes: i64) -> Error {
     Error::argument("ctc", format!("label {label} is not one of the {classes} classes"))
 }
 
-/// The labels of each sample in a row, as long as the longest. What comes after them is not looked at.
+/// The labels of each sample in a row, as long as the longest. What comes after them is not looked
+/// at.
 fn layout(
     given: &Tensor,
     x: &Tensor,

@@ -45,8 +45,9 @@ fn running_products(op: &Op, x: &Tensor) -> Outs {
     smallvec![if reverse { y.flip(axis as isize) } else { y }]
 }
 
-/// Running logarithms of sums, by doubling: of each window its largest element and the sum of exponentials of the differences from that. The logarithm is
-/// taken at the end alone, so it may be lost beside very large elements and their parts of the sum are not.
+/// Running logarithms of sums, by doubling: of each window its largest element and the sum of
+/// exponentials of the differences from that. The logarithm is taken at the end alone, so it may be
+/// lost beside very large elements and their parts of the sum are not.
 fn running_logarithms(op: &Op, x: &Tensor) -> Outs {
     let Op::Cumulate { axis, reverse, .. } = *op else { unreachable!("called for Cumulate") };
     let n = x.shape()[axis];
@@ -166,7 +167,8 @@ impl Tensor {
         self.cumulate(Cumulation::Sum, axis)
     }
 
-    /// Running products along an axis; of integers and booleans in `i64`, as [`Tensor::prod`] is. The gradient is right where elements are zero.
+    /// Running products along an axis; of integers and booleans in `i64`, as [`Tensor::prod`] is.
+    /// The gradient is right where elements are zero.
     ///
     /// Derivative: `Σₖ dyₖ·∏` of the other factors of product k, exact also where some are zero.
     #[track_caller]
@@ -231,7 +233,8 @@ impl Tensor {
         (outs.remove(0), indices)
     }
 
-    /// The elements of some ranks along an axis, in order, and the indices they had; the others are not sorted. Kinks are counted under the name of the function.
+    /// The elements of some ranks along an axis, in order, and the indices they had; the others are
+    /// not sorted. Kinks are counted under the name of the function.
     #[track_caller]
     pub(crate) fn ranks(
         &self,

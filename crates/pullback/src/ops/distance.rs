@@ -4,10 +4,11 @@ use crate::{Error, IntoAxes, Tensor, kinks};
 use pullback_ir::infer::args;
 
 impl Tensor {
-    /// The norm of order `p` over some axes: (Σ|x|ᵖ)^(1/p); the largest |x| for ∞, the smallest for −∞, the number
-    /// of non-zeros for 0. Its derivative at the origin is 0.
+    /// The norm of order `p` over some axes: (Σ|x|ᵖ)^(1/p); the largest |x| for ∞, the smallest for
+    /// −∞, the number of non-zeros for 0. Its derivative at the origin is 0.
     ///
-    /// Derivative: sign(x)·(|x|/y)^(p−1); the elements that are the extreme share it for ±∞; 0 for p = 0.
+    /// Derivative: sign(x)·(|x|/y)^(p−1); the elements that are the extreme share it for ±∞; 0 for
+    /// p = 0.
     /// PyTorch's name: `linalg.vector_norm`.
     ///
     /// ```
@@ -87,7 +88,8 @@ impl Tensor {
         (self.unsqueeze(-2) - other.unsqueeze(-3)).vector_norm(p, -1)
     }
 
-    /// The distances of order `p` between all pairs of rows of a matrix, as a vector: rows 0 and 1, 0 and 2, …, 1 and 2, ….
+    /// The distances of order `p` between all pairs of rows of a matrix, as a vector: rows 0 and 1,
+    /// 0 and 2, …, 1 and 2, ….
     ///
     /// Derivative: of [`Tensor::vector_norm`] of the differences.
     ///
@@ -118,8 +120,8 @@ impl Tensor {
         (self.up() - other.up() + eps).vector_norm(p, -1)
     }
 
-    /// The cosine of the angle along an axis. Norms below `eps` count as `eps` in the value, while the gradient
-    /// passes through them.
+    /// The cosine of the angle along an axis. Norms below `eps` count as `eps` in the value, while
+    /// the gradient passes through them.
     ///
     /// Derivative: (b/|b| − y·a/|a|)/|a| by a, and the same of b.
     ///
@@ -146,7 +148,8 @@ impl Tensor {
 
     /// Divided by its norm of order `p` along an axis, or by `eps` where that is smaller.
     ///
-    /// Derivative: (dy − u·⟨u, dy⟩)/|x| for p = 2, with u the result; dy/eps where the norm is below eps.
+    /// Derivative: (dy − u·⟨u, dy⟩)/|x| for p = 2, with u the result; dy/eps where the norm is
+    /// below eps.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -157,7 +160,8 @@ impl Tensor {
     #[must_use]
     pub fn normalize(&self, p: f64, axis: isize, eps: f64) -> Tensor {
         let x = self.wide();
-        // At the origin eps is taken, and the norm has no part in it; |x| of other orders bends elsewhere too.
+        // At the origin eps is taken, and the norm has no part in it; |x| of other orders bends
+        // elsewhere too.
         let norm = match p == 2.0 {
             true => kinks::aside(|| x.vector_norm_keep(p, axis)),
             false => x.vector_norm_keep(p, axis),

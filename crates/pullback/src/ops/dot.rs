@@ -12,8 +12,8 @@ pub(crate) fn row() -> Grad {
             let (a, b) = factors(f, i, dy);
             apply(Op::Dot, &[&a, &b])
         },
-        // The gradient of a weight that is used at every step of a sequence passes through memory once
-        // a step instead of three times.
+        // The gradient of a weight that is used at every step of a sequence passes through memory
+        // once a step instead of three times.
         adds: Adds::Into(|f, i, dy, sum| {
             let (a, b) = factors(f, i, dy);
             sum.add_product_if_sole(&a, &b)
@@ -31,8 +31,9 @@ fn factors(f: &Facts, i: usize, dy: &Tensor) -> (Tensor, Tensor) {
 }
 
 impl Tensor {
-    /// The matrix product over the last two axes, as NumPy's `@`: leading axes broadcast, a vector is a
-    /// row on the left and a column on the right. Two floats must have one dtype; integers take that of the floats they meet.
+    /// The matrix product over the last two axes, as NumPy's `@`: leading axes broadcast, a vector
+    /// is a row on the left and a column on the right. Two floats must have one dtype; integers
+    /// take that of the floats they meet.
     ///
     /// Derivative: `dy·bᵀ` and `aᵀ·dy`, summed over what was broadcast.
     ///

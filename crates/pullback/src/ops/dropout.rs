@@ -1,4 +1,5 @@
-//! Random zeros and random slopes: what training does and evaluation does not. Each takes a key while training and `None` after it.
+//! Random zeros and random slopes: what training does and evaluation does not. Each takes a key
+//! while training and `None` after it.
 
 use crate::{Error, Key, Tensor};
 
@@ -6,7 +7,8 @@ use crate::{Error, Key, Tensor};
 const ALPHA: f64 = -1.758_099_340_847_376_6;
 
 impl Tensor {
-    /// 1 where an element stays, 0 where it is dropped (with probability `p`); one draw per element, or per channel.
+    /// 1 where an element stays, 0 where it is dropped (with probability `p`); one draw per
+    /// element, or per channel.
     #[track_caller]
     fn kept_by(&self, p: f64, key: &Key, channels: Option<usize>) -> Tensor {
         let mut shape = self.shape().to_vec();
@@ -41,7 +43,8 @@ impl Tensor {
         }
     }
 
-    /// Each element 0 with probability `p`, else divided by 1 − p, so that its expectation stays; without a key (evaluation) nothing happens.
+    /// Each element 0 with probability `p`, else divided by 1 − p, so that its expectation stays;
+    /// without a key (evaluation) nothing happens.
     ///
     /// A view where nothing is dropped (no key, or a `p` of 0): the tensor itself, as in PyTorch.
     /// Derivative: dx = dy where the element stays, divided by 1 − p; 0 elsewhere.
@@ -62,14 +65,15 @@ impl Tensor {
         self.dropped("dropout", p, key, None)
     }
 
-    /// [`Tensor::dropout`] of whole channels: one draw for each of the leading axes `[n, c]`, or `[c]` of an image without batch. `spatial` is the
-    /// number of axes after the channels.
+    /// [`Tensor::dropout`] of whole channels: one draw for each of the leading axes `[n, c]`, or
+    /// `[c]` of an image without batch. `spatial` is the number of axes after the channels.
     ///
     /// A view where nothing is dropped (no key, or a `p` of 0): the tensor itself, as in PyTorch.
     /// Derivative: dx = dy where the channel stays, divided by 1 − p; 0 elsewhere.
     ///
     /// # Panics
-    /// If `p` is not between 0 and 1, or the tensor does not have that many axes beside its channels.
+    /// If `p` is not between 0 and 1, or the tensor does not have that many axes beside its
+    /// channels.
     #[track_caller]
     #[must_use]
     pub fn channel_dropout(&self, p: f64, spatial: usize, key: Option<&Key>) -> Tensor {
@@ -112,7 +116,8 @@ impl Tensor {
         }
     }
 
-    /// [`Tensor::dropout`] for selu networks: a dropped element becomes −λα, and the whole is scaled and moved so that mean and variance stay.
+    /// [`Tensor::dropout`] for selu networks: a dropped element becomes −λα, and the whole is
+    /// scaled and moved so that mean and variance stay.
     ///
     /// A view where nothing is dropped (no key, or a `p` of 0): the tensor itself, as in PyTorch.
     /// Derivative: dx = a·dy where the element stays, with the scale a; 0 elsewhere.
@@ -143,7 +148,8 @@ impl Tensor {
         self.alpha_dropped("feature_alpha_dropout", p, key, Some(2))
     }
 
-    /// x above 0, slope · x below, with a slope drawn for each element between `lower` and `upper`; without a key (evaluation) their mean.
+    /// x above 0, slope · x below, with a slope drawn for each element between `lower` and `upper`;
+    /// without a key (evaluation) their mean.
     ///
     /// Derivative: 1 above 0, the slope elsewhere.
     ///
@@ -167,8 +173,9 @@ impl Tensor {
         }
     }
 
-    /// A sample of a categorical distribution that can be differentiated: softmax((x + g)/tau) along an axis, with Gumbel noise g. With `hard`
-    /// the value is one-hot, while the gradient is still that of the softmax: a [straight-through](Tensor::straight_through) estimator.
+    /// A sample of a categorical distribution that can be differentiated: softmax((x + g)/tau)
+    /// along an axis, with Gumbel noise g. With `hard` the value is one-hot, while the gradient is
+    /// still that of the softmax: a [straight-through](Tensor::straight_through) estimator.
     ///
     /// Derivative: of softmax, divided by tau.
     ///

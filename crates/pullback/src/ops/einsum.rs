@@ -204,8 +204,8 @@ struct Factor {
 }
 
 impl Factor {
-    /// An operand with repeated labels as diagonals, and without its axes of length 1: those broadcast,
-    /// and an output of length 1 gets its axis back at the end.
+    /// An operand with repeated labels as diagonals, and without its axes of length 1: those
+    /// broadcast, and an output of length 1 gets its axis back at the end.
     fn new(mut x: Tensor, mut labels: Vec<Label>) -> Factor {
         let mut axis = 0;
         while axis < labels.len() {
@@ -291,7 +291,8 @@ fn contract(
         labels.sort_by_key(place);
         return Factor { x: a.spread(&labels, sizes) * b.spread(&labels, sizes), labels };
     }
-    // The side whose labels come first in the output makes the rows, so that the result is in order.
+    // The side whose labels come first in the output makes the rows, so that the result is in
+    // order.
     let first = |side: &[Label]| side.iter().map(place).min().unwrap_or(usize::MAX);
     let (a, b, rows, columns) = match first(&columns) < first(&rows) {
         true => (b, a, columns, rows),
@@ -304,8 +305,8 @@ fn contract(
     Factor { x: left.matmul(&right).reshape(shape), labels }
 }
 
-/// The pair to contract next: the one whose product frees most memory (or takes least), then the one
-/// that costs least, then the first.
+/// The pair to contract next: the one whose product frees most memory (or takes least), then the
+/// one that costs least, then the first.
 fn cheapest(factors: &[Factor], plan: &Plan) -> (usize, usize) {
     let mut best = ((f64::INFINITY, f64::INFINITY), (0, 1));
     for j in 1..factors.len() {
@@ -330,18 +331,20 @@ fn is_needed(label: Label, factors: &[Factor], except: &[usize], output: &[Label
     output.contains(&label) || factors.iter().enumerate().any(elsewhere)
 }
 
-/// A sum of products, as NumPy's `einsum`: each operand has a letter per axis; letters that are not in
-/// the output are summed over.
+/// A sum of products, as NumPy's `einsum`: each operand has a letter per axis; letters that are not
+/// in the output are summed over.
 ///
 /// Derivative: for each operand, the einsum of `dy` and the others.
 ///
-/// - Without `->` the output has the letters that occur once, in alphabetical order, capitals first.
+/// - Without `->` the output has the letters that occur once, in alphabetical order, capitals
+///   first.
 /// - A letter that one operand has twice takes its diagonal.
 /// - `...` stands for any number of axes, which broadcast; left out of an explicit output, they are
 ///   summed over.
 /// - Lengths of one letter agree, or are 1 and broadcast. Spaces mean nothing.
 ///
-/// The floats among the operands must have one dtype, which is that of the result; integers promote (`bool` counts as `i64`).
+/// The floats among the operands must have one dtype, which is that of the result; integers promote
+/// (`bool` counts as `i64`).
 ///
 /// ```
 /// use pullback::{Tensor, einsum};

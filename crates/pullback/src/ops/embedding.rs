@@ -1,7 +1,8 @@
 //! Rows of a table by number, one by one or added up in bags.
 //!
-//! Both are gathers and scatter-adds of rows. What the options do to the gradient alone (padding, scaling by frequency) is written as a
-//! value plus a detached difference, so that every order and both modes follow.
+//! Both are gathers and scatter-adds of rows. What the options do to the gradient alone (padding,
+//! scaling by frequency) is written as a value plus a detached difference, so that every order and
+//! both modes follow.
 
 use crate::ops::cast::one_float;
 use crate::{DType, Error, Tensor, cat, kinks, trace};
@@ -42,7 +43,8 @@ impl Embedding {
         self
     }
 
-    /// Rows whose norm of order `p` is larger are taken as if the table held them scaled down to it. (The table itself is not written.)
+    /// Rows whose norm of order `p` is larger are taken as if the table held them scaled down to
+    /// it. (The table itself is not written.)
     #[must_use]
     pub fn max_norm(mut self, limit: f64, p: f64) -> Embedding {
         self.max_norm = Some((limit, p));
@@ -85,7 +87,8 @@ impl Embedding {
         } else {
             let flat = rows.detach().cast(DType::I64).reshape([rows.len()]);
             if !trace::on_host(&flat) {
-                // Looked at when the program runs: what the kernel would count from the end is put out of its range.
+                // Looked at when the program runs: what the kernel would count from the end is put
+                // out of its range.
                 let strict = flat.lt(0).select(flat.new_tensor(n), &flat);
                 return (strict, self.padding.map(|p| p.rem_euclid(n.max(1))));
             }
@@ -138,7 +141,8 @@ pub enum Bag {
     Max,
 }
 
-/// Options of an embedding of bags: rows of a table `[rows, columns]` by number, put together bag by bag. An empty bag is zeros.
+/// Options of an embedding of bags: rows of a table `[rows, columns]` by number, put together bag
+/// by bag. An empty bag is zeros.
 ///
 /// ```
 /// use pullback::{Bag, EmbeddingBag, Tensor};
@@ -193,7 +197,8 @@ impl EmbeddingBag {
 
     /// The bags `[bags, columns]`: of row numbers `[bags, k]`, or a vector with offsets.
     ///
-    /// Derivative: dtable = dy of its bag added up at each row: times its weight, over the size of the bag, or where it is the largest.
+    /// Derivative: dtable = dy of its bag added up at each row: times its weight, over the size of
+    /// the bag, or where it is the largest.
     ///
     /// # Panics
     /// If numbers, offsets, weights and table do not fit each other.
@@ -204,7 +209,8 @@ impl EmbeddingBag {
         let (starts, bags) = table.checked(self.starts(table, rows));
         let (flat, padding) = self.rows.checked_rows("embedding_bag", table, rows);
         let columns = table.shape()[1];
-        // The bag of each row. What is left out (padding, and what comes after the last bag) goes to one more bag.
+        // The bag of each row. What is left out (padding, and what comes after the last bag) goes
+        // to one more bag.
         let mut owner = starts.searchsorted(&flat.new_iota(flat.len()), true) - 1;
         if let Some(padding) = padding {
             owner = flat.eq(padding).select(bags as i64, &owner);

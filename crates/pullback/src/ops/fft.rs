@@ -1,9 +1,11 @@
 //! Discrete Fourier transforms.
 //!
-//! A complex number is a pair (real part, imaginary part) on a last axis of length 2; `dim` does not count that axis. Functions
-//! that take complex numbers take pairs as they are and real numbers as [`Real`]. Operands are `f32` or `f64`.
+//! A complex number is a pair (real part, imaginary part) on a last axis of length 2; `dim` does
+//! not count that axis. Functions that take complex numbers take pairs as they are and real numbers
+//! as [`Real`]. Operands are `f32` or `f64`.
 //!
-//! `n` is the length of the signal: it is cut, or filled up with zeros. [`Norm`] says which direction is divided by what.
+//! `n` is the length of the signal: it is cut, or filled up with zeros. [`Norm`] says which
+//! direction is divided by what.
 //!
 //! ```
 //! use pullback::Tensor;
@@ -25,8 +27,9 @@ use crate::{DType, Error, Op, Tensor, cat, stack};
 use pullback_ir::Fft;
 use pullback_ir::infer::args;
 
-/// All three are linear, and each other's transposes up to weights: in the half of a spectrum, a coefficient stands for itself and its
-/// conjugate, except the first and, of an even length, the last.
+/// All three are linear, and each other's transposes up to weights: in the half of a spectrum, a
+/// coefficient stands for itself and its conjugate, except the first and, of an even length, the
+/// last.
 #[rustfmt::skip]
 pub(crate) fn row(f: Fft) -> Grad {
     match f {
@@ -48,7 +51,8 @@ pub(crate) fn row(f: Fft) -> Grad {
     }
 }
 
-/// 1 at the coefficients that are their own conjugates, `inner` at the others, along an axis of pairs.
+/// 1 at the coefficients that are their own conjugates, `inner` at the others, along an axis of
+/// pairs.
 fn weights(len: usize, axis: usize, pairs: &Tensor, inner: f64) -> Tensor {
     let half = len / 2 + 1;
     let weight = |k: usize| if k == 0 || 2 * k == len { 1.0 } else { inner };
@@ -247,7 +251,8 @@ pub fn ifft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: No
     one("ifft", x.into(), n, dim, norm, true)
 }
 
-/// The first n/2 + 1 coefficients of the transform of real numbers, as pairs; the others are their conjugates.
+/// The first n/2 + 1 coefficients of the transform of real numbers, as pairs; the others are their
+/// conjugates.
 ///
 /// Derivative: linear; dx = Re Σₖ dyₖ·e^(2πijk/n) over the coefficients given.
 #[track_caller]
@@ -264,8 +269,9 @@ fn real(op: &'static str, x: &Tensor, n: Option<usize>, dim: isize, norm: Norm) 
     scaled(half(op, &x, axis, n), norm.scale(n, false))
 }
 
-/// The n real numbers (by default 2·(m − 1)) whose transform starts with these m coefficients: the inverse of [`rfft`]. Imaginary parts of the first
-/// and, for an even n, of the last coefficient do not count.
+/// The n real numbers (by default 2·(m − 1)) whose transform starts with these m coefficients: the
+/// inverse of [`rfft`]. Imaginary parts of the first and, for an even n, of the last coefficient do
+/// not count.
 ///
 /// Derivative: linear; dy = the transform of dx / n, all but the ends doubled.
 #[track_caller]
@@ -296,7 +302,8 @@ fn hermitian(
     scaled(y, norm.scale(n, inverse))
 }
 
-/// The (real) transform of a signal with conjugate symmetry, given by its first m values; n numbers, by default 2·(m − 1).
+/// The (real) transform of a signal with conjugate symmetry, given by its first m values; n
+/// numbers, by default 2·(m − 1).
 ///
 /// Derivative: linear; that of [`irfft`] of the conjugate, times n.
 #[track_caller]
@@ -305,7 +312,8 @@ pub fn hfft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: No
     hermitian("hfft", &x.into().pairs("hfft"), n, dim, norm, false)
 }
 
-/// The first n/2 + 1 values, as pairs, of the signal whose transform is real: the inverse of [`hfft`].
+/// The first n/2 + 1 values, as pairs, of the signal whose transform is real: the inverse of
+/// [`hfft`].
 ///
 /// Derivative: linear; that of the conjugate of [`rfft`], divided by n.
 #[track_caller]
@@ -327,7 +335,8 @@ fn wrong<T>(op: &'static str, x: &Tensor, message: String) -> T {
     x.checked(Err(Error::argument(op, message).on([x.spec()])))
 }
 
-/// The axes of a transform over several, and the lengths asked for: the last ones if only lengths are given, all if nothing is.
+/// The axes of a transform over several, and the lengths asked for: the last ones if only lengths
+/// are given, all if nothing is.
 #[track_caller]
 fn several(
     op: &'static str,
@@ -398,7 +407,8 @@ fn many(
     over(op, z, &axes, norm, inverse).apart_from(&[x.tensor()])
 }
 
-/// [`fft`] over several axes (all, if none are named), with a length for each; a negative one leaves the axis as it is.
+/// [`fft`] over several axes (all, if none are named), with a length for each; a negative one
+/// leaves the axis as it is.
 ///
 /// Derivative: linear; dx = the inverse transform of dy, not divided.
 #[track_caller]
@@ -498,7 +508,8 @@ pub fn ihfftn(x: &Tensor, s: Option<&[isize]>, dims: Option<&[isize]>, norm: Nor
     over(op, inverse_half(op, x, n, axis as isize, norm), others, norm, true)
 }
 
-/// Functions over two axes, the last ones unless others are named: `fft2` is `fftn` over `dims`. Each line of the table becomes a public function.
+/// Functions over two axes, the last ones unless others are named: `fft2` is `fftn` over `dims`.
+/// Each line of the table becomes a public function.
 macro_rules! two {
     ($($(#[$doc:meta])* $name:ident $all:ident $signal:ty;)*) => {$(
         $(#[$doc])*

@@ -97,9 +97,10 @@ fn extreme_jvp(f: &Facts, t: &Maybe) -> crate::rule::Outs {
     smallvec![apply(Op::Scatter(axis_of(f.op), Combine::Add), &[&tb, f.x(1), &ts])]
 }
 
-/// Products by doubling. The sources are put in the order of their places; after step k each holds the product of the
-/// last 2ᵏ that go to the same place, so the last of each place holds all of them, and it is the one that stays when
-/// they are written. No division, so zeros are no special case, at any order of derivative.
+/// Products by doubling. The sources are put in the order of their places; after step k each holds
+/// the product of the last 2ᵏ that go to the same place, so the last of each place holds all of
+/// them, and it is the one that stays when they are written. No division, so zeros are no special
+/// case, at any order of derivative.
 fn product(op: &Op, inputs: &[&Tensor]) -> Outs {
     let (base, index, source, axis) = (inputs[0], inputs[1], inputs[2], axis_of(op));
     let (at, n) = (axis as isize, index.shape()[axis]);
@@ -110,7 +111,8 @@ fn product(op: &Op, inputs: &[&Tensor]) -> Outs {
         let before: Vec<(usize, usize)> =
             (0..index.rank()).map(|i| (if i == axis { shift } else { 0 }, 0)).collect();
         let earlier = |x: &Tensor| x.narrow(at, 0, n - shift).pad(&before);
-        // What is moved in from before the beginning is a zero: it goes to no place, as the one added here does.
+        // What is moved in from before the beginning is a zero: it goes to no place, as the one
+        // added here does.
         let together = earlier(&(&places + 1)).eq(&places + 1);
         y = &y * together.select(earlier(&y), 1.0);
         shift *= 2;
@@ -138,8 +140,8 @@ impl Tensor {
         (axis, index.counted_from_front(self.shape().get(axis).copied().unwrap_or(1)))
     }
 
-    /// `out[i, j] = self[index[i, j], j]` (for axis 0), as PyTorch's `gather`: the result is shaped as
-    /// `index`. Negative indices count from the end.
+    /// `out[i, j] = self[index[i, j], j]` (for axis 0), as PyTorch's `gather`: the result is shaped
+    /// as `index`. Negative indices count from the end.
     ///
     /// Derivative: `dy` added up where its elements came from.
     ///
@@ -226,7 +228,8 @@ impl Tensor {
     /// This tensor with `self[index[i, j], j] = source[i, j]` (for axis 0). Where an index occurs
     /// twice, the last one stays, and only it gets a gradient.
     ///
-    /// Derivative: for `self`, `dy` with zeros where something was written; for the source, `dy` from there, for the writer that stayed.
+    /// Derivative: for `self`, `dy` with zeros where something was written; for the source, `dy`
+    /// from there, for the writer that stayed.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -239,8 +242,8 @@ impl Tensor {
         self.scattered("scatter", Combine::Set, axis, index, source)
     }
 
-    /// This tensor with `self[index[i, j], j] += source[i, j]` (for axis 0). Sums are in a fixed order,
-    /// whatever the number of threads.
+    /// This tensor with `self[index[i, j], j] += source[i, j]` (for axis 0). Sums are in a fixed
+    /// order, whatever the number of threads.
     ///
     /// Derivative: for `self`, `dy`; for the source, `dy` at its places.
     ///
@@ -256,7 +259,8 @@ impl Tensor {
         self.scattered("scatter_add", Combine::Add, axis, index, source)
     }
 
-    /// This tensor with the products of what is scattered. The gradient is right where elements are zero.
+    /// This tensor with the products of what is scattered. The gradient is right where elements are
+    /// zero.
     ///
     /// Derivative: `dy` times the product of all other factors at the place.
     ///
@@ -286,7 +290,8 @@ impl Tensor {
         self.scattered("scatter_max", Combine::Max, axis, index, source)
     }
 
-    /// This tensor with the smaller of what is there and what is scattered; ties share the gradient.
+    /// This tensor with the smaller of what is there and what is scattered; ties share the
+    /// gradient.
     ///
     /// Derivative: `dy` shared evenly among the values that equal the result.
     #[track_caller]
@@ -312,7 +317,8 @@ impl Tensor {
 
     /// This tensor with slices of `source` put at these indices of an axis.
     ///
-    /// Derivative: for `self`, `dy` with zeros where something was written; for the source, `dy` from there, for the writer that stayed.
+    /// Derivative: for `self`, `dy` with zeros where something was written; for the source, `dy`
+    /// from there, for the writer that stayed.
     ///
     /// ```
     /// # use pullback::Tensor;

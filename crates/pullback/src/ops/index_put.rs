@@ -1,8 +1,9 @@
 //! Putting elements at places given by index tensors or masks, and taking them from there.
 //!
-//! Index tensors name elements axis by axis, as in NumPy: those of all indexed axes are broadcast together, and the
-//! axes they stand for become the axes of that common shape. A mask stands for as many index tensors as it has axes.
-//! Everything here is a gather or a scatter along one merged axis.
+//! Index tensors name elements axis by axis, as in NumPy: those of all indexed axes are broadcast
+//! together, and the axes they stand for become the axes of that common shape. A mask stands for as
+//! many index tensors as it has axes. Everything here is a gather or a scatter along one merged
+//! axis.
 
 use crate::create::known_shape;
 use crate::lists::check_list;
@@ -39,9 +40,10 @@ struct Places {
 }
 
 impl Tensor {
-    /// The elements at `indices`, one index tensor (or `None`: all of it) for each of the first axes, all broadcast
-    /// together. A mask stands for the indices of its true elements. The axes of the index take the place of the
-    /// indexed ones, or come first where those are not neighbours. (PyTorch's `x[i, :, j]`.)
+    /// The elements at `indices`, one index tensor (or `None`: all of it) for each of the first
+    /// axes, all broadcast together. A mask stands for the indices of its true elements. The axes
+    /// of the index take the place of the indexed ones, or come first where those are not
+    /// neighbours. (PyTorch's `x[i, :, j]`.)
     ///
     /// Derivative: `dy` added up at the places its elements came from.
     /// PyTorch's name: `index`.
@@ -63,10 +65,12 @@ impl Tensor {
         y.move_axes(indexed(&p, 0), indexed(&p, p.at))
     }
 
-    /// This tensor with `values` at `indices` (as in [`Tensor::index_get`], to whose shape they broadcast). With
-    /// `accumulate`, values are added, also where an index occurs twice; without, the last one stays.
+    /// This tensor with `values` at `indices` (as in [`Tensor::index_get`], to whose shape they
+    /// broadcast). With `accumulate`, values are added, also where an index occurs twice; without,
+    /// the last one stays.
     ///
-    /// Derivative: for `self`, `dy` (with zeros at the places, unless accumulating); for the values, `dy` at the places.
+    /// Derivative: for `self`, `dy` (with zeros at the places, unless accumulating); for the
+    /// values, `dy` at the places.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -167,8 +171,8 @@ impl Tensor {
         }
     }
 
-    /// An index of one axis, counted from the front. Each is checked on its own axis: the merged index would take 5
-    /// in a row of 3 for the next row.
+    /// An index of one axis, counted from the front. Each is checked on its own axis: the merged
+    /// index would take 5 in a row of 3 for the next row.
     #[track_caller]
     fn within(&self, op: &'static str, index: &Tensor, axis: usize) -> Tensor {
         let n = self.shape()[axis];
@@ -190,9 +194,11 @@ impl Tensor {
         index.lt(0).select(&(&index + n), &index)
     }
 
-    /// This tensor with `source` at these indices of the flattened tensor, added with `accumulate`. (PyTorch's `put`.)
+    /// This tensor with `source` at these indices of the flattened tensor, added with `accumulate`.
+    /// (PyTorch's `put`.)
     ///
-    /// Derivative: for `self`, `dy` (with zeros at the places, unless accumulating); for the source, `dy` at the places.
+    /// Derivative: for `self`, `dy` (with zeros at the places, unless accumulating); for the
+    /// source, `dy` at the places.
     /// PyTorch's name: `put`.
     ///
     /// ```
@@ -215,9 +221,11 @@ impl Tensor {
         flat.index_put(&[&index], &source, accumulate).reshape(self.shape())
     }
 
-    /// This tensor with the first elements of `source`, in order, where `mask` is true; the mask broadcasts.
+    /// This tensor with the first elements of `source`, in order, where `mask` is true; the mask
+    /// broadcasts.
     ///
-    /// Derivative: for `self`, `dy` with zeros where the mask is true; for the source, `dy` from there.
+    /// Derivative: for `self`, `dy` with zeros where the mask is true; for the source, `dy` from
+    /// there.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -252,9 +260,9 @@ impl Tensor {
         mask.select(taken.cast(x.dtype()), &x).reshape(both[0].shape())
     }
 
-    /// This tensor with what is scattered to one place combined: `self[index[i, j], j]` becomes the sum, mean,
-    /// product, largest or smallest of all `source[i, j]` that go there (for axis 0) and, with `include_self`, of
-    /// what was there. Places that nothing goes to keep their element.
+    /// This tensor with what is scattered to one place combined: `self[index[i, j], j]` becomes the
+    /// sum, mean, product, largest or smallest of all `source[i, j]` that go there (for axis 0)
+    /// and, with `include_self`, of what was there. Places that nothing goes to keep their element.
     ///
     /// Derivative: of the combination; the largest and smallest share it evenly among ties.
     ///
@@ -319,7 +327,8 @@ impl Tensor {
         }
     }
 
-    /// [`Tensor::scatter_reduce`] of whole slices: slice k of `source` goes to slice `index[k]` of the axis.
+    /// [`Tensor::scatter_reduce`] of whole slices: slice k of `source` goes to slice `index[k]` of
+    /// the axis.
     ///
     /// Derivative: of the combination; the largest and smallest share it evenly among ties.
     ///
@@ -366,9 +375,10 @@ impl Tensor {
         self.scatter_reduce(axis, &index, source, how, include_self)
     }
 
-    /// Each run of slices of an axis combined into one: the first `lengths[0]` of them, the next `lengths[1]`, and so on.
-    /// They start from `first` where it is given; without it, a run of none is the unit of the combination (NaN for a
-    /// mean). Lengths may differ along the axes before this one: then they have those axes too.
+    /// Each run of slices of an axis combined into one: the first `lengths[0]` of them, the next
+    /// `lengths[1]`, and so on. They start from `first` where it is given; without it, a run of
+    /// none is the unit of the combination (NaN for a mean). Lengths may differ along the axes
+    /// before this one: then they have those axes too.
     ///
     /// Derivative: of the combination; the largest and smallest share it evenly among ties.
     ///
@@ -454,8 +464,8 @@ impl Tensor {
         }
     }
 
-    /// The elements of the flattened tensor at `offset + Σ iₖ·strides[k]`, in this shape: PyTorch's `as_strided` of a
-    /// contiguous tensor. Elements may occur many times.
+    /// The elements of the flattened tensor at `offset + Σ iₖ·strides[k]`, in this shape: PyTorch's
+    /// `as_strided` of a contiguous tensor. Elements may occur many times.
     ///
     /// Derivative: `dy` added up at the places its elements came from.
     ///
@@ -471,7 +481,8 @@ impl Tensor {
         self.take(&index)
     }
 
-    /// This tensor with `source` at the places that [`Tensor::as_strided`] shows, in the shape of `source`.
+    /// This tensor with `source` at the places that [`Tensor::as_strided`] shows, in the shape of
+    /// `source`.
     ///
     /// Derivative: for `self`, `dy` with zeros at the places; for the source, `dy` from there.
     /// PyTorch's name: `as_strided_scatter`.

@@ -116,7 +116,8 @@ impl Tensor {
         list
     }
 
-    /// The sum of products over pairs of axes; the other axes of `self` come first, then those of `other`.
+    /// The sum of products over pairs of axes; the other axes of `self` come first, then those of
+    /// `other`.
     ///
     /// Derivative: the product of `dy` with the other operand, over its remaining axes.
     ///
@@ -164,7 +165,8 @@ impl Tensor {
         left.matmul(&right).reshape([sa, sb].concat())
     }
 
-    /// self · weightᵀ + bias: the layer, with weights `[out, in]` (or a vector `[in]`). All floats have one dtype.
+    /// self · weightᵀ + bias: the layer, with weights `[out, in]` (or a vector `[in]`). All floats
+    /// have one dtype.
     ///
     /// Derivative: `dy·weight`, `dyᵀ·self`, and the sum of `dy` for the bias.
     ///

@@ -36,8 +36,8 @@ pub struct CrossEntropy {
     reduction: Reduction,
 }
 
-/// The mean cross-entropy of logits `[n, c, …]` against classes `[n, …]` (integers) or probabilities
-/// shaped as the logits. Elements of the class −100 count for nothing.
+/// The mean cross-entropy of logits `[n, c, …]` against classes `[n, …]` (integers) or
+/// probabilities shaped as the logits. Elements of the class −100 count for nothing.
 ///
 /// Derivative: softmax(logits) − target, for each row.
 ///
@@ -103,8 +103,8 @@ impl CrossEntropy {
     /// Derivative: softmax(logits) − target for each row, weighted.
     ///
     /// # Panics
-    /// If the shapes do not fit, the target is neither integers nor probabilities, or a class is out of
-    /// range.
+    /// If the shapes do not fit, the target is neither integers nor probabilities, or a class is
+    /// out of range.
     #[track_caller]
     #[must_use]
     pub fn of(&self, logits: &Tensor, target: &Tensor) -> Tensor {

@@ -1,5 +1,6 @@
-//! Which shapes a loss takes. A prediction `[n, 1]` beside a target `[n]` would broadcast to `[n, n]`: every prediction compared with every target,
-//! and a plausible number. So losses want equal shapes, and else what PyTorch documents for the operand.
+//! Which shapes a loss takes. A prediction `[n, 1]` beside a target `[n]` would broadcast to
+//! `[n, n]`: every prediction compared with every target, and a plausible number. So losses want
+//! equal shapes, and else what PyTorch documents for the operand.
 
 use crate::{Error, Tensor};
 
@@ -44,8 +45,9 @@ pub(super) fn repeats_to(op: &'static str, x: &Tensor, name: &str, weight: &Tens
     }
 }
 
-/// `variance` or a target as a Gaussian likelihood takes them: shaped as `x`, or so with one axis of length 1. With `fewer`, also without the last
-/// axis of `x` (one number for each row) or 0-d. Comes back in a shape that repeats to that of `x`.
+/// `variance` or a target as a Gaussian likelihood takes them: shaped as `x`, or so with one axis
+/// of length 1. With `fewer`, also without the last axis of `x` (one number for each row) or 0-d.
+/// Comes back in a shape that repeats to that of `x`.
 #[track_caller]
 pub(super) fn gaussian(
     op: &'static str,

@@ -1,7 +1,7 @@
 //! Losses, each one formula, reduced as asked. Cross-entropy has a file of its own.
 //!
-//! Prediction and target have the same shape unless a loss says otherwise: nothing broadcasts silently. Weights repeat to the shape of the
-//! prediction.
+//! Prediction and target have the same shape unless a loss says otherwise: nothing broadcasts
+//! silently. Weights repeat to the shape of the prediction.
 
 use super::loss_shapes;
 use crate::ops::cast::one_float;
@@ -26,7 +26,8 @@ pub(crate) fn reduced(losses: Tensor, reduction: Reduction) -> Tensor {
     }
 }
 
-/// Losses (not yet reduced) times weights; their mean is over the weights: Σ weight·loss / Σ weight.
+/// Losses (not yet reduced) times weights; their mean is over the weights: Σ weight·loss / Σ
+/// weight.
 ///
 /// Derivative: of its formula.
 ///
@@ -110,8 +111,9 @@ pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Ten
     reduced(near.select(&inside, &(size - 0.5 * beta)), reduction)
 }
 
-/// The Kullback–Leibler divergence y·(log y − x) of log-probabilities x from probabilities y, or from their
-/// logarithms with `log_target`. The divergence of its definition, a sum over what can happen, is that of
+/// The Kullback–Leibler divergence y·(log y − x) of log-probabilities x from probabilities y, or
+/// from their logarithms with `log_target`. The divergence of its definition, a sum over what can
+/// happen, is that of
 /// [`Reduction::BatchMean`]: the mean over all elements is smaller.
 ///
 /// Derivative: −y by x; log y + 1 − x by y.
@@ -170,7 +172,8 @@ pub fn binary_cross_entropy(
     let dtype = x.reduced_dtype().promote(y.reduced_dtype());
     let (x, y) = (x.wide(), y.wide());
     let known = x.detach();
-    // Where a probability is (almost) 0 or 1 the logarithms are constants, and a parabola of value 0 has the slope.
+    // Where a probability is (almost) 0 or 1 the logarithms are constants, and a parabola of value
+    // 0 has the slope.
     let steep = (&known * (1.0 - &known)).lt(1e-12);
     let inner = steep.select_or(0.5, x.clone());
     let log_p = steep.select(known.log().clamp_min(-100.0), inner.log());
@@ -251,8 +254,9 @@ pub(crate) fn check_range(op: &'static str, classes: &Tensor, ignored: i64, coun
     }
 }
 
-/// The negative of the log-probability `[n, c, …]` of each class `[n, …]`, weighted by class. Elements of the class
-/// `ignored`, −100 unless another is given, count for nothing. The mean is over the weights.
+/// The negative of the log-probability `[n, c, …]` of each class `[n, …]`, weighted by class.
+/// Elements of the class `ignored`, −100 unless another is given, count for nothing. The mean is
+/// over the weights.
 ///
 /// Derivative: −weight at the class of each row, 0 elsewhere.
 ///
@@ -288,9 +292,10 @@ pub fn nll(
     }
 }
 
-/// ½(log v + (x − y)²/v), with a variance of at least `eps` (through which the gradient still passes), and the constant
-/// ½log 2π if `full`. The variance is shaped as x, or so with one axis of length 1; or it is one number for each row (x's shape without its
-/// last axis), or one for all (0-d). The target is shaped as x, or so with one axis of length 1.
+/// ½(log v + (x − y)²/v), with a variance of at least `eps` (through which the gradient still
+/// passes), and the constant ½log 2π if `full`. The variance is shaped as x, or so with one axis of
+/// length 1; or it is one number for each row (x's shape without its last axis), or one for all
+/// (0-d). The target is shaped as x, or so with one axis of length 1.
 ///
 /// Derivative: (x − y)/v by x; ½(1/v − (x − y)²/v²) by v.
 #[track_caller]
@@ -315,7 +320,8 @@ pub fn gaussian_nll(
     reduced(losses + constant, reduction)
 }
 
-/// The Poisson likelihood: eˣ − y·x for a logarithm x, x − y·log(x + eps) otherwise; Stirling's term for y > 1 if `full`.
+/// The Poisson likelihood: eˣ − y·x for a logarithm x, x − y·log(x + eps) otherwise; Stirling's
+/// term for y > 1 if `full`.
 ///
 /// Derivative: eˣ − y for a logarithm x, 1 − y/(x + eps) otherwise.
 #[track_caller]
@@ -386,7 +392,8 @@ pub fn soft_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 
 /// 1 − cos(a, b) over the last axis where y is 1, max(0, cos(a, b) − margin) where y is −1.
 ///
-/// Derivative: of the cosine: −1 times it where y is 1, 1 times it where y is −1 and the loss is not negative.
+/// Derivative: of the cosine: −1 times it where y is 1, 1 times it where y is −1 and the loss is
+/// not negative.
 #[track_caller]
 #[must_use]
 pub fn cosine_embedding(
@@ -409,8 +416,8 @@ pub fn cosine_embedding(
     reduced(near + far, reduction)
 }
 
-/// max(0, margin + |anchor − near| − |anchor − far|), in the norm of order `p` over the last axis; with `swap`, from the
-/// nearer of anchor and `near`.
+/// max(0, margin + |anchor − near| − |anchor − far|), in the norm of order `p` over the last axis;
+/// with `swap`, from the nearer of anchor and `near`.
 ///
 /// Derivative: of the distances, where the loss is not negative; else 0.
 #[track_caller]

@@ -51,7 +51,8 @@ fn of_rows(losses: Tensor, single: bool, reduction: Reduction) -> Tensor {
     reduced(losses, reduction)
 }
 
-/// Σ over the other classes i of `max(0, margin − x[y] + x[i])ᵖ` / classes, times the weight of class y; `p` is 1 or 2.
+/// Σ over the other classes i of `max(0, margin − x[y] + x[i])ᵖ` / classes, times the weight of
+/// class y; `p` is 1 or 2.
 ///
 /// Derivative: of its formula; 0 where the maximum is 0.
 ///
@@ -101,7 +102,8 @@ pub fn multi_margin(
     of_rows(losses, single, reduction)
 }
 
-/// Σ over the labels j of a row and the other classes i of `max(0, 1 − x[j] + x[i])` / classes. The labels stand first in a row of `y`; −1 ends them.
+/// Σ over the labels j of a row and the other classes i of `max(0, 1 − x[j] + x[i])` / classes. The
+/// labels stand first in a row of `y`; −1 ends them.
 ///
 /// Derivative: of its formula; 0 where the maximum is 0.
 ///
@@ -154,7 +156,8 @@ pub fn multilabel_soft_margin(
     reduced(each.mean_over(-1), reduction)
 }
 
-/// max(0, margin + distance(anchor, near) − distance(anchor, far)) for any distance; with `swap`, from the nearer of anchor and `near`.
+/// max(0, margin + distance(anchor, near) − distance(anchor, far)) for any distance; with `swap`,
+/// from the nearer of anchor and `near`.
 ///
 /// Derivative: of its formula, through the distances.
 #[track_caller]

@@ -1,7 +1,8 @@
-//! Reductions of the elements where a mask is true, as PyTorch's `torch.masked`. The mask broadcasts to the tensor.
+//! Reductions of the elements where a mask is true, as PyTorch's `torch.masked`. The mask
+//! broadcasts to the tensor.
 //!
-//! Each fills the other elements with what changes nothing (0 for a sum, −∞ for a maximum) and reduces; so they get no
-//! gradient, and where a mask leaves nothing, the result is that unit.
+//! Each fills the other elements with what changes nothing (0 for a sum, −∞ for a maximum) and
+//! reduces; so they get no gradient, and where a mask leaves nothing, the result is that unit.
 //!
 //! ```
 //! use pullback::{Tensor, masked};
@@ -153,7 +154,8 @@ pub fn norm(x: &Tensor, mask: &Tensor, p: f64, axes: impl IntoAxes) -> Tensor {
     filled(&x.real(), mask, unit).vector_norm(p, axes)
 }
 
-/// Divided by its norm of order `p` along an axis, or by `eps` where that is smaller; 0 where the mask is false.
+/// Divided by its norm of order `p` along an axis, or by `eps` where that is smaller; 0 where the
+/// mask is false.
 ///
 /// Derivative: of its formula.
 #[track_caller]

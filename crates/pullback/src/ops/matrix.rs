@@ -27,7 +27,8 @@ impl Tensor {
         }
     }
 
-    /// The last axis spread on the diagonal `offset` of two new axes, which become axes `a` and `b`.
+    /// The last axis spread on the diagonal `offset` of two new axes, which become axes `a` and
+    /// `b`.
     ///
     /// Derivative: `dy` in the places its elements came from.
     ///
@@ -90,7 +91,8 @@ impl Tensor {
         self.triangle("triu", |row, column| column.ge(&(row + far(offset))))
     }
 
-    /// The places of a matrix on and below a diagonal, row by row: a row of row numbers above a row of column numbers.
+    /// The places of a matrix on and below a diagonal, row by row: a row of row numbers above a row
+    /// of column numbers.
     ///
     /// Derivative: none (an index).
     ///
@@ -104,7 +106,8 @@ impl Tensor {
         places(rows, columns, |ones| ones.tril(offset))
     }
 
-    /// The places of a matrix on and above a diagonal, row by row: a row of row numbers above a row of column numbers.
+    /// The places of a matrix on and above a diagonal, row by row: a row of row numbers above a row
+    /// of column numbers.
     ///
     /// Derivative: none (an index).
     ///

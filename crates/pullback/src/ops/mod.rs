@@ -1,5 +1,6 @@
 //! The operations: for each family the methods that name its ops, and the rows that say how they
-//! differentiate. A composite (`rms_norm`, `einsum`, …) is a function of other methods and has no row.
+//! differentiate. A composite (`rms_norm`, `einsum`, …) is a function of other methods and has no
+//! row.
 
 mod activation;
 mod attention;
@@ -132,7 +133,8 @@ fn linear(formula: &'static str, transpose: fn(&Facts, usize, &Tensor) -> Tensor
     linear_adding(formula, transpose, Adds::Apart)
 }
 
-/// The row of an op that is linear in all operands, and whose gradients are added up in a way of their own.
+/// The row of an op that is linear in all operands, and whose gradients are added up in a way of
+/// their own.
 fn linear_adding(
     formula: &'static str,
     transpose: fn(&Facts, usize, &Tensor) -> Tensor,

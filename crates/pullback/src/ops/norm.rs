@@ -86,8 +86,8 @@ pub(super) fn log_softmax_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
     smallvec![dy - y.exp() * dy.sum_keep(axis_of(op) as isize)]
 }
 
-/// The weights e^(x−y) of a logsumexp; where all is −∞, y is taken as 0: every weight is 0 there. An x of +∞ has no
-/// weight (NaN), and what is beside it 0.
+/// The weights e^(x−y) of a logsumexp; where all is −∞, y is taken as 0: every weight is 0 there.
+/// An x of +∞ has no weight (NaN), and what is beside it 0.
 fn weights(f: &Facts) -> Tensor {
     let y = f.y(0).unsqueeze(axis_of(f.op) as isize);
     let above = y.eq(f64::NEG_INFINITY).select_or(0.0, y);
@@ -227,7 +227,8 @@ impl Tensor {
     /// Layer normalisation over the last axes, those of `weight`: mean 0 and variance 1, then
     /// `· weight + bias`.
     ///
-    /// Derivative: `dx = (g − mean(g) − x̂·mean(g·x̂))/σ` with g = dy·weight; `Σ dy·x̂` and `Σ dy` for weight and bias.
+    /// Derivative: `dx = (g − mean(g) − x̂·mean(g·x̂))/σ` with g = dy·weight; `Σ dy·x̂` and `Σ dy`
+    /// for weight and bias.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -244,7 +245,8 @@ impl Tensor {
         apply(Op::Fused(Fused::LayerNorm(Real(eps))), &[&x, &w, &b])
     }
 
-    /// Divided by the root of the mean square over the last axes, those of `weight`, then `· weight`.
+    /// Divided by the root of the mean square over the last axes, those of `weight`, then
+    /// `· weight`.
     ///
     /// Derivative: `(g − x̂·mean(g·x̂))/rms` with g = dy·weight; `Σ dy·x̂` for the weight.
     #[track_caller]

@@ -59,7 +59,8 @@ impl Tensor {
         }
     }
 
-    /// (x − mean) / √(variance + eps) · weight + bias, with one of each per channel (axis 1), as x · scale + shift.
+    /// (x − mean) / √(variance + eps) · weight + bias, with one of each per channel (axis 1), as
+    /// x · scale + shift.
     ///
     /// Derivative: weight/√(variance + eps) by x; of its formula by the others.
     /// PyTorch's name: `nn.functional.batch_norm`.
@@ -113,9 +114,11 @@ impl Tensor {
         x.fused_batch_norm(&x.channel_row(weight, 1), &x.channel_row(bias, 0), eps)
     }
 
-    /// Batch normalisation as in training: [`Tensor::channel_norm`] with the mean and variance over every axis but 1.
+    /// Batch normalisation as in training: [`Tensor::channel_norm`] with the mean and variance over
+    /// every axis but 1.
     ///
-    /// Derivative: with n the normalised x and g = dy·weight, dx = (g − mean(g) − n·mean(g·n))/σ; dweight = Σ dy·n; dbias = Σ dy.
+    /// Derivative: with n the normalised x and g = dy·weight, dx = (g − mean(g) − n·mean(g·n))/σ;
+    /// dweight = Σ dy·n; dbias = Σ dy.
     #[track_caller]
     #[must_use]
     pub fn batch_norm(&self, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Tensor {
@@ -123,8 +126,8 @@ impl Tensor {
         y
     }
 
-    /// [`Tensor::batch_norm`], and the running mean and variance moved towards those of the batch: (1 − momentum)·running + momentum·batch, with the
-    /// unbiased variance. They carry no gradient.
+    /// [`Tensor::batch_norm`], and the running mean and variance moved towards those of the batch:
+    /// (1 − momentum)·running + momentum·batch, with the unbiased variance. They carry no gradient.
     ///
     /// Derivative: of batch normalisation, for the first result.
     ///
@@ -152,7 +155,8 @@ impl Tensor {
         (y, moved(running.0, &mean, momentum), moved(running.1, &variance, momentum))
     }
 
-    /// Each channel of each sample normalised for itself, then scaled per channel: [`Tensor::group_norm`] with a group for every channel.
+    /// Each channel of each sample normalised for itself, then scaled per channel:
+    /// [`Tensor::group_norm`] with a group for every channel.
     ///
     /// Derivative: of group normalisation.
     #[track_caller]
@@ -166,7 +170,8 @@ impl Tensor {
         self.group_norm(self.shape().get(1).copied().unwrap_or(0), weight, bias, eps)
     }
 
-    /// [`Tensor::instance_norm`], and the running mean and variance moved towards the means over the samples of those of the channels.
+    /// [`Tensor::instance_norm`], and the running mean and variance moved towards the means over
+    /// the samples of those of the channels.
     ///
     /// Derivative: of instance normalisation, for the first result.
     #[track_caller]
@@ -188,7 +193,8 @@ impl Tensor {
         (y, moved(running.0, &mean, momentum), moved(running.1, &variance, momentum))
     }
 
-    /// x / (k + alpha · mean of x² over `size` neighbouring channels)^beta, channels beyond the edges counting as 0.
+    /// x / (k + alpha · mean of x² over `size` neighbouring channels)^beta, channels beyond the
+    /// edges counting as 0.
     ///
     /// Derivative: of its formula.
     ///
@@ -212,7 +218,8 @@ impl Tensor {
 
     /// Channels (axis 1) in groups, each normalised for itself, then scaled per channel.
     ///
-    /// Derivative: with n the normalised x and g = dy·weight, dx = (g − mean(g) − n·mean(g·n))/σ over each group; dweight = Σ dy·n; dbias = Σ dy.
+    /// Derivative: with n the normalised x and g = dy·weight, dx = (g − mean(g) − n·mean(g·n))/σ
+    /// over each group; dweight = Σ dy·n; dbias = Σ dy.
     #[track_caller]
     #[must_use]
     pub fn group_norm(

@@ -218,15 +218,16 @@ macro_rules! operators {
                 (&self).binary(Binary::$op, other)
             }
         }
-        /// Gives the variable a new tensor; clones of the old one keep their values. (The methods whose
-        /// names end in `_` write to the memory.)
+        /// Gives the variable a new tensor; clones of the old one keep their values. (The methods
+        /// whose names end in `_` write to the memory.)
         impl<T: Operand> std::ops::$assign<T> for Tensor {
             #[track_caller]
             fn $assign_method(&mut self, other: T) {
                 *self = (&*self).binary(Binary::$op, other);
             }
         }
-        // One float and one integer type, so that the compiler knows what `2.0` is in `(2.0 - x).sqrt()`.
+        // One float and one integer type, so that the compiler knows what `2.0` is in
+        // `(2.0 - x).sqrt()`.
         scalar_first!($trait $method $op: f64 i64);
     )*};
 }

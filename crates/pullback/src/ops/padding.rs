@@ -12,7 +12,8 @@ pub enum Fill {
 }
 
 impl Tensor {
-    /// `(before, after)` more elements on the last axis, the one before it, and so on; a negative number cuts that many off.
+    /// `(before, after)` more elements on the last axis, the one before it, and so on; a negative
+    /// number cuts that many off.
     ///
     /// Derivative: dx = the part of dy that is not padding, plus what the border took from x.
     ///
@@ -24,7 +25,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If there are more pairs than axes, an axis is too short for its border, or more is cut than there is.
+    /// If there are more pairs than axes, an axis is too short for its border, or more is cut than
+    /// there is.
     #[track_caller]
     #[must_use]
     pub fn pad_last(&self, pads: &[(isize, isize)], fill: Fill) -> Tensor {

@@ -65,7 +65,8 @@ impl Pool {
         Pool { stride: Some(stride.into()), ..self }
     }
 
-    /// Positions before and after each axis, which count as zero in a mean and as nothing in a maximum. At most half a window.
+    /// Positions before and after each axis, which count as zero in a mean and as nothing in a
+    /// maximum. At most half a window.
     pub fn padding(self, padding: impl Into<Sizes>) -> Pool {
         Pool { padding: padding.into(), ..self }
     }
@@ -80,7 +81,8 @@ impl Pool {
         Pool { ceil_mode: on, ..self }
     }
 
-    /// Whether a mean divides by the size of the window with its padding; it does if not said otherwise.
+    /// Whether a mean divides by the size of the window with its padding; it does if not said
+    /// otherwise.
     pub fn count_include_pad(self, on: bool) -> Pool {
         Pool { count_include_pad: on, ..self }
     }
@@ -151,7 +153,8 @@ impl Pool {
     }
 }
 
-/// The lengths of an adaptive pooling's result: `5`, `[5, 7]`, `[Some(5), None]` where `None` keeps the length.
+/// The lengths of an adaptive pooling's result: `5`, `[5, 7]`, `[Some(5), None]` where `None` keeps
+/// the length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutputSizes(Vec<Option<usize>>);
 
@@ -199,7 +202,8 @@ impl OutputSizes {
 /// Pieces that adaptive pooling cuts an axis into at most; their lengths are listed.
 const MOST_PIECES: usize = 1 << 28;
 
-/// Reciprocal weights would round twice, so sums are divided by these: the product of one divisor for each axis.
+/// Reciprocal weights would round twice, so sums are divided by these: the product of one divisor
+/// for each axis.
 #[track_caller]
 fn grid(divisors: &[Vec<f64>], sums: &Tensor) -> Tensor {
     let axes = divisors.len();
@@ -213,7 +217,8 @@ fn grid(divisors: &[Vec<f64>], sums: &Tensor) -> Tensor {
 }
 
 impl Tensor {
-    /// The spatial lengths, which are the last axes; a batch axis may be missing before the channels.
+    /// The spatial lengths, which are the last axes; a batch axis may be missing before the
+    /// channels.
     #[track_caller]
     fn spatial(&self, op: &'static str, axes: usize) -> Vec<usize> {
         if self.rank() == axes + 1 || self.rank() == axes + 2 {
@@ -469,9 +474,10 @@ impl Tensor {
         }
     }
 
-    /// The largest elements of windows of `[n, c, h, w]` (or that without the batch) that begin at random distances,
-    /// and where they are. `samples`, `[n, c, 2]` in [0, 1) for width and height, decide: window `o` of `m` begins at ⌊(o + u)·α⌋ − ⌊u·α⌋ with α = (length − kernel) / (m − 1), and
-    /// the last one ends with the axis.
+    /// The largest elements of windows of `[n, c, h, w]` (or that without the batch) that begin at
+    /// random distances, and where they are. `samples`, `[n, c, 2]` in [0, 1) for width and height,
+    /// decide: window `o` of `m` begins at ⌊(o + u)·α⌋ − ⌊u·α⌋ with α = (length − kernel) / (m −
+    /// 1), and the last one ends with the axis.
     ///
     /// Derivative: `dy` goes to the element that was taken.
     #[track_caller]
@@ -506,7 +512,8 @@ macro_rules! poolings {
         impl Tensor {
             #[doc = concat!("The largest element of each window of `", $image, "` (or that without the batch); NaN if any is.")]
             ///
-            /// Derivative: `dy` goes to the element that was taken: the first of equals, the last NaN.
+            /// Derivative: `dy` goes to the element that was taken: the first of equals, the last
+            /// NaN.
             #[track_caller]
             #[must_use]
             pub fn $max(&self, pool: &Pool) -> Tensor {
@@ -551,7 +558,8 @@ macro_rules! poolings {
 
             #[doc = concat!("The largest element of each of the pieces of [`Tensor::", stringify!($adaptive_avg), "`].")]
             ///
-            /// Derivative: `dy` goes to the element that was taken: the first of equals, the last NaN.
+            /// Derivative: `dy` goes to the element that was taken: the first of equals, the last
+            /// NaN.
             #[track_caller]
             #[must_use]
             pub fn $adaptive_max(&self, sizes: impl Into<OutputSizes>) -> Tensor {
@@ -570,7 +578,8 @@ macro_rules! poolings {
             #[doc = concat!("The elements of `", $image, "` (or that without the batch) put back to the places that [`Tensor::", stringify!($max_at), "`] gave, among zeros.")]
             /// The result has the spatial lengths `lengths`, or the least that the windows need.
             ///
-            /// Derivative: `dx = dy` at the places; where two elements went to one, for the one that stayed.
+            /// Derivative: `dx = dy` at the places; where two elements went to one, for the one
+            /// that stayed.
             #[track_caller]
             #[must_use]
             pub fn $unpool(&self, places: &Tensor, pool: &Pool, lengths: Option<&[usize]>) -> Tensor {

@@ -54,8 +54,8 @@ fn extreme_jvp(f: &Facts, t: &Maybe) -> Outs {
     t[0].iter().map(|tx| sum(tx * share(f))).collect()
 }
 
-/// A product as a tree: the two halves of an axis multiplied until one element is left. Its gradient
-/// needs no division, so zeros are no special case, at any order.
+/// A product as a tree: the two halves of an axis multiplied until one element is left. Its
+/// gradient needs no division, so zeros are no special case, at any order.
 fn product(op: &Op, inputs: &[&Tensor]) -> Outs {
     let mut x = inputs[0].clone();
     for &axis in axes_of(op).iter() {
@@ -115,8 +115,8 @@ impl Tensor {
         if self.dtype().is_float() { self.dtype() } else { DType::F32 }
     }
 
-    /// Floats as they are, except the half-precision ones, and anything else in `f32`: a sum on the way to a mean
-    /// or a norm may be larger than `f16` goes.
+    /// Floats as they are, except the half-precision ones, and anything else in `f32`: a sum on the
+    /// way to a mean or a norm may be larger than `f16` goes.
     #[track_caller]
     pub(crate) fn wide(&self) -> Tensor {
         if self.dtype() == DType::F64 { self.clone() } else { self.cast(DType::F32) }
@@ -247,7 +247,8 @@ impl Tensor {
         (centred.square().sum_over(axes) / (n - correction).max(0.0)).cast(self.reduced_dtype())
     }
 
-    /// The standard deviation over some axes: the root of [`Tensor::var_with`]; its derivative at 0 is 0.
+    /// The standard deviation over some axes: the root of [`Tensor::var_with`]; its derivative at 0
+    /// is 0.
     ///
     /// Derivative: `(x − mean)/((n − correction)·y)·dy`.
     /// PyTorch's name: `std`.
@@ -258,12 +259,14 @@ impl Tensor {
         variance.root_of_squares("std", kinks::Kind::Norm).cast(self.reduced_dtype())
     }
 
-    /// The distances from the mean over some axes, which are exactly 0 where all elements are equal: the mean of equal elements is
-    /// rounded, and what it is off by is the mean of the distances.
+    /// The distances from the mean over some axes, which are exactly 0 where all elements are
+    /// equal: the mean of equal elements is rounded, and what it is off by is the mean of the
+    /// distances.
     #[track_caller]
     pub(crate) fn centred(&self, axes: &[isize]) -> Tensor {
         let rough = self - self.mean_keep(axes.to_vec());
-        // A constant as far as derivatives go: that mean is 0 for every x. Beside infinities there is nothing to mend.
+        // A constant as far as derivatives go: that mean is 0 for every x. Beside infinities there
+        // is nothing to mend.
         let off = rough.detach().mean_keep(axes.to_vec());
         let off = off.is_finite().select(&off, off.zeros_like_splat());
         rough - off

@@ -1,9 +1,11 @@
-//! Images at another size: nearest, linear, cubic and area interpolation over the last one, two or three axes.
+//! Images at another size: nearest, linear, cubic and area interpolation over the last one, two or
+//! three axes.
 //!
-//! Every mode is separable: along one axis, an output is a weighted sum of a few inputs ("taps"), whose places and weights depend on
-//! the lengths alone. So each axis is one pass: a gather per tap, times its weights, added up. Where an output
-//! has fewer taps than others, its last one is taken again with weight 0. Area has as many taps as the image shrinks by, and is
-//! adaptive average pooling instead.
+//! Every mode is separable: along one axis, an output is a weighted sum of a few inputs ("taps"),
+//! whose places and weights depend on the lengths alone. So each axis is one pass: a gather per
+//! tap, times its weights, added up. Where an output has fewer taps than others, its last one is
+//! taken again with weight 0. Area has as many taps as the image shrinks by, and is adaptive
+//! average pooling instead.
 
 use crate::create::known_shape;
 use crate::lists::check_list;
@@ -64,8 +66,9 @@ impl Interpolate {
         Interpolate::new(Goal::Size(size.as_ref().to_vec()))
     }
 
-    /// By these factors: one for each axis after the channels, or one for all of them. A length becomes ⌊length · factor⌋; along an axis
-    /// whose length stays, linear (and antialiased) interpolation copies.
+    /// By these factors: one for each axis after the channels, or one for all of them. A length
+    /// becomes ⌊length · factor⌋; along an axis whose length stays, linear (and antialiased)
+    /// interpolation copies.
     #[must_use]
     pub fn by(factors: impl AsRef<[f64]>) -> Interpolate {
         Interpolate::new(Goal::Factor(factors.as_ref().to_vec()))
@@ -78,7 +81,8 @@ impl Interpolate {
         self
     }
 
-    /// For linear and cubic: the first and last elements keep their places, rather than the outer edges of the image.
+    /// For linear and cubic: the first and last elements keep their places, rather than the outer
+    /// edges of the image.
     #[must_use]
     pub fn align_corners(mut self, yes: bool) -> Interpolate {
         self.align_corners = yes;
@@ -92,7 +96,8 @@ impl Interpolate {
         self
     }
 
-    /// Places are computed from the lengths, also where a factor is given; else from the factor itself.
+    /// Places are computed from the lengths, also where a factor is given; else from the factor
+    /// itself.
     #[must_use]
     pub fn recompute_scale(mut self, yes: bool) -> Interpolate {
         self.recompute_scale = yes;
@@ -101,10 +106,12 @@ impl Interpolate {
 
     /// The image at its new size.
     ///
-    /// Derivative: linear in x; the transpose adds each gradient back with the weight it was taken with.
+    /// Derivative: linear in x; the transpose adds each gradient back with the weight it was taken
+    /// with.
     ///
     /// # Panics
-    /// If the image does not have one to three axes after the channels, or the size does not fit it.
+    /// If the image does not have one to three axes after the channels, or the size does not fit
+    /// it.
     #[track_caller]
     #[must_use]
     pub fn of(&self, x: &Tensor) -> Tensor {
@@ -204,7 +211,8 @@ impl Interpolate {
         match self.mode {
             Resize::Nearest | Resize::NearestExact => {
                 let shift = if self.mode == Resize::NearestExact { 0.5 } else { 0.0 };
-                // As PyTorch, in the precision of the image: which of two elements is taken may depend on it.
+                // As PyTorch, in the precision of the image: which of two elements is taken may
+                // depend on it.
                 let place = |i: usize| match dtype {
                     DType::F64 => ((i as f64 + shift) * scale) as f32,
                     _ => (i as f32 + shift as f32) * scale as f32,
@@ -324,7 +332,8 @@ impl Tensor {
 
     /// [`Interpolate`] in linear mode by a factor, with the corners in place.
     ///
-    /// Derivative: linear in x; the transpose adds each gradient back with the weight it was taken with.
+    /// Derivative: linear in x; the transpose adds each gradient back with the weight it was taken
+    /// with.
     #[track_caller]
     #[must_use]
     pub fn upsample_bilinear(&self, factor: f64) -> Tensor {

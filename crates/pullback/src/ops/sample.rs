@@ -1,8 +1,9 @@
 //! Images read at any place: `grid_sample`, and the grids of affine maps.
 //!
-//! A place has a coordinate for each axis. Along one axis a coordinate becomes a few taps, each an index, a weight and whether it is
-//! inside; over all axes the taps multiply out. All taps of all places are one gather, whose transpose is one scatter-add. The gradient
-//! with respect to the grid comes from the weights, which are polynomials in the fraction of the coordinate.
+//! A place has a coordinate for each axis. Along one axis a coordinate becomes a few taps, each an
+//! index, a weight and whether it is inside; over all axes the taps multiply out. All taps of all
+//! places are one gather, whose transpose is one scatter-add. The gradient with respect to the grid
+//! comes from the weights, which are polynomials in the fraction of the coordinate.
 
 use crate::create::known_shape;
 use crate::kinks::{self, Kind};
@@ -46,7 +47,8 @@ fn held(x: &Tensor, n: usize) -> Tensor {
     x.hardtanh(0.0, n as f64 - 1.0)
 }
 
-/// Mirrored at both ends until inside: at the centres of the outer elements, or at their outer edges.
+/// Mirrored at both ends until inside: at the centres of the outer elements, or at their outer
+/// edges.
 fn reflected(x: &Tensor, n: usize, align_corners: bool) -> Tensor {
     let (low, span) = if align_corners { (0.0, n as f64 - 1.0) } else { (-0.5, n as f64) };
     if span == 0.0 {
@@ -139,12 +141,13 @@ fn taps(x: &Tensor, n: usize, how: Sampling, outside: Outside, align_corners: bo
 }
 
 impl Tensor {
-    /// The image `[n, c, h, w]` (or `[n, c, d, h, w]`) read at the places of a grid `[n, …, 2]` (or 3): `[n, c, …]`. A place holds x, then y
-    /// (then z), from −1 to 1 over the image: between the centres of its outer elements with `align_corners`, else between their outer
-    /// edges.
+    /// The image `[n, c, h, w]` (or `[n, c, d, h, w]`) read at the places of a grid `[n, …, 2]` (or
+    /// 3): `[n, c, …]`. A place holds x, then y (then z), from −1 to 1 over the image: between the
+    /// centres of its outer elements with `align_corners`, else between their outer edges.
     ///
-    /// Derivative: in the image, each gradient added back with the weight it was taken with; in the grid, by the slope of the
-    /// interpolation, 0 for [`Sampling::Nearest`] and where a place is held at the border.
+    /// Derivative: in the image, each gradient added back with the weight it was taken with; in the
+    /// grid, by the slope of the interpolation, 0 for [`Sampling::Nearest`] and where a place is
+    /// held at the border.
     ///
     /// ```
     /// use pullback::{Outside, Sampling, Tensor};
@@ -235,8 +238,9 @@ impl Tensor {
         Err(Error::shape("grid_sample", message).on([self.spec(), grid.spec()]))
     }
 
-    /// The grid `[n, h, w, 2]` (or `[n, d, h, w, 3]`) for [`Tensor::grid_sample`] of affine maps `[n, 2, 3]` (or `[n, 3, 4]`), for images of this
-    /// `size` (`[n, c, h, w]` or `[n, c, d, h, w]`).
+    /// The grid `[n, h, w, 2]` (or `[n, d, h, w, 3]`) for [`Tensor::grid_sample`] of affine maps
+    /// `[n, 2, 3]` (or `[n, 3, 4]`), for images of this `size` (`[n, c, h, w]` or
+    /// `[n, c, d, h, w]`).
     ///
     /// Derivative: linear in the maps: dθ = dyᵀ · the places before the map.
     ///
@@ -280,7 +284,8 @@ impl Tensor {
         places.product(&self.real().t()).reshape(&shape[..])
     }
 
-    /// Channels `[n, c, …]` in groups, interleaved: the first of each group, then the second of each, and so on.
+    /// Channels `[n, c, …]` in groups, interleaved: the first of each group, then the second of
+    /// each, and so on.
     ///
     /// Derivative: dx = dy, put back in order.
     ///

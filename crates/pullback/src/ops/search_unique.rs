@@ -15,8 +15,9 @@ pub struct Unique {
 }
 
 impl Tensor {
-    /// Where each of `values` belongs in this sorted sequence: the number of elements before it; with `right`, after
-    /// those that equal it. The sequence is the last axis; it is one for all values, or has one for each line of them.
+    /// Where each of `values` belongs in this sorted sequence: the number of elements before it;
+    /// with `right`, after those that equal it. The sequence is the last axis; it is one for all
+    /// values, or has one for each line of them.
     ///
     /// Derivative: none (an index).
     ///
@@ -64,8 +65,8 @@ impl Tensor {
         low.reshape(wanted)
     }
 
-    /// The number of the bin that each element falls into, between sorted `boundaries`: [`Tensor::searchsorted`] the
-    /// other way round.
+    /// The number of the bin that each element falls into, between sorted `boundaries`:
+    /// [`Tensor::searchsorted`] the other way round.
     ///
     /// Derivative: none (an index).
     #[track_caller]
@@ -184,8 +185,8 @@ impl Tensor {
         }
     }
 
-    /// The indices of the elements that are not zero, one per row, in row-major order. The number of rows depends on the
-    /// values.
+    /// The indices of the elements that are not zero, one per row, in row-major order. The number
+    /// of rows depends on the values.
     ///
     /// Derivative: none (an index).
     ///

@@ -51,7 +51,8 @@ impl Tensor {
         wide(self, index).gather(axis, &wide(index, self))
     }
 
-    /// The elements where `mask` is true, as a vector; both broadcast. The length depends on the values.
+    /// The elements where `mask` is true, as a vector; both broadcast. The length depends on the
+    /// values.
     ///
     /// Derivative: `dy` added up where its elements came from.
     ///

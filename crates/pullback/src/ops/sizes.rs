@@ -62,7 +62,8 @@ impl Sizes {
 }
 
 impl Tensor {
-    /// The tensor with a batch axis before its channels, and whether that is new; `axes` are spatial.
+    /// The tensor with a batch axis before its channels, and whether that is new; `axes` are
+    /// spatial.
     #[track_caller]
     pub(crate) fn batched(&self, op: &'static str, axes: usize) -> (Tensor, bool) {
         match self.rank() {

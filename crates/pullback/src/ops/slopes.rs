@@ -23,11 +23,13 @@ pub(super) fn silu_slope(x: &Tensor) -> Tensor {
     &s * (x * (1.0 - &s) + 1.0)
 }
 
-/// 2x·y − 2/√π. For large x that is a difference of equal numbers, and the first terms of its asymptotic series are exact.
+/// 2x·y − 2/√π. For large x that is a difference of equal numbers, and the first terms of its
+/// asymptotic series are exact.
 pub(super) fn erfcx_slope(x: &Tensor, y: &Tensor) -> Tensor {
     let far = x.gt(if x.dtype() == DType::F64 { 20.0 } else { 6.0 });
     let near = far.select_or(1.0, x.clone()) * y * 2.0 - FRAC_2_SQRT_PI;
-    // −1/√π · (1 − 3u + 15u² − …)/x² with u = 1/(2x²): each coefficient is (2n + 1) times that before.
+    // −1/√π · (1 − 3u + 15u² − …)/x² with u = 1/(2x²): each coefficient is (2n + 1) times that
+    // before.
     let inverse = far.logical_not().select_or(1.0, x.clone()).recip().square();
     let u = &inverse * 0.5;
     let mut series = u.ones_like_splat();
@@ -37,8 +39,9 @@ pub(super) fn erfcx_slope(x: &Tensor, y: &Tensor) -> Tensor {
     far.select(&(inverse * series * (-0.5 * FRAC_2_SQRT_PI)), &near)
 }
 
-/// The density over the distribution function: √(2/π) / erfcx(−x/√2), which overflows above 0; there it is exp(−x²/2 − y)/√(2π). Far below it is −x − 1/x, to the last
-/// digit, where erfcx would vanish and its own slope overflow.
+/// The density over the distribution function: √(2/π) / erfcx(−x/√2), which overflows above 0;
+/// there it is exp(−x²/2 − y)/√(2π). Far below it is −x − 1/x, to the last digit, where erfcx would
+/// vanish and its own slope overflow.
 pub(super) fn log_ndtr_slope(x: &Tensor, y: &Tensor) -> Tensor {
     let (below, end) = (x.lt(0.0), x.lt(if x.dtype() == DType::F64 { -1e8 } else { -1e4 }));
     let near = below.logical_and(end.logical_not());
@@ -50,8 +53,8 @@ pub(super) fn log_ndtr_slope(x: &Tensor, y: &Tensor) -> Tensor {
     end.select(&-(&far + 1.0 / &far), &inside)
 }
 
-/// y/x for y the Bessel function I₁, or I₁·e^(−|x|). Near 0 by the series ½·Σ tᵏ/(k!·(k+1)!) with t = x²/4: the derivative of a quotient is a difference of equal
-/// numbers there, over x.
+/// y/x for y the Bessel function I₁, or I₁·e^(−|x|). Near 0 by the series ½·Σ tᵏ/(k!·(k+1)!) with
+/// t = x²/4: the derivative of a quotient is a difference of equal numbers there, over x.
 pub(super) fn bessel_part(y: &Tensor, x: &Tensor, scaled: bool) -> Tensor {
     let near = x.lt(1.0).logical_and(x.gt(-1.0));
     let inside = x.only(&near);

@@ -1,17 +1,20 @@
 //! Sorting, ranking and choosing, softly: functions with a slope where the hard ones are steps.
 //!
-//! `soft_sort` and `soft_rank` are projections onto the permutahedron, the convex hull of all orders of a vector (Blondel, Teboul, Berthet and Djolonga,
-//! 2020). With s the vector to project, in order, w the corners' coordinates, in order, and the strength ε, the projection of s/ε is
+//! `soft_sort` and `soft_rank` are projections onto the permutahedron, the convex hull of all
+//! orders of a vector (Blondel, Teboul, Berthet and Djolonga, 2020). With s the vector to project,
+//! in order, w the corners' coordinates, in order, and the strength ε, the projection of s/ε is
 //!
 //! ```text
 //!   (s − mean(s))/ε + mean(w),   means over blocks,
 //! ```
 //!
-//! where the blocks are those of the isotonic regression of s − ε·w: they are where the order of s does not stand out against ε. A block of one is the hard result, to the last
-//! bit; one block of all is the mean. The regression takes linear time, after a sort.
+//! where the blocks are those of the isotonic regression of s − ε·w: they are where the order of s
+//! does not stand out against ε. A block of one is the hard result, to the last bit; one block of
+//! all is the mean. The regression takes linear time, after a sort.
 //!
-//! Only the blocks need code that is not made of tensors: a [`CustomOp`]. They do not change under small changes of the values, so the derivative is that of the
-//! means, in both modes and at every order.
+//! Only the blocks need code that is not made of tensors: a [`CustomOp`]. They do not change under
+//! small changes of the values, so the derivative is that of the means, in both modes and at every
+//! order.
 
 use crate::{
     CustomBatching, CustomOp, DType, Derivative, Error, External, HostElement, HostInput,
@@ -19,7 +22,8 @@ use crate::{
 };
 use std::sync::OnceLock;
 
-/// The isotonic regression along the last axis, and for each element the index of the first one of its block.
+/// The isotonic regression along the last axis, and for each element the index of the first one of
+/// its block.
 struct Isotonic;
 
 impl CustomOp for Isotonic {
@@ -57,7 +61,8 @@ impl CustomOp for Isotonic {
     }
 }
 
-/// Pool adjacent violators: blocks of equal values, each merged with the one before while it lies below it.
+/// Pool adjacent violators: blocks of equal values, each merged with the one before while it lies
+/// below it.
 fn regress<T: HostElement + Copy>(
     x: &HostInput<'_>,
     outputs: &mut [HostOutput<'_>],
@@ -117,7 +122,8 @@ impl Blocks<'_> {
     }
 }
 
-/// The projection of `s` over the strength onto the permutahedron of `w`, both ascending along the last axis.
+/// The projection of `s` over the strength onto the permutahedron of `w`, both ascending along the
+/// last axis.
 fn projected(s: &Tensor, w: &Tensor, strength: f64) -> Tensor {
     let firsts = isotonic().call(&[&(s.detach() - w.detach() * strength)]).swap_remove(1);
     let blocks = Blocks::new(&firsts, s.dtype());
@@ -145,8 +151,8 @@ impl Tensor {
         along(&self.wide().move_axis(axis, -1)).move_axis(-1, axis).cast(self.real_dtype())
     }
 
-    /// The ascending sequence nearest to this one along an axis, by squares: isotonic regression, in linear time. It consists of blocks of equal values, each
-    /// the mean of its elements.
+    /// The ascending sequence nearest to this one along an axis, by squares: isotonic regression,
+    /// in linear time. It consists of blocks of equal values, each the mean of its elements.
     ///
     /// Derivative: the mean of `dy` over each block.
     ///
@@ -161,10 +167,12 @@ impl Tensor {
         self.softly("isotonic", axis, |x| isotonic().one(&[x]))
     }
 
-    /// Values in order along an axis, softly: as `strength` goes to 0 they are those of [`Tensor::sort`], as it goes to infinity all are the mean. Neighbours in
-    /// that order are drawn together where they differ by more than 1/strength; the others are exact.
+    /// Values in order along an axis, softly: as `strength` goes to 0 they are those of
+    /// [`Tensor::sort`], as it goes to infinity all are the mean. Neighbours in that order are
+    /// drawn together where they differ by more than 1/strength; the others are exact.
     ///
-    /// Derivative: `dy` back in the old order, averaged over blocks of elements that the strength has drawn together.
+    /// Derivative: `dy` back in the old order, averaged over blocks of elements that the strength
+    /// has drawn together.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -186,10 +194,13 @@ impl Tensor {
         })
     }
 
-    /// The rank of each element along an axis, from 1 for the smallest, softly: as `strength` goes to 0 the ranks are whole numbers (elements that are equal share the mean of
-    /// theirs), as it goes to infinity all are (n + 1)/2. Elements that differ by more than the strength have whole ranks.
+    /// The rank of each element along an axis, from 1 for the smallest, softly: as `strength` goes
+    /// to 0 the ranks are whole numbers (elements that are equal share the mean of theirs), as it
+    /// goes to infinity all are (n + 1)/2. Elements that differ by more than the strength have
+    /// whole ranks.
     ///
-    /// Derivative: (`dy` − its mean)/strength over blocks of elements that are nearer to each other than the strength; 0 for elements that are alone.
+    /// Derivative: (`dy` − its mean)/strength over blocks of elements that are nearer to each other
+    /// than the strength; 0 for elements that are alone.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -211,8 +222,9 @@ impl Tensor {
         })
     }
 
-    /// Where the largest element along an axis is, softly: the mean of the indices, weighted by softmax(x/temperature). As the temperature goes to 0 it is
-    /// [`Tensor::argmax`], as it goes to infinity the middle.
+    /// Where the largest element along an axis is, softly: the mean of the indices, weighted by
+    /// softmax(x/temperature). As the temperature goes to 0 it is [`Tensor::argmax`], as it goes to
+    /// infinity the middle.
     ///
     /// Derivative: through the softmax, dx = p·(index − y)·dy/temperature with its weights p.
     ///

@@ -59,7 +59,8 @@ impl Tensor {
         s.zeta(&x) * if n % 2 == 1 { factorial } else { -factorial }
     }
 
-    /// log Γₚ(x) = p(p−1)/4·log π + Σᵢ log Γ(x − i/2) for i < p, the multivariate gamma function; NaN where x is not above (p − 1)/2.
+    /// log Γₚ(x) = p(p−1)/4·log π + Σᵢ log Γ(x − i/2) for i < p, the multivariate gamma function;
+    /// NaN where x is not above (p − 1)/2.
     ///
     /// Derivative: Σᵢ ψ(x − i/2).
     ///
@@ -92,7 +93,8 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn sinc(&self) -> Tensor {
-        // Near 0 the first terms of the series, whose derivatives of every order are those of the function to rounding.
+        // Near 0 the first terms of the series, whose derivatives of every order are those of the
+        // function to rounding.
         let angle = self * PI;
         let near = angle.lt(0.02).logical_and(angle.gt(-0.02));
         let (far, square) = (near.select_or(1.0, angle.clone()), angle.only(&near).square());
@@ -139,7 +141,8 @@ impl Tensor {
         below.select_or(f64::NEG_INFINITY, middle)
     }
 
-    /// x·log(x), whose slope is log(x) + 1: as a product it would be log(x) + x/x, the derivative of which is a difference of two infinities where 1/x overflows.
+    /// x·log(x), whose slope is log(x) + 1: as a product it would be log(x) + x/x, the derivative
+    /// of which is a difference of two infinities where 1/x overflows.
     #[track_caller]
     pub(crate) fn x_log_x(&self) -> Tensor {
         let forward = |x: &Tensor| (x * x.log(), x.clone());
@@ -334,7 +337,8 @@ impl Tensor {
     pub fn round_to(&self, decimals: i32) -> Tensor {
         let x = self.real().detach();
         let scale = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
-        // Where the scaled value is past the largest number, there is nothing to round, or nothing left.
+        // Where the scaled value is past the largest number, there is nothing to round, or nothing
+        // left.
         let (y, beyond) = match decimals >= 0 {
             true => ((&x * scale).round() / scale, x),
             false => ((&x / scale).round() * scale, x.is_finite().select_or(0.0, x)),

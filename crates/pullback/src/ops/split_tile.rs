@@ -1,4 +1,5 @@
-//! Cutting a tensor into pieces, moving several axes at once, and tensors made of all pairs of others.
+//! Cutting a tensor into pieces, moving several axes at once, and tensors made of all pairs of
+//! others.
 
 use crate::create::known_shape;
 use crate::lists::{TENSOR, check_list};
@@ -7,8 +8,9 @@ use pullback_ir::Line;
 use pullback_ir::infer::args;
 
 impl Tensor {
-    /// `count` pieces of nearly equal length along an axis, as views; the first ones are longer by one where it does
-    /// not divide. (PyTorch's `tensor_split` with a number; `hsplit`, `vsplit` and `dsplit` are axes 1, 0 and 2.)
+    /// `count` pieces of nearly equal length along an axis, as views; the first ones are longer by
+    /// one where it does not divide. (PyTorch's `tensor_split` with a number; `hsplit`, `vsplit`
+    /// and `dsplit` are axes 1, 0 and 2.)
     ///
     /// Views: what is written into one is written into the tensor.
     /// Derivative: `dy` of each piece in its place.
@@ -38,8 +40,9 @@ impl Tensor {
         self.split_sizes(&sizes, axis)
     }
 
-    /// The pieces between these places of an axis, as views: the first ends before `places[0]`. Places outside are
-    /// the ends, negative ones count from the end. (PyTorch's `tensor_split` with a list.)
+    /// The pieces between these places of an axis, as views: the first ends before `places[0]`.
+    /// Places outside are the ends, negative ones count from the end. (PyTorch's `tensor_split`
+    /// with a list.)
     ///
     /// Views: what is written into one is written into the tensor.
     /// Derivative: `dy` of each piece in its place.
@@ -76,7 +79,8 @@ impl Tensor {
         }
     }
 
-    /// At least `rank` axes: a vector becomes a row, a matrix one of depth 1 (new axes in front, the third at the end).
+    /// At least `rank` axes: a vector becomes a row, a matrix one of depth 1 (new axes in front,
+    /// the third at the end).
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
@@ -189,8 +193,8 @@ impl Tensor {
         self.repeat(&[&vec![1; missing][..], times].concat())
     }
 
-    /// Slice `i` of an axis `times[i]` times in a row; one number stands for all. (PyTorch's `repeat_interleave` with
-    /// a tensor.)
+    /// Slice `i` of an axis `times[i]` times in a row; one number stands for all. (PyTorch's
+    /// `repeat_interleave` with a tensor.)
     ///
     /// Derivative: each slice gets the sum of `dy` over its copies.
     /// PyTorch's name: `repeat_interleave`.
@@ -231,7 +235,8 @@ impl Tensor {
         self.index_select(axis, &self.new_tensor(index))
     }
 
-    /// Summed over the axes that a broadcast from `shape` would repeat: the transpose of [`Tensor::expand`].
+    /// Summed over the axes that a broadcast from `shape` would repeat: the transpose of
+    /// [`Tensor::expand`].
     ///
     /// Derivative: `dy` expanded.
     /// PyTorch's name: `sum_to_size`.
@@ -288,7 +293,8 @@ impl Tensor {
     }
 }
 
-/// How many selections of `count` of `n` elements there are; the largest number where there are more.
+/// How many selections of `count` of `n` elements there are; the largest number where there are
+/// more.
 fn selections(n: usize, count: usize, with_replacement: bool) -> usize {
     let from = match with_replacement {
         true if n == 0 => return 0,
@@ -296,7 +302,8 @@ fn selections(n: usize, count: usize, with_replacement: bool) -> usize {
         false => n,
     };
     let Some(rest) = from.checked_sub(count) else { return 0 };
-    // Each product of `i` neighbouring numbers is a multiple of `i!`, so nothing is lost on the way.
+    // Each product of `i` neighbouring numbers is a multiple of `i!`, so nothing is lost on the
+    // way.
     let mut found = 1u128;
     for i in 1..=count.min(rest) as u128 {
         found = found * (from as u128 - i + 1) / i;

@@ -145,8 +145,8 @@ impl Tensor {
         self.pad_or_cut(&padding, border)
     }
 
-    /// [`Tensor::pad_by`] where a negative number cuts elements off. What is put on one side is taken from the whole
-    /// axis, also from what is cut off on the other.
+    /// [`Tensor::pad_by`] where a negative number cuts elements off. What is put on one side is
+    /// taken from the whole axis, also from what is cut off on the other.
     ///
     /// Derivative: each element gets the sum of `dy` where it occurs.
     /// PyTorch's name: `nn.functional.pad`.
@@ -158,7 +158,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the padding does not name each axis, an axis is too short for it, or more is cut off than there is.
+    /// If the padding does not name each axis, an axis is too short for it, or more is cut off than
+    /// there is.
     #[track_caller]
     #[must_use]
     pub fn pad_or_cut(&self, padding: &[(isize, isize)], border: Border) -> Tensor {
@@ -267,7 +268,8 @@ impl Tensor {
         found.apart_from(&[self])
     }
 
-    /// Patches of an image `[n, c, h, w]` (or `[c, h, w]`) as columns `[n, c·kh·kw, patches]`; zeros around it.
+    /// Patches of an image `[n, c, h, w]` (or `[c, h, w]`) as columns `[n, c·kh·kw, patches]`;
+    /// zeros around it.
     ///
     /// Derivative: each pixel gets the sum of `dy` over the patches it is in (`col2im`).
     /// PyTorch's name: `nn.functional.unfold`.
@@ -310,8 +312,9 @@ impl Tensor {
         x.permute([0, 1, 4, 5, 2, 3]).reshape([n, c * kernel[0] * kernel[1], h * w])
     }
 
-    /// Columns `[n, c·kh·kw, patches]` (or `[c·kh·kw, patches]`) as an image `[n, c, h, w]`: each element is added to where
-    /// [`Tensor::im2col`] would take it from, of which this is the transpose.
+    /// Columns `[n, c·kh·kw, patches]` (or `[c·kh·kw, patches]`) as an image `[n, c, h, w]`: each
+    /// element is added to where [`Tensor::im2col`] would take it from, of which this is the
+    /// transpose.
     ///
     /// Derivative: `dx = dy.im2col(…)`.
     ///
@@ -366,7 +369,8 @@ impl Tensor {
             return self.checked(Err(Error::shape("col2im", message).on([self.spec()])));
         };
         let (c, [kh, kw]) = (rows / taps, kernel);
-        // One axis at a time: patches and taps, flattened, are added to their positions on the padded axis.
+        // One axis at a time: patches and taps, flattened, are added to their positions on the
+        // padded axis.
         let positions = |i: usize, count: usize| {
             let starts = self.new_iota(count) * (signed(stride[i]) as i64);
             let taps = self.new_iota(kernel[i]).unsqueeze(1) * (signed(dilation[i]) as i64);

@@ -1,7 +1,7 @@
 //! Quantiles, covariances, histograms and counts.
 //!
-//! What depends on order is a sort and a gather by the places it found, so its gradient is theirs. What counts has no
-//! gradient except through weights.
+//! What depends on order is a sort and a gather by the places it found, so its gradient is theirs.
+//! What counts has no gradient except through weights.
 
 use crate::create::known_shape;
 use crate::{DType, Error, ErrorKind, Operand, Tensor, cat, kinks, trace};
@@ -27,8 +27,8 @@ pub enum Between {
 const MOST_BINS: usize = 1 << 24;
 
 impl Tensor {
-    /// The `q`-quantiles (0 to 1) of an axis, which disappears; NaN if any element is. A vector of several `q` becomes
-    /// the first axis of the result.
+    /// The `q`-quantiles (0 to 1) of an axis, which disappears; NaN if any element is. A vector of
+    /// several `q` becomes the first axis of the result.
     ///
     /// Derivative: `dy` to the one or two elements that the quantile is made of, by their weights.
     ///
@@ -116,7 +116,8 @@ impl Tensor {
         if self.rank() == 0 { y.reshape(q.shape()) } else { y }
     }
 
-    /// The median of the elements of an axis that are not NaN, and where it is: the lower of two; NaN where all are.
+    /// The median of the elements of an axis that are not NaN, and where it is: the lower of two;
+    /// NaN where all are.
     ///
     /// Derivative: `dy` to the median's place.
     /// PyTorch's name: `nanmedian`.
@@ -136,7 +137,8 @@ impl Tensor {
         (self.gather(axis, &place).squeeze_axis(axis), place.squeeze_axis(axis))
     }
 
-    /// The most frequent element of an axis, which disappears, and where it was last: the smallest among equals.
+    /// The most frequent element of an axis, which disappears, and where it was last: the smallest
+    /// among equals.
     ///
     /// Derivative: `dy` to that place.
     ///
@@ -157,8 +159,8 @@ impl Tensor {
             return self.checked(Err(error.on([self.spec()])));
         }
         let (sorted, places) = self.detach().move_axis(axis, -1).sort(-1, false);
-        // The place where each run of equal elements starts, and how long it is so far: the end of the
-        // first longest one is where that length is first reached.
+        // The place where each run of equal elements starts, and how long it is so far: the end of
+        // the first longest one is where that length is first reached.
         let number = self.new_iota(n).expand(sorted.shape());
         let first = sorted.new_ones_with(sorted.narrow(-1, 0, 1).shape(), DType::Bool);
         let starts = sorted.narrow(-1, 1, n - 1).ne(sorted.narrow(-1, 0, n - 1));
@@ -219,9 +221,10 @@ impl Tensor {
         (x.nan_sum(axes) / count).cast(self.reduced_dtype())
     }
 
-    /// The covariance matrix of the rows, whose columns are observations: `(x − m)·W·(x − m)ᵀ / (Σw − correction)`, with
-    /// the weighted mean m. `counts` (integers) say how often each observation was made, `weights` how much it
-    /// counts; with the latter the divisor is `Σw − correction·Σw·weights/Σw`. A vector is one row.
+    /// The covariance matrix of the rows, whose columns are observations:
+    /// `(x − m)·W·(x − m)ᵀ / (Σw − correction)`, with the weighted mean m. `counts` (integers) say
+    /// how often each observation was made, `weights` how much it counts; with the latter the
+    /// divisor is `Σw − correction·Σw·weights/Σw`. A vector is one row.
     ///
     /// Derivative: of its formula.
     ///
@@ -274,7 +277,8 @@ impl Tensor {
         if y.len() == 1 { y.reshape(()) } else { y }
     }
 
-    /// The correlation matrix of the rows: the covariances divided by the standard deviations, held to [−1, 1].
+    /// The correlation matrix of the rows: the covariances divided by the standard deviations, held
+    /// to [−1, 1].
     ///
     /// Derivative: of its formula.
     #[track_caller]
@@ -292,8 +296,9 @@ impl Tensor {
         kinks::aside(|| y.clamp(-1.0, 1.0))
     }
 
-    /// How often each of 0, 1, 2, … occurs in a vector of integers, or the sum of the weights where it does; at least
-    /// `min_length` numbers. Traced, where the largest is not known, exactly so many: a larger one is then an error of the run.
+    /// How often each of 0, 1, 2, … occurs in a vector of integers, or the sum of the weights where
+    /// it does; at least `min_length` numbers. Traced, where the largest is not known, exactly so
+    /// many: a larger one is then an error of the run.
     ///
     /// Derivative: for the weights, `dy` at each one's number.
     ///
@@ -340,8 +345,8 @@ impl Tensor {
         }
     }
 
-    /// How many elements fall into each of `bins` bins of equal width from `low` to `high`, which is inside; others,
-    /// and NaN, are left out. Without bounds, those of the elements.
+    /// How many elements fall into each of `bins` bins of equal width from `low` to `high`, which
+    /// is inside; others, and NaN, are left out. Without bounds, those of the elements.
     ///
     /// Derivative: none (a count).
     ///
@@ -363,7 +368,8 @@ impl Tensor {
         counts.cast(self.real_dtype())
     }
 
-    /// Where the first of `bins` bins starts and the last one ends: at the lowest and the highest element where there are no bounds.
+    /// Where the first of `bins` bins starts and the last one ends: at the lowest and the highest
+    /// element where there are no bounds.
     #[track_caller]
     fn bin_bounds(&self, op: &'static str, bins: usize, bounds: Option<(f64, f64)>) -> (f64, f64) {
         let x = self.detach().cast(DType::F64);
@@ -390,7 +396,8 @@ impl Tensor {
         (low, high)
     }
 
-    /// `bins + 1` numbers at equal distances, from the lowest to the highest element where there are no bounds.
+    /// `bins + 1` numbers at equal distances, from the lowest to the highest element where there
+    /// are no bounds.
     #[track_caller]
     pub(super) fn even_edges(
         &self,
@@ -408,8 +415,9 @@ impl Tensor {
         self.new_tensor((0..=bins).map(edge).collect::<Vec<f64>>()).cast(self.real_dtype())
     }
 
-    /// How many elements (or what weight of them) lie between neighbouring edges, each of which belongs to the bin
-    /// on its right, except the last. [`Tensor::bin_edges`] makes edges at equal distances.
+    /// How many elements (or what weight of them) lie between neighbouring edges, each of which
+    /// belongs to the bin on its right, except the last. [`Tensor::bin_edges`] makes edges at equal
+    /// distances.
     ///
     /// Derivative: for the weights, `dy` at each one's bin.
     ///
@@ -425,7 +433,8 @@ impl Tensor {
             .histogram_nd(&[edges], weights.map(|w| w.reshape([w.len()])).as_ref())
     }
 
-    /// `bins + 1` edges at equal distances between the bounds, or between the lowest and the highest element.
+    /// `bins + 1` edges at equal distances between the bounds, or between the lowest and the
+    /// highest element.
     ///
     /// Derivative: none.
     #[track_caller]
@@ -434,7 +443,8 @@ impl Tensor {
         self.even_edges("bin_edges", bins, bounds)
     }
 
-    /// [`Tensor::histogram`] of points: row k of a matrix is one, with a coordinate for each list of edges.
+    /// [`Tensor::histogram`] of points: row k of a matrix is one, with a coordinate for each list
+    /// of edges.
     ///
     /// Derivative: for the weights, `dy` at each one's bin.
     /// PyTorch's name: `histogramdd`.

@@ -1,7 +1,10 @@
-//! Gradients that are not the derivative, on purpose: straight-through estimators, reversal, scaling and clipping in the graph.
+//! Gradients that are not the derivative, on purpose: straight-through estimators, reversal,
+//! scaling and clipping in the graph.
 //!
-//! Each is a [`custom_vjp`](crate::custom_vjp) of a line or two. As its rule is not the derivative of its value, it goes past the gate with a reason,
-//! and [`unchecked_rules`](crate::unchecked_rules) lists the line of the model that uses it, with the number of calls.
+//! Each is a [`custom_vjp`](crate::custom_vjp) of a line or two. As its rule is not the derivative
+//! of its value, it goes past the gate with a reason, and
+//! [`unchecked_rules`](crate::unchecked_rules) lists the line of the model that uses it, with the
+//! number of calls.
 
 use crate::{CustomVjp, Error, Tensor, custom_vjp, fail, mode};
 use pullback_ir::Line;
@@ -12,7 +15,8 @@ const STEP: &str =
 impl Tensor {
     /// `hard` of this tensor, with the gradient of the identity: a straight-through estimator.
     ///
-    /// Derivative: dx = dy; forward mode passes tangents in the same way. The derivative of that rule is zero.
+    /// Derivative: dx = dy; forward mode passes tangents in the same way. The derivative of that
+    /// rule is zero.
     ///
     /// ```
     /// use pullback::{Tensor, grad};
@@ -21,11 +25,13 @@ impl Tensor {
     /// assert_eq!(grad(|x: &Tensor| tenths(x).square())(&Tensor::from(0.37)).item::<f64>(), 0.6);
     /// ```
     ///
-    /// What `hard` uses from outside has its own derivative, which for a step is zero; where it is not, a tensor that is being differentiated is
-    /// refused. To train a threshold t, write it as `(x - t).straight_through(|d| …)`.
+    /// What `hard` uses from outside has its own derivative, which for a step is zero; where it is
+    /// not, a tensor that is being differentiated is refused. To train a threshold t, write it as
+    /// `(x - t).straight_through(|d| …)`.
     ///
     /// # Panics
-    /// If `hard` gives another shape or dtype, or depends on a tracked tensor that is not its argument.
+    /// If `hard` gives another shape or dtype, or depends on a tracked tensor that is not its
+    /// argument.
     #[track_caller]
     #[must_use]
     pub fn straight_through(
@@ -64,10 +70,12 @@ impl Tensor {
         self.straight_through(Tensor::round)
     }
 
-    /// The sign, with the gradient of the identity where |x| is at most `within`, or everywhere. With `Some(1.0)` it is the gradient of the hard tanh, as binary
-    /// networks use it: a weight that is far out already is not pushed further.
+    /// The sign, with the gradient of the identity where |x| is at most `within`, or everywhere.
+    /// With `Some(1.0)` it is the gradient of the hard tanh, as binary networks use it: a weight
+    /// that is far out already is not pushed further.
     ///
-    /// Derivative: dx = dy where |x| ≤ within, 0 elsewhere, in both modes; that of `sign` would be 0.
+    /// Derivative: dx = dy where |x| ≤ within, 0 elsewhere, in both modes; that of `sign` would
+    /// be 0.
     ///
     /// ```
     /// # use pullback::{Tensor, grad};
@@ -104,10 +112,11 @@ impl Tensor {
         self.straight_through(move |x| x.gt(at).cast(x.dtype()))
     }
 
-    /// This tensor, with its gradient times −`lambda`: what is before this point is trained against what is after it, as domain-adversarial
-    /// networks are.
+    /// This tensor, with its gradient times −`lambda`: what is before this point is trained against
+    /// what is after it, as domain-adversarial networks are.
     ///
-    /// Derivative: dx = −lambda·dy. The rule is linear: forward mode multiplies tangents by −lambda, and each further order by it once more.
+    /// Derivative: dx = −lambda·dy. The rule is linear: forward mode multiplies tangents by
+    /// −lambda, and each further order by it once more.
     ///
     /// ```
     /// # use pullback::{Tensor, grad};
@@ -128,9 +137,11 @@ impl Tensor {
         .call(self)
     }
 
-    /// This tensor, with its gradient times `factor`: a learning rate of its own for what is before this point.
+    /// This tensor, with its gradient times `factor`: a learning rate of its own for what is before
+    /// this point.
     ///
-    /// Derivative: dx = factor·dy. The rule is linear: forward mode multiplies tangents by it, and each further order by it once more.
+    /// Derivative: dx = factor·dy. The rule is linear: forward mode multiplies tangents by it, and
+    /// each further order by it once more.
     ///
     /// ```
     /// # use pullback::{Tensor, grad};
@@ -149,11 +160,13 @@ impl Tensor {
             .call(self)
     }
 
-    /// This tensor, with a gradient whose norm (over all its elements; under `vmap`, of each example, also where they share the tensor) is at most `max_norm`: clipping at one point of the
-    /// graph, in the middle of backward.
+    /// This tensor, with a gradient whose norm (over all its elements; under `vmap`, of each
+    /// example, also where they share the tensor) is at most `max_norm`: clipping at one point of
+    /// the graph, in the middle of backward.
     ///
-    /// Derivative: dx = dy·min(1, max_norm/|dy|). Tangents pass as they are: a cotangent is clipped, a direction is not. A second derivative is that of the
-    /// formula, clipped where its own backward passes here. A gradient that is not finite stays so.
+    /// Derivative: dx = dy·min(1, max_norm/|dy|). Tangents pass as they are: a cotangent is
+    /// clipped, a direction is not. A second derivative is that of the formula, clipped where its
+    /// own backward passes here. A gradient that is not finite stays so.
     ///
     /// ```
     /// # use pullback::{Tensor, grad};
@@ -172,10 +185,11 @@ impl Tensor {
         with_gradient("clip_gradient", "the gradient is clipped on purpose", clipped).call(self)
     }
 
-    /// This tensor, with each element of its gradient held between −`limit` and `limit`; under `vmap` that of each example, also where they share the tensor.
+    /// This tensor, with each element of its gradient held between −`limit` and `limit`; under
+    /// `vmap` that of each example, also where they share the tensor.
     ///
-    /// Derivative: dx = min(max(dy, −limit), limit). Tangents pass as they are; a second derivative is that of the formula, held
-    /// where its own backward passes here. NaN stays.
+    /// Derivative: dx = min(max(dy, −limit), limit). Tangents pass as they are; a second derivative
+    /// is that of the formula, held where its own backward passes here. NaN stays.
     ///
     /// ```
     /// # use pullback::{Tensor, grad};
@@ -228,7 +242,8 @@ fn clipped(dy: &Tensor, max_norm: f64) -> Tensor {
     if dy.is_empty() {
         return dy.clone();
     }
-    // In units of the largest element, whose square cannot overflow. The norm does not depend on the unit, so neither do derivatives.
+    // In units of the largest element, whose square cannot overflow. The norm does not depend on
+    // the unit, so neither do derivatives.
     let wide = dy.wide();
     let unit = wide.detach().abs().max().clamp_min(max_norm);
     let limit = max_norm / &unit;

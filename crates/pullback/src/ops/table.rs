@@ -1,4 +1,5 @@
-//! The op table as documentation: what `docs/ops.md` is made from; and what the tests of all ops look at.
+//! The op table as documentation: what `docs/ops.md` is made from; and what the tests of all ops
+//! look at.
 
 use crate::batch::{Batching, Lane, batch, batching};
 use crate::ops::row;
@@ -57,8 +58,9 @@ fn kind(op: &Op) -> &'static str {
     }
 }
 
-/// Applies an op, meant for one example, to `n` examples at once: those of each operand along its first axis, where it is said to
-/// be batched, and the same for all otherwise. This is what `vmap` does with each op; it is here for the tests of the table.
+/// Applies an op, meant for one example, to `n` examples at once: those of each operand along its
+/// first axis, where it is said to be batched, and the same for all otherwise. This is what `vmap`
+/// does with each op; it is here for the tests of the table.
 #[doc(hidden)]
 #[track_caller]
 pub fn batched(op: &Op, operands: &[(Tensor, bool)], n: usize) -> Vec<(Tensor, bool)> {

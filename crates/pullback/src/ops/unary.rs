@@ -14,8 +14,9 @@ use pullback_ir::{DType, Unary};
 use smallvec::smallvec;
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, SQRT_2};
 
-/// A slope that is 1 over something: `dy` is divided by it. A product with the reciprocal would have a derivative with the square of that, which overflows
-/// long before the quotient does (as in t·ln t, where dy is small when t is).
+/// A slope that is 1 over something: `dy` is divided by it. A product with the reciprocal would
+/// have a derivative with the square of that, which overflows long before the quotient does (as in
+/// t·ln t, where dy is small when t is).
 macro_rules! over {
     ($x:ident => $below:expr) => {
         Grad::Hand(Hand {
@@ -76,7 +77,8 @@ macro_rules! stepwise {
 //
 // `policy`: what goes beyond the range or the precision of 16 bits on the way is in `F32`.
 //
-// `need`, by the slope; numbers say by how many ε the derivative is off (`memory/compress/need.rs`):
+// `need`, by the slope; numbers say by how many ε the derivative is off
+// (`memory/compress/need.rs`):
 // - `Whole`, where nothing is saved. Where a pole at ±1 loses the distance of an x near it (log1p,
 //   asin, acos, acosh, atanh). exp(y²), off by 2y² (erfinv, ndtri). Differences of saved values,
 //   poles, and slopes that grow like exp(x) (sinh to i1e).
@@ -85,8 +87,8 @@ macro_rules! stepwise {
 //   by 1.
 // - `Each`: quotients, 1.
 // - `Smooth`: powers of 1 + x², 2 and 1 of themselves; the second derivative is below 1 as well, as
-//   eight bits need it. Of erf to silu, x times the second derivative, and that itself, are below 1.
-//   (log_ndtr grows like −x, and is then off by 1 of itself.)
+//   eight bits need it. Of erf to silu, x times the second derivative, and that itself, are
+//   below 1. (log_ndtr grows like −x, and is then off by 1 of itself.)
 // - `Near`: off by |x| of 1.
 //
 // `vjp`, where what divides must do so one after the other: a square on the way would overflow in

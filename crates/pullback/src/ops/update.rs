@@ -1,7 +1,8 @@
 //! Steps of optimisers, written over parameters and their state in one pass over memory.
 //!
-//! These are the low-level functions: one parameter at a time, with the state in tensors that the caller keeps. Each is
-//! an op with a kernel; where a derivative through a step is wanted, its formula runs instead.
+//! These are the low-level functions: one parameter at a time, with the state in tensors that the
+//! caller keeps. Each is an op with a kernel; where a derivative through a step is wanted, its
+//! formula runs instead.
 
 use crate::rule::Outs;
 use crate::{Error, Op, Tensor, fail};
@@ -43,7 +44,8 @@ pub struct Adam {
     pub betas: (f64, f64),
     /// Added to the root of the mean square.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off it.
+    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off
+    /// it.
     pub decay: f64,
     /// Decay as in AdamW.
     pub decoupled: bool,
@@ -68,11 +70,13 @@ pub struct Moments<'a> {
     pub largest: Option<&'a Tensor>,
 }
 
-/// A step of gradient descent in place: g = grad + decay·x; with momentum b = momentum·b + (1 − dampening)·g (g itself in the first
-/// step) and g = b, or g + momentum·b with Nesterov; then x = x − rate·g.
+/// A step of gradient descent in place: g = grad + decay·x; with momentum b = momentum·b + (1 −
+/// dampening)·g (g itself in the first step) and g = b, or g + momentum·b with Nesterov; then x =
+/// x − rate·g.
 ///
-/// `momentum` holds b, shaped as the parameter, and the number of this step, `i64[]`, 1 for the first. It must be
-/// given exactly if `how` has momentum. The rate is a tensor, so that a compiled step reads it anew at each call.
+/// `momentum` holds b, shaped as the parameter, and the number of this step, `i64[]`, 1 for the
+/// first. It must be given exactly if `how` has momentum. The rate is a tensor, so that a compiled
+/// step reads it anew at each call.
 ///
 /// Derivative: of its formula.
 ///
@@ -90,7 +94,8 @@ pub struct Moments<'a> {
 /// ```
 ///
 /// # Panics
-/// If shapes or dtypes differ, the parameter may not be written in place, or what is written shares elements.
+/// If shapes or dtypes differ, the parameter may not be written in place, or what is written shares
+/// elements.
 #[track_caller]
 pub fn sgd_(
     how: &Sgd,
@@ -122,11 +127,12 @@ pub fn sgd_(
     fail::or_raise(Tensor::in_place_all("sgd_", op, &targets, &inputs, Line::caller()));
 }
 
-/// A step of Adam in place: g = grad + decay·x (or x = x − rate·decay·x, if decoupled); mean = β₁·mean + (1 − β₁)·g, square = β₂·square + (1 − β₂)·g²;
-/// then x = x − rate·mean/(1 − β₁ᵗ) / (√(square/(1 − β₂ᵗ)) + eps), with the largest square so far in its place if it is kept.
+/// A step of Adam in place: g = grad + decay·x (or x = x − rate·decay·x, if decoupled); mean =
+/// β₁·mean + (1 − β₁)·g, square = β₂·square + (1 − β₂)·g²; then x = x − rate·mean/(1 − β₁ᵗ) /
+/// (√(square/(1 − β₂ᵗ)) + eps), with the largest square so far in its place if it is kept.
 ///
-/// `step` is t, the number of this step, `i64[]`, 1 for the first. The rate is a tensor, so that a compiled step reads it anew at each
-/// call.
+/// `step` is t, the number of this step, `i64[]`, 1 for the first. The rate is a tensor, so that a
+/// compiled step reads it anew at each call.
 ///
 /// Derivative: of its formula.
 ///
@@ -141,7 +147,8 @@ pub fn sgd_(
 /// ```
 ///
 /// # Panics
-/// If shapes or dtypes differ, the parameter may not be written in place, or what is written shares elements.
+/// If shapes or dtypes differ, the parameter may not be written in place, or what is written shares
+/// elements.
 #[track_caller]
 pub fn adam_(how: &Adam, rate: &Tensor, x: &Tensor, grad: &Tensor, state: Moments, step: &Tensor) {
     let op = AdamOp {

@@ -1,5 +1,5 @@
-//! Views: the same elements at other indices. Nothing moves, except where a reshape of elements that
-//! are not evenly spaced has to copy.
+//! Views: the same elements at other indices. Nothing moves, except where a reshape of elements
+//! that are not evenly spaced has to copy.
 
 use crate::apply::apply;
 use crate::create::known_shape;
@@ -35,8 +35,8 @@ fn put_back(f: &Facts, _: usize, dy: &Tensor) -> Tensor {
     apply(Op::Put(vec![view.clone()]), &[&Tensor::zeros_of(f.in_spec(0)), dy])
 }
 
-/// `dy` added to its part of a gradient that is there already: so the slices of a tensor cost as much as
-/// the tensor together, not each.
+/// `dy` added to its part of a gradient that is there already: so the slices of a tensor cost as
+/// much as the tensor together, not each.
 fn add_to_part(f: &Facts, _: usize, dy: &Tensor, sum: &Tensor) -> bool {
     let Op::View(view) = f.op else { unreachable!("called for a view") };
     sum.add_to_part_if_sole(view, dy)
@@ -470,7 +470,8 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn put(&self, part: impl FnOnce(&Tensor) -> Tensor, other: &Tensor) -> Tensor {
-        // Only the layout is of interest: inside `no_grad` in a body a view would be a value of its own.
+        // Only the layout is of interest: inside `no_grad` in a body a view would be a value of its
+        // own.
         let base = self.plain();
         let mut seen = mode::lifted(|| part(&base));
         let spec = seen.spec().clone();

@@ -13,9 +13,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// The global generators. All give the same keys.
 static GENERATORS: Mutex<States> = Mutex::new(States { seed: 0, by_device: Vec::new() });
 
-/// Generators, one for each device that was drawn on. Each is a seed and how many keys it has given, a
-/// tensor `i64[2]` there. A tensor, so that a compiled step draws anew at each call: the count is state
-/// that the step reads and writes. On the device, so that a step has all it needs there.
+/// Generators, one for each device that was drawn on. Each is a seed and how many keys it has
+/// given, a tensor `i64[2]` there. A tensor, so that a compiled step draws anew at each call: the
+/// count is state that the step reads and writes. On the device, so that a step has all it needs
+/// there.
 pub(crate) struct States {
     /// The seed of those to come.
     seed: i64,
@@ -68,7 +69,8 @@ thread_local! {
     static REPEATED: RefCell<Option<(Draws, usize)>> = const { RefCell::new(None) };
 }
 
-/// Runs `f`, which draws what was drawn before; the global generator stays where it is. What a function draws after that comes from the state that is given.
+/// Runs `f`, which draws what was drawn before; the global generator stays where it is. What a
+/// function draws after that comes from the state that is given.
 pub(crate) fn repeating<R>(draws: Draws, f: impl FnOnce() -> R) -> R {
     struct Return(Option<(Draws, usize)>);
     impl Drop for Return {
@@ -125,12 +127,13 @@ fn generators<R>(f: impl FnOnce(&mut States) -> R) -> R {
         return mode::set_recording(false, || f(&mut states));
     }
     let mut states = GENERATORS.lock().unwrap_or_else(PoisonError::into_inner);
-    // Whole derivatives repeat the keys that they drew and leave the generator where the first pass left it.
+    // Whole derivatives repeat the keys that they drew and leave the generator where the first pass
+    // left it.
     undo::unnoted(|| checkpoint::unwatched(|| mode::set_recording(false, || f(&mut states))))
 }
 
-/// Seeds the global generators: what follows is the same in every run. Without this the seed is 0. There is one for each device,
-/// and all give the same keys.
+/// Seeds the global generators: what follows is the same in every run. Without this the seed is 0.
+/// There is one for each device, and all give the same keys.
 ///
 /// ```
 /// use pullback::{Tensor, manual_seed};
@@ -153,7 +156,8 @@ pub fn manual_seed(seed: u64) {
     mode::with_line(at, || generators(seeded));
 }
 
-/// Where the global generator of the default device stands: its seed and how many keys it has given. [`set_random_state`] goes back there.
+/// Where the global generator of the default device stands: its seed and how many keys it has
+/// given. [`set_random_state`] goes back there.
 ///
 /// ```
 /// use pullback::{Tensor, random_state, set_random_state};
@@ -203,10 +207,12 @@ pub fn set_random_state(state: &Tensor) {
 /// Keys that were given are this far from the keys that users make of the same seed.
 const GIVEN: u64 = 0xD1B5_4A32_D192_ED03;
 
-/// A fresh key from the global generator, a pure function of its seed and of how many it gave before.
+/// A fresh key from the global generator, a pure function of its seed and of how many it gave
+/// before.
 ///
-/// Inside [`jit`](crate::jit) every call draws anew. Inside `vmap` each example gets a key of its own. In the body of a loop the
-/// same key would come at every turn, so there it is an error: split a key beforehand and scan over the parts.
+/// Inside [`jit`](crate::jit) every call draws anew. Inside `vmap` each example gets a key of its
+/// own. In the body of a loop the same key would come at every turn, so there it is an error: split
+/// a key beforehand and scan over the parts.
 ///
 /// ```
 /// # use pullback::next_key;
@@ -253,7 +259,8 @@ fn fresh_key(device: Device, at: Line) -> Key {
 }
 
 impl Tensor {
-    /// Numbers spread evenly over [0, 1), of the [default dtype](crate::default_dtype), from the global generator.
+    /// Numbers spread evenly over [0, 1), of the [default dtype](crate::default_dtype), from the
+    /// global generator.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -265,7 +272,8 @@ impl Tensor {
         Tensor::rand_with(shape, crate::default_dtype())
     }
 
-    /// Normal numbers of mean 0 and variance 1, of the [default dtype](crate::default_dtype), from the global generator.
+    /// Normal numbers of mean 0 and variance 1, of the [default dtype](crate::default_dtype), from
+    /// the global generator.
     ///
     /// ```
     /// # use pullback::Tensor;

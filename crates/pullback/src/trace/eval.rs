@@ -1,4 +1,5 @@
-//! Evaluating a program with tensors: each equation goes through `apply`, so it is run, traced, taped, whatever goes on outside.
+//! Evaluating a program with tensors: each equation goes through `apply`, so it is run, traced,
+//! taped, whatever goes on outside.
 
 use crate::apply::apply_all;
 use crate::{Tensor, autocast, kinks, mode};

@@ -1,4 +1,5 @@
-//! A trace that is going on: which variable each tensor is, and what was noted about the world outside.
+//! A trace that is going on: which variable each tensor is, and what was noted about the world
+//! outside.
 
 use super::{ACTIVE, Before, Capture, Effect, Kind, Log, Recorded, Root, Trace, lift};
 use crate::storage::{Storage, Traced, Writer};
@@ -37,7 +38,8 @@ impl Trace {
         mode::cut() >= self.first_level
     }
 
-    /// Whether a value follows from a float that somebody outside may be differentiating: an argument, or a capture that is not a plain constant.
+    /// Whether a value follows from a float that somebody outside may be differentiating: an
+    /// argument, or a capture that is not a plain constant.
     pub(super) fn depends_on_floats(&self, x: &Tensor, at: Line) -> Result<bool> {
         let (var, _) = self.root_of(x, "in-place", at)?;
         let log = &mut *self.log.borrow_mut();
@@ -143,7 +145,8 @@ impl Trace {
         Ok(made.map_err(|e| e.at(at))?[0])
     }
 
-    /// Brings values that were cut off what lies in this storage up to date after a write to it: outside of bodies they share its memory.
+    /// Brings values that were cut off what lies in this storage up to date after a write to it:
+    /// outside of bodies they share its memory.
     fn renew_followers(&self, written: &Arc<Storage>, writer: Writer) -> Result<()> {
         let mut left = vec![written.clone()];
         while let Some(source) = left.pop() {
@@ -232,7 +235,8 @@ impl Trace {
             return Ok(self.tensor(made.map_err(|e| e.at(at))?[0], op.name(), at));
         };
         if self.owns(x) {
-            // Recorded now, under the user's line; windows on what comes from outside are recorded where they are used.
+            // Recorded now, under the user's line; windows on what comes from outside are recorded
+            // where they are used.
             let var = self.var_of(x, op.name(), at)?;
             let key = (Arc::as_ptr(&x.0.storage) as usize, layout.clone());
             let version = x.0.storage.version();
@@ -250,7 +254,8 @@ impl Trace {
             }
         }
         if !self.owns(x) && !self.is_body() {
-            // It is captured here, so that it is known by the tensor itself and not by a window made inside.
+            // It is captured here, so that it is known by the tensor itself and not by a window
+            // made inside.
             self.root_of(x, op.name(), at)?;
         }
         let parent = Some(Box::new((x.clone(), view.clone())));

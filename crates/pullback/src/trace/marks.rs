@@ -1,4 +1,5 @@
-//! What a function does to the tensors of its caller that no program can do, and what a body cannot do to `no_grad` around it.
+//! What a function does to the tensors of its caller that no program can do, and what a body cannot
+//! do to `no_grad` around it.
 
 use super::{ACTIVE, Kind, address, current};
 use crate::{Error, Result, Tensor, fail};
@@ -17,8 +18,9 @@ fn go_op_by_op(why: &'static str) {
     });
 }
 
-/// A tensor is about to become a leaf, or none. Where it is the caller's, as an argument is, it stays so after the call: a program cannot do that.
-/// `changes` says whether it is something else now.
+/// A tensor is about to become a leaf, or none. Where it is the caller's, as an argument is, it
+/// stays so after the call: a program cannot do that. `changes` says whether it is something else
+/// now.
 pub(crate) fn marks(x: &Tensor, changes: bool, at: Line) -> Result<()> {
     let Some(trace) = current() else { return Ok(()) };
     let argument = trace.log.borrow().arguments.contains(&address(x));
@@ -51,7 +53,8 @@ fn refused_mark(x: &Tensor, what: &str, at: Line) -> Error {
         .hint("mark x.detach(), or compute the gradient with grad(..)")
 }
 
-/// The gradient of a tensor is looked at or changed. The caller's tensor may have one where the argument that stands for it does not.
+/// The gradient of a tensor is looked at or changed. The caller's tensor may have one where the
+/// argument that stands for it does not.
 pub(crate) fn asks(x: &Tensor) {
     if let Some(trace) = current().filter(|trace| trace.in_no_grad && !trace.is_body())
         && trace.log.borrow().arguments.contains(&address(x))
@@ -76,7 +79,8 @@ pub(crate) fn check_lifting(at: Line) {
     }
 }
 
-/// Whether a write to this value inside `no_grad` would change what a derivative outside the innermost body sees.
+/// Whether a write to this value inside `no_grad` would change what a derivative outside the
+/// innermost body sees.
 pub(crate) fn may_be_differentiated(x: &Tensor, at: Line) -> Result<bool> {
     match current() {
         Some(trace) if trace.is_body() && trace.is_cut() && trace.owns(x) => {

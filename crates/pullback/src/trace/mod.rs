@@ -1,20 +1,25 @@
 //! Tracing: recording what a function does into a [`Program`], by context.
 //!
-//! While a trace goes on, on this thread, `apply` computes nothing. Every op becomes an equation, also ops of concrete tensors,
-//! and its result is a tensor whose storage stands for a variable. Everything above `apply` runs as ever: the tape, backward, forward
-//! mode and in-place writes work on traced tensors because they never look at values. So a trace of a function that calls `backward`
-//! holds the gradient's computation as well.
+//! While a trace goes on, on this thread, `apply` computes nothing. Every op becomes an equation,
+//! also ops of concrete tensors, and its result is a tensor whose storage stands for a variable.
+//! Everything above `apply` runs as ever: the tape, backward, forward mode and in-place writes work
+//! on traced tensors because they never look at values. So a trace of a function that calls
+//! `backward` holds the gradient's computation as well.
 //!
 //! There are two kinds of trace.
 //!
-//! - A *whole* one (`trace`, `jit`) takes tensors it meets by reference to their memory: one variable a storage, whichever views of it
-//!   are used, so that a write through one is seen through the others. Leaves stay leaves, and their `.grad()` slots are noted.
-//! - A *body* (of `vmap`, `scan`, `cond`, …) becomes part of what goes on outside it. A tensor from outside is *lifted*: inside it is a
-//!   plain variable without history or tangents, and what the body is turned into is then applied, outside, to the tensor itself. So
-//!   derivatives outside see the whole, and derivatives inside see only what is inside. A body may not write to what is outside.
+//! - A *whole* one (`trace`, `jit`) takes tensors it meets by reference to their memory: one
+//!   variable a storage, whichever views of it are used, so that a write through one is seen
+//!   through the others. Leaves stay leaves, and their `.grad()` slots are noted.
+//! - A *body* (of `vmap`, `scan`, `cond`, …) becomes part of what goes on outside it. A tensor from
+//!   outside is *lifted*: inside it is a plain variable without history or tangents, and what the
+//!   body is turned into is then applied, outside, to the tensor itself. So derivatives outside see
+//!   the whole, and derivatives inside see only what is inside. A body may not write to what is
+//!   outside.
 //!
-//! A value is found by its storage and layout ([`Trace::var_of`]): the root variable of the storage stands for its dense whole, and
-//! a window on it is a chain of views. A write makes a new root variable, and the version of the storage says which windows are old.
+//! A value is found by its storage and layout ([`Trace::var_of`]): the root variable of the storage
+//! stands for its dense whole, and a window on it is a chain of views. A write makes a new root
+//! variable, and the version of the storage says which windows are old.
 
 mod eval;
 mod log;
@@ -68,8 +73,8 @@ pub(crate) struct Trace {
     log: RefCell<Log>,
 }
 
-/// Why the function that is being traced cannot be compiled although it can be traced. Shared with who asked for the trace, who wants to know it also where
-/// the function fails.
+/// Why the function that is being traced cannot be compiled although it can be traced. Shared with
+/// who asked for the trace, who wants to know it also where the function fails.
 pub(crate) type Uncompiled = Rc<Cell<Option<&'static str>>>;
 
 #[derive(Default)]
@@ -88,7 +93,8 @@ struct Log {
     followed: usize,
     /// What follows from floats outside.
     floats: log::Floats,
-    /// Lifted tensors by the address of the original, which is kept so that it stays the only one there.
+    /// Lifted tensors by the address of the original, which is kept so that it stays the only one
+    /// there.
     lifted: FxHashMap<usize, (Tensor, Tensor)>,
     /// What was changed about tensors from outside, to be put back.
     handles: Vec<(Tensor, Before)>,
@@ -107,7 +113,8 @@ struct Log {
 
 /// The variable that stands for the whole of a storage.
 struct Root {
-    /// Weak, so that a value of the trace is dropped when the function drops it; the address stays its own all the same.
+    /// Weak, so that a value of the trace is dropped when the function drops it; the address stays
+    /// its own all the same.
     storage: Weak<Storage>,
     spec: Spec,
     var: Var,
@@ -167,7 +174,8 @@ pub(crate) enum Effect {
 
 /// A finished trace.
 pub(crate) struct Recorded {
-    /// Inputs: the arguments, then the captures. Outputs: the results, then gradients, then what is written over captures.
+    /// Inputs: the arguments, then the captures. Outputs: the results, then gradients, then what is
+    /// written over captures.
     pub program: Program,
     /// How many outputs are results.
     pub results: usize,
@@ -269,7 +277,8 @@ pub(crate) fn record_telling<R>(
         fn drop(&mut self) {
             let ended = ACTIVE.with_borrow_mut(Vec::pop);
             DEPTH.set(ACTIVE.with_borrow(Vec::len));
-            // Also where the function panicked: what it changed about tensors from outside is put back.
+            // Also where the function panicked: what it changed about tensors from outside is put
+            // back.
             if let Some(trace) = ended {
                 trace.put_back();
             }
@@ -296,14 +305,16 @@ pub(crate) fn record_telling<R>(
     Ok((result, recorded))
 }
 
-/// Notes that a flag was looked at, in every trace that is going on: it decides what all of them record.
+/// Notes that a flag was looked at, in every trace that is going on: it decides what all of them
+/// record.
 pub(crate) fn looked_at(flag: &Flag, value: bool) {
     if active() {
         ACTIVE.with_borrow(|all| all.iter().for_each(|trace| trace.looked_at(flag, value)));
     }
 }
 
-/// Notes that what is traced would look at values if they were known, for its own sake: the program does not.
+/// Notes that what is traced would look at values if they were known, for its own sake: the program
+/// does not.
 pub(crate) fn looks_at_values() {
     ACTIVE.with_borrow(|all| all.iter().for_each(|trace| trace.log.borrow_mut().looks = true));
 }
@@ -313,7 +324,8 @@ pub(crate) fn apply_traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs
     let Some(trace) = current() else {
         return Err(Error::new(ErrorKind::Program, op.name(), "no trace is going on"));
     };
-    // A body is replayed where derivatives pass through all it recorded: what `no_grad` cuts must be cut there too.
+    // A body is replayed where derivatives pass through all it recorded: what `no_grad` cuts must
+    // be cut there too.
     let cut = trace.is_body() && trace.is_cut();
     if let (Op::View(view), [x]) = (op, inputs) {
         let y = trace.view(op, view, x, at)?;
@@ -334,8 +346,10 @@ pub(crate) fn apply_traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs
     }
 }
 
-/// The tensor without a derivative, inside a body: an equation says so, as the body is differentiated where it is replayed. It is a variable of its own where
-/// outside it would share memory: so writing to it is refused, and it follows what is written to the tensor ([`Trace::renew_followers`]).
+/// The tensor without a derivative, inside a body: an equation says so, as the body is
+/// differentiated where it is replayed. It is a variable of its own where outside it would share
+/// memory: so writing to it is refused, and it follows what is written to the tensor
+/// ([`Trace::renew_followers`]).
 pub(crate) fn stopped(x: &Tensor, at: Line) -> Result<Tensor> {
     let Some(trace) = current().filter(|_| x.dtype().is_float()) else { return Ok(x.clone()) };
     let y = trace.stop(x, at)?;
@@ -398,8 +412,8 @@ pub(crate) fn strip(x: &Tensor, operand: &mut apply::Operand, at: Line) -> Resul
     }
 }
 
-/// Notes that the gradient of a leaf is looked at or changed. A gradient that is there becomes an input of the program, so that each call sees
-/// the one of its time.
+/// Notes that the gradient of a leaf is looked at or changed. A gradient that is there becomes an
+/// input of the program, so that each call sees the one of its time.
 pub(crate) fn touch(
     leaf: &Arc<Leaf>,
     slot: &mut Option<Tensor>,
@@ -506,7 +520,8 @@ pub(crate) fn key_from_outside(device: Device, at: Line) -> Option<Key> {
     }
 }
 
-/// Writes a value over a tensor, which is a new variable for its storage, and gives the new version.
+/// Writes a value over a tensor, which is a new variable for its storage, and gives the new
+/// version.
 pub(crate) fn write(target: &Tensor, new: &Tensor, writer: Writer) -> Result<u64> {
     let Some(trace) = current() else {
         return Err(Error::new(ErrorKind::Program, writer.op, "no trace is going on"));

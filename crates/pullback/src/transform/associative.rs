@@ -4,9 +4,10 @@ use super::vmap::vmap;
 use crate::{Error, Result, Tensor, Tree, cat, fail, mode, stack};
 use pullback_ir::Line;
 
-/// All prefixes of the elements along an axis, put together by an associative function: x₀, f(x₀, x₁), f(f(x₀, x₁), x₂), … where each x
-/// is an element of every tensor of `xs`. A [`scan`](crate::scan) takes as many steps one after the other as there are elements; this takes 2·log₂ of them, each
-/// for many elements at once, and calls `f` about twice as often.
+/// All prefixes of the elements along an axis, put together by an associative function: x₀, f(x₀,
+/// x₁), f(f(x₀, x₁), x₂), … where each x is an element of every tensor of `xs`. A
+/// [`scan`](crate::scan) takes as many steps one after the other as there are elements; this takes
+/// 2·log₂ of them, each for many elements at once, and calls `f` about twice as often.
 ///
 /// ```
 /// use pullback::{Tensor, associative_scan};
@@ -21,8 +22,9 @@ use pullback_ir::Line;
 /// assert_eq!(h.to_vec::<f64>(), [1.0, 1.5, 1.75, 1.875]);
 /// ```
 ///
-/// `f` is given single elements, without the axis, and runs for many by [`vmap`](crate::vmap). It must be associative (nothing checks that) and give what it
-/// is given: the same structure, shapes and dtypes. The result is rounded as the tree of calls rounds, not as a scan does.
+/// `f` is given single elements, without the axis, and runs for many by [`vmap`](crate::vmap). It
+/// must be associative (nothing checks that) and give what it is given: the same structure, shapes
+/// and dtypes. The result is rounded as the tree of calls rounds, not as a scan does.
 ///
 /// # Panics
 /// If the tensors are not equally long along the axis, or `f` gives other specs than it is given.
@@ -32,7 +34,8 @@ pub fn associative_scan<T: Tree>(f: impl Fn(&T, &T) -> T, xs: &T, axis: isize) -
     fail::or_raise(prefixes(&f, xs, axis, false, at).map_err(|e| e.at(at)))
 }
 
-/// [`associative_scan`] from the end: every element with all that come after it, the last one first, as of the flipped elements.
+/// [`associative_scan`] from the end: every element with all that come after it, the last one
+/// first, as of the flipped elements.
 ///
 /// ```
 /// use pullback::{Tensor, associative_scan_reverse};
@@ -99,7 +102,8 @@ fn prefixes<T: Tree>(
     })
 }
 
-/// Neighbours are put together, half as many are scanned, which gives the odd places; each even place follows from the odd one before it.
+/// Neighbours are put together, half as many are scanned, which gives the odd places; each even
+/// place follows from the odd one before it.
 fn scanned(
     combine: &impl Fn(&[Tensor], &[Tensor]) -> Result<Vec<Tensor>>,
     rows: &[Tensor],

@@ -1,5 +1,6 @@
-//! Whole derivatives: Jacobians and Hessians, all directions at once by `vmap`, or one by one where the function looks at values. Of several results
-//! there is one for each, in the structure of the results.
+//! Whole derivatives: Jacobians and Hessians, all directions at once by `vmap`, or one by one where
+//! the function looks at values. Of several results there is one for each, in the structure of the
+//! results.
 
 use super::modes::{grad, jvp, vjp};
 use super::vmap::along_directions;
@@ -11,8 +12,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a function may give that has a Jacobian: tensors, and tuples, vectors, arrays and so on of them. Its Jacobian has the same
-/// structure, with a tree shaped as the argument in place of each tensor. For structs there is [`jacobian_tree`], which gives a list.
+/// What a function may give that has a Jacobian: tensors, and tuples, vectors, arrays and so on of
+/// them. Its Jacobian has the same structure, with a tree shaped as the argument in place of each
+/// tensor. For structs there is [`jacobian_tree`], which gives a list.
 pub trait Jacobians: Tree {
     /// This structure with a `T` for each tensor; `T` itself for a tensor.
     type Of<T: Tree>;
@@ -93,7 +95,8 @@ tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
-/// A transform of `f`: what it does itself is done for the caller's line, and what `f` does names its own lines.
+/// A transform of `f`: what it does itself is done for the caller's line, and what `f` does names
+/// its own lines.
 fn spoken<T, Y, R>(
     caller: Line,
     f: impl Fn(&T) -> Y,
@@ -115,7 +118,8 @@ fn spoken<T, Y, R>(
 /// assert_eq!(j.to_vec::<f64>(), [2.0, 0.0, 0.0, 4.0]);
 /// ```
 ///
-/// Of several results there is one for each, in the same structure ([`Jacobians`]), as for [`jacobian`].
+/// Of several results there is one for each, in the same structure ([`Jacobians`]), as for
+/// [`jacobian`].
 #[track_caller]
 pub fn jacrev<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
     spoken(Line::caller(), f, |f, x| {
@@ -171,10 +175,12 @@ fn rows_of<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
 /// assert_eq!(j.to_vec::<f64>(), [2.0, 0.0, 0.0, 4.0]);
 /// ```
 ///
-/// Of several results there is one for each, in the same structure ([`Jacobians`]), as for [`jacobian`].
+/// Of several results there is one for each, in the same structure ([`Jacobians`]), as for
+/// [`jacobian`].
 ///
-/// A function that writes to tensors from outside (the running statistics of a layer, a counter) is called once for each direction. All calls find what the first
-/// one found, and what the last one wrote stays: so it is written once, here and in [`jacobian`] and [`hessian`].
+/// A function that writes to tensors from outside (the running statistics of a layer, a counter) is
+/// called once for each direction. All calls find what the first one found, and what the last one
+/// wrote stays: so it is written once, here and in [`jacobian`] and [`hessian`].
 #[track_caller]
 pub fn jacfwd<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
     let at = Line::caller();
@@ -199,8 +205,8 @@ pub fn jacfwd<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::O
     })
 }
 
-/// Derivatives along every basis direction. `push` gives, for a direction, one tensor per block row; the
-/// result has a tree per block row whose leaves are shaped `row ++ leaf`.
+/// Derivatives along every basis direction. `push` gives, for a direction, one tensor per block
+/// row; the result has a tree per block row whose leaves are shaped `row ++ leaf`.
 fn columns<T: Tree>(
     x: &T,
     push: impl Fn(&T) -> Vec<Tensor>,
@@ -231,8 +237,9 @@ fn zeros_of(x: &Tensor) -> Tensor {
     mode::set_recording(false, || x.detach().zeros_like())
 }
 
-/// Calls of one function for one derivative, as if there had been one. It may write to memory from outside: each call finds what the first one found, and what
-/// the last one wrote stays. And each draws from the global generator what the first one drew.
+/// Calls of one function for one derivative, as if there had been one. It may write to memory from
+/// outside: each call finds what the first one found, and what the last one wrote stays. And each
+/// draws from the global generator what the first one drew.
 struct Calls {
     at: Line,
     last: RefCell<Writes>,
@@ -341,8 +348,8 @@ impl Block {
     }
 }
 
-/// `f` of every tensor with a single 1, as many examples of one computation. `None` where that cannot be: no direction, or a function
-/// that looks at values, which is then called once for each.
+/// `f` of every tensor with a single 1, as many examples of one computation. `None` where that
+/// cannot be: no direction, or a function that looks at values, which is then called once for each.
 fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
     // Who looks for anomalies wants to see values.
     if like.is_empty() || mode::anomaly() {
@@ -368,7 +375,8 @@ fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
 /// assert_eq!(j.to_vec::<f64>(), [6.0, 0.0, 4.0, 3.0]);
 /// ```
 ///
-/// Of several arguments there is one for each, and of several results one for each of them, in the structure of the results ([`Jacobians`]):
+/// Of several arguments there is one for each, and of several results one for each of them, in the
+/// structure of the results ([`Jacobians`]):
 ///
 /// ```
 /// # use pullback::{Tensor, jacobian};
@@ -388,8 +396,8 @@ pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y:
     })
 }
 
-/// [`jacobian`] of a function that gives any [`Tree`], structs among them: one entry for each tensor of the result, in the order of [`Tree::leaves`], as
-/// [`hessian_tree`] has it.
+/// [`jacobian`] of a function that gives any [`Tree`], structs among them: one entry for each
+/// tensor of the result, in the order of [`Tree::leaves`], as [`hessian_tree`] has it.
 ///
 /// ```
 /// use pullback::{Tensor, Tree, jacobian_tree};
@@ -424,8 +432,9 @@ fn either<T: Tree, Y: Tree>(f: &dyn Fn(&T) -> Y, x: &T, at: Line) -> (Y, Vec<T>)
     (y, rows)
 }
 
-/// The Hessian of a scalar function: forward over reverse. Of one tensor its shape is that of the argument twice over; of a tuple it is a tuple of
-/// rows of blocks ([`Jacobians`]), entry `i` and then `j` shaped `leaf i ++ leaf j`.
+/// The Hessian of a scalar function: forward over reverse. Of one tensor its shape is that of the
+/// argument twice over; of a tuple it is a tuple of rows of blocks ([`Jacobians`]), entry `i` and
+/// then `j` shaped `leaf i ++ leaf j`.
 ///
 /// ```
 /// use pullback::{Tensor, hessian};
@@ -446,8 +455,9 @@ pub fn hessian<T: Jacobians>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T::Of<T
     move |x| x.filled(&mut blocks(x).into_iter())
 }
 
-/// The Hessian over any [`Tree`], in blocks: entry `i` of the list holds the second derivatives by leaf
-/// `i` and every other leaf, shaped `leaf i ++ leaf j`. Those of integers and buffers, which are no variables, are zeros.
+/// The Hessian over any [`Tree`], in blocks: entry `i` of the list holds the second derivatives by
+/// leaf `i` and every other leaf, shaped `leaf i ++ leaf j`. Those of integers and buffers, which
+/// are no variables, are zeros.
 ///
 /// ```
 /// use pullback::{Tensor, hessian_tree};
@@ -465,7 +475,8 @@ pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> 
             fail::raise(Error::gradient("hessian", message).at(mode::user_line(caller)));
         }
         let gradient = grad(f);
-        // Second derivatives do not depend on the order: the directions may be the rows, where they lie.
+        // Second derivatives do not depend on the order: the directions may be the rows, where they
+        // lie.
         let push = |tangent: &T| jvp(&gradient, x, tangent).1.leaves();
         let blocks = blocks(x, push, &Calls::new(caller));
         let tree = |(i, along): (usize, Tensor)| {

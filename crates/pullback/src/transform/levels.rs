@@ -1,7 +1,8 @@
 //! Levels of forward mode: which `jvp` a tangent belongs to.
 //!
-//! Every `jvp` gets a fresh number, so the tangents of nested ones are told apart and no perturbation is
-//! confused with another. A tangent whose `jvp` has returned is dropped where it turns up in saved values.
+//! Every `jvp` gets a fresh number, so the tangents of nested ones are told apart and no
+//! perturbation is confused with another. A tangent whose `jvp` has returned is dropped where it
+//! turns up in saved values.
 
 use crate::tape::Node;
 use crate::tensor::Tangents;
@@ -21,8 +22,8 @@ pub(crate) fn take_number() -> u64 {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The levels being computed, each with the nodes that saved tangents of it. A tangent's history leads
-/// back to the node that saved it, which is a circle: it is cut when the level ends.
+/// The levels being computed, each with the nodes that saved tangents of it. A tangent's history
+/// leads back to the node that saved it, which is a circle: it is cut when the level ends.
 static ALIVE: RwLock<Vec<(u64, Vec<Weak<Node>>)>> = RwLock::new(Vec::new());
 
 thread_local! {
@@ -42,7 +43,8 @@ pub(crate) fn all_alive() -> Vec<u64> {
     alive.iter().map(|level| level.0).chain(revived).collect()
 }
 
-/// Runs `f` as if these levels were being computed: a function that ran among them runs again, and pushes the same tangents.
+/// Runs `f` as if these levels were being computed: a function that ran among them runs again, and
+/// pushes the same tangents.
 pub(crate) fn reviving<R>(levels: &[u64], f: impl FnOnce() -> R) -> R {
     struct End(usize);
     impl Drop for End {

@@ -4,8 +4,8 @@ use super::modes::vjp;
 use crate::{Error, Spec, Tensor, Tree, fail, mode};
 use pullback_ir::Line;
 
-/// The value of a function and its derivative at this point, as a map of directions that can be applied any number of times: each is a
-/// [`jvp`](crate::jvp) that does not run the function again.
+/// The value of a function and its derivative at this point, as a map of directions that can be
+/// applied any number of times: each is a [`jvp`](crate::jvp) that does not run the function again.
 ///
 /// ```
 /// use pullback::{Tensor, linearize};
@@ -15,8 +15,9 @@ use pullback_ir::Line;
 /// assert_eq!(along(&Tensor::from([0.0, 0.5])).to_vec::<f64>(), [0.0, 6.0]);
 /// ```
 ///
-/// The pullback of the function is linear in its cotangent, and *its* pullback is the derivative of the function: so the map is exact, nests with
-/// every transform, and can itself be differentiated, by the direction and by what the function captured. It keeps what the pullback keeps, the values
+/// The pullback of the function is linear in its cotangent, and *its* pullback is the derivative of
+/// the function: so the map is exact, nests with every transform, and can itself be differentiated,
+/// by the direction and by what the function captured. It keeps what the pullback keeps, the values
 /// that backward needs, as long as it lives. For one direction `jvp` is cheaper.
 ///
 /// # Panics
@@ -33,7 +34,8 @@ pub fn linearize<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(
         let (y, pullback) = vjp(|x: &T| mode::with_own_lines(|| f(x)), x);
         let zeros = y.map(&mut |y| mode::set_recording(false, || y.detach().zeros_like()));
         let (_, push) = vjp(move |dy: &Y| pullback(dy), &zeros);
-        // The map comes from the tape of the pullback. Nobody outside follows it, unless the value or a direction is followed.
+        // The map comes from the tape of the pullback. Nobody outside follows it, unless the value
+        // or a direction is followed.
         let followed = y.leaves().iter().any(Tensor::is_tracked);
         let map = move |direction: &T| {
             let given = direction.leaves();
@@ -59,7 +61,8 @@ fn list(specs: &[&Spec]) -> String {
     specs.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// The transpose of a linear function, which `x` shows the argument of: the map with ⟨f(x), y⟩ = ⟨x, transpose(y)⟩.
+/// The transpose of a linear function, which `x` shows the argument of: the map with ⟨f(x), y⟩ =
+/// ⟨x, transpose(y)⟩.
 ///
 /// ```
 /// use pullback::{Tensor, linear_transpose};
@@ -67,7 +70,8 @@ fn list(specs: &[&Spec]) -> String {
 /// assert_eq!(turned(&Tensor::from([1.0, 1.0, 1.0])).to_vec::<f64>(), [3.0, 2.0, 1.0]);
 /// ```
 ///
-/// That the function is linear is not checked: of another one it is the pullback at `x`, [`vjp`](crate::vjp).
+/// That the function is linear is not checked: of another one it is the pullback at `x`,
+/// [`vjp`](crate::vjp).
 ///
 /// # Panics
 /// The map, if its argument has other specs than the function's result.

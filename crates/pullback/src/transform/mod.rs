@@ -1,7 +1,8 @@
 //! Transforms: functions that turn a function into its derivative.
 //!
-//! They run the same ops on the same tape as everything else, so they nest freely: `grad` of `grad`, `jvp`
-//! of `grad`, `grad` of `jvp`. The function may branch on values; what ran is what is differentiated.
+//! They run the same ops on the same tape as everything else, so they nest freely: `grad` of
+//! `grad`, `jvp` of `grad`, `grad` of `jvp`. The function may branch on values; what ran is what is
+//! differentiated.
 
 mod associative;
 mod jacobian;

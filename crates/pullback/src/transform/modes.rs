@@ -1,4 +1,5 @@
-//! `grad`, `value_and_grad`, `vjp` (reverse mode) and `jvp` (forward mode), and each with something beside the result (`…_aux`).
+//! `grad`, `value_and_grad`, `vjp` (reverse mode) and `jvp` (forward mode), and each with something
+//! beside the result (`…_aux`).
 
 use super::levels::{self, Level};
 use super::reach::{Plan, plan};
@@ -24,9 +25,10 @@ use pullback_ir::Line;
 /// The argument may be any [`Tree`]; leaves that are not floats get zeros of their own dtype, and
 /// leaves that the function does not use get zeros.
 ///
-/// Buffers of the argument (`#[tree(buffer)]`: running statistics, counters) are state and not variables, here and in [`value_and_grad`],
-/// [`vjp`] and [`jvp`]: the function gets them as they are and may write to them, which the caller's buffers show afterwards, and their
-/// gradients are zeros.
+/// Buffers of the argument (`#[tree(buffer)]`: running statistics, counters) are state and not
+/// variables, here and in [`value_and_grad`], [`vjp`] and [`jvp`]: the function gets them as they
+/// are and may write to them, which the caller's buffers show afterwards, and their gradients are
+/// zeros.
 ///
 /// ```
 /// use pullback::{Tensor, Tree, grad, no_grad};
@@ -75,8 +77,9 @@ pub fn value_and_grad<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> (Tens
     }
 }
 
-/// [`value_and_grad`] of a function that gives something beside its loss: predictions, metrics, new state. Only the loss is differentiated; what is
-/// beside it comes out as it is, any [`Tree`], without the history of this derivative. (A derivative further out still sees it.)
+/// [`value_and_grad`] of a function that gives something beside its loss: predictions, metrics, new
+/// state. Only the loss is differentiated; what is beside it comes out as it is, any [`Tree`],
+/// without the history of this derivative. (A derivative further out still sees it.)
 ///
 /// ```
 /// use pullback::{Tensor, value_and_grad_aux};
@@ -138,7 +141,8 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
     }
 }
 
-/// [`grad`] of a function that gives something beside its loss: the gradient, and that. See [`value_and_grad_aux`].
+/// [`grad`] of a function that gives something beside its loss: the gradient, and that. See
+/// [`value_and_grad_aux`].
 ///
 /// ```
 /// use pullback::{Tensor, grad_aux};
@@ -181,7 +185,8 @@ pub fn vjp<T: Tree, Y: Tree, F: FnOnce(&T) -> Y>(
     (value, pullback)
 }
 
-/// [`vjp`] of a function that gives something beside its result, which is not differentiated: the value, the pullback, and that.
+/// [`vjp`] of a function that gives something beside its result, which is not differentiated: the
+/// value, the pullback, and that.
 ///
 /// ```
 /// use pullback::{Tensor, vjp_aux};
@@ -243,7 +248,8 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
 /// ```
 ///
 /// # Panics
-/// If the direction has other specs than the argument. That for a buffer has no effect: see [`grad`].
+/// If the direction has other specs than the argument. That for a buffer has no effect: see
+/// [`grad`].
 #[track_caller]
 pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y, Y) {
     let at = mode::user_line(Line::caller());
@@ -255,7 +261,8 @@ pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y,
     mode::with_line(at, || start.own((value, derivative)))
 }
 
-/// [`jvp`] of a function that gives something beside its result, which is not differentiated: the value, the derivative, and that.
+/// [`jvp`] of a function that gives something beside its result, which is not differentiated: the
+/// value, the derivative, and that.
 ///
 /// ```
 /// use pullback::{Tensor, jvp_aux};
@@ -355,8 +362,8 @@ fn zeros_of(x: &Tensor, at: Line) -> Tensor {
 }
 
 /// One differentiation: the argument with each float a tracked value of its own, which nothing else
-/// depends on. Where the original is tracked, the value follows from it by an identity, so that the graph
-/// goes on behind it and transforms nest.
+/// depends on. Where the original is tracked, the value follows from it by an identity, so that the
+/// graph goes on behind it and transforms nest.
 struct Frame<T> {
     inputs: T,
     leaves: Vec<Tensor>,
@@ -390,7 +397,8 @@ impl<T: Tree> Frame<T> {
         Frame { inputs, leaves, buffers, recorded }
     }
 
-    /// What the function wrote to buffers is a constant outside, unless it depends on something out there.
+    /// What the function wrote to buffers is a constant outside, unless it depends on something out
+    /// there.
     fn settle(&self, at: Line) {
         for x in &self.buffers {
             let written = matches!(x.lock().history, History::Node(..));
@@ -424,7 +432,8 @@ impl<T: Tree> Frame<T> {
         plan
     }
 
-    /// Whether the results' tangents depend on something tracked out there: then those of the gradients do, whoever pushes them.
+    /// Whether the results' tangents depend on something tracked out there: then those of the
+    /// gradients do, whoever pushes them.
     fn moves_outside(&self, results: &[Tensor], at: Line) -> bool {
         let tangents = all_tangents(results, at);
         !tangents.is_empty() && self.plan(&tangents, at).outside
@@ -440,7 +449,8 @@ impl<T: Tree> Frame<T> {
         at: Line,
     ) -> Vec<Tensor> {
         let targets = self.targets();
-        // The results' own histories: seen from inside a `vmap` over the pullback they would be none.
+        // The results' own histories: seen from inside a `vmap` over the pullback they would be
+        // none.
         let root =
             |(y, dy): (&Tensor, &Tensor)| (fail::or_raise(y.own_state(at)).history, dy.clone());
         let roots = results.iter().zip(cotangents).map(root).filter(|r| r.0.is_tracked()).collect();

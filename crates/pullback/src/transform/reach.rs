@@ -19,7 +19,8 @@ pub(crate) fn plan<'a>(roots: impl Iterator<Item = &'a History>, targets: &[Key]
     let mut plan = Plan { leading: FxHashSet::default(), outside: false };
     let targets: FxHashSet<Key> = targets.iter().copied().collect();
     let Some(oldest) = targets.iter().map(|t| t.0).min() else { return plan };
-    // Nodes, and whether they were reached without passing through a target. What lies behind a target matters only for targets there.
+    // Nodes, and whether they were reached without passing through a target. What lies behind a
+    // target matters only for targets there.
     let mut nodes: FxHashMap<u64, (Arc<Node>, bool)> = FxHashMap::default();
     let mut stack: Vec<(History, bool)> = roots.cloned().map(|h| (h, true)).collect();
     while let Some((history, direct)) = stack.pop() {

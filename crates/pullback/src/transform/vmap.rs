@@ -1,8 +1,10 @@
 //! `vmap`: a function of one example, applied to many at once.
 //!
-//! The function is traced once, for one example, and the program is then evaluated with the rules of `batch/`, in which every value
-//! is either one for all examples or has one row for each. The evaluation is made of ordinary operations, so `vmap` nests with
-//! itself and with every derivative, in any order: a `grad` inside is in the program already, one outside sees the operations.
+//! The function is traced once, for one example, and the program is then evaluated with the rules
+//! of `batch/`, in which every value is either one for all examples or has one row for each. The
+//! evaluation is made of ordinary operations, so `vmap` nests with itself and with every
+//! derivative, in any order: a `grad` inside is in the program already, one outside sees the
+//! operations.
 
 use crate::batch::{Lane, batch};
 use crate::own::Since;
@@ -13,7 +15,8 @@ use pullback_ir::{ErrorKind, Line, Program};
 
 /// Which axis of each tensor counts the examples; `None` for a tensor that all examples share.
 ///
-/// One entry for all tensors of a tree (`0`, `-1`, `None`), or a list with one for each, in the order of [`Tree::leaves`].
+/// One entry for all tensors of a tree (`0`, `-1`, `None`), or a list with one for each, in the
+/// order of [`Tree::leaves`].
 #[derive(Clone, Debug)]
 pub struct BatchAxes(Vec<Option<isize>>);
 
@@ -62,8 +65,8 @@ impl BatchAxes {
     }
 }
 
-/// The function on many examples at once: `in_axes` says along which axis of each argument they lie, `out_axes` where they shall lie in
-/// the results.
+/// The function on many examples at once: `in_axes` says along which axis of each argument they
+/// lie, `out_axes` where they shall lie in the results.
 ///
 /// ```
 /// use pullback::{Tensor, grad, vmap};
@@ -75,12 +78,13 @@ impl BatchAxes {
 /// assert_eq!(g.to_vec::<f64>(), [4.0, 0.0, 10.0, 10.0]);
 /// ```
 ///
-/// Inside, a random key that is shared gives all examples the same numbers, one key for each gives each its own, and the global
-/// generator gives each example its own. What the function reads or branches on must not depend on the example: use
-/// [`cond`](crate::cond) or `select`.
+/// Inside, a random key that is shared gives all examples the same numbers, one key for each gives
+/// each its own, and the global generator gives each example its own. What the function reads or
+/// branches on must not depend on the example: use [`cond`](crate::cond) or `select`.
 ///
-/// Buffers of the argument (`#[tree(buffer)]`) may be written to: those with an axis of examples are afterwards what each example wrote to
-/// its own, and one that all examples share must be written with one value.
+/// Buffers of the argument (`#[tree(buffer)]`) may be written to: those with an axis of examples
+/// are afterwards what each example wrote to its own, and one that all examples share must be
+/// written with one value.
 ///
 /// # Panics
 /// When called, if the tensors do not have equally many examples, or the function reads a value.
@@ -97,7 +101,8 @@ pub fn vmap<T: Tree, Y: Tree>(
     }
 }
 
-/// `f` of every part of `x` along its first axis, as one computation: what it draws from the global generator is drawn once, for all of them.
+/// `f` of every part of `x` along its first axis, as one computation: what it draws from the global
+/// generator is drawn once, for all of them.
 #[track_caller]
 pub(crate) fn along_directions<Y: Tree>(f: &impl Fn(&Tensor) -> Y, x: &Tensor) -> Y {
     let (first, at) = (BatchAxes::from(0), mode::user_line(Line::caller()));

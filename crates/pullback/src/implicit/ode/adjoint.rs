@@ -6,7 +6,8 @@ use crate::{Tensor, cat, custom_vjp, kinks, mode, scan_reverse, stack, trace, vj
 use pullback_ir::Line;
 use std::sync::Arc;
 
-/// The solution at the times, with the derivative by the adjoint equation. If the field is the user's own, what it uses besides its arguments has not been looked at.
+/// The solution at the times, with the derivative by the adjoint equation. If the field is the
+/// user's own, what it uses besides its arguments has not been looked at.
 #[track_caller]
 pub(super) fn solve(
     options: Ode,

@@ -6,9 +6,11 @@
 //!   dy/dt = f(t, y, θ),    da/dt = −(∂f/∂y)ᵀ·a,    dθ̄/dt = −(∂f/∂θ)ᵀ·a.
 //! ```
 //!
-//! Backward integrates the three together, from each of the given times to the one before, where ȳ is added to a and y is set to the value that is known there: what is kept are the
-//! results, not the steps. The adjoint is linear in ȳ, so it is integrated in units of the largest element of ȳ: the tolerances then mean the same for every loss.
-//! As this is an [`ode`] again, it has a derivative again.
+//! Backward integrates the three together, from each of the given times to the one before, where ȳ
+//! is added to a and y is set to the value that is known there: what is kept are the results, not
+//! the steps. The adjoint is linear in ȳ, so it is integrated in units of the largest element of ȳ:
+//! the tolerances then mean the same for every loss. As this is an [`ode`] again, it has a
+//! derivative again.
 
 mod adjoint;
 mod steps;
@@ -40,8 +42,9 @@ pub struct Ode {
     discrete: bool,
 }
 
-/// The solution of dy/dt = f(t, y, θ) with `y(times[0]) = y0`, at the given times: by the method of Dormand and Prince, of order 5, with steps that adapt to the
-/// tolerances and interpolation of order 4 between them.
+/// The solution of dy/dt = f(t, y, θ) with `y(times[0]) = y0`, at the given times: by the method of
+/// Dormand and Prince, of order 5, with steps that adapt to the tolerances and interpolation of
+/// order 4 between them.
 ///
 /// ```
 /// use pullback::{Tensor, grad, ode};
@@ -54,14 +57,18 @@ pub struct Ode {
 /// assert!((grad(last)(&r).item::<f64>() - 6.0 * e / (1.0 + 3.0 * e).powi(2)).abs() < 1e-6);
 /// ```
 ///
-/// y and θ are trees; each tensor of the result has the times as its first axis. Times ascend or descend.
+/// y and θ are trees; each tensor of the result has the times as its first axis. Times ascend or
+/// descend.
 ///
-/// Derivative: of y0, θ and the times, by the adjoint equation, to the tolerances; memory does not grow with the number of steps. Both modes and all orders. [`Ode::discrete`] differentiates the steps instead.
-/// [`autocast`](crate::autocast) does not reach f: 16 bits do not have the precision to which is integrated.
+/// Derivative: of y0, θ and the times, by the adjoint equation, to the tolerances; memory does not
+/// grow with the number of steps. Both modes and all orders. [`Ode::discrete`] differentiates the
+/// steps instead. [`autocast`](crate::autocast) does not reach f: 16 bits do not have the precision
+/// to which is integrated.
 ///
 /// # Panics
-/// If the times are not in order, f gives other specs than y or depends on a tracked tensor that is not in θ; if the solution cannot be followed, with the time at which that is. Inside a program the
-/// result is NaN then.
+/// If the times are not in order, f gives other specs than y or depends on a tracked tensor that is
+/// not in θ; if the solution cannot be followed, with the time at which that is. Inside a program
+/// the result is NaN then.
 #[track_caller]
 pub fn ode<T, Y>(
     f: impl Fn(&Tensor, &Y, &T) -> Y + Send + Sync + 'static,
@@ -83,7 +90,8 @@ impl Default for Ode {
 }
 
 impl Ode {
-    /// To 1e-7 of each element and 1e-9 (in f32: 1e-5 and 1e-6), in at most 100 000 steps, with the adjoint for derivatives.
+    /// To 1e-7 of each element and 1e-9 (in f32: 1e-5 and 1e-6), in at most 100 000 steps, with the
+    /// adjoint for derivatives.
     #[must_use]
     pub fn new() -> Ode {
         Ode::default()
@@ -110,7 +118,8 @@ impl Ode {
         self
     }
 
-    /// Differentiates the steps that were taken, which the tape then keeps: the exact derivative of what was computed, with the lengths of the steps as constants.
+    /// Differentiates the steps that were taken, which the tape then keeps: the exact derivative of
+    /// what was computed, with the lengths of the steps as constants.
     ///
     /// In compiled code only forward mode can do that.
     #[must_use]

@@ -1,4 +1,5 @@
-//! The method of Dormand and Prince: steps of order 5 with an error estimate of order 4, and interpolation inside a step.
+//! The method of Dormand and Prince: steps of order 5 with an error estimate of order 4, and
+//! interpolation inside a step.
 
 use super::Ode;
 use crate::implicit::flat::{known, only_if};
@@ -100,7 +101,8 @@ fn smallest(t: &Tensor, end: &Tensor) -> Tensor {
     t.detach().abs().maximum(end.detach().abs()) * (8.0 * spacing(t.dtype()))
 }
 
-/// A first length: such that y moves by a hundredth of itself, and a thousandth of the whole where that says nothing.
+/// A first length: such that y moves by a hundredth of itself, and a thousandth of the whole where
+/// that says nothing.
 fn first_step(options: &Ode, y: &Tensor, slope: &Tensor, whole: &Tensor) -> Tensor {
     let scale = scale(options, &y.abs());
     let (size, speed) = (mean_square(&(y / &scale)).sqrt(), mean_square(&(slope / &scale)).sqrt());

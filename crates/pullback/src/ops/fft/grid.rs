@@ -15,7 +15,8 @@ fn counted(op: &'static str, n: usize, d: f64) {
     }
 }
 
-/// The frequencies of the coefficients of [`fft`] for n samples a distance d apart: 0, 1, …, −2, −1 over n·d, as f32.
+/// The frequencies of the coefficients of [`fft`] for n samples a distance d apart: 0, 1, …, −2, −1
+/// over n·d, as f32.
 ///
 /// Derivative: none, it has no operand.
 ///

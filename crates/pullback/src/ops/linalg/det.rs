@@ -1,17 +1,21 @@
-//! Determinants. A determinant is a polynomial of the elements, and so are its derivatives; the quick formula for them divides by pivots, and is
-//! of no use where a pivot is nearly 0. There the polynomial itself is differentiated.
+//! Determinants. A determinant is a polynomial of the elements, and so are its derivatives; the
+//! quick formula for them divides by pivots, and is of no use where a pivot is nearly 0. There the
+//! polynomial itself is differentiated.
 
 use super::factor::{lu_parts, singular_values};
 use super::square;
 use crate::{DType, Tensor, custom_vjp, fori_loop, grad, kinks, trace};
 
-/// Matrices up to this size always have the polynomial differentiated, where they are nearly singular: it costs n⁴, which is little for them.
+/// Matrices up to this size always have the polynomial differentiated, where they are nearly
+/// singular: it costs n⁴, which is little for them.
 const FEW: usize = 8;
 
 /// The determinant of a square matrix.
 ///
-/// Derivative: dA = dy·y·A⁻ᵀ, the matrix of cofactors. Where A is singular or nearly so (a pivot is below √ε of the largest; up to 8 rows, below ⁴√ε), by way of its
-/// singular values, which divides by nothing, and derivatives of higher order are those of the polynomial, at n⁴. A compiled or batched program decides which of the two when it runs.
+/// Derivative: dA = dy·y·A⁻ᵀ, the matrix of cofactors. Where A is singular or nearly so (a pivot is
+/// below √ε of the largest; up to 8 rows, below ⁴√ε), by way of its singular values, which divides
+/// by nothing, and derivatives of higher order are those of the polynomial, at n⁴. A compiled or
+/// batched program decides which of the two when it runs.
 ///
 /// ```
 /// use pullback::{Tensor, linalg};
@@ -32,8 +36,9 @@ pub fn det(a: &Tensor) -> Tensor {
         return regular_det(a);
     }
     let at = singular.unsqueeze(-1).unsqueeze(-1);
-    // Each formula is given only the matrices that it has a derivative for, so that neither disturbs the other: not matrices of a
-    // batch, and not examples of a `vmap`, which takes both branches.
+    // Each formula is given only the matrices that it has a derivative for, so that neither
+    // disturbs the other: not matrices of a batch, and not examples of a `vmap`, which takes both
+    // branches.
     let eye = a.new_eye(n, n, a.dtype());
     let plain = |a: &Tensor| regular_det(&at.select(&eye, a));
     let mixed = |a: &Tensor| {
@@ -42,8 +47,9 @@ pub fn det(a: &Tensor) -> Tensor {
     kinks::aside(|| crate::cond(&singular.max(), mixed, plain, a))
 }
 
-/// Whether second derivatives by way of the factors would lose more than half of the digits or, where the polynomial would take long,
-/// all of them: they are differences of numbers that grow with the square of the condition.
+/// Whether second derivatives by way of the factors would lose more than half of the digits or,
+/// where the polynomial would take long, all of them: they are differences of numbers that grow
+/// with the square of the condition.
 #[track_caller]
 fn nearly_singular(a: &Tensor, n: usize) -> Tensor {
     let (lu, _, _) = lu_parts("det", a);
@@ -81,7 +87,8 @@ fn singular_det(a: &Tensor, n: usize) -> Tensor {
     custom_vjp("det", |a: &Tensor| (regular_det(a), a.clone()), backward).trusted().call(a)
 }
 
-/// The derivative of the determinant, by products of singular values; its own derivative is that of the polynomial.
+/// The derivative of the determinant, by products of singular values; its own derivative is that of
+/// the polynomial.
 fn cofactors(a: &Tensor, n: usize) -> Tensor {
     let forward = |a: &Tensor| {
         let (u, s, vh) = singular_values("det", a, true);
@@ -97,8 +104,9 @@ fn cofactors(a: &Tensor, n: usize) -> Tensor {
     custom_vjp("cofactors", forward, backward).trusted().call(a)
 }
 
-/// By n − 1 products of matrices and no division (R. S. Bird, 2011). It is taken of Uᵀ·A·V, with the singular vectors of the point as constants: that is
-/// diagonal there, without negative numbers, so nothing cancels in the value or the cofactors.
+/// By n − 1 products of matrices and no division (R. S. Bird, 2011). It is taken of Uᵀ·A·V, with
+/// the singular vectors of the point as constants: that is diagonal there, without negative
+/// numbers, so nothing cancels in the value or the cofactors.
 #[track_caller]
 fn polynomial(a: &Tensor, n: usize) -> Tensor {
     let (u, _, vh) = singular_values("det", &a.detach(), true);

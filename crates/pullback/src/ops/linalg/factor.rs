@@ -6,10 +6,11 @@ use crate::apply::{apply, apply_all};
 use crate::{DType, Error, Op, Tensor};
 use pullback_ir::Linalg;
 
-/// The triangular factor of a symmetric positive definite matrix: the lower L with L·Lᵀ = A, or the upper U with Uᵀ·U = A. Only that
-/// triangle of A is read.
+/// The triangular factor of a symmetric positive definite matrix: the lower L with L·Lᵀ = A, or the
+/// upper U with Uᵀ·U = A. Only that triangle of A is read.
 ///
-/// Derivative: dA = sym(L⁻ᵀ·Φ(Lᵀ·dL)·L⁻¹), with Φ the lower triangle with half the diagonal; A is taken as symmetric.
+/// Derivative: dA = sym(L⁻ᵀ·Φ(Lᵀ·dL)·L⁻¹), with Φ the lower triangle with half the diagonal; A is
+/// taken as symmetric.
 ///
 /// ```
 /// use pullback::{Tensor, linalg};
@@ -31,8 +32,8 @@ fn not_positive(k: i32) -> String {
     format!("is not positive definite: its leading minor of order {k} is not positive")
 }
 
-/// [`cholesky`] without an error: also the order of the first leading minor that is not positive, or 0 (i32). The factor is NaN from
-/// there on.
+/// [`cholesky`] without an error: also the order of the first leading minor that is not positive,
+/// or 0 (i32). The factor is NaN from there on.
 ///
 /// Derivative: that of [`cholesky`].
 #[track_caller]
@@ -50,10 +51,11 @@ fn factor(op: &'static str, a: &Tensor, upper: bool) -> (Tensor, Tensor) {
     (if upper { l.t() } else { l }, info)
 }
 
-/// L and U in one matrix (the ones on L's diagonal are left out), and the pivots: row i was exchanged with row `pivots[i] − 1`, one after
-/// the other (i32). P·L·U = A for any m × n.
+/// L and U in one matrix (the ones on L's diagonal are left out), and the pivots: row i was
+/// exchanged with row `pivots[i] − 1`, one after the other (i32). P·L·U = A for any m × n.
 ///
-/// Derivative: dA = P·L⁻ᵀ·(tril(Lᵀ·dL, −1) + triu(dU·Uᵀ))·U⁻ᵀ for a square A, and its extension to the parts outside the square.
+/// Derivative: dA = P·L⁻ᵀ·(tril(Lᵀ·dL, −1) + triu(dU·Uᵀ))·U⁻ᵀ for a square A, and its extension to
+/// the parts outside the square.
 ///
 /// # Panics
 /// If a matrix is singular, so that U has a zero on its diagonal.
@@ -69,7 +71,8 @@ pub(super) fn singular(k: i32) -> String {
     format!("is singular: U has a zero at place {k} of its diagonal")
 }
 
-/// [`lu_factor`] without an error: also the place (from 1) of the first zero on the diagonal of U, or 0 (i32).
+/// [`lu_factor`] without an error: also the place (from 1) of the first zero on the diagonal of U,
+/// or 0 (i32).
 ///
 /// Derivative: that of [`lu_factor`].
 #[track_caller]
@@ -86,7 +89,8 @@ pub(super) fn lu_parts(op: &'static str, a: &Tensor) -> (Tensor, Tensor, Tensor)
     (lu, pivots, info)
 }
 
-/// The factors P, L and U with P·L·U = A, for any m × n: a permutation, a lower triangle with ones on its diagonal, an upper triangle.
+/// The factors P, L and U with P·L·U = A, for any m × n: a permutation, a lower triangle with ones
+/// on its diagonal, an upper triangle.
 ///
 /// Derivative: that of [`lu_factor`], for L and U; P is constant.
 ///
@@ -134,11 +138,13 @@ pub fn lu_unpack(lu: &Tensor, pivots: &Tensor) -> (Tensor, Tensor, Tensor) {
     (p, l, lu.narrow(-2, 0, k).triu(0))
 }
 
-/// Q with orthonormal columns and the upper triangular R with Q·R = A. Signs are those of Householder's method: a diagonal
-/// element of R is mostly of the other sign than what it was made from.
+/// Q with orthonormal columns and the upper triangular R with Q·R = A. Signs are those of
+/// Householder's method: a diagonal element of R is mostly of the other sign than what it was made
+/// from.
 ///
-/// Derivative: dA = (dQ + Q·M)·R⁻ᵀ with M the upper triangle of dR·Rᵀ − Qᵀ·dQ and its mirror image; for more columns than rows, that of the
-/// square part and of R₂ = Qᵀ·A₂. A complete Q of a matrix with more rows than columns has none.
+/// Derivative: dA = (dQ + Q·M)·R⁻ᵀ with M the upper triangle of dR·Rᵀ − Qᵀ·dQ and its mirror image;
+/// for more columns than rows, that of the square part and of R₂ = Qᵀ·A₂. A complete Q of a matrix
+/// with more rows than columns has none.
 ///
 /// ```
 /// use pullback::{Tensor, linalg};
@@ -167,11 +173,11 @@ fn converged(op: &'static str, a: &Tensor, values: &Tensor) {
     demand(op, a, &info, |_| "holds a value that is not finite, or nothing converged".to_string());
 }
 
-/// The eigenvalues w of a symmetric matrix, ascending, and orthonormal eigenvectors V (columns): V·diag(w)·Vᵀ = A. Only the
-/// lower triangle is read, or the `upper` one.
+/// The eigenvalues w of a symmetric matrix, ascending, and orthonormal eigenvectors V (columns):
+/// V·diag(w)·Vᵀ = A. Only the lower triangle is read, or the `upper` one.
 ///
-/// Derivative: dA = sym(V·(diag(dw) + (Vᵀ·dV)/(wⱼ − wᵢ))·Vᵀ); A is taken as symmetric. Eigenvectors are fixed up to sign; where eigenvalues repeat,
-/// the derivative of the vectors is not finite.
+/// Derivative: dA = sym(V·(diag(dw) + (Vᵀ·dV)/(wⱼ − wᵢ))·Vᵀ); A is taken as symmetric. Eigenvectors
+/// are fixed up to sign; where eigenvalues repeat, the derivative of the vectors is not finite.
 ///
 /// ```
 /// use pullback::{Tensor, linalg};
@@ -204,13 +210,15 @@ pub(super) fn eigen(op: &'static str, a: &Tensor, upper: bool) -> (Tensor, Tenso
     (w, v)
 }
 
-/// U, the singular values s, descending, and Vᵀ with U·diag(s)·Vᵀ = A. With `full_matrices` U is m × m and Vᵀ is n × n, else they have as many columns
-/// and rows as there are singular values.
+/// U, the singular values s, descending, and Vᵀ with U·diag(s)·Vᵀ = A. With `full_matrices` U is
+/// m × m and Vᵀ is n × n, else they have as many columns and rows as there are singular values.
 ///
-/// Derivative: dA = U·(diag(ds) + skew(Uᵀ·dU)/E·S + S·skew(Vᵀ·dV)/E)·Vᵀ with Eᵢⱼ = sⱼ² − sᵢ², and (I − U·Uᵀ)·dU·S⁻¹·Vᵀ + U·S⁻¹·dVᵀ·(I − V·Vᵀ). Singular vectors are fixed up to a
-/// common sign; where singular values repeat, the derivative of the vectors is not finite. Vectors without a singular value (the last columns of a full U, the last
-/// rows of a full Vᵀ) are not unique: backward drops their gradients, as PyTorch does, and forward turns them as little as keeps them orthogonal.
-/// Only what does not depend on their choice has a derivative.
+/// Derivative: dA = U·(diag(ds) + skew(Uᵀ·dU)/E·S + S·skew(Vᵀ·dV)/E)·Vᵀ with Eᵢⱼ = sⱼ² − sᵢ², and
+/// (I − U·Uᵀ)·dU·S⁻¹·Vᵀ + U·S⁻¹·dVᵀ·(I − V·Vᵀ). Singular vectors are fixed up to a common sign;
+/// where singular values repeat, the derivative of the vectors is not finite. Vectors without a
+/// singular value (the last columns of a full U, the last rows of a full Vᵀ) are not unique:
+/// backward drops their gradients, as PyTorch does, and forward turns them as little as keeps them
+/// orthogonal. Only what does not depend on their choice has a derivative.
 ///
 /// ```
 /// use pullback::{Tensor, linalg};
@@ -277,8 +285,8 @@ fn reflector(a: &Tensor, i: usize, m: usize) -> Tensor {
     below.only(&place.gt(i as i64)) + head
 }
 
-/// The first n columns of the product of reflections I − τᵢ·vᵢ·vᵢᵀ, with vᵢ below the diagonal of column i of `a` (as LAPACK's
-/// `geqrf` leaves them) and 1 on it.
+/// The first n columns of the product of reflections I − τᵢ·vᵢ·vᵢᵀ, with vᵢ below the diagonal of
+/// column i of `a` (as LAPACK's `geqrf` leaves them) and 1 on it.
 ///
 /// Derivative: of its formula.
 #[track_caller]

@@ -5,7 +5,8 @@ use super::{MatrixNorm, identity, inv, matrices, matrix_norm, refuse, solve, squ
 use crate::{DType, Error, Tensor, fail, mode, while_loop};
 use pullback_ir::Line;
 
-/// The coefficients of the diagonal Padé approximant of eˣ of degree 13, and up to which norm it is exact to the last digit of f64.
+/// The coefficients of the diagonal Padé approximant of eˣ of degree 13, and up to which norm it is
+/// exact to the last digit of f64.
 const PADE: [f64; 14] = [
     64764752532480000.0,
     32382376266240000.0,
@@ -24,8 +25,8 @@ const PADE: [f64; 14] = [
 ];
 const EXACT: f64 = 5.37;
 
-/// The matrix exponential Σ Aᵏ/k!, by scaling, a Padé approximant and squaring. A matrix that is not finite gives NaN, and
-/// leaves the others of its batch as they are.
+/// The matrix exponential Σ Aᵏ/k!, by scaling, a Padé approximant and squaring. A matrix that is
+/// not finite gives NaN, and leaves the others of its batch as they are.
 ///
 /// Derivative: of these steps, to rounding ∫ e^(tAᵀ)·dy·e^((1−t)Aᵀ) dt.
 ///
@@ -44,12 +45,14 @@ pub fn matrix_exp(a: &Tensor) -> Tensor {
     if n == 1 {
         return a.exp();
     }
-    // Each matrix is halved as often as its own norm asks for: with the norm of the largest, the others would lose digits.
+    // Each matrix is halved as often as its own norm asks for: with the norm of the largest, the
+    // others would lose digits.
     let sizes = matrix_norm(&a.detach(), MatrixNorm::Order(1.0), [-2, -1], true).cast(DType::F64);
     let finite = sizes.is_finite();
     let halvings = (&sizes / EXACT).log2().ceil().clamp_min(0.0);
     let halvings = finite.select(&halvings, 0.0);
-    // All of a matrix that is not finite is NaN: no pivot of it can be 0, which `solve` would refuse.
+    // All of a matrix that is not finite is NaN: no pivot of it can be 0, which `solve` would
+    // refuse.
     let scales = finite.select((-&halvings).exp2(), f64::NAN);
     let one = identity(a, n);
     let x = a * scales.cast(a.dtype());
@@ -119,7 +122,8 @@ pub fn matrix_power(a: &Tensor, n: i64) -> Tensor {
     }
 }
 
-/// The product of several matrices, in the order that takes the fewest multiplications. The first and the last may be vectors.
+/// The product of several matrices, in the order that takes the fewest multiplications. The first
+/// and the last may be vectors.
 ///
 /// Derivative: of its formula.
 ///
@@ -187,7 +191,8 @@ fn chain(list: &[Tensor], cost: &[Vec<(f64, usize)>], i: usize, j: usize) -> Ten
     chain(list, cost, i, k).matmul(&chain(list, cost, k + 1, j))
 }
 
-/// The powers 0 to n − 1 of the elements of a vector, as a new last axis: a Vandermonde matrix. n is by default the number of elements.
+/// The powers 0 to n − 1 of the elements of a vector, as a new last axis: a Vandermonde matrix. n
+/// is by default the number of elements.
 ///
 /// Derivative: of its formula.
 ///
@@ -213,7 +218,8 @@ pub fn vander(x: &Tensor, n: Option<usize>) -> Tensor {
     crate::cat(&[&x.unsqueeze(-1).ones_like(), &powers], -1)
 }
 
-/// The symmetric positive definite X with X·X = A, for a symmetric positive definite A, of which the lower triangle is read.
+/// The symmetric positive definite X with X·X = A, for a symmetric positive definite A, of which
+/// the lower triangle is read.
 ///
 /// Derivative: of V·diag(√w)·Vᵀ, see [`eigh`](super::eigh): not finite where eigenvalues repeat.
 #[track_caller]
@@ -223,9 +229,11 @@ pub fn matrix_sqrth(a: &Tensor) -> Tensor {
     (&v * w.sqrt().unsqueeze(-2)).product(&v.t())
 }
 
-/// The polar factors of a matrix with at least as many rows as columns: U with orthonormal columns and the symmetric positive semidefinite H with U·H = A.
+/// The polar factors of a matrix with at least as many rows as columns: U with orthonormal columns
+/// and the symmetric positive semidefinite H with U·H = A.
 ///
-/// Derivative: of U·Vᵀ and V·diag(s)·Vᵀ, see [`svd`](super::svd): not finite where singular values repeat.
+/// Derivative: of U·Vᵀ and V·diag(s)·Vᵀ, see [`svd`](super::svd): not finite where singular values
+/// repeat.
 #[track_caller]
 #[must_use]
 pub fn polar(a: &Tensor) -> (Tensor, Tensor) {

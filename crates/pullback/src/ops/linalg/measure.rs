@@ -40,7 +40,8 @@ pub enum MatrixNorm {
     Frobenius,
     /// The sum of the singular values.
     Nuclear,
-    /// 2 and −2: the largest and the smallest singular value; 1 and −1: the largest and smallest sum of a column's sizes; ∞ and −∞: of a row's.
+    /// 2 and −2: the largest and the smallest singular value; 1 and −1: the largest and smallest
+    /// sum of a column's sizes; ∞ and −∞: of a row's.
     Order(f64),
 }
 
@@ -101,7 +102,8 @@ fn extreme(x: &Tensor, large: bool) -> Tensor {
     if large { x.max_over(-1) } else { x.min_over(-1) }
 }
 
-/// The norm of order `p` of the elements along some axes: [`Tensor::vector_norm`], with the axes kept at length 1 if `keep`.
+/// The norm of order `p` of the elements along some axes: [`Tensor::vector_norm`], with the axes
+/// kept at length 1 if `keep`.
 ///
 /// Derivative: of its formula; 0 at the origin.
 #[track_caller]
@@ -110,8 +112,8 @@ pub fn vector_norm(x: &Tensor, p: f64, axes: impl IntoAxes, keep: bool) -> Tenso
     if keep { x.vector_norm_keep(p, axes) } else { x.vector_norm(p, axes) }
 }
 
-/// A norm of vectors (one axis) or matrices (two axes). Without an order it is the root of the sum of squares over the axes, or over all; without axes, an
-/// order is that of a vector or a matrix.
+/// A norm of vectors (one axis) or matrices (two axes). Without an order it is the root of the sum
+/// of squares over the axes, or over all; without axes, an order is that of a vector or a matrix.
 ///
 /// Derivative: that of [`vector_norm`] or [`matrix_norm`].
 #[track_caller]
@@ -136,8 +138,8 @@ pub fn norm(x: &Tensor, order: Option<MatrixNorm>, axes: Option<&[isize]>, keep:
     }
 }
 
-/// The condition number |A|·|A⁻¹| in a norm; without one, the ratio of the largest to the smallest singular value. Infinite where A is singular, 0 where it has no
-/// elements.
+/// The condition number |A|·|A⁻¹| in a norm; without one, the ratio of the largest to the smallest
+/// singular value. Infinite where A is singular, 0 where it has no elements.
 ///
 /// Derivative: of its formula.
 #[track_caller]
@@ -166,7 +168,8 @@ pub fn cond(a: &Tensor, kind: Option<MatrixNorm>) -> Tensor {
     }
 }
 
-/// How many singular values exceed max(atol, rtol·s₁), as i64; with `hermitian`, eigenvalues by their size. Tolerances as in [`pinv`](super::pinv).
+/// How many singular values exceed max(atol, rtol·s₁), as i64; with `hermitian`, eigenvalues by
+/// their size. Tolerances as in [`pinv`](super::pinv).
 ///
 /// Derivative: zero, it is a count.
 ///

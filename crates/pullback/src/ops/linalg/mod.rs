@@ -1,10 +1,12 @@
 //! Linear algebra: factorisations of matrices, linear systems, norms, functions of matrices.
 //!
-//! Matrices are the last two axes; all axes before them are batches, and broadcast between operands as in `matmul`. Operands are
-//! `f32` or `f64`: factorisations in 8 or 11 bits are of no use, and are refused.
+//! Matrices are the last two axes; all axes before them are batches, and broadcast between operands
+//! as in `matmul`. Operands are `f32` or `f64`: factorisations in 8 or 11 bits are of no use, and
+//! are refused.
 //!
-//! Where a matrix is singular or not positive definite, the function stops with a sentence that names the batch
-//! element; the `_ex` variants give a tensor of `info` numbers instead (0: all is well).
+//! Where a matrix is singular or not positive definite, the function stops with a sentence that
+//! names the batch element; the `_ex` variants give a tensor of `info` numbers instead (0: all is
+//! well).
 //!
 //! ```
 //! use pullback::{Tensor, linalg};
@@ -138,7 +140,8 @@ fn identity(a: &Tensor, n: usize) -> Tensor {
     a.new_eye(n, n, a.dtype()).expand_to(&shape)
 }
 
-/// 1 + the place of the first truth along the last axis, as i32; 0 where there is none: LAPACK's `info`.
+/// 1 + the place of the first truth along the last axis, as i32; 0 where there is none: LAPACK's
+/// `info`.
 fn first_of(hits: &Tensor) -> Tensor {
     let n = hits.shape()[hits.rank() - 1];
     let shape = hits.shape()[..hits.rank() - 1].to_vec();
@@ -149,7 +152,8 @@ fn first_of(hits: &Tensor) -> Tensor {
     place.eq(i64::MAX).select(place.new_tensor(0i64), &place).cast(DType::I32)
 }
 
-/// Stops where an `info` is not 0, with a sentence that names the matrix: `why` says what the number means.
+/// Stops where an `info` is not 0, with a sentence that names the matrix: `why` says what the
+/// number means.
 #[track_caller]
 fn demand(op: &'static str, a: &Tensor, info: &Tensor, why: impl Fn(i32) -> String) {
     // A program goes on with NaN or a zero pivot, as the kernels do.

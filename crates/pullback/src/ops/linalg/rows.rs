@@ -1,12 +1,15 @@
 //! How factorisations differentiate.
 //!
-//! Every rule is the classical one, as tensor code, so it holds at every order and in both modes. Two habits recur:
+//! Every rule is the classical one, as tensor code, so it holds at every order and in both modes.
+//! Two habits recur:
 //!
-//! - **Symmetric operands.** `cholesky` and `eigh` read one triangle and are differentiated as functions of a symmetric matrix: gradients
-//!   are symmetric, and only the symmetric part of a tangent counts.
-//! - **Gauge.** Eigenvectors and singular vectors are fixed up to a sign (or more, where values repeat). A loss that depends on that
-//!   choice has no derivative; one that does not has the derivative given here. Differences of equal values are divided by: the result is
-//!   not finite, and says so, except where no vector's gradient is asked for.
+//! - **Symmetric operands.** `cholesky` and `eigh` read one triangle and are differentiated as
+//!   functions of a symmetric matrix: gradients are symmetric, and only the symmetric part of a
+//!   tangent counts.
+//! - **Gauge.** Eigenvectors and singular vectors are fixed up to a sign (or more, where values
+//!   repeat). A loss that depends on that choice has no derivative; one that does not has the
+//!   derivative given here. Differences of equal values are divided by: the result is not finite,
+//!   and says so, except where no vector's gradient is asked for.
 
 use super::{gathered_rows, right_solve, triangular};
 use crate::apply::{apply, apply_all};
@@ -130,7 +133,8 @@ fn lu_solve_jvp(f: &Facts, t: &Maybe) -> Outs {
     smallvec![apply(f.op.clone(), &[f.x(0), f.x(1), f.x(2), &right])]
 }
 
-/// The parts of packed factors of m × n: the square L, what lies below it, the square U, what lies beside it.
+/// The parts of packed factors of m × n: the square L, what lies below it, the square U, what lies
+/// beside it.
 struct Packed {
     k: usize,
     lower: Tensor,

@@ -7,7 +7,8 @@ use crate::ops::linalg::rows::permutation;
 use crate::{DType, Error, Op, Tensor, trace};
 use pullback_ir::Linalg;
 
-/// A⁻¹·B from the factors of A: factorised without being recorded, differentiated as a function of A and B.
+/// A⁻¹·B from the factors of A: factorised without being recorded, differentiated as a function of
+/// A and B.
 #[track_caller]
 fn solve_with(a: &Tensor, lu: &Tensor, pivots: &Tensor, b: &Tensor) -> Tensor {
     apply(Op::Linalg(Linalg::LuSolve { transpose: false }), &[a, lu, pivots, b])
@@ -45,7 +46,8 @@ fn solved(op: &'static str, a: &Tensor, b: &Tensor, left: bool) -> (Tensor, Tens
     (if vectors { x.squeeze_axis(-1) } else { x }, info)
 }
 
-/// The X with A·X = B (or X·A = B, if not `left`), for matrices B or vectors b. A is square and invertible.
+/// The X with A·X = B (or X·A = B, if not `left`), for matrices B or vectors b. A is square and
+/// invertible.
 ///
 /// Derivative: dB = A⁻ᵀ·dX, dA = −dB·Xᵀ.
 ///
@@ -65,7 +67,8 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
     x
 }
 
-/// [`solve`] with the side chosen, and without an error: also the place (from 1) of the first zero pivot, or 0 (i32).
+/// [`solve`] with the side chosen, and without an error: also the place (from 1) of the first zero
+/// pivot, or 0 (i32).
 ///
 /// Derivative: that of [`solve`].
 #[track_caller]
@@ -74,8 +77,9 @@ pub fn solve_ex(a: &Tensor, b: &Tensor, left: bool) -> (Tensor, Tensor) {
     solved("solve_ex", a, b, left)
 }
 
-/// The X with A·X = B (or X·A = B, if not `left`) for a triangular A, of which only that triangle is read. With `unitriangular` its diagonal
-/// counts as ones. A zero on the diagonal gives infinities, not an error.
+/// The X with A·X = B (or X·A = B, if not `left`) for a triangular A, of which only that triangle
+/// is read. With `unitriangular` its diagonal counts as ones. A zero on the diagonal gives
+/// infinities, not an error.
 ///
 /// Derivative: dB = A⁻ᵀ·dX, dA = −triangle(dB·Xᵀ).
 #[track_caller]
@@ -171,7 +175,8 @@ pub fn cholesky_inverse(l: &Tensor, upper: bool) -> Tensor {
     cholesky_solved("cholesky_inverse", &identity(l, n), l, upper)
 }
 
-/// The X with A·X = B (or X·A = B, if not `left`; Aᵀ in place of A, if `adjoint`) from the factors of [`lu_factor`](super::lu_factor).
+/// The X with A·X = B (or X·A = B, if not `left`; Aᵀ in place of A, if `adjoint`) from the factors
+/// of [`lu_factor`](super::lu_factor).
 ///
 /// Derivative: of its formula, two triangular solves.
 #[track_caller]
@@ -239,8 +244,8 @@ fn default_rtol(a: &Tensor) -> f64 {
     m.max(n) as f64 * eps
 }
 
-/// What singular values must exceed to count: max(atol, rtol · the largest). `rtol` is by default the larger side times the spacing of
-/// numbers at 1, unless an `atol` is given.
+/// What singular values must exceed to count: max(atol, rtol · the largest). `rtol` is by default
+/// the larger side times the spacing of numbers at 1, unless an `atol` is given.
 #[track_caller]
 pub(super) fn threshold(
     a: &Tensor,
@@ -260,10 +265,13 @@ pub(super) fn threshold(
     absolute.maximum(&(relative * largest.detach()))
 }
 
-/// The pseudoinverse A⁺: of the singular values at most max(atol, rtol·s₁), nothing is kept. Tolerances are numbers or one per matrix; `rtol` is by default the larger side
-/// times the spacing of numbers at 1, or 0 if `atol` is positive. With `hermitian`, A is symmetric and its lower triangle is read.
+/// The pseudoinverse A⁺: of the singular values at most max(atol, rtol·s₁), nothing is kept.
+/// Tolerances are numbers or one per matrix; `rtol` is by default the larger side times the spacing
+/// of numbers at 1, or 0 if `atol` is positive. With `hermitian`, A is symmetric and its lower
+/// triangle is read.
 ///
-/// Derivative: dA⁺ = −A⁺·dA·A⁺ + A⁺·A⁺ᵀ·dAᵀ·(I − A·A⁺) + (I − A⁺·A)·dAᵀ·A⁺ᵀ·A⁺, the one along which the rank stays.
+/// Derivative: dA⁺ = −A⁺·dA·A⁺ + A⁺·A⁺ᵀ·dAᵀ·(I − A·A⁺) + (I − A⁺·A)·dAᵀ·A⁺ᵀ·A⁺, the one along which
+/// the rank stays.
 ///
 /// ```
 /// use pullback::{Tensor, linalg};
@@ -286,9 +294,10 @@ pub fn pinv(a: &Tensor, atol: Option<&Tensor>, rtol: Option<&Tensor>, hermitian:
 
 /// A⁺, the rank and the singular values.
 ///
-/// With A = U·S·Vᵀ at the point of evaluation and U, S, V held fixed, every matrix near A of the same rank is B·M⁻¹·C with
-/// B = A·V·S⁻¹, C = S⁻¹·Uᵀ·A and M = S⁻¹·Uᵀ·A·V·S⁻¹, so A⁺ = C⁺·M·B⁺. At the point, B and Cᵀ have orthonormal columns: the inverses in
-/// B⁺ = (BᵀB)⁻¹·Bᵀ are of the identity, nothing is lost, and derivatives of every order are those along which the rank stays.
+/// With A = U·S·Vᵀ at the point of evaluation and U, S, V held fixed, every matrix near A of the
+/// same rank is B·M⁻¹·C with B = A·V·S⁻¹, C = S⁻¹·Uᵀ·A and M = S⁻¹·Uᵀ·A·V·S⁻¹, so A⁺ = C⁺·M·B⁺. At
+/// the point, B and Cᵀ have orthonormal columns: the inverses in B⁺ = (BᵀB)⁻¹·Bᵀ are of the
+/// identity, nothing is lost, and derivatives of every order are those along which the rank stays.
 #[track_caller]
 fn pseudoinverse(
     op: &'static str,
@@ -328,8 +337,9 @@ fn pseudoinverse(
 pub struct Lstsq {
     /// The X that makes |A·X − B| smallest, and among those the one with the smallest |X|.
     pub solution: Tensor,
-    /// Σ(A·X − B)² of each column, where every A has full rank and more rows than columns; else, or where the solution is empty, of shape `[0]`.
-    /// Inside a trace the ranks are not known, and the columns of an A of lower rank have NaN.
+    /// Σ(A·X − B)² of each column, where every A has full rank and more rows than columns; else, or
+    /// where the solution is empty, of shape `[0]`. Inside a trace the ranks are not known, and the
+    /// columns of an A of lower rank have NaN.
     pub residuals: Tensor,
     /// The rank of each A (i64).
     pub rank: Tensor,
@@ -337,8 +347,8 @@ pub struct Lstsq {
     pub singular_values: Tensor,
 }
 
-/// Least squares: the X that makes |A·X − B| smallest, A⁺·B. Singular values at most `rcond` times the largest count as zero (by default the larger side
-/// times the spacing of numbers at 1).
+/// Least squares: the X that makes |A·X − B| smallest, A⁺·B. Singular values at most `rcond` times
+/// the largest count as zero (by default the larger side times the spacing of numbers at 1).
 ///
 /// Derivative: that of A⁺·B, see [`pinv`].
 ///
@@ -380,7 +390,8 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> Lstsq {
     Lstsq { solution, residuals, rank, singular_values }
 }
 
-/// The inverse of the map from the last axes to the first `ind` ones: `tensordot(tensorinv(a), a)` over `ind` axes is the identity.
+/// The inverse of the map from the last axes to the first `ind` ones: `tensordot(tensorinv(a), a)`
+/// over `ind` axes is the identity.
 ///
 /// Derivative: that of [`inv`].
 #[track_caller]
