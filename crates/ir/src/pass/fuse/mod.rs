@@ -26,7 +26,7 @@
 //! read from it. So levels always grow along edges, and there is no cycle. The test needs no
 //! search; it may reject what a search would allow, and then a value is stored unnecessarily.
 //!
-//! # Promises
+//! # Guarantees
 //! Every pointwise result has the same bits. Reductions inside regions may add in another order.
 //! Nothing is computed twice but literals and counters. A single op becomes a region only if it
 //! absorbs a view or a literal. Regions have at most [`Limits`] instructions and operands; those
