@@ -186,8 +186,8 @@ impl Elem for Bool {
 }
 
 /// Runs an expression with a type alias bound to the storage type of a dtype:
-/// `with_elem!(dtype, T => size_of::<T>())` expands to
-/// `match dtype { DType::F64 => { type T = f64; size_of::<T>() } DType::F32 => … }`.
+/// `with_elem!(dtype, T => size_of::<T>())` expands to `match dtype { DType::F64 => { type T = f64;
+/// size_of::<T>() } DType::F32 => … }`.
 ///
 /// `with_elem!(float dtype, …)` and `with_elem!(int dtype, …)` do so for the dtypes that compute in
 /// floats or in i64, where `infer` accepts no others.

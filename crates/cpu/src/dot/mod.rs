@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `m` or `n` is 1 | [`vector`]: dot products or scaled rows, memory-bound |
 //! | few rows, few steps or tiny, B with adjacent columns | tiles on unpacked operands |
-//! | A or B small enough for a core's cache, A with dense rows | [`half_packed`]: A unpacked, B packed |
+//! | A or B fits in a core's cache, A with dense rows | [`half_packed`]: A unpacked, B packed |
 //! | everything else | operands packed into panels, then tiles on those |
 //! | integers | plain loops |
 //!

@@ -26,7 +26,7 @@
 //! |---|---|
 //! | none (no reduction) | the domain is one row in one pass, cut into tasks |
 //! | short (up to 512) | several rows share a tile; row values are vectors themselves |
-//! | long | one row after the other, all passes while it is in cache; rows are distributed over the threads |
+//! | long | row by row, all passes while it is in cache; rows are distributed over threads |
 //! | few and huge | pass by pass, each cut into chunks; the chunks' folds are joined in order |
 //!
 //! A row is folded in tiles by the loops of the eager reduction, and the tiles' folds are joined

@@ -1,7 +1,8 @@
 //! The special functions at known points in f64, and over the whole range of f32 against slow
 //! reference implementations.
 
-#![allow(clippy::approx_constant, clippy::excessive_precision)] // values are written as they were computed
+// Values are written as they were computed.
+#![allow(clippy::approx_constant, clippy::excessive_precision)]
 
 use super::*;
 use crate::simd::tests::ulp32;
