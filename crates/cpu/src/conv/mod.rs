@@ -4,17 +4,16 @@
 //!
 //! | case | method |
 //! |---|---|
-//! | groups of a few channels (depthwise), or windows much wider than the data | [`direct`]: rows times a scalar, added up |
-//! | `y` from `x` and `w`, `x` from `y` and `w` | [`slide`]: a matrix product whose right side is packed from the source itself |
-//! | `w` from `x` and `y` | [`filter`]: a matrix product whose left side is not packed |
+//! | few channels per group (depthwise), or very wide windows | [`direct`]: scaled rows, added up |
+//! | `y` from `x` and `w`, `x` from `y` and `w` | [`implicit_gemm`]: the right side is packed in blocks |
+//! | `w` from `x` and `y` | [`weight_gradient`]: the left side is not packed |
 //!
 //! The matrix products are those of [`crate::dot`]: `y[c, p] = Σ over (i, t) of w[c, (i, t)] · x[i,
-//! p·stride + t·dilation −
-//! before]`. The matrix of shifted copies on the right has `taps` times as many elements as `x` and
-//! is never made. A task takes a block of columns (some rows of the result), copies the part of `x`
-//! that they read, with zeros around it (a [`Region`]), and packs from that, panel by panel, what
-//! the tiles read next. A kernel of one element is then a plain matrix product with the weights
-//! packed once for the whole batch.
+//! p·stride + t·dilation − before]`. The matrix of shifted copies on the right has `taps` times as
+//! many elements as `x` and is never made. A task takes a block of columns (some rows of the
+//! result), copies the part of `x` that they read, with zeros around it (a [`Region`]), and packs
+//! from that, panel by panel, what the tiles read next. A kernel of one element is then a plain
+//! matrix product with the weights packed once for the whole batch.
 //!
 //! A stride along the last axis is undone in the region: elements are grouped by their position
 //! modulo the stride, so every row of a panel is a run of adjacent elements there.
@@ -27,12 +26,12 @@
 //! threads.
 
 mod direct;
-mod filter;
+mod implicit_gemm;
 mod lanes;
 mod region;
-mod slide;
 #[cfg(test)]
 mod tests;
+mod weight_gradient;
 
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
@@ -120,7 +119,7 @@ pub(crate) fn conv(conv: &Conv, a: Source, b: Source, out: Sink) {
         DType::BF16 => typed::<bf16>(conv, a, b, out),
         DType::F16 => typed::<f16>(conv, a, b, out),
         DType::I64 | DType::I32 | DType::U8 | DType::Bool => {
-            unreachable!("`infer` refuses to convolve what is not a float")
+            unreachable!("`infer` rejects dtypes other than floats")
         }
     }
 }
@@ -147,9 +146,13 @@ where
         Problem { batch: x[0], groups: conv.groups, inner: w[1], outer: w[0] / conv.groups, axes };
     let (a, b) = (Volume::<S>::of(&a), (Volume::<S>::of(&b), b));
     match conv.role {
-        Role::Forward => slide::run(&problem, slide::Way::Forward, a, b.0, out),
-        Role::Input(_) => slide::run(&problem, slide::Way::Input, a, b.0, out),
-        Role::Filter => filter::run(&problem, a, b.1, out),
+        Role::Forward => {
+            implicit_gemm::run(&problem, implicit_gemm::Direction::Forward, a, b.0, out)
+        }
+        Role::Input(_) => {
+            implicit_gemm::run(&problem, implicit_gemm::Direction::Input, a, b.0, out)
+        }
+        Role::Filter => weight_gradient::run(&problem, a, b.1, out),
     }
 }
 
