@@ -5,7 +5,7 @@ use super::compiler_error;
 use crate::backend::{Executable, Memory};
 use crate::leaf::Leaf;
 use crate::storage::Storage;
-use crate::trace::{self, Effect, Kind, Recorded, Touched, Uncompiled};
+use crate::trace::{self, Effect, Recorded, Touched, TraceKind, Uncompiled};
 use crate::{
     Conventions, DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, backend, fail, kinks,
     mode,
@@ -308,7 +308,7 @@ impl<Y: Tree> Traced<Y> {
                 ((y, tracked), outputs)
             };
             let ((y, tracked), recorded) =
-                trace::record_telling(uncompiled, Kind::Whole, None, specs, at, run)?;
+                trace::record_telling(uncompiled, TraceKind::Whole, None, specs, at, run)?;
             let state = recorded.tracked_state && mode::is_grad_enabled();
             let op_by_op = match recorded.looks {
                 true => Some("it looks at every gradient for NaN and infinity itself"),

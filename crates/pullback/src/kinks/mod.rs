@@ -50,7 +50,7 @@ pub use report::{Kink, KinkReport};
 pub use table::{KinkRow, kink_table};
 
 pub(crate) use conventions::{agreed, bent, conventions, with_state};
-pub(crate) use table::{Kind, kink};
+pub(crate) use table::{KinkKind, kink};
 
 use crate::events::{self, AGREED, COUNT};
 use crate::memory::door;
@@ -176,7 +176,7 @@ pub(crate) fn look_as(
 #[track_caller]
 pub(crate) fn at(
     name: &'static str,
-    kind: Kind,
+    kind: KinkKind,
     operands: &[&Tensor],
     mask: impl FnOnce(&[Tensor]) -> Tensor,
 ) {
@@ -201,7 +201,7 @@ struct Noted {
 
 fn note(
     name: &'static str,
-    kind: Kind,
+    kind: KinkKind,
     operands: &[&Tensor],
     at: Line,
     mask: impl FnOnce(&[Tensor]) -> Tensor,

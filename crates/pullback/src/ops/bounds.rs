@@ -78,7 +78,7 @@ impl Tensor {
         let (may_be_nan, number) = (bound.may_be_nan(), bound.is_number());
         let bound = bound.beside(self);
         let bound = &*bound;
-        kinks::at(op, kinks::Kind::Clamp, &[self, bound], |x| x[0].eq(&x[1]));
+        kinks::at(op, kinks::KinkKind::Clamp, &[self, bound], |x| x[0].eq(&x[1]));
         let low = beyond == Compare::Lt;
         let outside = match (kinks::conventions().at_clamp(number), low) {
             (AtBound::Inside, true) => self.lt(bound),

@@ -41,7 +41,7 @@ impl Tensor {
         let at_zero = if p < 0.0 { f64::INFINITY } else { 0.0 };
         let powers = zero.select_or(at_zero, zero.select_or(1.0, kinks::aside(|| x.abs())).pow(p));
         let sum = powers.sum_over(axes);
-        kinks::at("vector_norm", kinks::Kind::OtherNorm, &[&sum], |sum| sum[0].eq(at_zero));
+        kinks::at("vector_norm", kinks::KinkKind::OtherNorm, &[&sum], |sum| sum[0].eq(at_zero));
         let origin = sum.eq(at_zero);
         origin.select_or(0.0, origin.select_or(1.0, sum).pow(1.0 / p)).cast(dtype)
     }

@@ -77,7 +77,7 @@ fn argument(message: String) -> Error {
 }
 
 /// What an equation means for operands of known shapes.
-struct Plan {
+struct EinsumPlan {
     /// The labels of each operand, one per axis.
     inputs: Vec<Vec<Label>>,
     output: Vec<Label>,
@@ -98,8 +98,8 @@ impl Sizes {
     }
 }
 
-impl Plan {
-    fn new(equation: &str, specs: &[&Spec]) -> Result<Plan> {
+impl EinsumPlan {
+    fn new(equation: &str, specs: &[&Spec]) -> Result<EinsumPlan> {
         let (left, right) = match equation.split_once("->") {
             Some((left, right)) => (left, Some(right)),
             None => (equation, None),
@@ -126,7 +126,7 @@ impl Plan {
             Some(right) => explicit(right, batch, &inputs)?,
             None => implicit(&terms, batch),
         };
-        Ok(Plan { inputs, output, sizes })
+        Ok(EinsumPlan { inputs, output, sizes })
     }
 }
 
@@ -307,7 +307,7 @@ fn contract(
 
 /// The pair to contract next: the one whose product frees most memory (or takes least), then the
 /// one that costs least, then the first.
-fn cheapest(factors: &[Factor], plan: &Plan) -> (usize, usize) {
+fn cheapest(factors: &[Factor], plan: &EinsumPlan) -> (usize, usize) {
     let mut best = ((f64::INFINITY, f64::INFINITY), (0, 1));
     for j in 1..factors.len() {
         for i in 0..j {
@@ -368,13 +368,13 @@ fn is_needed(label: Label, factors: &[Factor], except: &[usize], output: &[Label
 pub fn einsum(equation: &str, operands: &[&Tensor]) -> Tensor {
     let at = mode::user_line(Line::caller());
     let specs: Vec<&Spec> = operands.iter().map(|x| x.spec()).collect();
-    let plan = Plan::new(equation, &specs).map_err(|e| e.on(specs.iter().copied()).at(at));
+    let plan = EinsumPlan::new(equation, &specs).map_err(|e| e.on(specs.iter().copied()).at(at));
     let plan = fail::or_raise(plan);
     one_float("einsum", operands.iter().copied());
     mode::with_line(at, || evaluate(&plan, operands).apart_from(operands))
 }
 
-fn evaluate(plan: &Plan, operands: &[&Tensor]) -> Tensor {
+fn evaluate(plan: &EinsumPlan, operands: &[&Tensor]) -> Tensor {
     let dtype = match operands.iter().map(|x| x.dtype()).reduce(DType::promote) {
         Some(DType::Bool) | None => DType::I64,
         Some(dtype) => dtype,

@@ -236,7 +236,7 @@ impl EmbeddingBag {
                 let largest = base.scatter_max(0, &wide, &known);
                 // The first row that is the largest of its bag; NaN is too, and equals nothing.
                 let hit = known.eq(largest.gather(0, &wide)).logical_or(known.is_nan());
-                kinks::at("embedding_bag", kinks::Kind::Bag, &[&picked], |_| {
+                kinks::at("embedding_bag", kinks::KinkKind::Bag, &[&picked], |_| {
                     let hits = known.eq(largest.gather(0, &wide)).cast(DType::I64);
                     picked
                         .new_zeros_with([bags + 1, columns], DType::I64)

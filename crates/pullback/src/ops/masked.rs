@@ -141,7 +141,7 @@ pub fn var(x: &Tensor, mask: &Tensor, axes: impl IntoAxes, correction: f64) -> T
 #[must_use]
 pub fn std(x: &Tensor, mask: &Tensor, axes: impl IntoAxes, correction: f64) -> Tensor {
     let variance = var(&x.wide(), mask, axes, correction);
-    variance.root_of_squares("std", kinks::Kind::Norm).cast(x.reduced_dtype())
+    variance.root_of_squares("std", kinks::KinkKind::Norm).cast(x.reduced_dtype())
 }
 
 /// The norm of order `p` over some axes.

@@ -461,7 +461,7 @@ impl Tensor {
         let flat = x.reshape([n, c, pixels]);
         let seen = flat.detach().gather(2, &places.reshape([n, c, count * window]));
         let seen = seen.reshape([n, c, count, window]);
-        kinks::at(op, kinks::Kind::Pool, &[&flat], |_| {
+        kinks::at(op, kinks::KinkKind::Pool, &[&flat], |_| {
             seen.eq(seen.max_keep(-1)).cast(DType::I64).sum_over(-1).gt(1)
         });
         let best = seen.argmax(-1).unsqueeze(-1);

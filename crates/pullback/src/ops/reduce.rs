@@ -223,7 +223,7 @@ reductions! {
     ///
     /// Derivative: `x/y·dy`.
     norm norm_over norm_keep |x, axes| {
-        x.wide().square().sum_over(axes).root_of_squares("norm", kinks::Kind::Norm).cast(x.reduced_dtype())
+        x.wide().square().sum_over(axes).root_of_squares("norm", kinks::KinkKind::Norm).cast(x.reduced_dtype())
     };
 }
 
@@ -256,7 +256,7 @@ impl Tensor {
     #[must_use]
     pub fn std_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
         let variance = self.wide().var_with(axes, correction);
-        variance.root_of_squares("std", kinks::Kind::Norm).cast(self.reduced_dtype())
+        variance.root_of_squares("std", kinks::KinkKind::Norm).cast(self.reduced_dtype())
     }
 
     /// The distances from the mean over some axes, which are exactly 0 where all elements are
@@ -274,7 +274,7 @@ impl Tensor {
 
     /// The root of a sum of squares. Where that is 0, its derivative is 0 or what else was agreed.
     #[track_caller]
-    pub(crate) fn root_of_squares(&self, op: &'static str, kind: kinks::Kind) -> Tensor {
+    pub(crate) fn root_of_squares(&self, op: &'static str, kind: kinks::KinkKind) -> Tensor {
         kinks::at(op, kind, &[self], |x| x[0].eq(0.0));
         if kinks::conventions().is_nan_at_origin(kind) {
             return kinks::aside(|| self.sqrt());

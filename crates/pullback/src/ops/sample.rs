@@ -6,7 +6,7 @@
 //! comes from the weights, which are polynomials in the fraction of the coordinate.
 
 use crate::create::known_shape;
-use crate::kinks::{self, Kind};
+use crate::kinks::{self, KinkKind};
 use crate::ops::cast::one_float;
 use crate::{DType, Error, Tensor};
 
@@ -185,7 +185,9 @@ impl Tensor {
                 true => (g + 1.0) * ((length as f64 - 1.0) / 2.0),
                 false => ((g + 1.0) * length as f64 - 1.0) * 0.5,
             };
-            kinks::at("grid_sample", Kind::Sample, &[&x], |x| bends(&x[0], length, how, outside));
+            kinks::at("grid_sample", KinkKind::Sample, &[&x], |x| {
+                bends(&x[0], length, how, outside)
+            });
             let here = kinks::aside(|| taps(&x, length, how, outside, align_corners));
             if all.is_empty() {
                 all = here;

@@ -53,7 +53,7 @@ macro_rules! rows {
         }
 
         /// Where it has no derivative, and how such elements are found.
-        pub(crate) fn kink(f: Unary) -> Option<(kinks::Kind, Spots)> {
+        pub(crate) fn kink(f: Unary) -> Option<(kinks::KinkKind, Spots)> {
             match f { $(Unary::$f => kinks::kink!($kink)),* }
         }
 

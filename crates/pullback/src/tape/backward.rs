@@ -27,7 +27,7 @@ use crate::hooks::contributions;
 use crate::leaf::{Sums, accumulate};
 use crate::queue::Queue;
 use crate::rule::{Adds, Facts, Grad, Maybe};
-use crate::transform::reach::Plan;
+use crate::transform::reach::Reached;
 use crate::{Error, Result, Spec, Tensor, anomaly, events, fail, mode, ops, trace};
 use pullback_ir::{ErrorKind, Line};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -61,7 +61,7 @@ pub(crate) fn into_leaves(
 pub(crate) fn of_targets(
     roots: Vec<(History, Tensor)>,
     targets: &[Key],
-    plan: Plan,
+    plan: Reached,
     options: BackwardOptions,
     at: Line,
 ) -> Result<Vec<Option<Tensor>>> {

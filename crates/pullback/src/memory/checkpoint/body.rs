@@ -8,7 +8,7 @@ use super::replay::again;
 use crate::apply::apply_all;
 use crate::custom::{Handle, Role, Rule};
 use crate::rule::{Facts, Maybe, Outs, Val};
-use crate::trace::{self, Kind, evaluate};
+use crate::trace::{self, TraceKind, evaluate};
 use crate::{Spec, Tensor, Tree, fail, jvp, mode, vjp};
 use pullback_ir::{Custom, Line, Op, Program, Work};
 use smallvec::SmallVec;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 /// Calls the function as one equation of the body that is being traced.
 pub(super) fn call<Y: Tree>(f: impl FnOnce(&[Tensor]) -> Y, arguments: &[Tensor], at: Line) -> Y {
     let specs: Vec<Spec> = arguments.iter().map(|x| x.spec().clone()).collect();
-    let traced = trace::record(Kind::Body("checkpoint"), None, &specs, at, |arguments| {
+    let traced = trace::record(TraceKind::Body("checkpoint"), None, &specs, at, |arguments| {
         let y = f(arguments);
         let outputs = y.leaves();
         (y, outputs)

@@ -23,7 +23,7 @@ mod text;
 pub use part::{MemoryPart, memory_part};
 
 use crate::backend;
-use crate::trace::{self, Kind};
+use crate::trace::{self, TraceKind};
 use crate::{Error, Result, Tensor, fail, mode};
 use ledger::Ledger;
 use pullback_ir::{ErrorKind, Line};
@@ -384,7 +384,7 @@ impl MemoryReporter {
         let ledger = Ledger::new(&self.known, self.parts);
         let done = ledger::with(&ledger, || {
             fail::catch(|| {
-                trace::record(Kind::Whole, None, &[], at, |_| {
+                trace::record(TraceKind::Whole, None, &[], at, |_| {
                     ledger::of(&ledger).follow(trace::number());
                     let result = f();
                     ledger::of(&ledger).close();

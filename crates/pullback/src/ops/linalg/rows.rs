@@ -285,9 +285,9 @@ fn qr_jvp(f: &Facts, t: &Maybe) -> Outs {
     let r1 = r.narrow(-1, 0, k);
     let step = right_solve(&r1, &ta.narrow(-1, 0, k), true, false);
     let inside = q.t().matmul(&step);
-    let turn = inside.tril(-1) - inside.tril(-1).t();
-    let tq = q.matmul(&(&turn - &inside)) + step;
-    let tr = (inside - turn).matmul(&r1);
+    let skew = inside.tril(-1) - inside.tril(-1).t();
+    let tq = q.matmul(&(&skew - &inside)) + step;
+    let tr = (inside - skew).matmul(&r1);
     if n == k {
         return smallvec![tq, tr];
     }
