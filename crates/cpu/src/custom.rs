@@ -1,10 +1,10 @@
-//! Calls the code of users: memory as slices of bytes, and a panic as an error.
+//! Calls kernels of users: memory as slices of bytes, and a panic as an error.
 
 use crate::operand::{Sink, Source};
 use pullback_ir::{Bytes, BytesMut, Custom, Error, ErrorKind, Result, Spec, Work};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Runs the kernel of a custom op on operands that lie dense and results that overlap nothing.
+/// Runs the kernel of a custom op on dense operands and results that overlap nothing.
 pub(crate) fn call(custom: &Custom, x: &[Source], out: &[Sink]) -> Result<()> {
     let Work::Kernel { kernel, .. } = custom.work() else {
         return Err(Error::argument(custom.name(), "has no kernel of its own"));
@@ -26,9 +26,9 @@ pub(crate) fn call(custom: &Custom, x: &[Source], out: &[Sink]) -> Result<()> {
         let (y, spec): (&Sink, &Spec) = (y, spec);
         let bytes: &mut [u8] = match y.is_empty() {
             true => &mut [],
-            // SAFETY: a sink is as many bytes as its spec says, which overlap no operand and no
-            // other sink (a custom op shares memory with nothing: `pass::plan::share`). They are
-            // written before a slice of them is made.
+            // SAFETY: a sink has as many bytes as its spec, which overlap no operand and no other
+            // sink (a custom op shares memory with nothing: `pass::plan::share`). They are written
+            // before a slice of them is made.
             false => unsafe {
                 y.ptr.write_bytes(0, spec.bytes());
                 std::slice::from_raw_parts_mut(y.ptr, spec.bytes())
@@ -38,8 +38,7 @@ pub(crate) fn call(custom: &Custom, x: &[Source], out: &[Sink]) -> Result<()> {
     };
     let inputs: Vec<Bytes> = x.iter().zip(&in_specs).map(input).collect();
     let mut outputs: Vec<BytesMut> = out.iter().zip(&out_specs).map(output).collect();
-    // The code is somebody else's: a panic in it must not leave a program half run without an
-    // error.
+    // User code may panic: that must not leave a program half run without an error.
     let done = catch_unwind(AssertUnwindSafe(|| kernel.run(&inputs, &mut outputs)));
     match done {
         Ok(result) => result,

@@ -1,10 +1,11 @@
 //! Storage types and the compute types that kernels widen them to.
 //!
-//! A narrow type costs a load and a store, not a kernel of its own: bf16 and f16 compute in f32,
-//! every integer type and bool in i64. Integer arithmetic wraps; computing in i64 and truncating
-//! to i32 or u8 gives the same bits as wrapping arithmetic in the narrow type.
+//! A narrow type costs a load and a store, not a separate kernel: bf16 and f16 compute in f32,
+//! every integer type and bool in i64. Integer arithmetic wraps; computing in i64 and truncating to
+//! i32 or u8 gives the same bits as wrapping arithmetic in the narrow type.
 //!
-//! The conversions are free of branches, like all that is looped over tiles (see [`crate::simd`]).
+//! The conversions are free of branches, like all functions in loops over tiles (see
+//! [`crate::simd`]).
 
 use half::{bf16, f16};
 use pullback_ir::{DType, Scalar};
@@ -20,7 +21,7 @@ impl Compute for i64 {}
 pub(crate) trait Elem: Copy + Default + Send + Sync + 'static {
     /// The type kernels compute in.
     type Compute: Compute;
-    /// What the element type is called at run time.
+    /// The dtype of the element type.
     const DTYPE: DType;
     /// The value in the compute type, exactly.
     fn load(self) -> Self::Compute;
@@ -77,7 +78,7 @@ impl Elem for bf16 {
     #[inline(always)]
     fn store(wide: f32) -> bf16 {
         let bits = wide.to_bits();
-        // Half of the last place, less one bit where the kept part is even: ties go to even.
+        // Half of the last place, less one bit where the kept part is even: ties to even.
         let rounded = bits.wrapping_add(0x7fff + ((bits >> 16) & 1)) >> 16;
         let nan = (bits >> 16) | 0x40;
         bf16::from_bits(if wide.is_nan() { nan } else { rounded } as u16)
@@ -189,7 +190,7 @@ impl Elem for Bool {
 /// `match dtype { DType::F64 => { type T = f64; size_of::<T>() } DType::F32 => … }`.
 ///
 /// `with_elem!(float dtype, …)` and `with_elem!(int dtype, …)` do so for the dtypes that compute in
-/// floats or in i64, where `infer` lets no others through.
+/// floats or in i64, where `infer` accepts no others.
 macro_rules! with_elem {
     (float $dtype:expr, $T:ident => $body:expr) => {
         with_elem!(@ $dtype, $T => $body,

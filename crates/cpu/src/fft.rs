@@ -1,11 +1,10 @@
 //! Fourier transforms of lines, on `rustfft` and `realfft`.
 //!
-//! A line is what lies along the transformed axis. Lines are transformed whole, each by one thread;
-//! where their elements do not lie together, a few neighbouring lines are gathered at once, so that
-//! every line of the cache is read for all of them. Which lines a task takes depends on the shape
-//! alone.
+//! A line is the elements along the transformed axis. Each line is transformed by one thread; if
+//! its elements are not contiguous, a few adjacent lines are gathered together, so that every cache
+//! line is read once for all of them. The split of lines into tasks depends on the shape alone.
 //!
-//! Plans (twiddle factors for a length) cost more than a transform, so they are kept.
+//! Plans (twiddle factors for a length) cost more than a transform, so they are cached.
 
 use crate::buffer::Buffer;
 use crate::operand::{Sink, Source};
@@ -18,12 +17,11 @@ use rustfft::{FftNum, FftPlanner};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Elements that one task transforms at least.
+/// Fewest elements per task.
 const TASK: usize = 1 << 13;
-/// Lines that are gathered together where elements do not lie together: a cache line of pairs and
-/// more.
+/// Lines that are gathered together if elements are not contiguous: at least a cache line of pairs.
 const BUNDLE: usize = 16;
-/// Plans that are kept before all are thrown away.
+/// Capacity of the plan cache; it is cleared when full.
 const PLANS: usize = 512;
 
 pub(crate) fn fft(f: Fft, x: Source, out: Sink) {
@@ -52,9 +50,9 @@ fn typed<T: Planned>(f: Fft, x: Source, out: Sink) {
 struct Side {
     ptr: *mut u8,
     len: usize,
-    /// Elements between neighbours on the line.
+    /// Stride along the line, in elements.
     step: isize,
-    /// Elements between the two parts of a pair.
+    /// Stride between the two parts of a pair, in elements.
     pair: isize,
 }
 
@@ -94,7 +92,7 @@ impl Lines {
     fn for_each(&self, f: impl Fn(&[[isize; 2]]) + Sync) {
         let (count, len) = (self.starts.len(), self.from.len.max(self.to.len));
         let bundle = TASK.div_ceil(len.max(1)).max(BUNDLE).min(count);
-        // Long lines are worth a task each, if they lie together.
+        // Long lines are worth a task each, if they are contiguous.
         let together = self.from.step.unsigned_abs() <= 2 && self.to.step.unsigned_abs() <= 2;
         let bundle = if together && len >= TASK { 1 } else { bundle };
         par::for_each(count.div_ceil(bundle), |task| {
@@ -158,7 +156,7 @@ impl Side {
         });
     }
 
-    /// Every element of every line: along lines whose elements lie together, across lines
+    /// Every element of every line: along lines whose elements are contiguous, across lines
     /// otherwise.
     fn visit(
         self,
@@ -173,7 +171,7 @@ impl Side {
     }
 }
 
-/// Memory for a task, not to be read before it is written.
+/// Scratch for a task, not to be read before it is written.
 struct Scratch<V> {
     buffer: Buffer,
     len: usize,
@@ -189,8 +187,8 @@ impl<V: Copy> Scratch<V> {
     }
 
     fn slice(&mut self) -> &mut [V] {
-        // SAFETY: the buffer has room for them and is ours; floats have no invalid bits, and are
-        // written before they are read.
+        // SAFETY: the buffer has space for them and is owned by this; floats have no invalid bits,
+        // and are written before they are read.
         unsafe { std::slice::from_raw_parts_mut(self.buffer.as_mut_ptr().cast(), self.len) }
     }
 }
@@ -207,7 +205,7 @@ fn complex<T: Planned>(lines: &Lines, inverse: bool) {
         let mut scratch = Scratch::<Complex<T>>::of(plan.get_inplace_scratch_len());
         let (from, to) = (starts.iter().map(|s| s[0]), starts.iter().map(|s| s[1]));
         if dense {
-            // Lines lie together in the result: they are transformed there.
+            // Lines are contiguous in the result: they are transformed in place.
             for (from, to) in from.zip(to) {
                 let ptr = lines.to.ptr.cast::<T>().wrapping_offset(to).cast::<Complex<T>>();
                 // SAFETY: a dense line of the sink, which belongs to this task; it is filled first.
@@ -263,7 +261,7 @@ fn hermitian<T: Planned>(lines: &Lines) {
         for (line, output) in
             input.slice().chunks_exact_mut(half).zip(bundle.slice().chunks_exact_mut(n))
         {
-            // What has to be real for a real result counts as real.
+            // What must be real for a real result is treated as real.
             line[0].im = T::zero();
             if n.is_multiple_of(2) {
                 line[half - 1].im = T::zero();
@@ -275,7 +273,7 @@ fn hermitian<T: Planned>(lines: &Lines) {
     });
 }
 
-/// What a plan is for, beside its length.
+/// The kind of transform that a plan is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Way {
     Forward,
@@ -288,15 +286,14 @@ enum Way {
 struct Plans<T: FftNum> {
     complex: FftPlanner<T>,
     real: RealFftPlanner<T>,
-    /// Those that were asked for; the planners do not tell what they keep.
+    /// The plans in the cache; the planners do not expose theirs.
     made: HashSet<(Way, usize)>,
 }
 
 trait Planned: FftNum {
     fn store() -> &'static Mutex<Option<Plans<Self>>>;
 
-    /// Asks the kept plans for one. Lengths that follow each other without end do not fill the
-    /// memory.
+    /// Looks up or makes a plan. The cache is bounded, so ever new lengths do not fill the memory.
     fn plans<R>(way: Way, n: usize, ask: impl FnOnce(&mut Plans<Self>) -> R) -> R {
         let mut store = Self::store().lock().unwrap_or_else(PoisonError::into_inner);
         let full = |made: &HashSet<(Way, usize)>| made.len() >= PLANS && !made.contains(&(way, n));

@@ -1,11 +1,11 @@
-//! CPU kernels: [`run`] takes an op and its operands and gives the results in fresh memory.
+//! CPU kernels: [`run`] takes an op and its operands and returns the results in new buffers.
 //!
-//! Every kernel is SIMD code chosen once at run time (`simd`), works on any strides through one
-//! walk (`walk`), runs on several threads above a measured size ([`par`]), and gives the same bits
-//! for any number of threads. Memory comes from a caching pool ([`buffer`]).
+//! Every kernel is SIMD code chosen once at run time (`simd`), supports any strides through one
+//! iterator (`walk`), runs on several threads above a measured size ([`par`]), and computes the
+//! same bits for any number of threads. Memory comes from a caching pool ([`buffer`]).
 //!
 //! This crate holds all the `unsafe` code of the CPU path. The functions here are safe: they check
-//! the op against its operands with `infer` and each layout against its buffer before a kernel sees
+//! the op against its operands with `infer` and each layout against its buffer before a kernel gets
 //! a pointer.
 
 mod attention;

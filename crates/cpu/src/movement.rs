@@ -1,7 +1,7 @@
 //! Padding, concatenation and partial overwriting: copies into a part of a dense result.
 //!
-//! Each is "the result seen through some strides := a source", so there is one strided copy
-//! underneath, and nothing here looks at an element.
+//! Each is "the result seen through some strides := a source", so all use one strided copy, and
+//! nothing here depends on values.
 
 use crate::operand::{Sink, Source};
 use crate::{par, pointwise};
@@ -30,11 +30,11 @@ pub(crate) fn pad(padding: &[Padding], x: Source<'_>, out: Sink<'_>) {
 
 /// The sources one after the other along `axis`.
 pub(crate) fn cat(axis: usize, xs: &[Source<'_>], out: Sink<'_>) {
-    /// Bytes that are worth a thread.
+    /// Fewest bytes that are worth a thread.
     const TASK: usize = 32 << 10;
-    /// Bytes of the result that all sources write before the next are begun. Of narrow sources many
-    /// write to each line: taken one source after the other over the whole result, every line would
-    /// come from memory and go back once for each of them.
+    /// Bytes of the result that all sources write before the next band. Many narrow sources write
+    /// to each cache line: copied one source after the other over the whole result, every line
+    /// would be loaded and written back once for each of them.
     const BAND: usize = 32 << 10;
     let strides = dense_strides(out.shape);
     // Whether the only axes longer than one are the rows and that of the sources.
@@ -52,7 +52,7 @@ pub(crate) fn cat(axis: usize, xs: &[Source<'_>], out: Sink<'_>) {
             }
             let mut shape = Shape::from_slice(x.shape);
             let (mut ptr, mut to) = (x.ptr, start);
-            // Without its own axis cut, a source has the rows of the result.
+            // Except along the axis of concatenation, a source has the rows of the result.
             if axis > 0 {
                 shape[0] = rows.len();
                 let before = rows.start as isize * x.strides[0] * x.dtype.size() as isize;
@@ -78,9 +78,9 @@ pub(crate) fn cat(axis: usize, xs: &[Source<'_>], out: Sink<'_>) {
     par::for_each(parts, |t| part(rows * t / parts..rows * (t + 1) / parts));
 }
 
-/// Columns beside each other, in some rows of the result, from a column on.
+/// Interleaves columns, in some rows of the result, from a column on.
 fn interleave(xs: &[Source<'_>], rows: Range<usize>, out: Sink<'_>, start: usize) {
-    /// Columns at a time: a line of numbers in double precision.
+    /// Columns at a time: a cache line of f64.
     const SOME: usize = 8;
     fn all<T: Copy>(xs: &[Source<'_>], rows: Range<usize>, out: Sink<'_>, start: usize) {
         let width = out.len() / out.shape[0];
@@ -92,8 +92,8 @@ fn interleave(xs: &[Source<'_>], rows: Range<usize>, out: Sink<'_>, start: usize
             }
             for r in rows.clone() {
                 let read = |(from, stride): (*const T, isize)| {
-                    // SAFETY: the source has the row. (What stands for one that is not there is a
-                    // first element.)
+                    // SAFETY: the source has the row. (The placeholder for a missing one is a first
+                    // element.)
                     unsafe { from.offset(r as isize * stride).read() }
                 };
                 // SAFETY: the result has these columns in the row, and the rows are this task's
@@ -116,10 +116,10 @@ fn interleave(xs: &[Source<'_>], rows: Range<usize>, out: Sink<'_>, start: usize
     }
 }
 
-/// Several copies that do not get in each other's way. Each thread takes its share of each, so that
-/// where it wrote the sources, it has them near.
+/// Several independent copies. Each thread takes the same part of each, so that sources it wrote
+/// are still in its cache.
 pub(crate) fn copies(all: &[(Source<'_>, Sink<'_>)]) {
-    /// Bytes that are worth a thread.
+    /// Fewest bytes that are worth a thread.
     const TASK: usize = 8 << 10;
     let bytes: usize = all.iter().map(|(_, to)| to.len() * to.dtype.size()).sum();
     let parts = par::threads().min(bytes / TASK).max(1);
@@ -133,7 +133,7 @@ pub(crate) fn copies(all: &[(Source<'_>, Sink<'_>)]) {
                 }
                 continue;
             }
-            // Whole lines of what lies dense, whole rows of what does not.
+            // Whole cache lines of a dense source, whole rows of any other.
             let (count, each) = if from.is_dense() { (len, 1) } else { (rows, len / rows) };
             let cut = |t: usize| match each {
                 1 if t < parts => (count * t / parts) & !63,
@@ -184,7 +184,7 @@ pub(crate) fn put(views: &[View], base: Source<'_>, source: Source<'_>, out: Sin
     copy_part(source, out, part.offset, &part.strides);
 }
 
-/// The elements of a result that are around a part, if that lies in one piece; else all.
+/// The elements of a result outside a part, if the part is contiguous; otherwise all.
 fn outside(part: &Layout, out: Sink<'_>) -> [Range<usize>; 2] {
     let (start, end) = match part.is_dense() && !part.is_empty() {
         true => (part.offset, part.offset + part.len()),
@@ -193,8 +193,8 @@ fn outside(part: &Layout, out: Sink<'_>) -> [Range<usize>; 2] {
     [0..start, end..out.len()]
 }
 
-/// Writes `x` into the part of `out` that begins at element `start` and has these strides, unless
-/// it is there: a plan may compute a piece where it is wanted ([`pullback_ir::pass::plan::piece`]).
+/// Writes `x` into the part of `out` that starts at element `start` and has these strides, unless
+/// it is there already: a plan may compute a piece in place ([`pullback_ir::pass::plan::piece`]).
 fn copy_part(x: Source<'_>, out: Sink<'_>, start: usize, strides: &Strides) {
     let to = out.ptr.wrapping_add(start * out.dtype.size());
     let mut axes = x.shape.iter().zip(x.strides.iter().zip(strides));
@@ -257,7 +257,7 @@ mod tests {
             0., 6., 0., 4., 0., 2., 0., 0.,
             0., 5., 0., 3., 0., 1., 0., 0.,
         ]);
-        // Nothing inside, no axis, no padding.
+        // No elements, no axis, no padding.
         let all = [Padding { before: 2, after: 1, between: 3 }];
         assert_eq!(filled(&[3], |out| pad(&all, source(&v, 0, &[0], &[1]), out)), [0.0; 3]);
         assert_eq!(filled(&[], |out| pad(&[], source(&v, 3, &[], &[]), out)), [4.0]);
@@ -302,7 +302,7 @@ mod tests {
         let v = counting(12);
         let new = [-1f32, -2., -3., -4.];
         // The piece at the front, in the middle, at the end and everywhere; the base dense, one
-        // number for all, strided, and where the result is.
+        // number for all, strided, and the memory of the result.
         for (start, len) in [(0, 2), (1, 2), (2, 2), (0, 4), (1, 0)] {
             let views = [View::Slice(smallvec![Span { start, len, step: 1 }])];
             let x = source(&new, 0, std::slice::from_ref(&len), &[1]);
@@ -363,8 +363,8 @@ mod tests {
         }
     }
 
-    /// Many narrow sources beside each other, more rows than a band has: dense, strided, repeated,
-    /// wider than one column.
+    /// Many narrow sources interleaved, more rows than a band has: dense, strided, repeated, wider
+    /// than one column.
     #[test]
     fn concatenates_columns() {
         let rows = 3001;

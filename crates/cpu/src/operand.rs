@@ -1,10 +1,10 @@
-//! What a kernel is handed: strided sources to read and dense sinks to fill.
+//! The arguments of kernels: strided sources to read and dense sinks to fill.
 //!
-//! Both are raw pointers, because a kernel may be asked to overwrite the very elements it
-//! reads (`x.add_(y)`): a `&[T]` beside a `&mut [T]` over the same memory would be undefined
-//! behaviour, two raw pointers are not. The rule that makes this sound is kept by every
-//! pointwise kernel: element `i` of the sink is written only after element `i` of every
-//! source that may alias it was read. All other kernels get sinks that alias nothing.
+//! Both are raw pointers, because a kernel may overwrite the elements it reads (`x.add_(y)`): a
+//! `&[T]` and a `&mut [T]` over the same memory would be undefined behaviour, two raw pointers are
+//! not. Every pointwise kernel follows the rule that makes this sound: element `i` of the sink is
+//! written only after element `i` of every source that may alias it was read. All other kernels get
+//! sinks that alias nothing.
 
 use pullback_ir::DType;
 
@@ -15,7 +15,7 @@ pub struct Source<'a> {
     pub ptr: *const u8,
     /// Length of each axis.
     pub shape: &'a [usize],
-    /// Distance between neighbours on each axis, in elements; may be zero or negative.
+    /// Stride along each axis, in elements; may be zero or negative.
     pub strides: &'a [isize],
     /// Type of the elements.
     pub dtype: DType,
@@ -32,8 +32,8 @@ pub struct Sink<'a> {
     pub dtype: DType,
 }
 
-// SAFETY: operands are only made by `run`, which borrows the buffers they point into for the
-// whole of the call; kernels hand disjoint parts of a sink to different threads.
+// SAFETY: operands are only made by `run`, which borrows the buffers they point into for the whole
+// of the call; kernels pass disjoint parts of a sink to different threads.
 unsafe impl Send for Source<'_> {}
 // SAFETY: as above; sources are only read.
 unsafe impl Sync for Source<'_> {}
@@ -48,12 +48,12 @@ impl Source<'_> {
         self.shape.iter().product()
     }
 
-    /// Whether there is no element.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the elements lie dense in row-major order.
+    /// Whether the elements are dense in row-major order.
     pub fn is_dense(&self) -> bool {
         let mut expected = 1isize;
         for (&n, &s) in self.shape.iter().zip(self.strides).rev() {
@@ -72,7 +72,7 @@ impl Sink<'_> {
         self.shape.iter().product()
     }
 
-    /// Whether there is no element.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

@@ -1,16 +1,16 @@
-//! The one file that knows about threads.
+//! The thread pool: the only file that deals with threads.
 //!
-//! Kernels cut their work into tasks by looking at shapes only, and hand the tasks to
-//! [`for_each`]. How many threads share them is decided here and never changes a result.
+//! Kernels split their work into tasks by shapes only, and pass the tasks to [`for_each`]. How many
+//! threads run them is decided here and never changes a result.
 //!
-//! # Why a pool of our own
+//! # Why not an existing pool
 //!
-//! An eager step is thousands of kernels of 10 to 1000 µs, each forked from the same outside
-//! thread. General work-stealing pools are built for forking from the inside: injecting a job
-//! from outside costs 10 to 20 µs. What a kernel needs is much less than work stealing: one job at
-//! a time, a counter that hands out task numbers, and workers that are still awake when the next
-//! kernel comes a few microseconds later. So workers watch for a short while after a job before
-//! they park, and a fork is one store to a word that they watch.
+//! An eager step is thousands of kernels of 10 to 1000 µs, each forked from the same thread outside
+//! the pool. General work-stealing pools are built for forking from the inside: injecting a job
+//! from outside costs 10 to 20 µs. A kernel needs much less than work stealing: one job at a time,
+//! a counter of task numbers, and workers that are still awake when the next kernel comes a few
+//! microseconds later. So workers spin for a short while after a job before they park, and a fork
+//! is one store to a word that they poll.
 //!
 //! # The protocol
 //!
@@ -25,19 +25,18 @@
 //!   inline), writes the job, and publishes `epoch + 1`, `open`, `active = 0`.
 //! - A worker that sees a new epoch *joins* by a compare-exchange that adds one to `active`, which
 //!   only succeeds while the job is open. Only joined workers read the job. Workers with a number
-//!   at or above `limit` stay out.
-//! - Everyone works through a stretch of the tasks of their own, then helps with the stretches of
-//!   others. The caller then clears `open` (nobody can join any more) and waits until `active` is
-//!   zero.
+//!   at or above `limit` do not join.
+//! - Each participant runs its own range of the tasks, then takes tasks from the ranges of others.
+//!   The caller then clears `open` (nobody can join any more) and waits until `active` is zero.
 //!
-//! # Who does what
+//! # Which participant runs which task
 //!
-//! The tasks are cut into one stretch for each participant, always in the same order: the caller
-//! has the first. So where two kernels cut their work alike, what a core wrote it reads again, and
-//! a weight's columns stay in the cache of the core that multiplies with them. Handing out tasks as
-//! they come lets lines travel between cores: in one run an LSTM step took 61 ms on two threads and
-//! 67 on one. A stretch is one word, `first` and `end`; its owner takes from the front, others,
-//! when they have nothing left of their own, from the back.
+//! The tasks are split into one range for each participant, always in the same order: the caller
+//! has the first. So if two kernels split their work the same way, a core reads what it wrote, and
+//! a weight's columns stay in the cache of the core that multiplies with them. A shared queue of
+//! tasks moves cache lines between cores: in one run an LSTM step took 61 ms on two threads and 67
+//! on one. A range is one word, `first` and `end`; its owner takes from the front, others, when
+//! their own range is empty, from the back.
 //!
 //! So the caller never waits for a worker that slept through the job, and a job on an
 //! oversubscribed machine costs at most what running it alone would.
@@ -50,20 +49,20 @@ use std::sync::{Mutex, OnceLock, PoisonError, RwLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How long a worker watches for the next job with its core to itself.
+/// How long a worker spins for the next job.
 const SPIN: Duration = Duration::from_micros(50);
-/// How long it then goes on watching, giving way to whoever wants the core, before it parks. On a
-/// busy machine a worker that parked is woken on the core of its waker, where it can only be in
-/// the way; one that stays runnable is moved to the first core that falls idle.
+/// How long it then polls, yielding its core to other threads, before it parks. On a busy machine a
+/// parked worker is woken on the core of its waker and competes with it; one that stays runnable is
+/// moved to the first idle core.
 const LINGER: Duration = Duration::from_millis(2);
 const OPEN: u64 = 1 << 16;
 const ACTIVE: u64 = OPEN - 1;
 const LIMIT_SHIFT: u32 = 17;
 const MAX_WORKERS: usize = (1 << 15) - 1;
-/// Participants that have tasks of their own; more of them only help.
+/// Most participants with their own range of tasks; further ones only take from others.
 const STRETCHES: usize = 64;
 
-/// Keeps a hot word on cache lines of its own (pairs of lines are prefetched together).
+/// Keeps a contended word on separate cache lines (pairs of lines are prefetched together).
 #[repr(align(128))]
 struct Apart<T>(T);
 
@@ -71,7 +70,7 @@ struct Apart<T>(T);
 struct Job {
     call: unsafe fn(*const (), usize),
     data: *const (),
-    /// Participants that have a stretch of tasks of their own.
+    /// Participants that have their own range of tasks.
     stretches: usize,
 }
 
@@ -82,8 +81,8 @@ struct Worker {
 
 struct Pool {
     state: Apart<AtomicU64>,
-    /// For each participant the tasks that are left of its own: the first in the low half, the end
-    /// in the high half.
+    /// For each participant the rest of its range: the first task in the low half, the end in the
+    /// high half.
     left: [Apart<AtomicU64>; STRETCHES],
     busy: AtomicBool,
     job: UnsafeCell<Job>,
@@ -106,11 +105,11 @@ static POOL: Pool = Pool {
     workers: RwLock::new(Vec::new()),
 };
 
-/// Zero until someone asks or sets.
+/// Zero until it is first read or set.
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Zero, or the number that `with_threads` asked for on this thread.
+    /// Zero, or the number set by `with_threads` on this thread.
     static SCOPED: Cell<usize> = const { Cell::new(0) };
     /// Whether this thread is inside a task; nested calls then run inline.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -145,9 +144,8 @@ fn default_threads() -> usize {
     })
 }
 
-/// Sets the number of threads for the whole process, from the next kernel on. Results do not
-/// depend on it. Zero goes back to the default: the `PULLBACK_NUM_THREADS` variable, or one per
-/// core.
+/// Sets the number of threads for the whole process, from the next kernel on. Results do not depend
+/// on it. Zero restores the default: the `PULLBACK_NUM_THREADS` variable, or one per core.
 pub fn set_threads(n: usize) {
     let n = if n == 0 { default_threads() } else { n.min(MAX_WORKERS) };
     THREADS.store(n, Ordering::Relaxed);
@@ -174,8 +172,8 @@ pub fn for_each<F: Fn(usize) + Sync>(tasks: usize, f: F) {
     unsafe { each(tasks, <F as Task>::call, (&raw const f).cast()) }
 }
 
-/// What a task is called through: a method, so that a kernel is compiled beside its own module and
-/// not in this one (see `simd/work.rs`), and once, whether it runs inline or on the pool.
+/// How a task is called: a method, so that a kernel is compiled in its own module and not in this
+/// one (see `simd/work.rs`), and once, whether it runs inline or on the pool.
 trait Task: Fn(usize) + Sync {
     /// # Safety
     /// `data` points at a live `Self`.
@@ -196,7 +194,7 @@ unsafe fn each(tasks: usize, call: unsafe fn(*const (), usize), data: *const ())
     let many = tasks > u32::MAX as usize;
     if helpers == 0 || many || INSIDE.with(Cell::get) || POOL.busy.swap(true, Ordering::Acquire) {
         for task in 0..tasks {
-            // SAFETY: as the caller says.
+            // SAFETY: guaranteed by the caller.
             unsafe { call(data, task) };
         }
         return;
@@ -227,7 +225,7 @@ impl<T> Shared<T> {
 }
 
 impl Pool {
-    /// Runs a job with up to `helpers` workers; the caller has taken `busy`, which is given back.
+    /// Runs a job with up to `helpers` workers; the caller has taken `busy`, which is released.
     fn run(&'static self, job: Job, tasks: usize, helpers: usize) {
         // SAFETY: we hold `busy` and the last job was closed with no worker left in it.
         unsafe { *self.job.get() = job };
@@ -273,7 +271,7 @@ impl Pool {
         }
     }
 
-    /// Takes tasks until there are none; a panic is kept for the caller and ends the job early.
+    /// Runs tasks until there are none; a panic is stored for the caller and ends the job early.
     fn take_part(&self, job: Job, participant: usize) {
         INSIDE.with(|i| i.set(true));
         let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -293,7 +291,7 @@ impl Pool {
         }
     }
 
-    /// The next task of a stretch, for its owner from the front, for others from the back.
+    /// The next task of a range, for its owner from the front, for others from the back.
     fn take(&self, whose: usize, own: bool) -> Option<usize> {
         let step = |word: u64| {
             let (first, end) = (word & u64::from(u32::MAX), word >> 32);
@@ -305,13 +303,13 @@ impl Pool {
         Some(if own { before & u64::from(u32::MAX) } else { (before >> 32) - 1 } as usize)
     }
 
-    /// Starts workers until there are `wanted`, or as many as the system gives.
+    /// Starts workers until there are `wanted`, or as many as the system allows.
     #[cold]
     fn hire(&'static self, wanted: usize) {
         let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
         while workers.len() < wanted {
             let index = workers.len();
-            // Workers live as long as the process, so their flags may too.
+            // Workers live as long as the process, so their flags may be leaked.
             let parked: &'static AtomicBool = Box::leak(Box::new(AtomicBool::new(false)));
             let work = move || self.work(index, parked);
             match std::thread::Builder::new().name(format!("pullback-{index}")).spawn(work) {
@@ -451,7 +449,7 @@ mod tests {
     #[test]
     #[ignore = "a measurement"]
     fn fork_join_latency() {
-        // A chain of multiplications takes about a nanosecond a link.
+        // A chain of multiplications takes about a nanosecond per step.
         let work = |n: u32| {
             let mut x = std::hint::black_box(1.000_000_1f64);
             for _ in 0..n {

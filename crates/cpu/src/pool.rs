@@ -1,9 +1,9 @@
-//! Pooling: pieces of the last axes, each reduced to one value.
+//! Pooling: windows ("pieces") of the last axes, each reduced to one value.
 //!
-//! Where the pieces of an axis lie is worked out once, as a table. Along the last axis the table is
-//! turned around: for the first element of every piece, the second, and so on, the stretches of
-//! pieces whose elements are evenly spaced. What is left is loops over a whole row of results at a
-//! time, which the compiler makes vectors of.
+//! The positions of the pieces of an axis are computed once, as a table. Along the last axis the
+//! table is inverted: for the first element of every piece, the second, and so on, the runs of
+//! pieces whose elements are evenly spaced. What remains are loops over a whole row of results at a
+//! time, which the compiler vectorises.
 //!
 //! Tasks are whole images (the last axes of one index of the axes before them), so that what
 //! overlapping pieces add to one element is added in one order, whatever the number of threads.
@@ -23,7 +23,7 @@ const GRAIN: usize = 1 << 14;
 /// A piece of an axis: its first position, how many, and the distance between them.
 type Piece = (usize, usize, usize);
 
-/// Neighbouring pieces of the last axis that have an element each, evenly spaced.
+/// Adjacent pieces of the last axis with one element each, evenly spaced.
 #[derive(Clone, Copy)]
 struct Run {
     /// The first piece, and how many.
@@ -54,8 +54,8 @@ fn runs(pieces: &[Piece]) -> Vec<Run> {
 }
 
 impl Run {
-    /// Takes a piece with an element at `at`, if it is the next and evenly spaced; the second says
-    /// what even is.
+    /// Appends a piece with an element at `at`, if it is the next and evenly spaced; the second
+    /// piece sets the spacing.
     fn join(&mut self, piece: usize, at: usize) -> bool {
         if self.count == 1 {
             self.step = at as isize - self.first as isize;
@@ -67,12 +67,12 @@ impl Run {
     }
 }
 
-/// Three spatial axes; those that are not there have length 1 and one piece.
+/// Three spatial axes; missing ones have length 1 and one piece.
 struct Frames {
-    /// Lengths of the side that is cut into pieces.
+    /// Lengths of the side that is divided into pieces.
     lengths: [usize; 3],
     pieces: [Vec<Piece>; 3],
-    /// Those of the last axis, turned around.
+    /// Those of the last axis, inverted.
     runs: Vec<Run>,
 }
 
@@ -175,7 +175,7 @@ impl Job<'_> {
                     for run in &self.frames.runs {
                         let from = line.wrapping_offset(run.first as isize * sw);
                         let sums = &mut sums[run.piece..run.piece + run.count];
-                        // SAFETY: pieces lie inside their axes.
+                        // SAFETY: pieces are inside their axes.
                         unsafe { add::<S, C>(from, run.step * sw, sums) };
                     }
                 }
@@ -205,7 +205,8 @@ impl Job<'_> {
                 let places = unsafe {
                     let first = (d.0 * height + h.0) * length;
                     for (k, piece) in self.frames.pieces[2].iter().enumerate() {
-                        // Where nothing is larger than the least, the first element is the largest.
+                        // If no element is larger than the least value, the first one is the
+                        // largest.
                         *out.at(to + k) = (first + piece.0) as i64;
                     }
                     std::slice::from_raw_parts_mut(out.at(to), width)
@@ -220,7 +221,7 @@ impl Job<'_> {
                             place: ((i * height + j) * length + run.first) as i64,
                             step: run.step as i64,
                         };
-                        // SAFETY: pieces lie inside their axes; the level is this machine's.
+                        // SAFETY: pieces are inside their axes; this machine supports the level.
                         unsafe { taken.best(&mut best[range.clone()], &mut places[range]) };
                     }
                 }
@@ -236,7 +237,7 @@ impl Job<'_> {
         let size: usize = self.frames.lengths.iter().product();
         self.each::<S>(|image, x| {
             let (_sums, sums) = scratch::<C>(size);
-            // SAFETY: pieces lie inside their axes; the scratch and the elements of an image are
+            // SAFETY: pieces are inside their axes; the scratch and the elements of an image are
             // one task's.
             unsafe {
                 (0..size).for_each(|i| *sums.at(i) = C::default());
@@ -290,7 +291,7 @@ impl Least for i64 {
     const LEAST: i64 = i64::MIN;
 }
 
-/// An element for each of some neighbouring pieces, and where they are.
+/// An element for each of some adjacent pieces, and their positions.
 struct Taken<S> {
     x: *const S,
     stride: isize,
@@ -302,9 +303,9 @@ impl<S: Elem> Taken<S>
 where
     S::Compute: Least,
 {
-    /// Takes what is larger than the best so far, and any NaN.
+    /// Replaces the best so far by larger elements and by NaN.
     unsafe fn best(&self, best: &mut [S::Compute], places: &mut [i64]) {
-        // SAFETY: the caller has the elements; the level is what the machine has.
+        // SAFETY: the caller has the elements; the machine supports the level.
         unsafe {
             match level() {
                 #[cfg(target_arch = "x86_64")]

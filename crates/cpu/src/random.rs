@@ -8,7 +8,7 @@
 //!
 //! # Which element gets which word
 //!
-//! A block gives four words of 32 bits. Were they four neighbours, vector code would have to
+//! A block has four words of 32 bits. Were they four neighbours, vector code would have to
 //! transpose them; so a *tile* of 64 blocks is drawn at once, and its words are laid out by word
 //! number first:
 //!
@@ -18,12 +18,11 @@
 //! ```
 //!
 //! For 32-bit draws (and narrower) that is 256 elements. Draws that need 64 bits take words 0 and
-//! 1, then words 2 and 3: 128 elements a tile. A pair of normals comes from one radius and one
-//! angle, and the cosines stand 64 elements before the sines.
+//! 1, then words 2 and 3: 128 elements per tile. A pair of normals comes from one radius and one
+//! angle, and the cosines are 64 elements before the sines.
 //!
 //! The arithmetic uses no fused multiply-add, so that the numbers are the same bits on every
-//! processor. AVX2 is asked for even where AVX-512 is present: the 32×32→64 multiplications come
-//! out better.
+//! processor. AVX2 is used even where AVX-512 is present: the 32×32→64 multiplications are faster.
 
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
@@ -191,7 +190,7 @@ impl<T: Elem<Compute = f32>> Draw for Normal32<T> {
 /// `2·artanh((m−1)/(m+1))`.
 #[inline(always)]
 fn log32(x: f32) -> f32 {
-    // Adding moves the cut between exponents from 1 to √½, so that m lies in [√½, √2).
+    // Adding moves the cut between exponents from 1 to √½, so that m is in [√½, √2).
     let bits = x.to_bits().wrapping_add(0x3F80_0000 - 0x3F35_04F3);
     let k = (bits >> 23) as i32 - 127;
     let m = f32::from_bits((bits & 0x007F_FFFF) + 0x3F35_04F3);
@@ -264,7 +263,7 @@ unsafe fn fill<D: Draw>(key: [i64; 2], from: usize, to: usize, out: *mut D::Out)
     while start < to {
         let words = draw(key, start / D::TILE);
         let room = to - start;
-        // SAFETY: `start..to` lies inside `out`; a short last tile goes through `tile`, of which
+        // SAFETY: `start..to` lies inside `out`; a short last tile is drawn into `tile`, of which
         // only the filled part is copied.
         unsafe {
             let mut tile = std::mem::MaybeUninit::<[D::Out; 256]>::zeroed().assume_init();
@@ -280,7 +279,7 @@ unsafe fn fill<D: Draw>(key: [i64; 2], from: usize, to: usize, out: *mut D::Out)
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 unsafe fn fill_avx2<D: Draw>(key: [i64; 2], from: usize, to: usize, out: *mut D::Out) {
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { fill::<D>(key, from, to, out) }
 }
 
@@ -294,11 +293,11 @@ pub(crate) fn key_at(keys: &Source<'_>, mut n: usize) -> [i64; 2] {
         n /= len;
     }
     let p = keys.ptr.cast::<i64>();
-    // SAFETY: `infer` asks for pairs of i64 on the last axis, and the index is inside the others.
+    // SAFETY: `infer` requires pairs of i64 on the last axis, and the index is inside the others.
     unsafe { [p.offset(at).read(), p.offset(at + keys.strides[last]).read()] }
 }
 
-/// Each key draws `len` elements: a long draw is cut into tasks, short ones are taken together.
+/// Each key draws `len` elements: a long draw is split into tasks, short ones are grouped.
 fn random_as<D: Draw>(keys: Source<'_>, len: usize, out: Sink<'_>) {
     let count = keys.len() / 2;
     let task = D::TILE * TILES;
@@ -306,7 +305,7 @@ fn random_as<D: Draw>(keys: Source<'_>, len: usize, out: Sink<'_>) {
     let avx2 = is_x86_feature_detected!("avx2");
     let draw = |key: usize, from: usize, to: usize| {
         let words = key_at(&keys, key);
-        // Naming the whole sink moves it in, pointer and promise together.
+        // Naming the whole sink captures it, with its `Send` and `Sync`.
         let out = { out }.ptr.cast::<D::Out>().wrapping_add(key * len);
         #[cfg(target_arch = "x86_64")]
         if avx2 {
@@ -339,7 +338,7 @@ pub(crate) fn uniforms(key: [i64; 2], start: usize, out: &mut [f32]) {
     unsafe { span_as::<Uniform32<f32, 24>>(key, start, out.len(), out.as_mut_ptr()) }
 }
 
-/// Draws the elements `start..start + n`, wherever they lie in their tiles.
+/// Draws the elements `start..start + n`, at any position in their tiles.
 ///
 /// # Safety
 /// `out` has room for `n` elements.
@@ -367,10 +366,10 @@ unsafe fn span_as<D: Draw>(key: [i64; 2], start: usize, n: usize, out: *mut D::O
     }
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
-        // SAFETY: detected; the rest is the caller's promise.
+        // SAFETY: detected; the rest is guaranteed by the caller.
         return unsafe { avx2::<D>(key, start, n, out) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: guaranteed by the caller.
     unsafe { span::<D>(key, start, n, out) }
 }
 

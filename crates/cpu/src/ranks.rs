@@ -2,10 +2,10 @@
 //! need.
 //!
 //! As in [`crate::sort`], an element is an order-preserving key together with its index, so there
-//! are no ties, and which elements have the wanted ranks does not depend on the algorithm. A long
-//! line is first counted by the upper bits of its keys; the counts say which buckets hold the
-//! wanted ranks, and only what is in those is collected (in order, so that any number of threads
-//! collects the same) and looked at closer.
+//! are no ties, and the elements of the requested ranks do not depend on the algorithm. A long line
+//! is first counted by the upper bits of its keys; the counts give the buckets that hold the
+//! requested ranks, and only those are collected (in order, so that any number of threads collects
+//! the same) and selected from.
 
 use crate::elem::with_elem;
 use crate::operand::{Sink, Source};
@@ -15,15 +15,15 @@ use crate::sort::{GRAIN, Key, flip, radix};
 
 /// Lines from this length on are counted first.
 const LONG: usize = 1 << 14;
-/// Elements that are counted in a task.
+/// Elements counted per task.
 const BLOCK: usize = 1 << 16;
-/// Keys that are made at a time.
+/// Keys computed at a time.
 const CHUNK: usize = 64;
 /// Upper bits that are counted.
 const BITS: u32 = 11;
 const BUCKETS: usize = 1 << BITS;
 
-/// The ranks that are wanted: `from..from + count`.
+/// The requested ranks: `from..from + count`.
 #[derive(Clone, Copy)]
 pub(crate) struct Wanted {
     pub(crate) descending: bool,
@@ -31,7 +31,7 @@ pub(crate) struct Wanted {
     pub(crate) count: usize,
 }
 
-/// Writes the elements of the wanted ranks along `axis`, in order, and the indices they had as
+/// Writes the elements of the requested ranks along `axis`, in order, and their original indices as
 /// `i64`.
 pub(crate) fn ranks(axis: usize, wanted: Wanted, x: Source, values: Sink, indices: Sink) {
     if values.is_empty() {
@@ -40,7 +40,7 @@ pub(crate) fn ranks(axis: usize, wanted: Wanted, x: Source, values: Sink, indice
     with_elem!(x.dtype, T => run::<T>(axis, wanted, x, values, indices));
 }
 
-/// A line of elements somewhere in memory.
+/// A strided line of elements.
 #[derive(Clone, Copy)]
 struct Line<S> {
     start: *const S,
@@ -49,7 +49,7 @@ struct Line<S> {
     flip: u64,
 }
 
-// SAFETY: lines are only read, and lie in a source that outlives the kernel.
+// SAFETY: lines are only read, and point into a source that outlives the kernel.
 unsafe impl<S> Sync for Line<S> {}
 
 impl<S: Key> Line<S> {
@@ -64,7 +64,7 @@ impl<S: Key> Line<S> {
         self.element(i).key() ^ self.flip
     }
 
-    /// The narrow keys from `i` on, up to a chunk of them; the others are left.
+    /// The narrow keys from `i` on, up to a chunk of them; the others are unchanged.
     #[inline(always)]
     fn keys(&self, i: usize, to: usize, keys: &mut [u32; CHUNK]) -> usize {
         let n = CHUNK.min(to - i);
@@ -121,8 +121,7 @@ fn run<S: Key>(axis: usize, wanted: Wanted, x: Source, values: Sink, indices: Si
                     0
                 };
                 let part = if take > short.len() / 4 && short.len() >= LONG {
-                    // Nearly all: sorted by digits, as they still stand in the order of their
-                    // indices.
+                    // Nearly all: radix sort, as they are still in the order of their indices.
                     radix(&mut short, &mut Vec::new());
                     &short[from - below..from - below + take]
                 } else {
@@ -156,7 +155,7 @@ fn pick<T: Ord>(list: &mut [T], from: usize, count: usize) -> &[T] {
     part
 }
 
-/// Collects the entries of the buckets in which the wanted ranks are; gives how many are below
+/// Collects the entries of the buckets that hold the requested ranks; returns how many are below
 /// them.
 fn collect<S: Key>(line: Line<S>, wanted: Wanted, entries: &mut Vec<u64>) -> usize {
     let len = line.len;
@@ -174,7 +173,7 @@ fn collect<S: Key>(line: Line<S>, wanted: Wanted, entries: &mut Vec<u64>) -> usi
             keys[..n].iter().for_each(|&key| counts[bucket(key)] += 1);
         }
     });
-    // The buckets of the first and of the last wanted rank.
+    // The buckets of the first and of the last requested rank.
     let mut totals = vec![0usize; BUCKETS];
     for counts in counts.chunks_exact(BUCKETS) {
         totals.iter_mut().zip(counts).for_each(|(total, &n)| *total += n as usize);
@@ -189,7 +188,7 @@ fn collect<S: Key>(line: Line<S>, wanted: Wanted, entries: &mut Vec<u64>) -> usi
             high = b;
         }
     }
-    // Where the entries of each block go.
+    // The start of the entries of each block.
     let mut starts = vec![0usize; blocks + 1];
     for block in 0..blocks {
         let here = &counts[block * BUCKETS..][low..=high];
@@ -207,7 +206,7 @@ fn collect<S: Key>(line: Line<S>, wanted: Wanted, entries: &mut Vec<u64>) -> usi
         let mut next = 0;
         for i in range.clone().step_by(CHUNK) {
             let n = line.keys(i, range.end, &mut keys);
-            // Written always, and counted where it is wanted: no branch to be guessed.
+            // Written always, and counted if selected: no branch to mispredict.
             let mut hits = 0;
             for (j, &key) in keys[..n].iter().enumerate() {
                 found[hits] = u64::from(key) << 32 | (i + j) as u64;

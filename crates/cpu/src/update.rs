@@ -1,9 +1,9 @@
 //! Steps of optimisers, each in one pass over parameter, state and gradient.
 //!
 //! Composed of tensor operations, a step of Adam reads and writes memory a dozen times; here every
-//! element is read once and written once. A tile of each operand is brought into scratch of the
-//! compute type, the rule runs there, and what it changed is written. So a step may be in place (a
-//! tile is read before it is written), and narrow floats are rounded once.
+//! element is read once and written once. A tile of each operand is loaded into scratch of the
+//! compute type, the update rule runs there, and what it changed is written. So a step may be in
+//! place (a tile is read before it is written), and narrow floats are rounded once.
 
 use crate::elem::{Elem, with_elem};
 use crate::norm::lanes::Float;
@@ -17,13 +17,13 @@ use smallvec::SmallVec;
 const TILE: usize = 256;
 /// Elements in a task.
 const TASK: usize = 1 << 15;
-/// Operands at most: a parameter, three states and a gradient.
+/// Most operands: a parameter, three states and a gradient.
 const MOST: usize = 5;
 
 /// Tiles of the parameter, the states and the gradient.
 type Tiles<C> = [[C; TILE]; MOST];
 
-/// What happens to the elements of a tile.
+/// The update rule of an optimiser, on the elements of a tile.
 trait Rule<C>: Copy + Send + Sync {
     /// How many of the operands are changed; the gradient comes after them.
     const TARGETS: usize;
@@ -35,7 +35,7 @@ pub(crate) fn sgd(how: Sgd, x: &[Source], out: &[Sink]) {
     with_elem!(float x[0].dtype, E => {
         type C = <E as Elem>::Compute;
         let real = C::real;
-        // The first gradient is the momentum, undamped.
+        // The first momentum is the gradient, undamped.
         let first = how.remembers() && counted(x[3]) <= 1;
         let rule = Descent::<C, false> {
             rate: real(scalar(x[x.len() - 1])),
@@ -53,14 +53,14 @@ pub(crate) fn sgd(how: Sgd, x: &[Source], out: &[Sink]) {
     })
 }
 
-/// The new parameter, means and, if it is kept, largest mean square.
+/// The new parameter, means and, if it is used (AMSGrad), the largest mean square.
 pub(crate) fn adam(how: Adam, x: &[Source], out: &[Sink]) {
     let rate = scalar(x[x.len() - 1]);
     let step = counted(x[x.len() - 2]).clamp(i32::MIN.into(), i32::MAX.into()) as i32;
     with_elem!(float x[0].dtype, E => {
         type C = <E as Elem>::Compute;
         let real = C::real;
-        // The means start at zero; these undo that.
+        // Bias correction: the means start at zero.
         let unbias = [how.beta1, how.beta2].map(|beta| 1.0 - beta.0.powi(step));
         let shrink = if how.decoupled { 1.0 - rate * how.decay.0 } else { 1.0 };
         let rule = Moments::<C, false> {
@@ -83,15 +83,15 @@ pub(crate) fn adam(how: Adam, x: &[Source], out: &[Sink]) {
 
 /// The number of the step.
 fn counted(step: Source) -> i64 {
-    // SAFETY: `infer` asks for one element of type i64.
+    // SAFETY: `infer` requires one element of type i64.
     unsafe { *step.ptr.cast::<i64>() }
 }
 
-/// The rate.
+/// The learning rate.
 #[allow(clippy::useless_conversion)] // of one of the two compute types
 fn scalar(rate: Source) -> f64 {
     with_elem!(float rate.dtype, E => {
-        // SAFETY: `infer` asks for one element, and this is its type.
+        // SAFETY: `infer` requires one element, and this is its type.
         let rate = unsafe { *rate.ptr.cast::<E>() };
         f64::from(rate.load())
     })
@@ -125,7 +125,7 @@ impl<C: Float, const MOMENTUM: bool> Rule<C> for Descent<C, MOMENTUM> {
         for i in 0..TILE {
             let g = if MOMENTUM { b[i] } else { a[i] };
             let g = g * self.sign;
-            // Asked outside of the arithmetic: 0·∞ is not 0.
+            // A condition instead of a product: 0·∞ is not 0.
             let g = if decays { x[i].fma::<I>(self.decay, g) } else { g };
             let by = if MOMENTUM {
                 a[i] = a[i].fma::<I>(self.keep, g * self.take);
@@ -173,7 +173,7 @@ impl<C: Float, const LARGEST: bool> Rule<C> for Moments<C, LARGEST> {
             mean[i] = (g - mean[i]).fma::<I>(self.take1, mean[i]);
             square[i] = square[i].fma::<I>(self.keep2, g * g * self.take2);
             let most = if LARGEST {
-                // NaN on either side stays: it is not less than anything.
+                // NaN on either side propagates: it is not less than anything.
                 a[i] = if a[i] < square[i] || square[i] != square[i] { square[i] } else { a[i] };
                 a[i]
             } else {
@@ -184,7 +184,7 @@ impl<C: Float, const LARGEST: bool> Rule<C> for Moments<C, LARGEST> {
     }
 }
 
-/// Operands one after the other in memory.
+/// Dense operands.
 struct Tape<'a, E, R> {
     rule: R,
     x: [*const E; MOST],
@@ -220,7 +220,7 @@ impl<E: Elem<Compute: Float>, R: Rule<E::Compute>> Work for Tape<'_, E, R> {
     }
 }
 
-/// Where the operands lie.
+/// The addresses of the operands.
 struct Operands<E>([*const E; MOST]);
 // SAFETY: tasks read and write disjoint tiles of what these point at.
 unsafe impl<E> Sync for Operands<E> {}
@@ -228,7 +228,7 @@ unsafe impl<E> Sync for Operands<E> {}
 fn run<E: Elem<Compute: Float>, R: Rule<E::Compute>>(rule: R, x: &[Source], out: &[Sink]) {
     let len = out[0].len();
     let x = &x[..R::TARGETS + 1];
-    // What does not lie dense is copied first.
+    // Operands that are not dense are copied first.
     let mut copies: SmallVec<[Buffer; MOST]> = SmallVec::new();
     let mut dense = [std::ptr::null::<E>(); MOST];
     for (dense, source) in dense.iter_mut().zip(x) {

@@ -1,4 +1,4 @@
-//! The one strided walk.
+//! Iteration over strided operands.
 //!
 //! Every kernel that reads strided operands goes through here. A [`Walk`] is made from one shape
 //! and the strides of `N` operands over that shape. It first simplifies the shape, for all
@@ -7,10 +7,10 @@
 //! inner. A dense tensor of any rank becomes one axis; a row vector broadcast over a matrix
 //! becomes two.
 //!
-//! What remains is walked in row-major order as *runs* along the innermost axis: the closure is
-//! told where each operand's run begins, how far apart its elements are, and how long the run
-//! is. The walk may be restricted to any range of the row-major index space, which is how work is
-//! split over threads; the runs of a split walk are pieces of those of the whole, in order.
+//! What remains is iterated in row-major order as *runs* along the innermost axis: the closure gets
+//! the offset of each operand's run, its stride, and the length of the run. The walk may be
+//! restricted to any range of the row-major index space, which is how work is split over threads;
+//! the runs of a split walk are pieces of those of the whole, in order.
 //!
 //! ```text
 //! shape [4, 8, 16]   a dense      [128, 16, 1]  ┐  collapse   shape [32, 16]   a [16, 1]
@@ -30,18 +30,18 @@ const INLINE: usize = 6;
 pub(crate) struct Axis<const N: usize> {
     /// Number of steps.
     pub(crate) len: usize,
-    /// Elements between neighbours, for each operand.
+    /// Stride of each operand, in elements.
     pub(crate) strides: [isize; N],
 }
 
-/// A stretch of elements along the innermost axis.
+/// A run of elements along the innermost axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run<const N: usize> {
     /// Row-major index of the first element: also its offset in a dense tensor of this shape.
     pub(crate) start: usize,
     /// Offset of the first element in each operand, in elements.
     pub(crate) offsets: [isize; N],
-    /// Distance between neighbours in each operand, in elements.
+    /// Stride in each operand, in elements.
     pub(crate) strides: [isize; N],
     /// Number of elements, at least one.
     pub(crate) len: usize,
@@ -143,8 +143,8 @@ impl<const N: usize> Walk<N> {
         self.for_range(0..self.len, f);
     }
 
-    /// Calls `f` for each run of the elements whose row-major index lies in `range`, in order.
-    /// The first and the last run may be parts of a full one.
+    /// Calls `f` for each run of the elements whose row-major index is in `range`, in order. The
+    /// first and the last run may be parts of a full one.
     #[inline]
     pub(crate) fn for_range(&self, range: Range<usize>, mut f: impl FnMut(Run<N>)) {
         debug_assert!(range.end <= self.len);
@@ -170,7 +170,7 @@ impl<const N: usize> Walk<N> {
         }
     }
 
-    /// A position in the walk, from which runs are taken as one likes.
+    /// A cursor into the walk, which returns runs of any length.
     #[inline]
     pub(crate) fn cursor(&self, index: usize) -> Cursor<'_, N> {
         let axes = self.axes();
@@ -196,7 +196,7 @@ impl<const N: usize> Walk<N> {
     }
 }
 
-/// A place in a [`Walk`] that advances run by run.
+/// A position in a [`Walk`] that advances run by run.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'a, const N: usize> {
     axes: &'a [Axis<N>],
@@ -223,7 +223,7 @@ impl<const N: usize> Cursor<'_, N> {
         for k in 0..N {
             self.offsets[k] += len as isize * inner.strides[k];
         }
-        // Carry: an axis that came to its end goes back to its beginning and steps the next.
+        // Carry: an axis at its end is reset and advances the next.
         let mut d = 0;
         while at[d] == axes[d].len && d + 1 < axes.len() {
             at[d] = 0;
@@ -242,7 +242,7 @@ impl<const N: usize> Cursor<'_, N> {
 mod tests {
     use super::*;
 
-    /// Row-major list of offsets, computed the slow way.
+    /// Row-major list of offsets, computed naively.
     fn naive(shape: &[usize], strides: &[isize]) -> Vec<isize> {
         let n: usize = shape.iter().product();
         (0..n)

@@ -1,7 +1,7 @@
-//! A call of a compiled program asks for no memory: everything was had when it was made, and
-//! outputs come back from the pool.
+//! A call of a compiled program allocates nothing: all memory is allocated at compile time, and
+//! outputs are reused from the pool.
 //!
-//! One test in a process of its own, since it counts what the whole process allocates.
+//! One test in a separate process, since it counts the allocations of the whole process.
 
 use pullback_cpu::buffer::{Arena, reset_peak, stats};
 use pullback_cpu::{Bound, Buffer, Prepared, TARGET, par};
@@ -19,16 +19,16 @@ struct Counting;
 
 static ASKED: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: the system's allocator, with a counter beside it.
+// SAFETY: the system's allocator, with a counter.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, size: Size) -> *mut u8 {
         ASKED.fetch_add(1, Relaxed);
-        // SAFETY: as promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.alloc(size) }
     }
 
     unsafe fn dealloc(&self, ptr: *mut u8, size: Size) {
-        // SAFETY: as promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { System.dealloc(ptr, size) }
     }
 }
@@ -96,7 +96,7 @@ fn layer() -> Program {
     p
 }
 
-/// A recurrence: `h ← tanh(h·w + x)`, with every `h` kept.
+/// A recurrence: `h ← tanh(h·w + x)`, with every `h` returned.
 fn recurrence() -> Program {
     let mut body = Program::default();
     let (w, h, x) =
@@ -147,7 +147,7 @@ fn steady(program: &Program) {
     let (constants, outputs_planned) = (plan.all_constants(), plan.outputs);
     assert_eq!(stats().live_bytes - before, constants as u64, "the arena is taken by calls");
     let mut outputs = Vec::with_capacity(8);
-    // Often enough that every thread has taken part and has its scratch.
+    // Often enough that every thread has run and has its scratch.
     for _ in 0..100 {
         outputs.clear();
         run(&mut inputs, &mut outputs).expect("runs");
@@ -164,10 +164,10 @@ fn steady(program: &Program) {
     let (asked, now) = (ASKED.load(Relaxed) - asked, stats());
     assert_eq!(asked, 0, "allocations in ten calls of\n{program}");
     assert_eq!(now.allocations - pool.allocations, now.reused - pool.reused, "pool misses");
-    // What products pack and reductions cut into pieces is scratch of their kernels, and not in the
-    // plan. These are too small for any.
+    // Packed panels and partial reductions are scratch of their kernels, and not in the plan. These
+    // are too small to need any.
     let planned = plan.peak() as u64;
-    // Between calls the arena is lent to others; during a call everything is what was planned.
+    // Between calls the arena is free for other programs; during a call memory is what was planned.
     let between = (constants + outputs_planned) as u64;
     assert_eq!((now.live_bytes - before, now.peak_bytes - before), (between, planned));
 }

@@ -2,7 +2,8 @@
 //! and evaluation, be copied.
 
 use crate::Summary;
-use pullback::{DType, Flag, Path, Tensor, Tree};
+use crate::refuse::refuse;
+use pullback::{DType, Flag, IntoDevice, Path, Tensor, Tree};
 use std::collections::{HashMap, HashSet};
 
 /// The methods of modules: of every struct with `#[derive(Tree)]`, and of tuples, vectors and
@@ -110,6 +111,27 @@ pub trait Module: Tree {
         rebuilt(self, &mut |x| match x.dtype().is_float() {
             true if x.dtype() != dtype => x.cast(dtype),
             _ => x.deep_clone(),
+        })
+    }
+
+    /// A copy whose tensors are on a device, given as a [`Device`](pullback::Device) or by its name.
+    ///
+    /// ```
+    /// use pullback::Device;
+    /// use pullback_nn::{Linear, Module};
+    /// let model = Linear::new(2, 3).to_device("cpu");
+    /// assert!(model.parameters().iter().all(|x| x.device() == Device::Cpu));
+    /// ```
+    ///
+    /// # Panics
+    /// If the device is not there.
+    #[track_caller]
+    #[must_use]
+    fn to_device(&self, device: impl IntoDevice) -> Self {
+        let device = device.into_device().unwrap_or_else(|error| refuse(error));
+        rebuilt(self, &mut |x| match x.device() == device {
+            true => x.deep_clone(),
+            false => x.to(device),
         })
     }
 

@@ -140,7 +140,12 @@ impl Tensor {
             (value, _, true) => Scalar::from(value.as_f64() != 0.0),
             (value, _, _) => Scalar::from(value.as_i64()),
         };
-        apply(Op::literal(value, spec), &[])
+        let one = value.as_f64() == 1.0;
+        let made = apply(Op::literal(value, spec), &[]);
+        if one {
+            made.0.storage.note_ones();
+        }
+        made
     }
 
     /// Zeros of a spec, one element of memory.

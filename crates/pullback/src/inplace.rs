@@ -238,6 +238,10 @@ impl Tensor {
                     .at(at)
                     .hint("use the out-of-place form"));
             }
+            // `copy_` brings values from wherever they are; other ops refuse operands from elsewhere.
+            let elsewhere = x.device() != self.device() && matches!(op, Op::Copy);
+            let moved = elsewhere.then(|| mode::with_line(at, || x.to(self.device())));
+            let x = moved.as_ref().unwrap_or(x);
             operands.push(x.try_cast_and_expand(name, self.spec(), at)?);
         }
         let derivative = |x: &Tensor| -> Result<bool> {

@@ -176,7 +176,7 @@ pub use pullback_ir::{
     DType, Device, Error, ErrorKind, Line, Op, Program, Result, Scalar, Shape, Spec,
 };
 pub use random::{
-    Key, manual_seed, next_key, next_key_on, random_state, random_state_on, set_random_state,
+    Key, manual_seed, next_key, next_key_on, random_state, random_states, set_random_state,
 };
 pub use tensor::Tensor;
 pub use trace::trace;

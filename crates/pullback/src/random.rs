@@ -13,7 +13,7 @@ mod generator;
 
 pub(crate) use generator::{Draws, States, noting, repeating, states};
 pub use generator::{
-    manual_seed, next_key, next_key_on, random_state, random_state_on, set_random_state,
+    manual_seed, next_key, next_key_on, random_state, random_states, set_random_state,
 };
 
 use crate::apply::apply;
@@ -271,7 +271,7 @@ impl Key {
         // probability.
         let chance = p.cast(p.dtype().compute());
         let seen = chance.detach();
-        if trace::sees(&seen) && !seen.ge(0.0).logical_and(seen.le(1.0)).all().item::<bool>() {
+        if trace::on_host(&seen) && !seen.ge(0.0).logical_and(seen.le(1.0)).all().item::<bool>() {
             let range = format!("from {} to {}", seen.min(), seen.max());
             refuse(
                 "bernoulli",
@@ -375,14 +375,14 @@ impl Key {
             refuse(op, "there are no weights to draw by".to_string(), &[weights.spec()]);
         }
         let positive = w.gt(0.0);
-        if trace::sees(&w) {
+        if trace::on_host(&w) {
             check_weights(weights, &w, &positive, (samples, replacement));
         }
         let drawn = match replacement {
             true => self.with_replacement(&(&w / w.max()), &positive, &shape),
             false => self.race(&w, &positive, samples),
         };
-        if trace::sees(&w) {
+        if trace::on_host(&w) {
             return drawn;
         }
         // Checked when the program runs: an index past the last, which indexing refuses.

@@ -12,7 +12,7 @@ use crate::backend::Memory;
 use crate::events::{self, Marks};
 use crate::{Error, fail, sequence};
 use pullback_ir::{ErrorKind, Line, Spec};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) struct Storage {
@@ -22,6 +22,8 @@ pub(crate) struct Storage {
     /// The number that the tape's next node had when this was made: what is older than a stretch of code has a smaller one.
     pub born: u64,
     version: AtomicU64,
+    /// It was made of ones: a fact for those who would have to look otherwise.
+    ones: AtomicBool,
     writer: Mutex<Option<Writer>>,
     /// What those keep with it who follow the life of memory.
     pub marks: Marks,
@@ -63,7 +65,9 @@ impl Storage {
 
     fn of(content: Content, bytes: usize, marks: Marks) -> Storage {
         let (version, writer) = (AtomicU64::new(0), Mutex::new(None));
-        Storage { content, bytes, born: sequence::next_number(), version, writer, marks }
+        let ones = AtomicBool::new(false);
+        let born = sequence::next_number();
+        Storage { content, bytes, born, version, ones, writer, marks }
     }
 
     /// The value of a program that this stands for, if it is not memory.
@@ -98,6 +102,16 @@ impl Storage {
 
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
+    }
+
+    /// Notes that it was made of ones.
+    pub fn note_ones(&self) {
+        self.ones.store(true, Ordering::Release);
+    }
+
+    /// Whether it was made of ones and not written since.
+    pub fn is_ones(&self) -> bool {
+        self.ones.load(Ordering::Acquire) && self.version() == 0
     }
 
     /// Takes back the notes of writes that only a trace made.

@@ -4,7 +4,7 @@
 //! same values, gradient and history. Mutable parts (the history after an in-place write, the
 //! tangents of forward mode) are behind one lock, in [`State`].
 
-use crate::backend::{self, Memory};
+use crate::backend::Memory;
 use crate::leaf::{Leaf, Owner};
 use crate::memory::report::ledger;
 use crate::storage::Storage;
@@ -270,27 +270,14 @@ impl Tensor {
         !self.lock().tangents.is_empty()
     }
 
-    /// Whether this is a constant with one element of memory, which is 1.
+    /// Whether this is a constant that is known to be 1 everywhere, without a look at its memory.
     pub(crate) fn is_constant_one(&self) -> bool {
         if ledger::is_on() && trace::active() && ledger::is_one(self) {
             return !self.is_tracked() && !self.carries_tangents();
         }
-        let splat = self.strides().iter().all(|&s| s == 0);
-        if !splat || !trace::sees(self) || self.is_tracked() || self.carries_tangents() {
-            return false;
-        }
-        let one = |dtype| {
-            Tensor::new(
-                Spec::cpu(dtype, Shape::new()),
-                Layout { offset: self.0.layout.offset, ..Layout::dense(Shape::new()) },
-                self.0.storage.clone(),
-            )
-        };
-        match self.dtype() {
-            DType::F64 => backend::to_vec::<f64>(&one(DType::F64)).ok() == Some(vec![1.0]),
-            DType::F32 => backend::to_vec::<f32>(&one(DType::F32)).ok() == Some(vec![1.0]),
-            _ => false,
-        }
+        let wide = matches!(self.dtype(), DType::F32 | DType::F64);
+        let known = wide && trace::knows(self) && self.0.storage.is_ones();
+        known && !self.is_tracked() && !self.carries_tangents()
     }
 
     /// Whether there is no other reference to this tensor or its memory, so that it may be

@@ -2,6 +2,7 @@
 
 mod attention;
 mod contributing;
+mod devices;
 mod docs;
 mod dtypes;
 mod einsum;

@@ -14,6 +14,8 @@ mod compiled;
 #[path = "table/derivatives.rs"]
 mod derivatives;
 mod device_second;
+#[path = "table/device_specs.rs"]
+mod device_specs;
 #[path = "table/devices.rs"]
 mod devices;
 #[path = "table/failing.rs"]

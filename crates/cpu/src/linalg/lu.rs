@@ -1,8 +1,8 @@
-//! LU factors with partial pivoting, permutations, and systems solved with them.
+//! LU factors with partial pivoting, permutations, and solving systems with them.
 //!
-//! The factorisation is recursive: the left half of the columns, its exchanges and its triangle
-//! applied to the right half, the product subtracted, then the right half below. Nearly all work is
-//! in products.
+//! The factorisation is recursive: the left half of the columns, then its row exchanges and its
+//! triangle are applied to the right half, the product is subtracted, and the lower right part is
+//! factorised. Nearly all work is in matrix products.
 
 use super::solve::{Triangle, blocks, copies};
 use super::{Dense, Real, Stack, part};
@@ -63,12 +63,12 @@ fn factorise<T: Real>(a: MatMut<T>, exchanges: &mut [usize]) {
     second.iter_mut().for_each(|row| *row += half);
 }
 
-/// A few columns, one after the other. A column without a pivot stays as it is.
+/// A few columns, one by one. A column without a pivot is left unchanged.
 fn narrow<T: Real>(mut a: MatMut<T>, exchanges: &mut [usize]) {
     let (m, n) = (a.nrows(), a.ncols());
     for j in 0..n {
-        // The largest, the first of equals; what is not finite is larger than anything, as
-        // otherwise it would hide.
+        // The largest, the first of equals; what is not finite counts as the largest, so that it is
+        // not lost.
         let (mut row, mut largest) = (j, zero::<T>());
         for i in j..m {
             let size = a[(i, j)].size();
@@ -109,7 +109,7 @@ fn exchange<T: Real>(mut a: MatMut<T>, rows: impl Iterator<Item = usize> + Clone
     }
 }
 
-/// The pivots of one matrix as rows counted from 0, or the first that is none.
+/// The pivots of one matrix as rows counted from 0, or the first invalid one.
 fn exchanges(
     pivots: Source,
     walk: &Walk<1>,
@@ -181,7 +181,7 @@ pub(super) fn solve<T: Real>(
     Ok(())
 }
 
-/// Takes exchanges back, the last one first.
+/// Undoes exchanges, the last one first.
 fn undo<T: Real>(x: &mut Dense<T>, rows: &[usize]) {
     for c in 0..x.cols {
         let column = x.column_mut(c);

@@ -1,22 +1,22 @@
 //! Factorisations of matrices and linear systems, on `faer`.
 //!
-//! `faer` works on columns, tensors lie in rows. So each matrix of a stack is copied into scratch
+//! `faer` is column-major, tensors are row-major. So each matrix of a stack is copied into scratch
 //! memory column by column (blocked, whatever its strides), factorised there in place, and copied
-//! out: two passes over n² elements beside n³ work.
+//! out: two passes over n² elements for n³ work.
 //!
 //! # The same bits for any number of threads
 //!
-//! `faer` runs on one thread here: its own parallelism cuts by the number of threads. What is
-//! shared are the matrices of a stack and, in a triangular solve, blocks of right-hand sides; both
-//! cuts depend on shapes alone. On two cores one thread of it is level with or ahead of what other
-//! libraries make of both.
+//! `faer` runs on one thread here: its own parallelism splits by the number of threads. Our threads
+//! share the matrices of a stack and, in a triangular solve, blocks of right-hand sides; both
+//! splits depend on shapes alone. On two cores, `faer` on one thread is as fast as or faster than
+//! other libraries on both.
 //!
 //! # What is not `faer`'s
 //!
-//! - LU (`lu.rs`): a column without a pivot is passed over, as LAPACK does, so that a singular
-//!   matrix has factors and a determinant of exactly 0. `faer` divides by it.
-//! - QR (`qr.rs`): reflections follow LAPACK's signs for every column, also where the matrix has no
-//!   full rank.
+//! - LU (`lu.rs`): a column without a pivot is skipped, as LAPACK does, so that a singular matrix
+//!   has factors and a determinant of exactly 0. `faer` divides by it.
+//! - QR (`qr.rs`): reflections follow LAPACK's signs for every column, also for rank-deficient
+//!   matrices.
 //!
 //! No kernel fails on a value: see [`Linalg`].
 
@@ -75,7 +75,7 @@ impl Real for f32 {
     }
 }
 
-/// Runs one op of the family. The only error is a pivot that names no row.
+/// Runs one op of the family. The only error is a pivot out of range.
 pub(crate) fn linalg(f: Linalg, x: &[Source], out: &[Sink]) -> Result<(), IndexError> {
     match f {
         Linalg::Permutation(rows) => return lu::permutation(rows, x[0], out[0]),
@@ -132,7 +132,7 @@ impl<'a> Stack<'a> {
         self.batches.len()
     }
 
-    /// One of the matrices, as an operand of its own.
+    /// One of the matrices, as a separate operand.
     fn one(&self, i: usize) -> Source<'a> {
         let lead = self.x.shape.len() - 2;
         let [offset] = self.batches.offsets(i);
@@ -160,8 +160,8 @@ impl<'a> Stack<'a> {
         copy
     }
 
-    /// Where one matrix lies, if `faer` can read it there: adjacent elements along one axis, the
-    /// other forward.
+    /// One matrix without a copy, if `faer` can read it: adjacent elements along one axis, a
+    /// positive stride along the other.
     fn in_place<T: Real>(&self, i: usize) -> Option<MatRef<'a, T>> {
         let one = self.one(i);
         let (row, col) = (one.strides[0], one.strides[1]);
@@ -175,7 +175,7 @@ impl<'a> Stack<'a> {
     }
 }
 
-/// A matrix of one's own, column by column.
+/// An owned matrix, column-major.
 struct Dense<T> {
     buffer: Buffer,
     rows: usize,
@@ -184,7 +184,7 @@ struct Dense<T> {
 }
 
 impl<T: Real> Dense<T> {
-    /// Not to be read before it is filled.
+    /// Must not be read before it is filled.
     fn uninit(rows: usize, cols: usize) -> Dense<T> {
         let buffer = match Buffer::alloc(rows * cols * size_of::<T>()) {
             Ok(buffer) => buffer,
@@ -255,14 +255,14 @@ impl<T: Real> Dense<T> {
 /// The `n` elements that belong to task `i` of a dense result.
 ///
 /// # Safety
-/// The sink has at least `(i + 1) · n` elements of type `T`, and no one else uses these now.
+/// The sink has at least `(i + 1) · n` elements of type `T`, and no other task uses these now.
 unsafe fn part<'a, T>(out: Sink<'a>, i: usize, n: usize) -> &'a mut [T] {
-    // SAFETY: as the caller promises. Kernels write before they read; the types have no invalid
+    // SAFETY: guaranteed by the caller. Kernels write before they read; the types have no invalid
     // bits.
     unsafe { std::slice::from_raw_parts_mut(out.ptr.cast::<T>().add(i * n), n) }
 }
 
-/// Memory for `faer` to work in.
+/// Workspace for `faer`.
 struct Work(Buffer);
 
 impl Work {

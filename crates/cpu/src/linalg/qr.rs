@@ -1,7 +1,7 @@
 //! QR factors by Householder's reflections, with LAPACK's signs.
 //!
 //! A reflection is I − τ·v·vᵀ with v₀ = 1; it maps x to β·e₀ with β = −sign(x₀)·|x|, and a column
-//! that is zero below its head is left as it is (τ = 0). Reflections are gathered in panels: their
+//! that is zero below its head is left unchanged (τ = 0). Reflections are grouped in panels: their
 //! product is I − V·T·Vᵀ with an upper triangular T, so that nearly all work is in products of
 //! matrices.
 
@@ -70,7 +70,7 @@ fn product<T: Real>(c: MatMut<T>, a: MatRef<T>, b: MatRef<T>, alpha: T) {
     matmul(c, Accum::Add, a, b, alpha, Par::Seq);
 }
 
-/// R on and above the diagonal of `x`; what lies below is of no use any more.
+/// Leaves R on and above the diagonal of `x`; what is below is no longer used.
 fn reflect<T: Real>(x: &mut Dense<T>) -> Vec<Panel<T>> {
     let (m, n) = (x.rows, x.cols);
     let mut panels = Vec::new();
@@ -106,7 +106,7 @@ fn reflect<T: Real>(x: &mut Dense<T>) -> Vec<Panel<T>> {
     panels
 }
 
-/// The head of `x` becomes β. Gives τ, and what the rest is to be multiplied by to be v.
+/// The head of `x` becomes β. Returns τ, and the factor that turns the rest into v.
 fn reflection<T: Real>(x: &mut [T]) -> (T, T) {
     let head = x[0];
     let below = faer::ColRef::from_slice(&x[1..]).norm_l2();

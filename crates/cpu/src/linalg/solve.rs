@@ -30,7 +30,7 @@ pub(super) fn cholesky<T: Real>(a: Source, out: Sink) {
             work.stack(),
             Default::default(),
         );
-        // A NaN on the diagonal is no positive pivot, and is not reported as one.
+        // A NaN on the diagonal is not a positive pivot, but is not reported as a failure.
         let reached = match done {
             Ok(_) => n,
             Err(LltError::NonPositivePivot { index }) => index,
@@ -66,7 +66,7 @@ impl Triangle {
     }
 }
 
-/// Cuts the right-hand sides of all systems into tasks: `f(matrix, first column, columns)`.
+/// Splits the right-hand sides of all systems into tasks: `f(matrix, first column, columns)`.
 pub(super) fn blocks(count: usize, cols: usize, f: impl Fn(usize, usize, usize) + Sync) {
     let pieces = cols.div_ceil(COLUMNS).max(1);
     let width = cols.div_ceil(pieces);
@@ -93,7 +93,7 @@ pub(super) fn triangular<T: Real>(triangle: Triangle, a: Source, b: Source, out:
     });
 }
 
-/// Copies of those matrices that `faer` cannot read where they lie.
+/// Copies of those matrices that `faer` cannot read without a copy.
 pub(super) fn copies<T: Real>(a: &Stack) -> Vec<Option<Dense<T>>> {
     let copy = |i: usize| a.in_place::<T>(i).is_none().then(|| a.load::<T>(i));
     (0..a.len()).map(copy).collect()

@@ -1,8 +1,8 @@
 //! Eigenvalues of symmetric matrices, and singular values.
 //!
 //! Vectors are fixed up to their sign. Here the largest element (by size, the first of equals) of
-//! an eigenvector or left singular vector is positive, so that vectors follow the matrix without
-//! jumps.
+//! an eigenvector or left singular vector is positive, so that vectors change continuously with the
+//! matrix.
 
 use super::{Dense, Real, Stack, Work, part};
 use crate::operand::{Sink, Source};
@@ -12,7 +12,8 @@ use faer::diag::DiagMut;
 use faer::linalg::evd::{self, ComputeEigenvectors};
 use faer::linalg::svd::{self as faer_svd, ComputeSvdVectors};
 
-/// Eigenvalues and eigenvectors; NaN where an element is not finite, or nothing converged.
+/// Eigenvalues and eigenvectors; NaN where an element is not finite, or the iteration did not
+/// converge.
 pub(super) fn eigh<T: Real>(a: Source, values: Sink, vectors: Sink) {
     let stack = Stack::of(a);
     let n = stack.rows;
@@ -49,7 +50,7 @@ pub(super) fn eigh<T: Real>(a: Source, values: Sink, vectors: Sink) {
 }
 
 /// U, the singular values and Vᵀ, of the sizes of the sinks; NaN where an element is not finite, or
-/// nothing converged.
+/// the iteration did not converge.
 pub(super) fn svd<T: Real>(a: Source, left: Sink, values: Sink, right: Sink) {
     let stack = Stack::of(a);
     let (m, n) = (stack.rows, stack.cols);
@@ -94,7 +95,7 @@ pub(super) fn svd<T: Real>(a: Source, left: Sink, values: Sink, right: Sink) {
             }
         }
         u.store(left, i);
-        // V lies by columns: read by rows it is Vᵀ, which is what is wanted.
+        // V is column-major: read row by row it is Vᵀ, the wanted result.
         // SAFETY: this part of the sink belongs to this task.
         unsafe { part::<T>(right, i, tall * n) }.copy_from_slice(v.slice());
     });

@@ -1,11 +1,10 @@
-//! The kernels on sizes around their blocks, strides that run backwards, and matrices that have no
-//! factors.
+//! The kernels on sizes around their blocks, negative strides, and matrices that have no factors.
 
 use crate::{Buffer, Input, run_all};
 use pullback_ir::{DType, Few, Layout, Linalg, Op, Shape, Spec};
 
 fn value(i: usize) -> f64 {
-    // Scattered, never a tie: the fractional parts of multiples of the golden ratio.
+    // Pseudorandom, without ties: the fractional parts of multiples of the golden ratio.
     (i as f64 * 0.618_033_988_749_895 + 0.1).fract() * 2.0 - 1.0
 }
 
@@ -53,7 +52,7 @@ fn lu_multiplies_back_around_its_blocks() {
                         assert!(near(sum, a[rows[i] * k + j]), "{m}×{k} at {i}, {j}");
                     }
                 }
-                // Partial pivoting: nothing in L exceeds 1.
+                // Partial pivoting: no element of L exceeds 1.
                 assert!((0..m).all(|i| (0..i.min(k)).all(|j| out[0][i * k + j].abs() <= 1.0)));
             }
         }
@@ -90,7 +89,7 @@ fn cholesky_stops_at_the_first_minor_that_is_not_positive() {
                         "{n}, {broken}, {j}: {d}"
                     );
                 }
-                // Above the diagonal there is nothing.
+                // Above the diagonal there are zeros.
                 assert!((0..n).all(|i| (i + 1..n).all(|j| l[i * n + j] == 0.0)));
             }
         }

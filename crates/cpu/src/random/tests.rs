@@ -46,7 +46,7 @@ fn an_element_is_a_function_of_key_and_index() {
 
 #[test]
 fn several_keys_draw_what_each_draws_alone() {
-    // The strides say that keys lie in columns, and that the first axis repeats them.
+    // The strides put keys in columns, and broadcast them along the first axis.
     let words: Vec<i64> = (0..14).map(|i| i * 0x1234_5678_9abc - 7).collect();
     let keys = Source {
         ptr: words.as_ptr().cast(),

@@ -1,11 +1,11 @@
-//! A matrix product, and a region over its result.
+//! A matrix product with a fused region as its epilogue.
 //!
-//! The product tells when a part of it is finished, and the region runs over that part while it is
-//! in cache ([`dot::dot_then`]). The product needs no memory of its own where a result has its
-//! size: it is written there, and replaced by the result part by part.
+//! The product calls back when a part of it is finished, and the region runs over that part while
+//! it is in cache ([`dot::dot_then`]). If a result has the size of the product, the product is
+//! written into its memory, and overwritten by the result part by part.
 //!
-//! Where parts cannot be told apart, or the region needs whole rows, the region runs when the
-//! product is complete.
+//! If the product has no parts, or the region needs whole rows, the region runs when the product is
+//! complete.
 
 use super::Kernel;
 use super::exec::{give_back, lend};
@@ -39,7 +39,7 @@ impl Kernel {
                 && load.layout.is_dense()
                 && load.layout.offset == 0
         };
-        // A result that may lie where the product does, and where no other operand lies.
+        // A result that may share the product's memory, and is not an operand's memory.
         let host = outputs.iter().find(|out| {
             let free = rest.iter().all(|x| x.ptr != out.ptr.cast_const());
             identity(0)
@@ -81,8 +81,7 @@ impl Kernel {
     }
 }
 
-/// Whether a region only adds an operand, of the product's own shape and in its order, to the
-/// product.
+/// Whether a region only adds an operand, of the product's shape and layout, to the product.
 fn added(region: &Region) -> bool {
     let [first, second] = &region.inputs[..] else { return false };
     let [Inst::Load(x), Inst::Load(y), Inst::Point(Op::Binary(Binary::Add), of)] = &region.body[..]

@@ -13,40 +13,40 @@ use crate::reduce::folder;
 use crate::simd::BLOCK;
 use pullback_ir::{DType, Error, Inst, Op, Region, Result, Scalar};
 
-/// Bytes of slots that fit the nearest cache, beside operands and results.
+/// Bytes of slots that fit in L1, next to operands and results.
 const NEAR: usize = 24 << 10;
-/// Elements of a tile at most.
+/// Most elements of a tile.
 const TILE: usize = 1024;
 /// Additions that are worth a task, and how many a thread does alone.
 const TASK: usize = 1 << 17;
 const ALONE: usize = 1 << 18;
-/// Bytes of a result that are written past the caches. (x·a + b over 8M elements then takes 0.74 of
-/// the time; a chain that computes for long, 0.99.)
+/// Bytes from which a result is written with streaming stores. (x·a + b over 8M elements then takes
+/// 0.74 of the time; a chain that computes for long, 0.99.)
 const STREAM: usize = 16 << 20;
-/// Bytes of operands that are not near when a run begins.
+/// Bytes of operands from which they are assumed not to be in cache.
 const FAR: usize = 512 << 10;
-/// Elements of a tile when its computation is to hide how long operands take to come.
+/// Elements of a tile when its computation hides the latency of prefetching operands.
 const TILE_AHEAD: usize = 512;
-/// Bytes of a matrix whose columns are operands, for a tile: what the first column has brought near
-/// is still there for the last.
+/// Bytes of a matrix whose columns are operands, for a tile: the cache lines loaded for the first
+/// column are still in cache for the last.
 const COLUMNS: usize = 12 << 10;
 /// Rows that are so few that each is cut into chunks.
 const FEW: usize = 16;
 
-/// The order in which slots of a kind lie: the widest first.
+/// The order of slots in scratch, by kind: the widest first.
 const KINDS: [Kind; 4] = [Kind::F64, Kind::I64, Kind::F32, Kind::Bool];
 
-/// Where everything lies.
+/// The addresses of all values.
 struct Addresses<'a> {
     plan: &'a Plan<'a>,
     tile: usize,
     /// Bytes of a row value.
     row: usize,
-    /// Where a tile for what is not yet rounded begins.
+    /// The start of a tile for values that are not yet rounded.
     through: u32,
-    /// For each value that is a constant, its place among them.
+    /// For each value that is a constant, its offset among the constants.
     cells: Vec<u32>,
-    /// Where the constants that are tiles begin.
+    /// The starts of the constants that are tiles.
     tiles: Vec<u32>,
 }
 
@@ -79,7 +79,7 @@ impl Addresses<'_> {
 }
 
 impl Kernel {
-    /// As [`Kernel::new`], with a choice of how.
+    /// As [`Kernel::new`], with a given [`How`].
     pub(crate) fn with(region: &Region, how: How) -> Result<Kernel> {
         let mut kernel = Kernel::build(region, how, false)?;
         let large = |size: &usize| kernel.domain.len() * size >= STREAM;
@@ -91,7 +91,7 @@ impl Kernel {
     }
 
     fn build(region: &Region, how: How, streams: bool) -> Result<Kernel> {
-        // What `Region::infer` checks beside the instructions, which the plan checks.
+        // What `Region::infer` checks apart from the instructions, which the plan checks.
         if let Some(load) = region.inputs.iter().find(|x| !x.layout.lies_in(x.spec.len())) {
             let message = "a layout reaches outside its operand";
             return Err(Error::argument("region", message).on([&load.spec]));
@@ -115,7 +115,7 @@ impl Kernel {
         let plan = Plan::new(region, native)?;
         let domain = &plan.domain;
 
-        // Slots, and how long a tile can be for them to be near.
+        // Slots, and how long a tile can be for them to fit in L1.
         let shared: Vec<(Vec<usize>, [usize; 4])> = plan.passes.iter().map(share_slots).collect();
         let bytes = |used: &[usize; 4]| {
             KINDS.iter().map(|&kind| used[kind as usize] * kind.size()).sum::<usize>()
@@ -125,10 +125,10 @@ impl Kernel {
         if domain.many {
             tile = tile.max(domain.row.next_multiple_of(BLOCK));
         } else if !plan.reduces.is_empty() {
-            // A tile is what is folded at a time: it must not depend on how the tile is computed.
+            // A tile is the unit of folding: its size must not depend on how it is computed.
             tile = TILE;
         } else if widest == 8 {
-            // Nothing lies between steps: as much as makes a call cheap.
+            // No values are stored between steps: long enough to amortise a call.
             tile = 4 * TILE;
         } else if domain.len() > 4 * TILE {
             tile = tile.min(TILE_AHEAD);
@@ -138,8 +138,8 @@ impl Kernel {
             let row = c.apart * region.inputs[c.input].spec.dtype.size();
             tile = tile.min((COLUMNS / row).max(64) & !63);
         }
-        // How far apart tiles lie. Code has these distances in it, so they depend on lengths as
-        // little as they can. A single element has code of its own.
+        // The distance between tiles. Native code contains these distances, so they depend on
+        // lengths as little as possible. A single element has its own code.
         let apart = if domain.many { tile.max(SHORT) } else { tile };
         tile = tile.min(domain.len().next_multiple_of(BLOCK)).max(BLOCK);
         let pitch = if domain.len() == 1 { tile } else { apart };
@@ -223,7 +223,8 @@ impl Kernel {
             passes.push(Pass { ahead: None, steps, reduces: pass.reduces.clone(), rows });
         }
         if far {
-            // A first pass of several waits for memory itself, and so does a loop that is alone.
+            // The first pass of several loads its operands from memory directly, and so does a
+            // single loop.
             let first = usize::from(passes.len() > 1);
             let asks = &mut passes[first..];
             let parts = asks.iter().map(|pass| pass.steps.len()).sum::<usize>();
@@ -403,7 +404,8 @@ impl Addresses<'_> {
                 | Inst::Reduce(..)) => {
                     let mut x: [Lanes; 3] = [[0; BLOCK]; 3];
                     for (u, x) in super::plan::operands(inst).iter().zip(&mut x) {
-                        // SAFETY: constants come in order, so this one is there; it has 8 bytes.
+                        // SAFETY: constants are computed in order, so this one is filled; it has 8
+                        // bytes.
                         x[0] = unsafe {
                             let cell = self.cells[plan.stands_for(*u)] as usize;
                             base.add(cell).cast::<u64>().read()
@@ -443,7 +445,7 @@ impl Addresses<'_> {
     }
 }
 
-/// A number as an element of a tile: the nearest of its dtype.
+/// A number as an element of a tile: rounded to its dtype.
 pub(super) fn literal(value: Scalar, dtype: DType, y: &mut [u64; BLOCK]) {
     *y = [0; BLOCK];
     let to = y.as_mut_ptr().cast::<u8>();
@@ -453,7 +455,7 @@ pub(super) fn literal(value: Scalar, dtype: DType, y: &mut [u64; BLOCK]) {
         // SAFETY: promised by the caller.
         unsafe { to.cast::<S::Compute>().write(S::of(value).load()) }
     }
-    // SAFETY: eight bytes are room for any.
+    // SAFETY: eight bytes are enough for any type.
     unsafe {
         match dtype {
             DType::Bool => to.write(crate::elem::Bool::of(value).0),

@@ -1,8 +1,8 @@
 //! The instructions of a region as loops over tiles.
 //!
-//! These are the loops of the ops when they run alone, so their bits are the same. What is new is
-//! only where values lie between them: a tile holds floats narrower than f32 as f32, already
-//! rounded, integers as i64, already wrapped, and truth values as bytes.
+//! These are the loops of the unfused ops, so their bits are the same. Only the storage of
+//! intermediate values differs: a tile holds floats narrower than f32 as f32, already rounded,
+//! integers as i64, already wrapped, and truth values as bytes.
 
 use crate::elem::Elem;
 use crate::pointwise::{Select, cast, float, int, map1, map2, tests_of};
@@ -11,7 +11,7 @@ use half::{bf16, f16};
 use pullback_ir::{Binary, Compare, DType, Error, Op, Pointwise, Result};
 use std::marker::PhantomData;
 
-/// What the elements of a tile are.
+/// The element types of tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     F64,
@@ -39,32 +39,32 @@ impl Kind {
         }
     }
 
-    /// Whether elements of a dtype lie in memory as they lie in a tile.
+    /// Whether elements of a dtype have the same representation in memory and in a tile.
     pub(super) fn plain(dtype: DType) -> bool {
         matches!(dtype, DType::F64 | DType::F32 | DType::I64 | DType::Bool)
     }
 }
 
-/// A loop over tiles whose types are known by its user alone.
+/// A loop over tiles with erased element types.
 pub(super) trait Slices: Send + Sync {
-    /// Makes `n` elements at `y` from `n` at each of the first few of `x`.
+    /// Computes `n` elements at `y` from `n` at each of the first few of `x`.
     ///
     /// # Safety
-    /// As many operands as it takes have `n` readable elements of its types; `y` has room and
-    /// overlaps none of them.
+    /// Its operands have `n` readable elements of its types; `y` has space for `n` and overlaps
+    /// none of them.
     unsafe fn run(&self, x: [*const u8; 3], y: *mut u8, n: usize);
 }
 
 impl<X: Copy + Default, Y: Copy + Default> Slices for Kernel1<X, Y> {
     unsafe fn run(&self, x: [*const u8; 3], y: *mut u8, n: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Kernel1::run(self, x[0].cast(), y.cast(), n) }
     }
 }
 
 impl<A: Copy + Default, B: Copy + Default, Y: Copy + Default> Slices for Kernel2<A, B, Y> {
     unsafe fn run(&self, x: [*const u8; 3], y: *mut u8, n: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Kernel2::run(self, x[0].cast(), x[1].cast(), y.cast(), n) }
     }
 }
@@ -77,7 +77,7 @@ where
     Y: Copy + Default,
 {
     unsafe fn run(&self, x: [*const u8; 3], y: *mut u8, n: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: guaranteed by the caller.
         unsafe { Kernel3::run(self, x[0].cast(), x[1].cast(), x[2].cast(), y.cast(), n) }
     }
 }
@@ -114,7 +114,7 @@ fn round(dtype: DType) -> Option<Loop> {
     }
 }
 
-/// Whether a cast changes nothing in a tile.
+/// Whether a cast is the identity on tiles.
 pub(super) fn cast_is_nothing(from: DType, to: DType) -> bool {
     from == to || (Kind::of(from) == Kind::of(to) && matches!(to, DType::F32 | DType::I64))
 }
@@ -161,7 +161,7 @@ pub(super) fn call(op: &Op, from: DType, to: DType) -> Result<Call> {
     Ok(Call { run, round: if exact(point) { None } else { round(to) } })
 }
 
-/// Whether an op gives values of the dtype of its operands without rounding.
+/// Whether an op has results of its operands' dtype without rounding.
 fn exact(op: Pointwise) -> bool {
     match op {
         Pointwise::Unary(f) => f.is_exact(),
@@ -171,7 +171,7 @@ fn exact(op: Pointwise) -> bool {
     }
 }
 
-/// The loop of a cast that changes something.
+/// The loop of a cast that is not the identity.
 fn change(from: DType, to: DType) -> Call {
     let l = level();
     let (run, rounds): (Loop, bool) = match (Kind::of(from), Kind::of(to)) {
@@ -250,8 +250,8 @@ fn compare_truth(op: Compare) -> Loop {
     }
 }
 
-/// Roughly how many times as long as an addition an op takes: what is worth keeping, and when
-/// threads pay.
+/// Approximate cost of an op in additions: decides what is kept rather than recomputed, and when
+/// threads pay off.
 pub(super) fn weight(op: &Op) -> usize {
     op.pointwise().map_or(1, Pointwise::cost)
 }

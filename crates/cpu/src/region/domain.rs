@@ -1,17 +1,17 @@
-//! How a domain is cut: rows, tiles, and where the operands' elements lie along them.
+//! How a domain is split into rows and tiles, and how operands are accessed along them.
 
 use super::calls::Kind;
 use crate::walk::Walk;
 use pullback_ir::{Layout, Region};
 
-/// Runs of all strided operands from this length on are walked one by one, so that operands are
-/// read where they lie. Below it, tiles go across runs and operands that are not dense are
+/// Runs of all strided operands from this length on are processed one by one, so that operands are
+/// read without a copy. Below it, tiles span several runs and operands that are not dense are
 /// gathered.
 const RUN: usize = 256;
 /// Rows up to this length share a tile.
 pub(super) const SHORT: usize = 512;
 
-/// The domain of a region as it is walked.
+/// The iteration domain of a region.
 pub(super) struct Domain {
     /// Number of rows. Without reductions there is one, which is everything.
     pub(super) rows: usize,
@@ -33,10 +33,10 @@ pub(super) enum Access {
     Dense(usize),
     /// One element for all.
     Splat(usize),
-    /// Neighbours are 0 or 1 apart along a run; how far apart runs are, for each axis of
+    /// Strides of 0 or 1 along a run; and the strides between runs, for each axis of
     /// [`Domain::outer`].
     Run { offset: usize, stride: usize, outer: Vec<isize> },
-    /// Gathered, by a walk of its own from an offset on.
+    /// Gathered, by its own walk from an offset on.
     Walk(usize, Walk<1>),
     /// Not read by index (the key of random numbers).
     Key,
@@ -52,12 +52,12 @@ impl Access {
         }
     }
 
-    /// Whether steps may read the operand where it lies.
+    /// Whether steps may read the operand without a copy.
     pub(super) fn is_direct(&self) -> bool {
         !matches!(self, Access::Walk(..) | Access::Key)
     }
 
-    /// The offset of an operand that is read from front to back.
+    /// The offset of an operand that is read sequentially.
     pub(super) fn in_order(&self) -> Option<usize> {
         match self {
             Access::Dense(offset) => Some(*offset),
@@ -68,18 +68,18 @@ impl Access {
         }
     }
 
-    /// Whether one element stands for all of a tile.
+    /// Whether a tile is one repeated element.
     pub(super) fn is_broadcast(&self) -> bool {
         matches!(self, Access::Splat(_) | Access::Run { stride: 0, .. })
     }
 }
 
-/// An operand that is read from front to back, and can be brought near ahead of time.
+/// An operand that is read sequentially, and can be prefetched.
 pub(super) struct Ahead {
     pub(super) input: usize,
-    /// Where it begins, in elements.
+    /// Its offset, in elements.
     pub(super) offset: usize,
-    /// From an element of the domain to the next, so many elements are passed.
+    /// Its stride per element of the domain.
     pub(super) apart: usize,
 }
 
@@ -88,7 +88,7 @@ fn is_splat(layout: &Layout) -> bool {
 }
 
 impl Domain {
-    /// Looks at the shapes of a region; `read` says which operands are read by index, `reduces`
+    /// Splits the domain of a region; `read` says which operands are read by index, `reduces`
     /// whether rows matter.
     pub(super) fn new(region: &Region, read: &[bool], reduces: bool) -> Domain {
         let (rows, row) = match reduces {
@@ -173,7 +173,7 @@ impl Domain {
         found.into_iter().filter(|(_, count)| *count > 1).map(|(first, _)| first).collect()
     }
 
-    /// Where the run with a number begins in an operand that is read by runs.
+    /// The offset of a run, by number, in an operand that is read by runs.
     pub(super) fn run_offset(&self, mut run: usize, strides: &[isize]) -> isize {
         let mut at = 0;
         for (&n, &stride) in self.outer.iter().zip(strides) {
@@ -188,7 +188,7 @@ impl Domain {
 /// `boundary`: length, and the innermost of the axes that were merged.
 fn collapse(region: &Region, layouts: &[&Layout], boundary: usize) -> Vec<(usize, usize)> {
     let mut axes: Vec<(usize, usize)> = Vec::new();
-    // The outermost axis that went into the last entry.
+    // The outermost axis that was merged into the last entry.
     let mut last = 0;
     for d in (0..region.shape.len()).rev() {
         let len = region.shape[d];
@@ -205,7 +205,7 @@ fn collapse(region: &Region, layouts: &[&Layout], boundary: usize) -> Vec<(usize
         }
         last = d;
     }
-    // A row of one element is a run of its own.
+    // A row of one element is its own run.
     if boundary > 0 && axes.first().is_some_and(|axis| axis.1 < boundary) {
         axes.insert(0, (1, region.shape.len().max(1) - 1));
     }

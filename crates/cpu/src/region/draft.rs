@@ -1,4 +1,4 @@
-//! The steps of one pass: what is computed together, and where its values lie.
+//! The steps of one pass: what is computed together, and the storage of its values.
 
 use super::calls::Kind;
 use super::plan::{At, Draft, Group, Native, OPERANDS, Pass, Place, Plan, operands};
@@ -11,9 +11,9 @@ use std::collections::BinaryHeap;
 pub(super) struct Drafter<'a, 'b> {
     plan: &'a mut Plan<'b>,
     native: Option<Native<'a>>,
-    /// Where each element value of this pass lies.
+    /// The storage of each element value of this pass.
     at: Vec<Option<At>>,
-    /// The slot that holds a value that is one element elsewhere.
+    /// The slot that holds a broadcast value as a whole tile.
     expanded: Vec<Option<usize>>,
     pass: Pass,
 }
@@ -30,7 +30,7 @@ impl<'a, 'b> Drafter<'a, 'b> {
         self.pass.slots.len() - 1
     }
 
-    /// Where a value lies from pass to pass, if it does.
+    /// The storage of a value that is kept between passes.
     fn kept(&self, v: usize) -> Option<At> {
         let kept = self.plan.kept.iter().position(|&k| k == v)?;
         Some(At::Memory(self.plan.kept_entry(kept)))
@@ -53,7 +53,7 @@ impl<'a, 'b> Drafter<'a, 'b> {
         for &v in again {
             self.at[v] = self.kept(v);
         }
-        // What is read where it lies needs no step.
+        // What is read without a copy needs no step.
         let mut made = Vec::new();
         for &v in compute {
             match self.plan.region.body[v] {
@@ -73,7 +73,7 @@ impl<'a, 'b> Drafter<'a, 'b> {
         for (n, piece) in pieces.iter().enumerate() {
             piece.values.iter().for_each(|&v| piece_of[v] = n);
         }
-        // Which values are read after their piece, and when each operand is read last.
+        // Which values are read after their piece, and the last read of each operand.
         let mut outlives = vec![false; self.plan.values.len()];
         let mut touched = vec![0; self.plan.region.inputs.len()];
         let reader = |v: usize| match self.plan.region.body[v] {
@@ -139,8 +139,8 @@ impl<'a, 'b> Drafter<'a, 'b> {
             let from = self.vector(self.plan.reduces[r].of);
             self.pass.steps.push(Draft::Fold { reduce: r, from });
         }
-        // A result that is an operand as it is, is copied before another result may be written over
-        // that operand.
+        // A result that is an unchanged operand is copied before another result may overwrite that
+        // operand.
         let mut classes = [false; 4];
         at_the_end.iter().for_each(|s: &(usize, usize)| classes[self.plan.size_class(s.0)] = true);
         let mut written = vec![false; self.plan.region.inputs.len()];
@@ -165,7 +165,7 @@ impl<'a, 'b> Drafter<'a, 'b> {
         self.pass
     }
 
-    /// Cuts the values into pieces that run one after the other: native ones as large as can be,
+    /// Splits the values into pieces that run in sequence: native ones as large as possible,
     /// between single calls.
     fn schedule(&self, made: &[usize]) -> Vec<Piece> {
         if self.native.is_none() {
@@ -210,7 +210,7 @@ impl<'a, 'b> Drafter<'a, 'b> {
         pieces
     }
 
-    /// A value as it is found by native code: elements, or one for all.
+    /// A value as native code reads it: elements, or one for all.
     fn found(&mut self, v: usize) -> At {
         if !self.plan.values[v].row {
             return self.at[v].unwrap_or(At::Slot(usize::MAX));
@@ -222,7 +222,7 @@ impl<'a, 'b> Drafter<'a, 'b> {
         }
     }
 
-    /// A value as elements, one after the other.
+    /// A value as contiguous elements.
     fn vector(&mut self, v: usize) -> At {
         if let Some(slot) = self.expanded[v] {
             return At::Slot(slot);
@@ -302,14 +302,15 @@ impl<'a, 'b> Drafter<'a, 'b> {
     }
 }
 
-/// Values that run together.
+/// Values that are computed together.
 struct Piece {
     native: bool,
     values: Vec<usize>,
 }
 
-/// Gives each slot a place that it shares with slots that are not in use at the same time: its
-/// number, for each slot, among the places of its kind. Also how many places each kind needs.
+/// Assigns each slot a location that it shares with slots not in use at the same time: for each
+/// slot, its number among the locations of its kind. Also returns how many locations each kind
+/// needs.
 pub(super) fn share_slots(pass: &Pass) -> (Vec<usize>, [usize; 4]) {
     let mut last = vec![0; pass.slots.len()];
     for (n, step) in pass.steps.iter().enumerate() {
@@ -319,7 +320,7 @@ pub(super) fn share_slots(pass: &Pass) -> (Vec<usize>, [usize; 4]) {
     let mut free: [Vec<usize>; 4] = Default::default();
     let mut used = [0; 4];
     for (n, step) in pass.steps.iter().enumerate() {
-        // Results get places first: a step never writes where it reads.
+        // Results get locations first: a step never writes a location that it reads.
         each_slot(step, |slot, written| {
             if written {
                 let kind = pass.slots[slot] as usize;

@@ -1,12 +1,12 @@
 //! Running a kernel: tasks, rows, tiles.
 //!
-//! # Ahead of time
+//! # Prefetching
 //!
-//! A loop over memory asks for the next lines while it computes: the processor sees the pattern and
-//! has many loads under way. Tile by tile that is lost: the first step of a tile waits for memory,
-//! the others compute and ask for nothing. On 4M elements the chain gelu(x·a + b)·sigmoid(c) took
-//! 2.3 times as long as one loop. So, before each step, a share of the lines is asked for that the
-//! next tile (or the next rows) will read.
+//! In a simple loop over memory, the hardware prefetcher recognises the pattern and loads the next
+//! lines while the loop computes. Tile by tile that is lost: the first step of a tile waits for
+//! memory, the others compute and load nothing. On 4M elements the chain gelu(x·a + b)·sigmoid(c)
+//! took 2.3 times as long as one loop. So, before each step, a part of the lines is prefetched that
+//! the next tile (or the next rows) will read.
 
 use super::build::fill;
 use super::domain::{Access, Ahead};
@@ -23,33 +23,32 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 thread_local! {
-    /// Scratch: it stays with its thread, warm, and all of it has been written.
+    /// Thread-local scratch, so that it stays in cache; all of it is initialised.
     static SCRATCH_OF_THREAD: Cell<Scratch> = const { Cell::new(Vec::new()) };
 }
 
-/// What a thread works with.
+/// The pointers and scratch that one thread uses.
 struct Bench<'a> {
     kernel: &'a Kernel,
     inputs: &'a [Source<'a>],
     outputs: &'a [Sink<'a>],
     table: *mut *mut u8,
     joined: *mut Joined,
-    /// Where the kept values begin that belong to the element with this index, and the elements
-    /// after it.
+    /// The kept values, starting at the element with this index.
     kept: *mut u8,
     kept_from: usize,
-    /// Elements that there is room for in each kept value.
+    /// Capacity of each kept value in elements.
     kept_len: usize,
 }
 
-/// How far the lines of a tile have been asked for.
+/// How far the lines of a tile have been prefetched.
 struct Asking {
     /// The first element of the tile, and how many it has.
     start: usize,
     n: usize,
-    /// Lines to ask for at a time.
+    /// Lines to prefetch at a time.
     each: usize,
-    /// The next line of which operand.
+    /// The operand and its next line.
     operand: usize,
     line: usize,
 }
@@ -59,8 +58,8 @@ struct Asking {
 #[repr(align(64))]
 pub(super) struct Line(#[allow(dead_code)] [u8; 64]);
 
-/// Memory between and during runs. It is not tensor memory and is not counted as such. All of it is
-/// written once, because tiles are computed in whole blocks, also where there is no element yet.
+/// Scratch memory, kept between runs. It is not tensor memory and is not counted as such. All of it
+/// is initialised, because tiles are computed in whole blocks, including padding.
 pub(super) type Scratch = Vec<Line>;
 
 /// Scratch of at least so many bytes.
@@ -73,17 +72,17 @@ pub(super) fn enlarged(mut held: Scratch, bytes: usize) -> Scratch {
     held
 }
 
-/// Large scratch that no kernel works with at the moment. Shared by all kernels, of which there may
-/// be thousands that each run now and then.
+/// Large scratch that no kernel uses at the moment. Shared by all kernels, of which there may be
+/// thousands that each run occasionally.
 static IDLE: Mutex<Vec<Scratch>> = Mutex::new(Vec::new());
 
 fn idle() -> MutexGuard<'static, Vec<Scratch>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Scratch for the time of one run, all of it written once; [`give_back`] takes it.
+/// Scratch for one run, all of it initialised; returned by [`give_back`].
 pub(super) fn lend(bytes: usize) -> Scratch {
-    // The largest is enough soonest, and what is enlarged is the one that is nearest to it.
+    // The largest is the most likely to be large enough, and the cheapest to enlarge.
     let found = {
         let mut idle = idle();
         let largest = idle.iter().enumerate().max_by_key(|(_, held)| held.len()).map(|at| at.0);
@@ -96,20 +95,20 @@ pub(super) fn give_back(scratch: Scratch) {
     idle().push(scratch);
 }
 
-/// Frees the scratch that no kernel works with.
+/// Frees the scratch that no kernel uses.
 pub(crate) fn release_scratch() {
     let all = std::mem::take(&mut *idle());
     drop(all);
 }
 
 impl Kernel {
-    /// Bytes of one element of all the kept values, each on lines of its own for `len` elements.
+    /// Bytes of all the kept values for `len` elements, each starting on a cache line.
     fn kept_bytes(&self, len: usize) -> usize {
         self.room.kept.iter().map(|size| (size * len).next_multiple_of(64) + 64).sum()
     }
 
-    /// Gives `f` a bench with this thread's scratch. The row values and the kept values are the
-    /// thread's own unless they are given.
+    /// Calls `f` with this thread's scratch. The row values and the kept values are the thread's
+    /// own unless they are given.
     fn with_bench(
         &self,
         inputs: &[Source],
@@ -155,8 +154,8 @@ impl Kernel {
         SCRATCH_OF_THREAD.set(scratch);
     }
 
-    /// Whether results may go past the caches: they begin on lines, and are not where an operand is
-    /// (and its lines are near).
+    /// Whether results may be streamed past the caches: they start on cache lines, and do not share
+    /// memory with an operand (whose lines are in cache).
     pub(super) fn may_stream(&self, inputs: &[Source], outputs: &[Sink]) -> bool {
         outputs.iter().all(|out| {
             let apart = |x: &Source| x.ptr != out.ptr.cast_const();
@@ -185,7 +184,8 @@ impl Kernel {
             let (len, mut task) = (domain.len(), self.task);
             let (tasks, threads) = (len.div_ceil(task), par::threads());
             if tasks >= threads && tasks < 8 * threads {
-                // As many for each thread: the same share of the elements, from kernel to kernel.
+                // The same number for each thread, so that a thread gets the same elements in
+                // successive kernels.
                 task = len.div_ceil(tasks.next_multiple_of(threads)).next_multiple_of(4 * BLOCK);
             }
             par::for_each(len.div_ceil(task), |t| {
@@ -253,7 +253,7 @@ impl Kernel {
                     let first = row * domain.row;
                     bench.pass(pass, first + from..first + to.min(domain.row), self.tile);
                     for &r in &pass.reduces {
-                        // SAFETY: each place belongs to one task; the folds have begun.
+                        // SAFETY: each slot belongs to one task; the folds are initialised.
                         unsafe {
                             let folder = &self.reducing[r].folder;
                             let total = (*bench.joined.add(r)).total(folder);
@@ -270,7 +270,7 @@ impl Kernel {
                     let how = &self.reducing[r];
                     for row in 0..domain.rows {
                         let mut joined = Joined::NOTHING;
-                        // SAFETY: every task has written its place.
+                        // SAFETY: every task has written its slot.
                         unsafe {
                             for chunk in 0..chunks {
                                 joined.push(&how.folder, *partials.at(place(r, row) + chunk));
@@ -292,7 +292,7 @@ impl Kernel {
 }
 
 impl Bench<'_> {
-    /// All the passes over a few rows that are walked together.
+    /// All the passes over a few rows that are processed together.
     fn rows(&mut self, first: usize, count: usize) {
         let row = self.kernel.domain.row;
         self.kept_from = first * row;
@@ -303,7 +303,7 @@ impl Bench<'_> {
                 for &r in &pass.reduces {
                     let how = &self.kernel.reducing[r];
                     for i in 0..count {
-                        // SAFETY: the folds have begun; there is room for these rows.
+                        // SAFETY: the folds are initialised; there is space for these rows.
                         unsafe { how.put(self.table, i, (*self.joined.add(r)).total(&how.folder)) };
                     }
                 }
@@ -313,7 +313,7 @@ impl Bench<'_> {
         self.row_results(first, count);
     }
 
-    /// Begins the folds of a pass.
+    /// Initialises the folds of a pass.
     fn begin(&mut self, pass: &Pass) {
         for &r in &pass.reduces {
             // SAFETY: there is room for each reduction.
@@ -321,7 +321,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Takes the row values of one row over from those of all rows.
+    /// Copies the row values of one row from those of all rows.
     fn take_row(&mut self, all: *const u8, row: usize) {
         let room = &self.kernel.room;
         for (value, &size) in room.row_sizes.iter().enumerate() {
@@ -343,7 +343,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Writes the results that are one number a row.
+    /// Writes the results that are one number per row.
     fn row_results(&mut self, first: usize, count: usize) {
         for result in &self.kernel.row_results {
             let out = self.outputs[result.output].ptr;
@@ -367,7 +367,7 @@ impl Bench<'_> {
         }
     }
 
-    /// One pass over a range of elements. What comes `ahead` elements later is asked for meanwhile.
+    /// One pass over a range of elements. What comes `ahead` elements later is prefetched.
     fn pass(&mut self, pass: &Pass, range: Range<usize>, ahead: usize) {
         let kernel = self.kernel;
         let domain = &kernel.domain;
@@ -384,14 +384,14 @@ impl Bench<'_> {
                 if let Some(asking) = &mut asking {
                     self.ask_for(asking);
                 }
-                // SAFETY: the table points at this tile, which lies in the domain.
+                // SAFETY: the table points at this tile, which is inside the domain.
                 unsafe { here.run(step) };
             }
             start += n;
         }
     }
 
-    /// Begins to ask for the operands' elements from `start` on, at one of so many parts of their
+    /// Starts prefetching the operands' elements from `start` on, at one of so many parts of their
     /// lines.
     fn asking(&self, start: usize, n: usize, first: usize, parts: usize) -> Asking {
         let lines = |a: &Ahead| (n * a.apart * self.kernel.input_sizes[a.input]).div_ceil(64);
@@ -405,7 +405,7 @@ impl Bench<'_> {
         Asking { start, n, each, operand, line }
     }
 
-    /// Asks for the next part of the lines.
+    /// Prefetches the next part of the lines.
     fn ask_for(&self, asking: &mut Asking) {
         let mut left = asking.each;
         while left > 0
@@ -427,7 +427,7 @@ impl Bench<'_> {
         }
     }
 
-    /// Points the table at the tile that begins at an element.
+    /// Points the table at the tile that starts at an element.
     fn move_to(&mut self, start: usize) {
         let kernel = self.kernel;
         let domain = &kernel.domain;
@@ -462,11 +462,11 @@ impl Bench<'_> {
     }
 }
 
-/// Asks for a line in the second cache. It may lie anywhere: what is not there is not brought.
+/// Prefetches a line into L2. Any address is allowed: an invalid one is ignored.
 #[inline(always)]
 fn ask(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: SSE is part of the target, and asking for a line does nothing that can be seen.
+    // SAFETY: SSE is part of the target, and a prefetch has no visible effect.
     unsafe {
         std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(at.cast());
     }

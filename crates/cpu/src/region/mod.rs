@@ -1,33 +1,32 @@
 //! Fused regions on the CPU: many ops in one pass over memory.
 //!
-//! A [`Region`] is a list of instructions over a domain of rows. A [`Kernel`] is made from it once
-//! and run often. The domain is walked in tiles of up to 1024 elements; a tile goes through all the
-//! instructions while it is in the nearest cache, so memory is read and written once, however many
+//! A [`Region`] is a list of instructions over a domain of rows. A [`Kernel`] is compiled from it
+//! once and run many times. The domain is processed in tiles of up to 1024 elements; all the
+//! instructions run on a tile while it is in L1, so memory is read and written once, however many
 //! ops there are.
 //!
 //! # The two ways to compute a tile
 //!
-//! - **Slice kernels**, for everything and on every machine: each instruction is the vector loop
-//!   that its op runs alone ([`calls`]), over tiles that lie in *slots*. So the bits are those of
-//!   the ops one by one.
+//! - **Slice kernels**, for everything and on every machine: each instruction is the vector loop of
+//!   its unfused op ([`calls`]), over tiles in *slots*. So the bits are those of the unfused ops.
 //! - **Native code**, on x86-64 with AVX-512 or AVX2: runs of cheap arithmetic become one loop that
 //!   keeps values in registers ([`native`]). It uses the same instructions that the compiled loops
-//!   use (no fused multiply-add), so the bits stay the same. The functions of f32 that models live
-//!   on (exp, tanh, sigmoid, gelu, …) are written out; the others remain calls of slice kernels.
+//!   use (no fused multiply-add), so the bits stay the same. The f32 functions that models use most
+//!   (exp, tanh, sigmoid, gelu, …) are inlined; the others remain calls of slice kernels.
 //!
-//! `PULLBACK_NATIVE=0` in the environment leaves native code out; the tests run both and compare.
+//! `PULLBACK_NATIVE=0` in the environment disables native code; the tests run both and compare.
 //!
 //! # Rows and reductions
 //!
-//! A reduction makes one number of a row, and what follows it needs the row again: a region has one
-//! pass over a row for each level of reductions ([`plan`]). How rows are walked depends on shapes
-//! alone:
+//! A reduction turns a row into one number, and the ops after it need the row again: a region has
+//! one pass over a row for each level of reductions ([`plan`]). How rows are processed depends on
+//! shapes alone:
 //!
-//! | rows | walked |
+//! | rows | processed |
 //! |---|---|
 //! | none (no reduction) | the domain is one row in one pass, cut into tasks |
 //! | short (up to 512) | several rows share a tile; row values are vectors themselves |
-//! | long | one row after the other, all passes while it is in cache; rows are shared among the threads |
+//! | long | one row after the other, all passes while it is in cache; rows are distributed over the threads |
 //! | few and huge | pass by pass, each cut into chunks; the chunks' folds are joined in order |
 //!
 //! A row is folded in tiles by the loops of the eager reduction, and the tiles' folds are joined
@@ -36,16 +35,17 @@
 //!
 //! # How fast
 //!
-//! Beside a loop written by hand for the same instruction set (`tests/measure.rs` prints the ratios
-//! of times, taken in turn): a chain of five ops 1.1, softmax over rows of 1024 1.2, a step of Adam
-//! 1.0. A scalar program of 4662 equations takes 0.28 ns an equation, as the compiled loop does; by
-//! slice kernels it takes 12 ns. Compiling takes 20 to 40 µs, and 2 ms for the scalar program.
+//! Relative to a loop written by hand for the same instruction set (`tests/measure.rs` prints the
+//! ratios of times, measured alternately): a chain of five ops 1.1, softmax over rows of 1024 1.2,
+//! a step of Adam 1.0. A scalar program of 4662 equations takes 0.28 ns per equation, as the
+//! compiled loop does; with slice kernels it takes 12 ns. Compiling takes 20 to 40 µs, and 2 ms for
+//! the scalar program.
 //!
 //! # Memory
 //!
-//! Steps find everything through a *table* of pointers, one per thread: scratch, constants, row
-//! values, operands, results. Moving to the next tile moves the entries. Scratch stays with its
-//! thread; the buffers that the chunks of huge rows share are lent by one to the next kernel that
+//! Steps access everything through a *table* of pointers, one per thread: scratch, constants, row
+//! values, operands, results. Moving to the next tile moves the entries. Scratch is thread-local;
+//! the buffers that the chunks of huge rows share are pooled and reused by the next kernel that
 //! needs some. So a kernel that has run once allocates nothing.
 
 mod after_dot;
@@ -69,7 +69,7 @@ use pullback_ir::{DType, Region, Result};
 use std::ops::Range;
 use steps::{Reducing, Step};
 
-/// How often this thread has made native code, and found code that was there.
+/// How often this thread has compiled native code, and found it in the cache.
 pub(crate) fn native_counts() -> (usize, usize) {
     #[cfg(target_arch = "x86_64")]
     return native::counts();
@@ -84,7 +84,7 @@ pub(crate) struct Kernel {
     reducing: Vec<Reducing>,
     /// Elements of a tile.
     tile: usize,
-    /// Rows that are walked together, and have room among the row values.
+    /// Rows that are processed together, and whose row values are held at the same time.
     together: usize,
     /// Elements of a task, whole tiles.
     task: usize,
@@ -97,24 +97,23 @@ pub(crate) struct Kernel {
     /// Results that are the same number everywhere: where it is among the constants.
     fills: Vec<Fill>,
     room: Room,
-    /// Operands that are brought near ahead of time.
+    /// Operands that are prefetched.
     ahead: Vec<Ahead>,
     /// Bytes of an element of each operand and each result.
     input_sizes: Vec<usize>,
     output_sizes: Vec<usize>,
-    /// Whether native code writes results past the caches.
+    /// Whether native code writes results with streaming stores.
     streams: bool,
-    /// The same kernel, which does: for results so large that they would drive everything out of
-    /// the caches.
+    /// The same kernel with streaming stores: for results so large that they would evict everything
+    /// from the caches.
     streaming: Option<Box<Kernel>>,
     #[cfg(target_arch = "x86_64")]
     _code: Option<std::sync::Arc<native::Code>>,
 }
 
-/// One way over the elements, with addresses.
+/// One pass over the elements, with addresses.
 struct Pass {
-    /// Which of how many parts of the operands its steps begin to bring near ahead of time, if they
-    /// do: see [`exec`].
+    /// Which of how many parts of the operands its steps prefetch, if they do: see [`exec`].
     ahead: Option<(usize, usize)>,
     steps: Vec<Step>,
     /// The reductions that are complete after it.
@@ -136,11 +135,11 @@ struct Fill {
     dtype: DType,
 }
 
-/// How much memory a thread needs, in bytes, and what it is for.
+/// The scratch memory that a thread needs, in bytes.
 struct Room {
     slots: usize,
     rows: usize,
-    /// Bytes of one row value for all the rows that are walked together.
+    /// Bytes of one row value for all the rows that are processed together.
     row: usize,
     /// Bytes of an element of each row value.
     row_sizes: Vec<usize>,
@@ -163,7 +162,7 @@ pub(crate) enum How {
 }
 
 impl How {
-    /// As the environment says.
+    /// As set by the environment.
     fn chosen() -> How {
         let off = std::env::var_os("PULLBACK_NATIVE").is_some_and(|v| v == "0");
         if off { How::Slices } else { How::Best }
@@ -177,8 +176,8 @@ impl Kernel {
     }
 
     /// Runs the region. The operands are dense and of the specs that it was made for. A result may
-    /// lie exactly where an operand lies that is dense in the order of the domain, has elements of
-    /// the same size, and is given once.
+    /// have the same memory as an operand that is dense in the order of the domain, has elements of
+    /// the same size, and is passed once.
     pub(crate) fn run(&self, inputs: &[Source], outputs: &[Sink]) {
         let kernel = match &self.streaming {
             Some(streaming) if streaming.may_stream(inputs, outputs) => streaming,
@@ -187,9 +186,8 @@ impl Kernel {
         kernel.execute(inputs, outputs);
     }
 
-    /// Runs the part of a region without reductions that lies in some columns of some rows, where
-    /// `columns` is the length of the last axis. Parts that do not overlap may run at the same
-    /// time.
+    /// Runs a region without reductions on some columns of some rows, where `columns` is the length
+    /// of the last axis. Parts that do not overlap may run at the same time.
     pub(crate) fn run_part(
         &self,
         inputs: &[Source],

@@ -2,22 +2,22 @@
 //!
 //! # Passes
 //!
-//! The *level* of a value is how many reductions lie one after the other below it. Everything a
-//! reduction of level-0 elements needs is computed in pass 0, tile by tile; when a row (or a few)
-//! is through, the row values of level 1 are there, and pass 1 goes over the row again. Softmax is
-//! three passes: the maximum; exponentials and their sum; quotients.
+//! The *level* of a value is the number of reductions on the longest path to it. Everything a
+//! reduction of level-0 elements needs is computed in pass 0, tile by tile; at the end of a row (or
+//! a few rows), the row values of level 1 are complete, and pass 1 goes over the row again. Softmax
+//! is three passes: the maximum; exponentials and their sum; quotients.
 //!
-//! An element value that a later pass needs again is computed again when that is cheap, and kept in
-//! a buffer as long as the row when it is not (the exponentials).
+//! An element value that a later pass needs is recomputed if that is cheap; otherwise it is kept in
+//! a buffer of the length of the row (the exponentials).
 //!
 //! # Steps
 //!
-//! A pass is a list of steps over a tile. Values that live between steps lie in *slots*, as long as
-//! a tile and shared by values that do not live at the same time; operands that are dense or
-//! repeated along a run are read where they lie. Cheap arithmetic is gathered into native steps
-//! where there is a code generator; everything else is a call of a slice kernel.
+//! A pass is a list of steps over a tile. Values that live between steps are stored in *slots*, of
+//! the length of a tile and shared by values that do not live at the same time; operands that are
+//! dense or repeated along a run are read without a copy. Cheap arithmetic is grouped into native
+//! steps if there is a code generator; everything else is a call of a slice kernel.
 //!
-//! # A result that lies where an operand does
+//! # Results in the memory of an operand
 //!
 //! The memory of an operand that is dense in the order of the domain may be given to a result with
 //! elements of the same size. So no element of such a result is written before the last read of the
@@ -43,20 +43,20 @@ pub(super) const CONSTANTS: u32 = 1;
 pub(super) const ROWS: u32 = 2;
 pub(super) const OPERANDS: u32 = 3;
 
-/// Where a step finds or puts a value.
+/// Where a step reads or writes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum At {
     /// A slot, by number.
     Slot(usize),
     /// Elements in memory.
     Memory(u32),
-    /// One element in memory that stands for all.
+    /// One element in memory, repeated.
     One(Place),
     /// A constant, as long as a tile.
     Constant(usize),
 }
 
-/// Where a single element lies.
+/// The storage of a single element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Operand(u32),
@@ -66,7 +66,7 @@ pub(super) enum Place {
     Constant(usize),
 }
 
-/// A step before slots have addresses.
+/// A step before slots are assigned addresses.
 pub(super) enum Draft {
     Gather { input: usize, to: At },
     Index { axis: usize, dtype: DType, to: At },
@@ -84,14 +84,14 @@ pub(super) enum Draft {
 pub(super) struct Group {
     /// The values, in order.
     pub(super) values: Vec<usize>,
-    /// Where the values that come from outside lie.
+    /// Where the values that other steps computed are read.
     pub(super) reads: Vec<(usize, At)>,
     /// Which values are written where: slots, kept values and results. `late` ones after every read
     /// of the iteration.
     pub(super) writes: Vec<(usize, At, bool)>,
 }
 
-/// One way over the elements.
+/// One pass over the elements.
 #[derive(Default)]
 pub(super) struct Pass {
     pub(super) steps: Vec<Draft>,
@@ -103,7 +103,7 @@ pub(super) struct Pass {
     pub(super) slots: Vec<Kind>,
 }
 
-/// A reduction: what, of which value, into which row value.
+/// A reduction: its kind, the value it reduces, and the resulting row value.
 pub(super) struct Reduce {
     pub(super) kind: Reduction,
     pub(super) of: usize,
@@ -119,18 +119,18 @@ pub(super) struct Plan<'a> {
     pub(super) reduces: Vec<Reduce>,
     /// Row values that are the same for all rows, in order.
     pub(super) constants: Vec<usize>,
-    /// The constants of which a step wants a whole tile.
+    /// The constants that a step reads as a whole tile.
     pub(super) tiles: Vec<usize>,
-    /// The number of each row value that is no constant.
+    /// The number of each row value that is not a constant.
     pub(super) rows: Vec<Option<usize>>,
     /// Element values kept from pass to pass.
     pub(super) kept: Vec<usize>,
-    /// About how many additions an element costs.
+    /// Approximate cost of an element in additions.
     pub(super) weight: usize,
-    /// What a value is computed from, where an instruction changes nothing.
+    /// The value that each value is equal to, where an instruction is the identity.
     pub(super) same: Vec<usize>,
     level: Vec<usize>,
-    /// The operands whose memory a result may have, for results with elements of 1, 2, 4 and 8
+    /// The operands whose memory a result may reuse, for results with elements of 1, 2, 4 and 8
     /// bytes.
     pub(super) rivals: [Vec<usize>; 4],
 }
@@ -220,7 +220,7 @@ impl<'a> Plan<'a> {
         Ok(plan)
     }
 
-    /// The value that stands for another.
+    /// The value that another is equal to.
     pub(super) fn stands_for(&self, v: usize) -> usize {
         self.same[v]
     }
@@ -239,7 +239,7 @@ impl<'a> Plan<'a> {
         OPERANDS + (self.region.inputs.len() + self.region.outputs.len() + kept) as u32
     }
 
-    /// The number of bytes of a result's elements, as a place in [`Plan::rivals`].
+    /// The number of bytes of a result's elements, as an index into [`Plan::rivals`].
     pub(super) fn size_class(&self, output: usize) -> usize {
         self.values[self.region.outputs[output]].dtype.size().ilog2() as usize
     }
@@ -295,7 +295,7 @@ impl<'a> Plan<'a> {
             self.weight += compute.iter().map(|&v| self.cost(v)).sum::<usize>();
             wanted.push((compute, again, reduces, stores));
         }
-        // What is kept is known only now, and the pass that computes such a value writes it down.
+        // What is kept is known only now, and the pass that computes such a value stores it.
         for (p, (compute, again, reduces, stores)) in wanted.into_iter().enumerate() {
             let rows = (0..self.values.len())
                 .filter(|&v| self.rows[v].is_some() && self.level[v] == p + 1)
@@ -323,7 +323,7 @@ impl<'a> Plan<'a> {
         }
     }
 
-    /// Whether it costs more to compute a value again than to keep it.
+    /// Whether recomputing a value costs more than keeping it.
     fn is_heavy(&self, v: usize) -> bool {
         !matches!(self.region.body[v], Inst::Load(_)) && self.cost(v) >= 4
     }

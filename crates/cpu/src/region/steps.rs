@@ -1,4 +1,4 @@
-//! What happens to one tile: a step, and how it is run.
+//! The steps on one tile, and how they are run.
 
 use super::calls::{Call, Kind};
 use super::domain::{Access, Domain};
@@ -13,7 +13,7 @@ use pullback_ir::{DType, Random};
 
 /// A step over a tile, with addresses.
 pub(super) enum Step {
-    /// Brings elements of an operand into a tile.
+    /// Loads elements of an operand into a tile.
     Gather { input: usize, dtype: DType, to: Ref },
     /// The index along an axis of so many elements, `repeat` times each.
     Index { len: usize, repeat: usize, dtype: DType, to: Ref },
@@ -21,28 +21,28 @@ pub(super) enum Step {
     Random { kind: Random, key: usize, dtype: DType, to: Ref, through: Ref },
     /// One element for a whole tile, or one for each row of it.
     Expand { from: Ref, kind: Kind, row: Option<usize>, to: Ref },
-    /// A slice kernel. `padded` where all its tiles have room for whole blocks.
+    /// A slice kernel. `padded` if all its tiles have space for whole blocks.
     Call { call: Call, from: [Ref; 3], to: Ref, through: Ref, padded: bool },
     /// A native loop: see [`super::native`].
     Native(unsafe extern "sysv64" fn(*const *mut u8, usize)),
     /// A reduction of the tile.
     Fold { reduce: usize, from: Ref },
-    /// A tile that goes out to a result of another type, or of the same.
+    /// Stores a tile to a result of the same or another type.
     Store { from: Ref, kind: Kind, dtype: DType, to: Ref },
 }
 
-/// Runs up to this many elements are copied in the tile where they are repeated.
+/// Repeated runs of up to this many elements are copied within the tile.
 const REPEATED: usize = 256;
 
-/// What stands for native code until all of it is there.
+/// A placeholder for native code until all of it is compiled.
 pub(super) unsafe extern "sysv64" fn not_compiled(_: *const *mut u8, _: usize) {}
 
-/// How a reduction takes part.
+/// A reduction with addresses.
 pub(super) struct Reducing {
     pub(super) folder: Folder,
     pub(super) size: usize,
     pub(super) dtype: DType,
-    /// The row value it makes.
+    /// The row value it computes.
     pub(super) to: Ref,
 }
 
@@ -60,7 +60,7 @@ impl Reducing {
                 DType::F32 => to.cast::<u32>().add(row).write(bits as u32),
                 DType::BF16 => to.cast::<f32>().add(row).write(rounded::<bf16>(bits)),
                 DType::F16 => to.cast::<f32>().add(row).write(rounded::<f16>(bits)),
-                // Of narrow integers the extremes are among them.
+                // Narrow integers are stored as 64 bits, extremes included.
                 DType::I32 | DType::U8 => to.cast::<u64>().add(row).write(bits),
                 DType::Bool => to.add(row).write(u8::from(bits != 0)),
             }
@@ -72,7 +72,7 @@ fn rounded<S: crate::elem::Elem<Compute = f32>>(bits: u64) -> f32 {
     S::store(f32::from_bits(bits as u32)).load()
 }
 
-/// The address of a place.
+/// The address of a reference.
 ///
 /// # Safety
 /// The table has the entry.
@@ -82,7 +82,7 @@ pub(super) unsafe fn at(table: *const *mut u8, place: Ref) -> *mut u8 {
     unsafe { (*table.add(place.entry as usize)).wrapping_add(place.disp as usize) }
 }
 
-/// Brings elements into a tile, or takes them out of one, by the kind of the tile.
+/// Loads or stores elements of a tile, by the kind of the tile.
 macro_rules! by_kind {
     ($kind:expr, $T:ident => $body:expr) => {
         match $kind {
@@ -124,7 +124,7 @@ impl Here<'_> {
     /// Runs a step.
     ///
     /// # Safety
-    /// The table's entries point at what the plan says, with room for the tile.
+    /// The table's entries point at the memory in the plan, with space for the tile.
     #[inline]
     pub(super) unsafe fn run(&self, step: &Step) {
         let (table, n) = (self.table, self.n);
@@ -178,7 +178,7 @@ impl Here<'_> {
                         return (*self.joined.add(*reduce)).push(&how.folder, value);
                     }
                     let row = self.domain.row;
-                    // What lies among the row values as it comes from a fold.
+                    // A dtype whose row values are stored as the fold returns them.
                     if matches!(how.dtype, DType::F64 | DType::F32 | DType::I64) {
                         return how.folder.each(from, row, n / row, at(table, how.to));
                     }
@@ -200,14 +200,14 @@ impl Here<'_> {
         let Access::Walk(offset, walk) = &self.domain.access[input] else { return };
         let size = dtype.size();
         let from = self.inputs[input].ptr.wrapping_add(offset * size);
-        // One number for each short row: neighbours lie at the same distance for all rows, so no
-        // cursor is needed.
+        // One number for each short row: the stride is the same for all rows, so no cursor is
+        // needed.
         if let [inner, outer] = walk.axes()
             && inner.strides == [0]
             && inner.len <= REPEATED
             && Kind::plain(dtype)
         {
-            // SAFETY: the rows lie in the operand, the tile has room.
+            // SAFETY: the rows are inside the operand, the tile has space.
             return unsafe {
                 by_kind!(Kind::of(dtype), T => {
                     let from = from.cast::<T>();
@@ -215,8 +215,8 @@ impl Here<'_> {
                 });
             };
         }
-        // A short run that is repeated (a row vector beside each of many rows) is fetched once, and
-        // then copied in the tile.
+        // A short run that is repeated (a row vector broadcast over many rows) is loaded once, and
+        // then copied within the tile.
         let period = match walk.axes() {
             [inner, outer, ..] if outer.strides == [0] && inner.len <= REPEATED => {
                 Some((inner.len, inner.len * outer.len))
@@ -229,7 +229,7 @@ impl Here<'_> {
             let first = self.start + done;
             let run = cursor.next_run(self.n - done);
             let from = from.wrapping_offset(run.offsets[0] * size as isize);
-            // SAFETY: the run lies in the operand, the tile has room.
+            // SAFETY: the run is inside the operand, the tile has space.
             unsafe {
                 by_kind!(Kind::of(dtype), T => {
                     let to = to.cast::<T>().add(done);
@@ -248,10 +248,10 @@ impl Here<'_> {
         }
     }
 
-    /// Brings numbers into a tile that are `stride` apart and stand for `row` elements each.
+    /// Loads numbers `stride` apart into a tile, each repeated for the `row` elements of its row.
     ///
     /// # Safety
-    /// Those of the tile's rows lie there; `to` has room for the tile.
+    /// The numbers of the tile's rows are readable; `to` has space for the tile.
     unsafe fn each_for_a_row<T: Copy>(
         &self,
         from: *const T,
@@ -276,7 +276,7 @@ impl Here<'_> {
         let mut fill = |put: &mut dyn FnMut(usize, usize, usize)| {
             let mut done = 0;
             while done < self.n {
-                // A run of one number, or (the usual case) of numbers that follow each other.
+                // A run of one number, or (the usual case) of consecutive numbers.
                 if repeat == 1 {
                     let count = (len - i).min(self.n - done);
                     put(done, count, i);
@@ -331,12 +331,12 @@ pub(super) unsafe fn store(from: *const u8, kind: Kind, dtype: DType, to: *mut u
 /// Repeats the first `len` elements until there are `whole`, by ever longer copies.
 ///
 /// # Safety
-/// There is room for `whole` elements, and the first `len` of them are there.
+/// There is space for `whole` elements, and the first `len` of them are filled.
 unsafe fn repeat<T: Copy>(to: *mut T, len: usize, whole: usize) {
     let mut done = len;
     while done < whole {
         let count = done.min(whole - done);
-        // SAFETY: promised by the caller; what is copied lies before where it goes.
+        // SAFETY: promised by the caller; the source of each copy ends before its destination.
         unsafe { std::ptr::copy_nonoverlapping(to, to.add(done), count) };
         done += count;
     }

@@ -1,9 +1,9 @@
-//! Regions against their ops run one by one, and the ways to run them against each other.
+//! Regions against their unfused ops, and the ways to run them against each other.
 //!
 //! Random regions are bit-equal to their ops: pointwise ones always, and those with reductions
 //! while a row is short enough to be folded by one call of the eager loop. In longer rows the sums
 //! are blocked differently, so there a random region has only reductions that do not depend on the
-//! order (of integers), and the float ones have tests of their own with a stated bound.
+//! order (of integers), and the float ones have separate tests with a stated bound.
 
 use super::{How, Kernel};
 use crate::operand::{Sink, Source};
@@ -22,7 +22,7 @@ mod measure;
 mod rows;
 mod steady;
 
-/// A dice with a seed.
+/// A seeded random generator.
 pub(super) struct Dice(u64);
 
 impl Dice {
@@ -49,7 +49,7 @@ impl Dice {
         list[self.below(list.len())]
     }
 
-    /// A number: mostly of ordinary size, now and then special.
+    /// A number: mostly of ordinary size, sometimes special.
     fn number(&mut self) -> f64 {
         match self.below(40) {
             0 => 0.0,
@@ -96,7 +96,7 @@ impl Dense {
         Dense { buffer: Rc::new(buffer), spec }
     }
 
-    /// The elements as f64 and, beside them, as bits with every NaN alike.
+    /// The elements as f64 and as bits, with one NaN pattern.
     pub(super) fn elements(&self) -> Vec<(f64, u64)> {
         let from = self.buffer.as_ptr();
         let one = |i: usize| {
@@ -142,7 +142,7 @@ impl Dense {
     }
 }
 
-/// A value while ops run one by one: a buffer seen through a layout.
+/// A value while ops run one by one: a view of a buffer.
 #[derive(Clone)]
 struct Seen {
     buffer: Rc<Buffer>,
@@ -244,8 +244,8 @@ pub(super) fn one_by_one(region: &Region, inputs: &[Dense]) -> Vec<Dense> {
     region.outputs.iter().map(result).collect()
 }
 
-/// Runs a kernel. `over` names pairs (output, input): the output lies where a copy of the input
-/// does.
+/// Runs a kernel. `over` names pairs (output, input): the output is written over a copy of the
+/// input.
 pub(super) fn run_kernel(
     kernel: &Kernel,
     region: &Region,
@@ -299,7 +299,7 @@ fn layout_over(dice: &mut Dice, shape: &[usize], dtype: DType) -> Load {
         let shape = Shape::from_slice(shape);
         return Load { spec: Spec::cpu(dtype, shape.clone()), layout: Layout::dense(shape) };
     }
-    // Axes of the operand in another order, longer than needed, some of them not there.
+    // Axes of the operand in another order, longer than needed, some of them missing.
     let mut order: Vec<usize> = (0..rank).filter(|_| !dice.one_in(3)).collect();
     for i in (1..order.len()).rev() {
         if dice.one_in(2) {
@@ -335,7 +335,7 @@ fn layout_over(dice: &mut Dice, shape: &[usize], dtype: DType) -> Load {
     Load { spec: Spec::cpu(dtype, lengths.as_slice()), layout }
 }
 
-/// `floats`: mostly floats, so that native code has something to do.
+/// `floats`: mostly floats, so that native code is exercised.
 fn made(seed: u64, shape: &[usize], inner: usize, floats: bool) -> Made {
     let mut dice = Dice::new(seed);
     let dice = &mut dice;
@@ -496,8 +496,7 @@ fn large_random_regions_are_their_ops_for_any_number_of_threads() {
     }
 }
 
-/// Operands that are columns of one matrix have shorter tiles, and are asked for ahead of time
-/// together.
+/// Operands that are columns of one matrix have shorter tiles, and are prefetched together.
 #[test]
 fn columns_of_a_matrix() {
     let mut dice = Dice::new(11);
@@ -567,7 +566,7 @@ fn a_result_may_lie_where_an_operand_does() {
     assert!(tried > 50, "only {tried} regions had such a result");
 }
 
-/// The number of ways is not the number of scratch buffers: a second run finds the first one's.
+/// The number of ways is not the number of scratch buffers: a second run reuses the first one's.
 #[test]
 fn the_op_itself_runs() {
     let Made { region, inputs } = made(3, &[9, 300], 1, true);

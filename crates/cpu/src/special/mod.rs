@@ -4,9 +4,9 @@
 //! They branch by region, so they run one element at a time, in f64 for every dtype: an f32 result
 //! is the f64 one rounded, nearly always the correctly rounded value. Polynomials are
 //! interpolations at Chebyshev nodes, computed with 60 digits and rounded. Where a function has
-//! zeros away from the origin (log Γ at 1 and 2, ψ at 1.46), the zero is a factor of its own, so
-//! that the result stays accurate relative to itself; the zeros of log Γ and ψ on the negative axis
-//! are accurate to about 1e-15 absolutely. NaN gives NaN; at a pole the functions follow PyTorch.
+//! zeros away from the origin (log Γ at 1 and 2, ψ at 1.46), the zero is factored out, so that the
+//! relative error stays small; the zeros of log Γ and ψ on the negative axis are accurate to about
+//! 1e-15 absolutely. NaN gives NaN; at a pole the functions follow PyTorch.
 
 mod bessel;
 mod gamma;

@@ -1,5 +1,5 @@
 //! The scaled error function, the logarithm of the normal distribution function, and the inverses
-//! of both kinds.
+//! of both.
 //!
 //! In the tail an inverse is found from a rough start by Halley's method on log Φ, which is nearly
 //! a parabola there: the start has four digits, a step triples them.

@@ -1,5 +1,5 @@
-//! Slow twins of the special functions: series, recurrences and bisection, each from its
-//! definition. PyTorch's values at poles. The tests of the op table read this file too.
+//! Slow reference implementations of the special functions: series, recurrences and bisection, each
+//! from its definition. PyTorch's values at poles. The tests of the op table read this file too.
 
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI, SQRT_2};
 
@@ -75,7 +75,7 @@ pub fn digamma(x: f64) -> f64 {
     sum + y.ln() - 0.5 / y - series
 }
 
-/// I₀ or I₁ by its power series, or for large x its asymptotic one; scaled by e^(−|x|) if asked.
+/// I₀ or I₁ by its power series, or for large x its asymptotic one; scaled by e^(−|x|) if `scaled`.
 pub fn bessel(order: i32, x: f64, scaled: bool) -> f64 {
     let odd = if order == 1 { x.signum() } else { 1.0 };
     if x.is_infinite() {
@@ -138,7 +138,7 @@ pub fn erfinv(y: f64) -> f64 {
     bisected(|x| erf(x) < y.abs()) * y.signum()
 }
 
-/// The place between 0 and 40 where `below` turns false.
+/// The point between 0 and 40 where `below` becomes false.
 fn bisected(below: impl Fn(f64) -> bool) -> f64 {
     let (mut low, mut high) = (0.0, 40.0);
     for _ in 0..80 {

@@ -1,5 +1,5 @@
 //! The special functions at known points in f64, and over the whole range of f32 against slow
-//! definitions.
+//! reference implementations.
 
 #![allow(clippy::approx_constant, clippy::excessive_precision)] // values are written as they were computed
 
@@ -348,7 +348,7 @@ const GAMMAINC: &[(f64, f64, f64, f64)] = &[
     (100000000.0, 99990000.0, 0.15865525352814383, 0.8413447464718562),
 ];
 
-/// What is further off than the bound.
+/// Results with an error above the bound.
 #[derive(Default)]
 struct Wrong(Vec<String>);
 
@@ -401,7 +401,7 @@ fn known_values_in_f64() {
 }
 
 /// Every f32 of a fine sample of the bit patterns: rounded from f64, each result is within 1 ulp;
-/// near the zeros of log Γ and ψ, where the slow definitions cancel, within 1e-13.
+/// near the zeros of log Γ and ψ, where the reference implementations cancel, within 1e-13.
 #[test]
 fn the_whole_range_of_f32() {
     type Row = (&'static str, fn(f64) -> f64, fn(f64) -> f64);

@@ -51,7 +51,7 @@ fn positive(s: f64, q: f64) -> f64 {
         return q.powf(-s);
     }
     let mut sum = 0.0;
-    // Small terms first matter little here: they fall off, and there are few.
+    // The order of summation matters little here: the terms decrease, and there are few.
     for k in 0..12 {
         let term = (q + f64::from(k)).powf(-s);
         sum += term;

@@ -2,6 +2,7 @@
 
 mod after;
 mod cases;
+mod devices;
 mod generate;
 mod golden;
 mod interpret;

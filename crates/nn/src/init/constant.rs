@@ -1,7 +1,7 @@
 //! Values that are known beforehand.
 
 use super::{demand, write};
-use pullback::{Tensor, no_grad};
+use pullback::{Tensor, no_grad, with_default_device};
 
 /// Every element this value.
 pub fn constant_(tensor: &Tensor, value: f64) {
@@ -25,7 +25,10 @@ pub fn zeros_(tensor: &Tensor) {
 #[track_caller]
 pub fn eye_(tensor: &Tensor) {
     demand(tensor.rank() == 2, "eye_", tensor, "takes a matrix");
-    write(tensor, || Tensor::eye_with(tensor.shape()[0], tensor.shape()[1], tensor.dtype()));
+    write(tensor, || {
+        let eye = || Tensor::eye_with(tensor.shape()[0], tensor.shape()[1], tensor.dtype());
+        with_default_device(tensor.device(), eye)
+    });
 }
 
 /// The kernel of a convolution that keeps its input: each of `groups` groups of outputs begins with
@@ -58,5 +61,5 @@ pub fn dirac_(tensor: &Tensor, groups: usize) {
             values[((group * (out / groups) + i) * inputs + i) * size + middle] = 1.0;
         }
     }
-    write(tensor, || Tensor::from_vec(values, tensor.shape()));
+    write(tensor, || tensor.new_from_vec(values, tensor.shape()));
 }

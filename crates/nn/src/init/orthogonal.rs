@@ -2,7 +2,7 @@
 
 use super::{demand, write};
 use pullback::linalg::{QrMode, qr};
-use pullback::{DType, Tensor, next_key};
+use pullback::{DType, Tensor, next_key_on};
 
 /// A random matrix with orthonormal rows or columns, whichever are fewer, times `gain`. Axes after
 /// the first are taken as one.
@@ -18,7 +18,7 @@ pub fn orthogonal_(tensor: &Tensor, gain: f64) {
     let rows = tensor.shape()[0];
     let columns = tensor.len() / rows;
     let (long, short) = (rows.max(columns), rows.min(columns));
-    let key = next_key();
+    let key = next_key_on(tensor.device());
     write(tensor, || {
         let (q, r) = qr(&key.normal([long, short], DType::F64, 0.0, 1.0), QrMode::Reduced);
         // With a positive diagonal of R the distribution is the uniform one.

@@ -2,7 +2,7 @@
 
 use super::{demand, write};
 use crate::refuse::refuse;
-use pullback::{Error, Tensor, next_key};
+use pullback::{Device, Error, Tensor, next_key_on, with_default_device};
 use std::f64::consts::SQRT_2;
 
 /// Spread evenly over `[low, high)`.
@@ -11,14 +11,14 @@ use std::f64::consts::SQRT_2;
 /// If `low` is above `high`.
 #[track_caller]
 pub fn uniform_(tensor: &Tensor, low: f64, high: f64) {
-    let key = next_key();
+    let key = next_key_on(tensor.device());
     write(tensor, || key.uniform(tensor.shape(), tensor.dtype(), low, high));
 }
 
 /// Normal, with this mean and standard deviation.
 #[track_caller]
 pub fn normal_(tensor: &Tensor, mean: f64, std: f64) {
-    let key = next_key();
+    let key = next_key_on(tensor.device());
     write(tensor, || key.normal(tensor.shape(), tensor.dtype(), mean, std));
 }
 
@@ -32,10 +32,11 @@ pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) 
         let message = format!("nothing lies between {low} and {high}");
         refuse(Error::argument("trunc_normal_", message));
     }
-    let key = next_key();
+    let key = next_key_on(tensor.device());
     // The inverse of the distribution's integral, of even draws between its values at the bounds.
     // In f64: where the tails are cut far out, f32 would have few values there.
-    let at = |x: f64| Tensor::from((x - mean) / std / SQRT_2).erf().item::<f64>();
+    let erf = |x: f64| with_default_device(Device::Cpu, || Tensor::from(x).erf().item::<f64>());
+    let at = |x: f64| erf((x - mean) / std / SQRT_2);
     let (from, to) = (at(low), at(high));
     write(tensor, || {
         let even = key.uniform(tensor.shape(), pullback::DType::F64, from, to);
@@ -56,7 +57,7 @@ pub fn sparse_(tensor: &Tensor, sparsity: f64, std: f64) {
         let message = format!("a fraction lies between 0 and 1, not {sparsity}");
         refuse(Error::argument("sparse_", message));
     }
-    let (values, order) = next_key().split();
+    let (values, order) = next_key_on(tensor.device()).split();
     let zeros = (sparsity * tensor.shape()[0] as f64).ceil();
     write(tensor, || {
         let drawn = values.normal(tensor.shape(), tensor.dtype(), 0.0, std);

@@ -1,7 +1,7 @@
 //! Activations: functions of each element, and of each line along an axis.
 
 use crate::{Layer, module_scope};
-use pullback::{Flag, Tensor, Tree, next_key};
+use pullback::{Flag, Tensor, Tree, next_key_on};
 
 /// A row is a layer: its name, its options with their defaults, and what it does to `x` (`f` are
 /// its options). A layer without options is written as it is called, `Relu`; one with options is
@@ -177,7 +177,7 @@ impl Layer for RRelu {
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let y = match self.training.get() {
-            true => x.rrelu(self.lower, self.upper, Some(&next_key())),
+            true => x.rrelu(self.lower, self.upper, Some(&next_key_on(x.device()))),
             false => x.rrelu(self.lower, self.upper, None),
         };
         scope.output(y)

@@ -103,7 +103,7 @@ impl<'a> AttentionMasks<'a> {
 pub(super) fn added(mask: &Tensor, dtype: DType) -> Tensor {
     match mask.dtype() {
         DType::Bool => {
-            let zero = Tensor::zeros_with((), dtype);
+            let zero = mask.new_zeros_with((), dtype);
             mask.select(zero, f64::NEG_INFINITY)
         }
         _ => mask.cast(dtype),

@@ -3,7 +3,7 @@
 use super::dimensions::tree_by_axes;
 use super::dropout::probability;
 use crate::{Layer, module_scope};
-use pullback::{Flag, Tensor, next_key};
+use pullback::{Flag, Tensor, next_key_on};
 
 /// [`ChannelDropout`] over one axis.
 pub type Dropout1d = ChannelDropout<1>;
@@ -40,7 +40,7 @@ impl<const N: usize> Layer for ChannelDropout<N> {
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let y = match self.training.get() && self.p > 0.0 {
-            true => x.channel_dropout(self.p, N, Some(&next_key())),
+            true => x.channel_dropout(self.p, N, Some(&next_key_on(x.device()))),
             false => x.clone(),
         };
         scope.output(y)

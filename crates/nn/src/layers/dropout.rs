@@ -2,7 +2,7 @@
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
-use pullback::{Flag, Tensor, Tree, next_key};
+use pullback::{Flag, Tensor, Tree, next_key_on};
 
 /// While training, each element becomes 0 with probability `p` and is divided by 1 − p otherwise;
 /// after it, nothing happens, and the result is the tensor it was given.
@@ -71,7 +71,7 @@ impl Layer for Dropout {
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let y = match self.training.get() && self.p > 0.0 {
-            true => x.dropout(self.p, Some(&next_key())),
+            true => x.dropout(self.p, Some(&next_key_on(x.device()))),
             false => x.clone(),
         };
         scope.output(y)
@@ -82,7 +82,7 @@ impl Layer for AlphaDropout {
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let y = match self.training.get() && self.p > 0.0 {
-            true => x.alpha_dropout(self.p, Some(&next_key())),
+            true => x.alpha_dropout(self.p, Some(&next_key_on(x.device()))),
             false => x.clone(),
         };
         scope.output(y)

@@ -2,7 +2,7 @@
 
 use super::recurrent::{Recurrent, RecurrentConfig};
 use super::recurrent_cell::{Recurrence, RecurrentCell};
-use pullback::{DType, Tensor};
+use pullback::Tensor;
 
 /// A step of [`Gru`], with gates in PyTorch's order, for reset, update and the new state: r =
 /// σ(W_ir·x + W_hr·h), z = σ(W_iz·x + W_hz·h), n = tanh(W_in·x + r·(W_hn·h)), each with its biases,
@@ -80,8 +80,8 @@ impl Recurrence for GruStep {
     const LAYER: &'static str = "Gru";
     const CELL: &'static str = "GruCell";
 
-    fn zeros(batch: usize, _: usize, output: usize, dtype: DType) -> Tensor {
-        Tensor::zeros_with([batch, output], dtype)
+    fn zeros(batch: usize, _: usize, output: usize, x: &Tensor) -> Tensor {
+        x.new_zeros([batch, output])
     }
 
     fn output(state: &Tensor) -> &Tensor {

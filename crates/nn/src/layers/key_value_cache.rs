@@ -62,7 +62,7 @@ impl KeyValueCache {
 
     /// The positions that the next `length` tokens will have, `i64[length]`.
     pub(super) fn next_positions(&self, length: usize) -> Tensor {
-        Tensor::arange(0, length as i64) + &self.position
+        self.position.new_arange(0, length as i64) + &self.position
     }
 
     /// Writes keys and values `[batch, heads, length, features]` at the next positions, and gives
@@ -96,7 +96,7 @@ impl KeyValueCache {
         self.keys.copy_(&k);
         self.values.copy_(&v);
         self.position.add_(length as i64);
-        Tensor::arange(0, self.capacity() as i64).le(positions.unsqueeze(1))
+        positions.new_arange(0, self.capacity() as i64).le(positions.unsqueeze(1))
     }
 }
 

@@ -68,10 +68,8 @@ impl Layer for LayerNorm {
         let scope = module_scope(self);
         let shape = &self.normalized_shape[..];
         let (mut one, mut zero) = (None, None);
-        let weight =
-            self.weight.as_ref().unwrap_or_else(|| one.insert(Tensor::ones_with(shape, x.dtype())));
-        let bias =
-            self.bias.as_ref().unwrap_or_else(|| zero.insert(Tensor::zeros_with(shape, x.dtype())));
+        let weight = self.weight.as_ref().unwrap_or_else(|| one.insert(x.new_ones(shape)));
+        let bias = self.bias.as_ref().unwrap_or_else(|| zero.insert(x.new_zeros(shape)));
         scope.output(x.layer_norm(weight, bias, self.eps))
     }
 }

@@ -2,7 +2,7 @@
 
 use super::recurrent::{Recurrent, RecurrentConfig};
 use super::recurrent_cell::{Recurrence, RecurrentCell};
-use pullback::{DType, Tensor};
+use pullback::Tensor;
 
 /// A step of [`Lstm`], with gates in PyTorch's order, i, f, g, o: each is W_i·x + b_i + W_h·h +
 /// b_h, and then c′ = σ(f)·c + σ(i)·tanh(g), h′ = σ(o)·tanh(c′), projected if there is a
@@ -82,8 +82,8 @@ impl Recurrence for LstmStep {
     const LAYER: &'static str = "Lstm";
     const CELL: &'static str = "LstmCell";
 
-    fn zeros(batch: usize, hidden: usize, output: usize, dtype: DType) -> (Tensor, Tensor) {
-        (Tensor::zeros_with([batch, output], dtype), Tensor::zeros_with([batch, hidden], dtype))
+    fn zeros(batch: usize, hidden: usize, output: usize, x: &Tensor) -> (Tensor, Tensor) {
+        (x.new_zeros([batch, output]), x.new_zeros([batch, hidden]))
     }
 
     fn output(state: &(Tensor, Tensor)) -> &Tensor {

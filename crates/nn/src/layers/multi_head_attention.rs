@@ -7,7 +7,7 @@ use super::rotary::Rotary;
 use crate::init::xavier_uniform_;
 use crate::refuse::refuse;
 use crate::{Layer, Linear, ModuleScope, module_scope};
-use pullback::{Attention, Error, Flag, Tensor, Tree, next_key};
+use pullback::{Attention, Error, Flag, Tensor, Tree, next_key_on, with_default_device};
 
 /// What a [`MultiHeadAttention`] is made from.
 ///
@@ -193,7 +193,7 @@ impl MultiHeadAttention {
         let x = self.by_heads(query, key, value, 0);
         let mask = masks.merged(x.q.shape()[0], self.heads, x.q.dtype());
         let dropping = self.dropout > 0.0 && self.training.get();
-        let random = if dropping { Some(next_key()) } else { None };
+        let random = if dropping { Some(next_key_on(x.q.device())) } else { None };
         let mut how = Attention::new().grouped();
         if masks.causal {
             how = how.causal();
@@ -230,9 +230,9 @@ impl MultiHeadAttention {
         let features = q.shape()[3].max(1) as f64;
         let mut scores = q.matmul(&k.t()) * features.powf(-0.5);
         if masks.causal {
-            let seen =
-                Tensor::arange(0, k.shape()[2] as i64)
-                    .le(Tensor::arange(0, q.shape()[2] as i64).unsqueeze(1));
+            let seen = k
+                .new_arange(0, k.shape()[2] as i64)
+                .le(q.new_arange(0, q.shape()[2] as i64).unsqueeze(1));
             scores += added(&seen, dtype);
         }
         if let Some(mask) = masks.merged(q.shape()[0], self.heads, dtype) {
@@ -242,7 +242,7 @@ impl MultiHeadAttention {
         let sees = scores.detach().ne(f64::NEG_INFINITY).any_keep(-1);
         let weights = sees.select(sees.select(&scores, 0.0).softmax(-1), 0.0);
         let weights = match self.dropout > 0.0 && self.training.get() {
-            true => weights.dropout(self.dropout, Some(&next_key())),
+            true => weights.dropout(self.dropout, Some(&next_key_on(weights.device()))),
             false => weights,
         };
         let y = self.out(&scope, &weights.matmul(&v), (&q, &k), query.rank());
@@ -290,8 +290,8 @@ impl MultiHeadAttention {
             None => KeyValues { keys: k, values: v },
         };
         let (length, keys) = (q.shape()[2] as i64, all.positions() as i64);
-        let here = Tensor::arange(before as i64, before as i64 + length).unsqueeze(1);
-        let seen = Tensor::arange(0, keys).le(here);
+        let here = q.new_arange(before as i64, before as i64 + length).unsqueeze(1);
+        let seen = q.new_arange(0, keys).le(here);
         let how = Attention::new().grouped().mask(&seen);
         let y = q.attention(&all.keys, &all.values, how);
         (self.out(&scope, &y, (&q, &all.keys), x.rank()), all)
@@ -302,7 +302,9 @@ impl MultiHeadAttention {
     pub fn cache(&self, batch: usize, capacity: usize) -> KeyValueCache {
         let weight = &self.out_proj.weight;
         let features = weight.shape()[1] / self.heads;
-        KeyValueCache::new(batch, self.kv_heads, capacity, features, weight.dtype())
+        with_default_device(weight.device(), || {
+            KeyValueCache::new(batch, self.kv_heads, capacity, features, weight.dtype())
+        })
     }
 
     /// Projected, by heads, and turned from position `offset` on.

@@ -35,7 +35,7 @@ impl<L: Tree> Bare<L> {
             let message = format!("a weight {} cannot be normalised", weight.spec());
             refuse(Error::argument(of, message));
         }
-        let nothing = Tensor::zeros_with([1], weight.dtype()).expand(weight.shape());
+        let nothing = weight.new_zeros([1]).expand(weight.shape());
         let layer = replaced(layer, place, &nothing);
         (Bare { layer, place }, weight)
     }

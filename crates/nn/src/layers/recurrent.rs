@@ -16,7 +16,7 @@ use super::dropout::probability;
 use super::recurrent_cell::{Recurrence, RecurrentCell};
 use crate::module_scope;
 use crate::refuse::{demand, refuse, room_for};
-use pullback::{DType, Error, Flag, Path, Tensor, Tree, cat, next_key, stack};
+use pullback::{DType, Error, Flag, Path, Tensor, Tree, cat, next_key_on, stack};
 
 /// What recurrent layers are made from: see [`RecurrentConfig::lstm`], [`RecurrentConfig::gru`],
 /// [`RecurrentConfig::rnn`].
@@ -175,12 +175,12 @@ impl<K: Recurrence> Recurrent<K> {
         let mut shape = None;
         for (i, layer) in self.cells.chunks(directions).enumerate() {
             if i > 0 && dropout > 0.0 && self.training.get() {
-                y = y.dropout(dropout, Some(&next_key()));
+                y = y.dropout(dropout, Some(&next_key_on(y.device())));
             }
             let mut outputs = Vec::with_capacity(directions);
             for (j, cell) in layer.iter().enumerate() {
                 let start = match &given {
-                    None => cell.zeros(batch, y.dtype()),
+                    None => cell.zeros(batch, &y),
                     Some(state) => {
                         state.map(&mut |x| x.select_at(0, (i * directions + j) as isize))
                     }
@@ -215,7 +215,7 @@ impl<K: Recurrence> Recurrent<K> {
     fn initial(&self, state: Option<&K::State>, y: &Tensor, single: bool) -> Option<K::State> {
         let (state, batch) = (state?, y.shape()[1]);
         let mut all = Vec::new();
-        let zeros = self.cells.first().map(|cell| cell.zeros(batch, y.dtype()).leaves());
+        let zeros = self.cells.first().map(|cell| cell.zeros(batch, &y).leaves());
         for (x, like) in state.leaves().iter().zip(zeros.unwrap_or_default()) {
             check_dtypes(K::LAYER, y, x);
             let with_batch = if single && x.rank() == 2 { x.unsqueeze(1) } else { x.clone() };
@@ -239,7 +239,7 @@ impl<K: Recurrence> Recurrent<K> {
             let message = format!("takes {batch} integers as lengths, not {}", lengths.spec());
             refuse(Error::shape(K::LAYER, message).on([lengths.spec()]));
         }
-        let clock = Tensor::arange(0, steps as i64).reshape([steps, 1, 1]);
+        let clock = lengths.new_arange(0, steps as i64).reshape([steps, 1, 1]);
         Some(clock.lt(lengths.reshape([1, batch, 1])))
     }
 }

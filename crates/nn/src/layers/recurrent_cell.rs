@@ -4,7 +4,7 @@ use super::recurrent::{RecurrentConfig, check_dtypes};
 use crate::init::uniform_;
 use crate::module_scope;
 use crate::refuse::{demand, refuse};
-use pullback::{DType, Error, Path, Tensor, Tree, scan, scan_reverse};
+use pullback::{Error, Path, Tensor, Tree, scan, scan_reverse};
 use std::fmt;
 
 /// What one kind of recurrent layer does in a step.
@@ -27,8 +27,8 @@ pub trait Recurrence: Clone + fmt::Debug {
     /// The name of the cell.
     const CELL: &'static str;
 
-    /// States of zeros: `hidden` numbers inside, `output` numbers that come out.
-    fn zeros(batch: usize, hidden: usize, output: usize, dtype: DType) -> Self::State;
+    /// States of zeros beside `x`: `hidden` numbers inside, `output` numbers that come out.
+    fn zeros(batch: usize, hidden: usize, output: usize, x: &Tensor) -> Self::State;
 
     /// The output that is part of a state.
     fn output(state: &Self::State) -> &Tensor;
@@ -106,7 +106,7 @@ impl<K: Recurrence> RecurrentCell<K> {
         }
         let single = x.rank() == 1;
         let rows = if single { x.unsqueeze(0) } else { x.clone() };
-        let zeros = self.zeros(rows.shape()[0], rows.dtype());
+        let zeros = self.zeros(rows.shape()[0], &rows);
         let mut start = Vec::new();
         if let Some(state) = state {
             for (x, like) in state.leaves().iter().zip(zeros.leaves()) {
@@ -149,9 +149,9 @@ impl<K: Recurrence> RecurrentCell<K> {
         all.into_iter().filter_map(|(name, x)| Some((name, x?))).collect()
     }
 
-    pub(super) fn zeros(&self, batch: usize, dtype: DType) -> K::State {
+    pub(super) fn zeros(&self, batch: usize, x: &Tensor) -> K::State {
         let hidden = self.weight_ih.shape()[0] / K::GATES;
-        K::zeros(batch, hidden, self.weight_hh.shape()[1], dtype)
+        K::zeros(batch, hidden, self.weight_hh.shape()[1], x)
     }
 
     /// What inputs give to the gates, and as much of the biases as can be added to it.

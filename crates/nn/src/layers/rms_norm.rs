@@ -65,7 +65,7 @@ impl Layer for RmsNorm {
         });
         let y = match &self.weight {
             Some(weight) => x.rms_norm(weight, eps),
-            None => x.rms_norm(&Tensor::ones_with(shape, x.dtype()), eps),
+            None => x.rms_norm(&x.new_ones(shape), eps),
         };
         scope.output(y)
     }

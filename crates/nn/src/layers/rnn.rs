@@ -3,7 +3,7 @@
 
 use super::recurrent::{Recurrent, RecurrentConfig};
 use super::recurrent_cell::{Recurrence, RecurrentCell};
-use pullback::{DType, Tensor};
+use pullback::Tensor;
 
 /// A step of [`Rnn`]: h′ = tanh(W_ih·x + b_ih + W_hh·h + b_hh), or with relu.
 #[derive(Clone, Copy, Debug)]
@@ -102,8 +102,8 @@ impl Recurrence for ElmanStep {
     const LAYER: &'static str = "Rnn";
     const CELL: &'static str = "RnnCell";
 
-    fn zeros(batch: usize, _: usize, output: usize, dtype: DType) -> Tensor {
-        Tensor::zeros_with([batch, output], dtype)
+    fn zeros(batch: usize, _: usize, output: usize, x: &Tensor) -> Tensor {
+        x.new_zeros([batch, output])
     }
 
     fn output(state: &Tensor) -> &Tensor {

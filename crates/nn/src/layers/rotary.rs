@@ -55,7 +55,7 @@ impl Rotary {
     #[must_use]
     pub fn rotate(&self, x: &Tensor, offset: usize) -> Tensor {
         let length = x.shape().len().checked_sub(2).map_or(0, |axis| x.shape()[axis]);
-        self.rotate_at(x, &Tensor::arange(offset as i64, (offset + length) as i64))
+        self.rotate_at(x, &x.new_arange(offset as i64, (offset + length) as i64))
     }
 
     /// `x` (`[.., positions, features]`) turned, with these positions (`[positions]`, integers).
@@ -80,7 +80,7 @@ impl Rotary {
         }
         let pairs = turned / 2;
         let speed = |i: usize| self.base.powf(-2.0 * i as f64 / turned as f64);
-        let speeds = Tensor::from((0..pairs).map(speed).collect::<Vec<f64>>());
+        let speeds = x.new_tensor((0..pairs).map(speed).collect::<Vec<f64>>());
         let angles = positions.cast(DType::F64).unsqueeze(1) * speeds;
         let (cos, sin) = (angles.cos().cast(x.dtype()), angles.sin().cast(x.dtype()));
         let part = x.narrow(-1, 0, turned);

@@ -3,7 +3,7 @@
 use super::parametrised::{Bare, under};
 use crate::refuse::{demand, unrecorded};
 use crate::{Layer, module_scope};
-use pullback::{Flag, Path, Tensor, Tree};
+use pullback::{Flag, Path, Tensor, Tree, default_dtype, next_key_on};
 
 /// A layer whose `weight` is W/σ, where σ = uᵀ·W·v estimates the largest singular value of W as a
 /// matrix. u and v are buffers: each forward pass in training takes a step of power iteration with
@@ -100,7 +100,8 @@ impl<L: Layer> SpectralNorm<L> {
             return self;
         }
         let matrix = self.matrix().detach();
-        let random = |n: usize| unit(&Tensor::randn([n]).cast(matrix.dtype()), self.eps);
+        let draw = |n: usize| next_key_on(matrix.device()).normal([n], default_dtype(), 0.0, 1.0);
+        let random = |n: usize| unit(&draw(n).cast(matrix.dtype()), self.eps);
         let (u, v) = (random(matrix.shape()[0]), random(matrix.shape()[1]));
         let begun = SpectralNorm { u: Some(u), v: Some(v), ..self };
         begun.iterate(FIRST);

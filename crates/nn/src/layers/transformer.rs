@@ -10,7 +10,7 @@ use super::transformer_encoder::TransformerEncoder;
 use super::transformer_encoder_layer::TransformerEncoderLayer;
 use crate::refuse::room_for;
 use crate::{Layer, LayerNorm, Linear};
-use pullback::{Flag, Path, Tensor, Tree, next_key};
+use pullback::{Flag, Path, Tensor, Tree, next_key_on};
 
 /// What transformers are made from. The defaults are PyTorch's: a hidden width of 2048, dropout of
 /// 0.1, relu, norms after each part.
@@ -221,7 +221,7 @@ impl Sublayers {
     #[track_caller]
     pub fn drop(&self, x: Tensor) -> Tensor {
         match self.dropout > 0.0 && self.training.get() {
-            true => x.dropout(self.dropout, Some(&next_key())),
+            true => x.dropout(self.dropout, Some(&next_key_on(x.device()))),
             false => x,
         }
     }

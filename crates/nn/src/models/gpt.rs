@@ -7,7 +7,10 @@ use crate::{
     AttentionMasks, Dropout, Embedding, Layer, LayerNorm, Module, TransformerConfig,
     TransformerEncoderLayer, module_scope,
 };
-use pullback::{DType, Error, Key, Result, Tensor, Tree, catch, cross_entropy, no_grad};
+use pullback::{
+    DType, Device, Error, Key, Result, Tensor, Tree, catch, cross_entropy, no_grad,
+    with_default_device,
+};
 use serde::{Deserialize, Serialize};
 
 /// The sizes of a [`Gpt`].
@@ -103,8 +106,9 @@ impl SamplingOptions {
         order.truncate(self.top_k.unwrap_or(usize::MAX).max(1));
         let weight = |token: usize| ((logits[token] - logits[order[0]]) / self.temperature).exp();
         let total: f64 = order.iter().map(|&token| weight(token)).sum();
-        let uniform = Key::new(self.seed).fold_in(i as u64).uniform([1], DType::F64, 0.0, 1.0);
-        let mut left = uniform.item::<f64>() * total;
+        let drawn = || Key::new(self.seed).fold_in(i as u64).uniform([1], DType::F64, 0.0, 1.0);
+        let uniform = with_default_device(Device::Cpu, || drawn().item::<f64>());
+        let mut left = uniform * total;
         for &token in &order {
             left -= weight(token);
             if left <= 0.0 {
@@ -215,7 +219,7 @@ impl Gpt {
                 unread = all[all.len() - length.div_ceil(2)..].to_vec();
                 read = 0;
             }
-            let ids = Tensor::from_vec(&unread, [1, unread.len()]);
+            let ids = self.token.weight.new_from_vec(&unread, [1, unread.len()]);
             let mut x = self.embedded(&ids, read);
             for (block, cache) in self.blocks.iter().zip(&caches) {
                 x = block.decode(&x, cache);

@@ -66,7 +66,13 @@ impl<O: Optimizer> Accumulate<O> {
     pub fn new(optimizer: O, parts: usize) -> Result<Accumulate<O>> {
         match parts {
             0 => Err(Error::argument("Accumulate", "a batch has at least 1 part, not 0")),
-            _ => Ok(Accumulate { optimizer, parts, seen: Tensor::from(0i64) }),
+            _ => {
+                let seen = match optimizer.lrs().first() {
+                    Some(lr) => lr.new_tensor(0i64),
+                    None => Tensor::from(0i64),
+                };
+                Ok(Accumulate { optimizer, parts, seen })
+            }
         }
     }
 

@@ -59,7 +59,7 @@ impl UpdateRule for Adafactor {
         let without = |axis: usize| {
             let mut shape = x.shape().to_vec();
             shape[axis] = 1;
-            Tensor::zeros_with(shape, x.dtype())
+            x.new_zeros(shape)
         };
         vec![("row_var", without(n - 1)), ("col_var", without(n - 2))]
     }

@@ -46,7 +46,7 @@ impl UpdateRule for Asgd {
     }
 
     fn state(&self, x: &Tensor) -> Vec<(&'static str, Tensor)> {
-        vec![("eta", Tensor::from(self.lr)), ("mu", Tensor::from(1.0)), ("ax", x.zeros_like())]
+        vec![("eta", x.new_tensor(self.lr)), ("mu", x.new_tensor(1.0)), ("ax", x.zeros_like())]
     }
 
     fn step(&self, at: &Update) {

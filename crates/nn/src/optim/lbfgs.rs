@@ -110,17 +110,17 @@ impl Lbfgs {
         };
         let n = all.iter().map(Tensor::len).sum::<usize>();
         let dtype = wide_dtype(first.dtype());
-        let vector = || Tensor::zeros_with([n], dtype);
-        let rows = || Tensor::zeros_with([self.history_size, n], dtype);
+        let vector = || first.new_zeros_with([n], dtype);
+        let rows = || first.new_zeros_with([self.history_size, n], dtype);
         Ok(LbfgsStepper {
-            lr: Tensor::from(self.lr),
-            counts: Tensor::zeros_with([4], DType::I64),
-            numbers: Tensor::from([0.0, 1.0]),
+            lr: first.new_tensor(self.lr),
+            counts: first.new_zeros_with([4], DType::I64),
+            numbers: first.new_tensor([0.0, 1.0]),
             direction: vector(),
             last_grad: vector(),
             changes: rows(),
             steps: rows(),
-            inverses: Tensor::zeros_with([self.history_size], DType::F64),
+            inverses: first.new_zeros_with([self.history_size], DType::F64),
             how: self,
             parameters: all,
             dtype,
@@ -240,8 +240,9 @@ impl LbfgsStepper {
         }
         self.direction.copy_(&direction);
         let total = counts[1] + evaluations as i64;
-        self.counts.copy_(Tensor::from([moves, total, used as i64, next as i64]));
-        self.numbers.copy_(Tensor::from([far, scale]));
+        let counts = [moves, total, used as i64, next as i64];
+        self.counts.copy_(self.counts.new_tensor(counts));
+        self.numbers.copy_(self.numbers.new_tensor([far, scale]));
         Ok(first)
     }
 
@@ -274,7 +275,7 @@ impl LbfgsStepper {
     fn gradient(&self) -> Tensor {
         let flat = |x: &Tensor| match x.grad() {
             Some(grad) => grad.detach().reshape([-1]).cast(self.dtype),
-            None => Tensor::zeros_with([x.len()], self.dtype),
+            None => x.new_zeros_with([x.len()], self.dtype),
         };
         let parts: Vec<Tensor> = self.parameters.iter().map(flat).collect();
         let grad = cat(&parts.iter().collect::<Vec<_>>(), 0);

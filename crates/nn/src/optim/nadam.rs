@@ -55,14 +55,14 @@ impl UpdateRule for NAdam {
 
     fn state(&self, x: &Tensor) -> Vec<(&'static str, Tensor)> {
         let mut state = moments(x);
-        state.push(("mu_product", Tensor::from(1.0)));
+        state.push(("mu_product", x.new_tensor(1.0)));
         state
     }
 
     fn step(&self, at: &Update) {
         let (x, g) = at.decay(self.maximize, self.weight_decay, self.decoupled_weight_decay);
         let momentum = |t: Tensor| {
-            let missing = Tensor::from(0.96).pow(t * self.momentum_decay) * 0.5;
+            let missing = t.new_tensor(0.96).pow(t * self.momentum_decay) * 0.5;
             (1.0 - missing) * self.betas.0
         };
         let (now, next) = (momentum(at.count()), momentum(at.count() + 1.0));

@@ -72,12 +72,12 @@ impl<R: UpdateRule> Stepper<R> {
             check_parameter(R::NAME, &x, &mut known)?;
             rule.accepts(&x)?;
             let state = rule.state(&x.detach());
-            members.push(Member { x, step: Tensor::from(0i64), state });
+            members.push(Member { step: x.new_tensor(0i64), x, state });
         }
-        if members.is_empty() {
+        let Some(first) = members.first() else {
             return Err(Error::argument(R::NAME, "there are no parameters to optimise"));
-        }
-        self.groups.push(Group { lr: Tensor::from(rule.lr()), rule, members });
+        };
+        self.groups.push(Group { lr: first.x.new_tensor(rule.lr()), rule, members });
         Ok(self)
     }
 

@@ -209,7 +209,7 @@ impl Update<'_> {
 
     /// `1 − betaᵗ`, what a running mean that started at zero is divided by: `f64[]`.
     pub fn unbias(&self, beta: f64) -> Tensor {
-        1.0 - Tensor::from(beta).pow(self.count())
+        1.0 - self.step.new_tensor(beta).pow(self.count())
     }
 
     /// The learning rate in the dtype of the computation.

@@ -1,10 +1,10 @@
 //! Copies of state, to run something again as if it had not run.
 
-use pullback::{Tensor, no_grad, random_state, set_random_state};
+use pullback::{Tensor, no_grad, random_states, set_random_state};
 
-/// A snapshot of tensors, gradients and the random generator.
+/// A snapshot of tensors, gradients and the random generators.
 pub(super) struct Snapshot {
-    random: Tensor,
+    random: Vec<Tensor>,
     tensors: Vec<(Tensor, Tensor)>,
     gradients: Vec<(Tensor, Option<Tensor>)>,
 }
@@ -18,7 +18,7 @@ impl Snapshot {
         };
         let leaves = leaves.iter().filter(|x| x.is_leaf());
         Snapshot {
-            random: random_state(),
+            random: random_states(),
             tensors: tensors.into_iter().map(copy).collect(),
             gradients: leaves.map(|x| (x.clone(), x.grad())).collect(),
         }
@@ -26,7 +26,7 @@ impl Snapshot {
 
     /// Restores everything.
     pub fn put_back(&self) {
-        set_random_state(&self.random);
+        self.random.iter().for_each(set_random_state);
         no_grad(|| self.tensors.iter().for_each(|(x, values)| drop(x.copy_(values))));
         self.gradients.iter().for_each(|(x, grad)| x.set_grad(grad.clone()));
     }

@@ -12,7 +12,9 @@ use super::names::Names;
 use super::tensors::{decode, encode, tensor_of};
 use crate::Module;
 use crate::optim::Optimizer;
-use pullback::{Error, Result, Tensor, random_state, set_random_state};
+use pullback::{
+    DType, Device, Devices, Error, Result, Spec, Tensor, random_states, set_random_state,
+};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use std::path::{Path, PathBuf};
@@ -62,7 +64,10 @@ impl Checkpoint {
         Checkpoint {
             record: Record::default(),
             model: model.named_state(),
-            state: vec![(RANDOM.to_string(), random_state())],
+            state: random_states()
+                .iter()
+                .map(|state| (random_name(state.device()), state.cpu()))
+                .collect(),
         }
     }
 
@@ -126,13 +131,13 @@ impl Checkpoint {
 /// Tensors of a checkpoint that fit where they go.
 pub(crate) struct Checked {
     fitted: Vec<Fitted>,
-    random: Tensor,
+    random: Vec<Tensor>,
 }
 
 impl Checked {
     pub fn write(self) -> Result<()> {
         self.fitted.into_iter().try_for_each(Fitted::write)?;
-        set_random_state(&self.random);
+        self.random.iter().for_each(set_random_state);
         Ok(())
     }
 }
@@ -234,18 +239,33 @@ impl SavedCheckpoint {
         Ok(fitted)
     }
 
-    fn random(&self) -> Result<Tensor> {
+    /// The states of the generators, those of devices that are not there left out.
+    fn random(&self) -> Result<Vec<Tensor>> {
         let path = self.folder.join(STATE);
         let file = decode(OP, &path, &self.state)?;
-        let refused = |why: String| {
-            Error::argument(OP, format!("{}: tensor `{RANDOM}` {why}", path.display()))
+        let read = |device: Device| {
+            let name = random_name(device);
+            let refused = |why: String| {
+                Error::argument(OP, format!("{}: tensor `{name}` {why}", path.display()))
+            };
+            let view = file.tensor(&name).map_err(|_| refused("is missing".to_string()))?;
+            let state = tensor_of(&view).map_err(refused)?.cpu();
+            match *state.spec() == Spec::cpu(DType::I64, [2]) {
+                true => Ok(state.to(device)),
+                false => Err(refused(format!("is {}, no random state", state.spec()))),
+            }
         };
-        let view = file.tensor(RANDOM).map_err(|_| refused("is missing".to_string()))?;
-        let state = tensor_of(&view).map_err(refused)?;
-        match state.spec() == random_state().spec() {
-            true => Ok(state),
-            false => Err(refused(format!("is {}, no random state", state.spec()))),
-        }
+        let saved = |device: &Device| file.tensor(&random_name(*device)).is_ok();
+        let others = Device::available().into_iter().skip(1).filter(saved);
+        std::iter::once(Device::Cpu).chain(others).map(read).collect()
+    }
+}
+
+/// The name of the state of a device's generator.
+fn random_name(device: Device) -> String {
+    match device {
+        Device::Cpu => RANDOM.to_string(),
+        Device::Cuda(n) => format!("{RANDOM}.cuda{n}"),
     }
 }
 

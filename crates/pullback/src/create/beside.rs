@@ -60,15 +60,31 @@ impl Tensor {
         values.into()
     }
 
+    /// The integers from `start` up to, not including, `end`, as `i64`, on the device of this tensor.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0f32, 2.0]);
+    /// assert_eq!(x.new_arange(2, 5).to_vec::<i64>(), [2, 3, 4]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    pub fn new_arange(&self, start: i64, end: i64) -> Tensor {
+        let _here = here(self);
+        Tensor::arange(start, end)
+    }
+
     /// [`Tensor::new_zeros`] in a dtype.
     #[track_caller]
-    pub(crate) fn new_zeros_with(&self, shape: impl IntoShape, dtype: DType) -> Tensor {
+    #[must_use]
+    pub fn new_zeros_with(&self, shape: impl IntoShape, dtype: DType) -> Tensor {
         self.new_splat(Scalar::Int(0), &known_shape("new_zeros", shape), dtype).deep_clone()
     }
 
     /// [`Tensor::new_ones`] in a dtype.
     #[track_caller]
-    pub(crate) fn new_ones_with(&self, shape: impl IntoShape, dtype: DType) -> Tensor {
+    #[must_use]
+    pub fn new_ones_with(&self, shape: impl IntoShape, dtype: DType) -> Tensor {
         self.new_splat(Scalar::Int(1), &known_shape("new_ones", shape), dtype).deep_clone()
     }
 
@@ -81,7 +97,8 @@ impl Tensor {
 
     /// [`Tensor::from_vec`] on the device of this tensor.
     #[track_caller]
-    pub(crate) fn new_from_vec<T: HostElement>(
+    #[must_use]
+    pub fn new_from_vec<T: HostElement>(
         &self,
         values: impl AsRef<[T]>,
         shape: impl IntoShape,

@@ -212,7 +212,7 @@ fn check_by(
         return Err(Error::shape("ctc", message).on(on));
     }
     let classes = x.shape()[2] as i64;
-    if trace::sees(labels) && trace::sees(counts) {
+    if trace::on_host(labels) && trace::on_host(counts) {
         let most = labels.shape()[labels.rank() - 1];
         let values = labels.detach().cast(DType::I64).to_vec::<i64>();
         let counts = counts.detach().cast(DType::I64).to_vec::<i64>();
@@ -288,7 +288,7 @@ fn layout(
         .flat_map(|(&from, &k)| (0..most).map(move |j| (j < k).then_some(from + j)))
         .collect();
     let flat = labels.detach().cast(DType::I64).reshape([labels.len()]);
-    if trace::sees(&flat) {
+    if trace::on_host(&flat) {
         let values = flat.to_vec::<i64>();
         let wrong = |&place: &usize| !(0..classes).contains(&values[place]);
         if let Some(place) = places.iter().flatten().copied().find(wrong) {

@@ -86,7 +86,7 @@ impl Embedding {
             )
         } else {
             let flat = rows.detach().cast(DType::I64).reshape([rows.len()]);
-            if !trace::sees(&flat) {
+            if !trace::on_host(&flat) {
                 // Looked at when the program runs: what the kernel would count from the end is put
                 // out of its range.
                 let strict = flat.lt(0).select(flat.new_tensor(n), &flat);
@@ -252,7 +252,7 @@ impl EmbeddingBag {
                 counts.eq(0.0).select(zeros, picked.gather(0, &first))
             }
         };
-        match trace::sees(&starts) {
+        match trace::on_host(&starts) {
             true => y,
             // Offsets that are wrong give NaN: they are known only when the program runs.
             false => self.risen(&starts, flat.len()).select(&y, f64::NAN),
@@ -312,7 +312,7 @@ impl EmbeddingBag {
         if !self.includes_end {
             starts = cat(&[&starts, &starts.new_tensor([rows.len() as i64])], 0);
         }
-        if trace::sees(&starts) && !self.risen(&starts, rows.len()).item::<bool>() {
+        if trace::on_host(&starts) && !self.risen(&starts, rows.len()).item::<bool>() {
             return refuse(wrong);
         }
         Ok((starts, bags))

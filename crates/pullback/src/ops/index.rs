@@ -396,7 +396,7 @@ impl Tensor {
             let message = format!("classes must be integers, not {}", self.dtype());
             return self.checked(Err(Error::dtype("one_hot", message).on([self.spec()])));
         }
-        if !trace::sees(self) {
+        if !trace::on_host(self) {
             // Looked at when the program runs: a gather from the list of classes refuses others.
             let index = self.cast(DType::I64).reshape([self.len()]);
             let index = index.lt(0).select(self.new_tensor(classes as i64), &index);

@@ -178,7 +178,7 @@ impl Tensor {
         let n = self.shape()[axis];
         let index = index.cast(DType::I64);
         let inside = |i: &i64| (-(n as i64)..n as i64).contains(i);
-        if !trace::sees(&index) {
+        if !trace::on_host(&index) {
             // Looked at when the program runs: far outside stays outside when axes are merged.
             let known = index.ge(-(n as i64)).logical_and(index.lt(n as i64));
             let index = known.select(&index, index.new_tensor(1i64 << 40));
@@ -239,7 +239,7 @@ impl Tensor {
         let both = broadcast_tensors(&[self, &mask.ne(0)]);
         let (x, mask) = (&both[0], &both[1]);
         let (mask, x) = (mask.reshape([mask.len()]), x.reshape([x.len()]));
-        let known = trace::knows(&mask);
+        let known = trace::on_host(&mask);
         let count = if known { mask.detach().cast(DType::I64).sum().item::<i64>() } else { 0 };
         if count > source.len() as i64 {
             let message = format!(

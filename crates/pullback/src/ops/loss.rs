@@ -172,7 +172,7 @@ impl CrossEntropy {
         let ignored = self.ignore_index.unwrap_or(IGNORED);
         // The kernel counts every row, and refuses classes out of range itself.
         let plain = self.weight.is_none() && self.label_smoothing == 0.0;
-        if plain && !trace::sees(classes) {
+        if plain && !trace::on_host(classes) {
             let counted = classes.ne(ignored);
             let losses =
                 logits.row_cross_entropy(&counted.select(classes, classes.zeros_like_splat()));

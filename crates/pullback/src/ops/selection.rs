@@ -153,7 +153,7 @@ impl Tensor {
             true => self.detach().max_keep(axis).is_nan(),
             false => return (values.squeeze_axis(axis), middle.squeeze_axis(axis)),
         };
-        if trace::sees(&broken) && !broken.any().item::<bool>() {
+        if trace::on_host(&broken) && !broken.any().item::<bool>() {
             return (values.squeeze_axis(axis), middle.squeeze_axis(axis));
         }
         let first = self.is_nan().cast(DType::I64).argmax(axis).unsqueeze(axis);

@@ -68,7 +68,7 @@ impl Tensor {
         let x = if self.rank() == 0 { self.reshape([1]) } else { self.clone() };
         let n = x.length(op, axis);
         let unit = |q: &Tensor| q.ge(0.0).logical_and(q.le(1.0)).all().item::<bool>();
-        let inside = !trace::sees(&q) || unit(&q.detach());
+        let inside = !trace::on_host(&q) || unit(&q.detach());
         if q.rank() > 1 || !inside || !q.dtype().is_float() || !x.dtype().is_float() || n == 0 {
             let message = format!(
                 "takes floats, an axis with elements, and q from 0 to 1, not {} and {} along axis {axis}",

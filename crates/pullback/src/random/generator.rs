@@ -169,19 +169,27 @@ pub fn manual_seed(seed: u64) {
 #[track_caller]
 #[must_use]
 pub fn random_state() -> Tensor {
-    random_state_on(default_device())
+    let at = mode::user_line(Line::caller());
+    mode::with_line(at, || generators(|states| states.on(default_device()).deep_clone()))
 }
 
-/// [`random_state`] of the generator of a device, on that device.
+/// [`random_state`] of every device that was drawn on, the CPU included, each on its device: for
+/// checkpoints.
 ///
-/// # Panics
-/// If the device is not available.
+/// ```
+/// use pullback::{random_states, set_random_state};
+/// let states = random_states();
+/// states.iter().for_each(set_random_state);
+/// ```
 #[track_caller]
 #[must_use]
-pub fn random_state_on(device: impl IntoDevice) -> Tensor {
+pub fn random_states() -> Vec<Tensor> {
     let at = mode::user_line(Line::caller());
-    let device = fail::or_raise(device::found("random_state", device).map_err(|e| e.at(at)));
-    mode::with_line(at, || generators(|states| states.on(device).deep_clone()))
+    let copied = |states: &mut States| {
+        states.on(Device::Cpu);
+        states.by_device.iter().map(Tensor::deep_clone).collect()
+    };
+    mode::with_line(at, || generators(copied))
 }
 
 /// Restores the global generator of the state's device to a [`random_state`].

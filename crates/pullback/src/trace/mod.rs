@@ -471,11 +471,10 @@ pub(crate) fn knows(x: &Tensor) -> bool {
     !active() && x.0.storage.as_traced().is_none()
 }
 
-/// Whether a value can be read without waiting for a device: for checks of operands before an op
-/// runs, and for shortcuts. On other devices kernels check, and there are no shortcuts, as in a
-/// trace.
-pub(crate) fn sees(x: &Tensor) -> bool {
-    knows(x) && x.device() == Device::Cpu
+/// Whether a value can be read without waiting for a device. Values are checked on the host only if
+/// this holds; elsewhere by the op, when it runs.
+pub(crate) fn on_host(x: &Tensor) -> bool {
+    x.device() == Device::Cpu && knows(x)
 }
 
 /// Whether a tensor can be used here: it is memory, or a value of an active trace.

@@ -1,11 +1,11 @@
-//! Which instruction does what, by the width of its registers.
+//! The instruction of each operation, by register width.
 //!
 //! The columns are registers of 512, 256 and 128 bits under AVX-512, and of 256 and 128 under AVX2.
-//! A conversion stands under the width of its wider side.
+//! A conversion is listed under the width of its wider side.
 
 use iced_x86::Code;
 
-/// What an instruction does.
+/// The operation of an instruction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Does {
     Add,

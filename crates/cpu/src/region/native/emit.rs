@@ -19,8 +19,8 @@
 //!     pop …; vzeroupper; ret
 //! ```
 //!
-//! A domain of one element has a body alone, in the lowest lane of 128-bit registers: a scalar
-//! program is a straight list of instructions.
+//! A domain of one element has only a body, in the lowest lane of 128-bit registers: a scalar
+//! program is straight-line code.
 
 mod access;
 mod compute;
@@ -34,27 +34,27 @@ use std::ops::Range;
 
 type Emitted<T> = Result<T, IcedError>;
 
-/// Which instructions there are.
+/// The available instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Set {
     Avx512,
     Avx2,
 }
 
-/// Under AVX2: what is needed on the way, and the masks of a last part of a register.
+/// Under AVX2: temporaries, and the masks of a partial register.
 const TEMPORARY: [u8; 2] = [12, 13];
 const REST32: u8 = 14;
 const REST64: u8 = 15;
-/// Under AVX-512: the mask of a last part, and one for what is needed on the way.
+/// Under AVX-512: the mask of a partial register, and a temporary mask.
 const REST: Register = Register::K1;
 const MASK: Register = Register::K7;
 
 const TABLE: Register = Register::RDI;
 const LEFT: Register = Register::RSI;
 const INDEX: Register = Register::RAX;
-/// For pointers that have no register of their own.
+/// For pointers without an assigned register.
 const POINTER: Register = Register::R11;
-/// For pointers; those from the sixth on are the caller's.
+/// For pointers; those from the sixth on are callee-saved.
 const POINTERS: [Register; 11] = [
     Register::RCX,
     Register::RDX,
@@ -77,9 +77,9 @@ pub(super) struct Loop<'a> {
     pub(super) set: Set,
     /// Elements of an iteration; one for a scalar program.
     pub(super) lanes: usize,
-    /// Where values that are written down lie.
+    /// Where spilled values are stored.
     pub(super) spill: Ref,
-    /// The table entries of what is written past the caches.
+    /// The table entries that are written with streaming stores.
     pub(super) streamed: Range<u32>,
 }
 
@@ -115,25 +115,25 @@ impl Emitter {
     }
 }
 
-/// A jump that is not yet known: where its distance is written, and from where it counts.
+/// A jump whose distance is not known yet: where it is written, and the address it is relative to.
 struct Jump(usize);
 
-/// One loop as it is written.
+/// One loop being emitted.
 struct Writing<'a, 'b> {
     emitter: &'a mut Emitter,
     it: &'a Loop<'b>,
-    /// For each value that is a number, where it lies.
+    /// For each value that is a constant, its address.
     numbers: Vec<Option<u64>>,
-    /// Where the bytes of truth lie.
+    /// The address of the bytes of `true`.
     ones: u64,
     /// The pointers that have registers: table entries.
     pointers: Vec<u32>,
-    /// Whether loads and stores go under the mask of a last part.
+    /// Whether loads and stores are masked, for a partial register.
     rest: bool,
     patches: Vec<(usize, i32)>,
 }
 
-/// Writes a loop; gives where it begins, and the bytes to be replaced.
+/// Emits a loop; returns its start, and the bytes to be patched.
 pub(super) fn emit(emitter: &mut Emitter, it: &Loop) -> Emitted<(usize, Vec<(usize, i32)>)> {
     emitter.align(64);
     let mut numbers = vec![None; it.body.values.len()];
@@ -145,7 +145,7 @@ pub(super) fn emit(emitter: &mut Emitter, it: &Loop) -> Emitted<(usize, Vec<(usi
     }
     let ones = emitter.at;
     emitter.bytes(&[1; 16]);
-    // A window on this, shifted by the lanes that are left, is a mask of so many lanes.
+    // Loading from this, shifted by the number of remaining lanes, gives a mask of that many lanes.
     let window = emitter.at;
     if it.set == Set::Avx2 {
         emitter.bytes(&[0xFF; 32]);
@@ -241,7 +241,7 @@ impl Writing<'_, '_> {
         self.put(&Instruction::with(Code::Retnq))
     }
 
-    /// Makes the masks of the lanes that are left.
+    /// Emits the masks of the remaining lanes.
     fn mask(&mut self, window: u64) -> Emitted<()> {
         if self.it.set == Set::Avx512 {
             self.put(&Instruction::with2(Code::Mov_r32_imm32, Register::R11D, -1i32)?)?;
@@ -253,7 +253,7 @@ impl Writing<'_, '_> {
             )?)?;
             return self.put(&Instruction::with2(Code::VEX_Kmovw_kr_r32, REST, Register::R11D)?);
         }
-        // From the middle of the window, as many bytes back as are left.
+        // From the middle of the window, back by the bytes of the remaining lanes.
         for (size, register, bytes) in
             [(4, REST32, 4 * self.it.lanes), (8, REST64, 8 * self.it.lanes)]
         {
@@ -296,7 +296,7 @@ impl Writing<'_, '_> {
         (self.it.lanes * size).max(16)
     }
 
-    /// The base register of a table entry, loaded if it has none.
+    /// The base register of a table entry, loaded if it is not in a register.
     fn base(&mut self, entry: u32) -> Emitted<Register> {
         if let Some(n) = self.pointers.iter().position(|&p| p == entry) {
             return Ok(POINTERS[n]);
@@ -331,7 +331,7 @@ impl Writing<'_, '_> {
 }
 
 impl Emitter {
-    /// Fills up to where a loop begins well.
+    /// Pads with nops to the alignment of a loop.
     fn align_with_nops(&mut self) {
         while !self.at.is_multiple_of(32) {
             self.bytes(&[0x90]);

@@ -1,9 +1,9 @@
 //! Transcendental functions of f32 inside native loops.
 //!
 //! Each is the function of the same name in `simd::math32`, operation by operation, with its
-//! coefficients: between a product and a sum a tile would have to be written and read again for
-//! every function that is called. The tests hold them to the same bits. What is left out is only
-//! the addition of a zero whose sign does not reach the result.
+//! coefficients: a call would write and read a tile for every function. The tests check for the
+//! same bits. The only operation left out is the addition of a zero whose sign does not affect the
+//! result.
 
 use super::micro::{Lane, Micro, Writer};
 use crate::simd::math32::{ERF, ERFC, EXP, GELU, LN2, LOG, LOG_ERFC, LOG2_E, ROUND, TANH};
@@ -103,7 +103,7 @@ impl Writer {
         (r, self.f(Fma, &[k, low, rest]), t)
     }
 
-    /// r² times what is left of e^r beyond 1 + r, and `l`.
+    /// r² times the remainder of e^r after 1 + r, and `l`.
     fn exp_terms(&mut self, r: usize, l: usize) -> usize {
         let p = self.poly(r, &EXP);
         let square = self.f(Mul, &[r, r]);
@@ -177,7 +177,7 @@ impl Writer {
         self.lower(high)
     }
 
-    /// Takes the 64 away again that kept a power in range.
+    /// Undoes the offset of 64 that kept a power in range.
     fn lower(&mut self, x: usize) -> usize {
         let down = self.word((127 - 64) << 23);
         self.f(Mul, &[x, down])

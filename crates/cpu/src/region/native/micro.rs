@@ -1,4 +1,4 @@
-//! Pointwise ops as the few things that vector instructions do.
+//! Pointwise ops as micro-operations, one vector instruction each.
 //!
 //! Every formula here is the one in `pointwise::float`, operation by operation: nothing is fused,
 //! reordered or approximated, so the bits are the same.
@@ -13,7 +13,7 @@ use std::collections::HashMap;
 pub(super) enum Lane {
     F32,
     F64,
-    /// Whole numbers of 64 bits, in straight code alone.
+    /// 64-bit integers, in straight-line code only.
     I64,
     /// One truth value for each lane: a mask register, or all bits of a lane under AVX2.
     Mask,
@@ -26,13 +26,13 @@ impl Lane {
     }
 }
 
-/// Rounding, as instructions number it.
+/// Rounding modes, as encoded in instructions.
 pub(super) const NEAREST: u8 = 8;
 pub(super) const DOWN: u8 = 9;
 pub(super) const UP: u8 = 10;
 pub(super) const CUT: u8 = 11;
 
-/// Tests, as instructions number them; none of them complains about NaN.
+/// Comparisons, as encoded in instructions; none of them signals on NaN.
 pub(super) const EQ: u8 = 0;
 pub(super) const NE: u8 = 4;
 pub(super) const LT: u8 = 0x11;
@@ -40,7 +40,7 @@ pub(super) const LE: u8 = 0x12;
 pub(super) const GT: u8 = 0x1E;
 pub(super) const GE: u8 = 0x1D;
 
-/// What is done to registers.
+/// A micro-operation on registers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Micro {
     Add,
@@ -57,7 +57,7 @@ pub(super) enum Micro {
     Xor,
     Round(u8),
     Compare(u8),
-    /// A mask, and what is taken where it is set and where not.
+    /// A mask, the value where it is set, and the value where it is not.
     Select,
     Both,
     Either,
@@ -76,13 +76,13 @@ pub(super) enum Micro {
     /// The smaller or larger; the second where either is NaN, and of two zeros.
     Lower,
     Upper,
-    /// Bits as whole numbers: sums, differences, shifts, and the float nearest to one.
+    /// Bits as integers: sums, differences, shifts, and the float nearest to one.
     WordAdd,
     WordSub,
     Left(u8),
     Right(u8),
     FromWord,
-    /// Whole numbers of 64 bits; tests as instructions number them.
+    /// 64-bit integers; comparisons as encoded in instructions.
     WideAdd,
     WideSub,
     WideMul,
@@ -92,7 +92,7 @@ pub(super) enum Micro {
     FromWide,
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum From {
     Does(Micro, [usize; 3], usize),
@@ -107,7 +107,7 @@ pub(super) struct Val {
     pub(super) from: From,
 }
 
-/// One thing after the other.
+/// An item of a body, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Item {
     /// A value is computed.
@@ -139,7 +139,7 @@ pub(super) fn can(op: &Op, from: &[DType], to: DType, masks: bool) -> bool {
     }
 }
 
-/// Writes a body.
+/// Builds a body.
 pub(super) struct Writer {
     body: Body,
     /// The numbers among the values.
@@ -160,7 +160,7 @@ impl Writer {
         self.body
     }
 
-    /// How many things are done.
+    /// The number of items.
     pub(super) fn len(&self) -> usize {
         self.body.items.len()
     }

@@ -2,20 +2,19 @@
 //!
 //! A slice kernel reads and writes tiles for every operation: for an addition that is three memory
 //! accesses for one instruction. Here a group of such operations becomes one loop whose values stay
-//! in registers: [`micro`] writes the group as a list of what vector instructions do, [`registers`]
-//! says which value is in which register, [`emit`] writes machine code, with `iced-x86` as the
-//! encoder, and [`store`] finds code that was made before. The loops use AVX-512 where the machine
-//! has it, else AVX2; where it has neither, there is no native code.
+//! in registers: [`micro`] lowers the group to a list of micro-operations, [`registers`] allocates
+//! registers, [`emit`] writes machine code, with `iced-x86` as the encoder, and [`store`] caches
+//! compiled code. The loops use AVX-512 where the machine has it, else AVX2; where it has neither,
+//! there is no native code.
 //!
-//! A region over one element (a scalar program) is compiled as a straight list of instructions in
-//! the lowest lane.
+//! A region over one element (a scalar program) is compiled to straight-line code in the lowest
+//! lane.
 //!
 //! # Memory
 //!
 //! Code is written to memory that is mapped for writing, which is then made executable and is never
 //! writable again. The code reads and writes only through the table of pointers that it is given,
-//! at the places that the steps of the plan name: its safety is that of the plan, as for slice
-//! kernels.
+//! at the addresses in the steps of the plan: its safety is that of the plan, as for slice kernels.
 
 mod codes;
 mod emit;
@@ -38,14 +37,14 @@ use std::ops::Range;
 use std::sync::Arc;
 use store::Source;
 
-/// A machine that code can be made for.
+/// A machine that code can be generated for.
 #[derive(Clone, Copy)]
 pub(super) struct Target {
     set: Set,
 }
 
 impl Target {
-    /// What this machine has, if a kernel is to use it.
+    /// The target for this machine, if native code is enabled.
     pub(super) fn of(how: How) -> Option<Target> {
         let avx2 = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
@@ -70,14 +69,14 @@ impl Target {
     }
 }
 
-/// Makes the code of a kernel, group by group.
+/// Compiles the native code of a kernel, group by group.
 pub(super) struct Compiler {
     source: Source,
 }
 
 impl Compiler {
-    /// For a domain of `len` elements, with scratch for spilled values from `spill` on. What has an
-    /// entry in `streamed` begins on cache lines, and is written past the caches.
+    /// For a domain of `len` elements, with scratch for spilled values from `spill` on. Entries in
+    /// `streamed` start on cache lines, and are written with streaming stores.
     pub(super) fn new(target: Target, len: usize, spill: usize, streamed: Range<u32>) -> Compiler {
         let spill = Ref { entry: SCRATCH, disp: spill as u32 };
         let (set, scalar) = (target.set, len == 1);
@@ -96,7 +95,7 @@ impl Compiler {
     }
 
     /// Makes the native steps of the passes call the code, in the order in which they were added;
-    /// gives it, and the bytes for spilled values. The code must live as long as the steps.
+    /// returns it, and the bytes for spilled values. The code must live as long as the steps.
     pub(super) fn finish(self, passes: &mut [Pass]) -> Result<(Option<Arc<Code>>, usize)> {
         if self.source.bodies.is_empty() {
             return Ok((None, 0));

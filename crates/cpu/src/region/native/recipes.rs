@@ -1,4 +1,4 @@
-//! The native code of each function: which there is, from the rows, and what it is.
+//! The native code of each function, as named in the rows.
 //!
 //! Every formula here is the one in `pointwise::float`, operation by operation: nothing is fused,
 //! reordered or approximated, so the bits are the same. Those of `f32` alone are in `functions`.
@@ -8,9 +8,9 @@ use pullback_ir::{Binary, DType, Op, Result, Unary, binary_rows, unary_rows};
 
 /// The code of a function of `N` values.
 pub(super) enum Recipe<const N: usize> {
-    /// Kernels are called.
+    /// No native code: kernels are called.
     None,
-    /// For floats of either width, and for truth values where infer lets them.
+    /// For floats of either width, and for booleans where `infer` accepts them.
     Any(fn(&mut Writer, [usize; N], Lane) -> usize),
     F32(fn(&mut Writer, [usize; N]) -> usize),
     Truth(fn(&mut Writer, [usize; N], Lane) -> usize),
@@ -71,7 +71,7 @@ macro_rules! of_one {
             match f { $(Unary::$f => recipe!($native, value, $name)),* }
         }
 
-        /// The code of `dy · f'`, from the kept value.
+        /// The code of `dy · f'`, from the saved value.
         pub(super) fn vjp(f: Unary) -> Recipe<2> {
             match f { $(Unary::$f => recipe!($native_vjp, slope, $name)),* }
         }
@@ -162,7 +162,7 @@ mod value {
     }
 }
 
-/// Derivatives times cotangents: from the kept value and `dy`.
+/// Derivatives times cotangents: from the saved value and `dy`.
 mod slope {
     use super::{GT, LE, LT, Lane, Micro::*, Writer};
 

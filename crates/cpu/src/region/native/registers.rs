@@ -1,18 +1,18 @@
-//! Which value is in which register, and when.
+//! Register allocation.
 //!
-//! The body of a loop is one straight list, so the best choice is known: when a register is wanted
-//! and none is free, the value that is used again last gives up its own (Belady). Values that lie
-//! in memory anyway (operands, slots, numbers) are read again when they are wanted again; others
-//! are written down first. Numbers and row values are the same in every iteration, so as many of
-//! them as there are registers to spare stay in one all the time.
+//! The body of a loop is straight-line code, so the best choice is known: when no register is free,
+//! the value whose next use is furthest away is evicted (Belady). Values that are in memory anyway
+//! (operands, slots, constants) are reloaded at their next use; others are spilled first. Constants
+//! and row values are the same in every iteration, so as many of them as there are spare registers
+//! stay in one for the whole loop.
 
 use super::micro::{Body, From, Item, Lane};
 use crate::region::plan::Ref;
 
-/// What is done, with registers.
+/// An instruction with registers.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Act {
-    /// Brings a value that lies in memory.
+    /// Loads a value that is in memory.
     Fetch {
         value: usize,
         to: u8,
@@ -23,7 +23,7 @@ pub(super) enum Act {
         to: u8,
         from: [u8; 3],
     },
-    /// Writes a value down, and brings it back.
+    /// Spills a value.
     Save {
         value: usize,
         from: u8,
@@ -44,14 +44,14 @@ pub(super) enum Act {
 
 /// A body with registers.
 pub(super) struct Assigned {
-    /// What is done once, before the loop.
+    /// Instructions that run once, before the loop.
     pub(super) before: Vec<Act>,
     pub(super) acts: Vec<Act>,
-    /// How many values are written down at most.
+    /// Most values that are spilled at the same time.
     pub(super) places: usize,
 }
 
-/// The registers of a machine: how many for values, and for masks where they are apart.
+/// The registers of a machine: how many for values, and for masks if these are separate.
 #[derive(Clone, Copy)]
 pub(super) struct Registers {
     pub(super) vectors: u8,
@@ -63,7 +63,7 @@ const NEVER: usize = usize::MAX;
 struct Allocator<'a> {
     body: &'a Body,
     registers: Registers,
-    /// For each value where it is used, in order, and how many of those are past.
+    /// For each value its uses, in order, and how many of them are past.
     uses: Vec<Vec<usize>>,
     past: Vec<usize>,
     /// The register of each value, and the value in each register: vectors, then masks.
@@ -76,7 +76,7 @@ struct Allocator<'a> {
     acts: Vec<Act>,
 }
 
-/// Gives every value a register when it needs one.
+/// Assigns every value a register when it needs one.
 pub(super) fn assign(body: &Body, registers: Registers, repeats: bool) -> Assigned {
     let mut uses: Vec<Vec<usize>> = vec![Vec::new(); body.values.len()];
     for (n, item) in body.items.iter().enumerate() {
@@ -127,12 +127,12 @@ impl Allocator<'_> {
         self.uses[v].get(self.past[v]).copied().unwrap_or(NEVER)
     }
 
-    /// Keeps what is the same in every iteration where registers are to spare.
+    /// Keeps loop-invariant values in spare registers.
     fn pin(&mut self) {
         let body = self.body;
         let same = |v: usize| matches!(body.values[v].from, From::One(_) | From::Number(_));
-        // The most values that live at once: computed ones from where they are made, others from
-        // their first use.
+        // The most values that live at once: computed ones from their definition, others from their
+        // first use.
         let mut ends = vec![0isize; body.items.len() + 1];
         let mut start: Vec<Option<usize>> = self.uses.iter().map(|u| u.first().copied()).collect();
         for (n, item) in body.items.iter().enumerate() {
@@ -181,8 +181,8 @@ impl Allocator<'_> {
                 if self.uses[v].is_empty() {
                     return;
                 }
-                // Best in the place of an operand that is not used again: some instructions write
-                // over one.
+                // Preferably the register of an operand that is not used again: some instructions
+                // overwrite one.
                 let file = self.file(v);
                 let over = (0..count).rev().find(|&i| {
                     let (in_file, at) = self.spot(of[i], from[i]);
@@ -200,7 +200,7 @@ impl Allocator<'_> {
         }
     }
 
-    /// Has a value in a register, without losing those of `with`.
+    /// Loads a value into a register, without evicting those of `with`.
     fn bring(&mut self, v: usize, with: &[usize]) -> u8 {
         if let Some(there) = self.of[v] {
             return there;
@@ -227,7 +227,7 @@ impl Allocator<'_> {
         (file, usize::from(register - first))
     }
 
-    /// A register that is free now.
+    /// Returns a free register, evicting a value if necessary.
     fn take(&mut self, file: usize, with: &[usize]) -> u8 {
         let first = if file == 1 { self.registers.masks.map_or(0, |m| m.0) } else { 0 };
         let (mut best, mut farthest) = (0, 0);
@@ -258,7 +258,7 @@ impl Allocator<'_> {
         first + best as u8
     }
 
-    /// Counts the uses of a value up to an item; one that is not used again gives up its register.
+    /// Counts the uses of a value up to an item; one that is not used again frees its register.
     fn used(&mut self, v: usize, n: usize) {
         while self.next_use(v) <= n {
             self.past[v] += 1;

@@ -1,12 +1,11 @@
-//! Machine code that was made before, found by all that it was made from.
+//! A cache of compiled machine code.
 //!
-//! Code says nothing about how long a domain is: it takes the number of elements, and finds memory
-//! through the table. So programs that differ in lengths alone, and equal layers of one program,
-//! run the same code. What code was made from (the instructions with their places in the table, the
-//! machine, the registers to spare) is kept beside it and compared in full; nothing is taken for
-//! something else because of a hash.
+//! Code does not depend on the length of a domain: it takes the number of elements, and accesses
+//! memory through the table. So programs that differ only in lengths, and equal layers of one
+//! program, run the same code. The key (the instructions with their table entries, the machine, the
+//! spare registers) is compared in full, so a hash collision is harmless.
 //!
-//! Kernels own the code: the last of them takes it along, with its entry here.
+//! Kernels own the code: dropping the last of them frees it, with its entry here.
 
 use super::emit::{Emitter, Loop, Set, emit};
 use super::micro::{Body, Lane};
@@ -19,26 +18,26 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
-/// All that code is made from.
+/// The cache key: everything that code is compiled from.
 #[derive(PartialEq, Eq, Hash)]
 pub(super) struct Source {
     pub(super) set: Set,
     /// A domain of one element, without a loop.
     pub(super) scalar: bool,
-    /// Where values that have no register are written.
+    /// Where spilled values are written.
     pub(super) spill: Ref,
-    /// The table entries of what is written past the caches.
+    /// The table entries that are written with streaming stores.
     pub(super) streamed: Range<u32>,
-    /// What each of its functions does.
+    /// The body of each of its functions.
     pub(super) bodies: Vec<Body>,
 }
 
 /// Executable memory.
 pub(crate) struct Code {
     memory: Mmap,
-    /// Where its functions begin.
+    /// The starts of its functions.
     entries: Vec<usize>,
-    /// Bytes that they need for values that have no register.
+    /// Bytes that they need for spilled values.
     pub(super) spilled: usize,
     source: Arc<Source>,
 }
@@ -54,7 +53,7 @@ thread_local! {
     static COUNTS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// How often this thread has made code, and found code that was there.
+/// How often this thread has compiled code, and found it in the cache.
 pub(crate) fn counts() -> (usize, usize) {
     COUNTS.get()
 }
@@ -64,13 +63,13 @@ fn known() -> MutexGuard<'static, Known> {
 }
 
 impl Source {
-    /// The code, made now or before.
+    /// The code, compiled now or found in the cache.
     ///
     /// # Errors
-    /// If an instruction cannot be encoded, or there is no memory for code.
+    /// If an instruction cannot be encoded, or memory for code cannot be allocated.
     pub(super) fn compiled(self) -> Result<Arc<Code>> {
         let (made, found) = COUNTS.get();
-        // Released before anything is compiled: threads do not wait for each other.
+        // The lock is released before compiling: threads do not wait for each other.
         let there = known().get(&self).and_then(Weak::upgrade);
         if let Some(code) = there {
             COUNTS.set((made, found + 1));
@@ -79,7 +78,7 @@ impl Source {
         COUNTS.set((made + 1, found));
         let code = Arc::new(Code::make(Arc::new(self))?);
         let mut all = known();
-        // The old key goes with the old code.
+        // The old key is removed with the old code.
         all.remove(&code.source);
         all.insert(code.source.clone(), Arc::downgrade(&code));
         Ok(code)
@@ -98,7 +97,7 @@ impl Drop for Code {
 impl Code {
     fn make(source: Arc<Source>) -> Result<Code> {
         let registers = match source.set {
-            // The last one is for truth values on their way to a mask.
+            // The last one is a temporary for converting booleans to a mask.
             Set::Avx512 => Registers { vectors: 31, masks: Some((2, 5)) },
             Set::Avx2 => Registers { vectors: 12, masks: None },
         };
@@ -127,17 +126,17 @@ impl Code {
         Ok(Code { memory, entries, spilled, source })
     }
 
-    /// Its functions, in the order of the bodies. They are there as long as the code is.
+    /// Its functions, in the order of the bodies. They are valid as long as the code.
     pub(super) fn functions(&self) -> impl Iterator<Item = Function> {
         self.entries.iter().map(|&entry| {
             let start = self.memory.as_ptr().wrapping_add(entry);
-            // SAFETY: a function of this type begins there.
+            // SAFETY: a function of this type starts there.
             unsafe { std::mem::transmute::<*const u8, Function>(start) }
         })
     }
 }
 
-/// Code in memory that can be executed, with the jumps put in.
+/// Code in executable memory, with the jumps patched.
 fn mapped(mut code: Vec<u8>, patches: Vec<(usize, i32)>) -> Result<Mmap> {
     for (place, distance) in patches {
         code[place..place + 4].copy_from_slice(&distance.to_le_bytes());

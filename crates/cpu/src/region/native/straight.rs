@@ -1,10 +1,10 @@
-//! Straight code: scalar work of many steps as one list of instructions, without a domain or a
+//! Straight-line code: scalar work of many steps as one list of instructions, without a domain or a
 //! loop.
 //!
-//! The compiler of regions knows how a region over one element becomes a straight list of
-//! instructions in the lowest lane. Here the list is written by the caller: loads, pointwise ops
-//! and stores, in order, through a table of pointers. What one step stores and a later one loads
-//! stays in its register.
+//! The region compiler can turn a region over one element into straight-line code in the lowest
+//! lane. Here the list of instructions is built by the caller: loads, pointwise ops and stores, in
+//! order, through a table of pointers. What one step stores and a later one loads stays in its
+//! register.
 
 use super::Target;
 use super::emit::Set;
@@ -20,20 +20,20 @@ use std::sync::Arc;
 /// A scalar.
 pub(crate) type Value = usize;
 
-/// Straight code as it is written.
+/// Straight-line code being built.
 pub(crate) struct Lines {
     target: Target,
     writer: Writer,
     dtypes: HashMap<Value, DType>,
-    /// What is known to lie in memory, by entry and byte.
+    /// The value known to be in memory, by entry and byte.
     known: BTreeMap<(u32, u32), Value>,
-    /// Values that were loaded, and may be loaded again when they are wanted again, by place too.
+    /// Values that were loaded, and may be reloaded at their next use, by entry and byte.
     loaded: BTreeMap<(u32, u32), Vec<Value>>,
-    /// What stands for a loaded value since its memory was written.
+    /// The copy that replaces a loaded value since its memory was overwritten.
     instead: HashMap<Value, Value>,
 }
 
-/// Straight code, ready to run.
+/// Straight-line code, ready to run.
 pub(crate) struct Straight {
     run: Function,
     /// Bytes that it needs at the scratch entry.
@@ -42,8 +42,8 @@ pub(crate) struct Straight {
 }
 
 impl Lines {
-    /// None where this machine has no native code, or the environment leaves it out. Truth values
-    /// need the mask registers of AVX-512.
+    /// `None` if this machine has no native code, or the environment disables it. Truth values need
+    /// the mask registers of AVX-512.
     pub(crate) fn new() -> Option<Lines> {
         let target = Target::of(How::chosen())?;
         (target.set == Set::Avx512).then(|| Lines {
@@ -56,7 +56,7 @@ impl Lines {
         })
     }
 
-    /// Whether elements of a dtype can be moved and computed with.
+    /// Whether elements of a dtype are supported.
     pub(crate) fn holds(dtype: DType) -> bool {
         matches!(dtype, DType::F64 | DType::F32 | DType::Bool | DType::I64)
     }
@@ -69,12 +69,12 @@ impl Lines {
         }
     }
 
-    /// How much was written.
+    /// The number of items built so far.
     pub(crate) fn len(&self) -> usize {
         self.writer.len()
     }
 
-    /// The element that lies at a byte of a table entry.
+    /// The element at a byte offset of a table entry.
     pub(crate) fn load(&mut self, entry: usize, byte: usize, dtype: DType) -> Value {
         let place = Ref { entry: entry as u32, disp: byte as u32 };
         if let Some(&known) = self.known.get(&(place.entry, place.disp))
@@ -101,7 +101,7 @@ impl Lines {
         value
     }
 
-    /// What an op makes of scalars.
+    /// The result of an op on scalars.
     ///
     /// # Errors
     /// If the op has no code: see [`Lines::can`].
@@ -120,7 +120,7 @@ impl Lines {
         Ok(value)
     }
 
-    /// What an op makes of scalars some of which are whole numbers.
+    /// The result of an op on scalars some of which are integers.
     fn point_whole(&mut self, op: &Op, x: [Value; 3], from: &[DType], to: DType) -> Result<Value> {
         let Some(whole) = whole(op, from, to) else {
             return Err(Error::argument(op.name(), "has no native code"));
@@ -152,12 +152,13 @@ impl Lines {
             return;
         }
         let end = byte + dtype.size();
-        // No element is longer than eight bytes: what lies over these begins in this range.
+        // No element is longer than eight bytes: whatever overlaps these bytes starts in this
+        // range.
         let range = (to.entry, to.disp.saturating_sub(7))..(to.entry, end as u32);
         let size = |v: &Value| self.dtypes.get(v).map_or(8, |d| d.size());
         let over = |at: &(u32, u32), v: &Value| byte < at.1 as usize + size(v);
-        // What was loaded from there may be wanted later: from now on it stays in a register, or is
-        // written elsewhere.
+        // What was loaded from there may be used later: from now on it stays in a register, or is
+        // spilled.
         let lost: Vec<((u32, u32), Value)> = (self.loaded.range(range.clone()))
             .flat_map(|(at, values)| values.iter().map(|v| (*at, *v)))
             .filter(|(at, v)| over(at, v))
@@ -188,11 +189,10 @@ impl Lines {
         self.instead.get(&value).copied().unwrap_or(value)
     }
 
-    /// Makes it executable. Values that have no register are written to the memory of the table
-    /// entry `scratch`.
+    /// Makes it executable. Spilled values are written to the memory of the table entry `scratch`.
     ///
     /// # Errors
-    /// If an instruction cannot be encoded, or there is no memory for code.
+    /// If an instruction cannot be encoded, or memory for code cannot be allocated.
     pub(crate) fn finish(self, scratch: usize) -> Result<Straight> {
         let code = Source {
             set: self.target.set,
@@ -213,8 +213,8 @@ impl Straight {
     /// Runs it.
     ///
     /// # Safety
-    /// The table's entries point to memory that has what was written down: every element that is
-    /// loaded or stored, and the scratch.
+    /// The table's entries point to valid memory for every element that is loaded or stored, and
+    /// for the scratch.
     #[inline(always)]
     pub(crate) unsafe fn run(&self, table: &[*mut u8]) {
         // SAFETY: promised by the caller.
@@ -242,7 +242,7 @@ enum Whole {
 
 fn whole(op: &Op, from: &[DType], to: DType) -> Option<Whole> {
     Some(match op.pointwise()? {
-        // Of the functions that take integers, those that straight code meets.
+        // The functions of integers that straight-line code supports.
         Pointwise::Unary(f) => match f.ints()? {
             Ints::Same => Whole::Same,
             Ints::Neg => Whole::Minus,

@@ -1,4 +1,5 @@
-//! Regions after a product: bit-equal to the product and then the ops, however the product is cut.
+//! Regions after a product: bit-equal to the product and then the ops, however the product is
+//! split.
 
 use super::{Dense, Dice, Seen, one_by_one, point, ways};
 use crate::operand::{Sink, Source};
@@ -52,8 +53,8 @@ fn source<'a>(x: &'a Dense, strides: &'a [isize]) -> Source<'a> {
 #[test]
 fn a_region_after_any_product() {
     let mut dice = Dice::new(3);
-    // Vectors, tiles where the operands lie, panels of one operand, panels of both, several steps
-    // of k, batches.
+    // Vectors, tiles on unpacked operands, panels of one operand, panels of both, several blocks of
+    // k, batches.
     let shapes: &[(&[usize], usize, usize, usize)] = &[
         (&[], 1, 50, 30),
         (&[], 50, 1, 30),
@@ -129,8 +130,7 @@ fn a_region_after_any_product() {
     }
 }
 
-/// C += A·B, where the sum lies where C did; and a region with reductions, which waits for whole
-/// rows.
+/// C += A·B, where the sum overwrites C; and a region with reductions, which needs whole rows.
 #[test]
 fn products_added_in_place_and_reduced() {
     let mut dice = Dice::new(4);

@@ -1,11 +1,11 @@
-//! Every function that has native code, over numbers of all sizes, against the op alone.
+//! Every function that has native code, over numbers of all sizes, against the unfused op.
 
 use super::{Dense, one_by_one, point, run_kernel, ways};
 use crate::region::Kernel;
 use pullback_ir::{DType, Device, Inst, Layout, Load, Op, Region, Shape, Spec, Unary};
 
-/// All exponents and signs, with digits that do not repeat; then the neighbours of numbers at which
-/// formulas change.
+/// All exponents and signs, with varied digits; then the neighbours of numbers at which formulas
+/// change.
 fn arguments() -> Vec<f64> {
     let every = (0..=u32::MAX).step_by(4099).map(|bits| f64::from(f32::from_bits(bits)));
     let edges = [

@@ -1,4 +1,4 @@
-//! Regions beside loops written by hand for the same instruction set.
+//! Regions compared with loops written by hand for the same instruction set.
 //!
 //! `cargo test --profile bench --workspace --test kernels region::tests::measure -- --ignored --nocapture`
 
@@ -188,7 +188,7 @@ unsafe fn adam_by_hand(p: &mut [f32], g: &[f32], m: &mut [f32], v: &mut [f32], c
     }
 }
 
-/// Runs two things in turn and gives the shortest time of each, in seconds.
+/// Runs two functions alternately and returns the shortest time of each, in seconds.
 fn race(rounds: usize, mut a: impl FnMut(), mut b: impl FnMut()) -> [f64; 2] {
     let mut best = [f64::INFINITY; 2];
     let time = |f: &mut dyn FnMut(), best: &mut f64| {
@@ -208,7 +208,7 @@ fn race(rounds: usize, mut a: impl FnMut(), mut b: impl FnMut()) -> [f64; 2] {
 struct Setup {
     region: Region,
     inputs: Vec<Dense>,
-    /// Which result lies where which operand does.
+    /// Which result overwrites which operand.
     over: Vec<(usize, usize)>,
 }
 
@@ -288,7 +288,7 @@ fn ratios() {
                     setup.run(how, |run| {
                         let [ours, hand] = race(rounds, run, || {
                             shared(n, 1 << 15, |i, j| {
-                                // SAFETY: each task has a part of its own.
+                                // SAFETY: tasks have disjoint parts.
                                 unsafe {
                                     let y = std::slice::from_raw_parts_mut(to.at(i), j - i);
                                     let part = |k: usize| &data[k][i..j];
@@ -317,7 +317,7 @@ fn ratios() {
                     let [ours, hand] = race(60, run, || {
                         shared(rows, 32, |i, j| {
                             for r in i..j {
-                                // SAFETY: each row has a task of its own.
+                                // SAFETY: each row belongs to one task.
                                 unsafe {
                                     let y = std::slice::from_raw_parts_mut(to.at(r * row), row);
                                     softmax_by_hand(&data[r * row..][..row], y);
@@ -345,7 +345,7 @@ fn ratios() {
                 setup.run(how, |run| {
                     let [ours, hand] = race(200, run, || {
                         shared(n, 1 << 15, |i, j| {
-                            // SAFETY: each task has a part of its own.
+                            // SAFETY: tasks have disjoint parts.
                             unsafe {
                                 let part = |x: crate::par::Shared<f32>| {
                                     std::slice::from_raw_parts_mut(x.at(i), j - i)
@@ -414,7 +414,7 @@ fn compiling() {
     }
 }
 
-/// Rows of several lengths beside the kernels that are written for them.
+/// Rows of several lengths compared with the kernels that are written for them.
 #[test]
 #[ignore = "a measurement"]
 fn rows_beside_fused_kernels() {
@@ -438,7 +438,7 @@ fn rows_beside_fused_kernels() {
     }
 }
 
-/// Large results written past the caches, beside the same kernel that does not.
+/// Large results with streaming stores, compared with the same kernel without.
 #[test]
 #[ignore = "a measurement"]
 fn streaming() {

@@ -29,7 +29,8 @@ pub(in crate::region) fn softmax(rows: usize, row: usize, dtype: DType) -> Regio
     }
 }
 
-/// Layer normalisation with scale and shift, which also gives the mean and what it multiplied by.
+/// Layer normalisation with scale and shift, which also returns the mean and the reciprocal
+/// standard deviation.
 pub(in crate::region) fn layer_norm(rows: usize, row: usize, dtype: DType) -> Region {
     let shape = Shape::from_slice(&[rows, row]);
     let dense =
@@ -64,7 +65,7 @@ pub(in crate::region) fn layer_norm(rows: usize, row: usize, dtype: DType) -> Re
     }
 }
 
-/// The largest error of any element, as a part of the largest element.
+/// The largest error of any element, relative to the largest element.
 fn error(got: &Dense, want: &[f64]) -> f64 {
     let largest = want.iter().fold(0f64, |m, x| m.max(x.abs()));
     let got = got.elements();
@@ -72,7 +73,7 @@ fn error(got: &Dense, want: &[f64]) -> f64 {
     got.iter().zip(want).fold(0f64, |m, (g, w)| m.max((g.0 - w).abs())) / largest
 }
 
-/// The sum, with what each addition lost.
+/// The compensated sum.
 fn sum_of(x: impl IntoIterator<Item = f64>) -> f64 {
     let (mut sum, mut lost) = (0f64, 0f64);
     for x in x {
@@ -108,7 +109,7 @@ fn layer_norm_by_hand(x: &[f64], row: usize, scale: &[f64], shift: &[f64]) -> [V
 }
 
 /// Short rows, long rows, rows in chunks; the bits are the same for any number of threads and any
-/// way.
+/// way of computing.
 #[test]
 fn softmax_and_layer_norm_are_accurate_and_deterministic() {
     let mut dice = Dice::new(7);
@@ -158,7 +159,7 @@ fn softmax_and_layer_norm_are_accurate_and_deterministic() {
                         run_kernel(&kernel, &region, &inputs, &[(0, 0)])
                     });
                     for (got, want) in got.iter().zip(&want) {
-                        // The mean is small beside the elements it is the mean of.
+                        // The mean is small relative to its elements.
                         let error = error(got, want);
                         assert!(
                             error < 20.0 * bound,
@@ -210,7 +211,7 @@ fn a_huge_sum_is_accurate() {
     assert!((eager - exact).abs() <= exact * 1.2e-7);
 }
 
-/// The largest of no booleans, the sum of nothing.
+/// The max of no booleans, the sum of no elements.
 #[test]
 fn rows_without_elements() {
     let shape = Shape::from_slice(&[3, 0]);

@@ -8,17 +8,17 @@ use pullback_ir::{DType, Region, Spec, dense_strides};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// The system's allocator, which counts.
+/// The system's allocator, counting calls.
 struct Counting;
 
 thread_local! {
     static COUNT: Cell<usize> = const { Cell::new(0) };
 }
 
-// SAFETY: everything is passed on.
+// SAFETY: every call is forwarded to the system's allocator.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // A thread that ends has no counter any more.
+        // A thread that is ending has no counter any more.
         let _ = COUNT.try_with(|count| count.set(count.get() + 1));
         // SAFETY: passed on.
         unsafe { System.alloc(layout) }

@@ -183,7 +183,7 @@ impl Pack for Compress {
     fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
         let x = value.tensor();
         let pass_on = || self.next.as_ref().map_or(Ok(None), |next| next.pack(value));
-        if value.is_parameter() || !trace::sees(x) {
+        if value.is_parameter() || !trace::on_host(x) {
             return pass_on();
         }
         let piece = Piece::of(x);

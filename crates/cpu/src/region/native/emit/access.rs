@@ -1,4 +1,4 @@
-//! Between registers and memory.
+//! Loads, stores and spills.
 
 use super::{Emitted, REST, REST32, REST64, Set, Writing, mask, vector};
 use crate::region::native::codes::{Does, code};
@@ -11,7 +11,7 @@ impl Writing<'_, '_> {
         self.it.set == Set::Avx512 && self.it.body.values[value].lane == Lane::Mask
     }
 
-    /// Brings a value that lies in memory.
+    /// Loads a value that is in memory.
     pub(super) fn fetch(&mut self, value: usize, to: u8) -> Emitted<()> {
         let lane = self.it.body.values[value].lane;
         let (double, avx512) = (lane.is_double(), self.it.set == Set::Avx512);
@@ -76,7 +76,8 @@ impl Writing<'_, '_> {
         }
     }
 
-    /// Bytes of truth into a mask. The vector register with the highest number is free for this.
+    /// Converts boolean bytes to a mask. The vector register with the highest number is free for
+    /// this.
     fn truth(&mut self, to: u8, from: MemoryOperand, one: bool) -> Emitted<()> {
         let through = vector(31, 16);
         let load = match (one && self.it.lanes > 1, self.rest || self.it.lanes == 1) {
@@ -161,7 +162,7 @@ impl Writing<'_, '_> {
         self.put(&store)
     }
 
-    /// Writes a register down, or brings it back.
+    /// Spills a register, or reloads it.
     pub(super) fn spill(
         &mut self,
         value: usize,

@@ -1,4 +1,4 @@
-//! Between registers and registers.
+//! Arithmetic on registers.
 
 use super::{Emitted, MASK, Set, TEMPORARY, Writing, mask, vector};
 use crate::region::native::codes::{Does, code};
@@ -11,7 +11,7 @@ impl Writing<'_, '_> {
         let it = self.it;
         let From::Does(micro, of, count) = it.body.values[value].from else { return Ok(()) };
         let avx512 = it.set == Set::Avx512;
-        // Masks take the width of what they are made from, or made for.
+        // Masks have the width of the operation that produces or uses them.
         let lane = of[..count]
             .iter()
             .chain([&value])
@@ -120,8 +120,8 @@ impl Writing<'_, '_> {
         self.put(&Instruction::with3(into_c, v(to), v(a), v(b))?)
     }
 
-    /// The larger or smaller; the first operand where that is NaN. The instruction gives the second
-    /// where either is.
+    /// The larger or smaller; the first operand where that is NaN. The instruction returns the
+    /// second where either is.
     fn extreme(
         &mut self,
         does: Does,
@@ -158,7 +158,7 @@ impl Writing<'_, '_> {
     }
 }
 
-/// Straight code has whole numbers in the lowest lane of the smallest registers.
+/// Straight-line code has integers in the lowest lane of the smallest registers.
 fn wide(code: Code, to: u8, a: u8, b: u8) -> Emitted<Instruction> {
     Instruction::with3(code, vector(to, 16), vector(a, 16), vector(b, 16))
 }
