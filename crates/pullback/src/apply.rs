@@ -91,14 +91,14 @@ fn instrumented(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
 
 /// What `apply` learns of an operand.
 #[derive(Default)]
-pub(crate) struct Operand {
+pub(crate) struct OperandState {
     pub history: History,
     pub tangents: Tangents,
     /// `no_grad` has taken tangents away.
     pub cut: bool,
 }
 
-impl Operand {
+impl OperandState {
     /// Whether there is anything to record for it.
     fn is_noted(&self) -> bool {
         !matches!(self.history, History::None) || !self.tangents.is_empty() || self.cut
@@ -111,7 +111,7 @@ impl Operand {
     }
 }
 
-pub(crate) type Operands = SmallVec<[Operand; 2]>;
+pub(crate) type Operands = SmallVec<[OperandState; 2]>;
 
 fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     events::values_read(inputs, at);

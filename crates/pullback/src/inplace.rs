@@ -28,13 +28,13 @@ use std::collections::HashSet;
 
 impl Tensor {
     /// History and tangents, brought up to date after writes through other tensors.
-    pub(crate) fn state(&self, at: Line) -> Result<apply::Operand> {
+    pub(crate) fn state(&self, at: Line) -> Result<apply::OperandState> {
         let state = self.lock();
         let current = state.version == self.0.storage.version();
         // Nearly always there is nothing but a history.
         if current && state.tangents.is_empty() && !trace::active() {
             let history = state.history.clone();
-            return Ok(apply::Operand { history, ..apply::Operand::default() });
+            return Ok(apply::OperandState { history, ..apply::OperandState::default() });
         }
         drop(state);
         let mut operand = self.own_state(at)?;
@@ -48,8 +48,8 @@ impl Tensor {
     }
 
     /// [`Tensor::state`] whatever is being traced.
-    pub(crate) fn own_state(&self, at: Line) -> Result<apply::Operand> {
-        let now = |state: &State| apply::Operand {
+    pub(crate) fn own_state(&self, at: Line) -> Result<apply::OperandState> {
+        let now = |state: &State| apply::OperandState {
             history: state.history.clone(),
             tangents: state.tangents.clone(),
             cut: false,

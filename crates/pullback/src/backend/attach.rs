@@ -90,16 +90,16 @@ pub struct Call<'a> {
     /// How the results are written; `None`: to fresh memory.
     pub write: Option<Write>,
     /// The results.
-    pub outputs: &'a [Operand<'a>],
+    pub outputs: &'a [DeviceOperand<'a>],
     /// The operands. One that is written over has the memory and the layout of the result.
-    pub inputs: &'a [Operand<'a>],
+    pub inputs: &'a [DeviceOperand<'a>],
     /// The line of the user's program.
     pub at: Option<Line>,
 }
 
 /// Memory of a device, seen through a layout.
 #[derive(Clone, Copy)]
-pub struct Operand<'a> {
+pub struct DeviceOperand<'a> {
     /// The memory.
     pub memory: Handle,
     /// Where the elements lie in it.

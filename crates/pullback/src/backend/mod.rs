@@ -8,7 +8,9 @@
 pub(crate) mod attach;
 mod executable;
 
-pub use attach::{Bases, Call, DeviceBackend, DeviceProgram, Handle, Operand, attach, devices};
+pub use attach::{
+    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, attach, devices,
+};
 pub(crate) use executable::{Bound, Executable};
 pub use pullback_cpu::buffer::{PoolStats, reset_peak, set_cache_limit, stats, trim};
 pub(crate) use pullback_cpu::buffer::{live_bytes, reserve_arena, rise};
@@ -304,19 +306,22 @@ fn run_attached(op: &Op, inputs: &[&Tensor], device: Device, at: Line) -> Result
         let inputs = operands(inputs, memory)?;
         // Nobody else knows of the results yet.
         let outputs = outs.iter().map(|y| operand(y, &y.0.storage.read()));
-        let outputs = outputs.collect::<Result<SmallVec<[Operand; 4]>>>()?;
+        let outputs = outputs.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
         let at = Some(mode::user_line(at));
         on.backend.run(&Call { op, write: None, outputs: &outputs, inputs: &inputs, at })
     })?;
     Ok(outs)
 }
 
-fn operands<'a>(tensors: &[&'a Tensor], memory: &[&Memory]) -> Result<SmallVec<[Operand<'a>; 4]>> {
+fn operands<'a>(
+    tensors: &[&'a Tensor],
+    memory: &[&Memory],
+) -> Result<SmallVec<[DeviceOperand<'a>; 4]>> {
     tensors.iter().zip(memory).map(|(x, memory)| operand(x, memory)).collect()
 }
 
-fn operand<'a>(x: &'a Tensor, memory: &Memory) -> Result<Operand<'a>> {
-    Ok(Operand { memory: memory.block()?.handle, layout: &x.0.layout, spec: x.spec() })
+fn operand<'a>(x: &'a Tensor, memory: &Memory) -> Result<DeviceOperand<'a>> {
+    Ok(DeviceOperand { memory: memory.block()?.handle, layout: &x.0.layout, spec: x.spec() })
 }
 
 /// Runs an op that holds programs, as a program of one equation.
@@ -386,7 +391,7 @@ pub(crate) fn write<R>(
             device => {
                 refuse_host_code(op, device)?;
                 let mut from = from.iter();
-                let mut x = SmallVec::<[Operand; 6]>::new();
+                let mut x = SmallVec::<[DeviceOperand; 6]>::new();
                 for (tensor, of) in inputs.iter().zip(&sources) {
                     let bound = match of {
                         Some(i) => Some(&to[*i]),
@@ -395,7 +400,7 @@ pub(crate) fn write<R>(
                     x.extend(bound.map(|b| operand(tensor, b.memory())).transpose()?);
                 }
                 let y = targets.iter().zip(&*to).map(|(t, b)| operand(t, b.memory()));
-                let y = y.collect::<Result<SmallVec<[Operand; 4]>>>()?;
+                let y = y.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
                 // Who asked for it, where nobody says: whom the library works for.
                 let at = Some(mode::user_line(at.unwrap_or_else(Line::caller)));
                 let call = Call { op, write: Some(how), outputs: &y, inputs: &x, at };
@@ -596,8 +601,8 @@ impl BySteps for OnDevice<'_> {
         // Behind an input that is flipped the offset is a negative number, around the end of the unsigned ones.
         layout.offset = layout.offset.wrapping_add((start + home.start) / spec.dtype.size());
         let (to, dense) = (Block::alloc(self.on, spec.bytes())?, Layout::dense(spec.shape.clone()));
-        let from = Operand { memory, layout: &layout, spec };
-        let out = Operand { memory: to.handle, layout: &dense, spec };
+        let from = DeviceOperand { memory, layout: &layout, spec };
+        let out = DeviceOperand { memory: to.handle, layout: &dense, spec };
         let call = Call { op: &Op::Copy, write: None, outputs: &[out], inputs: &[from], at: None };
         self.on.backend.run(&call)?;
         Ok(Some(Memory::Attached(to)))

@@ -16,7 +16,7 @@ use pullback_ir::{Inst, Layout, Line, Op, Program};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
-/// How far results may lie apart, in units in the last place of the largest number of the result, where reductions or products may add in
+/// How far results may lie difference, in units in the last place of the largest number of the result, where reductions or products may add in
 /// another order. Equations of pointwise work alone must agree bit for bit.
 const REORDERED: f64 = 64.0;
 
@@ -31,8 +31,9 @@ impl<Y: Tree> Specialisation<Y> {
         let wanted = plain(&self.traced)?;
         if self.filled {
             for (k, (a, b)) in plain(self.executable.program())?.iter().zip(&wanted).enumerate() {
-                if let Some(apart) = apart(a, b, false) {
-                    let message = format!("the program for all lengths changed output {k} {apart}");
+                if let Some(difference) = difference(a, b, false) {
+                    let message =
+                        format!("the program for all lengths changed output {k} {difference}");
                     return Err(compiler_error(message));
                 }
             }
@@ -40,9 +41,9 @@ impl<Y: Tree> Specialisation<Y> {
         let budget = self.budget.map(|b| b.budget);
         for stage in &passes(&self.traced, budget, at, Some(true))?.stages {
             for (k, (a, b)) in plain(&stage.program)?.iter().zip(&wanted).enumerate() {
-                if let Some(apart) = apart(a, b, false) {
+                if let Some(difference) = difference(a, b, false) {
                     return Err(compiler_error(format!(
-                        "the pass `{}` changed output {k} {apart}",
+                        "the pass `{}` changed output {k} {difference}",
                         stage.name
                     )));
                 }
@@ -103,17 +104,19 @@ impl<Y: Tree> Specialisation<Y> {
                 let line = equation.at.map_or(String::new(), |at| format!(" at {at}"));
                 format!("equation {e}, `{}`{line}", equation.op.name())
             };
-            let apart = match (&made, &found) {
+            let difference = match (&made, &found) {
                 (Err(error), _) => Some(format!("{} fails by plain ops: {error}", text())),
                 // Literals are not computed by kernels.
                 (Ok(_), None) => None,
-                (Ok(made), Some(found)) => {
-                    apart(found, &made[k], is_pointwise(&equation.op)).map(|apart| {
-                        format!("result {k} of {} differs from that of plain ops {apart}", text())
-                    })
-                }
+                (Ok(made), Some(found)) => difference(found, &made[k], is_pointwise(&equation.op))
+                    .map(|difference| {
+                        format!(
+                            "result {k} of {} differs from that of plain ops {difference}",
+                            text()
+                        )
+                    }),
             };
-            wrong = wrong.take().or(apart);
+            wrong = wrong.take().or(difference);
             let plain = || made.ok().map(|mut made| made.swap_remove(k));
             values[equation.outputs[k].index()] = found.or_else(plain);
         };
@@ -134,7 +137,7 @@ fn is_pointwise(op: &Op) -> bool {
 }
 
 /// How two results differ, if by more than the bound.
-fn apart(a: &Tensor, b: &Tensor, exact: bool) -> Option<String> {
+fn difference(a: &Tensor, b: &Tensor, exact: bool) -> Option<String> {
     if a.spec() != b.spec() {
         return Some(format!("from {} to {}", b.spec(), a.spec()));
     }

@@ -326,24 +326,25 @@ pub(super) struct Passed {
     pub budget: Option<BudgetReport>,
 }
 
-/// Runs the passes, with the kernels for folding constants, within a budget if there is one. Checks after every pass if so told, or as builds do.
+/// Runs the passes, with the kernels for folding constants, within a budget if there is one. Checks after every pass if so verified, or as builds do.
 pub(super) fn passes(
     program: &Program,
     budget: Option<usize>,
     at: Line,
     verify: Option<bool>,
 ) -> Result<Passed> {
-    let told = |pipeline: Pipeline<'static>| match verify {
+    let verified = |pipeline: Pipeline<'static>| match verify {
         Some(verify) => pipeline.verified(verify),
         None => pipeline,
     };
     let target = backend::target(program.device());
     let Some(bytes) = budget else {
         let (program, stages) =
-            told(Pipeline::standard(target, evaluate)).run_in_stages(program)?;
+            verified(Pipeline::standard(target, evaluate)).run_in_stages(program)?;
         return Ok(Passed { program, stages, budget: None });
     };
-    let (program, mut stages) = told(Pipeline::before_budget(evaluate)).run_in_stages(program)?;
+    let (program, mut stages) =
+        verified(Pipeline::before_budget(evaluate)).run_in_stages(program)?;
     let start = Instant::now();
     let budgeted = pass::budget(&program, bytes, target).map_err(|error| error.at(at))?;
     stages.push(Stage {
@@ -354,7 +355,8 @@ pub(super) fn passes(
         time: start.elapsed(),
     });
     // This also checks what the budget made of the program.
-    let (program, rest) = told(Pipeline::after_budget(target)).run_in_stages(&budgeted.program)?;
+    let (program, rest) =
+        verified(Pipeline::after_budget(target)).run_in_stages(&budgeted.program)?;
     stages.extend(rest);
     Ok(Passed { program, stages, budget: Some(budgeted.report) })
 }

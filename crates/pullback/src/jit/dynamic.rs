@@ -328,12 +328,12 @@ impl Open {
         // Near the top, where it matters; if some decision of the compiler lies there, closer
         // together, or below.
         let mut why = String::new();
-        for (part, apart) in [(1, true), (1, false), (3, false)] {
+        for (part, distinct) in [(1, true), (1, false), (3, false)] {
             let mut avoid = taken.clone();
             let choices: Vec<Vec<usize>> = dimensions
                 .iter()
                 .map(|d| {
-                    let chosen = tries(d.max / part, apart, &avoid);
+                    let chosen = tries(d.max / part, distinct, &avoid);
                     avoid.extend(&chosen);
                     chosen
                 })
@@ -414,18 +414,18 @@ impl Open {
 }
 
 /// Four lengths to try up to a maximum that are no size of the program, so that no size is another
-/// by chance: apart, primes of the upper fifth if there are any, or else the largest.
-fn tries(max: usize, apart: bool, taken: &[usize]) -> Vec<usize> {
+/// by chance: distinct, primes of the upper fifth if there are any, or else the largest.
+fn tries(max: usize, distinct: bool, taken: &[usize]) -> Vec<usize> {
     // Longer ones take long to try, and tell no more.
     let max = max.min(1 << 20);
     let is_prime = |n: usize| (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
     let mut found: Vec<usize> = Vec::new();
     for part in [16, 15, 14, 13] {
-        let part = if apart { part } else { 16 };
+        let part = if distinct { part } else { 16 };
         let top = max / 16 * part + max % 16 * part / 16;
         let free = |n: &usize| !taken.contains(n) && !found.contains(n);
         let below = || (SHORTEST + 1..=top).rev().filter(free);
-        let prime = below().take(100).find(|&n| apart && is_prime(n));
+        let prime = below().take(100).find(|&n| distinct && is_prime(n));
         let next = prime.or_else(|| below().next());
         found.extend(next);
     }

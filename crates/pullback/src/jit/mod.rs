@@ -448,7 +448,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// # Panics
     /// Where an op in the function fails.
     #[track_caller]
-    pub fn as_it_is(&self, x: &T) -> Y::Value {
+    pub fn eager(&self, x: &T) -> Y::Value {
         fail::or_raise((self.f)(x).into_result())
     }
 

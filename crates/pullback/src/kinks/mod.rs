@@ -53,7 +53,7 @@ pub(crate) use conventions::{agreed, bent, conventions, with_state};
 pub(crate) use table::{KinkKind, kink};
 
 use crate::events::{self, AGREED, COUNT};
-use crate::memory::door;
+use crate::memory::packing;
 use crate::{Error, Op, Result, Tensor, fail, mode, trace};
 use pullback_ir::Line;
 use report::Counter;
@@ -136,7 +136,7 @@ pub(crate) fn uncounted<R>(f: impl FnOnce() -> R) -> R {
 pub(crate) fn only_counted<R>(f: impl FnOnce() -> R) {
     if is_counting() {
         let count = || events::only(COUNT | AGREED, f);
-        drop(door::with_packers(Vec::new(), count));
+        drop(packing::with_packers(Vec::new(), count));
     }
 }
 

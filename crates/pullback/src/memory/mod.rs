@@ -7,9 +7,9 @@
 pub(crate) mod budget;
 pub(crate) mod checkpoint;
 mod compress;
-pub(crate) mod door;
 pub(crate) mod kept;
 mod offload;
+pub(crate) mod packing;
 mod piece;
 pub(crate) mod report;
 
@@ -17,8 +17,8 @@ pub use budget::{BudgetUse, MemoryBudget, memory_budget};
 pub use checkpoint::{Checkpoint, checkpoint, checkpoint_sequential};
 pub use compress::Compress;
 pub(crate) use compress::Need;
-pub use door::{Pack, Packed, SavedValue, with_packing};
 pub use offload::{Offload, OffloadStats};
+pub use packing::{Pack, Packed, SavedValue, with_packing};
 pub use report::{
     LineMemory, MemoryBytes, MemoryKind, MemoryMoment, MemoryPart, MemoryPhase, MemoryReport,
     MemoryReporter, PartMemory, PoolPeak, memory_part, memory_report, predict_memory,

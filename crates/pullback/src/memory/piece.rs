@@ -119,10 +119,10 @@ pub(super) fn dense_from(
 /// What is kept of pieces, so that the same one is kept once.
 pub(super) struct Memo<T>(Arc<Mutex<Notes<T>>>);
 
-type Notes<T> = FxHashMap<Key, Weak<Kept<T>>>;
+type Notes<T> = FxHashMap<Key, Weak<Memoized<T>>>;
 
 /// What is kept of a piece.
-pub(super) struct Kept<T> {
+pub(super) struct Memoized<T> {
     pub value: T,
     key: Key,
     notes: Arc<Mutex<Notes<T>>>,
@@ -136,24 +136,24 @@ impl<T> Memo<T> {
     }
 
     /// What is kept of this piece, in this manner.
-    pub fn find(&self, piece: &Piece, manner: u8) -> Option<Arc<Kept<T>>> {
+    pub fn find(&self, piece: &Piece, manner: u8) -> Option<Arc<Memoized<T>>> {
         let key = Key { manner, ..piece.key.clone() };
         let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         notes.get(&key).and_then(Weak::upgrade)
     }
 
     /// Notes what is kept of a piece.
-    pub fn note(&self, piece: &Piece, manner: u8, value: T) -> Arc<Kept<T>> {
+    pub fn note(&self, piece: &Piece, manner: u8, value: T) -> Arc<Memoized<T>> {
         let key = Key { manner, ..piece.key.clone() };
         let _storage = Arc::downgrade(piece.storage());
-        let kept = Arc::new(Kept { value, key: key.clone(), notes: self.0.clone(), _storage });
+        let kept = Arc::new(Memoized { value, key: key.clone(), notes: self.0.clone(), _storage });
         let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         notes.insert(key, Arc::downgrade(&kept));
         kept
     }
 }
 
-impl<T> Drop for Kept<T> {
+impl<T> Drop for Memoized<T> {
     fn drop(&mut self) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
         // Somebody may have noted the same piece since the last holder of this let go.

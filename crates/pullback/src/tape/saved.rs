@@ -4,11 +4,11 @@
 //! and a saved output belongs to the node itself, so nothing points in a circle. It remembers the
 //! storage version it saw; if the memory was written to since, unpacking fails with a sentence.
 //!
-//! Where somebody packs what is saved (`memory/door.rs`), what is kept is what they gave for it.
+//! Where somebody packs what is saved (`memory/packing.rs`), what is kept is what they gave for it.
 
 use super::{History, Node};
-use crate::memory::door::{self, Packed};
 use crate::memory::kept::Kept;
+use crate::memory::packing::{self, Packed};
 use crate::rule::Val;
 use crate::tensor::Tangents;
 use crate::transform::levels;
@@ -78,7 +78,7 @@ impl Node {
             events::unpacking(&self.op, self.at);
             // A value from outside a body comes back outside it, as one that was never packed is met there: the body sees a constant, and
             // derivatives around the body see its history.
-            let unpack = || door::unpack(&*what, &spec);
+            let unpack = || packing::unpack(&*what, &spec);
             let x = trace::where_made(self.seq, unpack).map_err(|e| e.at(self.at))?;
             // It may be somebody's tensor: the history is given to another handle.
             let x = Tensor::new(spec, x.0.layout.clone(), x.0.storage.clone());

@@ -382,7 +382,7 @@ pub(crate) fn lifted(x: &Tensor) -> Option<Tensor> {
 }
 
 /// What is left of a tensor's history and tangents inside the innermost trace.
-pub(crate) fn strip(x: &Tensor, operand: &mut apply::Operand, at: Line) -> Result<()> {
+pub(crate) fn strip(x: &Tensor, operand: &mut apply::OperandState, at: Line) -> Result<()> {
     let Some(trace) = current() else { return Ok(()) };
     let is_older = |t: &(u64, Tensor)| (mode::cut()..trace.first_level).contains(&t.0);
     let mut older = operand.tangents.iter().any(is_older);

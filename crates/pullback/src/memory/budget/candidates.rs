@@ -11,8 +11,8 @@ use super::ledger::{Book, Entry};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Classes, by price; in each of them when a value was used last, its number, and the entry.
-pub(super) type Candidates = BTreeMap<u64, BTreeSet<Place>>;
-type Place = (u64, u64, usize);
+pub(super) type Candidates = BTreeMap<u64, BTreeSet<Rank>>;
+type Rank = (u64, u64, usize);
 
 /// Positive numbers have the order of their bits, of which these are the exponent and the first three of the fraction.
 fn class(price: f64) -> u64 {

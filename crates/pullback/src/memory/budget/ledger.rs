@@ -249,7 +249,7 @@ impl Book {
         }
         // What was there was overwritten.
         if let Some(&old) = self.places.get(&(Arc::as_ptr(storage) as usize)) {
-            self.let_go(old);
+            self.release(old);
         }
         self.insert(storage, name, at)
     }
@@ -434,7 +434,7 @@ impl Book {
         if self.entries[id].is_held() {
             return;
         }
-        self.let_go(id);
+        self.release(id);
         let address = Arc::as_ptr(&storage) as usize;
         let entry = &mut self.entries[id];
         let before = entry.memory.as_ptr() as usize;
@@ -459,7 +459,7 @@ impl Book {
     }
 
     /// Keeps no memory for a value any more.
-    pub fn let_go(&mut self, id: usize) {
+    pub fn release(&mut self, id: usize) {
         let entry = &mut self.entries[id];
         let Some(held) = entry.held.take() else { return };
         drop(held);

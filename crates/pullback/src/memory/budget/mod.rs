@@ -30,16 +30,16 @@
 //! A saved value that is overwritten is an error in backward, as ever. Memory that is not saved itself, but that something dropped must be made from,
 //! is copied before it is overwritten inside the scope, by an op or by a compiled function (`overwrite.rs`); overwritten after the scope, and before backward, it is an error.
 
-mod again;
 mod candidates;
+mod evict;
 mod ledger;
 mod overwrite;
 mod packer;
-mod room;
+mod recompute;
 
 use crate::events::{self, BUDGET};
 use crate::memory::checkpoint;
-use crate::memory::door::{self, Pack};
+use crate::memory::packing::{self, Pack};
 use crate::memory::report::ledger as report;
 use crate::storage::Storage;
 use crate::{Error, Op, Tensor, backend, fail, mode, trace};
@@ -207,7 +207,7 @@ impl MemoryBudget {
         let all =
             LEDGERS.with_borrow(|all| all.iter().cloned().chain([self.ledger.clone()]).collect());
         let noted = || events::with(BUDGET, f);
-        with_ledgers(all, || door::with_packing(Arc::new(packer), noted))
+        with_ledgers(all, || packing::with_packing(Arc::new(packer), noted))
     }
 
     /// What it has cost so far.

@@ -19,10 +19,10 @@ impl Book {
             return;
         }
         if entry.recipe.is_some() && self.secure(id) {
-            return self.let_go(id);
+            return self.release(id);
         }
         self.pin(id);
-        self.let_go(id);
+        self.release(id);
         let bytes = storage.bytes();
         let whole = [bytes / written.dtype().size()];
         let spec = written.spec().with_shape(whole.as_slice());
@@ -32,7 +32,7 @@ impl Book {
         let counted = if bytes <= TINY { 0 } else { bytes };
         (self.entries[id].bytes, self.entries[id].relied) = (0, true);
         self.hold(id, copied);
-        self.make_room(counted);
+        self.evict_for(counted);
         self.entries[id].bytes = counted;
         self.hand_over(counted);
     }

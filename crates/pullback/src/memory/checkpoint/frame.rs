@@ -3,8 +3,8 @@
 use super::replay;
 use crate::backend::with_bytes;
 use crate::events::{self, CHECKPOINT};
-use crate::memory::door::{self, Pack, Packed, SavedValue};
 use crate::memory::kept::{Kept, Window};
+use crate::memory::packing::{self, Pack, Packed, SavedValue};
 use crate::memory::report::part;
 use crate::random::States;
 use crate::sequence::{moment, take_number};
@@ -166,7 +166,7 @@ impl Frame {
     /// Runs the function, noting what it saves, reads and writes.
     pub fn run<R>(self: &Arc<Frame>, f: impl FnOnce() -> R) -> R {
         let frames = FRAMES.with_borrow(|all| all.iter().cloned().chain([self.clone()]).collect());
-        with_frames(frames, || door::with_packing(Arc::new(First(self.clone())), f))
+        with_frames(frames, || packing::with_packing(Arc::new(First(self.clone())), f))
     }
 
     /// The function has returned: its values are dropped.
@@ -338,7 +338,7 @@ pub(crate) fn note_write(name: &'static str, root: &Tensor, tracked: bool, at: L
             continue;
         }
         let copy = || mode::set_recording(false, || tensor.plain().deep_clone());
-        let old = door::with_packers(Vec::new(), || unwatched(copy));
+        let old = packing::with_packers(Vec::new(), || unwatched(copy));
         frame.notes().written.push(Written { tensor, old });
     }
     Ok(())

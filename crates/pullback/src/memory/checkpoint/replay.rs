@@ -3,8 +3,8 @@
 use super::frame::{Frame, Tracked, Written, hash, with_frames};
 use crate::apply::apply;
 use crate::events::{self, REPLAY};
-use crate::memory::door::{self, Pack, Packed, SavedValue};
 use crate::memory::kept::{Kept, Window};
+use crate::memory::packing::{self, Pack, Packed, SavedValue};
 use crate::memory::report::part;
 use crate::storage::{Storage, Writer};
 use crate::tape::History;
@@ -122,7 +122,7 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     let run = || fail::catch(|| (frame.again)(&arguments));
     let run = || with_frames(Vec::new(), run);
     let run = || events::with(REPLAY, run);
-    let run = || door::with_packers(vec![second.clone()], run);
+    let run = || packing::with_packers(vec![second.clone()], run);
     let run = || random::repeating(draws.clone(), run);
     let run = || autocast::with_state(frame.autocast, run);
     // Counted in the first run.
@@ -151,7 +151,7 @@ fn late(x: &Tensor) -> Tensor {
 fn argument(frame: &Frame, i: usize) -> Result<Tensor> {
     let argument = &frame.arguments[i];
     let x = match &argument.kept {
-        Kept::Packed(spec, packed) => door::unpack(&**packed, spec)?,
+        Kept::Packed(spec, packed) => packing::unpack(&**packed, spec)?,
         Kept::Memory(window) => window.tensor().ok_or_else(|| {
             let message = format!(
                 "argument {i} of a checkpointed function was overwritten before backward computed it again"

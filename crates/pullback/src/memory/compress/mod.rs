@@ -1,6 +1,6 @@
 //! Compression: saved values in less memory.
 //!
-//! [`Compress`] is a packer like any other (`door.rs`). What it does with a value follows from the value and from the op that saves it,
+//! [`Compress`] is a packer like any other (`packing.rs`). What it does with a value follows from the value and from the op that saves it,
 //! and some of it is exact: a value of which two numbers are all there is (the mask of dropout, a truth value) is a bit for each element, and
 //! so is the result of `relu`, whose derivative asks only where it is positive (`bits.rs`). The rest is an approximation with a bound: half
 //! precision, and eight bits with a scale for each block (`blocks.rs`). It is taken only where the derivative is off by at most four such errors,
@@ -11,8 +11,8 @@ mod blocks;
 mod need;
 
 use crate::backend::{HostElement, elements, with_host_bytes};
-use crate::memory::door::{self, Pack, Packed, SavedValue};
-use crate::memory::piece::{Kept, Memo, Piece};
+use crate::memory::packing::{self, Pack, Packed, SavedValue};
+use crate::memory::piece::{Memo, Memoized, Piece};
 use crate::{DType, Error, Op, Result, Spec, Tensor, trace};
 use half::{bf16, f16};
 pub(crate) use need::Need;
@@ -268,7 +268,7 @@ impl Part {
     fn tensor(&self) -> Result<Tensor> {
         match self {
             Part::Here(x) => Ok(x.clone()),
-            Part::Packed(packed, spec) => door::unpack(&**packed, spec),
+            Part::Packed(packed, spec) => packing::unpack(&**packed, spec),
         }
     }
 
@@ -376,7 +376,7 @@ fn narrowest(x: &Tensor) -> Option<DType> {
 
 /// A saved value that is compressed.
 struct Compressed {
-    kept: Arc<Kept<Small>>,
+    kept: Arc<Memoized<Small>>,
     spec: Spec,
     /// How it lies on what comes back.
     layout: Layout,

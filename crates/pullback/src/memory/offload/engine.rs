@@ -11,7 +11,7 @@
 
 use super::OffloadStats;
 use super::file::{Create, OnFile};
-use super::room::{Claim, Room};
+use super::quota::{Claim, Reservation};
 use crate::memory::kept::Window;
 use crate::memory::piece::{Memo, Piece};
 use crate::memory::report::part::{self, Here};
@@ -187,7 +187,7 @@ impl Engine {
             saver,
             saved_at: (part::here(), value.op().map_or("checkpoint", |op| op.name()), value.at()),
         };
-        if let Some(room) = Room::make(&self.shared, bytes)? {
+        if let Some(room) = Reservation::make(&self.shared, bytes)? {
             // The memory may be written to, or must be free, before the writer gets there: so it works from a copy.
             let copy = piece.window().deep_clone();
             entry.memory = Some(Window::of(&copy));

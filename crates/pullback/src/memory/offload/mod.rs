@@ -1,6 +1,6 @@
 //! Offloading: saved values wait for backward somewhere else than in memory.
 //!
-//! [`Offload`] is a packer like any other (`door.rs`). A value is copied when it is saved, and a thread writes the copy to a file of its own
+//! [`Offload`] is a packer like any other (`packing.rs`). A value is copied when it is saved, and a thread writes the copy to a file of its own
 //! (`file.rs`) while the forward pass goes on. Backward takes values in the reverse order, so a second thread reads ahead in that order
 //! (`engine.rs`, `work.rs`). Copies that wait and values that were read ahead have one bound (`room.rs`): where the disk is slower than the
 //! forward pass, the forward pass waits. The same memory saved by two ops is written once (`piece.rs`).
@@ -10,13 +10,13 @@
 
 mod engine;
 mod file;
-mod room;
+mod quota;
 #[cfg(test)]
 mod tests;
 mod work;
 
-use crate::memory::door::{Pack, Packed, SavedValue, with_packing};
-use crate::memory::piece::{Kept, Piece};
+use crate::memory::packing::{Pack, Packed, SavedValue, with_packing};
+use crate::memory::piece::{Memoized, Piece};
 use crate::{Error, ErrorKind, Result, Spec, Tensor, mode, trace};
 use engine::{Engine, Options, Ticket};
 use file::Create;
@@ -227,7 +227,7 @@ impl Pack for Offload {
 
 /// A value that is somewhere else.
 struct Away {
-    kept: Arc<Kept<Ticket>>,
+    kept: Arc<Memoized<Ticket>>,
     spec: Spec,
     /// How it lay on the memory that was saved.
     original: Layout,

@@ -3,12 +3,12 @@
 use super::engine::{Shared, State};
 use crate::{Error, ErrorKind, Result, SavedValue};
 
-/// Room in memory for a copy, until it is used.
-pub(super) struct Room<'a>(Option<&'a Shared>, usize);
+/// Reservation in memory for a copy, until it is used.
+pub(super) struct Reservation<'a>(Option<&'a Shared>, usize);
 
-impl Room<'_> {
-    /// Room for a value, as soon as there is; `None` where there will be none.
-    pub fn make(shared: &Shared, bytes: usize) -> Result<Option<Room<'_>>> {
+impl Reservation<'_> {
+    /// Reservation for a value, as soon as there is; `None` where there will be none.
+    pub fn make(shared: &Shared, bytes: usize) -> Result<Option<Reservation<'_>>> {
         let mut state = shared.lock();
         let mut waited = false;
         loop {
@@ -23,7 +23,7 @@ impl Room<'_> {
                 state.held += bytes;
                 state.stats.peak_held_bytes = state.stats.peak_held_bytes.max(state.held as u64);
                 state.stats.waits += u64::from(waited);
-                return Ok(Some(Room(Some(shared), bytes)));
+                return Ok(Some(Reservation(Some(shared), bytes)));
             }
             // What backward will want last goes first.
             if let Some(number) = state.spare.pop_first() {
@@ -48,7 +48,7 @@ impl Room<'_> {
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if let Some(shared) = self.0 {
             shared.lock().held -= self.1;

@@ -9,17 +9,17 @@ const NEWS: usize = 256;
 
 impl Book {
     /// Drops values until there is room for so many bytes more; `false` where nothing is left to drop.
-    pub fn make_room(&mut self, bytes: usize) -> bool {
-        self.make_room_at(bytes, f64::INFINITY)
+    pub fn evict_for(&mut self, bytes: usize) -> bool {
+        self.evict_up_to(bytes, f64::INFINITY)
     }
 
     /// The same, but only values of at most this price are dropped.
-    pub fn make_room_at(&mut self, bytes: usize, most: f64) -> bool {
+    pub fn evict_up_to(&mut self, bytes: usize, most: f64) -> bool {
         while self.kept + bytes > self.tally.budget {
             let Some(id) = self.cheapest(most) else { return false };
             match self.secure(id) {
                 true => {
-                    self.let_go(id);
+                    self.release(id);
                     self.tally.dropped += 1;
                 }
                 false => self.pin(id),
@@ -113,10 +113,10 @@ impl Book {
             return self.collect(vec![id]);
         }
         match (entry.held.is_some() && entry.relied, entry.recipe.is_some()) {
-            (false, _) => self.let_go(id),
+            (false, _) => self.release(id),
             (true, false) => {}
             (true, true) => match self.secure(id) {
-                true => self.let_go(id),
+                true => self.release(id),
                 false => self.pin(id),
             },
         }
@@ -129,7 +129,7 @@ impl Book {
             if !entry.is_idle() || !entry.users.is_empty() || entry.number == 0 {
                 continue;
             }
-            self.let_go(id);
+            self.release(id);
             let entry = &mut self.entries[id];
             // Somebody may still use it for something.
             if entry.memory.strong_count() > 0 {
@@ -168,7 +168,7 @@ impl Book {
             let tiny = entry.held.as_ref().is_some_and(|s| s.bytes() <= TINY);
             (entry.secured, entry.relied) = (false, tiny);
             if !tiny {
-                self.let_go(id);
+                self.release(id);
             }
             if self.entries[id].number <= self.swept {
                 self.pin(id);

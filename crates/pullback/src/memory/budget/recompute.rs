@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// What has to be done for one value.
-struct Plan {
+struct RecomputePlan {
     target: usize,
     /// What is to be made, operands first.
     order: Vec<usize>,
@@ -66,7 +66,7 @@ impl Book {
         }
     }
 
-    fn plan(&self, target: usize) -> Result<Plan> {
+    fn plan(&self, target: usize) -> Result<RecomputePlan> {
         let (mut order, mut seen) = (Vec::new(), FxHashSet::default());
         let (mut ready, mut uses) = (FxHashMap::default(), FxHashMap::default());
         let mut waiting = vec![(target, false)];
@@ -91,10 +91,10 @@ impl Book {
             waiting.extend(parts.into_iter().map(|i| (i, false)));
         }
         *uses.entry(target).or_insert(0) += 1;
-        Ok(Plan { target, order, ready, uses })
+        Ok(RecomputePlan { target, order, ready, uses })
     }
 
-    fn follow(&mut self, plan: &mut Plan) -> Result<Arc<Storage>> {
+    fn follow(&mut self, plan: &mut RecomputePlan) -> Result<Arc<Storage>> {
         for id in std::mem::take(&mut plan.order) {
             let Some(recipe) = self.entries[id].recipe.clone() else { return Err(self.lost(id)) };
             // It may have come with another result of the same op.
@@ -116,7 +116,7 @@ impl Book {
     }
 
     /// Runs an op again and keeps those of its results that somebody wants.
-    fn run(&mut self, target: usize, recipe: &Recipe, plan: &mut Plan) -> Result<()> {
+    fn run(&mut self, target: usize, recipe: &Recipe, plan: &mut RecomputePlan) -> Result<()> {
         let mut wanted: SmallVec<[(usize, usize); 1]> = SmallVec::new();
         for (k, result) in recipe.results.iter().enumerate() {
             let Some((id, number)) = *result else { continue };
@@ -127,7 +127,7 @@ impl Book {
             }
         }
         let bytes = wanted.iter().map(|&(_, id)| self.entries[id].bytes).sum();
-        self.make_room(bytes);
+        self.evict_for(bytes);
         let mut operands: SmallVec<[Tensor; 4]> = SmallVec::new();
         for part in &recipe.parts {
             let ready = plan.ready.get(&part.entry).ok_or_else(|| self.lost(part.entry))?;

@@ -157,7 +157,7 @@ pub(crate) fn with_packers<R>(packers: Vec<Arc<dyn Pack>>, f: impl FnOnce() -> R
 }
 
 /// Whether somebody packs what is saved on this thread.
-pub(crate) fn is_attended() -> bool {
+pub(crate) fn is_active() -> bool {
     ANY.get()
 }
 
