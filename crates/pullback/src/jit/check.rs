@@ -16,7 +16,7 @@ use pullback_ir::{Inst, Layout, Line, Op, Program};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
-/// How far results may lie difference, in units in the last place of the largest number of the result, where reductions or products may add in
+/// How much results may differ, in units in the last place of the largest number of the result, where reductions or products may add in
 /// another order. Equations of pointwise work alone must agree bit for bit.
 const REORDERED: f64 = 64.0;
 

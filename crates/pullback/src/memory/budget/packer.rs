@@ -59,7 +59,7 @@ impl Pack for Packer {
 
 /// What was done for a value, for less than packing it would cost.
 enum Space {
-    Made,
+    Freed,
     /// The value itself was the one to drop.
     NotNeeded,
     None,
