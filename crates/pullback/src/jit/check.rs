@@ -1,8 +1,9 @@
-//! Replaying a compiled function beside plain ops.
+//! Comparing a compiled function with plain ops.
 //!
-//! Two questions, in this order. Did a pass change what the program means? Every stage is evaluated op by op on the same inputs and its
-//! results compared with those of the program as it was traced. Did a kernel compute something else than its equation says? Each equation of
-//! the compiled program is evaluated by plain ops on the very operands that the compiled run gave it.
+//! Two questions, in this order. Did a pass change what the program means? Every stage is evaluated
+//! op by op on the same inputs and its results compared with those of the program as it was traced.
+//! Did a kernel compute something else than its equation says? Each equation of the compiled
+//! program is evaluated by plain ops on the very operands that the compiled run gave it.
 
 use super::compile::{Captured, Specialisation, passes};
 use super::compiler_error;
@@ -16,8 +17,9 @@ use pullback_ir::{Inst, Layout, Line, Op, Program};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
-/// How much results may differ, in units in the last place of the largest number of the result, where reductions or products may add in
-/// another order. Equations of pointwise work alone must agree bit for bit.
+/// How much results may differ, in units in the last place of the largest number of the result,
+/// where reductions or products may add in another order. Equations of pointwise work alone must
+/// agree bit for bit.
 const REORDERED: f64 = 64.0;
 
 impl<Y: Tree> Specialisation<Y> {
@@ -52,7 +54,7 @@ impl<Y: Tree> Specialisation<Y> {
         self.check_kernels(&inputs)
     }
 
-    /// Checks the rules of custom functions at the values that they meet with these arguments.
+    /// Checks the rules of custom functions at the values that they get with these arguments.
     pub fn check_rules(&self, arguments: &[Tensor]) -> Result<()> {
         custom::check_at(&self.traced, || self.copies(arguments))
     }

@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 /// A function compiled for arguments of certain specs.
 pub(super) struct Specialisation<Y> {
     pub specs: Vec<Spec>,
-    /// What else there is to know of the argument: [`Tree::structure`].
+    /// The structure of the argument: [`Tree::structure`].
     pub structure: Arc<str>,
     /// Its key in the cache, and when it was used last.
     pub key: u64,
@@ -46,20 +46,23 @@ pub(super) struct Specialisation<Y> {
     /// It was filled in from a program for all lengths ([`super::dynamic`]).
     pub filled: bool,
     pub gradients: Vec<Gradient>,
-    /// Why calls go op by op, if they do: the result is tracked by captured leaves, so that someone may differentiate it, or what the function does to its
-    /// caller's tensors is no program's.
+    /// Why calls run op by op, if they do: the result is tracked by captured leaves, so that it may
+    /// be differentiated, or the function has effects on its caller's tensors that a program cannot
+    /// have.
     pub op_by_op: Option<&'static str>,
     /// As it was traced, and as it runs.
     pub traced: Program,
     pub executable: Executable,
     pub stages: Vec<Summary>,
-    /// The bytes that a call may take, and what that cost. A function that is called op by op has a limit and no cost.
+    /// The bytes that a call may take, and what that cost. A function that is called op by op has a
+    /// limit and no cost.
     pub limit: Option<usize>,
     pub budget: Option<BudgetReport>,
-    /// The most bytes that the last call took, where a budget was set: what is held between calls, and the rise of the pool's counter.
+    /// The most bytes that the last call took, where a budget was set: what is held between calls,
+    /// and the rise of the pool's counter.
     pub measured: Option<usize>,
     pub timing: Timing,
-    /// Where the outputs of a call are gathered, kept so that its memory is.
+    /// Where the outputs of a call are gathered, kept so that its allocation is reused.
     pub outputs: Vec<Memory>,
 }
 
@@ -102,7 +105,7 @@ pub(super) enum Tracked {
     Not,
     /// As the result of an operation.
     Computed,
-    /// As this leaf. One that was frozen and thawed since is another.
+    /// As this leaf. One that was frozen and unfrozen since is another.
     Leaf(Arc<Leaf>),
 }
 
@@ -145,7 +148,7 @@ pub(super) struct Request {
 pub(super) struct Traced<Y> {
     /// What it returned, with traced tensors.
     template: Y,
-    /// Why calls go op by op, if they do.
+    /// Why calls run op by op, if they do.
     pub op_by_op: Option<&'static str>,
     pub recorded: Recorded,
     pub time: Duration,
@@ -326,7 +329,8 @@ pub(super) struct Passed {
     pub budget: Option<BudgetReport>,
 }
 
-/// Runs the passes, with the kernels for folding constants, within a budget if there is one. Checks after every pass if so verified, or as builds do.
+/// Runs the passes, with the kernels for folding constants, within a budget if there is one. Checks
+/// after every pass if so verified, or as builds do.
 pub(super) fn passes(
     program: &Program,
     budget: Option<usize>,

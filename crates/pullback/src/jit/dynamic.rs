@@ -1,6 +1,6 @@
 //! Lengths that change: one program for all of them.
 //!
-//! A function that [`Jit::dynamic`](super::Jit::dynamic) was called on is compiled as ever for the
+//! A function that [`Jit::dynamic`](super::Jit::dynamic) was called on is compiled as usual for the
 //! first length. When a second one comes, the function is traced and optimised at a few lengths,
 //! and what these programs have in common becomes a template of the trace and one of the optimised
 //! program ([`pullback_ir::template`]). From then on a new length costs a trace, which is compared
@@ -26,7 +26,7 @@ const TEMPLATES: usize = 4;
 const SHORTEST: usize = 2;
 /// How many lengths a report lists.
 const LISTED: usize = 4096;
-/// A program that needs more at its maximum is not given memory for it ahead of time.
+/// Memory above this is not allocated in advance for the maximum.
 const AHEAD: usize = 1 << 30;
 
 /// Axes whose length may change, for [`Jit::dynamic`](super::Jit::dynamic).
@@ -176,10 +176,10 @@ pub(super) struct Open {
     varying: Vec<usize>,
 }
 
-/// Arguments of one kind, whatever their dynamic lengths.
+/// Arguments that differ only in their dynamic lengths.
 #[derive(Default)]
 pub(super) struct Family {
-    /// The lengths that were met first, and how long it took to compile for them.
+    /// The first lengths, and how long it took to compile for them.
     first: Option<(Vec<usize>, Duration)>,
     pub open: Vec<Arc<Open>>,
     attempts: usize,
@@ -286,8 +286,8 @@ fn plain(program: &Program) -> Program {
 }
 
 impl Open {
-    /// The specialisation for these lengths; the trace and the request come back where the trace is
-    /// not what it stands for.
+    /// The specialisation for these lengths; the trace and the request are returned where the trace
+    /// does not match.
     pub fn fill<Y: Tree>(
         &self,
         traced: Traced<Y>,
@@ -355,8 +355,7 @@ impl Open {
         Err(why)
     }
 
-    /// Sees to it that there is memory for the longest, so that lengths that grow do not take a new
-    /// block each.
+    /// Allocates memory for the longest, so that growing lengths do not allocate a new block each.
     fn take_ahead(&self, longest: &[usize]) {
         // On other devices the arena grows with the stream.
         let on_host = |program: &Program| program.device() == Some(Device::Cpu);
@@ -416,7 +415,7 @@ impl Open {
 /// Four lengths to try up to a maximum that are no size of the program, so that no size is another
 /// by chance: distinct, primes of the upper fifth if there are any, or else the largest.
 fn tries(max: usize, distinct: bool, taken: &[usize]) -> Vec<usize> {
-    // Longer ones take long to try, and tell no more.
+    // Longer ones take long to try, and add no information.
     let max = max.min(1 << 20);
     let is_prime = |n: usize| (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
     let mut found: Vec<usize> = Vec::new();

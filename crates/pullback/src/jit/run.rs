@@ -54,7 +54,7 @@ impl<Y: Tree> Specialisation<Y> {
         Ok(result)
     }
 
-    /// Tells a report on memory what the call works on, and where.
+    /// Notifies a memory report of the call's operands and arena.
     fn note_memory(&self, arguments: &[Tensor], at: Line) {
         let captured = self.captures.iter().filter_map(|captured| match captured {
             Captured::Fixed { handle, .. } => Some(handle),

@@ -1,4 +1,4 @@
-//! A value that is kept for later: its memory as it was, or what somebody who packs gave for it.
+//! A saved value: its memory as it was, or what a packer returned for it.
 
 use super::packing::{self, Packed, SavedValue};
 use crate::rule::Val;
@@ -60,7 +60,7 @@ impl Window {
 }
 
 impl Kept {
-    /// Keeps a value, by way of those who pack what is saved.
+    /// Saves a value, through the active packers.
     pub fn pack(
         value: &Tensor,
         saver: (Option<&Op>, &str, Line),

@@ -1,8 +1,10 @@
 //! What the tape keeps, and how it can keep less.
 //!
-//! Every value that a node saves for backward passes one door ([`Pack`]). On it sit checkpointing (`checkpoint/`: values are dropped and
-//! computed again), offloading (`offload/`: they wait on disk), compression (`compress/`: they take less memory) and a budget
-//! (`budget/`: what does not fit is dropped, and single operations run again). `report/` says where memory goes.
+//! Every value that a node saves for backward goes through one interface ([`Pack`]). It is used by
+//! checkpointing (`checkpoint/`: values are dropped and computed again), offloading (`offload/`:
+//! they are stored on disk), compression (`compress/`: they take less memory) and a budget
+//! (`budget/`: what does not fit is dropped, and single operations run again). `report/` says where
+//! memory goes.
 
 pub(crate) mod budget;
 pub(crate) mod checkpoint;

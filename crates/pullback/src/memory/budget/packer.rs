@@ -1,4 +1,4 @@
-//! What passes the door: values in, tickets out.
+//! The packer of a budget: takes values, returns tickets.
 
 use super::Ledger;
 use super::ledger::Book;
@@ -16,7 +16,7 @@ pub(super) struct Packer {
     pub overflow: Option<Overflow>,
 }
 
-/// Who takes what is not kept, and what that costs.
+/// The packer for values that are not kept, and its cost.
 #[derive(Clone)]
 pub(super) struct Overflow {
     pub packer: Arc<dyn Pack>,
@@ -75,7 +75,7 @@ fn space_at(book: &mut Book, id: usize, rate: f64) -> Space {
     }
 }
 
-/// Makes room for a value, or gives the error that says why there is none.
+/// Frees memory for a value, or returns the error that says why it cannot.
 fn evict_for(book: &mut Book, id: usize, value: &SavedValue<'_>) -> Result<()> {
     let least = book.least_with(id);
     if least > book.tally.budget {
@@ -119,7 +119,8 @@ impl Packer {
         })
     }
 
-    /// Gives a value to whoever takes it; `None` where nobody does, or where what it becomes does not fit either.
+    /// Offers a value to the packer; `None` where it does not take it, or where the packed value
+    /// does not fit either.
     fn hand_over(
         &self,
         overflow: &Overflow,

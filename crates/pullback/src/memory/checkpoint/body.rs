@@ -1,8 +1,9 @@
 //! A checkpointed function inside the body of a loop, of `vmap` or of `cond`.
 //!
-//! Such a body becomes part of a program that is differentiated where it is replayed, so what is dropped must be part of the program: one
-//! equation that holds the function as a program of its own. It keeps its operands and nothing else, and its rule computes the function
-//! again. Compiling puts the program in its place.
+//! Such a body becomes part of a program that is differentiated where it is replayed, so what is
+//! dropped must be part of the program: one equation that holds the function as a program of its
+//! own. It keeps its operands and nothing else, and its rule computes the function again. Compiling
+//! puts the program in its place.
 
 use super::replay::again;
 use crate::apply::apply_all;
@@ -60,7 +61,7 @@ impl Rule for Again {
         matches!(val, Val::In(_))
     }
 
-    /// What the function captured is as much its argument as the others.
+    /// Captures of the function are arguments like the others.
     fn role(&self, _: usize) -> Role {
         Role::Argument
     }
