@@ -1,5 +1,5 @@
 //! Activations beyond the primitive ones. Each is one formula; at a kink the derivative is that of
-//! the branch the formula takes there, unless another was agreed.
+//! the branch the formula takes there, unless another convention is chosen.
 
 use crate::Tensor;
 use crate::kinks::{self, KinkKind, bent, conventions};
@@ -160,7 +160,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn softsign(&self) -> Tensor {
-        // Smooth: what bends is multiplied by 0 there.
+        // Smooth: the kink is multiplied by 0.
         self / (kinks::aside(|| self.abs()) + 1.0)
     }
 

@@ -88,8 +88,8 @@ impl Tensor {
             (AtBound::Half, true) => return kinks::aside(|| self.maximum(bound)),
             (AtBound::Half, false) => return kinks::aside(|| self.minimum(bound)),
         };
-        // Comparisons with NaN are false: a value that is NaN stays, and so would one beside a
-        // bound that is.
+        // Comparisons with NaN are false: a NaN stays, and without this a value with a NaN bound
+        // would stay too.
         match may_be_nan {
             true => outside.logical_or(bound.is_nan()).select(bound, self),
             false => outside.select(bound, self),

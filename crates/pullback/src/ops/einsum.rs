@@ -1,14 +1,14 @@
 //! Sums of products, written with a letter per axis.
 //!
-//! An equation is brought down to views, sums and matrix products, so its derivatives need no row:
+//! An equation is reduced to views, sums and matrix products, so its derivatives need no row:
 //!
 //! ```text
 //!  parse ─► diagonals, axes of length 1 dropped ─► lone labels summed ─► pairs contracted ─► order
 //! ```
-//! A pair that shares a label which nobody else needs is a matrix product over it: labels that both
-//! have and that stay are its stack, the others its rows and columns. A pair that shares none is a
-//! broadcast product. More than two operands are contracted in the order that keeps intermediates
-//! small, greedily.
+//! A pair that shares a label which is not needed elsewhere is a matrix product over it: labels
+//! that both have and that stay are its stack, the others its rows and columns. A pair that shares
+//! none is a broadcast product. More than two operands are contracted in the order that keeps
+//! intermediates small, greedily.
 
 use crate::ops::cast::one_float;
 use crate::{DType, Error, Result, Spec, Tensor, fail, mode};
@@ -339,9 +339,9 @@ fn is_needed(label: Label, factors: &[Factor], except: &[usize], output: &[Label
 /// - Without `->` the output has the letters that occur once, in alphabetical order, capitals
 ///   first.
 /// - A letter that one operand has twice takes its diagonal.
-/// - `...` stands for any number of axes, which broadcast; left out of an explicit output, they are
+/// - `...` matches any number of axes, which broadcast; omitted from an explicit output, they are
 ///   summed over.
-/// - Lengths of one letter agree, or are 1 and broadcast. Spaces mean nothing.
+/// - Lengths of one letter agree, or are 1 and broadcast. Spaces are ignored.
 ///
 /// The floats among the operands must have one dtype, which is that of the result; integers promote
 /// (`bool` counts as `i64`).

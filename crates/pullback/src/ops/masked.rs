@@ -1,8 +1,9 @@
 //! Reductions of the elements where a mask is true, as PyTorch's `torch.masked`. The mask
 //! broadcasts to the tensor.
 //!
-//! Each fills the other elements with what changes nothing (0 for a sum, −∞ for a maximum) and
-//! reduces; so they get no gradient, and where a mask leaves nothing, the result is that unit.
+//! Each fills the other elements with the neutral element (0 for a sum, −∞ for a maximum) and
+//! reduces; so they get no gradient, and where a mask is all false, the result is the neutral
+//! element.
 //!
 //! ```
 //! use pullback::{Tensor, masked};

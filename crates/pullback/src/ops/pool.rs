@@ -1,4 +1,4 @@
-//! Pooling: sums over windows and places of maxima are the ops; all the rest is made of these.
+//! Pooling: sums over windows and indices of maxima are the ops; the rest is built from these.
 
 use crate::apply::apply;
 use crate::ops::sizes::Sizes;
@@ -6,7 +6,8 @@ use crate::rule::Grad;
 use crate::{DType, Error, Op, Result, Shape, Tensor, kinks, mode};
 use pullback_ir::{Frame, Line, Pool as PoolOp, Pooling, Window};
 
-/// A sum spreads back over its window, and the other way round; a place does not move.
+/// The transpose of a window sum spreads over the window, and vice versa; an index has no
+/// derivative.
 pub(crate) fn row(kind: &Pooling) -> Grad {
     fn other(f: &crate::rule::Facts, kind: Pooling, d: &Tensor) -> Tensor {
         let Op::Pool(pool) = f.op else { unreachable!("called for Pool") };
@@ -81,8 +82,7 @@ impl Pool {
         Pool { ceil_mode: on, ..self }
     }
 
-    /// Whether a mean divides by the size of the window with its padding; it does if not said
-    /// otherwise.
+    /// Whether a mean divides by the size of the window with its padding; by default it does.
     pub fn count_include_pad(self, on: bool) -> Pool {
         Pool { count_include_pad: on, ..self }
     }

@@ -1,9 +1,9 @@
-//! Images read at any place: `grid_sample`, and the grids of affine maps.
+//! Images sampled at any position: `grid_sample`, and the grids of affine maps.
 //!
-//! A place has a coordinate for each axis. Along one axis a coordinate becomes a few taps, each an
-//! index, a weight and whether it is inside; over all axes the taps multiply out. All taps of all
-//! places are one gather, whose transpose is one scatter-add. The gradient with respect to the grid
-//! comes from the weights, which are polynomials in the fraction of the coordinate.
+//! A position has a coordinate for each axis. Along one axis a coordinate becomes a few taps, each
+//! an index, a weight and whether it is inside; over all axes the taps multiply out. All taps of
+//! all places are one gather, whose transpose is one scatter-add. The gradient with respect to the
+//! grid comes from the weights, which are polynomials in the fraction of the coordinate.
 
 use crate::create::known_shape;
 use crate::kinks::{self, KinkKind};
@@ -42,7 +42,7 @@ struct Tap {
     weight: Option<Tensor>,
 }
 
-/// Coordinates held in [0, n − 1]; the gradient passes on the open interval.
+/// Coordinates clamped to [0, n − 1]; the gradient passes on the open interval.
 fn held(x: &Tensor, n: usize) -> Tensor {
     x.hardtanh(0.0, n as f64 - 1.0)
 }

@@ -7,7 +7,7 @@ use crate::{DType, Error, Tensor, custom_vjp};
 use pullback_ir::infer::args;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-/// More dimensions than any covariance matrix has: the terms are added up one by one.
+/// More dimensions than any covariance matrix has: the terms are added one by one.
 const MOST: usize = 1 << 16;
 
 impl Tensor {

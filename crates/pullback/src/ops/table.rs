@@ -1,5 +1,5 @@
 //! The op table as documentation: what `docs/ops.md` is made from; and what the tests of all ops
-//! look at.
+//! check.
 
 use crate::batch::{Batching, Lane, batch, batching};
 use crate::ops::row;

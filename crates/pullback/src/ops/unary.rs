@@ -73,9 +73,10 @@ macro_rules! stepwise {
     };
 }
 
-// In a slope, `x` is the input and `y` the output; what is not named is not kept for backward.
+// In a slope, `x` is the input and `y` the output; what is not named is not saved for backward.
 //
-// `policy`: what goes beyond the range or the precision of 16 bits on the way is in `F32`.
+// `policy`: functions whose intermediate values exceed the range or the precision of 16 bits are in
+// `F32`.
 //
 // `need`, by the slope; numbers say by how many ε the derivative is off
 // (`memory/compress/need.rs`):
@@ -322,7 +323,7 @@ unary_methods! {
     ///
     /// Derivative: `−2/√π·exp(−x²)·dy`.
     erfc Erfc;
-    /// e^(x²)·erfc(x): what is left of erfc when its decay is taken away.
+    /// e^(x²)·erfc(x): the scaled complementary error function.
     ///
     /// Derivative: 2x·y − 2/√π.
     erfcx Erfcx;

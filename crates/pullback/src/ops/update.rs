@@ -19,11 +19,11 @@ use smallvec::{SmallVec, smallvec};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sgd {
-    /// How much of the momentum stays in each step.
+    /// The momentum factor.
     pub momentum: f64,
-    /// How much of the gradient does not go into the momentum.
+    /// The dampening of the momentum.
     pub dampening: f64,
-    /// This much of the parameter is added to its gradient.
+    /// The weight decay (L2 penalty): this times the parameter is added to its gradient.
     pub decay: f64,
     /// Steps along the gradient and the momentum that comes next.
     pub nesterov: bool,
@@ -40,12 +40,12 @@ impl Default for Sgd {
 /// How Adam steps. The fields have PyTorch's meanings and defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
-    /// How much of the means of the gradient and of its square stays in each step.
+    /// The coefficients of the running means of the gradient and of its square.
     pub betas: (f64, f64),
     /// Added to the root of the mean square.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off
-    /// it.
+    /// The weight decay: this times the parameter is added to its gradient or, decoupled, this
+    /// times the learning rate times the parameter is subtracted from the parameter.
     pub decay: f64,
     /// Decay as in AdamW.
     pub decoupled: bool,
@@ -75,8 +75,8 @@ pub struct Moments<'a> {
 /// x − rate·g.
 ///
 /// `momentum` holds b, shaped as the parameter, and the number of this step, `i64[]`, 1 for the
-/// first. It must be given exactly if `how` has momentum. The rate is a tensor, so that a compiled
-/// step reads it anew at each call.
+/// first. It must be given if and only if `how` has momentum. The learning rate is a tensor, so
+/// that a compiled step reads it at each call.
 ///
 /// Derivative: of its formula.
 ///
@@ -131,8 +131,8 @@ pub fn sgd_(
 /// β₁·mean + (1 − β₁)·g, square = β₂·square + (1 − β₂)·g²; then x = x − rate·mean/(1 − β₁ᵗ) /
 /// (√(square/(1 − β₂ᵗ)) + eps), with the largest square so far in its place if it is kept.
 ///
-/// `step` is t, the number of this step, `i64[]`, 1 for the first. The rate is a tensor, so that a
-/// compiled step reads it anew at each call.
+/// `step` is t, the number of this step, `i64[]`, 1 for the first. The learning rate is a tensor,
+/// so that a compiled step reads it at each call.
 ///
 /// Derivative: of its formula.
 ///
@@ -211,7 +211,7 @@ pub(super) fn adam(op: &Op, inputs: &[&Tensor]) -> Outs {
     let square = inputs[2].wide() * how.beta2.0 + g.square() * (1.0 - how.beta2.0);
     let largest = how.amsgrad.then(|| inputs[3].wide().maximum(&square));
     let unbias = |beta: f64| (1.0 - step.new_tensor(beta).pow(&step)).cast(x.dtype());
-    // The root of zero has an infinite slope, which nothing takes away: so it is with the formula.
+    // The root of zero has an infinite slope, as in the formula.
     let root = largest.as_ref().unwrap_or(&square).sqrt() / unbias(how.beta2.0).sqrt();
     let size = unbias(how.beta1.0).recip() * rate;
     let new = x - &mean * size / (root + how.eps.0);
