@@ -43,7 +43,7 @@ fn update(op: &'static str, inputs: &[&Spec], targets: usize, counts: bool) -> R
     }
     let rate = inputs[wanted - 1];
     if !rate.shape.is_empty() || !rate.dtype.is_float() {
-        let message = format!("the rate is a float without axes, not {rate}");
+        let message = format!("the learning rate is a 0-d float, not {rate}");
         return Err(Error::shape(op, message).on([rate]));
     }
     Ok(inputs[..targets].iter().map(|&x| x.clone()).collect())
