@@ -65,7 +65,7 @@ pub struct AllocError {
 
 impl fmt::Display for AllocError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "out of memory: no block of {} bytes to be had", self.bytes)
+        write!(f, "out of memory: cannot allocate a block of {} bytes", self.bytes)
     }
 }
 

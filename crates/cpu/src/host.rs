@@ -46,7 +46,7 @@ impl Buffer {
     pub fn from_slice<T: HostElement>(values: &[T]) -> Result<Buffer> {
         let bytes = size_of_val(values);
         let mut buffer = Buffer::alloc(bytes).map_err(|_| {
-            Error::new(ErrorKind::Memory, "tensor", format!("{bytes} bytes could not be had"))
+            Error::new(ErrorKind::Memory, "tensor", format!("cannot allocate {bytes} bytes"))
         })?;
         // SAFETY: the buffer is fresh, at least as long, and aligned for every element type; the
         // sealed trait admits only plain numbers.
@@ -106,7 +106,7 @@ impl Buffer {
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<Buffer> {
         let mut buffer = Buffer::alloc(bytes).map_err(|_| {
-            Error::new(ErrorKind::Memory, "tensor", format!("{bytes} bytes could not be had"))
+            Error::new(ErrorKind::Memory, "tensor", format!("cannot allocate {bytes} bytes"))
         })?;
         // SAFETY: the buffer is ours alone and as long; it is written before a slice of it is made.
         let content = unsafe {

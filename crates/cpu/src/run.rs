@@ -205,7 +205,7 @@ fn allocate(op: &Op, bytes: usize) -> Result<Buffer> {
         Error::new(
             ErrorKind::Memory,
             op.name(),
-            format!("{bytes} bytes for the result could not be had"),
+            format!("cannot allocate {bytes} bytes for the result"),
         )
     })
 }

@@ -28,7 +28,7 @@ pub enum ErrorKind {
     Anomaly,
     /// A gradient that differs from the numeric one.
     Check,
-    /// Memory could not be had.
+    /// Memory cannot be allocated.
     Memory,
     /// Something that a program cannot hold (a value read while tracing, a tensor that left its trace), or a program that is wrong.
     Program,

@@ -85,7 +85,7 @@ impl Tensor {
                 }
             }
             (true, false) => {
-                text.push_str(": the output does not depend on it, unless by one of these cuts, behind which the graph is gone");
+                text.push_str(": the output does not depend on it, unless through one of these cuts, behind which the graph has been freed");
                 for (cut, _) in search.cuts.iter().take(LISTED) {
                     let _ = write!(text, "\n  cut {}", cut.describe());
                 }

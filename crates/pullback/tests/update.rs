@@ -161,7 +161,7 @@ fn misfits_get_a_sentence() {
         (&|| sgd_(&Sgd::default(), &step, &x, &mean, None), "the learning rate is a 0-d float"),
         (&|| sgd_(&Sgd::default(), &one, &x, &other, None), "f64[2] does not go with"),
         (&|| sgd_(&Sgd::default(), &one, &x, &narrow, None), "f32[4] does not go with"),
-        (&|| sgd_(&momentum, &one, &x, &x, None), "go together"),
+        (&|| sgd_(&momentum, &one, &x, &x, None), "needs its state"),
         (&|| sgd_(&Sgd::default(), &one, &step, &step, None), "updates floats"),
         (&|| sgd_(&momentum, &one, &x, &mean, Some((&square, &other))), "the number of the step"),
         (&|| adam_(&Adam::default(), &one, &x, &other, state, &step), "f64[2] does not go with"),

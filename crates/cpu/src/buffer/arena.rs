@@ -65,8 +65,8 @@ impl Arena {
     /// If there is none.
     pub fn take(bytes: usize) -> pullback_ir::Result<Arena> {
         Arena::try_take(bytes).map_err(|_| {
-            let message = format!("{bytes} bytes for the arena");
-            Error::new(ErrorKind::Memory, "program", message).detail("could not be had")
+            let message = format!("cannot allocate {bytes} bytes for the arena");
+            Error::new(ErrorKind::Memory, "program", message)
         })
     }
 

@@ -298,6 +298,9 @@ impl Drop for Running<'_, '_> {
 }
 
 fn no_memory(what: &'static str, bytes: usize) -> Error {
-    Error::new(ErrorKind::Memory, "program", format!("{bytes} bytes for the {what}"))
-        .detail("could not be had")
+    Error::new(
+        ErrorKind::Memory,
+        "program",
+        format!("cannot allocate {bytes} bytes for the {what}"),
+    )
 }

@@ -74,7 +74,9 @@ impl<Y: Tree> Specialisation<Y> {
                 Captured::Gradient { leaf, .. } => match &*leaf.grad() {
                     Some(g) => copy(g).reshape(&spec.shape[..]),
                     None => {
-                        return Err(compiler_error("a gradient that the function adds to is gone"));
+                        return Err(compiler_error(
+                            "a gradient that the function adds to does not exist any more",
+                        ));
                     }
                 },
             });

@@ -407,7 +407,7 @@ pub(super) fn reason<Y: Tree>(
 ) -> String {
     let Some(last) = cache.all().next_back() else { return "the first call".to_string() };
     if cache.is_gone(key) {
-        return format!("it gave way to others: the cache holds {}", cache.limit());
+        return format!("it was evicted: the cache holds {}", cache.limit());
     }
     if last.specs.len() != leaves.len() {
         return format!("{} tensors in the argument, {} before", leaves.len(), last.specs.len());

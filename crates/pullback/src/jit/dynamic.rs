@@ -122,7 +122,7 @@ impl Dimension {
                         "{both} were declared one dynamic length, and have {n} and {length}"
                     );
                     return Err(wrong(message).hint(
-                        "declare lengths that differ apart, each by tensor and axis: \
+                        "declare lengths that differ separately, each by tensor and axis: \
                          `.dynamic((0, 1), max)`",
                     ));
                 }

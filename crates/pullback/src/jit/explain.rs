@@ -116,7 +116,7 @@ impl fmt::Display for Explanation {
         }
         if self.evicted > 0 {
             let (n, kept) = (self.evicted, self.cache_limit);
-            writeln!(f, "{n} programs gave way to others: {kept} are kept (`cache_limit`)")?;
+            writeln!(f, "{n} programs were evicted: {kept} are kept (`cache_limit`)")?;
         }
         if let (n @ 1.., Some(why)) = self.uncompiled {
             writeln!(f, "{n} calls went op by op: {why}")?;

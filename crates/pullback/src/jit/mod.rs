@@ -378,7 +378,9 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         let traced = Traced::new(f, &request.specs, uncompiled, self.at)?;
         let why_not = match () {
             () if !changed => None,
-            () if self.budget.is_some() => Some("a memory budget is kept at every length apart"),
+            () if self.budget.is_some() => {
+                Some("a memory budget is met at every length separately")
+            }
             () if traced.op_by_op.is_some() => Some("calls go op by op"),
             () if !dynamic::is_usual(lengths) => Some("lengths of 0 and 1 are compiled alone"),
             () => None,
@@ -576,16 +578,16 @@ fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
         );
     }
     if watch::is_looking() {
-        return Some("every value is being looked at for overflow");
+        return Some("every value is checked for overflow");
     }
     if kinks::is_counting() {
         return Some("elements on kinks are being counted");
     }
     if mode::anomaly() {
-        return Some("every gradient is being looked at for NaN and infinity");
+        return Some("every gradient is checked for NaN and infinity");
     }
     if levels::any() {
-        return Some("forward mode is going on outside");
+        return Some("forward mode is active outside");
     }
     let tracked = mode::is_grad_enabled() && leaves.iter().any(Tensor::is_tracked);
     match tracked || leaves.iter().any(Tensor::carries_tangents) {

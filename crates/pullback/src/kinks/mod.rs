@@ -302,7 +302,7 @@ fn unseen(name: &'static str, at: Line) -> Result<()> {
         let message =
             "whether elements sit on its kinks is not known inside this trace, branch or loop";
         let error = Error::gradient(name, message).at(at);
-        return Err(error.hint("leave it out of strict_kinks, or call the function as it is"));
+        return Err(error.hint("leave it out of strict_kinks, or call the function eagerly"));
     }
     COUNTERS.with_borrow_mut(|all| {
         if let Some(counter) = all.last_mut() {

@@ -41,8 +41,11 @@ impl Tensor {
         let alike = move |x: &Tensor| {
             let y = hard(x);
             if y.spec() != x.spec() {
-                let message =
-                    format!("gives {} for {}: its gradient has no way back", y.spec(), x.spec());
+                let message = format!(
+                    "gives {} for {}: its gradient cannot be passed back",
+                    y.spec(),
+                    x.spec()
+                );
                 fail::raise(Error::shape("straight_through", message).at(at));
             }
             (y, ())

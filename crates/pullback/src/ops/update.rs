@@ -118,7 +118,8 @@ pub fn sgd_(
         maximize: how.maximize,
     };
     if op.remembers() != momentum.is_some() {
-        let message = format!("a momentum of {} and its state go together", how.momentum);
+        let message =
+            format!("a momentum of {} needs its state, and a state needs a momentum", how.momentum);
         let error = Error::argument("sgd_", message).on([x.spec(), grad.spec()]);
         fail::raise(error.at(crate::mode::user_line(Line::caller())));
     }

@@ -218,7 +218,7 @@ impl MemoryBudget {
             return f();
         }
         if trace::active() {
-            let message = "a budget for the tape inside a function that is traced, whose tape is gone when it runs";
+            let message = "a budget for the tape inside a function that is traced, whose tape does not exist when it runs";
             let error = Error::new(ErrorKind::Memory, "memory_budget", message).at(at);
             fail::raise(error.hint(
                 "give the budget to what compiles it, Jit::memory_budget(bytes), or open the scope around vmap and loops",

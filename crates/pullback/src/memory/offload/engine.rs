@@ -267,7 +267,8 @@ impl Ticket {
                     let Some(x) = x else { continue };
                     break entry.give(&x);
                 }
-                let message = "a value that was given to somebody before it was written to disk was overwritten";
+                let message =
+                    "a value that was handed out before it was written to disk was overwritten";
                 let Some(x) = x else {
                     return Err(Error::new(ErrorKind::InPlace, "offload", message));
                 };

@@ -28,7 +28,7 @@ impl Shared {
         };
         Error::new(ErrorKind::Memory, "offload", message)
             .detail("what was saved before is intact, and backward through it works")
-            .hint("make room on the disk, offload to another directory, or run without")
+            .hint("free disk space, offload to another directory, or run without")
     }
 
     /// The life of the writer.
