@@ -329,8 +329,8 @@ pub(super) struct Passed {
     pub budget: Option<BudgetReport>,
 }
 
-/// Runs the passes, with the kernels for folding constants, within a budget if there is one. Verifies
-/// after every pass if requested, or by default in debug builds.
+/// Runs the passes, with the kernels for folding constants, within a budget if there is one.
+/// Verifies after every pass if requested, or by default in debug builds.
 pub(super) fn passes(
     program: &Program,
     budget: Option<usize>,
