@@ -1,24 +1,24 @@
 //! Memory for tensors: a caching pool of aligned, uninitialised blocks, with statistics.
 //!
-//! First touch is the most expensive thing a kernel does: freshly mapped pages fill at a tenth of
-//! the speed of recycled ones. So blocks are kept when they are freed, by size class, and handed
-//! out again as they are; nothing is ever zeroed.
+//! The first write to newly mapped pages is the most expensive part of a kernel: they fill at a
+//! tenth of the speed of recycled ones. So freed blocks are cached, by size class, and reused
+//! without clearing.
 //!
 //! - **Classes.** Eight per power of two (64-byte steps at the bottom), so at most an eighth of a
 //!   block is unused.
-//! - **Small blocks** (up to 64 KiB) sit in lists of the thread that freed them, linked through
-//!   the blocks themselves: taking and returning one touches no lock and no allocator. A list that
-//!   grows beyond its bound spills into the shared store, so a thread that only frees feeds one
-//!   that only allocates.
-//! - **Large blocks** and spilled ones sit in the shared store behind a lock, bounded by
-//!   [`set_cache_limit`]; beyond it the block unused for longest goes back to the system. Blocks
-//!   of 4 MiB and more are aligned to huge pages, which the system is asked for.
+//! - **Small blocks** (up to 64 KiB) are kept in lists of the thread that freed them, linked
+//!   through the blocks themselves: allocating and freeing one needs no lock and no allocator call.
+//!   A list that grows beyond its bound spills into the shared store, so a thread that only frees
+//!   supplies one that only allocates.
+//! - **Large blocks** and spilled ones are kept in the shared store behind a lock, bounded by
+//!   [`set_cache_limit`]; beyond it the least recently used block is returned to the system. Blocks
+//!   of 4 MiB and more are aligned to huge pages, which are requested by `madvise`.
 //!
-//! `live_bytes` and `peak_bytes` count the bytes that were asked for, exactly, over all threads, so
-//! that a planned peak can be compared with a measured one. Everything else is counted by each
-//! thread for itself and summed when somebody asks.
+//! `live_bytes` and `peak_bytes` count the requested bytes, exactly, over all threads, so that a
+//! planned peak can be compared with a measured one. Everything else is counted per thread and
+//! summed when read.
 //!
-//! The working memory of compiled programs is lent by `arena`.
+//! The working memory of compiled programs comes from `arena`.
 
 mod arena;
 #[cfg(test)]
@@ -41,25 +41,25 @@ const HUGE_FROM: usize = 4 << 20;
 /// Classes 0..64 hold up to 64 KiB.
 const SMALL_CLASSES: usize = 64;
 const CLASSES: usize = 8 + (usize::BITS as usize - 9) * 8;
-/// What a thread keeps of one small class, in bytes; at least [`LOCAL_COUNT`] blocks.
+/// Bytes that a thread caches of one small class; at least [`LOCAL_COUNT`] blocks.
 const LOCAL_BYTES: usize = 256 << 10;
 const LOCAL_COUNT: usize = 16;
 
-/// An owned block of bytes, aligned to [`ALIGN`]. Its content is whatever was there before.
+/// An owned block of bytes, aligned to [`ALIGN`]. Its content is unspecified.
 pub struct Buffer {
     ptr: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: a buffer owns its block; nothing else points into it.
+// SAFETY: a buffer owns its block; no other buffer points into it.
 unsafe impl Send for Buffer {}
 // SAFETY: shared access only hands out raw pointers.
 unsafe impl Sync for Buffer {}
 
-/// The system has no block of this size to give.
+/// The system cannot allocate a block of this size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AllocError {
-    /// The size that was asked for.
+    /// The requested size.
     pub bytes: usize,
 }
 
@@ -71,18 +71,18 @@ impl fmt::Display for AllocError {
 
 impl std::error::Error for AllocError {}
 
-/// What the pool holds and has done.
+/// Statistics of the pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
-    /// Bytes in buffers that exist now, as they were asked for.
+    /// Requested bytes of the buffers that exist now.
     pub live_bytes: u64,
     /// Largest value of `live_bytes` since the start or the last [`reset_peak`].
     pub peak_bytes: u64,
-    /// Bytes kept for reuse, in whole blocks.
+    /// Bytes cached for reuse, in whole blocks.
     pub cached_bytes: u64,
-    /// Number of buffers handed out.
+    /// Number of buffers allocated.
     pub allocations: u64,
-    /// How many of those were served from kept blocks.
+    /// How many of those reused cached blocks.
     pub reused: u64,
 }
 
@@ -150,25 +150,25 @@ fn ask_for_huge_pages(ptr: NonNull<u8>, size: usize) {
     }
     const MADV_HUGEPAGE: i32 = 14;
     // SAFETY: whole huge pages inside a block that we own; the advice changes no content, and a
-    // refusal is no loss.
+    // failure is harmless.
     unsafe { madvise(ptr.as_ptr(), size / HUGE * HUGE, MADV_HUGEPAGE) };
 }
 
 #[cfg(not(target_os = "linux"))]
 fn ask_for_huge_pages(_: NonNull<u8>, _: usize) {}
 
-/// The shared store: kept blocks of all classes, oldest first, with the time they came in.
+/// The shared store: cached blocks of all classes, oldest first, with the time they were freed.
 struct Store {
     classes: Vec<VecDeque<(Block, u64)>>,
     cached: usize,
     clock: u64,
     threads: Vec<Arc<Counters>>,
-    /// Counters of threads that are gone.
+    /// Counters of threads that have ended.
     retired: (u64, u64),
 }
 
 struct Block(NonNull<u8>);
-// SAFETY: a kept block belongs to the store alone.
+// SAFETY: a cached block belongs to the store alone.
 unsafe impl Send for Block {}
 
 fn shared() -> MutexGuard<'static, Store> {
@@ -188,7 +188,7 @@ impl Store {
 
     fn keep(&mut self, ptr: NonNull<u8>, class: usize, size: usize, limit: usize) {
         if size > limit {
-            // SAFETY: a block handed to `keep` is not used any more.
+            // SAFETY: a block passed to `keep` is not used any more.
             unsafe { to_system(ptr, size) };
             return;
         }
@@ -201,7 +201,7 @@ impl Store {
         self.shrink(limit);
     }
 
-    /// Gives the oldest blocks back to the system until at most `limit` bytes are kept.
+    /// Returns the oldest blocks to the system until at most `limit` bytes are cached.
     fn shrink(&mut self, limit: usize) {
         while self.cached > limit {
             let oldest = (0..self.classes.len())
@@ -211,7 +211,7 @@ impl Store {
             if let Some((block, _)) = self.classes[class].pop_front() {
                 let size = size_of_class(class);
                 self.cached -= size;
-                // SAFETY: the block was kept, so nobody uses it.
+                // SAFETY: the block was cached, so nothing uses it.
                 unsafe { to_system(block.0, size) };
             }
         }
@@ -253,7 +253,7 @@ impl Local {
         Some(ptr)
     }
 
-    /// Keeps a block, or says no when there are enough of its class.
+    /// Caches a block; returns false if there are enough of its class.
     #[inline(always)]
     fn keep(&mut self, ptr: NonNull<u8>, class: usize, size: usize) -> bool {
         let list = &mut self.lists[class];
@@ -272,7 +272,7 @@ impl Local {
         for class in 0..SMALL_CLASSES {
             let size = size_of_class(class);
             while let Some(ptr) = self.take(class, size) {
-                // SAFETY: it was kept, so nobody uses it.
+                // SAFETY: it was cached, so nothing uses it.
                 unsafe { to_system(ptr, size) };
             }
         }
@@ -331,7 +331,7 @@ impl Buffer {
         self.ptr.as_ptr()
     }
 
-    /// Number of bytes, as asked for.
+    /// Number of bytes requested.
     #[inline]
     pub fn len(&self) -> usize {
         self.len
@@ -346,15 +346,16 @@ impl Buffer {
     /// The content.
     ///
     /// # Safety
-    /// Every byte was written since the buffer was made, and nobody writes while the slice lives.
+    /// Every byte was written since the buffer was made, and nothing writes while the slice lives.
     #[inline]
     pub unsafe fn bytes(&self) -> &[u8] {
-        // SAFETY: the block is ours and as long; the caller says that it is initialised.
+        // SAFETY: the block is owned and has this length; the caller guarantees that it is
+        // initialised.
         unsafe { std::slice::from_raw_parts(self.ptr.as_ptr(), self.len) }
     }
 }
 
-/// Counts bytes that somebody has now.
+/// Counts bytes as live.
 #[inline(always)]
 fn count_live(bytes: usize) {
     let live = LIVE.fetch_add(bytes as u64, Relaxed) + bytes as u64;
@@ -372,7 +373,7 @@ struct Line;
 fn slow_alloc(class: usize, size: usize) -> Result<NonNull<u8>, AllocError> {
     let kept = shared().take(class, size);
     if let Some(ptr) = kept {
-        // A thread that is being torn down has no counters any more; its reuses go uncounted.
+        // A thread that is ending has no counters any more; its reuses are not counted.
         let _ = LOCAL.try_with(|local| bump(&local.borrow().counters.reused, 1));
         return Ok(ptr);
     }
@@ -413,7 +414,7 @@ impl fmt::Debug for Buffer {
     }
 }
 
-/// Bytes in buffers that exist now: `live_bytes` of [`stats`], without the rest.
+/// Bytes in buffers that exist now: `live_bytes` of [`stats`], without the other statistics.
 pub fn live_bytes() -> u64 {
     LIVE.load(Relaxed)
 }
@@ -434,16 +435,17 @@ pub fn stats() -> PoolStats {
     }
 }
 
-/// Starts `peak_bytes` again from what is live now.
+/// Resets `peak_bytes` to what is live now.
 pub fn reset_peak() {
     PEAK.store(LIVE.load(Relaxed), Relaxed);
 }
 
-/// Runs `f`, and says how far `live_bytes` rose meanwhile above what it was; nothing if another such measurement is going on. `peak_bytes` is
-/// afterwards what it would be had nobody measured. What other threads take meanwhile is counted too.
+/// Runs `f`, and returns how far `live_bytes` rose above its initial value meanwhile; `None` if
+/// another such measurement is active. `peak_bytes` is not affected. What other threads allocate
+/// meanwhile is counted too.
 pub fn rise<R>(f: impl FnOnce() -> R) -> (R, Option<u64>) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-    /// Puts the peak back, also where `f` panics.
+    /// Restores the peak, also if `f` panics.
     struct Before(u64);
     impl Drop for Before {
         fn drop(&mut self) {
@@ -464,7 +466,7 @@ pub fn rise<R>(f: impl FnOnce() -> R) -> (R, Option<u64>) {
     (result, Some(rise))
 }
 
-/// Gives kept blocks back to the system: the shared ones, those of the calling thread, and the
+/// Returns cached blocks to the system: the shared ones, those of the calling thread, and the
 /// working memory of compiled functions that do not run at the moment.
 pub fn trim() {
     let _ = LOCAL.try_with(|local| local.borrow_mut().release());
@@ -473,8 +475,8 @@ pub fn trim() {
     crate::region::release_scratch();
 }
 
-/// Bounds the bytes kept in the shared store, and likewise the working memory kept for compiled
-/// functions; the default is 4 GiB, or half of the memory where that is less.
+/// Bounds the bytes cached in the shared store, and likewise the working memory cached for compiled
+/// functions; the default is 4 GiB, or half of the memory if that is less.
 pub fn set_cache_limit(bytes: usize) {
     CACHE_LIMIT.store(bytes.max(1), Relaxed);
     shared().shrink(bytes);

@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 /// Runs the kernel of a custom op on dense operands and results that overlap nothing.
 pub(crate) fn call(custom: &Custom, x: &[Source], out: &[Sink]) -> Result<()> {
     let Work::Kernel { kernel, .. } = custom.work() else {
-        return Err(Error::argument(custom.name(), "has no kernel of its own"));
+        return Err(Error::argument(custom.name(), "has no kernel"));
     };
     let spec = |dtype, shape: &[usize]| Spec::cpu(dtype, shape);
     let in_specs: Vec<Spec> = x.iter().map(|x| spec(x.dtype, x.shape)).collect();
@@ -48,7 +48,7 @@ pub(crate) fn call(custom: &Custom, x: &[Source], out: &[Sink]) -> Result<()> {
                 let text = (payload.downcast_ref::<&str>().map(|s| (*s).to_string()))
                     .or_else(|| payload.downcast_ref::<String>().cloned())
                     .unwrap_or_else(|| "no text".to_string());
-                let message = format!("its code panicked: {text}");
+                let message = format!("its kernel panicked: {text}");
                 Err(Error::new(ErrorKind::Argument, custom.name(), message))
             }
         },

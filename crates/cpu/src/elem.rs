@@ -31,7 +31,7 @@ pub(crate) trait Elem: Copy + Default + Send + Sync + 'static {
     fn of(scalar: Scalar) -> Self;
 }
 
-/// A truth value in memory: one byte, 0 or 1.
+/// A `bool` in memory: one byte, 0 or 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub(crate) struct Bool(pub(crate) u8);
@@ -195,12 +195,12 @@ macro_rules! with_elem {
     (float $dtype:expr, $T:ident => $body:expr) => {
         with_elem!(@ $dtype, $T => $body,
             F64 f64, F32 f32, BF16 ::half::bf16, F16 ::half::f16;
-            other => unreachable!("`infer` lets only floats through, not {other}"))
+            other => unreachable!("`infer` accepts only floats, not {other}"))
     };
     (int $dtype:expr, $T:ident => $body:expr) => {
         with_elem!(@ $dtype, $T => $body,
             I64 i64, I32 i32, U8 u8, Bool $crate::elem::Bool;
-            other => unreachable!("`infer` lets only integers and bool through, not {other}"))
+            other => unreachable!("`infer` accepts only integers and bool, not {other}"))
     };
     (@ $dtype:expr, $T:ident => $body:expr, $($variant:ident $t:ty),*; $($other:ident => $no:expr)?) => {
         match $dtype {

@@ -28,7 +28,7 @@ pub(crate) fn fft(f: Fft, x: Source, out: Sink) {
     match out.dtype {
         DType::F64 => typed::<f64>(f, x, out),
         DType::F32 => typed::<f32>(f, x, out),
-        other => unreachable!("`infer` lets only f32 and f64 through, not {other}"),
+        other => unreachable!("`infer` accepts only f32 and f64, not {other}"),
     }
 }
 
@@ -38,10 +38,10 @@ fn typed<T: Planned>(f: Fft, x: Source, out: Sink) {
     }
     match f {
         Fft::Complex { axis, inverse } => {
-            complex::<T>(&Lines::of(axis, x, true, out, true), inverse)
+            complex::<T>(&FftLines::of(axis, x, true, out, true), inverse)
         }
-        Fft::Real(axis) => real::<T>(&Lines::of(axis, x, false, out, true)),
-        Fft::Hermitian { axis, .. } => hermitian::<T>(&Lines::of(axis, x, true, out, false)),
+        Fft::Real(axis) => real::<T>(&FftLines::of(axis, x, false, out, true)),
+        Fft::Hermitian { axis, .. } => hermitian::<T>(&FftLines::of(axis, x, true, out, false)),
     }
 }
 
@@ -61,16 +61,16 @@ unsafe impl Send for Side {}
 // SAFETY: as above.
 unsafe impl Sync for Side {}
 
-struct Lines {
+struct FftLines {
     from: Side,
     to: Side,
     /// Where each line starts, in both.
     starts: Walk<2>,
 }
 
-impl Lines {
+impl FftLines {
     /// `pairs`: whether the last axis holds pairs.
-    fn of(axis: usize, x: Source, x_pairs: bool, out: Sink, out_pairs: bool) -> Lines {
+    fn of(axis: usize, x: Source, x_pairs: bool, out: Sink, out_pairs: bool) -> FftLines {
         let strides = dense_strides(out.shape);
         let side = |ptr: *mut u8, shape: &[usize], strides: &[isize], pairs: bool| Side {
             ptr,
@@ -85,7 +85,7 @@ impl Lines {
         let shape: Shape = others().map(|i| x.shape[i]).collect();
         let (a, b): (Strides, Strides) =
             (others().map(|i| x.strides[i]).collect(), others().map(|i| strides[i]).collect());
-        Lines { from, to, starts: Walk::new(&shape, [&a, &b]) }
+        FftLines { from, to, starts: Walk::new(&shape, [&a, &b]) }
     }
 
     /// Calls `f` with the starts of bundles of lines.
@@ -193,10 +193,10 @@ impl<V: Copy> Scratch<V> {
     }
 }
 
-fn complex<T: Planned>(lines: &Lines, inverse: bool) {
+fn complex<T: Planned>(lines: &FftLines, inverse: bool) {
     let n = lines.from.len;
-    let way = if inverse { Way::Inverse } else { Way::Forward };
-    let plan = T::plans(way, n, |plans| match inverse {
+    let kind = if inverse { Transform::Inverse } else { Transform::Forward };
+    let plan = T::plans(kind, n, |plans| match inverse {
         true => plans.complex.plan_fft_inverse(n),
         false => plans.complex.plan_fft_forward(n),
     });
@@ -222,10 +222,10 @@ fn complex<T: Planned>(lines: &Lines, inverse: bool) {
     });
 }
 
-fn real<T: Planned>(lines: &Lines) {
+fn real<T: Planned>(lines: &FftLines) {
     let (n, half) = (lines.from.len, lines.to.len);
     let plan: Arc<dyn RealToComplex<T>> =
-        T::plans(Way::Real, n, |plans| plans.real.plan_fft_forward(n));
+        T::plans(Transform::Real, n, |plans| plans.real.plan_fft_forward(n));
     lines.for_each(|starts| {
         let mut scratch = Scratch::<Complex<T>>::of(plan.get_scratch_len());
         let mut input = Scratch::<T>::of(n * starts.len());
@@ -249,10 +249,10 @@ fn real<T: Planned>(lines: &Lines) {
     });
 }
 
-fn hermitian<T: Planned>(lines: &Lines) {
+fn hermitian<T: Planned>(lines: &FftLines) {
     let (half, n) = (lines.from.len, lines.to.len);
     let plan: Arc<dyn ComplexToReal<T>> =
-        T::plans(Way::Hermitian, n, |plans| plans.real.plan_fft_inverse(n));
+        T::plans(Transform::Hermitian, n, |plans| plans.real.plan_fft_inverse(n));
     lines.for_each(|starts| {
         let mut scratch = Scratch::<Complex<T>>::of(plan.get_scratch_len());
         let mut input = Scratch::<Complex<T>>::of(half * starts.len());
@@ -275,7 +275,7 @@ fn hermitian<T: Planned>(lines: &Lines) {
 
 /// The kind of transform that a plan is for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Way {
+enum Transform {
     Forward,
     Inverse,
     Real,
@@ -287,16 +287,17 @@ struct Plans<T: FftNum> {
     complex: FftPlanner<T>,
     real: RealFftPlanner<T>,
     /// The plans in the cache; the planners do not expose theirs.
-    made: HashSet<(Way, usize)>,
+    made: HashSet<(Transform, usize)>,
 }
 
 trait Planned: FftNum {
     fn store() -> &'static Mutex<Option<Plans<Self>>>;
 
     /// Looks up or makes a plan. The cache is bounded, so ever new lengths do not fill the memory.
-    fn plans<R>(way: Way, n: usize, ask: impl FnOnce(&mut Plans<Self>) -> R) -> R {
+    fn plans<R>(kind: Transform, n: usize, ask: impl FnOnce(&mut Plans<Self>) -> R) -> R {
         let mut store = Self::store().lock().unwrap_or_else(PoisonError::into_inner);
-        let full = |made: &HashSet<(Way, usize)>| made.len() >= PLANS && !made.contains(&(way, n));
+        let full =
+            |made: &HashSet<(Transform, usize)>| made.len() >= PLANS && !made.contains(&(kind, n));
         if store.as_ref().is_some_and(|plans| full(&plans.made)) {
             *store = None;
         }
@@ -306,7 +307,7 @@ trait Planned: FftNum {
             made: HashSet::new(),
         };
         let plans = store.get_or_insert_with(fresh);
-        plans.made.insert((way, n));
+        plans.made.insert((kind, n));
         ask(plans)
     }
 }
@@ -331,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_plan_is_made_once_however_often_it_is_used() {
-        let ask = || f64::plans(Way::Forward, 24, |plans| plans.complex.plan_fft_forward(24));
+        let ask = || f64::plans(Transform::Forward, 24, |plans| plans.complex.plan_fft_forward(24));
         let first = ask();
         assert!((0..2 * PLANS).all(|_| Arc::ptr_eq(&first, &ask())));
     }

@@ -1,4 +1,4 @@
-//! Values going in and out: Rust slices to buffers and back.
+//! Conversion between Rust slices and buffers.
 
 use crate::Buffer;
 use half::{bf16, f16};
@@ -8,7 +8,7 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// A Rust type that tensors are made of.
+/// A Rust type that can be an element of a tensor.
 pub trait HostElement: Copy + Default + Send + Sync + 'static + sealed::Sealed {
     /// The dtype that stores it.
     const DTYPE: DType;
@@ -48,7 +48,7 @@ impl Buffer {
         let mut buffer = Buffer::alloc(bytes).map_err(|_| {
             Error::new(ErrorKind::Memory, "tensor", format!("cannot allocate {bytes} bytes"))
         })?;
-        // SAFETY: the buffer is fresh, at least as long, and aligned for every element type; the
+        // SAFETY: the buffer is new, at least as long, and aligned for every element type; the
         // sealed trait admits only plain numbers.
         unsafe {
             std::ptr::copy_nonoverlapping(values.as_ptr().cast::<u8>(), buffer.as_mut_ptr(), bytes);
@@ -68,15 +68,15 @@ impl Buffer {
         if dtype != T::DTYPE || end > self.len() {
             return None;
         }
-        // SAFETY: the range lies inside the buffer, and buffers are only handed out filled.
+        // SAFETY: the range is inside the buffer, and buffers are only returned filled.
         let bytes =
             unsafe { std::slice::from_raw_parts(self.as_ptr().add(offset * size), len * size) };
-        // Any bits are a number, but not any byte is a truth value.
+        // Any bits are a number, but not any byte is a `bool`.
         if dtype == DType::Bool && bytes.iter().any(|&b| b > 1) {
             return None;
         }
         let mut out = vec![T::default(); len];
-        // SAFETY: `out` has room for as many bytes, which are valid values of `T`: see above.
+        // SAFETY: `out` has space for as many bytes, which are valid values of `T`: see above.
         unsafe {
             std::ptr::copy_nonoverlapping(
                 bytes.as_ptr(),
@@ -92,14 +92,15 @@ impl Buffer {
         if start.checked_add(len)? > self.len() {
             return None;
         }
-        // SAFETY: the range lies inside the buffer, buffers are only handed out filled, and who writes to one borrows it alone.
+        // SAFETY: the range is inside the buffer, buffers are only returned filled, and writing to
+        // one borrows it mutably.
         Some(unsafe { std::slice::from_raw_parts(self.as_ptr().add(start), len) })
     }
 
-    /// A buffer for so many bytes of this dtype, which `fill` writes; it finds zeros.
+    /// A buffer for so many bytes of this dtype, which `fill` writes; it is zeroed first.
     ///
     /// # Errors
-    /// If there is no such memory, if `fill` fails, or if it writes to a `bool` what is no truth value.
+    /// If it cannot be allocated, if `fill` fails, or if it writes an invalid `bool`.
     pub fn filled(
         dtype: DType,
         bytes: usize,
@@ -108,15 +109,16 @@ impl Buffer {
         let mut buffer = Buffer::alloc(bytes).map_err(|_| {
             Error::new(ErrorKind::Memory, "tensor", format!("cannot allocate {bytes} bytes"))
         })?;
-        // SAFETY: the buffer is ours alone and as long; it is written before a slice of it is made.
+        // SAFETY: the buffer is owned and has this length; it is written before a slice of it is
+        // made.
         let content = unsafe {
             buffer.as_mut_ptr().write_bytes(0, bytes);
             std::slice::from_raw_parts_mut(buffer.as_mut_ptr(), bytes)
         };
         fill(content)?;
-        // Any bits are a number, but not any byte is a truth value.
+        // Any bits are a number, but not any byte is a `bool`.
         match dtype == DType::Bool && content.iter().any(|&b| b > 1) {
-            true => Err(Error::argument("tensor", "a byte is no truth value")),
+            true => Err(Error::argument("tensor", "a byte is not a valid bool")),
             false => Ok(buffer),
         }
     }
@@ -124,11 +126,12 @@ impl Buffer {
 
 /// The elements of dense memory, or `None` if they are not of this type.
 pub fn elements<T: HostElement>(dtype: DType, bytes: &[u8]) -> Option<&[T]> {
-    // Any bits are a number, but not any byte is a truth value.
+    // Any bits are a number, but not any byte is a `bool`.
     if dtype != T::DTYPE || (dtype == DType::Bool && bytes.iter().any(|&b| b > 1)) {
         return None;
     }
-    // SAFETY: the sealed trait admits only plain numbers, for which any bits are a value, and truth values, which were looked at.
+    // SAFETY: the sealed trait admits only plain numbers, for which any bits are a value, and
+    // `bool`s, which were checked.
     let (before, elements, after) = unsafe { bytes.align_to::<T>() };
     (before.is_empty() && after.is_empty()).then_some(elements)
 }

@@ -48,7 +48,7 @@ pub(crate) struct IndexError {
 /// Elements that one task moves.
 const TASK: usize = 1 << 15;
 /// Destination rows that one task combines.
-const PLACES: usize = 64;
+const DESTINATIONS: usize = 64;
 /// Elements of a row that are combined at a time.
 const TILE: usize = 256;
 
@@ -324,8 +324,8 @@ fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(
             order[*next] = i;
             *next += 1;
         }
-        par::for_each(places.div_ceil(PLACES), |task| {
-            for p in task * PLACES..places.min((task + 1) * PLACES) {
+        par::for_each(places.div_ceil(DESTINATIONS), |task| {
+            for p in task * DESTINATIONS..places.min((task + 1) * DESTINATIONS) {
                 let from = &order[starts[p]..starts[p + 1]];
                 if !from.is_empty() {
                     // SAFETY: all rows are inside the operands; row `p` is this task's alone.
@@ -361,7 +361,7 @@ unsafe fn combine_into<T: Elem<Compute: Number>, F: Fold>(
     step: isize,
 ) {
     let fold = |j: usize, from: *const T| {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { *to.add(j) = T::store(F::fold((*to.add(j)).load(), (*from).load())) };
     };
     match step {

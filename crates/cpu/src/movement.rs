@@ -164,7 +164,7 @@ pub(crate) fn put(views: &[View], base: Source<'_>, source: Source<'_>, out: Sin
         match part.view(view) {
             Some(next) => part = next,
             None => {
-                unreachable!("`infer` refuses a chain of views that would need a copy: {view:?}")
+                unreachable!("`infer` rejects a chain of views that would need a copy: {view:?}")
             }
         }
     }

@@ -27,7 +27,7 @@
 //!   only succeeds while the job is open. Only joined workers read the job. Workers with a number
 //!   at or above `limit` do not join.
 //! - Each participant runs its own range of the tasks, then takes tasks from the ranges of others.
-//!   The caller then clears `open` (nobody can join any more) and waits until `active` is zero.
+//!   The caller then clears `open` (no worker can join any more) and waits until `active` is zero.
 //!
 //! # Which participant runs which task
 //!
@@ -54,24 +54,24 @@ const SPIN: Duration = Duration::from_micros(50);
 /// How long it then polls, yielding its core to other threads, before it parks. On a busy machine a
 /// parked worker is woken on the core of its waker and competes with it; one that stays runnable is
 /// moved to the first idle core.
-const LINGER: Duration = Duration::from_millis(2);
+const YIELD: Duration = Duration::from_millis(2);
 const OPEN: u64 = 1 << 16;
 const ACTIVE: u64 = OPEN - 1;
 const LIMIT_SHIFT: u32 = 17;
 const MAX_WORKERS: usize = (1 << 15) - 1;
 /// Most participants with their own range of tasks; further ones only take from others.
-const STRETCHES: usize = 64;
+const RANGES: usize = 64;
 
 /// Keeps a contended word on separate cache lines (pairs of lines are prefetched together).
 #[repr(align(128))]
-struct Apart<T>(T);
+struct CachePadded<T>(T);
 
 #[derive(Clone, Copy)]
 struct Job {
     call: unsafe fn(*const (), usize),
     data: *const (),
     /// Participants that have their own range of tasks.
-    stretches: usize,
+    ranges: usize,
 }
 
 struct Worker {
@@ -80,10 +80,10 @@ struct Worker {
 }
 
 struct Pool {
-    state: Apart<AtomicU64>,
+    state: CachePadded<AtomicU64>,
     /// For each participant the rest of its range: the first task in the low half, the end in the
     /// high half.
-    left: [Apart<AtomicU64>; STRETCHES],
+    left: [CachePadded<AtomicU64>; RANGES],
     busy: AtomicBool,
     job: UnsafeCell<Job>,
     panic: Mutex<Option<Box<dyn Any + Send>>>,
@@ -97,10 +97,10 @@ unsafe impl Sync for Pool {}
 unsafe fn nothing(_: *const (), _: usize) {}
 
 static POOL: Pool = Pool {
-    state: Apart(AtomicU64::new(0)),
-    left: [const { Apart(AtomicU64::new(0)) }; STRETCHES],
+    state: CachePadded(AtomicU64::new(0)),
+    left: [const { CachePadded(AtomicU64::new(0)) }; RANGES],
     busy: AtomicBool::new(false),
-    job: UnsafeCell::new(Job { call: nothing, data: std::ptr::null(), stretches: 0 }),
+    job: UnsafeCell::new(Job { call: nothing, data: std::ptr::null(), ranges: 0 }),
     panic: Mutex::new(None),
     workers: RwLock::new(Vec::new()),
 };
@@ -182,7 +182,7 @@ trait Task: Fn(usize) + Sync {
 
 impl<F: Fn(usize) + Sync> Task for F {
     unsafe fn call(data: *const (), task: usize) {
-        // SAFETY: the caller promises that `data` is an `F`.
+        // SAFETY: the caller guarantees that `data` is an `F`.
         unsafe { (*data.cast::<F>())(task) }
     }
 }
@@ -199,8 +199,8 @@ unsafe fn each(tasks: usize, call: unsafe fn(*const (), usize), data: *const ())
         }
         return;
     }
-    let stretches = (helpers + 1).min(STRETCHES);
-    POOL.run(Job { call, data, stretches }, tasks, helpers);
+    let ranges = (helpers + 1).min(RANGES);
+    POOL.run(Job { call, data, ranges }, tasks, helpers);
 }
 
 /// A pointer that tasks share; they write disjoint parts of what it points at.
@@ -229,8 +229,8 @@ impl Pool {
     fn run(&'static self, job: Job, tasks: usize, helpers: usize) {
         // SAFETY: we hold `busy` and the last job was closed with no worker left in it.
         unsafe { *self.job.get() = job };
-        let cut = |i: usize| (tasks * i / job.stretches) as u64;
-        for (i, left) in self.left[..job.stretches].iter().enumerate() {
+        let cut = |i: usize| (tasks * i / job.ranges) as u64;
+        for (i, left) in self.left[..job.ranges].iter().enumerate() {
             left.0.store(cut(i + 1) << 32 | cut(i), Ordering::Relaxed);
         }
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
@@ -275,8 +275,8 @@ impl Pool {
     fn take_part(&self, job: Job, participant: usize) {
         INSIDE.with(|i| i.set(true));
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            for i in 0..job.stretches {
-                let whose = (participant + i) % job.stretches;
+            for i in 0..job.ranges {
+                let whose = (participant + i) % job.ranges;
                 let own = whose == participant;
                 while let Some(task) = self.take(whose, own) {
                     // SAFETY: the job's closure outlives the job: its owner waits in `run`.
@@ -359,7 +359,7 @@ impl Pool {
                     std::hint::spin_loop();
                 }
                 let waited = start.elapsed();
-                if waited > LINGER {
+                if waited > YIELD {
                     break;
                 }
                 if waited > SPIN {

@@ -107,7 +107,7 @@ pub(crate) fn pool(pool: &Pool, x: Source, out: Sink) {
             DType::BF16 => job.sum::<bf16, f32>(),
             DType::F16 => job.sum::<f16, f32>(),
             DType::I64 | DType::I32 | DType::U8 | DType::Bool => {
-                unreachable!("`infer` refuses to add up what is not a float")
+                unreachable!("`infer` rejects dtypes other than floats")
             }
         },
         Pooling::Spread(_) => match x.dtype {
@@ -116,7 +116,7 @@ pub(crate) fn pool(pool: &Pool, x: Source, out: Sink) {
             DType::BF16 => job.spread::<bf16, f32>(),
             DType::F16 => job.spread::<f16, f32>(),
             DType::I64 | DType::I32 | DType::U8 | DType::Bool => {
-                unreachable!("`infer` refuses to add up what is not a float")
+                unreachable!("`infer` rejects dtypes other than floats")
             }
         },
     }

@@ -256,7 +256,7 @@ fn turn64(turn: f64) -> (f64, f64) {
 /// Draws elements `from..to`; `from` is a multiple of the tile.
 ///
 /// # Safety
-/// `out` has room for `to` elements.
+/// `out` has space for `to` elements.
 #[inline(always)]
 unsafe fn fill<D: Draw>(key: [i64; 2], from: usize, to: usize, out: *mut D::Out) {
     let mut start = from;
@@ -341,7 +341,7 @@ pub(crate) fn uniforms(key: [i64; 2], start: usize, out: &mut [f32]) {
 /// Draws the elements `start..start + n`, at any position in their tiles.
 ///
 /// # Safety
-/// `out` has room for `n` elements.
+/// `out` has space for `n` elements.
 unsafe fn span_as<D: Draw>(key: [i64; 2], start: usize, n: usize, out: *mut D::Out) {
     #[inline(always)]
     unsafe fn span<D: Draw>(key: [i64; 2], start: usize, n: usize, out: *mut D::Out) {
@@ -376,7 +376,7 @@ unsafe fn span_as<D: Draw>(key: [i64; 2], start: usize, n: usize, out: *mut D::O
 /// Draws the elements `start..start + n` of what [`random`] draws, in the storage type `dtype`.
 ///
 /// # Safety
-/// `out` has room for `n` elements of `dtype`.
+/// `out` has space for `n` elements of `dtype`.
 pub(crate) unsafe fn span(
     kind: Random,
     dtype: DType,

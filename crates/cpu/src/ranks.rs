@@ -10,7 +10,7 @@
 use crate::elem::with_elem;
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
-use crate::scan::Lines;
+use crate::scan::AxisLines;
 use crate::sort::{GRAIN, Key, flip, radix};
 
 /// Lines from this length on are counted first.
@@ -90,7 +90,7 @@ impl<S: Key> Line<S> {
 }
 
 fn run<S: Key>(axis: usize, wanted: Wanted, x: Source, values: Sink, indices: Sink) {
-    let lines = Lines::new(&x, axis);
+    let lines = AxisLines::new(&x, axis);
     let (count, len) = (lines.count(), lines.len);
     let narrow = S::NARROW && len <= u32::MAX as usize;
     let group = GRAIN.div_ceil(len);

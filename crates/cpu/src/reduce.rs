@@ -37,7 +37,7 @@ const PIECES: usize = 64;
 const BLOCK: usize = 4096;
 const LANES: usize = 64;
 /// Results that a task of the column method folds together.
-const STRETCH: usize = 1024;
+const RESULTS: usize = 1024;
 /// Rows folded before they are joined to the total of the column method.
 const ROWS: usize = 512;
 
@@ -164,7 +164,7 @@ fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
     let folded = walk(&folded);
     let put = put_for::<S::Compute>(&out);
     let (results, each) = (kept.len(), folded.len());
-    let plan = Plan { ptr: x.ptr.cast::<S>(), kept: &kept, folded: &folded };
+    let plan = FoldPlan { ptr: x.ptr.cast::<S>(), kept: &kept, folded: &folded };
     if each == 0 {
         for i in 0..results {
             // SAFETY: inside the output.
@@ -180,13 +180,13 @@ fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
             (inner.strides[0].unsigned_abs(), folded.inner().strides[0].unsigned_abs());
         each > 1 && kept < folded && kept != 0
     };
-    let stretches = if columns {
-        Stretches::along(inner.len, results)
+    let blocks = if columns {
+        ResultBlocks::along(inner.len, results)
     } else {
-        Stretches::of(results, GRAIN.div_ceil(each))
+        ResultBlocks::of(results, GRAIN.div_ceil(each))
     };
     let wanted =
-        if stretches.count >= 16 { 1 } else { (results * each / GRAIN).clamp(1, PIECES).min(each) };
+        if blocks.count >= 16 { 1 } else { (results * each / GRAIN).clamp(1, PIECES).min(each) };
     let piece = each.div_ceil(wanted);
     let pieces = each.div_ceil(piece);
     let fold = |results: Range<usize>,
@@ -195,18 +195,16 @@ fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
         match (columns, results.len()) {
             (false, _) => plan.rows::<K>(results, piece, save),
             (true, ..=64) => plan.columns::<K, 64>(results, piece, save),
-            (true, _) => plan.columns::<K, STRETCH>(results, piece, save),
+            (true, _) => plan.columns::<K, RESULTS>(results, piece, save),
         }
     };
 
     let out_ptr = Shared(out.ptr);
     if pieces == 1 {
-        par::for_each(stretches.count, |task| {
+        par::for_each(blocks.count, |task| {
             let out_ptr = &out_ptr;
             // SAFETY: each result belongs to one task.
-            fold(stretches.at(task), 0..each, &mut |i, value| unsafe {
-                put(out_ptr.at(0), i, value)
-            });
+            fold(blocks.at(task), 0..each, &mut |i, value| unsafe { put(out_ptr.at(0), i, value) });
         });
         return;
     }
@@ -215,10 +213,10 @@ fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
         Err(error) => panic!("reduce: {error}"),
     };
     let partial = Shared(partial.as_mut_ptr().cast::<S::Compute>());
-    par::for_each(stretches.count * pieces, |task| {
+    par::for_each(blocks.count * pieces, |task| {
         let partial = &partial;
-        let (stretch, p) = (task / pieces, task % pieces);
-        fold(stretches.at(stretch), p * piece..each.min((p + 1) * piece), &mut |i, value| {
+        let (block, p) = (task / pieces, task % pieces);
+        fold(blocks.at(block), p * piece..each.min((p + 1) * piece), &mut |i, value| {
             // SAFETY: each slot belongs to one task.
             unsafe { *partial.at(i * pieces + p) = value };
         });
@@ -244,7 +242,7 @@ fn walk(axes: &Axes) -> Walk<1> {
 }
 
 /// Results cut into blocks that do not cross the end of the innermost kept axis.
-struct Stretches {
+struct ResultBlocks {
     count: usize,
     size: usize,
     /// Results per line, and blocks per line.
@@ -252,17 +250,17 @@ struct Stretches {
     per_line: usize,
 }
 
-impl Stretches {
-    fn of(results: usize, size: usize) -> Stretches {
+impl ResultBlocks {
+    fn of(results: usize, size: usize) -> ResultBlocks {
         let per_line = results.div_ceil(size);
-        Stretches { count: per_line, size, line: results, per_line }
+        ResultBlocks { count: per_line, size, line: results, per_line }
     }
 
-    fn along(line: usize, results: usize) -> Stretches {
-        let per_line = line.div_ceil(STRETCH);
-        let size = line.div_ceil(per_line).next_multiple_of(16).min(STRETCH);
+    fn along(line: usize, results: usize) -> ResultBlocks {
+        let per_line = line.div_ceil(RESULTS);
+        let size = line.div_ceil(per_line).next_multiple_of(16).min(RESULTS);
         let per_line = line.div_ceil(size);
-        Stretches { count: results / line * per_line, size, line, per_line }
+        ResultBlocks { count: results / line * per_line, size, line, per_line }
     }
 
     fn at(&self, index: usize) -> Range<usize> {
@@ -308,16 +306,16 @@ impl<A: Copy, K: Fold<A>> Pairwise<A, K> {
     }
 }
 
-struct Plan<'a, S> {
+struct FoldPlan<'a, S> {
     ptr: *const S,
     kept: &'a Walk<1>,
     folded: &'a Walk<1>,
 }
 
 // SAFETY: only read through, inside a kernel call.
-unsafe impl<S> Sync for Plan<'_, S> {}
+unsafe impl<S> Sync for FoldPlan<'_, S> {}
 
-impl<S: Elem> Plan<'_, S> {
+impl<S: Elem> FoldPlan<'_, S> {
     /// The offset at which the fold for a result starts.
     #[inline(always)]
     fn start(&self, result: usize) -> *const S {
@@ -452,11 +450,11 @@ per_level!(fold_rows = rows_body(x: *const S, row: isize, rows: usize, step: isi
 per_level!(fold_each = each_body(x: *const S, row: usize, rows: usize, out: *mut S::Compute) -> ());
 
 mod arg;
-mod bodies;
 mod folder;
+mod inner_loops;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use arg::arg_reduce;
-use bodies::{each_body, rows_body, run_body};
 pub(crate) use folder::{Folder, Joined, folder};
+use inner_loops::{each_body, rows_body, run_body};

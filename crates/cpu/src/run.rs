@@ -1,8 +1,8 @@
-//! The backend's door: one op, its operands, its results.
+//! The entry point of the backend: runs one op on its operands.
 //!
-//! Safety of everything below rests on the checks made here: `infer` has accepted the op, every
-//! layout stays inside its buffer, and sinks are fresh (or, in place, exactly the operand they
-//! replace).
+//! The safety of all kernels rests on the checks made here: `infer` has accepted the op, every
+//! layout stays inside its buffer, and sinks are new buffers (or, in place, exactly the operand
+//! they replace).
 
 use crate::operand::{Sink, Source};
 use crate::{
@@ -13,14 +13,14 @@ use pullback_ir::infer::{infer, infer_one};
 use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
 use smallvec::{SmallVec, smallvec};
 
-/// An operand: a buffer seen through a layout.
+/// An operand: a strided view of a buffer.
 #[derive(Clone, Copy)]
 pub struct Input<'a> {
     /// The memory.
     pub buffer: &'a Buffer,
-    /// Where the elements lie in it.
+    /// The layout of the elements in it.
     pub layout: &'a Layout,
-    /// What they are.
+    /// Their spec.
     pub spec: &'a Spec,
 }
 
@@ -28,9 +28,9 @@ pub struct Input<'a> {
 pub struct Output {
     /// The memory.
     pub buffer: Buffer,
-    /// What is in it.
+    /// The spec of its content.
     pub spec: Spec,
-    /// One element stands for all (the result of a literal).
+    /// One element is stored for all (the result of a literal).
     pub splat: bool,
 }
 
@@ -39,7 +39,7 @@ pub type Outputs = SmallVec<[Output; 1]>;
 
 /// Runs an op with one result. Views are not run: they are arithmetic on layouts.
 pub fn run(op: &Op, inputs: &[Input]) -> Result<Output> {
-    // The common arities without lists: a small op takes less time than filling one.
+    // The common arities without lists: filling one takes longer than a small op.
     match inputs {
         [] => run_on(op, &[], &[]),
         [a] => run_on(op, &[a.spec], &[source(a)?]),
@@ -87,66 +87,73 @@ pub fn run_all(op: &Op, inputs: &[Input]) -> Result<Outputs> {
 }
 
 /// Memory that results are written to.
-pub struct Target<'a> {
+pub struct WriteTarget<'a> {
     /// The memory.
     pub buffer: &'a mut Buffer,
-    /// Where the elements lie in it.
+    /// The layout of the elements in it.
     pub layout: &'a Layout,
-    /// What they are.
+    /// Their spec.
     pub spec: &'a Spec,
 }
 
-/// How results are written to memory that is there already.
+/// How results are written to existing memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Write {
-    /// Over the targets, which lie dense and may be operands: pointwise ops, and updates ([`Fused::Sgd`],
-    /// [`Fused::Adam`]), which take their targets first.
+    /// Over the targets, which are dense and may be operands: pointwise ops, and updates
+    /// ([`Fused::Sgd`], [`Fused::Adam`]), which take their targets first.
     Over,
-    /// Added to the target, which lies dense: matrix products.
+    /// Added to the target, which is dense: matrix products.
     Add,
-    /// Over a part of memory that lies in any way that does not overlap itself: copies.
+    /// Over a part of memory with any layout that does not overlap itself: copies.
     Part,
 }
 
-/// What an op reads.
+/// An operand of an op.
 #[derive(Clone, Copy)]
-pub enum Operand<'a> {
-    /// Memory of its own.
+pub enum ReadOperand<'a> {
+    /// Separate memory.
     Input(Input<'a>),
-    /// What one of the targets holds before.
+    /// The previous content of one of the targets.
     Target(usize),
 }
 
-/// Runs an op and writes its results to the targets. `false`, and nothing done, where there is no kernel
-/// that does both at once.
+/// Runs an op and writes its results to the targets. Returns `false`, with nothing done, if no
+/// kernel does both at once.
 ///
 /// # Errors
-/// If the operands or the targets are not as [`Write`] says.
-pub fn run_into(op: &Op, write: Write, targets: &mut [Target], inputs: &[Operand]) -> Result<bool> {
+/// If the operands or the targets are not as [`Write`] requires.
+pub fn run_into(
+    op: &Op,
+    write: Write,
+    targets: &mut [WriteTarget],
+    inputs: &[ReadOperand],
+) -> Result<bool> {
     match (write, &mut targets[..], inputs) {
         (Write::Over, ..) => run_over(op, targets, inputs).map(|()| true),
-        (Write::Add, [target], [Operand::Input(a), Operand::Input(b)]) if *op == Op::Dot => {
+        (Write::Add, [target], [ReadOperand::Input(a), ReadOperand::Input(b)])
+            if *op == Op::Dot =>
+        {
             add_product(target, a, b)
         }
-        (Write::Part, [target], [Operand::Input(value)]) if *op == Op::Copy => {
+        (Write::Part, [target], [ReadOperand::Input(value)]) if *op == Op::Copy => {
             copy_into(target, value).map(|()| true)
         }
         (Write::Add | Write::Part, ..) => Ok(false),
     }
 }
 
-fn run_over(op: &Op, targets: &mut [Target], inputs: &[Operand]) -> Result<()> {
+fn run_over(op: &Op, targets: &mut [WriteTarget], inputs: &[ReadOperand]) -> Result<()> {
     let mut specs: SmallVec<[&Spec; 6]> = SmallVec::new();
     for input in inputs {
         match input {
-            Operand::Input(input) => specs.push(input.spec),
-            Operand::Target(i) => match targets.get(*i) {
+            ReadOperand::Input(input) => specs.push(input.spec),
+            ReadOperand::Target(i) => match targets.get(*i) {
                 Some(target) => specs.push(target.spec),
                 None => return Err(Error::argument(op.name(), format!("has no target {i}"))),
             },
         }
     }
-    let dense = |t: &Target| t.layout.shape == t.spec.shape && t.layout.is_dense();
+    let dense = |t: &WriteTarget| t.layout.shape == t.spec.shape && t.layout.is_dense();
     let fits = infer(op, &specs)?.iter().eq(targets.iter().map(|t| t.spec));
     let takes = op.is_pointwise() || matches!(op, Op::Fused(Fused::Sgd(_) | Fused::Adam(_)));
     if !fits || !takes || !targets.iter().all(dense) {
@@ -159,8 +166,8 @@ fn run_over(op: &Op, targets: &mut [Target], inputs: &[Operand]) -> Result<()> {
     let mut operands: SmallVec<[Source; 6]> = SmallVec::new();
     for input in inputs {
         operands.push(match input {
-            Operand::Input(input) => source(input)?,
-            Operand::Target(i) => {
+            ReadOperand::Input(input) => source(input)?,
+            ReadOperand::Target(i) => {
                 let (sink, strides) = (sinks[*i], &targets[*i].layout.strides[..]);
                 Source { ptr: sink.ptr, shape: sink.shape, strides, dtype: sink.dtype }
             }
@@ -170,8 +177,8 @@ fn run_over(op: &Op, targets: &mut [Target], inputs: &[Operand]) -> Result<()> {
 }
 
 /// Adds the matrix product of `a` and `b` to a target.
-fn add_product(target: &mut Target, a: &Input, b: &Input) -> Result<bool> {
-    let Target { layout, spec, .. } = target;
+fn add_product(target: &mut WriteTarget, a: &Input, b: &Input) -> Result<bool> {
+    let WriteTarget { layout, spec, .. } = target;
     let result = infer_one(&Op::Dot, &[a.spec, b.spec])?;
     if result != **spec || layout.shape != spec.shape || !layout.is_dense() {
         return Err(Error::argument("dot", "cannot be added in place").on([a.spec, b.spec, *spec]));
@@ -180,8 +187,8 @@ fn add_product(target: &mut Target, a: &Input, b: &Input) -> Result<bool> {
 }
 
 /// Writes a value over the part of a buffer seen through a layout, which must not overlap itself.
-fn copy_into(target: &mut Target, value: &Input) -> Result<()> {
-    let Target { layout, spec, .. } = target;
+fn copy_into(target: &mut WriteTarget, value: &Input) -> Result<()> {
+    let WriteTarget { layout, spec, .. } = target;
     if layout.shape != spec.shape || layout.overlaps() || value.spec != *spec {
         let message = format!("{} cannot be written over {spec}", value.spec);
         return Err(Error::argument("copy_", message));
@@ -193,7 +200,7 @@ fn copy_into(target: &mut Target, value: &Input) -> Result<()> {
 }
 
 /// The first element of a target, which is checked.
-fn sink<'a>(target: &mut Target<'a>) -> Result<Sink<'a>> {
+fn sink<'a>(target: &mut WriteTarget<'a>) -> Result<Sink<'a>> {
     check(target.buffer, target.layout, target.spec)?;
     let (layout, spec) = (target.layout, target.spec);
     let ptr = target.buffer.as_mut_ptr().wrapping_add(layout.offset * spec.dtype.size());
@@ -221,7 +228,7 @@ fn source<'a>(input: &Input<'a>) -> Result<Source<'a>> {
     })
 }
 
-/// Every index of the spec's shape, under the layout's strides, lies inside the buffer.
+/// Every index of the spec's shape, under the layout's strides, is inside the buffer.
 fn check(buffer: &Buffer, layout: &Layout, spec: &Spec) -> Result<()> {
     let (shape, strides) = (&spec.shape[..], &layout.strides[..]);
     let (bytes, size) = (buffer.len(), spec.dtype.size());
@@ -232,7 +239,7 @@ fn check(buffer: &Buffer, layout: &Layout, spec: &Spec) -> Result<()> {
     Err(Error::argument("run", message).on([spec]))
 }
 
-/// Operands dense: as they are, or copied.
+/// Dense operands: unchanged, or copied.
 fn dense<'a>(op: &Op, x: &[Source<'a>]) -> Result<(Vec<Buffer>, SmallVec<[Source<'a>; 6]>)> {
     let mut held = Vec::new();
     let mut made = SmallVec::new();
@@ -241,7 +248,8 @@ fn dense<'a>(op: &Op, x: &[Source<'a>]) -> Result<(Vec<Buffer>, SmallVec<[Source
         if !x.is_dense() {
             let mut buffer = allocate(op, x.len() * x.dtype.size())?;
             pointwise::copy(*x, Sink { ptr: buffer.as_mut_ptr(), shape: x.shape, dtype: x.dtype });
-            // A region reads its operands through the layouts that it was made with, not through these strides.
+            // A region reads its operands through the layouts that it was compiled with, not
+            // through these strides.
             copied.ptr = buffer.as_ptr();
             held.push(buffer);
         }
@@ -250,7 +258,8 @@ fn dense<'a>(op: &Op, x: &[Source<'a>]) -> Result<(Vec<Buffer>, SmallVec<[Source
     Ok((held, made))
 }
 
-/// Picks the kernel. One arm per op, none for "the rest". Errors name the op; the caller adds the operands.
+/// Picks the kernel. One arm per op, none for "the rest". Errors name the op; the caller adds the
+/// operands.
 pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
     let y = out[0];
     match op {
@@ -264,7 +273,7 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         Op::Select => pointwise::select(x[0], x[1], x[2], y),
         Op::Cast(_) => pointwise::cast(x[0], y),
         Op::Copy | Op::To(_) | Op::After => pointwise::copy(x[0], y),
-        // A view that had to be run is a reshape of elements that are not evenly spaced.
+        // The only view that runs is a reshape that needs a copy.
         Op::View(_) => pointwise::copy(x[0], Sink { shape: x[0].shape, ..y }),
         Op::Put(views) => movement::put(views, x[0], x[1], y),
         Op::Pad(padding) => movement::pad(padding, x[0], y),
@@ -299,7 +308,7 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
             Kernel::new(of)?.run_after_dot(of, x[0], x[1].into(), &rest, out);
         }
         Op::Flow(_) => {
-            return Err(Error::argument(op.name(), "has no kernel of its own"));
+            return Err(Error::argument(op.name(), "has no kernel"));
         }
         Op::Custom(of) => {
             let (_held, x) = dense(op, x)?;
@@ -376,15 +385,15 @@ mod tests {
         let spec = Spec::cpu(DType::F32, [100_000_000].as_slice());
         let small = layout(&[1], &[0], 0);
         let op = Op::Binary(Binary::Add);
-        let mut refused = |op: &Op, how, operands: &[Operand]| {
-            let target = Target { buffer: &mut buffer, layout: &small, spec: &spec };
+        let mut refused = |op: &Op, how, operands: &[ReadOperand]| {
+            let target = WriteTarget { buffer: &mut buffer, layout: &small, spec: &spec };
             run_into(op, how, &mut [target], operands).is_err()
         };
-        assert!(refused(&op, Write::Over, &[Operand::Target(0), Operand::Target(0)]));
-        assert!(refused(&op, Write::Over, &[Operand::Target(0), Operand::Target(1)]));
+        assert!(refused(&op, Write::Over, &[ReadOperand::Target(0), ReadOperand::Target(0)]));
+        assert!(refused(&op, Write::Over, &[ReadOperand::Target(0), ReadOperand::Target(1)]));
         let value = Buffer::from_slice(&[1.0f32]).expect("memory");
         let input = Input { buffer: &value, layout: &small, spec: &spec };
-        assert!(refused(&Op::Copy, Write::Part, &[Operand::Input(input)]));
+        assert!(refused(&Op::Copy, Write::Part, &[ReadOperand::Input(input)]));
     }
 
     #[test]

@@ -25,10 +25,10 @@ use pullback_ir::Cumulation;
 /// Elements that are worth a task.
 const GRAIN: usize = 1 << 14;
 /// Adjacent lines that are scanned together.
-const ABREAST: usize = 32;
+const TOGETHER: usize = 32;
 
 /// The lines of a tensor along one axis, numbered in row-major order of the other axes.
-pub(crate) struct Lines {
+pub(crate) struct AxisLines {
     /// Elements in a line.
     pub(crate) len: usize,
     /// Distance between neighbours of a line in the source.
@@ -38,12 +38,12 @@ pub(crate) struct Lines {
     others: Walk<1>,
 }
 
-impl Lines {
-    pub(crate) fn new(x: &Source, axis: usize) -> Lines {
+impl AxisLines {
+    pub(crate) fn new(x: &Source, axis: usize) -> AxisLines {
         let drop = |d: &usize| *d != axis;
         let shape: Vec<usize> = (0..x.shape.len()).filter(drop).map(|d| x.shape[d]).collect();
         let strides: Vec<isize> = (0..x.shape.len()).filter(drop).map(|d| x.strides[d]).collect();
-        Lines {
+        AxisLines {
             len: x.shape[axis],
             step: x.strides[axis],
             dense_step: x.shape[axis + 1..].iter().product(),
@@ -160,7 +160,7 @@ macro_rules! log_sum_exp {
         impl Carry<$c> for LogSumExp {
             const CUTS: bool = false;
             fn after(self, _: Self) -> Self {
-                unreachable!("lines of these are not cut")
+                unreachable!("these lines are not split")
             }
             fn start() -> Self {
                 LogSumExp { top: f64::NEG_INFINITY, sum: 0.0 }
@@ -238,7 +238,7 @@ where
     O: Elem<Compute = S::Compute>,
     K: Carry<S::Compute>,
 {
-    let lines = Lines::new(&x, axis);
+    let lines = AxisLines::new(&x, axis);
     let count = lines.count();
     if K::CUTS && lines.dense_step == 1 && lines.step == 1 && lines.len >= PIECE {
         return match reverse {
@@ -247,17 +247,17 @@ where
         };
     }
     // Lines scanned together are adjacent in the output, and may be in the source.
-    let abreast = if lines.dense_step == 1 { 1 } else { ABREAST.min(lines.dense_step) };
-    let per_block = lines.dense_step.div_ceil(abreast);
+    let together = if lines.dense_step == 1 { 1 } else { TOGETHER.min(lines.dense_step) };
+    let per_block = lines.dense_step.div_ceil(together);
     let bundles = count / lines.dense_step * per_block;
-    let group = GRAIN.div_ceil(lines.len * abreast);
+    let group = GRAIN.div_ceil(lines.len * together);
     par::for_each(bundles.div_ceil(group), |task| {
         let (x, out) = (&x, &out);
         for bundle in task * group..bundles.min((task + 1) * group) {
-            let first = bundle / per_block * lines.dense_step + bundle % per_block * abreast;
-            let width = abreast.min(lines.dense_step - bundle % per_block * abreast);
-            let mut carries = [K::start(); ABREAST];
-            let mut starts = [0isize; ABREAST];
+            let first = bundle / per_block * lines.dense_step + bundle % per_block * together;
+            let width = together.min(lines.dense_step - bundle % per_block * together);
+            let mut carries = [K::start(); TOGETHER];
+            let mut starts = [0isize; TOGETHER];
             for (j, start) in starts[..width].iter_mut().enumerate() {
                 *start = lines.start(first + j);
             }
@@ -288,7 +288,7 @@ const BLOCK: usize = 1 << 15;
 const FEW: usize = 8;
 
 /// Lines that are dense in source and output.
-fn dense<S, O, K, const REVERSE: bool>(lines: &Lines, x: Source, out: Sink)
+fn dense<S, O, K, const REVERSE: bool>(lines: &AxisLines, x: Source, out: Sink)
 where
     S: Elem,
     O: Elem<Compute = S::Compute>,
@@ -356,7 +356,7 @@ where
     S: Elem,
     K: Carry<S::Compute>,
 {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     let x = unsafe { std::slice::from_raw_parts(part.x, part.n) };
     let mut lanes = [K::start(); 16];
     let chunks = x.chunks_exact(16);
@@ -383,7 +383,7 @@ where
     S: Elem,
     K: Carry<S::Compute>,
 {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     let x = unsafe { &*x.cast::<[S; PIECE]>() };
     let mut links = [K::start(); LINKS];
     for i in 0..LINK {

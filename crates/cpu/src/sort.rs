@@ -1,9 +1,9 @@
 //! Stable sorting along an axis, returning the original indices too.
 //!
-//! Every element becomes an unsigned key whose order is the wanted one: the bits of a float, with
-//! the sign mapped to an offset, NaN above everything, and −0 equal to +0; for a descending sort,
-//! all bits flipped. A key and the index of its element are sorted together, so equal keys stay in
-//! order with any algorithm.
+//! Every element becomes an unsigned key whose order is the requested one: the bits of a float,
+//! with the sign mapped to an offset, NaN above everything, and −0 equal to +0; for a descending
+//! sort, all bits flipped. A key and the index of its element are sorted together, so equal keys
+//! stay in order with any algorithm.
 //!
 //! Keys of up to 32 bits share one `u64` with the index. Long lines of those are sorted by radix,
 //! 11 bits at a time, skipping digits that are equal in all keys (so bytes and halves take one or
@@ -12,7 +12,7 @@
 use crate::elem::{Bool, Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par;
-use crate::scan::Lines;
+use crate::scan::AxisLines;
 use half::{bf16, f16};
 
 /// Elements that are worth a task.
@@ -83,7 +83,7 @@ pub(crate) fn flip(descending: bool, narrow: bool) -> u64 {
 }
 
 fn run<S: Key>(axis: usize, descending: bool, x: Source, values: Sink, indices: Sink) {
-    let lines = Lines::new(&x, axis);
+    let lines = AxisLines::new(&x, axis);
     let (count, len) = (lines.count(), lines.len);
     let group = GRAIN.div_ceil(len);
     let narrow = S::NARROW && len <= u32::MAX as usize;

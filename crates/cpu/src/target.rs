@@ -1,10 +1,10 @@
-//! What passes are told of this backend.
+//! The description of this backend for passes.
 
 use crate::buffer::ALIGN;
 use pullback_ir::DType;
 use pullback_ir::pass::{Limits, Remat, Target};
 
-/// The CPU, as passes see it.
+/// The CPU, as described to passes.
 pub const TARGET: Target = Target {
     // A cache line, and the widest vector.
     align: ALIGN,
@@ -13,13 +13,13 @@ pub const TARGET: Target = Target {
         inputs: 32,
         small: 6,
         few: 64,
-        // Such a row is shared among threads.
+        // Such a row is distributed over threads.
         long: 65536,
     },
     recompute: Remat { near: 16, worth: 4096 },
     // A region runs on pieces of a product while they are in cache.
     epilogue: true,
-    // A narrow float is rounded once, after the whole sum.
+    // Narrow floats are excluded: they are rounded once, after the whole sum.
     adds_products: &[DType::F32, DType::F64],
 };
 

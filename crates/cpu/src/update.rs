@@ -18,13 +18,13 @@ const TILE: usize = 256;
 /// Elements in a task.
 const TASK: usize = 1 << 15;
 /// Most operands: a parameter, three states and a gradient.
-const MOST: usize = 5;
+const MAX_OPERANDS: usize = 5;
 
 /// Tiles of the parameter, the states and the gradient.
-type Tiles<C> = [[C; TILE]; MOST];
+type Tiles<C> = [[C; TILE]; MAX_OPERANDS];
 
 /// The update rule of an optimiser, on the elements of a tile.
-trait Rule<C>: Copy + Send + Sync {
+trait UpdateRule<C>: Copy + Send + Sync {
     /// How many of the operands are changed; the gradient comes after them.
     const TARGETS: usize;
     fn step<I: Isa>(&self, tiles: &mut Tiles<C>);
@@ -115,7 +115,7 @@ impl<C> Descent<C, false> {
     }
 }
 
-impl<C: Float, const MOMENTUM: bool> Rule<C> for Descent<C, MOMENTUM> {
+impl<C: Float, const MOMENTUM: bool> UpdateRule<C> for Descent<C, MOMENTUM> {
     const TARGETS: usize = 1 + MOMENTUM as usize;
 
     #[inline(always)]
@@ -158,7 +158,7 @@ impl<C> Moments<C, false> {
     }
 }
 
-impl<C: Float, const LARGEST: bool> Rule<C> for Moments<C, LARGEST> {
+impl<C: Float, const LARGEST: bool> UpdateRule<C> for Moments<C, LARGEST> {
     const TARGETS: usize = 3 + LARGEST as usize;
 
     #[inline(always)]
@@ -185,18 +185,18 @@ impl<C: Float, const LARGEST: bool> Rule<C> for Moments<C, LARGEST> {
 }
 
 /// Dense operands.
-struct Tape<'a, E, R> {
+struct UpdateTask<'a, E, R> {
     rule: R,
-    x: [*const E; MOST],
+    x: [*const E; MAX_OPERANDS],
     out: &'a [Sink<'a>],
     from: usize,
     to: usize,
 }
 
-impl<E: Elem<Compute: Float>, R: Rule<E::Compute>> Work for Tape<'_, E, R> {
+impl<E: Elem<Compute: Float>, R: UpdateRule<E::Compute>> Work for UpdateTask<'_, E, R> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let mut tiles: Tiles<E::Compute> = [[E::Compute::default(); TILE]; MOST];
+        let mut tiles: Tiles<E::Compute> = [[E::Compute::default(); TILE]; MAX_OPERANDS];
         for start in (self.from..self.to).step_by(TILE) {
             let n = TILE.min(self.to - start);
             // SAFETY: all operands have elements up to `to`; a tile is read before it is written,
@@ -221,16 +221,16 @@ impl<E: Elem<Compute: Float>, R: Rule<E::Compute>> Work for Tape<'_, E, R> {
 }
 
 /// The addresses of the operands.
-struct Operands<E>([*const E; MOST]);
+struct OperandPointers<E>([*const E; MAX_OPERANDS]);
 // SAFETY: tasks read and write disjoint tiles of what these point at.
-unsafe impl<E> Sync for Operands<E> {}
+unsafe impl<E> Sync for OperandPointers<E> {}
 
-fn run<E: Elem<Compute: Float>, R: Rule<E::Compute>>(rule: R, x: &[Source], out: &[Sink]) {
+fn run<E: Elem<Compute: Float>, R: UpdateRule<E::Compute>>(rule: R, x: &[Source], out: &[Sink]) {
     let len = out[0].len();
     let x = &x[..R::TARGETS + 1];
     // Operands that are not dense are copied first.
-    let mut copies: SmallVec<[Buffer; MOST]> = SmallVec::new();
-    let mut dense = [std::ptr::null::<E>(); MOST];
+    let mut copies: SmallVec<[Buffer; MAX_OPERANDS]> = SmallVec::new();
+    let mut dense = [std::ptr::null::<E>(); MAX_OPERANDS];
     for (dense, source) in dense.iter_mut().zip(x) {
         let ptr = if source.is_dense() {
             source.ptr
@@ -246,10 +246,10 @@ fn run<E: Elem<Compute: Float>, R: Rule<E::Compute>>(rule: R, x: &[Source], out:
         };
         *dense = ptr.cast();
     }
-    let sources = Operands(dense);
+    let sources = OperandPointers(dense);
     par::for_each(len.div_ceil(TASK), |task| {
-        let Operands(x) = *{ &sources };
+        let OperandPointers(x) = *{ &sources };
         let (from, to) = (task * TASK, len.min((task + 1) * TASK));
-        vectorised(Tape { rule, x, out: &out[..R::TARGETS], from, to });
+        vectorised(UpdateTask { rule, x, out: &out[..R::TARGETS], from, to });
     });
 }

@@ -1,8 +1,9 @@
-//! Operations that users bring with them: what they compute, and a handle to how they differentiate.
+//! Custom operations of users: what they compute, and a handle to their derivative.
 //!
-//! An op is plain data, and code is not. So a [`Custom`] is data around two things that only the crates above can open: a [`Kernel`], where
-//! the work is code that is called with memory, and a rule, which is opaque here. Two of them are equal if they hold the same rule (the
-//! same one, not an equal one) and do the same work. What they print cannot be read back, and the parser says so.
+//! An op is plain data, and code is not. So a [`Custom`] contains two things that only the crates
+//! above can use: a [`Kernel`], if the work is code that is called with memory, and a derivative
+//! rule, which is opaque here. Two of them are equal if they hold the same rule (by address, not by
+//! value) and do the same work. Their text cannot be parsed back, and the parser says so.
 
 use crate::flow::{list, results, takes};
 use crate::infer::Specs;
@@ -22,7 +23,7 @@ pub struct Custom {
 /// What a [`Custom`] computes.
 #[derive(Clone)]
 pub enum Work {
-    /// A program: compiling puts it in the place of the op (`pass::inline`).
+    /// A program: compiling inlines it (`pass::inline`).
     Body(Program),
     /// Code that is called with memory.
     Kernel {
@@ -31,16 +32,17 @@ pub enum Work {
         /// How many results it has.
         results: usize,
     },
-    /// Values that were computed already, so many of them: the op stands on a tape, and in no program.
+    /// Values that were computed already, so many of them: the op is recorded on a tape, never in a
+    /// program.
     Done(usize),
 }
 
-/// Code that computes tensors from tensors, in host memory that lies dense.
+/// Code that computes tensors from tensors, in dense host memory.
 pub trait Kernel: Send + Sync {
     /// The specs of the results.
     ///
     /// # Errors
-    /// If it does not take these operands.
+    /// If it does not accept these operands.
     fn infer(&self, inputs: &[&Spec]) -> Result<Specs>;
 
     /// Fills the results, which are zeros before.
@@ -53,7 +55,7 @@ pub trait Kernel: Send + Sync {
 /// An operand in memory: dense, row-major.
 #[derive(Clone, Copy)]
 pub struct Bytes<'a> {
-    /// What it is.
+    /// Its spec.
     pub spec: &'a Spec,
     /// Its elements.
     pub bytes: &'a [u8],
@@ -61,14 +63,14 @@ pub struct Bytes<'a> {
 
 /// A result in memory: dense, row-major.
 pub struct BytesMut<'a> {
-    /// What it is.
+    /// Its spec.
     pub spec: &'a Spec,
     /// Its elements.
     pub bytes: &'a mut [u8],
 }
 
 impl Custom {
-    /// An op of this name with a rule that the crate which differentiates will ask for.
+    /// An op of this name with a derivative rule, used by the crate that differentiates.
     pub fn new(name: &'static str, work: Work, rule: Arc<dyn Any + Send + Sync>) -> Custom {
         Custom { name, work, rule }
     }
@@ -83,7 +85,7 @@ impl Custom {
         &self.work
     }
 
-    /// The program it stands for, if it is one.
+    /// Its program, if it has one.
     pub fn body(&self) -> Option<&Program> {
         match &self.work {
             Work::Body(program) => Some(program),
@@ -91,7 +93,7 @@ impl Custom {
         }
     }
 
-    /// How it differentiates.
+    /// Its derivative rule.
     pub fn rule(&self) -> &Arc<dyn Any + Send + Sync> {
         &self.rule
     }
@@ -112,10 +114,10 @@ impl Custom {
         }
     }
 
-    /// Checks the operands and gives the specs of the results.
+    /// Checks the operands and returns the specs of the results.
     ///
     /// # Errors
-    /// If the op does not take these operands.
+    /// If the op does not accept these operands.
     pub fn infer(&self, inputs: &[&Spec]) -> Result<Specs> {
         let wrong = |message: String| Error::shape(self.name, message).on(inputs.iter().copied());
         match &self.work {
@@ -134,11 +136,11 @@ impl Custom {
                     ))),
                 }
             }
-            Work::Done(_) => Err(wrong("is known to the tape alone, and cannot run again".into())),
+            Work::Done(_) => Err(wrong("exists only on the tape, and cannot be run again".into())),
         }
     }
 
-    /// An address that tells rules apart.
+    /// An address that identifies the rule.
     fn identity(&self) -> usize {
         Arc::as_ptr(&self.rule).cast::<()>() as usize
     }

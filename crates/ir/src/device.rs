@@ -1,11 +1,11 @@
-//! Where memory is.
+//! Devices.
 
 use crate::{Error, ErrorKind};
 use std::fmt;
 use std::str::FromStr;
 
 /// Where a tensor's elements live, and where the ops on them run. Prints as `cpu` or `cuda:0`, and
-/// reads back; `cuda` alone is the first one.
+/// parses back; `cuda` alone is the first one.
 ///
 /// ```
 /// # use pullback_ir::Device;
@@ -13,7 +13,7 @@ use std::str::FromStr;
 /// assert_eq!("cuda".parse::<Device>().unwrap(), Device::Cuda(0));
 /// assert_eq!(Device::Cpu.to_string(), "cpu");
 /// let error = "gpu".parse::<Device>().unwrap_err();
-/// assert!(error.to_string().contains("`gpu` is no device"));
+/// assert!(error.to_string().contains("`gpu` is not a device"));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Device {
@@ -48,7 +48,8 @@ impl FromStr for Device {
             None | Some(_) => None,
         };
         found.ok_or_else(|| {
-            let message = format!("`{text}` is no device; devices are `cpu`, `cuda`, `cuda:1`, …");
+            let message =
+                format!("`{text}` is not a device; devices are `cpu`, `cuda`, `cuda:1`, …");
             Error::new(ErrorKind::Device, "device", message)
         })
     }
@@ -72,7 +73,7 @@ mod tests {
         let wrong = ["", "CPU", "cpu:0", "cuda:", "cuda:-1", "cuda:+1", "cuda:x", "cuda:65536"];
         for text in wrong.into_iter().chain(["cuda: 0", "cuda:0 ", "cuda:0:0", "gpu", ":"]) {
             let error = text.parse::<Device>().expect_err(text).to_string();
-            let wanted = format!("device: `{text}` is no device; devices are `cpu`, `cuda`, ");
+            let wanted = format!("device: `{text}` is not a device; devices are `cpu`, `cuda`, ");
             assert!(error.starts_with(&wanted), "{error}");
         }
     }

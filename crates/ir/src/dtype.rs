@@ -1,4 +1,4 @@
-//! The element types, and what they become when they meet.
+//! The element types, and their promotion.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +6,7 @@ use std::str::FromStr;
 /// The type of a tensor's elements.
 ///
 /// Storage types widen to a compute type inside kernels ([`DType::compute`]), so a narrow type
-/// costs a load and a store, not a kernel of its own.
+/// costs a load and a store, not a separate kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
     /// IEEE double precision.
@@ -23,7 +23,7 @@ pub enum DType {
     I32,
     /// Unsigned byte.
     U8,
-    /// A truth value, stored as one byte, 0 or 1.
+    /// A boolean, stored as one byte, 0 or 1.
     Bool,
 }
 
@@ -67,15 +67,15 @@ impl DType {
         }
     }
 
-    /// The smallest type that holds the values of both: what a binary operation works in.
+    /// The smallest type that holds the values of both: the dtype a binary operation computes in.
     ///
-    /// Floats win over integers, integers over booleans; `bf16` with `f16` gives `f32`.
+    /// Floats take precedence over integers, integers over booleans; `bf16` with `f16` gives `f32`.
     pub fn promote(self, other: DType) -> DType {
         use DType::*;
         match (self, other) {
             (a, b) if a == b => a,
             (BF16, F16) | (F16, BF16) => F32,
-            // `ALL` lists the types so that the first of two is the one that wins.
+            // `ALL` lists the types in order of precedence.
             (a, b) => a.min(b),
         }
     }

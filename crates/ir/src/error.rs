@@ -1,5 +1,5 @@
-//! The one error type: what went wrong, in which op, on what operands, at which line of the
-//! user's program, and what to do about it.
+//! The error type: what went wrong, in which op, on which operands, at which line of the user's
+//! program, and how to fix it.
 
 use crate::{Line, Spec};
 use std::borrow::Cow;
@@ -8,33 +8,34 @@ use std::fmt::{self, Write as _};
 /// The result of anything that can fail.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// What kind of thing went wrong, for programs that react to it.
+/// The kind of error, for programs that handle it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// Shapes that do not fit.
+    /// Incompatible shapes.
     Shape,
-    /// An element type that the op does not take.
+    /// An element type that the op does not support.
     DType,
-    /// Operands on different devices, or a device that is not there.
+    /// Operands on different devices, or a device that is not available.
     Device,
     /// An axis, index or argument outside its range.
     Argument,
     /// A gradient that cannot be computed: no graph, a freed graph, a missing cotangent.
     Gradient,
-    /// A value that backward needs was overwritten, or an in-place write was refused.
+    /// A value that backward needs was overwritten, or an in-place write was rejected.
     InPlace,
     /// NaN or infinity where anomaly mode was on.
     Anomaly,
     /// A gradient that differs from the numeric one.
     Check,
-    /// Memory cannot be allocated.
+    /// Memory could not be allocated.
     Memory,
-    /// Something that a program cannot hold (a value read while tracing, a tensor that left its trace), or a program that is wrong.
+    /// Something that cannot be traced (a value read while tracing, a tensor that left its trace),
+    /// or an invalid program.
     Program,
 }
 
-/// An error with a sentence.
+/// An error with a message.
 ///
 /// ```text
 /// matmul: inner dimensions differ: f32[32,784] · f32[512,10] (784 ≠ 512)
@@ -75,12 +76,12 @@ impl Error {
         }))
     }
 
-    /// Shapes that do not fit.
+    /// Incompatible shapes.
     pub fn shape(op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Shape, op, message)
     }
 
-    /// An element type that the op does not take.
+    /// An element type that the op does not support.
     pub fn dtype(op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::DType, op, message)
     }
@@ -109,25 +110,25 @@ impl Error {
         self
     }
 
-    /// Adds a line below the sentence.
+    /// Adds a line below the message.
     pub fn detail(mut self, line: impl Into<String>) -> Error {
         self.0.details.push(line.into());
         self
     }
 
-    /// Says what to do about it.
+    /// Adds a hint how to fix it.
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.0.hint = Some(hint.into());
         self
     }
 
-    /// Names what led to it.
+    /// Adds the cause.
     pub fn because(mut self, cause: Error) -> Error {
         self.0.cause = Some(cause);
         self
     }
 
-    /// What kind of thing went wrong.
+    /// The kind of error.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
@@ -137,7 +138,7 @@ impl Error {
         &self.0.op
     }
 
-    /// The sentence alone.
+    /// The message alone.
     pub fn message(&self) -> &str {
         &self.0.message
     }
@@ -161,7 +162,7 @@ impl fmt::Display for Error {
             write!(f, "{}: ", e.op)?;
         }
         f.write_str(&e.message)?;
-        // Messages that already spell the operands out are not followed by a second list.
+        // Messages that already contain the operands are not followed by a second list.
         let mut list = String::new();
         for spec in &e.operands {
             let text = spec.to_string();

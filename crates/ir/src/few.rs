@@ -1,7 +1,8 @@
 //! A short list of plain numbers, stored inline.
 //!
-//! Every op makes and copies several shapes. A copy of one must cost a few moves: `SmallVec` clones element
-//! by element through its general `extend`, which was a tenth of all instructions of a small op.
+//! Every op makes and copies several shapes. A copy must cost only a few moves: `SmallVec` clones
+//! element by element through its general `extend`, which was a tenth of all instructions of a
+//! small op.
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -20,10 +21,10 @@ const INLINE: usize = 4;
 /// ```
 #[derive(Clone)]
 pub struct Few<T> {
-    // Whole words, no tag beside small fields: a copy is a few full-width moves.
+    // Whole words, no tag next to small fields: a copy is a few full-width moves.
     len: usize,
     items: [T; INLINE],
-    /// All the elements, where they are more than fit inline. Boxed: one word, where a vector is three.
+    /// All the elements, if they do not fit inline. Boxed: one word, where a vector is three.
     #[allow(clippy::box_collection)]
     heap: Option<Box<Vec<T>>>,
 }

@@ -1,48 +1,50 @@
-//! Control flow inside programs: a choice, a loop, a loop over the rows of tensors.
+//! Control flow inside programs: a conditional, a while loop, a scan over the rows of tensors.
 
 use crate::infer::{Specs, fits_memory};
 use crate::{DType, Error, Program, Result, Shape, Spec};
 
-/// Structured control flow. The operands named "shared" are seen by every turn and never change.
+/// Structured control flow. The "shared" operands are the same in every iteration.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Flow {
-    /// From a condition (`bool[]`) and operands: what the first program makes of the operands if it is true, else what the second
-    /// does. Only one of them runs.
+    /// From a condition (`bool[]`) and operands: the results of the first program on the operands
+    /// if it is true, otherwise those of the second. Only one of them runs.
     Cond {
         /// Taken if the condition is true.
         yes: Program,
         /// Taken if it is false.
         no: Program,
     },
-    /// From shared operands and a state: the state after the last turn. While `test(shared…, state…)` gives true, the state becomes
-    /// `body(shared…, state…)`.
+    /// From shared operands and a state: the state after the last iteration. While
+    /// `test(shared…, state…)` is true, the state becomes `body(shared…, state…)`.
     While {
-        /// Gives `bool[]`.
+        /// Returns `bool[]`.
         test: Program,
-        /// Gives the next state.
+        /// Returns the next state.
         body: Program,
         /// How many operands are shared.
         shared: usize,
     },
-    /// From shared operands, a carry and sequences: `(carry…, y…) = body(shared…, carry…, x…)` for each x of the sequences along
-    /// their first axis; gives the last carry and the ys, stacked.
+    /// From shared operands, a carry and sequences: `(carry…, y…) = body(shared…, carry…, x…)` for
+    /// each x of the sequences along their first axis; returns the last carry and the ys, stacked.
     Scan(Scan),
 }
 
 /// A loop over the rows of tensors.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scan {
-    /// One turn.
+    /// One iteration.
     pub body: Program,
-    /// How many turns: the length of the first axis of every sequence.
+    /// The number of iterations: the length of the first axis of every sequence.
     pub length: usize,
-    /// From the last row to the first; the ys are stacked so that row i is that of turn i.
+    /// From the last row to the first; the ys are stacked so that row i is the one computed from
+    /// row i.
     pub reverse: bool,
     /// How many operands are shared.
     pub shared: usize,
     /// How many operands, after those, are the carry.
     pub carry: usize,
-    /// How many of the last results are kept for a backward pass, and are none of the function's own.
+    /// How many of the last results are saved for a backward pass, and are not results of the
+    /// user's function.
     pub kept: usize,
 }
 
@@ -85,10 +87,10 @@ impl Flow {
         }
     }
 
-    /// Checks the operands and gives the specs of the results.
+    /// Checks the operands and returns the specs of the results.
     ///
     /// # Errors
-    /// If programs and operands do not fit together.
+    /// If programs and operands do not match.
     pub fn infer(&self, inputs: &[&Spec]) -> Result<Specs> {
         let name = self.name();
         let wrong = |message: String| Error::shape(name, message).on(inputs.iter().copied());
@@ -120,7 +122,7 @@ impl Flow {
                 takes(body, inputs).map_err(|e| wrong(format!("the body {e}")))?;
                 match &results(test)[..] {
                     [one] => is_test(one).map_err(|e| wrong(format!("the test {e}")))?,
-                    _ => return Err(wrong("the test must give one bool[]".into())),
+                    _ => return Err(wrong("the test must return one bool[]".into())),
                 }
                 let (state, next) = (inputs.get(*shared..).unwrap_or_default(), results(body));
                 if !state.iter().copied().eq(&next) {
@@ -130,10 +132,10 @@ impl Flow {
                 Ok(next)
             }
             Flow::Scan(scan) => {
-                // Both may be any number where the program was read from a text.
+                // Both may be any number if the program was parsed from text.
                 let first = scan.shared.saturating_add(scan.carry);
                 let Some((fixed, sequences)) = inputs.split_at_checked(first) else {
-                    return Err(wrong(format!("takes {first} operands at least")));
+                    return Err(wrong(format!("takes at least {first} operands")));
                 };
                 let mut rows = Vec::new();
                 for x in sequences {
@@ -160,7 +162,7 @@ impl Flow {
                     shape.extend_from_slice(&y.shape);
                     if !fits_memory(&shape) {
                         return Err(wrong(format!(
-                            "{} rows of {y} fit into no memory",
+                            "{} rows of {y} do not fit in memory",
                             scan.length
                         )));
                     }

@@ -1,8 +1,7 @@
-//! Where the elements of a strided view lie in its buffer.
+//! The positions of a strided view's elements in its buffer.
 //!
-//! Every view operation is arithmetic on a `Layout`; nothing is moved. `reshape` is the one that
-//! may fail: a permuted array has no strides for some shapes, and then the elements must be
-//! copied.
+//! Every view operation is arithmetic on a `Layout`; nothing is copied. Only `reshape` may fail:
+//! for some shapes a permuted array has no strides, and then the elements must be copied.
 
 use crate::Few;
 use crate::shape::{Axes, Shape, Strides, dense_strides, element_count};
@@ -14,7 +13,7 @@ use smallvec::SmallVec;
 pub struct Layout {
     /// Length of each axis.
     pub shape: Shape,
-    /// Distance between neighbours on each axis; zero where an axis is broadcast.
+    /// Stride along each axis; zero where an axis is broadcast.
     pub strides: Strides,
     /// Position of the element at index 0, 0, …
     pub offset: usize,
@@ -26,7 +25,7 @@ impl Layout {
         Layout { strides: dense_strides(&shape), shape, offset: 0 }
     }
 
-    /// One element seen at every index of `shape`.
+    /// One element for every index of `shape`.
     pub fn splat(shape: Shape) -> Layout {
         Layout { strides: Few::from_elem(0, shape.len()), shape, offset: 0 }
     }
@@ -36,12 +35,12 @@ impl Layout {
         element_count(&self.shape)
     }
 
-    /// Whether there is no index.
+    /// Whether there are no indices.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Whether the elements lie dense in row-major order (at any offset).
+    /// Whether the elements are dense in row-major order (at any offset).
     pub fn is_dense(&self) -> bool {
         let mut expected = 1isize;
         for (&n, &s) in self.shape.iter().zip(&self.strides).rev() {
@@ -53,8 +52,8 @@ impl Layout {
         true
     }
 
-    /// Whether two indices may share an element, so that writing through this layout has no
-    /// single meaning. Conservative for exotic strides: `true` when it cannot be excluded.
+    /// Whether two indices may share an element, so that writing through this layout is ambiguous.
+    /// Conservative for exotic strides: `true` when it cannot be excluded.
     pub fn overlaps(&self) -> bool {
         let mut axes: SmallVec<[(usize, usize); 5]> =
             self.shape.iter().zip(&self.strides).map(|(&n, &s)| (s.unsigned_abs(), n)).collect();
@@ -73,8 +72,8 @@ impl Layout {
         false
     }
 
-    /// Whether elements of `size` bytes with these strides, the first of them at element `offset`, are all inside a
-    /// buffer of so many bytes. `None` where the arithmetic itself overflows.
+    /// Whether elements of `size` bytes with these strides, the first of them at element `offset`,
+    /// are all inside a buffer of so many bytes. `None` where the arithmetic itself overflows.
     #[inline]
     pub fn inside(
         bytes: usize,
@@ -95,7 +94,7 @@ impl Layout {
         Some(shape.len() == strides.len() && (empty || (low >= 0 && end <= bytes)))
     }
 
-    /// Whether every index lies in a buffer of so many elements.
+    /// Whether every index is inside a buffer of so many elements.
     pub fn lies_in(&self, len: usize) -> bool {
         if self.is_empty() {
             return true;
@@ -109,8 +108,8 @@ impl Layout {
         low >= 0 && high < len as i128
     }
 
-    /// The layout seen through a view operation; `None` where only a copy can give it (`Reshape`
-    /// of elements that are not evenly spaced). The view must have been checked by `infer`.
+    /// The layout seen through a view operation; `None` where a copy is needed (`Reshape` of
+    /// elements that are not evenly spaced). The view must have been checked by `infer`.
     pub fn view(&self, view: &View) -> Option<Layout> {
         let mut out = match view {
             View::Reshape(shape) => self.reshape(shape)?,
@@ -122,7 +121,7 @@ impl Layout {
             View::Unfold { axis, size, step } => self.unfold(*axis, *size, *step),
         };
         if out.is_empty() {
-            // No element lies at the start of an empty view, so the start would wander: flipping
+            // An empty view has no element at its start, so its offset is unchanged: flipping
             // `[0, 3]` would move it past the end of a buffer without elements.
             out.offset = self.offset;
         }
@@ -151,7 +150,7 @@ impl Layout {
         let mut out = self.clone();
         for (i, span) in spans.iter().enumerate() {
             out.shape[i] = span.len;
-            // Without neighbours the step has no meaning, and may be any number.
+            // With one element the step is unused, and may be any number.
             if span.len > 1 {
                 out.strides[i] *= span.step as isize;
             }
@@ -194,7 +193,7 @@ impl Layout {
     fn unfold(&self, axis: usize, size: usize, step: usize) -> Layout {
         let mut out = self.clone();
         out.shape[axis] = (self.shape[axis] - size) / step + 1;
-        // As in a slice: the step to a window that does not exist may be any number.
+        // As in a slice: with one window the step is unused.
         if out.shape[axis] > 1 {
             out.strides[axis] *= step as isize;
         }
@@ -203,9 +202,9 @@ impl Layout {
         out
     }
 
-    /// Splits and merges axes where the strides allow it. Axes are taken in groups: the shortest
+    /// Splits and merges axes where the strides allow it. Axes are matched in groups: the shortest
     /// runs of old and new axes with the same number of elements; a group of old axes must be
-    /// evenly spaced to be cut up anew.
+    /// evenly spaced to be split differently.
     fn reshape(&self, shape: &Shape) -> Option<Layout> {
         if self.is_dense() {
             return Some(Layout { offset: self.offset, ..Layout::dense(shape.clone()) });

@@ -1,8 +1,9 @@
-//! What an operation, a shape and a program *are*: the vocabulary of the Pullback autodiff system.
+//! The intermediate representation of the Pullback autodiff system: operations, shapes and
+//! programs.
 //!
-//! Nothing here computes. [`Op`] is plain data, [`Spec`] is what is known of a tensor without its
-//! values, [`Layout`] says where the elements of a view lie, [`infer::infer`] is the only place where shape
-//! and dtype errors arise, and [`Error`] is the one error type.
+//! Nothing here computes. [`Op`] is plain data, [`Spec`] is the shape, dtype and device of a
+//! tensor, [`Layout`] the strides of a view, [`infer::infer`] the only place where shape and dtype
+//! errors arise, and [`Error`] the only error type.
 #![forbid(unsafe_code)]
 
 mod custom;

@@ -11,10 +11,10 @@ use std::sync::{Mutex, PoisonError};
 
 /// File, line and column: where an op was written. Prints as `src/main.rs:12:9`.
 ///
-/// A handle of 8 bytes: what it names is kept once for the life of the process, so lines are
-/// copied, compared and hashed by address. A line may come from the Rust compiler
-/// ([`Line::caller`]), or from anywhere else ([`Line::named`]): a script in another language that
-/// calls this library, or the text of a recorded program.
+/// A handle of 8 bytes: the data is interned for the life of the process, so lines are copied,
+/// compared and hashed by address. A line may come from the Rust compiler ([`Line::caller`]), or
+/// from anywhere else ([`Line::named`]): a script in another language that calls this library, or
+/// the text of a recorded program.
 ///
 /// ```
 /// use pullback_ir::Line;
@@ -35,22 +35,22 @@ struct Source {
     column: u32,
 }
 
-/// Every line there is a handle of.
+/// Every interned line.
 static LINES: Mutex<Option<HashSet<&'static Source>>> = Mutex::new(None);
 /// The names of files that did not come from the compiler.
 static FILES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
 
-/// How many lines of Rust a thread finds without asking [`LINES`]; a power of two.
+/// Size of a thread's cache of Rust lines, in front of [`LINES`]; a power of two.
 const NEAR: usize = 512;
 
 thread_local! {
-    /// The lines of Rust that were last asked for, by the address of the compiler's `Location`.
+    /// The Rust lines that were last looked up, by the address of the compiler's `Location`.
     static CACHE: RefCell<Vec<Option<(&'static Location<'static>, Line)>>> =
         const { RefCell::new(Vec::new()) };
 }
 
 impl Line {
-    /// The line that called the function, as [`Location::caller`] knows it.
+    /// The line that called the function, as [`Location::caller`] returns it.
     #[track_caller]
     #[inline]
     pub fn caller() -> Line {
@@ -58,7 +58,7 @@ impl Line {
     }
 
     /// A line of any file, written in any language. Lines and columns count from 1; a column of 0
-    /// is one that is not known, and is not printed.
+    /// is unknown, and is not printed.
     pub fn named(file: &str, line: u32, column: u32) -> Line {
         let mut held = FILES.lock().unwrap_or_else(PoisonError::into_inner);
         let files = held.get_or_insert_with(HashSet::new);
@@ -95,7 +95,7 @@ impl Line {
         self.0.line
     }
 
-    /// The column, from 1, or 0 where it is not known.
+    /// The column, from 1, or 0 if unknown.
     pub fn column(self) -> u32 {
         self.0.column
     }
@@ -103,7 +103,7 @@ impl Line {
 
 impl From<&'static Location<'static>> for Line {
     fn from(at: &'static Location<'static>) -> Line {
-        // A `Location` is 24 bytes: a third of the address, folded, spreads neighbours evenly.
+        // A `Location` is 24 bytes: a third of the address, folded, hashes neighbours evenly.
         let third = ptr::from_ref(at).addr() / 24;
         let slot = (third ^ (third >> 9)) & (NEAR - 1);
         CACHE.with_borrow_mut(|cache| {

@@ -1,12 +1,12 @@
 //! What an operation is: plain data that can be compared, hashed, printed and parsed.
 //!
 //! An `Op` says *which* operation; what it does is a row in a table elsewhere (its shape rule in
-//! [`crate::infer`], its derivative in `pullback::ops`, its kernel in `pullback-cpu`), each a `match`
-//! without a catch-all arm, so that the compiler lists what a new op still needs. What is plain data
-//! about functions and fused ops is a row in `op/unary.rs`, `op/binary.rs` and `op/fused.rs`.
+//! [`crate::infer`], its derivative in `pullback::ops`, its kernel in `pullback-cpu`), each a
+//! `match` without a catch-all arm, so that the compiler lists what a new op still needs. Plain
+//! data about functions and fused ops is a row in `op/unary.rs`, `op/binary.rs` and `op/fused.rs`.
 //!
-//! Families are sub-enums, so that passes and tables match on families first. Broadcasting and
-//! type promotion are desugared by the tensor methods before an op is made: pointwise ops see
+//! Families are sub-enums, so that passes and tables match on families first. Broadcasting and type
+//! promotion are desugared by the tensor methods before an op is constructed: pointwise ops have
 //! operands of one shape and one dtype.
 
 use crate::shape::{Axes, Shape};
@@ -35,7 +35,7 @@ pub enum Op {
         shape: Shape,
         /// The dtype of the result.
         dtype: DType,
-        /// Where the result is.
+        /// The device of the result.
         device: Device,
     },
     /// 0, 1, 2, … along one axis.
@@ -44,11 +44,11 @@ pub enum Op {
         len: usize,
         /// The dtype of the result, numeric.
         dtype: DType,
-        /// Where the result is.
+        /// The device of the result.
         device: Device,
     },
     /// Random numbers, a pure function of a key (`i64[2]`), on its device. Several keys
-    /// (`i64[b…, 2]`) give as many draws, `[b…, shape…]`, each that of its own key.
+    /// (`i64[b…, 2]`) give as many draws, `[b…, shape…]`, one per key.
     Random {
         /// The distribution.
         kind: Random,
@@ -59,25 +59,26 @@ pub enum Op {
     },
     /// A function of one element.
     Unary(Unary),
-    /// `dy · f'(x)` in one pass, from the value that the unary's row keeps (`x` or `y`) and `dy`.
+    /// `dy · f'(x)` in one pass, from the value that the unary's row saves (`x` or `y`) and `dy`.
     UnaryVjp(Unary),
     /// A function of two elements of one dtype.
     Binary(Binary),
-    /// A test of two elements of one dtype; the result is `bool`.
+    /// A comparison of two elements of one dtype; the result is `bool`.
     Compare(Compare),
     /// `condition ? a : b`.
     Select,
-    /// Another dtype, the nearest value.
+    /// Conversion to another dtype, to the nearest value.
     Cast(DType),
     /// The same elements at other indices.
     View(View),
-    /// The same values in fresh, dense memory.
+    /// The same values in new, dense memory.
     Copy,
     /// The same values on a device, which may be another than the operand's.
     To(Device),
-    /// The value of the first operand, but not before the others (*tokens*) have been computed. It is how a value is computed a second time, late:
-    /// `f(after x t)` is not `f(x)` to any pass, and nothing runs it before `t` is there. In a compiled program it costs nothing, like a view of the
-    /// first operand; run on its own, it is a copy.
+    /// The value of the first operand, but not before the others (*tokens*) have been computed. It
+    /// is how a value is recomputed late: no pass merges `f(after x t)` with `f(x)`, and it does
+    /// not run before `t` is computed. In a compiled program it costs nothing, like a view of the
+    /// first operand; run eagerly, it is a copy.
     After,
     /// The base with the part seen through a chain of views replaced by the second operand.
     Put(Vec<View>),
@@ -85,7 +86,7 @@ pub enum Op {
     Pad(SmallVec<[Padding; 2]>),
     /// Operands one after the other along an axis.
     Cat(usize),
-    /// `out[i,j] = x[index[i,j], j]` (for axis 0): as `index` is shaped, so is the result.
+    /// `out[i,j] = x[index[i,j], j]` (for axis 0): the result has the shape of `index`.
     Gather(usize),
     /// The base with `source[i,j]` combined into `[index[i,j], j]` (for axis 0).
     Scatter(usize, Combine),
@@ -93,7 +94,7 @@ pub enum Op {
     Reduce(Reduction, Axes),
     /// The index of the first extreme element along an axis, which disappears.
     ArgReduce(Extreme, usize),
-    /// A running reduction along an axis.
+    /// A cumulative reduction along an axis.
     Cumulate {
         /// What is accumulated.
         kind: Cumulation,
@@ -102,15 +103,15 @@ pub enum Op {
         /// From the end to the front.
         reverse: bool,
     },
-    /// Values in order along an axis, and the indices they had: two results, stable.
+    /// Values in order along an axis, and their original indices: two results, stable.
     Sort {
         /// The axis.
         axis: usize,
         /// Largest first.
         descending: bool,
     },
-    /// The elements of the ranks `from..from + count` of a stable sort along an axis, in order, and the indices
-    /// they had: two results.
+    /// The elements of the ranks `from..from + count` of a stable sort along an axis, in order, and
+    /// their original indices: two results.
     Ranks {
         /// The axis.
         axis: usize,
@@ -125,26 +126,26 @@ pub enum Op {
     Dot,
     /// Convolution, or a transpose of it.
     Conv(Box<Conv>),
-    /// Pieces of the last axes, each reduced to one value.
+    /// Windows ("pieces") of the last axes, each reduced to one value.
     Pool(Box<Pool>),
-    /// Factorisations of matrices and what is solved with them, over the last two axes.
+    /// Matrix factorisations and linear solves, over the last two axes.
     Linalg(Linalg),
     /// Discrete Fourier transforms along one axis; a complex number is a pair on the last axis.
     Fft(Fft),
     /// Operations with a decomposition into the ones above, and a fused kernel.
     Fused(Fused),
-    /// Pointwise ops and reductions as one: what fusion makes of a piece of a program.
+    /// Fused pointwise ops and reductions.
     Region(Arc<Region>),
-    /// A matrix product, and a region over its result while that is in cache: operands are the two matrices, then those of the region
-    /// after its first, which is the product.
+    /// A matrix product, and a region over its result while that is in cache: operands are the two
+    /// matrices, then those of the region after its first, which is the product.
     DotRegion(Arc<Region>),
-    /// A choice or a loop.
+    /// A conditional or a loop.
     Flow(Arc<Flow>),
-    /// An operation that the user brought, with its derivative.
+    /// A custom operation of the user, with its derivative.
     Custom(Arc<Custom>),
 }
 
-/// Tests of two elements. Any comparison with NaN is false, except `Ne`.
+/// Comparisons of two elements. Any comparison with NaN is false, except `Ne`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Compare {
@@ -178,10 +179,10 @@ pub struct Padding {
     pub between: usize,
 }
 
-/// How `Scatter` combines a source element with what is there.
+/// How `Scatter` combines a source element with the destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Combine {
-    /// Replaced; where an index occurs twice, the last one (in row-major order) stays.
+    /// Replaced; if an index occurs twice, the last one (in row-major order) wins.
     Set,
     /// Added, in an order that depends on shapes alone.
     Add,
@@ -214,7 +215,7 @@ pub enum Extreme {
     Min,
 }
 
-/// What a running reduction accumulates.
+/// What a cumulative reduction accumulates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[allow(missing_docs)]
 pub enum Cumulation {
@@ -225,27 +226,30 @@ pub enum Cumulation {
     LogSumExp,
 }
 
-/// Factorisations of matrices (the last two axes; those before them are batches), and solutions of linear systems.
+/// Factorisations of matrices (the last two axes; those before them are batches), and solutions of
+/// linear systems.
 ///
-/// No kernel fails on a value: what does not exist is NaN, or shows as a zero pivot. The functions that promise more look
-/// at the result and say which matrix it was.
+/// No kernel fails on a value: a missing factor is NaN, or shows as a zero pivot. The functions
+/// that report failures check the result and name the matrix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Linalg {
-    /// The lower L with L·Lᵀ = A, for a symmetric A of which the lower triangle is read. From the first leading minor on that is
-    /// not positive, the columns of L are NaN.
+    /// The lower L with L·Lᵀ = A, for a symmetric A of which the lower triangle is read. From the
+    /// first leading minor on that is not positive, the columns of L are NaN.
     Cholesky,
     /// From a triangular A, of which only that triangle is read, and B: A⁻¹·B.
     TriangularSolve {
         /// The upper triangle, not the lower one.
         upper: bool,
-        /// Ones stand for the diagonal, which is not read.
+        /// The diagonal is taken as ones, and not read.
         unit: bool,
     },
-    /// L and U in one matrix with P·L·U = A, and the pivots `i32`: row i was exchanged with row `pivot[i] − 1`, in order.
+    /// L and U in one matrix with P·L·U = A, and the pivots `i32`: row i was exchanged with row
+    /// `pivot[i] − 1`, in order.
     Lu,
-    /// From pivots, the rows (of so many) in the order that the exchanges leave: `(P·X)ᵀ` gathers by it.
+    /// From pivots, the rows (of so many) in the order after the exchanges: `(P·X)ᵀ` gathers by it.
     Permutation(usize),
-    /// From A, its L and U in one matrix, its pivots, and B: A⁻¹·B, or A⁻ᵀ·B. Derivatives are those with respect to A and B.
+    /// From A, its L and U in one matrix, its pivots, and B: A⁻¹·B, or A⁻ᵀ·B. Derivatives are those
+    /// with respect to A and B.
     LuSolve {
         /// Solves with Aᵀ.
         transpose: bool,
@@ -255,7 +259,8 @@ pub enum Linalg {
         /// Q is square, with rows of zeros below R.
         complete: bool,
     },
-    /// The eigenvalues, ascending, and the eigenvectors (columns) of a symmetric A of which the lower triangle is read.
+    /// The eigenvalues, ascending, and the eigenvectors (columns) of a symmetric A of which the
+    /// lower triangle is read.
     Eigh,
     /// U, the singular values, descending, and Vᵀ with U·diag(s)·Vᵀ = A.
     Svd {
@@ -274,9 +279,11 @@ pub enum Fft {
         /// With + in the exponent.
         inverse: bool,
     },
-    /// The first n/2 + 1 coefficients, as pairs, of n real numbers; the others are their conjugates.
+    /// The first n/2 + 1 coefficients, as pairs, of n real numbers; the others are their
+    /// conjugates.
     Real(usize),
-    /// The real numbers whose coefficients are the first len/2 + 1 given as pairs, and their conjugates.
+    /// The real numbers whose coefficients are the first len/2 + 1 given as pairs, and their
+    /// conjugates.
     Hermitian {
         /// The axis.
         axis: usize,
@@ -325,7 +332,7 @@ impl Extreme {
 }
 
 impl Cumulation {
-    /// Every running reduction.
+    /// Every cumulative reduction.
     #[rustfmt::skip]
     pub const ALL: &[Cumulation] = { use Cumulation::*; &[Sum, Prod, Max, Min, LogSumExp] };
 }
@@ -343,7 +350,7 @@ impl Linalg {
         }
     }
 
-    /// Whether a kernel may find a value wrong: pivots are indices.
+    /// Whether a kernel may reject a value: pivots are indices.
     pub const fn may_fail(self) -> bool {
         match self {
             Linalg::Permutation(_) | Linalg::LuSolve { .. } => true,
@@ -353,28 +360,28 @@ impl Linalg {
     }
 }
 
-/// What kind of op it is: what tables ask before they ask which one.
+/// The family of an op: tables match on it first.
 #[derive(Clone, Copy, Debug)]
 pub enum Family<'a> {
-    /// Made of nothing but attributes, or of a key: literals, ranges, random numbers.
+    /// Without operands, or with a random key only: literals, ranges, random numbers.
     Source,
     /// Each element of the result depends on the elements at the same index alone.
     Pointwise(Pointwise),
-    /// The memory of an operand, seen otherwise.
+    /// Another view of an operand's memory.
     View,
-    /// Elements at other indices, which the attributes say.
+    /// Elements at other indices, given by the attributes.
     Movement,
-    /// Elements at indices that an operand holds.
+    /// Elements at indices given by an operand.
     Index,
-    /// Reductions, running reductions and orders along axes.
+    /// Reductions, cumulative reductions and sorting along axes.
     Reduction,
-    /// Products of matrices and convolutions, and pools of windows.
+    /// Matrix products, convolutions and pooling.
     Window,
     /// Factorisations, solutions and Fourier transforms.
     Linear,
-    /// A kernel for what others compose.
+    /// A fused kernel for a composition of other ops.
     Fused,
-    /// It holds other ops, or code of the user's.
+    /// It contains other ops, or user code.
     Structure(Structure<'a>),
 }
 
@@ -391,7 +398,7 @@ pub enum Pointwise {
     Copy,
 }
 
-/// An op that holds other ops, or code of the user's.
+/// An op that contains other ops, or user code.
 #[derive(Clone, Copy, Debug)]
 #[allow(missing_docs)]
 pub enum Structure<'a> {
@@ -408,7 +415,7 @@ impl Op {
         Op::Literal { value, shape, dtype, device }
     }
 
-    /// What kind of op it is.
+    /// The family of the op.
     pub fn family(&self) -> Family<'_> {
         match self {
             Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => Family::Source,
@@ -452,7 +459,8 @@ impl Op {
         }
     }
 
-    /// Whether a kernel may find its operands' values wrong and stop: an index out of range, or what the code of a user refuses.
+    /// Whether a kernel may fail on its operands' values: an index out of range, or a value that
+    /// user code rejects.
     pub fn may_fail(&self) -> bool {
         match self {
             Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => false,
@@ -465,7 +473,7 @@ impl Op {
             Op::Dot | Op::Conv(_) | Op::Pool(_) | Op::Fft(_) => false,
             Op::Linalg(f) => f.may_fail(),
             Op::Fused(f) => f.may_fail(),
-            // They hold pointwise ops, reductions, random numbers and products.
+            // They contain only pointwise ops, reductions, random numbers and products.
             Op::Region(_) | Op::DotRegion(_) => false,
             Op::Flow(flow) => {
                 flow.programs().iter().any(|p| p.equations.iter().any(|e| e.op.may_fail()))
@@ -479,7 +487,7 @@ impl Op {
         self.pointwise().is_some()
     }
 
-    /// The op as a pointwise one, if it is.
+    /// The op as a pointwise one, if it is one.
     pub fn pointwise(&self) -> Option<Pointwise> {
         match self.family() {
             Family::Pointwise(op) => Some(op),
@@ -489,7 +497,7 @@ impl Op {
         }
     }
 
-    /// What it holds, if it holds other ops or code of the user's.
+    /// Its contents, if it contains other ops or user code.
     pub fn structure(&self) -> Option<Structure<'_>> {
         match self.family() {
             Family::Structure(structure) => Some(structure),
@@ -501,7 +509,7 @@ impl Op {
 }
 
 impl<'a> Structure<'a> {
-    /// The programs that it holds.
+    /// The programs that it contains.
     pub fn programs(self) -> Vec<&'a Program> {
         match self {
             Structure::Region(_) | Structure::DotRegion(_) => Vec::new(),
@@ -512,8 +520,8 @@ impl<'a> Structure<'a> {
 }
 
 impl Pointwise {
-    /// Roughly how many times as long as an addition it takes: what is worth keeping, and when
-    /// threads pay.
+    /// Approximate cost in additions: decides what is kept rather than recomputed, and when threads
+    /// pay off.
     pub fn cost(self) -> usize {
         match self {
             Pointwise::Unary(f) => f.cost(),

@@ -1,4 +1,4 @@
-//! A program: a typed list of equations in single assignment.
+//! A program: a typed list of equations in single-assignment form.
 //!
 //! ```text
 //! program (a: f32[8], b: f32[8]) {
@@ -8,11 +8,13 @@
 //! }
 //! ```
 //!
-//! Everything the compiler does is a pass from program to program. Between passes a program satisfies
-//! [`Program::verify`]: every variable is defined once, before its use, with the spec that `infer` gives it.
+//! Everything the compiler does is a pass from program to program. Between passes a program
+//! satisfies [`Program::verify`]: every variable is defined once, before its use, with the spec
+//! that `infer` gives it.
 //!
 //! Inputs that the program replaces (the parameters that a training step updates) are named by
-//! [`Program::updates`]: `return d, e into b` says that the second output is written over the input `b`.
+//! [`Program::updates`]: `return d, e into b` says that the second output is written over the input
+//! `b`.
 
 use crate::infer::{fits_memory, infer};
 use crate::{Device, Error, ErrorKind, Line, Op, Result, Spec};
@@ -35,13 +37,13 @@ pub type Vars = SmallVec<[Var; 3]>;
 /// One operation: `outputs = op inputs`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Equation {
-    /// What is done.
+    /// The operation.
     pub op: Op,
-    /// What it is done to.
+    /// Its operands.
     pub inputs: Vars,
-    /// What it defines.
+    /// Its results.
     pub outputs: Vars,
-    /// The line of the user's program that asked for it.
+    /// The line of the user's program.
     pub at: Option<Line>,
 }
 
@@ -52,11 +54,12 @@ pub struct Program {
     pub specs: Vec<Spec>,
     /// The arguments.
     pub inputs: Vec<Var>,
-    /// What is computed, in order.
+    /// The equations, in order.
     pub equations: Vec<Equation>,
     /// The results. A variable may occur more than once, and may be an input.
     pub outputs: Vec<Var>,
-    /// Pairs (output, input), both as positions: the output replaces the input's value after the program has run.
+    /// Pairs (output, input), both as positions: the output replaces the input's value after the
+    /// program has run.
     pub updates: Vec<(usize, usize)>,
 }
 
@@ -74,7 +77,7 @@ impl Program {
         var
     }
 
-    /// What is known of a variable.
+    /// The spec of a variable.
     pub fn spec(&self, var: Var) -> &Spec {
         &self.specs[var.index()]
     }
@@ -84,10 +87,10 @@ impl Program {
         vars.iter().map(|&v| self.spec(v)).collect()
     }
 
-    /// Appends an equation and gives the variables it defines.
+    /// Appends an equation and returns the variables it defines.
     ///
     /// # Errors
-    /// If the op does not take these operands.
+    /// If the op does not accept these operands.
     pub fn push(&mut self, op: Op, inputs: &[Var], at: Option<Line>) -> Result<Vars> {
         let specs = infer(&op, &self.specs_of(inputs))?;
         let outputs: Vars = specs.into_iter().map(|spec| self.fresh(spec)).collect();
@@ -125,8 +128,8 @@ impl Program {
         made
     }
 
-    /// The same with every variable renumbered in order of definition, and unused numbers gone: programs that differ in names alone
-    /// become equal.
+    /// The same with every variable renumbered in order of definition, and unused numbers removed:
+    /// programs that differ only in names become equal.
     #[must_use]
     pub fn renumbered(&self) -> Program {
         let mut out = Program { updates: self.updates.clone(), ..Program::default() };
@@ -146,11 +149,11 @@ impl Program {
         out
     }
 
-    /// Checks that the program means something: every variable defined once and before its use, every equation accepted by
-    /// `infer` with the specs that are written down, updates that fit.
+    /// Checks that the program is valid: every variable defined once and before its use, every
+    /// equation accepted by `infer` with the stored specs, and valid updates.
     ///
     /// # Errors
-    /// Names the first equation that is wrong, and its line.
+    /// Names the first invalid equation, and its line.
     pub fn verify(&self) -> Result<()> {
         let wrong = |message: String| Error::new(ErrorKind::Program, "verify", message);
         let mut defined = vec![false; self.specs.len()];
@@ -163,7 +166,7 @@ impl Program {
             }
         };
         self.inputs.iter().try_for_each(|&v| define(v))?;
-        // `infer` checks the sizes of results; those of arguments are whatever was written down.
+        // `infer` checks the sizes of results; those of arguments are unchecked.
         let huge = |&&v: &&Var| !fits_memory(&self.spec(v).shape);
         if let Some(&v) = self.inputs.iter().find(huge) {
             return Err(wrong(format!(
@@ -171,7 +174,7 @@ impl Program {
                 self.spec(v)
             )));
         }
-        // Passes add up what values take.
+        // Passes add up the bytes of values.
         let all = self.specs.iter().map(Spec::bytes).fold(0, usize::saturating_add);
         if all > isize::MAX as usize {
             return Err(wrong("its values are together larger than any memory".into()));
@@ -206,7 +209,7 @@ impl Program {
                 let given = list(&mut e.outputs.iter().map(|&v| self.spec(v).to_string()));
                 let found = list(&mut inferred.iter().map(Spec::to_string));
                 return Err(located(wrong(format!(
-                    "equation {i} (`{}`) gives {found}, but {given} is written down",
+                    "equation {i} (`{}`) has the result {found}, but {given} is declared",
                     e.op.name()
                 ))));
             }
@@ -221,7 +224,7 @@ impl Program {
         for &(output, input) in &self.updates {
             let (Some(&o), Some(&i)) = (self.outputs.get(output), self.inputs.get(input)) else {
                 return Err(wrong(format!(
-                    "output {output} cannot replace input {input}: there are not so many"
+                    "output {output} cannot replace input {input}: there are fewer"
                 )));
             };
             if self.spec(o) != self.spec(i) {

@@ -1,21 +1,24 @@
-//! A region: pointwise work, and the reductions beside it, as one small list of instructions.
+//! A region: fused pointwise ops and reductions, as one small list of instructions.
 //!
-//! A region runs over a *domain*: rows times columns, where a row is the trailing `inner` axes of `shape` taken together, and rows
-//! are numbered by the axes before them. Every instruction makes one value, which is either an *element* value (one number for each
-//! index of the domain) or a *row* value (one number for each row). Loads are element values, also where the layout does not move
-//! along the row; literals are row values (they fit everywhere); a pointwise op of row values alone is a row value, any other an element value; a
-//! reduction makes a row value from an element value. A row value used beside element values stands for the whole row.
+//! A region runs over a *domain*: rows times columns, where a row is the trailing `inner` axes of
+//! `shape` taken together, and rows are numbered by the axes before them. Every instruction
+//! computes one value, which is either an *element* value (one number for each index of the domain)
+//! or a *row* value (one number for each row). Loads are element values, also if the layout has
+//! stride 0 along the row; literals are row values; a pointwise op of row values only is a row
+//! value, any other an element value; a reduction computes a row value from an element value. A row
+//! value used together with element values is broadcast along the row.
 //!
 //! ```text
 //! region{shape=[32,512],inner=1,inputs=[f32[32,512]],body=[
 //!   v0 = load 0; v1 = max v0; v2 = sub v0 v1; v3 = exp v2; v4 = sum v3; v5 = div v3 v4],outputs=[v5]}
 //! ```
 //!
-//! is softmax over rows of 512. Each instruction computes in the dtype of its value and rounds to it, exactly as the op does
-//! when it runs alone: a region of pointwise ops gives the bits of its ops one by one.
+//! is softmax over rows of 512. Each instruction computes in the dtype of its value and rounds to
+//! it, exactly as the unfused op does: a region of pointwise ops has the same bits as its unfused
+//! ops.
 //!
-//! The same list is run by tile kernels on the CPU and written out as a kernel on other devices: it says nothing about tiles,
-//! registers or threads.
+//! The CPU runs the list with tile kernels, other devices compile it to a kernel: it is independent
+//! of tiles, registers and threads.
 
 use crate::infer::{Specs, fits_memory, infer};
 use crate::op::{Op, Random, Reduction};
@@ -27,26 +30,28 @@ use smallvec::SmallVec;
 /// A fused piece of a program. See the head of this file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Region {
-    /// Where it runs: where its operands are, if it has any.
+    /// The device it runs on: that of its operands, if it has any.
     pub device: Device,
     /// The domain.
     pub shape: Shape,
-    /// How many trailing axes make up a row. Only reductions look at it; without any it is 0 or whatever.
+    /// How many trailing axes make up a row. Only reductions use it; without any it is ignored.
     pub inner: usize,
-    /// The operands, each a dense tensor seen through a layout of the domain's shape.
+    /// The operands, each a dense tensor viewed through a layout of the domain's shape.
     pub inputs: Vec<Load>,
     /// The values, in order: an instruction refers to earlier ones by their number.
     pub body: Vec<Inst>,
-    /// The results: element values have the domain's shape, row values the shape of the axes before the row.
+    /// The results: element values have the domain's shape, row values the shape of the axes before
+    /// the row.
     pub outputs: Vec<usize>,
 }
 
 /// An operand of a region.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Load {
-    /// What the operand must be: dense, in row-major order.
+    /// The spec of the operand, which is dense, in row-major order.
     pub spec: Spec,
-    /// Where the element for each index of the domain lies in it. For the key of random numbers (`i64[2]`) it is not used.
+    /// The element for each index of the domain. For the key of random numbers (`i64[2]`) it is not
+    /// used.
     pub layout: Layout,
 }
 
@@ -61,18 +66,19 @@ pub enum Inst {
     Index(usize, DType),
     /// Random numbers of the operand that is the key; the draw has the domain's shape.
     Random(Random, usize, DType),
-    /// A pointwise op (`Unary`, `UnaryVjp`, `Binary`, `Compare`, `Select`, `Cast`) of earlier values.
+    /// A pointwise op (`Unary`, `UnaryVjp`, `Binary`, `Compare`, `Select`, `Cast`) of earlier
+    /// values.
     Point(Op, SmallVec<[usize; 3]>),
     /// A reduction of an element value over its row.
     Reduce(Reduction, usize),
 }
 
-/// What kind of value an instruction makes.
+/// The kind of value an instruction computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value {
     /// Its dtype.
     pub dtype: DType,
-    /// One number a row, not one for each element.
+    /// One number per row, not one per element.
     pub row: bool,
 }
 
@@ -92,10 +98,10 @@ impl Region {
         element_count(&self.shape[self.shape.len() - self.inner..])
     }
 
-    /// Checks the instructions and gives the dtype and extent of each value.
+    /// Checks the instructions and returns the dtype and extent of each value.
     ///
     /// # Errors
-    /// If an instruction refers to a value or an operand that is not there, or does not take its dtype.
+    /// If an instruction refers to a missing value or operand, or does not accept its dtype.
     pub fn values(&self) -> Result<Vec<Value>> {
         let wrong = |i: usize, message: &str| {
             Error::argument("region", format!("instruction {i} {message}"))
@@ -111,9 +117,8 @@ impl Region {
         for (i, inst) in self.body.iter().enumerate() {
             let get =
                 |v: usize| values.get(v).copied().ok_or_else(|| wrong(i, "reads a later value"));
-            let operand = |k: usize| {
-                self.inputs.get(k).ok_or_else(|| wrong(i, "reads an operand that is not there"))
-            };
+            let operand =
+                |k: usize| self.inputs.get(k).ok_or_else(|| wrong(i, "reads a missing operand"));
             values.push(match inst {
                 Inst::Load(k) => {
                     let load = operand(*k)?;
@@ -130,14 +135,14 @@ impl Region {
                 }
                 Inst::Index(axis, dtype) => {
                     if *axis >= self.shape.len() || *dtype == DType::Bool {
-                        return Err(wrong(i, "counts along an axis that is not there, or in bool"));
+                        return Err(wrong(i, "counts along a missing axis, or in bool"));
                     }
                     Value { dtype: *dtype, row: false }
                 }
                 Inst::Random(kind, key, dtype) => {
                     let draw = Op::Random { kind: *kind, shape: self.shape.clone(), dtype: *dtype };
                     let key = &operand(*key)?.spec;
-                    // Each of several would draw for a domain of its own.
+                    // Each of several keys would draw for a separate domain.
                     if infer(&draw, &[key])?[0].shape != self.shape {
                         return Err(wrong(i, "draws from several keys"));
                     }
@@ -158,7 +163,7 @@ impl Region {
                 Inst::Reduce(kind, v) => {
                     let of = get(*v)?;
                     if of.row {
-                        return Err(wrong(i, "reduces what is one number a row already"));
+                        return Err(wrong(i, "reduces a row value"));
                     }
                     let one = Spec::on(self.device, of.dtype, [1].as_slice());
                     let reduce = Op::Reduce(*kind, Axes::from_slice(&[0]));
@@ -169,18 +174,20 @@ impl Region {
         Ok(values)
     }
 
-    /// Checks the operands and gives the specs of the results.
+    /// Checks the operands and returns the specs of the results.
     ///
     /// # Errors
-    /// As [`Region::values`], or if the operands are others than those written down, or a layout reaches outside one.
+    /// As [`Region::values`], or if the operands differ from the stored specs, or a layout reaches
+    /// outside one.
     pub fn infer(&self, inputs: &[&Spec]) -> Result<Specs> {
         if !self.inputs.iter().map(|load| &load.spec).eq(inputs.iter().copied()) {
-            return Err(Error::argument("region", "the operands are not those it was made for")
+            return Err(Error::argument("region", "the operands differ from its specs")
                 .on(inputs.iter().copied()));
         }
         for load in &self.inputs {
             if load.spec.device != self.device {
-                let message = format!("runs on {}, and an operand is elsewhere", self.device);
+                let message =
+                    format!("runs on {}, but an operand is on another device", self.device);
                 return Err(Error::new(ErrorKind::Device, "region", message).on([&load.spec]));
             }
             if !load.layout.lies_in(load.spec.len()) {
@@ -203,12 +210,12 @@ impl Region {
     /// As [`Region::infer`], for [`Op::DotRegion`].
     ///
     /// # Errors
-    /// Also if the product does not fit.
+    /// Also if the product does not match.
     pub fn infer_after_dot(&self, inputs: &[&Spec]) -> Result<Specs> {
         let [a, b, rest @ ..] = inputs else {
             return Err(Error::argument(
                 "dot_region",
-                format!("takes 2 operands at least, not {}", inputs.len()),
+                format!("takes at least 2 operands, not {}", inputs.len()),
             ));
         };
         let product = infer(&Op::Dot, &[a, b])?;

@@ -22,7 +22,8 @@ impl Hash for Real {
     }
 }
 
-/// One number of any dtype. A Rust scalar becomes one and adopts the dtype of the tensor it meets.
+/// One number of any dtype. A Rust scalar becomes one and adopts the dtype of the tensor it is
+/// combined with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Scalar {
     /// From `f64`, `f32`.
@@ -52,8 +53,8 @@ impl Scalar {
         }
     }
 
-    /// The dtype a tensor of `dtype` works in when it meets this scalar: its own, unless a
-    /// fraction meets integers (then `f32`) or a number meets booleans (then `i64`).
+    /// The result dtype of a tensor of `dtype` with this scalar: that of the tensor, unless a float
+    /// is combined with integers (then `f32`) or a number with booleans (then `i64`).
     pub fn adopt(self, dtype: DType) -> DType {
         match self {
             Scalar::Float(_) if !dtype.is_float() => DType::F32,

@@ -8,11 +8,11 @@ pub type Shape = Few<usize>;
 /// A set or order of axes, already counted from the front.
 pub type Axes = Few<usize>;
 
-/// Distance between neighbours on each axis, in elements.
+/// Stride along each axis, in elements.
 pub type Strides = Few<isize>;
 
-/// How many indices a shape has. What `infer` lets pass can be counted (see
-/// [`fits_memory`](crate::infer::fits_memory)); of any other shape this is the largest number there is.
+/// How many indices a shape has. What `infer` accepts can be counted (see
+/// [`fits_memory`](crate::infer::fits_memory)); for any other shape this saturates.
 ///
 /// ```
 /// # use pullback_ir::element_count;
@@ -24,7 +24,7 @@ pub fn element_count(shape: &[usize]) -> usize {
     shape.iter().fold(1, |count: usize, &n| count.saturating_mul(n))
 }
 
-/// Strides of a dense row-major array of this shape; the largest there are where it fits no memory.
+/// Strides of a dense row-major array of this shape; saturated if it does not fit in memory.
 pub fn dense_strides(shape: &[usize]) -> Strides {
     let mut strides: Strides = Few::from_elem(1, shape.len());
     for i in (1..shape.len()).rev() {

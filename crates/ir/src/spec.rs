@@ -1,17 +1,17 @@
-//! A spec is all that is known of a tensor without looking at its values.
+//! Specs: everything about a tensor except its values.
 
 use crate::{DType, Device, Shape, element_count};
 use std::fmt;
 
 /// Shape, element type and device of a tensor. Prints as `f32[32,784]` on the CPU, and with its
-/// device elsewhere: `f32[32,784]@cuda:0`. Both read back.
+/// device elsewhere: `f32[32,784]@cuda:0`. Both parse back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// Length of each axis; empty for a scalar.
     pub shape: Shape,
     /// Type of the elements.
     pub dtype: DType,
-    /// Where the elements live.
+    /// The device of the elements.
     pub device: Device,
 }
 
@@ -38,7 +38,7 @@ impl Spec {
         element_count(&self.shape)
     }
 
-    /// Whether there is no element (an axis of length zero).
+    /// Whether there are no elements (an axis of length zero).
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -75,7 +75,7 @@ impl fmt::Display for Spec {
     }
 }
 
-/// A device after what lies there: nothing for the CPU, else `@cuda:0`.
+/// The suffix of a device: nothing for the CPU, otherwise `@cuda:0`.
 pub(crate) struct At(pub(crate) Device);
 
 impl fmt::Display for At {

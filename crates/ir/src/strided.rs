@@ -1,7 +1,8 @@
 //! A layout as a chain of views of flat memory.
 //!
-//! Eager tensors are strided windows on a buffer and need no reason for their strides. In a program a value is a variable, and a
-//! window on it is an equation: this file finds the views that lead there, for any strides at all.
+//! Eager tensors are strided views of a buffer, with any strides. In a program a value is a
+//! variable, and a view of it is an equation: this file finds the views that produce a given
+//! layout, for any strides.
 
 use crate::shape::{Axes, Shape};
 use crate::view::{Span, View};
@@ -9,10 +10,11 @@ use crate::{Layout, inverse_order};
 use smallvec::SmallVec;
 
 impl Layout {
-    /// The views that lead from dense memory of `len` elements, seen as one axis, to this layout.
+    /// The views that turn dense memory of `len` elements, as one axis, into this layout.
     ///
-    /// Axes are peeled off from the largest stride to the smallest: a window of the span of all smaller axes, moved by the stride
-    /// (`unfold`), is one axis in front of what is left. Then they are put in order, turned round, and repeated.
+    /// Axes are split off from the largest stride to the smallest: a window of the span of all
+    /// smaller axes, moved by the stride (`unfold`), is one axis in front of the rest. Then they
+    /// are permuted, flipped, and broadcast.
     ///
     /// ```
     /// use pullback_ir::{Few, Layout, Shape};
@@ -37,7 +39,8 @@ impl Layout {
             }
             return views;
         }
-        // The axes that move, by falling distance, and where the first element in memory lies.
+        // The axes with a stride, by decreasing stride, and the position of the first element in
+        // memory.
         let moves = |&i: &usize| self.shape[i] > 1 && self.strides[i] != 0;
         let mut order: SmallVec<[usize; 5]> = (0..self.shape.len()).filter(moves).collect();
         order.sort_by_key(|&i| std::cmp::Reverse(self.strides[i].unsigned_abs()));
@@ -45,7 +48,7 @@ impl Layout {
         for &i in order.iter().filter(|&&i| self.strides[i] < 0) {
             start = start.wrapping_add_signed(self.strides[i] * (self.shape[i] as isize - 1));
         }
-        // How far the axes from the k-th on reach.
+        // The span of the axes from the k-th on.
         let mut spans: SmallVec<[usize; 5]> = SmallVec::from_elem(1, order.len() + 1);
         for (k, &i) in order.iter().enumerate().rev() {
             spans[k] = spans[k + 1] + self.strides[i].unsigned_abs() * (self.shape[i] - 1);

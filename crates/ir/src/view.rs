@@ -1,4 +1,4 @@
-//! The views: operations that only rename indices, so that nothing moves.
+//! Views: operations that only change indices, so that nothing is copied.
 
 use crate::shape::{Axes, Shape};
 use smallvec::SmallVec;
@@ -14,7 +14,7 @@ pub struct Span {
     pub step: usize,
 }
 
-/// An operation that sees the same elements at other indices.
+/// An operation whose result has the same elements at other indices.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum View {
     /// The same elements in the same row-major order, under another shape.

@@ -1,9 +1,9 @@
-//! Windows that slide over the last axes: what convolution and pooling have in common.
+//! Sliding windows over the last axes, for convolution and pooling.
 
 use crate::Shape;
 
-/// How windows lie along one axis: window `o` takes the positions `o·stride − before + t·dilation` for `t < size`.
-/// Positions outside the axis hold nothing (a zero, where it is summed).
+/// The windows along one axis: window `o` takes the positions `o·stride − before + t·dilation` for
+/// `t < size`. Positions outside the axis are padding (zero in a sum).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Window {
     /// Positions in a window.
@@ -12,14 +12,14 @@ pub struct Window {
     pub stride: usize,
     /// Distance between neighbouring positions of a window.
     pub dilation: usize,
-    /// Positions before the first element; negative where elements are left out.
+    /// Positions before the first element; negative to crop.
     pub before: isize,
-    /// Positions after the last element; negative where elements are left out.
+    /// Positions after the last element; negative to crop.
     pub after: isize,
 }
 
 impl Window {
-    /// The longest padded axis there may be; positions and their sums stay far from overflow.
+    /// The longest padded axis there may be; positions and their sums cannot overflow.
     const LONGEST: i128 = (isize::MAX / 16) as i128;
 
     /// How many windows an axis of `len` has: `None` where not even one fits, the sizes are not
@@ -36,7 +36,7 @@ impl Window {
         usize::try_from((padded - reach - 1) / self.stride as i128 + 1).ok()
     }
 
-    /// The part of window `o` that lies on an axis of `len`: its first position, and how many.
+    /// The part of window `o` that is inside an axis of `len`: its first position, and how many.
     pub fn inside(&self, o: usize, len: usize) -> (usize, usize) {
         let start = o as i128 * self.stride as i128 - self.before as i128;
         let d = self.dilation as i128;
@@ -50,12 +50,13 @@ impl Window {
     }
 }
 
-/// How an axis is cut into the pieces that pooling takes together.
+/// How an axis is divided into the pieces that pooling reduces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Frame {
     /// Windows of one size.
     Sliding(Window),
-    /// This many pieces of nearly equal length: piece `o` of an axis of `n` goes from `⌊o·n/count⌋` up to `⌈(o+1)·n/count⌉`.
+    /// This many pieces of nearly equal length: piece `o` of an axis of `n` goes from `⌊o·n/count⌋`
+    /// up to `⌈(o+1)·n/count⌉`.
     Even(usize),
 }
 
@@ -84,8 +85,8 @@ impl Frame {
     }
 }
 
-/// A convolution (in the sense of neural networks: the kernel is not flipped) of `x[n, g·i, s…]` with
-/// `w[g·o, i, k…]` to `y[n, g·o, p…]`, in `g` groups of channels:
+/// A convolution (in the sense of neural networks: the kernel is not flipped) of `x[n, g·i, s…]`
+/// with `w[g·o, i, k…]` to `y[n, g·o, p…]`, in `g` groups of channels:
 ///
 /// ```text
 /// y[n, c, p] = Σ over i, t of  x[n, (group of c)·I + i, p·stride − before + t·dilation] · w[c, i, t]
@@ -112,22 +113,24 @@ pub enum Role {
     Filter,
 }
 
-/// A reduction of the pieces into which the last axes are cut.
+/// A reduction of the pieces into which the last axes are divided.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pool {
-    /// What becomes of a piece.
+    /// The reduction of a piece.
     pub kind: Pooling,
     /// One for each spatial axis.
     pub frames: Vec<Frame>,
 }
 
-/// What becomes of a piece.
+/// The reduction of a piece.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pooling {
     /// The sum of its elements.
     Sum,
-    /// The transpose of `Sum`: each element of the operand is added to all of its piece, of an array with these spatial lengths.
+    /// The transpose of `Sum`: each element of the operand is added to all of its piece, of an
+    /// array with these spatial lengths.
     Spread(Shape),
-    /// Where its largest element is, counted over the spatial axes in row-major order: the first of equals, and the last NaN.
+    /// The position of its largest element, counted over the spatial axes in row-major order: the
+    /// first of equals, and the last NaN.
     ArgMax,
 }

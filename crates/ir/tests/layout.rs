@@ -1,4 +1,4 @@
-//! Layouts against a naive twin that writes down where every element lies.
+//! Layouts against a naive reference that lists the position of every element.
 
 use proptest::prelude::*;
 use pullback_ir::{Layout, Shape, Span, View, diagonal_len};
@@ -116,7 +116,7 @@ fn place(offset: usize, strides: &[isize], index: &[usize]) -> isize {
     offset as isize + strides.iter().zip(index).map(|(&s, &i)| s * i as isize).sum::<isize>()
 }
 
-/// Random numbers that decide how a view looks; zeros give the plainest one.
+/// Random numbers that choose a view; zeros give the simplest one.
 struct Choices<'a>(std::iter::Cycle<std::slice::Iter<'a, u32>>);
 
 impl Choices<'_> {
@@ -200,7 +200,7 @@ impl Choices<'_> {
     }
 }
 
-/// Everything a layout says of itself, against its twin.
+/// All properties of a layout, against the reference.
 fn check(layout: &Layout, naive: &Naive, buffer: usize) {
     assert_eq!(layout.shape[..], naive.shape[..]);
     assert_eq!(layout.strides.len(), layout.shape.len());
@@ -242,7 +242,7 @@ proptest! {
             match layout.view(&view) {
                 Some(seen) => layout = seen,
                 None => {
-                    // Only a copy can give it: go on with one.
+                    // It needs a copy: continue with one.
                     prop_assert!(matches!(view, View::Reshape(_)));
                     prop_assert!(!layout.is_dense());
                     prop_assert!(!naive.is_evenly_spaced(), "{layout:?} has a {view:?}");

@@ -1,4 +1,4 @@
-//! Plans replayed element by element: nobody reads what somebody else has overwritten.
+//! Plans replayed element by element: no op reads what another has overwritten.
 
 mod random_programs;
 
@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 const ALIGN: usize = 64;
 
-/// What an element holds: who made it, and which one it is.
+/// The content of an element: the variable that it belongs to, and its index.
 type Tag = (u32, usize);
 
-/// Memory as bytes that know what they belong to.
+/// Memory as bytes tagged with what they belong to.
 #[derive(Default)]
 struct Memory(HashMap<(Base, usize), (Tag, usize)>);
 
@@ -131,7 +131,7 @@ impl Replay<'_> {
         equation.outputs.iter().for_each(|&v| self.check(v, "just made"));
     }
 
-    /// Where a result lies over an operand, the op must be one that can, and index over index.
+    /// Where a result overwrites an operand, the op must allow it, index by index.
     fn check_overlaps(&self, e: usize) {
         let equation = &self.program.equations[e];
         for (j, &y) in equation.outputs.iter().enumerate() {
@@ -150,7 +150,7 @@ impl Replay<'_> {
                 if let Some(at) = kept
                     && to.get(at..at + from.len()) == Some(&from[..])
                 {
-                    // It is where it belongs, and no other operand is in the way.
+                    // It is at its position, and no other operand overlaps it.
                     assert_eq!((shared, width), (1, size));
                     continue;
                 }
@@ -348,7 +348,7 @@ fn updates_are_computed_where_they_go() {
     assert_eq!(plan.homes[new_w.index()].base, Base::Input(0));
     assert_eq!(plan.homes[kept.index()].base, Base::Input(1));
 
-    // A swap is all copies, one of them past a waiting place at least.
+    // A swap is all copies, at least one of them through a temporary.
     let mut p = Program::default();
     let [a, b] = [(); 2].map(|()| p.input(f32s(&[3])));
     p.outputs = vec![b, a];
@@ -376,7 +376,8 @@ fn a_piece_is_computed_where_it_is_wanted() {
         );
         text.parse().unwrap()
     };
-    // In front of its first element, or behind its last one, one more: the result begins a number earlier, or later.
+    // One more element before the first, or after the last: the result starts one element earlier,
+    // or later.
     let cases = [
         ("let c: f32[8] = cat{0} y b", -4),
         ("let c: f32[8] = pad{[1:0:0]} b", -4),
@@ -393,7 +394,8 @@ fn a_piece_is_computed_where_it_is_wanted() {
         assert_eq!(home(op).base, home("exp").base, "{what}");
         assert_eq!(home(op).start as isize - home("exp").start as isize, by, "{what}");
     }
-    // Not where it is read again, where two pieces come from one value, or where the result is an output.
+    // Not where it is read again, where two pieces come from one value, or where the result is an
+    // output.
     let others = [
         "let c: f32[8] = cat{0} y b; return c, a",
         "let w: f32[1] = slice{[7:1:1]} a; let c: f32[8] = cat{0} w b; return c",

@@ -1,4 +1,5 @@
-//! Programs as text: exact both ways, readable, and read without a panic whatever the text. As JSON and graphs.
+//! Programs as text: exact both ways, readable, and read without a panic whatever the text. As JSON
+//! and graphs.
 
 use proptest::prelude::*;
 use pullback_ir::*;

@@ -1,4 +1,4 @@
-//! Programs with lengths left open.
+//! Programs with open lengths.
 
 use pullback_ir::template::{Lifted, Template, lift_literals, sample_points, varying_literals};
 use pullback_ir::{DType, Program, Scalar, Spec};
@@ -7,7 +7,7 @@ fn program(text: String) -> Program {
     text.parse().unwrap_or_else(|e| panic!("{e}\n{text}"))
 }
 
-/// Scores of every position beside every other, flattened, less the first row.
+/// Scores of every position against every other, flattened, less the first row.
 fn scores(n: usize) -> Program {
     let (square, rest) = (n * n, n * n - n);
     program(format!(
@@ -56,7 +56,7 @@ fn what_has_no_polynomial_is_refused() {
         false => program(format!("program (a: f32[{n}]) {{ let b: f32[{n}] = sin a; return b }}")),
     };
     let error = fitted(&[37, 31, 29, 23], branching).err().unwrap();
-    assert!(error.contains("`exp` is not what `sin` is"), "{error}");
+    assert!(error.contains("`exp` differs from `sin`"), "{error}");
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn a_size_that_would_be_negative_is_none() {
     let template = fitted(&[37, 31, 29, 23], shorter).unwrap();
     assert_eq!(template.at(&[12]).unwrap(), shorter(12));
     assert!(template.at(&[9]).is_none());
-    // An axis of one or of nothing is another matter to the passes.
+    // An axis of length 1 or 0 is a special case of the passes.
     assert!(template.at(&[11]).is_none() && template.at(&[10]).is_none());
 }
 

@@ -392,7 +392,7 @@ fn errors_say_what_and_where() {
         ("tanh{}",                       "expected the end of the text at byte 4"),
         ("sort{axis=0,reverse=true}",    "expected `descending=`, found `reverse` at byte 12"),
         ("put{[tanh]}",                  "unknown view `tanh` at byte 5"),
-        ("scatter{0,sum}",               "unknown way to combine `sum` at byte 10"),
+        ("scatter{0,sum}",               "unknown combination `sum` at byte 10"),
         ("literal{9223372036854775808: i64[]}", "expected a number, found `9223372036854775808` at byte 8"),
         ("literal{NaN(0x0): f64[]}",     "expected the bits of a NaN in hexadecimal, found `0x0` at byte 12"),
     ];

@@ -48,7 +48,7 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         match path.is_dir() {
             true if name != "tests" => sources(&path, found),
-            false if name.ends_with(".rs") && name != "tests.rs" && name != "slow.rs" => {
+            false if name.ends_with(".rs") && name != "tests.rs" && name != "reference.rs" => {
                 found.push(path);
             }
             _ => {}

@@ -361,7 +361,7 @@ fn errors_of_the_code_name_op_operands_and_line() {
     let o = op.clone();
     let compiled = pullback::jit(move |(w, x): &Pair| o.one(&[w, x]));
     compiled.of(&at());
-    for (value, text) in [(99.0, "does not like 99"), (98.0, "its code panicked: 98 is worse")] {
+    for (value, text) in [(99.0, "does not like 99"), (98.0, "its kernel panicked: 98 is worse")] {
         let (w, x) = bad(value);
         for error in
             [catch(|| op.one(&[&w, &x])).unwrap_err(), compiled.call(&bad(value)).unwrap_err()]

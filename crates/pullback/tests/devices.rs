@@ -39,7 +39,7 @@ fn a_device_that_is_not_there_is_refused_in_a_sentence() {
     let error = try_apply(Op::To(GPU), &[&x]).unwrap_err();
     assert!(error.to_string().contains(refused), "{error}");
     let error = catch(|| x.to("tpu")).unwrap_err();
-    assert!(error.to_string().contains("`tpu` is no device"), "{error}");
+    assert!(error.to_string().contains("`tpu` is not a device"), "{error}");
 }
 
 #[test]

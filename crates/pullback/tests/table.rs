@@ -32,7 +32,7 @@ mod order;
 mod places;
 #[path = "table/samples.rs"]
 mod samples;
-#[path = "../../cpu/src/special/slow.rs"]
+#[path = "../../cpu/src/special/reference.rs"]
 mod special;
 #[path = "table/threads.rs"]
 mod threads;

@@ -157,14 +157,20 @@ fn misfits_get_a_sentence() {
     let state = Moments { mean: &mean, square: &square, largest: None };
     let momentum = Sgd { momentum: 0.9, ..Sgd::default() };
     let cases: [(&dyn Fn(), &str); 9] = [
-        (&|| sgd_(&Sgd::default(), &other, &x, &mean, None), "the learning rate is a 0-d float"),
-        (&|| sgd_(&Sgd::default(), &step, &x, &mean, None), "the learning rate is a 0-d float"),
-        (&|| sgd_(&Sgd::default(), &one, &x, &other, None), "f64[2] does not go with"),
-        (&|| sgd_(&Sgd::default(), &one, &x, &narrow, None), "f32[4] does not go with"),
+        (
+            &|| sgd_(&Sgd::default(), &other, &x, &mean, None),
+            "the learning rate must be a float scalar",
+        ),
+        (
+            &|| sgd_(&Sgd::default(), &step, &x, &mean, None),
+            "the learning rate must be a float scalar",
+        ),
+        (&|| sgd_(&Sgd::default(), &one, &x, &other, None), "f64[2] does not match"),
+        (&|| sgd_(&Sgd::default(), &one, &x, &narrow, None), "f32[4] does not match"),
         (&|| sgd_(&momentum, &one, &x, &x, None), "needs its state"),
         (&|| sgd_(&Sgd::default(), &one, &step, &step, None), "updates floats"),
         (&|| sgd_(&momentum, &one, &x, &mean, Some((&square, &other))), "the number of the step"),
-        (&|| adam_(&Adam::default(), &one, &x, &other, state, &step), "f64[2] does not go with"),
+        (&|| adam_(&Adam::default(), &one, &x, &other, state, &step), "f64[2] does not match"),
         (&|| adam_(&Adam::default(), &one, &x, &square, state, &x), "the number of the step"),
     ];
     for (run, sentence) in cases {

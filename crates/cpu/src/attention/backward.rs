@@ -207,7 +207,7 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> Work for Chunk<'_, E> {
 /// keeps its weights at exp(−∞) = 0.
 ///
 /// # Safety
-/// `dout` has the `l` rows of the head, and the results have room for one element each.
+/// `dout` has the `l` rows of the head, and the results have space for one element each.
 #[inline(always)]
 unsafe fn summaries<E: Elem<Compute: Float>, I: Isa>(
     given: &Given,
@@ -251,7 +251,7 @@ unsafe fn summaries<E: Elem<Compute: Float>, I: Isa>(
 /// Rows of a matrix as panels of columns of its transpose.
 ///
 /// # Safety
-/// The rows are in the source, and `to` has room for them in whole panels.
+/// The rows are in the source, and `to` has space for them in whole panels.
 unsafe fn pack<E: Elem<Compute = C>, C: Tiled + Float>(
     x: &Source,
     index: usize,
@@ -296,7 +296,7 @@ fn slopes_kept<C: Float, I: Isa>(p: &mut [C], ds: &mut [C], factors: &[C], lse: 
 unsafe fn write<E: Elem>(from: *const E::Compute, n: usize, to: Sink, at: usize) {
     let to = to.ptr.cast::<E>();
     for i in 0..n {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.add(at + i).write(E::store(*from.add(i))) };
     }
 }

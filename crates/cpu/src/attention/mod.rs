@@ -216,7 +216,7 @@ fn begin(x: &Source, mut n: usize) -> isize {
 /// `scale`.
 ///
 /// # Safety
-/// The rows are in the source, and `to` has room for them.
+/// The rows are in the source, and `to` has space for them.
 #[inline(always)]
 unsafe fn copy_rows<E: Elem<Compute: Float>>(
     x: &Source,
@@ -230,7 +230,7 @@ unsafe fn copy_rows<E: Elem<Compute: Float>>(
     let (n, row, col) = (x.shape[rank - 1], x.strides[rank - 2], x.strides[rank - 1]);
     let start = begin(x, index);
     for i in 0..m {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let line = x.ptr.cast::<E>().offset(start + (from + i) as isize * row);
             let to = std::slice::from_raw_parts_mut(to.add(i * n), n);

@@ -1,16 +1,16 @@
-//! Working memory of compiled programs, lent for the time of a call.
+//! Working memory of compiled programs, held for the duration of a call.
 //!
-//! A program that runs needs one large block, its arena, and needs nothing of it afterwards. So
-//! blocks are not tied to programs: a call takes the smallest idle block that is long enough, or,
-//! where none is, a new one in place of the largest idle one. Programs that run one after the other
-//! (a function compiled for sixty lengths, a step and its evaluation) thus share one block of the
-//! largest size, and there are as many blocks as calls have run at the same time, in threads or
-//! inside each other.
+//! A call of a program needs one large block, its arena, and nothing of it afterwards. So blocks
+//! are not tied to programs: a call takes the smallest idle block that is large enough, or, if
+//! there is none, a new one that replaces the largest idle one. Programs that run one after the
+//! other (a function compiled for sixty lengths, a step and its evaluation) thus share one block of
+//! the largest size, and there are as many blocks as calls have run at the same time, in threads or
+//! nested.
 //!
-//! While it is lent, a block counts in `live_bytes` with the bytes that were asked for; while it is
-//! idle, in `cached_bytes`. [`super::trim`] gives idle blocks back to the system, and
+//! While in use, a block counts in `live_bytes` with the requested bytes; while idle, in
+//! `cached_bytes`. [`super::trim`] returns idle blocks to the system, and
 //! [`super::set_cache_limit`] bounds them too. Arenas of up to 64 KiB are ordinary buffers, which
-//! threads keep for themselves without a lock.
+//! threads cache locally without a lock.
 
 use super::{AllocError, Block, Buffer, LIVE, LOCAL, SMALL_CLASSES, bump, cache_limit, class_of};
 use super::{count_live, from_system, to_system, trim};
@@ -19,14 +19,14 @@ use std::mem::ManuallyDrop;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Memory that a call works in. Its content is whatever was there before.
+/// The working memory of a call. Its content is unspecified.
 pub struct Arena {
     memory: ManuallyDrop<Buffer>,
-    /// The bytes that were asked for, where the block goes back to the idle ones.
+    /// The requested bytes, if the block is returned to the idle ones.
     lent: Option<usize>,
 }
 
-/// Blocks that no call works in, with their sizes, the one that came back last at the end.
+/// Blocks that no call uses, with their sizes, the most recently used at the end.
 struct Idle {
     blocks: Vec<(Block, usize)>,
     bytes: usize,
@@ -59,10 +59,10 @@ impl Idle {
 }
 
 impl Arena {
-    /// Memory of so many bytes, whose content no safe code sees.
+    /// Memory of so many bytes, whose content safe code cannot read.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it cannot be allocated.
     pub fn take(bytes: usize) -> pullback_ir::Result<Arena> {
         Arena::try_take(bytes).map_err(|_| {
             let message = format!("cannot allocate {bytes} bytes for the arena");
@@ -85,7 +85,7 @@ impl Arena {
             (found, outgrown)
         };
         if let Some((block, size)) = outgrown {
-            // SAFETY: it was idle, so nobody uses it.
+            // SAFETY: it was idle, so nothing uses it.
             unsafe { to_system(block.0, size) };
         }
         let reused = found.is_some();
@@ -120,8 +120,8 @@ impl Arena {
     }
 }
 
-/// Sees to it that a block of so many bytes is idle, in place of the largest that is. Where it
-/// cannot be had, or would not be kept, nothing happens: it is taken ahead of time, untouched.
+/// Makes a block of so many bytes idle in advance, replacing the largest idle one. If it cannot be
+/// allocated, or would not be cached, nothing happens.
 pub fn reserve_arena(bytes: usize) {
     if bytes > isize::MAX as usize / 4 || class_of(bytes.max(1)).0 < SMALL_CLASSES {
         return;
@@ -136,7 +136,7 @@ pub fn reserve_arena(bytes: usize) {
         idle.take_largest()
     };
     if let Some((block, size)) = outgrown {
-        // SAFETY: it was idle, so nobody uses it.
+        // SAFETY: it was idle, so nothing uses it.
         unsafe { to_system(block.0, size) };
     }
     if let Ok(ptr) = from_system(wanted) {
@@ -164,8 +164,8 @@ impl Drop for Arena {
     }
 }
 
-/// Gives idle blocks back to the system, the one unused for longest first, until at most `limit`
-/// bytes are kept.
+/// Returns idle blocks to the system, the least recently used first, until at most `limit` bytes
+/// are cached.
 pub(super) fn shrink(limit: usize) {
     loop {
         let gone = {
@@ -175,7 +175,7 @@ pub(super) fn shrink(limit: usize) {
             }
             idle.remove(0)
         };
-        // SAFETY: it was idle, so nobody uses it.
+        // SAFETY: it was idle, so nothing uses it.
         unsafe { to_system(gone.0.0, gone.1) };
     }
 }
@@ -208,7 +208,7 @@ mod tests {
     fn memory_taken_ahead_of_time_is_lent() {
         reserve_arena(usize::MAX);
         reserve_arena(0);
-        // Longer than what other tests take at the same time.
+        // Larger than what other tests allocate at the same time.
         let bytes = 40 << 20;
         reserve_arena(bytes);
         assert!(idle().blocks.iter().any(|block| block.1 >= bytes));

@@ -1,8 +1,8 @@
 use super::*;
 use std::sync::Mutex;
 
-/// The statistics are global, so tests that compare them exactly take turns. Other tests of
-/// the crate allocate too, so these compare only what a class of its own can show.
+/// The statistics are global, so tests that compare them exactly are serialised. Other tests of the
+/// crate allocate too, so these compare only size classes that no other test uses.
 static TURN: Mutex<()> = Mutex::new(());
 
 #[test]
@@ -65,7 +65,8 @@ fn statistics_follow() {
     drop(a);
     reset_peak();
     assert!(stats().peak_bytes < BIG as u64);
-    // A measurement sees what is taken and given back in it, and leaves the peak as it found it, or higher.
+    // A measurement counts what is allocated and freed in it, and leaves the peak unchanged, or
+    // higher.
     let (_, big) = rise(|| drop(Buffer::alloc(2 * BIG)));
     assert!(big.is_some_and(|rise| rise > BIG as u64 && rise < 3 * BIG as u64));
     assert!(stats().peak_bytes >= 2 * BIG as u64);

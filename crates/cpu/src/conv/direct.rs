@@ -223,7 +223,7 @@ unsafe fn spread<S: Elem<Compute = C>, C: Number>(
     }
 }
 
-pub(super) fn filter<S: Elem<Compute = C>, C: Number>(
+pub(super) fn weight_gradient<S: Elem<Compute = C>, C: Number>(
     p: &Problem,
     x: Volume<S>,
     y: Volume<S>,

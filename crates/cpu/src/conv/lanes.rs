@@ -5,7 +5,7 @@ use crate::dot::tile::{Plain, Tiled, Vector};
 use crate::simd::{Level, level};
 
 /// Elements that a copy may read and write past its end: the widest vector.
-pub(super) const ROOM: usize = 16;
+pub(super) const OVERRUN: usize = 16;
 
 /// Adjacent elements of a panel that are adjacent in the source too.
 pub(super) struct Run {
@@ -18,7 +18,7 @@ pub(super) struct Run {
 /// A panel to be packed: row `k` holds the runs of the source, starting at `offsets[k]`.
 ///
 /// Every run is copied in whole vectors, and what it writes past its end is overwritten by the next
-/// run or the next row. So both sides have [`ROOM`] extra elements.
+/// run or the next row. So both sides have [`OVERRUN`] extra elements.
 pub(super) struct Pack<'a, T> {
     pub src: *const T,
     pub offsets: &'a [usize],
@@ -32,7 +32,7 @@ pub(super) struct Pack<'a, T> {
 
 /// A tile of `A·B` where row `i` of A begins at `a + rows[i]`, and steps through `outer` lines of
 /// `inner` adjacent elements; B is packed, step by step. C has whole vectors.
-pub(super) struct Lines<'a, T> {
+pub(super) struct RowTile<'a, T> {
     pub a: *const T,
     pub rows: &'a [usize],
     pub outer: usize,
@@ -42,11 +42,11 @@ pub(super) struct Lines<'a, T> {
     pub b: *const T,
     pub c: *mut T,
     pub c_row: usize,
-    /// Add to what is in C instead of overwriting it.
+    /// Accumulate into C instead of overwriting it.
     pub add: bool,
 }
 
-type Line<T> = unsafe fn(&Lines<T>);
+type Line<T> = unsafe fn(&RowTile<T>);
 
 /// The loops of one instruction set.
 pub(super) struct Lanes<T: 'static> {
@@ -59,7 +59,8 @@ pub(super) struct Lanes<T: 'static> {
 
 #[inline(always)]
 unsafe fn pack<V: Vector>(p: &Pack<V::T>) {
-    // SAFETY: the caller has the runs at every offset, and `ROOM` extra elements after both sides.
+    // SAFETY: the caller has the runs at every offset, and `OVERRUN` extra elements after both
+    // sides.
     unsafe {
         let mut dst = p.dst;
         let vectors = p.longest.div_ceil(V::N);
@@ -89,7 +90,7 @@ unsafe fn pack<V: Vector>(p: &Pack<V::T>) {
 }
 
 #[inline(always)]
-unsafe fn lines<V: Vector, const M: usize, const W: usize>(t: &Lines<V::T>) {
+unsafe fn lines<V: Vector, const M: usize, const W: usize>(t: &RowTile<V::T>) {
     // SAFETY: the caller has `M` rows of lines of A, as many steps of B, and `M` rows of `W`
     // vectors of C.
     unsafe {
@@ -134,7 +135,7 @@ macro_rules! lanes {
                 unsafe { super::pack::<$vector>(p) }
             }
             #[$feature]
-            unsafe fn lines<const M: usize, const W: usize>(t: &Lines<$t>) {
+            unsafe fn lines<const M: usize, const W: usize>(t: &RowTile<$t>) {
                 // SAFETY: passed on.
                 unsafe { super::lines::<$vector, M, W>(t) }
             }

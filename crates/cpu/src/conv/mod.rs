@@ -5,8 +5,8 @@
 //! | case | method |
 //! |---|---|
 //! | groups of a few channels (depthwise), or windows much wider than the data | [`direct`]: rows times a scalar, added up |
-//! | `y` from `x` and `w`, `x` from `y` and `w` | [`slide`]: a matrix product whose right side is packed from the source itself |
-//! | `w` from `x` and `y` | [`filter`]: a matrix product whose left side is not packed |
+//! | `y` from `x` and `w`, `x` from `y` and `w` | [`implicit_gemm`]: a matrix product whose right side is packed from the source itself |
+//! | `w` from `x` and `y` | [`weight_gradient`]: a matrix product whose left side is not packed |
 //!
 //! The matrix products are those of [`crate::dot`]: `y[c, p] = Σ over (i, t) of w[c, (i, t)] · x[i,
 //! p·stride + t·dilation −
@@ -27,12 +27,12 @@
 //! threads.
 
 mod direct;
-mod filter;
+mod implicit_gemm;
 mod lanes;
 mod region;
-mod slide;
 #[cfg(test)]
 mod tests;
+mod weight_gradient;
 
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
@@ -120,7 +120,7 @@ pub(crate) fn conv(conv: &Conv, a: Source, b: Source, out: Sink) {
         DType::BF16 => typed::<bf16>(conv, a, b, out),
         DType::F16 => typed::<f16>(conv, a, b, out),
         DType::I64 | DType::I32 | DType::U8 | DType::Bool => {
-            unreachable!("`infer` refuses to convolve what is not a float")
+            unreachable!("`infer` rejects dtypes other than floats")
         }
     }
 }
@@ -147,9 +147,13 @@ where
         Problem { batch: x[0], groups: conv.groups, inner: w[1], outer: w[0] / conv.groups, axes };
     let (a, b) = (Volume::<S>::of(&a), (Volume::<S>::of(&b), b));
     match conv.role {
-        Role::Forward => slide::run(&problem, slide::Way::Forward, a, b.0, out),
-        Role::Input(_) => slide::run(&problem, slide::Way::Input, a, b.0, out),
-        Role::Filter => filter::run(&problem, a, b.1, out),
+        Role::Forward => {
+            implicit_gemm::run(&problem, implicit_gemm::Direction::Forward, a, b.0, out)
+        }
+        Role::Input(_) => {
+            implicit_gemm::run(&problem, implicit_gemm::Direction::Input, a, b.0, out)
+        }
+        Role::Filter => weight_gradient::run(&problem, a, b.1, out),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::elem::Elem;
 /// How a block reads one axis of the source: result `q` of `count` takes positions
 /// `first + q·step + offset`, with offsets from 0 up to `reach`.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Seen {
+pub(super) struct AxisReads {
     pub first: isize,
     pub step: usize,
     pub count: usize,
@@ -15,7 +15,7 @@ pub(super) struct Seen {
     pub len: usize,
 }
 
-impl Seen {
+impl AxisReads {
     /// Positions from the first that is read to the last. Saturates: such a region is never made.
     pub fn extent(&self) -> usize {
         (self.count - 1).saturating_mul(self.step).saturating_add(self.reach).saturating_add(1)
@@ -26,7 +26,7 @@ impl Seen {
 /// remainder modulo the step are adjacent.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Region {
-    pub axes: [Seen; 3],
+    pub axes: [AxisReads; 3],
     /// Positions with one remainder on the last axis.
     pub part: usize,
     /// Elements of a row: a part for each remainder that occurs.
@@ -36,7 +36,7 @@ pub(super) struct Region {
 }
 
 impl Region {
-    pub fn new(axes: [Seen; 3]) -> Region {
+    pub fn new(axes: [AxisReads; 3]) -> Region {
         let last = axes[2];
         let part = (last.count - 1).saturating_add(last.reach / last.step).saturating_add(1);
         let row = part.saturating_mul(last.step.min(last.reach + 1));
@@ -81,7 +81,7 @@ impl Region {
         dst: *mut C,
     ) {
         let [depth, height, width] = self.axes;
-        let inside = |axis: &Seen, i: usize| {
+        let inside = |axis: &AxisReads, i: usize| {
             let at = axis.first + i as isize;
             (at >= 0 && (at as usize) < axis.len).then_some(at as usize)
         };
@@ -107,7 +107,7 @@ impl Region {
 
     unsafe fn fill_row<S: Elem<Compute = C>, C: Copy + Default>(
         &self,
-        axis: &Seen,
+        axis: &AxisReads,
         src: *const S,
         stride: isize,
         dst: *mut C,

@@ -14,7 +14,7 @@ impl Dice {
         (self.0 >> 33) as usize % n
     }
 
-    /// Whole numbers, so that every sum is exact and any order gives the same bits.
+    /// Integers, so that every sum is exact and any order gives the same bits.
     fn values<T: From<i8>>(&mut self, n: usize) -> Vec<T> {
         (0..n).map(|_| T::from(self.roll(9) as i8 - 4)).collect()
     }
@@ -183,11 +183,11 @@ fn random_shapes_equal_plain_loops() {
 /// Copies of a few elements with a great many zeros between them are not made.
 #[test]
 fn regions_much_larger_than_the_data_are_wide() {
-    use super::region::{Region, Seen};
-    let one = Seen { first: 0, step: 1, count: 1, reach: 0, len: 1 };
-    let region = |last: Seen| Region::new([one, one, last]);
-    let spread = region(Seen { first: -30_000, step: 1, count: 8, reach: 60_000, len: 8 });
+    use super::region::{AxisReads, Region};
+    let one = AxisReads { first: 0, step: 1, count: 1, reach: 0, len: 1 };
+    let region = |last: AxisReads| Region::new([one, one, last]);
+    let spread = region(AxisReads { first: -30_000, step: 1, count: 8, reach: 60_000, len: 8 });
     assert!(spread.is_wide(32 * 256, 8) && spread.is_wide(96, 8) && !spread.is_wide(1, 8));
-    let plain = region(Seen { first: -1, step: 1, count: 64, reach: 2, len: 64 });
+    let plain = region(AxisReads { first: -1, step: 1, count: 64, reach: 2, len: 64 });
     assert!(!plain.is_wide(1 << 20, 64));
 }

@@ -1,4 +1,4 @@
-//! Products of integer matrices: plain loops, wrapping. Of truth values: whether any pair is true.
+//! Products of integer matrices: plain loops, wrapping. For booleans: whether any pair is true.
 
 use super::pack::Matrix;
 use super::{GRAIN, Job, Shared};

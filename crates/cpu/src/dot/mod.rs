@@ -6,7 +6,7 @@
 //! |---|---|
 //! | `m` or `n` is 1 | [`vector`]: dot products or scaled rows, memory-bound |
 //! | few rows, few steps or tiny, B with adjacent columns | tiles on unpacked operands |
-//! | A or B small enough for a core's cache, A with dense rows | [`half`]: A unpacked, B packed |
+//! | A or B small enough for a core's cache, A with dense rows | [`half_packed`]: A unpacked, B packed |
 //! | everything else | operands packed into panels, then tiles on those |
 //! | integers | plain loops |
 //!
@@ -39,16 +39,16 @@
 //! Batches of small matrices are distributed over the threads, each matrix whole. Where B is the
 //! same for the whole batch and the rows of A follow each other, the batch is folded into the rows.
 
-mod ahead;
-mod half;
+mod half_packed;
 mod integer;
 pub(crate) mod pack;
+mod prepacked;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tile;
 mod vector;
 
-pub(crate) use ahead::{Panels, Right, panels};
+pub(crate) use prepacked::{Panels, Right, panels};
 
 use crate::buffer::Buffer;
 use crate::elem::{Bool, Elem};
@@ -78,7 +78,7 @@ const TASKS: usize = 12;
 const IN_PLACE: usize = 1 << 17;
 /// Elements between the panels of A. Steps are packed one after the other, each into all panels:
 /// were these a power of two apart, the lines that are being filled would evict each other from L1.
-const APART: usize = 16;
+const PANEL_GAP: usize = 16;
 /// Multiply-adds that are worth a task.
 const GRAIN: usize = 1 << 17;
 
@@ -126,7 +126,7 @@ pub(crate) fn dot_add<'a>(a: Source, b: impl Into<Right<'a>>, out: Sink) -> bool
         let (m, n, k) = (out.shape[0], out.shape[1], a.shape[1]);
         let ready = b.panels.and_then(|panels| panels.of(m, n, k, out.dtype));
         let (a, b) = (Matrix::<C>::of(a, 0), Matrix::<C>::of(&b.source, 0));
-        let target = Target { c: Shared(out.ptr.cast()), add: true, after: None, row: 0 };
+        let target = Destination { c: Shared(out.ptr.cast()), add: true, after: None, row: 0 };
         multiply(m, n, k, a, (b, ready), target);
     }
     match out.dtype {
@@ -138,23 +138,23 @@ pub(crate) fn dot_add<'a>(a: Source, b: impl Into<Right<'a>>, out: Sink) -> bool
 }
 
 /// The destination of a product: dense rows.
-struct Target<'a, C> {
+struct Destination<'a, C> {
     c: Shared<C>,
-    /// Added to what is there, instead of replacing it.
+    /// Accumulate into the destination instead of overwriting it.
     add: bool,
     /// What is done with finished parts, and which row the first one is.
     after: Option<After<'a>>,
     row: usize,
 }
 
-impl<C> Clone for Target<'_, C> {
+impl<C> Clone for Destination<'_, C> {
     fn clone(&self) -> Self {
         *self
     }
 }
-impl<C> Copy for Target<'_, C> {}
+impl<C> Copy for Destination<'_, C> {}
 
-impl<C> Target<'_, C> {
+impl<C> Destination<'_, C> {
     /// Called when some rows and columns are finished.
     fn done(&self, rows: Range<usize>, cols: Range<usize>) {
         if let Some(after) = self.after {
@@ -235,7 +235,7 @@ impl<'a> Job<'a> {
     fn run<S: Elem<Compute = C>, C: Tiled + vector::Float>(&self, c: Shared<C>) {
         let (m, n, k) = (self.m, self.n, self.k);
         let count = self.batches.len();
-        let target = Target { c, add: false, after: self.after, row: 0 };
+        let target = Destination { c, add: false, after: self.after, row: 0 };
         if let Some((rows, a, b)) = self.as_one::<S>() {
             let ready = self.panels.and_then(|panels| panels.of(rows, n, k, self.out.dtype));
             return multiply(rows, n, k, a, (b, ready), target);
@@ -248,7 +248,7 @@ impl<'a> Job<'a> {
                 k,
                 Matrix::<S>::of(&self.a, a),
                 (Matrix::of(&self.b, b), None),
-                Target { c: Shared(c.at(i * m * n)), row: i * m, ..target },
+                Destination { c: Shared(c.at(i * m * n)), row: i * m, ..target },
             );
         };
         let work = m * n * k;
@@ -265,7 +265,7 @@ impl<'a> Job<'a> {
 
 /// A method of computing one product: see the head of this file.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum Method {
     /// No steps: zeros.
     Nothing,
     Vector,
@@ -275,22 +275,28 @@ enum Way {
 }
 
 /// The method for a product of this size, whose operands have these column strides.
-fn way<S: 'static, C: Tiled>(m: usize, n: usize, k: usize, a_col: isize, b_col: isize) -> Way {
+fn method<S: 'static, C: Tiled>(
+    m: usize,
+    n: usize,
+    k: usize,
+    a_col: isize,
+    b_col: isize,
+) -> Method {
     // Up to about 256³ the packing costs more than strided panels of B do: 220 against 170 GFLOP/s.
     let few = m <= 12 || k <= 8 || (m * n * k <= 1 << 24 && k * n <= 1 << 16);
     if k == 0 {
-        Way::Nothing
+        Method::Nothing
     } else if m == 1 || n == 1 {
-        Way::Vector
+        Method::Vector
     } else if b_col == 1 && few {
-        Way::Direct
+        Method::Direct
     } else if a_col == 1
         && n >= 4 * C::kernels().cols
         && (m * k <= IN_PLACE || (k * n <= 2 * IN_PLACE && TypeId::of::<S>() == TypeId::of::<C>()))
     {
-        Way::HalfPacked
+        Method::HalfPacked
     } else {
-        Way::Packed
+        Method::Packed
     }
 }
 
@@ -301,19 +307,19 @@ fn multiply<S: Elem<Compute = C>, C>(
     k: usize,
     a: Matrix<S>,
     (b, ready): (Matrix<S>, Option<Shared<C>>),
-    target: Target<C>,
+    target: Destination<C>,
 ) where
     C: Tiled + vector::Float,
 {
-    match way::<S, C>(m, n, k, a.col, b.col) {
-        Way::Nothing => {
+    match method::<S, C>(m, n, k, a.col, b.col) {
+        Method::Nothing => {
             if !target.add {
                 // SAFETY: there is space for the product; all zero bits are zero.
                 unsafe { std::ptr::write_bytes(target.c.at(0), 0, m * n) };
             }
             target.done(0..m, 0..n);
         }
-        Way::Vector => {
+        Method::Vector => {
             let (_a, a) = wide(m, k, a);
             let (_b, b) = wide(k, n, b);
             if n == 1 {
@@ -323,16 +329,16 @@ fn multiply<S: Elem<Compute = C>, C>(
             }
             target.done(0..m, 0..n);
         }
-        Way::Direct => {
+        Method::Direct => {
             let (_a, a) = wide(m, k, a);
             let (_b, b) = wide(k, n, b);
             direct(m, n, k, a, b, target);
         }
-        Way::HalfPacked => {
+        Method::HalfPacked => {
             let (_a, a) = wide(m, k, a);
-            half::multiply(m, n, k, a, (b, ready), target);
+            half_packed::multiply(m, n, k, a, (b, ready), target);
         }
-        Way::Packed => packed(m, n, k, a, b, target),
+        Method::Packed => packed(m, n, k, a, b, target),
     }
 }
 
@@ -365,8 +371,8 @@ pub(crate) fn even(len: usize, piece: usize, multiple: usize) -> usize {
 }
 
 /// Tiles on unpacked operands; the columns of `b` are adjacent.
-fn direct<C: Tiled>(m: usize, n: usize, k: usize, a: Matrix<C>, b: Matrix<C>, to: Target<C>) {
-    let Target { c, add, .. } = to;
+fn direct<C: Tiled>(m: usize, n: usize, k: usize, a: Matrix<C>, b: Matrix<C>, to: Destination<C>) {
+    let Destination { c, add, .. } = to;
     let kernels = C::kernels();
     let height = even(m, kernels.direct.len(), 1);
     // A task is a stripe of columns with all of its rows, unless there are few columns.
@@ -409,7 +415,7 @@ fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
     k: usize,
     a: Matrix<S>,
     b: Matrix<S>,
-    to: Target<C>,
+    to: Destination<C>,
 ) {
     let kernels = C::kernels();
     let kc = even(k, KC, 1);
@@ -417,15 +423,15 @@ fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
     let mc = even(m, MC, kernels.rows);
     let (_b, b_panels) = scratch::<C>(kc * nc.min(n.next_multiple_of(kernels.cols)));
     let a_count = mc.min(m.next_multiple_of(kernels.rows)) / kernels.rows;
-    let (_a, a_panels) = scratch::<C>(a_count * (kc * kernels.rows + APART));
+    let (_a, a_panels) = scratch::<C>(a_count * (kc * kernels.rows + PANEL_GAP));
     for j0 in (0..n).step_by(nc) {
         let cols = nc.min(n - j0);
         for p0 in (0..k).step_by(kc) {
             let steps = kc.min(k - p0);
             // Before the last step of k nothing is finished.
             let after = if p0 + steps == k { to.after } else { None };
-            let to = Target { add: to.add || p0 > 0, after, ..to };
-            let (b_stride, a_stride) = (steps * kernels.cols, steps * kernels.rows + APART);
+            let to = Destination { add: to.add || p0 > 0, after, ..to };
+            let (b_stride, a_stride) = (steps * kernels.cols, steps * kernels.rows + PANEL_GAP);
             let block = Block { kernels, n, steps, to, a: a_panels, a_stride, b: b_panels };
             for i0 in (0..m).step_by(mc) {
                 let rows = mc.min(m - i0);
@@ -456,7 +462,7 @@ struct Block<'a, C: Tiled> {
     kernels: &'static Kernels<C>,
     n: usize,
     steps: usize,
-    to: Target<'a, C>,
+    to: Destination<'a, C>,
     a: Shared<C>,
     a_stride: usize,
     b: Shared<C>,

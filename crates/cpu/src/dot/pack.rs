@@ -130,7 +130,7 @@ pub(crate) unsafe fn panels<S: Elem<Compute = C>, C: Copy + Default + 'static>(
     stride: usize,
 ) {
     let whole = count / width;
-    // SAFETY: all offsets stay within what the caller promises.
+    // SAFETY: all offsets stay within what the caller guarantees.
     unsafe {
         if b.col == 1 {
             for p in 0..k {
@@ -169,7 +169,7 @@ unsafe fn strided<S: Elem<Compute = C>, C: Copy>(
     width: usize,
     dst: *mut C,
 ) {
-    // SAFETY: all offsets stay within what the caller promises.
+    // SAFETY: all offsets stay within what the caller guarantees.
     unsafe {
         let mut done = 0;
         #[cfg(target_arch = "x86_64")]

@@ -146,7 +146,9 @@ fn tall_products_leave_their_rows_in_place() {
             let ptr = c[from * n..].as_mut_ptr().cast();
             dot(a, b, Sink { ptr, shape: &[rows, n], dtype });
         };
-        assert!(m * k > IN_PLACE && way::<f32, f32>(m, n, k, 1, strides[1]) == Way::HalfPacked);
+        assert!(
+            m * k > IN_PLACE && method::<f32, f32>(m, n, k, 1, strides[1]) == Method::HalfPacked
+        );
         let mut want = vec![0f32; m * n];
         par::with_threads(1, || product(0, m, &mut want));
         for (i, &got) in want.iter().enumerate() {

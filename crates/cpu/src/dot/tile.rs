@@ -46,7 +46,7 @@ pub(crate) struct Tile<T> {
     pub c_row: isize,
     /// Columns of C to write, at most the width of the tile.
     pub cols: usize,
-    /// Add to what is in C instead of overwriting it.
+    /// Accumulate into C instead of overwriting it.
     pub add: bool,
 }
 

@@ -11,7 +11,7 @@ pub(super) unsafe fn copy<T: Copy>(
     from: impl Fn(isize) -> *const T,
     to: *mut T,
 ) {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match (size_of::<T>(), row) {
             (_, 1) => (0..count).for_each(|j| to.offset(j).write(from(j).read())),
@@ -39,7 +39,7 @@ unsafe fn short<T: Copy, const N: usize>(
     to: *mut T,
 ) {
     for j in 0..count {
-        // SAFETY: promised by the caller; a row has N elements or more.
+        // SAFETY: guaranteed by the caller; a row has N elements or more.
         unsafe {
             let (from, to) = (from(j), to.offset(j * row as isize));
             let last = from.add(row - N).cast::<[T; N]>().read();

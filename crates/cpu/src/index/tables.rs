@@ -7,14 +7,17 @@ use crate::{par, pointwise};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Fewest elements per destination for which tables pay off.
-const CROWD: usize = 4;
+const ELEMENTS_PER_DESTINATION: usize = 4;
 /// Most tables.
 const TABLES: usize = 16;
 
 /// Whether elements are added up in tables: many, on one axis, to few destinations.
 pub(super) fn is_tabled(axis: usize, source: Source<'_>, out: Sink<'_>) -> bool {
     let (n, places) = (source.len(), out.len());
-    n >= TASK && places <= n / CROWD && places == out.shape[axis] && n == source.shape[axis]
+    n >= TASK
+        && places <= n / ELEMENTS_PER_DESTINATION
+        && places == out.shape[axis]
+        && n == source.shape[axis]
 }
 
 /// Adds the elements of each chunk of the source to a table, and the tables to the base. Returns
@@ -27,7 +30,7 @@ pub(super) fn add_tables<T: Elem<Compute: Number>>(
     out: Sink<'_>,
 ) -> bool {
     let (n, places) = (source.len(), out.len());
-    let count = (n / (CROWD * places.max(1))).clamp(1, TABLES);
+    let count = (n / (ELEMENTS_PER_DESTINATION * places.max(1))).clamp(1, TABLES);
     let chunk = n.div_ceil(count);
     let (_memory, tables) = crate::dot::scratch::<T::Compute>(count * places);
     let bad = AtomicBool::new(false);
@@ -84,7 +87,7 @@ unsafe fn add_chunk<T: Elem<Compute: Number>>(
 ) -> bool {
     let mut fine = true;
     for i in range {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         let (place, value) = unsafe {
             let at = i as isize;
             (*index.offset(at * index_step), (*source.offset(at * source_step)).load())

@@ -90,7 +90,7 @@ pub(crate) fn linalg(f: Linalg, x: &[Source], out: &[Sink]) -> Result<(), IndexE
     match x[0].dtype {
         DType::F64 => typed::<f64>(f, x, out),
         DType::F32 => typed::<f32>(f, x, out),
-        other => unreachable!("`infer` lets only f32 and f64 through, not {other}"),
+        other => unreachable!("`infer` accepts only f32 and f64, not {other}"),
     }
 }
 
@@ -195,7 +195,7 @@ impl<T: Real> Dense<T> {
 
     fn zeros(rows: usize, cols: usize) -> Dense<T> {
         let mut x = Dense::uninit(rows, cols);
-        // SAFETY: the buffer has room for the elements; all zero bits are zero.
+        // SAFETY: the buffer has space for the elements; all zero bits are zero.
         unsafe { std::ptr::write_bytes(x.buffer.as_mut_ptr(), 0, x.buffer.len()) };
         x
     }

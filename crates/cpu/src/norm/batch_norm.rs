@@ -44,13 +44,13 @@ const PART: usize = 1 << 16;
 const TASK: usize = 1 << 14;
 /// Elements of a line that are processed at a time, and summed before the sum is added to the
 /// total.
-const STRETCH: usize = 128 * LANES;
+const CHUNK: usize = 128 * LANES;
 /// Lines shorter than this are joined.
 const SHORT: usize = 16;
 
 /// How the work is split.
 #[derive(Clone, Copy)]
-struct Plan {
+struct Partition {
     samples: usize,
     channels: usize,
     line: usize,
@@ -59,17 +59,24 @@ struct Plan {
     /// Parts of a channel.
     parts: usize,
     /// Whether `[n, c, …]` is transposed to `[c, n, …]`.
-    moved: bool,
+    transposed: bool,
 }
 
-impl Plan {
+impl Partition {
     /// For a shape `[n, c, …]` with elements.
-    fn new(shape: &[usize]) -> Plan {
+    fn new(shape: &[usize]) -> Partition {
         let line: usize = shape[2..].iter().product();
-        let moved = line < SHORT && shape[0] > 1;
-        let (samples, line) = if moved { (1, shape[0] * line) } else { (shape[0], line) };
+        let transposed = line < SHORT && shape[0] > 1;
+        let (samples, line) = if transposed { (1, shape[0] * line) } else { (shape[0], line) };
         let lines = (PART / line).clamp(1, samples);
-        Plan { samples, channels: shape[1], line, lines, parts: samples.div_ceil(lines), moved }
+        Partition {
+            samples,
+            channels: shape[1],
+            line,
+            lines,
+            parts: samples.div_ceil(lines),
+            transposed,
+        }
     }
 
     /// The elements of a channel.
@@ -106,22 +113,22 @@ enum Step {
 }
 
 /// An operand whose lines are contiguous: itself, or a copy.
-struct Lines {
+struct ChannelLines {
     ptr: *const u8,
     _copy: Option<Buffer>,
 }
 
 // SAFETY: operands are only read (see `Source`).
-unsafe impl Sync for Lines {}
+unsafe impl Sync for ChannelLines {}
 
-impl Lines {
-    fn new<E: Elem>(x: Source<'_>, plan: &Plan) -> Lines {
-        if !plan.moved && x.is_dense() {
-            return Lines { ptr: x.ptr, _copy: None };
+impl ChannelLines {
+    fn new<E: Elem>(x: Source<'_>, partition: &Partition) -> ChannelLines {
+        if !partition.transposed && x.is_dense() {
+            return ChannelLines { ptr: x.ptr, _copy: None };
         }
         let (buffer, room) = scratch::<E>(x.len());
         let ptr = room.at(0).cast::<u8>();
-        if plan.moved {
+        if partition.transposed {
             let (mut shape, mut strides) = (Shape::from_slice(x.shape), x.strides.to_vec());
             shape.swap(0, 1);
             strides.swap(0, 1);
@@ -129,19 +136,19 @@ impl Lines {
         } else {
             copy(x, Sink { ptr, shape: x.shape, dtype: x.dtype });
         }
-        Lines { ptr, _copy: Some(buffer) }
+        ChannelLines { ptr, _copy: Some(buffer) }
     }
 
     /// The start of a line.
     #[inline(always)]
-    fn line<E>(&self, plan: &Plan, sample: usize, channel: usize) -> *const E {
-        self.ptr.cast::<E>().wrapping_add((sample * plan.channels + channel) * plan.line)
+    fn line<E>(&self, partition: &Partition, sample: usize, channel: usize) -> *const E {
+        self.ptr.cast::<E>().wrapping_add((sample * partition.channels + channel) * partition.line)
     }
 }
 
 /// Calls `f` to fill `out`, through a sink whose lines are contiguous.
-fn into_lines<E: Elem>(plan: &Plan, out: Sink<'_>, f: impl FnOnce(Sink<'_>)) {
-    if !plan.moved {
+fn into_lines<E: Elem>(partition: &Partition, out: Sink<'_>, f: impl FnOnce(Sink<'_>)) {
+    if !partition.transposed {
         return f(out);
     }
     let mut shape = Shape::from_slice(out.shape);
@@ -172,7 +179,7 @@ fn row<E: Elem>(x: Source<'_>) -> Vec<E::Compute> {
 /// remainder.
 #[inline(always)]
 fn stretch(left: usize) -> usize {
-    if left < LANES { left } else { left.min(STRETCH) / LANES * LANES }
+    if left < LANES { left } else { left.min(CHUNK) / LANES * LANES }
 }
 
 /// `len` elements as full lanes.
@@ -188,7 +195,7 @@ unsafe fn lanes<E: Elem>(
 ) -> &[E::Compute] {
     let scratch = &mut scratch[..padded(len)];
     scratch[len..].fill(pad);
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { view(from, 1, len, scratch) }
 }
 
@@ -209,7 +216,7 @@ impl<C: Float> Sum<C> {
     #[inline(always)]
     fn added(&mut self, n: usize) {
         self.held += n;
-        if self.held >= STRETCH {
+        if self.held >= CHUNK {
             self.all = self.all + total(self.lanes);
             (self.lanes, self.held) = ([C::default(); LANES], 0);
         }
@@ -285,8 +292,8 @@ pub(crate) fn batch_norm(
 
 struct Forward<'a, E: Elem> {
     eps: f64,
-    plan: Plan,
-    x: &'a Lines,
+    partition: Partition,
+    x: &'a ChannelLines,
     w: &'a [E::Compute],
     b: &'a [E::Compute],
     out: *mut E,
@@ -317,18 +324,18 @@ fn forward<E: Elem<Compute: Float>>(
         }
         return;
     }
-    let plan = Plan::new(x.shape);
-    let x = &Lines::new::<E>(x, &plan);
+    let partition = Partition::new(x.shape);
+    let x = &ChannelLines::new::<E>(x, &partition);
     let (w, b) = (&row::<E>(w)[..], &row::<E>(b)[..]);
-    let (_buffer, partials) = scratch::<[E::Compute; 2]>(plan.channels * plan.parts);
-    into_lines::<E>(&plan, out, |out| {
-        let streamed = is_streamed(out, plan.line);
-        plan.run(|step, from, to| {
+    let (_buffer, partials) = scratch::<[E::Compute; 2]>(partition.channels * partition.parts);
+    into_lines::<E>(&partition, out, |out| {
+        let streamed = is_streamed(out, partition.line);
+        partition.run(|step, from, to| {
             let (out, statistics) = ({ out }.ptr.cast(), { statistics }.map(|s| s.ptr.cast()));
             let (x, partials) = (x, partials);
             vectorised(Forward::<E> {
                 eps,
-                plan,
+                partition,
                 x,
                 w,
                 b,
@@ -354,13 +361,13 @@ impl<E: Elem<Compute: Float>> Forward<'_, E> {
         about: E::Compute,
         scratch: &mut [E::Compute],
     ) -> E::Compute {
-        let plan = &self.plan;
-        let (from, to) = plan.samples_of(part);
+        let partition = &self.partition;
+        let (from, to) = partition.samples_of(part);
         let mut sum = Sum::new();
         for i in from..to {
-            let (line, mut at) = (self.x.line::<E>(plan, i, channel), 0);
-            while at < plan.line {
-                let n = stretch(plan.line - at);
+            let (line, mut at) = (self.x.line::<E>(partition, i, channel), 0);
+            while at < partition.line {
+                let n = stretch(partition.line - at);
                 // SAFETY: a piece of a line, which nothing writes.
                 let x = unsafe { lanes(line.add(at), n, about, scratch) };
                 match SQUARED {
@@ -381,8 +388,8 @@ impl<E: Elem<Compute: Float>> Forward<'_, E> {
         part: usize,
         scratch: &mut [E::Compute],
     ) -> [E::Compute; 2] {
-        let (from, to) = self.plan.samples_of(part);
-        let count = E::Compute::real(((to - from) * self.plan.line) as f64);
+        let (from, to) = self.partition.samples_of(part);
+        let count = E::Compute::real(((to - from) * self.partition.line) as f64);
         let rough = self.pass::<I, false>(channel, part, E::Compute::default(), scratch) / count;
         let off = self.pass::<I, false>(channel, part, rough, scratch) / count;
         let mean = settled(rough, off);
@@ -392,26 +399,26 @@ impl<E: Elem<Compute: Float>> Forward<'_, E> {
     /// The mean and variance of a channel, whose parts are summed.
     #[inline(always)]
     fn moments(&self, channel: usize) -> [E::Compute; 2] {
-        let plan = &self.plan;
-        let count = E::Compute::real(plan.count() as f64);
+        let partition = &self.partition;
+        let count = E::Compute::real(partition.count() as f64);
         let partial = |part: usize| {
             // SAFETY: the step that writes it has finished.
-            unsafe { *self.partials.at(channel * plan.parts + part) }
+            unsafe { *self.partials.at(channel * partition.parts + part) }
         };
         let size = |part: usize| {
-            let (from, to) = plan.samples_of(part);
-            E::Compute::real(((to - from) * plan.line) as f64)
+            let (from, to) = partition.samples_of(part);
+            E::Compute::real(((to - from) * partition.line) as f64)
         };
         let (first, mut off) = (partial(0)[0], E::Compute::default());
         let mut sum = off;
-        for part in 0..plan.parts {
+        for part in 0..partition.parts {
             let m = partial(part)[0];
             (off, sum) = (off + size(part) * (m - first), sum + size(part) * m);
         }
         // With infinities the distances are not finite.
         let mean = if off.finite() { first + off / count } else { sum / count };
         let mut squares = E::Compute::default();
-        for part in 0..plan.parts {
+        for part in 0..partition.parts {
             let [m, q] = partial(part);
             let d = m - mean;
             squares = squares + (q + size(part) * (d * d));
@@ -423,13 +430,13 @@ impl<E: Elem<Compute: Float>> Forward<'_, E> {
 impl<E: Elem<Compute: Float>> Work for Forward<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let plan = &self.plan;
-        let mut a = Scratch::new(STRETCH.min(padded(plan.line)), E::Compute::default());
+        let partition = &self.partition;
+        let mut a = Scratch::new(CHUNK.min(padded(partition.line)), E::Compute::default());
         let a = a.as_mut();
         let streamed = self.streamed && self.step != Step::First;
-        let mut results = Results::new(self.out, plan.line, streamed);
+        let mut results = Results::new(self.out, partition.line, streamed);
         for unit in self.from..self.to {
-            let (channel, part) = (unit / plan.parts, unit % plan.parts);
+            let (channel, part) = (unit / partition.parts, unit % partition.parts);
             if self.step != Step::Second {
                 let sums = self.sums::<I>(channel, part, a);
                 // SAFETY: the partial of this unit is this task's alone.
@@ -449,13 +456,13 @@ impl<E: Elem<Compute: Float>> Work for Forward<'_, E> {
             let one = E::Compute::real(1.0);
             let scale = self.w[channel] * (one / (variance + E::Compute::real(self.eps)).sqrt());
             let shift = self.b[channel];
-            let (from, to) = plan.samples_of(part);
+            let (from, to) = partition.samples_of(part);
             for i in from..to {
-                let (line, mut at) = (self.x.line::<E>(plan, i, channel), 0);
-                let index = i * plan.channels + channel;
+                let (line, mut at) = (self.x.line::<E>(partition, i, channel), 0);
+                let index = i * partition.channels + channel;
                 let out = results.start(index);
-                while at < plan.line {
-                    let n = stretch(plan.line - at);
+                while at < partition.line {
+                    let n = stretch(partition.line - at);
                     // SAFETY: a piece of a line, whose result is this task's alone.
                     unsafe {
                         let (x, out) = (lanes(line.add(at), n, mean, a), out.add(at));

@@ -1,7 +1,7 @@
 //! Cross-entropy of logits against classes, and its gradient, without a matrix of probabilities
 //! in between.
 
-use super::lanes::{Ahead, Float, Scratch, exp_sum, largest, padded, shift, view};
+use super::lanes::{Float, Prefetch, Scratch, exp_sum, largest, padded, shift, view};
 use crate::elem::{Elem, with_elem};
 use crate::index::{IndexError, check};
 use crate::operand::{Sink, Source};
@@ -83,7 +83,7 @@ impl<E: Elem<Compute: Float>> Work for Rows<'_, E> {
                 if let Some(dy) = dy {
                     let dy = (*dy.ptr.cast::<E>().offset(at * dy.strides[0])).load();
                     let one = E::Compute::real(1.0);
-                    let scale = one / exp_sum::<E::Compute, I>(a, most, p, Ahead::NOTHING);
+                    let scale = one / exp_sum::<E::Compute, I>(a, most, p, Prefetch::NONE);
                     let out = out.add(i * c);
                     for (j, &p) in p[..c].iter().enumerate() {
                         out.add(j).write(E::store(p * scale * dy));
@@ -91,7 +91,7 @@ impl<E: Elem<Compute: Float>> Work for Rows<'_, E> {
                     out.add(class).write(E::store((p[class] * scale - one) * dy));
                 } else {
                     let by = shift(most);
-                    let total = exp_sum::<E::Compute, I>(a, by, p, Ahead::NOTHING);
+                    let total = exp_sum::<E::Compute, I>(a, by, p, Prefetch::NONE);
                     out.add(i).write(E::store(total.log::<I>() - (a[class] - by)));
                 }
             }

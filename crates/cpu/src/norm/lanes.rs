@@ -152,7 +152,7 @@ pub(crate) fn padded(n: usize) -> usize {
 /// They can be read.
 #[inline(always)]
 pub(crate) unsafe fn load<E: Elem>(from: *const E, stride: isize, to: &mut [E::Compute]) {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match stride {
             1 => {
@@ -183,7 +183,7 @@ pub(crate) unsafe fn view<E: Elem>(
     n: usize,
     scratch: &mut [E::Compute],
 ) -> &[E::Compute] {
-    // SAFETY: promised by the caller; the cast is from a type to itself.
+    // SAFETY: guaranteed by the caller; the cast is from a type to itself.
     unsafe {
         if stride == 1 && is_whole::<E>(n) {
             return std::slice::from_raw_parts(from.cast(), n);
@@ -202,10 +202,10 @@ pub(crate) fn is_whole<E: Elem>(n: usize) -> bool {
 /// Writes the elements of `from`, `stride` apart.
 ///
 /// # Safety
-/// There is room for them, and nothing else uses it.
+/// There is space for them, and nothing else uses it.
 #[inline(always)]
 pub(crate) unsafe fn store<E: Elem>(from: &[E::Compute], to: *mut E, stride: usize) {
-    // SAFETY: promised by the caller; a sink may be uninitialised, and is only written.
+    // SAFETY: guaranteed by the caller; a sink may be uninitialised, and is only written.
     unsafe {
         if stride == 1 {
             for (i, &v) in from.iter().enumerate() {
@@ -222,20 +222,20 @@ pub(crate) unsafe fn store<E: Elem>(from: &[E::Compute], to: *mut E, stride: usi
 /// The next line, prefetched while this one is processed: the hardware prefetcher stops at the end
 /// of a page.
 #[derive(Clone, Copy)]
-pub(crate) struct Ahead {
+pub(crate) struct Prefetch {
     start: *const u8,
     /// Bytes of an element; zero prefetches nothing.
     size: usize,
 }
 
-impl Ahead {
+impl Prefetch {
     /// Nothing is prefetched.
-    pub(crate) const NOTHING: Ahead = Ahead { start: std::ptr::null(), size: 0 };
+    pub(crate) const NONE: Prefetch = Prefetch { start: std::ptr::null(), size: 0 };
 
     /// A line of contiguous elements.
     #[inline(always)]
-    pub(crate) fn new<E>(start: *const E) -> Ahead {
-        Ahead { start: start.cast(), size: size_of::<E>() }
+    pub(crate) fn new<E>(start: *const E) -> Prefetch {
+        Prefetch { start: start.cast(), size: size_of::<E>() }
     }
 
     /// Prefetches the elements `at..at + STEP`.
@@ -434,7 +434,7 @@ pub(crate) fn squares<C: Float, I: Isa>(a: &[C], mean: C) -> C {
 
 /// `to = exp(a − shift)`; returns the sum.
 #[inline(always)]
-pub(crate) fn exp_sum<C: Float, I: Isa>(a: &[C], shift: C, to: &mut [C], ahead: Ahead) -> C {
+pub(crate) fn exp_sum<C: Float, I: Isa>(a: &[C], shift: C, to: &mut [C], ahead: Prefetch) -> C {
     // Two loops: with the partial sums, the first would spill registers.
     for (k, (to, a)) in to.chunks_mut(STEP).zip(a.chunks(STEP)).enumerate() {
         ahead.fetch(k * STEP);

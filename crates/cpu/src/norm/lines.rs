@@ -8,7 +8,7 @@
 //!   tile `[n, W]` of scratch. For axes that are not the last, where neighbouring lines are
 //!   contiguous, and for short lines, which would not fill a vector.
 
-use super::lanes::{Ahead, Float, Results, Scratch};
+use super::lanes::{Float, Prefetch, Results, Scratch};
 use super::lanes::{is_streamed, load, padded, share, store, view};
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
@@ -39,7 +39,7 @@ pub(super) trait Line {
     /// The statistics of the whole line `a` (and of the second operand `b`) that each element
     /// needs; `to` is scratch for one value each, and `ahead` the next line, to be prefetched. For
     /// a reduction, the first number is the result.
-    fn row<C: Float, I: Isa>(a: &[C], b: &[C], to: &mut [C], ahead: Ahead) -> [C; 2];
+    fn row<C: Float, I: Isa>(a: &[C], b: &[C], to: &mut [C], ahead: Prefetch) -> [C; 2];
     /// An element of the result, from those of the operands and of scratch.
     fn finish<C: Float, I: Isa>(a: C, b: C, to: C, whole: [C; 2]) -> C;
     /// All of it on `W` lines: element `i` of line `j` is `a[i * W + j]`. The result replaces `a`,
@@ -58,7 +58,7 @@ pub(super) fn lines<L: Line>(
 }
 
 /// What a task needs to know; made inside the task, as it holds pointers.
-struct Lines<'a, L, E> {
+struct LineTask<'a, L, E> {
     /// Over the axes that are not normalised: the starts of the lines of both operands.
     walk: &'a Walk<2>,
     x: *const E,
@@ -105,7 +105,7 @@ fn lines_as<L: Line, E: Elem<Compute: Float>>(
     }
     let along = [x.strides[axis], second.strides[axis]];
     let streamed = !L::REDUCE && inner == 1 && is_streamed(out, n);
-    let task = |from: usize, to: usize| Lines::<L, E> {
+    let task = |from: usize, to: usize| LineTask::<L, E> {
         walk,
         x: { x }.ptr.cast(),
         second: { second }.ptr.cast(),
@@ -126,13 +126,13 @@ fn lines_as<L: Line, E: Elem<Compute: Float>>(
         return;
     }
     // Blocks do not cross the end of a run of contiguous lines.
-    let stretch = if inner < NARROW { count } else { inner };
-    let width = if stretch <= 16 || n > LONG { 16 } else { 64 };
+    let run = if inner < NARROW { count } else { inner };
+    let width = if run <= 16 || n > LONG { 16 } else { 64 };
     let each = (TASK / n.max(1)).max(1).next_multiple_of(width);
-    let parts = stretch.div_ceil(each);
-    par::for_each(count / stretch * parts, |t| {
-        let (start, part) = (t / parts * stretch, t % parts);
-        let task = task(start + part * each, start + stretch.min((part + 1) * each));
+    let parts = run.div_ceil(each);
+    par::for_each(count / run * parts, |t| {
+        let (start, part) = (t / parts * run, t % parts);
+        let task = task(start + part * each, start + run.min((part + 1) * each));
         if width == 16 {
             vectorised(Columns::<L, E, 16>(task))
         } else {
@@ -141,12 +141,12 @@ fn lines_as<L: Line, E: Elem<Compute: Float>>(
     });
 }
 
-struct Rows<'a, L, E>(Lines<'a, L, E>);
+struct Rows<'a, L, E>(LineTask<'a, L, E>);
 
 impl<L: Line, E: Elem<Compute: Float>> Work for Rows<'_, L, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Lines { walk, x, second, out, along, n, inner, from, to, streamed, .. } = self.0;
+        let LineTask { walk, x, second, out, along, n, inner, from, to, streamed, .. } = self.0;
         let pad = E::Compute::real(L::PAD);
         let mut a = Scratch::new(padded(n), pad);
         let mut b = Scratch::new(if L::TWO { padded(n) } else { 0 }, pad);
@@ -163,9 +163,9 @@ impl<L: Line, E: Elem<Compute: Float>> Work for Rows<'_, L, E> {
                 let b =
                     if L::TWO { view(second.offset(at[1]), along[1], n, b.as_mut()) } else { a };
                 let ahead = if along[0] == 1 && line + 1 < to {
-                    Ahead::new(x.offset(walk.offsets(line + 1)[0]))
+                    Prefetch::new(x.offset(walk.offsets(line + 1)[0]))
                 } else {
-                    Ahead::NOTHING
+                    Prefetch::NONE
                 };
                 let whole = L::row::<E::Compute, I>(a, b, c, ahead);
                 if L::REDUCE {
@@ -190,7 +190,7 @@ impl<L: Line, E: Elem<Compute: Float>> Work for Rows<'_, L, E> {
     }
 }
 
-struct Columns<'a, L, E, const W: usize>(Lines<'a, L, E>);
+struct Columns<'a, L, E, const W: usize>(LineTask<'a, L, E>);
 
 /// The starts of `W` lines, and whether they are adjacent.
 struct Starts<const W: usize> {
@@ -210,7 +210,7 @@ unsafe fn load_columns<E: Elem, const W: usize>(
     along: isize,
     tile: &mut [E::Compute],
 ) {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         if starts.contiguous {
             for (i, to) in tile.chunks_exact_mut(W).enumerate() {
@@ -229,7 +229,7 @@ unsafe fn load_columns<E: Elem, const W: usize>(
 impl<L: Line, E: Elem<Compute: Float>, const W: usize> Work for Columns<'_, L, E, W> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Lines { walk, x, second, out, along, n, inner, from, to, .. } = self.0;
+        let LineTask { walk, x, second, out, along, n, inner, from, to, .. } = self.0;
         // An empty reduction still has results: the padding of the tile.
         let pad = E::Compute::real(L::PAD);
         let mut a = Scratch::new(n.max(1) * W, pad);

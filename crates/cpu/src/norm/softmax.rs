@@ -3,7 +3,7 @@
 //! A softmax of a line that is −∞ throughout, or has a +∞ or a NaN in it, is NaN, as in the
 //! formula. The log-sum-exp of such lines is −∞, +∞ and NaN, and that of an empty line −∞.
 
-use super::lanes::{Ahead, Float, dot, exp_sum, larger, largest, shift, sum};
+use super::lanes::{Float, Prefetch, dot, exp_sum, larger, largest, shift, sum};
 use super::lines::{Line, lines};
 use crate::operand::{Sink, Source};
 use crate::simd::Isa;
@@ -74,7 +74,7 @@ impl Line for Softmax {
     const REDUCE: bool = false;
 
     #[inline(always)]
-    fn row<C: Float, I: Isa>(a: &[C], _: &[C], to: &mut [C], ahead: Ahead) -> [C; 2] {
+    fn row<C: Float, I: Isa>(a: &[C], _: &[C], to: &mut [C], ahead: Prefetch) -> [C; 2] {
         let most = largest(a);
         [C::real(1.0) / exp_sum::<C, I>(a, most, to, ahead), most]
     }
@@ -112,7 +112,7 @@ impl Line for SoftmaxVjp {
     const REDUCE: bool = false;
 
     #[inline(always)]
-    fn row<C: Float, I: Isa>(y: &[C], dy: &[C], _: &mut [C], _: Ahead) -> [C; 2] {
+    fn row<C: Float, I: Isa>(y: &[C], dy: &[C], _: &mut [C], _: Prefetch) -> [C; 2] {
         [dot::<C, I>(y, dy), C::default()]
     }
 
@@ -151,7 +151,7 @@ impl Line for LogSoftmax {
     const REDUCE: bool = false;
 
     #[inline(always)]
-    fn row<C: Float, I: Isa>(a: &[C], _: &[C], to: &mut [C], ahead: Ahead) -> [C; 2] {
+    fn row<C: Float, I: Isa>(a: &[C], _: &[C], to: &mut [C], ahead: Prefetch) -> [C; 2] {
         let most = largest(a);
         [most, exp_sum::<C, I>(a, most, to, ahead).log::<I>()]
     }
@@ -202,7 +202,7 @@ impl Line for LogSoftmaxVjp {
     const REDUCE: bool = false;
 
     #[inline(always)]
-    fn row<C: Float, I: Isa>(_: &[C], dy: &[C], _: &mut [C], _: Ahead) -> [C; 2] {
+    fn row<C: Float, I: Isa>(_: &[C], dy: &[C], _: &mut [C], _: Prefetch) -> [C; 2] {
         [sum(dy), C::default()]
     }
 
@@ -230,7 +230,7 @@ impl Line for LogSumExp {
     const REDUCE: bool = true;
 
     #[inline(always)]
-    fn row<C: Float, I: Isa>(a: &[C], _: &[C], to: &mut [C], ahead: Ahead) -> [C; 2] {
+    fn row<C: Float, I: Isa>(a: &[C], _: &[C], to: &mut [C], ahead: Prefetch) -> [C; 2] {
         let by = shift(largest(a));
         [exp_sum::<C, I>(a, by, to, ahead).log::<I>() + by, by]
     }

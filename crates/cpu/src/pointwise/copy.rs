@@ -11,7 +11,7 @@
 //!   they evict one another in the meantime.)
 //! - anything else is copied run by run.
 
-use super::feed::load_plain;
+use super::tiles::load_plain;
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par;
@@ -122,7 +122,7 @@ unsafe impl<T> Sync for Origin<T> {}
 /// The run lies inside both operands.
 #[inline]
 unsafe fn move_run<T: Copy>(run: Run<2>, from: *const T, to: *mut T) {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         let (from, to) = (from.offset(run.offsets[0]), to.offset(run.offsets[1]));
         if run.strides[1] == 1 {
@@ -209,7 +209,7 @@ unsafe fn whole_square<T: Copy, const S: usize>(
     steps: (isize, isize, isize),
 ) {
     let mut held = [[MaybeUninit::<T>::uninit(); S]; S];
-    // SAFETY: promised by the caller; `held` is filled before it is read.
+    // SAFETY: guaranteed by the caller; `held` is filled before it is read.
     unsafe {
         #[allow(clippy::needless_range_loop)] // it indexes columns
         for i in 0..S {
@@ -244,7 +244,7 @@ unsafe fn square<T: Copy>(
 ) {
     // Space for a square of any element size.
     let mut held = [MaybeUninit::<T>::uninit(); LINE * LINE];
-    // SAFETY: promised by the caller; what is read from `held` was written before.
+    // SAFETY: guaranteed by the caller; what is read from `held` was written before.
     unsafe {
         for i in 0..columns {
             let from = from.offset(i as isize * steps.0);

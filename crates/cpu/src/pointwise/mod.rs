@@ -15,26 +15,26 @@
 //! Large results are split into tasks of whole tiles. An element's value depends on its operands
 //! alone, never on its position in a tile, so the same bits come out for any number of threads.
 //!
-//! The files: [`feed`] loads sources into tiles and stores results; [`float`] and [`int`] are the
+//! The files: [`tiles`] loads sources into tiles and stores results; [`float`] and [`int`] are the
 //! tables of elementwise functions; [`cast`] changes types; [`copy`] moves elements unchanged.
 
 pub(crate) mod cast;
 mod copy;
-pub(crate) mod feed;
 pub(crate) mod float;
 pub(crate) mod int;
 #[cfg(test)]
 mod tests;
+pub(crate) mod tiles;
 
 pub(crate) use cast::cast;
 pub(crate) use copy::{copy, copy_to, fill};
-pub(crate) use feed::{fence, stream, streams};
+pub(crate) use tiles::{fence, stream, streams};
 
 use crate::elem::Compute;
 use crate::operand::{Sink, Source};
 use crate::simd::{Isa, Kernel1, Kernel2, Kernel3, Level, Map2, Map3, kernel2, kernel3, level};
-use feed::{Drain, Feed, TILE, Tile, near, put, split};
 use pullback_ir::{Binary, Compare, DType, Unary};
+use tiles::{TILE, Tile, TileSink, TileSource, near, put, split};
 
 /// One function of one or two elements as a compiled loop: `map1!(level, f32, |x| x * x)` is
 ///
@@ -101,34 +101,34 @@ macro_rules! map2 {
 pub(crate) use {map1, map2};
 
 /// Whether a function is memory-bound: computed in less time than its operand is loaded.
-fn light(op: Unary) -> bool {
+fn memory_bound(op: Unary) -> bool {
     op.cost() <= 2
 }
 
 /// The same for a function's derivative, which reads two operands.
-fn light_vjp(op: Unary) -> bool {
+fn memory_bound_vjp(op: Unary) -> bool {
     op.vjp_cost() <= 3
 }
 
 /// `out = f(x)`. The dtypes are the same.
 pub(crate) fn unary(op: Unary, x: Source, out: Sink) {
     match x.dtype.compute() {
-        DType::F32 => run1(float::unary32(op, level()), light(op), x, out),
-        DType::F64 => run1(float::unary64(op, level()), light(op), x, out),
-        _ => run1(int::unary(op, x.dtype, level()), light(op), x, out),
+        DType::F32 => run1(float::unary32(op, level()), memory_bound(op), x, out),
+        DType::F64 => run1(float::unary64(op, level()), memory_bound(op), x, out),
+        _ => run1(int::unary(op, x.dtype, level()), memory_bound(op), x, out),
     }
 }
 
 /// `out = f(a, b)`. The dtypes are the same.
 pub(crate) fn binary(op: Binary, a: Source, b: Source, out: Sink) {
-    let light = !matches!(
+    let memory_bound = !matches!(
         op,
         Binary::Pow | Binary::Atan2 | Binary::Zeta | Binary::Gammainc | Binary::Gammaincc
     );
     match a.dtype.compute() {
-        DType::F32 => run2(float::binary32(op, level()), light, a, b, out),
-        DType::F64 => run2(float::binary64(op, level()), light, a, b, out),
-        _ => run2(int::binary(op, level()), light, a, b, out),
+        DType::F32 => run2(float::binary32(op, level()), memory_bound, a, b, out),
+        DType::F64 => run2(float::binary64(op, level()), memory_bound, a, b, out),
+        _ => run2(int::binary(op, level()), memory_bound, a, b, out),
     }
 }
 
@@ -136,8 +136,8 @@ pub(crate) fn binary(op: Binary, a: Source, b: Source, out: Sink) {
 /// only floats and functions with a fused derivative.
 pub(crate) fn unary_vjp(op: Unary, kept: Source, dy: Source, out: Sink) {
     match out.dtype.compute() {
-        DType::F32 => run2(float::vjp32(op, level()), light_vjp(op), kept, dy, out),
-        DType::F64 => run2(float::vjp64(op, level()), light_vjp(op), kept, dy, out),
+        DType::F32 => run2(float::vjp32(op, level()), memory_bound_vjp(op), kept, dy, out),
+        DType::F64 => run2(float::vjp64(op, level()), memory_bound_vjp(op), kept, dy, out),
         _ => fill(false.into(), out),
     }
 }
@@ -203,9 +203,10 @@ impl<T: Copy + Default> Map3 for Select<T> {
     }
 }
 
-/// Runs a loop over one source. `light` says that the loop is memory-bound: then large results are
-/// streamed. (Compute-bound functions get slower by it: their stores are no longer hidden.)
-fn run1<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, light: bool, x: Source, out: Sink) {
+/// Runs a loop over one source. `memory_bound` says that the loop is memory-bound: then large
+/// results are streamed. (Compute-bound functions get slower by it: their stores are no longer
+/// hidden.)
+fn run1<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: Source, out: Sink) {
     let n = out.len();
     if n <= TILE {
         let mut tx = X::tile();
@@ -219,9 +220,9 @@ fn run1<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, light: bool, x: Source, out: Si
             }
         }
     }
-    let y = Drain::<Y>::new(out, light && x.ptr != out.ptr);
-    let x = Feed::<X>::new(x, out);
-    // SAFETY: feeds give `len` readable elements, drains room for as many, and a source that
+    let y = TileSink::<Y>::new(out, memory_bound && x.ptr != out.ptr);
+    let x = TileSource::<X>::new(x, out);
+    // SAFETY: tile sources have `len` readable elements, sinks space for as many, and a source that
     // overlaps the sink is fed from the stack. Tasks drain disjoint ranges.
     split(n, |range| unsafe {
         if let (Some(x), Some(y)) = (x.whole(range.start), y.whole(range.start)) {
@@ -236,7 +237,7 @@ fn run1<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, light: bool, x: Source, out: Si
 /// Runs a loop over two sources.
 fn run2<A: Tile, B: Tile, Y: Tile>(
     kernel: Kernel2<A, B, Y>,
-    light: bool,
+    memory_bound: bool,
     a: Source,
     b: Source,
     out: Sink,
@@ -254,8 +255,8 @@ fn run2<A: Tile, B: Tile, Y: Tile>(
             }
         }
     }
-    let y = Drain::<Y>::new(out, light && a.ptr != out.ptr && b.ptr != out.ptr);
-    let (a, b) = (Feed::<A>::new(a, out), Feed::<B>::new(b, out));
+    let y = TileSink::<Y>::new(out, memory_bound && a.ptr != out.ptr && b.ptr != out.ptr);
+    let (a, b) = (TileSource::<A>::new(a, out), TileSource::<B>::new(b, out));
     // SAFETY: as in `run1`.
     split(n, |range| unsafe {
         let at = range.start;
@@ -279,8 +280,9 @@ fn run3<A: Tile, B: Tile, C: Tile, Y: Tile>(
     out: Sink,
 ) {
     let n = out.len();
-    let y = Drain::<Y>::new(out, ![a.ptr, b.ptr, c.ptr].contains(&out.ptr.cast_const()));
-    let (a, b, c) = (Feed::<A>::new(a, out), Feed::<B>::new(b, out), Feed::<C>::new(c, out));
+    let y = TileSink::<Y>::new(out, ![a.ptr, b.ptr, c.ptr].contains(&out.ptr.cast_const()));
+    let (a, b, c) =
+        (TileSource::<A>::new(a, out), TileSource::<B>::new(b, out), TileSource::<C>::new(c, out));
     // SAFETY: as in `run1`.
     split(n, |range| unsafe {
         let at = range.start;

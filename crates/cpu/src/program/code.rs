@@ -1,6 +1,6 @@
-//! Prepared steps: what is left to do at run time is to add offsets to base addresses.
+//! Prepared steps: at run time, only offsets are added to base addresses.
 
-use super::flow::Turns;
+use super::flow::FlowStep;
 use super::no_memory;
 #[cfg(target_arch = "x86_64")]
 use super::straight::{self, Part};
@@ -21,12 +21,12 @@ use std::sync::Arc;
 /// A program as steps over memory.
 pub(super) struct Code {
     pub(super) steps: Vec<Step>,
-    /// Where the memory of this call is: arena, constants, inputs, outputs.
+    /// The memory of this call: arena, constants, inputs, outputs.
     pub(super) bases: Bases,
     /// Held because `bases` points into it.
     _constants: Buffer,
     inputs: usize,
-    /// The same steps, those on a few numbers joined.
+    /// The same steps, those on a few elements joined into straight-line code.
     #[cfg(target_arch = "x86_64")]
     parts: Option<Vec<Part>>,
     /// Held because `bases` points into it.
@@ -36,9 +36,9 @@ pub(super) struct Code {
 /// Addresses that are filled in before each run.
 pub(super) struct Bases(pub(super) Vec<*mut u8>);
 
-// SAFETY: the addresses are only followed during a run, which has the code to itself and gets the buffers they point into.
+// SAFETY: dereferenced only during a run, which borrows the code mutably and holds the buffers.
 unsafe impl Send for Bases {}
-// SAFETY: as above; nothing is followed through a shared reference.
+// SAFETY: as above; nothing is dereferenced through a shared reference.
 unsafe impl Sync for Bases {}
 
 /// Positions among the bases.
@@ -51,18 +51,18 @@ pub(super) struct Step {
     /// The equation it belongs to; moves at the end come after all of them.
     pub(super) equation: usize,
     pub(super) action: Action,
-    pub(super) sources: Box<[Operand]>,
-    pub(super) sinks: Box<[Target]>,
+    pub(super) sources: Box<[StepOperand]>,
+    pub(super) sinks: Box<[StepResult]>,
     pub(super) at: Option<Line>,
-    /// The right operand of a product, where a loop has packed it for all turns.
+    /// The right operand of a product, if a loop has packed it for all iterations.
     panels: Option<Panels>,
 }
 
-/// What a step does.
+/// The operation of a step.
 pub(super) enum Action {
     /// The kernel of an op.
     Kernel(Op),
-    /// A region over operands that lie dense; and the list itself, where it is over a few elements and may be joined with others.
+    /// A region over dense operands; and its instructions, if it may be joined with other steps.
     Region(
         Box<Kernel>,
         #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))] Option<Arc<Region>>,
@@ -73,29 +73,29 @@ pub(super) enum Action {
     AddProduct,
     /// Copies, none of which writes what another reads.
     Copies,
-    /// A choice or a loop.
-    Flow(Box<Turns>),
+    /// A conditional or a loop.
+    Flow(Box<FlowStep>),
 }
 
-/// What a step reads.
-pub(super) struct Operand {
+/// An operand of a step.
+pub(super) struct StepOperand {
     pub(super) base: usize,
-    /// The byte at which the element at index 0, 0, … lies.
+    /// The byte offset of the element at index 0, 0, ….
     pub(super) start: usize,
     pub(super) shape: Shape,
     pub(super) strides: Strides,
     pub(super) dtype: DType,
 }
 
-/// What a step fills.
-pub(super) struct Target {
+/// A result of a step.
+pub(super) struct StepResult {
     pub(super) base: usize,
     pub(super) start: usize,
     pub(super) shape: Shape,
     pub(super) dtype: DType,
 }
 
-impl Operand {
+impl StepOperand {
     #[inline(always)]
     pub(super) fn ptr(&self, bases: &[*mut u8]) -> *mut u8 {
         bases[self.base].wrapping_add(self.start)
@@ -112,7 +112,7 @@ impl Operand {
     }
 }
 
-impl Target {
+impl StepResult {
     #[inline(always)]
     pub(super) fn ptr(&self, bases: &[*mut u8]) -> *mut u8 {
         bases[self.base].wrapping_add(self.start)
@@ -128,9 +128,9 @@ impl Target {
     }
 
     /// The same memory, to be read.
-    fn operand(&self) -> Operand {
+    fn operand(&self) -> StepOperand {
         let Layout { shape, strides, .. } = Layout::dense(self.shape.clone());
-        Operand { base: self.base, start: self.start, shape, strides, dtype: self.dtype }
+        StepOperand { base: self.base, start: self.start, shape, strides, dtype: self.dtype }
     }
 }
 
@@ -147,26 +147,26 @@ fn listed<'a, T, V: Copy, R>(
         [a, b] => f(&[value(a), value(b)]),
         [a, b, c] => f(&[value(a), value(b), value(c)]),
         [a, b, c, d] => f(&[value(a), value(b), value(c), value(d)]),
-        few if few.len() <= 16 => with_room::<16, T, V, R>(few, value, f),
-        some if some.len() <= 256 => with_room::<256, T, V, R>(some, value, f),
+        few if few.len() <= 16 => with_capacity::<16, T, V, R>(few, value, f),
+        some if some.len() <= 256 => with_capacity::<256, T, V, R>(some, value, f),
         many => f(&many.iter().map(value).collect::<Vec<V>>()),
     }
 }
 
-/// As [`listed`], for up to `N` items. Only as many values are written as there are items: to fill the room took longer than a small region.
+/// As [`listed`], for up to `N` items. Unused values stay uninitialised: filling them is slow.
 #[inline(always)]
-fn with_room<'a, const N: usize, T, V: Copy, R>(
+fn with_capacity<'a, const N: usize, T, V: Copy, R>(
     items: &'a [T],
     value: impl Fn(&'a T) -> V,
     f: impl FnOnce(&[V]) -> R,
 ) -> R {
-    let mut room = [const { MaybeUninit::<V>::uninit() }; N];
-    let room = &mut room[..items.len()];
-    room.iter_mut().zip(items).for_each(|(to, item)| {
+    let mut values = [const { MaybeUninit::<V>::uninit() }; N];
+    let values = &mut values[..items.len()];
+    values.iter_mut().zip(items).for_each(|(to, item)| {
         to.write(value(item));
     });
     // SAFETY: all of the slice has just been written.
-    f(unsafe { std::slice::from_raw_parts(room.as_ptr().cast::<V>(), room.len()) })
+    f(unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<V>(), values.len()) })
 }
 
 impl Step {
@@ -220,7 +220,7 @@ impl Step {
             Action::Copies => {
                 let from = sources.iter().map(|from| from.source(bases));
                 let to = sinks.iter().map(|to| to.sink(bases));
-                // A loop moves all of its state at every turn.
+                // A loop moves all of its state in every iteration.
                 let mut all: SmallVec<[(Source, Sink); 32]> = SmallVec::new();
                 all.extend(from.zip(to));
                 movement::copies(&all);
@@ -231,7 +231,7 @@ impl Step {
         done.map_err(|error| self.explain(error))
     }
 
-    /// Packs the right operand of a product if it lies in one of these bases.
+    /// Packs the right operand of a product if it is in one of these bases.
     fn pack(&mut self, fixed: &Range<usize>, bases: &[*mut u8]) {
         let [a, b, ..] = &self.sources[..] else { return };
         let (shape, dtype) = match (&self.action, &self.sinks[..]) {
@@ -250,7 +250,7 @@ impl Step {
 
     #[cold]
     fn explain(&self, error: Error) -> Error {
-        let specs: Vec<Spec> = self.sources.iter().map(Operand::spec).collect();
+        let specs: Vec<Spec> = self.sources.iter().map(StepOperand::spec).collect();
         let error = error.on(&specs);
         match self.at {
             Some(at) => error.at(at),
@@ -292,14 +292,14 @@ impl Code {
         let scratch = FIRST + program.inputs.len() + program.outputs.len();
         bases.resize(scratch + 1, std::ptr::null_mut());
         #[cfg(target_arch = "x86_64")]
-        let (parts, room) = match straight::join(&steps, scratch)? {
-            Some((parts, room)) => (Some(parts), room),
+        let (parts, values) = match straight::join(&steps, scratch)? {
+            Some((parts, values)) => (Some(parts), values),
             None => (None, 0),
         };
         #[cfg(not(target_arch = "x86_64"))]
-        let room = 0;
-        let mut room = allocate("scratch", room)?;
-        bases[scratch] = room.as_mut_ptr();
+        let values = 0;
+        let mut values = allocate("scratch", values)?;
+        bases[scratch] = values.as_mut_ptr();
         Ok(Code {
             steps,
             bases: Bases(bases),
@@ -307,11 +307,11 @@ impl Code {
             inputs: program.inputs.len(),
             #[cfg(target_arch = "x86_64")]
             parts,
-            _scratch: room,
+            _scratch: values,
         })
     }
 
-    /// Says where the memory of the next run is.
+    /// Sets the memory of the next run.
     #[inline(always)]
     pub(super) fn set_input(&mut self, i: usize, ptr: *mut u8) {
         self.bases.0[FIRST + i] = ptr;
@@ -327,13 +327,13 @@ impl Code {
         self.bases.0[ARENA] = ptr;
     }
 
-    /// Packs what products multiply with of the first `fixed` inputs, which must then stay as they are until [`Code::unpack`].
+    /// Packs right operands among the first `fixed` inputs, constant until [`Code::unpack`].
     pub(super) fn pack(&mut self, fixed: usize) {
         let bases = &self.bases.0[..];
         self.steps.iter_mut().for_each(|step| step.pack(&(FIRST..FIRST + fixed), bases));
     }
 
-    /// Gives the memory of packed operands back.
+    /// Frees the memory of packed operands.
     pub(super) fn unpack(&mut self) {
         self.steps.iter_mut().for_each(|step| step.panels = None);
     }
@@ -346,7 +346,7 @@ impl Code {
         if let Some(parts) = &self.parts {
             for part in parts {
                 match part {
-                    // SAFETY: the same elements as the steps that it stands for, at the same places, and its scratch.
+                    // SAFETY: accesses its scratch, and the elements of the steps that it replaces.
                     Part::Straight(straight) => unsafe { straight.run(bases) },
                     Part::Steps(range) => {
                         self.steps[range.clone()]
@@ -375,7 +375,7 @@ fn region_action(region: Arc<Region>) -> Result<Action> {
     Ok(Action::Region(kernel, small.then_some(region)))
 }
 
-/// How many elements from the start of a buffer a layout may look at.
+/// How many elements from the start of a buffer a layout may access.
 fn reach(layout: &Layout) -> usize {
     if layout.is_empty() {
         return 0;
@@ -400,13 +400,12 @@ impl Compiler<'_> {
         }
     }
 
-    fn operand(&self, v: Var) -> Operand {
+    fn operand(&self, v: Var) -> StepOperand {
         let Home { base, start, layout } = &self.plan.homes[v.index()];
         let dtype = self.program.spec(v).dtype;
-        Operand {
+        StepOperand {
             base: self.base(*base),
-            // Behind an input that is flipped, a view may begin before its first element: the offset is
-            // a negative number then, around the end of the unsigned ones.
+            // A view of a flipped input may start before its first element: the offset wraps.
             start: start.wrapping_add_signed(layout.offset as isize * dtype.size() as isize),
             shape: layout.shape.clone(),
             strides: layout.strides.clone(),
@@ -414,17 +413,17 @@ impl Compiler<'_> {
         }
     }
 
-    fn target(&self, v: Var) -> Target {
+    fn target(&self, v: Var) -> StepResult {
         let Home { base, start, .. } = self.plan.homes[v.index()];
         let spec = self.program.spec(v);
-        Target { base: self.base(base), start, shape: spec.shape.clone(), dtype: spec.dtype }
+        StepResult { base: self.base(base), start, shape: spec.shape.clone(), dtype: spec.dtype }
     }
 
-    fn in_arena(&self, start: usize, spec: &Spec) -> Target {
-        Target { base: ARENA, start, shape: spec.shape.clone(), dtype: spec.dtype }
+    fn in_arena(&self, start: usize, spec: &Spec) -> StepResult {
+        StepResult { base: ARENA, start, shape: spec.shape.clone(), dtype: spec.dtype }
     }
 
-    /// The scratch of an equation for a purpose.
+    /// The scratch of an equation for one of its uses.
     fn scratch(&self, e: usize, role: Role) -> Option<usize> {
         self.plan.scratch[e].iter().find(|s| s.role == role).map(|s| s.start)
     }
@@ -451,7 +450,7 @@ impl Compiler<'_> {
                     steps.push(step(Action::Kernel(Op::Copy), sources().collect(), sinks));
                 }
             }
-            // The plan gives it the home of its operand, and the order of equations is the order of steps.
+            // It has the slot of its operand, and steps run in the order of equations.
             Op::After => {}
             Op::Copy => {
                 let (from, to) =
@@ -468,7 +467,7 @@ impl Compiler<'_> {
             Op::Flow(flow) => {
                 let arena = self.scratch(e, Role::Inner).unwrap_or(0);
                 let test = self.scratch(e, Role::Test).unwrap_or(0);
-                let turns = Turns::new(flow, &self.plan.inner[e], arena, test)?;
+                let turns = FlowStep::new(flow, &self.plan.inner[e], arena, test)?;
                 steps.push(step(Action::Flow(Box::new(turns)), sources().collect(), sinks()));
             }
             op => steps.push(step(Action::Kernel(op.clone()), sources().collect(), sinks())),
@@ -476,15 +475,15 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// The operands of a region from number `first` on and the region that takes them: as they lie, where it can say how, or copied so that they
-    /// lie dense.
+    /// The operands of a region from number `first` on and the region that takes them: without a
+    /// copy, if the region can express their layout, or copied to be dense.
     fn loads(
         &self,
         e: usize,
         region: &Arc<Region>,
         first: usize,
         steps: &mut Vec<Step>,
-    ) -> (Vec<Operand>, Arc<Region>) {
+    ) -> (Vec<StepOperand>, Arc<Region>) {
         let equation = &self.program.equations[e];
         let (mut sources, mut region) = (Vec::new(), region.clone());
         for (k, &v) in equation.inputs.iter().enumerate().skip(first) {
@@ -492,7 +491,7 @@ impl Compiler<'_> {
             if let Some((_, layout)) = self.plan.loads[e].iter().find(|load| load.0 == k) {
                 let Home { base, start, .. } = self.plan.homes[v.index()];
                 let spec = Spec::on(region.device, source.dtype, [reach(layout)].as_slice());
-                let memory = Target {
+                let memory = StepResult {
                     base: self.base(base),
                     start,
                     shape: spec.shape.clone(),
@@ -563,13 +562,13 @@ impl Compiler<'_> {
         Ok(())
     }
 
-    /// What moves at the end: to outputs, then to waiting places, then to inputs.
+    /// Copies at the end: to outputs, then to temporaries, then to inputs.
     fn moves(&self, steps: &mut Vec<Step>) {
-        let mut copies = |all: Vec<(Operand, Target)>| {
+        let mut copies = |all: Vec<(StepOperand, StepResult)>| {
             if all.is_empty() {
                 return;
             }
-            let (sources, sinks): (Vec<Operand>, Vec<Target>) = all.into_iter().unzip();
+            let (sources, sinks): (Vec<StepOperand>, Vec<StepResult>) = all.into_iter().unzip();
             steps.push(Step {
                 equation: self.program.equations.len(),
                 action: Action::Copies,
@@ -583,7 +582,7 @@ impl Compiler<'_> {
         let to = |m: &Move| {
             let spec = self.program.spec(m.var);
             let (shape, dtype) = (spec.shape.clone(), spec.dtype);
-            Target { base: self.base(m.to), start: 0, shape, dtype }
+            StepResult { base: self.base(m.to), start: 0, shape, dtype }
         };
         let waits = |start: usize, v: Var| self.in_arena(start, self.program.spec(v));
         let outward = |m: &&Move| matches!(m.to, Base::Output(_));

@@ -1,40 +1,48 @@
-//! Choices and loops: the same code run with other base addresses.
+//! Conditionals and loops: the same code run with other base addresses.
 //!
-//! A turn of a loop costs what its steps cost and a few stores: operands that are shared by all turns are set once, the carry stays
-//! in the memory of the results (the body's plan updates it there), and rows of sequences and of stacked results are base addresses that move on.
-//! Shared matrices that the turns multiply with are packed once, before the first turn.
+//! An iteration of a loop costs what its steps cost and a few stores: operands that are shared by
+//! all iterations are set once, the carry stays in the memory of the results (the body's plan
+//! updates it in place), and rows of sequences and of stacked results are base addresses that
+//! advance. Shared matrices that the body multiplies with are packed once, before the first
+//! iteration.
 
-use super::code::{ARENA, Code, Operand, Target};
+use super::code::{ARENA, Code, StepOperand, StepResult};
 use crate::operand::Source;
 use crate::pointwise;
 use pullback_ir::pass::plan::Plan;
 use pullback_ir::{Error, Flow, Result};
 
 /// The programs of an [`pullback_ir::Op::Flow`], ready to run.
-pub(super) struct Turns {
-    kind: Kind,
-    /// Where in the parent's arena that of the programs is.
+pub(super) struct FlowStep {
+    kind: FlowCode,
+    /// The offset of the programs' arena in the parent's.
     arena: usize,
 }
 
-enum Kind {
+enum FlowCode {
     Cond { yes: Code, no: Code },
-    While { test: Code, body: Code, shared: usize, said: usize },
+    While { test: Code, body: Code, shared: usize, condition: usize },
     Scan { body: Code, shared: usize, carry: usize, length: usize, reverse: bool },
 }
 
-impl Turns {
-    /// `arena` and `said` are where, in the parent's arena, the programs work and the test of a loop leaves its answer.
-    pub(super) fn new(flow: &Flow, plans: &[Plan], arena: usize, said: usize) -> Result<Turns> {
+impl FlowStep {
+    /// `arena` and `condition` are the offsets, in the parent's arena, of the programs' arena and of the
+    /// result of a loop's condition.
+    pub(super) fn new(
+        flow: &Flow,
+        plans: &[Plan],
+        arena: usize,
+        condition: usize,
+    ) -> Result<FlowStep> {
         let kind = match (flow, plans) {
             (Flow::Cond { yes, no }, [a, b]) => {
-                Kind::Cond { yes: Code::new(yes, a)?, no: Code::new(no, b)? }
+                FlowCode::Cond { yes: Code::new(yes, a)?, no: Code::new(no, b)? }
             }
             (Flow::While { test, body, shared }, [a, b]) => {
                 let (test, body) = (Code::new(test, a)?, Code::new(body, b)?);
-                Kind::While { test, body, shared: *shared, said }
+                FlowCode::While { test, body, shared: *shared, condition }
             }
-            (Flow::Scan(scan), [a]) => Kind::Scan {
+            (Flow::Scan(scan), [a]) => FlowCode::Scan {
                 body: Code::new(&scan.body, a)?,
                 shared: scan.shared,
                 carry: scan.carry,
@@ -46,22 +54,27 @@ impl Turns {
                 return Err(Error::argument(flow.name(), message));
             }
         };
-        Ok(Turns { kind, arena })
+        Ok(FlowStep { kind, arena })
     }
 
     pub(super) fn name(&self) -> &'static str {
         match self.kind {
-            Kind::Cond { .. } => "cond",
-            Kind::While { .. } => "while",
-            Kind::Scan { .. } => "scan",
+            FlowCode::Cond { .. } => "cond",
+            FlowCode::While { .. } => "while",
+            FlowCode::Scan { .. } => "scan",
         }
     }
 
-    pub(super) fn run(&mut self, x: &[Operand], out: &[Target], bases: &[*mut u8]) -> Result<()> {
+    pub(super) fn run(
+        &mut self,
+        x: &[StepOperand],
+        out: &[StepResult],
+        bases: &[*mut u8],
+    ) -> Result<()> {
         let arena = bases[ARENA].wrapping_add(self.arena);
         match &mut self.kind {
-            Kind::Cond { yes, no } => {
-                // SAFETY: the condition is one element of type bool; reading it as a byte is fine whatever it holds.
+            FlowCode::Cond { yes, no } => {
+                // SAFETY: the condition is one element of type bool; any byte may be read.
                 let taken = unsafe { *x[0].ptr(bases) } != 0;
                 let code = if taken { yes } else { no };
                 code.set_arena(arena);
@@ -69,39 +82,41 @@ impl Turns {
                 out.iter().enumerate().for_each(|(k, y)| code.set_output(k, y.ptr(bases)));
                 code.run()
             }
-            Kind::While { test, body, shared, said } => {
-                let said = bases[ARENA].wrapping_add(*said);
+            FlowCode::While { test, body, shared, condition } => {
+                let condition = bases[ARENA].wrapping_add(*condition);
                 begin(&x[*shared..], out, bases);
                 for code in [&mut *test, &mut *body] {
                     code.set_arena(arena);
                     share(code, &x[..*shared], &x[*shared..], out, bases);
                 }
-                test.set_output(0, said);
+                test.set_output(0, condition);
                 let mut packed = Packed::new([test, body], *shared);
                 let [test, body] = &mut packed.codes;
-                let mut turn = 0usize;
+                let mut iteration = 0usize;
                 loop {
-                    let failed = |error: Error| error.detail(format!("in turn {turn} of the loop"));
+                    let failed = |error: Error| {
+                        error.detail(format!("in iteration {iteration} of the loop"))
+                    };
                     test.run().map_err(failed)?;
-                    // SAFETY: a byte of the arena that the test has just written.
-                    if unsafe { *said } == 0 {
+                    // SAFETY: a byte of the arena that the condition has just written.
+                    if unsafe { *condition } == 0 {
                         return Ok(());
                     }
                     body.run().map_err(failed)?;
-                    turn += 1;
+                    iteration += 1;
                 }
             }
-            Kind::Scan { body, shared, carry, length, reverse } => {
+            FlowCode::Scan { body, shared, carry, length, reverse } => {
                 let (fixed, sequences) = x.split_at(*shared + *carry);
                 let (state, ys) = out.split_at(*carry);
                 begin(&fixed[*shared..], state, bases);
                 body.set_arena(arena);
                 share(body, &fixed[..*shared], &fixed[*shared..], state, bases);
-                // For one turn, packing as it goes is as good.
+                // For one iteration, packing in advance gains nothing.
                 let mut packed = Packed::new([body], if *length > 1 { *shared } else { 0 });
                 let [body] = &mut packed.codes;
-                for turn in 0..*length {
-                    let row = if *reverse { *length - 1 - turn } else { turn };
+                for iteration in 0..*length {
+                    let row = if *reverse { *length - 1 - iteration } else { iteration };
                     for (i, x) in sequences.iter().enumerate() {
                         let step = x.strides[0] * x.dtype.size() as isize;
                         let ptr = x.ptr(bases).wrapping_offset(step * row as isize);
@@ -111,8 +126,9 @@ impl Turns {
                         let step = y.shape[1..].iter().product::<usize>() * y.dtype.size();
                         body.set_output(*carry + k, y.ptr(bases).wrapping_add(step * row));
                     }
-                    body.run()
-                        .map_err(|error| error.detail(format!("in turn {turn} of the scan")))?;
+                    body.run().map_err(|error| {
+                        error.detail(format!("in iteration {iteration} of the scan"))
+                    })?;
                 }
                 Ok(())
             }
@@ -120,7 +136,7 @@ impl Turns {
     }
 }
 
-/// Codes whose shared operands are packed, for as long as this lives.
+/// Codes whose shared operands are packed while this lives.
 struct Packed<'a, const N: usize> {
     codes: [&'a mut Code; N],
 }
@@ -138,20 +154,20 @@ impl<const N: usize> Drop for Packed<'_, N> {
     }
 }
 
-/// Puts the first state where it is updated, unless it is there.
-fn begin(first: &[Operand], state: &[Target], bases: &[*mut u8]) {
+/// Copies the initial state to where it is updated, unless it is there already.
+fn begin(first: &[StepOperand], state: &[StepResult], bases: &[*mut u8]) {
     for (from, to) in first.iter().zip(state) {
         let source: Source = from.source(bases);
         pointwise::copy(source, to.sink(bases));
     }
 }
 
-/// What all turns see: the shared operands as they lie, and the state where the results are.
+/// Sets what all iterations share: the shared operands, and the state in the memory of the results.
 fn share(
     code: &mut Code,
-    fixed: &[Operand],
-    first: &[Operand],
-    state: &[Target],
+    fixed: &[StepOperand],
+    first: &[StepOperand],
+    state: &[StepResult],
     bases: &[*mut u8],
 ) {
     fixed.iter().enumerate().for_each(|(i, x)| code.set_input(i, x.ptr(bases)));

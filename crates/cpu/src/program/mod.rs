@@ -1,30 +1,31 @@
-//! Prepared programs: steps over base addresses, made once, run many times.
+//! Prepared programs: steps over base addresses, prepared once, run many times.
 //!
-//! [`Prepared::new`] turns every equation of a planned program ([`Planned`]) into a step: a kernel, and for
-//! each operand and result the number of a base address, an offset and a layout. [`Prepared::bind`]
-//! fills in the base addresses (arena, inputs, outputs), and [`Running`] runs the steps. Shapes were
-//! inferred and layouts checked when the steps were made, so nothing is checked again, and nothing is
-//! allocated but the outputs, which come from the pool. Whose memory the rest is, and for how long, is
-//! decided above.
+//! [`Prepared::new`] turns every equation of a planned program ([`Planned`]) into a step: a kernel,
+//! and for each operand and result the number of a base address, an offset and a layout.
+//! [`Prepared::bind`] fills in the base addresses (arena, inputs, outputs), and [`Running`] runs
+//! the steps. Shapes were inferred and layouts checked when the steps were prepared, so nothing is
+//! checked again, and nothing is allocated but the outputs, which come from the pool. The caller
+//! owns all other memory.
 //!
 //! # Why this is sound
 //!
 //! Kernels get raw pointers. Every one of them is a base address plus an offset that the plan
-//! computed from the program's specs; a [`Planned`] can only be made by planning the very program.
-//! Memory is refused that is shorter than the plan says: an arena, an input whose layout reaches
-//! outside its buffer. Outputs are allocated by their specs, and handed out only when they are full.
-//! What is written is borrowed mutably, so that nothing else reads it meanwhile. That no step writes what a later one still has to read is the plan's business, which
-//! tests check by replaying plans element by element.
+//! computed from the program's specs; a [`Planned`] can only be made by planning the same program.
+//! Memory smaller than planned is rejected: an arena, an input whose layout reaches outside its
+//! buffer. Outputs are allocated by their specs, and returned only when they are complete. What is
+//! written is borrowed mutably, so that nothing else reads it meanwhile. The plan guarantees that
+//! no step writes what a later one still reads; tests check it by replaying plans element by
+//! element.
 //!
 //! # When something fails
 //!
-//! An error (an index out of range) names the op, its operands and the line of the program that asked
-//! for it. Inputs that the program replaces are then as they were: the plan writes none before the
-//! last op that may fail is over. Only a panic, which arises where a kernel cannot get scratch
-//! memory, may leave a mixture of old and new values there.
+//! An error (an index out of range) names the op, its operands and the line of the program. Inputs
+//! that the program replaces are then unchanged: the plan writes none before the last op that may
+//! fail has run. Only a panic, when a kernel cannot allocate scratch memory, may leave a mixture of
+//! old and new values there.
 //!
-//! The files: [`code`] prepares and runs steps, [`flow`] runs choices and loops, [`straight`] joins steps
-//! on a few numbers.
+//! The files: [`code`] prepares and runs steps, [`flow`] runs conditionals and loops, [`straight`]
+//! joins steps on a few elements into straight-line code.
 
 mod code;
 mod flow;
@@ -70,7 +71,7 @@ pub struct Prepared {
     native: (usize, usize),
 }
 
-/// The memory of an input, with the byte at which its elements begin.
+/// The memory of an input, with the byte at which its elements start.
 pub enum Bound<'a> {
     /// Only read.
     Read(&'a Buffer, usize),
@@ -94,7 +95,7 @@ pub struct Step {
     pub equation: usize,
     /// The kernel.
     pub kernel: String,
-    /// What it reads and what it fills.
+    /// The specs of its operands and results.
     pub operands: [Vec<Spec>; 2],
     /// The line of the user's program.
     pub at: Option<Line>,
@@ -104,7 +105,7 @@ impl Prepared {
     /// Prepares the steps of a program.
     ///
     /// # Errors
-    /// If there is no memory for its constants.
+    /// If memory for its constants cannot be allocated.
     pub fn new(planned: Arc<Planned>) -> Result<Prepared> {
         let before = native_counts();
         let code = Code::new(planned.program(), planned.plan())?;
@@ -112,13 +113,13 @@ impl Prepared {
         Ok(Prepared { planned, code, native: (now.0 - before.0, now.1 - before.1) })
     }
 
-    /// What it was made of.
+    /// The planned program it was prepared from.
     pub fn planned(&self) -> &Planned {
         &self.planned
     }
 
-    /// How often native code was made for it, and how often code that was there already serves it:
-    /// that of equal regions, here or in programs that are still there.
+    /// How often native code was compiled for it, and how often cached code was reused: that of
+    /// equal regions, in this or another live program.
     pub fn native_code(&self) -> (usize, usize) {
         self.native
     }
@@ -129,8 +130,8 @@ impl Prepared {
             equation: step.equation,
             kernel: step.name().to_string(),
             operands: [
-                step.sources.iter().map(code::Operand::spec).collect(),
-                step.sinks.iter().map(code::Target::spec).collect(),
+                step.sources.iter().map(code::StepOperand::spec).collect(),
+                step.sinks.iter().map(code::StepResult::spec).collect(),
             ],
             at: step.at,
         };
@@ -138,10 +139,10 @@ impl Prepared {
     }
 
     /// Fills in the base addresses of a run: the arena, the inputs, and memory for the outputs that
-    /// replace no input ([`Planned::fresh`]), which are put into an emptied list.
+    /// replace no input ([`Planned::fresh`]), which are put into the cleared list.
     ///
     /// # Errors
-    /// If the memory is not what the plan wants, or there is none for the outputs.
+    /// If the memory is not as planned, or the outputs cannot be allocated.
     pub fn bind<'a, 'b>(
         &'a mut self,
         arena: &'a mut Arena,
@@ -163,11 +164,11 @@ impl Prepared {
 }
 
 impl Prepared {
-    /// Runs the program, or one step of it, on memory that is there already: an arena and outputs that
-    /// others hold and have filled with anything. All steps in order are the whole run.
+    /// Runs the program, or one step of it, on existing memory: an arena and outputs of any content
+    /// that the caller holds. All steps in order are the whole run.
     ///
     /// # Errors
-    /// If the memory is not what the plan wants, or an op fails.
+    /// If the memory is not as planned, or an op fails.
     pub fn run_over(
         &mut self,
         arena: &mut Buffer,
@@ -197,7 +198,7 @@ impl Prepared {
     }
 }
 
-/// Checks the inputs and fills in where they are.
+/// Checks the inputs and fills in their addresses.
 #[inline]
 fn set_inputs(code: &mut Code, planned: &Planned, inputs: &mut [Bound<'_>]) -> Result<()> {
     planned.check_count(inputs.len())?;
@@ -219,7 +220,7 @@ fn check_arena(planned: &Planned, arena: &Buffer) -> Result<()> {
     }
 }
 
-/// A prepared program with the memory of one run. The outputs are there once all steps have run.
+/// A prepared program with the memory of one run. The outputs are complete once all steps have run.
 pub struct Running<'a, 'b> {
     planned: &'a Planned,
     code: &'a mut Code,
@@ -231,10 +232,10 @@ pub struct Running<'a, 'b> {
 }
 
 impl Running<'_, '_> {
-    /// Runs all steps, those on a few numbers joined.
+    /// Runs all steps, those on a few elements joined.
     ///
     /// # Errors
-    /// If an op fails; the inputs that are replaced are then as they were.
+    /// If an op fails; the inputs that are replaced are then unchanged.
     #[inline]
     pub fn run(mut self) -> Result<()> {
         self.code.run()?;
@@ -255,8 +256,8 @@ impl Running<'_, '_> {
         Ok(())
     }
 
-    /// A copy of a result of an equation that has run, if it is still there, which it is until the next
-    /// step. `None` of literals, which are not computed.
+    /// A copy of a result of an equation that has run, if it still exists, which it does until the
+    /// next step. `None` of literals, which are not computed.
     ///
     /// # Errors
     /// If the equation has not run.
@@ -290,7 +291,7 @@ impl Running<'_, '_> {
 
 impl Drop for Running<'_, '_> {
     fn drop(&mut self) {
-        // What is not full is not handed out.
+        // Incomplete outputs are not returned.
         if self.next < self.code.steps.len() {
             self.outputs.clear();
         }
@@ -298,9 +299,6 @@ impl Drop for Running<'_, '_> {
 }
 
 fn no_memory(what: &'static str, bytes: usize) -> Error {
-    Error::new(
-        ErrorKind::Memory,
-        "program",
-        format!("cannot allocate {bytes} bytes for the {what}"),
-    )
+    let message = format!("cannot allocate {bytes} bytes for the {what}");
+    Error::new(ErrorKind::Memory, "program", message)
 }

@@ -1,45 +1,48 @@
-//! Steps on a few numbers, joined into straight code.
+//! Steps on a few elements, joined into straight-line code.
 //!
-//! A kernel call costs some tens of nanoseconds before it computes anything: nothing beside a thousand elements, and nearly all of the time where a loop turns
-//! ten thousand times over two numbers. So a run of steps whose tensors have a handful of elements each becomes one piece of native
-//! code, element by element: no kernel is called, no shape is looked at, and what one step hands to the next stays in a register.
+//! A kernel call costs some tens of nanoseconds before it computes anything: negligible for a
+//! thousand elements, but nearly all of the time when a loop runs ten thousand iterations over two
+//! numbers. So consecutive steps whose tensors have a handful of elements each become one piece of
+//! native code, element by element: no kernel is called, no shape is read, and what one step passes
+//! to the next stays in a register.
 //!
-//! Every result is still stored where the plan wants it, so whatever comes next finds it. The formulas are those of fused regions, with the same bits, and
-//! sums are taken in the order of the kernel for short rows.
+//! Every result is still stored at its planned address, so that later steps can read it. The
+//! formulas are those of fused regions, with the same bits, and sums are taken in the order of the
+//! kernel for short rows.
 
-use super::code::{Action, Operand, Step, Target};
+use super::code::{Action, Step, StepOperand, StepResult};
 use crate::reduce::extreme_of_none;
-use crate::region::native::straight::{Lines, Straight, Value};
+use crate::region::native::straight::{Straight, StraightBuilder, Value};
 use pullback_ir::{
     Binary, DType, Error, Inst, Layout, Op, Reduction, Region, Result, Scalar, Shape,
 };
 use std::ops::Range;
 
-/// Elements that a tensor may have.
+/// Most elements of a tensor.
 pub(super) const ELEMENTS: usize = 8;
 
-/// Bytes from a base address that code can reach, with room for the elements of an operand.
+/// Bytes from a base address that code can address, minus the size of an operand.
 const FAR: usize = 1 << 30;
 
-/// Things that a piece does, at most: it is code that runs once a turn.
+/// Most items of a piece: it is code that runs once per iteration.
 const LENGTH: usize = 4096;
 
-/// A piece of a list of steps.
+/// A part of a list of steps.
 pub(super) enum Part {
     /// Steps that run one by one.
     Steps(Range<usize>),
-    /// Steps that are one piece of code.
+    /// Steps joined into one piece of code.
     Straight(Straight),
 }
 
-/// The same steps, joined where they can be; and the most scratch that a piece needs, to be found at base number `scratch`. None if
-/// nothing was joined.
+/// The same steps, joined where they can be; and the most scratch that a piece needs, at base
+/// number `scratch`. `None` if nothing was joined.
 pub(super) fn join(steps: &[Step], scratch: usize) -> Result<Option<(Vec<Part>, usize)>> {
     let mut parts: Vec<Part> = Vec::new();
-    let (mut open, mut room, mut joined): (Option<Lines>, usize, bool) = (None, 0, false);
-    let mut close = |open: &mut Option<Lines>, parts: &mut Vec<Part>| -> Result<()> {
-        if let Some(lines) = open.take().filter(|lines| lines.len() > 0) {
-            let straight = lines.finish(scratch)?;
+    let (mut open, mut room, mut joined): (Option<StraightBuilder>, usize, bool) = (None, 0, false);
+    let mut close = |open: &mut Option<StraightBuilder>, parts: &mut Vec<Part>| -> Result<()> {
+        if let Some(builder) = open.take().filter(|builder| builder.len() > 0) {
+            let straight = builder.finish(scratch)?;
             room = room.max(straight.scratch);
             joined = true;
             parts.push(Part::Straight(straight));
@@ -47,18 +50,18 @@ pub(super) fn join(steps: &[Step], scratch: usize) -> Result<Option<(Vec<Part>, 
         Ok(())
     };
     for (n, step) in steps.iter().enumerate() {
-        if open.as_ref().is_some_and(|lines| lines.len() > LENGTH) {
+        if open.as_ref().is_some_and(|builder| builder.len() > LENGTH) {
             close(&mut open, &mut parts)?;
         }
-        let lines = match &mut open {
-            Some(lines) => lines,
-            None => match Lines::new() {
-                Some(lines) => open.insert(lines),
+        let builder = match &mut open {
+            Some(builder) => builder,
+            None => match StraightBuilder::new() {
+                Some(builder) => open.insert(builder),
                 None => return Ok(None),
             },
         };
-        if fits(step, lines) {
-            write(step, lines)?;
+        if fits(step, builder) {
+            write(step, builder)?;
             continue;
         }
         close(&mut open, &mut parts)?;
@@ -71,7 +74,7 @@ pub(super) fn join(steps: &[Step], scratch: usize) -> Result<Option<(Vec<Part>, 
     Ok(joined.then_some((parts, room)))
 }
 
-/// What elements are moved as: all that matters is their size.
+/// The dtype that elements are copied as: only their size matters.
 fn carrier(dtype: DType) -> Option<DType> {
     match dtype {
         DType::F64 => Some(DType::F64),
@@ -82,9 +85,9 @@ fn carrier(dtype: DType) -> Option<DType> {
     }
 }
 
-/// Whether all elements of an operand, seen through a layout, lie where code can reach them: not before the base either, as those of an operand
-/// that is turned round may when it is handed to a body.
-fn is_near(x: &Operand, layout: &Layout) -> bool {
+/// Whether all elements of an operand, seen through a layout, can be addressed by code: not before
+/// the base either, as those of a flipped operand passed to a body may be.
+fn is_near(x: &StepOperand, layout: &Layout) -> bool {
     (0..layout.shape.iter().product()).all(|i| {
         let byte = offset(layout, i).checked_mul(x.dtype.size() as isize);
         let byte = byte.and_then(|byte| byte.checked_add_unsigned(x.start));
@@ -96,12 +99,12 @@ fn few(shape: &[usize]) -> bool {
     shape.iter().product::<usize>() <= ELEMENTS
 }
 
-/// Whether a step can be written.
-fn fits(step: &Step, lines: &Lines) -> bool {
+/// Whether a step can be joined.
+fn fits(step: &Step, builder: &StraightBuilder) -> bool {
     let is_region = matches!(step.action, Action::Region(..));
     let small = (is_region || step.sources.iter().all(|x| few(&x.shape)))
         && step.sinks.iter().all(|y| few(&y.shape));
-    // Code reaches so far from a pointer.
+    // Code can address this far from a pointer.
     let near = || {
         (is_region || step.sources.iter().all(|x| is_near(x, &x.layout())))
             && step.sinks.iter().all(|y| y.start < FAR)
@@ -111,7 +114,7 @@ fn fits(step: &Step, lines: &Lines) -> bool {
     }
     let moves = || step.sinks.iter().all(|y| carrier(y.dtype).is_some());
     match &step.action {
-        Action::Region(_, Some(region)) => region_fits(region, step, lines),
+        Action::Region(_, Some(region)) => region_fits(region, step, builder),
         Action::Kernel(Op::Put(views)) => {
             let whole = Layout::dense(step.sinks[0].shape.clone());
             let window = |layout: Layout, view| layout.view(view);
@@ -120,16 +123,16 @@ fn fits(step: &Step, lines: &Lines) -> bool {
         Action::Copies | Action::Kernel(Op::Copy | Op::Cat(_)) => moves(),
         Action::Kernel(Op::Reduce(kind, axes)) => {
             let (from, to) = (step.sources[0].dtype, step.sinks[0].dtype);
-            // Rows of neighbours; other kernels add in another order.
+            // Contiguous rows; other kernels add in another order.
             let x = &step.sources[0];
             let (kept, rank) = (x.shape.len() - axes.len(), x.shape.len());
             let last = axes.iter().all(|&a| a >= kept) && x.layout().is_dense() && rank > 0;
-            last && from == to && Lines::holds(to) && folds(*kind, to, lines)
+            last && from == to && StraightBuilder::holds(to) && folds(*kind, to, builder)
         }
         Action::Kernel(op) if op.is_pointwise() => {
             let from: Vec<DType> = step.sources.iter().map(|x| x.dtype).collect();
             let same = step.sources.iter().all(|x| x.shape == step.sinks[0].shape);
-            same && lines.can(op, &from, step.sinks[0].dtype)
+            same && builder.can(op, &from, step.sinks[0].dtype)
         }
         Action::Kernel(_)
         | Action::Region(..)
@@ -139,31 +142,31 @@ fn fits(step: &Step, lines: &Lines) -> bool {
     }
 }
 
-fn region_fits(region: &Region, step: &Step, lines: &Lines) -> bool {
+fn region_fits(region: &Region, step: &Step, builder: &StraightBuilder) -> bool {
     let Ok(values) = region.values() else { return false };
     if !few(&region.shape) {
         return false;
     }
     region.body.iter().zip(&values).all(|(inst, value)| {
-        Lines::holds(value.dtype)
+        StraightBuilder::holds(value.dtype)
             && match inst {
                 Inst::Load(k) => is_near(&step.sources[*k], &region.inputs[*k].layout),
                 Inst::Literal(..) | Inst::Index(..) => true,
                 Inst::Point(op, of) => {
                     let from: Vec<DType> = of.iter().map(|&v| values[v].dtype).collect();
-                    lines.can(op, &from, value.dtype)
+                    builder.can(op, &from, value.dtype)
                 }
                 Inst::Reduce(kind, v) => {
-                    values[*v].dtype == value.dtype && folds(*kind, value.dtype, lines)
+                    values[*v].dtype == value.dtype && folds(*kind, value.dtype, builder)
                 }
                 Inst::Random(..) => false,
             }
     })
 }
 
-fn write(step: &Step, lines: &mut Lines) -> Result<()> {
+fn write(step: &Step, builder: &mut StraightBuilder) -> Result<()> {
     match &step.action {
-        Action::Region(_, Some(region)) => write_region(region, step, lines),
+        Action::Region(_, Some(region)) => write_region(region, step, builder),
         Action::Kernel(Op::Put(views)) => {
             let to = &step.sinks[0];
             let whole = Layout::dense(to.shape.clone());
@@ -171,30 +174,32 @@ fn write(step: &Step, lines: &mut Lines) -> Result<()> {
             let Some(part) = views.iter().try_fold(whole.clone(), window) else {
                 return Err(Error::argument("put", "a window has no layout"));
             };
-            // The piece may lie in the result already, where the base is about to be written.
-            let [base, piece] = [0, 1].map(|k| elements(&step.sources[k], lines));
-            store_all(&base, to, &whole, lines);
-            store_all(&piece, to, &part, lines);
+            // The piece may be in the memory of the result already, where the base is about to be
+            // written.
+            let [base, piece] = [0, 1].map(|k| elements(&step.sources[k], builder));
+            store_all(&base, to, &whole, builder);
+            store_all(&piece, to, &part, builder);
             Ok(())
         }
         Action::Kernel(Op::Copy) | Action::Copies => {
-            // One after the other: none of them writes what another reads.
+            // In order: none of them writes what another reads.
             for (x, y) in step.sources.iter().zip(&step.sinks) {
-                let moved = elements(x, lines);
-                store_all(&moved, y, &Layout::dense(x.shape.clone()), lines);
+                let moved = elements(x, builder);
+                store_all(&moved, y, &Layout::dense(x.shape.clone()), builder);
             }
             Ok(())
         }
         Action::Kernel(Op::Cat(axis)) => {
             let to = &step.sinks[0];
             let whole = Layout::dense(to.shape.clone());
-            // Pieces may lie in the result already.
-            let pieces: Vec<Vec<Value>> = step.sources.iter().map(|x| elements(x, lines)).collect();
+            // Pieces may be in the memory of the result already.
+            let pieces: Vec<Vec<Value>> =
+                step.sources.iter().map(|x| elements(x, builder)).collect();
             let mut before = 0;
             for (x, piece) in step.sources.iter().zip(&pieces) {
                 let (shape, strides) = (x.shape.clone(), whole.strides.clone());
                 let offset = before * whole.strides[*axis] as usize;
-                store_all(piece, to, &Layout { shape, strides, offset }, lines);
+                store_all(piece, to, &Layout { shape, strides, offset }, builder);
                 before += x.shape[*axis];
             }
             Ok(())
@@ -203,22 +208,22 @@ fn write(step: &Step, lines: &mut Lines) -> Result<()> {
             let (x, to) = (&step.sources[0], &step.sinks[0]);
             let mut groups: Vec<Vec<Value>> = vec![Vec::new(); to.shape.iter().product()];
             for i in 0..x.shape.iter().product() {
-                let element = lines.load(x.base, x.byte(i), x.dtype);
+                let element = builder.load(x.base, x.byte(i), x.dtype);
                 groups[without(&x.shape, axes, i)].push(element);
             }
             for (i, group) in groups.iter().enumerate() {
-                let value = fold(*kind, group, to.dtype, lines)?;
-                lines.store(value, to.base, to.start + i * to.dtype.size());
+                let value = fold(*kind, group, to.dtype, builder)?;
+                builder.store(value, to.base, to.start + i * to.dtype.size());
             }
             Ok(())
         }
         Action::Kernel(op) => {
             let to = &step.sinks[0];
             for i in 0..to.shape.iter().product() {
-                let of = step.sources.iter().map(|x| lines.load(x.base, x.byte(i), x.dtype));
+                let of = step.sources.iter().map(|x| builder.load(x.base, x.byte(i), x.dtype));
                 let of: Vec<Value> = of.collect();
-                let value = lines.point(op, &of, to.dtype)?;
-                lines.store(value, to.base, to.start + i * to.dtype.size());
+                let value = builder.point(op, &of, to.dtype)?;
+                builder.store(value, to.base, to.start + i * to.dtype.size());
             }
             Ok(())
         }
@@ -226,22 +231,23 @@ fn write(step: &Step, lines: &mut Lines) -> Result<()> {
     }
 }
 
-/// The elements of an operand, to be moved.
-fn elements(from: &Operand, lines: &mut Lines) -> Vec<Value> {
+/// The elements of an operand, to be copied.
+fn elements(from: &StepOperand, builder: &mut StraightBuilder) -> Vec<Value> {
     let Some(as_what) = carrier(from.dtype) else { return Vec::new() };
     let count = from.shape.iter().product();
-    (0..count).map(|i| lines.load(from.base, from.byte(i), as_what)).collect()
+    (0..count).map(|i| builder.load(from.base, from.byte(i), as_what)).collect()
 }
 
-/// Writes elements where a layout of the target says.
-fn store_all(values: &[Value], to: &Target, layout: &Layout, lines: &mut Lines) {
+/// Writes elements through a layout of the target.
+fn store_all(values: &[Value], to: &StepResult, layout: &Layout, builder: &mut StraightBuilder) {
     let size = to.dtype.size() as isize;
     for (i, &value) in values.iter().enumerate() {
-        lines.store(value, to.base, (to.start as isize + offset(layout, i) * size) as usize);
+        builder.store(value, to.base, (to.start as isize + offset(layout, i) * size) as usize);
     }
 }
 
-/// Where the element of a number, counted in row-major order, lies: it may be before the first, along an axis that is turned round.
+/// The offset of the element with a row-major index: it may be before the first, along a flipped
+/// axis.
 fn offset(layout: &Layout, mut i: usize) -> isize {
     let mut at = layout.offset as isize;
     for (&n, &stride) in layout.shape.iter().zip(&layout.strides).rev() {
@@ -251,10 +257,10 @@ fn offset(layout: &Layout, mut i: usize) -> isize {
     at
 }
 
-fn write_region(region: &Region, step: &Step, lines: &mut Lines) -> Result<()> {
+fn write_region(region: &Region, step: &Step, builder: &mut StraightBuilder) -> Result<()> {
     let values = region.values()?;
     let (rows, width) = (region.rows(), region.row_len());
-    // Of each instruction, the elements in order, or one for each row.
+    // For each instruction, the elements in order, or one for each row.
     let mut made: Vec<Vec<Value>> = Vec::with_capacity(region.body.len());
     for (inst, value) in region.body.iter().zip(&values) {
         let count = if value.row { rows } else { rows * width };
@@ -263,13 +269,13 @@ fn write_region(region: &Region, step: &Step, lines: &mut Lines) -> Result<()> {
                 let (x, load) = (&step.sources[*k], &region.inputs[*k]);
                 let size = load.spec.dtype.size() as isize;
                 let at = |i| (x.start as isize + offset(&load.layout, i) * size) as usize;
-                (0..count).map(|i| lines.load(x.base, at(i), load.spec.dtype)).collect()
+                (0..count).map(|i| builder.load(x.base, at(i), load.spec.dtype)).collect()
             }
-            Inst::Literal(number, dtype) => vec![lines.number(*number, *dtype); count],
+            Inst::Literal(number, dtype) => vec![builder.number(*number, *dtype); count],
             Inst::Index(axis, dtype) => {
                 let repeat: usize = region.shape[axis + 1..].iter().product();
                 let index = |i: usize| Scalar::Int((i / repeat % region.shape[*axis]) as i64);
-                (0..count).map(|i| lines.number(index(i), *dtype)).collect()
+                (0..count).map(|i| builder.number(index(i), *dtype)).collect()
             }
             Inst::Point(op, of) => {
                 let mut all = Vec::with_capacity(count);
@@ -279,7 +285,7 @@ fn write_region(region: &Region, step: &Step, lines: &mut Lines) -> Result<()> {
                         (true, true) | (false, _) => made[v][i],
                     };
                     let of: Vec<Value> = of.iter().map(element).collect();
-                    all.push(lines.point(op, &of, value.dtype)?);
+                    all.push(builder.point(op, &of, value.dtype)?);
                 }
                 all
             }
@@ -287,7 +293,7 @@ fn write_region(region: &Region, step: &Step, lines: &mut Lines) -> Result<()> {
                 let mut all = Vec::with_capacity(rows);
                 for row in 0..rows {
                     let elements = made[*v][row * width..(row + 1) * width].to_vec();
-                    all.push(fold(*kind, &elements, value.dtype, lines)?);
+                    all.push(fold(*kind, &elements, value.dtype, builder)?);
                 }
                 all
             }
@@ -295,16 +301,16 @@ fn write_region(region: &Region, step: &Step, lines: &mut Lines) -> Result<()> {
         };
         made.push(of_all);
     }
-    // Nothing is stored before all is read: a result may lie where an operand does.
+    // Nothing is stored before all is read: a result may have the memory of an operand.
     for (to, &v) in step.sinks.iter().zip(&region.outputs) {
         for (i, &value) in made[v].iter().enumerate() {
-            lines.store(value, to.base, to.start + i * to.dtype.size());
+            builder.store(value, to.base, to.start + i * to.dtype.size());
         }
     }
     Ok(())
 }
 
-/// The number that an element has when some axes are left out.
+/// The row-major index of an element when some axes are left out.
 fn without(shape: &[usize], axes: &[usize], mut i: usize) -> usize {
     let (mut at, mut step) = (0, 1);
     for (axis, &n) in shape.iter().enumerate().rev() {
@@ -317,12 +323,12 @@ fn without(shape: &[usize], axes: &[usize], mut i: usize) -> usize {
     at
 }
 
-/// Whether there is code that reduces.
-fn folds(kind: Reduction, dtype: DType, lines: &Lines) -> bool {
-    lines.can(&Op::Binary(joins(kind, dtype).0), &[dtype, dtype], dtype)
+/// Whether there is native code for the reduction.
+fn folds(kind: Reduction, dtype: DType, builder: &StraightBuilder) -> bool {
+    builder.can(&Op::Binary(joins(kind, dtype).0), &[dtype, dtype], dtype)
 }
 
-/// What joins two elements of a reduction, and what it starts from.
+/// The op that joins two elements of a reduction, and its neutral element.
 fn joins(kind: Reduction, dtype: DType) -> (Binary, Option<Scalar>) {
     let truth = dtype == DType::Bool;
     match kind {
@@ -335,41 +341,47 @@ fn joins(kind: Reduction, dtype: DType) -> (Binary, Option<Scalar>) {
     }
 }
 
-fn fold(kind: Reduction, elements: &[Value], dtype: DType, lines: &mut Lines) -> Result<Value> {
+fn fold(
+    kind: Reduction,
+    elements: &[Value],
+    dtype: DType,
+    builder: &mut StraightBuilder,
+) -> Result<Value> {
     let (op, start) = joins(kind, dtype);
     // In the order of the kernel for short rows: four sums, then those pairwise.
     let mut lanes: [Option<Value>; 4] = [None; 4];
     for (i, &x) in elements.iter().enumerate() {
-        let lane = lanes[i % 4].or_else(|| Some(lines.number(start?, dtype)));
+        let lane = lanes[i % 4].or_else(|| Some(builder.number(start?, dtype)));
         lanes[i % 4] = Some(match lane {
-            Some(sum) => lines.point(&Op::Binary(op), &[sum, x], dtype)?,
+            Some(sum) => builder.point(&Op::Binary(op), &[sum, x], dtype)?,
             None => x,
         });
     }
     let mut both = |a: Option<Value>, b: Option<Value>| -> Result<Option<Value>> {
         Ok(match (a, b) {
-            (Some(a), Some(b)) => Some(lines.point(&Op::Binary(op), &[a, b], dtype)?),
+            (Some(a), Some(b)) => Some(builder.point(&Op::Binary(op), &[a, b], dtype)?),
             (a, b) => a.or(b),
         })
     };
     let [a, b, c, d] = lanes;
     let (low, high) = (both(a, b)?, both(c, d)?);
-    // Of nothing: what it starts from, or for booleans none is true and all are. Other extremes of nothing are refused by `infer`.
+    // Of no elements: the neutral element, or for booleans, any is false and all is true. Other
+    // extremes of no elements are rejected by `infer`.
     let none = start.or_else(|| extreme_of_none(kind, dtype));
     match (both(low, high)?, none) {
         (Some(all), _) => Ok(all),
-        (None, Some(none)) => Ok(lines.number(none, dtype)),
-        (None, None) => Err(Error::argument("reduce", "there is nothing to choose from")),
+        (None, Some(none)) => Ok(builder.number(none, dtype)),
+        (None, None) => Err(Error::argument("reduce", "there are no elements to choose from")),
     }
 }
 
-impl Operand {
-    /// The byte at which the element of a number lies.
+impl StepOperand {
+    /// The byte offset of the element with this index.
     fn byte(&self, i: usize) -> usize {
         (self.start as isize + offset(&self.layout(), i) * self.dtype.size() as isize) as usize
     }
 
-    /// Where its elements lie, from its first on.
+    /// The layout of its elements, relative to its first.
     fn layout(&self) -> Layout {
         let shape: Shape = self.shape.clone();
         Layout { shape, strides: self.strides.clone(), offset: 0 }

@@ -9,7 +9,7 @@ mod packed;
 mod plain;
 
 use super::*;
-use crate::run::{Operand, Target, Write, run_all, run_into};
+use crate::run::{ReadOperand, Write, WriteTarget, run_all, run_into};
 use executable::Executable;
 use pullback_ir::pass::plan::{Plan, Product};
 use pullback_ir::{DType, Layout, Program, Scalar, Var, Vars};
@@ -68,8 +68,8 @@ fn eagerly(
             let mut sum = run_all(&Op::Copy, &[x[k].input()])?.remove(0);
             let layout = Layout::dense(sum.spec.shape.clone());
             let target =
-                Target { buffer: &mut sum.buffer, layout: &layout, spec: &sum.spec.clone() };
-            let factors = [0, 1].map(|i| Operand::Input(x[i].input()));
+                WriteTarget { buffer: &mut sum.buffer, layout: &layout, spec: &sum.spec.clone() };
+            let factors = [0, 1].map(|i| ReadOperand::Input(x[i].input()));
             assert!(run_into(&Op::Dot, Write::Add, &mut [target], &factors)?);
             vec![Eager { buffer: Rc::new(sum.buffer), layout, spec: sum.spec }]
         } else {
@@ -125,7 +125,8 @@ fn samples(program: &Program, dice: &mut Dice) -> Vec<Eager> {
     program.inputs.iter().map(|&v| sample(program.spec(v), dice)).collect()
 }
 
-/// Runs an executable on copies of these values: its outputs in order, with those that replaced inputs among them.
+/// Runs an executable on copies of these values: its outputs in order, with those that replaced
+/// inputs among them.
 fn compiled(executable: &mut Executable, inputs: &[Eager]) -> Result<Vec<Vec<u8>>> {
     let program = executable.program().clone();
     let mut copies: Vec<Buffer> = inputs

@@ -1,6 +1,6 @@
 //! Argmax and argmin.
 
-use super::{Axes, BLOCK, Fold, GRAIN, Max, Min, Plan, STRETCH, Shared, fold_run, walk};
+use super::{Axes, BLOCK, Fold, FoldPlan, GRAIN, Max, Min, RESULTS, Shared, fold_run, walk};
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par;
@@ -32,20 +32,20 @@ fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
     let kept = walk(&kept);
     let inner = kept.inner();
     let results = Shared(out.ptr.cast::<i64>());
-    let source = Plan { ptr: x.ptr.cast::<S>(), kept: &kept, folded: &kept };
+    let source = FoldPlan { ptr: x.ptr.cast::<S>(), kept: &kept, folded: &kept };
     let (count, level) = (kept.len(), level());
     if inner.len > 1 && inner.strides[0].unsigned_abs() < step.unsigned_abs() {
         // Blocks of results together, row by row: long ones, so that memory is read in long runs.
-        let per_line = inner.len.div_ceil(STRETCH);
+        let per_line = inner.len.div_ceil(RESULTS);
         let tasks = count / inner.len * per_line;
-        let group = GRAIN.div_ceil(len * STRETCH.min(inner.len));
+        let group = GRAIN.div_ceil(len * RESULTS.min(inner.len));
         par::for_each(tasks.div_ceil(group), |task| {
-            let mut best = [S::Compute::default(); STRETCH];
+            let mut best = [S::Compute::default(); RESULTS];
             let results = &results;
-            for stretch in task * group..tasks.min((task + 1) * group) {
-                let along = stretch % per_line * STRETCH;
-                let from = stretch / per_line * inner.len + along;
-                let width = STRETCH.min(inner.len - along);
+            for block in task * group..tasks.min((task + 1) * group) {
+                let along = block % per_line * RESULTS;
+                let from = block / per_line * inner.len + along;
+                let width = RESULTS.min(inner.len - along);
                 let start = source.start(from);
                 // SAFETY: these rows are inside the source and these results are this task's; this
                 // machine supports the level.

@@ -1,20 +1,22 @@
 //! From a plan to a kernel: addresses for slots, constants and row values, and the steps that use
 //! them.
 
-use super::calls::{Kind, call};
-use super::domain::{Ahead, SHORT};
+use super::calls::{TileKind, call};
+use super::domain::{PrefetchedOperand, SHORT};
 use super::draft::share_slots;
 use super::exec::{Scratch, enlarged};
-use super::plan::{At, CONSTANTS, Draft, Native, Place, Plan, ROWS, Ref, SCRATCH};
-use super::steps::{Reducing, Step, store};
-use super::{Fill, How, Kernel, Pass, Room, RowResult};
+use super::plan::{
+    CONSTANTS, Draft, Native, ROWS, Ref, RegionPlan, SCRATCH, ScalarStorage, ValueStorage,
+};
+use super::steps::{ReductionStep, Step, store};
+use super::{CodegenMode, Fill, Kernel, Pass, RowResult, ScratchSizes};
 use crate::elem::{Elem, with_elem};
 use crate::reduce::folder;
 use crate::simd::BLOCK;
 use pullback_ir::{DType, Error, Inst, Op, Region, Result, Scalar};
 
 /// Bytes of slots that fit in L1, next to operands and results.
-const NEAR: usize = 24 << 10;
+const L1_BYTES: usize = 24 << 10;
 /// Most elements of a tile.
 const TILE: usize = 1024;
 /// Additions that are worth a task, and how many a thread does alone.
@@ -24,7 +26,7 @@ const ALONE: usize = 1 << 18;
 /// 0.74 of the time; a chain that computes for long, 0.99.)
 const STREAM: usize = 16 << 20;
 /// Bytes of operands from which they are assumed not to be in cache.
-const FAR: usize = 512 << 10;
+const OUT_OF_CACHE: usize = 512 << 10;
 /// Elements of a tile when its computation hides the latency of prefetching operands.
 const TILE_AHEAD: usize = 512;
 /// Bytes of a matrix whose columns are operands, for a tile: the cache lines loaded for the first
@@ -34,11 +36,11 @@ const COLUMNS: usize = 12 << 10;
 const FEW: usize = 16;
 
 /// The order of slots in scratch, by kind: the widest first.
-const KINDS: [Kind; 4] = [Kind::F64, Kind::I64, Kind::F32, Kind::Bool];
+const KINDS: [TileKind; 4] = [TileKind::F64, TileKind::I64, TileKind::F32, TileKind::Bool];
 
 /// The addresses of all values.
 struct Addresses<'a> {
-    plan: &'a Plan<'a>,
+    plan: &'a RegionPlan<'a>,
     tile: usize,
     /// Bytes of a row value.
     row: usize,
@@ -56,20 +58,20 @@ struct Slots {
 }
 
 impl Addresses<'_> {
-    fn of(&self, at: At, slots: &Slots) -> Ref {
+    fn of(&self, at: ValueStorage, slots: &Slots) -> Ref {
         match at {
-            At::Slot(slot) => Ref { entry: SCRATCH, disp: slots.disp[slot] },
-            At::Memory(entry) => Ref { entry, disp: 0 },
-            At::Constant(tile) => Ref { entry: CONSTANTS, disp: self.tiles[tile] },
-            At::One(place) => self.one(place),
+            ValueStorage::Slot(slot) => Ref { entry: SCRATCH, disp: slots.disp[slot] },
+            ValueStorage::Memory(entry) => Ref { entry, disp: 0 },
+            ValueStorage::Constant(tile) => Ref { entry: CONSTANTS, disp: self.tiles[tile] },
+            ValueStorage::One(place) => self.one(place),
         }
     }
 
-    fn one(&self, place: Place) -> Ref {
+    fn one(&self, place: ScalarStorage) -> Ref {
         match place {
-            Place::Operand(entry) => Ref { entry, disp: 0 },
-            Place::Row(row) => Ref { entry: ROWS, disp: (row * self.row) as u32 },
-            Place::Constant(v) => Ref { entry: CONSTANTS, disp: self.cells[v] },
+            ScalarStorage::Operand(entry) => Ref { entry, disp: 0 },
+            ScalarStorage::Row(row) => Ref { entry: ROWS, disp: (row * self.row) as u32 },
+            ScalarStorage::Constant(v) => Ref { entry: CONSTANTS, disp: self.cells[v] },
         }
     }
 
@@ -79,25 +81,25 @@ impl Addresses<'_> {
 }
 
 impl Kernel {
-    /// As [`Kernel::new`], with a given [`How`].
-    pub(crate) fn with(region: &Region, how: How) -> Result<Kernel> {
+    /// As [`Kernel::new`], with a given [`CodegenMode`].
+    pub(crate) fn with(region: &Region, how: CodegenMode) -> Result<Kernel> {
         let mut kernel = Kernel::build(region, how, false)?;
         let large = |size: &usize| kernel.domain.len() * size >= STREAM;
         let in_order = kernel.reducing.is_empty() && kernel.domain.run >= kernel.domain.row;
-        if how != How::Slices && in_order && kernel.output_sizes.iter().any(large) {
+        if how != CodegenMode::Slices && in_order && kernel.output_sizes.iter().any(large) {
             kernel.streaming = Some(Box::new(Kernel::build(region, how, true)?));
         }
         Ok(kernel)
     }
 
-    fn build(region: &Region, how: How, streams: bool) -> Result<Kernel> {
+    fn build(region: &Region, how: CodegenMode, streams: bool) -> Result<Kernel> {
         // What `Region::infer` checks apart from the instructions, which the plan checks.
         if let Some(load) = region.inputs.iter().find(|x| !x.layout.lies_in(x.spec.len())) {
             let message = "a layout reaches outside its operand";
             return Err(Error::argument("region", message).on([&load.spec]));
         }
         if region.outputs.is_empty() || region.outputs.iter().any(|&v| v >= region.body.len()) {
-            return Err(Error::argument("region", "has no result, or one that is not there"));
+            return Err(Error::argument("region", "has no result, or one that does not exist"));
         }
         #[cfg(target_arch = "x86_64")]
         let target = super::native::Target::of(how);
@@ -112,7 +114,7 @@ impl Kernel {
             let _ = how;
             None
         };
-        let plan = Plan::new(region, native)?;
+        let plan = RegionPlan::new(region, native)?;
         let domain = &plan.domain;
 
         // Slots, and how long a tile can be for them to fit in L1.
@@ -121,7 +123,7 @@ impl Kernel {
             KINDS.iter().map(|&kind| used[kind as usize] * kind.size()).sum::<usize>()
         };
         let widest = shared.iter().map(|s| bytes(&s.1)).max().unwrap_or(0) + 8;
-        let mut tile = (NEAR / widest).clamp(64, TILE) & !63;
+        let mut tile = (L1_BYTES / widest).clamp(64, TILE) & !63;
         if domain.many {
             tile = tile.max(domain.row.next_multiple_of(BLOCK));
         } else if !plan.reduces.is_empty() {
@@ -160,12 +162,12 @@ impl Kernel {
         };
 
         // Addresses.
-        let places = |(place, used): &(Vec<usize>, [usize; 4]), kinds: &[Kind]| {
-            let start = |kind: Kind| {
+        let places = |(place, used): &(Vec<usize>, [usize; 4]), kinds: &[TileKind]| {
+            let start = |kind: TileKind| {
                 let before = KINDS.iter().take_while(|&&k| k != kind);
                 before.map(|&k| (used[k as usize] * k.size() * pitch).next_multiple_of(64)).sum()
             };
-            let disp = |(slot, &kind): (usize, &Kind)| {
+            let disp = |(slot, &kind): (usize, &TileKind)| {
                 let first: usize = start(kind);
                 (first + place[slot] * kind.size() * pitch) as u32
             };
@@ -195,13 +197,14 @@ impl Kernel {
             let streamed = first..if streams { plan.kept_entry(0) } else { first };
             super::native::Compiler::new(target, domain.len(), through + 8 * pitch, streamed)
         });
-        let ahead: Vec<Ahead> = (domain.access.iter().enumerate())
+        let ahead: Vec<PrefetchedOperand> = (domain.access.iter().enumerate())
             .filter_map(|(input, access)| {
-                Some(Ahead { input, offset: access.in_order()?, apart: 1 })
+                Some(PrefetchedOperand { input, offset: access.in_order()?, apart: 1 })
             })
             .chain(columns)
             .collect();
-        let far = ahead.iter().map(|a| region.inputs[a.input].spec.bytes()).sum::<usize>() > FAR;
+        let far =
+            ahead.iter().map(|a| region.inputs[a.input].spec.bytes()).sum::<usize>() > OUT_OF_CACHE;
         let mut passes = Vec::new();
         for (pass, slots) in plan.passes.iter().zip(&slots) {
             let mut steps = Vec::new();
@@ -243,11 +246,11 @@ impl Kernel {
         let spilled = 0;
         let reducing = plan.reduces.iter().map(|r| {
             let (from, to) = (plan.values[r.of].dtype, plan.values[r.value].dtype);
-            Reducing {
+            ReductionStep {
                 folder: folder(r.kind, from, to),
-                size: Kind::of(from).size(),
+                size: TileKind::of(from).size(),
                 dtype: to,
-                to: addresses.one(Place::Row(plan.rows[r.value].unwrap_or(0))),
+                to: addresses.one(ScalarStorage::Row(plan.rows[r.value].unwrap_or(0))),
             }
         });
         let reducing = reducing.collect();
@@ -255,13 +258,13 @@ impl Kernel {
         for (output, &v) in region.outputs.iter().enumerate() {
             let (dtype, stands) = (plan.values[v].dtype, plan.stands_for(v));
             if let Some(row) = plan.rows[stands] {
-                let from = addresses.one(Place::Row(row));
-                row_results.push(RowResult { output, from, kind: Kind::of(dtype), dtype });
+                let from = addresses.one(ScalarStorage::Row(row));
+                row_results.push(RowResult { output, from, kind: TileKind::of(dtype), dtype });
             } else if plan.values[v].row {
                 fills.push(Fill { output, from: addresses.cells[stands] as usize, dtype });
             }
         }
-        let room = Room {
+        let scratch_sizes = ScratchSizes {
             slots: through + 8 * pitch + spilled,
             rows: row_count * row,
             row,
@@ -272,7 +275,7 @@ impl Kernel {
             kept: plan.kept.iter().map(|&v| plan.kind(v).size()).collect(),
             table: plan.kept_entry(plan.kept.len()) as usize,
         };
-        if room.slots > i32::MAX as usize {
+        if scratch_sizes.slots > i32::MAX as usize {
             return Err(Error::argument("region", "is too large"));
         }
         let of_outputs = |&v: &usize| plan.values[v].dtype.size();
@@ -286,7 +289,7 @@ impl Kernel {
             constants,
             row_results,
             fills,
-            room,
+            scratch_sizes,
             ahead,
             input_sizes: region.inputs.iter().map(|load| load.spec.dtype.size()).collect(),
             output_sizes: region.outputs.iter().map(of_outputs).collect(),
@@ -324,7 +327,7 @@ impl Addresses<'_> {
                 through: self.through(),
             },
             Draft::Expand { from, kind, to } => {
-                let by_row = plan.domain.many && matches!(from, Place::Row(_));
+                let by_row = plan.domain.many && matches!(from, ScalarStorage::Row(_));
                 let row = by_row.then_some(plan.domain.row);
                 Step::Expand { from: self.one(*from), kind: *kind, row, to: self.of(*to, slots) }
             }
@@ -335,7 +338,9 @@ impl Addresses<'_> {
                 to: self.of(*to, slots),
             },
             Draft::Call { value, from, to } => {
-                let near = |at: &At| matches!(at, At::Slot(_) | At::Constant(_));
+                let near = |at: &ValueStorage| {
+                    matches!(at, ValueStorage::Slot(_) | ValueStorage::Constant(_))
+                };
                 let padded = from.iter().chain([to]).all(near);
                 let mut refs = [self.of(*to, slots); 3];
                 from.iter().zip(&mut refs).for_each(|(at, to)| *to = self.of(*at, slots));
@@ -347,7 +352,7 @@ impl Addresses<'_> {
             Draft::Store { output, from } => {
                 let dtype = plan.values[region.outputs[*output]].dtype;
                 let to = Ref { entry: plan.output_entry(*output), disp: 0 };
-                Step::Store { from: self.of(*from, slots), kind: Kind::of(dtype), dtype, to }
+                Step::Store { from: self.of(*from, slots), kind: TileKind::of(dtype), dtype, to }
             }
             Draft::Native(_) => {
                 return Err(Error::argument("region", "there is no code generator"));
@@ -372,14 +377,14 @@ impl Addresses<'_> {
         let find = |&u: &usize| {
             let u = plan.stands_for(u);
             match plan.rows[u] {
-                Some(row) => Ok(self.one(Place::Row(row))),
+                Some(row) => Ok(self.one(ScalarStorage::Row(row))),
                 None => match plan.tiles.iter().position(|&t| t == u) {
                     Some(tile) => Ok(Ref { entry: CONSTANTS, disp: self.tiles[tile] }),
                     None => Err(Error::argument("region", "a constant has no tile")),
                 },
             }
         };
-        let to = self.one(Place::Row(plan.rows[v].unwrap_or(0)));
+        let to = self.one(ScalarStorage::Row(plan.rows[v].unwrap_or(0)));
         let mut refs = [to; 3];
         for (u, place) in super::plan::operands(&plan.region.body[v]).iter().zip(&mut refs) {
             *place = find(u)?;
@@ -434,7 +439,7 @@ impl Addresses<'_> {
         for (&v, &tile) in plan.tiles.iter().zip(&self.tiles) {
             let size = plan.kind(v).size();
             for i in 0..self.tile {
-                // SAFETY: a tile has room for as many elements of the widest type.
+                // SAFETY: a tile has space for as many elements of the widest type.
                 unsafe {
                     let (from, to) = (base.add(self.cells[v] as usize), base.add(tile as usize));
                     std::ptr::copy_nonoverlapping(from, to.add(i * size), size);
@@ -450,9 +455,9 @@ pub(super) fn literal(value: Scalar, dtype: DType, y: &mut [u64; BLOCK]) {
     *y = [0; BLOCK];
     let to = y.as_mut_ptr().cast::<u8>();
     /// # Safety
-    /// There is room for one element of the compute type.
+    /// There is space for one element of the compute type.
     unsafe fn put<S: Elem>(value: Scalar, to: *mut u8) {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.cast::<S::Compute>().write(S::of(value).load()) }
     }
     // SAFETY: eight bytes are enough for any type.
@@ -467,12 +472,12 @@ pub(super) fn literal(value: Scalar, dtype: DType, y: &mut [u64; BLOCK]) {
 /// Fills `n` elements of a dtype with the number that a cell holds.
 ///
 /// # Safety
-/// There is room for `n` elements.
+/// There is space for `n` elements.
 pub(super) unsafe fn fill(cell: *const u8, dtype: DType, to: *mut u8, n: usize) {
     let mut one = 0u64;
-    // SAFETY: promised by the caller; a cell has eight bytes.
+    // SAFETY: guaranteed by the caller; a cell has eight bytes.
     unsafe {
-        store(cell, Kind::of(dtype), dtype, (&raw mut one).cast(), 1);
+        store(cell, TileKind::of(dtype), dtype, (&raw mut one).cast(), 1);
         for i in 0..n {
             let from = (&raw const one).cast::<u8>();
             std::ptr::copy_nonoverlapping(from, to.add(i * dtype.size()), dtype.size());

@@ -2,7 +2,7 @@
 //!
 //! These are the loops of the unfused ops, so their bits are the same. Only the storage of
 //! intermediate values differs: a tile holds floats narrower than f32 as f32, already rounded,
-//! integers as i64, already wrapped, and truth values as bytes.
+//! integers as i64, already wrapped, and booleans as bytes.
 
 use crate::elem::Elem;
 use crate::pointwise::{Select, cast, float, int, map1, map2, tests_of};
@@ -13,29 +13,29 @@ use std::marker::PhantomData;
 
 /// The element types of tiles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TileKind {
     F64,
     F32,
     I64,
     Bool,
 }
 
-impl Kind {
-    pub(super) fn of(dtype: DType) -> Kind {
+impl TileKind {
+    pub(super) fn of(dtype: DType) -> TileKind {
         match dtype {
-            DType::F64 => Kind::F64,
-            DType::F32 | DType::BF16 | DType::F16 => Kind::F32,
-            DType::I64 | DType::I32 | DType::U8 => Kind::I64,
-            DType::Bool => Kind::Bool,
+            DType::F64 => TileKind::F64,
+            DType::F32 | DType::BF16 | DType::F16 => TileKind::F32,
+            DType::I64 | DType::I32 | DType::U8 => TileKind::I64,
+            DType::Bool => TileKind::Bool,
         }
     }
 
     /// Bytes of an element.
     pub(super) fn size(self) -> usize {
         match self {
-            Kind::F64 | Kind::I64 => 8,
-            Kind::F32 => 4,
-            Kind::Bool => 1,
+            TileKind::F64 | TileKind::I64 => 8,
+            TileKind::F32 => 4,
+            TileKind::Bool => 1,
         }
     }
 
@@ -116,7 +116,7 @@ fn round(dtype: DType) -> Option<Loop> {
 
 /// Whether a cast is the identity on tiles.
 pub(super) fn cast_is_nothing(from: DType, to: DType) -> bool {
-    from == to || (Kind::of(from) == Kind::of(to) && matches!(to, DType::F32 | DType::I64))
+    from == to || (TileKind::of(from) == TileKind::of(to) && matches!(to, DType::F32 | DType::I64))
 }
 
 /// The loop of a pointwise op whose operands have the dtype `from` (those after the condition, for
@@ -149,7 +149,7 @@ pub(super) fn call(op: &Op, from: DType, to: DType) -> Result<Call> {
             DType::F64 => Box::new(tests_of::<f64>(f, l)),
             _ => Box::new(tests_of::<i64>(f, l)),
         },
-        Pointwise::Select => match Kind::of(from).size() {
+        Pointwise::Select => match TileKind::of(from).size() {
             8 => Box::new(kernel3::<Select<u64>>(l)),
             4 => Box::new(kernel3::<Select<u32>>(l)),
             _ => Box::new(kernel3::<Select<u8>>(l)),
@@ -174,31 +174,39 @@ fn exact(op: Pointwise) -> bool {
 /// The loop of a cast that is not the identity.
 fn change(from: DType, to: DType) -> Call {
     let l = level();
-    let (run, rounds): (Loop, bool) = match (Kind::of(from), Kind::of(to)) {
-        (Kind::F32, Kind::F32) => (Box::new(map1!(l, f32, |x| x)), true),
-        (Kind::F32, Kind::F64) => (Box::new(map1!(l, f32 => f64, |x| f64::from(x))), false),
-        (Kind::F32, Kind::I64) => (Box::new(cast::from32(to, l)), false),
-        (Kind::F32, Kind::Bool) => (Box::new(map1!(l, f32 => u8, |x| u8::from(x != 0.0))), false),
-        (Kind::F64, Kind::F32) if to == DType::F32 => {
+    let (run, rounds): (Loop, bool) = match (TileKind::of(from), TileKind::of(to)) {
+        (TileKind::F32, TileKind::F32) => (Box::new(map1!(l, f32, |x| x)), true),
+        (TileKind::F32, TileKind::F64) => (Box::new(map1!(l, f32 => f64, |x| f64::from(x))), false),
+        (TileKind::F32, TileKind::I64) => (Box::new(cast::from32(to, l)), false),
+        (TileKind::F32, TileKind::Bool) => {
+            (Box::new(map1!(l, f32 => u8, |x| u8::from(x != 0.0))), false)
+        }
+        (TileKind::F64, TileKind::F32) if to == DType::F32 => {
             (Box::new(map1!(l, f64 => f32, |x| x as f32)), false)
         }
-        (Kind::F64, Kind::F32) => (Box::new(map1!(l, f64 => f32, |x| cast::to_odd(x))), true),
-        (Kind::F64, Kind::F64) => (Box::new(map1!(l, f64, |x| x)), false),
-        (Kind::F64, Kind::I64) => (Box::new(cast::from64(to, l)), false),
-        (Kind::F64, Kind::Bool) => (Box::new(map1!(l, f64 => u8, |x| u8::from(x != 0.0))), false),
-        (Kind::I64, Kind::F32) => (Box::new(map1!(l, i64 => f32, |x| x as f32)), true),
-        (Kind::I64, Kind::F64) => (Box::new(map1!(l, i64 => f64, |x| x as f64)), false),
-        (Kind::I64, Kind::I64) => (Box::new(cast::from_int(to, l)), false),
-        (Kind::I64, Kind::Bool) => (Box::new(map1!(l, i64 => u8, |x| u8::from(x != 0))), false),
-        (Kind::Bool, Kind::F32) => (Box::new(map1!(l, u8 => f32, |x| f32::from(x))), false),
-        (Kind::Bool, Kind::F64) => (Box::new(map1!(l, u8 => f64, |x| f64::from(x))), false),
-        (Kind::Bool, Kind::I64) => (Box::new(map1!(l, u8 => i64, |x| i64::from(x))), false),
-        (Kind::Bool, Kind::Bool) => (Box::new(map1!(l, u8, |x| x)), false),
+        (TileKind::F64, TileKind::F32) => {
+            (Box::new(map1!(l, f64 => f32, |x| cast::to_odd(x))), true)
+        }
+        (TileKind::F64, TileKind::F64) => (Box::new(map1!(l, f64, |x| x)), false),
+        (TileKind::F64, TileKind::I64) => (Box::new(cast::from64(to, l)), false),
+        (TileKind::F64, TileKind::Bool) => {
+            (Box::new(map1!(l, f64 => u8, |x| u8::from(x != 0.0))), false)
+        }
+        (TileKind::I64, TileKind::F32) => (Box::new(map1!(l, i64 => f32, |x| x as f32)), true),
+        (TileKind::I64, TileKind::F64) => (Box::new(map1!(l, i64 => f64, |x| x as f64)), false),
+        (TileKind::I64, TileKind::I64) => (Box::new(cast::from_int(to, l)), false),
+        (TileKind::I64, TileKind::Bool) => {
+            (Box::new(map1!(l, i64 => u8, |x| u8::from(x != 0))), false)
+        }
+        (TileKind::Bool, TileKind::F32) => (Box::new(map1!(l, u8 => f32, |x| f32::from(x))), false),
+        (TileKind::Bool, TileKind::F64) => (Box::new(map1!(l, u8 => f64, |x| f64::from(x))), false),
+        (TileKind::Bool, TileKind::I64) => (Box::new(map1!(l, u8 => i64, |x| i64::from(x))), false),
+        (TileKind::Bool, TileKind::Bool) => (Box::new(map1!(l, u8, |x| x)), false),
     };
     Call { run, round: if rounds { round(to) } else { None } }
 }
 
-/// The loops over truth values.
+/// The loops over booleans.
 fn truth(op: Binary) -> Result<Loop> {
     let l = level();
     match op {
@@ -224,7 +232,7 @@ fn truth(op: Binary) -> Result<Loop> {
 }
 
 fn compare_truth(op: Compare) -> Loop {
-    /// A comparison of two truth values.
+    /// A comparison of two booleans.
     macro_rules! test {
         ($name:ident, $a:ident, $b:ident => $body:expr) => {{
             struct $name;

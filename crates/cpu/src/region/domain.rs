@@ -1,6 +1,6 @@
 //! How a domain is split into rows and tiles, and how operands are accessed along them.
 
-use super::calls::Kind;
+use super::calls::TileKind;
 use crate::walk::Walk;
 use pullback_ir::{Layout, Region};
 
@@ -75,7 +75,7 @@ impl Access {
 }
 
 /// An operand that is read sequentially, and can be prefetched.
-pub(super) struct Ahead {
+pub(super) struct PrefetchedOperand {
     pub(super) input: usize,
     /// Its offset, in elements.
     pub(super) offset: usize,
@@ -114,7 +114,7 @@ impl Domain {
                 return Access::Key;
             }
             let walk = || Access::Walk(layout.offset, Walk::new(&layout.shape, [&layout.strides]));
-            if !Kind::plain(load.spec.dtype) {
+            if !TileKind::plain(load.spec.dtype) {
                 return walk();
             }
             if layout.is_dense() {
@@ -152,14 +152,14 @@ impl Domain {
 
     /// The operands that are columns of one matrix, or seem to be: the first of them, and how many
     /// elements a row of the matrix has.
-    pub(super) fn columns(&self, region: &Region) -> Vec<Ahead> {
-        let mut found: Vec<(Ahead, usize)> = Vec::new();
+    pub(super) fn columns(&self, region: &Region) -> Vec<PrefetchedOperand> {
+        let mut found: Vec<(PrefetchedOperand, usize)> = Vec::new();
         for (input, access) in self.access.iter().enumerate() {
             let Access::Walk(offset, walk) = access else { continue };
             let [axis] = walk.axes() else { continue };
             let Ok(apart @ 2..) = usize::try_from(axis.strides[0]) else { continue };
             let spec = |input: usize| &region.inputs[input].spec;
-            let same = |(one, _): &&mut (Ahead, usize)| {
+            let same = |(one, _): &&mut (PrefetchedOperand, usize)| {
                 one.apart == apart && spec(one.input) == spec(input)
             };
             match found.iter_mut().find(same) {
@@ -167,7 +167,7 @@ impl Domain {
                     first.offset = first.offset.min(*offset);
                     *count += 1;
                 }
-                None => found.push((Ahead { input, offset: *offset, apart }, 1)),
+                None => found.push((PrefetchedOperand { input, offset: *offset, apart }, 1)),
             }
         }
         found.into_iter().filter(|(_, count)| *count > 1).map(|(first, _)| first).collect()

@@ -1,7 +1,9 @@
 //! The steps of one pass: what is computed together, and the storage of its values.
 
-use super::calls::Kind;
-use super::plan::{At, Draft, Group, Native, OPERANDS, Pass, Place, Plan, operands};
+use super::calls::TileKind;
+use super::plan::{
+    Draft, Group, Native, OPERANDS, Pass, RegionPlan, ScalarStorage, ValueStorage, operands,
+};
 use pullback_ir::{DType, Inst};
 use smallvec::SmallVec;
 use std::cmp::Reverse;
@@ -9,31 +11,31 @@ use std::collections::BinaryHeap;
 
 /// Writes the steps of one pass.
 pub(super) struct Drafter<'a, 'b> {
-    plan: &'a mut Plan<'b>,
+    plan: &'a mut RegionPlan<'b>,
     native: Option<Native<'a>>,
     /// The storage of each element value of this pass.
-    at: Vec<Option<At>>,
+    at: Vec<Option<ValueStorage>>,
     /// The slot that holds a broadcast value as a whole tile.
     expanded: Vec<Option<usize>>,
     pass: Pass,
 }
 
 impl<'a, 'b> Drafter<'a, 'b> {
-    pub(super) fn new(plan: &'a mut Plan<'b>, native: Option<Native<'a>>) -> Self {
+    pub(super) fn new(plan: &'a mut RegionPlan<'b>, native: Option<Native<'a>>) -> Self {
         let count = plan.values.len();
         let (at, expanded) = (vec![None; count], vec![None; count]);
         Drafter { plan, native, at, expanded, pass: Pass::default() }
     }
 
-    fn slot(&mut self, kind: Kind) -> usize {
+    fn slot(&mut self, kind: TileKind) -> usize {
         self.pass.slots.push(kind);
         self.pass.slots.len() - 1
     }
 
     /// The storage of a value that is kept between passes.
-    fn kept(&self, v: usize) -> Option<At> {
+    fn kept(&self, v: usize) -> Option<ValueStorage> {
         let kept = self.plan.kept.iter().position(|&k| k == v)?;
-        Some(At::Memory(self.plan.kept_entry(kept)))
+        Some(ValueStorage::Memory(self.plan.kept_entry(kept)))
     }
 
     fn is_native(&self, v: usize) -> bool {
@@ -61,8 +63,8 @@ impl<'a, 'b> Drafter<'a, 'b> {
                     let entry = OPERANDS + k as u32;
                     let broadcast = self.plan.domain.access[k].is_broadcast();
                     self.at[v] = Some(match broadcast {
-                        true => At::One(Place::Operand(entry)),
-                        false => At::Memory(entry),
+                        true => ValueStorage::One(ScalarStorage::Operand(entry)),
+                        false => ValueStorage::Memory(entry),
                     });
                 }
                 _ => made.push(v),
@@ -104,25 +106,25 @@ impl<'a, 'b> Drafter<'a, 'b> {
         let mut direct: Vec<Vec<(usize, bool)>> = vec![Vec::new(); self.plan.values.len()];
         let mut at_the_end = Vec::new();
         let latest = |of: &Vec<usize>| of.iter().map(|&k| touched[k]).max().unwrap_or(0);
-        let latest = self.plan.rivals.each_ref().map(latest);
+        let latest = self.plan.aliases.each_ref().map(latest);
         for &(o, v) in stores {
             let class = self.plan.size_class(o);
-            let rivals = &self.plan.rivals[class];
+            let aliases = &self.plan.aliases[class];
             let piece = piece_of[v];
-            let plain = Kind::plain(self.plan.values[self.plan.region.outputs[o]].dtype);
+            let plain = TileKind::plain(self.plan.values[self.plan.region.outputs[o]].dtype);
             let ok = piece != usize::MAX
                 && plain
                 && match pieces[piece].native {
                     true => latest[class] <= piece,
                     false => {
-                        rivals.is_empty()
+                        aliases.is_empty()
                             && self.kept(v).is_none()
                             && matches!(self.plan.region.body[v], Inst::Point(..))
                             && direct[v].is_empty()
                     }
                 };
             match ok {
-                true => direct[v].push((o, !rivals.is_empty())),
+                true => direct[v].push((o, !aliases.is_empty())),
                 false => {
                     at_the_end.push((o, v));
                     outlives[v] = true;
@@ -144,18 +146,18 @@ impl<'a, 'b> Drafter<'a, 'b> {
         let mut classes = [false; 4];
         at_the_end.iter().for_each(|s: &(usize, usize)| classes[self.plan.size_class(s.0)] = true);
         let mut written = vec![false; self.plan.region.inputs.len()];
-        for (rivals, _) in self.plan.rivals.iter().zip(classes).filter(|(_, found)| *found) {
-            rivals.iter().for_each(|&k| written[k] = true);
+        for (aliases, _) in self.plan.aliases.iter().zip(classes).filter(|(_, found)| *found) {
+            aliases.iter().for_each(|&k| written[k] = true);
         }
         let mut moves = Vec::new();
         for (output, v) in at_the_end {
             let mut from = self.vector(v);
             if let Inst::Load(k) = self.plan.region.body[v]
-                && matches!(from, At::Memory(_))
+                && matches!(from, ValueStorage::Memory(_))
                 && written[k]
                 && stores.len() > 1
             {
-                let to = At::Slot(self.slot(self.plan.kind(v)));
+                let to = ValueStorage::Slot(self.slot(self.plan.kind(v)));
                 self.pass.steps.push(Draft::Copy { value: v, from, to });
                 from = to;
             }
@@ -211,56 +213,56 @@ impl<'a, 'b> Drafter<'a, 'b> {
     }
 
     /// A value as native code reads it: elements, or one for all.
-    fn found(&mut self, v: usize) -> At {
+    fn found(&mut self, v: usize) -> ValueStorage {
         if !self.plan.values[v].row {
-            return self.at[v].unwrap_or(At::Slot(usize::MAX));
+            return self.at[v].unwrap_or(ValueStorage::Slot(usize::MAX));
         }
         match self.plan.rows[v] {
-            None => At::One(Place::Constant(v)),
+            None => ValueStorage::One(ScalarStorage::Constant(v)),
             Some(_) if self.plan.domain.many => self.vector(v),
-            Some(row) => At::One(Place::Row(row)),
+            Some(row) => ValueStorage::One(ScalarStorage::Row(row)),
         }
     }
 
     /// A value as contiguous elements.
-    fn vector(&mut self, v: usize) -> At {
+    fn vector(&mut self, v: usize) -> ValueStorage {
         if let Some(slot) = self.expanded[v] {
-            return At::Slot(slot);
+            return ValueStorage::Slot(slot);
         }
         let from = match (self.plan.values[v].row, self.plan.rows[v]) {
             (true, None) => {
                 let tiles = &mut self.plan.tiles;
                 let known = tiles.iter().position(|&t| t == v);
-                return At::Constant(known.unwrap_or_else(|| {
+                return ValueStorage::Constant(known.unwrap_or_else(|| {
                     tiles.push(v);
                     tiles.len() - 1
                 }));
             }
-            (true, Some(row)) => Place::Row(row),
+            (true, Some(row)) => ScalarStorage::Row(row),
             (false, _) => match self.found(v) {
-                At::One(place) => place,
+                ValueStorage::One(place) => place,
                 at => return at,
             },
         };
         let kind = self.plan.kind(v);
         let slot = self.slot(kind);
         self.expanded[v] = Some(slot);
-        self.pass.steps.push(Draft::Expand { from, kind, to: At::Slot(slot) });
-        At::Slot(slot)
+        self.pass.steps.push(Draft::Expand { from, kind, to: ValueStorage::Slot(slot) });
+        ValueStorage::Slot(slot)
     }
 
     /// The step of a value that is not native.
     fn single(&mut self, v: usize, direct: &[Vec<(usize, bool)>]) {
         let region = self.plan.region;
-        let out = direct[v].first().map(|d| At::Memory(self.plan.output_entry(d.0)));
-        let from: SmallVec<[At; 3]> = match &region.body[v] {
+        let out = direct[v].first().map(|d| ValueStorage::Memory(self.plan.output_entry(d.0)));
+        let from: SmallVec<[ValueStorage; 3]> = match &region.body[v] {
             Inst::Point(_, of) => {
                 of.iter().map(|&u| self.vector(self.plan.stands_for(u))).collect()
             }
             _ => SmallVec::new(),
         };
         let to = out.or_else(|| self.kept(v));
-        let to = to.unwrap_or_else(|| At::Slot(self.slot(self.plan.kind(v))));
+        let to = to.unwrap_or_else(|| ValueStorage::Slot(self.slot(self.plan.kind(v))));
         self.at[v] = Some(to);
         self.pass.steps.push(match region.body[v] {
             Inst::Load(input) => Draft::Gather { input, to },
@@ -290,12 +292,12 @@ impl<'a, 'b> Drafter<'a, 'b> {
         for &v in values {
             let kept = self.kept(v);
             if outlives[v] || kept.is_some() {
-                let to = kept.unwrap_or_else(|| At::Slot(self.slot(self.plan.kind(v))));
+                let to = kept.unwrap_or_else(|| ValueStorage::Slot(self.slot(self.plan.kind(v))));
                 self.at[v] = Some(to);
                 group.writes.push((v, to, false));
             }
             for &(output, wait) in &direct[v] {
-                group.writes.push((v, At::Memory(self.plan.output_entry(output)), wait));
+                group.writes.push((v, ValueStorage::Memory(self.plan.output_entry(output)), wait));
             }
         }
         self.pass.steps.push(Draft::Native(group));
@@ -343,8 +345,8 @@ pub(super) fn share_slots(pass: &Pass) -> (Vec<usize>, [usize; 4]) {
 
 /// Calls `f` with each slot of a step and whether it is written.
 fn each_slot(step: &Draft, mut f: impl FnMut(usize, bool)) {
-    let mut see = |at: &At, written: bool| {
-        if let At::Slot(slot) = at {
+    let mut see = |at: &ValueStorage, written: bool| {
+        if let ValueStorage::Slot(slot) = at {
             f(*slot, written);
         }
     };

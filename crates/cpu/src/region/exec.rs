@@ -9,9 +9,9 @@
 //! the next tile (or the next rows) will read.
 
 use super::build::fill;
-use super::domain::{Access, Ahead};
+use super::domain::{Access, PrefetchedOperand};
 use super::plan::{CONSTANTS, OPERANDS, ROWS, SCRATCH};
-use super::steps::{Here, at, store};
+use super::steps::{TileContext, at, store};
 use super::{Kernel, Pass};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
@@ -28,7 +28,7 @@ thread_local! {
 }
 
 /// The pointers and scratch that one thread uses.
-struct Bench<'a> {
+struct ThreadContext<'a> {
     kernel: &'a Kernel,
     inputs: &'a [Source<'a>],
     outputs: &'a [Sink<'a>],
@@ -42,7 +42,7 @@ struct Bench<'a> {
 }
 
 /// How far the lines of a tile have been prefetched.
-struct Asking {
+struct Prefetching {
     /// The first element of the tile, and how many it has.
     start: usize,
     n: usize,
@@ -104,22 +104,28 @@ pub(crate) fn release_scratch() {
 impl Kernel {
     /// Bytes of all the kept values for `len` elements, each starting on a cache line.
     fn kept_bytes(&self, len: usize) -> usize {
-        self.room.kept.iter().map(|size| (size * len).next_multiple_of(64) + 64).sum()
+        self.scratch_sizes.kept.iter().map(|size| (size * len).next_multiple_of(64) + 64).sum()
     }
 
     /// Calls `f` with this thread's scratch. The row values and the kept values are the thread's
     /// own unless they are given.
-    fn with_bench(
+    fn with_context(
         &self,
         inputs: &[Source],
         outputs: &[Sink],
         shared: Option<(*mut u8, *mut u8)>,
-        f: impl FnOnce(&mut Bench),
+        f: impl FnOnce(&mut ThreadContext),
     ) {
-        let table = 8 * self.room.table.next_multiple_of(8);
+        let table = 8 * self.scratch_sizes.table.next_multiple_of(8);
         let joined = self.reducing.len() * size_of::<Joined>();
         let own = if shared.is_some() { 0 } else { self.domain.row * self.together };
-        let bytes = [self.room.slots, self.room.rows, self.kept_bytes(own), table, joined];
+        let bytes = [
+            self.scratch_sizes.slots,
+            self.scratch_sizes.rows,
+            self.kept_bytes(own),
+            table,
+            joined,
+        ];
         let bytes = bytes.map(|n| n.next_multiple_of(64));
         let mut scratch = enlarged(SCRATCH_OF_THREAD.take(), bytes.iter().sum());
         let base = scratch.as_mut_ptr().cast::<u8>();
@@ -127,7 +133,7 @@ impl Kernel {
         let (rows, kept) = shared.map_or((start(1), start(2)), |s| (start(1), s.1));
         let table = start(3).cast::<*mut u8>();
         let kept_len = if shared.is_some() { self.domain.len() } else { own };
-        let mut bench = Bench {
+        let mut context = ThreadContext {
             kernel: self,
             inputs,
             outputs,
@@ -147,7 +153,7 @@ impl Kernel {
                 table.add(OPERANDS as usize + k).write(ptr.cast_mut());
             }
         }
-        f(&mut bench);
+        f(&mut context);
         if self.streams {
             fence();
         }
@@ -189,8 +195,8 @@ impl Kernel {
                 task = len.div_ceil(tasks.next_multiple_of(threads)).next_multiple_of(4 * BLOCK);
             }
             par::for_each(len.div_ceil(task), |t| {
-                self.with_bench(inputs, outputs, None, |bench| {
-                    bench.pass(&self.passes[0], t * task..len.min((t + 1) * task), self.tile);
+                self.with_context(inputs, outputs, None, |context| {
+                    context.pass(&self.passes[0], t * task..len.min((t + 1) * task), self.tile);
                 });
             });
             return;
@@ -198,10 +204,10 @@ impl Kernel {
         // Whole groups of rows for each task.
         let each = (self.task / domain.row.max(1)).max(1).next_multiple_of(self.together);
         par::for_each(domain.rows.div_ceil(each), |t| {
-            self.with_bench(inputs, outputs, None, |bench| {
+            self.with_context(inputs, outputs, None, |context| {
                 let end = domain.rows.min((t + 1) * each);
                 for row in (t * each..end).step_by(self.together) {
-                    bench.rows(row, self.together.min(end - row));
+                    context.rows(row, self.together.min(end - row));
                 }
             });
         });
@@ -219,13 +225,13 @@ impl Kernel {
         if columns.is_empty() || self.passes.is_empty() {
             return;
         }
-        self.with_bench(inputs, outputs, None, |bench| {
+        self.with_context(inputs, outputs, None, |context| {
             if columns.len() == width {
-                return bench.pass(&self.passes[0], rows.start * width..rows.end * width, 0);
+                return context.pass(&self.passes[0], rows.start * width..rows.end * width, 0);
             }
             for row in rows {
                 let range = row * width + columns.start..row * width + columns.end;
-                bench.pass(&self.passes[0], range, 0);
+                context.pass(&self.passes[0], range, 0);
             }
         });
     }
@@ -236,36 +242,36 @@ impl Kernel {
         let chunks = domain.row.div_ceil(self.task);
         let partial = 8 * self.reducing.len() * domain.rows * chunks;
         let kept = self.kept_bytes(domain.len());
-        let mut scratch = lend(self.room.rows + kept + partial + 192);
+        let mut scratch = lend(self.scratch_sizes.rows + kept + partial + 192);
         let rows = Shared(scratch.as_mut_ptr().cast::<u8>());
-        let kept = Shared(rows.at(self.room.rows.next_multiple_of(64)));
-        let start = self.room.rows.next_multiple_of(64) + self.kept_bytes(domain.len());
+        let kept = Shared(rows.at(self.scratch_sizes.rows.next_multiple_of(64)));
+        let start = self.scratch_sizes.rows.next_multiple_of(64) + self.kept_bytes(domain.len());
         let partials = Shared(rows.at(start.next_multiple_of(8)).cast::<u64>());
         let place = |r: usize, row: usize| (r * domain.rows + row) * chunks;
         for pass in &self.passes {
             par::for_each(domain.rows * chunks, |task| {
                 let (row, chunk) = (task / chunks, task % chunks);
                 let shared = Some((rows.at(0), kept.at(0)));
-                self.with_bench(inputs, outputs, shared, |bench| {
-                    bench.take_row(rows.at(0), row);
-                    bench.begin(pass);
+                self.with_context(inputs, outputs, shared, |context| {
+                    context.take_row(rows.at(0), row);
+                    context.begin(pass);
                     let (from, to) = (chunk * self.task, (chunk + 1) * self.task);
                     let first = row * domain.row;
-                    bench.pass(pass, first + from..first + to.min(domain.row), self.tile);
+                    context.pass(pass, first + from..first + to.min(domain.row), self.tile);
                     for &r in &pass.reduces {
                         // SAFETY: each slot belongs to one task; the folds are initialised.
                         unsafe {
                             let folder = &self.reducing[r].folder;
-                            let total = (*bench.joined.add(r)).total(folder);
+                            let total = (*context.joined.add(r)).total(folder);
                             *partials.at(place(r, row) + chunk) = total;
                         }
                     }
                 });
             });
-            self.with_bench(inputs, outputs, Some((rows.at(0), kept.at(0))), |bench| {
-                // SAFETY: the table has the entry, and the shared row values have room for all
+            self.with_context(inputs, outputs, Some((rows.at(0), kept.at(0))), |context| {
+                // SAFETY: the table has the entry, and the shared row values have space for all
                 // rows.
-                unsafe { bench.table.add(ROWS as usize).write(rows.at(0)) };
+                unsafe { context.table.add(ROWS as usize).write(rows.at(0)) };
                 for &r in &pass.reduces {
                     let how = &self.reducing[r];
                     for row in 0..domain.rows {
@@ -275,23 +281,23 @@ impl Kernel {
                             for chunk in 0..chunks {
                                 joined.push(&how.folder, *partials.at(place(r, row) + chunk));
                             }
-                            how.put(bench.table, row, joined.total(&how.folder));
+                            how.put(context.table, row, joined.total(&how.folder));
                         }
                     }
                 }
-                bench.row_values(pass, domain.rows);
+                context.row_values(pass, domain.rows);
             });
         }
-        self.with_bench(inputs, outputs, Some((rows.at(0), kept.at(0))), |bench| {
+        self.with_context(inputs, outputs, Some((rows.at(0), kept.at(0))), |context| {
             // SAFETY: as above.
-            unsafe { bench.table.add(ROWS as usize).write(rows.at(0)) };
-            bench.row_results(0, domain.rows);
+            unsafe { context.table.add(ROWS as usize).write(rows.at(0)) };
+            context.row_results(0, domain.rows);
         });
         give_back(scratch);
     }
 }
 
-impl Bench<'_> {
+impl ThreadContext<'_> {
     /// All the passes over a few rows that are processed together.
     fn rows(&mut self, first: usize, count: usize) {
         let row = self.kernel.domain.row;
@@ -316,19 +322,19 @@ impl Bench<'_> {
     /// Initialises the folds of a pass.
     fn begin(&mut self, pass: &Pass) {
         for &r in &pass.reduces {
-            // SAFETY: there is room for each reduction.
+            // SAFETY: there is space for each reduction.
             unsafe { self.joined.add(r).write(Joined::NOTHING) };
         }
     }
 
     /// Copies the row values of one row from those of all rows.
     fn take_row(&mut self, all: *const u8, row: usize) {
-        let room = &self.kernel.room;
-        for (value, &size) in room.row_sizes.iter().enumerate() {
-            // SAFETY: both have room for the value.
+        let scratch_sizes = &self.kernel.scratch_sizes;
+        for (value, &size) in scratch_sizes.row_sizes.iter().enumerate() {
+            // SAFETY: both have space for the value.
             unsafe {
-                let own = (*self.table.add(ROWS as usize)).add(value * room.row);
-                let from = all.add(value * room.row);
+                let own = (*self.table.add(ROWS as usize)).add(value * scratch_sizes.row);
+                let from = all.add(value * scratch_sizes.row);
                 std::ptr::copy_nonoverlapping(from.add(row * size), own, size);
             }
         }
@@ -338,7 +344,7 @@ impl Bench<'_> {
     fn row_values(&mut self, pass: &Pass, rows: usize) {
         let here = self.here(0, rows);
         for step in &pass.rows {
-            // SAFETY: the row values have room for these rows, padded to whole blocks.
+            // SAFETY: the row values have space for these rows, padded to whole blocks.
             unsafe { here.run(step) };
         }
     }
@@ -355,8 +361,8 @@ impl Bench<'_> {
         }
     }
 
-    fn here(&self, start: usize, n: usize) -> Here<'_> {
-        Here {
+    fn here(&self, start: usize, n: usize) -> TileContext<'_> {
+        TileContext {
             table: self.table,
             start,
             n,
@@ -379,10 +385,11 @@ impl Bench<'_> {
             self.move_to(start);
             let here = self.here(start, n);
             let asks = pass.ahead.filter(|_| ahead > 0);
-            let mut asking = asks.map(|(first, parts)| self.asking(start + ahead, n, first, parts));
+            let mut prefetching =
+                asks.map(|(first, parts)| self.prefetching(start + ahead, n, first, parts));
             for step in &pass.steps {
-                if let Some(asking) = &mut asking {
-                    self.ask_for(asking);
+                if let Some(prefetching) = &mut prefetching {
+                    self.prefetch_next(prefetching);
                 }
                 // SAFETY: the table points at this tile, which is inside the domain.
                 unsafe { here.run(step) };
@@ -393,8 +400,9 @@ impl Bench<'_> {
 
     /// Starts prefetching the operands' elements from `start` on, at one of so many parts of their
     /// lines.
-    fn asking(&self, start: usize, n: usize, first: usize, parts: usize) -> Asking {
-        let lines = |a: &Ahead| (n * a.apart * self.kernel.input_sizes[a.input]).div_ceil(64);
+    fn prefetching(&self, start: usize, n: usize, first: usize, parts: usize) -> Prefetching {
+        let lines =
+            |a: &PrefetchedOperand| (n * a.apart * self.kernel.input_sizes[a.input]).div_ceil(64);
         let each = self.kernel.ahead.iter().map(lines).sum::<usize>().div_ceil(parts);
         let (mut operand, mut line) = (0, first * each);
         while let Some(lines) = self.kernel.ahead.get(operand).map(lines)
@@ -402,27 +410,28 @@ impl Bench<'_> {
         {
             (operand, line) = (operand + 1, line - lines);
         }
-        Asking { start, n, each, operand, line }
+        Prefetching { start, n, each, operand, line }
     }
 
     /// Prefetches the next part of the lines.
-    fn ask_for(&self, asking: &mut Asking) {
-        let mut left = asking.each;
+    fn prefetch_next(&self, prefetching: &mut Prefetching) {
+        let mut left = prefetching.each;
         while left > 0
-            && let Some(&Ahead { input, offset, apart }) = self.kernel.ahead.get(asking.operand)
+            && let Some(&PrefetchedOperand { input, offset, apart }) =
+                self.kernel.ahead.get(prefetching.operand)
         {
             let size = self.kernel.input_sizes[input];
-            let at = (offset + asking.start * apart) * size;
+            let at = (offset + prefetching.start * apart) * size;
             let from = self.inputs[input].ptr.wrapping_add(at);
-            let lines = (asking.n * apart * size).div_ceil(64);
-            let end = lines.min(asking.line + left);
-            for line in asking.line..end {
+            let lines = (prefetching.n * apart * size).div_ceil(64);
+            let end = lines.min(prefetching.line + left);
+            for line in prefetching.line..end {
                 ask(from.wrapping_add(64 * line));
             }
-            left -= end - asking.line;
-            asking.line = end;
+            left -= end - prefetching.line;
+            prefetching.line = end;
             if end == lines {
-                (asking.operand, asking.line) = (asking.operand + 1, 0);
+                (prefetching.operand, prefetching.line) = (prefetching.operand + 1, 0);
             }
         }
     }
@@ -453,7 +462,7 @@ impl Bench<'_> {
                 self.table.add(outputs + o).write(ptr);
             }
             let mut kept = self.kept;
-            for (n, size) in kernel.room.kept.iter().enumerate() {
+            for (n, size) in kernel.scratch_sizes.kept.iter().enumerate() {
                 let ptr = kept.wrapping_add((start - self.kept_from) * size);
                 self.table.add(outputs + self.outputs.len() + n).write(ptr);
                 kept = kept.wrapping_add((size * self.kept_len).next_multiple_of(64) + 64);

@@ -62,12 +62,12 @@ mod steps;
 mod tests;
 
 use crate::operand::{Sink, Source};
-use calls::Kind;
-use domain::{Ahead, Domain};
+use calls::TileKind;
+use domain::{Domain, PrefetchedOperand};
 pub(crate) use exec::release_scratch;
 use pullback_ir::{DType, Region, Result};
 use std::ops::Range;
-use steps::{Reducing, Step};
+use steps::{ReductionStep, Step};
 
 /// How often this thread has compiled native code, and found it in the cache.
 pub(crate) fn native_counts() -> (usize, usize) {
@@ -81,7 +81,7 @@ pub(crate) fn native_counts() -> (usize, usize) {
 pub(crate) struct Kernel {
     domain: Domain,
     passes: Vec<Pass>,
-    reducing: Vec<Reducing>,
+    reducing: Vec<ReductionStep>,
     /// Elements of a tile.
     tile: usize,
     /// Rows that are processed together, and whose row values are held at the same time.
@@ -96,9 +96,9 @@ pub(crate) struct Kernel {
     row_results: Vec<RowResult>,
     /// Results that are the same number everywhere: where it is among the constants.
     fills: Vec<Fill>,
-    room: Room,
+    scratch_sizes: ScratchSizes,
     /// Operands that are prefetched.
-    ahead: Vec<Ahead>,
+    ahead: Vec<PrefetchedOperand>,
     /// Bytes of an element of each operand and each result.
     input_sizes: Vec<usize>,
     output_sizes: Vec<usize>,
@@ -125,7 +125,7 @@ struct Pass {
 struct RowResult {
     output: usize,
     from: plan::Ref,
-    kind: Kind,
+    kind: TileKind,
     dtype: DType,
 }
 
@@ -136,7 +136,7 @@ struct Fill {
 }
 
 /// The scratch memory that a thread needs, in bytes.
-struct Room {
+struct ScratchSizes {
     slots: usize,
     rows: usize,
     /// Bytes of one row value for all the rows that are processed together.
@@ -151,7 +151,7 @@ struct Room {
 
 /// How a kernel computes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum How {
+pub(crate) enum CodegenMode {
     /// As fast as this machine can.
     Best,
     /// By slice kernels alone.
@@ -161,18 +161,18 @@ pub(crate) enum How {
     Avx2,
 }
 
-impl How {
+impl CodegenMode {
     /// As set by the environment.
-    fn chosen() -> How {
+    fn chosen() -> CodegenMode {
         let off = std::env::var_os("PULLBACK_NATIVE").is_some_and(|v| v == "0");
-        if off { How::Slices } else { How::Best }
+        if off { CodegenMode::Slices } else { CodegenMode::Best }
     }
 }
 
 impl Kernel {
     /// Plans a region, and compiles what can be compiled.
     pub(crate) fn new(region: &Region) -> Result<Kernel> {
-        Kernel::with(region, How::chosen())
+        Kernel::with(region, CodegenMode::chosen())
     }
 
     /// Runs the region. The operands are dense and of the specs that it was made for. A result may

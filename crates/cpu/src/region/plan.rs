@@ -24,7 +24,7 @@
 //! same element of such an operand: results are written in the last pass, and inside it not before
 //! the last step that reads the operand.
 
-use super::calls::{Kind, cast_is_nothing, weight};
+use super::calls::{TileKind, cast_is_nothing, weight};
 use super::domain::Domain;
 use super::draft::Drafter;
 use pullback_ir::{DType, Error, Inst, Op, Random, Reduction, Region, Result, Value};
@@ -45,20 +45,20 @@ pub(super) const OPERANDS: u32 = 3;
 
 /// Where a step reads or writes a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum At {
+pub(super) enum ValueStorage {
     /// A slot, by number.
     Slot(usize),
     /// Elements in memory.
     Memory(u32),
     /// One element in memory, repeated.
-    One(Place),
+    One(ScalarStorage),
     /// A constant, as long as a tile.
     Constant(usize),
 }
 
 /// The storage of a single element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ScalarStorage {
     Operand(u32),
     /// A row value, by number.
     Row(usize),
@@ -68,15 +68,15 @@ pub(super) enum Place {
 
 /// A step before slots are assigned addresses.
 pub(super) enum Draft {
-    Gather { input: usize, to: At },
-    Index { axis: usize, dtype: DType, to: At },
-    Random { kind: Random, key: usize, dtype: DType, to: At },
-    Expand { from: Place, kind: Kind, to: At },
-    Copy { value: usize, from: At, to: At },
-    Call { value: usize, from: SmallVec<[At; 3]>, to: At },
+    Gather { input: usize, to: ValueStorage },
+    Index { axis: usize, dtype: DType, to: ValueStorage },
+    Random { kind: Random, key: usize, dtype: DType, to: ValueStorage },
+    Expand { from: ScalarStorage, kind: TileKind, to: ValueStorage },
+    Copy { value: usize, from: ValueStorage, to: ValueStorage },
+    Call { value: usize, from: SmallVec<[ValueStorage; 3]>, to: ValueStorage },
     Native(Group),
-    Fold { reduce: usize, from: At },
-    Store { output: usize, from: At },
+    Fold { reduce: usize, from: ValueStorage },
+    Store { output: usize, from: ValueStorage },
 }
 
 /// Values computed by one native loop.
@@ -85,22 +85,22 @@ pub(super) struct Group {
     /// The values, in order.
     pub(super) values: Vec<usize>,
     /// Where the values that other steps computed are read.
-    pub(super) reads: Vec<(usize, At)>,
+    pub(super) reads: Vec<(usize, ValueStorage)>,
     /// Which values are written where: slots, kept values and results. `late` ones after every read
     /// of the iteration.
-    pub(super) writes: Vec<(usize, At, bool)>,
+    pub(super) writes: Vec<(usize, ValueStorage, bool)>,
 }
 
 /// One pass over the elements.
 #[derive(Default)]
 pub(super) struct Pass {
     pub(super) steps: Vec<Draft>,
-    /// The reductions that are complete after it: numbers in [`Plan::reduces`].
+    /// The reductions that are complete after it: numbers in [`RegionPlan::reduces`].
     pub(super) reduces: Vec<usize>,
     /// The row values that are computed after it, in order.
     pub(super) rows: Vec<usize>,
     /// The kind of each slot.
-    pub(super) slots: Vec<Kind>,
+    pub(super) slots: Vec<TileKind>,
 }
 
 /// A reduction: its kind, the value it reduces, and the resulting row value.
@@ -111,7 +111,7 @@ pub(super) struct Reduce {
 }
 
 /// Everything about a region but addresses and code.
-pub(super) struct Plan<'a> {
+pub(super) struct RegionPlan<'a> {
     pub(super) region: &'a Region,
     pub(super) values: Vec<Value>,
     pub(super) domain: Domain,
@@ -132,11 +132,11 @@ pub(super) struct Plan<'a> {
     level: Vec<usize>,
     /// The operands whose memory a result may reuse, for results with elements of 1, 2, 4 and 8
     /// bytes.
-    pub(super) rivals: [Vec<usize>; 4],
+    pub(super) aliases: [Vec<usize>; 4],
 }
 
-/// See [`Plan::rivals`].
-fn rivals(region: &Region, domain: &Domain) -> [Vec<usize>; 4] {
+/// See [`RegionPlan::aliases`].
+fn aliases(region: &Region, domain: &Domain) -> [Vec<usize>; 4] {
     let mut found: [Vec<usize>; 4] = Default::default();
     for (k, load) in region.inputs.iter().enumerate() {
         let like =
@@ -151,8 +151,8 @@ fn rivals(region: &Region, domain: &Domain) -> [Vec<usize>; 4] {
 /// Which values become native code.
 pub(super) type Native<'a> = &'a dyn Fn(&Op, &[DType], DType) -> bool;
 
-impl<'a> Plan<'a> {
-    pub(super) fn new(region: &'a Region, native: Option<Native>) -> Result<Plan<'a>> {
+impl<'a> RegionPlan<'a> {
+    pub(super) fn new(region: &'a Region, native: Option<Native>) -> Result<RegionPlan<'a>> {
         let values = region.values()?;
         let count = values.len();
         let mut same: Vec<usize> = (0..count).collect();
@@ -194,14 +194,14 @@ impl<'a> Plan<'a> {
             }
         }
         let domain = Domain::new(region, &read, !reduces.is_empty());
-        let rivals = rivals(region, &domain);
+        let aliases = aliases(region, &domain);
         let is_row = |v: usize| values[v].row && live[v] && same[v] == v;
         let constants = (0..count).filter(|&v| is_row(v) && level[v] == 0).collect();
         let mut rows = vec![None; count];
         for (n, v) in (0..count).filter(|&v| is_row(v) && level[v] > 0).enumerate() {
             rows[v] = Some(n);
         }
-        let mut plan = Plan {
+        let mut plan = RegionPlan {
             region,
             values,
             domain,
@@ -214,7 +214,7 @@ impl<'a> Plan<'a> {
             weight: 1,
             same,
             level,
-            rivals,
+            aliases,
         };
         plan.lay_out_passes(native);
         Ok(plan)
@@ -225,8 +225,8 @@ impl<'a> Plan<'a> {
         self.same[v]
     }
 
-    pub(super) fn kind(&self, v: usize) -> Kind {
-        Kind::of(self.values[v].dtype)
+    pub(super) fn kind(&self, v: usize) -> TileKind {
+        TileKind::of(self.values[v].dtype)
     }
 
     /// The table's entry of a result.
@@ -239,7 +239,7 @@ impl<'a> Plan<'a> {
         OPERANDS + (self.region.inputs.len() + self.region.outputs.len() + kept) as u32
     }
 
-    /// The number of bytes of a result's elements, as an index into [`Plan::rivals`].
+    /// The number of bytes of a result's elements, as an index into [`RegionPlan::aliases`].
     pub(super) fn size_class(&self, output: usize) -> usize {
         self.values[self.region.outputs[output]].dtype.size().ilog2() as usize
     }
@@ -261,7 +261,7 @@ impl<'a> Plan<'a> {
             .iter()
             .map(|&(o, v)| {
                 let pass =
-                    if self.rivals[self.size_class(o)].is_empty() { self.level[v] } else { last };
+                    if self.aliases[self.size_class(o)].is_empty() { self.level[v] } else { last };
                 (o, v, pass)
             })
             .collect();

@@ -1,10 +1,10 @@
 //! The steps on one tile, and how they are run.
 
-use super::calls::{Call, Kind};
+use super::calls::{Call, TileKind};
 use super::domain::{Access, Domain};
 use super::plan::Ref;
 use crate::operand::Source;
-use crate::pointwise::feed::Tile;
+use crate::pointwise::tiles::Tile;
 use crate::random;
 use crate::reduce::{Folder, Joined};
 use crate::simd::BLOCK;
@@ -20,7 +20,7 @@ pub(super) enum Step {
     /// Random numbers.
     Random { kind: Random, key: usize, dtype: DType, to: Ref, through: Ref },
     /// One element for a whole tile, or one for each row of it.
-    Expand { from: Ref, kind: Kind, row: Option<usize>, to: Ref },
+    Expand { from: Ref, kind: TileKind, row: Option<usize>, to: Ref },
     /// A slice kernel. `padded` if all its tiles have space for whole blocks.
     Call { call: Call, from: [Ref; 3], to: Ref, through: Ref, padded: bool },
     /// A native loop: see [`super::native`].
@@ -28,7 +28,7 @@ pub(super) enum Step {
     /// A reduction of the tile.
     Fold { reduce: usize, from: Ref },
     /// Stores a tile to a result of the same or another type.
-    Store { from: Ref, kind: Kind, dtype: DType, to: Ref },
+    Store { from: Ref, kind: TileKind, dtype: DType, to: Ref },
 }
 
 /// Repeated runs of up to this many elements are copied within the tile.
@@ -38,7 +38,7 @@ const REPEATED: usize = 256;
 pub(super) unsafe extern "sysv64" fn not_compiled(_: *const *mut u8, _: usize) {}
 
 /// A reduction with addresses.
-pub(super) struct Reducing {
+pub(super) struct ReductionStep {
     pub(super) folder: Folder,
     pub(super) size: usize,
     pub(super) dtype: DType,
@@ -46,13 +46,13 @@ pub(super) struct Reducing {
     pub(super) to: Ref,
 }
 
-impl Reducing {
+impl ReductionStep {
     /// Writes a complete fold to the row value of the row with a number.
     ///
     /// # Safety
-    /// The table's row values have room for it.
+    /// The table's row values have space for it.
     pub(super) unsafe fn put(&self, table: *const *mut u8, row: usize, bits: u64) {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe {
             let to = at(table, self.to);
             match self.dtype {
@@ -78,7 +78,7 @@ fn rounded<S: crate::elem::Elem<Compute = f32>>(bits: u64) -> f32 {
 /// The table has the entry.
 #[inline(always)]
 pub(super) unsafe fn at(table: *const *mut u8, place: Ref) -> *mut u8 {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { (*table.add(place.entry as usize)).wrapping_add(place.disp as usize) }
 }
 
@@ -86,19 +86,19 @@ pub(super) unsafe fn at(table: *const *mut u8, place: Ref) -> *mut u8 {
 macro_rules! by_kind {
     ($kind:expr, $T:ident => $body:expr) => {
         match $kind {
-            Kind::F64 => {
+            TileKind::F64 => {
                 type $T = f64;
                 $body
             }
-            Kind::F32 => {
+            TileKind::F32 => {
                 type $T = f32;
                 $body
             }
-            Kind::I64 => {
+            TileKind::I64 => {
                 type $T = i64;
                 $body
             }
-            Kind::Bool => {
+            TileKind::Bool => {
                 type $T = u8;
                 $body
             }
@@ -107,7 +107,7 @@ macro_rules! by_kind {
 }
 
 /// The tile that steps are run on.
-pub(super) struct Here<'a> {
+pub(super) struct TileContext<'a> {
     pub(super) table: *const *mut u8,
     /// Index of its first element in the domain.
     pub(super) start: usize,
@@ -115,12 +115,12 @@ pub(super) struct Here<'a> {
     pub(super) n: usize,
     pub(super) domain: &'a Domain,
     pub(super) inputs: &'a [Source<'a>],
-    pub(super) reducing: &'a [Reducing],
+    pub(super) reducing: &'a [ReductionStep],
     /// Folds of the row so far, where a row has several tiles.
     pub(super) joined: *mut Joined,
 }
 
-impl Here<'_> {
+impl TileContext<'_> {
     /// Runs a step.
     ///
     /// # Safety
@@ -128,7 +128,7 @@ impl Here<'_> {
     #[inline]
     pub(super) unsafe fn run(&self, step: &Step) {
         let (table, n) = (self.table, self.n);
-        // SAFETY: promised by the caller; a step never writes a slot that it reads.
+        // SAFETY: guaranteed by the caller; a step never writes a slot that it reads.
         unsafe {
             match step {
                 Step::Native(code) => code(table, n),
@@ -152,7 +152,7 @@ impl Here<'_> {
                 Step::Random { kind, key, dtype, to, through } => {
                     let key = self.inputs[*key].ptr.cast::<[i64; 2]>().read_unaligned();
                     let to = at(table, *to);
-                    if Kind::plain(*dtype) {
+                    if TileKind::plain(*dtype) {
                         return random::span(*kind, *dtype, key, self.start, n, to);
                     }
                     let through = at(table, *through);
@@ -195,7 +195,7 @@ impl Here<'_> {
     }
 
     /// # Safety
-    /// As for [`Here::run`]; `to` has room for the tile.
+    /// As for [`TileContext::run`]; `to` has space for the tile.
     unsafe fn gather(&self, input: usize, dtype: DType, to: *mut u8) {
         let Access::Walk(offset, walk) = &self.domain.access[input] else { return };
         let size = dtype.size();
@@ -205,11 +205,11 @@ impl Here<'_> {
         if let [inner, outer] = walk.axes()
             && inner.strides == [0]
             && inner.len <= REPEATED
-            && Kind::plain(dtype)
+            && TileKind::plain(dtype)
         {
             // SAFETY: the rows are inside the operand, the tile has space.
             return unsafe {
-                by_kind!(Kind::of(dtype), T => {
+                by_kind!(TileKind::of(dtype), T => {
                     let from = from.cast::<T>();
                     self.each_for_a_row(from, outer.strides[0], inner.len, to.cast::<T>());
                 });
@@ -231,7 +231,7 @@ impl Here<'_> {
             let from = from.wrapping_offset(run.offsets[0] * size as isize);
             // SAFETY: the run is inside the operand, the tile has space.
             unsafe {
-                by_kind!(Kind::of(dtype), T => {
+                by_kind!(TileKind::of(dtype), T => {
                     let to = to.cast::<T>().add(done);
                     T::load(dtype)(from, run.strides[0], run.len, to);
                     done += run.len;
@@ -263,14 +263,14 @@ impl Here<'_> {
         let mut done = 0;
         while done < self.n {
             let count = left.min(self.n - done);
-            // SAFETY: promised by the caller.
+            // SAFETY: guaranteed by the caller.
             unsafe { spread(*from.offset(r as isize * stride), to.add(done), count) };
             (r, left, done) = (r + 1, row, done + count);
         }
     }
 
     /// # Safety
-    /// `to` has room for the tile.
+    /// `to` has space for the tile.
     unsafe fn index(&self, len: usize, repeat: usize, dtype: DType, to: *mut u8) {
         let (mut i, mut left) = (self.start / repeat % len, repeat - self.start % repeat);
         let mut fill = |put: &mut dyn FnMut(usize, usize, usize)| {
@@ -318,10 +318,10 @@ impl Here<'_> {
 ///
 /// # Safety
 /// Both have `n` elements.
-pub(super) unsafe fn store(from: *const u8, kind: Kind, dtype: DType, to: *mut u8, n: usize) {
-    // SAFETY: promised by the caller.
+pub(super) unsafe fn store(from: *const u8, kind: TileKind, dtype: DType, to: *mut u8, n: usize) {
+    // SAFETY: guaranteed by the caller.
     unsafe {
-        if Kind::plain(dtype) {
+        if TileKind::plain(dtype) {
             return std::ptr::copy(from, to, n * dtype.size());
         }
         by_kind!(kind, T => T::store(dtype)(from.cast::<T>(), n, to));
@@ -336,18 +336,18 @@ unsafe fn repeat<T: Copy>(to: *mut T, len: usize, whole: usize) {
     let mut done = len;
     while done < whole {
         let count = done.min(whole - done);
-        // SAFETY: promised by the caller; the source of each copy ends before its destination.
+        // SAFETY: guaranteed by the caller; the source of each copy ends before its destination.
         unsafe { std::ptr::copy_nonoverlapping(to, to.add(done), count) };
         done += count;
     }
 }
 
 /// # Safety
-/// There is room for `n` elements.
+/// There is space for `n` elements.
 #[inline(always)]
 unsafe fn spread<T: Copy>(value: T, to: *mut T, n: usize) {
     for i in 0..n {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { to.add(i).write(value) };
     }
 }

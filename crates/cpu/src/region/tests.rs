@@ -5,7 +5,7 @@
 //! are blocked differently, so there a random region has only reductions that do not depend on the
 //! order (of integers), and the float ones have separate tests with a stated bound.
 
-use super::{How, Kernel};
+use super::{CodegenMode, Kernel};
 use crate::operand::{Sink, Source};
 use crate::{Buffer, Input, par, run};
 use half::{bf16, f16};
@@ -283,8 +283,8 @@ pub(super) fn run_kernel(
 }
 
 /// The ways that this machine can run a region.
-pub(super) fn ways() -> Vec<How> {
-    vec![How::Slices, How::Best, How::Avx2]
+pub(super) fn ways() -> Vec<CodegenMode> {
+    vec![CodegenMode::Slices, CodegenMode::Best, CodegenMode::Avx2]
 }
 
 /// A random region and operands for it.
@@ -433,7 +433,7 @@ fn made(seed: u64, shape: &[usize], inner: usize, floats: bool) -> Made {
     Made { region, inputs }
 }
 
-fn check(made: &Made, ways: &[How], threads: &[usize], what: &str) {
+fn check(made: &Made, ways: &[CodegenMode], threads: &[usize], what: &str) {
     let Made { region, inputs } = made;
     let want: Vec<Vec<u64>> = one_by_one(region, inputs).iter().map(Dense::bits).collect();
     for &how in ways {

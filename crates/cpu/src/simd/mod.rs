@@ -314,7 +314,7 @@ pub(crate) fn kernel3<K: Map3>(level: Level) -> Kernel3<K::A, K::B, K::C, K::Y> 
 #[inline(always)]
 unsafe fn padded<T: Copy + Default>(from: *const T, n: usize) -> [T; BLOCK] {
     let mut block = [T::default(); BLOCK];
-    // SAFETY: the caller promises n readable elements, and n is at most BLOCK.
+    // SAFETY: the caller guarantees n readable elements, and n is at most BLOCK.
     unsafe { std::ptr::copy_nonoverlapping(from, block.as_mut_ptr(), n) };
     block
 }
@@ -322,10 +322,10 @@ unsafe fn padded<T: Copy + Default>(from: *const T, n: usize) -> [T; BLOCK] {
 /// Copies the first `n` results of a padded block out.
 ///
 /// # Safety
-/// `to` has room for `n` elements, at most `BLOCK`, and the block is filled.
+/// `to` has space for `n` elements, at most `BLOCK`, and the block is filled.
 #[inline(always)]
 unsafe fn unpadded<T: Copy>(block: &[MaybeUninit<T>; BLOCK], to: *mut T, n: usize) {
-    // SAFETY: the caller promises room for n elements.
+    // SAFETY: the caller guarantees space for n elements.
     unsafe { std::ptr::copy_nonoverlapping(block.as_ptr().cast::<T>(), to, n) };
 }
 
@@ -335,7 +335,7 @@ unsafe fn unpadded<T: Copy>(block: &[MaybeUninit<T>; BLOCK], to: *mut T, n: usiz
 /// `n` elements at `p` are initialised and not written while the slice lives.
 #[inline(always)]
 unsafe fn readable<'a, T>(p: *const T, n: usize) -> &'a [T] {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::slice::from_raw_parts(p, n) }
 }
 
@@ -345,7 +345,7 @@ unsafe fn readable<'a, T>(p: *const T, n: usize) -> &'a [T] {
 /// `n` elements at `p` are writable and not accessed otherwise while the slice lives.
 #[inline(always)]
 unsafe fn fillable<'a, T>(p: *mut T, n: usize) -> &'a mut [MaybeUninit<T>] {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::slice::from_raw_parts_mut(p.cast(), n) }
 }
 
@@ -353,7 +353,7 @@ impl<X: Copy + Default, Y: Copy + Default> Kernel1<X, Y> {
     /// `y[i] = f(x[i])` for `n` elements.
     ///
     /// # Safety
-    /// `x` has `n` readable elements, `y` room for `n`, and the two do not overlap.
+    /// `x` has `n` readable elements, `y` has space for `n`, and the two do not overlap.
     #[inline]
     pub(crate) unsafe fn run(&self, x: *const X, y: *mut Y, n: usize) {
         let full = n & !(BLOCK - 1);
@@ -376,7 +376,7 @@ impl<A: Copy + Default, B: Copy + Default, Y: Copy + Default> Kernel2<A, B, Y> {
     /// `y[i] = f(a[i], b[i])` for `n` elements.
     ///
     /// # Safety
-    /// `a` and `b` have `n` readable elements, `y` room for `n`, and overlaps neither.
+    /// `a` and `b` have `n` readable elements, `y` has space for `n`, and overlaps neither.
     #[inline]
     pub(crate) unsafe fn run(&self, a: *const A, b: *const B, y: *mut Y, n: usize) {
         let full = n & !(BLOCK - 1);
@@ -401,7 +401,7 @@ impl<A: Copy + Default, B: Copy + Default, C: Copy + Default, Y: Copy + Default>
     /// `y[i] = f(a[i], b[i], c[i])` for `n` elements.
     ///
     /// # Safety
-    /// `a`, `b`, `c` have `n` readable elements, `y` room for `n`, and overlaps none of them.
+    /// `a`, `b`, `c` have `n` readable elements, `y` has space for `n`, and overlaps none of them.
     #[inline]
     pub(crate) unsafe fn run(&self, a: *const A, b: *const B, c: *const C, y: *mut Y, n: usize) {
         let full = n & !(BLOCK - 1);

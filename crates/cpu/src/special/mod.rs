@@ -13,7 +13,7 @@ mod gamma;
 mod incomplete;
 mod normal;
 #[cfg(test)]
-mod slow;
+mod reference;
 #[cfg(test)]
 mod tests;
 mod zeta;

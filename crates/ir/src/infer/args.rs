@@ -1,4 +1,4 @@
-//! What users write (negative axes, `-1` in a reshape, open ranges) as what ops carry.
+//! Converts what users write (negative axes, `-1` in a reshape, open ranges) to attributes of ops.
 
 use crate::shape::{Axes, Shape, broadcast_shapes, normalize_axis};
 use crate::{Error, Result, Span, Spec};
@@ -33,7 +33,7 @@ pub fn order(op: &'static str, list: &[isize], x: &Spec) -> Result<Axes> {
     list.iter().map(|&a| axis(op, a, x)).collect()
 }
 
-/// A shape in which one length may be `-1`: what is left over.
+/// A shape in which one length may be `-1`: it is inferred.
 pub fn reshape(list: &[isize], x: &Spec) -> Result<Shape> {
     let unfit = |why: String| Error::shape("reshape", why).on([x]);
     let lengths = list.iter().filter(|&&n| n >= 0).map(|&n| n as usize);
@@ -75,21 +75,22 @@ pub fn span(
     len: usize,
 ) -> Result<(Span, bool)> {
     if step == 0 {
-        return Err(Error::argument(op, "a step of 0 leads nowhere"));
+        return Err(Error::argument(op, "a step of 0 is not allowed"));
     }
     let n = len as isize;
     let from_front = |i: isize| if i < 0 { i.saturating_add(n) } else { i };
     if step > 0 {
         let first = start.map_or(0, from_front).clamp(0, n);
         let last = stop.map_or(n, from_front).clamp(first, n);
-        // The gap between the last two may reach past the end of the numbers: no `step - 1` is added.
+        // The gap between the last two may overflow: no `step - 1` is added.
         let count = if last == first { 0 } else { (last - first - 1) / step + 1 };
         return Ok((
             Span { start: first as usize, len: count as usize, step: step as usize },
             false,
         ));
     }
-    // Downwards: the elements first, first+step, … above `last`; spanned from the lowest, then flipped.
+    // Downwards: the elements first, first+step, … above `last`; spanned from the lowest, then
+    // flipped.
     let first = start.map_or(n - 1, from_front).clamp(-1, n - 1);
     let last = stop.map_or(-1, from_front).clamp(-1, first);
     let count = if first == last { 0 } else { (first - last - 1) / step.saturating_neg() + 1 };

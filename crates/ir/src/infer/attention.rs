@@ -56,7 +56,7 @@ fn results(op: &'static str, a: Attention, inputs: &[&Spec]) -> Result<Specs> {
     }
     let p = a.dropout.0;
     if !(0.0..=1.0).contains(&p) {
-        return Err(Error::argument(op, format!("a share of {p} cannot be dropped")));
+        return Err(Error::argument(op, format!("the dropout probability {p} is not in [0, 1]")));
     }
     let mut scores = q.shape.clone();
     scores[rank - 1] = k.shape[rank - 2];

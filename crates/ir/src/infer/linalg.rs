@@ -117,7 +117,7 @@ fn system(op: &'static str, a: &Spec, b: &Spec) -> Result<usize> {
     let (rows, _) = matrix(op, b)?;
     let lead = |x: &Spec| x.shape.len() - 2;
     if rows != n || a.shape[..lead(a)] != b.shape[..lead(b)] {
-        let message = format!("{a} and {b} are no linear systems (rows or batches differ)");
+        let message = format!("{a} and {b} do not form linear systems (rows or batches differ)");
         return Err(Error::shape(op, message).on([a, b]));
     }
     Ok(n)
@@ -130,7 +130,7 @@ fn check_pivots(op: &'static str, pivots: &Spec) -> Result<()> {
     Err(Error::dtype(op, format!("pivots are i32, not {}", pivots.dtype)).on([pivots]))
 }
 
-/// One dtype, f32 or f64: factorisations in 8 or 11 bits are of no use.
+/// One dtype, f32 or f64: factorisations in 8 or 11 bits are useless.
 fn floats(op: &'static str, inputs: &[&Spec]) -> Result<()> {
     let dtype = inputs[0].dtype;
     if matches!(dtype, DType::F32 | DType::F64) && inputs.iter().all(|s| s.dtype == dtype) {

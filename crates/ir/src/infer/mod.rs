@@ -1,8 +1,8 @@
 //! Shape and dtype rules: from an op and its operands' specs to the specs of its results.
 //!
-//! This is the only place where shape and dtype errors arise. Tensor methods take what users
-//! write (negative axes, `-1` in a reshape, ranges) and turn it into an [`Op`] with the functions
-//! in [`args`]; [`infer`] then checks that op against its operands, whoever made it.
+//! This is the only place where shape and dtype errors arise. Tensor methods take what users write
+//! (negative axes, `-1` in a reshape, ranges) and turn it into an [`Op`] with the functions in
+//! [`args`]; [`infer`] then checks that op against its operands.
 
 pub mod args;
 mod attention;
@@ -26,7 +26,7 @@ use smallvec::{SmallVec, smallvec};
 /// The specs of an op's results; nearly always one.
 pub type Specs = SmallVec<[Spec; 1]>;
 
-/// Checks `op` against its operands and gives the specs of its results.
+/// Checks `op` against its operands and returns the specs of its results.
 pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
     check_devices(op, inputs)?;
     let specs = rules(op, inputs)?;
@@ -34,8 +34,8 @@ pub fn infer(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
     Ok(specs)
 }
 
-/// Checks `op` against its operands and gives the spec of its first result: the only one, for all but
-/// [`Op::Sort`], [`Op::Ranks`], attention, batch normalisation, updates, and some vjps.
+/// Checks `op` against its operands and returns the spec of its first result: the only one, for all
+/// but [`Op::Sort`], [`Op::Ranks`], attention, batch normalisation, updates, and some vjps.
 pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
     check_devices(op, inputs)?;
     let spec = rule(op, inputs)?;
@@ -43,9 +43,10 @@ pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
     Ok(spec)
 }
 
-/// The operands of an op are on one device, whatever the op: only [`Op::To`], which has a single
-/// operand, leads from one to another. (`After` waits for others, and does not read them.) No operand is an exception, not even one of a single element:
-/// reading it would wait for the device it is on. (Rust scalars are literals beside their tensor.)
+/// All operands of an op are on one device: only [`Op::To`], which has a single operand, moves
+/// between devices. (`After` waits for its other operands, and does not read them.) There is no
+/// exception, not even for a single element: reading it would synchronise with its device. (Rust
+/// scalars are literals on the device of their tensor.)
 fn check_devices(op: &Op, inputs: &[&Spec]) -> Result<()> {
     let Some((first, rest)) = inputs.split_first() else { return Ok(()) };
     match matches!(op, Op::After) || rest.iter().all(|x| x.device == first.device) {
@@ -67,7 +68,7 @@ fn apart(op: &Op, inputs: &[&Spec], first: Device) -> Error {
         .hint(format!("move one with `.to(\"{first}\")`"))
 }
 
-/// This is where sizes that no memory holds are refused, so that nobody behind it need count with care.
+/// Rejects sizes that do not fit in memory, so that later code need not check for overflow.
 fn check_size(op: &Op, spec: &Spec, inputs: &[&Spec]) -> Result<()> {
     if fits_memory(&spec.shape) {
         return Ok(());
@@ -102,8 +103,8 @@ fn one(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
     Ok(smallvec![rule(op, inputs)?])
 }
 
-/// Whether the elements of a shape can be counted, and addressed at eight bytes each. Axes of length 0
-/// count as 1, so that strides cannot overflow either.
+/// Whether the elements of a shape can be counted, and addressed at eight bytes each. Axes of
+/// length 0 count as 1, so that strides cannot overflow either.
 pub fn fits_memory(shape: &[usize]) -> bool {
     let count = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n.max(1)));
     count.is_some_and(|n| n <= isize::MAX as usize / 8)
@@ -203,7 +204,7 @@ fn wrong_arity(op: &'static str, given: usize, wanted: usize) -> Error {
     Error::argument(op, format!("takes {wanted} operands, not {given}"))
 }
 
-/// Checks an axis that an op carries.
+/// Checks an axis attribute of an op.
 fn check_axis(op: &'static str, axis: usize, x: &Spec) -> Result<()> {
     if axis < x.shape.len() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! Reductions, running reductions and sorting.
+//! Reductions, cumulative reductions and sorting.
 
 use super::{Specs, check_axis};
 use crate::{Cumulation, DType, Error, Extreme, Reduction, Result, Shape, Spec};
@@ -16,7 +16,7 @@ pub(super) fn reduce(kind: Reduction, axes: &[usize], [x]: [&Spec; 1]) -> Result
     let shape: Shape = x.shape.iter().enumerate().filter_map(kept).collect();
     let dtype = match kind {
         Reduction::Max | Reduction::Min => {
-            // An empty maximum has no value; on bool it has (none of none).
+            // An empty maximum has no value, except on bool (any of no elements is false).
             if x.dtype != DType::Bool
                 && axes.iter().any(|&i| x.shape[i] == 0)
                 && !shape.contains(&0)

@@ -1,4 +1,4 @@
-//! Updates of parameters: the new values are shaped as the old ones.
+//! Updates of parameters: the new values have the shapes of the old ones.
 
 use super::{Specs, wrong_arity};
 use crate::{Adam, DType, Error, Fused, Result, Sgd, Spec};
@@ -9,12 +9,14 @@ pub(super) fn sgd(how: Sgd, inputs: &[&Spec]) -> Result<Specs> {
     update(Fused::Sgd(how).name(), inputs, 1 + states, how.remembers())
 }
 
-/// The parameter, the means of its gradient and of its square, and their largest if it is kept.
+/// The parameter, the means of its gradient and of its square, and the largest of the latter
+/// (AMSGrad).
 pub(super) fn adam(how: Adam, inputs: &[&Spec]) -> Result<Specs> {
     update(Fused::Adam(how).name(), inputs, 3 + usize::from(how.amsgrad), true)
 }
 
-/// `targets` tensors and a gradient, all alike, a counter where steps are counted, and a rate.
+/// `targets` tensors and a gradient, all of one spec, a step counter if needed, and a learning
+/// rate.
 fn update(op: &'static str, inputs: &[&Spec], targets: usize, counts: bool) -> Result<Specs> {
     let wanted = targets + 2 + usize::from(counts);
     if inputs.len() != wanted {
@@ -26,7 +28,7 @@ fn update(op: &'static str, inputs: &[&Spec], targets: usize, counts: bool) -> R
     }
     for &other in &inputs[1..=targets] {
         if other != x {
-            let message = format!("{other} does not go with the parameter {x}");
+            let message = format!("{other} does not match the parameter {x}");
             return Err(match other.dtype == x.dtype {
                 true => Error::shape(op, message),
                 false => Error::dtype(op, message),
@@ -43,7 +45,7 @@ fn update(op: &'static str, inputs: &[&Spec], targets: usize, counts: bool) -> R
     }
     let rate = inputs[wanted - 1];
     if !rate.shape.is_empty() || !rate.dtype.is_float() {
-        let message = format!("the learning rate is a 0-d float, not {rate}");
+        let message = format!("the learning rate must be a float scalar, not {rate}");
         return Err(Error::shape(op, message).on([rate]));
     }
     Ok(inputs[..targets].iter().map(|&x| x.clone()).collect())

@@ -1,4 +1,4 @@
-//! Views: the shape seen, and that every index stays inside.
+//! Views: the resulting shape, and a check that every index is in bounds.
 
 use crate::shape::Shape;
 use crate::{Error, Layout, Result, Spec, View, diagonal_len};
@@ -7,7 +7,7 @@ pub(super) fn view(view: &View, [x]: [&Spec; 1]) -> Result<Spec> {
     Ok(x.with_shape(view_shape(view, x)?))
 }
 
-/// The shape that `x` has through a view.
+/// The shape of a view of `x`.
 pub fn view_shape(view: &View, x: &Spec) -> Result<Shape> {
     let op = view.name();
     let rank = x.shape.len();
@@ -83,7 +83,7 @@ pub(super) fn put(views: &[View], [base, source]: [&Spec; 2]) -> Result<Spec> {
     let (mut seen, mut lies) = (base.clone(), Layout::dense(base.shape.clone()));
     for v in views {
         seen = view(v, [&seen])?;
-        // A view that shows an element twice cannot be written through; one that only could can.
+        // A view that certainly repeats an element cannot be written through.
         lies = match lies.view(v) {
             Some(lies) if !lies.overlaps() => lies,
             Some(_) => {

@@ -75,7 +75,7 @@ fn channels(wanted: usize, a: &Spec, b: &Spec) -> String {
     format!("the kernel {b} does not fit the {wanted} channels of a group of {a}")
 }
 
-/// The kernel's own lengths are those of the windows.
+/// The kernel's spatial lengths are those of the windows.
 fn kernel_is(op: &'static str, conv: &Conv, a: &Spec, w: &Spec) -> Result<()> {
     let sizes: Shape = conv.windows.iter().map(|w| w.size).collect();
     if w.shape[2..] == sizes[..] {
@@ -160,14 +160,16 @@ pub(super) fn pool(pool: &Pool, [x]: [&Spec; 1]) -> Result<Spec> {
     Ok(x.with_shape(shape).with_dtype(dtype))
 }
 
-/// Whether one of this many windows has no element of an axis of `len`. There may be more of them than can be counted.
+/// Whether one of this many windows has no element of an axis of `len`. There may be too many to
+/// enumerate.
 fn some_void(window: &Window, count: usize, len: usize) -> bool {
     let void = |o: usize| window.inside(o, len).1 == 0;
     if count == 0 || void(0) || void(count - 1) {
         return count > 0;
     }
-    // As the ends hold something, no window begins behind the axis, and each reaches it. So only one that begins before it
-    // is void, namely if it steps over it: if its positions modulo the dilation are not on the axis.
+    // As the first and last windows are not void, no window starts after the axis, and each reaches
+    // it. So only one that starts before it can be void, namely if it steps over it: if its
+    // positions modulo the dilation are not on the axis.
     let (n, stride, d) = (len as i128, window.stride as i128, window.dilation as i128);
     let before = window.before as i128;
     let early = ((before.max(0) + stride - 1) / stride).min(count as i128);
@@ -185,7 +187,8 @@ fn floors(mut n: i128, mut m: i128, mut a: i128, mut b: i128) -> i128 {
     loop {
         sum += n * (n - 1) / 2 * (a / m) + n * (b / m);
         (a, b) = (a % m, b % m);
-        // What is left lies below a line; counted along the other axis, it is a sum of the same kind.
+        // The rest is the lattice points below a line; counted along the other axis, it is a sum of
+        // the same kind.
         let top = a * n + b;
         if top < m {
             return sum;
@@ -220,7 +223,7 @@ mod tests {
     fn there_may_be_very_many_windows() {
         let plain = Window { size: 2, stride: 1, dilation: 1, before: 0, after: 0 };
         let padded = Window { size: 2, dilation: 1 << 50, before: 1 << 50, ..plain };
-        // Both ends hold something, and half of what is between them does not.
+        // The first and last windows are not void, and half of those between them are.
         let sparse = Window { size: 3, before: 1 << 51, after: (1 << 49) + 1, ..padded };
         let cases =
             [(plain, 1 << 50, false), (padded, (1 << 50) - 1, false), (sparse, 1 << 49, true)];

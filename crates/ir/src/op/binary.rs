@@ -7,7 +7,7 @@ use crate::DType;
 /// [`unary_rows`](crate::unary_rows).
 ///
 /// - `takes`: `numbers` are all dtypes but `bool`, `bits` all but floats.
-/// - `native`: for floats of either width (`any`), for truth values (`truth`), or not (`none`).
+/// - `native`: for floats of either width (`any`), for booleans (`truth`), or not (`none`).
 #[doc(hidden)]
 #[macro_export]
 macro_rules! binary_rows {
@@ -106,7 +106,7 @@ macro_rules! functions {
                 match self { $(Binary::$f => is_exact!($exact)),* }
             }
 
-            /// Roughly how many times as long as an addition it takes.
+            /// Approximate cost in additions.
             pub const fn cost(self) -> usize {
                 match self { $(Binary::$f => $cost),* }
             }

@@ -1,11 +1,11 @@
-//! Operations with a kernel that does in one go what others compose.
+//! Fused operations: one kernel for a composition of other ops.
 
 use crate::Real;
 
-/// Operations that are compositions of others, with a kernel that does them in one go.
+/// Operations that are compositions of others, with one fused kernel.
 ///
-/// The `…Vjp` ones are what backward runs; where backward itself is differentiated, their
-/// decomposition is, so no double backward is written by hand.
+/// The `…Vjp` ones are what backward runs; when backward itself is differentiated, their
+/// decomposition is differentiated, so no double backward is written by hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fused {
     /// `exp(x) / sum(exp(x))` along an axis.
@@ -22,8 +22,8 @@ pub enum Fused {
     LayerNorm(Real),
     /// From `x`, `w`, `dy`: `dx`, `dw`, `db`.
     LayerNormVjp(Real),
-    /// From `x` `[n, c, …]`, `w` `[c]`, `b` `[c]`: each channel normalised over all other axes, then `· w + b`; and the mean and the
-    /// (biased) variance of each channel, in the compute type.
+    /// From `x` `[n, c, …]`, `w` `[c]`, `b` `[c]`: each channel normalised over all other axes,
+    /// then `· w + b`; and the mean and the (biased) variance of each channel, in the compute type.
     BatchNorm(Real),
     /// From `x`, `w`, the mean, the variance and `dy`: `dx`, `dw`, `db`.
     BatchNormVjp(Real),
@@ -31,23 +31,27 @@ pub enum Fused {
     CrossEntropy,
     /// From logits, classes and `dy`: `(softmax(row) − onehot(class)) · dy`.
     CrossEntropyVjp,
-    /// From queries `[b…, h, l, d]`, keys `[b…, g, s, d]`, values `[b…, g, s, e]`, a mask `[b…, h, l, s]` if it has one
-    /// (added, or of `bool`: true where a query may look), and a key `i64[2]` if it drops (or one for each index of the first
-    /// batch axes, `i64[p…, 2]`, from which the weights of that part are drawn):
-    /// `softmax(q·kᵀ·scale + mask)·v`, and the log-sum-exp of each row of scores, in the compute type.
+    /// From queries `[b…, h, l, d]`, keys `[b…, g, s, d]`, values `[b…, g, s, e]`, a mask
+    /// `[b…, h, l, s]` if it has one (added, or of `bool`: true where a query may attend), and a
+    /// random key `i64[2]` with dropout (or one for each index of the first batch axes,
+    /// `i64[p…, 2]`, from which the weights of that part are drawn):
+    /// `softmax(q·kᵀ·scale + mask)·v`, and the log-sum-exp of each row of scores, in the compute
+    /// type.
     Attention(Attention),
-    /// From the operands of [`Fused::Attention`], its two results and the cotangent of the first: `dq`, `dk`, `dv`.
+    /// From the operands of [`Fused::Attention`], its two results and the cotangent of the first:
+    /// `dq`, `dk`, `dv`.
     AttentionVjp(Attention),
-    /// A step of gradient descent, from a parameter, its momentum if there is one, its gradient, the number of the
-    /// step (`i64[]`, the first is 1) if there is momentum, and the rate (a float `[]`): the new parameter and momentum.
+    /// A step of gradient descent, from a parameter, its momentum if there is one, its gradient,
+    /// the number of the step (`i64[]`, the first is 1) if there is momentum, and the learning rate
+    /// (a float `[]`): the new parameter and momentum.
     Sgd(Sgd),
-    /// A step of Adam, from a parameter, the running means of its gradient and of its gradient's square, the largest of the
-    /// latter if it is kept, the gradient, the number of the step (`i64[]`, the first is 1) and the rate (a float `[]`): all but the
-    /// last three anew.
+    /// A step of Adam, from a parameter, the running means of its gradient and of its gradient's
+    /// square, the largest of the latter (AMSGrad), the gradient, the number of the step (`i64[]`,
+    /// the first is 1) and the learning rate (a float `[]`): new values of all but the last three.
     Adam(Adam),
 }
 
-/// What is true of a fused op: its row.
+/// The properties of a fused op: its row.
 struct Row {
     name: &'static str,
     results: usize,
@@ -109,17 +113,18 @@ impl Fused {
         self.row().results
     }
 
-    /// Whether a kernel may find a value wrong.
+    /// Whether a kernel may reject a value.
     pub fn may_fail(self) -> bool {
         self.row().may_fail
     }
 
-    /// The axis that it works along, if it has one.
+    /// The axis along which it computes, if it has one.
     pub fn axis(self) -> Option<usize> {
         self.row().axis
     }
 
-    /// Whether each result is an operand anew, element by element, and may be written over it.
+    /// Whether each result is the new value of an operand, element by element, and may be written
+    /// over it.
     pub fn updates(self) -> bool {
         self.row().updates
     }
@@ -146,18 +151,18 @@ impl Fused {
     }
 }
 
-/// How gradient descent steps.
+/// Options of SGD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Sgd {
-    /// How much of the momentum stays.
+    /// The momentum factor.
     pub momentum: Real,
-    /// How much of the gradient does not go into the momentum.
+    /// The dampening of the momentum.
     pub dampening: Real,
-    /// This much of the parameter is added to its gradient.
+    /// The weight decay, added to the gradient.
     pub decay: Real,
-    /// Looks ahead along the momentum.
+    /// Nesterov momentum.
     pub nesterov: bool,
-    /// Ascends.
+    /// Maximizes instead of minimizing.
     pub maximize: bool,
 }
 
@@ -168,35 +173,37 @@ impl Sgd {
     }
 }
 
-/// How Adam steps.
+/// Options of Adam.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Adam {
-    /// How much of the mean of gradients stays.
+    /// The decay rate of the mean of gradients.
     pub beta1: Real,
-    /// How much of the mean of squares stays.
+    /// The decay rate of the mean of squares.
     pub beta2: Real,
     /// Added to the root of the mean square.
     pub eps: Real,
-    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off it.
+    /// The weight decay: added to the gradient or, if decoupled, subtracted from the parameter
+    /// times the learning rate.
     pub decay: Real,
     /// As in AdamW.
     pub decoupled: bool,
-    /// Divides by the largest mean square so far.
+    /// AMSGrad: divides by the largest mean square so far.
     pub amsgrad: bool,
-    /// Ascends.
+    /// Maximizes instead of minimizing.
     pub maximize: bool,
 }
 
-/// How queries look at keys.
+/// Options of attention.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Attention {
-    /// Query `i` sees the keys up to `i`.
+    /// Query `i` attends to the keys up to `i`.
     pub causal: bool,
     /// There is a mask among the operands.
     pub masked: bool,
     /// What scores are multiplied by.
     pub scale: Real,
-    /// The share of weights that is dropped, the others being scaled up; with one, there is a key among the operands.
+    /// The dropout probability of weights; if it is not zero, there is a random key among the
+    /// operands.
     pub dropout: Real,
 }
 
@@ -221,7 +228,7 @@ impl Attention {
 mod tests {
     use super::*;
 
-    /// The compiler refuses a list of numbers that lacks a variant, and the test a list of forms.
+    /// The compiler rejects a list of numbers that lacks a variant, and the test a list of forms.
     #[test]
     #[rustfmt::skip]
     fn forms_hold_every_variant_once() {

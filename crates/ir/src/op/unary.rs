@@ -2,23 +2,23 @@
 
 use super::{Kept, Takes};
 
-/// Calls a macro with the rows of all unary functions, so that what is true of a function is
-/// written here and nowhere again. Other crates expand them too: a name that has no function there
-/// is an error of the compiler.
+/// Calls a macro with the rows of all unary functions, so that the properties of a function are
+/// written once. Other crates expand them too: a name that has no function there is a compile
+/// error.
 ///
 /// - `name`: in texts and messages, and of the functions that compute it.
 /// - `kernel`: where the function of one element is: `math`, one in `simd/math32.rs` and one in
-///   `simd/math64.rs`; `trig`, these for arguments that are not huge; `special`, one in `special/` for
-///   both; `here`, a formula in `pointwise/float.rs` for both.
-/// - `ints`: what it does to integers; nothing if it takes floats alone.
+///   `simd/math64.rs`; `trig`, these for arguments that are not huge; `special`, one in `special/`
+///   for both; `here`, a formula in `pointwise/float.rs` for both.
+/// - `ints`: what it does to integers; nothing if it accepts floats only.
 /// - `exact`: the value has the dtype of the operand without being rounded to it.
-/// - `cost`: roughly how many times as long as an addition it takes. What costs 1 is computed again
-///   rather than kept, up to 2 takes less time than memory does.
+/// - `cost`: approximate cost in additions. What costs 1 is recomputed rather than saved; up to 2
+///   is memory-bound.
 /// - `vjp`: the value that the kernel of `dy · f'(x)` reads, what it costs, and its function in
-///   `math32` and `math64` if it is no formula in `float.rs`. Nothing if there is none: a derivative
-///   deserves one that would take more than one pass over memory.
-/// - `native`, `its vjp`: whether fused loops hold its code: for floats of either width (`any`), for
-///   `f32` alone, or not (`none`): then they call the kernel.
+///   `math32` and `math64` if it is not a formula in `float.rs`. Nothing if there is none: a fused
+///   derivative is worthwhile if it replaces more than one pass over memory.
+/// - `native`, `its vjp`: whether fused loops contain its code: for floats of either width (`any`),
+///   for `f32` alone, or not (`none`): then they call the kernel.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! unary_rows {
@@ -150,7 +150,7 @@ macro_rules! functions {
                 match self { $(Unary::$f => is_exact!($exact)),* }
             }
 
-            /// Roughly how many times as long as an addition it takes.
+            /// Approximate cost in additions.
             pub const fn cost(self) -> usize {
                 match self { $(Unary::$f => $cost),* }
             }
@@ -169,12 +169,12 @@ unary_rows!(functions);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Ints {
-    /// Nothing: an integer is rounded already.
+    /// The identity: an integer is rounded already.
     Same,
     Neg,
     Abs,
     Sign,
-    /// All bits; on `bool` the truth value.
+    /// All bits; on `bool` the negation.
     Not,
     Square,
     Relu,
@@ -205,7 +205,7 @@ impl Unary {
         }
     }
 
-    /// The cost of the fused derivative; none is run where there is none.
+    /// The cost of the fused derivative; zero if there is none.
     pub const fn vjp_cost(self) -> usize {
         match self.derivative() {
             Some((_, cost)) => cost,

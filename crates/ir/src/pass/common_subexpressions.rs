@@ -1,8 +1,9 @@
-//! Computes equal things once.
+//! Common-subexpression elimination: computes equal values once.
 //!
-//! Promises: of two equations with equal ops and equal operands the second is gone, and its results are those of the first. Ops are pure
-//! (random numbers are functions of a key), so this changes nothing. Control flow with equal programs inside counts as equal;
-//! nothing moves into or out of the programs inside. Idempotent. What nobody reads any more is left to `dead_code`.
+//! Guarantees: of two equations with equal ops and equal operands the second is removed, and its
+//! results are those of the first. Ops are pure (random numbers are functions of a key), so this
+//! changes nothing. Control flow with equal programs inside counts as equal; nothing moves into or
+//! out of the programs inside. Idempotent. Unused values are left to `dead_code`.
 
 use super::rebuild::{Rebuild, with_programs};
 use crate::{Program, Var, Vars};
@@ -10,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::SmallVec;
 use std::hash::{Hash, Hasher};
 
-/// Computes equal things once.
+/// Common-subexpression elimination: computes equal values once.
 ///
 /// ```
 /// use pullback_ir::{Program, pass::common_subexpressions};

@@ -1,13 +1,15 @@
-//! Drops what no result needs.
+//! Dead-code elimination: drops what no result needs.
 //!
-//! Promises: an equation stays if and only if one of its results is read by an equation that stays, or is an output of the program. In
-//! control flow, results that nobody reads are no longer computed where the loop or branch does not need them itself, and operands that
-//! no program inside reads are no longer passed. Inputs of the program stay, read or not. Variables are renumbered in order. Idempotent.
+//! Guarantees: an equation stays if and only if one of its results is read by an equation that
+//! stays, or is an output of the program. In control flow, unused results are no longer computed
+//! where the loop or branch does not need them itself, and operands that no program inside reads
+//! are no longer passed. Inputs of the program stay, read or not. Variables are renumbered in
+//! order. Idempotent.
 
 use crate::{Equation, Flow, Op, Program, Scan, Var, Vars};
 use std::sync::Arc;
 
-/// Drops what no result needs.
+/// Dead-code elimination: drops what no result needs.
 ///
 /// ```
 /// use pullback_ir::{Program, pass::dead_code};
@@ -46,9 +48,10 @@ impl Program {
     }
 }
 
-/// Control flow without the results that nobody reads and the operands that nothing inside reads.
+/// Control flow without unused results and without operands that nothing inside reads.
 fn trimmed(e: &Equation, flow: &Flow, live: &[bool]) -> Equation {
-    // A state or a carry is read by the next turn, if anything is that is read outside; a result beside it only outside.
+    // A state or a carry is read by the next iteration, if anything read outside depends on it; any
+    // other result is read only outside.
     let carries = live_carries(e, flow, live);
     let fixed = carries.len();
     let wanted: Vec<bool> = (e.outputs.iter().enumerate())
@@ -57,14 +60,14 @@ fn trimmed(e: &Equation, flow: &Flow, live: &[bool]) -> Equation {
     let (kind, mut number) = (flow, 0);
     let flow = flow.map_programs(&mut |program| {
         let mut program = program.clone();
-        // The test of a loop has a result of its own.
+        // The condition of a loop has its own result.
         if !(matches!(kind, Flow::While { .. }) && number == 0) {
             program.outputs = picked(&program.outputs, &wanted);
         }
         number += 1;
         dead_code(&program)
     });
-    // Operands that may go: those that stand for themselves alone, and carries that went.
+    // Operands that may be removed: those that are only passed on, and removed carries.
     let (before, first_carry) = match &flow {
         Flow::Cond { .. } => (1, 0),
         Flow::While { shared, .. } => (0, *shared),
@@ -87,7 +90,7 @@ fn trimmed(e: &Equation, flow: &Flow, live: &[bool]) -> Equation {
         Flow::While { test, body, shared } => {
             Flow::While { test, body, shared: shared_left(shared) }
         }
-        // What was kept for a backward pass is a result like others by now.
+        // What was saved for a backward pass is an ordinary result by now.
         Flow::Scan(scan) => Flow::Scan(Scan {
             shared: shared_left(scan.shared),
             carry: carries.iter().filter(|&&c| c).count(),
@@ -102,7 +105,7 @@ fn trimmed(e: &Equation, flow: &Flow, live: &[bool]) -> Equation {
     Equation { op: Op::Flow(Arc::new(flow)), inputs, outputs, at: e.at }
 }
 
-/// Which carried values anything depends on that is read outside, or the loop's test.
+/// Which carried values anything depends on that is read outside, or the loop's condition.
 fn live_carries(e: &Equation, flow: &Flow, live: &[bool]) -> Vec<bool> {
     let (body, shared, count) = match flow {
         Flow::Cond { .. } => return Vec::new(),
@@ -128,7 +131,7 @@ fn live_carries(e: &Equation, flow: &Flow, live: &[bool]) -> Vec<bool> {
     }
 }
 
-/// The variables that the wanted outputs depend on.
+/// The variables that the needed outputs depend on.
 fn cone(program: &Program, wanted: &[bool]) -> Vec<bool> {
     let mut live = vec![false; program.specs.len()];
     picked(&program.outputs, wanted).iter().for_each(|v| live[v.index()] = true);

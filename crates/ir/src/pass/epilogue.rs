@@ -1,10 +1,11 @@
-//! Joins a matrix product and the region that follows it: the region runs on pieces of the product while they are in cache, and the
-//! product itself is never stored.
+//! Joins a matrix product and the region that follows it: the region runs on pieces of the product
+//! while they are in cache, and the product itself is never stored.
 //!
-//! Done where the product is read once, in order, by a region without reductions or by a pointwise op, over as many elements as the
-//! product has. A region over the same elements under another shape is given the product's shape if its other operands allow it.
+//! Applied where the product is read once, in order, by a region without reductions or by a
+//! pointwise op, over as many elements as the product has. A region over the same elements under
+//! another shape gets the product's shape if its other operands allow it.
 //!
-//! Promises: the same bits. Idempotent. Variables are renumbered in order.
+//! Guarantees: the same bits. Idempotent. Variables are renumbered in order.
 
 use super::fuse::reshaped;
 use super::rebuild::with_programs;
@@ -28,7 +29,7 @@ pub fn epilogue(program: &Program) -> Program {
     let mut joined = vec![false; program.equations.len()];
     let mut renamed: Vec<(usize, Equation)> = Vec::new();
     for (i, e) in program.equations.iter().enumerate() {
-        // The product a variable is, if nobody else reads it.
+        // The product that defines a variable, if nothing else reads it.
         let product = |v: Var| {
             let dot = made[v.index()].filter(|_| uses[v.index()] == 1)?;
             let spec = program.spec(v);
@@ -61,7 +62,7 @@ pub fn epilogue(program: &Program) -> Program {
                 _ => Vec::new(),
             };
             for (v, spec) in e.outputs.iter_mut().zip(specs) {
-                // A region that was given the product's shape has results of that shape.
+                // A region that got the product's shape has results of that shape.
                 if spec.shape != out.spec(*v).shape {
                     let view = Op::View(View::Reshape(out.spec(*v).shape.clone()));
                     let result = out.fresh(spec);

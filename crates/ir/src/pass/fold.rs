@@ -1,11 +1,12 @@
-//! Computes what is constant.
+//! Constant folding.
 //!
-//! A constant is a literal: one number at every index. Pointwise ops of constants are constants; what number they give is asked of the
-//! caller, who passes the kernels in (this crate computes nothing), and an op it has no answer for stays. Views of constants are
-//! constants, so are the largest and the smallest of one, zeros around zeros, and copies. A select or a `cond` with a constant condition is the
-//! branch taken, and the programs inside control flow see constant operands as literals.
+//! A constant is a literal: one number at every index. Pointwise ops of constants are constants;
+//! their value is computed by a callback, which has the kernels (this crate computes nothing); if
+//! it returns `None`, the op stays. Views of constants are constants, and so are their max and min,
+//! zero padding of zeros, and copies. A select or a `cond` with a constant condition becomes the
+//! branch taken, and in the programs inside control flow constant operands become literals.
 //!
-//! Promises: the bits that the ops would have given, if the callback gives those. Idempotent. Literals that nobody reads any more
+//! Guarantees: the same bits as the ops, if the callback returns those. Idempotent. Unused literals
 //! are left to `dead_code`.
 
 use super::rebuild::Rebuild;
@@ -15,16 +16,16 @@ use std::sync::Arc;
 /// An operand of an op that is folded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Constant {
-    /// The number, as it stands in the literal: not rounded to the dtype yet.
+    /// The number in the literal: not rounded to the dtype yet.
     pub value: Scalar,
     /// The dtype of the literal.
     pub dtype: DType,
 }
 
-/// What a pointwise op makes of constants; `None` if that is not known.
+/// The result of a pointwise op on constants; `None` if not known.
 pub type Evaluate<'a> = &'a dyn Fn(&Op, &[Constant]) -> Option<Scalar>;
 
-/// Computes what is constant.
+/// Constant folding.
 ///
 /// ```
 /// use pullback_ir::{Program, Unary, Op, pass::fold};
@@ -70,7 +71,7 @@ fn fold_equation(new: &mut Rebuild, e: &Equation, evaluate: Evaluate) {
             None
         }
         Op::Flow(flow) => return fold_flow(new, e, flow, inputs, evaluate),
-        // What waits is not to be known earlier.
+        // What waits must not be folded.
         Op::After => None,
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } | Op::Reduce(..) => None,
         Op::Gather(_) | Op::Scatter(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => None,
@@ -88,7 +89,7 @@ fn fold_equation(new: &mut Rebuild, e: &Equation, evaluate: Evaluate) {
     }
 }
 
-/// The number that a new variable is everywhere.
+/// The constant value of a new variable.
 fn constant(new: &Rebuild, v: Var) -> Option<Constant> {
     match new.made_by(v)?.op {
         Op::Literal { value, dtype, .. } => Some(Constant { value, dtype }),
@@ -112,7 +113,7 @@ fn fold_flow(new: &mut Rebuild, e: &Equation, flow: &Flow, inputs: Vars, evaluat
         let taken = if condition.value.as_i64() != 0 { yes } else { no };
         return inline(new, e, taken, &inputs[1..], evaluate);
     }
-    // The operands of the programs inside that are the same for every turn.
+    // The operands of the programs inside that are the same in every iteration.
     let (before, same) = match flow {
         Flow::Cond { .. } => (1, inputs.len() - 1),
         Flow::While { shared, .. } => (0, *shared),
@@ -152,7 +153,7 @@ fn with_literals(program: &Program, known: &[Option<Constant>]) -> Program {
     out
 }
 
-/// Replays a program in the place of the equation that holds it.
+/// Inlines a program in place of the equation that contains it.
 fn inline(new: &mut Rebuild, e: &Equation, program: &Program, given: &[Var], evaluate: Evaluate) {
     let results = new.inlined(program, given, |new, equation| {
         let at: Option<Line> = equation.at.or(e.at);

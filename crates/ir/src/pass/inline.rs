@@ -1,16 +1,19 @@
-//! Puts the bodies of custom ops, and of loops of one turn, in their place.
+//! Inlines the bodies of custom ops, and of scans of one iteration.
 //!
-//! A custom op with a body is one equation for as long as someone may differentiate the program. What is compiled is not differentiated any more, so the
-//! equation gives way to its body, and the other passes see plain ops. Those whose work is code stay as they are.
+//! A custom op with a body is one equation while the program may be differentiated. A program that
+//! is being compiled is not differentiated any more, so the equation is replaced by its body, and
+//! the other passes see plain ops. Custom ops with a kernel are unchanged.
 //!
-//! A scan of one turn is its body: in its place, its operands and results need no memory of their own, and it fuses with what is around it.
+//! A scan of one iteration is its body: inlined, its operands and results need no separate memory,
+//! and it fuses with the surrounding ops.
 //!
-//! Promises: no custom op with a body and no scan of one turn is left, at any depth. Results are the same bits. Idempotent.
+//! Guarantees: no custom op with a body and no scan of one iteration is left, at any depth. Results
+//! are the same bits. Idempotent.
 
 use super::rebuild::Rebuild;
 use crate::{Equation, Flow, Op, Program, Scan, Shape, Structure, View};
 
-/// Puts the bodies of custom ops, and of loops of one turn, in their place.
+/// Inlines the bodies of custom ops, and of scans of one iteration.
 #[must_use]
 pub fn inline(program: &Program) -> Program {
     if !has_bodies(program) && !has_single_turns(program) {
@@ -21,7 +24,7 @@ pub fn inline(program: &Program) -> Program {
     new.finish()
 }
 
-/// Whether there is something to put in its place.
+/// Whether there is something to inline.
 #[must_use]
 pub fn has_bodies(program: &Program) -> bool {
     program.equations.iter().any(|e| match e.op.structure() {
@@ -68,7 +71,8 @@ fn inline_equation(new: &mut Rebuild, e: &Equation) {
     }
 }
 
-/// Puts the only turn of a scan in its place: sequences are their one row, and what is stacked is one row.
+/// Inlines the only iteration of a scan: sequences are their one row, and what is stacked is one
+/// row.
 fn inline_turn(new: &mut Rebuild, e: &Equation, scan: &Scan) -> Option<()> {
     let mut given = new.inputs(e);
     for x in &mut given[scan.shared + scan.carry..] {

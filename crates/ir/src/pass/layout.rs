@@ -1,25 +1,28 @@
-//! Larger products, no copies before them.
+//! Merges products into larger ones, and removes copies before them.
 //!
-//! The executor passes strides to a matrix product, so views of its operands (permuted, sliced, repeated) cost nothing. This pass takes
-//! out what stands between: copies before products, and stacks of products that are one product:
+//! The executor passes strides to a matrix product, so views of its operands (permuted, sliced,
+//! repeated) cost nothing. This pass removes copies before products, and stacks of products that
+//! are one product:
 //!
-//! - a stack of matrices times one matrix, repeated for each, is the rows of all of them times that matrix;
+//! - a stack of matrices times one matrix, repeated for each, is the rows of all of them times that
+//!   matrix;
 //! - the sum over a stack of products is one product over a longer inner axis;
-//! - the transpose of a product is the product of the transposes, the other way round: what reads it, unless that is a product too, finds it
-//!   in order.
+//! - the transpose of a product is the product of the transposes, in reverse order: its readers,
+//!   unless they are products too, then read contiguous memory.
 //!
-//! Promises: each is done only where the operands are plain reshapes of what lies in memory, so that nothing is copied. Sums over the inner
-//! axis may be taken in another order (a product of another shape is cut in other places); all else is exact. Permutes with pointwise work
-//! between them cancel by the rule `view_later` of `simplify`.
+//! Guarantees: each rewrite is applied only where the operands are plain reshapes of existing
+//! memory, so that nothing is copied. Sums over the inner axis may be taken in another order (a
+//! product of another shape is blocked differently); everything else is exact. Permutes with
+//! pointwise work between them cancel by the rule `view_later` of `simplify`.
 
 use super::rebuild::Rebuild;
 use crate::{Axes, Equation, Layout, Line, Op, Program, Reduction, Shape, Span, Var, Vars, View};
 use smallvec::SmallVec;
 
-/// How many views are looked through.
+/// Most views that are looked through.
 const FURTHEST: usize = 32;
 
-/// Larger products, no copies before them.
+/// Merges products into larger ones, and removes copies before them.
 ///
 /// ```
 /// use pullback_ir::{Program, pass::{dead_code, layout}};
@@ -94,7 +97,8 @@ impl Layouts<'_> {
         v
     }
 
-    /// Where a variable's elements lie in the root that it is a view of; `None` if that has no strides, or the root is far.
+    /// The layout of a variable in the root that it is a view of; `None` if it has no strides, or
+    /// the root is too many views away.
     fn lies(&self, v: Var) -> Option<Layout> {
         let (mut root, mut views) = (v, SmallVec::<[&View; 8]>::new());
         while let Some(Equation { op: Op::View(view), inputs, .. }) = self.new.made_by(root) {

@@ -1,24 +1,25 @@
-//! Passes: from a program to a better one that means the same.
+//! Passes: from a program to an equivalent, better one.
 //!
-//! Each pass is a file and a function from program to program, and works on the programs inside control flow too. All of them keep
-//! inputs, outputs and updates as they are, and the user's line of every equation they keep; an equation that stands for several has
-//! the line of the last. What else a pass promises is said at its head. [`Pipeline`] runs them in order, checks the program after each
-//! one, and keeps the stages for those who want to look.
+//! Each pass is a file and a function from program to program, and works on the programs inside
+//! control flow too. All of them preserve inputs, outputs and updates, and the user's line of every
+//! equation they keep; an equation that replaces several has the line of the last. What else a pass
+//! guarantees is stated at its head. [`Pipeline`] runs them in order, verifies the program after
+//! each one, and can return the stages.
 //!
 //! | pass | what it does | changes results |
 //! |---|---|---|
-//! | [`inline`] | puts the bodies of custom ops in their place | no |
+//! | [`inline`] | inlines the bodies of custom ops | no |
 //! | [`dead_code`] | drops what no result needs | no |
-//! | [`common_subexpressions`] | computes equal things once | no |
-//! | [`fold`] | computes what is constant | no |
+//! | [`common_subexpressions`] | computes equal values once | no |
+//! | [`fold`] | computes constants | no |
 //! | [`simplify`] | rewrites by a table of named rules | no |
-//! | [`layout`] | larger products, no copies before them | sums of products in another order |
-//! | [`budget`] | recomputes what does not fit into so many bytes, where asked for | no |
+//! | [`layout`] | merges products, removes copies before them | sums of products in another order |
+//! | [`budget`] | recomputes what does not fit into a byte budget, if one is set | no |
 //! | [`remat`] | recomputes cheap values near their use | no |
-//! | [`fuse`] | makes regions of pointwise ops and reductions | reductions in another order |
+//! | [`fuse`] | fuses pointwise ops and reductions into regions | reductions in another order |
 //! | [`epilogue`] | joins products and the regions that follow | no |
 //! | [`schedule`] | orders equations for less memory at a time | no |
-//! | [`plan`] | gives every value its place in memory | no |
+//! | [`plan`] | assigns every value its memory | no |
 
 mod budget;
 mod common_subexpressions;

@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 
 /// A named step of a [`Pipeline`].
 pub struct Pass<'a> {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
     run: Box<dyn Fn(&Program) -> Program + 'a>,
 }
 
-/// What a pass has made.
+/// The result of a pass.
 #[derive(Clone, Debug)]
 pub struct Stage {
     /// The pass.
@@ -29,7 +29,8 @@ pub struct Stage {
     pub time: Duration,
 }
 
-/// Passes in order, with a check of the program after each: always in debug builds, else where asked for.
+/// Passes in order, with a check of the program after each: always in debug builds, otherwise if
+/// enabled.
 ///
 /// ```
 /// use pullback_ir::{Program, pass::{Pipeline, Target}};
@@ -52,7 +53,8 @@ impl<'a> Pipeline<'a> {
         Pipeline { passes: Vec::new(), verify: cfg!(debug_assertions) }
     }
 
-    /// What `jit` runs for a target. The callback computes pointwise ops of constants; see [`fold`].
+    /// What `jit` runs for a target. The callback computes pointwise ops of constants; see
+    /// [`fold`].
     pub fn standard(
         target: Target,
         evaluate: impl Fn(&Op, &[Constant]) -> Option<Scalar> + 'a,
@@ -60,7 +62,7 @@ impl<'a> Pipeline<'a> {
         Pipeline::before_budget(evaluate).and(Pipeline::after_budget(target))
     }
 
-    /// The passes up to the point where a byte budget is looked at ([`budget`](super::budget)).
+    /// The passes before the byte budget is applied ([`budget`](super::budget)).
     pub fn before_budget(
         evaluate: impl Fn(&Op, &[Constant]) -> Option<Scalar> + 'a,
     ) -> Pipeline<'a> {
@@ -75,7 +77,7 @@ impl<'a> Pipeline<'a> {
             .then("dead_code", dead_code)
     }
 
-    /// The passes from there on.
+    /// The passes after it.
     pub fn after_budget(target: Target) -> Pipeline<'a> {
         let fused = Pipeline::new()
             .then("remat", move |program| remat_where(program, target.recompute))
@@ -87,7 +89,7 @@ impl<'a> Pipeline<'a> {
         joined.then("simplify", simplify).then("dead_code", dead_code).then("schedule", schedule)
     }
 
-    /// These passes, then those.
+    /// Appends other passes.
     #[must_use]
     pub fn and(mut self, after: Pipeline<'a>) -> Pipeline<'a> {
         self.passes.extend(after.passes);
@@ -120,12 +122,12 @@ impl<'a> Pipeline<'a> {
     /// Runs all passes.
     ///
     /// # Errors
-    /// If the program is wrong, or a check finds that a pass made it so: the error names the pass.
+    /// If the program is invalid, or a pass made it invalid: the error names the pass.
     pub fn run(&self, program: &Program) -> Result<Program> {
         self.each(program, &mut |_, _, _, _| {})
     }
 
-    /// Runs all passes and keeps what each of them made.
+    /// Runs all passes and returns the result of each.
     ///
     /// # Errors
     /// As [`Pipeline::run`].

@@ -1,17 +1,18 @@
 //! A program replayed into a new one, equation by equation.
 //!
-//! Passes that look back (at the op that made an operand) look at the new program, where everything before is rewritten already.
+//! Passes that look at the definition of an operand look at the new program, where everything
+//! before is rewritten already.
 
 use crate::{Equation, Line, Op, Program, Spec, Var, Vars};
 use std::sync::Arc;
 
 pub(super) struct Rebuild<'a> {
     from: &'a Program,
-    /// What is there so far.
+    /// The new program so far.
     pub(super) out: Program,
     /// The new variable of each old one.
     to: Vec<Var>,
-    /// The equation that makes each new variable; none for inputs.
+    /// The equation that defines each new variable; `None` for inputs.
     made: Vec<Option<u32>>,
 }
 
@@ -37,12 +38,12 @@ impl<'a> Rebuild<'a> {
         e.inputs.iter().map(|&v| self.var(v)).collect()
     }
 
-    /// Lets an old variable be a new one that is there already.
+    /// Maps an old variable to an existing new one.
     pub(super) fn alias(&mut self, old: Var, new: Var) {
         self.to[old.index()] = new;
     }
 
-    /// Appends an equation that makes the same variables as `e` by another op.
+    /// Appends an equation that defines the same variables as `e` by another op.
     pub(super) fn keep_as(&mut self, e: &Equation, op: Op, inputs: Vars) {
         let outputs = e.outputs.iter().map(|&v| self.fresh(self.from.spec(v).clone())).collect();
         for (&old, &new) in e.outputs.iter().zip(&outputs) {
@@ -51,13 +52,14 @@ impl<'a> Rebuild<'a> {
         self.append(Equation { op, inputs, outputs, at: e.at });
     }
 
-    /// Appends an equation as it is, but for what `inside` makes of the programs it holds.
+    /// Appends an equation, with `inside` applied to the programs it contains.
     pub(super) fn keep(&mut self, e: &Equation, inside: impl FnMut(&Program) -> Program) {
         let inputs = self.inputs(e);
         self.keep_as(e, with_programs(&e.op, inside), inputs);
     }
 
-    /// Appends a new equation of one result; `None`, and nothing is appended, if the op does not take the operands.
+    /// Appends a new equation of one result; `None`, and nothing is appended, if the op does not
+    /// accept the operands.
     pub(super) fn emit(&mut self, op: Op, inputs: &[Var], at: Option<Line>) -> Option<Var> {
         let specs = crate::infer::infer(&op, &self.out.specs_of(inputs)).ok()?;
         let outputs: Vars = specs.into_iter().map(|spec| self.fresh(spec)).collect();
@@ -75,12 +77,12 @@ impl<'a> Rebuild<'a> {
         self.out.equations.push(e);
     }
 
-    /// The equation that makes a new variable.
+    /// The equation that defines a new variable.
     pub(super) fn made_by(&self, new: Var) -> Option<&Equation> {
         self.made[new.index()].map(|i| &self.out.equations[i as usize])
     }
 
-    /// What is known of a new variable.
+    /// The spec of a new variable.
     pub(super) fn spec(&self, new: Var) -> &Spec {
         self.out.spec(new)
     }
@@ -100,14 +102,15 @@ pub(super) fn with_programs(op: &Op, mut f: impl FnMut(&Program) -> Program) -> 
     }
 }
 
-/// Replaying one program inside another: for programs that are put in the place of the equation that holds them.
+/// Replaying one program inside another: for inlining.
 impl<'a> Rebuild<'a> {
-    /// What is known of an old variable.
+    /// The spec of an old variable.
     pub(super) fn old_spec(&self, old: Var) -> &Spec {
         self.from.spec(old)
     }
 
-    /// Replays `program`, whose inputs are `given`, at the end of what this has made so far, and gives its results.
+    /// Replays `program`, whose inputs are `given`, at the end of the new program, and returns its
+    /// results.
     pub(super) fn inlined(
         &mut self,
         program: &Program,

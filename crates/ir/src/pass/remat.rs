@@ -1,27 +1,31 @@
-//! Recomputes cheap values near their use, instead of keeping them until then.
+//! Recomputes cheap values near their use, instead of keeping them in memory.
 //!
-//! A value that is read far from where it is made is kept in memory all the way, and a region that makes it must write it out. If it is
-//! cheap, the reader computes it again. The rule, for a value and one of its readers:
+//! A value that is read far from its definition stays in memory until then, and a region that
+//! computes it must store it. If it is cheap, the reader recomputes it. The rule, for a value and
+//! one of its readers:
 //!
-//! - the reader is a pointwise op or a reduction, so that the value becomes part of its region and is never stored;
-//! - it is far: [`Remat::near`] equations or more away, or beyond an op that no region holds;
-//! - the value is one cheap op, or two, of values that are in memory at the reader anyway (inputs, outputs, and what is read there or
-//!   later): casts, comparisons, selects, signs and rounding, `+`, `−`, `·`, extremes and bits; no division and no transcendental function;
+//! - the reader is a pointwise op or a reduction, so that the value becomes part of its region and
+//!   is never stored;
+//! - it is far: [`Remat::near`] equations or more away, or beyond an op that cannot be in a region;
+//! - the value is one cheap op, or two, of values that are in memory at the reader anyway (inputs,
+//!   outputs, and what is read there or later): casts, comparisons, selects, signs and rounding,
+//!   `+`, `−`, `·`, extremes and bits; no division and no transcendental function;
 //! - what is read for it is not larger than the value itself;
 //! - the value has [`Remat::worth`] bytes or more.
 //!
-//! Promises: the same bits, and no operand lives longer than before. Values whose readers all recompute them are left to `dead_code`.
+//! Guarantees: the same bits, and no operand lives longer than before. Values whose readers all
+//! recompute them are left to `dead_code`.
 
 use super::rebuild::with_programs;
 use crate::{Equation, Op, Pointwise, Program, Var, Vars};
 use rustc_hash::FxHashMap;
 
-/// Which values are worth it.
+/// Which values are worth recomputing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Remat {
-    /// Readers closer than this, in equations, find the value still there.
+    /// Readers closer than this, in equations, read the stored value.
     pub near: usize,
-    /// Values of fewer bytes cost next to nothing to keep.
+    /// Values of fewer bytes are always kept.
     pub worth: usize,
 }
 
@@ -51,7 +55,7 @@ pub fn remat(program: &Program) -> Program {
     remat_where(program, Remat::default())
 }
 
-/// Recomputes cheap values near their use, where `rule` says that it pays.
+/// Recomputes cheap values near their use, where `rule` allows it.
 #[must_use]
 pub fn remat_where(program: &Program, rule: Remat) -> Program {
     let facts = Facts::of(program, rule);
@@ -79,7 +83,7 @@ struct Facts {
     made: Vec<Option<usize>>,
     /// The last equation that needs the memory of each variable, views included.
     last: Vec<usize>,
-    /// How many ops that no region holds come before each equation.
+    /// How many ops that cannot be in a region come before each equation.
     barriers: Vec<usize>,
 }
 
@@ -89,7 +93,7 @@ impl Facts {
         let mut last = vec![0; program.specs.len()];
         program.inputs.iter().chain(&program.outputs).for_each(|v| last[v.index()] = count);
         for (i, e) in program.equations.iter().enumerate().rev() {
-            // What a view shows is needed as long as the view.
+            // The base of a view is needed as long as the view.
             let until = match e.op {
                 Op::View(_) | Op::After => {
                     e.outputs.iter().map(|v| last[v.index()]).max().unwrap_or(i)
@@ -97,7 +101,7 @@ impl Facts {
                 _ => i,
             };
             for (k, v) in e.inputs.iter().enumerate() {
-                // What is waited for is not kept by it.
+                // Tokens of `after` are not kept alive by it.
                 let until = if e.op == Op::After && k > 0 { i } else { until };
                 last[v.index()] = last[v.index()].max(until);
             }
@@ -117,7 +121,7 @@ impl Facts {
         })
     }
 
-    /// Whether the operand is in memory at the reader, whatever this pass does.
+    /// Whether the operand is in memory at the reader in any case.
     fn is_there(&self, program: &Program, v: Var, reader: usize) -> bool {
         let literal = self.made[v.index()].map(|i| &program.equations[i].op);
         literal.is_some_and(costs_nothing_to_repeat) || self.last[v.index()] >= reader
@@ -132,7 +136,7 @@ impl Facts {
         read <= bytes
     }
 
-    /// The bytes that are read to make `v` again by at most so many ops; `None` if it cannot be done.
+    /// The bytes that are read to recompute `v` by at most so many ops; `None` if not possible.
     fn read_again(&self, program: &Program, v: Var, reader: usize, ops: usize) -> Option<usize> {
         let e = &program.equations[self.made[v.index()]?];
         if ops == 0 || !is_cheap(&e.op) {
@@ -144,7 +148,8 @@ impl Facts {
             if e.inputs[..k].contains(&input) || made.is_some_and(costs_nothing_to_repeat) {
                 continue;
             }
-            // `v` itself is read at the reader, so what it is made of must be there for another reason.
+            // `v` itself is read at the reader, so its operands must be in memory for another
+            // reason.
             read += match self.is_there(program, input, reader) {
                 true => program.spec(input).bytes(),
                 false => self.read_again(program, input, reader, ops - 1)?,
@@ -196,13 +201,13 @@ fn costs_nothing_to_repeat(op: &Op) -> bool {
     matches!(op, Op::Literal { .. } | Op::Iota { .. })
 }
 
-/// Whether the op is worth less than reading its result from memory.
+/// Whether the op is cheaper than reading its result from memory.
 fn is_cheap(op: &Op) -> bool {
     match op.pointwise() {
         Some(Pointwise::Unary(f)) => f.cost() == 1,
         Some(Pointwise::Binary(f)) => f.cost() == 1,
         Some(Pointwise::Compare(_) | Pointwise::Select | Pointwise::Cast(_)) => true,
-        // A derivative reads two values; a copy is there to be kept.
+        // A derivative reads two values; a copy is meant to be stored.
         Some(Pointwise::UnaryVjp(_) | Pointwise::Copy) | None => false,
     }
 }

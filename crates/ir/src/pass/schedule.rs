@@ -1,10 +1,13 @@
-//! Orders equations for less memory at a time.
+//! Reorders equations to reduce peak memory.
 //!
-//! A greedy list: of the equations whose operands are there, the one that frees most (what it reads last, less what it makes) comes next;
-//! of several, the first of the program as it was. What replaces an input waits for what may fail. Views, literals and counters make nothing, but a view keeps what it shows. So does `after`.
+//! Greedy list scheduling: of the equations whose operands are computed, the one that frees most
+//! (the last reads it does, minus its results) comes next; of several, the first in the original
+//! order. What replaces an input waits for ops that may fail. Views, literals and counters need no
+//! memory, but a view keeps its base alive. So does `after`.
 //!
-//! Promises: deterministic; every equation stays, and stays after those it reads; [`peak_bytes`] is not higher than before (an order that would
-//! raise it is thrown away). Programs inside control flow are ordered too. Variables are renumbered in order.
+//! Guarantees: deterministic; every equation stays, and stays after those it reads; [`peak_bytes`]
+//! is not higher than before (an order that would raise it is discarded). Programs inside control
+//! flow are reordered too. Variables are renumbered in order.
 
 use super::rebuild::with_programs;
 use crate::{Equation, Op, Program, Var};
@@ -12,7 +15,7 @@ use smallvec::SmallVec;
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// Orders equations for less memory at a time.
+/// Reorders equations to reduce peak memory.
 ///
 /// ```
 /// use pullback_ir::{Program, pass::{peak_bytes, schedule}};
@@ -41,8 +44,8 @@ pub fn schedule(program: &Program) -> Program {
     Program { equations, ..program.clone() }.renumbered()
 }
 
-/// The most bytes that variables other than inputs take at a time, if each is freed after its last use and shares its memory with none
-/// but its views.
+/// The most bytes that variables other than inputs take at a time, if each is freed after its last
+/// use and shares its memory with none but its views.
 pub fn peak_bytes(program: &Program) -> usize {
     let (roots, bytes) = memory(program);
     let mut left = reads(program, &roots);
@@ -60,7 +63,8 @@ pub fn peak_bytes(program: &Program) -> usize {
     most
 }
 
-/// The variable whose memory each one shows, and the bytes of that memory: none for inputs, views, and what is made in registers.
+/// The variable whose memory each one refers to, and the bytes of that memory: zero for inputs,
+/// views, and values in registers.
 fn memory(program: &Program) -> (Vec<Var>, Vec<usize>) {
     let mut roots: Vec<Var> = (0..program.specs.len() as u32).map(Var).collect();
     let mut bytes = vec![0; program.specs.len()];
@@ -107,7 +111,8 @@ fn greedy(program: &Program) -> Vec<usize> {
             readers[root.index()].push(i as u32);
         }
     }
-    // What replaces an input is computed after all that may fail, where it can be: it can then be written in place.
+    // What replaces an input is computed after all that may fail, where it can be: it can then be
+    // written in place.
     let writers: Vec<usize> = (program.updates.iter())
         .filter_map(|u| made[roots[program.outputs[u.0].index()].index()])
         .collect();
@@ -155,7 +160,7 @@ fn greedy(program: &Program) -> Vec<usize> {
                 heap.push((score(next as usize, &readers_left), Reverse(next as usize)));
             }
         }
-        // The last reader of a root frees it now: its old place in the heap is too low.
+        // The last reader of a root frees it now: its old position in the heap is too low.
         for root in read.iter().filter(|root| readers_left[root.index()] == 1) {
             let last = readers[root.index()].iter().map(|&r| r as usize).find(|&r| !done[r]);
             if let Some(last) = last.filter(|&r| waits[r] == 0) {

@@ -1,10 +1,10 @@
-//! What passes know of the machine that a program is for.
+//! The description of a backend for passes.
 
 use super::{Limits, Remat};
 use crate::DType;
 
-/// What a backend says of itself, for passes to go by. Plain data: none of it changes what a program
-/// means, only how large its regions are, where its memory lies and what is recomputed.
+/// What passes need to know of a backend. Plain data: it does not change the meaning of a program,
+/// only the size of regions, the memory layout and what is recomputed.
 ///
 /// ```
 /// use pullback_ir::pass::{Limits, Target};
@@ -13,21 +13,23 @@ use crate::DType;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Slots and scratch in an arena begin at multiples of so many bytes. At least 8, a power of two.
+    /// Alignment of slots and scratch in an arena, in bytes. At least 8, a power of two.
     pub align: usize,
     /// How large regions may be, and how long rows.
     pub regions: Limits,
     /// Which cheap values are recomputed near their use.
     pub recompute: Remat,
-    /// Whether a region can run on pieces of a product before these leave the cache or the registers:
-    /// then products and what follows them become one op ([`epilogue`](super::epilogue)).
+    /// Whether a region can run on pieces of a product before these leave the cache or the
+    /// registers: then products and what follows them become one op
+    /// ([`epilogue`](super::epilogue)).
     pub epilogue: bool,
-    /// The dtypes in which a product of matrices can be added to what is there, instead of written.
+    /// The dtypes in which a product of matrices can be added to existing memory, instead of
+    /// written.
     pub adds_products: &'static [DType],
 }
 
 impl Default for Target {
-    /// A machine with cache lines of 64 bytes, of which nothing else is known.
+    /// A machine with cache lines of 64 bytes, and otherwise default limits.
     fn default() -> Target {
         Target {
             align: 64,

@@ -1,4 +1,4 @@
-//! Literals whose value depends on a length, made inputs.
+//! Turns literals whose value depends on a length into inputs.
 
 use crate::{Equation, Op, Program, Scalar, Shape, Spec, Vars, View};
 
@@ -7,7 +7,7 @@ use crate::{Equation, Op, Program, Scalar, Shape, Spec, Vars, View};
 pub struct Lifted {
     /// Its value.
     pub value: Scalar,
-    /// The number that it is as an input.
+    /// Its spec as an input.
     pub spec: Spec,
 }
 
@@ -36,7 +36,7 @@ pub fn varying_literals(programs: &[&Program]) -> Result<Vec<usize>, String> {
 /// The program with these literals as inputs after all others, and what they are.
 ///
 /// # Errors
-/// If one of the equations is no literal.
+/// If one of the equations is not a literal.
 pub fn lift_literals(
     mut program: Program,
     equations: &[usize],
@@ -46,7 +46,7 @@ pub fn lift_literals(
         let Some(Op::Literal { value, shape, dtype, device }) =
             program.equations.get(e).map(|e| &e.op)
         else {
-            return Err("a literal is none at another length".to_string());
+            return Err("an equation is a literal at one length and not at another".to_string());
         };
         let (value, shape) = (*value, shape.clone());
         let spec = Spec::on(*device, *dtype, Shape::new());

@@ -1,22 +1,21 @@
-//! Programs with lengths left open: one program for all lengths of an axis, found by fitting.
+//! Templates: one program for all lengths of an axis (dynamic shapes), found by fitting.
 //!
 //! Shapes are plain numbers to the functions that are traced, so a length cannot be a symbol while
-//! they run. Instead a program is made at a few lengths, and what the results have in common is
+//! they run. Instead a function is traced at a few lengths, and the common part of the programs is
 //! kept: a *skeleton* (ops, variables, axes, dtypes), which must be the same, and for every number
 //! (`numbers`) a polynomial in the lengths, which must pass through all samples, one more than it
 //! has coefficients. [`Template::at`] fills in other lengths.
 //!
 //! # When that is right
 //!
-//! A template of a *trace* is compared with the trace at the length that is wanted
-//! ([`Template::is`]), so nothing about a function is assumed: one that does something else for
-//! short inputs is seen. A template of an *optimised* program stands for what the passes made of
-//! the trace. Passes decide by equalities between numbers (this slice is the whole axis), which
-//! hold for all lengths where they hold as polynomials, and by inequalities that choose between
-//! equivalent programs (is this worth fusing?), or that hold wherever the program they lead to has
-//! no negative size. What they compute of the *values* of literals is another matter (n > 30 folds
-//! to true), so literals whose value depends on the length are inputs before passes see them
-//! ([`lift_literals`]).
+//! A template of a *trace* is compared with the trace at the requested length ([`Template::is`]),
+//! so nothing about a function is assumed: one that behaves differently for short inputs is
+//! detected. A template of an *optimised* program is the result of the passes on the trace. Passes
+//! decide by equalities between numbers (this slice is the whole axis), which hold for all lengths
+//! where they hold as polynomials, and by inequalities that choose between equivalent programs (is
+//! this worth fusing?), or that hold wherever the program they lead to has no negative size. But
+//! they also compute with the *values* of literals (n > 30 folds to true), so literals whose value
+//! depends on the length become inputs before the passes run ([`lift_literals`]).
 //!
 //! ```
 //! use pullback_ir::{Program, template::Template};
@@ -40,7 +39,7 @@ use crate::{Program, Real, Scalar};
 use numbers::{Number, visit};
 use polynomial::{Polynomial, Polynomials};
 
-/// A program with lengths left open. See the head of the module.
+/// A program with open lengths. See the head of the module.
 pub struct Template {
     /// The program with zeros for its numbers.
     skeleton: Program,
@@ -49,7 +48,7 @@ pub struct Template {
     axes: usize,
 }
 
-/// A number as it was found.
+/// A number in a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Found {
     Int(i64),
@@ -63,7 +62,7 @@ enum Fit {
     Same(Found),
     /// A size, a stride or an offset.
     Size(Polynomial),
-    /// The value of a literal that is a whole number, as a float or not.
+    /// The value of a literal that is an integer, as a float or not.
     Value { whole: Polynomial, float: bool },
 }
 
@@ -80,7 +79,7 @@ impl Fit {
     }
 }
 
-/// Takes the numbers out of a program: what is left has zeros.
+/// Extracts the numbers of a program, leaving zeros.
 fn split(mut program: Program) -> (Program, Vec<Found>) {
     let mut found = Vec::new();
     visit(&mut program, &mut |number| {
@@ -94,10 +93,11 @@ fn split(mut program: Program) -> (Program, Vec<Found>) {
 }
 
 impl Template {
-    /// The template of programs that were made at these lengths, as many as [`sample_points`] says.
+    /// The template of programs that were traced at these lengths, as many as [`sample_points`]
+    /// returns.
     ///
     /// # Errors
-    /// What they do not have in common, in words.
+    /// A sentence about what differs between them.
     pub fn fit(samples: &[(Vec<usize>, Program)]) -> Result<Template, String> {
         let points: Vec<&[usize]> = samples.iter().map(|s| &s.0[..]).collect();
         let polynomials = Polynomials::new(&points).ok_or("too few lengths were tried")?;
@@ -135,7 +135,7 @@ impl Template {
                 let axes = skeleton.specs.iter().map(|spec| spec.shape.len()).sum();
                 Ok(Template { skeleton, fits, axes })
             }
-            None => Err("a size or a number is no polynomial in the lengths".to_string()),
+            None => Err("a size or a number is not a polynomial in the lengths".to_string()),
         }
     }
 
@@ -144,8 +144,8 @@ impl Template {
         self.fits.iter().any(|fit| matches!(fit, Fit::Value { .. }))
     }
 
-    /// The program at these lengths; nothing where a size would be negative or no whole number, or
-    /// where an axis that changes would have the length 0 or 1, for which passes have other rules.
+    /// The program at these lengths; `None` if a size would be negative or not an integer, or if an
+    /// axis that changes would have length 0 or 1, for which passes have special cases.
     pub fn at(&self, lengths: &[usize]) -> Option<Program> {
         let mut program = self.skeleton.clone();
         let (mut fits, mut right) = (self.fits.iter().enumerate(), true);
@@ -189,7 +189,7 @@ impl Found {
         }
     }
 
-    /// A whole number that a float holds exactly, or an integer.
+    /// An integer, or a float that is exactly one.
     fn whole(self) -> Option<i64> {
         match self {
             Found::Int(v) | Found::Value(Scalar::Int(v)) => Some(v),
@@ -215,7 +215,7 @@ fn difference(a: &Program, b: &Program) -> Option<String> {
     Some(match other {
         Some((a, b)) => {
             let line = a.at.map_or(String::new(), |at| format!(" ({at})"));
-            format!("`{}`{line} is not what `{}` is", a.op.name(), b.op.name())
+            format!("`{}`{line} differs from `{}`", a.op.name(), b.op.name())
         }
         None => "inputs, outputs or the variables differ".to_string(),
     })

@@ -10,7 +10,7 @@ use crate::{
 };
 use std::sync::Arc;
 
-/// A number in its place.
+/// A mutable reference to a number.
 pub(super) enum Number<'a> {
     Size(&'a mut usize),
     Signed(&'a mut isize),
@@ -107,8 +107,8 @@ fn visit_op(op: &mut Op, f: Visit) {
         | Op::Gather(_)
         | Op::Scatter(..) => {}
         Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } | Op::Sort { .. } | Op::Dot => {}
-        // What a kernel or a body holds is equal or not; bodies are put in their place before
-        // templates are made.
+        // Kernels and bodies are compared as a whole; bodies are inlined before templates are
+        // fitted.
         Op::Fused(_) | Op::Custom(_) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! Polynomials with a few terms through whole numbers.
+//! Polynomials with a few terms through integers.
 
 /// The terms of polynomials in one or two lengths, as exponents: each up to 2, 3 together.
 fn terms(lengths: usize) -> &'static [[u32; 2]] {
@@ -23,7 +23,7 @@ fn term(exponents: &[u32; 2], lengths: &[usize]) -> Option<i128> {
 pub(super) struct Polynomial(Vec<i64>);
 
 impl Polynomial {
-    /// Its value, if that is a whole number.
+    /// Its value, if that is an integer.
     pub(super) fn at(&self, lengths: &[usize]) -> Option<i64> {
         let mut twice = 0i128;
         for (&c, exponents) in self.0.iter().zip(terms(lengths.len())) {
@@ -43,7 +43,7 @@ pub(super) struct Polynomials<'a> {
 }
 
 impl<'a> Polynomials<'a> {
-    /// Nothing where the first points do not decide a polynomial, or there is none to check it.
+    /// `None` if the first points do not determine a polynomial, or there is none left to check it.
     pub(super) fn new(points: &'a [&'a [usize]]) -> Option<Polynomials<'a>> {
         let count = terms(points.first()?.len()).len();
         (points.len() > count).then_some(())?;
@@ -59,7 +59,7 @@ impl<'a> Polynomials<'a> {
             (rounded.abs() < 9e15).then_some(rounded as i64)
         };
         let coefficients: Option<Vec<i64>> = self.inverse.iter().map(twice).collect();
-        // Rounding may have missed it; what passes through all points is right.
+        // Rounding may have missed it; a polynomial through all points is correct.
         let found = Polynomial(coefficients?);
         let right = self.points.iter().zip(values).all(|(at, &v)| found.at(at) == Some(v));
         right.then_some(found)
@@ -103,14 +103,14 @@ fn inverse(points: &[&[usize]]) -> Option<Vec<Vec<f64>>> {
     Some(rows.into_iter().enumerate().map(unscaled).collect())
 }
 
-/// Lengths to try, for one or two open lengths with these choices each: such that they decide a
-/// polynomial, and one more that checks it. Nothing where there are too few choices.
+/// Lengths to try, for one or two open lengths with these choices each: such that they determine a
+/// polynomial, and one more that checks it. Empty if there are too few choices.
 pub fn sample_points(choices: &[Vec<usize>]) -> Option<Vec<Vec<usize>>> {
     let pick = |list: &Vec<usize>, i: usize| list.get(i).copied();
     match choices {
         [one] => (0..4).map(|i| pick(one, i).map(|n| vec![n])).collect(),
         [a, b] => {
-            // A grid of three by three without a corner decides the eight terms.
+            // A grid of three by three without a corner determines the eight terms.
             const GRID: [(usize, usize); 9] =
                 [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (3, 3)];
             GRID.iter().map(|&(i, j)| Some(vec![pick(a, i)?, pick(b, j)?])).collect()

@@ -1,4 +1,4 @@
-//! A place in a text, and the few things that can be read there.
+//! A position in a text, with the basic parsers.
 
 use std::fmt;
 use std::str::FromStr;
@@ -22,7 +22,7 @@ impl std::error::Error for ParseOpError {}
 
 pub(crate) type Parsed<T> = Result<T, ParseOpError>;
 
-/// A text read from left to right. Blanks between words and signs have no meaning.
+/// A text read from left to right. Blanks between words and signs are ignored.
 pub(crate) struct Cursor<'a> {
     text: &'a str,
     position: usize,
@@ -103,7 +103,7 @@ impl<'a> Cursor<'a> {
         word
     }
 
-    /// Takes a word that `read` understands. An error lies where the word starts.
+    /// Takes a word that `read` accepts. An error points to the start of the word.
     pub(crate) fn read<T>(&mut self, read: impl FnOnce(&str) -> Result<T, String>) -> Parsed<T> {
         self.skip_blanks();
         let position = self.position;
@@ -159,13 +159,13 @@ impl<'a> Cursor<'a> {
         .collect()
     }
 
-    /// Where the next word starts.
+    /// The position of the next word.
     pub(crate) fn here(&mut self) -> usize {
         self.skip_blanks();
         self.position
     }
 
-    /// The next word, which stays.
+    /// The next word, without taking it.
     pub(crate) fn peek_word(&mut self) -> &'a str {
         let position = self.here();
         let word = self.word();
@@ -181,7 +181,7 @@ impl<'a> Cursor<'a> {
         })
     }
 
-    /// Reads something that may hold more of its kind.
+    /// Reads something that may be nested.
     pub(crate) fn nested<T>(&mut self, read: impl FnOnce(&mut Self) -> Parsed<T>) -> Parsed<T> {
         if self.depth == DEEPEST {
             return Err(self.error(format!("nested deeper than {DEEPEST}")));
@@ -210,14 +210,16 @@ impl<'a> Cursor<'a> {
         self.rest().starts_with(sign) && self.eat(sign)
     }
 
-    /// Whether nothing is left of a statement: a line ends here, a comment starts, or a brace closes.
+    /// Whether nothing is left of a statement: a line ends here, a comment starts, or a brace
+    /// closes.
     pub(crate) fn at_end_of_statement(&mut self) -> bool {
         self.skip_blanks_of_line();
         let rest = self.rest();
         ["\n", "//", "/*", "}"].iter().any(|end| rest.starts_with(end)) || rest.is_empty()
     }
 
-    /// Takes a comment, `// to the end of the line` or `/* closed */`, if one comes next on this line.
+    /// Takes a comment, `// to the end of the line` or `/* closed */`, if one comes next on this
+    /// line.
     pub(crate) fn comment_on_this_line(&mut self) -> Parsed<Option<&'a str>> {
         self.skip_blanks_of_line();
         let rest = self.rest();

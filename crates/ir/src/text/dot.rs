@@ -4,8 +4,9 @@ use crate::{Op, Program, Var};
 use std::fmt::Write;
 
 impl Program {
-    /// The program as a graph in the language of Graphviz: a box for each equation, an arrow for each variable that is read, with its
-    /// spec. Programs inside control flow are framed, and dashed arrows lead from their results to the equation that holds them.
+    /// The program as a graph in the language of Graphviz: a box for each equation, an arrow for
+    /// each variable that is read, with its spec. Programs inside control flow are framed, and
+    /// dashed arrows go from their results to the equation that contains them.
     ///
     /// ```
     /// use pullback_ir::Program;
@@ -22,7 +23,7 @@ impl Program {
     }
 }
 
-/// Writes nodes whose names start with `prefix`, and gives the nodes that make the results.
+/// Writes nodes whose names start with `prefix`, and returns the nodes that define the results.
 fn write_program(program: &Program, prefix: &str, out: &mut String) -> Vec<String> {
     let mut line = |text: std::fmt::Arguments| {
         // Writing to a string does not fail.

@@ -1,4 +1,4 @@
-//! What stands in braces after the name of a fused op: written and read.
+//! Prints and parses the attributes of fused ops.
 
 use super::cursor::{Cursor, Parsed};
 use super::parse::{index, real};

@@ -14,9 +14,10 @@ impl Program {
     /// | `outputs` | list of names |
     /// | `updates` | list of `{"output": k, "input": i}`: output number k replaces input number i |
     ///
-    /// An equation has `op` (the name), `text` (the op with its attributes, as it prints; of control flow only the
-    /// attributes that are not programs), `inputs` (names), `outputs` (variables), `place` (`null` or `{"file", "line", "column"}`)
-    /// and `programs`: an object of the programs inside, by name, each as here; empty for all but control flow.
+    /// An equation has `op` (the name), `text` (the op with its attributes, as it prints; of
+    /// control flow only the attributes that are not programs), `inputs` (names), `outputs`
+    /// (variables), `place` (`null` or `{"file", "line", "column"}`) and `programs`: an object of
+    /// the programs inside, by name, each as here; empty for all but control flow.
     ///
     /// ```
     /// use pullback_ir::Program;

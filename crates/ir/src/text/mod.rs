@@ -1,4 +1,4 @@
-//! Ops, views and specs as text, and back.
+//! Prints and parses ops, views and specs.
 //!
 //! A text is a name, then attributes in braces where there are any:
 //!
@@ -6,13 +6,13 @@
 //! tanh    vjp.tanh    cast{f32}    slice{[0:5:1, 2:3:2]}    literal{0.5: f32[2,3]}    sum{[0,1]}
 //! ```
 //!
-//! `names` says what each op is called (functions and fused ops say it in their rows), `print`
+//! `names` has the name of each op (those of functions and fused ops are in their rows), `print`
 //! writes attributes, `parse` reads them, and `fused` does both for fused ops. A name is written
 //! down once: the parser looks it up among [`Op::forms`](crate::Op::forms), and then matches on the
 //! op it found. What is printed parses back to an equal op, bit for bit.
 //!
-//! Programs and regions have texts of their own: `program` prints programs and `read_program` reads them, `region` does both for
-//! regions. `json` and `dot` write programs for other tools.
+//! Programs and regions have separate files: `program` prints programs and `read_program` reads
+//! them, `region` does both for regions. `json` and `dot` write programs for other tools.
 
 mod cursor;
 mod dot;

@@ -1,4 +1,4 @@
-//! What each op is called, once.
+//! The names of ops.
 
 use crate::op::{
     Binary, Combine, Compare, Cumulation, Extreme, Fft, Fused, Linalg, Op, Random, Reduction, Unary,
@@ -9,7 +9,7 @@ use crate::{DType, Device, Scalar, Shape, View};
 use smallvec::SmallVec;
 
 impl Compare {
-    /// The name of the test: `lt`.
+    /// The name of the comparison: `lt`.
     #[rustfmt::skip]
     pub const fn name(self) -> &'static str {
         match self {
@@ -74,7 +74,7 @@ impl Extreme {
 }
 
 impl Cumulation {
-    /// The name of the running reduction: `cumsum`.
+    /// The name of the cumulative reduction: `cumsum`.
     #[rustfmt::skip]
     pub const fn name(self) -> &'static str {
         match self {
@@ -102,7 +102,7 @@ impl View {
         }
     }
 
-    /// One view of each kind, with the least attributes.
+    /// One view of each kind, with minimal attributes.
     pub fn forms() -> impl Iterator<Item = View> {
         [
             View::Reshape(Shape::new()),
@@ -118,7 +118,7 @@ impl View {
 }
 
 impl Role {
-    /// The name of the op that plays this role: `conv`.
+    /// The name of the op with this role: `conv`.
     #[rustfmt::skip]
     pub const fn name(&self) -> &'static str {
         match self {
@@ -128,7 +128,7 @@ impl Role {
         }
     }
 
-    /// One of each kind, with the least attributes.
+    /// One of each kind, with minimal attributes.
     pub fn forms() -> impl Iterator<Item = Role> {
         [Role::Forward, Role::Input(Shape::new()), Role::Filter].into_iter()
     }
@@ -145,7 +145,7 @@ impl Pooling {
         }
     }
 
-    /// One of each kind, with the least attributes.
+    /// One of each kind, with minimal attributes.
     pub fn forms() -> impl Iterator<Item = Pooling> {
         [Pooling::Sum, Pooling::Spread(Shape::new()), Pooling::ArgMax].into_iter()
     }
@@ -238,7 +238,7 @@ impl Op {
         }
     }
 
-    /// One op of each name, with the least attributes: what the parser looks names up in.
+    /// One op of each name, with minimal attributes: the parser looks names up here.
     pub fn forms() -> impl Iterator<Item = Op> {
         let (shape, dtype, device) = (Shape::new(), DType::F32, Device::Cpu);
         let single = [
@@ -289,7 +289,7 @@ mod tests {
     use std::sync::Arc;
 
     /// Asserts that `ALL` holds each variant once. The variants are listed again as the arms of a
-    /// match, so that the compiler refuses a list that lacks one.
+    /// match, so that the compiler rejects a list that lacks one.
     macro_rules! assert_all {
         ($kind:ident: $($variant:ident)*) => {{
             let number = |v: $kind| {
@@ -339,7 +339,7 @@ mod tests {
             Linalg::Cholesky, Linalg::TriangularSolve { .. }, Linalg::Lu, Linalg::Permutation(_),
             Linalg::LuSolve { .. }, Linalg::Qr { .. }, Linalg::Eigh, Linalg::Svd { .. });
         assert_forms!(Fft::forms(), Fft::Complex { .. }, Fft::Real(_), Fft::Hermitian { .. });
-        // Structure has no least form: its text is read by `program.rs`.
+        // Structured ops have no minimal form: their text is parsed by `program.rs`.
         let region = || Arc::new(Region { device: Device::Cpu, shape: Shape::new(), inner: 0, inputs: vec![], body: vec![], outputs: vec![] });
         let flow = Arc::new(Flow::Cond { yes: Program::default(), no: Program::default() });
         let custom = Arc::new(Custom::new("twice", Work::Done(1), Arc::new(())));

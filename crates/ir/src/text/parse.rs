@@ -34,13 +34,13 @@ impl FromStr for Spec {
     }
 }
 
-/// The least form of each op by its name: programs have thousands of ops.
+/// The minimal form of each op by its name: programs have thousands of ops.
 static FORMS: LazyLock<HashMap<&str, Op>> =
     LazyLock::new(|| Op::forms().map(|form| (form.name(), form)).collect());
 
 /// An op: its name, looked up among the forms, then the attributes that the form has.
 pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
-    // Structure has no least form to look a name up among.
+    // Structured ops have no minimal form.
     match c.peek_word() {
         name @ ("region" | "dot_region") => {
             c.keyword(name)?;
@@ -261,7 +261,7 @@ pub(super) fn device(c: &mut Cursor) -> Parsed<Device> {
     let name = c.read(|word| match word {
         "cpu" => Ok(Device::Cpu),
         "cuda" => Ok(Device::Cuda(0)),
-        _ => Err(format!("`{word}` is no device")),
+        _ => Err(format!("`{word}` is not a device")),
     })?;
     match name {
         Device::Cuda(_) if c.eat(':') => c.parse("the number of a device").map(Device::Cuda),
@@ -276,7 +276,7 @@ pub(super) fn dtype(c: &mut Cursor) -> Parsed<DType> {
 fn combine(c: &mut Cursor) -> Parsed<Combine> {
     c.read(|name| {
         let found = Combine::ALL.iter().find(|combine| combine.name() == name);
-        found.copied().ok_or_else(|| format!("unknown way to combine `{name}`"))
+        found.copied().ok_or_else(|| format!("unknown combination `{name}`"))
     })
 }
 
@@ -318,14 +318,14 @@ pub(super) fn flag(c: &mut Cursor, name: &str) -> Parsed<bool> {
     c.field(name, |c| c.parse("`true` or `false`"))
 }
 
-/// A truth value, an integer, or else a float: a float always shows a point, an exponent or
+/// A boolean, an integer, or otherwise a float: a float always shows a point, an exponent or
 /// letters.
 pub(super) fn scalar(c: &mut Cursor) -> Parsed<Scalar> {
     let number = c.read(|word| {
         if let Ok(truth) = word.parse() {
             return Ok(Scalar::Bool(truth));
         }
-        // An integer too large to be one is refused, not turned into a float.
+        // An integer that is too large is rejected, not converted to a float.
         match word.trim_start_matches('-').bytes().all(|b| b.is_ascii_digit()) {
             true => word
                 .parse()

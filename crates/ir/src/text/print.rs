@@ -12,7 +12,7 @@ impl Display for Op {
         if let Op::View(view) = self {
             return view.fmt(f);
         }
-        // What the user named may have any name.
+        // Custom ops may have any name.
         if let Op::Custom(custom) = self {
             return Display::fmt(&**custom, f);
         }
@@ -172,8 +172,8 @@ impl Display for Triple {
     }
 }
 
-/// A float so that its bits can be read back: the shortest decimal that is nearest to it, `inf`,
-/// `NaN`, and any other NaN with its bits: `NaN(0x7ff8000000000001)`.
+/// A float such that its bits parse back: the shortest decimal that is nearest to it, `inf`, `NaN`,
+/// and any other NaN with its bits: `NaN(0x7ff8000000000001)`.
 pub(super) struct Exact(pub(super) Real);
 
 impl Display for Exact {

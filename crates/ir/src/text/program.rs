@@ -1,8 +1,9 @@
-//! Programs, and the control flow that holds programs, to text.
+//! Prints programs and control flow.
 //!
-//! A program prints one equation a line. Inside an op that is printed on one line (`{}`) it is the same text with `;` for the ends of
-//! lines; inside one that is printed over several (`{:#}`, as programs print their equations) it is indented. Both read back.
-//! Variables are letters, `a` to `z`, then `ba`, `bb`, …: the digits of a number in base 26.
+//! A program prints one equation per line. Inside an op that is printed on one line (`{}`) it is
+//! the same text with `;` for the ends of lines; inside one that is printed over several (`{:#}`,
+//! as programs print their equations) it is indented. Both parse back. Variables are letters, `a`
+//! to `z`, then `ba`, `bb`, …: the digits of a number in base 26.
 
 use super::print::separated;
 use crate::{Custom, Equation, Flow, Line, Program, Scan, Var};
@@ -79,7 +80,7 @@ fn write_equation(
     }
 }
 
-/// An equation on a line of its own.
+/// An equation on its own line.
 struct Statement<'a>(&'a Program, &'a Equation);
 
 impl Display for Statement<'_> {
@@ -93,7 +94,7 @@ struct Typed<'a>(&'a Program, Var);
 
 impl Display for Typed<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        // A program that `verify` refuses still has to be looked at.
+        // A program that `verify` rejects must still be printable.
         match self.0.specs.get(self.1.index()) {
             Some(spec) => write!(f, "{}: {spec}", self.1),
             None => write!(f, "{}: <no spec>", self.1),
@@ -101,8 +102,8 @@ impl Display for Typed<'_> {
     }
 }
 
-/// A line whose file's name cannot be taken for the end of a comment: odd characters are `%` and their code in hexadecimal, with a
-/// `;` at the end.
+/// A line whose file's name cannot be taken for the end of a comment: odd characters are `%` and
+/// their code in hexadecimal, with a `;` at the end.
 struct Escaped(Line);
 
 impl Display for Escaped {
@@ -172,7 +173,8 @@ impl Display for Flow {
     }
 }
 
-/// `custom{name}`, or `custom{name,body=…}`: to be looked at. It holds code, so it does not read back.
+/// `custom{name}`, or `custom{name,body=…}`: for display. It contains code, so it does not parse
+/// back.
 impl Display for Custom {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "custom{{{}", self.name())?;
@@ -189,7 +191,7 @@ impl Display for Custom {
 }
 
 impl Flow {
-    /// What the programs inside are called, in the order of [`Flow::programs`].
+    /// The names of the programs inside, in the order of [`Flow::programs`].
     pub fn names(&self) -> &'static [&'static str] {
         match self {
             Flow::Cond { .. } => &["yes", "no"],

@@ -1,7 +1,7 @@
-//! Text to programs and control flow.
+//! Parses programs and control flow.
 //!
-//! What is read is what was written: the parser checks that every variable is defined once and before its use, for without that a
-//! name means nothing; whether ops take their operands is for [`Program::verify`] to say.
+//! The parser checks that every variable is defined once and before its use, as names have no
+//! meaning otherwise; [`Program::verify`] checks that ops accept their operands.
 
 use super::cursor::{Cursor, ParseOpError, Parsed};
 use super::parse::{flag, index, op, spec};
@@ -13,7 +13,7 @@ use std::str::FromStr;
 impl FromStr for Program {
     type Err = ParseOpError;
 
-    /// Reads what a program prints. An error names the line.
+    /// Parses the text of a program. An error names the line.
     ///
     /// ```
     /// use pullback_ir::Program;
@@ -42,7 +42,7 @@ impl FromStr for Program {
     }
 }
 
-/// Variables as they are met: names are numbers, but a text may leave numbers out.
+/// Variables in the order of their definition: names are numbers, but a text may skip numbers.
 #[derive(Default)]
 struct Names {
     /// The order in which each name was defined.
@@ -73,7 +73,7 @@ impl Names {
         })
     }
 
-    /// The program with its names as they are, if no number is left out, and else numbered by order.
+    /// The program with its names unchanged, if no number is skipped, otherwise numbered in order.
     fn settle(self, mut program: Program) -> Program {
         let Names { order, defined } = self;
         program.specs = defined.iter().map(|(_, spec)| spec.clone()).collect();
@@ -106,7 +106,7 @@ fn typed(c: &mut Cursor) -> Parsed<Typed> {
     Ok(Typed { var, spec: spec(c)?, position })
 }
 
-/// The number that a name stands for.
+/// The number of a name.
 fn variable(word: &str) -> Result<Var, String> {
     let wrong = || format!("expected a variable, found `{word}`");
     if word.is_empty() || (word.len() > 1 && word.starts_with('a')) {
@@ -150,9 +150,10 @@ fn program(c: &mut Cursor) -> Parsed<Program> {
     })
 }
 
-/// `b: f32[8] = neg a  // src/main.rs:12:9`, after `let`. A line ends it, or a `;`, a comment or a `}`.
+/// `b: f32[8] = neg a  // src/main.rs:12:9`, after `let`. A line ends it, or a `;`, a comment or a
+/// `}`.
 fn equation(c: &mut Cursor, names: &mut Names) -> Parsed<Equation> {
-    // Names before the op is read, but not yet defined: an equation cannot read what it makes.
+    // Names before the op is read, but not yet defined: an equation cannot read its own results.
     let mut made = Vec::new();
     while !c.eat('=') {
         if !made.is_empty() {

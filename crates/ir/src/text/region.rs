@@ -1,12 +1,13 @@
-//! Regions as text, and back.
+//! Prints and parses regions.
 //!
 //! ```text
 //! region{shape=[4,8],inner=1,inputs=[f32[4,8], f32[8]@[0,1]+0],body=[v0 = load 0; v1 = load 1; v2 = mul v0 v1; v3 = sum v2],outputs=[v3]}
 //! ```
 //!
-//! An operand that has the domain's shape and is read in order shows its spec alone; any other shows strides and offset after `@`, and
-//! before them the shape that is read, where that is not the domain's (the key of random numbers).
-//! A region elsewhere than on the CPU begins with `device=cuda:0`.
+//! An operand that has the domain's shape and is read in order shows its spec alone; any other
+//! shows strides and offset after `@`, and before them the shape that is read, where that is not
+//! the domain's (the key of random numbers). A region on another device than the CPU begins with
+//! `device=cuda:0`.
 
 use super::cursor::{Cursor, Parsed};
 use super::parse::{device, dtype, index, indices, op, scalar, spec};
@@ -15,14 +16,14 @@ use crate::{Device, Inst, Layout, Load, Random, Reduction, Region, Scalar, Strid
 use smallvec::SmallVec;
 use std::fmt::{self, Display, Formatter};
 
-/// The attributes of the op; with `{:#}`, an instruction a line.
+/// The attributes of the op; with `{:#}`, one instruction per line.
 impl Display for Region {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.device != Device::Cpu {
             write!(f, "device={},", self.device)?;
         }
         write!(f, "shape={},inner={},inputs=[", List(&self.shape), self.inner)?;
-        separated(f, self.inputs.iter().map(|load| Operand(self, load)), ", ")?;
+        separated(f, self.inputs.iter().map(|load| LoadText(self, load)), ", ")?;
         f.write_str("],body=[")?;
         let lines = f.alternate() && !self.body.is_empty();
         for (i, inst) in self.body.iter().enumerate() {
@@ -63,11 +64,11 @@ impl Display for Number {
     }
 }
 
-struct Operand<'a>(&'a Region, &'a Load);
+struct LoadText<'a>(&'a Region, &'a Load);
 
-impl Display for Operand<'_> {
+impl Display for LoadText<'_> {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        let Operand(Region { shape, .. }, Load { spec, layout }) = self;
+        let LoadText(Region { shape, .. }, Load { spec, layout }) = self;
         write!(f, "{spec}")?;
         // A domain too large for any memory has no dense strides.
         let fits = spec.shape == *shape && crate::infer::fits_memory(shape);

@@ -1,4 +1,4 @@
-//! `after` keeps a second computation apart from the first, and costs nothing.
+//! `after` keeps a recomputation separate from the first computation, and costs nothing.
 
 use super::interpret::evaluate;
 use pullback_ir::pass::plan::plan;
@@ -58,7 +58,7 @@ fn it_is_its_first_operand_in_memory() {
     // All of it runs in the memory of the result, but for the sum.
     let plan = pullback_ir::pass::plan::plan(&program, Target::default());
     assert_eq!((plan.outputs, plan.arena), (1024, 64));
-    // What is shown through it is alive to its last reader, what is waited for is not.
+    // Its first operand is alive until its last reader, its tokens are not.
     assert_eq!(peak_bytes(&program), 1024 + 1024);
 }
 

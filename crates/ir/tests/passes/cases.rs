@@ -6,7 +6,7 @@ use super::meaning::same_bits;
 use pullback_ir::pass::*;
 use pullback_ir::*;
 
-/// Which of the things that passes can do happened.
+/// Which rewrites of passes were exercised.
 #[test]
 fn random_programs_reach_every_case() {
     let mut reached = std::collections::BTreeMap::<&str, usize>::new();
@@ -61,7 +61,8 @@ fn random_programs_reach_every_case() {
     assert!(rare.is_empty(), "{rare:?} of {reached:?}");
 }
 
-/// A sum over a long row is known at the end only, so what uses it beside elements is another region.
+/// A sum over a long row is known at the end only, so what uses it together with elements is
+/// another region.
 #[test]
 fn long_rows_have_one_stage() {
     let text = |n: usize| {
@@ -132,7 +133,8 @@ fn limits_are_kept() {
 
 #[test]
 fn a_scan_of_one_turn_is_its_body() {
-    // A carry that is only handed on, a result that is an operand, and a turn inside a turn.
+    // A carry that is only passed on, a result that is an operand, and nested scans of one
+    // iteration.
     let turn = "scan{length=1,reverse=true,shared=1,carry=2,kept=0,
         body=(s: f64[3], a: f64[3], b: f64[], x: f64[3]) {
           let c: f64[3] = mul s x
@@ -180,7 +182,7 @@ fn a_wrong_pass_is_named() {
     assert!(error.unwrap_err().to_string().contains("after the pass `spoil`"));
 }
 
-/// Every rule has a name of its own, and says something.
+/// Every rule has a unique name and a description.
 #[test]
 fn rewrites_are_named() {
     let names: std::collections::BTreeSet<&str> = REWRITES.iter().map(|r| r.name).collect();

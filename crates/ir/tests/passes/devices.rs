@@ -1,5 +1,5 @@
-//! Passes keep devices: a program somewhere else is rewritten as it is on the CPU, and two devices
-//! are kept apart.
+//! Passes keep devices: a program on another device is rewritten as on the CPU, and two devices are
+//! kept separate.
 
 use super::generate::Choices;
 use super::interpret::evaluate;

@@ -32,8 +32,8 @@ impl Choices {
         program.inputs.iter().map(&mut data).collect()
     }
 
-    /// A program that `verify` accepts, of about so many equations. `whole`: on small whole numbers all its numbers are whole, so that the order
-    /// of a sum does not matter.
+    /// A program that `verify` accepts, of about so many equations. `whole`: on small integers all
+    /// its values are integers, so that the order of a sum does not matter.
     pub fn program(&mut self, size: usize, whole: bool) -> Program {
         let mut program = Program::default();
         let shapes: [&[usize]; 9] =
@@ -53,7 +53,7 @@ impl Choices {
             }
             if let Some((op, inputs)) = self.equation(&program, &live, key, flag, size, whole) {
                 let at = Some(Line::named("src/test.rs", program.equations.len() as u32 + 1, 1));
-                // Many choices do not fit; those that do are enough.
+                // Many choices are invalid; the valid ones are enough.
                 if let Ok(made) = program.push(op, &inputs, at) {
                     live.extend(made);
                 }
@@ -198,8 +198,9 @@ impl Choices {
         })
     }
 
-    /// Equations that belong together and that single choices hardly ever make: a row reduced and used beside its elements, a stack of
-    /// matrices times one, the sum of a stack of products.
+    /// Equations that belong together and that single choices hardly ever make: a row reduced and
+    /// used together with its elements, a stack of matrices times one, the sum of a stack of
+    /// products.
     fn phrase(&mut self, program: &mut Program, live: &[Var], whole: bool) -> Option<Vec<Var>> {
         let of_rank = |program: &Program, rank: usize| -> Vec<Var> {
             let fits = |v: &Var| {
@@ -297,7 +298,7 @@ impl Choices {
         }
     }
 
-    /// A choice between two programs of one operand, or a loop over its rows.
+    /// A conditional between two programs of one operand, or a loop over its rows.
     fn flow(
         &mut self,
         program: &Program,

@@ -1,6 +1,8 @@
-//! What passes make of programs, as texts in `golden/`: the passes, the program before, and the program after.
+//! The results of passes, as texts in `golden/`: the passes, the program before, and the program
+//! after.
 //!
-//! `GOLDEN=write cargo test --workspace --test passes golden` writes the texts anew, to be read before they are kept.
+//! `GOLDEN=write cargo test --workspace --test passes golden` rewrites the texts; read them before
+//! committing.
 
 use super::interpret::evaluate;
 use pullback_ir::Program;

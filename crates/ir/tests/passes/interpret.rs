@@ -1,7 +1,7 @@
 //! A tiny interpreter of programs on `f64`: the oracle for passes.
 //!
-//! Values are lists of `f64` in row-major order whatever their dtype, rounded to it after each op. Only the ops that the generator uses are
-//! there.
+//! Values are lists of `f64` in row-major order whatever their dtype, rounded to it after each op.
+//! Only the ops that the generator uses are implemented.
 
 use pullback_ir::infer::infer;
 use pullback_ir::pass::Constant;
@@ -21,7 +21,7 @@ pub fn rounded(dtype: DType, v: f64) -> f64 {
     }
 }
 
-/// What a pointwise op makes of one element of each operand.
+/// The result of a pointwise op on one element of each operand.
 pub fn point(op: &Op, of: &[f64], dtype: DType) -> f64 {
     let larger = |a: f64, b: f64| match a.is_nan() || b.is_nan() {
         true => f64::NAN,

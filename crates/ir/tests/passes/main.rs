@@ -1,4 +1,4 @@
-//! Passes: what they make of programs, and that it means the same.
+//! Passes: their results, and that these are equivalent.
 
 mod after;
 mod cases;

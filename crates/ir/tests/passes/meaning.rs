@@ -1,4 +1,5 @@
-//! Passes keep what programs mean: random programs before and after each one, by a reference interpreter.
+//! Passes preserve the meaning of programs: random programs before and after each one, by a
+//! reference interpreter.
 
 use super::generate::Choices;
 use super::interpret::{Data, evaluate, run};
@@ -18,7 +19,7 @@ pub fn same_bits(a: &[Data], b: &[Data]) -> bool {
             .all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(x, y)| same(x, y)))
 }
 
-/// Runs a pass on a random program and checks all that is promised of every pass.
+/// Runs a pass on a random program and checks the guarantees of every pass.
 fn check(seed: Vec<u64>, whole: bool, idempotent: bool, pass: impl Fn(&Program) -> Program) {
     let mut choices = Choices(seed, 0);
     let size = 4 + choices.below(28);
@@ -34,7 +35,7 @@ fn check(seed: Vec<u64>, whole: bool, idempotent: bool, pass: impl Fn(&Program) 
     let odd = choices.below(2) == 0 && !whole;
     let inputs = choices.inputs(&program, odd);
     let (expected, found) = (run(&program, &inputs), run(&after, &inputs));
-    // Beyond this whole numbers are no longer exact.
+    // Beyond this integers are no longer exact.
     if whole && expected.iter().flatten().any(|x| x.abs() > 1e12) {
         return;
     }

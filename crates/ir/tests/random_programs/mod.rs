@@ -1,4 +1,5 @@
-//! Random programs, for tests that hold of all programs: every way a value can be made, read, kept, viewed and replaced.
+//! Random programs, for tests that hold of all programs: every way a value can be computed, read,
+//! kept, viewed and replaced.
 
 use pullback_ir::*;
 use smallvec::smallvec;
@@ -26,7 +27,7 @@ struct Author {
     vars: Vec<Var>,
 }
 
-/// A program of about `equations` equations, with some outputs and, now and then, updates.
+/// A program of about `equations` equations, with some outputs and, sometimes, updates.
 pub fn random_program(seed: u64, equations: usize) -> Program {
     let mut author = Author {
         dice: Dice(seed ^ 0x9e37_79b9_7f4a_7c15),
@@ -222,7 +223,7 @@ impl Author {
         }
     }
 
-    /// `exp(x + yᵀ)`, and with a reduction now and then.
+    /// `exp(x + yᵀ)`, and with a reduction sometimes.
     fn region(&mut self, spec: &Spec) -> Region {
         let dense = Layout::dense(spec.shape.clone());
         let turned: Shape = spec.shape.iter().rev().copied().collect();

@@ -26,7 +26,7 @@ use attach::{Attached, Block, find};
 use executable::{BySteps, refuse_host_code};
 use lock::Claim;
 use pullback_cpu::buffer::Arena;
-use pullback_cpu::{Buffer, Input, Prepared, Running, Target};
+use pullback_cpu::{Buffer, Input, Prepared, Running, WriteTarget};
 use pullback_ir::infer::{infer, infer_one};
 use pullback_ir::pass;
 use pullback_ir::pass::plan::{Base, Planned};
@@ -421,17 +421,17 @@ fn write_host(
     (targets, to): (&[&Tensor], &mut [Bound<'_>]),
     (inputs, sources, from): (&[&Tensor], &[Option<usize>], &[Bound<'_>]),
 ) -> Result<bool> {
-    let mut all: SmallVec<[Target; 4]> = SmallVec::new();
+    let mut all: SmallVec<[WriteTarget; 4]> = SmallVec::new();
     for (t, bound) in targets.iter().zip(to) {
         let Bound::Write(memory, _) = bound else { continue };
-        all.push(Target { buffer: memory.host_mut()?, layout: &t.0.layout, spec: t.spec() });
+        all.push(WriteTarget { buffer: memory.host_mut()?, layout: &t.0.layout, spec: t.spec() });
     }
     let mut from = from.iter();
-    let mut operands: SmallVec<[pullback_cpu::Operand; 6]> = SmallVec::new();
+    let mut operands: SmallVec<[pullback_cpu::ReadOperand; 6]> = SmallVec::new();
     for (x, of) in inputs.iter().zip(sources) {
         operands.push(match (of, of.is_none().then(|| from.next()).flatten()) {
-            (Some(i), _) => pullback_cpu::Operand::Target(*i),
-            (None, Some(bound)) => pullback_cpu::Operand::Input(input(x, bound.memory())?),
+            (Some(i), _) => pullback_cpu::ReadOperand::Target(*i),
+            (None, Some(bound)) => pullback_cpu::ReadOperand::Input(input(x, bound.memory())?),
             (None, None) => return Err(Error::argument(op.name(), "an operand has no memory")),
         });
     }

@@ -11,8 +11,8 @@ use pullback::backend::{
     attach,
 };
 use pullback::{DType, Device, Error, ErrorKind, Op, Result, Spec};
-use pullback_cpu::{Bound, Buffer, Input, Prepared, Target};
-use pullback_ir::pass::Target as Machines;
+use pullback_cpu::{Bound, Buffer, Input, Prepared, WriteTarget};
+use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
 use pullback_ir::{Binary, Layout, Line};
 use std::collections::HashMap;
@@ -212,7 +212,7 @@ impl DeviceBackend for Queue {
         Ok(Box::new(Ready { steps, prepared: Arc::new(Mutex::new(prepared)), on: self.clone() }))
     }
 
-    fn target(&self) -> Machines {
+    fn target(&self) -> Target {
         pullback_cpu::TARGET
     }
 
@@ -384,15 +384,15 @@ impl Machine {
         let mut operands = Vec::new();
         for x in x {
             operands.push(match out.iter().position(|to| to == x) {
-                Some(i) => pullback_cpu::Operand::Target(i),
-                None => pullback_cpu::Operand::Input(self.input(x)?),
+                Some(i) => pullback_cpu::ReadOperand::Target(i),
+                None => pullback_cpu::ReadOperand::Input(self.input(x)?),
             });
         }
         let target = |(to, buffer)| {
             let to: &Seen = to;
-            Target { buffer, layout: &to.layout, spec: &to.spec }
+            WriteTarget { buffer, layout: &to.layout, spec: &to.spec }
         };
-        let mut targets: Vec<Target> = out.iter().zip(&mut *held).map(target).collect();
+        let mut targets: Vec<WriteTarget> = out.iter().zip(&mut *held).map(target).collect();
         if pullback_cpu::run_into(op, write, &mut targets, &operands)? {
             return Ok(());
         }
@@ -402,8 +402,8 @@ impl Machine {
         let product = pullback_cpu::run(op, &self.inputs(x)?)?;
         let layout = Layout::dense(product.spec.shape.clone());
         let product = Input { buffer: &product.buffer, layout: &layout, spec: &product.spec };
-        let to = Target { buffer: &mut held[0], layout: &out[0].layout, spec: &out[0].spec };
-        let sum = [pullback_cpu::Operand::Target(0), pullback_cpu::Operand::Input(product)];
+        let to = WriteTarget { buffer: &mut held[0], layout: &out[0].layout, spec: &out[0].spec };
+        let sum = [pullback_cpu::ReadOperand::Target(0), pullback_cpu::ReadOperand::Input(product)];
         let add = Op::Binary(Binary::Add);
         pullback_cpu::run_into(&add, Write::Over, &mut [to], &sum).map(|_| ())
     }

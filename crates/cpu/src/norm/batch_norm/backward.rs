@@ -1,6 +1,6 @@
 //! The gradients of batch normalisation.
 
-use super::{Lines, Plan, STRETCH, Step, Sum, into_lines, lanes, row, stretch};
+use super::{CHUNK, ChannelLines, Partition, Step, Sum, into_lines, lanes, row, stretch};
 use crate::dot::scratch;
 use crate::elem::{Elem, with_elem};
 use crate::norm::lanes::{Float, Results, Scratch, is_streamed, padded};
@@ -22,9 +22,9 @@ pub(crate) fn batch_norm_vjp(
 
 struct Backward<'a, E: Elem> {
     eps: f64,
-    plan: Plan,
-    x: &'a Lines,
-    dy: &'a Lines,
+    partition: Partition,
+    x: &'a ChannelLines,
+    dy: &'a ChannelLines,
     w: &'a [E::Compute],
     mean: &'a [E::Compute],
     variance: &'a [E::Compute],
@@ -55,18 +55,18 @@ fn backward<E: Elem<Compute: Float>>(
         }
         return;
     }
-    let plan = Plan::new(x.shape);
-    let (x, dy) = (&Lines::new::<E>(x, &plan), &Lines::new::<E>(dy, &plan));
+    let partition = Partition::new(x.shape);
+    let (x, dy) = (&ChannelLines::new::<E>(x, &partition), &ChannelLines::new::<E>(dy, &partition));
     let (w, [mean, variance]) = (&row::<E>(w)[..], &statistics.map(row::<E>));
-    let (_buffer, partials) = scratch::<[E::Compute; 2]>(plan.channels * plan.parts);
-    into_lines::<E>(&plan, dx, |dx| {
-        let streamed = is_streamed(dx, plan.line);
-        plan.run(|step, from, to| {
+    let (_buffer, partials) = scratch::<[E::Compute; 2]>(partition.channels * partition.parts);
+    into_lines::<E>(&partition, dx, |dx| {
+        let streamed = is_streamed(dx, partition.line);
+        partition.run(|step, from, to| {
             let (dx, dw_db) = ({ dx }.ptr.cast(), { dw_db }.map(|s| s.ptr.cast()));
             let (x, dy, partials) = (x, dy, partials);
             vectorised(Backward::<E> {
                 eps,
-                plan,
+                partition,
                 x,
                 dy,
                 w,
@@ -94,14 +94,15 @@ impl<E: Elem<Compute: Float>> Backward<'_, E> {
         a: &mut [E::Compute],
         g: &mut [E::Compute],
     ) -> [E::Compute; 2] {
-        let (plan, mean) = (&self.plan, self.mean[channel]);
-        let (from, to) = plan.samples_of(part);
+        let (partition, mean) = (&self.partition, self.mean[channel]);
+        let (from, to) = partition.samples_of(part);
         let (mut slope, mut shift) = (Sum::new(), Sum::new());
         for i in from..to {
-            let (x, dy) = (self.x.line::<E>(plan, i, channel), self.dy.line::<E>(plan, i, channel));
+            let (x, dy) =
+                (self.x.line::<E>(partition, i, channel), self.dy.line::<E>(partition, i, channel));
             let mut at = 0;
-            while at < plan.line {
-                let n = stretch(plan.line - at);
+            while at < partition.line {
+                let n = stretch(partition.line - at);
                 // SAFETY: pieces of lines, which nothing writes.
                 let (x, dy) = unsafe {
                     (lanes(x.add(at), n, mean, a), lanes(dy.add(at), n, E::Compute::default(), g))
@@ -118,17 +119,17 @@ impl<E: Elem<Compute: Float>> Backward<'_, E> {
 impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let plan = &self.plan;
-        let wide = STRETCH.min(padded(plan.line));
+        let partition = &self.partition;
+        let wide = CHUNK.min(padded(partition.line));
         let mut a = Scratch::new(wide, E::Compute::default());
         let mut g = Scratch::new(wide, E::Compute::default());
         let (a, g) = (a.as_mut(), g.as_mut());
         let streamed = self.streamed && self.step != Step::First;
-        let mut results = Results::new(self.dx, plan.line, streamed);
+        let mut results = Results::new(self.dx, partition.line, streamed);
         let (one, eps) = (E::Compute::real(1.0), E::Compute::real(self.eps));
-        let count = E::Compute::real(plan.count() as f64);
+        let count = E::Compute::real(partition.count() as f64);
         for unit in self.from..self.to {
-            let (channel, part) = (unit / plan.parts, unit % plan.parts);
+            let (channel, part) = (unit / partition.parts, unit % partition.parts);
             if self.step != Step::Second {
                 let sums = self.sums::<I>(channel, part, a, g);
                 // SAFETY: the partial of this unit is this task's alone.
@@ -139,9 +140,9 @@ impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
             }
             let (mean, r) = (self.mean[channel], one / (self.variance[channel] + eps).sqrt());
             let (mut dw, mut db) = (E::Compute::default(), E::Compute::default());
-            for part in 0..plan.parts {
+            for part in 0..partition.parts {
                 // SAFETY: the step that writes it has finished.
-                let [slope, shift] = unsafe { *self.partials.at(channel * plan.parts + part) };
+                let [slope, shift] = unsafe { *self.partials.at(channel * partition.parts + part) };
                 (dw, db) = (dw + slope, db + shift);
             }
             dw = dw * r;
@@ -155,14 +156,14 @@ impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
             // dx = scale · (dy − shift) − (x − mean) · slope
             let (scale, shift) = (self.w[channel] * r, db / count);
             let slope = E::Compute::default() - scale * (r * (dw / count));
-            let (from, to) = plan.samples_of(part);
+            let (from, to) = partition.samples_of(part);
             for i in from..to {
-                let x = self.x.line::<E>(plan, i, channel);
-                let dy = self.dy.line::<E>(plan, i, channel);
-                let index = i * plan.channels + channel;
+                let x = self.x.line::<E>(partition, i, channel);
+                let dy = self.dy.line::<E>(partition, i, channel);
+                let index = i * partition.channels + channel;
                 let (dx, mut at) = (results.start(index), 0);
-                while at < plan.line {
-                    let n = stretch(plan.line - at);
+                while at < partition.line {
+                    let n = stretch(partition.line - at);
                     // SAFETY: pieces of lines, whose result is this task's alone.
                     unsafe {
                         let x = lanes(x.add(at), n, mean, a);

@@ -1,11 +1,11 @@
-//! A prepared program with memory of its own, as those above this crate hold one.
+//! A prepared program that owns its memory, as users of this crate do.
 
 use super::*;
 use crate::buffer::Arena;
 use crate::target::TARGET;
 use pullback_ir::pass::plan::Planned;
 
-/// Plans, prepares, and takes memory for each run.
+/// Plans, prepares, and allocates memory for each run.
 pub(super) struct Executable(Prepared);
 
 impl Executable {
@@ -35,7 +35,7 @@ impl Executable {
         Ok(outputs)
     }
 
-    /// Shows every result when it has just been made; of a literal nothing.
+    /// Passes every result to a callback as soon as it is computed; literals are skipped.
     pub fn run_observed(
         &mut self,
         inputs: &mut [Bound<'_>],
@@ -64,7 +64,7 @@ impl Executable {
         Ok(outputs)
     }
 
-    /// Runs an op that holds programs on operands that lie as they like.
+    /// Runs an op that contains programs on operands of any layout.
     pub fn once(op: &Op, inputs: &[Input]) -> Result<Vec<Output>> {
         let (mut program, mut layouts, mut bound) = (Program::default(), Vec::new(), Vec::new());
         for x in inputs {

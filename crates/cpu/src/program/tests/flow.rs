@@ -1,4 +1,4 @@
-//! Choices and loops against the same written out.
+//! Conditionals and loops against the same unrolled.
 
 use super::*;
 use crate::par;
@@ -41,7 +41,7 @@ fn row(p: &mut Program, x: Var, i: usize) -> Var {
     push(p, Op::View(View::Reshape(shape[1..].into())), &[part])[0]
 }
 
-/// The same program with each scan written out.
+/// The same program with each scan unrolled.
 pub(super) fn unrolled(program: &Program) -> Program {
     let mut out = Program { updates: program.updates.clone(), ..Program::default() };
     let mut to: Vec<Option<Var>> = vec![None; program.specs.len()];
@@ -90,7 +90,7 @@ fn written_out(out: &mut Program, scan: &Scan, x: &[Var]) -> Vec<Var> {
     carry
 }
 
-/// The compiled program gives the bits of the written-out one, eagerly, and of the op run on its own.
+/// The compiled program has the bits of the unrolled one, run eagerly, and of the op run alone.
 pub(super) fn agree_unrolled(program: &Program, seed: u64) -> Executable {
     let executable = agree(program, seed);
     let flat = unrolled(program);
@@ -132,7 +132,7 @@ fn scans_are_their_turns() {
         let executable = agree_unrolled(&scanning(recurrence(7, reverse), &specs), 1);
         assert_eq!(executable.kernels(), ["scan"]);
     }
-    // One turn; and none, after which the carry is as it was.
+    // One iteration; and none, after which the carry is unchanged.
     agree_unrolled(
         &scanning(recurrence(1, false), &[f32s(&[5, 5]), f32s(&[3, 5]), f32s(&[1, 3, 5])]),
         2,
@@ -147,7 +147,8 @@ fn scans_are_their_turns() {
 
 #[test]
 fn carries_that_cross_and_that_stay() {
-    // (a, b, c) ← (b, a + b·x, c) and y = a: a swap, a value read after its successor is known, one that never changes.
+    // (a, b, c) ← (b, a + b·x, c) and y = a: a swap, a value read after its successor is computed,
+    // one that never changes.
     let mut body = Program::default();
     let [a, b, c, x] = [(); 4].map(|()| body.input(f32s(&[4])));
     let bx = mul(&mut body, b, x);
@@ -157,7 +158,7 @@ fn carries_that_cross_and_that_stay() {
     let v = f32s(&[4]);
     agree_unrolled(&scanning(scan, &[v.clone(), v.clone(), v.clone(), f32s(&[6, 4])]), 3);
 
-    // (a, b) ← (b, a): nothing but copies, and no equation at all.
+    // (a, b) ← (b, a): only copies, and no equation at all.
     let mut body = Program::default();
     let [a, b] = [(); 2].map(|()| body.input(f32s(&[4])));
     body.outputs = vec![b, a];
@@ -167,7 +168,8 @@ fn carries_that_cross_and_that_stay() {
 
 #[test]
 fn operands_of_a_scan_lie_as_they_like() {
-    // A transposed matrix, a flipped and transposed sequence, a literal for a carry and one for a sequence.
+    // A transposed matrix, a flipped and transposed sequence, a literal for a carry and one for a
+    // sequence.
     let mut p = Program::default();
     let (w, x) = (p.input(f32s(&[5, 5])), p.input(f32s(&[3, 7, 5])));
     let w = push(&mut p, Op::View(View::Permute([1, 0].into())), &[w])[0];
@@ -210,7 +212,7 @@ fn scans_inside_scans() {
     assert!(a == b);
 }
 
-/// `x` doubled while its sum is below a bound, and how often that was.
+/// `x` doubled while its sum is below a bound, and the number of iterations.
 fn doubling() -> Flow {
     let state = |p: &mut Program| {
         let bound = p.input(f32s(&[]));
@@ -250,7 +252,7 @@ fn loops_run_until_their_test_fails() {
 
 #[test]
 fn only_one_branch_runs() {
-    // The branch for false would look up an index that is not there.
+    // The branch for false would read an index out of range.
     let operands =
         |p: &mut Program| (p.input(f32s(&[3])), p.input(Spec::cpu(DType::I64, [2].as_slice())));
     let mut yes = Program::default();
@@ -313,7 +315,7 @@ fn the_turn_that_fails_is_named() {
     let inputs = &mut [Bound::Read(&x, 0), Bound::Read(&x, 0), Bound::Read(&index, 0)];
     let error = executable.run(inputs).expect_err("out of range").to_string();
     assert!(
-        error.contains("gather: index 7") && error.contains("in turn 2 of the scan"),
+        error.contains("gather: index 7") && error.contains("in iteration 2 of the scan"),
         "{error}"
     );
 }

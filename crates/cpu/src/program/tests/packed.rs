@@ -1,4 +1,5 @@
-//! Loops that multiply with a shared matrix, which they pack once: against the same written out, where every product packs for itself.
+//! Loops that multiply with a shared matrix, which they pack once: against the same unrolled, where
+//! every product packs separately.
 
 use super::flow::{agree_unrolled, scanning, tanh, unrolled};
 use super::*;
@@ -78,7 +79,7 @@ fn matrices_packed_inside_scans_inside_scans() {
         let specs = [f32s(&[width, width]), f32s(&size), f32s(&[4, rows, width])];
         let [w, h, x] = specs.map(|s| body.input(s));
         let made = push(&mut body, Op::Flow(Arc::new(Flow::Scan(inner))), &[w, h, x]);
-        // The same matrix again, the other way round, and one that changes from turn to turn.
+        // The same matrix again, transposed, and one that changes between iterations.
         let other = transposed(&mut body, w);
         let y = push(&mut body, Op::Dot, &[made[0], other])[0];
         let changing = push(&mut body, Op::Dot, &[w, w])[0];
@@ -96,7 +97,7 @@ fn matrices_packed_inside_scans_inside_scans() {
     }
 }
 
-/// The state of a scan is not shared: it is another at every turn.
+/// The state of a scan is not shared: it changes in every iteration.
 #[test]
 fn a_matrix_that_is_carried_is_not_packed() {
     let mut body = Program::default();

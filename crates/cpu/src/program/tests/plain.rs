@@ -47,7 +47,7 @@ fn every_result_is_seen_when_it_is_made() {
                 }));
             })
             .expect("runs");
-        // What is seen through constants is not computed.
+        // Views of constants are not computed.
         want.retain(|(e, j, _)| {
             let v = program.equations[*e].outputs[*j];
             plan.homes[v.index()].base != Base::Constants
@@ -59,7 +59,8 @@ fn every_result_is_seen_when_it_is_made() {
     }
 }
 
-/// A program of one op, or of several of a family, over inputs with these specs; every result is an output.
+/// A program of one op, or of several of a family, over inputs with these specs; every result is an
+/// output.
 fn family(specs: &[Spec], ops: &[(Op, &[usize])]) -> Program {
     let mut program = Program::default();
     let mut vars: Vec<Var> = specs.iter().map(|s| program.input(s.clone())).collect();

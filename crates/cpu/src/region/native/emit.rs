@@ -25,9 +25,9 @@
 mod access;
 mod compute;
 
-use super::codes::{Does, code};
-use super::micro::{Body, From, Lane};
-use super::registers::{Act, Assigned};
+use super::micro::{Body, Lane, Origin};
+use super::opcodes::{Opcode, code};
+use super::registers::{Assigned, RegisterOp};
 use crate::region::plan::Ref;
 use iced_x86::{Code, Encoder, IcedError, Instruction, MemoryOperand, Register};
 use std::ops::Range;
@@ -36,7 +36,7 @@ type Emitted<T> = Result<T, IcedError>;
 
 /// The available instruction set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Set {
+pub(super) enum InstructionSet {
     Avx512,
     Avx2,
 }
@@ -74,7 +74,7 @@ const NOT_SAVED: usize = 5;
 pub(super) struct Loop<'a> {
     pub(super) body: &'a Body,
     pub(super) assigned: &'a Assigned,
-    pub(super) set: Set,
+    pub(super) set: InstructionSet,
     /// Elements of an iteration; one for a scalar program.
     pub(super) lanes: usize,
     /// Where spilled values are stored.
@@ -119,7 +119,7 @@ impl Emitter {
 struct Jump(usize);
 
 /// One loop being emitted.
-struct Writing<'a, 'b> {
+struct LoopEmitter<'a, 'b> {
     emitter: &'a mut Emitter,
     it: &'a Loop<'b>,
     /// For each value that is a constant, its address.
@@ -138,7 +138,7 @@ pub(super) fn emit(emitter: &mut Emitter, it: &Loop) -> Emitted<(usize, Vec<(usi
     emitter.align(64);
     let mut numbers = vec![None; it.body.values.len()];
     for (v, value) in it.body.values.iter().enumerate() {
-        if let From::Number(bits) = value.from {
+        if let Origin::Number(bits) = value.from {
             numbers[v] = Some(emitter.at);
             emitter.bytes(&bits.to_le_bytes());
         }
@@ -147,13 +147,13 @@ pub(super) fn emit(emitter: &mut Emitter, it: &Loop) -> Emitted<(usize, Vec<(usi
     emitter.bytes(&[1; 16]);
     // Loading from this, shifted by the number of remaining lanes, gives a mask of that many lanes.
     let window = emitter.at;
-    if it.set == Set::Avx2 {
+    if it.set == InstructionSet::Avx2 {
         emitter.bytes(&[0xFF; 32]);
         emitter.bytes(&[0; 32]);
     }
     emitter.align(64);
     let entry = emitter.at as usize;
-    let mut writing = Writing {
+    let mut writing = LoopEmitter {
         emitter,
         it,
         numbers,
@@ -176,13 +176,13 @@ fn pointers(it: &Loop) -> Vec<u32> {
     };
     for act in &it.assigned.acts {
         match *act {
-            Act::Fetch { value, .. } => match it.body.values[value].from {
-                From::Elements(at) | From::One(at) => seen(at.entry),
-                From::Does(..) | From::Number(_) => {}
+            RegisterOp::Fetch { value, .. } => match it.body.values[value].from {
+                Origin::Elements(at) | Origin::One(at) => seen(at.entry),
+                Origin::Computed(..) | Origin::Number(_) => {}
             },
-            Act::Put { to, .. } => seen(to.entry),
-            Act::Save { .. } | Act::Restore { .. } => seen(it.spill.entry),
-            Act::Do { .. } => {}
+            RegisterOp::Put { to, .. } => seen(to.entry),
+            RegisterOp::Save { .. } | RegisterOp::Restore { .. } => seen(it.spill.entry),
+            RegisterOp::Do { .. } => {}
         }
     }
     counts.sort_by_key(|c| std::cmp::Reverse(c.1));
@@ -194,7 +194,7 @@ fn at(base: Register, disp: i64) -> MemoryOperand {
     MemoryOperand::new(base, Register::None, 1, disp, 8, false, Register::None)
 }
 
-impl Writing<'_, '_> {
+impl LoopEmitter<'_, '_> {
     fn function(&mut self, window: u64) -> Emitted<()> {
         let lanes = self.it.lanes as i32;
         let saved: Vec<Register> =
@@ -207,7 +207,7 @@ impl Writing<'_, '_> {
             self.put(&Instruction::with2(Code::Mov_r64_rm64, register, from)?)?;
         }
         if lanes == 1 {
-            if self.it.set == Set::Avx512 {
+            if self.it.set == InstructionSet::Avx512 {
                 self.put(&Instruction::with2(Code::Mov_r32_imm32, Register::R11D, 1i32)?)?;
                 self.put(&Instruction::with2(Code::VEX_Kmovw_kr_r32, REST, Register::R11D)?)?;
             }
@@ -243,7 +243,7 @@ impl Writing<'_, '_> {
 
     /// Emits the masks of the remaining lanes.
     fn mask(&mut self, window: u64) -> Emitted<()> {
-        if self.it.set == Set::Avx512 {
+        if self.it.set == InstructionSet::Avx512 {
             self.put(&Instruction::with2(Code::Mov_r32_imm32, Register::R11D, -1i32)?)?;
             self.put(&Instruction::with3(
                 Code::VEX_Bzhi_r32_rm32_r32,
@@ -264,7 +264,7 @@ impl Writing<'_, '_> {
             self.put(&Instruction::with2(Code::Lea_r64_m, POINTER, place)?)?;
             self.put(&Instruction::with1(Code::Neg_rm64, LEFT)?)?;
             let from = MemoryOperand::new(POINTER, LEFT, size, 0, 0, false, Register::None);
-            let load = code(Does::Load, size == 8, false, bytes);
+            let load = code(Opcode::Load, size == 8, false, bytes);
             self.put(&Instruction::with2(load, vector(register, bytes), from)?)?;
             self.put(&Instruction::with1(Code::Neg_rm64, LEFT)?)?;
         }
@@ -316,14 +316,14 @@ impl Writing<'_, '_> {
         Ok(MemoryOperand::new(base, index, scale, disp, 8, false, Register::None))
     }
 
-    fn acts(&mut self, acts: &[Act]) -> Emitted<()> {
+    fn acts(&mut self, acts: &[RegisterOp]) -> Emitted<()> {
         for act in acts {
             match *act {
-                Act::Fetch { value, to } => self.fetch(value, to)?,
-                Act::Do { value, to, from } => self.compute(value, to, from)?,
-                Act::Put { value, from, to } => self.store(value, from, to)?,
-                Act::Save { value, from, place } => self.spill(value, from, place, true)?,
-                Act::Restore { value, to, place } => self.spill(value, to, place, false)?,
+                RegisterOp::Fetch { value, to } => self.fetch(value, to)?,
+                RegisterOp::Do { value, to, from } => self.compute(value, to, from)?,
+                RegisterOp::Put { value, from, to } => self.store(value, from, to)?,
+                RegisterOp::Save { value, from, place } => self.spill(value, from, place, true)?,
+                RegisterOp::Restore { value, to, place } => self.spill(value, to, place, false)?,
             }
         }
         Ok(())

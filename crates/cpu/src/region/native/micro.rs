@@ -4,7 +4,7 @@
 //! reordered or approximated, so the bits are the same.
 
 use super::recipes::{binary, unary, vjp};
-use crate::region::plan::{At, Group, Plan, Ref};
+use crate::region::plan::{Group, Ref, RegionPlan, ValueStorage};
 use pullback_ir::{Compare as Test, DType, Error, Inst, Op, Pointwise, Result};
 use std::collections::HashMap;
 
@@ -15,7 +15,7 @@ pub(super) enum Lane {
     F64,
     /// 64-bit integers, in straight-line code only.
     I64,
-    /// One truth value for each lane: a mask register, or all bits of a lane under AVX2.
+    /// One boolean for each lane: a mask register, or all bits of a lane under AVX2.
     Mask,
 }
 
@@ -94,8 +94,8 @@ pub(super) enum Micro {
 
 /// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum From {
-    Does(Micro, [usize; 3], usize),
+pub(super) enum Origin {
+    Computed(Micro, [usize; 3], usize),
     Elements(Ref),
     One(Ref),
     Number(u64),
@@ -104,7 +104,7 @@ pub(super) enum From {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Val {
     pub(super) lane: Lane,
-    pub(super) from: From,
+    pub(super) from: Origin,
 }
 
 /// An item of a body, in order.
@@ -123,7 +123,7 @@ pub(super) struct Body {
     pub(super) items: Vec<Item>,
 }
 
-/// Whether an op of these dtypes becomes native code. Truth values need mask registers.
+/// Whether an op of these dtypes becomes native code. Booleans need mask registers.
 pub(super) fn can(op: &Op, from: &[DType], to: DType, masks: bool) -> bool {
     let known = |d: &DType| matches!(d, DType::F32 | DType::F64) || (masks && *d == DType::Bool);
     if !from.iter().all(known) || !known(&to) {
@@ -171,13 +171,19 @@ impl Writer {
     }
 
     /// The body of a group of values.
-    pub(super) fn group(plan: &Plan, group: &Group, of: &dyn Fn(At) -> Ref) -> Result<Body> {
+    pub(super) fn group(
+        plan: &RegionPlan,
+        group: &Group,
+        of: &dyn Fn(ValueStorage) -> Ref,
+    ) -> Result<Body> {
         let mut writer = Writer::new();
         let mut found: Vec<Option<usize>> = vec![None; plan.values.len()];
         for &(v, at) in &group.reads {
             let from = match at {
-                At::One(_) => From::One(of(at)),
-                At::Slot(_) | At::Memory(_) | At::Constant(_) => From::Elements(of(at)),
+                ValueStorage::One(_) => Origin::One(of(at)),
+                ValueStorage::Slot(_) | ValueStorage::Memory(_) | ValueStorage::Constant(_) => {
+                    Origin::Elements(of(at))
+                }
             };
             found[v] = Some(writer.value(lane(plan.values[v].dtype), from));
         }
@@ -191,7 +197,7 @@ impl Writer {
             let mut x = [0; 3];
             for (x, &u) in x.iter_mut().zip(of_values) {
                 let there = found[plan.stands_for(u)];
-                *x = there.ok_or_else(|| Error::argument("region", "a value is not there"))?;
+                *x = there.ok_or_else(|| Error::argument("region", "a value is missing"))?;
             }
             let from = plan.values[of_values[0]].dtype;
             let made = writer.point(op, x, from, plan.values[v].dtype)?;
@@ -208,7 +214,7 @@ impl Writer {
         Ok(writer.body)
     }
 
-    pub(super) fn value(&mut self, lane: Lane, from: From) -> usize {
+    pub(super) fn value(&mut self, lane: Lane, from: Origin) -> usize {
         self.body.values.push(Val { lane, from });
         self.body.values.len() - 1
     }
@@ -216,7 +222,7 @@ impl Writer {
     pub(super) fn does(&mut self, lane: Lane, micro: Micro, x: &[usize]) -> usize {
         let mut of = [0; 3];
         of[..x.len()].copy_from_slice(x);
-        let made = self.value(lane, From::Does(micro, of, x.len()));
+        let made = self.value(lane, Origin::Computed(micro, of, x.len()));
         self.body.items.push(Item::Make(made));
         made
     }
@@ -237,7 +243,7 @@ impl Writer {
         if let Some(&known) = self.numbers.get(&(lane, bits)) {
             return known;
         }
-        let made = self.value(lane, From::Number(bits));
+        let made = self.value(lane, Origin::Number(bits));
         self.numbers.insert((lane, bits), made);
         made
     }

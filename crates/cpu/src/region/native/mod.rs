@@ -3,9 +3,9 @@
 //! A slice kernel reads and writes tiles for every operation: for an addition that is three memory
 //! accesses for one instruction. Here a group of such operations becomes one loop whose values stay
 //! in registers: [`micro`] lowers the group to a list of micro-operations, [`registers`] allocates
-//! registers, [`emit`] writes machine code, with `iced-x86` as the encoder, and [`store`] caches
-//! compiled code. The loops use AVX-512 where the machine has it, else AVX2; where it has neither,
-//! there is no native code.
+//! registers, [`emit`] writes machine code, with `iced-x86` as the encoder, and [`code_cache`]
+//! caches compiled code. The loops use AVX-512 where the machine has it, else AVX2; where it has
+//! neither, there is no native code.
 //!
 //! A region over one element (a scalar program) is compiled to straight-line code in the lowest
 //! lane.
@@ -16,36 +16,36 @@
 //! writable again. The code reads and writes only through the table of pointers that it is given,
 //! at the addresses in the steps of the plan: its safety is that of the plan, as for slice kernels.
 
-mod codes;
+mod code_cache;
 mod emit;
 mod functions;
 mod micro;
+mod opcodes;
 mod recipes;
 mod registers;
-mod store;
 pub(crate) mod straight;
 
-pub(crate) use store::{Code, counts};
+pub(crate) use code_cache::{Code, counts};
 
-use super::plan::{At, Group, Plan, Ref, SCRATCH};
+use super::plan::{Group, Ref, RegionPlan, SCRATCH, ValueStorage};
 use super::steps::Step;
-use super::{How, Pass};
-use emit::Set;
+use super::{CodegenMode, Pass};
+use code_cache::CodeKey;
+use emit::InstructionSet;
 use micro::Writer;
 use pullback_ir::{DType, Op, Result};
 use std::ops::Range;
 use std::sync::Arc;
-use store::Source;
 
 /// A machine that code can be generated for.
 #[derive(Clone, Copy)]
 pub(super) struct Target {
-    set: Set,
+    set: InstructionSet,
 }
 
 impl Target {
     /// The target for this machine, if native code is enabled.
-    pub(super) fn of(how: How) -> Option<Target> {
+    pub(super) fn of(how: CodegenMode) -> Option<Target> {
         let avx2 = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("bmi2");
@@ -55,23 +55,23 @@ impl Target {
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl");
         match how {
-            How::Slices => None,
-            How::Best if avx512 => Some(Target { set: Set::Avx512 }),
-            How::Best => avx2.then_some(Target { set: Set::Avx2 }),
+            CodegenMode::Slices => None,
+            CodegenMode::Best if avx512 => Some(Target { set: InstructionSet::Avx512 }),
+            CodegenMode::Best => avx2.then_some(Target { set: InstructionSet::Avx2 }),
             #[cfg(test)]
-            How::Avx2 => avx2.then_some(Target { set: Set::Avx2 }),
+            CodegenMode::Avx2 => avx2.then_some(Target { set: InstructionSet::Avx2 }),
         }
     }
 
     /// Whether an op becomes native code.
     pub(super) fn can(self, op: &Op, from: &[DType], to: DType) -> bool {
-        micro::can(op, from, to, self.set == Set::Avx512)
+        micro::can(op, from, to, self.set == InstructionSet::Avx512)
     }
 }
 
 /// Compiles the native code of a kernel, group by group.
 pub(super) struct Compiler {
-    source: Source,
+    source: CodeKey,
 }
 
 impl Compiler {
@@ -80,15 +80,15 @@ impl Compiler {
     pub(super) fn new(target: Target, len: usize, spill: usize, streamed: Range<u32>) -> Compiler {
         let spill = Ref { entry: SCRATCH, disp: spill as u32 };
         let (set, scalar) = (target.set, len == 1);
-        Compiler { source: Source { set, scalar, spill, streamed, bodies: Vec::new() } }
+        Compiler { source: CodeKey { set, scalar, spill, streamed, bodies: Vec::new() } }
     }
 
     /// Adds a group.
     pub(super) fn group(
         &mut self,
-        plan: &Plan,
+        plan: &RegionPlan,
         group: &Group,
-        of: &dyn Fn(At) -> Ref,
+        of: &dyn Fn(ValueStorage) -> Ref,
     ) -> Result<()> {
         self.source.bodies.push(Writer::group(plan, group, of)?);
         Ok(())

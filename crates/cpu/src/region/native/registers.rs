@@ -6,12 +6,12 @@
 //! and row values are the same in every iteration, so as many of them as there are spare registers
 //! stay in one for the whole loop.
 
-use super::micro::{Body, From, Item, Lane};
+use super::micro::{Body, Item, Lane, Origin};
 use crate::region::plan::Ref;
 
 /// An instruction with registers.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Act {
+pub(super) enum RegisterOp {
     /// Loads a value that is in memory.
     Fetch {
         value: usize,
@@ -45,8 +45,8 @@ pub(super) enum Act {
 /// A body with registers.
 pub(super) struct Assigned {
     /// Instructions that run once, before the loop.
-    pub(super) before: Vec<Act>,
-    pub(super) acts: Vec<Act>,
+    pub(super) before: Vec<RegisterOp>,
+    pub(super) acts: Vec<RegisterOp>,
     /// Most values that are spilled at the same time.
     pub(super) places: usize,
 }
@@ -73,7 +73,7 @@ struct Allocator<'a> {
     place: Vec<Option<usize>>,
     free_places: Vec<usize>,
     places: usize,
-    acts: Vec<Act>,
+    acts: Vec<RegisterOp>,
 }
 
 /// Assigns every value a register when it needs one.
@@ -109,7 +109,7 @@ pub(super) fn assign(body: &Body, registers: Registers, repeats: bool) -> Assign
 fn for_each_use(body: &Body, item: &Item, mut f: impl FnMut(usize)) {
     match *item {
         Item::Make(v) => {
-            if let From::Does(_, of, count) = body.values[v].from {
+            if let Origin::Computed(_, of, count) = body.values[v].from {
                 of[..count].iter().for_each(|&u| f(u));
             }
         }
@@ -130,7 +130,7 @@ impl Allocator<'_> {
     /// Keeps loop-invariant values in spare registers.
     fn pin(&mut self) {
         let body = self.body;
-        let same = |v: usize| matches!(body.values[v].from, From::One(_) | From::Number(_));
+        let same = |v: usize| matches!(body.values[v].from, Origin::One(_) | Origin::Number(_));
         // The most values that live at once: computed ones from their definition, others from their
         // first use.
         let mut ends = vec![0isize; body.items.len() + 1];
@@ -161,14 +161,14 @@ impl Allocator<'_> {
             self.held[0][usize::from(to)] = Some(v);
             self.of[v] = Some(to);
             self.pinned[v] = true;
-            self.acts.push(Act::Fetch { value: v, to });
+            self.acts.push(RegisterOp::Fetch { value: v, to });
         }
     }
 
     fn item(&mut self, n: usize, item: &Item) {
         match *item {
             Item::Make(v) => {
-                let From::Does(_, of, count) = self.body.values[v].from else { return };
+                let Origin::Computed(_, of, count) = self.body.values[v].from else { return };
                 let mut from = [0; 3];
                 if !self.uses[v].is_empty() {
                     for i in 0..count {
@@ -190,11 +190,11 @@ impl Allocator<'_> {
                 });
                 let to = over.map_or_else(|| self.take(file, &[]), |i| from[i]);
                 self.hold(v, to);
-                self.acts.push(Act::Do { value: v, to, from });
+                self.acts.push(RegisterOp::Do { value: v, to, from });
             }
             Item::Put(v, to) => {
                 let from = self.bring(v, &[v]);
-                self.acts.push(Act::Put { value: v, from, to });
+                self.acts.push(RegisterOp::Put { value: v, from, to });
                 self.used(v, n);
             }
         }
@@ -209,8 +209,8 @@ impl Allocator<'_> {
         let to = self.take(file, with);
         self.hold(v, to);
         self.acts.push(match self.place[v] {
-            Some(place) => Act::Restore { value: v, to, place },
-            None => Act::Fetch { value: v, to },
+            Some(place) => RegisterOp::Restore { value: v, to, place },
+            None => RegisterOp::Fetch { value: v, to },
         });
         to
     }
@@ -245,14 +245,14 @@ impl Allocator<'_> {
         }
         if let Some(v) = self.held[file][best].take() {
             self.of[v] = None;
-            let computed = matches!(self.body.values[v].from, From::Does(..));
+            let computed = matches!(self.body.values[v].from, Origin::Computed(..));
             if computed && self.place[v].is_none() && self.next_use(v) != NEVER {
                 let place = self.free_places.pop().unwrap_or_else(|| {
                     self.places += 1;
                     self.places - 1
                 });
                 self.place[v] = Some(place);
-                self.acts.push(Act::Save { value: v, from: first + best as u8, place });
+                self.acts.push(RegisterOp::Save { value: v, from: first + best as u8, place });
             }
         }
         first + best as u8

@@ -7,10 +7,10 @@
 //! register.
 
 use super::Target;
-use super::emit::Set;
-use super::micro::{From, Lane, Micro, Writer};
-use super::store::{Code, Function, Source};
-use crate::region::How;
+use super::code_cache::{Code, CodeKey, Function};
+use super::emit::InstructionSet;
+use super::micro::{Lane, Micro, Origin, Writer};
+use crate::region::CodegenMode;
 use crate::region::build::literal;
 use crate::region::plan::Ref;
 use pullback_ir::{Binary, Compare, DType, Error, Ints, Op, Pointwise, Result, Scalar};
@@ -21,7 +21,7 @@ use std::sync::Arc;
 pub(crate) type Value = usize;
 
 /// Straight-line code being built.
-pub(crate) struct Lines {
+pub(crate) struct StraightBuilder {
     target: Target,
     writer: Writer,
     dtypes: HashMap<Value, DType>,
@@ -41,12 +41,12 @@ pub(crate) struct Straight {
     _code: Arc<Code>,
 }
 
-impl Lines {
-    /// `None` if this machine has no native code, or the environment disables it. Truth values need
-    /// the mask registers of AVX-512.
-    pub(crate) fn new() -> Option<Lines> {
-        let target = Target::of(How::chosen())?;
-        (target.set == Set::Avx512).then(|| Lines {
+impl StraightBuilder {
+    /// `None` if this machine has no native code, or the environment disables it. Booleans need the
+    /// mask registers of AVX-512.
+    pub(crate) fn new() -> Option<StraightBuilder> {
+        let target = Target::of(CodegenMode::chosen())?;
+        (target.set == InstructionSet::Avx512).then(|| StraightBuilder {
             target,
             writer: Writer::new(),
             dtypes: HashMap::default(),
@@ -64,7 +64,9 @@ impl Lines {
     /// Whether an op has code.
     pub(crate) fn can(&self, op: &Op, from: &[DType], to: DType) -> bool {
         match from.iter().chain([&to]).any(|d| *d == DType::I64) {
-            true => from.iter().all(|d| Lines::holds(*d)) && whole(op, from, to).is_some(),
+            true => {
+                from.iter().all(|d| StraightBuilder::holds(*d)) && whole(op, from, to).is_some()
+            }
             false => self.target.can(op, from, to),
         }
     }
@@ -104,7 +106,7 @@ impl Lines {
     /// The result of an op on scalars.
     ///
     /// # Errors
-    /// If the op has no code: see [`Lines::can`].
+    /// If the op has no code: see [`StraightBuilder::can`].
     pub(crate) fn point(&mut self, op: &Op, of: &[Value], to: DType) -> Result<Value> {
         let mut x = [0; 3];
         for (x, v) in x.iter_mut().zip(of) {
@@ -128,15 +130,15 @@ impl Lines {
         let [a, b, c] = x;
         let writer = &mut self.writer;
         Ok(match whole {
-            Whole::Same => a,
-            Whole::Does(micro) => writer.does(lane(to), micro, &[a, b]),
-            Whole::Float => writer.does(lane(to), Micro::FromWide, &[a]),
-            Whole::Select => writer.does(lane(to), Micro::Select, &[a, b, c]),
-            Whole::One => {
+            IntegerOp::Same => a,
+            IntegerOp::Micro(micro) => writer.does(lane(to), micro, &[a, b]),
+            IntegerOp::Float => writer.does(lane(to), Micro::FromWide, &[a]),
+            IntegerOp::Select => writer.does(lane(to), Micro::Select, &[a, b, c]),
+            IntegerOp::One => {
                 let one = writer.bits(Lane::I64, 1);
                 writer.does(Lane::I64, Micro::Where, &[a, one])
             }
-            Whole::Minus => {
+            IntegerOp::Minus => {
                 let zero = writer.bits(Lane::I64, 0);
                 writer.does(Lane::I64, Micro::WideSub, &[zero, a])
             }
@@ -194,7 +196,7 @@ impl Lines {
     /// # Errors
     /// If an instruction cannot be encoded, or memory for code cannot be allocated.
     pub(crate) fn finish(self, scratch: usize) -> Result<Straight> {
-        let code = Source {
+        let code = CodeKey {
             set: self.target.set,
             scalar: true,
             spill: Ref { entry: scratch as u32, disp: 0 },
@@ -203,7 +205,7 @@ impl Lines {
         }
         .compiled()?;
         let Some(run) = code.functions().next() else {
-            return Err(Error::argument("program", "straight code has no function"));
+            return Err(Error::argument("program", "straight-line code has no function"));
         };
         Ok(Straight { run, scratch: code.spilled, _code: code })
     }
@@ -217,7 +219,7 @@ impl Straight {
     /// for the scratch.
     #[inline(always)]
     pub(crate) unsafe fn run(&self, table: &[*mut u8]) {
-        // SAFETY: promised by the caller.
+        // SAFETY: guaranteed by the caller.
         unsafe { (self.run)(table.as_ptr(), 1) }
     }
 }
@@ -229,10 +231,10 @@ fn lane(dtype: DType) -> Lane {
     }
 }
 
-/// How an op on whole numbers is done.
-enum Whole {
+/// How an op on integers is computed.
+enum IntegerOp {
     Same,
-    Does(Micro),
+    Micro(Micro),
     Select,
     /// One where it is true, else zero.
     One,
@@ -240,16 +242,16 @@ enum Whole {
     Float,
 }
 
-fn whole(op: &Op, from: &[DType], to: DType) -> Option<Whole> {
+fn whole(op: &Op, from: &[DType], to: DType) -> Option<IntegerOp> {
     Some(match op.pointwise()? {
         // The functions of integers that straight-line code supports.
         Pointwise::Unary(f) => match f.ints()? {
-            Ints::Same => Whole::Same,
-            Ints::Neg => Whole::Minus,
+            Ints::Same => IntegerOp::Same,
+            Ints::Neg => IntegerOp::Minus,
             Ints::Abs | Ints::Sign | Ints::Not | Ints::Square | Ints::Relu => return None,
         },
         Pointwise::UnaryVjp(_) | Pointwise::Copy => return None,
-        Pointwise::Binary(f) => Whole::Does(match f {
+        Pointwise::Binary(f) => IntegerOp::Micro(match f {
             Binary::Add => Micro::WideAdd,
             Binary::Sub => Micro::WideSub,
             Binary::Mul => Micro::WideMul,
@@ -260,7 +262,7 @@ fn whole(op: &Op, from: &[DType], to: DType) -> Option<Whole> {
             Binary::Zeta | Binary::Gammainc | Binary::Gammaincc => return None,
             Binary::And | Binary::Or | Binary::Xor => return None,
         }),
-        Pointwise::Compare(f) => Whole::Does(Micro::WideCompare(match f {
+        Pointwise::Compare(f) => IntegerOp::Micro(Micro::WideCompare(match f {
             Compare::Eq => 0,
             Compare::Lt => 1,
             Compare::Le => 2,
@@ -268,11 +270,11 @@ fn whole(op: &Op, from: &[DType], to: DType) -> Option<Whole> {
             Compare::Ge => 5,
             Compare::Gt => 6,
         })),
-        Pointwise::Select => Whole::Select,
+        Pointwise::Select => IntegerOp::Select,
         Pointwise::Cast(_) => match (from[0], to) {
-            (DType::I64, DType::I64) => Whole::Same,
-            (DType::I64, DType::F64) => Whole::Float,
-            (DType::Bool, DType::I64) => Whole::One,
+            (DType::I64, DType::I64) => IntegerOp::Same,
+            (DType::I64, DType::F64) => IntegerOp::Float,
+            (DType::Bool, DType::I64) => IntegerOp::One,
             _ => return None,
         },
     })
@@ -280,7 +282,7 @@ fn whole(op: &Op, from: &[DType], to: DType) -> Option<Whole> {
 
 impl Writer {
     fn load(&mut self, lane: Lane, place: Ref) -> Value {
-        self.value(lane, From::One(place))
+        self.value(lane, Origin::One(place))
     }
 
     /// True or false, by a comparison of numbers.

@@ -5,7 +5,7 @@
 use super::rows::{layer_norm, softmax};
 use super::{Dense, Dice, point};
 use crate::operand::{Sink, Source};
-use crate::region::{How, Kernel};
+use crate::region::{CodegenMode, Kernel};
 use crate::simd::{Fused, math32};
 use crate::{Buffer, par};
 use pullback_ir::{
@@ -213,7 +213,7 @@ struct Setup {
 }
 
 impl Setup {
-    fn run(&self, how: How, f: impl FnOnce(&mut dyn FnMut())) {
+    fn run(&self, how: CodegenMode, f: impl FnOnce(&mut dyn FnMut())) {
         let kernel = Kernel::with(&self.region, how).expect("a kernel");
         let specs: Vec<&Spec> = self.inputs.iter().map(|x| &x.spec).collect();
         let results = self.region.infer(&specs).expect("a region that fits");
@@ -284,7 +284,7 @@ fn ratios() {
                 let mut y = vec![0f32; n];
                 let to = crate::par::Shared(y.as_mut_ptr());
                 let rounds = (1 << 28) / n;
-                for how in [How::Best, How::Avx2, How::Slices] {
+                for how in [CodegenMode::Best, CodegenMode::Avx2, CodegenMode::Slices] {
                     setup.run(how, |run| {
                         let [ours, hand] = race(rounds, run, || {
                             shared(n, 1 << 15, |i, j| {
@@ -312,7 +312,7 @@ fn ratios() {
                 Setup { region: softmax(rows, row, DType::F32), inputs: vec![x], over: vec![] };
             let mut y = vec![0f32; rows * row];
             let to = crate::par::Shared(y.as_mut_ptr());
-            for how in [How::Best, How::Avx2, How::Slices] {
+            for how in [CodegenMode::Best, CodegenMode::Avx2, CodegenMode::Slices] {
                 setup.run(how, |run| {
                     let [ours, hand] = race(60, run, || {
                         shared(rows, 32, |i, j| {
@@ -341,7 +341,7 @@ fn ratios() {
             }
             let setup = Setup { region: adam(n), inputs, over: vec![(0, 0), (1, 2), (2, 3)] };
             let [p, g, m, v] = [0, 1, 2, 3].map(|k| crate::par::Shared(data[k].as_mut_ptr()));
-            for how in [How::Best, How::Avx2, How::Slices] {
+            for how in [CodegenMode::Best, CodegenMode::Avx2, CodegenMode::Slices] {
                 setup.run(how, |run| {
                     let [ours, hand] = race(200, run, || {
                         shared(n, 1 << 15, |i, j| {
@@ -369,7 +369,7 @@ fn ratios() {
     let inputs = (0..3).map(|_| Dense::of(Spec::cpu(DType::F64, Shape::new()), || 1.0)).collect();
     let setup = Setup { region, inputs, over: vec![] };
     let written = start.elapsed();
-    for how in [How::Best, How::Avx2, How::Slices] {
+    for how in [CodegenMode::Best, CodegenMode::Avx2, CodegenMode::Slices] {
         let start = Instant::now();
         Kernel::with(&setup.region, how).expect("a kernel");
         let compiled = start.elapsed();
@@ -400,7 +400,7 @@ fn compiling() {
         ("scalar program", lorenz()),
     ];
     for (name, region) in regions {
-        for how in [How::Best, How::Slices] {
+        for how in [CodegenMode::Best, CodegenMode::Slices] {
             let make = || drop(std::hint::black_box(Kernel::with(&region, how).expect("a kernel")));
             let [time, checked] =
                 race(100, make, || drop(std::hint::black_box(region.values().expect("values"))));
@@ -430,7 +430,7 @@ fn rows_beside_fused_kernels() {
         let setup =
             Setup { region: softmax(rows, row, DType::F32), inputs: vec![x.clone()], over: vec![] };
         par::with_threads(1, || {
-            setup.run(How::Best, |run| {
+            setup.run(CodegenMode::Best, |run| {
                 let [ours, fused] = race(30, run, || crate::norm::softmax(1, source, sink));
                 println!("softmax {rows}×{row}: {:.2}  ({:.0} µs)", ours / fused, ours * 1e6);
             });
@@ -470,7 +470,7 @@ fn streaming() {
             .collect();
         let mut y = Buffer::alloc(4 * n).expect("memory");
         let sinks = [Sink { ptr: y.as_mut_ptr(), shape: &shape, dtype: DType::F32 }];
-        let kernel = Kernel::with(&region, How::Best).expect("a kernel");
+        let kernel = Kernel::with(&region, CodegenMode::Best).expect("a kernel");
         assert!(kernel.streaming.is_some());
         for threads in [1, 2] {
             par::with_threads(threads, || {

@@ -1,7 +1,7 @@
 //! A kernel that has run once allocates nothing.
 
 use super::rows::{layer_norm, softmax};
-use super::{Dense, Dice, How, Kernel, made};
+use super::{CodegenMode, Dense, Dice, Kernel, made};
 use crate::operand::{Sink, Source};
 use crate::{Buffer, par};
 use pullback_ir::{DType, Region, Spec, dense_strides};
@@ -33,7 +33,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-fn allocations_of_a_second_run(region: &Region, how: How) -> usize {
+fn allocations_of_a_second_run(region: &Region, how: CodegenMode) -> usize {
     let mut dice = Dice::new(1);
     let inputs: Vec<Dense> =
         region.inputs.iter().map(|x| Dense::of(x.spec.clone(), || dice.number())).collect();
@@ -64,7 +64,7 @@ fn allocations_of_a_second_run(region: &Region, how: How) -> usize {
 
 #[test]
 fn a_second_run_allocates_nothing() {
-    for how in [How::Best, How::Slices] {
+    for how in [CodegenMode::Best, CodegenMode::Slices] {
         let mut regions = vec![
             softmax(40, 30, DType::F32),
             softmax(5, 5000, DType::BF16),

@@ -1,28 +1,36 @@
-//! Recomputes what does not fit into a number of bytes.
+//! Recomputes values so that a program fits into a byte budget.
 //!
 //! # The idea
-//! A training step goes through its layers forwards and then backwards; at the turn, everything that the way back will read is alive. Much of that can be
-//! made again from a few values that are kept. This pass decides which are kept, so that the whole program stays within a budget, for the least
-//! work done twice.
+//! A training step runs its layers forward and then backward; in between, everything that backward
+//! will read is alive. Much of that can be recomputed from a few checkpoints. This pass decides
+//! which values are kept, so that the whole program stays within a budget, with the least
+//! recomputed work.
 //!
-//! 1. The moment when most is alive cuts the program in two. What is made before it and read after it is what the choice is about (`lives.rs`).
-//! 2. The part before is cut into segments; what crosses a cut is kept, the rest of a segment is made again when the part after it first needs it. For a
-//!    limit on the bytes of boundaries and one segment, a shortest path finds the cuts that cost least (`cuts.rs`).
-//! 3. The program is rewritten (`again.rs`), and all passes that remain run on it, memory planning too: the limit is searched so that the *planned* peak, what
-//!    the compiled program will really take, is within the budget. With what is left, values are kept again that save most work for a byte.
-//! 4. If no limit does, the program made last is cut again where most is alive now, and so on: what was made again is made again once more, from fewer kept
-//!    values. So the memory of a chain of n can go down towards log n, at the price of work that is done several times. It ends where cuts no longer help, or
-//!    where more than [`MOST`] times the work of the program would be done again.
+//! 1. The moment of peak memory splits the program in two. The values computed before it and read
+//!    after it are the candidates (`liveness.rs`).
+//! 2. The part before is cut into segments; what crosses a cut is kept, the rest of a segment is
+//!    recomputed when the part after it first needs it. For a limit on the bytes of boundaries and
+//!    one segment, a shortest path finds the cuts that cost least (`cuts.rs`).
+//! 3. The program is rewritten (`recompute.rs`), and all passes that remain run on it, memory
+//!    planning too: the limit is searched so that the *planned* peak, what the compiled program
+//!    will really take, is within the budget. With the remaining bytes, the values are kept that
+//!    save most work per byte.
+//! 4. If no limit fits, the resulting program is cut again at its new peak, and so on: recomputed
+//!    values are recomputed once more, from fewer kept values. So the memory of a chain of n can go
+//!    down towards log n, at the price of work that is done several times. It ends when cuts no
+//!    longer help, or when more than [`MOST`] times the work of the program would be recomputed.
 //!
-//! # Promises
-//! The same bits in every result: equations are repeated, never changed, and random numbers are functions of their keys. (Fusion may group sums
-//! otherwise, as it always may.) The planned peak is not above the budget, or there is an error that names the least peak that was found, and a budget of that
-//! many bytes is met. If the program fits as it is, nothing changes. Deterministic, and a matter of a few passes over the program: well below a second for
-//! thousands of equations, a few seconds where the budget is close to the least or below. Programs inside control flow are not looked into; a loop is made again as one.
+//! # Guarantees
+//! The same bits in every result: equations are repeated, never changed, and random numbers are
+//! functions of their keys. (Fusion may group sums differently, as always.) The planned peak is not
+//! above the budget, or there is an error that names the least peak that was found, and a budget of
+//! that many bytes is met. If the program fits already, nothing changes. Deterministic, and fast:
+//! well below a second for thousands of equations, a few seconds where the budget is close to the
+//! least or below. Programs inside control flow are not analysed; a loop is recomputed as a whole.
 
-mod again;
 mod cuts;
-mod lives;
+mod liveness;
+mod recompute;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -34,9 +42,9 @@ pub use work::{op_work, work};
 use super::plan::{Plan, plan};
 use super::{Pipeline, Target, dead_code, remat_where};
 use crate::{Error, ErrorKind, Program, Result};
-use again::made_again;
 use cuts::Cuts;
-use lives::Lives;
+use liveness::Liveness;
+use recompute::recompute;
 
 /// A program within a budget. See the head of the module.
 #[derive(Clone, Debug)]
@@ -47,7 +55,8 @@ pub struct Budgeted {
     pub report: BudgetReport,
 }
 
-/// Recomputes what does not fit into so many bytes, before the passes of [`Pipeline::after_budget`].
+/// Recomputes values so that a program fits into so many bytes, before the passes of
+/// [`Pipeline::after_budget`].
 ///
 /// ```
 /// use pullback_ir::{Binary, Cumulation, DType, Op, Program, Spec};
@@ -78,7 +87,7 @@ pub struct Budgeted {
 /// ```
 ///
 /// # Errors
-/// If it cannot be done: names the least peak that was found, and what is alive then.
+/// If it is not possible: names the lowest peak that was found, and what is alive then.
 pub fn budget(program: &Program, bytes: usize, target: Target) -> Result<Budgeted> {
     let rest = Pipeline::after_budget(target).verified(false);
     let mut search = Search::new(program, bytes, target, &rest)?;
@@ -100,7 +109,7 @@ pub fn budget(program: &Program, bytes: usize, target: Target) -> Result<Budgete
 struct Tried {
     program: Program,
     plan: Plan,
-    /// The work that is done again, and the bytes.
+    /// The recomputed work, and the bytes.
     again: u64,
     recomputed: usize,
     cuts: usize,
@@ -115,17 +124,18 @@ struct Search<'a> {
     work: u64,
     /// The plan without a budget.
     as_it_is: Plan,
-    /// The plan with the lowest peak, of those that are tried whatever the budget is: so a budget of as much is met.
+    /// The plan with the lowest peak, of those that are tried for any budget: so a budget of that
+    /// size is met.
     least: Plan,
 }
 
-/// How often the limit is halved in search of the best one.
+/// Steps of the binary search for the limit.
 const PROBES: usize = 9;
-/// So many cuts in a row may be in vain.
+/// Most cuts in a row without improvement.
 const PATIENCE: usize = 6;
-/// Not more work than this many times that of the program is done again.
+/// Most recomputed work, as a multiple of that of the program.
 const MOST: u64 = 8;
-/// Targets become smaller by this factor, at most so often, and so often in vain.
+/// Targets shrink by this factor, at most so often, and so often without improvement.
 const STEP: f64 = 0.75;
 const STEPS: usize = 8;
 const IDLE: usize = 2;
@@ -137,7 +147,7 @@ impl<'a> Search<'a> {
         target: Target,
         rest: &'a Pipeline<'a>,
     ) -> Result<Search<'a>> {
-        // What is cheap is recomputed in any case, and need not be thought about.
+        // Cheap values are recomputed in any case.
         let base = dead_code(&remat_where(program, target.recompute));
         let least = plan(&rest.run(&base)?, target);
         let (work, as_it_is) = (work(&base), least.clone());
@@ -161,30 +171,31 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Keeps these roots, makes the others again, and looks what comes of it.
-    fn tried(&self, lives: &Lives, moment: usize, kept: &[bool]) -> Result<Tried> {
-        let again = made_again(lives, moment, kept);
-        let recomputed = again.roots.iter().map(|v| lives.bytes[v.index()]).sum();
+    /// Keeps these roots, recomputes the others, and plans the result.
+    fn tried(&self, liveness: &Liveness, moment: usize, kept: &[bool]) -> Result<Tried> {
+        let again = recompute(liveness, moment, kept);
+        let recomputed = again.roots.iter().map(|v| liveness.bytes[v.index()]).sum();
         let program = dead_code(&again.program);
         let plan = self.planned(&program)?;
         Ok(Tried { program, plan, again: again.work, recomputed, cuts: 1 })
     }
 
-    /// Cuts the program where most is alive, once.
+    /// Cuts the program at its peak, once.
     fn once(&mut self, bytes: usize) -> Result<Option<Tried>> {
         let base = self.base.clone();
-        let lives = Lives::of(&base);
-        let moment = worst(&lives);
-        let cuts = Cuts::new(&lives, moment, true);
-        // The higher the limit, the less is done again, and the more memory is taken: nearly always.
+        let liveness = Liveness::of(&base);
+        let moment = worst(&liveness);
+        let cuts = Cuts::new(&liveness, moment, true);
+        // A higher limit means less recomputation and more memory, nearly always.
         let least = cuts.least();
         let (mut low, mut high) = (least, cuts.all());
         let mut best: Option<(Tried, Vec<bool>)> = None;
-        // First what the budget seems to allow. If that does not do, the least, to know whether anything does; then halves.
+        // First what the budget seems to allow. If that fails, the lowest, to know whether any
+        // fits; then a binary search.
         let mut limit = high.saturating_sub(self.as_it_is.peak() - bytes).max(low);
         for _ in 0..PROBES {
             let Some(kept) = cuts.choose(limit) else { break };
-            let found = self.tried(&lives, moment, &kept)?;
+            let found = self.tried(&liveness, moment, &kept)?;
             if limit == least {
                 self.note(&found.plan);
             }
@@ -204,41 +215,42 @@ impl<'a> Search<'a> {
             };
         }
         let Some((mut best, kept)) = best else { return Ok(None) };
-        self.keep_more(&lives, moment, &mut best, kept, bytes)?;
-        // The path knows the limit and not the plan: now and then more is saved from the least up.
+        self.keep_more(&liveness, moment, &mut best, kept, bytes)?;
+        // The path is computed from the limit, not from the plan: sometimes the lowest limit saves
+        // more.
         if let Some(kept) = cuts.choose(least) {
-            self.keep_more(&lives, moment, &mut best, kept, bytes)?;
+            self.keep_more(&liveness, moment, &mut best, kept, bytes)?;
         }
         Ok(Some(best))
     }
 
-    /// Keeps values again that save most work for a byte, as many as fit.
+    /// Keeps more values, those that save most work per byte, as many as fit.
     fn keep_more(
         &self,
-        lives: &Lives,
+        liveness: &Liveness,
         moment: usize,
         best: &mut Tried,
         kept: Vec<bool>,
         bytes: usize,
     ) -> Result<()> {
-        let again = made_again(lives, moment, &kept);
+        let again = recompute(liveness, moment, &kept);
         let mut order: Vec<(f64, usize)> = again
             .roots
             .iter()
-            .filter(|v| lives.readers[v.index()].last().is_some_and(|&e| e as usize >= moment))
+            .filter(|v| liveness.readers[v.index()].last().is_some_and(|&e| e as usize >= moment))
             .filter_map(|v| {
-                let work = lives.work[lives.made[v.index()]?];
-                Some((work as f64 / lives.bytes[v.index()].max(1) as f64, v.index()))
+                let work = liveness.work[liveness.made[v.index()]?];
+                Some((work as f64 / liveness.bytes[v.index()].max(1) as f64, v.index()))
             })
             .collect();
-        // Of equals the later ones: they are needed first.
+        // Among equals the later ones: they are needed first.
         order.sort_by(|a, b| b.0.total_cmp(&a.0).then(b.1.cmp(&a.1)));
         let (mut low, mut high) = (0, order.len());
         while low < high {
             let count = (low + high).div_ceil(2);
             let mut more = kept.clone();
             order[..count].iter().for_each(|&(_, v)| more[v] = true);
-            let found = self.tried(lives, moment, &more)?;
+            let found = self.tried(liveness, moment, &more)?;
             if found.plan.peak() <= bytes {
                 low = count;
                 if found.again < best.again {
@@ -251,13 +263,14 @@ impl<'a> Search<'a> {
         Ok(())
     }
 
-    /// Cuts the program, and what comes of it, until it is flat enough.
+    /// Cuts the program, and the result again, until its peak is low enough.
     fn deeper(&mut self, bytes: usize) -> Result<Option<Tried>> {
         let start = {
-            let lives = Lives::of(&self.base);
-            Cuts::new(&lives, worst(&lives), false).least() as f64
+            let liveness = Liveness::of(&self.base);
+            Cuts::new(&liveness, worst(&liveness), false).least() as f64
         };
-        // Down in steps that do not depend on the budget, so that what is called the least is met if it is the budget.
+        // Down in steps that do not depend on the budget, so that the lowest peak named in an error
+        // can be met as a budget.
         let flat = |search: &Search, step: f64| {
             search.flattened(search.whole(), (start * STEP.powf(step)) as usize, bytes)
         };
@@ -265,7 +278,7 @@ impl<'a> Search<'a> {
         for step in 1..=STEPS {
             let found = flat(self, step as f64)?;
             if found.plan.peak() <= bytes {
-                // Perhaps half of the last step is enough.
+                // Half of the last step may be enough.
                 let less = flat(self, step as f64 - 0.5)?;
                 let better = less.plan.peak() <= bytes && less.again < found.again;
                 return Ok(Some(if better { less } else { found }));
@@ -279,8 +292,8 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// Cuts a program at its worst moment again and again, until it fits, no more than `target` bytes cross any moment, or it does not help. Gives
-    /// the one that takes least.
+    /// Cuts a program at its peak repeatedly, until it fits, no more than `target` bytes cross any
+    /// moment, or it does not help. Returns the one with the lowest peak.
     fn flattened(&self, from: Tried, target: usize, bytes: usize) -> Result<Tried> {
         let (mut now, mut best, mut in_vain) = (from.clone(), from, 0);
         while best.plan.peak() > bytes && in_vain < PATIENCE {
@@ -294,17 +307,18 @@ impl<'a> Search<'a> {
         Ok(best)
     }
 
-    /// Cuts a program once more, at its worst moment; nothing if that would hardly make it flatter, or cost too much.
+    /// Cuts a program once more, at its peak; `None` if that would hardly lower it, or cost too
+    /// much.
     fn cut_again(&self, now: &Tried, target: usize) -> Result<Option<Tried>> {
-        let lives = Lives::of(&now.program);
-        let moment = worst(&lives);
-        let cuts = Cuts::new(&lives, moment, false);
+        let liveness = Liveness::of(&now.program);
+        let moment = worst(&liveness);
+        let cuts = Cuts::new(&liveness, moment, false);
         let limit = cuts.least().max(target);
         if limit > cuts.all() - cuts.all() / 32 {
             return Ok(None);
         }
         let Some(kept) = cuts.choose(limit) else { return Ok(None) };
-        let mut next = self.tried(&lives, moment, &kept)?;
+        let mut next = self.tried(&liveness, moment, &kept)?;
         next.again += now.again;
         next.recomputed += now.recomputed;
         next.cuts += now.cuts;
@@ -312,12 +326,12 @@ impl<'a> Search<'a> {
     }
 
     fn finished(&self, found: Tried) -> Budgeted {
-        let lives = Lives::of(&found.program);
+        let liveness = Liveness::of(&found.program);
         let report = BudgetReport {
             budget: self.budget,
             peak_without: self.as_it_is.peak(),
             peak: found.plan.peak(),
-            kept: lives.alive().into_iter().max().unwrap_or(0),
+            kept: liveness.alive().into_iter().max().unwrap_or(0),
             recomputed: found.recomputed,
             work: self.work,
             again: found.again,
@@ -343,8 +357,8 @@ impl<'a> Search<'a> {
 }
 
 /// The moment across which most is kept.
-fn worst(lives: &Lives) -> usize {
-    let alive = lives.alive();
+fn worst(liveness: &Liveness) -> usize {
+    let alive = liveness.alive();
     let most = alive.iter().copied().max().unwrap_or(0);
     alive.iter().position(|&bytes| bytes == most).unwrap_or(0)
 }

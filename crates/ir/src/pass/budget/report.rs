@@ -13,18 +13,18 @@ pub struct BudgetReport {
     pub peak: usize,
     /// Bytes of intermediate values that live across the moment when most are alive.
     pub kept: usize,
-    /// Bytes of values that are made again; what is made again several times counts each time.
+    /// Bytes of recomputed values; what is recomputed several times counts each time.
     pub recomputed: usize,
     /// The work of the program without a budget, in operations: see [`work`](super::work).
     pub work: u64,
-    /// The work that is done again.
+    /// The recomputed work.
     pub again: u64,
-    /// How often the program was cut: more than once where values that were made again are made again once more.
+    /// How often the program was cut: more than once if recomputed values are recomputed again.
     pub cuts: usize,
 }
 
 impl BudgetReport {
-    /// The extra work as a share of the work without a budget.
+    /// The extra work relative to the work without a budget.
     pub fn extra(&self) -> f64 {
         self.again as f64 / self.work.max(1) as f64
     }

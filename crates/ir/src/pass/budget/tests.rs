@@ -1,4 +1,4 @@
-//! Budgets on programs that are known: how good the choices are, and that what is promised holds.
+//! Budgets on programs that are known: the quality of the choices, and the guarantees.
 
 use super::*;
 use crate::{Binary, DType, Flow, Op, Reduction, Scan, Spec, Unary, Var, View};
@@ -54,7 +54,8 @@ const WIDTH: usize = 32;
 /// Bytes of one activation.
 const ONE: usize = ROWS * WIDTH * 4;
 
-/// So many residual blocks `x + gelu(x·a)·b`, the sum of squares, and the gradients of all matrices.
+/// So many residual blocks `x + gelu(x·a)·b`, the sum of squares, and the gradients of all
+/// matrices.
 fn chain(blocks: usize) -> Program {
     let mut p = Draft::new();
     let mut x = p.input(&[ROWS, WIDTH]);
@@ -83,7 +84,7 @@ fn chain(blocks: usize) -> Program {
     p.0
 }
 
-/// A way down and up again, with the results of the way down added on the way up.
+/// A U-Net: a path down and up, with the results of the way down added on the way up.
 fn long_skips(depth: usize) -> Program {
     let mut p = Draft::new();
     let x = p.input(&[ROWS, WIDTH]);
@@ -114,7 +115,8 @@ fn long_skips(depth: usize) -> Program {
     p.0
 }
 
-/// A sum that grows by an activation at each layer: the way back reads the activations, and of the sums only the last.
+/// A sum that grows by an activation at each layer: backward reads the activations, and of the sums
+/// only the last.
 fn growing_sum(layers: usize) -> Program {
     let mut p = Draft::new();
     let mut x = p.input(&[ROWS, WIDTH]);
@@ -137,7 +139,7 @@ fn growing_sum(layers: usize) -> Program {
     p.0
 }
 
-/// A loop over rows that keeps them for a loop backwards, between layers.
+/// A scan that saves its rows for a reverse scan, between layers.
 fn with_a_scan(layers: usize) -> Program {
     let mut p = Draft::new();
     let mut x = p.input(&[ROWS, WIDTH]);
@@ -188,20 +190,20 @@ fn least(program: &Program) -> usize {
     rest.split(',').next().and_then(|n| n.parse().ok()).expect("a number")
 }
 
-/// The chain in segments of as many blocks each: its peak, and the work that is done again.
+/// The chain in segments of as many blocks each: its peak, and the recomputed work.
 fn evenly(blocks: usize, segments: usize) -> (usize, u64) {
     let program = chain(blocks);
     let base = dead_code(&remat_where(&program, Target::default().recompute));
-    let lives = Lives::of(&base);
+    let liveness = Liveness::of(&base);
     // A block is four equations; the last of them makes what the next block takes.
     let (forward, each) = (4 * blocks, 4 * blocks / segments);
     let kept: Vec<bool> = (0..base.specs.len())
         .map(|v| {
-            let made = lives.made[v].filter(|&e| e < forward);
+            let made = liveness.made[v].filter(|&e| e < forward);
             made.is_some_and(|e| (e + 1).is_multiple_of(each) || e >= forward - each)
         })
         .collect();
-    let again = made_again(&lives, forward, &kept);
+    let again = recompute(&liveness, forward, &kept);
     (peak(&dead_code(&again.program)), again.work)
 }
 
@@ -227,12 +229,12 @@ fn least_once(program: &Program) -> usize {
     let rest = Pipeline::after_budget(Target::default());
     let search = Search::new(program, 0, Target::default(), &rest).expect("a program");
     let base = search.base.clone();
-    let lives = Lives::of(&base);
-    let cuts = Cuts::new(&lives, worst(&lives), true);
+    let liveness = Liveness::of(&base);
+    let cuts = Cuts::new(&liveness, worst(&liveness), true);
     let least = cuts.least();
     let peak = |limit: usize| {
         let kept = cuts.choose(limit).expect("not below the least");
-        search.tried(&lives, cuts.moment, &kept).expect("a program").plan.peak()
+        search.tried(&liveness, cuts.moment, &kept).expect("a program").plan.peak()
     };
     [least, least * 17 / 16, least * 9 / 8].map(peak).into_iter().min().unwrap_or(0)
 }
@@ -252,7 +254,7 @@ fn memory_grows_as_the_root_of_the_length() {
             .expect("as much as even segments take")
             .report;
         assert!(found.cuts == 1 && found.extra() < 0.34, "{n}: {found:?}");
-        // Computed more than twice, it takes much less.
+        // Computed more than twice, it needs much less.
         let least = least(&chain(n)) - gradients(n);
         assert!(least <= (root + 4) * ONE, "{n}: {least}");
     }
@@ -296,7 +298,8 @@ fn what_is_promised_is_planned() {
 
 #[test]
 fn sums_are_not_made_again_from_their_beginning() {
-    // The last sum is cheap for a byte, additions only, but takes all activations at once: making it again would take more than there was.
+    // The last sum is cheap for a byte, additions only, but takes all activations at once:
+    // recomputing it would need more memory than keeping it.
     let program = growing_sum(24);
     let (whole, least) = (peak(&program), least(&program));
     assert!(2 * least < whole, "{least} of {whole}");
@@ -305,7 +308,7 @@ fn sums_are_not_made_again_from_their_beginning() {
         let found = budget(&program, bytes, Target::default()).expect("not below the least").report;
         assert!(found.extra() < extra, "{share}: {found:?}");
     }
-    // Cutting ends where it is of no use, long before the work grows without bound.
+    // Cutting ends when it does not help, long before the work grows without bound.
     let found = budget(&program, least, Target::default()).expect("not below the least").report;
     assert!(found.again <= MOST * found.work && found.cuts < 40, "{found:?}");
 }

@@ -1,13 +1,14 @@
 //! How much work an equation is: an estimate that ranks equations, in floating-point operations.
 //!
-//! Products and convolutions count their multiplications and additions; everything counts the elements that it reads and writes, once each, so that
-//! nothing but a view is free. Loops count their turns; one whose turns are not known counts [`TURNS`].
+//! Products and convolutions count their multiplications and additions; everything counts the
+//! elements that it reads and writes, once each, so that nothing but a view is free. Loops count
+//! their iterations; one with an unknown number counts [`ITERATIONS`].
 
 use crate::window::{Frame, Role};
 use crate::{Equation, Flow, Fused, Inst, Linalg, Op, Program, Spec, Unary, Var, element_count};
 
-/// Turns of a loop that goes on until a test fails.
-const TURNS: u64 = 16;
+/// Assumed iterations of a while loop.
+const ITERATIONS: u64 = 16;
 /// Operations of a function like `exp`, for one element.
 const FUNCTION: u64 = 8;
 
@@ -25,7 +26,7 @@ pub(super) fn work_of(program: &Program, e: &Equation) -> u64 {
 /// The work of an op on operands like these, with results like those.
 pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
     let len = |spec: &&Spec| spec.len() as u64;
-    // Tensors may be larger than any memory that there is, and products of their lengths than any number.
+    // Sizes may overflow: tensors may be larger than any memory.
     let sum = |specs: &[&Spec]| specs.iter().map(len).fold(0, u64::saturating_add);
     let product = |list: &[u64]| list.iter().copied().fold(1, u64::saturating_mul);
     let (read, made) = (sum(inputs), sum(outputs));
@@ -38,7 +39,7 @@ pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
     let and = |more: u64| touched.saturating_add(more);
     match op {
         Op::View(_) | Op::After | Op::Literal { .. } | Op::Iota { .. } => 0,
-        // Of what follows a product, any part may be handed out: it is counted by its operands.
+        // The epilogue of a product may return any part: it is counted by its operands.
         Op::Dot | Op::DotRegion(_) => and(product(&[2, len(&inputs[0]), axis(1, 1)])),
         Op::Conv(conv) => {
             // Each of its three maps does the multiplications of the forward one.
@@ -92,12 +93,12 @@ pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
             let domain = element_count(&region.shape) as u64;
             and(product(&[domain, region.body.iter().map(each).sum()]))
         }
-        // A kernel of the user's: nobody knows, so it is kept rather than run again.
+        // A user kernel has unknown cost, so it is kept rather than recomputed.
         Op::Custom(custom) => custom.body().map_or(product(&[FUNCTION, FUNCTION, touched]), work),
         Op::Flow(flow) => match &**flow {
             Flow::Cond { yes, no } => work(yes).max(work(no)).saturating_add(made),
             Flow::While { test, body, .. } => {
-                product(&[TURNS, work(test).saturating_add(work(body))]).saturating_add(made)
+                product(&[ITERATIONS, work(test).saturating_add(work(body))]).saturating_add(made)
             }
             Flow::Scan(scan) => {
                 (scan.length as u64).saturating_mul(work(&scan.body)).saturating_add(made)
@@ -111,7 +112,7 @@ pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
     }
 }
 
-/// What costs no more than an addition is counted by the elements that it touches.
+/// What costs no more than an addition is counted by the elements that it accesses.
 fn function(f: Unary) -> u64 {
     if f.cost() > 1 { FUNCTION } else { 0 }
 }

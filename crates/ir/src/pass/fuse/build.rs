@@ -1,8 +1,8 @@
-//! Clusters to regions, and the program around them.
+//! Builds regions from clusters, and the program around them.
 
 use super::super::rebuild::with_programs;
 use super::cluster::{Cluster, Clusters};
-use super::{Kind, inner_axes, relaid};
+use super::{FusionKind, inner_axes, relaid};
 use crate::{
     Equation, Inst, Layout, Load, Op, Program, Region, Scalar, Shape, Spec, Var, Vars, View,
 };
@@ -13,7 +13,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 impl Clusters<'_> {
-    /// The program with its regions; programs inside control flow are what `inside` makes of them.
+    /// The program with its regions; programs inside control flow are transformed by `inside`.
     pub(super) fn into_program(self, inside: &mut dyn FnMut(&Program) -> Program) -> Program {
         let program = self.program;
         let mut regions: Vec<Parts> = Vec::new();
@@ -24,15 +24,16 @@ impl Clusters<'_> {
                 regions.push(self.parts(id as u32, cluster));
             }
         }
-        // What has to be in memory: results, what ops outside regions read, what regions load, and what kept views show.
+        // What has to be in memory: results, what ops outside regions read, what regions load, and
+        // the bases of kept views.
         let mut needed = vec![false; program.specs.len()];
         program.outputs.iter().for_each(|v| needed[v.index()] = true);
         regions.iter().flat_map(|parts| &parts.inputs).for_each(|v| needed[v.index()] = true);
         for (i, e) in program.equations.iter().enumerate().rev() {
             let kept = match self.kinds[i] {
-                Kind::Free | Kind::View => needed[e.outputs[0].index()],
-                Kind::Point | Kind::Random | Kind::Reduce(_) => !in_region[i],
-                Kind::Alone => true,
+                FusionKind::Free | FusionKind::View => needed[e.outputs[0].index()],
+                FusionKind::Point | FusionKind::Random | FusionKind::Reduce(_) => !in_region[i],
+                FusionKind::Alone => true,
             };
             if kept {
                 e.inputs.iter().for_each(|v| needed[v.index()] = true);
@@ -42,8 +43,11 @@ impl Clusters<'_> {
         let mut nodes: Vec<Node> = Vec::new();
         for (i, e) in program.equations.iter().enumerate() {
             let wanted = match self.kinds[i] {
-                Kind::Free | Kind::View => needed[e.outputs[0].index()],
-                Kind::Point | Kind::Random | Kind::Reduce(_) | Kind::Alone => !in_region[i],
+                FusionKind::Free | FusionKind::View => needed[e.outputs[0].index()],
+                FusionKind::Point
+                | FusionKind::Random
+                | FusionKind::Reduce(_)
+                | FusionKind::Alone => !in_region[i],
             };
             if wanted {
                 let e = Equation { op: with_programs(&e.op, &mut *inside), ..e.clone() };
@@ -53,19 +57,19 @@ impl Clusters<'_> {
         nodes.extend(regions.into_iter().filter_map(|parts| parts.node(&mut out, &needed)));
         match in_order(nodes, program) {
             Some(equations) => Program { equations, ..out }.renumbered(),
-            // Levels exclude it. Where they do not, a program as it was is better than none.
+            // Levels exclude this. If it happens, the original program is returned.
             None => {
-                debug_assert!(false, "regions that wait for each other:\n{program}");
+                debug_assert!(false, "regions form a cycle:\n{program}");
                 program.clone()
             }
         }
     }
 
-    /// A lone op is better left alone, unless a view or a literal goes away.
+    /// A single op is not worth a region, unless it absorbs a view or a literal.
     fn is_worth_it(&self, cluster: &Cluster) -> bool {
         let [only] = cluster.members[..] else { return !cluster.members.is_empty() };
         let e = &self.program.equations[only as usize];
-        self.kinds[only as usize] == Kind::Point
+        self.kinds[only as usize] == FusionKind::Point
             && e.inputs.iter().any(|v| {
                 let origin = &self.origins[v.index()];
                 origin.layout.is_some()
@@ -170,7 +174,7 @@ fn counts_along(layout: &Layout) -> Option<usize> {
     (layout.offset == 0 && layout.strides[axis] == 1 && moving.next().is_none()).then_some(axis)
 }
 
-/// The numbers of values that are there already.
+/// The numbers of existing values.
 #[derive(Default)]
 struct Values {
     made: FxHashMap<Var, usize>,
@@ -180,11 +184,11 @@ struct Values {
     inputs: FxHashMap<(Var, Layout), usize>,
 }
 
-/// A region that is being written.
+/// A region being built.
 struct Parts {
     region: Region,
     inputs: Vec<Var>,
-    /// The variables that it makes, and their values.
+    /// The variables that it defines, and their values.
     made: Vec<(Var, usize)>,
     /// Where the last of its equations was.
     last: usize,
@@ -206,7 +210,7 @@ impl Parts {
         })
     }
 
-    /// The equation, and the reshapes after it; `None` if nobody needs a result.
+    /// The equation, and the reshapes after it; `None` if no result is needed.
     fn node(mut self, out: &mut Program, needed: &[bool]) -> Option<Node> {
         self.made.retain(|(v, _)| needed[v.index()]);
         if self.made.is_empty() {
@@ -242,7 +246,8 @@ struct Node {
     equations: Vec<Equation>,
 }
 
-/// The equations of all nodes, each after those it reads, by their places otherwise. `None` if there is no such order.
+/// The equations of all nodes, each after those it reads, otherwise in the original order. `None`
+/// if there is no such order.
 fn in_order(mut nodes: Vec<Node>, program: &Program) -> Option<Vec<Equation>> {
     nodes.sort_by_key(|node| node.place);
     let mut made: FxHashMap<Var, u32> = FxHashMap::default();
@@ -287,7 +292,8 @@ fn in_order(mut nodes: Vec<Node>, program: &Program) -> Option<Vec<Equation>> {
     (count == nodes.len()).then_some(equations)
 }
 
-/// The region over a domain of another shape with as many elements. Regions that count along an axis, or reduce, keep their shape.
+/// The region over a domain of another shape with as many elements. Regions that count along an
+/// axis, or reduce, keep their shape.
 pub(in super::super) fn reshaped(region: &Region, shape: &Shape) -> Option<Region> {
     if region.shape == *shape {
         return Some(region.clone());

@@ -1,13 +1,13 @@
-//! Which equations become one region.
+//! Chooses which equations become one region.
 
-use super::{Kind, Limits, Origin, inner_axes, is_point, relaid, repeats_rows, row_length};
+use super::{FusionKind, Limits, Origin, inner_axes, is_point, relaid, repeats_rows, row_length};
 use crate::{DType, Device, Layout, Op, Program, Scalar, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 /// Equations that become one region.
 pub(super) struct Cluster {
-    /// Where all its values are.
+    /// The device of all its values.
     pub(super) device: Device,
     /// The domain.
     pub(super) shape: Shape,
@@ -34,7 +34,7 @@ impl Cluster {
         self.row.map(|length| self.len / length)
     }
 
-    /// Whether reduced values may not be used beside elements.
+    /// Whether reduced values must not be used together with elements.
     fn single_stage(&self, long: usize) -> bool {
         self.row.is_some_and(|length| length == self.len && length > long)
     }
@@ -49,11 +49,11 @@ impl Cluster {
     }
 }
 
-/// Where a variable is made, if in a cluster.
+/// The cluster that computes a variable, if any.
 #[derive(Clone, Copy)]
 struct Home {
     cluster: u32,
-    /// One number a row.
+    /// One number per row.
     row: bool,
 }
 
@@ -63,18 +63,18 @@ struct Reading {
     row: bool,
 }
 
-/// The program, cut up.
+/// The program, divided into clusters.
 pub(super) struct Clusters<'a> {
     pub(super) program: &'a Program,
     limits: Limits,
-    pub(super) kinds: Vec<Kind>,
+    pub(super) kinds: Vec<FusionKind>,
     pub(super) origins: Vec<Origin>,
     made: Vec<Option<usize>>,
     homes: Vec<Option<Home>>,
-    /// Levels of what is made outside clusters.
+    /// Levels of what is computed outside clusters.
     levels: Vec<u32>,
     pub(super) clusters: Vec<Cluster>,
-    /// The cluster that each one has become part of.
+    /// The cluster that each one was merged into.
     into: Vec<u32>,
 }
 
@@ -107,7 +107,7 @@ impl<'a> Clusters<'a> {
         Some(Home { cluster: self.find(home.cluster), ..home })
     }
 
-    /// The cluster that makes a variable, and whether it is a row value.
+    /// The cluster that computes a variable, and whether it is a row value.
     pub(super) fn home_of(&self, v: Var) -> Option<(u32, bool)> {
         self.home(v).map(|home| (home.cluster, home.row))
     }
@@ -116,7 +116,7 @@ impl<'a> Clusters<'a> {
         self.program.spec(v)
     }
 
-    /// The op that makes a variable.
+    /// The op that defines a variable.
     pub(super) fn op(&self, v: Var) -> Option<&'a Op> {
         self.made[v.index()].map(|i| &self.program.equations[i].op)
     }
@@ -153,56 +153,62 @@ impl<'a> Clusters<'a> {
         }
     }
 
-    fn kind(&self, i: usize) -> Kind {
+    fn kind(&self, i: usize) -> FusionKind {
         let e = &self.program.equations[i];
         let spec = |v: &Var| self.spec(*v);
         match &e.op {
-            Op::Literal { .. } | Op::Iota { .. } => Kind::Free,
+            Op::Literal { .. } | Op::Iota { .. } => FusionKind::Free,
             Op::View(view) => {
                 let origin = &self.origins[e.inputs[0].index()];
                 let root = spec(&origin.root);
                 let dense = || Layout::dense(root.shape.clone());
                 match origin.layout.clone().unwrap_or_else(dense).view(view) {
-                    Some(_) => Kind::View,
-                    None => Kind::Alone,
+                    Some(_) => FusionKind::View,
+                    None => FusionKind::Alone,
                 }
             }
-            _ if e.outputs.iter().any(|v| spec(v).is_empty()) => Kind::Alone,
+            _ if e.outputs.iter().any(|v| spec(v).is_empty()) => FusionKind::Alone,
             op if is_point(op) => {
                 let literal = |v: &Var| self.is_literal(self.origins[v.index()].root);
-                if e.inputs.iter().all(literal) { Kind::Alone } else { Kind::Point }
+                if e.inputs.iter().all(literal) { FusionKind::Alone } else { FusionKind::Point }
             }
             Op::Random { .. } => {
                 let key = &self.origins[e.inputs[0].index()].layout;
-                // A region draws from one key; one for each example is an op of its own.
+                // A region draws from one key; one key per example is a separate op.
                 let one = spec(&e.inputs[0]).shape.len() == 1;
                 match one && key.as_ref().is_none_or(Layout::is_dense) {
-                    true => Kind::Random,
-                    false => Kind::Alone,
+                    true => FusionKind::Random,
+                    false => FusionKind::Alone,
                 }
             }
             Op::Reduce(_, axes) if !self.is_literal(self.origins[e.inputs[0].index()].root) => {
                 let shape = &spec(&e.inputs[0]).shape;
-                row_length(shape, axes).filter(|&n| n > 0).map_or(Kind::Alone, Kind::Reduce)
+                row_length(shape, axes)
+                    .filter(|&n| n > 0)
+                    .map_or(FusionKind::Alone, FusionKind::Reduce)
             }
-            Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => Kind::Alone,
-            Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) | Op::After => Kind::Alone,
-            Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => Kind::Alone,
-            Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => Kind::Alone,
-            Op::Sort { .. } | Op::Ranks { .. } | Op::Dot | Op::Conv(_) | Op::Pool(_) => Kind::Alone,
-            Op::Linalg(_) | Op::Fft(_) | Op::Fused(_) => Kind::Alone,
-            Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => Kind::Alone,
+            Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => FusionKind::Alone,
+            Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) | Op::After => FusionKind::Alone,
+            Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => {
+                FusionKind::Alone
+            }
+            Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => FusionKind::Alone,
+            Op::Sort { .. } | Op::Ranks { .. } | Op::Dot | Op::Conv(_) | Op::Pool(_) => {
+                FusionKind::Alone
+            }
+            Op::Linalg(_) | Op::Fft(_) | Op::Fused(_) => FusionKind::Alone,
+            Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => FusionKind::Alone,
         }
     }
 
-    /// Puts an equation where it belongs.
+    /// Assigns an equation to a cluster.
     pub(super) fn place(&mut self, i: usize) {
         let kind = self.kind(i);
         self.kinds.push(kind);
         let e = &self.program.equations[i];
         match kind {
-            Kind::Free => {}
-            Kind::View => {
+            FusionKind::Free => {}
+            FusionKind::View => {
                 let Op::View(view) = &e.op else { return };
                 let origin = &self.origins[e.inputs[0].index()];
                 let root = origin.root;
@@ -210,9 +216,9 @@ impl<'a> Clusters<'a> {
                 let layout = origin.layout.clone().unwrap_or_else(dense).view(view);
                 self.origins[e.outputs[0].index()] = Origin { root, layout };
             }
-            Kind::Point => self.place_point(i),
-            Kind::Reduce(length) => self.place_reduce(i, length),
-            Kind::Random => {
+            FusionKind::Point => self.place_point(i),
+            FusionKind::Reduce(length) => self.place_reduce(i, length),
+            FusionKind::Random => {
                 let root = self.origins[e.inputs[0].index()].root;
                 let level = self.level(root) + 1;
                 let cluster = self.start(self.spec(e.outputs[0]), level);
@@ -220,7 +226,7 @@ impl<'a> Clusters<'a> {
                 self.read(root, level);
                 self.add(cluster, i, false);
             }
-            Kind::Alone => {
+            FusionKind::Alone => {
                 let roots: SmallVec<[Var; 6]> =
                     e.inputs.iter().map(|v| self.origins[v.index()].root).collect();
                 let level = 1 + roots.iter().map(|&r| self.level(r)).max().unwrap_or(0);
@@ -299,7 +305,7 @@ impl<'a> Clusters<'a> {
         self.add(cluster, i, false);
     }
 
-    /// Whether a cluster's elements, or its rows, are so many.
+    /// Whether a cluster has so many elements, or rows.
     fn has_room_for(&self, c: u32, len: usize) -> bool {
         let cluster = &self.clusters[c as usize];
         cluster.len == len || cluster.rows() == Some(len)
@@ -348,7 +354,7 @@ impl<'a> Clusters<'a> {
                 continue;
             }
             match self.home(origin.root).filter(|home| home.cluster == c) {
-                // Beside rows, everything is rows.
+                // Together with rows, all operands must be rows.
                 Some(home) if reading.row => {
                     if !home.row || !origin.in_place(root) {
                         return None;
@@ -374,11 +380,11 @@ impl<'a> Clusters<'a> {
                 }
             }
         }
-        // An op of rows alone is a row, whatever shape it had.
+        // An op of rows only is a row, whatever its shape.
         (reading.row || elements).then_some(reading)
     }
 
-    /// Makes a pointwise op part of a cluster, if that may be.
+    /// Adds a pointwise op to a cluster, if allowed.
     fn join(&mut self, i: usize, c: u32) -> bool {
         let made = self.spec(self.program.equations[i].outputs[0]);
         let cluster = &self.clusters[c as usize];
@@ -450,7 +456,7 @@ impl<'a> Clusters<'a> {
         self.add(cluster, i, true);
     }
 
-    /// Makes rows of this length the rows of a cluster, if that may be.
+    /// Sets the row length of a cluster, if allowed.
     fn reduce_in(&mut self, c: u32, length: usize, shape: &Shape) -> bool {
         let cluster = &self.clusters[c as usize];
         let inputs = cluster.loads.len() + cluster.keys.len();
@@ -474,7 +480,7 @@ impl<'a> Clusters<'a> {
         true
     }
 
-    /// Makes one of two clusters, if that may be.
+    /// Merges two clusters, if allowed.
     fn merge(&mut self, a: u32, b: u32) -> bool {
         let (a, b) = (self.find(a), self.find(b));
         if a == b {
@@ -496,7 +502,7 @@ impl<'a> Clusters<'a> {
             return false;
         }
         let fits = |shape: &Shape| row.is_none_or(|n| inner_axes(shape, n).is_some());
-        // The smaller one moves; under which shape is another question.
+        // The smaller one is merged into the larger; the shape is chosen separately.
         let (to, from) = if one.members.len() >= two.members.len() { (a, b) } else { (b, a) };
         let (one, two) = (&self.clusters[to as usize], &self.clusters[from as usize]);
         let moved = two.relaid(&one.shape).filter(|_| fits(&one.shape));
@@ -540,7 +546,7 @@ impl<'a> Clusters<'a> {
                 scalars.push(id as u32);
                 continue;
             }
-            // Sharing a row or a number is no reason.
+            // Sharing only a row or a number is not a reason to merge.
             let whole = |root: &Var| self.spec(*root).len() == cluster.len;
             let roots: FxHashSet<Var> = cluster.loads.iter().map(|load| load.0).collect();
             for root in roots.into_iter().filter(whole) {

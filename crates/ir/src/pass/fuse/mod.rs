@@ -1,32 +1,38 @@
-//! Makes regions of pointwise ops, the views before them and the reductions beside them.
+//! Fuses pointwise ops, the views before them and reductions into regions.
 //!
 //! # What joins what
-//! Equations are taken in order and put into *clusters*, each of which becomes one region with one domain. A pointwise op joins a cluster that
-//! makes one of its operands, if
+//! Equations are assigned in order to *clusters*, each of which becomes one region with one domain.
+//! A pointwise op joins a cluster that computes one of its operands, if
 //!
-//! - it has as many elements as the domain, and reads the cluster's values in place (the same elements in the same row-major order: a reshape
-//!   does not matter, and results that have another shape than the domain are reshaped after the region), or
+//! - it has as many elements as the domain, and reads the cluster's values in place (the same
+//!   elements in the same row-major order: a reshape does not matter, and results that have another
+//!   shape than the domain are reshaped after the region), or
 //! - it has as many elements as the domain has rows and reads row values of the cluster alone;
 //!
-//! all its other operands are then read from memory through layouts of the domain's shape. Views are part of those layouts: no view is computed, and one
-//! is kept only for ops outside regions. A row value that is repeated along its row is used as it is. Literals and counters are made
-//! anew in each region. A reduction over the trailing axes joins the cluster that makes its operand, and fixes what a row is. Clusters
-//! that an op reads become one if they may; at the end, so do those over one domain that read the same values, and all scalar ones.
+//! all its other operands are then read from memory through layouts of the domain's shape. Views
+//! are part of those layouts: no view is computed, and one is kept only for ops outside regions. A
+//! row value that is repeated along its row is used directly. Literals and counters are recomputed
+//! in each region. A reduction over the trailing axes joins the cluster that computes its operand,
+//! and sets the row length. Clusters that an op reads are merged if allowed; at the end, so are
+//! those over one domain that read the same values, and all scalar ones.
 //!
-//! Before that, views are moved in front of pointwise ops that nobody else reads, so that they are views of memory.
+//! Before that, views are moved in front of pointwise ops with no other reader, so that they are
+//! views of memory.
 //!
 //! # Why there are no cycles
-//! A region runs as one, so nothing it reads may depend on what it makes. Every cluster and every op outside one has a *level*, larger than the levels
-//! of all it reads from. A cluster may rise to a higher level when an op joins it, or when two become one, as long as it stays below all
-//! that read from it. So levels always grow along arrows, and no arrow leads back. The test takes no search; it may refuse what a
-//! search would allow, and then a value is stored that need not be.
+//! A region runs as one op, so nothing it reads may depend on its results. Every cluster and every
+//! op outside one has a *level*, larger than the levels of all it reads from. A cluster may rise to
+//! a higher level when an op joins it, or when two become one, as long as it stays below all that
+//! read from it. So levels always grow along edges, and there is no cycle. The test needs no
+//! search; it may reject what a search would allow, and then a value is stored unnecessarily.
 //!
-//! # Promises
-//! Every pointwise result has the bits it had. Reductions inside regions may add in another order. Nothing is computed twice but
-//! literals and counters. A lone op becomes a region only if a view or a literal goes away by it. Regions have at most [`Limits`]
-//! instructions and operands; those over a few elements [`Limits::small`] times as many; those over a single element any number, so that programs of thousands
-//! of scalars become one region. If a row is the
-//! whole domain and longer than [`Limits::long`], its reduced value is not used beside elements in the same region.
+//! # Guarantees
+//! Every pointwise result has the same bits. Reductions inside regions may add in another order.
+//! Nothing is computed twice but literals and counters. A single op becomes a region only if it
+//! absorbs a view or a literal. Regions have at most [`Limits`] instructions and operands; those
+//! over a few elements [`Limits::small`] times as many; those over a single element any number, so
+//! that programs of thousands of scalars become one region. If a row is the whole domain and longer
+//! than [`Limits::long`], its reduced value is not used together with elements in the same region.
 
 mod build;
 mod cluster;
@@ -45,13 +51,13 @@ pub struct Limits {
     pub instructions: usize,
     /// Operands.
     pub inputs: usize,
-    /// How many times as many both may be over few elements, where a region costs what it costs to
-    /// begin it.
+    /// The factor by which both limits are larger over few elements, where launching a region is
+    /// the main cost.
     pub small: usize,
-    /// Elements that are few.
+    /// Up to this many elements are few.
     pub few: usize,
-    /// A row that is the whole domain, and longer than this, is cut among threads: its sum is known at
-    /// the end only.
+    /// A row that is the whole domain, and longer than this, is split over threads: its sum is
+    /// known only at the end.
     pub long: usize,
 }
 
@@ -63,7 +69,7 @@ impl Default for Limits {
     }
 }
 
-/// Makes regions, within [`Limits::default`].
+/// Fuses ops into regions, within [`Limits::default`].
 ///
 /// ```
 /// use pullback_ir::{Program, pass::fuse};
@@ -89,7 +95,7 @@ pub fn fuse(program: &Program) -> Program {
     fuse_within(program, Limits::default())
 }
 
-/// Makes regions.
+/// Fuses ops into regions.
 #[must_use]
 pub fn fuse_within(program: &Program, limits: Limits) -> Program {
     let program = dead_code(&views::earlier(program));
@@ -99,7 +105,7 @@ pub fn fuse_within(program: &Program, limits: Limits) -> Program {
     clusters.into_program(&mut |inside| fuse_within(inside, limits))
 }
 
-/// Where a variable's elements lie: in a root, which is not a view, in order or through a layout.
+/// The storage of a variable: a root, which is not a view, in order or through a layout.
 #[derive(Clone, Debug)]
 struct Origin {
     root: Var,
@@ -133,10 +139,10 @@ fn relaid(layout: &Layout, shape: &Shape) -> Option<Layout> {
     }
 }
 
-/// What fusion may do with an equation.
+/// How fusion treats an equation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    /// A literal or a counter: made where it is used.
+enum FusionKind {
+    /// A literal or a counter: recomputed where it is used.
     Free,
     /// A view with strides.
     View,
@@ -144,11 +150,12 @@ enum Kind {
     Random,
     /// A reduction of trailing axes with so many elements together.
     Reduce(usize),
-    /// Anything else: an equation of its own.
+    /// Anything else: a separate equation.
     Alone,
 }
 
-/// The length of the rows that a reduction takes: if it takes trailing axes, axes of length 1 not counted, and more than one element.
+/// The length of the rows that a reduction reduces: if it reduces trailing axes, axes of length 1
+/// not counted, and more than one element.
 fn row_length(shape: &Shape, axes: &[usize]) -> Option<usize> {
     let long = |i: &usize| shape[*i] != 1;
     let taken = axes.iter().copied().filter(long).collect::<smallvec::SmallVec<[usize; 4]>>();
@@ -172,7 +179,7 @@ fn inner_axes(shape: &Shape, length: usize) -> Option<usize> {
     None
 }
 
-/// Whether a layout shows, at every index of a domain, the number of its row.
+/// Whether a layout repeats, at every index of a domain, the number of its row.
 fn repeats_rows(layout: &Layout, inner: usize) -> bool {
     let outer = layout.shape.len() - inner;
     let mut expected = 1;

@@ -1,7 +1,8 @@
-//! Moves views in front of pointwise ops that nobody else reads: `permute(f(x))` becomes `f(permute(x))`, a view of memory.
+//! Moves views in front of pointwise ops that have no other reader: `permute(f(x))` becomes
+//! `f(permute(x))`, a view of memory.
 //!
-//! Only where the view does not repeat elements, and is itself read by what fuses: before a product or a kernel, a view of a dense
-//! result is better than strided reads.
+//! Only where the view does not repeat elements, and is itself read by ops that fuse: before a
+//! product or a kernel, a view of a dense result is better than strided reads.
 
 use super::super::rebuild::Rebuild;
 use super::is_point;
@@ -29,7 +30,7 @@ pub(super) fn earlier(program: &Program) -> Program {
         };
         match moved {
             Some(v) => moving.new.alias(e.outputs[0], v),
-            // Programs inside are fused on their own.
+            // Programs inside are fused separately.
             None => moving.new.keep(e, Program::clone),
         }
         moving.once.resize(moving.new.out.specs.len(), true);
@@ -41,7 +42,7 @@ pub(super) fn earlier(program: &Program) -> Program {
     moving.new.finish()
 }
 
-/// Which variables are read by pointwise ops and reductions alone, or by views of which that holds.
+/// Which variables are read by pointwise ops and reductions only, or by such views.
 fn read_by_what_fuses(program: &Program) -> Vec<bool> {
     let mut fusing = vec![true; program.specs.len()];
     program.outputs.iter().for_each(|v| fusing[v.index()] = false);
@@ -58,7 +59,7 @@ fn read_by_what_fuses(program: &Program) -> Vec<bool> {
     fusing
 }
 
-/// Views that show no element twice. Reshapes do not matter to a region, and may have no strides.
+/// Views that repeat no element. Reshapes do not matter to a region, and may have no strides.
 fn moves(view: &View) -> bool {
     match view {
         View::Permute(_) | View::Slice(_) | View::Flip(_) | View::Diagonal { .. } => true,
@@ -73,7 +74,7 @@ struct Moving<'a> {
 }
 
 impl Moving<'_> {
-    /// Whether a view may move past the op that made this.
+    /// Whether a view may move past the op that defines this.
     fn is_open(&self, v: Var) -> bool {
         self.once.get(v.index()).copied().unwrap_or(false)
             && self.new.made_by(v).is_some_and(|e| is_point(&e.op))

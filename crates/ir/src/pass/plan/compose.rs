@@ -1,12 +1,14 @@
-//! A load of a region over an operand that does not lie dense: one layout over the memory itself, where there is one.
+//! Composes a region's load with the layout of an operand that is not dense, into one layout of the
+//! memory, if there is one.
 
 use crate::{Layout, Strides, dense_strides};
 
-/// `load` says where the elements for each index of a domain would lie if the operand were dense; `lies` says where the operand's elements lie.
-/// Gives where the elements for each index of the domain lie, if that is a layout.
+/// `load` is the layout of the domain in a dense operand; `lies` is the layout of the operand in
+/// memory. Returns the layout of the domain in memory, if there is one.
 ///
-/// A step along an axis of the domain is a step along axes of the operand as long as no index runs over the end of its axis. So every step is
-/// written as steps along axes, and that holds if the first and the last index stay inside.
+/// A step along an axis of the domain is a step along axes of the operand as long as no index
+/// passes the end of its axis. So every step is decomposed into steps along axes, which is valid if
+/// the first and the last index stay in bounds.
 pub(super) fn compose(load: &Layout, lies: &Layout) -> Option<Layout> {
     let dense = dense_strides(&lies.shape);
     if load.is_empty() {
@@ -104,11 +106,11 @@ mod tests {
                 assert_eq!((positions(&got), &got.shape), (want, &load.shape), "{load:?} {home:?}");
             }
         }
-        // A flat walk runs over the ends of rows, unless there is but one element.
+        // A flat axis crosses the ends of rows, unless there is only one element.
         let flat = layout(&[24], &[1], 0);
         assert_eq!(compose(&flat, &turned), None);
         assert_eq!(compose(&flat, &splat), Some(Layout::splat([24].into())));
-        // Positions before the start cannot be said.
+        // Positions before the start cannot be expressed.
         let back = layout(&[6, 4], &[-4, -1], 0);
         assert_eq!(compose(&loads[0], &back), None);
     }

@@ -1,33 +1,39 @@
-//! Memory planning: a home for every variable before anything runs.
+//! Memory planning: assigns memory to every variable before anything runs.
 //!
-//! # Homes
+//! # Homes (where variables are stored)
 //!
-//! A variable lives in the memory of an input, in that of an output, among the constants, or at an offset in one arena, and is seen
-//! there through a [`Layout`]. So a view has a home too (that of what it views) and costs nothing; only a reshape of elements that are
-//! not evenly spaced is a copy. What [`Op::After`](crate::Op::After) gives is its first operand. A literal is one element, seen at every index.
+//! A variable lives in the memory of an input, in that of an output, among the constants, or at an
+//! offset in one arena, and is accessed through a [`Layout`]. So a view has a home too (that of its
+//! base) and costs nothing; only a reshape of elements that are not evenly spaced is a copy. The
+//! result of [`Op::After`](crate::Op::After) is its first operand. A literal is one element,
+//! broadcast.
 //!
 //! # Slots
 //!
-//! Memory is given to *slots*: runs of variables that follow each other in the same place. A variable opens a slot of its own, unless it can take
-//! over that of an operand that is read for the last time by the very equation that makes it ([`sharing`] says which ops allow it). A slot lives
-//! from its first definition to the last use of its last variable, views included.
+//! Memory is assigned to *slots*: sequences of variables that reuse the same memory. A variable
+//! gets a new slot, unless it can reuse that of an operand that is read for the last time by the
+//! equation that defines it ([`sharing`] says which ops allow it). A slot lives from its first
+//! definition to the last use of its last variable, views included.
 //!
-//! What pads, joins or puts a piece ([`piece`]) does not copy it where it can be computed inside the result: the result joins the slot of the
-//! piece, which grows at the front or at the end.
+//! What pads, joins or puts a piece ([`piece`]) does not copy it if it can be computed inside the
+//! result: the result joins the slot of the piece, which grows at the front or at the end.
 //!
 //! # Outputs and updates
 //!
-//! An output is computed where it is wanted: a slot whose last variable is an output is put into the output's memory, with all that came before it
-//! in the slot. Where an output replaces an input ([`Program::updates`]) the slot goes into the input's memory, provided that the old value
-//! is not read once the slot has begun (or is read in step by the op that begins it). Whatever cannot be had this way is
-//! computed elsewhere and copied at the end: outputs that are inputs, literals or views, or that occur twice, and
-//! replacements of inputs that are read to the end. All of these copies read before any replaces an input.
-//! Until its own slot begins, the memory of an output serves other slots.
+//! An output is computed in its own memory: a slot whose last variable is an output is placed in
+//! the output's memory, with all variables before it in the slot. If an output replaces an input
+//! ([`Program::updates`]) the slot is placed in the input's memory, provided that the old value is
+//! not read after the slot begins (or is read element by element by the op that begins it). All
+//! others are computed elsewhere and copied at the end: outputs that are inputs, literals or views,
+//! or that occur twice, and replacements of inputs that are read to the end. All of these copies
+//! read before any replaces an input. Until its own slot begins, the memory of an output is used
+//! for other slots.
 //!
 //! # Programs inside
 //!
-//! What the programs of a loop or a choice need is scratch of the equation they belong to: their arenas are blocks in this one, and their
-//! operands and results are the homes of the outer variables. The carry of a loop is one piece of memory that the body updates.
+//! The memory of the programs of a loop or a conditional is scratch of their equation: their arenas
+//! are blocks in this one, and their operands and results are the homes of the outer variables. The
+//! carry of a loop is one piece of memory that the body updates in place.
 //!
 //! ```
 //! # use pullback_ir::{pass::{Target, plan::plan}, Binary, DType, Op, Program, Spec, Unary};
@@ -42,7 +48,7 @@
 //! ```
 
 mod compose;
-mod lend;
+mod output_memory;
 mod overwrite;
 mod pack;
 mod planned;
@@ -59,7 +65,7 @@ use std::fmt;
 /// Bytes between constants in their block.
 pub const CONSTANT: usize = 8;
 
-/// A piece of memory that a program works in.
+/// A block of memory that a program uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Base {
     /// That of an input, by its position.
@@ -72,21 +78,21 @@ pub enum Base {
     Constants,
 }
 
-/// Where a variable lives.
+/// Where a variable is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Home {
     /// In which memory.
     pub base: Base,
     /// From which byte on.
     pub start: usize,
-    /// Where the elements lie from there on.
+    /// The layout of the elements from there on.
     pub layout: Layout,
 }
 
 /// Bytes of the arena that only one equation uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Scratch {
-    /// What for.
+    /// Its use.
     pub role: Role,
     /// The first byte in the arena.
     pub start: usize,
@@ -97,11 +103,11 @@ pub struct Scratch {
 /// What scratch is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// An operand, copied so that it lies dense.
+    /// A dense copy of an operand.
     Dense(usize),
     /// The product of an [`Op::DotRegion`](crate::Op::DotRegion).
     Product,
-    /// What the test of a loop said.
+    /// The result of a loop's condition.
     Test,
     /// The arena of the programs inside.
     Inner,
@@ -112,24 +118,24 @@ pub enum Role {
 pub enum Product {
     /// In scratch.
     Apart,
-    /// In the memory of this result, which the region then replaces in step.
+    /// In the memory of this result, which the region then overwrites element by element.
     InResult(usize),
-    /// On top of this operand, whose memory the result has taken: nothing is left for the region to do.
+    /// Added to this operand, whose memory the result reuses: the region has nothing left to do.
     Added(usize),
 }
 
-/// A value that is moved when all equations have run.
+/// A value that is copied after all equations have run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Move {
-    /// What is moved.
+    /// The value.
     pub var: Var,
-    /// Where to, dense from the first byte on: an input or an output.
+    /// The destination, dense from the first byte on: an input or an output.
     pub to: Base,
-    /// Where in the arena it waits meanwhile, if it lies in an input that another move overwrites.
+    /// Offset of a temporary copy in the arena, if it is in an input that another move overwrites.
     pub via: Option<usize>,
 }
 
-/// Something that takes memory when most is taken.
+/// A value that is alive at peak memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Live {
     /// The variable; for scratch, the first one that its equation defines.
@@ -145,18 +151,18 @@ pub struct Live {
 /// The memory of a program. See the head of this file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// By variable. Variables that nothing defines have a home without meaning.
+    /// By variable. Undefined variables have an arbitrary home.
     pub homes: Vec<Home>,
     /// By equation.
     pub scratch: Vec<Vec<Scratch>>,
-    /// By equation: operands of a region that do not lie dense, by number, and where in the memory of their homes (from the start of these on)
-    /// the elements for each index of the domain lie. They need no dense copy.
+    /// By equation: operands of a region that are not dense, by number, and the layout of the
+    /// domain in their memory (from the start of their homes). They need no dense copy.
     pub loads: Vec<Vec<(usize, Layout)>>,
     /// By equation: plans of the programs inside, in their order.
     pub inner: Vec<Vec<Plan>>,
     /// By equation, for the products that a region follows.
     pub products: Vec<Option<Product>>,
-    /// What is moved at the end: to outputs first, then, past their waiting places, to inputs.
+    /// Copies at the end: to outputs first, then, through temporaries, to inputs.
     pub moves: Vec<Move>,
     /// Bytes of the arena.
     pub arena: usize,
@@ -164,14 +170,15 @@ pub struct Plan {
     pub constants: usize,
     /// Bytes of the outputs that do not replace an input.
     pub outputs: usize,
-    /// The equation during which most of the arena is taken.
+    /// The equation at which most of the arena is in use.
     pub peak_at: usize,
-    /// What is taken then, outputs included, the largest first. What programs inside take is listed with their variables.
+    /// What is in use then, outputs included, the largest first. Memory of programs inside is
+    /// listed with their variables.
     pub live: Vec<Live>,
 }
 
 impl Plan {
-    /// Bytes that a call takes besides its inputs.
+    /// Bytes that a call needs in addition to its inputs.
     pub fn peak(&self) -> usize {
         self.arena.saturating_add(self.all_constants()).saturating_add(self.outputs)
     }
@@ -181,7 +188,7 @@ impl Plan {
         self.constants + self.inner.iter().flatten().map(Plan::all_constants).sum::<usize>()
     }
 
-    /// Bytes taken at the peak by source line, the most first. What has no line comes under `None`.
+    /// Bytes in use at the peak by source line, the most first. What has no line is under `None`.
     pub fn by_place(&self) -> Vec<(Option<Line>, usize)> {
         let mut lines: Vec<(Option<Line>, usize)> = Vec::new();
         for live in &self.live {
@@ -201,7 +208,8 @@ pub fn plan(program: &Program, target: Target) -> Plan {
     plan_bound(program, &program.inputs.iter().map(dense).collect::<Vec<_>>(), target)
 }
 
-/// Plans a program whose inputs lie as given, each from its first element on (offset 0). Inputs that are replaced must be dense.
+/// Plans a program whose inputs have these layouts, each from its first element on (offset 0).
+/// Inputs that are replaced must be dense.
 pub fn plan_bound(program: &Program, inputs: &[Layout], target: Target) -> Plan {
     slots::plan(program, &program.updates, inputs, target)
 }

@@ -1,5 +1,5 @@
-//! Results in the memory of operands that are used up: which slots an equation leaves, and whether
-//! a result may have one.
+//! Results in the memory of operands that are no longer needed: which slots an equation frees, and
+//! whether a result may reuse one.
 
 use super::Base;
 use super::share::{Facts, Sharing, sharing_by};
@@ -7,19 +7,19 @@ use super::slots::Planner;
 use crate::Op;
 use rustc_hash::FxHashMap;
 
-/// Operands and results that are gone through one by one.
+/// Up to this many operands and results are searched linearly.
 const FEW: usize = 8;
 
-/// What is known of an equation with many operands or results.
+/// An index for an equation with many operands or results.
 pub(super) struct Large {
-    /// The operands that lie in a slot.
+    /// The operands that are in a slot.
     operands: FxHashMap<usize, Vec<usize>>,
     facts: Option<Facts>,
 }
 
 impl Planner<'_> {
-    /// Notes what is asked of an equation more than once: one of thousands of operands and results
-    /// is not gone through for each of them.
+    /// Builds the index of an equation with many operands or results, so that it is not searched
+    /// linearly for each of them.
     pub fn look_at(&mut self, e: usize) {
         let equation = &self.program.equations[e];
         if equation.inputs.len() <= FEW && equation.outputs.len() <= FEW {
@@ -36,16 +36,17 @@ impl Planner<'_> {
         self.large.insert(e, Large { operands, facts });
     }
 
-    /// The slots in the arena that an equation reads for the last time, in the order of its operands.
+    /// The slots in the arena that an equation reads for the last time, in the order of its
+    /// operands.
     pub fn used_up(&mut self, e: usize) -> Vec<usize> {
         let mut found = Vec::new();
         for &x in &self.program.equations[e].inputs {
             let slot = self.slot(x);
             let is_new = self.slots[slot].base == Base::Arena
                 && self.slots[slot].end == e + 1
-                && self.slots[slot].asked != e + 1;
+                && self.slots[slot].checked != e + 1;
             if is_new {
-                self.slots[slot].asked = e + 1;
+                self.slots[slot].checked = e + 1;
                 found.push(slot);
             }
         }

@@ -1,23 +1,24 @@
 //! Offsets in one arena for blocks that live at different times.
 //!
-//! Finding the smallest arena is hard; placing the largest blocks first, each in the tightest gap between those that live at the same
-//! time, comes close to the lower bound (the most bytes alive at once) on programs as they occur. Blocks in order of time sometimes do better on
-//! long chains, so both orders are tried unless the first meets the bound.
+//! Finding the smallest arena is hard; placing the largest blocks first, each in the tightest gap
+//! between those that live at the same time, comes close to the lower bound (the most bytes alive
+//! at once) on programs as they occur. Blocks in order of time sometimes do better on long chains,
+//! so both orders are tried unless the first meets the bound.
 
 use std::cmp::Reverse;
 
-/// Bytes that are needed from one equation to another, both included.
+/// Memory that is needed from one equation to another, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// Size, a multiple of the alignment.
     pub bytes: usize,
-    /// The first equation that touches it.
+    /// The first equation that uses it.
     pub start: usize,
     /// The last one.
     pub end: usize,
 }
 
-/// Where each block begins, and the size of the arena.
+/// The offset of each block, and the size of the arena.
 pub fn pack(blocks: &[Block]) -> (Vec<usize>, usize) {
     let bound = most_alive(blocks).1;
     let mut order: Vec<usize> = (0..blocks.len()).filter(|&i| blocks[i].bytes > 0).collect();
@@ -50,15 +51,15 @@ pub fn most_alive(blocks: &[Block]) -> (usize, usize) {
     most
 }
 
-/// More than any memory has, with room for rounding up: plans that need so much are refused when memory is asked for.
+/// More than any memory has, without overflow when rounded up: allocating so much fails.
 const MOST: usize = isize::MAX as usize;
 
-/// Where a block that begins here ends.
+/// The end of a block that starts here.
 fn end(start: usize, bytes: usize) -> usize {
     start.saturating_add(bytes).min(MOST)
 }
 
-/// Places blocks one after the other.
+/// Places blocks in a given order.
 fn place(blocks: &[Block], order: &[usize]) -> (Vec<usize>, usize) {
     let (mut offsets, mut shelf, mut size) = (vec![0; blocks.len()], Shelf::default(), 0);
     for &i in order {
@@ -69,12 +70,13 @@ fn place(blocks: &[Block], order: &[usize]) -> (Vec<usize>, usize) {
     (offsets, size)
 }
 
-/// Memory in which blocks have their places, sorted by offset.
+/// Blocks with their offsets, sorted by offset.
 #[derive(Default)]
 pub struct Shelf(Vec<(usize, Block)>);
 
 impl Shelf {
-    /// The smallest gap, among the blocks that live at the same time, that takes this one; or behind them all.
+    /// The smallest gap, among the blocks that live at the same time, that fits this one; or after
+    /// them all.
     pub fn spot(&self, block: &Block) -> usize {
         let (mut free, mut best): (usize, Option<(usize, usize)>) = (0, None);
         for (offset, other) in &self.0 {
@@ -92,7 +94,7 @@ impl Shelf {
         best.map_or(free, |(_, at)| at)
     }
 
-    /// Gives a block its place.
+    /// Places a block.
     pub fn put(&mut self, block: Block, offset: usize) {
         let at = self.0.partition_point(|(other, _)| *other <= offset);
         self.0.insert(at, (offset, block));

@@ -4,10 +4,10 @@ use super::{Plan, plan_bound};
 use crate::pass::{Target, has_bodies, inline};
 use crate::{Error, Layout, Program, Result, Spec, Structure};
 
-/// A program that was verified, and planned for inputs that lie in a known way.
+/// A program that was verified, and planned for inputs of known layouts.
 ///
-/// It can only be made by [`Planned::new`] and [`Planned::bound`]. So a backend that prepares one may
-/// rely on it that the plan is that of the program, and follow the addresses in it.
+/// It can only be made by [`Planned::new`] and [`Planned::bound`]. So a backend that prepares one
+/// may rely on the plan being that of the program, and use its addresses.
 ///
 /// ```
 /// # use pullback_ir::{pass::{Target, plan::Planned}, DType, Op, Program, Spec, Unary};
@@ -31,30 +31,30 @@ pub struct Planned {
 /// How an input is bound.
 #[derive(Clone, Debug)]
 struct Argument {
-    /// Where its elements lie, from the first on.
+    /// The layout of its elements, from the first on.
     layout: Layout,
     /// An output replaces it.
     written: bool,
 }
 
 impl Planned {
-    /// Verifies a program and plans it for inputs that lie dense.
+    /// Verifies a program and plans it for dense inputs.
     ///
     /// # Errors
-    /// If the program is wrong.
+    /// If the program is invalid.
     pub fn new(program: &Program, target: Target) -> Result<Planned> {
         let dense = |&v| Layout::dense(program.spec(v).shape.clone());
         let layouts = program.inputs.iter().map(dense).collect();
         Planned::bound(program, layouts, target)
     }
 
-    /// Verifies a program and plans it for inputs that lie as given, each from its first element on.
+    /// Verifies a program and plans it for inputs of given layouts, each from its first element on.
     ///
     /// # Errors
-    /// If the program is wrong, or the layouts are not those of its inputs.
+    /// If the program is invalid, or the layouts are not those of its inputs.
     pub fn bound(program: &Program, layouts: Vec<Layout>, target: Target) -> Result<Planned> {
         verify(program)?;
-        // Programs that went through no passes may still hold custom ops with bodies.
+        // Programs that went through no passes may still contain custom ops with bodies.
         let program = if has_bodies(program) { inline(program) } else { program.clone() };
         let mut own = vec![true; program.outputs.len()];
         let mut written = vec![false; program.inputs.len()];
@@ -69,7 +69,7 @@ impl Planned {
         if layouts.len() != program.inputs.len() || !layouts.iter().enumerate().all(fits) {
             return Err(Error::argument("program", "these layouts are not those of its inputs"));
         }
-        // Kernels follow addresses in the arena as those of elements.
+        // Kernels use addresses in the arena as those of elements, so they must be aligned.
         if !target.align.is_power_of_two() || target.align < 8 {
             let message = format!("memory aligned to {} bytes holds no elements", target.align);
             return Err(Error::argument("program", message));
@@ -85,17 +85,17 @@ impl Planned {
         })
     }
 
-    /// The program, with the bodies of custom ops in their place.
+    /// The program, with the bodies of custom ops inlined.
     pub fn program(&self) -> &Program {
         &self.program
     }
 
-    /// Where everything is kept.
+    /// The memory plan.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// The outputs that replace no input, which a call hands out: position and bytes.
+    /// The outputs that replace no input, which a call returns: position and bytes.
     pub fn fresh(&self) -> &[(usize, usize)] {
         &self.fresh
     }
@@ -105,7 +105,7 @@ impl Planned {
         self.inputs.len()
     }
 
-    /// What an input is.
+    /// The spec of an input.
     pub fn input(&self, i: usize) -> &Spec {
         self.program.spec(self.program.inputs[i])
     }
@@ -115,8 +115,8 @@ impl Planned {
         self.inputs[i].written
     }
 
-    /// Checks that an input may be bound to memory of so many bytes, from byte `start` on, to be written or
-    /// only read.
+    /// Checks that an input may be bound to memory of so many bytes, from byte `start` on, to be
+    /// written or only read.
     ///
     /// # Errors
     /// If it may not.

@@ -1,29 +1,30 @@
-//! Which results may be written over which operands: one table.
+//! The table of which results may be written over which operands.
 
 use super::super::Target;
 use crate::{Binary, Flow, Inst, Layout, Op, Region, Shape, Spec, dense_strides};
 use rustc_hash::FxHashSet;
 
-/// How a result may share the memory of an operand that nobody reads afterwards.
+/// How a result may reuse the memory of an operand that is not read afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
     /// It may not.
     Never,
-    /// Element `i` of the result is written after element `i` of the operand was read, so other operands may lie in the same memory if
-    /// they are read in step too.
+    /// Element `i` of the result is written after element `i` of the operand was read, so other
+    /// operands may be in the same memory if they are read elementwise too.
     InStep,
-    /// It may if no other operand lies in that memory.
+    /// It may if no other operand is in that memory.
     Alone,
 }
 
-/// Whether result number `result` may be written over operand number `operand`, both dense and of as many elements of one dtype.
+/// Whether result number `result` may be written over operand number `operand`, both dense and of
+/// as many elements of one dtype.
 ///
-/// Backends rely on this table from the other side: a kernel named here keeps the promise.
+/// Kernels of backends must support what this table allows.
 pub fn sharing(op: &Op, target: Target, result: usize, operand: usize) -> Sharing {
     sharing_by(op, target, None, result, operand)
 }
 
-/// [`sharing`], with what is known of a region that is asked about more than once.
+/// [`sharing`], with facts about a region that are computed once.
 pub(super) fn sharing_by(
     op: &Op,
     target: Target,
@@ -33,7 +34,7 @@ pub(super) fn sharing_by(
 ) -> Sharing {
     let if_it = |holds: bool, sharing: Sharing| if holds { sharing } else { Sharing::Never };
     match op {
-        // The base is there already; only the part is written.
+        // The base is in place already; only the part is written.
         Op::Put(_) | Op::Scatter(..) => if_it(operand == 0, Sharing::Alone),
         Op::Fused(f) => if_it(f.updates() && operand == result, Sharing::InStep),
         Op::Region(region) => {
@@ -68,10 +69,11 @@ pub(super) fn sharing_by(
     }
 }
 
-/// The element of the dense result at which an operand that is copied into it lies, if it lies there in one piece: then it need not be copied if it
-/// is computed there. `shapes` are those of the operands, `shape` that of the result.
+/// The element of the dense result at which an operand that is copied into it starts, if it is
+/// contiguous there: then it need not be copied if it is computed there. `shapes` are those of the
+/// operands, `shape` that of the result.
 ///
-/// Backends rely on this from the other side: what is there already stays as it is, and is written over by nothing.
+/// Kernels of backends must not overwrite a piece that is in place already.
 pub fn piece(op: &Op, operand: usize, shapes: &[&Shape], shape: &Shape) -> Option<usize> {
     let (at, lies) = match op {
         Op::Cat(axis) => {
@@ -98,13 +100,13 @@ pub fn piece(op: &Op, operand: usize, shapes: &[&Shape], shape: &Shape) -> Optio
     lies.then_some(at)
 }
 
-/// What a walk through a region finds out.
+/// Facts about a region.
 pub(super) struct Facts {
     /// The operands that are keys of random numbers.
     keys: FxHashSet<usize>,
-    /// By value: whether it is an element value that waits for as many reductions as any other, so
-    /// that nothing comes back to a row after it was written there. (A kernel goes over a row once
-    /// for each level of reductions, and once more.)
+    /// By value: whether it is an element value of the last pass, so that no later pass reads a row
+    /// after it was written there. (A kernel makes one pass over a row for each level of
+    /// reductions, and one more.)
     last: Vec<bool>,
 }
 
@@ -137,7 +139,7 @@ fn is_key(region: &Region, operand: usize) -> bool {
     region.body.iter().any(|inst| matches!(inst, Inst::Random(_, key, _) if *key == operand))
 }
 
-/// Whether the operand is loaded as it lies, at the index that is written.
+/// Whether the operand is loaded at the index that is written.
 fn in_step(region: &Region, operand: usize) -> bool {
     let load = &region.inputs[operand];
     load.layout.is_dense()
@@ -146,8 +148,8 @@ fn in_step(region: &Region, operand: usize) -> bool {
         && load.spec.len() == load.layout.len()
 }
 
-/// The operand of a region after a product that is added to it, if the region does that and nothing else, for a product to which
-/// the target can add: a matrix, in one of its dtypes.
+/// The operand of a region after a product that is added to it, if the region does that and nothing
+/// else, for a product to which the target can add: a matrix, in one of its dtypes.
 pub fn added(region: &Region, target: Target) -> Option<usize> {
     let product = &region.inputs.first()?.spec;
     let &[m, n] = &product.shape[..] else { return None };
@@ -170,7 +172,8 @@ fn reduces(region: &Region) -> bool {
     region.body.iter().any(|inst| matches!(inst, Inst::Reduce(..)))
 }
 
-/// The result in whose memory the product of a region can be computed, to be replaced there part by part.
+/// The result in whose memory the product of a region can be computed, to be replaced there part by
+/// part.
 pub(super) fn product_result(region: &Region, results: &[&Spec]) -> Option<usize> {
     let product = &region.inputs.first()?.spec;
     let fits = |spec: &Spec| spec.dtype == product.dtype && spec.len() == product.len();

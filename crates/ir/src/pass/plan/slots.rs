@@ -1,6 +1,7 @@
 //! From a program to its plan: roots of views, lifetimes, slots, homes.
 //!
-//! Time counts from 0, when the inputs are there; equation `e` runs at time `e + 1`, and the outputs are read at the end of all.
+//! Time starts at 0, when the inputs exist; equation `e` runs at time `e + 1`, and the outputs are
+//! read at the end.
 
 use super::super::Target;
 use super::compose::compose;
@@ -11,10 +12,10 @@ use super::{Base, CONSTANT, Home, Live, Move, Plan, Product, Role, Scratch, adde
 use crate::{Flow, Inst, Layout, Op, Program, Region, Var};
 use rustc_hash::FxHashMap;
 
-/// Variables that follow each other in one place.
+/// Variables that use the same memory one after the other.
 pub(super) struct Slot {
     pub base: Base,
-    /// The first byte, where it is not the packer who says.
+    /// The first byte, if it is not set by the packer.
     pub offset: usize,
     pub bytes: usize,
     /// When it begins, and which result of the equation begins it.
@@ -22,14 +23,14 @@ pub(super) struct Slot {
     pub result: usize,
     /// The time of the last use of its last variable.
     pub end: usize,
-    /// The time of the last equation that asked whether it is free.
-    pub asked: usize,
-    /// Each variable that lives here and the time when it is made.
+    /// The time of the last equation that checked whether it is free.
+    pub checked: usize,
+    /// Each variable in it and the time of its definition.
     pub members: Vec<(usize, Var)>,
 }
 
 const NONE: usize = usize::MAX;
-/// Plans a program on its own, whose outputs are aligned as the arena is.
+/// Plans a top-level program, whose outputs are aligned as the arena is.
 pub(super) fn plan(
     program: &Program,
     updates: &[(usize, usize)],
@@ -62,23 +63,24 @@ pub(super) struct Planner<'a> {
     replaces: Vec<Vec<usize>>,
     /// By variable: whether it is an input that is replaced.
     replaced: Vec<bool>,
-    /// The variable whose elements each one shows.
+    /// The root of each variable: itself, or the base of a view.
     roots: Vec<Var>,
-    /// Where they lie in the memory of the root.
+    /// Its layout in the memory of the root.
     layouts: Vec<Layout>,
     /// By root: the time when it is read last.
     last: Vec<usize>,
-    /// By root: where it is wanted in the end, if it can be computed there.
+    /// By root: its final destinations, if it can be computed there.
     wanted: Vec<Vec<Base>>,
     pub slots: Vec<Slot>,
     /// By root.
     slot_of: Vec<usize>,
-    /// By root: how many bytes after the first of its slot it begins.
+    /// By root: its offset in bytes from the start of its slot.
     shifts: Vec<usize>,
     /// By equation, those with many operands or results.
     pub large: FxHashMap<usize, Large>,
     constants: usize,
-    /// The time of the last equation that may fail. Inputs are not written before it is over, so that a failed call has changed nothing.
+    /// The time of the last equation that may fail. Inputs are not written before it has run, so
+    /// that a failed call changes nothing.
     risky: usize,
     inner: Vec<Vec<Plan>>,
     products: Vec<Option<Product>>,
@@ -155,11 +157,11 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// When each root is read last, and where it is wanted.
+    /// The last read of each root, and its destinations.
     fn find_ends(&mut self) {
         let count = self.program.equations.len();
         for (e, equation) in self.program.equations.iter().enumerate() {
-            // A view counts as a read, so that what it shows is there at least when it is defined.
+            // A view counts as a read, so that its base is alive at least when it is defined.
             for v in equation.inputs.iter().chain(&equation.outputs) {
                 self.last[self.roots[v.index()].index()] = e + 1;
             }
@@ -174,7 +176,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Where output `k` goes.
+    /// The destinations of output `k`.
     fn destinations(&self, k: usize) -> impl Iterator<Item = Base> + use<'_> {
         let replaced = self.replaces[k].iter().map(|&i| Base::Input(i));
         replaced.chain(self.is_own(k).then_some(Base::Output(k)))
@@ -185,12 +187,12 @@ impl<'a> Planner<'a> {
         self.replaces[k].is_empty()
     }
 
-    /// Whether an equation only shows the memory of its operand.
+    /// Whether an equation only refers to the memory of its operand.
     fn is_alias(&self, e: usize) -> bool {
         self.program.equations[e].outputs.iter().any(|v| self.roots[v.index()] != *v)
     }
 
-    /// Whether a variable shows all of its root's memory, as it lies.
+    /// Whether a variable is all of its root's memory, in order.
     pub fn is_whole(&self, v: Var) -> bool {
         let layout = &self.layouts[v.index()];
         let root = self.program.spec(self.roots[v.index()]);
@@ -208,7 +210,7 @@ impl<'a> Planner<'a> {
         self.slot_of[v.index()] = self.slots.len();
         let (start, result) = begun;
         let members = vec![(start, v)];
-        self.slots.push(Slot { base, offset: 0, bytes, start, result, end, asked: 0, members });
+        self.slots.push(Slot { base, offset: 0, bytes, start, result, end, checked: 0, members });
     }
 
     fn fill_slots(&mut self) {
@@ -249,8 +251,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Finds a place for a result: over an operand, where it is wanted, or in the arena. `free` are the slots that the equation has used up and no
-    /// other of its results has taken over.
+    /// Finds memory for a result: over an operand, in its destination, or in the arena. `free` are
+    /// the slots that the equation reads for the last time and no other of its results has reused.
     fn settle(&mut self, e: usize, result: usize, free: &mut Vec<usize>) {
         let v = self.program.equations[e].outputs[result];
         let (bytes, end) = (self.program.spec(v).bytes(), self.last[v.index()]);
@@ -258,7 +260,7 @@ impl<'a> Planner<'a> {
             return self.grow(e, root, by);
         }
         let mut wanted = self.wanted[v.index()].clone();
-        // Replacing an input saves a copy; a fresh output is there for whoever comes.
+        // Replacing an input saves a copy; the memory of a new output is available anyway.
         wanted.sort_by_key(|base| !matches!(base, Base::Input(_)));
         let over = free.iter().position(|&slot| self.may_overwrite(e, result, slot));
         let over = over.map(|at| (at, free[at]));
@@ -268,7 +270,7 @@ impl<'a> Planner<'a> {
         };
         let (alone, together) = (there((e + 1, result)), begun.and_then(there));
         match over {
-            // Not at the price of a copy at the end.
+            // Not if it costs a copy at the end.
             Some((at, slot)) if together.is_some() || alone.is_none() => {
                 self.slots[slot].base = together.unwrap_or(Base::Arena);
                 self.slots[slot].end = end;
@@ -282,8 +284,8 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// The value, used up by this equation, in whose place the result can be because it keeps a piece of it there, and how many bytes after it
-    /// the result then begins.
+    /// The value, read for the last time by this equation, that can stay in place as a piece of the
+    /// result, and the offset of the result from it in bytes.
     fn piece_of(&self, e: usize) -> Option<(Var, isize)> {
         let equation = &self.program.equations[e];
         let [v] = equation.outputs[..] else { return None };
@@ -298,7 +300,7 @@ impl<'a> Planner<'a> {
             let slot = self.slot(x);
             let free = self.slots[slot].base == Base::Arena && self.slots[slot].end == e + 1;
             let alone = || equation.inputs.iter().filter(|&&y| self.slot(y) == slot).count() == 1;
-            // Not for a small part of either.
+            // Not if it is a small part of either.
             let most = 2 * lies.len() >= spec.len().max(self.program.spec(root).len());
             let kept = lies.is_dense() && !lies.is_empty() && self.base_is_plain(e);
             let by = (lies.offset as isize - at as isize) * spec.dtype.size() as isize;
@@ -306,7 +308,8 @@ impl<'a> Planner<'a> {
         })
     }
 
-    /// Whether what a piece is put into lies dense or is one number, so that it can be copied around the piece.
+    /// Whether the base of a piece is dense or one number, so that it can be copied around the
+    /// piece.
     fn base_is_plain(&self, e: usize) -> bool {
         let equation = &self.program.equations[e];
         let Op::Put(_) = equation.op else { return true };
@@ -314,12 +317,12 @@ impl<'a> Planner<'a> {
         base.is_dense() || base.strides.iter().all(|&s| s == 0)
     }
 
-    /// Lets the result of an equation begin so many bytes after a value, in its slot.
+    /// Places the result of an equation so many bytes after a value, in its slot.
     fn grow(&mut self, e: usize, root: Var, by: isize) {
         let v = self.program.equations[e].outputs[0];
         let slot = &mut self.slots[self.slot_of[root.index()]];
         let begins = self.shifts[root.index()] as isize + by;
-        // What would begin before the slot moves everything in it.
+        // A result that would start before the slot shifts everything in it.
         let front = (-begins).max(0) as usize;
         slot.members.iter().for_each(|m| self.shifts[m.1.index()] += front);
         self.shifts[v.index()] = (begins + front as isize) as usize;
@@ -330,7 +333,7 @@ impl<'a> Planner<'a> {
         self.slot_of[v.index()] = self.slot_of[root.index()];
     }
 
-    /// Whether a slot begun by that result can be in this memory to the end.
+    /// Whether a slot that begins with that result can stay in this memory to the end.
     fn is_free(&self, base: Base, start: usize, result: usize) -> bool {
         match base {
             Base::Output(_) => true,
@@ -346,7 +349,7 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// Operands of regions must lie dense, or so that the layout through which the region sees them can say where.
+    /// Operands of regions must be dense, or have a layout that composes with the region's.
     fn load(&mut self, e: usize, region: &Region, first: usize) {
         for (k, &x) in self.program.equations[e].inputs.iter().enumerate().skip(first) {
             let lies = &self.layouts[x.index()];
@@ -410,13 +413,13 @@ impl<'a> Planner<'a> {
         self.inner[e] = inner;
     }
 
-    /// What has to be moved when all is done, without waiting places.
+    /// The copies at the end, without temporaries.
     fn moves(&self) -> Vec<Move> {
         let mut moves = Vec::new();
         for (k, &var) in self.program.outputs.iter().enumerate() {
             for to in self.destinations(k) {
                 let slot = &self.slots[self.slot(var)];
-                // A slot that only borrowed the memory of an output is over by now.
+                // A slot that only borrowed the memory of an output has ended by now.
                 let there = slot.base == to && slot.end > self.program.equations.len();
                 let there = there && self.is_whole(var);
                 if !there {
@@ -428,16 +431,17 @@ impl<'a> Planner<'a> {
         moves
     }
 
-    /// Whether a move reads an input that another one overwrites.
+    /// Whether a copy reads an input that another one overwrites.
     fn must_wait(&self, m: &Move) -> bool {
         matches!(m.to, Base::Input(_)) && self.replaced[self.roots[m.var.index()].index()]
     }
 
-    /// Packs the arena. The outputs of a program inside another one are memory of that one, and not counted here.
+    /// Packs the arena. The outputs of a program inside another one are memory of that one, and not
+    /// counted here.
     fn finish(mut self, alone: bool) -> Plan {
         let count = self.program.equations.len();
         let mut moves = self.moves();
-        // Everything in the arena, in an order that is known: slots, scratch, waiting places.
+        // Everything in the arena, in a fixed order: slots, scratch, temporaries.
         let mut blocks: Vec<Block> = Vec::new();
         let mut names: Vec<Live> = Vec::new();
         let made_at = |time: usize| {
@@ -501,7 +505,8 @@ impl<'a> Planner<'a> {
             }
         }
 
-        // Which variable of a slot is there at the peak, and what is taken inside the programs of that equation.
+        // Which variable of a slot is alive at the peak, and what the programs of that equation
+        // use.
         let mut in_arena = self.slots.iter().filter(|slot| slot.base == Base::Arena);
         let mut live: Vec<Live> = Vec::new();
         for (block, mut name) in blocks.iter().zip(names) {
@@ -564,8 +569,9 @@ impl<'a> Planner<'a> {
         }
     }
 
-    /// A product whose result lies over the operand that is added to it is added there: known only now, since a slot may have been put into the
-    /// memory of an input long after it began.
+    /// A product whose result reuses the memory of the operand added to it is accumulated there:
+    /// known only now, since a slot may have been placed in the memory of an input long after it
+    /// began.
     fn add_products(&mut self) {
         for e in 0..self.program.equations.len() {
             let equation = &self.program.equations[e];

@@ -1,12 +1,14 @@
 //! Rewrites by a table of named rules.
 //!
-//! A rule looks at one equation, and at the ops that made its operands, and may say: this is that value, or this op of those operands.
-//! None changes a bit of any result, negative zeros and infinities included; the payload and the sign of a NaN are nobody's promise.
-//! What is not exact is not here: `x·0` is not 0 (infinities), `x + 0` is not `x` for floats (−0 + 0 is +0; `x + (−0)` is), a sum over an axis
-//! of length 1 is not its element (kernels start from +0) but that plus 0, and a comparison is not the opposite of its opposite (NaN).
+//! A rule matches one equation, and the definitions of its operands, and may replace it by an
+//! existing value, or by another op. None changes a bit of any result, negative zeros and
+//! infinities included; the payload and the sign of a NaN are not preserved. Inexact rewrites are
+//! excluded: `x·0` is not 0 (infinities), `x + 0` is not `x` for floats (−0 + 0 is +0; `x + (−0)`
+//! is), a sum over an axis of length 1 is not its element (kernels start from +0) but that plus 0,
+//! and a comparison is not the opposite of its opposite (NaN).
 //!
-//! Promises: no more work than before, and no rule of the table applies to the result: idempotent. What nobody reads any more is left
-//! to `dead_code`.
+//! Guarantees: no more work than before, and no rule of the table applies to the result:
+//! idempotent. Unused values are left to `dead_code`.
 
 mod parts;
 mod values;
@@ -18,13 +20,13 @@ use crate::{Equation, Line, Op, Program, Scalar, Var, Vars};
 /// One rule.
 #[derive(Clone, Copy)]
 pub struct Rewrite {
-    /// What it is called.
+    /// Its name.
     pub name: &'static str,
-    /// What it says.
+    /// The rewrite, as text.
     pub says: &'static str,
-    /// Why no bit changes, where that is not plain.
+    /// Why no bit changes, if that is not obvious.
     pub because: &'static str,
-    rule: Rule,
+    rule: RewriteFn,
 }
 
 impl std::fmt::Debug for Rewrite {
@@ -33,17 +35,22 @@ impl std::fmt::Debug for Rewrite {
     }
 }
 
-type Rule = fn(&mut Seen<'_, '_>, &Op, &[Var]) -> Option<Step>;
+type RewriteFn = fn(&mut Context<'_, '_>, &Op, &[Var]) -> Option<Step>;
 
-/// What a rule makes of an equation.
+/// The result of a rule.
 enum Step {
-    /// A value that is there.
+    /// An existing value.
     Value(Var),
     /// Another op.
     Op(Op, Vars),
 }
 
-const fn row(name: &'static str, says: &'static str, because: &'static str, rule: Rule) -> Rewrite {
+const fn row(
+    name: &'static str,
+    says: &'static str,
+    because: &'static str,
+    rule: RewriteFn,
+) -> Rewrite {
     Rewrite { name, says, because, rule }
 }
 
@@ -76,8 +83,8 @@ pub static REWRITES: &[Rewrite] = &[
     row("view_later",         "f(broadcast x, …) → broadcast f(x, …); so for permute", "the same function of the same elements", views::view_later),
 ];
 
-/// The program so far, for rules to look at.
-struct Seen<'a, 'b> {
+/// The program so far, as seen by rules.
+struct Context<'a, 'b> {
     new: &'a mut Rebuild<'b>,
     at: Option<Line>,
     /// The result is an output of the program, so it must not be an input or another output.
@@ -85,13 +92,13 @@ struct Seen<'a, 'b> {
     outputs: &'a [bool],
 }
 
-impl Seen<'_, '_> {
-    /// The op that made a value, and its operands.
+impl Context<'_, '_> {
+    /// The op that defines a value, and its operands.
     fn made_by(&self, v: Var) -> Option<(&Op, &[Var])> {
         self.new.made_by(v).map(|e| (&e.op, &e.inputs[..]))
     }
 
-    /// The number that a value is everywhere.
+    /// The constant value of a variable.
     fn literal(&self, v: Var) -> Option<Scalar> {
         let mut v = v;
         loop {
@@ -133,7 +140,7 @@ pub fn simplify(program: &Program) -> Program {
     new.finish()
 }
 
-/// Far more steps than any chain of rules takes.
+/// Far more steps than any chain of rules needs.
 const MOST_STEPS: usize = 32;
 
 fn simplify_equation(new: &mut Rebuild, e: &Equation, op: Op, outputs: &[bool], taken: &[bool]) {
@@ -141,15 +148,15 @@ fn simplify_equation(new: &mut Rebuild, e: &Equation, op: Op, outputs: &[bool], 
     let [result] = e.outputs[..] else {
         return new.keep_as(e, op, inputs);
     };
-    let mut seen = Seen { new, at: e.at, output: outputs[result.index()], outputs: taken };
-    match seen.rewritten(op, inputs) {
+    let mut context = Context { new, at: e.at, output: outputs[result.index()], outputs: taken };
+    match context.rewritten(op, inputs) {
         Step::Value(v) => new.alias(result, v),
         Step::Op(op, inputs) => new.keep_as(e, op, inputs),
     }
 }
 
-impl Seen<'_, '_> {
-    /// What is left of an op when no rule applies any more.
+impl Context<'_, '_> {
+    /// Applies rules to an op until none matches.
     fn rewritten(&mut self, mut op: Op, mut inputs: Vars) -> Step {
         for _ in 0..MOST_STEPS {
             match REWRITES.iter().find_map(|rewrite| (rewrite.rule)(self, &op, &inputs)) {
@@ -161,7 +168,7 @@ impl Seen<'_, '_> {
         Step::Op(op, inputs)
     }
 
-    /// A new equation, rewritten as far as it goes.
+    /// A new equation, rewritten until no rule matches.
     fn emit(&mut self, op: Op, inputs: Vars) -> Option<Var> {
         let output = std::mem::replace(&mut self.output, false);
         let step = self.rewritten(op, inputs);

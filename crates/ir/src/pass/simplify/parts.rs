@@ -1,19 +1,19 @@
-//! A rule about parts that are put side by side: what is left of the gradient of `chunk` and of `split`.
+//! A rule that joins adjacent parts: the gradient of `chunk` and of `split`.
 
-use super::{Seen, Step};
+use super::{Context, Step};
 use crate::{Binary, Op, Scalar, Span, Var, Vars, View};
 use smallvec::SmallVec;
 
-/// More parts than anyone adds up.
+/// Most parts of a sum.
 const MOST_PARTS: usize = 64;
 
 /// A part, and which span of each axis it takes.
 type Part = (SmallVec<[Span; 2]>, Var);
 
-pub(super) fn parts_side_by_side(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn parts_side_by_side(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Binary(Binary::Add) = op else { return None };
-    let mut parts = summed(seen, of)?;
-    let shape = seen.new.spec(of[0]).shape.clone();
+    let mut parts = summed(context, of)?;
+    let shape = context.new.spec(of[0]).shape.clone();
     // All of them are whole on all axes but one, and follow each other there.
     let is_whole = |part: &Part, axis: usize| match part.0.get(axis) {
         Some(span) => (span.start, span.len) == (0, shape[axis]) && span.step == 1,
@@ -38,23 +38,23 @@ pub(super) fn parts_side_by_side(seen: &mut Seen, op: &Op, of: &[Var]) -> Option
     }
     let mut sources = Vars::new();
     for (_, source) in parts {
-        let zero = Op::literal(Scalar::Int(0), seen.new.spec(source).clone());
-        let zero = seen.new.emit(zero, &[], seen.at)?;
-        sources.push(seen.emit(Op::Binary(Binary::Add), Vars::from_slice(&[source, zero]))?);
+        let zero = Op::literal(Scalar::Int(0), context.new.spec(source).clone());
+        let zero = context.new.emit(zero, &[], context.at)?;
+        sources.push(context.emit(Op::Binary(Binary::Add), Vars::from_slice(&[source, zero]))?);
     }
     Some(Step::Op(Op::Cat(axis), sources))
 }
 
-/// The parts of zeros that a tree of sums is made of, if it is made of nothing else.
-fn summed(seen: &Seen, of: &[Var]) -> Option<Vec<Part>> {
+/// The zero-padded parts that a tree of sums consists of, if it consists of nothing else.
+fn summed(context: &Context, of: &[Var]) -> Option<Vec<Part>> {
     let mut parts = Vec::new();
     let mut open = Vec::from(of);
     while let Some(v) = open.pop() {
-        match seen.made_by(v)? {
+        match context.made_by(v)? {
             (Op::Binary(Binary::Add), of) => open.extend(of),
             (Op::Put(views), of) => {
                 let [View::Slice(spans)] = &views[..] else { return None };
-                if !is_zero(seen.literal(of[0])?) {
+                if !is_zero(context.literal(of[0])?) {
                     return None;
                 }
                 parts.push((spans.clone(), of[1]));

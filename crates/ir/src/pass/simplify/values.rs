@@ -1,39 +1,39 @@
 //! Rules about values.
 
-use super::{Seen, Step};
+use super::{Context, Step};
 use crate::infer::view_shape;
 use crate::{Axes, Binary, DType, Op, Reduction, Scalar, Unary, Var, Vars, View};
 
-pub(super) fn mul_one(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn mul_one(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Binary(Binary::Mul) = op else { return None };
-    if is_one(seen.literal(of[1])) {
+    if is_one(context.literal(of[1])) {
         return Some(Step::Value(of[0]));
     }
-    is_one(seen.literal(of[0])).then(|| Step::Value(of[1]))
+    is_one(context.literal(of[0])).then(|| Step::Value(of[1]))
 }
 
-pub(super) fn div_one(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn div_one(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Binary(Binary::Div) = op else { return None };
-    is_one(seen.literal(of[1])).then(|| Step::Value(of[0]))
+    is_one(context.literal(of[1])).then(|| Step::Value(of[0]))
 }
 
-pub(super) fn add_zero(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn add_zero(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Binary(Binary::Add) = op else { return None };
-    let float = seen.new.spec(of[0]).dtype.is_float();
+    let float = context.new.spec(of[0]).dtype.is_float();
     let neutral = |value: Option<Scalar>| match value {
         Some(Scalar::Float(v)) => v.0 == 0.0 && v.0.is_sign_negative(),
         Some(Scalar::Int(0)) | Some(Scalar::Bool(false)) => !float,
         Some(Scalar::Int(_) | Scalar::Bool(_)) | None => false,
     };
-    if neutral(seen.literal(of[1])) {
+    if neutral(context.literal(of[1])) {
         return Some(Step::Value(of[0]));
     }
-    neutral(seen.literal(of[0])).then(|| Step::Value(of[1]))
+    neutral(context.literal(of[0])).then(|| Step::Value(of[1]))
 }
 
-pub(super) fn sub_zero(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn sub_zero(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Binary(Binary::Sub) = op else { return None };
-    let neutral = match seen.literal(of[1]) {
+    let neutral = match context.literal(of[1]) {
         Some(Scalar::Float(v)) => v.0.to_bits() == 0,
         Some(Scalar::Int(0)) | Some(Scalar::Bool(false)) => true,
         Some(Scalar::Int(_) | Scalar::Bool(_)) | None => false,
@@ -49,28 +49,29 @@ fn is_one(value: Option<Scalar>) -> bool {
     })
 }
 
-pub(super) fn same_twice(_: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn same_twice(_: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     use Binary::{And, Maximum, Minimum, Or};
     let Op::Binary(Maximum | Minimum | And | Or) = op else { return None };
     (of[0] == of[1]).then(|| Step::Value(of[0]))
 }
 
-pub(super) fn undone(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn undone(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Unary(Unary::Neg | Unary::Not) = op else { return None };
-    let (inner, source) = seen.made_by(of[0])?;
+    let (inner, source) = context.made_by(of[0])?;
     (inner == op).then(|| Step::Value(source[0]))
 }
 
-/// What is compiled is not differentiated any more. A copy, so that results keep memory of their own where they must.
-pub(super) fn stopped(_: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+/// A program that is being compiled is not differentiated any more. A copy, so that results have
+/// separate memory where they must.
+pub(super) fn stopped(_: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Unary(Unary::Stop) = op else { return None };
     Some(Step::Op(Op::Copy, Vars::from_slice(of)))
 }
 
-pub(super) fn done_already(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn done_already(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     use Unary::{Abs, Ceil, Floor, Neg, Relu, Round, Sign, Trunc};
     let Op::Unary(outer) = op else { return None };
-    let (Op::Unary(inner), source) = seen.made_by(of[0])? else { return None };
+    let (Op::Unary(inner), source) = context.made_by(of[0])? else { return None };
     match (outer, inner) {
         (Abs, Neg) => Some(Step::Op(op.clone(), Vars::from_slice(source))),
         (Abs, Abs) | (Relu, Relu) | (Sign, Sign) => Some(Step::Value(of[0])),
@@ -79,17 +80,17 @@ pub(super) fn done_already(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step>
     }
 }
 
-pub(super) fn cast_same(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn cast_same(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Cast(dtype) = op else { return None };
-    (seen.new.spec(of[0]).dtype == *dtype).then(|| Step::Value(of[0]))
+    (context.new.spec(of[0]).dtype == *dtype).then(|| Step::Value(of[0]))
 }
 
-pub(super) fn cast_chain(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn cast_chain(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Cast(last) = op else { return None };
-    let (Op::Cast(middle), source) = seen.made_by(of[0])? else { return None };
-    let first = seen.new.spec(source[0]).dtype;
-    // From integers through floats only where the way out is as wide as the way in: floats are cut off at the ends of an
-    // integer type, integers wrap.
+    let (Op::Cast(middle), source) = context.made_by(of[0])? else { return None };
+    let first = context.new.spec(source[0]).dtype;
+    // From integers through floats only if the result is as wide as the operand: floats are cut off
+    // at the ends of an integer type, integers wrap.
     let direct = first.is_float() == middle.is_float() || loses_nothing(first, *last);
     (loses_nothing(first, *middle) && direct)
         .then(|| Step::Op(op.clone(), Vars::from_slice(source)))
@@ -110,31 +111,31 @@ fn loses_nothing(from: DType, to: DType) -> bool {
     }
 }
 
-pub(super) fn select_same(_: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn select_same(_: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     (*op == Op::Select && of[1] == of[2]).then(|| Step::Value(of[1]))
 }
 
-pub(super) fn select_not(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn select_not(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Select = op else { return None };
-    let (Op::Unary(Unary::Not), source) = seen.made_by(of[0])? else { return None };
+    let (Op::Unary(Unary::Not), source) = context.made_by(of[0])? else { return None };
     Some(Step::Op(Op::Select, Vars::from_slice(&[source[0], of[2], of[1]])))
 }
 
-pub(super) fn copy(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn copy(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Copy = op else { return None };
-    // An output that is an input, another output or a window on either would share its memory.
+    // An output that is an input, another output or a view of either would share its memory.
     let source = of[0];
-    let shared = match seen.made_by(source) {
+    let shared = match context.made_by(source) {
         None => true,
         Some((Op::View(_) | Op::After, _)) => true,
-        Some(_) => seen.outputs.get(source.index()).copied().unwrap_or(false),
+        Some(_) => context.outputs.get(source.index()).copied().unwrap_or(false),
     };
-    (!(seen.output && shared)).then(|| Step::Value(source))
+    (!(context.output && shared)).then(|| Step::Value(source))
 }
 
-pub(super) fn put_all(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn put_all(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Put(views) = op else { return None };
-    let mut spec = seen.new.spec(of[0]).clone();
+    let mut spec = context.new.spec(of[0]).clone();
     for view in views {
         if !super::views::shows_all(view, &spec.shape) {
             return None;
@@ -144,21 +145,21 @@ pub(super) fn put_all(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     Some(Step::Value(of[1]))
 }
 
-pub(super) fn pad_nothing(_: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn pad_nothing(_: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Pad(paddings) = op else { return None };
     paddings.iter().all(|p| *p == Default::default()).then(|| Step::Value(of[0]))
 }
 
-pub(super) fn cat_one(_: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn cat_one(_: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     match (op, of) {
         (Op::Cat(_), [one]) => Some(Step::Value(*one)),
         _ => None,
     }
 }
 
-pub(super) fn reduce_one(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn reduce_one(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Reduce(kind, axes) = op else { return None };
-    let spec = seen.new.spec(of[0]);
+    let spec = context.new.spec(of[0]);
     if axes.iter().any(|&i| spec.shape[i] != 1) {
         return None;
     }
@@ -167,24 +168,24 @@ pub(super) fn reduce_one(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     let extreme = matches!(kind, Reduction::Max | Reduction::Min);
     let one = match (kind, dtype.is_float()) {
         (Reduction::Sum, true) => {
-            let zero = seen.new.emit(zero, &[], seen.at)?;
-            seen.emit(Op::Binary(Binary::Add), Vars::from_slice(&[of[0], zero]))?
+            let zero = context.new.emit(zero, &[], context.at)?;
+            context.emit(Op::Binary(Binary::Add), Vars::from_slice(&[of[0], zero]))?
         }
-        (_, false) if !extreme => seen.emit(Op::Cast(DType::I64), Vars::from_slice(of))?,
+        (_, false) if !extreme => context.emit(Op::Cast(DType::I64), Vars::from_slice(of))?,
         (Reduction::Prod | Reduction::Max | Reduction::Min, _) | (Reduction::Sum, false) => of[0],
     };
     Some(Step::Op(Op::View(View::Reshape(kept)), Vars::from_slice(&[one])))
 }
 
-pub(super) fn reduce_reduce(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn reduce_reduce(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::Reduce(kind @ (Reduction::Max | Reduction::Min), outer) = op else { return None };
-    let (Op::Reduce(same, inner), source) = seen.made_by(of[0])? else { return None };
+    let (Op::Reduce(same, inner), source) = context.made_by(of[0])? else { return None };
     if same != kind {
         return None;
     }
-    // What the outer axes are called before the inner ones disappear.
+    // The numbers of the outer axes before the inner ones are removed.
     let kept: Axes =
-        (0..seen.new.spec(source[0]).shape.len()).filter(|i| !inner.contains(i)).collect();
+        (0..context.new.spec(source[0]).shape.len()).filter(|i| !inner.contains(i)).collect();
     let mut axes: Axes = inner.iter().copied().chain(outer.iter().map(|&i| kept[i])).collect();
     axes.sort_unstable();
     Some(Step::Op(Op::Reduce(*kind, axes), Vars::from_slice(source)))

@@ -1,15 +1,15 @@
 //! Rules about views.
 
-use super::{Seen, Step};
+use super::{Context, Step};
 use crate::{Layout, Op, Shape, Span, Var, Vars, View};
 use smallvec::SmallVec;
 
-pub(super) fn view_of_all(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn view_of_all(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::View(view) = op else { return None };
-    shows_all(view, &seen.new.spec(of[0]).shape).then(|| Step::Value(of[0]))
+    shows_all(view, &context.new.spec(of[0]).shape).then(|| Step::Value(of[0]))
 }
 
-/// Whether a view of this shape is the thing itself.
+/// Whether a view of this shape is the identity.
 pub(super) fn shows_all(view: &View, shape: &Shape) -> bool {
     match view {
         View::Reshape(to) | View::Broadcast(to) => to == shape,
@@ -23,9 +23,9 @@ pub(super) fn shows_all(view: &View, shape: &Shape) -> bool {
     }
 }
 
-pub(super) fn view_view(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn view_view(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::View(outer) = op else { return None };
-    let (Op::View(inner), source) = seen.made_by(of[0])? else { return None };
+    let (Op::View(inner), source) = context.made_by(of[0])? else { return None };
     let view = match (inner, outer) {
         (View::Reshape(_), View::Reshape(_)) | (View::Broadcast(_), View::Broadcast(_)) => {
             outer.clone()
@@ -34,14 +34,14 @@ pub(super) fn view_view(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
             View::Permute(second.iter().map(|&i| first[i]).collect())
         }
         (View::Slice(first), View::Slice(second)) => {
-            let shape = &seen.new.spec(source[0]).shape;
+            let shape = &context.new.spec(source[0]).shape;
             let axes = 0..first.len().max(second.len());
             View::Slice(
                 axes.map(|i| both(first.get(i), second.get(i), shape[i])).collect::<Option<_>>()?,
             )
         }
         (View::Flip(first), View::Flip(second)) => {
-            // An axis named twice in one flip has a meaning of its own: leave it.
+            // An axis listed twice in one flip is a special case: leave it.
             let twice = |axes: &[usize]| (1..axes.len()).any(|i| axes[..i].contains(&axes[i]));
             if twice(first) || twice(second) {
                 return None;
@@ -63,19 +63,19 @@ fn both(first: Option<&Span>, second: Option<&Span>, n: usize) -> Option<Span> {
         return Some(Span { start: 0, len: 0, step: 1 });
     }
     let start = first.start.checked_add(second.start.checked_mul(first.step)?)?;
-    // Without neighbours the step has no meaning, and may be any number.
+    // With one element the step is unused, and may be any number.
     let step = if second.len > 1 { first.step.checked_mul(second.step)? } else { 1 };
     Some(Span { start, len: second.len, step })
 }
 
-/// How many views are looked through.
+/// Most views that are looked through.
 const LONGEST: usize = 16;
 
-pub(super) fn views_undo(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn views_undo(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::View(last) = op else { return None };
     let mut views: SmallVec<[&View; 6]> = SmallVec::from_slice(&[last]);
     let mut root = of[0];
-    while let Some((Op::View(view), source)) = seen.made_by(root) {
+    while let Some((Op::View(view), source)) = context.made_by(root) {
         views.push(view);
         root = source[0];
         if views.len() > LONGEST {
@@ -85,16 +85,16 @@ pub(super) fn views_undo(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
     if views.len() < 2 {
         return None;
     }
-    let spec = seen.new.spec(root);
+    let spec = context.new.spec(root);
     let dense = Layout::dense(spec.shape.clone());
     let layout = views.iter().rev().try_fold(dense, |layout, view| layout.view(view))?;
     let all = layout.offset == 0 && layout.len() == spec.len() && layout.is_dense();
     all.then(|| Step::Op(Op::View(View::Reshape(layout.shape)), Vars::from_slice(&[root])))
 }
 
-pub(super) fn view_is_reshape(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn view_is_reshape(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     let Op::View(_) = op else { return None };
-    let shape = &seen.new.spec(of[0]).shape;
+    let shape = &context.new.spec(of[0]).shape;
     let to: Shape = match op {
         Op::View(View::Permute(order)) => {
             let moved: SmallVec<[usize; 6]> =
@@ -118,16 +118,17 @@ pub(super) fn view_is_reshape(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<St
     Some(Step::Op(Op::View(View::Reshape(to)), Vars::from_slice(of)))
 }
 
-/// A pointwise op whose operands are all the same broadcast or permute of things of one shape, or literals.
-pub(super) fn view_later(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
+/// A pointwise op whose operands are all the same broadcast or permute of values of one shape, or
+/// literals.
+pub(super) fn view_later(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
     if !op.is_pointwise() || *op == Op::Copy {
         return None;
     }
     let mut common: Option<(Shape, View)> = None;
     for &v in of {
-        match seen.made_by(v) {
+        match context.made_by(v) {
             Some((Op::View(view @ (View::Broadcast(_) | View::Permute(_))), source)) => {
-                let from = &seen.new.spec(source[0]).shape;
+                let from = &context.new.spec(source[0]).shape;
                 match &common {
                     None => common = Some((from.clone(), view.clone())),
                     Some((shape, known)) if (shape, known) == (from, view) => {}
@@ -139,22 +140,22 @@ pub(super) fn view_later(seen: &mut Seen, op: &Op, of: &[Var]) -> Option<Step> {
         }
     }
     let (from, view) = common?;
-    // A broadcast to nothing has fewer elements than its source.
-    if seen.new.spec(of[0]).len() < from.iter().product() {
+    // An empty broadcast has fewer elements than its source.
+    if context.new.spec(of[0]).len() < from.iter().product() {
         return None;
     }
     let mut sources = Vars::new();
     for &v in of {
-        let made = seen.made_by(v).map(|(op, of)| (op.clone(), of.first().copied()));
+        let made = context.made_by(v).map(|(op, of)| (op.clone(), of.first().copied()));
         sources.push(match made {
             Some((Op::Literal { value, dtype, device, .. }, _)) => {
                 let literal = Op::Literal { value, shape: from.clone(), dtype, device };
-                seen.new.emit(literal, &[], seen.at)?
+                context.new.emit(literal, &[], context.at)?
             }
             Some((_, Some(source))) => source,
             Some((_, None)) | None => return None,
         });
     }
-    let result = seen.emit(op.clone(), sources)?;
+    let result = context.emit(op.clone(), sources)?;
     Some(Step::Op(Op::View(view), Vars::from_slice(&[result])))
 }

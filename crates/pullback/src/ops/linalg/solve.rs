@@ -35,7 +35,8 @@ fn solved(op: &'static str, a: &Tensor, b: &Tensor, left: bool) -> (Tensor, Tens
     let (lu, pivots, info) = lu_parts(op, &matrix.detach());
     let (matrix, columns) = together(op, &matrix, &columns);
     if matrix.shape()[matrix.rank() - 1] != columns.shape()[columns.rank() - 2] {
-        let message = format!("{} and {} are no linear systems (rows differ)", a.spec(), b.spec());
+        let message =
+            format!("{} and {} do not form linear systems (rows differ)", a.spec(), b.spec());
         return refuse(a, Error::shape(op, message).on([a.spec(), b.spec()]));
     }
     let mut batch = matrix.shape()[..matrix.rank() - 1].to_vec();
@@ -95,7 +96,8 @@ pub fn solve_triangular(
     let (a, b) = together(op, a, b);
     let n = a.shape()[a.rank() - 1];
     if n != b.shape()[b.rank() - if left { 2 } else { 1 }] {
-        let message = format!("{} and {} are no linear systems (sizes differ)", a.spec(), b.spec());
+        let message =
+            format!("{} and {} do not form linear systems (sizes differ)", a.spec(), b.spec());
         return refuse(&a, Error::shape(op, message).on([a.spec(), b.spec()]));
     }
     match left {
@@ -150,7 +152,8 @@ fn cholesky_solved(op: &'static str, b: &Tensor, l: &Tensor, upper: bool) -> Ten
     let n = square(op, l);
     let (l, b) = together(op, l, b);
     if b.shape()[b.rank() - 2] != n {
-        let message = format!("{} and {} are no linear systems (rows differ)", l.spec(), b.spec());
+        let message =
+            format!("{} and {} do not form linear systems (rows differ)", l.spec(), b.spec());
         return refuse(&l, Error::shape(op, message).on([l.spec(), b.spec()]));
     }
     let l = lower_factor(&l, upper);
@@ -187,7 +190,8 @@ pub fn lu_solve(lu: &Tensor, pivots: &Tensor, b: &Tensor, left: bool, adjoint: b
     }
     let (lu, b) = together(op, lu, b);
     if b.shape()[b.rank() - 2] != n {
-        let message = format!("{} and {} are no linear systems (rows differ)", lu.spec(), b.spec());
+        let message =
+            format!("{} and {} do not form linear systems (rows differ)", lu.spec(), b.spec());
         return refuse(&lu, Error::shape(op, message).on([lu.spec(), b.spec()]));
     }
     let order = permutation(&pivots.cast(DType::I32), n).expand(&lu.shape()[..lu.rank() - 1]);

@@ -1,37 +1,37 @@
 //! Loads, stores and spills.
 
-use super::{Emitted, REST, REST32, REST64, Set, Writing, mask, vector};
-use crate::region::native::codes::{Does, code};
-use crate::region::native::micro::{From, Lane};
+use super::{Emitted, InstructionSet, LoopEmitter, REST, REST32, REST64, mask, vector};
+use crate::region::native::micro::{Lane, Origin};
+use crate::region::native::opcodes::{Opcode, code};
 use crate::region::plan::Ref;
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
 
-impl Writing<'_, '_> {
+impl LoopEmitter<'_, '_> {
     fn is_mask(&self, value: usize) -> bool {
-        self.it.set == Set::Avx512 && self.it.body.values[value].lane == Lane::Mask
+        self.it.set == InstructionSet::Avx512 && self.it.body.values[value].lane == Lane::Mask
     }
 
     /// Loads a value that is in memory.
     pub(super) fn fetch(&mut self, value: usize, to: u8) -> Emitted<()> {
         let lane = self.it.body.values[value].lane;
-        let (double, avx512) = (lane.is_double(), self.it.set == Set::Avx512);
+        let (double, avx512) = (lane.is_double(), self.it.set == InstructionSet::Avx512);
         let size = if double { 8 } else { 4 };
         let width = self.width(lane);
         let scalar = self.it.lanes == 1;
         match self.it.body.values[value].from {
-            From::Elements(place) if lane == Lane::Mask => {
+            Origin::Elements(place) if lane == Lane::Mask => {
                 let from = self.memory(place, 1, true)?;
                 self.truth(to, from, false)
             }
-            From::One(place) if lane == Lane::Mask => {
+            Origin::One(place) if lane == Lane::Mask => {
                 let from = self.memory(place, 1, false)?;
                 self.truth(to, from, true)
             }
-            From::Elements(place) | From::One(place) if scalar => {
+            Origin::Elements(place) | Origin::One(place) if scalar => {
                 let from = self.memory(place, size, false)?;
                 self.put(&Instruction::with2(single(double, avx512), vector(to, 16), from)?)
             }
-            From::Elements(place) => {
+            Origin::Elements(place) => {
                 let from = self.memory(place, size, true)?;
                 if self.rest && !avx512 {
                     let load = if double {
@@ -50,7 +50,7 @@ impl Writing<'_, '_> {
                     let mask = vector(if double { REST64 } else { REST32 }, width);
                     return self.put(&Instruction::with3(load, vector(to, width), mask, from)?);
                 }
-                let load = code(Does::Load, double, avx512, width);
+                let load = code(Opcode::Load, double, avx512, width);
                 let mut load = Instruction::with2(load, vector(to, width), from)?;
                 if self.rest {
                     load.set_op_mask(REST);
@@ -58,21 +58,21 @@ impl Writing<'_, '_> {
                 }
                 self.put(&load)
             }
-            From::One(place) => {
+            Origin::One(place) => {
                 let from = self.memory(place, size, false)?;
-                let spread = code(Does::Spread, double, avx512, width);
+                let spread = code(Opcode::Spread, double, avx512, width);
                 self.put(&Instruction::with2(spread, vector(to, width), from)?)
             }
-            From::Number(_) => {
+            Origin::Number(_) => {
                 let place = self.numbers[value].unwrap_or(0) as i64;
                 let from = MemoryOperand::with_base_displ_size(Register::RIP, place, 8);
                 let spread = match scalar {
                     true => single(double, avx512),
-                    false => code(Does::Spread, double, avx512, width),
+                    false => code(Opcode::Spread, double, avx512, width),
                 };
                 self.put(&Instruction::with2(spread, vector(to, width), from)?)
             }
-            From::Does(..) => Ok(()),
+            Origin::Computed(..) => Ok(()),
         }
     }
 
@@ -104,7 +104,7 @@ impl Writing<'_, '_> {
     /// Writes a result.
     pub(super) fn store(&mut self, value: usize, from: u8, place: Ref) -> Emitted<()> {
         let lane = self.it.body.values[value].lane;
-        let (double, avx512) = (lane.is_double(), self.it.set == Set::Avx512);
+        let (double, avx512) = (lane.is_double(), self.it.set == InstructionSet::Avx512);
         if lane == Lane::Mask {
             let through = vector(31, 16);
             let ones = MemoryOperand::with_base_displ_size(Register::RIP, self.ones as i64, 8);
@@ -154,7 +154,7 @@ impl Writing<'_, '_> {
             };
             return self.put(&Instruction::with2(store, to, vector(from, width))?);
         }
-        let store = code(Does::Store, double, avx512, width);
+        let store = code(Opcode::Store, double, avx512, width);
         let mut store = Instruction::with2(store, to, vector(from, width))?;
         if self.rest {
             store.set_op_mask(REST);
@@ -183,11 +183,15 @@ impl Writing<'_, '_> {
         let lane = self.it.body.values[value].lane;
         let width =
             if lane == Lane::Mask { self.width(Lane::F32).max(32) } else { self.width(lane) };
-        let avx512 = self.it.set == Set::Avx512;
+        let avx512 = self.it.set == InstructionSet::Avx512;
         let register = vector(register, width);
         self.put(&match down {
-            true => Instruction::with2(code(Does::Store, false, avx512, width), memory, register)?,
-            false => Instruction::with2(code(Does::Load, false, avx512, width), register, memory)?,
+            true => {
+                Instruction::with2(code(Opcode::Store, false, avx512, width), memory, register)?
+            }
+            false => {
+                Instruction::with2(code(Opcode::Load, false, avx512, width), register, memory)?
+            }
         })
     }
 }

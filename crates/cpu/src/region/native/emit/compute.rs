@@ -1,16 +1,16 @@
 //! Arithmetic on registers.
 
-use super::{Emitted, MASK, Set, TEMPORARY, Writing, mask, vector};
-use crate::region::native::codes::{Does, code};
-use crate::region::native::micro::{From, Lane, Micro};
+use super::{Emitted, InstructionSet, LoopEmitter, MASK, TEMPORARY, mask, vector};
+use crate::region::native::micro::{Lane, Micro, Origin};
+use crate::region::native::opcodes::{Opcode, code};
 use iced_x86::{Code, Instruction};
 
-impl Writing<'_, '_> {
+impl LoopEmitter<'_, '_> {
     /// Computes a value.
     pub(super) fn compute(&mut self, value: usize, to: u8, from: [u8; 3]) -> Emitted<()> {
         let it = self.it;
-        let From::Does(micro, of, count) = it.body.values[value].from else { return Ok(()) };
-        let avx512 = it.set == Set::Avx512;
+        let Origin::Computed(micro, of, count) = it.body.values[value].from else { return Ok(()) };
+        let avx512 = it.set == InstructionSet::Avx512;
         // Masks have the width of the operation that produces or uses them.
         let lane = of[..count]
             .iter()
@@ -30,44 +30,46 @@ impl Writing<'_, '_> {
         let plain =
             |does| -> Emitted<Instruction> { Instruction::with3(two(does), v(to), v(a), v(b)) };
         let instruction = match micro {
-            Micro::Add => plain(Does::Add)?,
-            Micro::Sub => plain(Does::Sub)?,
-            Micro::Mul => plain(Does::Mul)?,
-            Micro::Div => plain(Does::Div)?,
-            Micro::And => plain(Does::And)?,
-            Micro::Or => plain(Does::Or)?,
-            Micro::Xor => plain(Does::Xor)?,
-            Micro::Max => return self.extreme(Does::Max, double, width, to, a, b),
-            Micro::Min => return self.extreme(Does::Min, double, width, to, a, b),
-            Micro::Lower => plain(Does::Min)?,
-            Micro::Upper => plain(Does::Max)?,
-            Micro::WordAdd => plain(Does::WordAdd)?,
-            Micro::WordSub => plain(Does::WordSub)?,
-            Micro::Fma => return self.fused([Does::Fma213, Does::Fma231], width, to, from),
-            Micro::Fnma => return self.fused([Does::Fnma213, Does::Fnma231], width, to, from),
-            Micro::Fms => return self.fused([Does::Fms213, Does::Fms231], width, to, from),
-            Micro::Left(by) => Instruction::with3(two(Does::Left), v(to), v(a), i32::from(by))?,
-            Micro::Right(by) => Instruction::with3(two(Does::Right), v(to), v(a), i32::from(by))?,
-            Micro::FromWord => Instruction::with2(two(Does::FromWord), v(to), v(a))?,
-            Micro::Sqrt => Instruction::with2(two(Does::Sqrt), v(to), v(a))?,
-            Micro::Round(how) => Instruction::with3(two(Does::Round), v(to), v(a), i32::from(how))?,
+            Micro::Add => plain(Opcode::Add)?,
+            Micro::Sub => plain(Opcode::Sub)?,
+            Micro::Mul => plain(Opcode::Mul)?,
+            Micro::Div => plain(Opcode::Div)?,
+            Micro::And => plain(Opcode::And)?,
+            Micro::Or => plain(Opcode::Or)?,
+            Micro::Xor => plain(Opcode::Xor)?,
+            Micro::Max => return self.extreme(Opcode::Max, double, width, to, a, b),
+            Micro::Min => return self.extreme(Opcode::Min, double, width, to, a, b),
+            Micro::Lower => plain(Opcode::Min)?,
+            Micro::Upper => plain(Opcode::Max)?,
+            Micro::WordAdd => plain(Opcode::WordAdd)?,
+            Micro::WordSub => plain(Opcode::WordSub)?,
+            Micro::Fma => return self.fused([Opcode::Fma213, Opcode::Fma231], width, to, from),
+            Micro::Fnma => return self.fused([Opcode::Fnma213, Opcode::Fnma231], width, to, from),
+            Micro::Fms => return self.fused([Opcode::Fms213, Opcode::Fms231], width, to, from),
+            Micro::Left(by) => Instruction::with3(two(Opcode::Left), v(to), v(a), i32::from(by))?,
+            Micro::Right(by) => Instruction::with3(two(Opcode::Right), v(to), v(a), i32::from(by))?,
+            Micro::FromWord => Instruction::with2(two(Opcode::FromWord), v(to), v(a))?,
+            Micro::Sqrt => Instruction::with2(two(Opcode::Sqrt), v(to), v(a))?,
+            Micro::Round(how) => {
+                Instruction::with3(two(Opcode::Round), v(to), v(a), i32::from(how))?
+            }
             Micro::Compare(test) => {
                 let to = if avx512 { mask(to) } else { v(to) };
-                Instruction::with4(two(Does::Compare), to, v(a), v(b), i32::from(test))?
+                Instruction::with4(two(Opcode::Compare), to, v(a), v(b), i32::from(test))?
             }
             Micro::Select if avx512 => {
-                let mut select = Instruction::with3(two(Does::Select), v(to), v(c), v(b))?;
+                let mut select = Instruction::with3(two(Opcode::Select), v(to), v(c), v(b))?;
                 select.set_op_mask(mask(a));
                 select
             }
-            Micro::Select => Instruction::with4(two(Does::Select), v(to), v(c), v(b), v(a))?,
+            Micro::Select => Instruction::with4(two(Opcode::Select), v(to), v(c), v(b), v(a))?,
             Micro::Where if avx512 => {
-                let mut select = Instruction::with2(two(Does::Load), v(to), v(b))?;
+                let mut select = Instruction::with2(two(Opcode::Load), v(to), v(b))?;
                 select.set_op_mask(mask(a));
                 select.set_zeroing_masking(true);
                 select
             }
-            Micro::Where => plain(Does::And)?,
+            Micro::Where => plain(Opcode::And)?,
             Micro::Both => masks(Code::VEX_Kandw_kr_kr_kr, to, a, b)?,
             Micro::Either => masks(Code::VEX_Korw_kr_kr_kr, to, a, b)?,
             Micro::Differ => masks(Code::VEX_Kxorw_kr_kr_kr, to, a, b)?,
@@ -88,12 +90,12 @@ impl Writing<'_, '_> {
             Micro::Widen => {
                 let narrow = vector(a, self.width(Lane::F32));
                 let wide = self.width(Lane::F64);
-                let code = code(Does::Widen, true, avx512, wide);
+                let code = code(Opcode::Widen, true, avx512, wide);
                 Instruction::with2(code, vector(to, wide), narrow)?
             }
             Micro::Narrow => {
                 let wide = self.width(Lane::F64);
-                let code = code(Does::Narrow, true, avx512, wide);
+                let code = code(Opcode::Narrow, true, avx512, wide);
                 let narrow = vector(to, self.width(Lane::F32));
                 Instruction::with2(code, narrow, vector(a, wide))?
             }
@@ -102,8 +104,8 @@ impl Writing<'_, '_> {
     }
 
     /// A product and a sum, rounded once: the result replaces one of the operands.
-    fn fused(&mut self, does: [Does; 2], width: usize, to: u8, from: [u8; 3]) -> Emitted<()> {
-        let avx512 = self.it.set == Set::Avx512;
+    fn fused(&mut self, does: [Opcode; 2], width: usize, to: u8, from: [u8; 3]) -> Emitted<()> {
+        let avx512 = self.it.set == InstructionSet::Avx512;
         let [into_a, into_c] = does.map(|does| code(does, false, avx512, width));
         let v = |n: u8| vector(n, width);
         let [a, b, c] = from;
@@ -114,7 +116,7 @@ impl Writing<'_, '_> {
             return self.put(&Instruction::with3(into_a, v(to), v(a), v(c))?);
         }
         if to != c {
-            let copy = code(Does::Load, false, avx512, width);
+            let copy = code(Opcode::Load, false, avx512, width);
             self.put(&Instruction::with2(copy, v(to), v(c))?)?;
         }
         self.put(&Instruction::with3(into_c, v(to), v(a), v(b))?)
@@ -124,7 +126,7 @@ impl Writing<'_, '_> {
     /// second where either is.
     fn extreme(
         &mut self,
-        does: Does,
+        does: Opcode,
         double: bool,
         width: usize,
         to: u8,
@@ -133,15 +135,15 @@ impl Writing<'_, '_> {
     ) -> Emitted<()> {
         const UNORDERED: i32 = 3;
         const ORDERED: i32 = 7;
-        let avx512 = self.it.set == Set::Avx512;
+        let avx512 = self.it.set == InstructionSet::Avx512;
         let (extreme, compare) =
-            (code(does, double, avx512, width), code(Does::Compare, double, avx512, width));
+            (code(does, double, avx512, width), code(Opcode::Compare, double, avx512, width));
         let v = |n: u8| vector(n, width);
         if !avx512 {
             let [most, nan] = TEMPORARY.map(v);
             self.put(&Instruction::with4(compare, nan, v(a), v(a), UNORDERED)?)?;
             self.put(&Instruction::with3(extreme, most, v(a), v(b))?)?;
-            let select = code(Does::Select, double, false, width);
+            let select = code(Opcode::Select, double, false, width);
             return self.put(&Instruction::with4(select, v(to), most, v(a), nan)?);
         }
         if to == a {
@@ -152,7 +154,7 @@ impl Writing<'_, '_> {
         }
         self.put(&Instruction::with4(compare, MASK, v(a), v(a), UNORDERED)?)?;
         self.put(&Instruction::with3(extreme, v(to), v(a), v(b))?)?;
-        let mut keep = Instruction::with2(code(Does::Load, double, true, width), v(to), v(a))?;
+        let mut keep = Instruction::with2(code(Opcode::Load, double, true, width), v(to), v(a))?;
         keep.set_op_mask(MASK);
         self.put(&keep)
     }

@@ -52,7 +52,7 @@ pub(crate) fn streams(out: Sink) -> bool {
 pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     use std::arch::x86_64::{__m128i, _mm_load_si128, _mm_stream_si128};
     let whole = bytes & !15;
-    // SAFETY: promised by the caller; SSE2 is part of the target.
+    // SAFETY: guaranteed by the caller; SSE2 is part of the target.
     unsafe {
         for at in (0..whole).step_by(16) {
             _mm_stream_si128(
@@ -77,7 +77,7 @@ pub(crate) fn fence() {
 /// Both have `bytes` bytes and do not overlap.
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) }
 }
 
@@ -220,10 +220,10 @@ impl<S: Elem> Map1 for Narrow<S> {
 /// [`Load`] with widening.
 ///
 /// # Safety
-/// The source elements are readable, the destination has room and does not overlap them.
+/// The source elements are readable, the destination has space and does not overlap them.
 unsafe fn load<S: Elem>(from: *const u8, stride: isize, n: usize, to: *mut S::Compute) {
     let from = from.cast::<S>();
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match stride {
             1 => kernel1::<Widen<S>>(level()).run(from, to, n),
@@ -244,7 +244,7 @@ unsafe fn load<S: Elem>(from: *const u8, stride: isize, n: usize, to: *mut S::Co
 /// As for [`load`].
 pub(super) unsafe fn load_plain<T: Copy>(from: *const u8, stride: isize, n: usize, to: *mut T) {
     let from = from.cast::<T>();
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe {
         match stride {
             1 => std::ptr::copy_nonoverlapping(from, to, n),
@@ -260,9 +260,9 @@ pub(super) unsafe fn load_plain<T: Copy>(from: *const u8, stride: isize, n: usiz
 /// [`Store`] with narrowing.
 ///
 /// # Safety
-/// The source elements are readable, the destination has room and does not overlap them.
+/// The source elements are readable, the destination has space and does not overlap them.
 unsafe fn store<S: Elem>(from: *const S::Compute, n: usize, to: *mut u8) {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { kernel1::<Narrow<S>>(level()).run(from, to.cast(), n) }
 }
 
@@ -271,7 +271,7 @@ unsafe fn store<S: Elem>(from: *const S::Compute, n: usize, to: *mut u8) {
 /// # Safety
 /// As for [`store`].
 unsafe fn store_plain<T: Copy>(from: *const T, n: usize, to: *mut u8) {
-    // SAFETY: promised by the caller.
+    // SAFETY: guaranteed by the caller.
     unsafe { std::ptr::copy_nonoverlapping(from, to.cast(), n) }
 }
 
@@ -306,7 +306,7 @@ pub(super) unsafe fn near<T: Tile>(
     } else {
         return None;
     };
-    // SAFETY: the source has `n` elements (or one, for all), a tile has room.
+    // SAFETY: the source has `n` elements (or one, for all), a tile has space.
     unsafe { T::load(x.dtype)(x.ptr, stride, n, to) };
     Some(to)
 }
@@ -328,7 +328,7 @@ pub(super) unsafe fn put<T: Tile>(out: Sink, n: usize, f: impl FnOnce(*mut T)) {
 }
 
 /// How the elements of a source are laid out.
-enum Place {
+enum SourceLayout {
     /// In row-major order, in the type of the tile, not overlapping the sink: used without a copy.
     Direct,
     /// In row-major order.
@@ -340,34 +340,38 @@ enum Place {
 }
 
 /// A source, ready to be read in tiles of `T`.
-pub(super) struct Feed<T> {
+pub(super) struct TileSource<T> {
     ptr: *const u8,
     size: usize,
-    place: Place,
+    place: SourceLayout,
     load: Load<T>,
     /// Owns what `ptr` points into, if the source was copied.
     _copy: Option<Block>,
 }
 
 // SAFETY: a source is only read, and may be by several threads.
-unsafe impl<T> Sync for Feed<T> {}
+unsafe impl<T> Sync for TileSource<T> {}
 
-impl<T: Tile> Feed<T> {
+impl<T: Tile> TileSource<T> {
     /// Prepares a source that is read while `out` is written.
     #[inline]
     pub(super) fn new(x: Source, out: Sink) -> Self {
         let place = if x.is_dense() {
-            if T::plain(x.dtype) && x.ptr != out.ptr { Place::Direct } else { Place::Dense }
+            if T::plain(x.dtype) && x.ptr != out.ptr {
+                SourceLayout::Direct
+            } else {
+                SourceLayout::Dense
+            }
         } else if is_splat(x) {
-            Place::Splat
+            SourceLayout::Splat
         } else {
             let walk = Walk::new(x.shape, [x.strides]);
-            if let Some(feed) = Feed::transposed(x, out, &walk) {
-                return feed;
+            if let Some(tiles) = TileSource::transposed(x, out, &walk) {
+                return tiles;
             }
-            Place::Strided(walk)
+            SourceLayout::Strided(walk)
         };
-        Feed { ptr: x.ptr, size: x.dtype.size(), place, load: T::load(x.dtype), _copy: None }
+        TileSource { ptr: x.ptr, size: x.dtype.size(), place, load: T::load(x.dtype), _copy: None }
     }
 
     /// A large transposed source is copied first: the copy moves squares, where reading in order
@@ -386,14 +390,14 @@ impl<T: Tile> Feed<T> {
         let sink = Sink { ptr: copied.as_mut_ptr(), shape: x.shape, dtype: x.dtype };
         copy(x, sink);
         let dense = Source { ptr: copied.as_ptr(), strides: &dense_strides(x.shape), ..x };
-        Some(Feed { _copy: Some(copied), ..Feed::new(dense, out) })
+        Some(TileSource { _copy: Some(copied), ..TileSource::new(dense, out) })
     }
 
     /// The elements from `at` on, if they are used without a copy.
     #[inline]
     pub(super) fn whole(&self, at: usize) -> Option<*const T> {
         match self.place {
-            Place::Direct => Some(self.ptr.cast::<T>().wrapping_add(at)),
+            SourceLayout::Direct => Some(self.ptr.cast::<T>().wrapping_add(at)),
             _ => None,
         }
     }
@@ -402,16 +406,16 @@ impl<T: Tile> Feed<T> {
     #[inline]
     pub(super) fn start(&self, at: usize) -> Reader<'_, T> {
         let cursor = match &self.place {
-            Place::Strided(walk) => Some(walk.cursor(at)),
+            SourceLayout::Strided(walk) => Some(walk.cursor(at)),
             _ => None,
         };
-        Reader { feed: self, cursor, filled: 0 }
+        Reader { tiles: self, cursor, filled: 0 }
     }
 }
 
 /// A feed being read tile by tile, in order.
 pub(super) struct Reader<'a, T> {
-    feed: &'a Feed<T>,
+    tiles: &'a TileSource<T>,
     cursor: Option<Cursor<'a, 1>>,
     /// Elements of the tile that hold the splat.
     filled: usize,
@@ -424,13 +428,13 @@ impl<T: Tile> Reader<'_, T> {
     /// They are elements of the source, and follow those of the previous call.
     #[inline]
     pub(super) unsafe fn tile(&mut self, at: usize, len: usize, tile: &mut Buffer<T>) -> *const T {
-        let (ptr, size, load) = (self.feed.ptr, self.feed.size, self.feed.load);
+        let (ptr, size, load) = (self.tiles.ptr, self.tiles.size, self.tiles.load);
         let to = tile.0.as_mut_ptr().cast::<T>();
-        // SAFETY: the elements are those of the source; a tile has room for `len`.
+        // SAFETY: the elements are those of the source; a tile has space for `len`.
         unsafe {
-            match (&self.feed.place, &mut self.cursor) {
-                (Place::Direct, _) => return ptr.cast::<T>().add(at),
-                (Place::Dense, _) => load(ptr.add(at * size), 1, len, to),
+            match (&self.tiles.place, &mut self.cursor) {
+                (SourceLayout::Direct, _) => return ptr.cast::<T>().add(at),
+                (SourceLayout::Dense, _) => load(ptr.add(at * size), 1, len, to),
                 (_, Some(cursor)) => {
                     let mut done = 0;
                     while done < len {
@@ -453,7 +457,7 @@ impl<T: Tile> Reader<'_, T> {
 }
 
 /// A sink, ready to be written in tiles of `T`.
-pub(super) struct Drain<T> {
+pub(super) struct TileSink<T> {
     ptr: *mut u8,
     size: usize,
     plain: bool,
@@ -463,16 +467,16 @@ pub(super) struct Drain<T> {
 }
 
 // SAFETY: tasks write disjoint ranges.
-unsafe impl<T> Sync for Drain<T> {}
+unsafe impl<T> Sync for TileSink<T> {}
 
-impl<T: Tile> Drain<T> {
+impl<T: Tile> TileSink<T> {
     /// Prepares a sink; with `stream`, large results are streamed.
     #[inline]
     pub(super) fn new(out: Sink, stream: bool) -> Self {
         let plain = T::plain(out.dtype);
         let size = out.dtype.size();
         let stream = stream && plain && streams(out);
-        Drain { ptr: out.ptr, size, plain, stream, store: T::store(out.dtype) }
+        TileSink { ptr: out.ptr, size, plain, stream, store: T::store(out.dtype) }
     }
 
     /// The elements from `at` on, if they can be written without a tile.

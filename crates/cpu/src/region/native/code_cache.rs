@@ -7,7 +7,7 @@
 //!
 //! Kernels own the code: dropping the last of them frees it, with its entry here.
 
-use super::emit::{Emitter, Loop, Set, emit};
+use super::emit::{Emitter, InstructionSet, Loop, emit};
 use super::micro::{Body, Lane};
 use super::registers::{Registers, assign};
 use crate::region::plan::Ref;
@@ -20,8 +20,8 @@ use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The cache key: everything that code is compiled from.
 #[derive(PartialEq, Eq, Hash)]
-pub(super) struct Source {
-    pub(super) set: Set,
+pub(super) struct CodeKey {
+    pub(super) set: InstructionSet,
     /// A domain of one element, without a loop.
     pub(super) scalar: bool,
     /// Where spilled values are written.
@@ -39,15 +39,15 @@ pub(crate) struct Code {
     entries: Vec<usize>,
     /// Bytes that they need for spilled values.
     pub(super) spilled: usize,
-    source: Arc<Source>,
+    source: Arc<CodeKey>,
 }
 
 /// A function of a table of pointers and a number of elements.
 pub(super) type Function = unsafe extern "sysv64" fn(*const *mut u8, usize);
 
-type Known = HashMap<Arc<Source>, Weak<Code>>;
+type CodeCache = HashMap<Arc<CodeKey>, Weak<Code>>;
 
-static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+static CACHE: LazyLock<Mutex<CodeCache>> = LazyLock::new(Mutex::default);
 
 thread_local! {
     static COUNTS: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
@@ -58,11 +58,11 @@ pub(crate) fn counts() -> (usize, usize) {
     COUNTS.get()
 }
 
-fn known() -> MutexGuard<'static, Known> {
-    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+fn known() -> MutexGuard<'static, CodeCache> {
+    CACHE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Source {
+impl CodeKey {
     /// The code, compiled now or found in the cache.
     ///
     /// # Errors
@@ -95,11 +95,11 @@ impl Drop for Code {
 }
 
 impl Code {
-    fn make(source: Arc<Source>) -> Result<Code> {
+    fn make(source: Arc<CodeKey>) -> Result<Code> {
         let registers = match source.set {
             // The last one is a temporary for converting booleans to a mask.
-            Set::Avx512 => Registers { vectors: 31, masks: Some((2, 5)) },
-            Set::Avx2 => Registers { vectors: 12, masks: None },
+            InstructionSet::Avx512 => Registers { vectors: 31, masks: Some((2, 5)) },
+            InstructionSet::Avx2 => Registers { vectors: 12, masks: None },
         };
         let (mut emitter, mut entries, mut patches) = (Emitter::new(), Vec::new(), Vec::new());
         let mut places = 0;
@@ -108,15 +108,15 @@ impl Code {
             let double = body.values.iter().any(|v| v.lane == Lane::F64);
             let lanes = match (source.scalar, source.set, double) {
                 (true, _, _) => 1,
-                (_, Set::Avx512, false) => 16,
-                (_, Set::Avx512, true) | (_, Set::Avx2, false) => 8,
-                (_, Set::Avx2, true) => 4,
+                (_, InstructionSet::Avx512, false) => 16,
+                (_, InstructionSet::Avx512, true) | (_, InstructionSet::Avx2, false) => 8,
+                (_, InstructionSet::Avx2, true) => 4,
             };
             places = places.max(assigned.places);
             let (set, spill, streamed) = (source.set, source.spill, source.streamed.clone());
             let it = Loop { body, assigned: &assigned, set, lanes, spill, streamed };
             let (entry, jumps) = emit(&mut emitter, &it).map_err(|error| {
-                Error::argument("region", format!("an instruction could not be encoded: {error}"))
+                Error::argument("region", format!("cannot encode an instruction: {error}"))
             })?;
             entries.push(entry);
             patches.extend(jumps);
@@ -142,7 +142,7 @@ fn mapped(mut code: Vec<u8>, patches: Vec<(usize, i32)>) -> Result<Mmap> {
         code[place..place + 4].copy_from_slice(&distance.to_le_bytes());
     }
     let none = |error: std::io::Error| {
-        Error::new(ErrorKind::Memory, "region", format!("no memory for code: {error}"))
+        Error::new(ErrorKind::Memory, "region", format!("cannot allocate memory for code: {error}"))
     };
     let mut memory = MmapMut::map_anon(code.len()).map_err(none)?;
     memory[..code.len()].copy_from_slice(&code);

@@ -14,7 +14,7 @@
 
 use super::pack::{Matrix, Packing};
 use super::tile::{Tile, Tiled};
-use super::{GRAIN, IN_PLACE, KC, Shared, Target, even, scratch};
+use super::{Destination, GRAIN, IN_PLACE, KC, Shared, even, scratch};
 use crate::buffer::Buffer;
 use crate::elem::Elem;
 use crate::par;
@@ -39,7 +39,7 @@ pub(super) fn multiply<S: Elem<Compute = C>, C: Tiled + Default>(
     k: usize,
     a: Matrix<C>,
     (b, ready): (Matrix<S>, Option<Shared<C>>),
-    to: Target<C>,
+    to: Destination<C>,
 ) {
     let product = Half { m, n, k, a, to };
     if let Some(panels) = ready {
@@ -97,7 +97,7 @@ struct Half<'a, C> {
     n: usize,
     k: usize,
     a: Matrix<C>,
-    to: Target<'a, C>,
+    to: Destination<'a, C>,
 }
 
 impl<C: Tiled> Half<'_, C> {

@@ -1,7 +1,7 @@
 //! Right operands packed before the products that use them (prepacked).
 
 use super::tile::Tiled;
-use super::{Job, Shared, Way, half, way};
+use super::{Job, Method, Shared, half_packed, method};
 use crate::buffer::Buffer;
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
@@ -57,10 +57,10 @@ impl Job<'_> {
     fn pack<S: Elem<Compute = C>, C: Tiled + Default>(&self) -> Option<Panels> {
         let (n, k) = (self.n, self.k);
         let (m, a, b) = self.as_one::<S>()?;
-        if way::<S, C>(m, n, k, a.col, b.col) != Way::HalfPacked {
+        if method::<S, C>(m, n, k, a.col, b.col) != Method::HalfPacked {
             return None;
         }
-        let (buffer, _) = half::pack_all::<S, C>(n, k, b);
+        let (buffer, _) = half_packed::pack_all::<S, C>(n, k, b);
         Some(Panels { buffer, made_for: (m, n, k, self.out.dtype) })
     }
 }

@@ -1,27 +1,30 @@
-//! A program in which late equations read what is made again, in the place of what is not kept.
+//! Rewrites a program so that late equations read recomputed values in place of those that are not
+//! kept.
 //!
-//! Late equations are taken in order. When one reads a value that is not kept, the value is made again in front of it, with all that it is made
-//! from back to what is kept; later equations read the same copies. What is made again waits (by [`Op::After`]) for a *token*: the last result that
-//! comes before in the program and is in memory in any case. So nothing moves the second computation to the first, or makes one of both.
+//! Late equations are processed in order. When one reads a value that is not kept, the value is
+//! recomputed in front of it, with everything it depends on back to what is kept; later equations
+//! read the same copies. What is recomputed waits (by [`Op::After`]) for a *token*: the last result
+//! that comes before in the program and is in memory in any case. So no pass moves the second
+//! computation to the first, or merges the two.
 
-use super::lives::{Lives, is_alias};
+use super::liveness::{Liveness, is_alias};
 use crate::{Equation, Op, Program, Var, Vars};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
-/// The new program, and what is made again in it.
-pub(super) struct Again {
+/// The new program, and what is recomputed in it.
+pub(super) struct Recomputed {
     pub(super) program: Program,
-    /// The roots of which there is a second one.
+    /// The roots that are recomputed.
     pub(super) roots: Vec<Var>,
     pub(super) work: u64,
 }
 
-/// Makes again, after the moment, what is not kept.
-pub(super) fn made_again(lives: &Lives, moment: usize, kept: &[bool]) -> Again {
-    let program = lives.program;
+/// Recomputes, after the moment, what is not kept.
+pub(super) fn recompute(liveness: &Liveness, moment: usize, kept: &[bool]) -> Recomputed {
+    let program = liveness.program;
     let mut maker = Maker {
-        lives,
+        liveness,
         moment,
         kept,
         out: Program { equations: program.equations[..moment].to_vec(), ..program.clone() },
@@ -40,7 +43,7 @@ pub(super) fn made_again(lives: &Lives, moment: usize, kept: &[bool]) -> Again {
         }
         let mut e = e.clone();
         if e.op == Op::After {
-            // What is gone need not be waited for: it was there before.
+            // What is not kept need not be waited for: it was computed before.
             let gone = |v: &Var| maker.is_gone(*v);
             let left: Vars = e.inputs[1..].iter().copied().filter(|v| !gone(v)).collect();
             let left = if left.is_empty() { token.into_iter().collect() } else { left };
@@ -53,7 +56,7 @@ pub(super) fn made_again(lives: &Lives, moment: usize, kept: &[bool]) -> Again {
         }
         maker.out.equations.push(e);
     }
-    Again { program: maker.out, roots: maker.roots, work: maker.work }
+    Recomputed { program: maker.out, roots: maker.roots, work: maker.work }
 }
 
 /// Ops whose results need not be in memory: they become part of regions, or cost nothing.
@@ -64,13 +67,13 @@ fn joins_others(op: &Op) -> bool {
 }
 
 struct Maker<'a> {
-    lives: &'a Lives<'a>,
+    liveness: &'a Liveness<'a>,
     moment: usize,
     kept: &'a [bool],
     out: Program,
-    /// What is made again, by what it was.
+    /// The recomputed copy of each variable.
     copies: FxHashMap<Var, Var>,
-    /// What waits, by what it is and what it waits for.
+    /// The `after` of each variable and token.
     waiting: FxHashMap<(Var, Var), Var>,
     roots: Vec<Var>,
     work: u64,
@@ -78,26 +81,26 @@ struct Maker<'a> {
 
 impl Maker<'_> {
     fn is_gone(&self, v: Var) -> bool {
-        let root = self.lives.root(v).index();
-        self.is_early(v) && !self.lives.free[root] && !self.kept[root]
+        let root = self.liveness.root(v).index();
+        self.is_early(v) && !self.liveness.free[root] && !self.kept[root]
     }
 
     fn is_early(&self, v: Var) -> bool {
-        self.lives.made[v.index()].is_some_and(|made| made < self.moment)
+        self.liveness.made[v.index()].is_some_and(|made| made < self.moment)
     }
 
-    /// What the values that an equation lacks wait for.
+    /// The token for the values that an equation lacks.
     fn token_for(&self, e: &Equation, barrier: Option<Var>, late: bool) -> Option<Var> {
         let late_operand = || {
-            let made = |v: &&Var| self.lives.made[v.index()].filter(|&made| made >= self.moment);
+            let made = |v: &&Var| self.liveness.made[v.index()].filter(|&made| made >= self.moment);
             e.inputs.iter().filter(|v| made(v).is_some()).max_by_key(made).copied()
         };
         if late { barrier } else { late_operand().or(barrier) }
     }
 
-    /// Makes again what an equation reads and is gone.
+    /// Recomputes what an equation reads and is not kept.
     fn restore(&mut self, e: &Equation, token: Var) {
-        let program = self.lives.program;
+        let program = self.liveness.program;
         let mut needed: BTreeSet<usize> = BTreeSet::new();
         let operands = if e.op == Op::After { &e.inputs[..1] } else { &e.inputs[..] };
         let mut open: Vec<Var> = operands.to_vec();
@@ -105,7 +108,7 @@ impl Maker<'_> {
             if !self.is_gone(v) || self.copies.contains_key(&v) {
                 continue;
             }
-            if let Some(made) = self.lives.made[v.index()]
+            if let Some(made) = self.liveness.made[v.index()]
                 && needed.insert(made)
             {
                 let e = &program.equations[made];
@@ -115,8 +118,8 @@ impl Maker<'_> {
         }
         for i in needed {
             self.copy(&program.equations[i], token);
-            self.work += self.lives.work[i];
-            self.roots.extend(self.lives.makes(i));
+            self.work += self.liveness.work[i];
+            self.roots.extend(self.liveness.makes(i));
         }
     }
 
@@ -134,9 +137,9 @@ impl Maker<'_> {
             }
         }
         if !waits {
-            // One operand that waits is enough: the largest that lies as it is.
-            let plain = |v: Var| self.lives.root(v) == v;
-            let size = |v: Var| (plain(v), self.lives.program.spec(v).bytes());
+            // One operand that waits is enough: the largest that is not a view.
+            let plain = |v: Var| self.liveness.root(v) == v;
+            let size = |v: Var| (plain(v), self.liveness.program.spec(v).bytes());
             if let Some(k) = (0..inputs.len()).max_by_key(|&k| size(inputs[k])) {
                 inputs[k] = self.waited(inputs[k], token);
             }
@@ -147,12 +150,13 @@ impl Maker<'_> {
         self.out.equations.push(Equation { op: e.op.clone(), inputs, outputs, at: e.at });
     }
 
-    /// A value that is there, but not before the token. A view is taken anew of what waits, so that fusion can still see through it.
+    /// A kept value, available only after the token. A view is reapplied to the value that waits,
+    /// so that fusion can still look through it.
     fn waited(&mut self, v: Var, token: Var) -> Var {
         if let Some(&known) = self.waiting.get(&(v, token)) {
             return known;
         }
-        let made = self.lives.made[v.index()].map(|i| &self.lives.program.equations[i]);
+        let made = self.liveness.made[v.index()].map(|i| &self.liveness.program.equations[i]);
         let (op, inputs) = match made {
             Some(e) if matches!(e.op, Op::View(_)) => {
                 (e.op.clone(), Vars::from_slice(&[self.waited(e.inputs[0], token)]))

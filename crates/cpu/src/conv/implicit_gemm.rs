@@ -5,9 +5,9 @@
 //! `q·step + offset`". The forward map has one phase; the map to the input has one for each
 //! remainder of a position modulo the stride.
 
-use super::lanes::{Laned, Pack, ROOM, Run};
+use super::lanes::{Laned, OVERRUN, Pack, Run};
 use super::num::Number;
-use super::region::{Region, Seen};
+use super::region::{AxisReads, Region};
 use super::{Axis, Problem, Volume, direct};
 use crate::dot::tile::Tile;
 use crate::dot::{even, scratch};
@@ -23,14 +23,14 @@ const TASKS: usize = 8;
 const STEPS: usize = 320;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum Direction {
     Forward,
     Input,
 }
 
 /// One axis of a phase.
 #[derive(Clone, Debug)]
-struct Track {
+struct AxisPhase {
     /// Taps of the kernel that this phase uses, and their offsets from `q·step`.
     taps: Vec<(usize, isize)>,
     step: usize,
@@ -43,17 +43,17 @@ struct Track {
     len: usize,
 }
 
-impl Track {
-    fn forward(axis: &Axis) -> Vec<Track> {
+impl AxisPhase {
+    fn forward(axis: &Axis) -> Vec<AxisPhase> {
         let w = axis.window;
         let taps = (0..w.size).map(|t| (t, (t * w.dilation) as isize - w.before)).collect();
         let (count, len) = (axis.output, axis.input);
-        vec![Track { taps, step: w.stride, count, first: 0, every: 1, len }]
+        vec![AxisPhase { taps, step: w.stride, count, first: 0, every: 1, len }]
     }
 
     /// Element `first + q·stride` of the input is used by output `o` at tap `t` where
     /// `o·stride + t·dilation − before` is its position.
-    fn input(axis: &Axis) -> Vec<Track> {
+    fn input(axis: &Axis) -> Vec<AxisPhase> {
         let (w, stride) = (axis.window, axis.window.stride as isize);
         let phase = |first: usize| {
             let shift = |t: usize| first as isize + w.before - (t * w.dilation) as isize;
@@ -62,7 +62,7 @@ impl Track {
                 .map(|t| (t, shift(t) / stride))
                 .collect();
             let count = (axis.input - first).div_ceil(w.stride);
-            Track { taps, step: 1, count, first, every: w.stride, len: axis.output }
+            AxisPhase { taps, step: 1, count, first, every: w.stride, len: axis.output }
         };
         (0..w.stride.min(axis.input)).map(phase).collect()
     }
@@ -80,31 +80,31 @@ impl Track {
 /// The forward map or the map to the input; `a` is the source, `w` the kernel.
 pub(super) fn run<S: Elem<Compute = C>, C: Laned + Number>(
     p: &Problem,
-    way: Way,
+    way: Direction,
     a: Volume<S>,
     w: Volume<S>,
     out: Sink,
 ) {
     let direct = || match way {
-        Way::Forward => direct::forward(p, a, w, out),
-        Way::Input => direct::input(p, a, w, out),
+        Direction::Forward => direct::forward(p, a, w, out),
+        Direction::Input => direct::input(p, a, w, out),
     };
     if p.is_thin() {
         return direct();
     }
     let tracks = p.axes.each_ref().map(|axis| match way {
-        Way::Forward => Track::forward(axis),
-        Way::Input => Track::input(axis),
+        Direction::Forward => AxisPhase::forward(axis),
+        Direction::Input => AxisPhase::input(axis),
     });
     // If a phase uses no tap, or the source is empty, its results are zero.
     let void = tracks.iter().flatten().any(|t| t.taps.is_empty() || t.len == 0);
-    let source = if way == Way::Forward { p.inner } else { p.outer };
+    let source = if way == Direction::Forward { p.inner } else { p.outer };
     if void || source == 0 {
         zero::<S>(out);
     }
     let (c, kept) = match way {
-        Way::Forward => (p.outer, p.inner),
-        Way::Input => (p.inner, p.outer),
+        Direction::Forward => (p.outer, p.inner),
+        Direction::Input => (p.inner, p.outer),
     };
     for depth in &tracks[0] {
         for height in &tracks[1] {
@@ -131,8 +131,8 @@ fn zero<S>(out: Sink) {
 
 struct Phase<'a> {
     p: &'a Problem,
-    way: Way,
-    axes: [&'a Track; 3],
+    way: Direction,
+    axes: [&'a AxisPhase; 3],
     /// Channels of the result in a group.
     rows: usize,
     /// Channels of the source in a group.
@@ -216,7 +216,7 @@ impl Phase<'_> {
             let count = if i == blocks.axis { blocks.each.min(t.count - from) } else { t.count };
             i += 1;
             let first = t.least() + (from * t.step) as isize;
-            Seen { first, step: t.step, count, reach: t.reach(), len: t.len }
+            AxisReads { first, step: t.step, count, reach: t.reach(), len: t.len }
         }))
     }
 
@@ -256,12 +256,12 @@ impl<C: Laned + Number> Weights<C> {
             let (group, panel) = (task / count, task % count);
             let rows = height.min(phase.rows - panel * height);
             let (row, channel) = match phase.way {
-                Way::Forward => (w.strides[0], w.strides[1]),
-                Way::Input => (w.strides[1], w.strides[0]),
+                Direction::Forward => (w.strides[0], w.strides[1]),
+                Direction::Input => (w.strides[1], w.strides[0]),
             };
             let start = match phase.way {
-                Way::Forward => w.at([group * p.outer + panel * height, 0, 0, 0, 0]),
-                Way::Input => w.at([group * p.outer, panel * height, 0, 0, 0]),
+                Direction::Forward => w.at([group * p.outer + panel * height, 0, 0, 0, 0]),
+                Direction::Input => w.at([group * p.outer, panel * height, 0, 0, 0]),
             };
             let mut to = panels.at(task * steps * width);
             for c in 0..phase.channels {
@@ -312,8 +312,9 @@ impl Job<'_> {
         let block = even(weights.steps, most, 1);
 
         let image = phase.channels * region.channel;
-        let (_region, source) = scratch::<C>(self.images * image + kernels.cols + ROOM);
-        let (_panels, packed) = scratch::<C>(panels * block * kernels.cols + kernels.cols + ROOM);
+        let (_region, source) = scratch::<C>(self.images * image + kernels.cols + OVERRUN);
+        let (_panels, packed) =
+            scratch::<C>(panels * block * kernels.cols + kernels.cols + OVERRUN);
         // SAFETY: the region has space for these channels of each image; what follows it is read,
         // not used.
         unsafe {
@@ -322,10 +323,10 @@ impl Job<'_> {
                 let dst = source.at(i * image);
                 region.fill(a, self.first + i, channel, phase.channels, dst);
             }
-            (0..kernels.cols + ROOM)
+            (0..kernels.cols + OVERRUN)
                 .for_each(|i| *source.at(self.images * image + i) = C::default());
         }
-        let least = phase.axes.map(Track::least);
+        let least = phase.axes.map(AxisPhase::least);
         let taps: Vec<usize> = phase
             .taps()
             .map(|t| region.tap(std::array::from_fn(|i| (t[i].1 - least[i]) as usize)))
@@ -418,7 +419,8 @@ impl Job<'_> {
     fn put<S: Elem<Compute = C>, C: Copy>(&self, wide: Shared<C>, columns: usize, out: Shared<S>) {
         let (phase, p) = (self.phase, self.phase.p);
         let [depth, height, width] = self.region.axes.map(|t| t.count);
-        let lengths = p.axes.map(|a| if phase.way == Way::Forward { a.output } else { a.input });
+        let lengths =
+            p.axes.map(|a| if phase.way == Direction::Forward { a.output } else { a.input });
         let place =
             |i: usize, q: usize| phase.axes[i].first + (self.start[i] + q) * phase.axes[i].every;
         let every = phase.axes[2].every;

@@ -9,9 +9,9 @@
 //! Tasks are blocks of rows. If those are few, the batch is split too, each part with its own sums,
 //! which are added up in order at the end.
 
-use super::lanes::{Laned, Lines, ROOM};
+use super::lanes::{Laned, OVERRUN, RowTile};
 use super::num::Number;
-use super::region::{Region, Seen};
+use super::region::{AxisReads, Region};
 use super::{Problem, Volume, direct};
 use crate::Buffer;
 use crate::dot::pack::{Matrix, panels};
@@ -48,7 +48,7 @@ pub(super) fn run<S: Elem<Compute = C>, C: Laned + Number>(
     let channels = p.inner.min(ROWS.div_ceil(p.taps()));
     let wide = region.is_some_and(|r| r.is_wide(channels, lengths));
     if p.is_thin() || wide || pixels == 0 || p.batch == 0 {
-        return direct::filter(p, x, y_volume, out);
+        return direct::weight_gradient(p, x, y_volume, out);
     }
     job.run(out);
 }
@@ -147,7 +147,7 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
                 if cut { (from, self.each.min(a.output - from)) } else { (0, a.output) };
             let first = (from * a.window.stride) as isize - a.window.before;
             let reach = (a.window.size - 1) * a.window.dilation;
-            Seen { first, step: a.window.stride, count, reach, len: a.input }
+            AxisReads { first, step: a.window.stride, count, reach, len: a.input }
         }))
     }
 
@@ -157,7 +157,7 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
         let rows = block.channels * block.taps;
         let height = even(rows, lanes.lines.len(), 1);
         let largest = self.region(0);
-        let room = block.channels * largest.channel + ROOM;
+        let room = block.channels * largest.channel + OVERRUN;
         let (_region, source) = scratch::<C>(room);
         let piece: usize = largest.axes.iter().map(|t| t.count).product();
         let (_packed, packed) = scratch::<C>(piece * block.columns);
@@ -189,7 +189,7 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
                         let vectors = if left * 2 > lanes.cols { 2 } else { 1 };
                         for row in (0..rows).step_by(height) {
                             let tall = height.min(rows - row);
-                            let tile = Lines {
+                            let tile = RowTile {
                                 a: base,
                                 rows: &offsets[row..row + tall],
                                 outer: lines,

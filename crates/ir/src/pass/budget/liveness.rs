@@ -1,20 +1,21 @@
-//! Who is alive when: what a program looks like to the planner.
+//! Liveness: the lifetimes of a program's values.
 //!
-//! A *root* is a variable that owns memory; views, and what `after` gives, show that of their root. Some roots are *free*: inputs and outputs are there
-//! anyway, literals and counters take nothing, and what is tiny is not worth a thought. All others have a first and a last equation.
+//! A *root* is a variable that owns memory; views, and results of `after`, refer to that of their
+//! root. Some roots are *free*: inputs and outputs are in memory anyway, literals and counters need
+//! none, and tiny values are ignored. All others have a first and a last equation.
 
 use crate::{Op, Program, Var};
 
 /// The planner's view of a program.
-pub(super) struct Lives<'a> {
+pub(super) struct Liveness<'a> {
     pub(super) program: &'a Program,
     /// The root of each variable.
     pub(super) roots: Vec<Var>,
-    /// By variable: the equation that makes it; none for inputs.
+    /// By variable: the equation that defines it; `None` for inputs.
     pub(super) made: Vec<Option<usize>>,
-    /// By root: whether it may be kept for nothing.
+    /// By root: whether keeping it costs nothing.
     pub(super) free: Vec<bool>,
-    /// By root: its bytes, none if it is free.
+    /// By root: its bytes, zero if it is free.
     pub(super) bytes: Vec<usize>,
     /// By root: the equations that read it, through whatever views, in order.
     pub(super) readers: Vec<Vec<u32>>,
@@ -22,16 +23,16 @@ pub(super) struct Lives<'a> {
     pub(super) work: Vec<u64>,
 }
 
-/// What only shows the memory of its first operand.
+/// Whether the op only refers to the memory of its first operand.
 pub(super) fn is_alias(op: &Op) -> bool {
     matches!(op, Op::View(_) | Op::After)
 }
 
-/// Memory that is not worth a thought, as a share of all that is alive at the worst moment.
+/// Memory that is ignored, as a fraction of what is alive at the peak.
 const TINY: usize = 1 << 13;
 
-impl<'a> Lives<'a> {
-    pub(super) fn of(program: &'a Program) -> Lives<'a> {
+impl<'a> Liveness<'a> {
+    pub(super) fn of(program: &'a Program) -> Liveness<'a> {
         let count = program.specs.len();
         let mut roots: Vec<Var> = (0..count as u32).map(Var).collect();
         let mut free = vec![false; count];
@@ -57,31 +58,32 @@ impl<'a> Lives<'a> {
             (0..count).map(|v| if own(v) { program.specs[v].bytes() } else { 0 }).collect();
         let made = program.definitions();
         let work = program.equations.iter().map(|e| super::work::work_of(program, e)).collect();
-        let mut lives = Lives { program, roots, made, free, bytes: Vec::new(), readers, work };
-        let tiny = alive(&lives.made, &bytes, &lives.readers, program.equations.len())
+        let mut liveness =
+            Liveness { program, roots, made, free, bytes: Vec::new(), readers, work };
+        let tiny = alive(&liveness.made, &bytes, &liveness.readers, program.equations.len())
             .into_iter()
             .max()
             .unwrap_or(0)
             / TINY;
-        for (bytes, free) in bytes.iter_mut().zip(&mut lives.free) {
+        for (bytes, free) in bytes.iter_mut().zip(&mut liveness.free) {
             if *bytes <= tiny {
                 (*bytes, *free) = (0, true);
             }
         }
-        lives.bytes = bytes;
-        lives
+        liveness.bytes = bytes;
+        liveness
     }
 
     pub(super) fn root(&self, v: Var) -> Var {
         self.roots[v.index()]
     }
 
-    /// Bytes that are made before each equation and read from it on, and one more for the end.
+    /// Bytes that are computed before each equation and read from it on, and one more for the end.
     pub(super) fn alive(&self) -> Vec<usize> {
         alive(&self.made, &self.bytes, &self.readers, self.program.equations.len())
     }
 
-    /// The roots that an equation makes, of those that are not free.
+    /// The roots that an equation defines, of those that are not free.
     pub(super) fn makes(&self, e: usize) -> impl Iterator<Item = Var> + '_ {
         let aliased = is_alias(&self.program.equations[e].op);
         let outputs = self.program.equations[e].outputs.iter().copied();

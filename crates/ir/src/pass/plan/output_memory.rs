@@ -1,15 +1,14 @@
-//! Outputs lend their memory until they are written.
+//! The memory of outputs is reused for other slots until they are written.
 
 use super::Base;
 use super::pack::{Block, Shelf};
 use super::slots::Planner;
 
-/// How many outputs are asked for memory for one slot, the largest first: a program may have
-/// thousands.
+/// Most outputs that are tried for one slot, the largest first: a program may have thousands.
 const TRIED: usize = 64;
 
 impl Planner<'_> {
-    /// The memory of an output is free until its slot begins: slots that are over by then may have it.
+    /// The memory of an output is free until its slot begins: slots that end before may use it.
     pub fn borrow(&mut self) {
         let (end, target) = (self.program.equations.len() + 1, self.target);
         let bytes = |k: usize| self.program.spec(self.program.outputs[k]).bytes();
