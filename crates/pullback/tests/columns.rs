@@ -22,11 +22,13 @@ fn comment(line: &str) -> Option<&str> {
     Some(text.strip_prefix(['/', '!']).unwrap_or(text).trim())
 }
 
-/// Whether a comment cannot be wrapped: a row of a table, an address, or a single code span.
+/// Whether a comment cannot be wrapped: a row of a table, aligned columns, an address, or a single
+/// code span.
 fn is_unbreakable(text: &str) -> bool {
     let code = text.trim_end_matches(['.', ',', ':', ';']);
     let code = code.strip_prefix('`').and_then(|code| code.strip_suffix('`'));
-    text.starts_with('|') || text.contains("://") || code.is_some_and(|code| !code.contains('`'))
+    let is_table = text.starts_with('|') || text.contains("   ");
+    is_table || text.contains("://") || code.is_some_and(|code| !code.contains('`'))
 }
 
 /// The numbers of the comment lines that are too long. Code in documentation is not prose.

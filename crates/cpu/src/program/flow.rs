@@ -26,8 +26,8 @@ enum FlowCode {
 }
 
 impl FlowStep {
-    /// `arena` and `condition` are the offsets, in the parent's arena, of the programs' arena and of the
-    /// result of a loop's condition.
+    /// `arena` and `condition` are the offsets, in the parent's arena, of the programs' arena and
+    /// of the result of a loop's condition.
     pub(super) fn new(
         flow: &Flow,
         plans: &[Plan],
