@@ -270,7 +270,7 @@ impl Tensor {
         !self.lock().tangents.is_empty()
     }
 
-    /// Whether this is a constant that is known to be 1 everywhere, without a look at its memory.
+    /// Whether this is a constant that is known to be 1 everywhere, without reading its memory.
     pub(crate) fn is_constant_one(&self) -> bool {
         if ledger::is_on() && trace::active() && ledger::is_one(self) {
             return !self.is_tracked() && !self.carries_tangents();

@@ -1,7 +1,7 @@
 //! Mixed precision: inside `autocast` ops that benefit from a 16-bit dtype use one, and ops that
 //! need more precision use `f32`.
 //!
-//! Which op gets what is a table by families (`policy.rs`). `apply` looks at it once for each op,
+//! Which op gets what is a table by families (`policy.rs`). `apply` consults it once for each op,
 //! before anything else: operands are cast, and then the op is an op like any other. The casts are
 //! ordinary ops too, so gradients flow through them and have the dtype of what was cast: weights
 //! stay in `f32` (the master weights), and so do their gradients.

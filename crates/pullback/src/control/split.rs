@@ -66,7 +66,7 @@ pub(crate) fn output_specs(program: &Program) -> Vec<Spec> {
     program.outputs.iter().map(|&v| program.spec(v).clone()).collect()
 }
 
-/// A traced program, and the constants that its rules brought with them: inputs after all others.
+/// A traced program, and the constants that its rules added: inputs after all others.
 pub(crate) struct Traced {
     pub program: Program,
     pub constants: Vec<Tensor>,

@@ -39,7 +39,7 @@ pub(super) enum Said {
 
 /// Leaves of at most so many elements, together, are checked entry by entry.
 const SMALL: usize = 64;
-/// The same beside larger ones.
+/// The same where there are larger ones too.
 const BESIDE: usize = 16;
 /// The maximum number of groups of leaves; each group is perturbed alone.
 const GROUPS: usize = 8;

@@ -25,7 +25,7 @@ pub(super) struct Specialisation<Y> {
     /// Its key in the cache, and when it was used last.
     pub key: u64,
     pub used: u64,
-    /// The flags that the function looked at, and what they were.
+    /// The flags that the function read, and their values.
     pub flags: Vec<(Flag, bool)>,
     /// Whether operations were recorded when it was traced.
     pub recording: bool,

@@ -195,7 +195,7 @@ struct Noted {
     operands: SmallVec<[Tensor; 2]>,
     /// Whether one of the operands is differentiated.
     differentiated: bool,
-    /// Which elements of the result sit on it.
+    /// Which elements of the result are at it.
     mask: Tensor,
 }
 

@@ -51,7 +51,7 @@ use std::sync::Arc;
 /// # Ok::<(), pullback::Error>(())
 /// ```
 pub trait Pack: Send + Sync {
-    /// Takes a value and gives what is kept in its place; `None` leaves it to the packer around
+    /// Takes a value and returns what is kept in its place; `None` leaves it to the packer around
     /// this one.
     ///
     /// Nothing is recorded meanwhile, so nothing is saved or packed: tensor operations may be used

@@ -1,6 +1,6 @@
 //! Scaled dot-product attention: one op whose kernels never store the scores, forward or backward.
 //!
-//! The row is by hand: what backward needs is the operands, the result and the log-sum-exp of the
+//! The row is hand-written: backward needs the operands, the result and the log-sum-exp of the
 //! scores, and it runs as one kernel. Where backward itself is differentiated, or a mask or the
 //! log-sum-exp takes part in a derivative, the formulas here run instead: they do store the scores.
 

@@ -193,7 +193,7 @@ impl Tensor {
         self.repeat(&[&vec![1; missing][..], times].concat())
     }
 
-    /// Slice `i` of an axis `times[i]` times in a row; one number stands for all. (PyTorch's
+    /// Slice `i` of an axis `times[i]` times in a row; one number applies to all. (PyTorch's
     /// `repeat_interleave` with a tensor.)
     ///
     /// Derivative: each slice gets the sum of `dy` over its copies.

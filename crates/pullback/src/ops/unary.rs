@@ -92,8 +92,8 @@ macro_rules! stepwise {
 //   below 1. (log_ndtr grows like −x, and is then off by 1 of itself.)
 // - `Near`: off by |x| of 1.
 //
-// `vjp`, where what divides must do so one after the other: a square on the way would overflow in
-// the next derivative before the result does.
+// `vjp`, where what divides must do so one after the other: an intermediate square would overflow
+// in the next derivative before the result does.
 rows! {
     //       policy  need    kink                             derivative
     Neg      Promote Whole   []                               linear("`-dy`", |_, _, dy| -dy);

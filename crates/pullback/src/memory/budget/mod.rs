@@ -11,7 +11,7 @@
 //!
 //! To run an op again one needs the op and its operands. `apply` notes them inside the scope, for
 //! every result: it costs a note, and no memory, since an operand is named by its own note. Random
-//! numbers are functions of their keys, so a mask comes back as it was.
+//! numbers are functions of their keys, so a mask is recomputed exactly.
 //!
 //! # Which value is dropped
 //! It is found among few (`candidates.rs`): the one of least `work / (bytes · √age)`, where work is
@@ -258,15 +258,14 @@ pub struct BudgetUse {
     /// The bytes of saved values that were kept at most, by the account: with what is made on the
     /// way to a value that is computed again, which alone may take it beyond the budget.
     pub kept: usize,
-    /// The peak as the account reckons it from shapes: what it keeps, and beside it the operands
-    /// and results of the op that runs, or in backward a gradient that comes and one that goes, of
-    /// the size of the value that is asked for.
+    /// The estimated peak, from shapes: what is kept, plus the operands and results of the op that
+    /// runs, or in backward two gradients of the size of the value that is needed.
     pub predicted: usize,
     /// The bytes that would have been kept at most, had nothing been dropped: without a budget it
     /// is this, and what went to a packer.
     pub without: usize,
-    /// No budget below this would have done: the most that could not be computed again, with a
-    /// value that backward wants beside it.
+    /// No budget below this would have done: the most that could not be computed again, plus a
+    /// value that backward needs at the same time.
     pub least: usize,
     /// The peak as the pool counts it: the bytes that it had given out at most since the first
     /// scope was opened, beyond what it had then: looked up at each operation of the scope, and

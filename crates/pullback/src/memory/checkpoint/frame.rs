@@ -31,7 +31,7 @@ pub(super) struct Frame {
     pub arguments: Vec<Argument>,
     /// Memory that is older than this is from outside.
     number: u64,
-    /// When the function ran first, for what looks at that.
+    /// When the function first ran.
     pub moment: u64,
     /// The levels of forward mode that were being computed.
     pub levels: Vec<u64>,

@@ -50,8 +50,8 @@ use std::sync::Arc;
 /// traced (`jit`, bodies of loops, `vmap`), because it has no values yet and the program plans its
 /// own memory.
 ///
-/// A copy is made when a value is saved, so it comes back as it was then, also where its memory was
-/// written to since.
+/// A copy is made when a value is saved, so it is restored as it was then, also where its memory
+/// was written to since.
 ///
 /// # Files
 /// Each value has a file of its own, which only its owner may read. It is removed when backward has

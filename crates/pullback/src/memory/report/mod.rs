@@ -6,8 +6,8 @@
 //! and dropping it writes the time into the ledger. So nothing has to be guessed about lifetimes:
 //! variables that the user holds, values that the tape keeps and what a checkpoint computes again
 //! are freed when they are freed. What is packed instead of being kept counts as what it is packed
-//! into ([`ledger::packing`]), and what comes back from a thread that keeps no ledger gets its
-//! ticket when it comes ([`ledger::comes_back`]).
+//! into ([`ledger::packing`]), and what a thread without a ledger restores gets its ticket then
+//! ([`ledger::comes_back`]).
 //!
 //! Prediction is the same ledger over a trace. There a storage represents a variable and has no
 //! memory, but it is made, kept and dropped by the same tape and the same user code, so it lives
