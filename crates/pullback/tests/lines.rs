@@ -161,7 +161,7 @@ fn a_library_works_for_its_caller() {
         let _line = on_behalf_of(Location::caller(), file!());
         inner(x)
     }
-    // An entry point inside another one is called by the library: the line is that of the outer one's caller.
+    // An entry point inside another is called by the library: the line is the outer caller's.
     fn inner(x: &Tensor) -> Tensor {
         let again = |x: &Tensor| {
             let _line = on_behalf_of(Location::caller(), file!());
