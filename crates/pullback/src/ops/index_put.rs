@@ -45,7 +45,7 @@ impl Tensor {
     /// axes of the index take the place of the indexed ones, or come first where those are not
     /// neighbours. (PyTorch's `x[i, :, j]`.)
     ///
-    /// Derivative: `dy` added up at the positions of its elements.
+    /// Derivative: `dy` added at the positions of its elements.
     /// PyTorch's name: `index`.
     ///
     /// ```
@@ -468,7 +468,7 @@ impl Tensor {
     /// The elements of the flattened tensor at `offset + Σ iₖ·strides[k]`, in this shape: PyTorch's
     /// `as_strided` of a contiguous tensor. Elements may occur many times.
     ///
-    /// Derivative: `dy` added up at the positions of its elements.
+    /// Derivative: `dy` added at the positions of its elements.
     ///
     /// ```
     /// # use pullback::Tensor;

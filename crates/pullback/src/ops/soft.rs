@@ -171,7 +171,7 @@ impl Tensor {
     /// [`Tensor::sort`], as it goes to infinity all are the mean. Neighbours in that order are
     /// averaged where they differ by more than 1/strength; the others are exact.
     ///
-    /// Derivative: `dy` back in the old order, averaged over blocks of elements that were averaged.
+    /// Derivative: `dy` back in the old order, averaged over the same blocks.
     ///
     /// ```
     /// # use pullback::Tensor;

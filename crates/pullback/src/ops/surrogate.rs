@@ -187,8 +187,8 @@ impl Tensor {
         with_gradient("clip_gradient", "the gradient is clipped on purpose", clipped).call(self)
     }
 
-    /// This tensor, with each element of its gradient clamped to [−`limit`, `limit`]; under `vmap`
-    /// that of each example, also where they share the tensor.
+    /// This tensor, with each element of its gradient clamped between −`limit` and `limit`; under
+    /// `vmap` that of each example, also where they share the tensor.
     ///
     /// Derivative: dx = min(max(dy, −limit), limit). Tangents pass as they are; a second derivative
     /// is that of the formula, clamped where its own backward passes here. NaN stays.
