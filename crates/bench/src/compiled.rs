@@ -21,6 +21,6 @@ pub fn step<Y: Tree>(f: impl Fn() -> Y) -> impl Fn() -> Y {
     let compiled = jit(move |(): &()| f());
     move || match fast {
         Some(()) => compiled.of(&()),
-        None => compiled.as_it_is(&()),
+        None => compiled.eager(&()),
     }
 }

@@ -114,7 +114,8 @@ pub trait Module: Tree {
         })
     }
 
-    /// A copy whose tensors are on a device, given as a [`Device`](pullback::Device) or by its name.
+    /// A copy whose tensors are on a device, given as a [`Device`](pullback::Device) or by its
+    /// name.
     ///
     /// ```
     /// use pullback::Device;

@@ -159,7 +159,7 @@ fn a_skipped_step_leaves_every_optimiser_as_it_was() {
             });
             let run = |factor: f32| match compiled {
                 true => step.call(&Tensor::from(factor)).unwrap(),
-                false => step.as_it_is(&Tensor::from(factor)),
+                false => step.eager(&Tensor::from(factor)),
             };
             let state = || -> Vec<Vec<u64>> {
                 let all = opt.named_state().into_iter().map(|(_, x)| x).chain([x.detach()]);
@@ -225,7 +225,7 @@ fn optimisers_that_share_a_parameter_unscale_it_once() {
             scaler.update()?;
             Ok(grad)
         });
-        let grad = if compiled { step.call(&()).unwrap() } else { step.as_it_is(&()) };
+        let grad = if compiled { step.call(&()).unwrap() } else { step.eager(&()) };
         assert_eq!(grad.to_vec::<f32>(), [1.0, 1.0], "compiled: {compiled}");
         assert_eq!(x.to_vec::<f32>(), [0.25, 1.25], "compiled: {compiled}");
     }
@@ -247,7 +247,7 @@ fn only_steps_with_a_gradient_count() {
             scaler.step(&opt).unwrap();
             scaler.update().unwrap();
         };
-        let empty = || if compiled { empty.call(&()).unwrap() } else { empty.as_it_is(&()) };
+        let empty = || if compiled { empty.call(&()).unwrap() } else { empty.eager(&()) };
         for _ in 0..4 {
             empty();
         }

@@ -68,7 +68,7 @@ fn run(folder: &Path, epochs: u64, compiled: bool, with_scaler: bool) -> Run {
     let trainer = if with_scaler { trainer.scaler(&scaler) } else { trainer };
     let outcome = trainer.run(&batches(), |batch| match compiled {
         true => step.call(batch),
-        false => pullback::catch(|| step.as_it_is(batch)),
+        false => pullback::catch(|| step.eager(batch)),
     });
     drop(step);
     drop(opt);
@@ -142,7 +142,7 @@ fn skipped_steps_are_told_with_op_and_line_and_leave_no_trace() {
                 pullback::no_grad(|| drop(count.add_(1i64)));
                 match compiled {
                     true => step.call(batch),
-                    false => pullback::catch(|| step.as_it_is(batch)),
+                    false => pullback::catch(|| step.eager(batch)),
                 }
             })
             .unwrap();

@@ -330,7 +330,7 @@ fn a_compiled_step_sees_every_learning_rate() {
             let scale = Tensor::from(1.0 + 0.01 * f64::from(t));
             match compiled {
                 true => step.call(&scale).unwrap(),
-                false => step.as_it_is(&scale),
+                false => step.eager(&scale),
             };
             scheduler.step();
         }

@@ -1,4 +1,4 @@
-//! The one door: every tensor method names an [`Op`] and comes through here.
+//! The single entry point: every tensor method names an [`Op`] and calls this.
 //!
 //! What happens to `x.matmul(&w)`, in order:
 //!
@@ -11,19 +11,20 @@
 //!         anything else ─► compute ─► record (a tape node, and tangents)
 //! ```
 //!
-//! *Operands.* A tensor's history may be out of date after a write in place, and a trace or `no_grad`
-//! may hide it; [`Tensor::state`] gives what holds now. Most operands have neither history nor
-//! tangents, and then nothing below `compute` runs.
+//! *Operands.* A tensor's history may be out of date after a write in place, and a trace or
+//! `no_grad` may hide it; [`Tensor::state`] gives what holds now. Most operands have neither
+//! history nor tangents, and then nothing below `compute` runs.
 //!
-//! *Compute.* Where a function is being traced, the op becomes an equation of a program. Otherwise the
-//! backend runs it. Nothing else in the library calls a kernel for an op.
+//! *Compute.* Where a function is being traced, the op becomes an equation of a program. Otherwise
+//! the backend runs it. Nothing else in the library calls a kernel for an op.
 //!
-//! *Record* (`tape/record.rs`). The results get a node: the op, the line, the histories of the operands (its edges)
-//! and the values that the row names. A backward pass (`tape/backward.rs`) follows the edges. Where an
-//! operand carries tangents, forward mode pushes them on at once (`forward.rs`).
+//! *Record* (`tape/record.rs`). The results get a node: the op, the line, the histories of the
+//! operands (its edges) and the values that the row names. A backward pass (`tape/backward.rs`)
+//! follows the edges. Where an operand carries tangents, forward mode pushes them on at once
+//! (`forward.rs`).
 //!
-//! Autocast, conventions at kinks and those who watch ops are not part of this: where any of them is
-//! on, one bit leads to [`instrumented`], and everything else is told by `events.rs`.
+//! Autocast, conventions at kinks and observers of ops are not part of this: where any of them is
+//! on, one bit selects [`instrumented`], and all other notifications go through `events.rs`.
 
 use crate::rule::{Grad, Outs};
 use crate::tape::History;
@@ -50,8 +51,8 @@ pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Outs {
     fail::or_raise(apply_at(op, inputs, mode::user_line(Location::caller())))
 }
 
-/// Applies any op to any operands: what every method comes down to. Operands must have the shapes
-/// and dtypes that the op wants; methods broadcast and promote before they get here.
+/// Applies any op to any operands: every method ends here. Operands must have the shapes and dtypes
+/// that the op wants; methods broadcast and promote before they get here.
 ///
 /// ```
 /// use pullback::{Op, Tensor, try_apply};
@@ -73,8 +74,8 @@ fn apply_at(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     }
 }
 
-/// An op that somebody has a say in: its operands are cast as `autocast` wants, another derivative at
-/// kinks may have been agreed, and its results are looked at.
+/// An instrumented op: its operands are cast as `autocast` wants, another convention at kinks may
+/// apply, and its results are checked.
 #[cold]
 fn instrumented(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     let cast = autocast::cast_operands(&op, inputs, at);
@@ -89,29 +90,29 @@ fn instrumented(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     Ok(outs)
 }
 
-/// What `apply` learns of an operand.
+/// The state of an operand that `apply` needs.
 #[derive(Default)]
-pub(crate) struct Operand {
+pub(crate) struct OperandState {
     pub history: History,
     pub tangents: Tangents,
-    /// `no_grad` has taken tangents away.
+    /// `no_grad` has removed tangents.
     pub cut: bool,
 }
 
-impl Operand {
+impl OperandState {
     /// Whether there is anything to record for it.
     fn is_noted(&self) -> bool {
         !matches!(self.history, History::None) || !self.tangents.is_empty() || self.cut
     }
 
-    /// Whether a derivative with respect to `x`, which this is about, will be wanted.
+    /// Whether a derivative with respect to `x`, whose state this is, will be needed.
     fn is_differentiated(&self, x: &Tensor) -> bool {
         let tracked = self.history.is_tracked() && mode::is_grad_enabled();
         x.dtype().is_float() && (tracked || !self.tangents.is_empty())
     }
 }
 
-pub(crate) type Operands = SmallVec<[Operand; 2]>;
+pub(crate) type Operands = SmallVec<[OperandState; 2]>;
 
 fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     events::values_read(inputs, at);
@@ -151,14 +152,15 @@ fn compute(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     Ok(outs)
 }
 
-/// Records the op in the trace that is active: the operands as the trace sees them, and the results.
+/// Records the op in the trace that is active: the operands as the trace sees them, and the
+/// results.
 fn traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<(SmallVec<[Tensor; 4]>, Outs)> {
     let lifted: SmallVec<[Tensor; 4]> = inputs.iter().map(|x| trace::lift(x, at)).collect();
     let outs = trace::apply_traced(op, &lifted.iter().collect::<SmallVec<[_; 4]>>(), at)?;
     Ok((lifted, outs))
 }
 
-/// The results by way of other ops, if the row wants that where a derivative will be taken.
+/// The results by a decomposition, if the row has one for ops that will be differentiated.
 fn instead(
     op: &Op,
     row: &Grad,
@@ -171,7 +173,7 @@ fn instead(
             // Checked here, so that a wrong shape is an error of this op and not of its parts.
             let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
             infer(op, &specs).map_err(|e| e.at(at))?;
-            // Of a single element a product is that element, but not its memory.
+            // The product of a single element is that element, in new memory.
             let own = |outs: Outs| outs.into_iter().map(|y| y.apart_from(inputs)).collect();
             let simpler = || mode::with_line(at, || own(decompose(op, inputs)));
             Ok(Some(autocast::off(|| kinks::decomposed(simpler))))

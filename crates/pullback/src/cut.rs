@@ -1,5 +1,5 @@
-//! Where a path of derivatives was cut, and why a tensor gets no gradient: walks the tape from an output
-//! and looks behind every cut.
+//! Where a path of derivatives was cut, and why a tensor gets no gradient: walks the tape from an
+//! output and looks behind every cut.
 
 use crate::Tensor;
 use crate::leaf::Leaf;
@@ -17,7 +17,7 @@ pub(crate) struct Cut {
     pub at: Line,
     /// What was cut off. Weak, so that a detached value does not keep a graph alive.
     from: SmallVec<[CutFrom; 1]>,
-    /// How many earlier cuts hang on this one. Bounded: a long evaluation keeps the newest few.
+    /// How many earlier cuts this one refers to. Bounded: a long evaluation keeps the newest few.
     depth: usize,
 }
 
@@ -85,7 +85,7 @@ impl Tensor {
                 }
             }
             (true, false) => {
-                text.push_str(": the output does not depend on it, unless by one of these cuts, behind which the graph is gone");
+                text.push_str(": the output does not depend on it, unless through one of these cuts, behind which the graph has been freed");
                 for (cut, _) in search.cuts.iter().take(LISTED) {
                     let _ = write!(text, "\n  cut {}", cut.describe());
                 }
@@ -153,7 +153,7 @@ impl Search {
         let mut stack: Vec<History> = cut.from.iter().filter_map(hidden).collect();
         while let Some(history) = stack.pop() {
             let found = match &history {
-                // A cut value is known by its node alone.
+                // A cut value is identified by its node.
                 History::Node(node, _) => node.seq == self.wanted.0,
                 _ => history.key() == Some(self.wanted),
             };

@@ -1,12 +1,12 @@
-//! What happens on a thread, and who is told.
+//! Events on a thread, and their subscribers.
 //!
-//! Reports on memory, budgets, checkpoints, the watch for overflow and the counting of kinks follow
-//! what the heart of the library does. The heart does not know them: it says here what happens (an op
-//! ran, memory was allocated, a value was saved, unpacked, written), and this file is the list of who
-//! listens to what.
+//! Reports on memory, budgets, checkpoints, the watch for overflow and the counting of kinks
+//! subscribe to events of the core. The core does not know them: it emits events here (an op ran,
+//! memory was allocated, a value was saved, unpacked, written), and this file lists who subscribes
+//! to what.
 //!
-//! One mask per thread says who listens at the moment. Where nobody does, an event costs one load and
-//! one branch; there are no boxed closures.
+//! One mask per thread holds the active subscribers. Without any, an event costs one load and one
+//! branch; there are no boxed closures.
 
 use crate::leaf::Leaf;
 use crate::memory::report::ledger::{self, Ticket};
@@ -20,29 +20,29 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The low dtype of `autocast`, if there is one.
 pub(crate) const LOW: u16 = 0b11;
-/// Values are looked at: `watch_overflow`.
+/// Values are checked: `watch_overflow`.
 pub(crate) const WATCH: u16 = 0b100;
 /// Elements on kinks are counted: `kink_report`, `strict_kinks`.
 pub(crate) const COUNT: u16 = 0b1000;
 /// A convention is not the default: `with_conventions`.
 pub(crate) const AGREED: u16 = 0b1_0000;
-/// Lives of storages are written down: `memory_report`.
+/// Lifetimes of storages are recorded: `memory_report`.
 pub(crate) const LEDGER: u16 = 0b10_0000;
-/// It is noted how values were made: `memory_budget`.
+/// The ops that made values are recorded: `memory_budget`.
 pub(crate) const BUDGET: u16 = 0b100_0000;
 /// A checkpointed function runs for the first time.
 pub(crate) const CHECKPOINT: u16 = 0b1000_0000;
 /// A checkpointed function runs again.
 pub(crate) const REPLAY: u16 = 0b1_0000_0000;
 
-/// Those that look at an op as a whole, before or after it runs.
+/// Those that see an op as a whole, before or after it runs.
 const OPS: u16 = LOW | WATCH | COUNT | AGREED | LEDGER;
 
 thread_local! {
     static MASK: Cell<u16> = const { Cell::new(0) };
 }
 
-/// The bits of those who listen on this thread.
+/// The bits of the subscribers of this thread.
 #[inline]
 pub(crate) fn mask() -> u16 {
     MASK.get()
@@ -53,7 +53,7 @@ pub(crate) fn is_on(bits: u16) -> bool {
     MASK.get() & bits != 0
 }
 
-/// Whether somebody has a say in how ops run, or looks at them.
+/// Whether ops on this thread are instrumented.
 #[inline]
 pub(crate) fn is_instrumented() -> bool {
     is_on(OPS)
@@ -77,7 +77,7 @@ pub(crate) fn replacing<R>(bits: u16, on: u16, f: impl FnOnce() -> R) -> R {
     mode::with(&MASK, mask() & !bits | on, f)
 }
 
-/// Runs `f` with nobody listening but these, where they do already. A checkpoint always does.
+/// Runs `f` with only these subscribers, where they are active already. A checkpoint always is.
 pub(crate) fn only<R>(bits: u16, f: impl FnOnce() -> R) -> R {
     mode::with(&MASK, mask() & (bits | CHECKPOINT | REPLAY), f)
 }
@@ -87,8 +87,8 @@ pub(crate) fn switch(bits: u16, on: bool) {
     MASK.set(if on { mask() | bits } else { mask() & !bits });
 }
 
-/// What listeners keep with a storage: its lives in reports on memory. Nearly always nothing, and then
-/// one word that nobody locks.
+/// What subscribers store with a storage: its lifetimes in memory reports. Nearly always nothing,
+/// and then one word that is never locked.
 #[derive(Default)]
 pub(crate) struct Marks(OnceLock<Box<Mutex<Vec<Ticket>>>>);
 
@@ -128,7 +128,7 @@ pub(crate) fn op_starts(op: &Op, inputs: &[&Tensor], at: Line) {
     }
 }
 
-/// Something that is no op of its own is about to work over these tensors.
+/// Something that is not an op is about to read or write these tensors.
 #[inline]
 pub(crate) fn work_starts<'a>(
     name: &'static str,
@@ -140,7 +140,7 @@ pub(crate) fn work_starts<'a>(
     }
 }
 
-/// The results of an op were computed, and nothing holds them yet.
+/// The results of an op were computed, and nothing refers to them yet.
 #[inline]
 pub(crate) fn op_computed(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
     if is_on(BUDGET) {
@@ -196,7 +196,7 @@ pub(crate) fn unpacked(x: &Tensor) {
     }
 }
 
-/// Somebody asks to write in place to memory of this tensor.
+/// A write in place to memory of this tensor is requested.
 #[inline]
 pub(crate) fn write_wanted(
     name: &'static str,
@@ -234,7 +234,7 @@ pub(crate) fn written_as(new: &Tensor) {
     }
 }
 
-/// `new` was made of `old`, which nobody else sees.
+/// `new` was made from `old`, which has no other references.
 #[inline]
 pub(crate) fn replaced(old: &Tensor, new: &Tensor) {
     if is_on(LEDGER) {
@@ -272,13 +272,13 @@ pub(crate) struct BackwardPass {
     _mask: Restore<u16>,
     _node: Option<watch::AtNode>,
     _ledger: Option<ledger::Walk>,
-    /// The last to be dropped: what the pass ran again may run code of users when it goes.
+    /// The last to be dropped: dropping recomputed values may run user code.
     _replays: checkpoint::Replays,
 }
 
-/// A backward pass starts; `recorded` where it is put on the tape itself. Dtypes and conventions were
-/// decided in the forward pass. What it computes is noted for a budget only if it is recorded:
-/// otherwise nobody will ask for it again.
+/// A backward pass starts; `recorded` where it is put on the tape itself. Dtypes and conventions
+/// were decided in the forward pass. What it computes is noted for a budget only if it is recorded:
+/// otherwise it will not be needed again.
 pub(crate) fn backward_starts(recorded: bool) -> BackwardPass {
     let off = LOW | COUNT | AGREED | if recorded { 0 } else { BUDGET };
     BackwardPass {

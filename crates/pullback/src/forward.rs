@@ -1,6 +1,6 @@
 //! Forward mode: tangents are pushed along with the values, as an op is applied.
 
-use crate::apply::{Operand, Operands};
+use crate::apply::{OperandState, Operands};
 use crate::rule::{Facts, Grad, Maybe, Outs, Slope, Val};
 use crate::tape::{History, Node};
 use crate::tensor::Tangents;
@@ -25,7 +25,13 @@ pub(crate) fn push(
 
 /// Levels go from the outermost in: at each, operands and results carry the tangents of the levels
 /// outside it, so a tangent is itself differentiated by those.
-fn push_tangents(op: &Op, row: &Grad, inputs: &[&Tensor], operands: &[Operand], outs: &[Tensor]) {
+fn push_tangents(
+    op: &Op,
+    row: &Grad,
+    inputs: &[&Tensor],
+    operands: &[OperandState],
+    outs: &[Tensor],
+) {
     let mut present: SmallVec<[u64; 2]> =
         operands.iter().flat_map(|o| o.tangents.iter().map(|t| t.0)).collect();
     present.sort_unstable();
@@ -47,7 +53,8 @@ fn push_tangents(op: &Op, row: &Grad, inputs: &[&Tensor], operands: &[Operand], 
             };
             facts.set(Val::Out(k), y.alias(history, tangents));
         }
-        let at_level = |o: &Operand| o.tangents.iter().find(|t| t.0 == level).map(|t| t.1.clone());
+        let at_level =
+            |o: &OperandState| o.tangents.iter().find(|t| t.0 == level).map(|t| t.1.clone());
         let tangents: Maybe = operands.iter().map(at_level).collect();
         if let Some(found) = row.jvp(&facts, &tangents) {
             for (y, t) in outs.iter().zip(found).filter(|(y, _)| y.dtype().is_float()) {

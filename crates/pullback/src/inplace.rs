@@ -1,13 +1,15 @@
 //! Writing in place, safely.
 //!
-//! A write bumps the version of the storage, so values saved for backward notice. What else must hold:
+//! A write bumps the version of the storage, so values saved for backward notice. What else must
+//! hold:
 //!
-//! - The tensor written to gets the history of the new value. Clones are the same tensor and see it.
-//! - Written through a view, the root of the view gets the history of [`Op::Put`]: the old root with that
-//!   part replaced. Other views of the root are then out of date, and [`Tensor::state`] derives their
-//!   history anew from the root when they are next used.
+//! - The tensor written to gets the history of the new value. Clones are the same tensor and see
+//!   it.
+//! - Written through a view, the root of the view gets the history of [`Op::Put`]: the old root
+//!   with that part replaced. Other views of the root are then out of date, and [`Tensor::state`]
+//!   derives their history from the root when they are next used.
 //! - A leaf that requires grad may be written only where nothing is recorded (an optimiser's step).
-//! - A tracked value may not be written where nothing is recorded: its history would lie.
+//! - A tracked value may not be written where nothing is recorded: its history would be wrong.
 
 mod methods;
 pub(crate) mod undo;
@@ -28,13 +30,13 @@ use std::collections::HashSet;
 
 impl Tensor {
     /// History and tangents, brought up to date after writes through other tensors.
-    pub(crate) fn state(&self, at: Line) -> Result<apply::Operand> {
+    pub(crate) fn state(&self, at: Line) -> Result<apply::OperandState> {
         let state = self.lock();
         let current = state.version == self.0.storage.version();
         // Nearly always there is nothing but a history.
         if current && state.tangents.is_empty() && !trace::active() {
             let history = state.history.clone();
-            return Ok(apply::Operand { history, ..apply::Operand::default() });
+            return Ok(apply::OperandState { history, ..apply::OperandState::default() });
         }
         drop(state);
         let mut operand = self.own_state(at)?;
@@ -48,8 +50,8 @@ impl Tensor {
     }
 
     /// [`Tensor::state`] whatever is being traced.
-    pub(crate) fn own_state(&self, at: Line) -> Result<apply::Operand> {
-        let now = |state: &State| apply::Operand {
+    pub(crate) fn own_state(&self, at: Line) -> Result<apply::OperandState> {
+        let now = |state: &State| apply::OperandState {
             history: state.history.clone(),
             tangents: state.tangents.clone(),
             cut: false,
@@ -59,7 +61,8 @@ impl Tensor {
             return Ok(now(&state));
         }
         drop(state);
-        // A view follows from its parent, which may be out of date itself: from the root down, in a loop.
+        // A view follows from its parent, which may be out of date itself: from the root down, in a
+        // loop.
         let mut line = vec![self.clone()];
         while let Some(parent) = line[line.len() - 1].0.parent.as_ref().map(|p| p.0.clone()) {
             if parent.lock().version == self.0.storage.version() {
@@ -89,7 +92,7 @@ impl Tensor {
             (None, history @ (History::None | History::Cut(_))) => (history, Tangents::new()),
             (Some(parent), _) => {
                 let fresh = self.plain();
-                // The view was made outside of a `no_grad` that goes on now, or it would be severed.
+                // The view was made outside of a `no_grad` that is active now, or it would be cut.
                 let record = || record_as(Op::View(parent.1.clone()), &[&parent.0], &fresh, at);
                 mode::lifted(record)?;
                 let state = fresh.lock();
@@ -134,7 +137,8 @@ impl Tensor {
         (root, views)
     }
 
-    /// Whether this, or a view on the way to it, was made inside `no_grad` of something that is differentiated.
+    /// Whether this, or a view on the way to it, was made inside `no_grad` of something that is
+    /// differentiated.
     fn is_severed(&self) -> bool {
         let mut view = Some(self.clone());
         while let Some(x) = view {
@@ -146,8 +150,8 @@ impl Tensor {
         false
     }
 
-    /// What this is a view of, and the view, as one that can be written through where that can be: a broadcast that repeats nothing is
-    /// a reshape.
+    /// What this is a view of, and the view, as one that can be written through where that can be:
+    /// a broadcast that repeats nothing is a reshape.
     pub(crate) fn parent(&self) -> Option<(Tensor, View)> {
         let (parent, view) = &**self.0.parent.as_ref()?;
         let view = match view {
@@ -238,7 +242,8 @@ impl Tensor {
                     .at(at)
                     .hint("use the out-of-place form"));
             }
-            // `copy_` brings values from wherever they are; other ops refuse operands from elsewhere.
+            // `copy_` brings values from wherever they are; other ops refuse operands from
+            // elsewhere.
             let elsewhere = x.device() != self.device() && matches!(op, Op::Copy);
             let moved = elsewhere.then(|| mode::with_line(at, || x.to(self.device())));
             let x = moved.as_ref().unwrap_or(x);
@@ -255,7 +260,7 @@ impl Tensor {
             plain &= !tracked[1] && !x.shares_memory(self);
         }
         let writer = Writer { op: name, at };
-        // A value that is being watched for overflow must be made where it can be looked at.
+        // A value that is watched for overflow must be computed where it can be checked.
         let known = trace::knows(self) && !watch::is_looking();
         let at_once = plain && self.0.layout.is_dense() && op.is_pointwise();
         if at_once && known {
@@ -463,7 +468,7 @@ impl Tensor {
         Ok(())
     }
 
-    /// Whether this tensor may be written over because nobody else can see it and nothing is
+    /// Whether this tensor may be overwritten because it has no other references and nothing is
     /// being differentiated.
     fn is_quiet_beside(&self, other: &Tensor) -> bool {
         let quiet = |x: &Tensor| {
@@ -495,7 +500,8 @@ impl Tensor {
         matches!(done, Ok(Some(())))
     }
 
-    /// Adds the matrix product of `a` and `b` over this tensor, if it may be written over and a kernel does both at once.
+    /// Adds the matrix product of `a` and `b` over this tensor, if it may be written over and a
+    /// kernel does both at once.
     pub(crate) fn add_product_if_sole(&self, a: &Tensor, b: &Tensor) -> bool {
         if self.rank() != 2 || !self.is_quiet_beside(a) || !self.is_quiet_beside(b) {
             return false;

@@ -10,20 +10,21 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// A tensor that requires grad, apart from its values.
+/// A tensor that requires grad, without its values.
 pub(crate) struct Leaf {
     pub seq: u64,
     grad: Mutex<Option<Tensor>>,
     pub hooks: Hooks,
-    /// It was the argument of a `grad` or `vjp` that is over: nobody can ask for its gradient any more. The number of the tape at which
-    /// that was, or 0.
+    /// It was the argument of a `grad` or `vjp` that has returned: its gradient cannot be requested
+    /// any more. The tape number at that time, or 0.
     over: AtomicU64,
     /// No tensor is this leaf any more: its [`Owner`] is gone.
     orphan: AtomicBool,
 }
 
-/// Held by the tensors that are a leaf, as opposed to the nodes that lead to it. When the last of them is gone nobody can ask for the
-/// gradient, so it is dropped: one that was recorded (`create_graph`) leads back to the leaf, and the two would keep each other for good.
+/// Held by the tensors that are a leaf, as opposed to the nodes that lead to it. When the last of
+/// them is dropped the gradient cannot be requested, so it is dropped too: one that was recorded
+/// (`create_graph`) refers to the leaf, and the two would be a reference cycle.
 pub(crate) struct Owner(Arc<Leaf>);
 
 impl Owner {
@@ -39,7 +40,7 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         self.0.orphan.store(true, Ordering::Release);
-        // Whoever holds the lock may be the one who drops this: then it is left as it is.
+        // The thread that drops this may hold the lock: then it is left as it is.
         let gradient = self.0.grad.try_lock().ok().and_then(|mut slot| slot.take());
         drop(gradient);
     }
@@ -56,7 +57,7 @@ impl Leaf {
         }
     }
 
-    /// Whether nobody can ask for its gradient, because no tensor is this leaf any more.
+    /// Whether its gradient cannot be requested, because no tensor is this leaf any more.
     pub fn is_orphan(&self) -> bool {
         self.orphan.load(Ordering::Acquire)
     }
@@ -66,7 +67,7 @@ impl Leaf {
         self.over.store(take_number(), Ordering::Relaxed);
     }
 
-    /// Whether its transform is over. A function that runs again finds what was there the first time as it was.
+    /// Whether its transform is over. A function that is replayed sees the state of its first run.
     pub fn is_over(&self) -> bool {
         let (over, moment) = (self.over.load(Ordering::Relaxed), sequence::moment(u64::MAX));
         over != 0 && (over < moment || self.seq > moment)
@@ -90,7 +91,7 @@ impl Leaf {
         Err(Error::gradient("register_hook", message))
     }
 
-    /// Adds to `.grad`, and calls those who wait for it where `ready`.
+    /// Adds to `.grad`, and calls its ready hooks where `ready`.
     fn add_grad(self: &Arc<Leaf>, grad: Tensor, options: BackwardOptions, ready: bool, at: Line) {
         if self.is_orphan() {
             if ready {
@@ -105,7 +106,7 @@ impl Leaf {
         let own = options.constant.is_some() && trace::in_body();
         match &mut *slot {
             Some(_) => accumulate(&mut slot, grad, at),
-            // Stored for the user, who may write to it: it must be dense and its own.
+            // Stored for the user, who may write to it: it must be contiguous and unaliased.
             None if own || (grad.is_contiguous() && grad.is_sole_owner()) => *slot = Some(grad),
             None => {
                 let copy = mode::with_line(at, || grad.deep_clone());
@@ -135,9 +136,9 @@ pub(crate) struct Sums {
     sums: Vec<(Arc<Leaf>, Option<Tensor>)>,
     /// Where each leaf is in the list, by its number.
     places: FxHashMap<u64, usize>,
-    /// Contributions that each leaf still expects, where someone waits for the last.
+    /// Contributions that each leaf still expects, where a ready hook waits for the last.
     expected: Option<FxHashMap<u64, usize>>,
-    /// The line that asked for the gradients.
+    /// The line of the call.
     at: Line,
 }
 
@@ -150,7 +151,7 @@ impl Sums {
         Sums { options, sums: Vec::new(), places: FxHashMap::default(), expected, at }
     }
 
-    /// Whether contributions are counted, because someone waits for the last.
+    /// Whether contributions are counted, because a ready hook waits for the last.
     pub fn counts(&self) -> bool {
         self.expected.is_some()
     }
@@ -205,13 +206,14 @@ impl Sums {
         }
     }
 
-    /// The sums, for who wants them instead.
+    /// The sums, for a caller that wants them instead.
     pub fn take(self) -> impl Iterator<Item = (Arc<Leaf>, Tensor)> {
         self.sums.into_iter().filter_map(|(leaf, grad)| Some((leaf, grad?)))
     }
 }
 
-/// The first contribution is stored, further ones are added: in place where nobody else can see it.
+/// The first contribution is stored, further ones are added: in place where there are no other
+/// references.
 pub(crate) fn accumulate(slot: &mut Option<Tensor>, grad: Tensor, at: Line) {
     *slot = Some(match slot.take() {
         None => grad,

@@ -1,12 +1,12 @@
 //! Locks on the memory of operands, held while an op is given to its device.
 //!
-//! The contract: work on a storage is ordered on the stream of its device, in the order in which its lock was
-//! taken. On the host the work is done when the lock is released. On other devices it is then in the queue,
-//! and whoever reads the memory on the host waits for it there (`backend::attach`); no lock is held
-//! meanwhile.
+//! The contract: work on a storage is ordered on the stream of its device, in the order in which
+//! its lock was taken. On the host the work is done when the lock is released. On other devices it
+//! is then in the queue, and reading the memory on the host waits for it (`backend::attach`); no
+//! lock is held meanwhile.
 //!
 //! Each storage is locked once, in the order of addresses: so threads that write in place to what
-//! others read never wait for each other in a circle, and `x * x` does not lock `x` twice.
+//! others read cannot deadlock, and `x * x` does not lock `x` twice.
 
 use crate::backend::{Bound, Memory};
 use crate::storage::Storage;
@@ -73,8 +73,8 @@ impl<'a> Claim<'a> {
     }
 }
 
-/// Locks all memory, each once and in the order of addresses, and runs `f` on it. Up to `N` claims need no list on the
-/// heap.
+/// Locks all memory, each once and in the order of addresses, and runs `f` on it. Up to `N` claims
+/// need no list on the heap.
 ///
 /// # Errors
 /// If memory that is written is claimed twice.
@@ -94,7 +94,7 @@ pub(crate) fn hold<const N: usize, R>(
         let claim = &claims[i];
         match (last, claim.written) {
             (Some((at, writing)), written) if at == address(claim) => {
-                // What is written is nobody else's: the caller gives such operands memory of their own.
+                // Written memory is unaliased: the caller copies operands that share it.
                 if writing || written {
                     return Err(Error::argument("run", "memory that is written is bound twice"));
                 }

@@ -1,5 +1,5 @@
-//! What holds for a stretch of code on this thread: whether gradients are recorded, whose source
-//! line errors and tape nodes name, and whether backward looks for NaN.
+//! Thread-local modes: whether gradients are recorded, which source line errors and tape nodes
+//! name, and whether backward checks for NaN.
 
 use crate::tensor::Tangents;
 use crate::transform::levels;
@@ -11,8 +11,9 @@ use std::thread::LocalKey;
 
 thread_local! {
     static RECORDING: Cell<bool> = const { Cell::new(true) };
-    /// The number of the innermost `no_grad`, from the counter of forward mode's levels, or 0: what was begun before it is cut. The library
-    /// also switches recording off for itself, which cuts nothing.
+    /// The number of the innermost `no_grad`, from the counter of forward mode's levels, or 0: what
+    /// was begun before it is cut. The library also switches recording off for itself, which cuts
+    /// nothing.
     static NO_GRAD: Cell<u64> = const { Cell::new(0) };
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
     /// The dtype of floats that are made without data.
@@ -25,7 +26,7 @@ thread_local! {
     static CLIENT: Cell<Option<(Line, &'static str)>> = const { Cell::new(None) };
 }
 
-/// A thread-local that gets back the value it had, when this is dropped.
+/// Restores a thread-local to its previous value when dropped.
 pub(crate) struct Restore<T: Copy + 'static>(&'static LocalKey<Cell<T>>, T);
 
 impl<T: Copy + 'static> Restore<T> {
@@ -53,10 +54,12 @@ pub(crate) fn with<T: Copy + 'static, R>(
 
 /// Runs `f` without recording: its results do not require gradients.
 ///
-/// Every derivative that is being taken outside is cut, in reverse and in forward mode, as [`Tensor::stop_gradient`](crate::Tensor::stop_gradient)
-/// cuts it: so J·v and Jᵀ·v agree. A derivative that is taken inside (by [`grad`](crate::grad), [`vjp`](crate::vjp), [`jvp`](crate::jvp)) is as ever,
-/// and [`enable_grad`] lifts the cut. The same holds compiled, batched and in the bodies of loops. Only operations are cut: a tensor that `f` returns as
-/// it came in, or a clone of it, is that tensor.
+/// Every derivative that is being taken outside is cut, in reverse and in forward mode, as
+/// [`Tensor::stop_gradient`](crate::Tensor::stop_gradient) cuts it: so J·v and Jᵀ·v agree. A
+/// derivative that is taken inside (by [`grad`](crate::grad), [`vjp`](crate::vjp),
+/// [`jvp`](crate::jvp)) works as usual, and [`enable_grad`] lifts the cut. The same holds compiled,
+/// batched and in the bodies of loops. Only operations are cut: a tensor that `f` returns as it
+/// came in, or a clone of it, is that tensor.
 ///
 /// ```
 /// use pullback::{Tensor, jvp, no_grad};
@@ -80,7 +83,8 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
 /// ```
 ///
 /// # Panics
-/// In the body of `vmap` or of a traced loop or branch that was itself called inside `no_grad`: what goes on outside the body cannot be lifted from inside.
+/// In the body of `vmap` or of a traced loop or branch that was itself called inside `no_grad`: a
+/// `no_grad` outside the body cannot be lifted from inside.
 #[track_caller]
 pub fn enable_grad<R>(f: impl FnOnce() -> R) -> R {
     trace::check_lifting(user_line(Line::caller()));
@@ -92,8 +96,10 @@ pub(crate) fn lifted<R>(f: impl FnOnce() -> R) -> R {
     with(&RECORDING, true, || with(&NO_GRAD, 0, f))
 }
 
-/// Runs `f` with another dtype for what is made without data: [`Tensor::zeros`](crate::Tensor::zeros), `ones`, `eye`, `rand`, `randn`, and so the
-/// parameters of layers. Otherwise it is `f32`. What is made of values (`Tensor::from`, `from_vec`, `full`, `linspace`) keeps the type of the values.
+/// Runs `f` with another dtype for what is made without data:
+/// [`Tensor::zeros`](crate::Tensor::zeros), `ones`, `eye`, `rand`, `randn`, and so the parameters
+/// of layers. Otherwise it is `f32`. What is made of values (`Tensor::from`, `from_vec`, `full`,
+/// `linspace`) keeps the type of the values.
 ///
 /// ```
 /// use pullback::{DType, Tensor, with_default_dtype};
@@ -123,7 +129,8 @@ pub(crate) fn in_no_grad() -> bool {
     NO_GRAD.get() != 0
 }
 
-/// The number of the innermost `no_grad`: levels of forward mode with lower numbers, and traces that began with lower ones, are outside of it.
+/// The number of the innermost `no_grad`: levels of forward mode with lower numbers, and traces
+/// that began with lower ones, are outside of it.
 pub(crate) fn cut() -> u64 {
     NO_GRAD.get()
 }
@@ -133,7 +140,7 @@ pub(crate) fn recording_in<R>(cut: u64, f: impl FnOnce() -> R) -> R {
     with(&RECORDING, true, || with(&NO_GRAD, cut, f))
 }
 
-/// Takes away the tangents that `no_grad` does not let pass, and says whether there were any.
+/// Removes the tangents that `no_grad` cuts, and says whether there were any.
 pub(crate) fn cut_tangents(tangents: &mut Tangents) -> bool {
     let cut = NO_GRAD.get();
     if !tangents.iter().any(|t| t.0 < cut) {
@@ -144,7 +151,8 @@ pub(crate) fn cut_tangents(tangents: &mut Tangents) -> bool {
     levels::alive(tangents).len() < before
 }
 
-/// Switches recording on or off for the library itself: unlike [`no_grad`], this cuts neither forward mode nor what a body records.
+/// Switches recording on or off for the library itself: unlike [`no_grad`], this cuts neither
+/// forward mode nor what a body records.
 pub(crate) fn set_recording<R>(on: bool, f: impl FnOnce() -> R) -> R {
     with(&RECORDING, on, f)
 }
@@ -162,8 +170,9 @@ pub fn is_grad_enabled() -> bool {
 /// Runs `f` so that a backward pass inside it stops at the first NaN or infinity it makes, with an
 /// error that names the forward op and the line it was written on.
 ///
-/// Calls of [`jit`](crate::jit) go op by op meanwhile, also where `detect_anomaly` stands inside the compiled function. What
-/// [`vmap`](crate::vmap) does with an example is traced, where values are not known: a backward pass inside it is not looked at.
+/// Calls of [`jit`](crate::jit) run op by op meanwhile, also where `detect_anomaly` is inside the
+/// compiled function. What [`vmap`](crate::vmap) does with an example is traced, where values are
+/// not known: a backward pass inside it is not checked.
 ///
 /// ```
 /// use pullback::{Tensor, detect_anomaly};
@@ -213,11 +222,13 @@ pub(crate) fn with_lines_of<R>(outside: Option<Line>, f: impl FnOnce() -> R) -> 
     with(&LINE, outside, f)
 }
 
-/// Says that a library works for its caller at `at`, until what it gives is dropped: errors, the tape and reports name that line in place of every line
-/// of a file whose path begins with `library`. Lines of other files, such as of functions that the caller handed in, stay.
+/// Declares that a library runs on behalf of its caller at `at`, until the guard is dropped:
+/// errors, the tape and reports name that line in place of every line of a file whose path begins
+/// with `library`. Lines of other files, such as of functions that the caller handed in, stay.
 ///
-/// `#[track_caller]` ends at closures and at trait objects; a library of layers says this at its doors instead. Where the caller is a line of the same
-/// library, the line is the one that it works for already.
+/// `#[track_caller]` ends at closures and at trait objects; a library of layers calls this at its
+/// public functions instead. Where the caller is a line of the same library, the line is that of
+/// the outermost caller.
 ///
 /// ```
 /// use pullback::{Tensor, catch, on_behalf_of};
@@ -239,11 +250,11 @@ pub fn on_behalf_of(at: impl Into<Line>, library: &'static str) -> OnBehalf {
     OnBehalf { before: CLIENT.replace(Some((line, library))), _thread: PhantomData }
 }
 
-/// A library works for a caller: see [`on_behalf_of`].
+/// A library runs on behalf of a caller: see [`on_behalf_of`].
 #[must_use = "the library stops to work for its caller when this is dropped"]
 pub struct OnBehalf {
     before: Option<(Line, &'static str)>,
-    /// It is this thread that works for the caller.
+    /// The guard belongs to this thread.
     _thread: PhantomData<*const ()>,
 }
 
@@ -253,7 +264,8 @@ impl Drop for OnBehalf {
     }
 }
 
-/// The line that errors and reports name for a caller: that line, unless a library works [on behalf of](on_behalf_of) another there.
+/// The line that errors and reports name for a caller: that line, unless a library runs [on behalf
+/// of](on_behalf_of) another there.
 ///
 /// ```
 /// use pullback::{on_behalf_of, user_line};

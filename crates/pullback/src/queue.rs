@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A node, and what has arrived for its results so far.
 pub(crate) type Waiting = (Arc<Node>, Maybe);
 
-/// In a chain of ops one node waits at a time: it is kept beside the heap and the map, which are
+/// In a chain of ops one node waits at a time: it is kept outside the heap and the map, which are
 /// for graphs that branch.
 #[derive(Default)]
 pub(crate) struct Queue {
@@ -40,7 +40,7 @@ impl Queue {
         &mut self.first.get_or_insert_with(|| fresh(node)).1
     }
 
-    /// The same where something has arrived, to look at.
+    /// The same by reference, where something has arrived.
     pub fn get(&self, node: &Node) -> Option<&Maybe> {
         let first = self.first.as_ref().filter(|(first, _)| first.seq == node.seq);
         first.or_else(|| self.others.get(&node.seq)).map(|(_, grads)| grads)

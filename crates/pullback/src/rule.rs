@@ -1,11 +1,11 @@
 //! How an op differentiates: the vocabulary of the rows in `ops/`, and what follows from a row.
 //!
-//! A row says only what is particular to its op. Derived here, once, for all: the reverse rule (`vjp`),
-//! the forward rule (`jvp`), what the tape keeps, and which operands need nothing. Accumulation, zeros, need
-//! and dtype checks never appear in a row.
+//! A row says only what is particular to its op. Derived here, once, for all: the reverse rule
+//! (`vjp`), the forward rule (`jvp`), what the tape keeps, and which operands need nothing.
+//! Accumulation, zeros, need and dtype checks never appear in a row.
 //!
-//! Bodies of rows are ordinary tensor code. So a rule that runs while recording is on is recorded like
-//! anything else: double backward needs no second implementation.
+//! Bodies of rows are ordinary tensor code. So a rule that runs while recording is on is recorded
+//! like anything else: double backward needs no second implementation.
 
 pub(crate) use crate::facts::{A, B, Facts, Val, X, Y};
 pub(crate) use crate::slope::{Slope, slopes};
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// How y = f(x…) differentiates.
 pub(crate) enum Grad {
-    /// Piecewise constant: no gradient, and that is the truth, not an omission.
+    /// Piecewise constant: the gradient is zero by definition, not by omission.
     Zero,
     /// Pointwise: the slope with respect to each operand.
     Slopes(&'static [Slope]),
@@ -30,9 +30,9 @@ pub(crate) enum Grad {
     /// Control flow: keeps its operands, which costs nothing inside a program.
     /// Both modes, and whether backward reads results: what a scan kept.
     Flow(fn(&Facts, &Maybe) -> Maybe, fn(&Facts, &Maybe) -> Maybe, bool),
-    /// By way of simpler ops: used instead of the op itself wherever a derivative is wanted.
+    /// A decomposition into simpler ops: used instead of the op wherever a derivative is needed.
     Decompose(fn(&Op, &[&Tensor]) -> Outs),
-    /// As its user says.
+    /// Defined by the user.
     Custom(Arc<Handle>),
 }
 
@@ -76,8 +76,9 @@ pub(crate) enum Adds {
     /// The gradient of an operand, for this `dy`, can be added to a sum that is there already, in
     /// place; `false` where it cannot, and nothing was done.
     Into(AddInto),
-    /// What arrives for a result of a leaf goes on to the leaf at once, if that is wider, and is summed
-    /// there: `(spec of the leaf, dy)`. Such a node keeps nothing, and several graphs may share it.
+    /// The gradient of a cast of a leaf is passed on to the leaf immediately, if that is wider, and
+    /// is accumulated there: `(spec of the leaf, dy)`. Such a node saves nothing, and several
+    /// graphs may share it.
     AtLeaf(fn(&Spec, &Tensor) -> Tensor),
 }
 
@@ -167,8 +168,8 @@ impl Grad {
     }
 }
 
-/// `d · slope`. The cotangent of a sum is one value seen everywhere, most often 1: then the product is the
-/// slope itself, exactly, and a pass over memory is saved.
+/// `d · slope`. The cotangent of a sum is one broadcast value, most often 1: then the product is
+/// the slope itself, exactly, and a pass over memory is saved.
 pub(crate) fn chain(d: &Tensor, slope: &Tensor) -> Tensor {
     const WORTH_LOOKING: usize = 4096;
     if d.len() >= WORTH_LOOKING && d.spec() == slope.spec() && d.is_constant_one() {

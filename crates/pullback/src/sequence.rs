@@ -1,7 +1,7 @@
 //! The order of things: one counter for nodes, leaves, storages and scopes.
 //!
-//! An op runs after its operands exist, so numbers descend along every edge of the tape; and what is
-//! older than a stretch of code has a smaller number than the one that was taken where it began.
+//! An op runs after its operands exist, so numbers descend along every edge of the tape; and what
+//! is older than a scope has a smaller number than the one taken where the scope began.
 
 use crate::mode;
 use std::cell::Cell;
@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 static SEQUENCE: AtomicU64 = AtomicU64::new(1);
 
 thread_local! {
-    /// The number at which what runs here ran first.
+    /// The number at which the current code first ran.
     static MOMENT: Cell<u64> = const { Cell::new(u64::MAX) };
 }
 
-/// The number at which what runs here ran first: where a function runs again, that of its first run.
+/// The number at which the current code first ran: in a replay, that of its first run.
 pub(crate) fn moment(now: u64) -> u64 {
     now.min(MOMENT.get())
 }
 
-/// Runs `f`, which ran at this moment before.
+/// Runs `f`, a replay of code that ran at this number.
 pub(crate) fn as_of<R>(moment: u64, f: impl FnOnce() -> R) -> R {
     mode::with(&MOMENT, moment, f)
 }

@@ -1,12 +1,13 @@
-//! Shared memory of tensors, and the record of who wrote to it.
+//! Shared memory of tensors, and the record of writes to it.
 //!
-//! A storage carries a *version* that every in-place write bumps, with the op and the source line of
-//! the last writer. A value saved for backward remembers the version it saw; backward compares.
-//! The lock makes in-place writes from one thread safe beside reads from another: work on the memory is ordered on
-//! the stream of its device as the lock was taken, and reading it on the host waits (`lock.rs`).
+//! A storage carries a *version* that every in-place write bumps, with the op and the source line
+//! of the last writer. A value saved for backward remembers the version it saw; backward compares.
+//! The lock makes in-place writes from one thread safe with reads from another: work on the memory
+//! is ordered on the stream of its device as the lock was taken, and reading it on the host waits
+//! (`lock.rs`).
 //!
-//! While a function is traced, what it makes has no memory: its storage stands for a variable of the program that is being
-//! recorded (see `trace/`), and is versioned all the same.
+//! While a function is traced, what it makes has no memory: its storage represents a variable of
+//! the program that is being recorded (see `trace/`), and is versioned too.
 
 use crate::backend::Memory;
 use crate::events::{self, Marks};
@@ -19,13 +20,14 @@ pub(crate) struct Storage {
     content: Content,
     /// How many bytes of memory there are: of a value of a trace none.
     bytes: usize,
-    /// The number that the tape's next node had when this was made: what is older than a stretch of code has a smaller one.
+    /// The number that the tape's next node had when this was made: what is older than a scope has
+    /// a smaller one.
     pub born: u64,
     version: AtomicU64,
     /// It was made of ones: a fact for those who would have to look otherwise.
     ones: AtomicBool,
     writer: Mutex<Option<Writer>>,
-    /// What those keep with it who follow the life of memory.
+    /// What subscribers store with it.
     pub marks: Marks,
 }
 
@@ -70,7 +72,7 @@ impl Storage {
         Storage { content, bytes, born, version, ones, writer, marks }
     }
 
-    /// The value of a program that this stands for, if it is not memory.
+    /// The traced value that this represents, if it is not memory.
     pub fn as_traced(&self) -> Option<&Traced> {
         match &self.content {
             Content::Memory(_) => None,
@@ -78,7 +80,7 @@ impl Storage {
         }
     }
 
-    /// How many bytes of memory there are, without a look at them.
+    /// How many bytes of memory there are, without locking them.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
@@ -124,7 +126,7 @@ impl Storage {
         *self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The error with a line about who wrote last.
+    /// The error with a line about the last write.
     pub fn named_writer(&self, error: Error) -> Error {
         let Some(Writer { op, at }) = self.writer() else { return error };
         error.detail(format!("overwritten  {op:<8} at {at}   (version {})", self.version()))

@@ -270,7 +270,7 @@ impl Tensor {
         !self.lock().tangents.is_empty()
     }
 
-    /// Whether this is a constant that is known to be 1 everywhere, without a look at its memory.
+    /// Whether this is a constant that is known to be 1 everywhere, without reading its memory.
     pub(crate) fn is_constant_one(&self) -> bool {
         if ledger::is_on() && trace::active() && ledger::is_one(self) {
             return !self.is_tracked() && !self.carries_tangents();
@@ -281,8 +281,8 @@ impl Tensor {
     }
 
     /// Whether there is no other reference to this tensor or its memory, so that it may be
-    /// overwritten. Weak references count too: packed values (`memory/door.rs`) are restored from
-    /// memory that is still alive.
+    /// overwritten. Weak references count too: packed values (`memory/packing.rs`) are restored
+    /// from memory that is still alive.
     pub(crate) fn is_sole_owner(&self) -> bool {
         let storage = &self.0.storage;
         storage.as_traced().is_none() && self.is_alone() && Arc::weak_count(storage) == 0

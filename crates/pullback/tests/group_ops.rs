@@ -1,6 +1,7 @@
 //! Operations: their values, derivatives, dtypes and shapes. Each file is a module; those that need a process of their own are tests of their own.
 
 mod attention;
+mod columns;
 mod contributing;
 mod devices;
 mod docs;

@@ -113,9 +113,9 @@ fn the_least_used_gives_way_and_comes_back() {
     assert_eq!(lengths(), ["f64[1]", "f64[4]", "f64[2]"]);
     let said = f.explain();
     assert_eq!(said.evicted, 2);
-    assert_eq!(said.specialisations[2].why, "it gave way to others: the cache holds 3");
+    assert_eq!(said.specialisations[2].why, "it was evicted: the cache holds 3");
     let text = said.to_string();
-    assert!(text.contains("2 programs gave way to others: 3 are kept (`cache_limit`)"), "{text}");
+    assert!(text.contains("2 programs were evicted: 3 are kept (`cache_limit`)"), "{text}");
     let f = f.cache_limit(0);
     assert_eq!((f.explain().specialisations.len(), f.explain().cache_limit), (1, 1));
 }

@@ -276,7 +276,7 @@ fn what_is_said_of_lengths() {
     let f = jit(|(x, y): &(Tensor, Tensor)| x.sum() * y.sum()).dynamic(0, 10);
     let error = f.call(&pair(3, 4)).unwrap_err().to_string();
     assert!(error.contains("were declared one dynamic length, and have 3 and 4"), "{error}");
-    assert!(error.contains("declare lengths that differ apart"), "{error}");
+    assert!(error.contains("declare lengths that differ separately"), "{error}");
     let f =
         jit(|(x, y): &(Tensor, Tensor)| x.sum() * y.sum()).dynamic((0, 0), 9).dynamic((1, 0), 9);
     for (a, b) in [(3, 4), (4, 4), (5, 9), (9, 2)] {

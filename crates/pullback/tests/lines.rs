@@ -157,11 +157,11 @@ fn a_library_works_for_its_caller() {
         f()
     }
     #[track_caller]
-    fn door(x: &Tensor) -> Tensor {
+    fn entry(x: &Tensor) -> Tensor {
         let _line = on_behalf_of(Location::caller(), file!());
         inner(x)
     }
-    // A door inside a door is called by the library: the line is that of the outer one's caller.
+    // An entry point inside another is called by the library: the line is the outer caller's.
     fn inner(x: &Tensor) -> Tensor {
         let again = |x: &Tensor| {
             let _line = on_behalf_of(Location::caller(), file!());
@@ -169,7 +169,7 @@ fn a_library_works_for_its_caller() {
         };
         again(x)
     }
-    let error = catch(|| door(&x())).unwrap_err();
+    let error = catch(|| entry(&x())).unwrap_err();
     assert_eq!(error.location().unwrap().line(), line!() - 1);
     // Afterwards, also after the panic, lines are themselves again.
     let error = catch(|| inner(&x())).unwrap_err();

@@ -183,7 +183,7 @@ fn wrong_arguments_get_a_sentence_with_the_line() {
     said(&|| Tensor::zeros([2, 0]).soft_argmax(1, 1.0), "soft_argmax: the axis is empty");
     said(
         &|| x.straight_through(|x| x.sum()),
-        "straight_through: gives f64[] for f64[2]: its gradient has no way back",
+        "straight_through: gives f64[] for f64[2]: its gradient cannot be passed back",
     );
     // What would have a gradient is not silently constant.
     let t = Tensor::from(0.5).requires_grad();

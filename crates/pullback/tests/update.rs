@@ -52,11 +52,11 @@ fn four_steps_are_those_of_pytorch() {
     let sgd = Sgd::default();
     assert_near(&descended(sgd), [0.71, -1.18, -1.08, 2.855]);
     assert_near(
-        &descended(Sgd { decay: 0.2, maximize: true, ..sgd }),
+        &descended(Sgd { weight_decay: 0.2, maximize: true, ..sgd }),
         [1.20525376, -2.64732352, 2.00715448, 2.90854728],
     );
     assert_near(
-        &descended(Sgd { momentum: 0.9, dampening: 0.3, decay: 0.1, ..sgd }),
+        &descended(Sgd { momentum: 0.9, dampening: 0.3, weight_decay: 0.1, ..sgd }),
         [0.46379579008, -0.66244700816, -1.854034426685, 2.549908313615],
     );
     assert_near(
@@ -65,14 +65,14 @@ fn four_steps_are_those_of_pytorch() {
     );
     let adam = Adam::default();
     assert_near(
-        &adapted(Adam { betas: (0.8, 0.95), eps: 1e-6, decay: 0.1, ..adam }, false),
+        &adapted(Adam { betas: (0.8, 0.95), eps: 1e-6, weight_decay: 0.1, ..adam }, false),
         [0.596933611267806, -1.59988493387592, 0.100551165376331, 2.59738135053114],
     );
     assert_near(
         &adapted(Adam { maximize: true, ..adam }, true),
         [1.39972950725588, -2.39318255820141, 0.89403410969703, 3.39972950068086],
     );
-    let decoupled = Adam { decay: 0.3, decoupled: true, ..adam };
+    let decoupled = Adam { weight_decay: 0.3, decoupled: true, ..adam };
     assert_near(
         &adapted(decoupled, false),
         [0.50319159011132, -1.39485894253747, 0.066092358796219, 2.27377721636466],
@@ -86,7 +86,7 @@ fn four_steps_are_those_of_pytorch() {
 /// Not dense, or sharing memory: the same values by another way.
 #[test]
 fn views_are_updated_too() {
-    let how = Adam { decay: 0.1, ..Adam::default() };
+    let how = Adam { weight_decay: 0.1, ..Adam::default() };
     let step = Tensor::from(1i64);
     let run = |x: &Tensor, grad: &Tensor, mean: &Tensor| {
         let square = Tensor::zeros_with([2, 3], DType::F64);
@@ -167,7 +167,7 @@ fn misfits_get_a_sentence() {
         ),
         (&|| sgd_(&Sgd::default(), &one, &x, &other, None), "f64[2] does not match"),
         (&|| sgd_(&Sgd::default(), &one, &x, &narrow, None), "f32[4] does not match"),
-        (&|| sgd_(&momentum, &one, &x, &x, None), "go together"),
+        (&|| sgd_(&momentum, &one, &x, &x, None), "needs its state"),
         (&|| sgd_(&Sgd::default(), &one, &step, &step, None), "updates floats"),
         (&|| sgd_(&momentum, &one, &x, &mean, Some((&square, &other))), "the number of the step"),
         (&|| adam_(&Adam::default(), &one, &x, &other, state, &step), "f64[2] does not match"),

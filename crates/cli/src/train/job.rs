@@ -159,7 +159,7 @@ impl TrainJob<'_> {
             .config(config)
             .run(batches, |batch| {
                 last_batch = Some(batch.clone());
-                let eager = || catch(|| step.as_it_is(batch));
+                let eager = || catch(|| step.eager(batch));
                 match (unreported.take(), settings.jit) {
                     // A compiled step is predicted op by op, which changes nothing; another is
                     // measured while it runs.

@@ -178,10 +178,10 @@ unsafe fn finish<V: Vector, const M: usize, const W: usize>(t: &Tile<V::T>, acc:
     }
 }
 
-/// Generates the trampolines and the table of one instruction set. For example `kernels!(F32_AVX2,
-/// __m256, f32, "avx2,fma", rows 6: [1 2 3 4 5 6], direct [1 2 3 4])` makes a module with
-/// `#[target_feature(enable = "avx2,fma")]` versions of `packed` and `direct`, and the static
-/// `F32_AVX2` that lists `packed::<1, 1>`, `packed::<1, 2>`, `packed::<2, 1>`, ….
+/// Generates the trampolines and the table of one instruction set. For example
+/// `kernels!(F32_AVX2, __m256, f32, "avx2,fma", rows 6: [1 2 3 4 5 6], direct [1 2 3 4])` makes a
+/// module with `#[target_feature(enable = "avx2,fma")]` versions of `packed` and `direct`, and the
+/// static `F32_AVX2` that lists `packed::<1, 1>`, `packed::<1, 2>`, `packed::<2, 1>`, ….
 macro_rules! kernels {
     ($table:ident, $module:ident, $vector:ty, $t:ty, $feature:meta, rows $rows:literal: [$($m:literal)*], direct [$($d:literal)*]) => {
         mod $module {

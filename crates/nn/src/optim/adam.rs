@@ -56,8 +56,8 @@ impl UpdateRule for Adam {
 impl Adam {
     /// The step in one pass over memory.
     pub(super) fn fused(&self, at: &Update, decoupled: bool) {
-        let Adam { betas, eps, weight_decay: decay, maximize, .. } = *self;
-        let how = update::Adam { betas, eps, decay, decoupled, maximize };
+        let Adam { betas, eps, weight_decay, maximize, .. } = *self;
+        let how = update::Adam { betas, eps, weight_decay, decoupled, maximize };
         let (mean, square) = (&at.state[0].1, &at.state[1].1);
         let largest = at.state.get(2).map(|(_, largest)| largest);
         update::adam_(

@@ -63,7 +63,7 @@ impl UpdateRule for Sgd {
         let how = update::Sgd {
             momentum: self.momentum,
             dampening: self.dampening,
-            decay: self.weight_decay,
+            weight_decay: self.weight_decay,
             nesterov: self.nesterov,
             maximize: self.maximize,
         };

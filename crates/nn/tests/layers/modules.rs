@@ -185,7 +185,7 @@ fn trained(compiled: bool) -> (Vec<f64>, Vec<f64>) {
         no_grad(|| net.parameters().iter().for_each(|p| drop(p.sub_(p.grad().unwrap() * 0.01))));
         Ok(loss)
     });
-    let run = |x: &Tensor| if compiled { step.of(x) } else { step.as_it_is(x) };
+    let run = |x: &Tensor| if compiled { step.of(x) } else { step.eager(x) };
     let losses = (0..3).map(|_| run(&x).item::<f64>()).collect();
     assert_eq!(step.explain().specialisations.len(), usize::from(compiled));
     (losses, net.named_state().iter().flat_map(|(_, s)| s.to_f64_vec()).collect())
@@ -290,7 +290,7 @@ fn moved<const N: usize>(compiled: bool, trained: [bool; N]) -> [Vec<bool>; N] {
     trained.map(|trained| {
         net.parameters()[..2].iter().for_each(|p| p.set_requires_grad(trained));
         let before: Vec<_> = net.parameters().iter().map(Tensor::deep_clone).collect();
-        let _ = if compiled { step.of(&x) } else { step.as_it_is(&x) };
+        let _ = if compiled { step.of(&x) } else { step.eager(&x) };
         let pairs = net.parameters().into_iter().zip(before);
         pairs
             .map(|(now, old)| now.detach().to_vec::<f32>() != old.detach().to_vec::<f32>())

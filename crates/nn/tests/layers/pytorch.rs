@@ -106,7 +106,7 @@ fn check(tensors: &SafeTensors, number: usize, case: &Case, compiled: bool) {
     let batches = case.more.get("batches").and_then(Value::as_u64).unwrap_or(1) as usize;
     let run = |batch: usize| -> (Tensor, Vec<Tensor>) {
         let xs = inputs(case, 1 + batch);
-        if compiled { step.of(&xs) } else { step.as_it_is(&xs) }
+        if compiled { step.of(&xs) } else { step.eager(&xs) }
     };
     let (y, slopes) = (0..batches).map(run).last().unwrap();
     expected.check(&what, &format!("{number}.y"), &y);

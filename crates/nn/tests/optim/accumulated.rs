@@ -22,7 +22,7 @@ fn run<R: UpdateRule + Clone + 'static>(rule: &R, compiled: bool, clip: bool) ->
         let t = Tensor::from(1.0 + f64::from(i));
         let stepped = match compiled {
             true => step.call(&t).unwrap(),
-            false => step.as_it_is(&t),
+            false => step.eager(&t),
         };
         assert_eq!(stepped.item::<bool>(), i % 3 == 2, "part {i}");
         assert_eq!(parts.seen().unwrap(), (i + 1) as usize % 3);
@@ -36,7 +36,7 @@ fn run<R: UpdateRule + Clone + 'static>(rule: &R, compiled: bool, clip: bool) ->
         let nothing = Tensor::from(0.0);
         match compiled {
             true => drop(flush.call(&nothing).unwrap()),
-            false => drop(flush.as_it_is(&nothing)),
+            false => drop(flush.eager(&nothing)),
         }
     }
     assert_eq!(parts.seen().unwrap(), 0);

@@ -122,7 +122,7 @@ fn averages_are_those_of_pytorch_and_compile() {
             for _ in 0..20 {
                 match compiled {
                     true => step.call(&()).unwrap(),
-                    false => step.as_it_is(&()),
+                    false => step.eager(&()),
                 };
             }
             let near = |x: &Tensor, want| distance(&x.to_f64_vec(), &numbers(want)) < 1e-12;
@@ -224,7 +224,7 @@ fn accumulation_compiles() {
             let t = Tensor::from(1.0 + f64::from(t));
             match compiled {
                 true => drop((part.call(&t).unwrap(), last.call(&t).unwrap())),
-                false => drop((part.as_it_is(&t), last.as_it_is(&t))),
+                false => drop((part.eager(&t), last.eager(&t))),
             }
         }
         no_grad(|| x.to_vec::<f64>())

@@ -1,7 +1,7 @@
 //! Mixed precision: inside `autocast` ops that benefit from a 16-bit dtype use one, and ops that
 //! need more precision use `f32`.
 //!
-//! Which op gets what is a table by families (`policy.rs`). `apply` looks at it once for each op,
+//! Which op gets what is a table by families (`policy.rs`). `apply` consults it once for each op,
 //! before anything else: operands are cast, and then the op is an op like any other. The casts are
 //! ordinary ops too, so gradients flow through them and have the dtype of what was cast: weights
 //! stay in `f32` (the master weights), and so do their gradients.
@@ -194,7 +194,7 @@ thread_local! {
 }
 
 /// Casts of leaves, by the address of the leaf's tensor and what else they are valid for.
-type Cache = FxHashMap<(usize, Held), Kept>;
+type Cache = FxHashMap<(usize, Held), CachedCast>;
 
 /// What a cast is valid for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -205,7 +205,7 @@ struct Held {
     trace: u64,
 }
 
-struct Kept {
+struct CachedCast {
     /// Keeps the address from being reused.
     _original: Tensor,
     leaf: Arc<Leaf>,
@@ -239,7 +239,7 @@ fn cast_leaf(x: &Tensor, dtype: DType) -> Tensor {
         return cast;
     }
     let cast = x.cast(dtype);
-    let kept = Kept { _original: x.clone(), leaf, version, cast: cast.clone() };
+    let kept = CachedCast { _original: x.clone(), leaf, version, cast: cast.clone() };
     // Dropped after the cache is free again.
     let old = CACHE.with_borrow_mut(|cache| cache.insert(key, kept));
     drop(old);

@@ -1,12 +1,12 @@
-//! Backends from outside of the crate: what one must do, and the list of those that are there.
+//! Backends from outside of the crate: their interface, and the list of attached devices.
 //!
 //! # Streams
 //!
-//! A device does what it is told in the order in which it is told: allocations, copies, kernels and
-//! programs are put into one queue, and `free` is in it too, so memory is used again only after whoever
-//! used it before. The calls return when the work is in the queue. Only [`DeviceBackend::download`] and
-//! [`DeviceBackend::synchronize`] wait. What fails in between is the error of the next of these two, with the
-//! op and the line of the user's program that it came with.
+//! A device executes work in the order of the calls: allocations, copies, kernels, programs and
+//! `free` are put into one queue, so memory is reused only after earlier work on it. The calls
+//! return when the work is in the queue. Only [`DeviceBackend::download`] and
+//! [`DeviceBackend::synchronize`] wait. What fails in between is the error of the next of these
+//! two, with the op and the line of the user's program that it came with.
 
 use crate::{Device, Error, Op, Result, Spec, device};
 use pullback_ir::pass::Target;
@@ -24,7 +24,7 @@ pub trait DeviceBackend: Send + Sync + 'static {
     /// Memory of so many bytes, with any content.
     ///
     /// # Errors
-    /// If there is none.
+    /// If it cannot be allocated.
     fn alloc(&self, bytes: usize) -> Result<Handle>;
 
     /// Gives memory back, once everything that is in the queue has run.
@@ -42,8 +42,8 @@ pub trait DeviceBackend: Send + Sync + 'static {
     /// What has failed since the last wait.
     fn download(&self, from: Handle, start: usize, to: &mut [u8]) -> Result<()>;
 
-    /// Runs an op, whose results and operands fit it. `false`, and nothing done, if there is no kernel that
-    /// writes its results in this way.
+    /// Runs an op, whose results and operands fit it. `false`, and nothing done, if there is no
+    /// kernel that writes its results in this way.
     ///
     /// # Errors
     /// If the device does not take the op.
@@ -52,10 +52,10 @@ pub trait DeviceBackend: Send + Sync + 'static {
     /// Makes a program ready to run.
     ///
     /// # Errors
-    /// If it cannot be had.
+    /// If it cannot be prepared.
     fn prepare(&self, program: &Arc<Planned>) -> Result<Box<dyn DeviceProgram>>;
 
-    /// What passes are told of it.
+    /// Its description for passes.
     fn target(&self) -> Target;
 
     /// What its pool of memory holds and has done.
@@ -90,16 +90,16 @@ pub struct Call<'a> {
     /// How the results are written; `None`: to fresh memory.
     pub write: Option<Write>,
     /// The results.
-    pub outputs: &'a [Operand<'a>],
+    pub outputs: &'a [DeviceOperand<'a>],
     /// The operands. One that is written over has the memory and the layout of the result.
-    pub inputs: &'a [Operand<'a>],
+    pub inputs: &'a [DeviceOperand<'a>],
     /// The line of the user's program.
     pub at: Option<Line>,
 }
 
 /// Memory of a device, seen through a layout.
 #[derive(Clone, Copy)]
-pub struct Operand<'a> {
+pub struct DeviceOperand<'a> {
     /// The memory.
     pub memory: Handle,
     /// Where the elements lie in it.
@@ -118,10 +118,10 @@ pub struct Bases<'a> {
     pub outputs: &'a [Handle],
 }
 
-/// A device that is there, with the memory that its programs work in.
+/// An attached device, with the working memory of its programs.
 ///
-/// Programs run one after the other on the stream of the device, so one arena serves them all, as long as the
-/// longest of them wants. Its address changes only when it grows, so what was captured for it stays true.
+/// Programs run one after the other on the stream of the device, so they share one arena, of the
+/// size of the largest. Its address changes only when it grows, so captured graphs stay valid.
 pub(crate) struct Attached {
     pub device: Device,
     pub backend: Box<dyn DeviceBackend>,
@@ -134,10 +134,10 @@ fn attached() -> MutexGuard<'static, Vec<Arc<Attached>>> {
     ATTACHED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a device known, for as long as the process lives.
+/// Registers a device, for the lifetime of the process.
 ///
 /// # Errors
-/// If it is known already, or the host.
+/// If it is registered already, or the host.
 pub fn attach(device: Device, backend: Box<dyn DeviceBackend>) -> Result<()> {
     let mut all = attached();
     if device == Device::Cpu || all.iter().any(|a| a.device == device) {

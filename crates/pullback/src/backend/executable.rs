@@ -1,7 +1,8 @@
 //! Programs that run: planned and prepared once, called many times.
 //!
-//! What is the same on every device is here: the plan, the checks of what is bound, the memory that is worked in
-//! and handed out, the look at every value. What differs is [`Code`]: kernels over base addresses.
+//! What is the same on every device is here: the plan, the checks of what is bound, working memory
+//! and outputs, the inspection of every value. What differs is [`Code`]: kernels over base
+//! addresses.
 
 use super::{Code, Memory, target};
 use crate::{Device, Error, Result, Tensor};
@@ -80,7 +81,7 @@ impl Executable {
         self.planned.program()
     }
 
-    /// Where everything is kept.
+    /// The memory plan.
     pub fn plan(&self) -> &Plan {
         self.planned.plan()
     }
@@ -100,12 +101,12 @@ impl Executable {
         self.code.steps().iter().map(|step| step.kernel.clone()).collect()
     }
 
-    /// Runs the program and puts the outputs that do not replace an input into a list, in order, which is cleared
-    /// first: with room in it, nothing but the pool is asked for memory.
+    /// Runs the program and puts the outputs that do not replace an input into a list, in order,
+    /// which is cleared first: with room in it, nothing but the pool is asked for memory.
     ///
     /// # Errors
-    /// If the inputs are not those of the program, or an op fails; the inputs that are replaced are then as
-    /// they were, and the list is empty.
+    /// If the inputs are not those of the program, or an op fails; the inputs that are replaced are
+    /// then as they were, and the list is empty.
     pub fn run_into(&mut self, inputs: &mut [Bound<'_>], outputs: &mut Vec<Memory>) -> Result<()> {
         outputs.clear();
         self.code.run(&self.planned, inputs, outputs)

@@ -1,14 +1,17 @@
 //! Where memory is and where ops run. This file is the only one that names a backend.
 //!
-//! Everything else of the crate goes through it: memory is allocated, uploaded and downloaded here, ops run here
-//! (to fresh memory: [`compute`]; over what is there, added to it or into a part of it: [`write`]), and programs are
-//! prepared here ([`Executable`]). The host is an arm of a match, not a trait object: an op on a few numbers takes less time than a
-//! list of them. Other devices are attached ([`attach()`]).
+//! Everything else of the crate goes through it: memory is allocated, uploaded and downloaded here,
+//! ops run here (to fresh memory: [`compute`]; over what is there, added to it or into a part of
+//! it: [`write`]), and programs are prepared here ([`Executable`]). The host is an arm of a match,
+//! not a trait object: an op on a few numbers takes less time than a list of them. Other devices
+//! are attached ([`attach()`]).
 
 pub(crate) mod attach;
 mod executable;
 
-pub use attach::{Bases, Call, DeviceBackend, DeviceProgram, Handle, Operand, attach, devices};
+pub use attach::{
+    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, attach, devices,
+};
 pub(crate) use executable::{Bound, Executable};
 pub use pullback_cpu::buffer::{PoolStats, reset_peak, set_cache_limit, stats, trim};
 pub(crate) use pullback_cpu::buffer::{live_bytes, reserve_arena, rise};
@@ -56,7 +59,8 @@ impl Memory {
         Memory::Host(Buffer::from_slice(values)?).moved(device)
     }
 
-    /// Memory of a device, for so many bytes of this dtype, which `fill` writes on the host; it finds zeros.
+    /// Memory of a device, for so many bytes of this dtype, which `fill` writes on the host; it
+    /// finds zeros.
     pub fn filled(
         dtype: DType,
         bytes: usize,
@@ -130,11 +134,11 @@ fn too_short() -> Error {
     Error::argument("memory", "the memory is shorter than the tensor")
 }
 
-/// Waits for all work on a device, and says what has failed there since the last wait. On the host nothing is
-/// left to wait for when an operation returns.
+/// Waits for all work on a device, and says what has failed there since the last wait. On the host
+/// nothing is left to wait for when an operation returns.
 ///
 /// # Errors
-/// The first operation that failed, with the line that asked for it.
+/// The first operation that failed, with the line of its call.
 pub fn synchronize(device: Device) -> Result<()> {
     match device {
         Device::Cpu => Ok(()),
@@ -153,7 +157,7 @@ pub fn statistics(device: Device) -> Result<PoolStats> {
     }
 }
 
-/// What passes are told of a device; of several, of the CPU.
+/// The description of a device for passes; of several, that of the CPU.
 pub(crate) fn target(device: Option<Device>) -> pass::Target {
     match device {
         None | Some(Device::Cpu) => pullback_cpu::TARGET,
@@ -173,7 +177,8 @@ pub(crate) fn to_vec<T: HostElement>(x: &Tensor) -> Result<Vec<T>> {
     .ok_or_else(too_short)
 }
 
-/// Runs `f` on the bytes of a dense tensor: on its memory, or a copy of it on the host, for which it waits.
+/// Runs `f` on the bytes of a dense tensor: on its memory, or a copy of it on the host, for which
+/// it waits.
 pub(crate) fn with_bytes<R>(x: &Tensor, f: impl FnOnce(&[u8]) -> R) -> Result<R> {
     let (start, bytes) = (x.0.layout.offset * x.dtype().size(), x.spec().bytes());
     match &*x.0.storage.read() {
@@ -189,7 +194,7 @@ pub(crate) fn with_host_bytes<R>(x: &Tensor, f: impl FnOnce(&[u8]) -> R) -> Opti
     x.0.storage.read().host().ok()?.slice(start, bytes).map(f)
 }
 
-/// A tensor that stands for a variable of a program has no memory to run on.
+/// A tensor that represents a variable of a program has no memory to run on.
 fn check_memory(op: &Op, inputs: &[&Tensor]) -> Result<()> {
     match inputs.iter().find_map(|x| x.0.storage.as_traced()) {
         Some(traced) => Err(traced.escaped(op.name())),
@@ -302,21 +307,24 @@ fn run_attached(op: &Op, inputs: &[&Tensor], device: Device, at: Line) -> Result
     }
     lock::read(inputs, |memory| {
         let inputs = operands(inputs, memory)?;
-        // Nobody else knows of the results yet.
+        // The results have no other references yet.
         let outputs = outs.iter().map(|y| operand(y, &y.0.storage.read()));
-        let outputs = outputs.collect::<Result<SmallVec<[Operand; 4]>>>()?;
+        let outputs = outputs.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
         let at = Some(mode::user_line(at));
         on.backend.run(&Call { op, write: None, outputs: &outputs, inputs: &inputs, at })
     })?;
     Ok(outs)
 }
 
-fn operands<'a>(tensors: &[&'a Tensor], memory: &[&Memory]) -> Result<SmallVec<[Operand<'a>; 4]>> {
+fn operands<'a>(
+    tensors: &[&'a Tensor],
+    memory: &[&Memory],
+) -> Result<SmallVec<[DeviceOperand<'a>; 4]>> {
     tensors.iter().zip(memory).map(|(x, memory)| operand(x, memory)).collect()
 }
 
-fn operand<'a>(x: &'a Tensor, memory: &Memory) -> Result<Operand<'a>> {
-    Ok(Operand { memory: memory.block()?.handle, layout: &x.0.layout, spec: x.spec() })
+fn operand<'a>(x: &'a Tensor, memory: &Memory) -> Result<DeviceOperand<'a>> {
+    Ok(DeviceOperand { memory: memory.block()?.handle, layout: &x.0.layout, spec: x.spec() })
 }
 
 /// Runs an op that holds programs, as a program of one equation.
@@ -341,7 +349,7 @@ fn run_view(op: &Op, view: &View, inputs: &[&Tensor], at: Line) -> Result<Tensor
     Ok(Tensor::new(spec.clone(), Layout::dense(spec.shape), copy.0.storage.clone()))
 }
 
-/// Moves a value to another device, by way of the host.
+/// Moves a value to another device, through the host.
 fn run_to(op: &Op, device: Device, inputs: &[&Tensor], at: Line) -> Result<Tensor> {
     let spec = infer_one(op, &inputs.iter().map(|x| x.spec()).collect::<SmallVec<[_; 1]>>())?;
     // Copied where it is, so that it lies dense and nothing else moves.
@@ -357,9 +365,10 @@ fn run_to(op: &Op, device: Device, inputs: &[&Tensor], at: Line) -> Result<Tenso
     Ok(Tensor::dense(spec, memory))
 }
 
-/// Writes the results of an op to the memory of the targets, as [`Write`] says, and calls `done` while it is locked. An operand that
-/// is a target, memory and layout, is what the target holds before; no other may lie in memory of a target. `None`, and
-/// nothing done, where there is no kernel that does both at once.
+/// Writes the results of an op to the memory of the targets, as [`Write`] says, and calls `done`
+/// while it is locked. An operand that is a target, memory and layout, is what the target holds
+/// before; no other may lie in memory of a target. `None`, and nothing done, where there is no
+/// kernel that does both at once.
 ///
 /// # Errors
 /// If the operands or the targets are not as they must be.
@@ -386,7 +395,7 @@ pub(crate) fn write<R>(
             device => {
                 refuse_host_code(op, device)?;
                 let mut from = from.iter();
-                let mut x = SmallVec::<[Operand; 6]>::new();
+                let mut x = SmallVec::<[DeviceOperand; 6]>::new();
                 for (tensor, of) in inputs.iter().zip(&sources) {
                     let bound = match of {
                         Some(i) => Some(&to[*i]),
@@ -395,8 +404,8 @@ pub(crate) fn write<R>(
                     x.extend(bound.map(|b| operand(tensor, b.memory())).transpose()?);
                 }
                 let y = targets.iter().zip(&*to).map(|(t, b)| operand(t, b.memory()));
-                let y = y.collect::<Result<SmallVec<[Operand; 4]>>>()?;
-                // Who asked for it, where nobody says: whom the library works for.
+                let y = y.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
+                // The line of the caller, if none is given.
                 let at = Some(mode::user_line(at.unwrap_or_else(Line::caller)));
                 let call = Call { op, write: Some(how), outputs: &y, inputs: &x, at };
                 find(device)?.backend.run(&call)?
@@ -429,13 +438,13 @@ fn write_host(
     pullback_cpu::run_into(op, how, &mut all, &operands)
 }
 
-/// How many inputs are bound without a list on the heap: parameters, two moments each and more of a model of some
-/// size.
+/// How many inputs are bound without a list on the heap: parameters, two moments each and more of a
+/// model of some size.
 pub(crate) const INLINE: usize = 256;
 
 /// The kernels of a program over base addresses.
 pub(crate) enum Code {
-    /// With the list in which its outputs are gathered, kept so that its memory is.
+    /// With the list in which its outputs are gathered, kept so that its allocation is reused.
     Host(Box<Prepared>, Vec<Buffer>),
     Attached(Box<dyn DeviceProgram>, Arc<Attached>),
 }
@@ -593,11 +602,12 @@ impl BySteps for OnDevice<'_> {
             }
         };
         let mut layout = home.layout.clone();
-        // Behind an input that is flipped the offset is a negative number, around the end of the unsigned ones.
+        // Behind an input that is flipped the offset is a negative number, around the end of the
+        // unsigned ones.
         layout.offset = layout.offset.wrapping_add((start + home.start) / spec.dtype.size());
         let (to, dense) = (Block::alloc(self.on, spec.bytes())?, Layout::dense(spec.shape.clone()));
-        let from = Operand { memory, layout: &layout, spec };
-        let out = Operand { memory: to.handle, layout: &dense, spec };
+        let from = DeviceOperand { memory, layout: &layout, spec };
+        let out = DeviceOperand { memory: to.handle, layout: &dense, spec };
         let call = Call { op: &Op::Copy, write: None, outputs: &[out], inputs: &[from], at: None };
         self.on.backend.run(&call)?;
         Ok(Some(Memory::Attached(to)))

@@ -157,14 +157,14 @@ fn while_loop(
         .map(|(x, &rows)| if rows { x.spread(n) } else { x.value.clone() })
         .collect();
     let specs: Vec<Spec> = operands.iter().map(|x| x.spec().clone()).collect();
-    let go_on = |lanes: &[Lane]| evaluate_batched(test, lanes, n).swap_remove(0);
+    let continues = |lanes: &[Lane]| evaluate_batched(test, lanes, n).swap_remove(0);
     let (_, tested) = body("while_loop", &specs, at, |args| {
-        let test = go_on(&state(args));
+        let test = continues(&state(args));
         if test.batched { test.value.any() } else { test.value }
     });
-    let (_, turned) = body("while_loop", &specs, at, |args| {
+    let (_, iterated) = body("while_loop", &specs, at, |args| {
         let lanes = state(args);
-        let test = go_on(&lanes);
+        let test = continues(&lanes);
         // Finished examples are replaced by copies of an active one.
         let going = match test.batched {
             true => safe(&lanes, &test.value, n),
@@ -180,16 +180,16 @@ fn while_loop(
         made.into_iter().zip(old).map(choose).collect::<Vec<Tensor>>()
     });
     // Constants of both bodies, then the shared operands, then the state.
-    let (mut test, mut turn) = (traced(tested), traced(turned));
-    share_constants(&mut test, &mut turn);
+    let (mut test, mut iteration) = (traced(tested), traced(iterated));
+    share_constants(&mut test, &mut iteration);
     let constants = test.constants;
-    for program in [&mut test.program, &mut turn.program] {
+    for program in [&mut test.program, &mut iteration.program] {
         program.inputs.rotate_right(constants.len());
     }
     let all: Vec<&Tensor> = constants.iter().chain(&operands).collect();
     let flow = Flow::While {
         test: test.program.renumbered(),
-        body: turn.program.renumbered(),
+        body: iteration.program.renumbered(),
         shared: constants.len() + shared,
     };
     let made = apply_flow(flow, &all, at);
@@ -202,25 +202,25 @@ fn while_loop(
 fn scan(scan: &Scan, lanes: &[Lane], n: usize, at: Line) -> Lanes {
     let (fixed, carried) = (scan.shared, scan.shared + scan.carry);
     let mut given = flags(lanes);
-    let turn = loop {
-        let turn = batch_program(&scan.body, "scan", &given, &given[fixed..carried], n, at);
-        if turn.outputs[..scan.carry] == given[fixed..carried] {
-            break turn;
+    let iteration = loop {
+        let iteration = batch_program(&scan.body, "scan", &given, &given[fixed..carried], n, at);
+        if iteration.outputs[..scan.carry] == given[fixed..carried] {
+            break iteration;
         }
-        given.splice(fixed..carried, turn.outputs[..scan.carry].iter().copied());
+        given.splice(fixed..carried, iteration.outputs[..scan.carry].iter().copied());
     };
     // Rows of sequences come first, examples second.
-    let turned = |x: &Tensor| {
+    let swapped = |x: &Tensor| {
         let order: Vec<isize> = [1, 0].into_iter().chain(2..x.rank() as isize).collect();
         x.permute(&order[..])
     };
     let operand = |(i, lane): (usize, &Lane)| match (given[i], i >= carried) {
-        (true, true) => turned(&lane.spread(n)),
+        (true, true) => swapped(&lane.spread(n)),
         (true, false) => lane.spread(n),
         (false, _) => lane.value.clone(),
     };
     let operands: Vec<Tensor> = lanes.iter().enumerate().map(operand).collect();
-    let Traced { program: mut body, constants } = turn.traced;
+    let Traced { program: mut body, constants } = iteration.traced;
     body.inputs.rotate_right(constants.len());
     let shared = scan.shared + constants.len();
     let all: Vec<&Tensor> = constants.iter().chain(&operands).collect();
@@ -228,8 +228,8 @@ fn scan(scan: &Scan, lanes: &[Lane], n: usize, at: Line) -> Lanes {
     let flow = Flow::Scan(Scan { body: body.renumbered(), shared, kept: 0, ..scan.clone() });
     let made = apply_flow(flow, &all, at);
     let lane = |(k, (value, &batched)): (usize, (Tensor, &bool))| match batched && k >= scan.carry {
-        true => Lane::batched(turned(&value)),
+        true => Lane::batched(swapped(&value)),
         false => Lane { value, batched },
     };
-    made.into_iter().zip(&turn.outputs).enumerate().map(lane).collect()
+    made.into_iter().zip(&iteration.outputs).enumerate().map(lane).collect()
 }

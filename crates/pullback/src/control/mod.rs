@@ -7,9 +7,9 @@
 //! for `vmap`. Bodies may use tensors from outside; those become operands, so their derivatives are
 //! not lost.
 
+mod checkpoints;
 mod rule;
 mod split;
-mod trail;
 
 pub(crate) use rule::{check_captured, prepare, row, share_constants};
 pub(crate) use split::{Traced, traced};
@@ -21,7 +21,7 @@ use crate::own::Since;
 use crate::read_only::ReadOnly;
 use crate::tape::History;
 use crate::tensor::Tangents;
-use crate::trace::{self, Kind, Recorded};
+use crate::trace::{self, Recorded, TraceKind};
 use crate::{Error, Result, Spec, Tensor, Tree, default_device, fail, kinks, mode, stack};
 use pullback_ir::{ErrorKind, Flow, Line, Op, Program, Scan, Var};
 use std::sync::Arc;
@@ -146,11 +146,11 @@ pub fn while_loop_bounded<S: Tree>(
     let leaves = init.leaves();
     let first = (number_beside(&leaves, 0i64), init.with_leaves(&leaves));
     let bound = i64::try_from(bound).unwrap_or(i64::MAX);
-    let go_on = |(turn, state): &(Tensor, S)| {
-        turn.lt(bound).logical_and(one_bool("while_loop", &test(state), at))
+    let continues = |(iteration, state): &(Tensor, S)| {
+        iteration.lt(bound).logical_and(one_bool("while_loop", &test(state), at))
     };
-    let next = |(turn, state): &(Tensor, S)| (turn + 1, step(state));
-    mode::with_line(at, || while_loop(go_on, next, &first).1)
+    let next = |(iteration, state): &(Tensor, S)| (iteration + 1, step(state));
+    mode::with_line(at, || while_loop(continues, next, &first).1)
 }
 
 /// `state = body(i, state)` for i from `low` up to, not including, `high`; `i` is a tensor,
@@ -244,7 +244,7 @@ pub fn scan_times<S: Tree, Y: Tree>(
 fn scan_at<S: Tree, X: Tree, Y: Tree>(
     times: Option<usize>,
     reverse: bool,
-    turn: impl Fn(&S, &X) -> (S, Y),
+    iteration: impl Fn(&S, &X) -> (S, Y),
     init: &S,
     xs: &X,
     at: Line,
@@ -269,7 +269,7 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
                 row
             };
             let x = mode::with_line(at, || xs.map(&mut |x| row(x)));
-            let (next, y) = turn(&state, &x);
+            let (next, y) = iteration(&state, &x);
             state = checked("scan", &carry, next, at);
             held.add(&state.leaves());
             // A later iteration may write to older memory, and y has the value it had here.
@@ -289,7 +289,7 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
         if reverse {
             parts.reverse();
         }
-        let Some(y) = shape else { unreachable!("there was a turn") };
+        let Some(y) = shape else { unreachable!("there was an iteration") };
         let mut k = 0;
         let y = mode::with_line(at, || {
             y.map(&mut |_| {
@@ -306,7 +306,7 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
         let (s, x) = args.split_at(carry.len());
         // A row is a tensor of the iteration, not of the caller.
         let x: Vec<Tensor> = x.iter().map(|x| x.argument(History::None, Tangents::new())).collect();
-        let (next, y) = turn(&init.with_leaves(s), &xs.with_leaves(&x));
+        let (next, y) = iteration(&init.with_leaves(s), &xs.with_leaves(&x));
         (checked("scan", s, next, at), y)
     });
     let shared: Vec<Tensor> = recorded.captures.iter().map(|c| c.tensor.clone()).collect();
@@ -342,8 +342,8 @@ fn length_of(times: Option<usize>, rows: &[Tensor]) -> Result<usize> {
         length = Some(n);
     }
     length.ok_or_else(|| {
-        Error::argument("scan", "there is nothing to go through")
-            .hint("use scan_times for a number of turns")
+        Error::argument("scan", "there is nothing to iterate over")
+            .hint("use scan_times for a number of iterations")
     })
 }
 
@@ -354,7 +354,7 @@ pub(crate) fn body<R: Tree>(
     at: Line,
     f: impl FnOnce(&[Tensor]) -> R,
 ) -> (R, Recorded) {
-    let traced = trace::record(Kind::Body(name), None, specs, at, |args| {
+    let traced = trace::record(TraceKind::Body(name), None, specs, at, |args| {
         let y = f(args);
         let outputs = y.leaves();
         (y, outputs)
@@ -405,18 +405,19 @@ fn one_bool(op: &'static str, x: &Tensor, at: Line) -> Tensor {
     if x.rank() == 0 { x.clone() } else { x.reshape(&[] as &[usize]) }
 }
 
-/// A state after a iteration, whose tensors must be as before.
+/// A state after an iteration, whose tensors must be as before.
 fn checked<S: Tree>(op: &'static str, before: &[Tensor], after: S, at: Line) -> S {
     let (now, list) = (after.leaves(), |xs: &[Tensor]| {
         let texts: Vec<String> = xs.iter().map(|x| x.spec().to_string()).collect();
         format!("({})", texts.join(", "))
     });
     if !before.iter().map(Tensor::spec).eq(now.iter().map(Tensor::spec)) {
-        let message = format!("the state {} becomes {} after a turn", list(before), list(&now));
+        let message =
+            format!("the state {} becomes {} after an iteration", list(before), list(&now));
         fail::raise(
             Error::shape(op, message)
                 .at(at)
-                .hint("every turn must give the shapes and dtypes it was given"),
+                .hint("every iteration must return the shapes and dtypes it was given"),
         );
     }
     after

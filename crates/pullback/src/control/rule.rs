@@ -9,10 +9,10 @@
 //! Forward mode carries tangents along with values through the same construct. The rules are made
 //! of tensor operations and constructs again, so they nest.
 
+use super::checkpoints::{Loop, vjp_while};
 use super::split::{
     Factor, Product, Stack, Traced, floats, input_specs, joint, output_specs, split, traced,
 };
-use super::trail::{Loop, vjp_while};
 use super::{apply_flow, body};
 use crate::batch::{Lane, batch};
 use crate::rule::{Facts, Grad, Maybe};
@@ -162,7 +162,7 @@ fn vjp_of(facts: &Facts, dys: &Maybe) -> Maybe {
             let specs = output_specs(body);
             let state = floats(&specs).into_iter();
             let cotangents = state.map(|k| cotangent_of(dys, k, &specs[k]).contiguous()).collect();
-            let l = Loop { test, turn: body, shared: *shared };
+            let l = Loop { test, iteration: body, shared: *shared };
             mode::with_line(at, || vjp_while(&l, facts, cotangents))
         }
     }
@@ -293,7 +293,7 @@ pub(crate) fn share_constants(a: &mut Traced, b: &mut Traced) {
 struct Pushed {
     /// Inputs: its own in groups, each followed by the tangents of those in it that have one, and
     /// constants last. Outputs: its own, then tangents.
-    turn: Traced,
+    iteration: Traced,
     /// Which of its own inputs have a tangent. Constants have none, rather than one of zeros: times
     /// an infinite slope (that of a power by its exponent, where the base is negative) that would
     /// be NaN.
@@ -330,9 +330,11 @@ impl Pushed {
             let ts = ys.iter().zip(ts).map(|(y, t)| t.unwrap_or_else(|| zeros(y)));
             ys.iter().cloned().chain(ts).collect::<Vec<Tensor>>()
         });
-        let mut turn = traced(recorded);
-        let (given, constants) =
-            turn.program.inputs.split_at(turn.program.inputs.len() - turn.constants.len());
+        let mut iteration = traced(recorded);
+        let (given, constants) = iteration
+            .program
+            .inputs
+            .split_at(iteration.program.inputs.len() - iteration.constants.len());
         let (own, dual) = given.split_at(inputs.len());
         let (mut grouped, mut next, mut from) = (Vec::new(), dual.iter(), 0);
         for &cut in cuts {
@@ -342,13 +344,13 @@ impl Pushed {
             from = cut;
         }
         grouped.extend(constants);
-        turn.program.inputs = grouped;
-        Pushed { turn, moving, moved }
+        iteration.program.inputs = grouped;
+        Pushed { iteration, moving, moved }
     }
 
     /// One iteration of a loop whose state are the inputs from `from` on. A state without a tangent
     /// at first may have one after an iteration.
-    fn turn(
+    fn iteration(
         program: &Program,
         moving: Vec<bool>,
         (from, state): (usize, usize),
@@ -374,7 +376,7 @@ impl Pushed {
     fn give(&mut self, moved: &[bool]) {
         let mut at = 0;
         let own = moved.len();
-        self.turn.program.outputs.retain(|_| {
+        self.iteration.program.outputs.retain(|_| {
             at += 1;
             at <= own || moved[at - 1 - own]
         });
@@ -412,7 +414,7 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Maybe {
             first.give(&moved);
             second.give(&moved);
             let along: Vec<Tensor> = first.those(0..n - 1).map(|i| tangent(i + 1)).collect();
-            let (mut first, mut second) = (first.turn, second.turn);
+            let (mut first, mut second) = (first.iteration, second.iteration);
             share_constants(&mut first, &mut second);
             let operands = values(0..n).chain(along).chain(first.constants).collect();
             let flow = Flow::Cond { yes: first.program, no: second.program };
@@ -422,15 +424,15 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Maybe {
         Flow::While { test, body, shared } => {
             let (k, specs) = (*shared, input_specs(body));
             let moving = (0..n).map(moves).collect();
-            let mut pushed = Pushed::turn(body, moving, (k, n - k), &[k, n], (name, at));
+            let mut pushed = Pushed::iteration(body, moving, (k, n - k), &[k, n], (name, at));
             let moved = pushed.moved.clone();
             pushed.give(&moved);
-            constants_first(&mut pushed.turn);
+            constants_first(&mut pushed.iteration);
             let mut test = test.clone();
             let mut fresh = |i: usize| test.fresh(specs[i].clone());
             let spare: Vec<Var> = pushed.those(0..k).map(&mut fresh).collect();
             let more: Vec<Var> = pushed.those(k..n).map(&mut fresh).collect();
-            let constants = pushed.turn.constants.clone();
+            let constants = pushed.iteration.constants.clone();
             let mut inputs: Vec<Var> =
                 constants.iter().map(|x| test.fresh(x.spec().clone())).collect();
             inputs.extend(&test.inputs[..k]);
@@ -442,7 +444,7 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Maybe {
             let operands = constants.into_iter().chain(values(0..k));
             let operands = operands.chain(pushed.those(0..k).map(tangent)).chain(values(k..n));
             let operands = operands.chain(pushed.those(k..n).map(tangent)).collect();
-            let flow = Flow::While { test, body: pushed.turn.program, shared };
+            let flow = Flow::While { test, body: pushed.iteration.program, shared };
             let places = (moved.len()..flow.results()).collect();
             (flow, operands, moved, places)
         }
@@ -450,20 +452,20 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Maybe {
             let (k, c) = (scan.shared, scan.shared + scan.carry);
             let moving = (0..n).map(moves).collect();
             let mut pushed =
-                Pushed::turn(&scan.body, moving, (k, scan.carry), &[k, c, n], (name, at));
+                Pushed::iteration(&scan.body, moving, (k, scan.carry), &[k, c, n], (name, at));
             let moved = pushed.moved.clone();
             pushed.give(&moved);
-            constants_first(&mut pushed.turn);
+            constants_first(&mut pushed.iteration);
             // Outputs come as values then tangents: the carry's must come together.
             let (own, carried) = (moved.len(), pushed.count(k..c));
-            let given = &mut pushed.turn.program.outputs;
+            let given = &mut pushed.iteration.program.outputs;
             let mut order = given[..scan.carry].to_vec();
             order.extend(&given[own..own + carried]);
             order.extend(&given[scan.carry..own]);
             order.extend(&given[own + carried..]);
             *given = order;
             let all = given.len();
-            let constants = pushed.turn.constants.clone();
+            let constants = pushed.iteration.constants.clone();
             let shared = constants.len() + k + pushed.count(0..k);
             let carry = scan.carry + carried;
             let operands = constants.into_iter().chain(values(0..k));
@@ -471,7 +473,7 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Maybe {
             let operands = operands.chain(pushed.those(k..c).map(tangent)).chain(values(c..n));
             let operands = operands.chain(pushed.those(c..n).map(tangent)).collect();
             let places = (scan.carry..carry).chain(carry + own - scan.carry..all).collect();
-            let body = pushed.turn.program;
+            let body = pushed.iteration.program;
             let flow = Flow::Scan(Scan { body, shared, carry, kept: 0, ..scan.clone() });
             (flow, operands, moved, places)
         }

@@ -66,7 +66,7 @@ pub(crate) fn output_specs(program: &Program) -> Vec<Spec> {
     program.outputs.iter().map(|&v| program.spec(v).clone()).collect()
 }
 
-/// A traced program, and the constants that its rules brought with them: inputs after all others.
+/// A traced program, and the constants that its rules added: inputs after all others.
 pub(crate) struct Traced {
     pub program: Program,
     pub constants: Vec<Tensor>,
@@ -110,26 +110,26 @@ pub(crate) fn traced(recorded: Recorded) -> Traced {
 }
 
 /// The iteration itself, without what is kept of it.
-fn own_turn(scan: &Scan) -> Program {
-    let mut turn = scan.body.clone();
-    turn.outputs.truncate(turn.outputs.len() - scan.kept);
+fn own_iteration(scan: &Scan) -> Program {
+    let mut iteration = scan.body.clone();
+    iteration.outputs.truncate(iteration.outputs.len() - scan.kept);
     // Without what only led to the kept values, so that cutting it again gives the same two halves.
-    let mut live = vec![false; turn.specs.len()];
-    turn.outputs.iter().for_each(|v| live[v.index()] = true);
-    for e in turn.equations.iter().rev() {
+    let mut live = vec![false; iteration.specs.len()];
+    iteration.outputs.iter().for_each(|v| live[v.index()] = true);
+    for e in iteration.equations.iter().rev() {
         if e.outputs.iter().any(|v| live[v.index()]) {
             e.inputs.iter().for_each(|v| live[v.index()] = true);
         }
     }
-    turn.equations.retain(|e| e.outputs.iter().any(|v| live[v.index()]));
-    turn
+    iteration.equations.retain(|e| e.outputs.iter().any(|v| live[v.index()]));
+    iteration
 }
 
 pub(crate) fn split(scan: &Scan, at: Line) -> Split {
-    let turn = own_turn(scan);
-    let Traced { program: both, constants } = joint(&turn, "scan", at);
+    let iteration = own_iteration(scan);
+    let Traced { program: both, constants } = joint(&iteration, "scan", at);
     let fixed_inputs = both.inputs.len() - constants.len();
-    let (n, results) = (turn.inputs.len(), turn.outputs.len());
+    let (n, results) = (iteration.inputs.len(), iteration.outputs.len());
     let (fixed, carried) = (scan.shared, scan.shared + scan.carry);
     let definitions = both.definitions();
 
@@ -158,7 +158,7 @@ pub(crate) fn split(scan: &Scan, at: Line) -> Split {
     // Backward: walked from its outputs; missing values are recomputed if that is cheap, and saved
     // otherwise.
     let gradients = &both.outputs[results..];
-    let inputs = input_specs(&turn);
+    let inputs = input_specs(&iteration);
     let float_in = floats(&inputs);
     let place: FxHashMap<Var, usize> =
         both.inputs.iter().enumerate().map(|(i, &v)| (v, i)).collect();
@@ -232,7 +232,7 @@ pub(crate) fn split(scan: &Scan, at: Line) -> Split {
         all.into_iter().map(|g| if late[g.index()] { g } else { zeros(g) }).collect()
     };
     let (carry, rows) = (or_zeros(carry), or_zeros(rows));
-    let outputs = output_specs(&turn);
+    let outputs = output_specs(&iteration);
     let carry_cotangents = floats(&outputs[..scan.carry]).len();
     let (d_carry, d_rows) = both.inputs[n..fixed_inputs].split_at(carry_cotangents);
     let mut sums = Vec::new();

@@ -60,7 +60,8 @@ impl Tensor {
         values.into()
     }
 
-    /// The integers from `start` up to, not including, `end`, as `i64`, on the device of this tensor.
+    /// The integers from `start` up to, not including, `end`, as `i64`, on the device of this
+    /// tensor.
     ///
     /// ```
     /// # use pullback::Tensor;

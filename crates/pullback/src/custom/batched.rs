@@ -204,10 +204,10 @@ impl Kernel for Each {
             |(i, x): (usize, &Bytes)| if self.rows[i] { example(x.spec) } else { x.spec.clone() };
         let in_specs: Vec<Spec> = inputs.iter().enumerate().map(one).collect();
         let out_specs: Vec<Spec> = outputs.iter().map(|y| example(y.spec)).collect();
-        for turn in 0..self.n {
+        for example in 0..self.n {
             let input = |i: usize| -> (usize, usize) {
                 let size = in_specs[i].bytes();
-                let start = if self.rows[i] { turn * size } else { 0 };
+                let start = if self.rows[i] { example * size } else { 0 };
                 (start, start + size)
             };
             let given: Vec<Bytes> = (inputs.iter().enumerate())
@@ -219,12 +219,12 @@ impl Kernel for Each {
             let mut made: Vec<BytesMut> = (outputs.iter_mut().zip(&out_specs))
                 .map(|(y, spec)| {
                     let size = spec.bytes();
-                    BytesMut { spec, bytes: &mut y.bytes[turn * size..(turn + 1) * size] }
+                    BytesMut { spec, bytes: &mut y.bytes[example * size..(example + 1) * size] }
                 })
                 .collect();
             self.kernel
                 .run(&given, &mut made)
-                .map_err(|e| e.detail(format!("for example {turn}")))?;
+                .map_err(|e| e.detail(format!("for example {example}")))?;
         }
         Ok(())
     }

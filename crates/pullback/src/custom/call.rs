@@ -8,7 +8,7 @@ use crate::rule::{Grad, Outs};
 use crate::tape::History;
 use crate::tape::record::record;
 use crate::tensor::Tangents;
-use crate::trace::{self, Kind, evaluate};
+use crate::trace::{self, TraceKind, evaluate};
 use crate::{Conventions, Key, Spec, Tensor, autocast, fail, kinks, mode, ops, random};
 use pullback_ir::{Custom, Line, Op, Program, Var, Work};
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(super) fn plain(x: &Tensor) -> Tensor {
 
 /// A residual: where backward finds it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum Residual {
     /// It is an operand.
     Input(usize),
     /// It is a result of the op: one of the function's, or one added for this.
@@ -60,7 +60,7 @@ pub(super) struct Call {
     /// Of each operand that was captured, whether results depend on it.
     pub captured: Vec<bool>,
     /// Of each residual.
-    pub residuals: Vec<Place>,
+    pub residuals: Vec<Residual>,
     pub again: Again,
     /// Those the function ran with: its rule runs with them too.
     pub conventions: Conventions,
@@ -132,11 +132,11 @@ fn eager(
     }
     let mut places = Vec::new();
     for r in &residuals {
-        let input = inside.iter().position(|x| x.is_same(r)).map(Place::Input);
-        let output = || ys.iter().position(|y| y.is_same(r)).map(Place::Output);
+        let input = inside.iter().position(|x| x.is_same(r)).map(Residual::Input);
+        let output = || ys.iter().position(|y| y.is_same(r)).map(Residual::Output);
         places.push(input.or_else(output).unwrap_or_else(|| {
             outs.push(r.alias(History::None, Tangents::new()));
-            Place::Output(outs.len() - 1)
+            Residual::Output(outs.len() - 1)
         }));
     }
     let call = Call {
@@ -167,7 +167,7 @@ fn traced(
     ticket: Ticket,
 ) -> Vec<Tensor> {
     let specs: Vec<Spec> = arguments.iter().map(|x| x.spec().clone()).collect();
-    let traced = trace::record(Kind::Body("custom"), None, &specs, at, |args| {
+    let traced = trace::record(TraceKind::Body("custom"), None, &specs, at, |args| {
         let (ys, residuals) = kinks::uncounted(|| function(args));
         (ys.len(), [ys, residuals].concat())
     });
@@ -176,11 +176,11 @@ fn traced(
     let residuals = program.outputs.split_off(results);
     let mut places = Vec::new();
     for r in residuals {
-        let input = program.inputs.iter().position(|&v| v == r).map(Place::Input);
-        let output = program.outputs.iter().position(|&v| v == r).map(Place::Output);
+        let input = program.inputs.iter().position(|&v| v == r).map(Residual::Input);
+        let output = program.outputs.iter().position(|&v| v == r).map(Residual::Output);
         places.push(input.or(output).unwrap_or_else(|| {
             program.outputs.push(r);
-            Place::Output(program.outputs.len() - 1)
+            Residual::Output(program.outputs.len() - 1)
         }));
     }
     let body = program.renumbered();

@@ -39,7 +39,7 @@ pub(super) enum Said {
 
 /// Leaves of at most so many elements, together, are checked entry by entry.
 const SMALL: usize = 64;
-/// The same beside larger ones.
+/// The same where there are larger ones too.
 const BESIDE: usize = 16;
 /// The maximum number of groups of leaves; each group is perturbed alone.
 const GROUPS: usize = 8;
@@ -142,10 +142,10 @@ impl Checker<'_> {
         let claim = Claim { order: 2, of: &reverse, weights: &again, derivative: &second, partial };
         match (said, self.holds(&claim, x)?) {
             (Said::Fits, Said::Nothing(why)) if why.contains("kinks") => {
-                Ok(Said::Nothing("its second derivative met kinks wherever it was tried"))
+                Ok(Said::Nothing("its second derivative hit kinks at every sampled point"))
             }
             (Said::Fits, Said::Nothing(_)) => {
-                Ok(Said::Nothing("rounding hides its second derivative wherever it was tried"))
+                Ok(Said::Nothing("rounding hides its second derivative at every sampled point"))
             }
             (said, _) => Ok(said),
         }
@@ -186,8 +186,8 @@ impl Checker<'_> {
             place = self.elsewhere(x, attempt);
         }
         Ok(Said::Nothing(match met_kinks {
-            true => "it met kinks wherever it was tried at its first use",
-            false => "rounding hides its derivative wherever it was tried at its first use",
+            true => "it hit kinks at every sampled point at its first use",
+            false => "rounding hides its derivative at every sampled point at its first use",
         }))
     }
 

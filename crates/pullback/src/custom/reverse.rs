@@ -1,6 +1,6 @@
 //! [`custom_vjp`]: a function with its pullback.
 
-use super::call::{Again, Call, Place, call};
+use super::call::{Again, Call, Residual, call};
 use super::gate::{Gate, Ticket};
 use super::memo::Site;
 use super::rule::{Role, Rule, checked, filled, floats, transposed, uncut};
@@ -210,9 +210,9 @@ struct Reverse<T, Y, R> {
 
 impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
     fn residuals(&self, facts: &Facts) -> R {
-        let find = |place: &Place| match *place {
-            Place::Input(i) => facts.x(i).clone(),
-            Place::Output(k) => facts.y(k).clone(),
+        let find = |place: &Residual| match *place {
+            Residual::Input(i) => facts.x(i).clone(),
+            Residual::Output(k) => facts.y(k).clone(),
         };
         self.r.with_leaves(&self.call.residuals.iter().map(find).collect::<Vec<_>>())
     }
@@ -240,7 +240,8 @@ impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
                     let run = || (self.function.forward)(&x).1.leaves();
                     let run = || kinks::with_state(self.call.conventions, run);
                     let leaves = autocast::with_state(self.call.autocast, run);
-                    let kept = |p: &Place| matches!(p, Place::Output(k) if *k >= self.call.results);
+                    let kept =
+                        |p: &Residual| matches!(p, Residual::Output(k) if *k >= self.call.results);
                     let all = leaves.into_iter().zip(&self.call.residuals);
                     all.filter(|(_, place)| kept(place)).map(|(r, _)| r).collect()
                 };
@@ -255,7 +256,10 @@ impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
     }
 
     fn keeps_more(&self) -> bool {
-        self.call.residuals.iter().any(|p| matches!(p, Place::Output(k) if *k >= self.call.results))
+        self.call
+            .residuals
+            .iter()
+            .any(|p| matches!(p, Residual::Output(k) if *k >= self.call.results))
     }
 }
 
@@ -276,8 +280,8 @@ where
         match val {
             // The derivative of additional residuals is that of the function, which takes all
             // cotangents.
-            Val::In(i) => self.keeps_more() || self.call.residuals.contains(&Place::Input(i)),
-            Val::Out(k) => self.call.residuals.contains(&Place::Output(k)),
+            Val::In(i) => self.keeps_more() || self.call.residuals.contains(&Residual::Input(i)),
+            Val::Out(k) => self.call.residuals.contains(&Residual::Output(k)),
         }
     }
 

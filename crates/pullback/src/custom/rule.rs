@@ -1,7 +1,7 @@
 //! The rule of a custom op, as differentiation sees it.
 
 use super::gate::Ticket;
-use crate::apply::Operand;
+use crate::apply::OperandState;
 use crate::read_only::ReadOnly;
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::tape::History;
@@ -75,7 +75,7 @@ impl Handle {
         &self,
         name: &'static str,
         inputs: &[&Tensor],
-        operands: &[Operand],
+        operands: &[OperandState],
     ) -> Result<()> {
         if CAPTURES_CUT.get() {
             return Ok(());

@@ -41,8 +41,8 @@ pub(super) fn cg(a: Product, b: &Tensor, limits: &Limits) -> Found {
         let (ap, rr) = (a(p), r.dot(r));
         let along = &rr / p.dot(&ap);
         let next = r - &along * ap;
-        let turn = next.dot(&next) / rr;
-        (x + along * p, next.clone(), next + turn * p, count + 1i64)
+        let beta = next.dot(&next) / rr;
+        (x + along * p, next.clone(), next + beta * p, count + 1i64)
     };
     let go_on = |s: &State| limits.go_on(&norm(&s.1), b, &s.3);
     let (x, r, _, count) =

@@ -1,5 +1,5 @@
-//! Writes that are taken back: a function that runs once for every direction of one derivative leaves what it wrote once, and is given the
-//! same state each time.
+//! Undoing writes: a function that runs once for every direction of one derivative sees the same
+//! state each time, and its writes happen once.
 
 use crate::memory::checkpoint;
 use crate::storage::Writer;
@@ -57,7 +57,7 @@ pub(crate) fn noting<R>(f: impl FnOnce() -> R) -> (R, Writes) {
     (result, written)
 }
 
-/// Runs `f`, whose writes are not taken back.
+/// Runs `f`, whose writes are not undone.
 pub(crate) fn unnoted<R>(f: impl FnOnce() -> R) -> R {
     struct Restore(bool);
     impl Drop for Restore {

@@ -9,17 +9,16 @@ use smallvec::SmallVec;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
-/// How many specialisations a function keeps unless it is told otherwise.
+/// How many specialisations a function keeps by default.
 pub(super) const LIMIT: usize = 256;
-/// How many of those that are gone are remembered, so that it can be said why they are compiled
-/// again.
+/// How many evicted ones are remembered, to report why they are compiled again.
 const REMEMBERED: usize = 1 << 16;
 
 /// The specialisations of one function.
 ///
 /// What can be hashed of the conditions of a specialisation (specs, structure, whether operations
-/// are recorded, the budget) is its *key*; of the few with one key, those are asked whether they
-/// fit that were used last.
+/// are recorded, the budget) is its *key*; of the few with one key, the most recently used ones are
+/// tried first.
 pub(super) struct Cache<Y> {
     /// By number, in the order in which they were made.
     all: BTreeMap<u64, Specialisation<Y>>,
@@ -27,10 +26,10 @@ pub(super) struct Cache<Y> {
     next: u64,
     clock: u64,
     limit: usize,
-    /// How many gave way to others, and their keys.
+    /// How many were evicted, and their keys.
     pub evicted: usize,
     gone: FxHashSet<u64>,
-    /// Arguments of one kind, whatever their dynamic lengths, by the key of that kind.
+    /// Arguments that differ only in their dynamic lengths, by the key of that kind.
     pub families: FxHashMap<u64, Family>,
     /// Calls that were not compiled, and why the last of them was not.
     pub uncompiled: (usize, Option<&'static str>),
@@ -94,12 +93,13 @@ impl<Y: Tree> Cache<Y> {
         self.all.values()
     }
 
-    /// Whether one with this key was there and gave way to others.
+    /// Whether one with this key was evicted.
     pub fn is_gone(&self, key: u64) -> bool {
         self.gone.contains(&key)
     }
 
-    /// What is known of arguments of one kind. Of more kinds than there may be specialisations, all are begun anew.
+    /// What is known of arguments of one kind. With more kinds than the limit of specialisations,
+    /// all are reset.
     pub fn family(&mut self, key: u64) -> &mut Family {
         if self.families.len() >= self.limit && !self.families.contains_key(&key) {
             self.families.clear();
@@ -107,7 +107,7 @@ impl<Y: Tree> Cache<Y> {
         self.families.entry(key).or_default()
     }
 
-    /// Adds one; those unused for longest give way if there are too many.
+    /// Adds one; the least recently used are evicted if there are too many.
     pub fn insert(&mut self, mut made: Specialisation<Y>) -> u64 {
         let id = self.next;
         self.next += 1;

@@ -1,8 +1,9 @@
-//! Replaying a compiled function beside plain ops.
+//! Comparing a compiled function with plain ops.
 //!
-//! Two questions, in this order. Did a pass change what the program means? Every stage is evaluated op by op on the same inputs and its
-//! results compared with those of the program as it was traced. Did a kernel compute something else than its equation says? Each equation of
-//! the compiled program is evaluated by plain ops on the very operands that the compiled run gave it.
+//! Two questions, in this order. Did a pass change what the program means? Every stage is evaluated
+//! op by op on the same inputs and its results compared with those of the program as it was traced.
+//! Did a kernel compute something else than its equation says? Each equation of the compiled
+//! program is evaluated by plain ops on the very operands that the compiled run gave it.
 
 use super::compile::{Captured, Specialisation, passes};
 use super::compiler_error;
@@ -16,8 +17,9 @@ use pullback_ir::{Inst, Layout, Line, Op, Program};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
-/// How far results may lie apart, in units in the last place of the largest number of the result, where reductions or products may add in
-/// another order. Equations of pointwise work alone must agree bit for bit.
+/// How much results may differ, in units in the last place of the largest number of the result,
+/// where reductions or products may add in another order. Equations of pointwise work alone must
+/// agree bit for bit.
 const REORDERED: f64 = 64.0;
 
 impl<Y: Tree> Specialisation<Y> {
@@ -31,8 +33,9 @@ impl<Y: Tree> Specialisation<Y> {
         let wanted = plain(&self.traced)?;
         if self.filled {
             for (k, (a, b)) in plain(self.executable.program())?.iter().zip(&wanted).enumerate() {
-                if let Some(apart) = apart(a, b, false) {
-                    let message = format!("the program for all lengths changed output {k} {apart}");
+                if let Some(difference) = difference(a, b, false) {
+                    let message =
+                        format!("the program for all lengths changed output {k} {difference}");
                     return Err(compiler_error(message));
                 }
             }
@@ -40,9 +43,9 @@ impl<Y: Tree> Specialisation<Y> {
         let budget = self.budget.map(|b| b.budget);
         for stage in &passes(&self.traced, budget, at, Some(true))?.stages {
             for (k, (a, b)) in plain(&stage.program)?.iter().zip(&wanted).enumerate() {
-                if let Some(apart) = apart(a, b, false) {
+                if let Some(difference) = difference(a, b, false) {
                     return Err(compiler_error(format!(
-                        "the pass `{}` changed output {k} {apart}",
+                        "the pass `{}` changed output {k} {difference}",
                         stage.name
                     )));
                 }
@@ -51,7 +54,7 @@ impl<Y: Tree> Specialisation<Y> {
         self.check_kernels(&inputs)
     }
 
-    /// Checks the rules of custom functions at the values that they meet with these arguments.
+    /// Checks the rules of custom functions at the values that they get with these arguments.
     pub fn check_rules(&self, arguments: &[Tensor]) -> Result<()> {
         custom::check_at(&self.traced, || self.copies(arguments))
     }
@@ -71,7 +74,9 @@ impl<Y: Tree> Specialisation<Y> {
                 Captured::Gradient { leaf, .. } => match &*leaf.grad() {
                     Some(g) => copy(g).reshape(&spec.shape[..]),
                     None => {
-                        return Err(compiler_error("a gradient that the function adds to is gone"));
+                        return Err(compiler_error(
+                            "a gradient that the function adds to does not exist any more",
+                        ));
                     }
                 },
             });
@@ -103,17 +108,19 @@ impl<Y: Tree> Specialisation<Y> {
                 let line = equation.at.map_or(String::new(), |at| format!(" at {at}"));
                 format!("equation {e}, `{}`{line}", equation.op.name())
             };
-            let apart = match (&made, &found) {
+            let difference = match (&made, &found) {
                 (Err(error), _) => Some(format!("{} fails by plain ops: {error}", text())),
                 // Literals are not computed by kernels.
                 (Ok(_), None) => None,
-                (Ok(made), Some(found)) => {
-                    apart(found, &made[k], is_pointwise(&equation.op)).map(|apart| {
-                        format!("result {k} of {} differs from that of plain ops {apart}", text())
-                    })
-                }
+                (Ok(made), Some(found)) => difference(found, &made[k], is_pointwise(&equation.op))
+                    .map(|difference| {
+                        format!(
+                            "result {k} of {} differs from that of plain ops {difference}",
+                            text()
+                        )
+                    }),
             };
-            wrong = wrong.take().or(apart);
+            wrong = wrong.take().or(difference);
             let plain = || made.ok().map(|mut made| made.swap_remove(k));
             values[equation.outputs[k].index()] = found.or_else(plain);
         };
@@ -134,7 +141,7 @@ fn is_pointwise(op: &Op) -> bool {
 }
 
 /// How two results differ, if by more than the bound.
-fn apart(a: &Tensor, b: &Tensor, exact: bool) -> Option<String> {
+fn difference(a: &Tensor, b: &Tensor, exact: bool) -> Option<String> {
     if a.spec() != b.spec() {
         return Some(format!("from {} to {}", b.spec(), a.spec()));
     }

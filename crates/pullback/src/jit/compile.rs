@@ -5,7 +5,7 @@ use super::compiler_error;
 use crate::backend::{Executable, Memory};
 use crate::leaf::Leaf;
 use crate::storage::Storage;
-use crate::trace::{self, Effect, Kind, Recorded, Touched, Uncompiled};
+use crate::trace::{self, Effect, Recorded, Touched, TraceKind, Uncompiled};
 use crate::{
     Conventions, DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, backend, fail, kinks,
     mode,
@@ -20,12 +20,12 @@ use std::time::{Duration, Instant};
 /// A function compiled for arguments of certain specs.
 pub(super) struct Specialisation<Y> {
     pub specs: Vec<Spec>,
-    /// What else there is to know of the argument: [`Tree::structure`].
+    /// The structure of the argument: [`Tree::structure`].
     pub structure: Arc<str>,
     /// Its key in the cache, and when it was used last.
     pub key: u64,
     pub used: u64,
-    /// The flags that the function looked at, and what they were.
+    /// The flags that the function read, and their values.
     pub flags: Vec<(Flag, bool)>,
     /// Whether operations were recorded when it was traced.
     pub recording: bool,
@@ -46,20 +46,23 @@ pub(super) struct Specialisation<Y> {
     /// It was filled in from a program for all lengths ([`super::dynamic`]).
     pub filled: bool,
     pub gradients: Vec<Gradient>,
-    /// Why calls go op by op, if they do: the result is tracked by captured leaves, so that someone may differentiate it, or what the function does to its
-    /// caller's tensors is no program's.
+    /// Why calls run op by op, if they do: the result is tracked by captured leaves, so that it may
+    /// be differentiated, or the function has effects on its caller's tensors that a program cannot
+    /// have.
     pub op_by_op: Option<&'static str>,
     /// As it was traced, and as it runs.
     pub traced: Program,
     pub executable: Executable,
     pub stages: Vec<Summary>,
-    /// The bytes that a call may take, and what that cost. A function that is called op by op has a limit and no cost.
+    /// The bytes that a call may take, and what that cost. A function that is called op by op has a
+    /// limit and no cost.
     pub limit: Option<usize>,
     pub budget: Option<BudgetReport>,
-    /// The most bytes that the last call took, where a budget was set: what is held between calls, and the rise of the pool's counter.
+    /// The most bytes that the last call took, where a budget was set: what is held between calls,
+    /// and the rise of the pool's counter.
     pub measured: Option<usize>,
     pub timing: Timing,
-    /// Where the outputs of a call are gathered, kept so that its memory is.
+    /// Where the outputs of a call are gathered, kept so that its allocation is reused.
     pub outputs: Vec<Memory>,
 }
 
@@ -102,7 +105,7 @@ pub(super) enum Tracked {
     Not,
     /// As the result of an operation.
     Computed,
-    /// As this leaf. One that was frozen and thawed since is another.
+    /// As this leaf. One that was frozen and unfrozen since is another.
     Leaf(Arc<Leaf>),
 }
 
@@ -145,7 +148,7 @@ pub(super) struct Request {
 pub(super) struct Traced<Y> {
     /// What it returned, with traced tensors.
     template: Y,
-    /// Why calls go op by op, if they do.
+    /// Why calls run op by op, if they do.
     pub op_by_op: Option<&'static str>,
     pub recorded: Recorded,
     pub time: Duration,
@@ -308,7 +311,7 @@ impl<Y: Tree> Traced<Y> {
                 ((y, tracked), outputs)
             };
             let ((y, tracked), recorded) =
-                trace::record_telling(uncompiled, Kind::Whole, None, specs, at, run)?;
+                trace::record_telling(uncompiled, TraceKind::Whole, None, specs, at, run)?;
             let state = recorded.tracked_state && mode::is_grad_enabled();
             let op_by_op = match recorded.looks {
                 true => Some("it looks at every gradient for NaN and infinity itself"),
@@ -326,24 +329,26 @@ pub(super) struct Passed {
     pub budget: Option<BudgetReport>,
 }
 
-/// Runs the passes, with the kernels for folding constants, within a budget if there is one. Checks after every pass if so told, or as builds do.
+/// Runs the passes, with the kernels for folding constants, within a budget if there is one.
+/// Verifies after every pass if requested, or by default in debug builds.
 pub(super) fn passes(
     program: &Program,
     budget: Option<usize>,
     at: Line,
     verify: Option<bool>,
 ) -> Result<Passed> {
-    let told = |pipeline: Pipeline<'static>| match verify {
+    let verified = |pipeline: Pipeline<'static>| match verify {
         Some(verify) => pipeline.verified(verify),
         None => pipeline,
     };
     let target = backend::target(program.device());
     let Some(bytes) = budget else {
         let (program, stages) =
-            told(Pipeline::standard(target, evaluate)).run_in_stages(program)?;
+            verified(Pipeline::standard(target, evaluate)).run_in_stages(program)?;
         return Ok(Passed { program, stages, budget: None });
     };
-    let (program, mut stages) = told(Pipeline::before_budget(evaluate)).run_in_stages(program)?;
+    let (program, mut stages) =
+        verified(Pipeline::before_budget(evaluate)).run_in_stages(program)?;
     let start = Instant::now();
     let budgeted = pass::budget(&program, bytes, target).map_err(|error| error.at(at))?;
     stages.push(Stage {
@@ -354,7 +359,8 @@ pub(super) fn passes(
         time: start.elapsed(),
     });
     // This also checks what the budget made of the program.
-    let (program, rest) = told(Pipeline::after_budget(target)).run_in_stages(&budgeted.program)?;
+    let (program, rest) =
+        verified(Pipeline::after_budget(target)).run_in_stages(&budgeted.program)?;
     stages.extend(rest);
     Ok(Passed { program, stages, budget: Some(budgeted.report) })
 }
@@ -401,7 +407,7 @@ pub(super) fn reason<Y: Tree>(
 ) -> String {
     let Some(last) = cache.all().next_back() else { return "the first call".to_string() };
     if cache.is_gone(key) {
-        return format!("it gave way to others: the cache holds {}", cache.limit());
+        return format!("it was evicted: the cache holds {}", cache.limit());
     }
     if last.specs.len() != leaves.len() {
         return format!("{} tensors in the argument, {} before", leaves.len(), last.specs.len());

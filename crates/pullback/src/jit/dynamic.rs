@@ -1,6 +1,6 @@
 //! Lengths that change: one program for all of them.
 //!
-//! A function that [`Jit::dynamic`](super::Jit::dynamic) was called on is compiled as ever for the
+//! A function that [`Jit::dynamic`](super::Jit::dynamic) was called on is compiled as usual for the
 //! first length. When a second one comes, the function is traced and optimised at a few lengths,
 //! and what these programs have in common becomes a template of the trace and one of the optimised
 //! program ([`pullback_ir::template`]). From then on a new length costs a trace, which is compared
@@ -26,7 +26,7 @@ const TEMPLATES: usize = 4;
 const SHORTEST: usize = 2;
 /// How many lengths a report lists.
 const LISTED: usize = 4096;
-/// A program that needs more at its maximum is not given memory for it ahead of time.
+/// Memory above this is not allocated in advance for the maximum.
 const AHEAD: usize = 1 << 30;
 
 /// Axes whose length may change, for [`Jit::dynamic`](super::Jit::dynamic).
@@ -122,7 +122,7 @@ impl Dimension {
                         "{both} were declared one dynamic length, and have {n} and {length}"
                     );
                     return Err(wrong(message).hint(
-                        "declare lengths that differ apart, each by tensor and axis: \
+                        "declare lengths that differ separately, each by tensor and axis: \
                          `.dynamic((0, 1), max)`",
                     ));
                 }
@@ -176,10 +176,10 @@ pub(super) struct Open {
     varying: Vec<usize>,
 }
 
-/// Arguments of one kind, whatever their dynamic lengths.
+/// Arguments that differ only in their dynamic lengths.
 #[derive(Default)]
 pub(super) struct Family {
-    /// The lengths that were met first, and how long it took to compile for them.
+    /// The first lengths, and how long it took to compile for them.
     first: Option<(Vec<usize>, Duration)>,
     pub open: Vec<Arc<Open>>,
     attempts: usize,
@@ -286,8 +286,8 @@ fn plain(program: &Program) -> Program {
 }
 
 impl Open {
-    /// The specialisation for these lengths; the trace and the request come back where the trace is
-    /// not what it stands for.
+    /// The specialisation for these lengths; the trace and the request are returned where the trace
+    /// does not match.
     pub fn fill<Y: Tree>(
         &self,
         traced: Traced<Y>,
@@ -328,12 +328,12 @@ impl Open {
         // Near the top, where it matters; if some decision of the compiler lies there, closer
         // together, or below.
         let mut why = String::new();
-        for (part, apart) in [(1, true), (1, false), (3, false)] {
+        for (part, distinct) in [(1, true), (1, false), (3, false)] {
             let mut avoid = taken.clone();
             let choices: Vec<Vec<usize>> = dimensions
                 .iter()
                 .map(|d| {
-                    let chosen = tries(d.max / part, apart, &avoid);
+                    let chosen = tries(d.max / part, distinct, &avoid);
                     avoid.extend(&chosen);
                     chosen
                 })
@@ -355,8 +355,7 @@ impl Open {
         Err(why)
     }
 
-    /// Sees to it that there is memory for the longest, so that lengths that grow do not take a new
-    /// block each.
+    /// Allocates memory for the longest, so that growing lengths do not allocate a new block each.
     fn take_ahead(&self, longest: &[usize]) {
         // On other devices the arena grows with the stream.
         let on_host = |program: &Program| program.device() == Some(Device::Cpu);
@@ -414,18 +413,18 @@ impl Open {
 }
 
 /// Four lengths to try up to a maximum that are no size of the program, so that no size is another
-/// by chance: apart, primes of the upper fifth if there are any, or else the largest.
-fn tries(max: usize, apart: bool, taken: &[usize]) -> Vec<usize> {
-    // Longer ones take long to try, and tell no more.
+/// by chance: distinct, primes of the upper fifth if there are any, or else the largest.
+fn tries(max: usize, distinct: bool, taken: &[usize]) -> Vec<usize> {
+    // Longer ones take long to try, and add no information.
     let max = max.min(1 << 20);
     let is_prime = |n: usize| (2..).take_while(|d| d * d <= n).all(|d| !n.is_multiple_of(d));
     let mut found: Vec<usize> = Vec::new();
     for part in [16, 15, 14, 13] {
-        let part = if apart { part } else { 16 };
+        let part = if distinct { part } else { 16 };
         let top = max / 16 * part + max % 16 * part / 16;
         let free = |n: &usize| !taken.contains(n) && !found.contains(n);
         let below = || (SHORTEST + 1..=top).rev().filter(free);
-        let prime = below().take(100).find(|&n| apart && is_prime(n));
+        let prime = below().take(100).find(|&n| distinct && is_prime(n));
         let next = prime.or_else(|| below().next());
         found.extend(next);
     }

@@ -11,16 +11,16 @@ use std::time::Duration;
 
 /// What a [`Jit`](crate::Jit) has compiled so far. Prints as a report.
 pub struct Explanation {
-    /// One for each set of argument specs, in the order in which they were met.
+    /// One for each set of argument specs, in the order of their first call.
     pub specialisations: Vec<Specialised>,
     /// How many programs are kept at most.
     pub cache_limit: usize,
-    /// How many gave way to others so far.
+    /// How many were evicted so far.
     pub evicted: usize,
     /// How programs for all lengths did, one for each kind of argument, where lengths were declared
     /// [`dynamic`](crate::Jit::dynamic).
     pub dynamic: Vec<DynamicReport>,
-    /// How many calls went op by op, and why the last one did.
+    /// How many calls ran op by op, and why the last one did.
     pub uncompiled: (usize, Option<&'static str>),
 }
 
@@ -38,12 +38,14 @@ pub struct Specialised {
     pub native: (usize, usize),
     /// Captured tensors, and how many of them the function writes.
     pub captures: (usize, usize),
-    /// The planned peak: bytes of intermediate values at the worst moment, of constants and of outputs. Arguments and captured tensors are not in it.
+    /// The planned peak: bytes of intermediate values at the worst moment, of constants and of
+    /// outputs. Arguments and captured tensors are not in it.
     pub peak: usize,
     /// What [`Jit::memory_budget`](crate::Jit::memory_budget) cost, where one was set.
     pub budget: Option<BudgetReport>,
-    /// The peak of the last call by the pool's counters, where a budget was set; `None` before the first call. It counts what the plan counts, and besides
-    /// scratch memory of kernels, copies of arguments that do not lie dense, and what other threads took meanwhile.
+    /// The peak of the last call by the pool's counters, where a budget was set; `None` before the
+    /// first call. It counts what the plan counts, and also scratch memory of kernels, copies of
+    /// arguments that are not contiguous, and allocations of other threads.
     pub measured: Option<usize>,
     /// The largest values alive at that moment, with their lines.
     pub peak_by_line: Vec<(String, usize)>,
@@ -56,9 +58,9 @@ pub struct Specialised {
     pub filled: bool,
     /// The program that runs.
     pub program: Program,
-    /// Its result is differentiated outside, so calls go op by op.
+    /// Its result is differentiated outside, so calls run op by op.
     pub differentiated: bool,
-    /// Why calls go op by op, if they do.
+    /// Why calls run op by op, if they do.
     pub op_by_op: Option<&'static str>,
     /// The custom rules in it that are used without a check.
     pub unchecked: Vec<UncheckedRule>,
@@ -114,7 +116,7 @@ impl fmt::Display for Explanation {
         }
         if self.evicted > 0 {
             let (n, kept) = (self.evicted, self.cache_limit);
-            writeln!(f, "{n} programs gave way to others: {kept} are kept (`cache_limit`)")?;
+            writeln!(f, "{n} programs were evicted: {kept} are kept (`cache_limit`)")?;
         }
         if let (n @ 1.., Some(why)) = self.uncompiled {
             writeln!(f, "{n} calls went op by op: {why}")?;

@@ -1,17 +1,22 @@
 //! `jit`: a function traced once, compiled, and called many times.
 //!
-//! The first call with arguments of some specs traces the function ([`crate::trace`]), runs the passes, plans the memory and prepares
-//! kernels; that is a *specialisation*. Later calls with the same specs bind the arguments and the captured tensors to the prepared program
-//! and run it. Nothing of the function is looked at again, so what it would do differently next time must be in tensors.
+//! The first call with arguments of some specs traces the function ([`crate::trace`]), runs the
+//! passes, plans the memory and prepares kernels; that is a *specialisation*. Later calls with the
+//! same specs bind the arguments and the captured tensors to the prepared program and run it. The
+//! function itself does not run again, so anything that varies between calls must be in tensors.
 //!
-//! What a trace noted about the world outside is done for real after each run:
-//! - captured tensors that the function writes in place are inputs that the program replaces, in their own memory;
-//! - gradients of leaves are outputs that go into `.grad()`; where the function looked whether there was one (accumulation), that is part
-//!   of what the specialisation is for, and the gradient is an input.
+//! Effects that a trace recorded are performed after each run:
+//! - captured tensors that the function writes in place are inputs that the program replaces, in
+//!   their own memory;
+//! - gradients of leaves are outputs that go into `.grad()`; where the function checked whether
+//!   there was one (accumulation), that is a condition of the specialisation, and the gradient is
+//!   an input.
 //!
-//! A function whose *result* is to be differentiated from outside (a call inside `grad`, or with tracked arguments, or whose result depends
-//! on captured leaves and is not yet backed through) is called as it is, op by op, so that the tape sees it. So `jit` never cuts a gradient. So is one that
-//! marks an argument or a captured tensor as requiring grad: that tensor is the caller's and stays marked.
+//! A function whose *result* is to be differentiated from outside (a call inside `grad`, or with
+//! tracked arguments, or whose result depends on captured leaves and is not yet backed through) is
+//! called eagerly, op by op, so that the tape sees it. So `jit` never cuts a gradient. So is one
+//! that marks an argument or a captured tensor as requiring grad: that tensor is the caller's and
+//! stays marked.
 //!
 //! `compile.rs` makes specialisations, `cache.rs` keeps and finds them, `run.rs` runs them,
 //! `dynamic.rs` makes one for all lengths, `explain.rs` tells about them, `check.rs` replays them.
@@ -91,8 +96,8 @@ impl<T: Tree> Returned for Result<T> {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// An argument is a [`Tree`], which a reference is not: what is borrowed, as a model beside a batch,
-/// is lent.
+/// An argument is a [`Tree`], which a reference is not: a borrowed argument, such as a model next
+/// to a batch, is passed with `lend`.
 ///
 /// ```
 /// use pullback::{Lent, Tensor, jit, lend};
@@ -104,22 +109,24 @@ impl<T: Tree> Returned for Result<T> {
 ///
 /// # What is compiled, and what is frozen
 ///
-/// The function runs once for each kind of argument (specs, structure, plain values such as flags and rates in it), while it is traced; what it
-/// does besides tensor operations happens then and not again: prints, counters, hooks on gradients, `on_grad_ready`. Fields that a tree
-/// skips are not looked at. Tensors it captures are seen by reference, and those it writes in place are written at every call. Its arguments
-/// are values: writing to one is refused, marking one as requiring grad makes calls go op by op (it is the caller's tensor, and stays marked), and an
-/// argument that is also captured state is read as it was before the call. Results never share
-/// memory with arguments or state. Functions that promise to look at values (a Cholesky factor that must exist, a probability that must lie in
-/// \[0, 1\]) cannot while tracing: their kernels give NaN, or an error at the call where an index is out of range.
+/// The function runs once for each kind of argument (specs, structure, plain values such as flags
+/// and rates in it), while it is traced; what it does besides tensor operations happens then and
+/// not again: prints, counters, hooks on gradients, `on_grad_ready`. Fields that a tree skips are
+/// ignored. Tensors it captures are seen by reference, and those it writes in place are written at
+/// every call. Its arguments are values: writing to one is refused, marking one as requiring grad
+/// makes calls go op by op (it is the caller's tensor, and stays marked), and an argument that is
+/// also captured state is read as it was before the call. Results never share memory with arguments
+/// or state. Functions that check values (a Cholesky factor that must exist, a probability that
+/// must lie in \[0, 1\]) cannot while tracing: their kernels give NaN, or an error at the call
+/// where an index is out of range.
 ///
-/// Programs are cached, up to 256 for one function ([`Jit::cache_limit`]); the one unused for
-/// longest gives way to a new one. The memory that calls work in belongs to no program: it is lent
-/// for the time of a call, so all compiled functions of a process, each for as many shapes as it
-/// has met, share one block of the largest size (one for each call that runs at the same time), and
-/// [`trim_memory`](crate::trim_memory) gives it back. [`Jit::explain`] says what was compiled and
-/// why. Results equal those of the function itself: bit for bit where only pointwise ops are fused,
-/// within a few units in the last place where a reduction adds in another order. [`Jit::check`]
-/// shows it.
+/// Programs are cached, up to 256 for one function ([`Jit::cache_limit`]); the least recently used
+/// one is evicted. Working memory belongs to no program: it is borrowed for the time of a call, so
+/// all compiled functions of a process, for all their shapes, share one block of the largest size
+/// (one for each call that runs at the same time), and [`trim_memory`](crate::trim_memory) frees
+/// it. [`Jit::explain`] says what was compiled and why. Results equal those of the function itself:
+/// bit for bit where only pointwise ops are fused, within a few units in the last place where a
+/// reduction adds in another order. [`Jit::check`] shows it.
 #[track_caller]
 pub fn jit<T: Tree, Y: Returned, F: Fn(&T) -> Y>(f: F) -> Jit<T, Y, F> {
     let cache = Mutex::new(Cache::default());
@@ -140,7 +147,8 @@ pub struct Jit<T, Y: Returned, F> {
 }
 
 impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
-    /// Lets a call take no more than so many bytes: values that do not fit are computed again where they are needed, those that cost least first.
+    /// Lets a call take no more than so many bytes: values that do not fit are computed again where
+    /// they are needed, those that cost least first.
     ///
     /// ```
     /// use pullback::{Tensor, grad, jit};
@@ -162,29 +170,34 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// The *planned* peak is held to the budget: intermediate values at the worst moment,
     /// constants, and all that a call returns or puts into `.grad()`. Not counted is what is there
     /// before the call: arguments, captured tensors (parameters, optimiser state, gradients that
-    /// are added to), which are written in their own memory. The arena is lent to the call; between
-    /// calls it is kept for the next one, of whatever function.
+    /// are added to), which are written in their own memory. The arena is borrowed by the call;
+    /// between calls it is kept for the next one, of any function.
     ///
-    /// Not planned, but part of [`Specialised::measured`], is what comes and goes inside one kernel or before the first: packed panels of a product
-    /// (as much as its operands, and at most about 5 MB for each thread), the f32 sums of a product in bf16 or f16 (twice its result), tables of
-    /// convolutions and attention, and copies of arguments that do not lie dense or share memory with what is written. Leave room for it.
+    /// Not planned, but part of [`Specialised::measured`], are temporary allocations inside a
+    /// kernel or before the first one: packed panels of a product (as much as its operands, and at
+    /// most about 5 MB for each thread), the f32 sums of a product in bf16 or f16 (twice its
+    /// result), tables of convolutions and attention, and copies of arguments that are not
+    /// contiguous or share memory with what is written. Leave a margin for it.
     ///
     /// # What is promised
-    /// Equations are repeated, never changed: random numbers and dropout are the same, and so is every bit, up to the order of sums in fused reductions.
-    /// Functions of [`CustomOp`](crate::CustomOp)s run again too. A loop is repeated as one; the inside of loops is not looked into. Programs
-    /// that fit stay as they are. A changed budget compiles anew. Calls that go op by op (see [`jit`]) do not know of the budget.
+    /// Equations are repeated, never changed: random numbers and dropout are the same, and so is
+    /// every bit, up to the order of sums in fused reductions. Functions of
+    /// [`CustomOp`](crate::CustomOp)s run again too. A loop is repeated as a whole; values inside
+    /// loops are not considered. Programs that fit are not changed. A changed budget compiles
+    /// again. Calls that run op by op (see [`jit`]) ignore the budget.
     ///
     /// # Errors of a call
-    /// A budget that cannot be met is refused by [`Jit::call`], before anything runs or changes, with the lowest peak that was found (which, given as the budget, is met)
-    /// and what is alive then, by line.
+    /// A budget that cannot be met is refused by [`Jit::call`], before anything runs or changes,
+    /// with the lowest peak that was found (which, given as the budget, is met) and what is alive
+    /// then, by line.
     #[must_use]
     pub fn memory_budget(mut self, bytes: usize) -> Jit<T, Y, F> {
         self.budget = Some(bytes);
         self
     }
 
-    /// Keeps at most so many programs, at least one, instead of 256: the one unused for longest
-    /// gives way, and is compiled again if it is wanted again.
+    /// Keeps at most so many programs, at least one, instead of 256: the least recently used one is
+    /// evicted, and is compiled again when it is needed.
     ///
     /// ```
     /// use pullback::{Tensor, jit};
@@ -201,7 +214,8 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         self
     }
 
-    /// Says that an axis has any length up to a maximum, so that a new length is not compiled anew.
+    /// Declares that an axis has any length up to a maximum, so that a new length is not compiled
+    /// again.
     ///
     /// ```
     /// use pullback::{DType, Tensor, grad, jit};
@@ -217,26 +231,26 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// assert_eq!((said.lengths, said.alone), (37, 1), "{}", g.explain());
     /// ```
     ///
-    /// The axis, from the end if it is negative, is that of every tensor in the argument that has it. Where only some of them
-    /// change, or lengths change apart from each other, name them by tensor and axis:
-    /// `.dynamic([(0, 1), (1, 1)], 512)` is one length that axis 1 of the first two tensors share.
-    /// Called twice, it declares two lengths; there may be two.
+    /// The axis, from the end if it is negative, is that of every tensor in the argument that has
+    /// it. Where only some of them change, or lengths change independently, name them by tensor and
+    /// axis: `.dynamic([(0, 1), (1, 1)], 512)` is one length that axis 1 of the first two tensors
+    /// share. Called twice, it declares two lengths; there may be two.
     ///
     /// # What happens
-    /// The first length is compiled as ever. At the second one, the function is traced and
+    /// The first length is compiled as usual. At the second one, the function is traced and
     /// optimised at a few lengths (up to the maximum), and what these programs have in common
     /// becomes one program with open sizes. A new length then costs a trace and filling in the
     /// sizes, without the passes. The trace is compared with what was expected, so a function that
     /// does something else for some lengths is right: it is compiled for those alone. So is what
     /// has no such program; [`Explanation::dynamic`] says which lengths one program served, and why
     /// others were compiled alone. Native code does not depend on lengths, and is not made again;
-    /// memory for the longest is taken ahead of time, if that is no more than a GiB. Results are
-    /// what they are without this, up to the order of sums in fused reductions. Lengths of 0 and 1, and calls within a [`memory_budget`](Jit::memory_budget),
-    /// are compiled alone.
+    /// memory for the longest is allocated in advance, if that is no more than a GiB. Results are
+    /// what they are without this, up to the order of sums in fused reductions. Lengths of 0 and 1,
+    /// and calls within a [`memory_budget`](Jit::memory_budget), are compiled alone.
     ///
     /// # Errors of a call
-    /// A length above the maximum, axes that were declared one length and differ, an axis that is not
-    /// there, and more than two lengths.
+    /// A length above the maximum, axes that were declared one length and differ, an axis that is
+    /// not there, and more than two lengths.
     #[must_use]
     pub fn dynamic(mut self, axes: impl Into<DynamicAxes>, max: usize) -> Jit<T, Y, F> {
         self.dynamic.push(Dimension { axes: axes.into(), max });
@@ -246,9 +260,11 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// Calls the function, compiled.
     ///
     /// # Errors
-    /// What the function or an op in it fails with, under the user's line; or a [`memory_budget`](Jit::memory_budget) that cannot be met.
+    /// What the function or an op in it fails with, under the user's line; or a
+    /// [`memory_budget`](Jit::memory_budget) that cannot be met.
     pub fn call(&self, x: &T) -> Result<Y::Value> {
-        // A custom op may call the function that it is part of. Its cache is taken until that call is over.
+        // A custom op may call the function that it is part of. Its cache is locked until that call
+        // ends.
         if Running::has(self) {
             return self.plain(x);
         }
@@ -279,7 +295,8 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         }
     }
 
-    /// Compiles the function for arguments like these, without running it: what the first call would do before it runs.
+    /// Compiles the function for arguments like these, without running it: what the first call
+    /// would do before it runs.
     ///
     /// ```
     /// use pullback::{Tensor, jit};
@@ -342,7 +359,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     }
 
     /// A specialisation where lengths were declared dynamic: filled in, if it can be. The hash is
-    /// that of the argument's structure; what is only looked at does not count in the report.
+    /// that of the argument's structure; a lookup without a call is not counted in the report.
     fn of_open_lengths(
         &self,
         f: &dyn Fn(&[Tensor]) -> Result<Y::Value>,
@@ -361,7 +378,9 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         let traced = Traced::new(f, &request.specs, uncompiled, self.at)?;
         let why_not = match () {
             () if !changed => None,
-            () if self.budget.is_some() => Some("a memory budget is kept at every length apart"),
+            () if self.budget.is_some() => {
+                Some("a memory budget is met at every length separately")
+            }
             () if traced.op_by_op.is_some() => Some("calls go op by op"),
             () if !dynamic::is_usual(lengths) => Some("lengths of 0 and 1 are compiled alone"),
             () => None,
@@ -443,16 +462,17 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         fail::or_raise(self.call(x))
     }
 
-    /// Calls the function op by op, as it is.
+    /// Calls the function eagerly, op by op, without compiling it.
     ///
     /// # Panics
     /// Where an op in the function fails.
     #[track_caller]
-    pub fn as_it_is(&self, x: &T) -> Y::Value {
+    pub fn eager(&self, x: &T) -> Y::Value {
         fail::or_raise((self.f)(x).into_result())
     }
 
-    /// What was compiled, why, by which passes, into which kernels, and how it did since.
+    /// What was compiled, why, by which passes, into which kernels, and how often and how fast it
+    /// ran since.
     pub fn explain(&self) -> Explanation {
         let cache = self.lock();
         Explanation {
@@ -464,8 +484,9 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         }
     }
 
-    /// Replays the compiled function for these arguments beside plain ops, one equation at a time, and names the first that differs by more
-    /// than the stated bound. Changes nothing: captured tensors keep their values.
+    /// Compares the compiled function for these arguments with plain ops, one equation at a time,
+    /// and names the first that differs by more than the stated bound. Changes nothing: captured
+    /// tensors keep their values.
     ///
     /// # Errors
     /// If a pass or a kernel changed a result, or the function cannot be compiled.
@@ -487,7 +508,8 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         .check(&leaves, self.at)
     }
 
-    /// The stages of compilation for these arguments: the traced program under the name `trace`, then the program after each pass.
+    /// The stages of compilation for these arguments: the traced program under the name `trace`,
+    /// then the program after each pass.
     ///
     /// # Errors
     /// If the function cannot be compiled.
@@ -505,10 +527,10 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         self.plain(x)
     }
 
-    /// Calls the function as it is.
+    /// Calls the function eagerly.
     fn plain(&self, x: &T) -> Result<Y::Value> {
         let start = Since::now();
-        // As a compiled call does, this gives memory of its own.
+        // As a compiled call does, this returns unaliased memory.
         let own = |y| mode::with_line(mode::user_line(self.at), || start.own(y));
         fail::catch(|| (self.f)(x).into_result().map(own))?
     }
@@ -539,12 +561,13 @@ impl Drop for Running {
     }
 }
 
-/// The argument with these tensors in it. Made outside the trace: what its flags are is part of its structure, and need not be noted.
+/// The argument with these tensors in it. Made outside the trace: what its flags are is part of its
+/// structure, and need not be noted.
 fn filled<T: Tree>(x: &T, tensors: &[Tensor]) -> T {
     trace::outside(|| x.with_leaves(tensors))
 }
 
-/// Why a call must go op by op, if it must: something outside follows what it does.
+/// Why a call must run op by op, if it must: something outside observes its ops.
 fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
     if trace::active() {
         return Some("it was called inside a trace, and is part of that program");
@@ -555,16 +578,16 @@ fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
         );
     }
     if watch::is_looking() {
-        return Some("every value is being looked at for overflow");
+        return Some("every value is checked for overflow");
     }
     if kinks::is_counting() {
         return Some("elements on kinks are being counted");
     }
     if mode::anomaly() {
-        return Some("every gradient is being looked at for NaN and infinity");
+        return Some("every gradient is checked for NaN and infinity");
     }
     if levels::any() {
-        return Some("forward mode is going on outside");
+        return Some("forward mode is active outside");
     }
     let tracked = mode::is_grad_enabled() && leaves.iter().any(Tensor::is_tracked);
     match tracked || leaves.iter().any(Tensor::carries_tangents) {

@@ -28,7 +28,8 @@ impl<Y: Tree> Specialisation<Y> {
     fn run(&mut self, arguments: &[Tensor], at: Line) -> Result<Y> {
         let start = Instant::now();
         let gradients: SmallVec<[Option<Tensor>; 8]> = self.current_gradients()?;
-        let arguments: SmallVec<[Tensor; 8]> = arguments.iter().map(|x| self.apart(x)).collect();
+        let arguments: SmallVec<[Tensor; 8]> =
+            arguments.iter().map(|x| self.unaliased(x)).collect();
         if events::is_on(events::LEDGER) {
             self.note_memory(&arguments, at);
         }
@@ -53,7 +54,7 @@ impl<Y: Tree> Specialisation<Y> {
         Ok(result)
     }
 
-    /// Tells a report on memory what the call works on, and where.
+    /// Notifies a memory report of the call's operands and arena.
     fn note_memory(&self, arguments: &[Tensor], at: Line) {
         let captured = self.captures.iter().filter_map(|captured| match captured {
             Captured::Fixed { handle, .. } => Some(handle),
@@ -72,14 +73,14 @@ impl<Y: Tree> Specialisation<Y> {
             let grad = leaf.grad().clone();
             match &grad {
                 Some(g) if g.spec() != spec => return Err(wrong_gradient(g.spec(), spec)),
-                _ => found.push(grad.map(|g| self.apart(&g))),
+                _ => found.push(grad.map(|g| self.unaliased(&g))),
             }
         }
         Ok(found)
     }
 
     /// An argument as dense memory that the program does not write to.
-    fn apart(&self, x: &Tensor) -> Tensor {
+    fn unaliased(&self, x: &Tensor) -> Tensor {
         let written = self.written.contains(&(Arc::as_ptr(&x.0.storage) as usize));
         match written || !x.is_contiguous() {
             true => mode::set_recording(false, || x.plain().deep_clone()),

@@ -1,6 +1,6 @@
 //! Other derivatives at kinks, where frameworks differ.
 
-use super::{Kind, off};
+use super::{KinkKind, off};
 use crate::events::{self, AGREED};
 use crate::{Error, Op, Result, Tensor, fail, mode};
 use pullback_ir::infer::infer;
@@ -240,8 +240,8 @@ impl Conventions {
         if number { self.clamp } else { self.clamp_by }
     }
 
-    pub(crate) fn is_nan_at_origin(&self, kind: Kind) -> bool {
-        let at = if kind == Kind::Hypot { self.hypot } else { self.norm };
+    pub(crate) fn is_nan_at_origin(&self, kind: KinkKind) -> bool {
+        let at = if kind == KinkKind::Hypot { self.hypot } else { self.norm };
         at == AtOrigin::Nan
     }
 }

@@ -1,11 +1,11 @@
-//! Which elements of a result sit on a kink: formulas in ordinary ops, so that they can be traced
+//! Which elements of a result are at a kink: formulas in ordinary ops, so that they can be traced
 //! as well.
 
 use crate::apply::apply;
 use crate::{DType, Op, Shape, Tensor};
 use pullback_ir::{Combine, Cumulation, Frame, Pool, Window};
 
-/// From an op, its operands and its results: where the results sit on a kink.
+/// From an op, its operands and its results: where the results are at a kink.
 pub(crate) type Spots = fn(&Op, &[Tensor], &[Tensor]) -> Tensor;
 
 pub(crate) fn zero(_: &Op, x: &[Tensor], _: &[Tensor]) -> Tensor {

@@ -50,10 +50,10 @@ pub use report::{Kink, KinkReport};
 pub use table::{KinkRow, kink_table};
 
 pub(crate) use conventions::{agreed, bent, conventions, with_state};
-pub(crate) use table::{Kind, kink};
+pub(crate) use table::{KinkKind, kink};
 
 use crate::events::{self, AGREED, COUNT};
-use crate::memory::door;
+use crate::memory::packing;
 use crate::{Error, Op, Result, Tensor, fail, mode, trace};
 use pullback_ir::Line;
 use report::Counter;
@@ -136,7 +136,7 @@ pub(crate) fn uncounted<R>(f: impl FnOnce() -> R) -> R {
 pub(crate) fn only_counted<R>(f: impl FnOnce() -> R) {
     if is_counting() {
         let count = || events::only(COUNT | AGREED, f);
-        drop(door::with_packers(Vec::new(), count));
+        drop(packing::with_packers(Vec::new(), count));
     }
 }
 
@@ -176,7 +176,7 @@ pub(crate) fn look_as(
 #[track_caller]
 pub(crate) fn at(
     name: &'static str,
-    kind: Kind,
+    kind: KinkKind,
     operands: &[&Tensor],
     mask: impl FnOnce(&[Tensor]) -> Tensor,
 ) {
@@ -195,13 +195,13 @@ struct Noted {
     operands: SmallVec<[Tensor; 2]>,
     /// Whether one of the operands is differentiated.
     differentiated: bool,
-    /// Which elements of the result sit on it.
+    /// Which elements of the result are at it.
     mask: Tensor,
 }
 
 fn note(
     name: &'static str,
-    kind: Kind,
+    kind: KinkKind,
     operands: &[&Tensor],
     at: Line,
     mask: impl FnOnce(&[Tensor]) -> Tensor,
@@ -302,7 +302,7 @@ fn unseen(name: &'static str, at: Line) -> Result<()> {
         let message =
             "whether elements sit on its kinks is not known inside this trace, branch or loop";
         let error = Error::gradient(name, message).at(at);
-        return Err(error.hint("leave it out of strict_kinks, or call the function as it is"));
+        return Err(error.hint("leave it out of strict_kinks, or call the function eagerly"));
     }
     COUNTERS.with_borrow_mut(|all| {
         if let Some(counter) = all.last_mut() {

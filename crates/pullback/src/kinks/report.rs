@@ -3,7 +3,7 @@
 use pullback_ir::Line;
 use std::fmt;
 
-/// The elements of one op on one line that sat on a kink.
+/// The elements of one op on one line that were at a kink.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Kink {
@@ -15,7 +15,7 @@ pub struct Kink {
     pub place: &'static str,
     /// The derivative that was taken there.
     pub convention: String,
-    /// How many elements of its results sat exactly there.
+    /// How many elements of its results were exactly there.
     pub elements: usize,
     /// How many elements its results had.
     pub total: usize,
@@ -41,12 +41,12 @@ pub struct KinkReport {
 }
 
 impl KinkReport {
-    /// Whether no element sat on a kink, as far as could be seen.
+    /// Whether no element was at a kink, as far as could be checked.
     pub fn is_empty(&self) -> bool {
         self.kinks.is_empty()
     }
 
-    /// How many elements sat on a kink.
+    /// How many elements were at a kink.
     pub fn elements(&self) -> usize {
         self.kinks.iter().map(|k| k.elements).sum()
     }

@@ -19,19 +19,19 @@ pub struct KinkRow {
 
 /// An enum and the list of its variants.
 ///
-/// Expands to `pub(crate) enum Kind { Relu, … }` and
-/// `impl Kind { pub const ALL: &[Kind] = &[Kind::Relu, …]; }`.
+/// Expands to `pub(crate) enum KinkKind { Relu, … }` and
+/// `impl KinkKind { pub const ALL: &[KinkKind] = &[KinkKind::Relu, …]; }`.
 macro_rules! kinds {
     ($($kind:ident)*) => {
         /// The functions that are counted, by where they have no derivative and what is taken
         /// there.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub(crate) enum Kind {
+        pub(crate) enum KinkKind {
             $($kind),*
         }
 
-        impl Kind {
-            pub const ALL: &[Kind] = &[$(Kind::$kind),*];
+        impl KinkKind {
+            pub const ALL: &[KinkKind] = &[$(KinkKind::$kind),*];
         }
     };
 }
@@ -41,43 +41,43 @@ kinds! {
     Sqrt Norm Hypot OtherNorm Pow Modulo Atan2 Copysign Bessel Endless Quotient Lgamma Spectrum Sample
 }
 
-impl Kind {
+impl KinkKind {
     /// Its row, by these conventions.
     #[rustfmt::skip]
     pub fn row(self, c: &Conventions) -> KinkRow {
         let (functions, place, derivative) = match self {
-            Kind::Relu        => ("`relu`",                                      "0",              c.relu_text()),
-            Kind::Leaky       => ("`leaky_relu`, `prelu`",                       "0",              c.leaky_text()),
-            Kind::Elu         => ("`elu`, `selu`",                               "0, if alpha is not 1", "alpha: that from below".into()),
-            Kind::Shrink      => ("`softshrink`, `hardshrink`, `threshold`",     "at the threshold", "0".into()),
-            Kind::Abs         => ("`abs`",                                       "0",              c.abs_text()),
-            Kind::Jump        => ("`sign`, `floor`, `ceil`, `round`, `trunc`, `floor_div`, `heaviside`", "at a jump", "0, as everywhere".into()),
-            Kind::Clamp       => ("`clamp`, `clamp_min`, `clamp_max`",           "at a bound",     c.clamp_text()),
-            Kind::Hardtanh    => ("`hardtanh`",                                  "at a bound",     c.hardtanh_text()),
-            Kind::Relu6       => ("`relu6`, `hardsigmoid`, `hardswish`",         "at a bound",     c.relu6_text()),
-            Kind::Pair        => ("`maximum(a, b)`, `minimum(a, b)`",            "a = b",          c.pair_text()),
-            Kind::FirstOfPair => ("`fmax(a, b)`, `fmin(a, b)`",                  "a = b",          "to the first".into()),
-            Kind::Extreme     => ("`max`, `min` over axes",                      "ties",           c.ties_text()),
-            Kind::Place       => ("`argmax`, `argmin`, and with them `max_at`, `min_at`", "ties",  "to the first one, the one whose index is given".into()),
-            Kind::Pool        => ("`max_pool…`, `adaptive_max_pool…`, `fractional_max_pool…`", "ties", "to the first one; of several NaN to the last".into()),
-            Kind::Bag         => ("`EmbeddingBag` of `Bag::Max`",                "ties",           "to the first one".into()),
-            Kind::Running     => ("`cummax`, `cummin`",                          "ties",           "to the latest one".into()),
-            Kind::Scatter     => ("`scatter_max`, `scatter_min`",                "ties",           "shared evenly".into()),
-            Kind::Sort        => ("`sort`, `topk`, `kthvalue`, `median`",        "ties",           "stable: by their order".into()),
-            Kind::Sqrt        => ("`sqrt`",                                      "0",              "∞".into()),
-            Kind::Norm        => ("`norm`, `std`",                               "origin",         c.norm_text()),
-            Kind::Hypot       => ("`hypot`",                                     "origin",         c.hypot_text()),
-            Kind::OtherNorm   => ("`vector_norm` of orders other than 1, 2, ±∞", "origin",         "0".into()),
-            Kind::Pow         => ("`pow(a, b)`",                                 "a = 0, b < 1",   "b·a^(b−1), infinite, and 0 for b = 0".into()),
-            Kind::Modulo      => ("`remainder(a, b)`, `fmod(a, b)`",             "at a jump",      "as beside it: 1 by a, by b minus the rounded quotient".into()),
-            Kind::Atan2       => ("`atan2(a, b)`",                               "a = 0, b ≤ 0",   "NaN at the origin, elsewhere as beside the jump".into()),
-            Kind::Copysign    => ("`copysign(a, b)`",                            "a = 0 or b = 0", "0 for a = 0; by b 0 everywhere".into()),
-            Kind::Bessel      => ("`i0e`",                                       "0",              "0, the mean of both sides".into()),
-            Kind::Endless     => ("`log…`, `recip`, `rsqrt`, `asin`, `acos`, `acosh`, `atanh`, `erfinv`, `ndtri`, `digamma`", "where it or its slope is infinite", "infinite, or NaN".into()),
-            Kind::Quotient    => ("`a / b`",                                     "b = 0",          "infinite, or NaN".into()),
-            Kind::Lgamma      => ("`lgamma`",                                    "0, −1, −2, …",   "value ∞, derivative NaN (−∞ at 0)".into()),
-            Kind::Spectrum    => ("`eigh`, `svd`: values",                       "equal values",   "`V·diag(dw)·Vᵀ`, `U·diag(ds)·Vᵀ`: no vector is divided by a gap".into()),
-            Kind::Sample      => ("`grid_sample` by the grid",                   "at the centre of an element", "towards the next one; 0 where it is held at the border, and for `Nearest`".into()),
+            KinkKind::Relu        => ("`relu`",                                      "0",              c.relu_text()),
+            KinkKind::Leaky       => ("`leaky_relu`, `prelu`",                       "0",              c.leaky_text()),
+            KinkKind::Elu         => ("`elu`, `selu`",                               "0, if alpha is not 1", "alpha: that from below".into()),
+            KinkKind::Shrink      => ("`softshrink`, `hardshrink`, `threshold`",     "at the threshold", "0".into()),
+            KinkKind::Abs         => ("`abs`",                                       "0",              c.abs_text()),
+            KinkKind::Jump        => ("`sign`, `floor`, `ceil`, `round`, `trunc`, `floor_div`, `heaviside`", "at a jump", "0, as everywhere".into()),
+            KinkKind::Clamp       => ("`clamp`, `clamp_min`, `clamp_max`",           "at a bound",     c.clamp_text()),
+            KinkKind::Hardtanh    => ("`hardtanh`",                                  "at a bound",     c.hardtanh_text()),
+            KinkKind::Relu6       => ("`relu6`, `hardsigmoid`, `hardswish`",         "at a bound",     c.relu6_text()),
+            KinkKind::Pair        => ("`maximum(a, b)`, `minimum(a, b)`",            "a = b",          c.pair_text()),
+            KinkKind::FirstOfPair => ("`fmax(a, b)`, `fmin(a, b)`",                  "a = b",          "to the first".into()),
+            KinkKind::Extreme     => ("`max`, `min` over axes",                      "ties",           c.ties_text()),
+            KinkKind::Place       => ("`argmax`, `argmin`, and with them `max_at`, `min_at`", "ties",  "to the first one, the one whose index is given".into()),
+            KinkKind::Pool        => ("`max_pool…`, `adaptive_max_pool…`, `fractional_max_pool…`", "ties", "to the first one; of several NaN to the last".into()),
+            KinkKind::Bag         => ("`EmbeddingBag` of `Bag::Max`",                "ties",           "to the first one".into()),
+            KinkKind::Running     => ("`cummax`, `cummin`",                          "ties",           "to the latest one".into()),
+            KinkKind::Scatter     => ("`scatter_max`, `scatter_min`",                "ties",           "shared evenly".into()),
+            KinkKind::Sort        => ("`sort`, `topk`, `kthvalue`, `median`",        "ties",           "stable: by their order".into()),
+            KinkKind::Sqrt        => ("`sqrt`",                                      "0",              "∞".into()),
+            KinkKind::Norm        => ("`norm`, `std`",                               "origin",         c.norm_text()),
+            KinkKind::Hypot       => ("`hypot`",                                     "origin",         c.hypot_text()),
+            KinkKind::OtherNorm   => ("`vector_norm` of orders other than 1, 2, ±∞", "origin",         "0".into()),
+            KinkKind::Pow         => ("`pow(a, b)`",                                 "a = 0, b < 1",   "b·a^(b−1), infinite, and 0 for b = 0".into()),
+            KinkKind::Modulo      => ("`remainder(a, b)`, `fmod(a, b)`",             "at a jump",      "as beside it: 1 by a, by b minus the rounded quotient".into()),
+            KinkKind::Atan2       => ("`atan2(a, b)`",                               "a = 0, b ≤ 0",   "NaN at the origin, elsewhere as beside the jump".into()),
+            KinkKind::Copysign    => ("`copysign(a, b)`",                            "a = 0 or b = 0", "0 for a = 0; by b 0 everywhere".into()),
+            KinkKind::Bessel      => ("`i0e`",                                       "0",              "0, the mean of both sides".into()),
+            KinkKind::Endless     => ("`log…`, `recip`, `rsqrt`, `asin`, `acos`, `acosh`, `atanh`, `erfinv`, `ndtri`, `digamma`", "where it or its slope is infinite", "infinite, or NaN".into()),
+            KinkKind::Quotient    => ("`a / b`",                                     "b = 0",          "infinite, or NaN".into()),
+            KinkKind::Lgamma      => ("`lgamma`",                                    "0, −1, −2, …",   "value ∞, derivative NaN (−∞ at 0)".into()),
+            KinkKind::Spectrum    => ("`eigh`, `svd`: values",                       "equal values",   "`V·diag(dw)·Vᵀ`, `U·diag(ds)·Vᵀ`: no vector is divided by a gap".into()),
+            KinkKind::Sample      => ("`grid_sample` by the grid",                   "at the centre of an element", "towards the next one; 0 where it is held at the border, and for `Nearest`".into()),
         };
         KinkRow { functions, place, derivative }
     }
@@ -92,13 +92,13 @@ impl Kind {
 /// assert_eq!((row(&Conventions::pullback()).derivative.as_str(), row(&Conventions::pullback().relu(0.5)).derivative.as_str()), ("0", "0.5"));
 /// ```
 pub fn kink_table(conventions: &Conventions) -> Vec<KinkRow> {
-    Kind::ALL.iter().map(|kind| kind.row(conventions)).collect()
+    KinkKind::ALL.iter().map(|kind| kind.row(conventions)).collect()
 }
 
 /// The kinks of an op, and how the elements on them are found. `None` for ops that have a
 /// derivative everywhere, or none anywhere.
 #[rustfmt::skip]
-pub(super) fn row(op: &Op) -> Option<(Kind, Spots)> {
+pub(super) fn row(op: &Op) -> Option<(KinkKind, Spots)> {
     match op {
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => None,
         Op::Unary(f)            => ops::unary::kink(*f),
@@ -110,28 +110,28 @@ pub(super) fn row(op: &Op) -> Option<(Kind, Spots)> {
         Op::Cast(_) | Op::Copy | Op::To(_) | Op::After => None,
         Op::View(_) | Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) => None,
         Op::Scatter(_, combine) => match combine {
-            Combine::Max | Combine::Min => Some((Kind::Scatter, mask::scattered)),
+            Combine::Max | Combine::Min => Some((KinkKind::Scatter, mask::scattered)),
             Combine::Set | Combine::Add | Combine::Mul => None,
         },
         Op::Reduce(kind, _)     => match kind {
-            Reduction::Max | Reduction::Min => Some((Kind::Extreme, mask::shared)),
+            Reduction::Max | Reduction::Min => Some((KinkKind::Extreme, mask::shared)),
             Reduction::Sum | Reduction::Prod => None,
         },
-        Op::ArgReduce(..)       => Some((Kind::Place, mask::placed)),
+        Op::ArgReduce(..)       => Some((KinkKind::Place, mask::placed)),
         Op::Cumulate { kind, .. } => match kind {
-            Cumulation::Max | Cumulation::Min => Some((Kind::Running, mask::running)),
+            Cumulation::Max | Cumulation::Min => Some((KinkKind::Running, mask::running)),
             Cumulation::Sum | Cumulation::Prod | Cumulation::LogSumExp => None,
         },
-        Op::Sort { .. }         => Some((Kind::Sort, mask::sorted)),
-        Op::Ranks { .. }        => Some((Kind::Sort, mask::ranked)),
+        Op::Sort { .. }         => Some((KinkKind::Sort, mask::sorted)),
+        Op::Ranks { .. }        => Some((KinkKind::Sort, mask::ranked)),
         Op::Dot | Op::Conv(_)   => None,
         Op::Pool(pool)          => match pool.kind {
-            Pooling::ArgMax => Some((Kind::Pool, mask::pooled)),
+            Pooling::ArgMax => Some((KinkKind::Pool, mask::pooled)),
             Pooling::Sum | Pooling::Spread(_) => None,
         },
         Op::Linalg(f)           => match f {
-            Linalg::Eigh       => Some((Kind::Spectrum, mask::eigenvalues)),
-            Linalg::Svd { .. } => Some((Kind::Spectrum, mask::singular_values)),
+            Linalg::Eigh       => Some((KinkKind::Spectrum, mask::eigenvalues)),
+            Linalg::Svd { .. } => Some((KinkKind::Spectrum, mask::singular_values)),
             Linalg::Cholesky | Linalg::TriangularSolve { .. } | Linalg::Lu | Linalg::Permutation(_)
             | Linalg::LuSolve { .. } | Linalg::Qr { .. } => None,
         },
@@ -149,7 +149,7 @@ macro_rules! kink {
         None
     };
     ([$kind:ident $spots:ident]) => {
-        Some((kinks::Kind::$kind, mask::$spots))
+        Some((kinks::KinkKind::$kind, mask::$spots))
     };
 }
 pub(crate) use kink;

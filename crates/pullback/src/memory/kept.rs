@@ -1,6 +1,6 @@
-//! A value that is kept for later: its memory as it was, or what somebody who packs gave for it.
+//! A saved value: its memory as it was, or what a packer returned for it.
 
-use super::door::{self, Packed, SavedValue};
+use super::packing::{self, Packed, SavedValue};
 use crate::rule::Val;
 use crate::storage::Storage;
 use crate::tape::{History, Node};
@@ -60,21 +60,21 @@ impl Window {
 }
 
 impl Kept {
-    /// Keeps a value, by way of those who pack what is saved.
+    /// Saves a value, through the active packers.
     pub fn pack(
         value: &Tensor,
         saver: (Option<&Op>, &str, Line),
         is_output: bool,
         history: &History,
     ) -> Kept {
-        if !door::is_attended() {
+        if !packing::is_active() {
             return Kept::memory(value);
         }
         let (op, name, at) = saver;
         let is_parameter = matches!(history, History::Leaf(_));
         let offer = || {
             let plain = mode::set_recording(false, || value.alias(History::None, Tangents::new()));
-            door::pack(&SavedValue { tensor: plain, op, name, at, is_output, is_parameter })
+            packing::pack(&SavedValue { tensor: plain, op, name, at, is_output, is_parameter })
         };
         match events::packing(&value.0.storage, offer) {
             Some(packed) => Kept::Packed(value.spec().clone(), packed),

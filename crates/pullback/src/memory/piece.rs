@@ -1,8 +1,9 @@
-//! The memory that a saved value really is: each element once.
+//! The distinct memory of a saved value: each element once.
 //!
-//! A value that somebody packs is a window on memory: perhaps transposed, perhaps one row that is seen a thousand times. What must be kept is
-//! the elements, in the order in which they lie, and how the window lies on them. So the transpose of a matrix is the same piece as the
-//! matrix, and a repeated row is a row. Two savers of the same piece keep it once ([`Memo`]).
+//! A packed value is a window on memory: perhaps transposed, perhaps one row that is seen a
+//! thousand times. What must be kept is the elements, in the order in which they lie, and how the
+//! window lies on them. So the transpose of a matrix is the same piece as the matrix, and a
+//! repeated row is a row. Two savers of the same piece keep it once ([`Memo`]).
 
 use crate::backend::Memory;
 use crate::storage::Storage;
@@ -13,14 +14,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The elements of a value, dense.
 pub(super) struct Piece {
-    /// The elements, in one axis where they lie dense in memory as it is, else as the window shows them.
+    /// The elements, in one axis where they lie dense in memory as it is, else as the window shows
+    /// them.
     window: Tensor,
     /// How the value lies on a dense copy of them.
     pub layout: Layout,
     key: Key,
 }
 
-/// Names a piece of memory as it was at a moment; for as long as somebody remembers the storage.
+/// Names a piece of memory as it was at a moment; for as long as the storage is referenced.
 #[derive(Clone, PartialEq, Eq, Hash)]
 struct Key {
     storage: usize,
@@ -88,7 +90,8 @@ impl Piece {
     }
 }
 
-/// Whether the elements fill a stretch of memory, in whatever order, the first of them being the first.
+/// Whether the elements fill a stretch of memory, in whatever order, the first of them being the
+/// first.
 fn is_block(layout: &Layout) -> bool {
     let mut axes: Vec<(isize, usize)> =
         layout.strides.iter().copied().zip(layout.shape.iter().copied()).collect();
@@ -119,10 +122,10 @@ pub(super) fn dense_from(
 /// What is kept of pieces, so that the same one is kept once.
 pub(super) struct Memo<T>(Arc<Mutex<Notes<T>>>);
 
-type Notes<T> = FxHashMap<Key, Weak<Kept<T>>>;
+type Notes<T> = FxHashMap<Key, Weak<Memoized<T>>>;
 
 /// What is kept of a piece.
-pub(super) struct Kept<T> {
+pub(super) struct Memoized<T> {
     pub value: T,
     key: Key,
     notes: Arc<Mutex<Notes<T>>>,
@@ -136,27 +139,27 @@ impl<T> Memo<T> {
     }
 
     /// What is kept of this piece, in this manner.
-    pub fn find(&self, piece: &Piece, manner: u8) -> Option<Arc<Kept<T>>> {
+    pub fn find(&self, piece: &Piece, manner: u8) -> Option<Arc<Memoized<T>>> {
         let key = Key { manner, ..piece.key.clone() };
         let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         notes.get(&key).and_then(Weak::upgrade)
     }
 
     /// Notes what is kept of a piece.
-    pub fn note(&self, piece: &Piece, manner: u8, value: T) -> Arc<Kept<T>> {
+    pub fn note(&self, piece: &Piece, manner: u8, value: T) -> Arc<Memoized<T>> {
         let key = Key { manner, ..piece.key.clone() };
         let _storage = Arc::downgrade(piece.storage());
-        let kept = Arc::new(Kept { value, key: key.clone(), notes: self.0.clone(), _storage });
+        let kept = Arc::new(Memoized { value, key: key.clone(), notes: self.0.clone(), _storage });
         let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         notes.insert(key, Arc::downgrade(&kept));
         kept
     }
 }
 
-impl<T> Drop for Kept<T> {
+impl<T> Drop for Memoized<T> {
     fn drop(&mut self) {
         let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
-        // Somebody may have noted the same piece since the last holder of this let go.
+        // The same piece may have been noted since the last reference to this was dropped.
         if notes.get(&self.key).is_some_and(|other| other.strong_count() == 0) {
             notes.remove(&self.key);
         }

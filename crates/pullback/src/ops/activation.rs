@@ -1,8 +1,8 @@
 //! Activations beyond the primitive ones. Each is one formula; at a kink the derivative is that of
-//! the branch the formula takes there, unless another was agreed.
+//! the branch the formula takes there, unless another convention is chosen.
 
 use crate::Tensor;
-use crate::kinks::{self, Kind, bent, conventions};
+use crate::kinks::{self, KinkKind, bent, conventions};
 use crate::ops::cast::one_float;
 
 impl Tensor {
@@ -25,7 +25,7 @@ impl Tensor {
     #[must_use]
     pub fn leaky_relu(&self, slope: f64) -> Tensor {
         if slope != 1.0 {
-            kinks::at("leaky_relu", Kind::Leaky, &[self], |x| x[0].eq(0.0));
+            kinks::at("leaky_relu", KinkKind::Leaky, &[self], |x| x[0].eq(0.0));
         }
         self.leaking(&(self * slope))
     }
@@ -54,7 +54,7 @@ impl Tensor {
                 weight.reshape(&shape[..])
             }
         };
-        kinks::at("prelu", Kind::Leaky, &[self, &weight], |x| x[0].eq(0.0));
+        kinks::at("prelu", KinkKind::Leaky, &[self, &weight], |x| x[0].eq(0.0));
         // Above 0 the product is that of 0: an infinite x would give the weight 0 times infinity.
         let below = self.gt(0.0).logical_not();
         self.leaking(&(self.only(&below) * weight))
@@ -71,7 +71,7 @@ impl Tensor {
 
     /// Notes the elements that are one of these numbers.
     #[track_caller]
-    fn bends_at<const N: usize>(&self, op: &'static str, kind: Kind, places: [f64; N]) {
+    fn bends_at<const N: usize>(&self, op: &'static str, kind: KinkKind, places: [f64; N]) {
         kinks::at(op, kind, &[self], |x| {
             let on = places.iter().map(|&place| x[0].eq(place));
             on.reduce(|a, b| a.logical_or(b)).unwrap_or_else(|| x[0].ne(&x[0]))
@@ -90,7 +90,7 @@ impl Tensor {
     #[must_use]
     pub fn elu(&self, alpha: f64) -> Tensor {
         if alpha != 1.0 {
-            self.bends_at("elu", Kind::Elu, [0.0]);
+            self.bends_at("elu", KinkKind::Elu, [0.0]);
         }
         let above = self.gt(0.0);
         above.select(self, &(self.only(&above.logical_not()).expm1() * alpha))
@@ -160,7 +160,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn softsign(&self) -> Tensor {
-        // Smooth: what bends is multiplied by 0 there.
+        // Smooth: the kink is multiplied by 0.
         self / (kinks::aside(|| self.abs()) + 1.0)
     }
 
@@ -179,7 +179,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn softshrink(&self, lambda: f64) -> Tensor {
-        self.bends_at("softshrink", Kind::Shrink, [lambda, -lambda]);
+        self.bends_at("softshrink", KinkKind::Shrink, [lambda, -lambda]);
         let (above, below) = (self.gt(lambda), self.lt(-lambda));
         // NaN is neither, and stays.
         above.select(&(self - lambda), below.select(&(self + lambda), &(self * 0.0)))
@@ -191,7 +191,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn hardshrink(&self, lambda: f64) -> Tensor {
-        self.bends_at("hardshrink", Kind::Shrink, [lambda, -lambda]);
+        self.bends_at("hardshrink", KinkKind::Shrink, [lambda, -lambda]);
         self.ge(-lambda).logical_and(self.le(lambda)).select(self.zeros_like_splat(), self)
     }
 
@@ -202,7 +202,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn hardtanh(&self, low: f64, high: f64) -> Tensor {
-        self.bends_at("hardtanh", Kind::Hardtanh, [low, high]);
+        self.bends_at("hardtanh", KinkKind::Hardtanh, [low, high]);
         self.between(low, high, conventions().hardtanh_part())
     }
 
@@ -221,7 +221,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn relu6(&self) -> Tensor {
-        self.bends_at("relu6", Kind::Relu6, [0.0, 6.0]);
+        self.bends_at("relu6", KinkKind::Relu6, [0.0, 6.0]);
         self.between(0.0, 6.0, conventions().relu6_part())
     }
 
@@ -232,7 +232,7 @@ impl Tensor {
     #[must_use]
     pub fn hardsigmoid(&self) -> Tensor {
         let (below, above) = (self.le(-3.0), self.ge(3.0));
-        self.bends_at("hardsigmoid", Kind::Relu6, [-3.0, 3.0]);
+        self.bends_at("hardsigmoid", KinkKind::Relu6, [-3.0, 3.0]);
         let (y, part) = (
             below.select_or(0.0, above.select_or(1.0, (self + 3.0) / 6.0)),
             conventions().relu6_part() / 6.0,
@@ -247,7 +247,7 @@ impl Tensor {
     #[must_use]
     pub fn hardswish(&self) -> Tensor {
         let (below, above) = (self.le(-3.0), self.ge(3.0));
-        self.bends_at("hardswish", Kind::Relu6, [-3.0, 3.0]);
+        self.bends_at("hardswish", KinkKind::Relu6, [-3.0, 3.0]);
         // What is not inside is 0 there: far out, the square would overflow and its slope with it.
         let inside = self.only(&below.logical_or(&above).logical_not());
         let middle = &inside * (&inside + 3.0) / 6.0;
@@ -268,7 +268,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn threshold(&self, threshold: f64, value: f64) -> Tensor {
-        self.bends_at("threshold", Kind::Shrink, [threshold]);
+        self.bends_at("threshold", KinkKind::Shrink, [threshold]);
         self.le(threshold).select_or(value, self.clone())
     }
 

@@ -1,6 +1,6 @@
 //! Scaled dot-product attention: one op whose kernels never store the scores, forward or backward.
 //!
-//! The row is by hand: what backward needs is the operands, the result and the log-sum-exp of the
+//! The row is hand-written: backward needs the operands, the result and the log-sum-exp of the
 //! scores, and it runs as one kernel. Where backward itself is differentiated, or a mask or the
 //! log-sum-exp takes part in a derivative, the formulas here run instead: they do store the scores.
 
@@ -280,7 +280,8 @@ impl Tensor {
         let [q, mut k, mut v] = all.map(lifted);
         let at = rank - 3;
         let heads = [&q, &k, &v].map(|x| x.shape()[at]);
-        // Heads of keys and values are repeated where they do not go together, or are one for all.
+        // Heads of keys and values are repeated where their numbers differ, or where one serves
+        // all.
         let most = if heads.contains(&0) { 0 } else { heads.into_iter().max().unwrap_or(1) };
         let shares = |n: usize| how.grouped && n > 0 && most > 0 && most % n == 0;
         let divides = |n: usize| n == most || n == 1 || shares(n);
@@ -328,12 +329,12 @@ impl Tensor {
         let (q, k, v) = (widened(&q, most), widened(&k, shared), widened(&v, shared));
         let mut scores = q.shape().to_vec();
         scores[rank - 1] = k.shape()[rank - 2];
-        // Matches, not closures: those would not know the caller's line.
+        // Matches, not closures: a closure would lose the caller's line.
         let mask = match how.mask {
             None => None,
             Some(mask) if mask.dtype() == DType::Bool => Some(mask.clone()),
             Some(mask) if mask.dtype().is_float() => {
-                // A mask of f32 goes with 16-bit queries, as in PyTorch.
+                // A mask of f32 may be used with 16-bit queries, as in PyTorch.
                 one_float(OP, [&q.wide(), &mask.wide()]);
                 Some(mask.cast(q.dtype()))
             }

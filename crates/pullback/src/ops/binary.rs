@@ -29,7 +29,7 @@ macro_rules! rows {
         }
 
         /// Where it has no derivative, and how such elements are found.
-        pub(crate) fn kink(f: Binary) -> Option<(kinks::Kind, Spots)> {
+        pub(crate) fn kink(f: Binary) -> Option<(kinks::KinkKind, Spots)> {
             match f { $(Binary::$f => kinks::kink!($kink)),* }
         }
     };

@@ -92,7 +92,7 @@ impl Tensor {
 
     /// Where the sign is negative: also of −0.
     ///
-    /// Derivative: none (a truth value).
+    /// Derivative: none (a `bool`).
     /// PyTorch's name: `signbit`.
     #[track_caller]
     #[must_use]
@@ -129,7 +129,7 @@ impl Tensor {
     /// Where two are equal to within `absolute + relative·|other|`; infinities of one sign are, and
     /// with `nan_too` also two NaN.
     ///
-    /// Derivative: none (a truth value).
+    /// Derivative: none (a `bool`).
     /// PyTorch's name: `isclose`.
     ///
     /// ```

@@ -78,7 +78,7 @@ impl Tensor {
         let (may_be_nan, number) = (bound.may_be_nan(), bound.is_number());
         let bound = bound.beside(self);
         let bound = &*bound;
-        kinks::at(op, kinks::Kind::Clamp, &[self, bound], |x| x[0].eq(&x[1]));
+        kinks::at(op, kinks::KinkKind::Clamp, &[self, bound], |x| x[0].eq(&x[1]));
         let low = beyond == Compare::Lt;
         let outside = match (kinks::conventions().at_clamp(number), low) {
             (AtBound::Inside, true) => self.lt(bound),
@@ -88,8 +88,8 @@ impl Tensor {
             (AtBound::Half, true) => return kinks::aside(|| self.maximum(bound)),
             (AtBound::Half, false) => return kinks::aside(|| self.minimum(bound)),
         };
-        // Comparisons with NaN are false: a value that is NaN stays, and so would one beside a
-        // bound that is.
+        // Comparisons with NaN are false: a NaN stays, and without this a value with a NaN bound
+        // would stay too.
         match may_be_nan {
             true => outside.logical_or(bound.is_nan()).select(bound, self),
             false => outside.select(bound, self),

@@ -12,7 +12,7 @@ pub enum Spacing<'a> {
 }
 
 impl Tensor {
-    /// The distances between neighbouring samples of an axis, in a shape that goes with them.
+    /// The distances between neighbouring samples of an axis, in a shape that broadcasts with them.
     #[track_caller]
     fn steps(&self, op: &'static str, spacing: Spacing, axis: isize) -> Tensor {
         let n = self.length(op, axis);

@@ -4,10 +4,10 @@ use crate::apply::apply;
 use crate::{DType, Error, Op, Tensor, autocast, fail, mode};
 use pullback_ir::Line;
 
-/// That the floats among these operands have one dtype. Products, layers and losses ask for it:
-/// computing in the wider of two would cost twice the memory without a word, and one `f64` would
-/// spread through a network of `f32`. Pointwise operations promote. Inside autocast, `f32` and the
-/// 16-bit dtypes go together: its table says what is cast.
+/// That the floats among these operands have one dtype. Products, layers and losses require it:
+/// computing in the wider of two would silently cost twice the memory, and one `f64` would spread
+/// through a network of `f32`. Pointwise operations promote. Inside autocast, `f32` and the 16-bit
+/// dtypes may be mixed: its table says what is cast.
 #[track_caller]
 pub(crate) fn one_float<'a, I>(op: &'static str, operands: I)
 where
@@ -53,7 +53,7 @@ impl Tensor {
         }
     }
 
-    /// The same values in fresh, dense memory of their own, still part of the graph.
+    /// The same values in new, contiguous memory, still part of the graph.
     ///
     /// Derivative: `dy`.
     /// PyTorch's name: `clone`.
@@ -63,9 +63,9 @@ impl Tensor {
         apply(Op::Copy, &[self])
     }
 
-    /// This tensor if its elements lie dense in row-major order, otherwise a dense copy.
+    /// This tensor if it is contiguous (row-major order), otherwise a contiguous copy.
     ///
-    /// A view where the elements lie dense already: the tensor itself.
+    /// A view where the tensor is contiguous already: the tensor itself.
     /// Derivative: `dy`.
     #[track_caller]
     #[must_use]

@@ -39,27 +39,27 @@ macro_rules! comparisons {
 comparisons! {
     /// Where equal. NaN equals nothing.
     ///
-    /// Derivative: none (a truth value).
+    /// Derivative: none (a `bool`).
     eq Eq;
     /// Where different.
     ///
-    /// Derivative: none (a truth value).
+    /// Derivative: none (a `bool`).
     ne Ne;
     /// Where less.
     ///
-    /// Derivative: none (a truth value).
+    /// Derivative: none (a `bool`).
     lt Lt;
     /// Where less or equal.
     ///
-    /// Derivative: none (a truth value).
+    /// Derivative: none (a `bool`).
     le Le;
     /// Where greater.
     ///
-    /// Derivative: none (a truth value).
+    /// Derivative: none (a `bool`).
     gt Gt;
     /// Where greater or equal.
     ///
-    /// Derivative: none (a truth value).
+    /// Derivative: none (a `bool`).
     ge Ge;
 }
 
@@ -109,7 +109,7 @@ impl Tensor {
 
     /// Where NaN.
     ///
-    /// Derivative: none (a truth value).
+    /// Derivative: none (a `bool`).
     /// PyTorch's name: `isnan`.
     #[track_caller]
     #[must_use]
@@ -119,7 +119,7 @@ impl Tensor {
 
     /// Where infinite.
     ///
-    /// Derivative: none (a truth value).
+    /// Derivative: none (a `bool`).
     /// PyTorch's name: `isinf`.
     #[track_caller]
     #[must_use]
@@ -132,7 +132,7 @@ impl Tensor {
 
     /// Where neither infinite nor NaN.
     ///
-    /// Derivative: none (a truth value).
+    /// Derivative: none (a `bool`).
     /// PyTorch's name: `isfinite`.
     #[track_caller]
     #[must_use]

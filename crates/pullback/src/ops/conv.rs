@@ -9,7 +9,7 @@ use crate::{DType, Error, Op, Result, Shape, Tensor, autocast};
 use pullback_ir::{Conv as ConvOp, Role, Window};
 
 /// Y = X ∗ W: dX is the map to the input of dY and W, dW the map to the filter of X and dY; and so
-/// around.
+/// on, cyclically.
 pub(crate) fn row(role: &Role) -> Grad {
     let formula = match role {
         Role::Forward => "`dx = conv_input(dy, w)`, `dw = conv_filter(x, dy)`",
@@ -62,8 +62,8 @@ pub struct Conv {
 pub enum Padding {
     /// None: the kernel stays inside.
     Valid,
-    /// As many as make the result as long as the input, where the stride is 1; the odd one comes
-    /// last.
+    /// As many as make the result as long as the input, where the stride is 1; an odd one is added
+    /// at the end.
     Same,
     /// As many before as after: one number for every axis, or one for each.
     Each(Sizes),
@@ -95,7 +95,7 @@ impl Conv {
         }
     }
 
-    /// The distance between neighbouring places of the kernel.
+    /// The distance between neighbouring positions of the kernel.
     pub fn stride(self, stride: impl Into<Sizes>) -> Conv {
         Conv { stride: stride.into(), ..self }
     }
@@ -106,7 +106,7 @@ impl Conv {
     }
 
     /// Elements at the end of the result of a transposed convolution: a convolution with a stride
-    /// maps several lengths to one, and this says which of them to go back to.
+    /// maps several lengths to one, and this chooses among them.
     pub fn output_padding(self, padding: impl Into<Sizes>) -> Conv {
         Conv { output_padding: padding.into(), ..self }
     }
@@ -116,7 +116,7 @@ impl Conv {
         Conv { dilation: dilation.into(), ..self }
     }
 
-    /// Groups of channels, each convolved for itself.
+    /// Groups of channels, each convolved separately.
     pub fn groups(self, groups: usize) -> Conv {
         Conv { groups, ..self }
     }
@@ -157,8 +157,7 @@ impl Conv {
         Ok((0..axes).map(window).collect())
     }
 
-    /// The windows of the convolution of which this is the transpose, and the lengths that it goes
-    /// back to.
+    /// The windows of the convolution of which this is the transpose, and the lengths of its input.
     fn transposed(
         &self,
         op: &'static str,

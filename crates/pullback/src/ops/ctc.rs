@@ -1,10 +1,10 @@
-//! The loss of a sequence of class probabilities against a shorter sequence of labels, over every
-//! way to stretch the labels.
+//! The loss of a sequence of class probabilities against a shorter sequence of labels, over all
+//! alignments of the labels.
 //!
 //! The labels are laid out with a blank before, between and after them. `alpha[s]` is the
-//! log-probability of all beginnings that end in place s of that layout; a step stays, goes on by
-//! one place, or jumps over a blank between two different labels. All samples of a batch go through
-//! the steps together; those that are over keep their values.
+//! log-probability of all prefixes that end at position s of that layout; a step stays, advances by
+//! one position, or skips a blank between two different labels. All samples of a batch are
+//! processed together; finished ones keep their values.
 //!
 //! As in PyTorch, the gradient is the one for normalised probabilities: it contains the part of a
 //! log-softmax, which is what a network trains with (the difference vanishes behind a log-softmax).
@@ -17,7 +17,7 @@ use pullback_ir::Line;
 /// Options of [`ctc`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ctc {
-    /// The class that stands for "no label".
+    /// The class of the blank label.
     pub blank: usize,
     /// A loss that is infinite (the labels do not fit into the sequence) counts as 0, and so does
     /// its gradient.
@@ -41,7 +41,7 @@ pub struct Ctc {
 /// assert!((loss.item::<f64>() - (4.0f64 / 3.0).ln()).abs() < 1e-6);
 /// ```
 ///
-/// Labels that are traced are not looked at: a label that is no class is then an error of the run.
+/// Traced labels are not checked here: a label out of range is then an error when the program runs.
 ///
 /// # Panics
 /// If shapes and lengths do not fit each other, or a label is no class.
@@ -122,7 +122,7 @@ fn loss(
     let label = is_label.select(labels, blank);
     let pairs = stack(&[&label.full_like(blank), &label], 2).reshape([n, 2 * most]);
     let class = cat(&[&pairs, &x.new_full_of([n, 1], blank)], 1);
-    // Where it may jump over a blank: to a label that is not the one before.
+    // Where it may skip a blank: to a label that is not the one before.
     let jumps = match most {
         0 => x.new_full_of([n, places], false),
         _ => {
@@ -171,7 +171,7 @@ fn loss(
     }
 }
 
-/// What holds whoever gives the lengths.
+/// Checks common to both forms of lengths.
 fn check(given: &Tensor, x: &Tensor, labels: &Tensor, blank: usize) -> Result<()> {
     let on = [given.spec(), labels.spec()];
     if x.rank() != 3 {
@@ -231,8 +231,7 @@ fn not_a_class(label: i64, classes: i64) -> Error {
     Error::argument("ctc", format!("label {label} is not one of the {classes} classes"))
 }
 
-/// The labels of each sample in a row, as long as the longest. What comes after them is not looked
-/// at.
+/// The labels of each sample in a row, as long as the longest. What comes after them is ignored.
 fn layout(
     given: &Tensor,
     x: &Tensor,

@@ -46,8 +46,8 @@ fn running_products(op: &Op, x: &Tensor) -> Outs {
 }
 
 /// Running logarithms of sums, by doubling: of each window its largest element and the sum of
-/// exponentials of the differences from that. The logarithm is taken at the end alone, so it may be
-/// lost beside very large elements and their parts of the sum are not.
+/// exponentials of the differences from that. The logarithm is taken only at the end: it may be
+/// lost relative to very large elements, but their parts of the sum are not.
 fn running_logarithms(op: &Op, x: &Tensor) -> Outs {
     let Op::Cumulate { axis, reverse, .. } = *op else { unreachable!("called for Cumulate") };
     let n = x.shape()[axis];
@@ -73,7 +73,7 @@ fn running_logarithms(op: &Op, x: &Tensor) -> Outs {
     smallvec![flipped(most + sum.log())]
 }
 
-/// Where each running extreme was found: the latest place that equals it.
+/// The index of each running extreme: the latest one that equals it.
 fn places(f: &Facts) -> (usize, Tensor) {
     let Op::Cumulate { axis, reverse, .. } = *f.op else { unreachable!("called for Cumulate") };
     let x = f.x(0);
@@ -137,7 +137,7 @@ impl Tensor {
     fn cumulate(&self, kind: Cumulation, axis: isize) -> Tensor {
         let axis = self.axis(kind.name(), axis);
         let x = match kind {
-            // Sums and products of integers and booleans are in i64: `infer` says so.
+            // Sums and products of integers and booleans are in i64, see `infer`.
             Cumulation::Sum | Cumulation::Prod => self.clone(),
             Cumulation::Max | Cumulation::Min if self.dtype() == DType::Bool => {
                 self.cast(DType::I64)

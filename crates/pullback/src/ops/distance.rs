@@ -41,7 +41,7 @@ impl Tensor {
         let at_zero = if p < 0.0 { f64::INFINITY } else { 0.0 };
         let powers = zero.select_or(at_zero, zero.select_or(1.0, kinks::aside(|| x.abs())).pow(p));
         let sum = powers.sum_over(axes);
-        kinks::at("vector_norm", kinks::Kind::OtherNorm, &[&sum], |sum| sum[0].eq(at_zero));
+        kinks::at("vector_norm", kinks::KinkKind::OtherNorm, &[&sum], |sum| sum[0].eq(at_zero));
         let origin = sum.eq(at_zero);
         origin.select_or(0.0, origin.select_or(1.0, sum).pow(1.0 / p)).cast(dtype)
     }
@@ -138,7 +138,7 @@ impl Tensor {
             let raised = (norm.detach().clamp_min(eps) - norm.detach()).detach();
             norm + raised
         };
-        // In one shape first: an axis is counted there.
+        // Broadcast first: the axis is counted in the common shape.
         let shape = self.checked(args::broadcast("cosine_similarity", self.spec(), other.spec()));
         let dtype = self.reduced_dtype().promote(other.reduced_dtype());
         let (a, b) = (self.wide().expand_to(&shape), other.wide().expand_to(&shape));
@@ -160,8 +160,8 @@ impl Tensor {
     #[must_use]
     pub fn normalize(&self, p: f64, axis: isize, eps: f64) -> Tensor {
         let x = self.wide();
-        // At the origin eps is taken, and the norm has no part in it; |x| of other orders bends
-        // elsewhere too.
+        // At the origin eps is used instead of the norm; norms of other orders have kinks elsewhere
+        // too.
         let norm = match p == 2.0 {
             true => kinks::aside(|| x.vector_norm_keep(p, axis)),
             false => x.vector_norm_keep(p, axis),

@@ -32,8 +32,8 @@ fn factors(f: &Facts, i: usize, dy: &Tensor) -> (Tensor, Tensor) {
 
 impl Tensor {
     /// The matrix product over the last two axes, as NumPy's `@`: leading axes broadcast, a vector
-    /// is a row on the left and a column on the right. Two floats must have one dtype; integers
-    /// take that of the floats they meet.
+    /// is a row on the left and a column on the right. Two floats must have one dtype; integers are
+    /// cast to that of the floats.
     ///
     /// Derivative: `dy·bᵀ` and `aᵀ·dy`, summed over what was broadcast.
     ///

@@ -43,8 +43,8 @@ impl Tensor {
         }
     }
 
-    /// Each element 0 with probability `p`, else divided by 1 − p, so that its expectation stays;
-    /// without a key (evaluation) nothing happens.
+    /// Each element 0 with probability `p`, else divided by 1 − p, so that its expectation is
+    /// unchanged; without a key (evaluation) it is the identity.
     ///
     /// A view where nothing is dropped (no key, or a `p` of 0): the tensor itself, as in PyTorch.
     /// Derivative: dx = dy where the element stays, divided by 1 − p; 0 elsewhere.
@@ -72,7 +72,7 @@ impl Tensor {
     /// Derivative: dx = dy where the channel stays, divided by 1 − p; 0 elsewhere.
     ///
     /// # Panics
-    /// If `p` is not between 0 and 1, or the tensor does not have that many axes beside its
+    /// If `p` is not between 0 and 1, or the tensor does not have that many axes besides its
     /// channels.
     #[track_caller]
     #[must_use]
@@ -108,7 +108,7 @@ impl Tensor {
             Some(_) if p == 1.0 => self * 0.0,
             Some(key) => {
                 let kept = self.kept_by(p, key, lead);
-                // Mean and variance stay as they were.
+                // Mean and variance are preserved.
                 let a = 1.0 / ((ALPHA * ALPHA * p + 1.0) * (1.0 - p)).sqrt();
                 let filler = (&kept - 1.0) * (-ALPHA * a) - ALPHA * a * p;
                 self * (kept * a) + filler
@@ -186,13 +186,13 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If `tau` is not a positive number, or the axis is empty and a hard choice is asked for.
+    /// If `tau` is not a positive number, or the axis is empty and `hard` is set.
     #[track_caller]
     #[must_use]
     pub fn gumbel_softmax(&self, tau: f64, hard: bool, axis: isize, key: &Key) -> Tensor {
         self.check_positive("gumbel_softmax", "the temperature", tau);
         let x = self.wide();
-        // −log(−log u): a draw of exactly 0 is held at the smallest number.
+        // −log(−log u): a draw of exactly 0 is clamped to the smallest number.
         let u =
             key.uniform(self.shape(), x.dtype(), 0.0, 1.0).clamp_min(f64::from(f32::MIN_POSITIVE));
         let noise = -(-u.log()).log();

@@ -1,14 +1,14 @@
 //! Sums of products, written with a letter per axis.
 //!
-//! An equation is brought down to views, sums and matrix products, so its derivatives need no row:
+//! An equation is reduced to views, sums and matrix products, so its derivatives need no row:
 //!
 //! ```text
 //!  parse ─► diagonals, axes of length 1 dropped ─► lone labels summed ─► pairs contracted ─► order
 //! ```
-//! A pair that shares a label which nobody else needs is a matrix product over it: labels that both
-//! have and that stay are its stack, the others its rows and columns. A pair that shares none is a
-//! broadcast product. More than two operands are contracted in the order that keeps intermediates
-//! small, greedily.
+//! A pair that shares a label which is not needed elsewhere is a matrix product over it: labels
+//! that both have and that stay are its stack, the others its rows and columns. A pair that shares
+//! none is a broadcast product. More than two operands are contracted in the order that keeps
+//! intermediates small, greedily.
 
 use crate::ops::cast::one_float;
 use crate::{DType, Error, Result, Spec, Tensor, fail, mode};
@@ -77,7 +77,7 @@ fn argument(message: String) -> Error {
 }
 
 /// What an equation means for operands of known shapes.
-struct Plan {
+struct EinsumPlan {
     /// The labels of each operand, one per axis.
     inputs: Vec<Vec<Label>>,
     output: Vec<Label>,
@@ -98,8 +98,8 @@ impl Sizes {
     }
 }
 
-impl Plan {
-    fn new(equation: &str, specs: &[&Spec]) -> Result<Plan> {
+impl EinsumPlan {
+    fn new(equation: &str, specs: &[&Spec]) -> Result<EinsumPlan> {
         let (left, right) = match equation.split_once("->") {
             Some((left, right)) => (left, Some(right)),
             None => (equation, None),
@@ -126,7 +126,7 @@ impl Plan {
             Some(right) => explicit(right, batch, &inputs)?,
             None => implicit(&terms, batch),
         };
-        Ok(Plan { inputs, output, sizes })
+        Ok(EinsumPlan { inputs, output, sizes })
     }
 }
 
@@ -307,7 +307,7 @@ fn contract(
 
 /// The pair to contract next: the one whose product frees most memory (or takes least), then the
 /// one that costs least, then the first.
-fn cheapest(factors: &[Factor], plan: &Plan) -> (usize, usize) {
+fn cheapest(factors: &[Factor], plan: &EinsumPlan) -> (usize, usize) {
     let mut best = ((f64::INFINITY, f64::INFINITY), (0, 1));
     for j in 1..factors.len() {
         for i in 0..j {
@@ -339,9 +339,9 @@ fn is_needed(label: Label, factors: &[Factor], except: &[usize], output: &[Label
 /// - Without `->` the output has the letters that occur once, in alphabetical order, capitals
 ///   first.
 /// - A letter that one operand has twice takes its diagonal.
-/// - `...` stands for any number of axes, which broadcast; left out of an explicit output, they are
+/// - `...` matches any number of axes, which broadcast; omitted from an explicit output, they are
 ///   summed over.
-/// - Lengths of one letter agree, or are 1 and broadcast. Spaces mean nothing.
+/// - Lengths of one letter agree, or are 1 and broadcast. Spaces are ignored.
 ///
 /// The floats among the operands must have one dtype, which is that of the result; integers promote
 /// (`bool` counts as `i64`).
@@ -368,13 +368,13 @@ fn is_needed(label: Label, factors: &[Factor], except: &[usize], output: &[Label
 pub fn einsum(equation: &str, operands: &[&Tensor]) -> Tensor {
     let at = mode::user_line(Line::caller());
     let specs: Vec<&Spec> = operands.iter().map(|x| x.spec()).collect();
-    let plan = Plan::new(equation, &specs).map_err(|e| e.on(specs.iter().copied()).at(at));
+    let plan = EinsumPlan::new(equation, &specs).map_err(|e| e.on(specs.iter().copied()).at(at));
     let plan = fail::or_raise(plan);
     one_float("einsum", operands.iter().copied());
     mode::with_line(at, || evaluate(&plan, operands).apart_from(operands))
 }
 
-fn evaluate(plan: &Plan, operands: &[&Tensor]) -> Tensor {
+fn evaluate(plan: &EinsumPlan, operands: &[&Tensor]) -> Tensor {
     let dtype = match operands.iter().map(|x| x.dtype()).reduce(DType::promote) {
         Some(DType::Bool) | None => DType::I64,
         Some(dtype) => dtype,

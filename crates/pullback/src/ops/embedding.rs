@@ -1,4 +1,4 @@
-//! Rows of a table by number, one by one or added up in bags.
+//! Rows of a table by index, one by one or reduced in bags.
 //!
 //! Both are gathers and scatter-adds of rows. What the options do to the gradient alone (padding,
 //! scaling by frequency) is written as a value plus a detached difference, so that every order and
@@ -87,8 +87,8 @@ impl Embedding {
         } else {
             let flat = rows.detach().cast(DType::I64).reshape([rows.len()]);
             if !trace::on_host(&flat) {
-                // Looked at when the program runs: what the kernel would count from the end is put
-                // out of its range.
+                // Checked when the program runs: negative indices, which the kernel would count
+                // from the end, are moved out of range.
                 let strict = flat.lt(0).select(flat.new_tensor(n), &flat);
                 return (strict, self.padding.map(|p| p.rem_euclid(n.max(1))));
             }
@@ -236,7 +236,7 @@ impl EmbeddingBag {
                 let largest = base.scatter_max(0, &wide, &known);
                 // The first row that is the largest of its bag; NaN is too, and equals nothing.
                 let hit = known.eq(largest.gather(0, &wide)).logical_or(known.is_nan());
-                kinks::at("embedding_bag", kinks::Kind::Bag, &[&picked], |_| {
+                kinks::at("embedding_bag", kinks::KinkKind::Bag, &[&picked], |_| {
                     let hits = known.eq(largest.gather(0, &wide)).cast(DType::I64);
                     picked
                         .new_zeros_with([bags + 1, columns], DType::I64)

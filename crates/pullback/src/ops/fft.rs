@@ -28,7 +28,7 @@ use pullback_ir::Fft;
 use pullback_ir::infer::args;
 
 /// All three are linear, and each other's transposes up to weights: in the half of a spectrum, a
-/// coefficient stands for itself and its conjugate, except the first and, of an even length, the
+/// coefficient represents itself and its conjugate, except the first and, of an even length, the
 /// last.
 #[rustfmt::skip]
 pub(crate) fn row(f: Fft) -> Grad {
@@ -270,8 +270,8 @@ fn real(op: &'static str, x: &Tensor, n: Option<usize>, dim: isize, norm: Norm) 
 }
 
 /// The n real numbers (by default 2·(m − 1)) whose transform starts with these m coefficients: the
-/// inverse of [`rfft`]. Imaginary parts of the first and, for an even n, of the last coefficient do
-/// not count.
+/// inverse of [`rfft`]. Imaginary parts of the first and, for an even n, of the last coefficient
+/// are ignored.
 ///
 /// Derivative: linear; dy = the transform of dx / n, all but the ends doubled.
 #[track_caller]
@@ -348,7 +348,7 @@ fn several(
     let rank = x.rank() - usize::from(pairs);
     let axes: Vec<usize> = match (dims, lengths) {
         (Some(dims), _) => {
-            // No closure: that would not know the caller's line.
+            // No closure: it would lose the caller's line.
             let mut axes = Vec::with_capacity(dims.len());
             for &d in dims {
                 axes.push(axis_of(op, x, d, pairs));

@@ -28,7 +28,7 @@ macro_rules! rows {
             match f { $($f => Need::$need),* }
         }
 
-        /// How it takes many examples.
+        /// How it batches.
         pub(crate) fn batching(f: Fused) -> Batching {
             use Batching::{Hand, Leading};
             match f { $($f => $batch),* }
@@ -40,8 +40,8 @@ fn along(f: Fused) -> Batching {
     Batching::Axes(Op::Fused(f))
 }
 
-// A `…Vjp` is met in backward, whose dtypes are those of forward, and is differentiated as simpler
-// ops, which are asked what they need themselves. `need`:
+// A `…Vjp` occurs in backward, whose dtypes are those of forward, and is decomposed into simpler
+// ops when differentiated, which have their own needs. `need`:
 // - `Each`: y·(dy − Σ y·dy), off by 3 of y·max|dy|. dy − exp(y)·Σ dy, off by |y|·exp(y), which is
 //   below ½, of Σ dy.
 // - `Whole`: exponentials of differences of saved values (logsumexp, cross entropy, attention);

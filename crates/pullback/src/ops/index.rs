@@ -99,8 +99,8 @@ fn extreme_jvp(f: &Facts, t: &Maybe) -> crate::rule::Outs {
 
 /// Products by doubling. The sources are put in the order of their places; after step k each holds
 /// the product of the last 2ᵏ that go to the same place, so the last of each place holds all of
-/// them, and it is the one that stays when they are written. No division, so zeros are no special
-/// case, at any order of derivative.
+/// them, and the last one written wins. No division, so zeros are no special case, at any order of
+/// derivative.
 fn product(op: &Op, inputs: &[&Tensor]) -> Outs {
     let (base, index, source, axis) = (inputs[0], inputs[1], inputs[2], axis_of(op));
     let (at, n) = (axis as isize, index.shape()[axis]);
@@ -111,8 +111,7 @@ fn product(op: &Op, inputs: &[&Tensor]) -> Outs {
         let before: Vec<(usize, usize)> =
             (0..index.rank()).map(|i| (if i == axis { shift } else { 0 }, 0)).collect();
         let earlier = |x: &Tensor| x.narrow(at, 0, n - shift).pad(&before);
-        // What is moved in from before the beginning is a zero: it goes to no place, as the one
-        // added here does.
+        // What is shifted in at the beginning is a zero with an index out of range.
         let together = earlier(&(&places + 1)).eq(&places + 1);
         y = &y * together.select(earlier(&y), 1.0);
         shift *= 2;
@@ -143,7 +142,7 @@ impl Tensor {
     /// `out[i, j] = self[index[i, j], j]` (for axis 0), as PyTorch's `gather`: the result is shaped
     /// as `index`. Negative indices count from the end.
     ///
-    /// Derivative: `dy` added up where its elements came from.
+    /// Derivative: `dy` added at the positions of its elements.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -164,7 +163,7 @@ impl Tensor {
 
     /// The slices at these indices of an axis (`index` has one axis), as an embedding does.
     ///
-    /// Derivative: `dy` added up where its elements came from.
+    /// Derivative: `dy` added at the positions of its elements.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -226,10 +225,10 @@ impl Tensor {
     }
 
     /// This tensor with `self[index[i, j], j] = source[i, j]` (for axis 0). Where an index occurs
-    /// twice, the last one stays, and only it gets a gradient.
+    /// twice, the last one wins, and only it gets a gradient.
     ///
     /// Derivative: for `self`, `dy` with zeros where something was written; for the source, `dy`
-    /// from there, for the writer that stayed.
+    /// from there, for the last writer.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -245,7 +244,7 @@ impl Tensor {
     /// This tensor with `self[index[i, j], j] += source[i, j]` (for axis 0). Sums are in a fixed
     /// order, whatever the number of threads.
     ///
-    /// Derivative: for `self`, `dy`; for the source, `dy` at its places.
+    /// Derivative: for `self`, `dy`; for the source, `dy` at its indices.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -302,7 +301,7 @@ impl Tensor {
 
     /// This tensor with slices of `source` added at these indices of an axis.
     ///
-    /// Derivative: for `self`, `dy`; for the source, `dy` at its places.
+    /// Derivative: for `self`, `dy`; for the source, `dy` at its indices.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -318,7 +317,7 @@ impl Tensor {
     /// This tensor with slices of `source` put at these indices of an axis.
     ///
     /// Derivative: for `self`, `dy` with zeros where something was written; for the source, `dy`
-    /// from there, for the writer that stayed.
+    /// from there, for the last writer.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -357,7 +356,7 @@ impl Tensor {
 
     /// This tensor with one value at these indices of an axis.
     ///
-    /// Derivative: `dy` with zeros at the places; for the value, their sum.
+    /// Derivative: `dy` with zeros at the indices; for the value, their sum.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -397,7 +396,7 @@ impl Tensor {
             return self.checked(Err(Error::dtype("one_hot", message).on([self.spec()])));
         }
         if !trace::on_host(self) {
-            // Looked at when the program runs: a gather from the list of classes refuses others.
+            // Checked when the program runs: a gather from the list of classes refuses others.
             let index = self.cast(DType::I64).reshape([self.len()]);
             let index = index.lt(0).select(self.new_tensor(classes as i64), &index);
             let index = match classes {

@@ -1,16 +1,16 @@
-//! Putting elements at places given by index tensors or masks, and taking them from there.
+//! Reading and writing elements at positions given by index tensors or masks.
 //!
 //! Index tensors name elements axis by axis, as in NumPy: those of all indexed axes are broadcast
-//! together, and the axes they stand for become the axes of that common shape. A mask stands for as
-//! many index tensors as it has axes. Everything here is a gather or a scatter along one merged
-//! axis.
+//! together, and the indexed axes are replaced by the axes of that common shape. A mask is
+//! equivalent to as many index tensors as it has axes. Everything here is a gather or a scatter
+//! along one merged axis.
 
 use crate::create::known_shape;
 use crate::lists::check_list;
 use crate::ops::selection::positions;
 use crate::{DType, Error, IntoShape, Tensor, broadcast_tensors, trace};
 
-/// How [`Tensor::scatter_reduce`] and [`Tensor::index_reduce`] combine what arrives at one place.
+/// How [`Tensor::scatter_reduce`] and [`Tensor::index_reduce`] combine the values for one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gathered {
     /// The sum.
@@ -41,11 +41,11 @@ struct Places {
 
 impl Tensor {
     /// The elements at `indices`, one index tensor (or `None`: all of it) for each of the first
-    /// axes, all broadcast together. A mask stands for the indices of its true elements. The axes
-    /// of the index take the place of the indexed ones, or come first where those are not
+    /// axes, all broadcast together. A mask is equivalent to the indices of its true elements. The
+    /// axes of the index take the place of the indexed ones, or come first where those are not
     /// neighbours. (PyTorch's `x[i, :, j]`.)
     ///
-    /// Derivative: `dy` added up at the places its elements came from.
+    /// Derivative: `dy` added at the positions of its elements.
     /// PyTorch's name: `index`.
     ///
     /// ```
@@ -67,10 +67,10 @@ impl Tensor {
 
     /// This tensor with `values` at `indices` (as in [`Tensor::index_get`], to whose shape they
     /// broadcast). With `accumulate`, values are added, also where an index occurs twice; without,
-    /// the last one stays.
+    /// the last one wins.
     ///
-    /// Derivative: for `self`, `dy` (with zeros at the places, unless accumulating); for the
-    /// values, `dy` at the places.
+    /// Derivative: for `self`, `dy` (with zeros at the indices, unless accumulating); for the
+    /// values, `dy` at the indices.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -179,7 +179,8 @@ impl Tensor {
         let index = index.cast(DType::I64);
         let inside = |i: &i64| (-(n as i64)..n as i64).contains(i);
         if !trace::on_host(&index) {
-            // Looked at when the program runs: far outside stays outside when axes are merged.
+            // Checked when the program runs: an index far out of range stays out of range when axes
+            // are merged.
             let known = index.ge(-(n as i64)).logical_and(index.lt(n as i64));
             let index = known.select(&index, index.new_tensor(1i64 << 40));
             return index.lt(0).select(&index + n as i64, &index);
@@ -197,8 +198,8 @@ impl Tensor {
     /// This tensor with `source` at these indices of the flattened tensor, added with `accumulate`.
     /// (PyTorch's `put`.)
     ///
-    /// Derivative: for `self`, `dy` (with zeros at the places, unless accumulating); for the
-    /// source, `dy` at the places.
+    /// Derivative: for `self`, `dy` (with zeros at the indices, unless accumulating); for the
+    /// source, `dy` at the indices.
     /// PyTorch's name: `put`.
     ///
     /// ```
@@ -467,7 +468,7 @@ impl Tensor {
     /// The elements of the flattened tensor at `offset + Σ iₖ·strides[k]`, in this shape: PyTorch's
     /// `as_strided` of a contiguous tensor. Elements may occur many times.
     ///
-    /// Derivative: `dy` added up at the places its elements came from.
+    /// Derivative: `dy` added at the positions of its elements.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -484,7 +485,7 @@ impl Tensor {
     /// This tensor with `source` at the places that [`Tensor::as_strided`] shows, in the shape of
     /// `source`.
     ///
-    /// Derivative: for `self`, `dy` with zeros at the places; for the source, `dy` from there.
+    /// Derivative: for `self`, `dy` with zeros at the indices; for the source, `dy` from there.
     /// PyTorch's name: `as_strided_scatter`.
     ///
     /// ```

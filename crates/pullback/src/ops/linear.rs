@@ -137,7 +137,7 @@ impl Tensor {
         let lengths = |x: &Tensor, axes: &[usize]| -> Vec<usize> {
             axes.iter().map(|&i| x.shape()[i]).collect()
         };
-        // An axis of length 1 goes with any: it multiplies the sum over the other.
+        // An axis of length 1 may be paired with any: it multiplies the sum over the other.
         let thin = |x: &Tensor, axes: &[usize], y: &Tensor, with: &[usize]| {
             let paired =
                 axes.iter().zip(with).filter(|(i, j)| x.shape()[**i] != 1 && y.shape()[**j] == 1);
@@ -179,7 +179,7 @@ impl Tensor {
     #[must_use]
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
         one_float("linear", [self, weight].into_iter().chain(bias));
-        // The weight is cast before it is turned: so the cast can be kept for the next use.
+        // The weight is cast before it is transposed: so the cast can be cached.
         let low = autocast::lowered([self, weight]);
         let [x, weight] = low.as_ref().map_or([self, weight], |[x, w]| [x, w]);
         let y = x.matmul(&weight.t());

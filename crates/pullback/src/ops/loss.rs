@@ -1,4 +1,4 @@
-//! Cross-entropy with the options people expect.
+//! Cross-entropy with PyTorch's options.
 
 use super::loss_shapes::reshape_to;
 use crate::ops::cast::one_float;
@@ -37,7 +37,7 @@ pub struct CrossEntropy {
 }
 
 /// The mean cross-entropy of logits `[n, c, …]` against classes `[n, …]` (integers) or
-/// probabilities shaped as the logits. Elements of the class −100 count for nothing.
+/// probabilities shaped as the logits. Elements of the class −100 are ignored.
 ///
 /// Derivative: softmax(logits) − target, for each row.
 ///
@@ -47,7 +47,7 @@ pub struct CrossEntropy {
 /// assert!((loss.item::<f32>() - 10f32.ln()).abs() < 1e-6);
 /// ```
 ///
-/// Logits of any size are no trouble, where the formula in words overflows:
+/// Logits of any size work, where the direct formula overflows:
 ///
 /// ```
 /// use pullback::{Tensor, cross_entropy, grad};
@@ -77,7 +77,7 @@ impl CrossEntropy {
         self
     }
 
-    /// Elements of this class count for nothing; of the class −100, if none is named.
+    /// Elements of this class are ignored; by default −100.
     #[must_use]
     pub fn ignore_index(mut self, class: i64) -> CrossEntropy {
         self.ignore_index = Some(class);

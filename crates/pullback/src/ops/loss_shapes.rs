@@ -1,10 +1,10 @@
-//! Which shapes a loss takes. A prediction `[n, 1]` beside a target `[n]` would broadcast to
-//! `[n, n]`: every prediction compared with every target, and a plausible number. So losses want
-//! equal shapes, and else what PyTorch documents for the operand.
+//! Which shapes a loss takes. A prediction `[n, 1]` with a target `[n]` would broadcast to
+//! `[n, n]`: every prediction compared with every target, with a plausible result. So losses
+//! require equal shapes, or what PyTorch documents for the operand.
 
 use crate::{Error, Tensor};
 
-/// That `operands`, each with its name, have the shape of the first.
+/// Checks that `operands`, each with its name, have the shape of the first.
 #[track_caller]
 pub(super) fn equal(op: &'static str, operands: &[(&str, &Tensor)]) {
     let [(what, first), rest @ ..] = operands else { return };
@@ -80,7 +80,7 @@ pub(super) fn gaussian(
     x.checked(Err(error.hint(reshape(x, v))))
 }
 
-/// What gives an operand the shape that is wanted of it.
+/// A hint how to give an operand the required shape.
 pub(super) fn reshape_to(y: &Tensor, wants: &[usize]) -> String {
     match y.len() == wants.iter().product() {
         true => format!("`.reshape({wants:?})` gives it that shape"),
@@ -88,7 +88,7 @@ pub(super) fn reshape_to(y: &Tensor, wants: &[usize]) -> String {
     }
 }
 
-/// What brings two operands of a loss together, as far as their shapes tell.
+/// A hint how to make the shapes of two operands of a loss equal.
 fn reshape(x: &Tensor, y: &Tensor) -> String {
     if x.len() == y.len() {
         format!("reshape one of them, as with `.reshape({:?})` on the second", x.shape())

@@ -1,4 +1,4 @@
-//! Losses, each one formula, reduced as asked. Cross-entropy has a file of its own.
+//! Losses, each one formula with a reduction. Cross-entropy has a file of its own.
 //!
 //! Prediction and target have the same shape unless a loss says otherwise: nothing broadcasts
 //! silently. Weights repeat to the shape of the prediction.
@@ -12,7 +12,7 @@ pub use super::margin::{
     multi_margin, multilabel_margin, multilabel_soft_margin, triplet_margin_with,
 };
 
-/// One number of many, or all of them.
+/// Applies the reduction.
 #[track_caller]
 pub(crate) fn reduced(losses: Tensor, reduction: Reduction) -> Tensor {
     match reduction {
@@ -86,7 +86,7 @@ pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor
     one_float("huber", [x, y]);
     loss_shapes::equal("huber", &[("prediction", x), ("target", y)]);
     let z = x.up() - y.up();
-    // Smooth: |z| is taken away from 0 alone.
+    // Smooth: |z| is used only away from 0.
     let size = kinks::aside(|| z.abs());
     let near = size.lt(delta);
     let inside = z.only(&near).square() * 0.5;
@@ -238,7 +238,7 @@ fn check_classes(log_p: &Tensor, classes: &Tensor, weight: Option<&Tensor>, axis
     log_p.checked(Err(error.on([log_p.spec(), classes.spec()])))
 }
 
-/// The class that counts for nothing where no other is named, as in PyTorch.
+/// The class that is ignored by default, as in PyTorch.
 pub(crate) const IGNORED: i64 = -100;
 
 /// That every class that counts is one of `count`: a gather would take −1 for the last one.
@@ -255,8 +255,8 @@ pub(crate) fn check_range(op: &'static str, classes: &Tensor, ignored: i64, coun
 }
 
 /// The negative of the log-probability `[n, c, …]` of each class `[n, …]`, weighted by class.
-/// Elements of the class `ignored`, −100 unless another is given, count for nothing. The mean is
-/// over the weights.
+/// Elements of the class `ignored`, −100 unless another is given, are ignored. The mean is over the
+/// weights.
 ///
 /// Derivative: −weight at the class of each row, 0 elsewhere.
 ///

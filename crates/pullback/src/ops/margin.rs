@@ -44,7 +44,7 @@ fn check_range(op: &'static str, x: &Tensor, y: &Tensor, low: i64) {
     }
 }
 
-/// One number per row as asked; of a single row without reduction, 0-d.
+/// One number per row, reduced; of a single row without reduction, 0-d.
 #[track_caller]
 fn of_rows(losses: Tensor, single: bool, reduction: Reduction) -> Tensor {
     let losses = if single { losses.squeeze_axis(0) } else { losses };
@@ -103,7 +103,7 @@ pub fn multi_margin(
 }
 
 /// Σ over the labels j of a row and the other classes i of `max(0, 1 − x[j] + x[i])` / classes. The
-/// labels stand first in a row of `y`; −1 ends them.
+/// labels come first in a row of `y`; −1 ends them.
 ///
 /// Derivative: of its formula; 0 where the maximum is 0.
 ///
@@ -117,7 +117,7 @@ pub fn multilabel_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor
     let single = x.rank() == 1;
     let (x, y) = as_rows(op, x, y, false);
     let c = x.shape()[1];
-    // What stands after the first −1 does not count, whatever it is.
+    // Everything after the first −1 is ignored.
     let ended = y.lt(0).cast(DType::I64).cumsum(1).gt(0);
     let safe = ended.select(y.zeros_like_splat(), &y);
     check_range(op, &x, &safe, 0);

@@ -1,8 +1,9 @@
 //! Reductions of the elements where a mask is true, as PyTorch's `torch.masked`. The mask
 //! broadcasts to the tensor.
 //!
-//! Each fills the other elements with what changes nothing (0 for a sum, −∞ for a maximum) and
-//! reduces; so they get no gradient, and where a mask leaves nothing, the result is that unit.
+//! Each fills the other elements with the neutral element (0 for a sum, −∞ for a maximum) and
+//! reduces; so they get no gradient, and where a mask is all false, the result is the neutral
+//! element.
 //!
 //! ```
 //! use pullback::{Tensor, masked};
@@ -141,7 +142,7 @@ pub fn var(x: &Tensor, mask: &Tensor, axes: impl IntoAxes, correction: f64) -> T
 #[must_use]
 pub fn std(x: &Tensor, mask: &Tensor, axes: impl IntoAxes, correction: f64) -> Tensor {
     let variance = var(&x.wide(), mask, axes, correction);
-    variance.root_of_squares("std", kinks::Kind::Norm).cast(x.reduced_dtype())
+    variance.root_of_squares("std", kinks::KinkKind::Norm).cast(x.reduced_dtype())
 }
 
 /// The norm of order `p` over some axes.

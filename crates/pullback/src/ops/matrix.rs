@@ -7,7 +7,7 @@ use pullback_ir::infer::args;
 impl Tensor {
     /// Of a vector, the matrix with it on a diagonal; of a matrix, that diagonal.
     ///
-    /// Derivative: `dy` in the places its elements came from.
+    /// Derivative: `dy` at the positions of its elements.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -30,7 +30,7 @@ impl Tensor {
     /// The last axis spread on the diagonal `offset` of two new axes, which become axes `a` and
     /// `b`.
     ///
-    /// Derivative: `dy` in the places its elements came from.
+    /// Derivative: `dy` at the positions of its elements.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -192,7 +192,7 @@ impl Tensor {
     }
 }
 
-/// An offset that a row can be added to: past every matrix is past every matrix.
+/// An offset clamped so that adding a row index cannot overflow.
 fn far(offset: isize) -> i64 {
     offset.clamp(-(isize::MAX / 4), isize::MAX / 4) as i64
 }

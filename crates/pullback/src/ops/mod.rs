@@ -120,7 +120,7 @@ pub(crate) fn row(op: &Op) -> Grad {
     }
 }
 
-/// What is waited for has no part in the value.
+/// The operand that is waited for does not affect the value.
 fn after_row() -> Grad {
     let transpose = |_: &crate::rule::Facts, _, dy: &crate::Tensor| dy.clone();
     let formula = "`dy` for the first operand";
@@ -133,7 +133,7 @@ fn linear(formula: &'static str, transpose: fn(&Facts, usize, &Tensor) -> Tensor
     linear_adding(formula, transpose, Adds::Apart)
 }
 
-/// The row of an op that is linear in all operands, and whose gradients are added up in a way of
+/// The row of an op that is linear in all operands, and whose gradients are added up by a rule of
 /// their own.
 fn linear_adding(
     formula: &'static str,

@@ -10,7 +10,7 @@ use pullback_ir::infer::args;
 use pullback_ir::{Line, Padding, Span, View};
 use smallvec::SmallVec;
 
-/// The transpose of padding takes the elements back out.
+/// The transpose of padding is slicing.
 pub(crate) fn pad_row() -> Grad {
     super::linear("the part of `dy` that is not padding", |f, _, dy| {
         let Op::Pad(padding) = f.op else { unreachable!("called for Pad") };
@@ -20,7 +20,7 @@ pub(crate) fn pad_row() -> Grad {
     })
 }
 
-/// The transpose of concatenation cuts it up again.
+/// The transpose of concatenation is splitting.
 pub(crate) fn cat_row() -> Grad {
     super::linear("`dy` cut up again", |f, i, dy| {
         let Op::Cat(axis) = *f.op else { unreachable!("called for Cat") };

@@ -1,4 +1,5 @@
-//! Softmax, layer norm and their kin: one kernel each, with a decomposition for higher derivatives.
+//! Softmax, layer norm and similar functions: one kernel each, with a decomposition for higher
+//! derivatives.
 
 use crate::apply::{apply, apply_all};
 use crate::ops::cast::one_float;
@@ -87,7 +88,7 @@ pub(super) fn log_softmax_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
 }
 
 /// The weights e^(x−y) of a logsumexp; where all is −∞, y is taken as 0: every weight is 0 there.
-/// An x of +∞ has no weight (NaN), and what is beside it 0.
+/// An x of +∞ has the weight NaN, and the others 0.
 fn weights(f: &Facts) -> Tensor {
     let y = f.y(0).unsqueeze(axis_of(f.op) as isize);
     let above = y.eq(f64::NEG_INFINITY).select_or(0.0, y);
@@ -212,7 +213,7 @@ impl Tensor {
         match axes[..] {
             [] => x,
             [axis] => apply(Op::Fused(Fused::LogSumExp(axis)), &[&x]),
-            // Several axes are made one, at the end.
+            // Several axes are merged into one, at the end.
             _ => {
                 let kept = pullback_ir::other_axes(&axes, x.rank());
                 let mut shape: Shape = kept.iter().map(|&i| x.shape()[i]).collect();

@@ -105,7 +105,7 @@ impl Tensor {
             let y = x.channel_norm(&mean, &variance, None, None, eps).cast(self.reduced_dtype());
             return [self.scaled_per_channel(y, weight, bias), mean, variance];
         }
-        // A weight of another dtype has a say in that of the result.
+        // A weight of another dtype is promoted with the input.
         if weight.into_iter().chain(bias).any(|w| w.dtype() != x.dtype()) {
             let (ones, zeros) = (x.channel_row(None, 1), x.channel_row(None, 0));
             let [y, mean, variance] = x.fused_batch_norm(&ones, &zeros, eps);
@@ -155,7 +155,7 @@ impl Tensor {
         (y, moved(running.0, &mean, momentum), moved(running.1, &variance, momentum))
     }
 
-    /// Each channel of each sample normalised for itself, then scaled per channel:
+    /// Each channel of each sample normalised separately, then scaled per channel:
     /// [`Tensor::group_norm`] with a group for every channel.
     ///
     /// Derivative: of group normalisation.
@@ -216,7 +216,7 @@ impl Tensor {
         (&x / (near * alpha + k).pow(beta)).cast(self.reduced_dtype())
     }
 
-    /// Channels (axis 1) in groups, each normalised for itself, then scaled per channel.
+    /// Channels (axis 1) in groups, each normalised separately, then scaled per channel.
     ///
     /// Derivative: with n the normalised x and g = dy·weight, dx = (g − mean(g) − n·mean(g·n))/σ
     /// over each group; dweight = Σ dy·n; dbias = Σ dy.

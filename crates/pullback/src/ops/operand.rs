@@ -1,5 +1,4 @@
-//! What may stand on the right of a binary method: a tensor, or a Rust scalar that adopts the
-//! tensor's dtype.
+//! The right operand of a binary method: a tensor, or a Rust scalar that adopts the tensor's dtype.
 
 use crate::apply::apply;
 use crate::{DType, Error, Scalar, Tensor, fail, mode};
@@ -8,16 +7,16 @@ use pullback_ir::infer::args;
 use pullback_ir::{Binary, Line, Op, Shape, View};
 use std::borrow::Cow;
 
-/// A tensor, or a Rust scalar that adopts the dtype of the tensor it meets.
+/// A tensor, or a Rust scalar that adopts the dtype of the tensor.
 pub trait Operand {
-    /// The operand beside `other`: a scalar gets its dtype and shape.
+    /// The operand with `other`: a scalar gets its dtype and shape.
     ///
     /// # Panics
     /// If an integer does not fit the integer dtype of `other`.
     #[track_caller]
     fn beside(&self, other: &Tensor) -> Cow<'_, Tensor>;
 
-    /// Whether some element may be NaN: of a tensor that is not known, of a scalar it is.
+    /// Whether some element may be NaN: unknown for a tensor, known for a scalar.
     #[doc(hidden)]
     fn may_be_nan(&self) -> bool {
         true

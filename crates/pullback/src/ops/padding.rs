@@ -44,7 +44,7 @@ impl Tensor {
         match fill {
             Fill::Value(0.0) => self.trimmed(&amounts).pad(&grown),
             Fill::Value(value) => self.trimmed(&amounts).pad_with(&grown, value),
-            // What is cut off is gone before the rest goes round, but is still mirrored.
+            // Circular padding ignores what was cut off; reflection still uses it.
             Fill::Border(Border::Circular) => {
                 self.trimmed(&amounts).pad_by(&grown, Border::Circular)
             }

@@ -1,4 +1,4 @@
-//! Pooling: sums over windows and places of maxima are the ops; all the rest is made of these.
+//! Pooling: sums over windows and indices of maxima are the ops; the rest is built from these.
 
 use crate::apply::apply;
 use crate::ops::sizes::Sizes;
@@ -6,7 +6,8 @@ use crate::rule::Grad;
 use crate::{DType, Error, Op, Result, Shape, Tensor, kinks, mode};
 use pullback_ir::{Frame, Line, Pool as PoolOp, Pooling, Window};
 
-/// A sum spreads back over its window, and the other way round; a place does not move.
+/// The transpose of a window sum spreads over the window, and vice versa; an index has no
+/// derivative.
 pub(crate) fn row(kind: &Pooling) -> Grad {
     fn other(f: &crate::rule::Facts, kind: Pooling, d: &Tensor) -> Tensor {
         let Op::Pool(pool) = f.op else { unreachable!("called for Pool") };
@@ -81,8 +82,7 @@ impl Pool {
         Pool { ceil_mode: on, ..self }
     }
 
-    /// Whether a mean divides by the size of the window with its padding; it does if not said
-    /// otherwise.
+    /// Whether a mean divides by the size of the window with its padding; by default it does.
     pub fn count_include_pad(self, on: bool) -> Pool {
         Pool { count_include_pad: on, ..self }
     }
@@ -461,7 +461,7 @@ impl Tensor {
         let flat = x.reshape([n, c, pixels]);
         let seen = flat.detach().gather(2, &places.reshape([n, c, count * window]));
         let seen = seen.reshape([n, c, count, window]);
-        kinks::at(op, kinks::Kind::Pool, &[&flat], |_| {
+        kinks::at(op, kinks::KinkKind::Pool, &[&flat], |_| {
             seen.eq(seen.max_keep(-1)).cast(DType::I64).sum_over(-1).gt(1)
         });
         let best = seen.argmax(-1).unsqueeze(-1);

@@ -27,7 +27,7 @@ fn axes_of(op: &Op) -> &Axes {
     }
 }
 
-/// A result of the reduction, seen again at every index that went into it.
+/// A result of the reduction, broadcast to the reduced axes.
 fn spread(f: &Facts, y: &Tensor) -> Tensor {
     let shape: Shape = Shape::from_slice(f.in_shape(0));
     y.reshape(&kept_shape(&shape, axes_of(f.op))[..]).expand_to(&shape)
@@ -38,7 +38,7 @@ fn kept_shape(shape: &[usize], axes: &[usize]) -> Shape {
     shape.iter().enumerate().map(|(i, &n)| if axes.contains(&i) { 1 } else { n }).collect()
 }
 
-/// What each element has of the extreme: ties share evenly.
+/// The share of each element in the extreme: ties share evenly.
 fn share(f: &Facts) -> Tensor {
     let hit = f.x(0).eq(spread(f, f.y(0))).cast(f.x(0).dtype());
     let count = apply(Op::Reduce(Reduction::Sum, axes_of(f.op).clone()), &[&hit]);
@@ -115,8 +115,8 @@ impl Tensor {
         if self.dtype().is_float() { self.dtype() } else { DType::F32 }
     }
 
-    /// Floats as they are, except the half-precision ones, and anything else in `f32`: a sum on the
-    /// way to a mean or a norm may be larger than `f16` goes.
+    /// Floats as they are, except the half-precision ones, and anything else in `f32`: the sum
+    /// inside a mean or a norm may exceed the range of `f16`.
     #[track_caller]
     pub(crate) fn wide(&self) -> Tensor {
         if self.dtype() == DType::F64 { self.clone() } else { self.cast(DType::F32) }
@@ -195,11 +195,11 @@ reductions! {
     min min_over min_keep |x, axes| x.reduce(Reduction::Min, axes);
     /// Whether any element is true (not zero).
     ///
-    /// Derivative: none (a truth value).
+    /// Derivative: none (a `bool`).
     any any_over any_keep |x, axes| x.ne(0).reduce(Reduction::Max, axes);
     /// Whether all elements are true (not zero).
     ///
-    /// Derivative: none (a truth value).
+    /// Derivative: none (a `bool`).
     all all_over all_keep |x, axes| x.ne(0).reduce(Reduction::Min, axes);
     /// The variance, with Bessel's correction (divided by n − 1).
     ///
@@ -223,7 +223,7 @@ reductions! {
     ///
     /// Derivative: `x/y·dy`.
     norm norm_over norm_keep |x, axes| {
-        x.wide().square().sum_over(axes).root_of_squares("norm", kinks::Kind::Norm).cast(x.reduced_dtype())
+        x.wide().square().sum_over(axes).root_of_squares("norm", kinks::KinkKind::Norm).cast(x.reduced_dtype())
     };
 }
 
@@ -256,25 +256,25 @@ impl Tensor {
     #[must_use]
     pub fn std_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
         let variance = self.wide().var_with(axes, correction);
-        variance.root_of_squares("std", kinks::Kind::Norm).cast(self.reduced_dtype())
+        variance.root_of_squares("std", kinks::KinkKind::Norm).cast(self.reduced_dtype())
     }
 
     /// The distances from the mean over some axes, which are exactly 0 where all elements are
-    /// equal: the mean of equal elements is rounded, and what it is off by is the mean of the
-    /// distances.
+    /// equal: the mean of equal elements is rounded, and its error is the mean of the distances.
     #[track_caller]
     pub(crate) fn centred(&self, axes: &[isize]) -> Tensor {
         let rough = self - self.mean_keep(axes.to_vec());
-        // A constant as far as derivatives go: that mean is 0 for every x. Beside infinities there
-        // is nothing to mend.
+        // A constant as far as derivatives go: that mean is 0 for every x. With infinities nothing
+        // is corrected.
         let off = rough.detach().mean_keep(axes.to_vec());
         let off = off.is_finite().select(&off, off.zeros_like_splat());
         rough - off
     }
 
-    /// The root of a sum of squares. Where that is 0, its derivative is 0 or what else was agreed.
+    /// The root of a sum of squares. Where that is 0, its derivative is 0 or that of the chosen
+    /// convention.
     #[track_caller]
-    pub(crate) fn root_of_squares(&self, op: &'static str, kind: kinks::Kind) -> Tensor {
+    pub(crate) fn root_of_squares(&self, op: &'static str, kind: kinks::KinkKind) -> Tensor {
         kinks::at(op, kind, &[self], |x| x[0].eq(0.0));
         if kinks::conventions().is_nan_at_origin(kind) {
             return kinks::aside(|| self.sqrt());
@@ -318,7 +318,7 @@ impl Tensor {
 
     /// The largest elements along an axis and where they are; the gradient goes to that one alone.
     ///
-    /// Derivative: `dy` to the elements at the places found.
+    /// Derivative: `dy` to the elements at those indices.
     /// PyTorch's name: `max`.
     ///
     /// ```
@@ -334,7 +334,7 @@ impl Tensor {
 
     /// The smallest elements along an axis and where they are; the gradient goes to that one alone.
     ///
-    /// Derivative: `dy` to the elements at the places found.
+    /// Derivative: `dy` to the elements at those indices.
     /// PyTorch's name: `min`.
     #[track_caller]
     #[must_use]

@@ -1,4 +1,4 @@
-//! Regions op by op: what a derivative through one goes by, and what its kernels are compared with.
+//! Regions op by op: for derivatives through one, and as the reference for its kernels.
 
 use crate::apply::{apply, apply_all};
 use crate::rule::{Grad, Outs};
@@ -19,7 +19,7 @@ pub(crate) fn row() -> Grad {
     })
 }
 
-/// Each instruction as the op it stands for, on whole tensors.
+/// Each instruction as its op, on whole tensors.
 fn one_by_one(region: &Region, inputs: &[&Tensor]) -> Outs {
     let inner: Axes = (region.shape.len() - region.inner..region.shape.len()).collect();
     let over_rows = |x: &Tensor| {
@@ -65,7 +65,7 @@ fn one_by_one(region: &Region, inputs: &[&Tensor]) -> Outs {
     region.outputs.iter().map(|&v| values[v].0.clone()).collect()
 }
 
-/// A dense tensor seen through a layout.
+/// A contiguous tensor viewed through a layout.
 pub(crate) fn through(x: &Tensor, layout: &pullback_ir::Layout) -> Tensor {
     let flat = match x.rank() {
         1 => x.clone(),

@@ -11,7 +11,7 @@ use crate::create::known_shape;
 use crate::lists::check_list;
 use crate::{DType, Error, Tensor};
 
-/// Longer than any image: places and weights are listed.
+/// Longer than any image: positions and weights are listed.
 const LONGEST: usize = 1 << 28;
 
 /// How [`Interpolate`] computes a value between the given ones.
@@ -74,7 +74,7 @@ impl Interpolate {
         Interpolate::new(Goal::Factor(factors.as_ref().to_vec()))
     }
 
-    /// The mode; [`Resize::Nearest`] if not said.
+    /// The mode; [`Resize::Nearest`] by default.
     #[must_use]
     pub fn mode(mut self, mode: Resize) -> Interpolate {
         self.mode = mode;

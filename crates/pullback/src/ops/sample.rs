@@ -1,12 +1,12 @@
-//! Images read at any place: `grid_sample`, and the grids of affine maps.
+//! Images sampled at any position: `grid_sample`, and the grids of affine maps.
 //!
-//! A place has a coordinate for each axis. Along one axis a coordinate becomes a few taps, each an
-//! index, a weight and whether it is inside; over all axes the taps multiply out. All taps of all
-//! places are one gather, whose transpose is one scatter-add. The gradient with respect to the grid
-//! comes from the weights, which are polynomials in the fraction of the coordinate.
+//! A position has a coordinate for each axis. Along one axis a coordinate becomes a few taps, each
+//! an index, a weight and whether it is inside; over all axes the taps multiply out. All taps of
+//! all places are one gather, whose transpose is one scatter-add. The gradient with respect to the
+//! grid comes from the weights, which are polynomials in the fraction of the coordinate.
 
 use crate::create::known_shape;
-use crate::kinks::{self, Kind};
+use crate::kinks::{self, KinkKind};
 use crate::ops::cast::one_float;
 use crate::{DType, Error, Tensor};
 
@@ -42,7 +42,7 @@ struct Tap {
     weight: Option<Tensor>,
 }
 
-/// Coordinates held in [0, n − 1]; the gradient passes on the open interval.
+/// Coordinates clamped to [0, n − 1]; the gradient passes on the open interval.
 fn held(x: &Tensor, n: usize) -> Tensor {
     x.hardtanh(0.0, n as f64 - 1.0)
 }
@@ -185,7 +185,9 @@ impl Tensor {
                 true => (g + 1.0) * ((length as f64 - 1.0) / 2.0),
                 false => ((g + 1.0) * length as f64 - 1.0) * 0.5,
             };
-            kinks::at("grid_sample", Kind::Sample, &[&x], |x| bends(&x[0], length, how, outside));
+            kinks::at("grid_sample", KinkKind::Sample, &[&x], |x| {
+                bends(&x[0], length, how, outside)
+            });
             let here = kinks::aside(|| taps(&x, length, how, outside, align_corners));
             if all.is_empty() {
                 all = here;

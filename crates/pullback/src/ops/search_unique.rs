@@ -1,4 +1,5 @@
-//! Searching, distinct elements, and where things are. The results are indices, or gathers by them.
+//! Searching, distinct elements, and indices of elements. The results are indices, or gathers by
+//! them.
 
 use crate::ops::selection::positions;
 use crate::{DType, Error, Tensor, cat, stack};
@@ -57,7 +58,7 @@ impl Tensor {
             let open = low.lt(&high);
             let middle = (&low + &high).floor_div(2);
             let found = sorted.gather(-1, &middle.clamp_max(n as i64 - 1));
-            // NaN on either side is neither above nor equal: it comes after all.
+            // NaN is neither greater nor equal: it sorts last.
             let after = if right { found.gt(&x) } else { found.ge(&x) };
             high = open.logical_and(&after).select(&middle, &high);
             low = open.logical_and(after.logical_not()).select(&middle + 1, &low);
@@ -81,7 +82,7 @@ impl Tensor {
 
     /// Where each element is one of those of `other`.
     ///
-    /// Derivative: none (a truth value).
+    /// Derivative: none (a `bool`).
     /// PyTorch's name: `isin`.
     ///
     /// ```

@@ -5,7 +5,7 @@ use crate::{DType, Error, Tensor, trace};
 impl Tensor {
     /// The elements at these indices of the flattened tensor, shaped as `index`.
     ///
-    /// Derivative: `dy` added up where its elements came from.
+    /// Derivative: `dy` added at the positions of its elements.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -20,7 +20,7 @@ impl Tensor {
 
     /// [`Tensor::gather`] after both are broadcast on the other axes.
     ///
-    /// Derivative: `dy` added up where its elements came from.
+    /// Derivative: `dy` added at the positions of its elements.
     /// PyTorch's name: `take_along_dim`.
     ///
     /// ```
@@ -54,7 +54,7 @@ impl Tensor {
     /// The elements where `mask` is true, as a vector; both broadcast. The length depends on the
     /// values.
     ///
-    /// Derivative: `dy` added up where its elements came from.
+    /// Derivative: `dy` added at the positions of its elements.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -75,7 +75,7 @@ impl Tensor {
 
     /// The `k` largest (or smallest) elements of an axis in order, and where they are.
     ///
-    /// Derivative: `dy` to the elements at the places found.
+    /// Derivative: `dy` to the elements at those indices.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -99,7 +99,7 @@ impl Tensor {
 
     /// The `k`-th smallest element of an axis, counted from 1, which disappears, and where it is.
     ///
-    /// Derivative: `dy` to the elements at the places found.
+    /// Derivative: `dy` to the elements at those indices.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -132,7 +132,7 @@ impl Tensor {
 
     /// The median of an axis, which disappears, and where it is: the lower of two; NaN if any is.
     ///
-    /// Derivative: `dy` to the elements at the places found.
+    /// Derivative: `dy` to the elements at those indices.
     ///
     /// ```
     /// # use pullback::Tensor;

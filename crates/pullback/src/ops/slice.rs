@@ -28,7 +28,7 @@ pub enum Index {
     Ellipsis,
 }
 
-/// What can stand in an index: integers, ranges, [`Index`].
+/// What an index consists of: integers, ranges, [`Index`].
 pub trait IntoIndex {
     /// The entry.
     fn index(self) -> Index;
@@ -180,7 +180,7 @@ impl Tensor {
                     spans.push(Span { start, len: 1, step: 1 });
                 }
                 Index::Range { start, stop, step } => {
-                    // No axis is this long, and sums with the step stay numbers.
+                    // No axis is this long, and adding the step does not overflow.
                     let step = step.clamp(-(isize::MAX / 4), isize::MAX / 4);
                     let found = args::span("at", start, stop, step, self.shape()[axis]);
                     let (span, flip) = self.checked(found.map_err(|e| e.on([self.spec()])));

@@ -8,9 +8,9 @@
 //!   (s − mean(s))/ε + mean(w),   means over blocks,
 //! ```
 //!
-//! where the blocks are those of the isotonic regression of s − ε·w: they are where the order of s
-//! does not stand out against ε. A block of one is the hard result, to the last bit; one block of
-//! all is the mean. The regression takes linear time, after a sort.
+//! where the blocks are those of the isotonic regression of s − ε·w: elements share a block where
+//! their differences are small relative to ε. A block of one element is exactly the hard result;
+//! one block of all is the mean. The regression takes linear time, after a sort.
 //!
 //! Only the blocks need code that is not made of tensors: a [`CustomOp`]. They do not change under
 //! small changes of the values, so the derivative is that of the means, in both modes and at every
@@ -78,7 +78,7 @@ fn regress<T: HostElement + Copy>(
         blocks.clear();
         for (i, &x) in x.iter().enumerate() {
             let (mut first, mut mean) = (i, wide(x));
-            // NaN is above and below nothing: it stays alone.
+            // NaN compares with nothing: it is its own block.
             while let Some(&(start, before)) = blocks.last().filter(|b| b.1 > mean) {
                 let (left, right) = ((first - start) as f64, (i + 1 - first) as f64);
                 mean = (before * left + mean * right) / (left + right);
@@ -169,10 +169,9 @@ impl Tensor {
 
     /// Values in order along an axis, softly: as `strength` goes to 0 they are those of
     /// [`Tensor::sort`], as it goes to infinity all are the mean. Neighbours in that order are
-    /// drawn together where they differ by more than 1/strength; the others are exact.
+    /// averaged where they differ by more than 1/strength; the others are exact.
     ///
-    /// Derivative: `dy` back in the old order, averaged over blocks of elements that the strength
-    /// has drawn together.
+    /// Derivative: `dy` back in the old order, averaged over the same blocks.
     ///
     /// ```
     /// # use pullback::Tensor;

@@ -1,13 +1,13 @@
 //! Pointwise functions that are one formula of others.
 
-use crate::kinks::{self, Kind};
+use crate::kinks::{self, KinkKind};
 use crate::ops::Operand;
 use crate::ops::binary::unit_for_squares;
 use crate::{DType, Error, Tensor, custom_vjp};
 use pullback_ir::infer::args;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-/// More dimensions than any covariance matrix has: the terms are added up one by one.
+/// More dimensions than any covariance matrix has: the terms are added one by one.
 const MOST: usize = 1 << 16;
 
 impl Tensor {
@@ -238,7 +238,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn fmax(&self, other: &Tensor) -> Tensor {
-        kinks::at("fmax", Kind::FirstOfPair, &[self, other], |x| x[0].eq(&x[1]));
+        kinks::at("fmax", KinkKind::FirstOfPair, &[self, other], |x| x[0].eq(&x[1]));
         self.ge(other).logical_or(other.is_nan()).select(self, other)
     }
 
@@ -248,7 +248,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn fmin(&self, other: &Tensor) -> Tensor {
-        kinks::at("fmin", Kind::FirstOfPair, &[self, other], |x| x[0].eq(&x[1]));
+        kinks::at("fmin", KinkKind::FirstOfPair, &[self, other], |x| x[0].eq(&x[1]));
         self.le(other).logical_or(other.is_nan()).select(self, other)
     }
 
@@ -269,7 +269,7 @@ impl Tensor {
         let unit = unit_for_squares(&a, &b);
         let square = (a * &unit).square() + (b * &unit).square();
         let dtype = self.real_dtype().promote(other.real_dtype());
-        (square.root_of_squares("hypot", Kind::Hypot) / unit).cast(dtype)
+        (square.root_of_squares("hypot", KinkKind::Hypot) / unit).cast(dtype)
     }
 
     /// log₂(2ᵃ + 2ᵇ), without overflow.
@@ -294,7 +294,7 @@ impl Tensor {
     #[must_use]
     pub fn heaviside(&self, middle: impl Operand) -> Tensor {
         let middle = middle.beside(self).detach();
-        kinks::at("heaviside", Kind::Jump, &[self], |x| x[0].eq(0));
+        kinks::at("heaviside", KinkKind::Jump, &[self], |x| x[0].eq(0));
         let step = self.gt(0).cast(self.dtype());
         let step = self.is_nan().select(self.detach(), &step);
         self.eq(0).select(&middle, &step)

@@ -29,7 +29,7 @@ impl Tensor {
             let error = Error::argument("split_into", "into 0 pieces").on([self.spec()]);
             return self.checked(Err(error));
         }
-        // Pieces that would be empty for ever are not made by the billion.
+        // The number of empty pieces is limited.
         if count > n.saturating_add(1 << 20) {
             let message = format!("{count} pieces of an axis of length {n}");
             return self.checked(Err(Error::argument("split_into", message).on([self.spec()])));
@@ -193,7 +193,7 @@ impl Tensor {
         self.repeat(&[&vec![1; missing][..], times].concat())
     }
 
-    /// Slice `i` of an axis `times[i]` times in a row; one number stands for all. (PyTorch's
+    /// Slice `i` of an axis `times[i]` times in a row; one number applies to all. (PyTorch's
     /// `repeat_interleave` with a tensor.)
     ///
     /// Derivative: each slice gets the sum of `dy` over its copies.
@@ -281,7 +281,7 @@ impl Tensor {
         row.resize(if rows == 0 { 0 } else { count }, 0);
         for _ in 0..rows {
             index.extend(&row);
-            // The last place that can still move on does, and those after it start behind it.
+            // The last position that can advance does, and those after it follow.
             let most = |k: usize| n as i64 - 1 - (count - 1 - k) as i64 * step;
             if let Some(k) = (0..count).rev().find(|&k| row[k] < most(k)) {
                 let first = row[k] + 1;

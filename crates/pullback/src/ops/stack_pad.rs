@@ -1,4 +1,4 @@
-//! Putting tensors together, and padding by what is there.
+//! Stacking tensors, and padding with their own elements.
 
 use crate::create::{known_shape, saturated};
 use crate::lists::check_list;
@@ -54,7 +54,7 @@ pub fn vstack(tensors: &[&Tensor]) -> Tensor {
     joined(tensors, 2, |_| 0)
 }
 
-/// Behind each other, along axis 2.
+/// Along axis 2 (depth).
 ///
 /// Derivative: each operand gets the part of `dy` that it is.
 ///

@@ -1,7 +1,7 @@
 //! Quantiles, covariances, histograms and counts.
 //!
 //! What depends on order is a sort and a gather by the places it found, so its gradient is theirs.
-//! What counts has no gradient except through weights.
+//! Counts have no gradient except through weights.
 
 use crate::create::known_shape;
 use crate::{DType, Error, ErrorKind, Operand, Tensor, cat, kinks, trace};
@@ -23,7 +23,7 @@ pub enum Between {
     Midpoint,
 }
 
-/// Bins of equal width that there may be: their edges are made one by one.
+/// The maximum number of bins: their edges are listed.
 const MOST_BINS: usize = 1 << 24;
 
 impl Tensor {
@@ -291,14 +291,14 @@ impl Tensor {
             return c / own;
         }
         let deviation = c.diagonal().sqrt();
-        // What is beyond the bounds is so by rounding: they bend nothing.
+        // Values beyond the bounds are rounding errors: clamping them is no kink.
         let y = c / deviation.unsqueeze(1) / deviation.unsqueeze(0);
         kinks::aside(|| y.clamp(-1.0, 1.0))
     }
 
     /// How often each of 0, 1, 2, … occurs in a vector of integers, or the sum of the weights where
     /// it does; at least `min_length` numbers. Traced, where the largest is not known, exactly so
-    /// many: a larger one is then an error of the run.
+    /// many: a larger one is then an error when the program runs.
     ///
     /// Derivative: for the weights, `dy` at each one's number.
     ///

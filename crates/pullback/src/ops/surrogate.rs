@@ -2,9 +2,8 @@
 //! scaling and clipping in the graph.
 //!
 //! Each is a [`custom_vjp`](crate::custom_vjp) of a line or two. As its rule is not the derivative
-//! of its value, it goes past the gate with a reason, and
-//! [`unchecked_rules`](crate::unchecked_rules) lists the line of the model that uses it, with the
-//! number of calls.
+//! of its value, it skips the gate with a reason, and [`unchecked_rules`](crate::unchecked_rules)
+//! lists the line of the model that uses it, with the number of calls.
 
 use crate::{CustomVjp, Error, Tensor, custom_vjp, fail, mode};
 use pullback_ir::Line;
@@ -42,8 +41,11 @@ impl Tensor {
         let alike = move |x: &Tensor| {
             let y = hard(x);
             if y.spec() != x.spec() {
-                let message =
-                    format!("gives {} for {}: its gradient has no way back", y.spec(), x.spec());
+                let message = format!(
+                    "gives {} for {}: its gradient cannot be passed back",
+                    y.spec(),
+                    x.spec()
+                );
                 fail::raise(Error::shape("straight_through", message).at(at));
             }
             (y, ())
@@ -71,8 +73,8 @@ impl Tensor {
     }
 
     /// The sign, with the gradient of the identity where |x| is at most `within`, or everywhere.
-    /// With `Some(1.0)` it is the gradient of the hard tanh, as binary networks use it: a weight
-    /// that is far out already is not pushed further.
+    /// With `Some(1.0)` it is the gradient of the hard tanh, as binary networks use it: a saturated
+    /// weight is not pushed further.
     ///
     /// Derivative: dx = dy where |x| ≤ within, 0 elsewhere, in both modes; that of `sign` would
     /// be 0.
@@ -112,8 +114,8 @@ impl Tensor {
         self.straight_through(move |x| x.gt(at).cast(x.dtype()))
     }
 
-    /// This tensor, with its gradient times −`lambda`: what is before this point is trained against
-    /// what is after it, as domain-adversarial networks are.
+    /// This tensor, with its gradient times −`lambda`: the layers before this point are trained
+    /// adversarially to those after it, as in domain-adversarial networks.
     ///
     /// Derivative: dx = −lambda·dy. The rule is linear: forward mode multiplies tangents by
     /// −lambda, and each further order by it once more.
@@ -137,8 +139,8 @@ impl Tensor {
         .call(self)
     }
 
-    /// This tensor, with its gradient times `factor`: a learning rate of its own for what is before
-    /// this point.
+    /// This tensor, with its gradient times `factor`: a separate learning rate for the layers
+    /// before this point.
     ///
     /// Derivative: dx = factor·dy. The rule is linear: forward mode multiplies tangents by it, and
     /// each further order by it once more.
@@ -185,11 +187,11 @@ impl Tensor {
         with_gradient("clip_gradient", "the gradient is clipped on purpose", clipped).call(self)
     }
 
-    /// This tensor, with each element of its gradient held between −`limit` and `limit`; under
+    /// This tensor, with each element of its gradient clamped between −`limit` and `limit`; under
     /// `vmap` that of each example, also where they share the tensor.
     ///
     /// Derivative: dx = min(max(dy, −limit), limit). Tangents pass as they are; a second derivative
-    /// is that of the formula, held where its own backward passes here. NaN stays.
+    /// is that of the formula, clamped where its own backward passes here. NaN stays.
     ///
     /// ```
     /// # use pullback::{Tensor, grad};

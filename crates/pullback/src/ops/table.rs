@@ -1,5 +1,5 @@
 //! The op table as documentation: what `docs/ops.md` is made from; and what the tests of all ops
-//! look at.
+//! check.
 
 use crate::batch::{Batching, Lane, batch, batching};
 use crate::ops::row;
@@ -43,7 +43,7 @@ fn derivative(row: &Grad) -> String {
         Grad::Linear(linear) => format!("linear: {}", linear.formula),
         Grad::Bilinear(two) => format!("bilinear: {}", two.formula),
         Grad::Hand(hand) => hand.formula.to_string(),
-        Grad::Flow(..) => "that of the turns that are taken".to_string(),
+        Grad::Flow(..) => "that of the iterations that run".to_string(),
         Grad::Decompose(_) => "of its decomposition".to_string(),
         Grad::Custom(_) => "as its user says".to_string(),
     }

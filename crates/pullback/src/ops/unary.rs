@@ -53,7 +53,7 @@ macro_rules! rows {
         }
 
         /// Where it has no derivative, and how such elements are found.
-        pub(crate) fn kink(f: Unary) -> Option<(kinks::Kind, Spots)> {
+        pub(crate) fn kink(f: Unary) -> Option<(kinks::KinkKind, Spots)> {
             match f { $(Unary::$f => kinks::kink!($kink)),* }
         }
 
@@ -73,9 +73,10 @@ macro_rules! stepwise {
     };
 }
 
-// In a slope, `x` is the input and `y` the output; what is not named is not kept for backward.
+// In a slope, `x` is the input and `y` the output; what is not named is not saved for backward.
 //
-// `policy`: what goes beyond the range or the precision of 16 bits on the way is in `F32`.
+// `policy`: functions whose intermediate values exceed the range or the precision of 16 bits are in
+// `F32`.
 //
 // `need`, by the slope; numbers say by how many ε the derivative is off
 // (`memory/compress/need.rs`):
@@ -91,8 +92,8 @@ macro_rules! stepwise {
 //   below 1. (log_ndtr grows like −x, and is then off by 1 of itself.)
 // - `Near`: off by |x| of 1.
 //
-// `vjp`, where what divides must do so one after the other: a square on the way would overflow in
-// the next derivative before the result does.
+// `vjp`, where what divides must do so one after the other: an intermediate square would overflow
+// in the next derivative before the result does.
 rows! {
     //       policy  need    kink                             derivative
     Neg      Promote Whole   []                               linear("`-dy`", |_, _, dy| -dy);
@@ -322,7 +323,7 @@ unary_methods! {
     ///
     /// Derivative: `−2/√π·exp(−x²)·dy`.
     erfc Erfc;
-    /// e^(x²)·erfc(x): what is left of erfc when its decay is taken away.
+    /// e^(x²)·erfc(x): the scaled complementary error function.
     ///
     /// Derivative: 2x·y − 2/√π.
     erfcx Erfcx;

@@ -19,12 +19,12 @@ use smallvec::{SmallVec, smallvec};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sgd {
-    /// How much of the momentum stays in each step.
+    /// The momentum factor.
     pub momentum: f64,
-    /// How much of the gradient does not go into the momentum.
+    /// The dampening of the momentum.
     pub dampening: f64,
-    /// This much of the parameter is added to its gradient.
-    pub decay: f64,
+    /// The weight decay (L2 penalty): this times the parameter is added to its gradient.
+    pub weight_decay: f64,
     /// Steps along the gradient and the momentum that comes next.
     pub nesterov: bool,
     /// Ascends.
@@ -33,20 +33,20 @@ pub struct Sgd {
 
 impl Default for Sgd {
     fn default() -> Sgd {
-        Sgd { momentum: 0.0, dampening: 0.0, decay: 0.0, nesterov: false, maximize: false }
+        Sgd { momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false, maximize: false }
     }
 }
 
 /// How Adam steps. The fields have PyTorch's meanings and defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Adam {
-    /// How much of the means of the gradient and of its square stays in each step.
+    /// The coefficients of the running means of the gradient and of its square.
     pub betas: (f64, f64),
     /// Added to the root of the mean square.
     pub eps: f64,
-    /// This much of the parameter is added to its gradient or, decoupled, times the rate taken off
-    /// it.
-    pub decay: f64,
+    /// The weight decay: this times the parameter is added to its gradient or, decoupled, this
+    /// times the learning rate times the parameter is subtracted from the parameter.
+    pub weight_decay: f64,
     /// Decay as in AdamW.
     pub decoupled: bool,
     /// Ascends.
@@ -55,7 +55,13 @@ pub struct Adam {
 
 impl Default for Adam {
     fn default() -> Adam {
-        Adam { betas: (0.9, 0.999), eps: 1e-8, decay: 0.0, decoupled: false, maximize: false }
+        Adam {
+            betas: (0.9, 0.999),
+            eps: 1e-8,
+            weight_decay: 0.0,
+            decoupled: false,
+            maximize: false,
+        }
     }
 }
 
@@ -70,25 +76,25 @@ pub struct Moments<'a> {
     pub largest: Option<&'a Tensor>,
 }
 
-/// A step of gradient descent in place: g = grad + decay·x; with momentum b = momentum·b + (1 −
-/// dampening)·g (g itself in the first step) and g = b, or g + momentum·b with Nesterov; then x =
-/// x − rate·g.
+/// A step of gradient descent in place: g = grad + weight_decay·x; with momentum b = momentum·b +
+/// (1 − dampening)·g (g itself in the first step) and g = b, or g + momentum·b with Nesterov; then
+/// x = x − lr·g.
 ///
 /// `momentum` holds b, shaped as the parameter, and the number of this step, `i64[]`, 1 for the
-/// first. It must be given exactly if `how` has momentum. The rate is a tensor, so that a compiled
-/// step reads it anew at each call.
+/// first. It must be given if and only if `how` has momentum. The learning rate is a tensor, so
+/// that a compiled step reads it at each call.
 ///
 /// Derivative: of its formula.
 ///
 /// ```
 /// use pullback::{Tensor, update::{Sgd, sgd_}};
 /// let how = Sgd { momentum: 0.5, ..Sgd::default() };
-/// let rate = Tensor::from(1.0);
+/// let lr = Tensor::from(1.0);
 /// let (x, b) = (Tensor::from([4.0]), Tensor::from([0.0]));
 /// let (grad, step) = (Tensor::from([1.0]), Tensor::from(0i64));
 /// for _ in 0..2 {
 ///     step.add_(1);
-///     sgd_(&how, &rate, &x, &grad, Some((&b, &step)));
+///     sgd_(&how, &lr, &x, &grad, Some((&b, &step)));
 /// }
 /// assert_eq!((x.to_vec::<f64>(), b.to_vec::<f64>()), (vec![1.5], vec![1.5]));
 /// ```
@@ -99,7 +105,7 @@ pub struct Moments<'a> {
 #[track_caller]
 pub fn sgd_(
     how: &Sgd,
-    rate: &Tensor,
+    lr: &Tensor,
     x: &Tensor,
     grad: &Tensor,
     momentum: Option<(&Tensor, &Tensor)>,
@@ -107,12 +113,13 @@ pub fn sgd_(
     let op = SgdOp {
         momentum: Real(how.momentum),
         dampening: Real(how.dampening),
-        decay: Real(how.decay),
+        decay: Real(how.weight_decay),
         nesterov: how.nesterov,
         maximize: how.maximize,
     };
     if op.remembers() != momentum.is_some() {
-        let message = format!("a momentum of {} and its state go together", how.momentum);
+        let message =
+            format!("a momentum of {} needs its state, and a state needs a momentum", how.momentum);
         let error = Error::argument("sgd_", message).on([x.spec(), grad.spec()]);
         fail::raise(error.at(crate::mode::user_line(Line::caller())));
     }
@@ -122,17 +129,18 @@ pub fn sgd_(
         targets.push(buffer);
         inputs.push(step);
     }
-    inputs.push(rate);
+    inputs.push(lr);
     let op = Op::Fused(Fused::Sgd(op));
     fail::or_raise(Tensor::in_place_all("sgd_", op, &targets, &inputs, Line::caller()));
 }
 
-/// A step of Adam in place: g = grad + decay·x (or x = x − rate·decay·x, if decoupled); mean =
-/// β₁·mean + (1 − β₁)·g, square = β₂·square + (1 − β₂)·g²; then x = x − rate·mean/(1 − β₁ᵗ) /
-/// (√(square/(1 − β₂ᵗ)) + eps), with the largest square so far in its place if it is kept.
+/// A step of Adam in place: g = grad + weight_decay·x (or x = x − lr·weight_decay·x, if decoupled);
+/// mean = β₁·mean + (1 − β₁)·g, square = β₂·square + (1 − β₂)·g²; then
+/// x = x − lr·mean/(1 − β₁ᵗ) / (√(square/(1 − β₂ᵗ)) + eps), with the largest square so far in its
+/// place if it is kept.
 ///
-/// `step` is t, the number of this step, `i64[]`, 1 for the first. The rate is a tensor, so that a
-/// compiled step reads it anew at each call.
+/// `step` is t, the number of this step, `i64[]`, 1 for the first. The learning rate is a tensor,
+/// so that a compiled step reads it at each call.
 ///
 /// Derivative: of its formula.
 ///
@@ -142,7 +150,7 @@ pub fn sgd_(
 /// let (mean, square) = (x.zeros_like(), x.zeros_like());
 /// let state = Moments { mean: &mean, square: &square, largest: None };
 /// adam_(&Adam::default(), &Tensor::from(0.5), &x, &grad, state, &Tensor::from(1i64));
-/// // The first step is as long as the rate.
+/// // The first step is as long as the learning rate.
 /// assert!((x.to_vec::<f64>()[0] - 0.5).abs() < 1e-6 && (x.to_vec::<f64>()[1] - 2.5).abs() < 1e-6);
 /// ```
 ///
@@ -150,12 +158,12 @@ pub fn sgd_(
 /// If shapes or dtypes differ, the parameter may not be written in place, or what is written shares
 /// elements.
 #[track_caller]
-pub fn adam_(how: &Adam, rate: &Tensor, x: &Tensor, grad: &Tensor, state: Moments, step: &Tensor) {
+pub fn adam_(how: &Adam, lr: &Tensor, x: &Tensor, grad: &Tensor, state: Moments, step: &Tensor) {
     let op = AdamOp {
         beta1: Real(how.betas.0),
         beta2: Real(how.betas.1),
         eps: Real(how.eps),
-        decay: Real(how.decay),
+        decay: Real(how.weight_decay),
         decoupled: how.decoupled,
         amsgrad: state.largest.is_some(),
         maximize: how.maximize,
@@ -163,7 +171,7 @@ pub fn adam_(how: &Adam, rate: &Tensor, x: &Tensor, grad: &Tensor, state: Moment
     let mut targets: SmallVec<[&Tensor; 4]> = smallvec![x, state.mean, state.square];
     targets.extend(state.largest);
     let op = Op::Fused(Fused::Adam(op));
-    let inputs = [grad, step, rate];
+    let inputs = [grad, step, lr];
     fail::or_raise(Tensor::in_place_all("adam_", op, &targets, &inputs, Line::caller()));
 }
 
@@ -189,8 +197,8 @@ pub(super) fn sgd(op: &Op, inputs: &[&Tensor]) -> Outs {
         g = if how.nesterov { g + &buffer * how.momentum.0 } else { buffer.clone() };
         outs.push(buffer.cast(inputs[1].dtype()));
     }
-    let rate = inputs[inputs.len() - 1].cast(x.dtype());
-    outs.insert(0, (x - g * rate).cast(inputs[0].dtype()));
+    let lr = inputs[inputs.len() - 1].cast(x.dtype());
+    outs.insert(0, (x - g * lr).cast(inputs[0].dtype()));
     outs
 }
 
@@ -201,9 +209,9 @@ pub(super) fn adam(op: &Op, inputs: &[&Tensor]) -> Outs {
     let n = inputs.len();
     let mut g = uphill(inputs[n - 3], how.maximize);
     let step = inputs[n - 2].cast(crate::DType::F64);
-    let rate = inputs[n - 1].cast(x.dtype());
+    let lr = inputs[n - 1].cast(x.dtype());
     if how.decoupled {
-        x *= 1.0 - &rate * how.decay.0;
+        x *= 1.0 - &lr * how.decay.0;
     } else if how.decay != Real(0.0) {
         g += &x * how.decay.0;
     }
@@ -211,9 +219,9 @@ pub(super) fn adam(op: &Op, inputs: &[&Tensor]) -> Outs {
     let square = inputs[2].wide() * how.beta2.0 + g.square() * (1.0 - how.beta2.0);
     let largest = how.amsgrad.then(|| inputs[3].wide().maximum(&square));
     let unbias = |beta: f64| (1.0 - step.new_tensor(beta).pow(&step)).cast(x.dtype());
-    // The root of zero has an infinite slope, which nothing takes away: so it is with the formula.
+    // The root of zero has an infinite slope, as in the formula.
     let root = largest.as_ref().unwrap_or(&square).sqrt() / unbias(how.beta2.0).sqrt();
-    let size = unbias(how.beta1.0).recip() * rate;
+    let size = unbias(how.beta1.0).recip() * lr;
     let new = x - &mean * size / (root + how.eps.0);
     let mut outs: Outs = smallvec![new.cast(dtype), mean.cast(dtype), square.cast(dtype)];
     outs.extend(largest.map(|x| x.cast(dtype)));

@@ -35,8 +35,8 @@ fn put_back(f: &Facts, _: usize, dy: &Tensor) -> Tensor {
     apply(Op::Put(vec![view.clone()]), &[&Tensor::zeros_of(f.in_spec(0)), dy])
 }
 
-/// `dy` added to its part of a gradient that is there already: so the slices of a tensor cost as
-/// much as the tensor together, not each.
+/// `dy` added to its part of a gradient that is there already: so all slices of a tensor together
+/// cost as much as the tensor.
 fn add_to_part(f: &Facts, _: usize, dy: &Tensor, sum: &Tensor) -> bool {
     let Op::View(view) = f.op else { unreachable!("called for a view") };
     sum.add_to_part_if_sole(view, dy)
@@ -68,7 +68,7 @@ pub(crate) fn put_row() -> Grad {
     )
 }
 
-/// More elements than any axis has, with room for sums.
+/// More elements than any axis has, small enough to be added without overflow.
 const MOST: usize = isize::MAX as usize;
 
 impl Tensor {
@@ -405,7 +405,7 @@ impl Tensor {
     /// The diagonal of the last two axes, as a new last axis.
     ///
     /// A view: what is written into it is written into the tensor.
-    /// Derivative: `dy` in the places its elements came from.
+    /// Derivative: `dy` at the positions of its elements.
     #[track_caller]
     #[must_use]
     pub fn diagonal(&self) -> Tensor {
@@ -415,7 +415,7 @@ impl Tensor {
     /// The diagonal `offset` above the main one, of axes `a` and `b`, as a new last axis.
     ///
     /// A view: what is written into it is written into the tensor.
-    /// Derivative: `dy` in the places its elements came from.
+    /// Derivative: `dy` at the positions of its elements.
     /// PyTorch's name: `diagonal`.
     ///
     /// ```
@@ -470,8 +470,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn put(&self, part: impl FnOnce(&Tensor) -> Tensor, other: &Tensor) -> Tensor {
-        // Only the layout is of interest: inside `no_grad` in a body a view would be a value of its
-        // own.
+        // Only the layout matters: inside `no_grad` in a body a view would be a new value.
         let base = self.plain();
         let mut seen = mode::lifted(|| part(&base));
         let spec = seen.spec().clone();

@@ -9,17 +9,17 @@
 //! consumers behind it, so its gradient is complete when it is taken: no graph is sorted, nothing
 //! recurses, and a chain of a million nodes keeps one waiting.
 //!
-//! *A visit.* The gradients of the results pass their hooks; the values that the row keeps come back;
-//! the row's `vjp` gives the gradients of the operands, and each is handed to the history of its
-//! operand. How contributions to one gradient are added up is said by the row too ([`Adds`]): a matrix
-//! product or a slice adds to a sum that is there already, a cast hands on to a wider leaf.
+//! *A visit.* The gradients of the results pass their hooks; the values that the row keeps come
+//! back; the row's `vjp` gives the gradients of the operands, and each is handed to the history of
+//! its operand. How contributions to one gradient are added up is said by the row too ([`Adds`]): a
+//! matrix product or a slice adds to a sum that is there already, a cast hands on to a wider leaf.
 //!
-//! *Leaves.* Gradients of leaves are summed beside the walk and added to `.grad` at the end, so a
+//! *Leaves.* Gradients of leaves are accumulated separately and added to `.grad` at the end, so a
 //! backward that fails leaves every `.grad` as it was. The exception are leaves with a ready hook:
-//! theirs is added, and the hook called, as soon as the last contribution is in.
+//! theirs is added, and the hook called, as soon as the last contribution has been added.
 //!
-//! *Targets.* Where only some gradients are wanted (`grad`, `vjp`), the walk keeps to nodes that lead
-//! to them (`transform/reach.rs`), touches no `.grad`, and gives what it found.
+//! *Targets.* Where only some gradients are wanted (`grad`, `vjp`), the walk keeps to nodes that
+//! lead to them (`transform/reach.rs`), touches no `.grad`, and gives what it found.
 
 use super::{History, Key, Node};
 use crate::grad::BackwardOptions;
@@ -27,7 +27,7 @@ use crate::hooks::contributions;
 use crate::leaf::{Sums, accumulate};
 use crate::queue::Queue;
 use crate::rule::{Adds, Facts, Grad, Maybe};
-use crate::transform::reach::Plan;
+use crate::transform::reach::Reached;
 use crate::{Error, Result, Spec, Tensor, anomaly, events, fail, mode, ops, trace};
 use pullback_ir::{ErrorKind, Line};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -61,7 +61,7 @@ pub(crate) fn into_leaves(
 pub(crate) fn of_targets(
     roots: Vec<(History, Tensor)>,
     targets: &[Key],
-    plan: Plan,
+    plan: Reached,
     options: BackwardOptions,
     at: Line,
 ) -> Result<Vec<Option<Tensor>>> {
@@ -178,7 +178,7 @@ impl Walk {
     /// Adds gradients to sums that are there already, where the row can do both at once.
     fn add_in_place(&self, node: &Node, row: &Grad, facts: &mut Facts, grads: &Maybe) {
         let (Adds::Into(add), Some(dy)) = (row.adds(), &grads[0]) else { return };
-        // Anomaly mode looks at each contribution.
+        // Anomaly mode checks each contribution.
         if self.options.create || mode::anomaly() {
             return;
         }
@@ -215,8 +215,8 @@ impl Walk {
         }
     }
 
-    /// How a gradient goes on to the leaf behind this node at once ([`Adds::AtLeaf`]), if it does: the
-    /// leaf is wider, and nobody waits at the node for the sum.
+    /// How a gradient is passed on to the leaf behind this node immediately ([`Adds::AtLeaf`]), if
+    /// it is: the leaf is wider, and no hook needs the sum at the node.
     fn passes_on(&self, node: &Node) -> Option<fn(&Spec, &Tensor) -> Tensor> {
         let [History::Leaf(_)] = &node.inputs[..] else { return None };
         let Adds::AtLeaf(pass) = ops::row(&node.op).adds() else { return None };

@@ -1,7 +1,7 @@
 //! The tape: a graph of nodes that are data.
 //!
-//! Nodes hang off tensors by `Arc`, so what nothing refers to any more is freed by itself. Each node
-//! has a sequence number from one global counter; since an op runs after its operands exist, numbers
+//! Nodes hang off tensors by `Arc`, so unreferenced nodes are freed automatically. Each node has a
+//! sequence number from one global counter; since an op runs after its operands exist, numbers
 //! descend along every edge, and backward visits nodes in descending order without sorting a graph.
 //!
 //! ```text
@@ -67,7 +67,8 @@ pub(crate) struct Node {
     pub at: Line,
     /// The history of each operand.
     pub inputs: SmallVec<[History; 2]>,
-    /// Specs of the operands; empty for pointwise ops of one dtype, whose operands are as the output.
+    /// Specs of the operands; empty for pointwise ops of one dtype, whose operands are as the
+    /// output.
     pub in_specs: Box<[Spec]>,
     pub out_specs: Specs,
     /// What backward needs; `None` once it was freed. A list of its own, so that a node that keeps

@@ -2,7 +2,7 @@
 
 use super::saved::Saved;
 use super::{History, Node};
-use crate::apply::{Operand, Operands};
+use crate::apply::{OperandState, Operands};
 use crate::cut::{Cut, CutReason};
 use crate::rule::{Grad, Val};
 use crate::tensor::Tangents;
@@ -39,7 +39,7 @@ pub(crate) fn record(
     };
     let floats = outs.iter().filter(|y| y.dtype().is_float()).count();
     if !(any && recording && floats > 0) {
-        let off = |o: &Operand| o.cut || (!recording && o.history.is_tracked());
+        let off = |o: &OperandState| o.cut || (!recording && o.history.is_tracked());
         let severed = matches!(op, Op::View(_)) && operands.iter().any(off);
         for y in outs {
             let mut state = y.lock();

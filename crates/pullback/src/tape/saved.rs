@@ -1,14 +1,15 @@
-//! Values kept for backward: the one door (`pack`, `unpack`) through which they pass.
+//! Values saved for backward: all of them go through `pack` and `unpack` here.
 //!
-//! A saved value holds the memory, not the tensor: the history of a saved input is the node's own edge,
-//! and a saved output belongs to the node itself, so nothing points in a circle. It remembers the
-//! storage version it saw; if the memory was written to since, unpacking fails with a sentence.
+//! A saved value holds the memory, not the tensor: the history of a saved input is the node's own
+//! edge, and a saved output belongs to the node itself, so there are no reference cycles. It
+//! remembers the storage version it saw; if the memory was written to since, unpacking fails with a
+//! sentence.
 //!
-//! Where somebody packs what is saved (`memory/door.rs`), what is kept is what they gave for it.
+//! Where a packer is active (`memory/packing.rs`), what it returned is kept instead.
 
 use super::{History, Node};
-use crate::memory::door::{self, Packed};
 use crate::memory::kept::Kept;
+use crate::memory::packing::{self, Packed};
 use crate::rule::Val;
 use crate::tensor::Tangents;
 use crate::transform::levels;
@@ -46,7 +47,7 @@ impl Saved {
 impl Node {
     /// Calls `f` with each kept value.
     pub fn unpack(self: &Arc<Node>, mut f: impl FnMut(Val, Tensor)) -> Result<()> {
-        // What was packed is unpacked after the lock is released: that may run anything.
+        // Packed values are unpacked after the lock is released: that may run user code.
         type Waiting = (Val, Spec, Arc<dyn Packed>, Tangents);
         let mut packed: SmallVec<[Waiting; 2]> = SmallVec::new();
         {
@@ -76,11 +77,11 @@ impl Node {
         }
         for (which, spec, what, tangents) in packed {
             events::unpacking(&self.op, self.at);
-            // A value from outside a body comes back outside it, as one that was never packed is met there: the body sees a constant, and
-            // derivatives around the body see its history.
-            let unpack = || door::unpack(&*what, &spec);
+            // A value from outside a body is unpacked outside it, like one that was never packed:
+            // the body sees a constant, and outer derivatives see its history.
+            let unpack = || packing::unpack(&*what, &spec);
             let x = trace::where_made(self.seq, unpack).map_err(|e| e.at(self.at))?;
-            // It may be somebody's tensor: the history is given to another handle.
+            // It may be a user's tensor: the history is given to another handle.
             let x = Tensor::new(spec, x.0.layout.clone(), x.0.storage.clone());
             f(which, self.given_back(which, x, &tangents));
         }

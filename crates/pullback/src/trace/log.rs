@@ -1,6 +1,6 @@
 //! An active trace: which variable each tensor is, and what was noted about tensors from outside.
 
-use super::{ACTIVE, Before, Capture, Effect, Kind, Log, Recorded, Root, Trace, lift};
+use super::{ACTIVE, Before, Capture, Effect, Log, Recorded, Root, Trace, TraceKind, lift};
 use crate::storage::{Storage, Traced, Writer};
 use crate::tape::History;
 use crate::tensor::Frozen;
@@ -29,7 +29,7 @@ impl Log {
 
 impl Trace {
     pub(super) fn is_body(&self) -> bool {
-        matches!(self.kind, Kind::Body(_))
+        matches!(self.kind, TraceKind::Body(_))
     }
 
     /// Whether a `no_grad` was entered inside this trace and is active.
@@ -262,7 +262,7 @@ impl Trace {
     }
 
     pub(super) fn write(&self, target: &Tensor, new: &Tensor, writer: Writer) -> Result<u64> {
-        if let Kind::Body(name) = self.kind
+        if let TraceKind::Body(name) = self.kind
             && (!self.owns(target) || self.is_lifted(target))
         {
             let message = format!("a tensor from outside is written in place inside {name}");

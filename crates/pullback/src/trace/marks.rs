@@ -1,7 +1,7 @@
 //! Effects on the caller's tensors that a program cannot have, and what a body cannot do to an
 //! enclosing `no_grad`.
 
-use super::{ACTIVE, Kind, address, current};
+use super::{ACTIVE, TraceKind, address, current};
 use crate::{Error, Result, Tensor, fail};
 use pullback_ir::{ErrorKind, Line};
 
@@ -26,19 +26,19 @@ pub(crate) fn marks(x: &Tensor, changes: bool, at: Line) -> Result<()> {
     let argument = trace.log.borrow().arguments.contains(&address(x));
     let outside = changes && !trace.owns(x) && !trace.made(x);
     match trace.kind {
-        Kind::Whole if outside => {
+        TraceKind::Whole if outside => {
             trace.note(x);
             go_op_by_op(MARKS);
         }
-        Kind::Whole if argument => go_op_by_op(MARKS),
+        TraceKind::Whole if argument => go_op_by_op(MARKS),
         // Elsewhere the argument is the function's own: a row, an example, an alias.
-        Kind::Body(name @ ("cond" | "while_loop" | "scan")) if argument => {
+        TraceKind::Body(name @ ("cond" | "while_loop" | "scan")) if argument => {
             return Err(refused_mark(x, &format!("an argument of a body of {name}"), at));
         }
-        Kind::Body(name) if outside => {
+        TraceKind::Body(name) if outside => {
             return Err(refused_mark(x, &format!("a tensor from outside a body of {name}"), at));
         }
-        Kind::Whole | Kind::Body(_) => {}
+        TraceKind::Whole | TraceKind::Body(_) => {}
     }
     Ok(())
 }
@@ -67,8 +67,8 @@ pub(crate) fn asks(x: &Tensor) {
 pub(crate) fn check_lifting(at: Line) {
     let Some(trace) = current().filter(|trace| trace.in_no_grad) else { return };
     match trace.kind {
-        Kind::Whole => trace.uncompiled.set(Some(LIFTS)),
-        Kind::Body(name) => {
+        TraceKind::Whole => trace.uncompiled.set(Some(LIFTS)),
+        TraceKind::Body(name) => {
             let message = format!(
                 "recording is switched on inside the body of {name}, which was called inside no_grad"
             );

@@ -50,7 +50,7 @@ use std::sync::{Arc, Weak};
 
 /// What a trace is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TraceKind {
     /// A whole function, with its effects.
     Whole,
     /// The body of this construct.
@@ -60,7 +60,7 @@ pub(crate) enum Kind {
 /// An active trace.
 pub(crate) struct Trace {
     id: u64,
-    pub kind: Kind,
+    pub kind: TraceKind,
     /// Numbers of the tape and of forward mode from which on things were made inside.
     first_node: u64,
     first_level: u64,
@@ -254,7 +254,7 @@ fn leaving<R>(count: usize, f: impl FnOnce() -> R) -> R {
 
 /// Traces `f` on arguments of these specs.
 pub(crate) fn record<R>(
-    kind: Kind,
+    kind: TraceKind,
     lanes: Option<usize>,
     specs: &[Spec],
     at: Line,
@@ -266,7 +266,7 @@ pub(crate) fn record<R>(
 /// [`record`] that also reports why the function must not be compiled, if so.
 pub(crate) fn record_telling<R>(
     uncompiled: &Uncompiled,
-    kind: Kind,
+    kind: TraceKind,
     lanes: Option<usize>,
     specs: &[Spec],
     at: Line,
@@ -320,7 +320,7 @@ pub(crate) fn looks_at_values() {
 /// Records an op and returns tensors that represent its results.
 pub(crate) fn apply_traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     let Some(trace) = current() else {
-        return Err(Error::new(ErrorKind::Program, op.name(), "no trace is going on"));
+        return Err(Error::new(ErrorKind::Program, op.name(), "no trace is active"));
     };
     // A body is replayed where derivatives pass through all it recorded: what `no_grad` cuts must
     // be cut there too.
@@ -382,24 +382,24 @@ pub(crate) fn lifted(x: &Tensor) -> Option<Tensor> {
 }
 
 /// What is left of a tensor's history and tangents inside the innermost trace.
-pub(crate) fn strip(x: &Tensor, operand: &mut apply::Operand, at: Line) -> Result<()> {
+pub(crate) fn strip(x: &Tensor, operand: &mut apply::OperandState, at: Line) -> Result<()> {
     let Some(trace) = current() else { return Ok(()) };
     let is_older = |t: &(u64, Tensor)| (mode::cut()..trace.first_level).contains(&t.0);
     let mut older = operand.tangents.iter().any(is_older);
-    if older && trace.kind == Kind::Whole {
+    if older && trace.kind == TraceKind::Whole {
         // Those of a `jvp` that has returned are dropped.
         operand.tangents = levels::alive(&operand.tangents);
         older = operand.tangents.iter().any(is_older);
     }
     match trace.kind {
-        Kind::Body(_) => {
+        TraceKind::Body(_) => {
             operand.tangents.retain(|t| t.0 >= trace.first_level);
             if operand.history.key().is_some_and(|key| key.0 < trace.first_node) {
                 operand.history = History::None;
             }
             Ok(())
         }
-        Kind::Whole if older => {
+        TraceKind::Whole if older => {
             let message =
                 "a value that forward mode is differentiating outside is used inside a trace";
             Err(Error::new(ErrorKind::Program, "trace", message)
@@ -407,7 +407,7 @@ pub(crate) fn strip(x: &Tensor, operand: &mut apply::Operand, at: Line) -> Resul
                 .at(at)
                 .hint("pass it as an argument"))
         }
-        Kind::Whole => Ok(()),
+        TraceKind::Whole => Ok(()),
     }
 }
 
@@ -420,7 +420,7 @@ pub(crate) fn touch(
     at: Line,
 ) {
     let Some(inner) = current() else { return };
-    if let (Kind::Body(name), true) = (inner.kind, changed && leaf.seq < inner.first_node) {
+    if let (TraceKind::Body(name), true) = (inner.kind, changed && leaf.seq < inner.first_node) {
         let message = format!("the gradient of a tensor from outside is changed inside {name}");
         let error = Error::new(ErrorKind::InPlace, "grad", message).at(at);
         fail::raise(error.hint("compute it with grad(..) and return it"));
@@ -456,8 +456,8 @@ pub(crate) fn check_readable(x: &Tensor, op: &'static str) -> Result<()> {
         return Ok(());
     }
     let there = match trace.kind {
-        Kind::Whole => "while a function is traced".to_string(),
-        Kind::Body(name) => format!("inside {name}"),
+        TraceKind::Whole => "while a function is traced".to_string(),
+        TraceKind::Body(name) => format!("inside {name}"),
     };
     let message =
         format!("a value is read {there}: what it is now would be frozen into the program");
@@ -471,8 +471,8 @@ pub(crate) fn knows(x: &Tensor) -> bool {
     !active() && x.0.storage.as_traced().is_none()
 }
 
-/// Whether a value can be looked at without waiting for a device. What is checked about values is
-/// checked here only if this holds; elsewhere by the op, when it runs.
+/// Whether a value can be read without waiting for a device. Values are checked on the host only if
+/// this holds; elsewhere by the op, when it runs.
 pub(crate) fn on_host(x: &Tensor) -> bool {
     x.device() == Device::Cpu && knows(x)
 }
@@ -499,22 +499,25 @@ pub(crate) fn note_constant(x: &Tensor) {
 pub(crate) fn key_from_outside(device: Device, at: Line) -> Option<Key> {
     let trace = current()?;
     match (trace.kind, trace.lanes) {
-        (Kind::Whole, _) => None,
-        (Kind::Body(_), Some(lanes)) => {
+        (TraceKind::Whole, _) => None,
+        (TraceKind::Body(_), Some(lanes)) => {
             let draw = || crate::next_key_on(device);
             let keys = outside(|| mode::with_line(at, || draw().split_tensor(lanes)));
             let spec = keys.spec().with_shape(Shape::from_slice(&[2]));
             let capture = Capture { batched: true, ..Capture::of(&keys) };
             Some(Key::from_tensor(&trace.capture(capture, spec, at)))
         }
-        (Kind::Body("cond" | "custom" | "checkpoint" | "vmap"), None) => {
+        (TraceKind::Body("cond" | "custom" | "checkpoint" | "vmap"), None) => {
             Some(outside(|| mode::with_line(at, || crate::next_key_on(device))))
         }
-        (Kind::Body(name), None) => {
-            let message =
-                format!("the global generator would give the same key at every turn of {name}");
+        (TraceKind::Body(name), None) => {
+            let message = format!(
+                "the global generator would give the same key at every iteration of {name}"
+            );
             let error = Error::new(ErrorKind::Program, "next_key", message).at(at);
-            fail::raise(error.hint("split a key outside (Key::split_n) and pass one to each turn"))
+            fail::raise(
+                error.hint("split a key outside (Key::split_n) and pass one to each iteration"),
+            )
         }
     }
 }
@@ -523,7 +526,7 @@ pub(crate) fn key_from_outside(device: Device, at: Line) -> Option<Key> {
 /// version.
 pub(crate) fn write(target: &Tensor, new: &Tensor, writer: Writer) -> Result<u64> {
     let Some(trace) = current() else {
-        return Err(Error::new(ErrorKind::Program, writer.op, "no trace is going on"));
+        return Err(Error::new(ErrorKind::Program, writer.op, "no trace is active"));
     };
     trace.write(target, new, writer)
 }

@@ -1,6 +1,6 @@
 //! `trace`: a function as a program.
 
-use super::{Kind, Recorded, record};
+use super::{Recorded, TraceKind, record};
 use crate::{Result, Spec, Tensor, Tree, mode};
 use pullback_ir::{Line, Program};
 
@@ -35,7 +35,7 @@ pub(crate) fn whole<Y: Tree>(
     at: Line,
 ) -> Result<(Y, Recorded)> {
     crate::fail::catch(|| {
-        record(Kind::Whole, None, specs, at, |arguments| {
+        record(TraceKind::Whole, None, specs, at, |arguments| {
             let y = f(arguments);
             let outputs = y.leaves();
             (y, outputs)

@@ -2,7 +2,7 @@
 //! auxiliary output (`…_aux`).
 
 use super::levels::{self, Level};
-use super::reach::{Plan, plan};
+use super::reach::{Reached, plan};
 use crate::grad::BackwardOptions;
 use crate::inplace::record_as;
 use crate::own::Since;
@@ -423,7 +423,7 @@ impl<T: Tree> Frame<T> {
         self.leaves.iter().map(|x| x.lock().history.key().unwrap_or((0, 0))).collect()
     }
 
-    fn plan(&self, results: &[Tensor], at: Line) -> Plan {
+    fn plan(&self, results: &[Tensor], at: Line) -> Reached {
         let targets: Vec<Key> = self.targets().into_iter().filter(|k| k.0 != 0).collect();
         let histories: Vec<History> =
             results.iter().map(|y| fail::or_raise(y.own_state(at)).history).collect();
@@ -445,7 +445,7 @@ impl<T: Tree> Frame<T> {
         &self,
         results: &[Tensor],
         cotangents: &[Tensor],
-        plan: Plan,
+        plan: Reached,
         options: BackwardOptions,
         at: Line,
     ) -> Vec<Tensor> {

@@ -5,7 +5,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 
 /// What is known before a backward pass to chosen targets.
-pub(crate) struct Plan {
+pub(crate) struct Reached {
     /// The nodes from which some target is reached.
     pub leading: FxHashSet<u64>,
     /// Whether the outputs also depend on something tracked that is not a target: then the
@@ -15,8 +15,8 @@ pub(crate) struct Plan {
 
 /// Finds what leads to the targets. Sequence numbers descend along edges, so nothing older than the
 /// oldest target leads to one, and the search stops there.
-pub(crate) fn plan<'a>(roots: impl Iterator<Item = &'a History>, targets: &[Key]) -> Plan {
-    let mut plan = Plan { leading: FxHashSet::default(), outside: false };
+pub(crate) fn plan<'a>(roots: impl Iterator<Item = &'a History>, targets: &[Key]) -> Reached {
+    let mut plan = Reached { leading: FxHashSet::default(), outside: false };
     let targets: FxHashSet<Key> = targets.iter().copied().collect();
     let Some(oldest) = targets.iter().map(|t| t.0).min() else { return plan };
     // Nodes, and whether they were reached without passing through a target. The history behind a

@@ -9,7 +9,7 @@
 use crate::batch::{Lane, batch};
 use crate::own::Since;
 use crate::tensor::Frozen;
-use crate::trace::{self, Kind, evaluate_with};
+use crate::trace::{self, TraceKind, evaluate_with};
 use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode};
 use pullback_ir::{ErrorKind, Line, Program};
 
@@ -123,16 +123,17 @@ fn mapped<T: Tree, Y: Tree>(
     let (n, lanes) = lanes_of(&leaves, &axes)?;
     let specs: Vec<Spec> = lanes.iter().map(example_spec).collect();
     let is_buffer = x.buffers();
-    let traced = trace::record(Kind::Body("vmap"), own_keys.then_some(n), &specs, at, |args| {
-        let buffers = || args.iter().enumerate().filter(|(i, _)| is_buffer[*i]);
-        buffers().for_each(|(_, x)| x.lock().frozen = Frozen::State);
-        let (y, noted) = kinks::collecting(|| f(&x.with_leaves(args)));
-        let written: Vec<(usize, Tensor)> =
-            buffers().filter(|(_, x)| x.is_written()).map(|(i, x)| (i, x.clone())).collect();
-        let new = written.iter().map(|(_, x)| x.clone());
-        let outputs = y.leaves().into_iter().chain(noted.tensors()).chain(new).collect();
-        ((y, noted, written), outputs)
-    })?;
+    let traced =
+        trace::record(TraceKind::Body("vmap"), own_keys.then_some(n), &specs, at, |args| {
+            let buffers = || args.iter().enumerate().filter(|(i, _)| is_buffer[*i]);
+            buffers().for_each(|(_, x)| x.lock().frozen = Frozen::State);
+            let (y, noted) = kinks::collecting(|| f(&x.with_leaves(args)));
+            let written: Vec<(usize, Tensor)> =
+                buffers().filter(|(_, x)| x.is_written()).map(|(i, x)| (i, x.clone())).collect();
+            let new = written.iter().map(|(_, x)| x.clone());
+            let outputs = y.leaves().into_iter().chain(noted.tensors()).chain(new).collect();
+            ((y, noted, written), outputs)
+        })?;
     let ((y, noted, written), recorded) = traced;
     let captures =
         recorded.captures.iter().map(|c| Lane { value: c.tensor.clone(), batched: c.batched });

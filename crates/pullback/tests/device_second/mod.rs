@@ -7,7 +7,8 @@
 #![allow(dead_code)]
 
 use pullback::backend::{
-    Bases, Call, DeviceBackend, DeviceProgram, Handle, Operand, PoolStats, Step, Write, attach,
+    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, PoolStats, Step, Write,
+    attach,
 };
 use pullback::{DType, Device, Error, ErrorKind, Op, Result, Spec};
 use pullback_cpu::{Bound, Buffer, Input, Prepared, WriteTarget};
@@ -151,9 +152,12 @@ struct Seen {
     spec: Spec,
 }
 
-fn seen(operands: &[Operand<'_>]) -> Vec<Seen> {
-    let seen =
-        |x: &Operand<'_>| Seen { memory: x.memory, layout: x.layout.clone(), spec: x.spec.clone() };
+fn seen(operands: &[DeviceOperand<'_>]) -> Vec<Seen> {
+    let seen = |x: &DeviceOperand<'_>| Seen {
+        memory: x.memory,
+        layout: x.layout.clone(),
+        spec: x.spec.clone(),
+    };
     operands.iter().map(seen).collect()
 }
 

@@ -1,20 +1,24 @@
-//! The values that may be dropped, kept in such an order that the one to drop is found by looking at a few of them.
+//! The values that may be dropped, ordered so that the one to drop is found by comparing a few of
+//! them.
 //!
-//! What it costs to drop a value, `work / (bytes · √age)`, falls as it grows old: for all values at once, and for each at its own pace, so no
-//! order of them lasts. But of values of one *price*, the work for a byte, the oldest is always the first to go. So they lie in
-//! classes of nearly the same price, eight to a factor of two, each in the order of last use, and only the oldest of each class are
-//! weighed. What is found costs at most an eighth more than the best.
+//! What it costs to drop a value, `work / (bytes · √age)`, falls as it grows old: for all values at
+//! once, and for each at its own pace, so no order of them lasts. But of values of one *price*, the
+//! work for a byte, the oldest is always the first to go. So they lie in classes of nearly the same
+//! price, eight to a factor of two, each in the order of last use, and only the oldest of each
+//! class are compared. The one found costs at most an eighth more than the best.
 //!
-//! A value changes its place when it is used, when something below it comes or goes, and while it is needed for something else, when it has none.
+//! The rank of a value changes when it is used and when something it depends on is dropped or
+//! recomputed; while it is needed for something else it has none.
 
 use super::ledger::{Book, Entry};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Classes, by price; in each of them when a value was used last, its number, and the entry.
-pub(super) type Candidates = BTreeMap<u64, BTreeSet<Place>>;
-type Place = (u64, u64, usize);
+pub(super) type Candidates = BTreeMap<u64, BTreeSet<Rank>>;
+type Rank = (u64, u64, usize);
 
-/// Positive numbers have the order of their bits, of which these are the exponent and the first three of the fraction.
+/// Positive numbers have the order of their bits, of which these are the exponent and the first
+/// three of the fraction.
 fn class(price: f64) -> u64 {
     price.to_bits() >> 49
 }
@@ -55,7 +59,8 @@ impl Book {
 
     /// The value to drop next, of those whose price is in no class above that of `most`.
     ///
-    /// It is less for one that has not been used for long: backward, which goes the other way, will want it last.
+    /// It is less for one that has not been used for long: backward, which runs in reverse, will
+    /// need it last.
     pub fn cheapest(&mut self, most: f64) -> Option<usize> {
         let mut best: Option<(f64, u64, usize)> = None;
         for members in self.candidates.range(..=class(most)).map(|c| c.1) {

@@ -1,16 +1,20 @@
-//! The ledger: what is known of every value made in the scope, and what is held of it.
+//! The ledger: how every value made in the scope was computed, and which are held in memory.
 //!
-//! An [`Entry`] stands for a storage at a version, so views of a value are the value. It has
+//! An [`Entry`] represents a storage at a version, so views of a value are the value. It has
 //!
 //! - a *recipe*, if the value can be made again: the op, and the entries of its operands;
 //! - *tickets*: how many nodes saved it;
-//! - a *hold*, if its memory is kept. Only that counts. Recipes hold no memory: their operands are entries, which may have none.
+//! - a *hold*, if its memory is kept. Only that counts. Recipes hold no memory: their operands are
+//!   entries, which may have none.
 //!
-//! What is dropped must be had again, whatever others drop afterwards. So before a value is let go everything below it is *secured*: values without a
-//! recipe are held from then on, and values that are held are marked as relied upon, so that they are secured in turn before they go.
-//! If something below is gone already, or holding it would cost more than is won, the value stays: it has lost its recipe.
+//! A dropped value must stay recomputable, whatever is dropped afterwards. So before a value is
+//! dropped everything it depends on is *secured*: values without a recipe are held from then on,
+//! and values that are held are marked as relied upon, so that they are secured in turn before they
+//! are dropped. If a dependency is gone already, or holding it would cost more than is saved, the
+//! value stays: it has lost its recipe.
 //!
-//! Entries are numbers in a list, not pointers, and everything that follows recipes is a loop: a chain may have any length.
+//! Entries are numbers in a list, not pointers, and everything that follows recipes is a loop: a
+//! chain may have any length.
 
 use super::BudgetUse;
 use super::candidates::Candidates;
@@ -24,15 +28,16 @@ use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::{Arc, Weak};
 
-/// Values of so many bytes are kept as they are, and not counted: a note of how they are made would take more.
+/// Values of up to this many bytes are kept and not counted: their recipe would take more.
 pub(super) const TINY: usize = 64;
-/// How many entries there are at least before those that nothing needs are looked for.
+/// How many entries there are at least before unneeded ones are collected.
 pub(super) const SWEEP: usize = 1 << 15;
 
 pub(super) struct Book {
     pub entries: Vec<Entry>,
     pub free: Vec<usize>,
-    /// The entry of a storage, by its address; an entry's weak pointer keeps the address from being used again.
+    /// The entry of a storage, by its address; an entry's weak pointer keeps the address from being
+    /// used again.
     pub places: FxHashMap<usize, usize>,
     /// Entries that are held and have a recipe.
     pub candidates: Candidates,
@@ -68,9 +73,9 @@ pub(super) struct Entry {
     pub tickets: usize,
     /// How often it is needed by what is being made again just now.
     pub locks: usize,
-    /// All that is below it is there or will be.
+    /// All its dependencies are held or can be recomputed.
     pub secured: bool,
-    /// Something that was dropped counts on it.
+    /// A dropped value depends on it.
     pub relied: bool,
     /// The work of its op, and an estimate of the work on what is missing below it.
     pub work: u64,
@@ -88,7 +93,7 @@ pub(super) struct Entry {
 pub(super) struct Recipe {
     pub op: Op,
     pub parts: SmallVec<[Part; 2]>,
-    /// Its results, by entry and the entry's number; none for one that is nobody's.
+    /// Its results, by entry and the entry's number; none for one that is unused.
     pub results: SmallVec<[Option<(usize, u64)>; 1]>,
     pub work: u64,
 }
@@ -133,8 +138,8 @@ impl Entry {
     }
 }
 
-/// Whether an op gives the same again: all do, but for code of the user's, of which nobody knows. (A custom op that is made of others is noted
-/// as those.)
+/// Whether an op gives the same again: all do, except user code, which is not known to. (A custom
+/// op that is made of others is noted as those.)
 fn repeats(op: &Op) -> bool {
     let all = |p: &Program| p.equations.iter().all(|e| repeats(&e.op));
     match op.structure() {
@@ -165,7 +170,7 @@ impl Book {
         }
     }
 
-    /// A scope begins: what is there already is not its own, unless another one of the account is open.
+    /// A scope begins: existing memory is not its own, unless another one of the account is open.
     pub fn open(&mut self) {
         if self.scopes == 0 {
             self.since = sequence::take_number();
@@ -179,7 +184,8 @@ impl Book {
         self.rest();
     }
 
-    /// Where no scope is open and nothing is saved, nobody will ask for anything: what was noted is forgotten.
+    /// Where no scope is open and nothing is saved, nothing will be requested: the ledger is
+    /// cleared.
     fn rest(&mut self) {
         if self.scopes > 0 || self.saved > 0 {
             return;
@@ -194,17 +200,17 @@ impl Book {
         self.sweep_at = SWEEP;
     }
 
-    /// The account's own idea of the peak: what is kept, with so many bytes at work beside it.
+    /// The estimated peak: what is kept, plus this many bytes in use.
     fn predict(&mut self, at_work: usize) {
         self.tally.predicted = self.tally.predicted.max(self.kept + at_work);
     }
 
-    /// Backward asks for a value: a gradient of its size comes with it, and another one goes.
+    /// Backward requests a value: a gradient of its size is allocated and another one freed.
     pub fn asked(&mut self, id: usize) {
         self.predict(2 * self.entries[id].bytes);
     }
 
-    /// The bytes of the scope's own that an op works on, beside those that are kept.
+    /// The bytes of the scope that an op reads and writes, in addition to those that are kept.
     fn at_work(&self, inputs: &[&Tensor], outs: &[Tensor]) -> usize {
         let mut seen: SmallVec<[&Arc<Storage>; 8]> = SmallVec::new();
         for storage in inputs.iter().copied().chain(outs).map(|x| &x.0.storage) {
@@ -249,7 +255,7 @@ impl Book {
         }
         // What was there was overwritten.
         if let Some(&old) = self.places.get(&(Arc::as_ptr(storage) as usize)) {
-            self.let_go(old);
+            self.release(old);
         }
         self.insert(storage, name, at)
     }
@@ -335,7 +341,7 @@ impl Book {
         }
     }
 
-    /// A node saves a value, for which there is room.
+    /// A node saves a value that fits.
     pub fn save(&mut self, id: usize, storage: &Arc<Storage>) {
         self.hold(id, storage.clone());
         self.touch(id);
@@ -358,15 +364,15 @@ impl Book {
         self.entries[id].is_held()
     }
 
-    /// The least bytes that would do, were this value saved too: when backward asks for it, it is there together with all that was saved before and
-    /// cannot be dropped.
+    /// The least bytes that would do, were this value saved too: when backward asks for it, it is
+    /// there together with all that was saved before and cannot be dropped.
     pub fn least_with(&self, id: usize) -> usize {
         let entry = &self.entries[id];
         let counted = entry.recipe.is_none() && entry.is_held();
         self.pinned + if counted { 0 } else { entry.bytes }
     }
 
-    /// Bytes that are needed on the way to a value.
+    /// Bytes of intermediate values needed to recompute a value.
     pub fn passing(&mut self, bytes: usize) {
         self.kept += bytes;
         self.tally.kept = self.tally.kept.max(self.kept);
@@ -376,8 +382,8 @@ impl Book {
         self.kept -= bytes;
     }
 
-    /// Nodes save a value that is dropped before it was ever held, because it is the cheapest there is. `false` where it is not to be had below this
-    /// price, or not at all.
+    /// Nodes save a value that is dropped before it was ever held, because it is the cheapest there
+    /// is. `false` where it cannot be recomputed below this price, or not at all.
     pub fn save_dropped(&mut self, id: usize, most: f64) -> bool {
         if self.entries[id].recipe.is_none() || self.entries[id].price() > most || !self.secure(id)
         {
@@ -389,7 +395,7 @@ impl Book {
         true
     }
 
-    /// Bytes that something else takes, on behalf of the scope.
+    /// Bytes that a packer takes, on behalf of the scope.
     pub fn hand_over(&mut self, bytes: usize) {
         self.passing(bytes);
         self.pinned += bytes;
@@ -400,7 +406,7 @@ impl Book {
         self.pinned -= bytes;
     }
 
-    /// A node no longer wants a value.
+    /// A node no longer needs a value.
     pub fn forget(&mut self, id: usize) {
         let entry = &mut self.entries[id];
         entry.tickets -= 1;
@@ -434,7 +440,7 @@ impl Book {
         if self.entries[id].is_held() {
             return;
         }
-        self.let_go(id);
+        self.release(id);
         let address = Arc::as_ptr(&storage) as usize;
         let entry = &mut self.entries[id];
         let before = entry.memory.as_ptr() as usize;
@@ -459,7 +465,7 @@ impl Book {
     }
 
     /// Keeps no memory for a value any more.
-    pub fn let_go(&mut self, id: usize) {
+    pub fn release(&mut self, id: usize) {
         let entry = &mut self.entries[id];
         let Some(held) = entry.held.take() else { return };
         drop(held);
@@ -471,7 +477,7 @@ impl Book {
         self.tell(id);
     }
 
-    /// Nobody can make this value again: what is held of it stays.
+    /// This value cannot be recomputed: what is held of it stays.
     pub fn pin(&mut self, id: usize) {
         let entry = &mut self.entries[id];
         if entry.held.is_some() && entry.recipe.is_some() {

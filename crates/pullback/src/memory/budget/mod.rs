@@ -1,45 +1,57 @@
 //! A byte budget for what the tape keeps.
 //!
 //! # The idea
-//! Inside the scope every value that a node saves passes a packer (`packer.rs`), which keeps a ledger (`ledger.rs`, `room.rs`) of the memory that is held for backward. While
-//! there is room, values are kept as they are. When there is none, the ledger drops the value that is cheapest to have again for the bytes it
-//! frees, and backward, when it asks for that one, has its op run again (`again.rs`). This is dynamic tensor rematerialisation (Kirisame et al. 2021): nothing is known of what will
-//! come, so any program will do, with branches, loops and shapes that differ from step to step.
+//! Inside the scope every value that a node saves goes through a packer (`packer.rs`), which keeps
+//! a ledger (`ledger.rs`, `evict.rs`) of the memory that is held for backward. While values fit,
+//! they are kept as they are. When they do not, the ledger drops the value that is cheapest to
+//! recompute per byte freed, and backward, when it requests that one, runs its op again
+//! (`recompute.rs`). This is dynamic tensor rematerialisation (Kirisame et al. 2021): nothing needs
+//! to be known in advance, so any program works, with branches, loops and shapes that differ from
+//! step to step.
 //!
-//! To run an op again one needs the op and its operands. `apply` notes them inside the scope, for every result: it costs a note, and no memory, since
-//! an operand is named by its own note. Random numbers are functions of their keys, so a mask comes back as it was.
+//! To run an op again one needs the op and its operands. `apply` notes them inside the scope, for
+//! every result: it costs a note, and no memory, since an operand is named by its own note. Random
+//! numbers are functions of their keys, so a mask is recomputed exactly.
 //!
 //! # Which value is dropped
-//! It is found among few (`candidates.rs`): the one of least `work / (bytes · √age)`, where work is that of its op and of all that is missing below it, and age the time since it was last used. Work alone would
-//! space what is kept evenly; age alone would drop the beginning of a chain and make it from the start again and again. Together they need,
-//! on a chain of 2000 values with room for 2√2000, less than one extra forward pass.
+//! It is found among few (`candidates.rs`): the one of least `work / (bytes · √age)`, where work is
+//! that of its op and of all that is missing below it, and age the time since it was last used.
+//! Work alone would space what is kept evenly; age alone would drop the beginning of a chain and
+//! recompute it from the start repeatedly. Together they need, on a chain of 2000 values with
+//! memory for 2√2000, less than one extra forward pass.
 //!
 //! # Keep, compute again, or pack
-//! With [`MemoryBudget::or_pack`] there is a third way, and it has a price: operations for a byte. Only what is cheaper than that is dropped. When nothing so cheap is left, the value that is
-//! being saved goes to the packer: it is the one that can be given as the packer wants to see it, with its op and its shape.
+//! With [`MemoryBudget::or_pack`] values can also be packed, at a cost in operations per byte. Only
+//! what is cheaper than that is dropped. When nothing so cheap is left, the value that is being
+//! saved goes to the packer: it is the one that can be given as the packer wants to see it, with
+//! its op and its shape.
 //!
 //! # What cannot be dropped
-//! Memory that was there before the scope, and parameters: they are there anyway, and do not count. What nobody can make again is *pinned* and counts: tensors made
-//! of data inside the scope, what was written in place, results of custom kernels and of compiled functions. When a value does not fit beside what
-//! is pinned, the op that saves it fails, with the least bytes that would do: backward would want all of them at once.
+//! Memory that was there before the scope, and parameters: they exist anyway, and do not count.
+//! What cannot be recomputed is *pinned* and counts: tensors made of data inside the scope, what
+//! was written in place, results of custom kernels and of compiled functions. When a value does not
+//! fit in addition to what is pinned, the op that saves it fails, with the smallest sufficient
+//! budget: backward would need all of them at the same time.
 //!
-//! Making a value again takes the operands of its op. They are counted, others make room for them, but they cannot be refused: a
-//! budget of less than some op works on is exceeded by that op.
+//! Making a value again takes the operands of its op. They are counted, and others are dropped for
+//! them, but they cannot be refused: a budget of less than some op works on is exceeded by that op.
 //!
 //! # In-place writes
-//! A saved value that is overwritten is an error in backward, as ever. Memory that is not saved itself, but that something dropped must be made from,
-//! is copied before it is overwritten inside the scope, by an op or by a compiled function (`overwrite.rs`); overwritten after the scope, and before backward, it is an error.
+//! A saved value that is overwritten is an error in backward, as always. Memory that is not saved
+//! itself, but that something dropped must be made from, is copied before it is overwritten inside
+//! the scope, by an op or by a compiled function (`overwrite.rs`); overwritten after the scope, and
+//! before backward, it is an error.
 
-mod again;
 mod candidates;
+mod evict;
 mod ledger;
 mod overwrite;
 mod packer;
-mod room;
+mod recompute;
 
 use crate::events::{self, BUDGET};
 use crate::memory::checkpoint;
-use crate::memory::door::{self, Pack};
+use crate::memory::packing::{self, Pack};
 use crate::memory::report::ledger as report;
 use crate::storage::Storage;
 use crate::{Error, Op, Tensor, backend, fail, mode, trace};
@@ -50,13 +62,15 @@ use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What packing costs unless told otherwise, in operations for a byte: a disk takes and gives back some hundred megabytes to a gigabyte a second, and a core
-/// does some ten thousand millions of operations.
+/// The default cost of packing, in operations per byte: a disk writes and reads some hundred
+/// megabytes to a gigabyte per second, and a core does about 10¹⁰ operations per second.
 const PACKING: f64 = 64.0;
 
-/// Runs `f`; what its operations save for backward takes at most so many bytes. What does not fit is computed again when backward gets there.
+/// Runs `f`; what its operations save for backward takes at most so many bytes. What does not fit
+/// is recomputed when backward needs it.
 ///
-/// Gradients have the bits that they have without a budget. [`MemoryBudget`] also says what it cost.
+/// Gradients have the bits that they have without a budget. [`MemoryBudget`] also says what it
+/// cost.
 ///
 /// ```
 /// use pullback::{Tensor, memory_budget};
@@ -77,7 +91,8 @@ pub fn memory_budget<R>(bytes: usize, f: impl FnOnce() -> R) -> R {
     MemoryBudget::new(bytes).run_at(f, mode::user_line(Line::caller()))
 }
 
-/// A number of bytes that the values saved for backward may take, and the account of what is kept, dropped and computed again.
+/// A number of bytes that the values saved for backward may take, and the account of what is kept,
+/// dropped and computed again.
 ///
 /// ```
 /// use pullback::{MemoryBudget, Tensor};
@@ -91,12 +106,16 @@ pub fn memory_budget<R>(bytes: usize, f: impl FnOnce() -> R) -> R {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// What counts is the memory of distinct values that nodes made in the scope keep: not parameters, not what was there before, not values of 64 bytes or less, nor the
-/// tangents of forward mode. Beside it there are, as without a budget, the values at work: operands and results of the op that runs, and gradients on their way.
+/// What counts is the memory of distinct values that nodes made in the scope keep: not parameters,
+/// not what was there before, not values of 64 bytes or less, nor the tangents of forward mode. In
+/// addition there are, as without a budget, the operands and results of the running op, and
+/// gradients in flight.
 ///
-/// Backward may be called inside the scope or after it, on any thread. Scopes may be opened again with the same account, as in a training loop. A scope inside another one
-/// has an account of its own. Inside a checkpointed function the checkpoint decides, and the scope does nothing. Packers nest as ever
-/// ([`with_packing`](crate::with_packing)): one inside the scope is asked before the budget.
+/// Backward may be called inside the scope or after it, on any thread. Scopes may be opened again
+/// with the same account, as in a training loop. A scope inside another one has an account of its
+/// own. Inside a checkpointed function the checkpoint decides, and the scope does nothing. Packers
+/// nest as usual ([`with_packing`](crate::with_packing)): one inside the scope is asked before the
+/// budget.
 #[derive(Clone)]
 pub struct MemoryBudget {
     ledger: Arc<Ledger>,
@@ -110,11 +129,15 @@ impl MemoryBudget {
         MemoryBudget { ledger: Arc::new(Ledger(Mutex::new(Book::new(bytes)))), overflow: None }
     }
 
-    /// Gives what is not kept a third way: this packer takes it, as one that writes to files ([`Offload`](crate::Offload)) or compresses does. When a value
-    /// does not fit, those are dropped that are computed again for less than packing costs ([`MemoryBudget::packing_costs`], 64 operations for
-    /// a byte: what a core does while a byte goes to a file and comes back); the value itself, if it is such a one. When none are left, or what is left cannot
-    /// be computed again, the packer gets the value. What it does not take is dropped or refused as without it. What it takes at rest counts
-    /// ([`Packed::bytes_at_rest`](crate::Packed::bytes_at_rest)); the buffers of an offload come beside it, with the bound that they have.
+    /// Packs values instead of dropping them where that is cheaper: with a packer that writes to
+    /// files ([`Offload`](crate::Offload)) or compresses. When a value does not fit, those are
+    /// dropped that are computed again for less than packing costs
+    /// ([`MemoryBudget::packing_costs`], 64 operations for a byte: what a core does while a byte
+    /// goes to a file and comes back); the value itself, if it is such a one. When none are left,
+    /// or what is left cannot be computed again, the packer gets the value. What it does not take
+    /// is dropped or refused as without it. What it takes at rest counts
+    /// ([`Packed::bytes_at_rest`](crate::Packed::bytes_at_rest)); the buffers of an offload are
+    /// additional, with their own bound.
     ///
     /// A packer that is not exact changes gradients.
     ///
@@ -153,8 +176,9 @@ impl MemoryBudget {
         self
     }
 
-    /// The price of packing: how many operations could be done while a byte is packed and unpacked. The packer gets what would cost more to
-    /// compute again. With 0 it gets all that does not fit, and nothing is dropped for it; with infinity, only what cannot be computed again.
+    /// The price of packing: how many operations could be done while a byte is packed and unpacked.
+    /// The packer gets what would cost more to compute again. With 0 it gets all that does not fit,
+    /// and nothing is dropped for it; with infinity, only what cannot be computed again.
     ///
     /// # Panics
     /// If it is negative or not a number, or if no packer was given ([`MemoryBudget::or_pack`]).
@@ -178,21 +202,23 @@ impl MemoryBudget {
     /// Runs `f` within the budget.
     ///
     /// # Panics
-    /// Where an operation of `f` saves a value that does not fit, although everything that can be computed again was dropped: the error
-    /// names the least bytes that would do so far, and what takes them. Inside a function that is being traced: there
-    /// the budget is given to what compiles it. (In a prediction, [`predict_memory`](crate::predict_memory), `f` runs as it is.)
+    /// Where an operation of `f` saves a value that does not fit, although everything that can be
+    /// computed again was dropped: the error names the smallest sufficient budget so far, and what
+    /// takes it. Inside a function that is being traced: there the budget is given to what compiles
+    /// it. (In a prediction, [`predict_memory`](crate::predict_memory), `f` runs as it is.)
     #[track_caller]
     pub fn run<R>(&self, f: impl FnOnce() -> R) -> R {
         self.run_at(f, mode::user_line(Line::caller()))
     }
 
     fn run_at<R>(&self, f: impl FnOnce() -> R, at: Line) -> R {
-        // Which values would be dropped depends on what is alive, and a prediction has no memory that could be short.
+        // Which values would be dropped depends on what is alive, and a prediction has no memory
+        // that could be short.
         if report::is_predicting() {
             return f();
         }
         if trace::active() {
-            let message = "a budget for the tape inside a function that is traced, whose tape is gone when it runs";
+            let message = "a budget for the tape inside a function that is traced, whose tape does not exist when it runs";
             let error = Error::new(ErrorKind::Memory, "memory_budget", message).at(at);
             fail::raise(error.hint(
                 "give the budget to what compiles it, Jit::memory_budget(bytes), or open the scope around vmap and loops",
@@ -207,7 +233,7 @@ impl MemoryBudget {
         let all =
             LEDGERS.with_borrow(|all| all.iter().cloned().chain([self.ledger.clone()]).collect());
         let noted = || events::with(BUDGET, f);
-        with_ledgers(all, || door::with_packing(Arc::new(packer), noted))
+        with_ledgers(all, || packing::with_packing(Arc::new(packer), noted))
     }
 
     /// What it has cost so far.
@@ -229,18 +255,22 @@ impl fmt::Debug for MemoryBudget {
 pub struct BudgetUse {
     /// The bytes that are allowed.
     pub budget: usize,
-    /// The bytes of saved values that were kept at most, by the account: with what is made on the way to a value that is computed again, which alone may take it
-    /// beyond the budget.
+    /// The bytes of saved values that were kept at most, by the account: with what is made on the
+    /// way to a value that is computed again, which alone may take it beyond the budget.
     pub kept: usize,
-    /// The peak as the account reckons it from shapes: what it keeps, and beside it the operands and results of the op that runs, or in backward a
-    /// gradient that comes and one that goes, of the size of the value that is asked for.
+    /// The estimated peak, from shapes: what is kept, plus the operands and results of the op that
+    /// runs, or in backward two gradients of the size of the value that is needed.
     pub predicted: usize,
-    /// The bytes that would have been kept at most, had nothing been dropped: without a budget it is this, and what went to a packer.
+    /// The bytes that would have been kept at most, had nothing been dropped: without a budget it
+    /// is this, and what went to a packer.
     pub without: usize,
-    /// No budget below this would have done: the most that could not be computed again, with a value that backward wants beside it.
+    /// No budget below this would have done: the most that could not be computed again, plus a
+    /// value that backward needs at the same time.
     pub least: usize,
-    /// The peak as the pool counts it: the bytes that it had given out at most since the first scope was opened, beyond what it had then: looked up at each operation of the scope, and each
-    /// time that backward asks for a value. Values at work are part of it, and what other threads do.
+    /// The peak as the pool counts it: the bytes that it had given out at most since the first
+    /// scope was opened, beyond what it had then: looked up at each operation of the scope, and
+    /// each time that backward asks for a value. Values at work are part of it, and what other
+    /// threads do.
     pub measured: usize,
     /// How often a value was dropped.
     pub dropped: usize,

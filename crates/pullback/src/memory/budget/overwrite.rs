@@ -8,8 +8,9 @@ use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
 impl Book {
-    /// Memory is about to be written, by which a value is lost. It is kept elsewhere, unless it can be made again, where something dropped counts on it, or
-    /// where it is likely that something saved will be dropped: half of the budget is used.
+    /// Memory is about to be written, by which a value is lost. It is kept elsewhere, unless it can
+    /// be made again, where something dropped counts on it, or where it is likely that something
+    /// saved will be dropped: half of the budget is used.
     pub fn before_write(&mut self, written: &Tensor, copy: impl FnOnce(&Tensor) -> Arc<Storage>) {
         let storage = &written.0.storage;
         let Some(id) = self.known(storage) else { return };
@@ -19,10 +20,10 @@ impl Book {
             return;
         }
         if entry.recipe.is_some() && self.secure(id) {
-            return self.let_go(id);
+            return self.release(id);
         }
         self.pin(id);
-        self.let_go(id);
+        self.release(id);
         let bytes = storage.bytes();
         let whole = [bytes / written.dtype().size()];
         let spec = written.spec().with_shape(whole.as_slice());
@@ -32,7 +33,7 @@ impl Book {
         let counted = if bytes <= TINY { 0 } else { bytes };
         (self.entries[id].bytes, self.entries[id].relied) = (0, true);
         self.hold(id, copied);
-        self.make_room(counted);
+        self.evict_for(counted);
         self.entries[id].bytes = counted;
         self.hand_over(counted);
     }

@@ -1,8 +1,8 @@
-//! What passes the door: values in, tickets out.
+//! The packer of a budget: takes values, returns tickets.
 
 use super::Ledger;
 use super::ledger::Book;
-use crate::memory::door::{Pack, Packed, SavedValue};
+use crate::memory::packing::{Pack, Packed, SavedValue};
 use crate::storage::Storage;
 use crate::{Error, Result, Spec, Tensor, trace};
 use pullback_ir::{ErrorKind, Layout, Line};
@@ -16,7 +16,7 @@ pub(super) struct Packer {
     pub overflow: Option<Overflow>,
 }
 
-/// Who takes what is not kept, and what that costs.
+/// The packer for values that are not kept, and its cost.
 #[derive(Clone)]
 pub(super) struct Overflow {
     pub packer: Arc<dyn Pack>,
@@ -37,10 +37,10 @@ impl Pack for Packer {
         }
         let mut id = book.entry_of(storage, name, value.at());
         if let Some(overflow) = &self.overflow {
-            match room_at(&mut book, id, overflow.rate) {
-                Room::Made => {}
-                Room::NotNeeded => return Ok(Some(self.ticket(id, value, name))),
-                Room::None => {
+            match space_at(&mut book, id, overflow.rate) {
+                Space::Freed => {}
+                Space::NotNeeded => return Ok(Some(self.ticket(id, value, name))),
+                Space::None => {
                     // Nothing is locked while others pack.
                     drop(book);
                     if let Some(packed) = self.hand_over(overflow, value)? {
@@ -51,37 +51,37 @@ impl Pack for Packer {
                 }
             }
         }
-        make_room(&mut book, id, value)?;
+        evict_for(&mut book, id, value)?;
         book.save(id, storage);
         Ok(Some(self.ticket(id, value, name)))
     }
 }
 
 /// What was done for a value, for less than packing it would cost.
-enum Room {
-    Made,
+enum Space {
+    Freed,
     /// The value itself was the one to drop.
     NotNeeded,
     None,
 }
 
-fn room_at(book: &mut Book, id: usize, rate: f64) -> Room {
+fn space_at(book: &mut Book, id: usize, rate: f64) -> Space {
     let bytes = if book.has(id) { 0 } else { book.entries[id].bytes };
     let fits = book.least_with(id) <= book.tally.budget;
-    match fits && (bytes == 0 || book.make_room_at(bytes, rate)) {
-        true => Room::Made,
-        false if fits && book.save_dropped(id, rate) => Room::NotNeeded,
-        false => Room::None,
+    match fits && (bytes == 0 || book.evict_up_to(bytes, rate)) {
+        true => Space::Freed,
+        false if fits && book.save_dropped(id, rate) => Space::NotNeeded,
+        false => Space::None,
     }
 }
 
-/// Makes room for a value, or gives the error that says why there is none.
-fn make_room(book: &mut Book, id: usize, value: &SavedValue<'_>) -> Result<()> {
+/// Frees memory for a value, or returns the error that says why it cannot.
+fn evict_for(book: &mut Book, id: usize, value: &SavedValue<'_>) -> Result<()> {
     let least = book.least_with(id);
     if least > book.tally.budget {
         return Err(impossible(book, least, value));
     }
-    match book.has(id) || book.make_room(book.entries[id].bytes) {
+    match book.has(id) || book.evict_for(book.entries[id].bytes) {
         true => Ok(()),
         false => Err(impossible(book, book.least_with(id), value)),
     }
@@ -119,7 +119,8 @@ impl Packer {
         })
     }
 
-    /// Gives a value to whoever takes it; `None` where nobody does, or where what it becomes does not fit either.
+    /// Offers a value to the packer; `None` where it does not take it, or where the packed value
+    /// does not fit either.
     fn hand_over(
         &self,
         overflow: &Overflow,
@@ -128,7 +129,7 @@ impl Packer {
         let Some(packed) = overflow.packer.pack(value)? else { return Ok(None) };
         let bytes = packed.bytes_at_rest();
         let mut book = self.ledger.book();
-        if !book.make_room(bytes) {
+        if !book.evict_for(bytes) {
             drop(book);
             return Ok(None);
         }

@@ -1,14 +1,15 @@
 //! A checkpointed function inside the body of a loop, of `vmap` or of `cond`.
 //!
-//! Such a body becomes part of a program that is differentiated where it is replayed, so what is dropped must be part of the program: one
-//! equation that holds the function as a program of its own. It keeps its operands and nothing else, and its rule computes the function
-//! again. Compiling puts the program in its place.
+//! Such a body becomes part of a program that is differentiated where it is replayed, so what is
+//! dropped must be part of the program: one equation that holds the function as a program of its
+//! own. It keeps its operands and nothing else, and its rule computes the function again. Compiling
+//! puts the program in its place.
 
 use super::replay::again;
 use crate::apply::apply_all;
 use crate::custom::{Handle, Role, Rule};
 use crate::rule::{Facts, Maybe, Outs, Val};
-use crate::trace::{self, Kind, evaluate};
+use crate::trace::{self, TraceKind, evaluate};
 use crate::{Spec, Tensor, Tree, fail, jvp, mode, vjp};
 use pullback_ir::{Custom, Line, Op, Program, Work};
 use smallvec::SmallVec;
@@ -17,7 +18,7 @@ use std::sync::Arc;
 /// Calls the function as one equation of the body that is being traced.
 pub(super) fn call<Y: Tree>(f: impl FnOnce(&[Tensor]) -> Y, arguments: &[Tensor], at: Line) -> Y {
     let specs: Vec<Spec> = arguments.iter().map(|x| x.spec().clone()).collect();
-    let traced = trace::record(Kind::Body("checkpoint"), None, &specs, at, |arguments| {
+    let traced = trace::record(TraceKind::Body("checkpoint"), None, &specs, at, |arguments| {
         let y = f(arguments);
         let outputs = y.leaves();
         (y, outputs)
@@ -60,7 +61,7 @@ impl Rule for Again {
         matches!(val, Val::In(_))
     }
 
-    /// What the function captured is as much its argument as the others.
+    /// Captures of the function are arguments like the others.
     fn role(&self, _: usize) -> Role {
         Role::Argument
     }

@@ -1,10 +1,10 @@
-//! The first run of a checkpointed function: what is noted of it.
+//! The first run of a checkpointed function: what is recorded of it.
 
 use super::replay;
 use crate::backend::with_bytes;
 use crate::events::{self, CHECKPOINT};
-use crate::memory::door::{self, Pack, Packed, SavedValue};
 use crate::memory::kept::{Kept, Window};
+use crate::memory::packing::{self, Pack, Packed, SavedValue};
 use crate::memory::report::part;
 use crate::random::States;
 use crate::sequence::{moment, take_number};
@@ -31,13 +31,13 @@ pub(super) struct Frame {
     pub arguments: Vec<Argument>,
     /// Memory that is older than this is from outside.
     number: u64,
-    /// When the function ran first, for what looks at that.
+    /// When the function first ran.
     pub moment: u64,
     /// The levels of forward mode that were being computed.
     pub levels: Vec<u64>,
     /// The trace in which the function runs.
     trace: u64,
-    /// Where the generators stood when the function began.
+    /// The state of the generators when the function began.
     pub random: Option<States>,
     pub autocast: autocast::State,
     pub conventions: Conventions,
@@ -60,7 +60,7 @@ pub(super) struct Argument {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Tracked {
     Not,
-    /// By a leaf whose transform is over: whoever looks for something to differentiate passes it by.
+    /// By a leaf whose transform has returned: it is not differentiated any more.
     Over,
     Yes,
 }
@@ -85,7 +85,7 @@ pub(super) struct Notes {
     pub read: Vec<Read>,
     /// Memory from outside that was written.
     pub written: Vec<Written>,
-    /// The flags that were looked at.
+    /// The flags that were read.
     pub flags: Vec<(Flag, bool)>,
     /// The addresses of memory and flags in these lists.
     known: FxHashSet<usize>,
@@ -101,7 +101,7 @@ pub(super) struct Slot {
     pub hash: Option<u64>,
     /// The value: until the function has returned, and between its recomputation and its use.
     pub value: Option<Window>,
-    /// Its node no longer wants it.
+    /// Its node no longer needs it.
     pub freed: bool,
 }
 
@@ -122,7 +122,7 @@ pub(super) struct Written {
 struct Ticket {
     frame: Arc<Frame>,
     slot: usize,
-    /// The value itself, which somebody else may still hold.
+    /// The value itself, if it is still referenced elsewhere.
     alive: Option<(Weak<Storage>, Window0)>,
 }
 
@@ -166,7 +166,7 @@ impl Frame {
     /// Runs the function, noting what it saves, reads and writes.
     pub fn run<R>(self: &Arc<Frame>, f: impl FnOnce() -> R) -> R {
         let frames = FRAMES.with_borrow(|all| all.iter().cloned().chain([self.clone()]).collect());
-        with_frames(frames, || door::with_packing(Arc::new(First(self.clone())), f))
+        with_frames(frames, || packing::with_packing(Arc::new(First(self.clone())), f))
     }
 
     /// The function has returned: its values are dropped.
@@ -182,8 +182,8 @@ impl Frame {
         storage.born <= self.number
     }
 
-    /// Whether what goes on is a step of the function, and not of a trace inside it. What such a trace records is over before the function
-    /// is: nothing that it saves is wanted later.
+    /// Whether the current op belongs to the function, and not to a trace inside it. Such a trace
+    /// ends before the function does: nothing that it saves is needed later.
     fn is_here(&self) -> bool {
         self.trace == trace::number()
     }
@@ -222,7 +222,7 @@ impl Pack for First {
 
 impl Packed for Ticket {
     fn unpack(&self) -> Result<Tensor> {
-        // Somebody may have kept it anyway, as the next function keeps the result of this one.
+        // It may be referenced elsewhere, as the next function keeps the result of this one.
         if let Some((storage, Window0(spec, layout, version))) = &self.alive
             && let Some(storage) = storage.upgrade()
             && storage.version() == *version
@@ -257,7 +257,7 @@ pub(super) fn hash(x: &Tensor) -> u64 {
 }
 
 thread_local! {
-    /// The checkpointed calls that are going on, the outermost first.
+    /// The active checkpointed calls, the outermost first.
     static FRAMES: RefCell<Vec<Arc<Frame>>> = const { RefCell::new(Vec::new()) };
 }
 
@@ -280,7 +280,7 @@ pub(crate) fn is_watching() -> bool {
     events::is_on(CHECKPOINT)
 }
 
-/// Runs `f`, what it reads and writes being nobody's business.
+/// Runs `f` without recording what it reads and writes.
 pub(crate) fn unwatched<R>(f: impl FnOnce() -> R) -> R {
     if !is_watching() {
         return f();
@@ -294,7 +294,7 @@ pub(crate) fn note_reads(inputs: &[&Tensor], at: Line) {
         for frame in all {
             for x in inputs.iter().filter(|x| frame.is_outside(&x.0.storage)) {
                 let mut notes = frame.notes();
-                // The weak link keeps the address its own.
+                // The weak reference keeps the address from being reused.
                 if notes.known.insert(Arc::as_ptr(&x.0.storage) as usize) {
                     let storage = Arc::downgrade(&x.0.storage);
                     let (version, spec) = (x.0.storage.version(), x.spec().clone());
@@ -305,7 +305,8 @@ pub(crate) fn note_reads(inputs: &[&Tensor], at: Line) {
     });
 }
 
-/// All of the memory of which this is a window: others may be written through other windows. A value of a trace is what it is.
+/// All of the memory of which this is a window: others may be written through other windows. A
+/// value of a trace is what it is.
 fn whole(root: &Tensor) -> Tensor {
     let storage = &root.0.storage;
     if storage.as_traced().is_some() {
@@ -338,13 +339,13 @@ pub(crate) fn note_write(name: &'static str, root: &Tensor, tracked: bool, at: L
             continue;
         }
         let copy = || mode::set_recording(false, || tensor.plain().deep_clone());
-        let old = door::with_packers(Vec::new(), || unwatched(copy));
+        let old = packing::with_packers(Vec::new(), || unwatched(copy));
         frame.notes().written.push(Written { tensor, old });
     }
     Ok(())
 }
 
-/// Notes that a flag was looked at.
+/// Notes that a flag was read.
 pub(crate) fn looked_at(flag: &Flag, value: bool) {
     if !is_watching() {
         return;

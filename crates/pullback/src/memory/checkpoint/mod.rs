@@ -1,29 +1,38 @@
-//! Checkpointing: a function whose values are not kept for backward but computed again.
+//! Checkpointing: a function whose values are recomputed in backward instead of saved.
 //!
-//! The function runs once and is recorded as ever: its nodes are on the tape, with their edges, lines and hooks. Only what they save is
-//! dropped when the function has returned (`frame.rs`). When backward first asks for one of the dropped values, the function runs again on
-//! its kept arguments (`replay.rs`), and what it saves the second time, in the same order, is what the nodes of the first run get.
-//! The second run's own nodes are thrown away. So whatever works on the tape works here: hooks inside the function, several results,
-//! gradients of intermediate values, double backward (a value that comes back gets its history from the node's own edge).
+//! The function runs once and is recorded as usual: its nodes are on the tape, with their edges,
+//! lines and hooks. Only what they save is dropped when the function has returned (`frame.rs`).
+//! When backward first needs one of the dropped values, the function runs again on its kept
+//! arguments (`replay.rs`), and what it saves the second time, in the same order, is what the nodes
+//! of the first run get. The second run's own nodes are thrown away. So whatever works on the tape
+//! works here: hooks inside the function, several results, gradients of intermediate values, double
+//! backward (a value that comes back gets its history from the node's own edge).
 //!
-//! The second run must compute the same. What it could see change is put back or refused:
+//! The second run must compute the same. State that may have changed is restored or refused:
 //!
-//! - Random numbers: it draws the keys of the first run, and the generator stays where it is.
-//! - Memory from outside that the function writes (running statistics): it finds the old contents, and what is there now returns
-//!   afterwards. So nothing is written twice.
-//! - Memory from outside that somebody else wrote since, a flag that has changed, an argument that was overwritten: an error.
-//! - Anything else (clocks, counters of the user's) is noticed where the function saves other values: by their ops and shapes always, and by
-//!   a hash of each in debug builds or where [`Checkpoint::verify`] asks for it.
+//! - Random numbers: it draws the keys of the first run, and the state of the generator does not
+//!   change.
+//! - Memory from outside that the function writes (running statistics): it sees the old contents,
+//!   and the current contents are restored afterwards. So nothing is written twice.
+//! - Memory from outside that was written elsewhere since, a flag that has changed, an argument
+//!   that was overwritten: an error.
+//! - Anything else (clocks, counters of the user's) is noticed where the function saves other
+//!   values: by their ops and shapes always, and by a hash of each in debug builds or where
+//!   [`Checkpoint::verify`] asks for it.
 //!
-//! Inside a trace the second run is recorded too, on arguments that come after the cotangent ([`Op::After`](pullback_ir::Op::After)): so the two runs stay
-//! two, and the second one late. Bodies of loops, of `vmap` and of `cond` hold a checkpointed function as one equation (`body.rs`).
+//! Inside a trace the second run is recorded too, on arguments that come after the cotangent
+//! ([`Op::After`](pullback_ir::Op::After)): so the two runs stay two, and the second one late.
+//! Bodies of loops, of `vmap` and of `cond` hold a checkpointed function as one equation
+//! (`body.rs`).
 //!
-//! Derivatives nest with checkpoints in any order. What a derivative inside the function saves is counted like the rest, in both runs; what a trace
-//! inside it records is not, as nothing of that is wanted after the function. The second run may come late: levels of forward mode and
-//! arguments of transforms that have ended since are for it as they were. And it may be asked for inside a body that began later: then it
-//! happens outside that body, where the nodes are.
+//! Derivatives nest with checkpoints in any order. What a derivative inside the function saves is
+//! counted like the rest, in both runs; what a trace inside it records is not, as nothing of that
+//! is wanted after the function. The second run may come late: levels of forward mode and arguments
+//! of transforms that have ended since are restored for it. And it may be asked for inside a body
+//! that began later: then it happens outside that body, where the nodes are.
 //!
-//! Checkpoints nest: the arguments of an inner one are saved through the door of the outer one, which drops them and has them again.
+//! Checkpoints nest: the arguments of an inner one are saved through the packer of the outer one,
+//! which drops and recomputes them.
 
 mod body;
 mod frame;
@@ -40,10 +49,11 @@ use frame::Frame;
 use pullback_ir::Line;
 use std::sync::Arc;
 
-/// `f(x)`, without keeping what backward needs of it: `f` runs again when backward gets there.
+/// `f(x)`, without saving what backward needs of it: `f` runs again in the backward pass.
 ///
-/// Costs one more run of `f` and saves the memory of all it does, except its arguments. `f` may capture parameters (a clone of a
-/// [`Tensor`] is the same tensor); their gradients arrive as ever. Random numbers repeat.
+/// Costs one more run of `f` and saves the memory of all it does, except its arguments. `f` may
+/// capture parameters (a clone of a [`Tensor`] is the same tensor); they get their gradients as
+/// usual. Random numbers repeat.
 ///
 /// ```
 /// use pullback::{Tensor, checkpoint};
@@ -60,8 +70,8 @@ use std::sync::Arc;
 /// ```
 ///
 /// # Panics
-/// Where an operation of `f` fails, or `f` writes in place to a tracked tensor from outside. Backward gives an error where the second run
-/// differs from the first.
+/// Where an operation of `f` fails, or `f` writes in place to a tracked tensor from outside.
+/// Backward gives an error where the second run differs from the first.
 #[track_caller]
 pub fn checkpoint<T, Y, F>(f: F, x: &T) -> Y
 where
@@ -72,7 +82,7 @@ where
     Checkpoint::new().call(f, x)
 }
 
-/// How to checkpoint: [`checkpoint`] with its options spelled out.
+/// [`checkpoint`] with options.
 ///
 /// ```
 /// use pullback::{Checkpoint, Tensor};
@@ -99,7 +109,8 @@ impl Checkpoint {
         Checkpoint { verify: cfg!(debug_assertions) }
     }
 
-    /// Whether values are compared with those of the first run, by a hash: by default in debug builds. (What is traced has no values.)
+    /// Whether values are compared with those of the first run, by a hash: by default in debug
+    /// builds. (What is traced has no values.)
     #[must_use]
     pub fn verify(mut self, verify: bool) -> Checkpoint {
         self.verify = verify;
@@ -135,7 +146,8 @@ impl Checkpoint {
         }
         let leaves = x.leaves();
         if trace::in_body() {
-            // Where kinks are counted, as it is: inside of an equation their values would not be known.
+            // Where kinks are counted, as it is: inside of an equation their values would not be
+            // known.
             if kinks::is_collecting() {
                 let held = ReadOnly::of(&leaves);
                 let y = f(x);
@@ -169,9 +181,10 @@ fn frozen(leaves: &[Tensor], at: Line) -> Vec<Tensor> {
     leaves.iter().map(freeze).collect()
 }
 
-/// One function after the other, in segments that are checkpointed: the values between segments are kept, the values inside are computed
-/// again. Without a number there are about √n segments, so that what is kept and what is computed at a time both grow as √n.
-/// The last segment is not checkpointed: backward needs its values at once.
+/// One function after the other, in segments that are checkpointed: the values between segments are
+/// kept, the values inside are computed again. Without a number there are about √n segments, so
+/// that what is kept and what is computed at a time both grow as √n. The last segment is not
+/// checkpointed: backward needs its values at once.
 ///
 /// ```
 /// use pullback::{Tensor, checkpoint_sequential};

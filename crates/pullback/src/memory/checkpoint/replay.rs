@@ -1,10 +1,10 @@
-//! The second run of a checkpointed function: its values back.
+//! The second run of a checkpointed function, which recomputes its values.
 
 use super::frame::{Frame, Tracked, Written, hash, with_frames};
 use crate::apply::apply;
 use crate::events::{self, REPLAY};
-use crate::memory::door::{self, Pack, Packed, SavedValue};
 use crate::memory::kept::{Kept, Window};
+use crate::memory::packing::{self, Pack, Packed, SavedValue};
 use crate::memory::report::part;
 use crate::storage::{Storage, Writer};
 use crate::tape::History;
@@ -19,11 +19,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 thread_local! {
     /// Inside a trace, a cotangent of the node that is being visited.
     static COTANGENT: RefCell<Option<Tensor>> = const { RefCell::new(None) };
-    /// Calls whose values were computed again by the backward passes that are going on, on this thread.
+    /// Calls whose values were recomputed by the active backward passes of this thread.
     static REPLAYED: RefCell<Vec<Weak<Frame>>> = const { RefCell::new(Vec::new()) };
-    /// Memory that was put back, and how often functions that run for the second time wrote it since.
+    /// Memory that was put back, and how often functions that run for the second time wrote it
+    /// since.
     static REPLAYED_WRITES: RefCell<Vec<(usize, u64)>> = const { RefCell::new(Vec::new()) };
-    /// How many turns this thread has.
+    /// How often this thread holds the lock.
     static TURNS: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -32,8 +33,8 @@ pub(crate) fn is_replaying() -> bool {
     events::is_on(REPLAY)
 }
 
-/// The calls that are run again during a backward pass. With it the values go that were computed again
-/// and that nothing asked for.
+/// The calls that are run again during a backward pass. With it the values go that were computed
+/// again and that nothing asked for.
 pub(crate) struct Replays {
     /// Where the list of replayed calls ended.
     mark: usize,
@@ -65,7 +66,7 @@ pub(super) fn value(frame: &Arc<Frame>, slot: usize) -> Result<Tensor> {
         let mut notes = frame.notes();
         let sealed = notes.sealed;
         let value = &mut notes.slots[slot].value;
-        // A derivative inside the function may want it more than once while the function runs.
+        // A derivative inside the function may need it more than once while the function runs.
         if sealed { value.take() } else { value.clone() }
     };
     let window = match there {
@@ -122,7 +123,7 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     let run = || fail::catch(|| (frame.again)(&arguments));
     let run = || with_frames(Vec::new(), run);
     let run = || events::with(REPLAY, run);
-    let run = || door::with_packers(vec![second.clone()], run);
+    let run = || packing::with_packers(vec![second.clone()], run);
     let run = || random::repeating(draws.clone(), run);
     let run = || autocast::with_state(frame.autocast, run);
     // Counted in the first run.
@@ -151,7 +152,7 @@ fn late(x: &Tensor) -> Tensor {
 fn argument(frame: &Frame, i: usize) -> Result<Tensor> {
     let argument = &frame.arguments[i];
     let x = match &argument.kept {
-        Kept::Packed(spec, packed) => door::unpack(&**packed, spec)?,
+        Kept::Packed(spec, packed) => packing::unpack(&**packed, spec)?,
         Kept::Memory(window) => window.tensor().ok_or_else(|| {
             let message = format!(
                 "argument {i} of a checkpointed function was overwritten before backward computed it again"
@@ -173,8 +174,8 @@ fn argument(frame: &Frame, i: usize) -> Result<Tensor> {
     Ok(x)
 }
 
-/// The value for the second run. Inside a trace that is another variable, which is there after the cotangent, or the two runs would become
-/// one again.
+/// The value for the second run. Inside a trace that is another variable, which is there after the
+/// cotangent, or the two runs would become one again.
 pub(super) fn again(x: &Tensor, cotangent: Option<&Tensor>) -> Tensor {
     match cotangent.filter(|_| trace::active()) {
         Some(cotangent) => apply(Op::After, &[x, cotangent]),
@@ -197,7 +198,7 @@ pub(crate) fn walking_with<R>(cotangent: Option<&Tensor>, f: impl FnOnce() -> R)
     f()
 }
 
-/// What the function saw of the outside must be as it was.
+/// The outside state that the function read must be unchanged.
 fn check_unchanged(frame: &Frame) -> Result<()> {
     let notes = frame.notes();
     // What the function writes itself gets its old contents back.
@@ -283,12 +284,13 @@ impl Pack for Second {
     }
 }
 
-/// Memory from outside that the function writes, as it was when the function began; dropped, as it is now.
+/// Memory from outside that the function writes, as it was when the function began; dropped, as it
+/// is now.
 struct OldContents {
     all: Vec<Outside>,
     /// The writes that were counted when it began, for a replay around this one.
     counted: Vec<(usize, u64)>,
-    /// One such replay at a time: the memory is everybody's.
+    /// One such replay at a time: the memory is shared.
     _turn: Option<Turn>,
 }
 
@@ -321,7 +323,7 @@ impl OldContents {
         })
     }
 
-    /// Whether nobody else wrote to that memory meanwhile.
+    /// Whether no other write to that memory happened meanwhile.
     fn undisturbed(&self, frame: &Frame) -> Result<()> {
         let count = |storage: usize| {
             REPLAYED_WRITES
@@ -372,7 +374,7 @@ pub(crate) fn note_replayed_write(storage: &Storage) {
     });
 }
 
-/// The turn to put memory back, which a thread may take several times.
+/// A reentrant lock for restoring memory.
 struct Turn(Option<MutexGuard<'static, ()>>);
 
 impl Turn {

@@ -7,7 +7,8 @@ use crate::{DType, Device, Error, Result, Tensor, bf16, f16};
 /// The two numbers, by their bytes, and for each element which it is.
 pub(super) type Two = ([[u8; 8]; 2], Vec<u8>);
 
-/// A value with two different elements at most. Elements are compared by their bits, so that a zero keeps its sign and a NaN its payload.
+/// A value with two different elements at most. Elements are compared by their bits, so that a zero
+/// keeps its sign and a NaN its payload.
 pub(super) fn of_two(x: &Tensor) -> Option<Two> {
     with_host_bytes(x, |bytes| match x.dtype().size() {
         1 => two::<1>(bytes),

@@ -1,8 +1,10 @@
 //! Eight bits for each element, and a scale for each block of 64.
 //!
-//! An element is a whole number from −127 to 127 times the scale of its block, which is 1/127 of the largest magnitude there. So the error is
-//! at most half a scale. A block that this does not fit, because something in it is not finite or too large for whom it is kept, or because the
-//! scale or the largest element would leave the range, has NaN for its scale and its elements beside it.
+//! An element is a whole number from −127 to 127 times the scale of its block, which is 1/127 of
+//! the largest magnitude there. So the error is at most half a scale. A block that this does not
+//! fit, because something in it is not finite or too large for the op that saves it, or because the
+//! scale or the largest element would leave the range, has NaN for its scale and its elements
+//! stored separately.
 
 use crate::backend::{HostElement, elements, elements_mut, with_host_bytes};
 use crate::memory::piece::dense_from;
@@ -46,7 +48,8 @@ reals! {
     f16, f32, f16::from_f64;
 }
 
-/// Codes, scales, and the blocks that are kept whole, among them those in which a magnitude is above `reach`; `None` where that would not be less.
+/// Codes, scales, and the blocks that are kept whole, among them those in which a magnitude is
+/// above `reach`; `None` where that would not be less.
 pub(super) fn encode(x: &Tensor, reach: f64) -> Option<Vec<Tensor>> {
     match x.dtype() {
         DType::F64 => encoded::<f64>(x, reach),

@@ -1,18 +1,20 @@
 //! Compression: saved values in less memory.
 //!
-//! [`Compress`] is a packer like any other (`door.rs`). What it does with a value follows from the value and from the op that saves it,
-//! and some of it is exact: a value of which two numbers are all there is (the mask of dropout, a truth value) is a bit for each element, and
-//! so is the result of `relu`, whose derivative asks only where it is positive (`bits.rs`). The rest is an approximation with a bound: half
-//! precision, and eight bits with a scale for each block (`blocks.rs`). It is taken only where the derivative is off by at most four such errors,
-//! at any input; `need.rs` says for every op why that is so, or why not.
+//! [`Compress`] is a packer like any other (`packing.rs`). What it does with a value follows from
+//! the value and from the op that saves it, and some of it is exact: a value of which two numbers
+//! are all there is (the mask of dropout, a truth value) is a bit for each element, and so is the
+//! result of `relu`, whose derivative asks only where it is positive (`bits.rs`). The rest is an
+//! approximation with a bound: half precision, and eight bits with a scale for each block
+//! (`blocks.rs`). It is taken only where the derivative is off by at most four such errors, at any
+//! input; `need.rs` says for every op why that is so, or why not.
 
 mod bits;
 mod blocks;
 mod need;
 
 use crate::backend::{HostElement, elements, with_host_bytes};
-use crate::memory::door::{self, Pack, Packed, SavedValue};
-use crate::memory::piece::{Kept, Memo, Piece};
+use crate::memory::packing::{self, Pack, Packed, SavedValue};
+use crate::memory::piece::{Memo, Memoized, Piece};
 use crate::{DType, Error, Op, Result, Spec, Tensor, trace};
 use half::{bf16, f16};
 pub(crate) use need::Need;
@@ -21,10 +23,11 @@ use pullback_ir::{Layout, Unary};
 use std::fmt;
 use std::sync::Arc;
 
-/// Keeps values saved for backward in less memory: a packer for [`with_packing`](crate::with_packing).
+/// Keeps values saved for backward in less memory: a packer for
+/// [`with_packing`](crate::with_packing).
 ///
-/// Nothing is compressed until it is chosen. Where several choices apply, the exact ones come first, then [`Compress::blocks8`],
-/// then [`Compress::half`].
+/// Nothing is compressed until it is chosen. Where several choices apply, the exact ones come
+/// first, then [`Compress::blocks8`], then [`Compress::half`].
 ///
 /// ```
 /// use pullback::{Compress, DType, Tensor, with_packing};
@@ -38,9 +41,10 @@ use std::sync::Arc;
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// Left as they are, or passed on to [`Compress::then`]: parameters, whose memory is there anyway; values of less than 256 bytes; what an
-/// approximation does not hold; and all that is saved while a function is traced, because it has no values yet. As a copy is made, what is
-/// compressed comes back as it was when it was saved, also where its memory was written to since.
+/// Left as they are, or passed on to [`Compress::then`]: parameters, whose memory is there anyway;
+/// values of less than 256 bytes; what an approximation does not hold; and all that is saved while
+/// a function is traced, because it has no values yet. As a copy is made, what is compressed comes
+/// back as it was when it was saved, also where its memory was written to since.
 #[derive(Clone)]
 pub struct Compress {
     masks: bool,
@@ -84,9 +88,11 @@ impl Compress {
         Compress { masks: false, integers: false, blocks: false, half: None, next: None, memo }
     }
 
-    /// One bit for each element, where that is exact: results of `relu` without NaN, of which the derivative asks only where they are
-    /// positive, and every value that has two different elements at most, whatever it is for: truth values, the mask of dropout, ones and
-    /// zeros. Gradients are the same, bit for bit. (Dropout inside attention saves no mask: it draws it again.)
+    /// One bit for each element, where that is exact: results of `relu` without NaN, of which the
+    /// derivative asks only where they are positive, and every value that has two different
+    /// elements at most, whatever it is for: truth values, the mask of dropout, ones and zeros.
+    /// Gradients are the same, bit for bit. (Dropout inside attention saves no mask: it draws it
+    /// again.)
     #[must_use]
     pub fn masks(mut self) -> Compress {
         self.masks = true;
@@ -100,24 +106,33 @@ impl Compress {
         self
     }
 
-    /// `f32` and `f64` in `bf16` or `f16`, off by a part ε = 2⁻⁸ or 2⁻¹¹ of themselves at most. Taken where a derivative is then off by at most
-    /// 4ε (1.6 % or 0.2 %), whatever the values are:
+    /// `f32` and `f64` in `bf16` or `f16`, off by a part ε = 2⁻⁸ or 2⁻¹¹ of themselves at most.
+    /// Taken where a derivative is then off by at most 4ε (1.6 % or 0.2 %), whatever the values
+    /// are:
     ///
-    /// - of itself: products (`mul`, matrix products, convolutions) and quotients (`div`), `square`, `sqrt`, `rsqrt`, `recip`, `exp`, `exp2`, `log`,
-    ///   `log2`, `log10`, `tan`, `atan`, `asinh`, `atan2`; not at all: `abs`, `relu`, `copysign`, which ask for signs;
-    /// - of 1, which is about their steepest slope: `tanh`, `sigmoid`, `gelu`, `silu`, `erf`, `erfc`, `expm1`, `log_ndtr`. Where they are flat, such an error
-    ///   is large beside the slope;
-    /// - of the terms that are added up: matrix products, convolutions, `softmax`, `log_softmax`. What cancels in the sum leaves its error;
+    /// - of itself: products (`mul`, matrix products, convolutions) and quotients (`div`),
+    ///   `square`, `sqrt`, `rsqrt`, `recip`, `exp`, `exp2`, `log`, `log2`, `log10`, `tan`, `atan`,
+    ///   `asinh`, `atan2`; not at all: `abs`, `relu`, `copysign`, which ask for signs;
+    /// - of 1, which is about their steepest slope: `tanh`, `sigmoid`, `gelu`, `silu`, `erf`,
+    ///   `erfc`, `expm1`, `log_ndtr`. Where they are flat, such an error is large relative to the
+    ///   slope;
+    /// - of the terms that are added up: matrix products, convolutions, `softmax`, `log_softmax`.
+    ///   What cancels in the sum leaves its error;
     /// - of 1, if no element is above 4 in magnitude: `sin`, `cos`.
     ///
-    /// The bound is that of one op, and of the first derivative. Errors of several add up (`prod` is a tree of `mul`); and where their derivatives cancel, as those
-    /// of `sinc` near 0 and of `cosine_similarity` of nearly parallel vectors do, the error of what cancelled stays.
+    /// The bound is that of one op, and of the first derivative. Errors of several add up (`prod`
+    /// is a tree of `mul`); and where their derivatives cancel, as those of `sinc` near 0 and of
+    /// `cosine_similarity` of nearly parallel vectors do, the error of what cancelled stays.
     ///
-    /// All other ops keep their values whole: those that compare them (`max`, `min`, `maximum`, …) or subtract one from another (`layer_norm`, `batch_norm`, `logsumexp`,
-    /// `cross_entropy`, attention), `log1p`, `asin`, `atanh` and others with a pole, `pow`, linear algebra, loops, custom functions; and so do checkpointed functions.
+    /// All other ops keep their values whole: those that compare them (`max`, `min`, `maximum`, …)
+    /// or subtract one from another (`layer_norm`, `batch_norm`, `logsumexp`, `cross_entropy`,
+    /// attention), `log1p`, `asin`, `atanh` and others with a pole, `pow`, linear algebra, loops,
+    /// custom functions; and so do checkpointed functions.
     ///
-    /// A value of which an element would become infinite, or zero where it was not, is left as it is. Elements below 2⁻¹²⁶ or 2⁻¹⁴ are off by 2⁻¹³⁴
-    /// or 2⁻²⁵ instead: values with such elements are taken only where the error may be a part of the largest element, and that is not among them, or of 1.
+    /// A value of which an element would become infinite, or zero where it was not, is left as it
+    /// is. Elements below 2⁻¹²⁶ or 2⁻¹⁴ are off by 2⁻¹³⁴ or 2⁻²⁵ instead: values with such elements
+    /// are taken only where the error may be a part of the largest element, and that is not among
+    /// them, or of 1.
     ///
     /// # Panics
     /// If the dtype is another one.
@@ -133,25 +148,28 @@ impl Compress {
         self
     }
 
-    /// Floats in eight bits with a scale for each 64 elements: off by at most 1/254 of the largest magnitude among them, beside the
-    /// rounding of the dtype itself. Taken where a derivative is then off by at most 4/254, 1.6 %, whatever the values are:
+    /// Floats in eight bits with a scale for each 64 elements: off by at most 1/254 of the largest
+    /// magnitude among them, in addition to the rounding of the dtype itself. Taken where a
+    /// derivative is then off by at most 4/254, 1.6 %, whatever the values are:
     ///
-    /// - of the largest slope in the block: products (`mul`, matrix products, convolutions), `square`, `recip`, `rsqrt`, `exp`, `exp2`, `tan`;
+    /// - of the largest slope in the block: products (`mul`, matrix products, convolutions),
+    ///   `square`, `recip`, `rsqrt`, `exp`, `exp2`, `tan`;
     /// - of 1, or of the largest slope, if that is more: `tanh`, `sigmoid`, `expm1`;
-    /// - the same, but only in blocks of which no value is above 4 in magnitude, the others being kept whole: `gelu`, `silu`, `erf`, `erfc`, `log_ndtr`, `atan`,
-    ///   `asinh`, `sin`, `cos`.
+    /// - the same, but only in blocks of which no value is above 4 in magnitude, the others being
+    ///   kept whole: `gelu`, `silu`, `erf`, `erfc`, `log_ndtr`, `atan`, `asinh`, `sin`, `cos`.
     ///
-    /// As with [`Compress::half`], the bound is that of one op and of the first derivative. It is beside the largest: an element that is small beside its block is
-    /// lost, which shows where a large gradient arrives at it (that of `hypot` or of a norm near 0 does). Blocks that hold what is not finite, or numbers near the
-    /// ends of the range, are kept whole.
+    /// As with [`Compress::half`], the bound is that of one op and of the first derivative. It is
+    /// relative to the largest: an element that is small relative to its block is lost, which shows
+    /// where a large gradient arrives at it (that of `hypot` or of a norm near 0 does). Blocks that
+    /// hold what is not finite, or numbers near the ends of the range, are kept whole.
     #[must_use]
     pub fn blocks8(mut self) -> Compress {
         self.blocks = true;
         self
     }
 
-    /// Passes on what was made, and what was left alone, to another packer: `Compress::new().masks().then(offload)` compresses and writes the
-    /// result to disk.
+    /// Passes on what was made, and what was left alone, to another packer:
+    /// `Compress::new().masks().then(offload)` compresses and writes the result to disk.
     #[must_use]
     pub fn then(mut self, next: impl Pack + 'static) -> Compress {
         self.next = Some(Arc::new(next));
@@ -268,7 +286,7 @@ impl Part {
     fn tensor(&self) -> Result<Tensor> {
         match self {
             Part::Here(x) => Ok(x.clone()),
-            Part::Packed(packed, spec) => door::unpack(&**packed, spec),
+            Part::Packed(packed, spec) => packing::unpack(&**packed, spec),
         }
     }
 
@@ -288,7 +306,8 @@ impl Part {
 }
 
 impl Manner {
-    /// Whether what was made has what the derivative of the saving op needs. The same value may be saved by several.
+    /// Whether what was made has what the derivative of the saving op needs. The same value may be
+    /// saved by several.
     fn is_for(self, value: &SavedValue<'_>, form: Form) -> bool {
         let Form::Half(range) = form else { return true };
         let low = if matches!(self, Manner::F16) { DType::F16 } else { DType::BF16 };
@@ -313,7 +332,8 @@ impl Manner {
     }
 }
 
-/// The value in half precision, if every element can be had so: none becomes infinite, and none zero, that was not.
+/// The value in half precision, if every element can be had so: none becomes infinite, and none
+/// zero, that was not.
 fn halved(x: &Tensor, dtype: DType) -> Option<(Form, Vec<Tensor>)> {
     let half = x.cast(dtype);
     let range = with_host_bytes(x, |x_bytes| {
@@ -334,7 +354,8 @@ where
     H: HostElement + Into<f32>,
 {
     let (x, half) = (elements::<T>(T::DTYPE, x)?, elements::<H>(H::DTYPE, half)?);
-    // The bits of a magnitude order as it does, and integers are compared several at a time. One less, so that 0 is the last.
+    // The bits of a magnitude order as it does, and integers are compared several at a time. One
+    // less, so that 0 is the last.
     let (mut largest, mut before_smallest) = (0, f64::INFINITY.to_bits() - 1);
     for (x, half) in x.chunks(1024).zip(half.chunks(1024)) {
         let mut spoilt = false;
@@ -376,9 +397,9 @@ fn narrowest(x: &Tensor) -> Option<DType> {
 
 /// A saved value that is compressed.
 struct Compressed {
-    kept: Arc<Kept<Small>>,
+    kept: Arc<Memoized<Small>>,
     spec: Spec,
-    /// How it lies on what comes back.
+    /// Its layout on what is restored.
     layout: Layout,
 }
 

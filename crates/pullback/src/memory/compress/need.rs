@@ -1,17 +1,23 @@
 //! What the derivative of each op needs of a value that it saves.
 //!
-//! An approximation is harmless where the derivative cannot make its error larger, at any input, and that is a property of the formula in the
-//! op's row. Half precision is off by a part ε of each element; eight bits are off by a part ε of the largest element of a block. A product
-//! with the value stands both. A quotient by it stands the first only, as an element near 0 may be off by all of itself in the second. What is left of
-//! `1 - x²` near 1, of `exp(x - y)` at 300, of `x - mean(x)`, or of a comparison of two saved values stands neither. And a slope that is bounded and
-//! smooth in x, such as that of gelu, stands an error of x that is small beside 1, whatever it is beside x.
+//! An approximation is harmless where the derivative cannot make its error larger, at any input,
+//! and that is a property of the formula in the op's row. Half precision is off by a part ε of each
+//! element; eight bits are off by a part ε of the largest element of a block. A product with the
+//! value tolerates both. A quotient by it tolerates only the first, as an element near 0 may have a
+//! relative error of 1 in the second. `1 - x²` near 1, `exp(x - y)` at 300, `x - mean(x)`, and
+//! comparisons of two saved values tolerate neither. And a slope that is bounded and smooth in x,
+//! such as that of gelu, tolerates an error of x that is small relative to 1, even if it is large
+//! relative to x.
 //!
-//! So every op has a line, here or in the rows of `ops/`, and what is not argued for is kept whole. The numbers in the comments are of how many ε the derivative is off: of
-//! itself, or, for functions whose slope stays below about 1, of 1. None is above [`NEAR`], which is the bound that the documentation gives.
+//! So every op has a line, here or in the rows of `ops/`, and values without such an argument are
+//! kept in full precision. The numbers in the comments are of how many ε the derivative is off: of
+//! itself, or, for functions whose slope stays below about 1, of 1. None is above [`NEAR`], which
+//! is the bound that the documentation gives.
 
 use crate::{DType, Op, ops};
 
-/// How many ε a derivative is off at most; and so the largest |x| of which a sine is computed from an approximation, for it is off by |x| of them.
+/// How many ε a derivative is off at most; and so the largest |x| of which a sine is computed from
+/// an approximation, for it is off by |x| of them.
 pub(super) const NEAR: f64 = 4.0;
 
 /// What a derivative needs of a saved value.
@@ -57,14 +63,16 @@ impl Need {
             Op::Pool(_) | Op::Fft(_) => Need::Whole,
             // Differentiated as simpler ops, which are asked for themselves.
             Op::UnaryVjp(_) | Op::Region(_) | Op::DotRegion(_) => Need::Whole,
-            // An extreme is found again by comparing; sums save nothing, and products are made of `mul`.
+            // An extreme is found again by comparing; sums save nothing, and products are made of
+            // `mul`.
             Op::Reduce(..) | Op::Cumulate { .. } | Op::Scatter(..) => Need::Whole,
             // The condition of a matrix, and the code of a user, have no bound.
             Op::Linalg(_) | Op::Flow(_) | Op::Custom(_) => Need::Whole,
         }
     }
 
-    /// Whether half precision keeps what is needed. That no element becomes infinite or 0 is known already.
+    /// Whether half precision keeps what is needed. That no element becomes infinite or 0 is known
+    /// already.
     pub fn takes_half(self, dtype: DType, range: Range) -> bool {
         // Below this, elements are off by a part of this, not of themselves.
         let normal = if dtype == DType::F16 { 2f64.powi(-14) } else { 2f64.powi(-126) };
@@ -77,7 +85,8 @@ impl Need {
         }
     }
 
-    /// The largest magnitude in a block of which eight bits keep what is needed; `None` if there is none.
+    /// The largest magnitude in a block of which eight bits keep what is needed; `None` if there is
+    /// none.
     pub fn takes_blocks(self) -> Option<f64> {
         match self {
             Need::Whole | Need::Sign | Need::Each => None,

@@ -1,17 +1,20 @@
-//! What is kept elsewhere, and what the two threads that write and read ahead (`work.rs`) share with those who pack and unpack.
+//! Offloaded values, and the state that the two threads that write and prefetch (`work.rs`) share
+//! with the threads that pack and unpack.
 //!
-//! A value is numbered when it is packed. Its copy waits in memory for the writer; once written, the copy may stay as long as nobody wants
-//! its room, so the newest values, which backward wants first, are often still there. When backward takes value n, the reader is told to fetch
-//! the values below n that are on disk alone. All of it together, copies that wait, copies that stay and values read ahead, is `held` and never
-//! more than the bound: who packs waits for the writer, and the reader takes only the room that is left.
+//! A value is numbered when it is packed. Its copy waits in memory for the writer; once written,
+//! the copy may stay until its memory is needed, so the newest values, which backward needs first,
+//! are often still there. When backward takes value n, the reader prefetches the values below n
+//! that are only on disk. All of it together, copies that wait, copies that stay and prefetched
+//! values, is `held` and never more than the bound: packing waits for the writer, and the reader
+//! uses only what is left.
 //!
-//! Nobody waits in a circle. The threads wait for nothing but work. Who packs waits only while something is being written. Who drops a
-//! value waits only for the file operation that goes on with that value, and cuts a write short. The threads never hold the last handle to
-//! anything that would wait for them.
+//! There are no deadlocks. The threads wait only for work. Packing waits only while something is
+//! being written. Dropping a value waits only for the active file operation on that value, and
+//! cancels a write. The threads never hold the last handle to anything that would wait for them.
 
 use super::OffloadStats;
 use super::file::{Create, OnFile};
-use super::room::{Claim, Room};
+use super::quota::{Claim, Reservation};
 use crate::memory::kept::Window;
 use crate::memory::piece::{Memo, Piece};
 use crate::memory::report::part::{self, Here};
@@ -44,7 +47,7 @@ pub(super) struct State {
     pub entries: BTreeMap<u64, Entry>,
     pub to_write: VecDeque<u64>,
     pub to_read: VecDeque<u64>,
-    /// Values that are on disk and in memory too: what makes room.
+    /// Values that are both on disk and in memory: these can be freed.
     pub spare: BTreeSet<u64>,
     /// How many values are to be written or being written.
     pub unwritten: usize,
@@ -52,7 +55,7 @@ pub(super) struct State {
     pub held: usize,
     /// Bytes on disk, or on their way there.
     pub claimed: u64,
-    /// Why a value could not be written, until somebody is told.
+    /// Why a value could not be written, until it is reported.
     pub failure: Option<Error>,
     pub closing: bool,
     pub stats: OffloadStats,
@@ -71,10 +74,10 @@ pub(super) struct Entry {
     pub memory: Option<Window>,
     pub file: Option<Arc<OnFile>>,
     pub step: Step,
-    /// It is in memory because it was read ahead.
+    /// It is in memory because it was prefetched.
     pub ahead: bool,
     pub cancelled: Arc<AtomicBool>,
-    /// The memory that was saved, which somebody else may still hold.
+    /// The memory that was saved, which may still be referenced elsewhere.
     pub original: (Weak<Storage>, u64),
     /// The memory that was given out last.
     given: Option<(Weak<Storage>, u64)>,
@@ -93,7 +96,7 @@ pub(super) enum Step {
     Reading,
 }
 
-/// A value in the care of an engine. Dropped, its memory is free and its file is gone.
+/// A value that an engine manages. Dropped, its memory is free and its file is gone.
 pub(super) struct Ticket {
     engine: Arc<Engine>,
     number: u64,
@@ -159,7 +162,7 @@ impl Engine {
         state.failure.take().map_or(Ok(()), Err)
     }
 
-    /// Tells that an earlier value could not be written.
+    /// Reports that an earlier value could not be written.
     pub fn check(&self) -> Result<()> {
         self.shared.lock().failure.take().map_or(Ok(()), Err)
     }
@@ -168,7 +171,7 @@ impl Engine {
         self.shared.lock().stats.shared += 1;
     }
 
-    /// Takes a value into care.
+    /// Takes over a value.
     pub fn take(self: &Arc<Engine>, piece: &Piece, value: &SavedValue<'_>) -> Result<Ticket> {
         let bytes = piece.bytes();
         let claim = Claim::new(&self.shared, bytes as u64, value)?;
@@ -187,8 +190,9 @@ impl Engine {
             saver,
             saved_at: (part::here(), value.op().map_or("checkpoint", |op| op.name()), value.at()),
         };
-        if let Some(room) = Room::make(&self.shared, bytes)? {
-            // The memory may be written to, or must be free, before the writer gets there: so it works from a copy.
+        if let Some(room) = Reservation::make(&self.shared, bytes)? {
+            // The memory may be written to, or must be free, before the writer gets there: so it
+            // works from a copy.
             let copy = piece.window().deep_clone();
             entry.memory = Some(Window::of(&copy));
             entry.step = Step::ToWrite;
@@ -253,7 +257,7 @@ impl Ticket {
             }
             if let Some(x) = entry.memory.as_ref().map(Window::tensor) {
                 if entry.file.is_some() {
-                    // Whoever asked has it now; if it is asked for again, the disk has it too.
+                    // The caller has it now; if it is requested again, it is also on disk.
                     entry.memory = None;
                     spare.remove(&self.number);
                     *held -= entry.bytes;
@@ -263,7 +267,8 @@ impl Ticket {
                     let Some(x) = x else { continue };
                     break entry.give(&x);
                 }
-                let message = "a value that was given to somebody before it was written to disk was overwritten";
+                let message =
+                    "a value that was handed out before it was written to disk was overwritten";
                 let Some(x) = x else {
                     return Err(Error::new(ErrorKind::InPlace, "offload", message));
                 };
@@ -335,7 +340,7 @@ impl Drop for Ticket {
         }
         drop(state);
         shared.changed.notify_all();
-        // The file goes with it, while nobody is kept waiting.
+        // The file is removed with it, without holding the lock.
         drop(entry);
     }
 }

@@ -22,9 +22,10 @@ pub(super) fn create(path: &Path) -> io::Result<File> {
     options.open(path)
 }
 
-/// How much is written between two looks at whether anybody still wants it.
+/// How much is written between two checks for cancellation.
 const STRETCH: usize = 1 << 20;
-/// How many names are tried. A name is taken only where an earlier process of the same number was killed.
+/// How many names are tried. A name is taken only where an earlier process of the same number was
+/// killed.
 const TRIES: usize = 1000;
 
 /// A value on disk. Dropped, the file is removed.
@@ -38,13 +39,13 @@ pub(super) struct OnFile {
 
 /// Why a value is not on disk.
 pub(super) enum Unwritten {
-    /// Nobody wants it any more.
+    /// It is not needed any more.
     Cancelled,
     Failed(PathBuf, io::Error),
 }
 
 impl OnFile {
-    /// Writes the elements of a dense tensor, unless somebody cancels that.
+    /// Writes the elements of a contiguous tensor, unless cancelled.
     pub fn write(
         dir: &Path,
         create: Create,
@@ -78,7 +79,8 @@ impl OnFile {
         self.len * self.dtype.size()
     }
 
-    /// The value, in fresh memory. The file is opened by its name each time, so that one that was removed or replaced is noticed.
+    /// The value, in fresh memory. The file is opened by its name each time, so that one that was
+    /// removed or replaced is noticed.
     pub fn read(&self) -> Result<Tensor> {
         let said = |what: String| Error::gradient("offload", what);
         let failed = |error: io::Error| {
@@ -107,7 +109,7 @@ impl OnFile {
 
 impl Drop for OnFile {
     fn drop(&mut self) {
-        // Somebody may have removed it, or its directory, already.
+        // It, or its directory, may have been removed already.
         let _ = fs::remove_file(&self.path);
     }
 }
@@ -135,7 +137,8 @@ pub(super) fn probe(dir: &Path) -> io::Result<()> {
     fs::remove_file(path)
 }
 
-/// A number that always differs where one word of eight bytes differs, and almost surely where more do.
+/// A number that always differs where one word of eight bytes differs, and almost surely where more
+/// do.
 fn checksum(bytes: &[u8]) -> u64 {
     let mut hasher = FxHasher::default();
     let (words, rest) = bytes.as_chunks::<8>();

@@ -1,22 +1,25 @@
-//! Offloading: saved values wait for backward somewhere else than in memory.
+//! Offloading: saved values are stored outside of memory until backward.
 //!
-//! [`Offload`] is a packer like any other (`door.rs`). A value is copied when it is saved, and a thread writes the copy to a file of its own
-//! (`file.rs`) while the forward pass goes on. Backward takes values in the reverse order, so a second thread reads ahead in that order
-//! (`engine.rs`, `work.rs`). Copies that wait and values that were read ahead have one bound (`room.rs`): where the disk is slower than the
-//! forward pass, the forward pass waits. The same memory saved by two ops is written once (`piece.rs`).
+//! [`Offload`] is a packer like any other (`packing.rs`). A value is copied when it is saved, and a
+//! thread writes the copy to a file of its own (`file.rs`) while the forward pass continues.
+//! Backward takes values in the reverse order, so a second thread prefetches in that order
+//! (`engine.rs`, `work.rs`). Copies that wait and prefetched values have one bound (`quota.rs`):
+//! where the disk is slower than the forward pass, the forward pass waits. The same memory saved by
+//! two ops is written once (`piece.rs`).
 //!
-//! A file lives as long as somebody may ask for its value: the node that saved it holds the only handle, and dropping that removes the file. So
-//! success, a panic and a dropped graph are one and the same.
+//! A file exists as long as its value may be requested: the node that saved it holds the only
+//! handle, and dropping that removes the file. So success, a panic and a dropped graph are handled
+//! alike.
 
 mod engine;
 mod file;
-mod room;
+mod quota;
 #[cfg(test)]
 mod tests;
 mod work;
 
-use crate::memory::door::{Pack, Packed, SavedValue, with_packing};
-use crate::memory::piece::{Kept, Piece};
+use crate::memory::packing::{Pack, Packed, SavedValue, with_packing};
+use crate::memory::piece::{Memoized, Piece};
 use crate::{Error, ErrorKind, Result, Spec, Tensor, mode, trace};
 use engine::{Engine, Options, Ticket};
 use file::Create;
@@ -25,7 +28,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Keeps values saved for backward out of memory: a packer for [`with_packing`], or for [`Offload::run`].
+/// Keeps values saved for backward out of memory: a packer for [`with_packing`], or for
+/// [`Offload::run`].
 ///
 /// ```
 /// use pullback::{Offload, Tensor};
@@ -41,23 +45,29 @@ use std::sync::Arc;
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// Left where they are: parameters, whose memory is there anyway; values below [`Offload::min_bytes`]; tangents of forward mode; and all
-/// that is saved while a function is traced (`jit`, bodies of loops, `vmap`), because it has no values yet and the program plans its own memory.
+/// Left where they are: parameters, whose memory is there anyway; values below
+/// [`Offload::min_bytes`]; tangents of forward mode; and all that is saved while a function is
+/// traced (`jit`, bodies of loops, `vmap`), because it has no values yet and the program plans its
+/// own memory.
 ///
-/// A copy is made when a value is saved, so it comes back as it was then, also where its memory was written to since.
+/// A copy is made when a value is saved, so it is restored as it was then, also where its memory
+/// was written to since.
 ///
 /// # Files
-/// Each value has a file of its own, which only its owner may read. It is removed when backward has passed (unless the graph is retained), when
-/// the graph is dropped, and when a panic unwinds, whichever of the graph and the offload goes first. A process that is killed leaves its files
+/// Each value has a file of its own, which only its owner may read. It is removed when backward has
+/// passed (unless the graph is retained), when the graph is dropped, and when a panic unwinds,
+/// whichever of the graph and the offload goes first. A process that is killed leaves its files
 /// behind: `pullback-`, the number of the process, and a number.
 ///
 /// # When writing fails
-/// A value that could not be written stays in memory, so backward through what was recorded works as ever. The next operation that saves a
-/// value here fails with a sentence that names the file and the system's error, or [`Offload::flush`] does. Told once, the offload tries again.
+/// A value that could not be written stays in memory, so backward through what was recorded still
+/// works. The next operation that saves a value here fails with a sentence that names the file and
+/// the system's error, or [`Offload::flush`] does. After the error was reported, the offload tries
+/// again.
 ///
 /// # When reading fails
-/// A file that was removed, cut short or changed (each has a checksum) makes backward an error that names the op and the file, and changes no
-/// gradient.
+/// A file that was removed, cut short or changed (each has a checksum) makes backward an error that
+/// names the op and the file, and changes no gradient.
 #[derive(Clone)]
 pub struct Offload(Option<Arc<Engine>>);
 
@@ -69,7 +79,8 @@ pub struct OffloadStats {
     pub written_bytes: u64,
     /// Bytes read from files.
     pub read_bytes: u64,
-    /// Bytes in memory now: copies that wait for the writer, copies that stay while there is room, values read ahead.
+    /// Bytes in memory now: copies that wait for the writer, copies that stay while they fit,
+    /// prefetched values.
     pub held_bytes: u64,
     /// The most that `held_bytes` was.
     pub peak_held_bytes: u64,
@@ -79,15 +90,15 @@ pub struct OffloadStats {
     pub files: usize,
     /// How often the forward pass waited for the writer.
     pub waits: u64,
-    /// Values for which there was no room in the buffer, written by who saved them.
+    /// Values that did not fit into the buffer, written by the thread that saved them.
     pub written_at_once: u64,
     /// Values that were already kept, because another op had saved them.
     pub shared: u64,
-    /// Values that backward found read ahead.
+    /// Values that backward found prefetched.
     pub prefetch_hits: u64,
     /// Values that backward found in memory because they had not left it yet.
     pub memory_hits: u64,
-    /// Values that backward took from the memory of a tensor that somebody still held.
+    /// Values that backward took from the memory of a tensor that was still referenced.
     pub still_there: u64,
     /// Values that backward had to read itself.
     pub read_on_demand: u64,
@@ -96,8 +107,8 @@ pub struct OffloadStats {
 }
 
 impl Offload {
-    /// To the memory of the host, for tensors that live elsewhere. All tensors of this version live there already, so every value is kept as it
-    /// is, at no cost, and the options have no effect.
+    /// To the memory of the host, for tensors that live elsewhere. All tensors of this version live
+    /// there already, so every value is kept as it is, at no cost, and the options have no effect.
     #[must_use]
     pub fn to_host() -> Offload {
         Offload(None)
@@ -147,20 +158,22 @@ impl Offload {
         self.set(|o| o.min_bytes = bytes)
     }
 
-    /// The most memory for copies that wait to be written and values that were read ahead, together; 256 MiB unless said otherwise. A value
-    /// that is larger is written at once, from where it is.
+    /// The most memory for copies that wait to be written and prefetched values, together; 256 MiB
+    /// unless said otherwise. A value that is larger is written at once, from where it is.
     #[must_use]
     pub fn buffer_bytes(self, bytes: usize) -> Offload {
         self.set(|o| o.buffer_bytes = bytes)
     }
 
-    /// The most that may be in files at a time; an operation that would save more fails. No bound unless said otherwise.
+    /// The most that may be in files at a time; an operation that would save more fails. No bound
+    /// unless said otherwise.
     #[must_use]
     pub fn max_bytes(self, bytes: u64) -> Offload {
         self.set(|o| o.max_bytes = bytes)
     }
 
-    /// How many values are read ahead of backward, where the buffer has room; 8 unless said otherwise, and 0 for none.
+    /// How many values are prefetched for backward, where they fit into the buffer; 8 unless said
+    /// otherwise, and 0 for none.
     #[must_use]
     pub fn prefetch(self, values: usize) -> Offload {
         self.set(|o| o.prefetch = values)
@@ -174,7 +187,7 @@ impl Offload {
     /// Waits until everything is written.
     ///
     /// # Errors
-    /// If a value could not be written, and nobody was told yet. It is kept in memory.
+    /// If a value could not be written, and that was not reported yet. It is kept in memory.
     pub fn flush(&self) -> Result<()> {
         self.0.as_ref().map_or(Ok(()), |engine| engine.flush())
     }
@@ -227,11 +240,11 @@ impl Pack for Offload {
 
 /// A value that is somewhere else.
 struct Away {
-    kept: Arc<Kept<Ticket>>,
+    kept: Arc<Memoized<Ticket>>,
     spec: Spec,
-    /// How it lay on the memory that was saved.
+    /// Its layout on the memory that was saved.
     original: Layout,
-    /// How it lies on what comes back.
+    /// Its layout on what is restored.
     layout: Layout,
     name: String,
     at: Line,
@@ -262,7 +275,7 @@ impl Packed for Away {
         self.kept.value.held() / Arc::strong_count(&self.kept)
     }
 
-    /// Copies that wait and values that were read ahead have a bound of their own.
+    /// Copies that wait and prefetched values have their own bound.
     fn bytes_at_rest(&self) -> usize {
         0
     }

@@ -51,7 +51,7 @@ fn a_full_disk_is_an_error_and_the_tape_stays_usable() {
         assert!(text.contains(part), "{text}");
     }
     assert!(text.contains(&format!("{}", dir.join("pullback-").display())), "{text}");
-    // Told once. What was saved goes backward, twice, from disk and from memory.
+    // Reported once. Backward through what was saved works, twice, from disk and from memory.
     offload.flush().unwrap();
     let stats = offload.stats();
     assert_eq!((stats.files, stats.failed_writes, stats.disk_bytes), (3, 3, 24_000));
@@ -65,7 +65,7 @@ fn a_full_disk_is_an_error_and_the_tape_stays_usable() {
     assert_eq!((stats.files, stats.held_bytes), (0, 0));
     assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 0);
 
-    // The operation after a failure fails, with what came before intact; no room is waited for in vain.
+    // The operation after a failure fails, with what came before intact; no wait for memory hangs.
     let offload = Offload::with(&dir, full).unwrap().min_bytes(1).buffer_bytes(16_000);
     let mut last = x.clone();
     let error = catch(|| {
@@ -81,7 +81,7 @@ fn a_full_disk_is_an_error_and_the_tape_stays_usable() {
     last.sum().backward().unwrap();
     assert!(x.grad().is_some());
     drop(last);
-    // With another directory it goes on.
+    // With another directory it continues.
     let offload = Offload::to_disk(&dir).unwrap().min_bytes(1);
     x.zero_grad();
     offload.run(|| chain(&x, 7)).sum().backward().unwrap();

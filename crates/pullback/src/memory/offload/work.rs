@@ -1,4 +1,4 @@
-//! What the two threads do: one writes what was packed, one reads ahead of backward.
+//! The two threads: one writes what was packed, one prefetches for backward.
 
 use super::engine::{Options, Shared, State, Step, upgrade};
 use super::file::{OnFile, Unwritten};
@@ -28,7 +28,7 @@ impl Shared {
         };
         Error::new(ErrorKind::Memory, "offload", message)
             .detail("what was saved before is intact, and backward through it works")
-            .hint("make room on the disk, offload to another directory, or run without")
+            .hint("free disk space, offload to another directory, or run without")
     }
 
     /// The life of the writer.
@@ -65,7 +65,7 @@ impl Shared {
                         spare.insert(number);
                         stats.written_bytes += bytes as u64;
                     }
-                    // Its copy stays, so that the tape stays whole.
+                    // Its copy stays, so that the tape stays valid.
                     Err(why) => {
                         *claimed -= bytes as u64;
                         if let Unwritten::Failed(..) = &why {
@@ -109,7 +109,7 @@ impl Shared {
                         spare.insert(number);
                         stats.read_bytes += entry.bytes as u64;
                     }
-                    // Who asks for it will read it, and be told why that fails.
+                    // The caller that needs it will read it, and get the error.
                     None => *held -= entry.bytes,
                 }
             }
@@ -117,7 +117,7 @@ impl Shared {
         }
     }
 
-    /// Asks for what was packed before a value, as far as there is room: backward will want it next.
+    /// Prefetches what was packed before a value, as far as it fits: backward will need it next.
     pub fn read_before(&self, state: &mut State, number: u64) {
         let Options { buffer_bytes, prefetch, .. } = state.options;
         let mut room = buffer_bytes.saturating_sub(state.held);

@@ -1,4 +1,4 @@
-//! Who is alive when: the book that a report is made of.
+//! Lifetimes of storages: the ledger that a report is made from.
 
 use super::{MemoryKind, MemoryPhase};
 use crate::events::{self, LEDGER as ON};
@@ -23,11 +23,11 @@ pub(super) struct Life {
     pub op: &'static str,
     pub at: Option<Line>,
     pub part: Option<usize>,
-    /// What it was there for before the step.
+    /// What it was used for before the step.
     pub known: Option<MemoryKind>,
     pub gradient: bool,
     pub saved: bool,
-    /// It has no memory of its own: it stands for a gradient that was there before.
+    /// It has no memory of its own: it represents a gradient that existed before.
     stand_in: bool,
     /// All its elements are 1.
     one: bool,
@@ -87,7 +87,7 @@ pub(super) struct Ledger {
     pub lives: Vec<Life>,
     /// The names of parts.
     pub parts: Vec<String>,
-    /// The part that goes on.
+    /// The current part.
     pub part: Option<usize>,
     /// The parts of leaves, by their numbers.
     leaves: FxHashMap<u64, usize>,
@@ -95,13 +95,13 @@ pub(super) struct Ledger {
     op: Option<(&'static str, Line, bool)>,
     /// Whether it is the literal 1.
     one: bool,
-    /// How many backward passes are going on, and whether one has ended.
+    /// How many backward passes are active, and whether one has ended.
     walks: usize,
     walked: bool,
 }
 
-/// A storage's place in a ledger; dropped with the storage, which ends its life. What outlives a report keeps tickets of it that mean
-/// nothing any more, until the next report meets it.
+/// A storage's place in a ledger; dropped with the storage, which ends its life. What outlives a
+/// report keeps tickets of it that mean nothing any more, until the next report uses it.
 pub(crate) struct Ticket {
     ledger: Weak<Mutex<Ledger>>,
     number: usize,
@@ -175,7 +175,7 @@ impl Ledger {
         self.trace = trace;
     }
 
-    /// The moment that goes on.
+    /// The current moment.
     pub fn now(&self) -> usize {
         self.moments.len() - 1
     }
@@ -244,7 +244,8 @@ fn admit(ledger: &Shared, storage: &Storage, life: Life) {
     tickets.push(ticket);
 }
 
-/// Memory that was there before the step, or that another thread has made since: then it is there from now on.
+/// Memory that was there before the step, or that another thread has made since: then it is there
+/// from now on.
 fn meet(ledger: &Shared, x: &Tensor, kind: MemoryKind, part: Option<usize>) {
     let storage: &Storage = &x.0.storage;
     if storage.as_traced().is_some() || number(ledger, &x.0.storage).is_some() {
@@ -258,7 +259,8 @@ fn meet(ledger: &Shared, x: &Tensor, kind: MemoryKind, part: Option<usize>) {
     admit(ledger, storage, Life { known: Some(kind), ..Life::new(bytes, born, "", None, part) });
 }
 
-/// An operand: where it was there before, it is a parameter, its gradient comes with it, or it is an input.
+/// An operand: where it was there before, it is a parameter, its gradient comes with it, or it is
+/// an input.
 fn meet_operand(ledger: &Shared, x: &Tensor) {
     if x.0.storage.as_traced().is_some() || number(ledger, &x.0.storage).is_some() {
         return;
@@ -304,7 +306,7 @@ pub(crate) fn works<'a>(name: &'static str, on: impl Iterator<Item = &'a Tensor>
     book.push_moment(name, Some(at));
 }
 
-/// The arena of a compiled function, which is lent to it for the call.
+/// The arena of a compiled function, which it borrows for the call.
 pub(crate) fn takes_arena(bytes: usize, at: Line) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     let mut book = of(&ledger);
@@ -320,7 +322,8 @@ pub(crate) fn born(bytes: usize, traced: Option<&Traced>) -> Option<Ticket> {
     let bytes = match traced {
         None => bytes,
         Some(value) if value.trace != book.trace => return None,
-        // A literal is one element, however often it is seen; and a value that waits for another is that value.
+        // A literal is one element, however often it is seen; and a value that waits for another is
+        // that value.
         Some(value) if value.op == "literal" => value.spec.dtype.size(),
         Some(value) if value.op == "after" => 0,
         Some(value) => value.spec.bytes(),
@@ -343,8 +346,9 @@ pub(crate) fn saves(storage: &Storage) {
     }
 }
 
-/// Runs `f`, which packs a value that is saved: what it made and did not drop is kept in the value's place. If it holds the value's own memory
-/// afterwards, which has one holder more then, that is kept.
+/// Runs `f`, which packs a value that is saved: what it made and did not drop is kept in the
+/// value's place. If it holds the value's own memory afterwards, which has one holder more then,
+/// that is kept.
 pub(crate) fn packing<R>(storage: &Arc<Storage>, f: impl FnOnce() -> Option<R>) -> Option<R> {
     let Some(ledger) = kept() else { return f() };
     let first = of(&ledger).lives.len();
@@ -362,13 +366,15 @@ pub(crate) fn packing<R>(storage: &Arc<Storage>, f: impl FnOnce() -> Option<R>) 
     packed
 }
 
-/// An op is about to have a value back that was packed for it: what is made for that without an op of its own is made by this one.
+/// An op is about to have a value back that was packed for it: what is made for that without an op
+/// of its own is made by this one.
 pub(crate) fn unpacks(op: &Op, at: Line) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     of(&ledger).op = Some((op.name(), at, false));
 }
 
-/// This value was packed and is back. Memory that was made meanwhile where no ledger is kept, as by a thread of the packer's, counts from now on.
+/// This value was packed and is back. Memory that was made meanwhile where no ledger is kept, as by
+/// a thread of the packer's, counts from now on.
 pub(crate) fn comes_back(x: &Tensor) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     let storage: &Storage = &x.0.storage;
@@ -376,7 +382,7 @@ pub(crate) fn comes_back(x: &Tensor) {
         return;
     }
     let mut book = of(&ledger);
-    // What is older is met as any other operand.
+    // What is older is treated as any other operand.
     if storage.born > book.since {
         let (op, at) = book.maker();
         let (born, part) = (book.now(), book.part);
@@ -390,7 +396,7 @@ pub(super) fn arrives(ledger: &Shared, storage: &Storage, life: Life) {
     admit(ledger, storage, Life { saved: true, ..life });
 }
 
-/// Whether the trace that goes on is that of a prediction.
+/// Whether the active trace is that of a prediction.
 pub(crate) fn is_predicting() -> bool {
     trace::active() && kept().is_some_and(|ledger| counts_here(&ledger))
 }
@@ -416,7 +422,8 @@ pub(crate) fn overwrites(new: &Tensor) {
     }
 }
 
-/// In a trace, `new` was made of `old`, which nobody else sees: outside of one it would be the same memory.
+/// In a trace, `new` was made of `old`, which has no other references: outside of one it would be
+/// the same memory.
 pub(crate) fn continues(old: &Tensor, new: &Tensor) {
     let Some(ledger) = kept().filter(|_| !mode::is_grad_enabled()) else { return };
     if old.0.storage.as_traced().is_none() || !old.is_contiguous() {
@@ -440,7 +447,8 @@ pub(crate) fn continues(old: &Tensor, new: &Tensor) {
     }
 }
 
-/// In a trace, the gradient of a leaf that was there before is cleared, or seen as a value of the trace.
+/// In a trace, the gradient of a leaf that was there before is cleared, or seen as a value of the
+/// trace.
 pub(crate) fn touches(leaf: &Leaf, before: Option<&Tensor>, seen: Option<&Tensor>) {
     let (Some(ledger), Some(before)) = (kept(), before) else { return };
     let part = of(&ledger).leaves.get(&leaf.seq).copied();
@@ -462,13 +470,14 @@ pub(crate) fn touches(leaf: &Leaf, before: Option<&Tensor>, seen: Option<&Tensor
     }
 }
 
-/// Whether a value of a trace is known to be 1 everywhere: eager code looks, and does not multiply by it.
+/// Whether a value of a trace is known to be 1 everywhere: eager code checks that, and does not
+/// multiply by it.
 pub(crate) fn is_one(x: &Tensor) -> bool {
     let Some(ledger) = kept() else { return false };
     number(&ledger, &x.0.storage).is_some_and(|number| of(&ledger).lives[number].one)
 }
 
-/// A backward pass that is going on.
+/// An active backward pass.
 pub(crate) struct Walk(Shared);
 
 impl Drop for Walk {

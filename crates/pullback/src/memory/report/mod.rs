@@ -1,17 +1,22 @@
 //! Where the memory of a training step goes: predicted from shapes, or measured.
 //!
-//! What takes memory is a storage, so what is kept is a ledger of storages (`ledger.rs`): when each was made, by which op and line, in
-//! which part of the model, what for, and when it was freed. A storage that is made while a report is going on gets a *ticket*; the ticket
-//! is dropped with it, and dropping it writes the time into the ledger. So nothing has to be guessed about lifetimes: variables that the user
-//! holds, values that the tape keeps and what a checkpoint computes again are freed when they are freed. What is packed instead of being
-//! kept counts as what it is packed into ([`ledger::packing`]), and what comes back from a thread that keeps no ledger gets its ticket when it
-//! comes ([`ledger::comes_back`]).
+//! What takes memory is a storage, so what is kept is a ledger of storages (`ledger.rs`): when each
+//! was made, by which op and line, in which part of the model, what for, and when it was freed. A
+//! storage that is made while a report is active gets a *ticket*; the ticket is dropped with it,
+//! and dropping it writes the time into the ledger. So nothing has to be guessed about lifetimes:
+//! variables that the user holds, values that the tape keeps and what a checkpoint computes again
+//! are freed when they are freed. What is packed instead of being kept counts as what it is packed
+//! into ([`ledger::packing`]), and what a thread without a ledger restores gets its ticket then
+//! ([`ledger::comes_back`]).
 //!
-//! Prediction is the same ledger over a trace. There a storage stands for a variable and has no memory, but it is made, kept and dropped by
-//! the same tape and the same user code, so it lives exactly as long as the memory would. What a trace does otherwise than eager code is
-//! corrected where it happens: a write in place, which in a trace makes a new value ([`ledger::overwrites`], [`ledger::continues`]).
+//! Prediction is the same ledger over a trace. There a storage represents a variable and has no
+//! memory, but it is made, kept and dropped by the same tape and the same user code, so it lives
+//! exactly as long as the memory would. What a trace does otherwise than eager code is corrected
+//! where it happens: a write in place, which in a trace makes a new value ([`ledger::overwrites`],
+//! [`ledger::continues`]).
 //!
-//! `part.rs` says which part of the model runs, `count.rs` makes the report of the ledger, `text.rs`, `json.rs` and `svg.rs` show it.
+//! `part.rs` says which part of the model runs, `count.rs` makes the report of the ledger,
+//! `text.rs`, `json.rs` and `svg.rs` show it.
 
 mod count;
 mod json;
@@ -23,7 +28,7 @@ mod text;
 pub use part::{MemoryPart, memory_part};
 
 use crate::backend;
-use crate::trace::{self, Kind};
+use crate::trace::{self, TraceKind};
 use crate::{Error, Result, Tensor, fail, mode};
 use ledger::Ledger;
 use pullback_ir::{ErrorKind, Line};
@@ -32,7 +37,8 @@ use std::path::Path;
 
 const OP: &str = "memory_report";
 
-/// What memory is for. A storage is of one kind for the whole of its life, the first of these that fits.
+/// What memory is for. A storage is of one kind for the whole of its life, the first of these that
+/// fits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum MemoryKind {
     /// A leaf that requires grad and was there before, or what was named as one.
@@ -41,9 +47,10 @@ pub enum MemoryKind {
     Gradients,
     /// What was named as state of an optimiser.
     OptimizerState,
-    /// What was there before, or was made by another thread meanwhile, and is none of these: batches, buffers of layers, random state.
+    /// What was there before, or was made by another thread meanwhile, and is none of these:
+    /// batches, buffers of layers, random state.
     Inputs,
-    /// What is kept for backward: by the tape, or in its place by who packs what is saved.
+    /// What is kept for backward: by the tape, or by a packer.
     Activations,
     /// Everything else that operations make.
     Temporaries,
@@ -143,7 +150,8 @@ impl MemoryPhase {
 pub struct LineMemory {
     /// The op that made it.
     pub op: &'static str,
-    /// The user's line; in a backward pass, that of the forward op. `None` where a tensor was made without an op.
+    /// The user's line; in a backward pass, that of the forward op. `None` where a tensor was made
+    /// without an op.
     pub at: Option<Line>,
     /// What it is for.
     pub kind: MemoryKind,
@@ -167,7 +175,8 @@ pub struct PartMemory {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct MemoryMoment {
-    /// The op; `start` for the moment before the first, `end` for the one after the last, when the step has returned.
+    /// The op; `start` for the moment before the first, `end` for the one after the last, when the
+    /// step has returned.
     pub op: &'static str,
     /// The user's line.
     pub at: Option<Line>,
@@ -194,8 +203,9 @@ pub struct PoolPeak {
     pub peak: u64,
 }
 
-/// Where the memory of a step goes. Prints as a table; [`MemoryReport::to_json`], [`MemoryReport::to_svg`] and [`MemoryReport::save`] show it
-/// otherwise. Made by [`predict_memory`], [`memory_report`] and [`MemoryReporter`].
+/// Where the memory of a step goes. Prints as a table; [`MemoryReport::to_json`],
+/// [`MemoryReport::to_svg`] and [`MemoryReport::save`] show it otherwise. Made by
+/// [`predict_memory`], [`memory_report`] and [`MemoryReporter`].
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct MemoryReport {
@@ -203,15 +213,18 @@ pub struct MemoryReport {
     pub predicted: bool,
     /// Of each kind, the most that is alive at once.
     pub most: MemoryBytes,
-    /// The activations when there are most of them, by the op and line that made them, the largest first.
+    /// The activations when there are most of them, by the op and line that made them, the largest
+    /// first.
     pub activations_by_line: Vec<LineMemory>,
-    /// By part of the model, in the order in which parts were named, without those that have nothing.
+    /// By part of the model, in the order in which parts were named, without those that have
+    /// nothing.
     pub by_part: Vec<PartMemory>,
     /// Which moment of the timeline is the peak: the first at which most is alive.
     pub peak_at: usize,
     /// What operations made that is alive at the peak, by op and line, the largest first.
     pub peak_by_line: Vec<LineMemory>,
-    /// What is alive while each op runs, in order, from `start` to `end`. Views make nothing and are left out.
+    /// What is alive while each op runs, in order, from `start` to `end`. Views make nothing and
+    /// are left out.
     pub timeline: Vec<MemoryMoment>,
     /// What the pool counted; `None` for a prediction.
     pub pool: Option<PoolPeak>,
@@ -248,8 +261,9 @@ impl MemoryReport {
 
 /// Runs a step and reports where its memory went.
 ///
-/// Parameters are the leaves that require grad. To tell state of an optimiser from other inputs, and parts of the model from each other,
-/// name them: [`MemoryReporter`] (in `pullback_nn`, `memory_report` does that for a model).
+/// Parameters are the leaves that require grad. To tell state of an optimiser from other inputs,
+/// and parts of the model from each other, name them: [`MemoryReporter`] (in `pullback_nn`,
+/// `memory_report` does that for a model).
 ///
 /// ```
 /// use pullback::{Tensor, memory_report};
@@ -269,9 +283,10 @@ impl MemoryReport {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// What other threads make counts from when this one uses it (in [`MemoryReport::pool`] from when it is made), except that what an
-/// [`Offload`](crate::Offload) reads ahead counts at once. What kernels take while they run does not count, nor memory that a packer takes otherwise than in tensors. A compiled function is one op,
-/// with the arena of its plan as temporaries.
+/// What other threads make counts from when this one uses it (in [`MemoryReport::pool`] from when
+/// it is made), except that what an [`Offload`](crate::Offload) prefetches counts immediately. What
+/// kernels take while they run does not count, nor memory that a packer takes otherwise than in
+/// tensors. A compiled function is one op, with the arena of its plan as temporaries.
 ///
 /// # Errors
 /// What the step fails with, or if it is being traced, or measured already.
@@ -280,8 +295,8 @@ pub fn memory_report<R>(f: impl FnOnce() -> Result<R>) -> Result<(R, MemoryRepor
     MemoryReporter::new().measure(f)
 }
 
-/// Predicts from shapes where the memory of a step will go, and computes nothing: no memory for values is taken, and parameters, gradients
-/// and random state stay as they are.
+/// Predicts from shapes where the memory of a step will go, and computes nothing: no memory for
+/// values is taken, and parameters, gradients and random state stay as they are.
 ///
 /// ```
 /// use pullback::{Tensor, memory_report, predict_memory};
@@ -296,8 +311,9 @@ pub fn memory_report<R>(f: impl FnOnce() -> Result<R>) -> Result<(R, MemoryRepor
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// The step is traced, so it may not look at values: return the loss, and read it outside. A compiled function that it calls is predicted op
-/// by op. Hooks are called, with tensors that have no values. A batch for which there is no memory is made inside, where it takes none:
+/// The step is traced, so it may not read values: return the loss, and read it outside. A compiled
+/// function that it calls is predicted op by op. Hooks are called, with tensors that have no
+/// values. A batch for which there is no memory is made inside, where it takes none:
 ///
 /// ```
 /// # use pullback::{Tensor, predict_memory};
@@ -307,20 +323,25 @@ pub fn memory_report<R>(f: impl FnOnce() -> Result<R>) -> Result<(R, MemoryRepor
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// A [`MemoryBudget`](crate::MemoryBudget), an [`Offload`](crate::Offload) and [`Compress`](crate::Compress) have no part in a prediction: it says what the step takes without
-/// them, and so what they have to save. Other packers ([`with_packing`](crate::with_packing)) are asked as ever, with tensors that have no values.
+/// A [`MemoryBudget`](crate::MemoryBudget), an [`Offload`](crate::Offload) and
+/// [`Compress`](crate::Compress) are ignored in a prediction: it says what the step takes without
+/// them. Other packers ([`with_packing`](crate::with_packing)) are called as usual, with tensors
+/// that have no values.
 ///
-/// A prediction may be above what is measured where eager code adds to a gradient in place and a trace cannot: for tensors of which several
-/// slices, or several products, have gradients, by the size of such a gradient.
+/// A prediction may be above what is measured where eager code adds to a gradient in place and a
+/// trace cannot: for tensors of which several slices, or several products, have gradients, by the
+/// size of such a gradient.
 ///
 /// # Errors
-/// What the step fails with, also where it reads a value; or if it is being traced, or measured already.
+/// What the step fails with, also where it reads a value; or if it is being traced, or measured
+/// already.
 #[track_caller]
 pub fn predict_memory<R>(f: impl FnOnce() -> Result<R>) -> Result<MemoryReport> {
     MemoryReporter::new().predict(f)
 }
 
-/// Reports on memory with names: which tensors are parameters or state of an optimiser, and which part of the model they belong to.
+/// Reports on memory with names: which tensors are parameters or state of an optimiser, and which
+/// part of the model they belong to.
 ///
 /// ```
 /// use pullback::{MemoryKind, MemoryReporter, Tensor, memory_part, no_grad};
@@ -359,13 +380,15 @@ impl MemoryReporter {
         MemoryReporter::default()
     }
 
-    /// Says what a tensor is for, and to which part of the model it belongs. What was said first about a memory counts.
+    /// Says what a tensor is for, and to which part of the model it belongs. What was said first
+    /// about a memory counts.
     pub fn tensor(mut self, kind: MemoryKind, part: &str, x: &Tensor) -> MemoryReporter {
         self.known.push((kind, part.to_string(), x.clone()));
         self
     }
 
-    /// Names a part of the model. Reports list parts in the order in which they are first named, here, with a tensor or by [`memory_part`].
+    /// Names a part of the model. Reports list parts in the order in which they are first named,
+    /// here, with a tensor or by [`memory_part`].
     pub fn part(mut self, name: &str) -> MemoryReporter {
         if !self.parts.iter().any(|known| known == name) {
             self.parts.push(name.to_string());
@@ -384,7 +407,7 @@ impl MemoryReporter {
         let ledger = Ledger::new(&self.known, self.parts);
         let done = ledger::with(&ledger, || {
             fail::catch(|| {
-                trace::record(Kind::Whole, None, &[], at, |_| {
+                trace::record(TraceKind::Whole, None, &[], at, |_| {
                     ledger::of(&ledger).follow(trace::number());
                     let result = f();
                     ledger::of(&ledger).close();

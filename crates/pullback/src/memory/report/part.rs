@@ -11,14 +11,14 @@ use std::sync::{Arc, Mutex, Weak};
 /// Says, while it lives, that what is made belongs to a part of the model. See [`memory_part`].
 #[must_use = "the part ends when this is dropped"]
 pub struct MemoryPart {
-    /// The report that is being made, and the part that went on before.
+    /// The report that is being made, and the previous part.
     before: Option<(Weak<Mutex<Ledger>>, Option<usize>)>,
     /// It belongs to this thread.
     _here: PhantomData<Rc<()>>,
 }
 
-/// Names the part of the model that what follows belongs to, for reports on memory. Parts inside parts have the name that they are given.
-/// Where no report is being made, this does nothing.
+/// Names the part of the model that what follows belongs to, for reports on memory. Parts inside
+/// parts have the name that they are given. Where no report is being made, this does nothing.
 ///
 /// ```
 /// use pullback::{Tensor, memory_part, memory_report};
@@ -45,7 +45,7 @@ pub fn memory_part(name: &str) -> MemoryPart {
 }
 
 impl MemoryPart {
-    /// Where a report is being made: the phase of the step, and the part that goes on, if there is one.
+    /// Where a report is being made: the phase of the step, and the current part, if there is one.
     pub fn current() -> Option<(MemoryPhase, Option<String>)> {
         let ledger = kept()?;
         let book = of(&ledger);
@@ -68,7 +68,7 @@ impl Drop for MemoryPart {
     }
 }
 
-/// The part that goes on, to come back to.
+/// The current part, to be restored later.
 pub(crate) struct Here(Option<(Weak<Mutex<Ledger>>, Option<usize>)>);
 
 /// Where we are.
@@ -88,7 +88,8 @@ impl Here {
     }
 }
 
-/// Runs `f` in the part that went on when `here` was taken: what is computed again belongs to where it was computed first.
+/// Runs `f` in the part that was current when `here` was taken: what is computed again belongs to
+/// where it was computed first.
 pub(crate) fn back_at<R>(here: &Here, f: impl FnOnce() -> R) -> R {
     let Some(ledger) = kept() else { return f() };
     // What was computed first before the report belongs to no part.

@@ -38,8 +38,8 @@ fn colour(kind: MemoryKind) -> &'static str {
 }
 
 impl MemoryReport {
-    /// The timeline as an SVG picture: what is alive while each op runs, one layer a kind, with the peak marked and named. It needs
-    /// nothing besides itself.
+    /// The timeline as an SVG picture: what is alive while each op runs, one layer a kind, with the
+    /// peak marked and named. It is self-contained.
     ///
     /// ```
     /// # use pullback::{Tensor, predict_memory};
@@ -91,7 +91,8 @@ impl MemoryReport {
         let across = (x(peak) + x(peak + 1)) / 2.0;
         line(&mut out, (across, TOP - 12.0), (across, BOTTOM), "#c22", " stroke-dasharray=\"4 3\"");
         let label = format!("peak {}: {}", amount(self.peak().alive.total()), self.peak());
-        // Beside the line, or further to the left where there is no room. The end of a path says more than its beginning.
+        // Next to the line, or further to the left where it does not fit. The end of a path says
+        // more than its beginning.
         let room = ((RIGHT - LEFT) / LETTER) as usize;
         let cut = label.chars().count().saturating_sub(room);
         let label: String = match cut {
@@ -107,7 +108,8 @@ impl MemoryReport {
         out
     }
 
-    /// The moments that are drawn, and which of them is the peak. Of more than can be seen, the fullest of those that fall on one place.
+    /// The moments that are drawn, and which of them is the peak. Of more than can be seen, the
+    /// fullest of those that fall on one place.
     fn columns(&self) -> (Vec<&MemoryMoment>, usize) {
         let count = self.timeline.len().min(COLUMNS);
         let start = |column: usize| column * self.timeline.len() / count;

@@ -9,8 +9,10 @@ use pullback_ir::Line;
 #[track_caller]
 fn counted(op: &'static str, n: usize, d: f64) {
     if n == 0 || d == 0.0 {
-        let error =
-            Error::argument(op, format!("there are no frequencies of {n} samples {d} apart"));
+        let error = Error::argument(
+            op,
+            format!("there are no frequencies of {n} samples at a distance of {d}"),
+        );
         fail::raise(error.at(mode::user_line(Line::caller())));
     }
 }

@@ -1,5 +1,5 @@
 //! Determinants. A determinant is a polynomial of the elements, and so are its derivatives; the
-//! quick formula for them divides by pivots, and is of no use where a pivot is nearly 0. There the
+//! fast formula for them divides by pivots, and is inaccurate where a pivot is nearly 0. There the
 //! polynomial itself is differentiated.
 
 use super::factor::{lu_parts, singular_values};
@@ -13,8 +13,8 @@ const FEW: usize = 8;
 /// The determinant of a square matrix.
 ///
 /// Derivative: dA = dy·y·A⁻ᵀ, the matrix of cofactors. Where A is singular or nearly so (a pivot is
-/// below √ε of the largest; up to 8 rows, below ⁴√ε), by way of its singular values, which divides
-/// by nothing, and derivatives of higher order are those of the polynomial, at n⁴. A compiled or
+/// below √ε of the largest; up to 8 rows, below ⁴√ε), through its singular values, which divides by
+/// nothing, and derivatives of higher order are those of the polynomial, at n⁴. A compiled or
 /// batched program decides which of the two when it runs.
 ///
 /// ```
@@ -36,9 +36,8 @@ pub fn det(a: &Tensor) -> Tensor {
         return regular_det(a);
     }
     let at = singular.unsqueeze(-1).unsqueeze(-1);
-    // Each formula is given only the matrices that it has a derivative for, so that neither
-    // disturbs the other: not matrices of a batch, and not examples of a `vmap`, which takes both
-    // branches.
+    // Each formula is given only the matrices that it has a derivative for, so that neither affects
+    // the other: not matrices of a batch, and not examples of a `vmap`, which takes both branches.
     let eye = a.new_eye(n, n, a.dtype());
     let plain = |a: &Tensor| regular_det(&at.select(&eye, a));
     let mixed = |a: &Tensor| {
@@ -47,9 +46,9 @@ pub fn det(a: &Tensor) -> Tensor {
     kinks::aside(|| crate::cond(&singular.max(), mixed, plain, a))
 }
 
-/// Whether second derivatives by way of the factors would lose more than half of the digits or,
-/// where the polynomial would take long, all of them: they are differences of numbers that grow
-/// with the square of the condition.
+/// Whether second derivatives through the factors would lose more than half of the digits or, where
+/// the polynomial would take long, all of them: they are differences of numbers that grow with the
+/// square of the condition.
 #[track_caller]
 fn nearly_singular(a: &Tensor, n: usize) -> Tensor {
     let (lu, _, _) = lu_parts("det", a);
@@ -60,7 +59,7 @@ fn nearly_singular(a: &Tensor, n: usize) -> Tensor {
     low.le(&(&high * part)).logical_and(high.lt(f64::INFINITY))
 }
 
-/// ±1, the determinant of the exchanges that pivots stand for.
+/// ±1, the determinant of the row exchanges of the pivots.
 pub(super) fn parity(pivots: &Tensor, dtype: DType) -> Tensor {
     let n = pivots.shape()[pivots.rank() - 1];
     let moved = pivots.cast(DType::I64).ne(&(pivots.new_iota(n) + 1));
@@ -75,14 +74,14 @@ fn regular_det(a: &Tensor) -> Tensor {
     lu.diagonal().prod_over(-1) * parity(&pivots, a.dtype())
 }
 
-/// The value by way of the factors, with derivatives that divide by nothing.
+/// The value through the factors, with derivatives that divide by nothing.
 #[track_caller]
 fn singular_det(a: &Tensor, n: usize) -> Tensor {
     if n <= FEW {
         let y = polynomial(a, n);
         return regular_det(&a.detach()) + (&y - y.detach());
     }
-    // The polynomial is for the second derivative; who wants the first does not pay for it.
+    // The polynomial is for the second derivative; the first derivative does not compute it.
     let backward = move |a: &Tensor, dy: &Tensor| dy.unsqueeze(-1).unsqueeze(-1) * cofactors(a, n);
     custom_vjp("det", |a: &Tensor| (regular_det(a), a.clone()), backward).trusted().call(a)
 }

@@ -107,7 +107,7 @@ pub fn lu(a: &Tensor) -> (Tensor, Tensor, Tensor) {
     lu_unpack(&lu, &pivots)
 }
 
-/// One pivot for each place of the diagonal, or a sentence.
+/// One pivot for each element of the diagonal, or an error.
 #[track_caller]
 pub(super) fn fitting_pivots(op: &'static str, lu: &Tensor, pivots: &Tensor, k: usize) {
     if pivots.shape().last() != Some(&k) {

@@ -45,7 +45,7 @@ pub fn matrix_exp(a: &Tensor) -> Tensor {
     if n == 1 {
         return a.exp();
     }
-    // Each matrix is halved as often as its own norm asks for: with the norm of the largest, the
+    // Each matrix is halved as often as its own norm requires: with the norm of the largest, the
     // others would lose digits.
     let sizes = matrix_norm(&a.detach(), MatrixNorm::Order(1.0), [-2, -1], true).cast(DType::F64);
     let finite = sizes.is_finite();
@@ -75,7 +75,8 @@ pub fn matrix_exp(a: &Tensor) -> Tensor {
     let (_, y) = while_loop(
         |(left, _): &(Tensor, Tensor)| left.gt(0.0).any(),
         |(left, y)| {
-            // What is done is not squared, so that it cannot overflow, nor its derivative.
+            // Finished matrices are not squared again, so that neither they nor their derivatives
+            // overflow.
             let open = left.gt(0.0);
             let rest = y.only(&open);
             (left - 1.0, open.select(rest.product(&rest), y))

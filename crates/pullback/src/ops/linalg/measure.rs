@@ -75,7 +75,7 @@ pub fn matrix_norm(a: &Tensor, kind: MatrixNorm, axes: [isize; 2], keep: bool) -
     let x = a.real();
     let mut order: Vec<usize> = (0..x.rank()).filter(|&i| i != rows && i != columns).collect();
     order.extend([rows, columns]);
-    // Functions, not closures: those would not know the caller's line.
+    // Functions, not closures: a closure would lose the caller's line.
     let norm = match kind {
         MatrixNorm::Frobenius => x.vector_norm(2.0, vec![rows as isize, columns as isize]),
         MatrixNorm::Nuclear => singular_values(op, &x.permute(order), false).1.sum_over(-1),

@@ -1,12 +1,11 @@
 //! Linear algebra: factorisations of matrices, linear systems, norms, functions of matrices.
 //!
 //! Matrices are the last two axes; all axes before them are batches, and broadcast between operands
-//! as in `matmul`. Operands are `f32` or `f64`: factorisations in 8 or 11 bits are of no use, and
-//! are refused.
+//! as in `matmul`. Operands are `f32` or `f64`: factorisations with 8 or 11 bits of precision are
+//! too inaccurate, and are refused.
 //!
-//! Where a matrix is singular or not positive definite, the function stops with a sentence that
-//! names the batch element; the `_ex` variants give a tensor of `info` numbers instead (0: all is
-//! well).
+//! Where a matrix is singular or not positive definite, the function raises an error that names the
+//! batch element; the `_ex` variants give a tensor of `info` numbers instead (0: success).
 //!
 //! ```
 //! use pullback::{Tensor, linalg};
@@ -56,7 +55,7 @@ fn refuse<T>(x: &Tensor, error: Error) -> T {
     x.checked(Err(error))
 }
 
-/// Matrices in f32 or f64, or a sentence.
+/// Matrices in f32 or f64, or an error.
 #[track_caller]
 fn matrices(op: &'static str, a: &Tensor) -> (usize, usize) {
     if a.rank() < 2 {
@@ -152,11 +151,11 @@ fn first_of(hits: &Tensor) -> Tensor {
     place.eq(i64::MAX).select(place.new_tensor(0i64), &place).cast(DType::I32)
 }
 
-/// Stops where an `info` is not 0, with a sentence that names the matrix: `why` says what the
-/// number means.
+/// Raises an error where an `info` is not 0, which names the matrix: `why` says what the number
+/// means.
 #[track_caller]
 fn demand(op: &'static str, a: &Tensor, info: &Tensor, why: impl Fn(i32) -> String) {
-    // A program goes on with NaN or a zero pivot, as the kernels do.
+    // A program continues with NaN or a zero pivot, as the kernels do.
     if !trace::on_host(info) {
         return;
     }

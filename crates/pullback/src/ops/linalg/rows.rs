@@ -1,15 +1,15 @@
 //! How factorisations differentiate.
 //!
 //! Every rule is the classical one, as tensor code, so it holds at every order and in both modes.
-//! Two habits recur:
+//! Two patterns recur:
 //!
 //! - **Symmetric operands.** `cholesky` and `eigh` read one triangle and are differentiated as
 //!   functions of a symmetric matrix: gradients are symmetric, and only the symmetric part of a
 //!   tangent counts.
 //! - **Gauge.** Eigenvectors and singular vectors are fixed up to a sign (or more, where values
 //!   repeat). A loss that depends on that choice has no derivative; one that does not has the
-//!   derivative given here. Differences of equal values are divided by: the result is not finite,
-//!   and says so, except where no vector's gradient is asked for.
+//!   derivative given here. The formulas divide by differences of equal values: the result is
+//!   visibly not finite, except where no gradient of a vector is needed.
 
 use super::{gathered_rows, right_solve, triangular};
 use crate::apply::{apply, apply_all};
@@ -133,8 +133,8 @@ fn lu_solve_jvp(f: &Facts, t: &Maybe) -> Outs {
     smallvec![apply(f.op.clone(), &[f.x(0), f.x(1), f.x(2), &right])]
 }
 
-/// The parts of packed factors of m × n: the square L, what lies below it, the square U, what lies
-/// beside it.
+/// The parts of packed factors of m × n: the square L, the part below it, the square U, the part to
+/// its right.
 struct Packed {
     k: usize,
     lower: Tensor,
@@ -185,7 +185,7 @@ fn lu_vjp(f: &Facts, dys: &Maybe) -> Maybe {
     let (lu, g) = (unpack(f.y(0)), unpack(dlu));
     let (upper, lower) = (lu.upper.triu(0), lu.unit_lower());
     let (mut dl, mut du) = (g.lower.tril(-1), g.upper.triu(0));
-    // What the outer parts owe to the square factors: U₂ = L⁻¹·A₂ and L₂ = A₂·U⁻¹.
+    // The contribution of the outer parts to the square factors: U₂ = L⁻¹·A₂ and L₂ = A₂·U⁻¹.
     let beside = lu.beside.as_ref().zip(g.beside.as_ref()).map(|(u2, g2)| {
         let da2 = lu.lower_solve_t(g2);
         dl = &dl - da2.matmul(&u2.t());
@@ -285,9 +285,9 @@ fn qr_jvp(f: &Facts, t: &Maybe) -> Outs {
     let r1 = r.narrow(-1, 0, k);
     let step = right_solve(&r1, &ta.narrow(-1, 0, k), true, false);
     let inside = q.t().matmul(&step);
-    let turn = inside.tril(-1) - inside.tril(-1).t();
-    let tq = q.matmul(&(&turn - &inside)) + step;
-    let tr = (inside - turn).matmul(&r1);
+    let skew = inside.tril(-1) - inside.tril(-1).t();
+    let tq = q.matmul(&(&skew - &inside)) + step;
+    let tr = (inside - skew).matmul(&r1);
     if n == k {
         return smallvec![tq, tr];
     }

@@ -7,8 +7,8 @@ use crate::ops::linalg::rows::permutation;
 use crate::{DType, Error, Op, Tensor, trace};
 use pullback_ir::Linalg;
 
-/// A⁻¹·B from the factors of A: factorised without being recorded, differentiated as a function of
-/// A and B.
+/// A⁻¹·B from the factors of A: factorised without recording, differentiated as a function of A and
+/// B.
 #[track_caller]
 fn solve_with(a: &Tensor, lu: &Tensor, pivots: &Tensor, b: &Tensor) -> Tensor {
     apply(Op::Linalg(Linalg::LuSolve { transpose: false }), &[a, lu, pivots, b])
@@ -106,7 +106,7 @@ pub fn solve_triangular(
     }
 }
 
-/// The X with A·X = B, or Aᵀ·X = B, for a triangular A: an older spelling of [`solve_triangular`].
+/// The X with A·X = B, or Aᵀ·X = B, for a triangular A: an older form of [`solve_triangular`].
 ///
 /// Derivative: that of [`solve_triangular`].
 #[track_caller]
@@ -237,7 +237,7 @@ pub(super) fn inverse(op: &'static str, a: &Tensor) -> (Tensor, Tensor) {
     (solve_with(a, &lu, &pivots, &identity(a, n)), info)
 }
 
-/// The default of `rtol`: the larger side times the spacing of numbers at 1.
+/// The default of `rtol`: the larger side times machine epsilon.
 fn default_rtol(a: &Tensor) -> f64 {
     let (m, n) = (a.shape()[a.rank() - 2], a.shape()[a.rank() - 1]);
     let eps = if a.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
@@ -245,7 +245,7 @@ fn default_rtol(a: &Tensor) -> f64 {
 }
 
 /// What singular values must exceed to count: max(atol, rtol · the largest). `rtol` is by default
-/// the larger side times the spacing of numbers at 1, unless an `atol` is given.
+/// the larger side times machine epsilon, unless an `atol` is given.
 #[track_caller]
 pub(super) fn threshold(
     a: &Tensor,
@@ -266,9 +266,9 @@ pub(super) fn threshold(
 }
 
 /// The pseudoinverse A⁺: of the singular values at most max(atol, rtol·s₁), nothing is kept.
-/// Tolerances are numbers or one per matrix; `rtol` is by default the larger side times the spacing
-/// of numbers at 1, or 0 if `atol` is positive. With `hermitian`, A is symmetric and its lower
-/// triangle is read.
+/// Tolerances are numbers or one per matrix; `rtol` is by default the larger side times machine
+/// epsilon, or 0 if `atol` is positive. With `hermitian`, A is symmetric and its lower triangle is
+/// read.
 ///
 /// Derivative: dA⁺ = −A⁺·dA·A⁺ + A⁺·A⁺ᵀ·dAᵀ·(I − A·A⁺) + (I − A⁺·A)·dAᵀ·A⁺ᵀ·A⁺, the one along which
 /// the rank stays.
@@ -348,7 +348,7 @@ pub struct Lstsq {
 }
 
 /// Least squares: the X that makes |A·X − B| smallest, A⁺·B. Singular values at most `rcond` times
-/// the largest count as zero (by default the larger side times the spacing of numbers at 1).
+/// the largest count as zero (by default the larger side times machine epsilon).
 ///
 /// Derivative: that of A⁺·B, see [`pinv`].
 ///

@@ -1,4 +1,5 @@
-//! Making values again: in a loop, whatever the length of the chain, and within the budget as far as that can be.
+//! Recomputing values: iteratively, for chains of any length, and within the budget as far as
+//! possible.
 
 use super::ledger::{Book, Recipe};
 use crate::events::{self, LEDGER};
@@ -10,11 +11,11 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// What has to be done for one value.
-struct Plan {
+struct RecomputePlan {
     target: usize,
-    /// What is to be made, operands first.
+    /// What is to be recomputed, operands first.
     order: Vec<usize>,
-    /// What is there; then also what was made.
+    /// Available values, and those recomputed so far.
     ready: FxHashMap<usize, Ready>,
     /// How often each of them is still needed.
     uses: FxHashMap<usize, usize>,
@@ -23,22 +24,22 @@ struct Plan {
 /// A value that an op may be run on.
 struct Ready {
     storage: Arc<Storage>,
-    /// What it keeps from happening meanwhile.
+    /// How it is held meanwhile.
     how: How,
 }
 
 #[derive(Clone, Copy)]
 enum How {
-    /// Somebody else holds it.
+    /// It is referenced elsewhere.
     Found,
     /// It is kept, and may not be dropped.
     Locked,
-    /// It is here on the way to something else, and counts so long.
+    /// It is an intermediate value, and counts while it is needed.
     Passing,
 }
 
 impl Book {
-    /// The memory of a value, made again if it is not there.
+    /// The memory of a value, recomputed if it was dropped.
     pub fn value(&mut self, id: usize) -> Result<Arc<Storage>> {
         self.touch(id);
         if let Some(storage) = self.entries[id].alive() {
@@ -66,7 +67,7 @@ impl Book {
         }
     }
 
-    fn plan(&self, target: usize) -> Result<Plan> {
+    fn plan(&self, target: usize) -> Result<RecomputePlan> {
         let (mut order, mut seen) = (Vec::new(), FxHashSet::default());
         let (mut ready, mut uses) = (FxHashMap::default(), FxHashMap::default());
         let mut waiting = vec![(target, false)];
@@ -85,16 +86,17 @@ impl Book {
             let Some(recipe) = &self.entries[id].recipe else { return Err(self.lost(id)) };
             waiting.push((id, true));
             recipe.parts.iter().for_each(|p| *uses.entry(p.entry).or_insert(0) += 1);
-            // What takes longest comes first (it is pushed last): what is made quickly, as a mask is, need not wait for it.
+            // The most expensive is computed first (it is pushed last): cheap values, such as
+            // masks, are then not kept waiting for it.
             let mut parts: SmallVec<[usize; 4]> = recipe.parts.iter().map(|p| p.entry).collect();
             parts.sort_by_key(|&i| self.entries[i].cost());
             waiting.extend(parts.into_iter().map(|i| (i, false)));
         }
         *uses.entry(target).or_insert(0) += 1;
-        Ok(Plan { target, order, ready, uses })
+        Ok(RecomputePlan { target, order, ready, uses })
     }
 
-    fn follow(&mut self, plan: &mut Plan) -> Result<Arc<Storage>> {
+    fn follow(&mut self, plan: &mut RecomputePlan) -> Result<Arc<Storage>> {
         for id in std::mem::take(&mut plan.order) {
             let Some(recipe) = self.entries[id].recipe.clone() else { return Err(self.lost(id)) };
             // It may have come with another result of the same op.
@@ -115,8 +117,8 @@ impl Book {
         made.ok_or_else(|| self.lost(plan.target))
     }
 
-    /// Runs an op again and keeps those of its results that somebody wants.
-    fn run(&mut self, target: usize, recipe: &Recipe, plan: &mut Plan) -> Result<()> {
+    /// Runs an op again and keeps those of its results that are needed.
+    fn run(&mut self, target: usize, recipe: &Recipe, plan: &mut RecomputePlan) -> Result<()> {
         let mut wanted: SmallVec<[(usize, usize); 1]> = SmallVec::new();
         for (k, result) in recipe.results.iter().enumerate() {
             let Some((id, number)) = *result else { continue };
@@ -127,7 +129,7 @@ impl Book {
             }
         }
         let bytes = wanted.iter().map(|&(_, id)| self.entries[id].bytes).sum();
-        self.make_room(bytes);
+        self.evict_for(bytes);
         let mut operands: SmallVec<[Tensor; 4]> = SmallVec::new();
         for part in &recipe.parts {
             let ready = plan.ready.get(&part.entry).ok_or_else(|| self.lost(part.entry))?;
@@ -139,7 +141,7 @@ impl Book {
             events::op_starts(&recipe.op, &operands, at);
             backend::compute(&recipe.op, &operands, at)
         };
-        // As it ran before: nothing is cast, noted or looked at. But it takes memory.
+        // As it ran before: without autocast, recording or checks. But its memory is counted.
         let results = events::only(LEDGER, || trace::computing(run))?;
         self.tally.again += 1;
         self.tally.work_again += recipe.work;
@@ -165,7 +167,7 @@ impl Book {
         Ok(())
     }
 
-    /// The error for a value that is needed and can be had no more.
+    /// The error for a value that is needed and cannot be recomputed any more.
     fn lost(&self, id: usize) -> Error {
         let entry = &self.entries[id];
         let message = "a value that the budget dropped is to be computed again, and memory that this needs was overwritten";

@@ -1,11 +1,13 @@
-//! The door through which values saved for backward pass.
+//! Packers: how values saved for backward are stored.
 //!
-//! A node keeps what its row names. Usually that is a window on the memory of the value. Inside [`with_packing`] somebody else decides: a
-//! [`Pack`] takes the value and gives something to keep in its place, [`Packed`], which gives the value back when backward needs it.
-//! The history of a saved value is not part of this: it is the node's own edge, so a value that was packed and unpacked is differentiated
-//! like any other, to any order.
+//! A node keeps what its row names. Usually that is a window on the memory of the value. Inside
+//! [`with_packing`] a packer decides: a [`Pack`] takes the value and returns something to keep in
+//! its place, [`Packed`], which gives the value back when backward needs it. The history of a saved
+//! value is not part of this: it is the node's own edge, so a value that was packed and unpacked is
+//! differentiated like any other, to any order.
 //!
-//! Packers nest. The innermost is asked first; what it does not take is offered to the one around it, and what nobody takes is kept as it is.
+//! Packers nest. The innermost is asked first; what it does not take is offered to the one around
+//! it, and what none takes is kept as it is.
 
 use crate::events::{self, LEDGER};
 use crate::{Error, Op, Result, Spec, Tensor, fail, mode};
@@ -49,13 +51,15 @@ use std::sync::Arc;
 /// # Ok::<(), pullback::Error>(())
 /// ```
 pub trait Pack: Send + Sync {
-    /// Takes a value and gives what is kept in its place; `None` leaves it to the packer around this one.
+    /// Takes a value and returns what is kept in its place; `None` leaves it to the packer around
+    /// this one.
     ///
-    /// Nothing is recorded meanwhile, and what is saved by nobody is packed by nobody: tensor operations are free to use. Inside a trace
-    /// the value is not known ([`SavedValue::is_traced`]): operations on it become part of the program.
+    /// Nothing is recorded meanwhile, so nothing is saved or packed: tensor operations may be used
+    /// freely. Inside a trace the value is not known ([`SavedValue::is_traced`]): operations on it
+    /// become part of the program.
     ///
     /// # Errors
-    /// What keeps it from being packed. The operation that wanted to save the value fails with it.
+    /// Why it cannot be packed. The operation that saves the value fails with it.
     fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>>;
 }
 
@@ -67,17 +71,18 @@ impl<P: Pack + ?Sized> Pack for Arc<P> {
 
 /// A value that was saved for backward and packed.
 pub trait Packed: Send + Sync {
-    /// The value as it was: the same shape and dtype. Called once for each time that backward passes.
+    /// The value as it was: the same shape and dtype. Called once for each time that backward
+    /// passes.
     ///
     /// # Errors
-    /// What keeps it from being had again. Backward fails with it, and changes no gradient.
+    /// Why it cannot be restored. Backward fails with it, and changes no gradient.
     fn unpack(&self) -> Result<Tensor>;
 
     /// How many bytes of memory it takes meanwhile.
     fn bytes(&self) -> usize;
 
-    /// How many it will take when the packer is done with it: less than now for one that is still being written to a file. A
-    /// [`MemoryBudget`](crate::MemoryBudget) counts these.
+    /// How many it will take when the packer is done with it: less than now for one that is still
+    /// being written to a file. A [`MemoryBudget`](crate::MemoryBudget) counts these.
     fn bytes_at_rest(&self) -> usize {
         self.bytes()
     }
@@ -119,7 +124,8 @@ impl SavedValue<'_> {
         self.is_output
     }
 
-    /// Whether it is a leaf that requires grad: its memory is there anyway, so packing it saves nothing.
+    /// Whether it is a leaf that requires grad: its memory is there anyway, so packing it saves
+    /// nothing.
     pub fn is_parameter(&self) -> bool {
         self.is_parameter
     }
@@ -156,8 +162,8 @@ pub(crate) fn with_packers<R>(packers: Vec<Arc<dyn Pack>>, f: impl FnOnce() -> R
     f()
 }
 
-/// Whether somebody packs what is saved on this thread.
-pub(crate) fn is_attended() -> bool {
+/// Whether a packer is active on this thread.
+pub(crate) fn is_active() -> bool {
     ANY.get()
 }
 
@@ -165,8 +171,8 @@ pub(crate) fn is_attended() -> bool {
 pub(crate) fn pack(value: &SavedValue<'_>) -> Option<Arc<dyn Packed>> {
     let packers = PACKERS.with_borrow(Clone::clone);
     let ask = || packers.iter().rev().find_map(|packer| packer.pack(value).transpose()).transpose();
-    // What packing computes is nobody's business: it is neither cast by `autocast` nor looked at by `watch_overflow`. But it takes memory, on
-    // behalf of the line that saves.
+    // Ops of a packer are not instrumented: neither cast by `autocast` nor checked by
+    // `watch_overflow`. But their memory is counted for the line that saves.
     let ask = || mode::with_line(value.at, || mode::set_recording(false, ask));
     let ask = || events::only(LEDGER, ask);
     let packed = with_packers(Vec::new(), ask);

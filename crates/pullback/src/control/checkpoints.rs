@@ -7,8 +7,8 @@
 //! only every second (fourth, eighth, …) state is recorded.
 //!
 //! ```text
-//! turns    0 1 2 3 4 5 6 7 8 9          a table of 4, after ten turns:
-//! laid     0       4       8            every = 4
+//! iterations   0 1 2 3 4 5 6 7 8 9      a table of 4, after ten iterations:
+//! checkpoints  0       4       8        every = 4
 //! ```
 //!
 //! Backward processes the iterations in *segments* of the table's length, the last segment first. A
@@ -39,25 +39,25 @@ const SLOTS: (usize, usize) = if cfg!(test) { (16, 16) } else { (1024, 16) };
 
 /// Bytes that a table of more than the smallest number of checkpoints may take, for one example: a
 /// table that is mostly empty should cost little.
-const ROOM: usize = 1 << 20;
+const TABLE_BYTES: usize = 1 << 20;
 
 /// A loop, as the op holds it.
 pub(super) struct Loop<'a> {
     pub test: &'a Program,
-    pub turn: &'a Program,
+    pub iteration: &'a Program,
     pub shared: usize,
 }
 
 /// The gradients of a loop's operands; `cotangents` are those of the floats of its state.
 pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> Maybe {
-    let specs = input_specs(l.turn);
+    let specs = input_specs(l.iteration);
     let operands: Vec<Tensor> = (0..specs.len()).map(|i| facts.x(i).clone()).collect();
     let (given, first) = operands.split_at(l.shared);
     let with = |state: &[Tensor]| [given, state].concat();
     let going = |state: &[Tensor]| evaluate(l.test, &with(state)).swap_remove(0);
-    let step = |state: &[Tensor]| evaluate(l.turn, &with(state));
+    let step = |state: &[Tensor]| evaluate(l.iteration, &with(state));
     let slots = slots(&specs[l.shared..]);
-    let (turns, every, trail) = lay(&going, &step, first, slots);
+    let (iterations, every, table) = record(&going, &step, first, slots);
 
     let (shared, carried) = (floats(&specs[..l.shared]), floats(&specs[l.shared..]));
     let sums: Vec<Tensor> =
@@ -71,7 +71,7 @@ pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> May
         let run = |point: &Vec<Tensor>| {
             let mut all = all.clone();
             float_in.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());
-            let made = custom::with_captures_cut(|| evaluate(l.turn, &all));
+            let made = custom::with_captures_cut(|| evaluate(l.iteration, &all));
             carried.iter().map(|&k| made[k].clone()).collect::<Vec<Tensor>>()
         };
         let mut found = vjp(run, &point).1(d);
@@ -80,26 +80,26 @@ pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> May
         (before, sums)
     };
 
-    let pieces = (&turns + (slots - 1) as i64).floor_div(slots as i64);
+    let segments = (&iterations + (slots - 1) as i64).floor_div(slots as i64);
     let (_, d, sums) = while_loop(
-        |(piece, _, _): &(Tensor, Vec<Tensor>, Vec<Tensor>)| piece.gt(0),
-        |(piece, d, sums)| {
-            let piece = piece - 1;
-            let start = &piece * slots as i64;
-            let count = (&turns - &start).minimum(slots as i64);
+        |(segment, _, _): &(Tensor, Vec<Tensor>, Vec<Tensor>)| segment.gt(0),
+        |(segment, d, sums)| {
+            let segment = segment - 1;
+            let start = &segment * slots as i64;
+            let count = (&iterations - &start).minimum(slots as i64);
             let nearest = start.floor_div(&every);
             let ahead = &start - &nearest * &every;
             let (_, state) = while_loop(
                 |(left, _): &(Tensor, Vec<Tensor>)| left.gt(0),
                 |(left, state)| (left - 1, step(state)),
-                &(ahead, at(&trail, &nearest)),
+                &(ahead, at(&table, &nearest)),
             );
             // Where every iteration has a checkpoint, the checkpoints are the segment.
             let missing = every.eq(1).select(0i64, &count);
             let (_, _, states) = while_loop(
                 |(i, _, _): &(Tensor, Vec<Tensor>, Vec<Tensor>)| i.lt(&missing),
                 |(i, state, states)| (i + 1, step(state), put(states, i, state)),
-                &(count.new_tensor(0i64), state, trail.clone()),
+                &(count.new_tensor(0i64), state, table.clone()),
             );
             let (_, d, sums) = while_loop(
                 |(i, _, _): &(Tensor, Vec<Tensor>, Vec<Tensor>)| i.gt(0),
@@ -110,9 +110,9 @@ pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> May
                 },
                 &(count, d.clone(), sums.clone()),
             );
-            (piece, d, sums)
+            (segment, d, sums)
         },
-        &(pieces, cotangents, sums),
+        &(segments, cotangents, sums),
     );
     let mut out: Maybe = SmallVec::from_elem(None, specs.len());
     for (&i, g) in float_in.iter().zip(sums.into_iter().chain(d)) {
@@ -125,13 +125,13 @@ pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> May
 /// a checkpoint.
 fn slots(state: &[Spec]) -> usize {
     let bytes: usize = state.iter().map(Spec::bytes).sum();
-    let fit = ROOM / bytes.max(1);
+    let fit = TABLE_BYTES / bytes.max(1);
     1 << fit.clamp(SLOTS.1, SLOTS.0).ilog2()
 }
 
 /// Runs the loop and records checkpoints: the number of iterations, the number of iterations
 /// between two checkpoints, and the states.
-fn lay(
+fn record(
     going: &dyn Fn(&[Tensor]) -> Tensor,
     step: &dyn Fn(&[Tensor]) -> Vec<Tensor>,
     first: &[Tensor],
@@ -141,27 +141,27 @@ fn lay(
     /// table.
     type Walk = (Vec<Tensor>, Tensor, Tensor, Tensor, Vec<Tensor>);
     // The last row takes the states that are not recorded.
-    let table = |x: &Tensor| {
+    let empty = |x: &Tensor| {
         let shape: Vec<usize> =
             std::iter::once(slots + 1).chain(x.shape().iter().copied()).collect();
         Tensor::zeros_of(&x.spec().with_shape(&shape[..]))
     };
     let (none, slots) = (number_beside(first, 0i64), slots as i64);
-    let trail = first.iter().map(table).collect();
-    let start: Walk = (first.to_vec(), none.clone(), none.clone(), none.clone(), trail);
-    let ((_, turns, _, _, trail), every) = while_loop(
+    let table = first.iter().map(empty).collect();
+    let start: Walk = (first.to_vec(), none.clone(), none.clone(), none.clone(), table);
+    let ((_, iterations, _, _, table), every) = while_loop(
         |((state, ..), _): &(Walk, Tensor)| going(state),
         |(walk, every)| {
             let is_full = |row: &Tensor, wait: &Tensor| row.eq(slots).logical_and(wait.eq(0));
-            let (state, turns, row, wait, trail) = while_loop(
+            let (state, iterations, row, wait, table) = while_loop(
                 |(state, _, row, wait, _): &Walk| {
                     going(state).logical_and(is_full(row, wait).logical_not())
                 },
-                |(state, turns, row, wait, trail)| {
+                |(state, iterations, row, wait, table)| {
                     let due = wait.eq(0);
-                    let trail = put(trail, &due.select(row, slots), state);
+                    let table = put(table, &due.select(row, slots), state);
                     let wait = due.select(every - 1, wait - 1);
-                    (step(state), turns + 1, row + due.cast(DType::I64), wait, trail)
+                    (step(state), iterations + 1, row + due.cast(DType::I64), wait, table)
                 },
                 walk,
             );
@@ -173,17 +173,17 @@ fn lay(
                 let thinned = rows.iter().map(|rows| rows.index_select(0, &order)).collect();
                 (order.new_tensor(false), thinned)
             };
-            let (_, trail) = while_loop(
+            let (_, table) = while_loop(
                 |(full, _): &(Tensor, Vec<Tensor>)| full.clone(),
                 thin,
-                &(full.clone(), trail),
+                &(full.clone(), table),
             );
             let row = full.select(slots / 2, row);
-            ((state, turns, row, wait, trail), full.select(every * 2, every))
+            ((state, iterations, row, wait, table), full.select(every * 2, every))
         },
         &(start, number_beside(first, 1i64)),
     );
-    (turns, every, trail)
+    (iterations, every, table)
 }
 
 /// The state in a row of a table.
@@ -195,8 +195,8 @@ fn at(table: &[Tensor], row: &Tensor) -> Vec<Tensor> {
 /// A table with a state in one of its rows.
 fn put(table: &[Tensor], row: &Tensor, state: &[Tensor]) -> Vec<Tensor> {
     let row = row.reshape([1]);
-    let lay = |(rows, x): (&Tensor, &Tensor)| rows.index_copy(0, &row, &x.unsqueeze(0));
-    table.iter().zip(state).map(lay).collect()
+    let write = |(rows, x): (&Tensor, &Tensor)| rows.index_copy(0, &row, &x.unsqueeze(0));
+    table.iter().zip(state).map(write).collect()
 }
 
 #[cfg(test)]
@@ -204,10 +204,10 @@ mod tests {
     use crate::{DType, Tensor, grad, hessian, jit, jvp, vmap, while_loop};
 
     /// x ← sin(x) + w·x/2 for `iterations` iterations; with whole numbers in the state.
-    fn f(turns: i64) -> impl Fn(&(Tensor, Tensor)) -> Tensor {
+    fn f(iterations: i64) -> impl Fn(&(Tensor, Tensor)) -> Tensor {
         move |(x, w)| {
             let (_, x) = while_loop(
-                |(i, _): &(Tensor, Tensor)| i.lt(turns),
+                |(i, _): &(Tensor, Tensor)| i.lt(iterations),
                 |(i, x)| (i + 1, x.sin() + w * x * 0.5),
                 &(Tensor::from(0i64), x.clone()),
             );
@@ -228,26 +228,26 @@ mod tests {
     /// checkpoint of their own.
     #[test]
     fn compiled_gradients_are_those_of_the_tape() {
-        for turns in [0, 1, 2, 15, 16, 17, 31, 32, 33, 64, 100, 300] {
-            let (x, w) = grad(f(turns))(&point());
-            let (a, b) = jit(grad(f(turns))).of(&point());
-            assert_near(&x.to_vec(), &a.to_vec(), &format!("x after {turns} turns"));
-            assert_near(&w.to_vec(), &b.to_vec(), &format!("w after {turns} turns"));
+        for iterations in [0, 1, 2, 15, 16, 17, 31, 32, 33, 64, 100, 300] {
+            let (x, w) = grad(f(iterations))(&point());
+            let (a, b) = jit(grad(f(iterations))).of(&point());
+            assert_near(&x.to_vec(), &a.to_vec(), &format!("x after {iterations} iterations"));
+            assert_near(&w.to_vec(), &b.to_vec(), &format!("w after {iterations} iterations"));
         }
     }
 
     #[test]
-    fn examples_may_turn_unequally_often() {
+    fn examples_may_iterate_unequally_often() {
         let f = |x: &Tensor| while_loop(|x: &Tensor| x.lt(50.0), |x| x * 1.3 + x.sin(), x).square();
         let xs = Tensor::from([0.4, 60.0, 3.0, 49.0, 1e-3]);
         let together = jit(vmap(grad(f), 0, 0)).of(&xs);
-        let apart: Vec<f64> =
+        let one_by_one: Vec<f64> =
             xs.to_vec::<f64>().iter().map(|&x| grad(f)(&Tensor::from(x)).item()).collect();
-        assert_near(&together.to_vec(), &apart, "lane by lane");
+        assert_near(&together.to_vec(), &one_by_one, "lane by lane");
     }
 
     #[test]
-    fn second_derivatives_go_through_the_trail() {
+    fn second_derivatives_use_the_checkpoints() {
         let f = |x: &Tensor| f(20)(&(x.clone(), Tensor::from([0.9, 1.1, 0.4])));
         let x = point().0;
         let eager = hessian(f)(&x);
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_some_turns_use_gets_its_share() {
+    fn a_value_that_some_iterations_use_gets_its_gradient() {
         // w counts only while x is small; whether it does is decided by a `bool` in the state.
         let f = |w: &Tensor| {
             let start = (Tensor::from(0.1), Tensor::from(true));

@@ -1,14 +1,14 @@
-//! Bounds: memory for a copy, which may have to be waited for, and a share of the disk.
+//! Limits: memory for copies, which packing may have to wait for, and bytes on disk.
 
 use super::engine::{Shared, State};
 use crate::{Error, ErrorKind, Result, SavedValue};
 
-/// Room in memory for a copy, until it is used.
-pub(super) struct Room<'a>(Option<&'a Shared>, usize);
+/// Memory that is reserved for a copy, until it is used.
+pub(super) struct Reservation<'a>(Option<&'a Shared>, usize);
 
-impl Room<'_> {
-    /// Room for a value, as soon as there is; `None` where there will be none.
-    pub fn make(shared: &Shared, bytes: usize) -> Result<Option<Room<'_>>> {
+impl Reservation<'_> {
+    /// Reserves memory for a value, waiting if necessary; `None` where it can never fit.
+    pub fn make(shared: &Shared, bytes: usize) -> Result<Option<Reservation<'_>>> {
         let mut state = shared.lock();
         let mut waited = false;
         loop {
@@ -23,9 +23,9 @@ impl Room<'_> {
                 state.held += bytes;
                 state.stats.peak_held_bytes = state.stats.peak_held_bytes.max(state.held as u64);
                 state.stats.waits += u64::from(waited);
-                return Ok(Some(Room(Some(shared), bytes)));
+                return Ok(Some(Reservation(Some(shared), bytes)));
             }
-            // What backward will want last goes first.
+            // What backward will need last is freed first.
             if let Some(number) = state.spare.pop_first() {
                 let State { entries, held, .. } = &mut *state;
                 if let Some(entry) = entries.get_mut(&number) {
@@ -48,7 +48,7 @@ impl Room<'_> {
     }
 }
 
-impl Drop for Room<'_> {
+impl Drop for Reservation<'_> {
     fn drop(&mut self) {
         if let Some(shared) = self.0 {
             shared.lock().held -= self.1;
@@ -57,7 +57,7 @@ impl Drop for Room<'_> {
     }
 }
 
-/// A share of what may be on disk, until it is used.
+/// Disk space that is reserved, until it is used.
 pub(super) struct Claim<'a>(Option<&'a Shared>, u64);
 
 impl Claim<'_> {

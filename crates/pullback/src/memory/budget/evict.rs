@@ -1,25 +1,25 @@
-//! What is let go: for want of room, or because nobody needs it.
+//! Eviction: for lack of memory, or because a value is not needed.
 
 use super::ledger::{Book, Entry, Recipe, SWEEP, TINY};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 
-/// How far the news that a value was dropped travels, in entries: it is an estimate that is brought up to date.
+/// How many entries are updated when a value is dropped: their cost is an estimate.
 const NEWS: usize = 256;
 
 impl Book {
-    /// Drops values until there is room for so many bytes more; `false` where nothing is left to drop.
-    pub fn make_room(&mut self, bytes: usize) -> bool {
-        self.make_room_at(bytes, f64::INFINITY)
+    /// Drops values until this many more bytes fit; `false` where nothing is left to drop.
+    pub fn evict_for(&mut self, bytes: usize) -> bool {
+        self.evict_up_to(bytes, f64::INFINITY)
     }
 
     /// The same, but only values of at most this price are dropped.
-    pub fn make_room_at(&mut self, bytes: usize, most: f64) -> bool {
+    pub fn evict_up_to(&mut self, bytes: usize, most: f64) -> bool {
         while self.kept + bytes > self.tally.budget {
             let Some(id) = self.cheapest(most) else { return false };
             match self.secure(id) {
                 true => {
-                    self.let_go(id);
+                    self.release(id);
                     self.tally.dropped += 1;
                 }
                 false => self.pin(id),
@@ -28,7 +28,8 @@ impl Book {
         true
     }
 
-    /// The work on what is missing right below an entry: of the longest way, where ways meet again.
+    /// The work of recomputing the missing operands of an entry: of the longest path, where paths
+    /// join again.
     pub fn missing_below(&self, id: usize) -> u64 {
         let Some(recipe) = &self.entries[id].recipe else { return 0 };
         let below = recipe.parts.iter().map(|p| &self.entries[p.entry]);
@@ -39,7 +40,7 @@ impl Book {
         sum.saturating_add(longest)
     }
 
-    /// Tells those above an entry that it is there, or is not.
+    /// Updates the entries that depend on one that was dropped or recomputed.
     pub fn tell(&mut self, id: usize) {
         let mut news: BTreeSet<(u64, usize)> = BTreeSet::new();
         let mut from = Some(id);
@@ -61,7 +62,8 @@ impl Book {
         }
     }
 
-    /// Sees to it that a value can be made again once it is let go. `false` if it cannot, or would save nothing.
+    /// Makes sure that a value can be recomputed once it is dropped. `false` if it cannot, or would
+    /// save nothing.
     pub fn secure(&mut self, id: usize) -> bool {
         if self.entries[id].secured {
             return true;
@@ -103,7 +105,7 @@ impl Book {
         true
     }
 
-    /// Lets go what nobody needs any more.
+    /// Releases what is not needed any more.
     pub fn settle(&mut self, id: usize) {
         let entry = &self.entries[id];
         if !entry.is_idle() {
@@ -113,10 +115,10 @@ impl Book {
             return self.collect(vec![id]);
         }
         match (entry.held.is_some() && entry.relied, entry.recipe.is_some()) {
-            (false, _) => self.let_go(id),
+            (false, _) => self.release(id),
             (true, false) => {}
             (true, true) => match self.secure(id) {
-                true => self.let_go(id),
+                true => self.release(id),
                 false => self.pin(id),
             },
         }
@@ -129,9 +131,9 @@ impl Book {
             if !entry.is_idle() || !entry.users.is_empty() || entry.number == 0 {
                 continue;
             }
-            self.let_go(id);
+            self.release(id);
             let entry = &mut self.entries[id];
-            // Somebody may still use it for something.
+            // It may still be used as an operand.
             if entry.memory.strong_count() > 0 {
                 entry.relied = false;
                 continue;
@@ -149,8 +151,9 @@ impl Book {
         }
     }
 
-    /// Takes out what nothing needs. What no saved value depends on, and has been there since before the last time, forgets how it was made: so a
-    /// loop that goes on for ever in one scope does not remember all of its turns.
+    /// Takes out what nothing needs. What no saved value depends on, and has been there since
+    /// before the last time, forgets how it was made: so an endless loop in one scope does not
+    /// remember all of its iterations.
     pub fn sweep(&mut self) {
         self.collect((0..self.entries.len()).collect());
         let mut needed = vec![false; self.entries.len()];
@@ -168,7 +171,7 @@ impl Book {
             let tiny = entry.held.as_ref().is_some_and(|s| s.bytes() <= TINY);
             (entry.secured, entry.relied) = (false, tiny);
             if !tiny {
-                self.let_go(id);
+                self.release(id);
             }
             if self.entries[id].number <= self.swept {
                 self.pin(id);
