@@ -9,7 +9,7 @@ use run::{Ran, ran};
 use std::path::Path;
 use std::process::Command;
 
-const WORDS: &str = "--model mlp --steps 4 --width 8 --batch 16 --no-jit --threads 1";
+const WORDS: &str = "--model mlp --steps 4 --width 8 --batch-size 16 --no-jit --threads 1";
 
 /// Runs the program under a limit on the size of files, in blocks of 512 bytes. A write past it
 /// kills the process, or fails as on a full disk.

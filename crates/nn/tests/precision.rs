@@ -286,15 +286,18 @@ fn an_update_goes_by_what_was_unscaled() {
 fn options_and_dtypes_that_make_no_sense_are_refused() {
     let usual = Scaling::default();
     let wrong = [
-        (Scaling { init_scale: 0.0, ..usual }, "`initial` must be a number above 0"),
-        (Scaling { init_scale: 1e300, ..usual }, "`initial` must be a number above 0"),
-        (Scaling { growth_factor: 1.0, ..usual }, "`growth` must be a number above 1"),
-        (Scaling { backoff_factor: 1.0, ..usual }, "`backoff` must be a number between 0 and 1"),
+        (Scaling { init_scale: 0.0, ..usual }, "`init_scale` must be a number above 0"),
+        (Scaling { init_scale: 1e300, ..usual }, "`init_scale` must be a number above 0"),
+        (Scaling { growth_factor: 1.0, ..usual }, "`growth_factor` must be a number above 1"),
+        (
+            Scaling { backoff_factor: 1.0, ..usual },
+            "`backoff_factor` must be a number between 0 and 1",
+        ),
         (
             Scaling { backoff_factor: f64::NAN, ..usual },
-            "`backoff` must be a number between 0 and 1",
+            "`backoff_factor` must be a number between 0 and 1",
         ),
-        (Scaling { growth_interval: 0, ..usual }, "`interval` must be at least 1"),
+        (Scaling { growth_interval: 0, ..usual }, "`growth_interval` must be at least 1"),
     ];
     for (how, sentence) in wrong {
         let error = GradScaler::new(how).unwrap_err().to_string();

@@ -237,12 +237,12 @@ fn run_all(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
 /// Computes the value.
 fn run(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensor> {
     check_memory(op, inputs)?;
+    if op.structure().is_some() {
+        return Ok(run_all(op, inputs, at)?.swap_remove(0));
+    }
     match op {
         Op::View(view) => return run_view(op, view, inputs, at),
         Op::To(device) => return run_to(op, *device, inputs, at),
-        Op::Custom(_) | Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => {
-            return Ok(run_all(op, inputs, at)?.swap_remove(0));
-        }
         _ => {}
     }
     match device_of(op, inputs)? {

@@ -218,7 +218,8 @@ impl Tensor {
         if trace::check_readable(times, "repeat_by").is_err() {
             let message = "the length of the result depends on values, which are not known here";
             let error = Error::new(ErrorKind::Program, "repeat_by", message).on([times.spec()]);
-            let hint = "where the length is known, use index_select with times.cumsum(0).searchsorted(Tensor::arange(0, length), true)";
+            let hint = "where the length is known, use index_select with \
+                times.cumsum(0).searchsorted(times.new_arange(0, length), true)";
             return self.checked(Err(error.hint(hint)));
         }
         let mut counts = times.detach().cast(crate::DType::I64).to_vec::<i64>();
