@@ -2,9 +2,9 @@
 //! and where the values of programs for another device are.
 
 use pullback::{
-    Attention, Between, DType, Device, Devices, ErrorKind, Key, Op, Pool, Spec, Tensor, cat, catch,
-    cross_entropy, default_device, grad, jvp, linalg, next_key_on, random_state, random_states,
-    set_random_state, trace, try_apply, vjp, vmap, while_loop, with_default_device,
+    DType, Device, Devices, ErrorKind, Op, Spec, Tensor, catch, default_device, grad, jvp,
+    next_key_on, random_state, random_states, set_random_state, trace, try_apply, vjp, vmap,
+    with_default_device,
 };
 use std::fs;
 use std::path::{Path, PathBuf};

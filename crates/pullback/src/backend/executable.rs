@@ -4,9 +4,10 @@
 //! and outputs, the inspection of every value. What differs is [`Code`]: kernels over base
 //! addresses.
 
+use super::attach::{Attached, Bases, Block, Call, DeviceOperand, DeviceProgram};
 use super::{Code, Memory, target};
 use crate::{Device, Error, Result, Tensor};
-use pullback_ir::pass::plan::{Plan, Planned};
+use pullback_ir::pass::plan::{Base, Plan, Planned};
 use pullback_ir::{Layout, Op, Program, Work};
 use std::sync::Arc;
 
@@ -181,5 +182,46 @@ pub(super) fn refuse_host_code(op: &Op, device: Device) -> Result<()> {
             inside.try_for_each(|e| refuse_host_code(&e.op, device))
         }
         _ => Ok(()),
+    }
+}
+
+/// A program of a device, bound.
+pub(super) struct OnDevice<'a> {
+    pub planned: &'a Planned,
+    pub program: &'a mut dyn DeviceProgram,
+    pub bases: Bases<'a>,
+    pub on: &'a Arc<Attached>,
+    pub next: usize,
+}
+
+impl BySteps for OnDevice<'_> {
+    fn step(&mut self) -> Result<()> {
+        self.next += 1;
+        self.program.run(&self.bases, Some(self.next - 1))
+    }
+
+    fn value(&self, equation: usize, result: usize) -> Result<Option<Memory>> {
+        let program = self.planned.program();
+        let v = program.equations[equation].outputs[result];
+        let (home, spec) = (&self.planned.plan().homes[v.index()], program.spec(v));
+        let (memory, start) = match home.base {
+            Base::Arena => (self.bases.arena, 0),
+            Base::Constants => return Ok(None),
+            Base::Input(i) => self.bases.inputs[i],
+            Base::Output(k) => {
+                let at = self.planned.fresh().partition_point(|o| o.0 < k);
+                (self.bases.outputs[at], 0)
+            }
+        };
+        let mut layout = home.layout.clone();
+        // Behind an input that is flipped the offset is a negative number, around the end of the
+        // unsigned ones.
+        layout.offset = layout.offset.wrapping_add((start + home.start) / spec.dtype.size());
+        let (to, dense) = (Block::alloc(self.on, spec.bytes())?, Layout::dense(spec.shape.clone()));
+        let from = DeviceOperand { memory, layout: &layout, spec };
+        let out = DeviceOperand { memory: to.handle, layout: &dense, spec };
+        let call = Call { op: &Op::Copy, write: None, outputs: &[out], inputs: &[from], at: None };
+        self.on.backend.run(&call)?;
+        Ok(Some(Memory::Attached(to)))
     }
 }

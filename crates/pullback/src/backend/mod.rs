@@ -23,13 +23,13 @@ use crate::rule::Outs;
 use crate::storage::Storage;
 use crate::{Device, Error, Op, Result, Spec, Tensor, custom, lock, mode};
 use attach::{Attached, Block, find};
-use executable::{BySteps, refuse_host_code};
+use executable::{BySteps, OnDevice, refuse_host_code};
 use lock::Claim;
 use pullback_cpu::buffer::Arena;
 use pullback_cpu::{Buffer, Input, Prepared, Running, WriteTarget};
 use pullback_ir::infer::{infer, infer_one};
 use pullback_ir::pass;
-use pullback_ir::pass::plan::{Base, Planned};
+use pullback_ir::pass::plan::Planned;
 use pullback_ir::{DType, Layout, Line, View};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
@@ -570,46 +570,5 @@ impl BySteps for Running<'_, '_> {
 
     fn value(&self, equation: usize, result: usize) -> Result<Option<Memory>> {
         Ok(Running::value(self, equation, result)?.map(|output| output.buffer.into()))
-    }
-}
-
-/// A program of a device, bound.
-struct OnDevice<'a> {
-    planned: &'a Planned,
-    program: &'a mut dyn DeviceProgram,
-    bases: Bases<'a>,
-    on: &'a Arc<Attached>,
-    next: usize,
-}
-
-impl BySteps for OnDevice<'_> {
-    fn step(&mut self) -> Result<()> {
-        self.next += 1;
-        self.program.run(&self.bases, Some(self.next - 1))
-    }
-
-    fn value(&self, equation: usize, result: usize) -> Result<Option<Memory>> {
-        let program = self.planned.program();
-        let v = program.equations[equation].outputs[result];
-        let (home, spec) = (&self.planned.plan().homes[v.index()], program.spec(v));
-        let (memory, start) = match home.base {
-            Base::Arena => (self.bases.arena, 0),
-            Base::Constants => return Ok(None),
-            Base::Input(i) => self.bases.inputs[i],
-            Base::Output(k) => {
-                let at = self.planned.fresh().partition_point(|o| o.0 < k);
-                (self.bases.outputs[at], 0)
-            }
-        };
-        let mut layout = home.layout.clone();
-        // Behind an input that is flipped the offset is a negative number, around the end of the
-        // unsigned ones.
-        layout.offset = layout.offset.wrapping_add((start + home.start) / spec.dtype.size());
-        let (to, dense) = (Block::alloc(self.on, spec.bytes())?, Layout::dense(spec.shape.clone()));
-        let from = DeviceOperand { memory, layout: &layout, spec };
-        let out = DeviceOperand { memory: to.handle, layout: &dense, spec };
-        let call = Call { op: &Op::Copy, write: None, outputs: &[out], inputs: &[from], at: None };
-        self.on.backend.run(&call)?;
-        Ok(Some(Memory::Attached(to)))
     }
 }
