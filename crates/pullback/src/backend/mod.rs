@@ -523,10 +523,10 @@ impl Code {
                 let inputs = attached_inputs(planned, inputs)?;
                 let outputs = outputs_on(planned, on)?;
                 let handles: SmallVec<[Handle; 16]> = outputs.iter().map(|b| b.handle).collect();
-                on.clone().with_arena(planned.plan().arena, |arena| {
-                    let bases = Bases { arena, inputs: &inputs, outputs: &handles };
-                    f(&mut OnDevice { planned, program: &mut **program, bases, on, next: 0 })
-                })
+                // Of its own: who looks at values runs other programs meanwhile.
+                let arena = Block::alloc(on, planned.plan().arena)?;
+                let bases = Bases { arena: arena.handle, inputs: &inputs, outputs: &handles };
+                f(&mut OnDevice { planned, program: &mut **program, bases, on, next: 0 })
             }
         }
     }

@@ -26,21 +26,21 @@ mod check;
 mod compile;
 mod dynamic;
 mod explain;
+mod reasons;
 mod run;
 
 pub use dynamic::{DynamicAxes, DynamicReport};
 pub use explain::{Explanation, Specialised};
 
-use crate::memory::checkpoint;
 use crate::own::Since;
 use crate::trace::Uncompiled;
-use crate::transform::levels;
 use crate::tree::leaves_and_hash;
-use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode, trace, watch};
+use crate::{Error, Result, Spec, Tensor, Tree, fail, mode, trace};
 use cache::Cache;
 use compile::{Request, Specialisation, Traced};
 use dynamic::{Dimension, Open};
 use pullback_ir::Line;
+use reasons::must_be_seen;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -565,37 +565,6 @@ impl Drop for Running {
 /// structure, and need not be noted.
 fn filled<T: Tree>(x: &T, tensors: &[Tensor]) -> T {
     trace::outside(|| x.with_leaves(tensors))
-}
-
-/// Why a call must run op by op, if it must: something outside observes its ops.
-fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
-    if trace::active() {
-        return Some("it was called inside a trace, and is part of that program");
-    }
-    if checkpoint::is_watching() || checkpoint::is_replaying() {
-        return Some(
-            "a checkpointed function calls it, which must see what it draws, reads and writes",
-        );
-    }
-    if watch::is_looking() {
-        return Some("every value is checked for overflow");
-    }
-    if kinks::is_counting() {
-        return Some("elements on kinks are being counted");
-    }
-    if mode::anomaly() {
-        return Some("every gradient is checked for NaN and infinity");
-    }
-    if levels::any() {
-        return Some("forward mode is active outside");
-    }
-    let tracked = mode::is_grad_enabled() && leaves.iter().any(Tensor::is_tracked);
-    match tracked || leaves.iter().any(Tensor::carries_tangents) {
-        true => Some(
-            "an argument requires grad or is differentiated outside (capture a model instead of passing it, or call inside no_grad)",
-        ),
-        false => None,
-    }
 }
 
 /// An error of the compiler itself.

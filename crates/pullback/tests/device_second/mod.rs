@@ -86,7 +86,7 @@ pub fn pause() -> Pause {
     Pause(resume)
 }
 
-/// Tests that count must not run beside others.
+/// Tests of a process that count, all others with them, run one at a time.
 pub fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)

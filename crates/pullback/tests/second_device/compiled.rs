@@ -7,6 +7,7 @@ use pullback::{Device, Tensor, jit, scan, value_and_grad};
 /// A function compiled on the host and on the device gives the same bits; and `check`, which looks at every value,
 /// finds nothing.
 fn same(f: impl Fn(&Vec<Tensor>) -> Vec<Tensor> + Send + Sync + 'static, inputs: &[Tensor]) {
+    let _alone = alone();
     let compiled = jit(move |x: &Vec<Tensor>| f(x));
     let on = |device| inputs.iter().map(|x| x.to(device)).collect::<Vec<Tensor>>();
     let (host, there) = (on(Device::Cpu), on(second()));
@@ -61,6 +62,7 @@ fn loops() {
 /// State that is captured, written, and whose gradient is kept.
 #[test]
 fn a_step_that_writes_what_it_captured() {
+    let _alone = alone();
     let run = |on: Device| {
         let w = sample(&[6, 3], 1).to(on).requires_grad();
         let count = Tensor::from(0i64).to(on);
@@ -105,6 +107,7 @@ fn a_call_is_one_program_and_no_wait() {
 
 #[test]
 fn two_devices_in_one_program_are_refused() {
+    let _alone = alone();
     let w = sample(&[3], 1);
     let f = jit(move |x: &Tensor| x + w.to(second()));
     let error = f.call(&sample(&[3], 2).to(second())).unwrap_err().to_string();

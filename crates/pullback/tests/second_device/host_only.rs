@@ -1,6 +1,6 @@
 //! What is about memory of the host: moved there and back, or refused with a sentence.
 
-use super::device_second::second;
+use super::device_second::{alone, second};
 use super::{bits, sample};
 use pullback::{
     Backward, Compress, CustomOp, Derivative, HostInput, HostOutput, Offload, Result, Spec, Tensor,
@@ -16,6 +16,7 @@ fn gradient(x: &Tensor) -> Tensor {
 
 #[test]
 fn saved_values_wait_on_disk_and_come_back_to_their_device() {
+    let _alone = alone();
     let x = sample(&[40, 40], 1);
     let wanted = gradient(&x);
     let dir = std::env::temp_dir().join(format!("pullback-second-{}", std::process::id()));
@@ -30,6 +31,7 @@ fn saved_values_wait_on_disk_and_come_back_to_their_device() {
 
 #[test]
 fn compression_leaves_values_of_other_devices_as_they_are() {
+    let _alone = alone();
     let x = sample(&[40, 40], 1);
     let found = with_packing(Arc::new(Compress::new().half(pullback::DType::F16)), || {
         gradient(&x.to(second()))
@@ -52,12 +54,16 @@ impl CustomOp for Double {
         Ok(())
     }
     fn derivative(&self) -> Derivative {
-        Derivative::Zero
+        Derivative::Vjp
+    }
+    fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+        vec![&dy[0] * 2.0]
     }
 }
 
 #[test]
 fn code_that_gets_slices_is_refused() {
+    let _alone = alone();
     let (double, x) = (custom_op(Double), sample(&[3], 1));
     assert_eq!(double.one(&[&x]).to_vec::<f32>(), (&x * 2.0).to_vec::<f32>());
     let there = x.to(second());
