@@ -44,7 +44,7 @@ fn regions_keep_their_device_in_text() {
             ],
             outputs: vec![2],
         };
-        assert_eq!(region.infer(&[&x, &row]).unwrap()[..], [x.clone()]);
+        assert_eq!(&region.infer(&[&x, &row]).unwrap()[..], std::slice::from_ref(&x));
         let op = Op::Region(region.clone().into());
         assert_eq!(op.to_string().parse(), Ok(op));
         // One that says it runs elsewhere than its operands are is refused.

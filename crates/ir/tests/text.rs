@@ -6,7 +6,7 @@ use smallvec::{SmallVec, smallvec};
 
 /// The CPU or another device.
 fn device(n: usize) -> Device {
-    if n % 2 == 0 { Device::Cpu } else { Device::Cuda(n as u16) }
+    if n.is_multiple_of(2) { Device::Cpu } else { Device::Cuda(n as u16) }
 }
 
 /// Any op: a form, with arbitrary attributes.

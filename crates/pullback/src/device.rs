@@ -16,7 +16,7 @@ pub trait Devices: Sized {
     fn available() -> Vec<Self>;
 
     /// Whether it is one of them.
-    fn is_available(self) -> bool;
+    fn is_available(&self) -> bool;
 }
 
 impl Devices for Device {
@@ -24,8 +24,8 @@ impl Devices for Device {
         backend::devices()
     }
 
-    fn is_available(self) -> bool {
-        self == Device::Cpu || backend::devices().contains(&self)
+    fn is_available(&self) -> bool {
+        *self == Device::Cpu || backend::devices().contains(self)
     }
 }
 
