@@ -269,7 +269,9 @@ fn a_write_through_a_cut_inside_a_body_is_refused() {
 /// An op of the host that calls the compiled function which it is part of, on one element less.
 struct Shorter;
 
-static WHOLE: OnceLock<Box<dyn Fn(&Tensor) -> Tensor + Send + Sync>> = OnceLock::new();
+type Compiled = Box<dyn Fn(&Tensor) -> Tensor + Send + Sync>;
+
+static WHOLE: OnceLock<Compiled> = OnceLock::new();
 
 impl CustomOp for Shorter {
     fn name(&self) -> &'static str {

@@ -202,7 +202,7 @@ fn open_tables(code: &str) -> Vec<String> {
                 && pattern.chars().all(|c| c.is_ascii_lowercase() || c == '_')
                 && !["true", "false"].contains(&pattern)
         };
-        if named.len() >= 3 && arms.iter().any(|arm| all_others(arm)) {
+        if named.len() >= 3 && arms.iter().any(all_others) {
             found.push(format!("{head}: {named:?}"));
         }
     }

@@ -46,7 +46,7 @@ fn a_device_that_is_not_there_is_refused_in_a_sentence() {
 fn a_tensor_that_is_there_is_itself() {
     let x = Tensor::from([1.0, 2.0]).requires_grad();
     assert!(x.to("cpu").is_same(&x) && x.to(Device::Cpu).is_same(&x) && x.cpu().is_same(&x));
-    assert!(x.to(String::from("cpu")).is_same(&x) && x.to(&Device::Cpu).is_same(&x));
+    assert!(x.to(String::from("cpu")).is_same(&x) && x.to(Device::Cpu).is_same(&x));
     assert_eq!(x.device(), Device::Cpu);
 }
 

@@ -93,12 +93,15 @@ macro_rules! loader_options {
 }
 pub(super) use loader_options;
 
-/// Epoch and batch, and the length of the last batch. Iterators share and move it.
+/// Epoch and batch, and the length of the last batch.
+type Progress = ((u64, usize), Option<usize>);
+
+/// A position that iterators share and move.
 #[derive(Clone, Default)]
-pub(super) struct SharedPosition(Arc<Mutex<((u64, usize), Option<usize>)>>);
+pub(super) struct SharedPosition(Arc<Mutex<Progress>>);
 
 impl SharedPosition {
-    fn lock(&self) -> MutexGuard<'_, ((u64, usize), Option<usize>)> {
+    fn lock(&self) -> MutexGuard<'_, Progress> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -215,7 +215,7 @@ impl<K: Recurrence> Recurrent<K> {
     fn initial(&self, state: Option<&K::State>, y: &Tensor, single: bool) -> Option<K::State> {
         let (state, batch) = (state?, y.shape()[1]);
         let mut all = Vec::new();
-        let zeros = self.cells.first().map(|cell| cell.zeros(batch, &y).leaves());
+        let zeros = self.cells.first().map(|cell| cell.zeros(batch, y).leaves());
         for (x, like) in state.leaves().iter().zip(zeros.unwrap_or_default()) {
             check_dtypes(K::LAYER, y, x);
             let with_batch = if single && x.rank() == 2 { x.unsqueeze(1) } else { x.clone() };

@@ -36,9 +36,9 @@ fn writes_in_place() {
     both(|on| {
         let x = sample(&[3, 4], 2).to(on);
         x.add_(1.5);
-        x.mul_(&sample(&[3, 4], 3).to(on));
+        x.mul_(sample(&[3, 4], 3).to(on));
         let seen = x.t();
-        x.narrow(1, 1, 2).copy_(&sample(&[3, 2], 4).to(on));
+        x.narrow(1, 1, 2).copy_(sample(&[3, 2], 4).to(on));
         x.select_at(0, 2).zero_();
         let y = x.deep_clone();
         y.t().copy_(&(x.t() * 2.0));
@@ -51,7 +51,7 @@ fn tracked_writes_and_their_gradients() {
     both(|on| {
         let x = sample(&[3, 4], 5).to(on).requires_grad();
         let y = &x * 2.0;
-        y.narrow(0, 0, 2).mul_(&y.narrow(0, 1, 2).detach().deep_clone());
+        y.narrow(0, 0, 2).mul_(y.narrow(0, 1, 2).detach().deep_clone());
         y.select_at(0, 2).add_(1.0);
         let loss = (y.square() * 0.5).sum();
         loss.backward().unwrap();
