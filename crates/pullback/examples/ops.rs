@@ -1,5 +1,5 @@
 //! Prints `docs/ops.md`, and writes `docs/functions.md`, so that both are made anew at once:
-//! `cargo run -p pullback --example ops > docs/ops.md`.
+//! `cargo run --release --example ops > docs/ops.md`.
 
 #[allow(dead_code)] // what only the test of the documentation looks at
 #[path = "../tests/docs/functions.rs"]

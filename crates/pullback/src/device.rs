@@ -131,7 +131,7 @@ impl Tensor {
     /// let x = Tensor::from([1.0, 2.0]);
     /// assert!(x.to("cpu").is_same(&x) && x.to(Device::Cpu).is_same(&x));
     /// let error = catch(|| x.to("gpu")).unwrap_err();
-    /// assert!(error.to_string().starts_with("device: `gpu` is no device"));
+    /// assert!(error.to_string().starts_with("device: `gpu` is not a device"));
     /// ```
     ///
     /// # Panics

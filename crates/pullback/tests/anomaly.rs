@@ -16,7 +16,7 @@ fn a_step_that_is_not_compiled_yet() {
     let told = step.explain();
     assert_eq!(told.uncompiled.0, 2);
     assert!(told.specialisations.is_empty());
-    assert!(told.to_string().contains("looked at for NaN"), "{told}");
+    assert!(told.to_string().contains("checked for NaN"), "{told}");
 }
 
 #[test]

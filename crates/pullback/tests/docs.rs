@@ -3,7 +3,7 @@
 #[path = "docs/functions.rs"]
 mod functions;
 
-const HINT: &str = "write it anew: cargo run -p pullback --example ops > docs/ops.md";
+const HINT: &str = "write it anew: cargo run --release --example ops > docs/ops.md";
 
 fn written(name: &str) -> String {
     let path = format!("{}/../../../docs/{name}", env!("CARGO_MANIFEST_DIR"));
