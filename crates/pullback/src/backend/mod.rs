@@ -1,8 +1,8 @@
 //! Where memory is and where ops run. This file is the only one that names a backend.
 //!
 //! Everything else of the crate goes through it: memory is allocated, uploaded and downloaded here,
-//! ops run here (to fresh memory: [`compute`]; over what is there, added to it or into a part of
-//! it: [`write`]), and programs are prepared here ([`Executable`]). The host is an arm of a match,
+//! ops run here (to fresh memory: `compute`; over what is there, added to it or into a part of
+//! it: `write`), and programs are prepared here (`Executable`). The host is an arm of a match,
 //! not a trait object: an op on a few numbers takes less time than a list of them. Other devices
 //! are attached ([`attach()`]).
 
