@@ -11,17 +11,12 @@
 //!         anything else ─► compute ─► record (a tape node, and tangents)
 //! ```
 //!
-//! *Operands.* A tensor's history may be out of date after a write in place, and a trace or
-//! `no_grad` may hide it; [`Tensor::state`] gives what holds now. Most operands have neither
-//! history nor tangents, and then nothing below `compute` runs.
-//!
-//! *Compute.* Where a function is being traced, the op becomes an equation of a program. Otherwise
-//! the backend runs it. Nothing else in the library calls a kernel for an op.
-//!
+//! *Operands.* A write in place, a trace or `no_grad` may change or hide a tensor's history;
+//! [`Tensor::state`] gives what holds now. Most operands have neither history nor tangents.
+//! *Compute.* In a trace the op becomes an equation of a program. Otherwise the backend runs it.
 //! *Record* (`tape/record.rs`). The results get a node: the op, the line, the histories of the
-//! operands (its edges) and the values that the row names. A backward pass (`tape/backward.rs`)
-//! follows the edges. Where an operand carries tangents, forward mode pushes them on at once
-//! (`forward.rs`).
+//! operands (its edges, which `tape/backward.rs` follows) and the values that the row names.
+//! Tangents are pushed at once (`forward.rs`).
 //!
 //! Autocast, conventions at kinks and observers of ops are not part of this: where any of them is
 //! on, one bit selects [`instrumented`], and all other notifications go through `events.rs`.
