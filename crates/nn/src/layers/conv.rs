@@ -86,15 +86,7 @@ impl<const N: usize> Convolution<N> {
         kernel_size: impl PerAxis<N>,
     ) -> Convolution<N> {
         let kernel_size = kernel_size.per_axis();
-        demand(
-            in_channels > 0 && out_channels > 0 && !kernel_size.contains(&0),
-            Self::NAME,
-            || {
-                format!(
-                    "takes channels and a kernel, not {in_channels} to {out_channels} by {kernel_size:?}"
-                )
-            },
-        );
+        demand_sizes(Self::NAME, in_channels, out_channels, &kernel_size);
         let (weight, bias) = weights(out_channels, in_channels, &kernel_size, out_channels);
         Convolution {
             weight,
@@ -216,6 +208,14 @@ fn border(mode: PaddingMode) -> Option<Border> {
         PaddingMode::Replicate => Some(Border::Replicate),
         PaddingMode::Circular => Some(Border::Circular),
     }
+}
+
+/// Refuses channels and kernels of which a size is 0.
+#[track_caller]
+pub(super) fn demand_sizes(name: &'static str, inputs: usize, outputs: usize, kernel: &[usize]) {
+    demand(inputs > 0 && outputs > 0 && !kernel.contains(&0), name, || {
+        format!("takes channels and a kernel, not {inputs} to {outputs} by {kernel:?}")
+    });
 }
 
 /// A kernel `[first, second, kernel …]` and a bias, with PyTorch's initialisation.

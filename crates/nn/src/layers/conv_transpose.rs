@@ -1,8 +1,7 @@
 //! Transposed convolutions over one, two and three axes.
 
-use super::conv::{positive, weights, whole_groups};
+use super::conv::{demand_sizes, positive, weights, whole_groups};
 use super::dimensions::{PerAxis, tree_by_axes};
-use crate::refuse::demand;
 use crate::{Layer, module_scope};
 use pullback::{Conv, Tensor};
 
@@ -56,15 +55,7 @@ impl<const N: usize> TransposedConvolution<N> {
     #[must_use]
     pub fn new(in_channels: usize, out_channels: usize, kernel_size: impl PerAxis<N>) -> Self {
         let kernel_size = kernel_size.per_axis();
-        demand(
-            in_channels > 0 && out_channels > 0 && !kernel_size.contains(&0),
-            Self::NAME,
-            || {
-                format!(
-                    "takes channels and a kernel, not {in_channels} to {out_channels} by {kernel_size:?}"
-                )
-            },
-        );
+        demand_sizes(Self::NAME, in_channels, out_channels, &kernel_size);
         let (weight, bias) = weights(in_channels, out_channels, &kernel_size, out_channels);
         TransposedConvolution {
             weight,

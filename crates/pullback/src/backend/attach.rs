@@ -152,6 +152,15 @@ pub fn devices() -> Vec<Device> {
     std::iter::once(Device::Cpu).chain(attached().iter().map(|a| a.device)).collect()
 }
 
+/// Returns cached memory of all devices but the host. The list is not locked meanwhile.
+pub(super) fn trim() {
+    let all = attached().clone();
+    for on in all {
+        drop(on.arena.lock().unwrap_or_else(PoisonError::into_inner).take());
+        on.backend.trim();
+    }
+}
+
 /// The backend of a device that is not the host.
 pub(crate) fn find(device: Device) -> Result<Arc<Attached>> {
     let found = attached().iter().find(|a| a.device == device).cloned();

@@ -13,7 +13,7 @@ pub use attach::{
     Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, attach, devices,
 };
 pub(crate) use executable::{Bound, Executable};
-pub use pullback_cpu::buffer::{PoolStats, reset_peak, set_cache_limit, stats, trim};
+pub use pullback_cpu::buffer::{PoolStats, reset_peak, set_cache_limit, stats};
 pub(crate) use pullback_cpu::buffer::{live_bytes, reserve_arena, rise};
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub use pullback_cpu::{HostElement, Step, Write};
@@ -144,6 +144,13 @@ pub fn synchronize(device: Device) -> Result<()> {
         Device::Cpu => Ok(()),
         other => find(other)?.backend.synchronize(),
     }
+}
+
+/// Returns cached memory to the system: that of the host and of every other device, with the
+/// working memory of compiled functions that do not run at the moment.
+pub fn trim() {
+    pullback_cpu::buffer::trim();
+    attach::trim();
 }
 
 /// What the pool of a device holds and has done.

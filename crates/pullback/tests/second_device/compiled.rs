@@ -2,7 +2,8 @@
 
 use super::device_second::{alone, counted, second};
 use super::{bits, sample};
-use pullback::{Device, Tensor, jit, scan, value_and_grad};
+use pullback::backend::{statistics, synchronize};
+use pullback::{Device, Tensor, jit, scan, trim_memory, value_and_grad};
 
 /// A function compiled on the host and on the device gives the same bits; and `check`, which looks at every value,
 /// finds nothing.
@@ -112,4 +113,22 @@ fn two_devices_in_one_program_are_refused() {
     let f = jit(move |x: &Tensor| x + w.to(second()));
     let error = f.call(&sample(&[3], 2).to(second())).unwrap_err().to_string();
     assert!(error.contains("cpu") && error.contains("cuda:0"), "{error}");
+}
+
+#[test]
+fn trimming_returns_the_working_memory_of_programs() {
+    let _alone = alone();
+    let (w, v) = (sample(&[16, 32], 1).to(second()), sample(&[32, 16], 2).to(second()));
+    let f = jit(move |x: &Tensor| x.matmul(&w).tanh().matmul(&v).sum());
+    let x = sample(&[8, 16], 3).to(second());
+    let first = f.call(&x).unwrap();
+    let live = || {
+        synchronize(second()).unwrap();
+        statistics(second()).unwrap().live_bytes
+    };
+    let before = live();
+    trim_memory();
+    // The product of 8 by 32 floats lies there.
+    assert!(live() + 8 * 32 * 4 <= before, "{} of {before} bytes are left", live());
+    assert_eq!(bits(&f.call(&x).unwrap()), bits(&first));
 }

@@ -30,6 +30,7 @@ pub(super) struct Slot {
 }
 
 const NONE: usize = usize::MAX;
+
 /// Plans a top-level program, whose outputs are aligned as the arena is.
 pub(super) fn plan(
     program: &Program,
