@@ -69,7 +69,7 @@ fn expression_check(graph: &Graph, arguments: &Arguments, out: &mut Output) -> C
     let inputs = graph.arguments();
     let f = |x: &Vec<Tensor>| graph.value(x);
     if !f(&inputs).dtype().is_float() {
-        return Err(Failure::usage("the result is a truth value, which has no derivative"));
+        return Err(Failure::usage("the result is a bool, which has no derivative"));
     }
     // The sum of a result with several elements stands for it.
     let sum = |x: &Vec<Tensor>| f(x).sum();
@@ -234,11 +234,8 @@ fn processor() -> String {
     .collect();
     #[cfg(not(target_arch = "x86_64"))]
     let features: Vec<&str> = Vec::new();
-    let list = if features.is_empty() {
-        "no vector extensions that are looked for".into()
-    } else {
-        features.join(" ")
-    };
+    let list =
+        if features.is_empty() { "no known vector extensions".into() } else { features.join(" ") };
     format!("{}: {list}; {} threads", std::env::consts::ARCH, pullback::threads())
 }
 
@@ -349,7 +346,7 @@ fn compiled() -> Result<String, String> {
     f.call(&x).map_err(|e| e.message().to_string())?;
     let explained = f.explain();
     let kernels: usize = explained.specialisations.iter().flat_map(|s| s.kernels.values()).sum();
-    Ok(format!("{kernels} kernels, each replayed beside plain ops"))
+    Ok(format!("{kernels} kernels, each compared with plain ops"))
 }
 
 impl Finding {

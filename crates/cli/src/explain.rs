@@ -160,7 +160,7 @@ fn expression(arguments: &Arguments) -> CliResult<Compiled> {
     let graph = grad::graph(&arguments.model, &arguments.assignments)?;
     let inputs = graph.arguments();
     if !graph.value(&inputs).dtype().is_float() {
-        return Err(Failure::usage("the result is a truth value, which has no gradient"));
+        return Err(Failure::usage("the result is a bool, which has no gradient"));
     }
     let f = jit(|x: &Vec<Tensor>| value_and_grad(|x: &Vec<Tensor>| graph.value(x).sum())(x));
     compiled(format!("`{}` with its gradient", graph.source), &f, &inputs)

@@ -36,9 +36,7 @@ fn main() -> ExitCode {
     let outcome = match outcome {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(error)) => Err(error.into()),
-        Err(payload) => {
-            Err(Failure::failed(format!("a defect in this program: {}", told(&*payload))))
-        }
+        Err(payload) => Err(Failure::failed(format!("internal error: {}", told(&*payload)))),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -114,7 +114,7 @@ fn bad_input_is_pointed_at() {
         (&["x)"],                         "   ^",         "expected an operator or the end, found `)`"),
         (&["2x", "x=1"],                  "   ^",         "expected an operator or the end, found `x`"),
         (&["x y", "x=1"],                 "    ^",        "expected an operator or the end, found `y`"),
-        (&["x $ y"],                      "    ^",        "the character `$` means nothing here"),
+        (&["x $ y"],                      "    ^",        "unexpected character `$`"),
         (&["[1, 2"],                      "       ^",     "expected `,` or `]` after an element, found the end"),
         (&["[]"],                         "   ^",         "found `]`"),
         (&["sin(x, y)", "x=1", "y=1"],    "  ^^^",        "`sin` takes 1 argument, not 2"),
@@ -138,7 +138,7 @@ fn bad_input_is_pointed_at() {
         (&["x < 1 < 2", "x=1"],           "        ^",    "comparisons cannot be chained"),
         (&["x", "x=1+"],                  "      ^",      "expected a number"),
         (&["x", "x=y"],                   "    ^",        "`y` has no value"),
-        (&["x * 1e400", "x=1"],           "      ^^^^^",  "`1e400` is larger than numbers go here; infinity is `inf`"),
+        (&["x * 1e400", "x=1"],           "      ^^^^^",  "`1e400` is too large for f64; infinity is `inf`"),
     ];
     let mut wrong = String::new();
     for (words, carets, sentence) in cases {

@@ -228,7 +228,7 @@ fn assert_refused_texts_leave_nothing(place: &Path) {
     #[rustfmt::skip]
     let cases: [(&[u8], &str); 3] = [
         (b"",             " is empty: there is nothing to learn"),
-        (b"a few words",  "the text has 11 tokens, which is no window of --context 64"),
+        (b"a few words",  "the text has 11 tokens, which is less than a window of --context 64"),
         (b"caf\xe9 noir", "the byte at offset 3 is not UTF-8 text"),
     ];
     for (bytes, sentence) in cases {
@@ -426,12 +426,12 @@ fn what_makes_no_sense_is_said() {
     #[rustfmt::skip]
     let cases: [(&[&str], &str); 28] = [
         (&["--precision", "f8"],              "invalid value 'f8' for '--precision <PRECISION>'"),
-        (&["--loss-scale", "8"],              "--loss-scale is given, which means nothing without --precision f16"),
-        (&["--precision", "bf16", "--loss-scale", "8"], "--loss-scale is given, which means nothing without --precision f16"),
+        (&["--loss-scale", "8"],              "--loss-scale has no effect without --precision f16"),
+        (&["--precision", "bf16", "--loss-scale", "8"], "--loss-scale has no effect without --precision f16"),
         (&["--precision", "f16", "--loss-scale", "0"],  "--loss-scale is 0, and must be above 0 and a number of f32"),
         (&["--precision", "f16", "--loss-scale", "1e60"], "and must be above 0 and a number of f32"),
-        (&["--precision-report", "lost.txt"], "--precision-report is given, which means nothing without --precision bf16 or f16"),
-        (&["digts"],                          "`digts` is no task and no file; did you mean `digits`?"),
+        (&["--precision-report", "lost.txt"], "--precision-report has no effect without --precision bf16 or f16"),
+        (&["digts"],                          "`digts` is neither a task nor a file; did you mean `digits`?"),
         (&["--model", "gpt"],                 "the model `gpt` is not for digits: use mlp or cnn"),
         (&["text", "--model", "cnn"],         "the model `cnn` is not for text: use gpt or lstm"),
         (&["--device", "cuda"],               "this program has no CUDA support; use --device cpu"),
@@ -447,11 +447,11 @@ fn what_makes_no_sense_is_said() {
         (&[&kind],                            "`width` is \"wide\": invalid type: string \"wide\", expected a whole number, 0 or more"),
         (&["--lr", "-1"],                   "--lr is -1, and must be above 0"),
         (&["--steps", "-5"],                  "invalid value '-5' for '--steps <N>'"),
-        (&["--prompt", "To be"],              "`prompt` is given, which means nothing to the model `cnn`"),
-        (&["--num-heads", "4"],                   "`num-heads` is given, which means nothing to the model `cnn`"),
-        (&["text", "--model", "lstm", "--num-heads", "4"], "`num-heads` is given, which means nothing to the model `lstm`"),
-        (&[&both],                            "`text` is given, which means nothing to the model `cnn`"),
-        (&[&broken],                          "is no TOML: line 2"),
+        (&["--prompt", "To be"],              "`prompt` has no effect on the model `cnn`"),
+        (&["--num-heads", "4"],                   "`num-heads` has no effect on the model `cnn`"),
+        (&["text", "--model", "lstm", "--num-heads", "4"], "`num-heads` has no effect on the model `lstm`"),
+        (&[&both],                            "`text` has no effect on the model `cnn`"),
+        (&[&broken],                          "is not TOML: line 2"),
         (&[&task],                            "there is no task `chess`"),
     ];
     for (words, sentence) in cases {

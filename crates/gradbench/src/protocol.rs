@@ -34,7 +34,7 @@ pub(crate) fn answer(line: &[u8], number: usize) -> Option<Answer> {
     let message = match serde_json::from_slice::<Value>(line) {
         Ok(Value::Object(message)) => Ok(message),
         Ok(other) => Err(format!("line {number} is {}, not an object", kind_of(&other))),
-        Err(error) => Err(format!("line {number} is no JSON: {error}")),
+        Err(error) => Err(format!("line {number} is not JSON: {error}")),
     };
     Some(match message {
         Ok(message) => reply(&message),

@@ -60,7 +60,7 @@ fn whatever_comes_is_answered_and_the_next_message_too() {
     for line in
         ["{", "nonsense", "{\"id\": 1, \"kind\": \"define\",}", "\u{1F600}", "{\"id\": 1e999}"]
     {
-        assert!(refused(&mut tool, line, "no JSON").is_null());
+        assert!(refused(&mut tool, line, "not JSON").is_null());
     }
     assert!(refused(&mut tool, "[1, 2]", "a list, not an object").is_null());
     assert!(refused(&mut tool, "null", "null, not an object").is_null());
@@ -75,7 +75,7 @@ fn whatever_comes_is_answered_and_the_next_message_too() {
     assert_eq!(refused(&mut tool, line, "\"function\" is a list"), 9);
     assert_eq!(tool.say("{\"id\": 10, \"kind\": \"analysis\"}\r"), json!({ "id": 10 }));
     let deep = "[".repeat(100_000);
-    assert!(refused(&mut tool, &deep, "no JSON").is_null());
+    assert!(refused(&mut tool, &deep, "not JSON").is_null());
     assert_eq!(tool.evaluate("hello", "square", json!(2.0)), 4.0);
 }
 
@@ -164,5 +164,5 @@ fn bytes_are_answered_too() {
     let text = String::from_utf8(output.stdout).unwrap();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 2, "{text}");
-    assert!(lines[0].contains("line 1 is no JSON") && lines[1].contains("pullback"), "{text}");
+    assert!(lines[0].contains("line 1 is not JSON") && lines[1].contains("pullback"), "{text}");
 }

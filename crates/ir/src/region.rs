@@ -129,7 +129,7 @@ impl Region {
                 }
                 Inst::Literal(value, dtype) => {
                     if matches!(value, Scalar::Float(_)) && !dtype.is_float() {
-                        return Err(wrong(i, "has a fraction that is no integer"));
+                        return Err(wrong(i, "has a fraction that is not an integer"));
                     }
                     Value { dtype: *dtype, row: true }
                 }

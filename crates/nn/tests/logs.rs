@@ -128,7 +128,7 @@ fn a_log_that_is_none_is_refused_by_line_and_a_folder_that_is_none_by_name() {
     let path = folder.path().join("bad.jsonl");
     std::fs::write(&path, "{\"step\":1,\"epoch\":0,\"seconds\":0.5,\"loss\":null}\n[]\n").unwrap();
     let error = read_log(&path).unwrap_err().to_string();
-    assert!(error.contains("bad.jsonl: line 2 is no row of a log"), "{error}");
+    assert!(error.contains("bad.jsonl: line 2 is not a row of a log"), "{error}");
     std::fs::write(&path, "{\"step\":1,\"epoch\":0,\"seconds\":0.5,\"loss\":null}\n{\"ste")
         .unwrap();
     assert!(read_log(&path).unwrap()[0].metrics.get("loss").unwrap().is_nan());

@@ -266,7 +266,8 @@ impl Tensor {
         let [a, b, s] = [start, end, step].map(HostElement::scalar);
         let Some(count) = steps_between(a, b, s).filter(|_| T::DTYPE != DType::Bool) else {
             let [a, b, s] = [a, b, s].map(Scalar::as_f64);
-            let error = Error::argument("arange", format!("no range leads from {a} to {b} by {s}"));
+            let error =
+                Error::argument("arange", format!("there is no range from {a} to {b} by {s}"));
             fail::raise(error.at(mode::user_line(Line::caller())));
         };
         let len = known_shape("arange", count)[0];

@@ -175,7 +175,7 @@ impl Tensor {
         if self.0.layout.overlaps() {
             return refuse(
                 "several indices of this tensor share one element, so it cannot be written in place",
-                "make it its own with deep_clone() first",
+                "copy it with deep_clone() first",
             );
         }
         // One lock after the other: the two may be one tensor.
@@ -302,8 +302,7 @@ impl Tensor {
         infer(&op, &specs).map_err(|e| e.at(at))?;
         for (i, a) in targets.iter().enumerate() {
             if let Some(b) = targets[..i].iter().find(|b| a.overlaps(b)) {
-                let message =
-                    "two of the tensors to write share elements: one would undo the other";
+                let message = "two of the tensors to write share elements: one write would overwrite the other";
                 return Err(Error::new(ErrorKind::InPlace, name, message)
                     .on([b.spec(), a.spec()])
                     .at(at)

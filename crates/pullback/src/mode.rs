@@ -113,7 +113,7 @@ pub(crate) fn lifted<R>(f: impl FnOnce() -> R) -> R {
 #[track_caller]
 pub fn with_default_dtype<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
     if !dtype.is_float() {
-        let error = Error::dtype("with_default_dtype", format!("{dtype} is no dtype of floats"));
+        let error = Error::dtype("with_default_dtype", format!("{dtype} is not a float dtype"));
         fail::raise(error.at(user_line(Line::caller())));
     }
     with(&DEFAULT_DTYPE, dtype, f)
@@ -251,7 +251,7 @@ pub fn on_behalf_of(at: impl Into<Line>, library: &'static str) -> OnBehalf {
 }
 
 /// A library runs on behalf of a caller: see [`on_behalf_of`].
-#[must_use = "the library stops to work for its caller when this is dropped"]
+#[must_use = "the scope ends when this is dropped"]
 pub struct OnBehalf {
     before: Option<(Line, &'static str)>,
     /// The guard belongs to this thread.

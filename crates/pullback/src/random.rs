@@ -208,7 +208,11 @@ impl Key {
             refuse_dtype("uniform", dtype);
         }
         if !(low <= high && (high - low).is_finite()) {
-            refuse("uniform", format!("no number lies between {low} and {high}"), &[]);
+            refuse(
+                "uniform",
+                format!("the bounds must be finite and in order, not {low} and {high}"),
+                &[],
+            );
         }
         let unit = self.draw(Random::Uniform, &shape, dtype);
         match (low, high) {
@@ -275,7 +279,7 @@ impl Key {
             let range = format!("from {} to {}", seen.min(), seen.max());
             refuse(
                 "bernoulli",
-                format!("probabilities lie between 0 and 1, not {range}"),
+                format!("probabilities must be between 0 and 1, not {range}"),
                 &[p.spec()],
             );
         }
@@ -296,7 +300,11 @@ impl Key {
     pub fn bernoulli_mask(&self, shape: impl IntoShape, p: f64) -> Tensor {
         let shape = known_shape("bernoulli_mask", shape);
         if !(0.0..=1.0).contains(&p) {
-            refuse("bernoulli_mask", format!("a probability lies between 0 and 1, not {p}"), &[]);
+            refuse(
+                "bernoulli_mask",
+                format!("a probability must be between 0 and 1, not {p}"),
+                &[],
+            );
         }
         self.draw(Random::Uniform, &shape, DType::F32).lt(p)
     }

@@ -30,10 +30,10 @@ use std::sync::Arc;
 /// assert_eq!((g.slope.item::<f64>(), g.offset.item::<f64>()), (-18.0, -6.0));
 /// ```
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is no tree of tensors",
+    message = "`{Self}` is not a tree of tensors",
     label = "not a `Tree`",
     note = "a struct of tensors becomes one by `#[derive(Tree)]`",
-    note = "a reference is none: write the function for `Lent<T>` in place of `&T`, and call it with `lend(&x)`"
+    note = "a reference is not a tree: write the function for `Lent<T>` in place of `&T`, and call it with `lend(&x)`"
 )]
 pub trait Tree: Sized {
     /// Calls `f` on each tensor, in declaration order, with its path.

@@ -325,7 +325,7 @@ fn a_function_that_differs_the_second_time_is_an_error() {
         }
     };
     let error = checkpoint(more, &x).sum().backward().unwrap_err().to_string();
-    assert!(error.contains("saved a value more"), "{error}");
+    assert!(error.contains("saved an additional value"), "{error}");
     turn.store(0, Ordering::Relaxed);
     let fewer = {
         let turn = turn.clone();

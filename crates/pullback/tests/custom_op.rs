@@ -305,7 +305,7 @@ fn batching_that_does_not_hold_is_refused() {
     );
     let op = Arc::new(custom_op(Running { mixed: true, batching: CustomBatching::LeadingAxes }));
     op.one(&[&x.narrow(0, 0, 1).reshape([3])]);
-    let text = "running: its code does not take axes in front, as its batching says: with 2 examples result 0, element [1, 0], is 10.0, and one by one 4.0";
+    let text = "running: its code does not support leading axes, though its batching says so: with 2 examples result 0, element [1, 0], is 10.0, and one by one 4.0";
     let error = catch(|| vmap(|x: &Tensor| op.one(&[x]), 0, 0)(&x)).unwrap_err().to_string();
     assert!(error.contains(text) && error.contains("custom_op.rs"), "{error}");
     // Also where values are not known.
@@ -314,7 +314,7 @@ fn batching_that_does_not_hold_is_refused() {
         .call(&x)
         .unwrap_err()
         .to_string();
-    assert!(error.contains("its code does not take axes in front"), "{error}");
+    assert!(error.contains("its code does not support leading axes"), "{error}");
 }
 
 #[test]

@@ -87,7 +87,7 @@ fn jit_sees_a_changed_flag() {
     assert_eq!(results(), [6.0, 6.0, 2.0, 18.0]);
     let told = direct.explain();
     assert_eq!(told.specialisations.len(), 2, "each value is compiled for once");
-    assert!(told.to_string().contains("a flag that it looks at"), "{told}");
+    assert!(told.to_string().contains("a flag that it reads"), "{told}");
 }
 
 /// A flag in an argument is part of its structure, whichever object it is in.

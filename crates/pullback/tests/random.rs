@@ -237,17 +237,17 @@ fn errors_are_sentences() {
     assert_eq!(said(|k| k.uniform([2], DType::I64, 0.0, 1.0)), "uniform: draws floats, not i64");
     assert_eq!(
         said(|k| k.uniform([2], DType::F32, 1.0, 0.0)),
-        "uniform: no number lies between 1 and 0"
+        "uniform: the bounds must be finite and in order, not 1 and 0"
     );
     let sentence = "normal: no distribution has mean 0 and standard deviation -1";
     assert_eq!(said(|k| k.normal([2], DType::F32, 0.0, -1.0)), sentence);
     assert_eq!(said(|k| k.normal([-2], DType::F32, 0.0, 1.0)), "normal: [-2] is not a shape");
-    let sentence = "bernoulli: probabilities lie between 0 and 1, not from 0.5 to 1.5";
+    let sentence = "bernoulli: probabilities must be between 0 and 1, not from 0.5 to 1.5";
     assert_eq!(said(|k| k.bernoulli(&t([0.5, 1.5]))), sentence);
     assert!(said(|k| k.bernoulli(&t([0.5, f64::NAN]))).contains("not from nan to nan"));
     assert_eq!(
         said(|k| k.bernoulli_mask([1], 1.5)),
-        "bernoulli_mask: a probability lies between 0 and 1, not 1.5"
+        "bernoulli_mask: a probability must be between 0 and 1, not 1.5"
     );
     assert_eq!(said(|k| k.randint([1], 3, 3)), "randint: the range from 3 up to 3 is empty");
     assert!(said(|k| k.randint([1], i64::MIN, i64::MAX)).ends_with("is too long"));

@@ -61,7 +61,7 @@ pub fn words(source: &str) -> Result<Vec<(Token, Range<usize>)>, Complaint> {
                 Complaint::new(source, start..at, format!("`{text}` is not a number"))
             })?;
             if value.is_infinite() {
-                let message = format!("`{text}` is larger than numbers go here; infinity is `inf`");
+                let message = format!("`{text}` is too large for f64; infinity is `inf`");
                 return Err(Complaint::new(source, start..at, message));
             }
             Token::Number(value)
@@ -76,7 +76,7 @@ pub fn words(source: &str) -> Result<Vec<(Token, Range<usize>)>, Complaint> {
             };
             let Some((written, symbol)) = SYMBOLS.iter().find(|(written, _)| begins(written))
             else {
-                let message = format!("the character `{}` means nothing here", c.escape_debug());
+                let message = format!("unexpected character `{}`", c.escape_debug());
                 return Err(Complaint::new(source, at..at + 1, message));
             };
             at += written.chars().count();

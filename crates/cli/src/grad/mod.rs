@@ -152,7 +152,7 @@ fn find(arguments: &Arguments, graph: Graph) -> CliResult<Findings> {
     let inputs = graph.arguments();
     let value = graph.value(&inputs);
     if !value.dtype().is_float() {
-        return Err(Failure::usage("the result is a truth value, which has no derivative"));
+        return Err(Failure::usage("the result is a bool, which has no derivative"));
     }
     let cotangent = match &arguments.cotangent {
         Some(text) => Some(constant_value(text)?),

@@ -131,7 +131,7 @@ fn asked(target: Option<&str>, flags: Options) -> CliResult<Options> {
         Some(name) => {
             let near = did_you_mean(&near(name, ["digits", "text"].into_iter()));
             return Err(Failure::usage(format!(
-                "`{name}` is no task and no file{near} (there are digits, text, text files and TOML files)"
+                "`{name}` is neither a task nor a file{near} (there are digits, text, text files and TOML files)"
             )));
         }
     };

@@ -174,7 +174,7 @@ impl Options {
         let text = std::fs::read_to_string(path)
             .map_err(|e| Failure::failed(format!("{shown} cannot be read: {e}")))?;
         let table: toml::Table = toml::from_str(&text)
-            .map_err(|e| Failure::usage(format!("{shown} is no TOML: {}", located(&e, &text))))?;
+            .map_err(|e| Failure::usage(format!("{shown} is not TOML: {}", located(&e, &text))))?;
         // A key may be written as its flag is.
         let table: toml::Table =
             table.into_iter().map(|(key, value)| (named(key.replace('-', "_")), value)).collect();

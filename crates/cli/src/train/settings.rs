@@ -151,10 +151,9 @@ fn fitting(options: &Options, model: ModelKind) -> CliResult {
         ("top-k", options.top_k.is_some(), text),
     ];
     match said.into_iter().find(|(_, said, fits)| *said && !fits) {
-        Some((name, ..)) => Err(Failure::usage(format!(
-            "`{name}` is given, which means nothing to the model `{}`",
-            model.name()
-        ))),
+        Some((name, ..)) => {
+            Err(Failure::usage(format!("`{name}` has no effect on the model `{}`", model.name())))
+        }
         None => Ok(()),
     }
 }
@@ -163,7 +162,7 @@ fn fitting(options: &Options, model: ModelKind) -> CliResult {
 fn fitting_precision(options: &Options, precision: Precision) -> CliResult {
     let low = matches!(precision, Precision::Bf16 | Precision::F16);
     let refused = |name: &str, wanted: &str| {
-        Err(Failure::usage(format!("--{name} is given, which means nothing without {wanted}")))
+        Err(Failure::usage(format!("--{name} has no effect without {wanted}")))
     };
     match (options.loss_scale, &options.precision_report) {
         (Some(_), _) if precision != Precision::F16 => refused("loss-scale", "--precision f16"),

@@ -73,7 +73,7 @@ fn train<M: TextModel + Module>(
     let all = tokens.encode(text)?;
     if all.len() <= context {
         return Err(Failure::failed(format!(
-            "the text has {} tokens, which is no window of --context {context} and the token that follows: give more text or a smaller --context",
+            "the text has {} tokens, which is less than a window of --context {context} and the token that follows: give more text or a smaller --context",
             all.len()
         )));
     }

@@ -66,7 +66,7 @@ fn read_problem(input: &Value) -> Result<(Parameters, Problem), String> {
     fits("extra_params", &extra, 3, bits)?;
     fits("sequence", &sequence, sequence.shape()[0], bits)?;
     if sequence.shape()[0] < 2 {
-        return Err("sequence has no second character that could be foretold".into());
+        return Err("sequence has no second character to predict".into());
     }
     Ok(((main, extra), Problem { state, sequence }))
 }

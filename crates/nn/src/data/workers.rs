@@ -111,7 +111,10 @@ impl<B: Send + 'static> Workers<B> {
             BatchSource::Threads { receivers, .. } => {
                 let lane = number % receivers.len();
                 receivers[lane].recv().unwrap_or_else(|_| {
-                    Some(Err(Error::argument("loader", format!("data thread {lane} is gone"))))
+                    Some(Err(Error::argument(
+                        "loader",
+                        format!("data thread {lane} ended unexpectedly"),
+                    )))
                 })
             }
         };

@@ -29,7 +29,7 @@ pub fn normal_(tensor: &Tensor, mean: f64, std: f64) {
 #[track_caller]
 pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) {
     if low >= high || low.is_nan() || high.is_nan() {
-        let message = format!("nothing lies between {low} and {high}");
+        let message = format!("`low` must be below `high`, not {low} and {high}");
         refuse(Error::argument("trunc_normal_", message));
     }
     let key = next_key_on(tensor.device());
@@ -54,7 +54,7 @@ pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) 
 pub fn sparse_(tensor: &Tensor, sparsity: f64, std: f64) {
     demand(tensor.rank() == 2, "sparse_", tensor, "takes a matrix");
     if !(0.0..=1.0).contains(&sparsity) {
-        let message = format!("a fraction lies between 0 and 1, not {sparsity}");
+        let message = format!("the fraction must be between 0 and 1, not {sparsity}");
         refuse(Error::argument("sparse_", message));
     }
     let (values, order) = next_key_on(tensor.device()).split();

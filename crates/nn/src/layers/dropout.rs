@@ -38,7 +38,7 @@ pub struct AlphaDropout {
 #[track_caller]
 pub(super) fn probability(layer: &'static str, p: f64) -> f64 {
     demand((0.0..=1.0).contains(&p), layer, || {
-        format!("a probability lies between 0 and 1, not {p}")
+        format!("a probability must be between 0 and 1, not {p}")
     });
     p
 }

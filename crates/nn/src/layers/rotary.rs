@@ -69,7 +69,9 @@ impl Rotary {
         let turned = self.features;
         if x.rank() < 2 || x.shape()[x.rank() - 1] < turned || turned % 2 == 1 {
             let message = match turned % 2 {
-                1 => format!("turns pairs, so an even number of features, not {turned}"),
+                1 => {
+                    format!("rotates pairs of features, so their number must be even, not {turned}")
+                }
                 _ => format!("takes [.., positions, {turned} features or more], not {}", x.spec()),
             };
             refuse(Error::shape("Rotary", message).on([x.spec()]));

@@ -201,7 +201,8 @@ impl Gpt {
             return Err(Error::argument("generate", "needs a prompt of at least one token"));
         }
         if !how.temperature.is_finite() || how.temperature < 0.0 {
-            let message = format!("a temperature of {} is negative or no number", how.temperature);
+            let message =
+                format!("the temperature must be a number of at least 0, not {}", how.temperature);
             return Err(Error::argument("generate", message));
         }
         in_evaluation(self, || catch(|| no_grad(|| self.draw(prompt, count, how))))

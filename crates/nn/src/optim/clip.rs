@@ -83,7 +83,7 @@ pub fn clip_grad_norm_(parameters: &[Tensor], max_norm: f64) -> Result<Tensor> {
 /// If `clip_value` is not a number that is not negative.
 pub fn clip_grad_value_(parameters: &[Tensor], clip_value: f64) -> Result<()> {
     if clip_value.is_nan() || clip_value < 0.0 {
-        let message = format!("`clip_value` must not be negative, not {clip_value}");
+        let message = format!("`clip_value` must be at least 0, not {clip_value}");
         return Err(Error::argument("clip_grad_value_", message));
     }
     catch(|| {

@@ -252,7 +252,7 @@ impl SavedCheckpoint {
             let state = tensor_of(&view).map_err(refused)?.cpu();
             match *state.spec() == Spec::cpu(DType::I64, [2]) {
                 true => Ok(state.to(device)),
-                false => Err(refused(format!("is {}, no random state", state.spec()))),
+                false => Err(refused(format!("is {}, not a random state", state.spec()))),
             }
         };
         let saved = |device: &Device| file.tensor(&random_name(*device)).is_ok();

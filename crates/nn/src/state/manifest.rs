@@ -176,7 +176,8 @@ mod numbers {
         let map = BTreeMap::<String, Value>::deserialize(from)?;
         let number = |(name, value): (String, Value)| {
             let number = number_in(&value);
-            let number = number.ok_or_else(|| D::Error::custom(format!("{name} is no number")))?;
+            let number =
+                number.ok_or_else(|| D::Error::custom(format!("{name} is not a number")))?;
             Ok((name, number))
         };
         map.into_iter().map(number).collect()

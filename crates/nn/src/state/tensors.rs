@@ -81,7 +81,7 @@ pub(crate) fn tensor_of(view: &TensorView) -> std::result::Result<Tensor, String
         Tensor::from_vec(values, view.shape())
     }
     let Some(dtype) = dtype_of(view) else {
-        return Err(format!("is stored as {}, which is no dtype here", view.dtype()));
+        return Err(format!("is stored as {}, which is not a supported dtype", view.dtype()));
     };
     if dtype == DType::Bool && view.data().iter().any(|&b| b > 1) {
         return Err("is stored as bool, but holds a byte that is neither 0 nor 1".to_string());

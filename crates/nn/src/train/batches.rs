@@ -109,6 +109,7 @@ impl<S: Stream, B: Send + 'static> Batches for StreamLoader<S, B> {
 }
 
 fn read(position: &Value) -> Result<Position> {
-    serde_json::from_value(position.clone())
-        .map_err(|error| Error::argument("resume", format!("{position} is no position: {error}")))
+    serde_json::from_value(position.clone()).map_err(|error| {
+        Error::argument("resume", format!("{position} is not a position: {error}"))
+    })
 }

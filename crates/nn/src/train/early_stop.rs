@@ -118,7 +118,8 @@ impl EarlyStop {
         if state["metric"] != self.metric.as_str() {
             return Ok(());
         }
-        let wrong = || Error::argument("train", format!("{state} is no state of early stopping"));
+        let wrong =
+            || Error::argument("train", format!("{state} is not a state of early stopping"));
         self.waited = state["waited"].as_u64().ok_or_else(wrong)?;
         self.held = match &state["best"] {
             Value::Null => None,

@@ -72,7 +72,7 @@ fn recurrent_layers_and_attention_that_cannot_be() {
     fails(|| Lstm::new(3, 0), &["Lstm: takes at least one number in its state"]);
     fails(|| RecurrentConfig::new(3, 4).proj_size(0).lstm(), &["and in its projection"]);
     fails(|| RecurrentConfig::new(3, 4).num_layers(0).gru(), &["Gru: takes at least one layer"]);
-    let no_probability = ["a probability lies between 0 and 1, not -1"];
+    let no_probability = ["a probability must be between 0 and 1, not -1"];
     fails(|| RecurrentConfig::new(3, 4).dropout(-1.0).rnn(), &no_probability);
     fails(|| AttentionConfig::new(8, 2).dropout(-1.0).build(), &no_probability);
     fails(|| TransformerConfig::new(8, 2).dropout(-1.0).encoder_layer(), &no_probability);

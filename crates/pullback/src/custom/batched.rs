@@ -146,7 +146,7 @@ impl Each {
         for (k, (given, wanted)) in at_once.iter().zip(&wanted).enumerate() {
             if given.spec() != wanted.spec() {
                 let message = format!(
-                    "its shape rule does not take axes in front, as its batching says: with {} examples result {k} is {}, and one by one {}",
+                    "its shape rule does not support leading axes, though its batching says so: with {} examples result {k} is {}, and one by one {}",
                     self.n,
                     given.spec(),
                     wanted.spec()
@@ -161,11 +161,11 @@ impl Each {
             if let Some(i) = a.iter().zip(&b).position(apart) {
                 let index = index_of(i, given.shape());
                 let message = format!(
-                    "its code does not take axes in front, as its batching says: with {} examples result {k}, element {index:?}, is {:?}, and one by one {:?}",
+                    "its code does not support leading axes, though its batching says so: with {} examples result {k}, element {index:?}, is {:?}, and one by one {:?}",
                     self.n, a[i], b[i]
                 );
                 return Err(Error::new(ErrorKind::Check, self.name, message)
-                    .hint("work on the last axes and repeat for all in front, or say CustomBatching::OneByOne"));
+                    .hint("compute along the last axes for every index of the leading ones, or use CustomBatching::OneByOne"));
             }
         }
         held().push(specs);

@@ -163,7 +163,7 @@ impl Checker<'_> {
                 "gives other values for the same argument, so that no rule can be checked: result {k}, element {index:?}, is {v:?} and then {w:?}"
             );
             return Err(Error::new(ErrorKind::Check, self.name, message).hint(
-                "draw random numbers from this library's generator, which is put back for each run (not in a compiled function inside it), or say .unchecked(\"why\")",
+                "draw random numbers from this library's generator, which is restored for each run (not in a compiled function inside it), or use .unchecked(\"why\")",
             ));
         }
         Ok(())
@@ -302,7 +302,7 @@ impl Checker<'_> {
             "{what}: argument {leaf}, element {index:?}: expected {expected:?}, given {given:?}"
         );
         Error::new(ErrorKind::Check, self.name, message).hint(
-            "the values are those of differences and of the rule, for random cotangents; if the rule is meant to be another, say .unchecked(\"why\")",
+            "the values are from finite differences and from the rule, for random cotangents; if the rule is deliberately not the derivative, use .unchecked(\"why\")",
         )
     }
 

@@ -123,7 +123,7 @@ pub struct HostOutput<'a> {
 }
 
 fn wrong_type<T: HostElement>(spec: &Spec) -> Error {
-    Error::dtype("", format!("the elements of {spec} are no {}", T::DTYPE))
+    Error::dtype("", format!("the elements of {spec} are not {}", T::DTYPE))
 }
 
 impl<'a> HostInput<'a> {

@@ -189,7 +189,7 @@ impl Gate {
             Err(error) if !known && error.kind() != ErrorKind::Check => {
                 let message = "its rule cannot be checked where it is first used, inside a trace: at sampled values it fails";
                 let error = Error::new(ErrorKind::Check, self.site.name, message).because(error);
-                Err(error.hint("give values with .at(&example), call it once outside, pass traced tensors as arguments, or say .unchecked(\"why\")"))
+                Err(error.hint("give values with .at(&example), call it once outside, pass traced tensors as arguments, or use .unchecked(\"why\")"))
             }
             other => other,
         }

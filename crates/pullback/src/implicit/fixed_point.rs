@@ -124,7 +124,7 @@ impl FixedPoint {
         let at = mode::user_line(Line::caller());
         if !(self.damping > 0.0 && self.damping <= 1.0) {
             let message =
-                format!("the damping lies above 0 and at most at 1, not {}", self.damping);
+                format!("the damping must be above 0 and at most 1, not {}", self.damping);
             fail::raise(Error::argument("fixed_point", message).at(at));
         }
         let flat = Arc::new(Flat::of("fixed_point", guess, at));

@@ -314,7 +314,7 @@ impl<Y: Tree> Traced<Y> {
                 trace::record_telling(uncompiled, TraceKind::Whole, None, specs, at, run)?;
             let state = recorded.tracked_state && mode::is_grad_enabled();
             let op_by_op = match recorded.looks {
-                true => Some("it looks at every gradient for NaN and infinity itself"),
+                true => Some("it checks every gradient for NaN and infinity itself"),
                 false => uncompiled.get().or((tracked || state).then_some(DIFFERENTIATED)),
             };
             Ok(Traced { template: y?, op_by_op, recorded, time: start.elapsed() })
@@ -422,7 +422,7 @@ pub(super) fn reason<Y: Tree>(
     }
     if let Some((_, before)) = last.flags.iter().find(|(flag, value)| flag.peek() != *value) {
         return format!(
-            "a flag that it looks at, such as whether a layer is in training, was {before} before"
+            "a flag that it reads, such as whether a layer is in training, was {before} before"
         );
     }
     if last.recording != mode::is_grad_enabled() {

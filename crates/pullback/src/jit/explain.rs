@@ -119,7 +119,7 @@ impl fmt::Display for Explanation {
             writeln!(f, "{n} programs were evicted: {kept} are kept (`cache_limit`)")?;
         }
         if let (n @ 1.., Some(why)) = self.uncompiled {
-            writeln!(f, "{n} calls went op by op: {why}")?;
+            writeln!(f, "{n} calls ran op by op: {why}")?;
         }
         Ok(())
     }
@@ -172,7 +172,7 @@ impl fmt::Display for Specialised {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "  compiled because: {}", self.why)?;
         if let Some(why) = self.op_by_op {
-            writeln!(f, "  calls go op by op: {why}")?;
+            writeln!(f, "  calls run op by op: {why}")?;
         }
         let [trace, passes, prepare] = self.compile;
         let how = if self.filled { "one program for all lengths, filled in" } else { "passes" };

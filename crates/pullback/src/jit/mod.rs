@@ -114,7 +114,7 @@ impl<T: Tree> Returned for Result<T> {
 /// not again: prints, counters, hooks on gradients, `on_grad_ready`. Fields that a tree skips are
 /// ignored. Tensors it captures are seen by reference, and those it writes in place are written at
 /// every call. Its arguments are values: writing to one is refused, marking one as requiring grad
-/// makes calls go op by op (it is the caller's tensor, and stays marked), and an argument that is
+/// makes calls run op by op (it is the caller's tensor, and stays marked), and an argument that is
 /// also captured state is read as it was before the call. Results never share memory with arguments
 /// or state. Functions that check values (a Cholesky factor that must exist, a probability that
 /// must lie in \[0, 1\]) cannot while tracing: their kernels give NaN, or an error at the call
@@ -381,7 +381,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
             () if self.budget.is_some() => {
                 Some("a memory budget is met at every length separately")
             }
-            () if traced.op_by_op.is_some() => Some("calls go op by op"),
+            () if traced.op_by_op.is_some() => Some("calls run op by op"),
             () if !dynamic::is_usual(lengths) => Some("lengths of 0 and 1 are compiled alone"),
             () => None,
         };

@@ -336,7 +336,8 @@ fn between(name: &str, slope: f64, low: f64) -> f64 {
         // Not −0, which prints and compares otherwise.
         return slope + 0.0;
     }
-    let message = format!("{slope} is not a slope of `{name}` at 0, which lie between {low} and 1");
+    let message =
+        format!("{slope} is not a slope of `{name}` at 0: it must be between {low} and 1");
     let at = mode::user_line(Line::caller());
     fail::raise(Error::argument("conventions", message).at(at))
 }

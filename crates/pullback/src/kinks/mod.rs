@@ -110,7 +110,7 @@ pub fn kink_report<R>(f: impl FnOnce() -> R) -> (R, KinkReport) {
 /// use pullback::{Tensor, catch, strict_kinks};
 /// let x = Tensor::from([[1.0, 0.0], [0.0, 2.0]]).requires_grad();
 /// let error = catch(|| strict_kinks(|| x.abs())).unwrap_err();
-/// assert!(error.to_string().starts_with("abs: 2 of 4 elements sit on a kink (0), the first at [0, 1]; the derivative taken there is 0"));
+/// assert!(error.to_string().starts_with("abs: 2 of 4 elements are at a kink (0), the first at [0, 1]; the derivative taken there is 0"));
 /// ```
 pub fn strict_kinks<R>(f: impl FnOnce() -> R) -> R {
     mode::with(&STRICT, true, || events::with(COUNT, f))
@@ -264,7 +264,7 @@ impl Noted {
         let elements = hits.iter().filter(|hit| **hit).count();
         if let (Some(first), true) = (hits.iter().position(|hit| *hit), STRICT.get()) {
             let message = format!(
-                "{elements} of {} elements sit on a kink ({}), the first at {:?}; the derivative taken there is {}",
+                "{elements} of {} elements are at a kink ({}), the first at {:?}; the derivative taken there is {}",
                 hits.len(),
                 self.place,
                 indices(first, self.mask.shape()),
@@ -300,7 +300,7 @@ fn indices(mut number: usize, shape: &[usize]) -> Vec<usize> {
 fn unseen(name: &'static str, at: Line) -> Result<()> {
     if STRICT.get() {
         let message =
-            "whether elements sit on its kinks is not known inside this trace, branch or loop";
+            "whether elements are at its kinks is not known inside this trace, branch or loop";
         let error = Error::gradient(name, message).at(at);
         return Err(error.hint("leave it out of strict_kinks, or call the function eagerly"));
     }

@@ -55,7 +55,7 @@ impl KinkReport {
 impl fmt::Display for KinkReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.kinks.is_empty() {
-            write!(f, "no element sat on a kink")?;
+            write!(f, "no element was at a kink")?;
         } else {
             let header = ["elements", "of", "calls", "op", "where", "derivative taken", "line"];
             let row = |k: &Kink| {

@@ -21,7 +21,7 @@ impl Tensor {
     #[track_caller]
     fn check_rate(&self, op: &'static str, p: f64) {
         if !(0.0..=1.0).contains(&p) {
-            let message = format!("a probability lies between 0 and 1, not {p}");
+            let message = format!("a probability must be between 0 and 1, not {p}");
             self.checked(Err(Error::argument(op, message).on([self.spec()])))
         }
     }
@@ -159,7 +159,8 @@ impl Tensor {
     #[must_use]
     pub fn rrelu(&self, lower: f64, upper: f64, key: Option<&Key>) -> Tensor {
         if lower.is_nan() || upper.is_nan() || lower > upper {
-            let message = format!("the slopes from {lower} to {upper} are no interval");
+            let message =
+                format!("the lower slope must not be above the upper one: {lower}, {upper}");
             return self.checked(Err(Error::argument("rrelu", message).on([self.spec()])));
         }
         match key {

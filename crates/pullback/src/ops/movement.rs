@@ -81,7 +81,8 @@ impl Tensor {
         let at = self.axis("split", axis);
         let n = self.shape().get(at).copied().unwrap_or(1);
         if size == 0 && n > 0 {
-            let error = Error::argument("split", "pieces of size 0 never end").on([self.spec()]);
+            let error = Error::argument("split", "the size of a piece must be at least 1")
+                .on([self.spec()]);
             return self.checked(Err(error));
         }
         let whole = n.checked_div(size).unwrap_or(0);
@@ -139,7 +140,9 @@ impl Tensor {
         let at = self.axis("chunk", axis);
         let n = self.shape().get(at).copied().unwrap_or(1);
         if count == 0 {
-            return self.checked(Err(Error::argument("chunk", "into 0 pieces").on([self.spec()])));
+            return self.checked(Err(
+                Error::argument("chunk", "cannot split into 0 pieces").on([self.spec()])
+            ));
         }
         self.split(n.div_ceil(count).max(1), axis)
     }

@@ -259,7 +259,7 @@ impl Tensor {
         let lengths = self.spatial(op, axes);
         let windows = self.checked(pool.windows(op, &lengths).map_err(|e| e.on([self.spec()])));
         if pool.divisor == Some(0) {
-            let error = Error::argument(op, "a divisor of 0 leads nowhere").on([self.spec()]);
+            let error = Error::argument(op, "the divisor must not be 0").on([self.spec()]);
             return self.checked(Err(error));
         }
         if windows.iter().any(|w| w.dilation != 1) {

@@ -33,7 +33,7 @@ impl Tensor {
     #[must_use]
     pub fn searchsorted(&self, values: &Tensor, right: bool) -> Tensor {
         let (Some((&n, lines)), wanted) = (self.shape().split_last(), values.shape()) else {
-            let error = Error::shape("searchsorted", "a 0-d tensor is no sequence");
+            let error = Error::shape("searchsorted", "a 0-d tensor is not a sequence");
             return self.checked(Err(error.on([self.spec(), values.spec()])));
         };
         let alike = wanted.len() == self.rank() && &wanted[..lines.len()] == lines;

@@ -55,7 +55,7 @@ impl Sizes {
     pub(crate) fn positive(&self, op: &'static str, what: &str, axes: usize) -> Result<Vec<usize>> {
         let list = self.each(op, what, axes)?;
         if list.contains(&0) {
-            return Err(Error::argument(op, format!("a {what} of 0 leads nowhere: {list:?}")));
+            return Err(Error::argument(op, format!("a {what} must be at least 1: {list:?}")));
         }
         Ok(list)
     }

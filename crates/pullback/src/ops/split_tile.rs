@@ -26,7 +26,8 @@ impl Tensor {
     pub fn split_into(&self, count: usize, axis: isize) -> Vec<Tensor> {
         let n = self.length("split_into", axis);
         if count == 0 {
-            let error = Error::argument("split_into", "into 0 pieces").on([self.spec()]);
+            let error =
+                Error::argument("split_into", "cannot split into 0 pieces").on([self.spec()]);
             return self.checked(Err(error));
         }
         // The number of empty pieces is limited.
@@ -227,7 +228,7 @@ impl Tensor {
             counts = vec![counts[0]; n];
         }
         if let Some(count) = counts.iter().find(|&&count| count < 0) {
-            let message = format!("{count} copies are none");
+            let message = format!("the number of copies must not be negative, not {count}");
             return self.checked(Err(Error::argument("repeat_by", message).on([times.spec()])));
         }
         let total = counts.iter().fold(0usize, |sum, &k| sum.saturating_add(k as usize));

@@ -386,7 +386,7 @@ impl Tensor {
         }
         let rising = low.partial_cmp(&high) == Some(Ordering::Less);
         if bins == 0 || !rising || !(high - low).is_finite() {
-            let message = format!("{bins} bins from {low} to {high} are none");
+            let message = format!("cannot make {bins} bins from {low} to {high}");
             return self.checked(Err(Error::argument(op, message).on([self.spec()])));
         }
         if bins > MOST_BINS {

@@ -460,7 +460,7 @@ pub(crate) fn check_readable(x: &Tensor, op: &'static str) -> Result<()> {
         TraceKind::Body(name) => format!("inside {name}"),
     };
     let message =
-        format!("a value is read {there}: what it is now would be frozen into the program");
+        format!("a value is read {there}: its current value would be frozen into the program");
     Err(Error::new(ErrorKind::Program, op, message)
         .on([x.spec()])
         .hint("read it before, and pass what depends on it as a tensor"))

@@ -1,4 +1,4 @@
-//! Tensors that a compiled function marks as requiring grad: the caller's stay marked, so such calls go op by op.
+//! Tensors that a compiled function marks as requiring grad: the caller's stay marked, so such calls run op by op.
 
 use pullback::{Result, Tensor, catch, cond, enable_grad, jit, no_grad, scan, vmap};
 
@@ -126,7 +126,7 @@ fn inside_bodies() {
     assert_eq!(compiled.of(&b).to_vec::<f64>(), rows(&b).to_vec::<f64>());
     assert_eq!(compiled.explain().uncompiled.0, 0);
 
-    // The operand of a branch, or the state of a loop, is the caller's tensor: compiled calls go op by op, and where there is no way to, it is refused.
+    // The operand of a branch, or the state of a loop, is the caller's tensor: compiled calls run op by op, and where there is no way to, it is refused.
     let chosen = move |x: &Tensor| cond(&x.sum().gt(0.0), marked, |x| x * 2.0, x);
     let (x, y) = (Tensor::from([1.0, 2.0]), Tensor::from([1.0, 2.0]));
     let compiled = jit(chosen);

@@ -104,7 +104,7 @@ fn kinks_count_at_the_solution() {
         assert_eq!(kink_report(|| jit(grad(f)).of(&zero)).1.elements(), 1);
         let (_, report) = kink_report(|| vmap(grad(f), 0, 0)(&Tensor::from([0.0, 1.0])));
         assert_eq!(report.elements(), 1, "{report}");
-        said(|| strict_kinks(|| grad(f)(&zero)), &["relu: 1 of 1 elements sit on a kink"]);
+        said(|| strict_kinks(|| grad(f)(&zero)), &["relu: 1 of 1 elements are at a kink"]);
         // Inside a checkpoint as well, which runs again as it ran before.
         let a = Tensor::from(0.0).requires_grad();
         let (y, report) = kink_report(|| checkpoint(f, &a));

@@ -269,7 +269,7 @@ fn presets_are_what_frameworks_do() {
     assert_eq!(report.kinks[0].convention, "0.5");
     let error = catch(|| Conventions::pullback().relu(2.0)).unwrap_err().to_string();
     assert!(
-        error.contains("2 is not a slope of `relu` at 0, which lie between 0 and 1"),
+        error.contains("2 is not a slope of `relu` at 0: it must be between 0 and 1"),
         "{error}"
     );
     assert!(catch(|| Conventions::pullback().abs(NAN)).is_err());

@@ -241,7 +241,7 @@ fn strict_mode_refuses_and_says_where() {
     let (text, line) = (error.to_string(), line!() - 1);
     assert!(
         text.starts_with(
-            "sqrt: 2 of 4 elements sit on a kink (0), the first at [1, 0]; the derivative taken there is ∞"
+            "sqrt: 2 of 4 elements are at a kink (0), the first at [1, 0]; the derivative taken there is ∞"
         ),
         "{text}"
     );
@@ -256,7 +256,7 @@ fn strict_mode_refuses_and_says_where() {
     assert!(catch(|| strict_kinks(|| kink_report(|| x.relu()))).is_err());
     let clamp = catch(|| strict_kinks(|| x.clamp(1.0, 9.0))).unwrap_err().to_string();
     assert!(
-        clamp.starts_with("clamp: 1 of 4 elements sit on a kink (at a bound), the first at [0, 0]"),
+        clamp.starts_with("clamp: 1 of 4 elements are at a kink (at a bound), the first at [0, 0]"),
         "{clamp}"
     );
 }
@@ -291,7 +291,7 @@ fn examples_of_vmap_are_counted() {
     assert!(
         error
             .to_string()
-            .contains("3 of 6 elements sit on a kink (at a bound), the first at [0, 0]")
+            .contains("3 of 6 elements are at a kink (at a bound), the first at [0, 0]")
     );
     // What vmap gives is what it gives.
     let (y, _) = kink_report(|| vmap(grad(f), 0, 1)(&x));
@@ -333,7 +333,7 @@ fn loops_are_counted_turn_by_turn() {
     let strict = |x: &Tensor| strict_kinks(|| grad(|x: &Tensor| x.relu().sum())(x));
     assert!(catch(|| kink_report(|| vmap(strict, 0, 0)(&rows))).is_err());
     let error = catch(|| strict_kinks(|| vmap(grad(branch), 0, 0)(&rows))).unwrap_err();
-    assert!(error.to_string().starts_with("relu: whether elements sit on its kinks is not known"));
+    assert!(error.to_string().starts_with("relu: whether elements are at its kinks is not known"));
 }
 
 #[test]

@@ -105,8 +105,7 @@ pub(super) fn decode(
         }
         StoredType::Bool => match bytes.iter().position(|b| *b > 1) {
             Some(i) => {
-                let message =
-                    format!("element {i} is the byte {}, which is no truth value", bytes[i]);
+                let message = format!("element {i} is the byte {}, which is not a bool", bytes[i]);
                 Err(Error::dtype("", message))
             }
             None => lay.tensor(|[b]: [u8; 1]| b == 1),

@@ -74,7 +74,8 @@ pub fn read_log(path: impl AsRef<Path>) -> Result<Vec<LogRow>> {
     let text = std::fs::read_to_string(path).map_err(|error| wrong(error.to_string()))?;
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     let row = |(i, line)| {
-        LogRow::from_json(line).ok_or_else(|| wrong(format!("line {} is no row of a log", i + 1)))
+        LogRow::from_json(line)
+            .ok_or_else(|| wrong(format!("line {} is not a row of a log", i + 1)))
     };
     whole.lines().enumerate().map(row).collect()
 }

@@ -190,11 +190,13 @@ impl MemoryBudget {
             fail::raise(Error::new(ErrorKind::Memory, "packing_costs", message).at(at))
         };
         if operations_per_byte.is_nan() || operations_per_byte < 0.0 {
-            wrong(format!("{operations_per_byte} operations per byte are no price"));
+            wrong(format!(
+                "the cost must be at least 0 operations per byte, not {operations_per_byte}"
+            ));
         }
         match &mut self.overflow {
             Some(overflow) => overflow.rate = operations_per_byte,
-            None => wrong("a price of packing without a packer: give it with or_pack first".into()),
+            None => wrong("a cost of packing needs a packer: call or_pack first".into()),
         }
         self
     }
@@ -301,9 +303,12 @@ impl fmt::Display for BudgetUse {
         writeln!(f, "memory budget   {budget:>12} bytes")?;
         writeln!(
             f,
-            "saved values    {kept:>12} bytes at most, {without} had none been dropped, never below {least}"
+            "saved values    {kept:>12} bytes at most, {without} without dropping, at least {least}"
         )?;
-        writeln!(f, "predicted peak  {predicted:>12} bytes, with the values at work")?;
+        writeln!(
+            f,
+            "predicted peak  {predicted:>12} bytes, with operands and results of the running op"
+        )?;
         writeln!(f, "measured peak   {measured:>12} bytes, of all that the pool gave out")?;
         write!(
             f,

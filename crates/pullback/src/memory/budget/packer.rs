@@ -100,7 +100,7 @@ fn impossible(book: &Book, least: usize, value: &SavedValue<'_>) -> Error {
             "{bytes:>12} bytes that cannot be computed again, used by {name} at {at}"
         ));
     }
-    error.hint("give it more, make what is fixed before the scope, hand it on with MemoryBudget::or_pack(..), or use smaller batches")
+    error.hint("raise the budget, create what cannot be recomputed before the scope, pack it with MemoryBudget::or_pack(..), or use smaller batches")
 }
 
 impl Packer {

@@ -220,7 +220,7 @@ fn check_unchanged(frame: &Frame) -> Result<()> {
     match notes.flags.iter().find(|(flag, value)| flag.peek() != *value) {
         Some((_, value)) => {
             let message = format!(
-                "a flag that a checkpointed function looks at, such as whether a layer is in training, was {value} and is {} now",
+                "a flag that a checkpointed function reads, such as whether a layer is in training, was {value} and is {} now",
                 !value
             );
             Err(Error::new(ErrorKind::Gradient, "checkpoint", message)
@@ -256,7 +256,7 @@ impl Pack for Second {
         let x = value.tensor();
         let Some(first) = notes.slots.get(made.len()) else {
             drop(notes);
-            let how = format!("`{}` at {} saved a value more", value.name(), value.at());
+            let how = format!("`{}` at {} saved an additional value", value.name(), value.at());
             return Err(differs(&self.frame, &how));
         };
         let (name, at, spec) = (first.name.clone(), first.at, first.spec.clone());

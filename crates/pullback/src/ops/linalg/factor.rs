@@ -267,7 +267,7 @@ fn reflectors(op: &'static str, a: &Tensor, tau: &Tensor) -> (usize, usize, usiz
         tau.rank() + 1 == a.rank() && tau.shape()[..tau.rank() - 1] == a.shape()[..a.rank() - 2];
     if !fits || n > m || k > n {
         let message = format!(
-            "{} and {} are no reflectors: at most as many as columns, which are at most as many as rows",
+            "{} and {} are not reflectors: there are at most as many as columns, and at most as many columns as rows",
             a.spec(),
             tau.spec()
         );

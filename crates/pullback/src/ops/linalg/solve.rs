@@ -369,7 +369,8 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> Lstsq {
     let (a, columns) = together(op, a, &columns);
     let (m, n) = (a.shape()[a.rank() - 2], a.shape()[a.rank() - 1]);
     if columns.shape()[columns.rank() - 2] != m {
-        let message = format!("{} and {} are no systems (rows differ)", a.spec(), b.spec());
+        let message =
+            format!("{} and {} do not form linear systems (rows differ)", a.spec(), b.spec());
         return refuse(&a, Error::shape(op, message).on([a.spec(), b.spec()]));
     }
     let rcond = rcond.map(|r| a.new_tensor(r));
