@@ -14,7 +14,7 @@ use pullback_nn::{
     AttentionMasks, Embedding, Gelu, Layer, LayerNorm, Linear, Module, MultiHeadAttention, init,
 };
 
-/// Each position looks at those before it, then thinks for itself. Both add to what was there.
+/// Attention to earlier positions, then a feed-forward part per position, both residual.
 #[derive(Tree)]
 struct Block {
     norm1: LayerNorm,

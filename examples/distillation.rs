@@ -3,7 +3,7 @@
 //! `cargo run --release --example distillation`
 //!
 //! A large network is trained on all labels. A small one then sees 94 labels, but for every image
-//! what the teacher thinks of it: probabilities softened by a temperature. The teacher runs under
+//! the probabilities that the teacher gives, softened by a temperature. The teacher runs under
 //! `no_grad`: nothing of it is recorded or trained.
 
 use pullback::{Reduction, Result, Tensor, cross_entropy, jit, manual_seed, no_grad};

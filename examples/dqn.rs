@@ -47,7 +47,7 @@ impl Cart {
     }
 }
 
-/// What the network thinks each action is worth.
+/// The estimated value of each action.
 type Network = (Linear, Relu, Linear, Relu, Linear);
 
 fn network() -> Network {
@@ -95,10 +95,10 @@ pub fn run(quick: bool) -> Result<Figures> {
     let learn = jit(|(state, action, went_on, next): &(Tensor, Tensor, Tensor, Tensor)| {
         opt.zero_grad();
         let value = online.forward(state).gather(1, &action.unsqueeze(1)).squeeze_axis(1);
-        // Rewards are scaled so that a life without end is worth 1, which is what networks start
-        // near. Double Q-learning: the online network chooses, the target network judges. The aim
-        // is a constant to the gradient: without `stop_gradient` the network would learn to lower
-        // its hopes as well as to fulfil them.
+        // Rewards are scaled so that an endless episode has the value 1, near what networks start
+        // with. Double Q-learning: the online network chooses, the target network judges. The
+        // target is a constant to the gradient: without `stop_gradient` the target would be trained
+        // towards the prediction as well.
         let choice = online.forward(next).argmax(1).unsqueeze(1);
         let later = target.forward(next).gather(1, &choice).squeeze_axis(1);
         let aim = (went_on * later * DISCOUNT + (1.0 - DISCOUNT)).stop_gradient();

@@ -65,7 +65,7 @@ pub fn run(quick: bool) -> Result<Figures> {
         told_apart.backward()?;
         discriminator_opt.step()?;
 
-        // The discriminator gets gradients here too, and forgets them at its next step.
+        // The discriminator gets gradients here too, and clears them at its next step.
         generator_opt.zero_grad();
         let fooled = criterion.forward(&discriminator.forward(&fake), &Tensor::ones([batch, 1]));
         fooled.backward()?;

@@ -2,9 +2,9 @@
 //!
 //! `cargo run --release --example lstm`
 //!
-//! It learns to predict the next value of sine waves of many frequencies. Then it hears the
-//! beginning of waves it has not seen and continues by itself: each prediction is its next input,
-//! and its state goes from call to call.
+//! It learns to predict the next value of sine waves of many frequencies. Then it gets the
+//! beginning of waves it has not seen and continues them: each prediction is its next input, and
+//! its state goes from call to call.
 
 use pullback::{DType, Reduction, Result, Tensor, Tree, cat, jit, manual_seed, next_key, no_grad};
 use pullback_nn::losses::{Loss, MseLoss};
@@ -57,7 +57,7 @@ fn waves(steps: usize, batch: usize) -> Tensor {
 pub struct Figures {
     /// The mean squared error of the last prediction of the next value.
     pub loss: f32,
-    /// The root mean square error over 20 values that it went on by itself.
+    /// The root mean square error over 20 values that it predicts from its own predictions.
     pub error: f32,
 }
 

@@ -5,7 +5,7 @@
 //!
 //! A model is a struct with `#[derive(Tree)]` whose fields are layers. `jit` traces the whole step
 //! once (forward, backward and the optimiser) and compiles it; parameters and the optimiser's state
-//! are written in place, so later calls go on where the last one ended.
+//! are written in place, so later calls continue where the last one ended.
 
 use pullback::{Result, Tensor, Tree, cross_entropy, jit, manual_seed, no_grad};
 use pullback_nn::data::{DataLoader, digits};

@@ -3,7 +3,7 @@
 //! `cargo run --release --example neural_ode`
 //!
 //! A network is the velocity field; Runge and Kutta's method of order 4, a `scan` over the steps,
-//! gives the path. The loss compares paths, and its gradient goes back through every step of the
+//! gives the path. The loss compares paths, and its gradient passes through every step of the
 //! solver. The truth is a spiral, dx/dt = A·x³.
 
 use pullback::{Reduction, Result, Tensor, jit, manual_seed, next_key, no_grad, scan_times};

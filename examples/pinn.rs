@@ -27,8 +27,8 @@ impl Heat {
         Heat { network: (first, Tanh, second, Tanh, Linear::new(width, 1)) }
     }
 
-    /// The temperature at places and times `[n, 1]`. The form of it holds at the start and at the
-    /// ends whatever the network says, so that the loss need not ask for that.
+    /// The temperature at places and times `[n, 1]`. By construction it satisfies the initial and
+    /// boundary conditions, so the loss has no terms for them.
     fn at(&self, x: &Tensor, t: &Tensor) -> Tensor {
         let free = self.network.forward(&cat(&[x, t], 1));
         (PI * x).sin() + t * x * (1.0 - x) * free
@@ -48,7 +48,7 @@ impl Heat {
 
 /// What a run gives.
 pub struct Figures {
-    /// The mean square of what the equation lacks at random points.
+    /// The mean square of the residual of the equation at random points.
     pub residual: f32,
     /// The largest difference from the exact solution on a grid.
     pub error: f32,

@@ -2,7 +2,7 @@
 //! it.
 //!
 //! Each workload runs in a process of its own, so that its peak of memory is measured alone.
-//! `compare`, beside this crate's manifest, sets the figures against those of other systems.
+//! `compare`, in the folder of this crate, compares the figures with those of other systems.
 #![forbid(unsafe_code)]
 
 mod compiled;

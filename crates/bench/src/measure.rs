@@ -66,7 +66,7 @@ impl Default for Protocol {
 }
 
 impl Protocol {
-    /// Times `step`: the first run apart, a warm-up, then until the budget is spent.
+    /// Times `step`: the first run separately, a warm-up, then until the time is used up.
     pub fn measure(&self, mut step: impl FnMut()) -> Measurement {
         let mut time = || {
             let start = Instant::now();

@@ -71,7 +71,7 @@ fn expression_check(graph: &Graph, arguments: &Arguments, out: &mut Output) -> C
     if !f(&inputs).dtype().is_float() {
         return Err(Failure::usage("the result is a bool, which has no derivative"));
     }
-    // The sum of a result with several elements stands for it.
+    // A result with several elements is summed.
     let sum = |x: &Vec<Tensor>| f(x).sum();
     let reverse = catch(|| vjp(sum, &inputs).1(&Tensor::from(1.0)))?;
     let mut rows =
@@ -193,7 +193,7 @@ fn difference(f: impl Fn(f64) -> f64, x: f64) -> f64 {
     best.map_or(f64::NAN, |pair| pair[1].0)
 }
 
-/// A sample of everything this program is built on.
+/// A sample check of the whole library.
 fn installation(arguments: &Arguments, out: &mut Output) -> CliResult {
     let findings = [
         Finding { what: "processor".into(), found: Ok(processor()) },

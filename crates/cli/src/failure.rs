@@ -15,7 +15,7 @@ pub struct Failure {
 
 /// The command failed.
 pub const FAILED: u8 = 1;
-/// The command line makes no sense.
+/// The command line is invalid.
 pub const USAGE: u8 = 2;
 /// The user stopped it.
 pub const INTERRUPTED: u8 = 130;
@@ -29,7 +29,7 @@ impl Failure {
         Failure { code: FAILED, message: message.into() }
     }
 
-    /// The command line makes no sense.
+    /// The command line is invalid.
     pub fn usage(message: impl Into<String>) -> Failure {
         Failure { code: USAGE, message: message.into() }
     }

@@ -1,9 +1,8 @@
 //! The `pullback` command: trains networks, shows how gradients come about, checks, explains and
 //! measures.
 //!
-//! One file (or folder) for each subcommand; `command.rs` is the list of them. Exit codes: 0 if all
-//! went well, 1 if the command failed, 2 if the command line makes no sense, 130 if the user
-//! stopped it.
+//! One file (or folder) for each subcommand; `command.rs` is the list of them. Exit codes: 0 for
+//! success, 1 if the command failed, 2 if the command line is invalid, 130 if the user stopped it.
 #![forbid(unsafe_code)]
 
 mod bench;

@@ -162,7 +162,7 @@ fn what_makes_no_sense_is_said() {
         (&["x", "x=1", "y=2"],                "`y` is given, but does not occur"),
         (&["x^2", "x=[1, 2]"],                "give --cotangent (such as '[1, 1]')"),
         (&["x^2", "x=[1, 2]", "--cotangent", "[1, 2, 3]"], "the cotangent is f64[3], but the result is f64[2]"),
-        (&["x > 1", "x=2"],                   "truth value"),
+        (&["x > 1", "x=2"],                   "a bool"),
         (&["x", "pi=3"],                      "`pi` is a constant"),
         (&["x", "1x=3"],                      "`1x` is not a name"),
         (&["x", "x"],                         "expected a variable and its value, such as `x=2`"),

@@ -293,7 +293,7 @@ struct Plans<T: FftNum> {
 trait Planned: FftNum {
     fn store() -> &'static Mutex<Option<Plans<Self>>>;
 
-    /// Looks up or makes a plan. The cache is bounded, so ever new lengths do not fill the memory.
+    /// Looks up or makes a plan. The cache is bounded, so that many lengths do not fill the memory.
     fn plans<R>(kind: Transform, n: usize, ask: impl FnOnce(&mut Plans<Self>) -> R) -> R {
         let mut store = Self::store().lock().unwrap_or_else(PoisonError::into_inner);
         let full =

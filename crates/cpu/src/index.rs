@@ -1,7 +1,7 @@
 //! Gather and scatter along an axis.
 //!
 //! Both iterate over the shape of the index. Every index is checked before the first element moves,
-//! so a bad one leaves no partial result and nothing is ever read or written out of bounds.
+//! so a bad one leaves no partial result and nothing is read or written out of bounds.
 //!
 //! **Rows.** Selecting rows of a table (an embedding) reaches these kernels as an index that is
 //! broadcast over the axes after the indexed one. It is recognised by its strides, which are zero

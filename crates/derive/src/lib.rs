@@ -35,7 +35,7 @@
 //! }
 //! ```
 //! A tuple struct is `Self { 0: field0, .. }`, a unit struct is `Self {}` and a variant is
-//! `Self::Variant { .. }`, so one shape of code serves them all.
+//! `Self::Variant { .. }`, so the same code is generated for all of them.
 #![forbid(unsafe_code)]
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
@@ -278,7 +278,7 @@ fn attributes(
     Ok(())
 }
 
-/// A name for a local of the generated code that no name in the user's code can meet.
+/// A name for a local of the generated code that cannot collide with the user's names.
 fn local(name: &str) -> Ident {
     format_ident!("{name}", span = Span::mixed_site())
 }

@@ -1,7 +1,7 @@
 //! Pullback as a tool of [GradBench](https://github.com/gradbench/gradbench): it reads messages
 //! from standard input, a JSON object a line, and answers each with a line on standard output.
 //!
-//! `protocol.rs` is the conversation, `job.rs` runs and times a function, `evals/` has one file for
+//! `protocol.rs` answers messages, `job.rs` runs and times a function, `evals/` has one file for
 //! each problem, written as a user of Pullback would write it.
 
 mod evals;
@@ -38,7 +38,7 @@ fn main() -> ExitCode {
         let written = serde_json::to_writer(&mut output, &answer).map_err(Error::from);
         match written.and_then(|()| writeln!(output)).and_then(|()| output.flush()) {
             Ok(()) => {}
-            // Nobody listens any more.
+            // The reader has closed the pipe.
             Err(error) if error.kind() == ErrorKind::BrokenPipe => return ExitCode::SUCCESS,
             Err(error) => return stop(format!("standard output cannot be written: {error}")),
         }

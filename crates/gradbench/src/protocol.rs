@@ -1,8 +1,7 @@
-//! The conversation: a message in, an answer out, whatever the message.
+//! The protocol: every message, valid or not, gets one answer.
 //!
 //! What is not a message of the protocol is answered too, with `success: false` and a sentence,
-//! under its `id` if it has one and `null` otherwise: an eval waits for a line, and a tool that is
-//! silent or gone tells it nothing.
+//! under its `id` if it has one and `null` otherwise: an eval waits for a line.
 
 use crate::evals;
 use crate::job::{Measured, Runs};
@@ -78,8 +77,8 @@ fn evaluate(message: &Map<String, Value>) -> Result<Measured, String> {
     guarded(run).map_err(|error| format!("{module}::{name}: {error}"))
 }
 
-/// Runs what may fail with an error of a tensor operation, or with a panic that nobody expected:
-/// both become sentences.
+/// Runs what may fail with an error of a tensor operation, or with a panic: both become error
+/// messages.
 fn guarded<R>(run: impl FnOnce() -> Result<R, String>) -> Result<R, String> {
     match catch_unwind(AssertUnwindSafe(|| pullback::catch(run))) {
         Ok(Ok(done)) => done,

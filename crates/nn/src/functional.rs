@@ -71,7 +71,7 @@ pub fn functional_call<M: Module, R>(
     Ok((result, called.named_buffers()))
 }
 
-/// What to say about a name that is none: a tied tensor has others beside its first.
+/// The message for an unknown name: a tied tensor has other names besides its first.
 fn unknown(module: &impl Module, own: &[(String, Tensor)], name: &str) -> String {
     let mut tied = None;
     module.visit(&mut Path::default(), &mut |path, x| {

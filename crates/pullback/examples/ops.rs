@@ -1,4 +1,4 @@
-//! Prints `docs/ops.md`, and writes `docs/functions.md`, so that both are made anew at once:
+//! Prints `docs/ops.md`, and writes `docs/functions.md`, so that both are regenerated together:
 //! `cargo run --release --example ops > docs/ops.md`.
 
 #[allow(dead_code)] // what only the test of the documentation looks at

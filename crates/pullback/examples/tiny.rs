@@ -47,8 +47,8 @@ impl Op {
 }
 
 /// What can be computed with: an `f64`, a `Dual`, or a `Var` on a tape. A function written for any
-/// `Num` can be evaluated, or differentiated in either mode. All arithmetic goes through one door,
-/// `apply`, so a new kind of number needs only to say what happens there.
+/// `Num` can be evaluated, or differentiated in either mode. All arithmetic goes through one
+/// function, `apply`, so a new kind of number needs only to say what happens there.
 #[rustfmt::skip]
 pub trait Num: Copy + Neg<Output = Self>
     + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
@@ -58,7 +58,7 @@ pub trait Num: Copy + Neg<Output = Self>
     /// op(a, b).
     fn apply(op: Op, a: Self, b: Self) -> Self;
 
-    /// op(self), for the unary operations: the second operand is a zero that nobody looks at.
+    /// op(self), for the unary operations: the second operand is an unused zero.
     fn unary(self, op: Op) -> Self { Self::apply(op, self, Self::constant(0.0)) }
     fn sin(self)  -> Self { self.unary(Op::Sin) }
     fn cos(self)  -> Self { self.unary(Op::Cos) }
@@ -69,7 +69,7 @@ pub trait Num: Copy + Neg<Output = Self>
     fn powi(self, n: i32) -> Self { self.unary(Op::Powi(n)) }
 }
 
-/// The ground floor: here, and only here, numbers are computed.
+/// The base case: only here are numbers computed.
 impl Num for f64 {
     fn constant(value: f64) -> f64 {
         value
@@ -127,7 +127,7 @@ pub struct Tape<T = f64> {
     nodes: RefCell<Vec<Node<T>>>,
 }
 
-/// A number that remembers the line of the tape it came from. A constant comes from none.
+/// A number with the line of the tape that computed it; a constant has none.
 #[derive(Clone, Copy, Debug)]
 pub struct Var<'t, T = f64> {
     pub value: T,
@@ -175,9 +175,9 @@ impl<T: Num> Tape<T> {
 
     /// The derivative of `output` by each input of this tape, in the order they were made.
     ///
-    /// Line k's adjoint is ∂output/∂(line k). A line is only used by later ones, so on the way
-    /// back its adjoint is complete when we reach it, and it hands each operand its share. An
-    /// operand used twice gets two shares and they add up: the chain rule sums over all paths.
+    /// Line k's adjoint is ∂output/∂(line k). A line is only used by later ones, so on the way back
+    /// its adjoint is complete when we reach it, and each operand gets its contribution. An operand
+    /// used twice gets two, which add up: the chain rule sums over all paths.
     pub fn gradient(&self, output: Var<'_, T>) -> Vec<T> {
         let nodes = self.nodes.borrow();
         let mut adjoint = vec![T::constant(0.0); nodes.len()];

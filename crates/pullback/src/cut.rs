@@ -106,13 +106,13 @@ struct Search {
     open_nodes: FxHashSet<u64>,
     hidden_nodes: FxHashSet<u64>,
     open: bool,
-    /// Cuts met, and whether the target lies behind them.
+    /// Cuts found, and whether the target is behind them.
     cuts: Vec<(Arc<Cut>, bool)>,
     seen_cuts: FxHashSet<*const Cut>,
 }
 
 impl Search {
-    /// Walks from `start`: the open graph first, then what lies behind the cuts it met.
+    /// Walks from `start`: the connected graph first, then what is behind the cuts it found.
     fn run(&mut self, start: History) {
         let mut stack = vec![start];
         while let Some(history) = stack.pop() {

@@ -69,8 +69,7 @@ impl Tensor {
     /// Switches whether this tensor is a leaf whose gradient `backward` computes, in place:
     /// freezing and unfreezing a parameter.
     ///
-    /// A frozen parameter has no gradient, and forgets the one it had. What was recorded before
-    /// stays recorded.
+    /// Freezing a parameter drops its gradient. What was recorded before stays recorded.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -96,7 +95,7 @@ impl Tensor {
                 state.history = History::None;
                 state.owner.take()
             };
-            // What it had is dropped after the lock is released.
+            // The old gradient is dropped after the lock is released.
             drop(owner);
         }
     }
@@ -153,7 +152,7 @@ impl Tensor {
         drop(old);
     }
 
-    /// Forgets the accumulated gradient.
+    /// Clears the accumulated gradient.
     #[track_caller]
     pub fn zero_grad(&self) {
         trace::asks(self);

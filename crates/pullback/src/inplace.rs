@@ -29,7 +29,7 @@ use smallvec::SmallVec;
 use std::collections::HashSet;
 
 impl Tensor {
-    /// History and tangents, brought up to date after writes through other tensors.
+    /// History and tangents, updated after writes through other tensors.
     pub(crate) fn state(&self, at: Line) -> Result<apply::OperandState> {
         let state = self.lock();
         let current = state.version == self.0.storage.version();
@@ -524,7 +524,7 @@ fn not_written(writer: Writer) -> Error {
     Error::new(ErrorKind::InPlace, writer.op, "the device does not write to a part of memory")
 }
 
-/// A trace puts back what it changes about tensors from outside.
+/// A trace restores what it changes about tensors from outside.
 fn note_change(x: &Tensor) {
     if let Some(trace) = trace::current() {
         trace.note(x);

@@ -18,7 +18,7 @@ pub(crate) struct Leaf {
     /// It was the argument of a `grad` or `vjp` that has returned: its gradient cannot be requested
     /// any more. The tape number at that time, or 0.
     over: AtomicU64,
-    /// No tensor is this leaf any more: its [`Owner`] is gone.
+    /// No tensor is this leaf any more: its [`Owner`] was dropped.
     orphan: AtomicBool,
 }
 

@@ -157,7 +157,7 @@ pub(crate) fn set_recording<R>(on: bool, f: impl FnOnce() -> R) -> R {
     with(&RECORDING, on, f)
 }
 
-/// [`set_recording`] until what it gives is dropped.
+/// [`set_recording`] until the returned guard is dropped.
 pub(crate) fn recording(on: bool) -> Restore<bool> {
     Restore::set(&RECORDING, on)
 }

@@ -10,7 +10,7 @@ use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
 impl Tensor {
-    /// The value in memory that the operands do not share.
+    /// The value in memory of its own, not shared with the operands.
     #[track_caller]
     pub(crate) fn apart_from(self, operands: &[&Tensor]) -> Tensor {
         match operands.iter().any(|x| x.shares_memory(&self)) {

@@ -13,7 +13,7 @@ pub(crate) type Waiting = (Arc<Node>, Maybe);
 /// for graphs that branch.
 #[derive(Default)]
 pub(crate) struct Queue {
-    /// One whose number is higher than all in the heap, if there is one.
+    /// The node whose number is higher than all in the heap, if there is one.
     first: Option<Waiting>,
     heap: BinaryHeap<u64>,
     others: FxHashMap<u64, Waiting>,

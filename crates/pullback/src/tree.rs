@@ -284,7 +284,7 @@ impl fmt::Write for Notes {
     }
 }
 
-/// Walks through a tree and takes notes.
+/// Visits a tree and records notes.
 fn described<T: Tree>(x: &T, notes: Notes, f: &mut dyn FnMut(&Tensor)) -> Notes {
     let mut path = Path { notes: Some(RefCell::new(notes)), ..Path::default() };
     x.visit(&mut path, &mut |path, x| {

@@ -402,7 +402,7 @@ fn a_slice_of_another_type_is_refused() {
     let error = catch(|| op.one(&[&Tensor::from([1.0f64])])).unwrap_err().to_string();
     assert!(
         error.contains("typed: its code failed")
-            && error.contains("the elements of f64[1] are no f32"),
+            && error.contains("the elements of f64[1] are not f32"),
         "{error}"
     );
     assert_eq!(op.one(&[&Tensor::from([1.0f32])]).to_vec::<f32>(), [0.0]);

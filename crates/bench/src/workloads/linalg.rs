@@ -1,4 +1,4 @@
-//! Factorisations of matrices and Fourier transforms. Their PyTorch twins are in
+//! Factorisations of matrices and Fourier transforms. Their PyTorch counterparts are in
 //! `peers/torch_ops.py`.
 
 use super::abs_sum;

@@ -1,4 +1,5 @@
-//! What is timed about a model: a step of training, and what its gradients cost beside its loss.
+//! What is timed about a model: a step of training, and what its gradients cost relative to its
+//! loss.
 
 use super::backward;
 use crate::compiled;

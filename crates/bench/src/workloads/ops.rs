@@ -1,5 +1,5 @@
-//! Single operators. Their PyTorch twins are in `peers/torch_ops.py`, as the peers' scripts lack
-//! them.
+//! Single operators. Their PyTorch counterparts are in `peers/torch_ops.py`, as the peers' scripts
+//! lack them.
 
 use super::{abs_sum, grad};
 use crate::data::{labels, tensor};

@@ -8,7 +8,7 @@ use std::ops::Range;
 pub struct Complaint {
     /// The whole text.
     pub source: String,
-    /// The characters that are meant, by number. May be empty, and may lie at the end.
+    /// The range of characters to mark. May be empty, and may be at the end.
     pub span: Range<usize>,
     /// The sentence.
     pub message: String,
@@ -23,7 +23,7 @@ impl Complaint {
 
 impl fmt::Display for Complaint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // One character of the text stays one column, so that the caret stands where it should.
+        // One character of the text stays one column, so that the caret is in the right column.
         let plain = |c: char| if c.is_control() { ' ' } else { c };
         let text: String = self.source.chars().map(plain).collect();
         let carets = "^".repeat(self.span.len().max(1));
@@ -67,8 +67,7 @@ pub fn did_you_mean(names: &[&str]) -> String {
 /// from one word to the other.
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    // Far apart in length is far apart, whatever the letters; it also bounds the work for long
-    // words.
+    // The difference in length is a lower bound; it also bounds the work for long words.
     if a.len().abs_diff(b.len()) > 8 || a.len().max(b.len()) > 64 {
         return usize::MAX;
     }

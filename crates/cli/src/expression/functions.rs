@@ -264,7 +264,7 @@ fn binary(op: &Op, a: &Tensor, b: &Tensor) -> Tensor {
 fn one(op: &Op, operands: &[&Tensor]) -> Tensor {
     match try_apply(op.clone(), operands) {
         Ok(mut results) => results.swap_remove(0),
-        // The library's own way out of a formula; `pullback::catch` turns it into an error again.
+        // Raises an error as the library does; `pullback::catch` turns it into an `Err` again.
         Err(error) => std::panic::resume_unwind(Box::new(error)),
     }
 }

@@ -30,8 +30,8 @@ mod tests {
     use super::*;
     use pullback::Tensor;
 
-    /// Whatever is typed, there is an expression or a complaint whose caret lies in the text (or at
-    /// its end).
+    /// Whatever is typed, the result is an expression, or an error whose caret is in the text (or
+    /// at its end).
     #[test]
     fn no_text_is_too_strange() {
         const PIECES: [&str; 48] = [

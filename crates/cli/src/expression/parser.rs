@@ -52,7 +52,7 @@ const DEEPEST: usize = 200;
 /// Parses an expression, perhaps after definitions: `a = x*y; a + sin(a)`.
 ///
 /// # Errors
-/// Where the text stops making sense, with what was expected there.
+/// At the first unexpected token, with what was expected there.
 pub fn parse(source: &str) -> Result<Parsed, Complaint> {
     let mut parser = Parser {
         source,

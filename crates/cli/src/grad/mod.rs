@@ -104,7 +104,7 @@ pub struct Findings {
 /// Differentiates and prints.
 ///
 /// # Errors
-/// If the expression makes no sense, or the library finds no derivative.
+/// If the expression is invalid, or the library finds no derivative.
 pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
     let graph = graph(&arguments.expression, &arguments.assignments)?;
     let findings = find(arguments, graph)?;

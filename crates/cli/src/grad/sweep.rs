@@ -41,7 +41,7 @@ pub struct Edge {
 pub enum Local {
     /// As it is: a number, or a tensor of the step's shape followed by the operand's.
     Whole(Tensor),
-    /// Element by element: what lies off the diagonal is zero.
+    /// Element by element: the Jacobian is diagonal.
     Diagonal(Tensor),
     /// Too large to be shown; its shape.
     Large(Vec<usize>),
@@ -65,7 +65,7 @@ pub struct TangentPass {
 const SHOWN: usize = 144;
 
 impl Sweep {
-    /// Runs the expression and goes back through it.
+    /// Runs the expression forward and backward.
     ///
     /// # Errors
     /// If there is no derivative, or the pieces do not add up.
@@ -133,7 +133,7 @@ fn adjoints(values: &[Tensor], result: &Tensor, cotangent: &Tensor) -> CliResult
     Ok(pairs
         .map(|(seen, value)| match seen {
             Some(adjoint) => adjoint,
-            // Piecewise constant: nothing comes by, but what flows into the result is known.
+            // Piecewise constant: no gradient arrives, but the cotangent of the result is known.
             None if value.is_same(result) => cotangent.clone(),
             None => value.detach().zeros_like(),
         })

@@ -98,8 +98,8 @@ fn clear(folder: &Path) -> CliResult {
 pub fn write_config(folder: &Path, options: &Options) -> CliResult {
     let text = toml::to_string(options).map_err(|e| Failure::failed(e.to_string()))?;
     let head = format!("# `pullback train {}` does the same again.\n", Path::new(CONFIG).display());
-    // Beside the old one, and then in its place: a run that is resumed and killed just now still
-    // has one.
+    // Written to another name, then renamed: a run that is resumed and killed meanwhile still has
+    // one.
     let (path, fresh) = (folder.join(CONFIG), folder.join(UNFINISHED));
     let write = || -> std::io::Result<()> {
         let mut file = std::fs::File::create(&fresh)?;

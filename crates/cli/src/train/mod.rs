@@ -68,7 +68,7 @@ pub struct Arguments {
 /// Trains.
 ///
 /// # Errors
-/// If the options make no sense, a file cannot be used, training fails, or it is interrupted.
+/// If the options are invalid, a file cannot be used, training fails, or it is interrupted.
 pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
     let mut flags = arguments.options.clone();
     if arguments.no_jit {

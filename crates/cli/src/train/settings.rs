@@ -64,7 +64,7 @@ fn usual(model: ModelKind) -> Defaults {
 /// The options with all defaults, and the settings. `quick` makes a run of a few seconds.
 ///
 /// # Errors
-/// If a value makes no sense, or does not fit another.
+/// If a value is invalid, or does not fit another.
 pub fn resolve(options: Options, quick: bool) -> CliResult<(Options, Settings)> {
     let text = options.task.as_deref() == Some("text");
     let model = options.model.unwrap_or(if text { ModelKind::Gpt } else { ModelKind::Cnn });

@@ -328,7 +328,7 @@ pub(super) unsafe fn store(from: *const u8, kind: TileKind, dtype: DType, to: *m
     }
 }
 
-/// Repeats the first `len` elements until there are `whole`, by ever longer copies.
+/// Repeats the first `len` elements until there are `whole`, by copies that double in length.
 ///
 /// # Safety
 /// There is space for `whole` elements, and the first `len` of them are filled.

@@ -48,8 +48,8 @@ fn problem(input: &Value) -> Result<(Tensor, Tensor), String> {
 const TOGETHER: usize = 1 << 19;
 
 fn cost(points: &Tensor, centroids: &Tensor) -> Tensor {
-    // From the middle of the points: far from it, the difference of squares below would lose what
-    // tells centroids apart.
+    // From the middle of the points: far from it, the difference of squares below would lose the
+    // digits in which centroids differ.
     let middle = points.mean_over(0);
     let (points, centroids) = (&(points - &middle), &(centroids - &middle));
     let block = (TOGETHER / centroids.shape()[0]).max(1);

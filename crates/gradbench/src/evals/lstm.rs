@@ -1,5 +1,5 @@
-//! `lstm`: how badly layers of LSTM cells with diagonal weights foretell the next bits of a text,
-//! and the gradient in reverse mode.
+//! `lstm`: the loss of predicting the next bits of a text with layers of LSTM cells with diagonal
+//! weights, and the gradient in reverse mode.
 
 use super::Module;
 use crate::job::{Job, matrix, read, show};

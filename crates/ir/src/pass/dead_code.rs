@@ -105,7 +105,7 @@ fn trimmed(e: &Equation, flow: &Flow, live: &[bool]) -> Equation {
     Equation { op: Op::Flow(Arc::new(flow)), inputs, outputs, at: e.at }
 }
 
-/// Which carried values anything depends on that is read outside, or the loop's condition.
+/// Which carried values are needed: by what is read outside, or by the loop's condition.
 fn live_carries(e: &Equation, flow: &Flow, live: &[bool]) -> Vec<bool> {
     let (body, shared, count) = match flow {
         Flow::Cond { .. } => return Vec::new(),

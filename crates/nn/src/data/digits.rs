@@ -7,8 +7,8 @@ use pullback::{DType, Key, Result, Tensor};
 /// The file in `data/`, beside its licence.
 const FILE: &[u8] = include_bytes!("../../data/digits.csv.gz");
 
-/// The seed of the split of [`digits`] into training and test: a number that every result can be
-/// compared under.
+/// The seed of the split of [`digits`] into training and test: fixed, so that results can be
+/// compared.
 pub const DIGITS_SEED: u64 = 0;
 
 /// 1,797 handwritten digits of 8×8 pixels.

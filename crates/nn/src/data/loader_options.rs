@@ -79,8 +79,8 @@ macro_rules! loader_options {
             self
         }
 
-        /// How many items the batch had that was returned last: the last of an epoch may have fewer
-        /// than the others. None before the first.
+        /// How many items the last returned batch had: the last of an epoch may have fewer than the
+        /// others. None before the first.
         pub fn last_len(&self) -> Option<usize> {
             self.position.last_len()
         }

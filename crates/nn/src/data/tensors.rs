@@ -6,7 +6,7 @@ use pullback::{Error, Result, Tree, no_grad};
 
 /// Tensors of one length as a data set: item `i` has slice `i` of each along the first axis.
 ///
-/// The tensors may stand in any tree: alone, in a tuple, a map, a struct with `#[derive(Tree)]`. An
+/// The tensors may be in any tree: alone, in a tuple, a map, a struct with `#[derive(Tree)]`. An
 /// item is such a tree again.
 ///
 /// ```

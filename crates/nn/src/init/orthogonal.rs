@@ -4,7 +4,7 @@ use super::{demand, write};
 use pullback::linalg::{QrMode, qr};
 use pullback::{DType, Tensor, next_key_on};
 
-/// A random matrix with orthonormal rows or columns, whichever are fewer, times `gain`. Axes after
+/// A random matrix with orthonormal rows (or columns, if these are fewer), times `gain`. Axes after
 /// the first are taken as one.
 ///
 /// # Panics

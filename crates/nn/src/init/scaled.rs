@@ -1,5 +1,5 @@
-//! Draws scaled by how many numbers meet in a layer, so that variances neither grow nor vanish from
-//! layer to layer.
+//! Draws scaled by the fan of a layer, so that variances neither grow nor vanish from layer to
+//! layer.
 
 use super::{fans, normal_, uniform_};
 use pullback::Tensor;
@@ -7,14 +7,14 @@ use pullback::Tensor;
 /// Which of a layer's connections are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fan {
-    /// Those that meet in an output: the forward pass keeps its variance.
+    /// Those into an output (fan in): the forward pass keeps its variance.
     #[default]
     In,
-    /// Those that leave an input: the backward pass keeps its variance.
+    /// Those out of an input (fan out): the backward pass keeps its variance.
     Out,
 }
 
-/// What follows the layer: it changes the variance, and the weights make up for it.
+/// The activation after the layer: it changes the variance, and the weights compensate for it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Nonlinearity {
     /// Nothing, or a convolution.

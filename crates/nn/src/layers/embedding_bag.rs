@@ -7,7 +7,7 @@ use pullback::{Bag, Tensor, Tree, no_grad};
 
 /// Sums, means or maxima of rows of a table: row numbers `[bags, k]` in, `[bags, columns]` out.
 ///
-/// The numbers are looked at while it runs, so it cannot be part of a compiled function.
+/// It reads the numbers on the host, so it cannot be part of a compiled function.
 ///
 /// ```
 /// use pullback::{Bag, Tensor};

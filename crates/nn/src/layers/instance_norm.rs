@@ -31,7 +31,7 @@ pub struct InstanceNorm<const N: usize> {
     pub running_mean: Option<Tensor>,
     /// The running variance of each channel; absent by default.
     pub running_var: Option<Tensor>,
-    /// There because PyTorch has it, which does not count either.
+    /// Exists because PyTorch has it; it is not incremented there either.
     pub num_batches_tracked: Option<Tensor>,
     /// How many channels.
     pub num_features: usize,

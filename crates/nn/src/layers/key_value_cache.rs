@@ -5,8 +5,8 @@ use pullback::{DType, Error, Tensor, Tree, cat, catch};
 
 /// Keys and values of fixed capacity, written in place: state of a decoder.
 ///
-/// How many positions are filled is in a tensor too, so one compiled step serves every position.
-/// Nothing in it is differentiated.
+/// How many positions are filled is in a tensor too, so one compiled step is used for every
+/// position. Nothing in it is differentiated.
 ///
 /// ```
 /// use pullback::{DType, Tensor, jit};

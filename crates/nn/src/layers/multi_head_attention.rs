@@ -14,7 +14,7 @@ use pullback::{Attention, Error, Flag, Tensor, Tree, next_key_on, with_default_d
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::{AttentionConfig, AttentionMasks, Module, Rotary};
-/// // Eight heads of queries share two of keys and values; positions turn them.
+/// // Eight heads of queries share two of keys and values, with rotary positions.
 /// let attention = AttentionConfig::new(64, 8).kv_heads(2).rotary(Rotary::new(8)).build();
 /// let x = Tensor::ones([1, 5, 64]);
 /// let y = attention.forward(&x, &x, &x, AttentionMasks::new().causal());
@@ -307,7 +307,7 @@ impl MultiHeadAttention {
         })
     }
 
-    /// Projected, by heads, and turned from position `offset` on.
+    /// Projected, by heads, and rotated from position `offset` on.
     #[track_caller]
     fn by_heads(&self, query: &Tensor, key: &Tensor, value: &Tensor, offset: usize) -> ByHeads {
         let mut x = self.projected(query, key, value);

@@ -3,7 +3,7 @@
 //!
 //! The layer inside keeps all of its tensors but `weight`, which is replaced by a constant of the
 //! same shape that takes no memory. A call rebuilds the tree with the computed weight in its place.
-//! PyTorch calls this a parametrisation, and the names are its: those of the layer without
+//! PyTorch calls this a parametrisation, and the names are PyTorch's: those of the layer without
 //! `weight`, and then `parametrizations.weight.…`.
 
 use crate::refuse::refuse;
@@ -18,7 +18,7 @@ pub(super) struct Bare<L> {
 }
 
 impl<L: Tree> Bare<L> {
-    /// The layer and its weight apart.
+    /// Separates the layer and its weight.
     ///
     /// # Panics
     /// If it has none.

@@ -62,7 +62,7 @@ impl RecurrentConfig {
         RecurrentConfig { layers, ..self }
     }
 
-    /// Each layer also goes through the sequence backwards; the outputs of both stand side by side,
+    /// Each layer also goes through the sequence backwards; the outputs of both are concatenated,
     /// forwards first.
     pub fn bidirectional(self) -> RecurrentConfig {
         RecurrentConfig { both: true, ..self }
@@ -140,8 +140,8 @@ impl<K: Recurrence> Recurrent<K> {
         self.forward_with(x, Some(state), None)
     }
 
-    /// [`Recurrent::forward`] of sequences of different lengths (integers, `[batch]`): what lies
-    /// beyond a sequence's end does not count, the outputs there are zero, and the last states are
+    /// [`Recurrent::forward`] of sequences of different lengths (integers, `[batch]`): what is
+    /// beyond a sequence's end is ignored, the outputs there are zero, and the last states are
     /// those at its end. It is what PyTorch's packed sequences give.
     ///
     /// # Panics

@@ -27,7 +27,8 @@ pub trait Recurrence: Clone + fmt::Debug {
     /// The name of the cell.
     const CELL: &'static str;
 
-    /// States of zeros beside `x`: `hidden` numbers inside, `output` numbers that come out.
+    /// States of zeros on the device of `x`: `hidden` numbers inside, `output` numbers in the
+    /// output.
     fn zeros(batch: usize, hidden: usize, output: usize, x: &Tensor) -> Self::State;
 
     /// The output that is part of a state.

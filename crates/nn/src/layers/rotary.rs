@@ -1,11 +1,11 @@
-//! Rotary positions: queries and keys turned by angles that grow with their position, so that their
-//! products depend on distances alone.
+//! Rotary positions: queries and keys rotated by angles that grow with their position, so that
+//! their products depend on distances alone.
 
 use crate::refuse::refuse;
 use pullback::{DType, Error, Tensor, Tree, cat, stack};
 
-/// Turns pairs of features by position · base^(−2i/d), where i is the number of the pair and d the
-/// number of features that turn.
+/// Rotates pairs of features by the angle position · base^(−2i/d), where i is the number of the
+/// pair and d the number of rotated features.
 ///
 /// Pairs are the features i and i + d/2 (as in GPT-NeoX and Llama's files), or neighbours if
 /// [`Rotary::interleaved`] (as in the paper). It has no parameters. Angles are computed in `f64`,
@@ -16,7 +16,7 @@ use pullback::{DType, Error, Tensor, Tree, cat, stack};
 /// use pullback_nn::Rotary;
 /// let rotary = Rotary::new(4);
 /// let x = Tensor::ones([2, 3, 4]);
-/// // The first position is not turned.
+/// // The first position is not rotated.
 /// assert_eq!(rotary.rotate(&x, 0).at((0, 0)).to_vec::<f32>(), [1.0; 4]);
 /// // Position 2 of a sequence is position 0 of one that starts two later.
 /// let (a, b) = (rotary.rotate(&x, 0).at((0, 2)), rotary.rotate(&x, 2).at((0, 0)));
@@ -31,13 +31,13 @@ pub struct Rotary {
 }
 
 impl Rotary {
-    /// Turns the first `features` features (an even number; those of a head, or fewer), with a base
-    /// of 10000.
+    /// Rotates the first `features` features (an even number; those of a head, or fewer), with a
+    /// base of 10000.
     pub fn new(features: usize) -> Rotary {
         Rotary { features, base: 10_000.0, interleaved: false }
     }
 
-    /// The base of the angles: the larger it is, the slower the later pairs turn.
+    /// The base of the angles: the larger it is, the slower the angles of later pairs grow.
     pub fn base(self, base: f64) -> Rotary {
         Rotary { base, ..self }
     }
@@ -47,7 +47,7 @@ impl Rotary {
         Rotary { interleaved: true, ..self }
     }
 
-    /// `x` (`[.., positions, features]`) turned, the first of its positions being number `offset`.
+    /// `x` (`[.., positions, features]`) rotated, the first of its positions being number `offset`.
     ///
     /// # Panics
     /// With the operand and the caller's line, if it does not have the features.
@@ -58,7 +58,7 @@ impl Rotary {
         self.rotate_at(x, &x.new_arange(offset as i64, (offset + length) as i64))
     }
 
-    /// `x` (`[.., positions, features]`) turned, with these positions (`[positions]`, integers).
+    /// `x` (`[.., positions, features]`) rotated, with these positions (`[positions]`, integers).
     /// They may be values that a compiled function computes.
     ///
     /// # Panics

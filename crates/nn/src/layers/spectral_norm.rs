@@ -93,7 +93,7 @@ impl<L: Layer> SpectralNorm<L> {
         SpectralNorm { eps, ..self }
     }
 
-    /// With vectors that have gone some steps.
+    /// With vectors after some steps of power iteration.
     #[track_caller]
     fn begun(self) -> SpectralNorm<L> {
         if self.original.rank() < 2 {
@@ -129,7 +129,7 @@ impl<L: Layer> SpectralNorm<L> {
         });
     }
 
-    /// The weight that the layer has with the vectors of now.
+    /// The weight that the layer has with the current vectors.
     #[track_caller]
     #[must_use]
     pub fn weight(&self) -> Tensor {
@@ -144,7 +144,7 @@ impl<L: Layer> SpectralNorm<L> {
         }
     }
 
-    /// The layer with the weight of now as a plain tensor, without this around it.
+    /// The plain layer without this wrapper, with the current weight as a tensor.
     #[track_caller]
     #[must_use]
     pub fn remove(&self) -> L {

@@ -69,7 +69,7 @@ impl<L: Layer> WeightNorm<L> {
         &self.original1 * (&self.original0 / lengths(&self.original1, self.axis))
     }
 
-    /// The layer with the weight of now as a plain tensor, without this around it.
+    /// The plain layer without this wrapper, with the current weight as a tensor.
     #[track_caller]
     #[must_use]
     pub fn remove(&self) -> L {

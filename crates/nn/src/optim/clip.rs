@@ -29,7 +29,7 @@ impl ClipNorm {
     ///
     /// # Errors
     /// If `max_norm` or `norm_type` is not a number above 0 (or 0, for the former), or the norm is
-    /// not finite and shall be.
+    /// not finite and `error_if_nonfinite` is set.
     pub fn apply(&self, parameters: &[Tensor]) -> Result<Tensor> {
         let ClipNorm { max_norm, norm_type, error_if_nonfinite } = *self;
         if max_norm.is_nan() || max_norm < 0.0 || norm_type.is_nan() || norm_type <= 0.0 {

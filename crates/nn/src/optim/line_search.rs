@@ -46,7 +46,7 @@ impl Search {
         let mut last = start.clone();
         let mut tries = 0;
 
-        // Ever longer steps, until an interval has a good point in it.
+        // Longer and longer steps, until an interval contains a good point.
         let mut between = loop {
             if tries >= self.most {
                 break [start.clone(), now];
@@ -66,7 +66,7 @@ impl Search {
             tries += 1;
         };
 
-        // Narrower intervals, until the point is met.
+        // Narrower intervals, until the point is found.
         let mut stuck = false;
         let mut low = usize::from(between[0].loss > between[1].loss);
         while tries < self.most {

@@ -4,7 +4,7 @@
 //! (U·Vᵀ of its singular value decomposition), so that all directions move about equally far. Five
 //! steps of a Newton–Schulz iteration do this with products alone: X ← a·X + (b·A + c·A²)·X with A
 //! = X·Xᵀ, from X = M/‖M‖. The coefficients make small singular values grow fast; they end between
-//! 0.7 and 1.2, which is near enough.
+//! 0.7 and 1.2, which is sufficient.
 //!
 //! That needs no precision, so PyTorch rounds to `bf16` after every product, and so does this by
 //! default: products and sums are those of `f32`, and what PyTorch stores in `bf16` is rounded to

@@ -9,8 +9,8 @@ use serde::{Deserialize, Serialize};
 ///
 /// The variance of the mean square has a closed form in the step. While it is not tractable (ρ ≤ 5)
 /// steps are those of momentum; after that they are those of Adam, shortened by how uncertain the
-/// mean square still is. Which of both is selected by the count, in a tensor, so one compiled step
-/// serves for all.
+/// mean square still is. Which of both is selected by the count, which is a tensor, so one compiled
+/// step is used for all.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RAdam {

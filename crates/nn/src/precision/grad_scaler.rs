@@ -415,7 +415,7 @@ impl GradScaler {
     /// Runs your step, compiled or not, that ends with [`GradScaler::update`]. If it overflowed,
     /// the step is run again under [`watch_overflow`], op by op, from where the first run began:
     /// the parameters, the buffers, the random generator, the state of the optimiser and of the
-    /// scaler are put back before it, and left as the first run left them after it. What else the
+    /// scaler are restored before it, and are after it as the first run left them. What else the
     /// step changes, it changes twice.
     ///
     /// # Errors
@@ -463,13 +463,14 @@ impl GradScaler {
         let culprit = after.around(|| {
             before.put_back();
             optimizer.zero_grad();
-            // What it fails with is nothing new: the first run did not.
+            // Its error is ignored: the first run succeeded.
             watch_overflow(|| drop(step())).1
         });
         Ok(Stepped { value, overflow: Some(Overflow { scale, next, culprit }) })
     }
 
-    /// An optimiser is identified by its learning rates. Two optimisers would share one verdict.
+    /// An optimiser is identified by its learning rates. Two optimisers would share one overflow
+    /// flag.
     fn claim(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
         let Some(lr) = optimizer.lrs().into_iter().next() else { return Ok(()) };
         let mut owner = self.owner.lock().unwrap_or_else(PoisonError::into_inner);

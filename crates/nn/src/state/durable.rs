@@ -1,9 +1,8 @@
 //! Atomic writes.
 //!
-//! What is written goes to a temporary name beside its place, is flushed to the disk, and takes its
-//! place by one rename, which the file system does whole or not at all. Then the folder is flushed,
-//! so that the rename survives a loss of power too. A failure on the way removes the temporary and
-//! leaves what was there.
+//! Data is written to a temporary name in the same folder, flushed to the disk, and renamed, which
+//! the file system does atomically. Then the folder is flushed, so that the rename also survives a
+//! power failure. A failure on the way removes the temporary and leaves what was there.
 
 use pullback::{Error, Result};
 use std::fs::{self, File};

@@ -3,7 +3,7 @@
 //!
 //! The first entry is the SHA-256 of all bytes after it, so a change anywhere in the file is
 //! noticed, also in a checksum. For each file of tensors it holds the SHA-256 of its bytes, which
-//! decides, and a CRC-32C of each tensor, which tells whose bytes changed.
+//! is what is verified, and a CRC-32C of each tensor, to name the tensor whose bytes changed.
 
 use super::durable::failed;
 use super::tensors::decode;

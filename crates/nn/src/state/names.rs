@@ -174,7 +174,7 @@ impl Names {
         self
     }
 
-    /// The matrix at this path of the file lies transposed there, as GPT-2's `Conv1D` weights do. A
+    /// The matrix at this path of the file is transposed there, as GPT-2's `Conv1D` weights do. A
     /// `*` stands for any one part.
     #[must_use]
     pub fn transposed(mut self, in_file: &str) -> Names {
@@ -194,7 +194,7 @@ impl Names {
         self.rules.iter().rev().fold(name.to_string(), |name, rule| rule.to_file(&name))
     }
 
-    /// Whether a tensor of the file lies transposed there.
+    /// Whether a tensor of the file is transposed there.
     pub(crate) fn is_transposed(&self, in_file: &str) -> bool {
         self.transposed
             .iter()

@@ -113,7 +113,7 @@ impl EarlyStop {
         json!({ "metric": self.metric, "best": held, "waited": self.waited })
     }
 
-    /// Goes on from a state; one of another metric is not for it.
+    /// Continues from a saved state; that of another metric is ignored.
     pub(crate) fn restore_state(&mut self, state: &Value) -> Result<()> {
         if state["metric"] != self.metric.as_str() {
             return Ok(());

@@ -2,8 +2,8 @@
 //!
 //! After each step, in this order: at the end of an epoch its means are taken; the model is
 //! evaluated if due; the schedule steps; early stopping checks; callbacks run; a checkpoint is
-//! saved if due. So nothing is left to do for the step of a checkpoint, and logs have that step
-//! before it is on disk.
+//! saved if due. So a checkpoint is saved after everything else of its step, and logs have that
+//! step before it is on disk.
 //!
 //! The state of the loop itself (the position in the epoch, the sums of running means) is in
 //! [`LoopState`].
@@ -297,7 +297,7 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
             metrics.set("scale", scaler.current()?);
         }
         if skipped {
-            // Nothing came of it, whatever its loss was.
+            // The step was skipped, so its loss does not matter.
             return Ok(metrics);
         }
         let wrong = metrics.iter().find(|(name, value)| *name == "loss" && !value.is_finite());

@@ -102,7 +102,7 @@ pub struct Call<'a> {
 pub struct DeviceOperand<'a> {
     /// The memory.
     pub memory: Handle,
-    /// Where the elements lie in it.
+    /// The layout of the elements in it.
     pub layout: &'a Layout,
     /// What they are.
     pub spec: &'a Spec,

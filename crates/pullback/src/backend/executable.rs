@@ -45,7 +45,7 @@ impl Bound<'_> {
 }
 
 impl Executable {
-    /// Checks, plans and prepares a program whose inputs lie dense.
+    /// Checks, plans and prepares a program whose inputs are dense.
     ///
     /// # Errors
     /// If the program is wrong, or there is no memory for its constants.
@@ -92,7 +92,7 @@ impl Executable {
         self.plan().all_constants()
     }
 
-    /// How often native code was made for it, and how often code that was there already serves it.
+    /// How often native code was made for it, and how often existing code is used.
     pub fn native_code(&self) -> (usize, usize) {
         self.code.native_code()
     }
@@ -103,7 +103,7 @@ impl Executable {
     }
 
     /// Runs the program and puts the outputs that do not replace an input into a list, in order,
-    /// which is cleared first: with room in it, nothing but the pool is asked for memory.
+    /// which is cleared first: if it has the capacity, nothing is allocated outside the pool.
     ///
     /// # Errors
     /// If the inputs are not those of the program, or an op fails; the inputs that are replaced are

@@ -1,10 +1,10 @@
 //! Where memory is and where ops run. This file is the only one that names a backend.
 //!
 //! Everything else of the crate goes through it: memory is allocated, uploaded and downloaded here,
-//! ops run here (to fresh memory: `compute`; over what is there, added to it or into a part of
-//! it: `write`), and programs are prepared here (`Executable`). The host is an arm of a match,
-//! not a trait object: an op on a few numbers takes less time than a list of them. Other devices
-//! are attached ([`attach()`]).
+//! ops run here (to fresh memory: `compute`; over what is there, added to it or into a part of it:
+//! `write`), and programs are prepared here (`Executable`). The host is an arm of a match, not a
+//! trait object: making the lists that a trait object takes costs more than an op on a few numbers.
+//! Other devices are attached ([`attach()`]).
 
 pub(crate) mod attach;
 mod executable;
@@ -59,8 +59,8 @@ impl Memory {
         Memory::Host(Buffer::from_slice(values)?).moved(device)
     }
 
-    /// Memory of a device, for so many bytes of this dtype, which `fill` writes on the host; it
-    /// finds zeros.
+    /// Memory of a device, for so many bytes of this dtype, which `fill` writes on the host,
+    /// starting from zeros.
     pub fn filled(
         dtype: DType,
         bytes: usize,
@@ -359,7 +359,7 @@ fn run_view(op: &Op, view: &View, inputs: &[&Tensor], at: Line) -> Result<Tensor
 /// Moves a value to another device, through the host.
 fn run_to(op: &Op, device: Device, inputs: &[&Tensor], at: Line) -> Result<Tensor> {
     let spec = infer_one(op, &inputs.iter().map(|x| x.spec()).collect::<SmallVec<[_; 1]>>())?;
-    // Copied where it is, so that it lies dense and nothing else moves.
+    // Copied on its device first, so that it is dense and only its own elements are moved.
     let dense = run(&Op::Copy, inputs, at)?;
     let memory = match (&*dense.0.storage.read(), device) {
         (Memory::Host(_), Device::Cpu) => return Ok(dense.clone()),
@@ -374,8 +374,8 @@ fn run_to(op: &Op, device: Device, inputs: &[&Tensor], at: Line) -> Result<Tenso
 
 /// Writes the results of an op to the memory of the targets, as [`Write`] says, and calls `done`
 /// while it is locked. An operand that is a target, memory and layout, is what the target holds
-/// before; no other may lie in memory of a target. `None`, and nothing done, where there is no
-/// kernel that does both at once.
+/// before; no other operand may be in memory of a target. `None`, and nothing done, where there is
+/// no kernel that does both at once.
 ///
 /// # Errors
 /// If the operands or the targets are not as they must be.
@@ -530,7 +530,7 @@ impl Code {
                 let inputs = attached_inputs(planned, inputs)?;
                 let outputs = outputs_on(planned, on)?;
                 let handles: SmallVec<[Handle; 16]> = outputs.iter().map(|b| b.handle).collect();
-                // Of its own: who looks at values runs other programs meanwhile.
+                // Not the shared arena: code that inspects values runs other programs meanwhile.
                 let arena = Block::alloc(on, planned.plan().arena)?;
                 let bases = Bases { arena: arena.handle, inputs: &inputs, outputs: &handles };
                 f(&mut OnDevice { planned, program: &mut **program, bases, on, next: 0 })

@@ -15,7 +15,7 @@
 //! segment starts from the nearest checkpoint before it, runs forward to its own first iteration,
 //! records the state of each of its iterations and then visits them in reverse. If all iterations
 //! fit into the table there is one segment, the checkpoints themselves. Otherwise each iteration is
-//! recomputed once, and where several segments lie between two checkpoints, a few times.
+//! recomputed once, and where there are several segments between two checkpoints, a few times.
 //!
 //! A table has 1024 rows, or fewer where the state is larger than a kilobyte: it is filled and
 //! copied even for a loop of three iterations, and should then cost little. Under `vmap` every

@@ -199,7 +199,7 @@ pub fn scan<S: Tree, X: Tree, Y: Tree>(
     scan_at(None, false, body, init, xs, at)
 }
 
-/// [`scan`] from the last row to the first; the ys lie where their x lies.
+/// [`scan`] from the last row to the first; row i of the ys is made from row i of `xs`.
 ///
 /// ```
 /// use pullback::{Tensor, scan_reverse};

@@ -303,7 +303,7 @@ struct Pushed {
 }
 
 impl Pushed {
-    /// A program whose inputs lie in groups that end at `cuts`.
+    /// A program whose inputs are in groups that end at `cuts`.
     fn new(
         program: &Program,
         moving: Vec<bool>,

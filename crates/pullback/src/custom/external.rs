@@ -59,9 +59,9 @@ pub trait CustomOp: Send + Sync + 'static {
     /// If it does not take these operands.
     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>>;
 
-    /// Computes the results, which are zeros before, from the operands. All are contiguous, in
-    /// row-major order. Must be a pure function of the operands: it may be called never, or several
-    /// times.
+    /// Computes the results, whose memory is zero at first, from the operands. All are contiguous,
+    /// in row-major order. Must be a pure function of the operands: it may be called several times,
+    /// or not at all.
     ///
     /// # Errors
     /// If the values are not as they must be.

@@ -1,7 +1,7 @@
 //! The gate: a rule is compared with numeric derivatives before it is used.
 //!
 //! A wrong rule silently gives wrong gradients. So at the first use for given specs (and plain
-//! values of the argument) the function runs a few more times, and its rule compared with
+//! values of the argument) the function runs a few more times, and its rule is compared with
 //! differences of its values (`compare.rs`). What passed is remembered (`memo.rs`), and later calls
 //! only look that up.
 //!
@@ -107,8 +107,8 @@ impl Gate {
         self.linear = true;
     }
 
-    /// Passes a call, or raises the error of a wrong rule. `structure` describes the argument
-    /// besides its specs.
+    /// Checks the rule of a call, or raises the error of a wrong one. `structure` describes the
+    /// argument besides its specs.
     pub fn pass(&self, x: &[Tensor], structure: &str, at: Line, f: &Shared) {
         if let Some(opened) = &self.opened {
             return opened.count();

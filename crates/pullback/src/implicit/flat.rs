@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A function of parameters (the leaves of a tree) and of a vector.
 pub(super) type Map = Arc<dyn Fn(&[Tensor], &Tensor) -> Tensor + Send + Sync>;
 
-/// How a tree lies in a vector.
+/// The layout of a tree in a vector.
 pub(super) struct Flat<X> {
     op: &'static str,
     at: Line,
@@ -55,7 +55,7 @@ impl<X: Tree> Flat<X> {
         }
     }
 
-    /// The tree that lies in this vector; with axes in front, in the last one of them.
+    /// The tree that this vector holds; of a tensor with leading axes, that along its last axis.
     pub fn split(&self, v: &Tensor) -> X {
         let (mut start, front) = (0, &v.shape()[..v.rank() - 1]);
         let leaf = |spec: &Spec| {

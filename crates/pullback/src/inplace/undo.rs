@@ -101,7 +101,7 @@ pub(super) fn note(root: &Tensor, at: Line) {
 }
 
 impl Writes {
-    /// Puts back what was there.
+    /// Restores the old contents.
     pub fn take_back(self, op: &'static str, at: Line) {
         for Written { tensor, old, history, tangents } in self.0.into_iter().rev() {
             let writer = Writer { op, at };

@@ -188,7 +188,8 @@ pub(super) struct Family {
     pub report: DynamicReport,
 }
 
-/// How one program served the lengths of an argument: see [`Jit::dynamic`](crate::Jit::dynamic).
+/// How one program was used for the lengths of an argument: see
+/// [`Jit::dynamic`](crate::Jit::dynamic).
 #[derive(Clone, Debug, Default)]
 pub struct DynamicReport {
     /// For how many lengths it was filled in.
@@ -325,7 +326,7 @@ impl Open {
         let traced = plain(traced);
         let taken: Vec<usize> =
             traced.specs.iter().flat_map(|spec| spec.shape.iter().copied()).collect();
-        // Near the top, where it matters; if some decision of the compiler lies there, closer
+        // Near the maximum, where it matters; if a decision of the compiler changes there, closer
         // together, or below.
         let mut why = String::new();
         for (part, distinct) in [(1, true), (1, false), (3, false)] {

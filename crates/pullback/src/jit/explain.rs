@@ -34,7 +34,7 @@ pub struct Specialised {
     pub passes: Vec<(&'static str, usize, usize, Duration)>,
     /// The kernels, and how often each is called.
     pub kernels: BTreeMap<String, usize>,
-    /// How often native code was made for it, and how often code that was there already serves it.
+    /// How often native code was made for it, and how often existing code is used.
     pub native: (usize, usize),
     /// Captured tensors, and how many of them the function writes.
     pub captures: (usize, usize),

@@ -13,13 +13,14 @@
 //!   an input.
 //!
 //! A function whose *result* is to be differentiated from outside (a call inside `grad`, or with
-//! tracked arguments, or whose result depends on captured leaves and is not yet backed through) is
+//! tracked arguments, or whose result depends on captured leaves and was not run backward) is
 //! called eagerly, op by op, so that the tape sees it. So `jit` never cuts a gradient. So is one
 //! that marks an argument or a captured tensor as requiring grad: that tensor is the caller's and
 //! stays marked.
 //!
 //! `compile.rs` makes specialisations, `cache.rs` keeps and finds them, `run.rs` runs them,
-//! `dynamic.rs` makes one for all lengths, `explain.rs` tells about them, `check.rs` replays them.
+//! `dynamic.rs` makes one for all lengths, `explain.rs` reports on them, `check.rs` compares them
+//! with plain ops.
 
 mod cache;
 mod check;
@@ -117,8 +118,8 @@ impl<T: Tree> Returned for Result<T> {
 /// makes calls run op by op (it is the caller's tensor, and stays marked), and an argument that is
 /// also captured state is read as it was before the call. Results never share memory with arguments
 /// or state. Functions that check values (a Cholesky factor that must exist, a probability that
-/// must lie in \[0, 1\]) cannot while tracing: their kernels give NaN, or an error at the call
-/// where an index is out of range.
+/// must be in \[0, 1\]) cannot while tracing: their kernels give NaN, or an error at the call where
+/// an index is out of range.
 ///
 /// Programs are cached, up to 256 for one function ([`Jit::cache_limit`]); the least recently used
 /// one is evicted. Working memory belongs to no program: it is borrowed for the time of a call, so
@@ -161,7 +162,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// assert!(report.peak <= 100_000 && report.peak_without > 128_000);
     /// assert!(report.extra() < 0.5);
     /// println!("{}", tight.explain());
-    /// // What cannot be done is refused, with the least that can.
+    /// // A budget that cannot be met is refused, with the smallest that was found.
     /// let error = jit(grad(chain)).memory_budget(10_000).call(&x).unwrap_err().to_string();
     /// assert!(error.contains("10000 bytes are not enough: it takes at least"), "{error}");
     /// ```
@@ -242,11 +243,11 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// becomes one program with open sizes. A new length then costs a trace and filling in the
     /// sizes, without the passes. The trace is compared with what was expected, so a function that
     /// does something else for some lengths is right: it is compiled for those alone. So is what
-    /// has no such program; [`Explanation::dynamic`] says which lengths one program served, and why
-    /// others were compiled alone. Native code does not depend on lengths, and is not made again;
-    /// memory for the longest is allocated in advance, if that is no more than a GiB. Results are
-    /// what they are without this, up to the order of sums in fused reductions. Lengths of 0 and 1,
-    /// and calls within a [`memory_budget`](Jit::memory_budget), are compiled alone.
+    /// has no such program; [`Explanation::dynamic`] lists the lengths that use the one program,
+    /// and why others were compiled alone. Native code does not depend on lengths, and is not made
+    /// again; memory for the longest is allocated in advance, if that is no more than a GiB.
+    /// Results are what they are without this, up to the order of sums in fused reductions. Lengths
+    /// of 0 and 1, and calls within a [`memory_budget`](Jit::memory_budget), are compiled alone.
     ///
     /// # Errors of a call
     /// A length above the maximum, axes that were declared one length and differ, an axis that is

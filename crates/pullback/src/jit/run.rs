@@ -1,4 +1,4 @@
-//! A call of a compiled function: bind, run, and do outside what the trace noted.
+//! A call of a compiled function: bind, run, and apply the effects that the trace recorded.
 
 use super::compile::{Captured, Specialisation, wrong_gradient};
 use crate::backend::{INLINE, rise};

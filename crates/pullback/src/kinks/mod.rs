@@ -1,8 +1,8 @@
 //! Kinks: the points where a function has no derivative, and a convention defines one.
 //!
-//! The derivative of `relu` at 0 is a convention. That is harmless as long as few elements are
-//! there, and a silent bias where many are: dead units, masks of zeros, quantised inputs, ties.
-//! Three tools:
+//! The derivative of `relu` at 0 is a convention. That is harmless if few elements are there, and a
+//! silent bias if many are: units that are always 0, masks of zeros, quantised inputs, ties. Three
+//! tools:
 //!
 //! - [`kink_report`] counts, by op and line, how many elements were exactly at such a point, and
 //!   says which derivative was taken for them;

@@ -1,9 +1,9 @@
 //! The distinct memory of a saved value: each element once.
 //!
 //! A packed value is a window on memory: perhaps transposed, perhaps one row that is seen a
-//! thousand times. What must be kept is the elements, in the order in which they lie, and how the
-//! window lies on them. So the transpose of a matrix is the same piece as the matrix, and a
-//! repeated row is a row. Two savers of the same piece keep it once ([`Memo`]).
+//! thousand times. What must be kept is the elements, in memory order, and the layout of the window
+//! on them. So the transpose of a matrix is the same piece as the matrix, and a repeated row is a
+//! row. Two savers of the same piece keep it once ([`Memo`]).
 
 use crate::backend::Memory;
 use crate::storage::Storage;
@@ -14,10 +14,9 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The elements of a value, dense.
 pub(super) struct Piece {
-    /// The elements, in one axis where they lie dense in memory as it is, else as the window shows
-    /// them.
+    /// The elements: along one axis where they are dense in memory, else as the window shows them.
     window: Tensor,
-    /// How the value lies on a dense copy of them.
+    /// The layout of the value on a dense copy of them.
     pub layout: Layout,
     key: Key,
 }
@@ -42,7 +41,7 @@ impl Piece {
         let strides = layout.strides.clone();
         let narrow = Layout { shape: shape.clone(), strides, offset: layout.offset };
         let (place, mut kept) = match is_block(&narrow) {
-            // Every element from the first on: the same strides fit a copy of that stretch.
+            // Every element from the first on: the same strides fit a copy of that range.
             true => {
                 let mut line = Layout::dense(Shape::from_slice(&[narrow.len()]));
                 line.offset = narrow.offset;
@@ -72,7 +71,7 @@ impl Piece {
         &self.window
     }
 
-    /// Its elements, dense: where they are, if they lie so.
+    /// Its elements, dense: without a copy if they are dense already.
     pub fn dense(&self) -> Tensor {
         self.window.contiguous()
     }
@@ -90,7 +89,7 @@ impl Piece {
     }
 }
 
-/// Whether the elements fill a stretch of memory, in whatever order, the first of them being the
+/// Whether the elements fill a range of memory, in whatever order, the first of them being the
 /// first.
 fn is_block(layout: &Layout) -> bool {
     let mut axes: Vec<(isize, usize)> =
@@ -129,7 +128,7 @@ pub(super) struct Memoized<T> {
     pub value: T,
     key: Key,
     notes: Arc<Mutex<Notes<T>>>,
-    /// Remembered, so that its address names nothing else.
+    /// Held, so that its address is not reused.
     _storage: Weak<Storage>,
 }
 

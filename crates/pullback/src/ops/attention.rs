@@ -280,8 +280,8 @@ impl Tensor {
         let [q, mut k, mut v] = all.map(lifted);
         let at = rank - 3;
         let heads = [&q, &k, &v].map(|x| x.shape()[at]);
-        // Heads of keys and values are repeated where their numbers differ, or where one serves
-        // all.
+        // Heads of keys and values are repeated where their numbers differ, or where one is shared
+        // by all.
         let most = if heads.contains(&0) { 0 } else { heads.into_iter().max().unwrap_or(1) };
         let shares = |n: usize| how.grouped && n > 0 && most > 0 && most % n == 0;
         let divides = |n: usize| n == most || n == 1 || shares(n);

@@ -1,5 +1,5 @@
-//! Random zeros and random slopes: what training does and evaluation does not. Each takes a key
-//! while training and `None` after it.
+//! Dropout and random slopes: applied in training only. Each takes a key in training and `None` in
+//! evaluation.
 
 use crate::{Error, Key, Tensor};
 

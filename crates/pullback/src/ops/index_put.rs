@@ -25,7 +25,7 @@ pub enum Gathered {
     Min,
 }
 
-/// Index tensors brought to the front of a tensor: what `index_get` and `index_put` share.
+/// A tensor with its indexed axes moved to the front: what `index_get` and `index_put` share.
 struct Places {
     /// The order of axes that brings the indexed ones to the front.
     order: Vec<usize>,

@@ -148,7 +148,7 @@ impl Tensor {
         let at = self.axis("median", axis);
         let n = self.shape()[at];
         let (values, middle) = self.ranks("median", at, false, n.saturating_sub(1) / 2, 1);
-        // NaN sorts last; where there is one, it is the median. The largest element tells.
+        // NaN sorts last; where there is one, it is the median. It is found as the largest element.
         let broken = match self.dtype().is_float() {
             true => self.detach().max_keep(axis).is_nan(),
             false => return (values.squeeze_axis(axis), middle.squeeze_axis(axis)),

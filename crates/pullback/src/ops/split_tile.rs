@@ -154,10 +154,9 @@ impl Tensor {
         self.reshape(&shape[..])
     }
 
-    /// Turned by `quarters` quarter turns in the plane of axes `a` and `b`, from `a` towards `b`.
+    /// Rotated by `quarters` quarter turns in the plane of axes `a` and `b`, from `a` towards `b`.
     ///
-    /// A view: what is written into it is written into the tensor.
-    /// Derivative: `dy` turned back.
+    /// A view: what is written into it is written into the tensor. Derivative: `dy` rotated back.
     ///
     /// ```
     /// # use pullback::Tensor;

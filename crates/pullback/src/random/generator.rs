@@ -120,7 +120,7 @@ fn note(key: &Key) {
 
 /// Calls `f` with the generators, one caller at a time.
 fn generators<R>(f: impl FnOnce(&mut States) -> R) -> R {
-    // What is being compiled outlives a repetition, and reads those of the process.
+    // What is being compiled outlives the repetition, so it reads the generators of the process.
     let repeated = || REPEATED.with_borrow(|r| r.as_ref().and_then(|r| r.0.state.clone()));
     if let Some(states) = (!trace::active()).then(repeated).flatten() {
         let mut states = states.lock().unwrap_or_else(PoisonError::into_inner);

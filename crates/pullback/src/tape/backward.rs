@@ -10,13 +10,13 @@
 //! recurses, and a chain of a million nodes keeps one waiting.
 //!
 //! *A visit.* The gradients of the results pass their hooks; the values that the row keeps come
-//! back; the row's `vjp` gives the gradients of the operands, and each is handed to the history of
-//! its operand. How contributions to one gradient are added up is said by the row too ([`Adds`]): a
-//! matrix product or a slice adds to a sum that is there already, a cast hands on to a wider leaf.
+//! back; the row's `vjp` gives the gradients of the operands, and each is added to that of its
+//! operand. The row also defines how contributions to one gradient are added up ([`Adds`]): a
+//! matrix product or a slice adds to an existing sum, a cast passes them on to a wider leaf.
 //!
 //! *Leaves.* Gradients of leaves are accumulated separately and added to `.grad` at the end, so a
-//! backward that fails leaves every `.grad` as it was. The exception are leaves with a ready hook:
-//! theirs is added, and the hook called, as soon as the last contribution has been added.
+//! backward that fails leaves every `.grad` as it was. The exception is a leaf with a ready hook:
+//! its gradient is added, and the hook called, as soon as the last contribution has been added.
 //!
 //! *Targets.* Where only some gradients are wanted (`grad`, `vjp`), the walk keeps to nodes that
 //! lead to them (`transform/reach.rs`), touches no `.grad`, and gives what it found.

@@ -94,7 +94,7 @@ fn keep(
 ) -> Vec<Saved> {
     let mut saved = Vec::new();
     let mut save = |val: Val, x: &Tensor, tangents: &Tangents, history: &History| {
-        // A first push would make room for four, and most nodes keep one value.
+        // A first push would allocate four entries, and most nodes keep one value.
         if saved.is_empty() {
             saved.reserve_exact(1);
         }

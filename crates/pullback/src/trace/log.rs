@@ -144,8 +144,8 @@ impl Trace {
         Ok(made.map_err(|e| e.at(at))?[0])
     }
 
-    /// Brings values that were cut off what lies in this storage up to date after a write to it:
-    /// outside of bodies they share its memory.
+    /// Updates values that were detached from this storage after a write to it: outside of bodies
+    /// they share its memory.
     fn renew_followers(&self, written: &Arc<Storage>, writer: Writer) -> Result<()> {
         let mut left = vec![written.clone()];
         while let Some(source) = left.pop() {
@@ -199,7 +199,7 @@ impl Trace {
         Ok(var)
     }
 
-    /// The variable and spec of the whole storage that a tensor lies in.
+    /// The variable and spec of the whole storage of a tensor.
     pub(super) fn root_of(&self, x: &Tensor, op: &str, at: Line) -> Result<(Var, Spec)> {
         let storage = &x.0.storage;
         let key = Arc::as_ptr(storage) as usize;

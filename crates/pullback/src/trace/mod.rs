@@ -96,7 +96,7 @@ struct Log {
     /// Lifted tensors by the address of the original, which is kept so that it stays the only one
     /// there.
     lifted: FxHashMap<usize, (Tensor, Tensor)>,
-    /// What was changed about tensors from outside, to be put back.
+    /// What was changed about tensors from outside, to be restored.
     handles: Vec<(Tensor, Before)>,
     /// The addresses of those tensors and of the flags below.
     noted: FxHashSet<usize>,
@@ -277,8 +277,8 @@ pub(crate) fn record_telling<R>(
         fn drop(&mut self) {
             let ended = ACTIVE.with_borrow_mut(Vec::pop);
             DEPTH.set(ACTIVE.with_borrow(Vec::len));
-            // Also where the function panicked: what it changed about tensors from outside is put
-            // back.
+            // Also where the function panicked: what it changed about tensors from outside is
+            // restored.
             if let Some(trace) = ended {
                 trace.put_back();
             }

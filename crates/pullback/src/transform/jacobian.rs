@@ -474,8 +474,8 @@ pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> 
             fail::raise(Error::gradient("hessian", message).at(mode::user_line(caller)));
         }
         let gradient = grad(f);
-        // Second derivatives do not depend on the order: the directions may be the rows, where they
-        // lie.
+        // Second derivatives do not depend on the order: the directions may be the rows, so no axis
+        // is moved.
         let push = |tangent: &T| jvp(&gradient, x, tangent).1.leaves();
         let blocks = blocks(x, push, &Calls::new(caller));
         let tree = |(i, along): (usize, Tensor)| {

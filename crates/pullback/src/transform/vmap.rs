@@ -65,8 +65,8 @@ impl BatchAxes {
     }
 }
 
-/// The function on many examples at once: `in_axes` gives which axis of each argument they are,
-/// `out_axes` where they shall lie in the results.
+/// The function on many examples at once: `in_axes` gives their axis in each argument, `out_axes`
+/// that in the results.
 ///
 /// ```
 /// use pullback::{Tensor, grad, vmap};

@@ -6,7 +6,7 @@ use std::io::Read;
 /// More axes than any array has: a header that says so is wrong.
 const MOST_AXES: usize = 64;
 
-/// A result whose error is the end of a sentence: who reads the file puts its name before it.
+/// A result whose error is the end of a message: the caller puts the name of the file before it.
 pub(super) type OrMessage<T> = std::result::Result<T, String>;
 
 /// A number as files hold it. Tensors hold fewer kinds; the others widen to the smallest that has

@@ -112,7 +112,7 @@ impl ImageFolder {
         let name = path.display().to_string();
         let said = |e: &dyn std::fmt::Display| wrong(FORMAT, &name, e);
         let reader = ImageReader::open(path).map_err(|e| said(&e))?;
-        // What the bytes say, whatever the name says.
+        // The format is taken from the bytes, not from the name.
         let mut reader = reader.with_guessed_format().map_err(|e| said(&e))?;
         let mut limits = Limits::default();
         limits.max_alloc = Some(MOST_MEMORY);
@@ -184,7 +184,7 @@ fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 /// Calls `found` with every image in a folder and the folders in it. Links to folders are not
-/// followed: they may lead round.
+/// followed: they may form cycles.
 fn gather(folder: &Path, found: &mut dyn FnMut(PathBuf)) -> Result<()> {
     for path in listed(folder)? {
         if path.is_dir() {

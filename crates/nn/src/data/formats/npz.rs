@@ -13,7 +13,7 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 const FORMAT: &str = "npz";
 
-/// Reads the arrays of a file, with their names, in the order in which they stand there.
+/// Reads the arrays of a file, with their names, in the order of the file.
 ///
 /// # Errors
 /// If the file cannot be read, or is not such a file: naming it, the array and what is wrong.

@@ -65,7 +65,7 @@ impl Accuracy {
         for (row, &label) in rows.chunks(classes.max(1)).zip(&found) {
             self.all += 1;
             let own = row[label as usize];
-            // Of equal scores the first wins, as with argmax; a NaN is never right.
+            // Of equal scores the first counts, as with argmax; a NaN is never right.
             let ahead = row.iter().enumerate().filter(|&(i, &score)| {
                 score > own || score.is_nan() || (score == own && i < label as usize)
             });

@@ -111,8 +111,7 @@ impl Chart {
 /// The mean of each point and its neighbours. It reaches as far to one side as to the other, so
 /// that it does not lag behind; towards the ends that is less far, but not nothing.
 fn smoothed(points: &[(f64, f64)], reach: usize) -> Vec<(f64, f64)> {
-    // The sums and counts of all finite values before each point: those of a stretch are
-    // differences.
+    // The sums and counts of all finite values before each point: those of a range are differences.
     let mut sums = vec![(0.0, 0.0)];
     for &(_, y) in points {
         let (sum, count) = sums[sums.len() - 1];

@@ -21,7 +21,7 @@ const QUIET: Colour = [0x6b, 0x72, 0x7d];
 const GRID: Colour = [0xe6, 0xe8, 0xec];
 const FRAME: Colour = [0xb8, 0xbd, 0xc6];
 
-/// Colours that people who see fewer of them can tell apart.
+/// Colours that are distinguishable with colour blindness.
 const COLOURS: [Colour; 6] = [
     [0x1f, 0x6f, 0xb4],
     [0xe0, 0x6a, 0x1c],

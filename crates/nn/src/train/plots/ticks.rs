@@ -18,7 +18,7 @@ impl ChartAxis {
         let (low, high) = ends.unwrap_or(if log { (0.1, 1.0) } else { (0.0, 1.0) });
         let (low, high) = if log { (low.log10(), high.log10()) } else { (low, high) };
         let (span, size) = (high - low, low.abs().max(high.abs()));
-        // A single value lies in the middle of something.
+        // A single value is in the middle of the axis.
         let pad = match log {
             _ if span > 1e-12 * size => span * margin,
             true => 0.5,
@@ -75,7 +75,7 @@ fn linear(low: f64, high: f64, count: usize) -> Vec<(f64, String)> {
     (first..=last).map(|i| (i as f64 * step, label(i as f64 * step, step))).collect()
 }
 
-/// A tick's value in as many digits as its neighbours need to be told apart.
+/// A tick's value in as many digits as distinguish it from its neighbours.
 fn label(value: f64, step: f64) -> String {
     let (size, power) = (value.abs(), step.log10().floor() as i32);
     if value == 0.0 {

@@ -19,8 +19,8 @@ pub(super) fn message(values: &[f64]) -> Message {
         let bucket = limits.partition_point(|&limit| limit <= value);
         counts[bucket.min(limits.len() - 1)] += 1.0;
     }
-    // A stretch of empty buckets is one: it ends where the next full one begins. After the last
-    // full one there are none.
+    // Adjacent empty buckets are merged: the merged one ends where the next full one begins. After
+    // the last full one there are none.
     let last = counts.iter().rposition(|&n| n > 0.0).unwrap_or(0);
     let kept = (0..=last).filter(|&i| counts[i] > 0.0 || i == last || counts[i + 1] > 0.0);
     let (limits, counts): (Vec<f64>, Vec<f64>) = kept.map(|i| (limits[i], counts[i])).unzip();

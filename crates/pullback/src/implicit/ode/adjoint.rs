@@ -110,7 +110,7 @@ fn augmented(field: &Field, layout: &Arc<Floats>, n: usize) -> Field {
     })
 }
 
-/// How the floats among the parameters lie in a vector.
+/// The layout of the floats among the parameters in a vector.
 struct Floats {
     size: usize,
 }

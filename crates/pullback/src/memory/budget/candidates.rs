@@ -1,11 +1,11 @@
 //! The values that may be dropped, ordered so that the one to drop is found by comparing a few of
 //! them.
 //!
-//! What it costs to drop a value, `work / (bytes · √age)`, falls as it grows old: for all values at
-//! once, and for each at its own pace, so no order of them lasts. But of values of one *price*, the
-//! work for a byte, the oldest is always the first to go. So they lie in classes of nearly the same
-//! price, eight to a factor of two, each in the order of last use, and only the oldest of each
-//! class are compared. The one found costs at most an eighth more than the best.
+//! What it costs to drop a value, `work / (bytes · √age)`, falls as it grows old: for each value at
+//! its own rate, so no order of them stays valid. But of values of one *price*, the work for a
+//! byte, the oldest is always dropped first. So they are in classes of nearly the same price, eight
+//! to a factor of two, each in the order of last use, and only the oldest of each class are
+//! compared. The one found costs at most an eighth more than the best.
 //!
 //! The rank of a value changes when it is used and when something it depends on is dropped or
 //! recomputed; while it is needed for something else it has none.

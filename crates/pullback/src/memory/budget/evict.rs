@@ -152,8 +152,8 @@ impl Book {
     }
 
     /// Takes out what nothing needs. What no saved value depends on, and has been there since
-    /// before the last time, forgets how it was made: so an endless loop in one scope does not
-    /// remember all of its iterations.
+    /// before the last time, loses its recipe: so an endless loop in one scope does not keep the
+    /// recipes of all its iterations.
     pub fn sweep(&mut self) {
         self.collect((0..self.entries.len()).collect());
         let mut needed = vec![false; self.entries.len()];

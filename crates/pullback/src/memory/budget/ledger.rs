@@ -364,7 +364,7 @@ impl Book {
         self.entries[id].is_held()
     }
 
-    /// The least bytes that would do, were this value saved too: when backward asks for it, it is
+    /// A lower bound of the budget if this value is saved too: when backward asks for it, it is
     /// there together with all that was saved before and cannot be dropped.
     pub fn least_with(&self, id: usize) -> usize {
         let entry = &self.entries[id];

@@ -263,11 +263,11 @@ pub struct BudgetUse {
     /// The estimated peak, from shapes: what is kept, plus the operands and results of the op that
     /// runs, or in backward two gradients of the size of the value that is needed.
     pub predicted: usize,
-    /// The bytes that would have been kept at most, had nothing been dropped: without a budget it
-    /// is this, and what went to a packer.
+    /// The bytes that would have been kept at most without dropping; values that went to a packer
+    /// not counted.
     pub without: usize,
-    /// No budget below this would have done: the most that could not be computed again, plus a
-    /// value that backward needs at the same time.
+    /// A lower bound of sufficient budgets: the most that could not be computed again, plus a value
+    /// that backward needs at the same time.
     pub least: usize,
     /// The peak as the pool counts it: the bytes that it had given out at most since the first
     /// scope was opened, beyond what it had then: looked up at each operation of the scope, and
@@ -278,7 +278,7 @@ pub struct BudgetUse {
     pub dropped: usize,
     /// How many values went to the packer of [`MemoryBudget::or_pack`].
     pub packed: usize,
-    /// How many values were weighed to find those to drop: a few for each, however many there are.
+    /// How many values were compared to find those to drop: a few for each, however many there are.
     pub weighed: usize,
     /// How often an op ran again.
     pub again: usize,

@@ -29,7 +29,7 @@ impl Book {
         let spec = written.spec().with_shape(whole.as_slice());
         let whole = Tensor::new(spec.clone(), Layout::dense(spec.shape), storage.clone());
         let copied = copy(&whole);
-        // It is the scope's own now, and others make room for it.
+        // It counts for the scope now, and others are dropped for it.
         let counted = if bytes <= TINY { 0 } else { bytes };
         (self.entries[id].bytes, self.entries[id].relied) = (0, true);
         self.hold(id, copied);

@@ -202,7 +202,7 @@ impl Pack for First {
         let window = Window::of(x);
         let outside = frame.is_outside(&window.storage);
         let mut notes = frame.notes();
-        // What is there anyway has a slot all the same, so that both runs count alike.
+        // What is in memory anyway has a slot too, so that both runs count the same.
         notes.slots.push(Slot {
             name: value.name().to_string(),
             at: value.at(),

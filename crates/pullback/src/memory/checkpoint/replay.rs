@@ -21,7 +21,7 @@ thread_local! {
     static COTANGENT: RefCell<Option<Tensor>> = const { RefCell::new(None) };
     /// Calls whose values were recomputed by the active backward passes of this thread.
     static REPLAYED: RefCell<Vec<Weak<Frame>>> = const { RefCell::new(Vec::new()) };
-    /// Memory that was put back, and how often functions that run for the second time wrote it
+    /// Memory that was restored, and how often functions that run for the second time wrote it
     /// since.
     static REPLAYED_WRITES: RefCell<Vec<(usize, u64)>> = const { RefCell::new(Vec::new()) };
     /// How often this thread holds the lock.
@@ -349,7 +349,7 @@ impl Drop for OldContents {
         for outside in &self.all {
             let write = || outside.tensor.copy_(&outside.now);
             with_frames(Vec::new(), || mode::set_recording(false, write));
-            // Nothing has happened, as far as others can see. A trace counts on.
+            // Others see no write. A trace keeps counting.
             if trace::knows(&outside.tensor) {
                 outside.tensor.0.storage.restore(outside.version, outside.writer);
             }

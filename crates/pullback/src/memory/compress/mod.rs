@@ -332,8 +332,7 @@ impl Manner {
     }
 }
 
-/// The value in half precision, if every element can be had so: none becomes infinite, and none
-/// zero, that was not.
+/// The value in half precision, if no element becomes infinite or zero that was not.
 fn halved(x: &Tensor, dtype: DType) -> Option<(Form, Vec<Tensor>)> {
     let half = x.cast(dtype);
     let range = with_host_bytes(x, |x_bytes| {
@@ -347,7 +346,7 @@ fn halved(x: &Tensor, dtype: DType) -> Option<(Form, Vec<Tensor>)> {
     Some((Form::Half(range???), vec![half]))
 }
 
-/// The range of the elements, if none is spoilt in half precision.
+/// The range of the elements, if half precision makes none infinite or zero.
 fn range<T, H>(x: &[u8], half: &[u8]) -> Option<Range>
 where
     T: HostElement + Into<f64>,

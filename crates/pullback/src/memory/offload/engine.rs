@@ -96,7 +96,7 @@ pub(super) enum Step {
     Reading,
 }
 
-/// A value that an engine manages. Dropped, its memory is free and its file is gone.
+/// A value that an engine manages. Dropping it frees its memory and removes its file.
 pub(super) struct Ticket {
     engine: Arc<Engine>,
     number: u64,

@@ -28,7 +28,7 @@ const STRETCH: usize = 1 << 20;
 /// killed.
 const TRIES: usize = 1000;
 
-/// A value on disk. Dropped, the file is removed.
+/// A value on disk. Dropping it removes the file.
 pub(super) struct OnFile {
     pub path: PathBuf,
     sum: u64,

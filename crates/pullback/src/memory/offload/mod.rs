@@ -9,7 +9,7 @@
 //!
 //! A file exists as long as its value may be requested: the node that saved it holds the only
 //! handle, and dropping that removes the file. So success, a panic and a dropped graph are handled
-//! alike.
+//! in the same way.
 
 mod engine;
 mod file;

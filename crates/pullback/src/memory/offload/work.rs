@@ -31,7 +31,7 @@ impl Shared {
             .hint("free disk space, offload to another directory, or run without")
     }
 
-    /// The life of the writer.
+    /// The loop of the writer.
     pub fn write(&self) {
         let mut state = self.lock();
         while !state.closing {
@@ -80,7 +80,7 @@ impl Shared {
         }
     }
 
-    /// The life of the reader.
+    /// The loop of the reader.
     pub fn read(&self) {
         let mut state = self.lock();
         while !state.closing {

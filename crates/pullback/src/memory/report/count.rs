@@ -1,4 +1,4 @@
-//! From lives to a report.
+//! From lifetimes to a report.
 
 use super::ledger::{Ledger, Life};
 use super::{
@@ -56,7 +56,7 @@ pub(super) fn report(book: &Ledger, pool: Option<PoolPeak>) -> MemoryReport {
 /// What is alive at each moment.
 fn timeline(book: &Ledger) -> Vec<MemoryMoment> {
     let count = book.moments.len();
-    // What comes and goes: of the lives that begin at a moment, and that have ended before it.
+    // The changes at each moment: lifetimes that begin at it, and that have ended before it.
     let mut changes = vec![[0i64; 6]; count + 1];
     for life in &book.lives {
         let last = life.died.min(count - 1);
@@ -80,7 +80,7 @@ fn timeline(book: &Ledger) -> Vec<MemoryMoment> {
     out
 }
 
-/// The lives that count, by kind, op and line, the largest first.
+/// The lifetimes that count, by kind, op and line, the largest first.
 fn by_line(book: &Ledger, counts: impl Fn(&Life) -> bool) -> Vec<LineMemory> {
     let mut lines: Vec<LineMemory> = Vec::new();
     let mut places = rustc_hash::FxHashMap::default();

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// A ledger that tickets refer to.
 pub(super) type Shared = Arc<Mutex<Ledger>>;
 
-/// The life of a storage.
+/// The lifetime of a storage.
 pub(super) struct Life {
     pub bytes: u64,
     /// The first and the last moment at which it is alive.
@@ -100,8 +100,8 @@ pub(super) struct Ledger {
     walked: bool,
 }
 
-/// A storage's place in a ledger; dropped with the storage, which ends its life. What outlives a
-/// report keeps tickets of it that mean nothing any more, until the next report uses it.
+/// A storage's place in a ledger; dropped with the storage, which ends its lifetime. A storage that
+/// outlives a report keeps an invalid ticket of it until the next report.
 pub(crate) struct Ticket {
     ledger: Weak<Mutex<Ledger>>,
     number: usize,
@@ -226,7 +226,7 @@ impl Ledger {
     }
 }
 
-/// Which life in this ledger a storage has.
+/// The lifetime of a storage in this ledger.
 fn number(ledger: &Shared, storage: &Storage) -> Option<usize> {
     if storage.marks.is_empty() {
         return None;
@@ -236,7 +236,7 @@ fn number(ledger: &Shared, storage: &Storage) -> Option<usize> {
     tickets.iter().find(mine).map(|ticket| ticket.number)
 }
 
-/// Gives a storage a life.
+/// Begins the lifetime of a storage.
 fn admit(ledger: &Shared, storage: &Storage, life: Life) {
     let ticket = Ticket { ledger: Arc::downgrade(ledger), number: of(ledger).live(life) };
     let mut tickets = storage.marks.tickets();
@@ -265,7 +265,7 @@ fn meet_operand(ledger: &Shared, x: &Tensor) {
     if x.0.storage.as_traced().is_some() || number(ledger, &x.0.storage).is_some() {
         return;
     }
-    // Not brought up to date: a view of a leaf is no leaf itself, but shares its memory.
+    // Not updated: a view of a leaf is not a leaf, but shares its memory.
     let mut root = x.clone();
     while let Some(parent) = root.0.parent.as_ref().map(|parent| parent.0.clone()) {
         root = parent;

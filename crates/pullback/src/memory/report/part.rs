@@ -8,7 +8,7 @@ use std::marker::PhantomData;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, Weak};
 
-/// Says, while it lives, that what is made belongs to a part of the model. See [`memory_part`].
+/// A guard: what is made until it is dropped belongs to a part of the model. See [`memory_part`].
 #[must_use = "the part ends when this is dropped"]
 pub struct MemoryPart {
     /// The report that is being made, and the previous part.

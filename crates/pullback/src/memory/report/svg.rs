@@ -1,4 +1,4 @@
-//! The report as a picture: what is alive over time, in layers.
+//! The report as a stacked chart of what is alive over time.
 
 use super::text::amount;
 use super::{MemoryKind, MemoryMoment, MemoryPhase, MemoryReport};
@@ -143,7 +143,7 @@ impl MemoryReport {
     }
 }
 
-/// A bar under the layers for each stretch of a phase.
+/// A bar under the layers for each interval of a phase.
 fn phases(out: &mut String, columns: &[&MemoryMoment], x: impl Fn(usize) -> f64) {
     let mut first = 0;
     for stretch in columns.chunk_by(|a, b| a.phase == b.phase) {

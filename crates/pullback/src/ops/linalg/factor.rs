@@ -217,8 +217,8 @@ pub(super) fn eigen(op: &'static str, a: &Tensor, upper: bool) -> (Tensor, Tenso
 /// (I − U·Uᵀ)·dU·S⁻¹·Vᵀ + U·S⁻¹·dVᵀ·(I − V·Vᵀ). Singular vectors are fixed up to a common sign;
 /// where singular values repeat, the derivative of the vectors is not finite. Vectors without a
 /// singular value (the last columns of a full U, the last rows of a full Vᵀ) are not unique:
-/// backward drops their gradients, as PyTorch does, and forward turns them as little as keeps them
-/// orthogonal. Only what does not depend on their choice has a derivative.
+/// backward drops their gradients, as PyTorch does, and forward mode rotates them by the least that
+/// keeps them orthogonal. Only what does not depend on their choice has a derivative.
 ///
 /// ```
 /// use pullback::{Tensor, linalg};

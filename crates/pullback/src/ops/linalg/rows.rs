@@ -367,7 +367,8 @@ fn svd_jvp(f: &Facts, t: &Maybe) -> Outs {
         let out = ta.t().matmul(&u);
         tv += (&out - vh.t().matmul(&vh.matmul(&out))) / &columns;
     }
-    // Vectors without a singular value turn with the others, as little as keeps them orthogonal.
+    // Vectors without a singular value are rotated by the least that keeps them orthogonal to the
+    // others.
     let extend = |full: &Tensor, first: &Tensor, tangent: Tensor, count: usize| match count > k {
         false => tangent,
         true => {
