@@ -55,7 +55,7 @@ impl From<pullback::Error> for Failure {
     }
 }
 
-/// Whether a line of an error is `at file.rs:12:34`: a line of this program, which means nothing to
+/// Whether a line of an error is `at file.rs:12:34`: a line of this program, which is of no use to
 /// its user.
 fn is_place(line: &str) -> bool {
     let place = line.trim_start().strip_prefix("at ").and_then(|place| place.rsplit_once(".rs:"));

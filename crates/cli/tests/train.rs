@@ -217,7 +217,7 @@ fn text_is_learnt_and_written() {
     let short = train(&place.path().join("s"), &[short.to_str().expect("a path"), "--steps", "5"]);
     assert_eq!(short.code, 1);
     assert!(
-        short.err.starts_with("pullback: ") && short.err.contains("no window"),
+        short.err.starts_with("pullback: ") && short.err.contains("less than a window"),
         "{}",
         short.err
     );

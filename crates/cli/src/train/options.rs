@@ -151,7 +151,7 @@ impl Options {
     /// Reads a TOML file.
     ///
     /// # Errors
-    /// If it cannot be read, is no TOML, or has a key or value that means nothing: naming the line
+    /// If it cannot be read, is no TOML, or has an unknown key or an invalid value: naming the line
     /// or the key, and one that is near.
     pub fn read(path: &Path) -> CliResult<Options> {
         Options::parse(path, |key| key)

@@ -150,7 +150,10 @@ fn prices_that_make_no_sense_are_refused() {
         |rate: f64| catch(|| MemoryBudget::new(9).or_pack(Arc::new(Halved)).packing_costs(rate));
     for rate in [-1.0, f64::NAN] {
         let error = priced(rate).unwrap_err().to_string();
-        assert!(error.contains("no price") && error.contains("packing.rs"), "{error}");
+        assert!(
+            error.contains("at least 0 operations per byte") && error.contains("packing.rs"),
+            "{error}"
+        );
     }
     let error = catch(|| MemoryBudget::new(9).packing_costs(1.0)).unwrap_err().to_string();
     assert!(error.contains("or_pack"), "{error}");

@@ -12,8 +12,7 @@ pub(super) fn framed(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A CRC-32C that is turned and shifted, because a checksum of bytes that hold their own checksum
-/// is of little use.
+/// The masked CRC-32C of TFRecord: a checksum of bytes that contain a checksum would be weak.
 fn masked(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }

@@ -271,8 +271,8 @@ pub struct BudgetUse {
     pub least: usize,
     /// The peak as the pool counts it: the bytes that it had given out at most since the first
     /// scope was opened, beyond what it had then: looked up at each operation of the scope, and
-    /// each time that backward asks for a value. Values at work are part of it, and what other
-    /// threads do.
+    /// each time that backward asks for a value. Operands and results of running ops are part of
+    /// it, and what other threads allocate.
     pub measured: usize,
     /// How often a value was dropped.
     pub dropped: usize,
