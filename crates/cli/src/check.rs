@@ -268,7 +268,7 @@ fn pointwise(tolerance: f64) -> Result<String, String> {
             let check = Check::new().tolerance(tolerance.max(1e-6), 1e-7);
             match catch(|| check.run(f, &x)).and_then(|report| report) {
                 Ok(report) => here += report.compared,
-                // Two of them refuse one derivative with a sentence; that is no wrong gradient.
+                // Two of them refuse one derivative with an error; that is not a wrong gradient.
                 Err(e) if e.kind() == pullback::ErrorKind::Gradient => {}
                 Err(e) => {
                     return Err(format!("{} at {}: {}", function.name, listed(&x), e.message()));

@@ -53,7 +53,7 @@ pub enum Command {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// With the sentence to print and the code to exit with.
+/// With the message to print and the exit code.
 pub fn run(words: Vec<OsString>) -> CliResult {
     let words = no_flags(words);
     let colour = asked_colour(&words);
@@ -118,7 +118,7 @@ fn asked_colour(words: &[OsString]) -> ColourChoice {
     }
 }
 
-/// Help and version unchanged; anything else as a sentence with the program's name.
+/// Help and version unchanged; anything else as an error message with the program's name.
 fn not_understood(error: &clap::Error) -> CliResult {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => Ok(error.print()?),

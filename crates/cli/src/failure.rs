@@ -1,4 +1,4 @@
-//! How a command fails: a sentence and an exit code.
+//! How a command fails: a message and an exit code.
 
 use crate::expression::Complaint;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::io;
 pub struct Failure {
     /// The exit code.
     pub code: u8,
-    /// The sentence, perhaps with lines of detail below it; empty if it was printed already.
+    /// The message, perhaps with lines of detail below it; empty if it was printed already.
     pub message: String,
 }
 

@@ -28,7 +28,7 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     // A panic is a defect of this program (or of the library's formulas, outside `catch`): it is
-    // printed as one sentence, below.
+    // printed as one message, below.
     panic::set_hook(Box::new(|_| {}));
     let words: Vec<_> = std::env::args_os().collect();
     let outcome = panic::catch_unwind(AssertUnwindSafe(|| pullback::catch(|| command::run(words))));
@@ -49,7 +49,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// The sentence of a panic.
+/// The message of a panic.
 fn told(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());

@@ -1,7 +1,7 @@
 //! The protocol: every message, valid or not, gets one answer.
 //!
-//! What is not a message of the protocol is answered too, with `success: false` and a sentence,
-//! under its `id` if it has one and `null` otherwise: an eval waits for a line.
+//! What is not a message of the protocol is answered too, with `success: false` and an error
+//! message, under its `id` if it has one and `null` otherwise: an eval waits for a line.
 
 use crate::evals;
 use crate::job::{Measured, Runs};

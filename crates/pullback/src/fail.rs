@@ -47,8 +47,8 @@ pub(crate) fn or_raise<T>(result: Result<T>) -> T {
 /// Runs `f` and gives the error that a formula inside it stopped with.
 ///
 /// Tensor methods and operators carry no `?`: a wrong shape is a bug in the program, and they panic
-/// with a sentence. A server that evaluates code of others wants an `Err` instead. Other panics
-/// pass through.
+/// with an error message. A server that evaluates code of others wants an `Err` instead. Other
+/// panics pass through.
 ///
 /// ```
 /// use pullback::{Tensor, catch};

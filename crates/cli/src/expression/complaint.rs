@@ -10,7 +10,7 @@ pub struct Complaint {
     pub source: String,
     /// The range of characters to mark. May be empty, and may be at the end.
     pub span: Range<usize>,
-    /// The sentence.
+    /// The message.
     pub message: String,
 }
 

@@ -59,7 +59,7 @@ impl Mixed {
     }
 }
 
-/// Writes what the low dtype loses of each gradient, and gives a sentence about it.
+/// Writes what the low dtype loses of each gradient, and returns a summary.
 ///
 /// # Errors
 /// If the loss cannot be differentiated, or the file not be written.

@@ -37,7 +37,7 @@ const MODULES: &[Module] = &[
     saddle::MODULE,
 ];
 
-/// The module of a name, or a sentence.
+/// The module of a name, or an error message.
 pub(crate) fn module(name: &str) -> Result<&'static Module, String> {
     MODULES.iter().find(|module| module.name == name).ok_or_else(|| {
         let names: Vec<&str> = MODULES.iter().map(|module| module.name).collect();
@@ -46,7 +46,7 @@ pub(crate) fn module(name: &str) -> Result<&'static Module, String> {
 }
 
 impl Module {
-    /// The function of a name, or a sentence.
+    /// The function of a name, or an error message.
     pub(crate) fn function(&self, name: &str) -> Result<Function, String> {
         match self.functions.iter().find(|function| function.0 == name) {
             Some(function) => Ok(function.1),

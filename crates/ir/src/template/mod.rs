@@ -97,7 +97,7 @@ impl Template {
     /// returns.
     ///
     /// # Errors
-    /// A sentence about what differs between them.
+    /// A message about what differs between them.
     pub fn fit(samples: &[(Vec<usize>, Program)]) -> Result<Template, String> {
         let points: Vec<&[usize]> = samples.iter().map(|s| &s.0[..]).collect();
         let polynomials = Polynomials::new(&points).ok_or("too few lengths were tried")?;

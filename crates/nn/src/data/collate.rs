@@ -41,7 +41,7 @@ pub trait Collate: Sized {
     /// The batch of these items.
     ///
     /// # Errors
-    /// If they do not fit together: a sentence that names the item.
+    /// If they do not fit together; the message names the item.
     fn collate(items: Vec<Self>) -> Result<Self::Batch>;
 }
 

@@ -10,8 +10,8 @@
 //!   from the key of its item ([`ItemSeed`]).
 //! - **A position is a few numbers.** [`DataLoader::state`] in the middle of an epoch,
 //!   [`DataLoader::resume`] in another process: the batches are those that would have followed.
-//! - **Whatever is wrong is an `Err` with a sentence** that names the file and the line, field,
-//!   offset or item. A header that declares more than the file holds is refused before anything is
+//! - **Every failure is an `Err` with a message** that names the file and the line, field, offset
+//!   or item. A header that declares more than the file holds is refused before anything is
 //!   allocated for it.
 //!
 //! ```

@@ -29,7 +29,7 @@ fn write(tensor: &Tensor, values: impl FnOnce() -> Tensor) {
     no_grad(|| tensor.copy_(values()));
 }
 
-/// Refuses with a sentence about `tensor` unless it fits.
+/// Raises an error about `tensor` unless it fits.
 #[track_caller]
 fn demand(fits: bool, function: &'static str, tensor: &Tensor, sentence: &str) {
     if !fits {

@@ -183,7 +183,7 @@ impl<const N: usize> Layer for Convolution<N> {
         let sides = self.sides();
         let (x, options) = match border(self.padding_mode) {
             None => (x.clone(), options.padding(Padding::Sides(sides.to_vec()))),
-            // An input without the axes is refused by the convolution, with a sentence.
+            // An input without the axes is refused by the convolution.
             Some(_) if x.rank() < N => (x.clone(), options),
             Some(border) => {
                 let mut pads = vec![(0, 0); x.rank() - N];

@@ -59,7 +59,7 @@ pub trait UpdateRule: Clone {
     /// Whether these options fit together, and with this parameter.
     ///
     /// # Errors
-    /// With a sentence that names the option or the parameter.
+    /// With a message that names the option or the parameter.
     fn accepts(&self, parameter: &Tensor) -> Result<()> {
         let _ = parameter;
         Ok(())

@@ -49,7 +49,7 @@ pub struct Checkpoints {
 pub struct FoundCheckpoint {
     /// The checkpoint.
     pub checkpoint: SavedCheckpoint,
-    /// Why newer or better ones were skipped, a sentence each.
+    /// Why newer or better ones were skipped, a message each.
     pub passed_over: Vec<String>,
 }
 

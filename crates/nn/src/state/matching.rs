@@ -62,8 +62,7 @@ impl<'a> Fit<'a> {
 
     pub fn run(&self, file: &SafeTensors, targets: &[Destination]) -> Fitted {
         let mut out = Fitted::default();
-        // By the model's names; in the order of the alphabet, so that sentences do not depend on a
-        // hash.
+        // By the model's names; in alphabetical order, so that messages do not depend on a hash.
         let mut given: BTreeMap<String, TensorSource> = BTreeMap::new();
         let mut in_file = file.names();
         in_file.sort_unstable();

@@ -147,8 +147,8 @@ fn groups<T>(list: &[(String, T)], parts: &[String]) -> BTreeMap<Vec<String>, Ve
     out
 }
 
-/// Replaces every whole group of `parts` by one entry, and gives a sentence for each group of which
-/// some are not there.
+/// Replaces every whole group of `parts` by one entry, and returns a message for each group of
+/// which some are missing.
 fn merge<T: Clone>(
     list: &mut Vec<(String, T)>,
     (parts, whole, rule): (&[String], &str, &str),
@@ -211,7 +211,7 @@ fn cut<T>(
 }
 
 impl Names {
-    /// Where the model's tensors come from in a file of these names, and sentences about rules that
+    /// Where the model's tensors come from in a file of these names, and messages about rules that
     /// do not fit.
     pub(crate) fn sources(&self, in_file: &[&str]) -> (Vec<(String, TensorSource)>, Vec<String>) {
         let stored = |name: &&str| (name.to_string(), TensorSource::Stored(name.to_string()));

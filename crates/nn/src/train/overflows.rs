@@ -48,7 +48,7 @@ impl Overflows {
         Ok((stepped.value, self.latest.is_some()))
     }
 
-    /// All of it in sentences.
+    /// All of it as messages.
     pub fn notes(&self) -> Vec<String> {
         let mut notes = self.named.clone();
         let how = match (self.others, notes.is_empty()) {

@@ -5,7 +5,7 @@ use pullback_ir::{Binary, Line, Op, Unary};
 
 /// Operations in place: `x.add_(&y)`. The right operand broadcasts to `x` and is cast to its dtype.
 ///
-/// All of these panic with a sentence where the write would make a gradient wrong: see
+/// All of these panic with an error message where the write would make a gradient wrong: see
 /// `docs/conventions.md`.
 macro_rules! in_place {
     ($($(#[$doc:meta])* $name:ident($($arg:ident),*) => $op:expr;)*) => {

@@ -2,8 +2,8 @@
 //!
 //! A saved value holds the memory, not the tensor: the history of a saved input is the node's own
 //! edge, and a saved output belongs to the node itself, so there are no reference cycles. It
-//! remembers the storage version it saw; if the memory was written to since, unpacking fails with a
-//! sentence.
+//! remembers the storage version it saw; if the memory was written to since, unpacking fails with
+//! an error.
 //!
 //! Where a packer is active (`memory/packing.rs`), what it returned is kept instead.
 

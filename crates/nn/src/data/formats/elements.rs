@@ -42,7 +42,7 @@ impl From<DType> for StoredType {
     }
 }
 
-/// How many bytes an array takes, or a sentence that says why there is no such array. Nothing is
+/// How many bytes an array takes, or a message that says why there is no such array. Nothing is
 /// allocated for it.
 pub(super) fn byte_count(number: StoredType, shape: &[usize]) -> OrMessage<usize> {
     if shape.len() > MOST_AXES {

@@ -126,7 +126,7 @@ fn kind(dtype: DType) -> Dtype {
     }
 }
 
-/// The error in a sentence that names the tensor, where it is one tensor's fault.
+/// An error message that names the tensor, if one tensor is the cause.
 fn explained(error: &SafeTensorError, bytes: &[u8], file: &str) -> Error {
     let what = match error {
         SafeTensorError::TensorInvalidInfo | SafeTensorError::ValidationOverflow => culprit(bytes),

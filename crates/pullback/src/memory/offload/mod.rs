@@ -61,7 +61,7 @@ use std::sync::Arc;
 ///
 /// # When writing fails
 /// A value that could not be written stays in memory, so backward through what was recorded still
-/// works. The next operation that saves a value here fails with a sentence that names the file and
+/// works. The next operation that saves a value here fails with an error that names the file and
 /// the system's error, or [`Offload::flush`] does. After the error was reported, the offload tries
 /// again.
 ///
