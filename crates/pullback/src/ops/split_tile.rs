@@ -156,7 +156,8 @@ impl Tensor {
 
     /// Rotated by `quarters` quarter turns in the plane of axes `a` and `b`, from `a` towards `b`.
     ///
-    /// A view: what is written into it is written into the tensor. Derivative: `dy` rotated back.
+    /// A view: what is written into it is written into the tensor.
+    /// Derivative: `dy` rotated back.
     ///
     /// ```
     /// # use pullback::Tensor;
