@@ -1,17 +1,17 @@
 //! The entry point of the backend: runs one op on its operands.
 //!
-//! The safety of all kernels rests on the checks made here: `infer` has accepted the op, every
-//! layout stays inside its buffer, and sinks are new buffers (or, in place, exactly the operand
-//! they replace).
+//! The safety of all kernels rests on this: the op fits its operands ([`Checked`]), every layout
+//! stays inside its buffer (checked here), and sinks are new buffers (or, in place, exactly the
+//! operand they replace).
 
 use crate::operand::{Sink, Source};
 use crate::{
     Buffer, attention, conv, custom, dot, fft, index, linalg, movement, norm, pointwise, pool,
     random, ranks, reduce, region::Kernel, scan, sort, update,
 };
-use pullback_ir::infer::{infer, infer_one};
+use pullback_ir::infer::Checked;
 use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 
 /// An operand: a strided view of a buffer.
 #[derive(Clone, Copy)]
@@ -37,53 +37,52 @@ pub struct Output {
 /// The results of an op.
 pub type Outputs = SmallVec<[Output; 1]>;
 
-/// Runs an op with one result. Views are not run: they are arithmetic on layouts.
-pub fn run(op: &Op, inputs: &[Input]) -> Result<Output> {
+/// Runs an op. Views are not run: they are arithmetic on layouts.
+///
+/// # Errors
+/// If memory cannot be allocated, a layout reaches outside its buffer, or the kernel fails.
+pub fn run(call: Checked, inputs: &[Input]) -> Result<Outputs> {
+    let specs = call.operands();
     // The common arities without lists: filling one takes longer than a small op.
-    match inputs {
-        [] => run_on(op, &[], &[]),
-        [a] => run_on(op, &[a.spec], &[source(a)?]),
-        [a, b] => run_on(op, &[a.spec, b.spec], &[source(a)?, source(b)?]),
-        _ => {
-            let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec).collect();
-            let sources = inputs.iter().map(source).collect::<Result<SmallVec<[Source; 4]>>>()?;
-            run_on(op, &specs, &sources)
+    match (inputs, specs) {
+        ([], []) => run_on(call, &[]),
+        ([a], [x]) => run_on(call, &[source(a, x)?]),
+        ([a, b], [x, y]) => run_on(call, &[source(a, x)?, source(b, y)?]),
+        _ if inputs.len() == specs.len() => {
+            let sources = inputs.iter().zip(specs).map(|(input, spec)| source(input, spec));
+            run_on(call, &sources.collect::<Result<SmallVec<[Source; 4]>>>()?)
         }
+        _ => Err(other_operands(call.op())),
     }
 }
 
-fn run_on(op: &Op, specs: &[&Spec], sources: &[Source]) -> Result<Output> {
-    if op.results() != 1 {
-        return Err(Error::argument(op.name(), "has several results"));
-    }
-    let spec = infer_one(op, specs)?;
+#[cold]
+fn other_operands(op: &Op) -> Error {
+    Error::argument(op.name(), "was checked for other operands")
+}
+
+fn run_on(call: Checked, sources: &[Source]) -> Result<Outputs> {
+    let (op, specs) = (call.op(), call.operands());
     let splat = matches!(op, Op::Literal { .. });
-    let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
-    let mut buffer = allocate(op, bytes)?;
-    let shape: &[usize] = if splat { &[] } else { &spec.shape };
-    let sink = Sink { ptr: buffer.as_mut_ptr(), shape, dtype: spec.dtype };
-    dispatch(op, sources, &[sink]).map_err(|e| e.on(specs.iter().copied()))?;
-    Ok(Output { buffer, spec, splat })
+    let mut outputs = Outputs::new();
+    for spec in call.into_results() {
+        let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
+        outputs.push(Output { buffer: allocate(op, bytes)?, spec, splat });
+    }
+    let done = match &mut outputs[..] {
+        [one] => dispatch(op, sources, &[fresh(one)]),
+        all => {
+            let sinks: SmallVec<[Sink; 4]> = all.iter_mut().map(fresh).collect();
+            dispatch(op, sources, &sinks)
+        }
+    };
+    done.map_err(|e| e.on(specs.iter().copied())).map(|()| outputs)
 }
 
-/// Runs an op with any number of results.
-pub fn run_all(op: &Op, inputs: &[Input]) -> Result<Outputs> {
-    if op.results() == 1 {
-        return Ok(smallvec![run(op, inputs)?]);
-    }
-    let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec).collect();
-    let sources = inputs.iter().map(source).collect::<Result<SmallVec<[Source; 4]>>>()?;
-    let mut outputs = Outputs::new();
-    for spec in infer(op, &specs)? {
-        outputs.push(Output { buffer: allocate(op, spec.bytes())?, spec, splat: false });
-    }
-    let mut sinks: SmallVec<[Sink; 3]> = SmallVec::new();
-    for o in &mut outputs {
-        sinks.push(Sink { ptr: o.buffer.as_mut_ptr(), shape: &o.spec.shape, dtype: o.spec.dtype });
-    }
-    let done = dispatch(op, &sources, &sinks);
-    drop(sinks);
-    done.map_err(|e| e.on(specs)).map(|()| outputs)
+/// Where a result is written.
+fn fresh(output: &mut Output) -> Sink<'_> {
+    let shape: &[usize] = if output.splat { &[] } else { &output.spec.shape };
+    Sink { ptr: output.buffer.as_mut_ptr(), shape, dtype: output.spec.dtype }
 }
 
 /// Memory that results are written to.
@@ -123,79 +122,92 @@ pub enum ReadOperand<'a> {
 /// # Errors
 /// If the operands or the targets are not as [`Write`] requires.
 pub fn run_into(
-    op: &Op,
+    call: &Checked,
     write: Write,
     targets: &mut [WriteTarget],
     inputs: &[ReadOperand],
 ) -> Result<bool> {
+    let (op, specs) = (call.op(), call.operands());
+    if inputs.len() != specs.len() {
+        return Err(other_operands(op));
+    }
+    // A result fits its target, and a target that is an operand is as the op was checked for.
+    let fits = call.results().iter().eq(targets.iter().map(|t| t.spec));
+    let same = |(input, spec): (&ReadOperand, &&Spec)| match input {
+        ReadOperand::Input(_) => true,
+        ReadOperand::Target(i) => targets.get(*i).is_some_and(|t| t.spec == *spec),
+    };
+    if !fits || !inputs.iter().zip(specs).all(same) {
+        return Err(not_in_place(call, targets));
+    }
     match (write, &mut targets[..], inputs) {
-        (Write::Over, ..) => run_over(op, targets, inputs).map(|()| true),
+        (Write::Over, ..) => run_over(call, targets, inputs).map(|()| true),
         (Write::Add, [target], [ReadOperand::Input(a), ReadOperand::Input(b)])
             if *op == Op::Dot =>
         {
-            add_product(target, a, b)
+            add_product(call, target, a, b)
         }
         (Write::Part, [target], [ReadOperand::Input(value)]) if *op == Op::Copy => {
-            copy_into(target, value).map(|()| true)
+            copy_into(call, target, value).map(|()| true)
         }
         (Write::Add | Write::Part, ..) => Ok(false),
     }
 }
 
-fn run_over(op: &Op, targets: &mut [WriteTarget], inputs: &[ReadOperand]) -> Result<()> {
-    let mut specs: SmallVec<[&Spec; 6]> = SmallVec::new();
-    for input in inputs {
-        match input {
-            ReadOperand::Input(input) => specs.push(input.spec),
-            ReadOperand::Target(i) => match targets.get(*i) {
-                Some(target) => specs.push(target.spec),
-                None => return Err(Error::argument(op.name(), format!("has no target {i}"))),
-            },
-        }
-    }
-    let dense = |t: &WriteTarget| t.layout.shape == t.spec.shape && t.layout.is_dense();
-    let fits = infer(op, &specs)?.iter().eq(targets.iter().map(|t| t.spec));
+#[cold]
+fn not_in_place(call: &Checked, targets: &[WriteTarget]) -> Error {
+    let over = targets.iter().map(|t| t.spec.to_string()).collect::<Vec<_>>().join(", ");
+    let message = format!("cannot be written in place over {over}");
+    Error::argument(call.op().name(), message).on(call.operands().iter().copied())
+}
+
+/// Whether the elements fill the memory from their first on, in row-major order.
+fn is_dense(target: &WriteTarget) -> bool {
+    target.layout.shape == target.spec.shape && target.layout.is_dense()
+}
+
+fn run_over(call: &Checked, targets: &mut [WriteTarget], inputs: &[ReadOperand]) -> Result<()> {
+    let (op, specs) = (call.op(), call.operands());
     let takes = op.is_pointwise() || matches!(op, Op::Fused(Fused::Sgd(_) | Fused::Adam(_)));
-    if !fits || !takes || !targets.iter().all(dense) {
-        return Err(Error::argument(op.name(), "cannot be written in place").on(specs));
+    if !takes || !targets.iter().all(is_dense) {
+        return Err(not_in_place(call, targets));
     }
     let mut sinks: SmallVec<[Sink; 4]> = SmallVec::new();
     for target in &mut *targets {
         sinks.push(sink(target)?);
     }
     let mut operands: SmallVec<[Source; 6]> = SmallVec::new();
-    for input in inputs {
+    for (input, spec) in inputs.iter().zip(specs) {
         operands.push(match input {
-            ReadOperand::Input(input) => source(input)?,
+            ReadOperand::Input(input) => source(input, spec)?,
             ReadOperand::Target(i) => {
                 let (sink, strides) = (sinks[*i], &targets[*i].layout.strides[..]);
                 Source { ptr: sink.ptr, shape: sink.shape, strides, dtype: sink.dtype }
             }
         });
     }
-    dispatch(op, &operands, &sinks).map_err(|e| e.on(specs))
+    dispatch(op, &operands, &sinks).map_err(|e| e.on(specs.iter().copied()))
 }
 
 /// Adds the matrix product of `a` and `b` to a target.
-fn add_product(target: &mut WriteTarget, a: &Input, b: &Input) -> Result<bool> {
-    let WriteTarget { layout, spec, .. } = target;
-    let result = infer_one(&Op::Dot, &[a.spec, b.spec])?;
-    if result != **spec || layout.shape != spec.shape || !layout.is_dense() {
-        return Err(Error::argument("dot", "cannot be added in place").on([a.spec, b.spec, *spec]));
+fn add_product(call: &Checked, target: &mut WriteTarget, a: &Input, b: &Input) -> Result<bool> {
+    let &[x, y] = call.operands() else { return Ok(false) };
+    if !is_dense(target) {
+        return Err(Error::argument("dot", "cannot be added in place").on([x, y, target.spec]));
     }
-    Ok(dot::dot_add(source(a)?, source(b)?, sink(target)?))
+    Ok(dot::dot_add(source(a, x)?, source(b, y)?, sink(target)?))
 }
 
 /// Writes a value over the part of a buffer seen through a layout, which must not overlap itself.
-fn copy_into(target: &mut WriteTarget, value: &Input) -> Result<()> {
+fn copy_into(call: &Checked, target: &mut WriteTarget, value: &Input) -> Result<()> {
     let WriteTarget { layout, spec, .. } = target;
-    if layout.shape != spec.shape || layout.overlaps() || value.spec != *spec {
-        let message = format!("{} cannot be written over {spec}", value.spec);
-        return Err(Error::argument("copy_", message));
+    let of = call.operands()[0];
+    if layout.shape != spec.shape || layout.overlaps() {
+        return Err(Error::argument("copy_", format!("{of} cannot be written over {spec}")));
     }
     let strides = &layout.strides;
     let to = sink(target)?;
-    pointwise::copy_to(source(value)?, to.ptr, strides);
+    pointwise::copy_to(source(value, of)?, to.ptr, strides);
     Ok(())
 }
 
@@ -217,15 +229,17 @@ fn allocate(op: &Op, bytes: usize) -> Result<Buffer> {
     })
 }
 
-fn source<'a>(input: &Input<'a>) -> Result<Source<'a>> {
-    check(input.buffer, input.layout, input.spec)?;
-    let ptr = input.buffer.as_ptr().wrapping_add(input.layout.offset * input.spec.dtype.size());
-    Ok(Source {
-        ptr,
-        shape: &input.spec.shape,
-        strides: &input.layout.strides,
-        dtype: input.spec.dtype,
-    })
+/// The first element of an operand, which is as the op was checked for.
+#[inline]
+fn source<'a>(input: &Input<'a>, checked: &Spec) -> Result<Source<'a>> {
+    let spec = input.spec;
+    if !std::ptr::eq(spec, checked) && spec != checked {
+        return Err(Error::argument("run", format!("{spec} was checked as {checked}")));
+    }
+    check(input.buffer, input.layout, spec)?;
+    let ptr = input.buffer.as_ptr().wrapping_add(input.layout.offset * spec.dtype.size());
+    let strides = &input.layout.strides;
+    Ok(Source { ptr, shape: &spec.shape, strides, dtype: spec.dtype })
 }
 
 /// Every index of the spec's shape, under the layout's strides, is inside the buffer.
@@ -353,6 +367,33 @@ impl index::IndexError {
     }
 }
 
+/// Checks an op and runs it.
+#[cfg(test)]
+pub(crate) fn run_op(op: &Op, inputs: &[Input]) -> Result<Outputs> {
+    let specs: Vec<&Spec> = inputs.iter().map(|x| x.spec).collect();
+    run(pullback_ir::infer::check(op, &specs)?, inputs)
+}
+
+/// Checks an op and writes its results to the targets.
+#[cfg(test)]
+pub(crate) fn run_op_into(
+    op: &Op,
+    write: Write,
+    targets: &mut [WriteTarget],
+    inputs: &[ReadOperand],
+) -> Result<bool> {
+    let of_targets: Vec<Spec> = targets.iter().map(|t| t.spec.clone()).collect();
+    let spec = |x: &ReadOperand| match x {
+        ReadOperand::Input(x) => Ok(x.spec.clone()),
+        ReadOperand::Target(i) => {
+            of_targets.get(*i).cloned().ok_or_else(|| Error::argument("run", "no such target"))
+        }
+    };
+    let specs = inputs.iter().map(spec).collect::<Result<Vec<Spec>>>()?;
+    let specs: Vec<&Spec> = specs.iter().collect();
+    run_into(&pullback_ir::infer::check(op, &specs)?, write, targets, inputs)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -369,7 +410,7 @@ mod tests {
             let spec = Spec::cpu(DType::F32, shape);
             let layout = layout(shape, strides, offset);
             let input = Input { buffer: &buffer, layout: &layout, spec: &spec };
-            run(&Op::Unary(Unary::Neg), &[input]).is_err()
+            run_op(&Op::Unary(Unary::Neg), &[input]).is_err()
         };
         assert!(
             !refused(&[4], &[1], 0) && !refused(&[2, 2], &[-2, 1], 2) && !refused(&[9], &[0], 3)
@@ -387,7 +428,7 @@ mod tests {
         let op = Op::Binary(Binary::Add);
         let mut refused = |op: &Op, how, operands: &[ReadOperand]| {
             let target = WriteTarget { buffer: &mut buffer, layout: &small, spec: &spec };
-            run_into(op, how, &mut [target], operands).is_err()
+            run_op_into(op, how, &mut [target], operands).is_err()
         };
         assert!(refused(&op, Write::Over, &[ReadOperand::Target(0), ReadOperand::Target(0)]));
         assert!(refused(&op, Write::Over, &[ReadOperand::Target(0), ReadOperand::Target(1)]));

@@ -26,7 +26,7 @@ use crate::tape::History;
 use crate::tape::record::record;
 use crate::tensor::Tangents;
 use crate::{Result, Tensor, autocast, backend, control, events, fail, kinks, mode, ops, trace};
-use pullback_ir::infer::infer;
+use pullback_ir::infer::{Checked, check};
 use pullback_ir::{Line, Op, Spec};
 use smallvec::SmallVec;
 use std::panic::Location;
@@ -142,9 +142,26 @@ fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
 }
 
 fn compute(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
-    let outs = backend::compute(op, inputs, at).map_err(|e| e.at(at))?;
+    let outs = checked(op, inputs, |call| backend::compute(call, inputs, at));
+    let outs = outs.map_err(|e| e.at(at))?;
     events::op_computed(op, inputs, &outs, at);
     Ok(outs)
+}
+
+/// Checks an op against its operands, once: what is below takes [`Checked`] ops. (A trace checks
+/// each equation as it is added to the program.)
+#[inline]
+pub(crate) fn checked<R>(
+    op: &Op,
+    inputs: &[&Tensor],
+    f: impl FnOnce(Checked<'_>) -> Result<R>,
+) -> Result<R> {
+    // The common arities without lists.
+    match inputs {
+        [a] => f(check(op, &[a.spec()])?),
+        [a, b] => f(check(op, &[a.spec(), b.spec()])?),
+        _ => f(check(op, &inputs.iter().map(|x| x.spec()).collect::<SmallVec<[&Spec; 6]>>())?),
+    }
 }
 
 /// Records the op in the trace that is active: the operands as the trace sees them, and the
@@ -166,8 +183,7 @@ fn instead(
     match row {
         Grad::Decompose(decompose) => {
             // Checked here, so that a wrong shape is an error of this op and not of its parts.
-            let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
-            infer(op, &specs).map_err(|e| e.at(at))?;
+            checked(op, inputs, |_| Ok(())).map_err(|e| e.at(at))?;
             // The product of a single element is that element, in new memory.
             let own = |outs: Outs| outs.into_iter().map(|y| y.apart_from(inputs)).collect();
             let simpler = || mode::with_line(at, || own(decompose(op, inputs)));

@@ -14,7 +14,7 @@
 mod methods;
 pub(crate) mod undo;
 
-use crate::apply;
+use crate::apply::{self, checked};
 use crate::backend::{self, Write};
 use crate::rule::Val;
 use crate::storage::Writer;
@@ -23,7 +23,7 @@ use crate::tape::{History, Node};
 use crate::tensor::{Frozen, State, Tangents};
 use crate::transform::levels;
 use crate::{Error, Result, Tensor, autocast, events, fail, mode, ops, trace, watch};
-use pullback_ir::infer::infer;
+use pullback_ir::infer::Checked;
 use pullback_ir::{Binary, ErrorKind, Layout, Line, Op, View};
 use smallvec::SmallVec;
 use std::collections::HashSet;
@@ -265,7 +265,9 @@ impl Tensor {
         let at_once = plain && self.0.layout.is_dense() && op.is_pointwise();
         if at_once && known {
             events::work_starts(name, [self].into_iter().chain(&operands), at);
-            return self.write_plain(&op, &operands, &root, writer).map_err(|e| e.at(at));
+            if self.write_plain(&op, &operands, &root, writer).map_err(|e| e.at(at))? {
+                return Ok(());
+            }
         }
         let with_self = !matches!(op, Op::Copy);
         // Where backward needs the value that this write is about to replace, it keeps a copy.
@@ -298,8 +300,7 @@ impl Tensor {
     ) -> Result<()> {
         let at = mode::user_line(caller);
         let all: SmallVec<[&Tensor; 6]> = targets.iter().chain(inputs).copied().collect();
-        let specs: SmallVec<[_; 6]> = all.iter().map(|x| x.spec()).collect();
-        infer(&op, &specs).map_err(|e| e.at(at))?;
+        checked(&op, &all, |_| Ok(())).map_err(|e| e.at(at))?;
         for (i, a) in targets.iter().enumerate() {
             if let Some(b) = targets[..i].iter().find(|b| a.overlaps(b)) {
                 let message = "two of the tensors to write share elements: one write would overwrite the other";
@@ -329,18 +330,21 @@ impl Tensor {
             events::work_starts(name, all.iter().copied(), at);
             targets.iter().for_each(|target| events::writing(target));
             let bump = || targets.iter().map(|t| t.0.storage.bump(writer)).collect();
-            let versions: SmallVec<[u64; 4]> =
-                backend::write(&op, Write::Over, targets, &all, Some(at), bump)
-                    .map_err(|e| e.at(at))?
-                    .unwrap_or_default();
-            for ((target, (root, _)), version) in targets.iter().zip(&roots).zip(versions) {
-                for tensor in [target, root] {
-                    let mut state = tensor.lock();
-                    state.version = version;
-                    state.tangents.clear();
+            let versions: Option<SmallVec<[u64; 4]>> = checked(&op, &all, |call| {
+                backend::write(&call, Write::Over, targets, &all, Some(at), bump)
+            })
+            .map_err(|e| e.at(at))?;
+            // Otherwise the device has no kernel that writes over its operands.
+            if let Some(versions) = versions {
+                for ((target, (root, _)), version) in targets.iter().zip(&roots).zip(versions) {
+                    for tensor in [target, root] {
+                        let mut state = tensor.lock();
+                        state.version = version;
+                        state.tangents.clear();
+                    }
                 }
+                return Ok(());
             }
-            return Ok(());
         }
         let new = autocast::off(|| mode::with_line(at, || apply::try_apply(op, &all)))?;
         if at_once {
@@ -356,27 +360,30 @@ impl Tensor {
         Ok(())
     }
 
-    /// Nothing to differentiate: the kernel writes straight over the old values.
+    /// Nothing to differentiate: the kernel writes straight over the old values. `false`, and
+    /// nothing done, if the device has no such kernel.
     fn write_plain(
         &self,
         op: &Op,
         operands: &[Tensor],
         root: &Tensor,
         writer: Writer,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         let with_self = !matches!(op, Op::Copy);
         let all: SmallVec<[&Tensor; 4]> =
             with_self.then_some(self).into_iter().chain(operands).collect();
         events::writing(self);
         let bump = || self.0.storage.bump(writer);
-        let version = backend::write(op, Write::Over, &[self], &all, Some(writer.at), bump)?
-            .ok_or_else(|| Error::argument(op.name(), "cannot be written in place"))?;
+        let written = checked(op, &all, |call| {
+            backend::write(&call, Write::Over, &[self], &all, Some(writer.at), bump)
+        })?;
+        let Some(version) = written else { return Ok(false) };
         for tensor in [self, root] {
             let mut state = tensor.lock();
             state.version = version;
             state.tangents.clear();
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Whether the two have an element of memory in common.
@@ -439,7 +446,9 @@ impl Tensor {
             }
             false => {
                 let bump = || self.0.storage.bump(writer);
-                backend::write(&Op::Copy, Write::Part, &[self], &[new], Some(writer.at), bump)
+                let operand = [new.spec()];
+                let call = Checked::copy(&operand);
+                backend::write(&call, Write::Part, &[self], &[new], Some(writer.at), bump)
                     .and_then(|version| version.ok_or_else(|| not_written(writer)))
                     .map_err(|e| e.at(writer.at))?
             }
@@ -495,7 +504,9 @@ impl Tensor {
         let Ok(sum) = apply::try_apply(Op::Binary(Binary::Add), &[&part, other]) else {
             return false;
         };
-        let done = backend::write(&Op::Copy, Write::Part, &[&part], &[&sum[0]], None, || ());
+        let operand = [part.spec()];
+        let call = Checked::copy(&operand);
+        let done = backend::write(&call, Write::Part, &[&part], &[&sum[0]], None, || ());
         matches!(done, Ok(Some(())))
     }
 
@@ -505,7 +516,8 @@ impl Tensor {
         if self.rank() != 2 || !self.is_quiet_beside(a) || !self.is_quiet_beside(b) {
             return false;
         }
-        matches!(backend::write(&Op::Dot, Write::Add, &[self], &[a, b], None, || ()), Ok(Some(())))
+        let add = |call: Checked| backend::write(&call, Write::Add, &[self], &[a, b], None, || ());
+        matches!(checked(&Op::Dot, &[a, b], add), Ok(Some(())))
     }
 
     /// Adds `other` over this tensor, if it may be written over.
@@ -513,9 +525,9 @@ impl Tensor {
         if !self.is_quiet_beside(other) || self.spec() != other.spec() {
             return false;
         }
-        let add = Op::Binary(Binary::Add);
-        let done = backend::write(&add, Write::Over, &[self], &[self, other], None, || ());
-        matches!(done, Ok(Some(())))
+        let both = [self, other];
+        let write = |call: Checked| backend::write(&call, Write::Over, &[self], &both, None, || ());
+        matches!(checked(&Op::Binary(Binary::Add), &both, write), Ok(Some(())))
     }
 }
 

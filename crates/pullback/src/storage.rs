@@ -24,7 +24,7 @@ pub(crate) struct Storage {
     /// a smaller one.
     pub born: u64,
     version: AtomicU64,
-    /// It was made of ones: a fact for those who would have to look otherwise.
+    /// It holds ones, as made: a fact for those who would have to look otherwise.
     ones: AtomicBool,
     writer: Mutex<Option<Writer>>,
     /// What subscribers store with it.
@@ -91,7 +91,10 @@ impl Storage {
         self.memory().read().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// As [`Storage::read`]. Not every write has a version (sums of gradients, which nobody else
+    /// sees), but each takes this lock.
     pub fn write(&self) -> RwLockWriteGuard<'_, Memory> {
+        self.ones.store(false, Ordering::Release);
         self.memory().write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -113,7 +116,7 @@ impl Storage {
 
     /// Whether it was made of ones and not written since.
     pub fn is_ones(&self) -> bool {
-        self.ones.load(Ordering::Acquire) && self.version() == 0
+        self.ones.load(Ordering::Acquire)
     }
 
     /// Takes back the notes of writes that only a trace made.

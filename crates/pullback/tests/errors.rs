@@ -94,7 +94,7 @@ fn movement() {
         &["cat", "f32[2,4]", "does not fit f32[2,3]"],
     );
     fails(|| stack(&[&f32s(&[2]), &f32s(&[3])], 0), &["cat", "does not fit"]);
-    fails(|| f32s(&[4]).split(0, 0), &["split", "size 0"]);
+    fails(|| f32s(&[4]).split(0, 0), &["split", "at least 1"]);
     fails(|| f32s(&[4]).split_sizes(&[1, 2], 0), &["split", "[1, 2] do not add up to the 4"]);
     fails(|| f32s(&[4]).chunk(0, 0), &["chunk", "0 pieces"]);
     fails(|| f32s(&[4, 4]).repeat(&[2]), &["repeat", "f32[4,4]"]);

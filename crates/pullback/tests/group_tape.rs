@@ -11,5 +11,6 @@ mod foreign_lines;
 mod inplace;
 mod lines;
 mod properties;
+mod sums_of_ones;
 mod tape;
 mod watch;

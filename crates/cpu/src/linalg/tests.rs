@@ -1,6 +1,7 @@
 //! The kernels on sizes around their blocks, negative strides, and matrices that have no factors.
 
-use crate::{Buffer, Input, run_all};
+use crate::run::run_op;
+use crate::{Buffer, Input};
 use pullback_ir::{DType, Few, Layout, Linalg, Op, Shape, Spec};
 
 fn value(i: usize) -> f64 {
@@ -18,7 +19,7 @@ fn factors(op: Linalg, a: &[f64], shape: [usize; 2], backwards: bool) -> Vec<Vec
     let (strides, offset) = if backwards { ([-row, -1], offset) } else { ([row, 1], 0) };
     let layout =
         Layout { shape: Shape::from_slice(&shape), strides: Few::from_slice(&strides), offset };
-    let outs = run_all(&Op::Linalg(op), &[Input { buffer: &buffer, layout: &layout, spec: &spec }]);
+    let outs = run_op(&Op::Linalg(op), &[Input { buffer: &buffer, layout: &layout, spec: &spec }]);
     let read = |o: &crate::Output| match o.spec.dtype {
         DType::I32 => {
             let list = o.buffer.to_vec::<i32>(DType::I32, 0, o.spec.len()).expect("i32");

@@ -39,8 +39,9 @@ use crate::buffer::Arena;
 use crate::region::native_counts;
 use crate::run::{Input, Output, run};
 use code::{Code, allocate};
+use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::{Base, Planned};
-use pullback_ir::{Error, ErrorKind, Line, Op, Result, Spec};
+use pullback_ir::{Error, ErrorKind, Line, Result, Spec};
 use std::sync::Arc;
 
 /// A program that is ready to run. See the head of the module.
@@ -285,7 +286,8 @@ impl Running<'_, '_> {
         let mut layout = home.layout.clone();
         // The offset may be negative: see `Compiler::operand`.
         layout.offset = layout.offset.wrapping_add(start / spec.dtype.size());
-        run(&Op::Copy, &[Input { buffer, layout: &layout, spec }]).map(Some)
+        let copied = run(Checked::copy(&[spec]), &[Input { buffer, layout: &layout, spec }])?;
+        Ok(copied.into_iter().next())
     }
 }
 

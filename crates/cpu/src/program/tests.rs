@@ -9,10 +9,10 @@ mod packed;
 mod plain;
 
 use super::*;
-use crate::run::{ReadOperand, Write, WriteTarget, run_all, run_into};
+use crate::run::{ReadOperand, Write, WriteTarget, run_op, run_op_into};
 use executable::Executable;
 use pullback_ir::pass::plan::{Plan, Product};
-use pullback_ir::{DType, Layout, Program, Scalar, Var, Vars};
+use pullback_ir::{DType, Layout, Op, Program, Scalar, Var, Vars};
 use random_programs::{Dice, random_program};
 use std::rc::Rc;
 
@@ -32,14 +32,14 @@ impl Eager {
 
 /// The bytes of a value, dense.
 fn bytes(x: Input) -> Vec<u8> {
-    let copy = crate::run(&Op::Copy, &[x]).expect("a copy");
+    let copy = run_op(&Op::Copy, &[x]).expect("a copy").remove(0);
     // SAFETY: a copy has written every byte.
     unsafe { copy.buffer.bytes() }.to_vec()
 }
 
 /// The same values, copied.
 fn dense(x: &Eager) -> Eager {
-    let copy = crate::run(&Op::Copy, &[x.input()]).expect("a copy");
+    let copy = run_op(&Op::Copy, &[x.input()]).expect("a copy").remove(0);
     let layout = Layout::dense(copy.spec.shape.clone());
     Eager { buffer: Rc::new(copy.buffer), layout, spec: copy.spec }
 }
@@ -65,12 +65,12 @@ fn eagerly(
             vec![Eager { buffer: x[0].buffer.clone(), layout, spec }]
         } else if let Some(Product::Added(k)) = plan.products[e] {
             // Sums in another order than a product and an addition.
-            let mut sum = run_all(&Op::Copy, &[x[k].input()])?.remove(0);
+            let mut sum = run_op(&Op::Copy, &[x[k].input()])?.remove(0);
             let layout = Layout::dense(sum.spec.shape.clone());
             let target =
                 WriteTarget { buffer: &mut sum.buffer, layout: &layout, spec: &sum.spec.clone() };
             let factors = [0, 1].map(|i| ReadOperand::Input(x[i].input()));
-            assert!(run_into(&Op::Dot, Write::Add, &mut [target], &factors)?);
+            assert!(run_op_into(&Op::Dot, Write::Add, &mut [target], &factors)?);
             vec![Eager { buffer: Rc::new(sum.buffer), layout, spec: sum.spec }]
         } else {
             // Regions get dense operands, which need no plan.
@@ -88,7 +88,7 @@ fn eagerly(
                 Op::Flow(_) => {
                     Executable::once(&equation.op, &inputs)?.into_iter().map(eager).collect()
                 }
-                _ => run_all(&equation.op, &inputs)?.into_iter().map(eager).collect(),
+                _ => run_op(&equation.op, &inputs)?.into_iter().map(eager).collect(),
             }
         };
         for (j, (value, &v)) in made.into_iter().zip(&equation.outputs).enumerate() {
@@ -131,7 +131,7 @@ fn compiled(executable: &mut Executable, inputs: &[Eager]) -> Result<Vec<Vec<u8>
     let program = executable.program().clone();
     let mut copies: Vec<Buffer> = inputs
         .iter()
-        .map(|x| crate::run(&Op::Copy, &[x.input()]).expect("a copy").buffer)
+        .map(|x| run_op(&Op::Copy, &[x.input()]).expect("a copy").remove(0).buffer)
         .collect();
     let written = |i: usize| program.updates.iter().any(|u| u.1 == i);
     let mut bound: Vec<Bound> = copies

@@ -6,6 +6,7 @@
 
 pub mod args;
 mod attention;
+mod checked;
 mod dot;
 mod fft;
 mod index;
@@ -18,6 +19,7 @@ mod update;
 mod view;
 mod window;
 
+pub use checked::{Checked, check};
 pub use view::view_shape;
 
 use crate::{DType, Device, Error, ErrorKind, Op, Random, Result, Scalar, Shape, Spec};
@@ -44,19 +46,18 @@ pub fn infer_one(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
 }
 
 /// All operands of an op are on one device: only [`Op::To`], which has a single operand, moves
-/// between devices. (`After` waits for its other operands, and does not read them.) There is no
-/// exception, not even for a single element: reading it would synchronise with its device. (Rust
-/// scalars are literals on the device of their tensor.)
+/// between devices. There is no exception, not even for a single element: reading it would
+/// synchronise with its device. (Rust scalars are literals on the device of their tensor.)
 fn check_devices(op: &Op, inputs: &[&Spec]) -> Result<()> {
     let Some((first, rest)) = inputs.split_first() else { return Ok(()) };
-    match matches!(op, Op::After) || rest.iter().all(|x| x.device == first.device) {
+    match rest.iter().all(|x| x.device == first.device) {
         true => Ok(()),
-        false => Err(apart(op, inputs, first.device)),
+        false => Err(on_several_devices(op, inputs, first.device)),
     }
 }
 
 #[cold]
-fn apart(op: &Op, inputs: &[&Spec], first: Device) -> Error {
+fn on_several_devices(op: &Op, inputs: &[&Spec], first: Device) -> Error {
     let place = |x: &&Spec| match x.device {
         Device::Cpu => format!("{x}@cpu"),
         Device::Cuda(_) => x.to_string(),

@@ -12,7 +12,7 @@ use crate::{Device, Error, Op, Result, Spec, device};
 use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
 use pullback_ir::{Layout, Line};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 pub use super::{PoolStats, Step, Write};
 
@@ -43,7 +43,9 @@ pub trait DeviceBackend: Send + Sync + 'static {
     fn download(&self, from: Handle, start: usize, to: &mut [u8]) -> Result<()>;
 
     /// Runs an op, whose results and operands fit it. `false`, and nothing done, if there is no
-    /// kernel that writes its results in this way.
+    /// kernel that writes its results in this way: the engine then computes fresh results and
+    /// copies them. So every device runs all ops to fresh memory, and copies ([`Op::Copy`]) also
+    /// into a part of memory ([`Write::Part`]).
     ///
     /// # Errors
     /// If the device does not take the op.
@@ -128,42 +130,56 @@ pub(crate) struct Attached {
     arena: Mutex<Option<Block>>,
 }
 
-static ATTACHED: Mutex<Vec<Arc<Attached>>> = Mutex::new(Vec::new());
+/// How many devices there may be.
+const MOST: usize = 64;
 
-fn attached() -> MutexGuard<'static, Vec<Arc<Attached>>> {
-    ATTACHED.lock().unwrap_or_else(PoisonError::into_inner)
+/// `cuda:n` at place `n`. Filled once, so that looking one up takes no lock.
+static ATTACHED: [OnceLock<Arc<Attached>>; MOST] = [const { OnceLock::new() }; MOST];
+
+fn attached() -> impl Iterator<Item = &'static Arc<Attached>> {
+    ATTACHED.iter().filter_map(OnceLock::get)
+}
+
+/// The place of a device that is not the host.
+fn place(device: Device) -> Option<&'static OnceLock<Arc<Attached>>> {
+    match device {
+        Device::Cpu => None,
+        Device::Cuda(n) => ATTACHED.get(n as usize),
+    }
 }
 
 /// Registers a device, for the lifetime of the process.
 ///
 /// # Errors
-/// If it is registered already, or the host.
+/// If it is registered already, is the host, or has a number of 64 or more.
 pub fn attach(device: Device, backend: Box<dyn DeviceBackend>) -> Result<()> {
-    let mut all = attached();
-    if device == Device::Cpu || all.iter().any(|a| a.device == device) {
-        return Err(Error::argument("attach", format!("{device} is there already")));
+    let refused = |why: &str| Err(Error::argument("attach", format!("{device} {why}")));
+    if device == Device::Cpu {
+        return refused("is there already");
     }
-    all.push(Arc::new(Attached { device, backend, arena: Mutex::new(None) }));
-    Ok(())
+    let Some(place) = place(device) else { return refused("is beyond the last number, 63") };
+    match place.set(Arc::new(Attached { device, backend, arena: Mutex::new(None) })) {
+        Ok(()) => Ok(()),
+        Err(_) => refused("is there already"),
+    }
 }
 
 /// The devices that there are, the CPU first.
 pub fn devices() -> Vec<Device> {
-    std::iter::once(Device::Cpu).chain(attached().iter().map(|a| a.device)).collect()
+    std::iter::once(Device::Cpu).chain(attached().map(|a| a.device)).collect()
 }
 
-/// Returns cached memory of all devices but the host. The list is not locked meanwhile.
+/// Returns cached memory of all devices but the host.
 pub(super) fn trim() {
-    let all = attached().clone();
-    for on in all {
+    for on in attached() {
         drop(on.arena.lock().unwrap_or_else(PoisonError::into_inner).take());
         on.backend.trim();
     }
 }
 
 /// The backend of a device that is not the host.
-pub(crate) fn find(device: Device) -> Result<Arc<Attached>> {
-    let found = attached().iter().find(|a| a.device == device).cloned();
+pub(crate) fn find(device: Device) -> Result<&'static Arc<Attached>> {
+    let found = place(device).and_then(OnceLock::get);
     found.ok_or_else(|| device::missing("device", device))
 }
 

@@ -170,19 +170,17 @@ fn device_of(program: &Program) -> Result<Device> {
 
 /// Refuses code of a user's that is given slices of host memory, here and in programs inside.
 pub(super) fn refuse_host_code(op: &Op, device: Device) -> Result<()> {
-    match op {
-        Op::Custom(of) if matches!(of.work(), Work::Kernel { .. }) => {
-            let message =
-                format!("its code works on memory of the host, and its operands are on {device}");
-            let hint = "move them with `to(Device::Cpu)`, and the result back";
-            Err(Error::argument(op.name(), message).hint(hint))
-        }
-        Op::Flow(flow) => {
-            let mut inside = flow.programs().into_iter().flat_map(|p| &p.equations);
-            inside.try_for_each(|e| refuse_host_code(&e.op, device))
-        }
-        _ => Ok(()),
+    let Some(structure) = op.structure() else { return Ok(()) };
+    if let Op::Custom(of) = op
+        && matches!(of.work(), Work::Kernel { .. })
+    {
+        let message =
+            format!("its code works on memory of the host, and its operands are on {device}");
+        let hint = "move them with `to(Device::Cpu)`, and the result back";
+        return Err(Error::argument(op.name(), message).hint(hint));
     }
+    let mut inside = structure.programs().into_iter().flat_map(|p| &p.equations);
+    inside.try_for_each(|e| refuse_host_code(&e.op, device))
 }
 
 /// A program of a device, bound.

@@ -27,10 +27,10 @@ use executable::{BySteps, OnDevice, refuse_host_code};
 use lock::Claim;
 use pullback_cpu::buffer::Arena;
 use pullback_cpu::{Buffer, Input, Prepared, Running, WriteTarget};
-use pullback_ir::infer::{infer, infer_one};
+use pullback_ir::infer::Checked;
 use pullback_ir::pass;
 use pullback_ir::pass::plan::Planned;
-use pullback_ir::{DType, Layout, Line, View};
+use pullback_ir::{DType, ErrorKind, Layout, Line, Structure, View};
 use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
@@ -98,35 +98,37 @@ impl Memory {
     fn host(&self) -> Result<&Buffer> {
         match self {
             Memory::Host(buffer) => Ok(buffer),
-            Memory::Attached(block) => Err(not_on_the_host(block)),
+            Memory::Attached(block) => Err(elsewhere(Device::Cpu, block.on.device)),
         }
     }
 
     fn host_mut(&mut self) -> Result<&mut Buffer> {
         match self {
             Memory::Host(buffer) => Ok(buffer),
-            Memory::Attached(block) => Err(not_on_the_host(block)),
+            Memory::Attached(block) => Err(elsewhere(Device::Cpu, block.on.device)),
         }
     }
 
-    fn block(&self) -> Result<&Block> {
+    /// Its block, if it is memory of that device.
+    fn block(&self, device: Device) -> Result<&Block> {
         match self {
-            Memory::Attached(block) => Ok(block),
-            Memory::Host(_) => Err(Error::argument("run", "an operand is on the host")),
+            Memory::Attached(block) if block.on.device == device => Ok(block),
+            Memory::Attached(block) => Err(elsewhere(device, block.on.device)),
+            Memory::Host(_) => Err(elsewhere(device, Device::Cpu)),
         }
     }
 }
 
 fn upload(buffer: &Buffer, device: Device) -> Result<Memory> {
-    let block = Block::alloc(&find(device)?, buffer.len())?;
+    let block = Block::alloc(find(device)?, buffer.len())?;
     let bytes = buffer.slice(0, buffer.len()).ok_or_else(too_short)?;
     block.on.backend.upload(bytes, block.handle)?;
     Ok(Memory::Attached(block))
 }
 
 #[cold]
-fn not_on_the_host(block: &Block) -> Error {
-    Error::argument("run", format!("an operand is on {}", block.on.device))
+fn elsewhere(wanted: Device, device: Device) -> Error {
+    Error::new(ErrorKind::Device, "run", format!("an operand is on {device}, not on {wanted}"))
 }
 
 #[cold]
@@ -209,64 +211,37 @@ fn check_memory(op: &Op, inputs: &[&Tensor]) -> Result<()> {
     }
 }
 
-/// Whether an op is run as a program of one equation: what it holds is prepared first.
-fn holds_programs(op: &Op) -> bool {
-    matches!(op, Op::Region(_) | Op::DotRegion(_) | Op::Flow(_))
-}
-
 /// Computes the results in fresh memory, and nothing else.
-pub(crate) fn compute(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
-    match op.results() {
-        1 => Ok(smallvec![run(op, inputs, at)?]),
-        _ => run_all(op, inputs, at),
+pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+    let op = call.op();
+    check_memory(op, inputs)?;
+    if let Op::View(view) = op {
+        return run_view(&call, view, inputs[0], at);
+    }
+    if let Op::To(device) = op {
+        return run_to(&call, *device, inputs[0], at);
+    }
+    match op.structure() {
+        // Run as programs of one equation: what they hold is prepared first.
+        Some(Structure::Region(_) | Structure::DotRegion(_) | Structure::Flow(_)) => {
+            run_program(&call, inputs)
+        }
+        Some(Structure::Custom(_)) => match custom::body(op) {
+            Some(body) => Ok(custom::run_body(body, inputs)),
+            None => run(call, inputs, at),
+        },
+        None => run(call, inputs, at),
     }
 }
 
-fn run_all(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
-    check_memory(op, inputs)?;
-    if let Some(body) = custom::body(op) {
-        return Ok(custom::run_body(body, inputs));
-    }
-    if holds_programs(op) {
-        return run_program(op, inputs);
-    }
-    match device_of(op, inputs)? {
+fn run(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+    match call.device() {
         Device::Cpu => {
-            let outs = lock::read(inputs, |memory| {
-                on_host(inputs, memory, |inputs| pullback_cpu::run_all(op, inputs))
-            })?;
+            let run = |inputs: &[Input]| pullback_cpu::run(call, inputs);
+            let outs = lock::read(inputs, |memory| on_host(inputs, memory, run))?;
             Ok(outs.into_iter().map(from_output).collect())
         }
-        device => run_attached(op, inputs, device, at),
-    }
-}
-
-/// Computes the value.
-fn run(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensor> {
-    check_memory(op, inputs)?;
-    if op.structure().is_some() {
-        return Ok(run_all(op, inputs, at)?.swap_remove(0));
-    }
-    match op {
-        Op::View(view) => return run_view(op, view, inputs, at),
-        Op::To(device) => return run_to(op, *device, inputs, at),
-        _ => {}
-    }
-    match device_of(op, inputs)? {
-        Device::Cpu => {
-            let run = |inputs: &[Input]| pullback_cpu::run(op, inputs);
-            lock::read(inputs, |memory| on_host(inputs, memory, run)).map(from_output)
-        }
-        device => Ok(run_attached(op, inputs, device, at)?.swap_remove(0)),
-    }
-}
-
-/// The device that an op runs on: that of its operands, or the one it names.
-fn device_of(op: &Op, inputs: &[&Tensor]) -> Result<Device> {
-    match (inputs.first(), op) {
-        (Some(x), _) => Ok(x.device()),
-        (None, Op::Literal { device, .. } | Op::Iota { device, .. }) => Ok(*device),
-        (None, op) => Ok(infer_one(op, &[])?.device),
+        device => run_attached(&call, inputs, device, at),
     }
 }
 
@@ -298,95 +273,108 @@ fn from_output(output: pullback_cpu::Output) -> Tensor {
 }
 
 /// Puts an op into the queue of its device.
-fn run_attached(op: &Op, inputs: &[&Tensor], device: Device, at: Line) -> Result<Outs> {
+fn run_attached(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) -> Result<Outs> {
+    let op = call.op();
     refuse_host_code(op, device)?;
     let on = find(device)?;
-    let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
-    let results = infer(op, &specs)?;
     let splat = matches!(op, Op::Literal { .. });
     let mut outs = Outs::new();
-    for spec in results {
+    for spec in call.results() {
         let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
         let shape = spec.shape.clone();
         let layout = if splat { Layout::splat(shape) } else { Layout::dense(shape) };
-        let memory = Memory::Attached(Block::alloc(&on, bytes)?);
-        outs.push(Tensor::new(spec, layout, Arc::new(Storage::new(memory))));
+        let memory = Memory::Attached(Block::alloc(on, bytes)?);
+        outs.push(Tensor::new(spec.clone(), layout, Arc::new(Storage::new(memory))));
     }
-    lock::read(inputs, |memory| {
-        let inputs = operands(inputs, memory)?;
+    let taken = lock::read(inputs, |memory| {
+        let inputs = operands(inputs, memory, device)?;
         // The results have no other references yet.
-        let outputs = outs.iter().map(|y| operand(y, &y.0.storage.read()));
+        let outputs = outs.iter().map(|y| operand(y, &y.0.storage.read(), device));
         let outputs = outputs.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
         let at = Some(mode::user_line(at));
         on.backend.run(&Call { op, write: None, outputs: &outputs, inputs: &inputs, at })
     })?;
-    Ok(outs)
+    match taken {
+        true => Ok(outs),
+        false => Err(Error::new(ErrorKind::Device, op.name(), format!("{device} has no kernel"))
+            .on(call.operands().iter().copied())),
+    }
 }
 
 fn operands<'a>(
     tensors: &[&'a Tensor],
     memory: &[&Memory],
+    device: Device,
 ) -> Result<SmallVec<[DeviceOperand<'a>; 4]>> {
-    tensors.iter().zip(memory).map(|(x, memory)| operand(x, memory)).collect()
+    tensors.iter().zip(memory).map(|(x, memory)| operand(x, memory, device)).collect()
 }
 
-fn operand<'a>(x: &'a Tensor, memory: &Memory) -> Result<DeviceOperand<'a>> {
-    Ok(DeviceOperand { memory: memory.block()?.handle, layout: &x.0.layout, spec: x.spec() })
+/// A tensor as an operand of its device, which alone knows what its memory is.
+fn operand<'a>(x: &'a Tensor, memory: &Memory, device: Device) -> Result<DeviceOperand<'a>> {
+    let memory = memory.block(device)?.handle;
+    Ok(DeviceOperand { memory, layout: &x.0.layout, spec: x.spec() })
 }
 
 /// Runs an op that holds programs, as a program of one equation.
-fn run_program(op: &Op, inputs: &[&Tensor]) -> Result<Outs> {
-    let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
-    let results = infer(op, &specs)?;
-    let made = lock::read(inputs, |memory| Executable::run_once(op, inputs, memory))?;
-    Ok(results.into_iter().zip(made).map(|(spec, memory)| Tensor::dense(spec, memory)).collect())
+fn run_program(call: &Checked, inputs: &[&Tensor]) -> Result<Outs> {
+    let made = lock::read(inputs, |memory| Executable::run_once(call.op(), inputs, memory))?;
+    let tensor = |(spec, memory): (&Spec, Memory)| Tensor::dense(spec.clone(), memory);
+    Ok(call.results().iter().zip(made).map(tensor).collect())
 }
 
 /// A view is arithmetic on the layout, except a reshape of elements that are not evenly spaced.
-fn run_view(op: &Op, view: &View, inputs: &[&Tensor], at: Line) -> Result<Tensor> {
-    let &[x] = inputs else {
-        return Err(Error::argument(op.name(), format!("takes 1 operands, not {}", inputs.len())));
-    };
-    let spec = infer_one(op, &[x.spec()])?;
+fn run_view(call: &Checked, view: &View, x: &Tensor, at: Line) -> Result<Outs> {
+    let spec = call.results()[0].clone();
     if let Some(layout) = x.0.layout.view(view) {
         let parent = Some(Box::new((x.clone(), view.clone())));
-        return Ok(Tensor::with_parent(spec, layout, x.0.storage.clone(), parent));
+        return Ok(smallvec![Tensor::with_parent(spec, layout, x.0.storage.clone(), parent)]);
     }
-    let copy = run(&Op::Copy, inputs, at)?;
-    Ok(Tensor::new(spec.clone(), Layout::dense(spec.shape), copy.0.storage.clone()))
+    let (layout, copy) = (Layout::dense(spec.shape.clone()), copy(x, at)?);
+    Ok(smallvec![Tensor::new(spec, layout, copy.0.storage.clone())])
+}
+
+/// A dense copy on the same device.
+fn copy(x: &Tensor, at: Line) -> Result<Tensor> {
+    Ok(run(Checked::copy(&[x.spec()]), &[x], at)?.swap_remove(0))
 }
 
 /// Moves a value to another device, through the host.
-fn run_to(op: &Op, device: Device, inputs: &[&Tensor], at: Line) -> Result<Tensor> {
-    let spec = infer_one(op, &inputs.iter().map(|x| x.spec()).collect::<SmallVec<[_; 1]>>())?;
+fn run_to(call: &Checked, device: Device, x: &Tensor, at: Line) -> Result<Outs> {
+    let spec = call.results()[0].clone();
     // Copied on its device first, so that it is dense and only its own elements are moved.
-    let dense = run(&Op::Copy, inputs, at)?;
+    let dense = copy(x, at)?;
     let memory = match (&*dense.0.storage.read(), device) {
-        (Memory::Host(_), Device::Cpu) => return Ok(dense.clone()),
+        (Memory::Host(_), Device::Cpu) => return Ok(smallvec![dense.clone()]),
         (Memory::Host(buffer), device) => upload(buffer, device)?,
         (memory, device) => {
             let host = memory.download(spec.dtype, 0, spec.bytes())?;
             Memory::Host(host).moved(device)?
         }
     };
-    Ok(Tensor::dense(spec, memory))
+    Ok(smallvec![Tensor::dense(spec, memory)])
 }
 
 /// Writes the results of an op to the memory of the targets, as [`Write`] says, and calls `done`
 /// while it is locked. An operand that is a target, memory and layout, is what the target holds
 /// before; no other operand may be in memory of a target. `None`, and nothing done, where there is
-/// no kernel that does both at once.
+/// no kernel that does both at once: callers then compute first and copy the result
+/// ([`Write::Part`], which every device has).
 ///
 /// # Errors
 /// If the operands or the targets are not as they must be.
 pub(crate) fn write<R>(
-    op: &Op,
+    call: &Checked,
     how: Write,
     targets: &[&Tensor],
     inputs: &[&Tensor],
     at: Option<Line>,
     done: impl FnOnce() -> R,
 ) -> Result<Option<R>> {
+    let op = call.op();
+    // Of one device too: a spec has it.
+    if !call.results().iter().eq(targets.iter().map(|t| t.spec())) {
+        return Err(does_not_fit(call, targets));
+    }
     let target_of = |x: &Tensor| {
         let same = |t: &&Tensor| x.shares_memory(t) && x.0.layout == t.0.layout;
         targets.iter().position(same)
@@ -397,8 +385,8 @@ pub(crate) fn write<R>(
     claims.extend(others.map(|(x, _)| Claim::read(x)));
     lock::hold::<8, _>(&claims, |bound| {
         let (to, from) = bound.split_at_mut(targets.len());
-        let run = match targets.first().map_or(Device::Cpu, |t| t.device()) {
-            Device::Cpu => write_host(op, how, (targets, to), (inputs, &sources, from))?,
+        let run = match call.device() {
+            Device::Cpu => write_host(call, how, (targets, to), (inputs, &sources, from))?,
             device => {
                 refuse_host_code(op, device)?;
                 let mut from = from.iter();
@@ -408,9 +396,9 @@ pub(crate) fn write<R>(
                         Some(i) => Some(&to[*i]),
                         None => from.next(),
                     };
-                    x.extend(bound.map(|b| operand(tensor, b.memory())).transpose()?);
+                    x.extend(bound.map(|b| operand(tensor, b.memory(), device)).transpose()?);
                 }
-                let y = targets.iter().zip(&*to).map(|(t, b)| operand(t, b.memory()));
+                let y = targets.iter().zip(&*to).map(|(t, b)| operand(t, b.memory(), device));
                 let y = y.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
                 // The line of the caller, if none is given.
                 let at = Some(mode::user_line(at.unwrap_or_else(Line::caller)));
@@ -422,8 +410,19 @@ pub(crate) fn write<R>(
     })
 }
 
+#[cold]
+fn does_not_fit(call: &Checked, targets: &[&Tensor]) -> Error {
+    let list = |specs: &mut dyn Iterator<Item = &Spec>| {
+        specs.map(Spec::to_string).collect::<Vec<_>>().join(", ")
+    };
+    let (made, over) =
+        (list(&mut call.results().iter()), list(&mut targets.iter().map(|t| t.spec())));
+    let message = format!("the result is {made}, which does not fit over {over}");
+    Error::new(ErrorKind::InPlace, call.op().name(), message).on(call.operands().iter().copied())
+}
+
 fn write_host(
-    op: &Op,
+    call: &Checked,
     how: Write,
     (targets, to): (&[&Tensor], &mut [Bound<'_>]),
     (inputs, sources, from): (&[&Tensor], &[Option<usize>], &[Bound<'_>]),
@@ -439,10 +438,12 @@ fn write_host(
         operands.push(match (of, of.is_none().then(|| from.next()).flatten()) {
             (Some(i), _) => pullback_cpu::ReadOperand::Target(*i),
             (None, Some(bound)) => pullback_cpu::ReadOperand::Input(input(x, bound.memory())?),
-            (None, None) => return Err(Error::argument(op.name(), "an operand has no memory")),
+            (None, None) => {
+                return Err(Error::argument(call.op().name(), "an operand has no memory"));
+            }
         });
     }
-    pullback_cpu::run_into(op, how, &mut all, &operands)
+    pullback_cpu::run_into(call, how, &mut all, &operands)
 }
 
 /// How many inputs are bound without a list on the heap: parameters, two moments each and more of a
@@ -465,7 +466,7 @@ impl Code {
             }
             device => {
                 let on = find(device)?;
-                Ok(Code::Attached(on.backend.prepare(planned)?, on))
+                Ok(Code::Attached(on.backend.prepare(planned)?, on.clone()))
             }
         }
     }
@@ -499,7 +500,7 @@ impl Code {
                 Ok(())
             }
             Code::Attached(program, on) => {
-                let inputs = attached_inputs(planned, inputs)?;
+                let inputs = attached_inputs(planned, inputs, on.device)?;
                 let fresh = outputs_on(planned, on)?;
                 let handles: SmallVec<[Handle; 16]> = fresh.iter().map(|b| b.handle).collect();
                 on.with_arena(planned.plan().arena, |arena| {
@@ -527,7 +528,7 @@ impl Code {
                 done
             }
             Code::Attached(program, on) => {
-                let inputs = attached_inputs(planned, inputs)?;
+                let inputs = attached_inputs(planned, inputs, on.device)?;
                 let outputs = outputs_on(planned, on)?;
                 let handles: SmallVec<[Handle; 16]> = outputs.iter().map(|b| b.handle).collect();
                 // Not the shared arena: code that inspects values runs other programs meanwhile.
@@ -555,11 +556,12 @@ fn host_inputs<'a>(
 fn attached_inputs(
     planned: &Planned,
     inputs: &[Bound<'_>],
+    device: Device,
 ) -> Result<SmallVec<[(Handle, usize); 16]>> {
     planned.check_count(inputs.len())?;
     let mut all = SmallVec::new();
     for (i, bound) in inputs.iter().enumerate() {
-        let (block, start) = (bound.memory().block()?, bound.start());
+        let (block, start) = (bound.memory().block(device)?, bound.start());
         planned.check_input(i, block.bytes, start, bound.is_written())?;
         all.push((block.handle, start));
     }

@@ -7,7 +7,7 @@ use super::rule::{Handle, Role, Rule, checked, filled, floats, transposed, uncut
 use crate::apply::apply_all;
 use crate::backend::{elements, elements_mut};
 use crate::rule::{Facts, Maybe, Outs, Val};
-use crate::{DType, Error, HostElement, Op, Result, Spec, Tensor, fail, mode};
+use crate::{DType, Device, Error, HostElement, Op, Result, Spec, Tensor, fail, mode};
 use pullback_ir::infer::{Specs, fits_memory};
 use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Line, Work};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -315,7 +315,9 @@ impl Kernel for Code {
             let message = format!("a result of shape {:?} is larger than any memory", large.shape);
             return Err(Error::shape(self.0.name(), message));
         }
-        Ok(specs.into_iter().collect())
+        // Its results are where its operands are, whatever its shape rule says.
+        let device = inputs.first().map_or(Device::Cpu, |x| x.device);
+        Ok(specs.into_iter().map(|spec| Spec { device, ..spec }).collect())
     }
 
     fn run(&self, inputs: &[Bytes<'_>], outputs: &mut [BytesMut<'_>]) -> Result<()> {

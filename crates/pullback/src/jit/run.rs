@@ -40,12 +40,13 @@ impl<Y: Tree> Specialisation<Y> {
         }
         let operands = operands(&self.captures, &gradients, &arguments);
         lock::hold::<INLINE, _>(&operands, |bound| {
-            self.executable.run_into(bound, &mut self.outputs)
+            self.executable.run_into(bound, &mut self.outputs)?;
+            let writer = Writer { op: "jit", at };
+            for operand in operands.iter().filter(|o| o.written) {
+                operand.storage.bump(writer);
+            }
+            Ok(())
         })?;
-        let writer = Writer { op: "jit", at };
-        for operand in operands.iter().filter(|o| o.written) {
-            operand.storage.bump(writer);
-        }
         drop(operands);
         drop(gradients);
         let result = self.hand_out();

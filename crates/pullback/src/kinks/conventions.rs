@@ -1,11 +1,10 @@
 //! Other derivatives at kinks, where frameworks differ.
 
 use super::{KinkKind, off};
+use crate::apply::checked;
 use crate::events::{self, AGREED};
 use crate::{Error, Op, Result, Tensor, fail, mode};
-use pullback_ir::infer::infer;
-use pullback_ir::{Binary, Line, Reduction, Spec, Unary};
-use smallvec::SmallVec;
+use pullback_ir::{Binary, Line, Reduction, Unary};
 use std::cell::Cell;
 
 /// The derivative at a bound.
@@ -398,8 +397,7 @@ pub(crate) fn agreed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Option<Ten
         return Ok(None);
     }
     // Checked here, so that a wrong shape is an error of this op and not of its parts.
-    let specs: SmallVec<[&Spec; 4]> = inputs.iter().map(|x| x.spec()).collect();
-    infer(op, &specs).map_err(|e| e.at(at))?;
+    checked(op, inputs, |_| Ok(())).map_err(|e| e.at(at))?;
     let make = || match (op, inputs) {
         (Op::Unary(Unary::Relu), [x]) => bent(x.relu(), x, 0.0, c.relu),
         (Op::Unary(Unary::Abs), [x]) => bent(x.abs(), x, 0.0, c.abs),

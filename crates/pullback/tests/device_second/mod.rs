@@ -12,12 +12,13 @@ use pullback::backend::{
 };
 use pullback::{DType, Device, Error, ErrorKind, Op, Result, Spec};
 use pullback_cpu::{Bound, Buffer, Input, Prepared, WriteTarget};
+use pullback_ir::infer::check;
 use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
 use pullback_ir::{Binary, Layout, Line};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -86,6 +87,15 @@ pub fn pause() -> Pause {
     Pause(resume)
 }
 
+/// Runs `f` while the device has no kernels that write over their operands or add to memory.
+pub fn only_fresh<R>(f: impl FnOnce() -> R) -> R {
+    let flag = &handle().counters.only_fresh;
+    flag.store(true, SeqCst);
+    let made = f();
+    flag.store(false, SeqCst);
+    made
+}
+
 /// Tests of a process that count, all others with them, run one at a time.
 pub fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -103,6 +113,8 @@ struct Counters {
     done: AtomicU64,
     live: AtomicU64,
     peak: AtomicU64,
+    /// It has no kernels that write over their operands or add to memory.
+    only_fresh: AtomicBool,
 }
 
 /// What the threads of the engine know of the device: no memory.
@@ -161,6 +173,10 @@ fn seen(operands: &[DeviceOperand<'_>]) -> Vec<Seen> {
     operands.iter().map(seen).collect()
 }
 
+fn specs(operands: &[Seen]) -> Vec<&Spec> {
+    operands.iter().map(|x| &x.spec).collect()
+}
+
 fn answer<T>(reply: &Receiver<Result<T>>) -> Result<T> {
     let silent = |_| Err(Error::argument("device", "the second device does not answer"));
     reply.recv_timeout(PATIENCE).unwrap_or_else(silent)
@@ -200,6 +216,10 @@ impl DeviceBackend for Queue {
     }
 
     fn run(&self, call: &Call<'_>) -> Result<bool> {
+        let at_once = matches!(call.write, Some(Write::Over | Write::Add));
+        if at_once && self.counters.only_fresh.load(SeqCst) {
+            return Ok(false);
+        }
         self.counters.ops.fetch_add(1, SeqCst);
         let (op, out, x) = (call.op.clone(), seen(call.outputs), seen(call.inputs));
         self.tell(Work::Run(op, call.write, out, x, call.at));
@@ -346,7 +366,7 @@ impl Machine {
 
     fn op(&mut self, op: &Op, write: Option<Write>, out: &[Seen], x: &[Seen]) -> Result<()> {
         let Some(write) = write else {
-            let made = pullback_cpu::run_all(op, &self.inputs(x)?)?;
+            let made = pullback_cpu::run(check(op, &specs(x))?, &self.inputs(x)?)?;
             for (made, to) in made.into_iter().zip(out) {
                 assert_eq!(made.buffer.len(), self.get(to.memory)?.len(), "{op}");
                 self.memory.insert(to.memory, made.buffer);
@@ -393,18 +413,20 @@ impl Machine {
             WriteTarget { buffer, layout: &to.layout, spec: &to.spec }
         };
         let mut targets: Vec<WriteTarget> = out.iter().zip(&mut *held).map(target).collect();
-        if pullback_cpu::run_into(op, write, &mut targets, &operands)? {
+        if pullback_cpu::run_into(&check(op, &specs(x))?, write, &mut targets, &operands)? {
             return Ok(());
         }
         drop(targets);
         // No kernel does both at once, so first the one, then the other.
         assert_eq!((op, write), (&Op::Dot, Write::Add));
-        let product = pullback_cpu::run(op, &self.inputs(x)?)?;
+        let product = pullback_cpu::run(check(op, &specs(x))?, &self.inputs(x)?)?.remove(0);
         let layout = Layout::dense(product.spec.shape.clone());
         let product = Input { buffer: &product.buffer, layout: &layout, spec: &product.spec };
         let to = WriteTarget { buffer: &mut held[0], layout: &out[0].layout, spec: &out[0].spec };
         let sum = [pullback_cpu::ReadOperand::Target(0), pullback_cpu::ReadOperand::Input(product)];
         let add = Op::Binary(Binary::Add);
+        let specs = [&out[0].spec, product.spec];
+        let add = check(&add, &specs)?;
         pullback_cpu::run_into(&add, Write::Over, &mut [to], &sum).map(|_| ())
     }
 

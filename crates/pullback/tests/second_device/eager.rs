@@ -1,9 +1,9 @@
 //! Ops one by one: in place, through views, drawn at random.
 
-use super::device_second::{alone, counted, second};
+use super::device_second::{alone, counted, only_fresh, second};
 use super::{bits, sample};
 use pullback::{
-    Backward, DType, Device, Embedding, Key, Tensor, backend, cat, cross_entropy, grad,
+    Backward, DType, Device, Embedding, Key, Tensor, backend, cat, catch, cross_entropy, grad,
 };
 
 /// `f` on the host and on the device.
@@ -136,4 +136,50 @@ fn to_moves_there_and_back() {
     (leaf.to(second()) * 3.0).sum().backward().unwrap();
     let gradient = leaf.grad().unwrap();
     assert_eq!((gradient.device(), gradient.to_vec::<f32>()), (Device::Cpu, vec![3.0; 3]));
+}
+
+/// A device may have no kernels that write over their operands: the same numbers, by a copy.
+#[test]
+fn writes_without_kernels_of_their_own() {
+    let run = |on: Device| {
+        let w = sample(&[4, 5], 7).to(on).requires_grad();
+        let x = sample(&[3, 4], 8).to(on);
+        let (m, v) = (w.detach().zeros_like(), w.detach().zeros_like());
+        for _ in 0..3 {
+            w.zero_grad();
+            let y = x.matmul(&w) + x.matmul(&w).tanh();
+            y.square().sum().backward().unwrap();
+            let g = w.grad().unwrap();
+            m.mul_(0.9).add_(&g * 0.1);
+            v.copy_(&(g.square() * 0.01 + &v * 0.99));
+            pullback::no_grad(|| w.sub_(&m * 0.1));
+        }
+        vec![w.detach(), m, v]
+    };
+    both(run);
+    let _alone = alone();
+    let (host, device) = (run(Device::Cpu), only_fresh(|| run(second())));
+    for (a, b) in host.iter().zip(&device) {
+        // Sums of gradients may be added in another order.
+        let close = |(a, b): (f32, f32)| (a - b).abs() <= 1e-5 * (1.0 + a.abs());
+        assert!(a.to_vec().into_iter().zip(b.to_vec()).all(close), "{a} {b}");
+    }
+}
+
+#[test]
+fn operands_on_different_devices_are_refused() {
+    let _alone = alone();
+    let (x, y) = (sample(&[3], 1), sample(&[3], 2).to(second()));
+    let refused = |error: pullback::Error| {
+        let text = error.to_string();
+        assert!(text.contains("operands are on different devices"), "{text}");
+        assert!(text.contains("@cpu") && text.contains("@cuda:0"), "{text}");
+        assert!(text.contains("second_device/eager.rs"), "{text}");
+    };
+    refused(catch(|| &x + &y).unwrap_err());
+    refused(catch(|| &y * &x).unwrap_err());
+    refused(catch(|| x.add_(&y)).unwrap_err());
+    refused(catch(|| y.add_(&x)).unwrap_err());
+    refused(catch(|| x.matmul(&y)).unwrap_err());
+    assert_eq!(x.version() + y.version(), 0, "nothing was written");
 }

@@ -57,6 +57,7 @@ use crate::storage::Storage;
 use crate::{Error, Op, Tensor, backend, fail, mode, trace};
 use ledger::Book;
 use packer::{Overflow, Packer};
+use pullback_ir::infer::Checked;
 use pullback_ir::{ErrorKind, Line};
 use std::cell::RefCell;
 use std::fmt;
@@ -366,7 +367,8 @@ pub(crate) fn before_write(written: &Tensor) {
     }
     let at = Line::caller();
     let copy = |whole: &Tensor| -> Arc<Storage> {
-        let copied = fail::or_raise(backend::compute(&Op::Copy, &[whole], at));
+        let copied = backend::compute(Checked::copy(&[whole.spec()]), &[whole], at);
+        let copied = fail::or_raise(copied);
         copied[0].0.storage.clone()
     };
     LEDGERS.with_borrow(|all| all.iter().for_each(|l| l.book().before_write(written, copy)));

@@ -2,6 +2,7 @@
 //! possible.
 
 use super::ledger::{Book, Recipe};
+use crate::apply::checked;
 use crate::events::{self, LEDGER};
 use crate::storage::Storage;
 use crate::{Error, Result, Tensor, backend, trace};
@@ -139,7 +140,7 @@ impl Book {
         let at = self.entries[target].at;
         let run = || {
             events::op_starts(&recipe.op, &operands, at);
-            backend::compute(&recipe.op, &operands, at)
+            checked(&recipe.op, &operands, |call| backend::compute(call, &operands, at))
         };
         // As it ran before: without autocast, recording or checks. But its memory is counted.
         let results = events::only(LEDGER, || trace::computing(run))?;
