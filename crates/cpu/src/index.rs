@@ -16,9 +16,10 @@
 //! - rows are first grouped by destination (a stable counting sort), and then each
 //!   destination row is combined by one thread, in the compute type, and rounded once;
 //! - single elements are split along an axis other than the indexed one, where destinations are
-//!   disjoint, or, if there is none, by ranges of the destination, each reading all indices. Sums
-//!   and products of narrow floats are accumulated in a copy of the destination in the compute
-//!   type, so that they too are rounded once.
+//!   disjoint, or, if there is none, by ranges of the destination, each reading all indices.
+//!
+//! Narrow types are combined in their compute type (`widen.rs`), so that they too are rounded once;
+//! to set elements is not to compute with them, so that is done in the type they have.
 //!
 //! The split may then depend on the number of threads, as no sum depends on it (the split into
 //! chunks, on which sums do depend, never does).
@@ -29,6 +30,7 @@ mod tables;
 use crate::elem::{Compute, Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::walk::Walk;
+use crate::widen::{is_narrow, narrowed, widened};
 use crate::{Buffer, par, pointwise};
 use pullback_ir::{Combine, DType, Shape, Strides, dense_strides};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -201,8 +203,21 @@ pub(crate) fn scatter(
             [base, index, source].map(|s| Source { shape: &[1], strides: &[1], ..s });
         return scatter(0, combine, base, index, source, Sink { shape: &[1], ..out });
     }
+    if combine != Combine::Set && is_narrow(out.dtype) {
+        check(index, base.shape[axis])?;
+        widened("scatter", base, |base| {
+            widened("scatter", source, |source| {
+                narrowed("scatter", out, |out| {
+                    let done = scatter(axis, combine, base, index, source, out);
+                    debug_assert!(done.is_ok(), "every index was checked");
+                });
+            });
+        });
+        return Ok(());
+    }
     if combine == Combine::Add && is_tabled(axis, source, out) {
-        let done = with_elem!(out.dtype, T => add_tables::<T>(axis, base, index, source, out));
+        let done =
+            with_elem!(compute out.dtype, T => add_tables::<T>(axis, base, index, source, out));
         // On failure, the slow check finds the bad index.
         return if done { Ok(()) } else { check(index, base.shape[axis]) };
     }
@@ -219,12 +234,20 @@ pub(crate) fn scatter(
         return Ok(());
     }
     if !source.is_empty() {
-        with_elem!(out.dtype, T => scatter_as::<T>(axis, combine, index, source, out));
+        match combine {
+            Combine::Set => {
+                with_elem!(out.dtype, T => scatter_with::<T, Set>(axis, index, source, out))
+            }
+            _ => {
+                with_elem!(compute out.dtype, T => combine_as::<T>(axis, combine, index, source, out))
+            }
+        }
     }
     Ok(())
 }
 
-fn scatter_as<T: Elem<Compute: Number>>(
+/// Scatters elements of a compute type, combined by anything but `Set`.
+fn combine_as<T: Number>(
     axis: usize,
     combine: Combine,
     index: Source<'_>,
@@ -232,7 +255,7 @@ fn scatter_as<T: Elem<Compute: Number>>(
     out: Sink<'_>,
 ) {
     match combine {
-        Combine::Set => scatter_with::<T, Set>(axis, index, source, out),
+        Combine::Set => unreachable!("`Set` is for all types"),
         Combine::Add => scatter_with::<T, Add>(axis, index, source, out),
         Combine::Mul => scatter_with::<T, Mul>(axis, index, source, out),
         Combine::Max => scatter_with::<T, Max>(axis, index, source, out),
@@ -302,9 +325,8 @@ fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(
             // SAFETY: inside the index, by the outer walk and the length of the axis.
             unsafe { { index }.ptr.cast::<i64>().offset(at).read() as usize }
         };
-        if alone && T::DTYPE == T::Compute::DTYPE {
-            // One thread, and nothing to round at the end: each row directly. A destination gets
-            // the same sums in the same order.
+        if alone {
+            // One thread: each row directly. A destination gets the same sums in the same order.
             for i in 0..n {
                 // SAFETY: as below.
                 unsafe {
@@ -411,35 +433,13 @@ unsafe fn combine_row<T: Elem<Compute: Number>, F: Fold>(
     }
 }
 
-/// Scatters one element at a time, rounding each result once.
+/// Scatters one element at a time.
 fn scatter_single<T: Elem<Compute: Number>, F: Fold>(
     axis: usize,
     index: Source<'_>,
     source: Source<'_>,
     out: Sink<'_>,
 ) {
-    let dtype = T::Compute::DTYPE;
-    if !F::ROUNDS || !T::DTYPE.is_float() || T::DTYPE == dtype {
-        return scatter_elements::<T, T, F>(axis, index, source, out);
-    }
-    let mut wide = match Buffer::alloc(out.len() * dtype.size()) {
-        Ok(buffer) => buffer,
-        Err(error) => panic!("scatter: {error}"),
-    };
-    let (ptr, shape, strides) = (wide.as_mut_ptr(), out.shape, &dense_strides(out.shape));
-    let sink = Sink { ptr, shape, dtype };
-    pointwise::cast(Source { ptr: out.ptr, shape, strides, dtype: out.dtype }, sink);
-    scatter_elements::<T, T::Compute, F>(axis, index, source, sink);
-    pointwise::cast(Source { ptr, shape, strides, dtype }, out);
-}
-
-/// Scatters elements of type `T` one at a time into a destination of type `D`.
-fn scatter_elements<T, D, F>(axis: usize, index: Source<'_>, source: Source<'_>, out: Sink<'_>)
-where
-    T: Elem<Compute: Number>,
-    D: Elem<Compute = T::Compute>,
-    F: Fold,
-{
     let mut dense = dense_strides(out.shape);
     let along = std::mem::replace(&mut dense[axis], 0);
     let pieces = if source.len() < TASK { 1 } else { par::threads() };
@@ -469,8 +469,8 @@ where
                     let place = { index }.ptr.cast::<i64>().offset(at(0, j)).read() as usize;
                     if places.contains(&place) {
                         let value = { source }.ptr.cast::<T>().offset(at(1, j)).read();
-                        let to = { out }.ptr.cast::<D>().offset(at(2, j) + place as isize * along);
-                        *to = D::store(F::fold((*to).load(), value.load()));
+                        let to = { out }.ptr.cast::<T>().offset(at(2, j) + place as isize * along);
+                        *to = T::store(F::fold((*to).load(), value.load()));
                     }
                 }
             }
@@ -513,8 +513,6 @@ number!(i64, 0, a, b => a.wrapping_add(b), a.wrapping_mul(b));
 
 /// How two elements are combined.
 trait Fold {
-    /// Whether the result may be neither of the two, so that storing it may round.
-    const ROUNDS: bool = false;
     fn fold<C: Number>(there: C, new: C) -> C;
 }
 
@@ -532,7 +530,6 @@ impl Fold for Set {
 }
 
 impl Fold for Add {
-    const ROUNDS: bool = true;
     #[inline(always)]
     fn fold<C: Number>(there: C, new: C) -> C {
         there.plus(new)
@@ -540,7 +537,6 @@ impl Fold for Add {
 }
 
 impl Fold for Mul {
-    const ROUNDS: bool = true;
     #[inline(always)]
     fn fold<C: Number>(there: C, new: C) -> C {
         there.times(new)

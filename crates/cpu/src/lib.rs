@@ -37,6 +37,7 @@ mod special;
 mod target;
 mod update;
 mod walk;
+mod widen;
 
 pub use buffer::Buffer;
 pub use host::{HostElement, elements, elements_mut};

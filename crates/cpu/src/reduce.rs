@@ -19,7 +19,7 @@
 //! same for any number of threads.
 
 use crate::buffer::Buffer;
-use crate::elem::{Elem, with_elem};
+use crate::elem::{Compute, Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par::Shared;
 use crate::simd::{Level, level};
@@ -115,11 +115,11 @@ pub(crate) fn reduce(kind: Reduction, axes: &[usize], x: Source, out: Sink) {
     {
         return pointwise::fill(value, out);
     }
-    with_elem!(x.dtype, T => match kind {
-        Reduction::Sum => run::<T, Sum>(axes, x, out),
-        Reduction::Prod => run::<T, Prod>(axes, x, out),
-        Reduction::Max => run::<T, Max>(axes, x, out),
-        Reduction::Min => run::<T, Min>(axes, x, out),
+    with_elem!(compute x.dtype.compute(), A => match kind {
+        Reduction::Sum => run::<A, Sum>(axes, x, out),
+        Reduction::Prod => run::<A, Prod>(axes, x, out),
+        Reduction::Max => run::<A, Max>(axes, x, out),
+        Reduction::Min => run::<A, Min>(axes, x, out),
     });
 }
 
@@ -152,7 +152,7 @@ fn put_for<A: Copy + 'static>(out: &Sink) -> Put<A> {
     with_elem!(out.dtype, O => put::<O, A>)
 }
 
-fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
+fn run<A: Compute, K: Fold<A>>(axes: &[usize], x: Source, out: Sink) {
     let (mut kept, mut folded) = (Axes::new(), Axes::new());
     for d in 0..x.shape.len() {
         let list = if axes.contains(&d) { &mut folded } else { &mut kept };
@@ -162,9 +162,10 @@ fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
     folded.sort_by_key(|&(_, stride)| std::cmp::Reverse(stride.unsigned_abs()));
     let kept = walk(&kept);
     let folded = walk(&folded);
-    let put = put_for::<S::Compute>(&out);
+    let put = put_for::<A>(&out);
     let (results, each) = (kept.len(), folded.len());
-    let plan = FoldPlan { ptr: x.ptr.cast::<S>(), kept: &kept, folded: &folded };
+    let elements = Elements::<A>::of(&x);
+    let plan = FoldPlan { elements, kept: &kept, folded: &folded };
     if each == 0 {
         for i in 0..results {
             // SAFETY: inside the output.
@@ -189,14 +190,13 @@ fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
         if blocks.count >= 16 { 1 } else { (results * each / GRAIN).clamp(1, PIECES).min(each) };
     let piece = each.div_ceil(wanted);
     let pieces = each.div_ceil(piece);
-    let fold = |results: Range<usize>,
-                piece: Range<usize>,
-                save: &mut dyn FnMut(usize, S::Compute)| {
-        match (columns, results.len()) {
-            (false, _) => plan.rows::<K>(results, piece, save),
-            (true, ..=64) => plan.columns::<K, 64>(results, piece, save),
-            (true, _) => plan.columns::<K, RESULTS>(results, piece, save),
-        }
+    let fold = |results: Range<usize>, piece: Range<usize>, save: &mut dyn FnMut(usize, A)| match (
+        columns,
+        results.len(),
+    ) {
+        (false, _) => plan.rows::<K>(results, piece, save),
+        (true, ..=64) => plan.columns::<K, 64>(results, piece, save),
+        (true, _) => plan.columns::<K, RESULTS>(results, piece, save),
     };
 
     let out_ptr = Shared(out.ptr);
@@ -208,11 +208,11 @@ fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
         });
         return;
     }
-    let mut partial = match Buffer::alloc(pieces * results * size_of::<S::Compute>()) {
+    let mut partial = match Buffer::alloc(pieces * results * size_of::<A>()) {
         Ok(buffer) => buffer,
         Err(error) => panic!("reduce: {error}"),
     };
-    let partial = Shared(partial.as_mut_ptr().cast::<S::Compute>());
+    let partial = Shared(partial.as_mut_ptr().cast::<A>());
     par::for_each(blocks.count * pieces, |task| {
         let partial = &partial;
         let (block, p) = (task / pieces, task % pieces);
@@ -222,7 +222,7 @@ fn run<S: Elem, K: Fold<S::Compute>>(axes: &[usize], x: Source, out: Sink) {
         });
     });
     for i in 0..results {
-        let mut sum = Pairwise::<S::Compute, K>::new();
+        let mut sum = Pairwise::<A, K>::new();
         for p in 0..pieces {
             // SAFETY: every slot was written above.
             sum.push(unsafe { *partial.at(i * pieces + p) });
@@ -306,50 +306,42 @@ impl<A: Copy, K: Fold<A>> Pairwise<A, K> {
     }
 }
 
-struct FoldPlan<'a, S> {
-    ptr: *const S,
+struct FoldPlan<'a, A> {
+    elements: Elements<A>,
     kept: &'a Walk<1>,
     folded: &'a Walk<1>,
 }
 
-// SAFETY: only read through, inside a kernel call.
-unsafe impl<S> Sync for FoldPlan<'_, S> {}
-
-impl<S: Elem> FoldPlan<'_, S> {
-    /// The offset at which the fold for a result starts.
-    #[inline(always)]
-    fn start(&self, result: usize) -> *const S {
-        self.ptr.wrapping_offset(self.kept.offsets(result)[0])
-    }
-
+impl<A: Compute> FoldPlan<'_, A> {
     /// Each result separately, along the runs of the folded axes.
-    fn rows<K: Fold<S::Compute>>(
+    fn rows<K: Fold<A>>(
         &self,
         results: Range<usize>,
         piece: Range<usize>,
-        save: &mut dyn FnMut(usize, S::Compute),
+        save: &mut dyn FnMut(usize, A),
     ) {
-        let level = level();
+        let (level, x) = (level(), self.elements);
+        let mut wide = x.space(piece.len().min(BLOCK));
         if let [axis] = self.folded.axes()
             && piece.len() <= BLOCK
         {
             // The usual case, rows of one block: nothing to keep between runs.
             let stride = axis.strides[0];
-            let first = self.ptr.wrapping_offset(piece.start as isize * stride);
+            let first = piece.start as isize * stride;
             self.kept.for_range(results, |run| {
                 for i in 0..run.len {
-                    let at = first.wrapping_offset(run.offsets[0] + i as isize * run.strides[0]);
-                    // SAFETY: the run is inside the source; this machine supports the level.
+                    let at = first + run.offsets[0] + i as isize * run.strides[0];
+                    // SAFETY: the run is inside the source.
                     save(run.start + i, unsafe {
-                        fold_run::<S, K>(level, at, stride, piece.len())
+                        x.fold::<K>(level, at, stride, piece.len(), &mut wide)
                     });
                 }
             });
             return;
         }
-        let mut sum = Pairwise::<S::Compute, K>::new();
+        let mut sum = Pairwise::<A, K>::new();
         for i in results {
-            let start = self.start(i);
+            let start = self.kept.offsets(i)[0];
             sum.count = 0;
             // Short runs are accumulated up to a block before they count as one value.
             let (mut block, mut held) = (K::NEUTRAL, 0);
@@ -357,9 +349,9 @@ impl<S: Elem> FoldPlan<'_, S> {
                 let mut done = 0;
                 while done < run.len {
                     let len = BLOCK.min(run.len - done);
-                    let at = start.wrapping_offset(run.offsets[0] + done as isize * run.strides[0]);
-                    // SAFETY: the run is inside the source; this machine supports the level.
-                    let value = unsafe { fold_run::<S, K>(level, at, run.strides[0], len) };
+                    let at = start + run.offsets[0] + done as isize * run.strides[0];
+                    // SAFETY: the run is inside the source.
+                    let value = unsafe { x.fold::<K>(level, at, run.strides[0], len, &mut wide) };
                     block = K::join(block, value);
                     held += len;
                     done += len;
@@ -374,16 +366,17 @@ impl<S: Elem> FoldPlan<'_, S> {
     }
 
     /// A block of at most `W` results along the innermost kept axis together, row by row.
-    fn columns<K: Fold<S::Compute>, const W: usize>(
+    fn columns<K: Fold<A>, const W: usize>(
         &self,
         results: Range<usize>,
         piece: Range<usize>,
-        save: &mut dyn FnMut(usize, S::Compute),
+        save: &mut dyn FnMut(usize, A),
     ) {
-        let level = level();
-        let start = self.start(results.start);
+        let (level, x) = (level(), self.elements);
+        let start = self.kept.offsets(results.start)[0];
         let step = self.kept.inner().strides[0];
         let width = results.len().min(W);
+        let mut wide = x.space(TOGETHER * width);
         let mut total = [K::NEUTRAL; W];
         let mut block = [K::NEUTRAL; W];
         let mut held = 0;
@@ -391,11 +384,10 @@ impl<S: Elem> FoldPlan<'_, S> {
             let mut done = 0;
             while done < run.len {
                 let rows = (ROWS - held).min(run.len - done);
-                let at = start.wrapping_offset(run.offsets[0] + done as isize * run.strides[0]);
-                // SAFETY: the rows are inside the source; this machine supports the level.
-                unsafe {
-                    fold_rows::<S, K>(level, at, run.strides[0], rows, step, &mut block[..width])
-                };
+                let at = start + run.offsets[0] + done as isize * run.strides[0];
+                let sums = &mut block[..width];
+                // SAFETY: the rows are inside the source.
+                unsafe { x.fold_rows::<K>(level, at, run.strides[0], rows, step, sums, &mut wide) };
                 held += rows;
                 done += rows;
                 if held == ROWS {
@@ -445,16 +437,18 @@ macro_rules! per_level {
         }
     };
 }
-per_level!(fold_run = run_body(x: *const S, stride: isize, len: usize) -> S::Compute);
+per_level!(fold_run = run_body(x: *const S, stride: isize, len: usize, in_lanes: bool) -> S::Compute);
 per_level!(fold_rows = rows_body(x: *const S, row: isize, rows: usize, step: isize, sums: &mut [S::Compute]) -> ());
 per_level!(fold_each = each_body(x: *const S, row: usize, rows: usize, out: *mut S::Compute) -> ());
 
 mod arg;
+mod elements;
 mod folder;
 mod inner_loops;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use arg::arg_reduce;
+use elements::{Elements, TOGETHER};
 pub(crate) use folder::{Folder, Joined, folder};
 use inner_loops::{each_body, rows_body, run_body};

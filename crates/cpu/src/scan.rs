@@ -15,12 +15,13 @@
 //! each result. The cumulative `log(sum(exp(x)))` keeps the largest element so far, and the sum of
 //! exponentials relative to it, so that nothing overflows.
 
-use crate::elem::{Elem, with_elem};
+use crate::elem::{Compute, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
 use crate::simd::{Isa, Work, vectorised};
 use crate::walk::Walk;
-use pullback_ir::Cumulation;
+use crate::widen::{is_narrow, narrowed, widened};
+use pullback_ir::{Cumulation, DType};
 
 /// Elements that are worth a task.
 const GRAIN: usize = 1 << 14;
@@ -202,48 +203,37 @@ pub(crate) fn cumulate(kind: Cumulation, axis: usize, reverse: bool, x: Source, 
     if out.is_empty() {
         return;
     }
-    // Only what `infer` accepts is compiled: sums and products of integers are i64, and a
-    // log-sum-exp is of floats.
-    match kind {
-        Cumulation::Sum if x.dtype.is_float() => {
-            with_elem!(float x.dtype, S => run::<S, S, <Wide<S> as Carried>::Sum>(axis, reverse, x, out))
-        }
-        Cumulation::Prod if x.dtype.is_float() => {
-            with_elem!(float x.dtype, S => run::<S, S, <Wide<S> as Carried>::Prod>(axis, reverse, x, out))
-        }
-        Cumulation::Sum => {
-            with_elem!(int x.dtype, S => run::<S, i64, <i64 as Carried>::Sum>(axis, reverse, x, out))
-        }
-        Cumulation::Prod => {
-            with_elem!(int x.dtype, S => run::<S, i64, <i64 as Carried>::Prod>(axis, reverse, x, out))
-        }
-        Cumulation::Max => {
-            with_elem!(x.dtype, S => run::<S, S, <Wide<S> as Carried>::Max>(axis, reverse, x, out))
-        }
-        Cumulation::Min => {
-            with_elem!(x.dtype, S => run::<S, S, <Wide<S> as Carried>::Min>(axis, reverse, x, out))
-        }
-        Cumulation::LogSumExp => {
-            with_elem!(float x.dtype, S => run::<S, S, LogSumExp>(axis, reverse, x, out))
-        }
+    if is_narrow(x.dtype) {
+        return widened("cumulate", x, |x| match is_narrow(out.dtype) {
+            true => narrowed("cumulate", out, |wide| cumulate(kind, axis, reverse, x, wide)),
+            false => cumulate(kind, axis, reverse, x, out),
+        });
+    }
+    with_elem!(compute x.dtype, S => match kind {
+        Cumulation::Sum => run::<S, <S as Carried>::Sum>(axis, reverse, x, out),
+        Cumulation::Prod => run::<S, <S as Carried>::Prod>(axis, reverse, x, out),
+        Cumulation::Max => run::<S, <S as Carried>::Max>(axis, reverse, x, out),
+        Cumulation::Min => run::<S, <S as Carried>::Min>(axis, reverse, x, out),
+        Cumulation::LogSumExp => log_sum_exp(axis, reverse, x, out),
+    });
+}
+
+/// The cumulative `log(sum(exp(x)))`, of floats alone.
+fn log_sum_exp(axis: usize, reverse: bool, x: Source, out: Sink) {
+    match x.dtype {
+        DType::F64 => run::<f64, LogSumExp>(axis, reverse, x, out),
+        DType::F32 => run::<f32, LogSumExp>(axis, reverse, x, out),
+        other => unreachable!("`infer` accepts only floats, not {other}"),
     }
 }
 
-/// The compute type of a storage type.
-type Wide<S> = <S as Elem>::Compute;
-
-fn run<S, O, K>(axis: usize, reverse: bool, x: Source, out: Sink)
-where
-    S: Elem,
-    O: Elem<Compute = S::Compute>,
-    K: Carry<S::Compute>,
-{
+fn run<S: Compute, K: Carry<S>>(axis: usize, reverse: bool, x: Source, out: Sink) {
     let lines = AxisLines::new(&x, axis);
     let count = lines.count();
     if K::CUTS && lines.dense_step == 1 && lines.step == 1 && lines.len >= PIECE {
         return match reverse {
-            true => dense::<S, O, K, true>(&lines, x, out),
-            false => dense::<S, O, K, false>(&lines, x, out),
+            true => dense::<S, K, true>(&lines, x, out),
+            false => dense::<S, K, false>(&lines, x, out),
         };
     }
     // Lines scanned together are adjacent in the output, and may be in the source.
@@ -262,7 +252,7 @@ where
                 *start = lines.start(first + j);
             }
             let (from, to) =
-                (x.ptr.cast::<S>(), out.ptr.cast::<O>().wrapping_add(lines.dense_start(first)));
+                (x.ptr.cast::<S>(), out.ptr.cast::<S>().wrapping_add(lines.dense_start(first)));
             for i in 0..lines.len {
                 let i = if reverse { lines.len - 1 - i } else { i };
                 let to = to.wrapping_add(i * lines.dense_step);
@@ -270,8 +260,8 @@ where
                 for j in 0..width {
                     // SAFETY: inside the source and the output; these lines are this task's.
                     unsafe {
-                        carries[j].take((*from.wrapping_offset(starts[j])).load());
-                        *to.add(j) = O::store(carries[j].give());
+                        carries[j].take(*from.wrapping_offset(starts[j]));
+                        *to.add(j) = carries[j].give();
                     }
                 }
             }
@@ -288,19 +278,14 @@ const BLOCK: usize = 1 << 15;
 const FEW: usize = 8;
 
 /// Lines that are dense in source and output.
-fn dense<S, O, K, const REVERSE: bool>(lines: &AxisLines, x: Source, out: Sink)
-where
-    S: Elem,
-    O: Elem<Compute = S::Compute>,
-    K: Carry<S::Compute>,
-{
+fn dense<S: Compute, K: Carry<S>, const REVERSE: bool>(lines: &AxisLines, x: Source, out: Sink) {
     let (len, count) = (lines.len, lines.count());
     let part = |line: usize, from: usize, n: usize, carry: K| {
         // The part from `from` on, counted from where the line starts.
         let first = if REVERSE { len - from - n } else { from };
-        Part::<S, O, K, REVERSE> {
+        Part::<S, K, REVERSE> {
             x: { x }.ptr.cast::<S>().wrapping_offset(lines.start(line)).wrapping_add(first),
-            out: { out }.ptr.cast::<O>().wrapping_add(lines.dense_start(line) + first),
+            out: { out }.ptr.cast::<S>().wrapping_add(lines.dense_start(line) + first),
             n,
             carry,
         }
@@ -340,9 +325,9 @@ where
 }
 
 /// A dense part of a line, and what is carried into it.
-struct Part<S, O, K, const REVERSE: bool> {
+struct Part<S, K, const REVERSE: bool> {
     x: *const S,
-    out: *mut O,
+    out: *mut S,
     n: usize,
     carry: K,
 }
@@ -351,21 +336,17 @@ struct Part<S, O, K, const REVERSE: bool> {
 ///
 /// # Safety
 /// The part lies inside the source.
-unsafe fn total<S, O, K, const REVERSE: bool>(part: &Part<S, O, K, REVERSE>) -> K
-where
-    S: Elem,
-    K: Carry<S::Compute>,
-{
+unsafe fn total<S: Compute, K: Carry<S>, const REVERSE: bool>(part: &Part<S, K, REVERSE>) -> K {
     // SAFETY: guaranteed by the caller.
     let x = unsafe { std::slice::from_raw_parts(part.x, part.n) };
     let mut lanes = [K::start(); 16];
     let chunks = x.chunks_exact(16);
     for (lane, x) in lanes.iter_mut().zip(chunks.remainder()) {
-        lane.take(x.load());
+        lane.take(*x);
     }
     for x in chunks {
         for (lane, x) in lanes.iter_mut().zip(x) {
-            lane.take(x.load());
+            lane.take(*x);
         }
     }
     lanes.into_iter().fold(K::start(), |all, lane| lane.after(all))
@@ -380,8 +361,8 @@ where
 #[inline(never)]
 unsafe fn run_links<S, K, const REVERSE: bool>(x: *const S, held: &mut [K; PIECE]) -> [K; LINKS]
 where
-    S: Elem,
-    K: Carry<S::Compute>,
+    S: Compute,
+    K: Carry<S>,
 {
     // SAFETY: guaranteed by the caller.
     let x = unsafe { &*x.cast::<[S; PIECE]>() };
@@ -390,19 +371,14 @@ where
         for (k, link) in links.iter_mut().enumerate() {
             let at = k * LINK + i;
             let at = if REVERSE { PIECE - 1 - at } else { at };
-            link.take(x[at].load());
+            link.take(x[at]);
             held[at] = *link;
         }
     }
     links
 }
 
-impl<S, O, K, const REVERSE: bool> Work for Part<S, O, K, REVERSE>
-where
-    S: Elem,
-    O: Elem<Compute = S::Compute>,
-    K: Carry<S::Compute>,
-{
+impl<S: Compute, K: Carry<S>, const REVERSE: bool> Work for Part<S, K, REVERSE> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Part { x, out, n, mut carry } = self;
@@ -417,7 +393,7 @@ where
                 for (k, link) in links.into_iter().enumerate() {
                     let from = if REVERSE { PIECE - (k + 1) * LINK } else { k * LINK };
                     for (i, sum) in held[from..from + LINK].iter().enumerate() {
-                        out.add(from + i).write(O::store(sum.after(carry).give()));
+                        out.add(from + i).write(sum.after(carry).give());
                     }
                     carry = link.after(carry);
                 }
@@ -425,8 +401,8 @@ where
             }
             for i in done..n {
                 let at = if REVERSE { n - 1 - i } else { i };
-                carry.take((*x.add(at)).load());
-                out.add(at).write(O::store(carry.give()));
+                carry.take(*x.add(at));
+                out.add(at).write(carry.give());
             }
         }
     }

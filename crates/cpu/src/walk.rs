@@ -76,7 +76,10 @@ impl<const N: usize> Walk<N> {
             if len == 1 {
                 continue;
             }
-            let axis = Axis { len, strides: std::array::from_fn(|k| strides[k][d]) };
+            let mut axis = Axis { len, strides: [0; N] };
+            for (stride, all) in axis.strides.iter_mut().zip(strides) {
+                *stride = all[d];
+            }
             if !open {
                 last = axis;
                 open = true;
@@ -151,18 +154,21 @@ impl<const N: usize> Walk<N> {
         if range.start >= range.end {
             return;
         }
-        let axes = self.axes();
-        let inner = axes[0];
-        if axes.len() == 1 {
-            let at = range.start as isize;
-            f(Run {
-                start: range.start,
-                offsets: inner.strides.map(|s| s * at),
-                strides: inner.strides,
-                len: range.len(),
-            });
+        if self.rank == 1 {
+            let inner = self.inline[0];
+            let mut offsets = [0; N];
+            for (offset, stride) in offsets.iter_mut().zip(inner.strides) {
+                *offset = stride * range.start as isize;
+            }
+            f(Run { start: range.start, offsets, strides: inner.strides, len: range.len() });
             return;
         }
+        self.for_runs(range, &mut f);
+    }
+
+    /// The runs of a walk of several axes. Not generic over `f`, as it would be compiled for every
+    /// kernel again.
+    fn for_runs(&self, range: Range<usize>, f: &mut dyn FnMut(Run<N>)) {
         let mut cursor = self.cursor(range.start);
         while cursor.index < range.end {
             let run = cursor.next_run(range.end - cursor.index);

@@ -31,6 +31,17 @@ pub(crate) fn cast(x: Source, out: Sink) {
     }
 }
 
+/// `out = x`, from a compute type to a type that computes in it, as kernels store their results:
+/// floats rounded to nearest, the low bits of integers, whether not zero for bool.
+pub(crate) fn narrow(x: Source, out: Sink) {
+    let l = level();
+    match x.dtype {
+        DType::F32 => run1(map1!(l, f32, |x| x), true, x, out),
+        DType::I64 => run1(map1!(l, i64, |x| x), true, x, out),
+        other => unreachable!("nothing narrower computes in {other}"),
+    }
+}
+
 /// x as f32, with the last bit set if anything was lost. Rounding that to a narrower type gives
 /// what rounding x itself would: no tie appears that was not there.
 #[inline(always)]

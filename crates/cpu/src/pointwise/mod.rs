@@ -26,7 +26,7 @@ pub(crate) mod int;
 mod tests;
 pub(crate) mod tiles;
 
-pub(crate) use cast::cast;
+pub(crate) use cast::{cast, narrow};
 pub(crate) use copy::{copy, copy_to, fill};
 pub(crate) use tiles::{fence, stream, streams};
 

@@ -1,10 +1,11 @@
 //! Argmax and argmin.
 
-use super::{Axes, BLOCK, Fold, FoldPlan, GRAIN, Max, Min, RESULTS, Shared, fold_run, walk};
+use super::{Axes, BLOCK, Fold, GRAIN, Max, Min, RESULTS, Shared, fold_run, walk};
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par;
 use crate::simd::{Level, level};
+use crate::widen::{is_narrow, widened};
 use pullback_ir::Extreme;
 
 /// The index along `axis` of the first extreme element, as `i64`; the first NaN, if there is one.
@@ -12,7 +13,10 @@ pub(crate) fn arg_reduce(kind: Extreme, axis: usize, x: Source, out: Sink) {
     if out.is_empty() || x.shape[axis] == 0 {
         return;
     }
-    with_elem!(x.dtype, T => match kind {
+    if is_narrow(x.dtype) {
+        return widened("argmax", x, |x| arg_reduce(kind, axis, x, out));
+    }
+    with_elem!(compute x.dtype, T => match kind {
         Extreme::Max => arg::<T, Max>(axis, x, out),
         Extreme::Min => arg::<T, Min>(axis, x, out),
     });
@@ -32,7 +36,11 @@ fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
     let kept = walk(&kept);
     let inner = kept.inner();
     let results = Shared(out.ptr.cast::<i64>());
-    let source = FoldPlan { ptr: x.ptr.cast::<S>(), kept: &kept, folded: &kept };
+    let first = Shared(x.ptr.cast_mut().cast::<S>());
+    let start_of = |result: usize| {
+        let first = &first;
+        first.0.wrapping_offset(kept.offsets(result)[0]).cast_const()
+    };
     let (count, level) = (kept.len(), level());
     if inner.len > 1 && inner.strides[0].unsigned_abs() < step.unsigned_abs() {
         // Blocks of results together, row by row: long ones, so that memory is read in long runs.
@@ -46,7 +54,7 @@ fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
                 let along = block % per_line * RESULTS;
                 let from = block / per_line * inner.len + along;
                 let width = RESULTS.min(inner.len - along);
-                let start = source.start(from);
+                let start = start_of(from);
                 // SAFETY: these rows are inside the source and these results are this task's; this
                 // machine supports the level.
                 unsafe {
@@ -61,7 +69,7 @@ fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
     let group = GRAIN.div_ceil(len);
     par::for_each(count.div_ceil(group), |task| {
         for i in task * group..count.min((task + 1) * group) {
-            let start = source.start(i);
+            let start = start_of(i);
             // SAFETY: inside the source.
             let at = |p: usize| unsafe { (*start.wrapping_offset(p as isize * step)).load() };
             // The extreme block by block, then its position in the first block that contains it.
@@ -70,7 +78,7 @@ fn arg<S: Elem, K: Fold<S::Compute>>(axis: usize, x: Source, out: Sink) {
                 let size = BLOCK.min(len - first);
                 let start = start.wrapping_offset(first as isize * step);
                 // SAFETY: inside the source.
-                let value = unsafe { fold_run::<S, K>(level, start, step, size) };
+                let value = unsafe { fold_run::<S, K>(level, start, step, size, step == 1) };
                 if takes::<S::Compute, K>(value, best) {
                     (best, from) = (value, first);
                 }

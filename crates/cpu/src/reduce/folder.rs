@@ -81,7 +81,7 @@ pub(crate) fn folder(kind: Reduction, dtype: DType, result: DType) -> Folder {
     fn of<S: Elem<Compute: Bits>, K: Fold<S::Compute>>(none: Option<Scalar>) -> Folder {
         unsafe fn run<S: Elem<Compute: Bits>, K: Fold<S::Compute>>(x: *const u8, n: usize) -> u64 {
             // SAFETY: passed on; the level is this machine's.
-            unsafe { fold_run::<S, K>(level(), x.cast(), 1, n) }.to()
+            unsafe { fold_run::<S, K>(level(), x.cast(), 1, n, true) }.to()
         }
         unsafe fn each<S: Elem<Compute: Bits>, K: Fold<S::Compute>>(
             x: *const u8,

@@ -3,15 +3,18 @@
 use super::{Fold, LANES};
 use crate::elem::Elem;
 
+/// Folds elements that are `stride` apart: over lanes if `in_lanes`, which wants a stride of 1, else
+/// over four. (A block that was widened is contiguous, and folded as its operand would be.)
 #[inline(always)]
 pub(super) unsafe fn run_body<S: Elem, K: Fold<S::Compute>>(
     x: *const S,
     stride: isize,
     len: usize,
+    in_lanes: bool,
 ) -> S::Compute {
     // SAFETY: the caller has `len` elements there.
     unsafe {
-        if stride == 1 {
+        if in_lanes {
             return short_or_long::<S, K>(x, len);
         }
         let at = |i: usize| (*x.offset(i as isize * stride)).load();
