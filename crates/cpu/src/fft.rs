@@ -75,6 +75,9 @@ const SHORT: usize = 512;
 /// Longest line of which [`W`] are, if lines are not contiguous.
 const MEDIUM: usize = 4096;
 
+/// Most bytes of a line that are asked for ahead of time.
+const AHEAD: usize = 16 << 10;
+
 pub(crate) fn fft(f: Fft, x: Source, out: Sink) {
     match out.dtype {
         DType::F64 => typed::<f64>(f, x, out),
@@ -259,6 +262,19 @@ impl<V: Copy> Scratch<V> {
     }
 }
 
+/// Asks for a line that is read soon: a transform begins with steps too long for the hardware to
+/// foresee.
+fn prefetch<T>(line: *const T, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..(len * size_of::<T>()).min(AHEAD)).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is no access.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast::<i8>().wrapping_add(at)) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (line, len);
+}
+
 /// The transform of all lines.
 struct Job<'a, T> {
     plan: &'a Plan<T>,
@@ -344,6 +360,9 @@ impl<T: Float> Job<'_, T> {
         let a = spaces.ptr();
         let b = a.wrapping_add(space);
         for (i, start) in starts.iter().enumerate() {
+            if let (false, Some(next)) = (staged_in, starts.get(i + 1)) {
+                prefetch(self.from.ptr.wrapping_offset(next[0]), 2 * self.from.rows);
+            }
             let mut x = match staged_in {
                 true => input.ptr().wrapping_add(2 * i * self.from.rows),
                 false => self.from.ptr.wrapping_offset(start[0]),

@@ -5,7 +5,7 @@ use super::lanes::{Gather, Lanes};
 use super::passes::{BLOCK, From, Passes, Rows, Run, To, W};
 use super::plan::{Plan, Way, root};
 use super::radix::{Float, mul};
-use super::real::Store;
+use super::real::{Store, block, eight};
 use crate::par;
 use crate::simd::{Isa, Work, vectorised};
 
@@ -363,9 +363,15 @@ fn enter<T: Float, I: Isa>(x: &[T], sign: T, re: &[T], im: &[T], out: &mut [T]) 
 fn between<T: Float, I: Isa>(xr: &[T], xi: &[T], kr: &[T], ki: &[T], out: &mut [T]) {
     let n = xr.len();
     let (xi, kr, ki, out) = (&xi[..n], &kr[..n], &ki[..n], &mut out[..2 * n]);
-    for j in 0..n {
-        let v = mul::<T, I>((xr[j], xi[j]), (kr[j], ki[j]));
-        (out[2 * j], out[2 * j + 1]) = (v.0, -v.1);
+    // Whole blocks, as the inner length is a multiple of 64.
+    for j in (0..n).step_by(W) {
+        let (mut a, mut b) = ([T::default(); W], [T::default(); W]);
+        let (x, z) = ((eight(&xr[j..]), eight(&xi[j..])), (eight(&kr[j..]), eight(&ki[j..])));
+        for q in 0..W {
+            let v = mul::<T, I>((x.0[q], x.1[q]), (z.0[q], z.1[q]));
+            (a[q], b[q]) = (v.0, -v.1);
+        }
+        T::together::<I>(&a, &b, block(&mut out[2 * j..]));
     }
 }
 

@@ -8,6 +8,9 @@ use super::passes::{BLOCK, W};
 use super::radix::{C, Float};
 use crate::simd::{Isa, Work};
 
+/// Elements of a spectrum that are computed before they are made pairs.
+const RUN: usize = 64;
+
 /// `X[k]` from `Z[k]`, `Z[h-k]` and `u = -i/2·w^k`.
 #[inline(always)]
 fn separate<T: Float, I: Isa>(z: C<T>, y: C<T>, u: C<T>) -> C<T> {
@@ -175,18 +178,45 @@ impl<T: Float> Work for OnLine<'_, T> {
 fn separate_line<T: Float, I: Isa>(re: &[T], im: &[T], ur: &[T], ui: &[T], y: &mut [T]) {
     let h = re.len();
     let (im, ur, ui, y) = (&im[..h], &ur[..h], &ui[..h], &mut y[..2 * h]);
-    let one = |k: usize| separate::<T, I>((re[k], im[k]), (re[h - k], im[h - k]), (ur[k], ui[k]));
+    // Some blocks at a time: a loop over one block is unrolled before it is vectorised.
+    let (mut a, mut b) = ([T::default(); RUN], [T::default(); RUN]);
     let mut k = 1;
     while k + W <= h {
-        let (mut a, mut b) = ([T::default(); W], [T::default(); W]);
-        for q in 0..W {
-            (a[q], b[q]) = one(k + q);
+        let len = ((h - k) & !(W - 1)).min(RUN);
+        let (up, down) = (k..k + len, h - k + 1 - len..h - k + 1);
+        separate_run::<T, I>(
+            (&re[up.clone()], &im[up.clone()]),
+            (&re[down.clone()], &im[down]),
+            (&ur[up.clone()], &ui[up]),
+            &mut a[..len],
+            &mut b[..len],
+        );
+        for j in (0..len).step_by(W) {
+            T::together::<I>(eight(&a[j..]), eight(&b[j..]), block(&mut y[2 * (k + j)..]));
         }
-        T::together::<I>(&a, &b, block(&mut y[2 * k..]));
-        k += W;
+        k += len;
     }
     for k in k..h {
-        (y[2 * k], y[2 * k + 1]) = one(k);
+        let other = (re[h - k], im[h - k]);
+        (y[2 * k], y[2 * k + 1]) = separate::<T, I>((re[k], im[k]), other, (ur[k], ui[k]));
+    }
+}
+
+/// `z` upwards, `y` downwards.
+#[inline(always)]
+fn separate_run<T: Float, I: Isa>(
+    z: (&[T], &[T]),
+    y: (&[T], &[T]),
+    u: (&[T], &[T]),
+    re: &mut [T],
+    im: &mut [T],
+) {
+    let n = re.len() & !(W - 1);
+    let (zr, zi, yr, yi) = (&z.0[..n], &z.1[..n], &y.0[..n], &y.1[..n]);
+    let (ur, ui, re, im) = (&u.0[..n], &u.1[..n], &mut re[..n], &mut im[..n]);
+    for q in 0..n {
+        let other = (yr[n - 1 - q], yi[n - 1 - q]);
+        (re[q], im[q]) = separate::<T, I>((zr[q], zi[q]), other, (ur[q], ui[q]));
     }
 }
 
@@ -200,9 +230,10 @@ fn combine_line<T: Float, I: Isa>(x: &[T], ur: &[T], ui: &[T], y: &mut [T]) {
         let (mut up, mut down) = ([T::default(); BLOCK], [T::default(); BLOCK]);
         T::apart::<I>(read(&x[2 * k..]), &mut up);
         T::apart::<I>(read(&x[2 * (h - k + 1 - W)..]), &mut down);
+        let (ur, ui) = (eight(&ur[k..]), eight(&ui[k..]));
         for q in 0..W {
             let other = (down[W - 1 - q], down[BLOCK - 1 - q]);
-            (a[q], b[q]) = combine::<T, I>((up[q], up[W + q]), other, (ur[k + q], ui[k + q]));
+            (a[q], b[q]) = combine::<T, I>((up[q], up[W + q]), other, (ur[q], ui[q]));
         }
         T::together::<I>(&a, &b, block(&mut y[2 * k..]));
         k += W;
@@ -216,7 +247,7 @@ fn combine_line<T: Float, I: Isa>(x: &[T], ur: &[T], ui: &[T], y: &mut [T]) {
 
 /// The first block of a longer slice.
 #[inline(always)]
-fn block<T>(x: &mut [T]) -> &mut [T; BLOCK] {
+pub(super) fn block<T>(x: &mut [T]) -> &mut [T; BLOCK] {
     // SAFETY: that many elements, whose number the slice checks.
     unsafe { &mut *x[..BLOCK].as_mut_ptr().cast() }
 }
@@ -226,6 +257,13 @@ fn block<T>(x: &mut [T]) -> &mut [T; BLOCK] {
 fn read<T>(x: &[T]) -> &[T; BLOCK] {
     // SAFETY: as above.
     unsafe { &*x[..BLOCK].as_ptr().cast() }
+}
+
+/// The first elements of a longer slice.
+#[inline(always)]
+pub(super) fn eight<T>(x: &[T]) -> &[T; W] {
+    // SAFETY: as above.
+    unsafe { &*x[..W].as_ptr().cast() }
 }
 
 /// Planes, `n` apart, to `count` pairs, whose second parts are multiplied by `sign`.
@@ -257,8 +295,9 @@ fn store<T: Float, I: Isa>(re: &[T], im: &[T], to: &mut [T], sign: T) {
     let mut k = 0;
     while k + W <= n {
         let (mut a, mut b) = ([T::default(); W], [T::default(); W]);
+        let (x, z) = (eight(&re[k..]), eight(&im[k..]));
         for q in 0..W {
-            (a[q], b[q]) = (re[k + q], sign * im[k + q]);
+            (a[q], b[q]) = (x[q], sign * z[q]);
         }
         T::together::<I>(&a, &b, block(&mut to[2 * k..]));
         k += W;

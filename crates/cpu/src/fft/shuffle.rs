@@ -171,8 +171,11 @@ mod f64 {
                 let a = _mm256_loadu_pd(re.as_ptr().add(4 * half));
                 let b = _mm256_loadu_pd(im.as_ptr().add(4 * half));
                 let (low, high) = (_mm256_unpacklo_pd(a, b), _mm256_unpackhi_pd(a, b));
-                _mm256_storeu_pd(to, _mm256_permute2f128_pd(low, high, 0x20));
-                _mm256_storeu_pd(to.add(4), _mm256_permute2f128_pd(low, high, 0x31));
+                // Halves are stored apart: whole ones would be made by slower shuffles.
+                _mm_storeu_pd(to, _mm256_castpd256_pd128(low));
+                _mm_storeu_pd(to.add(2), _mm256_castpd256_pd128(high));
+                _mm_storeu_pd(to.add(4), _mm256_extractf128_pd(low, 1));
+                _mm_storeu_pd(to.add(6), _mm256_extractf128_pd(high, 1));
             }
         }
     }
