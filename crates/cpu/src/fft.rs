@@ -1,28 +1,82 @@
-//! Fourier transforms of lines, on `rustfft` and `realfft`.
+//! Fourier transforms of lines: the elements along the transformed axis.
 //!
-//! A line is the elements along the transformed axis. Each line is transformed by one thread; if
-//! its elements are not contiguous, a few adjacent lines are gathered together, so that every cache
-//! line is read once for all of them. The split of lines into tasks depends on the shape alone.
+//! # One kernel
 //!
-//! Plans (twiddle factors for a length) cost more than a transform, so they are cached.
+//! Everything is made of one kernel (`passes.rs`): a complex transform of `n` rows of lanes, which
+//! treats all lanes alike. It is a product of passes, one per factor (radix) of `n`. A pass of
+//! radix `r` combines rows that are `n/r` apart, multiplies by roots of one, and writes the `r`
+//! results next to each other; the next pass sees them as rows of `r` times as many lanes, with
+//! `n/r` rows left to transform. So the order is right after the last pass, without a reversal of
+//! digits (Stockham's form), and lanes never mix: loops over them are vectorised without a shuffle.
+//! Lanes come in blocks, eight real parts and then eight imaginary ones, which are one or two
+//! registers each; a row has one address, not two.
+//!
+//! What is a lane depends on the lines (`fft.rs`):
+//!
+//! - **Side by side**: lines that are short, or whose elements are far apart, are lanes, 8 or 16 at
+//!   a time. Lines next to each other in memory are read and written as they are.
+//! - **Alone**: of a long contiguous line the first pass, always of radix 8, takes eight positions
+//!   for lanes and transposes its results, eight by eight; from then on a row is a block. All of a
+//!   line of a thousand stays in the first-level cache.
+//! - **Split** (`line.rs`): a line that is too long for the cache, or not a multiple of 8, is a
+//!   matrix `a × b`. Its columns are lines side by side; the results are multiplied by roots and
+//!   transposed, block by block; then the rows are lines side by side, and their results are in the
+//!   right order. Columns and rows are shared by threads.
+//! - **Chirp**: a length with a prime factor above 31 is a convolution of a longer, convenient
+//!   length (Bluestein).
+//!
+//! Which of alone, split and chirp it is, and all radices and roots, depend on the length alone. The
+//! order of arithmetic is the same whether a line is a lane or alone, so a line has the same bits
+//! in any batch, layout and number of threads.
+//!
+//! # Real lines
+//!
+//! A real line of even length is read as pairs, which are a complex line of half the length
+//! (`real.rs`); one of odd length is a complex line. An inverse transform is a transform of
+//! conjugates: imaginary parts are multiplied by a sign where they are read and written.
+//!
+//! # Roots
+//!
+//! Roots of one are computed in f64, from an angle below an eighth of the circle, and rounded: each
+//! is accurate, and symmetric ones are exactly symmetric. Tables cost more than a transform, so
+//! plans are cached (`plan.rs`).
+//!
+//! Everything is scalar code that the compiler vectorises, except pairs to blocks and back, and
+//! transpositions (`shuffle.rs`).
+
+mod lanes;
+mod line;
+mod passes;
+mod plan;
+mod radix;
+mod real;
+mod shuffle;
+#[cfg(test)]
+mod tests;
 
 use crate::buffer::Buffer;
 use crate::operand::{Sink, Source};
 use crate::par;
+use crate::simd::vectorised;
 use crate::walk::Walk;
+use lanes::{Gather, Lanes, Scatter};
+use passes::{BLOCK, From, Passes, Rows, Run, To, W};
+use plan::{Plan, Planned};
 use pullback_ir::{DType, Fft, Shape, Strides, dense_strides};
-use realfft::{ComplexToReal, RealFftPlanner, RealToComplex};
-use rustfft::num_complex::Complex;
-use rustfft::{FftNum, FftPlanner};
-use std::collections::HashSet;
-use std::sync::{Arc, Mutex, PoisonError};
+use radix::Float;
+use real::{OnLine, OnRows, Part};
 
 /// Fewest elements per task.
 const TASK: usize = 1 << 13;
-/// Lines that are gathered together if elements are not contiguous: at least a cache line of pairs.
+/// Lines that are read together if elements are not contiguous: at least a cache line of pairs.
 const BUNDLE: usize = 16;
-/// Capacity of the plan cache; it is cleared when full.
-const PLANS: usize = 512;
+/// Longest line of which [`BUNDLE`] are transformed side by side.
+const SHORT: usize = 512;
+/// Longest line of which [`W`] are, if lines are not contiguous.
+const MEDIUM: usize = 4096;
+
+/// Most bytes of a line that are asked for ahead of time.
+const AHEAD: usize = 16 << 10;
 
 pub(crate) fn fft(f: Fft, x: Source, out: Sink) {
     match out.dtype {
@@ -36,137 +90,148 @@ fn typed<T: Planned>(f: Fft, x: Source, out: Sink) {
     if out.is_empty() {
         return;
     }
+    let one = T::of(1.0);
     match f {
         Fft::Complex { axis, inverse } => {
-            complex::<T>(&FftLines::of(axis, x, true, out, true), inverse)
+            let n = x.shape[axis];
+            let sign = if inverse { -one } else { one };
+            let (from, to, starts) = sides(axis, x, Kind::Pairs, out, Kind::Pairs);
+            let plan = T::plan(n);
+            Job { plan: &plan, from, to, signs: [sign, sign], before: None, after: None }
+                .run(&starts);
         }
-        Fft::Real(axis) => real::<T>(&FftLines::of(axis, x, false, out, true)),
-        Fft::Hermitian { axis, .. } => hermitian::<T>(&FftLines::of(axis, x, true, out, false)),
+        Fft::Real(axis) => {
+            let n = x.shape[axis];
+            let even = n.is_multiple_of(2);
+            let kind = if even { Kind::Halves } else { Kind::Reals };
+            let (from, to, starts) = sides(axis, x, kind, out, Kind::Pairs);
+            let signs = [one, one];
+            if even {
+                let halves = T::half_plan(n);
+                let after = Some(Part::Separate(&halves.roots));
+                Job { plan: &halves.plan, from, to, signs, before: None, after }.run(&starts);
+            } else {
+                let plan = T::plan(n);
+                Job { plan: &plan, from, to, signs, before: None, after: None }.run(&starts);
+            }
+        }
+        Fft::Hermitian { axis, len } => {
+            let even = len.is_multiple_of(2);
+            let kind = if even { Kind::Halves } else { Kind::Reals };
+            let (from, to, starts) = sides(axis, x, Kind::Pairs, out, kind);
+            // Conjugates are transformed, which the parts before make.
+            let signs = [one, -one];
+            if even {
+                let halves = T::half_plan(len);
+                let before = Some(Part::Combine(&halves.roots));
+                Job { plan: &halves.plan, from, to, signs, before, after: None }.run(&starts);
+            } else {
+                let (plan, before) = (T::plan(len), Some(Part::Extend));
+                Job { plan: &plan, from, to, signs, before, after: None }.run(&starts);
+            }
+        }
     }
 }
 
-/// An operand or result along the transformed axis.
+/// What the elements of a line are.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    /// Pairs on the last axis.
+    Pairs,
+    /// Reals, an even number, of which two neighbours are a pair.
+    Halves,
+    /// Reals.
+    Reals,
+}
+
+/// An operand or result along the transformed axis, as pairs.
 #[derive(Clone, Copy)]
-struct Side {
-    ptr: *mut u8,
-    len: usize,
+struct Side<T> {
+    ptr: *mut T,
+    /// Pairs of a line.
+    rows: usize,
     /// Stride along the line, in elements.
     step: isize,
-    /// Stride between the two parts of a pair, in elements.
-    pair: isize,
+    /// Stride between the two parts of a pair; `None` if there are only first parts.
+    pair: Option<isize>,
 }
 
 // SAFETY: sides are made from operands, which may be shared; tasks write disjoint lines.
-unsafe impl Send for Side {}
+unsafe impl<T> Send for Side<T> {}
 // SAFETY: as above.
-unsafe impl Sync for Side {}
+unsafe impl<T> Sync for Side<T> {}
 
-struct FftLines {
-    from: Side,
-    to: Side,
-    /// Where each line starts, in both.
-    starts: Walk<2>,
+/// Both sides, and where each line starts in them.
+fn sides<T>(
+    axis: usize,
+    x: Source,
+    x_kind: Kind,
+    out: Sink,
+    out_kind: Kind,
+) -> (Side<T>, Side<T>, Walk<2>) {
+    let strides = dense_strides(out.shape);
+    let side = |ptr: *mut u8, shape: &[usize], strides: &[isize], kind: Kind| {
+        let (n, step) = (shape[axis], strides[axis]);
+        let (rows, step, pair) = match kind {
+            Kind::Pairs => (n, step, Some(strides[shape.len() - 1])),
+            Kind::Halves => (n / 2, 2 * step, Some(step)),
+            Kind::Reals => (n, step, None),
+        };
+        Side { ptr: ptr.cast(), rows, step, pair }
+    };
+    let from = side(x.ptr.cast_mut(), x.shape, x.strides, x_kind);
+    let to = side(out.ptr, out.shape, &strides, out_kind);
+    let rank = x.shape.len() - usize::from(x_kind == Kind::Pairs);
+    let (mut shape, mut a, mut b) = (Shape::new(), Strides::new(), Strides::new());
+    for i in (0..rank).filter(|&i| i != axis) {
+        shape.push(x.shape[i]);
+        a.push(x.strides[i]);
+        b.push(strides[i]);
+    }
+    (from, to, Walk::new(&shape, [&a, &b]))
 }
 
-impl FftLines {
-    /// `pairs`: whether the last axis holds pairs.
-    fn of(axis: usize, x: Source, x_pairs: bool, out: Sink, out_pairs: bool) -> FftLines {
-        let strides = dense_strides(out.shape);
-        let side = |ptr: *mut u8, shape: &[usize], strides: &[isize], pairs: bool| Side {
-            ptr,
-            len: shape[axis],
-            step: strides[axis],
-            pair: if pairs { strides[shape.len() - 1] } else { 0 },
-        };
-        let from = side(x.ptr.cast_mut(), x.shape, x.strides, x_pairs);
-        let to = side(out.ptr, out.shape, &strides, out_pairs);
-        let rank = x.shape.len() - usize::from(x_pairs);
-        let others = || (0..rank).filter(|&i| i != axis);
-        let shape: Shape = others().map(|i| x.shape[i]).collect();
-        let (a, b): (Strides, Strides) =
-            (others().map(|i| x.strides[i]).collect(), others().map(|i| strides[i]).collect());
-        FftLines { from, to, starts: Walk::new(&shape, [&a, &b]) }
+impl<T: Float> Side<T> {
+    /// Whether a line is pairs one after the other.
+    fn contiguous(&self) -> bool {
+        self.step == 2 && self.pair == Some(1)
     }
 
-    /// Calls `f` with the starts of bundles of lines.
-    fn for_each(&self, f: impl Fn(&[[isize; 2]]) + Sync) {
-        let (count, len) = (self.starts.len(), self.from.len.max(self.to.len));
-        let bundle = TASK.div_ceil(len.max(1)).max(BUNDLE).min(count);
-        // Long lines are worth a task each, if they are contiguous.
-        let together = self.from.step.unsigned_abs() <= 2 && self.to.step.unsigned_abs() <= 2;
-        let bundle = if together && len >= TASK { 1 } else { bundle };
-        par::for_each(count.div_ceil(bundle), |task| {
-            let range = task * bundle..count.min((task + 1) * bundle);
-            let mut starts = Vec::with_capacity(range.len());
-            range.for_each(|i| starts.push(self.starts.offsets(i)));
-            f(&starts);
-        });
-    }
-}
-
-impl Side {
-    /// Reads the pairs of a bundle of lines, one line after the other.
-    fn read_pairs<T: Planned>(
-        self,
-        starts: impl Iterator<Item = isize> + Clone,
-        to: &mut [Complex<T>],
-    ) {
-        let from = self.ptr.cast::<T>().cast_const();
-        let at = |start: isize, i: usize| {
-            let ptr = from.wrapping_offset(start + i as isize * self.step);
-            // SAFETY: inside the operand, whose layout was checked.
-            unsafe { Complex { re: *ptr, im: *ptr.wrapping_offset(self.pair) } }
-        };
-        self.visit(starts.enumerate(), |line, start, i| to[line * self.len + i] = at(start, i));
+    /// Whether elements of a line are near each other.
+    fn near(&self) -> bool {
+        self.step.unsigned_abs() <= 2
     }
 
-    fn read_reals<T: Planned>(self, starts: impl Iterator<Item = isize> + Clone, to: &mut [T]) {
-        let from = self.ptr.cast::<T>().cast_const();
-        self.visit(starts.enumerate(), |line, start, i| {
-            // SAFETY: inside the operand, whose layout was checked.
-            to[line * self.len + i] =
-                unsafe { *from.wrapping_offset(start + i as isize * self.step) };
-        });
+    fn lanes(&self, starts: &[[isize; 2]], side: usize, sign: T) -> Lanes<T> {
+        let mut list = [0; W];
+        for (to, from) in list.iter_mut().zip(starts) {
+            *to = from[side];
+        }
+        let Side { ptr, rows, step, pair } = *self;
+        Lanes { ptr, starts: list, count: starts.len(), rows, step, pair, sign }
     }
 
-    fn write_pairs<T: Planned>(
-        self,
-        starts: impl Iterator<Item = isize> + Clone,
-        from: &[Complex<T>],
-    ) {
-        let to = self.ptr.cast::<T>();
-        self.visit(starts.enumerate(), |line, start, i| {
-            let (ptr, v) =
-                (to.wrapping_offset(start + i as isize * self.step), from[line * self.len + i]);
-            // SAFETY: inside the sink; the line belongs to this task.
+    /// Copies a bundle of lines to or from pairs one after the other, one line after the other.
+    fn stage(&self, starts: &[[isize; 2]], side: usize, pairs: &mut [T]) {
+        let write = side == 1;
+        let mut one = |line: usize, j: usize| {
+            let at = self.ptr.wrapping_offset(starts[line][side] + j as isize * self.step);
+            let pair = &mut pairs[2 * (line * self.rows + j)..][..2];
+            // SAFETY: inside the operand, whose layout was checked, or inside the sink, where the
+            // line belongs to this task.
             unsafe {
-                *ptr = v.re;
-                *ptr.wrapping_offset(1) = v.im;
+                match (self.pair, write) {
+                    (Some(by), false) => (pair[0], pair[1]) = (*at, *at.offset(by)),
+                    (None, false) => (pair[0], pair[1]) = (*at, T::default()),
+                    (Some(by), true) => (*at, *at.offset(by)) = (pair[0], pair[1]),
+                    (None, true) => *at = pair[0],
+                }
             }
-        });
-    }
-
-    fn write_reals<T: Planned>(self, starts: impl Iterator<Item = isize> + Clone, from: &[T]) {
-        let to = self.ptr.cast::<T>();
-        self.visit(starts.enumerate(), |line, start, i| {
-            // SAFETY: inside the sink; the line belongs to this task.
-            unsafe {
-                *to.wrapping_offset(start + i as isize * self.step) = from[line * self.len + i]
-            };
-        });
-    }
-
-    /// Every element of every line: along lines whose elements are contiguous, across lines
-    /// otherwise.
-    fn visit(
-        self,
-        lines: impl Iterator<Item = (usize, isize)> + Clone,
-        mut f: impl FnMut(usize, isize, usize),
-    ) {
-        if self.step.unsigned_abs() <= 2 {
-            lines.for_each(|(line, start)| (0..self.len).for_each(|i| f(line, start, i)));
+        };
+        if self.near() {
+            (0..starts.len()).for_each(|line| (0..self.rows).for_each(|j| one(line, j)));
         } else {
-            (0..self.len).for_each(|i| lines.clone().for_each(|(line, start)| f(line, start, i)));
+            (0..self.rows).for_each(|j| (0..starts.len()).for_each(|line| one(line, j)));
         }
     }
 }
@@ -186,6 +251,10 @@ impl<V: Copy> Scratch<V> {
         }
     }
 
+    fn ptr(&mut self) -> *mut V {
+        self.buffer.as_mut_ptr().cast()
+    }
+
     fn slice(&mut self) -> &mut [V] {
         // SAFETY: the buffer has space for them and is owned by this; floats have no invalid bits,
         // and are written before they are read.
@@ -193,147 +262,133 @@ impl<V: Copy> Scratch<V> {
     }
 }
 
-fn complex<T: Planned>(lines: &FftLines, inverse: bool) {
-    let n = lines.from.len;
-    let kind = if inverse { Transform::Inverse } else { Transform::Forward };
-    let plan = T::plans(kind, n, |plans| match inverse {
-        true => plans.complex.plan_fft_inverse(n),
-        false => plans.complex.plan_fft_forward(n),
-    });
-    let dense = lines.to.step == 2;
-    lines.for_each(|starts| {
-        let mut scratch = Scratch::<Complex<T>>::of(plan.get_inplace_scratch_len());
-        let (from, to) = (starts.iter().map(|s| s[0]), starts.iter().map(|s| s[1]));
-        if dense {
-            // Lines are contiguous in the result: they are transformed in place.
-            for (from, to) in from.zip(to) {
-                let ptr = lines.to.ptr.cast::<T>().wrapping_offset(to).cast::<Complex<T>>();
-                // SAFETY: a dense line of the sink, which belongs to this task; it is filled first.
-                let line = unsafe { std::slice::from_raw_parts_mut(ptr, n) };
-                lines.from.read_pairs(std::iter::once(from), line);
-                plan.process_with_scratch(line, scratch.slice());
+/// Asks for a line that is read soon: a transform begins with steps too long for the hardware to
+/// foresee.
+fn prefetch<T>(line: *const T, len: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for at in (0..(len * size_of::<T>()).min(AHEAD)).step_by(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch is no access.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast::<i8>().wrapping_add(at)) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (line, len);
+}
+
+/// The transform of all lines.
+struct Job<'a, T> {
+    plan: &'a Plan<T>,
+    from: Side<T>,
+    to: Side<T>,
+    /// What imaginary parts are multiplied by, before and after.
+    signs: [T; 2],
+    before: Option<Part<'a, T>>,
+    after: Option<Part<'a, T>>,
+}
+
+impl<T: Float> Job<'_, T> {
+    fn run(&self, starts: &Walk<2>) {
+        let (count, len) = (starts.len(), self.plan.n);
+        let near = self.from.near() && self.to.near();
+        // Short lines, and those whose elements are far apart, are transformed side by side.
+        let passes = self
+            .plan
+            .side_by_side()
+            .filter(|_| !self.plan.alone() || !near && len <= MEDIUM && count >= W / 2);
+        let bundle = TASK.div_ceil(len).next_multiple_of(BUNDLE).min(count);
+        // Long lines are worth a task each, if they are contiguous.
+        let bundle = if near && len >= TASK { 1 } else { bundle };
+        par::for_each(count.div_ceil(bundle), |task| {
+            let range = task * bundle..count.min((task + 1) * bundle);
+            let mut list = Vec::with_capacity(range.len());
+            range.for_each(|i| list.push(starts.offsets(i)));
+            match passes {
+                Some(passes) => {
+                    let width = if len <= SHORT { BUNDLE } else { W };
+                    list.chunks(width).for_each(|lines| self.side_by_side(passes, lines));
+                }
+                None => self.one_by_one(&list),
             }
-            return;
+        });
+    }
+
+    /// Transforms lines that are lanes.
+    fn side_by_side(&self, passes: &Passes<T>, starts: &[[isize; 2]]) {
+        let s = starts.len().div_ceil(W);
+        let row = s * BLOCK;
+        let len = self.plan.n.max(self.from.rows).max(self.to.rows) * row;
+        let mut scratch = Scratch::<T>::of(2 * len);
+        let a = scratch.ptr();
+        let b = a.wrapping_add(len);
+        let source = if self.before.is_some() { a } else { b };
+        for (block, starts) in starts.chunks(W).enumerate() {
+            let lanes = self.from.lanes(starts, 0, self.signs[0]);
+            vectorised(Gather(lanes, source.wrapping_add(block * BLOCK), row));
         }
-        let mut bundle = Scratch::<Complex<T>>::of(n * starts.len());
-        lines.from.read_pairs(from, bundle.slice());
-        plan.process_with_scratch(bundle.slice(), scratch.slice());
-        lines.to.write_pairs(to, bundle.slice());
-    });
-}
-
-fn real<T: Planned>(lines: &FftLines) {
-    let (n, half) = (lines.from.len, lines.to.len);
-    let plan: Arc<dyn RealToComplex<T>> =
-        T::plans(Transform::Real, n, |plans| plans.real.plan_fft_forward(n));
-    lines.for_each(|starts| {
-        let mut scratch = Scratch::<Complex<T>>::of(plan.get_scratch_len());
-        let mut input = Scratch::<T>::of(n * starts.len());
-        lines.from.read_reals(starts.iter().map(|s| s[0]), input.slice());
-        let dense = lines.to.step == 2;
-        let mut bundle = Scratch::<Complex<T>>::of(if dense { 0 } else { half * starts.len() });
-        for (i, line) in input.slice().chunks_exact_mut(n).enumerate() {
-            let output = if dense {
-                let ptr = lines.to.ptr.cast::<T>().wrapping_offset(starts[i][1]);
-                // SAFETY: a dense line of the sink, which belongs to this task; the plan fills it.
-                unsafe { std::slice::from_raw_parts_mut(ptr.cast::<Complex<T>>(), half) }
-            } else {
-                &mut bundle.slice()[i * half..(i + 1) * half]
-            };
-            let done = plan.process_with_scratch(line, output, scratch.slice());
-            debug_assert!(done.is_ok(), "the lengths are the plan's");
+        let h = self.plan.n;
+        if let Some(part) = self.before {
+            vectorised(OnRows { part, h, s, from: a, to: b });
         }
-        if !dense {
-            lines.to.write_pairs(starts.iter().map(|s| s[1]), bundle.slice());
+        let from = From::Rows(Rows::dense(b, s), s);
+        vectorised(Run { passes, from, a, b, to: To::Blocks });
+        let mut end = passes.end(a, b);
+        if let Some(part) = self.after {
+            let to = if end == a { b } else { a };
+            vectorised(OnRows { part, h, s, from: end, to });
+            end = to;
         }
-    });
-}
-
-fn hermitian<T: Planned>(lines: &FftLines) {
-    let (half, n) = (lines.from.len, lines.to.len);
-    let plan: Arc<dyn ComplexToReal<T>> =
-        T::plans(Transform::Hermitian, n, |plans| plans.real.plan_fft_inverse(n));
-    lines.for_each(|starts| {
-        let mut scratch = Scratch::<Complex<T>>::of(plan.get_scratch_len());
-        let mut input = Scratch::<Complex<T>>::of(half * starts.len());
-        lines.from.read_pairs(starts.iter().map(|s| s[0]), input.slice());
-        let mut bundle = Scratch::<T>::of(n * starts.len());
-        for (line, output) in
-            input.slice().chunks_exact_mut(half).zip(bundle.slice().chunks_exact_mut(n))
-        {
-            // What must be real for a real result is treated as real.
-            line[0].im = T::zero();
-            if n.is_multiple_of(2) {
-                line[half - 1].im = T::zero();
-            }
-            let done = plan.process_with_scratch(line, output, scratch.slice());
-            debug_assert!(done.is_ok(), "the lengths are the plan's");
+        for (block, starts) in starts.chunks(W).enumerate() {
+            let lanes = self.to.lanes(starts, 1, self.signs[1]);
+            vectorised(Scatter(lanes, end.wrapping_add(block * BLOCK), row));
         }
-        lines.to.write_reals(starts.iter().map(|s| s[1]), bundle.slice());
-    });
-}
+    }
 
-/// The kind of transform that a plan is for.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-enum Transform {
-    Forward,
-    Inverse,
-    Real,
-    Hermitian,
-}
-
-/// The plans of one type.
-struct Plans<T: FftNum> {
-    complex: FftPlanner<T>,
-    real: RealFftPlanner<T>,
-    /// The plans in the cache; the planners do not expose theirs.
-    made: HashSet<(Transform, usize)>,
-}
-
-trait Planned: FftNum {
-    fn store() -> &'static Mutex<Option<Plans<Self>>>;
-
-    /// Looks up or makes a plan. The cache is bounded, so that many lengths do not fill the memory.
-    fn plans<R>(kind: Transform, n: usize, ask: impl FnOnce(&mut Plans<Self>) -> R) -> R {
-        let mut store = Self::store().lock().unwrap_or_else(PoisonError::into_inner);
-        let full =
-            |made: &HashSet<(Transform, usize)>| made.len() >= PLANS && !made.contains(&(kind, n));
-        if store.as_ref().is_some_and(|plans| full(&plans.made)) {
-            *store = None;
-        }
-        let fresh = || Plans {
-            complex: FftPlanner::new(),
-            real: RealFftPlanner::new(),
-            made: HashSet::new(),
+    /// Transforms one line after the other.
+    fn one_by_one(&self, starts: &[[isize; 2]]) {
+        let (n, space) = (self.plan.n, self.plan.space());
+        let [staged_in, staged_out] = [&self.from, &self.to].map(|side| !side.contiguous());
+        let staged = |yes: bool, side: &Side<T>| {
+            Scratch::<T>::of(if yes { 2 * side.rows * starts.len() } else { 0 })
         };
-        let plans = store.get_or_insert_with(fresh);
-        plans.made.insert((kind, n));
-        ask(plans)
-    }
-}
-
-impl Planned for f32 {
-    fn store() -> &'static Mutex<Option<Plans<f32>>> {
-        static STORE: Mutex<Option<Plans<f32>>> = Mutex::new(None);
-        &STORE
-    }
-}
-
-impl Planned for f64 {
-    fn store() -> &'static Mutex<Option<Plans<f64>>> {
-        static STORE: Mutex<Option<Plans<f64>>> = Mutex::new(None);
-        &STORE
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_plan_is_made_once_however_often_it_is_used() {
-        let ask = || f64::plans(Transform::Forward, 24, |plans| plans.complex.plan_fft_forward(24));
-        let first = ask();
-        assert!((0..2 * PLANS).all(|_| Arc::ptr_eq(&first, &ask())));
+        let mut input = staged(staged_in, &self.from);
+        let mut output = staged(staged_out, &self.to);
+        if staged_in {
+            self.from.stage(starts, 0, input.slice());
+        }
+        let mut spaces = Scratch::<T>::of(2 * space);
+        let mut pairs = Scratch::<T>::of(if self.before.is_some() { 2 * n } else { 0 });
+        let a = spaces.ptr();
+        let b = a.wrapping_add(space);
+        for (i, start) in starts.iter().enumerate() {
+            if let (false, Some(next)) = (staged_in, starts.get(i + 1)) {
+                prefetch(self.from.ptr.wrapping_offset(next[0]), 2 * self.from.rows);
+            }
+            let mut x = match staged_in {
+                true => input.ptr().wrapping_add(2 * i * self.from.rows),
+                false => self.from.ptr.wrapping_offset(start[0]),
+            };
+            if let Some(part) = self.before {
+                vectorised(OnLine { part, h: n, from: x, to: pairs.ptr() });
+                x = pairs.ptr();
+            }
+            let to = match staged_out {
+                true => output.ptr().wrapping_add(2 * i * self.to.rows),
+                false => self.to.ptr.wrapping_offset(start[1]),
+            };
+            // SAFETY: a line of the operand or of the scratch, the spaces of the plan, and a line of
+            // the sink, which belongs to this task, or of the scratch.
+            unsafe {
+                match self.after {
+                    Some(part) => {
+                        let from = self.plan.planes(x, self.signs[0], [a, b]);
+                        vectorised(OnLine { part, h: n, from, to });
+                    }
+                    None => self.plan.pairs(x, self.signs, [a, b], to, self.to.rows),
+                }
+            }
+        }
+        if staged_out {
+            self.to.stage(starts, 1, output.slice());
+        }
     }
 }

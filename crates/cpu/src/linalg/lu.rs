@@ -1,23 +1,13 @@
-//! LU factors with partial pivoting, permutations, and solving systems with them.
-//!
-//! The factorisation is recursive: the left half of the columns, then its row exchanges and its
-//! triangle are applied to the right half, the product is subtracted, and the lower right part is
-//! factorised. Nearly all work is in matrix products.
+//! The ops of LU factors with partial pivoting: factors, permutations, and systems.
 
-use super::solve::{Triangle, blocks, copies};
-use super::{Dense, Real, Stack, part};
+use super::pivot::{exchange, factorise};
+use super::solve::{Sides, blocks, copies};
+use super::triangle::Triangle;
+use super::{Real, Stack, part, store};
 use crate::index::IndexError;
 use crate::operand::{Sink, Source};
 use crate::par;
 use crate::walk::Walk;
-use faer::linalg::matmul::matmul;
-use faer::linalg::triangular_solve::solve_unit_lower_triangular_in_place;
-use faer::reborrow::{Reborrow, ReborrowMut};
-use faer::traits::math_utils::{one, zero};
-use faer::{Accum, MatMut, Par};
-
-/// Columns that are factorised one by one.
-const NARROW: usize = 8;
 
 pub(super) fn lu<T: Real>(a: Source, out: Sink, pivots: Sink) {
     let stack = Stack::of(a);
@@ -29,84 +19,11 @@ pub(super) fn lu<T: Real>(a: Source, out: Sink, pivots: Sink) {
         let mut x = stack.load::<T>(i);
         let mut exchanges = vec![0usize; k];
         factorise(x.view_mut(), &mut exchanges);
-        x.store(out, i);
+        store(&x, out, i);
         // SAFETY: the pivots of this matrix belong to this task.
         let pivots = unsafe { part::<i32>(pivots, i, k) };
         pivots.iter_mut().zip(exchanges).for_each(|(p, row)| *p = row as i32 + 1);
     });
-}
-
-/// Factorises `m` rows and `n` columns in place; exchange j is that of row j with row
-/// `exchanges[j]`.
-fn factorise<T: Real>(a: MatMut<T>, exchanges: &mut [usize]) {
-    let (m, n) = (a.nrows(), a.ncols());
-    if n > m {
-        let (mut left, mut right) = a.split_at_col_mut(m);
-        factorise(left.rb_mut(), exchanges);
-        exchange(right.rb_mut(), exchanges.iter().copied());
-        return solve_unit_lower_triangular_in_place(left.rb(), right, Par::Seq);
-    }
-    if n <= NARROW {
-        return narrow(a, exchanges);
-    }
-    let half = (n / 2).next_multiple_of(NARROW);
-    let (first, second) = exchanges.split_at_mut(half);
-    let (mut left, mut right) = a.split_at_col_mut(half);
-    factorise(left.rb_mut(), first);
-    exchange(right.rb_mut(), first.iter().copied());
-    let (top, mut bottom) = left.rb_mut().split_at_row_mut(half);
-    let (mut upper, mut rest) = right.split_at_row_mut(half);
-    solve_unit_lower_triangular_in_place(top.rb(), upper.rb_mut(), Par::Seq);
-    matmul(rest.rb_mut(), Accum::Add, bottom.rb(), upper.rb(), -one::<T>(), Par::Seq);
-    factorise(rest, second);
-    exchange(bottom.rb_mut(), second.iter().copied());
-    second.iter_mut().for_each(|row| *row += half);
-}
-
-/// A few columns, one by one. A column without a pivot is left unchanged.
-fn narrow<T: Real>(mut a: MatMut<T>, exchanges: &mut [usize]) {
-    let (m, n) = (a.nrows(), a.ncols());
-    for j in 0..n {
-        // The largest, the first of equals; what is not finite counts as the largest, so that it is
-        // not lost.
-        let (mut row, mut largest) = (j, zero::<T>());
-        for i in j..m {
-            let size = a[(i, j)].size();
-            if size > largest || !size.finite() {
-                (row, largest) = (i, size);
-            }
-            if !size.finite() {
-                break;
-            }
-        }
-        exchanges[j] = row;
-        if row != j {
-            (0..n).for_each(|c| {
-                let held = a[(j, c)];
-                a[(j, c)] = a[(row, c)];
-                a[(row, c)] = held;
-            });
-        }
-        let pivot = a[(j, j)];
-        if pivot == zero() {
-            continue;
-        }
-        (j + 1..m).for_each(|i| a[(i, j)] /= pivot);
-        let (_, right, below, rest) = a.rb_mut().split_at_mut(j + 1, j + 1);
-        let (right, below) = (right.rb().subrows(j, 1), below.rb().subcols(j, 1));
-        matmul(rest, Accum::Add, below, right, -one::<T>(), Par::Seq);
-    }
-}
-
-/// Exchanges row j with the j-th one listed, in order.
-fn exchange<T: Real>(mut a: MatMut<T>, rows: impl Iterator<Item = usize> + Clone) {
-    for c in 0..a.ncols() {
-        let Some(column) = a.rb_mut().col_mut(c).try_as_col_major_mut() else {
-            unreachable!("columns are dense here")
-        };
-        let column = column.as_slice_mut();
-        rows.clone().enumerate().for_each(|(j, row)| column.swap(j, row));
-    }
 }
 
 /// The pivots of one matrix as rows counted from 0, or the first invalid one.
@@ -162,29 +79,41 @@ pub(super) fn solve<T: Real>(
     let (lower, upper) =
         (Triangle { upper: false, unit: true }, Triangle { upper: true, unit: false });
     blocks(lu.len(), b.cols, |i, from, count| {
-        let mut x = b.columns::<T>(i, from, count);
+        let mut x = Sides::<T>::load(&b, i, from, count);
         let factors = match &copies[i] {
             Some(copy) => copy.view(),
             None => lu.in_place(i).expect("what cannot be read in place was copied"),
         };
         if transpose {
-            Triangle { upper: false, unit: false }.solve(factors.transpose(), x.view_mut());
-            Triangle { upper: true, unit: true }.solve(factors.transpose(), x.view_mut());
-            undo(&mut x, &rows[i]);
+            x.solve(upper.transposed(), factors.t());
+            x.solve(lower.transposed(), factors.t());
+            permute(&mut x, &rows[i], true);
         } else {
-            exchange(x.view_mut(), rows[i].iter().copied());
-            lower.solve(factors, x.view_mut());
-            upper.solve(factors, x.view_mut());
+            permute(&mut x, &rows[i], false);
+            x.solve(lower, factors);
+            x.solve(upper, factors);
         }
-        x.store_columns(out, i, from, b.cols);
+        x.store(out, i, from, b.cols);
     });
     Ok(())
 }
 
-/// Undoes exchanges, the last one first.
-fn undo<T: Real>(x: &mut Dense<T>, rows: &[usize]) {
-    for c in 0..x.cols {
-        let column = x.column_mut(c);
-        rows.iter().enumerate().rev().for_each(|(j, &row)| column.swap(j, row));
+/// Exchanges the rows of right-hand sides in order, or undoes that, the last exchange first.
+fn permute<T: Real>(sides: &mut Sides<T>, rows: &[usize], undo: bool) {
+    let mut x = sides.x.view_mut();
+    let n = rows.len();
+    let exchanges = (0..n).map(|step| if undo { n - 1 - step } else { step });
+    if sides.rows {
+        for j in exchanges.filter(|&j| rows[j] != j) {
+            let (a, b) = x.pair(j, rows[j]);
+            a.swap_with_slice(b);
+        }
+    } else if undo {
+        for c in 0..x.cols {
+            let column = x.column_mut(c);
+            exchanges.clone().for_each(|j| column.swap(j, rows[j]));
+        }
+    } else {
+        exchange(x, rows);
     }
 }

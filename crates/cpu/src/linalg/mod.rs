@@ -1,79 +1,69 @@
-//! Factorisations of matrices and linear systems, on `faer`.
+//! Factorisations of matrices and linear systems.
 //!
-//! `faer` is column-major, tensors are row-major. So each matrix of a stack is copied into scratch
-//! memory column by column (blocked, whatever its strides), factorised there in place, and copied
-//! out: two passes over n² elements for n³ work.
+//! Tensors are row-major, the factorisations here column-major. So each matrix of a stack is copied
+//! into working memory column by column (blocked, whatever its strides), factorised there in place,
+//! and copied out: two passes over n² elements for n³ work. Right-hand sides are copied as rows: as
+//! columns of the transpose, they make one vector of many systems.
+//!
+//! | file | what |
+//! |---|---|
+//! | `product.rs`, `vector.rs` | products, and the loops over vectors; all else calls these |
+//! | `triangle.rs`, `pivot.rs`, `householder.rs` | Cholesky, triangular systems, LU, QR |
+//! | `tridiagonal.rs`, `implicit.rs`, `divide.rs` | symmetric eigenvalues: reduction, small and large |
+//! | `bidiagonal.rs`, `bulge.rs`, `divide_singular.rs` | the same for singular values |
+//! | `secular.rs` | the equation by which both join their halves |
+//! | `decompose.rs` | the two of these from end to end |
+//! | `solve.rs`, `lu.rs`, `qr.rs`, `spectral.rs` | the ops: stacks, tasks, conventions |
+//!
+//! Only the loops in `vector.rs` and a few like them are compiled for each instruction set
+//! ([`crate::simd`]); products use the tiles of [`crate::dot`].
 //!
 //! # The same bits for any number of threads
 //!
-//! `faer` runs on one thread here: its own parallelism splits by the number of threads. Our threads
-//! share the matrices of a stack and, in a triangular solve, blocks of right-hand sides; both
-//! splits depend on shapes alone. On two cores, `faer` on one thread is as fast as or faster than
-//! other libraries on both.
+//! A factorisation runs on one thread. Threads share the matrices of a stack and, in a triangular
+//! solve, blocks of right-hand sides; both splits depend on shapes alone.
 //!
-//! # What is not `faer`'s
+//! # Conventions
 //!
-//! - LU (`lu.rs`): a column without a pivot is skipped, as LAPACK does, so that a singular matrix
-//!   has factors and a determinant of exactly 0. `faer` divides by it.
-//! - QR (`qr.rs`): reflections follow LAPACK's signs for every column, also for rank-deficient
-//!   matrices.
+//! - LU: a column without a pivot is skipped, as LAPACK does, so that a singular matrix has factors
+//!   and a determinant of exactly 0.
+//! - QR: reflections follow LAPACK's signs for every column, also for rank-deficient matrices.
+//! - Matrices whose elements are near the largest or smallest numbers are scaled by a power of two
+//!   first.
 //!
 //! No kernel fails on a value: see [`Linalg`].
 
+mod bidiagonal;
+mod bulge;
+mod decompose;
+mod dense;
+mod divide;
+mod divide_singular;
+mod householder;
+mod implicit;
 mod lu;
+mod pivot;
+mod product;
 mod qr;
+mod real;
+mod secular;
 mod solve;
 mod spectral;
 #[cfg(test)]
 mod tests;
+mod triangle;
+mod tridiagonal;
+mod vector;
+mod view;
 
-use crate::buffer::Buffer;
-use crate::elem::Elem;
 use crate::index::IndexError;
 use crate::operand::{Sink, Source};
 use crate::pointwise;
 use crate::walk::Walk;
-use faer::dyn_stack::{MemStack, StackReq};
-use faer::traits::RealField;
-use faer::{MatMut, MatRef};
+use dense::{Dense, Scratch};
 use pullback_ir::{DType, Linalg};
-use std::marker::PhantomData;
-use std::mem::MaybeUninit;
-
-/// f32 or f64.
-trait Real: RealField + Elem<Compute = Self> + Copy + std::ops::Neg<Output = Self> {
-    const NAN: Self;
-    fn finite(self) -> bool;
-    /// √(a² + b²)
-    fn with(self, other: Self) -> Self;
-    fn size(self) -> Self;
-}
-
-impl Real for f64 {
-    const NAN: f64 = f64::NAN;
-    fn finite(self) -> bool {
-        self.is_finite()
-    }
-    fn with(self, other: f64) -> f64 {
-        self.hypot(other)
-    }
-    fn size(self) -> f64 {
-        self.abs()
-    }
-}
-
-impl Real for f32 {
-    const NAN: f32 = f32::NAN;
-    fn finite(self) -> bool {
-        self.is_finite()
-    }
-    fn with(self, other: f32) -> f32 {
-        self.hypot(other)
-    }
-    fn size(self) -> f32 {
-        self.abs()
-    }
-}
+use real::Real;
+use view::Grid;
 
 /// Runs one op of the family. The only error is a pivot out of range.
 pub(crate) fn linalg(f: Linalg, x: &[Source], out: &[Sink]) -> Result<(), IndexError> {
@@ -98,7 +88,7 @@ fn typed<T: Real>(f: Linalg, x: &[Source], out: &[Sink]) -> Result<(), IndexErro
     match f {
         Linalg::Cholesky => solve::cholesky::<T>(x[0], out[0]),
         Linalg::TriangularSolve { upper, unit } => {
-            let triangle = solve::Triangle { upper, unit };
+            let triangle = triangle::Triangle { upper, unit };
             solve::triangular::<T>(triangle, x[0], x[1], out[0]);
         }
         Linalg::Lu => lu::lu::<T>(x[0], out[0], out[1]),
@@ -150,106 +140,77 @@ impl<'a> Stack<'a> {
         self.columns(i, 0, self.cols)
     }
 
+    /// A copy of the transpose of one matrix.
+    fn load_transposed<T: Real>(&self, i: usize) -> Dense<T> {
+        self.columns_transposed(i, 0, self.cols)
+    }
+
     /// A copy of some columns of one matrix.
     fn columns<T: Real>(&self, i: usize, from: usize, count: usize) -> Dense<T> {
-        let mut copy = Dense::<T>::uninit(self.rows, count);
-        let one = self.one(i);
-        let ptr = one.ptr.wrapping_offset(from as isize * one.strides[1] * size_of::<T>() as isize);
-        let part = Source { ptr, shape: &[self.rows, count], ..one };
-        pointwise::copy_to(part, copy.buffer.as_mut_ptr(), &[1, self.rows as isize]);
+        let mut copy = Dense::<T>::working(self.rows, count);
+        let strides = [1, copy.ld as isize];
+        self.copy_columns::<T>(i, from, count, copy.buffer.as_mut_ptr(), &strides);
         copy
     }
 
-    /// One matrix without a copy, if `faer` can read it: adjacent elements along one axis, a
-    /// positive stride along the other.
-    fn in_place<T: Real>(&self, i: usize) -> Option<MatRef<'a, T>> {
+    /// A copy of some columns of one matrix, as rows.
+    fn columns_transposed<T: Real>(&self, i: usize, from: usize, count: usize) -> Dense<T> {
+        let mut copy = Dense::<T>::working(count, self.rows);
+        let strides = [copy.ld as isize, 1];
+        self.copy_columns::<T>(i, from, count, copy.buffer.as_mut_ptr(), &strides);
+        copy
+    }
+
+    fn copy_columns<T: Real>(
+        &self,
+        i: usize,
+        from: usize,
+        count: usize,
+        to: *mut u8,
+        strides: &[isize; 2],
+    ) {
+        let one = self.one(i);
+        let ptr = one.ptr.wrapping_offset(from as isize * one.strides[1] * size_of::<T>() as isize);
+        let part = Source { ptr, shape: &[self.rows, count], ..one };
+        pointwise::copy_to(part, to, strides);
+    }
+
+    /// One matrix without a copy, if its elements are adjacent along one axis.
+    fn in_place<T: Real>(&self, i: usize) -> Option<Grid<'a, T>> {
         let one = self.one(i);
         let (row, col) = (one.strides[0], one.strides[1]);
         let fits =
             (row == 1 && col >= self.rows as isize) || (col == 1 && row >= self.cols as isize);
         // SAFETY: the operand's layout was checked against its buffer, which is borrowed as long as
         // the operand is.
-        fits.then(|| unsafe {
-            MatRef::from_raw_parts(one.ptr.cast::<T>(), self.rows, self.cols, row, col)
-        })
+        fits.then(|| unsafe { Grid::new(one.ptr.cast::<T>(), self.rows, self.cols, row, col) })
     }
 }
 
-/// An owned matrix, column-major.
-struct Dense<T> {
-    buffer: Buffer,
-    rows: usize,
+/// Copies a matrix to matrix `i` of a result.
+fn store<T: Real>(x: &Dense<T>, out: Sink, i: usize) {
+    store_columns(x, false, out, i, 0, x.cols);
+}
+
+/// Copies a matrix, or its transpose, to the columns from `from` on of matrix `i` of a result whose
+/// rows have `cols` elements.
+fn store_columns<T: Real>(
+    x: &Dense<T>,
+    transpose: bool,
+    out: Sink,
+    i: usize,
+    from: usize,
     cols: usize,
-    elements: PhantomData<T>,
-}
-
-impl<T: Real> Dense<T> {
-    /// Must not be read before it is filled.
-    fn uninit(rows: usize, cols: usize) -> Dense<T> {
-        let buffer = match Buffer::alloc(rows * cols * size_of::<T>()) {
-            Ok(buffer) => buffer,
-            Err(error) => panic!("linalg: {error}"),
-        };
-        Dense { buffer, rows, cols, elements: PhantomData }
+) {
+    let (mut shape, mut strides) = ([x.rows, x.cols], [1, x.ld as isize]);
+    if transpose {
+        shape.reverse();
+        strides.reverse();
     }
-
-    fn zeros(rows: usize, cols: usize) -> Dense<T> {
-        let mut x = Dense::uninit(rows, cols);
-        // SAFETY: the buffer has space for the elements; all zero bits are zero.
-        unsafe { std::ptr::write_bytes(x.buffer.as_mut_ptr(), 0, x.buffer.len()) };
-        x
-    }
-
-    fn identity(rows: usize, cols: usize) -> Dense<T> {
-        let mut x = Dense::zeros(rows, cols);
-        (0..rows.min(cols))
-            .for_each(|i| x.slice_mut()[i * rows + i] = faer::traits::math_utils::one());
-        x
-    }
-
-    fn slice(&self) -> &[T] {
-        // SAFETY: the elements were written by `load` or `zeros`.
-        unsafe { std::slice::from_raw_parts(self.buffer.as_ptr().cast(), self.rows * self.cols) }
-    }
-
-    fn slice_mut(&mut self) -> &mut [T] {
-        let len = self.rows * self.cols;
-        // SAFETY: as in `slice`, and borrowed for writing.
-        unsafe { std::slice::from_raw_parts_mut(self.buffer.as_mut_ptr().cast(), len) }
-    }
-
-    fn column(&self, j: usize) -> &[T] {
-        &self.slice()[j * self.rows..(j + 1) * self.rows]
-    }
-
-    fn column_mut(&mut self, j: usize) -> &mut [T] {
-        let rows = self.rows;
-        &mut self.slice_mut()[j * rows..(j + 1) * rows]
-    }
-
-    fn view(&self) -> MatRef<'_, T> {
-        MatRef::from_column_major_slice(self.slice(), self.rows, self.cols)
-    }
-
-    fn view_mut(&mut self) -> MatMut<'_, T> {
-        let (rows, cols) = (self.rows, self.cols);
-        MatMut::from_column_major_slice_mut(self.slice_mut(), rows, cols)
-    }
-
-    /// Copies the matrix to matrix `i` of a result.
-    fn store(&self, out: Sink, i: usize) {
-        self.store_columns(out, i, 0, self.cols);
-    }
-
-    /// Copies the matrix to the columns from `from` on of matrix `i` of a result whose rows have
-    /// `cols` elements.
-    fn store_columns(&self, out: Sink, i: usize, from: usize, cols: usize) {
-        let ptr = out.ptr.cast::<T>().wrapping_add(i * self.rows * cols + from);
-        let (shape, strides) = ([self.rows, self.cols], [1, self.rows as isize]);
-        let source =
-            Source { ptr: self.buffer.as_ptr(), shape: &shape, strides: &strides, dtype: T::DTYPE };
-        pointwise::copy_to(source, ptr.cast(), &[cols as isize, 1]);
-    }
+    let ptr = out.ptr.cast::<T>().wrapping_add(i * shape[0] * cols + from);
+    let source =
+        Source { ptr: x.buffer.as_ptr(), shape: &shape, strides: &strides, dtype: T::DTYPE };
+    pointwise::copy_to(source, ptr.cast(), &[cols as isize, 1]);
 }
 
 /// The `n` elements that belong to task `i` of a dense result.
@@ -260,22 +221,4 @@ unsafe fn part<'a, T>(out: Sink<'a>, i: usize, n: usize) -> &'a mut [T] {
     // SAFETY: guaranteed by the caller. Kernels write before they read; the types have no invalid
     // bits.
     unsafe { std::slice::from_raw_parts_mut(out.ptr.cast::<T>().add(i * n), n) }
-}
-
-/// Workspace for `faer`.
-struct Work(Buffer);
-
-impl Work {
-    fn of(need: StackReq) -> Work {
-        match Buffer::alloc(need.unaligned_bytes_required()) {
-            Ok(buffer) => Work(buffer),
-            Err(error) => panic!("linalg: {error}"),
-        }
-    }
-
-    fn stack(&mut self) -> &mut MemStack {
-        let (ptr, len) = (self.0.as_mut_ptr().cast::<MaybeUninit<u8>>(), self.0.len());
-        // SAFETY: the bytes are ours, and may be uninitialised.
-        MemStack::new(unsafe { std::slice::from_raw_parts_mut(ptr, len) })
-    }
 }

@@ -1,16 +1,13 @@
-//! Eigenvalues of symmetric matrices, and singular values.
+//! The ops of eigenvalues of symmetric matrices, and of singular values.
 //!
 //! Vectors are fixed up to their sign. Here the largest element (by size, the first of equals) of
 //! an eigenvector or left singular vector is positive, so that vectors change continuously with the
 //! matrix.
 
-use super::{Dense, Real, Stack, Work, part};
+use super::decompose::{singular, symmetric};
+use super::{Dense, Real, Stack, part, store};
 use crate::operand::{Sink, Source};
 use crate::par;
-use faer::Par;
-use faer::diag::DiagMut;
-use faer::linalg::evd::{self, ComputeEigenvectors};
-use faer::linalg::svd::{self as faer_svd, ComputeSvdVectors};
 
 /// Eigenvalues and eigenvectors; NaN where an element is not finite, or the iteration did not
 /// converge.
@@ -21,31 +18,20 @@ pub(super) fn eigh<T: Real>(a: Source, values: Sink, vectors: Sink) {
         return;
     }
     par::for_each(stack.len(), |i| {
-        let x = stack.load::<T>(i);
+        let mut x = stack.load::<T>(i);
         // SAFETY: the eigenvalues of this matrix belong to this task.
         let w = unsafe { part::<T>(values, i, n) };
-        let mut v = Dense::<T>::zeros(n, n);
-        let finite = (0..n).all(|j| x.column(j)[j..].iter().all(|v| v.finite()));
-        let need = || {
-            let with = ComputeEigenvectors::Yes;
-            evd::self_adjoint_evd_scratch::<T>(n, with, Par::Seq, Default::default())
-        };
-        let found = finite && {
-            let mut work = Work::of(need());
-            let (w, v) = (DiagMut::from_slice_mut(w), Some(v.view_mut()));
-            let params = Default::default();
-            evd::self_adjoint_evd(x.view(), w, v, Par::Seq, work.stack(), params).is_ok()
-        };
-        if !found {
+        let mut v = Dense::<T>::working(n, n);
+        if !symmetric(&mut x, w, Some(&mut v)) {
             w.fill(T::NAN);
-            v.slice_mut().fill(T::NAN);
+            v.view_mut().fill(T::NAN);
         }
         for j in 0..n {
             if points_down(v.column(j)) {
                 turn(v.column_mut(j));
             }
         }
-        v.store(vectors, i);
+        store(&v, vectors, i);
     });
 }
 
@@ -61,32 +47,23 @@ pub(super) fn svd<T: Real>(a: Source, left: Sink, values: Sink, right: Sink) {
     }
     par::for_each(stack.len(), |i| {
         if k == 0 {
-            Dense::<T>::identity(m, wide).store(left, i);
-            Dense::<T>::identity(tall, n).store(right, i);
+            store(&Dense::<T>::identity(m, wide), left, i);
+            store(&Dense::<T>::identity(tall, n), right, i);
             return;
         }
-        let x = stack.load::<T>(i);
         // SAFETY: the singular values of this matrix belong to this task.
         let s = unsafe { part::<T>(values, i, k) };
-        let (mut u, mut v) = (Dense::<T>::zeros(m, wide), Dense::<T>::zeros(n, tall));
-        let kind = |full: bool| match full {
-            true => ComputeSvdVectors::Full,
-            false => ComputeSvdVectors::Thin,
-        };
-        let finite = x.slice().iter().all(|v| v.finite());
-        let found = finite && {
-            let (with_u, with_v) = (kind(wide > k), kind(tall > k));
-            let need =
-                faer_svd::svd_scratch::<T>(m, n, with_u, with_v, Par::Seq, Default::default());
-            let mut work = Work::of(need);
-            let (s, u, v) = (DiagMut::from_slice_mut(s), u.view_mut(), v.view_mut());
-            let params = Default::default();
-            faer_svd::svd(x.view(), s, Some(u), Some(v), Par::Seq, work.stack(), params).is_ok()
+        let (mut u, mut v) = (Dense::<T>::working(m, wide), Dense::<T>::working(n, tall));
+        // A wide matrix is the transpose of a tall one.
+        let found = if m < n {
+            singular(&mut stack.load_transposed::<T>(i), s, Some((&mut v, &mut u)))
+        } else {
+            singular(&mut stack.load::<T>(i), s, Some((&mut u, &mut v)))
         };
         if !found {
             s.fill(T::NAN);
-            u.slice_mut().fill(T::NAN);
-            v.slice_mut().fill(T::NAN);
+            u.view_mut().fill(T::NAN);
+            v.view_mut().fill(T::NAN);
         }
         for j in 0..k {
             if points_down(u.column(j)) {
@@ -94,10 +71,11 @@ pub(super) fn svd<T: Real>(a: Source, left: Sink, values: Sink, right: Sink) {
                 turn(v.column_mut(j));
             }
         }
-        u.store(left, i);
+        store(&u, left, i);
         // V is column-major: read row by row it is Vᵀ, the wanted result.
         // SAFETY: this part of the sink belongs to this task.
-        unsafe { part::<T>(right, i, tall * n) }.copy_from_slice(v.slice());
+        let rows = unsafe { part::<T>(right, i, tall * n) };
+        rows.chunks_exact_mut(n).enumerate().for_each(|(j, row)| row.copy_from_slice(v.column(j)));
     });
 }
 
@@ -109,7 +87,7 @@ fn points_down<T: Real>(v: &[T]) -> bool {
             largest = x;
         }
     }
-    largest < faer::traits::math_utils::zero()
+    largest < T::ZERO
 }
 
 fn turn<T: Real>(v: &mut [T]) {

@@ -1,5 +1,7 @@
 //! The kernels on sizes around their blocks, negative strides, and matrices that have no factors.
 
+use super::decompose::{singular, symmetric};
+use super::dense::Dense;
 use crate::run::run_op;
 use crate::{Buffer, Input};
 use pullback_ir::{DType, Few, Layout, Linalg, Op, Shape, Spec};
@@ -129,4 +131,217 @@ fn what_is_not_finite_has_no_values() {
             assert!(factors(op, &a, [2, 2], false).iter().flatten().all(|v| v.is_nan()));
         }
     }
+}
+
+/// Matrices that are hard for eigenvalues: repeated, clustered and zero ones, steep grading, glued
+/// blocks, elements near the limits of f64.
+fn hard(n: usize) -> Vec<(&'static str, Vec<f64>)> {
+    let symmetric = |i: usize, j: usize| value(i.max(j) * n + i.min(j));
+    let link = |i: usize, j: usize| i.abs_diff(j) == 1;
+    let peak = |i: usize, size: usize| (size as f64 / 2.0 - (i % size) as f64).abs();
+    // Reflecting a diagonal: an eigenvalue keeps its multiplicity.
+    let reflected = |d: &dyn Fn(usize) -> f64| -> Vec<f64> {
+        let v: Vec<f64> = (0..n).map(|i| value(i) + 1.5).collect();
+        let square: f64 = v.iter().map(|x| x * x).sum();
+        let h = |i: usize, j: usize| f64::from(u8::from(i == j)) - 2.0 * v[i] * v[j] / square;
+        let mut a = vec![0.0; n * n];
+        for i in 0..n {
+            for j in 0..=i {
+                a[i * n + j] = (0..n).map(|k| h(i, k) * d(k) * h(j, k)).sum();
+                a[j * n + i] = a[i * n + j];
+            }
+        }
+        a
+    };
+    let full = |f: &dyn Fn(usize, usize) -> f64| (0..n * n).map(|at| f(at / n, at % n)).collect();
+    let grade = |i: usize| 1e200_f64.powf(1.0 - 2.0 * i as f64 / n as f64);
+    let glue = |i: usize, j: usize| if i.max(j) % 21 == 0 { 1e-9 } else { 1.0 };
+    vec![
+        ("random", full(&symmetric)),
+        ("zero", full(&|_, _| 0.0)),
+        ("identity", full(&|i, j| f64::from(u8::from(i == j)))),
+        ("ones", full(&|_, _| 1.0)),
+        ("repeated", reflected(&|k| (k % 3) as f64)),
+        ("clustered", reflected(&|k| 1.0 + (k % 4) as f64 + 1e-13 * k as f64)),
+        ("deficient", reflected(&|k| if k < 2 { 1.0 } else { 0.0 })),
+        (
+            "wilkinson",
+            full(&|i, j| match i == j {
+                true => peak(i, n),
+                false => f64::from(u8::from(link(i, j))),
+            }),
+        ),
+        (
+            "glued",
+            full(&|i, j| match i == j {
+                true => peak(i, 21),
+                false => {
+                    if link(i, j) {
+                        glue(i, j)
+                    } else {
+                        0.0
+                    }
+                }
+            }),
+        ),
+        ("graded", full(&|i, j| symmetric(i, j) * grade(i).sqrt() * grade(j).sqrt())),
+        ("steep", full(&|i, j| symmetric(i, j) / grade(i).sqrt() / grade(j).sqrt())),
+        ("huge", full(&|i, j| symmetric(i, j) * 1e307)),
+        ("tiny", full(&|i, j| symmetric(i, j) * 1e-305)),
+        ("small", full(&|i, j| symmetric(i, j) * 1e-120)),
+    ]
+}
+
+fn largest(a: &[f64]) -> f64 {
+    a.iter().fold(0.0, |most: f64, x| most.max(x.abs()))
+}
+
+/// Whether the columns of a matrix with `n` rows are orthonormal to rounding.
+fn orthonormal(q: &[f64], n: usize, cols: usize) -> bool {
+    (0..cols).all(|i| {
+        (0..=i).all(|j| {
+            let dot: f64 = (0..n).map(|k| q[k * cols + i] * q[k * cols + j]).sum();
+            (dot - f64::from(u8::from(i == j))).abs() < 1e-13
+        })
+    })
+}
+
+#[test]
+fn eigenvectors_of_hard_matrices_are_orthogonal_and_multiply_back() {
+    for n in [1, 2, 3, 5, 31, 32, 33, 64, 65, 97] {
+        for (name, a) in hard(n) {
+            let out = factors(Linalg::Eigh, &a, [n, n], false);
+            let (w, v, unit) = (&out[0], &out[1], largest(&a).max(1e-300));
+            assert!(w.is_sorted(), "{name} {n}");
+            assert!(orthonormal(v, n, n), "{name} {n}");
+            for i in 0..n {
+                for j in 0..n {
+                    let sum: f64 =
+                        (0..n).map(|k| v[i * n + k] * (w[k] / unit) * v[j * n + k]).sum();
+                    let error = (sum - a[i * n + j] / unit).abs();
+                    assert!(error < 2e-15 * (n + 4) as f64, "{name} {n}: {error}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn singular_vectors_of_hard_matrices_are_orthogonal_and_multiply_back() {
+    for n in [1, 2, 3, 5, 31, 32, 33, 64, 66, 97] {
+        for (name, a) in hard(n) {
+            // All columns; some, for a wide matrix; and the upper triangle.
+            let some = n.div_ceil(3);
+            let wide = a[..some * n].to_vec();
+            let cut = |(at, &x): (usize, &f64)| if at / n <= at % n { x } else { 0.0 };
+            let upper = a.iter().enumerate().map(cut).collect();
+            for (m, a) in [(n, a.clone()), (some, wide), (n, upper)] {
+                let out = factors(Linalg::Svd { full: false }, &a, [m, n], false);
+                let (u, s, v, unit) = (&out[0], &out[1], &out[2], largest(&a).max(1e-300));
+                let k = m.min(n);
+                assert!(s.iter().rev().is_sorted() && s[k - 1] >= 0.0, "{name} {m}×{n}");
+                let turned: Vec<f64> = (0..n * k).map(|at| v[at % k * n + at / k]).collect();
+                assert!(orthonormal(u, m, k) && orthonormal(&turned, n, k), "{name} {m}×{n}");
+                for i in 0..m {
+                    for j in 0..n {
+                        let sum: f64 =
+                            (0..k).map(|c| u[i * k + c] * (s[c] / unit) * v[c * n + j]).sum();
+                        let error = (sum - a[i * n + j] / unit).abs();
+                        assert!(error < 3e-15 * (n + 4) as f64, "{name} {m}×{n}: {error}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn tall_and_wide_matrices_have_all_singular_vectors() {
+    for (m, n) in [(7, 2), (2, 7), (40, 9), (9, 40), (70, 65), (65, 70), (130, 40)] {
+        let a: Vec<f64> = (0..m * n).map(value).collect();
+        let out = factors(Linalg::Svd { full: true }, &a, [m, n], false);
+        let (u, s, v) = (&out[0], &out[1], &out[2]);
+        assert!(orthonormal(u, m, m) && orthonormal(v, n, n));
+        for i in 0..m {
+            for j in 0..n {
+                let sum: f64 = (0..m.min(n)).map(|c| u[i * m + c] * s[c] * v[c * n + j]).sum();
+                assert!(near(sum, a[i * n + j]), "{m}×{n}");
+            }
+        }
+    }
+}
+
+#[test]
+fn values_without_vectors_are_those_with_vectors() {
+    fn load(a: &[f64], n: usize) -> Dense<f64> {
+        let mut x = Dense::<f64>::zeros(n, n);
+        (0..n).for_each(|j| x.column_mut(j).copy_from_slice(&a[j * n..(j + 1) * n]));
+        x
+    }
+    for n in [1, 2, 4, 33, 70] {
+        for (name, a) in hard(n) {
+            let unit = largest(&a).max(1e-300);
+            let same = |x: &[f64], y: &[f64]| {
+                x.iter().zip(y).all(|(x, y)| (x / unit - y / unit).abs() < 2e-15 * (n + 4) as f64)
+            };
+            let mut alone = vec![0.0; n];
+            assert!(symmetric(&mut load(&a, n), &mut alone, None));
+            let out = factors(Linalg::Eigh, &a, [n, n], false);
+            assert!(same(&alone, &out[0]), "{name} {n}");
+            assert!(singular(&mut load(&a, n), &mut alone, None));
+            let out = factors(Linalg::Svd { full: false }, &a, [n, n], false);
+            assert!(same(&alone, &out[1]), "{name} {n}");
+        }
+    }
+}
+
+#[test]
+fn triangles_solve_around_their_strips() {
+    for n in [1, 3, 8, 15, 16, 17, 33, 70] {
+        let t: Vec<f64> = (0..n * n)
+            .map(|at| if at % (n + 1) == 0 { 2.0 } else { value(at) / n as f64 })
+            .collect();
+        for cols in [1, 3, 4, 15, 16, 19, 130] {
+            let b: Vec<f64> = (0..n * cols).map(value).collect();
+            for (upper, unit) in [(false, false), (false, true), (true, false), (true, true)] {
+                let x = solved(upper, unit, &t, &b, n, cols);
+                for i in 0..n {
+                    for j in 0..cols {
+                        let element = |k: usize| match k == i {
+                            true => {
+                                if unit {
+                                    1.0
+                                } else {
+                                    t[i * n + i]
+                                }
+                            }
+                            false => {
+                                if (k > i) == upper {
+                                    t[i * n + k]
+                                } else {
+                                    0.0
+                                }
+                            }
+                        };
+                        let sum: f64 = (0..n).map(|k| element(k) * x[k * cols + j]).sum();
+                        assert!(near(sum, b[i * cols + j]), "{n}, {cols}, {upper}, {unit}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn solved(upper: bool, unit: bool, t: &[f64], b: &[f64], n: usize, cols: usize) -> Vec<f64> {
+    let buffers = [t, b].map(|x| Buffer::from_slice(x).expect("memory"));
+    let specs = [n, cols].map(|cols| Spec::cpu(DType::F64, [n, cols].as_slice()));
+    let layouts = [n, cols].map(|cols| Layout {
+        shape: Shape::from_slice(&[n, cols]),
+        strides: Few::from_slice(&[cols as isize, 1]),
+        offset: 0,
+    });
+    let input = |i: usize| Input { buffer: &buffers[i], layout: &layouts[i], spec: &specs[i] };
+    let op = Op::Linalg(Linalg::TriangularSolve { upper, unit });
+    let outs = run_op(&op, &[input(0), input(1)]).expect("it runs");
+    outs[0].buffer.to_vec::<f64>(DType::F64, 0, n * cols).expect("f64")
 }

@@ -1,0 +1,385 @@
+//! Transforms of one line: in one piece, as the columns and rows of a matrix, or as a convolution.
+
+use super::Scratch;
+use super::lanes::{Gather, Lanes};
+use super::passes::{BLOCK, From, Passes, Rows, Run, To, W};
+use super::plan::{Plan, Way, root};
+use super::radix::{Float, mul};
+use super::real::{Store, block, eight};
+use crate::par;
+use crate::simd::{Isa, Work, vectorised};
+
+/// Bytes of lanes that are transformed together, if a matrix does not fit.
+const CHUNK: usize = 128;
+/// Bytes of a matrix whose columns are transformed at once.
+const WHOLE: usize = 64 << 10;
+
+impl<T: Float> Plan<T> {
+    /// Elements of each of the two spaces that [`Plan::pairs`] needs.
+    pub(super) fn space(&self) -> usize {
+        match &self.way {
+            Way::Direct(_) => 2 * self.n,
+            Way::Split(twist) => twist.space(),
+            Way::Chirp(chirp) => chirp.inner.space(),
+        }
+    }
+
+    /// Transforms a line of pairs, whose second parts are multiplied by `sign`, to pairs.
+    ///
+    /// # Safety
+    /// `x` has `n` pairs, `a` and `b` are [`Plan::space`] elements, and `to` has space for `count`
+    /// pairs, the first ones of the result; all are apart.
+    pub(super) unsafe fn pairs(
+        &self,
+        x: *const T,
+        signs: [T; 2],
+        [a, b]: [*mut T; 2],
+        to: *mut T,
+        count: usize,
+    ) {
+        match &self.way {
+            Way::Direct(passes) if count == self.n => {
+                let to = To::Pairs(to, signs[1]);
+                vectorised(Run { passes, from: From::Line(x, signs[0]), a, b, to });
+            }
+            _ => {
+                // SAFETY: guaranteed by the caller.
+                let from = unsafe { self.planes(x, signs[0], [a, b]) };
+                vectorised(Store { from, n: self.n, to, count, sign: signs[1] });
+            }
+        }
+    }
+
+    /// Transforms a line of pairs, whose second parts are multiplied by `sign`, to a plane of real
+    /// parts and one of imaginary parts after it, in one of the spaces.
+    ///
+    /// # Safety
+    /// As for [`Plan::pairs`].
+    pub(super) unsafe fn planes(&self, x: *const T, sign: T, [a, b]: [*mut T; 2]) -> *mut T {
+        match &self.way {
+            Way::Direct(passes) => {
+                let to = To::Planes(self.n);
+                vectorised(Run { passes, from: From::Line(x, sign), a, b, to });
+                passes.end(a, b)
+            }
+            Way::Split(twist) => {
+                twist.line(x, sign, a, b);
+                b
+            }
+            // SAFETY: guaranteed by the caller.
+            Way::Chirp(chirp) => unsafe { chirp.line(x, sign, a, b) },
+        }
+    }
+}
+
+/// `n[0] · n[1]` elements as a matrix of `n[0]` rows: its columns are transformed, multiplied by
+/// roots, and its rows are transformed.
+pub(super) struct Twist<T> {
+    n: [usize; 2],
+    passes: [Passes<T>; 2],
+    /// For each block of columns, each block of rows and each row of that a block of roots.
+    roots: Vec<T>,
+}
+
+/// Raw memory that tasks write disjoint parts of.
+#[derive(Clone, Copy)]
+struct Shared<T>(*mut T);
+// SAFETY: tasks write disjoint parts.
+unsafe impl<T> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T> Sync for Shared<T> {}
+
+impl<T> Shared<T> {
+    fn get(&self) -> *mut T {
+        self.0
+    }
+}
+
+impl<T: Float> Twist<T> {
+    pub(super) fn of(n: [usize; 2], passes: [Passes<T>; 2]) -> Twist<T> {
+        let mut roots = vec![T::default(); n[0].next_multiple_of(W) * n[1].next_multiple_of(W) * 2];
+        let row_blocks = n[0].div_ceil(W);
+        for k in 0..n[0] {
+            for j in 0..n[1] {
+                let at = ((j / W * row_blocks + k / W) * W + k % W) * BLOCK + j % W;
+                let w = root(k * j, n[0] * n[1]);
+                (roots[at], roots[at + W]) = (T::of(w.0), T::of(w.1));
+            }
+        }
+        Twist { n, passes, roots }
+    }
+
+    fn space(&self) -> usize {
+        let [rows, columns] = self.n;
+        (rows.next_multiple_of(W) * columns * 2).max(2 * rows * columns)
+    }
+
+    /// Blocks of lanes that are transformed together.
+    fn together(rows: usize, blocks: usize) -> usize {
+        match rows * blocks * BLOCK * size_of::<T>() <= WHOLE {
+            true => blocks,
+            false => (CHUNK / (W * size_of::<T>())).clamp(1, blocks),
+        }
+    }
+
+    /// From pairs at `x` to planes at `out`, by way of `matrix`.
+    fn line(&self, x: *const T, sign: T, matrix: *mut T, out: *mut T) {
+        let [rows, columns] = self.n;
+        let (row_blocks, column_blocks) = (rows.div_ceil(W), columns.div_ceil(W));
+        let each = Self::together(rows, column_blocks);
+        let (x, matrix, out) = (Shared(x.cast_mut()), Shared(matrix), Shared(out));
+        par::for_each(column_blocks.div_ceil(each), |task| {
+            let first = task * each;
+            let s = each.min(column_blocks - first);
+            let len = rows.next_multiple_of(W) * s * BLOCK;
+            let mut scratch = Scratch::<T>::of(2 * len);
+            let a = scratch.ptr();
+            let b = a.wrapping_add(len);
+            for block in 0..s {
+                let column = (first + block) * W;
+                let mut starts = [0; W];
+                for (l, start) in starts.iter_mut().enumerate() {
+                    *start = 2 * (column + l) as isize;
+                }
+                let lanes = Lanes {
+                    ptr: x.get(),
+                    starts,
+                    count: W.min(columns - column),
+                    rows,
+                    step: 2 * columns as isize,
+                    pair: Some(1),
+                    sign,
+                };
+                vectorised(Gather(lanes, b.wrapping_add(block * BLOCK), s * BLOCK));
+            }
+            let (passes, from) = (&self.passes[0], From::Rows(Rows::dense(b, s), s));
+            vectorised(Run { passes, from, a, b, to: To::Blocks });
+            let end = passes.end(a, b);
+            // SAFETY: the rows that fill the last block, inside the scratch.
+            unsafe {
+                let fill = (rows.next_multiple_of(W) - rows) * s * BLOCK;
+                std::slice::from_raw_parts_mut(end.add(rows * s * BLOCK), fill).fill(T::default());
+            }
+            let blocks = (first, s);
+            vectorised(Turn { twist: self, from: end, to: matrix.get(), blocks });
+        });
+        let each = Self::together(columns, row_blocks);
+        par::for_each(row_blocks.div_ceil(each), |task| {
+            let first = task * each;
+            let s = each.min(row_blocks - first);
+            let len = columns * s * BLOCK;
+            let mut scratch = Scratch::<T>::of(2 * len);
+            let a = scratch.ptr();
+            let b = a.wrapping_add(len);
+            let ptr = matrix.get().wrapping_add(first * BLOCK);
+            let lines = Rows::blocks(ptr, row_blocks * BLOCK);
+            let (passes, from) = (&self.passes[1], From::Rows(lines, s));
+            vectorised(Run { passes, from, a, b, to: To::Blocks });
+            let end = passes.end(a, b);
+            for k in 0..columns {
+                for block in 0..s {
+                    let row = (first + block) * W;
+                    let count = W.min(rows - row);
+                    // SAFETY: the lines of this task, inside the planes; the scratch is not.
+                    unsafe {
+                        let from = end.add((k * s + block) * BLOCK);
+                        let to = out.get().add(k * rows + row);
+                        if count == W {
+                            *to.cast::<[T; W]>() = *from.cast();
+                            *to.add(rows * columns).cast::<[T; W]>() = *from.add(W).cast();
+                        } else {
+                            for q in 0..count {
+                                *to.add(q) = *from.add(q);
+                                *to.add(rows * columns + q) = *from.add(W + q);
+                            }
+                        }
+                    }
+                }
+            }
+        });
+    }
+}
+
+/// Multiplies blocks of columns by roots and transposes them into the matrix of rows.
+struct Turn<'a, T> {
+    twist: &'a Twist<T>,
+    from: *const T,
+    to: *mut T,
+    /// The first block of columns, and how many.
+    blocks: (usize, usize),
+}
+
+impl<T: Float> Work for Turn<'_, T> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let [rows, columns] = self.twist.n;
+        let row_blocks = rows.div_ceil(W);
+        let (first, s) = self.blocks;
+        for row in 0..row_blocks {
+            for block in 0..s {
+                let mut tile = [[T::default(); BLOCK]; W];
+                let mut turned = tile;
+                let column = first + block;
+                // SAFETY: a block of eight rows inside the space of the caller, which has whole
+                // blocks of rows, and as many roots; columns that exist, inside the matrix.
+                unsafe {
+                    let from = self.from.add((row * W * s + block) * BLOCK);
+                    let at = (column * row_blocks + row) * W * BLOCK;
+                    let roots = self.twist.roots.as_ptr().add(at);
+                    for (k, to) in tile.iter_mut().enumerate() {
+                        let (x, w) = (from.add(k * s * BLOCK), roots.add(k * BLOCK));
+                        times::<T, I>(&*x.cast(), &*w.cast(), to);
+                    }
+                    let (x, y) = (tile.as_ptr().cast::<T>(), turned.as_mut_ptr().cast::<T>());
+                    T::transpose::<I>(x, y);
+                    T::transpose::<I>(x.add(W), y.add(W));
+                    for q in 0..W.min(columns - column * W) {
+                        let to = self.to.add(((column * W + q) * row_blocks + row) * BLOCK);
+                        *to.cast() = turned[q];
+                    }
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn times<T: Float, I: Isa>(x: &[T; BLOCK], w: &[T; BLOCK], y: &mut [T; BLOCK]) {
+    for q in 0..W {
+        (y[q], y[W + q]) = mul::<T, I>((x[q], x[W + q]), (w[q], w[W + q]));
+    }
+}
+
+/// A transform of any length as a convolution: `jk = (j² + k² - (j - k)²) / 2`.
+pub(super) struct Chirp<T> {
+    n: usize,
+    pub(super) inner: Box<Plan<T>>,
+    /// `exp(-πi·j²/n)`: real parts, then imaginary ones.
+    chirp: Vec<T>,
+    /// The transform of its conjugate, divided by the inner length.
+    kernel: Vec<T>,
+}
+
+impl<T: Float> Chirp<T> {
+    pub(super) fn of(n: usize, inner: Plan<T>) -> Chirp<T> {
+        let m = inner.n;
+        let wave = |j: usize| root((j as u128 * j as u128 % (2 * n as u128)) as usize, 2 * n);
+        let mut chirp = Vec::with_capacity(2 * n);
+        (0..n).for_each(|j| chirp.push(T::of(wave(j).0)));
+        (0..n).for_each(|j| chirp.push(T::of(wave(j).1)));
+        let mut pairs = vec![T::default(); 2 * m];
+        for j in 0..n {
+            let (re, im) = wave(j);
+            for at in [j, (m - j) % m] {
+                pairs[2 * at] = T::of(re / m as f64);
+                pairs[2 * at + 1] = T::of(-im / m as f64);
+            }
+        }
+        let mut scratch = Scratch::<T>::of(2 * inner.space());
+        let a = scratch.ptr();
+        // SAFETY: the line has m pairs, and the scratch two spaces.
+        let kernel = unsafe {
+            let b = a.add(inner.space());
+            let planes = inner.planes(pairs.as_ptr(), T::of(1.0), [a, b]);
+            std::slice::from_raw_parts(planes, 2 * m).to_vec()
+        };
+        Chirp { n, inner: Box::new(inner), chirp, kernel }
+    }
+
+    /// # Safety
+    /// As for [`Plan::pairs`].
+    unsafe fn line(&self, x: *const T, sign: T, a: *mut T, b: *mut T) -> *mut T {
+        let m = self.inner.n;
+        let mut scratch = Scratch::<T>::of(2 * m);
+        let pairs = scratch.ptr();
+        // SAFETY: guaranteed by the caller; the inner plan has the same spaces, and the planes that
+        // it returns are in one of them.
+        unsafe {
+            vectorised(Multiply { chirp: self, step: Step::In(x, sign), out: pairs });
+            let y = self.inner.planes(pairs, T::of(1.0), [a, b]);
+            vectorised(Multiply { chirp: self, step: Step::Between(y), out: pairs });
+            let y = self.inner.planes(pairs, T::of(1.0), [a, b]);
+            let out = if y == a { b } else { a };
+            vectorised(Multiply { chirp: self, step: Step::Out(y), out });
+            out
+        }
+    }
+}
+
+/// The products of a convolution.
+struct Multiply<'a, T> {
+    chirp: &'a Chirp<T>,
+    step: Step<T>,
+    out: *mut T,
+}
+
+enum Step<T> {
+    /// Pairs times the chirp, padded.
+    In(*const T, T),
+    /// The conjugate of planes times the kernel, as pairs.
+    Between(*const T),
+    /// The conjugate of planes times the chirp, as planes.
+    Out(*const T),
+}
+
+impl<T: Float> Work for Multiply<'_, T> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let (n, m) = (self.chirp.n, self.chirp.inner.n);
+        // SAFETY: the caller's pairs and planes; the output does not overlap them.
+        unsafe {
+            let read = |p: *const T, n: usize| std::slice::from_raw_parts(p, n);
+            let out = std::slice::from_raw_parts_mut(self.out, 2 * m);
+            let (re, im) = self.chirp.chirp.split_at(n);
+            match self.step {
+                Step::In(x, sign) => {
+                    enter::<T, I>(read(x, 2 * n), sign, re, im, &mut out[..2 * n]);
+                    out[2 * n..].fill(T::default());
+                }
+                Step::Between(y) => {
+                    let (kr, ki) = self.chirp.kernel.split_at(m);
+                    between::<T, I>(read(y, m), read(y.add(m), m), kr, ki, out);
+                }
+                Step::Out(y) => {
+                    let (or, oi) = out[..2 * n].split_at_mut(n);
+                    leave::<T, I>(read(y, n), read(y.add(m), n), re, im, or, oi);
+                }
+            }
+        }
+    }
+}
+
+#[inline(always)]
+fn enter<T: Float, I: Isa>(x: &[T], sign: T, re: &[T], im: &[T], out: &mut [T]) {
+    let n = re.len();
+    let (x, im, out) = (&x[..2 * n], &im[..n], &mut out[..2 * n]);
+    for j in 0..n {
+        let v = mul::<T, I>((x[2 * j], sign * x[2 * j + 1]), (re[j], im[j]));
+        (out[2 * j], out[2 * j + 1]) = v;
+    }
+}
+
+#[inline(always)]
+fn between<T: Float, I: Isa>(xr: &[T], xi: &[T], kr: &[T], ki: &[T], out: &mut [T]) {
+    let n = xr.len();
+    let (xi, kr, ki, out) = (&xi[..n], &kr[..n], &ki[..n], &mut out[..2 * n]);
+    // Whole blocks, as the inner length is a multiple of 64.
+    for j in (0..n).step_by(W) {
+        let (mut a, mut b) = ([T::default(); W], [T::default(); W]);
+        let (x, z) = ((eight(&xr[j..]), eight(&xi[j..])), (eight(&kr[j..]), eight(&ki[j..])));
+        for q in 0..W {
+            let v = mul::<T, I>((x.0[q], x.1[q]), (z.0[q], z.1[q]));
+            (a[q], b[q]) = (v.0, -v.1);
+        }
+        T::together::<I>(&a, &b, block(&mut out[2 * j..]));
+    }
+}
+
+#[inline(always)]
+fn leave<T: Float, I: Isa>(xr: &[T], xi: &[T], wr: &[T], wi: &[T], or: &mut [T], oi: &mut [T]) {
+    let n = xr.len();
+    let (xi, wr, wi, or, oi) = (&xi[..n], &wr[..n], &wi[..n], &mut or[..n], &mut oi[..n]);
+    for j in 0..n {
+        (or[j], oi[j]) = mul::<T, I>((xr[j], -xi[j]), (wr[j], wi[j]));
+    }
+}

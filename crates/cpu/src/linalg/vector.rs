@@ -1,0 +1,402 @@
+//! The loops over vectors that factorisations spend their time in besides products: each compiled
+//! once for each instruction set and type, all else is compiled once.
+
+use super::Real;
+use super::view::{Cols, Grid};
+use crate::simd::{Isa, Work, vectorised};
+
+/// Partial sums of an inner product.
+const SUMS: usize = 16;
+
+#[inline(always)]
+pub(super) fn dot_loop<I: Isa, T: Real>(a: &[T], b: &[T]) -> T {
+    let n = a.len().min(b.len());
+    let (a, b) = (&a[..n], &b[..n]);
+    let mut sums = [T::ZERO; SUMS];
+    let whole = n - n % SUMS;
+    let mut i = 0;
+    while i < whole {
+        for l in 0..SUMS {
+            sums[l] = a[i + l].fma::<I>(b[i + l], sums[l]);
+        }
+        i += SUMS;
+    }
+    let mut half = SUMS / 2;
+    while half > 0 {
+        for l in 0..half {
+            sums[l] += sums[l + half];
+        }
+        half /= 2;
+    }
+    let mut sum = sums[0];
+    for i in whole..n {
+        sum = a[i].fma::<I>(b[i], sum);
+    }
+    sum
+}
+
+#[inline(always)]
+pub(super) fn axpy_loop<I: Isa, T: Real>(y: &mut [T], s: T, x: &[T]) {
+    let n = y.len().min(x.len());
+    let (y, x) = (&mut y[..n], &x[..n]);
+    for i in 0..n {
+        y[i] = s.fma::<I>(x[i], y[i]);
+    }
+}
+
+struct Dot<'a, T> {
+    a: &'a [T],
+    b: &'a [T],
+    out: &'a mut T,
+}
+
+impl<T: Real> Work for Dot<'_, T> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        *self.out = dot_loop::<I, T>(self.a, self.b);
+    }
+}
+
+/// The inner product.
+pub(super) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+    let mut out = T::ZERO;
+    vectorised(Dot { a, b, out: &mut out });
+    out
+}
+
+/// The length of a vector, for any elements.
+pub(super) fn norm<T: Real>(x: &[T]) -> T {
+    let square = dot(x, x);
+    if square > T::LOW * T::LOW && square < T::HIGH * T::HIGH {
+        return square.root();
+    }
+    let largest = x.iter().fold(T::ZERO, |most, v| most.larger(v.size()));
+    if largest == T::ZERO || !largest.finite() {
+        return square;
+    }
+    let scale = largest.to_one();
+    let sum = x.iter().fold(T::ZERO, |sum, &v| sum + (v * scale) * (v * scale));
+    sum.root() / scale
+}
+
+struct Axpy<'a, T> {
+    y: &'a mut [T],
+    s: T,
+    x: &'a [T],
+}
+
+impl<T: Real> Work for Axpy<'_, T> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        axpy_loop::<I, T>(self.y, self.s, self.x);
+    }
+}
+
+/// y += s·x
+pub(super) fn axpy<T: Real>(y: &mut [T], s: T, x: &[T]) {
+    vectorised(Axpy { y, s, x });
+}
+
+struct Scale<'a, T> {
+    x: &'a mut [T],
+    s: T,
+}
+
+impl<T: Real> Work for Scale<'_, T> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for x in self.x {
+            *x *= self.s;
+        }
+    }
+}
+
+/// x *= s
+pub(super) fn scale<T: Real>(x: &mut [T], s: T) {
+    vectorised(Scale { x, s });
+}
+
+struct Combine<'a, T> {
+    y: &'a mut [T],
+    a: Grid<'a, T>,
+    x: &'a [T],
+    s: T,
+}
+
+impl<T: Real> Work for Combine<'_, T> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Combine { y, a, x, s } = self;
+        let (m, n) = (a.rows, a.cols);
+        let y = &mut y[..m];
+        let mut j = 0;
+        while j + 4 <= n {
+            let (c0, c1, c2, c3) = (a.column(j), a.column(j + 1), a.column(j + 2), a.column(j + 3));
+            let (c0, c1, c2, c3) = (&c0[..m], &c1[..m], &c2[..m], &c3[..m]);
+            let (x0, x1, x2, x3) = (s * x[j], s * x[j + 1], s * x[j + 2], s * x[j + 3]);
+            for i in 0..m {
+                let sum = x1.fma::<I>(c1[i], x0.fma::<I>(c0[i], y[i]));
+                y[i] = x3.fma::<I>(c3[i], x2.fma::<I>(c2[i], sum));
+            }
+            j += 4;
+        }
+        while j < n {
+            axpy_loop::<I, T>(y, s * x[j], a.column(j));
+            j += 1;
+        }
+    }
+}
+
+/// y += s·A·x, for dense columns.
+pub(super) fn combine<T: Real>(y: &mut [T], s: T, a: Grid<T>, x: &[T]) {
+    assert!(y.len() == a.rows && x.len() == a.cols);
+    vectorised(Combine { y, a, x, s });
+}
+
+struct Project<'a, T> {
+    y: &'a mut [T],
+    a: Grid<'a, T>,
+    x: &'a [T],
+}
+
+impl<T: Real> Work for Project<'_, T> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        const W: usize = 8;
+        let Project { y, a, x } = self;
+        let (m, n) = (a.rows, a.cols);
+        let x = &x[..m];
+        let whole = m - m % W;
+        let mut j = 0;
+        while j + 4 <= n {
+            let (c0, c1, c2, c3) = (a.column(j), a.column(j + 1), a.column(j + 2), a.column(j + 3));
+            let (c0, c1, c2, c3) = (&c0[..m], &c1[..m], &c2[..m], &c3[..m]);
+            let mut s = [[T::ZERO; W]; 4];
+            let mut i = 0;
+            while i < whole {
+                for l in 0..W {
+                    s[0][l] = c0[i + l].fma::<I>(x[i + l], s[0][l]);
+                }
+                for l in 0..W {
+                    s[1][l] = c1[i + l].fma::<I>(x[i + l], s[1][l]);
+                }
+                for l in 0..W {
+                    s[2][l] = c2[i + l].fma::<I>(x[i + l], s[2][l]);
+                }
+                for l in 0..W {
+                    s[3][l] = c3[i + l].fma::<I>(x[i + l], s[3][l]);
+                }
+                i += W;
+            }
+            for (k, c) in [c0, c1, c2, c3].into_iter().enumerate() {
+                let mut half = W / 2;
+                while half > 0 {
+                    for l in 0..half {
+                        s[k][l] += s[k][l + half];
+                    }
+                    half /= 2;
+                }
+                let mut sum = s[k][0];
+                for i in whole..m {
+                    sum = c[i].fma::<I>(x[i], sum);
+                }
+                y[j + k] = sum;
+            }
+            j += 4;
+        }
+        while j < n {
+            y[j] = dot_loop::<I, T>(a.column(j), x);
+            j += 1;
+        }
+    }
+}
+
+/// y = Aᵀ·x, for dense columns.
+pub(super) fn project<T: Real>(y: &mut [T], a: Grid<T>, x: &[T]) {
+    assert!(y.len() >= a.cols && x.len() == a.rows);
+    vectorised(Project { y, a, x });
+}
+
+struct Rotate<'a, T> {
+    x: &'a mut [T],
+    y: &'a mut [T],
+    c: T,
+    s: T,
+}
+
+impl<T: Real> Work for Rotate<'_, T> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let n = self.x.len().min(self.y.len());
+        let (x, y, c, s) = (&mut self.x[..n], &mut self.y[..n], self.c, self.s);
+        for i in 0..n {
+            let (a, b) = (x[i], y[i]);
+            x[i] = c.fma::<I>(a, s * b);
+            y[i] = c.fma::<I>(b, -(s * a));
+        }
+    }
+}
+
+/// (x, y) becomes (c·x + s·y, c·y − s·x).
+pub(super) fn rotate<T: Real>(x: &mut [T], y: &mut [T], c: T, s: T) {
+    vectorised(Rotate { x, y, c, s });
+}
+
+struct Sweep<'a, T> {
+    z: Cols<'a, T>,
+    first: usize,
+    turns: &'a [(T, T)],
+    backward: bool,
+}
+
+impl<T: Real> Work for Sweep<'_, T> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        const STRIP: usize = 16;
+        let Sweep { z, first, turns, backward } = self;
+        let mut top = 0;
+        // A strip of rows at a time: the column that the next rotation shares stays in registers.
+        while top + STRIP <= z.rows {
+            sweep::<I, T, STRIP>(&z, top, first, turns, backward);
+            top += STRIP;
+        }
+        while top + 4 <= z.rows {
+            sweep::<I, T, 4>(&z, top, first, turns, backward);
+            top += 4;
+        }
+        while top < z.rows {
+            sweep::<I, T, 1>(&z, top, first, turns, backward);
+            top += 1;
+        }
+    }
+}
+
+#[inline(always)]
+fn sweep<I: Isa, T: Real, const N: usize>(
+    z: &Cols<T>,
+    top: usize,
+    first: usize,
+    turns: &[(T, T)],
+    backward: bool,
+) {
+    let count = turns.len();
+    let at = |j: usize| z.ptr.wrapping_add(top + (first + j) * z.ld).cast::<[T; N]>();
+    // SAFETY: `N` rows from `top` on, and the columns from `first` to `first + count`, are inside
+    // the matrix, which is borrowed for writing (`turn_columns` checks).
+    unsafe {
+        if backward {
+            let mut held = at(count).read();
+            for j in (0..count).rev() {
+                let ((c, s), mut other) = (turns[j], at(j).read());
+                let mut done = [T::ZERO; N];
+                for l in 0..N {
+                    let (a, b) = (other[l], held[l]);
+                    done[l] = c.fma::<I>(b, -(s * a));
+                    other[l] = c.fma::<I>(a, s * b);
+                }
+                at(j + 1).write(done);
+                held = other;
+            }
+            at(0).write(held);
+        } else {
+            let mut held = at(0).read();
+            for j in 0..count {
+                let ((c, s), mut other) = (turns[j], at(j + 1).read());
+                let mut done = [T::ZERO; N];
+                for l in 0..N {
+                    let (a, b) = (held[l], other[l]);
+                    done[l] = c.fma::<I>(a, s * b);
+                    other[l] = c.fma::<I>(b, -(s * a));
+                }
+                at(j).write(done);
+                held = other;
+            }
+            at(count).write(held);
+        }
+    }
+}
+
+/// Rotates the columns j and j + 1 from `first` on by the j-th (c, s): they become c·x + s·y and
+/// c·y − s·x. From the first to the last, or backward.
+pub(super) fn turn_columns<T: Real>(z: Cols<T>, first: usize, turns: &[(T, T)], backward: bool) {
+    if turns.is_empty() {
+        return;
+    }
+    assert!(first + turns.len() < z.cols);
+    vectorised(Sweep { z, first, turns, backward });
+}
+
+struct Mirror<'a, T> {
+    y: &'a mut [T],
+    a: Grid<'a, T>,
+    x: &'a [T],
+}
+
+impl<T: Real> Work for Mirror<'_, T> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        const W: usize = 8;
+        let Mirror { y, a, x } = self;
+        let n = a.rows;
+        let (x, y) = (&x[..n], &mut y[..n]);
+        let mut j = 0;
+        while j + 4 <= n {
+            // The triangle on the diagonal, then four columns below it in one pass.
+            for c in j..j + 4 {
+                let column = a.column(c);
+                y[c] = column[c].fma::<I>(x[c], y[c]);
+                for r in c + 1..j + 4 {
+                    y[r] = column[r].fma::<I>(x[c], y[r]);
+                    y[c] = column[r].fma::<I>(x[r], y[c]);
+                }
+            }
+            let (c0, c1, c2, c3) = (a.column(j), a.column(j + 1), a.column(j + 2), a.column(j + 3));
+            let (c0, c1, c2, c3) = (&c0[j + 4..n], &c1[j + 4..n], &c2[j + 4..n], &c3[j + 4..n]);
+            let (x0, x1, x2, x3) = (x[j], x[j + 1], x[j + 2], x[j + 3]);
+            let m = n - j - 4;
+            let (head, tail) = y.split_at_mut(j + 4);
+            let (tail, below) = (&mut tail[..m], &x[j + 4..n]);
+            let mut s = [[T::ZERO; W]; 4];
+            let whole = m - m % W;
+            let mut i = 0;
+            while i < whole {
+                for l in 0..W {
+                    let v = below[i + l];
+                    let (a0, a1, a2, a3) = (c0[i + l], c1[i + l], c2[i + l], c3[i + l]);
+                    s[0][l] = a0.fma::<I>(v, s[0][l]);
+                    s[1][l] = a1.fma::<I>(v, s[1][l]);
+                    s[2][l] = a2.fma::<I>(v, s[2][l]);
+                    s[3][l] = a3.fma::<I>(v, s[3][l]);
+                    let sum = x1.fma::<I>(a1, x0.fma::<I>(a0, tail[i + l]));
+                    tail[i + l] = x3.fma::<I>(a3, x2.fma::<I>(a2, sum));
+                }
+                i += W;
+            }
+            for (k, (c, v)) in [(c0, x0), (c1, x1), (c2, x2), (c3, x3)].into_iter().enumerate() {
+                let mut sum = T::ZERO;
+                for l in 0..W {
+                    sum += s[k][l];
+                }
+                for i in whole..m {
+                    sum = c[i].fma::<I>(below[i], sum);
+                    tail[i] = c[i].fma::<I>(v, tail[i]);
+                }
+                head[j + k] += sum;
+            }
+            j += 4;
+        }
+        while j < n {
+            let column = &a.column(j)[j..];
+            y[j] += dot_loop::<I, T>(column, &x[j..]);
+            axpy_loop::<I, T>(&mut y[j + 1..], x[j], &column[1..]);
+            j += 1;
+        }
+    }
+}
+
+/// y = A·x for a symmetric A of which only the lower triangle is read.
+pub(super) fn mirrored<T: Real>(y: &mut [T], a: Grid<T>, x: &[T]) {
+    assert!(a.rows == a.cols && y.len() == a.rows && x.len() == a.rows);
+    y.fill(T::ZERO);
+    vectorised(Mirror { y, a, x });
+}
