@@ -2,7 +2,7 @@
 //!
 //! `cargo run --release --example gan`
 //!
-//! The data is a ring of eight blobs in the plane. The discriminator learns to tell data from fakes
+//! The data is a ring of eight blobs in the plane. The discriminator learns to distinguish data from fakes
 //! (`detach` keeps its loss away from the generator); the generator learns to be taken for real.
 //! Each has an optimiser of its own, which steps its own parameters alone.
 

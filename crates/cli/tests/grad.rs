@@ -129,7 +129,7 @@ fn bad_input_is_pointed_at() {
         (&["x @ y", "x=[1, 2]", "y=[1, 2, 3]"], "    ^",  "matmul: inner dimensions differ"),
         (&["x + maximum([1, 2], [1, 2, 3])", "x=1"], "      ^^^^^^^", "maximum: shapes do not broadcast"),
         (&["x[2]", "x=[1, 2]"],           "   ^^^",       "index 2 is out of range"),
-        (&["x[0.5]", "x=[1, 2]"],         "    ^^^",      "an index must be a whole number"),
+        (&["x[0.5]", "x=[1, 2]"],         "    ^^^",      "an index must be an integer"),
         (&["x[x]", "x=[1, 2]"],           "    ^",        "an index must be a plain number"),
         (&["sum(x, 7)", "x=[1, 2]"],      "  ^^^",        "axis 7 is out of range"),
         (&["[[1, 2], [3]] * x", "x=1"],   "  ^^^^^^^^^^^^^", "the elements of a list must have one shape, and these have f64[2] and f64[1]"),

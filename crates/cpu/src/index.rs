@@ -224,7 +224,7 @@ pub(crate) fn scatter(
     Ok(())
 }
 
-fn scatter_as<T: Elem<Compute: Number>>(
+fn scatter_as<T: Elem<Compute: CombineElem>>(
     axis: usize,
     combine: Combine,
     index: Source<'_>,
@@ -240,7 +240,7 @@ fn scatter_as<T: Elem<Compute: Number>>(
     }
 }
 
-fn scatter_with<T: Elem<Compute: Number>, F: Fold>(
+fn scatter_with<T: Elem<Compute: CombineElem>, F: Fold>(
     axis: usize,
     index: Source<'_>,
     source: Source<'_>,
@@ -259,7 +259,7 @@ fn scatter_with<T: Elem<Compute: Number>, F: Fold>(
 }
 
 /// Scatters where the index is constant along all axes after the indexed one.
-fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(
+fn scatter_rows<T: Elem<Compute: CombineElem>, F: Fold>(
     axis: usize,
     row: usize,
     index: Source<'_>,
@@ -354,7 +354,7 @@ fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(
 /// # Safety
 /// `to` has `row` elements; so has `from`, `step` apart.
 #[inline(always)]
-unsafe fn combine_into<T: Elem<Compute: Number>, F: Fold>(
+unsafe fn combine_into<T: Elem<Compute: CombineElem>, F: Fold>(
     to: *mut T,
     row: usize,
     from: *const T,
@@ -375,7 +375,7 @@ unsafe fn combine_into<T: Elem<Compute: Number>, F: Fold>(
 ///
 /// # Safety
 /// `to` has `row` elements; so has each row `from[k] * along` of the source, `step` apart.
-unsafe fn combine_row<T: Elem<Compute: Number>, F: Fold>(
+unsafe fn combine_row<T: Elem<Compute: CombineElem>, F: Fold>(
     to: *mut T,
     row: usize,
     source: *const T,
@@ -412,7 +412,7 @@ unsafe fn combine_row<T: Elem<Compute: Number>, F: Fold>(
 }
 
 /// Scatters one element at a time, rounding each result once.
-fn scatter_single<T: Elem<Compute: Number>, F: Fold>(
+fn scatter_single<T: Elem<Compute: CombineElem>, F: Fold>(
     axis: usize,
     index: Source<'_>,
     source: Source<'_>,
@@ -436,7 +436,7 @@ fn scatter_single<T: Elem<Compute: Number>, F: Fold>(
 /// Scatters elements of type `T` one at a time into a destination of type `D`.
 fn scatter_elements<T, D, F>(axis: usize, index: Source<'_>, source: Source<'_>, out: Sink<'_>)
 where
-    T: Elem<Compute: Number>,
+    T: Elem<Compute: CombineElem>,
     D: Elem<Compute = T::Compute>,
     F: Fold,
 {
@@ -479,7 +479,7 @@ where
 }
 
 /// The arithmetic that combining needs; integers wrap.
-trait Number: Compute {
+trait CombineElem: Compute {
     /// The neutral element of addition: −0, as −0 + +0 is +0.
     fn neutral() -> Self;
     fn plus(self, other: Self) -> Self;
@@ -489,7 +489,7 @@ trait Number: Compute {
 /// `number!(f64, -0.0, a, b => a + b, a * b)` is the `impl` with those bodies.
 macro_rules! number {
     ($type:ty, $neutral:expr, $a:ident, $b:ident => $plus:expr, $times:expr) => {
-        impl Number for $type {
+        impl CombineElem for $type {
             #[inline(always)]
             fn neutral() -> $type {
                 $neutral
@@ -515,7 +515,7 @@ number!(i64, 0, a, b => a.wrapping_add(b), a.wrapping_mul(b));
 trait Fold {
     /// Whether the result may be neither of the two, so that storing it may round.
     const ROUNDS: bool = false;
-    fn fold<C: Number>(there: C, new: C) -> C;
+    fn fold<C: CombineElem>(there: C, new: C) -> C;
 }
 
 struct Set;
@@ -526,7 +526,7 @@ struct Min;
 
 impl Fold for Set {
     #[inline(always)]
-    fn fold<C: Number>(_: C, new: C) -> C {
+    fn fold<C: CombineElem>(_: C, new: C) -> C {
         new
     }
 }
@@ -534,7 +534,7 @@ impl Fold for Set {
 impl Fold for Add {
     const ROUNDS: bool = true;
     #[inline(always)]
-    fn fold<C: Number>(there: C, new: C) -> C {
+    fn fold<C: CombineElem>(there: C, new: C) -> C {
         there.plus(new)
     }
 }
@@ -542,7 +542,7 @@ impl Fold for Add {
 impl Fold for Mul {
     const ROUNDS: bool = true;
     #[inline(always)]
-    fn fold<C: Number>(there: C, new: C) -> C {
+    fn fold<C: CombineElem>(there: C, new: C) -> C {
         there.times(new)
     }
 }
@@ -550,7 +550,7 @@ impl Fold for Mul {
 impl Fold for Max {
     #[inline(always)]
     #[allow(clippy::eq_op)]
-    fn fold<C: Number>(there: C, new: C) -> C {
+    fn fold<C: CombineElem>(there: C, new: C) -> C {
         // NaN is unequal to itself: it propagates from either side.
         if there > new || there != there { there } else { new }
     }
@@ -559,7 +559,7 @@ impl Fold for Max {
 impl Fold for Min {
     #[inline(always)]
     #[allow(clippy::eq_op)]
-    fn fold<C: Number>(there: C, new: C) -> C {
+    fn fold<C: CombineElem>(there: C, new: C) -> C {
         if there < new || there != there { there } else { new }
     }
 }

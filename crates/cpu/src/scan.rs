@@ -18,7 +18,7 @@
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 use crate::walk::Walk;
 use pullback_ir::Cumulation;
 
@@ -298,7 +298,7 @@ where
     let part = |line: usize, from: usize, n: usize, carry: K| {
         // The part from `from` on, counted from where the line starts.
         let first = if REVERSE { len - from - n } else { from };
-        Part::<S, O, K, REVERSE> {
+        ScanPart::<S, O, K, REVERSE> {
             x: { x }.ptr.cast::<S>().wrapping_offset(lines.start(line)).wrapping_add(first),
             out: { out }.ptr.cast::<O>().wrapping_add(lines.dense_start(line) + first),
             n,
@@ -340,7 +340,7 @@ where
 }
 
 /// A dense part of a line, and what is carried into it.
-struct Part<S, O, K, const REVERSE: bool> {
+struct ScanPart<S, O, K, const REVERSE: bool> {
     x: *const S,
     out: *mut O,
     n: usize,
@@ -351,7 +351,7 @@ struct Part<S, O, K, const REVERSE: bool> {
 ///
 /// # Safety
 /// The part lies inside the source.
-unsafe fn total<S, O, K, const REVERSE: bool>(part: &Part<S, O, K, REVERSE>) -> K
+unsafe fn total<S, O, K, const REVERSE: bool>(part: &ScanPart<S, O, K, REVERSE>) -> K
 where
     S: Elem,
     K: Carry<S::Compute>,
@@ -378,7 +378,10 @@ where
 /// # Safety
 /// There is a piece at `x`.
 #[inline(never)]
-unsafe fn run_links<S, K, const REVERSE: bool>(x: *const S, held: &mut [K; PIECE]) -> [K; LINKS]
+unsafe fn scan_interleaved<S, K, const REVERSE: bool>(
+    x: *const S,
+    held: &mut [K; PIECE],
+) -> [K; LINKS]
 where
     S: Elem,
     K: Carry<S::Compute>,
@@ -397,7 +400,7 @@ where
     links
 }
 
-impl<S, O, K, const REVERSE: bool> Work for Part<S, O, K, REVERSE>
+impl<S, O, K, const REVERSE: bool> SimdTask for ScanPart<S, O, K, REVERSE>
 where
     S: Elem,
     O: Elem<Compute = S::Compute>,
@@ -405,7 +408,7 @@ where
 {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Part { x, out, n, mut carry } = self;
+        let ScanPart { x, out, n, mut carry } = self;
         let mut held = [K::start(); PIECE];
         let mut done = 0;
         // SAFETY: elements below `n` of the source and of the output, which is this task's.
@@ -413,7 +416,7 @@ where
             while done + PIECE <= n {
                 let first = if REVERSE { n - done - PIECE } else { done };
                 let (x, out) = (x.add(first), out.add(first));
-                let links = run_links::<S, K, REVERSE>(x, &mut held);
+                let links = scan_interleaved::<S, K, REVERSE>(x, &mut held);
                 for (k, link) in links.into_iter().enumerate() {
                     let from = if REVERSE { PIECE - (k + 1) * LINK } else { k * LINK };
                     for (i, sum) in held[from..from + LINK].iter().enumerate() {

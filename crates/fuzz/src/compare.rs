@@ -6,7 +6,7 @@ use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
-/// Of one way beside another in `f64`, relative to the largest number of the result (and to 1):
+/// Of one way compared with another in `f64`, relative to the largest number of the result (and to 1):
 /// sums are added in another order.
 pub const SAME: f64 = 1e-7;
 /// The same in `f32`.
@@ -15,7 +15,7 @@ pub const SAME_F32: f64 = 2e-3;
 pub const SAME_F16: f64 = 2e-2;
 /// See [`SAME_F16`].
 pub const SAME_BF16: f64 = 1e-1;
-/// Of a derivative beside differences, where the differences of two step sizes agree to a tenth of
+/// Of a derivative compared with differences, where the differences of two step sizes agree to a tenth of
 /// it.
 pub const NUMERIC: f64 = 2e-5;
 
@@ -51,7 +51,7 @@ impl Value {
 pub enum Outcome {
     /// Numbers.
     Gave(Vec<Value>),
-    /// An error with a sentence.
+    /// An error with a message.
     Refused(Error),
     /// A panic that is no error of the library's.
     Panicked(String),

@@ -128,9 +128,9 @@ fn perform(stmt: &Stmt, env: &mut Env) -> Vec<String> {
             define(outs, results, env);
             draws.said
         }
-        Stmt::Write { row, target, draws, apart, .. } => {
+        Stmt::Write { row, target, draws, detached, .. } => {
             let mut draws = Draws::new(draws);
-            if *apart {
+            if *detached {
                 let args: Vec<Tensor> = args.iter().map(Tensor::detach).collect();
                 no_grad(|| (row.run)(env.get(*target), &args, &mut draws));
             } else {

@@ -12,8 +12,8 @@ mod expression;
 #[path = "../../cli/src/number.rs"]
 #[allow(dead_code)]
 mod number;
-#[path = "../../cli/src/strange.rs"]
-mod strange;
+#[path = "../../cli/src/random_text.rs"]
+mod random_text;
 
 use hostile::{babble, damaged, feed};
 use pullback::{Op, Program, Spec, Tensor, catch, einsum};

@@ -1,4 +1,4 @@
-//! `lse`, `llsq`, `kmeans` and `gmm` on small inputs, beside plain loops.
+//! `lse`, `llsq`, `kmeans` and `gmm` on small inputs, compared with plain loops.
 //!
 //! Sums of a few dozen numbers of order one, in another order than the loops here: a hundred
 //! roundings at most, so 1e-13 of the largest.

@@ -1,4 +1,4 @@
-//! `det`, `lstm` and `ode` beside plain loops over numbers.
+//! `det`, `lstm` and `ode` compared with plain loops over numbers.
 
 mod common;
 
@@ -137,7 +137,7 @@ fn integrated(x: &[f64], steps: usize) -> Vec<Dual> {
 #[test]
 fn integration_is_that_of_plain_loops() {
     let mut tool = Tool::start();
-    // More elements than the four that a step reaches; a loop of one turn, of many, and of so many
+    // More elements than the four that a step reaches; a loop of one iteration, of many, and of so many
     // that steps are taken again; one equation.
     for (n, steps) in [(1, 1), (1, 3), (2, 1), (5, 1), (5, 10), (12, 7), (40, 25), (30, 9000)] {
         let x = some(n, 100 + n as u64);

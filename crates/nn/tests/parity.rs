@@ -1,4 +1,4 @@
-//! Whole trainings beside PyTorch's: from the same weights and batches, fifty steps of three small
+//! Whole trainings compared with PyTorch's: from the same weights and batches, fifty steps of three small
 //! networks follow its losses.
 //!
 //! `data/parity.py` made the weights, batches and curves. In f64 the curves agree to 1e-9, in f32

@@ -497,7 +497,7 @@ fn weights_start_as_pytorchs() {
         assert!(bias.unwrap().to_vec::<f32>().iter().all(|&b| b == 0.0));
     }
     assert_eq!(LstmCell::new(3, 5).parameter_count(), 4 * 5 * (3 + 5 + 2));
-    assert_eq!(lstm.outline().kinds, [(String::new(), "Lstm")]);
+    assert_eq!(lstm.tree_structure().kinds, [(String::new(), "Lstm")]);
 }
 
 #[test]

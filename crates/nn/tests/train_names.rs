@@ -1,4 +1,4 @@
-//! Metrics by name in a run: a name that nothing measures is told, with those there are; and what
+//! Metrics by name in a run: a name that nothing measures is reported, with those there are; and what
 //! is reported is what was measured.
 
 use pullback::{Result, Tensor, Tree};

@@ -88,8 +88,10 @@ fn views_are_those_that_say_so() {
                 Some(Shares::Never) | None => !some,
             };
             if !fits {
-                let told = documented.get(name);
-                wrong.push(format!("{name}, {way:?}: {told:?}, but (call, shares): {seen:?}"));
+                let said_by_docs = documented.get(name);
+                wrong.push(format!(
+                    "{name}, {way:?}: {said_by_docs:?}, but (call, shares): {seen:?}"
+                ));
             }
         }
     }

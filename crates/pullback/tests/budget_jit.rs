@@ -3,8 +3,8 @@
 //! Memory is measured by the pool's own counters, which all threads share: so every test here waits for its turn.
 
 use pullback::{
-    CustomBatching, CustomOp, DType, Derivative, ErrorKind, HostInput, HostOutput, Jit, Key,
-    Program, Result, Returned, Spec, Tensor, Tree, autocast, checkpoint, checkpoint_sequential,
+    CustomBatching, CustomOp, DType, Derivative, ErrorKind, HostInput, HostOutput, Jit, JitOutput,
+    Key, Program, Result, Spec, Tensor, Tree, autocast, checkpoint, checkpoint_sequential,
     custom_op, grad, jit, manual_seed, memory_stats, next_key, no_grad, random_state, reset_peak,
     scan, vmap,
 };
@@ -78,7 +78,7 @@ fn bits(x: &Tensor) -> Vec<u32> {
     x.to_vec::<f32>().iter().map(|x| x.to_bits()).collect()
 }
 
-fn only<T: Tree, Y: Returned, F: Fn(&T) -> Y>(f: &Jit<T, Y, F>) -> pullback::Specialised {
+fn only<T: Tree, Y: JitOutput, F: Fn(&T) -> Y>(f: &Jit<T, Y, F>) -> pullback::Specialised {
     let mut all = f.explain().specialisations;
     assert_eq!(all.len(), 1);
     all.remove(0)
@@ -162,7 +162,7 @@ fn memory_grows_as_the_root_of_the_length() {
     let smallest = |blocks: usize| {
         let chain = Chain::new(blocks);
         let program = before_budget(&jit(|x: &Tensor| chain.step(x, None)).stages(&x).unwrap());
-        // Gradients are handed out, and as many as there are blocks.
+        // Gradients are returned, and as many as there are blocks.
         let fixed = 2 * blocks * MATRIX;
         let root = (blocks as f64).sqrt() as usize * ONE;
         let (mut low, mut high) = (fixed + root, fixed + 4 * root);
@@ -326,7 +326,10 @@ fn later_calls_and_other_shapes() {
     let step = step.memory_budget(2 * allowed);
     step.call(&half).unwrap();
     let why = &step.explain().specialisations[2].why;
-    assert_eq!(*why, format!("the memory budget is {} bytes, {allowed} bytes before", 2 * allowed));
+    assert_eq!(
+        *why,
+        format!("the memory budget is {} bytes, and was {allowed} bytes", 2 * allowed)
+    );
     let step = step.memory_budget(allowed);
     step.call(&x).unwrap();
     assert_eq!(step.explain().specialisations.len(), 3);

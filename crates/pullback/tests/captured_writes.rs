@@ -82,7 +82,7 @@ fn a_view_of_a_captured_tensor_is_not_written_to_in_a_body() {
             assert_eq!(error.kind(), ErrorKind::InPlace, "{name}, {way}: {error}");
             let text = error.to_string();
             assert!(
-                text.contains("a tensor from outside is written in place"),
+                text.contains("a captured tensor is written in place"),
                 "{name}, {way}: {text}"
             );
         }

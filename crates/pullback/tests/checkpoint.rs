@@ -272,7 +272,7 @@ fn arguments_and_tracked_tensors_from_outside_cannot_be_written_inside() {
         )
     });
     let error = refused.err().unwrap().to_string();
-    assert!(error.contains("a tracked tensor from outside is written in place"), "{error}");
+    assert!(error.contains("a captured tracked tensor is written in place"), "{error}");
 }
 
 #[test]

@@ -162,7 +162,7 @@ fn compare(outer: &[Form], inner: &[Form], base: &(&str, Map)) -> Option<String>
     Some(wrong.map_or(String::new(), |wrong| format!("{name}: {wrong}\n")))
 }
 
-/// Compares all of these; at least so many must not be refused plain.
+/// Compares all of these; at least this many must not be refused plain.
 fn compare_all(cases: impl Iterator<Item = (Vec<Form>, Vec<Form>, usize)>, at_least: usize) {
     let bases = bases();
     let (mut compared, mut wrong) = (0, Vec::new());

@@ -7,7 +7,7 @@ mod shared;
 
 use pullback::{
     Backward, Compress, DType, Key, Pack, Packed, Result, SavedValue, Tensor, autocast, catch,
-    checkpoint, grad, jit, jvp, memory_stats, stack, vmap, watch_overflow, with_packing,
+    checkpoint, detect_overflow, grad, jit, jvp, memory_stats, stack, vmap, with_packing,
 };
 use shared::{Dir, bits, blocks, from_disk_alone, leaf, packed, plain, sample, turn};
 use std::fs;
@@ -45,10 +45,10 @@ fn what_packing_computes_is_neither_cast_nor_looked_at() {
     let x = sample(&[16, 16], DType::F32).requires_grad();
     // The packer tries f16, which overflows; that is no overflow of the formula.
     let packer = Arc::new(Compress::new().half(DType::F16));
-    let ((), culprit) = watch_overflow(|| {
+    let ((), source) = detect_overflow(|| {
         with_packing(packer, || (&x * 1e6).sin().sum()).backward().unwrap();
     });
-    assert!(culprit.is_none(), "{culprit:?}");
+    assert!(source.is_none(), "{source:?}");
     let f = |v: &[Tensor]| autocast(DType::BF16, || v[0].matmul(&v[1]).relu().exp().mean());
     let inputs = [sample(&[16, 16], DType::F32), sample(&[16, 16], DType::F32)];
     let masks = Arc::new(Compress::new().masks().integers());

@@ -29,7 +29,7 @@ const EXAMPLES: &[Example] = &[
     Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Digamma", "fn digamma"] },
     Example { section: "fused kernel", crates: KERNELS, most: 9,
         words: &["Fused::LayerNorm", "Fused::LayerNormVjp", "fn layer_norm", "fn layer_norm_vjp", "mod layer_norm"] },
-    // Backends say whether it pays.
+    // Backends say whether it is profitable.
     Example { section: "pass", crates: &["ir"], most: 4, words: &["epilogue"] },
     Example { section: "layer", crates: &["nn"], most: 2, words: &["RmsNorm"] },
     Example { section: "optimiser", crates: &["nn", "cli"], most: 2, words: &["Rprop"] },

@@ -157,7 +157,7 @@ fn compiled_loops_over_odd_numbers_give_the_bits_of_the_eager_ones() {
         let none = Tensor::zeros([0, 3]);
         let state = (Tensor::from(7i64), Tensor::from(start), Tensor::from(i64::MAX - 5), none);
         let (want, got) = (f(&state), compiled.of(&state));
-        // Of NaN only that it is one: which of two is handed on is nobody's promise.
+        // Of NaN only that it is one: which of two is returned is unspecified.
         let same = |(&a, &b): (&u32, &u32)| {
             a == b || (f32::from_bits(a).is_nan() && f32::from_bits(b).is_nan())
         };
@@ -171,7 +171,7 @@ fn compiled_loops_over_odd_numbers_give_the_bits_of_the_eager_ones() {
 #[test]
 fn what_an_iteration_gives_stays_as_it_was() {
     let xs = Tensor::from([1.0, 2.0]);
-    // The state is an argument, which nobody writes to, as in a loop that is traced.
+    // The state is an argument, which nothing writes to, as in a loop that is traced.
     let kept = |c: &Tensor, x: &Tensor| {
         c.add_(x);
         (c.clone(), c.clone())

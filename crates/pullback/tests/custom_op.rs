@@ -1,8 +1,8 @@
 //! Operations by code that is not made of tensors.
 
 use pullback::{
-    CustomBatching, CustomOp, DType, Derivative, Error, External, HostInput, HostOutput, Result,
-    Returned, Spec, Tensor, Tree, catch, cond, custom_op, custom_vjp, grad, jvp, scan_times, trace,
+    CustomBatching, CustomOp, DType, Derivative, Error, External, HostInput, HostOutput, JitOutput,
+    Result, Spec, Tensor, Tree, catch, cond, custom_op, custom_vjp, grad, jvp, scan_times, trace,
     unchecked_rules, vmap,
 };
 use std::sync::Arc;
@@ -90,7 +90,7 @@ fn all() -> Vec<Arc<External>> {
 }
 
 /// Compiled, and every pass and kernel compared with plain ops.
-fn jit<T: Tree, Y: Returned<Value = Y>>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y {
+fn jit<T: Tree, Y: JitOutput<Value = Y>>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y {
     let f = pullback::jit(f);
     move |x| {
         f.check(x).unwrap();

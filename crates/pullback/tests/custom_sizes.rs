@@ -1,4 +1,4 @@
-//! The gate at numbers of all sizes: right rules pass, wrong ones do not, and what rounding hides is listed.
+//! The check of rules at numbers of all sizes: right rules pass, wrong ones do not, and what rounding hides is listed.
 
 use pullback::{
     CustomOp, CustomVjp, DType, Derivative, Error, ErrorKind, HostInput, HostOutput, Result, Spec,

@@ -1,7 +1,7 @@
 //! Functions with derivatives of their own inside programs: traced, compiled, batched, in loops and choices.
 
 use pullback::{
-    CustomJvp, CustomVjp, DType, Op, Program, Returned, Spec, Tensor, Tree, catch, cond,
+    CustomJvp, CustomVjp, DType, JitOutput, Op, Program, Spec, Tensor, Tree, catch, cond,
     custom_jvp, custom_vjp, grad, jvp, scan, scan_times, trace, vmap,
 };
 use std::sync::Arc;
@@ -40,7 +40,7 @@ fn same(a: &impl Tree, b: &impl Tree) {
 }
 
 /// Compiled, and every pass and kernel compared with plain ops.
-fn jit<T: Tree, Y: Returned<Value = Y>>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y {
+fn jit<T: Tree, Y: JitOutput<Value = Y>>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y {
     let f = pullback::jit(f);
     move |x| {
         f.check(x).unwrap();

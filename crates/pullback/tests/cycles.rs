@@ -38,7 +38,7 @@ fn what_create_graph_stores_is_freed() {
     }
     assert_eq!(live(), start, "two leaves");
 
-    // The leaf is gone before the pass: nobody can ask for its gradient.
+    // The leaf is gone before the pass: nothing can read its gradient.
     {
         let y = leaf().exp().sum();
         Backward::of(&y).create_graph().run().unwrap();

@@ -123,7 +123,7 @@ fn the_library_makes_tensors_beside_their_operands() {
     // What has no operand, or whose memory is the host's.
     let free = [
         ("pullback/src/create.rs", 20),
-        ("pullback/src/create/beside.rs", 9),
+        ("pullback/src/create/new_like.rs", 9),
         ("pullback/src/control/mod.rs", 1),
         ("pullback/src/ops/fft/grid.rs", 2),
         ("pullback/src/ops/matrix.rs", 1),

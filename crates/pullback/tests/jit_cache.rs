@@ -48,7 +48,7 @@ fn sixty_four_lengths_hold_one_arena() {
     }
     assert!(largest > 2 << 20, "{largest}");
     trim_memory_of_the_pool_alone(&step, largest, before);
-    // What is not used at the moment goes back to the system.
+    // What is not used at the moment is returned to the system.
     trim_memory();
     let left = held().saturating_sub(before);
     assert!(left < largest / 4, "{left} bytes are left of {largest}");

@@ -27,7 +27,7 @@ fn close(a: &impl Tree, b: &impl Tree, what: &str) {
 /// Calls at lengths 1 to 40, in an odd order, beside the function itself; the lengths that one
 /// program served, and those compiled alone.
 #[track_caller]
-fn over_lengths<Y: Tree + pullback::Returned<Value = Y>>(
+fn over_lengths<Y: Tree + pullback::JitOutput<Value = Y>>(
     name: &str,
     f: impl Fn(&Tensor) -> Y + Copy,
     make: impl Fn(usize) -> Tensor,

@@ -131,7 +131,7 @@ fn a_small_gpt_at_64_lengths() {
 }
 
 /// How often native code was made for each of the programs.
-fn compiled<Y: pullback::Returned>(f: &Jit<Tensor, Y, impl Fn(&Tensor) -> Y>) -> Vec<usize>
+fn compiled<Y: pullback::JitOutput>(f: &Jit<Tensor, Y, impl Fn(&Tensor) -> Y>) -> Vec<usize>
 where
     Y::Value: pullback::Tree,
 {
@@ -202,7 +202,7 @@ fn an_axis_may_count_from_the_end() {
     assert!(error.contains("axis -2 of tensor 0 was declared dynamic"), "{error}");
 }
 
-/// The least of some times of preparing a step that writes so many scalars in place.
+/// The least of some times of preparing a step that writes this many scalars in place.
 fn preparing(count: usize) -> Duration {
     let params: Vec<Tensor> =
         (0..count).map(|i| Tensor::from(i as f64 * 0.01).requires_grad()).collect();

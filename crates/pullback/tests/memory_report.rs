@@ -235,7 +235,7 @@ fn nothing_is_changed() {
     assert!(report.most.gradients > 0);
     assert!(net.w1.grad().is_none());
     assert_eq!((random_state().to_vec::<i64>(), net.w1.version()), (state, version));
-    // The values are as if nobody had looked.
+    // The values are those without a report.
     let expected = net.w1.to_vec::<f32>();
     memory_report(|| net.step()).unwrap();
     let reported = net.w1.grad().unwrap().to_vec::<f32>();

@@ -63,7 +63,7 @@ fn gradients_from_disk_are_the_same_bits() {
 fn every_dtype_and_layout_comes_back() {
     let _turn = turn();
     let dir = Dir::new();
-    /// Takes the door with both hands: unpacks at once what a packer made, and compares.
+    /// Unpacks at once what a packer made, and compares.
     struct Compare(Offload, AtomicUsize);
     impl Pack for Compare {
         fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {

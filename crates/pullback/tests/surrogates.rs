@@ -2,7 +2,7 @@
 
 use pullback::check::Check;
 use pullback::{
-    CrossEntropy, DType, Key, Reduction, Returned, Tensor, Tree, catch, cross_entropy, grad, jvp,
+    CrossEntropy, DType, JitOutput, Key, Reduction, Tensor, Tree, catch, cross_entropy, grad, jvp,
     unchecked_rules, vjp, vmap,
 };
 
@@ -16,7 +16,7 @@ fn near(a: &Tensor, b: &[f64]) {
 }
 
 /// Compiled, and every pass and kernel compared with plain ops.
-fn jit<T: Tree, Y: Returned<Value = Y>>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y {
+fn jit<T: Tree, Y: JitOutput<Value = Y>>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y {
     let f = pullback::jit(f);
     move |x| {
         f.check(x).unwrap();

@@ -1,10 +1,10 @@
 //! Transforms with something beside the result, over borrowed trees, of several results, at a point, and prefixes of associative functions.
 
 use pullback::{
-    Lent, Tensor, Tree, associative_scan, associative_scan_reverse, catch, checkpoint, cond, grad,
-    grad_aux, hessian, hessian_tree, jacfwd, jacobian, jacobian_tree, jacrev, jit, jvp, jvp_aux,
-    lend, linear_transpose, linearize, no_grad, scan, stack, value_and_grad, value_and_grad_aux,
-    vjp, vjp_aux, vmap,
+    Borrowed, Tensor, Tree, associative_scan, associative_scan_reverse, borrowed, catch,
+    checkpoint, cond, grad, grad_aux, hessian, hessian_tree, jacfwd, jacobian, jacobian_tree,
+    jacrev, jit, jvp, jvp_aux, linear_transpose, linearize, no_grad, scan, stack, value_and_grad,
+    value_and_grad_aux, vjp, vjp_aux, vmap,
 };
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -127,31 +127,32 @@ fn a_loss_that_is_no_number_is_refused_by_the_users_line() {
 #[test]
 fn a_borrowed_model_is_an_argument() {
     let (model, x) = (line(), Tensor::from([3.0, 4.0]));
-    let f = |(m, x): &(Lent<Line>, Lent<Tensor>)| (&m.slope * &**x + &m.offset).square().sum();
+    let f =
+        |(m, x): &(Borrowed<Line>, Borrowed<Tensor>)| (&m.slope * &**x + &m.offset).square().sum();
     let expected = 7.0 * 7.0 + 3.5 * 3.5;
     let step = jit(f);
     for _ in 0..2 {
-        assert_eq!(step.of(&(lend(&model), lend(&x))).item::<f64>(), expected);
+        assert_eq!(step.of(&(borrowed(&model), borrowed(&x))).item::<f64>(), expected);
     }
     assert_eq!(step.explain().specialisations.len(), 1);
     assert_eq!(step.explain().uncompiled.0, 0);
-    let (gm, gx) = grad(f)(&(lend(&model), lend(&x)));
+    let (gm, gx) = grad(f)(&(borrowed(&model), borrowed(&x)));
     assert_eq!((list(&gm.slope), list(&gm.offset)), (vec![42.0, -28.0], vec![14.0, -7.0]));
     assert_eq!(list(&gx), [28.0, 7.0]);
     // The one that was lent is as it was.
     assert_eq!((list(&model.slope), model.slope.is_tracked()), (vec![2.0, -1.0], false));
     let compiled = jit(grad(f));
-    assert_eq!(list(&compiled.of(&(lend(&model), lend(&x))).0.slope), [42.0, -28.0]);
+    assert_eq!(list(&compiled.of(&(borrowed(&model), borrowed(&x))).0.slope), [42.0, -28.0]);
 }
 
 #[test]
 fn a_model_is_lent_once_and_batches_come_and_go() {
     let model = line();
-    let step = jit(|(m, x): &(Lent<Line>, Tensor)| (&m.slope * x).sum());
+    let step = jit(|(m, x): &(Borrowed<Line>, Tensor)| (&m.slope * x).sum());
     let mut sums = Vec::new();
     for i in 0..3 {
         let x = Tensor::from([f64::from(i), 1.0]);
-        sums.push(step.of(&(lend(&model), x)).item::<f64>());
+        sums.push(step.of(&(borrowed(&model), x)).item::<f64>());
     }
     assert_eq!((sums, step.explain().specialisations.len()), (vec![-1.0, 1.0, 3.0], 1));
 }
@@ -160,22 +161,22 @@ fn a_model_is_lent_once_and_batches_come_and_go() {
 fn borrowed_trees_under_vmap_jacobian_jvp_and_in_structs() {
     let model = line();
     let rows = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
-    let f = |(m, x): &(Lent<Line>, Tensor)| (&m.slope * x + &m.offset).sum();
-    let each = vmap(f, [None, None, Some(0)], 0)(&(lend(&model), rows.clone()));
+    let f = |(m, x): &(Borrowed<Line>, Tensor)| (&m.slope * x + &m.offset).sum();
+    let each = vmap(f, [None, None, Some(0)], 0)(&(borrowed(&model), rows.clone()));
     assert_eq!(list(&each), [1.5, 3.5]);
-    let (jm, _) = jacobian(|(m, x): &(Lent<Line>, Tensor)| &m.slope * x)(&(
-        lend(&model),
+    let (jm, _) = jacobian(|(m, x): &(Borrowed<Line>, Tensor)| &m.slope * x)(&(
+        borrowed(&model),
         Tensor::from([5.0, 6.0]),
     ));
     assert_eq!(list(&jm.slope), [5.0, 0.0, 0.0, 6.0]);
-    let (_, ty) = jvp(f, &(lend(&model), rows.clone()), &(lend(&line()), rows.clone()));
+    let (_, ty) = jvp(f, &(borrowed(&model), rows.clone()), &(borrowed(&line()), rows.clone()));
     assert!(ty.item::<f64>().is_finite());
     #[derive(Tree)]
     struct Batch<'a> {
-        model: Lent<'a, Line>,
+        model: Borrowed<'a, Line>,
         x: Tensor,
     }
-    let batch = Batch { model: lend(&model), x: Tensor::from([1.0, 1.0]) };
+    let batch = Batch { model: borrowed(&model), x: Tensor::from([1.0, 1.0]) };
     let names: Vec<String> = batch.named_leaves().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["model.slope", "model.offset", "x"]);
     let g = grad(|b: &Batch| (&b.model.slope * &b.x).square().sum())(&batch);

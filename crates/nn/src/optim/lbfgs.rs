@@ -215,7 +215,7 @@ impl LbfgsStepper {
                     Ok(Point { far, loss: loss?, slope: dot(&grad, &direction), grad })
                 };
                 let start = Point { far: 0.0, loss, slope, grad };
-                let search = line_search::Search {
+                let search = line_search::LineSearch {
                     tolerance: how.tolerance_change,
                     most: most_evaluations.saturating_sub(evaluations),
                     size: largest(&direction),

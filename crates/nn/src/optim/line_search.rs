@@ -23,7 +23,7 @@ pub(super) struct Point {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Search {
+pub(super) struct LineSearch {
     /// Intervals in which no parameter changes by more are not narrowed.
     pub tolerance: f64,
     /// How many points are evaluated after the first.
@@ -32,7 +32,7 @@ pub(super) struct Search {
     pub size: f64,
 }
 
-impl Search {
+impl LineSearch {
     /// The point that was found, beginning with one at distance `far`, and how many were evaluated.
     pub fn run(
         &self,

@@ -87,7 +87,7 @@ fn a_value_of_a_body_is_not_written_inside_no_grad() {
     assert!(eager.contains("a tracked value is written in place inside no_grad"), "{eager}");
     let body = catch(|| vmap(f, 0, 0)(&rows())).unwrap_err().to_string();
     assert!(body.contains("a value of the body") && body.contains("bodies/inplace.rs"), "{body}");
-    // What nobody can differentiate may be written: constants, and what was cut.
+    // What cannot be differentiated may be written: constants, and what was cut.
     let g = |x: &Tensor| {
         let (count, seen) = (Tensor::from([1.0, 2.0, 3.0]).deep_clone(), x.detach().deep_clone());
         no_grad(|| (count.add_(1.0), seen.mul_(&count)));

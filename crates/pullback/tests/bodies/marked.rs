@@ -138,7 +138,7 @@ fn inside_bodies() {
     assert!(error.contains("an argument of a body of cond is marked"), "{error}");
     let w = Tensor::from([1.0, 2.0]);
     let error = catch(|| vmap(|x: &Tensor| marked(&w) + x, 0, 0)(&b)).unwrap_err().to_string();
-    assert!(error.contains("a tensor from outside a body of vmap is marked"), "{error}");
+    assert!(error.contains("a tensor that a body of vmap captures is marked"), "{error}");
     assert!(!w.is_leaf());
 }
 

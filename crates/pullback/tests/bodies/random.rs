@@ -60,7 +60,7 @@ enum Write {
     Relu,
     Sqrt,
     Neg,
-    Fill,
+    PadFill,
 }
 
 impl Write {
@@ -79,7 +79,7 @@ impl Write {
             Write::Relu => v.relu_(),
             Write::Sqrt => v.sigmoid_().sqrt_(),
             Write::Neg => v.neg_(),
-            Write::Fill => v.fill_(0.25),
+            Write::PadFill => v.fill_(0.25),
         };
     }
 
@@ -98,7 +98,7 @@ impl Write {
             Write::Relu => v.relu(),
             Write::Sqrt => v.sigmoid().sqrt(),
             Write::Neg => -v,
-            Write::Fill => v * 0.0 + 0.25,
+            Write::PadFill => v * 0.0 + 0.25,
         }
     }
 }
@@ -160,7 +160,7 @@ impl Body {
             Write::Relu,
             Write::Sqrt,
             Write::Neg,
-            Write::Fill,
+            Write::PadFill,
         ];
         let mut step = || Step {
             part: draw.of(&[Whole, Whole, Whole, Front, Back, Flipped, Square, Row]),

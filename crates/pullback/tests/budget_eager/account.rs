@@ -46,7 +46,7 @@ fn finding_what_to_drop_takes_a_few_looks_however_long_the_chain_is() {
 fn a_scope_inside_itself_or_on_a_second_thread_makes_nothing_older() {
     let _turn = turn();
     let x = Tensor::from([0.5; 100]).requires_grad();
-    // Numbers from outside count once they are saved, which is after the second scope was opened.
+    // Captured numbers count once they are saved, which is after the second scope was opened.
     let inner = MemoryBudget::new(1 << 20);
     let loss = inner.run(|| {
         let a = Tensor::from([1.5; 100]);

@@ -124,7 +124,7 @@ fn files_take_what_does_not_fit() {
     let _turn = turn();
     let directory = std::env::temp_dir().join(format!("budget-packing-{}", std::process::id()));
     let x = Key::new(1).normal([64, 64], DType::F32, 0.0, 1.0).requires_grad();
-    // Numbers from outside, of which none can be computed again.
+    // Captured numbers, of which none can be computed again.
     let run = || {
         let numbers = |i: u8| Tensor::from(vec![1.0 + f32::from(i) / 100.0; 64 * 64]);
         (0..48).fold(x.clone(), |x, i| x * numbers(i).reshape([64, 64])).sum()

@@ -52,7 +52,7 @@ fn epsilon(at: &[f64], here: f64, there: f64) -> f64 {
     if single { f64::from(f32::EPSILON) } else { f64::EPSILON }
 }
 
-/// Numbers that differ by so many last digits of 1.
+/// Numbers that differ by this many last digits of 1.
 fn digits_of_1(at: &[f64], here: f64, there: f64, count: f64) -> bool {
     (here - there).abs() <= count * epsilon(at, here, there)
 }

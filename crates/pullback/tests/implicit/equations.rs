@@ -146,10 +146,10 @@ fn solutions_that_cannot_be_followed() {
     let explodes = |_: &Tensor, y: &Tensor, _: &()| y.square();
     said(
         || ode(explodes, &one, &until(2.0), &()),
-        &["ode: ", "on the way to 2, steps of", "without bound"],
+        &["ode: ", "while integrating to t = 2, steps of", "without bound"],
     );
     let breaks = |t: &Tensor, y: &Tensor, _: &()| y * 0.0 + (0.5 - t).sqrt();
-    said(|| ode(breaks, &one, &until(1.0), &()), &["ode: ", "on the way to 1"]);
+    said(|| ode(breaks, &one, &until(1.0), &()), &["ode: ", "while integrating to t = 1"]);
     // Numbers whose squares overflow are no solutions, and have some.
     let huge = Tensor::from([1e200, -2e200]);
     for method in METHODS {
@@ -163,7 +163,7 @@ fn solutions_that_cannot_be_followed() {
     );
     said(
         || ode(|_: &Tensor, y: &Tensor, _: &()| y * f64::NAN, &one, &until(1.0), &()),
-        &["not finite at t = 0, on the way to 1"],
+        &["not finite at t = 0, while integrating to t = 1"],
     );
     let stiff = |_: &Tensor, y: &Tensor, _: &()| y * -1e6;
     said(

@@ -124,7 +124,7 @@ fn kinks_count_at_the_solution() {
         ode(f, &Tensor::from(0.0), &Tensor::from([0.0, 1.0]), a).at(1)
     };
     assert_eq!(kink_report(|| grad(flow)(&Tensor::from(0.5))).1.elements(), 2);
-    // The solver has kinks of its own, which are nobody's.
+    // The solver has kinks of its own, which are not counted.
     let smooth = |_: &Tensor, y: &Tensor, a: &Tensor| a * y;
     for options in [Ode::new(), Ode::new().discrete()] {
         let flow = move |a: &Tensor| {

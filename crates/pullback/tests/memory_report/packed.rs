@@ -74,7 +74,7 @@ fn of_chain(forward: impl Fn(&Tensor) -> Tensor) -> MemoryReport {
     report
 }
 
-/// What the step made is, at the peak, what the pool gave out, within so many bytes: a thread that writes or reads ahead works at its own pace, and
+/// What the step made is, at the peak, what the pool gave out, within this many bytes: a thread that writes or reads ahead works at its own pace, and
 /// kernels take something for themselves.
 fn agrees_with_the_pool(report: &MemoryReport, slack: u64) {
     let pool = report.pool.unwrap();

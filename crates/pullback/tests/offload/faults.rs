@@ -122,7 +122,7 @@ fn a_directory_that_is_gone_is_an_error_that_leaves_the_tape_usable() {
         fs::rename(&inner, dir.0.join("elsewhere")).unwrap();
         let mut second = None;
         let error = match catch(|| offload.run(|| second = Some(blocks(&x, 3)))) {
-            // With room in the buffer, the failure may come after the last op.
+            // With space in the buffer, the failure may come after the last op.
             Ok(()) => offload.flush().unwrap_err(),
             Err(error) => error,
         };

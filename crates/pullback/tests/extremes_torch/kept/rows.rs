@@ -56,7 +56,7 @@ pub const KEPT: &[Kept] = &[
             let small = at.iter().any(|v| *v == 0.0 || tiny(*v));
             over && small && !here.is_finite() && !there.is_nan()
         },
-        place: "the largest numbers beside one that makes the product small",
+        place: "the largest numbers next to one that makes the product small",
         reason: "wrong: 3 times the largest number overflows before it is multiplied by 0 (NaN) or by the smallest number (∞); in another order of the factors another product would overflow",
     },
     Kept {
@@ -86,7 +86,7 @@ pub const KEPT: &[Kept] = &[
             at[0] > 1e4 && lost < 0.01 && logcumsumexp(at).iter().any(|r| (here - r).abs() <= lost)
         },
         place: "large elements",
-        reason: "PyTorch's logarithms of the sums keep so many digits after the point",
+        reason: "PyTorch's logarithms of the sums keep that many digits after the point",
     },
     Kept {
         functions: &["rows_var"],
@@ -130,7 +130,7 @@ pub const KEPT: &[Kept] = &[
         functions: &["rows_norm3"],
         orders: &[1],
         at: |at, here, there| any_nan(at) && at.contains(&0.0) && here == 0.0 && there.is_nan(),
-        place: "an element of 0 beside NaN",
+        place: "an element of 0 next to NaN",
         reason: "0, the slope of the cube of 0",
     },
     Kept {

@@ -3,7 +3,7 @@
 use super::one;
 use super::view::lengths;
 use crate::args::{Arg, Args};
-use pullback::{Bag, DType, Embedding, EmbeddingBag, Gathered, Index, Tensor, stack};
+use pullback::{BagMode, DType, Embedding, EmbeddingBag, Gathered, Index, Tensor, stack};
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     let x = || a.x();
@@ -81,9 +81,9 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "nn.functional.embedding_bag" => {
             let (table, rows) = table_and_rows(a);
             let mode = match a.text(6, "mode").unwrap_or("mean") {
-                "sum" => Bag::Sum,
-                "max" => Bag::Max,
-                _ => Bag::Mean,
+                "sum" => BagMode::Sum,
+                "max" => BagMode::Max,
+                _ => BagMode::Mean,
             };
             let mut bag = EmbeddingBag::new(mode)
                 .rows(embedding(a, [10, 3, 4, 5]))
