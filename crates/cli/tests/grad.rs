@@ -101,7 +101,7 @@ fn forward_mode_costs_a_pass_per_input() {
     assert_eq!(cost["forward"]["kept_bytes"], 0);
 }
 
-/// What is typed, the line with the carets, and what the sentence says. `code` is 2 for all of
+/// What is typed, the line with the carets, and what the message says. `code` is 2 for all of
 /// them.
 #[test]
 fn bad_input_is_pointed_at() {
@@ -141,11 +141,11 @@ fn bad_input_is_pointed_at() {
         (&["x * 1e400", "x=1"],           "      ^^^^^",  "`1e400` is too large for f64; infinity is `inf`"),
     ];
     let mut wrong = String::new();
-    for (words, carets, sentence) in cases {
+    for (words, carets, message) in cases {
         let ran = run(&[&["grad"], words].concat());
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{words:?}");
         let lines: Vec<&str> = ran.err.lines().collect();
-        let said = lines[0].starts_with("pullback: ") && lines[0].contains(sentence);
+        let said = lines[0].starts_with("pullback: ") && lines[0].contains(message);
         if !said || lines.get(2) != Some(&carets) {
             wrong += &format!("{words:?}: {}", ran.err);
         }
@@ -167,11 +167,11 @@ fn what_makes_no_sense_is_said() {
         (&["x", "1x=3"],                      "`1x` is not a name"),
         (&["x", "x"],                         "expected a variable and its value, such as `x=2`"),
     ];
-    for (words, sentence) in cases {
+    for (words, message) in cases {
         let ran = run(&[&["grad"], words].concat());
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{words:?}");
         assert!(
-            ran.err.starts_with("pullback: ") && ran.err.contains(sentence),
+            ran.err.starts_with("pullback: ") && ran.err.contains(message),
             "{words:?}: {}",
             ran.err
         );

@@ -1,4 +1,4 @@
-//! `pullback train`: what it learns, what it leaves, and how it goes on.
+//! `pullback train`: what it learns, what it leaves, and how it resumes.
 
 mod run;
 
@@ -241,7 +241,7 @@ fn assert_refused_texts_leave_nothing(place: &Path) {
     }
 }
 
-/// What is wrong with each checkpoint is said, down to the tensor; and a run is not shortened.
+/// What is wrong with each checkpoint is reported, down to the tensor; and a run is not shortened.
 #[test]
 fn what_cannot_be_resumed_is_said() {
     let place = tempfile::tempdir().expect("a folder");

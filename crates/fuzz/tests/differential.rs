@@ -1,5 +1,5 @@
 //! Random programs, the same ones every time: a fixed seed and a fixed number of them.
-//! `cargo run --release -p pullback-fuzz -- --seed 7 --seconds 600` goes on for as long as one
+//! `cargo run --release -p pullback-fuzz -- --seed 7 --seconds 600` continues for as long as one
 //! likes. Then the fuzzer itself: what is wrong on purpose is found, and made small.
 
 use pullback_fuzz::check::{Pair, What};

@@ -235,7 +235,7 @@ fn input_that_makes_no_sense_is_refused_with_a_sentence() {
         input[name] = value;
         refused("gmm", "jacobian", input, words);
     }
-    // And it goes on serving.
+    // And it continues to serve.
     assert_close(&tool.evaluate("lse", "primal", json!({ "x": [2.0] })), &[2.0], TOLERANCE);
 }
 

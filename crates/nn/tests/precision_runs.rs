@@ -35,7 +35,7 @@ struct Came {
 
 /// Five layers: deep enough for gradients to shrink.
 fn network() -> Mlp {
-    // The generator is one for the process, and tests run beside each other.
+    // The generator is one for the process, and tests run concurrently.
     static GENERATOR: Mutex<()> = Mutex::new(());
     let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     manual_seed(7);
@@ -113,8 +113,11 @@ fn train(how: How, weight: f64, compiled: bool) -> Came {
 
 #[track_caller]
 fn within_margin(found: &Came, wanted: &Came) {
-    assert!((found.loss - wanted.loss).abs() <= 0.05 * wanted.loss, "{found:?} beside {wanted:?}");
-    assert!((found.accuracy - wanted.accuracy).abs() <= 0.02, "{found:?} beside {wanted:?}");
+    assert!(
+        (found.loss - wanted.loss).abs() <= 0.05 * wanted.loss,
+        "{found:?} instead of {wanted:?}"
+    );
+    assert!((found.accuracy - wanted.accuracy).abs() <= 0.02, "{found:?} instead of {wanted:?}");
 }
 
 /// Steps that are taken, those that are skipped not counted.

@@ -1,4 +1,5 @@
-//! `detect_anomaly`: where the first NaN or infinity of a backward pass arose, also around what is compiled or traced.
+//! `detect_anomaly`: where the first NaN or infinity of a backward pass arose, also around what is
+//! compiled or traced.
 
 use pullback::{Tensor, catch, detect_anomaly, grad, jacrev, jit, scan, vmap};
 

@@ -1,5 +1,5 @@
-//! Every public function on operands of the wrong rank, dtype, length and axis: it works, or it is an error that
-//! names this file. Nothing else may happen.
+//! Every public function on operands of the wrong rank, dtype, length and axis: it works, or it is
+//! an error that names this file. Nothing else may happen.
 
 use pullback::losses::*;
 use pullback::*;

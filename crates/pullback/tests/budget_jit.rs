@@ -1,6 +1,8 @@
-//! Compiled functions within a byte budget: the results of plain ones, the memory that was promised, and no more work than it takes.
+//! Compiled functions within a byte budget: the results of plain ones, the memory that was
+//! promised, and no more work than it takes.
 //!
-//! Memory is measured by the pool's own counters, which all threads share: so every test here waits for its turn.
+//! Memory is measured by the pool's own counters, which all threads share: so every test here waits
+//! for its turn.
 
 use pullback::{
     CustomBatching, CustomOp, DType, Derivative, ErrorKind, HostInput, HostOutput, Jit, JitOutput,
@@ -12,13 +14,14 @@ use pullback_ir::pass::{Target, budget, plan::plan, work};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-static TURN: Mutex<()> = Mutex::new(());
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What kernels may take beyond the plan while they run: packed panels of products, for each thread.
+/// What kernels may take beyond the plan while they run: packed panels of products, for each
+/// thread.
 const SCRATCH: usize = 1 << 20;
 
 const ROWS: usize = 512;
@@ -113,17 +116,18 @@ fn a_training_step_of_64_blocks_stays_within_its_budget() {
     let there_is = 48 * ONE;
     let allowed = there_is - SCRATCH;
     let step = jit(|x: &Tensor| tight.step(x, None)).memory_budget(allowed);
-    for turn in 0..3 {
+    for iteration in 0..3 {
         let expected = whole.call(&x).unwrap();
         let before = memory_stats().live_bytes;
         reset_peak();
         let found = step.call(&x).unwrap();
         // By the counters outside too: the arena is lent to each call.
         let rise = (memory_stats().peak_bytes - before) as usize;
-        assert!(rise <= there_is, "{turn}: {rise} of {there_is}");
-        assert_eq!(bits(&found), bits(&expected), "turn {turn}");
-        // Equations are repeated as they are, and no reduction was grouped otherwise: every bit is the same.
-        assert!(plain.bits() == tight.bits(), "turn {turn}");
+        assert!(rise <= there_is, "{iteration}: {rise} of {there_is}");
+        assert_eq!(bits(&found), bits(&expected), "iteration {iteration}");
+        // Equations are repeated as they are, and no reduction was grouped otherwise: every bit is
+        // the same.
+        assert!(plain.bits() == tight.bits(), "iteration {iteration}");
     }
     let said = only(&step);
     let report = said.budget.unwrap();
@@ -348,7 +352,8 @@ fn later_calls_and_other_shapes() {
     assert!(stages[at].1.equations.len() > stages[at - 1].1.equations.len());
 }
 
-/// Compares gradients with and without a budget, at the least and in the middle, and replays the compiled programs.
+/// Compares gradients with and without a budget, at the least and in the middle, and replays the
+/// compiled programs.
 fn same_within_budgets(name: &str, f: impl Fn(&Tensor) -> Tensor + Copy, x: &Tensor, near: f64) {
     let plain = jit(grad(f));
     let expected = plain.of(x).to_f64_vec();
@@ -378,11 +383,11 @@ fn loops_casts_checkpoints_and_examples() {
     same_within_budgets("a chain", chain, &x, 0.0);
     let looped = |x: &Tensor| {
         let y = weights.iter().fold(x.clone(), |x, w| {
-            let turn = |s: &Tensor, x: &Tensor| {
+            let iteration = |s: &Tensor, x: &Tensor| {
                 let s = (s * 0.5 + x).tanh();
                 (s.clone(), s)
             };
-            scan(turn, &Tensor::zeros([32]), &x.matmul(w)).1
+            scan(iteration, &Tensor::zeros([32]), &x.matmul(w)).1
         });
         y.square().sum()
     };

@@ -1,5 +1,6 @@
-//! `CONTRIBUTING.md` lists the source files that an addition touches. Here are examples of things that
-//! were added: the files that name them are the files that are listed, and no more than promised.
+//! `CONTRIBUTING.md` lists the source files that an addition touches. Here are examples of things
+//! that were added: the files that name them are the files that are listed, and no more than
+//! promised.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

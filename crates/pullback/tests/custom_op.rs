@@ -153,9 +153,9 @@ fn in_compiled_programs_loops_and_choices() {
         same(&jit(grad(own.clone()))(&at()), &grad(p)(&at()));
         let looped = |f: &dyn Fn(&Pair) -> Tensor, at: &Pair| {
             grad(|at: &Pair| {
-                let turn =
+                let iteration =
                     |(w, x): &Pair, _: &()| ((w.clone(), x * 0.5 + f(&(w.clone(), x.clone()))), ());
-                scan_times(3, turn, at).0.1.sum()
+                scan_times(3, iteration, at).0.1.sum()
             })(at)
         };
         let o = own.clone();
@@ -254,7 +254,8 @@ fn wrong_derivatives_are_refused() {
     );
 }
 
-/// Running sums along the last axis, or, `mixed`, over everything: right for one example, wrong for several at once.
+/// Running sums along the last axis, or, `mixed`, over everything: right for one example, wrong for
+/// several at once.
 struct Running {
     mixed: bool,
     batching: CustomBatching,

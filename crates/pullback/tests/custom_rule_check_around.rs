@@ -1,4 +1,5 @@
-//! The check of rules and what is around a call: threads, `autocast`, checkpoints, programs, many examples, tensors from outside.
+//! The check of rules and what is around a call: threads, `autocast`, checkpoints, programs, many
+//! examples, tensors from outside.
 
 use pullback::{
     Checkpoint, CustomVjp, DType, Error, ErrorKind, Key, Tensor, autocast, catch, custom_vjp,

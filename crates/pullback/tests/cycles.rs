@@ -1,4 +1,5 @@
-//! Gradients that were recorded and stored lead back to their leaves: all of it is freed with the leaf.
+//! Gradients that were recorded and stored lead back to their leaves: all of it is freed with the
+//! leaf.
 
 use pullback::{Backward, Tensor, checkpoint, grad, memory_stats};
 use std::sync::{Mutex, PoisonError};

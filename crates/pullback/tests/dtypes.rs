@@ -1,5 +1,6 @@
-//! One rule for floats: data keeps its type, what is made without data has the default dtype, plain numbers never widen a
-//! tensor, and two float dtypes never meet silently in a product, a layer or a loss.
+//! One rule for floats: data keeps its type, what is made without data has the default dtype, plain
+//! numbers never widen a tensor, and two float dtypes never meet silently in a product, a layer or
+//! a loss.
 
 use pullback::{
     Attention, BagMode, Conv, CrossEntropy, DType, EmbeddingBag, Error, ErrorKind, GridPaddingMode,

@@ -1,5 +1,5 @@
-//! Where a naive formula fails: probabilities of 0 and 1, infinities, classes that do not count, ties, and targets that
-//! share memory. The values are those of PyTorch.
+//! Where a naive formula fails: probabilities of 0 and 1, infinities, classes that do not count,
+//! ties, and targets that share memory. The values are those of PyTorch.
 
 use pullback::update::{AdamOptions, Moments, SgdOptions, adam_, sgd_};
 use pullback::{
@@ -47,11 +47,11 @@ fn saturated_probabilities_have_a_finite_slope() {
 }
 
 #[test]
-fn logsumexp_beside_infinities() {
+fn logsumexp_with_infinities() {
     let slopes = |x: [f64; 2]| grad(Tensor::logsumexp)(&Tensor::from(x)).to_vec::<f64>();
     let infinity = f64::INFINITY;
-    let beside = slopes([infinity, 1.0]);
-    assert!(beside[0].is_nan() && beside[1] == 0.0, "{beside:?}");
+    let with_infinity = slopes([infinity, 1.0]);
+    assert!(with_infinity[0].is_nan() && with_infinity[1] == 0.0, "{with_infinity:?}");
     assert_eq!(slopes([-infinity, 1.0]), [0.0, 1.0]);
     assert_eq!(slopes([-infinity, -infinity]), [0.0, 0.0]);
 }

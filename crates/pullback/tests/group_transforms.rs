@@ -1,4 +1,5 @@
-//! Transforms, control flow and rules of the user's. Each file is a module; those that need a process of their own are tests of their own.
+//! Transforms, control flow and rules of the user's. Each file is a module; those that need a
+//! process of their own are tests of their own.
 
 mod autocast;
 mod batching;

@@ -1,4 +1,5 @@
-//! Strides, lengths and counts far beyond the data: right, or an error, and no memory for what is not there.
+//! Strides, lengths and counts far beyond the data: right, or an error, and no memory for what is
+//! not there.
 
 use pullback::*;
 
@@ -63,7 +64,8 @@ fn attention_without_queries_needs_no_memory() {
     assert_eq!(d.to_vec::<f32>(), [0.0; 32]);
 }
 
-/// Numbers of a user's that would make lists beyond memory: a sentence that names the op and this file.
+/// Numbers of a user's that would make lists beyond memory: a sentence that names the op and this
+/// file.
 #[test]
 fn numbers_that_no_memory_holds_are_refused() {
     const MANY: usize = 1 << 45;
@@ -133,7 +135,8 @@ fn shapes_are_multiplied_with_care() {
     assert!(catch(|| x.expand([HALF]).kron(&x.expand([HALF]))).is_err());
 }
 
-/// Programs whose sizes cannot be counted are refused where they are checked, and nothing behind that counts them.
+/// Programs whose sizes cannot be counted are refused where they are checked, and nothing behind
+/// that counts them.
 #[test]
 fn texts_with_sizes_beyond_any_memory() {
     let huge = "program (a: f32[4294967296,4294967296,4294967296]) {\n  let b: f32[4294967296,4294967296,4294967296] = neg a\n  return b\n}\n";
@@ -152,7 +155,8 @@ fn texts_with_sizes_beyond_any_memory() {
     }
 }
 
-/// Behind an operand that is flipped, a part begins before its first element: no number may wrap on the way there.
+/// Behind an operand that is flipped, a part begins before its first element: no number may wrap on
+/// the way there.
 #[test]
 fn a_part_of_a_flipped_operand_in_a_branch() {
     let f = |(test, x): &(Tensor, Tensor)| {

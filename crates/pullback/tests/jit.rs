@@ -1,4 +1,4 @@
-//! Compiled functions beside the functions themselves.
+//! Compiled functions compared with the functions themselves.
 
 use pullback::{
     DType, Key, Tensor, cond, cross_entropy, grad, hessian, jit, jvp, manual_seed, no_grad, scan,

@@ -291,7 +291,7 @@ fn what_is_said_of_lengths() {
     let f = jit(|x: &Tensor| x.exp().sum()).dynamic(0, 50).memory_budget(1 << 20);
     [5, 6, 7].into_iter().for_each(|n| drop(f.of(&sample(&[n], 1))));
     assert!(
-        f.explain().to_string().contains("a memory budget is met at every length"),
+        f.explain().to_string().contains("a memory budget is applied at every length"),
         "{}",
         f.explain()
     );

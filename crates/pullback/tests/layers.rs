@@ -1,4 +1,5 @@
-//! What is random or has state: dropout, running statistics, embeddings with a largest norm; and refusals.
+//! What is random or has state: dropout, running statistics, embeddings with a largest norm; and
+//! refusals.
 
 use pullback::*;
 

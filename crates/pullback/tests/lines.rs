@@ -1,4 +1,5 @@
-//! Errors, programs, reports on memory and on anomalies name lines of the user's, whatever transform lies between.
+//! Errors, programs, reports on memory and on anomalies name lines of the user's, whatever
+//! transform lies between.
 
 use pullback::{
     DType, Error, Spec, Tensor, associative_scan, catch, checkpoint, cond, detect_anomaly, grad,

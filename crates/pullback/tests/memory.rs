@@ -68,7 +68,8 @@ fn memory_is_freed_when_nothing_refers_to_it() {
     }
     drop((h, v));
 
-    // Forward mode over tracked values: a tangent and the node that saved it do not hold each other.
+    // Forward mode over tracked values: a tangent and the node that saved it do not hold each
+    // other.
     let small = Tensor::ones([128]).requires_grad();
     let after_small = live();
     for _ in 0..10 {

@@ -1,4 +1,5 @@
-//! Index tensors, masks and pieces: values against loops or against each other, derivatives of both orders.
+//! Index tensors, masks and pieces: values against loops or against each other, derivatives of both
+//! orders.
 
 use pullback::check::check_grads;
 use pullback::{

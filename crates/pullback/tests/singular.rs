@@ -1,4 +1,5 @@
-//! Points where a formula divides by zero, or where all elements are equal: eager, compiled and batched code take the same derivative there.
+//! Points where a formula divides by zero, or where all elements are equal: eager, compiled and
+//! batched code take the same derivative there.
 
 use pullback::linalg::{self, MatrixNorm};
 use pullback::{DType, Tensor, grad, hessian, jit, jvp, vmap};

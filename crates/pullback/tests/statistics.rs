@@ -1,4 +1,5 @@
-//! Quantiles, covariances, histograms, searches and sampled functions, against loops and known values.
+//! Quantiles, covariances, histograms, searches and sampled functions, against loops and known
+//! values.
 
 use pullback::check::check_grads;
 use pullback::{DType, QuantileInterpolation, Spacing, Tensor, catch, f16};

@@ -1,4 +1,5 @@
-//! Transforms with something beside the result, over borrowed trees, of several results, at a point, and prefixes of associative functions.
+//! Transforms with auxiliary results, over borrowed trees, of several results, at a
+//! point, and prefixes of associative functions.
 
 use pullback::{
     Borrowed, Tensor, Tree, associative_scan, associative_scan_reverse, borrowed, catch,
@@ -31,10 +32,10 @@ fn line() -> Line {
     Line { slope: Tensor::from([2.0, -1.0]), offset: Tensor::from([1.0, 0.5]) }
 }
 
-// ---- something beside the result
+// ---- auxiliary results
 
 #[test]
-fn what_is_beside_the_loss_comes_out_and_is_not_differentiated() {
+fn auxiliary_results_are_returned_and_not_differentiated() {
     let x = Tensor::from([1.0, 2.0]);
     let f = |x: &Tensor| (x.square().sum(), (x.exp(), x.gt(1.5), 7usize, vec![x * 3.0]));
     let ((loss, (exp, large, seven, more)), g) = value_and_grad_aux(f)(&x);
@@ -58,26 +59,26 @@ fn what_is_beside_the_loss_comes_out_and_is_not_differentiated() {
 }
 
 #[test]
-fn a_derivative_further_out_sees_what_is_beside() {
+fn an_outer_derivative_sees_auxiliary_results() {
     let x = Tensor::from([1.0, 2.0]);
     let inner = |x: &Tensor| (x.powi(3).sum(), x.square());
     // Σ (3x² + x²)·x by x: 12x².
     let outer = |x: &Tensor| {
-        let (g, beside) = grad_aux(inner)(x);
-        ((g + beside) * x).sum()
+        let (g, aux) = grad_aux(inner)(x);
+        ((g + aux) * x).sum()
     };
     assert_eq!(list(&grad(outer)(&x)), [12.0, 48.0]);
     assert_eq!(list(&jvp(grad(outer), &x, &Tensor::from([1.0, 1.0])).1), [24.0, 48.0]);
     assert_eq!(list(&jvp(outer, &x, &Tensor::from([1.0, 0.0])).1.unsqueeze(0)), [12.0]);
     // It depends on a leaf outside that the loss does not depend on.
     let w = Tensor::from(3.0).requires_grad();
-    let ((loss, beside), _) = value_and_grad_aux(|x: &Tensor| (x.sum(), x.sum() * &w))(&x);
-    assert!(!loss.is_tracked() && beside.is_tracked());
-    beside.backward().unwrap();
+    let ((loss, aux), _) = value_and_grad_aux(|x: &Tensor| (x.sum(), x.sum() * &w))(&x);
+    assert!(!loss.is_tracked() && aux.is_tracked());
+    aux.backward().unwrap();
     assert_eq!(w.grad().unwrap().item::<f64>(), 3.0);
     // And inside no_grad on nothing.
-    let ((_, beside), _) = no_grad(|| value_and_grad_aux(|x: &Tensor| (x.sum(), x * &w))(&x));
-    assert!(!beside.is_tracked());
+    let ((_, aux), _) = no_grad(|| value_and_grad_aux(|x: &Tensor| (x.sum(), x * &w))(&x));
+    assert!(!aux.is_tracked());
 }
 
 #[test]
@@ -95,15 +96,14 @@ fn aux_under_the_other_transforms() {
 }
 
 #[test]
-fn vjp_and_jvp_with_something_beside() {
+fn vjp_and_jvp_with_auxiliary_results() {
     let x = Tensor::from([1.0, 2.0]);
-    let (y, pullback, beside) = vjp_aux(|x: &Tensor| (x.square(), (x.sum(), 3i64)), &x);
-    assert_eq!((list(&y), beside.0.item::<f64>(), beside.1), (vec![1.0, 4.0], 3.0, 3));
-    assert!(!beside.0.is_tracked());
+    let (y, pullback, aux) = vjp_aux(|x: &Tensor| (x.square(), (x.sum(), 3i64)), &x);
+    assert_eq!((list(&y), aux.0.item::<f64>(), aux.1), (vec![1.0, 4.0], 3.0, 3));
+    assert!(!aux.0.is_tracked());
     assert_eq!(list(&pullback(&Tensor::from([1.0, 1.0]))), [2.0, 4.0]);
-    let (_, ty, beside) =
-        jvp_aux(|x: &Tensor| (x.square(), x.exp()), &x, &Tensor::from([1.0, 0.0]));
-    assert_eq!((list(&ty), list(&beside)), (vec![2.0, 0.0], list(&x.exp())));
+    let (_, ty, aux) = jvp_aux(|x: &Tensor| (x.square(), x.exp()), &x, &Tensor::from([1.0, 0.0]));
+    assert_eq!((list(&ty), list(&aux)), (vec![2.0, 0.0], list(&x.exp())));
     // Through the derivative inside, and only that one.
     let d = jvp(
         |x: &Tensor| jvp_aux(|x: &Tensor| (x.powi(2), x.powi(3)), x, &Tensor::from(1.0)).2,
@@ -470,7 +470,8 @@ fn what_is_no_scan_is_refused() {
     fails(&|| associative_scan(then, &(angles(3), angles(4)), 0).0, "equally long");
 }
 
-/// A function that writes to state outside of it does so once, as in one call, and computes every direction with the same state.
+/// A function that writes to state outside of it does so once, as in one call, and computes every
+/// direction with the same state.
 #[test]
 fn state_is_written_once_for_a_whole_derivative() {
     let x = Tensor::from([1.0, 2.0]);

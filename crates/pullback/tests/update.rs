@@ -1,4 +1,5 @@
-//! Steps of optimisers against those of `torch.optim`, in place, on views, and refused where they must be.
+//! Steps of optimisers against those of `torch.optim`, in place, on views, and refused where they
+//! must be.
 
 use pullback::update::{AdamOptions, Moments, SgdOptions, adam_, sgd_};
 use pullback::{DType, ErrorKind, Tensor, catch, no_grad, with_threads};
@@ -46,7 +47,8 @@ fn adapted(how: AdamOptions, amsgrad: bool) -> Tensor {
     x
 }
 
-/// Four steps of `torch.optim.SGD`, `AdamOptions` and `AdamW` (2.15, float64) from the same values and gradients.
+/// Four steps of `torch.optim.SGD`, `AdamOptions` and `AdamW` (2.15, float64) from the same values
+/// and gradients.
 #[test]
 fn four_steps_are_those_of_pytorch() {
     let sgd = SgdOptions::default();

@@ -1,4 +1,5 @@
-//! The first op that overflowed is found: forward and backward, in sums that are written in place, and in compiled functions.
+//! The first op that overflowed is found: forward and backward, in sums that are written in place,
+//! and in compiled functions.
 
 use pullback::{DType, Tensor, autocast, detect_overflow, jit, no_grad};
 
@@ -57,7 +58,8 @@ fn in_the_backward_pass() {
         (y.sum() + z.sum().cast(DType::F32) * &scale).backward().unwrap();
     });
     let source = source.unwrap();
-    // Both gradients are finite in f16 by themselves or are not: the product with 100 is the first that is not.
+    // Both gradients are finite in f16 by themselves or are not: the product with 100 is the first
+    // that is not.
     assert_eq!((source.op, source.backward_of), ("mul", Some("mul")));
     assert_eq!(source.at.line(), line + 1);
     assert!(

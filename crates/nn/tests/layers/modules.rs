@@ -229,7 +229,7 @@ fn models_go_between_threads() {
     sendable(&Lambda::new(|x: &Tensor| x.relu()));
 }
 
-/// A layer that is no built-in one stands beside them.
+/// A user-defined layer together with built-in ones.
 #[derive(Tree)]
 struct Scale {
     by: Tensor,

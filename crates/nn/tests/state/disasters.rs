@@ -63,8 +63,8 @@ fn whenever_it_is_killed_the_last_good_one_loads() {
         drop(running);
         let reported = lines.last().unwrap_or(reported);
         let found = checkpoints.latest().unwrap().unwrap();
-        // Nothing had to be passed over: what has a name is whole. And what was reported was saved is
-        // there.
+        // Nothing had to be passed over: what has a name is whole. And what was reported was saved
+        // is there.
         assert_eq!(found.passed_over, [""; 0]);
         let step = found.checkpoint.record.step;
         assert!(
@@ -179,8 +179,8 @@ fn a_full_disk_leaves_the_old_one_and_nothing_of_the_new() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::new(folder.path());
     checkpoints.save(&Checkpoint::of(&large(1.0)).at(1, 0)).unwrap();
-    // A process that may write no more than a few blocks to a file, and is reported so instead of being
-    // ended.
+    // A process that may write no more than a few blocks to a file, and is reported so instead of
+    // being ended.
     let program = child("disasters::saves_too_much", folder.path());
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\""]);

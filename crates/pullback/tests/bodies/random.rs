@@ -1,4 +1,5 @@
-//! Random bodies with writes in place, through views and through nestings of transforms, beside twins that write nothing: equal, or refused.
+//! Random bodies with writes in place, through views and through nestings of transforms, beside
+//! twins that write nothing: equal, or refused.
 
 use pullback::{Result, Tensor, catch, cond, grad, jit, jvp, no_grad, scan, stack, vmap};
 use std::rc::Rc;
@@ -234,8 +235,8 @@ impl Around {
             Around::Jvp => Rc::new(move |x| jvp(|x: &Tensor| f(x), x, &direction()).1),
             Around::Vmap => Rc::new(move |x| vmap(|x: &Tensor| f(x), 0, 0)(&rows(x)).sum()),
             Around::Scan => Rc::new(move |x| {
-                let turn = |s: &Tensor, row: &Tensor| (s * 0.5 + f(&(row + s * 0.1)), ());
-                scan(turn, &Tensor::from(0.2), &rows(x)).0
+                let iteration = |s: &Tensor, row: &Tensor| (s * 0.5 + f(&(row + s * 0.1)), ());
+                scan(iteration, &Tensor::from(0.2), &rows(x)).0
             }),
             Around::Cond => {
                 Rc::new(move |x| cond(&x.sum().gt(0.3), |x| f(x), |x| f(&(x * 0.7)), x))

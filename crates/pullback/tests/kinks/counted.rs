@@ -196,7 +196,8 @@ fn only_what_is_differentiated_counts() {
     let tracked = x.requires_grad();
     assert!(kink_report(|| no_grad(|| tracked.relu())).1.is_empty());
     assert!(kink_report(|| tracked.detach().relu()).1.is_empty());
-    // A gradient counts the forward pass once and nothing of its own; neither does a second derivative.
+    // A gradient counts the forward pass once and nothing of its own; neither does a second
+    // derivative.
     let x = Tensor::from([0.0, 1.0]);
     let f = |x: &Tensor| (x.abs() * x.relu()).sum();
     let (_, report) = kink_report(|| grad(f)(&x));
@@ -391,7 +392,8 @@ fn images_bend_where_their_elements_are() {
             image.grid_sample(&grid, how, outside, true)
         }
     };
-    // Four elements span −1 to 1: −1, −⅓, ⅓ and 1 are their centres. A second axis of one element is at its centre always.
+    // Four elements span −1 to 1: −1, −⅓, ⅓ and 1 are their centres. A second axis of one element
+    // is at its centre always.
     let at = |how, outside, x: &[f64]| {
         let (_, report) = kink_report(|| read(how, outside)(&leaf(x)));
         let k = &report.kinks[0];

@@ -7,7 +7,8 @@ fn largest(at: &[f64]) -> f64 {
     at.iter().filter(|v| v.is_finite()).fold(0.0, |m, v| v.abs().max(m))
 }
 
-/// The derivatives of 1·y₁ + 2·y₂ + 3·y₃ of cumulative products y, as sums of products of the others.
+/// The derivatives of 1·y₁ + 2·y₂ + 3·y₃ of cumulative products y, as sums of products of the
+/// others.
 fn cumprod(at: &[f64]) -> [f64; 3] {
     let single = at.iter().all(|v| nine_digits(*v));
     let round = |v: f64| if single { f64::from(v as f32) } else { v };

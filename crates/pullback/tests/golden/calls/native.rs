@@ -1,4 +1,5 @@
-//! The forms of operators that PyTorch's own backward and compiler use, and tensors made of numbers alone.
+//! The forms of operators that PyTorch's own backward and compiler use, and tensors made of numbers
+//! alone.
 
 use super::one;
 use super::view::lengths;
