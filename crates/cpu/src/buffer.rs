@@ -440,8 +440,8 @@ pub fn reset_peak() {
     PEAK.store(LIVE.load(Relaxed), Relaxed);
 }
 
-/// Runs `f`, and returns how far `live_bytes` rose above its initial value during the call; `None` if
-/// another such measurement is active. `peak_bytes` is not affected. What other threads allocate
+/// Runs `f`, and returns how far `live_bytes` rose above its initial value during the call; `None`
+/// if another such measurement is active. `peak_bytes` is not affected. What other threads allocate
 /// meanwhile is counted too.
 pub fn rise<R>(f: impl FnOnce() -> R) -> (R, Option<u64>) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());

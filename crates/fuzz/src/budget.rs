@@ -46,8 +46,8 @@ pub fn eager(tight: bool, f: impl Fn() -> Vec<Tensor>) -> Vec<Tensor> {
     let bytes = if tight { used.least } else { used.least.midpoint(used.without) };
     let budget = MemoryBudget::new(bytes);
     let results = match catch(|| budget.run(&f)) {
-        // The least is a bound from below: what is pinned together with what comes later is not known
-        // before.
+        // The least is a bound from below: what is pinned together with what comes later is not
+        // known before.
         Err(error) if error.kind() == ErrorKind::Memory && bytes < used.without => {
             MemoryBudget::new(used.without).run(&f)
         }

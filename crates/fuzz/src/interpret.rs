@@ -101,8 +101,8 @@ pub fn noting<R>(f: impl FnOnce() -> R) -> (R, HashMap<usize, Noted>) {
 
 /// Runs one statement.
 pub fn step(stmt: &Stmt, env: &mut Env) {
-    if slopes::is_looking() {
-        slopes::look(stmt, env);
+    if slopes::is_active() {
+        slopes::check(stmt, env);
     }
     let said = perform(stmt, env);
     NOTES.with_borrow_mut(|notes| {
@@ -200,7 +200,7 @@ fn nest(
     let outer = env.clone();
     let f = move |xs: &Vec<Tensor>| call(&body, &outer, xs);
     let first = args[0].clone();
-    if slopes::is_looking()
+    if slopes::is_active()
         && let Some(results) = slopes::by_hand(how, &f, bodies, env, &args, draws)
     {
         return results;

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
         failures: words.failures,
         only: words.only,
         print: words.print,
-        tell: true,
+        verbose: true,
         shrink: !words.as_it_is,
         switches: if words.careful { Switches::off() } else { Switches::default() },
         inject: None,

@@ -27,7 +27,7 @@ pub struct Options {
     /// Whether programs are printed as they come.
     pub print: bool,
     /// Whether failures are printed as they come.
-    pub tell: bool,
+    pub verbose: bool,
     /// Whether failures are shrunk.
     pub shrink: bool,
     /// What programs may contain.
@@ -45,7 +45,7 @@ impl Default for Options {
             failures: 10,
             only: None,
             print: false,
-            tell: false,
+            verbose: false,
             shrink: true,
             switches: Switches::default(),
             inject: None,
@@ -129,7 +129,7 @@ fn one(options: &Options, seed: u64, found: &mut SearchReport) {
         "   again: cargo run --release -p pullback-fuzz -- --seed {seed} --programs 1{careful}"
     );
     text.push_str(&print::text(&small));
-    if options.tell {
+    if options.verbose {
         println!("{text}");
     }
     found.failures.push(text);

@@ -22,7 +22,7 @@ thread_local! {
 }
 
 /// Whether statements are being looked at.
-pub fn is_looking() -> bool {
+pub fn is_active() -> bool {
     LOOKING.get() > 0
 }
 
@@ -47,7 +47,7 @@ pub fn infinite(program: &Program, way: &Way) -> bool {
 type RunFn<'a> = Box<dyn Fn(&[Tensor]) -> Vec<Tensor> + 'a>;
 
 /// Looks at one statement, before it runs.
-pub fn look(stmt: &Stmt, env: &Env) {
+pub fn check(stmt: &Stmt, env: &Env) {
     let order = LOOKING.replace(0);
     let args: Vec<Tensor> = env.all(stmt.args());
     let (start, run): (Vec<Tensor>, RunFn) = match stmt {

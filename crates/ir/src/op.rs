@@ -246,7 +246,8 @@ pub enum Linalg {
     /// L and U in one matrix with P·L·U = A, and the pivots `i32`: row i was exchanged with row
     /// `pivot[i] − 1`, in order.
     Lu,
-    /// From pivots, the rows (of this many) in the order after the exchanges: `(P·X)ᵀ` gathers by it.
+    /// From pivots, the rows (of this many) in the order after the exchanges: `(P·X)ᵀ` gathers by
+    /// it.
     Permutation(usize),
     /// From A, its L and U in one matrix, its pivots, and B: A⁻¹·B, or A⁻ᵀ·B. Derivatives are those
     /// with respect to A and B.

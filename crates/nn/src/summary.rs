@@ -1,10 +1,10 @@
 //! The table of a module: its parts, what they give and what they hold, as torchinfo prints it.
 //!
-//! The parts are the derived types in the tree ([`Tree::tree_structure`]). Which of them gave which output
-//! is learned from a call: layers report to [`ModuleScope::output`](crate::ModuleScope::output). A
-//! report is matched to a part by its type and its first tensor; among parts that share both (a
-//! sequence in a sequence) the deepest comes first, as it ends first; layers without tensors are
-//! matched in the order of their calls.
+//! The parts are the derived types in the tree ([`Tree::tree_structure`]). Which of them gave which
+//! output is learned from a call: layers report to
+//! [`ModuleScope::output`](crate::ModuleScope::output). A report is matched to a part by its type
+//! and its first tensor; among parts that share both (a sequence in a sequence) the deepest comes
+//! first, as it ends first; layers without tensors are matched in the order of their calls.
 
 use crate::module::in_evaluation;
 use crate::module_scope::{LayerCall, watched};
@@ -44,8 +44,8 @@ struct SummaryRow {
     depth: usize,
     /// Its own parameters: name, shape, whether they occurred before.
     own: Vec<(String, Vec<usize>, bool)>,
-    /// How many numbers its own parameters hold, without those that occurred before, and how many of these
-    /// are trained.
+    /// How many numbers its own parameters hold, without those that occurred before, and how many
+    /// of these are trained.
     count: (usize, usize),
     /// How many tensors are in it and its parts, and the first of them.
     tensors: usize,

@@ -23,7 +23,7 @@ pub enum Op { Input, Add, Sub, Mul, Div, Neg, Sin, Cos, Exp, Ln, Tanh, Sqrt, Pow
 
 impl Op {
     /// The derivative table: for y = op(a, b), the slopes ∂y/∂a and ∂y/∂b. It is all that is
-    /// particular to an operation; everything below it is bookkeeping. (Unary ops ignore b.)
+    /// specific to an operation; everything below it is bookkeeping. (Unary ops ignore b.)
     #[rustfmt::skip]
     fn slopes<T: Num>(self, a: T, b: T, y: T) -> [T; 2] {
         let [zero, one, two] = [0.0, 1.0, 2.0].map(T::constant);

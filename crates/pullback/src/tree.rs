@@ -110,8 +110,8 @@ pub trait Tree: Sized {
 ///
 /// A plain reference cannot be a tree: a transform calls the function with other tensors in the
 /// same structure, and what it made for that call does not live as long as the reference that was
-/// given. So the function is written for a `Borrowed<Line>`, which holds the borrowed tree or one that
-/// was made of it, and is used as a `&Line`. The lifetime is part of the type of the compiled
+/// given. So the function is written for a `Borrowed<Line>`, which holds the borrowed tree or one
+/// that was made of it, and is used as a `&Line`. The lifetime is part of the type of the compiled
 /// function: what it borrows lives as long as it does. A tensor made for each call is given as it
 /// is; a clone of it is the same tensor.
 pub struct Borrowed<'a, T>(Held<'a, T>);

@@ -1,7 +1,7 @@
 //! `pullback grad`: differentiates an expression and shows how.
 //!
-//! Nothing is differentiated here. `sweep.rs` runs the expression on the library's tape and queries it
-//! for every adjoint, every local derivative and every contribution; `text.rs`, `json.rs` and
+//! Nothing is differentiated here. `sweep.rs` runs the expression on the library's tape and queries
+//! it for every adjoint, every local derivative and every contribution; `text.rs`, `json.rs` and
 //! `graphviz.rs` print what it found; `cost.rs` counts what each mode does.
 
 mod cost;

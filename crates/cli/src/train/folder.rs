@@ -1,9 +1,9 @@
 //! The folder of a run.
 //!
-//! A folder is a run folder from the moment that its `config.toml` has its name. Before that there is
-//! at most `config.toml.new`, whole or in part: a start that was interrupted, of which nothing is
-//! kept. So at any time a folder is empty, the start of a run that may start again, or a run that
-//! can be resumed or restarted.
+//! A folder is a run folder from the moment that its `config.toml` has its name. Before that there
+//! is at most `config.toml.new`, whole or in part: a start that was interrupted, of which nothing
+//! is kept. So at any time a folder is empty, the start of a run that may start again, or a run
+//! that can be resumed or restarted.
 
 use super::options::Options;
 use crate::failure::{CliResult, Failure};

@@ -122,8 +122,8 @@ impl Arena {
     }
 }
 
-/// Makes a block of this many bytes idle in advance, replacing the largest idle one. If it cannot be
-/// allocated, or would not be cached, nothing happens.
+/// Makes a block of this many bytes idle in advance, replacing the largest idle one. If it cannot
+/// be allocated, or would not be cached, nothing happens.
 pub fn reserve_arena(bytes: usize) {
     if bytes > isize::MAX as usize / 4 || class_of(bytes.max(1)).0 < SMALL_CLASSES {
         return;

@@ -8,12 +8,13 @@
 //! | `y` from `x` and `w`, `x` from `y` and `w` | [`implicit_gemm`]: the right side is packed in blocks |
 //! | `w` from `x` and `y` | [`weight_gradient`]: the left side is not packed |
 //!
-//! The matrix products are those of [`crate::dot`]: `y[c, p] = Σ over (i, t) of w[c, (i, t)] · x[i,
-//! p·stride + t·dilation − before]`. The matrix of shifted copies on the right has `taps` times as
-//! many elements as `x` and is never made. A task takes a block of columns (some rows of the
-//! result), copies the part of `x` that they read, with zeros around it (a [`SourceBlock`]), and packs
-//! from that, panel by panel, what the tiles read next. A kernel of one element is then a plain
-//! matrix product with the weights packed once for the whole batch.
+//! The matrix products are those of [`crate::dot`]:
+//! `y[c, p] = Σ over (i, t) of w[c, (i, t)] · x[i, p·stride + t·dilation − before]`. The matrix of
+//! shifted copies on the right has `taps` times as many elements as `x` and is never made. A task
+//! takes a block of columns (some rows of the result), copies the part of `x` that they read, with
+//! zeros around it (a [`SourceBlock`]), and packs from that, panel by panel, what the tiles read
+//! next. A kernel of one element is then a plain matrix product with the weights packed once for
+//! the whole batch.
 //!
 //! A stride along the last axis is undone in the region: elements are grouped by their position
 //! modulo the stride, so every row of a panel is a run of adjacent elements there.

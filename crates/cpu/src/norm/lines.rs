@@ -1,6 +1,7 @@
 //! Softmax-like kernels over the lines of any axis.
 //!
-//! A [`RowKernel`] computes one line; the driver here loads and stores lines. There are two methods:
+//! A [`RowKernel`] computes one line; the driver here loads and stores lines. There are two
+//! methods:
 //!
 //! - **rows**: one line at a time, vectors along the line. For long lines that are the last axis
 //!   (or have few neighbours).

@@ -13,8 +13,8 @@
 //! computed from the program's specs; a [`Planned`] can only be made by planning the same program.
 //! Memory smaller than planned is rejected: an arena, an input whose layout reaches outside its
 //! buffer. Outputs are allocated by their specs, and returned only when they are complete. What is
-//! written is borrowed mutably, so that nothing else reads it during the run. The plan guarantees that
-//! no step writes what a later one still reads; tests check it by replaying plans element by
+//! written is borrowed mutably, so that nothing else reads it during the run. The plan guarantees
+//! that no step writes what a later one still reads; tests check it by replaying plans element by
 //! element.
 //!
 //! # When something fails

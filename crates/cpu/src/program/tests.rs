@@ -11,7 +11,7 @@ mod plain;
 use super::*;
 use crate::run::{ReadOperand, Write, WriteTarget, run_op, run_op_into};
 use executable::Executable;
-use pullback_ir::pass::plan::{Plan, Product};
+use pullback_ir::pass::plan::{Plan, ProductLocation};
 use pullback_ir::{DType, Layout, Op, Program, Scalar, Var, Vars};
 use random_programs::{Dice, random_program};
 use std::rc::Rc;

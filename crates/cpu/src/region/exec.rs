@@ -398,8 +398,8 @@ impl ThreadContext<'_> {
         }
     }
 
-    /// Starts prefetching the operands' elements from `start` on, at one of this many parts of their
-    /// lines.
+    /// Starts prefetching the operands' elements from `start` on, at one of this many parts of
+    /// their lines.
     fn prefetching(&self, start: usize, n: usize, first: usize, parts: usize) -> Prefetching {
         let lines =
             |a: &PrefetchedOperand| (n * a.stride * self.kernel.input_sizes[a.input]).div_ceil(64);

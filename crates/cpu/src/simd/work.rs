@@ -1,9 +1,9 @@
 //! One trampoline for kernels that are more than a loop over elements.
 //!
-//! Its variants are methods that [`SimdTask`] provides and not generic functions: the compiler puts a
-//! generic function into the codegen unit of the module that defines it, and a provided method into
-//! that of the type it is for. As functions, all kernels of the crate were one unit, compiled on
-//! one core while the others waited.
+//! Its variants are methods that [`SimdTask`] provides and not generic functions: the compiler puts
+//! a generic function into the codegen unit of the module that defines it, and a provided method
+//! into that of the type it is for. As functions, all kernels of the crate were one unit, compiled
+//! on one core while the others waited.
 
 use super::{Baseline, Fused, Isa, Level, level};
 

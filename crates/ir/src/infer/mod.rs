@@ -1,9 +1,9 @@
 //! Shape and dtype rules: from an op and its operands' specs to the specs of its results.
 //!
 //! Whether an op fits its operands is decided here and nowhere else. Tensor methods take what users
-//! write (negative axes, `-1` in a reshape, ranges) and turn it into an [`Op`] with the functions in
-//! [`args`]; [`infer`] then checks that op against its operands. Methods that combine operands before
-//! they make an op (losses, einsum) check their own arguments.
+//! write (negative axes, `-1` in a reshape, ranges) and turn it into an [`Op`] with the functions
+//! in [`args`]; [`infer`] then checks that op against its operands. Methods that combine operands
+//! before they make an op (losses, einsum) check their own arguments.
 
 pub mod args;
 mod attention;

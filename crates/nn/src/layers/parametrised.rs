@@ -2,9 +2,9 @@
 //! norm share.
 //!
 //! The layer inside keeps all of its tensors but `weight`, which is replaced by a constant of the
-//! same shape that takes no memory. A call rebuilds the tree with the computed weight instead of it.
-//! PyTorch calls this a parametrisation, and the names are PyTorch's: those of the layer without
-//! `weight`, and then `parametrizations.weight.…`.
+//! same shape that takes no memory. A call rebuilds the tree with the computed weight instead of
+//! it. PyTorch calls this a parametrisation, and the names are PyTorch's: those of the layer
+//! without `weight`, and then `parametrizations.weight.…`.
 
 use crate::refuse::refuse;
 use pullback::{Error, Path, Tensor, Tree};

@@ -38,11 +38,11 @@ impl LineSearch {
         &self,
         start: Point,
         far: f64,
-        look: &mut dyn FnMut(f64) -> Result<Point>,
+        evaluate: &mut dyn FnMut(f64) -> Result<Point>,
     ) -> Result<(Point, usize)> {
         let fell = |p: &Point| p.loss <= start.loss + FALL * p.far * start.slope;
         let flat = |p: &Point| p.slope.abs() <= -FLAT * start.slope;
-        let mut now = look(far)?;
+        let mut now = evaluate(far)?;
         let mut last = start.clone();
         let mut tries = 0;
 
@@ -62,7 +62,7 @@ impl LineSearch {
             }
             let bounds = (now.far + 0.01 * (now.far - last.far), now.far * 10.0);
             let far = lowest(&last, &now, bounds);
-            last = std::mem::replace(&mut now, look(far)?);
+            last = std::mem::replace(&mut now, evaluate(far)?);
             tries += 1;
         };
 
@@ -91,7 +91,7 @@ impl LineSearch {
             } else {
                 stuck = false;
             }
-            let now = look(far)?;
+            let now = evaluate(far)?;
             tries += 1;
             if !fell(&now) || now.loss >= between[low].loss {
                 between[1 - low] = now;

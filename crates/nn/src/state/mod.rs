@@ -5,8 +5,8 @@
 //! everything. A [`Checkpoint`] is everything needed to resume a run exactly, and [`Checkpoints`]
 //! is a folder of them, of which the last valid one always survives.
 //!
-//! `tensors.rs` turns tensors into safetensors and back, `atomic_write.rs` writes atomically, `names.rs`
-//! maps names.
+//! `tensors.rs` turns tensors into safetensors and back, `atomic_write.rs` writes atomically,
+//! `names.rs` maps names.
 
 mod atomic_write;
 mod checkpoint;

@@ -2,11 +2,11 @@
 //!
 //! # Batched values
 //!
-//! Each operand is a [`BatchedValue`]: a tensor whose first axis counts the examples, or one that all
-//! examples share. An op without batched operands is applied as it is, and its results are shared
-//! too: what does not depend on the example is computed once. (Except custom ops whose rule may be
-//! nonlinear, such as clipping: each example has its own call, so that the gradient of each example
-//! is clipped and not the sum of all.)
+//! Each operand is a [`BatchedValue`]: a tensor whose first axis counts the examples, or one that
+//! all examples share. An op without batched operands is applied as it is, and its results are
+//! shared too: what does not depend on the example is computed once. (Except custom ops whose rule
+//! may be nonlinear, such as clipping: each example has its own call, so that the gradient of each
+//! example is clipped and not the sum of all.)
 //!
 //! # Kinds
 //!

@@ -102,7 +102,8 @@ struct DerivativeUnderTest<'a> {
     partial: bool,
 }
 
-/// The outcome of directions that find nothing wrong: whether some fit, and whether some hit a kink.
+/// The outcome of directions that find nothing wrong: whether some fit, and whether some hit a
+/// kink.
 #[derive(Default)]
 struct DirectionOutcome {
     fits: bool,

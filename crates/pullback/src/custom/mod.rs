@@ -23,10 +23,10 @@
 //!
 //! At the first use for given specs (outside `no_grad`, where no derivative is requested) the rule
 //! is compared with numeric derivatives, to second order and in both modes, and a wrong one is
-//! refused: `rule_check.rs` says when and where, `compare.rs` and `differences.rs` how. The memo of what
-//! has passed is by the line and the types of the functions, and by specs (`memo.rs`). Ops carry a
-//! pending into programs, to be checked again once their values are known (`programs.rs`). Rules of
-//! this library (`implicit`, `ops/soft.rs`) are trusted: its tests check them.
+//! refused: `rule_check.rs` says when and where, `compare.rs` and `differences.rs` how. The memo of
+//! what has passed is by the line and the types of the functions, and by specs (`memo.rs`). Ops
+//! carry a pending into programs, to be checked again once their values are known (`programs.rs`).
+//! Rules of this library (`implicit`, `ops/soft.rs`) are trusted: its tests check them.
 //!
 //! The files: `rule.rs` what a rule is, `call.rs` how a function becomes a node or an equation,
 //! `reverse.rs` and `forward.rs` the two kinds, `external.rs` code that is called with memory,

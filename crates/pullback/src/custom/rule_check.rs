@@ -14,8 +14,8 @@
 //! # Where values are not known
 //!
 //! Inside a trace the rule is checked at sampled values, so that a wrong one is rejected early. In
-//! addition the op carries a [`PendingCheck`], and once values are known (when `jit` has compiled the
-//! program, when `vmap` has its examples) the rule is checked at these, once.
+//! addition the op carries a [`PendingCheck`], and once values are known (when `jit` has compiled
+//! the program, when `vmap` has its examples) the rule is checked at these, once.
 
 use super::call::plain;
 use super::compare::{Outcome, compare};

@@ -111,15 +111,15 @@ impl<T: Tree> JitOutput for Result<T> {
 /// # What is compiled, and what is frozen
 ///
 /// The function runs once for each kind of argument (specs, structure, plain values such as flags
-/// and learning rates in it), while it is traced; what it does besides tensor operations happens then and
-/// not again: prints, counters, hooks on gradients, `on_grad_ready`. Fields that a tree skips are
-/// ignored. Tensors it captures are seen by reference, and those it writes in place are written at
-/// every call. Its arguments are values: writing to one is refused, marking one as requiring grad
-/// makes calls run op by op (it is the caller's tensor, and stays marked), and an argument that is
-/// also captured state is read as it was before the call. Results never share memory with arguments
-/// or state. Functions that check values (a Cholesky factor that must exist, a probability that
-/// must be in \[0, 1\]) cannot while tracing: their kernels give NaN, or an error at the call where
-/// an index is out of range.
+/// and learning rates in it), while it is traced; what it does besides tensor operations happens
+/// then and not again: prints, counters, hooks on gradients, `on_grad_ready`. Fields that a tree
+/// skips are ignored. Tensors it captures are seen by reference, and those it writes in place are
+/// written at every call. Its arguments are values: writing to one is refused, marking one as
+/// requiring grad makes calls run op by op (it is the caller's tensor, and stays marked), and an
+/// argument that is also captured state is read as it was before the call. Results never share
+/// memory with arguments or state. Functions that check values (a Cholesky factor that must exist,
+/// a probability that must be in \[0, 1\]) cannot while tracing: their kernels give NaN, or an
+/// error at the call where an index is out of range.
 ///
 /// Programs are cached, up to 256 for one function ([`Jit::cache_limit`]); the least recently used
 /// one is evicted. Working memory belongs to no program: it is borrowed for the time of a call, so
@@ -148,8 +148,8 @@ pub struct Jit<T, Y: JitOutput, F> {
 }
 
 impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
-    /// Lets a call take no more than this many bytes: values that do not fit are computed again where
-    /// they are needed, those that cost least first.
+    /// Lets a call take no more than this many bytes: values that do not fit are computed again
+    /// where they are needed, those that cost least first.
     ///
     /// ```
     /// use pullback::{Tensor, grad, jit};
@@ -197,8 +197,8 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
         self
     }
 
-    /// Keeps at most this many programs, at least one, instead of 256: the least recently used one is
-    /// evicted, and is compiled again when it is needed.
+    /// Keeps at most this many programs, at least one, instead of 256: the least recently used one
+    /// is evicted, and is compiled again when it is needed.
     ///
     /// ```
     /// use pullback::{Tensor, jit};

@@ -27,9 +27,9 @@
 //!
 //! Values are not known there. `jit` calls its function op by op then. The body of a `vmap`
 //! computes its masks along with everything else and they are counted when the batched program has
-//! run ([`collecting`], [`count_collected`]); whether an operand is differentiated is known by then as well.
-//! A `scan` inside it is unrolled. What is left (`trace`, branches and loops that depend on the
-//! example, scopes that begin inside) is listed as unseen, and refused in strict mode.
+//! run ([`collecting`], [`count_collected`]); whether an operand is differentiated is known by then
+//! as well. A `scan` inside it is unrolled. What is left (`trace`, branches and loops that depend
+//! on the example, scopes that begin inside) is listed as unseen, and refused in strict mode.
 //!
 //! # Conventions
 //!

@@ -203,8 +203,8 @@ impl<'a> Attention<'a> {
         Attention::default()
     }
 
-    /// Of `bool`: true where a query attends to a key. Of a float dtype: added to the scores. It broadcasts to
-    /// `[.., heads, queries, keys]`.
+    /// Of `bool`: true where a query attends to a key. Of a float dtype: added to the scores. It
+    /// broadcasts to `[.., heads, queries, keys]`.
     pub fn mask(self, mask: &'a Tensor) -> Attention<'a> {
         Attention { mask: Some(mask), ..self }
     }

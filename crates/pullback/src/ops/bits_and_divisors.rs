@@ -68,8 +68,8 @@ impl Tensor {
                 unreachable!("`real` gives floats")
             }
         };
-        // Adjacent numbers differ by 2ⁿ, with n from the exponent; towards 0 from a power of two half as
-        // far.
+        // Adjacent numbers differ by 2ⁿ, with n from the exponent; towards 0 from a power of two
+        // half as far.
         let outwards = x.lt(&y).eq(x.gt(0.0));
         let exponent = exponents(&x);
         let half = scaled(&x.cast(DType::F64).abs(), &-&exponent).eq(0.5);

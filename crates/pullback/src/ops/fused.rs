@@ -42,8 +42,8 @@ fn along(f: Fused) -> Batching {
 
 // A `…Vjp` occurs in backward, whose dtypes are those of forward, and is decomposed into simpler
 // ops when differentiated, which have their own needs. `need`:
-// - `Relative`: y·(dy − Σ y·dy), off by 3 of y·max|dy|. dy − exp(y)·Σ dy, off by |y|·exp(y), which is
-//   below ½, of Σ dy.
+// - `Relative`: y·(dy − Σ y·dy), off by 3 of y·max|dy|. dy − exp(y)·Σ dy, off by |y|·exp(y), which
+//   is below ½, of Σ dy.
 // - `Exact`: exponentials of differences of saved values (logsumexp, cross entropy, attention);
 //   x − mean(x) (layer and batch norm).
 #[rustfmt::skip]

@@ -152,8 +152,8 @@ impl Tensor {
     /// centres of its outer elements with `align_corners`, else between their outer edges.
     ///
     /// Derivative: in the image, each gradient added back with the weight it was taken with; in the
-    /// grid, by the slope of the interpolation, 0 for [`GridSampleMode::Nearest`] and where a place is
-    /// held at the border.
+    /// grid, by the slope of the interpolation, 0 for [`GridSampleMode::Nearest`] and where a place
+    /// is held at the border.
     ///
     /// ```
     /// use pullback::{GridPaddingMode, GridSampleMode, Tensor};

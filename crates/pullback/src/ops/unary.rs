@@ -83,9 +83,9 @@ macro_rules! stepwise {
 // - `Exact`, where nothing is saved. Where a pole at ±1 loses the distance of an x near it (log1p,
 //   asin, acos, acosh, atanh). exp(y²), off by 2y² (erfinv, ndtri). Differences of saved values,
 //   poles, and slopes that grow like exp(x) (sinh to i1e).
-// - `MaxRelative`: powers of what is saved, 1, 2, 3 (square, exp, recip, rsqrt). y + 1, off by 1 of y,
-//   which is below 1 or below the slope; 1 + y², by 2. 1 − y², off by 2 of 1 as |y| ≤ 1; y·(1 − y),
-//   by 1.
+// - `MaxRelative`: powers of what is saved, 1, 2, 3 (square, exp, recip, rsqrt). y + 1, off by 1 of
+//   y, which is below 1 or below the slope; 1 + y², by 2. 1 − y², off by 2 of 1 as |y| ≤ 1; y·(1 −
+//   y), by 1.
 // - `Relative`: quotients, 1.
 // - `Mixed`: powers of 1 + x², 2 and 1 of themselves; the second derivative is below 1 as well, as
 //   eight bits need it. Of erf to silu, x times the second derivative, and that itself, are

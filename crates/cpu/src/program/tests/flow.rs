@@ -190,7 +190,7 @@ fn a_state_that_is_updated_by_a_scan_stays_where_it_is() {
     let mut p = scanning(recurrence(7, false), &specs);
     p.updates = vec![(0, 1)];
     let executable = agree_unrolled(&p, 6);
-    assert_eq!(executable.plan().homes[p.outputs[0].index()].base, Base::Input(1));
+    assert_eq!(executable.plan().locations[p.outputs[0].index()].base, Base::Input(1));
     assert!(executable.plan().moves.is_empty());
 }
 
@@ -351,10 +351,10 @@ fn threads_do_not_change_a_scan() {
     assert!(runs[0] == runs[1] && runs[1] == runs[2]);
 }
 
-/// `cargo test --profile bench --workspace --test kernels turn_latency -- --ignored --nocapture`
+/// `cargo test --profile bench --workspace --test kernels iteration_latency -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
-fn turn_latency() {
+fn iteration_latency() {
     let mut body = Program::default();
     let [a, x] = [(); 2].map(|()| body.input(f32s(&[])));
     let mut v = a;
@@ -379,6 +379,9 @@ fn turn_latency() {
                 start.elapsed()
             })
             .min();
-        println!("{steps} steps a turn: {:?} a turn", best.map(|t| t / length as u32));
+        println!(
+            "{steps} steps per iteration: {:?} per iteration",
+            best.map(|t| t / length as u32)
+        );
     }
 }

@@ -50,10 +50,10 @@ fn every_result_is_seen_when_it_is_made() {
         // Views of constants are not computed.
         want.retain(|(e, j, _)| {
             let v = program.equations[*e].outputs[*j];
-            plan.homes[v.index()].base != Base::Constants
+            plan.locations[v.index()].base != Base::Constants
         });
         for (got, want) in got.iter().zip(&want) {
-            assert!(got == want, "{got:?} {want:?} {:?}\n{program}", plan.homes);
+            assert!(got == want, "{got:?} {want:?} {:?}\n{program}", plan.locations);
         }
         assert_eq!(got.len(), want.len());
     }

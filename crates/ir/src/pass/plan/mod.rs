@@ -3,9 +3,9 @@
 //! # Homes (where variables are stored)
 //!
 //! A variable lives in the memory of an input, in that of an output, among the constants, or at an
-//! offset in one arena, and is accessed through a [`Layout`]. So a view has a location too (that of its
-//! base) and costs nothing; only a reshape of elements that are not evenly spaced is a copy. The
-//! result of [`Op::After`](crate::Op::After) is its first operand. A literal is one element,
+//! offset in one arena, and is accessed through a [`Layout`]. So a view has a location too (that of
+//! its base) and costs nothing; only a reshape of elements that are not evenly spaced is a copy.
+//! The result of [`Op::After`](crate::Op::After) is its first operand. A literal is one element,
 //! broadcast.
 //!
 //! # Slots
@@ -32,8 +32,8 @@
 //! # Programs inside
 //!
 //! The memory of the programs of a loop or a conditional is scratch of their equation: their arenas
-//! are blocks in this one, and their operands and results are the locations of the outer variables. The
-//! carry of a loop is one piece of memory that the body updates in place.
+//! are blocks in this one, and their operands and results are the locations of the outer variables.
+//! The carry of a loop is one piece of memory that the body updates in place.
 //!
 //! ```
 //! # use pullback_ir::{pass::{Target, plan::plan}, Binary, DType, Op, Program, Spec, Unary};

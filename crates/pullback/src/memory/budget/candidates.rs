@@ -2,10 +2,10 @@
 //! them.
 //!
 //! What it costs to drop a value, `work / (bytes · √age)`, falls as it grows old: for each value at
-//! its own rate, so no order of them stays valid. But of values of one *cost_per_byte*, the work for a
-//! byte, the oldest is always dropped first. So they are in classes of nearly the same cost per byte, eight
-//! to a factor of two, each in the order of last use, and only the oldest of each class are
-//! compared. The one found costs at most an eighth more than the best.
+//! its own rate, so no order of them stays valid. But of values of one *cost_per_byte*, the work
+//! for a byte, the oldest is always dropped first. So they are in classes of nearly the same cost
+//! per byte, eight to a factor of two, each in the order of last use, and only the oldest of each
+//! class are compared. The one found costs at most an eighth more than the best.
 //!
 //! The rank of a value changes when it is used and when something it depends on is dropped or
 //! recomputed; while it is needed for something else it has none.
@@ -13,7 +13,8 @@
 use super::state::{BudgetEntry, BudgetState};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Classes, by cost per byte; in each of them when a value was used last, its number, and the entry.
+/// Classes, by cost per byte; in each of them when a value was used last, its number, and the
+/// entry.
 pub(super) type Candidates = BTreeMap<u64, BTreeSet<Rank>>;
 type Rank = (u64, u64, usize);
 

@@ -8,10 +8,10 @@
 //!   entries, which may have none.
 //!
 //! A dropped value must stay recomputable, whatever is dropped afterwards. So before a value is
-//! dropped, its dependencies are *pinned*: values without a recipe are held from then on,
-//! and values that are held are marked as relied upon, so that their own dependencies are pinned
-//! before they are dropped. If a dependency was freed already, or holding it would cost more than is saved, the
-//! value stays: it has lost its recipe.
+//! dropped, its dependencies are *pinned*: values without a recipe are held from then on, and
+//! values that are held are marked as relied upon, so that their own dependencies are pinned before
+//! they are dropped. If a dependency was freed already, or holding it would cost more than is
+//! saved, the value stays: it has lost its recipe.
 //!
 //! Entries are numbers in a list, not pointers, and everything that follows recipes is a loop: a
 //! chain may have any length.

@@ -21,8 +21,8 @@
 //!   [`Checkpoint::verify`] requests it.
 //!
 //! Inside a trace the second run is recorded too, on arguments that come after the cotangent
-//! ([`Op::After`](pullback_ir::Op::After)): so that they are not merged, and the second run stays late.
-//! Bodies of loops, of `vmap` and of `cond` hold a checkpointed function as one equation
+//! ([`Op::After`](pullback_ir::Op::After)): so that they are not merged, and the second run stays
+//! late. Bodies of loops, of `vmap` and of `cond` hold a checkpointed function as one equation
 //! (`body.rs`).
 //!
 //! Derivatives nest with checkpoints in any order. What a derivative inside the function saves is

@@ -33,8 +33,8 @@ pub(crate) fn is_replaying() -> bool {
     events::is_on(REPLAY)
 }
 
-/// The calls that are run again during a backward pass. Dropping it drops the values that were computed
-/// again and were not requested.
+/// The calls that are run again during a backward pass. Dropping it drops the values that were
+/// computed again and were not requested.
 pub(crate) struct Replays {
     /// Where the list of replayed calls ended.
     mark: usize,

@@ -370,8 +370,8 @@ pub(crate) fn unpacks(op: &Op, at: Line) {
     of(&ledger).op = Some((op.name(), at, false));
 }
 
-/// This value was packed and is unpacked. Memory that was made in between where no ledger is kept, as by
-/// a thread of the packer's, counts from now on.
+/// This value was packed and is unpacked. Memory that was made in between where no ledger is kept,
+/// as by a thread of the packer's, counts from now on.
 pub(crate) fn unpacked(x: &Tensor) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     let storage: &Storage = &x.0.storage;

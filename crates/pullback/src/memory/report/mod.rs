@@ -2,12 +2,12 @@
 //!
 //! What takes memory is a storage, so what is kept is a ledger of storages (`ledger.rs`): when each
 //! was made, by which op and line, in which part of the model, what for, and when it was freed. A
-//! storage that is made while a report is active gets a *lifetime handle*; the handle is dropped with it,
-//! and dropping it writes the time into the ledger. So nothing has to be guessed about lifetimes:
-//! variables that the user holds, values that the tape keeps and what a checkpoint computes again
-//! are freed when they are freed. What is packed instead of being kept counts as what it is packed
-//! into ([`ledger::packing`]), and what a thread without a ledger restores gets its handle then
-//! ([`ledger::unpacked`]).
+//! storage that is made while a report is active gets a *lifetime handle*; the handle is dropped
+//! with it, and dropping it writes the time into the ledger. So nothing has to be guessed about
+//! lifetimes: variables that the user holds, values that the tape keeps and what a checkpoint
+//! computes again are freed when they are freed. What is packed instead of being kept counts as
+//! what it is packed into ([`ledger::packing`]), and what a thread without a ledger restores gets
+//! its handle then ([`ledger::unpacked`]).
 //!
 //! Prediction is the same ledger over a trace. There a storage represents a variable and has no
 //! memory, but it is made, kept and dropped by the same tape and the same user code, so it lives
@@ -261,8 +261,8 @@ impl MemoryReport {
 
 /// Runs a step and reports where its memory went.
 ///
-/// Parameters are the leaves that require grad. To distinguish state of an optimiser from other inputs,
-/// and parts of the model from each other, name them: [`MemoryReporter`] (in `pullback_nn`,
+/// Parameters are the leaves that require grad. To distinguish state of an optimiser from other
+/// inputs, and parts of the model from each other, name them: [`MemoryReporter`] (in `pullback_nn`,
 /// `memory_report` does that for a model).
 ///
 /// ```
