@@ -9,7 +9,7 @@
 use pullback::{Result, Tensor, Tree, cross_entropy, jit, manual_seed, next_key, no_grad};
 use pullback_nn::data::{CharTokens, DataLoader, TextWindows, Tokens, read_text, text};
 use pullback_nn::optim::{AdamW, Optimizer, UpdateRule, clip_grad_norm_};
-use pullback_nn::schedule::{CosineAnnealingLr, Scheduler, Warmup};
+use pullback_nn::schedule::{CosineAnnealingLr, LinearWarmup, Scheduler};
 use pullback_nn::{
     AttentionMasks, Embedding, Gelu, Layer, LayerNorm, Linear, Module, MultiHeadAttention, init,
 };
@@ -113,8 +113,10 @@ fn learn(text: &str, quick: bool) -> Result<Figures> {
     let model = Gpt::new(tokens.size(), length, width, blocks);
     let opt = AdamW { lr: 3e-3, ..AdamW::default() }.over(model.parameters())?;
     let cosine = CosineAnnealingLr { t_max: steps, eta_min: 1e-4 };
-    let mut schedule =
-        Scheduler::new(&opt, Warmup { total_iters: steps / 20, start_factor: 0.0, then: cosine });
+    let mut schedule = Scheduler::new(
+        &opt,
+        LinearWarmup { total_iters: steps / 20, start_factor: 0.0, then: cosine },
+    );
     let step = jit(|(x, y): &(Tensor, Tensor)| {
         opt.zero_grad();
         let loss = cross_entropy(&model.forward(x).flatten(0, 1), &y.flatten(0, 1));

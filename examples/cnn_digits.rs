@@ -9,7 +9,7 @@
 use pullback::{Result, Tensor, cross_entropy, jit, manual_seed, no_grad};
 use pullback_nn::data::{DataLoader, digits};
 use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
-use pullback_nn::schedule::{CosineAnnealingLr, Scheduler, Warmup};
+use pullback_nn::schedule::{CosineAnnealingLr, LinearWarmup, Scheduler};
 use pullback_nn::{
     BatchNorm2d, Conv2d, Flatten, Layer, Linear, MaxPool2d, Module, Relu, Residual, Sequential,
 };
@@ -54,8 +54,10 @@ pub fn run(quick: bool) -> Result<Figures> {
     let opt = AdamW { lr: 4e-3, ..AdamW::default() }.over(model.parameters())?;
     let steps = (epochs * loader.len()) as u64;
     let cosine = CosineAnnealingLr { t_max: steps - steps / 10, eta_min: 0.0 };
-    let mut schedule =
-        Scheduler::new(&opt, Warmup { total_iters: steps / 10, start_factor: 0.1, then: cosine });
+    let mut schedule = Scheduler::new(
+        &opt,
+        LinearWarmup { total_iters: steps / 10, start_factor: 0.1, then: cosine },
+    );
     let step = jit(|(x, y): &(Tensor, Tensor)| {
         opt.zero_grad();
         let loss = cross_entropy(&model.forward(x), y);

@@ -142,7 +142,7 @@ pub fn run(quick: bool) -> Result<Figures> {
     Ok(Figures { before, after: balanced(&online, &mut random) })
 }
 
-/// Numbers from 0 to 1, drawn a block at a time: an environment asks for one after the other.
+/// Numbers from 0 to 1, drawn a block at a time: an environment takes one after the other.
 fn uniform_numbers() -> impl FnMut() -> f32 {
     let (mut blocks, mut numbers) = (0, Vec::new());
     move || {

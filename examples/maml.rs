@@ -35,7 +35,7 @@ fn mse(model: &Network, x: &Tensor, y: &Tensor) -> Tensor {
 }
 
 /// The model with its parameters moved along a direction, which is shaped as the model itself. It
-/// is a new model: nothing is written in place, so gradients of what it gives lead back to the old
+/// is a new model: nothing is written in place, so gradients of what it gives depend on the old
 /// one, and to the direction.
 fn moved(model: &Network, direction: &Network, by: f64) -> Network {
     let pairs = model.leaves().into_iter().zip(direction.leaves());
@@ -52,7 +52,7 @@ fn adapted(model: &Network, x: &Tensor, y: &Tensor, steps: usize) -> Network {
     model
 }
 
-/// The mean loss on the test points of many tasks, after so many steps on the others.
+/// The mean loss on the test points of many tasks, after this many steps on the others.
 fn loss_after(model: &Network, tasks: &Task, steps: usize) -> Tensor {
     let one = |(x, y, test_x, test_y): &Task| mse(&adapted(model, x, y, steps), test_x, test_y);
     vmap(one, 0, 0)(tasks).mean()

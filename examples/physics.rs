@@ -55,8 +55,8 @@ pub struct Figures {
 
 /// Learns to throw.
 pub fn run(quick: bool) -> Result<Figures> {
-    // The loss has a local minimum for each number of bounces: a start with one bounce leads to the
-    // nearest. After one bounce, 1.5 s after the throw, 5 m away and 0.9 m up.
+    // The loss has a local minimum for each number of bounces: a start with one bounce converges to
+    // the nearest. After one bounce, 1.5 s after the throw, 5 m away and 0.9 m up.
     let target = Tensor::from([5.0, 0.9]);
     let miss = |velocity: &Tensor| (throw(velocity).at(-1) - &target).square().sum();
 

@@ -112,7 +112,7 @@ pub fn run(request: &Request) -> ExitCode {
             here(name, request);
         }
     } else {
-        return apart(request);
+        return in_processes(request);
     }
     ExitCode::SUCCESS
 }
@@ -133,7 +133,7 @@ fn here(name: &str, request: &Request) {
 }
 
 /// Runs each workload in a process of its own.
-fn apart(request: &Request) -> ExitCode {
+fn in_processes(request: &Request) -> ExitCode {
     let mut code = ExitCode::SUCCESS;
     if !request.json {
         report::header();

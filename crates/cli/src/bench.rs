@@ -16,8 +16,8 @@ use pullback_bench::{Request, workloads};
   pullback bench --scaling           how much faster two threads are than one on this machine, just now
 
 Each workload runs for about two seconds after a warm-up, in a process of its own, so that its peak of memory is its own.
-`median ms` is the time of a run; `other cpu` says how many cores others used meanwhile: above 0.1, measure again.")]
-pub struct Arguments {
+`median ms` is the time of a run; `other cpu` says how many cores other processes used during the run: above 0.1, measure again.")]
+pub struct BenchArgs {
     /// The workloads; all of them if none is named
     workloads: Vec<String>,
     /// Compiles the steps
@@ -45,7 +45,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// If there is no such workload, or one fails.
-pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
+pub fn run(arguments: &BenchArgs, out: &mut Output) -> CliResult {
     let known: Vec<&str> = workloads().map(|(name, _)| name).collect();
     if let Some(name) = arguments.workloads.iter().find(|name| !known.contains(&name.as_str())) {
         let near = did_you_mean(&near(name, known.iter().copied()));

@@ -24,7 +24,7 @@ use serde_json::json;
 
 A derivative is compared with a central difference of fourth order; of several steps the one that can be trusted most is taken.
 It may be off by --tolerance of its size. Exit code 1 says that something differs.")]
-pub struct Arguments {
+pub struct CheckArgs {
     /// The expression; without one, the installation is checked
     expression: Option<String>,
     /// Values of its variables, such as x=2 or v='[1, 2, 3]'
@@ -42,7 +42,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// If something differs.
-pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
+pub fn run(arguments: &CheckArgs, out: &mut Output) -> CliResult {
     if !arguments.tolerance.is_finite() || arguments.tolerance <= 0.0 {
         return Err(Failure::usage(format!(
             "--tolerance is {}, which is not a positive number",
@@ -65,7 +65,7 @@ struct Finding {
 }
 
 /// All derivatives of an expression, three ways.
-fn expression_check(graph: &Graph, arguments: &Arguments, out: &mut Output) -> CliResult {
+fn expression_check(graph: &Graph, arguments: &CheckArgs, out: &mut Output) -> CliResult {
     let inputs = graph.arguments();
     let f = |x: &Vec<Tensor>| graph.value(x);
     if !f(&inputs).dtype().is_float() {
@@ -165,8 +165,8 @@ fn symmetric(graph: &Graph, inputs: &Vec<Tensor>, tolerance: f64) -> Result<Stri
 
 /// Nothing is near infinity but itself.
 fn near(a: f64, b: f64, tolerance: f64) -> bool {
-    let apart = (a - b).abs();
-    a == b || apart.is_finite() && apart <= 1e-8 + tolerance * a.abs().max(b.abs())
+    let difference = (a - b).abs();
+    a == b || difference.is_finite() && difference <= 1e-8 + tolerance * a.abs().max(b.abs())
 }
 
 /// The numeric derivative of a function of the distance from `x`: central differences of fourth
@@ -194,7 +194,7 @@ fn difference(f: impl Fn(f64) -> f64, x: f64) -> f64 {
 }
 
 /// A sample check of the whole library.
-fn installation(arguments: &Arguments, out: &mut Output) -> CliResult {
+fn installation(arguments: &CheckArgs, out: &mut Output) -> CliResult {
     let findings = [
         Finding { what: "processor".into(), found: Ok(processor()) },
         Finding {
@@ -261,7 +261,7 @@ fn pointwise(tolerance: f64) -> Result<String, String> {
                 if two { vec![a, b] } else { vec![a] }.into_iter().map(Tensor::from).collect();
             let f = |x: &Vec<Tensor>| function.apply(x, &[]);
             let value = catch(|| f(&x)).map_err(|e| format!("{}: {e}", function.name))?;
-            // Outside the domain there is nothing to compare, and truth values have no derivative.
+            // Outside the domain there is nothing to compare, and booleans have no derivative.
             if !value.dtype().is_float() || !value.to_f64_vec()[0].is_finite() {
                 continue;
             }

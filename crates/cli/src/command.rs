@@ -34,20 +34,20 @@ pub struct CommandLine {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Trains a network out of the box: on handwritten digits, or on text
-    Train(Box<train::Arguments>),
+    Train(Box<train::TrainArgs>),
     /// Differentiates an expression and shows how: the forward tape, the reverse sweep, the
     /// gradient
-    Grad(grad::Arguments),
+    Grad(grad::GradArgs),
     /// Checks gradients against numeric derivatives: of an expression, or of this installation
-    Check(check::Arguments),
+    Check(check::CheckArgs),
     /// Shows what the compiler makes of a model: the program, the passes, memory by source line
-    Explain(explain::Arguments),
+    Explain(explain::ExplainArgs),
     /// Measures the benchmark workloads on this machine
-    Bench(bench::Arguments),
+    Bench(bench::BenchArgs),
     /// Lists the operations with their derivatives
-    Ops(ops::Arguments),
+    Ops(ops::OpsArgs),
     /// Prints a completion script for a shell
-    Completions(completions::Arguments),
+    Completions(completions::CompletionsArgs),
 }
 
 /// Runs the subcommand.
@@ -109,9 +109,9 @@ fn no_flags(words: Vec<OsString>) -> Vec<OsString> {
 fn asked_colour(words: &[OsString]) -> ColourChoice {
     let words: Vec<&str> = words.iter().filter_map(|word| word.to_str()).collect();
     let joined = words.iter().find_map(|word| word.strip_prefix("--color="));
-    let apart =
+    let separate =
         words.iter().position(|word| *word == "--color").and_then(|i| words.get(i + 1)).copied();
-    match joined.or(apart) {
+    match joined.or(separate) {
         Some("always") => ColourChoice::Always,
         Some("never") => ColourChoice::Never,
         _ => ColourChoice::Auto,

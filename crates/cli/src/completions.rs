@@ -13,7 +13,7 @@ use clap_complete::Shell;
     pullback completions zsh > ~/.zfunc/_pullback\n  \
     pullback completions fish > ~/.config/fish/completions/pullback.fish\n  \
     pullback completions powershell >> $PROFILE")]
-pub struct Arguments {
+pub struct CompletionsArgs {
     /// The shell
     shell: Shell,
 }
@@ -22,7 +22,7 @@ pub struct Arguments {
 ///
 /// # Errors
 /// If it cannot be written.
-pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
+pub fn run(arguments: &CompletionsArgs, out: &mut Output) -> CliResult {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut CommandLine::command(), "pullback", &mut script);
     Ok(out.line(String::from_utf8_lossy(&script).trim_end())?)

@@ -8,7 +8,7 @@ use crate::number::bytes;
 use crate::output::{Output, columns};
 use clap::Args;
 use pullback::{
-    DType, Jit, Key, Program, Result, Returned, Specialised, Tensor, Tree, jit, value_and_grad,
+    DType, Jit, JitOutput, Key, Program, Result, Specialised, Tensor, Tree, jit, value_and_grad,
 };
 use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 use pullback_nn::{Layer, Module};
@@ -26,7 +26,7 @@ use serde_json::{Value, json};
 
 The step is traced once (clear the gradients, loss, backward, Adam), then each pass makes a new program of it. Memory is planned
 before anything runs: `peak` is what a call takes besides its inputs, and the lines below it hold the most at that moment.")]
-pub struct Arguments {
+pub struct ExplainArgs {
     /// mlp, cnn, gpt, lstm, or an expression
     model: String,
     /// Values of an expression's variables, such as x=2 or v='[1, 2, 3]'
@@ -60,7 +60,7 @@ struct Compiled {
 ///
 /// # Errors
 /// If there is no such model or stage, or it cannot be compiled.
-pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
+pub fn run(arguments: &ExplainArgs, out: &mut Output) -> CliResult {
     let compiled = compile(arguments)?;
     let chosen = match &arguments.stage {
         Some(name) => Some(stage(&compiled, name)?),
@@ -80,7 +80,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
     print(&compiled, arguments, out)
 }
 
-fn compile(arguments: &Arguments) -> CliResult<Compiled> {
+fn compile(arguments: &ExplainArgs) -> CliResult<Compiled> {
     let named = ["mlp", "cnn", "gpt", "lstm"];
     let name = arguments.model.as_str();
     if !named.contains(&name) {
@@ -156,7 +156,7 @@ fn step(
 }
 
 /// An expression and its gradient.
-fn expression(arguments: &Arguments) -> CliResult<Compiled> {
+fn expression(arguments: &ExplainArgs) -> CliResult<Compiled> {
     let graph = grad::graph(&arguments.model, &arguments.assignments)?;
     let inputs = graph.arguments();
     if !graph.value(&inputs).dtype().is_float() {
@@ -166,7 +166,7 @@ fn expression(arguments: &Arguments) -> CliResult<Compiled> {
     compiled(format!("`{}` with its gradient", graph.source), &f, &inputs)
 }
 
-fn compiled<T: Tree, Y: Returned, F: Fn(&T) -> Y>(
+fn compiled<T: Tree, Y: JitOutput, F: Fn(&T) -> Y>(
     what: String,
     f: &Jit<T, Y, F>,
     x: &T,
@@ -195,7 +195,7 @@ fn stage<'a>(compiled: &'a Compiled, name: &str) -> CliResult<&'a Program> {
     }
 }
 
-fn print(compiled: &Compiled, arguments: &Arguments, out: &mut Output) -> CliResult {
+fn print(compiled: &Compiled, arguments: &ExplainArgs, out: &mut Output) -> CliResult {
     let made = &compiled.made;
     out.heading(&compiled.what)?;
     if let (Some((_, first)), false) = (compiled.stages.first(), arguments.summary) {
@@ -242,7 +242,7 @@ fn print(compiled: &Compiled, arguments: &Arguments, out: &mut Output) -> CliRes
     ))?)
 }
 
-fn to_json(compiled: &Compiled, arguments: &Arguments) -> CliResult<Value> {
+fn to_json(compiled: &Compiled, arguments: &ExplainArgs) -> CliResult<Value> {
     let read = |program: &Program| -> CliResult<Value> {
         serde_json::from_str(&program.to_json()).map_err(|e| Failure::failed(e.to_string()))
     };

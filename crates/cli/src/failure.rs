@@ -1,6 +1,6 @@
 //! How a command fails: a message and an exit code.
 
-use crate::expression::Complaint;
+use crate::expression::Diagnostic;
 use std::fmt;
 use std::io;
 
@@ -41,9 +41,9 @@ impl fmt::Display for Failure {
     }
 }
 
-impl From<Complaint> for Failure {
-    fn from(complaint: Complaint) -> Failure {
-        Failure::usage(complaint.to_string())
+impl From<Diagnostic> for Failure {
+    fn from(diagnostic: Diagnostic) -> Failure {
+        Failure::usage(diagnostic.to_string())
     }
 }
 

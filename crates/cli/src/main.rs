@@ -18,7 +18,7 @@ mod number;
 mod ops;
 mod output;
 #[cfg(test)]
-mod strange;
+mod random_text;
 mod train;
 
 use failure::Failure;
@@ -35,7 +35,9 @@ fn main() -> ExitCode {
     let outcome = match outcome {
         Ok(Ok(outcome)) => outcome,
         Ok(Err(error)) => Err(error.into()),
-        Err(payload) => Err(Failure::failed(format!("internal error: {}", told(&*payload)))),
+        Err(payload) => {
+            Err(Failure::failed(format!("internal error: {}", panic_message(&*payload))))
+        }
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -50,7 +52,7 @@ fn main() -> ExitCode {
 }
 
 /// The message of a panic.
-fn told(payload: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
     text.unwrap_or("no message").to_string()

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 /// How many significant digits are shown.
 pub type Digits = usize;
 
-/// A number: whole ones in full, others to so many significant digits.
+/// A number: whole ones in full, others to this many significant digits.
 pub fn plain(x: f64, digits: Digits) -> String {
     if x.is_nan() || x.is_infinite() {
         return match x {

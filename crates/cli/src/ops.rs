@@ -20,7 +20,7 @@ const CONVENTIONS: &str = include_str!("../../../docs/conventions.md");
   pullback ops --filter norm   those whose name, formula or derivative has `norm` in it
   pullback ops --primitives    the op table alone: what everything else is made of
   pullback ops --json          for programs")]
-pub struct Arguments {
+pub struct OpsArgs {
     /// One operation, in full
     name: Option<String>,
     /// Only those with this text in their name, formula or derivative
@@ -36,7 +36,7 @@ pub struct Arguments {
 
 /// An operation.
 #[derive(Debug, Clone, PartialEq)]
-struct Entry {
+struct OpRow {
     name: String,
     /// A row of the op table, rather than a function made of such.
     primitive: bool,
@@ -56,7 +56,7 @@ struct Entry {
 ///
 /// # Errors
 /// If there is none of the name.
-pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
+pub fn run(arguments: &OpsArgs, out: &mut Output) -> CliResult {
     let mut all = entries();
     if arguments.primitives {
         all.retain(|entry| entry.primitive);
@@ -67,13 +67,13 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
         all.retain(|e| [&e.name, &e.computes, &e.derivative, &e.torch].into_iter().any(has));
     }
     if let Some(name) = &arguments.name {
-        let bare = |entry: &Entry| {
+        let bare = |entry: &OpRow| {
             entry.name.rsplit("::").next() == Some(name)
                 || entry.torch.rsplit('.').next() == Some(name)
         };
-        let (exact, other): (Vec<Entry>, Vec<Entry>) =
+        let (exact, other): (Vec<OpRow>, Vec<OpRow>) =
             all.into_iter().partition(|e| e.name == *name);
-        let alike: Vec<Entry> = other.iter().filter(|e| bare(e)).cloned().collect();
+        let alike: Vec<OpRow> = other.iter().filter(|e| bare(e)).cloned().collect();
         if exact.is_empty() && alike.is_empty() {
             let near = did_you_mean(&near(name, other.iter().map(|e| e.name.as_str())));
             return Err(Failure::failed(format!("there is no operation `{name}`{near}")));
@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
         all = if exact.is_empty() { alike } else { exact };
     }
     if arguments.json {
-        let list: Vec<_> = all.iter().map(Entry::to_json).collect();
+        let list: Vec<_> = all.iter().map(OpRow::to_json).collect();
         let text =
             serde_json::to_string_pretty(&list).map_err(|e| Failure::failed(e.to_string()))?;
         return Ok(out.line(text)?);
@@ -95,7 +95,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
     }
 }
 
-fn full(entry: &Entry, out: &mut Output) -> CliResult {
+fn full(entry: &OpRow, out: &mut Output) -> CliResult {
     out.heading(&entry.name)?;
     let kind = if entry.primitive { "a row of the op table" } else { &entry.group };
     out.line(format!("  {}", out.faint(kind)))?;
@@ -117,7 +117,7 @@ fn full(entry: &Entry, out: &mut Output) -> CliResult {
     Ok(())
 }
 
-fn list(all: &[Entry], out: &mut Output) -> CliResult {
+fn list(all: &[OpRow], out: &mut Output) -> CliResult {
     let mut group = "";
     for entry in all {
         if entry.group != group {
@@ -140,7 +140,7 @@ fn list(all: &[Entry], out: &mut Output) -> CliResult {
     Ok(())
 }
 
-impl Entry {
+impl OpRow {
     fn to_json(&self) -> serde_json::Value {
         let kinks: Vec<_> =
             self.kinks.iter().map(|(at, value)| json!({ "at": at, "derivative": value })).collect();
@@ -152,10 +152,10 @@ impl Entry {
 }
 
 /// All operations: the op table first.
-fn entries() -> Vec<Entry> {
+fn entries() -> Vec<OpRow> {
     let kinks = kinks();
     let kinks_of = |name: &str| -> Vec<(String, String)> {
-        // `max_pool…` stands for all that begin so.
+        // `max_pool…` matches all names with this prefix.
         let meant = |n: &String| {
             n == name
                 || n.strip_suffix('…')
@@ -167,7 +167,7 @@ fn entries() -> Vec<Entry> {
     let mut all = Vec::new();
     for cells in rows(&pullback::table::markdown()).filter_map(|line| line.row) {
         let [name, derivative, kept, ..] = &cells[..] else { continue };
-        all.push(Entry {
+        all.push(OpRow {
             name: name.clone(),
             primitive: true,
             group: "The op table".into(),
@@ -191,7 +191,7 @@ fn entries() -> Vec<Entry> {
             known.torch.clone_from(torch);
             continue;
         }
-        all.push(Entry {
+        all.push(OpRow {
             name: name.clone(),
             primitive: false,
             group: group.clone(),

@@ -101,7 +101,7 @@ fn forward_mode_costs_a_pass_per_input() {
     assert_eq!(cost["forward"]["kept_bytes"], 0);
 }
 
-/// What is typed, the line with the carets, and what the sentence says. `code` is 2 for all of
+/// What is typed, the line with the carets, and what the message says. `code` is 2 for all of
 /// them.
 #[test]
 fn bad_input_is_pointed_at() {
@@ -129,7 +129,7 @@ fn bad_input_is_pointed_at() {
         (&["x @ y", "x=[1, 2]", "y=[1, 2, 3]"], "    ^",  "matmul: inner dimensions differ"),
         (&["x + maximum([1, 2], [1, 2, 3])", "x=1"], "      ^^^^^^^", "maximum: shapes do not broadcast"),
         (&["x[2]", "x=[1, 2]"],           "   ^^^",       "index 2 is out of range"),
-        (&["x[0.5]", "x=[1, 2]"],         "    ^^^",      "an index must be a whole number"),
+        (&["x[0.5]", "x=[1, 2]"],         "    ^^^",      "an index must be an integer"),
         (&["x[x]", "x=[1, 2]"],           "    ^",        "an index must be a plain number"),
         (&["sum(x, 7)", "x=[1, 2]"],      "  ^^^",        "axis 7 is out of range"),
         (&["[[1, 2], [3]] * x", "x=1"],   "  ^^^^^^^^^^^^^", "the elements of a list must have one shape, and these have f64[2] and f64[1]"),
@@ -141,11 +141,11 @@ fn bad_input_is_pointed_at() {
         (&["x * 1e400", "x=1"],           "      ^^^^^",  "`1e400` is too large for f64; infinity is `inf`"),
     ];
     let mut wrong = String::new();
-    for (words, carets, sentence) in cases {
+    for (words, carets, message) in cases {
         let ran = run(&[&["grad"], words].concat());
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{words:?}");
         let lines: Vec<&str> = ran.err.lines().collect();
-        let said = lines[0].starts_with("pullback: ") && lines[0].contains(sentence);
+        let said = lines[0].starts_with("pullback: ") && lines[0].contains(message);
         if !said || lines.get(2) != Some(&carets) {
             wrong += &format!("{words:?}: {}", ran.err);
         }
@@ -167,11 +167,11 @@ fn what_makes_no_sense_is_said() {
         (&["x", "1x=3"],                      "`1x` is not a name"),
         (&["x", "x"],                         "expected a variable and its value, such as `x=2`"),
     ];
-    for (words, sentence) in cases {
+    for (words, message) in cases {
         let ran = run(&[&["grad"], words].concat());
         assert_eq!((ran.code, ran.out.as_str()), (2, ""), "{words:?}");
         assert!(
-            ran.err.starts_with("pullback: ") && ran.err.contains(sentence),
+            ran.err.starts_with("pullback: ") && ran.err.contains(message),
             "{words:?}: {}",
             ran.err
         );

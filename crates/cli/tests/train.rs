@@ -1,4 +1,4 @@
-//! `pullback train`: what it learns, what it leaves, and how it goes on.
+//! `pullback train`: what it learns, what it leaves, and how it resumes.
 
 mod run;
 
@@ -147,7 +147,7 @@ fn runs_are_not_overwritten() {
     let again = train(&folder, &quick);
     assert_eq!(again.code, 1);
     assert!(
-        again.err.contains("holds a run already") && again.err.contains("--force"),
+        again.err.contains("contains a run already") && again.err.contains("--force"),
         "{}",
         again.err
     );
@@ -160,7 +160,7 @@ fn runs_are_not_overwritten() {
     let refused = train(&other, &[&quick[..], &["--force"]].concat());
     assert_eq!(refused.code, 1);
     assert!(
-        refused.err.contains("holds no run") && other.join("thesis.tex").is_file(),
+        refused.err.contains("is not a run folder") && other.join("thesis.tex").is_file(),
         "{}",
         refused.err
     );
@@ -241,7 +241,7 @@ fn assert_refused_texts_leave_nothing(place: &Path) {
     }
 }
 
-/// What is wrong with each checkpoint is said, down to the tensor; and a run is not shortened.
+/// What is wrong with each checkpoint is reported, down to the tensor; and a run is not shortened.
 #[test]
 fn what_cannot_be_resumed_is_said() {
     let place = tempfile::tempdir().expect("a folder");
@@ -444,7 +444,7 @@ fn what_makes_no_sense_is_said() {
         (&["text", "--width", "30"],          "the width 30 cannot be shared by 4 heads"),
         (&["--steps", "5", "--epochs", "5"],  "both steps and epochs are given"),
         (&[&near],                            "there is no option `modle`; did you mean `model`?"),
-        (&[&kind],                            "`width` is \"wide\": invalid type: string \"wide\", expected a whole number, 0 or more"),
+        (&[&kind],                            "`width` is \"wide\": invalid type: string \"wide\", expected a non-negative integer"),
         (&["--lr", "-1"],                   "--lr is -1, and must be above 0"),
         (&["--steps", "-5"],                  "invalid value '-5' for '--steps <N>'"),
         (&["--prompt", "To be"],              "`prompt` has no effect on the model `cnn`"),
@@ -474,20 +474,20 @@ fn a_report_on_memory_is_written_and_changes_nothing() {
     for (jit, first) in
         [("--jit", "memory of a step, predicted"), ("--no-jit", "memory of a step, measured")]
     {
-        let (plain, told) =
-            (place.path().join(format!("plain{jit}")), place.path().join(format!("told{jit}")));
+        let (plain, logged) =
+            (place.path().join(format!("plain{jit}")), place.path().join(format!("logged{jit}")));
         let file = place.path().join(format!("memory{jit}.txt"));
         let words = [&few[..], &[jit]].concat();
         assert_eq!(train(&plain, &words).code, 0);
         let ran = train(
-            &told,
+            &logged,
             &[&words[..], &["--memory-report", file.to_str().expect("a plain path")]].concat(),
         );
         assert_eq!(ran.code, 0, "{}", ran.err);
         let text = fs::read_to_string(&file).expect("a report");
         assert!(text.starts_with(first), "{text}");
         assert!(text.contains("layers.0") && text.contains("models/classifier.rs:"), "{text}");
-        assert_eq!(weights(&plain), weights(&told));
+        assert_eq!(weights(&plain), weights(&logged));
     }
     let folder = place.path().join("none");
     let ran = train(&folder, &["--memory-report", "memory.png"]);

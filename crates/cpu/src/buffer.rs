@@ -53,7 +53,7 @@ pub struct Buffer {
 
 // SAFETY: a buffer owns its block; no other buffer points into it.
 unsafe impl Send for Buffer {}
-// SAFETY: shared access only hands out raw pointers.
+// SAFETY: shared access only returns raw pointers.
 unsafe impl Sync for Buffer {}
 
 /// The system cannot allocate a block of this size.
@@ -159,7 +159,7 @@ fn ask_for_huge_pages(_: NonNull<u8>, _: usize) {}
 
 /// The shared store: cached blocks of all classes, oldest first, with the time they were freed.
 struct Store {
-    classes: Vec<VecDeque<(Block, u64)>>,
+    classes: Vec<VecDeque<(CachedBlock, u64)>>,
     cached: usize,
     clock: u64,
     threads: Vec<Arc<Counters>>,
@@ -167,9 +167,9 @@ struct Store {
     retired: (u64, u64),
 }
 
-struct Block(NonNull<u8>);
+struct CachedBlock(NonNull<u8>);
 // SAFETY: a cached block belongs to the store alone.
-unsafe impl Send for Block {}
+unsafe impl Send for CachedBlock {}
 
 fn shared() -> MutexGuard<'static, Store> {
     SHARED.lock().unwrap_or_else(PoisonError::into_inner)
@@ -196,7 +196,7 @@ impl Store {
             self.classes.resize_with(CLASSES, VecDeque::new);
         }
         self.clock += 1;
-        self.classes[class].push_back((Block(ptr), self.clock));
+        self.classes[class].push_back((CachedBlock(ptr), self.clock));
         self.cached += size;
         self.shrink(limit);
     }
@@ -298,7 +298,7 @@ impl Buffer {
     #[inline]
     pub(crate) fn alloc(bytes: usize) -> Result<Buffer, AllocError> {
         if bytes == 0 {
-            return Ok(Buffer { ptr: NonNull::<Line>::dangling().cast(), len: 0 });
+            return Ok(Buffer { ptr: NonNull::<Aligned64>::dangling().cast(), len: 0 });
         }
         if bytes > isize::MAX as usize / 4 {
             return Err(AllocError { bytes });
@@ -366,7 +366,7 @@ fn count_live(bytes: usize) {
 
 /// Only its alignment matters: that of a buffer.
 #[repr(align(64))]
-struct Line;
+struct Aligned64;
 
 #[cold]
 #[inline(never)]
@@ -440,14 +440,14 @@ pub fn reset_peak() {
     PEAK.store(LIVE.load(Relaxed), Relaxed);
 }
 
-/// Runs `f`, and returns how far `live_bytes` rose above its initial value meanwhile; `None` if
-/// another such measurement is active. `peak_bytes` is not affected. What other threads allocate
+/// Runs `f`, and returns how far `live_bytes` rose above its initial value during the call; `None`
+/// if another such measurement is active. `peak_bytes` is not affected. What other threads allocate
 /// meanwhile is counted too.
 pub fn rise<R>(f: impl FnOnce() -> R) -> (R, Option<u64>) {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     /// Restores the peak, also if `f` panics.
-    struct Before(u64);
-    impl Drop for Before {
+    struct RestorePeak(u64);
+    impl Drop for RestorePeak {
         fn drop(&mut self) {
             PEAK.fetch_max(self.0, Relaxed);
         }
@@ -458,7 +458,7 @@ pub fn rise<R>(f: impl FnOnce() -> R) -> (R, Option<u64>) {
         Err(TryLockError::WouldBlock) => return (f(), None),
     };
     let start = LIVE.load(Relaxed);
-    let before = Before(PEAK.swap(start, Relaxed));
+    let before = RestorePeak(PEAK.swap(start, Relaxed));
     let result = f();
     let rise = PEAK.load(Relaxed).saturating_sub(start);
     drop(before);

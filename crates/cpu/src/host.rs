@@ -97,7 +97,7 @@ impl Buffer {
         Some(unsafe { std::slice::from_raw_parts(self.as_ptr().add(start), len) })
     }
 
-    /// A buffer for so many bytes of this dtype, which `fill` writes; it is zeroed first.
+    /// A buffer for this many bytes of this dtype, which `fill` writes; it is zeroed first.
     ///
     /// # Errors
     /// If it cannot be allocated, if `fill` fails, or if it writes an invalid `bool`.

@@ -247,7 +247,7 @@ pub(crate) fn scatter(
 }
 
 /// Scatters elements of a compute type, combined by anything but `Set`.
-fn combine_as<T: Number>(
+fn combine_as<T: CombineElem>(
     axis: usize,
     combine: Combine,
     index: Source<'_>,
@@ -263,7 +263,7 @@ fn combine_as<T: Number>(
     }
 }
 
-fn scatter_with<T: Elem<Compute: Number>, F: Fold>(
+fn scatter_with<T: Elem<Compute: CombineElem>, F: Fold>(
     axis: usize,
     index: Source<'_>,
     source: Source<'_>,
@@ -282,7 +282,7 @@ fn scatter_with<T: Elem<Compute: Number>, F: Fold>(
 }
 
 /// Scatters where the index is constant along all axes after the indexed one.
-fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(
+fn scatter_rows<T: Elem<Compute: CombineElem>, F: Fold>(
     axis: usize,
     row: usize,
     index: Source<'_>,
@@ -376,7 +376,7 @@ fn scatter_rows<T: Elem<Compute: Number>, F: Fold>(
 /// # Safety
 /// `to` has `row` elements; so has `from`, `step` apart.
 #[inline(always)]
-unsafe fn combine_into<T: Elem<Compute: Number>, F: Fold>(
+unsafe fn combine_into<T: Elem<Compute: CombineElem>, F: Fold>(
     to: *mut T,
     row: usize,
     from: *const T,
@@ -397,7 +397,7 @@ unsafe fn combine_into<T: Elem<Compute: Number>, F: Fold>(
 ///
 /// # Safety
 /// `to` has `row` elements; so has each row `from[k] * along` of the source, `step` apart.
-unsafe fn combine_row<T: Elem<Compute: Number>, F: Fold>(
+unsafe fn combine_row<T: Elem<Compute: CombineElem>, F: Fold>(
     to: *mut T,
     row: usize,
     source: *const T,
@@ -434,7 +434,7 @@ unsafe fn combine_row<T: Elem<Compute: Number>, F: Fold>(
 }
 
 /// Scatters one element at a time.
-fn scatter_single<T: Elem<Compute: Number>, F: Fold>(
+fn scatter_single<T: Elem<Compute: CombineElem>, F: Fold>(
     axis: usize,
     index: Source<'_>,
     source: Source<'_>,
@@ -479,7 +479,7 @@ fn scatter_single<T: Elem<Compute: Number>, F: Fold>(
 }
 
 /// The arithmetic that combining needs; integers wrap.
-trait Number: Compute {
+trait CombineElem: Compute {
     /// The neutral element of addition: −0, as −0 + +0 is +0.
     fn neutral() -> Self;
     fn plus(self, other: Self) -> Self;
@@ -489,7 +489,7 @@ trait Number: Compute {
 /// `number!(f64, -0.0, a, b => a + b, a * b)` is the `impl` with those bodies.
 macro_rules! number {
     ($type:ty, $neutral:expr, $a:ident, $b:ident => $plus:expr, $times:expr) => {
-        impl Number for $type {
+        impl CombineElem for $type {
             #[inline(always)]
             fn neutral() -> $type {
                 $neutral
@@ -513,7 +513,7 @@ number!(i64, 0, a, b => a.wrapping_add(b), a.wrapping_mul(b));
 
 /// How two elements are combined.
 trait Fold {
-    fn fold<C: Number>(there: C, new: C) -> C;
+    fn fold<C: CombineElem>(there: C, new: C) -> C;
 }
 
 struct Set;
@@ -524,21 +524,21 @@ struct Min;
 
 impl Fold for Set {
     #[inline(always)]
-    fn fold<C: Number>(_: C, new: C) -> C {
+    fn fold<C: CombineElem>(_: C, new: C) -> C {
         new
     }
 }
 
 impl Fold for Add {
     #[inline(always)]
-    fn fold<C: Number>(there: C, new: C) -> C {
+    fn fold<C: CombineElem>(there: C, new: C) -> C {
         there.plus(new)
     }
 }
 
 impl Fold for Mul {
     #[inline(always)]
-    fn fold<C: Number>(there: C, new: C) -> C {
+    fn fold<C: CombineElem>(there: C, new: C) -> C {
         there.times(new)
     }
 }
@@ -546,7 +546,7 @@ impl Fold for Mul {
 impl Fold for Max {
     #[inline(always)]
     #[allow(clippy::eq_op)]
-    fn fold<C: Number>(there: C, new: C) -> C {
+    fn fold<C: CombineElem>(there: C, new: C) -> C {
         // NaN is unequal to itself: it propagates from either side.
         if there > new || there != there { there } else { new }
     }
@@ -555,7 +555,7 @@ impl Fold for Max {
 impl Fold for Min {
     #[inline(always)]
     #[allow(clippy::eq_op)]
-    fn fold<C: Number>(there: C, new: C) -> C {
+    fn fold<C: CombineElem>(there: C, new: C) -> C {
         if there < new || there != there { there } else { new }
     }
 }

@@ -41,6 +41,6 @@ mod widen;
 
 pub use buffer::Buffer;
 pub use host::{HostElement, elements, elements_mut};
-pub use program::{Bound, Prepared, Running, Step};
+pub use program::{BoundInput, Prepared, Running, Step};
 pub use run::{Input, Output, Outputs, ReadOperand, Write, WriteTarget, run, run_into};
 pub use target::TARGET;

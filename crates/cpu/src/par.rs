@@ -79,7 +79,7 @@ struct Worker {
     parked: &'static AtomicBool,
 }
 
-struct Pool {
+struct ThreadPool {
     state: CachePadded<AtomicU64>,
     /// For each participant the rest of its range: the first task in the low half, the end in the
     /// high half.
@@ -92,11 +92,11 @@ struct Pool {
 
 // SAFETY: `job` is written only by the holder of `busy` while `state` is closed with no active
 // worker, and read only by workers that joined after it was published.
-unsafe impl Sync for Pool {}
+unsafe impl Sync for ThreadPool {}
 
 unsafe fn nothing(_: *const (), _: usize) {}
 
-static POOL: Pool = Pool {
+static POOL: ThreadPool = ThreadPool {
     state: CachePadded(AtomicU64::new(0)),
     left: [const { CachePadded(AtomicU64::new(0)) }; RANGES],
     busy: AtomicBool::new(false),
@@ -153,13 +153,13 @@ pub fn set_threads(n: usize) {
 
 /// Runs `f` with kernels called from this thread using `n` threads.
 pub fn with_threads<R>(n: usize, f: impl FnOnce() -> R) -> R {
-    struct Restore(usize);
-    impl Drop for Restore {
+    struct RestoreThreads(usize);
+    impl Drop for RestoreThreads {
         fn drop(&mut self) {
             SCOPED.with(|s| s.set(self.0));
         }
     }
-    let _restore = Restore(SCOPED.with(|s| s.replace(n.clamp(1, MAX_WORKERS))));
+    let _restore = RestoreThreads(SCOPED.with(|s| s.replace(n.clamp(1, MAX_WORKERS))));
     f()
 }
 
@@ -224,7 +224,7 @@ impl<T> Shared<T> {
     }
 }
 
-impl Pool {
+impl ThreadPool {
     /// Runs a job with up to `helpers` workers; the caller has taken `busy`, which is released.
     fn run(&'static self, job: Job, tasks: usize, helpers: usize) {
         // SAFETY: we hold `busy` and the last job was closed with no worker left in it.
@@ -236,7 +236,7 @@ impl Pool {
         let workers = self.workers.read().unwrap_or_else(PoisonError::into_inner);
         let workers = if workers.len() < helpers {
             drop(workers);
-            self.hire(helpers);
+            self.spawn_workers(helpers);
             self.workers.read().unwrap_or_else(PoisonError::into_inner)
         } else {
             workers
@@ -305,7 +305,7 @@ impl Pool {
 
     /// Starts workers until there are `wanted`, or as many as the system allows.
     #[cold]
-    fn hire(&'static self, wanted: usize) {
+    fn spawn_workers(&'static self, wanted: usize) {
         let mut workers = self.workers.write().unwrap_or_else(PoisonError::into_inner);
         while workers.len() < wanted {
             let index = workers.len();

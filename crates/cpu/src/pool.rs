@@ -21,11 +21,11 @@ use pullback_ir::{DType, Pool, Pooling};
 const GRAIN: usize = 1 << 14;
 
 /// A piece of an axis: its first position, how many, and the distance between them.
-type Piece = (usize, usize, usize);
+type AxisPiece = (usize, usize, usize);
 
 /// Adjacent pieces of the last axis with one element each, evenly spaced.
 #[derive(Clone, Copy)]
-struct Run {
+struct PieceRun {
     /// The first piece, and how many.
     piece: usize,
     count: usize,
@@ -35,8 +35,8 @@ struct Run {
 }
 
 /// Element 0 of every piece that has one, then element 1, ….
-fn runs(pieces: &[Piece]) -> Vec<Run> {
-    let mut runs: Vec<Run> = Vec::new();
+fn runs(pieces: &[AxisPiece]) -> Vec<PieceRun> {
+    let mut runs: Vec<PieceRun> = Vec::new();
     for t in 0..pieces.iter().map(|p| p.1).max().unwrap_or(0) {
         let from = runs.len();
         for (piece, &(start, count, step)) in pieces.iter().enumerate() {
@@ -46,14 +46,14 @@ fn runs(pieces: &[Piece]) -> Vec<Run> {
             let at = start + t * step;
             let joined = runs[from..].last_mut().is_some_and(|run| run.join(piece, at));
             if !joined {
-                runs.push(Run { piece, count: 1, first: at, step: 1 });
+                runs.push(PieceRun { piece, count: 1, first: at, step: 1 });
             }
         }
     }
     runs
 }
 
-impl Run {
+impl PieceRun {
     /// Appends a piece with an element at `at`, if it is the next and evenly spaced; the second
     /// piece sets the spacing.
     fn join(&mut self, piece: usize, at: usize) -> bool {
@@ -71,9 +71,9 @@ impl Run {
 struct Frames {
     /// Lengths of the side that is divided into pieces.
     lengths: [usize; 3],
-    pieces: [Vec<Piece>; 3],
+    pieces: [Vec<AxisPiece>; 3],
     /// Those of the last axis, inverted.
-    runs: Vec<Run>,
+    runs: Vec<PieceRun>,
 }
 
 pub(crate) fn pool(pool: &Pool, x: Source, out: Sink) {
@@ -98,7 +98,7 @@ pub(crate) fn pool(pool: &Pool, x: Source, out: Sink) {
     let mut strides = [0; 3];
     strides[3 - rank..].copy_from_slice(&x.strides[lead..]);
     let images = Walk::new(&x.shape[..lead], [&x.strides[..lead]]);
-    let job = Job { frames, strides, images, x, out };
+    let job = PoolTask { frames, strides, images, x, out };
     match pool.kind {
         Pooling::ArgMax => with_elem!(x.dtype, T => job.argmax::<T>()),
         Pooling::Sum => match x.dtype {
@@ -122,7 +122,7 @@ pub(crate) fn pool(pool: &Pool, x: Source, out: Sink) {
     }
 }
 
-struct Job<'a> {
+struct PoolTask<'a> {
     frames: Frames,
     strides: [isize; 3],
     images: Walk<1>,
@@ -130,7 +130,7 @@ struct Job<'a> {
     out: Sink<'a>,
 }
 
-impl Job<'_> {
+impl PoolTask<'_> {
     /// Calls `f` for each image with its number and its first element.
     fn each<S>(&self, f: impl Fn(usize, *const S) + Sync) {
         let count = self.images.len();
@@ -147,7 +147,7 @@ impl Job<'_> {
 
     /// Calls `f` for each row of pieces of an image, in order, with its number and its pieces of
     /// the first two axes.
-    fn rows(&self, mut f: impl FnMut(usize, [Piece; 2])) {
+    fn rows(&self, mut f: impl FnMut(usize, [AxisPiece; 2])) {
         let [depth, height, _] = &self.frames.pieces;
         for (i, &d) in depth.iter().enumerate() {
             for (j, &h) in height.iter().enumerate() {
@@ -261,7 +261,7 @@ impl Job<'_> {
 }
 
 /// The positions of a piece of the first two axes, in row-major order.
-fn pairs(d: Piece, h: Piece) -> impl Iterator<Item = (usize, usize)> {
+fn pairs(d: AxisPiece, h: AxisPiece) -> impl Iterator<Item = (usize, usize)> {
     (0..d.1).flat_map(move |i| (0..h.1).map(move |j| (d.0 + i * d.2, h.0 + j * h.2)))
 }
 

@@ -262,13 +262,13 @@ unsafe fn fill<D: Draw>(key: [i64; 2], from: usize, to: usize, out: *mut D::Out)
     let mut start = from;
     while start < to {
         let words = draw(key, start / D::TILE);
-        let room = to - start;
+        let space = to - start;
         // SAFETY: `start..to` lies inside `out`; a short last tile is drawn into `tile`, of which
         // only the filled part is copied.
         unsafe {
             let mut tile = std::mem::MaybeUninit::<[D::Out; 256]>::zeroed().assume_init();
             D::tile(&words, &mut tile);
-            std::ptr::copy_nonoverlapping(tile.as_ptr(), out.add(start), room.min(D::TILE));
+            std::ptr::copy_nonoverlapping(tile.as_ptr(), out.add(start), space.min(D::TILE));
         }
         start += D::TILE;
     }

@@ -11,7 +11,7 @@ use crate::elem::with_elem;
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
 use crate::scan::AxisLines;
-use crate::sort::{GRAIN, Key, flip, radix};
+use crate::sort::{GRAIN, SortKey, flip, radix};
 
 /// Lines from this length on are counted first.
 const LONG: usize = 1 << 14;
@@ -42,7 +42,7 @@ pub(crate) fn ranks(axis: usize, wanted: Wanted, x: Source, values: Sink, indice
 
 /// A strided line of elements.
 #[derive(Clone, Copy)]
-struct Line<S> {
+struct StridedRow<S> {
     start: *const S,
     step: isize,
     len: usize,
@@ -50,9 +50,9 @@ struct Line<S> {
 }
 
 // SAFETY: lines are only read, and point into a source that outlives the kernel.
-unsafe impl<S> Sync for Line<S> {}
+unsafe impl<S> Sync for StridedRow<S> {}
 
-impl<S: Key> Line<S> {
+impl<S: SortKey> StridedRow<S> {
     #[inline(always)]
     fn element(&self, i: usize) -> S {
         // SAFETY: callers stay below `len`.
@@ -89,7 +89,7 @@ impl<S: Key> Line<S> {
     }
 }
 
-fn run<S: Key>(axis: usize, wanted: Wanted, x: Source, values: Sink, indices: Sink) {
+fn run<S: SortKey>(axis: usize, wanted: Wanted, x: Source, values: Sink, indices: Sink) {
     let lines = AxisLines::new(&x, axis);
     let (count, len) = (lines.count(), lines.len);
     let narrow = S::NARROW && len <= u32::MAX as usize;
@@ -101,7 +101,7 @@ fn run<S: Key>(axis: usize, wanted: Wanted, x: Source, values: Sink, indices: Si
         for n in task * group..count.min((task + 1) * group) {
             let start = x.ptr.cast::<S>().wrapping_offset(lines.start(n));
             let flip = flip(wanted.descending, narrow);
-            let line = Line { start, step: lines.step, len, flip };
+            let line = StridedRow { start, step: lines.step, len, flip };
             let outer = lines.dense_step;
             let at = n / outer * outer * take + n % outer;
             let put = |place: usize, index: usize| {
@@ -157,7 +157,7 @@ fn pick<T: Ord>(list: &mut [T], from: usize, count: usize) -> &[T] {
 
 /// Collects the entries of the buckets that hold the requested ranks; returns how many are below
 /// them.
-fn collect<S: Key>(line: Line<S>, wanted: Wanted, entries: &mut Vec<u64>) -> usize {
+fn collect<S: SortKey>(line: StridedRow<S>, wanted: Wanted, entries: &mut Vec<u64>) -> usize {
     let len = line.len;
     let blocks = len.div_ceil(BLOCK);
     let range = |block: usize| block * BLOCK..len.min((block + 1) * BLOCK);

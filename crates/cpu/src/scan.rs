@@ -18,7 +18,7 @@
 use crate::elem::{Compute, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 use crate::walk::Walk;
 use crate::widen::{is_narrow, narrowed, widened};
 use pullback_ir::{Cumulation, DType};
@@ -283,7 +283,7 @@ fn dense<S: Compute, K: Carry<S>, const REVERSE: bool>(lines: &AxisLines, x: Sou
     let part = |line: usize, from: usize, n: usize, carry: K| {
         // The part from `from` on, counted from where the line starts.
         let first = if REVERSE { len - from - n } else { from };
-        Part::<S, K, REVERSE> {
+        ScanPart::<S, K, REVERSE> {
             x: { x }.ptr.cast::<S>().wrapping_offset(lines.start(line)).wrapping_add(first),
             out: { out }.ptr.cast::<S>().wrapping_add(lines.dense_start(line) + first),
             n,
@@ -325,7 +325,7 @@ fn dense<S: Compute, K: Carry<S>, const REVERSE: bool>(lines: &AxisLines, x: Sou
 }
 
 /// A dense part of a line, and what is carried into it.
-struct Part<S, K, const REVERSE: bool> {
+struct ScanPart<S, K, const REVERSE: bool> {
     x: *const S,
     out: *mut S,
     n: usize,
@@ -336,7 +336,7 @@ struct Part<S, K, const REVERSE: bool> {
 ///
 /// # Safety
 /// The part lies inside the source.
-unsafe fn total<S: Compute, K: Carry<S>, const REVERSE: bool>(part: &Part<S, K, REVERSE>) -> K {
+unsafe fn total<S: Compute, K: Carry<S>, const REVERSE: bool>(part: &ScanPart<S, K, REVERSE>) -> K {
     // SAFETY: guaranteed by the caller.
     let x = unsafe { std::slice::from_raw_parts(part.x, part.n) };
     let mut lanes = [K::start(); 16];
@@ -359,7 +359,10 @@ unsafe fn total<S: Compute, K: Carry<S>, const REVERSE: bool>(part: &Part<S, K, 
 /// # Safety
 /// There is a piece at `x`.
 #[inline(never)]
-unsafe fn run_links<S, K, const REVERSE: bool>(x: *const S, held: &mut [K; PIECE]) -> [K; LINKS]
+unsafe fn scan_interleaved<S, K, const REVERSE: bool>(
+    x: *const S,
+    held: &mut [K; PIECE],
+) -> [K; LINKS]
 where
     S: Compute,
     K: Carry<S>,
@@ -378,10 +381,10 @@ where
     links
 }
 
-impl<S: Compute, K: Carry<S>, const REVERSE: bool> Work for Part<S, K, REVERSE> {
+impl<S: Compute, K: Carry<S>, const REVERSE: bool> SimdTask for ScanPart<S, K, REVERSE> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Part { x, out, n, mut carry } = self;
+        let ScanPart { x, out, n, mut carry } = self;
         let mut held = [K::start(); PIECE];
         let mut done = 0;
         // SAFETY: elements below `n` of the source and of the output, which is this task's.
@@ -389,7 +392,7 @@ impl<S: Compute, K: Carry<S>, const REVERSE: bool> Work for Part<S, K, REVERSE> 
             while done + PIECE <= n {
                 let first = if REVERSE { n - done - PIECE } else { done };
                 let (x, out) = (x.add(first), out.add(first));
-                let links = run_links::<S, K, REVERSE>(x, &mut held);
+                let links = scan_interleaved::<S, K, REVERSE>(x, &mut held);
                 for (k, link) in links.into_iter().enumerate() {
                     let from = if REVERSE { PIECE - (k + 1) * LINK } else { k * LINK };
                     for (i, sum) in held[from..from + LINK].iter().enumerate() {

@@ -22,7 +22,7 @@ const RADIX_FROM: usize = 1024;
 const DIGIT: u32 = 11;
 
 /// Types with an order-preserving unsigned key.
-pub(crate) trait Key: Elem {
+pub(crate) trait SortKey: Elem {
     /// Whether keys fit in 32 bits.
     const NARROW: bool;
     fn key(self) -> u64;
@@ -30,7 +30,7 @@ pub(crate) trait Key: Elem {
 
 macro_rules! key {
     ($($t:ty, $narrow:literal: $key:expr;)*) => {$(
-        impl Key for $t {
+        impl SortKey for $t {
             const NARROW: bool = $narrow;
             #[inline(always)]
             fn key(self) -> u64 {
@@ -82,7 +82,7 @@ pub(crate) fn flip(descending: bool, narrow: bool) -> u64 {
     }
 }
 
-fn run<S: Key>(axis: usize, descending: bool, x: Source, values: Sink, indices: Sink) {
+fn run<S: SortKey>(axis: usize, descending: bool, x: Source, values: Sink, indices: Sink) {
     let lines = AxisLines::new(&x, axis);
     let (count, len) = (lines.count(), lines.len);
     let group = GRAIN.div_ceil(len);
@@ -163,7 +163,7 @@ mod tests {
     use pullback_ir::DType;
     use std::cmp::Ordering;
 
-    fn sorted<S: Key + PartialOrd>(
+    fn sorted<S: SortKey + PartialOrd>(
         dtype: DType,
         shape: [usize; 2],
         strides: [isize; 2],

@@ -8,7 +8,7 @@
 use crate::elem::{Elem, with_elem};
 use crate::norm::lanes::Float;
 use crate::operand::{Sink, Source};
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 use crate::{Buffer, par, pointwise};
 use pullback_ir::{Adam, Sgd};
 use smallvec::SmallVec;
@@ -193,7 +193,7 @@ struct UpdateTask<'a, E, R> {
     to: usize,
 }
 
-impl<E: Elem<Compute: Float>, R: UpdateRule<E::Compute>> Work for UpdateTask<'_, E, R> {
+impl<E: Elem<Compute: Float>, R: UpdateRule<E::Compute>> SimdTask for UpdateTask<'_, E, R> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let mut tiles: Tiles<E::Compute> = [[E::Compute::default(); TILE]; MAX_OPERANDS];

@@ -4,7 +4,7 @@
 //! One test in a separate process, since it counts the allocations of the whole process.
 
 use pullback_cpu::buffer::{Arena, reset_peak, stats};
-use pullback_cpu::{Bound, Buffer, Prepared, TARGET, par};
+use pullback_cpu::{BoundInput, Buffer, Prepared, TARGET, par};
 use pullback_ir::pass::plan::Planned;
 use pullback_ir::{
     Adam, Binary, DType, Device, Flow, Fused, Inst, Layout, Load, Op, Program, Real, Reduction,
@@ -130,17 +130,17 @@ fn steady(program: &Program) {
     };
     let mut buffers: Vec<Buffer> = program.inputs.iter().map(|&v| made(program.spec(v))).collect();
     let written = |i: usize| program.updates.iter().any(|u| u.1 == i);
-    let mut inputs: Vec<Bound> = buffers
+    let mut inputs: Vec<BoundInput> = buffers
         .iter_mut()
         .enumerate()
-        .map(|(i, b)| if written(i) { Bound::Write(b, 0) } else { Bound::Read(b, 0) })
+        .map(|(i, b)| if written(i) { BoundInput::Write(b, 0) } else { BoundInput::Read(b, 0) })
         .collect();
 
     let before = stats().live_bytes;
     let planned = Arc::new(Planned::new(program, TARGET).expect("a program"));
     let mut prepared = Prepared::new(planned.clone()).expect("a program");
     let plan = planned.plan();
-    let mut run = |inputs: &mut [Bound], outputs: &mut Vec<Buffer>| {
+    let mut run = |inputs: &mut [BoundInput], outputs: &mut Vec<Buffer>| {
         let mut arena = Arena::take(plan.arena)?;
         prepared.bind(&mut arena, inputs, outputs)?.run()
     };

@@ -1,7 +1,7 @@
 //! `#[derive(Tree)]` for Pullback: nested structs and enums of tensors (parameters, optimiser
 //! states, batches) become trees whose leaves can be visited by name and replaced.
 //!
-//! Use it through the `pullback` crate, which re-exports it beside the trait. For
+//! Use it through the `pullback` crate, which re-exports it together with the trait. For
 //! ```text
 //! #[derive(Tree)]
 //! struct Linear {

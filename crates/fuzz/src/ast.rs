@@ -13,14 +13,14 @@ pub const EXAMPLES: usize = 3;
 
 /// What a program takes: `EXAMPLES` tensors of one shape.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Input {
+pub struct ProgramInput {
     /// The shape of one example.
     pub shape: Vec<usize>,
     /// The elements of all examples, one after the other.
     pub values: Vec<f64>,
 }
 
-impl Input {
+impl ProgramInput {
     /// How many elements an example has.
     pub fn len(&self) -> usize {
         self.shape.iter().product()
@@ -49,9 +49,9 @@ pub struct Program {
     /// The element type of what it takes.
     pub dtype: DType,
     /// What it takes.
-    pub inputs: Vec<Input>,
+    pub inputs: Vec<ProgramInput>,
     /// Tensors that it captures and writes to: the variable, and its value before the first call.
-    pub state: Vec<(Var, Input)>,
+    pub state: Vec<(Var, ProgramInput)>,
     /// What it does.
     pub body: Arc<Block>,
     /// The first number that is no variable yet.
@@ -95,7 +95,7 @@ pub enum Stmt {
         draws: Vec<u32>,
         /// Into state of the program: inside `no_grad`, of detached values, as running statistics
         /// are written.
-        apart: bool,
+        detached: bool,
     },
     /// Something that takes functions.
     Nest {

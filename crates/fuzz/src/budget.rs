@@ -1,4 +1,4 @@
-//! Budgets that are tight and can be met: from what a function keeps without one.
+//! Budgets that are tight and satisfiable: from what a function keeps without one.
 
 use crate::interpret::Func;
 use pullback::{Error, ErrorKind, MemoryBudget, Tensor, catch, jit, raise};
@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 
 /// What budgets made a run do, so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Work {
+pub struct BudgetCounts {
     /// Scopes and compiled functions with a budget.
     pub budgets: usize,
     /// Of those, how many dropped a value, or repeat an equation.
@@ -15,17 +15,17 @@ pub struct Work {
 }
 
 thread_local! {
-    static WORK: Cell<Work> = const { Cell::new(Work { budgets: 0, tight: 0 }) };
+    static WORK: Cell<BudgetCounts> = const { Cell::new(BudgetCounts { budgets: 0, tight: 0 }) };
 }
 
-/// What budgets did on this thread since it was last asked.
-pub fn take_work() -> Work {
+/// What budgets did on this thread since the last call.
+pub fn take_work() -> BudgetCounts {
     WORK.take()
 }
 
 fn note(tight: bool) {
     let work = WORK.get();
-    WORK.set(Work { budgets: work.budgets + 1, tight: work.tight + usize::from(tight) });
+    WORK.set(BudgetCounts { budgets: work.budgets + 1, tight: work.tight + usize::from(tight) });
 }
 
 /// Whether what runs now is traced: then nothing that an op gives can be read.
@@ -46,8 +46,8 @@ pub fn eager(tight: bool, f: impl Fn() -> Vec<Tensor>) -> Vec<Tensor> {
     let bytes = if tight { used.least } else { used.least.midpoint(used.without) };
     let budget = MemoryBudget::new(bytes);
     let results = match catch(|| budget.run(&f)) {
-        // The least is a bound from below: what is pinned beside what comes later is not known
-        // before.
+        // The least is a bound from below: what is pinned together with what comes later is not
+        // known before.
         Err(error) if error.kind() == ErrorKind::Memory && bytes < used.without => {
             MemoryBudget::new(used.without).run(&f)
         }

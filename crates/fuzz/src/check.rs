@@ -1,7 +1,7 @@
 //! Runs one program in all ways and compares.
 
 use crate::ast::{Nest, Program};
-use crate::budget::{self, Work};
+use crate::budget::{self, BudgetCounts};
 use crate::compare::{NUMERIC, Outcome, SAME, Value, distance, gap, outcome, tolerance};
 use crate::numeric::{self, Numeric};
 use crate::ops::{ONE_WAY, SURROGATE};
@@ -65,7 +65,7 @@ impl Pair {
 /// The kinds of wrong. A shrunk program has to fail in the same kind.
 #[derive(Clone, Debug, PartialEq)]
 pub enum What {
-    /// Other numbers; so many times the tolerance.
+    /// Other numbers; this many times the tolerance.
     Differs(f64),
     /// Other shapes or dtypes.
     Shapes,
@@ -100,7 +100,7 @@ pub struct Tally {
     pub budgets: usize,
     /// See `budgets`.
     pub tight: usize,
-    /// How often each sentence was the reason of a documented refusal.
+    /// How often each message was the reason of a documented refusal.
     pub documented: HashMap<&'static str, usize>,
 }
 
@@ -155,7 +155,7 @@ impl<'a> Checker<'a> {
         let pairs: Vec<Pair> = pairs.into_iter().filter(allowed).collect();
         budget::take_work();
         let failure = pairs.iter().find_map(|pair| self.pair(pair));
-        let Work { budgets, tight } = budget::take_work();
+        let BudgetCounts { budgets, tight } = budget::take_work();
         (self.tally.budgets, self.tally.tight) = (budgets, tight);
         failure
     }

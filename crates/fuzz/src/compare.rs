@@ -6,8 +6,8 @@ use std::fmt;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Once;
 
-/// Of one way beside another in `f64`, relative to the largest number of the result (and to 1):
-/// sums are added in another order.
+/// Of one way compared with another in `f64`, relative to the largest number of the result (and to
+/// 1): sums are added in another order.
 pub const SAME: f64 = 1e-7;
 /// The same in `f32`.
 pub const SAME_F32: f64 = 2e-3;
@@ -15,8 +15,8 @@ pub const SAME_F32: f64 = 2e-3;
 pub const SAME_F16: f64 = 2e-2;
 /// See [`SAME_F16`].
 pub const SAME_BF16: f64 = 1e-1;
-/// Of a derivative beside differences, where the differences of two step sizes agree to a tenth of
-/// it.
+/// Of a derivative compared with differences, where the differences of two step sizes agree to a
+/// tenth of it.
 pub const NUMERIC: f64 = 2e-5;
 
 /// How closely two ways must agree, whose values have at least the digits of this dtype.
@@ -51,7 +51,7 @@ impl Value {
 pub enum Outcome {
     /// Numbers.
     Gave(Vec<Value>),
-    /// An error with a sentence.
+    /// An error with a message.
     Refused(Error),
     /// A panic that is no error of the library's.
     Panicked(String),

@@ -1,8 +1,8 @@
 //! Random programs. A statement is run as it is added, on the first example, so shapes and values
-//! are known: what is refused, not finite or too large is thrown away again, and no shape rule is
+//! are known: what is refused, not finite or too large is discarded, and no shape rule is
 //! written down a second time.
 
-use crate::ast::{Block, EXAMPLES, Input, Nest, Program, Stmt, Var};
+use crate::ast::{Block, EXAMPLES, Nest, Program, ProgramInput, Stmt, Var};
 use crate::compare::{Outcome, outcome};
 use crate::interpret::{Env, function, step};
 use crate::ops::{ArgKind, FAMILIES, OpRow, SOMETIMES, UNTRACED, VIEW, WRITES, fit, lines};
@@ -13,9 +13,9 @@ use pullback::{DType, ErrorKind, Tensor};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Values beyond this are thrown away: derivatives of derivatives of them mean nothing any more.
+/// Values beyond this are discarded: their second derivatives are meaningless.
 const LARGEST: f64 = 100.0;
-/// More elements than this are thrown away.
+/// More elements than this are discarded.
 const LONGEST: usize = 128;
 
 /// The program of a seed.
@@ -37,12 +37,13 @@ fn generate(seed: u64, switches: Switches, inject: Option<&'static OpRow>) -> Pr
         _ => DType::F64,
     };
     let dyadic = rng.chance(0.3);
-    let inputs: Vec<Input> = (0..1 + rng.below(3)).map(|_| input(&mut rng, dyadic)).collect();
+    let inputs: Vec<ProgramInput> =
+        (0..1 + rng.below(3)).map(|_| input(&mut rng, dyadic)).collect();
     let size = 2 + rng.below(9);
     // Some programs write to tensors that they capture.
     let states = if inject.is_none() && rng.chance(0.12) { 1 + rng.below(2) } else { 0 };
     let first_state = inputs.len();
-    let state: Vec<(Var, Input)> =
+    let state: Vec<(Var, ProgramInput)> =
         (0..states).map(|k| (first_state + k, input(&mut rng, dyadic))).collect();
     let fresh = first_state + states;
     let mut make =
@@ -66,13 +67,13 @@ fn generate(seed: u64, switches: Switches, inject: Option<&'static OpRow>) -> Pr
             _ => break,
         }
     }
-    settle_examples(&mut program);
+    set_example_count(&mut program);
     program
 }
 
 /// Statements were chosen for the first example. Where another one is refused or not finite, it
 /// becomes one near the first.
-fn settle_examples(program: &mut Program) {
+fn set_example_count(program: &mut Program) {
     let f = function(program);
     for i in 1..EXAMPLES {
         let xs: Vec<Tensor> =
@@ -117,7 +118,7 @@ fn without_last_write(block: &Block) -> (Block, bool) {
     (block, false)
 }
 
-fn input(rng: &mut Rng, dyadic: bool) -> Input {
+fn input(rng: &mut Rng, dyadic: bool) -> ProgramInput {
     let rank = *rng.pick(&[0, 1, 1, 1, 2, 2, 2, 3]);
     // Values of 64 bytes or less are no matter for a budget of the tape: some are longer.
     let long = rng.chance(0.15);
@@ -132,7 +133,7 @@ fn input(rng: &mut Rng, dyadic: bool) -> Input {
         true => rng.below(9) as f64 * 0.5 - 2.0,
         false => rng.between(0.2, 1.6) * if rng.chance(0.4) { -1.0 } else { 1.0 },
     };
-    Input { shape, values: (0..n).map(|_| value(rng)).collect() }
+    ProgramInput { shape, values: (0..n).map(|_| value(rng)).collect() }
 }
 
 /// Where a block is.
@@ -148,7 +149,7 @@ struct Generator {
     fresh: Var,
     inject: Option<&'static OpRow>,
     /// What the program captures and may write to, and the dtype of it.
-    state: Vec<(Var, Input)>,
+    state: Vec<(Var, ProgramInput)>,
     dtype: DType,
     /// A statement that fails was added: nothing may follow.
     ended: bool,
@@ -304,8 +305,8 @@ impl Generator {
         };
         let draws = self.draws();
         let root = scope.root.get(&target).copied().flatten();
-        let apart = self.state.iter().any(|s| Some(s.0) == root);
-        self.add(scope, Stmt::Write { row, target, args, draws, apart }, None)
+        let detached = self.state.iter().any(|s| Some(s.0) == root);
+        self.add(scope, Stmt::Write { row, target, args, draws, detached }, None)
     }
 
     fn nest(&mut self, scope: &mut Scope, place: BlockContext) -> bool {

@@ -101,8 +101,8 @@ pub fn noting<R>(f: impl FnOnce() -> R) -> (R, HashMap<usize, Noted>) {
 
 /// Runs one statement.
 pub fn step(stmt: &Stmt, env: &mut Env) {
-    if slopes::is_looking() {
-        slopes::look(stmt, env);
+    if slopes::is_active() {
+        slopes::check(stmt, env);
     }
     let said = perform(stmt, env);
     NOTES.with_borrow_mut(|notes| {
@@ -128,9 +128,9 @@ fn perform(stmt: &Stmt, env: &mut Env) -> Vec<String> {
             define(outs, results, env);
             draws.said
         }
-        Stmt::Write { row, target, draws, apart, .. } => {
+        Stmt::Write { row, target, draws, detached, .. } => {
             let mut draws = Draws::new(draws);
-            if *apart {
+            if *detached {
                 let args: Vec<Tensor> = args.iter().map(Tensor::detach).collect();
                 no_grad(|| (row.run)(env.get(*target), &args, &mut draws));
             } else {
@@ -200,7 +200,7 @@ fn nest(
     let outer = env.clone();
     let f = move |xs: &Vec<Tensor>| call(&body, &outer, xs);
     let first = args[0].clone();
-    if slopes::is_looking()
+    if slopes::is_active()
         && let Some(results) = slopes::by_hand(how, &f, bodies, env, &args, draws)
     {
         return results;

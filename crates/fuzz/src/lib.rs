@@ -1,4 +1,4 @@
-//! Finds wrong numbers: random programs, run in many ways that must agree. See the README beside
+//! Finds wrong numbers: random programs, run in many ways that must agree. See the README next to
 //! this crate.
 #![forbid(unsafe_code)]
 

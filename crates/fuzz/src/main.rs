@@ -1,4 +1,5 @@
 //! `cargo run --release -p pullback-fuzz -- --seed 1 --seconds 600`: searches for wrong numbers.
+#![forbid(unsafe_code)]
 
 use clap::Parser;
 use pullback_fuzz::report::{Options, search};
@@ -22,7 +23,7 @@ struct FuzzArguments {
     /// Stop after this many failures.
     #[arg(long, default_value_t = 10)]
     failures: usize,
-    /// Only this way, as `jit.grad.vmap`, beside the plain one.
+    /// Only this way, as `jit.grad.vmap`, compared with the plain one.
     #[arg(long)]
     only: Option<Way>,
     /// Print every program, and the pairs that are compared.
@@ -49,7 +50,7 @@ fn main() -> ExitCode {
         failures: words.failures,
         only: words.only,
         print: words.print,
-        tell: true,
+        verbose: true,
         shrink: !words.as_it_is,
         switches: if words.careful { Switches::off() } else { Switches::default() },
         inject: None,

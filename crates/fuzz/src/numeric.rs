@@ -3,7 +3,7 @@
 use crate::ast::Program;
 use crate::compare::{NUMERIC, Outcome, Value, outcome};
 use crate::interpret::weights;
-use crate::ways::{DIRECTION, LOSS, Step, Way};
+use crate::ways::{DIRECTION, LOSS, Transform, Way};
 use pullback::Tensor;
 
 /// A derivative along the direction, by differences.
@@ -58,7 +58,7 @@ pub fn slope(program: &Program, way: &Way) -> Numeric {
 /// it is to be compared with is a slope of that.
 pub fn under(way: &Way) -> Option<Way> {
     match way.plain().0.split_first() {
-        Some((Step::Grad | Step::Jvp, rest)) => Some(Way(rest.to_vec())),
+        Some((Transform::Grad | Transform::Jvp, rest)) => Some(Way(rest.to_vec())),
         _ => None,
     }
 }
@@ -66,7 +66,7 @@ pub fn under(way: &Way) -> Option<Way> {
 /// What the results of a way say about the slope along the direction.
 pub fn claimed(way: &Way, values: &[Value]) -> f64 {
     match way.plain().0.first() {
-        Some(Step::Jvp) => weighted(values, LOSS),
+        Some(Transform::Jvp) => weighted(values, LOSS),
         _ => weighted(values, DIRECTION),
     }
 }

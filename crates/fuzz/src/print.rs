@@ -53,10 +53,11 @@ fn lines(block: &Block, notes: &HashMap<usize, Noted>, depth: usize, out: &mut S
             Stmt::Call { row, args, .. } => {
                 let _ = writeln!(out, "{pad}{left}{}({}{said});{specs}", row.name, names(args));
             }
-            Stmt::Write { row, target, args, apart, .. } => {
+            Stmt::Write { row, target, args, detached, .. } => {
                 let args = [&[*target], &args[..]].concat();
-                let apart = if *apart { "no_grad, detached: " } else { "" };
-                let _ = writeln!(out, "{pad}{apart}{}({}{said});{specs}", row.name, names(&args));
+                let detached = if *detached { "no_grad, detached: " } else { "" };
+                let _ =
+                    writeln!(out, "{pad}{detached}{}({}{said});{specs}", row.name, names(&args));
             }
             Stmt::Nest { how, args, bodies, .. } => {
                 let _ = write!(out, "{pad}{left}{}({}{said}", name(*how), names(args));

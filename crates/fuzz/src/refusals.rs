@@ -6,20 +6,20 @@
 //!
 //! | refused | by | because |
 //! |---|---|---|
-//! | what backward needs was overwritten | a way that runs backward, beside one that goes forward, or backward through what forward mode gave | forward mode keeps nothing |
-//! | | an eager tape, beside a body (`vmap`, `scan`, `cond`) that is differentiated outside | in a body a write makes a new value |
-//! | | a traced loop or branch in the program, beside one of the host | traced, it is one op, which keeps its operands and results |
-//! | | a tape without a budget, beside one with | what the budget drops is no longer saved, and made again from memory that it copies before it is overwritten |
+//! | what backward needs was overwritten | a way that runs backward, compared with one that runs forward, or backward through what forward mode gave | forward mode keeps nothing |
+//! | | an eager tape, compared with a body (`vmap`, `scan`, `cond`) that is differentiated outside | in a body a write makes a new value |
+//! | | a traced loop or branch in the program, compared with one of the host | traced, it is one op, which keeps its operands and results |
+//! | | a tape without a budget, compared with one with | what the budget drops is no longer saved, and made again from memory that it copies before it is overwritten |
 //! | a write inside a body to what was cut off, or inside `no_grad` | a body, traced or mapped | there it shares no memory, or may be differentiated outside |
 //! | a checkpoint whose arguments or captures were overwritten | a way that runs backward through one | it computes them again |
 //! | reading values | what is traced | there are none yet |
 
 use crate::ast::{Nest, Program, Stmt};
 use crate::ops::READS;
-use crate::ways::{Step, Way};
+use crate::ways::{Transform, Way};
 use pullback::{Error, ErrorKind};
 
-/// Why the way that refused may do so beside the way that gave numbers; nothing where it may not.
+/// Why the way that refused may do so where the other way gave numbers; nothing where it may not.
 pub fn documented(
     program: &Program,
     refused: &Way,
@@ -45,9 +45,9 @@ fn in_place(program: &Program, refused: &Way, gave: &Way, text: &str) -> Option<
     let control = program.nests(Nest::is_control);
     let mapped = program.nests(Nest::is_mapped);
     let checkpoints = program.nests(|n| n == Nest::Checkpoint)
-        || refused.has(&[Step::Checkpoint])
-        || gave.has(&[Step::Checkpoint]);
-    let budgets = program.nests(|n| n == Nest::MemoryBudget) || gave.has(&[Step::Budget]);
+        || refused.has(&[Transform::Checkpoint])
+        || gave.has(&[Transform::Checkpoint]);
+    let budgets = program.nests(|n| n == Nest::MemoryBudget) || gave.has(&[Transform::Budget]);
     let back = refused.goes_back() || program.nests(Nest::differentiates);
     let body = refused.has_body() || control || mapped;
     let has = |part: &str| text.contains(part);
@@ -55,7 +55,7 @@ fn in_place(program: &Program, refused: &Way, gave: &Way, text: &str) -> Option<
         return match () {
             () if !back => None,
             // Backward after forward mode sees the tangents, which are values of their own.
-            () if !gave.goes_back() || gave.has(&[Step::Jvp]) => {
+            () if !gave.goes_back() || gave.has(&[Transform::Jvp]) => {
                 Some("overwritten: forward mode keeps nothing")
             }
             () if gave.has_body() => Some("overwritten: in a body a write makes a new value"),

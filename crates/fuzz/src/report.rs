@@ -27,7 +27,7 @@ pub struct Options {
     /// Whether programs are printed as they come.
     pub print: bool,
     /// Whether failures are printed as they come.
-    pub tell: bool,
+    pub verbose: bool,
     /// Whether failures are shrunk.
     pub shrink: bool,
     /// What programs may contain.
@@ -45,7 +45,7 @@ impl Default for Options {
             failures: 10,
             only: None,
             print: false,
-            tell: false,
+            verbose: false,
             shrink: true,
             switches: Switches::default(),
             inject: None,
@@ -55,7 +55,7 @@ impl Default for Options {
 
 /// What a search found.
 #[derive(Default)]
-pub struct Found {
+pub struct SearchReport {
     /// A text for each failure.
     pub failures: Vec<String>,
     /// The shrunk programs.
@@ -64,7 +64,7 @@ pub struct Found {
     pub tally: Tally,
 }
 
-impl Found {
+impl SearchReport {
     /// In one line (and one for each documented refusal).
     pub fn summary(&self) -> String {
         let t = &self.tally;
@@ -87,9 +87,9 @@ impl Found {
 }
 
 /// Goes through the programs of consecutive seeds.
-pub fn search(options: &Options) -> Found {
+pub fn search(options: &Options) -> SearchReport {
     let begun = Instant::now();
-    let mut found = Found::default();
+    let mut found = SearchReport::default();
     for n in 0..options.programs {
         let late = options.time.is_some_and(|time| begun.elapsed() > time);
         if late || found.failures.len() >= options.failures {
@@ -100,7 +100,7 @@ pub fn search(options: &Options) -> Found {
     found
 }
 
-fn one(options: &Options, seed: u64, found: &mut Found) {
+fn one(options: &Options, seed: u64, found: &mut SearchReport) {
     let program = match options.inject {
         None => generate::program(seed, options.switches),
         Some(row) => generate::program_with(seed, options.switches, row),
@@ -129,7 +129,7 @@ fn one(options: &Options, seed: u64, found: &mut Found) {
         "   again: cargo run --release -p pullback-fuzz -- --seed {seed} --programs 1{careful}"
     );
     text.push_str(&print::text(&small));
-    if options.tell {
+    if options.verbose {
         println!("{text}");
     }
     found.failures.push(text);

@@ -1,6 +1,6 @@
 //! Shrinks a failing program as long as it fails in the same way.
 
-use crate::ast::{Block, EXAMPLES, Input, Program, Stmt, Var};
+use crate::ast::{Block, EXAMPLES, Program, ProgramInput, Stmt, Var};
 use crate::check::{Failure, Pair};
 use crate::ops::{ArgKind, row};
 use crate::ways::Way;
@@ -213,7 +213,7 @@ fn without_input(program: &Program, i: usize) -> Program {
 }
 
 impl Program {
-    fn with_inputs(mut self, inputs: Vec<Input>) -> Program {
+    fn with_inputs(mut self, inputs: Vec<ProgramInput>) -> Program {
         self.inputs = inputs;
         self
     }
@@ -228,7 +228,7 @@ fn smaller_input(program: &Program, i: usize, how: usize) -> Option<Program> {
             0 => 0.5,
             _ => input.values[(k / n.max(1)) * old + (k % n.max(1)) % old],
         };
-        Input { values: (0..n * EXAMPLES).map(value).collect(), shape }
+        ProgramInput { values: (0..n * EXAMPLES).map(value).collect(), shape }
     };
     let rank = input.shape.len();
     let less = match how {
@@ -263,13 +263,13 @@ fn smaller_input(program: &Program, i: usize, how: usize) -> Option<Program> {
 }
 
 /// How many characters its values take.
-fn weight(input: &Input) -> usize {
+fn weight(input: &ProgramInput) -> usize {
     input.values.iter().map(|v| v.to_string().len()).sum()
 }
 
-fn mapped(input: &Input, f: impl Fn(usize, f64) -> f64) -> Input {
+fn mapped(input: &ProgramInput, f: impl Fn(usize, f64) -> f64) -> ProgramInput {
     let values = input.values.iter().enumerate().map(|(k, &v)| f(k, v)).collect();
-    Input { shape: input.shape.clone(), values }
+    ProgramInput { shape: input.shape.clone(), values }
 }
 
 /// The statement at this place, counting those of inner blocks after the one they are in.
@@ -290,7 +290,7 @@ fn nth(block: &Block, at: usize) -> Option<&Stmt> {
     None
 }
 
-/// The program with other statements in place of one.
+/// The program with other statements instead of one.
 fn with_stmt(program: &Program, at: usize, stmts: Vec<Stmt>) -> Program {
     with_body(program, |body| {
         splice(body, at, stmts);

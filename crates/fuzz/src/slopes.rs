@@ -1,6 +1,6 @@
 //! Whether a derivative of some statement of a program is infinite or NaN at its point. Only there
 //! may one way give NaN where another has a number: it multiplies that slope by 0, which the other
-//! never meets (docs/conventions.md).
+//! never reaches (docs/conventions.md).
 //!
 //! The program runs on known values, its bodies by hand, and each statement is differentiated
 //! alone, in both modes. A slope counts as infinite where both modes say so: what one mode has as a
@@ -10,7 +10,7 @@ use crate::ast::{Block, Nest, Program, Stmt};
 use crate::compare::{Outcome, outcome};
 use crate::interpret::{Env, call, fit_like, rows_of, weighted, weights};
 use crate::ops::Draws;
-use crate::ways::{Step, Way};
+use crate::ways::{Transform, Way};
 use pullback::{Tensor, grad, jvp, stack};
 use std::cell::Cell;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ thread_local! {
 }
 
 /// Whether statements are being looked at.
-pub fn is_looking() -> bool {
+pub fn is_active() -> bool {
     LOOKING.get() > 0
 }
 
@@ -30,8 +30,8 @@ pub fn is_looking() -> bool {
 /// that is not finite.
 pub fn infinite(program: &Program, way: &Way) -> bool {
     let batch = match () {
-        () if way.has(&[Step::Vmap1, Step::Loop1]) => vec![Step::Loop1],
-        () if way.is_batched() => vec![Step::Loop],
+        () if way.has(&[Transform::Vmap1, Transform::Loop1]) => vec![Transform::Loop1],
+        () if way.is_batched() => vec![Transform::Loop],
         () => vec![],
     };
     let way_of_values = Way(batch);
@@ -44,13 +44,13 @@ pub fn infinite(program: &Program, way: &Way) -> bool {
     FOUND.take() || !matches!(came, Outcome::Gave(_))
 }
 
-type Run<'a> = Box<dyn Fn(&[Tensor]) -> Vec<Tensor> + 'a>;
+type RunFn<'a> = Box<dyn Fn(&[Tensor]) -> Vec<Tensor> + 'a>;
 
 /// Looks at one statement, before it runs.
-pub fn look(stmt: &Stmt, env: &Env) {
+pub fn check(stmt: &Stmt, env: &Env) {
     let order = LOOKING.replace(0);
     let args: Vec<Tensor> = env.all(stmt.args());
-    let (start, run): (Vec<Tensor>, Run) = match stmt {
+    let (start, run): (Vec<Tensor>, RunFn) = match stmt {
         Stmt::Call { row, draws, .. } => {
             (args, Box::new(move |xs| (row.run)(xs, &mut Draws::new(draws)).0))
         }
@@ -126,7 +126,7 @@ pub fn by_hand(
 ) -> Option<Vec<Tensor>> {
     let first = &args[0];
     let known = |x: &Tensor| x.detach().to_f64_vec().iter().sum::<f64>();
-    let beside = |xs: Vec<Tensor>| drop(outcome(|| f(&xs)));
+    let try_together = |xs: Vec<Tensor>| drop(outcome(|| f(&xs)));
     match how {
         Nest::Cond => {
             let at = draws.pick(&[0.0, 0.5, -1.0]);
@@ -170,7 +170,7 @@ pub fn by_hand(
         Nest::AssociativeScan | Nest::AssociativeScanReverse => {
             let x = rows_of(&args[..1]).remove(0);
             let row = |i: usize| x.select_at(0, i as isize);
-            (1..x.shape()[0]).for_each(|i| beside(vec![row(i - 1), row(i)]));
+            (1..x.shape()[0]).for_each(|i| try_together(vec![row(i - 1), row(i)]));
             None
         }
         Nest::Vmap => {
@@ -184,7 +184,7 @@ pub fn by_hand(
         }
         Nest::Checkpoint | Nest::NoGrad | Nest::Jit | Nest::MemoryBudget => Some(f(&args.to_vec())),
         Nest::Jacrev | Nest::Jacfwd | Nest::Jacobian | Nest::Hessian => {
-            beside(args.to_vec());
+            try_together(args.to_vec());
             None
         }
         Nest::Autocast

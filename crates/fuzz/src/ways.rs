@@ -2,7 +2,7 @@
 //! `jit.grad.vmap` is `jit(grad(vmap(f)))`.
 //!
 //! Each has a plain way to compare with: without what changes nothing (`jit`, `checkpoint`, `cond`,
-//! budgets), and with a loop in place of `vmap` and `scan`.
+//! budgets), and with a loop instead of `vmap` and `scan`.
 
 use crate::ast::{EXAMPLES, Program};
 use crate::budget;
@@ -16,14 +16,14 @@ use pullback::{
 use std::fmt;
 use std::sync::Arc;
 
-/// Which numbers weigh results where they become a loss.
+/// Which weights reduce results to a loss.
 pub const LOSS: usize = 0;
 /// Which numbers are the direction of derivatives.
 pub const DIRECTION: usize = 5;
 
 /// One transform of a function of lists of tensors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum Transform {
     /// The gradients of a weighted sum of the results.
     Grad,
     /// The same, weighted by the direction: of `grad` it is the Hessian times the direction.
@@ -62,9 +62,9 @@ pub enum Step {
     Autocast,
 }
 
-use Step::*;
+use Transform::*;
 
-const NAMES: [(Step, &str); 18] = [
+const NAMES: [(Transform, &str); 18] = [
     (Grad, "grad"),
     (Pull, "pull"),
     (Jvp, "jvp"),
@@ -87,14 +87,14 @@ const NAMES: [(Step, &str); 18] = [
 
 /// A composition of transforms, the outermost first.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Default)]
-pub struct Way(pub Vec<Step>);
+pub struct Way(pub Vec<Transform>);
 
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         if self.0.is_empty() {
             return f.write_str("plain");
         }
-        let name = |step: &Step| NAMES.iter().find(|n| n.0 == *step).map_or("?", |n| n.1);
+        let name = |step: &Transform| NAMES.iter().find(|n| n.0 == *step).map_or("?", |n| n.1);
         f.write_str(&self.0.iter().map(name).collect::<Vec<_>>().join("."))
     }
 }
@@ -126,7 +126,7 @@ impl Way {
 
     /// The plain way to the same numbers.
     pub fn plain(&self) -> Way {
-        let plain = |step: &Step| match step {
+        let plain = |step: &Transform| match step {
             Jit | Dynamic | JitBudget | Checkpoint | Cond | Budget => None,
             Vmap | Scan => Some(Loop),
             Vmap1 => Some(Loop1),
@@ -165,7 +165,7 @@ impl Way {
     }
 
     /// Whether one of these is in it.
-    pub fn has(&self, steps: &[Step]) -> bool {
+    pub fn has(&self, steps: &[Transform]) -> bool {
         self.0.iter().any(|s| steps.contains(s))
     }
 
@@ -179,7 +179,7 @@ impl Way {
         self.has(&[Vmap, Vmap1, Scan, Cond])
     }
 
-    /// Whether it is left out for this program: it takes too long, or meets a defect that is known.
+    /// Whether it is left out for this program: it takes too long, or triggers a known defect.
     pub fn is_left_out(&self, program: &Program, switches: Switches) -> bool {
         use crate::ast::Nest;
         let checkpoints = self.has(&[Checkpoint]) || program.nests(|n| n == Nest::Checkpoint);
@@ -202,7 +202,7 @@ impl Way {
         // shared.
         let shared = self.has(&[Vmap1]) && program.has(crate::ops::ONE_WAY);
         // State is written once for each call: what runs the function in a loop, as a body or twice
-        // to know its bytes has no plain way beside it.
+        // to know its bytes has no plain way to compare it with.
         let stateful = !program.state.is_empty()
             && self.has(&[Vmap, Vmap1, Scan, Cond, Dynamic, JitBudget, Budget]);
         slow || shared
@@ -230,7 +230,7 @@ impl Way {
 
     /// Some compositions, at random.
     pub fn random(rng: &mut Rng) -> Way {
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps: Vec<Transform> = Vec::new();
         let pool = [
             Grad, Grad, Jvp, Pull, Vmap, Vmap, Vmap1, Scan, Jit, Jit, Checkpoint, Cond, Budget,
             JitBudget, Linearize, Autocast,
@@ -268,7 +268,7 @@ impl Way {
 pub const ALWAYS: &[&str] =
     &["jit", "vmap", "backward", "jit.grad", "vmap.grad", "grad.vmap", "grad.checkpoint"];
 
-fn apply(step: Step, f: Func) -> Func {
+fn apply(step: Transform, f: Func) -> Func {
     match step {
         Grad => Arc::new(move |xs| grad(|xs: &Vec<Tensor>| weighted(&f(xs), LOSS))(xs)),
         Pull => Arc::new(move |xs| grad(|xs: &Vec<Tensor>| weighted(&f(xs), DIRECTION))(xs)),

@@ -1,12 +1,12 @@
 //! Random programs, the same ones every time: a fixed seed and a fixed number of them.
-//! `cargo run --release -p pullback-fuzz -- --seed 7 --seconds 600` goes on for as long as one
+//! `cargo run --release -p pullback-fuzz -- --seed 7 --seconds 600` continues for as long as one
 //! likes. Then the fuzzer itself: what is wrong on purpose is found, and made small.
 
 use pullback_fuzz::check::{Pair, What};
 use pullback_fuzz::generate;
 use pullback_fuzz::ops;
 use pullback_fuzz::print;
-use pullback_fuzz::report::{Found, Options, search};
+use pullback_fuzz::report::{Options, SearchReport, search};
 use pullback_fuzz::switches::Switches;
 use pullback_fuzz::ways::Way;
 
@@ -27,7 +27,7 @@ fn all_ways_agree() {
     }
 }
 
-fn injected(name: &str, only: Option<&str>) -> Found {
+fn injected(name: &str, only: Option<&str>) -> SearchReport {
     let row = ops::row(name).expect("a row of that name");
     let options = Options {
         programs: 40,

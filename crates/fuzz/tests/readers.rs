@@ -1,6 +1,6 @@
 //! Every reader of the project on hostile inputs: no panic, no hang, no memory out of proportion.
 //! The inputs follow from their numbers, and their number is fixed. Options of `pullback train` in
-//! TOML are beside their reader, in `crates/cli/src/train/options.rs`.
+//! TOML are next to their reader, in `crates/cli/src/train/options.rs`.
 
 #[path = "readers/hostile.rs"]
 mod hostile;
@@ -12,8 +12,8 @@ mod expression;
 #[path = "../../cli/src/number.rs"]
 #[allow(dead_code)]
 mod number;
-#[path = "../../cli/src/strange.rs"]
-mod strange;
+#[path = "../../cli/src/random_text.rs"]
+mod random_text;
 
 use hostile::{babble, damaged, feed};
 use pullback::{Op, Program, Spec, Tensor, catch, einsum};

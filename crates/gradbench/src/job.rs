@@ -1,6 +1,6 @@
 //! A function of an eval, ready to run, and how it is timed.
 
-use pullback::{Jit, Returned, Tensor, Tree};
+use pullback::{Jit, JitOutput, Tensor, Tree};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize, Serializer};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::time::Instant;
 
 /// From the input of a message to something that runs.
-pub(crate) type Function = fn(&Value) -> Result<Job, String>;
+pub(crate) type JobFactory = fn(&Value) -> Result<Job, String>;
 
 /// How often to run, at least, and for how long.
 #[derive(Deserialize)]
@@ -59,10 +59,10 @@ pub(crate) fn number(input: &Value) -> Result<Tensor, String> {
 
 /// One evaluation, that can be run again and again.
 pub(crate) struct Job {
-    run: Box<dyn Run>,
+    run: Box<dyn Runner>,
 }
 
-trait Run {
+trait Runner {
     /// Compiles what is to be compiled.
     fn prepare(&mut self) -> pullback::Result<()>;
     /// Runs once and gives the nanoseconds that took.
@@ -78,7 +78,7 @@ struct CachedFunction<P, F, O, S> {
     show: S,
 }
 
-impl<O, P, F, S> Run for CachedFunction<P, F, O, S>
+impl<O, P, F, S> Runner for CachedFunction<P, F, O, S>
 where
     P: FnMut() -> pullback::Result<()>,
     F: FnMut() -> O,
@@ -120,7 +120,7 @@ impl Job {
     ) -> Job
     where
         T: Tree + 'static,
-        Y: Returned<Value: 'static> + 'static,
+        Y: JitOutput<Value: 'static> + 'static,
         F: Fn(&T) -> Y + 'static,
     {
         Job::finished(f, x, |y| y, show)
@@ -135,7 +135,7 @@ impl Job {
     ) -> Job
     where
         T: Tree + 'static,
-        Y: Returned + 'static,
+        Y: JitOutput + 'static,
         F: Fn(&T) -> Y + 'static,
     {
         let (f, x) = (Rc::new(f), Rc::new(x));
@@ -151,7 +151,7 @@ impl Job {
         }
     }
 
-    /// Compiles, and runs as often and as long as asked.
+    /// Compiles, and runs as often and as long as requested.
     pub(crate) fn measure(mut self, runs: &Runs) -> Result<Measured, String> {
         let start = Instant::now();
         self.run.prepare().map_err(|error| error.to_string())?;

@@ -3,6 +3,7 @@
 //!
 //! `protocol.rs` answers messages, `job.rs` runs and times a function, `evals/` has one file for
 //! each problem, written as a user of Pullback would write it.
+#![forbid(unsafe_code)]
 
 mod evals;
 mod job;
@@ -15,14 +16,14 @@ use std::process::ExitCode;
 /// Pullback as a tool of GradBench: answers the messages on standard input, a JSON object a line.
 #[derive(Parser)]
 #[command(version)]
-struct Arguments {
+struct GradbenchArgs {
     /// Use all cores; otherwise one.
     #[arg(long)]
     multithreaded: bool,
 }
 
 fn main() -> ExitCode {
-    let arguments = Arguments::parse();
+    let arguments = GradbenchArgs::parse();
     if !arguments.multithreaded {
         pullback::set_threads(1);
     }

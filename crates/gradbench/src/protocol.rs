@@ -107,7 +107,7 @@ fn text<'a>(message: &'a Map<String, Value>, key: &str) -> Result<&'a str, Strin
 fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "a truth value",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
         Value::String(_) => "a string",
         Value::Array(_) => "a list",

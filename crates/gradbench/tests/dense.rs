@@ -1,4 +1,4 @@
-//! `lse`, `llsq`, `kmeans` and `gmm` on small inputs, beside plain loops.
+//! `lse`, `llsq`, `kmeans` and `gmm` on small inputs, compared with plain loops.
 //!
 //! Sums of a few dozen numbers of order one, in another order than the loops here: a hundred
 //! roundings at most, so 1e-13 of the largest.
@@ -235,7 +235,7 @@ fn input_that_makes_no_sense_is_refused_with_a_sentence() {
         input[name] = value;
         refused("gmm", "jacobian", input, words);
     }
-    // And it goes on serving.
+    // And it continues to serve.
     assert_close(&tool.evaluate("lse", "primal", json!({ "x": [2.0] })), &[2.0], TOLERANCE);
 }
 

@@ -1,4 +1,4 @@
-//! `det`, `lstm` and `ode` beside plain loops over numbers.
+//! `det`, `lstm` and `ode` compared with plain loops over numbers.
 
 mod common;
 
@@ -137,8 +137,8 @@ fn integrated(x: &[f64], steps: usize) -> Vec<Dual> {
 #[test]
 fn integration_is_that_of_plain_loops() {
     let mut tool = Tool::start();
-    // More elements than the four that a step reaches; a loop of one turn, of many, and of so many
-    // that steps are taken again; one equation.
+    // More elements than the four that a step reaches; a loop of one iteration, of many, and of so
+    // many that steps are taken again; one equation.
     for (n, steps) in [(1, 1), (1, 3), (2, 1), (5, 1), (5, 10), (12, 7), (40, 25), (30, 9000)] {
         let x = some(n, 100 + n as u64);
         let y = integrated(&x, steps);
@@ -228,22 +228,22 @@ fn what_is_foretold_is_that_of_plain_loops() {
 #[test]
 fn wrong_inputs_get_a_sentence() {
     let mut tool = Tool::start();
-    let said = |tool: &mut Tool, module: &str, function: &str, input: Value, part: &str| {
+    let expect_error = |tool: &mut Tool, module: &str, function: &str, input: Value, part: &str| {
         let sentence = tool.refusal(module, function, input);
         assert!(sentence.contains(part), "{sentence}");
     };
-    said(
+    expect_error(
         &mut tool,
         "det",
         "gradient",
         json!({ "A": [1.0, 2.0, 3.0], "ell": 2 }),
         "A has 3 numbers",
     );
-    said(&mut tool, "det", "primal", json!({ "A": [], "ell": 0 }), "A has 0 numbers");
+    expect_error(&mut tool, "det", "primal", json!({ "A": [], "ell": 0 }), "A has 0 numbers");
     let large = json!({ "A": vec![1.0; 400], "ell": 20 });
-    said(&mut tool, "det", "primal", large, "20! products are too many");
-    said(&mut tool, "ode", "gradient", json!({ "x": [], "s": 1 }), "0 equations");
-    said(&mut tool, "ode", "primal", json!({ "x": [1.0], "s": 0 }), "in 0 steps");
+    expect_error(&mut tool, "det", "primal", large, "20! products are too many");
+    expect_error(&mut tool, "ode", "gradient", json!({ "x": [], "s": 1 }), "0 equations");
+    expect_error(&mut tool, "ode", "primal", json!({ "x": [1.0], "s": 0 }), "in 0 steps");
     let (good, ..) = lstm_input(2, 7, "text");
     let with = |key: &str, value: Value| {
         let mut input = good.clone();
@@ -251,14 +251,14 @@ fn wrong_inputs_get_a_sentence() {
         input
     };
     let ragged = with("state", json!([[1.0, 2.0], [1.0]]));
-    said(&mut tool, "lstm", "objective", ragged, "row 1 has 1 numbers");
+    expect_error(&mut tool, "lstm", "objective", ragged, "row 1 has 1 numbers");
     let odd = with("state", json!([[1.0, 2.0]]));
-    said(&mut tool, "lstm", "objective", odd, "not two rows for each layer");
+    expect_error(&mut tool, "lstm", "objective", odd, "not two rows for each layer");
     let narrow = with("extra_params", json!([[1.0], [1.0], [1.0]]));
-    said(&mut tool, "lstm", "jacobian", narrow, "extra_params is 3×1, not 3×7");
+    expect_error(&mut tool, "lstm", "jacobian", narrow, "extra_params is 3×1, not 3×7");
     let short = with("sequence", json!([[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]]));
-    said(&mut tool, "lstm", "jacobian", short, "no second character");
-    // And it goes on.
+    expect_error(&mut tool, "lstm", "jacobian", short, "no second character");
+    // And it continues.
     let answer = tool.evaluate("det", "primal", json!({ "A": [3.0], "ell": 1 }));
     assert_eq!(answer, json!(3.0));
 }

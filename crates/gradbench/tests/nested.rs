@@ -1,4 +1,4 @@
-//! `particle` and `saddle` beside the same algorithms with derivatives written out by hand.
+//! `particle` and `saddle` compared with the same algorithms with derivatives written out by hand.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! The conversation: what is answered to messages, and to what is none.
+//! The protocol: the answers to messages, and to invalid ones.
 
 mod common;
 

@@ -32,7 +32,7 @@ pub enum Work {
         /// How many results it has.
         results: usize,
     },
-    /// Values that were computed already, so many of them: the op is recorded on a tape, never in a
+    /// This many values that were computed already: the op is recorded on a tape, never in a
     /// program.
     Done(usize),
 }

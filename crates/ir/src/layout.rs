@@ -73,7 +73,7 @@ impl Layout {
     }
 
     /// Whether elements of `size` bytes with these strides, the first of them at element `offset`,
-    /// are all inside a buffer of so many bytes. `None` where the arithmetic itself overflows.
+    /// are all inside a buffer of this many bytes. `None` where the arithmetic itself overflows.
     #[inline]
     pub fn inside(
         bytes: usize,
@@ -94,8 +94,8 @@ impl Layout {
         Some(shape.len() == strides.len() && (empty || (low >= 0 && end <= bytes)))
     }
 
-    /// Whether every index is inside a buffer of so many elements.
-    pub fn lies_in(&self, len: usize) -> bool {
+    /// Whether every index is inside a buffer of this many elements.
+    pub fn is_within(&self, len: usize) -> bool {
         if self.is_empty() {
             return true;
         }

@@ -2,8 +2,8 @@
 //! programs.
 //!
 //! Nothing here computes. [`Op`] is plain data, [`Spec`] is the shape, dtype and device of a
-//! tensor, [`Layout`] the strides of a view, [`infer::infer`] the only place where shape and dtype
-//! errors arise, and [`Error`] the only error type.
+//! tensor, [`Layout`] the strides of a view, [`infer::infer`] decides whether an op fits its
+//! operands, and [`Error`] is the only error type.
 #![forbid(unsafe_code)]
 
 mod custom;
@@ -37,8 +37,8 @@ pub use flow::{Flow, Scan};
 pub use layout::{Layout, diagonal_len};
 pub use line::Line;
 pub use op::{
-    Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Family, Fft, Fused, Ints, Kept,
-    Linalg, Op, Padding, Pointwise, Random, Reduction, Sgd, Structure, Takes, Unary,
+    Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Family, Fft, Fused, Ints,
+    Linalg, Op, Padding, Pointwise, Random, Reduction, Sgd, Structure, Takes, Unary, VjpOperand,
 };
 pub use program::{Equation, Program, Var, Vars};
 pub use region::{Inst, Load, Region, Value};

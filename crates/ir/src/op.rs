@@ -246,7 +246,8 @@ pub enum Linalg {
     /// L and U in one matrix with P·L·U = A, and the pivots `i32`: row i was exchanged with row
     /// `pivot[i] − 1`, in order.
     Lu,
-    /// From pivots, the rows (of so many) in the order after the exchanges: `(P·X)ᵀ` gathers by it.
+    /// From pivots, the rows (of this many) in the order after the exchanges: `(P·X)ᵀ` gathers by
+    /// it.
     Permutation(usize),
     /// From A, its L and U in one matrix, its pivots, and B: A⁻¹·B, or A⁻ᵀ·B. Derivatives are those
     /// with respect to A and B.
@@ -294,7 +295,7 @@ pub enum Fft {
 
 /// Which value of a unary function its derivative is computed from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Kept {
+pub enum VjpOperand {
     /// The input.
     X,
     /// The output.
@@ -521,7 +522,7 @@ impl<'a> Structure<'a> {
 
 impl Pointwise {
     /// Approximate cost in additions: decides what is kept rather than recomputed, and when threads
-    /// pay off.
+    /// are profitable.
     pub fn cost(self) -> usize {
         match self {
             Pointwise::Unary(f) => f.cost(),

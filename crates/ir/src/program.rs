@@ -170,14 +170,14 @@ impl Program {
         let huge = |&&v: &&Var| !fits_memory(&self.spec(v).shape);
         if let Some(&v) = self.inputs.iter().find(huge) {
             return Err(wrong(format!(
-                "the input {v}: {} is larger than any memory",
+                "the input {v}: {} exceeds the addressable size",
                 self.spec(v)
             )));
         }
         // Passes add up the bytes of values.
         let all = self.specs.iter().map(Spec::bytes).fold(0, usize::saturating_add);
         if all > isize::MAX as usize {
-            return Err(wrong("its values are together larger than any memory".into()));
+            return Err(wrong("its values together exceed the addressable size".into()));
         }
         let mut known: Vec<Vars> = Vec::with_capacity(self.equations.len());
         for (i, e) in self.equations.iter().enumerate() {

@@ -110,7 +110,7 @@ impl Region {
             return Err(Error::shape("region", "a row has more axes than the domain"));
         }
         if !fits_memory(&self.shape) {
-            let message = format!("a domain of {:?} is larger than any memory", self.shape);
+            let message = format!("a domain of {:?} exceeds the addressable size", self.shape);
             return Err(Error::shape("region", message));
         }
         let mut values: Vec<Value> = Vec::with_capacity(self.body.len());
@@ -190,7 +190,7 @@ impl Region {
                     format!("runs on {}, but an operand is on another device", self.device);
                 return Err(Error::new(ErrorKind::Device, "region", message).on([&load.spec]));
             }
-            if !load.layout.lies_in(load.spec.len()) {
+            if !load.layout.is_within(load.spec.len()) {
                 return Err(Error::argument("region", "a layout reaches outside its operand")
                     .on([&load.spec]));
             }

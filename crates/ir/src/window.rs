@@ -41,8 +41,8 @@ impl Window {
         let start = o as i128 * self.stride as i128 - self.before as i128;
         let d = self.dilation as i128;
         let first = if start < 0 { (-start + d - 1) / d } else { 0 };
-        let room = len as i128 - start;
-        let end = if room <= 0 { 0 } else { ((room + d - 1) / d).min(self.size as i128) };
+        let space = len as i128 - start;
+        let end = if space <= 0 { 0 } else { ((space + d - 1) / d).min(self.size as i128) };
         if end <= first {
             return (0, 0);
         }

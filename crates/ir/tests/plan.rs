@@ -54,7 +54,7 @@ struct Replay<'a> {
 
 impl Replay<'_> {
     fn places(&self, v: Var) -> (Base, usize, Vec<usize>) {
-        let (home, size) = (&self.plan.homes[v.index()], self.program.spec(v).dtype.size());
+        let (home, size) = (&self.plan.locations[v.index()], self.program.spec(v).dtype.size());
         let at = positions(&home.layout).into_iter().map(|p| home.start + p * size).collect();
         (home.base, size, at)
     }
@@ -95,9 +95,9 @@ impl Replay<'_> {
             let dense = Layout::dense(self.program.spec(x).shape.clone());
             let seen = positions(&dense.view(view).expect("dense elements have every view"));
             self.values[y.index()] = seen.iter().map(|&p| self.values[x.index()][p]).collect();
-            let home = &self.plan.homes[x.index()];
+            let home = &self.plan.locations[x.index()];
             if let Some(layout) = home.layout.view(view) {
-                let there = &self.plan.homes[y.index()];
+                let there = &self.plan.locations[y.index()];
                 assert_eq!((there.base, there.start), (home.base, home.start), "a view moved");
                 assert_eq!(there.layout, layout);
                 return;
@@ -105,7 +105,11 @@ impl Replay<'_> {
         } else if equation.op == Op::After {
             let (x, y) = (equation.inputs[0], equation.outputs[0]);
             self.values[y.index()] = self.values[x.index()].clone();
-            assert_eq!(self.plan.homes[y.index()], self.plan.homes[x.index()], "it costs nothing");
+            assert_eq!(
+                self.plan.locations[y.index()],
+                self.plan.locations[x.index()],
+                "it costs nothing"
+            );
             equation.inputs.iter().for_each(|&v| self.check(v, "waited for"));
             return;
         } else {
@@ -167,14 +171,14 @@ impl Replay<'_> {
                         );
                     }
                     Op::DotRegion(_) => {
-                        assert_eq!(self.plan.products[e], Some(Product::Added(k)));
+                        assert_eq!(self.plan.products[e], Some(ProductLocation::Added(k)));
                         assert!(k == 2 && shared == 1);
                     }
                     Op::Flow(_) => assert_eq!(shared, 1),
                     op => panic!("{} wrote result {j} over operand {k}", op.name()),
                 }
             }
-            if let Some(Product::Added(k)) = self.plan.products[e] {
+            if let Some(ProductLocation::Added(k)) = self.plan.products[e] {
                 assert_eq!(self.places(equation.inputs[k]), self.places(y));
             }
         }
@@ -345,8 +349,8 @@ fn updates_are_computed_where_they_go() {
     let plan = replay(&p);
     assert!(plan.moves.is_empty());
     assert_eq!((plan.arena, plan.outputs, plan.constants), (256, 0, 16));
-    assert_eq!(plan.homes[new_w.index()].base, Base::Input(0));
-    assert_eq!(plan.homes[kept.index()].base, Base::Input(1));
+    assert_eq!(plan.locations[new_w.index()].base, Base::Input(0));
+    assert_eq!(plan.locations[kept.index()].base, Base::Input(1));
 
     // A swap is all copies, at least one of them through a temporary.
     let mut p = Program::default();
@@ -388,7 +392,7 @@ fn a_piece_is_computed_where_it_is_wanted() {
         let plan = replay(&program);
         let home = |name: &str| {
             let made = program.equations.iter().find(|e| e.op.name() == name).unwrap();
-            plan.homes[made.outputs[0].index()].clone()
+            plan.locations[made.outputs[0].index()].clone()
         };
         let op = what.split(" = ").nth(1).unwrap().split('{').next().unwrap();
         assert_eq!(home(op).base, home("exp").base, "{what}");
@@ -408,7 +412,8 @@ fn a_piece_is_computed_where_it_is_wanted() {
         .parse()
         .unwrap();
         let plan = replay(&program);
-        let home = |v: Var| (plan.homes[v.index()].base, plan.homes[v.index()].start / ALIGN);
+        let home =
+            |v: Var| (plan.locations[v.index()].base, plan.locations[v.index()].start / ALIGN);
         let last = program.equations.last().unwrap().outputs[0];
         assert_ne!(home(last), home(program.equations[0].outputs[0]), "{rest}");
     }
@@ -420,10 +425,10 @@ fn a_product_is_added_in_place() {
     let [a, b, c] = [[4, 8], [8, 4], [4, 4]].map(|shape| p.input(f32s(&shape)));
     let op = Op::DotRegion(Arc::new(sum_of(&f32s(&[4, 4]))));
     p.outputs = p.push(op, &[a, b, c], None).expect("a product").to_vec();
-    assert_eq!(replay(&p).products[0], Some(Product::InResult(0)));
+    assert_eq!(replay(&p).products[0], Some(ProductLocation::InResult(0)));
     p.updates = vec![(0, 2)];
     let plan = replay(&p);
-    assert_eq!((plan.products[0], plan.arena), (Some(Product::Added(2)), 0));
+    assert_eq!((plan.products[0], plan.arena), (Some(ProductLocation::Added(2)), 0));
 }
 
 #[test]

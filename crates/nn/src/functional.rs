@@ -4,7 +4,7 @@ use crate::Module;
 use pullback::{Error, Line, Path, Result, Tensor, user_line};
 use std::collections::{HashMap, HashSet};
 
-/// Calls a module with other tensors in the place of its own, and gives the result with the buffers
+/// Calls a module with other tensors instead of its own, and gives the result with the buffers
 /// as the call left them. The module itself is not changed: what the call writes to its buffers, it
 /// writes to copies. PyTorch's `torch.func.functional_call`.
 ///

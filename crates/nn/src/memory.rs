@@ -10,7 +10,8 @@ use crate::Module;
 use crate::optim::Optimizer;
 use crate::summary::holds;
 use pullback::{
-    MemoryKind, MemoryPart, MemoryPhase, MemoryReport, MemoryReporter, Path, Result, Tensor, Tree,
+    MemoryKind, MemoryPartGuard, MemoryPhase, MemoryReport, MemoryReporter, Path, Result, Tensor,
+    Tree,
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -82,7 +83,7 @@ pub fn predict_memory<R>(
 }
 
 /// Attributes what the operations of `module` allocate to its path, until the guard is dropped.
-pub(crate) fn enter(module: &impl Tree) -> Option<MemoryPart> {
+pub(crate) fn enter(module: &impl Tree) -> Option<MemoryPartGuard> {
     PARTS.with_borrow_mut(|parts| parts.as_mut()?.enter(module))
 }
 
@@ -116,7 +117,7 @@ impl Drop for RestoreParts {
 
 impl ModuleParts {
     fn of(model: &impl Tree) -> ModuleParts {
-        let kinds = model.outline().kinds.into_iter();
+        let kinds = model.tree_structure().kinds.into_iter();
         let row = |(path, kind)| ModulePart { path, kind, tensors: 0, first: None };
         let mut rows: Vec<ModulePart> = kinds.map(row).collect();
         model.visit(&mut Path::default(), &mut |path, x| {
@@ -140,11 +141,11 @@ impl ModuleParts {
         deepest.map_or(MODEL, |row| shown(&row.path))
     }
 
-    fn enter(&mut self, module: &impl Tree) -> Option<MemoryPart> {
-        let (phase, scope) = MemoryPart::current()?;
+    fn enter(&mut self, module: &impl Tree) -> Option<MemoryPartGuard> {
+        let (phase, scope) = MemoryPartGuard::current()?;
         let scope = scope.map(|path| if path == MODEL { String::new() } else { path });
         let leaves = module.leaves();
-        let kind = module.outline().kinds.first().map_or("", |(_, kind)| kind);
+        let kind = module.tree_structure().kinds.first().map_or("", |(_, kind)| kind);
         let same = |row: &ModulePart| match (&row.first, leaves.first()) {
             // In a checkpointed function its tensors are others with the same memory.
             (Some(a), Some(b)) => a.shares_memory(b) && a.shape() == b.shape(),

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 /// options of such.
 ///
 /// A tensor is a parameter unless its field says `#[tree(buffer)]`. Names are paths of fields
-/// (`layers.0.weight`), in the order of declaration. A tensor that is met several times (tied
+/// (`layers.0.weight`), in the order of declaration. A tensor that occurs several times (tied
 /// weights) is one parameter, under the first of its names.
 ///
 /// ```
@@ -173,19 +173,19 @@ fn named(module: &impl Tree, wanted: impl Fn(&Path) -> bool) -> Vec<(String, Ten
 }
 
 fn set_training(module: &impl Tree, on: bool) {
-    module.outline().flags.iter().for_each(|(_, flag)| flag.set(on));
+    module.tree_structure().flags.iter().for_each(|(_, flag)| flag.set(on));
 }
 
 /// Runs `f` with the module in evaluation, and restores the mode of every part, also if `f` panics.
 pub(crate) fn in_evaluation<R>(module: &impl Tree, f: impl FnOnce() -> R) -> R {
-    struct Restore(Vec<(bool, Flag)>);
-    impl Drop for Restore {
+    struct RestoreFlags(Vec<(bool, Flag)>);
+    impl Drop for RestoreFlags {
         fn drop(&mut self) {
             self.0.iter().for_each(|(mode, flag)| flag.set(*mode));
         }
     }
-    let modes = module.outline().flags.into_iter().map(|(_, flag)| (flag.get(), flag));
-    let _restore = Restore(modes.collect());
+    let modes = module.tree_structure().flags.into_iter().map(|(_, flag)| (flag.get(), flag));
+    let _restore = RestoreFlags(modes.collect());
     set_training(module, false);
     f()
 }

@@ -4,7 +4,7 @@
 
 use crate::memory;
 use crate::refuse::called;
-use pullback::{MemoryPart, OnBehalf, Tensor, Tree};
+use pullback::{CallerLineGuard, MemoryPartGuard, Tensor, Tree};
 use std::cell::RefCell;
 
 /// A call of a layer.
@@ -29,13 +29,13 @@ thread_local! {
 
 /// Runs `f` and lists the calls of layers in it, in the order in which they returned.
 pub(crate) fn watched<R>(f: impl FnOnce() -> R) -> (R, Vec<LayerCall>) {
-    struct Restore(Option<Vec<LayerCall>>);
-    impl Drop for Restore {
+    struct RestoreCalls(Option<Vec<LayerCall>>);
+    impl Drop for RestoreCalls {
         fn drop(&mut self) {
             CALLS.set(self.0.take());
         }
     }
-    let _restore = Restore(CALLS.replace(Some(Vec::new())));
+    let _restore = RestoreCalls(CALLS.replace(Some(Vec::new())));
     let result = f();
     (result, CALLS.take().unwrap_or_default())
 }
@@ -74,9 +74,9 @@ pub fn module_scope<M: Tree>(module: &M) -> ModuleScope<'_, M> {
 #[must_use = "the scope ends when this is dropped"]
 pub struct ModuleScope<'a, M> {
     module: &'a M,
-    _part: Option<MemoryPart>,
+    _part: Option<MemoryPartGuard>,
     /// Lines of this crate are those of its caller.
-    _line: OnBehalf,
+    _line: CallerLineGuard,
 }
 
 impl<M: Tree> ModuleScope<'_, M> {
@@ -92,7 +92,7 @@ impl<M: Tree> ModuleScope<'_, M> {
             if let Some(calls) = calls {
                 let leaves = self.module.leaves();
                 calls.push(LayerCall {
-                    kind: self.module.outline().kinds.first().map_or("", |(_, kind)| kind),
+                    kind: self.module.tree_structure().kinds.first().map_or("", |(_, kind)| kind),
                     first: leaves.first().cloned(),
                     tensors: leaves.len(),
                     shape: y.shape().to_vec(),

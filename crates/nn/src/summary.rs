@@ -1,10 +1,10 @@
 //! The table of a module: its parts, what they give and what they hold, as torchinfo prints it.
 //!
-//! The parts are the derived types in the tree ([`Tree::outline`]). Which of them gave which output
-//! is learned from a call: layers report to [`ModuleScope::output`](crate::ModuleScope::output). A
-//! report is matched to a part by its type and its first tensor; among parts that share both (a
-//! sequence in a sequence) the deepest comes first, as it ends first; layers without tensors are
-//! matched in the order of their calls.
+//! The parts are the derived types in the tree ([`Tree::tree_structure`]). Which of them gave which
+//! output is learned from a call: layers report to
+//! [`ModuleScope::output`](crate::ModuleScope::output). A report is matched to a part by its type
+//! and its first tensor; among parts that share both (a sequence in a sequence) the deepest comes
+//! first, as it ends first; layers without tensors are matched in the order of their calls.
 
 use crate::module::in_evaluation;
 use crate::module_scope::{LayerCall, watched};
@@ -42,10 +42,10 @@ struct SummaryRow {
     path: String,
     kind: &'static str,
     depth: usize,
-    /// Its own parameters: name, shape, whether they were met before.
+    /// Its own parameters: name, shape, whether they occurred before.
     own: Vec<(String, Vec<usize>, bool)>,
-    /// How many numbers its own parameters hold, without those met before, and how many of these
-    /// are trained.
+    /// How many numbers its own parameters hold, without those that occurred before, and how many
+    /// of these are trained.
     count: (usize, usize),
     /// How many tensors are in it and its parts, and the first of them.
     tensors: usize,
@@ -57,7 +57,7 @@ impl Summary {
     /// Without outputs.
     pub(crate) fn new(module: &impl Tree) -> Summary {
         let mut rows: Vec<SummaryRow> = Vec::new();
-        for (path, kind) in module.outline().kinds {
+        for (path, kind) in module.tree_structure().kinds {
             let above = rows.iter().filter(|row| holds(&row.path, &path)).count();
             let (own, count) = (Vec::new(), (0, 0));
             let row = SummaryRow {
@@ -100,10 +100,10 @@ impl Summary {
             output_bytes: 0,
             macs: 0,
         };
-        let mut met = HashMap::new();
+        let mut seen = HashMap::new();
         module.visit(&mut Path::default(), &mut |path, x| {
             // Held, so that its number stays its own.
-            let again = met.insert(x.id(), x.clone()).is_some();
+            let again = seen.insert(x.id(), x.clone()).is_some();
             summary.note(path, x, again);
         });
         summary

@@ -7,8 +7,8 @@ use std::sync::{Mutex, PoisonError};
 
 /// One at a time: they seed the global generator, and so give the same figures in every run.
 fn alone<R>(run: impl FnOnce(bool) -> pullback::Result<R>) -> R {
-    static TURN: Mutex<()> = Mutex::new(());
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    static EXCLUSIVE: Mutex<()> = Mutex::new(());
+    let _lock = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
     let start = std::time::Instant::now();
     let figures = run(true).unwrap_or_else(|error| panic!("{error}"));
     println!("took {:.1} s", start.elapsed().as_secs_f64());

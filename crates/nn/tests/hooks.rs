@@ -158,8 +158,9 @@ fn cloned<M: Module + Clone>(what: &str, model: &M) {
         assert!(!a.shares_memory(&c), "{what}");
     }
     assert_eq!(model.named_leaves().len(), own.named_leaves().len(), "{what}");
-    let flags =
-        |m: &M| m.outline().flags.iter().map(|(_, f): &(_, Flag)| f.get()).collect::<Vec<_>>();
+    let flags = |m: &M| {
+        m.tree_structure().flags.iter().map(|(_, f): &(_, Flag)| f.get()).collect::<Vec<_>>()
+    };
     model.eval();
     assert_eq!(flags(&same), vec![false; flags(&same).len()], "{what}");
     assert_eq!(flags(&own), vec![true; flags(&own).len()], "{what}");
@@ -179,7 +180,7 @@ fn every_layer_and_model_is_clone() {
     cloned("GroupNorm", &GroupNorm::new(2, 4));
     cloned("RmsNorm", &RmsNorm::new([4]));
     cloned("Embedding", &Embedding::new(5, 3));
-    cloned("EmbeddingBag", &EmbeddingBag::new(5, 3, pullback::Bag::Mean));
+    cloned("EmbeddingBag", &EmbeddingBag::new(5, 3, pullback::BagMode::Mean));
     cloned("Dropout", &Dropout::new(0.5));
     cloned("Dropout2d", &Dropout2d::new(0.5));
     cloned("AlphaDropout", &AlphaDropout::new(0.5));

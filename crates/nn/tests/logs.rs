@@ -20,7 +20,7 @@ struct Model {
     weight: Tensor,
 }
 
-/// Trains with all logs in a folder until so many steps are taken; goes on if there is a
+/// Trains with all logs in a folder until this many steps are taken; resumes if there is a
 /// checkpoint. Checkpoints are at steps 4 and 8.
 fn train(folder: &Path, steps: u64) -> Outcome {
     let model = Model { weight: Tensor::from([4.0, -2.0]).requires_grad() };

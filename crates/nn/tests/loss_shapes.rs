@@ -1,4 +1,4 @@
-//! Losses take operands of equal shapes, or what PyTorch documents: a prediction `[3, 1]` beside a
+//! Losses take operands of equal shapes, or what PyTorch documents: a prediction `[3, 1]` with a
 //! target `[3]` is a mistake, not nine comparisons.
 
 use pullback::{Reduction, Tensor, catch, losses, vmap};

@@ -1,4 +1,5 @@
-//! Every loss beside PyTorch's, with every reduction: values and the gradients of all float inputs.
+//! Every loss compared with PyTorch's, with every reduction: values and the gradients of all float
+//! inputs.
 
 use crate::recorded::{Inputs, Recording, near};
 use pullback::{Tensor, catch, jit};

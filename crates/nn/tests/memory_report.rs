@@ -13,11 +13,11 @@ use pullback_nn::{
 use serde_json::Value;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// The pool counts for the whole process, so tests take turns.
-static TURN: Mutex<()> = Mutex::new(());
+/// The pool counts for the whole process, so tests are serialised.
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
-fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn exclusive() -> MutexGuard<'static, ()> {
+    EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn batch(shape: [usize; 2]) -> Tensor {
@@ -40,7 +40,7 @@ fn part(report: &MemoryReport, path: &str) -> MemoryBytes {
 
 #[test]
 fn an_mlp_with_adam_by_hand() {
-    let _turn = turn();
+    let _lock = exclusive();
     let model = Sequential::new().then(Linear::new(16, 32)).then(Tanh).then(Linear::new(32, 4));
     let adam = Adam::default().over(model.parameters()).unwrap();
     let x = batch([8, 16]);
@@ -61,7 +61,7 @@ fn an_mlp_with_adam_by_hand() {
         // The gradient of a weight of a linear layer comes transposed, and is copied at the end of
         // the pass.
         assert_eq!(report.most.gradients, first + second + 16 * 32 * 4, "{report}");
-        // Two moments; beside them a count for each of four parameters, and one rate.
+        // Two moments; in addition a count for each of four parameters, and one rate.
         assert_eq!(report.most.optimizer_state, 2 * (first + second) + 4 * 8 + 8, "{report}");
         assert_eq!(report.most.inputs, 8 * 16 * 4, "{report}");
         // What tanh gives is kept by itself and by the second layer, whose output is kept by the
@@ -130,7 +130,7 @@ fn active(report: &MemoryReport) -> Vec<&str> {
 
 #[test]
 fn parts_of_a_model_of_ones_own() {
-    let _turn = turn();
+    let _lock = exclusive();
     let model = Stack { blocks: vec![block(), block()], head: Linear::new(32, 4) };
     let sgd = Sgd { lr: 0.1, momentum: 0.9, ..Sgd::default() };
     let sgd = sgd.over(model.parameters()).unwrap();
@@ -159,7 +159,7 @@ fn parts_of_a_model_of_ones_own() {
 
 #[test]
 fn checkpointed_blocks_keep_less() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = batch([64, 32]);
     let plain = Stack { blocks: (0..6).map(|_| block()).collect(), head: Linear::new(32, 4) };
     let split = Stack {
@@ -185,7 +185,7 @@ fn checkpointed_blocks_keep_less() {
 
 #[test]
 fn a_transformer_with_dropout_is_predicted() {
-    let _turn = turn();
+    let _lock = exclusive();
     manual_seed(3);
     let config =
         GptConfig { vocabulary: 20, length: 16, width: 32, heads: 4, layers: 2, dropout: 0.1 };
@@ -223,7 +223,7 @@ fn a_transformer_with_dropout_is_predicted() {
 
 #[test]
 fn json_is_read_by_others() {
-    let _turn = turn();
+    let _lock = exclusive();
     let model = Sequential::new().then(Linear::new(4, 8)).then(Relu).then(Linear::new(8, 2));
     let sgd = Sgd::default().over(model.parameters()).unwrap();
     let x = batch([3, 4]);
@@ -264,7 +264,7 @@ fn json_is_read_by_others() {
 
 #[test]
 fn a_step_that_fails_leaves_no_names_behind() {
-    let _turn = turn();
+    let _lock = exclusive();
     let model = Sequential::new().then(Linear::new(4, 8));
     let none: Vec<Box<dyn Optimizer>> = Vec::new();
     let wrong = batch([3, 5]);

@@ -1,4 +1,4 @@
-//! Weight norm and spectral norm beside PyTorch's (recorded by `data/norms.py`), eagerly and
+//! Weight norm and spectral norm compared with PyTorch's (recorded by `data/norms.py`), eagerly and
 //! compiled.
 
 use pullback::{DType, Tensor, catch, jit, no_grad};

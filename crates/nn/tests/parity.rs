@@ -1,5 +1,5 @@
-//! Whole trainings beside PyTorch's: from the same weights and batches, fifty steps of three small
-//! networks follow its losses.
+//! Whole trainings compared with PyTorch's: from the same weights and batches, fifty steps of three
+//! small networks follow its losses.
 //!
 //! `data/parity.py` made the weights, batches and curves. In f64 the curves agree to 1e-9, in f32
 //! to 1e-4, eagerly and compiled.

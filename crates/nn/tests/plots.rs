@@ -52,7 +52,7 @@ fn the_png_has_the_lines_where_they_belong() {
     let png = Chart::new("").line("flat", vec![(0.0, 1.0), (10.0, 3.0)]).png().unwrap();
     let image = image::load_from_memory(&png).unwrap().to_rgb8();
     assert_eq!((image.width(), image.height()), (1440, 880));
-    // White in the corners, the colour of the line at its ends and in its middle, not beside it.
+    // White in the corners, the colour of the line at its ends and in its middle, not next to it.
     let at = |x: f64, y: f64| image.get_pixel((x * 2.0) as u32, (y * 2.0) as u32).0;
     let (white, blue) = ([255; 3], [0x1f, 0x6f, 0xb4]);
     for (x, y) in [(1.0, 1.0), (719.0, 1.0), (1.0, 439.0), (719.0, 439.0)] {

@@ -3,7 +3,7 @@
 
 use pullback::{DType, Result, Tensor, Tree, autocast, jit, no_grad, random_state};
 use pullback_nn::optim::{self, Optimizer, Sgd, UpdateRule, clip_grad_norm_, named};
-use pullback_nn::precision::{GradScaler, Scaling};
+use pullback_nn::precision::{GradScaler, GradScalerOptions};
 use pullback_nn::state::{Checkpoint, Checkpoints};
 use pullback_nn::{BatchNorm, Dropout, Layer, Linear, Module};
 use serde_json::{Value, json};
@@ -72,10 +72,10 @@ fn replay(case: &str, recorded: &Value, compiled: bool) {
     let net = Net::new();
     let opt = optimizer(name, &net);
     let (initial, interval) = if low { (2f64.powi(24), 6) } else { (1024.0, 3) };
-    let scaler = GradScaler::new(Scaling {
+    let scaler = GradScaler::new(GradScalerOptions {
         init_scale: initial,
         growth_interval: interval,
-        ..Scaling::default()
+        ..GradScalerOptions::default()
     })
     .unwrap();
     let y = targets();
@@ -148,7 +148,7 @@ fn a_skipped_step_leaves_every_optimiser_as_it_was() {
         for compiled in [false, true] {
             let x = wave(&[3, 3], 1.3, 0.4, 1.0).deep_clone().requires_grad();
             let opt = named(name, vec![(vec![x.clone()], json!({}))]).unwrap();
-            let scaler = GradScaler::new(Scaling::default()).unwrap();
+            let scaler = GradScaler::new(GradScalerOptions::default()).unwrap();
             let step = jit(|factor: &Tensor| {
                 opt.zero_grad();
                 let loss = (x.square() * factor).sum();
@@ -180,7 +180,7 @@ fn a_skipped_step_leaves_every_optimiser_as_it_was() {
 fn line() -> (Tensor, impl Optimizer, GradScaler) {
     let x = Tensor::from([1.0f32, 2.0]).requires_grad();
     let opt = Sgd { lr: 0.5, ..Sgd::default() }.over([x.clone()]).unwrap();
-    (x, opt, GradScaler::new(Scaling::default()).unwrap())
+    (x, opt, GradScaler::new(GradScalerOptions::default()).unwrap())
 }
 
 #[test]
@@ -235,7 +235,11 @@ fn optimisers_that_share_a_parameter_unscale_it_once() {
 fn only_steps_with_a_gradient_count() {
     for compiled in [false, true] {
         let (x, opt, _) = line();
-        let scaler = GradScaler::new(Scaling { growth_interval: 3, ..Scaling::default() }).unwrap();
+        let scaler = GradScaler::new(GradScalerOptions {
+            growth_interval: 3,
+            ..GradScalerOptions::default()
+        })
+        .unwrap();
         let empty = jit(|_: &()| {
             opt.zero_grad();
             scaler.step(&opt)?;
@@ -284,20 +288,23 @@ fn an_update_goes_by_what_was_unscaled() {
 
 #[test]
 fn options_and_dtypes_that_make_no_sense_are_refused() {
-    let usual = Scaling::default();
+    let usual = GradScalerOptions::default();
     let wrong = [
-        (Scaling { init_scale: 0.0, ..usual }, "`init_scale` must be a number above 0"),
-        (Scaling { init_scale: 1e300, ..usual }, "`init_scale` must be a number above 0"),
-        (Scaling { growth_factor: 1.0, ..usual }, "`growth_factor` must be a number above 1"),
+        (GradScalerOptions { init_scale: 0.0, ..usual }, "`init_scale` must be a number above 0"),
+        (GradScalerOptions { init_scale: 1e300, ..usual }, "`init_scale` must be a number above 0"),
         (
-            Scaling { backoff_factor: 1.0, ..usual },
+            GradScalerOptions { growth_factor: 1.0, ..usual },
+            "`growth_factor` must be a number above 1",
+        ),
+        (
+            GradScalerOptions { backoff_factor: 1.0, ..usual },
             "`backoff_factor` must be a number between 0 and 1",
         ),
         (
-            Scaling { backoff_factor: f64::NAN, ..usual },
+            GradScalerOptions { backoff_factor: f64::NAN, ..usual },
             "`backoff_factor` must be a number between 0 and 1",
         ),
-        (Scaling { growth_interval: 0, ..usual }, "`growth_interval` must be at least 1"),
+        (GradScalerOptions { growth_interval: 0, ..usual }, "`growth_interval` must be at least 1"),
     ];
     for (how, sentence) in wrong {
         let error = GradScaler::new(how).unwrap_err().to_string();
@@ -346,10 +353,10 @@ fn it_does_not_matter_which_parts_are_compiled() {
 fn the_scale_stays_a_number() {
     let x = Tensor::from([1.0f32]).requires_grad();
     let opt = Sgd { lr: 0.0, ..Sgd::default() }.over([x.clone()]).unwrap();
-    let scaler = GradScaler::new(Scaling {
+    let scaler = GradScaler::new(GradScalerOptions {
         init_scale: 2f64.powi(126),
         growth_interval: 1,
-        ..Scaling::default()
+        ..GradScalerOptions::default()
     })
     .unwrap();
     let step = |factor: f32| {
@@ -373,7 +380,11 @@ fn its_state_is_saved_and_restored() {
     let folder = tempfile::tempdir().unwrap();
     let net = Net::new();
     let opt = optimizer("adam", &net);
-    let how = Scaling { init_scale: 1024.0, growth_interval: 5, ..Scaling::default() };
+    let how = GradScalerOptions {
+        init_scale: 1024.0,
+        growth_interval: 5,
+        ..GradScalerOptions::default()
+    };
     let step = |net: &Net, opt: &dyn Optimizer, scaler: &GradScaler, t: usize| {
         opt.zero_grad();
         let loss = (net.forward(&inputs(t % 4 == 1)) - targets()).square().mean();
@@ -433,7 +444,7 @@ fn the_culprit_is_named_and_nothing_else_is_changed() {
     for (weight, backward) in [(1e30f32, false), (8.0, true)] {
         // With low precision, a scale of 2²⁴ is too large for gradients: they overflow in the
         // backward pass of the second layer.
-        let how = Scaling { init_scale: 2f64.powi(24), ..Scaling::default() };
+        let how = GradScalerOptions { init_scale: 2f64.powi(24), ..GradScalerOptions::default() };
         let weight = Tensor::from(weight);
         let mut finals = Vec::new();
         for form in ["by hand", "run", "compiled"] {
@@ -461,9 +472,9 @@ fn the_culprit_is_named_and_nothing_else_is_changed() {
             if let Some(stepped) = stepped {
                 let overflow = stepped.overflow.unwrap();
                 assert_eq!((overflow.scale, overflow.next), (2f64.powi(24), 2f64.powi(23)));
-                let culprit = overflow.culprit.clone().unwrap();
-                assert_eq!(culprit.backward_of.is_some(), backward, "{form}: {overflow}");
-                assert!(culprit.at.file().ends_with("precision.rs"), "{form}: {overflow}");
+                let source = overflow.source.clone().unwrap();
+                assert_eq!(source.backward_of.is_some(), backward, "{form}: {overflow}");
+                assert!(source.at.file().ends_with("precision.rs"), "{form}: {overflow}");
                 let text = overflow.to_string();
                 assert!(text.contains("the step was skipped, and the next has 8388608"), "{text}");
                 assert!(text.contains("made an infinity in"), "{text}");

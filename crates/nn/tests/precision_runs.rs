@@ -8,7 +8,7 @@ use pullback::{DType, Result, Tensor, autocast, jit, manual_seed, no_grad};
 use pullback_nn::data::digits;
 use pullback_nn::models::{Cnn, Mlp};
 use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-use pullback_nn::precision::{GradScaler, PrecisionReport, Scaling};
+use pullback_nn::precision::{GradScaler, GradScalerOptions, PrecisionReport};
 use pullback_nn::{Layer, Module};
 use std::sync::{Mutex, PoisonError};
 
@@ -35,7 +35,7 @@ struct Came {
 
 /// Five layers: deep enough for gradients to shrink.
 fn network() -> Mlp {
-    // The generator is one for the process, and tests run beside each other.
+    // The generator is one for the process, and tests run concurrently.
     static GENERATOR: Mutex<()> = Mutex::new(());
     let _alone = GENERATOR.lock().unwrap_or_else(PoisonError::into_inner);
     manual_seed(7);
@@ -54,7 +54,7 @@ fn train(how: How, weight: f64, compiled: bool) -> Came {
     };
     let sgd = Sgd { lr: 0.05 / weight, momentum: 0.9, ..Sgd::default() };
     let opt = sgd.over(net.parameters()).unwrap();
-    let scaling = Scaling { growth_interval: 10, ..Scaling::default() };
+    let scaling = GradScalerOptions { growth_interval: 10, ..GradScalerOptions::default() };
     let scaler = GradScaler::new(scaling).unwrap();
     let loss_of = |x: &Tensor, y: &Tensor| match how {
         How::F32 => pullback::cross_entropy(&net.forward(x), y),
@@ -113,8 +113,11 @@ fn train(how: How, weight: f64, compiled: bool) -> Came {
 
 #[track_caller]
 fn within_margin(found: &Came, wanted: &Came) {
-    assert!((found.loss - wanted.loss).abs() <= 0.05 * wanted.loss, "{found:?} beside {wanted:?}");
-    assert!((found.accuracy - wanted.accuracy).abs() <= 0.02, "{found:?} beside {wanted:?}");
+    assert!(
+        (found.loss - wanted.loss).abs() <= 0.05 * wanted.loss,
+        "{found:?} instead of {wanted:?}"
+    );
+    assert!((found.accuracy - wanted.accuracy).abs() <= 0.02, "{found:?} instead of {wanted:?}");
 }
 
 /// Steps that are taken, those that are skipped not counted.

@@ -2,7 +2,7 @@
 
 use pullback::{DType, Result, Tensor, Tree, jit};
 use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
-use pullback_nn::precision::{GradScaler, Scaling};
+use pullback_nn::precision::{GradScaler, GradScalerOptions};
 use pullback_nn::state::Checkpoints;
 use pullback_nn::train::{Callback, Every, LoopControl, Outcome, TrainState, Trainer};
 use pullback_nn::{Layer, Linear, Module};
@@ -48,7 +48,9 @@ struct Run {
 fn run(folder: &Path, epochs: u64, compiled: bool, with_scaler: bool) -> Run {
     let net = net();
     let opt = Adam { lr: 0.01, ..Adam::default() }.over(net.parameters()).unwrap();
-    let scaler = GradScaler::new(Scaling { growth_interval: 3, ..Scaling::default() }).unwrap();
+    let scaler =
+        GradScaler::new(GradScalerOptions { growth_interval: 3, ..GradScalerOptions::default() })
+            .unwrap();
     let seen = std::cell::Cell::new(DType::F64);
     let step = jit(|(x, y): &(Tensor, Tensor)| {
         opt.zero_grad();
@@ -99,10 +101,10 @@ fn resumed_runs_are_the_same_bit_by_bit() {
     }
 }
 
-/// Writes down the steps whose overflow it is told of.
-struct Told<'a>(&'a std::cell::RefCell<Vec<(u64, String)>>);
+/// Writes down the steps whose overflow it is notified of.
+struct SeenOverflows<'a>(&'a std::cell::RefCell<Vec<(u64, String)>>);
 
-impl Callback for Told<'_> {
+impl Callback for SeenOverflows<'_> {
     fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
         self.0.borrow_mut().extend(now.overflow.map(|why| (now.step, why.to_string())));
         Ok(LoopControl::Continue(()))
@@ -114,7 +116,11 @@ fn skipped_steps_are_told_with_op_and_line_and_leave_no_trace() {
     let trained = |compiled: bool, named: Option<u64>| {
         let net = net();
         let opt = Adam { lr: 0.01, ..Adam::default() }.over(net.parameters()).unwrap();
-        let scaler = GradScaler::new(Scaling { growth_interval: 3, ..Scaling::default() }).unwrap();
+        let scaler = GradScaler::new(GradScalerOptions {
+            growth_interval: 3,
+            ..GradScalerOptions::default()
+        })
+        .unwrap();
         let (calls, count) = (std::cell::Cell::new(0), Tensor::from(0i64));
         let step = jit(|(x, y): &(Tensor, Tensor)| {
             opt.zero_grad();
@@ -125,13 +131,13 @@ fn skipped_steps_are_told_with_op_and_line_and_leave_no_trace() {
             scaler.update()?;
             Ok(loss)
         });
-        let told = std::cell::RefCell::default();
+        let seen = std::cell::RefCell::default();
         let trainer = Trainer::new(&net, &opt)
             .epochs(6)
             .precision(DType::F16)
             .scaler(&scaler)
             .keep("count", vec![("count".to_string(), count.clone())])
-            .callback(Told(&told));
+            .callback(SeenOverflows(&seen));
         let trainer = match named {
             Some(count) => trainer.name_overflows(count),
             None => trainer,
@@ -150,27 +156,27 @@ fn skipped_steps_are_told_with_op_and_line_and_leave_no_trace() {
         let all = net.parameters().into_iter().chain(opt.named_state().into_iter().map(|(_, x)| x));
         let all = all.chain(scaler.named_state().into_iter().map(|(_, x)| x));
         let bits: Vec<u64> = all.flat_map(|x| x.to_f64_vec()).map(f64::to_bits).collect();
-        (outcome.notes, told.into_inner(), calls.get(), scaler.skipped().unwrap(), bits)
+        (outcome.notes, seen.into_inner(), calls.get(), scaler.skipped().unwrap(), bits)
     };
     for compiled in [false, true] {
-        let (notes, told, calls, skipped, bits) = trained(compiled, None);
+        let (notes, seen, calls, skipped, bits) = trained(compiled, None);
         assert!(skipped > 4);
-        assert_eq!((calls, told.len(), notes.len()), (33, 3, 4), "{notes:?}");
-        for (note, (step, why)) in notes.iter().zip(&told) {
+        assert_eq!((calls, seen.len(), notes.len()), (33, 3, 4), "{notes:?}");
+        for (note, (step, why)) in notes.iter().zip(&seen) {
             assert_eq!(note, &format!("step {step}: {why}"));
             assert!(note.contains("made an infinity in f16["), "{note}");
             assert!(note.contains("precision_trainer.rs:"), "{note}");
         }
         // The inputs of the third batch are beyond f16 already.
         assert!(
-            told.iter().any(|(step, why)| *step == 3 && why.contains("`cast` made")),
-            "{told:?}"
+            seen.iter().any(|(step, why)| *step == 3 && why.contains("`cast` made")),
+            "{seen:?}"
         );
         let more =
             format!("{} more steps were skipped because gradients were not finite", skipped - 3);
         assert!(notes[3].starts_with(&more), "{notes:?}");
-        let (notes, told, calls, _, unwatched) = trained(compiled, Some(0));
-        assert_eq!((calls, told.len(), notes.len()), (30, 0, 1), "{notes:?}");
+        let (notes, seen, calls, _, unwatched) = trained(compiled, Some(0));
+        assert_eq!((calls, seen.len(), notes.len()), (30, 0, 1), "{notes:?}");
         assert!(notes[0].starts_with(&format!("{skipped} steps were skipped")), "{notes:?}");
         assert_eq!(bits, unwatched, "compiled: {compiled}");
     }

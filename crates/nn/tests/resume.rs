@@ -4,7 +4,7 @@
 use pullback::{Tensor, Tree, jit, manual_seed};
 use pullback_nn::data::{DataLoader, TensorDataset};
 use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
-use pullback_nn::schedule::{CosineAnnealingLr, Scheduler, Warmup};
+use pullback_nn::schedule::{CosineAnnealingLr, LinearWarmup, Scheduler};
 use pullback_nn::state::{Checkpoint, Checkpoints, MetricMode};
 use pullback_nn::train::{
     Callback, EarlyStop, Ended, Every, LoopControl, Outcome, TrainState, Trainer,
@@ -91,7 +91,7 @@ fn train(folder: &Path, seed: u64, compiled: bool, interrupt: Option<u64>) -> Le
     manual_seed(seed);
     let model = Net::new();
     let optimizer = Adam { lr: 0.01, ..Adam::default() }.over(model.parameters()).unwrap();
-    let lrs = Warmup {
+    let lrs = LinearWarmup {
         total_iters: 5,
         start_factor: 0.1,
         then: CosineAnnealingLr { t_max: 15, eta_min: 0.0 },

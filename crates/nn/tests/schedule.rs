@@ -5,8 +5,8 @@ use pullback::{Tensor, jit};
 use pullback_nn::optim::{Adam, Optimizer, Sgd, Stepper, UpdateRule};
 use pullback_nn::schedule::{
     AnnealStrategy, ConstantLr, CosineAnnealingLr, CosineAnnealingWarmRestarts, CyclicLr,
-    CyclicMode, ExponentialLr, LinearLr, MultiStepLr, OneCycleLr, PlateauScheduler, PolynomialLr,
-    ReduceLrOnPlateau, Schedule, Scheduler, SequentialLr, StepLr, ThresholdMode, Warmup,
+    CyclicMode, ExponentialLr, LinearLr, LinearWarmup, MultiStepLr, OneCycleLr, PlateauScheduler,
+    PolynomialLr, ReduceLrOnPlateau, Schedule, Scheduler, SequentialLr, StepLr, ThresholdMode,
 };
 use pullback_nn::state::MetricMode;
 use serde_json::{Value, json};
@@ -106,7 +106,7 @@ fn schedules() -> Vec<(&'static str, Box<dyn Schedule>)> {
             }),
         ),
         ("sequential", Box::new(sequential)),
-        ("warmup", Box::new(Warmup { total_iters: 30, start_factor: 0.1, then: cosine })),
+        ("warmup", Box::new(LinearWarmup { total_iters: 30, start_factor: 0.1, then: cosine })),
     ]
 }
 
@@ -294,7 +294,7 @@ fn every_step_has_a_finite_learning_rate() {
         Box::new(OneCycleLr { pct_start: 1.0, three_phase: true, ..OneCycleLr::new(5) }),
         Box::new(PolynomialLr { total_iters: 0, power: 0.5 }),
         Box::new(StepLr { step_size: 0, gamma: 0.5 }),
-        Box::new(Warmup { total_iters: 0, start_factor: 0.0, then: cosine }),
+        Box::new(LinearWarmup { total_iters: 0, start_factor: 0.0, then: cosine }),
     ];
     for (i, schedule) in edges.iter().enumerate() {
         for step in [0, 1, 2, 3, 4, 5, 6, 1000, 1 << 40] {
@@ -313,7 +313,7 @@ fn a_compiled_step_sees_every_learning_rate() {
         let opt = Adam { lr: 0.1, ..Adam::default() }.over([x.clone()]).unwrap();
         let mut scheduler = Scheduler::new(
             &opt,
-            Warmup {
+            LinearWarmup {
                 total_iters: 5,
                 start_factor: 0.1,
                 then: CosineAnnealingLr { t_max: 40, eta_min: 0.0 },

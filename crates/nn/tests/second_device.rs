@@ -1,4 +1,5 @@
-//! A training on a device that is not the host: the losses of the CPU bit by bit, and nothing moves but the batches.
+//! A training on a device that is not the host: the losses of the CPU bit by bit, and nothing moves
+//! but the batches.
 
 #[path = "../../pullback/tests/device_second/mod.rs"]
 mod device_second;
@@ -18,7 +19,7 @@ fn batch(step: usize) -> (Tensor, Tensor) {
     (Tensor::from_vec(x, [16, 6]), Tensor::from_vec(y, [16, 2]))
 }
 
-/// The losses, the parameters, and what the device was told in each step.
+/// The losses, the parameters, and what the device counted in each step.
 fn train(on: Device, compiled: bool) -> (Vec<Tensor>, Vec<Tensor>, Vec<Counts>) {
     pullback::manual_seed(3);
     let net = with_default_device(on, || Mlp::new(&[6, 8, 2]));
@@ -33,7 +34,7 @@ fn train(on: Device, compiled: bool) -> (Vec<Tensor>, Vec<Tensor>, Vec<Counts>) 
         Ok(loss.detach())
     };
     let jitted = jit(step);
-    let (mut losses, mut told) = (Vec::new(), Vec::new());
+    let (mut losses, mut per_step) = (Vec::new(), Vec::new());
     for i in 0..STEPS {
         let (x, y) = batch(i);
         let (loss, counts) = counted(|| {
@@ -41,9 +42,9 @@ fn train(on: Device, compiled: bool) -> (Vec<Tensor>, Vec<Tensor>, Vec<Counts>) 
             if compiled { jitted.call(&batch) } else { step(&batch) }.unwrap()
         });
         losses.push(loss);
-        told.push(counts);
+        per_step.push(counts);
     }
-    (losses, parameters, told)
+    (losses, parameters, per_step)
 }
 
 fn bits(all: &[Tensor]) -> Vec<Vec<u64>> {
@@ -55,14 +56,14 @@ fn a_training_has_the_losses_of_the_cpu_and_waits_for_nothing() {
     let _alone = alone();
     for compiled in [false, true] {
         let (wanted, parameters, _) = train(Device::Cpu, compiled);
-        let (losses, there, told) = train(second(), compiled);
+        let (losses, there, per_step) = train(second(), compiled);
         // What is made once (state, a compiled program) may move in the first steps.
-        for counts in &told[2..] {
+        for counts in &per_step[2..] {
             assert_eq!((counts.downloads, counts.waits), (0, 0), "{counts:?}");
             assert_eq!(counts.uploads, 2, "the batch alone: {counts:?}");
             assert!(if compiled { counts.programs == 1 } else { counts.ops > 10 }, "{counts:?}");
         }
-        assert_eq!(told[0].downloads, 0);
+        assert_eq!(per_step[0].downloads, 0);
         assert!(there.iter().all(|p| p.device() == second()));
         assert_eq!(bits(&losses), bits(&wanted), "compiled: {compiled}");
         assert_eq!(bits(&there), bits(&parameters), "compiled: {compiled}");

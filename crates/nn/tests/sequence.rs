@@ -1,5 +1,5 @@
 //! Recurrent layers, attention and transformers: PyTorch's numbers from the same weights, and what
-//! PyTorch does not have beside naive formulas.
+//! PyTorch does not have compared with naive formulas.
 
 use crate::recorded::{Inputs, Recording, near};
 use pullback::{DType, Key, Tensor, Tree, catch, grad, hvp, jit, no_grad, stack, vmap};
@@ -203,7 +203,7 @@ fn transformers_are_pytorchs() {
 fn rotary_turns_pairs_by_the_formula() {
     let (positions, features) = (5, 8);
     let x = normal(&[2, positions, features], 1);
-    // (features that turn, base, neighbours, first position)
+    // (rotated features, base, neighbours, first position)
     for (turned, base, interleaved, offset) in
         [(8, 1e4, false, 0), (8, 1e4, true, 3), (6, 500.0, false, 2), (4, 10.0, true, 0)]
     {
@@ -379,8 +379,8 @@ fn a_query_that_sees_nothing_gives_the_bias_and_no_gradient() {
     assert_eq!(x.grad().unwrap().to_vec::<f64>(), [0.0; 12]);
 }
 
-/// The derivative of the gradient along some direction beside central differences of the gradient,
-/// which are right to eps².
+/// The derivative of the gradient along some direction compared with central differences of the
+/// gradient, which are right to eps².
 fn second_derivatives<T: Tree>(at: &T, loss: impl Fn(&T) -> Tensor) {
     let mut i = 0;
     let along = at.map(&mut |p| {
@@ -497,7 +497,7 @@ fn weights_start_as_pytorchs() {
         assert!(bias.unwrap().to_vec::<f32>().iter().all(|&b| b == 0.0));
     }
     assert_eq!(LstmCell::new(3, 5).parameter_count(), 4 * 5 * (3 + 5 + 2));
-    assert_eq!(lstm.outline().kinds, [(String::new(), "Lstm")]);
+    assert_eq!(lstm.tree_structure().kinds, [(String::new(), "Lstm")]);
 }
 
 #[test]

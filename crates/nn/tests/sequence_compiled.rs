@@ -1,6 +1,6 @@
 //! Compiled training steps of recurrent layers and transformers give what eager ones give, dropout
-//! included. They draw from the global generator, so they are in a file of their own and take
-//! turns.
+//! included. They draw from the global generator, so they are in a file of their own and are
+//! serialised.
 
 #[allow(dead_code)]
 mod recorded;
@@ -12,7 +12,7 @@ use pullback_nn::{
 use recorded::near;
 use std::sync::{Mutex, PoisonError};
 
-static TURN: Mutex<()> = Mutex::new(());
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
 fn normal(shape: &[usize], seed: u64) -> Tensor {
     Key::new(seed).normal(shape, DType::F64, 0.0, 1.0)
@@ -25,7 +25,7 @@ fn compiled_is_eager<M: Module>(
     loss: impl Fn(&M, &Tensor) -> Tensor,
     x: &[usize],
 ) {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
     let run = |compiled: bool| {
         manual_seed(11);
         let model = make().to_dtype(DType::F64);

@@ -301,7 +301,7 @@ fn callbacks_and_flags_stop_a_run_and_it_is_saved() {
     let outcome =
         trainer().callback(StopAt(13)).callback(notes.clone()).run(&batches, |&x| Ok(x)).unwrap();
     assert_eq!((outcome.step, outcome.ended), (13, Ended::Stopped("enough".to_string())));
-    // Others are told of the step, too.
+    // Other callbacks are notified of the step, too.
     assert!(notes.0.borrow().iter().any(|line| line.starts_with("step 13/1")));
     assert_eq!(checkpoints.latest().unwrap().unwrap().checkpoint.record.step, 13);
     // A flag that is up already stops before the first step, and the same checkpoint is not saved

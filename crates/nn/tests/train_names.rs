@@ -1,5 +1,5 @@
-//! Metrics by name in a run: a name that nothing measures is told, with those there are; and what
-//! is reported is what was measured.
+//! Metrics by name in a run: a name that nothing measures is reported, with those there are; and
+//! what is reported is what was measured.
 
 use pullback::{Result, Tensor, Tree};
 use pullback_nn::Module;
@@ -53,7 +53,7 @@ fn a_misspelt_metric_of_early_stopping_lists_those_there_are() {
         text,
         "train: EarlyStop monitors `val_acuracy`, which nothing measures; there are loss, lr, epoch_loss, val_loss, val_accuracy"
     );
-    // At the first evaluation, with a checkpoint: once the name is mended, the run goes on from
+    // At the first evaluation, with a checkpoint: once the name is corrected, the run resumes from
     // there.
     assert_eq!(checkpoints.latest().unwrap().unwrap().checkpoint.record.step, 4);
     let outcome = train("val_accuracy").unwrap();

@@ -182,7 +182,12 @@ fn rules_that_do_not_fit_say_so_and_change_nothing() {
     // Rules that are wrong in themselves.
     let path = file(&folder, &apart());
     let stars = Names::new().concat(&["layers.*.q", "layers.0.k"], 0, "layers.*.qkv");
-    refused(&with(stars), &to, &path, &["has other stars in `layers.0.k` than in `layers.*.qkv`"]);
+    refused(
+        &with(stars),
+        &to,
+        &path,
+        &["a different number of times in `layers.0.k` and in `layers.*.qkv`"],
+    );
     refused(&with(concat().of_sizes(&[1])), &to, &path, &["has 1 sizes for 3 parts"]);
     // What cannot be cut.
     let text = with(concat().of_sizes(&[1, 2, 3])).save(&to, folder.path().join("x")).unwrap_err();
@@ -259,7 +264,10 @@ fn rules_that_cannot_be_meant() {
         (Names::new().concat(&[], 0, "nowhere"), "concat([], 0, \"nowhere\") names no parts"),
         (Names::new().split("layers", 0, &[]), "names no parts"),
         (Names::new().concat(&["layers.*.q", "layers.*.q"], 0, head), "names `layers.*.q` twice"),
-        (Names::new().rename("layers.*.q", "layers.q"), "has other stars in `layers.*.q`"),
+        (
+            Names::new().rename("layers.*.q", "layers.q"),
+            "a different number of times in `layers.*.q`",
+        ),
         (Names::new().rename("layers.0", "layers.*"), "than in `layers.*`"),
     ];
     for (names, sentence) in cases {

@@ -1,4 +1,5 @@
-//! What `jit` makes of a function: the program as it was traced, the program that runs, and the report.
+//! What `jit` makes of a function: the program as it was traced, the program that runs, and the
+//! report.
 //!
 //! ```sh
 //! cargo run --release --example compiled

@@ -3,7 +3,7 @@
 //! A computation is a list of small operations. If we know the slope of each one, the chain rule
 //! gives the slope of the whole, and there are two orders in which to multiply the slopes out:
 //!
-//! - **forward**, beside the computation: every number carries its derivative along (`Dual`);
+//! - **forward**, along with the computation: every number carries its derivative along (`Dual`);
 //! - **reverse**, after it: the operations are written on a `Tape`, which is then read backwards.
 //!   One sweep gives the derivative of one output by *every* input, however many there are.
 //!
@@ -23,7 +23,7 @@ pub enum Op { Input, Add, Sub, Mul, Div, Neg, Sin, Cos, Exp, Ln, Tanh, Sqrt, Pow
 
 impl Op {
     /// The derivative table: for y = op(a, b), the slopes ∂y/∂a and ∂y/∂b. It is all that is
-    /// particular to an operation; everything below it is bookkeeping. (Unary ops ignore b.)
+    /// specific to an operation; everything below it is bookkeeping. (Unary ops ignore b.)
     #[rustfmt::skip]
     fn slopes<T: Num>(self, a: T, b: T, y: T) -> [T; 2] {
         let [zero, one, two] = [0.0, 1.0, 2.0].map(T::constant);
@@ -220,7 +220,7 @@ impl<T: Num> Neg for Dual<T> { type Output = Self; fn neg(self) -> Self { self.u
 #[rustfmt::skip]
 impl<T: Num> Neg for Var<'_, T> { type Output = Self; fn neg(self) -> Self { self.unary(Op::Neg) } }
 
-/// The worked example: x·y + sin(x·y). The product is used twice, so two paths meet in it.
+/// The worked example: x·y + sin(x·y). The product is used twice, so two paths join in it.
 pub fn example<T: Num>(x: T, y: T) -> T {
     let p = x * y;
     p + p.sin()

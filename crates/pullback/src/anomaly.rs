@@ -7,7 +7,7 @@ use pullback_ir::ErrorKind;
 /// Refuses a gradient of an operand of this node that is not finite.
 pub(crate) fn check_finite(node: &Node, operand: usize, dx: &Tensor) -> Result<()> {
     if trace::active() {
-        trace::looks_at_values();
+        trace::note_value_check();
         return Ok(());
     }
     let dx = dx.detach();

@@ -77,7 +77,7 @@ fn instrumented(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     let cast: Option<SmallVec<[&Tensor; 4]>> = cast.as_ref().map(|list| list.iter().collect());
     let inputs = cast.as_deref().unwrap_or(inputs);
     events::op_starts(&op, inputs, at);
-    let outs = match kinks::agreed(&op, inputs, at)? {
+    let outs = match kinks::by_convention(&op, inputs, at)? {
         Some(y) => Outs::from_buf([y]),
         None => run(op.clone(), inputs, at)?,
     };
@@ -185,7 +185,7 @@ fn instead(
             // Checked here, so that a wrong shape is an error of this op and not of its parts.
             checked(op, inputs, |_| Ok(())).map_err(|e| e.at(at))?;
             // The product of a single element is that element, in new memory.
-            let own = |outs: Outs| outs.into_iter().map(|y| y.apart_from(inputs)).collect();
+            let own = |outs: Outs| outs.into_iter().map(|y| y.unaliased_with(inputs)).collect();
             let simpler = || mode::with_line(at, || own(decompose(op, inputs)));
             Ok(Some(autocast::off(|| kinks::decomposed(simpler))))
         }

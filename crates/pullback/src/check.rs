@@ -84,7 +84,7 @@ impl Default for Check {
     }
 }
 
-type Function<'a> = dyn Fn(&Vec<Tensor>) -> Vec<Tensor> + 'a;
+type LeavesFn<'a> = dyn Fn(&Vec<Tensor>) -> Vec<Tensor> + 'a;
 
 impl Check {
     /// First order, both modes, relative tolerance 1e-6.
@@ -165,7 +165,7 @@ impl Check {
         }
     }
 
-    fn check(&self, f: &Function, x: &[Tensor], order: usize, report: &mut Report) {
+    fn check(&self, f: &LeavesFn, x: &[Tensor], order: usize, report: &mut Report) {
         let detached: Vec<Tensor> = x.iter().map(Tensor::detach).collect();
         let x = &detached;
         let y = f(x);

@@ -1,11 +1,11 @@
 //! Making tensors: from Rust values, and by formula.
 //!
 //! What is made without an operand is on the default device; from a tensor, on its device
-//! (`create/beside.rs`).
+//! (`create/new_like.rs`).
 
-mod beside;
+mod new_like;
 
-pub(crate) use beside::number_beside;
+pub(crate) use new_like::number_on_device_of;
 
 use crate::apply::apply;
 use crate::backend::{HostElement, Memory};

@@ -1,5 +1,5 @@
 //! Where a path of derivatives was cut, and why a tensor gets no gradient: walks the tape from an
-//! output and looks behind every cut.
+//! output and beyond every cut.
 
 use crate::Tensor;
 use crate::leaf::Leaf;
@@ -122,7 +122,7 @@ impl Search {
             }
             match history {
                 History::None | History::Leaf(_) => {}
-                History::Cut(cut) => self.meet(cut),
+                History::Cut(cut) => self.add_cut(cut),
                 History::Node(node, _) => {
                     if self.open_nodes.insert(node.seq) {
                         stack.extend(node.inputs.iter().cloned());
@@ -132,18 +132,18 @@ impl Search {
         }
         let mut next = 0;
         while next < self.cuts.len() {
-            self.look_behind(next);
+            self.expand(next);
             next += 1;
         }
     }
 
-    fn meet(&mut self, cut: Arc<Cut>) {
+    fn add_cut(&mut self, cut: Arc<Cut>) {
         if self.seen_cuts.insert(Arc::as_ptr(&cut)) {
             self.cuts.push((cut, false));
         }
     }
 
-    fn look_behind(&mut self, at: usize) {
+    fn expand(&mut self, at: usize) {
         let cut = self.cuts[at].0.clone();
         let hidden = |from: &CutFrom| match from {
             CutFrom::Leaf(leaf) => leaf.upgrade().map(History::Leaf),
@@ -163,7 +163,7 @@ impl Search {
             }
             match history {
                 History::None | History::Leaf(_) => {}
-                History::Cut(cut) => self.meet(cut),
+                History::Cut(cut) => self.add_cut(cut),
                 History::Node(node, _) => {
                     if self.hidden_nodes.insert(node.seq) {
                         stack.extend(node.inputs.iter().cloned());
@@ -175,7 +175,7 @@ impl Search {
 }
 
 impl Cut {
-    /// A note that a value made from `sources` is a constant, or the note they already carry.
+    /// A record that a value made from `sources` is a constant, or the record they already carry.
     pub fn between<'a>(
         why: CutReason,
         op: &'static str,

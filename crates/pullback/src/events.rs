@@ -9,7 +9,7 @@
 //! branch; there are no boxed closures.
 
 use crate::leaf::Leaf;
-use crate::memory::report::ledger::{self, Ticket};
+use crate::memory::report::ledger::{self, LifetimeHandle};
 use crate::memory::{budget, checkpoint};
 use crate::mode::{self, Restore};
 use crate::storage::{Storage, Traced};
@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The low dtype of `autocast`, if there is one.
 pub(crate) const LOW: u16 = 0b11;
-/// Values are checked: `watch_overflow`.
+/// Values are checked: `detect_overflow`.
 pub(crate) const WATCH: u16 = 0b100;
 /// Elements on kinks are counted: `kink_report`, `strict_kinks`.
 pub(crate) const COUNT: u16 = 0b1000;
@@ -90,10 +90,10 @@ pub(crate) fn switch(bits: u16, on: bool) {
 /// What subscribers store with a storage: its lifetimes in memory reports. Nearly always nothing,
 /// and then one word that is never locked.
 #[derive(Default)]
-pub(crate) struct Marks(OnceLock<Box<Mutex<Vec<Ticket>>>>);
+pub(crate) struct Marks(OnceLock<Box<Mutex<Vec<LifetimeHandle>>>>);
 
 impl Marks {
-    pub fn tickets(&self) -> MutexGuard<'_, Vec<Ticket>> {
+    pub fn tickets(&self) -> MutexGuard<'_, Vec<LifetimeHandle>> {
         self.0.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -151,10 +151,10 @@ pub(crate) fn op_computed(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line
 /// An op ran, and its results are on the tape.
 pub(crate) fn op_ran(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) -> Result<()> {
     if is_on(WATCH) {
-        watch::look(op, inputs, outs, at);
+        watch::check(op, inputs, outs, at);
     }
     match is_on(COUNT) {
-        true => kinks::look(op, inputs, outs, at),
+        true => kinks::check(op, inputs, outs, at),
         false => Ok(()),
     }
 }
@@ -185,14 +185,14 @@ pub(crate) fn unpacking(op: &Op, at: Line) {
 
 /// Runs `f`, which unpacks what a node kept, for a cotangent of that node.
 pub(crate) fn unpacking_for<R>(cotangent: Option<&Tensor>, f: impl FnOnce() -> R) -> R {
-    checkpoint::walking_with(cotangent, f)
+    checkpoint::with_cotangent(cotangent, f)
 }
 
 /// A value that was packed is back.
 #[inline]
 pub(crate) fn unpacked(x: &Tensor) {
     if is_on(LEDGER) {
-        ledger::comes_back(x);
+        ledger::unpacked(x);
     }
 }
 
@@ -271,7 +271,7 @@ pub(crate) struct BackwardPass {
     _recording: Restore<bool>,
     _mask: Restore<u16>,
     _node: Option<watch::AtNode>,
-    _ledger: Option<ledger::Walk>,
+    _ledger: Option<ledger::BackwardScope>,
     /// The last to be dropped: dropping recomputed values may run user code.
     _replays: checkpoint::Replays,
 }

@@ -1,6 +1,7 @@
 //! How errors leave formulas: a panic with the error's text, which [`catch`] turns back into an
 //! `Err`.
 
+use crate::mode;
 use pullback_ir::{Error, Result};
 use std::cell::Cell;
 use std::panic::{self, AssertUnwindSafe};
@@ -47,7 +48,7 @@ pub(crate) fn or_raise<T>(result: Result<T>) -> T {
 /// Runs `f` and gives the error that a formula inside it stopped with.
 ///
 /// Tensor methods and operators carry no `?`: a wrong shape is a bug in the program, and they panic
-/// with an error message. A server that evaluates code of others wants an `Err` instead. Other
+/// with an error message. A server that evaluates other people's code needs an `Err` instead. Other
 /// panics pass through.
 ///
 /// ```
@@ -56,14 +57,8 @@ pub(crate) fn or_raise<T>(result: Result<T>) -> T {
 /// assert!(error.to_string().starts_with("matmul: inner dimensions differ: f32[2,3] · f32[4,5] (3 ≠ 4)"));
 /// ```
 pub fn catch<R>(f: impl FnOnce() -> R) -> Result<R> {
-    struct Leave;
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            CATCHING.set(CATCHING.get() - 1);
-        }
-    }
     CATCHING.set(CATCHING.get() + 1);
-    let _leave = Leave;
+    let _end = mode::on_drop(|| CATCHING.set(CATCHING.get() - 1));
     // Tensors are shared and locked, and no op leaves one half-changed, so unwinding through them
     // breaks nothing.
     panic::catch_unwind(AssertUnwindSafe(f)).map_err(|payload| match payload.downcast::<Error>() {

@@ -34,8 +34,8 @@ impl Flag {
     /// Its value. A function that is being compiled is compiled for this value.
     pub fn get(&self) -> bool {
         let value = self.peek();
-        trace::looked_at(self, value);
-        checkpoint::looked_at(self, value);
+        trace::note_flag_read(self, value);
+        checkpoint::note_flag_read(self, value);
         value
     }
 

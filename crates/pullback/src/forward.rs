@@ -135,7 +135,7 @@ impl Node {
             value.tangents = kept;
             gone.extend::<Tangents>(old);
         }
-        // Dropped after the lock is released: what it leads to may be this node.
+        // Dropped after the lock is released: it may refer to this node.
         drop(gone);
     }
 }

@@ -1,11 +1,11 @@
 //! Eager reverse mode as users see it: `requires_grad`, `backward`, `.grad()`, `detach`.
 
 use crate::cut::{Cut, CutReason};
-use crate::own::Since;
 use crate::tape::History;
 use crate::tape::backward::{into_leaves, of_targets};
 use crate::tensor::Tangents;
 use crate::transform::reach::plan;
+use crate::unaliased::Since;
 use crate::{Error, Result, Tensor, events, fail, mode, trace};
 use pullback_ir::Line;
 
@@ -118,7 +118,7 @@ impl Tensor {
     /// The gradient that backward passes have accumulated in this leaf.
     #[track_caller]
     pub fn grad(&self) -> Option<Tensor> {
-        trace::asks(self);
+        trace::note_gradient_read(self);
         let at = mode::user_line(Line::caller());
         let leaf = self.leaf()?;
         let mut slot = leaf.grad();
@@ -133,7 +133,7 @@ impl Tensor {
     #[track_caller]
     pub fn set_grad(&self, grad: Option<Tensor>) {
         let at = mode::user_line(Line::caller());
-        trace::asks(self);
+        trace::note_gradient_read(self);
         let Some(leaf) = self.leaf() else {
             let error = Error::gradient("set_grad", "only a leaf that requires grad has a .grad()");
             fail::raise(error.on([self.spec()]).at(at));
@@ -155,7 +155,7 @@ impl Tensor {
     /// Clears the accumulated gradient.
     #[track_caller]
     pub fn zero_grad(&self) {
-        trace::asks(self);
+        trace::note_gradient_read(self);
         let at = mode::user_line(Line::caller());
         if let Some(leaf) = self.leaf() {
             let mut slot = leaf.grad();
@@ -216,7 +216,7 @@ impl Tensor {
         };
         let cut = Cut::between(CutReason::Detached, op, at, [&history].into_iter());
         let constant = self.alias(cut, Tangents::new());
-        constant.is_argument_as(self);
+        constant.share_read_only(self);
         constant
     }
 
@@ -457,7 +457,7 @@ impl<'a> Backward<'a> {
                     let message = format!("{} has no gradient: only floats have one", y.spec());
                     return Err(Error::gradient("backward", message)
                         .at(self.at)
-                        .hint("start from the float that it was made of"));
+                        .hint("call backward on the float tensor that it was computed from"));
                 }
                 None => {
                     let message =
@@ -478,7 +478,7 @@ impl<'a> Backward<'a> {
         match &y.lock().history {
             History::Cut(cut) => error.detail(format!("the path was cut {}", cut.describe())),
             _ if trace::in_body() => error.hint(
-                "inside vmap and the bodies of loops tensors from outside are constants: use grad(..) over them",
+                "inside vmap and the bodies of loops captured tensors are constants: use grad(..) over them",
             ),
             _ => error
                 .hint("call requires_grad() on what you want the gradient of, before it is used"),

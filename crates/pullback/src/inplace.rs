@@ -261,7 +261,7 @@ impl Tensor {
         }
         let writer = Writer { op: name, at };
         // A value that is watched for overflow must be computed where it can be checked.
-        let known = trace::knows(self) && !watch::is_looking();
+        let known = trace::knows(self) && !watch::is_active();
         let at_once = plain && self.0.layout.is_dense() && op.is_pointwise();
         if at_once && known {
             events::work_starts(name, [self].into_iter().chain(&operands), at);
@@ -326,7 +326,7 @@ impl Tensor {
         let writer = Writer { op: name, at };
         let at_once =
             plain && (0..targets.len()).all(|i| apart(i) && targets[i].0.layout.is_dense());
-        if at_once && !trace::active() && !watch::is_looking() {
+        if at_once && !trace::active() && !watch::is_active() {
             events::work_starts(name, all.iter().copied(), at);
             targets.iter().for_each(|target| events::writing(target));
             let bump = || targets.iter().map(|t| t.0.storage.bump(writer)).collect();
@@ -484,7 +484,7 @@ impl Tensor {
             !state.history.is_tracked() && state.tangents.is_empty()
         };
         trace::knows(self)
-            && !watch::is_looking()
+            && !watch::is_active()
             && self.is_sole_owner()
             && self.is_contiguous()
             && quiet(self)

@@ -22,7 +22,7 @@ pub(crate) struct Leaf {
     orphan: AtomicBool,
 }
 
-/// Held by the tensors that are a leaf, as opposed to the nodes that lead to it. When the last of
+/// Held by the tensors that are a leaf, as opposed to the nodes that refer to it. When the last of
 /// them is dropped the gradient cannot be requested, so it is dropped too: one that was recorded
 /// (`create_graph`) refers to the leaf, and the two would be a reference cycle.
 pub(crate) struct Owner(Arc<Leaf>);
@@ -206,7 +206,7 @@ impl Sums {
         }
     }
 
-    /// The sums, for a caller that wants them instead.
+    /// The sums, for a caller that takes them instead.
     pub fn take(self) -> impl Iterator<Item = (Arc<Leaf>, Tensor)> {
         self.sums.into_iter().filter_map(|(leaf, grad)| Some((leaf, grad?)))
     }

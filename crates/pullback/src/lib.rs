@@ -82,6 +82,7 @@ mod autocast;
 pub mod backend;
 mod batch;
 pub mod check;
+mod checked_alloc;
 mod control;
 mod create;
 mod custom;
@@ -100,12 +101,10 @@ mod inplace;
 mod jit;
 mod kinks;
 mod leaf;
-mod lists;
 mod lock;
 mod memory;
 mod mode;
 mod ops;
-mod own;
 mod queue;
 mod random;
 mod read;
@@ -119,6 +118,7 @@ mod tensor;
 mod trace;
 mod transform;
 mod tree;
+mod unaliased;
 mod watch;
 
 pub use apply::try_apply;
@@ -144,7 +144,7 @@ pub use hooks::HookHandle;
 pub use implicit::{
     FixedPoint, LinearMethod, LinearSolve, Ode, Root, fixed_point, linear_solve, ode, root,
 };
-pub use jit::{DynamicAxes, DynamicReport, Explanation, Jit, Returned, Specialised, jit};
+pub use jit::{DynamicAxes, DynamicReport, Explanation, Jit, JitOutput, Specialised, jit};
 pub use kinks::{
     AtBound, AtOrigin, AtTie, AtTies, AtZero, Conventions, Kink, KinkReport, KinkRow, kink_report,
     kink_table, strict_kinks, with_conventions,
@@ -154,21 +154,24 @@ pub use memory::{
     checkpoint, checkpoint_sequential, memory_budget, with_packing,
 };
 pub use memory::{
-    LineMemory, MemoryBytes, MemoryKind, MemoryMoment, MemoryPart, MemoryPhase, MemoryReport,
-    MemoryReporter, PartMemory, PoolPeak, memory_part, memory_report, predict_memory,
+    LineMemory, MemoryBytes, MemoryKind, MemoryPartGuard, MemoryPhase, MemoryReport,
+    MemoryReporter, MemorySample, PartMemory, PoolPeak, memory_part, memory_report, predict_memory,
 };
 pub use mode::{
-    OnBehalf, default_dtype, detect_anomaly, enable_grad, is_grad_enabled, no_grad, on_behalf_of,
-    user_line, with_default_dtype, with_line,
+    CallerLineGuard, default_dtype, detect_anomaly, enable_grad, is_grad_enabled, no_grad,
+    user_line, with_caller_lines, with_default_dtype, with_line,
 };
 pub use ops::update;
 pub use ops::{
-    Attention, Bag, Border, CrossEntropy, Embedding, EmbeddingBag, Fill, Index, Indices,
-    Interpolate, IntoIndex, Operand, Outside, Reduction, Resize, Sampling, block_diag, cat,
-    column_stack, cross_entropy, dstack, einsum, hstack, losses, meshgrid, stack, table, vstack,
+    Attention, BagMode, CrossEntropy, Embedding, EmbeddingBag, GridPaddingMode, GridSampleMode,
+    Index, Indices, Interpolate, IntoIndex, Operand, PadFill, PadMode, Reduction, Resize,
+    block_diag, cat, column_stack, cross_entropy, dstack, einsum, hstack, losses, meshgrid, stack,
+    table, vstack,
 };
-pub use ops::{Between, Gathered, Spacing, Unique, broadcast_tensors, cartesian_prod, masked};
 pub use ops::{Conv, OutputSizes, Padding, Pool, Sizes};
+pub use ops::{
+    Gathered, QuantileInterpolation, Spacing, Unique, broadcast_tensors, cartesian_prod, masked,
+};
 pub use ops::{fft, linalg};
 pub use pullback_derive::Tree;
 pub use pullback_ir::pass::BudgetReport;
@@ -185,5 +188,5 @@ pub use transform::{
     hessian_tree, hvp, jacfwd, jacobian, jacobian_tree, jacrev, jvp, jvp_aux, linear_transpose,
     linearize, value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap,
 };
-pub use tree::{Lent, Outline, Path, Tree, lend};
-pub use watch::{Culprit, watch_overflow};
+pub use tree::{Borrowed, Path, Tree, TreeStructure, borrowed};
+pub use watch::{OverflowSource, detect_overflow};

@@ -26,6 +26,22 @@ thread_local! {
     static CLIENT: Cell<Option<(Line, &'static str)>> = const { Cell::new(None) };
 }
 
+/// Runs a function when dropped: at the end of a scope, also of one that panics.
+pub(crate) struct OnDrop<F: FnOnce()>(Option<F>);
+
+/// Runs `f` when the returned guard is dropped.
+pub(crate) fn on_drop<F: FnOnce()>(f: F) -> OnDrop<F> {
+    OnDrop(Some(f))
+}
+
+impl<F: FnOnce()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        if let Some(f) = self.0.take() {
+            f();
+        }
+    }
+}
+
 /// Restores a thread-local to its previous value when dropped.
 pub(crate) struct Restore<T: Copy + 'static>(&'static LocalKey<Cell<T>>, T);
 
@@ -74,7 +90,7 @@ pub fn no_grad<R>(f: impl FnOnce() -> R) -> R {
     with(&RECORDING, false, || with(&NO_GRAD, levels::take_number(), f))
 }
 
-/// Runs `f` with recording on, also inside [`no_grad`], which cuts nothing meanwhile.
+/// Runs `f` with recording on, also inside [`no_grad`], which cuts nothing while `f` runs.
 ///
 /// ```
 /// use pullback::{Tensor, enable_grad, no_grad};
@@ -170,7 +186,7 @@ pub fn is_grad_enabled() -> bool {
 /// Runs `f` so that a backward pass inside it stops at the first NaN or infinity it makes, with an
 /// error that names the forward op and the line it was written on.
 ///
-/// Calls of [`jit`](crate::jit) run op by op meanwhile, also where `detect_anomaly` is inside the
+/// Calls of [`jit`](crate::jit) run op by op inside `f`, also where `detect_anomaly` is inside the
 /// compiled function. What [`vmap`](crate::vmap) does with an example is traced, where values are
 /// not known: a backward pass inside it is not checked.
 ///
@@ -223,7 +239,7 @@ pub(crate) fn with_lines_of<R>(outside: Option<Line>, f: impl FnOnce() -> R) -> 
 }
 
 /// Declares that a library runs on behalf of its caller at `at`, until the guard is dropped:
-/// errors, the tape and reports name that line in place of every line of a file whose path begins
+/// errors, the tape and reports name that line instead of every line of a file whose path begins
 /// with `library`. Lines of other files, such as of functions that the caller handed in, stay.
 ///
 /// `#[track_caller]` ends at closures and at trait objects; a library of layers calls this at its
@@ -231,12 +247,12 @@ pub(crate) fn with_lines_of<R>(outside: Option<Line>, f: impl FnOnce() -> R) -> 
 /// the outermost caller.
 ///
 /// ```
-/// use pullback::{Tensor, catch, on_behalf_of};
+/// use pullback::{Tensor, catch, with_caller_lines};
 /// use std::panic::Location;
 ///
 /// #[track_caller]
 /// fn product(factors: &[Tensor]) -> Tensor {
-///     let _line = on_behalf_of(Location::caller(), file!());
+///     let _line = with_caller_lines(Location::caller(), file!());
 ///     factors.iter().cloned().reduce(|a, b| a.matmul(&b)).unwrap()
 /// }
 ///
@@ -245,33 +261,33 @@ pub(crate) fn with_lines_of<R>(outside: Option<Line>, f: impl FnOnce() -> R) -> 
 /// let line = line!() - 1;
 /// assert_eq!(error.location().unwrap().line(), line);
 /// ```
-pub fn on_behalf_of(at: impl Into<Line>, library: &'static str) -> OnBehalf {
+pub fn with_caller_lines(at: impl Into<Line>, library: &'static str) -> CallerLineGuard {
     let line = user_line(at);
-    OnBehalf { before: CLIENT.replace(Some((line, library))), _thread: PhantomData }
+    CallerLineGuard { before: CLIENT.replace(Some((line, library))), _thread: PhantomData }
 }
 
-/// A library runs on behalf of a caller: see [`on_behalf_of`].
+/// A library runs on behalf of a caller: see [`with_caller_lines`].
 #[must_use = "the scope ends when this is dropped"]
-pub struct OnBehalf {
+pub struct CallerLineGuard {
     before: Option<(Line, &'static str)>,
     /// The guard belongs to this thread.
     _thread: PhantomData<*const ()>,
 }
 
-impl Drop for OnBehalf {
+impl Drop for CallerLineGuard {
     fn drop(&mut self) {
         CLIENT.set(self.before);
     }
 }
 
 /// The line that errors and reports name for a caller: that line, unless a library runs [on behalf
-/// of](on_behalf_of) another there.
+/// of](with_caller_lines) another there.
 ///
 /// ```
-/// use pullback::{on_behalf_of, user_line};
+/// use pullback::{with_caller_lines, user_line};
 /// use std::panic::Location;
 /// let user = Location::caller();
-/// let _line = on_behalf_of(user, file!());
+/// let _line = with_caller_lines(user, file!());
 /// let library = || Location::caller();
 /// assert_eq!(user_line(library()), user);
 /// ```

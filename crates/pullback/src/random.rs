@@ -6,7 +6,7 @@
 //! [`Key::split`] and [`Key::fold_in`] give keys whose draws are independent of each other and of
 //! those of the key they came from.
 //!
-//! For programs that do not want to carry keys there is one global generator, which hands out a
+//! For programs that do not want to carry keys there is one global generator, which returns a
 //! fresh key per call: [`next_key`], seeded by [`manual_seed`].
 
 mod generator;
@@ -17,8 +17,8 @@ pub use generator::{
 };
 
 use crate::apply::apply;
+use crate::checked_alloc::{TENSOR, check_list};
 use crate::create::known_shape;
-use crate::lists::{TENSOR, check_list};
 use crate::ops::cat;
 use crate::{DType, Error, IntoDevice, IntoShape, Op, Shape, Spec, Tensor, fail, mode, trace};
 use pullback_ir::{Line, Random};
@@ -388,7 +388,7 @@ impl Key {
         }
         let drawn = match replacement {
             true => self.with_replacement(&(&w / w.max()), &positive, &shape),
-            false => self.race(&w, &positive, samples),
+            false => self.exponential_race(&w, &positive, samples),
         };
         if trace::on_host(&w) {
             return drawn;
@@ -403,7 +403,7 @@ impl Key {
     /// An exponential race: waiting times of rate w finish in the order of draws without
     /// replacement. In logarithms, so that no weight is too small.
     #[track_caller]
-    fn race(&self, w: &Tensor, positive: &Tensor, samples: usize) -> Tensor {
+    fn exponential_race(&self, w: &Tensor, positive: &Tensor, samples: usize) -> Tensor {
         let unit = 1.0 - self.draw(Random::Uniform, w.shape(), DType::F64);
         let time = (-unit.log()).log() - w.log();
         let never = w.new_tensor(f64::INFINITY);

@@ -56,7 +56,7 @@ impl Tensor {
     /// ```
     /// # use pullback::{DType, Tensor};
     /// assert_eq!(Tensor::from([2.5f32]).item::<f32>(), 2.5);
-    /// // Whatever dtype a loss was computed in, a log wants a number.
+    /// // Whatever dtype a loss was computed in, a log takes a number.
     /// assert_eq!(Tensor::from(2.5).cast(DType::BF16).item::<f64>(), 2.5);
     /// assert_eq!(Tensor::from([3i64, 4]).sum().item::<i32>(), 7);
     /// assert!(Tensor::from(2.5).try_item::<i64>().is_err());

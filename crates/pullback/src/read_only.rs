@@ -24,14 +24,14 @@ impl ReadOnly {
     pub fn add<'a>(&self, tensors: impl IntoIterator<Item = &'a Tensor>) {
         for x in tensors {
             let mut state = x.lock();
-            if !is_going_on(state.read_only.as_ref()) {
+            if !is_active(state.read_only.as_ref()) {
                 state.read_only = Some(Arc::downgrade(&self.0));
             }
         }
     }
 }
 
-fn is_going_on(given: Option<&Weak<()>>) -> bool {
+fn is_active(given: Option<&Weak<()>>) -> bool {
     given.is_some_and(|given| given.strong_count() > 0)
 }
 
@@ -41,7 +41,7 @@ impl Tensor {
     pub(crate) fn is_argument(&self) -> bool {
         let own = |x: &Tensor| {
             let state = x.lock();
-            state.frozen == Frozen::Argument || is_going_on(state.read_only.as_ref())
+            state.frozen == Frozen::Argument || is_active(state.read_only.as_ref())
         };
         let mut x = self;
         while !own(x) {
@@ -54,7 +54,7 @@ impl Tensor {
     }
 
     /// Makes this tensor, which has the memory of `of`, an argument as far as that is one.
-    pub(crate) fn is_argument_as(&self, of: &Tensor) {
+    pub(crate) fn share_read_only(&self, of: &Tensor) {
         let mut x = of;
         loop {
             let (frozen, given) = {
@@ -65,7 +65,7 @@ impl Tensor {
             if frozen == Frozen::Argument {
                 own.frozen = frozen;
             }
-            if is_going_on(given.as_ref()) {
+            if is_active(given.as_ref()) {
                 own.read_only = given;
             }
             match &x.0.parent {

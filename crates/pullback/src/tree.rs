@@ -2,7 +2,7 @@
 //!
 //! A tensor is a tree, and so are tuples, vectors, arrays, options, maps and structs of trees
 //! (`#[derive(Tree)]`). Plain values in a struct (a dropout rate, a name) are trees without
-//! tensors. [`Lent`] is a tree that is borrowed.
+//! tensors. [`Borrowed`] is a tree that is borrowed.
 
 use crate::{Flag, Tensor};
 use rustc_hash::FxHasher;
@@ -33,7 +33,7 @@ use std::sync::Arc;
     message = "`{Self}` is not a tree of tensors",
     label = "not a `Tree`",
     note = "a struct of tensors becomes one by `#[derive(Tree)]`",
-    note = "a reference is not a tree: write the function for `Lent<T>` in place of `&T`, and call it with `lend(&x)`"
+    note = "a reference is not a tree: write the function for `Borrowed<T>` instead of `&T`, and call it with `borrowed(&x)`"
 )]
 pub trait Tree: Sized {
     /// Calls `f` on each tensor, in declaration order, with its path.
@@ -74,10 +74,10 @@ pub trait Tree: Sized {
     }
 
     /// What the tree is made of besides tensors: the types in it, and the flags.
-    fn outline(&self) -> Outline {
-        let mut path = Path { outline: Some(Box::default()), ..Path::default() };
+    fn tree_structure(&self) -> TreeStructure {
+        let mut path = Path { structure: Some(Box::default()), ..Path::default() };
         self.visit(&mut path, &mut |_, _| ());
-        path.outline.map(|outline| *outline).unwrap_or_default()
+        path.structure.map(|structure| *structure).unwrap_or_default()
     }
 
     /// The same structure with these tensors, as many as it has.
@@ -92,7 +92,7 @@ pub trait Tree: Sized {
 /// cloned nor moved.
 ///
 /// ```
-/// use pullback::{Lent, Tensor, Tree, grad, jit, lend};
+/// use pullback::{Borrowed, Tensor, Tree, grad, jit, borrowed};
 ///
 /// #[derive(Tree)]
 /// struct Line {
@@ -101,20 +101,20 @@ pub trait Tree: Sized {
 /// }
 ///
 /// let line = Line { slope: Tensor::from(2.0), offset: Tensor::from(1.0) };
-/// let error = |(line, x): &(Lent<Line>, Tensor)| (&line.slope * x + &line.offset - 10.0).square();
+/// let error = |(line, x): &(Borrowed<Line>, Tensor)| (&line.slope * x + &line.offset - 10.0).square();
 /// let x = Tensor::from(3.0);
-/// assert_eq!(jit(error).of(&(lend(&line), x.clone())).item::<f64>(), 9.0);
-/// let (g, _) = grad(error)(&(lend(&line), x));
+/// assert_eq!(jit(error).of(&(borrowed(&line), x.clone())).item::<f64>(), 9.0);
+/// let (g, _) = grad(error)(&(borrowed(&line), x));
 /// assert_eq!((g.slope.item::<f64>(), g.offset.item::<f64>()), (-18.0, -6.0));
 /// ```
 ///
 /// A plain reference cannot be a tree: a transform calls the function with other tensors in the
 /// same structure, and what it made for that call does not live as long as the reference that was
-/// given. So the function is written for a `Lent<Line>`, which holds the borrowed tree or one that
-/// was made of it, and is used as a `&Line`. The lifetime is part of the type of the compiled
+/// given. So the function is written for a `Borrowed<Line>`, which holds the borrowed tree or one
+/// that was made of it, and is used as a `&Line`. The lifetime is part of the type of the compiled
 /// function: what it borrows lives as long as it does. A tensor made for each call is given as it
 /// is; a clone of it is the same tensor.
-pub struct Lent<'a, T>(Held<'a, T>);
+pub struct Borrowed<'a, T>(Held<'a, T>);
 
 enum Held<'a, T> {
     Borrowed(&'a T),
@@ -122,12 +122,12 @@ enum Held<'a, T> {
     Made(Arc<T>),
 }
 
-/// A borrowed tree as an argument: see [`Lent`].
-pub fn lend<T: Tree>(tree: &T) -> Lent<'_, T> {
-    Lent(Held::Borrowed(tree))
+/// A borrowed tree as an argument: see [`Borrowed`].
+pub fn borrowed<T: Tree>(tree: &T) -> Borrowed<'_, T> {
+    Borrowed(Held::Borrowed(tree))
 }
 
-impl<T> Deref for Lent<'_, T> {
+impl<T> Deref for Borrowed<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
@@ -138,40 +138,40 @@ impl<T> Deref for Lent<'_, T> {
     }
 }
 
-impl<T> Clone for Lent<'_, T> {
+impl<T> Clone for Borrowed<'_, T> {
     fn clone(&self) -> Self {
-        Lent(match &self.0 {
+        Borrowed(match &self.0 {
             Held::Borrowed(tree) => Held::Borrowed(tree),
             Held::Made(tree) => Held::Made(tree.clone()),
         })
     }
 }
 
-impl<T: fmt::Debug> fmt::Debug for Lent<'_, T> {
+impl<T: fmt::Debug> fmt::Debug for Borrowed<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
 }
 
-impl<'a, T: Tree> From<&'a T> for Lent<'a, T> {
+impl<'a, T: Tree> From<&'a T> for Borrowed<'a, T> {
     fn from(tree: &'a T) -> Self {
-        lend(tree)
+        borrowed(tree)
     }
 }
 
-impl<T: Tree> Tree for Lent<'_, T> {
+impl<T: Tree> Tree for Borrowed<'_, T> {
     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
         (**self).visit(path, f);
     }
 
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
-        Lent(Held::Made(Arc::new((**self).map(f))))
+        Borrowed(Held::Made(Arc::new((**self).map(f))))
     }
 }
 
-/// What a tree is made of besides tensors, with the paths: see [`Tree::outline`].
+/// What a tree is made of besides tensors, with the paths: see [`Tree::tree_structure`].
 #[derive(Clone, Debug, Default)]
-pub struct Outline {
+pub struct TreeStructure {
     /// The derived types in it, from the root (under the empty path) down, each before what is in
     /// it.
     pub kinds: Vec<(String, &'static str)>,
@@ -189,7 +189,7 @@ pub struct Path {
     /// shared borrow of the path.
     notes: Option<RefCell<Notes>>,
     /// The types and flags that are there, if requested.
-    outline: Option<Box<Outline>>,
+    structure: Option<Box<TreeStructure>>,
 }
 
 impl Path {
@@ -217,17 +217,17 @@ impl Path {
 
     /// Notes the type of what is here.
     pub fn kind(&mut self, name: &'static str) {
-        if self.outline.is_some() {
+        if self.structure.is_some() {
             let here = self.to_string();
-            self.outline.get_or_insert_default().kinds.push((here, name));
+            self.structure.get_or_insert_default().kinds.push((here, name));
         }
     }
 
     /// Notes a flag that is here.
     pub fn flag(&mut self, flag: &Flag) {
-        if self.outline.is_some() {
+        if self.structure.is_some() {
             let here = self.to_string();
-            self.outline.get_or_insert_default().flags.push((here, flag.clone()));
+            self.structure.get_or_insert_default().flags.push((here, flag.clone()));
         }
     }
 

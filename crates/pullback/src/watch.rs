@@ -1,7 +1,7 @@
 //! Finding the op that overflowed.
 //!
-//! Inside [`watch_overflow`] the result of every op is checked, in `apply`, forward and backward
-//! alike. The first one that is not finite although its operands were is noted. What bypasses
+//! Inside [`detect_overflow`] the result of every op is checked, in `apply`, forward and backward
+//! too. The first one that is not finite although its operands were is noted. What bypasses
 //! `apply` (accumulation into unshared memory, fused updates, compiled functions) runs op by op
 //! meanwhile: the same values, computed where they can be checked.
 
@@ -15,7 +15,7 @@ use std::fmt;
 /// An op that made something not finite of finite operands.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct Culprit {
+pub struct OverflowSource {
     /// The op.
     pub op: &'static str,
     /// In a backward pass, the op of the forward pass that it is the backward of.
@@ -32,9 +32,9 @@ pub struct Culprit {
     pub largest: f64,
 }
 
-impl fmt::Display for Culprit {
+impl fmt::Display for OverflowSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Culprit { op, result, largest, at, .. } = self;
+        let OverflowSource { op, result, largest, at, .. } = self;
         let made = if self.nan { "NaN" } else { "an infinity" };
         let operands: Vec<String> = self.operands.iter().map(Spec::to_string).collect();
         let operands = operands.join(", ");
@@ -52,43 +52,40 @@ impl fmt::Display for Culprit {
 /// use it to find out where an overflow came from, not in every step.
 ///
 /// ```
-/// use pullback::{DType, Tensor, watch_overflow};
+/// use pullback::{DType, Tensor, detect_overflow};
 /// let x = Tensor::from([300.0, 2.0]).cast(DType::F16);
-/// let (_, culprit) = watch_overflow(|| (&x * &x).exp());
-/// let culprit = culprit.unwrap();
-/// assert_eq!((culprit.op, culprit.backward_of), ("mul", None));
-/// assert!(culprit.to_string().starts_with("`mul` made an infinity in f16[2] of f16[2], f16[2] (up to 3.000e2)"));
+/// let (_, source) = detect_overflow(|| (&x * &x).exp());
+/// let source = source.unwrap();
+/// assert_eq!((source.op, source.backward_of), ("mul", None));
+/// assert!(source.to_string().starts_with("`mul` made an infinity in f16[2] of f16[2], f16[2] (up to 3.000e2)"));
 /// ```
 ///
 /// In a function that is being traced values are not known, so nothing is found there.
-pub fn watch_overflow<R>(f: impl FnOnce() -> R) -> (R, Option<Culprit>) {
-    struct Return(Option<Culprit>);
-    impl Drop for Return {
-        fn drop(&mut self) {
-            // What an inner watch found is also reported by the outer one, unless it found
-            // something before.
-            let inside = FOUND.take();
-            FOUND.set(self.0.take().or(inside));
-        }
-    }
-    let outer = Return(FOUND.take());
+pub fn detect_overflow<R>(f: impl FnOnce() -> R) -> (R, Option<OverflowSource>) {
+    let outer = FOUND.take();
+    // What an inner watch found is also reported by the outer one, unless it found something
+    // before.
+    let merge = mode::on_drop(|| {
+        let inner = FOUND.take();
+        FOUND.set(outer.or(inner));
+    });
     let result = events::with(WATCH, f);
     let found = FOUND.with_borrow(Clone::clone);
-    drop(outer);
-    if !is_looking() {
+    drop(merge);
+    if !is_active() {
         FOUND.set(None);
     }
     (result, found)
 }
 
 thread_local! {
-    static FOUND: RefCell<Option<Culprit>> = const { RefCell::new(None) };
+    static FOUND: RefCell<Option<OverflowSource>> = const { RefCell::new(None) };
     /// The forward op of the current node of a backward pass.
     static BACKWARD_OF: Cell<Option<(&'static str, Line)>> = const { Cell::new(None) };
 }
 
 /// Whether values are checked.
-pub(crate) fn is_looking() -> bool {
+pub(crate) fn is_active() -> bool {
     events::is_on(WATCH)
 }
 
@@ -109,7 +106,7 @@ pub(crate) fn backward_of(op: &Op, at: Line) {
 }
 
 /// Checks the results of an op.
-pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
+pub(crate) fn check(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
     // A view has the values of its operand; an op without operands makes the values it was given.
     let makes_nothing = inputs.is_empty() || matches!(op, Op::View(_) | Op::Copy | Op::To(_));
     if makes_nothing || trace::active() || FOUND.with_borrow(Option::is_some) {
@@ -131,7 +128,7 @@ pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
             Some((forward, at)) => (Some(forward), at),
             None => (None, at),
         };
-        let culprit = Culprit {
+        let source = OverflowSource {
             op: op.name(),
             backward_of,
             at,
@@ -140,7 +137,7 @@ pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
             nan: result.detach().is_nan().any().item::<bool>(),
             largest: inputs.iter().map(|x| largest(x)).fold(0.0, f64::max),
         };
-        FOUND.set(Some(culprit));
+        FOUND.set(Some(source));
     });
 }
 

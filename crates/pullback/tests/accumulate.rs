@@ -1,5 +1,5 @@
-//! Kernels on 16-bit floats accumulate in f32: sums here would stop growing if they did not. In bf16 adding 1 to 256 gives 256, in f16 adding 1 to
-//! 2048 gives 2048.
+//! Kernels on 16-bit floats accumulate in f32: sums here would stop growing if they did not. In
+//! bf16 adding 1 to 256 gives 256, in f16 adding 1 to 2048 gives 2048.
 
 use pullback::{Attention, Conv, DType, Tensor, jit};
 

@@ -1,6 +1,7 @@
-//! Whether results share memory with operands: views always do, everything else never does, in eager code, where derivatives are
-//! wanted, and compiled. Every public function of `src/ops` has a row in the tables of `aliasing/`, with arguments for which there is nothing
-//! to do; what is found is compared with what its documentation says.
+//! Whether results share memory with operands: views always do, everything else never does, in
+//! eager code, where derivatives are wanted, and compiled. Every public function of `src/ops` has a
+//! row in the tables of `aliasing/`, with arguments for which there is nothing to do; what is found
+//! is compared with what its documentation says.
 
 #[path = "aliasing/arrange.rs"]
 mod arrange;
@@ -88,8 +89,10 @@ fn views_are_those_that_say_so() {
                 Some(Shares::Never) | None => !some,
             };
             if !fits {
-                let told = documented.get(name);
-                wrong.push(format!("{name}, {way:?}: {told:?}, but (call, shares): {seen:?}"));
+                let said_by_docs = documented.get(name);
+                wrong.push(format!(
+                    "{name}, {way:?}: {said_by_docs:?}, but (call, shares): {seen:?}"
+                ));
             }
         }
     }
@@ -145,7 +148,8 @@ fn what_is_no_op_but_a_view() {
     }
 }
 
-/// A view that repeats nothing is written through in every way; one that repeats is refused in every way.
+/// A view that repeats nothing is written through in every way; one that repeats is refused in
+/// every way.
 #[test]
 fn writing_through_an_expanded_view() {
     let write = |x: &Tensor| {

@@ -1,4 +1,5 @@
-//! `detect_anomaly`: where the first NaN or infinity of a backward pass arose, also around what is compiled or traced.
+//! `detect_anomaly`: where the first NaN or infinity of a backward pass arose, also around what is
+//! compiled or traced.
 
 use pullback::{Tensor, catch, detect_anomaly, grad, jacrev, jit, scan, vmap};
 
@@ -13,10 +14,10 @@ fn a_step_that_is_not_compiled_yet() {
     assert_eq!(good.to_vec::<f64>(), [0.5, 0.25]);
     let error = detect_anomaly(|| step.call(&Tensor::from([0.0, 4.0]))).unwrap_err().to_string();
     assert!(error.contains("backward of `sqrt`") && error.contains("anomaly.rs"), "{error}");
-    let told = step.explain();
-    assert_eq!(told.uncompiled.0, 2);
-    assert!(told.specialisations.is_empty());
-    assert!(told.to_string().contains("checked for NaN"), "{told}");
+    let report = step.explain();
+    assert_eq!(report.uncompiled.0, 2);
+    assert!(report.specialisations.is_empty());
+    assert!(report.to_string().contains("checked for NaN"), "{report}");
 }
 
 #[test]

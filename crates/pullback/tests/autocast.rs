@@ -1,4 +1,5 @@
-//! Mixed precision: which dtypes come out, forward and backward, eagerly, compiled, mapped and differentiated twice.
+//! Mixed precision: which dtypes come out, forward and backward, eagerly, compiled, mapped and
+//! differentiated twice.
 
 use pullback::{
     Attention, Backward, Conv, CrossEntropy, DType, Policy, Reduction, Tensor, autocast,
@@ -163,7 +164,8 @@ fn gradients_have_the_dtype_of_their_leaf_and_the_values_of_casts_by_hand() {
 
 #[test]
 fn a_weight_that_is_used_often_sums_its_gradient_in_f32() {
-    // 4096 uses of 1/3 each: in bf16 the sum would stop growing at 85, where a third is less than half a step.
+    // 4096 uses of 1/3 each: in bf16 the sum would stop growing at 85, where a third is less than
+    // half a step.
     let w = Tensor::from([[1.0f32]]).requires_grad();
     let x = Tensor::from([[1.0f32 / 3.0]]);
     let y = autocast(DType::BF16, || {
@@ -224,7 +226,8 @@ fn a_weight_that_is_written_between_is_cast_again() {
         assert_eq!(x.linear(&w, None).to_f64_vec(), [5.0]);
         w.detach().fill_(7.0);
         assert_eq!(x.linear(&w, None).to_f64_vec(), [7.0]);
-        // Another handle of the same memory, without a gradient, does not get the cast that has one.
+        // Another handle of the same memory, without a gradient, does not get the cast that has
+        // one.
         assert!(!x.linear(&w.detach(), None).is_tracked());
         assert!(x.linear(&w, None).is_tracked());
     });
@@ -378,12 +381,12 @@ fn bodies_of_vmap_and_scan() {
         let each = vmap(|x: &Tensor| grad(|w: &Tensor| w.matmul(x).square().sum())(&w), 0, 0)(&xs);
         assert_eq!((each.dtype(), each.shape()), (DType::F32, &[5, 3, 6][..]));
     });
-    let turn = |s: &Tensor, x: &Tensor| {
+    let iteration = |s: &Tensor, x: &Tensor| {
         let next = autocast(DType::F16, || (s + x).linear(&w, None).linear(&w.t(), None));
         (next.cast(DType::F32), next)
     };
     let s = Tensor::zeros([6]);
-    let run = |xs: &Tensor| scan(turn, &s, xs).1.cast(DType::F32);
+    let run = |xs: &Tensor| scan(iteration, &s, xs).1.cast(DType::F32);
     let eager = run(&xs);
     assert_eq!(jit(|x: &Tensor| run(x).detach()).of(&xs).to_vec::<f32>(), eager.to_vec::<f32>());
     eager.sum().backward().unwrap();

@@ -1,5 +1,5 @@
-//! Every public function on operands of the wrong rank, dtype, length and axis: it works, or it is an error that
-//! names this file. Nothing else may happen.
+//! Every public function on operands of the wrong rank, dtype, length and axis: it works, or it is
+//! an error that names this file. Nothing else may happen.
 
 use pullback::losses::*;
 use pullback::*;
@@ -81,8 +81,8 @@ fn functions_of_one_tensor() {
                 x.expand([usize::MAX, usize::MAX, 3]); x.expand(()); x.repeat(&[]); x.repeat(&[2, 2]); x.repeat(&[0; 5]);
                 x.repeat(&[usize::MAX, 3, 3, 3]); x.pad(&[]); x.pad(&[(1, 1)]); x.pad(&[(usize::MAX, 1)]);
                 x.pad(&[(1, 0), (usize::MAX, usize::MAX)]); x.pad_with(&[(1, 1), (0, 2)], 300);
-                x.pad_by(&[(1, 1)], Border::Reflect); x.pad_by(&[(9, 1), (0, 1)], Border::Circular);
-                x.pad_by(&[(1, 0), (usize::MAX, 1)], Border::Replicate); x.pad_by(&[(2, 2)], Border::Replicate);
+                x.pad_by(&[(1, 1)], PadMode::Reflect); x.pad_by(&[(9, 1), (0, 1)], PadMode::Circular);
+                x.pad_by(&[(1, 0), (usize::MAX, 1)], PadMode::Replicate); x.pad_by(&[(2, 2)], PadMode::Replicate);
                 x.im2col([1, 1], [1, 1], [0, 0], [1, 1]); x.im2col([0, 1], [1, 1], [0, 0], [1, 1]);
                 x.im2col([9, 9], [usize::MAX, 1], [1, 1], [2, 2]); x.im2col([2, 2], [1, 1], [usize::MAX, 1], [1, 1]);
                 x.pixel_shuffle(0); x.pixel_shuffle(2); x.pixel_shuffle(usize::MAX); x.pixel_unshuffle(0);
@@ -222,9 +222,9 @@ fn pieces_statistics_and_masks_of_one_tensor() {
                     x.split_into(2, axis); x.split_into(0, axis); x.split_into(usize::MAX, axis); x.split_at(&[], axis);
                     x.split_at(&[1, -1, isize::MAX, isize::MIN], axis); x.move_axes([axis], [0]); x.move_axes([0, axis], [1]);
                     x.move_axes([0, 1], [axis, axis]); x.squeeze_axes([axis]); x.squeeze_axes([axis, axis]);
-                    x.rot90(1, 0, axis); x.rot90(isize::MIN, axis, axis); x.quantile(0.5, axis, Between::Linear);
-                    x.quantile(2.0, axis, Between::Lower); x.quantile(f64::NAN, axis, Between::Lower);
-                    x.nan_quantile(1.0, axis, Between::Nearest); x.quantile(&x, axis, Between::Midpoint);
+                    x.rot90(1, 0, axis); x.rot90(isize::MIN, axis, axis); x.quantile(0.5, axis, QuantileInterpolation::Linear);
+                    x.quantile(2.0, axis, QuantileInterpolation::Lower); x.quantile(f64::NAN, axis, QuantileInterpolation::Lower);
+                    x.nan_quantile(1.0, axis, QuantileInterpolation::Nearest); x.quantile(&x, axis, QuantileInterpolation::Midpoint);
                     x.nan_median(axis); x.mode(axis); x.min_max(axis); x.count_nonzero([axis, 0]); x.nan_sum(axis);
                     x.nan_mean([axis]); x.unique_over(axis); x.unique_consecutive_over(axis);
                     x.trapezoid(Spacing::Even(1.0), axis); x.cumulative_trapezoid(Spacing::At(&x), axis);
@@ -257,7 +257,7 @@ fn places_and_masks_of_two_tensors() {
                 x.bucketize(y, false); x.is_in(y); x.next_after(y); x.is_close(y, 0.1, 0.1, true); x.gcd(y); x.lcm(y);
                 x.shift_left(y); x.shift_right(y); x.ldexp(y); x.float_power(y); cartesian_prod(&[x, y]);
                 broadcast_tensors(&[x, y, x]); x.trapezoid(Spacing::At(y), 0); x.gradient(Spacing::At(y), -1, 1);
-                x.repeat_by(y, 0); x.quantile(y, 0, Between::Linear); x.pdist(2.0);
+                x.repeat_by(y, 0); x.quantile(y, 0, QuantileInterpolation::Linear); x.pdist(2.0);
                 x.segment_reduce(Gathered::Sum, y, 0, None); x.segment_reduce(Gathered::Mean, y, 1, Some(1.0));
             },
             &format!("{} and {}", x.spec(), y.spec()),
@@ -391,10 +391,10 @@ fn images_and_layers_of_one_tensor() {
                 Interpolate::by([2.0]).align_corners(true).of(&x); x.upsample_nearest(2); x.upsample_nearest(usize::MAX);
                 x.upsample_bilinear(1.5); x.affine_grid(&[1, 1, 2, 2], true); x.affine_grid(&[], true);
                 x.affine_grid(&[2, 3, usize::MAX, 2], true); x.channel_shuffle(0); x.channel_shuffle(2);
-                x.channel_shuffle(usize::MAX); x.pad_last(&[(1, 1)], Fill::Value(0.5));
-                x.pad_last(&[(isize::MAX, 1)], Fill::Value(0.0)); x.pad_last(&[(isize::MIN, 0)], Fill::Value(0.0));
-                x.pad_last(&[(-1, -1)], Fill::Border(Border::Reflect)); x.pad_last(&[(0, 0); 7], Fill::Value(0.0));
-                x.pad_last(&[(2, -9)], Fill::Border(Border::Circular));
+                x.channel_shuffle(usize::MAX); x.pad_last(&[(1, 1)], PadFill::Constant(0.5));
+                x.pad_last(&[(isize::MAX, 1)], PadFill::Constant(0.0)); x.pad_last(&[(isize::MIN, 0)], PadFill::Constant(0.0));
+                x.pad_last(&[(-1, -1)], PadFill::Mode(PadMode::Reflect)); x.pad_last(&[(0, 0); 7], PadFill::Constant(0.0));
+                x.pad_last(&[(2, -9)], PadFill::Mode(PadMode::Circular));
                 x.dropout(0.5, some); x.dropout(1.0, some); x.dropout(-1.0, some); x.dropout(f64::NAN, None);
                 x.channel_dropout(0.5, 2, some); x.channel_dropout(0.5, usize::MAX, some); x.alpha_dropout(0.5, some);
                 x.alpha_dropout(2.0, some); x.feature_alpha_dropout(0.5, some); x.rrelu(0.1, 0.3, some);
@@ -421,14 +421,14 @@ fn images_and_layers_of_two_tensors() {
         refused += all_fine(
             calls! {
                 x.zeta(y); x.gammainc(y); x.gammaincc(y); x.betaln(y);
-                x.grid_sample(y, Sampling::Linear, Outside::Zeros, false);
-                x.grid_sample(y, Sampling::Cubic, Outside::Reflection, true);
+                x.grid_sample(y, GridSampleMode::Linear, GridPaddingMode::Zeros, false);
+                x.grid_sample(y, GridSampleMode::Cubic, GridPaddingMode::Reflection, true);
                 Embedding::new().of(x, y); Embedding::new().padding(-1).scale_grad_by_freq(true).of(x, y);
                 Embedding::new().padding(9).of(x, y); Embedding::new().max_norm(1.0, 2.0).of(x, y);
-                EmbeddingBag::new(Bag::Mean).of(x, y); EmbeddingBag::new(Bag::Max).offsets(y).of(x, y);
-                EmbeddingBag::new(Bag::Sum).offsets(&Tensor::from([0i64, 9])).of(x, y);
-                EmbeddingBag::new(Bag::Sum).offsets(&Tensor::from([0i64])).include_last_offset(true).of(x, y);
-                EmbeddingBag::new(Bag::Sum).weights(x).of(x, y); EmbeddingBag::new(Bag::Max).weights(y).of(x, y);
+                EmbeddingBag::new(BagMode::Mean).of(x, y); EmbeddingBag::new(BagMode::Max).offsets(y).of(x, y);
+                EmbeddingBag::new(BagMode::Sum).offsets(&Tensor::from([0i64, 9])).of(x, y);
+                EmbeddingBag::new(BagMode::Sum).offsets(&Tensor::from([0i64])).include_last_offset(true).of(x, y);
+                EmbeddingBag::new(BagMode::Sum).weights(x).of(x, y); EmbeddingBag::new(BagMode::Max).weights(y).of(x, y);
                 multi_margin(x, y, 1, 1.0, None, r); multi_margin(x, y, 3, 1.0, None, r);
                 multi_margin(x, &Tensor::from([0i64, 1]), 2, 1.0, Some(y), r); multilabel_margin(x, y, r);
                 multilabel_soft_margin(x, y, None, r); multilabel_soft_margin(x, x, Some(y), r);

@@ -1,6 +1,8 @@
-//! Control flow over many examples: every construct, batched by its rule, against a loop over the examples.
+//! Control flow over many examples: every construct, batched by its rule, against a loop over the
+//! examples.
 //!
-//! Programs are run by a plain interpreter here, so that what is compared is the batched program itself.
+//! Programs are run by a plain interpreter here, so that what is compared is the batched program
+//! itself.
 
 use pullback::table::batched;
 use pullback::{
@@ -189,7 +191,7 @@ fn choices() {
 
 #[test]
 fn loops_that_end_at_different_turns() {
-    // A counter beside it, which is the same for all examples until they end at different turns.
+    // A counter with it, which is the same for all examples until they end at different iterations.
     let program = trace(
         |x: &[Tensor]| {
             let start = (x[0].clone(), Tensor::from(0i64));
@@ -237,11 +239,15 @@ fn scans_in_both_directions() {
     for reverse in [false, true] {
         let program = trace(
             |x: &[Tensor]| {
-                let turn = |s: &Tensor, row: &Tensor| {
+                let iteration = |s: &Tensor, row: &Tensor| {
                     let next = (s.matmul(&x[2]) + row).tanh();
                     (next.clone(), (row * 2.0, next.sum()))
                 };
-                if reverse { scan_reverse(turn, &x[0], &x[1]) } else { scan(turn, &x[0], &x[1]) }
+                if reverse {
+                    scan_reverse(iteration, &x[0], &x[1])
+                } else {
+                    scan(iteration, &x[0], &x[1])
+                }
             },
             &shapes.map(spec),
         )
@@ -279,14 +285,15 @@ fn gradients_of_scans_and_bounded_loops() {
     check(&program, &examples(&[&[2], &[2]]));
 }
 
-/// Derivatives of derivatives of loops, in programs and over many examples, against those of the loop that runs as it is written.
+/// Derivatives of derivatives of loops, in programs and over many examples, against those of the
+/// loop that runs as it is written.
 #[test]
 fn second_derivatives_of_scans() {
     let shapes: [&[usize]; 2] = [&[2], &[3, 2]];
     let rows = values(3, &[3, 2]);
     let loss = |s: &Tensor, rows: &Tensor| {
-        let turn = |s: &Tensor, row: &Tensor| ((s * row).sin() * s, s.square().sum());
-        let (last, ys) = scan(turn, s, rows);
+        let iteration = |s: &Tensor, row: &Tensor| ((s * row).sin() * s, s.square().sum());
+        let (last, ys) = scan(iteration, s, rows);
         last.sum() + ys.sum()
     };
     let twice = |s: &Tensor, rows: &Tensor| {

@@ -1,4 +1,5 @@
-//! What functions do inside bodies and compiled programs is what they do eagerly: writes in place, `no_grad`, marked tensors, backward passes.
+//! What functions do inside bodies and compiled programs is what they do eagerly: writes in place,
+//! `no_grad`, marked tensors, backward passes.
 
 #[path = "bodies/arguments.rs"]
 mod arguments;

@@ -15,11 +15,11 @@ mod overwrite;
 #[path = "budget_eager/packing.rs"]
 mod packing;
 
-/// The pool's counters are the process's: tests take turns.
-static TURN: Mutex<()> = Mutex::new(());
+/// The pool's counters are the process's: tests are serialised.
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
-fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn exclusive() -> MutexGuard<'static, ()> {
+    EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn bits(x: &Tensor) -> Vec<u64> {
@@ -50,13 +50,14 @@ fn chain(x: &Tensor, blocks: usize) -> Tensor {
 
 #[test]
 fn a_chain_of_64_blocks_within_its_budget() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Key::new(1).normal([64, 64], DType::F32, 0.0, 1.0).requires_grad();
     let ((), plain) = peak(|| chain(&x, 64).backward().unwrap());
     let expected = taken(&[&x]);
     assert!(plain > 126 * BLOCK, "{plain}");
     let mut last = 0.0;
-    // The extra work for 127 values: about none of it where all fit, one pass where the root of them does, and not much more below.
+    // The extra work for 127 values: about none of it where all fit, one pass where the root of
+    // them does, and not much more below.
     for (values, most) in
         [(128, 0.0), (64, 0.2), (32, 0.6), (24, 0.75), (16, 0.9), (12, 1.0), (6, 2.5)]
     {
@@ -69,7 +70,8 @@ fn a_chain_of_64_blocks_within_its_budget() {
         let used = budget.used();
         assert!(used.kept <= values * BLOCK, "{used}");
         assert!(used.without >= 126 * BLOCK && used.without <= 128 * BLOCK, "{used}");
-        // Beside it: the value and the gradient that the rule works on, what it makes of them, and scalars.
+        // Beside it: the value and the gradient that the rule works on, what it makes of them, and
+        // scalars.
         assert!(measured <= values * BLOCK + 4 * BLOCK, "{measured} with {values} values\n{used}");
         assert!(used.measured <= measured && used.measured >= used.kept, "{measured} {used}");
         assert!(used.extra() <= most, "{values} values\n{used}");
@@ -80,7 +82,7 @@ fn a_chain_of_64_blocks_within_its_budget() {
 
 #[test]
 fn memory_grows_as_the_root_for_a_bounded_amount_of_work() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Key::new(2).normal([64, 64], DType::F32, 0.0, 1.0).requires_grad();
     for blocks in [16usize, 64, 256, 1024] {
         let root = (2.0 * (2.0 * blocks as f64).sqrt()) as usize;
@@ -96,7 +98,7 @@ fn memory_grows_as_the_root_for_a_bounded_amount_of_work() {
 
 #[test]
 fn at_least_as_good_as_even_segments_at_equal_memory() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Key::new(2).normal([64, 64], DType::F32, 0.0, 1.0).requires_grad();
     let layers = vec![|x: &Tensor| x.sin().exp() * 0.3; 64];
     for segments in [4, 8, 16] {
@@ -115,7 +117,7 @@ fn at_least_as_good_as_even_segments_at_equal_memory() {
 
 #[test]
 fn a_training_loop_in_one_scope() {
-    let _turn = turn();
+    let _lock = exclusive();
     let train = |budget: Option<&MemoryBudget>| {
         let w = Key::new(7).normal([16, 16], DType::F64, 0.0, 0.3).requires_grad();
         let steps = || {
@@ -148,7 +150,7 @@ fn a_training_loop_in_one_scope() {
 
 #[test]
 fn nothing_stays_behind() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Key::new(3).normal([64, 64], DType::F32, 0.0, 1.0).requires_grad();
     let start = memory_stats().live_bytes;
     let budget = MemoryBudget::new(8 * BLOCK);
@@ -229,7 +231,7 @@ impl Net {
 
 #[test]
 fn random_programs_have_the_same_gradients_at_any_budget() {
-    let _turn = turn();
+    let _lock = exclusive();
     let (mut dropped, mut refused) = (0, 0);
     for seed in 0..24 {
         let net = Net::new(seed);
@@ -272,7 +274,7 @@ fn random_programs_have_the_same_gradients_at_any_budget() {
 
 #[test]
 fn second_derivatives() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Tensor::from([0.3, 0.5, 0.7, 0.9].repeat(8)).requires_grad();
     let y = |x: &Tensor| (0..12).fold(x.clone(), |x, _| x.sin().exp() * 0.4).sum();
     let twice = |y: &Tensor| {
@@ -298,7 +300,7 @@ fn second_derivatives() {
 
 #[test]
 fn forward_mode_inside() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Tensor::from([0.3, 0.5, 0.7, 0.9].repeat(8));
     let y = |x: &Tensor| (0..12).fold(x.clone(), |x, _| x.sin().exp() * 0.4).sum();
     let along = |f: &dyn Fn(&Tensor) -> Tensor| {
@@ -311,7 +313,7 @@ fn forward_mode_inside() {
 
 #[test]
 fn an_impossible_budget_names_the_least_and_the_lines() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Tensor::from([0.5; 1000]).requires_grad();
     let budget = MemoryBudget::new(40_000);
     let (mut loss, mut at) = (None, 0);
@@ -349,7 +351,7 @@ fn an_impossible_budget_names_the_least_and_the_lines() {
 
 #[test]
 fn a_long_chain_is_a_loop() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Tensor::from([0.5; 32]).requires_grad();
     let long = || (0..20_000).fold(x.clone(), |x, _| x.sin() + 0.5).sum();
     long().backward().unwrap();
@@ -358,7 +360,8 @@ fn a_long_chain_is_a_loop() {
     budget.run(long).backward().unwrap();
     assert_eq!(taken(&[&x]), expected);
     assert!(budget.used().kept <= 300 * 256 && budget.used().extra() < 2.0, "{}", budget.used());
-    // Nothing on the way is saved: the first value that is asked for makes all of it again, in one go.
+    // Nothing on the way is saved: the first value that is asked for makes all of it again, in one
+    // go.
     let steep = || {
         let far = (0..15_000).fold(x.clone(), |x, _| x + 0.001);
         (0..5).fold(far, |x, _| x.sin()).sum()
@@ -374,7 +377,7 @@ fn a_long_chain_is_a_loop() {
 
 #[test]
 fn beside_checkpoints_autocast_hooks_and_threads() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Key::new(4).normal([8, 8], DType::F32, 0.0, 1.0).requires_grad();
     let w = Key::new(5).normal([8, 8], DType::F32, 0.0, 0.5).requires_grad();
     let block = |x: &Tensor, w: &Tensor| (x.matmul(w).tanh() + x).sin();
@@ -436,7 +439,7 @@ fn beside_checkpoints_autocast_hooks_and_threads() {
 
 #[test]
 fn loops_and_custom_functions_inside() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Key::new(6).normal([6, 16], DType::F64, 0.0, 1.0).requires_grad();
     let w = Key::new(7).normal([16], DType::F64, 0.0, 1.0).requires_grad();
     let softplus = custom_vjp(
@@ -464,7 +467,7 @@ fn loops_and_custom_functions_inside() {
 
 #[test]
 fn a_traced_function_is_refused() {
-    let _turn = turn();
+    let _lock = exclusive();
     let f = jit(|x: &Tensor| memory_budget(100, || x.sin()));
     let error = f.call(&Tensor::from([1.0, 2.0])).unwrap_err().to_string();
     assert!(error.contains("Jit::memory_budget") && error.contains("budget_eager.rs"), "{error}");

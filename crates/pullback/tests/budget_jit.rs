@@ -1,10 +1,12 @@
-//! Compiled functions within a byte budget: the results of plain ones, the memory that was promised, and no more work than it takes.
+//! Compiled functions within a byte budget: the results of plain ones, the memory that was
+//! promised, and no more work than it takes.
 //!
-//! Memory is measured by the pool's own counters, which all threads share: so every test here waits for its turn.
+//! Memory is measured by the pool's own counters, which all threads share: so every test here waits
+//! for its turn.
 
 use pullback::{
-    CustomBatching, CustomOp, DType, Derivative, ErrorKind, HostInput, HostOutput, Jit, Key,
-    Program, Result, Returned, Spec, Tensor, Tree, autocast, checkpoint, checkpoint_sequential,
+    CustomBatching, CustomOp, DType, Derivative, ErrorKind, HostInput, HostOutput, Jit, JitOutput,
+    Key, Program, Result, Spec, Tensor, Tree, autocast, checkpoint, checkpoint_sequential,
     custom_op, grad, jit, manual_seed, memory_stats, next_key, no_grad, random_state, reset_peak,
     scan, vmap,
 };
@@ -12,13 +14,14 @@ use pullback_ir::pass::{Target, budget, plan::plan, work};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-static TURN: Mutex<()> = Mutex::new(());
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
 fn alone() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What kernels may take beyond the plan while they run: packed panels of products, for each thread.
+/// What kernels may take beyond the plan while they run: packed panels of products, for each
+/// thread.
 const SCRATCH: usize = 1 << 20;
 
 const ROWS: usize = 512;
@@ -78,7 +81,7 @@ fn bits(x: &Tensor) -> Vec<u32> {
     x.to_vec::<f32>().iter().map(|x| x.to_bits()).collect()
 }
 
-fn only<T: Tree, Y: Returned, F: Fn(&T) -> Y>(f: &Jit<T, Y, F>) -> pullback::Specialised {
+fn only<T: Tree, Y: JitOutput, F: Fn(&T) -> Y>(f: &Jit<T, Y, F>) -> pullback::Specialised {
     let mut all = f.explain().specialisations;
     assert_eq!(all.len(), 1);
     all.remove(0)
@@ -113,17 +116,18 @@ fn a_training_step_of_64_blocks_stays_within_its_budget() {
     let there_is = 48 * ONE;
     let allowed = there_is - SCRATCH;
     let step = jit(|x: &Tensor| tight.step(x, None)).memory_budget(allowed);
-    for turn in 0..3 {
+    for iteration in 0..3 {
         let expected = whole.call(&x).unwrap();
         let before = memory_stats().live_bytes;
         reset_peak();
         let found = step.call(&x).unwrap();
         // By the counters outside too: the arena is lent to each call.
         let rise = (memory_stats().peak_bytes - before) as usize;
-        assert!(rise <= there_is, "{turn}: {rise} of {there_is}");
-        assert_eq!(bits(&found), bits(&expected), "turn {turn}");
-        // Equations are repeated as they are, and no reduction was grouped otherwise: every bit is the same.
-        assert!(plain.bits() == tight.bits(), "turn {turn}");
+        assert!(rise <= there_is, "{iteration}: {rise} of {there_is}");
+        assert_eq!(bits(&found), bits(&expected), "iteration {iteration}");
+        // Equations are repeated as they are, and no reduction was grouped otherwise: every bit is
+        // the same.
+        assert!(plain.bits() == tight.bits(), "iteration {iteration}");
     }
     let said = only(&step);
     let report = said.budget.unwrap();
@@ -162,7 +166,7 @@ fn memory_grows_as_the_root_of_the_length() {
     let smallest = |blocks: usize| {
         let chain = Chain::new(blocks);
         let program = before_budget(&jit(|x: &Tensor| chain.step(x, None)).stages(&x).unwrap());
-        // Gradients are handed out, and as many as there are blocks.
+        // Gradients are returned, and as many as there are blocks.
         let fixed = 2 * blocks * MATRIX;
         let root = (blocks as f64).sqrt() as usize * ONE;
         let (mut low, mut high) = (fixed + root, fixed + 4 * root);
@@ -326,7 +330,10 @@ fn later_calls_and_other_shapes() {
     let step = step.memory_budget(2 * allowed);
     step.call(&half).unwrap();
     let why = &step.explain().specialisations[2].why;
-    assert_eq!(*why, format!("the memory budget is {} bytes, {allowed} bytes before", 2 * allowed));
+    assert_eq!(
+        *why,
+        format!("the memory budget is {} bytes, and was {allowed} bytes", 2 * allowed)
+    );
     let step = step.memory_budget(allowed);
     step.call(&x).unwrap();
     assert_eq!(step.explain().specialisations.len(), 3);
@@ -345,7 +352,8 @@ fn later_calls_and_other_shapes() {
     assert!(stages[at].1.equations.len() > stages[at - 1].1.equations.len());
 }
 
-/// Compares gradients with and without a budget, at the least and in the middle, and replays the compiled programs.
+/// Compares gradients with and without a budget, at the least and in the middle, and replays the
+/// compiled programs.
 fn same_within_budgets(name: &str, f: impl Fn(&Tensor) -> Tensor + Copy, x: &Tensor, near: f64) {
     let plain = jit(grad(f));
     let expected = plain.of(x).to_f64_vec();
@@ -375,11 +383,11 @@ fn loops_casts_checkpoints_and_examples() {
     same_within_budgets("a chain", chain, &x, 0.0);
     let looped = |x: &Tensor| {
         let y = weights.iter().fold(x.clone(), |x, w| {
-            let turn = |s: &Tensor, x: &Tensor| {
+            let iteration = |s: &Tensor, x: &Tensor| {
                 let s = (s * 0.5 + x).tanh();
                 (s.clone(), s)
             };
-            scan(turn, &Tensor::zeros([32]), &x.matmul(w)).1
+            scan(iteration, &Tensor::zeros([32]), &x.matmul(w)).1
         });
         y.square().sum()
     };

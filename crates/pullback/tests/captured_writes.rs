@@ -1,5 +1,5 @@
-//! Writes near tensors that a body captures: what is made of one is its own, what is a view of one may not be written to, and
-//! what a branch or a loop gave may be.
+//! Writes near tensors that a body captures: what is made of one is its own, what is a view of one
+//! may not be written to, and what a branch or a loop gave may be.
 
 use pullback::{ErrorKind, Result, Tensor, catch, cond, grad, jit, linalg, scan, vmap, while_loop};
 
@@ -10,20 +10,23 @@ fn in_bodies(f: impl Fn(&Tensor) -> Tensor) -> Vec<(&'static str, Result<Vec<f64
     let x = Tensor::from([1.0, 2.0]);
     let one = |i: isize, g: &dyn Fn(&Tensor) -> Tensor| g(&x.select_at(0, i)).to_f64_vec();
     let branch = |x: &Tensor| cond(&x.sum().gt(0.0), &f, |x: &Tensor| f(x) * 2.0, x);
-    let turn = |s: &Tensor, x: &Tensor| (s + 1.0, f(x));
+    let iteration = |s: &Tensor, x: &Tensor| (s + 1.0, f(x));
     let both = |g: &dyn Fn(&Tensor) -> Tensor| [one(0, g), one(1, g)].concat();
     vec![
         ("vmap", catch(|| vmap(&f, 0, 0)(&x).to_f64_vec())),
         ("jit of cond", catch(|| both(&|x: &Tensor| jit(branch).of(x)))),
         (
             "jit of scan",
-            catch(|| jit(|x: &Tensor| scan(turn, &Tensor::from(0.0), x).1).of(&x).to_f64_vec()),
+            catch(|| {
+                jit(|x: &Tensor| scan(iteration, &Tensor::from(0.0), x).1).of(&x).to_f64_vec()
+            }),
         ),
     ]
 }
 
-/// What shares no memory with its operand (DESIGN.md) does not do so either where the operand is from outside of a body: `repeat`, `repeat_each` and `tile`
-/// gave the variable that stands for it, and a write changed what later lines saw of it.
+/// What shares no memory with its operand (DESIGN.md) does not do so either where the operand is
+/// from outside of a body: `repeat`, `repeat_each` and `tile` gave the variable that stands for it,
+/// and a write changed what later lines saw of it.
 #[test]
 fn what_is_made_of_a_captured_tensor_is_its_own() {
     let calls: [Call; 12] = [
@@ -60,7 +63,8 @@ fn what_is_made_of_a_captured_tensor_is_its_own() {
     }
 }
 
-/// A view of a tensor from outside is refused as the tensor itself is: the write went to the body's variable, and the tensor outside stayed as it was.
+/// A view of a tensor from outside is refused as the tensor itself is: the write went to the body's
+/// variable, and the tensor outside stayed as it was.
 #[test]
 fn a_view_of_a_captured_tensor_is_not_written_to_in_a_body() {
     let views: [Call; 5] = [
@@ -82,7 +86,7 @@ fn a_view_of_a_captured_tensor_is_not_written_to_in_a_body() {
             assert_eq!(error.kind(), ErrorKind::InPlace, "{name}, {way}: {error}");
             let text = error.to_string();
             assert!(
-                text.contains("a tensor from outside is written in place"),
+                text.contains("a captured tensor is written in place"),
                 "{name}, {way}: {text}"
             );
         }
@@ -90,7 +94,8 @@ fn a_view_of_a_captured_tensor_is_not_written_to_in_a_body() {
     }
 }
 
-/// Backward runs a branch and a loop again from their operands, so their results may be written over; `det` has a branch inside.
+/// Backward runs a branch and a loop again from their operands, so their results may be written
+/// over; `det` has a branch inside.
 #[test]
 fn what_a_branch_or_a_loop_gave_is_written_over() {
     let branch = |x: &Tensor| {
@@ -98,7 +103,7 @@ fn what_a_branch_or_a_loop_gave_is_written_over() {
         y.mul_(x);
         y.sum()
     };
-    let turns = |x: &Tensor| {
+    let loops = |x: &Tensor| {
         let start = (Tensor::from(0i64), x.clone());
         let y = while_loop(|s| s.0.lt(3), |s| (&s.0 + 1, s.1.sin()), &start).1;
         y.mul_(x);
@@ -112,7 +117,7 @@ fn what_a_branch_or_a_loop_gave_is_written_over() {
     let x = Tensor::from([0.5]);
     for (name, f) in [
         ("cond", &branch as &dyn Fn(&Tensor) -> Tensor),
-        ("while_loop", &turns),
+        ("while_loop", &loops),
         ("det", &determinant),
     ] {
         let wanted = grad(f)(&x).item::<f64>();

@@ -272,7 +272,7 @@ fn arguments_and_tracked_tensors_from_outside_cannot_be_written_inside() {
         )
     });
     let error = refused.err().unwrap().to_string();
-    assert!(error.contains("a tracked tensor from outside is written in place"), "{error}");
+    assert!(error.contains("a captured tracked tensor is written in place"), "{error}");
 }
 
 #[test]
@@ -448,7 +448,8 @@ fn inside_autocast_both_runs_have_the_same_dtypes() {
         let expected = run(Box::new(|| plain(Box::new(|| inside(&x)))), false, None);
         let within = || plain(Box::new(|| kept().call(inside.clone(), &x)));
         assert_eq!(run(Box::new(within), true, Some(other)), expected);
-        // Compiled: autocast around the call, around the checkpoint and inside of it. Fused products round once where eager ones round twice.
+        // Compiled: autocast around the call, around the checkpoint and inside of it. Fused
+        // products round once where eager ones round twice.
         let step = jit(|x: &Tensor| {
             w.zero_grad();
             autocast(low, || kept().call(layer.clone(), x).square().mean()).backward()

@@ -1,4 +1,5 @@
-//! Checkpointed functions inside compiled programs: the values of plain ones, and less memory, which the program's plan says.
+//! Checkpointed functions inside compiled programs: the values of plain ones, and less memory,
+//! which the program's plan says.
 
 use pullback::{
     DType, Key, Tensor, checkpoint, checkpoint_sequential, grad, jit, manual_seed, next_key,
@@ -95,12 +96,12 @@ fn inside_a_scan_only_the_arguments_are_kept() {
         let (up, down) = (up.clone(), down.clone());
         move |x: &Tensor| {
             let f = block(&up, &down);
-            let turn = |h: &Tensor, _: &Tensor| {
+            let iteration = |h: &Tensor, _: &Tensor| {
                 let next = if checkpointed { checkpoint(f.clone(), h) } else { f(h) };
                 (next, ())
             };
             let times = Tensor::zeros([12]);
-            scan(turn, x, &times).0.square().sum()
+            scan(iteration, x, &times).0.square().sum()
         }
     };
     let (plain, split) = (jit(value_and_grad(run(false))), jit(value_and_grad(run(true))));

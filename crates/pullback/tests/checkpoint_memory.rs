@@ -1,4 +1,5 @@
-//! The memory that checkpointing saves, by the pool's own exact counters. One test, so that nothing else runs in this process.
+//! The memory that checkpointing saves, by the pool's own exact counters. One test, so that nothing
+//! else runs in this process.
 
 use pullback::{
     Backward, DType, Key, Tensor, checkpoint, checkpoint_sequential, memory_stats, reset_peak,
@@ -40,14 +41,16 @@ fn memory_grows_as_the_root_of_the_number_of_blocks() {
     let whole = plain(64);
     assert!(whole > 128 * BLOCK, "{whole}");
     let parts = [split(16), split(64), split(256)];
-    // 8 segments of 8 blocks: 8 values between them, 16 and a few inside the one that is computed again.
+    // 8 segments of 8 blocks: 8 values between them, 16 and a few inside the one that is computed
+    // again.
     assert!(parts[1] < 32 * BLOCK, "{parts:?} against {whole}");
     for pair in parts.windows(2) {
         let growth = pair[1] as f64 / pair[0] as f64;
         assert!(growth < 2.2, "four times the blocks, {growth} times the memory: {parts:?}");
     }
 
-    // Nothing stays behind: not after a pass, not after a pass over a part, not when the graph is dropped.
+    // Nothing stays behind: not after a pass, not after a pass over a part, not when the graph is
+    // dropped.
     let start = memory_stats().live_bytes;
     let y = checkpoint(|x: &Tensor| x.sin().exp().cos(), &x).sum();
     let open = memory_stats().live_bytes;

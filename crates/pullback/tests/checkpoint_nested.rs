@@ -88,8 +88,8 @@ impl Form {
                 both.sum_over(0) * 0.5
             }),
             Form::Scan => map(move |x| {
-                let turn = |s: &Tensor, row: &Tensor| (f(s) * 0.5 + row.sin(), s.sum());
-                let (s, sums) = scan(turn, x, &stack(&[x, &(x * 0.3)], 0));
+                let iteration = |s: &Tensor, row: &Tensor| (f(s) * 0.5 + row.sin(), s.sum());
+                let (s, sums) = scan(iteration, x, &stack(&[x, &(x * 0.3)], 0));
                 s + sums.sum() * 0.1
             }),
             Form::Cond => map(move |x| {
@@ -136,7 +136,8 @@ fn seen(f: &Map) -> Vec<f64> {
     all
 }
 
-/// Whether the function has the same value and derivatives checkpointed in the midst of these forms as plain.
+/// Whether the function has the same value and derivatives checkpointed in the midst of these forms
+/// as plain.
 fn compare(outer: &[Form], inner: &[Form], base: &(&str, Map)) -> Option<String> {
     let build = |checkpointed: bool| {
         let f = inner.iter().rev().fold(base.1.clone(), |f, form| form.of(f));
@@ -162,7 +163,7 @@ fn compare(outer: &[Form], inner: &[Form], base: &(&str, Map)) -> Option<String>
     Some(wrong.map_or(String::new(), |wrong| format!("{name}: {wrong}\n")))
 }
 
-/// Compares all of these; at least so many must not be refused plain.
+/// Compares all of these; at least this many must not be refused plain.
 fn compare_all(cases: impl Iterator<Item = (Vec<Form>, Vec<Form>, usize)>, at_least: usize) {
     let bases = bases();
     let (mut compared, mut wrong) = (0, Vec::new());
@@ -263,7 +264,8 @@ fn reverse_over_forward() {
     near(&grad(again)(&x), &plain(&x));
 }
 
-/// The transform whose argument a checkpointed function captured is over when the function runs again.
+/// The transform whose argument a checkpointed function captured is over when the function runs
+/// again.
 #[test]
 fn a_captured_argument_of_a_transform_that_is_over() {
     let f = |checkpointed: bool| {
@@ -288,7 +290,7 @@ fn a_captured_argument_of_a_transform_that_is_over() {
 
 #[test]
 fn odd_powers_of_negative_numbers_in_a_loop() {
-    let turn = |checkpointed: bool| {
+    let iteration = |checkpointed: bool| {
         move |s: &Tensor, x: &Tensor| {
             let f = |x: &Tensor| x.powi(3);
             let y = if checkpointed { checkpoint(f, s) } else { f(s) };
@@ -298,7 +300,7 @@ fn odd_powers_of_negative_numbers_in_a_loop() {
     let loss = |checkpointed: bool| {
         move |x: &Tensor| {
             let rows = stack(&[x, &(x * 0.5)], 0);
-            scan(turn(checkpointed), x, &rows).0.square().sum()
+            scan(iteration(checkpointed), x, &rows).0.square().sum()
         }
     };
     let x = Tensor::from([-0.7, 0.4]);

@@ -1,4 +1,5 @@
-//! What a checkpointed function sees of the outside: the second run sees the same, or backward is an error.
+//! What a checkpointed function sees of the outside: the second run sees the same, or backward is
+//! an error.
 
 use pullback::{Checkpoint, Tensor, checkpoint, jit, manual_seed, next_key, no_grad, random_state};
 use std::sync::{Arc, Mutex};
@@ -19,7 +20,7 @@ fn grad_of(x: &Tensor) -> Vec<f64> {
 
 #[test]
 fn a_compiled_function_inside_draws_the_same_numbers_again() {
-    let _turn = SEEDS.lock().unwrap();
+    let _lock = SEEDS.lock().unwrap();
     let (x, z) = (leaf(&[0.3, 0.4]), Tensor::from([0.0, 0.0]));
     let noise =
         Arc::new(Mutex::new(jit(|z: &Tensor| z + next_key().normal([2], z.dtype(), 0.0, 1.0))));

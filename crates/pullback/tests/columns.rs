@@ -1,16 +1,23 @@
-//! Comments wrap at 100 columns, in the sources of every crate.
+//! Comments and documents wrap at 100 columns: the sources, tests and examples of every crate, and
+//! the Markdown files.
 
 use std::path::{Path, PathBuf};
 
 const COLUMNS: usize = 100;
 
-/// The Rust files below a folder.
-fn files(dir: &Path, found: &mut Vec<PathBuf>) {
+/// Documents that a program writes, one line for each paragraph.
+const GENERATED: [&str; 2] = ["docs/functions.md", "docs/ops.md"];
+
+/// The files below a folder whose names end so; not those of `target`, data and hidden folders.
+fn files(dir: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).expect("a folder of sources") {
         let path = entry.expect("an entry").path();
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_skipped = name.starts_with('.') || ["target", "golden"].contains(&name);
         match path.is_dir() {
-            true => files(&path, found),
-            false if path.extension().is_some_and(|e| e == "rs") => found.push(path),
+            true if is_skipped => {}
+            true => files(&path, extension, found),
+            false if path.extension().is_some_and(|e| e == extension) => found.push(path),
             false => {}
         }
     }
@@ -48,30 +55,53 @@ fn too_long(source: &str) -> Vec<usize> {
     found
 }
 
-#[test]
-fn comments_wrap_at_100_columns() {
-    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let crates = here.ancestors().find(|dir| dir.ends_with("crates")).expect("the crates");
-    let mut sources = Vec::new();
-    for entry in std::fs::read_dir(crates).expect("the crates") {
-        let src = entry.expect("a crate").path().join("src");
-        if src.is_dir() {
-            files(&src, &mut sources);
+/// The numbers of the lines of prose in a Markdown text that are too long. Tables, headings, code
+/// and definitions of links are not prose.
+fn too_long_prose(text: &str) -> Vec<usize> {
+    let (mut found, mut in_code) = (Vec::new(), false);
+    for (i, line) in text.lines().enumerate() {
+        let start = line.trim_start();
+        if start.starts_with("```") {
+            in_code = !in_code;
+        }
+        let is_prose = !in_code && !start.starts_with(['|', '#', '<']);
+        let can_wrap = start.trim_start_matches("- ").contains(' ');
+        if is_prose && can_wrap && line.chars().count() > COLUMNS {
+            found.push(i + 1);
         }
     }
-    assert!(sources.len() > 300, "only {} sources are found", sources.len());
+    found
+}
+
+/// The lines that `too_long` finds in all files of the repository whose names end so.
+fn wrong(extension: &str, at_least: usize, too_long: fn(&str) -> Vec<usize>) -> String {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let crates = here.ancestors().find(|dir| dir.ends_with("crates")).expect("the crates");
+    let root = crates.parent().expect("the repository");
+    let mut paths = Vec::new();
+    files(root, extension, &mut paths);
+    assert!(paths.len() >= at_least, "only {} files are found", paths.len());
     let mut wrong = Vec::new();
-    for path in sources {
-        let source = std::fs::read_to_string(&path).expect("a source");
-        let name = path.strip_prefix(crates).expect("a file of a crate").display().to_string();
-        wrong.extend(too_long(&source).into_iter().map(|line| format!("{name}:{line}")));
+    for path in paths {
+        let name = path.strip_prefix(root).expect("a file").display().to_string();
+        if !GENERATED.contains(&name.as_str()) {
+            let text = std::fs::read_to_string(&path).expect("a text");
+            wrong.extend(too_long(&text).into_iter().map(|line| format!("\n{name}:{line}")));
+        }
     }
-    assert!(
-        wrong.is_empty(),
-        "{} comment lines are longer than {COLUMNS} columns:\n{}",
-        wrong.len(),
-        wrong.join("\n")
-    );
+    wrong.concat()
+}
+
+#[test]
+fn comments_wrap_at_100_columns() {
+    let wrong = wrong("rs", 500, too_long);
+    assert!(wrong.is_empty(), "comment lines longer than {COLUMNS} columns:{wrong}");
+}
+
+#[test]
+fn documents_wrap_at_100_columns() {
+    let wrong = wrong("md", 10, too_long_prose);
+    assert!(wrong.is_empty(), "lines of prose longer than {COLUMNS} columns:{wrong}");
 }
 
 #[test]
@@ -85,4 +115,11 @@ fn long_comments_are_found_and_what_cannot_be_wrapped_is_not() {
     assert_eq!(too_long(&code), [4]);
     // Columns are characters, not bytes.
     assert!(too_long(&format!("// {}\n", "é".repeat(97))).is_empty());
+}
+
+#[test]
+fn long_prose_is_found_and_tables_and_code_are_not() {
+    let words = "word ".repeat(25);
+    let text = format!("{words}\n- {words}\n| {words} |\n# {words}\n```\n{words}\n```\n{words}\n");
+    assert_eq!(too_long_prose(&text), [1, 2, 8]);
 }

@@ -7,15 +7,15 @@ mod shared;
 
 use pullback::{
     Backward, Compress, DType, Key, Pack, Packed, Result, SavedValue, Tensor, autocast, catch,
-    checkpoint, grad, jit, jvp, memory_stats, stack, vmap, watch_overflow, with_packing,
+    checkpoint, detect_overflow, grad, jit, jvp, memory_stats, stack, vmap, with_packing,
 };
-use shared::{Dir, bits, blocks, from_disk_alone, leaf, packed, plain, sample, turn};
+use shared::{Dir, bits, blocks, exclusive, from_disk_alone, leaf, packed, plain, sample};
 use std::fs;
 use std::sync::{Arc, Mutex};
 
 #[test]
 fn packers_inside_other_transforms() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     let f = |x: &Tensor| ((x * 0.7).relu() * x.sin().exp()).sum();
     let x = sample(&[40], DType::F64);
@@ -41,21 +41,22 @@ fn packers_inside_other_transforms() {
 
 #[test]
 fn what_packing_computes_is_neither_cast_nor_looked_at() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = sample(&[16, 16], DType::F32).requires_grad();
     // The packer tries f16, which overflows; that is no overflow of the formula.
     let packer = Arc::new(Compress::new().half(DType::F16));
-    let ((), culprit) = watch_overflow(|| {
+    let ((), source) = detect_overflow(|| {
         with_packing(packer, || (&x * 1e6).sin().sum()).backward().unwrap();
     });
-    assert!(culprit.is_none(), "{culprit:?}");
+    assert!(source.is_none(), "{source:?}");
     let f = |v: &[Tensor]| autocast(DType::BF16, || v[0].matmul(&v[1]).relu().exp().mean());
     let inputs = [sample(&[16, 16], DType::F32), sample(&[16, 16], DType::F32)];
     let masks = Arc::new(Compress::new().masks().integers());
     assert_eq!(packed(&f, &inputs, Some(masks)), plain(&f, &inputs));
 }
 
-/// A packer between a formula and another packer: notes the bytes of each value, before and after, and compares what comes back.
+/// A packer between a formula and another packer: notes the bytes of each value, before and after,
+/// and compares what comes back.
 struct Scale {
     of: Compress,
     seen: Mutex<Vec<(String, usize, usize)>>,
@@ -94,7 +95,7 @@ fn exactly(x: &Tensor, back: &Tensor) {
 
 #[test]
 fn masks_change_no_bit_of_a_gradient() {
-    let _turn = turn();
+    let _lock = exclusive();
     for dtype in [DType::F64, DType::F32, DType::BF16, DType::F16] {
         let inputs = [sample(&[40, 30], dtype), sample(&[30, 20], dtype)];
         let f = |v: &[Tensor]| {
@@ -116,7 +117,7 @@ fn masks_change_no_bit_of_a_gradient() {
 
 #[test]
 fn masks_of_relu_at_the_kink_and_beyond() {
-    let _turn = turn();
+    let _lock = exclusive();
     let special = [0.0, -0.0, 1e-310, -1e-310, f64::INFINITY, f64::NEG_INFINITY, 5.0, -5.0];
     for dtype in [DType::F64, DType::F32] {
         let of = |values: &[f64]| {
@@ -158,7 +159,7 @@ fn masks_of_relu_at_the_kink_and_beyond() {
 
 #[test]
 fn two_numbers_of_any_kind_are_bits() {
-    let _turn = turn();
+    let _lock = exclusive();
     let w = sample(&[77, 9], DType::F64).requires_grad();
     let scale = Scale::new(Compress::new().masks().integers(), exactly);
     with_packing(scale.clone(), || {
@@ -198,7 +199,7 @@ fn two_numbers_of_any_kind_are_bits() {
 
 #[test]
 fn half_precision_has_the_error_it_promises() {
-    let _turn = turn();
+    let _lock = exclusive();
     fn within_bf16(x: &Tensor, back: &Tensor) {
         for (x, y) in x.to_f64_vec().into_iter().zip(back.to_f64_vec()) {
             assert!(
@@ -252,7 +253,8 @@ fn half_precision_has_the_error_it_promises() {
     let x = sample(&[256, 256], DType::F32).requires_grad();
     let before = memory_stats().live_bytes;
     let y = with_packing(Arc::new(Compress::new().half(DType::BF16)), || blocks(&x, 8));
-    // The inputs of seven sines (the first is a parameter), eight exponentials, the result, and the factors.
+    // The inputs of seven sines (the first is a parameter), eight exponentials, the result, and the
+    // factors.
     assert_eq!(memory_stats().live_bytes - before, (15 * 2 + 4) * 256 * 256 + 8 * 4);
     y.sum().backward().unwrap();
     drop(y);
@@ -281,7 +283,7 @@ fn half_precision_has_the_error_it_promises() {
 
 #[test]
 fn eight_bits_have_the_error_they_promise() {
-    let _turn = turn();
+    let _lock = exclusive();
     fn within(x: &Tensor, back: &Tensor) {
         let (x, back) = (x.to_f64_vec(), back.to_f64_vec());
         for (x, back) in x.chunks(64).zip(back.chunks(64)) {
@@ -307,7 +309,7 @@ fn eight_bits_have_the_error_they_promise() {
         let n = 64 + (seed as usize * 37) % 500;
         let x = Key::new(seed).normal([n], DType::F64, 0.0, spread);
         assert_eq!(run(&x), Some(n + n.div_ceil(64) * 8), "{spread}");
-        // Each block by itself: the last elements are tiny beside the first.
+        // Each block by itself: the last elements are tiny relative to the first.
         let falling = &x * Tensor::linspace(0.0, -60.0, n).exp();
         assert!(run(&falling).is_some());
         if spread.abs() < 1e37 && spread > 1e-35 {
@@ -323,7 +325,8 @@ fn eight_bits_have_the_error_they_promise() {
     }
     assert_eq!(run(&Tensor::zeros([n])), Some(n + 40));
     assert_eq!(run(&Tensor::full([n], f32::NAN)), None, "no gain");
-    // Gradients of a product are off in proportion, and 1/x, whose derivative is not gentle, is left alone.
+    // Gradients of a product are off in proportion, and 1/x, whose derivative is not gentle, is
+    // left alone.
     let (a, b) = (sample(&[64, 64], DType::F32), sample(&[64, 64], DType::F32) * 0.5);
     let f = |v: &[Tensor]| (v[0].matmul(&(&v[1] * 1.0)).tanh() / (v[1].square() + 1.0)).sum();
     let packer = Scale::new(Compress::new().blocks8(), anything);
@@ -339,7 +342,7 @@ fn eight_bits_have_the_error_they_promise() {
 
 #[test]
 fn compressed_values_go_to_disk() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     let inputs = [sample(&[40, 30], DType::F32), sample(&[30, 20], DType::F32)];
     let f = |v: &[Tensor]| {
@@ -371,7 +374,7 @@ fn compressed_values_go_to_disk() {
 
 #[test]
 fn compressed_values_outlive_a_write_and_are_shared() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = sample(&[1000], DType::F64).requires_grad();
     let before = memory_stats().live_bytes;
     let y = with_packing(Arc::new(Compress::new().half(DType::BF16)), || {
@@ -386,7 +389,8 @@ fn compressed_values_outlive_a_write_and_are_shared() {
     for (x, g) in x.to_vec::<f64>().iter().zip(x.grad().unwrap().to_vec::<f64>()) {
         assert!((g - (x.cos() - x.sin())).abs() < x.abs() / 100.0 + 1e-9, "{x} {g}");
     }
-    // Arguments of checkpointed functions stay exact, or the function would be computed at another point.
+    // Arguments of checkpointed functions stay exact, or the function would be computed at another
+    // point.
     let scale = Scale::new(Compress::new().half(DType::BF16).blocks8(), anything);
     x.zero_grad();
     let y = with_packing(scale.clone(), || checkpoint(|x: &Tensor| x.sin(), &(&x * 1.0)));
@@ -408,7 +412,7 @@ fn compressed_values_outlive_a_write_and_are_shared() {
 #[test]
 #[ignore = "a measurement"]
 fn throughput() {
-    let _turn = turn();
+    let _lock = exclusive();
     let n = 1 << 24;
     let x = sample(&[n], DType::F32).requires_grad();
     let dir = Dir::new();

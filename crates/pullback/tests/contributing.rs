@@ -1,5 +1,6 @@
-//! `CONTRIBUTING.md` lists the source files that an addition touches. Here are examples of things that
-//! were added: the files that name them are the files that are listed, and no more than promised.
+//! `CONTRIBUTING.md` lists the source files that an addition touches. Here are examples of things
+//! that were added: the files that name them are the files that are listed, and no more than
+//! promised.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -29,7 +30,7 @@ const EXAMPLES: &[Example] = &[
     Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Digamma", "fn digamma"] },
     Example { section: "fused kernel", crates: KERNELS, most: 9,
         words: &["Fused::LayerNorm", "Fused::LayerNormVjp", "fn layer_norm", "fn layer_norm_vjp", "mod layer_norm"] },
-    // Backends say whether it pays.
+    // Backends say whether it is profitable.
     Example { section: "pass", crates: &["ir"], most: 4, words: &["epilogue"] },
     Example { section: "layer", crates: &["nn"], most: 2, words: &["RmsNorm"] },
     Example { section: "optimiser", crates: &["nn", "cli"], most: 2, words: &["Rprop"] },
@@ -150,7 +151,7 @@ const GENERAL: &[(&str, &str)] = &[
     ("crates/ir/src/pass/plan/share.rs",         "only these copy operands into parts of a result"),
     ("crates/ir/src/pass/plan/slots.rs",         "all others have memory of their own, and need no more"),
     ("crates/ir/src/pass/schedule.rs",           "all others have memory of their own"),
-    ("crates/ir/src/text/dot.rs",                "all others are drawn by their name"),
+    ("crates/ir/src/text/graphviz.rs",           "all others are drawn by their name"),
     ("crates/pullback/src/kinks/conventions.rs", "the ops whose derivative can be chosen"),
 ];
 

@@ -78,7 +78,8 @@ fn derivatives_of_traced_constructs_are_constructs() {
     second.verify().unwrap();
 }
 
-/// Loops whose turns are straight code: values change places, are overwritten, and have every kind of number.
+/// Loops whose iterations are straight-line code: values change places, are overwritten, and have
+/// every kind of number.
 #[test]
 fn compiled_loops_over_a_few_numbers_give_the_bits_of_the_eager_ones() {
     type State = (Tensor, Tensor, Tensor, Tensor);
@@ -94,7 +95,7 @@ fn compiled_loops_over_a_few_numbers_give_the_bits_of_the_eager_ones() {
     assert_eq!((a.item::<i64>(), b.item::<i64>()), (23416728348467685, 37889062373143906));
 
     let mixed = |(count, x, flag, y): &State| {
-        let turn = |(count, x, flag, y): &State| {
+        let iteration = |(count, x, flag, y): &State| {
             // Elements move one place on, and one of them is computed from all.
             let turned = cat(&[&x.narrow(0, 1, 2), &x.narrow(0, 0, 1)], 0);
             let total = x.sum() + x.max() * 0.25 - x.square().prod();
@@ -104,7 +105,7 @@ fn compiled_loops_over_a_few_numbers_give_the_bits_of_the_eager_ones() {
             (count - steps.maximum(1), x, small, (y - total.sqrt().maximum(0.5)).clamp(-3.0, 3.0))
         };
         let going = |(count, x, ..): &State| count.gt(0).logical_and(x.sum().is_finite());
-        while_loop(going, turn, &(count.clone(), x.clone(), flag.clone(), y.clone()))
+        while_loop(going, iteration, &(count.clone(), x.clone(), flag.clone(), y.clone()))
     };
     let compiled = jit(mixed);
     for seed in 0..40 {
@@ -124,13 +125,14 @@ fn compiled_loops_over_a_few_numbers_give_the_bits_of_the_eager_ones() {
     }
 }
 
-/// What straight code could get wrong: the smaller float, numbers turned round, written into a part, not numbers at all, whole numbers that wrap,
-/// tensors without elements, and more values than there are registers.
+/// What straight code could get wrong: the smaller float, numbers turned round, written into a
+/// part, not numbers at all, whole numbers that wrap, tensors without elements, and more values
+/// than there are registers.
 #[test]
 fn compiled_loops_over_odd_numbers_give_the_bits_of_the_eager_ones() {
     type State = (Tensor, Tensor, Tensor, Tensor);
     let f = |(count, x, whole, none): &State| {
-        let turn = |(count, x, whole, none): &State| {
+        let iteration = |(count, x, whole, none): &State| {
             let turned = x.flip(0);
             let part = pullback::stack(&[&turned.max(), &turned.min()], 0) + x.narrow(0, 1, 2);
             let written = cat(&[&x.narrow(0, 0, 1), &part, &turned.narrow(0, 3, 1)], 0);
@@ -142,7 +144,7 @@ fn compiled_loops_over_odd_numbers_give_the_bits_of_the_eager_ones() {
         };
         while_loop(
             |(count, ..): &State| count.gt(0),
-            turn,
+            iteration,
             &(count.clone(), x.clone(), whole.clone(), none.clone()),
         )
     };
@@ -157,7 +159,7 @@ fn compiled_loops_over_odd_numbers_give_the_bits_of_the_eager_ones() {
         let none = Tensor::zeros([0, 3]);
         let state = (Tensor::from(7i64), Tensor::from(start), Tensor::from(i64::MAX - 5), none);
         let (want, got) = (f(&state), compiled.of(&state));
-        // Of NaN only that it is one: which of two is handed on is nobody's promise.
+        // Of NaN only that it is one: which of two is returned is unspecified.
         let same = |(&a, &b): (&u32, &u32)| {
             a == b || (f32::from_bits(a).is_nan() && f32::from_bits(b).is_nan())
         };
@@ -171,7 +173,7 @@ fn compiled_loops_over_odd_numbers_give_the_bits_of_the_eager_ones() {
 #[test]
 fn what_an_iteration_gives_stays_as_it_was() {
     let xs = Tensor::from([1.0, 2.0]);
-    // The state is an argument, which nobody writes to, as in a loop that is traced.
+    // The state is an argument, which nothing writes to, as in a loop that is traced.
     let kept = |c: &Tensor, x: &Tensor| {
         c.add_(x);
         (c.clone(), c.clone())
@@ -198,7 +200,7 @@ fn what_an_iteration_gives_stays_as_it_was() {
         (c.clone(), y)
     };
     let error = catch(|| scan(both, &Tensor::from(0.0), &xs)).unwrap_err().to_string();
-    assert!(error.contains("overwritten in place by a later one"), "{error}");
+    assert!(error.contains("overwritten in place by a later iteration"), "{error}");
     let error = catch(|| scan_times(1 << 60, |c: &Tensor, _: &()| (c.clone(), c.clone()), &xs));
     assert!(error.unwrap_err().to_string().contains("larger than memory"));
 }

@@ -8,8 +8,9 @@ fn near(a: &Tensor, b: &Tensor) {
     assert!(a.len() == b.len() && a.iter().zip(&b).all(same), "{a:?} instead of {b:?}");
 }
 
-/// Compares the derivatives of a function with what they are op by op. The slope of a power by its exponent is NaN where the base is
-/// negative: no harm is done as long as the exponent does not move, and a tangent of zeros would move it.
+/// Compares the derivatives of a function with what they are op by op. The slope of a power by its
+/// exponent is NaN where the base is negative: no harm is done as long as the exponent does not
+/// move, and a tangent of zeros would move it.
 fn check(f: impl Fn(&Tensor) -> Tensor, plain: impl Fn(&Tensor) -> Tensor) {
     let (x, along) = (Tensor::from([-0.7, 0.4, -0.2]), Tensor::from([1.0, -2.0, 0.5]));
     let first = jvp(&plain, &x, &along).1;
@@ -30,12 +31,12 @@ fn an_exponent_from_outside() {
     let e = Tensor::from(3.0);
     let plain = |x: &Tensor| (x.pow(&e) + x).pow(&e) + x;
     check(|x| fori_loop(0, 2, |_: &Tensor, s: &Tensor| s.pow(&e) + x, x), plain);
-    // Computed in the turn from what does not move.
+    // Computed in the iteration from what does not move.
     check(|x| fori_loop(0, 2, |_: &Tensor, s: &Tensor| s.pow(&e * 1.0) + x, x), plain);
-    let turn = |x: &Tensor, (i, s): &(Tensor, Tensor)| (i + 1i64, s.pow(&e) + x);
+    let iteration = |x: &Tensor, (i, s): &(Tensor, Tensor)| (i + 1i64, s.pow(&e) + x);
     let more = |s: &(Tensor, Tensor)| s.0.lt(2i64);
     let start = |x: &Tensor| (Tensor::from(0i64), x.clone());
-    check(|x| while_loop(more, |s: &(Tensor, Tensor)| turn(x, s), &start(x)).1, plain);
+    check(|x| while_loop(more, |s: &(Tensor, Tensor)| iteration(x, s), &start(x)).1, plain);
     let branch = |x: &Tensor| {
         let (yes, no) = (|x: &Tensor| x.pow(&e) + x, |x: &Tensor| x.sin());
         cond(&x.sum().lt(10.0), yes, no, x)
@@ -46,23 +47,24 @@ fn an_exponent_from_outside() {
 #[test]
 fn an_exponent_for_each_turn() {
     let rows = Tensor::from([3.0, 2.0]);
-    let turn = |x: &Tensor, s: &Tensor, e: &Tensor| (s.pow(e) + x, e * 2.0);
-    let whole = |x: &Tensor| scan(|s: &Tensor, e: &Tensor| turn(x, s, e), x, &rows).0;
+    let iteration = |x: &Tensor, s: &Tensor, e: &Tensor| (s.pow(e) + x, e * 2.0);
+    let whole = |x: &Tensor| scan(|s: &Tensor, e: &Tensor| iteration(x, s, e), x, &rows).0;
     check(whole, |x| (x.powi(3) + x).square() + x);
 }
 
-/// A state that does not move at first, and moves after a turn; one that never does; one that stops.
+/// A state that does not move at first, and moves after a iteration; one that never does; one that
+/// stops.
 #[test]
 fn states_that_begin_to_move() {
     let e = Tensor::from(3.0);
-    let turn = |x: &Tensor, (a, b, c, d): &(Tensor, Tensor, Tensor, Tensor)| {
+    let iteration = |x: &Tensor, (a, b, c, d): &(Tensor, Tensor, Tensor, Tensor)| {
         (a.pow(d) + b, c * 2.0, x * 1.5, d * 1.0)
     };
     let start = |x: &Tensor| (x.clone(), Tensor::zeros_like(x), Tensor::zeros_like(x), e.clone());
     let plain = |x: &Tensor| {
         let mut state = start(x);
         for _ in 0..4 {
-            state = turn(x, &state);
+            state = iteration(x, &state);
         }
         state.0 + state.1
     };
@@ -70,7 +72,7 @@ fn states_that_begin_to_move() {
         let state = fori_loop(
             0,
             4,
-            |_: &Tensor, s: &(Tensor, Tensor, Tensor, Tensor)| turn(x, s),
+            |_: &Tensor, s: &(Tensor, Tensor, Tensor, Tensor)| iteration(x, s),
             &start(x),
         );
         state.0 + state.1

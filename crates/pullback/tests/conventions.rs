@@ -231,17 +231,17 @@ fn special_functions_at_their_poles_and_kinks() {
 
 #[test]
 fn places_held_at_the_border_have_no_slope() {
-    use pullback::{Outside, Sampling};
+    use pullback::{GridPaddingMode, GridSampleMode};
     let image = Tensor::from_vec([1.0, 2.0, 4.0, 8.0], [1, 1, 1, 4]);
     let read = |x: &Tensor, outside| {
         let place = pullback::stack(&[x, &x.zeros_like()], 0).reshape([1, 1, 1, 2]);
-        image.grid_sample(&place, Sampling::Linear, outside, true).sum()
+        image.grid_sample(&place, GridSampleMode::Linear, outside, true).sum()
     };
-    let border = |at: f64| slope(|x: &Tensor| read(x, Outside::Border), at);
+    let border = |at: f64| slope(|x: &Tensor| read(x, GridPaddingMode::Border), at);
     // The image spans −1 to 1 with corners in place: one step is 1.5 per unit.
     assert_eq!((border(-1.0), border(-1.5), border(1.0)), (0.0, 0.0, 0.0));
     assert!((border(0.0) - 3.0).abs() < 1e-12);
-    assert_eq!(slope(|x: &Tensor| read(x, Outside::Zeros), -9.0), 0.0);
+    assert_eq!(slope(|x: &Tensor| read(x, GridPaddingMode::Zeros), -9.0), 0.0);
 }
 
 #[test]

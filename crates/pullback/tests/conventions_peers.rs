@@ -1,4 +1,5 @@
-//! What the presets of conventions and their table in `docs/conventions.md` say of PyTorch and JAX is what they gave when they ran: `data/conventions.py`.
+//! What the presets of conventions and their table in `docs/conventions.md` say of PyTorch and JAX
+//! is what they gave when they ran: `data/conventions.py`.
 
 use pullback::{Conventions, Tensor, grad, with_conventions};
 use std::collections::BTreeMap;

@@ -1,8 +1,8 @@
 //! Operations by code that is not made of tensors.
 
 use pullback::{
-    CustomBatching, CustomOp, DType, Derivative, Error, External, HostInput, HostOutput, Result,
-    Returned, Spec, Tensor, Tree, catch, cond, custom_op, custom_vjp, grad, jvp, scan_times, trace,
+    CustomBatching, CustomOp, DType, Derivative, Error, External, HostInput, HostOutput, JitOutput,
+    Result, Spec, Tensor, Tree, catch, cond, custom_op, custom_vjp, grad, jvp, scan_times, trace,
     unchecked_rules, vmap,
 };
 use std::sync::Arc;
@@ -90,7 +90,7 @@ fn all() -> Vec<Arc<External>> {
 }
 
 /// Compiled, and every pass and kernel compared with plain ops.
-fn jit<T: Tree, Y: Returned<Value = Y>>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y {
+fn jit<T: Tree, Y: JitOutput<Value = Y>>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y {
     let f = pullback::jit(f);
     move |x| {
         f.check(x).unwrap();
@@ -153,9 +153,9 @@ fn in_compiled_programs_loops_and_choices() {
         same(&jit(grad(own.clone()))(&at()), &grad(p)(&at()));
         let looped = |f: &dyn Fn(&Pair) -> Tensor, at: &Pair| {
             grad(|at: &Pair| {
-                let turn =
+                let iteration =
                     |(w, x): &Pair, _: &()| ((w.clone(), x * 0.5 + f(&(w.clone(), x.clone()))), ());
-                scan_times(3, turn, at).0.1.sum()
+                scan_times(3, iteration, at).0.1.sum()
             })(at)
         };
         let o = own.clone();
@@ -254,7 +254,8 @@ fn wrong_derivatives_are_refused() {
     );
 }
 
-/// Running sums along the last axis, or, `mixed`, over everything: right for one example, wrong for several at once.
+/// Running sums along the last axis, or, `mixed`, over everything: right for one example, wrong for
+/// several at once.
 struct Running {
     mixed: bool,
     batching: CustomBatching,

@@ -1,4 +1,5 @@
-//! The gate at numbers of all sizes: right rules pass, wrong ones do not, and what rounding hides is listed.
+//! The check of rules at numbers of all sizes: right rules pass, wrong ones do not, and what
+//! rounding hides is listed.
 
 use pullback::{
     CustomOp, CustomVjp, DType, Derivative, Error, ErrorKind, HostInput, HostOutput, Result, Spec,
@@ -47,7 +48,7 @@ fn right_rules_pass_at_small_numbers() {
     passes("log", || log.call(&Tensor::from([1e-8, 1e-7])));
     let sqrt = rule("sqrt", Tensor::sqrt, |x| 0.5 / x.sqrt());
     passes("sqrt", || sqrt.call(&Tensor::from([0.7f32, 1e-5])));
-    // Small numbers beside a scale of the function's own.
+    // Small numbers in a function with its own scale.
     let shifted = rule("shifted", |x| (x + 1000.0).sin(), |x| (x + 1000.0).cos());
     passes("shifted", || shifted.call(&Tensor::from([1e-5, -3e-7])));
 }
@@ -130,10 +131,10 @@ fn wrong_rules_are_refused_where_the_first_call_is_at_zeros() {
 
 #[test]
 fn what_rounding_hides_is_listed() {
-    // 10¹³ beside a sine: no difference of the sum can tell what the slope is.
-    let f = rule("beside_large", |x| x.sin() + 1e13, |x| -x.cos());
+    // 10¹³ plus a sine: no difference of the sum determines the slope.
+    let f = rule("plus_large", |x| x.sin() + 1e13, |x| -x.cos());
     f.call(&Tensor::from([0.3, 0.5]));
-    let reason = listed("beside_large").unwrap();
+    let reason = listed("plus_large").unwrap();
     assert!(reason.contains("rounding hides"), "{reason}");
 }
 

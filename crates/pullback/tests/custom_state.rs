@@ -1,4 +1,5 @@
-//! Custom functions and what the whole process shares: its memory and its generator. One test at a time.
+//! Custom functions and what the whole process shares: its memory and its generator. One test at a
+//! time.
 
 use pullback::{
     CustomVjp, DType, Tensor, catch, custom_vjp, grad, manual_seed, memory_stats, random_state,
@@ -80,8 +81,9 @@ fn random_functions_draw_again_what_they_drew() {
     assert_eq!(random_state().to_vec::<i64>(), after);
 }
 
-/// Runs `f` while another thread draws, and gives how many vectors it drew and how many of them twice.
-fn beside_draws(f: impl FnOnce()) -> (usize, usize) {
+/// Runs `f` while another thread draws, and gives how many vectors it drew and how many of them
+/// twice.
+fn with_concurrent_draws(f: impl FnOnce()) -> (usize, usize) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let draw = || {
@@ -103,7 +105,7 @@ fn beside_draws(f: impl FnOnce()) -> (usize, usize) {
 #[test]
 fn other_threads_draw_while_a_rule_is_checked() {
     let _alone = alone();
-    let (drawn, twice) = beside_draws(|| {
+    let (drawn, twice) = with_concurrent_draws(|| {
         for n in 1..60 {
             let f = custom_vjp(
                 "masked",
@@ -133,7 +135,7 @@ fn other_threads_draw_between_a_call_and_its_second_derivative() {
         |slope: &Tensor, dy: &Tensor| dy * slope,
     );
     let x = Tensor::from([1.0, 2.0]);
-    let (drawn, twice) = beside_draws(|| {
+    let (drawn, twice) = with_concurrent_draws(|| {
         for _ in 0..200 {
             // Slopes 3·n·x² and their slopes 6·n·x, of one and the same n.
             let (slopes, pullback) =

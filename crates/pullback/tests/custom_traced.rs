@@ -1,7 +1,8 @@
-//! Functions with derivatives of their own inside programs: traced, compiled, batched, in loops and choices.
+//! Functions with derivatives of their own inside programs: traced, compiled, batched, in loops and
+//! choices.
 
 use pullback::{
-    CustomJvp, CustomVjp, DType, Op, Program, Returned, Spec, Tensor, Tree, catch, cond,
+    CustomJvp, CustomVjp, DType, JitOutput, Op, Program, Spec, Tensor, Tree, catch, cond,
     custom_jvp, custom_vjp, grad, jvp, scan, scan_times, trace, vmap,
 };
 use std::sync::Arc;
@@ -21,10 +22,11 @@ fn weighted() -> CustomJvp<(Tensor, Tensor), Tensor> {
     )
 }
 
-/// Whether the derivative that is used is the rule and not that of the function: the sign is wrong on purpose.
+/// Whether the derivative that is used is the rule and not that of the function: the sign is wrong
+/// on purpose.
 fn reversed() -> CustomVjp<Tensor, Tensor, ()> {
     custom_vjp("reversed", |x: &Tensor| (x * 3.0, ()), |_: &(), dy: &Tensor| dy * -3.0)
-        .unchecked("the test tells the rule from the function by it")
+        .unchecked("the test distinguishes the rule from the function by it")
 }
 
 #[track_caller]
@@ -40,7 +42,7 @@ fn same(a: &impl Tree, b: &impl Tree) {
 }
 
 /// Compiled, and every pass and kernel compared with plain ops.
-fn jit<T: Tree, Y: Returned<Value = Y>>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y {
+fn jit<T: Tree, Y: JitOutput<Value = Y>>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y {
     let f = pullback::jit(f);
     move |x| {
         f.check(x).unwrap();
@@ -100,19 +102,19 @@ fn the_rule_is_what_is_differentiated() {
 fn loops_keep_what_the_rule_reads() {
     let (f, g) = (Arc::new(sine()), Arc::new(weighted()));
     let own = move |(w, x): &(Tensor, Tensor)| {
-        let turn = |s: &Tensor, w: &Tensor| {
+        let iteration = |s: &Tensor, w: &Tensor| {
             let y = f.call(&g.call(&(w.clone(), s.clone())));
             (y.clone(), y * s)
         };
-        let (last, all) = scan(turn, x, w);
+        let (last, all) = scan(iteration, x, w);
         (last * all.sum()).sum()
     };
     let plain = |(w, x): &(Tensor, Tensor)| {
-        let turn = |s: &Tensor, w: &Tensor| {
+        let iteration = |s: &Tensor, w: &Tensor| {
             let y = (w * s.square()).sin();
             (y.clone(), y * s)
         };
-        let (last, all) = scan(turn, x, w);
+        let (last, all) = scan(iteration, x, w);
         (last * all.sum()).sum()
     };
     let at = (Tensor::from([0.5, 1.5, -0.3, 0.8]), Tensor::from([0.9, 0.4]));

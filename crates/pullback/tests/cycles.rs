@@ -1,4 +1,5 @@
-//! Gradients that were recorded and stored lead back to their leaves: all of it is freed with the leaf.
+//! Gradients that were recorded and stored lead back to their leaves: all of it is freed with the
+//! leaf.
 
 use pullback::{Backward, Tensor, checkpoint, grad, memory_stats};
 use std::sync::{Mutex, PoisonError};
@@ -38,7 +39,7 @@ fn what_create_graph_stores_is_freed() {
     }
     assert_eq!(live(), start, "two leaves");
 
-    // The leaf is gone before the pass: nobody can ask for its gradient.
+    // The leaf is gone before the pass: nothing can read its gradient.
     {
         let y = leaf().exp().sum();
         Backward::of(&y).create_graph().run().unwrap();

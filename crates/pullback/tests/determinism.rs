@@ -2,7 +2,8 @@
 
 use pullback::{DType, Key, Tensor, cat, cross_entropy, no_grad, with_threads};
 
-/// An embedding, two hidden layers with layer norm, and a classifier, with sizes that fit no block evenly.
+/// An embedding, two hidden layers with layer norm, and a classifier, with sizes that fit no block
+/// evenly.
 struct Model {
     embedding: Tensor,
     layers: Vec<[Tensor; 4]>,
@@ -44,7 +45,8 @@ impl Model {
     }
 
     fn logits(&self, words: &Tensor) -> Tensor {
-        // One lookup for each place of the context, so that rows of the embedding are hit many times.
+        // One lookup for each place of the context, so that rows of the embedding are hit many
+        // times.
         let looked = |place: isize| self.embedding.index_select(0, &words.select_at(1, place));
         let parts: Vec<Tensor> = (0..CONTEXT as isize).map(looked).collect();
         let mut x = cat(&parts.iter().collect::<Vec<_>>(), 1);

@@ -100,7 +100,7 @@ fn operands_on_two_devices_are_refused_with_the_line() {
     let wanted = "add: operands are on different devices: f32[2]@cpu, f32[2]@cuda:0\n";
     assert!(text.starts_with(wanted), "{text}");
     assert!(text.contains("hint: move one with `.to(\"cpu\")`"), "{text}");
-    // A number is made beside its operand, a tensor of one number is not.
+    // A number is made on the device of its operand, a tensor of one number is not.
     let one = |x: &[Tensor]| &x[0] * &Tensor::from(2.0f32);
     assert_eq!(trace(one, &specs[1..]).unwrap_err().kind(), ErrorKind::Device);
     let number = trace(|x: &[Tensor]| 1.0 - &x[0] * 2.0, &specs[1..]).unwrap();
@@ -119,11 +119,11 @@ fn the_states_of_generators_go_back_together() {
 
 /// Lines that make a tensor on the default device where an operand says where it belongs.
 #[test]
-fn the_library_makes_tensors_beside_their_operands() {
+fn the_library_makes_tensors_on_the_device_of_their_operands() {
     // What has no operand, or whose memory is the host's.
     let free = [
         ("pullback/src/create.rs", 20),
-        ("pullback/src/create/beside.rs", 9),
+        ("pullback/src/create/new_like.rs", 9),
         ("pullback/src/control/mod.rs", 1),
         ("pullback/src/ops/fft/grid.rs", 2),
         ("pullback/src/ops/matrix.rs", 1),

@@ -1,4 +1,5 @@
-//! Derivatives by the direction of a `jvp`, with reverse mode inside of it: the direction is the only thing that is tracked.
+//! Derivatives by the direction of a `jvp`, with reverse mode inside of it: the direction is the
+//! only thing that is tracked.
 
 use pullback::*;
 

@@ -1,4 +1,5 @@
-//! The generated documentation is fresh, and every function says what it computes and what its derivative is.
+//! The generated documentation is fresh, and every function says what it computes and what its
+//! derivative is.
 
 #[path = "docs/functions.rs"]
 mod functions;

@@ -1,10 +1,11 @@
-//! One rule for floats: data keeps its type, what is made without data has the default dtype, plain numbers never widen a
-//! tensor, and two float dtypes never meet silently in a product, a layer or a loss.
+//! One rule for floats: data keeps its type, what is made without data has the default dtype, plain
+//! numbers never widen a tensor, and two float dtypes never meet silently in a product, a layer or
+//! a loss.
 
 use pullback::{
-    Attention, Bag, Conv, CrossEntropy, DType, EmbeddingBag, Error, ErrorKind, Key, Outside,
-    Reduction, Sampling, Tensor, autocast, bf16, catch, checkpoint, default_dtype, einsum, grad,
-    jit, linalg, losses, vmap, with_default_dtype,
+    Attention, BagMode, Conv, CrossEntropy, DType, EmbeddingBag, Error, ErrorKind, GridPaddingMode,
+    GridSampleMode, Key, Reduction, Tensor, autocast, bf16, catch, checkpoint, default_dtype,
+    einsum, grad, jit, linalg, losses, vmap, with_default_dtype,
 };
 
 fn wide(shape: &[usize]) -> Tensor {
@@ -69,10 +70,15 @@ fn products() -> Vec<Case> {
         case("prelu", |x| x(0, &[2, 3]).prelu(&x(1, &[1]))),
         case("grid_sample", |x| {
             let grid = x(1, &[1, 2, 2, 2]);
-            x(0, &[1, 1, 3, 3]).grid_sample(&grid, Sampling::Linear, Outside::Zeros, true)
+            x(0, &[1, 1, 3, 3]).grid_sample(
+                &grid,
+                GridSampleMode::Linear,
+                GridPaddingMode::Zeros,
+                true,
+            )
         }),
         case("embedding_bag", |x| {
-            let bag = EmbeddingBag::new(Bag::Sum).weights(&x(1, &[1, 2]));
+            let bag = EmbeddingBag::new(BagMode::Sum).weights(&x(1, &[1, 2]));
             bag.of(&x(0, &[3, 2]), &Tensor::from([[0i64, 1]]))
         }),
         case("mse", move |x| losses::mse(&x(0, &[2]), &x(1, &[2]), mean)),

@@ -30,10 +30,10 @@ const REDUCTIONS: &[(&str, Reduce)] = &[
     ("log_softmax", |x, axes| x.log_softmax(axes.first().copied().unwrap_or(0))),
     ("sort", |x, axes| x.sort(axes.first().copied().unwrap_or(0), false).0),
     // What is around a reduction is fused with it.
-    ("any beside others", |x, axes| x.square().gt(0.5).any_over(axes).logical_not()),
-    ("all beside others", |x, axes| (x * 2.0).lt(0.5).all_over(axes).cast(DType::F64) + 1.0),
-    ("sum beside others", |x, axes| (x * 2.0).exp().sum_over(axes) + 1.0),
-    ("prod beside others", |x, axes| (x * 2.0).exp().prod_over(axes) + 1.0),
+    ("any with others", |x, axes| x.square().gt(0.5).any_over(axes).logical_not()),
+    ("all with others", |x, axes| (x * 2.0).lt(0.5).all_over(axes).cast(DType::F64) + 1.0),
+    ("sum with others", |x, axes| (x * 2.0).exp().sum_over(axes) + 1.0),
+    ("prod with others", |x, axes| (x * 2.0).exp().prod_over(axes) + 1.0),
 ];
 
 fn same(a: &Tensor, b: &Tensor) -> bool {

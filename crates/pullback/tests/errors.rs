@@ -200,7 +200,7 @@ fn norms_and_losses() {
     let log_p = f32s(&[3, 2]);
     fails(
         || losses::nll(&log_p, &Tensor::from([0i64, 1]), None, None, Reduction::Mean),
-        &["nll", "f32[3,2] wants classes of shape [3], not i64[2]"],
+        &["nll", "f32[3,2] requires classes of shape [3], not i64[2]"],
     );
     fails(
         || losses::nll(&log_p, &Tensor::from([0i64, 1, 0]), Some(&log_p), None, Reduction::Mean),

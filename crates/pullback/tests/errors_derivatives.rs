@@ -68,7 +68,7 @@ fn gradients_that_are_changed_in_a_body() {
         0,
         0,
     );
-    fails(|| each(&Tensor::from([1.0])), &["gradient of a tensor from outside", "inside vmap"]);
+    fails(|| each(&Tensor::from([1.0])), &["gradient of a captured tensor", "inside vmap"]);
 }
 
 #[test]

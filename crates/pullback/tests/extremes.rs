@@ -1,9 +1,9 @@
-//! Where a naive formula fails: probabilities of 0 and 1, infinities, classes that do not count, ties, and targets that
-//! share memory. The values are those of PyTorch.
+//! Where a naive formula fails: probabilities of 0 and 1, infinities, classes that do not count,
+//! ties, and targets that share memory. The values are those of PyTorch.
 
-use pullback::update::{Adam, Moments, Sgd, adam_, sgd_};
+use pullback::update::{AdamOptions, Moments, SgdOptions, adam_, sgd_};
 use pullback::{
-    Bag, CrossEntropy, DType, EmbeddingBag, ErrorKind, Reduction, Tensor, catch, cross_entropy,
+    BagMode, CrossEntropy, DType, EmbeddingBag, ErrorKind, Reduction, Tensor, catch, cross_entropy,
     f16, grad, jvp, losses,
 };
 
@@ -47,11 +47,11 @@ fn saturated_probabilities_have_a_finite_slope() {
 }
 
 #[test]
-fn logsumexp_beside_infinities() {
+fn logsumexp_with_infinities() {
     let slopes = |x: [f64; 2]| grad(Tensor::logsumexp)(&Tensor::from(x)).to_vec::<f64>();
     let infinity = f64::INFINITY;
-    let beside = slopes([infinity, 1.0]);
-    assert!(beside[0].is_nan() && beside[1] == 0.0, "{beside:?}");
+    let with_infinity = slopes([infinity, 1.0]);
+    assert!(with_infinity[0].is_nan() && with_infinity[1] == 0.0, "{with_infinity:?}");
     assert_eq!(slopes([-infinity, 1.0]), [0.0, 1.0]);
     assert_eq!(slopes([-infinity, -infinity]), [0.0, 0.0]);
 }
@@ -124,7 +124,7 @@ fn the_mean_over_a_batch() {
 fn the_first_row_of_a_tie_has_the_gradient_of_a_bag() {
     let table = Tensor::from([[2.0, 1.0], [2.0, 3.0], [2.0, 3.0]]);
     let bags = |rows: Tensor, offsets: Tensor| {
-        let bag = EmbeddingBag::new(Bag::Max).offsets(&offsets);
+        let bag = EmbeddingBag::new(BagMode::Max).offsets(&offsets);
         let y = bag.of(&table, &rows);
         (y.to_vec::<f64>(), grad(|t: &Tensor| bag.of(t, &rows).sum())(&table).to_vec::<f64>())
     };
@@ -144,12 +144,12 @@ fn an_optimiser_refuses_targets_that_share_elements() {
     let flipped = x.flip(0);
     for mean in [&x, &flipped] {
         let state = Moments { mean, square: &other, largest: None };
-        let error =
-            catch(|| adam_(&Adam::default(), &rate, &x, &gradient, state, &step)).unwrap_err();
+        let error = catch(|| adam_(&AdamOptions::default(), &rate, &x, &gradient, state, &step))
+            .unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InPlace);
         assert!(error.to_string().contains("share elements"), "{error}");
     }
-    let how = Sgd { momentum: 0.5, ..Sgd::default() };
+    let how = SgdOptions { momentum: 0.5, ..SgdOptions::default() };
     let memory = Tensor::from([[1.0, 0.0], [2.0, 0.0], [3.0, 0.0]]);
     let two = Tensor::from([1.0; 3]);
     let shifted = catch(|| {
@@ -166,7 +166,7 @@ fn an_optimiser_refuses_targets_that_share_elements() {
 
 #[test]
 fn an_update_that_fails_leaves_every_target_as_it_was() {
-    let how = Sgd { momentum: 0.5, ..Sgd::default() };
+    let how = SgdOptions { momentum: 0.5, ..SgdOptions::default() };
     let (x, step, rate) = (Tensor::from([1.0; 6]), Tensor::from(1i64), Tensor::from(1.0));
     // A chain of views that has no strides on a dense root: refused where something is recorded.
     let matrix = Tensor::from([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]);

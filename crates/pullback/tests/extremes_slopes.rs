@@ -1,4 +1,5 @@
-//! Slopes that neither overflow nor cancel on the way to a number that exists: second derivatives at very small and very large elements.
+//! Slopes that neither overflow nor cancel on the way to a number that exists: second derivatives
+//! at very small and very large elements.
 
 use pullback::{DType, Reduction, Tensor, grad, jit, jvp, vmap};
 
@@ -12,7 +13,8 @@ fn second(f: Function) -> impl Fn(&Tensor) -> Tensor + Copy {
     move |x: &Tensor| grad(|x: &Tensor| first(f)(x).sum())(x)
 }
 
-/// Eagerly, compiled and for each of many, in f32; forward over reverse too if it is a second derivative.
+/// Eagerly, compiled and for each of many, in f32; forward over reverse too if it is a second
+/// derivative.
 #[track_caller]
 fn is(name: &str, f: impl Fn(&Tensor) -> Tensor + Copy, x: f64, wanted: f64) {
     let at = Tensor::from([x]).cast(DType::F32);

@@ -1,7 +1,10 @@
-//! Values, first and second derivatives at extremes (zeros, infinities, NaN, the smallest and largest numbers, kinks) beside those of PyTorch, which
-//! `data/extremes.py` wrote. What differs and stays so is listed in `extremes_torch/kept/` with its reason, and in `docs/conventions.md`.
+//! Values, first and second derivatives at extremes (zeros, infinities, NaN, the smallest and
+//! largest numbers, kinks) compared with those of PyTorch, which `data/extremes.py` wrote. What
+//! differs and stays so is listed in `extremes_torch/kept/` with its reason, and in
+//! `docs/conventions.md`.
 //!
-//! Compiled code gives what eager code gives at all of these points, and forward mode what reverse mode gives.
+//! Compiled code gives what eager code gives at all of these points, and forward mode what reverse
+//! mode gives.
 
 #[path = "extremes_torch/cases.rs"]
 mod cases;
@@ -112,7 +115,8 @@ fn all(f: Case, x: &[Tensor]) -> Vec<Tensor> {
 fn forward(f: Case, x: &[Tensor]) -> Vec<Tensor> {
     match f {
         Case::One(f) => vec![jvp(f, &x[0], &x[0].ones_like()).1],
-        // By one at a time: the other carries no tangent, as one of 0 would be multiplied by infinities.
+        // By one at a time: the other carries no tangent, as one of 0 would be multiplied by
+        // infinities.
         Case::Two(f) => vec![
             jvp(|a: &Tensor| f(a, &x[1]), &x[0], &x[0].ones_like()).1,
             jvp(|b: &Tensor| f(&x[0], b), &x[1], &x[1].ones_like()).1,
@@ -252,8 +256,8 @@ fn compiled_code_gives_the_same_at_extremes() {
     assert!(failures.is_empty(), "{} differ:\n{}", failures.len(), failures.join("\n"));
 }
 
-/// Where both modes are right but for rounding, or one multiplies 0 by infinity: sums whose terms cancel, and
-/// the sign of a ranking that infinite scores have.
+/// Where both modes are right but for rounding, or one multiplies 0 by infinity: sums whose terms
+/// cancel, and the sign of a ranking that infinite scores have.
 const IN_ANOTHER_ORDER: [&str; 3] = ["softsign", "poisson", "margin_ranking"];
 
 #[test]

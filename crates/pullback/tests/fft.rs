@@ -1,4 +1,5 @@
-//! Fourier transforms as functions: definitions, round trips, several axes, derivatives, and errors with a sentence.
+//! Fourier transforms as functions: definitions, round trips, several axes, derivatives, and errors
+//! with a sentence.
 
 use pullback::check::Check;
 use pullback::fft::{self, Norm, Real};
@@ -36,7 +37,8 @@ fn slow(z: &Tensor, sign: f64) -> Tensor {
     Tensor::from_vec((0..n).map(one).flat_map(|(re, im)| [re, im]).collect::<Vec<_>>(), [n, 2])
 }
 
-/// Powers of two, primes, one, and lengths past the bundles; real and complex, single precision too.
+/// Powers of two, primes, one, and lengths past the bundles; real and complex, single precision
+/// too.
 #[test]
 fn every_length_is_as_defined() {
     for n in (1..=20).chain([31, 64, 97, 128, 210, 1009]) {

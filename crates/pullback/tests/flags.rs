@@ -34,7 +34,7 @@ impl Scale {
 #[test]
 fn a_tree_tells_its_types_flags_and_buffers() {
     let pair = Pair { first: scale(1.0), rest: vec![scale(2.0), scale(3.0)], rate: 0.1 };
-    let outline = pair.outline();
+    let outline = pair.tree_structure();
     let kinds: Vec<_> = outline.kinds.iter().map(|(path, kind)| (path.as_str(), *kind)).collect();
     assert_eq!(kinds, [("", "Pair"), ("first", "Scale"), ("rest.0", "Scale"), ("rest.1", "Scale")]);
     let flags: Vec<_> = outline.flags.iter().map(|(path, _)| path.as_str()).collect();
@@ -85,9 +85,9 @@ fn jit_sees_a_changed_flag() {
     assert_eq!(results(), [2.0, 2.0, 0.0, 2.0]);
     layer.training.set(true);
     assert_eq!(results(), [6.0, 6.0, 2.0, 18.0]);
-    let told = direct.explain();
-    assert_eq!(told.specialisations.len(), 2, "each value is compiled for once");
-    assert!(told.to_string().contains("a flag that it reads"), "{told}");
+    let report = direct.explain();
+    assert_eq!(report.specialisations.len(), 2, "each value is compiled for once");
+    assert!(report.to_string().contains("a flag that it reads"), "{report}");
 }
 
 /// A flag in an argument is part of its structure, whichever object it is in.

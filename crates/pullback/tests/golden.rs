@@ -1,5 +1,6 @@
-//! Outputs and derivatives against the reference gradients in `golden/`, or in the folder that `PULLBACK_GOLDEN`
-//! names. Every file that is there is run: one line per operator, then the totals.
+//! Outputs and derivatives against the reference gradients in `golden/`, or in the folder that
+//! `PULLBACK_GOLDEN` names. Every file that is there is run: one line per operator, then the
+//! totals.
 //!
 //! `cargo test --release --workspace --test golden -- --nocapture`
 
@@ -20,7 +21,8 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// Every operator of the folder with how it went, or a sentence for a folder or file that cannot be read.
+/// Every operator of the folder with how it went, or a sentence for a folder or file that cannot be
+/// read.
 fn run(folder: &Path) -> Result<BTreeMap<String, Tally>, String> {
     let mut results = BTreeMap::new();
     for name in reading::operators(folder)? {
@@ -64,7 +66,8 @@ fn agrees_with_the_reference() {
     assert_eq!(failed, 0, "{failed} checks differ from the reference");
 }
 
-/// The cases that `reference/cases.py` lists, keyword by keyword, written by `reference/make.py` with PyTorch.
+/// The cases that `reference/cases.py` lists, keyword by keyword, written by `reference/make.py`
+/// with PyTorch.
 #[test]
 fn agrees_keyword_by_keyword() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("reference");

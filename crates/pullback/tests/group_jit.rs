@@ -1,4 +1,5 @@
-//! Compiled functions. Each file is a module; those that need a process of their own are tests of their own.
+//! Compiled functions. Each file is a module; those that need a process of their own are tests of
+//! their own.
 
 mod compiled_traps;
 mod listed;

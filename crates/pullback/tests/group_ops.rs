@@ -1,4 +1,5 @@
-//! Operations: their values, derivatives, dtypes and shapes. Each file is a module; those that need a process of their own are tests of their own.
+//! Operations: their values, derivatives, dtypes and shapes. Each file is a module; those that need
+//! a process of their own are tests of their own.
 
 mod attention;
 mod columns;

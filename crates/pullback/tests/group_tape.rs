@@ -1,4 +1,5 @@
-//! The tape: recording, backward passes, writes in place, and what errors say. Each file is a module; those that need a process of their own are tests of their own.
+//! The tape: recording, backward passes, writes in place, and what errors say. Each file is a
+//! module; those that need a process of their own are tests of their own.
 
 mod accumulate;
 mod anomaly;

@@ -1,4 +1,5 @@
-//! Transforms, control flow and rules of the user's. Each file is a module; those that need a process of their own are tests of their own.
+//! Transforms, control flow and rules of the user's. Each file is a module; those that need a
+//! process of their own are tests of their own.
 
 mod autocast;
 mod batching;
@@ -9,9 +10,9 @@ mod control_tangents;
 mod conventions;
 mod conventions_peers;
 mod custom;
-mod custom_gate;
-mod custom_gate_around;
 mod custom_op;
+mod custom_rule_check;
+mod custom_rule_check_around;
 mod custom_sizes;
 mod custom_traced;
 mod direction_gradients;

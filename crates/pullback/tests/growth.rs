@@ -1,4 +1,5 @@
-//! Costs that grow as the work does: eight times as much of it takes about eight times as long, not sixty-four.
+//! Costs that grow as the work does: eight times as much of it takes about eight times as long, not
+//! sixty-four.
 
 use pullback::{
     DType, Flag, Spec, Tensor, Tree, cat, checkpoint, grad, jvp, no_grad, stack, trace,
@@ -10,7 +11,8 @@ use std::time::Instant;
 const FEW: usize = 5_000;
 const MANY: usize = 8 * FEW;
 
-/// Whether the time for `MANY` is less than that of something quadratic, of several attempts on a busy machine.
+/// Whether the time for `MANY` is less than that of something quadratic, of several attempts on a
+/// busy machine.
 #[track_caller]
 fn grows_with_the_work(what: &str, f: impl Fn(usize)) {
     let time = |n: usize| {

@@ -17,7 +17,8 @@ fn near(x: &Tensor, want: &[f64], within: f64) {
     }
 }
 
-/// ⌊5 · 1.1⌋ = 5: linear modes copy along such an axis, also when antialiased. Cubic without that does not.
+/// ⌊5 · 1.1⌋ = 5: linear modes copy along such an axis, also when antialiased. Cubic without that
+/// does not.
 #[test]
 fn an_axis_whose_length_stays_is_copied() {
     let x = Tensor::from([[[1.0, 2.0, 3.0, 4.0, 5.0]]]);

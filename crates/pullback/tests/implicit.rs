@@ -1,4 +1,5 @@
-//! Fixed points, roots, linear systems and differential equations: their values, and derivatives of their solutions.
+//! Fixed points, roots, linear systems and differential equations: their values, and derivatives of
+//! their solutions.
 
 #[path = "implicit/equations.rs"]
 mod equations;
@@ -26,8 +27,8 @@ fn near(a: &impl Tree, b: &impl Tree, tolerance: f64) {
 }
 
 #[track_caller]
-fn said<R>(f: impl FnOnce() -> R, words: &[&str]) {
-    let Err(error) = catch(f) else { panic!("{words:?} was not said") };
+fn fails_with<R>(f: impl FnOnce() -> R, words: &[&str]) {
+    let Err(error) = catch(f) else { panic!("{words:?} was not raised") };
     let text = error.to_string();
     for words in words.iter().chain(&["tests/implicit"]) {
         assert!(text.contains(words), "{words:?} is not in: {text}");
@@ -124,36 +125,42 @@ fn linear_systems_of_trees() {
 fn linear_systems_that_cannot_be_solved() {
     let b = Tensor::from([1.0, 1.0]);
     let singular = Tensor::from([[1.0, 2.0], [2.0, 4.0]]);
-    said(|| linear_solve(product, &singular, &b), &["linear_solve", "singular", "2 unknowns"]);
+    fails_with(
+        || linear_solve(product, &singular, &b),
+        &["linear_solve", "singular", "2 unknowns"],
+    );
     for method in [LinearMethod::Gmres, LinearMethod::BiCgStab] {
         let solver = LinearSolve::new().method(method).max_products(200);
-        said(|| solver.of(product, &singular, &b), &["linear_solve", "did not solve", "residual"]);
+        fails_with(
+            || solver.of(product, &singular, &b),
+            &["linear_solve", "did not solve", "residual"],
+        );
     }
     let indefinite = Tensor::from([[1.0, 0.0], [0.0, -1.0]]);
     let cg = LinearSolve::new().method(LinearMethod::Cg);
-    said(|| cg.of(product, &indefinite, &b), &["conjugate gradients did not solve"]);
-    said(
+    fails_with(|| cg.of(product, &indefinite, &b), &["conjugate gradients did not solve"]);
+    fails_with(
         || linear_solve(|_: &(), x: &Tensor| x.sum(), &(), &b),
         &["linear_solve", "gives (f64[]) for unknowns (f64[2])"],
     );
-    said(
+    fails_with(
         || linear_solve(|_: &(), x: &Tensor| x.clone(), &(), &Tensor::from([1i64])),
         &["f32, or of f64"],
     );
-    said(
+    fails_with(
         || linear_solve(|_: &(), x: &Tensor| x * 2.0 + 1.0, &(), &b),
         &["linear_solve: the function is not linear"],
     );
-    said(
+    fails_with(
         || linear_solve(|_: &(), x: &Tensor| x.abs() * 2.0, &(), &b),
         &["linear_solve: the function is not linear"],
     );
     // A mistake inside the function is at its own line.
     let line = line!() + 1;
     let wrong = |_: &(), x: &Tensor| x + Tensor::zeros([7]);
-    said(|| linear_solve(wrong, &(), &b), &[&format!("implicit.rs:{line}:")]);
-    said(|| root(wrong, &(), &b), &[&format!("implicit.rs:{line}:")]);
-    said(
+    fails_with(|| linear_solve(wrong, &(), &b), &[&format!("implicit.rs:{line}:")]);
+    fails_with(|| root(wrong, &(), &b), &[&format!("implicit.rs:{line}:")]);
+    fails_with(
         || {
             ode(
                 move |_: &Tensor, y: &Tensor, _: &()| wrong(&(), y),
@@ -182,14 +189,14 @@ fn tracked_tensors_from_outside_are_refused() {
     let words = &["not among its arguments"][..];
     let one = Tensor::from(1.0);
     let held = w.clone();
-    said(|| linear_solve(move |_: &(), x: &Tensor| x * &held, &(), &one), words);
+    fails_with(|| linear_solve(move |_: &(), x: &Tensor| x * &held, &(), &one), words);
     let held = w.clone();
-    said(|| fixed_point(move |_: &(), x: &Tensor| (x * &held).cos() * 0.1, &(), &one), words);
+    fails_with(|| fixed_point(move |_: &(), x: &Tensor| (x * &held).cos() * 0.1, &(), &one), words);
     // Also where the guess is the solution already, so that the tensor moved nothing.
     let held = w.clone();
-    said(|| root(move |_: &(), x: &Tensor| x - &held, &(), &Tensor::from(2.0)), words);
+    fails_with(|| root(move |_: &(), x: &Tensor| x - &held, &(), &Tensor::from(2.0)), words);
     let held = w.clone();
-    said(
+    fails_with(
         || {
             ode(
                 move |_: &Tensor, y: &Tensor, _: &()| y * &held,
@@ -205,7 +212,7 @@ fn tracked_tensors_from_outside_are_refused() {
         let held = w.clone();
         root(move |_: &(), x: &Tensor| x - &held, &(), &Tensor::from(2.0))
     };
-    said(|| jvp(forward, &Tensor::from(2.0), &one), words);
+    fails_with(|| jvp(forward, &Tensor::from(2.0), &one), words);
     // And inside a program.
     let held = w.clone();
     let compiled = jit(move |x: &Tensor| {
@@ -215,7 +222,7 @@ fn tracked_tensors_from_outside_are_refused() {
             root(move |_: &(), x: &Tensor| x - &held, &(), &Tensor::from(2.0))
         })(x)
     });
-    said(|| compiled.of(&one), words);
+    fails_with(|| compiled.of(&one), words);
     // Constants are no trouble, and where nothing is differentiated nothing is.
     let held = w.detach();
     near(&root(move |_: &(), x: &Tensor| x - &held, &(), &one), &Tensor::from(2.0), 1e-12);
@@ -330,17 +337,17 @@ fn no_step_is_kept() {
 fn fixed_points_that_do_not_exist() {
     let one = Tensor::from(1.0);
     let grows = |_: &(), x: &Tensor| x * 2.0 + 1.0;
-    said(
+    fails_with(
         || FixedPoint::new().max_iterations(20).of(grows, &(), &one),
         &["fixed_point: no fixed point was found: after 20 calls", "anderson"],
     );
     let endless = FixedPoint::new().max_iterations(2000);
-    said(|| endless.of(grows, &(), &one), &["no fixed point was found", "NaN"]);
-    said(
+    fails_with(|| endless.of(grows, &(), &one), &["no fixed point was found", "NaN"]);
+    fails_with(
         || fixed_point(|_: &(), _: &Tensor| Tensor::from([1.0, 2.0]), &(), &one),
         &["fixed_point", "gives (f64[2]) for unknowns (f64[])"],
     );
-    said(|| FixedPoint::new().damping(0.0).of(grows, &(), &one), &["damping"]);
+    fails_with(|| FixedPoint::new().damping(0.0).of(grows, &(), &one), &["damping"]);
     let compiled = jit(|x: &Tensor| {
         FixedPoint::new().max_iterations(20).of(|_: &(), x: &Tensor| x * 2.0 + 1.0, &(), x)
     });
@@ -385,13 +392,13 @@ fn roots() {
 #[test]
 fn roots_that_are_not_found() {
     let never = |_: &(), x: &Tensor| x.square() + 1.0;
-    said(
+    fails_with(
         || root(never, &(), &Tensor::from(0.7)),
         &["root: no root was found: after 50 steps |f(x)| is"],
     );
     // At 0 the Jacobian is singular.
-    said(|| root(never, &(), &Tensor::from(0.0)), &["root: no root was found", "singular"]);
-    said(
+    fails_with(|| root(never, &(), &Tensor::from(0.0)), &["root: no root was found", "singular"]);
+    fails_with(
         || root(|_: &(), x: &Tensor| x.sum(), &(), &Tensor::from([1.0, 2.0])),
         &["root", "gives (f64[]) for unknowns (f64[2])"],
     );

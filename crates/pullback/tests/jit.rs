@@ -1,4 +1,4 @@
-//! Compiled functions beside the functions themselves.
+//! Compiled functions compared with the functions themselves.
 
 use pullback::{
     DType, Key, Tensor, cond, cross_entropy, grad, hessian, jit, jvp, manual_seed, no_grad, scan,
@@ -75,7 +75,7 @@ fn train(compiled: bool, steps: usize) -> (Vec<Tensor>, Vec<f64>) {
     let params = [&w1, &b1, &w2];
     let moments = params.map(|p| [p.detach().zeros_like(), p.detach().zeros_like()]);
     let count = Tensor::from([0i64]).reshape(&[] as &[usize]).deep_clone();
-    let (adam, rate) = (update::Adam::default(), Tensor::from(0.01));
+    let (adam, rate) = (update::AdamOptions::default(), Tensor::from(0.01));
     let step = |(x, y): &(Tensor, Tensor)| {
         params.iter().for_each(|p| p.zero_grad());
         let hidden = (x.matmul(&w1) + &b1).relu();
@@ -125,9 +125,9 @@ fn gradients_accumulate_as_they_do_eagerly() {
         step.call(&x).unwrap();
         close(&w.grad().unwrap(), &(&x * turn as f64));
     }
-    let told = step.explain();
-    assert_eq!(told.specialisations.len(), 2, "{told}");
-    assert!(told.to_string().contains("a leaf has a gradient now"), "{told}");
+    let report = step.explain();
+    assert_eq!(report.specialisations.len(), 2, "{report}");
+    assert!(report.to_string().contains("a leaf has a gradient now"), "{report}");
     w.zero_grad();
     step.call(&x).unwrap();
     close(&w.grad().unwrap(), &x);
@@ -139,13 +139,13 @@ fn specialisations_are_cached_by_specs_and_explained() {
     for n in [3, 3, 5, 3, 5] {
         f.call(&sample(&[n], 14)).unwrap();
     }
-    let told = f.explain();
-    assert_eq!(told.specialisations.len(), 2);
-    assert_eq!(told.specialisations[0].calls.0, 3);
-    let text = told.to_string();
+    let report = f.explain();
+    assert_eq!(report.specialisations.len(), 2);
+    assert_eq!(report.specialisations[0].calls.0, 3);
+    let text = report.to_string();
     for word in [
         "the first call",
-        "tensor 0 of the argument is f64[5], f64[3] before",
+        "tensor 0 of the argument is f64[5], and was f64[3]",
         "fuse",
         "kernels",
         "peak memory",

@@ -8,11 +8,11 @@ use pullback::{
 use std::sync::Mutex;
 use std::time::Instant;
 
-/// The counters of the pool are global: tests that read them take turns.
-static TURN: Mutex<()> = Mutex::new(());
+/// The counters of the pool are global: tests that read them are serialised.
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
-fn turn() -> std::sync::MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn exclusive() -> std::sync::MutexGuard<'static, ()> {
+    EXCLUSIVE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn sample(shape: &[usize], seed: u64) -> Tensor {
@@ -27,7 +27,7 @@ fn held() -> u64 {
 
 #[test]
 fn sixty_four_lengths_hold_one_arena() {
-    let _turn = turn();
+    let _lock = exclusive();
     let w = sample(&[64, 64], 1);
     // Products cannot be fused away: their results are in the arena until the backward pass.
     let f = |x: &Tensor| (0..8).fold(x.clone(), |x, _| x.matmul(&w).tanh()).square().sum();
@@ -48,11 +48,11 @@ fn sixty_four_lengths_hold_one_arena() {
     }
     assert!(largest > 2 << 20, "{largest}");
     trim_memory_of_the_pool_alone(&step, largest, before);
-    // What is not used at the moment goes back to the system.
+    // What is not used at the moment is returned to the system.
     trim_memory();
     let left = held().saturating_sub(before);
     assert!(left < largest / 4, "{left} bytes are left of {largest}");
-    // And the function goes on.
+    // And the function continues to work.
     let x = sample(&[160, 64], 5);
     let (found, expected) = (step.of(&x), grad(f)(&x));
     assert!((found - expected).abs().max().item::<f32>() < 1e-3);
@@ -79,7 +79,7 @@ fn trim_memory_of_the_pool_alone(
 
 #[test]
 fn an_arena_counts_while_a_call_runs() {
-    let _turn = turn();
+    let _lock = exclusive();
     let w = sample(&[256, 256], 1);
     let f = jit(|x: &Tensor| (0..4).fold(x.clone(), |x, _| x.matmul(&w).sin()).sum());
     let x = sample(&[256, 256], 2);
@@ -95,7 +95,7 @@ fn an_arena_counts_while_a_call_runs() {
 
 #[test]
 fn the_least_used_gives_way_and_comes_back() {
-    let _turn = turn();
+    let _lock = exclusive();
     let f = jit(|x: &Tensor| x.square().sum()).cache_limit(3);
     let call = |length: usize| {
         let found = f.of(&Tensor::from(vec![3.0; length])).item::<f64>();
@@ -122,7 +122,7 @@ fn the_least_used_gives_way_and_comes_back() {
 
 #[test]
 fn an_evicted_step_goes_on_with_its_state() {
-    let _turn = turn();
+    let _lock = exclusive();
     let w = Tensor::from([1.0, -2.0]).requires_grad();
     let count = Tensor::from(0.0);
     let step = jit(|x: &Tensor| {
@@ -151,7 +151,7 @@ fn an_evicted_step_goes_on_with_its_state() {
 
 #[test]
 fn structures_are_told_apart() {
-    let _turn = turn();
+    let _lock = exclusive();
     // Plain values, lengths and keys: what a hash may confuse is compared in full.
     let f = jit(|(x, rate, names): &(Tensor, f64, Vec<String>)| x * *rate + names.len() as f64);
     let x = Tensor::from(1.0);
@@ -168,7 +168,7 @@ fn structures_are_told_apart() {
 
 #[test]
 fn a_call_among_thousands_of_programs_is_found_by_hash() {
-    let _turn = turn();
+    let _lock = exclusive();
     let f = jit(|(x, k): &(Tensor, usize)| x + *k as f64).cache_limit(100_000);
     let x = Tensor::from(1.0);
     let call = |k: usize| assert_eq!(f.of(&(x.clone(), k)).item::<f64>(), 1.0 + k as f64);
@@ -223,7 +223,7 @@ impl CustomOp for Again {
 
 #[test]
 fn calls_inside_calls_and_threads_have_memory_of_their_own() {
-    let _turn = turn();
+    let _lock = exclusive();
     let w = sample(&[128, 128], 3);
     let layers = |x: &Tensor| (0..3).fold(x.clone(), |x, _| x.matmul(&w).tanh()).square();
     let x = sample(&[128, 128], 4);
@@ -241,7 +241,8 @@ fn calls_inside_calls_and_threads_have_memory_of_their_own() {
         let apart = (compiled.of(&x) - &wanted).abs().max().item::<f32>();
         assert!(apart < 1e-2, "{apart}");
     }
-    // Threads, each with a function of its own and many sizes, with memory given back meanwhile.
+    // Threads, each with a function of its own and many sizes, while memory is returned to the
+    // system.
     std::thread::scope(|s| {
         for seed in 0..3 {
             let w = &w;

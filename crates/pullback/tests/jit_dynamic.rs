@@ -27,7 +27,7 @@ fn close(a: &impl Tree, b: &impl Tree, what: &str) {
 /// Calls at lengths 1 to 40, in an odd order, beside the function itself; the lengths that one
 /// program served, and those compiled alone.
 #[track_caller]
-fn over_lengths<Y: Tree + pullback::Returned<Value = Y>>(
+fn over_lengths<Y: Tree + pullback::JitOutput<Value = Y>>(
     name: &str,
     f: impl Fn(&Tensor) -> Y + Copy,
     make: impl Fn(usize) -> Tensor,
@@ -291,7 +291,7 @@ fn what_is_said_of_lengths() {
     let f = jit(|x: &Tensor| x.exp().sum()).dynamic(0, 50).memory_budget(1 << 20);
     [5, 6, 7].into_iter().for_each(|n| drop(f.of(&sample(&[n], 1))));
     assert!(
-        f.explain().to_string().contains("a memory budget is met at every length"),
+        f.explain().to_string().contains("a memory budget is applied at every length"),
         "{}",
         f.explain()
     );

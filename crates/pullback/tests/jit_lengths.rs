@@ -8,11 +8,11 @@ use pullback::{
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The counters of the pool are global: tests take turns.
-static TURN: Mutex<()> = Mutex::new(());
+/// The counters of the pool are global: tests are serialised.
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
-fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn exclusive() -> MutexGuard<'static, ()> {
+    EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 const WIDTH: usize = 64;
@@ -95,7 +95,7 @@ fn train(call: impl Fn(&(Tensor, Tensor))) -> (u64, u64, Duration) {
 
 #[test]
 fn a_small_gpt_at_64_lengths() {
-    let _turn = turn();
+    let _lock = exclusive();
     let model = Gpt::new(2);
     let (eager, peak, each) = train(|(x, y)| drop(model.step(x, y).unwrap()));
     println!("eager: {eager} bytes held, {peak} at the peak, {each:?} a length");
@@ -131,7 +131,7 @@ fn a_small_gpt_at_64_lengths() {
 }
 
 /// How often native code was made for each of the programs.
-fn compiled<Y: pullback::Returned>(f: &Jit<Tensor, Y, impl Fn(&Tensor) -> Y>) -> Vec<usize>
+fn compiled<Y: pullback::JitOutput>(f: &Jit<Tensor, Y, impl Fn(&Tensor) -> Y>) -> Vec<usize>
 where
     Y::Value: pullback::Tree,
 {
@@ -140,7 +140,7 @@ where
 
 #[test]
 fn native_code_is_not_made_again_for_new_lengths() {
-    let _turn = turn();
+    let _lock = exclusive();
     let w = Key::new(1).normal([32, 32], DType::F32, 0.0, 0.2);
     let f = |x: &Tensor| {
         let h = x.matmul(&w).gelu() * x.softmax(-1) + x.exp();
@@ -162,7 +162,7 @@ fn native_code_is_not_made_again_for_new_lengths() {
 
 #[test]
 fn one_program_gives_the_bits_of_a_program_for_each_length() {
-    let _turn = turn();
+    let _lock = exclusive();
     let w = Key::new(1).normal([24, 24], DType::F32, 0.0, 0.2);
     let (one, zero) = (Tensor::full([24], 1f32), Tensor::full([24], 0f32));
     let f = |x: &Tensor| {
@@ -186,7 +186,7 @@ fn one_program_gives_the_bits_of_a_program_for_each_length() {
 
 #[test]
 fn an_axis_may_count_from_the_end() {
-    let _turn = turn();
+    let _lock = exclusive();
     let f = jit(|(x, y): &(Tensor, Tensor)| x.sum_over(-1) * y.sum_over(-1)).dynamic(-1, 20);
     let g = jit(|(x, y): &(Tensor, Tensor)| x.sum_over(-1) * y.sum()).dynamic((0, -1), 20);
     for n in 2..12 {
@@ -202,7 +202,7 @@ fn an_axis_may_count_from_the_end() {
     assert!(error.contains("axis -2 of tensor 0 was declared dynamic"), "{error}");
 }
 
-/// The least of some times of preparing a step that writes so many scalars in place.
+/// The least of some times of preparing a step that writes this many scalars in place.
 fn preparing(count: usize) -> Duration {
     let params: Vec<Tensor> =
         (0..count).map(|i| Tensor::from(i as f64 * 0.01).requires_grad()).collect();
@@ -223,7 +223,7 @@ fn preparing(count: usize) -> Duration {
 
 #[test]
 fn preparing_a_step_of_many_scalars_takes_time_in_proportion() {
-    let _turn = turn();
+    let _lock = exclusive();
     let (few, many) = (preparing(400), preparing(3200));
     println!("preparing: {few:?} for 400 scalars, {many:?} for 3200");
     // In proportion 8 times; pair by pair 64 times.
@@ -232,7 +232,7 @@ fn preparing_a_step_of_many_scalars_takes_time_in_proportion() {
 
 #[test]
 fn writes_without_gradients_in_a_body_take_time_in_proportion() {
-    let _turn = turn();
+    let _lock = exclusive();
     let time = |count: usize| {
         let f = |x: &Tensor| {
             let y = x * 1.0;

@@ -1,8 +1,9 @@
-//! Elements on kinks: counted, refused, and differentiated as agreed. Then what ties, NaN and infinities do in maxima, sorts, pools and
-//! bounds: values and derivatives, eager, compiled and over many examples alike.
+//! Elements on kinks: counted, refused, and differentiated as agreed. Then what ties, NaN and
+//! infinities do in maxima, sorts, pools and bounds: values and derivatives, eager, compiled and
+//! over many examples alike.
 
-#[path = "kinks/agreed.rs"]
-mod agreed;
+#[path = "kinks/conventions.rs"]
+mod conventions;
 #[path = "kinks/counted.rs"]
 mod counted;
 #[path = "kinks/extremes.rs"]

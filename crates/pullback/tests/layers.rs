@@ -1,4 +1,5 @@
-//! What is random or has state: dropout, running statistics, embeddings with a largest norm; and refusals.
+//! What is random or has state: dropout, running statistics, embeddings with a largest norm; and
+//! refusals.
 
 use pullback::*;
 
@@ -120,6 +121,6 @@ fn infinities_reach_only_what_uses_them() {
     assert_eq!(y, [f64::INFINITY, 2.5, 4.5]);
     let grid = Tensor::from_vec([f64::NAN, 0.0, -9.0, 0.0], [1, 1, 2, 2]);
     let image = Tensor::ones_with([1, 1, 2, 2], DType::F64);
-    let y = image.grid_sample(&grid, Sampling::Nearest, Outside::Zeros, false);
+    let y = image.grid_sample(&grid, GridSampleMode::Nearest, GridPaddingMode::Zeros, false);
     assert_eq!(y.to_vec::<f64>(), [0.0, 0.0]);
 }

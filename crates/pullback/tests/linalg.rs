@@ -1,5 +1,5 @@
-//! Linear algebra as functions: factors multiply back, derivatives of what the table cannot perturb one element at a time, degenerate
-//! matrices, and errors with a sentence.
+//! Linear algebra as functions: factors multiply back, derivatives of what the table cannot perturb
+//! one element at a time, degenerate matrices, and errors with a sentence.
 
 use pullback::check::Check;
 use pullback::linalg::{self, MatrixNorm, QrMode};
@@ -433,7 +433,8 @@ fn threads_do_not_change_a_bit() {
     assert!(one == run(2) && one == run(8));
 }
 
-/// A matrix is scaled by its own norm: neither a large one, nor one that is not finite, changes the others.
+/// A matrix is scaled by its own norm: neither a large one, nor one that is not finite, changes the
+/// others.
 #[test]
 fn the_exponential_of_a_matrix_does_not_depend_on_its_batch() {
     let y = linalg::matrix_exp(&Tensor::from([[[100.0]], [[f64::INFINITY]], [[1.0]]]));

@@ -1,10 +1,11 @@
-//! Errors, programs, reports on memory and on anomalies name lines of the user's, whatever transform lies between.
+//! Errors, programs, reports on memory and on anomalies name lines of the user's, whatever
+//! transform lies between.
 
 use pullback::{
     DType, Error, Spec, Tensor, associative_scan, catch, checkpoint, cond, detect_anomaly, grad,
     grad_aux, hessian, hessian_tree, hvp, jacfwd, jacobian, jacobian_tree, jacrev, jit, jvp,
-    jvp_aux, linear_transpose, linearize, memory_report, on_behalf_of, scan, trace, user_line,
-    value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap, while_loop,
+    jvp_aux, linear_transpose, linearize, memory_report, scan, trace, user_line, value_and_grad,
+    value_and_grad_aux, vjp, vjp_aux, vmap, while_loop, with_caller_lines,
 };
 use std::panic::Location;
 
@@ -158,13 +159,13 @@ fn a_library_works_for_its_caller() {
     }
     #[track_caller]
     fn entry(x: &Tensor) -> Tensor {
-        let _line = on_behalf_of(Location::caller(), file!());
+        let _line = with_caller_lines(Location::caller(), file!());
         inner(x)
     }
     // An entry point inside another is called by the library: the line is the outer caller's.
     fn inner(x: &Tensor) -> Tensor {
         let again = |x: &Tensor| {
-            let _line = on_behalf_of(Location::caller(), file!());
+            let _line = with_caller_lines(Location::caller(), file!());
             through(&|| x.reshape([3]))
         };
         again(x)
@@ -177,7 +178,7 @@ fn a_library_works_for_its_caller() {
     let here = Location::caller();
     assert_eq!(user_line(here), here);
     // Files of others keep theirs.
-    let _line = on_behalf_of(here, "elsewhere/");
+    let _line = with_caller_lines(here, "elsewhere/");
     let error = catch(|| x().reshape([3])).unwrap_err();
     assert_eq!(error.location().unwrap().line(), line!() - 1);
 }

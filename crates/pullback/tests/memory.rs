@@ -60,7 +60,7 @@ fn memory_is_freed_when_nothing_refers_to_it() {
     assert!(memory_stats().peak_bytes - before <= 12 * MATRIX);
     drop((value, tangent));
 
-    // An evaluation inside no_grad keeps no trail of where it came from, and drops without recursion.
+    // An evaluation inside no_grad keeps no graph, and drops without recursion.
     let v = Tensor::ones([128]).requires_grad();
     let mut h = Tensor::ones([128]);
     for _ in 0..300_000 {
@@ -68,7 +68,8 @@ fn memory_is_freed_when_nothing_refers_to_it() {
     }
     drop((h, v));
 
-    // Forward mode over tracked values: a tangent and the node that saved it do not hold each other.
+    // Forward mode over tracked values: a tangent and the node that saved it do not hold each
+    // other.
     let small = Tensor::ones([128]).requires_grad();
     let after_small = live();
     for _ in 0..10 {

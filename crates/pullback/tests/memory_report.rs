@@ -10,11 +10,11 @@ use pullback::{
 };
 use std::sync::{Mutex, PoisonError};
 
-/// The pool counts for the whole process, so tests take turns.
-static TURN: Mutex<()> = Mutex::new(());
+/// The pool counts for the whole process, so tests are serialised.
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
-fn turn() -> std::sync::MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+fn exclusive() -> std::sync::MutexGuard<'static, ()> {
+    EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn normal(seed: u64, shape: [usize; 2]) -> Tensor {
@@ -67,7 +67,7 @@ fn line(report: &MemoryReport, op: &str) -> (u32, u64, usize) {
 
 #[test]
 fn an_mlp_by_hand() {
-    let _turn = turn();
+    let _lock = exclusive();
     let net = Net::new();
     let predicted = predict_memory(|| net.step()).unwrap();
     let (_, measured) = memory_report(|| net.step()).unwrap();
@@ -76,7 +76,8 @@ fn an_mlp_by_hand() {
         assert_eq!(report.most.gradients, PARAMETERS, "{report}");
         assert_eq!(report.most.inputs, 8 * 16 * 4, "{report}");
         assert_eq!(report.most.optimizer_state, 0, "{report}");
-        // The tape keeps what tanh gives, for itself and for the second product, and the product, for the square.
+        // The tape keeps what tanh gives, for itself and for the second product, and the product,
+        // for the square.
         assert_eq!(report.most.activations, (8 * 32 + 8 * 4) * 4, "{report}");
         assert_eq!(line(report, "tanh"), (Net::STEP + 1, 8 * 32 * 4, 1));
         assert_eq!(line(report, "dot"), (Net::STEP + 2, 8 * 4 * 4, 1));
@@ -108,7 +109,7 @@ fn an_mlp_by_hand() {
 
 #[test]
 fn the_peak_names_the_line_of_the_largest_value() {
-    let _turn = turn();
+    let _lock = exclusive();
     let w = normal(1, [1, 64]).requires_grad();
     let step = || {
         let small = w.sin();
@@ -135,7 +136,7 @@ fn the_peak_names_the_line_of_the_largest_value() {
 
 #[test]
 fn a_step_in_place_takes_no_memory_beside_its_formula() {
-    let _turn = turn();
+    let _lock = exclusive();
     let w = normal(1, [32, 32]).requires_grad();
     let momentum = Tensor::zeros([32, 32]).deep_clone();
     let step = || {
@@ -175,7 +176,7 @@ fn a_step_in_place_takes_no_memory_beside_its_formula() {
 
 #[test]
 fn gradients_that_are_there_are_added_to() {
-    let _turn = turn();
+    let _lock = exclusive();
     let net = Net::new();
     net.step().unwrap();
     let predicted = predict_memory(|| net.step()).unwrap();
@@ -189,7 +190,7 @@ fn gradients_that_are_there_are_added_to() {
 
 #[test]
 fn a_checkpointed_chain_keeps_less() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = normal(1, [64, 64]).requires_grad();
     let layers = vec![|x: &Tensor| x.sin().exp() * 0.3; 36];
     let plain = || layers.iter().fold(x.clone(), |x, f| f(&x)).sum().backward();
@@ -219,7 +220,7 @@ fn a_checkpointed_chain_keeps_less() {
 
 #[test]
 fn nothing_is_changed() {
-    let _turn = turn();
+    let _lock = exclusive();
     let net = Net::new();
     let state = random_state().to_vec::<i64>();
     let version = net.w1.version();
@@ -235,7 +236,7 @@ fn nothing_is_changed() {
     assert!(report.most.gradients > 0);
     assert!(net.w1.grad().is_none());
     assert_eq!((random_state().to_vec::<i64>(), net.w1.version()), (state, version));
-    // The values are as if nobody had looked.
+    // The values are those without a report.
     let expected = net.w1.to_vec::<f32>();
     memory_report(|| net.step()).unwrap();
     let reported = net.w1.grad().unwrap().to_vec::<f32>();
@@ -251,7 +252,7 @@ fn nothing_is_changed() {
 
 #[test]
 fn a_prediction_takes_no_memory_for_values() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = normal(1, [4, 1]).requires_grad();
     let before = memory_stats();
     pullback::reset_peak();
@@ -263,7 +264,7 @@ fn a_prediction_takes_no_memory_for_values() {
 
 #[test]
 fn what_fails_says_why_and_leaves_nothing_on() {
-    let _turn = turn();
+    let _lock = exclusive();
     let net = Net::new();
     let error = memory_report(|| Ok(net.x.matmul(&net.x))).unwrap_err();
     assert!(error.to_string().starts_with("matmul: "), "{error}");
@@ -295,7 +296,7 @@ fn what_fails_says_why_and_leaves_nothing_on() {
 
 #[test]
 fn a_compiled_step_is_one_op_with_its_arena() {
-    let _turn = turn();
+    let _lock = exclusive();
     let net = Net::new();
     let step = jit(|x: &Tensor| {
         net.clear();
@@ -317,7 +318,7 @@ fn a_compiled_step_is_one_op_with_its_arena() {
 
 #[test]
 fn functions_of_functions_are_reported() {
-    let _turn = turn();
+    let _lock = exclusive();
     let (w, x) = (normal(1, [32, 32]), normal(2, [8, 32]));
     let step = || Ok(grad(|w: &Tensor| x.matmul(w).sin().sum())(&w));
     for report in [predict_memory(step).unwrap(), memory_report(step).unwrap().1] {
@@ -338,7 +339,7 @@ fn functions_of_functions_are_reported() {
 
 #[test]
 fn parts_are_where_they_were_computed_first() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = normal(1, [32, 32]).requires_grad();
     let step = || {
         let y = {
@@ -351,7 +352,8 @@ fn parts_are_where_they_were_computed_first() {
     let block = 32 * 32 * 4;
     for report in [predict_memory(step).unwrap(), memory_report(step).unwrap().1] {
         let part = |path: &str| report.by_part.iter().find(|p| p.path == path).unwrap().bytes;
-        // The result, which the step holds, and four exponentials that are computed again in the backward pass: not by the head.
+        // The result, which the step holds, and four exponentials that are computed again in the
+        // backward pass: not by the head.
         assert_eq!(part("trunk").activations, 5 * block, "{report}");
         assert_eq!(part("trunk").activations, report.most.activations, "{report}");
         assert_eq!(part("").parameters, block);
@@ -360,7 +362,7 @@ fn parts_are_where_they_were_computed_first() {
 
 #[test]
 fn the_picture_is_well_formed() {
-    let _turn = turn();
+    let _lock = exclusive();
     let net = Net::new();
     let odd = MemoryReporter::new().tensor(MemoryKind::Parameters, "a<b> & \"c\"\n", &net.w1);
     let (_, report) = odd.measure(|| net.step()).unwrap();

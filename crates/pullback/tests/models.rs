@@ -1,5 +1,5 @@
-//! Small models, trained for a few steps by a compiled step and by the step itself: the same losses, parameters and state. And a
-//! replay of each compiled step, op by op.
+//! Small models, trained for a few steps by a compiled step and by the step itself: the same
+//! losses, parameters and state. And a replay of each compiled step, op by op.
 
 use pullback::{
     Attention, Conv, DType, Key, Pool, Result, Tensor, cross_entropy, jit, no_grad, scan, vmap,
@@ -128,14 +128,14 @@ fn an_lstm_over_a_scan() {
         let (wx, wh, b) = (init.next(&[3, 16]), init.next(&[4, 16]), init.next(&[16]));
         let parameters = vec![wx.clone(), wh.clone(), b.clone()];
         let loss = move |x: &Tensor| {
-            let turn = |(h, c): &(Tensor, Tensor), x: &Tensor| {
+            let iteration = |(h, c): &(Tensor, Tensor), x: &Tensor| {
                 let gates = (x.matmul(&wx) + h.matmul(&wh) + &b).chunk(4, -1);
                 let c = gates[1].sigmoid() * c + gates[0].sigmoid() * gates[2].tanh();
                 let h = gates[3].sigmoid() * c.tanh();
                 ((h.clone(), c), h)
             };
             let zeros = Tensor::zeros_with([2, 4], DType::F64);
-            scan(turn, &(zeros.clone(), zeros), x).1.square().mean()
+            scan(iteration, &(zeros.clone(), zeros), x).1.square().mean()
         };
         (parameters, Vec::new(), Box::new(loss) as Box<dyn Fn(&Tensor) -> Tensor>)
     };

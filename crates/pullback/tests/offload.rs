@@ -9,11 +9,12 @@ use pullback::{
     Backward, DType, Key, Offload, Pack, Packed, Result, SavedValue, Tensor, checkpoint, grad, jit,
     memory_stats, reset_peak, with_packing,
 };
-use shared::{Dir, bits, blocks, from_disk_alone, leaf, packed, plain, sample, turn};
+use shared::{Dir, bits, blocks, exclusive, from_disk_alone, leaf, packed, plain, sample};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// A small network with the usual kinds of saved values: factors, transposes, broadcasts, masks, indices, sums.
+/// A small network with the usual kinds of saved values: factors, transposes, broadcasts, masks,
+/// indices, sums.
 fn network(a: &[Tensor]) -> Tensor {
     let [x, w, b, picks] = a else { panic!("four arguments") };
     let h = (x.matmul(w) + b).relu();
@@ -35,7 +36,7 @@ fn arguments(dtype: DType) -> Vec<Tensor> {
 
 #[test]
 fn gradients_from_disk_are_the_same_bits() {
-    let _turn = turn();
+    let _lock = exclusive();
     for dtype in [DType::F64, DType::F32, DType::BF16, DType::F16] {
         let inputs = arguments(dtype);
         let expected = plain(&network, &inputs);
@@ -61,9 +62,9 @@ fn gradients_from_disk_are_the_same_bits() {
 
 #[test]
 fn every_dtype_and_layout_comes_back() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
-    /// Takes the door with both hands: unpacks at once what a packer made, and compares.
+    /// Unpacks at once what a packer made, and compares.
     struct Compare(Offload, AtomicUsize);
     impl Pack for Compare {
         fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
@@ -109,7 +110,7 @@ fn every_dtype_and_layout_comes_back() {
 
 #[test]
 fn a_repeated_row_is_a_row_and_a_transpose_is_the_matrix() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     let offload = from_disk_alone(dir.offload());
     let x = sample(&[64, 32], DType::F32).requires_grad();
@@ -135,7 +136,7 @@ fn a_repeated_row_is_a_row_and_a_transpose_is_the_matrix() {
 
 #[test]
 fn memory_is_bounded_and_lower_than_without() {
-    let _turn = turn();
+    let _lock = exclusive();
     const BLOCK: u64 = 256 * 256 * 4;
     let x = sample(&[256, 256], DType::F32).requires_grad();
     let peak = |f: &dyn Fn()| {
@@ -183,7 +184,7 @@ fn memory_is_bounded_and_lower_than_without() {
 
 #[test]
 fn the_forward_pass_waits_where_the_buffer_is_full() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     // Room for one value: the second must wait for the first, the third for the second.
     let offload = dir.offload().buffer_bytes(4 << 20).prefetch(1);
@@ -203,7 +204,7 @@ fn the_forward_pass_waits_where_the_buffer_is_full() {
 
 #[test]
 fn what_is_saved_is_what_comes_back_after_a_write_in_place() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     for offload in [dir.offload(), from_disk_alone(dir.offload())] {
         let x = sample(&[100], DType::F64).requires_grad();
@@ -228,10 +229,11 @@ fn what_is_saved_is_what_comes_back_after_a_write_in_place() {
     dir.must_be_empty();
 }
 
-/// A gradient that is a saved value itself is added to in place; the saved value must not be found there again.
+/// A gradient that is a saved value itself is added to in place; the saved value must not be found
+/// there again.
 #[test]
 fn a_gradient_never_shares_memory_with_a_saved_value() {
-    let _turn = turn();
+    let _lock = exclusive();
     let n = 5000;
     let (a, c) = (sample(&[n], DType::F64), Key::new(9).normal([n], DType::F64, 0.0, 1.0));
     let f = |v: &[Tensor]| {
@@ -270,7 +272,7 @@ fn a_gradient_never_shares_memory_with_a_saved_value() {
 
 #[test]
 fn graphs_that_stay_are_gone_through_again() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     let offload = dir.offload().buffer_bytes(2000).prefetch(2);
     let x = sample(&[100], DType::F64).requires_grad();
@@ -291,7 +293,7 @@ fn graphs_that_stay_are_gone_through_again() {
 
 #[test]
 fn second_derivatives_are_the_same_bits() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     let x = sample(&[40], DType::F64);
     let f = |x: &Tensor| ((x * 0.7).relu() * x.sin().exp()).sum();
@@ -314,7 +316,7 @@ fn second_derivatives_are_the_same_bits() {
 
 #[test]
 fn checkpoints_inside_and_outside() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     let x = sample(&[100], DType::F64).requires_grad();
     blocks(&x, 8).sum().backward().unwrap();
@@ -343,7 +345,7 @@ fn checkpoints_inside_and_outside() {
 
 #[test]
 fn traced_functions_and_the_host_are_left_alone() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     let offload = dir.offload();
     let x = sample(&[100], DType::F64);
@@ -369,11 +371,11 @@ fn traced_functions_and_the_host_are_left_alone() {
     dir.must_be_empty();
 }
 
-/// Every value is on disk alone. Before each is needed, the hook waits for the reader: then all but the first were read ahead, which they are
-/// not if the order is wrong or there is none.
+/// Every value is on disk alone. Before each is needed, the hook waits for the reader: then all but
+/// the first were read ahead, which they are not if the order is wrong or there is none.
 #[test]
 fn values_are_read_ahead_in_the_order_in_which_backward_wants_them() {
-    let _turn = turn();
+    let _lock = exclusive();
     const BYTES: u64 = 8000;
     let dir = Dir::new();
     let offload = dir.offload().buffer_bytes(0);

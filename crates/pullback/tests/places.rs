@@ -1,8 +1,9 @@
-//! Index tensors, masks and pieces: values against loops or against each other, derivatives of both orders.
+//! Index tensors, masks and pieces: values against loops or against each other, derivatives of both
+//! orders.
 
 use pullback::check::check_grads;
 use pullback::{
-    Border, DType, Gathered, Tensor, broadcast_tensors, cartesian_prod, catch, grad, masked,
+    DType, Gathered, PadMode, Tensor, broadcast_tensors, cartesian_prod, catch, grad, masked,
 };
 
 fn cube() -> Tensor {
@@ -280,11 +281,11 @@ fn choices() {
 fn borders_with_cuts() {
     let x = Tensor::from([1, 2, 3, 4]);
     let padded = |pad, border| x.pad_or_cut(&[pad], border).to_vec::<i32>();
-    assert_eq!(padded((-3, 3), Border::Replicate), [4, 4, 4, 4]);
-    assert_eq!(padded((1, -2), Border::Replicate), [1, 1, 2]);
-    assert_eq!(padded((2, -1), Border::Reflect), [3, 2, 1, 2, 3]);
-    assert_eq!(padded((-1, 2), Border::Circular), [2, 3, 4, 2, 3]);
-    let text = catch(|| x.pad_or_cut(&[(-3, -2)], Border::Circular)).unwrap_err().to_string();
+    assert_eq!(padded((-3, 3), PadMode::Replicate), [4, 4, 4, 4]);
+    assert_eq!(padded((1, -2), PadMode::Replicate), [1, 1, 2]);
+    assert_eq!(padded((2, -1), PadMode::Reflect), [3, 2, 1, 2, 3]);
+    assert_eq!(padded((-1, 2), PadMode::Circular), [2, 3, 4, 2, 3]);
+    let text = catch(|| x.pad_or_cut(&[(-3, -2)], PadMode::Circular)).unwrap_err().to_string();
     assert!(text.contains("too short"), "{text}");
 }
 

@@ -1,4 +1,5 @@
-//! Shapes, strides, broadcasting and indexing against a twin that holds its elements in a `Vec<f64>`.
+//! Shapes, strides, broadcasting and indexing against a twin that holds its elements in a
+//! `Vec<f64>`.
 
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
@@ -249,7 +250,8 @@ proptest! {
         same(&x.cast(DType::I64).cast(DType::F64), &t)?;
     }
 
-    /// A view is linear: its gradient adds up what it shows. Read off from ⟨view(x), c⟩ = ⟨x, grad⟩ entry by entry.
+    /// A view is linear: its gradient adds up what it shows. Read off from ⟨view(x), c⟩ = ⟨x, grad⟩
+    /// entry by entry.
     #[test]
     fn views_pull_back(shape in shapes(), chain in steps()) {
         let base = Twin::iota(&shape);
@@ -315,7 +317,8 @@ proptest! {
 
     #[test]
     fn binary_ops_broadcast(shape in shapes(), ones in prop::collection::vec(any::<(bool, bool)>(), 4), cut in (0usize..4, 0usize..4), chain in steps()) {
-        // Two shapes that broadcast to a part of `shape`: some lengths 1, some leading axes missing.
+        // Two shapes that broadcast to a part of `shape`: some lengths 1, some leading axes
+        // missing.
         let shrink = |pick: fn(&(bool, bool)) -> bool, cut: usize| -> Vec<usize> {
             let lengths = shape.iter().zip(&ones).map(|(&n, b)| if pick(b) { 1 } else { n });
             lengths.skip(cut.min(shape.len())).collect()
@@ -331,7 +334,8 @@ proptest! {
         let (x, y) = (a.tensor().requires_grad(), b.tensor().requires_grad());
         let out = &x * &y - &x;
         same(&out, &Twin::make(&wide, |i| seen(&a, i) * seen(&b, i) - seen(&a, i)))?;
-        // The transpose of broadcasting is a sum: the gradient of x is Σ (y − 1) over where x is seen.
+        // The transpose of broadcasting is a sum: the gradient of x is Σ (y − 1) over where x is
+        // seen.
         out.sum().backward().unwrap();
         let n: usize = wide.iter().product();
         let mut expected = vec![0.0; a.values.len()];

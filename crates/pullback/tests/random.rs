@@ -198,11 +198,11 @@ fn multinomial_without_replacement_draws_in_order() {
 }
 
 /// Tests of the global generator take turns.
-static TURN: Mutex<()> = Mutex::new(());
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
 #[test]
 fn the_global_generator_is_seeded() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
     let draw = || {
         (Tensor::rand([5]).to_vec::<f32>(), Tensor::randn_with([2, 2], DType::F64).to_vec::<f64>())
     };
@@ -217,7 +217,7 @@ fn the_global_generator_is_seeded() {
 
 #[test]
 fn the_global_generator_serves_threads() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
     let draw = || (0..100).map(|_| next_key().tensor().to_vec::<i64>()).collect::<Vec<_>>();
     let workers: Vec<_> = (0..4).map(|_| std::thread::spawn(draw)).collect();
     let mut keys: Vec<Vec<i64>> = workers.into_iter().flat_map(|w| w.join().unwrap()).collect();
@@ -273,10 +273,11 @@ fn errors_are_sentences() {
     );
 }
 
-/// A Jacobian or Hessian is the derivative of one function: what it draws is drawn once, however many passes there are.
+/// A Jacobian or Hessian is the derivative of one function: what it draws is drawn once, however
+/// many passes there are.
 #[test]
 fn whole_derivatives_draw_once() {
-    let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner);
     let x = Tensor::from([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     let pair = (x.clone(), x.narrow(0, 0, 2));
     let dropped = |x: &Tensor| x.sin().dropout(0.5, Some(&next_key())) * x.sum();
@@ -303,7 +304,8 @@ fn whole_derivatives_draw_once() {
         let ((_, ab), (ba, _)) = hessian(both)(&pair);
         assert!((&ab - ba.t()).abs().max().item::<f64>() < 1e-10, "{name}: {ab} {ba}");
     }
-    // One that draws first and looks then uses the numbers that `grad` would, and the generator goes on by one key a call.
+    // One that draws first and looks then uses the numbers that `grad` would, and the generator
+    // goes on by one key a call.
     let late = |x: &Tensor| {
         let y = dropped(x);
         if y.sum().item::<f64>() > 1e9 { x.sum() } else { y.square().sum() }

@@ -1,5 +1,5 @@
-//! A device that is not the host: the engine on it gives the bits of the CPU, waits for nothing but what the user reads,
-//! and reads nothing to decide what to do next.
+//! A device that is not the host: the engine on it gives the bits of the CPU, waits for nothing but
+//! what the user reads, and reads nothing to decide what to do next.
 
 mod device_second;
 

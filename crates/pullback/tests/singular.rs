@@ -1,4 +1,5 @@
-//! Points where a formula divides by zero, or where all elements are equal: eager, compiled and batched code take the same derivative there.
+//! Points where a formula divides by zero, or where all elements are equal: eager, compiled and
+//! batched code take the same derivative there.
 
 use pullback::linalg::{self, MatrixNorm};
 use pullback::{DType, Tensor, grad, hessian, jit, jvp, vmap};
@@ -129,7 +130,7 @@ fn running_sums_and_products_of_integers_are_wide() {
         let last = |y: Tensor| y.select_at(1, 1).to_vec::<i64>();
         assert_eq!(last(x.cumsum(1)), x.sum_over(1).to_vec::<i64>());
         assert_eq!(last(x.cumprod(1)), x.prod_over(1).to_vec::<i64>());
-        // Extremes need no more room than what they are of.
+        // Extremes need no more memory than what they are of.
         assert_eq!(x.cummax(0).dtype(), dtype);
     }
     let flags = Tensor::from([true, true, false, true]);

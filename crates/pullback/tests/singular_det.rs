@@ -1,4 +1,5 @@
-//! Derivatives of determinants at singular matrices, of every rank and in every way: those of the polynomial.
+//! Derivatives of determinants at singular matrices, of every rank and in every way: those of the
+//! polynomial.
 
 use pullback::linalg::det;
 use pullback::{DType, Key, Tensor, grad, hessian, jit, jvp, vmap};
@@ -147,7 +148,8 @@ fn third_derivatives() {
 
 #[test]
 fn larger_matrices() {
-    // Beyond the size up to which the polynomial is differentiated at once. A turn and a diagonal, whose minors are products.
+    // Beyond the size up to which the polynomial is differentiated at once. A turn and a diagonal,
+    // whose minors are products.
     let n = 11;
     let turn = |seed: u64| {
         let x = Key::new(seed).normal([n, n], DType::F64, 0.0, 1.0);

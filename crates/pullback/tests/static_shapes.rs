@@ -2,8 +2,8 @@
 //! batch, and give what they give eagerly.
 
 use pullback::{
-    Bag, DType, Embedding, EmbeddingBag, Key, Tensor, catch, fft, grad, hessian, jit, jvp, linalg,
-    root, scan, stack, vmap,
+    BagMode, DType, Embedding, EmbeddingBag, Key, Tensor, catch, fft, grad, hessian, jit, jvp,
+    linalg, root, scan, stack, vmap,
 };
 
 /// The function on every example: eagerly, compiled, and batched (eagerly and compiled).
@@ -94,7 +94,7 @@ fn how_numbers_are_written() {
     for to in [f64::INFINITY, f64::NEG_INFINITY, 2.0] {
         agrees("next_after", |x| x.next_after(&Tensor::from(to)), &floats());
     }
-    // Every exponent, beside the bits.
+    // Every exponent, in addition to the bits.
     let mut all = vec![0.0, f64::MAX, f64::MIN_POSITIVE, 5e-324, f64::EPSILON];
     for e in -1074..1024 {
         let x = 2f64.powi(e / 2) * 2f64.powi(e - e / 2);
@@ -195,7 +195,7 @@ fn masks_and_bags() {
     let table = Tensor::from([[1.0, 2.0], [3.0, -4.0], [0.5, 0.25]]);
     let rows = [Tensor::from([1i64, 0, 1, 2, 2]), Tensor::from([2i64, 2, 2, 0, 1])];
     let offsets = Tensor::from([0i64, 2, 2, 4]);
-    for mode in [Bag::Sum, Bag::Mean, Bag::Max] {
+    for mode in [BagMode::Sum, BagMode::Mean, BagMode::Max] {
         for end in [false, true] {
             let bag = EmbeddingBag::new(mode).offsets(&offsets).include_last_offset(end);
             let bag = bag.rows(Embedding::new().padding(2));
@@ -237,12 +237,12 @@ fn drawing() {
 fn transforms_and_roots_in_loops() {
     let x = Tensor::from([[1.0, 2.0, 3.0, 5.0], [0.5, 0.1, 0.2, 0.3]]);
     let f = |x: &Tensor| {
-        let turn = |s: &Tensor, row: &Tensor| {
+        let iteration = |s: &Tensor, row: &Tensor| {
             let y = fft::rfft(&(s + row), None, -1, fft::Norm::Backward);
             let z = fft::irfft(&(&y * &y), Some(4), -1, fft::Norm::Ortho);
             (z.sin(), ())
         };
-        scan(turn, &Tensor::from([0.0; 4]), x).0.sum()
+        scan(iteration, &Tensor::from([0.0; 4]), x).0.sum()
     };
     agrees("gradient of Fourier transforms in a scan", grad(f), &[x.clone(), &x * 0.5]);
     agrees("Hessian of Fourier transforms in a scan", hessian(f), std::slice::from_ref(&x));
@@ -251,12 +251,12 @@ fn transforms_and_roots_in_loops() {
     let two = Tensor::from(2.0);
     let g = move |x: &Tensor| {
         let two = two.clone();
-        let turn = move |s: &Tensor, x: &Tensor| {
+        let iteration = move |s: &Tensor, x: &Tensor| {
             let two = two.clone();
             let residual = move |t: &Tensor, z: &Tensor| z * z * &two - t;
             (root(residual, &(s.square() + x), &Tensor::from(1.0)), ())
         };
-        scan(turn, &Tensor::from(0.5), x).0
+        scan(iteration, &Tensor::from(0.5), x).0
     };
     let x = Tensor::from([1.0, 2.0, 3.0]);
     agrees("gradient of roots in a scan", grad(&g), &[x.clone(), &x * 0.5]);
@@ -269,12 +269,12 @@ fn transforms_and_roots_in_loops() {
 
     // A captured value that is differentiated is refused, in a loop as outside of one.
     let h = |c: &Tensor| {
-        let turn = |s: &Tensor, x: &Tensor| {
+        let iteration = |s: &Tensor, x: &Tensor| {
             let c = c.clone();
             let residual = move |t: &Tensor, z: &Tensor| z * z * &c - t;
             (root(residual, &(s.square() + x), &Tensor::from(1.0)), ())
         };
-        scan(turn, &Tensor::from(0.5), &x).0
+        scan(iteration, &Tensor::from(0.5), &x).0
     };
     for error in [
         catch(|| grad(h)(&Tensor::from(2.0))).unwrap_err(),
@@ -365,6 +365,6 @@ fn alignments() {
     assert!(each.to_vec::<f64>().iter().zip(&wanted).all(|(a, b)| (a - b).abs() < 1e-12));
     let error = catch(|| ctc_by(&x, &labels.narrow(0, 0, 1), &list(times), &list(counts), how));
     let error = error.unwrap_err().to_string();
-    assert!(error.contains("2 samples want labels [2, most]"), "{error}");
+    assert!(error.contains("expected labels [2, max_length]"), "{error}");
     assert!(error.contains("static_shapes.rs"), "{error}");
 }

@@ -1,7 +1,8 @@
-//! Quantiles, covariances, histograms, searches and sampled functions, against loops and known values.
+//! Quantiles, covariances, histograms, searches and sampled functions, against loops and known
+//! values.
 
 use pullback::check::check_grads;
-use pullback::{Between, DType, Spacing, Tensor, catch, f16};
+use pullback::{DType, QuantileInterpolation, Spacing, Tensor, catch, f16};
 
 fn samples(shape: &[usize]) -> Tensor {
     let n: usize = shape.iter().product();
@@ -19,30 +20,37 @@ fn near(a: &Tensor, b: &[f64]) {
 fn quantiles() {
     let x = Tensor::from([4.0, 1.0, 3.0, 2.0]);
     let q = Tensor::from([0.0, 0.4, 0.5, 1.0]);
-    near(&x.quantile(&q, 0, Between::Linear), &[1.0, 2.2, 2.5, 4.0]);
-    near(&x.quantile(&q, 0, Between::Lower), &[1.0, 2.0, 2.0, 4.0]);
-    near(&x.quantile(&q, 0, Between::Higher), &[1.0, 3.0, 3.0, 4.0]);
-    near(&x.quantile(&q, 0, Between::Nearest), &[1.0, 2.0, 3.0, 4.0]);
-    near(&x.quantile(&q, 0, Between::Midpoint), &[1.0, 2.5, 2.5, 4.0]);
+    near(&x.quantile(&q, 0, QuantileInterpolation::Linear), &[1.0, 2.2, 2.5, 4.0]);
+    near(&x.quantile(&q, 0, QuantileInterpolation::Lower), &[1.0, 2.0, 2.0, 4.0]);
+    near(&x.quantile(&q, 0, QuantileInterpolation::Higher), &[1.0, 3.0, 3.0, 4.0]);
+    near(&x.quantile(&q, 0, QuantileInterpolation::Nearest), &[1.0, 2.0, 3.0, 4.0]);
+    near(&x.quantile(&q, 0, QuantileInterpolation::Midpoint), &[1.0, 2.5, 2.5, 4.0]);
     let matrix = samples(&[3, 5]);
-    assert_eq!(matrix.quantile(&q, 0, Between::Linear).shape(), [4, 5]);
-    assert_eq!(matrix.quantile(0.5, 1, Between::Linear).shape(), [3]);
-    near(&matrix.quantile(0.5, 1, Between::Linear), &matrix.median(1).0.to_vec::<f64>());
+    assert_eq!(matrix.quantile(&q, 0, QuantileInterpolation::Linear).shape(), [4, 5]);
+    assert_eq!(matrix.quantile(0.5, 1, QuantileInterpolation::Linear).shape(), [3]);
+    near(
+        &matrix.quantile(0.5, 1, QuantileInterpolation::Linear),
+        &matrix.median(1).0.to_vec::<f64>(),
+    );
     let holes =
         Tensor::from([[1.0, f64::NAN, 3.0], [f64::NAN, f64::NAN, f64::NAN], [1.0, 2.0, 9.0]]);
-    near(&holes.quantile(0.5, 1, Between::Linear), &[f64::NAN, f64::NAN, 2.0]);
-    near(&holes.nan_quantile(0.5, 1, Between::Linear), &[2.0, f64::NAN, 2.0]);
+    near(&holes.quantile(0.5, 1, QuantileInterpolation::Linear), &[f64::NAN, f64::NAN, 2.0]);
+    near(&holes.nan_quantile(0.5, 1, QuantileInterpolation::Linear), &[2.0, f64::NAN, 2.0]);
     near(&holes.nan_median(1).0, &[1.0, f64::NAN, 2.0]);
     near(&holes.nan_mean(1), &[2.0, f64::NAN, 4.0]);
     near(&holes.nan_sum(1), &[4.0, 0.0, 12.0]);
-    near(&Tensor::from(7.0).quantile(0.3, 0, Between::Linear), &[7.0]);
+    near(&Tensor::from(7.0).quantile(0.3, 0, QuantileInterpolation::Linear), &[7.0]);
     let low = Tensor::from([f16::from_f32(1.0), f16::from_f32(2.0)]);
-    assert_eq!(low.quantile(0.5, 0, Between::Linear).dtype(), DType::F16);
-    for between in [Between::Linear, Between::Nearest, Between::Midpoint] {
+    assert_eq!(low.quantile(0.5, 0, QuantileInterpolation::Linear).dtype(), DType::F16);
+    for between in [
+        QuantileInterpolation::Linear,
+        QuantileInterpolation::Nearest,
+        QuantileInterpolation::Midpoint,
+    ] {
         check_grads(|x: &Tensor| x.quantile(&q, 1, between).square(), &samples(&[3, 5]), 2)
             .unwrap();
     }
-    let text = catch(|| x.quantile(1.5, 0, Between::Linear)).unwrap_err().to_string();
+    let text = catch(|| x.quantile(1.5, 0, QuantileInterpolation::Linear)).unwrap_err().to_string();
     assert!(text.contains("q from 0 to 1"), "{text}");
 }
 

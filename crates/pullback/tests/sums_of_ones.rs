@@ -1,5 +1,5 @@
-//! The seed of a backward pass is 1, and gradients that are known to be 1 save a multiplication. A sum that began as
-//! such a gradient is no longer 1.
+//! The seed of a backward pass is 1, and gradients that are known to be 1 save a multiplication. A
+//! sum that began as such a gradient is no longer 1.
 
 use pullback::{Backward, Tensor};
 

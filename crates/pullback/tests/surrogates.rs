@@ -2,7 +2,7 @@
 
 use pullback::check::Check;
 use pullback::{
-    CrossEntropy, DType, Key, Reduction, Returned, Tensor, Tree, catch, cross_entropy, grad, jvp,
+    CrossEntropy, DType, JitOutput, Key, Reduction, Tensor, Tree, catch, cross_entropy, grad, jvp,
     unchecked_rules, vjp, vmap,
 };
 
@@ -16,7 +16,7 @@ fn near(a: &Tensor, b: &[f64]) {
 }
 
 /// Compiled, and every pass and kernel compared with plain ops.
-fn jit<T: Tree, Y: Returned<Value = Y>>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y {
+fn jit<T: Tree, Y: JitOutput<Value = Y>>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y {
     let f = pullback::jit(f);
     move |x| {
         f.check(x).unwrap();
@@ -196,11 +196,13 @@ fn wrong_arguments_get_a_sentence_with_the_line() {
     );
 }
 
-/// The projection by its definition, for three elements: the nearest point of the hull of all orders of `w`, by a fine search.
+/// The projection by its definition, for three elements: the nearest point of the hull of all
+/// orders of `w`, by a fine search.
 fn nearest_in_hull(z: [f64; 3], w: [f64; 3]) -> [f64; 3] {
     let orders = [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]];
     let corners: Vec<[f64; 3]> = orders.iter().map(|o| [w[o[0]], w[o[1]], w[o[2]]]).collect();
-    // Frank–Wolfe with exact steps between pairs of corners (pairwise), which converges linearly here.
+    // Frank–Wolfe with exact steps between pairs of corners (pairwise), which converges linearly
+    // here.
     let mut weights = [1.0 / 6.0; 6];
     let point = |weights: &[f64; 6]| {
         let mut p = [0.0; 3];
@@ -373,7 +375,8 @@ fn cross_entropy_is_stable() {
         near(&g, &[p[0] - 1.0, p[1], p[2]]);
         assert_eq!(naive(&x).item::<f64>().is_finite(), scale < 2.0);
     }
-    // A class that is impossible costs nothing unless it is the target; then the loss is infinite, and not NaN.
+    // A class that is impossible costs nothing unless it is the target; then the loss is infinite,
+    // and not NaN.
     let none = Tensor::from([[1.0, f64::NEG_INFINITY, 2.0]]);
     let of = |x: &Tensor, class: i64| {
         CrossEntropy::new().reduction(Reduction::Sum).of(x, &Tensor::from([class]))

@@ -1,4 +1,5 @@
-//! Rules that are not linear in the cotangent, of a tensor that the examples of a `vmap` share: each example has its own, as in a loop.
+//! Rules that are not linear in the cotangent, of a tensor that the examples of a `vmap` share:
+//! each example has its own, as in a loop.
 
 use pullback::{
     CustomBatching, CustomOp, DType, Derivative, HostInput, HostOutput, Key, Result, Spec, Tensor,

@@ -412,8 +412,8 @@ fn threads_share_tensors_and_run_backward_at_once() {
     assert_eq!(w.grad().unwrap().to_vec::<f32>(), [800.0; 32]);
 }
 
-/// A weight used at every step: its gradient is the sum of the steps', whether the sum is made by the product itself (no
-/// second derivative asked) or by additions.
+/// A weight used at every step: its gradient is the sum of the steps', whether the sum is made by
+/// the product itself (no second derivative asked) or by additions.
 #[test]
 fn a_weight_used_many_times_sums_its_products() {
     let noise = |shape: [usize; 2], seed: usize| {
@@ -437,7 +437,7 @@ fn a_weight_used_many_times_sums_its_products() {
     }
 }
 
-/// A target may lie on the way to another: the walk goes on behind it.
+/// A target may be an ancestor of another: the pass continues beyond it.
 #[test]
 fn targets_may_lie_behind_each_other() {
     let (x, y) = (Tensor::from(3.0).requires_grad(), Tensor::from([2.0, 4.0]).requires_grad());

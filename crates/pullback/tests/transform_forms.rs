@@ -1,10 +1,11 @@
-//! Transforms with something beside the result, over borrowed trees, of several results, at a point, and prefixes of associative functions.
+//! Transforms with auxiliary results, over borrowed trees, of several results, at a
+//! point, and prefixes of associative functions.
 
 use pullback::{
-    Lent, Tensor, Tree, associative_scan, associative_scan_reverse, catch, checkpoint, cond, grad,
-    grad_aux, hessian, hessian_tree, jacfwd, jacobian, jacobian_tree, jacrev, jit, jvp, jvp_aux,
-    lend, linear_transpose, linearize, no_grad, scan, stack, value_and_grad, value_and_grad_aux,
-    vjp, vjp_aux, vmap,
+    Borrowed, Tensor, Tree, associative_scan, associative_scan_reverse, borrowed, catch,
+    checkpoint, cond, grad, grad_aux, hessian, hessian_tree, jacfwd, jacobian, jacobian_tree,
+    jacrev, jit, jvp, jvp_aux, linear_transpose, linearize, no_grad, scan, stack, value_and_grad,
+    value_and_grad_aux, vjp, vjp_aux, vmap,
 };
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -31,10 +32,10 @@ fn line() -> Line {
     Line { slope: Tensor::from([2.0, -1.0]), offset: Tensor::from([1.0, 0.5]) }
 }
 
-// ---- something beside the result
+// ---- auxiliary results
 
 #[test]
-fn what_is_beside_the_loss_comes_out_and_is_not_differentiated() {
+fn auxiliary_results_are_returned_and_not_differentiated() {
     let x = Tensor::from([1.0, 2.0]);
     let f = |x: &Tensor| (x.square().sum(), (x.exp(), x.gt(1.5), 7usize, vec![x * 3.0]));
     let ((loss, (exp, large, seven, more)), g) = value_and_grad_aux(f)(&x);
@@ -58,26 +59,26 @@ fn what_is_beside_the_loss_comes_out_and_is_not_differentiated() {
 }
 
 #[test]
-fn a_derivative_further_out_sees_what_is_beside() {
+fn an_outer_derivative_sees_auxiliary_results() {
     let x = Tensor::from([1.0, 2.0]);
     let inner = |x: &Tensor| (x.powi(3).sum(), x.square());
     // Σ (3x² + x²)·x by x: 12x².
     let outer = |x: &Tensor| {
-        let (g, beside) = grad_aux(inner)(x);
-        ((g + beside) * x).sum()
+        let (g, aux) = grad_aux(inner)(x);
+        ((g + aux) * x).sum()
     };
     assert_eq!(list(&grad(outer)(&x)), [12.0, 48.0]);
     assert_eq!(list(&jvp(grad(outer), &x, &Tensor::from([1.0, 1.0])).1), [24.0, 48.0]);
     assert_eq!(list(&jvp(outer, &x, &Tensor::from([1.0, 0.0])).1.unsqueeze(0)), [12.0]);
     // It depends on a leaf outside that the loss does not depend on.
     let w = Tensor::from(3.0).requires_grad();
-    let ((loss, beside), _) = value_and_grad_aux(|x: &Tensor| (x.sum(), x.sum() * &w))(&x);
-    assert!(!loss.is_tracked() && beside.is_tracked());
-    beside.backward().unwrap();
+    let ((loss, aux), _) = value_and_grad_aux(|x: &Tensor| (x.sum(), x.sum() * &w))(&x);
+    assert!(!loss.is_tracked() && aux.is_tracked());
+    aux.backward().unwrap();
     assert_eq!(w.grad().unwrap().item::<f64>(), 3.0);
     // And inside no_grad on nothing.
-    let ((_, beside), _) = no_grad(|| value_and_grad_aux(|x: &Tensor| (x.sum(), x * &w))(&x));
-    assert!(!beside.is_tracked());
+    let ((_, aux), _) = no_grad(|| value_and_grad_aux(|x: &Tensor| (x.sum(), x * &w))(&x));
+    assert!(!aux.is_tracked());
 }
 
 #[test]
@@ -95,15 +96,14 @@ fn aux_under_the_other_transforms() {
 }
 
 #[test]
-fn vjp_and_jvp_with_something_beside() {
+fn vjp_and_jvp_with_auxiliary_results() {
     let x = Tensor::from([1.0, 2.0]);
-    let (y, pullback, beside) = vjp_aux(|x: &Tensor| (x.square(), (x.sum(), 3i64)), &x);
-    assert_eq!((list(&y), beside.0.item::<f64>(), beside.1), (vec![1.0, 4.0], 3.0, 3));
-    assert!(!beside.0.is_tracked());
+    let (y, pullback, aux) = vjp_aux(|x: &Tensor| (x.square(), (x.sum(), 3i64)), &x);
+    assert_eq!((list(&y), aux.0.item::<f64>(), aux.1), (vec![1.0, 4.0], 3.0, 3));
+    assert!(!aux.0.is_tracked());
     assert_eq!(list(&pullback(&Tensor::from([1.0, 1.0]))), [2.0, 4.0]);
-    let (_, ty, beside) =
-        jvp_aux(|x: &Tensor| (x.square(), x.exp()), &x, &Tensor::from([1.0, 0.0]));
-    assert_eq!((list(&ty), list(&beside)), (vec![2.0, 0.0], list(&x.exp())));
+    let (_, ty, aux) = jvp_aux(|x: &Tensor| (x.square(), x.exp()), &x, &Tensor::from([1.0, 0.0]));
+    assert_eq!((list(&ty), list(&aux)), (vec![2.0, 0.0], list(&x.exp())));
     // Through the derivative inside, and only that one.
     let d = jvp(
         |x: &Tensor| jvp_aux(|x: &Tensor| (x.powi(2), x.powi(3)), x, &Tensor::from(1.0)).2,
@@ -127,31 +127,32 @@ fn a_loss_that_is_no_number_is_refused_by_the_users_line() {
 #[test]
 fn a_borrowed_model_is_an_argument() {
     let (model, x) = (line(), Tensor::from([3.0, 4.0]));
-    let f = |(m, x): &(Lent<Line>, Lent<Tensor>)| (&m.slope * &**x + &m.offset).square().sum();
+    let f =
+        |(m, x): &(Borrowed<Line>, Borrowed<Tensor>)| (&m.slope * &**x + &m.offset).square().sum();
     let expected = 7.0 * 7.0 + 3.5 * 3.5;
     let step = jit(f);
     for _ in 0..2 {
-        assert_eq!(step.of(&(lend(&model), lend(&x))).item::<f64>(), expected);
+        assert_eq!(step.of(&(borrowed(&model), borrowed(&x))).item::<f64>(), expected);
     }
     assert_eq!(step.explain().specialisations.len(), 1);
     assert_eq!(step.explain().uncompiled.0, 0);
-    let (gm, gx) = grad(f)(&(lend(&model), lend(&x)));
+    let (gm, gx) = grad(f)(&(borrowed(&model), borrowed(&x)));
     assert_eq!((list(&gm.slope), list(&gm.offset)), (vec![42.0, -28.0], vec![14.0, -7.0]));
     assert_eq!(list(&gx), [28.0, 7.0]);
     // The one that was lent is as it was.
     assert_eq!((list(&model.slope), model.slope.is_tracked()), (vec![2.0, -1.0], false));
     let compiled = jit(grad(f));
-    assert_eq!(list(&compiled.of(&(lend(&model), lend(&x))).0.slope), [42.0, -28.0]);
+    assert_eq!(list(&compiled.of(&(borrowed(&model), borrowed(&x))).0.slope), [42.0, -28.0]);
 }
 
 #[test]
 fn a_model_is_lent_once_and_batches_come_and_go() {
     let model = line();
-    let step = jit(|(m, x): &(Lent<Line>, Tensor)| (&m.slope * x).sum());
+    let step = jit(|(m, x): &(Borrowed<Line>, Tensor)| (&m.slope * x).sum());
     let mut sums = Vec::new();
     for i in 0..3 {
         let x = Tensor::from([f64::from(i), 1.0]);
-        sums.push(step.of(&(lend(&model), x)).item::<f64>());
+        sums.push(step.of(&(borrowed(&model), x)).item::<f64>());
     }
     assert_eq!((sums, step.explain().specialisations.len()), (vec![-1.0, 1.0, 3.0], 1));
 }
@@ -160,22 +161,22 @@ fn a_model_is_lent_once_and_batches_come_and_go() {
 fn borrowed_trees_under_vmap_jacobian_jvp_and_in_structs() {
     let model = line();
     let rows = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
-    let f = |(m, x): &(Lent<Line>, Tensor)| (&m.slope * x + &m.offset).sum();
-    let each = vmap(f, [None, None, Some(0)], 0)(&(lend(&model), rows.clone()));
+    let f = |(m, x): &(Borrowed<Line>, Tensor)| (&m.slope * x + &m.offset).sum();
+    let each = vmap(f, [None, None, Some(0)], 0)(&(borrowed(&model), rows.clone()));
     assert_eq!(list(&each), [1.5, 3.5]);
-    let (jm, _) = jacobian(|(m, x): &(Lent<Line>, Tensor)| &m.slope * x)(&(
-        lend(&model),
+    let (jm, _) = jacobian(|(m, x): &(Borrowed<Line>, Tensor)| &m.slope * x)(&(
+        borrowed(&model),
         Tensor::from([5.0, 6.0]),
     ));
     assert_eq!(list(&jm.slope), [5.0, 0.0, 0.0, 6.0]);
-    let (_, ty) = jvp(f, &(lend(&model), rows.clone()), &(lend(&line()), rows.clone()));
+    let (_, ty) = jvp(f, &(borrowed(&model), rows.clone()), &(borrowed(&line()), rows.clone()));
     assert!(ty.item::<f64>().is_finite());
     #[derive(Tree)]
     struct Batch<'a> {
-        model: Lent<'a, Line>,
+        model: Borrowed<'a, Line>,
         x: Tensor,
     }
-    let batch = Batch { model: lend(&model), x: Tensor::from([1.0, 1.0]) };
+    let batch = Batch { model: borrowed(&model), x: Tensor::from([1.0, 1.0]) };
     let names: Vec<String> = batch.named_leaves().into_iter().map(|(name, _)| name).collect();
     assert_eq!(names, ["model.slope", "model.offset", "x"]);
     let g = grad(|b: &Batch| (&b.model.slope * &b.x).square().sum())(&batch);
@@ -469,7 +470,8 @@ fn what_is_no_scan_is_refused() {
     fails(&|| associative_scan(then, &(angles(3), angles(4)), 0).0, "equally long");
 }
 
-/// A function that writes to state outside of it does so once, as in one call, and computes every direction with the same state.
+/// A function that writes to state outside of it does so once, as in one call, and computes every
+/// direction with the same state.
 #[test]
 fn state_is_written_once_for_a_whole_derivative() {
     let x = Tensor::from([1.0, 2.0]);

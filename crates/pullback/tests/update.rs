@@ -1,6 +1,7 @@
-//! Steps of optimisers against those of `torch.optim`, in place, on views, and refused where they must be.
+//! Steps of optimisers against those of `torch.optim`, in place, on views, and refused where they
+//! must be.
 
-use pullback::update::{Adam, Moments, Sgd, adam_, sgd_};
+use pullback::update::{AdamOptions, Moments, SgdOptions, adam_, sgd_};
 use pullback::{DType, ErrorKind, Tensor, catch, no_grad, with_threads};
 
 fn start() -> Tensor {
@@ -25,7 +26,7 @@ fn rate(value: f64) -> Tensor {
     Tensor::from(value)
 }
 
-fn descended(how: Sgd) -> Tensor {
+fn descended(how: SgdOptions) -> Tensor {
     let (x, buffer, step) = (start(), Tensor::from([0.0; 4]), Tensor::from(0i64));
     for t in 0..4 {
         step.add_(1);
@@ -34,7 +35,7 @@ fn descended(how: Sgd) -> Tensor {
     x
 }
 
-fn adapted(how: Adam, amsgrad: bool) -> Tensor {
+fn adapted(how: AdamOptions, amsgrad: bool) -> Tensor {
     let x = start();
     let [mean, square, largest] = [(); 3].map(|()| x.zeros_like());
     let step = Tensor::from(0i64);
@@ -46,39 +47,40 @@ fn adapted(how: Adam, amsgrad: bool) -> Tensor {
     x
 }
 
-/// Four steps of `torch.optim.SGD`, `Adam` and `AdamW` (2.15, float64) from the same values and gradients.
+/// Four steps of `torch.optim.SGD`, `AdamOptions` and `AdamW` (2.15, float64) from the same values
+/// and gradients.
 #[test]
 fn four_steps_are_those_of_pytorch() {
-    let sgd = Sgd::default();
+    let sgd = SgdOptions::default();
     assert_near(&descended(sgd), [0.71, -1.18, -1.08, 2.855]);
     assert_near(
-        &descended(Sgd { weight_decay: 0.2, maximize: true, ..sgd }),
+        &descended(SgdOptions { weight_decay: 0.2, maximize: true, ..sgd }),
         [1.20525376, -2.64732352, 2.00715448, 2.90854728],
     );
     assert_near(
-        &descended(Sgd { momentum: 0.9, dampening: 0.3, weight_decay: 0.1, ..sgd }),
+        &descended(SgdOptions { momentum: 0.9, dampening: 0.3, weight_decay: 0.1, ..sgd }),
         [0.46379579008, -0.66244700816, -1.854034426685, 2.549908313615],
     );
     assert_near(
-        &descended(Sgd { momentum: 0.8, nesterov: true, ..sgd }),
+        &descended(SgdOptions { momentum: 0.8, nesterov: true, ..sgd }),
         [0.27384, -0.0183999999999997, -3.33088, 2.63692],
     );
-    let adam = Adam::default();
+    let adam = AdamOptions::default();
     assert_near(
-        &adapted(Adam { betas: (0.8, 0.95), eps: 1e-6, weight_decay: 0.1, ..adam }, false),
+        &adapted(AdamOptions { betas: (0.8, 0.95), eps: 1e-6, weight_decay: 0.1, ..adam }, false),
         [0.596933611267806, -1.59988493387592, 0.100551165376331, 2.59738135053114],
     );
     assert_near(
-        &adapted(Adam { maximize: true, ..adam }, true),
+        &adapted(AdamOptions { maximize: true, ..adam }, true),
         [1.39972950725588, -2.39318255820141, 0.89403410969703, 3.39972950068086],
     );
-    let decoupled = Adam { weight_decay: 0.3, decoupled: true, ..adam };
+    let decoupled = AdamOptions { weight_decay: 0.3, decoupled: true, ..adam };
     assert_near(
         &adapted(decoupled, false),
         [0.50319159011132, -1.39485894253747, 0.066092358796219, 2.27377721636466],
     );
     assert_near(
-        &adapted(Adam { betas: (0.5, 0.6), ..decoupled }, true),
+        &adapted(AdamOptions { betas: (0.5, 0.6), ..decoupled }, true),
         [0.500414920744548, -1.38814355114239, 0.0598389836872899, 2.27100054675303],
     );
 }
@@ -86,7 +88,7 @@ fn four_steps_are_those_of_pytorch() {
 /// Not dense, or sharing memory: the same values by another way.
 #[test]
 fn views_are_updated_too() {
-    let how = Adam { weight_decay: 0.1, ..Adam::default() };
+    let how = AdamOptions { weight_decay: 0.1, ..AdamOptions::default() };
     let step = Tensor::from(1i64);
     let run = |x: &Tensor, grad: &Tensor, mean: &Tensor| {
         let square = Tensor::zeros_with([2, 3], DType::F64);
@@ -119,7 +121,7 @@ fn low_precision_rounds_once_and_threads_do_not_matter() {
             let (mean, square) = (x.zeros_like(), x.zeros_like());
             let state = Moments { mean: &mean, square: &square, largest: None };
             with_threads(threads, || {
-                adam_(&Adam::default(), &rate(1e-3), &x, &grad, state, &Tensor::from(1i64))
+                adam_(&AdamOptions::default(), &rate(1e-3), &x, &grad, state, &Tensor::from(1i64))
             });
             x
         };
@@ -134,7 +136,7 @@ fn low_precision_rounds_once_and_threads_do_not_matter() {
 /// A parameter that requires grad is written inside `no_grad`, and its graph notices.
 #[test]
 fn leaves_are_updated_where_nothing_is_recorded() {
-    let how = Sgd::default();
+    let how = SgdOptions::default();
     let x = Tensor::from([1.0, 2.0]).requires_grad();
     let loss = x.square().sum();
     loss.backward().unwrap();
@@ -155,23 +157,29 @@ fn misfits_get_a_sentence() {
     let narrow = x.cast(DType::F32);
     let (mean, square) = (x.zeros_like(), x.zeros_like());
     let state = Moments { mean: &mean, square: &square, largest: None };
-    let momentum = Sgd { momentum: 0.9, ..Sgd::default() };
+    let momentum = SgdOptions { momentum: 0.9, ..SgdOptions::default() };
     let cases: [(&dyn Fn(), &str); 9] = [
         (
-            &|| sgd_(&Sgd::default(), &other, &x, &mean, None),
+            &|| sgd_(&SgdOptions::default(), &other, &x, &mean, None),
             "the learning rate must be a float scalar",
         ),
         (
-            &|| sgd_(&Sgd::default(), &step, &x, &mean, None),
+            &|| sgd_(&SgdOptions::default(), &step, &x, &mean, None),
             "the learning rate must be a float scalar",
         ),
-        (&|| sgd_(&Sgd::default(), &one, &x, &other, None), "f64[2] does not match"),
-        (&|| sgd_(&Sgd::default(), &one, &x, &narrow, None), "f32[4] does not match"),
+        (&|| sgd_(&SgdOptions::default(), &one, &x, &other, None), "f64[2] does not match"),
+        (&|| sgd_(&SgdOptions::default(), &one, &x, &narrow, None), "f32[4] does not match"),
         (&|| sgd_(&momentum, &one, &x, &x, None), "needs its state"),
-        (&|| sgd_(&Sgd::default(), &one, &step, &step, None), "updates floats"),
+        (&|| sgd_(&SgdOptions::default(), &one, &step, &step, None), "updates floats"),
         (&|| sgd_(&momentum, &one, &x, &mean, Some((&square, &other))), "the number of the step"),
-        (&|| adam_(&Adam::default(), &one, &x, &other, state, &step), "f64[2] does not match"),
-        (&|| adam_(&Adam::default(), &one, &x, &square, state, &x), "the number of the step"),
+        (
+            &|| adam_(&AdamOptions::default(), &one, &x, &other, state, &step),
+            "f64[2] does not match",
+        ),
+        (
+            &|| adam_(&AdamOptions::default(), &one, &x, &square, state, &x),
+            "the number of the step",
+        ),
     ];
     for (run, sentence) in cases {
         let error = catch(run).unwrap_err();

@@ -116,7 +116,7 @@ fn what_cannot_be_is_refused() {
         "3 and 4 examples",
     );
     let outside = Tensor::zeros_with([2], DType::F64);
-    refused(&|| vmap(|x: &Tensor| no_grad(|| outside.add_(x)), 0, 0)(&x), "from outside");
+    refused(&|| vmap(|x: &Tensor| no_grad(|| outside.add_(x)), 0, 0)(&x), "captured");
 }
 
 #[test]

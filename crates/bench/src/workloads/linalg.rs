@@ -26,14 +26,14 @@ pub fn factors() -> Vec<Measurement> {
     let leaf = positive.deep_clone().requires_grad();
     let backward = || {
         leaf.zero_grad();
-        linalg::cholesky(&leaf, false).backward_with(&b).expect("the shapes are alike");
-        leaf.grad().expect("it was asked for")
+        linalg::cholesky(&leaf, false).backward_with(&b).expect("the shapes are equal");
+        leaf.grad().expect("backward ran")
     };
     let pair = [general.deep_clone().requires_grad(), b.deep_clone().requires_grad()];
     let solve_backward = || {
         pair.iter().for_each(|x| x.zero_grad());
-        linalg::solve(&pair[0], &pair[1]).backward_with(&b).expect("the shapes are alike");
-        pair[1].grad().expect("it was asked for")
+        linalg::solve(&pair[0], &pair[1]).backward_with(&b).expect("the shapes are equal");
+        pair[1].grad().expect("backward ran")
     };
     let s = || linalg::svdvals(&small);
     vec![

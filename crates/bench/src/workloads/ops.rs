@@ -4,7 +4,7 @@
 use super::{abs_sum, grad};
 use crate::data::{labels, tensor};
 use crate::measure::{Measurement, Protocol};
-use pullback::update::{Adam, Moments, Sgd, adam_, sgd_};
+use pullback::update::{AdamOptions, Moments, SgdOptions, adam_, sgd_};
 use pullback::{Attention, Conv, DType, Pool, Tensor, no_grad};
 
 const MEGA: usize = 1 << 20;
@@ -90,7 +90,7 @@ pub fn updates() -> Vec<Measurement> {
     let [momentum, mean, square] = [(); 3].map(|()| Tensor::zeros([n]));
     let step = Tensor::from(0i64);
     let lr = Tensor::from(1e-3);
-    let sgd = Sgd { momentum: 0.9, ..Sgd::default() };
+    let sgd = SgdOptions { momentum: 0.9, ..SgdOptions::default() };
     let state = Moments { mean: &mean, square: &square, largest: None };
     let descend = || {
         step.add_(1);
@@ -98,7 +98,7 @@ pub fn updates() -> Vec<Measurement> {
     };
     let adapt = || {
         step.add_(1);
-        adam_(&Adam::default(), &lr, &y, &g, state, &step);
+        adam_(&AdamOptions::default(), &lr, &y, &g, state, &step);
     };
     vec![briefly(descend).named("_sgd"), briefly(adapt).named("_adam")]
 }

@@ -30,14 +30,14 @@ pub enum FunctionKind {
     Several(fn(&[&Tensor]) -> Tensor),
 }
 
-/// A number that a function takes, apart from its tensors.
+/// A number that a function takes, in addition to its tensors.
 #[derive(Debug)]
 pub struct Number {
     /// What it is called in messages.
     pub name: &'static str,
     /// Its value where it is left out.
     pub usual: Option<f64>,
-    /// Only whole numbers.
+    /// Only integers.
     pub whole: bool,
 }
 
@@ -138,7 +138,7 @@ const OPERATORS: &[(&str, usize, &str)] = &[
     ("<", 2, "lt"), ("<=", 2, "le"), (">", 2, "gt"), (">=", 2, "ge"), ("==", 2, "eq"), ("!=", 2, "ne"),
 ];
 
-/// Ops of bits and truth values, which have no place among real numbers.
+/// Ops of bits and booleans, which have no place among real numbers.
 const BITS: [&str; 4] = ["not", "and", "or", "xor"];
 
 /// Other names of the same function.
@@ -178,7 +178,7 @@ pub fn find(name: &str) -> Option<&'static Function> {
     all().iter().find(|f| f.name == name)
 }
 
-/// The function that a symbol stands for with so many operands.
+/// The function that a symbol denotes with this many operands.
 pub fn operator(symbol: &str, operands: usize) -> Option<&'static Function> {
     let row = OPERATORS.iter().find(|row| row.0 == symbol && row.1 == operands)?;
     find(row.2)
@@ -205,7 +205,7 @@ impl Function {
         }
     }
 
-    /// Whether it takes so many arguments.
+    /// Whether it takes this many arguments.
     ///
     /// # Errors
     /// With what it takes instead.
@@ -231,7 +231,7 @@ impl Function {
             FunctionKind::Binary(op) => binary(op, &real(&tensors[0]), &real(&tensors[1])),
             FunctionKind::Of(_, _, f) => f(&tensors.iter().map(real).collect::<Vec<_>>(), numbers),
             FunctionKind::Reduction(f) => {
-                // NaN stands for the axis that was left out.
+                // NaN marks an omitted axis.
                 let axis = numbers.first().filter(|n| !n.is_nan()).map(|&n| n as isize);
                 f(&real(&tensors[0]), axis)
             }
@@ -240,7 +240,7 @@ impl Function {
     }
 }
 
-/// Truth values as 0 and 1.
+/// Booleans as 0 and 1.
 fn real(x: &Tensor) -> Tensor {
     if x.dtype().is_float() { x.clone() } else { x.cast(DType::F64) }
 }

@@ -3,7 +3,7 @@
 
 use super::functions::{Function, find};
 use super::parser::{Id, Node, Parsed, parse};
-use super::{Complaint, complaint, constant};
+use super::{Diagnostic, constant, diagnostic};
 use crate::number::{Digits, tensor};
 use pullback::{Tensor, catch, stack};
 use std::collections::HashMap;
@@ -83,11 +83,11 @@ impl Action {
 ///
 /// # Errors
 /// If it is not of that form, or the value is not a constant.
-pub fn assignment(text: &str) -> Result<(String, Tensor), Complaint> {
-    let complain = |span: Range<usize>, message: String| Err(Complaint::new(text, span, message));
+pub fn assignment(text: &str) -> Result<(String, Tensor), Diagnostic> {
+    let error_at = |span: Range<usize>, message: String| Err(Diagnostic::new(text, span, message));
     let end = text.chars().count();
     let Some((name, value)) = text.split_once('=') else {
-        return complain(0..end, "expected a variable and its value, such as `x=2`".into());
+        return error_at(0..end, "expected a variable and its value, such as `x=2`".into());
     };
     let length = name.chars().count();
     let name = name.trim();
@@ -95,13 +95,13 @@ pub fn assignment(text: &str) -> Result<(String, Tensor), Complaint> {
     if !name.chars().all(letters)
         || !name.chars().next().is_some_and(|c| c.is_alphabetic() || c == '_')
     {
-        return complain(
+        return error_at(
             0..length,
             format!("`{name}` is not a name: letters, digits and _, a letter first"),
         );
     }
     if constant(name).is_some() {
-        return complain(0..length, format!("`{name}` is a constant and cannot be a variable"));
+        return error_at(0..length, format!("`{name}` is a constant and cannot be a variable"));
     }
     // The caret belongs under the whole text, not under the value alone.
     let value = constant_value(value).map_err(|mut c| {
@@ -116,12 +116,12 @@ pub fn assignment(text: &str) -> Result<(String, Tensor), Complaint> {
 ///
 /// # Errors
 /// If it has variables, or is none.
-pub fn constant_value(text: &str) -> Result<Tensor, Complaint> {
+pub fn constant_value(text: &str) -> Result<Tensor, Diagnostic> {
     let graph = Graph::new(parse(text)?, Vec::new())?;
     match graph.result {
         Ref::Constant(i) => Ok(graph.constants[i].clone()),
         // Without inputs everything is known.
-        Ref::Input(_) | Ref::GraphStep(_) => Err(Complaint::new(text, 0..1, "expected constants")),
+        Ref::Input(_) | Ref::GraphStep(_) => Err(Diagnostic::new(text, 0..1, "expected constants")),
     }
 }
 
@@ -131,7 +131,7 @@ impl Graph {
     ///
     /// # Errors
     /// If a name has no value, shapes do not fit, or a number is not where one must be.
-    pub fn new(parsed: Parsed, inputs: Vec<(String, Tensor)>) -> Result<Graph, Complaint> {
+    pub fn new(parsed: Parsed, inputs: Vec<(String, Tensor)>) -> Result<Graph, Diagnostic> {
         let graph = Graph {
             source: parsed.source.clone(),
             inputs,
@@ -310,8 +310,8 @@ struct Builder {
 }
 
 impl Builder {
-    fn complain<T>(&self, span: Range<usize>, message: String) -> Result<T, Complaint> {
-        Err(Complaint::new(&self.graph.source, span, message))
+    fn error_at<T>(&self, span: Range<usize>, message: String) -> Result<T, Diagnostic> {
+        Err(Diagnostic::new(&self.graph.source, span, message))
     }
 
     fn constant(&mut self, value: Tensor) -> Ref {
@@ -334,7 +334,7 @@ impl Builder {
         made: &[Ref],
         node: &Node,
         span: Range<usize>,
-    ) -> Result<Ref, Complaint> {
+    ) -> Result<Ref, Diagnostic> {
         match node {
             Node::Number(value) => Ok(self.constant(Tensor::from(*value))),
             Node::Name(name) => self.name(name, span),
@@ -346,7 +346,7 @@ impl Builder {
                 let indices = indices
                     .iter()
                     .map(|&i| Ok(self.number(parsed, made, i, "an index", true)? as isize))
-                    .collect::<Result<Vec<_>, Complaint>>()?;
+                    .collect::<Result<Vec<_>, Diagnostic>>()?;
                 self.step(Action::Index(indices), vec![made[*value]], span)
             }
             Node::Apply(function, arguments) => {
@@ -376,7 +376,7 @@ impl Builder {
         }
     }
 
-    fn name(&mut self, name: &str, span: Range<usize>) -> Result<Ref, Complaint> {
+    fn name(&mut self, name: &str, span: Range<usize>) -> Result<Ref, Diagnostic> {
         if let Some(i) = self.graph.inputs.iter().position(|(known, _)| known == name) {
             return Ok(Ref::Input(i));
         }
@@ -384,14 +384,14 @@ impl Builder {
             return Ok(self.constant(Tensor::from(value)));
         }
         if find(name).is_some() {
-            return self.complain(span, format!("`{name}` is a function: write `{name}(…)`"));
+            return self.error_at(span, format!("`{name}` is a function: write `{name}(…)`"));
         }
         let known = self.graph.inputs.iter().map(|(name, _)| name.as_str());
-        let near = complaint::near(name, known.chain(["pi", "inf", "nan"]));
-        let near = complaint::did_you_mean(&near);
+        let near = diagnostic::near(name, known.chain(["pi", "inf", "nan"]));
+        let near = diagnostic::did_you_mean(&near);
         let hint =
             if near.is_empty() { format!("; add `{name}=…` after the expression") } else { near };
-        self.complain(span, format!("`{name}` has no value{hint}"))
+        self.error_at(span, format!("`{name}` has no value{hint}"))
     }
 
     /// An argument that must be a plain number.
@@ -402,16 +402,16 @@ impl Builder {
         id: Id,
         what: &str,
         whole: bool,
-    ) -> Result<f64, Complaint> {
+    ) -> Result<f64, Diagnostic> {
         let span = parsed.nodes[id].1.clone();
         let value = match made[id] {
             Ref::Constant(i) if self.graph.constants[i].rank() == 0 => {
                 self.graph.constants[i].to_f64_vec()[0]
             }
-            _ => return self.complain(span, format!("{what} must be a plain number")),
+            _ => return self.error_at(span, format!("{what} must be a plain number")),
         };
         match whole && (value.fract() != 0.0 || value.abs() > 1e9) {
-            true => self.complain(span, format!("{what} must be a whole number")),
+            true => self.error_at(span, format!("{what} must be an integer")),
             false => Ok(value),
         }
     }
@@ -421,7 +421,7 @@ impl Builder {
         action: Action,
         operands: Vec<Ref>,
         span: Range<usize>,
-    ) -> Result<Ref, Complaint> {
+    ) -> Result<Ref, Diagnostic> {
         let (name, numbers) = action.key();
         let key = (name, numbers, operands.clone());
         if let Some(known) = self.known.get(&key) {
@@ -439,13 +439,13 @@ impl Builder {
                         "the elements of a list must have one shape, and these have {}",
                         shapes.join(" and ")
                     );
-                    return self.complain(span, message);
+                    return self.error_at(span, message);
                 }
                 let mut message = format!("{}: {}", action.name(), error.message());
                 if !message.contains('[') {
                     message += &format!(" ({})", shapes.join(" and "));
                 }
-                return self.complain(span, message);
+                return self.error_at(span, message);
             }
         };
         let made = match operands.iter().all(|r| matches!(r, Ref::Constant(_))) {

@@ -1,6 +1,6 @@
 //! From characters to words: numbers, names, symbols.
 
-use super::Complaint;
+use super::Diagnostic;
 use std::ops::Range;
 
 /// A word of an expression.
@@ -28,7 +28,7 @@ impl Token {
     }
 }
 
-/// Symbols, longer ones first, and what they stand for.
+/// Symbols, longer ones first, and what they denote.
 #[rustfmt::skip]
 const SYMBOLS: &[(&str, &str)] = &[
     ("**", "^"), ("<=", "<="), (">=", ">="), ("==", "=="), ("!=", "!="),
@@ -41,7 +41,7 @@ const SYMBOLS: &[(&str, &str)] = &[
 ///
 /// # Errors
 /// At a character that begins no word, or a number that is none.
-pub fn words(source: &str) -> Result<Vec<(Token, Range<usize>)>, Complaint> {
+pub fn words(source: &str) -> Result<Vec<(Token, Range<usize>)>, Diagnostic> {
     let chars: Vec<char> = source.chars().collect();
     let mut out = Vec::new();
     let mut at = 0;
@@ -58,11 +58,11 @@ pub fn words(source: &str) -> Result<Vec<(Token, Range<usize>)>, Complaint> {
             at = end_of_number(&chars, at);
             let text: String = chars[start..at].iter().collect();
             let value: f64 = text.parse().map_err(|_| {
-                Complaint::new(source, start..at, format!("`{text}` is not a number"))
+                Diagnostic::new(source, start..at, format!("`{text}` is not a number"))
             })?;
             if value.is_infinite() {
                 let message = format!("`{text}` is too large for f64; infinity is `inf`");
-                return Err(Complaint::new(source, start..at, message));
+                return Err(Diagnostic::new(source, start..at, message));
             }
             Token::Number(value)
         } else if c.is_alphabetic() || c == '_' {
@@ -77,7 +77,7 @@ pub fn words(source: &str) -> Result<Vec<(Token, Range<usize>)>, Complaint> {
             let Some((written, symbol)) = SYMBOLS.iter().find(|(written, _)| begins(written))
             else {
                 let message = format!("unexpected character `{}`", c.escape_debug());
-                return Err(Complaint::new(source, at..at + 1, message));
+                return Err(Diagnostic::new(source, at..at + 1, message));
             };
             at += written.chars().count();
             Token::Symbol(symbol)

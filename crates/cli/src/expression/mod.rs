@@ -1,16 +1,16 @@
 //! Expressions on the command line: `x*y + sin(x*y)`.
 //!
 //! A text goes through `lexer` (words) and `parser` (nodes) to `graph`: a list of steps on tensors.
-//! Names of functions come from `functions`. Whatever is wrong is a [`Complaint`] that points at
+//! Names of functions come from `functions`. Whatever is wrong is a [`Diagnostic`] that points at
 //! the character.
 
-mod complaint;
+mod diagnostic;
 pub mod functions;
 mod graph;
 mod lexer;
 mod parser;
 
-pub use complaint::{Complaint, did_you_mean, near};
+pub use diagnostic::{Diagnostic, did_you_mean, near};
 pub use graph::{Graph, Ref, assignment, constant_value};
 pub use parser::parse;
 
@@ -41,17 +41,17 @@ mod tests {
             "#", "\"", "x[", "a=", "..", "\u{304}",
         ];
         let mut understood = 0;
-        for text in crate::strange::texts(&PIECES, 12, 20_000) {
+        for text in crate::random_text::texts(&PIECES, 12, 20_000) {
             let inputs = vec![
                 ("x".to_string(), Tensor::from(0.5)),
                 ("y".to_string(), Tensor::from([1.0, 2.0])),
             ];
             match parse(&text).and_then(|parsed| Graph::new(parsed, inputs)) {
                 Ok(_) => understood += 1,
-                Err(complaint) => {
-                    assert!(complaint.span.start <= complaint.span.end, "{text:?}");
-                    assert!(complaint.span.end <= text.chars().count(), "{text:?}");
-                    assert!(!complaint.message.is_empty());
+                Err(diagnostic) => {
+                    assert!(diagnostic.span.start <= diagnostic.span.end, "{text:?}");
+                    assert!(diagnostic.span.end <= text.chars().count(), "{text:?}");
+                    assert!(!diagnostic.message.is_empty());
                 }
             }
             let _ = assignment(&text);

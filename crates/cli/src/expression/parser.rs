@@ -14,7 +14,7 @@
 
 use super::functions::{Function, find, operator};
 use super::lexer::{Token, words};
-use super::{Complaint, complaint};
+use super::{Diagnostic, diagnostic};
 use std::ops::Range;
 
 /// The number of a node.
@@ -53,7 +53,7 @@ const DEEPEST: usize = 200;
 ///
 /// # Errors
 /// At the first unexpected token, with what was expected there.
-pub fn parse(source: &str) -> Result<Parsed, Complaint> {
+pub fn parse(source: &str) -> Result<Parsed, Diagnostic> {
     let mut parser = Parser {
         source,
         words: words(source)?,
@@ -92,7 +92,7 @@ struct Parser<'a> {
     defined: Vec<(String, Id)>,
 }
 
-type Parse<T> = Result<T, Complaint>;
+type Parse<T> = Result<T, Diagnostic>;
 
 impl Parser<'_> {
     fn peek(&self, ahead: usize) -> &Token {
@@ -104,13 +104,13 @@ impl Parser<'_> {
         self.words[self.at.min(self.words.len() - 1)].1.clone()
     }
 
-    fn complain<T>(&self, span: Range<usize>, message: impl Into<String>) -> Parse<T> {
-        Err(Complaint::new(self.source, span, message))
+    fn error_at<T>(&self, span: Range<usize>, message: impl Into<String>) -> Parse<T> {
+        Err(Diagnostic::new(self.source, span, message))
     }
 
-    fn unexpected(&self, wanted: &str) -> Complaint {
+    fn unexpected(&self, wanted: &str) -> Diagnostic {
         let message = format!("expected {wanted}, found {}", self.peek(0).described());
-        Complaint::new(self.source, self.span(), message)
+        Diagnostic::new(self.source, self.span(), message)
     }
 
     /// Takes one of these symbols, if it is next.
@@ -142,16 +142,16 @@ impl Parser<'_> {
     fn apply(&mut self, symbol: &str, operands: Vec<Id>, span: Range<usize>) -> Parse<Id> {
         match operator(symbol, operands.len()) {
             Some(function) => Ok(self.push(Node::Apply(function, operands), span)),
-            None => self.complain(span, format!("there is no operator `{symbol}`")),
+            None => self.error_at(span, format!("there is no operator `{symbol}`")),
         }
     }
 
     fn check_new(&self, name: &str, span: Range<usize>) -> Parse<()> {
         if super::constant(name).is_some() {
-            return self.complain(span, format!("`{name}` is a constant and cannot be defined"));
+            return self.error_at(span, format!("`{name}` is a constant and cannot be defined"));
         }
         match self.defined.iter().any(|(known, _)| known == name) {
-            true => self.complain(span, format!("`{name}` is defined twice")),
+            true => self.error_at(span, format!("`{name}` is defined twice")),
             false => Ok(()),
         }
     }
@@ -177,7 +177,7 @@ impl Parser<'_> {
         let right = self.sum()?;
         if self.accept_one(&SYMBOLS).is_some() {
             self.at -= 1;
-            return self.complain(self.span(), "comparisons cannot be chained; use parentheses");
+            return self.error_at(self.span(), "comparisons cannot be chained; use parentheses");
         }
         self.apply(symbol, vec![left, right], span)
     }
@@ -237,9 +237,9 @@ impl Parser<'_> {
             Token::Name(name) if *self.peek(1) == Token::Symbol("(") => {
                 let Some(function) = find(&name) else {
                     let names = super::functions::names();
-                    let near = complaint::near(&name, names.iter().copied());
-                    let near = complaint::did_you_mean(&near);
-                    return self.complain(span, format!("there is no function `{name}`{near}"));
+                    let near = diagnostic::near(&name, names.iter().copied());
+                    let near = diagnostic::did_you_mean(&near);
+                    return self.error_at(span, format!("there is no function `{name}`{near}"));
                 };
                 self.at += 2;
                 let operands = match self.accept(")") {
@@ -248,7 +248,7 @@ impl Parser<'_> {
                 };
                 if let Err(wanted) = function.accepts(operands.len()) {
                     let given = operands.len();
-                    return self.complain(span, format!("`{name}` takes {wanted}, not {given}"));
+                    return self.error_at(span, format!("`{name}` takes {wanted}, not {given}"));
                 }
                 Ok(self.push(Node::Apply(function, operands), span))
             }
@@ -291,7 +291,7 @@ impl Parser<'_> {
 
     fn deeper<T>(&mut self, parse: impl FnOnce(&mut Self) -> Parse<T>) -> Parse<T> {
         if self.depth == DEEPEST {
-            return self.complain(
+            return self.error_at(
                 self.span(),
                 format!("more than {DEEPEST} brackets or signs inside each other"),
             );

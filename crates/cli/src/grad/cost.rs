@@ -25,7 +25,7 @@ pub struct Cost {
     pub kept: usize,
 }
 
-/// The costs of the function itself and of the modes asked for; `rows` elements of the result are
+/// The costs of the function itself and of the requested modes; `rows` elements of the result are
 /// differentiated.
 ///
 /// # Errors
@@ -99,8 +99,8 @@ fn counted(program: &Program, from: usize) -> Cost {
     Cost { name: "", passes: 1, ops, multiplications, kept: 0 }
 }
 
-/// Bytes of what is made (or is one of so many variables) before an equation and read from it on. A
-/// view is the value it views.
+/// Bytes of what is made (or is one of this many variables) before an equation and read from it on.
+/// A view is the value it views.
 fn kept(program: &Program, variables: usize, start: usize) -> usize {
     let mut base: Vec<usize> = (0..program.specs.len()).collect();
     let mut literal = vec![false; program.specs.len()];

@@ -6,7 +6,7 @@ use crate::number::to_json;
 use pullback::Tensor;
 use serde_json::{Map, Value, json};
 
-/// One object: `expression`, `inputs`, `steps`, `result`, `gradient`, and what else was asked for.
+/// One object: `expression`, `inputs`, `steps`, `result`, `gradient`, and what else was requested.
 pub fn of(found: &Findings) -> Value {
     let (graph, sweep) = (&found.graph, &found.sweep);
     let full = 17;

@@ -1,11 +1,11 @@
 //! `pullback grad`: differentiates an expression and shows how.
 //!
-//! Nothing is differentiated here. `sweep.rs` runs the expression on the library's tape and asks it
-//! for every adjoint, every local derivative and every contribution; `text.rs`, `json.rs` and
-//! `dot.rs` print what it found; `cost.rs` counts what each mode does.
+//! Nothing is differentiated here. `sweep.rs` runs the expression on the library's tape and queries
+//! it for every adjoint, every local derivative and every contribution; `text.rs`, `json.rs` and
+//! `graphviz.rs` print what it found; `cost.rs` counts what each mode does.
 
 mod cost;
-mod dot;
+mod graphviz;
 mod json;
 mod sweep;
 mod text;
@@ -31,14 +31,14 @@ use sweep::Sweep;
   pullback grad 'a = x*y; a + sin(a)' x=2 y=3
       parts may be given names
   pullback grad 'x*y*z' x=1 y=2 z=3 --mode both
-      forward mode beside reverse mode, and what each costs
+      forward mode and reverse mode, and the cost of each
   pullback grad 'log(x) / y' x=2 y=3 --dot | dot -Tsvg > tape.svg
       the tape as a graph
 
 Expressions: numbers, pi, e, inf; + - * / ^ @ and comparisons; [1, 2, 3] and [[1, 2], [3, 4]]; x[0];
 every pointwise function of the library (`pullback ops`), and sum, mean, prod, max, min, norm, dot, matmul,
 softmax, logsumexp, where and others. An unknown name is answered with those that look like it.")]
-pub struct Arguments {
+pub struct GradArgs {
     /// The expression, such as 'x*y + sin(x*y)'
     pub expression: String,
     /// Values of its variables, such as x=2 or v='[1, 2, 3]'
@@ -105,7 +105,7 @@ pub struct Findings {
 ///
 /// # Errors
 /// If the expression is invalid, or the library finds no derivative.
-pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
+pub fn run(arguments: &GradArgs, out: &mut Output) -> CliResult {
     let graph = graph(&arguments.expression, &arguments.assignments)?;
     let findings = find(arguments, graph)?;
     if arguments.json {
@@ -114,7 +114,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
         return Ok(out.line(text)?);
     }
     match arguments.dot {
-        true => Ok(out.line(dot::of(&findings).trim_end())?),
+        true => Ok(out.line(graphviz::of(&findings).trim_end())?),
         false => Ok(text::print(&findings, out)?),
     }
 }
@@ -148,7 +148,7 @@ pub fn graph(expression: &str, assignments: &[String]) -> CliResult<Graph> {
     }
 }
 
-fn find(arguments: &Arguments, graph: Graph) -> CliResult<Findings> {
+fn find(arguments: &GradArgs, graph: Graph) -> CliResult<Findings> {
     let inputs = graph.arguments();
     let value = graph.value(&inputs);
     if !value.dtype().is_float() {
@@ -169,7 +169,7 @@ fn find(arguments: &Arguments, graph: Graph) -> CliResult<Findings> {
         let ones = vec!["1"; value.len().min(4)].join(", ");
         return Err(Failure::usage(format!(
             "the result has {} elements ({}), and which combination of them to differentiate is not said\n  \
-             hint: give --cotangent (such as '[{ones}]'), ask for --jacobian, or take sum(…)",
+             hint: give --cotangent (such as '[{ones}]'), use --jacobian, or take sum(…)",
             value.len(),
             value.spec()
         )));

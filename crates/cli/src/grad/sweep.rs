@@ -150,7 +150,7 @@ fn edges(
     let mut out = Vec::new();
     for (k, step) in graph.steps.iter().enumerate() {
         let fixed = |r: Ref| graph.pick(r, inputs, values).detach();
-        // Truth values, and what is piecewise constant, are constants to the tape: nothing flows to
+        // Booleans, and what is piecewise constant, are constants to the tape: nothing flows to
         // them.
         let followed = |r: &Ref| graph.pick(*r, inputs, values).is_tracked();
         let real: Vec<Ref> = step.variables().into_iter().filter(followed).collect();
@@ -206,7 +206,7 @@ pub fn forward(graph: &Graph, sweep: &Sweep) -> CliResult<Vec<TangentPass>> {
     let all = |x: &Vec<Tensor>| {
         let steps = graph.run(x);
         let result = graph.pick(graph.result, x, &steps);
-        // Truth values have no tangents.
+        // Booleans have no tangents.
         let real = |x: &Tensor| {
             if x.dtype().is_float() { x.clone() } else { x.cast(pullback::DType::F64) }
         };

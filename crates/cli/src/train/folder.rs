@@ -1,9 +1,9 @@
 //! The folder of a run.
 //!
-//! A folder holds a run from the moment that its `config.toml` has its name. Before that there is
-//! at most `config.toml.new`, whole or in part: a start that was interrupted, of which nothing is
-//! kept. So at any time a folder is empty, the start of a run that may start again, or a run that
-//! can be resumed or restarted.
+//! A folder is a run folder from the moment that its `config.toml` has its name. Before that there
+//! is at most `config.toml.new`, whole or in part: a start that was interrupted, of which nothing
+//! is kept. So at any time a folder is empty, the start of a run that may start again, or a run
+//! that can be resumed or restarted.
 
 use super::options::Options;
 use crate::failure::{CliResult, Failure};
@@ -55,17 +55,17 @@ pub fn begin(folder: &Path, force: bool) -> CliResult {
         (false, ..) => {}
         (true, true, false) if interrupted => {
             return Err(Failure::failed(format!(
-                "{shown} holds a start that was interrupted, and other files: restart it with --force, or name another --out"
+                "{shown} contains an interrupted run, and other files: restart it with --force, or name another --out"
             )));
         }
         (true, true, false) => {
             return Err(Failure::failed(format!(
-                "{shown} holds a run already: resume it with `pullback train --resume {shown}`, restart it with --force, or name another --out"
+                "{shown} contains a run already: resume it with `pullback train --resume {shown}`, restart it with --force, or name another --out"
             )));
         }
         (true, false, _) => {
             return Err(Failure::failed(format!(
-                "{shown} is not empty and holds no run: name another --out"
+                "{shown} is not empty and is not a run folder: name another --out"
             )));
         }
         (true, true, true) => clear(folder)?,
@@ -74,7 +74,7 @@ pub fn begin(folder: &Path, force: bool) -> CliResult {
 }
 
 /// Removes the files of a run, and nothing else. Its configuration stays until the next one
-/// replaces it: if the process is killed, the folder still holds a run.
+/// replaces it: if the process is killed, the folder still contains a run.
 fn clear(folder: &Path) -> CliResult {
     for name in [CHECKPOINTS, TENSORBOARD, PLOTS] {
         let path = folder.join(name);
@@ -98,7 +98,7 @@ fn clear(folder: &Path) -> CliResult {
 pub fn write_config(folder: &Path, options: &Options) -> CliResult {
     let text = toml::to_string(options).map_err(|e| Failure::failed(e.to_string()))?;
     let head = format!("# `pullback train {}` does the same again.\n", Path::new(CONFIG).display());
-    // Written to another name, then renamed: a run that is resumed and killed meanwhile still has
+    // Written to another name, then renamed: a run that is resumed and killed in between still has
     // one.
     let (path, fresh) = (folder.join(CONFIG), folder.join(UNFINISHED));
     let write = || -> std::io::Result<()> {
@@ -128,9 +128,10 @@ pub fn read_config(folder: &Path) -> CliResult<Options> {
             "the run in {} was interrupted before it began: start it again, with the same options and --out",
             folder.display()
         ))),
-        false => {
-            Err(Failure::usage(format!("{} holds no run: it has no {CONFIG}", folder.display())))
-        }
+        false => Err(Failure::usage(format!(
+            "{} is not a run folder: it has no {CONFIG}",
+            folder.display()
+        ))),
     }
 }
 
@@ -179,24 +180,24 @@ mod tests {
         fs::create_dir(folder.join(CHECKPOINTS)).expect("made");
         fs::write(folder.join(CSV), "step").expect("written");
         fs::write(folder.join("notes.md"), "mine").expect("written");
-        assert!(message(begin(folder, false)).contains("holds a run already"));
-        begin(folder, true).expect("begun anew");
+        assert!(message(begin(folder, false)).contains("contains a run already"));
+        begin(folder, true).expect("restarted");
         assert!(!folder.join(CHECKPOINTS).exists() && !folder.join(CSV).exists());
         // Killed here.
         assert!(read_config(folder).is_ok() && folder.join("notes.md").is_file());
         fs::write(folder.join(UNFINISHED), "# half").expect("written");
         assert!(read_config(folder).is_ok());
-        begin(folder, true).expect("begun anew once more");
+        begin(folder, true).expect("restarted again");
     }
 
     /// Foreign files are safe: a start that was interrupted among them is begun again where that is
-    /// asked for.
+    /// requested.
     #[test]
     fn other_files_beside_an_interrupted_start() {
         let place = tempfile::tempdir().expect("a folder");
         let folder = place.path();
         fs::write(folder.join("thesis.tex"), "years of work").expect("written");
-        assert!(message(begin(folder, true)).contains("holds no run"));
+        assert!(message(begin(folder, true)).contains("is not a run folder"));
         fs::write(folder.join(UNFINISHED), "# half").expect("written");
         assert!(
             message(begin(folder, false)).contains("a start that was interrupted, and other files")

@@ -10,7 +10,7 @@ use crate::models;
 use crate::output::Output;
 use pullback::{Result, Tensor, catch, jit};
 use pullback_nn::optim::{self, Optimizer};
-use pullback_nn::schedule::{Scheduler, Warmup};
+use pullback_nn::schedule::{LinearWarmup, Scheduler};
 use pullback_nn::state::Checkpoints;
 use pullback_nn::train::plots::Plots;
 use pullback_nn::train::{
@@ -46,9 +46,9 @@ pub struct TrainJob<'a> {
 /// If no handler for Ctrl-C can be set.
 pub fn stopped_by_ctrl_c() -> CliResult<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
-    let asked = stop.clone();
+    let interrupted = stop.clone();
     let handler = move || {
-        if asked.swap(true, Ordering::Relaxed) {
+        if interrupted.swap(true, Ordering::Relaxed) {
             std::process::exit(i32::from(INTERRUPTED));
         }
     };
@@ -71,7 +71,7 @@ fn optimizer(settings: &Settings, parameters: Vec<Tensor>) -> Result<Vec<Box<dyn
 }
 
 impl TrainJob<'_> {
-    /// The number of the last step, where an epoch has so many batches.
+    /// The number of the last step, where an epoch has this many batches.
     fn last(&self, batches: &impl Batches) -> u64 {
         match self.settings.until {
             Until::Steps(n) => n,
@@ -126,7 +126,7 @@ impl TrainJob<'_> {
             serde_json::to_value(self.options).map_err(|e| Failure::failed(e.to_string()))?;
         let course =
             ScheduleOver { course: settings.schedule, steps: last.saturating_sub(settings.warmup) };
-        let warm = Warmup { total_iters: settings.warmup, start_factor: 0.1, then: course };
+        let warm = LinearWarmup { total_iters: settings.warmup, start_factor: 0.1, then: course };
         let schedule = Scheduler::new(&optimizer, warm);
         let mixed = Mixed::new(settings)?;
         let step = jit(|(x, y): &(Tensor, Tensor)| -> Result<Tensor> {

@@ -36,11 +36,11 @@ use std::path::{Path, PathBuf};
       a picture of what takes memory during a step, by operation
   pullback train run.toml               options from a file: `model = \"mlp\"`, `epochs = 20`, ...
   pullback train --resume runs/digits-cnn-1
-      goes on after Ctrl-C (or kill -9) as if nothing had happened; with --epochs or --steps, for longer
+      resumes after Ctrl-C (or kill -9) with the same results; with --epochs or --steps, for longer
 
 A run leaves a folder (runs/NAME-1, or --out): checkpoints, log.csv, log.jsonl, tensorboard, plots, config.toml.
 Ctrl-C saves a checkpoint and exits with 130. The same options and seed give the same weights, to the bit.")]
-pub struct Arguments {
+pub struct TrainArgs {
     /// digits, text, a text file, or FILE.toml with options
     target: Option<String>,
     #[command(flatten)]
@@ -69,14 +69,14 @@ pub struct Arguments {
 ///
 /// # Errors
 /// If the options are invalid, a file cannot be used, training fails, or it is interrupted.
-pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
+pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
     let mut flags = arguments.options.clone();
     if arguments.no_jit {
         flags.jit = Some(false);
     }
     let (said, resumed) = match &arguments.resume {
         Some(folder) => (resumed(flags, folder)?, true),
-        None => (asked(arguments.target.as_deref(), flags)?, false),
+        None => (requested_options(arguments.target.as_deref(), flags)?, false),
     };
     if let Some(path) = &arguments.memory_report
         && !["txt", "json", "svg"].iter().any(|end| path.extension().is_some_and(|e| e == *end))
@@ -112,7 +112,7 @@ pub fn run(arguments: &Arguments, out: &mut Output) -> CliResult {
 }
 
 /// The options of a new run: of the command line, then of the file it names.
-fn asked(target: Option<&str>, flags: Options) -> CliResult<Options> {
+fn requested_options(target: Option<&str>, flags: Options) -> CliResult<Options> {
     let task = |task: &str, text: Option<PathBuf>| Options {
         task: Some(task.into()),
         text,

@@ -268,7 +268,7 @@ impl Options {
 fn in_words(message: &str) -> String {
     let Some((start, kind)) = message.rsplit_once("expected ") else { return message.into() };
     let wanted = match kind {
-        "u64" | "usize" => "a whole number, 0 or more",
+        "u64" | "usize" => "a non-negative integer",
         "f64" => "a number",
         other => other,
     };
@@ -323,7 +323,7 @@ mod tests {
             std::fs::write(&path, text).unwrap();
             let _ = Options::read(&path);
         };
-        crate::strange::texts(&PIECES, 14, 5_000).iter().for_each(|text| read(text));
+        crate::random_text::texts(&PIECES, 14, 5_000).iter().for_each(|text| read(text));
         for key in Options::keys() {
             VALUES.iter().for_each(|value| read(&format!("{key} = {value}\n")));
         }

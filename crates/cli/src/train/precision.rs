@@ -6,7 +6,7 @@ use crate::failure::{CliResult, Failure};
 use pullback::{DType, Result, Tensor};
 use pullback_nn::Module;
 use pullback_nn::optim::Optimizer;
-use pullback_nn::precision::{GradScaler, PrecisionReport, Scaling};
+use pullback_nn::precision::{GradScaler, GradScalerOptions, PrecisionReport};
 use pullback_nn::train::Trainer;
 use std::path::Path;
 
@@ -22,8 +22,12 @@ impl Mixed {
     /// # Errors
     /// If the scale is none.
     pub fn new(settings: &Settings) -> Result<Mixed> {
-        let scaling =
-            |initial: f64| GradScaler::new(Scaling { init_scale: initial, ..Scaling::default() });
+        let scaling = |initial: f64| {
+            GradScaler::new(GradScalerOptions {
+                init_scale: initial,
+                ..GradScalerOptions::default()
+            })
+        };
         let scaler = settings.loss_scale.map(scaling).transpose()?;
         Ok(Mixed { low: settings.low, scaler })
     }

@@ -5,7 +5,7 @@ use crate::failure::{CliResult, Failure};
 use crate::models::{ModelKind, Size};
 use pullback::DType;
 use pullback_nn::optim;
-use pullback_nn::precision::Scaling;
+use pullback_nn::precision::GradScalerOptions;
 
 /// The settings of a run.
 #[derive(Debug, Clone)]
@@ -126,7 +126,7 @@ pub fn resolve(options: Options, quick: bool) -> CliResult<(Options, Settings)> 
             Precision::F16 => Some(DType::F16),
         },
         loss_scale: (precision == Precision::F16)
-            .then(|| options.loss_scale.unwrap_or(Scaling::default().init_scale)),
+            .then(|| options.loss_scale.unwrap_or(GradScalerOptions::default().init_scale)),
         seed: options.seed.unwrap_or(0),
         jit: options.jit.unwrap_or(true),
         sample: options.sample.unwrap_or(if quick { 60 } else { 400 }),

@@ -1,7 +1,7 @@
 //! Backward: for each block of keys, the scores with the queries that attend to it are recomputed.
 
 use super::forward::spread;
-use super::{Job, Left, Right, begin, copy_rows, product};
+use super::{AttentionOperands, Left, Right, begin, copy_rows, product};
 use crate::dot::pack::{Matrix, Packing};
 use crate::dot::scratch;
 use crate::dot::tile::Tiled;
@@ -10,7 +10,7 @@ use crate::movement::zero;
 use crate::norm::lanes::{Float, padded};
 use crate::operand::{Sink, Source};
 use crate::par::Shared;
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 use pullback_ir::Attention;
 use std::any::TypeId;
 
@@ -47,7 +47,7 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(
         [dq, dk, dv].into_iter().for_each(zero);
         return;
     }
-    let job = Job::new(op, x);
+    let job = AttentionOperands::new(op, x);
     let given = Given { out, lse, dout };
     let kv = job.kv_count();
     let blocks = job.s.div_ceil(KEYS);
@@ -88,7 +88,7 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(
 
 /// Some of the blocks of one head of keys.
 struct Chunk<'a, E: Elem> {
-    job: &'a Job<'a>,
+    job: &'a AttentionOperands<'a>,
     given: Given<'a>,
     n: usize,
     chunk: usize,
@@ -99,7 +99,7 @@ struct Chunk<'a, E: Elem> {
     dv: Sink<'a>,
 }
 
-impl<E: Elem<Compute = C>, C: Float + Tiled> Work for Chunk<'_, E> {
+impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for Chunk<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Chunk { job, given, n, chunk, chunks, dq, .. } = self;

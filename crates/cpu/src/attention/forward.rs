@@ -1,6 +1,6 @@
 //! Forward: one pass over the keys for each block of queries.
 
-use super::{Job, Left, Right, begin, copy_rows, exp_down, product};
+use super::{AttentionOperands, Left, Right, begin, copy_rows, exp_down, product};
 use crate::dot::pack::{Matrix, Packing};
 use crate::dot::scratch;
 use crate::dot::tile::Tiled;
@@ -8,7 +8,7 @@ use crate::elem::{Elem, with_elem};
 use crate::norm::lanes::{Float, larger, largest, padded, sum};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 use pullback_ir::Attention;
 use std::any::TypeId;
 
@@ -18,7 +18,7 @@ const KEYS: usize = 256;
 
 /// The weighted values of each query, and the log-sum-exp of its scores.
 pub(crate) fn attention(op: Attention, x: &[Source], out: Sink, lse: Sink) {
-    with_elem!(float out.dtype, E => run::<E, _>(Job::new(op, x), out, lse));
+    with_elem!(float out.dtype, E => run::<E, _>(AttentionOperands::new(op, x), out, lse));
 }
 
 /// Values as rows of the compute type.
@@ -30,7 +30,7 @@ struct Values<C> {
     row: usize,
 }
 
-fn run<E: Elem<Compute = C>, C: Float + Tiled>(job: Job, out: Sink, lse: Sink) {
+fn run<E: Elem<Compute = C>, C: Float + Tiled>(job: AttentionOperands, out: Sink, lse: Sink) {
     if lse.is_empty() {
         // No queries: do not pack the keys, which may be many. (Without values, there still are
         // scores.)
@@ -78,7 +78,7 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(job: Job, out: Sink, lse: Sink) {
         // longest.
         let (n, block) = (task % job.count, blocks - 1 - task / job.count);
         let from = block * QUERIES;
-        vectorised(Block::<E> {
+        vectorised(QueryBlock::<E> {
             job: &job,
             n,
             from,
@@ -97,8 +97,8 @@ pub(super) fn spread(alone: bool, tasks: usize, f: impl Fn(usize) + Sync) {
 }
 
 /// A block of queries of one head.
-struct Block<'a, E: Elem> {
-    job: &'a Job<'a>,
+struct QueryBlock<'a, E: Elem> {
+    job: &'a AttentionOperands<'a>,
     n: usize,
     from: usize,
     to: usize,
@@ -109,10 +109,10 @@ struct Block<'a, E: Elem> {
     lse: Sink<'a>,
 }
 
-impl<E: Elem<Compute = C>, C: Float + Tiled> Work for Block<'_, E> {
+impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for QueryBlock<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Block { job, n, from, to, keys, values, .. } = self;
+        let QueryBlock { job, n, from, to, keys, values, .. } = self;
         let (m, d, dv) = (to - from, job.d, job.dv);
         let cols = C::kernels().cols;
         let wide = padded(KEYS.min(job.s));

@@ -66,7 +66,7 @@ const ALONE: usize = 1 << 17;
 
 /// The operands that forward and backward share.
 #[derive(Clone, Copy)]
-struct Job<'a> {
+struct AttentionOperands<'a> {
     op: Attention,
     q: Source<'a>,
     k: Source<'a>,
@@ -86,9 +86,9 @@ struct Job<'a> {
     dv: usize,
 }
 
-impl<'a> Job<'a> {
+impl<'a> AttentionOperands<'a> {
     /// The op on its operands; returns the remaining operands too.
-    fn new(op: Attention, x: &[Source<'a>]) -> Job<'a> {
+    fn new(op: Attention, x: &[Source<'a>]) -> AttentionOperands<'a> {
         let (q, k, v) = (x[0], x[1], x[2]);
         let rank = q.shape.len();
         let [heads, l, d] = [q.shape[rank - 3], q.shape[rank - 2], q.shape[rank - 1]];
@@ -96,7 +96,7 @@ impl<'a> Job<'a> {
         let count = q.shape[..rank - 2].iter().product();
         let keys = op.drops().then(|| x[3 + usize::from(op.masked)]);
         let parts = keys.map_or(1, |keys| keys.len() / 2);
-        Job {
+        AttentionOperands {
             op,
             q,
             k,

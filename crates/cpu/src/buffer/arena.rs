@@ -12,7 +12,9 @@
 //! [`super::set_cache_limit`] bounds them too. Arenas of up to 64 KiB are ordinary buffers, which
 //! threads cache locally without a lock.
 
-use super::{AllocError, Block, Buffer, LIVE, LOCAL, SMALL_CLASSES, bump, cache_limit, class_of};
+use super::{
+    AllocError, Buffer, CachedBlock, LIVE, LOCAL, SMALL_CLASSES, bump, cache_limit, class_of,
+};
 use super::{count_live, from_system, to_system, trim};
 use pullback_ir::{Error, ErrorKind};
 use std::mem::ManuallyDrop;
@@ -28,7 +30,7 @@ pub struct Arena {
 
 /// Blocks that no call uses, with their sizes, the most recently used at the end.
 struct Idle {
-    blocks: Vec<(Block, usize)>,
+    blocks: Vec<(CachedBlock, usize)>,
     bytes: usize,
 }
 
@@ -39,27 +41,27 @@ fn idle() -> MutexGuard<'static, Idle> {
 }
 
 impl Idle {
-    fn remove(&mut self, at: usize) -> (Block, usize) {
+    fn remove(&mut self, at: usize) -> (CachedBlock, usize) {
         let (block, size) = self.blocks.remove(at);
         self.bytes -= size;
         (block, size)
     }
 
     /// The smallest block of at least this size.
-    fn take(&mut self, size: usize) -> Option<(Block, usize)> {
+    fn take(&mut self, size: usize) -> Option<(CachedBlock, usize)> {
         let fits = self.blocks.iter().enumerate().filter(|(_, block)| block.1 >= size);
         let (at, _) = fits.min_by_key(|(_, block)| block.1)?;
         Some(self.remove(at))
     }
 
-    fn take_largest(&mut self) -> Option<(Block, usize)> {
+    fn take_largest(&mut self) -> Option<(CachedBlock, usize)> {
         let (at, _) = self.blocks.iter().enumerate().max_by_key(|(_, block)| block.1)?;
         Some(self.remove(at))
     }
 }
 
 impl Arena {
-    /// Memory of so many bytes, whose content safe code cannot read.
+    /// Memory of this many bytes, whose content safe code cannot read.
     ///
     /// # Errors
     /// If it cannot be allocated.
@@ -120,8 +122,8 @@ impl Arena {
     }
 }
 
-/// Makes a block of so many bytes idle in advance, replacing the largest idle one. If it cannot be
-/// allocated, or would not be cached, nothing happens.
+/// Makes a block of this many bytes idle in advance, replacing the largest idle one. If it cannot
+/// be allocated, or would not be cached, nothing happens.
 pub fn reserve_arena(bytes: usize) {
     if bytes > isize::MAX as usize / 4 || class_of(bytes.max(1)).0 < SMALL_CLASSES {
         return;
@@ -141,7 +143,7 @@ pub fn reserve_arena(bytes: usize) {
     }
     if let Ok(ptr) = from_system(wanted) {
         let mut idle = idle();
-        idle.blocks.push((Block(ptr), wanted));
+        idle.blocks.push((CachedBlock(ptr), wanted));
         idle.bytes += wanted;
     }
 }
@@ -154,7 +156,7 @@ impl Drop for Arena {
             return;
         };
         LIVE.fetch_sub(bytes as u64, Relaxed);
-        let (block, size) = (Block(self.memory.ptr), self.memory.len);
+        let (block, size) = (CachedBlock(self.memory.ptr), self.memory.len);
         {
             let mut idle = idle();
             idle.blocks.push((block, size));
@@ -194,7 +196,7 @@ mod tests {
     fn the_smallest_that_fits_is_taken_and_the_largest_is_outgrown() {
         let mut idle = Idle { blocks: Vec::new(), bytes: 0 };
         for size in [700, 200, 900, 300] {
-            idle.blocks.push((Block(NonNull::dangling()), size));
+            idle.blocks.push((CachedBlock(NonNull::dangling()), size));
             idle.bytes += size;
         }
         assert_eq!(idle.take(250).map(|block| block.1), Some(300));

@@ -1,7 +1,7 @@
 //! Rows times a scalar, added up: for groups of so few channels that tiles would be mostly empty,
 //! and for windows that are spread much wider than the data.
 
-use super::num::Number;
+use super::num::ConvFloat;
 use super::{Axis, Problem, Volume};
 use crate::elem::Elem;
 use crate::operand::Sink;
@@ -22,8 +22,8 @@ impl Axis {
         let one = |t: usize| {
             let shift = (t * w.dilation) as isize - w.before;
             let low = if shift < 0 { (-shift - 1) / stride + 1 } else { 0 };
-            let room = self.input as isize - shift;
-            let high = if room <= 0 { 0 } else { (room - 1) / stride + 1 };
+            let space = self.input as isize - shift;
+            let high = if space <= 0 { 0 } else { (space - 1) / stride + 1 };
             let low = (low as usize).min(self.output);
             let high = (high as usize).min(self.output).max(low);
             (low..high, if low < high { shift + low as isize * stride } else { 0 })
@@ -51,7 +51,7 @@ fn tasks(rows: usize, work: usize, f: impl Fn(std::ops::Range<usize>) + Sync) {
     par::for_each(rows.div_ceil(each), |task| f(task * each..rows.min((task + 1) * each)));
 }
 
-pub(super) fn forward<S: Elem<Compute = C>, C: Number>(
+pub(super) fn forward<S: Elem<Compute = C>, C: ConvFloat>(
     p: &Problem,
     x: Volume<S>,
     w: Volume<S>,
@@ -98,7 +98,7 @@ pub(super) fn forward<S: Elem<Compute = C>, C: Number>(
 }
 
 /// `y += k · x`
-unsafe fn axpy<S: Elem<Compute = C>, C: Number>(k: C, x: *const S, step: isize, y: &mut [C]) {
+unsafe fn axpy<S: Elem<Compute = C>, C: ConvFloat>(k: C, x: *const S, step: isize, y: &mut [C]) {
     // SAFETY: the caller has as many elements at `x` as `y` has; the machine supports the level.
     unsafe {
         match level() {
@@ -113,7 +113,7 @@ unsafe fn axpy<S: Elem<Compute = C>, C: Number>(k: C, x: *const S, step: isize, 
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn axpy_avx512<S: Elem<Compute = C>, C: Number>(
+unsafe fn axpy_avx512<S: Elem<Compute = C>, C: ConvFloat>(
     k: C,
     x: *const S,
     step: isize,
@@ -125,13 +125,23 @@ unsafe fn axpy_avx512<S: Elem<Compute = C>, C: Number>(
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn axpy_avx2<S: Elem<Compute = C>, C: Number>(k: C, x: *const S, step: isize, y: &mut [C]) {
+unsafe fn axpy_avx2<S: Elem<Compute = C>, C: ConvFloat>(
+    k: C,
+    x: *const S,
+    step: isize,
+    y: &mut [C],
+) {
     // SAFETY: passed on.
     unsafe { axpy_plain(k, x, step, y) }
 }
 
 #[inline(always)]
-unsafe fn axpy_plain<S: Elem<Compute = C>, C: Number>(k: C, x: *const S, step: isize, y: &mut [C]) {
+unsafe fn axpy_plain<S: Elem<Compute = C>, C: ConvFloat>(
+    k: C,
+    x: *const S,
+    step: isize,
+    y: &mut [C],
+) {
     // SAFETY: the caller has as many elements at `x` as `y` has.
     unsafe {
         if step == 1 {
@@ -146,7 +156,7 @@ unsafe fn axpy_plain<S: Elem<Compute = C>, C: Number>(k: C, x: *const S, step: i
     }
 }
 
-pub(super) fn input<S: Elem<Compute = C>, C: Number>(
+pub(super) fn input<S: Elem<Compute = C>, C: ConvFloat>(
     p: &Problem,
     y: Volume<S>,
     w: Volume<S>,
@@ -203,7 +213,7 @@ pub(super) fn input<S: Elem<Compute = C>, C: Number>(
 }
 
 /// `x[i·stride] += k · y[i]`
-unsafe fn spread<S: Elem<Compute = C>, C: Number>(
+unsafe fn spread<S: Elem<Compute = C>, C: ConvFloat>(
     k: C,
     y: *const S,
     step: isize,
@@ -223,7 +233,7 @@ unsafe fn spread<S: Elem<Compute = C>, C: Number>(
     }
 }
 
-pub(super) fn weight_gradient<S: Elem<Compute = C>, C: Number>(
+pub(super) fn weight_gradient<S: Elem<Compute = C>, C: ConvFloat>(
     p: &Problem,
     x: Volume<S>,
     y: Volume<S>,
@@ -264,7 +274,7 @@ pub(super) fn weight_gradient<S: Elem<Compute = C>, C: Number>(
 }
 
 /// The sum of products.
-unsafe fn inner<S: Elem<Compute = C>, C: Number>(
+unsafe fn inner<S: Elem<Compute = C>, C: ConvFloat>(
     a: *const S,
     b: *const S,
     steps: (isize, isize),
@@ -284,7 +294,7 @@ unsafe fn inner<S: Elem<Compute = C>, C: Number>(
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn inner_avx512<S: Elem<Compute = C>, C: Number>(
+unsafe fn inner_avx512<S: Elem<Compute = C>, C: ConvFloat>(
     a: *const S,
     b: *const S,
     steps: (isize, isize),
@@ -296,7 +306,7 @@ unsafe fn inner_avx512<S: Elem<Compute = C>, C: Number>(
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
-unsafe fn inner_avx2<S: Elem<Compute = C>, C: Number>(
+unsafe fn inner_avx2<S: Elem<Compute = C>, C: ConvFloat>(
     a: *const S,
     b: *const S,
     steps: (isize, isize),
@@ -308,7 +318,7 @@ unsafe fn inner_avx2<S: Elem<Compute = C>, C: Number>(
 
 /// Over lanes, in an order that is the same at every level.
 #[inline(always)]
-unsafe fn inner_plain<S: Elem<Compute = C>, C: Number>(
+unsafe fn inner_plain<S: Elem<Compute = C>, C: ConvFloat>(
     a: *const S,
     b: *const S,
     (step_a, step_b): (isize, isize),

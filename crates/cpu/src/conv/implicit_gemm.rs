@@ -5,9 +5,9 @@
 //! `q·step + offset`". The forward map has one phase; the map to the input has one for each
 //! remainder of a position modulo the stride.
 
-use super::lanes::{Laned, OVERRUN, Pack, Run};
-use super::num::Number;
-use super::region::{AxisReads, Region};
+use super::lanes::{Laned, OVERRUN, Pack, PanelRun};
+use super::num::ConvFloat;
+use super::source_block::{AxisReads, SourceBlock};
 use super::{Axis, Problem, Volume, direct};
 use crate::dot::tile::Tile;
 use crate::dot::{even, scratch};
@@ -78,7 +78,7 @@ impl AxisPhase {
 }
 
 /// The forward map or the map to the input; `a` is the source, `w` the kernel.
-pub(super) fn run<S: Elem<Compute = C>, C: Laned + Number>(
+pub(super) fn run<S: Elem<Compute = C>, C: Laned + ConvFloat>(
     p: &Problem,
     way: Direction,
     a: Volume<S>,
@@ -151,7 +151,7 @@ struct Blocks {
 
 impl Phase<'_> {
     /// Returns whether it was done: a region much larger than the data is rejected.
-    fn run<S: Elem<Compute = C>, C: Laned + Number>(
+    fn run<S: Elem<Compute = C>, C: Laned + ConvFloat>(
         &self,
         a: Volume<S>,
         w: Volume<S>,
@@ -175,7 +175,7 @@ impl Phase<'_> {
             let (group, block) = (task / count, task % count);
             let (images, cut) = (block / blocks.along, block % blocks.along);
             let region = self.region(&blocks, cut);
-            let job = Job {
+            let job = GemmTask {
                 phase: self,
                 region,
                 group,
@@ -209,9 +209,9 @@ impl Phase<'_> {
     }
 
     /// The part of the source that block number `cut` along the axis reads.
-    fn region(&self, blocks: &Blocks, cut: usize) -> Region {
+    fn region(&self, blocks: &Blocks, cut: usize) -> SourceBlock {
         let mut i = 0;
-        Region::new(self.axes.map(|t| {
+        SourceBlock::new(self.axes.map(|t| {
             let from = if i == blocks.axis { cut * blocks.each } else { 0 };
             let count = if i == blocks.axis { blocks.each.min(t.count - from) } else { t.count };
             i += 1;
@@ -241,7 +241,7 @@ struct Weights<C> {
     steps: usize,
 }
 
-impl<C: Laned + Number> Weights<C> {
+impl<C: Laned + ConvFloat> Weights<C> {
     fn pack<S: Elem<Compute = C>>(phase: &Phase, w: Volume<S>) -> Weights<C> {
         let (p, width) = (phase.p, C::kernels().rows);
         let tap = |t: [(usize, isize); 3]| -> isize {
@@ -283,9 +283,9 @@ impl<C: Laned + Number> Weights<C> {
 }
 
 /// A block of the results of a phase.
-struct Job<'a> {
+struct GemmTask<'a> {
     phase: &'a Phase<'a>,
-    region: Region,
+    region: SourceBlock,
     group: usize,
     /// The first image, and how many.
     first: usize,
@@ -294,8 +294,8 @@ struct Job<'a> {
     start: [usize; 3],
 }
 
-impl Job<'_> {
-    fn run<S: Elem<Compute = C>, C: Laned + Number>(
+impl GemmTask<'_> {
+    fn run<S: Elem<Compute = C>, C: Laned + ConvFloat>(
         &self,
         a: Volume<S>,
         weights: &Weights<C>,
@@ -392,7 +392,7 @@ impl Job<'_> {
 
     /// For each panel, the runs of the region's rows that make up its columns, and the length of
     /// the longest.
-    fn runs(&self, cols: usize, columns: usize, image: usize) -> Vec<(Vec<Run>, usize)> {
+    fn runs(&self, cols: usize, columns: usize, image: usize) -> Vec<(Vec<PanelRun>, usize)> {
         let [_, height, width] = self.region.axes.map(|t| t.count);
         let all: usize = self.region.axes.iter().map(|t| t.count).product();
         let mut panels = Vec::with_capacity(columns.div_ceil(cols));
@@ -406,7 +406,7 @@ impl Job<'_> {
                 let len = (width - q % width).min(end - at);
                 let place = [q / (height * width), q / width % height, q % width];
                 let src = at / all * image + self.region.result(place);
-                runs.push(Run { col: at - start, src });
+                runs.push(PanelRun { col: at - start, src });
                 longest = longest.max(len);
                 at += len;
             }

@@ -8,7 +8,7 @@ use crate::simd::{Level, level};
 pub(super) const OVERRUN: usize = 16;
 
 /// Adjacent elements of a panel that are adjacent in the source too.
-pub(super) struct Run {
+pub(super) struct PanelRun {
     /// The first column.
     pub col: usize,
     /// Its position in the source, before the row's offset is added.
@@ -22,7 +22,7 @@ pub(super) struct Run {
 pub(super) struct Pack<'a, T> {
     pub src: *const T,
     pub offsets: &'a [usize],
-    pub runs: &'a [Run],
+    pub runs: &'a [PanelRun],
     /// The longest run.
     pub longest: usize,
     pub dst: *mut T,
@@ -46,7 +46,7 @@ pub(super) struct RowTile<'a, T> {
     pub add: bool,
 }
 
-type Line<T> = unsafe fn(&RowTile<T>);
+type RowTileFn<T> = unsafe fn(&RowTile<T>);
 
 /// The loops of one instruction set.
 pub(super) struct Lanes<T: 'static> {
@@ -54,7 +54,7 @@ pub(super) struct Lanes<T: 'static> {
     pub cols: usize,
     pub pack: unsafe fn(&Pack<T>),
     /// `[rows - 1][vectors - 1]`
-    pub lines: &'static [[Line<T>; 2]],
+    pub lines: &'static [[RowTileFn<T>; 2]],
 }
 
 #[inline(always)]

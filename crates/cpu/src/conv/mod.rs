@@ -8,12 +8,13 @@
 //! | `y` from `x` and `w`, `x` from `y` and `w` | [`implicit_gemm`]: the right side is packed in blocks |
 //! | `w` from `x` and `y` | [`weight_gradient`]: the left side is not packed |
 //!
-//! The matrix products are those of [`crate::dot`]: `y[c, p] = Σ over (i, t) of w[c, (i, t)] · x[i,
-//! p·stride + t·dilation − before]`. The matrix of shifted copies on the right has `taps` times as
-//! many elements as `x` and is never made. A task takes a block of columns (some rows of the
-//! result), copies the part of `x` that they read, with zeros around it (a [`Region`]), and packs
-//! from that, panel by panel, what the tiles read next. A kernel of one element is then a plain
-//! matrix product with the weights packed once for the whole batch.
+//! The matrix products are those of [`crate::dot`]:
+//! `y[c, p] = Σ over (i, t) of w[c, (i, t)] · x[i, p·stride + t·dilation − before]`. The matrix of
+//! shifted copies on the right has `taps` times as many elements as `x` and is never made. A task
+//! takes a block of columns (some rows of the result), copies the part of `x` that they read, with
+//! zeros around it (a [`SourceBlock`]), and packs from that, panel by panel, what the tiles read
+//! next. A kernel of one element is then a plain matrix product with the weights packed once for
+//! the whole batch.
 //!
 //! A stride along the last axis is undone in the region: elements are grouped by their position
 //! modulo the stride, so every row of a panel is a run of adjacent elements there.
@@ -28,7 +29,7 @@
 mod direct;
 mod implicit_gemm;
 mod lanes;
-mod region;
+mod source_block;
 #[cfg(test)]
 mod tests;
 mod weight_gradient;
@@ -126,7 +127,7 @@ pub(crate) fn conv(conv: &Conv, a: Source, b: Source, out: Sink) {
 
 fn typed<S: Elem>(conv: &Conv, a: Source, b: Source, out: Sink)
 where
-    S::Compute: Laned + num::Number,
+    S::Compute: Laned + num::ConvFloat,
 {
     let (x, w, y) = match conv.role {
         Role::Forward => (a.shape, b.shape, out.shape),
@@ -159,7 +160,7 @@ where
 /// Arithmetic on the compute types.
 mod num {
     /// A float of either width.
-    pub(crate) trait Number:
+    pub(crate) trait ConvFloat:
         Copy
         + Default
         + Send
@@ -169,8 +170,8 @@ mod num {
         + std::ops::AddAssign
     {
     }
-    impl Number for f32 {}
-    impl Number for f64 {}
+    impl ConvFloat for f32 {}
+    impl ConvFloat for f64 {}
 }
 
 impl Problem {

@@ -183,9 +183,9 @@ fn random_shapes_equal_plain_loops() {
 /// Copies of a few elements with a great many zeros between them are not made.
 #[test]
 fn regions_much_larger_than_the_data_are_wide() {
-    use super::region::{AxisReads, Region};
+    use super::source_block::{AxisReads, SourceBlock};
     let one = AxisReads { first: 0, step: 1, count: 1, reach: 0, len: 1 };
-    let region = |last: AxisReads| Region::new([one, one, last]);
+    let region = |last: AxisReads| SourceBlock::new([one, one, last]);
     let spread = region(AxisReads { first: -30_000, step: 1, count: 8, reach: 60_000, len: 8 });
     assert!(spread.is_wide(32 * 256, 8) && spread.is_wide(96, 8) && !spread.is_wide(1, 8));
     let plain = region(AxisReads { first: -1, step: 1, count: 64, reach: 2, len: 64 });

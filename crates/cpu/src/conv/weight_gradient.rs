@@ -10,8 +10,8 @@
 //! which are added up in order at the end.
 
 use super::lanes::{Laned, OVERRUN, RowTile};
-use super::num::Number;
-use super::region::{AxisReads, Region};
+use super::num::ConvFloat;
+use super::source_block::{AxisReads, SourceBlock};
 use super::{Problem, Volume, direct};
 use crate::Buffer;
 use crate::dot::pack::{Matrix, panels};
@@ -30,7 +30,7 @@ const TASKS: usize = 12;
 /// Multiply-adds that are worth a task.
 const GRAIN: usize = 1 << 18;
 
-pub(super) fn run<S: Elem<Compute = C>, C: Laned + Number>(
+pub(super) fn run<S: Elem<Compute = C>, C: Laned + ConvFloat>(
     p: &Problem,
     x: Volume<S>,
     y: Source,
@@ -42,7 +42,7 @@ pub(super) fn run<S: Elem<Compute = C>, C: Laned + Number>(
     let axis = counts.iter().position(|&n| n > 1).unwrap_or(2);
     let unit = pixels / counts[axis].max(1);
     let each = even(counts[axis], PIECE.div_ceil(unit.max(1)), 1);
-    let job = Job { p, axis, each, strides, x, y: y_volume };
+    let job = WeightGradientTask { p, axis, each, strides, x, y: y_volume };
     let region = if pixels == 0 { None } else { Some(job.region(0)) };
     let lengths: usize = p.axes.iter().map(|a| a.input).product();
     let channels = p.inner.min(ROWS.div_ceil(p.taps()));
@@ -78,7 +78,7 @@ fn flat<S>(p: &Problem, y: Source) -> (Option<Buffer>, isize, Volume<S>) {
     (Some(memory), 1, volume)
 }
 
-struct Job<'a, S> {
+struct WeightGradientTask<'a, S> {
     p: &'a Problem,
     /// The axis along which images are cut into pieces, and the results along it in a piece.
     axis: usize,
@@ -89,7 +89,7 @@ struct Job<'a, S> {
     y: Volume<S>,
 }
 
-impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
+impl<S: Elem<Compute = C>, C: Laned + ConvFloat> WeightGradientTask<'_, S> {
     fn run(&self, out: Sink) {
         let (p, lanes) = (self.p, C::lanes());
         let taps = p.taps();
@@ -106,7 +106,7 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
         par::for_each(p.groups * parts * blocks, |task| {
             let (block, part) = (task % blocks, task / blocks % parts);
             let group = task / (blocks * parts);
-            let block = Block {
+            let block = RowBlock {
                 group,
                 first: block * channels,
                 channels: channels.min(p.inner - block * channels),
@@ -138,9 +138,9 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
     }
 
     /// The part of the source that the piece starting at `from` along the axis reads.
-    fn region(&self, from: usize) -> Region {
+    fn region(&self, from: usize) -> SourceBlock {
         let mut i = 0;
-        Region::new(self.p.axes.map(|a| {
+        SourceBlock::new(self.p.axes.map(|a| {
             let cut = i == self.axis;
             i += 1;
             let (from, count) =
@@ -152,13 +152,13 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
     }
 
     /// The sums of some rows over some images.
-    fn block(&self, block: &Block, sums: Shared<C>) {
+    fn block(&self, block: &RowBlock, sums: Shared<C>) {
         let (p, lanes) = (self.p, C::lanes());
         let rows = block.channels * block.taps;
         let height = even(rows, lanes.lines.len(), 1);
         let largest = self.region(0);
-        let room = block.channels * largest.channel + OVERRUN;
-        let (_region, source) = scratch::<C>(room);
+        let space = block.channels * largest.channel + OVERRUN;
+        let (_region, source) = scratch::<C>(space);
         let piece: usize = largest.axes.iter().map(|t| t.count).product();
         let (_packed, packed) = scratch::<C>(piece * block.columns);
         let counts = p.axes.map(|a| a.output);
@@ -212,7 +212,7 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
     }
 
     /// Where each row begins in the region.
-    fn offsets(&self, block: &Block, region: &Region) -> Vec<usize> {
+    fn offsets(&self, block: &RowBlock, region: &SourceBlock) -> Vec<usize> {
         let [d, h, w] = self.p.axes.map(|a| a.window);
         let mut offsets = Vec::with_capacity(block.channels * block.taps);
         for channel in 0..block.channels {
@@ -230,7 +230,7 @@ impl<S: Elem<Compute = C>, C: Laned + Number> Job<'_, S> {
 }
 
 /// Rows of the product: channels of one group, over some images.
-struct Block {
+struct RowBlock {
     group: usize,
     first: usize,
     channels: usize,

@@ -21,7 +21,7 @@ use crate::par;
 use std::cell::Cell;
 use std::ops::Range;
 
-/// Fewest rows per task for which reading all of B pays off.
+/// Fewest rows per task for which reading all of B is profitable.
 const FEW_ROWS: usize = 8;
 /// Most strips of rows in a task: they share each panel of B while it is in L1.
 const STRIPS: usize = 4;
@@ -53,8 +53,8 @@ pub(super) fn multiply<S: Elem<Compute = C>, C: Tiled + Default>(
     let kc = even(k, KC, 1);
     let broad = columns::<C>(m, n, k);
     par::for_each(n.div_ceil(broad), |task| {
-        let mut room = PANEL.take().unwrap_or_else(|| scratch::<C>(KC * 2 * 16).0);
-        let panel = Shared(room.as_mut_ptr().cast::<C>());
+        let mut space = PANEL.take().unwrap_or_else(|| scratch::<C>(KC * 2 * 16).0);
+        let panel = Shared(space.as_mut_ptr().cast::<C>());
         let cols = task * broad..n.min((task + 1) * broad);
         for j in cols.clone().step_by(width) {
             for p in (0..k).step_by(kc) {
@@ -64,7 +64,7 @@ pub(super) fn multiply<S: Elem<Compute = C>, C: Tiled + Default>(
                 product.strips(0..m, j, p..p + steps, panel);
             }
         }
-        PANEL.set(Some(room));
+        PANEL.set(Some(space));
         to.done(0..m, cols);
     });
 }

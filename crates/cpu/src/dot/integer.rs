@@ -1,11 +1,11 @@
 //! Products of integer matrices: plain loops, wrapping. For booleans: whether any pair is true.
 
 use super::pack::Matrix;
-use super::{GRAIN, Job, Shared};
+use super::{DotTask, GRAIN, Shared};
 use crate::elem::Elem;
 use crate::par;
 
-pub(super) fn dot<T: Elem<Compute = i64>>(job: &Job) {
+pub(super) fn dot<T: Elem<Compute = i64>>(job: &DotTask) {
     let (m, n, k) = (job.m, job.n, job.k);
     let out = Shared(job.out.ptr.cast::<T>());
     let rows = m * job.batches.len();

@@ -100,7 +100,7 @@ pub(crate) fn dot_then(a: Source, b: Right, out: Sink, after: After) -> bool {
 }
 
 fn run(a: Source, b: Right, out: Sink, after: Option<After>) {
-    let Some(mut job) = Job::new(a, b.source, out) else { return };
+    let Some(mut job) = DotTask::new(a, b.source, out) else { return };
     (job.panels, job.after) = (b.panels, after);
     match out.dtype {
         DType::F64 => job.float::<f64>(),
@@ -163,7 +163,7 @@ impl<C> Destination<'_, C> {
     }
 }
 
-struct Job<'a> {
+struct DotTask<'a> {
     m: usize,
     n: usize,
     k: usize,
@@ -186,9 +186,9 @@ pub(crate) fn scratch<T>(len: usize) -> (Buffer, Shared<T>) {
     }
 }
 
-impl<'a> Job<'a> {
+impl<'a> DotTask<'a> {
     /// A product with no prepacked operand and no epilogue; `None` if there is nothing to compute.
-    fn new(a: Source<'a>, b: Source<'a>, out: Sink<'a>) -> Option<Job<'a>> {
+    fn new(a: Source<'a>, b: Source<'a>, out: Sink<'a>) -> Option<DotTask<'a>> {
         let rank = out.shape.len();
         if rank < 2 || out.is_empty() {
             return None;
@@ -196,7 +196,7 @@ impl<'a> Job<'a> {
         let (m, n, k) = (out.shape[rank - 2], out.shape[rank - 1], a.shape[rank - 1]);
         let strides = [&a.strides[..rank - 2], &b.strides[..rank - 2]];
         let batches = Walk::new(&out.shape[..rank - 2], strides);
-        Some(Job { m, n, k, a, b, out, batches, panels: None, after: None })
+        Some(DotTask { m, n, k, a, b, out, batches, panels: None, after: None })
     }
 
     /// The whole batch as one product, if possible: its rows and its operands.
@@ -432,7 +432,7 @@ fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
             let after = if p0 + steps == k { to.after } else { None };
             let to = Destination { add: to.add || p0 > 0, after, ..to };
             let (b_stride, a_stride) = (steps * kernels.cols, steps * kernels.rows + PANEL_GAP);
-            let block = Block { kernels, n, steps, to, a: a_panels, a_stride, b: b_panels };
+            let block = TileBlock { kernels, n, steps, to, a: a_panels, a_stride, b: b_panels };
             for i0 in (0..m).step_by(mc) {
                 let rows = mc.min(m - i0);
                 // B is packed with the first rows of A, for all of them.
@@ -458,7 +458,7 @@ fn packed<S: Elem<Compute = C>, C: Tiled + Default>(
     }
 }
 
-struct Block<'a, C: Tiled> {
+struct TileBlock<'a, C: Tiled> {
     kernels: &'static Kernels<C>,
     n: usize,
     steps: usize,
@@ -468,7 +468,7 @@ struct Block<'a, C: Tiled> {
     b: Shared<C>,
 }
 
-impl<C: Tiled> Block<'_, C> {
+impl<C: Tiled> TileBlock<'_, C> {
     /// The product of the packed panels, into the corresponding rows and columns of C.
     fn multiply(&self, i0: usize, rows: usize, j0: usize, cols: usize) {
         let kernels = self.kernels;

@@ -1,7 +1,7 @@
 //! Right operands packed before the products that use them (prepacked).
 
 use super::tile::Tiled;
-use super::{Job, Method, Shared, half_packed, method};
+use super::{DotTask, Method, Shared, half_packed, method};
 use crate::buffer::Buffer;
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
@@ -43,7 +43,7 @@ impl Panels {
 /// of the same layout. `None` where the product needs no packing, or where packing is cheap
 /// relative to the product.
 pub(crate) fn panels(a: Source, b: Source, shape: &[usize], dtype: DType) -> Option<Panels> {
-    let job = Job::new(a, b, Sink { ptr: std::ptr::null_mut(), shape, dtype })?;
+    let job = DotTask::new(a, b, Sink { ptr: std::ptr::null_mut(), shape, dtype })?;
     match dtype {
         DType::F64 => job.pack::<f64, f64>(),
         DType::F32 => job.pack::<f32, f32>(),
@@ -53,7 +53,7 @@ pub(crate) fn panels(a: Source, b: Source, shape: &[usize], dtype: DType) -> Opt
     }
 }
 
-impl Job<'_> {
+impl DotTask<'_> {
     fn pack<S: Elem<Compute = C>, C: Tiled + Default>(&self) -> Option<Panels> {
         let (n, k) = (self.n, self.k);
         let (m, a, b) = self.as_one::<S>()?;

@@ -50,7 +50,7 @@ pub(crate) struct Tile<T> {
     pub add: bool,
 }
 
-pub(crate) type Kernel<T> = unsafe fn(&Tile<T>);
+pub(crate) type TileFn<T> = unsafe fn(&Tile<T>);
 
 /// The tiles of one instruction set.
 pub(crate) struct Kernels<T: 'static> {
@@ -59,11 +59,11 @@ pub(crate) struct Kernels<T: 'static> {
     /// Full tile width; panels of packed B are this wide.
     pub cols: usize,
     /// For packed operands: `[rows - 1][vectors - 1]`.
-    pub packed: &'static [[Kernel<T>; 2]],
+    pub packed: &'static [[TileFn<T>; 2]],
     /// For unpacked A and a packed panel of B: `[rows - 1]`.
-    pub half: &'static [Kernel<T>],
+    pub half: &'static [TileFn<T>],
     /// For unpacked operands (B with adjacent columns): `[rows - 1]`, always of full width.
-    pub direct: &'static [Kernel<T>],
+    pub direct: &'static [TileFn<T>],
 }
 
 /// Packed operands: `a` is `R` rows per step, `b` `2 * N` columns per step, padded with zeros.

@@ -2,7 +2,7 @@
 
 use super::passes::{BLOCK, W};
 use super::radix::Float;
-use crate::simd::{Isa, Work};
+use crate::simd::{Isa, SimdTask};
 
 /// Up to [`W`] lines beside each other in an operand: `rows` pairs each.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ impl<T> Lanes<T> {
 /// Reads lines into blocks, `row` elements apart. Lanes without a line are zero.
 pub(super) struct Gather<T>(pub(super) Lanes<T>, pub(super) *mut T, pub(super) usize);
 
-impl<T: Float> Work for Gather<T> {
+impl<T: Float> SimdTask for Gather<T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Gather(lanes, to, row) = self;
@@ -75,7 +75,7 @@ impl<T: Float> Work for Gather<T> {
 /// Writes blocks, `row` elements apart, to lines.
 pub(super) struct Scatter<T>(pub(super) Lanes<T>, pub(super) *const T, pub(super) usize);
 
-impl<T: Float> Work for Scatter<T> {
+impl<T: Float> SimdTask for Scatter<T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Scatter(lanes, from, row) = self;

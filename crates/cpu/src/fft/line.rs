@@ -7,7 +7,7 @@ use super::plan::{Plan, Way, root};
 use super::radix::{Float, mul};
 use super::real::{Store, block, eight};
 use crate::par;
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 
 /// Bytes of lanes that are transformed together, if a matrix does not fit.
 const CHUNK: usize = 128;
@@ -209,7 +209,7 @@ struct Turn<'a, T> {
     blocks: (usize, usize),
 }
 
-impl<T: Float> Work for Turn<'_, T> {
+impl<T: Float> SimdTask for Turn<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let [rows, columns] = self.twist.n;
@@ -322,7 +322,7 @@ enum Step<T> {
     Out(*const T),
 }
 
-impl<T: Float> Work for Multiply<'_, T> {
+impl<T: Float> SimdTask for Multiply<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (n, m) = (self.chirp.n, self.chirp.inner.n);

@@ -6,7 +6,7 @@
 //! as `m` rows of `r·s` lanes.
 
 use super::radix::{self, C, Float, add, mul, sub};
-use crate::simd::{Isa, Work};
+use crate::simd::{Isa, SimdTask};
 
 /// Lanes of a block.
 pub(super) const W: usize = 8;
@@ -335,7 +335,7 @@ impl<T> Passes<T> {
     }
 }
 
-impl<T: Float> Work for Run<'_, T> {
+impl<T: Float> SimdTask for Run<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (mut x, mut s) = match self.from {

@@ -6,7 +6,7 @@
 
 use super::passes::{BLOCK, W};
 use super::radix::{C, Float};
-use crate::simd::{Isa, Work};
+use crate::simd::{Isa, SimdTask};
 
 /// Elements of a spectrum that are computed before they are made pairs.
 const RUN: usize = 64;
@@ -54,7 +54,7 @@ pub(super) struct OnRows<'a, T> {
     pub(super) to: *mut T,
 }
 
-impl<T: Float> Work for OnRows<'_, T> {
+impl<T: Float> SimdTask for OnRows<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (h, row) = (self.h, self.s * BLOCK);
@@ -137,7 +137,7 @@ pub(super) struct OnLine<'a, T> {
     pub(super) to: *mut T,
 }
 
-impl<T: Float> Work for OnLine<'_, T> {
+impl<T: Float> SimdTask for OnLine<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let h = self.h;
@@ -275,7 +275,7 @@ pub(super) struct Store<T> {
     pub(super) sign: T,
 }
 
-impl<T: Float> Work for Store<T> {
+impl<T: Float> SimdTask for Store<T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         // SAFETY: the spaces of the caller, which do not overlap.

@@ -1,12 +1,12 @@
 //! Many numbers added to few destinations: in tables, one for each chunk.
 
-use super::{Number, TASK};
+use super::{CombineElem, TASK};
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
 use crate::{par, pointwise};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Fewest elements per destination for which tables pay off.
+/// Fewest elements per destination for which tables are profitable.
 const ELEMENTS_PER_DESTINATION: usize = 4;
 /// Most tables.
 const TABLES: usize = 16;
@@ -22,7 +22,7 @@ pub(super) fn is_tabled(axis: usize, source: Source<'_>, out: Sink<'_>) -> bool 
 
 /// Adds the elements of each chunk of the source to a table, and the tables to the base. Returns
 /// false if an index is out of range; the output must not be used then.
-pub(super) fn add_tables<T: Elem<Compute: Number>>(
+pub(super) fn add_tables<T: Elem<Compute: CombineElem>>(
     axis: usize,
     base: Source<'_>,
     index: Source<'_>,
@@ -77,7 +77,7 @@ pub(super) fn add_tables<T: Elem<Compute: Number>>(
 /// # Safety
 /// The range lies in both operands.
 #[inline(always)]
-unsafe fn add_chunk<T: Elem<Compute: Number>>(
+unsafe fn add_chunk<T: Elem<Compute: CombineElem>>(
     range: std::ops::Range<usize>,
     index: *const i64,
     index_step: isize,

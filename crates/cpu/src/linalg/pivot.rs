@@ -9,7 +9,7 @@ use super::product::{Into, product};
 use super::triangle::Triangle;
 use super::vector::axpy_loop;
 use super::view::Cols;
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 
 /// Columns that are factorised one by one.
 const NARROW: usize = 8;
@@ -47,7 +47,7 @@ struct Narrow<'a, T> {
     exchanges: &'a mut [usize],
 }
 
-impl<T: Real> Work for Narrow<'_, T> {
+impl<T: Real> SimdTask for Narrow<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Narrow { mut a, exchanges } = self;

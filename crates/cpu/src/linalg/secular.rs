@@ -32,7 +32,7 @@
 use super::vector::norm;
 use super::view::{Cols, Grid};
 use super::{Dense, Real};
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 
 const STEPS: usize = 100;
 
@@ -46,7 +46,7 @@ struct Sums<'a, T> {
     out: &'a mut [T; 4],
 }
 
-impl<T: Real> Work for Sums<'_, T> {
+impl<T: Real> SimdTask for Sums<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Sums { gaps, z, split, x, out } = self;
@@ -248,7 +248,7 @@ struct Weights<'a, T> {
     w: &'a mut [T],
 }
 
-impl<T: Real> Work for Weights<'_, T> {
+impl<T: Real> SimdTask for Weights<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Weights { gaps, equation, w } = self;

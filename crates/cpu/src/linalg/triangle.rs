@@ -10,7 +10,7 @@ use super::Real;
 use super::product::{Into, product, subtract_lower};
 use super::vector::{combine, project};
 use super::view::{Cols, Grid};
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 
 /// Columns of a triangle that is solved directly.
 const BASE: usize = 16;
@@ -132,7 +132,7 @@ struct Strips<'a, T> {
     upper: bool,
 }
 
-impl<T: Real> Work for Strips<'_, T> {
+impl<T: Real> SimdTask for Strips<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Strips { n, table, x, across, upper } = self;
@@ -224,7 +224,7 @@ struct Corner<'a, T> {
     reached: &'a mut usize,
 }
 
-impl<T: Real> Work for Corner<'_, T> {
+impl<T: Real> SimdTask for Corner<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         if self.a.cols <= 4 {

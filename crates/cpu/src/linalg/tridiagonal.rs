@@ -12,7 +12,7 @@ use super::product::subtract_lower;
 use super::vector::{axpy, combine, dot, mirrored, project, scale};
 use super::view::Cols;
 use super::{Dense, Real, Scratch};
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 
 /// Columns of a panel.
 const PANEL: usize = 32;
@@ -70,7 +70,7 @@ struct Update<'a, T> {
     w: &'a [T],
 }
 
-impl<T: Real> Work for Update<'_, T> {
+impl<T: Real> SimdTask for Update<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Update { mut a, v, w } = self;

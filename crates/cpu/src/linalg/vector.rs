@@ -3,7 +3,7 @@
 
 use super::Real;
 use super::view::{Cols, Grid};
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 
 /// Partial sums of an inner product.
 const SUMS: usize = 16;
@@ -50,7 +50,7 @@ struct Dot<'a, T> {
     out: &'a mut T,
 }
 
-impl<T: Real> Work for Dot<'_, T> {
+impl<T: Real> SimdTask for Dot<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         *self.out = dot_loop::<I, T>(self.a, self.b);
@@ -85,7 +85,7 @@ struct Axpy<'a, T> {
     x: &'a [T],
 }
 
-impl<T: Real> Work for Axpy<'_, T> {
+impl<T: Real> SimdTask for Axpy<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         axpy_loop::<I, T>(self.y, self.s, self.x);
@@ -102,7 +102,7 @@ struct Scale<'a, T> {
     s: T,
 }
 
-impl<T: Real> Work for Scale<'_, T> {
+impl<T: Real> SimdTask for Scale<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         for x in self.x {
@@ -123,7 +123,7 @@ struct Combine<'a, T> {
     s: T,
 }
 
-impl<T: Real> Work for Combine<'_, T> {
+impl<T: Real> SimdTask for Combine<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Combine { y, a, x, s } = self;
@@ -159,7 +159,7 @@ struct Project<'a, T> {
     x: &'a [T],
 }
 
-impl<T: Real> Work for Project<'_, T> {
+impl<T: Real> SimdTask for Project<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         const W: usize = 8;
@@ -224,7 +224,7 @@ struct Rotate<'a, T> {
     s: T,
 }
 
-impl<T: Real> Work for Rotate<'_, T> {
+impl<T: Real> SimdTask for Rotate<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let n = self.x.len().min(self.y.len());
@@ -249,7 +249,7 @@ struct Sweep<'a, T> {
     backward: bool,
 }
 
-impl<T: Real> Work for Sweep<'_, T> {
+impl<T: Real> SimdTask for Sweep<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         const STRIP: usize = 16;
@@ -332,7 +332,7 @@ struct Mirror<'a, T> {
     x: &'a [T],
 }
 
-impl<T: Real> Work for Mirror<'_, T> {
+impl<T: Real> SimdTask for Mirror<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         const W: usize = 8;

@@ -23,15 +23,15 @@
 //! Lines too short for vectors are joined by a transpose first: `[n, c, …]` becomes `[c, n, …]`,
 //! where a channel is one line. The split into parts and tasks depends on the shape alone.
 
-use super::lanes::{Float, LANES, Results, Scratch, is_streamed, load, padded, total};
-use super::lanes::{settled, view};
+use super::lanes::{AlignedScratch, Float, LANES, Results, is_streamed, load, padded, total};
+use super::lanes::{corrected_mean, view};
 use crate::buffer::Buffer;
 use crate::dot::scratch;
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
 use crate::pointwise::{copy, copy_to};
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 use pullback_ir::{Shape, dense_strides};
 
 mod backward;
@@ -91,11 +91,14 @@ impl Partition {
     }
 
     /// Runs `f` with a step and ranges of units (of all parts of all channels).
-    fn run(&self, f: impl Fn(Step, usize, usize) + Sync) {
+    fn run(&self, f: impl Fn(BatchNormPhase, usize, usize) + Sync) {
         let units = self.channels * self.parts;
         let each = (TASK / (self.lines * self.line)).max(1);
-        let steps: &[Step] =
-            if self.parts == 1 { &[Step::Both] } else { &[Step::First, Step::Second] };
+        let steps: &[BatchNormPhase] = if self.parts == 1 {
+            &[BatchNormPhase::Both]
+        } else {
+            &[BatchNormPhase::First, BatchNormPhase::Second]
+        };
         for &step in steps {
             par::for_each(units.div_ceil(each), |t| {
                 f(step, t * each, units.min((t + 1) * each));
@@ -106,7 +109,7 @@ impl Partition {
 
 /// What a task does: sums, results from the sums of all parts, or both at once.
 #[derive(Clone, Copy, PartialEq)]
-enum Step {
+enum BatchNormPhase {
     First,
     Second,
     Both,
@@ -126,8 +129,8 @@ impl ChannelLines {
         if !partition.transposed && x.is_dense() {
             return ChannelLines { ptr: x.ptr, _copy: None };
         }
-        let (buffer, room) = scratch::<E>(x.len());
-        let ptr = room.at(0).cast::<u8>();
+        let (buffer, space) = scratch::<E>(x.len());
+        let ptr = space.at(0).cast::<u8>();
         if partition.transposed {
             let (mut shape, mut strides) = (Shape::from_slice(x.shape), x.strides.to_vec());
             shape.swap(0, 1);
@@ -153,8 +156,8 @@ fn into_lines<E: Elem>(partition: &Partition, out: Sink<'_>, f: impl FnOnce(Sink
     }
     let mut shape = Shape::from_slice(out.shape);
     shape.swap(0, 1);
-    let (_buffer, room) = scratch::<E>(out.len());
-    let ptr = room.at(0).cast::<u8>();
+    let (_buffer, space) = scratch::<E>(out.len());
+    let ptr = space.at(0).cast::<u8>();
     f(Sink { ptr, shape: &shape, dtype: out.dtype });
     let mut strides = dense_strides(&shape);
     strides.swap(0, 1);
@@ -290,7 +293,7 @@ pub(crate) fn batch_norm(
     with_elem!(float x.dtype, E => forward::<E>(eps, x, w, b, out, statistics));
 }
 
-struct Forward<'a, E: Elem> {
+struct BatchNormForward<'a, E: Elem> {
     eps: f64,
     partition: Partition,
     x: &'a ChannelLines,
@@ -302,7 +305,7 @@ struct Forward<'a, E: Elem> {
     statistics: [*mut E::Compute; 2],
     /// The mean of each part, and the squared distances from it.
     partials: Shared<[E::Compute; 2]>,
-    step: Step,
+    step: BatchNormPhase,
     from: usize,
     to: usize,
 }
@@ -333,7 +336,7 @@ fn forward<E: Elem<Compute: Float>>(
         partition.run(|step, from, to| {
             let (out, statistics) = ({ out }.ptr.cast(), { statistics }.map(|s| s.ptr.cast()));
             let (x, partials) = (x, partials);
-            vectorised(Forward::<E> {
+            vectorised(BatchNormForward::<E> {
                 eps,
                 partition,
                 x,
@@ -351,7 +354,7 @@ fn forward<E: Elem<Compute: Float>>(
     });
 }
 
-impl<E: Elem<Compute: Float>> Forward<'_, E> {
+impl<E: Elem<Compute: Float>> BatchNormForward<'_, E> {
     /// The sum of the distances from `about` in a part, or of their squares.
     #[inline(always)]
     fn pass<I: Isa, const SQUARED: bool>(
@@ -392,7 +395,7 @@ impl<E: Elem<Compute: Float>> Forward<'_, E> {
         let count = E::Compute::real(((to - from) * self.partition.line) as f64);
         let rough = self.pass::<I, false>(channel, part, E::Compute::default(), scratch) / count;
         let off = self.pass::<I, false>(channel, part, rough, scratch) / count;
-        let mean = settled(rough, off);
+        let mean = corrected_mean(rough, off);
         [mean, self.pass::<I, true>(channel, part, mean, scratch)]
     }
 
@@ -427,22 +430,22 @@ impl<E: Elem<Compute: Float>> Forward<'_, E> {
     }
 }
 
-impl<E: Elem<Compute: Float>> Work for Forward<'_, E> {
+impl<E: Elem<Compute: Float>> SimdTask for BatchNormForward<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let partition = &self.partition;
-        let mut a = Scratch::new(CHUNK.min(padded(partition.line)), E::Compute::default());
+        let mut a = AlignedScratch::new(CHUNK.min(padded(partition.line)), E::Compute::default());
         let a = a.as_mut();
-        let streamed = self.streamed && self.step != Step::First;
+        let streamed = self.streamed && self.step != BatchNormPhase::First;
         let mut results = Results::new(self.out, partition.line, streamed);
         for unit in self.from..self.to {
             let (channel, part) = (unit / partition.parts, unit % partition.parts);
-            if self.step != Step::Second {
+            if self.step != BatchNormPhase::Second {
                 let sums = self.sums::<I>(channel, part, a);
                 // SAFETY: the partial of this unit is this task's alone.
                 unsafe { self.partials.at(unit).write(sums) };
             }
-            if self.step == Step::First {
+            if self.step == BatchNormPhase::First {
                 continue;
             }
             let [mean, variance] = self.moments(channel);

@@ -1,12 +1,12 @@
 //! Cross-entropy of logits against classes, and its gradient, without a matrix of probabilities
 //! in between.
 
-use super::lanes::{Float, Prefetch, Scratch, exp_sum, largest, padded, shift, view};
+use super::lanes::{AlignedScratch, Float, Prefetch, exp_sum, largest, padded, shift, view};
 use crate::elem::{Elem, with_elem};
 use crate::index::{IndexError, check};
 use crate::operand::{Sink, Source};
 use crate::par;
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 
 /// Elements per task.
 const TASK: usize = 1 << 14;
@@ -34,7 +34,7 @@ pub(crate) fn cross_entropy_vjp(
     Ok(())
 }
 
-struct Rows<'a, E> {
+struct LossRows<'a, E> {
     logits: Source<'a>,
     classes: Source<'a>,
     /// The cotangent, for the gradient.
@@ -58,17 +58,18 @@ fn rows<E: Elem<Compute: Float>>(
     let each = (TASK / c.max(32)).max(1);
     par::for_each(count.div_ceil(each), |t| {
         let (from, to) = (t * each, count.min((t + 1) * each));
-        vectorised(Rows::<E> { logits, classes, dy, out: { out }.ptr.cast(), from, to });
+        vectorised(LossRows::<E> { logits, classes, dy, out: { out }.ptr.cast(), from, to });
     });
 }
 
-impl<E: Elem<Compute: Float>> Work for Rows<'_, E> {
+impl<E: Elem<Compute: Float>> SimdTask for LossRows<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Rows { logits, classes, dy, out, from, to } = self;
+        let LossRows { logits, classes, dy, out, from, to } = self;
         let c = logits.shape[1];
         let infinity = E::Compute::real(f64::NEG_INFINITY);
-        let (mut a, mut p) = (Scratch::new(padded(c), infinity), Scratch::new(padded(c), infinity));
+        let (mut a, mut p) =
+            (AlignedScratch::new(padded(c), infinity), AlignedScratch::new(padded(c), infinity));
         let p = p.as_mut();
         for i in from..to {
             let at = i as isize;

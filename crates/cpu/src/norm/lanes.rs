@@ -112,15 +112,15 @@ impl Float for f64 {
 /// much, as every vector then straddles two cache lines.
 ///
 /// It comes from the pool, so that running a program again allocates nothing.
-pub(crate) struct Scratch<C> {
+pub(crate) struct AlignedScratch<C> {
     memory: Buffer,
     len: usize,
     of: PhantomData<C>,
 }
 
-impl<C: Float> Scratch<C> {
+impl<C: Float> AlignedScratch<C> {
     /// Space for `len` elements, rounded up to 16, all `value`.
-    pub(crate) fn new(len: usize, value: C) -> Scratch<C> {
+    pub(crate) fn new(len: usize, value: C) -> AlignedScratch<C> {
         let len = len.next_multiple_of(16);
         let mut memory = match Buffer::alloc(len * size_of::<C>()) {
             Ok(memory) => memory,
@@ -131,7 +131,7 @@ impl<C: Float> Scratch<C> {
             // SAFETY: inside the buffer.
             unsafe { ptr.add(i).write(value) };
         }
-        Scratch { memory, len, of: PhantomData }
+        AlignedScratch { memory, len, of: PhantomData }
     }
 
     #[inline(always)]
@@ -258,14 +258,14 @@ impl Prefetch {
 pub(crate) struct Results<E: Elem> {
     out: *mut E,
     n: usize,
-    scratch: Option<Scratch<E::Compute>>,
+    scratch: Option<AlignedScratch<E::Compute>>,
 }
 
 impl<E: Elem<Compute: Float>> Results<E> {
     /// Contiguous lines of `n` elements in `out`; `streamed` is what [`is_streamed`] returns.
     #[inline(always)]
     pub(crate) fn new(out: *mut E, n: usize, streamed: bool) -> Results<E> {
-        let scratch = streamed.then(|| Scratch::new(n, E::Compute::default()));
+        let scratch = streamed.then(|| AlignedScratch::new(n, E::Compute::default()));
         Results { out, n, scratch }
     }
 
@@ -410,7 +410,7 @@ pub(crate) fn distances<C: Float>(a: &[C], mean: C) -> C {
 /// a constant line could differ from the mean; the distances are exact, so the corrected mean is
 /// that constant.
 #[inline(always)]
-pub(crate) fn settled<C: Float>(mean: C, off: C) -> C {
+pub(crate) fn corrected_mean<C: Float>(mean: C, off: C) -> C {
     // With infinities there is nothing to correct.
     if off.finite() { mean + off } else { mean }
 }

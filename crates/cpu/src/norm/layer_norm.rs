@@ -11,12 +11,12 @@
 //! dx = r · (g − mean(g) − x̂ · mean(g · x̂))      dw = Σ rows dy · x̂      db = Σ rows dy
 //! ```
 
-use super::lanes::{Float, LANES, Results, Scratch, is_streamed, load, padded, share};
-use super::lanes::{distances, settled, squares, store, sum, total, view};
+use super::lanes::{AlignedScratch, Float, LANES, Results, is_streamed, load, padded, share};
+use super::lanes::{corrected_mean, distances, squares, store, sum, total, view};
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 use crate::walk::Walk;
 
 /// Blocks of rows with a partial sum each: at most this many, of at least `ROWS` rows.
@@ -26,22 +26,22 @@ const ROWS: usize = 16;
 const COLUMNS: usize = 1024;
 
 /// The rows of an operand: their offsets, and the layout of one.
-struct Rows<E> {
+struct RowLayout<E> {
     ptr: *const E,
     starts: Walk<1>,
     row: Walk<1>,
 }
 
 // SAFETY: operands are only read (see `Source`).
-unsafe impl<E> Sync for Rows<E> {}
+unsafe impl<E> Sync for RowLayout<E> {}
 
-impl<E: Elem<Compute: Float>> Rows<E> {
+impl<E: Elem<Compute: Float>> RowLayout<E> {
     /// The last `axes` axes make a row.
-    fn new(x: Source<'_>, axes: usize) -> Rows<E> {
+    fn new(x: Source<'_>, axes: usize) -> RowLayout<E> {
         let split = x.shape.len() - axes;
         let ((outer, inner), (steps, strides)) =
             (x.shape.split_at(split), x.strides.split_at(split));
-        Rows {
+        RowLayout {
             ptr: x.ptr.cast(),
             starts: Walk::new(outer, [steps]),
             row: Walk::new(inner, [strides]),
@@ -80,13 +80,13 @@ impl<E: Elem<Compute: Float>> Rows<E> {
         scratch[n..].fill(E::Compute::default());
         let a = self.view(i, scratch);
         let (rough, at) = (sum(a) / count, a.as_ptr());
-        let mean = settled(rough, distances(self.seen(at, rough, scratch), rough) / count);
+        let mean = corrected_mean(rough, distances(self.seen(at, rough, scratch), rough) / count);
         let a = self.seen(at, mean, scratch);
         let variance = squares::<E::Compute, I>(a, mean) / count;
         (a, mean, E::Compute::real(1.0) / (variance + E::Compute::real(eps)).sqrt())
     }
 
-    /// The row that [`Rows::view`] returned at `at`, padded with `pad` where it is in scratch.
+    /// The row that [`RowLayout::view`] returned at `at`, padded with `pad` where it is in scratch.
     #[inline(always)]
     fn seen<'s>(
         &'s self,
@@ -104,8 +104,8 @@ impl<E: Elem<Compute: Float>> Rows<E> {
     }
 
     /// The only row of a weight, padded with zeros.
-    fn only(&self) -> Scratch<E::Compute> {
-        let mut scratch = Scratch::new(padded(self.row.len()), E::Compute::default());
+    fn only(&self) -> AlignedScratch<E::Compute> {
+        let mut scratch = AlignedScratch::new(padded(self.row.len()), E::Compute::default());
         // SAFETY: a row is inside its operand.
         unsafe {
             let row = self.row.inner();
@@ -123,9 +123,9 @@ pub(crate) fn layer_norm(eps: f64, x: Source<'_>, w: Source<'_>, b: Source<'_>, 
     with_elem!(float x.dtype, E => forward::<E>(eps, x, w, b, out));
 }
 
-struct Forward<'a, E: Elem> {
+struct LayerNormForward<'a, E: Elem> {
     eps: f64,
-    x: &'a Rows<E>,
+    x: &'a RowLayout<E>,
     w: &'a [E::Compute],
     b: &'a [E::Compute],
     out: *mut E,
@@ -145,22 +145,22 @@ fn forward<E: Elem<Compute: Float>>(
         return;
     }
     let axes = w.shape.len();
-    let x = &Rows::<E>::new(x, axes);
-    let (mut w, mut b) = (Rows::<E>::new(w, axes).only(), Rows::<E>::new(b, axes).only());
+    let x = &RowLayout::<E>::new(x, axes);
+    let (mut w, mut b) = (RowLayout::<E>::new(w, axes).only(), RowLayout::<E>::new(b, axes).only());
     let (w, b) = (&*w.as_mut(), &*b.as_mut());
     let count = x.starts.len();
     let (each, streamed) = (share(count, x.row.len()), is_streamed(out, x.row.len()));
     par::for_each(count.div_ceil(each), |t| {
         let (from, to) = (t * each, count.min((t + 1) * each));
-        vectorised(Forward { eps, x, w, b, out: { out }.ptr.cast(), streamed, from, to });
+        vectorised(LayerNormForward { eps, x, w, b, out: { out }.ptr.cast(), streamed, from, to });
     });
 }
 
-impl<E: Elem<Compute: Float>> Work for Forward<'_, E> {
+impl<E: Elem<Compute: Float>> SimdTask for LayerNormForward<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let n = self.x.row.len();
-        let mut a = Scratch::new(padded(n), E::Compute::default());
+        let mut a = AlignedScratch::new(padded(n), E::Compute::default());
         let a = a.as_mut();
         let mut results = Results::new(self.out, n, self.streamed);
         for i in self.from..self.to {
@@ -190,11 +190,11 @@ pub(crate) fn layer_norm_vjp(
     with_elem!(float x.dtype, E => backward::<E>(eps, x, w, dy, dx, dw, db));
 }
 
-struct Backward<'a, E: Elem> {
+struct LayerNormBackward<'a, E: Elem> {
     eps: f64,
-    x: &'a Rows<E>,
+    x: &'a RowLayout<E>,
     w: &'a [E::Compute],
-    dy: &'a Rows<E>,
+    dy: &'a RowLayout<E>,
     dx: *mut E,
     streamed: bool,
     /// Partial sums of `dw` and `db`, of one block.
@@ -213,24 +213,24 @@ fn backward<E: Elem<Compute: Float>>(
     db: Sink<'_>,
 ) {
     let axes = w.shape.len();
-    let (x, dy) = (&Rows::<E>::new(x, axes), &Rows::<E>::new(dy, axes));
+    let (x, dy) = (&RowLayout::<E>::new(x, axes), &RowLayout::<E>::new(dy, axes));
     let n = x.row.len();
     if n == 0 {
         return;
     }
-    let mut w = Rows::<E>::new(w, axes).only();
+    let mut w = RowLayout::<E>::new(w, axes).only();
     let w = &*w.as_mut();
     let (count, wide) = (x.starts.len(), w.len());
     let each = count.div_ceil(BLOCKS).max(ROWS);
     let blocks = count.div_ceil(each);
-    let mut partials = Scratch::new(blocks * 2 * wide, E::Compute::default());
+    let mut partials = AlignedScratch::new(blocks * 2 * wide, E::Compute::default());
     let partials = partials.as_mut();
     let shared = Shared(partials.as_mut_ptr());
     let streamed = is_streamed(dx, n);
     par::for_each(blocks, |t| {
         let (from, to) = (t * each, count.min((t + 1) * each));
         let (dx, partial) = ({ dx }.ptr.cast(), shared.at(t * 2 * wide));
-        vectorised(Backward { eps, x, w, dy, dx, streamed, partial, from, to });
+        vectorised(LayerNormBackward { eps, x, w, dy, dx, streamed, partial, from, to });
     });
     let partials = &*partials;
     par::for_each(n.div_ceil(COLUMNS), |t| {
@@ -249,14 +249,14 @@ fn backward<E: Elem<Compute: Float>>(
     });
 }
 
-impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
+impl<E: Elem<Compute: Float>> SimdTask for LayerNormBackward<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let n = self.x.row.len();
         let wide = self.w.len();
         let count = E::Compute::real(n as f64);
-        let mut a = Scratch::new(wide, E::Compute::default());
-        let mut g = Scratch::new(wide, E::Compute::default());
+        let mut a = AlignedScratch::new(wide, E::Compute::default());
+        let mut g = AlignedScratch::new(wide, E::Compute::default());
         let (a, g) = (a.as_mut(), g.as_mut());
         // SAFETY: the partial sums of this block, which no other task touches.
         let partial = unsafe { std::slice::from_raw_parts_mut(self.partial, 2 * wide) };

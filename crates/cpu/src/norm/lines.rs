@@ -1,6 +1,7 @@
 //! Softmax-like kernels over the lines of any axis.
 //!
-//! A [`Line`] computes one line; the driver here loads and stores lines. There are two methods:
+//! A [`RowKernel`] computes one line; the driver here loads and stores lines. There are two
+//! methods:
 //!
 //! - **rows**: one line at a time, vectors along the line. For long lines that are the last axis
 //!   (or have few neighbours).
@@ -8,12 +9,12 @@
 //!   tile `[n, W]` of scratch. For axes that are not the last, where neighbouring lines are
 //!   contiguous, and for short lines, which would not fill a vector.
 
-use super::lanes::{Float, Prefetch, Results, Scratch};
+use super::lanes::{AlignedScratch, Float, Prefetch, Results};
 use super::lanes::{is_streamed, load, padded, share, store, view};
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par;
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 use crate::walk::Walk;
 use pullback_ir::{Shape, Strides};
 use std::marker::PhantomData;
@@ -29,7 +30,7 @@ const NARROW: usize = 8;
 const LONG: usize = 4096;
 
 /// The computation on a line.
-pub(super) trait Line {
+pub(super) trait RowKernel {
     /// What scratch is padded with.
     const PAD: f64;
     /// Whether there is a second operand.
@@ -48,7 +49,7 @@ pub(super) trait Line {
 }
 
 /// Runs `L` over the lines along `axis`. The second operand, if `L` has one, has the shape of `x`.
-pub(super) fn lines<L: Line>(
+pub(super) fn lines<L: RowKernel>(
     axis: usize,
     x: Source<'_>,
     second: Option<Source<'_>>,
@@ -78,7 +79,7 @@ struct LineTask<'a, L, E> {
     line: PhantomData<L>,
 }
 
-fn lines_as<L: Line, E: Elem<Compute: Float>>(
+fn lines_as<L: RowKernel, E: Elem<Compute: Float>>(
     axis: usize,
     x: Source<'_>,
     second: Source<'_>,
@@ -121,7 +122,7 @@ fn lines_as<L: Line, E: Elem<Compute: Float>>(
     if n >= SHORT && inner < NARROW {
         let each = share(count, n);
         par::for_each(count.div_ceil(each), |t| {
-            vectorised(Rows(task(t * each, count.min((t + 1) * each))));
+            vectorised(RowTask(task(t * each, count.min((t + 1) * each))));
         });
         return;
     }
@@ -141,16 +142,16 @@ fn lines_as<L: Line, E: Elem<Compute: Float>>(
     });
 }
 
-struct Rows<'a, L, E>(LineTask<'a, L, E>);
+struct RowTask<'a, L, E>(LineTask<'a, L, E>);
 
-impl<L: Line, E: Elem<Compute: Float>> Work for Rows<'_, L, E> {
+impl<L: RowKernel, E: Elem<Compute: Float>> SimdTask for RowTask<'_, L, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let LineTask { walk, x, second, out, along, n, inner, from, to, streamed, .. } = self.0;
         let pad = E::Compute::real(L::PAD);
-        let mut a = Scratch::new(padded(n), pad);
-        let mut b = Scratch::new(if L::TWO { padded(n) } else { 0 }, pad);
-        let mut c = Scratch::new(padded(n), pad);
+        let mut a = AlignedScratch::new(padded(n), pad);
+        let mut b = AlignedScratch::new(if L::TWO { padded(n) } else { 0 }, pad);
+        let mut c = AlignedScratch::new(padded(n), pad);
         let c = c.as_mut();
         let mut results = Results::new(out, n, streamed);
         // No closures here: one that is not inlined would be compiled for the baseline.
@@ -226,14 +227,14 @@ unsafe fn load_columns<E: Elem, const W: usize>(
     }
 }
 
-impl<L: Line, E: Elem<Compute: Float>, const W: usize> Work for Columns<'_, L, E, W> {
+impl<L: RowKernel, E: Elem<Compute: Float>, const W: usize> SimdTask for Columns<'_, L, E, W> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let LineTask { walk, x, second, out, along, n, inner, from, to, .. } = self.0;
         // An empty reduction still has results: the padding of the tile.
         let pad = E::Compute::real(L::PAD);
-        let mut a = Scratch::new(n.max(1) * W, pad);
-        let mut b = Scratch::new(if L::TWO { n * W } else { 0 }, pad);
+        let mut a = AlignedScratch::new(n.max(1) * W, pad);
+        let mut b = AlignedScratch::new(if L::TWO { n * W } else { 0 }, pad);
         let (a, b) = (a.as_mut(), b.as_mut());
         let mut start = from;
         while start < to {
@@ -248,7 +249,7 @@ impl<L: Line, E: Elem<Compute: Float>, const W: usize> Work for Columns<'_, L, E
                     starts.contiguous = run.len == width && (run.strides[k] == 1 || width == 1);
                 }
             });
-            // SAFETY: as in `Rows`.
+            // SAFETY: as in `RowTask`.
             unsafe {
                 if n > 0 {
                     load_columns(x, &starts[0], width, along[0], a);

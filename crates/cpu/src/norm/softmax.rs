@@ -4,7 +4,7 @@
 //! formula. The log-sum-exp of such lines is −∞, +∞ and NaN, and that of an empty line −∞.
 
 use super::lanes::{Float, Prefetch, dot, exp_sum, larger, largest, shift, sum};
-use super::lines::{Line, lines};
+use super::lines::{RowKernel, lines};
 use crate::operand::{Sink, Source};
 use crate::simd::Isa;
 
@@ -68,7 +68,7 @@ fn sum_of<C: Float, const W: usize>(a: &[C]) -> [C; W] {
 
 struct Softmax;
 
-impl Line for Softmax {
+impl RowKernel for Softmax {
     const PAD: f64 = f64::NEG_INFINITY;
     const TWO: bool = false;
     const REDUCE: bool = false;
@@ -106,7 +106,7 @@ impl Line for Softmax {
 
 struct SoftmaxVjp;
 
-impl Line for SoftmaxVjp {
+impl RowKernel for SoftmaxVjp {
     const PAD: f64 = 0.0;
     const TWO: bool = true;
     const REDUCE: bool = false;
@@ -145,7 +145,7 @@ impl Line for SoftmaxVjp {
 
 struct LogSoftmax;
 
-impl Line for LogSoftmax {
+impl RowKernel for LogSoftmax {
     const PAD: f64 = f64::NEG_INFINITY;
     const TWO: bool = false;
     const REDUCE: bool = false;
@@ -196,7 +196,7 @@ fn exp_sums_of<C: Float, I: Isa, const W: usize>(a: &[C], shift: &[C; W]) -> [C;
 
 struct LogSoftmaxVjp;
 
-impl Line for LogSoftmaxVjp {
+impl RowKernel for LogSoftmaxVjp {
     const PAD: f64 = 0.0;
     const TWO: bool = true;
     const REDUCE: bool = false;
@@ -224,7 +224,7 @@ impl Line for LogSoftmaxVjp {
 
 struct LogSumExp;
 
-impl Line for LogSumExp {
+impl RowKernel for LogSumExp {
     const PAD: f64 = f64::NEG_INFINITY;
     const TWO: bool = false;
     const REDUCE: bool = true;

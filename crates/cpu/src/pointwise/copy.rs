@@ -60,7 +60,7 @@ pub(crate) fn copy_to(x: Source, to: *mut u8, strides: &[isize]) {
 pub(crate) fn fill(value: Scalar, out: Sink) {
     /// Writes a value over all elements, on several threads when there are many.
     fn all<T: Elem>(value: T, out: Sink) {
-        let to = Target(out.ptr.cast::<T>());
+        let to = SharedDestination(out.ptr.cast::<T>());
         let n = out.len();
         let each = TASK / size_of::<T>();
         let part = |range: std::ops::Range<usize>| {
@@ -79,9 +79,9 @@ pub(crate) fn fill(value: Scalar, out: Sink) {
 }
 
 /// A destination that several threads write disjoint parts of.
-struct Target<T>(*mut T);
+struct SharedDestination<T>(*mut T);
 // SAFETY: each task writes its own elements.
-unsafe impl<T> Sync for Target<T> {}
+unsafe impl<T> Sync for SharedDestination<T> {}
 
 /// Moves all elements of one size.
 fn move_all<T: Copy + Send + Sync>(x: Source, to: *mut u8, strides: &[isize]) {
@@ -89,8 +89,8 @@ fn move_all<T: Copy + Send + Sync>(x: Source, to: *mut u8, strides: &[isize]) {
     if walk.len() == 0 {
         return;
     }
-    let from = Origin(x.ptr.cast::<T>());
-    let to = Target(to.cast::<T>());
+    let from = SharedSource(x.ptr.cast::<T>());
+    let to = SharedDestination(to.cast::<T>());
     let each = TASK / size_of::<T>();
     let inner = walk.inner();
     // Transposes: the destination runs along the innermost axis, the source along another.
@@ -112,9 +112,9 @@ fn move_all<T: Copy + Send + Sync>(x: Source, to: *mut u8, strides: &[isize]) {
 }
 
 /// A source that several threads read.
-struct Origin<T>(*const T);
+struct SharedSource<T>(*const T);
 // SAFETY: it is only read.
-unsafe impl<T> Sync for Origin<T> {}
+unsafe impl<T> Sync for SharedSource<T> {}
 
 /// Moves one run.
 ///
@@ -138,12 +138,12 @@ unsafe fn move_run<T: Copy>(run: Run<2>, from: *const T, to: *mut T) {
 fn transpose<T: Copy + Send + Sync>(
     walk: &Walk<2>,
     across: usize,
-    from: &Origin<T>,
-    to: &Target<T>,
+    from: &SharedSource<T>,
+    to: &SharedDestination<T>,
 ) {
     let axes = walk.axes();
     let (inner, across_axis) = (axes[0], axes[across]);
-    // The other axes, walked one plane at a time.
+    // The other axes, traversed one plane at a time.
     let others: SmallVec<[&Axis<2>; 4]> = axes
         .iter()
         .enumerate()

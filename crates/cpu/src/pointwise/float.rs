@@ -46,7 +46,7 @@ macro_rules! slope {
 
 /// The loop that the column `kernel` of a row names.
 macro_rules! kernel {
-    (here, $name:ident, $l:ident, $T:ident, $math:ident) => {
+    (formula, $name:ident, $l:ident, $T:ident, $math:ident) => {
         map1!($l, $T, |x| formula!($name, x))
     };
     (math, $name:ident, $l:ident, $T:ident, $math:ident) => {

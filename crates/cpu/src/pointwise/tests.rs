@@ -195,7 +195,7 @@ fn every_fused_derivative_is_the_slope() {
             let positive = matches!(op, Unary::Sqrt | Unary::Rsqrt | Unary::Log);
             let x: Vec<f64> =
                 x.iter().map(|v| rounded(dtype, if positive { v.abs() } else { *v })).collect();
-            let value = |x: f64| if kept == pullback_ir::Kept::X { x } else { naive(op, x) };
+            let value = |x: f64| if kept == pullback_ir::VjpOperand::X { x } else { naive(op, x) };
             let keep = Data::of(dtype, &x.iter().map(|&x| value(x)).collect::<Vec<_>>());
             let dy = Data::of(dtype, &vec![1.5; x.len()]);
             let mut out = Data::new(dtype, x.len());

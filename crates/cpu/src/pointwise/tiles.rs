@@ -1,7 +1,7 @@
 //! Loading sources into tiles, and storing results from them.
 
 use super::copy;
-use crate::buffer::Buffer as Block;
+use crate::buffer::Buffer as HostBuffer;
 use crate::elem::{Bool, Elem};
 use crate::operand::{Sink, Source};
 use crate::par;
@@ -346,7 +346,7 @@ pub(super) struct TileSource<T> {
     place: SourceLayout,
     load: Load<T>,
     /// Owns what `ptr` points into, if the source was copied.
-    _copy: Option<Block>,
+    _copy: Option<HostBuffer>,
 }
 
 // SAFETY: a source is only read, and may be by several threads.
@@ -386,7 +386,7 @@ impl<T: Tile> TileSource<T> {
         {
             return None;
         }
-        let mut copied = Block::alloc(walk.len() * x.dtype.size()).ok()?;
+        let mut copied = HostBuffer::alloc(walk.len() * x.dtype.size()).ok()?;
         let sink = Sink { ptr: copied.as_mut_ptr(), shape: x.shape, dtype: x.dtype };
         copy(x, sink);
         let dense = Source { ptr: copied.as_ptr(), strides: &dense_strides(x.shape), ..x };

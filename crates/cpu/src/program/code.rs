@@ -3,13 +3,13 @@
 use super::flow::FlowStep;
 use super::no_memory;
 #[cfg(target_arch = "x86_64")]
-use super::straight::{self, Part};
+use super::straight::{self, Segment};
 use crate::dot::{self, Panels, Right};
 use crate::operand::{Sink, Source};
 use crate::region::Kernel;
 use crate::run::dispatch;
 use crate::{Buffer, movement, pointwise};
-use pullback_ir::pass::plan::{Base, Home, Move, Plan, Product, Role};
+use pullback_ir::pass::plan::{Base, Location, Move, Plan, ProductLocation, ScratchRole};
 use pullback_ir::{
     DType, Error, Layout, Line, Load, Op, Program, Region, Result, Shape, Spec, Strides, Var,
 };
@@ -19,27 +19,27 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A program as steps over memory.
-pub(super) struct Code {
-    pub(super) steps: Vec<Step>,
+pub(super) struct ProgramCode {
+    pub(super) steps: Vec<KernelCall>,
     /// The memory of this call: arena, constants, inputs, outputs.
-    pub(super) bases: Bases,
+    pub(super) bases: BasePointers,
     /// Held because `bases` points into it.
     _constants: Buffer,
     inputs: usize,
     /// The same steps, those on a few elements joined into straight-line code.
     #[cfg(target_arch = "x86_64")]
-    parts: Option<Vec<Part>>,
+    parts: Option<Vec<Segment>>,
     /// Held because `bases` points into it.
     _scratch: Buffer,
 }
 
 /// Addresses that are filled in before each run.
-pub(super) struct Bases(pub(super) Vec<*mut u8>);
+pub(super) struct BasePointers(pub(super) Vec<*mut u8>);
 
 // SAFETY: dereferenced only during a run, which borrows the code mutably and holds the buffers.
-unsafe impl Send for Bases {}
+unsafe impl Send for BasePointers {}
 // SAFETY: as above; nothing is dereferenced through a shared reference.
-unsafe impl Sync for Bases {}
+unsafe impl Sync for BasePointers {}
 
 /// Positions among the bases.
 pub(super) const ARENA: usize = 0;
@@ -47,7 +47,7 @@ const CONSTANTS: usize = 1;
 const FIRST: usize = 2;
 
 /// One kernel call.
-pub(super) struct Step {
+pub(super) struct KernelCall {
     /// The equation it belongs to; moves at the end come after all of them.
     pub(super) equation: usize,
     pub(super) action: Action,
@@ -169,7 +169,7 @@ fn with_capacity<'a, const N: usize, T, V: Copy, R>(
     f(unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<V>(), values.len()) })
 }
 
-impl Step {
+impl KernelCall {
     /// Runs the step. The bases are those of the code it belongs to, filled in.
     #[inline]
     pub(super) fn run(&mut self, bases: &[*mut u8]) -> Result<()> {
@@ -226,7 +226,7 @@ impl Step {
                 movement::copies(&all);
                 Ok(())
             }
-            Action::Flow(turns) => turns.run(sources, sinks, bases),
+            Action::Flow(flow_step) => flow_step.run(sources, sinks, bases),
         };
         done.map_err(|error| self.explain(error))
     }
@@ -266,21 +266,21 @@ impl Step {
             Action::AfterDot(..) => "dot_region",
             Action::AddProduct => "dot_add",
             Action::Copies => "copy",
-            Action::Flow(turns) => turns.name(),
+            Action::Flow(flow_step) => flow_step.name(),
         }
     }
 }
 
-impl Code {
+impl ProgramCode {
     /// Prepares the steps of a program that was verified and planned.
-    pub(super) fn new(program: &Program, plan: &Plan) -> Result<Code> {
+    pub(super) fn new(program: &Program, plan: &Plan) -> Result<ProgramCode> {
         let compiler = Compiler { program, plan };
         let mut constants = allocate("constants", plan.constants)?;
         let mut steps = Vec::new();
         for (e, equation) in program.equations.iter().enumerate() {
             if let Op::Literal { value, dtype, .. } = &equation.op {
-                let home = &plan.homes[equation.outputs[0].index()];
-                let ptr = constants.as_mut_ptr().wrapping_add(home.start);
+                let location = &plan.locations[equation.outputs[0].index()];
+                let ptr = constants.as_mut_ptr().wrapping_add(location.start);
                 pointwise::fill(*value, Sink { ptr, shape: &[], dtype: *dtype });
             } else {
                 compiler.equation(e, &mut steps)?;
@@ -300,9 +300,9 @@ impl Code {
         let values = 0;
         let mut values = allocate("scratch", values)?;
         bases[scratch] = values.as_mut_ptr();
-        Ok(Code {
+        Ok(ProgramCode {
             steps,
-            bases: Bases(bases),
+            bases: BasePointers(bases),
             _constants: constants,
             inputs: program.inputs.len(),
             #[cfg(target_arch = "x86_64")]
@@ -327,7 +327,7 @@ impl Code {
         self.bases.0[ARENA] = ptr;
     }
 
-    /// Packs right operands among the first `fixed` inputs, constant until [`Code::unpack`].
+    /// Packs right operands among the first `fixed` inputs, constant until [`ProgramCode::unpack`].
     pub(super) fn pack(&mut self, fixed: usize) {
         let bases = &self.bases.0[..];
         self.steps.iter_mut().for_each(|step| step.pack(&(FIRST..FIRST + fixed), bases));
@@ -347,8 +347,8 @@ impl Code {
             for part in parts {
                 match part {
                     // SAFETY: accesses its scratch, and the elements of the steps that it replaces.
-                    Part::Straight(straight) => unsafe { straight.run(bases) },
-                    Part::Steps(range) => {
+                    Segment::Straight(straight) => unsafe { straight.run(bases) },
+                    Segment::Steps(range) => {
                         self.steps[range.clone()]
                             .iter_mut()
                             .try_for_each(|step| step.run(bases))?;
@@ -401,7 +401,7 @@ impl Compiler<'_> {
     }
 
     fn operand(&self, v: Var) -> StepOperand {
-        let Home { base, start, layout } = &self.plan.homes[v.index()];
+        let Location { base, start, layout } = &self.plan.locations[v.index()];
         let dtype = self.program.spec(v).dtype;
         StepOperand {
             base: self.base(*base),
@@ -414,7 +414,7 @@ impl Compiler<'_> {
     }
 
     fn target(&self, v: Var) -> StepResult {
-        let Home { base, start, .. } = self.plan.homes[v.index()];
+        let Location { base, start, .. } = self.plan.locations[v.index()];
         let spec = self.program.spec(v);
         StepResult { base: self.base(base), start, shape: spec.shape.clone(), dtype: spec.dtype }
     }
@@ -424,15 +424,15 @@ impl Compiler<'_> {
     }
 
     /// The scratch of an equation for one of its uses.
-    fn scratch(&self, e: usize, role: Role) -> Option<usize> {
+    fn scratch(&self, e: usize, role: ScratchRole) -> Option<usize> {
         self.plan.scratch[e].iter().find(|s| s.role == role).map(|s| s.start)
     }
 
-    fn equation(&self, e: usize, steps: &mut Vec<Step>) -> Result<()> {
+    fn equation(&self, e: usize, steps: &mut Vec<KernelCall>) -> Result<()> {
         let equation = &self.program.equations[e];
         let sources = || equation.inputs.iter().map(|&v| self.operand(v));
         let sinks = || equation.outputs.iter().map(|&v| self.target(v)).collect();
-        let step = |action, sources, sinks| Step {
+        let step = |action, sources, sinks| KernelCall {
             equation: e,
             action,
             sources,
@@ -443,9 +443,9 @@ impl Compiler<'_> {
         match &equation.op {
             Op::View(view) => {
                 let [x, y] = [equation.inputs[0], equation.outputs[0]];
-                if self.plan.homes[x.index()].layout.view(view).is_none() {
+                if self.plan.locations[x.index()].layout.view(view).is_none() {
                     let mut target = self.target(y);
-                    target.shape = self.plan.homes[x.index()].layout.shape.clone();
+                    target.shape = self.plan.locations[x.index()].layout.shape.clone();
                     let sinks = Box::new([target]);
                     steps.push(step(Action::Kernel(Op::Copy), sources().collect(), sinks));
                 }
@@ -465,10 +465,10 @@ impl Compiler<'_> {
             }
             Op::DotRegion(region) => self.dot_region(e, region, steps)?,
             Op::Flow(flow) => {
-                let arena = self.scratch(e, Role::Inner).unwrap_or(0);
-                let test = self.scratch(e, Role::Test).unwrap_or(0);
-                let turns = FlowStep::new(flow, &self.plan.inner[e], arena, test)?;
-                steps.push(step(Action::Flow(Box::new(turns)), sources().collect(), sinks()));
+                let arena = self.scratch(e, ScratchRole::Inner).unwrap_or(0);
+                let test = self.scratch(e, ScratchRole::Test).unwrap_or(0);
+                let flow_step = FlowStep::new(flow, &self.plan.inner[e], arena, test)?;
+                steps.push(step(Action::Flow(Box::new(flow_step)), sources().collect(), sinks()));
             }
             op => steps.push(step(Action::Kernel(op.clone()), sources().collect(), sinks())),
         }
@@ -482,14 +482,14 @@ impl Compiler<'_> {
         e: usize,
         region: &Arc<Region>,
         first: usize,
-        steps: &mut Vec<Step>,
+        steps: &mut Vec<KernelCall>,
     ) -> (Vec<StepOperand>, Arc<Region>) {
         let equation = &self.program.equations[e];
         let (mut sources, mut region) = (Vec::new(), region.clone());
         for (k, &v) in equation.inputs.iter().enumerate().skip(first) {
             let source = self.operand(v);
             if let Some((_, layout)) = self.plan.loads[e].iter().find(|load| load.0 == k) {
-                let Home { base, start, .. } = self.plan.homes[v.index()];
+                let Location { base, start, .. } = self.plan.locations[v.index()];
                 let spec = Spec::on(region.device, source.dtype, [reach(layout)].as_slice());
                 let memory = StepResult {
                     base: self.base(base),
@@ -502,12 +502,12 @@ impl Compiler<'_> {
                 Arc::make_mut(&mut region).inputs[number] = Load { spec, layout: layout.clone() };
                 continue;
             }
-            sources.push(match self.scratch(e, Role::Dense(k)) {
+            sources.push(match self.scratch(e, ScratchRole::Dense(k)) {
                 None => source,
                 Some(start) => {
                     let target = self.in_arena(start, self.program.spec(v));
                     let operand = target.operand();
-                    steps.push(Step {
+                    steps.push(KernelCall {
                         equation: e,
                         action: Action::Kernel(Op::Copy),
                         sources: Box::new([source]),
@@ -522,11 +522,16 @@ impl Compiler<'_> {
         (sources, region)
     }
 
-    fn dot_region(&self, e: usize, region: &Arc<Region>, steps: &mut Vec<Step>) -> Result<()> {
+    fn dot_region(
+        &self,
+        e: usize,
+        region: &Arc<Region>,
+        steps: &mut Vec<KernelCall>,
+    ) -> Result<()> {
         let equation = &self.program.equations[e];
         let matrices = [0, 1].map(|i| self.operand(equation.inputs[i]));
         let spec = &region.inputs[0].spec;
-        let step = |action, sources, sinks| Step {
+        let step = |action, sources, sinks| KernelCall {
             equation: e,
             action,
             sources,
@@ -535,12 +540,12 @@ impl Compiler<'_> {
             panels: None,
         };
         let product = match self.plan.products[e] {
-            Some(Product::Added(_)) => {
+            Some(ProductLocation::Added(_)) => {
                 let sinks = Box::new([self.target(equation.outputs[0])]);
                 steps.push(step(Action::AddProduct, Box::new(matrices), sinks));
                 return Ok(());
             }
-            Some(Product::InResult(_)) => {
+            Some(ProductLocation::InResult(_)) => {
                 let mut sources = Vec::from(matrices);
                 let (rest, region) = self.loads(e, region, 2, steps);
                 sources.extend(rest);
@@ -549,8 +554,8 @@ impl Compiler<'_> {
                 steps.push(step(Action::AfterDot(kernel, region), sources.into(), sinks));
                 return Ok(());
             }
-            Some(Product::Apart) | None => {
-                self.in_arena(self.scratch(e, Role::Product).unwrap_or(0), spec)
+            Some(ProductLocation::Separate) | None => {
+                self.in_arena(self.scratch(e, ScratchRole::Product).unwrap_or(0), spec)
             }
         };
         let mut sources = vec![product.operand()];
@@ -563,13 +568,13 @@ impl Compiler<'_> {
     }
 
     /// Copies at the end: to outputs, then to temporaries, then to inputs.
-    fn moves(&self, steps: &mut Vec<Step>) {
+    fn moves(&self, steps: &mut Vec<KernelCall>) {
         let mut copies = |all: Vec<(StepOperand, StepResult)>| {
             if all.is_empty() {
                 return;
             }
             let (sources, sinks): (Vec<StepOperand>, Vec<StepResult>) = all.into_iter().unzip();
-            steps.push(Step {
+            steps.push(KernelCall {
                 equation: self.program.equations.len(),
                 action: Action::Copies,
                 sources: sources.into(),

@@ -6,7 +6,7 @@
 //! advance. Shared matrices that the body multiplies with are packed once, before the first
 //! iteration.
 
-use super::code::{ARENA, Code, StepOperand, StepResult};
+use super::code::{ARENA, ProgramCode, StepOperand, StepResult};
 use crate::operand::Source;
 use crate::pointwise;
 use pullback_ir::pass::plan::Plan;
@@ -20,9 +20,9 @@ pub(super) struct FlowStep {
 }
 
 enum FlowCode {
-    Cond { yes: Code, no: Code },
-    While { test: Code, body: Code, shared: usize, condition: usize },
-    Scan { body: Code, shared: usize, carry: usize, length: usize, reverse: bool },
+    Cond { yes: ProgramCode, no: ProgramCode },
+    While { test: ProgramCode, body: ProgramCode, shared: usize, condition: usize },
+    Scan { body: ProgramCode, shared: usize, carry: usize, length: usize, reverse: bool },
 }
 
 impl FlowStep {
@@ -36,14 +36,14 @@ impl FlowStep {
     ) -> Result<FlowStep> {
         let kind = match (flow, plans) {
             (Flow::Cond { yes, no }, [a, b]) => {
-                FlowCode::Cond { yes: Code::new(yes, a)?, no: Code::new(no, b)? }
+                FlowCode::Cond { yes: ProgramCode::new(yes, a)?, no: ProgramCode::new(no, b)? }
             }
             (Flow::While { test, body, shared }, [a, b]) => {
-                let (test, body) = (Code::new(test, a)?, Code::new(body, b)?);
+                let (test, body) = (ProgramCode::new(test, a)?, ProgramCode::new(body, b)?);
                 FlowCode::While { test, body, shared: *shared, condition }
             }
             (Flow::Scan(scan), [a]) => FlowCode::Scan {
-                body: Code::new(&scan.body, a)?,
+                body: ProgramCode::new(&scan.body, a)?,
                 shared: scan.shared,
                 carry: scan.carry,
                 length: scan.length,
@@ -90,7 +90,7 @@ impl FlowStep {
                     share(code, &x[..*shared], &x[*shared..], out, bases);
                 }
                 test.set_output(0, condition);
-                let mut packed = Packed::new([test, body], *shared);
+                let mut packed = PackedCodes::new([test, body], *shared);
                 let [test, body] = &mut packed.codes;
                 let mut iteration = 0usize;
                 loop {
@@ -113,7 +113,7 @@ impl FlowStep {
                 body.set_arena(arena);
                 share(body, &fixed[..*shared], &fixed[*shared..], state, bases);
                 // For one iteration, packing in advance gains nothing.
-                let mut packed = Packed::new([body], if *length > 1 { *shared } else { 0 });
+                let mut packed = PackedCodes::new([body], if *length > 1 { *shared } else { 0 });
                 let [body] = &mut packed.codes;
                 for iteration in 0..*length {
                     let row = if *reverse { *length - 1 - iteration } else { iteration };
@@ -137,18 +137,18 @@ impl FlowStep {
 }
 
 /// Codes whose shared operands are packed while this lives.
-struct Packed<'a, const N: usize> {
-    codes: [&'a mut Code; N],
+struct PackedCodes<'a, const N: usize> {
+    codes: [&'a mut ProgramCode; N],
 }
 
-impl<'a, const N: usize> Packed<'a, N> {
-    fn new(mut codes: [&'a mut Code; N], shared: usize) -> Self {
+impl<'a, const N: usize> PackedCodes<'a, N> {
+    fn new(mut codes: [&'a mut ProgramCode; N], shared: usize) -> Self {
         codes.iter_mut().for_each(|code| code.pack(shared));
-        Packed { codes }
+        PackedCodes { codes }
     }
 }
 
-impl<const N: usize> Drop for Packed<'_, N> {
+impl<const N: usize> Drop for PackedCodes<'_, N> {
     fn drop(&mut self) {
         self.codes.iter_mut().for_each(|code| code.unpack());
     }
@@ -164,7 +164,7 @@ fn begin(first: &[StepOperand], state: &[StepResult], bases: &[*mut u8]) {
 
 /// Sets what all iterations share: the shared operands, and the state in the memory of the results.
 fn share(
-    code: &mut Code,
+    code: &mut ProgramCode,
     fixed: &[StepOperand],
     first: &[StepOperand],
     state: &[StepResult],

@@ -13,8 +13,8 @@
 //! computed from the program's specs; a [`Planned`] can only be made by planning the same program.
 //! Memory smaller than planned is rejected: an arena, an input whose layout reaches outside its
 //! buffer. Outputs are allocated by their specs, and returned only when they are complete. What is
-//! written is borrowed mutably, so that nothing else reads it meanwhile. The plan guarantees that
-//! no step writes what a later one still reads; tests check it by replaying plans element by
+//! written is borrowed mutably, so that nothing else reads it during the run. The plan guarantees
+//! that no step writes what a later one still reads; tests check it by replaying plans element by
 //! element.
 //!
 //! # When something fails
@@ -38,7 +38,7 @@ use crate::Buffer;
 use crate::buffer::Arena;
 use crate::region::native_counts;
 use crate::run::{Input, Output, run};
-use code::{Code, allocate};
+use code::{ProgramCode, allocate};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::{Base, Planned};
 use pullback_ir::{Error, ErrorKind, Line, Result, Spec};
@@ -68,23 +68,23 @@ use std::sync::Arc;
 /// ```
 pub struct Prepared {
     planned: Arc<Planned>,
-    code: Code,
+    code: ProgramCode,
     native: (usize, usize),
 }
 
 /// The memory of an input, with the byte at which its elements start.
-pub enum Bound<'a> {
+pub enum BoundInput<'a> {
     /// Only read.
     Read(&'a Buffer, usize),
     /// Replaced by an output ([`pullback_ir::Program::updates`]).
     Write(&'a mut Buffer, usize),
 }
 
-impl Bound<'_> {
+impl BoundInput<'_> {
     fn buffer(&self) -> &Buffer {
         match self {
-            Bound::Read(buffer, _) => buffer,
-            Bound::Write(buffer, _) => buffer,
+            BoundInput::Read(buffer, _) => buffer,
+            BoundInput::Write(buffer, _) => buffer,
         }
     }
 }
@@ -109,7 +109,7 @@ impl Prepared {
     /// If memory for its constants cannot be allocated.
     pub fn new(planned: Arc<Planned>) -> Result<Prepared> {
         let before = native_counts();
-        let code = Code::new(planned.program(), planned.plan())?;
+        let code = ProgramCode::new(planned.program(), planned.plan())?;
         let now = native_counts();
         Ok(Prepared { planned, code, native: (now.0 - before.0, now.1 - before.1) })
     }
@@ -127,7 +127,7 @@ impl Prepared {
 
     /// The steps, in order.
     pub fn steps(&self) -> Vec<Step> {
-        let step = |step: &code::Step| Step {
+        let step = |step: &code::KernelCall| Step {
             equation: step.equation,
             kernel: step.name().to_string(),
             operands: [
@@ -147,7 +147,7 @@ impl Prepared {
     pub fn bind<'a, 'b>(
         &'a mut self,
         arena: &'a mut Arena,
-        inputs: &'a mut [Bound<'b>],
+        inputs: &'a mut [BoundInput<'b>],
         outputs: &'a mut Vec<Buffer>,
     ) -> Result<Running<'a, 'b>> {
         outputs.clear();
@@ -173,7 +173,7 @@ impl Prepared {
     pub fn run_over(
         &mut self,
         arena: &mut Buffer,
-        inputs: &mut [Bound<'_>],
+        inputs: &mut [BoundInput<'_>],
         outputs: &mut [Buffer],
         step: Option<usize>,
     ) -> Result<()> {
@@ -201,12 +201,16 @@ impl Prepared {
 
 /// Checks the inputs and fills in their addresses.
 #[inline]
-fn set_inputs(code: &mut Code, planned: &Planned, inputs: &mut [Bound<'_>]) -> Result<()> {
+fn set_inputs(
+    code: &mut ProgramCode,
+    planned: &Planned,
+    inputs: &mut [BoundInput<'_>],
+) -> Result<()> {
     planned.check_count(inputs.len())?;
     for (i, bound) in inputs.iter_mut().enumerate() {
         let (ptr, bytes, start, written) = match bound {
-            Bound::Read(b, start) => (b.as_ptr().cast_mut(), b.len(), *start, false),
-            Bound::Write(b, start) => (b.as_mut_ptr(), b.len(), *start, true),
+            BoundInput::Read(b, start) => (b.as_ptr().cast_mut(), b.len(), *start, false),
+            BoundInput::Write(b, start) => (b.as_mut_ptr(), b.len(), *start, true),
         };
         planned.check_input(i, bytes, start, written)?;
         code.set_input(i, ptr.wrapping_add(start));
@@ -224,9 +228,9 @@ fn check_arena(planned: &Planned, arena: &Buffer) -> Result<()> {
 /// A prepared program with the memory of one run. The outputs are complete once all steps have run.
 pub struct Running<'a, 'b> {
     planned: &'a Planned,
-    code: &'a mut Code,
+    code: &'a mut ProgramCode,
     arena: &'a Arena,
-    inputs: &'a [Bound<'b>],
+    inputs: &'a [BoundInput<'b>],
     outputs: &'a mut Vec<Buffer>,
     /// The step that runs next.
     next: usize,
@@ -270,20 +274,20 @@ impl Running<'_, '_> {
             Some(&v) if next.is_none_or(|next| equation < next) => v,
             _ => return Err(Error::argument("program", "the value is not there yet")),
         };
-        let (home, spec) = (&self.planned.plan().homes[v.index()], program.spec(v));
-        let (buffer, start): (&Buffer, usize) = match home.base {
-            Base::Arena => (self.arena.memory(), home.start),
+        let (location, spec) = (&self.planned.plan().locations[v.index()], program.spec(v));
+        let (buffer, start): (&Buffer, usize) = match location.base {
+            Base::Arena => (self.arena.memory(), location.start),
             Base::Constants => return Ok(None),
             Base::Input(i) => {
-                let (Bound::Read(_, start) | Bound::Write(_, start)) = &self.inputs[i];
-                (self.inputs[i].buffer(), start + home.start)
+                let (BoundInput::Read(_, start) | BoundInput::Write(_, start)) = &self.inputs[i];
+                (self.inputs[i].buffer(), start + location.start)
             }
             Base::Output(k) => {
                 let at = self.planned.fresh().partition_point(|o| o.0 < k);
-                (&self.outputs[at], home.start)
+                (&self.outputs[at], location.start)
             }
         };
-        let mut layout = home.layout.clone();
+        let mut layout = location.layout.clone();
         // The offset may be negative: see `Compiler::operand`.
         layout.offset = layout.offset.wrapping_add(start / spec.dtype.size());
         let copied = run(Checked::copy(&[spec]), &[Input { buffer, layout: &layout, spec }])?;

@@ -10,9 +10,9 @@
 //! formulas are those of fused regions, with the same bits, and sums are taken in the order of the
 //! kernel for short rows.
 
-use super::code::{Action, Step, StepOperand, StepResult};
+use super::code::{Action, KernelCall, StepOperand, StepResult};
 use crate::reduce::extreme_of_none;
-use crate::region::native::straight::{Straight, StraightBuilder, Value};
+use crate::region::native::straight::{ScalarId, Straight, StraightBuilder};
 use pullback_ir::{
     Binary, DType, Error, Inst, Layout, Op, Reduction, Region, Result, Scalar, Shape,
 };
@@ -28,7 +28,7 @@ const FAR: usize = 1 << 30;
 const LENGTH: usize = 4096;
 
 /// A part of a list of steps.
-pub(super) enum Part {
+pub(super) enum Segment {
     /// Steps that run one by one.
     Steps(Range<usize>),
     /// Steps joined into one piece of code.
@@ -37,15 +37,16 @@ pub(super) enum Part {
 
 /// The same steps, joined where they can be; and the most scratch that a piece needs, at base
 /// number `scratch`. `None` if nothing was joined.
-pub(super) fn join(steps: &[Step], scratch: usize) -> Result<Option<(Vec<Part>, usize)>> {
-    let mut parts: Vec<Part> = Vec::new();
-    let (mut open, mut room, mut joined): (Option<StraightBuilder>, usize, bool) = (None, 0, false);
-    let mut close = |open: &mut Option<StraightBuilder>, parts: &mut Vec<Part>| -> Result<()> {
+pub(super) fn join(steps: &[KernelCall], scratch: usize) -> Result<Option<(Vec<Segment>, usize)>> {
+    let mut parts: Vec<Segment> = Vec::new();
+    let (mut open, mut scratch_bytes, mut joined): (Option<StraightBuilder>, usize, bool) =
+        (None, 0, false);
+    let mut close = |open: &mut Option<StraightBuilder>, parts: &mut Vec<Segment>| -> Result<()> {
         if let Some(builder) = open.take().filter(|builder| builder.len() > 0) {
             let straight = builder.finish(scratch)?;
-            room = room.max(straight.scratch);
+            scratch_bytes = scratch_bytes.max(straight.scratch);
             joined = true;
-            parts.push(Part::Straight(straight));
+            parts.push(Segment::Straight(straight));
         }
         Ok(())
     };
@@ -66,12 +67,12 @@ pub(super) fn join(steps: &[Step], scratch: usize) -> Result<Option<(Vec<Part>, 
         }
         close(&mut open, &mut parts)?;
         match parts.last_mut() {
-            Some(Part::Steps(range)) => range.end = n + 1,
-            _ => parts.push(Part::Steps(n..n + 1)),
+            Some(Segment::Steps(range)) => range.end = n + 1,
+            _ => parts.push(Segment::Steps(n..n + 1)),
         }
     }
     close(&mut open, &mut parts)?;
-    Ok(joined.then_some((parts, room)))
+    Ok(joined.then_some((parts, scratch_bytes)))
 }
 
 /// The dtype that elements are copied as: only their size matters.
@@ -100,7 +101,7 @@ fn few(shape: &[usize]) -> bool {
 }
 
 /// Whether a step can be joined.
-fn fits(step: &Step, builder: &StraightBuilder) -> bool {
+fn fits(step: &KernelCall, builder: &StraightBuilder) -> bool {
     let is_region = matches!(step.action, Action::Region(..));
     let small = (is_region || step.sources.iter().all(|x| few(&x.shape)))
         && step.sinks.iter().all(|y| few(&y.shape));
@@ -142,7 +143,7 @@ fn fits(step: &Step, builder: &StraightBuilder) -> bool {
     }
 }
 
-fn region_fits(region: &Region, step: &Step, builder: &StraightBuilder) -> bool {
+fn region_fits(region: &Region, step: &KernelCall, builder: &StraightBuilder) -> bool {
     let Ok(values) = region.values() else { return false };
     if !few(&region.shape) {
         return false;
@@ -164,7 +165,7 @@ fn region_fits(region: &Region, step: &Step, builder: &StraightBuilder) -> bool 
     })
 }
 
-fn write(step: &Step, builder: &mut StraightBuilder) -> Result<()> {
+fn write(step: &KernelCall, builder: &mut StraightBuilder) -> Result<()> {
     match &step.action {
         Action::Region(_, Some(region)) => write_region(region, step, builder),
         Action::Kernel(Op::Put(views)) => {
@@ -193,7 +194,7 @@ fn write(step: &Step, builder: &mut StraightBuilder) -> Result<()> {
             let to = &step.sinks[0];
             let whole = Layout::dense(to.shape.clone());
             // Pieces may be in the memory of the result already.
-            let pieces: Vec<Vec<Value>> =
+            let pieces: Vec<Vec<ScalarId>> =
                 step.sources.iter().map(|x| elements(x, builder)).collect();
             let mut before = 0;
             for (x, piece) in step.sources.iter().zip(&pieces) {
@@ -206,7 +207,7 @@ fn write(step: &Step, builder: &mut StraightBuilder) -> Result<()> {
         }
         Action::Kernel(Op::Reduce(kind, axes)) => {
             let (x, to) = (&step.sources[0], &step.sinks[0]);
-            let mut groups: Vec<Vec<Value>> = vec![Vec::new(); to.shape.iter().product()];
+            let mut groups: Vec<Vec<ScalarId>> = vec![Vec::new(); to.shape.iter().product()];
             for i in 0..x.shape.iter().product() {
                 let element = builder.load(x.base, x.byte(i), x.dtype);
                 groups[without(&x.shape, axes, i)].push(element);
@@ -221,7 +222,7 @@ fn write(step: &Step, builder: &mut StraightBuilder) -> Result<()> {
             let to = &step.sinks[0];
             for i in 0..to.shape.iter().product() {
                 let of = step.sources.iter().map(|x| builder.load(x.base, x.byte(i), x.dtype));
-                let of: Vec<Value> = of.collect();
+                let of: Vec<ScalarId> = of.collect();
                 let value = builder.point(op, &of, to.dtype)?;
                 builder.store(value, to.base, to.start + i * to.dtype.size());
             }
@@ -232,14 +233,14 @@ fn write(step: &Step, builder: &mut StraightBuilder) -> Result<()> {
 }
 
 /// The elements of an operand, to be copied.
-fn elements(from: &StepOperand, builder: &mut StraightBuilder) -> Vec<Value> {
+fn elements(from: &StepOperand, builder: &mut StraightBuilder) -> Vec<ScalarId> {
     let Some(as_what) = carrier(from.dtype) else { return Vec::new() };
     let count = from.shape.iter().product();
     (0..count).map(|i| builder.load(from.base, from.byte(i), as_what)).collect()
 }
 
 /// Writes elements through a layout of the target.
-fn store_all(values: &[Value], to: &StepResult, layout: &Layout, builder: &mut StraightBuilder) {
+fn store_all(values: &[ScalarId], to: &StepResult, layout: &Layout, builder: &mut StraightBuilder) {
     let size = to.dtype.size() as isize;
     for (i, &value) in values.iter().enumerate() {
         builder.store(value, to.base, (to.start as isize + offset(layout, i) * size) as usize);
@@ -257,11 +258,11 @@ fn offset(layout: &Layout, mut i: usize) -> isize {
     at
 }
 
-fn write_region(region: &Region, step: &Step, builder: &mut StraightBuilder) -> Result<()> {
+fn write_region(region: &Region, step: &KernelCall, builder: &mut StraightBuilder) -> Result<()> {
     let values = region.values()?;
     let (rows, width) = (region.rows(), region.row_len());
     // For each instruction, the elements in order, or one for each row.
-    let mut made: Vec<Vec<Value>> = Vec::with_capacity(region.body.len());
+    let mut made: Vec<Vec<ScalarId>> = Vec::with_capacity(region.body.len());
     for (inst, value) in region.body.iter().zip(&values) {
         let count = if value.row { rows } else { rows * width };
         let of_all = match inst {
@@ -284,7 +285,7 @@ fn write_region(region: &Region, step: &Step, builder: &mut StraightBuilder) -> 
                         (true, false) => made[v][i / width],
                         (true, true) | (false, _) => made[v][i],
                     };
-                    let of: Vec<Value> = of.iter().map(element).collect();
+                    let of: Vec<ScalarId> = of.iter().map(element).collect();
                     all.push(builder.point(op, &of, value.dtype)?);
                 }
                 all
@@ -343,13 +344,13 @@ fn joins(kind: Reduction, dtype: DType) -> (Binary, Option<Scalar>) {
 
 fn fold(
     kind: Reduction,
-    elements: &[Value],
+    elements: &[ScalarId],
     dtype: DType,
     builder: &mut StraightBuilder,
-) -> Result<Value> {
+) -> Result<ScalarId> {
     let (op, start) = joins(kind, dtype);
     // In the order of the kernel for short rows: four sums, then those pairwise.
-    let mut lanes: [Option<Value>; 4] = [None; 4];
+    let mut lanes: [Option<ScalarId>; 4] = [None; 4];
     for (i, &x) in elements.iter().enumerate() {
         let lane = lanes[i % 4].or_else(|| Some(builder.number(start?, dtype)));
         lanes[i % 4] = Some(match lane {
@@ -357,7 +358,7 @@ fn fold(
             None => x,
         });
     }
-    let mut both = |a: Option<Value>, b: Option<Value>| -> Result<Option<Value>> {
+    let mut both = |a: Option<ScalarId>, b: Option<ScalarId>| -> Result<Option<ScalarId>> {
         Ok(match (a, b) {
             (Some(a), Some(b)) => Some(builder.point(&Op::Binary(op), &[a, b], dtype)?),
             (a, b) => a.or(b),

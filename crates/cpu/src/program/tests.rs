@@ -11,7 +11,7 @@ mod plain;
 use super::*;
 use crate::run::{ReadOperand, Write, WriteTarget, run_op, run_op_into};
 use executable::Executable;
-use pullback_ir::pass::plan::{Plan, Product};
+use pullback_ir::pass::plan::{Plan, ProductLocation};
 use pullback_ir::{DType, Layout, Op, Program, Scalar, Var, Vars};
 use random_programs::{Dice, random_program};
 use std::rc::Rc;
@@ -63,7 +63,7 @@ fn eagerly(
         {
             let spec = program.spec(equation.outputs[0]).clone();
             vec![Eager { buffer: x[0].buffer.clone(), layout, spec }]
-        } else if let Some(Product::Added(k)) = plan.products[e] {
+        } else if let Some(ProductLocation::Added(k)) = plan.products[e] {
             // Sums in another order than a product and an addition.
             let mut sum = run_op(&Op::Copy, &[x[k].input()])?.remove(0);
             let layout = Layout::dense(sum.spec.shape.clone());
@@ -134,10 +134,10 @@ fn compiled(executable: &mut Executable, inputs: &[Eager]) -> Result<Vec<Vec<u8>
         .map(|x| run_op(&Op::Copy, &[x.input()]).expect("a copy").remove(0).buffer)
         .collect();
     let written = |i: usize| program.updates.iter().any(|u| u.1 == i);
-    let mut bound: Vec<Bound> = copies
+    let mut bound: Vec<BoundInput> = copies
         .iter_mut()
         .enumerate()
-        .map(|(i, b)| if written(i) { Bound::Write(b, 0) } else { Bound::Read(b, 0) })
+        .map(|(i, b)| if written(i) { BoundInput::Write(b, 0) } else { BoundInput::Read(b, 0) })
         .collect();
     let fresh = executable.run(&mut bound)?;
     // SAFETY: outputs are full, and so are inputs.

@@ -7,7 +7,7 @@
 use super::{Fold, fold_rows, fold_run};
 use crate::elem::{Compute, Elem, with_elem};
 use crate::operand::Source;
-use crate::simd::{Isa, Level, Work, vectorised};
+use crate::simd::{Isa, Level, SimdTask, vectorised};
 
 /// Rows that the loop over columns folds at the same time.
 pub(super) const TOGETHER: usize = 8;
@@ -126,7 +126,7 @@ struct Widened<S: Elem> {
     to: *mut S::Compute,
 }
 
-impl<S: Elem> Work for Widened<S> {
+impl<S: Elem> SimdTask for Widened<S> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         // SAFETY: `widen` was promised so many elements and so much space.

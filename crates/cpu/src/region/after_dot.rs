@@ -8,7 +8,7 @@
 //! complete.
 
 use super::Kernel;
-use super::exec::{give_back, lend};
+use super::exec::{borrowed, give_back};
 use crate::dot::{self, Right};
 use crate::operand::{Sink, Source};
 use pullback_ir::{Binary, Inst, Op, Region, dense_strides};
@@ -51,7 +51,7 @@ impl Kernel {
         let ptr = match host {
             Some(out) => out.ptr,
             None => {
-                held = lend(spec.bytes());
+                held = borrowed(spec.bytes());
                 held.as_mut_ptr().cast()
             }
         };

@@ -4,12 +4,12 @@
 use super::calls::{TileKind, call};
 use super::domain::{PrefetchedOperand, SHORT};
 use super::draft::share_slots;
-use super::exec::{Scratch, enlarged};
+use super::exec::{TileScratch, enlarged};
 use super::plan::{
     CONSTANTS, Draft, Native, ROWS, Ref, RegionPlan, SCRATCH, ScalarStorage, ValueStorage,
 };
-use super::steps::{ReductionStep, Step, store};
-use super::{CodegenMode, Fill, Kernel, Pass, RowResult, ScratchSizes};
+use super::steps::{ReductionStep, TileStep, store};
+use super::{CodegenMode, Fill, Kernel, RowResult, ScratchSizes, TilePass};
 use crate::elem::{Elem, with_elem};
 use crate::reduce::folder;
 use crate::simd::BLOCK;
@@ -93,8 +93,8 @@ impl Kernel {
     }
 
     fn build(region: &Region, how: CodegenMode, streams: bool) -> Result<Kernel> {
-        // What `Region::infer` checks apart from the instructions, which the plan checks.
-        if let Some(load) = region.inputs.iter().find(|x| !x.layout.lies_in(x.spec.len())) {
+        // What `Region::infer` checks besides the instructions, which the plan checks.
+        if let Some(load) = region.inputs.iter().find(|x| !x.layout.is_within(x.spec.len())) {
             let message = "a layout reaches outside its operand";
             return Err(Error::argument("region", message).on([&load.spec]));
         }
@@ -102,7 +102,7 @@ impl Kernel {
             return Err(Error::argument("region", "has no result, or one that does not exist"));
         }
         #[cfg(target_arch = "x86_64")]
-        let target = super::native::Target::of(how);
+        let target = super::native::NativeTarget::of(how);
         #[cfg(target_arch = "x86_64")]
         let can = |op: &Op, from: &[DType], to: DType| {
             target.is_some_and(|target| target.can(op, from, to))
@@ -137,14 +137,14 @@ impl Kernel {
         }
         let columns = if plan.reduces.is_empty() { domain.columns(region) } else { Vec::new() };
         for c in &columns {
-            let row = c.apart * region.inputs[c.input].spec.dtype.size();
+            let row = c.stride * region.inputs[c.input].spec.dtype.size();
             tile = tile.min((COLUMNS / row).max(64) & !63);
         }
         // The distance between tiles. Native code contains these distances, so they depend on
         // lengths as little as possible. A single element has its own code.
-        let apart = if domain.many { tile.max(SHORT) } else { tile };
+        let stride = if domain.many { tile.max(SHORT) } else { tile };
         tile = tile.min(domain.len().next_multiple_of(BLOCK)).max(BLOCK);
-        let pitch = if domain.len() == 1 { tile } else { apart };
+        let pitch = if domain.len() == 1 { tile } else { stride };
         let work = domain.len().saturating_mul(plan.weight);
         let chunked = !plan.reduces.is_empty()
             && !domain.many
@@ -199,7 +199,7 @@ impl Kernel {
         });
         let ahead: Vec<PrefetchedOperand> = (domain.access.iter().enumerate())
             .filter_map(|(input, access)| {
-                Some(PrefetchedOperand { input, offset: access.in_order()?, apart: 1 })
+                Some(PrefetchedOperand { input, offset: access.in_order()?, stride: 1 })
             })
             .chain(columns)
             .collect();
@@ -216,14 +216,14 @@ impl Kernel {
                             Error::argument("region", "there is no code generator")
                         })?;
                         compiler.group(&plan, group, &|at| addresses.of(at, slots))?;
-                        Step::Native(super::steps::not_compiled)
+                        TileStep::Native(super::steps::not_compiled)
                     }
                     _ => addresses.step(draft, slots)?,
                 });
             }
             let rows = pass.rows.iter().filter(|&&v| !matches!(region.body[v], Inst::Reduce(..)));
-            let rows = rows.map(|&v| addresses.row_step(v)).collect::<Result<Vec<Step>>>()?;
-            passes.push(Pass { ahead: None, steps, reduces: pass.reduces.clone(), rows });
+            let rows = rows.map(|&v| addresses.row_step(v)).collect::<Result<Vec<TileStep>>>()?;
+            passes.push(TilePass { ahead: None, steps, reduces: pass.reduces.clone(), rows });
         }
         if far {
             // The first pass of several loads its operands from memory directly, and so does a
@@ -256,7 +256,7 @@ impl Kernel {
         let reducing = reducing.collect();
         let (mut row_results, mut fills) = (Vec::new(), Vec::new());
         for (output, &v) in region.outputs.iter().enumerate() {
-            let (dtype, stands) = (plan.values[v].dtype, plan.stands_for(v));
+            let (dtype, stands) = (plan.values[v].dtype, plan.alias_of(v));
             if let Some(row) = plan.rows[stands] {
                 let from = addresses.one(ScalarStorage::Row(row));
                 row_results.push(RowResult { output, from, kind: TileKind::of(dtype), dtype });
@@ -304,22 +304,22 @@ impl Kernel {
 
 impl Addresses<'_> {
     /// A step that is not native.
-    fn step(&self, draft: &Draft, slots: &Slots) -> Result<Step> {
+    fn step(&self, draft: &Draft, slots: &Slots) -> Result<TileStep> {
         let plan = self.plan;
         let region = plan.region;
         Ok(match draft {
-            Draft::Gather { input, to } => Step::Gather {
+            Draft::Gather { input, to } => TileStep::Gather {
                 input: *input,
                 dtype: region.inputs[*input].spec.dtype,
                 to: self.of(*to, slots),
             },
-            Draft::Index { axis, dtype, to } => Step::Index {
+            Draft::Index { axis, dtype, to } => TileStep::Index {
                 len: region.shape[*axis],
                 repeat: region.shape[axis + 1..].iter().product(),
                 dtype: *dtype,
                 to: self.of(*to, slots),
             },
-            Draft::Random { kind, key, dtype, to } => Step::Random {
+            Draft::Random { kind, key, dtype, to } => TileStep::Random {
                 kind: *kind,
                 key: *key,
                 dtype: *dtype,
@@ -329,9 +329,14 @@ impl Addresses<'_> {
             Draft::Expand { from, kind, to } => {
                 let by_row = plan.domain.many && matches!(from, ScalarStorage::Row(_));
                 let row = by_row.then_some(plan.domain.row);
-                Step::Expand { from: self.one(*from), kind: *kind, row, to: self.of(*to, slots) }
+                TileStep::Expand {
+                    from: self.one(*from),
+                    kind: *kind,
+                    row,
+                    to: self.of(*to, slots),
+                }
             }
-            Draft::Copy { value, from, to } => Step::Store {
+            Draft::Copy { value, from, to } => TileStep::Store {
                 from: self.of(*from, slots),
                 kind: plan.kind(*value),
                 dtype: plan.values[*value].dtype,
@@ -347,12 +352,17 @@ impl Addresses<'_> {
                 self.call(*value, refs, self.of(*to, slots), padded)?
             }
             Draft::Fold { reduce, from } => {
-                Step::Fold { reduce: *reduce, from: self.of(*from, slots) }
+                TileStep::Fold { reduce: *reduce, from: self.of(*from, slots) }
             }
             Draft::Store { output, from } => {
                 let dtype = plan.values[region.outputs[*output]].dtype;
                 let to = Ref { entry: plan.output_entry(*output), disp: 0 };
-                Step::Store { from: self.of(*from, slots), kind: TileKind::of(dtype), dtype, to }
+                TileStep::Store {
+                    from: self.of(*from, slots),
+                    kind: TileKind::of(dtype),
+                    dtype,
+                    to,
+                }
             }
             Draft::Native(_) => {
                 return Err(Error::argument("region", "there is no code generator"));
@@ -361,21 +371,21 @@ impl Addresses<'_> {
     }
 
     /// The call that computes a value.
-    fn call(&self, v: usize, from: [Ref; 3], to: Ref, padded: bool) -> Result<Step> {
+    fn call(&self, v: usize, from: [Ref; 3], to: Ref, padded: bool) -> Result<TileStep> {
         let Inst::Point(op, of) = &self.plan.region.body[v] else {
             return Err(Error::argument("region", format!("value {v} is not pointwise")));
         };
         let values = &self.plan.values;
         let operand = if matches!(op, Op::Select) { of[1] } else { of[0] };
         let call = call(op, values[operand].dtype, values[v].dtype)?;
-        Ok(Step::Call { call, from, to, through: self.through(), padded })
+        Ok(TileStep::Call { call, from, to, through: self.through(), padded })
     }
 
     /// The step that computes a row value from others.
-    fn row_step(&self, v: usize) -> Result<Step> {
+    fn row_step(&self, v: usize) -> Result<TileStep> {
         let plan = self.plan;
         let find = |&u: &usize| {
-            let u = plan.stands_for(u);
+            let u = plan.alias_of(u);
             match plan.rows[u] {
                 Some(row) => Ok(self.one(ScalarStorage::Row(row))),
                 None => match plan.tiles.iter().position(|&t| t == u) {
@@ -393,7 +403,7 @@ impl Addresses<'_> {
     }
 
     /// Computes the constants: one element of each, and a tile of those that slice kernels read.
-    fn constants(&self, size: usize) -> Result<Scratch> {
+    fn constants(&self, size: usize) -> Result<TileScratch> {
         let plan = self.plan;
         let mut buffer = enlarged(Vec::new(), size);
         let base = buffer.as_mut_ptr().cast::<u8>();
@@ -412,13 +422,13 @@ impl Addresses<'_> {
                         // SAFETY: constants are computed in order, so this one is filled; it has 8
                         // bytes.
                         x[0] = unsafe {
-                            let cell = self.cells[plan.stands_for(*u)] as usize;
+                            let cell = self.cells[plan.alias_of(*u)] as usize;
                             base.add(cell).cast::<u64>().read()
                         };
                     }
                     let nowhere = Ref { entry: 0, disp: 0 };
                     let step = self.call(v, [nowhere; 3], nowhere, true)?;
-                    let Step::Call { call, .. } = step else { continue };
+                    let TileStep::Call { call, .. } = step else { continue };
                     let from = [0, 1, 2].map(|i| x[i].as_ptr().cast::<u8>());
                     // SAFETY: whole blocks of the widest type.
                     unsafe {

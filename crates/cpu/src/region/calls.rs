@@ -82,13 +82,13 @@ where
     }
 }
 
-type Loop = Box<dyn Slices>;
+type SliceLoop = Box<dyn Slices>;
 
 /// A pointwise op: one loop, and another where its result must be rounded to a type narrower than
 /// the tile's.
 pub(super) struct Call {
-    pub(super) run: Loop,
-    pub(super) round: Option<Loop>,
+    pub(super) run: SliceLoop,
+    pub(super) round: Option<SliceLoop>,
 }
 
 /// Rounds to a storage type.
@@ -104,7 +104,7 @@ impl<S: Elem> Map1 for Round<S> {
 }
 
 /// The loop that rounds to a dtype; none where tiles hold the dtype itself.
-fn round(dtype: DType) -> Option<Loop> {
+fn round(dtype: DType) -> Option<SliceLoop> {
     match dtype {
         DType::BF16 => Some(Box::new(kernel1::<Round<bf16>>(level()))),
         DType::F16 => Some(Box::new(kernel1::<Round<f16>>(level()))),
@@ -125,7 +125,7 @@ pub(super) fn call(op: &Op, from: DType, to: DType) -> Result<Call> {
     let l = level();
     let not_pointwise = || Error::argument("region", "an instruction is not pointwise");
     let point = op.pointwise().ok_or_else(not_pointwise)?;
-    let run: Loop = match point {
+    let run: SliceLoop = match point {
         Pointwise::Unary(f) => match from.compute() {
             _ if from == DType::Bool => Box::new(map1!(l, u8, |x| x ^ 1)),
             DType::F32 => Box::new(float::unary32(f, l)),
@@ -174,7 +174,7 @@ fn exact(op: Pointwise) -> bool {
 /// The loop of a cast that is not the identity.
 fn change(from: DType, to: DType) -> Call {
     let l = level();
-    let (run, rounds): (Loop, bool) = match (TileKind::of(from), TileKind::of(to)) {
+    let (run, rounds): (SliceLoop, bool) = match (TileKind::of(from), TileKind::of(to)) {
         (TileKind::F32, TileKind::F32) => (Box::new(map1!(l, f32, |x| x)), true),
         (TileKind::F32, TileKind::F64) => (Box::new(map1!(l, f32 => f64, |x| f64::from(x))), false),
         (TileKind::F32, TileKind::I64) => (Box::new(cast::from32(to, l)), false),
@@ -207,7 +207,7 @@ fn change(from: DType, to: DType) -> Call {
 }
 
 /// The loops over booleans.
-fn truth(op: Binary) -> Result<Loop> {
+fn truth(op: Binary) -> Result<SliceLoop> {
     let l = level();
     match op {
         Binary::And => Ok(Box::new(map2!(l, u8, |a, b| a & b))),
@@ -231,7 +231,7 @@ fn truth(op: Binary) -> Result<Loop> {
     }
 }
 
-fn compare_truth(op: Compare) -> Loop {
+fn compare_truth(op: Compare) -> SliceLoop {
     /// A comparison of two booleans.
     macro_rules! test {
         ($name:ident, $a:ident, $b:ident => $body:expr) => {{
@@ -259,7 +259,7 @@ fn compare_truth(op: Compare) -> Loop {
 }
 
 /// Approximate cost of an op in additions: decides what is kept rather than recomputed, and when
-/// threads pay off.
+/// threads are profitable.
 pub(super) fn weight(op: &Op) -> usize {
     op.pointwise().map_or(1, Pointwise::cost)
 }

@@ -80,7 +80,7 @@ pub(super) struct PrefetchedOperand {
     /// Its offset, in elements.
     pub(super) offset: usize,
     /// Its stride per element of the domain.
-    pub(super) apart: usize,
+    pub(super) stride: usize,
 }
 
 fn is_splat(layout: &Layout) -> bool {
@@ -157,17 +157,17 @@ impl Domain {
         for (input, access) in self.access.iter().enumerate() {
             let Access::Walk(offset, walk) = access else { continue };
             let [axis] = walk.axes() else { continue };
-            let Ok(apart @ 2..) = usize::try_from(axis.strides[0]) else { continue };
+            let Ok(stride @ 2..) = usize::try_from(axis.strides[0]) else { continue };
             let spec = |input: usize| &region.inputs[input].spec;
             let same = |(one, _): &&mut (PrefetchedOperand, usize)| {
-                one.apart == apart && spec(one.input) == spec(input)
+                one.stride == stride && spec(one.input) == spec(input)
             };
             match found.iter_mut().find(same) {
                 Some((first, count)) => {
                     first.offset = first.offset.min(*offset);
                     *count += 1;
                 }
-                None => found.push((PrefetchedOperand { input, offset: *offset, apart }, 1)),
+                None => found.push((PrefetchedOperand { input, offset: *offset, stride }, 1)),
             }
         }
         found.into_iter().filter(|(_, count)| *count > 1).map(|(first, _)| first).collect()

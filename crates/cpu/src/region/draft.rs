@@ -2,7 +2,7 @@
 
 use super::calls::TileKind;
 use super::plan::{
-    Draft, Group, Native, OPERANDS, Pass, RegionPlan, ScalarStorage, ValueStorage, operands,
+    Draft, Group, Native, OPERANDS, PlannedPass, RegionPlan, ScalarStorage, ValueStorage, operands,
 };
 use pullback_ir::{DType, Inst};
 use smallvec::SmallVec;
@@ -17,14 +17,14 @@ pub(super) struct Drafter<'a, 'b> {
     at: Vec<Option<ValueStorage>>,
     /// The slot that holds a broadcast value as a whole tile.
     expanded: Vec<Option<usize>>,
-    pass: Pass,
+    pass: PlannedPass,
 }
 
 impl<'a, 'b> Drafter<'a, 'b> {
     pub(super) fn new(plan: &'a mut RegionPlan<'b>, native: Option<Native<'a>>) -> Self {
         let count = plan.values.len();
         let (at, expanded) = (vec![None; count], vec![None; count]);
-        Drafter { plan, native, at, expanded, pass: Pass::default() }
+        Drafter { plan, native, at, expanded, pass: PlannedPass::default() }
     }
 
     fn slot(&mut self, kind: TileKind) -> usize {
@@ -51,7 +51,7 @@ impl<'a, 'b> Drafter<'a, 'b> {
         again: &[usize],
         reduces: &[usize],
         stores: &[(usize, usize)],
-    ) -> Pass {
+    ) -> PlannedPass {
         for &v in again {
             self.at[v] = self.kept(v);
         }
@@ -169,9 +169,9 @@ impl<'a, 'b> Drafter<'a, 'b> {
 
     /// Splits the values into pieces that run in sequence: native ones as large as possible,
     /// between single calls.
-    fn schedule(&self, made: &[usize]) -> Vec<Piece> {
+    fn schedule(&self, made: &[usize]) -> Vec<DraftGroup> {
         if self.native.is_none() {
-            return vec![Piece { native: false, values: made.to_vec() }];
+            return vec![DraftGroup { native: false, values: made.to_vec() }];
         }
         let plan = &*self.plan;
         let mut waits = vec![0usize; plan.values.len()];
@@ -205,7 +205,7 @@ impl<'a, 'b> Drafter<'a, 'b> {
                     }
                 }
                 if !values.is_empty() {
-                    pieces.push(Piece { native, values });
+                    pieces.push(DraftGroup { native, values });
                 }
             }
         }
@@ -256,9 +256,7 @@ impl<'a, 'b> Drafter<'a, 'b> {
         let region = self.plan.region;
         let out = direct[v].first().map(|d| ValueStorage::Memory(self.plan.output_entry(d.0)));
         let from: SmallVec<[ValueStorage; 3]> = match &region.body[v] {
-            Inst::Point(_, of) => {
-                of.iter().map(|&u| self.vector(self.plan.stands_for(u))).collect()
-            }
+            Inst::Point(_, of) => of.iter().map(|&u| self.vector(self.plan.alias_of(u))).collect(),
             _ => SmallVec::new(),
         };
         let to = out.or_else(|| self.kept(v));
@@ -282,7 +280,7 @@ impl<'a, 'b> Drafter<'a, 'b> {
         for &v in values {
             let region = self.plan.region;
             for &u in operands(&region.body[v]) {
-                let u = self.plan.stands_for(u);
+                let u = self.plan.alias_of(u);
                 if !std::mem::replace(&mut seen[u], true) {
                     let at = self.found(u);
                     group.reads.push((u, at));
@@ -305,7 +303,7 @@ impl<'a, 'b> Drafter<'a, 'b> {
 }
 
 /// Values that are computed together.
-struct Piece {
+struct DraftGroup {
     native: bool,
     values: Vec<usize>,
 }
@@ -313,7 +311,7 @@ struct Piece {
 /// Assigns each slot a location that it shares with slots not in use at the same time: for each
 /// slot, its number among the locations of its kind. Also returns how many locations each kind
 /// needs.
-pub(super) fn share_slots(pass: &Pass) -> (Vec<usize>, [usize; 4]) {
+pub(super) fn share_slots(pass: &PlannedPass) -> (Vec<usize>, [usize; 4]) {
     let mut last = vec![0; pass.slots.len()];
     for (n, step) in pass.steps.iter().enumerate() {
         each_slot(step, |slot, _| last[slot] = n);

@@ -12,7 +12,7 @@ use super::build::fill;
 use super::domain::{Access, PrefetchedOperand};
 use super::plan::{CONSTANTS, OPERANDS, ROWS, SCRATCH};
 use super::steps::{TileContext, at, store};
-use super::{Kernel, Pass};
+use super::{Kernel, TilePass};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
 use crate::pointwise::fence;
@@ -24,7 +24,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 thread_local! {
     /// Thread-local scratch, so that it stays in cache; all of it is initialised.
-    static SCRATCH_OF_THREAD: Cell<Scratch> = const { Cell::new(Vec::new()) };
+    static SCRATCH_OF_THREAD: Cell<TileScratch> = const { Cell::new(Vec::new()) };
 }
 
 /// The pointers and scratch that one thread uses.
@@ -56,32 +56,32 @@ struct Prefetching {
 /// A cache line.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-pub(super) struct Line(#[allow(dead_code)] [u8; 64]);
+pub(super) struct CacheLine(#[allow(dead_code)] [u8; 64]);
 
 /// Scratch memory, kept between runs. It is not tensor memory and is not counted as such. All of it
 /// is initialised, because tiles are computed in whole blocks, including padding.
-pub(super) type Scratch = Vec<Line>;
+pub(super) type TileScratch = Vec<CacheLine>;
 
-/// Scratch of at least so many bytes.
-pub(super) fn enlarged(mut held: Scratch, bytes: usize) -> Scratch {
+/// Scratch of at least this many bytes.
+pub(super) fn enlarged(mut held: TileScratch, bytes: usize) -> TileScratch {
     let lines = bytes.div_ceil(64);
     if held.len() < lines {
         held.clear();
-        held.resize(lines, Line([0; 64]));
+        held.resize(lines, CacheLine([0; 64]));
     }
     held
 }
 
 /// Large scratch that no kernel uses at the moment. Shared by all kernels, of which there may be
 /// thousands that each run occasionally.
-static IDLE: Mutex<Vec<Scratch>> = Mutex::new(Vec::new());
+static IDLE: Mutex<Vec<TileScratch>> = Mutex::new(Vec::new());
 
-fn idle() -> MutexGuard<'static, Vec<Scratch>> {
+fn idle() -> MutexGuard<'static, Vec<TileScratch>> {
     IDLE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Scratch for one run, all of it initialised; returned by [`give_back`].
-pub(super) fn lend(bytes: usize) -> Scratch {
+pub(super) fn borrowed(bytes: usize) -> TileScratch {
     // The largest is the most likely to be large enough, and the cheapest to enlarge.
     let found = {
         let mut idle = idle();
@@ -91,7 +91,7 @@ pub(super) fn lend(bytes: usize) -> Scratch {
     enlarged(found.unwrap_or_default(), bytes)
 }
 
-pub(super) fn give_back(scratch: Scratch) {
+pub(super) fn give_back(scratch: TileScratch) {
     idle().push(scratch);
 }
 
@@ -164,8 +164,8 @@ impl Kernel {
     /// memory with an operand (whose lines are in cache).
     pub(super) fn may_stream(&self, inputs: &[Source], outputs: &[Sink]) -> bool {
         outputs.iter().all(|out| {
-            let apart = |x: &Source| x.ptr != out.ptr.cast_const();
-            out.ptr.addr().is_multiple_of(64) && inputs.iter().all(apart)
+            let not_aliased = |x: &Source| x.ptr != out.ptr.cast_const();
+            out.ptr.addr().is_multiple_of(64) && inputs.iter().all(not_aliased)
         })
     }
 
@@ -242,7 +242,7 @@ impl Kernel {
         let chunks = domain.row.div_ceil(self.task);
         let partial = 8 * self.reducing.len() * domain.rows * chunks;
         let kept = self.kept_bytes(domain.len());
-        let mut scratch = lend(self.scratch_sizes.rows + kept + partial + 192);
+        let mut scratch = borrowed(self.scratch_sizes.rows + kept + partial + 192);
         let rows = Shared(scratch.as_mut_ptr().cast::<u8>());
         let kept = Shared(rows.at(self.scratch_sizes.rows.next_multiple_of(64)));
         let start = self.scratch_sizes.rows.next_multiple_of(64) + self.kept_bytes(domain.len());
@@ -320,7 +320,7 @@ impl ThreadContext<'_> {
     }
 
     /// Initialises the folds of a pass.
-    fn begin(&mut self, pass: &Pass) {
+    fn begin(&mut self, pass: &TilePass) {
         for &r in &pass.reduces {
             // SAFETY: there is space for each reduction.
             unsafe { self.joined.add(r).write(Joined::NOTHING) };
@@ -341,7 +341,7 @@ impl ThreadContext<'_> {
     }
 
     /// Computes the row values that follow a pass.
-    fn row_values(&mut self, pass: &Pass, rows: usize) {
+    fn row_values(&mut self, pass: &TilePass, rows: usize) {
         let here = self.here(0, rows);
         for step in &pass.rows {
             // SAFETY: the row values have space for these rows, padded to whole blocks.
@@ -374,7 +374,7 @@ impl ThreadContext<'_> {
     }
 
     /// One pass over a range of elements. What comes `ahead` elements later is prefetched.
-    fn pass(&mut self, pass: &Pass, range: Range<usize>, ahead: usize) {
+    fn pass(&mut self, pass: &TilePass, range: Range<usize>, ahead: usize) {
         let kernel = self.kernel;
         let domain = &kernel.domain;
         let mut start = range.start;
@@ -398,11 +398,11 @@ impl ThreadContext<'_> {
         }
     }
 
-    /// Starts prefetching the operands' elements from `start` on, at one of so many parts of their
-    /// lines.
+    /// Starts prefetching the operands' elements from `start` on, at one of this many parts of
+    /// their lines.
     fn prefetching(&self, start: usize, n: usize, first: usize, parts: usize) -> Prefetching {
         let lines =
-            |a: &PrefetchedOperand| (n * a.apart * self.kernel.input_sizes[a.input]).div_ceil(64);
+            |a: &PrefetchedOperand| (n * a.stride * self.kernel.input_sizes[a.input]).div_ceil(64);
         let each = self.kernel.ahead.iter().map(lines).sum::<usize>().div_ceil(parts);
         let (mut operand, mut line) = (0, first * each);
         while let Some(lines) = self.kernel.ahead.get(operand).map(lines)
@@ -417,16 +417,16 @@ impl ThreadContext<'_> {
     fn prefetch_next(&self, prefetching: &mut Prefetching) {
         let mut left = prefetching.each;
         while left > 0
-            && let Some(&PrefetchedOperand { input, offset, apart }) =
+            && let Some(&PrefetchedOperand { input, offset, stride }) =
                 self.kernel.ahead.get(prefetching.operand)
         {
             let size = self.kernel.input_sizes[input];
-            let at = (offset + prefetching.start * apart) * size;
+            let at = (offset + prefetching.start * stride) * size;
             let from = self.inputs[input].ptr.wrapping_add(at);
-            let lines = (prefetching.n * apart * size).div_ceil(64);
+            let lines = (prefetching.n * stride * size).div_ceil(64);
             let end = lines.min(prefetching.line + left);
             for line in prefetching.line..end {
-                ask(from.wrapping_add(64 * line));
+                prefetch_line(from.wrapping_add(64 * line));
             }
             left -= end - prefetching.line;
             prefetching.line = end;
@@ -473,7 +473,7 @@ impl ThreadContext<'_> {
 
 /// Prefetches a line into L2. Any address is allowed: an invalid one is ignored.
 #[inline(always)]
-fn ask(at: *const u8) {
+fn prefetch_line(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
     // SAFETY: SSE is part of the target, and a prefetch has no visible effect.
     unsafe {

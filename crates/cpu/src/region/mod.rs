@@ -67,7 +67,7 @@ use domain::{Domain, PrefetchedOperand};
 pub(crate) use exec::release_scratch;
 use pullback_ir::{DType, Region, Result};
 use std::ops::Range;
-use steps::{ReductionStep, Step};
+use steps::{ReductionStep, TileStep};
 
 /// How often this thread has compiled native code, and found it in the cache.
 pub(crate) fn native_counts() -> (usize, usize) {
@@ -80,7 +80,7 @@ pub(crate) fn native_counts() -> (usize, usize) {
 /// A region, ready to run.
 pub(crate) struct Kernel {
     domain: Domain,
-    passes: Vec<Pass>,
+    passes: Vec<TilePass>,
     reducing: Vec<ReductionStep>,
     /// Elements of a tile.
     tile: usize,
@@ -91,7 +91,7 @@ pub(crate) struct Kernel {
     /// Whether rows are so few and long that they are cut into chunks.
     chunked: bool,
     /// Numbers that are the same for every tile.
-    constants: exec::Scratch,
+    constants: exec::TileScratch,
     /// Results that are one number for each row, and where it is.
     row_results: Vec<RowResult>,
     /// Results that are the same number everywhere: where it is among the constants.
@@ -108,18 +108,18 @@ pub(crate) struct Kernel {
     /// from the caches.
     streaming: Option<Box<Kernel>>,
     #[cfg(target_arch = "x86_64")]
-    _code: Option<std::sync::Arc<native::Code>>,
+    _code: Option<std::sync::Arc<native::MachineCode>>,
 }
 
 /// One pass over the elements, with addresses.
-struct Pass {
+struct TilePass {
     /// Which of how many parts of the operands its steps prefetch, if they do: see [`exec`].
     ahead: Option<(usize, usize)>,
-    steps: Vec<Step>,
+    steps: Vec<TileStep>,
     /// The reductions that are complete after it.
     reduces: Vec<usize>,
     /// The row values that are computed after it.
-    rows: Vec<Step>,
+    rows: Vec<TileStep>,
 }
 
 struct RowResult {

@@ -93,7 +93,7 @@ pub(super) struct Group {
 
 /// One pass over the elements.
 #[derive(Default)]
-pub(super) struct Pass {
+pub(super) struct PlannedPass {
     pub(super) steps: Vec<Draft>,
     /// The reductions that are complete after it: numbers in [`RegionPlan::reduces`].
     pub(super) reduces: Vec<usize>,
@@ -115,7 +115,7 @@ pub(super) struct RegionPlan<'a> {
     pub(super) region: &'a Region,
     pub(super) values: Vec<Value>,
     pub(super) domain: Domain,
-    pub(super) passes: Vec<Pass>,
+    pub(super) passes: Vec<PlannedPass>,
     pub(super) reduces: Vec<Reduce>,
     /// Row values that are the same for all rows, in order.
     pub(super) constants: Vec<usize>,
@@ -216,12 +216,12 @@ impl<'a> RegionPlan<'a> {
             level,
             aliases,
         };
-        plan.lay_out_passes(native);
+        plan.build_passes(native);
         Ok(plan)
     }
 
     /// The value that another is equal to.
-    pub(super) fn stands_for(&self, v: usize) -> usize {
+    pub(super) fn alias_of(&self, v: usize) -> usize {
         self.same[v]
     }
 
@@ -244,7 +244,7 @@ impl<'a> RegionPlan<'a> {
         self.values[self.region.outputs[output]].dtype.size().ilog2() as usize
     }
 
-    fn lay_out_passes(&mut self, native: Option<Native>) {
+    fn build_passes(&mut self, native: Option<Native>) {
         let region = self.region;
         let elements: Vec<(usize, usize)> = region
             .outputs
@@ -301,7 +301,7 @@ impl<'a> RegionPlan<'a> {
                 .filter(|&v| self.rows[v].is_some() && self.level[v] == p + 1)
                 .collect();
             let drafted = Drafter::new(self, native).draft(&compute, &again, &reduces, &stores);
-            self.passes.push(Pass { reduces, rows, ..drafted });
+            self.passes.push(PlannedPass { reduces, rows, ..drafted });
         }
         // Row values are computed by slice kernels, which read constants as tiles.
         for v in (0..self.values.len()).filter(|&v| self.rows[v].is_some()) {

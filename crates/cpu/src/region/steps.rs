@@ -12,10 +12,10 @@ use half::{bf16, f16};
 use pullback_ir::{DType, Random};
 
 /// A step over a tile, with addresses.
-pub(super) enum Step {
+pub(super) enum TileStep {
     /// Loads elements of an operand into a tile.
     Gather { input: usize, dtype: DType, to: Ref },
-    /// The index along an axis of so many elements, `repeat` times each.
+    /// The index along an axis of this many elements, `repeat` times each.
     Index { len: usize, repeat: usize, dtype: DType, to: Ref },
     /// Random numbers.
     Random { kind: Random, key: usize, dtype: DType, to: Ref, through: Ref },
@@ -126,13 +126,13 @@ impl TileContext<'_> {
     /// # Safety
     /// The table's entries point at the memory in the plan, with space for the tile.
     #[inline]
-    pub(super) unsafe fn run(&self, step: &Step) {
+    pub(super) unsafe fn run(&self, step: &TileStep) {
         let (table, n) = (self.table, self.n);
         // SAFETY: guaranteed by the caller; a step never writes a slot that it reads.
         unsafe {
             match step {
-                Step::Native(code) => code(table, n),
-                Step::Call { call, from, to, through, padded } => {
+                TileStep::Native(code) => code(table, n),
+                TileStep::Call { call, from, to, through, padded } => {
                     let n = if *padded { n.next_multiple_of(BLOCK) } else { n };
                     let from = from.map(|from| at(table, from).cast_const());
                     let to = at(table, *to);
@@ -145,11 +145,13 @@ impl TileContext<'_> {
                         }
                     }
                 }
-                Step::Gather { input, dtype, to } => self.gather(*input, *dtype, at(table, *to)),
-                Step::Index { len, repeat, dtype, to } => {
+                TileStep::Gather { input, dtype, to } => {
+                    self.gather(*input, *dtype, at(table, *to))
+                }
+                TileStep::Index { len, repeat, dtype, to } => {
                     self.index(*len, *repeat, *dtype, at(table, *to));
                 }
-                Step::Random { kind, key, dtype, to, through } => {
+                TileStep::Random { kind, key, dtype, to, through } => {
                     let key = self.inputs[*key].ptr.cast::<[i64; 2]>().read_unaligned();
                     let to = at(table, *to);
                     if TileKind::plain(*dtype) {
@@ -159,7 +161,7 @@ impl TileContext<'_> {
                     random::span(*kind, *dtype, key, self.start, n, through);
                     f32::load(*dtype)(through, 1, n, to.cast());
                 }
-                Step::Expand { from, kind, row, to } => {
+                TileStep::Expand { from, kind, row, to } => {
                     let (from, to) = (at(table, *from), at(table, *to));
                     by_kind!(kind, T => {
                         let (from, to) = (from.cast::<T>(), to.cast::<T>());
@@ -170,7 +172,7 @@ impl TileContext<'_> {
                         }
                     });
                 }
-                Step::Fold { reduce, from } => {
+                TileStep::Fold { reduce, from } => {
                     let how = &self.reducing[*reduce];
                     let from = at(table, *from);
                     if !self.domain.many {
@@ -186,7 +188,7 @@ impl TileContext<'_> {
                         how.put(table, r, how.folder.run(from.add(r * row * how.size), row));
                     }
                 }
-                Step::Store { from, kind, dtype, to } => {
+                TileStep::Store { from, kind, dtype, to } => {
                     let (from, to) = (at(table, *from), at(table, *to));
                     store(from, *kind, *dtype, to, n);
                 }

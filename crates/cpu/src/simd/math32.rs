@@ -158,7 +158,7 @@ fn exp_below<I: Isa>(h: f32, l: f32) -> f32 {
 
 /// e^h for −105 ≤ h ≤ 0, to 0.8 ulp: for callers that multiply its error.
 #[inline(always)]
-fn exp_below_well<I: Isa>(h: f32) -> f32 {
+fn exp_below_accurate<I: Isa>(h: f32) -> f32 {
     let (r, l, t) = reduce::<I>(h, 0.0);
     let (s, down) = lifted(t);
     exp_part::<I>(r, l, s) * down
@@ -394,14 +394,14 @@ fn over_one_plus<I: Isa>(a: f32, b: f32, e: f32) -> f32 {
 /// 1 / (1 + e^−x), to 2 ulp (relative, also in the tail).
 #[inline(always)]
 pub(crate) fn sigmoid<I: Isa>(x: f32) -> f32 {
-    let e = exp_below_well::<I>(-at_most(x.abs(), 105.0));
+    let e = exp_below_accurate::<I>(-at_most(x.abs(), 105.0));
     over_one_plus::<I>(if x < 0.0 { e } else { 1.0 }, 0.0, e)
 }
 
 /// x · sigmoid(x), to 2 ulp; below −87, where the sigmoid is subnormal, within 1e-43.
 #[inline(always)]
 pub(crate) fn silu<I: Isa>(x: f32) -> f32 {
-    let e = exp_below_well::<I>(-at_most(x.abs(), 105.0));
+    let e = exp_below_accurate::<I>(-at_most(x.abs(), 105.0));
     // At minus infinity the limit, not infinity times zero.
     let held = at_least(x, -1000.0);
     let low = held * e;

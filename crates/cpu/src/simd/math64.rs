@@ -143,7 +143,7 @@ pub(crate) fn expm1<I: Isa>(x: f64) -> f64 {
 fn split(u: f64) -> (f64, f64) {
     let bits = u.to_bits();
     let e = bits.wrapping_sub(std::f64::consts::FRAC_1_SQRT_2.to_bits()) & 0xfff0_0000_0000_0000;
-    // The exponent as a float by way of the rounding constant: 64-bit integers convert slowly.
+    // The exponent as a float, through the rounding constant: 64-bit integers convert slowly.
     let k = f64::from_bits((e >> 52).wrapping_add(ROUND.to_bits())) - ROUND;
     let k = if k >= 2048.0 { k - 4096.0 } else { k };
     (k, f64::from_bits(bits.wrapping_sub(e)))

@@ -10,7 +10,7 @@
 //!   generic loop per number of operands does the rest;
 //! - **trampolines**: provided methods of [`Map1`] and its siblings compile that loop once per
 //!   instruction set, and [`kernel1`] returns a pointer to the one this machine runs, chosen by
-//!   [`level`] once per process. Kernels that are more than such a loop implement [`Work`].
+//!   [`level`] once per process. Kernels that are more than such a loop implement [`SimdTask`].
 //!
 //! What [`Isa`] is for: whether `a * b + c` is fused changes the bits, and a fused multiply-add on
 //! a machine without one is a slow library call. So functions call `I::fma32`, which is fused
@@ -30,7 +30,7 @@ pub(crate) mod math64;
 pub(crate) mod tests;
 mod work;
 
-pub(crate) use work::{Work, vectorised};
+pub(crate) use work::{SimdTask, vectorised};
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, Ordering};

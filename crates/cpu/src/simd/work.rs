@@ -1,14 +1,14 @@
 //! One trampoline for kernels that are more than a loop over elements.
 //!
-//! Its variants are methods that [`Work`] provides and not generic functions: the compiler puts a
-//! generic function into the codegen unit of the module that defines it, and a provided method into
-//! that of the type it is for. As functions, all kernels of the crate were one unit, compiled on
-//! one core while the others waited.
+//! Its variants are methods that [`SimdTask`] provides and not generic functions: the compiler puts
+//! a generic function into the codegen unit of the module that defines it, and a provided method
+//! into that of the type it is for. As functions, all kernels of the crate were one unit, compiled
+//! on one core while the others waited.
 
 use super::{Baseline, Fused, Isa, Level, level};
 
 /// A piece of work that is compiled for each instruction set.
-pub(crate) trait Work: Sized {
+pub(crate) trait SimdTask: Sized {
     /// Does the work; must be `#[inline(always)]`, as must be all that it calls in loops.
     fn run<I: Isa>(self);
 
@@ -36,7 +36,7 @@ pub(crate) trait Work: Sized {
 
 /// Runs the variant for this machine.
 #[inline]
-pub(crate) fn vectorised<W: Work>(work: W) {
+pub(crate) fn vectorised<W: SimdTask>(work: W) {
     match level() {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the level was detected.

@@ -1,5 +1,5 @@
 //! What a program may call: one row for each op, by family. A row takes any operands of its kinds:
-//! it brings them into the shape that the op wants ([`fit`]), so that a random choice is never
+//! it brings them into the shape that the op requires ([`fit`]), so that a random choice is never
 //! wasted and a shrunk program is still one.
 //!
 //! Numbers that an op takes besides tensors (axes, lengths, options) come from [`Draws`]: a list of

@@ -111,50 +111,50 @@ pub const UNARY: &[OpRow] = rows! {
 /// Of two or three operands, which broadcast.
 #[rustfmt::skip]
 pub const BINARY: &[OpRow] = rows! {
-    add(a: Float, b: Float) EXACT, |_d| a + beside(a, b);
-    sub(a: Float, b: Float) EXACT, |_d| a - beside(a, b);
-    mul(a: Float, b: Float) EXACT, |_d| a * beside(a, b);
-    div(a: Float, b: Float) 0, |_d| a / positive(&beside(a, b));
-    div_raw(a: Float, b: Float) 0, |_d| a / beside(a, b);
-    pow(a: Float, b: Float) 0, |_d| positive(a).pow(beside(a, b));
-    atan2(a: Float, b: Float) 0, |_d| a.atan2(beside(a, b));
-    copysign(a: Float, b: Float) EXACT, |_d| a.copysign(beside(a, b));
-    zeta(a: Float, b: Float) SURROGATE, |_d| (positive(a).detach() + 1.0).zeta(positive(&beside(a, b)));
-    gammainc(a: Float, b: Float) SURROGATE, |_d| positive(a).detach().gammainc(positive(&beside(a, b)));
-    gammaincc(a: Float, b: Float) SURROGATE, |_d| positive(a).detach().gammaincc(positive(&beside(a, b)));
-    maximum(a: Float, b: Float) EXACT, |_d| a.maximum(beside(a, b));
-    minimum(a: Float, b: Float) EXACT, |_d| a.minimum(beside(a, b));
-    fmax(a: Float, b: Float) EXACT, |_d| a.fmax(&beside(a, b));
-    fmin(a: Float, b: Float) EXACT, |_d| a.fmin(&beside(a, b));
-    remainder(a: Float, b: Float) 0, |_d| a.remainder(positive(&beside(a, b)));
-    fmod(a: Float, b: Float) 0, |_d| a.fmod(positive(&beside(a, b)));
-    floor_div(a: Float, b: Float) 0, |_d| a.floor_div(positive(&beside(a, b)));
-    hypot(a: Float, b: Float) 0, |_d| a.hypot(&beside(a, b));
-    logaddexp(a: Float, b: Float) 0, |_d| a.logaddexp(&beside(a, b));
-    logaddexp2(a: Float, b: Float) 0, |_d| a.logaddexp2(&beside(a, b));
-    xlogy(a: Float, b: Float) 0, |_d| a.xlogy(&positive(&beside(a, b)));
-    xlog1py(a: Float, b: Float) 0, |_d| a.xlog1py(&positive(&beside(a, b)));
-    betaln(a: Float, b: Float) 0, |_d| positive(a).betaln(&positive(&beside(a, b)));
-    float_power(a: Float, b: Float) 0, |_d| positive(a).float_power(beside(a, b));
+    add(a: Float, b: Float) EXACT, |_d| a + fitted(a, b);
+    sub(a: Float, b: Float) EXACT, |_d| a - fitted(a, b);
+    mul(a: Float, b: Float) EXACT, |_d| a * fitted(a, b);
+    div(a: Float, b: Float) 0, |_d| a / positive(&fitted(a, b));
+    div_raw(a: Float, b: Float) 0, |_d| a / fitted(a, b);
+    pow(a: Float, b: Float) 0, |_d| positive(a).pow(fitted(a, b));
+    atan2(a: Float, b: Float) 0, |_d| a.atan2(fitted(a, b));
+    copysign(a: Float, b: Float) EXACT, |_d| a.copysign(fitted(a, b));
+    zeta(a: Float, b: Float) SURROGATE, |_d| (positive(a).detach() + 1.0).zeta(positive(&fitted(a, b)));
+    gammainc(a: Float, b: Float) SURROGATE, |_d| positive(a).detach().gammainc(positive(&fitted(a, b)));
+    gammaincc(a: Float, b: Float) SURROGATE, |_d| positive(a).detach().gammaincc(positive(&fitted(a, b)));
+    maximum(a: Float, b: Float) EXACT, |_d| a.maximum(fitted(a, b));
+    minimum(a: Float, b: Float) EXACT, |_d| a.minimum(fitted(a, b));
+    fmax(a: Float, b: Float) EXACT, |_d| a.fmax(&fitted(a, b));
+    fmin(a: Float, b: Float) EXACT, |_d| a.fmin(&fitted(a, b));
+    remainder(a: Float, b: Float) 0, |_d| a.remainder(positive(&fitted(a, b)));
+    fmod(a: Float, b: Float) 0, |_d| a.fmod(positive(&fitted(a, b)));
+    floor_div(a: Float, b: Float) 0, |_d| a.floor_div(positive(&fitted(a, b)));
+    hypot(a: Float, b: Float) 0, |_d| a.hypot(&fitted(a, b));
+    logaddexp(a: Float, b: Float) 0, |_d| a.logaddexp(&fitted(a, b));
+    logaddexp2(a: Float, b: Float) 0, |_d| a.logaddexp2(&fitted(a, b));
+    xlogy(a: Float, b: Float) 0, |_d| a.xlogy(&positive(&fitted(a, b)));
+    xlog1py(a: Float, b: Float) 0, |_d| a.xlog1py(&positive(&fitted(a, b)));
+    betaln(a: Float, b: Float) 0, |_d| positive(a).betaln(&positive(&fitted(a, b)));
+    float_power(a: Float, b: Float) 0, |_d| positive(a).float_power(fitted(a, b));
     ldexp(a: Float, n: Index) EXACT, |_d| a.ldexp(fit(n, a.shape()).remainder(3));
-    lerp(a: Float, b: Float, w: Float) 0, |_d| a.lerp(&beside(a, b), beside(a, w));
-    lerp_by(a: Float, b: Float) EXACT, |d| a.lerp(&beside(a, b), d.pick(&[0.5, 0.25]));
-    addcmul(a: Float, b: Float, c: Float) EXACT, |d| a.addcmul(&beside(a, b), &beside(a, c), d.pick(&[0.5, 1.0]));
-    addcdiv(a: Float, b: Float, c: Float) 0, |d| a.addcdiv(&beside(a, b), &positive(&beside(a, c)), d.pick(&[0.5, 1.0]));
+    lerp(a: Float, b: Float, w: Float) 0, |_d| a.lerp(&fitted(a, b), fitted(a, w));
+    lerp_by(a: Float, b: Float) EXACT, |d| a.lerp(&fitted(a, b), d.pick(&[0.5, 0.25]));
+    addcmul(a: Float, b: Float, c: Float) EXACT, |d| a.addcmul(&fitted(a, b), &fitted(a, c), d.pick(&[0.5, 1.0]));
+    addcdiv(a: Float, b: Float, c: Float) 0, |d| a.addcdiv(&fitted(a, b), &positive(&fitted(a, c)), d.pick(&[0.5, 1.0]));
     prelu(x: Float, w: Float) EXACT, |_d| { let c = if x.rank() < 2 { 1 } else { x.shape()[1] }; x.prelu(&fit(w, &[c])) };
-    trunc_div(a: Float, b: Float) 0, |_d| a.trunc_div(positive(&beside(a, b)));
-    clamp_between(x: Float, a: Float, b: Float) EXACT, |_d| { let (a, b) = (beside(x, a), beside(x, b)); x.clamp(a.minimum(&b), a.maximum(&b)) };
+    trunc_div(a: Float, b: Float) 0, |_d| a.trunc_div(positive(&fitted(a, b)));
+    clamp_between(x: Float, a: Float, b: Float) EXACT, |_d| { let (a, b) = (fitted(x, a), fitted(x, b)); x.clamp(a.minimum(&b), a.maximum(&b)) };
 };
 
-/// Comparisons, selections, truth values and integers.
+/// Comparisons, selections, booleans and integers.
 #[rustfmt::skip]
 pub const CHOOSE: &[OpRow] = rows! {
-    lt(a: Float, b: Float) EXACT, |_d| a.lt(beside(a, b));
-    le(a: Float, b: Float) EXACT, |_d| a.le(beside(a, b));
-    gt(a: Float, b: Float) EXACT, |_d| a.gt(beside(a, b));
-    ge(a: Float, b: Float) EXACT, |_d| a.ge(beside(a, b));
-    eq(a: Float, b: Float) EXACT, |_d| a.eq(beside(a, b));
-    ne(a: Float, b: Float) EXACT, |_d| a.ne(beside(a, b));
+    lt(a: Float, b: Float) EXACT, |_d| a.lt(fitted(a, b));
+    le(a: Float, b: Float) EXACT, |_d| a.le(fitted(a, b));
+    gt(a: Float, b: Float) EXACT, |_d| a.gt(fitted(a, b));
+    ge(a: Float, b: Float) EXACT, |_d| a.ge(fitted(a, b));
+    eq(a: Float, b: Float) EXACT, |_d| a.eq(fitted(a, b));
+    ne(a: Float, b: Float) EXACT, |_d| a.ne(fitted(a, b));
     is_nan(x: Float) EXACT, |_d| x.is_nan();
     is_finite(x: Float) EXACT, |_d| x.is_finite();
     gt_number(x: Float) EXACT, |d| x.gt(d.pick(&[0.0, 0.5]));
@@ -162,7 +162,7 @@ pub const CHOOSE: &[OpRow] = rows! {
     or(a: Mask, b: Mask) EXACT, |_d| a.logical_or(fit(b, a.shape()));
     xor(a: Mask, b: Mask) EXACT, |_d| a.logical_xor(fit(b, a.shape()));
     not(a: Mask) EXACT, |_d| a.logical_not();
-    select(m: Mask, a: Float, b: Float) EXACT, |_d| fit(m, a.shape()).select(a, beside(a, b));
+    select(m: Mask, a: Float, b: Float) EXACT, |_d| fit(m, a.shape()).select(a, fitted(a, b));
     masked_fill(x: Float, m: Mask) EXACT, |d| x.masked_fill(&fit(m, x.shape()), d.pick(&[0.5, 0.0]));
     masked_fill_by(x: Float, m: Mask, v: Float) EXACT, |_d| x.masked_fill(&fit(m, x.shape()), v.sum());
     to_index(x: Float) EXACT, |_d| (x * 2.0).floor().cast(DType::I64);
@@ -175,11 +175,11 @@ pub const CHOOSE: &[OpRow] = rows! {
     gcd(a: Index, b: Index) EXACT | READS, |_d| a.gcd(&fit(b, a.shape()));
     shift_left(a: Index, b: Index) EXACT | READS, |_d| a.remainder(9).shift_left(&fit(b, a.shape()).remainder(3));
     iota() EXACT, |d| pullback::Tensor::arange(0, d.from_to(0, 4) as i64);
-    is_close(a: Float, b: Float) 0, |_d| a.is_close(&beside(a, b), 1e-3, 1e-3, false);
+    is_close(a: Float, b: Float) 0, |_d| a.is_close(&fitted(a, b), 1e-3, 1e-3, false);
 };
 
 /// The second operand where it broadcasts with the first, or fitted.
-fn beside(a: &pullback::Tensor, b: &pullback::Tensor) -> pullback::Tensor {
+fn fitted(a: &pullback::Tensor, b: &pullback::Tensor) -> pullback::Tensor {
     let pairs = a.shape().iter().rev().zip(b.shape().iter().rev());
     let small = a.len().max(1) * b.len().max(1) <= 64;
     if small && pairs.into_iter().all(|(&m, &n)| m == n || m == 1 || n == 1) {

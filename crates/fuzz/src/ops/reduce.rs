@@ -1,7 +1,7 @@
 //! Over axes, and along them.
 
 use super::{EXACT, OpRow, READS, SOMETIMES, UNTRACED, fit, lines, positive, rows};
-use pullback::{Between, Spacing, Tensor, masked};
+use pullback::{QuantileInterpolation, Spacing, Tensor, masked};
 
 /// Reductions.
 #[rustfmt::skip]
@@ -39,7 +39,7 @@ pub const ROWS: &[OpRow] = rows! {
     nan_median(x: Float) EXACT, |d| { let x = lines(x); x.nan_median(d.axis(&x)) };
     mode(x: Float) EXACT | UNTRACED, |d| { let x = lines(x); x.mode(d.axis(&x)) };
     kthvalue(x: Float) EXACT, |d| { let x = lines(x); let axis = d.axis(&x); x.kthvalue(1 + d.below(x.shape()[axis as usize]), axis) };
-    quantile(x: Float) 0, |d| { let x = lines(x); x.quantile(d.pick(&[0.5, 0.25, 1.0]), d.axis(&x), d.pick(&[Between::Linear, Between::Nearest, Between::Midpoint])) };
+    quantile(x: Float) 0, |d| { let x = lines(x); x.quantile(d.pick(&[0.5, 0.25, 1.0]), d.axis(&x), d.pick(&[QuantileInterpolation::Linear, QuantileInterpolation::Nearest, QuantileInterpolation::Midpoint])) };
     dist(a: Float, b: Float) 0, |d| a.dist(&fit(b, a.shape()), d.pick(&[2.0, 1.0, 3.0]));
     cov(x: Float) 0, |_d| fit(x, &[2, 3]).cov(1.0, None, None);
     corrcoef(x: Float) 0, |_d| fit(x, &[2, 3]).corrcoef();

@@ -33,7 +33,7 @@ pub const ROWS: &[OpRow] = rows! {
     clip_gradient_value(x: Float) EXACT | SURROGATE | ONE_WAY, |_d| x.clip_gradient_value(0.5);
 };
 
-/// Never generated, except where a test asks for one: the fuzzer has to find them.
+/// Never generated, except where a test requests one: the fuzzer has to find them.
 #[rustfmt::skip]
 pub const INJECTED: &[OpRow] = rows! {
     wrong_slope(x: Float) 0, |_d| custom_vjp("wrong_slope", |x: &Tensor| (x.sin(), x.clone()), |x: &Tensor, dy: &Tensor| dy * x.cos() * 1.01).unchecked("it is wrong on purpose").call(x);

@@ -2,7 +2,7 @@
 
 use super::{Draws, fit, positive};
 use pullback::Tensor;
-use pullback::update::{Adam, Moments, Sgd, adam_, sgd_};
+use pullback::update::{AdamOptions, Moments, SgdOptions, adam_, sgd_};
 
 /// One way to write into a tensor.
 pub struct WriteRow {
@@ -50,8 +50,8 @@ pub const WRITES: &[WriteRow] = writes! {
     sqrt_ 0 false |y, _x, _d| y.sqrt_();
     fill_ 0 true |y, _x, d| y.fill_(d.pick(&[0.5, 1.0]));
     zero_ 0 true |y, _x, _d| y.zero_();
-    sgd_ 1 false |y, x, d| { let how = Sgd { weight_decay: d.pick(&[0.0, 0.25]), maximize: d.flag(), ..Sgd::default() }; sgd_(&how, &Tensor::from(0.5).cast(y.dtype()), y, &fit(&x[0], y.shape()).cast(y.dtype()), None); y.clone() };
-    adam_ 1 false |y, x, d| { let how = Adam { eps: 0.5, weight_decay: 0.25, decoupled: d.flag(), ..Adam::default() }; let (mean, square) = (y.zeros_like(), y.zeros_like()); adam_(&how, &Tensor::from(0.5).cast(y.dtype()), y, &fit(&x[0], y.shape()).cast(y.dtype()), Moments { mean: &mean, square: &square, largest: None }, &Tensor::from(1i64)); y.clone() };
+    sgd_ 1 false |y, x, d| { let how = SgdOptions { weight_decay: d.pick(&[0.0, 0.25]), maximize: d.flag(), ..SgdOptions::default() }; sgd_(&how, &Tensor::from(0.5).cast(y.dtype()), y, &fit(&x[0], y.shape()).cast(y.dtype()), None); y.clone() };
+    adam_ 1 false |y, x, d| { let how = AdamOptions { eps: 0.5, weight_decay: 0.25, decoupled: d.flag(), ..AdamOptions::default() }; let (mean, square) = (y.zeros_like(), y.zeros_like()); adam_(&how, &Tensor::from(0.5).cast(y.dtype()), y, &fit(&x[0], y.shape()).cast(y.dtype()), Moments { mean: &mean, square: &square, largest: None }, &Tensor::from(1i64)); y.clone() };
     first_mul_ 1 true |y, x, _d| { let part = y.reshape([y.len()]).narrow(0, 0, y.len() / 2); part.mul_(fit(&x[0], part.shape())) };
     flip_add_ 1 true |y, x, _d| { let part = y.flip(Vec::from_iter(0..y.rank() as isize)); part.add_(fit(&x[0], part.shape())) };
 };

@@ -15,7 +15,7 @@ pub(super) const MODULE: Module = Module {
     name: "ba",
     functions: &[
         ("objective", |input| {
-            let input: Input = read(input)?;
+            let input: BaInput = read(input)?;
             let scene = scene(&input, &input.pairs()?);
             let f = jit(|scene: &Scene| {
                 let errors = vmap(|o: &Observation| stack(&o.errors().each_ref(), 0), 0, 0);
@@ -24,7 +24,7 @@ pub(super) const MODULE: Module = Module {
             Ok(Job::compiled(f, scene, show_errors))
         }),
         ("jacobian", |input| {
-            let (input, f): (Input, _) = (read(input)?, jit(jacobian));
+            let (input, f): (BaInput, _) = (read(input)?, jit(jacobian));
             let pairs = input.pairs()?;
             let scene = scene(&input, &pairs);
             let finish = move |values| Sparse::new(input.n, input.m, &pairs, values);
@@ -34,7 +34,7 @@ pub(super) const MODULE: Module = Module {
 };
 
 #[derive(Deserialize)]
-struct Input {
+struct BaInput {
     n: usize,
     m: usize,
     p: usize,
@@ -50,10 +50,10 @@ const CAMERA: usize = 11;
 /// The numbers that an observation depends on: a camera, a point and a weight.
 const WIDTH: usize = CAMERA + 3 + 1;
 
-impl Input {
+impl BaInput {
     /// Which camera sees which point, for each observation: both in turn.
     fn pairs(&self) -> Result<Vec<[usize; 2]>, String> {
-        let &Input { n, m, p, .. } = self;
+        let &BaInput { n, m, p, .. } = self;
         for (name, count) in [("n", n), ("m", m), ("p", p)] {
             if count == 0 {
                 return Err(format!("{name} is 0: there is nothing to observe"));
@@ -81,7 +81,7 @@ struct Scene {
     of: Tensor,
 }
 
-fn scene(input: &Input, pairs: &[[usize; 2]]) -> Scene {
+fn scene(input: &BaInput, pairs: &[[usize; 2]]) -> Scene {
     let all = |one: &[f64], count: usize| vector(one).expand([count, one.len()]).contiguous();
     let p = pairs.len();
     let [by, of] = [0, 1].map(|k| {

@@ -1,4 +1,4 @@
-//! Gradient descent as `particle` and `saddle` ask for it, and the two modes in which they want
+//! Gradient descent as `particle` and `saddle` require it, and the two modes in which they take
 //! their gradients.
 
 use pullback::{Tensor, cond, grad, jacfwd, while_loop};
@@ -42,7 +42,7 @@ const NEAR: f64 = 1e-5;
 
 /// Where the descent is: the point, the value and the slope there, the length of steps, and how
 /// many in a row went down.
-type State = (Tensor, Tensor, Tensor, Tensor, Tensor);
+type DescentState = (Tensor, Tensor, Tensor, Tensor, Tensor);
 
 /// Where `f` is smallest, by descent from `start`. Ten steps down in a row double the step, a step
 /// up halves it.
@@ -50,15 +50,15 @@ pub(super) fn argmin(mode: Mode, f: impl Fn(&Tensor) -> Tensor, start: &Tensor) 
     let slope = |x: &Tensor| mode.gradient(&f, x);
     let length = |x: &Tensor| x.square().sum().sqrt();
     // The step size of the next step, and how many steps went down with it.
-    let rate = |(_, _, _, rate, downs): &State| {
+    let rate = |(_, _, _, rate, downs): &DescentState| {
         let ten = downs.eq(10);
         (ten.select(rate * 2.0, rate), ten.select(0i64, downs))
     };
-    let going = |state: &State| {
+    let going = |state: &DescentState| {
         let (_, _, slope, ..) = state;
         length(slope).gt(NEAR).logical_and(length(&(rate(state).0 * slope)).gt(NEAR))
     };
-    let turn = |state: &State| {
+    let turn = |state: &DescentState| {
         let (x, value, here, ..) = state;
         let (rate, downs) = rate(state);
         let next = x - &rate * here;
@@ -74,7 +74,7 @@ pub(super) fn argmin(mode: Mode, f: impl Fn(&Tensor) -> Tensor, start: &Tensor) 
             &(next, there, rate, downs, x.clone(), value.clone(), here.clone()),
         )
     };
-    let start: State =
+    let start: DescentState =
         (start.clone(), f(start), slope(start), Tensor::from(1e-5), Tensor::from(0i64));
     while_loop(going, turn, &start).0
 }

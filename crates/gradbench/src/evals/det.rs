@@ -25,14 +25,14 @@ pub(super) const MODULE: Module = Module {
 };
 
 #[derive(Deserialize)]
-struct Input {
+struct DetInput {
     #[serde(rename = "A")]
     a: Vec<f64>,
     ell: usize,
 }
 
 fn matrix(input: &Value) -> Result<Tensor, String> {
-    let Input { a, ell } = read(input)?;
+    let DetInput { a, ell } = read(input)?;
     if ell == 0 || ell.checked_mul(ell) != Some(a.len()) {
         return Err(format!("A has {} numbers, not the {ell}·{ell} of a matrix", a.len()));
     }
@@ -45,7 +45,7 @@ fn matrix(input: &Value) -> Result<Tensor, String> {
 /// Minors of this size are expanded in one batch.
 const BATCH: usize = 8;
 
-/// The largest matrix whose minors of that size fit into memory beside each other.
+/// The largest matrix whose minors of that size fit into memory together.
 const LARGEST: usize = 13;
 
 fn determinant(a: &Tensor) -> Tensor {

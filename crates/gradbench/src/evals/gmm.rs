@@ -29,7 +29,7 @@ pub(super) const MODULE: Module = Module {
 };
 
 #[derive(Deserialize)]
-struct Input {
+struct GmmInput {
     d: usize,
     k: usize,
     n: usize,
@@ -63,7 +63,7 @@ struct Data {
 }
 
 fn problem(input: &Value) -> Result<(Mixture, Data), String> {
-    let Input { d, k, n, x, m, gamma, alpha, mu, q, l } = read(input)?;
+    let GmmInput { d, k, n, x, m, gamma, alpha, mu, q, l } = read(input)?;
     if d == 0 || d > 1 << 20 || k == 0 {
         return Err(format!("d is {d} and k is {k}, and both are at least 1, and d at most 2²⁰"));
     }

@@ -16,19 +16,19 @@ pub(super) const MODULE: Module = Module {
     name: "ht",
     functions: &[
         ("objective", |input| {
-            let x = read::<Input>(input)?.tensors()?;
+            let x = read::<HtInput>(input)?.tensors()?;
             let f = jit(|(hand, pose): &(Hand, Pose)| hand.distances(pose));
             Ok(Job::compiled(f, x, |y: &Tensor| json!(y.t().to_vec::<f64>())))
         }),
         ("jacobian", |input| {
-            let (x, f) = (read::<Input>(input)?.tensors()?, jit(jacobian));
+            let (x, f) = (read::<HtInput>(input)?.tensors()?, jit(jacobian));
             Ok(Job::compiled(f, x, show_jacobian))
         }),
     ],
 };
 
 #[derive(Deserialize)]
-struct Input {
+struct HtInput {
     theta: Vec<f64>,
     data: Data,
     us: Vec<[f64; 2]>,
@@ -58,9 +58,9 @@ struct Model {
 const THETA: usize = 6 + 4 * FINGERS;
 const FINGERS: usize = 5;
 
-impl Input {
+impl HtInput {
     fn check(&self) -> Result<(), String> {
-        let Input { theta, data: Data { model, correspondences, points }, us } = self;
+        let HtInput { theta, data: Data { model, correspondences, points }, us } = self;
         let (bones, vertices) = (model.bone_names.len(), model.base_positions.len());
         let least = 1 + 4 * FINGERS;
         if theta.len() != THETA {

@@ -24,13 +24,13 @@ pub(super) const MODULE: Module = Module {
 };
 
 #[derive(Deserialize)]
-struct Input {
+struct KmeansInput {
     points: Vec<Vec<f64>>,
     centroids: Vec<Vec<f64>>,
 }
 
 fn problem(input: &Value) -> Result<(Tensor, Tensor), String> {
-    let Input { points, centroids } = read(input)?;
+    let KmeansInput { points, centroids } = read(input)?;
     let (points, centroids) = (matrix("points", &points)?, matrix("centroids", &centroids)?);
     for (name, x) in [("points", &points), ("centroids", &centroids)] {
         if x.is_empty() {
@@ -61,8 +61,8 @@ fn cost(points: &Tensor, centroids: &Tensor) -> Tensor {
 /// value: |p|² is the same for all centroids and left out there. Derivatives go through the n
 /// distances that count, and not through all n·k.
 fn cost_of_block(points: &Tensor, centroids: &Tensor) -> Tensor {
-    let apart = centroids.square().sum_keep(1) - centroids.matmul(&points.t()) * 2.0;
-    let nearest = centroids.index_select(0, &apart.argmin(0));
+    let distances = centroids.square().sum_keep(1) - centroids.matmul(&points.t()) * 2.0;
+    let nearest = centroids.index_select(0, &distances.argmin(0));
     (points - nearest).square().sum()
 }
 

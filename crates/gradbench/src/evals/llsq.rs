@@ -28,13 +28,13 @@ pub(super) const MODULE: Module = Module {
 };
 
 #[derive(Deserialize)]
-struct Input {
+struct LlsqInput {
     x: Vec<f64>,
     n: usize,
 }
 
 fn problem(input: &Value) -> Result<(Tensor, usize), String> {
-    let Input { x, n } = read(input)?;
+    let LlsqInput { x, n } = read(input)?;
     if !(2..=1 << 40).contains(&n) {
         return Err(format!("n is {n}, not from 2 points, which span the interval, to 2⁴⁰"));
     }

@@ -21,12 +21,12 @@ pub(super) const MODULE: Module = Module {
 };
 
 #[derive(Deserialize)]
-struct Input {
+struct LseInput {
     x: Vec<f64>,
 }
 
 fn numbers(input: &Value) -> Result<Tensor, String> {
-    let Input { x } = read(input)?;
+    let LseInput { x } = read(input)?;
     if x.is_empty() {
         return Err("x has no numbers, and so no largest one".into());
     }

@@ -27,7 +27,7 @@ pub(super) const MODULE: Module = Module {
 };
 
 #[derive(Deserialize)]
-struct Input {
+struct LstmInput {
     main_params: Vec<Vec<f64>>,
     extra_params: Vec<Vec<f64>>,
     state: Vec<Vec<f64>>,
@@ -47,7 +47,7 @@ struct Problem {
 }
 
 fn read_problem(input: &Value) -> Result<(Parameters, Problem), String> {
-    let Input { main_params, extra_params, state, sequence } = read(input)?;
+    let LstmInput { main_params, extra_params, state, sequence } = read(input)?;
     let main = matrix("main_params", &main_params)?;
     let extra = matrix("extra_params", &extra_params)?;
     let (state, sequence) = (matrix("state", &state)?, matrix("sequence", &sequence)?);
@@ -58,7 +58,7 @@ fn read_problem(input: &Value) -> Result<(Parameters, Problem), String> {
     let fits = |name: &str, x: &Tensor, rows: usize, columns: usize| match x.shape() {
         shape if shape == [rows, columns] => Ok(()),
         shape => Err(format!(
-            "{name} is {}×{}, not {rows}×{columns} as state asks for",
+            "{name} is {}×{}, not {rows}×{columns} as the state requires",
             shape[0], shape[1]
         )),
     };

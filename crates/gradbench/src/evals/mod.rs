@@ -14,12 +14,12 @@ mod ode;
 mod particle;
 mod saddle;
 
-use crate::job::Function;
+use crate::job::JobFactory;
 
 /// A problem: the names of its functions, and what they do.
 pub(crate) struct Module {
     name: &'static str,
-    functions: &'static [(&'static str, Function)],
+    functions: &'static [(&'static str, JobFactory)],
 }
 
 const MODULES: &[Module] = &[
@@ -47,7 +47,7 @@ pub(crate) fn module(name: &str) -> Result<&'static Module, String> {
 
 impl Module {
     /// The function of a name, or an error message.
-    pub(crate) fn function(&self, name: &str) -> Result<Function, String> {
+    pub(crate) fn function(&self, name: &str) -> Result<JobFactory, String> {
         match self.functions.iter().find(|function| function.0 == name) {
             Some(function) => Ok(function.1),
             None => {

@@ -24,13 +24,13 @@ pub(super) const MODULE: Module = Module {
 };
 
 #[derive(Deserialize)]
-struct Input {
+struct OdeInput {
     x: Vec<f64>,
     s: usize,
 }
 
 fn problem(input: &Value) -> Result<(Tensor, usize), String> {
-    let Input { x, s } = read(input)?;
+    let OdeInput { x, s } = read(input)?;
     if x.is_empty() || s == 0 {
         return Err(format!("{} equations in {s} steps: there is nothing to solve", x.len()));
     }

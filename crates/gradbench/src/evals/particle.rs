@@ -15,13 +15,13 @@ use serde_json::Value;
 pub(super) const MODULE: Module = in_all_modes!("particle", job);
 
 #[derive(Deserialize)]
-struct Input {
+struct ParticleInput {
     w: f64,
 }
 
 /// `outer` is the mode of the descent, `inner` that of the force.
 fn job(input: &Value, outer: Mode, inner: Mode) -> Result<Job, String> {
-    let start = Tensor::from(read::<Input>(input)?.w);
+    let start = Tensor::from(read::<ParticleInput>(input)?.w);
     let best = jit(move |w: &Tensor| argmin(outer, |w| miss(inner, w), w));
     Ok(Job::compiled(best, start, show))
 }

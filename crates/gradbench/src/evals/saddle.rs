@@ -11,14 +11,14 @@ use serde_json::Value;
 pub(super) const MODULE: Module = in_all_modes!("saddle", job);
 
 #[derive(Deserialize)]
-struct Input {
+struct SaddleInput {
     start: [f64; 2],
 }
 
 /// `outer` is the mode in which the minimum is sought, and then the maximum there; `inner` that of
 /// the maximum within the minimum.
 fn job(input: &Value, outer: Mode, inner: Mode) -> Result<Job, String> {
-    let start = vector(&read::<Input>(input)?.start);
+    let start = vector(&read::<SaddleInput>(input)?.start);
     let saddle = jit(move |start: &Tensor| {
         let argmax = |mode: Mode, x: &Tensor| argmin(mode, |y| -f(x, y), start);
         let x = argmin(outer, |x| f(x, &argmax(inner, x)), start);

@@ -87,7 +87,7 @@ fn results(op: &'static str, a: Attention, inputs: &[&Spec]) -> Result<Specs> {
     out[rank - 1] = v.shape[rank - 1];
     // The scores are never stored, but their elements are numbered.
     if !fits_memory(&out) || !fits_memory(&scores) {
-        return shape_error(format!("scores of shape {scores:?} are larger than any memory"));
+        return shape_error(format!("scores of shape {scores:?} exceed the addressable size"));
     }
     let mut lse = q.shape.clone();
     lse.remove(rank - 1);

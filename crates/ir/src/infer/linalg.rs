@@ -10,7 +10,7 @@ pub(super) fn linalg(f: Linalg, inputs: &[&Spec]) -> Result<Specs> {
     match specs.iter().find(|s| !fits_memory(&s.shape)) {
         None => Ok(specs),
         Some(s) => {
-            let message = format!("a result of shape {:?} is larger than any memory", s.shape);
+            let message = format!("a result of shape {:?} exceeds the addressable size", s.shape);
             Err(Error::shape(op, message).on(inputs.iter().copied()))
         }
     }
@@ -86,7 +86,7 @@ fn rule(f: Linalg, op: &'static str, inputs: &[&Spec]) -> Result<Specs> {
     })
 }
 
-/// `a` with other lengths in place of its last two.
+/// `a` with other lengths instead of its last two.
 fn ending(a: &Spec, last: &[usize]) -> Spec {
     let mut shape = Shape::from_slice(&a.shape[..a.shape.len() - 2]);
     shape.extend_from_slice(last);

@@ -1,8 +1,9 @@
 //! Shape and dtype rules: from an op and its operands' specs to the specs of its results.
 //!
-//! This is the only place where shape and dtype errors arise. Tensor methods take what users write
-//! (negative axes, `-1` in a reshape, ranges) and turn it into an [`Op`] with the functions in
-//! [`args`]; [`infer`] then checks that op against its operands.
+//! Whether an op fits its operands is decided here and nowhere else. Tensor methods take what users
+//! write (negative axes, `-1` in a reshape, ranges) and turn it into an [`Op`] with the functions
+//! in [`args`]; [`infer`] then checks that op against its operands. Methods that combine operands
+//! before they make an op (losses, einsum) check their own arguments.
 
 pub mod args;
 mod attention;
@@ -74,7 +75,7 @@ fn check_size(op: &Op, spec: &Spec, inputs: &[&Spec]) -> Result<()> {
     if fits_memory(&spec.shape) {
         return Ok(());
     }
-    let message = format!("a result of shape {:?} is larger than any memory", spec.shape);
+    let message = format!("a result of shape {:?} exceeds the addressable size", spec.shape);
     Err(Error::shape(op.name(), message).on(inputs.iter().copied()))
 }
 

@@ -16,7 +16,7 @@ pub(super) fn pad(padding: &[Padding], [x]: [&Spec; 1]) -> Result<Spec> {
         let Some(total) = total else {
             return Err(Error::shape(
                 "pad",
-                format!("{x} padded by {p:?} is larger than any memory"),
+                format!("{x} padded by {p:?} exceeds the addressable size"),
             )
             .on([x]));
         };

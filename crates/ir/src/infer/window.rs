@@ -93,7 +93,8 @@ fn counts(
     b: &Spec,
 ) -> Result<Shape> {
     let each = windows.iter().zip(lengths).map(|(window, &len)| {
-        let message = || format!("{} do not fit an axis of length {len}: {a}, {b}", told(window));
+        let message =
+            || format!("{} do not fit an axis of length {len}: {a}, {b}", describe_window(window));
         window.count(len).ok_or_else(|| Error::shape(op, message()).on([a, b]))
     });
     each.collect()
@@ -106,7 +107,7 @@ fn agree(op: &'static str, wanted: &[usize], given: &[usize], a: &Spec, b: &Spec
     Err(Error::shape(op, format!("has {wanted:?} windows, not {given:?}: {a}, {b}")).on([a, b]))
 }
 
-fn told(w: &Window) -> String {
+fn describe_window(w: &Window) -> String {
     let Window { size, stride, dilation, before, after } = w;
     format!(
         "windows of {size} (stride {stride}, dilation {dilation}, padding {before} and {after})"

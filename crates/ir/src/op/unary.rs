@@ -1,6 +1,6 @@
 //! Functions of one element: one row each.
 
-use super::{Kept, Takes};
+use super::{Takes, VjpOperand};
 
 /// Calls a macro with the rows of all unary functions, so that the properties of a function are
 /// written once. Other crates expand them too: a name that has no function there is a compile
@@ -9,7 +9,7 @@ use super::{Kept, Takes};
 /// - `name`: in texts and messages, and of the functions that compute it.
 /// - `kernel`: where the function of one element is: `math`, one in `simd/math32.rs` and one in
 ///   `simd/math64.rs`; `trig`, these for arguments that are not huge; `special`, one in `special/`
-///   for both; `here`, a formula in `pointwise/float.rs` for both.
+///   for both; `formula`, a formula in `pointwise/float.rs` for both.
 /// - `ints`: what it does to integers; nothing if it accepts floats only.
 /// - `exact`: the value has the dtype of the operand without being rounded to it.
 /// - `cost`: approximate cost in additions. What costs 1 is recomputed rather than saved; up to 2
@@ -25,18 +25,18 @@ macro_rules! unary_rows {
     ($then:ident) => {
         $then! {
             //       name          value                    kernel  ints     exact  cost vjp                  native its vjp
-            Neg      neg           "−x"                     here    [Neg]    rounds 1   []                   any  none;
-            Abs      abs           "|x|"                    here    [Abs]    rounds 1   [X 3]                any  any;
-            Sign     sign          "−1, 0 or 1"             here    [Sign]   exact  1   []                   any  none;
-            Floor    floor         "⌊x⌋"                    here    [Same]   exact  1   []                   any  none;
-            Ceil     ceil          "⌈x⌉"                    here    [Same]   exact  1   []                   any  none;
-            Round    round         "to the nearest integer" here    [Same]   exact  1   []                   any  none;
-            Trunc    trunc         "the integer part"       here    [Same]   exact  1   []                   any  none;
-            Not      not           "¬x"                     here    [Not]    rounds 1   []                   any  none;
-            Square   square        "x²"                     here    [Square] rounds 1   [X 3]                any  any;
-            Sqrt     sqrt          "√x"                     here    []       rounds 2   [Y 3]                any  any;
-            Rsqrt    rsqrt         "1/√x"                   here    []       rounds 2   [Y 3]                any  any;
-            Recip    recip         "1/x"                    here    []       rounds 2   [Y 3]                any  any;
+            Neg      neg           "−x"                     formula [Neg]    rounds 1   []                   any  none;
+            Abs      abs           "|x|"                    formula [Abs]    rounds 1   [X 3]                any  any;
+            Sign     sign          "−1, 0 or 1"             formula [Sign]   exact  1   []                   any  none;
+            Floor    floor         "⌊x⌋"                    formula [Same]   exact  1   []                   any  none;
+            Ceil     ceil          "⌈x⌉"                    formula [Same]   exact  1   []                   any  none;
+            Round    round         "to the nearest integer" formula [Same]   exact  1   []                   any  none;
+            Trunc    trunc         "the integer part"       formula [Same]   exact  1   []                   any  none;
+            Not      not           "¬x"                     formula [Not]    rounds 1   []                   any  none;
+            Square   square        "x²"                     formula [Square] rounds 1   [X 3]                any  any;
+            Sqrt     sqrt          "√x"                     formula []       rounds 2   [Y 3]                any  any;
+            Rsqrt    rsqrt         "1/√x"                   formula []       rounds 2   [Y 3]                any  any;
+            Recip    recip         "1/x"                    formula []       rounds 2   [Y 3]                any  any;
             Exp      exp           "eˣ"                     math    []       rounds 8   []                   f32  none;
             Exp2     exp2          "2ˣ"                     math    []       rounds 8   []                   none none;
             Expm1    expm1         "eˣ − 1"                 math    []       rounds 16  []                   none none;
@@ -69,11 +69,11 @@ macro_rules! unary_rows {
             I1       i1            "I₁(x), of Bessel"       special []       rounds 100 []                   none none;
             I1e      i1e           "e^(−|x|)·I₁(x)"         special []       rounds 100 []                   none none;
             Sigmoid  sigmoid       "1/(1 + e⁻ˣ)"            math    []       rounds 8   [Y 3]                f32  any;
-            Relu     relu          "max(x, 0)"              here    [Relu]   exact  1   [Y 3]                any  any;
+            Relu     relu          "max(x, 0)"              formula [Relu]   exact  1   [Y 3]                any  any;
             Gelu     gelu          "x·Φ(x)"                 math    []       rounds 8   [X 10 gelu_vjp]      f32  f32;
             GeluTanh gelu_tanh     "x·Φ(x), Φ by tanh"      math    []       rounds 8   [X 10 gelu_tanh_vjp] f32  f32;
             Silu     silu          "x·sigmoid(x)"           math    []       rounds 8   [X 10 silu_vjp]      f32  f32;
-            Stop     stop_gradient "x, not differentiated"  here    []       exact  1   []                   any  none;
+            Stop     stop_gradient "x, not differentiated"  formula []       exact  1   []                   any  none;
         }
     };
 }
@@ -105,7 +105,7 @@ macro_rules! derivative {
         None
     };
     ([$kept:ident $cost:literal $($function:ident)?]) => {
-        Some((Kept::$kept, $cost))
+        Some((VjpOperand::$kept, $cost))
     };
 }
 
@@ -156,7 +156,7 @@ macro_rules! functions {
             }
 
             /// The value that the fused derivative reads, and the cost of that.
-            const fn derivative(self) -> Option<(Kept, usize)> {
+            const fn derivative(self) -> Option<(VjpOperand, usize)> {
                 match self { $(Unary::$f => derivative!($vjp)),* }
             }
         }
@@ -198,7 +198,7 @@ impl Unary {
 
     /// Whether [`Op::UnaryVjp`](crate::Op::UnaryVjp) has a kernel for this function, and from which
     /// value.
-    pub const fn fused_vjp(self) -> Option<Kept> {
+    pub const fn fused_vjp(self) -> Option<VjpOperand> {
         match self.derivative() {
             Some((kept, _)) => Some(kept),
             None => None,

@@ -114,14 +114,14 @@ fn live_carries(e: &Equation, flow: &Flow, live: &[bool]) -> Vec<bool> {
     };
     let mut carries: Vec<bool> = e.outputs[..count].iter().map(|v| live[v.index()]).collect();
     if let Flow::While { test, .. } = flow {
-        let read = cone(test, &vec![true; test.outputs.len()]);
+        let read = backward_slice(test, &vec![true; test.outputs.len()]);
         (0..count).for_each(|k| carries[k] |= read[test.inputs[shared + k].index()]);
     }
     loop {
         let wanted: Vec<bool> = (e.outputs.iter().enumerate())
             .map(|(i, v)| if i < count { carries[i] } else { live[v.index()] })
             .collect();
-        let read = cone(body, &wanted);
+        let read = backward_slice(body, &wanted);
         let more: Vec<bool> =
             (0..count).map(|k| carries[k] || read[body.inputs[shared + k].index()]).collect();
         if more == carries {
@@ -132,7 +132,7 @@ fn live_carries(e: &Equation, flow: &Flow, live: &[bool]) -> Vec<bool> {
 }
 
 /// The variables that the needed outputs depend on.
-fn cone(program: &Program, wanted: &[bool]) -> Vec<bool> {
+fn backward_slice(program: &Program, wanted: &[bool]) -> Vec<bool> {
     let mut live = vec![false; program.specs.len()];
     picked(&program.outputs, wanted).iter().for_each(|v| live[v.index()] = true);
     for e in program.equations.iter().rev() {

@@ -153,7 +153,7 @@ fn with_literals(program: &Program, known: &[Option<Constant>]) -> Program {
     out
 }
 
-/// Inlines a program in place of the equation that contains it.
+/// Inlines a program instead of the equation that contains it.
 fn inline(new: &mut Rebuild, e: &Equation, program: &Program, given: &[Var], evaluate: Evaluate) {
     let results = new.inlined(program, given, |new, equation| {
         let at: Option<Line> = equation.at.or(e.at);

@@ -16,7 +16,7 @@ use crate::{Equation, Flow, Op, Program, Scan, Shape, Structure, View};
 /// Inlines the bodies of custom ops, and of scans of one iteration.
 #[must_use]
 pub fn inline(program: &Program) -> Program {
-    if !has_bodies(program) && !has_single_turns(program) {
+    if !has_bodies(program) && !has_single_iteration_loops(program) {
         return program.clone();
     }
     let mut new = Rebuild::new(program);
@@ -34,16 +34,17 @@ pub fn has_bodies(program: &Program) -> bool {
     })
 }
 
-fn has_single_turns(program: &Program) -> bool {
+fn has_single_iteration_loops(program: &Program) -> bool {
     program.equations.iter().any(|e| match &e.op {
         Op::Flow(flow) => {
-            single_turn(&e.op).is_some() || flow.programs().into_iter().any(has_single_turns)
+            single_iteration(&e.op).is_some()
+                || flow.programs().into_iter().any(has_single_iteration_loops)
         }
         _ => false,
     })
 }
 
-fn single_turn(op: &Op) -> Option<&Scan> {
+fn single_iteration(op: &Op) -> Option<&Scan> {
     match op {
         Op::Flow(flow) => match &**flow {
             Flow::Scan(scan) if scan.length == 1 => Some(scan),
@@ -54,8 +55,8 @@ fn single_turn(op: &Op) -> Option<&Scan> {
 }
 
 fn inline_equation(new: &mut Rebuild, e: &Equation) {
-    if let Some(scan) = single_turn(&e.op)
-        && inline_turn(new, e, scan).is_some()
+    if let Some(scan) = single_iteration(&e.op)
+        && inline_iteration(new, e, scan).is_some()
     {
         return;
     }
@@ -73,7 +74,7 @@ fn inline_equation(new: &mut Rebuild, e: &Equation) {
 
 /// Inlines the only iteration of a scan: sequences are their one row, and what is stacked is one
 /// row.
-fn inline_turn(new: &mut Rebuild, e: &Equation, scan: &Scan) -> Option<()> {
+fn inline_iteration(new: &mut Rebuild, e: &Equation, scan: &Scan) -> Option<()> {
     let mut given = new.inputs(e);
     for x in &mut given[scan.shared + scan.carry..] {
         let row = Shape::from_slice(&new.spec(*x).shape[1..]);

@@ -77,7 +77,7 @@ impl Layouts<'_> {
             }
             Op::Reduce(Reduction::Sum, axes) => self.long_product(inputs[0], axes, e.at),
             Op::View(View::Permute(order)) if !self.strided[e.outputs[0].index()] => {
-                self.turned_product(inputs[0], order, e.at)
+                self.transposed_product(inputs[0], order, e.at)
             }
             _ => None,
         };
@@ -99,7 +99,7 @@ impl Layouts<'_> {
 
     /// The layout of a variable in the root that it is a view of; `None` if it has no strides, or
     /// the root is too many views away.
-    fn lies(&self, v: Var) -> Option<Layout> {
+    fn layout_of(&self, v: Var) -> Option<Layout> {
         let (mut root, mut views) = (v, SmallVec::<[&View; 8]>::new());
         while let Some(Equation { op: Op::View(view), inputs, .. }) = self.new.made_by(root) {
             views.push(view);
@@ -114,7 +114,7 @@ impl Layouts<'_> {
 
     /// Applies views one after the other, if the result has strides.
     fn seen_through(&mut self, v: Var, views: &[View], at: Option<Line>) -> Option<Var> {
-        let mut layout = self.lies(v)?;
+        let mut layout = self.layout_of(v)?;
         for view in views {
             layout = layout.view(view)?;
         }
@@ -131,7 +131,7 @@ impl Layouts<'_> {
         let rank = shape.len();
         let columns = self.new.spec(b).shape[rank - 1];
         let stack: usize = shape[..rank - 2].iter().product();
-        let repeated = self.lies(b)?;
+        let repeated = self.layout_of(b)?;
         let mut batch = shape.iter().zip(&repeated.strides).take(rank - 2);
         if rank < 3 || stack < 2 || !batch.all(|(&n, &s)| n == 1 || s == 0) {
             return None;
@@ -169,7 +169,7 @@ impl Layouts<'_> {
         let right = [View::Reshape([long, n].into())];
         // Both must be plain before either is made.
         let plain = |v: Var, views: &[View]| {
-            views.iter().try_fold(self.lies(v)?, |layout, view| layout.view(view)).map(|_| ())
+            views.iter().try_fold(self.layout_of(v)?, |layout, view| layout.view(view)).map(|_| ())
         };
         plain(a, &left)?;
         plain(b, &right)?;
@@ -179,7 +179,7 @@ impl Layouts<'_> {
     }
 
     /// The transpose of `a · b`: `bᵀ · aᵀ`.
-    fn turned_product(&mut self, v: Var, order: &Axes, at: Option<Line>) -> Option<Var> {
+    fn transposed_product(&mut self, v: Var, order: &Axes, at: Option<Line>) -> Option<Var> {
         let Some(Equation { op: Op::Dot, inputs, .. }) = self.new.made_by(v) else { return None };
         let (a, b, rank) = (inputs[0], inputs[1], order.len());
         let turns = (0..rank - 2).chain([rank - 1, rank - 2]).eq(order.iter().copied());

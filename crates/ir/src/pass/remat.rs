@@ -58,7 +58,7 @@ pub fn remat(program: &Program) -> Program {
 /// Recomputes cheap values near their use, where `rule` allows it.
 #[must_use]
 pub fn remat_where(program: &Program, rule: Remat) -> Program {
-    let facts = Facts::of(program, rule);
+    let facts = RematFacts::of(program, rule);
     let mut out = Program { equations: Vec::new(), ..program.clone() };
     for (at, e) in program.equations.iter().enumerate() {
         let mut e = Equation { op: with_programs(&e.op, |p| remat_where(p, rule)), ..e.clone() };
@@ -66,7 +66,10 @@ pub fn remat_where(program: &Program, rule: Remat) -> Program {
             let mut again: FxHashMap<Var, Var> = FxHashMap::default();
             for k in 0..e.inputs.len() {
                 let v = e.inputs[k];
-                if !again.contains_key(&v) && facts.is_far(v, at) && facts.pays(program, v, at) {
+                if !again.contains_key(&v)
+                    && facts.is_far(v, at)
+                    && facts.is_profitable(program, v, at)
+                {
                     let copy = recompute(program, &facts, &mut out, v, at, &mut again);
                     again.insert(v, copy);
                 }
@@ -78,7 +81,7 @@ pub fn remat_where(program: &Program, rule: Remat) -> Program {
     out
 }
 
-struct Facts {
+struct RematFacts {
     rule: Remat,
     made: Vec<Option<usize>>,
     /// The last equation that needs the memory of each variable, views included.
@@ -87,8 +90,8 @@ struct Facts {
     barriers: Vec<usize>,
 }
 
-impl Facts {
-    fn of(program: &Program, rule: Remat) -> Facts {
+impl RematFacts {
+    fn of(program: &Program, rule: Remat) -> RematFacts {
         let count = program.equations.len();
         let mut last = vec![0; program.specs.len()];
         program.inputs.iter().chain(&program.outputs).for_each(|v| last[v.index()] = count);
@@ -112,7 +115,7 @@ impl Facts {
             barriers.push(so_far);
             so_far += usize::from(!joins_a_region(&e.op) && !costs_nothing(&e.op));
         }
-        Facts { rule, made: program.definitions(), last, barriers }
+        RematFacts { rule, made: program.definitions(), last, barriers }
     }
 
     fn is_far(&self, v: Var, reader: usize) -> bool {
@@ -127,7 +130,7 @@ impl Facts {
         literal.is_some_and(costs_nothing_to_repeat) || self.last[v.index()] >= reader
     }
 
-    fn pays(&self, program: &Program, v: Var, reader: usize) -> bool {
+    fn is_profitable(&self, program: &Program, v: Var, reader: usize) -> bool {
         let bytes = program.spec(v).bytes();
         if bytes < self.rule.worth {
             return false;
@@ -136,7 +139,7 @@ impl Facts {
         read <= bytes
     }
 
-    /// The bytes that are read to recompute `v` by at most so many ops; `None` if not possible.
+    /// The bytes that are read to recompute `v` by at most this many ops; `None` if not possible.
     fn read_again(&self, program: &Program, v: Var, reader: usize, ops: usize) -> Option<usize> {
         let e = &program.equations[self.made[v.index()]?];
         if ops == 0 || !is_cheap(&e.op) {
@@ -161,7 +164,7 @@ impl Facts {
 
 fn recompute(
     program: &Program,
-    facts: &Facts,
+    facts: &RematFacts,
     out: &mut Program,
     v: Var,
     reader: usize,

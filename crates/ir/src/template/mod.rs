@@ -13,7 +13,7 @@
 //! detected. A template of an *optimised* program is the result of the passes on the trace. Passes
 //! decide by equalities between numbers (this slice is the whole axis), which hold for all lengths
 //! where they hold as polynomials, and by inequalities that choose between equivalent programs (is
-//! this worth fusing?), or that hold wherever the program they lead to has no negative size. But
+//! this worth fusing?), or that hold wherever the resulting program has no negative size. But
 //! they also compute with the *values* of literals (n > 30 folds to true), so literals whose value
 //! depends on the length become inputs before the passes run ([`lift_literals`]).
 //!
@@ -36,7 +36,7 @@ pub use lift::{Lifted, lift_literals, varying_literals};
 pub use polynomial::sample_points;
 
 use crate::{Program, Real, Scalar};
-use numbers::{Number, visit};
+use numbers::{NumberMut, visit};
 use polynomial::{Polynomial, Polynomials};
 
 /// A program with open lengths. See the head of the module.
@@ -50,7 +50,7 @@ pub struct Template {
 
 /// A number in a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Found {
+enum SampleNumber {
     Int(i64),
     Value(Scalar),
 }
@@ -59,7 +59,7 @@ enum Found {
 #[derive(Clone, Debug)]
 enum Fit {
     /// The same for all.
-    Same(Found),
+    Same(SampleNumber),
     /// A size, a stride or an offset.
     Size(Polynomial),
     /// The value of a literal that is an integer, as a float or not.
@@ -67,26 +67,30 @@ enum Fit {
 }
 
 impl Fit {
-    fn at(&self, lengths: &[usize]) -> Option<Found> {
+    fn at(&self, lengths: &[usize]) -> Option<SampleNumber> {
         Some(match self {
             Fit::Same(found) => *found,
-            Fit::Size(polynomial) => Found::Int(polynomial.at(lengths)?),
+            Fit::Size(polynomial) => SampleNumber::Int(polynomial.at(lengths)?),
             Fit::Value { whole, float: true } => {
-                Found::Value(Scalar::Float(Real(whole.at(lengths)? as f64)))
+                SampleNumber::Value(Scalar::Float(Real(whole.at(lengths)? as f64)))
             }
-            Fit::Value { whole, float: false } => Found::Value(Scalar::Int(whole.at(lengths)?)),
+            Fit::Value { whole, float: false } => {
+                SampleNumber::Value(Scalar::Int(whole.at(lengths)?))
+            }
         })
     }
 }
 
 /// Extracts the numbers of a program, leaving zeros.
-fn split(mut program: Program) -> (Program, Vec<Found>) {
+fn split(mut program: Program) -> (Program, Vec<SampleNumber>) {
     let mut found = Vec::new();
     visit(&mut program, &mut |number| {
         found.push(match number {
-            Number::Size(n) => Found::Int(std::mem::take(n) as i64),
-            Number::Signed(n) => Found::Int(std::mem::take(n) as i64),
-            Number::Value(value) => Found::Value(std::mem::replace(value, Scalar::Bool(false))),
+            NumberMut::Size(n) => SampleNumber::Int(std::mem::take(n) as i64),
+            NumberMut::Signed(n) => SampleNumber::Int(std::mem::take(n) as i64),
+            NumberMut::Value(value) => {
+                SampleNumber::Value(std::mem::replace(value, Scalar::Bool(false)))
+            }
         });
     });
     (program, found)
@@ -105,7 +109,8 @@ impl Template {
         let Some((skeleton, first)) = all.next() else {
             return Err("no length was tried".to_string());
         };
-        let mut columns: Vec<Vec<Found>> = first.into_iter().map(|found| vec![found]).collect();
+        let mut columns: Vec<Vec<SampleNumber>> =
+            first.into_iter().map(|found| vec![found]).collect();
         for (k, (other, numbers)) in all.enumerate() {
             if let Some(difference) = difference(&skeleton, &other) {
                 let (a, b) = (&samples[0].0, &samples[k + 1].0);
@@ -113,7 +118,7 @@ impl Template {
             }
             columns.iter_mut().zip(numbers).for_each(|(column, found)| column.push(found));
         }
-        let fit = |column: &Vec<Found>| {
+        let fit = |column: &Vec<SampleNumber>| {
             if column.iter().all(|found| *found == column[0]) {
                 return Some(Fit::Same(column[0]));
             }
@@ -123,8 +128,8 @@ impl Template {
             let whole: Option<Vec<i64>> = column.iter().map(|found| found.whole()).collect();
             let polynomial = polynomials.through(&whole?)?;
             Some(match column[0] {
-                Found::Int(_) => Fit::Size(polynomial),
-                Found::Value(value) => {
+                SampleNumber::Int(_) => Fit::Size(polynomial),
+                SampleNumber::Value(value) => {
                     Fit::Value { whole: polynomial, float: matches!(value, Scalar::Float(_)) }
                 }
             })
@@ -153,19 +158,19 @@ impl Template {
             let next = fits.next();
             let found = next.and_then(|(_, fit)| fit.at(lengths));
             let varies = matches!(next, Some((i, Fit::Size(_))) if i < self.axes);
-            right &= !(varies && matches!(found, Some(Found::Int(..2))));
+            right &= !(varies && matches!(found, Some(SampleNumber::Int(..2))));
             right &= match (number, found) {
-                (Number::Size(n), Some(Found::Int(v))) => {
+                (NumberMut::Size(n), Some(SampleNumber::Int(v))) => {
                     usize::try_from(v).map(|v| *n = v).is_ok()
                 }
-                (Number::Signed(n), Some(Found::Int(v))) => {
+                (NumberMut::Signed(n), Some(SampleNumber::Int(v))) => {
                     isize::try_from(v).map(|v| *n = v).is_ok()
                 }
-                (Number::Value(value), Some(Found::Value(v))) => {
+                (NumberMut::Value(value), Some(SampleNumber::Value(v))) => {
                     *value = v;
                     true
                 }
-                (Number::Size(_) | Number::Signed(_) | Number::Value(_), _) => false,
+                (NumberMut::Size(_) | NumberMut::Signed(_) | NumberMut::Value(_), _) => false,
             };
         });
         right.then_some(program)
@@ -179,25 +184,25 @@ impl Template {
     }
 }
 
-impl Found {
+impl SampleNumber {
     fn kind(self) -> u8 {
         match self {
-            Found::Int(_) => 0,
-            Found::Value(Scalar::Int(_)) => 1,
-            Found::Value(Scalar::Float(_)) => 2,
-            Found::Value(Scalar::Bool(_)) => 3,
+            SampleNumber::Int(_) => 0,
+            SampleNumber::Value(Scalar::Int(_)) => 1,
+            SampleNumber::Value(Scalar::Float(_)) => 2,
+            SampleNumber::Value(Scalar::Bool(_)) => 3,
         }
     }
 
     /// An integer, or a float that is exactly one.
     fn whole(self) -> Option<i64> {
         match self {
-            Found::Int(v) | Found::Value(Scalar::Int(v)) => Some(v),
-            Found::Value(Scalar::Float(Real(v))) => {
+            SampleNumber::Int(v) | SampleNumber::Value(Scalar::Int(v)) => Some(v),
+            SampleNumber::Value(Scalar::Float(Real(v))) => {
                 (v.fract() == 0.0 && v.abs() < 9e15 && (v != 0.0 || v.is_sign_positive()))
                     .then_some(v as i64)
             }
-            Found::Value(Scalar::Bool(_)) => None,
+            SampleNumber::Value(Scalar::Bool(_)) => None,
         }
     }
 }

@@ -11,13 +11,13 @@ use crate::{
 use std::sync::Arc;
 
 /// A mutable reference to a number.
-pub(super) enum Number<'a> {
+pub(super) enum NumberMut<'a> {
     Size(&'a mut usize),
     Signed(&'a mut isize),
     Value(&'a mut Scalar),
 }
 
-type Visit<'a> = &'a mut dyn FnMut(Number<'_>);
+type Visit<'a> = &'a mut dyn FnMut(NumberMut<'_>);
 
 /// Calls `f` with every number, always in the same order.
 pub(super) fn visit(program: &mut Program, f: Visit) {
@@ -30,27 +30,27 @@ pub(super) fn visit(program: &mut Program, f: Visit) {
 }
 
 fn sizes(all: &mut Few<usize>, f: Visit) {
-    all.iter_mut().for_each(|n| f(Number::Size(n)));
+    all.iter_mut().for_each(|n| f(NumberMut::Size(n)));
 }
 
 fn visit_op(op: &mut Op, f: Visit) {
     match op {
         Op::Literal { value, shape, dtype: _, device: _ } => {
-            f(Number::Value(value));
+            f(NumberMut::Value(value));
             sizes(shape, f);
         }
-        Op::Iota { len, dtype: _, device: _ } => f(Number::Size(len)),
+        Op::Iota { len, dtype: _, device: _ } => f(NumberMut::Size(len)),
         Op::Random { shape, kind: _, dtype: _ } => sizes(shape, f),
         Op::View(view) => visit_view(view, f),
         Op::Put(views) => views.iter_mut().for_each(|view| visit_view(view, f)),
         Op::Pad(paddings) => {
             for Padding { before, after, between } in paddings {
-                [before, after, between].into_iter().for_each(|n| f(Number::Size(n)));
+                [before, after, between].into_iter().for_each(|n| f(NumberMut::Size(n)));
             }
         }
         Op::Ranks { from, count, axis: _, descending: _ } => {
-            f(Number::Size(from));
-            f(Number::Size(count));
+            f(NumberMut::Size(from));
+            f(NumberMut::Size(count));
         }
         Op::Conv(conv) => {
             conv.windows.iter_mut().for_each(|window| visit_window(window, f));
@@ -63,7 +63,7 @@ fn visit_op(op: &mut Op, f: Visit) {
             for frame in &mut pool.frames {
                 match frame {
                     Frame::Sliding(window) => visit_window(window, f),
-                    Frame::Even(count) => f(Number::Size(count)),
+                    Frame::Even(count) => f(NumberMut::Size(count)),
                 }
             }
             match &mut pool.kind {
@@ -71,8 +71,8 @@ fn visit_op(op: &mut Op, f: Visit) {
                 Pooling::Sum | Pooling::ArgMax => {}
             }
         }
-        Op::Linalg(Linalg::Permutation(n)) => f(Number::Size(n)),
-        Op::Fft(Fft::Hermitian { len, axis: _ }) => f(Number::Size(len)),
+        Op::Linalg(Linalg::Permutation(n)) => f(NumberMut::Size(n)),
+        Op::Fft(Fft::Hermitian { len, axis: _ }) => f(NumberMut::Size(len)),
         Op::Region(region) | Op::DotRegion(region) => visit_region(Arc::make_mut(region), f),
         Op::Flow(flow) => match Arc::make_mut(flow) {
             Flow::Cond { yes, no } => {
@@ -84,7 +84,7 @@ fn visit_op(op: &mut Op, f: Visit) {
                 visit(body, f);
             }
             Flow::Scan(scan) => {
-                f(Number::Size(&mut scan.length));
+                f(NumberMut::Size(&mut scan.length));
                 visit(&mut scan.body, f);
             }
         },
@@ -118,13 +118,13 @@ fn visit_view(view: &mut View, f: Visit) {
         View::Reshape(shape) | View::Broadcast(shape) => sizes(shape, f),
         View::Slice(spans) => {
             for Span { start, len, step } in spans {
-                [start, len, step].into_iter().for_each(|n| f(Number::Size(n)));
+                [start, len, step].into_iter().for_each(|n| f(NumberMut::Size(n)));
             }
         }
-        View::Diagonal { offset, a: _, b: _ } => f(Number::Signed(offset)),
+        View::Diagonal { offset, a: _, b: _ } => f(NumberMut::Signed(offset)),
         View::Unfold { size, step, axis: _ } => {
-            f(Number::Size(size));
-            f(Number::Size(step));
+            f(NumberMut::Size(size));
+            f(NumberMut::Size(step));
         }
         View::Permute(_) | View::Flip(_) => {}
     }
@@ -132,8 +132,8 @@ fn visit_view(view: &mut View, f: Visit) {
 
 fn visit_window(window: &mut Window, f: Visit) {
     let Window { size, stride, dilation, before, after } = window;
-    [size, stride, dilation].into_iter().for_each(|n| f(Number::Size(n)));
-    [before, after].into_iter().for_each(|n| f(Number::Signed(n)));
+    [size, stride, dilation].into_iter().for_each(|n| f(NumberMut::Size(n)));
+    [before, after].into_iter().for_each(|n| f(NumberMut::Signed(n)));
 }
 
 fn visit_region(region: &mut Region, f: Visit) {
@@ -142,12 +142,12 @@ fn visit_region(region: &mut Region, f: Visit) {
         sizes(&mut load.spec.shape, f);
         let Layout { shape, strides, offset } = &mut load.layout;
         sizes(shape, f);
-        strides.iter_mut().for_each(|n| f(Number::Signed(n)));
-        f(Number::Size(offset));
+        strides.iter_mut().for_each(|n| f(NumberMut::Signed(n)));
+        f(NumberMut::Size(offset));
     }
     for inst in &mut region.body {
         match inst {
-            Inst::Literal(value, _) => f(Number::Value(value)),
+            Inst::Literal(value, _) => f(NumberMut::Value(value)),
             Inst::Point(op, _) => visit_op(op, f),
             Inst::Load(_) | Inst::Index(..) | Inst::Random(..) | Inst::Reduce(..) => {}
         }

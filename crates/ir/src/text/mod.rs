@@ -12,11 +12,11 @@
 //! op it found. What is printed parses back to an equal op, bit for bit.
 //!
 //! Programs and regions have separate files: `program` prints programs and `read_program` reads
-//! them, `region` does both for regions. `json` and `dot` write programs for other tools.
+//! them, `region` does both for regions. `json` and `graphviz` write programs for other tools.
 
 mod cursor;
-mod dot;
 mod fused;
+mod graphviz;
 mod json;
 mod names;
 mod parse;

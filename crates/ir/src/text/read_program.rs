@@ -74,7 +74,7 @@ impl Names {
     }
 
     /// The program with its names unchanged, if no number is skipped, otherwise numbered in order.
-    fn settle(self, mut program: Program) -> Program {
+    fn finish(self, mut program: Program) -> Program {
         let Names { order, defined } = self;
         program.specs = defined.iter().map(|(_, spec)| spec.clone()).collect();
         if defined.iter().all(|&(name, _)| (name as usize) < defined.len()) {
@@ -146,7 +146,7 @@ fn program(c: &mut Cursor) -> Parsed<Program> {
             program.equations.push(equation(c, &mut names)?);
         }
         results(c, &names, &mut program)?;
-        Ok(names.settle(program))
+        Ok(names.finish(program))
     })
 }
 

@@ -33,7 +33,7 @@ impl Display for Region {
         }
         f.write_str(if lines { "\n" } else { "" })?;
         f.write_str("],outputs=[")?;
-        separated(f, self.outputs.iter().map(|&v| Number(v)), ",")?;
+        separated(f, self.outputs.iter().map(|&v| ValueName(v)), ",")?;
         f.write_str("]")
     }
 }
@@ -56,9 +56,9 @@ impl Display for Inst {
 }
 
 /// `v3`
-struct Number(usize);
+struct ValueName(usize);
 
-impl Display for Number {
+impl Display for ValueName {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "v{}", self.0)
     }
@@ -105,7 +105,7 @@ pub(super) fn region(c: &mut Cursor) -> Parsed<Region> {
             if !c.eat('@') {
                 return match crate::infer::fits_memory(&shape) {
                     true => Ok(Load { spec, layout: Layout::dense(shape.clone()) }),
-                    false => Err(c.error("the domain is larger than any memory")),
+                    false => Err(c.error("the domain exceeds the addressable size")),
                 };
             }
             let list: SmallVec<[isize; 4]> = c.list(',', |c| c.parse("an integer"))?;
@@ -130,7 +130,7 @@ pub(super) fn region(c: &mut Cursor) -> Parsed<Region> {
     let mut count = 0;
     let body = c.field("body", |c| {
         c.list(';', |c| {
-            c.keyword(&Number(count).to_string())?;
+            c.keyword(&ValueName(count).to_string())?;
             count += 1;
             c.expect('=')?;
             inst(c)

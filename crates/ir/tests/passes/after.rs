@@ -46,7 +46,7 @@ fn it_is_what_keeps_them_apart() {
 fn it_is_its_first_operand_in_memory() {
     let program: Program = TWICE.parse().unwrap();
     let plan = plan(&program, Target::default());
-    assert_eq!(plan.homes[4 + 2], plan.homes[0]);
+    assert_eq!(plan.locations[4 + 2], plan.locations[0]);
     let text = "program (x: f32[256]) {
   let a: f32[256] = exp x
   let b: f32[] = sum{[0]} a

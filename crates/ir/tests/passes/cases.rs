@@ -26,7 +26,7 @@ fn random_programs_reach_every_case() {
             note("several results", region.outputs.len() > 1);
             note("a reduction", region.body.iter().any(|inst| matches!(inst, Inst::Reduce(..))));
             note(
-                "a row beside elements",
+                "a row with elements",
                 region.body.iter().zip(&values).any(
                     |(inst, value)| matches!(inst, Inst::Point(_, of) if !value.row && row(of)),
                 ),
@@ -135,7 +135,7 @@ fn limits_are_kept() {
 fn a_scan_of_one_turn_is_its_body() {
     // A carry that is only passed on, a result that is an operand, and nested scans of one
     // iteration.
-    let turn = "scan{length=1,reverse=true,shared=1,carry=2,kept=0,
+    let single = "scan{length=1,reverse=true,shared=1,carry=2,kept=0,
         body=(s: f64[3], a: f64[3], b: f64[], x: f64[3]) {
           let c: f64[3] = mul s x
           let d: f64[3] = add c a
@@ -143,10 +143,10 @@ fn a_scan_of_one_turn_is_its_body() {
         }}";
     let text = format!(
         "program (s: f64[3], a: f64[3], b: f64[], x: f64[1,3]) {{
-           let c: f64[3], d: f64[], e: f64[1,3], f: f64[1,3] = {turn} s a b x
+           let c: f64[3], d: f64[], e: f64[1,3], f: f64[1,3] = {single} s a b x
            let g: f64[3], h: f64[], i: f64[2,3] = scan{{length=2,reverse=false,shared=2,carry=2,kept=0,
              body=(s: f64[3], x: f64[1,3], a: f64[3], b: f64[]) {{
-               let c: f64[3], d: f64[], e: f64[1,3], f: f64[1,3] = {turn} s a b x
+               let c: f64[3], d: f64[], e: f64[1,3], f: f64[1,3] = {single} s a b x
                let g: f64[3] = reshape{{[3]}} f
                return c, d, g
              }}

@@ -168,8 +168,11 @@ fn a_target_decides_what_is_joined() {
      }";
     let p = Pipeline::standard(plain, evaluate).run(&program(text)).unwrap();
     let products = |target: Target| plan::plan(&p, target).products[0];
-    assert_eq!(products(plain), Some(plan::Product::Added(2)));
-    assert_ne!(products(Target { adds_products: &[], ..plain }), Some(plan::Product::Added(2)));
+    assert_eq!(products(plain), Some(plan::ProductLocation::Added(2)));
+    assert_ne!(
+        products(Target { adds_products: &[], ..plain }),
+        Some(plan::ProductLocation::Added(2))
+    );
 }
 
 #[test]
@@ -185,7 +188,7 @@ fn a_target_aligns_its_arena() {
         let plan = plan::plan(&p, Target { align, ..Target::default() });
         assert!(plan.arena > 0 && plan.arena.is_multiple_of(align), "{align}: {}", plan.arena);
         assert!(
-            plan.homes
+            plan.locations
                 .iter()
                 .all(|home| home.base != plan::Base::Arena || home.start.is_multiple_of(align))
         );

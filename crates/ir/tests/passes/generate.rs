@@ -32,8 +32,8 @@ impl Choices {
         program.inputs.iter().map(&mut data).collect()
     }
 
-    /// A program that `verify` accepts, of about so many equations. `whole`: on small integers all
-    /// its values are integers, so that the order of a sum does not matter.
+    /// A program that `verify` accepts, of about this many equations. `whole`: on small integers
+    /// all its values are integers, so that the order of a sum does not matter.
     pub fn program(&mut self, size: usize, whole: bool) -> Program {
         let mut program = Program::default();
         let shapes: [&[usize]; 9] =

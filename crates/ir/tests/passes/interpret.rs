@@ -294,8 +294,8 @@ fn flow(flow: &Flow, given: Vec<Data>, shapes: &[&Shape]) -> Vec<Data> {
             let mut carry = given[scan.shared..fixed].to_vec();
             let mut ys: Vec<Vec<Data>> =
                 vec![vec![Vec::new(); scan.length]; scan.body.outputs.len() - scan.carry];
-            for turn in 0..scan.length {
-                let i = if scan.reverse { scan.length - 1 - turn } else { turn };
+            for iteration in 0..scan.length {
+                let i = if scan.reverse { scan.length - 1 - iteration } else { iteration };
                 let mut all = given[..scan.shared].to_vec();
                 all.append(&mut carry);
                 for (data, shape) in given[fixed..].iter().zip(&shapes[fixed..]) {

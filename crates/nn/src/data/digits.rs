@@ -4,7 +4,7 @@ use super::{Csv, Dataset, TensorDataset};
 use flate2::read::GzDecoder;
 use pullback::{DType, Key, Result, Tensor};
 
-/// The file in `data/`, beside its licence.
+/// The file in `data/`, next to its licence.
 const FILE: &[u8] = include_bytes!("../../data/digits.csv.gz");
 
 /// The seed of the split of [`digits`] into training and test: fixed, so that results can be

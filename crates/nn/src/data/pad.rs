@@ -45,7 +45,7 @@ pub fn pad_sequences(
 
 fn fill_up(x: &Tensor, longest: usize, value: Scalar) -> Result<Tensor> {
     if value.adopt(x.dtype()) != x.dtype() {
-        let message = format!("{value} does not go into sequences of {}", x.dtype());
+        let message = format!("{value} cannot be represented in sequences of {}", x.dtype());
         return Err(Error::dtype("pad_sequences", message));
     }
     if x.shape()[0] == longest {

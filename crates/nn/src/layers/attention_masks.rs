@@ -47,7 +47,7 @@ impl<'a> AttentionMasks<'a> {
     }
 
     /// Both masks as one that broadcasts to the scores `[batch, heads, queries, keys]`: of `bool`,
-    /// true where a query may look, or of floats.
+    /// true where a query attends, or of floats.
     #[track_caller]
     pub(super) fn merged(&self, batch: usize, heads: usize, dtype: DType) -> Option<Tensor> {
         let pairs = match self.attn_mask {

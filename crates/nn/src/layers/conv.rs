@@ -4,7 +4,7 @@ use super::dimensions::{PerAxis, tree_by_axes};
 use crate::init::default_weights;
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
-use pullback::{Border, Conv, Padding, Path, Tensor, Tree};
+use pullback::{Conv, PadMode, Padding, Path, Tensor, Tree};
 
 /// A convolution over one axis: `[n, channels, l]`.
 pub type Conv1d = Convolution<1>;
@@ -57,7 +57,7 @@ pub struct Convolution<const N: usize> {
     pub stride: [usize; N],
     /// Elements before and after each axis.
     pub padding: [usize; N],
-    /// Whether the padding keeps the length, in place of `padding`.
+    /// Whether the padding keeps the length, instead of `padding`.
     pub same: bool,
     /// The distance between neighbouring elements of the kernel.
     pub dilation: [usize; N],
@@ -201,12 +201,12 @@ impl<const N: usize> Layer for Convolution<N> {
     }
 }
 
-fn border(mode: PaddingMode) -> Option<Border> {
+fn border(mode: PaddingMode) -> Option<PadMode> {
     match mode {
         PaddingMode::Zeros => None,
-        PaddingMode::Reflect => Some(Border::Reflect),
-        PaddingMode::Replicate => Some(Border::Replicate),
-        PaddingMode::Circular => Some(Border::Circular),
+        PaddingMode::Reflect => Some(PadMode::Reflect),
+        PaddingMode::Replicate => Some(PadMode::Replicate),
+        PaddingMode::Circular => Some(PadMode::Circular),
     }
 }
 

@@ -3,16 +3,16 @@
 use crate::init::normal_;
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
-use pullback::{Bag, Tensor, Tree, no_grad};
+use pullback::{BagMode, Tensor, Tree, no_grad};
 
 /// Sums, means or maxima of rows of a table: row numbers `[bags, k]` in, `[bags, columns]` out.
 ///
 /// It reads the numbers on the host, so it cannot be part of a compiled function.
 ///
 /// ```
-/// use pullback::{Bag, Tensor};
+/// use pullback::{BagMode, Tensor};
 /// use pullback_nn::{EmbeddingBag, Layer};
-/// let layer = EmbeddingBag::new(100, 16, Bag::Mean);
+/// let layer = EmbeddingBag::new(100, 16, BagMode::Mean);
 /// assert_eq!(layer.forward(&Tensor::from([[1i64, 2], [4, 4]])).shape(), [2, 16]);
 /// ```
 #[derive(Clone, Tree)]
@@ -21,7 +21,7 @@ pub struct EmbeddingBag {
     pub weight: Tensor,
     /// What becomes of the rows of a bag.
     #[tree(skip)]
-    pub mode: Bag,
+    pub mode: BagMode,
     /// A row that is left out of its bags.
     pub padding_idx: Option<usize>,
 }
@@ -33,7 +33,7 @@ impl EmbeddingBag {
     /// If there are no rows or no columns.
     #[track_caller]
     #[must_use]
-    pub fn new(num_embeddings: usize, embedding_dim: usize, mode: Bag) -> EmbeddingBag {
+    pub fn new(num_embeddings: usize, embedding_dim: usize, mode: BagMode) -> EmbeddingBag {
         demand(num_embeddings > 0 && embedding_dim > 0, "EmbeddingBag", || {
             format!(
                 "takes at least one row and one column, not {num_embeddings} and {embedding_dim}"

@@ -88,8 +88,14 @@ impl Recurrence for GruStep {
         state
     }
 
-    fn step(&self, driven: &Tensor, recurred: &Tensor, h: &Tensor, _: Option<&Tensor>) -> Tensor {
-        let (x, s) = (driven.chunk(3, -1), recurred.chunk(3, -1));
+    fn step(
+        &self,
+        input_projection: &Tensor,
+        recurred: &Tensor,
+        h: &Tensor,
+        _: Option<&Tensor>,
+    ) -> Tensor {
+        let (x, s) = (input_projection.chunk(3, -1), recurred.chunk(3, -1));
         let [r, z] = [0, 1].map(|k| (&x[k] + &s[k]).sigmoid());
         let n = (&x[2] + r * &s[2]).tanh();
         // (1 − z)·n + z·h, with one product less.

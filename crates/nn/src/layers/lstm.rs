@@ -92,12 +92,12 @@ impl Recurrence for LstmStep {
 
     fn step(
         &self,
-        driven: &Tensor,
+        input_projection: &Tensor,
         recurred: &Tensor,
         (_, c): &(Tensor, Tensor),
         projection: Option<&Tensor>,
     ) -> (Tensor, Tensor) {
-        let gates = (driven + recurred).chunk(4, -1);
+        let gates = (input_projection + recurred).chunk(4, -1);
         let [i, f, o] = [0, 1, 3].map(|k| gates[k].sigmoid());
         let c = f * c + i * gates[2].tanh();
         let h = o * c.tanh();

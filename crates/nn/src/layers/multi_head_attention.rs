@@ -134,7 +134,7 @@ const NAME: &str = "MultiHeadAttention";
 /// are `[batch, positions, features]`, or `[positions, features]`. [`AttentionConfig`] has the
 /// options.
 ///
-/// The scores are never stored, unless [`MultiHeadAttention::forward_with_weights`] is asked for
+/// The scores are never stored, unless [`MultiHeadAttention::forward_with_weights`] is called for
 /// them. A query that sees no key gives zeros (before the last projection), where PyTorch may give
 /// NaN.
 #[derive(Clone, Tree)]

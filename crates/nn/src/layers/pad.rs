@@ -1,15 +1,15 @@
 //! Padding.
 
 use crate::{Layer, module_scope};
-use pullback::{Fill, Path, Tensor, Tree};
+use pullback::{PadFill, Path, Tensor, Tree};
 
 /// Elements before and after the last axes: PyTorch's zero, constant, reflection, replication and
 /// circular padding.
 ///
 /// ```
-/// use pullback::{Border, Fill, Tensor};
+/// use pullback::{PadMode, PadFill, Tensor};
 /// use pullback_nn::{Layer, Pad};
-/// let layer = Pad::new([(1, 1), (2, 2)], Fill::Border(Border::Reflect));
+/// let layer = Pad::new([(1, 1), (2, 2)], PadFill::Mode(PadMode::Reflect));
 /// assert_eq!(layer.forward(&Tensor::zeros([1, 3, 8, 8])).shape(), [1, 3, 12, 10]);
 /// ```
 #[derive(Clone, Debug)]
@@ -17,20 +17,20 @@ pub struct Pad {
     /// How many before and after, from the last axis on; a negative number cuts that many off.
     pub padding: Vec<(isize, isize)>,
     /// What they are.
-    pub fill: Fill,
+    pub fill: PadFill,
 }
 
 impl Pad {
     /// So many before and after the last axis, the one before it, and so on.
     #[must_use]
-    pub fn new(padding: impl AsRef<[(isize, isize)]>, fill: Fill) -> Pad {
+    pub fn new(padding: impl AsRef<[(isize, isize)]>, fill: PadFill) -> Pad {
         Pad { padding: padding.as_ref().to_vec(), fill }
     }
 
     /// Zeros.
     #[must_use]
     pub fn zeros(padding: impl AsRef<[(isize, isize)]>) -> Pad {
-        Pad::new(padding, Fill::Value(0.0))
+        Pad::new(padding, PadFill::Constant(0.0))
     }
 }
 

@@ -2,9 +2,9 @@
 //! norm share.
 //!
 //! The layer inside keeps all of its tensors but `weight`, which is replaced by a constant of the
-//! same shape that takes no memory. A call rebuilds the tree with the computed weight in its place.
-//! PyTorch calls this a parametrisation, and the names are PyTorch's: those of the layer without
-//! `weight`, and then `parametrizations.weight.…`.
+//! same shape that takes no memory. A call rebuilds the tree with the computed weight instead of
+//! it. PyTorch calls this a parametrisation, and the names are PyTorch's: those of the layer
+//! without `weight`, and then `parametrizations.weight.…`.
 
 use crate::refuse::refuse;
 use pullback::{Error, Path, Tensor, Tree};
@@ -71,7 +71,7 @@ impl<L: Tree> Bare<L> {
 }
 
 fn kind_of(layer: &impl Tree) -> &'static str {
-    layer.outline().kinds.first().map_or("the layer", |(_, kind)| kind)
+    layer.tree_structure().kinds.first().map_or("the layer", |(_, kind)| kind)
 }
 
 fn replaced<L: Tree>(layer: &L, place: usize, weight: &Tensor) -> L {

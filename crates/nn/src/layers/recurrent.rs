@@ -15,7 +15,7 @@
 use super::dropout::probability;
 use super::recurrent_cell::{Recurrence, RecurrentCell};
 use crate::module_scope;
-use crate::refuse::{demand, refuse, room_for};
+use crate::refuse::{demand, refuse, try_reserve};
 use pullback::{DType, Error, Flag, Path, Tensor, Tree, cat, next_key_on, stack};
 
 /// What recurrent layers are made from: see [`RecurrentConfig::lstm`], [`RecurrentConfig::gru`],
@@ -97,7 +97,7 @@ impl RecurrentConfig {
         let output = self.projected.unwrap_or(self.hidden);
         let inputs = |layer| if layer == 0 { self.inputs } else { output * directions };
         let count = self.layers.saturating_mul(directions);
-        let mut cells = room_for(K::LAYER, count);
+        let mut cells = try_reserve(K::LAYER, count);
         for i in 0..count {
             let config = RecurrentConfig { inputs: inputs(i / directions), ..self };
             cells.push(RecurrentCell::build(config, kind.clone()));

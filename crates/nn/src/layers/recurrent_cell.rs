@@ -38,7 +38,7 @@ pub trait Recurrence: Clone + fmt::Debug {
     /// gate, and the state. A projection makes the output smaller.
     fn step(
         &self,
-        driven: &Tensor,
+        input_projection: &Tensor,
         recurred: &Tensor,
         state: &Self::State,
         projection: Option<&Tensor>,
@@ -121,8 +121,8 @@ impl<K: Recurrence> RecurrentCell<K> {
                 start.push(with_batch);
             }
         }
-        let driven = self.driven(&rows);
-        let next = self.step(&driven, &zeros.with_leaves(&start), &self.weight_hh.t());
+        let input_projection = self.input_projection(&rows);
+        let next = self.step(&input_projection, &zeros.with_leaves(&start), &self.weight_hh.t());
         let next = match single {
             true => next.map(&mut |x| x.squeeze_axis(0)),
             false => next,
@@ -157,20 +157,20 @@ impl<K: Recurrence> RecurrentCell<K> {
 
     /// What inputs give to the gates, and as much of the biases as can be added to it.
     #[track_caller]
-    fn driven(&self, x: &Tensor) -> Tensor {
+    fn input_projection(&self, x: &Tensor) -> Tensor {
         match (&self.bias_ih, &self.bias_hh) {
             (Some(a), Some(b)) if K::ADDS_BIASES => x.linear(&self.weight_ih, Some(&(a + b))),
             (bias, _) => x.linear(&self.weight_ih, bias.as_ref()),
         }
     }
 
-    fn step(&self, driven: &Tensor, state: &K::State, weight: &Tensor) -> K::State {
+    fn step(&self, input_projection: &Tensor, state: &K::State, weight: &Tensor) -> K::State {
         let recurred = K::output(state).matmul(weight);
         let recurred = match &self.bias_hh {
             Some(bias) if !K::ADDS_BIASES => recurred + bias,
             _ => recurred,
         };
-        self.kind.step(driven, &recurred, state, self.weight_hr.as_ref())
+        self.kind.step(input_projection, &recurred, state, self.weight_hr.as_ref())
     }
 
     /// Through a sequence `[steps, batch, inputs]`: the last state, and the outputs at every step.
@@ -183,20 +183,20 @@ impl<K: Recurrence> RecurrentCell<K> {
         running: Option<&Tensor>,
         reverse: bool,
     ) -> (K::State, Tensor) {
-        let (driven, weight) = (self.driven(x), self.weight_hh.t());
-        let plain = |state: &K::State, driven: &Tensor| {
-            let next = self.step(driven, state, &weight);
+        let (input_projection, weight) = (self.input_projection(x), self.weight_hh.t());
+        let plain = |state: &K::State, input_projection: &Tensor| {
+            let next = self.step(input_projection, state, &weight);
             let y = K::output(&next).clone();
             (next, y)
         };
         let Some(running) = running else {
             return match reverse {
-                true => scan_reverse(plain, start, &driven),
-                false => scan(plain, start, &driven),
+                true => scan_reverse(plain, start, &input_projection),
+                false => scan(plain, start, &input_projection),
             };
         };
-        let masked = |state: &K::State, (driven, on): &(Tensor, Tensor)| {
-            let next = self.step(driven, state, &weight);
+        let masked = |state: &K::State, (input_projection, on): &(Tensor, Tensor)| {
+            let next = self.step(input_projection, state, &weight);
             let y = on.select(K::output(&next), 0.0);
             let before = state.leaves();
             let mut old = before.iter();
@@ -206,7 +206,7 @@ impl<K: Recurrence> RecurrentCell<K> {
             });
             (kept, y)
         };
-        let rows = (driven, running.clone());
+        let rows = (input_projection, running.clone());
         match reverse {
             true => scan_reverse(masked, start, &rows),
             false => scan(masked, start, &rows),

@@ -110,8 +110,14 @@ impl Recurrence for ElmanStep {
         state
     }
 
-    fn step(&self, driven: &Tensor, recurred: &Tensor, _: &Tensor, _: Option<&Tensor>) -> Tensor {
-        let sum = driven + recurred;
+    fn step(
+        &self,
+        input_projection: &Tensor,
+        recurred: &Tensor,
+        _: &Tensor,
+        _: Option<&Tensor>,
+    ) -> Tensor {
+        let sum = input_projection + recurred;
         if self.relu { sum.relu() } else { sum.tanh() }
     }
 }

@@ -60,7 +60,7 @@ impl<L: Layer> SpectralNorm<L> {
             eps: 1e-12,
             training: Flag::new(true),
         }
-        .begun()
+        .initialised()
     }
 
     /// Which axis of the weight counts the rows of the matrix. (PyTorch's `dim`.)
@@ -73,7 +73,7 @@ impl<L: Layer> SpectralNorm<L> {
         demand(axis < self.original.rank(), "SpectralNorm", || {
             format!("a weight {} has no axis {axis}", self.original.spec())
         });
-        SpectralNorm { axis, ..self }.begun()
+        SpectralNorm { axis, ..self }.initialised()
     }
 
     /// How many steps of power iteration a forward pass in training takes; 1 by default.
@@ -95,7 +95,7 @@ impl<L: Layer> SpectralNorm<L> {
 
     /// With vectors after some steps of power iteration.
     #[track_caller]
-    fn begun(self) -> SpectralNorm<L> {
+    fn initialised(self) -> SpectralNorm<L> {
         if self.original.rank() < 2 {
             return self;
         }
@@ -103,9 +103,9 @@ impl<L: Layer> SpectralNorm<L> {
         let draw = |n: usize| next_key_on(matrix.device()).normal([n], default_dtype(), 0.0, 1.0);
         let random = |n: usize| unit(&draw(n).cast(matrix.dtype()), self.eps);
         let (u, v) = (random(matrix.shape()[0]), random(matrix.shape()[1]));
-        let begun = SpectralNorm { u: Some(u), v: Some(v), ..self };
-        begun.iterate(FIRST);
-        begun
+        let initialised = SpectralNorm { u: Some(u), v: Some(v), ..self };
+        initialised.iterate(FIRST);
+        initialised
     }
 
     /// The weight as a matrix, with the rows in front.

@@ -8,7 +8,7 @@ use super::transformer_decoder::TransformerDecoder;
 use super::transformer_decoder_layer::TransformerDecoderLayer;
 use super::transformer_encoder::TransformerEncoder;
 use super::transformer_encoder_layer::TransformerEncoderLayer;
-use crate::refuse::room_for;
+use crate::refuse::try_reserve;
 use crate::{Layer, LayerNorm, Linear};
 use pullback::{Flag, Path, Tensor, Tree, next_key_on};
 
@@ -134,7 +134,7 @@ impl TransformerConfig {
     #[track_caller]
     #[must_use]
     pub fn encoder(self, num_layers: usize) -> TransformerEncoder {
-        let mut layers = room_for("TransformerEncoder", num_layers);
+        let mut layers = try_reserve("TransformerEncoder", num_layers);
         for _ in 0..num_layers {
             layers.push(self.encoder_layer());
         }
@@ -148,7 +148,7 @@ impl TransformerConfig {
     #[track_caller]
     #[must_use]
     pub fn decoder(self, num_layers: usize) -> TransformerDecoder {
-        let mut layers = room_for("TransformerDecoder", num_layers);
+        let mut layers = try_reserve("TransformerDecoder", num_layers);
         for _ in 0..num_layers {
             layers.push(self.decoder_layer());
         }

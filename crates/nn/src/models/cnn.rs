@@ -23,7 +23,7 @@ pub struct Cnn {
 }
 
 impl Cnn {
-    /// Of images with this many channels, through these numbers of channels, to so many classes.
+    /// Of images with this many channels, through these numbers of channels, to this many classes.
     ///
     /// # Panics
     /// With the caller's line, if one of them is 0.

@@ -2,7 +2,7 @@
 
 use crate::init::normal_;
 use crate::module::in_evaluation;
-use crate::refuse::{demand, room_for};
+use crate::refuse::{demand, try_reserve};
 use crate::{
     AttentionMasks, Dropout, Embedding, Layer, LayerNorm, Module, TransformerConfig,
     TransformerEncoderLayer, module_scope,
@@ -131,7 +131,7 @@ impl Gpt {
         let GptConfig { vocabulary, length, width, heads, layers, dropout } = *config;
         let block = TransformerConfig::new(width, heads).dim_feedforward(4 * width);
         let block = block.dropout(dropout).gelu().norm_first();
-        let mut blocks = room_for("Gpt", layers);
+        let mut blocks = try_reserve("Gpt", layers);
         for _ in 0..layers {
             blocks.push(block.encoder_layer());
         }

@@ -98,7 +98,7 @@ impl<O: Optimizer> Accumulate<O> {
         before_step: impl FnOnce(&O) -> Result<()>,
     ) -> Result<Tensor> {
         (loss / self.parts as f64).backward()?;
-        let due = quietly(|| {
+        let due = untracked(|| {
             self.seen.add_(1i64);
             self.seen.ge(self.parts as i64)
         })?;
@@ -112,7 +112,7 @@ impl<O: Optimizer> Accumulate<O> {
     /// # Errors
     /// Of the step.
     pub fn flush(&self) -> Result<()> {
-        let due = quietly(|| self.seen.gt(0i64))?;
+        let due = untracked(|| self.seen.gt(0i64))?;
         self.step_where(&due, |_| Ok(()))
     }
 
@@ -142,9 +142,9 @@ impl<O: Optimizer> Accumulate<O> {
                 let copies = |all: &[Tensor]| {
                     all.iter().map(|x| x.detach().deep_clone()).collect::<Vec<_>>()
                 };
-                let (before, added) = quietly(|| (copies(&written), copies(&gradients)))?;
+                let (before, added) = untracked(|| (copies(&written), copies(&gradients)))?;
                 step()?;
-                quietly(|| {
+                untracked(|| {
                     for (x, before) in written.iter().zip(&before) {
                         x.copy_(due.select(x.detach(), before));
                     }
@@ -154,7 +154,7 @@ impl<O: Optimizer> Accumulate<O> {
                 })?;
             }
         }
-        quietly(|| drop(self.seen.copy_(due.select(0i64, &self.seen))))
+        untracked(|| drop(self.seen.copy_(due.select(0i64, &self.seen))))
     }
 
     /// The optimiser that steps.
@@ -173,6 +173,6 @@ impl<O: Optimizer> Accumulate<O> {
 }
 
 /// Unrecorded, with panics as errors.
-fn quietly<R>(f: impl FnOnce() -> R) -> Result<R> {
+fn untracked<R>(f: impl FnOnce() -> R) -> Result<R> {
     catch(|| no_grad(f))
 }

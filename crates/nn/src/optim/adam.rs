@@ -57,7 +57,7 @@ impl Adam {
     /// The step in one pass over memory.
     pub(super) fn fused(&self, at: &Update, decoupled: bool) {
         let Adam { betas, eps, weight_decay, maximize, .. } = *self;
-        let how = update::Adam { betas, eps, weight_decay, decoupled, maximize };
+        let how = update::AdamOptions { betas, eps, weight_decay, decoupled, maximize };
         let (mean, square) = (&at.state[0].1, &at.state[1].1);
         let largest = at.state.get(2).map(|(_, largest)| largest);
         update::adam_(

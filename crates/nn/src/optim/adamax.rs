@@ -1,4 +1,4 @@
-//! Adam with the largest gradient in place of the mean square.
+//! Adam with the largest gradient instead of the mean square.
 
 use super::adam::moment_options;
 use super::{OptionRow, UpdateRule, Update};

@@ -205,7 +205,7 @@ impl LbfgsStepper {
             }
             if how.line_search_fn == Some(LineSearch::StrongWolfe) {
                 let at = self.parameters.iter().map(Tensor::deep_clone).collect::<Vec<_>>();
-                let mut look = |far: f64| {
+                let mut evaluate = |far: f64| {
                     self.advance(&direction, far);
                     let loss = evaluate().and_then(|loss| self.signed(&loss));
                     let grad = self.gradient();
@@ -215,12 +215,12 @@ impl LbfgsStepper {
                     Ok(Point { far, loss: loss?, slope: dot(&grad, &direction), grad })
                 };
                 let start = Point { far: 0.0, loss, slope, grad };
-                let search = line_search::Search {
+                let search = line_search::LineSearch {
                     tolerance: how.tolerance_change,
                     most: most_evaluations.saturating_sub(evaluations),
                     size: largest(&direction),
                 };
-                let (found, evaluated) = search.run(start, far, &mut look)?;
+                let (found, evaluated) = search.run(start, far, &mut evaluate)?;
                 (far, loss, grad) = (found.far, found.loss, found.grad);
                 evaluations += evaluated;
                 self.advance(&direction, far);

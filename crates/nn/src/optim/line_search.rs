@@ -23,7 +23,7 @@ pub(super) struct Point {
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Search {
+pub(super) struct LineSearch {
     /// Intervals in which no parameter changes by more are not narrowed.
     pub tolerance: f64,
     /// How many points are evaluated after the first.
@@ -32,17 +32,17 @@ pub(super) struct Search {
     pub size: f64,
 }
 
-impl Search {
+impl LineSearch {
     /// The point that was found, beginning with one at distance `far`, and how many were evaluated.
     pub fn run(
         &self,
         start: Point,
         far: f64,
-        look: &mut dyn FnMut(f64) -> Result<Point>,
+        evaluate: &mut dyn FnMut(f64) -> Result<Point>,
     ) -> Result<(Point, usize)> {
         let fell = |p: &Point| p.loss <= start.loss + FALL * p.far * start.slope;
         let flat = |p: &Point| p.slope.abs() <= -FLAT * start.slope;
-        let mut now = look(far)?;
+        let mut now = evaluate(far)?;
         let mut last = start.clone();
         let mut tries = 0;
 
@@ -62,7 +62,7 @@ impl Search {
             }
             let bounds = (now.far + 0.01 * (now.far - last.far), now.far * 10.0);
             let far = lowest(&last, &now, bounds);
-            last = std::mem::replace(&mut now, look(far)?);
+            last = std::mem::replace(&mut now, evaluate(far)?);
             tries += 1;
         };
 
@@ -91,7 +91,7 @@ impl Search {
             } else {
                 stuck = false;
             }
-            let now = look(far)?;
+            let now = evaluate(far)?;
             tries += 1;
             if !fell(&now) || now.loss >= between[low].loss {
                 between[1 - low] = now;

@@ -46,8 +46,8 @@ macro_rules! optimizers {
     ($($module:ident :: $Type:ident, $lr:expr;)*) => {
         $(mod $module; pub use $module::$Type;)*
         #[rustfmt::skip]
-        const TABLE: &[named::Entry] = &[
-            $(named::Entry { name: stringify!($module), make: named::make::<$Type>, lr: $lr },)*
+        const TABLE: &[named::OptimizerRow] = &[
+            $(named::OptimizerRow { name: stringify!($module), make: named::make::<$Type>, lr: $lr },)*
         ];
     };
 }

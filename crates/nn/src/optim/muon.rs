@@ -51,7 +51,7 @@ pub struct Muon {
     pub ns_steps: u32,
     /// How the learning rate depends on the shape.
     pub adjust_lr_fn: AdjustLr,
-    /// Iterates in `f32`, or `f64` for parameters in `f64`, in place of `bf16`.
+    /// Iterates in `f32`, or `f64` for parameters in `f64`, instead of `bf16`.
     pub precise: bool,
 }
 

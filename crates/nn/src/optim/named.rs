@@ -9,7 +9,7 @@ use serde_json::Value;
 type Groups = Vec<(Vec<Tensor>, Value)>;
 
 /// A row of the table of optimisers.
-pub(super) struct Entry {
+pub(super) struct OptimizerRow {
     pub name: &'static str,
     pub make: fn(Groups) -> Result<Box<dyn Optimizer>>,
     pub lr: fn(f64) -> f64,

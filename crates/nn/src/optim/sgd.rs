@@ -60,7 +60,7 @@ impl UpdateRule for Sgd {
     }
 
     fn step(&self, at: &Update) {
-        let how = update::Sgd {
+        let how = update::SgdOptions {
             momentum: self.momentum,
             dampening: self.dampening,
             weight_decay: self.weight_decay,

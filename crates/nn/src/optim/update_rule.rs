@@ -1,4 +1,4 @@
-//! What is particular to an optimiser: its options, its state per parameter, and its update.
+//! What is specific to an optimiser: its options, its state per parameter, and its update.
 //!
 //! Everything else (groups, step counts, learning rates, names of states, checks) is in
 //! [`Stepper`], once. A rule is a struct of options with PyTorch's meanings and defaults; its

@@ -15,7 +15,7 @@ use super::snapshot::Snapshot;
 use crate::Module;
 use crate::optim::{Bounds, Optimizer};
 use pullback::{
-    Culprit, DType, Error, Result, Tensor, autocast_off, catch, no_grad, watch_overflow,
+    DType, Error, OverflowSource, Result, Tensor, autocast_off, catch, detect_overflow, no_grad,
 };
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +24,7 @@ const OP: &str = "GradScaler";
 
 /// The options of [`GradScaler`]: those of `torch.amp.GradScaler`, with its meanings and defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scaling {
+pub struct GradScalerOptions {
     /// The initial scale.
     pub init_scale: f64,
     /// The scale is multiplied by this after `growth_interval` steps without overflow: above 1.
@@ -35,9 +35,9 @@ pub struct Scaling {
     pub growth_interval: u64,
 }
 
-impl Default for Scaling {
-    fn default() -> Scaling {
-        Scaling {
+impl Default for GradScalerOptions {
+    fn default() -> GradScalerOptions {
+        GradScalerOptions {
             init_scale: 65536.0,
             growth_factor: 2.0,
             backoff_factor: 0.5,
@@ -59,11 +59,11 @@ impl Default for Scaling {
 /// ```
 /// use pullback::{DType, Tensor, autocast, jit};
 /// use pullback_nn::optim::{Optimizer, UpdateRule, Sgd, clip_grad_norm_};
-/// use pullback_nn::precision::{GradScaler, Scaling};
+/// use pullback_nn::precision::{GradScaler, GradScalerOptions};
 ///
 /// let w = Tensor::from([[0.0f32, 0.0]]).requires_grad();
 /// let opt = Sgd { lr: 0.1, ..Sgd::default() }.over([w.clone()])?;
-/// let scaler = GradScaler::new(Scaling::default())?;
+/// let scaler = GradScaler::new(GradScalerOptions::default())?;
 /// let step = jit(|(x, y): &(Tensor, Tensor)| {
 ///     opt.zero_grad();
 ///     let loss = autocast(DType::F16, || (x.linear(&w, None) - y).square().mean());
@@ -88,7 +88,7 @@ impl Default for Scaling {
 /// ```
 #[derive(Clone, Debug)]
 pub struct GradScaler {
-    how: Scaling,
+    how: GradScalerOptions,
     /// `f32[]`.
     scale: Tensor,
     /// Good steps since the scale changed last, `i64[]`.
@@ -127,16 +127,16 @@ pub struct Overflow {
     pub next: f64,
     /// The first op that made something not finite of finite operands, forward or backward, and its
     /// line.
-    pub culprit: Option<Culprit>,
+    pub source: Option<OverflowSource>,
 }
 
 impl fmt::Display for Overflow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Overflow { scale, next, culprit } = self;
+        let Overflow { scale, next, source } = self;
         write!(f, "gradients were not finite with a loss scale of {scale}: ")?;
         write!(f, "the step was skipped, and the next has {next}\n  ")?;
-        match culprit {
-            Some(culprit) => write!(f, "first: {culprit}"),
+        match source {
+            Some(source) => write!(f, "first: {source}"),
             None => write!(f, "the step did not overflow when it was run again op by op"),
         }
     }
@@ -147,8 +147,8 @@ impl GradScaler {
     ///
     /// # Errors
     /// If an option is out of its range.
-    pub fn new(how: Scaling) -> Result<GradScaler> {
-        let Scaling { init_scale, growth_factor, backoff_factor, growth_interval } = how;
+    pub fn new(how: GradScalerOptions) -> Result<GradScaler> {
+        let GradScalerOptions { init_scale, growth_factor, backoff_factor, growth_interval } = how;
         let refused = |name: &str, words: &str, value: f64| {
             Error::argument(OP, format!("`{name}` must be {words}, not {value}"))
         };
@@ -229,7 +229,7 @@ impl GradScaler {
             }
             gradients.push(grad);
         }
-        quietly(|| {
+        untracked(|| {
             let inverse = self.scale.cast(DType::F64).recip().cast(DType::F32);
             let inverse = self.stage.eq(0).select(inverse, 1.0f32);
             let mut wrong = self.overflow.deep_clone();
@@ -266,7 +266,7 @@ impl GradScaler {
             Ok(false) => optimizer.step()?,
             Err(_) => self.step_or_stay(optimizer)?,
         }
-        quietly(|| drop(self.stage.fill_(2i64)))
+        untracked(|| drop(self.stage.fill_(2i64)))
     }
 
     /// A step of which nothing is left where gradients overflowed: what an optimiser does where it
@@ -280,7 +280,7 @@ impl GradScaler {
         let before = catch(|| written.iter().map(copy).collect::<Vec<_>>())?;
         let stay = catch(|| self.overflow.logical_or(self.stage.eq(2)))?;
         optimizer.step()?;
-        quietly(|| {
+        untracked(|| {
             for (x, before) in written.iter().zip(&before) {
                 x.copy_(stay.select(before, x.detach()));
             }
@@ -295,8 +295,8 @@ impl GradScaler {
     /// # Errors
     /// None at present.
     pub fn update(&self) -> Result<()> {
-        let Scaling { growth_factor, backoff_factor, growth_interval, .. } = self.how;
-        quietly(|| {
+        let GradScalerOptions { growth_factor, backoff_factor, growth_interval, .. } = self.how;
+        untracked(|| {
             let (scale, good) = (self.scale.deep_clone(), self.good.deep_clone());
             let seen = self.looked.deep_clone();
             let wrong = self.overflow.deep_clone();
@@ -375,7 +375,7 @@ impl GradScaler {
     /// use pullback::{DType, Tensor, Tree, autocast};
     /// use pullback_nn::Module;
     /// use pullback_nn::optim::{UpdateRule, Sgd};
-    /// use pullback_nn::precision::{GradScaler, Scaling};
+    /// use pullback_nn::precision::{GradScaler, GradScalerOptions};
     ///
     /// #[derive(Tree)]
     /// struct Line {
@@ -384,7 +384,7 @@ impl GradScaler {
     ///
     /// let model = Line { slope: Tensor::from([[1.0f32]]).requires_grad() };
     /// let opt = Sgd::default().over(model.parameters())?;
-    /// let scaler = GradScaler::new(Scaling::default())?;
+    /// let scaler = GradScaler::new(GradScalerOptions::default())?;
     /// let x = Tensor::from([[3.0f32]]);
     /// let stepped =
     ///     scaler.run(&model, &opt, |m| Ok(autocast(DType::F16, || x.linear(&m.slope, None).sum())))?;
@@ -413,7 +413,7 @@ impl GradScaler {
     }
 
     /// Runs your step, compiled or not, that ends with [`GradScaler::update`]. If it overflowed,
-    /// the step is run again under [`watch_overflow`], op by op, from where the first run began:
+    /// the step is run again under [`detect_overflow`], op by op, from where the first run began:
     /// the parameters, the buffers, the random generator, the state of the optimiser and of the
     /// scaler are restored before it, and are after it as the first run left them. What else the
     /// step changes, it changes twice.
@@ -460,13 +460,13 @@ impl GradScaler {
         let state = tensors(optimizer.named_state());
         let all = tensors(model.named_state()).chain(own()).chain(state).chain(others());
         let after = Snapshot::of(all.chain(parameters.iter().cloned()), &parameters);
-        let culprit = after.around(|| {
+        let source = after.around(|| {
             before.put_back();
             optimizer.zero_grad();
             // Its error is ignored: the first run succeeded.
-            watch_overflow(|| drop(step())).1
+            detect_overflow(|| drop(step())).1
         });
-        Ok(Stepped { value, overflow: Some(Overflow { scale, next, culprit }) })
+        Ok(Stepped { value, overflow: Some(Overflow { scale, next, source }) })
     }
 
     /// An optimiser is identified by its learning rates. Two optimisers would share one overflow
@@ -483,6 +483,6 @@ impl GradScaler {
 }
 
 /// Runs a formula of this file: unrecorded, in the dtypes it is written in.
-fn quietly(f: impl FnOnce()) -> Result<()> {
+fn untracked(f: impl FnOnce()) -> Result<()> {
     catch(|| no_grad(|| autocast_off(f)))
 }

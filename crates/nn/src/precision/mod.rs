@@ -18,5 +18,5 @@ mod grad_scaler;
 mod report;
 mod snapshot;
 
-pub use grad_scaler::{GradScaler, Overflow, Scaling, Stepped};
+pub use grad_scaler::{GradScaler, GradScalerOptions, Overflow, Stepped};
 pub use report::{LayerPrecision, PrecisionReport};

@@ -258,7 +258,7 @@ impl fmt::Display for PrecisionReport {
         match suggested {
             Some(scale) => write!(f, "suggested scale: {scale} (2^{})", scale.log2()),
             None => f.write_str(
-                "no scale helps: gradients are not finite with a very small one either; `watch_overflow` finds the op",
+                "no scale helps: gradients are not finite with a very small one either; `detect_overflow` finds the op",
             ),
         }
     }

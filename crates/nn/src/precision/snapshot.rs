@@ -10,7 +10,7 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
-    /// Copies tensors. Gradients are held, not copied: code that runs meanwhile clears them first.
+    /// Copies tensors. Gradients are held, not copied: code that runs in between clears them first.
     pub fn of(tensors: impl IntoIterator<Item = Tensor>, leaves: &[Tensor]) -> Snapshot {
         let copy = |x: Tensor| {
             let values = no_grad(|| x.detach().deep_clone());
@@ -33,13 +33,13 @@ impl Snapshot {
 
     /// Runs `f` and restores everything, also if `f` panics.
     pub fn around<R>(&self, f: impl FnOnce() -> R) -> R {
-        struct Return<'a>(&'a Snapshot);
-        impl Drop for Return<'_> {
+        struct RestoreSnapshot<'a>(&'a Snapshot);
+        impl Drop for RestoreSnapshot<'_> {
             fn drop(&mut self) {
                 self.0.put_back();
             }
         }
-        let _return = Return(self);
+        let _return = RestoreSnapshot(self);
         f()
     }
 }

@@ -7,12 +7,12 @@
 //! |---|---|---|
 //! | [`ConstantLr`] | `ConstantLR` | a fraction of the base for some steps |
 //! | [`LambdaLr`] | `LambdaLR` | the base times any function of the step |
-//! | [`StepLr`], [`MultiStepLr`] | `StepLR`, `MultiStepLR` | times `gamma` every so many steps, or at milestones |
+//! | [`StepLr`], [`MultiStepLr`] | `StepLR`, `MultiStepLR` | times `gamma` every `step_size` steps, or at milestones |
 //! | [`ExponentialLr`] | `ExponentialLR` | times `gamma` at each step |
 //! | [`LinearLr`], [`PolynomialLr`] | `LinearLR`, `PolynomialLR` | between two values, linearly or as a power |
 //! | [`CosineAnnealingLr`] | `CosineAnnealingLR` | half a cosine wave down |
 //! | [`CosineAnnealingWarmRestarts`] | the same | half cosine waves, repeated |
-//! | [`Warmup`] | `SequentialLR` of `LinearLR` and another | linearly up, then another schedule |
+//! | [`LinearWarmup`] | `SequentialLR` of `LinearLR` and another | linearly up, then another schedule |
 //! | [`OneCycleLr`], [`CyclicLr`] | `OneCycleLR`, `CyclicLR` | up and down, once or repeated |
 //! | [`SequentialLr`] | `SequentialLR` | one schedule after the other |
 //! | [`ReduceLrOnPlateau`] | `ReduceLROnPlateau` | reduced when a metric stops improving |
@@ -50,4 +50,4 @@ pub use schedule::Schedule;
 pub use scheduler::Scheduler;
 pub use sequential_lr::SequentialLr;
 pub use step_lr::StepLr;
-pub use warmup::Warmup;
+pub use warmup::LinearWarmup;

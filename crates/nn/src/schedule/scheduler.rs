@@ -14,12 +14,12 @@ use serde_json::{Value, json};
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::optim::{Optimizer, UpdateRule, Sgd};
-/// use pullback_nn::schedule::{CosineAnnealingLr, Scheduler, Warmup};
+/// use pullback_nn::schedule::{CosineAnnealingLr, Scheduler, LinearWarmup};
 ///
 /// let x = Tensor::from(1.0).requires_grad();
 /// let opt = Sgd { lr: 0.1, ..Sgd::default() }.over([x])?;
 /// let cosine = CosineAnnealingLr { t_max: 90, eta_min: 0.0 };
-/// let warmup = Warmup { total_iters: 10, start_factor: 0.1, then: cosine };
+/// let warmup = LinearWarmup { total_iters: 10, start_factor: 0.1, then: cosine };
 /// let mut scheduler = Scheduler::new(&opt, warmup);
 /// assert!((opt.lrs()[0].item::<f64>() - 0.01).abs() < 1e-15);
 /// for _ in 0..10 {

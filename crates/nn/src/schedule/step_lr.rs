@@ -1,4 +1,4 @@
-//! A factor every so many steps.
+//! A factor every `step_size` steps.
 
 use super::Schedule;
 

@@ -8,7 +8,7 @@ use super::Schedule;
 /// With a [`CosineAnnealingLr`](super::CosineAnnealingLr) after it, this is the usual schedule of
 /// transformers.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Warmup<S> {
+pub struct LinearWarmup<S> {
     /// How many steps the rise takes.
     pub total_iters: u64,
     /// What the base is multiplied by at step 0.
@@ -17,12 +17,12 @@ pub struct Warmup<S> {
     pub then: S,
 }
 
-impl<S: Schedule> Schedule for Warmup<S> {
+impl<S: Schedule> Schedule for LinearWarmup<S> {
     fn lr(&self, base: f64, step: u64) -> f64 {
         if step >= self.total_iters {
             return self.then.lr(base, step - self.total_iters);
         }
-        let Warmup { start_factor, total_iters, .. } = *self;
+        let LinearWarmup { start_factor, total_iters, .. } = *self;
         base * (start_factor + (1.0 - start_factor) * step as f64 / total_iters as f64)
     }
 }

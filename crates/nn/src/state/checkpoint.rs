@@ -5,7 +5,7 @@
 //! optimiser's, the random generator's, and what else was added. `checkpoint.json` holds the rest:
 //! see `manifest.rs`.
 
-use super::durable::make_folder;
+use super::atomic_write::make_folder;
 use super::manifest::{self, Manifest, Record};
 use super::matching::{Fit, Fitted, targets_from, targets_of};
 use super::names::Names;
@@ -129,12 +129,12 @@ impl Checkpoint {
 }
 
 /// Tensors of a checkpoint that fit where they go.
-pub(crate) struct Checked {
+pub(crate) struct VerifiedCheckpoint {
     fitted: Vec<Fitted>,
     random: Vec<Tensor>,
 }
 
-impl Checked {
+impl VerifiedCheckpoint {
     pub fn write(self) -> Result<()> {
         self.fitted.into_iter().try_for_each(Fitted::write)?;
         self.random.iter().for_each(set_random_state);
@@ -185,13 +185,13 @@ impl SavedCheckpoint {
         model: &impl Module,
         optimizer: &dyn Optimizer,
         groups: &[(String, Vec<(String, Tensor)>)],
-    ) -> Result<Checked> {
+    ) -> Result<VerifiedCheckpoint> {
         let mut fitted =
             vec![self.fit_model(model)?, self.fit_group(OPTIMIZER, optimizer.named_state())?];
         for (group, named) in groups {
             fitted.push(self.fit_group(group, named.clone())?);
         }
-        Ok(Checked { fitted, random: self.random()? })
+        Ok(VerifiedCheckpoint { fitted, random: self.random()? })
     }
 
     /// Restores the model alone.

@@ -4,8 +4,8 @@
 //! so that a run that resumed from an earlier step has the newest. Old ones are removed only after
 //! a new one is in its place.
 
+use super::atomic_write::{failed, remove_folder, sweep};
 use super::checkpoint::{Checkpoint, SavedCheckpoint};
-use super::durable::{failed, remove_folder, sweep};
 use super::manifest::Manifest;
 use pullback::{Error, Result};
 use std::collections::BTreeSet;

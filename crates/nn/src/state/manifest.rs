@@ -5,7 +5,7 @@
 //! noticed, also in a checksum. For each file of tensors it holds the SHA-256 of its bytes, which
 //! is what is verified, and a CRC-32C of each tensor, to name the tensor whose bytes changed.
 
-use super::durable::failed;
+use super::atomic_write::failed;
 use super::tensors::decode;
 use pullback::{Error, Result};
 use serde::{Deserialize, Serialize};

@@ -5,11 +5,11 @@
 //! everything. A [`Checkpoint`] is everything needed to resume a run exactly, and [`Checkpoints`]
 //! is a folder of them, of which the last valid one always survives.
 //!
-//! `tensors.rs` turns tensors into safetensors and back, `durable.rs` writes atomically, `names.rs`
-//! maps names.
+//! `tensors.rs` turns tensors into safetensors and back, `atomic_write.rs` writes atomically,
+//! `names.rs` maps names.
 
+mod atomic_write;
 mod checkpoint;
-mod durable;
 mod folder;
 mod manifest;
 mod matching;
@@ -18,7 +18,7 @@ mod rules;
 mod tensors;
 mod weights;
 
-pub(crate) use durable::replace_file;
+pub(crate) use atomic_write::replace_file;
 pub(crate) use manifest::{json_of, number_in};
 
 pub use checkpoint::{Checkpoint, SavedCheckpoint};

@@ -6,7 +6,7 @@
 /// reverse order when one is saved. A name that no rule fits stays as it is.
 ///
 /// Tensors that are several in the file and one in the model, as separate query, key and value
-/// weights beside packed ones, are joined by [`Names::concat`]; the other way round,
+/// weights next to packed ones, are joined by [`Names::concat`]; the other way round,
 /// [`Names::split`] cuts.
 ///
 /// ```
@@ -100,7 +100,7 @@ impl Names {
         self
     }
 
-    /// The tensor or module at the path `in_file` is at `in_model`. A `*` stands for any one part
+    /// The tensor or module at the path `in_file` is at `in_model`. A `*` matches any one part
     /// between dots, the same in both.
     #[must_use]
     pub fn rename(mut self, in_file: &str, in_model: &str) -> Names {
@@ -109,7 +109,7 @@ impl Names {
     }
 
     /// The tensors at the paths `in_file`, joined along an axis, are the one at `in_model`. A `*`
-    /// stands for any one part between dots, the same in all; paths are whole names. Saving cuts
+    /// matches any one part between dots, the same in all; paths are whole names. Saving cuts
     /// into equal parts again, or into those of [`Names::of_sizes`]. A matrix that is
     /// [`Names::transposed`] is so before it is joined.
     ///
@@ -121,7 +121,7 @@ impl Names {
     /// # #[derive(pullback::Tree)]
     /// # struct Packed { qkv: Tensor }
     /// # let folder = tempfile::tempdir().unwrap();
-    /// # let path = folder.path().join("apart.safetensors");
+    /// # let path = folder.path().join("split.safetensors");
     /// # let row = |x: f64| Tensor::from([[x, x]]);
     /// # pullback_nn::state::save_weights(&Apart { q: row(1.0), k: row(2.0), v: row(3.0) }, &path)?;
     /// let packed = Packed { qkv: Tensor::from([[0.0; 2]; 3]) };
@@ -175,7 +175,7 @@ impl Names {
     }
 
     /// The matrix at this path of the file is transposed there, as GPT-2's `Conv1D` weights do. A
-    /// `*` stands for any one part.
+    /// `*` matches any one part.
     #[must_use]
     pub fn transposed(mut self, in_file: &str) -> Names {
         self.transposed.push(in_file.to_string());
@@ -238,7 +238,7 @@ fn wholes(name: &str, parts: &[String], whole: &str) -> String {
     }
 }
 
-/// Whether a name fits a pattern, in which a `*` stands for any text, dots and nothing included.
+/// Whether a name fits a pattern, in which a `*` matches any text, dots and nothing included.
 pub(super) fn fits(name: &str, pattern: &str) -> bool {
     let mut pieces = pattern.split('*');
     let first = pieces.next().unwrap_or_default();
@@ -253,7 +253,7 @@ pub(super) fn fits(name: &str, pattern: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// What the stars of a path stand for in a name that begins with it, and what comes after it.
+/// What the `*` of a path match in a name that begins with it, and what comes after it.
 pub(super) fn matched<'a>(name: &'a str, path: &str) -> Option<(Vec<&'a str>, Vec<&'a str>)> {
     let mut parts = name.split('.');
     let mut stars = Vec::new();

@@ -131,7 +131,7 @@ fn part(whole: &Tensor, axis: usize, index: usize, sizes: &PartSizes) -> Option<
     catch(|| whole.narrow(axis as isize, start as isize, length)).ok()
 }
 
-/// Groups of names by what the stars of a rule stand for: for each the places of its parts in the
+/// Groups of names by what the `*` of a rule match: for each the places of its parts in the
 /// list.
 fn groups<T>(list: &[(String, T)], parts: &[String]) -> BTreeMap<Vec<String>, Vec<Option<usize>>> {
     let mut out: BTreeMap<Vec<String>, Vec<Option<usize>>> = BTreeMap::new();
@@ -314,7 +314,7 @@ impl NameRule {
             NameRule::Prefix(..) => {}
             NameRule::Path(file, model) => {
                 if stars(file) != stars(model) {
-                    out.push(format!("{words} has other stars in `{file}` than in `{model}`"));
+                    out.push(format!("{words}: `*` occurs a different number of times in `{file}` and in `{model}`"));
                 }
             }
             NameRule::Concat { parts, whole, sizes, .. }
@@ -323,7 +323,7 @@ impl NameRule {
                     out.push(format!("{words} names no parts"));
                 }
                 if let Some(other) = parts.iter().find(|part| stars(part) != stars(whole)) {
-                    out.push(format!("{words} has other stars in `{other}` than in `{whole}`"));
+                    out.push(format!("{words}: `*` occurs a different number of times in `{other}` and in `{whole}`"));
                 }
                 if let Some((_, twice)) =
                     parts.iter().enumerate().find(|(i, part)| parts[..*i].contains(part))

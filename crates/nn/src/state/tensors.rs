@@ -36,9 +36,9 @@ pub(crate) fn spec_of(view: &TensorView) -> String {
 }
 
 /// A tensor that is written; its bytes are made on demand.
-struct Written(Tensor);
+struct LazyTensor(Tensor);
 
-impl View for Written {
+impl View for LazyTensor {
     fn dtype(&self) -> Dtype {
         stored(self.0.dtype())
     }
@@ -101,7 +101,7 @@ pub(crate) fn tensor_of(view: &TensorView) -> std::result::Result<Tensor, String
 
 /// The bytes of a safetensors file. `format` is what PyTorch's libraries look for.
 pub(crate) fn encode(op: &'static str, tensors: &[(String, Tensor)]) -> Result<Vec<u8>> {
-    let views = tensors.iter().map(|(name, x)| (name.as_str(), Written(x.clone())));
+    let views = tensors.iter().map(|(name, x)| (name.as_str(), LazyTensor(x.clone())));
     // One entry, so that the order of a hash map does not get into the bytes.
     let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
     let encoded = pullback::catch(|| safetensors::serialize(views, Some(metadata)))?;

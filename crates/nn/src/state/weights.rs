@@ -1,6 +1,6 @@
 //! The weights of a model in a safetensors file.
 
-use super::durable::{failed, replace_file};
+use super::atomic_write::{failed, replace_file};
 use super::matching::{Fit, targets_of};
 use super::names::Names;
 use super::tensors::{decode, encode};
@@ -114,14 +114,14 @@ impl Weights {
     }
 
     /// Tensors of the file whose names fit this pattern are ignored: they need not be in the model,
-    /// and are not loaded. A `*` stands for any text, dots included.
+    /// and are not loaded. A `*` matches any text, dots included.
     pub fn ignore(mut self, in_file: &str) -> Weights {
         self.ignored.push(in_file.to_string());
         self
     }
 
     /// Tensors of the model whose names fit this pattern need not be in the file: they stay as they
-    /// are. A `*` stands for any text, dots included.
+    /// are. A `*` matches any text, dots included.
     pub fn allow_missing(mut self, in_model: &str) -> Weights {
         self.optional.push(in_model.to_string());
         self
@@ -135,7 +135,7 @@ impl Weights {
     /// [`save_weights`] with these options.
     ///
     /// # Errors
-    /// If the file cannot be written, or names meet.
+    /// If the file cannot be written, or names collide.
     #[track_caller]
     pub fn save(&self, model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
         let at = user_line(Line::caller());

@@ -85,7 +85,7 @@ impl EarlyStop {
         self.held
     }
 
-    pub(crate) fn look(&mut self, step: u64, metrics: &Metrics) -> StopDecision {
+    pub(crate) fn update(&mut self, step: u64, metrics: &Metrics) -> StopDecision {
         let Some(value) = metrics.get(&self.metric) else { return StopDecision::Wait };
         let better = self
             .held
@@ -138,14 +138,14 @@ mod tests {
         let mut stop = EarlyStop::new("loss", MetricMode::Min).patience(2).min_delta(0.1);
         let values = [1.0, 0.95, 0.85, f64::NAN, 0.8];
         let verdicts: Vec<StopDecision> =
-            (1..).zip(values).map(|(i, v)| stop.look(i, &Metrics::from(v))).collect();
+            (1..).zip(values).map(|(i, v)| stop.update(i, &Metrics::from(v))).collect();
         use StopDecision::{Better, Stop, Wait};
         assert_eq!(verdicts, [Better, Wait, Better, Wait, Stop]);
         assert_eq!(
             stop.reason(),
             "loss was not better 2 times in a row; the best was 0.85 at step 3"
         );
-        assert_eq!(stop.look(6, &Metrics::new().with("other", 0.0)), Wait);
+        assert_eq!(stop.update(6, &Metrics::new().with("other", 0.0)), Wait);
         let mut other = EarlyStop::new("loss", MetricMode::Min);
         other.restore_state(&stop.state()).unwrap();
         assert_eq!((other.held, other.waited), (Some((0.85, 3)), 2));
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn a_best_that_is_infinite_comes_back() {
         let mut stop = EarlyStop::new("loss", MetricMode::Min);
-        assert_eq!(stop.look(1, &Metrics::from(f64::INFINITY)), StopDecision::Better);
+        assert_eq!(stop.update(1, &Metrics::from(f64::INFINITY)), StopDecision::Better);
         let mut other = EarlyStop::new("loss", MetricMode::Min);
         let state = serde_json::from_str(&stop.state().to_string()).unwrap();
         other.restore_state(&state).unwrap();
@@ -164,7 +164,7 @@ mod tests {
     #[test]
     fn a_first_nan_is_no_best() {
         let mut stop = EarlyStop::new("loss", MetricMode::Min);
-        assert_eq!(stop.look(1, &Metrics::from(f64::NAN)), StopDecision::Wait);
-        assert_eq!(stop.look(2, &Metrics::from(3.0)), StopDecision::Better);
+        assert_eq!(stop.update(1, &Metrics::from(f64::NAN)), StopDecision::Wait);
+        assert_eq!(stop.update(2, &Metrics::from(3.0)), StopDecision::Better);
     }
 }

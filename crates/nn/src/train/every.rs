@@ -3,9 +3,9 @@
 /// How often something happens in a run. Every 0 is never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
-    /// After each so many steps.
+    /// After every this many steps.
     Steps(u64),
-    /// After each so many epochs.
+    /// After every this many epochs.
     Epochs(u64),
 }
 

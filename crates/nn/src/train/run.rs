@@ -9,7 +9,7 @@
 //! [`LoopState`].
 
 use super::early_stop::StopDecision;
-use super::expected::missing;
+use super::monitored::missing;
 use super::overflows::Overflows;
 use super::throughput::Throughput;
 use super::trainer::Trainer;
@@ -152,8 +152,10 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         }
         self.trainer.model.train();
         let start = |callback: &mut dyn Callback, now: &TrainState| callback.on_start(now);
-        self.tell(&Metrics::new(), |callback, now| start(callback, now).map(LoopControl::Continue))
-            .map(drop)
+        self.call_callbacks(&Metrics::new(), |callback, now| {
+            start(callback, now).map(LoopControl::Continue)
+        })
+        .map(drop)
     }
 
     fn resume(&mut self, checkpoints: &Checkpoints) -> Result<()> {
@@ -224,8 +226,8 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
                     return Ok(Ended::Interrupted);
                 }
                 let began = Instant::now();
-                let told = |batch| (batch, batches.examples(), Duration::ZERO);
-                let taken = next.take().or_else(|| rest.next().map(told));
+                let fetched = |batch| (batch, batches.examples(), Duration::ZERO);
+                let taken = next.take().or_else(|| rest.next().map(fetched));
                 let Some((batch, examples, loaded)) = taken else { break };
                 let metrics = self.step(&batch?, step)?;
                 if let Some(size) = self.trainer.batch_size {
@@ -239,8 +241,8 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
                     // is that of the next epoch.
                     None => {
                         let began = Instant::now();
-                        let told = |batch| (batch, batches.examples(), began.elapsed());
-                        next = rest.next().map(told);
+                        let fetched = |batch| (batch, batches.examples(), began.elapsed());
+                        next = rest.next().map(fetched);
                         if next.is_none() {
                             self.position = batches.position();
                         }
@@ -341,14 +343,14 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         }
         self.latest.extend("", &metrics);
         self.measured = metrics.clone();
-        let mut ended = self.look_whether_better(&metrics);
+        let mut ended = self.update_best(&metrics);
         if self.trainer.batch_size.is_some() {
             metrics.set("examples_per_second", self.throughput.per_second());
             if ends_epoch || evaluated {
                 self.throughput.end_interval();
             }
         }
-        let flow = self.tell(&metrics, |callback, now| {
+        let flow = self.call_callbacks(&metrics, |callback, now| {
             let mut flow = callback.on_step(now)?;
             if flow.is_continue() && ends_epoch {
                 flow = callback.on_epoch(now)?;
@@ -393,9 +395,9 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
     }
 
     /// Runs early stopping, and keeps the weights if they are the best.
-    fn look_whether_better(&mut self, metrics: &Metrics) -> Option<Ended> {
+    fn update_best(&mut self, metrics: &Metrics) -> Option<Ended> {
         let stop = self.trainer.early_stop.as_mut()?;
-        match stop.look(self.place.step, metrics) {
+        match stop.update(self.place.step, metrics) {
             StopDecision::Stop => Some(Ended::Early(stop.reason())),
             StopDecision::Better if stop.restores() => {
                 self.best = Some(self.copied_weights());
@@ -459,7 +461,7 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
     }
 
     /// Calls all callbacks, also those after one that stops the run.
-    fn tell(
+    fn call_callbacks(
         &mut self,
         metrics: &Metrics,
         mut what: impl FnMut(&mut dyn Callback, &TrainState) -> Result<LoopControl>,
@@ -475,9 +477,9 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         };
         let mut flow = LoopControl::Continue(());
         for callback in &mut self.trainer.callbacks {
-            let said = what(&mut **callback, &now)?;
+            let control = what(&mut **callback, &now)?;
             if flow.is_continue() {
-                flow = said;
+                flow = control;
             }
         }
         Ok(flow)
@@ -515,7 +517,7 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         };
         let latest = self.latest.clone();
         let end = |callback: &mut dyn Callback, now: &TrainState| callback.on_end(now, &outcome);
-        self.tell(&latest, |callback, now| end(callback, now).map(LoopControl::Continue))
+        self.call_callbacks(&latest, |callback, now| end(callback, now).map(LoopControl::Continue))
             .map(drop)?;
         Ok(outcome)
     }

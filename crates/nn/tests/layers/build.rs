@@ -1,6 +1,6 @@
 //! Layers by PyTorch's name and arguments.
 
-use pullback::{Bag, Border, DType, Fill, Resize, Tensor, Tree};
+use pullback::{BagMode, DType, PadFill, PadMode, Resize, Tensor, Tree};
 use pullback_nn::*;
 use serde_json::{Map, Value};
 
@@ -172,9 +172,9 @@ impl Case {
 
     fn embedding_bag(&self) -> EmbeddingBag {
         let mode = match self.text("mode") {
-            Some("sum") => Bag::Sum,
-            Some("max") => Bag::Max,
-            _ => Bag::Mean,
+            Some("sum") => BagMode::Sum,
+            Some("max") => BagMode::Max,
+            _ => BagMode::Mean,
         };
         let layer = EmbeddingBag::new(self.n(0), self.n(1), mode);
         self.has("padding_idx", layer, |l, v| l.padding_idx(sizes::<1>(v)[0]))
@@ -199,7 +199,7 @@ impl Case {
         if self.says("affine", false) { layer.without_affine() } else { layer }
     }
 
-    fn pad(&self, fill: Fill) -> Pad {
+    fn pad(&self, fill: PadFill) -> Pad {
         let all: Vec<isize> =
             self.args[0].as_array().unwrap().iter().map(|n| n.as_i64().unwrap() as isize).collect();
         Pad::new(all.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect::<Vec<_>>(), fill)
@@ -305,11 +305,11 @@ impl Case {
                 alone.then(Unflatten::new(axis(1), parts))
             }
             "Upsample"          => alone.then(self.upsample()),
-            "ZeroPad2d"         => alone.then(self.pad(Fill::Value(0.0))),
-            "ConstantPad1d"     => alone.then(self.pad(Fill::Value(self.real(1).unwrap()))),
-            "ReflectionPad1d"   => alone.then(self.pad(Fill::Border(Border::Reflect))),
-            "ReplicationPad2d"  => alone.then(self.pad(Fill::Border(Border::Replicate))),
-            "CircularPad3d"     => alone.then(self.pad(Fill::Border(Border::Circular))),
+            "ZeroPad2d"         => alone.then(self.pad(PadFill::Constant(0.0))),
+            "ConstantPad1d"     => alone.then(self.pad(PadFill::Constant(self.real(1).unwrap()))),
+            "ReflectionPad1d"   => alone.then(self.pad(PadFill::Mode(PadMode::Reflect))),
+            "ReplicationPad2d"  => alone.then(self.pad(PadFill::Mode(PadMode::Replicate))),
+            "CircularPad3d"     => alone.then(self.pad(PadFill::Mode(PadMode::Circular))),
             "LocalResponseNorm" => alone.then(self.local_response_norm()),
             "PixelShuffle"      => alone.then(PixelShuffle::new(self.n(0))),
             "PixelUnshuffle"    => alone.then(PixelUnshuffle::new(self.n(0))),

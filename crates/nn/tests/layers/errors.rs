@@ -31,7 +31,7 @@ fn impossible_layers() {
     fails(|| Conv3d::new(4, 4, 2).groups(0), &["0 groups"]);
     fails(|| ConvTranspose2d::new(4, 3, 2).groups(2), &["ConvTranspose2d", "2 groups"]);
     fails(|| Embedding::new(3, 2).padding_idx(3), &["Embedding", "3 is not one of the 3 rows"]);
-    fails(|| EmbeddingBag::new(0, 2, pullback::Bag::Sum), &["EmbeddingBag", "0 and 2"]);
+    fails(|| EmbeddingBag::new(0, 2, pullback::BagMode::Sum), &["EmbeddingBag", "0 and 2"]);
     fails(|| GroupNorm::new(3, 4), &["GroupNorm", "4 channels do not fall into 3 groups"]);
     fails(|| BatchNorm2d::new(0), &["BatchNorm2d", "at least one channel"]);
     fails(|| InstanceNorm1d::new(0), &["InstanceNorm1d", "at least one channel"]);

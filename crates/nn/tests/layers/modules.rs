@@ -101,7 +101,7 @@ fn a_copy_is_independent() {
     }
     // Modes too.
     copy.train();
-    assert!(net.outline().flags.iter().all(|(_, flag)| !flag.get()));
+    assert!(net.tree_structure().flags.iter().all(|(_, flag)| !flag.get()));
     copy.forward(&Tensor::randn([2, 1, 8, 8]));
     assert_eq!(net.named_buffers()[2].1.item::<i64>(), 0);
     assert_eq!(copy.named_buffers()[2].1.item::<i64>(), 1);
@@ -229,7 +229,7 @@ fn models_go_between_threads() {
     sendable(&Lambda::new(|x: &Tensor| x.relu()));
 }
 
-/// A layer that is no built-in one stands beside them.
+/// A user-defined layer together with built-in ones.
 #[derive(Tree)]
 struct Scale {
     by: Tensor,
@@ -255,7 +255,7 @@ fn layers_of_ones_own() {
 #[test]
 fn bags_by_offsets_are_bags_by_rows() {
     let _alone = seeded(0);
-    let layer = EmbeddingBag::new(6, 3, pullback::Bag::Mean);
+    let layer = EmbeddingBag::new(6, 3, pullback::BagMode::Mean);
     let rows = Tensor::from([[0i64, 1], [5, 5], [2, 4]]);
     let flat = layer.forward_offsets(&rows.reshape([6]), &Tensor::from([0i64, 2, 4]));
     assert_eq!(flat.to_vec::<f32>(), layer.forward(&rows).to_vec::<f32>());

@@ -91,7 +91,7 @@ Estimated total size (MB): 0.32
     assert_eq!(text, expected, "\n{text}");
     // It leaves no trace: the module is in training again, and its statistics have seen nothing.
     assert_eq!(net.body.named_buffers()[0].1.to_vec::<f32>(), before);
-    assert!(net.outline().flags.iter().all(|(_, flag)| flag.get()));
+    assert!(net.tree_structure().flags.iter().all(|(_, flag)| flag.get()));
 }
 
 #[test]

@@ -26,7 +26,7 @@ fn debug_fields(options: &impl Debug) -> BTreeSet<String> {
     text.lines().filter_map(field).filter(|name| !name.starts_with(' ')).collect()
 }
 
-/// Ours beside PyTorch's: `only_ours` and `only_theirs` are all the differences.
+/// Ours compared with PyTorch's: `only_ours` and `only_theirs` are all the differences.
 #[track_caller]
 fn compare(name: &str, ours: BTreeSet<String>, torch: &str, only_ours: &str, only_theirs: &str) {
     let torch = words(torch);

@@ -57,17 +57,20 @@ fn whenever_it_is_killed_the_last_good_one_loads() {
         let lines = BufReader::new(running.0.stdout.take().unwrap()).lines();
         let saved = |line: &String| line.strip_prefix("saved ").and_then(|n| n.parse::<u64>().ok());
         let mut lines = lines.map_while(Result::ok).filter_map(|line| saved(&line));
-        let told = lines.next().unwrap();
+        let reported = lines.next().unwrap();
         // Somewhere in the next save or two.
         std::thread::sleep(Duration::from_micros(round * 1_377 % 20_000));
         drop(running);
-        let told = lines.last().unwrap_or(told);
+        let reported = lines.last().unwrap_or(reported);
         let found = checkpoints.latest().unwrap().unwrap();
-        // Nothing had to be passed over: what has a name is whole. And what was told was saved is
-        // there.
+        // Nothing had to be passed over: what has a name is whole. And what was reported was saved
+        // is there.
         assert_eq!(found.passed_over, [""; 0]);
         let step = found.checkpoint.record.step;
-        assert!(step >= told && told > before, "{step} is saved, {told} was told, {before} before");
+        assert!(
+            step >= reported && reported > before,
+            "{step} is saved, {reported} was reported, {before} before"
+        );
         let model = large(0.0);
         found.checkpoint.restore_model(&model).unwrap();
         let expected = vec![step as f64; 10_000];
@@ -176,17 +179,20 @@ fn a_full_disk_leaves_the_old_one_and_nothing_of_the_new() {
     let folder = tempfile::tempdir().unwrap();
     let checkpoints = Checkpoints::new(folder.path());
     checkpoints.save(&Checkpoint::of(&large(1.0)).at(1, 0)).unwrap();
-    // A process that may write no more than a few blocks to a file, and is told so instead of being
-    // ended.
+    // A process that may write no more than a few blocks to a file, and is reported so instead of
+    // being ended.
     let program = child("disasters::saves_too_much", folder.path());
     let mut limited = Command::new("sh");
     limited.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$0\" \"$@\""]);
     limited.arg(program.get_program()).args(program.get_args()).env(FOLDER, folder.path());
     let output = limited.output().unwrap();
-    let told = String::from_utf8_lossy(&output.stdout).to_string();
-    assert!(output.status.success(), "{told}");
-    assert!(told.contains("refused: checkpoint: ") && told.contains("cannot be written"), "{told}");
-    assert!(told.contains("00002-step-2"), "{told}");
+    let reported = String::from_utf8_lossy(&output.stdout).to_string();
+    assert!(output.status.success(), "{reported}");
+    assert!(
+        reported.contains("refused: checkpoint: ") && reported.contains("cannot be written"),
+        "{reported}"
+    );
+    assert!(reported.contains("00002-step-2"), "{reported}");
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
     assert_eq!(checkpoints.latest().unwrap().unwrap().checkpoint.record.step, 1);
 }

@@ -72,7 +72,7 @@ pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
             fail::raise(Error::argument("autocast", message).at(at));
         }
     };
-    let _scope = Scope::enter();
+    let _scope = CacheScope::enter();
     events::replacing(LOW, low as u16, f)
 }
 
@@ -99,13 +99,13 @@ enum Low {
 /// The dtype state: whether autocast is on and in which dtype, and the default dtype. A
 /// specialisation is compiled for it, and a recomputation restores it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct State {
+pub(crate) struct AutocastState {
     low: u16,
     default: DType,
     device: Device,
 }
 
-impl State {
+impl AutocastState {
     pub fn dtype(self) -> Option<DType> {
         match self.low {
             1 => Some(DType::BF16),
@@ -115,7 +115,7 @@ impl State {
     }
 }
 
-impl fmt::Display for State {
+impl fmt::Display for AutocastState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.dtype() {
             Some(dtype) => write!(f, "inside autocast({dtype})")?,
@@ -133,22 +133,19 @@ impl fmt::Display for State {
 }
 
 /// The state of this thread now.
-pub(crate) fn state() -> State {
+pub(crate) fn state() -> AutocastState {
     let (default, device) = (mode::default_dtype(), crate::default_device());
-    State { low: events::mask() & LOW, default, device }
+    AutocastState { low: events::mask() & LOW, default, device }
 }
 
 /// Runs `f` in this state, with an empty cache of casts that is dropped afterwards.
-pub(crate) fn with_state<R>(state: State, f: impl FnOnce() -> R) -> R {
-    struct Return(Cache);
-    impl Drop for Return {
-        fn drop(&mut self) {
-            let inner = CACHE.replace(std::mem::take(&mut self.0));
-            drop(inner);
-        }
-    }
-    let _scope = Scope::enter();
-    let _return = Return(CACHE.take());
+pub(crate) fn with_state<R>(state: AutocastState, f: impl FnOnce() -> R) -> R {
+    let _scope = CacheScope::enter();
+    let outer = CACHE.take();
+    let _restore = mode::on_drop(|| {
+        let inner = CACHE.replace(outer);
+        drop(inner);
+    });
     let f = || mode::with(&DEFAULT_DEVICE, state.device, f);
     let f = || mode::with(&DEFAULT_DTYPE, state.default, f);
     events::replacing(LOW, state.low, f)
@@ -168,16 +165,16 @@ pub(crate) fn with_own_cache<R>(f: impl FnOnce() -> R) -> R {
 }
 
 /// How deep scopes are nested. With the last one the cache is emptied.
-struct Scope;
+struct CacheScope;
 
-impl Scope {
-    fn enter() -> Scope {
+impl CacheScope {
+    fn enter() -> CacheScope {
         DEPTH.set(DEPTH.get() + 1);
-        Scope
+        CacheScope
     }
 }
 
-impl Drop for Scope {
+impl Drop for CacheScope {
     fn drop(&mut self) {
         DEPTH.set(DEPTH.get() - 1);
         if DEPTH.get() == 0 {
@@ -271,7 +268,7 @@ pub(crate) fn lowered<const N: usize>(operands: [&Tensor; N]) -> Option<[Tensor;
 
 /// A bias in the dtype of the product that it is added to, so that the sum stays low.
 #[track_caller]
-pub(crate) fn beside(bias: &Tensor, product: &Tensor) -> Tensor {
+pub(crate) fn cast_bias(bias: &Tensor, product: &Tensor) -> Tensor {
     match state().dtype() {
         Some(low) if product.dtype() == low && bias.dtype() == DType::F32 => cast_leaf(bias, low),
         _ => bias.clone(),
@@ -297,7 +294,7 @@ impl Tensor {
         if self.is_raised() { DType::F32 } else { self.real_dtype() }
     }
 
-    /// A matrix product that is part of a computation that wants `f32`.
+    /// A matrix product that is part of a computation that needs `f32`.
     #[track_caller]
     pub(crate) fn product(&self, other: &Tensor) -> Tensor {
         let (a, b) = (self.up(), other.up());
@@ -306,7 +303,7 @@ impl Tensor {
     }
 }
 
-/// The operands as the table wants them, where that is not as they are.
+/// The operands cast as the table requires, where they differ from it.
 pub(crate) fn cast_operands(
     op: &Op,
     inputs: &[&Tensor],

@@ -201,7 +201,7 @@ impl BySteps for OnDevice<'_> {
     fn value(&self, equation: usize, result: usize) -> Result<Option<Memory>> {
         let program = self.planned.program();
         let v = program.equations[equation].outputs[result];
-        let (home, spec) = (&self.planned.plan().homes[v.index()], program.spec(v));
+        let (home, spec) = (&self.planned.plan().locations[v.index()], program.spec(v));
         let (memory, start) = match home.base {
             Base::Arena => (self.bases.arena, 0),
             Base::Constants => return Ok(None),

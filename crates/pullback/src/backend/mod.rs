@@ -542,12 +542,14 @@ impl Code {
 
 fn host_inputs<'a>(
     inputs: &'a mut [Bound<'_>],
-) -> Result<SmallVec<[pullback_cpu::Bound<'a>; INLINE]>> {
+) -> Result<SmallVec<[pullback_cpu::BoundInput<'a>; INLINE]>> {
     let mut all = SmallVec::new();
     for bound in inputs {
         all.push(match bound {
-            Bound::Read(memory, start) => pullback_cpu::Bound::Read(memory.host()?, *start),
-            Bound::Write(memory, start) => pullback_cpu::Bound::Write(memory.host_mut()?, *start),
+            Bound::Read(memory, start) => pullback_cpu::BoundInput::Read(memory.host()?, *start),
+            Bound::Write(memory, start) => {
+                pullback_cpu::BoundInput::Write(memory.host_mut()?, *start)
+            }
         });
     }
     Ok(all)

@@ -12,7 +12,7 @@
 //! that the shared operand is unchanged: the image for a batch of inputs with one kernel, the outer
 //! channel for many kernels over one input, and likewise for the two transposes.
 
-use super::{Lane, Lanes, join, merged, operands, part};
+use super::{BatchedValue, BatchedValues, join, merged, operands, part};
 use crate::apply::apply;
 use crate::{Op, Tensor};
 use pullback_ir::{Conv, Padding, Role, View};
@@ -53,31 +53,31 @@ impl Lengths {
     }
 }
 
-pub(super) fn conv(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+pub(super) fn conv(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValues {
     let Op::Conv(conv) = op else { unreachable!("called for Conv") };
     let y = match n {
         // There are no convolutions with zero groups, so zero examples are computed with one
         // example of zeros.
         0 => {
-            let one = lanes
-                .iter()
-                .map(|x| if x.batched { Lane::batched(padded(&x.value)) } else { x.clone() });
+            let one = examples.iter().map(|x| {
+                if x.batched { BatchedValue::batched(padded(&x.value)) } else { x.clone() }
+            });
             batched(conv, &one.collect::<Vec<_>>(), 1).narrow(0, 0, 0)
         }
-        _ => batched(conv, lanes, n),
+        _ => batched(conv, examples, n),
     };
-    smallvec![Lane::batched(y)]
+    smallvec![BatchedValue::batched(y)]
 }
 
-/// With a lane of zeros behind the others.
+/// With an example of zeros behind the others.
 fn padded(x: &Tensor) -> Tensor {
     let mut padding = vec![Padding::default(); x.rank()];
     padding[0].after = 1;
     apply(Op::Pad(padding.into()), &[x])
 }
 
-fn batched(conv: &Conv, lanes: &[Lane], n: usize) -> Tensor {
-    let [a, b] = operands(lanes);
+fn batched(conv: &Conv, examples: &[BatchedValue], n: usize) -> Tensor {
+    let [a, b] = operands(examples);
     let [in_a, in_b, in_y] = match conv.role {
         Role::Forward => [X, W, Y],
         Role::Input(_) => [Y, W, X],
@@ -101,7 +101,7 @@ fn batched(conv: &Conv, lanes: &[Lane], n: usize) -> Tensor {
         (false, _) => own(in_b, in_a),
     };
     let groups = if at == Group { n * group } else { group };
-    let given = |x: &Lane, has: Indices| match x.batched {
+    let given = |x: &BatchedValue, has: Indices| match x.batched {
         true => joined(&x.value, has, at, lengths),
         false => x.value.clone(),
     };
@@ -119,15 +119,15 @@ fn place(has: Indices, at: Index) -> usize {
 /// it.
 fn joined(x: &Tensor, has: Indices, at: Index, lengths: Lengths) -> Tensor {
     let spatial = &x.shape()[3..];
-    let apart = [&[x.shape()[0]], &has.map(|i| lengths.of(i))[..], spatial].concat();
-    let x = join(&x.view(View::Reshape(apart.into())), place(has, at));
+    let split = [&[x.shape()[0]], &has.map(|i| lengths.of(i))[..], spatial].concat();
+    let x = join(&x.view(View::Reshape(split.into())), place(has, at));
     x.view(View::Reshape(merged(x.shape(), place(has, Group))))
 }
 
 /// The inverse of [`joined`].
 fn parted(y: &Tensor, has: Indices, at: Index, lengths: Lengths, n: usize) -> Tensor {
     let long = |i: Index| lengths.of(i) * if i == at { n } else { 1 };
-    let apart = [&has.map(long)[..], &y.shape()[2..]].concat();
-    let y = part(&y.view(View::Reshape(apart.into())), place(has, at), n, lengths.of(at));
+    let split = [&has.map(long)[..], &y.shape()[2..]].concat();
+    let y = part(&y.view(View::Reshape(split.into())), place(has, at), n, lengths.of(at));
     y.view(View::Reshape(merged(y.shape(), 1 + place(has, Group))))
 }

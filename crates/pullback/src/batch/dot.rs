@@ -1,6 +1,6 @@
 //! Matrix products.
 
-use super::{Lane, Lanes, all, apply_spread, join, joins_in_place, operands, part};
+use super::{BatchedValue, BatchedValues, all, apply_spread, join, joins_in_place, operands, part};
 use crate::apply::apply;
 use crate::{Op, Tensor};
 use smallvec::smallvec;
@@ -10,17 +10,17 @@ use smallvec::smallvec;
 ///
 /// Only where those rows follow each other in memory: a copy that makes them contiguous takes
 /// longer than one product per example, during which the shared matrix stays in cache.
-pub(super) fn dot(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
-    let [a, b] = operands(lanes);
+pub(super) fn dot(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValues {
+    let [a, b] = operands(examples);
     let rows = a.shape().len() - 2;
     let y = if !b.batched && joins_in_place(&a.value, rows) {
         product(&a.value, &b.value, n)
     } else if !a.batched && joins_in_place(&b.value.t(), rows) {
         product(&b.value.t(), &a.value.t(), n).t()
     } else {
-        return all(apply_spread(op.clone(), lanes, n));
+        return all(apply_spread(op.clone(), examples, n));
     };
-    smallvec![Lane::batched(y)]
+    smallvec![BatchedValue::batched(y)]
 }
 
 /// `[n, b…, m, k] · [b…, k, p]` as `[b…, n·m, k] · [b…, k, p]`.

@@ -5,25 +5,25 @@
 //! on a condition, both branches are computed and each example takes its own; a loop iterates until
 //! the last example is done, and finished examples keep their values.
 
-use super::{Lane, Lanes};
-use crate::control::{Traced, apply_flow, body, share_constants, traced};
+use super::{BatchedValue, BatchedValues};
+use crate::control::{TracedProgram, apply_flow, body, share_constants, traced};
 use crate::transform::evaluate_batched;
 use crate::{DType, Op, Spec, Tensor, control, mode};
 use pullback_ir::{Flow, Line, Program, Scan, Shape};
 
-pub(super) fn flow(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+pub(super) fn flow(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValues {
     let Op::Flow(flow) = op else { unreachable!("the row of control flow") };
     let at = mode::user_line(Line::caller());
     match &**flow {
-        Flow::Cond { yes, no } => cond(yes, no, lanes, n, at),
-        Flow::While { test, body, shared } => while_loop(test, body, *shared, lanes, n, at),
-        Flow::Scan(s) => scan(s, lanes, n, at),
+        Flow::Cond { yes, no } => cond(yes, no, examples, n, at),
+        Flow::While { test, body, shared } => while_loop(test, body, *shared, examples, n, at),
+        Flow::Scan(s) => scan(s, examples, n, at),
     }
 }
 
 /// A program on many examples.
 pub(crate) struct Batched {
-    pub traced: Traced,
+    pub traced: TracedProgram,
     /// Which outputs have a row for each example.
     pub outputs: Vec<bool>,
 }
@@ -50,27 +50,27 @@ pub(crate) fn batch_program(
         .collect();
     let mut outputs = Vec::new();
     let (_, recorded) = body(name, &specs, at, |args| {
-        let lanes: Vec<Lane> = (args.iter().zip(inputs))
-            .map(|(x, &batched)| Lane { value: x.clone(), batched })
+        let examples: Vec<BatchedValue> = (args.iter().zip(inputs))
+            .map(|(x, &batched)| BatchedValue { value: x.clone(), batched })
             .collect();
-        let made = evaluate_batched(program, &lanes, n);
+        let made = evaluate_batched(program, &examples, n);
         let mut results = Vec::new();
-        for (k, lane) in made.iter().enumerate() {
-            let rows = lane.batched || forced.get(k).copied().unwrap_or(false);
+        for (k, example) in made.iter().enumerate() {
+            let rows = example.batched || forced.get(k).copied().unwrap_or(false);
             outputs.push(rows);
-            results.push(if rows { lane.spread(n) } else { lane.value.clone() });
+            results.push(if rows { example.spread(n) } else { example.value.clone() });
         }
         results
     });
     Batched { traced: traced(recorded), outputs }
 }
 
-fn flags(lanes: &[Lane]) -> Vec<bool> {
-    lanes.iter().map(|x| x.batched).collect()
+fn flags(examples: &[BatchedValue]) -> Vec<bool> {
+    examples.iter().map(|x| x.batched).collect()
 }
 
 /// A test of each example, to choose between tensors of this rank.
-fn beside(test: &Tensor, rank: usize, n: usize) -> Tensor {
+fn mask_of_rank(test: &Tensor, rank: usize, n: usize) -> Tensor {
     let mut shape = vec![1; rank];
     shape[0] = n;
     test.reshape(&shape[..])
@@ -79,21 +79,27 @@ fn beside(test: &Tensor, rank: usize, n: usize) -> Tensor {
 /// The operands with each example that is not `meant` replaced by the first that is: no index is
 /// out of range and no slope infinite because of an example that takes the other branch. No
 /// gradient flows into the copies.
-fn safe(operands: &[Lane], meant: &Tensor, n: usize) -> Vec<Lane> {
+fn safe(operands: &[BatchedValue], meant: &Tensor, n: usize) -> Vec<BatchedValue> {
     let first = meant.cast(DType::I64).argmax(0).reshape([1]);
-    let replace = |x: &Lane| match x.batched {
+    let replace = |x: &BatchedValue| match x.batched {
         false => x.clone(),
         true => {
             let copy = x.value.detach().index_select(0, &first);
             let copy = copy.expand(x.value.shape());
-            Lane::batched(beside(meant, x.value.rank(), n).select(&x.value, copy))
+            BatchedValue::batched(mask_of_rank(meant, x.value.rank(), n).select(&x.value, copy))
         }
     };
     operands.iter().map(replace).collect()
 }
 
-fn cond(yes: &Program, no: &Program, lanes: &[Lane], n: usize, at: Line) -> Lanes {
-    let (test, operands) = (&lanes[0], &lanes[1..]);
+fn cond(
+    yes: &Program,
+    no: &Program,
+    examples: &[BatchedValue],
+    n: usize,
+    at: Line,
+) -> BatchedValues {
+    let (test, operands) = (&examples[0], &examples[1..]);
     let given = flags(operands);
     if test.batched {
         // Each branch is computed if an example takes it, on the examples that take it; the others
@@ -102,10 +108,11 @@ fn cond(yes: &Program, no: &Program, lanes: &[Lane], n: usize, at: Line) -> Lane
             let given: Vec<Tensor> =
                 safe(operands, takes, n).into_iter().map(|x| x.value).collect();
             let run = |given: &Vec<Tensor>| -> Vec<Tensor> {
-                let lanes = given.iter().zip(operands);
-                let lanes: Vec<Lane> =
-                    lanes.map(|(x, old)| Lane { value: x.clone(), batched: old.batched }).collect();
-                evaluate_batched(program, &lanes, n).iter().map(|y| y.spread(n)).collect()
+                let examples = given.iter().zip(operands);
+                let examples: Vec<BatchedValue> = examples
+                    .map(|(x, old)| BatchedValue { value: x.clone(), batched: old.batched })
+                    .collect();
+                evaluate_batched(program, &examples, n).iter().map(|y| y.spread(n)).collect()
             };
             let none = |_: &Vec<Tensor>| -> Vec<Tensor> {
                 let spec = |&v| batched_spec(program.spec(v), true, n);
@@ -115,7 +122,7 @@ fn cond(yes: &Program, no: &Program, lanes: &[Lane], n: usize, at: Line) -> Lane
         };
         let (a, b) = (branch(yes, &test.value), branch(no, &test.value.logical_not()));
         let choose = |(a, b): (Tensor, Tensor)| {
-            Lane::batched(beside(&test.value, a.rank(), n).select(&a, &b))
+            BatchedValue::batched(mask_of_rank(&test.value, a.rank(), n).select(&a, &b))
         };
         return a.into_iter().zip(b).map(choose).collect();
     }
@@ -126,54 +133,62 @@ fn cond(yes: &Program, no: &Program, lanes: &[Lane], n: usize, at: Line) -> Lane
         b = batch_program(no, "cond", &given, &a.outputs, n, at);
     }
     share_constants(&mut a.traced, &mut b.traced);
-    let all: Vec<&Tensor> = lanes.iter().map(|x| &x.value).chain(&a.traced.constants).collect();
+    let all: Vec<&Tensor> = examples.iter().map(|x| &x.value).chain(&a.traced.constants).collect();
     let made = apply_flow(Flow::Cond { yes: a.traced.program, no: b.traced.program }, &all, at);
-    made.into_iter().zip(a.outputs).map(|(value, batched)| Lane { value, batched }).collect()
+    made.into_iter()
+        .zip(a.outputs)
+        .map(|(value, batched)| BatchedValue { value, batched })
+        .collect()
 }
 
 fn while_loop(
     test: &Program,
     step: &Program,
     shared: usize,
-    lanes: &[Lane],
+    examples: &[BatchedValue],
     n: usize,
     at: Line,
-) -> Lanes {
-    let mut given = flags(lanes);
+) -> BatchedValues {
+    let mut given = flags(examples);
     loop {
-        let asked = batch_program(test, "while_loop", &given, &[], n, at).outputs[0];
+        let continuing = batch_program(test, "while_loop", &given, &[], n, at).outputs[0];
         let mut next = batch_program(step, "while_loop", &given, &given[shared..], n, at).outputs;
         // Where examples stop at different iterations, every value of the state has rows.
-        next.iter_mut().for_each(|rows| *rows |= asked);
+        next.iter_mut().for_each(|rows| *rows |= continuing);
         if next == given[shared..] {
             break;
         }
         given.splice(shared.., next);
     }
-    let state = |args: &[Tensor]| -> Vec<Lane> {
-        args.iter().zip(&given).map(|(x, &batched)| Lane { value: x.clone(), batched }).collect()
+    let state = |args: &[Tensor]| -> Vec<BatchedValue> {
+        args.iter()
+            .zip(&given)
+            .map(|(x, &batched)| BatchedValue { value: x.clone(), batched })
+            .collect()
     };
-    let operands: Vec<Tensor> = (lanes.iter().zip(&given))
+    let operands: Vec<Tensor> = (examples.iter().zip(&given))
         .map(|(x, &rows)| if rows { x.spread(n) } else { x.value.clone() })
         .collect();
     let specs: Vec<Spec> = operands.iter().map(|x| x.spec().clone()).collect();
-    let continues = |lanes: &[Lane]| evaluate_batched(test, lanes, n).swap_remove(0);
+    let continues = |examples: &[BatchedValue]| evaluate_batched(test, examples, n).swap_remove(0);
     let (_, tested) = body("while_loop", &specs, at, |args| {
         let test = continues(&state(args));
         if test.batched { test.value.any() } else { test.value }
     });
     let (_, iterated) = body("while_loop", &specs, at, |args| {
-        let lanes = state(args);
-        let test = continues(&lanes);
+        let examples = state(args);
+        let test = continues(&examples);
         // Finished examples are replaced by copies of an active one.
         let going = match test.batched {
-            true => safe(&lanes, &test.value, n),
-            false => lanes.clone(),
+            true => safe(&examples, &test.value, n),
+            false => examples.clone(),
         };
         let made = evaluate_batched(step, &going, n);
-        let old = &lanes[shared..];
-        let choose = |(new, old): (Lane, &Lane)| match (test.batched, old.batched) {
-            (true, _) => beside(&test.value, old.value.rank(), n).select(new.spread(n), &old.value),
+        let old = &examples[shared..];
+        let choose = |(new, old): (BatchedValue, &BatchedValue)| match (test.batched, old.batched) {
+            (true, _) => {
+                mask_of_rank(&test.value, old.value.rank(), n).select(new.spread(n), &old.value)
+            }
             (false, true) => new.spread(n),
             (false, false) => new.value,
         };
@@ -195,13 +210,13 @@ fn while_loop(
     let made = apply_flow(flow, &all, at);
     made.into_iter()
         .zip(&given[shared..])
-        .map(|(value, &batched)| Lane { value, batched })
+        .map(|(value, &batched)| BatchedValue { value, batched })
         .collect()
 }
 
-fn scan(scan: &Scan, lanes: &[Lane], n: usize, at: Line) -> Lanes {
+fn scan(scan: &Scan, examples: &[BatchedValue], n: usize, at: Line) -> BatchedValues {
     let (fixed, carried) = (scan.shared, scan.shared + scan.carry);
-    let mut given = flags(lanes);
+    let mut given = flags(examples);
     let iteration = loop {
         let iteration = batch_program(&scan.body, "scan", &given, &given[fixed..carried], n, at);
         if iteration.outputs[..scan.carry] == given[fixed..carried] {
@@ -214,22 +229,23 @@ fn scan(scan: &Scan, lanes: &[Lane], n: usize, at: Line) -> Lanes {
         let order: Vec<isize> = [1, 0].into_iter().chain(2..x.rank() as isize).collect();
         x.permute(&order[..])
     };
-    let operand = |(i, lane): (usize, &Lane)| match (given[i], i >= carried) {
-        (true, true) => swapped(&lane.spread(n)),
-        (true, false) => lane.spread(n),
-        (false, _) => lane.value.clone(),
+    let operand = |(i, example): (usize, &BatchedValue)| match (given[i], i >= carried) {
+        (true, true) => swapped(&example.spread(n)),
+        (true, false) => example.spread(n),
+        (false, _) => example.value.clone(),
     };
-    let operands: Vec<Tensor> = lanes.iter().enumerate().map(operand).collect();
-    let Traced { program: mut body, constants } = iteration.traced;
+    let operands: Vec<Tensor> = examples.iter().enumerate().map(operand).collect();
+    let TracedProgram { program: mut body, constants } = iteration.traced;
     body.inputs.rotate_right(constants.len());
     let shared = scan.shared + constants.len();
     let all: Vec<&Tensor> = constants.iter().chain(&operands).collect();
     // A value saved for an inner derivative is an ordinary result for an outer one.
     let flow = Flow::Scan(Scan { body: body.renumbered(), shared, kept: 0, ..scan.clone() });
     let made = apply_flow(flow, &all, at);
-    let lane = |(k, (value, &batched)): (usize, (Tensor, &bool))| match batched && k >= scan.carry {
-        true => Lane::batched(swapped(&value)),
-        false => Lane { value, batched },
-    };
-    made.into_iter().zip(&iteration.outputs).enumerate().map(lane).collect()
+    let example =
+        |(k, (value, &batched)): (usize, (Tensor, &bool))| match batched && k >= scan.carry {
+            true => BatchedValue::batched(swapped(&value)),
+            false => BatchedValue { value, batched },
+        };
+    made.into_iter().zip(&iteration.outputs).enumerate().map(example).collect()
 }

@@ -1,18 +1,18 @@
 //! Gathering.
 
-use super::{Lane, Lanes, all, apply_spread, join, operands, part};
+use super::{BatchedValue, BatchedValues, all, apply_spread, join, operands, part};
 use crate::Op;
 use crate::apply::apply;
 use smallvec::smallvec;
 
 /// Examples that look into one table have one list of indices, so that the table's gradient is one
 /// too.
-pub(super) fn gather(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+pub(super) fn gather(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValues {
     let Op::Gather(axis) = *op else { unreachable!("called for Gather") };
-    let [x, index] = operands(lanes);
+    let [x, index] = operands(examples);
     if x.batched {
-        return all(apply_spread(Op::Gather(axis + 1), lanes, n));
+        return all(apply_spread(Op::Gather(axis + 1), examples, n));
     }
     let taken = apply(Op::Gather(axis), &[&x.value, &join(&index.value, axis)]);
-    smallvec![Lane::batched(part(&taken, axis, n, index.shape()[axis]))]
+    smallvec![BatchedValue::batched(part(&taken, axis, n, index.shape()[axis]))]
 }

@@ -1,12 +1,12 @@
 //! Batching: an op that is meant for one example, applied to many at once. `vmap` is built on it.
 //!
-//! # Lanes
+//! # Batched values
 //!
-//! Each operand is a [`Lane`]: a tensor whose first axis counts the examples, or one that all
-//! examples share. An op without batched operands is applied as it is, and its results are shared
-//! too: what does not depend on the example is computed once. (Except custom ops whose rule may be
-//! nonlinear, such as clipping: each example has its own call, so that the gradient of each example
-//! is clipped and not the sum of all.)
+//! Each operand is a [`BatchedValue`]: a tensor whose first axis counts the examples, or one that
+//! all examples share. An op without batched operands is applied as it is, and its results are
+//! shared too: what does not depend on the example is computed once. (Except custom ops whose rule
+//! may be nonlinear, such as clipping: each example has its own call, so that the gradient of each
+//! example is clipped and not the sum of all.)
 //!
 //! # Kinds
 //!
@@ -56,23 +56,23 @@ use smallvec::{SmallVec, smallvec};
 
 /// An operand or a result of an op that is applied to many examples.
 #[derive(Clone, Debug)]
-pub(crate) struct Lane {
+pub(crate) struct BatchedValue {
     pub value: Tensor,
     /// Axis 0 of the value counts the examples; otherwise all examples share it.
     pub batched: bool,
 }
 
-pub(crate) type Lanes = SmallVec<[Lane; 1]>;
+pub(crate) type BatchedValues = SmallVec<[BatchedValue; 1]>;
 
-impl Lane {
+impl BatchedValue {
     /// One value for all examples.
-    pub fn shared(value: Tensor) -> Lane {
-        Lane { value, batched: false }
+    pub fn shared(value: Tensor) -> BatchedValue {
+        BatchedValue { value, batched: false }
     }
 
     /// One for each, along axis 0.
-    pub fn batched(value: Tensor) -> Lane {
-        Lane { value, batched: true }
+    pub fn batched(value: Tensor) -> BatchedValue {
+        BatchedValue { value, batched: true }
     }
 
     /// With an axis of examples in any case: what is shared is repeated by a view.
@@ -89,13 +89,13 @@ impl Lane {
     }
 
     /// In the type in which kernels compute.
-    fn wide(&self) -> Lane {
-        Lane { value: self.value.wide(), batched: self.batched }
+    fn wide(&self) -> BatchedValue {
+        BatchedValue { value: self.value.wide(), batched: self.batched }
     }
 
     /// For broadcasting against examples of this rank in a pointwise operation:
     /// `[n, 1, …, 1, shape…]` if batched.
-    fn beside(&self, rank: usize) -> Tensor {
+    fn with_rank(&self, rank: usize) -> Tensor {
         let missing = rank - self.shape().len();
         if !self.batched || missing == 0 {
             return self.value.clone();
@@ -117,7 +117,7 @@ pub(crate) enum Batching {
     Leading,
     /// By a function of its own. At least one operand is batched, except for custom ops whose rule
     /// is not linear.
-    Hand(fn(&Op, &[Lane], usize) -> Lanes),
+    Hand(fn(&Op, &[BatchedValue], usize) -> BatchedValues),
 }
 
 /// How an op batches over `n` examples.
@@ -180,12 +180,12 @@ fn transform(f: Fft) -> Fft {
 /// Applies `op`, meant for one example, to `n` examples at once.
 ///
 /// A result is batched if it depends on a batched operand. (Another result of the same op may be
-/// batched too: then it is the same in every lane.)
+/// batched too: then it is the same for every example.)
 #[track_caller]
-pub(crate) fn batch(op: &Op, operands: &[Lane], n: usize) -> Lanes {
+pub(crate) fn batch(op: &Op, operands: &[BatchedValue], n: usize) -> BatchedValues {
     if !operands.iter().any(|x| x.batched) && !for_each_example(op) {
         let values: SmallVec<[&Tensor; 4]> = operands.iter().map(|x| &x.value).collect();
-        return apply_all(op.clone(), &values).into_iter().map(Lane::shared).collect();
+        return apply_all(op.clone(), &values).into_iter().map(BatchedValue::shared).collect();
     }
     match batching(op, n) {
         Batching::Pointwise | Batching::Leading => all(apply_spread(op.clone(), operands, n)),
@@ -196,24 +196,24 @@ pub(crate) fn batch(op: &Op, operands: &[Lane], n: usize) -> Lanes {
 
 /// Applies an op that takes the axis of examples, in all of its operands.
 #[track_caller]
-fn apply_spread(op: Op, operands: &[Lane], n: usize) -> Outs {
+fn apply_spread(op: Op, operands: &[BatchedValue], n: usize) -> Outs {
     let values: SmallVec<[Tensor; 4]> = operands.iter().map(|x| x.spread(n)).collect();
     apply_all(op, &values.iter().collect::<SmallVec<[&Tensor; 4]>>())
 }
 
 /// Applies an op with one result, all of whose operands have the axis of examples.
 #[track_caller]
-fn one(op: Op, values: &[&Tensor]) -> Lanes {
-    smallvec![Lane::batched(apply(op, values))]
+fn one(op: Op, values: &[&Tensor]) -> BatchedValues {
+    smallvec![BatchedValue::batched(apply(op, values))]
 }
 
-fn all(outs: Outs) -> Lanes {
-    outs.into_iter().map(Lane::batched).collect()
+fn all(outs: Outs) -> BatchedValues {
+    outs.into_iter().map(BatchedValue::batched).collect()
 }
 
 /// The operands of an op of which there are `N`.
-fn operands<const N: usize>(lanes: &[Lane]) -> &[Lane; N] {
-    lanes.try_into().expect("`infer` has counted the operands")
+fn operands<const N: usize>(examples: &[BatchedValue]) -> &[BatchedValue; N] {
+    examples.try_into().expect("`infer` has counted the operands")
 }
 
 /// A shape with the number of examples in front.
@@ -255,6 +255,6 @@ fn part(x: &Tensor, axis: usize, n: usize, len: usize) -> Tensor {
     let mut shape = x.dims().clone();
     shape[axis] = len;
     shape.insert(axis, n);
-    let apart = x.view(View::Reshape(shape));
-    if axis == 0 { apart } else { apart.move_axis(axis as isize, 0) }
+    let split = x.view(View::Reshape(shape));
+    if axis == 0 { split } else { split.move_axis(axis as isize, 0) }
 }

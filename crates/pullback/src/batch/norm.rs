@@ -1,6 +1,6 @@
 //! Layer norm and cross-entropy.
 
-use super::{Lane, Lanes, join, one, operands, part};
+use super::{BatchedValue, BatchedValues, join, one, operands, part};
 use crate::apply::{apply, apply_all};
 use crate::{Op, Scalar, Tensor};
 use pullback_ir::{Axes, Fused, Real, Reduction};
@@ -15,28 +15,28 @@ fn normalised(eps: Real, x: &Tensor, like: &[usize]) -> Tensor {
 
 /// A weight and bias that all examples share are passed to the kernel; others scale and shift its
 /// result.
-pub(crate) fn layer_norm(op: &Op, lanes: &[Lane], _: usize) -> Lanes {
+pub(crate) fn layer_norm(op: &Op, examples: &[BatchedValue], _: usize) -> BatchedValues {
     let Op::Fused(Fused::LayerNorm(eps)) = *op else { unreachable!("called for LayerNorm") };
-    let [x, w, b] = operands(lanes);
+    let [x, w, b] = operands(examples);
     if !w.batched && !b.batched {
         return one(op.clone(), &[&x.value, &w.value, &b.value]);
     }
     let rank = x.shape().len();
     let unit = normalised(eps, &x.value.wide(), w.shape());
-    let y = unit * w.wide().beside(rank) + b.wide().beside(rank);
-    smallvec![Lane::batched(y.cast(x.value.dtype()))]
+    let y = unit * w.wide().with_rank(rank) + b.wide().with_rank(rank);
+    smallvec![BatchedValue::batched(y.cast(x.value.dtype()))]
 }
 
 /// dx is a function of dy·w, from the kernel. The sums of dw and db are per example: with u the
 /// normalised x, dw = Σ dy·u and db = Σ dy.
-pub(crate) fn layer_norm_vjp(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+pub(crate) fn layer_norm_vjp(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValues {
     let Op::Fused(Fused::LayerNormVjp(eps)) = *op else { unreachable!("called for LayerNormVjp") };
-    let [x, w, dy] = operands(lanes);
+    let [x, w, dy] = operands(examples);
     let (dtype, rank) = (x.value.dtype(), x.shape().len());
     let dx = match w.batched {
         false => apply_all(op.clone(), &[&x.spread(n), &w.value, &dy.spread(n)]).swap_remove(0),
         true => {
-            let g = dy.value.wide() * w.wide().beside(rank);
+            let g = dy.value.wide() * w.wide().with_rank(rank);
             let one = g.new_splat(Scalar::from(1.0), w.shape(), g.dtype());
             apply_all(op.clone(), &[&x.wide().spread(n), &one, &g]).swap_remove(0).cast(dtype)
         }
@@ -49,35 +49,35 @@ pub(crate) fn layer_norm_vjp(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
             true => value,
             false => apply(Op::Reduce(Reduction::Sum, axes), &[&value]),
         };
-        Lane { value: sum.cast(dtype), batched }
+        BatchedValue { value: sum.cast(dtype), batched }
     };
     let unit = normalised(eps, &x.value.wide(), w.shape());
     let wide = dy.value.wide();
     let dw = sum(&wide * unit, x.batched || dy.batched);
-    smallvec![Lane::batched(dx), dw, sum(wide, dy.batched)]
+    smallvec![BatchedValue::batched(dx), dw, sum(wide, dy.batched)]
 }
 
 /// The rows of all examples.
-pub(crate) fn cross_entropy(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
-    rows(op, lanes, n)
+pub(crate) fn cross_entropy(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValues {
+    rows(op, examples, n)
 }
 
 /// The rows of all examples; where only `dy` is batched, what it multiplies is the same for all.
-pub(crate) fn cross_entropy_vjp(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
-    let [logits, classes, dy] = operands(lanes);
+pub(crate) fn cross_entropy_vjp(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValues {
+    let [logits, classes, dy] = operands(examples);
     if logits.batched || classes.batched {
-        return rows(op, lanes, n);
+        return rows(op, examples, n);
     }
     let wide = logits.value.wide();
     let one = wide.new_splat(Scalar::from(1.0), dy.shape(), wide.dtype());
     let slope = apply(op.clone(), &[&wide, &classes.value, &one]);
     let dx = slope * dy.value.wide().unsqueeze(-1);
-    smallvec![Lane::batched(dx.cast(logits.value.dtype()))]
+    smallvec![BatchedValue::batched(dx.cast(logits.value.dtype()))]
 }
 
-fn rows(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
-    let count = lanes[0].shape()[0];
-    let joined: Vec<Tensor> = lanes.iter().map(|x| join(&x.spread(n), 0)).collect();
+fn rows(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValues {
+    let count = examples[0].shape()[0];
+    let joined: Vec<Tensor> = examples.iter().map(|x| join(&x.spread(n), 0)).collect();
     let y = apply(op.clone(), &joined.iter().collect::<Vec<_>>());
-    smallvec![Lane::batched(part(&y, 0, n, count))]
+    smallvec![BatchedValue::batched(part(&y, 0, n, count))]
 }

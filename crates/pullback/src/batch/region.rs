@@ -1,6 +1,6 @@
 //! Regions: the examples are one more axis of the domain.
 
-use super::{Lane, Lanes, all, batch, with};
+use super::{BatchedValue, BatchedValues, all, batch, with};
 use crate::apply::apply_all;
 use crate::{Op, Spec, Tensor};
 use pullback_ir::{Inst, Layout, Load, Region, Strides};
@@ -9,11 +9,11 @@ use std::sync::Arc;
 
 /// The same instructions over `[n, shape…]`. Random numbers are functions of an index in the domain
 /// of one example, so they are drawn beforehand, and loaded.
-pub(super) fn region(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+pub(super) fn region(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValues {
     let Op::Region(region) = op else { unreachable!("called for Region") };
-    let mut operands: SmallVec<[Lane; 4]> = lanes.iter().cloned().collect();
+    let mut operands: SmallVec<[BatchedValue; 4]> = examples.iter().cloned().collect();
     let mut inputs: Vec<Load> =
-        region.inputs.iter().zip(lanes).map(|(load, x)| over_examples(load, x, n)).collect();
+        region.inputs.iter().zip(examples).map(|(load, x)| over_examples(load, x, n)).collect();
     let mut body = Vec::with_capacity(region.body.len());
     for inst in &region.body {
         body.push(match inst {
@@ -22,7 +22,7 @@ pub(super) fn region(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
                 let shape = region.shape.clone();
                 let spec = Spec::on(region.device, *dtype, shape.clone());
                 let draw = Op::Random { kind: *kind, shape: shape.clone(), dtype: *dtype };
-                let drawn = batch(&draw, std::slice::from_ref(&lanes[*key]), n).swap_remove(0);
+                let drawn = batch(&draw, std::slice::from_ref(&examples[*key]), n).swap_remove(0);
                 let load = Load { spec, layout: Layout::dense(shape) };
                 inputs.push(over_examples(&load, &drawn, n));
                 operands.push(drawn);
@@ -44,7 +44,7 @@ pub(super) fn region(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
 }
 
 /// An operand seen from the domain of all examples.
-fn over_examples(load: &Load, x: &Lane, n: usize) -> Load {
+fn over_examples(load: &Load, x: &BatchedValue, n: usize) -> Load {
     let (spec, stride) = match x.batched {
         true => (load.spec.with_shape(with(n, &load.spec.shape)), load.spec.len() as isize),
         false => (load.spec.clone(), 0),
@@ -56,9 +56,9 @@ fn over_examples(load: &Load, x: &Lane, n: usize) -> Load {
 }
 
 /// The product, and the region over it.
-pub(super) fn dot_region(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+pub(super) fn dot_region(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValues {
     let Op::DotRegion(after) = op else { unreachable!("called for DotRegion") };
-    let (factors, rest) = lanes.split_at(2);
+    let (factors, rest) = examples.split_at(2);
     let mut operands = batch(&Op::Dot, factors, n);
     operands.extend(rest.iter().cloned());
     batch(&Op::Region(after.clone()), &operands, n)
@@ -114,12 +114,14 @@ mod tests {
         let (n, count) = (each.len(), each[0].len());
         for chosen in 1..1u32 << count {
             let batched = |i: usize| chosen & 1 << i != 0;
-            let lane = |i: usize| match batched(i) {
-                true => Lane::batched(stack(&each.iter().map(|x| &x[i]).collect::<Vec<_>>(), 0)),
-                false => Lane::shared(each[0][i].clone()),
+            let example = |i: usize| match batched(i) {
+                true => {
+                    BatchedValue::batched(stack(&each.iter().map(|x| &x[i]).collect::<Vec<_>>(), 0))
+                }
+                false => BatchedValue::shared(each[0][i].clone()),
             };
-            let lanes: Vec<Lane> = (0..count).map(lane).collect();
-            let given = batch(op, &lanes, n);
+            let examples: Vec<BatchedValue> = (0..count).map(example).collect();
+            let given = batch(op, &examples, n);
             for (j, x) in each.iter().enumerate() {
                 let x: Vec<&Tensor> =
                     (0..count).map(|i| if batched(i) { &x[i] } else { &each[0][i] }).collect();

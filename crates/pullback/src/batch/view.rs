@@ -1,6 +1,6 @@
 //! Views, and writing through them.
 
-use super::{Lane, Lanes, later, one, operands, with};
+use super::{BatchedValue, BatchedValues, later, one, operands, with};
 use crate::apply::apply;
 use crate::{Op, Tensor};
 use pullback_ir::{Span, View};
@@ -25,14 +25,14 @@ pub(super) fn shifted(view: &View, n: usize) -> View {
 }
 
 /// New axes of a broadcast come between the examples and what was there.
-pub(super) fn broadcast(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+pub(super) fn broadcast(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValues {
     let Op::View(view @ View::Broadcast(shape)) = op else { unreachable!("called for Broadcast") };
-    let [x] = operands(lanes);
-    one(Op::View(shifted(view, n)), &[&x.beside(shape.len())])
+    let [x] = operands(examples);
+    one(Op::View(shifted(view, n)), &[&x.with_rank(shape.len())])
 }
 
 /// A barrier for one example is one for all of them; the value stays batched or shared.
-pub(super) fn after(op: &Op, lanes: &[Lane], _: usize) -> Lanes {
-    let values: SmallVec<[&Tensor; 4]> = lanes.iter().map(|lane| &lane.value).collect();
-    smallvec![Lane { value: apply(op.clone(), &values), batched: lanes[0].batched }]
+pub(super) fn after(op: &Op, examples: &[BatchedValue], _: usize) -> BatchedValues {
+    let values: SmallVec<[&Tensor; 4]> = examples.iter().map(|example| &example.value).collect();
+    smallvec![BatchedValue { value: apply(op.clone(), &values), batched: examples[0].batched }]
 }

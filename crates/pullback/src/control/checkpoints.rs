@@ -26,7 +26,7 @@
 
 use super::split::{floats, input_specs};
 use super::while_loop;
-use crate::create::number_beside;
+use crate::create::number_on_device_of;
 use crate::rule::{Facts, Maybe};
 use crate::trace::evaluate;
 use crate::{DType, Spec, Tensor, custom, vjp};
@@ -42,14 +42,14 @@ const SLOTS: (usize, usize) = if cfg!(test) { (16, 16) } else { (1024, 16) };
 const TABLE_BYTES: usize = 1 << 20;
 
 /// A loop, as the op holds it.
-pub(super) struct Loop<'a> {
+pub(super) struct WhileLoop<'a> {
     pub test: &'a Program,
     pub iteration: &'a Program,
     pub shared: usize,
 }
 
 /// The gradients of a loop's operands; `cotangents` are those of the floats of its state.
-pub(super) fn vjp_while(l: &Loop, facts: &Facts, cotangents: Vec<Tensor>) -> Maybe {
+pub(super) fn vjp_while(l: &WhileLoop, facts: &Facts, cotangents: Vec<Tensor>) -> Maybe {
     let specs = input_specs(l.iteration);
     let operands: Vec<Tensor> = (0..specs.len()).map(|i| facts.x(i).clone()).collect();
     let (given, first) = operands.split_at(l.shared);
@@ -146,7 +146,7 @@ fn record(
             std::iter::once(slots + 1).chain(x.shape().iter().copied()).collect();
         Tensor::zeros_of(&x.spec().with_shape(&shape[..]))
     };
-    let (none, slots) = (number_beside(first, 0i64), slots as i64);
+    let (none, slots) = (number_on_device_of(first, 0i64), slots as i64);
     let table = first.iter().map(empty).collect();
     let start: Walk = (first.to_vec(), none.clone(), none.clone(), none.clone(), table);
     let ((_, iterations, _, _, table), every) = while_loop(
@@ -181,7 +181,7 @@ fn record(
             let row = full.select(slots / 2, row);
             ((state, iterations, row, wait, table), full.select(every * 2, every))
         },
-        &(start, number_beside(first, 1i64)),
+        &(start, number_on_device_of(first, 1i64)),
     );
     (iterations, every, table)
 }
@@ -203,7 +203,7 @@ fn put(table: &[Tensor], row: &Tensor, state: &[Tensor]) -> Vec<Tensor> {
 mod tests {
     use crate::{DType, Tensor, grad, hessian, jit, jvp, vmap, while_loop};
 
-    /// x ← sin(x) + w·x/2 for `iterations` iterations; with whole numbers in the state.
+    /// x ← sin(x) + w·x/2 for `iterations` iterations; with integers in the state.
     fn f(iterations: i64) -> impl Fn(&(Tensor, Tensor)) -> Tensor {
         move |(x, w)| {
             let (_, x) = while_loop(

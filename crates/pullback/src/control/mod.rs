@@ -4,7 +4,7 @@
 //! records it. Results have their own memory, as in a program: a branch that returns its operand
 //! returns a copy. Inside a trace the value is not known, so each body is traced into a program of
 //! its own and the construct is one equation, [`Flow`], with a derivative (`rule.rs`) and a rule
-//! for `vmap`. Bodies may use tensors from outside; those become operands, so their derivatives are
+//! for `vmap`. Bodies may capture tensors; those become operands, so their derivatives are
 //! not lost.
 
 mod checkpoints;
@@ -12,16 +12,16 @@ mod rule;
 mod split;
 
 pub(crate) use rule::{check_captured, prepare, row, share_constants};
-pub(crate) use split::{Traced, traced};
+pub(crate) use split::{TracedProgram, traced};
 
 use crate::apply::apply_all;
-use crate::create::number_beside;
-use crate::lists::check_list;
-use crate::own::Since;
+use crate::checked_alloc::check_list;
+use crate::create::number_on_device_of;
 use crate::read_only::ReadOnly;
 use crate::tape::History;
 use crate::tensor::Tangents;
 use crate::trace::{self, Recorded, TraceKind};
+use crate::unaliased::Since;
 use crate::{Error, Result, Spec, Tensor, Tree, default_device, fail, kinks, mode, stack};
 use pullback_ir::{ErrorKind, Flow, Line, Op, Program, Scan, Var};
 use std::sync::Arc;
@@ -144,7 +144,7 @@ pub fn while_loop_bounded<S: Tree>(
 ) -> S {
     let at = mode::user_line(Line::caller());
     let leaves = init.leaves();
-    let first = (number_beside(&leaves, 0i64), init.with_leaves(&leaves));
+    let first = (number_on_device_of(&leaves, 0i64), init.with_leaves(&leaves));
     let bound = i64::try_from(bound).unwrap_or(i64::MAX);
     let continues = |(iteration, state): &(Tensor, S)| {
         iteration.lt(bound).logical_and(one_bool("while_loop", &test(state), at))
@@ -282,9 +282,9 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
         let now = parts.iter().flatten().map(|y| (y, y.0.storage.version()));
         if let Some((y, _)) = now.zip(&versions).find(|((_, now), then)| now != *then).map(|f| f.0)
         {
-            let message = "what an iteration gave as y was overwritten in place by a later one";
+            let message = "the y of an iteration was overwritten in place by a later iteration";
             let error = Error::new(ErrorKind::InPlace, "scan", message).on([y.spec()]);
-            fail::raise(y.0.storage.named_writer(error).at(at).hint("give a deep_clone() of it"));
+            fail::raise(y.0.storage.named_writer(error).at(at).hint("return a deep_clone() of it"));
         }
         if reverse {
             parts.reverse();
@@ -331,7 +331,10 @@ fn length_of(times: Option<usize>, rows: &[Tensor]) -> Result<usize> {
     let mut length = times;
     for x in rows {
         let Some(&n) = x.shape().first() else {
-            return Err(Error::shape("scan", format!("{} has no rows to go through", x.spec())));
+            return Err(Error::shape(
+                "scan",
+                format!("{} is a scalar: scan needs a leading axis", x.spec()),
+            ));
         };
         if length.is_some_and(|known| known != n) {
             let specs: Vec<&Spec> = rows.iter().map(Tensor::spec).collect();
@@ -367,7 +370,7 @@ pub(crate) fn apply_flow(flow: Flow, operands: &[&Tensor], at: Line) -> Vec<Tens
     mode::with_line(at, || apply_all(Op::Flow(Arc::new(flow)), operands).into_vec())
 }
 
-/// What several bodies use from outside, each once.
+/// What several bodies capture, each once.
 fn union(bodies: &[&Recorded]) -> Vec<Tensor> {
     let mut all: Vec<Tensor> = Vec::new();
     for capture in bodies.iter().flat_map(|b| &b.captures) {

@@ -9,12 +9,13 @@
 //! Forward mode carries tangents along with values through the same construct. The rules are made
 //! of tensor operations and constructs again, so they nest.
 
-use super::checkpoints::{Loop, vjp_while};
+use super::checkpoints::{WhileLoop, vjp_while};
 use super::split::{
-    Factor, Product, Stack, Traced, floats, input_specs, joint, output_specs, split, traced,
+    DeferredProduct, Factor, IterationStack, TracedProgram, floats, input_specs, joint,
+    output_specs, split, traced,
 };
 use super::{apply_flow, body};
-use crate::batch::{Lane, batch};
+use crate::batch::{BatchedValue, batch};
 use crate::rule::{Facts, Grad, Maybe};
 use crate::trace::evaluate;
 use crate::transform::pushforward;
@@ -162,7 +163,7 @@ fn vjp_of(facts: &Facts, dys: &Maybe) -> Maybe {
             let specs = output_specs(body);
             let state = floats(&specs).into_iter();
             let cotangents = state.map(|k| cotangent_of(dys, k, &specs[k]).contiguous()).collect();
-            let l = Loop { test, iteration: body, shared: *shared };
+            let l = WhileLoop { test, iteration: body, shared: *shared };
             mode::with_line(at, || vjp_while(&l, facts, cotangents))
         }
     }
@@ -209,14 +210,15 @@ fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: Line) -> Maybe {
     }
     let factor = |factor: &Factor| {
         let stack = match factor.stack {
-            Stack::Given(at) => &operands[shared + carry + at],
-            Stack::Made(at) => &made[carry + at],
+            IterationStack::Given(at) => &operands[shared + carry + at],
+            IterationStack::Made(at) => &made[carry + at],
         };
-        let see =
-            |x: Lane, view: &View| batch(&Op::View(view.clone()), &[x], scan.length).swap_remove(0);
-        factor.views.iter().fold(Lane::batched(stack.clone()), see).value
+        let see = |x: BatchedValue, view: &View| {
+            batch(&Op::View(view.clone()), &[x], scan.length).swap_remove(0)
+        };
+        factor.views.iter().fold(BatchedValue::batched(stack.clone()), see).value
     };
-    for Product { operand, factors: [a, b] } in &halves.products {
+    for DeferredProduct { operand, factors: [a, b] } in &halves.products {
         let (a, b) = (factor(a), factor(b));
         let (m, n, side) = (a.shape()[1], b.shape()[2], scan.length * a.shape()[2]);
         let a = a.permute([1, 0, 2]).reshape([m, side]);
@@ -274,8 +276,8 @@ fn vjp_cond(yes: &Program, no: &Program, facts: &Facts, dys: &Maybe, at: Line) -
 }
 
 /// Gives two programs the constants of both, as their last inputs.
-pub(crate) fn share_constants(a: &mut Traced, b: &mut Traced) {
-    let spare = |t: &mut Traced, like: &[Tensor]| -> Vec<Var> {
+pub(crate) fn share_constants(a: &mut TracedProgram, b: &mut TracedProgram) {
+    let spare = |t: &mut TracedProgram, like: &[Tensor]| -> Vec<Var> {
         like.iter().map(|x| t.program.fresh(x.spec().clone())).collect()
     };
     let (own_a, own_b) = (a.constants.clone(), b.constants.clone());
@@ -293,7 +295,7 @@ pub(crate) fn share_constants(a: &mut Traced, b: &mut Traced) {
 struct Pushed {
     /// Inputs: its own in groups, each followed by the tangents of those in it that have one, and
     /// constants last. Outputs: its own, then tangents.
-    iteration: Traced,
+    iteration: TracedProgram,
     /// Which of its own inputs have a tangent. Constants have none, rather than one of zeros: times
     /// an infinite slope (that of a power by its exponent, where the base is negative) that would
     /// be NaN.
@@ -401,7 +403,7 @@ fn jvp_of(facts: &Facts, tangents: &Maybe) -> Maybe {
     let values = |range: Range<usize>| range.map(|i| facts.x(i).clone());
     let moves = |i: usize| tangents[i].is_some() && facts.in_spec(i).dtype.is_float();
     // For loops the constants are shared operands: the first of all.
-    let constants_first = |t: &mut Traced| t.program.inputs.rotate_right(t.constants.len());
+    let constants_first = |t: &mut TracedProgram| t.program.inputs.rotate_right(t.constants.len());
     // The construct, its operands, which of the results have a tangent, and at which positions.
     let (flow, operands, moved, places): (_, Vec<Tensor>, _, Vec<usize>) = match &**flow {
         Flow::Cond { yes, no } => {

@@ -26,13 +26,13 @@ pub(crate) struct Split {
     /// What both take after the shared operands.
     pub constants: Vec<Tensor>,
     /// The gradients of shared matrices that are computed after the loop.
-    pub products: Vec<Product>,
+    pub products: Vec<DeferredProduct>,
 }
 
 /// The gradient of a shared matrix that is a sum over the iterations of products: one product of
 /// the concatenated factors of all iterations. Adding one thin product per iteration would pass
 /// over the matrix at every iteration.
-pub(crate) struct Product {
+pub(crate) struct DeferredProduct {
     /// Which operand of the iteration it belongs to.
     pub operand: usize,
     pub factors: [Factor; 2],
@@ -40,13 +40,13 @@ pub(crate) struct Product {
 
 /// A factor of every iteration: a stack, seen through views of one iteration.
 pub(crate) struct Factor {
-    pub stack: Stack,
+    pub stack: IterationStack,
     pub views: Vec<View>,
 }
 
 /// A stack of values of all iterations.
 #[derive(Clone, Copy)]
-pub(crate) enum Stack {
+pub(crate) enum IterationStack {
     /// A sequence that the backward scan takes.
     Given(usize),
     /// One that it gives, counted after carries and sums.
@@ -67,14 +67,14 @@ pub(crate) fn output_specs(program: &Program) -> Vec<Spec> {
 }
 
 /// A traced program, and the constants that its rules added: inputs after all others.
-pub(crate) struct Traced {
+pub(crate) struct TracedProgram {
     pub program: Program,
     pub constants: Vec<Tensor>,
 }
 
 /// A program and its pullback as one: from its inputs and cotangents of its float outputs, its
 /// outputs and the gradients of its float inputs.
-pub(crate) fn joint(program: &Program, name: &'static str, at: Line) -> Traced {
+pub(crate) fn joint(program: &Program, name: &'static str, at: Line) -> TracedProgram {
     let (inputs, outputs) = (input_specs(program), output_specs(program));
     let (float_in, float_out) = (floats(&inputs), floats(&outputs));
     let specs: Vec<Spec> =
@@ -104,9 +104,9 @@ pub(crate) fn joint(program: &Program, name: &'static str, at: Line) -> Traced {
     traced(recorded)
 }
 
-pub(crate) fn traced(recorded: Recorded) -> Traced {
+pub(crate) fn traced(recorded: Recorded) -> TracedProgram {
     let constants = recorded.captures.into_iter().map(|c| c.tensor).collect();
-    Traced { program: recorded.program.renumbered(), constants }
+    TracedProgram { program: recorded.program.renumbered(), constants }
 }
 
 /// The iteration itself, without what is kept of it.
@@ -127,7 +127,7 @@ fn own_iteration(scan: &Scan) -> Program {
 
 pub(crate) fn split(scan: &Scan, at: Line) -> Split {
     let iteration = own_iteration(scan);
-    let Traced { program: both, constants } = joint(&iteration, "scan", at);
+    let TracedProgram { program: both, constants } = joint(&iteration, "scan", at);
     let fixed_inputs = both.inputs.len() - constants.len();
     let (n, results) = (iteration.inputs.len(), iteration.outputs.len());
     let (fixed, carried) = (scan.shared, scan.shared + scan.carry);
@@ -254,19 +254,19 @@ pub(crate) fn split(scan: &Scan, at: Line) -> Split {
         (both.inputs[carried..n].iter()).chain(&kept).chain(d_rows).copied().collect();
     let mut stacked = rows.clone();
     let mut stack_of = |v: Var| match given.iter().position(|&g| g == v) {
-        Some(at) => Stack::Given(at),
+        Some(at) => IterationStack::Given(at),
         None => {
             let at = stacked.iter().position(|&s| s == v).unwrap_or(stacked.len());
             if at == stacked.len() {
                 stacked.push(v);
             }
-            Stack::Made(at)
+            IterationStack::Made(at)
         }
     };
     let mut products = Vec::new();
     for (operand, factors) in hoisted {
         let factors = factors.map(|(v, views)| Factor { stack: stack_of(v), views });
-        products.push(Product { operand, factors });
+        products.push(DeferredProduct { operand, factors });
     }
     backward.outputs = carry.iter().chain(&sums).chain(&stacked).copied().collect();
     Split {
@@ -281,7 +281,7 @@ pub(crate) fn split(scan: &Scan, at: Line) -> Split {
 /// A variable, and views of it.
 type Seen = (Var, Vec<View>);
 
-/// The variable that this one is a view of, and the views that lead from there to it.
+/// The variable that this one is a view of, and the chain of views from there to it.
 fn through_views(program: &Program, definitions: &[Option<usize>], v: Var) -> Seen {
     let (mut v, mut views) = (v, Vec::new());
     while let Some(e) = definitions[v.index()].map(|e| &program.equations[e]) {

@@ -3,12 +3,12 @@
 
 use super::call::{body, plain};
 use super::differences::index_of;
-use super::gate::{Later, Ticket, sampled};
 use super::reverse::specs;
-use super::rule::{Handle, Role, Rule, handle};
+use super::rule::{Handle, OperandRole, Rule, handle};
+use super::rule_check::{Later, PendingCheck, sampled};
 use crate::apply::apply_all;
 use crate::batch::flow::batch_program;
-use crate::batch::{Lane, Lanes};
+use crate::batch::{BatchedValue, BatchedValues};
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::transform::BatchAxes;
 use crate::{
@@ -24,17 +24,17 @@ use std::sync::{Arc, PoisonError};
 /// gradients.
 pub(crate) fn for_each_example(op: &Op) -> bool {
     let Op::Custom(custom) = op else { return false };
-    handle(custom).rule().ticket().is_some_and(|ticket| ticket.nonlinear)
+    handle(custom).rule().pending().is_some_and(|pending| pending.nonlinear)
 }
 
 /// The row of custom ops in the table of batching.
-pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
+pub(crate) fn batch(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValues {
     let Op::Custom(custom) = op else { unreachable!("the row of custom ops") };
     let at = mode::user_line(Line::caller());
-    let mut rows: Vec<bool> = lanes.iter().map(|x| x.batched).collect();
-    let mut values: Vec<Tensor> = lanes.iter().map(|x| x.value.clone()).collect();
-    let ticket = handle(custom).rule().ticket().cloned().unwrap_or_default();
-    let check = (Ends { rows: rows.clone(), n }).check(&ticket, &[&values]);
+    let mut rows: Vec<bool> = examples.iter().map(|x| x.batched).collect();
+    let mut values: Vec<Tensor> = examples.iter().map(|x| x.value.clone()).collect();
+    let pending = handle(custom).rule().pending().cloned().unwrap_or_default();
+    let check = (Ends { rows: rows.clone(), n }).check(&pending, &[&values]);
     fail::or_raise(check.map_err(|e| e.at(at)));
     let work = match (custom.work(), body(op)) {
         (_, Some(body)) => {
@@ -48,10 +48,10 @@ pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
             let (kernel, results) = (kernel.clone(), *results);
             match handle(custom).rule().takes_leading_axes() {
                 true => {
-                    values = lanes.iter().map(|x| x.spread(n)).collect();
+                    values = examples.iter().map(|x| x.spread(n)).collect();
                     rows.fill(true);
                     let each = Each { name: custom.name(), kernel, rows: rows.clone(), n };
-                    fail::or_raise(each.agrees(&values, results, &ticket).map_err(|e| e.at(at)));
+                    fail::or_raise(each.agrees(&values, results, &pending).map_err(|e| e.at(at)));
                     Work::Kernel { kernel: each.kernel, results }
                 }
                 false => {
@@ -65,19 +65,19 @@ pub(crate) fn batch(op: &Op, lanes: &[Lane], n: usize) -> Lanes {
         }
     };
     let ends = Ends { rows: rows.clone(), n };
-    let ticket = Ticket {
-        opened: ticket.opened.clone(),
-        nonlinear: ticket.nonlinear,
-        later: ticket
+    let pending = PendingCheck {
+        opened: pending.opened.clone(),
+        nonlinear: pending.nonlinear,
+        later: pending
             .later
             .is_some()
-            .then(|| -> Arc<Later> { Arc::new(move |points| ends.check(&ticket, points)) }),
-        ..Ticket::default()
+            .then(|| -> Arc<Later> { Arc::new(move |points| ends.check(&pending, points)) }),
+        ..PendingCheck::default()
     };
-    let rule = Handle(Box::new(Batched { one: custom.clone(), rows, n, ticket }));
+    let rule = Handle(Box::new(Batched { one: custom.clone(), rows, n, pending }));
     let op = Op::Custom(Arc::new(Custom::new(custom.name(), work, Arc::new(rule))));
     let made = mode::with_line(at, || apply_all(op, &values.iter().collect::<Vec<_>>()));
-    made.into_iter().map(Lane::batched).collect()
+    made.into_iter().map(BatchedValue::batched).collect()
 }
 
 /// How the first and the last example are taken out.
@@ -88,7 +88,7 @@ struct Ends {
 
 impl Ends {
     /// Checks the rule at both, where there are examples and values are known.
-    fn check(&self, ticket: &Ticket, points: &[&[Tensor]]) -> Result<()> {
+    fn check(&self, pending: &PendingCheck, points: &[&[Tensor]]) -> Result<()> {
         let known = |values: &&&[Tensor]| self.n > 0 && values.iter().all(trace::knows);
         let ends = if self.n > 1 { vec![0, self.n - 1] } else { vec![0] };
         let mut examples: Vec<Vec<Tensor>> = Vec::new();
@@ -98,7 +98,7 @@ impl Ends {
                 ends.iter().map(example).collect::<Vec<_>>()
             }));
         }
-        ticket.check(&examples.iter().map(Vec::as_slice).collect::<Vec<_>>())
+        pending.check(&examples.iter().map(Vec::as_slice).collect::<Vec<_>>())
     }
 
     fn example(&self, values: &[Tensor], i: usize) -> Vec<Tensor> {
@@ -122,9 +122,9 @@ struct Each {
 impl Each {
     /// Whether a kernel that claims to accept leading axes gives the same results as one call per
     /// example: checked once for given specs, at the values of this call where they are known.
-    fn agrees(&self, values: &[Tensor], results: usize, ticket: &Ticket) -> Result<()> {
+    fn agrees(&self, values: &[Tensor], results: usize, pending: &PendingCheck) -> Result<()> {
         let specs: Vec<Spec> = values.iter().map(|x| x.spec().clone()).collect();
-        let held = || ticket.leading.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = || pending.leading.lock().unwrap_or_else(PoisonError::into_inner);
         if held().contains(&specs) {
             return Ok(());
         }
@@ -155,10 +155,10 @@ impl Each {
             }
             let [a, b] = [given, wanted].map(|x| trace::computing(|| x.to_f64_vec()));
             let largest = b.iter().filter(|v| v.is_finite()).fold(0.0f64, |m, v| m.max(v.abs()));
-            let apart = |(a, b): (&f64, &f64)| {
+            let differs = |(a, b): (&f64, &f64)| {
                 !((a - b).abs() <= 1e-5 * largest || a == b || (a.is_nan() && b.is_nan()))
             };
-            if let Some(i) = a.iter().zip(&b).position(apart) {
+            if let Some(i) = a.iter().zip(&b).position(differs) {
                 let index = index_of(i, given.shape());
                 let message = format!(
                     "its code does not support leading axes, though its batching says so: with {} examples result {k}, element {index:?}, is {:?}, and one by one {:?}",
@@ -236,7 +236,7 @@ struct Batched {
     /// Which operands have a row for each example; every result has.
     rows: Vec<bool>,
     n: usize,
-    ticket: Ticket,
+    pending: PendingCheck,
 }
 
 impl Batched {
@@ -291,7 +291,7 @@ impl Batched {
         if axes.iter().all(Option::is_none) {
             // Nothing differs between the examples.
             let made = one(&values);
-            return made.iter().map(|y| Lane::shared(y.clone()).spread(self.n)).collect();
+            return made.iter().map(|y| BatchedValue::shared(y.clone()).spread(self.n)).collect();
         }
         vmap(one, BatchAxes::from(axes), 0)(&values)
     }
@@ -305,11 +305,11 @@ impl Rule for Batched {
         }
     }
 
-    fn role(&self, operand: usize) -> Role {
+    fn role(&self, operand: usize) -> OperandRole {
         match operand < self.rows.len() {
             true => handle(&self.one).rule().role(operand),
             // Constants that batching added.
-            false => Role::Captured,
+            false => OperandRole::Captured,
         }
     }
 
@@ -372,8 +372,8 @@ impl Rule for Batched {
         made.into_iter().collect()
     }
 
-    fn ticket(&self) -> Option<&Ticket> {
-        Some(&self.ticket)
+    fn pending(&self) -> Option<&PendingCheck> {
+        Some(&self.pending)
     }
 
     fn takes_leading_axes(&self) -> bool {

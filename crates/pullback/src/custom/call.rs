@@ -1,14 +1,14 @@
 //! How a function becomes a node of the tape, or an equation of a program.
 
-use super::gate::Ticket;
-use super::rule::{Handle, Role, Rule, captured};
+use super::rule::{Handle, OperandRole, Rule, captured};
+use super::rule_check::PendingCheck;
 use crate::apply::{Operands, apply_all};
-use crate::own::Since;
 use crate::rule::{Grad, Outs};
 use crate::tape::History;
 use crate::tape::record::record;
 use crate::tensor::Tangents;
 use crate::trace::{self, TraceKind, evaluate};
+use crate::unaliased::Since;
 use crate::{Conventions, Key, Spec, Tensor, autocast, fail, kinks, mode, ops, random};
 use pullback_ir::{Custom, Line, Op, Program, Var, Work};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(super) enum Again {
 }
 
 /// What is known of a call, for its rule.
-pub(super) struct Call {
+pub(super) struct CustomCall {
     pub name: &'static str,
     /// How many operands are arguments; those after them were captured.
     pub arguments: usize,
@@ -66,37 +66,37 @@ pub(super) struct Call {
     pub conventions: Conventions,
     /// The dtype state of the function's call. The dtypes of its rule follow from arguments and
     /// cotangents.
-    pub autocast: autocast::State,
+    pub autocast: autocast::AutocastState,
     /// Where it is an equation of a program.
-    pub ticket: Option<Ticket>,
+    pub pending: Option<PendingCheck>,
 }
 
-impl Call {
-    pub fn role(&self, operand: usize) -> Role {
+impl CustomCall {
+    pub fn role(&self, operand: usize) -> OperandRole {
         match operand.checked_sub(self.arguments).map(|i| self.captured.get(i).copied()) {
-            None => Role::Argument,
-            Some(Some(false)) => Role::Constant,
-            Some(Some(true) | None) => Role::Captured,
+            None => OperandRole::Argument,
+            Some(Some(false)) => OperandRole::Constant,
+            Some(Some(true) | None) => OperandRole::Captured,
         }
     }
 }
 
 /// A function that gives results and residuals.
-type Running<'a> = dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>) + 'a;
+type ResidualFn<'a> = dyn Fn(&[Tensor]) -> (Vec<Tensor>, Vec<Tensor>) + 'a;
 
 /// Applies a function that gives results and residuals. `rule` is made once the residuals are
-/// classified, `ticket` only for an equation of a program.
+/// classified, `pending` only for an equation of a program.
 pub(super) fn call(
     name: &'static str,
     arguments: &[Tensor],
     at: Line,
-    function: &Running,
-    rule: &dyn Fn(Call) -> Box<dyn Rule>,
-    ticket: &dyn Fn() -> Ticket,
+    function: &ResidualFn,
+    rule: &dyn Fn(CustomCall) -> Box<dyn Rule>,
+    pending: &dyn Fn() -> PendingCheck,
 ) -> Vec<Tensor> {
     match trace::active() {
         false => eager(name, arguments, at, function, rule),
-        true => traced(name, arguments, at, function, rule, ticket()),
+        true => traced(name, arguments, at, function, rule, pending()),
     }
 }
 
@@ -104,8 +104,8 @@ fn eager(
     name: &'static str,
     arguments: &[Tensor],
     at: Line,
-    function: &Running,
-    rule: &dyn Fn(Call) -> Box<dyn Rule>,
+    function: &ResidualFn,
+    rule: &dyn Fn(CustomCall) -> Box<dyn Rule>,
 ) -> Vec<Tensor> {
     let states: Operands = arguments.iter().map(|x| fail::or_raise(x.state(at))).collect();
     let noted =
@@ -139,7 +139,7 @@ fn eager(
             Residual::Output(outs.len() - 1)
         }));
     }
-    let call = Call {
+    let call = CustomCall {
         name,
         arguments: arguments.len(),
         results: ys.len(),
@@ -148,7 +148,7 @@ fn eager(
         again: Again::Function(keys),
         conventions: kinks::conventions(),
         autocast: autocast::state(),
-        ticket: None,
+        pending: None,
     };
     let work = Work::Done(outs.len());
     let op = Op::Custom(Arc::new(Custom::new(name, work, Arc::new(Handle(rule(call))))));
@@ -162,9 +162,9 @@ fn traced(
     name: &'static str,
     arguments: &[Tensor],
     at: Line,
-    function: &Running,
-    rule: &dyn Fn(Call) -> Box<dyn Rule>,
-    ticket: Ticket,
+    function: &ResidualFn,
+    rule: &dyn Fn(CustomCall) -> Box<dyn Rule>,
+    pending: PendingCheck,
 ) -> Vec<Tensor> {
     let specs: Vec<Spec> = arguments.iter().map(|x| x.spec().clone()).collect();
     let traced = trace::record(TraceKind::Body("custom"), None, &specs, at, |args| {
@@ -185,7 +185,7 @@ fn traced(
     }
     let body = program.renumbered();
     let captured = (arguments.len()..body.inputs.len()).map(|i| depends(&body, body.inputs[i]));
-    let call = Call {
+    let call = CustomCall {
         name,
         arguments: arguments.len(),
         results,
@@ -194,7 +194,7 @@ fn traced(
         again: Again::Body(body.clone()),
         conventions: kinks::conventions(),
         autocast: autocast::state(),
-        ticket: Some(Ticket { arguments: Some(arguments.len()), ..ticket }),
+        pending: Some(PendingCheck { arguments: Some(arguments.len()), ..pending }),
     };
     let handle = Arc::new(Handle(rule(call)));
     let op = Op::Custom(Arc::new(Custom::new(name, Work::Body(body), handle)));
@@ -213,7 +213,7 @@ fn depends(program: &Program, input: Var) -> bool {
         let row = ops::row(&e.op);
         // The result of an inner custom op depends on its captures as on its arguments.
         let reaches = |i: usize| match &row {
-            Grad::Custom(handle) => handle.rule().role(i) != Role::Constant,
+            Grad::Custom(handle) => handle.rule().role(i) != OperandRole::Constant,
             row => row.reaches(i),
         };
         if e.inputs.iter().enumerate().any(|(i, v)| moved[v.index()] && reaches(i)) {

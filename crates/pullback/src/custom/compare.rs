@@ -14,7 +14,7 @@
 //!
 //! Where kinks or rounding mask the derivative, the check moves to a nearby point and uses sparse
 //! directions, which few kinks are near to. A result that is not finite is ignored. Where no
-//! comparison is possible, the outcome is [`Said::Nothing`].
+//! comparison is possible, the outcome is [`Outcome::Inconclusive`].
 //!
 //! A rule that fits is checked at one more point nearby: at zeros, a common starting value, too
 //! many formulas agree. A check there may be inconclusive (the function may not be defined), but a
@@ -27,20 +27,20 @@ use super::differences::{Given, Point, Precision, Reach, Verdict, index_of, verd
 use crate::{DType, Error, ErrorKind, Key, Result, Tensor, fail, jvp, mode, vjp};
 
 /// A function on the leaves of its argument and of its result, differentiated by its rule.
-pub(super) type Function<'a> = dyn Fn(&[Tensor]) -> Vec<Tensor> + 'a;
+pub(super) type LeavesFn<'a> = dyn Fn(&[Tensor]) -> Vec<Tensor> + 'a;
 
 /// The outcome of a check that finds nothing wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum Outcome {
     Fits,
     /// Inconclusive, for this reason.
-    Nothing(&'static str),
+    Inconclusive(&'static str),
 }
 
-/// Leaves of at most so many elements, together, are checked entry by entry.
+/// Leaves of at most this many elements, together, are checked entry by entry.
 const SMALL: usize = 64;
 /// The same where there are larger ones too.
-const BESIDE: usize = 16;
+const SMALL_AMONG_LARGE: usize = 16;
 /// The maximum number of groups of leaves; each group is perturbed alone.
 const GROUPS: usize = 8;
 /// How many elements a sparse direction moves.
@@ -53,8 +53,8 @@ pub(super) fn compare(
     name: &'static str,
     relative: Option<f64>,
     x: &[Tensor],
-    f: &Function,
-) -> Result<Said> {
+    f: &LeavesFn,
+) -> Result<Outcome> {
     let is_narrow = |x: &Tensor| x.dtype().is_float() && x.dtype() != DType::F64;
     let coarse = |dtype: &DType| Precision::of(*dtype).relative;
     let narrow = x.iter().filter(|x| is_narrow(x)).map(Tensor::dtype);
@@ -79,7 +79,7 @@ pub(super) fn compare(
 }
 
 /// Whether a function computes in `f64` if its argument is `f64`, and its rule too.
-fn takes_f64(f: &Function, x: &[Tensor]) -> bool {
+fn takes_f64(f: &LeavesFn, x: &[Tensor]) -> bool {
     let x = &x.to_vec();
     let (y, pullback) = vjp(|x: &Vec<Tensor>| f(x), x);
     pullback(&y.iter().map(Tensor::zeros_like).collect());
@@ -88,38 +88,39 @@ fn takes_f64(f: &Function, x: &[Tensor]) -> bool {
 
 struct Checker<'a> {
     name: &'static str,
-    f: &'a Function<'a>,
+    f: &'a LeavesFn<'a>,
     precision: Precision,
 }
 
 /// A derivative to compare: of which order, of what, weighted by what, and the derivative itself.
-struct Claim<'a> {
+struct DerivativeUnderTest<'a> {
     order: usize,
-    of: &'a Function<'a>,
+    of: &'a LeavesFn<'a>,
     weights: &'a [Tensor],
-    derivative: &'a Function<'a>,
+    derivative: &'a LeavesFn<'a>,
     /// Some results are not finite, and have no weight.
     partial: bool,
 }
 
-/// The outcome of lines that find nothing wrong: whether some fit, and whether some hit a kink.
+/// The outcome of directions that find nothing wrong: whether some fit, and whether some hit a
+/// kink.
 #[derive(Default)]
-struct Found {
+struct DirectionOutcome {
     fits: bool,
     kinks: bool,
 }
 
 impl Checker<'_> {
-    fn run(&self, x: &[Tensor]) -> Result<Said> {
+    fn run(&self, x: &[Tensor]) -> Result<Outcome> {
         let y = (self.f)(x);
         let smooth = y.iter().any(|y| y.dtype().is_float() && !y.is_empty());
         if Point::of(x).count() == 0 || !smooth {
-            return Ok(Said::Fits);
+            return Ok(Outcome::Fits);
         }
         self.repeats(&y, &(self.f)(x))?;
         let finite: Vec<bool> = y.iter().flat_map(values).map(f64::is_finite).collect();
         if !finite.contains(&true) {
-            return Ok(Said::Nothing("its results were not finite at its first use"));
+            return Ok(Outcome::Inconclusive("its results were not finite at its first use"));
         }
         let partial = finite.contains(&false);
         let cotangents = where_finite(random_like(&y, 1), &y);
@@ -127,8 +128,13 @@ impl Checker<'_> {
         let reverse = |x: &[Tensor]| -> Vec<Tensor> {
             vjp(|x: &Vec<Tensor>| (self.f)(x), &x.to_vec()).1(&cotangents)
         };
-        let claim =
-            Claim { order: 1, of: &first, weights: &cotangents, derivative: &reverse, partial };
+        let claim = DerivativeUnderTest {
+            order: 1,
+            of: &first,
+            weights: &cotangents,
+            derivative: &reverse,
+            partial,
+        };
         let said = self.holds(&claim, x)?;
         self.modes(x, &cotangents, &reverse)?;
         let again = where_finite(random_like(x, 2), &reverse(x));
@@ -139,14 +145,20 @@ impl Checker<'_> {
         if fail::catch(|| second(x)).is_err() {
             return Ok(said);
         }
-        let claim = Claim { order: 2, of: &reverse, weights: &again, derivative: &second, partial };
+        let claim = DerivativeUnderTest {
+            order: 2,
+            of: &reverse,
+            weights: &again,
+            derivative: &second,
+            partial,
+        };
         match (said, self.holds(&claim, x)?) {
-            (Said::Fits, Said::Nothing(why)) if why.contains("kinks") => {
-                Ok(Said::Nothing("its second derivative hit kinks at every sampled point"))
+            (Outcome::Fits, Outcome::Inconclusive(why)) if why.contains("kinks") => {
+                Ok(Outcome::Inconclusive("its second derivative hit kinks at every sampled point"))
             }
-            (Said::Fits, Said::Nothing(_)) => {
-                Ok(Said::Nothing("rounding hides its second derivative at every sampled point"))
-            }
+            (Outcome::Fits, Outcome::Inconclusive(_)) => Ok(Outcome::Inconclusive(
+                "rounding hides its second derivative at every sampled point",
+            )),
             (said, _) => Ok(said),
         }
     }
@@ -160,7 +172,7 @@ impl Checker<'_> {
             };
             let (index, v, w) = (index_of(at, a.shape()), v[at], w[at]);
             let message = format!(
-                "gives other values for the same argument, so that no rule can be checked: result {k}, element {index:?}, is {v:?} and then {w:?}"
+                "is not deterministic, so that no rule can be checked: result {k}, element {index:?}, is {v:?} and then {w:?}"
             );
             return Err(Error::new(ErrorKind::Check, self.name, message).hint(
                 "draw random numbers from this library's generator, which is restored for each run (not in a compiled function inside it), or use .unchecked(\"why\")",
@@ -170,29 +182,34 @@ impl Checker<'_> {
     }
 
     /// Compares a derivative with differences.
-    fn holds(&self, claim: &Claim, x: &[Tensor]) -> Result<Said> {
-        let lines = |attempt: u64| Line::all(&Point::of(x), claim.order, attempt);
+    fn holds(&self, claim: &DerivativeUnderTest, x: &[Tensor]) -> Result<Outcome> {
+        let directions = |attempt: u64| Direction::all(&Point::of(x), claim.order, attempt);
         let mut met_kinks = false;
         let mut place = x.to_vec();
         for attempt in 0..=TRIES {
-            let found = self.along(claim, &place, lines(attempt))?;
+            let found = self.along(claim, &place, directions(attempt))?;
             if found.fits && !found.kinks {
                 if attempt == 0 && claim.order == 1 {
                     self.nearby(claim, x)?;
                 }
-                return Ok(Said::Fits);
+                return Ok(Outcome::Fits);
             }
             met_kinks |= found.kinks;
             place = self.elsewhere(x, attempt);
         }
-        Ok(Said::Nothing(match met_kinks {
+        Ok(Outcome::Inconclusive(match met_kinks {
             true => "it hit kinks at every sampled point at its first use",
             false => "rounding hides its derivative at every sampled point at its first use",
         }))
     }
 
-    /// Compares a derivative with differences along lines through a point.
-    fn along(&self, claim: &Claim, x: &[Tensor], lines: Vec<Line>) -> Result<Found> {
+    /// Compares a derivative with differences along directions from a point.
+    fn along(
+        &self,
+        claim: &DerivativeUnderTest,
+        x: &[Tensor],
+        directions: Vec<Direction>,
+    ) -> Result<DirectionOutcome> {
         let point = Point::of(x);
         let terms = |x: &[Tensor]| weighted(&(claim.of)(x), claim.weights);
         let gradient = point.list(&(claim.derivative)(x));
@@ -206,12 +223,12 @@ impl Checker<'_> {
             let input = parts.fold(0.0, |sum: f64, ((_, g), x)| sum.hypot(g * x));
             verdict(self.precision, &along, &middle, Given { value: inner(&gradient, d), input })
         };
-        let mut found = Found::default();
+        let mut found = DirectionOutcome::default();
         let mut worst: Option<(usize, f64)> = None;
-        for place in lines {
+        for place in directions {
             // For single entries the worst is reported; for other directions the first mismatch is
             // enough.
-            if worst.is_some() && !matches!(place, Line::Entry(_)) {
+            if worst.is_some() && !matches!(place, Direction::Entry(_)) {
                 break;
             }
             let numbers = place.numbers(&point);
@@ -255,20 +272,20 @@ impl Checker<'_> {
     }
 
     /// Checks a rule that fits at one more point where its function is defined.
-    fn nearby(&self, claim: &Claim, x: &[Tensor]) -> Result<()> {
-        let place = self.beside(x);
-        let lines = || (0..2).map(|k| Line::Scattered(usize::MAX, 31 + k)).collect();
+    fn nearby(&self, claim: &DerivativeUnderTest, x: &[Tensor]) -> Result<()> {
+        let place = self.nearby_point(x);
+        let directions = || (0..2).map(|k| Direction::Scattered(usize::MAX, 31 + k)).collect();
         let look =
             || match weighted(&(claim.of)(&place), claim.weights).iter().all(|v| v.is_finite()) {
-                true => self.along(claim, &place, lines()).map(|_| ()),
+                true => self.along(claim, &place, directions()).map(|_| ()),
                 false => Ok(()),
             };
-        // A function that refuses these numbers says nothing about its rule.
+        // If the function refuses these numbers, its rule is not checked there.
         fail::catch(look).unwrap_or(Ok(()))
     }
 
     /// A point so near that signs stay, but for zeros, which become positive.
-    fn beside(&self, x: &[Tensor]) -> Vec<Tensor> {
+    fn nearby_point(&self, x: &[Tensor]) -> Vec<Tensor> {
         let point = Point::of(x);
         let by = point.list(&random_like(x, 7));
         let (at, part) = (point.list(x), (20.0 * self.precision.steps[0]).min(0.25));
@@ -307,7 +324,7 @@ impl Checker<'_> {
     }
 
     /// Compares the two modes: they are transposes of one linear map.
-    fn modes(&self, x: &[Tensor], cotangents: &[Tensor], reverse: &Function) -> Result<()> {
+    fn modes(&self, x: &[Tensor], cotangents: &[Tensor], reverse: &LeavesFn) -> Result<()> {
         let x = &x.to_vec();
         let direction = random_like(x, 3);
         let pushed = fail::catch(|| jvp(|x: &Vec<Tensor>| (self.f)(x), x, &direction).1);
@@ -373,31 +390,31 @@ impl Checker<'_> {
     }
 }
 
-/// Where to look.
-enum Line {
+/// A direction to differentiate along.
+enum Direction {
     /// Along one number.
     Entry(usize),
-    /// At so many numbers.
+    /// At this many numbers.
     Scattered(usize, u64),
     /// At some of the leaves.
     Leaves(Vec<usize>, u64),
 }
 
-impl Line {
+impl Direction {
     /// At each entry of small leaves, at groups of the others, at all.
-    fn all(at: &Point, order: usize, attempt: u64) -> Vec<Line> {
+    fn all(at: &Point, order: usize, attempt: u64) -> Vec<Direction> {
         let count = at.count();
         if attempt > 0 && (count > SMALL || order > 1) {
-            return (0..3).map(|k| Line::Scattered(FEW, 97 * attempt + k)).collect();
+            return (0..3).map(|k| Direction::Scattered(FEW, 97 * attempt + k)).collect();
         }
         let mut all = Vec::new();
-        let mut left = if count <= SMALL { SMALL } else { BESIDE };
+        let mut left = if count <= SMALL { SMALL } else { SMALL_AMONG_LARGE };
         let mut large = Vec::new();
         for (k, w) in at.starts.windows(2).enumerate() {
             match order == 1 && w[1] - w[0] <= left {
                 true => {
                     left -= w[1] - w[0];
-                    all.extend((w[0]..w[1]).map(Line::Entry));
+                    all.extend((w[0]..w[1]).map(Direction::Entry));
                 }
                 false => large.push(k),
             }
@@ -405,10 +422,10 @@ impl Line {
         if large.is_empty() {
             return all;
         }
-        all.extend((0..3).map(|k| Line::Scattered(count, k)));
+        all.extend((0..3).map(|k| Direction::Scattered(count, k)));
         if at.floats.len() > 1 {
             let groups = large.chunks(large.len().div_ceil(GROUPS)).zip(50..);
-            all.extend(groups.map(|(group, seed)| Line::Leaves(group.to_vec(), seed)));
+            all.extend(groups.map(|(group, seed)| Direction::Leaves(group.to_vec(), seed)));
         }
         all
     }
@@ -417,21 +434,21 @@ impl Line {
     /// of many.
     fn is_even(&self) -> bool {
         match self {
-            Line::Entry(_) => false,
-            Line::Scattered(_, seed) | Line::Leaves(_, seed) => seed % 2 == 1,
+            Direction::Entry(_) => false,
+            Direction::Scattered(_, seed) | Direction::Leaves(_, seed) => seed % 2 == 1,
         }
     }
 
     fn numbers(&self, at: &Point) -> Vec<f64> {
         let count = at.count();
         match self {
-            Line::Entry(flat) => {
+            Direction::Entry(flat) => {
                 let mut unit = vec![0.0; count];
                 unit[*flat] = 1.0;
                 unit
             }
-            Line::Scattered(support, seed) => scattered(count, *support, *seed),
-            Line::Leaves(group, seed) => {
+            Direction::Scattered(support, seed) => scattered(count, *support, *seed),
+            Direction::Leaves(group, seed) => {
                 let mut d = scattered(count, count, *seed);
                 for k in (0..at.floats.len()).filter(|k| !group.contains(k)) {
                     d[at.starts[k]..at.starts[k + 1]].fill(0.0);
@@ -499,7 +516,7 @@ fn weighted(of: &[Tensor], weights: &[Tensor]) -> Vec<f64> {
     of.iter().zip(weights).flat_map(terms).collect()
 }
 
-/// Random numbers of magnitude 0.5 to 1.5 and either sign in the place of floats, zeros in that of
+/// Random numbers of magnitude 0.5 to 1.5 and either sign for floats, zeros for
 /// others.
 fn random_like(like: &[Tensor], seed: u64) -> Vec<Tensor> {
     let keys = Key::new(seed).split_n(like.len().max(1));
@@ -527,7 +544,7 @@ fn inner(a: &[f64], b: &[f64]) -> f64 {
     a.iter().zip(b).filter(|(_, b)| **b != 0.0).map(|(a, b)| a * b).sum()
 }
 
-/// A direction of numbers between −1 and 1 on so many elements.
+/// A direction of numbers between −1 and 1 on this many elements.
 fn scattered(count: usize, support: usize, seed: u64) -> Vec<f64> {
     let numbers = Key::new(seed).uniform([count], DType::F64, -1.0, 1.0).to_vec::<f64>();
     if support >= count {

@@ -15,7 +15,7 @@
 //! # What rounding hides
 //!
 //! A difference is as accurate as the values it is made of. A step whose rounding error exceeds the
-//! tolerance is ignored: it would let anything pass. Where that is so at every step the line is
+//! tolerance is ignored: it would accept any value. Where that is so at every step the line is
 //! [`Verdict::Hidden`].
 
 use crate::{DType, Tensor};
@@ -49,7 +49,7 @@ impl Precision {
     }
 }
 
-/// What a comparison says.
+/// The result of a comparison.
 pub(super) enum Verdict {
     Fits,
     /// The value that was expected.

@@ -1,9 +1,9 @@
 //! [`CustomOp`]: code that is not made of tensors.
 
-use super::gate::{Gate, Ticket};
 use super::memo::Site;
 use super::reverse::specs;
-use super::rule::{Handle, Role, Rule, checked, filled, floats, transposed, uncut};
+use super::rule::{Handle, OperandRole, Rule, checked, filled, floats, transposed, uncut};
+use super::rule_check::{PendingCheck, RuleCheck};
 use crate::apply::apply_all;
 use crate::backend::{elements, elements_mut};
 use crate::rule::{Facts, Maybe, Outs, Val};
@@ -180,7 +180,7 @@ impl HostOutput<'_> {
 /// A [`CustomOp`] that can be applied to tensors: made by [`custom_op`].
 pub struct External {
     op: Arc<dyn CustomOp>,
-    gate: Gate,
+    check: RuleCheck,
     /// The op of the last call, for the next: so that equal calls are equal to the compiler.
     made: Mutex<Option<Arc<Custom>>>,
 }
@@ -189,11 +189,11 @@ pub struct External {
 #[track_caller]
 #[must_use]
 pub fn custom_op<C: CustomOp>(op: C) -> External {
-    let mut gate = Gate::new(Site::of::<C, ()>(op.name(), Line::caller()));
+    let mut check = RuleCheck::new(Site::of::<C, ()>(op.name(), Line::caller()));
     if !matches!(op.derivative(), Derivative::Vjp) {
-        gate.linear();
+        check.linear();
     }
-    External { op: Arc::new(op), gate, made: Mutex::default() }
+    External { op: Arc::new(op), check, made: Mutex::default() }
 }
 
 impl External {
@@ -207,7 +207,7 @@ impl External {
         mode::with_line(at, || {
             let inputs: Vec<Tensor> = inputs.iter().map(|&x| x.clone()).collect();
             if !matches!(self.op.derivative(), Derivative::Refused(_)) {
-                self.gate.pass(&inputs, "", at, &|x| applied(&self.custom(x), x));
+                self.check.pass(&inputs, "", at, &|x| applied(&self.custom(x), x));
             }
             applied(&self.custom(&inputs), &inputs)
         })
@@ -227,21 +227,21 @@ impl External {
     #[track_caller]
     #[must_use]
     pub fn unchecked(mut self, reason: &'static str) -> External {
-        self.gate.open(reason, mode::user_line(Line::caller()));
+        self.check.open(reason, mode::user_line(Line::caller()));
         self.renewed()
     }
 
     /// Without the check, and not listed as unchecked: for rules of this library, which its tests
     /// check.
     pub(crate) fn trusted(mut self) -> External {
-        self.gate.trust();
+        self.check.trust();
         self
     }
 
     /// Where to check the derivative if the op is first used inside a trace.
     #[must_use]
     pub fn at(mut self, example: &[&Tensor]) -> External {
-        self.gate.example(example.iter().map(|&x| x.clone()).collect());
+        self.check.example(example.iter().map(|&x| x.clone()).collect());
         self.renewed()
     }
 
@@ -249,18 +249,18 @@ impl External {
     /// [`CustomVjp::tolerance`](crate::CustomVjp::tolerance).
     #[must_use]
     pub fn tolerance(mut self, relative: f64) -> External {
-        self.gate.tolerance(relative);
+        self.check.tolerance(relative);
         self.renewed()
     }
 
-    /// Without the op of the last call, whose ticket is outdated.
+    /// Without the op of the last call, whose pending check is outdated.
     fn renewed(self) -> External {
         External { made: Mutex::default(), ..self }
     }
 
     /// The op for these operands.
     fn custom(&self, inputs: &[Tensor]) -> Arc<Custom> {
-        let code = Code(self.op.clone(), Ticket::default());
+        let code = ExternalRule(self.op.clone(), PendingCheck::default());
         let given: Vec<&Spec> = inputs.iter().map(Tensor::spec).collect();
         let at = mode::user_line(Line::caller());
         let results = match code.infer(&given).map_err(|e| e.on(given)) {
@@ -272,18 +272,18 @@ impl External {
             return known.clone();
         }
         let kernel: Arc<dyn Kernel> = Arc::new(code);
-        let custom = |ticket: Ticket| {
-            let rule = Handle(Box::new(Code(self.op.clone(), ticket)));
+        let custom = |pending: PendingCheck| {
+            let rule = Handle(Box::new(ExternalRule(self.op.clone(), pending)));
             let work = Work::Kernel { kernel: kernel.clone(), results };
             Arc::new(Custom::new(self.op.name(), work, Arc::new(rule)))
         };
-        let alone = custom(Ticket::default());
+        let alone = custom(PendingCheck::default());
         let refused = matches!(self.op.derivative(), Derivative::Refused(_));
-        let ticket = match refused {
-            true => Ticket::default(),
-            false => self.gate.ticket(String::new(), at, move |x| applied(&alone, x)),
+        let pending = match refused {
+            true => PendingCheck::default(),
+            false => self.check.pending(String::new(), at, move |x| applied(&alone, x)),
         };
-        held.insert(custom(ticket)).clone()
+        held.insert(custom(pending)).clone()
     }
 }
 
@@ -292,9 +292,9 @@ fn applied(custom: &Arc<Custom>, inputs: &[Tensor]) -> Vec<Tensor> {
 }
 
 /// The op as a kernel and as a rule.
-struct Code(Arc<dyn CustomOp>, Ticket);
+struct ExternalRule(Arc<dyn CustomOp>, PendingCheck);
 
-impl Code {
+impl ExternalRule {
     /// An error of the user's code, under the name of the op.
     fn named(&self, error: Error) -> Error {
         match error.op() == self.0.name() {
@@ -304,7 +304,7 @@ impl Code {
     }
 }
 
-impl Kernel for Code {
+impl Kernel for ExternalRule {
     fn infer(&self, inputs: &[&Spec]) -> Result<Specs> {
         let given: Vec<Spec> = inputs.iter().map(|&s| s.clone()).collect();
         let specs = self.0.specs(&given).map_err(|e| self.named(e))?;
@@ -312,7 +312,8 @@ impl Kernel for Code {
             return Err(Error::shape(self.0.name(), "its shape rule gives no result"));
         }
         if let Some(large) = specs.iter().find(|s| !fits_memory(&s.shape)) {
-            let message = format!("a result of shape {:?} is larger than any memory", large.shape);
+            let message =
+                format!("a result of shape {:?} exceeds the addressable size", large.shape);
             return Err(Error::shape(self.0.name(), message));
         }
         // Its results are where its operands are, whatever its shape rule says.
@@ -328,15 +329,15 @@ impl Kernel for Code {
     }
 }
 
-impl Rule for Code {
+impl Rule for ExternalRule {
     fn keeps(&self, _: Val) -> bool {
         matches!(self.0.derivative(), Derivative::Vjp | Derivative::Jvp)
     }
 
-    fn role(&self, _: usize) -> Role {
+    fn role(&self, _: usize) -> OperandRole {
         match self.0.derivative() {
-            Derivative::Zero => Role::Constant,
-            Derivative::Vjp | Derivative::Jvp | Derivative::Refused(_) => Role::Argument,
+            Derivative::Zero => OperandRole::Constant,
+            Derivative::Vjp | Derivative::Jvp | Derivative::Refused(_) => OperandRole::Argument,
         }
     }
 
@@ -400,7 +401,7 @@ impl Rule for Code {
         out.into_iter().collect()
     }
 
-    fn ticket(&self) -> Option<&Ticket> {
+    fn pending(&self) -> Option<&PendingCheck> {
         Some(&self.1)
     }
 
@@ -409,7 +410,7 @@ impl Rule for Code {
     }
 }
 
-impl Code {
+impl ExternalRule {
     fn refuse(&self, why: &'static str) -> ! {
         let message = format!("has no derivative: {why}");
         fail::raise(Error::gradient(self.0.name(), message).at(mode::user_line(Line::caller())))

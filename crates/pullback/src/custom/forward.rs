@@ -1,10 +1,10 @@
 //! [`custom_jvp`]: a function with its derivative along a direction.
 
-use super::call::{Call, call};
-use super::gate::{Gate, Ticket};
+use super::call::{CustomCall, call};
 use super::memo::Site;
-use super::reverse::{hollow, specs};
-use super::rule::{Role, Rule, checked, filled, floats, transposed};
+use super::reverse::{specs, without_values};
+use super::rule::{OperandRole, Rule, checked, filled, floats, transposed};
+use super::rule_check::{PendingCheck, RuleCheck};
 use crate::read_only::ReadOnly;
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::{Spec, Tensor, Tree, kinks, mode};
@@ -15,11 +15,11 @@ use std::sync::Arc;
 
 /// A function with a forward derivative of its own: made by [`custom_jvp`].
 pub struct CustomJvp<T, Y> {
-    function: Arc<Function<T, Y>>,
-    gate: Gate,
+    function: Arc<JvpFunction<T, Y>>,
+    check: RuleCheck,
 }
 
-struct Function<T, Y> {
+struct JvpFunction<T, Y> {
     name: &'static str,
     run: Box<dyn Fn(&T) -> Y + Send + Sync>,
     jvp: Box<Derivative<T, Y>>,
@@ -50,11 +50,11 @@ where
     F: Fn(&T) -> Y + Send + Sync + 'static,
     J: Fn(&T, &T) -> Y + Send + Sync + 'static,
 {
-    let mut gate = Gate::new(Site::of::<F, J>(name, Line::caller()));
+    let mut check = RuleCheck::new(Site::of::<F, J>(name, Line::caller()));
     // Reverse mode is its transpose, which is linear whatever the rule is.
-    gate.linear();
-    let function = Arc::new(Function { name, run: Box::new(function), jvp: Box::new(jvp) });
-    CustomJvp { function, gate }
+    check.linear();
+    let function = Arc::new(JvpFunction { name, run: Box::new(function), jvp: Box::new(jvp) });
+    CustomJvp { function, check }
 }
 
 impl<T, Y> CustomJvp<T, Y>
@@ -71,31 +71,31 @@ where
     pub fn call(&self, x: &T) -> Y {
         let at = mode::user_line(Line::caller());
         let structure = x.structure();
-        self.gate.pass(&x.leaves(), &structure, at, &|leaves| {
-            apply(&self.function, &x.with_leaves(leaves), at, &Ticket::default).leaves()
+        self.check.pass(&x.leaves(), &structure, at, &|leaves| {
+            apply(&self.function, &x.with_leaves(leaves), at, &PendingCheck::default).leaves()
         });
-        let ticket = || {
-            let (function, like) = (self.function.clone(), hollow(x));
+        let pending = || {
+            let (function, like) = (self.function.clone(), without_values(x));
             let run = move |leaves: &[Tensor]| {
-                apply(&function, &like.with_leaves(leaves), at, &Ticket::default).leaves()
+                apply(&function, &like.with_leaves(leaves), at, &PendingCheck::default).leaves()
             };
-            self.gate.ticket(structure.clone(), at, run)
+            self.check.pending(structure.clone(), at, run)
         };
-        apply(&self.function, x, at, &ticket)
+        apply(&self.function, x, at, &pending)
     }
 
     /// Without the check; as [`CustomVjp::unchecked`](crate::CustomVjp::unchecked).
     #[track_caller]
     #[must_use]
     pub fn unchecked(mut self, reason: &'static str) -> Self {
-        self.gate.open(reason, mode::user_line(Line::caller()));
+        self.check.open(reason, mode::user_line(Line::caller()));
         self
     }
 
     /// Where to check the rule if it is first used inside a trace.
     #[must_use]
     pub fn at(mut self, example: &T) -> Self {
-        self.gate.example(example.leaves());
+        self.check.example(example.leaves());
         self
     }
 
@@ -103,12 +103,17 @@ where
     /// [`CustomVjp::tolerance`](crate::CustomVjp::tolerance).
     #[must_use]
     pub fn tolerance(mut self, relative: f64) -> Self {
-        self.gate.tolerance(relative);
+        self.check.tolerance(relative);
         self
     }
 }
 
-fn apply<T, Y>(function: &Arc<Function<T, Y>>, x: &T, at: Line, ticket: &dyn Fn() -> Ticket) -> Y
+fn apply<T, Y>(
+    function: &Arc<JvpFunction<T, Y>>,
+    x: &T,
+    at: Line,
+    pending: &dyn Fn() -> PendingCheck,
+) -> Y
 where
     T: Tree + Send + Sync + 'static,
     Y: Tree + Send + Sync + 'static,
@@ -120,23 +125,23 @@ where
         *made.borrow_mut() = Some(y);
         (leaves, Vec::new())
     };
-    let rule = |call: Call| -> Box<dyn Rule> {
-        Box::new(Forward { function: function.clone(), x: hollow(x), call })
+    let rule = |call: CustomCall| -> Box<dyn Rule> {
+        Box::new(JvpRule { function: function.clone(), x: without_values(x), call })
     };
-    let ys = call(function.name, &x.leaves(), at, &run, &rule, ticket);
+    let ys = call(function.name, &x.leaves(), at, &run, &rule, pending);
     match made.into_inner() {
         Some(y) => y.with_leaves(&ys),
         None => unreachable!("the function ran"),
     }
 }
 
-struct Forward<T, Y> {
-    function: Arc<Function<T, Y>>,
+struct JvpRule<T, Y> {
+    function: Arc<JvpFunction<T, Y>>,
     x: T,
-    call: Call,
+    call: CustomCall,
 }
 
-impl<T: Tree, Y: Tree> Forward<T, Y> {
+impl<T: Tree, Y: Tree> JvpRule<T, Y> {
     /// The derivative along a direction, on leaves.
     fn push(&self, x: &[Tensor], tangents: &[Tensor], wanted: &[Spec]) -> Vec<Tensor> {
         let _held = ReadOnly::of(x.iter().chain(tangents));
@@ -147,7 +152,7 @@ impl<T: Tree, Y: Tree> Forward<T, Y> {
     }
 }
 
-impl<T, Y> Rule for Forward<T, Y>
+impl<T, Y> Rule for JvpRule<T, Y>
 where
     T: Tree + Send + Sync,
     Y: Tree + Send + Sync,
@@ -156,12 +161,12 @@ where
         matches!(val, Val::In(i) if i < self.call.arguments)
     }
 
-    fn role(&self, operand: usize) -> Role {
+    fn role(&self, operand: usize) -> OperandRole {
         self.call.role(operand)
     }
 
-    fn ticket(&self) -> Option<&Ticket> {
-        self.call.ticket.as_ref()
+    fn pending(&self) -> Option<&PendingCheck> {
+        self.call.pending.as_ref()
     }
 
     fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {

@@ -1,4 +1,4 @@
-//! Which rules passed the gate, and which skip it.
+//! Which rules passed their check, and which skip it.
 
 use crate::{Spec, Tensor};
 use pullback_ir::Line;
@@ -121,7 +121,7 @@ impl Opened {
 
 static OPENED: Mutex<Vec<Arc<Opened>>> = Mutex::new(Vec::new());
 
-/// The entry for a rule that skips the gate.
+/// The entry for a rule that skips its check.
 pub(super) fn opened(name: &'static str, at: Line, reason: &'static str) -> Arc<Opened> {
     let mut all = OPENED.lock().unwrap_or_else(PoisonError::into_inner);
     let same = |o: &&Arc<Opened>| o.name == name && o.at == at && o.reason == reason;

@@ -15,18 +15,18 @@
 //!
 //! The residuals of a [`custom_vjp`] are what its backward reads. One that is an argument or a
 //! result is kept as such, and has its history. Others are further results of the node, whose
-//! derivative is the plain one of the forward function: where a second derivative asks for it, the
+//! derivative is the plain one of the forward function: where a second derivative needs it, the
 //! forward function runs again, recorded. Therefore the arguments are kept too, if there is such a
 //! residual of floats.
 //!
-//! # The gate
+//! # The check of rules
 //!
-//! At the first use for given specs (outside `no_grad`, where no derivative is asked for) the rule
+//! At the first use for given specs (outside `no_grad`, where no derivative is requested) the rule
 //! is compared with numeric derivatives, to second order and in both modes, and a wrong one is
-//! refused: `gate.rs` says when and where, `compare.rs` and `differences.rs` how. The memo of what
-//! has passed is by the line and the types of the functions, and by specs (`memo.rs`). Ops carry a
-//! ticket into programs, to be checked again once their values are known (`programs.rs`). Rules of
-//! this library (`implicit`, `ops/soft.rs`) are trusted: its tests check them.
+//! refused: `rule_check.rs` says when and where, `compare.rs` and `differences.rs` how. The memo of
+//! what has passed is by the line and the types of the functions, and by specs (`memo.rs`). Ops
+//! carry a pending into programs, to be checked again once their values are known (`programs.rs`).
+//! Rules of this library (`implicit`, `ops/soft.rs`) are trusted: its tests check them.
 //!
 //! The files: `rule.rs` what a rule is, `call.rs` how a function becomes a node or an equation,
 //! `reverse.rs` and `forward.rs` the two kinds, `external.rs` code that is called with memory,
@@ -42,11 +42,11 @@ mod compare;
 mod differences;
 mod external;
 mod forward;
-mod gate;
 mod memo;
 mod programs;
 mod reverse;
 mod rule;
+mod rule_check;
 
 pub(crate) use batched::{batch, for_each_example};
 pub(crate) use call::{body, run_body};
@@ -56,8 +56,8 @@ pub use external::{
 pub use forward::{CustomJvp, custom_jvp};
 pub use memo::{UncheckedRule, unchecked_rules};
 pub(crate) use programs::{check_at, unchecked_in};
-pub(crate) use reverse::hollow;
+pub(crate) use reverse::without_values;
 pub use reverse::{CustomVjp, custom_vjp};
 pub(crate) use rule::{
-    Handle, Role, Rule, captured, captures, check_captured, handle, with_captures_cut,
+    Handle, OperandRole, Rule, captured, captures, check_captured, handle, with_captures_cut,
 };

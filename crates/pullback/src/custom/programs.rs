@@ -1,8 +1,8 @@
 //! Custom ops in programs: checked once their values are known, and listed.
 
-use super::gate::Ticket;
 use super::memo::UncheckedRule;
 use super::rule::handle;
+use super::rule_check::PendingCheck;
 use crate::trace::{computing, evaluate};
 use crate::{Op, Result, Tensor, fail, mode};
 use pullback_ir::{Equation, Program, Structure, pass};
@@ -17,7 +17,7 @@ pub(crate) fn check_at(
     program: &Program,
     inputs: impl FnOnce() -> Result<Vec<Tensor>>,
 ) -> Result<()> {
-    let waits = |e: &&Equation| ticket(&e.op).is_some_and(|ticket| ticket.later.is_some());
+    let waits = |e: &&Equation| pending(&e.op).is_some_and(|pending| pending.later.is_some());
     let waiting: Vec<&Equation> = program.equations.iter().filter(waits).collect();
     if waiting.is_empty() {
         return Ok(());
@@ -33,15 +33,15 @@ pub(crate) fn check_at(
     for e in waiting {
         let (operands, rest) = values.split_at(e.inputs.len());
         values = rest;
-        ticket(&e.op).map_or(Ok(()), |ticket| ticket.check(&[operands]))?;
+        pending(&e.op).map_or(Ok(()), |pending| pending.check(&[operands]))?;
     }
     Ok(())
 }
 
-/// What the gate gave an op.
-fn ticket(op: &Op) -> Option<Ticket> {
+/// The pending check of an op.
+fn pending(op: &Op) -> Option<PendingCheck> {
     match op {
-        Op::Custom(custom) => handle(custom).rule().ticket().cloned(),
+        Op::Custom(custom) => handle(custom).rule().pending().cloned(),
         _ => None,
     }
 }
@@ -50,7 +50,7 @@ fn ticket(op: &Op) -> Option<Ticket> {
 pub(crate) fn unchecked_in(program: &Program) -> Vec<UncheckedRule> {
     let mut found: Vec<UncheckedRule> = Vec::new();
     for e in &program.equations {
-        found.extend(ticket(&e.op).and_then(|ticket| Some(ticket.opened?.rule())));
+        found.extend(pending(&e.op).and_then(|pending| Some(pending.opened?.rule())));
         let inside = e.op.structure().map_or(Vec::new(), Structure::programs);
         found.extend(inside.into_iter().flat_map(unchecked_in));
     }

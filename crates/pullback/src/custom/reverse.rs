@@ -1,9 +1,9 @@
 //! [`custom_vjp`]: a function with its pullback.
 
-use super::call::{Again, Call, Residual, call};
-use super::gate::{Gate, Ticket};
+use super::call::{Again, CustomCall, Residual, call};
 use super::memo::Site;
-use super::rule::{Role, Rule, checked, filled, floats, transposed, uncut};
+use super::rule::{OperandRole, Rule, checked, filled, floats, transposed, uncut};
+use super::rule_check::{PendingCheck, RuleCheck};
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::trace::{self, evaluate};
 use crate::{DType, Spec, Tensor, Tree, autocast, jvp, kinks, mode, random, vjp};
@@ -13,18 +13,18 @@ use std::sync::{Arc, OnceLock};
 
 /// A function with a pullback of its own: made by [`custom_vjp`].
 pub struct CustomVjp<T, Y, R> {
-    function: Arc<Function<T, Y, R>>,
-    gate: Gate,
+    function: Arc<VjpFunction<T, Y, R>>,
+    check: RuleCheck,
 }
 
-struct Function<T, Y, R> {
+struct VjpFunction<T, Y, R> {
     name: &'static str,
-    forward: Box<Forward<T, Y, R>>,
-    backward: Box<Backward<T, Y, R>>,
+    forward: Box<ForwardFn<T, Y, R>>,
+    backward: Box<BackwardFn<T, Y, R>>,
 }
 
-type Forward<T, Y, R> = dyn Fn(&T) -> (Y, R) + Send + Sync;
-type Backward<T, Y, R> = dyn Fn(&R, &Y) -> T + Send + Sync;
+type ForwardFn<T, Y, R> = dyn Fn(&T) -> (Y, R) + Send + Sync;
+type BackwardFn<T, Y, R> = dyn Fn(&R, &Y) -> T + Send + Sync;
 
 /// A function whose reverse derivative is given: `forward` gives the result and what `backward`
 /// will need, `backward` gives the gradient of the argument from that and the gradient of the
@@ -49,7 +49,7 @@ type Backward<T, Y, R> = dyn Fn(&R, &Y) -> T + Send + Sync;
 /// `scan` and `cond`, and inside other such functions.
 ///
 /// At its first use for given specs the rule is compared with numeric derivatives, see
-/// [`CustomVjp::call`]. What is differentiated must be an argument: a tensor from outside that
+/// [`CustomVjp::call`]. What is differentiated must be an argument: a captured tensor that
 /// requires grad is refused.
 #[track_caller]
 #[must_use]
@@ -61,10 +61,10 @@ where
     F: Fn(&T) -> (Y, R) + Send + Sync + 'static,
     B: Fn(&R, &Y) -> T + Send + Sync + 'static,
 {
-    let gate = Gate::new(Site::of::<F, B>(name, Line::caller()));
+    let check = RuleCheck::new(Site::of::<F, B>(name, Line::caller()));
     let function =
-        Arc::new(Function { name, forward: Box::new(forward), backward: Box::new(backward) });
-    CustomVjp { function, gate }
+        Arc::new(VjpFunction { name, forward: Box::new(forward), backward: Box::new(backward) });
+    CustomVjp { function, check }
 }
 
 impl<T, Y, R> CustomVjp<T, Y, R>
@@ -91,17 +91,17 @@ where
     pub fn call(&self, x: &T) -> Y {
         let at = mode::user_line(Line::caller());
         let structure = x.structure();
-        self.gate.pass(&x.leaves(), &structure, at, &|leaves| {
-            apply(&self.function, &x.with_leaves(leaves), at, &Ticket::default).leaves()
+        self.check.pass(&x.leaves(), &structure, at, &|leaves| {
+            apply(&self.function, &x.with_leaves(leaves), at, &PendingCheck::default).leaves()
         });
-        let ticket = || {
-            let (function, like) = (self.function.clone(), hollow(x));
+        let pending = || {
+            let (function, like) = (self.function.clone(), without_values(x));
             let run = move |leaves: &[Tensor]| {
-                apply(&function, &like.with_leaves(leaves), at, &Ticket::default).leaves()
+                apply(&function, &like.with_leaves(leaves), at, &PendingCheck::default).leaves()
             };
-            self.gate.ticket(structure.clone(), at, run)
+            self.check.pending(structure.clone(), at, run)
         };
-        apply(&self.function, x, at, &ticket)
+        apply(&self.function, x, at, &pending)
     }
 
     /// Without the check, for a rule that is not the derivative and is not meant to be (a
@@ -120,28 +120,28 @@ where
     #[track_caller]
     #[must_use]
     pub fn unchecked(mut self, reason: &'static str) -> Self {
-        self.gate.open(reason, mode::user_line(Line::caller()));
+        self.check.open(reason, mode::user_line(Line::caller()));
         self
     }
 
     /// Without the check, and not listed as unchecked: for rules of this library, which its tests
     /// check.
     pub(crate) fn trusted(mut self) -> Self {
-        self.gate.trust();
+        self.check.trust();
         self
     }
 
     /// Declares an unchecked rule linear in its second argument. Then examples of a `vmap` that
     /// share the argument may use one call for all.
     pub(crate) fn linear(mut self) -> Self {
-        self.gate.linear();
+        self.check.linear();
         self
     }
 
     /// Where to check the rule if it is first used inside a trace.
     #[must_use]
     pub fn at(mut self, example: &T) -> Self {
-        self.gate.example(example.leaves());
+        self.check.example(example.leaves());
         self
     }
 
@@ -149,16 +149,16 @@ where
     /// computes less exactly than `f64` allows (by iteration, say).
     #[must_use]
     pub fn tolerance(mut self, relative: f64) -> Self {
-        self.gate.tolerance(relative);
+        self.check.tolerance(relative);
         self
     }
 }
 
 fn apply<T, Y, R>(
-    function: &Arc<Function<T, Y, R>>,
+    function: &Arc<VjpFunction<T, Y, R>>,
     x: &T,
     at: Line,
-    ticket: &dyn Fn() -> Ticket,
+    pending: &dyn Fn() -> PendingCheck,
 ) -> Y
 where
     T: Tree + Send + Sync + 'static,
@@ -173,27 +173,27 @@ where
         leaves
     };
     // Without their tensors: the rule must not keep memory that the tape does not know of.
-    let rule = |call: Call| -> Box<dyn Rule> {
+    let rule = |call: CustomCall| -> Box<dyn Rule> {
         match &*made.borrow() {
             Some((y, r)) => Box::new(Reverse {
                 function: function.clone(),
-                x: hollow(x),
-                y: hollow(y),
-                r: hollow(r),
+                x: without_values(x),
+                y: without_values(y),
+                r: without_values(r),
                 call,
             }),
             None => unreachable!("the function ran"),
         }
     };
-    let ys = call(function.name, &x.leaves(), at, &run, &rule, ticket);
+    let ys = call(function.name, &x.leaves(), at, &run, &rule, pending);
     match made.into_inner() {
         Some((y, _)) => y.with_leaves(&ys),
         None => unreachable!("the function ran"),
     }
 }
 
-/// The structure, with an empty tensor in the place of each.
-pub(crate) fn hollow<T: Tree>(x: &T) -> T {
+/// The structure, with an empty tensor instead of each.
+pub(crate) fn without_values<T: Tree>(x: &T) -> T {
     static NOTHING: OnceLock<Tensor> = OnceLock::new();
     let nothing =
         NOTHING.get_or_init(|| trace::computing(|| Tensor::zeros_of(&Spec::cpu(DType::F32, [0]))));
@@ -201,11 +201,11 @@ pub(crate) fn hollow<T: Tree>(x: &T) -> T {
 }
 
 struct Reverse<T, Y, R> {
-    function: Arc<Function<T, Y, R>>,
+    function: Arc<VjpFunction<T, Y, R>>,
     x: T,
     y: Y,
     r: R,
-    call: Call,
+    call: CustomCall,
 }
 
 impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
@@ -285,12 +285,12 @@ where
         }
     }
 
-    fn role(&self, operand: usize) -> Role {
+    fn role(&self, operand: usize) -> OperandRole {
         self.call.role(operand)
     }
 
-    fn ticket(&self) -> Option<&Ticket> {
-        self.call.ticket.as_ref()
+    fn pending(&self) -> Option<&PendingCheck> {
+        self.call.pending.as_ref()
     }
 
     fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {

@@ -1,6 +1,6 @@
 //! The rule of a custom op, as differentiation sees it.
 
-use super::gate::Ticket;
+use super::rule_check::PendingCheck;
 use crate::apply::OperandState;
 use crate::read_only::ReadOnly;
 use crate::rule::{Facts, Maybe, Outs, Val};
@@ -16,7 +16,7 @@ pub(crate) trait Rule: Send + Sync {
     fn keeps(&self, val: Val) -> bool;
 
     /// What an operand is to the function.
-    fn role(&self, operand: usize) -> Role;
+    fn role(&self, operand: usize) -> OperandRole;
 
     /// Reverse mode, as [`crate::rule::Grad::vjp`].
     fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe;
@@ -24,8 +24,8 @@ pub(crate) trait Rule: Send + Sync {
     /// Forward mode, as [`crate::rule::Grad::jvp`].
     fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs;
 
-    /// The ticket of the gate, if this rule has one.
-    fn ticket(&self) -> Option<&Ticket> {
+    /// The pending check of this rule, if it has one.
+    fn pending(&self) -> Option<&PendingCheck> {
         None
     }
 
@@ -37,12 +37,12 @@ pub(crate) trait Rule: Send + Sync {
 
 /// What an operand of a custom op is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum OperandRole {
     /// An argument of the function, which the rule is for.
     Argument,
-    /// A tensor from outside that no derivative of the function needs to pass to.
+    /// A captured tensor that no derivative of the function needs to pass to.
     Constant,
-    /// A tensor from outside on which the results depend: the rule says nothing about it.
+    /// A captured tensor on which the results depend: the rule says nothing about it.
     Captured,
 }
 
@@ -67,10 +67,10 @@ impl Handle {
     }
 
     pub fn reaches(&self, operand: usize) -> bool {
-        self.0.role(operand) == Role::Argument
+        self.0.role(operand) == OperandRole::Argument
     }
 
-    /// A tensor from outside may not be differentiated: the rule would cut its gradient off.
+    /// A captured tensor may not be differentiated: the rule would cut its gradient off.
     pub fn refuse_captured(
         &self,
         name: &'static str,
@@ -83,7 +83,7 @@ impl Handle {
         for (i, (x, operand)) in inputs.iter().zip(operands).enumerate() {
             let tracked = operand.history.is_tracked() && mode::is_grad_enabled();
             let differentiated = x.dtype().is_float() && (tracked || !operand.tangents.is_empty());
-            if differentiated && self.0.role(i) == Role::Captured {
+            if differentiated && self.0.role(i) == OperandRole::Captured {
                 return Err(captured(name, x.spec()));
             }
         }
@@ -101,10 +101,10 @@ pub(crate) fn with_captures_cut<R>(f: impl FnOnce() -> R) -> R {
     mode::with(&CAPTURES_CUT, true, f)
 }
 
-/// Whether one of so many operands was captured.
+/// Whether one of this many operands was captured.
 pub(crate) fn captures(custom: &Custom, operands: usize) -> bool {
     let handle = handle(custom);
-    (0..operands).any(|i| handle.0.role(i) == Role::Captured)
+    (0..operands).any(|i| handle.0.role(i) == OperandRole::Captured)
 }
 
 /// Refuses a custom op one of whose captured operands is differentiated.
@@ -117,7 +117,7 @@ pub(crate) fn check_captured(
         return Ok(());
     }
     let handle = handle(custom);
-    let cut = |i: &usize| differentiated(*i) && handle.0.role(*i) == Role::Captured;
+    let cut = |i: &usize| differentiated(*i) && handle.0.role(*i) == OperandRole::Captured;
     match (0..operands.len()).find(cut) {
         Some(i) => Err(captured(custom.name(), operands[i])),
         None => Ok(()),

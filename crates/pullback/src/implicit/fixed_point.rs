@@ -187,7 +187,7 @@ impl FixedPoint {
         let (number, dtype) = (x.new_iota(m), x.dtype());
         let here = number.eq(calls.remainder(m)).unsqueeze(1);
         let (xs, residuals) = (here.select(x, xs), here.select(residual, residuals));
-        // Calls begin at 1: so many rows are filled, in the order 1, 2, …, 0.
+        // Calls begin at 1: that many rows are filled, in the order 1, 2, …, 0.
         let filled = (&number - 1i64).remainder(m).lt(calls).cast(dtype);
         let products = residuals.matmul(&residuals.t());
         let scale = products.diagonal().max();

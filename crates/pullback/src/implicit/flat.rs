@@ -1,6 +1,6 @@
 //! A tree of floats as one vector, so that solvers need not know of trees.
 
-use crate::custom::hollow;
+use crate::custom::without_values;
 use crate::read_only::ReadOnly;
 use crate::{DType, Error, Spec, Tensor, Tree, autocast, cat, fail, kinks, mode, trace};
 use pullback_ir::Line;
@@ -27,7 +27,7 @@ impl<X: Tree> Flat<X> {
             let message = "the unknowns must be tensors of f32, or of f64";
             fail::raise(Error::dtype(op, message).on(&specs).at(at));
         }
-        Flat { op, at, like: hollow(x), specs }
+        Flat { op, at, like: without_values(x), specs }
     }
 
     pub fn dtype(&self) -> DType {
@@ -76,7 +76,7 @@ impl<X: Tree + Send + Sync + 'static> Flat<X> {
         f: impl Fn(&T, &X) -> X + Send + Sync + 'static,
         theta: &T,
     ) -> Map {
-        let (flat, like, conventions) = (self.clone(), hollow(theta), kinks::conventions());
+        let (flat, like, conventions) = (self.clone(), without_values(theta), kinks::conventions());
         Arc::new(move |theta: &[Tensor], x: &Tensor| {
             let _held = ReadOnly::of(theta.iter().chain([x]));
             let (theta, x) = (like.with_leaves(theta), flat.split(x));

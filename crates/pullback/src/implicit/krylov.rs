@@ -5,7 +5,7 @@ use super::flat::known;
 use crate::{DType, Tensor, cat, linalg, stack, while_loop};
 
 /// A product with the matrix.
-pub(super) type Product<'a> = &'a dyn Fn(&Tensor) -> Tensor;
+pub(super) type MatVec<'a> = &'a dyn Fn(&Tensor) -> Tensor;
 
 /// When to stop.
 pub(super) struct Limits {
@@ -16,11 +16,11 @@ pub(super) struct Limits {
 }
 
 /// What an iteration found: x, |b − A·x| and the number of products.
-pub(super) type Found = (Tensor, Tensor, Tensor);
+pub(super) type KrylovSolution = (Tensor, Tensor, Tensor);
 
 impl Limits {
-    /// Whether to continue with a residual of this norm after so many products. NaN stops it too.
-    fn go_on(&self, residual: &Tensor, b: &Tensor, count: &Tensor) -> Tensor {
+    /// Whether to continue with a residual of this norm after this many products. NaN stops it too.
+    fn should_continue(&self, residual: &Tensor, b: &Tensor, count: &Tensor) -> Tensor {
         residual.gt(norm(b) * self.tolerance).logical_and(count.lt(self.most))
     }
 }
@@ -30,12 +30,12 @@ pub(super) fn norm(v: &Tensor) -> Tensor {
     v.square().sum().sqrt()
 }
 
-fn zero(beside: &Tensor) -> Tensor {
-    beside.new_tensor(0i64)
+fn zero(like: &Tensor) -> Tensor {
+    like.new_tensor(0i64)
 }
 
 /// Conjugate gradients, for symmetric positive definite A.
-pub(super) fn cg(a: Product, b: &Tensor, limits: &Limits) -> Found {
+pub(super) fn cg(a: MatVec, b: &Tensor, limits: &Limits) -> KrylovSolution {
     type State = (Tensor, Tensor, Tensor, Tensor); // x, residual, direction, products
     let step = |(x, r, p, count): &State| {
         let (ap, rr) = (a(p), r.dot(r));
@@ -44,14 +44,14 @@ pub(super) fn cg(a: Product, b: &Tensor, limits: &Limits) -> Found {
         let beta = next.dot(&next) / rr;
         (x + along * p, next.clone(), next + beta * p, count + 1i64)
     };
-    let go_on = |s: &State| limits.go_on(&norm(&s.1), b, &s.3);
+    let should_continue = |s: &State| limits.should_continue(&norm(&s.1), b, &s.3);
     let (x, r, _, count) =
-        while_loop(go_on, step, &(b.zeros_like(), b.clone(), b.clone(), zero(b)));
+        while_loop(should_continue, step, &(b.zeros_like(), b.clone(), b.clone(), zero(b)));
     (x, norm(&r), count)
 }
 
 /// Stabilised biconjugate gradients, for any A; without a guarantee, and in little memory.
-pub(super) fn bicgstab(a: Product, b: &Tensor, limits: &Limits) -> Found {
+pub(super) fn bicgstab(a: MatVec, b: &Tensor, limits: &Limits) -> KrylovSolution {
     type State = (Tensor, Tensor, Tensor, Tensor); // x, residual, direction, products
     let step = |(x, r, p, count): &State| {
         let (v, rho) = (a(p), b.dot(r));
@@ -66,14 +66,14 @@ pub(super) fn bicgstab(a: Product, b: &Tensor, limits: &Limits) -> Found {
         let direction = &next + beta * (p - &omega * v);
         (x + alpha * p + omega * s, next, direction, count + 2i64)
     };
-    let go_on = |s: &State| limits.go_on(&norm(&s.1), b, &s.3);
+    let should_continue = |s: &State| limits.should_continue(&norm(&s.1), b, &s.3);
     let (x, r, _, count) =
-        while_loop(go_on, step, &(b.zeros_like(), b.clone(), b.clone(), zero(b)));
+        while_loop(should_continue, step, &(b.zeros_like(), b.clone(), b.clone(), zero(b)));
     (x, norm(&r), count)
 }
 
 /// Generalised minimal residuals, for any A, restarted every `restart` products.
-pub(super) fn gmres(a: Product, b: &Tensor, limits: &Limits, restart: usize) -> Found {
+pub(super) fn gmres(a: MatVec, b: &Tensor, limits: &Limits, restart: usize) -> KrylovSolution {
     type State = (Tensor, Tensor, Tensor); // x, residual, products
     let m = restart.min(b.len()).max(1);
     let step = |(x, r, count): &State| {
@@ -106,8 +106,8 @@ pub(super) fn gmres(a: Product, b: &Tensor, limits: &Limits, restart: usize) -> 
         let x = x + y.matmul(&all);
         (x.clone(), b - a(&x), count + (m + 1))
     };
-    let go_on = |s: &State| limits.go_on(&norm(&s.1), b, &s.2);
-    let (x, r, count) = while_loop(go_on, step, &(b.zeros_like(), b.clone(), zero(b)));
+    let should_continue = |s: &State| limits.should_continue(&norm(&s.1), b, &s.2);
+    let (x, r, count) = while_loop(should_continue, step, &(b.zeros_like(), b.clone(), zero(b)));
     (x, norm(&r), count)
 }
 

@@ -173,7 +173,7 @@ impl LinearSolve {
 
     /// The solution, as a value.
     #[track_caller]
-    pub(super) fn find(&self, name: &'static str, a: krylov::Product, b: &Tensor) -> Tensor {
+    pub(super) fn find(&self, name: &'static str, a: krylov::MatVec, b: &Tensor) -> Tensor {
         let at = mode::user_line(Line::caller());
         // A right side that is not finite has no finite solution: a gradient that overflowed stays
         // visible, and is no error here.
@@ -187,7 +187,7 @@ impl LinearSolve {
     }
 
     /// The solution for a right side whose largest element is 1, or 0.
-    fn find_unit(&self, name: &'static str, a: krylov::Product, b: &Tensor, at: Line) -> Tensor {
+    fn find_unit(&self, name: &'static str, a: krylov::MatVec, b: &Tensor, at: Line) -> Tensor {
         let n = b.len();
         let limits = Limits {
             tolerance: self.tolerance.unwrap_or(usual_tolerance(b.dtype())),
@@ -227,7 +227,7 @@ impl LinearSolve {
 
 /// The right side, if the function is linear. For a linear function, negating and doubling the
 /// argument negates and doubles the result exactly.
-fn if_linear(name: &'static str, at: Line, a: krylov::Product, b: &Tensor) -> Tensor {
+fn if_linear(name: &'static str, at: Line, a: krylov::MatVec, b: &Tensor) -> Tensor {
     if b.is_empty() {
         return b.clone();
     }
@@ -250,7 +250,7 @@ fn transposed(a: &Operator) -> Operator {
 }
 
 /// The matrix of an operator: its products with all unit vectors, at once unless it reads values.
-fn matrix(a: krylov::Product, like: &Tensor) -> Tensor {
+fn matrix(a: krylov::MatVec, like: &Tensor) -> Tensor {
     let units = like.new_eye(like.len(), like.len(), like.dtype());
     match fail::catch(|| vmap(|v: &Tensor| a(v), 0, 1)(&units)) {
         Ok(matrix) => matrix,

@@ -17,7 +17,7 @@
 //! - [`fixed_point`]: x = f(θ, x), [`root`]: f(θ, x) = 0, [`linear_solve`]: A(θ)·x = b for a
 //!   function A, and [`ode`]: dy/dt = f(t, y, θ), whose rule is the adjoint equation.
 //! - Parameters and unknowns are trees. What is differentiated must be among the parameters: a
-//!   function that uses a tracked tensor from outside is refused.
+//!   function that captures a tracked tensor is refused.
 //! - The initial guess has a gradient of zero.
 //! - Kinks are counted at the solution (of `ode`, at the given times), where the derivative is
 //!   taken, and not during the iteration. The function keeps the conventions of the call, in every
@@ -28,7 +28,7 @@
 //!   code one that fails is an error with the residual; inside a program, which cannot raise
 //!   errors, its result is NaN.
 //!
-//! The rules skip the gate: comparing them with differences takes hundreds of solves. The tests of
+//! The rules skip the check: comparing them with differences takes hundreds of solves. The tests of
 //! this library do that.
 
 mod fixed_point;

@@ -13,7 +13,7 @@ macro_rules! in_place {
             $(#[$doc])*
             #[track_caller]
             pub fn $name(&self $(, $arg: impl Operand)*) -> Tensor {
-                $(let $arg = $arg.beside(self);)*
+                $(let $arg = $arg.matching(self);)*
                 fail::or_raise(self.in_place(stringify!($name), $op, &[$(&$arg),*], Line::caller()));
                 self.clone()
             }

@@ -26,9 +26,9 @@ struct Log {
 
 /// What older memory held before a function wrote to it.
 #[derive(Default)]
-pub(crate) struct Writes(Vec<Written>);
+pub(crate) struct Writes(Vec<UndoRecord>);
 
-struct Written {
+struct UndoRecord {
     tensor: Tensor,
     old: Tensor,
     history: History,
@@ -37,20 +37,16 @@ struct Written {
 
 /// Runs `f` and gives what it wrote to memory that is older than the run.
 pub(crate) fn noting<R>(f: impl FnOnce() -> R) -> (R, Writes) {
-    struct End;
-    impl Drop for End {
-        fn drop(&mut self) {
-            let left = LOGS.with_borrow_mut(|logs| {
-                logs.pop();
-                !logs.is_empty()
-            });
-            ANY.set(left);
-        }
-    }
     let (start, trace) = (sequence::take_number(), trace::number());
     LOGS.with_borrow_mut(|logs| logs.push(Log { start, trace, written: Writes::default() }));
     ANY.set(true);
-    let _end = End;
+    let _end = mode::on_drop(|| {
+        let left = LOGS.with_borrow_mut(|logs| {
+            logs.pop();
+            !logs.is_empty()
+        });
+        ANY.set(left);
+    });
     let result = f();
     let last = |logs: &mut Vec<Log>| logs.last_mut().map(|log| std::mem::take(&mut log.written));
     let written = LOGS.with_borrow_mut(last).unwrap_or_default();
@@ -59,14 +55,7 @@ pub(crate) fn noting<R>(f: impl FnOnce() -> R) -> (R, Writes) {
 
 /// Runs `f`, whose writes are not undone.
 pub(crate) fn unnoted<R>(f: impl FnOnce() -> R) -> R {
-    struct Restore(bool);
-    impl Drop for Restore {
-        fn drop(&mut self) {
-            ANY.set(self.0);
-        }
-    }
-    let _restore = Restore(ANY.replace(false));
-    f()
+    mode::with(&ANY, false, f)
 }
 
 /// A tensor that is no view is about to be written to.
@@ -77,7 +66,7 @@ pub(super) fn note(root: &Tensor, at: Line) {
     let (trace, storage) = (trace::number(), &root.0.storage);
     // What a body inside the function writes is its own.
     let concerns = |log: &Log| {
-        let known = |w: &Written| {
+        let known = |w: &UndoRecord| {
             Arc::ptr_eq(&w.tensor.0.storage, storage) && w.tensor.0.layout == root.0.layout
         };
         log.trace == trace && storage.born <= log.start && !log.written.0.iter().any(known)
@@ -95,15 +84,15 @@ pub(super) fn note(root: &Tensor, at: Line) {
         for log in logs.iter_mut().filter(|log| concerns(log)) {
             let (tensor, old) = (root.clone(), old.clone());
             let (history, tangents) = (history.clone(), tangents.clone());
-            log.written.0.push(Written { tensor, old, history, tangents });
+            log.written.0.push(UndoRecord { tensor, old, history, tangents });
         }
     });
 }
 
 impl Writes {
     /// Restores the old contents.
-    pub fn take_back(self, op: &'static str, at: Line) {
-        for Written { tensor, old, history, tangents } in self.0.into_iter().rev() {
+    pub fn undo(self, op: &'static str, at: Line) {
+        for UndoRecord { tensor, old, history, tangents } in self.0.into_iter().rev() {
             let writer = Writer { op, at };
             let put = || tensor.write_value(&old, &tensor, Vec::new(), true, writer);
             fail::or_raise(mode::set_recording(false, || checkpoint::unwatched(put)));

@@ -30,7 +30,7 @@ pub(super) struct Specialisation<Y> {
     /// Whether operations were recorded when it was traced.
     pub recording: bool,
     /// Whether it was traced inside `autocast`, in which dtype, and the default dtype.
-    pub autocast: autocast::State,
+    pub autocast: autocast::AutocastState,
     /// The derivatives at kinks that held.
     pub conventions: Conventions,
     /// Why it was compiled.
@@ -38,7 +38,7 @@ pub(super) struct Specialisation<Y> {
     /// What the function returned, with traced tensors.
     pub template: Y,
     pub results: usize,
-    /// The tensors from outside, and after them the values that depend on a dynamic length.
+    /// The captured tensors, and after them the values that depend on a dynamic length.
     pub captures: Vec<Captured>,
     /// The memory among them that is written, by address.
     pub written: FxHashSet<usize>,
@@ -83,7 +83,7 @@ pub(super) struct Timing {
     pub running: Duration,
 }
 
-/// A tensor from outside that the program takes.
+/// A captured tensor that the program takes.
 pub(super) enum Captured {
     /// The same memory at every call.
     Fixed { storage: Arc<Storage>, written: bool, handle: Tensor, tracked: Tracked },
@@ -145,7 +145,7 @@ pub(super) struct Request {
 }
 
 /// A function that was traced.
-pub(super) struct Traced<Y> {
+pub(super) struct TracedFunction<Y> {
     /// What it returned, with traced tensors.
     template: Y,
     /// Why calls run op by op, if they do.
@@ -172,12 +172,12 @@ impl<Y: Tree> Specialisation<Y> {
         request: Request,
         uncompiled: &Uncompiled,
     ) -> Result<Specialisation<Y>> {
-        let traced = Traced::new(f, &request.specs, uncompiled, request.at)?;
+        let traced = TracedFunction::new(f, &request.specs, uncompiled, request.at)?;
         Specialisation::by_passes(traced, request)
     }
 
     /// By the passes, from a trace.
-    pub fn by_passes(traced: Traced<Y>, request: Request) -> Result<Specialisation<Y>> {
+    pub fn by_passes(traced: TracedFunction<Y>, request: Request) -> Result<Specialisation<Y>> {
         let start = Instant::now();
         let within = request.limit.filter(|_| traced.op_by_op.is_none());
         let passed = passes(&traced.recorded.program, within, request.at, None)?;
@@ -195,14 +195,14 @@ impl<Y: Tree> Specialisation<Y> {
 
     /// From a trace, and what was made of it in this time, preparation included.
     pub fn new(
-        traced: Traced<Y>,
+        traced: TracedFunction<Y>,
         request: Request,
         made: Made,
         executable: Executable,
         time: Duration,
     ) -> Specialisation<Y> {
         let Request { specs, structure, why, limit, .. } = request;
-        let Traced { template, op_by_op, recorded, time: trace } = traced;
+        let TracedFunction { template, op_by_op, recorded, time: trace } = traced;
         let Recorded { program, results, captures, leaves, flags, .. } = recorded;
         let replaced: FxHashSet<usize> = made.program.updates.iter().map(|u| u.1).collect();
         let written = |i: usize| replaced.contains(&(specs.len() + i));
@@ -293,14 +293,14 @@ fn summary(stage: &Stage) -> Summary {
 pub(super) const DIFFERENTIATED: &str =
     "its result, or state it writes, is differentiated from outside";
 
-impl<Y: Tree> Traced<Y> {
+impl<Y: Tree> TracedFunction<Y> {
     /// Traces the function.
     pub fn new(
         f: impl FnOnce(&[Tensor]) -> Result<Y>,
         specs: &[Spec],
         uncompiled: &Uncompiled,
         at: Line,
-    ) -> Result<Traced<Y>> {
+    ) -> Result<TracedFunction<Y>> {
         let start = Instant::now();
         fail::catch(|| {
             let run = |args: &[Tensor]| {
@@ -311,13 +311,13 @@ impl<Y: Tree> Traced<Y> {
                 ((y, tracked), outputs)
             };
             let ((y, tracked), recorded) =
-                trace::record_telling(uncompiled, TraceKind::Whole, None, specs, at, run)?;
+                trace::record_with_reason(uncompiled, TraceKind::Whole, None, specs, at, run)?;
             let state = recorded.tracked_state && mode::is_grad_enabled();
-            let op_by_op = match recorded.looks {
+            let op_by_op = match recorded.checks_values {
                 true => Some("it checks every gradient for NaN and infinity itself"),
                 false => uncompiled.get().or((tracked || state).then_some(DIFFERENTIATED)),
             };
-            Ok(Traced { template: y?, op_by_op, recorded, time: start.elapsed() })
+            Ok(TracedFunction { template: y?, op_by_op, recorded, time: start.elapsed() })
         })?
     }
 }
@@ -389,7 +389,8 @@ pub(super) fn stages<Y: Tree>(
     limit: Option<usize>,
     at: Line,
 ) -> Result<Vec<(&'static str, Program)>> {
-    let Traced { op_by_op, recorded, .. } = Traced::new(f, specs, &Uncompiled::default(), at)?;
+    let TracedFunction { op_by_op, recorded, .. } =
+        TracedFunction::new(f, specs, &Uncompiled::default(), at)?;
     let within = limit.filter(|_| op_by_op.is_none());
     let stages = passes(&recorded.program, within, at, None)?.stages;
     let mut all = vec![("trace", recorded.program.renumbered())];
@@ -410,19 +411,23 @@ pub(super) fn reason<Y: Tree>(
         return format!("it was evicted: the cache holds {}", cache.limit());
     }
     if last.specs.len() != leaves.len() {
-        return format!("{} tensors in the argument, {} before", leaves.len(), last.specs.len());
+        return format!(
+            "{} tensors in the argument, previously {}",
+            leaves.len(),
+            last.specs.len()
+        );
     }
     let changed =
         last.specs.iter().zip(leaves).enumerate().find(|(_, (old, new))| *old != new.spec());
     if let Some((i, (old, new))) = changed {
-        return format!("tensor {i} of the argument is {}, {old} before", new.spec());
+        return format!("tensor {i} of the argument is {}, and was {old}", new.spec());
     }
     if *last.structure != *structure {
         return "plain values or the structure of the argument have changed".to_string();
     }
     if let Some((_, before)) = last.flags.iter().find(|(flag, value)| flag.peek() != *value) {
         return format!(
-            "a flag that it reads, such as whether a layer is in training, was {before} before"
+            "a flag that it reads, such as whether a layer is in training, was {before} in the last call"
         );
     }
     if last.recording != mode::is_grad_enabled() {
@@ -436,7 +441,7 @@ pub(super) fn reason<Y: Tree>(
             Some(bytes) => format!("{bytes} bytes"),
             None => "unlimited".to_string(),
         };
-        return format!("the memory budget is {}, {} before", name(limit), name(last.limit));
+        return format!("the memory budget is {}, and was {}", name(limit), name(last.limit));
     }
     if last.conventions != kinks::conventions() {
         return "other conventions hold for derivatives at kinks".to_string();

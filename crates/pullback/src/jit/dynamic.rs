@@ -8,7 +8,7 @@
 //! function may do something else for short inputs) is compiled for its length, as is everything
 //! whose programs have too little in common; the report says so, with the reason.
 
-use super::compile::{Made, Request, Specialisation, Traced, passes};
+use super::compile::{Made, Request, Specialisation, TracedFunction, passes};
 use crate::backend::{Executable, reserve_arena};
 use crate::trace::Uncompiled;
 use crate::{Device, Error, Result, Spec, Tensor, Tree, backend};
@@ -216,7 +216,7 @@ pub struct DynamicReport {
 }
 
 impl Family {
-    /// Whether lengths were met before that are not these.
+    /// Whether other lengths occurred before.
     pub fn has_changed(&self, lengths: &[usize]) -> bool {
         self.first.as_ref().is_some_and(|first| first.0 != lengths)
     }
@@ -238,7 +238,7 @@ impl Family {
 
     /// Notes that the newest program for all lengths is none for a trace that it was made for: nor
     /// would the next be.
-    pub fn give_up(&mut self) {
+    pub fn disable_template(&mut self) {
         self.attempts = TEMPLATES;
         self.open.pop();
     }
@@ -280,7 +280,7 @@ impl Family {
     }
 }
 
-/// The program with the bodies of custom ops in their place, whose objects are others in every
+/// The program with the bodies of custom ops inlined, whose objects are others in every
 /// trace.
 fn plain(program: &Program) -> Program {
     if has_bodies(program) { inline(program) } else { program.clone() }
@@ -291,10 +291,10 @@ impl Open {
     /// does not match.
     pub fn fill<Y: Tree>(
         &self,
-        traced: Traced<Y>,
+        traced: TracedFunction<Y>,
         request: Request,
         lengths: &[usize],
-    ) -> std::result::Result<Specialisation<Y>, Box<(Traced<Y>, Request)>> {
+    ) -> std::result::Result<Specialisation<Y>, Box<(TracedFunction<Y>, Request)>> {
         let start = Instant::now();
         let filled = || {
             let plain = plain(&traced.recorded.program);
@@ -377,11 +377,13 @@ impl Open {
     ) -> std::result::Result<Open, String> {
         let mut programs = Vec::with_capacity(points.len());
         for point in points {
-            let found =
-                Traced::new(f, &with_lengths(dimensions, specs, point), &Uncompiled::default(), at)
-                    .map_err(|error| {
-                        format!("the function fails at the lengths {point:?}: {error}")
-                    })?;
+            let found = TracedFunction::new(
+                f,
+                &with_lengths(dimensions, specs, point),
+                &Uncompiled::default(),
+                at,
+            )
+            .map_err(|error| format!("the function fails at the lengths {point:?}: {error}"))?;
             if let Some(why) = found.op_by_op {
                 return Err(why.into());
             }

@@ -33,22 +33,22 @@ mod run;
 pub use dynamic::{DynamicAxes, DynamicReport};
 pub use explain::{Explanation, Specialised};
 
-use crate::own::Since;
 use crate::trace::Uncompiled;
 use crate::tree::leaves_and_hash;
+use crate::unaliased::Since;
 use crate::{Error, Result, Spec, Tensor, Tree, fail, mode, trace};
 use cache::Cache;
-use compile::{Request, Specialisation, Traced};
+use compile::{Request, Specialisation, TracedFunction};
 use dynamic::{Dimension, Open};
 use pullback_ir::Line;
-use reasons::must_be_seen;
+use reasons::reason_to_run_eagerly;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// What a compiled function may return: a tree of tensors, or a `Result` of one.
-pub trait Returned: Sized {
+pub trait JitOutput: Sized {
     /// The tree.
     type Value: Tree;
 
@@ -59,7 +59,7 @@ pub trait Returned: Sized {
     fn into_result(self) -> Result<Self::Value>;
 }
 
-impl<T: Tree> Returned for T {
+impl<T: Tree> JitOutput for T {
     type Value = T;
 
     fn into_result(self) -> Result<T> {
@@ -67,7 +67,7 @@ impl<T: Tree> Returned for T {
     }
 }
 
-impl<T: Tree> Returned for Result<T> {
+impl<T: Tree> JitOutput for Result<T> {
     type Value = T;
 
     fn into_result(self) -> Result<T> {
@@ -98,28 +98,28 @@ impl<T: Tree> Returned for Result<T> {
 /// ```
 ///
 /// An argument is a [`Tree`], which a reference is not: a borrowed argument, such as a model next
-/// to a batch, is passed with `lend`.
+/// to a batch, is passed with `borrowed`.
 ///
 /// ```
-/// use pullback::{Lent, Tensor, jit, lend};
+/// use pullback::{Borrowed, Tensor, jit, borrowed};
 /// let weights = vec![Tensor::from([[1.0, 2.0]]), Tensor::from([0.5])];
-/// let layer = jit(|(w, x): &(Lent<Vec<Tensor>>, Tensor)| w[0].matmul(x) + &w[1]);
-/// let y = layer.of(&(lend(&weights), Tensor::from([3.0, 4.0])));
+/// let layer = jit(|(w, x): &(Borrowed<Vec<Tensor>>, Tensor)| w[0].matmul(x) + &w[1]);
+/// let y = layer.of(&(borrowed(&weights), Tensor::from([3.0, 4.0])));
 /// assert_eq!(y.to_vec::<f64>(), [11.5]);
 /// ```
 ///
 /// # What is compiled, and what is frozen
 ///
 /// The function runs once for each kind of argument (specs, structure, plain values such as flags
-/// and rates in it), while it is traced; what it does besides tensor operations happens then and
-/// not again: prints, counters, hooks on gradients, `on_grad_ready`. Fields that a tree skips are
-/// ignored. Tensors it captures are seen by reference, and those it writes in place are written at
-/// every call. Its arguments are values: writing to one is refused, marking one as requiring grad
-/// makes calls run op by op (it is the caller's tensor, and stays marked), and an argument that is
-/// also captured state is read as it was before the call. Results never share memory with arguments
-/// or state. Functions that check values (a Cholesky factor that must exist, a probability that
-/// must be in \[0, 1\]) cannot while tracing: their kernels give NaN, or an error at the call where
-/// an index is out of range.
+/// and learning rates in it), while it is traced; what it does besides tensor operations happens
+/// then and not again: prints, counters, hooks on gradients, `on_grad_ready`. Fields that a tree
+/// skips are ignored. Tensors it captures are seen by reference, and those it writes in place are
+/// written at every call. Its arguments are values: writing to one is refused, marking one as
+/// requiring grad makes calls run op by op (it is the caller's tensor, and stays marked), and an
+/// argument that is also captured state is read as it was before the call. Results never share
+/// memory with arguments or state. Functions that check values (a Cholesky factor that must exist,
+/// a probability that must be in \[0, 1\]) cannot while tracing: their kernels give NaN, or an
+/// error at the call where an index is out of range.
 ///
 /// Programs are cached, up to 256 for one function ([`Jit::cache_limit`]); the least recently used
 /// one is evicted. Working memory belongs to no program: it is borrowed for the time of a call, so
@@ -129,14 +129,14 @@ impl<T: Tree> Returned for Result<T> {
 /// bit for bit where only pointwise ops are fused, within a few units in the last place where a
 /// reduction adds in another order. [`Jit::check`] shows it.
 #[track_caller]
-pub fn jit<T: Tree, Y: Returned, F: Fn(&T) -> Y>(f: F) -> Jit<T, Y, F> {
+pub fn jit<T: Tree, Y: JitOutput, F: Fn(&T) -> Y>(f: F) -> Jit<T, Y, F> {
     let cache = Mutex::new(Cache::default());
     let (at, dynamic) = (Line::caller(), Vec::new());
     Jit { f, at, budget: None, dynamic, cache, types: PhantomData }
 }
 
 /// A compiled function: see [`jit`].
-pub struct Jit<T, Y: Returned, F> {
+pub struct Jit<T, Y: JitOutput, F> {
     f: F,
     at: Line,
     /// Bytes that a call may take.
@@ -147,9 +147,9 @@ pub struct Jit<T, Y: Returned, F> {
     types: PhantomData<fn(&T) -> Y>,
 }
 
-impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
-    /// Lets a call take no more than so many bytes: values that do not fit are computed again where
-    /// they are needed, those that cost least first.
+impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
+    /// Lets a call take no more than this many bytes: values that do not fit are computed again
+    /// where they are needed, those that cost least first.
     ///
     /// ```
     /// use pullback::{Tensor, grad, jit};
@@ -180,7 +180,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// result), tables of convolutions and attention, and copies of arguments that are not
     /// contiguous or share memory with what is written. Leave a margin for it.
     ///
-    /// # What is promised
+    /// # Guarantees
     /// Equations are repeated, never changed: random numbers and dropout are the same, and so is
     /// every bit, up to the order of sums in fused reductions. Functions of
     /// [`CustomOp`](crate::CustomOp)s run again too. A loop is repeated as a whole; values inside
@@ -197,8 +197,8 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         self
     }
 
-    /// Keeps at most so many programs, at least one, instead of 256: the least recently used one is
-    /// evicted, and is compiled again when it is needed.
+    /// Keeps at most this many programs, at least one, instead of 256: the least recently used one
+    /// is evicted, and is compiled again when it is needed.
     ///
     /// ```
     /// use pullback::{Tensor, jit};
@@ -266,11 +266,11 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     pub fn call(&self, x: &T) -> Result<Y::Value> {
         // A custom op may call the function that it is part of. Its cache is locked until that call
         // ends.
-        if Running::has(self) {
+        if RunningGuard::has(self) {
             return self.plain(x);
         }
         let (leaves, structure) = leaves_and_hash(x);
-        if let Some(why) = must_be_seen(&leaves) {
+        if let Some(why) = reason_to_run_eagerly(&leaves) {
             return self.op_by_op(x, why);
         }
         let uncompiled = Uncompiled::default();
@@ -286,7 +286,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         };
         match fit.op_by_op {
             None => {
-                let _running = Running::of(self);
+                let _running = RunningGuard::of(self);
                 fit.call(&leaves, self.at)
             }
             Some(why) => {
@@ -313,7 +313,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// As [`Jit::call`], where compiling fails.
     pub fn compile(&self, x: &T) -> Result<()> {
         let (leaves, structure) = leaves_and_hash(x);
-        match must_be_seen(&leaves) {
+        match reason_to_run_eagerly(&leaves) {
             Some(_) => Ok(()),
             None => {
                 let uncompiled = Uncompiled::default();
@@ -340,7 +340,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         let structure = x.structure();
         let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
         let why = compile::reason(&cache, key, leaves, &structure, self.budget);
-        // The function is the user's, and may come here again: nothing is locked meanwhile.
+        // The function is the user's, and may be reentrant: no lock is held while it runs.
         drop(cache);
         let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
         let lengths = dynamic::lengths(&self.dynamic, &specs, self.at)?;
@@ -376,11 +376,11 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
             let family = cache.family(family);
             (family.has_changed(lengths), family.open.clone())
         };
-        let traced = Traced::new(f, &request.specs, uncompiled, self.at)?;
+        let traced = TracedFunction::new(f, &request.specs, uncompiled, self.at)?;
         let why_not = match () {
             () if !changed => None,
             () if self.budget.is_some() => {
-                Some("a memory budget is met at every length separately")
+                Some("a memory budget is applied at every length separately")
             }
             () if traced.op_by_op.is_some() => Some("calls run op by op"),
             () if !dynamic::is_usual(lengths) => Some("lengths of 0 and 1 are compiled alone"),
@@ -403,7 +403,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
                         Ok(filled) => made = Some(filled),
                         Err(back) => {
                             left = Some(*back);
-                            self.lock().family(family).give_up();
+                            self.lock().family(family).disable_template();
                         }
                     },
                 }
@@ -436,7 +436,7 @@ impl<T: Tree, Y: Returned, F: Fn(&T) -> Y> Jit<T, Y, F> {
         &self,
         f: &dyn Fn(&[Tensor]) -> Result<Y::Value>,
         family: u64,
-        traced: &Traced<Y::Value>,
+        traced: &TracedFunction<Y::Value>,
         request: &Request,
     ) -> Option<Arc<Open>> {
         if !self.lock().family(family).may_try() {
@@ -543,12 +543,12 @@ thread_local! {
 }
 
 /// A compiled function runs on this thread while this lives.
-struct Running;
+struct RunningGuard;
 
-impl Running {
-    fn of<J>(jit: &J) -> Running {
+impl RunningGuard {
+    fn of<J>(jit: &J) -> RunningGuard {
         RUNNING.with_borrow_mut(|all| all.push(std::ptr::from_ref(jit) as usize));
-        Running
+        RunningGuard
     }
 
     fn has<J>(jit: &J) -> bool {
@@ -556,7 +556,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningGuard {
     fn drop(&mut self) {
         RUNNING.with_borrow_mut(Vec::pop);
     }

@@ -5,7 +5,7 @@ use crate::transform::levels;
 use crate::{Tensor, kinks, mode, trace, watch};
 
 /// Why a call must run op by op, if it must: something outside observes its ops.
-pub(super) fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
+pub(super) fn reason_to_run_eagerly(leaves: &[Tensor]) -> Option<&'static str> {
     if trace::active() {
         return Some("it was called inside a trace, and is part of that program");
     }
@@ -14,7 +14,7 @@ pub(super) fn must_be_seen(leaves: &[Tensor]) -> Option<&'static str> {
             "a checkpointed function calls it, which must see what it draws, reads and writes",
         );
     }
-    if watch::is_looking() {
+    if watch::is_active() {
         return Some("every value is checked for overflow");
     }
     if kinks::is_counting() {

@@ -49,7 +49,7 @@ impl<Y: Tree> Specialisation<Y> {
         })?;
         drop(operands);
         drop(gradients);
-        let result = self.hand_out();
+        let result = self.take_outputs();
         self.timing.calls += 1;
         self.timing.running += start.elapsed();
         Ok(result)
@@ -89,8 +89,8 @@ impl<Y: Tree> Specialisation<Y> {
         }
     }
 
-    /// The outputs as tensors, and the gradients in their places.
-    fn hand_out(&mut self) -> Y {
+    /// The outputs as tensors, and the gradients in their slots.
+    fn take_outputs(&mut self) -> Y {
         // What replaces an input comes after all other outputs.
         let program = self.executable.program();
         let made = |(memory, &v)| Some(Tensor::dense(program.spec(v).clone(), memory));

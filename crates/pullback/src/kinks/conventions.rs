@@ -382,7 +382,7 @@ pub(crate) fn with_state<R>(conventions: Conventions, f: impl FnOnce() -> R) -> 
 
 /// The result of an op by other ops, where the conventions choose another derivative than that of
 /// its row.
-pub(crate) fn agreed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Option<Tensor>> {
+pub(crate) fn by_convention(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Option<Tensor>> {
     let c = conventions();
     let differs = match op {
         Op::Unary(Unary::Relu) => c.relu != DEFAULT.relu,
@@ -399,8 +399,8 @@ pub(crate) fn agreed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Option<Ten
     // Checked here, so that a wrong shape is an error of this op and not of its parts.
     checked(op, inputs, |_| Ok(())).map_err(|e| e.at(at))?;
     let make = || match (op, inputs) {
-        (Op::Unary(Unary::Relu), [x]) => bent(x.relu(), x, 0.0, c.relu),
-        (Op::Unary(Unary::Abs), [x]) => bent(x.abs(), x, 0.0, c.abs),
+        (Op::Unary(Unary::Relu), [x]) => with_slope_at_kink(x.relu(), x, 0.0, c.relu),
+        (Op::Unary(Unary::Abs), [x]) => with_slope_at_kink(x.abs(), x, 0.0, c.abs),
         (Op::Binary(f), [a, b]) => {
             let taken = if c.maximum == AtTie::First { a } else { b };
             a.eq(*b).select(*taken, a.binary(*f, *b))
@@ -414,7 +414,7 @@ pub(crate) fn agreed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Option<Ten
 /// `y` with `slope` more as its derivative by `x` where `x` is `kink`: the values stay, for what is
 /// added is 0.
 #[track_caller]
-pub(crate) fn bent(y: Tensor, x: &Tensor, kink: f64, slope: f64) -> Tensor {
+pub(crate) fn with_slope_at_kink(y: Tensor, x: &Tensor, kink: f64, slope: f64) -> Tensor {
     // No number is at infinity.
     if slope == 0.0 || kink.is_infinite() {
         return y;

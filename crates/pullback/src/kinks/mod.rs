@@ -21,15 +21,15 @@
 //! operations are recorded, or carries a tangent. Elsewhere no derivative is taken. A backward
 //! pass, a tangent, and a checkpointed function that runs again count nothing: the elements were
 //! counted when the function ran. The inside of a smooth function that is written with |x| is not
-//! counted either ([`aside`]).
+//! counted either ([`uncounted_part`]).
 //!
 //! # Inside a trace
 //!
-//! Values are not known there. `jit` calls its function op by op meanwhile. The body of a `vmap`
+//! Values are not known there. `jit` calls its function op by op then. The body of a `vmap`
 //! computes its masks along with everything else and they are counted when the batched program has
-//! run ([`collecting`], [`settle`]); whether an operand is differentiated is known by then as well.
-//! A `scan` inside it is unrolled. What is left (`trace`, branches and loops that depend on the
-//! example, scopes that begin inside) is listed as unseen, and refused in strict mode.
+//! run ([`collecting`], [`count_collected`]); whether an operand is differentiated is known by then
+//! as well. A `scan` inside it is unrolled. What is left (`trace`, branches and loops that depend
+//! on the example, scopes that begin inside) is listed as unseen, and refused in strict mode.
 //!
 //! # Conventions
 //!
@@ -49,7 +49,7 @@ pub use conventions::{AtBound, AtOrigin, AtTie, AtTies, AtZero, Conventions, wit
 pub use report::{Kink, KinkReport};
 pub use table::{KinkRow, kink_table};
 
-pub(crate) use conventions::{agreed, bent, conventions, with_state};
+pub(crate) use conventions::{by_convention, conventions, with_slope_at_kink, with_state};
 pub(crate) use table::{KinkKind, kink};
 
 use crate::events::{self, AGREED, COUNT};
@@ -65,7 +65,7 @@ thread_local! {
     static COUNTERS: RefCell<Vec<Counter>> = const { RefCell::new(Vec::new()) };
     static STRICT: Cell<bool> = const { Cell::new(false) };
     /// What bodies that are being traced have noted.
-    static NOTED: RefCell<Vec<(Scope, Vec<Noted>)>> = const { RefCell::new(Vec::new()) };
+    static NOTED: RefCell<Vec<(BodyScope, Vec<Noted>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Runs `f` and counts the elements of differentiated results that were exactly at a point without
@@ -85,18 +85,14 @@ thread_local! {
 /// not in every step. It holds for this thread. Reports nest: what an inner one counts, the outer
 /// ones count too.
 pub fn kink_report<R>(f: impl FnOnce() -> R) -> (R, KinkReport) {
-    struct Leave;
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            COUNTERS.with_borrow_mut(|all| {
-                if let (Some(inner), Some(outer)) = (all.pop(), all.last_mut()) {
-                    outer.add(inner);
-                }
-            });
-        }
-    }
     COUNTERS.with_borrow_mut(|all| all.push(Counter::default()));
-    let _leave = Leave;
+    let _end = mode::on_drop(|| {
+        COUNTERS.with_borrow_mut(|all| {
+            if let (Some(inner), Some(outer)) = (all.pop(), all.last_mut()) {
+                outer.add(inner);
+            }
+        });
+    });
     let result = events::with(COUNT, f);
     let report = COUNTERS.with_borrow(|all| all.last().map(Counter::report));
     (result, report.unwrap_or_default())
@@ -147,18 +143,18 @@ pub(crate) fn decomposed<R>(f: impl FnOnce() -> R) -> R {
 
 /// [`off`] for a part of a formula whose kinks are not kinks of the whole.
 #[track_caller]
-pub(crate) fn aside<R>(f: impl FnOnce() -> R) -> R {
+pub(crate) fn uncounted_part<R>(f: impl FnOnce() -> R) -> R {
     let at = mode::user_line(Line::caller());
     mode::with_line(at, || off(f))
 }
 
 /// Checks an op that has run.
-pub(crate) fn look(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) -> Result<()> {
-    look_as(op.name(), op, inputs, outs, at)
+pub(crate) fn check(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) -> Result<()> {
+    check_as(op.name(), op, inputs, outs, at)
 }
 
-/// [`look`] under the name of the function that the op is part of.
-pub(crate) fn look_as(
+/// [`check`] under the name of the function that the op is part of.
+pub(crate) fn check_as(
     name: &'static str,
     op: &Op,
     inputs: &[&Tensor],
@@ -315,22 +311,23 @@ fn unseen(name: &'static str, at: Line) -> Result<()> {
 /// Where a body began: what is noted for it is counted when it is left, so a report or a strict
 /// scope that begins inside gets none of it.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Scope {
+struct BodyScope {
     trace: u64,
     reports: usize,
     strict: bool,
 }
 
-impl Scope {
-    fn here() -> Scope {
+impl BodyScope {
+    fn here() -> BodyScope {
         let reports = COUNTERS.with_borrow(Vec::len);
-        Scope { trace: trace::number(), reports, strict: STRICT.get() }
+        BodyScope { trace: trace::number(), reports, strict: STRICT.get() }
     }
 }
 
 /// Whether the innermost trace is a body whose kinks are collected.
 pub(crate) fn is_collecting() -> bool {
-    is_counting() && NOTED.with_borrow(|all| all.last().is_some_and(|last| last.0 == Scope::here()))
+    is_counting()
+        && NOTED.with_borrow(|all| all.last().is_some_and(|last| last.0 == BodyScope::here()))
 }
 
 /// What the body of a `vmap` noted, in terms of its own variables.
@@ -338,32 +335,28 @@ pub(crate) struct Collected(Vec<Noted>);
 
 /// Runs `f`, the body of a trace that has just begun, and gives what it noted.
 pub(crate) fn collecting<R>(f: impl FnOnce() -> R) -> (R, Collected) {
-    struct Leave;
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            let dropped = NOTED.with_borrow_mut(Vec::pop);
-            drop(dropped);
-        }
-    }
     if !is_counting() {
         return (f(), Collected(Vec::new()));
     }
-    NOTED.with_borrow_mut(|all| all.push((Scope::here(), Vec::new())));
-    let _leave = Leave;
+    NOTED.with_borrow_mut(|all| all.push((BodyScope::here(), Vec::new())));
+    let _end = mode::on_drop(|| {
+        let dropped = NOTED.with_borrow_mut(Vec::pop);
+        drop(dropped);
+    });
     let result = f();
     let noted = NOTED.with_borrow_mut(|all| all.last_mut().map(|last| std::mem::take(&mut last.1)));
     (result, Collected(noted.unwrap_or_default()))
 }
 
 impl Collected {
-    /// The variables whose values are wanted to count.
+    /// The variables whose values are counted.
     pub fn tensors(&self) -> Vec<Tensor> {
         self.0.iter().flat_map(|n| n.operands.iter().chain([&n.mask])).cloned().collect()
     }
 }
 
 /// Counts what a body noted, once its values are computed.
-pub(crate) fn settle(collected: Collected, values: Vec<Tensor>) -> Result<()> {
+pub(crate) fn count_collected(collected: Collected, values: Vec<Tensor>) -> Result<()> {
     let mut values = values.into_iter();
     for noted in collected.0 {
         let operands: SmallVec<[Tensor; 2]> = values.by_ref().take(noted.operands.len()).collect();

@@ -38,7 +38,7 @@ macro_rules! kinds {
 
 kinds! {
     Relu Leaky Elu Shrink Abs Jump Clamp Hardtanh Relu6 Pair FirstOfPair Extreme Place Pool Bag Running Scatter Sort
-    Sqrt Norm Hypot OtherNorm Pow Modulo Atan2 Copysign Bessel Endless Quotient Lgamma Spectrum Sample
+    Sqrt Norm Hypot OtherNorm Pow Modulo Atan2 Copysign Bessel Infinite Quotient Lgamma Spectrum Sample
 }
 
 impl KinkKind {
@@ -60,7 +60,7 @@ impl KinkKind {
             KinkKind::Extreme     => ("`max`, `min` over axes",                      "ties",           c.ties_text()),
             KinkKind::Place       => ("`argmax`, `argmin`, and with them `max_at`, `min_at`", "ties",  "to the first one, the one whose index is given".into()),
             KinkKind::Pool        => ("`max_pool…`, `adaptive_max_pool…`, `fractional_max_pool…`", "ties", "to the first one; of several NaN to the last".into()),
-            KinkKind::Bag         => ("`EmbeddingBag` of `Bag::Max`",                "ties",           "to the first one".into()),
+            KinkKind::Bag         => ("`EmbeddingBag` of `BagMode::Max`",            "ties",           "to the first one".into()),
             KinkKind::Running     => ("`cummax`, `cummin`",                          "ties",           "to the latest one".into()),
             KinkKind::Scatter     => ("`scatter_max`, `scatter_min`",                "ties",           "shared evenly".into()),
             KinkKind::Sort        => ("`sort`, `topk`, `kthvalue`, `median`",        "ties",           "stable: by their order".into()),
@@ -69,11 +69,11 @@ impl KinkKind {
             KinkKind::Hypot       => ("`hypot`",                                     "origin",         c.hypot_text()),
             KinkKind::OtherNorm   => ("`vector_norm` of orders other than 1, 2, ±∞", "origin",         "0".into()),
             KinkKind::Pow         => ("`pow(a, b)`",                                 "a = 0, b < 1",   "b·a^(b−1), infinite, and 0 for b = 0".into()),
-            KinkKind::Modulo      => ("`remainder(a, b)`, `fmod(a, b)`",             "at a jump",      "as beside it: 1 by a, by b minus the rounded quotient".into()),
-            KinkKind::Atan2       => ("`atan2(a, b)`",                               "a = 0, b ≤ 0",   "NaN at the origin, elsewhere as beside the jump".into()),
+            KinkKind::Modulo      => ("`remainder(a, b)`, `fmod(a, b)`",             "at a jump",      "as next to it: 1 by a, by b minus the rounded quotient".into()),
+            KinkKind::Atan2       => ("`atan2(a, b)`",                               "a = 0, b ≤ 0",   "NaN at the origin, elsewhere as next to the jump".into()),
             KinkKind::Copysign    => ("`copysign(a, b)`",                            "a = 0 or b = 0", "0 for a = 0; by b 0 everywhere".into()),
             KinkKind::Bessel      => ("`i0e`",                                       "0",              "0, the mean of both sides".into()),
-            KinkKind::Endless     => ("`log…`, `recip`, `rsqrt`, `asin`, `acos`, `acosh`, `atanh`, `erfinv`, `ndtri`, `digamma`", "where it or its slope is infinite", "infinite, or NaN".into()),
+            KinkKind::Infinite    => ("`log…`, `recip`, `rsqrt`, `asin`, `acos`, `acosh`, `atanh`, `erfinv`, `ndtri`, `digamma`", "where it or its slope is infinite", "infinite, or NaN".into()),
             KinkKind::Quotient    => ("`a / b`",                                     "b = 0",          "infinite, or NaN".into()),
             KinkKind::Lgamma      => ("`lgamma`",                                    "0, −1, −2, …",   "value ∞, derivative NaN (−∞ at 0)".into()),
             KinkKind::Spectrum    => ("`eigh`, `svd`: values",                       "equal values",   "`V·diag(dw)·Vᵀ`, `U·diag(ds)·Vᵀ`: no vector is divided by a gap".into()),
@@ -102,7 +102,7 @@ pub(super) fn row(op: &Op) -> Option<(KinkKind, Spots)> {
     match op {
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => None,
         Op::Unary(f)            => ops::unary::kink(*f),
-        // Met in backward passes.
+        // They occur in backward passes.
         Op::UnaryVjp(_)         => None,
         Op::Binary(f)           => ops::binary::kink(*f),
         // `bool` results: functions that select by them report their own kinks.

@@ -2,11 +2,11 @@
 //!
 //! A node keeps what its row names. Usually that is a window on the memory of the value. Inside
 //! [`with_packing`] a packer decides: a [`Pack`] takes the value and returns something to keep in
-//! its place, [`Packed`], which gives the value back when backward needs it. The history of a saved
+//! its place, [`Packed`], which returns the value when backward needs it. The history of a saved
 //! value is not part of this: it is the node's own edge, so a value that was packed and unpacked is
 //! differentiated like any other, to any order.
 //!
-//! Packers nest. The innermost is asked first; what it does not take is offered to the one around
+//! Packers nest. The innermost is called first; what it does not take is offered to the one around
 //! it, and what none takes is kept as it is.
 
 use crate::events::{self, LEDGER};
@@ -51,10 +51,10 @@ use std::sync::Arc;
 /// # Ok::<(), pullback::Error>(())
 /// ```
 pub trait Pack: Send + Sync {
-    /// Takes a value and returns what is kept in its place; `None` leaves it to the packer around
+    /// Takes a value and returns what is kept instead of it; `None` leaves it to the packer around
     /// this one.
     ///
-    /// Nothing is recorded meanwhile, so nothing is saved or packed: tensor operations may be used
+    /// Nothing is recorded inside, so nothing is saved or packed: tensor operations may be used
     /// freely. Inside a trace the value is not known ([`SavedValue::is_traced`]): operations on it
     /// become part of the program.
     ///
@@ -78,7 +78,7 @@ pub trait Packed: Send + Sync {
     /// Why it cannot be restored. Backward fails with it, and changes no gradient.
     fn unpack(&self) -> Result<Tensor>;
 
-    /// How many bytes of memory it takes meanwhile.
+    /// How many bytes of memory it takes while packed.
     fn bytes(&self) -> usize;
 
     /// How many it will take when the packer is done with it: less than now for one that is still
@@ -149,15 +149,12 @@ pub fn with_packing<R>(packer: Arc<dyn Pack>, f: impl FnOnce() -> R) -> R {
 
 /// Runs `f` with these packers, and no others.
 pub(crate) fn with_packers<R>(packers: Vec<Arc<dyn Pack>>, f: impl FnOnce() -> R) -> R {
-    struct Return(Vec<Arc<dyn Pack>>);
-    impl Drop for Return {
-        fn drop(&mut self) {
-            ANY.set(!self.0.is_empty());
-            PACKERS.set(std::mem::take(&mut self.0));
-        }
-    }
     let any = !packers.is_empty();
-    let _return = Return(PACKERS.replace(packers));
+    let outer = PACKERS.replace(packers);
+    let _restore = mode::on_drop(|| {
+        ANY.set(!outer.is_empty());
+        PACKERS.set(outer);
+    });
     ANY.set(any);
     f()
 }
@@ -172,14 +169,14 @@ pub(crate) fn pack(value: &SavedValue<'_>) -> Option<Arc<dyn Packed>> {
     let packers = PACKERS.with_borrow(Clone::clone);
     let ask = || packers.iter().rev().find_map(|packer| packer.pack(value).transpose()).transpose();
     // Ops of a packer are not instrumented: neither cast by `autocast` nor checked by
-    // `watch_overflow`. But their memory is counted for the line that saves.
+    // `detect_overflow`. But their memory is counted for the line that saves.
     let ask = || mode::with_line(value.at, || mode::set_recording(false, ask));
     let ask = || events::only(LEDGER, ask);
     let packed = with_packers(Vec::new(), ask);
     fail::or_raise(packed.map_err(|e| e.at(value.at)))
 }
 
-/// The value back, as it was.
+/// Unpacks a value.
 pub(crate) fn unpack(packed: &dyn Packed, spec: &Spec) -> Result<Tensor> {
     let value = with_packers(Vec::new(), || mode::set_recording(false, || packed.unpack()))?;
     if value.spec() == spec {

@@ -18,12 +18,12 @@ pub(super) struct Piece {
     window: Tensor,
     /// The layout of the value on a dense copy of them.
     pub layout: Layout,
-    key: Key,
+    key: PieceKey,
 }
 
 /// Names a piece of memory as it was at a moment; for as long as the storage is referenced.
 #[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct PieceKey {
     storage: usize,
     version: u64,
     dtype: DType,
@@ -56,7 +56,7 @@ impl Piece {
             }
         }
         let spec = x.spec().with_shape(place.shape.clone());
-        let key = Key {
+        let key = PieceKey {
             storage: Arc::as_ptr(storage) as usize,
             version: storage.version(),
             dtype: x.dtype(),
@@ -119,15 +119,15 @@ pub(super) fn dense_from(
 }
 
 /// What is kept of pieces, so that the same one is kept once.
-pub(super) struct Memo<T>(Arc<Mutex<Notes<T>>>);
+pub(super) struct Memo<T>(Arc<Mutex<MemoTable<T>>>);
 
-type Notes<T> = FxHashMap<Key, Weak<Memoized<T>>>;
+type MemoTable<T> = FxHashMap<PieceKey, Weak<Memoized<T>>>;
 
 /// What is kept of a piece.
 pub(super) struct Memoized<T> {
     pub value: T,
-    key: Key,
-    notes: Arc<Mutex<Notes<T>>>,
+    key: PieceKey,
+    notes: Arc<Mutex<MemoTable<T>>>,
     /// Held, so that its address is not reused.
     _storage: Weak<Storage>,
 }
@@ -137,16 +137,16 @@ impl<T> Memo<T> {
         Memo(Arc::default())
     }
 
-    /// What is kept of this piece, in this manner.
+    /// What is kept of this piece, in this encoding.
     pub fn find(&self, piece: &Piece, manner: u8) -> Option<Arc<Memoized<T>>> {
-        let key = Key { manner, ..piece.key.clone() };
+        let key = PieceKey { manner, ..piece.key.clone() };
         let notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         notes.get(&key).and_then(Weak::upgrade)
     }
 
     /// Notes what is kept of a piece.
     pub fn note(&self, piece: &Piece, manner: u8, value: T) -> Arc<Memoized<T>> {
-        let key = Key { manner, ..piece.key.clone() };
+        let key = PieceKey { manner, ..piece.key.clone() };
         let _storage = Arc::downgrade(piece.storage());
         let kept = Arc::new(Memoized { value, key: key.clone(), notes: self.0.clone(), _storage });
         let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);

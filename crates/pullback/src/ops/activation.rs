@@ -2,7 +2,7 @@
 //! the branch the formula takes there, unless another convention is chosen.
 
 use crate::Tensor;
-use crate::kinks::{self, KinkKind, bent, conventions};
+use crate::kinks::{self, KinkKind, conventions, with_slope_at_kink};
 use crate::ops::cast::one_float;
 
 impl Tensor {
@@ -71,7 +71,7 @@ impl Tensor {
 
     /// Notes the elements that are one of these numbers.
     #[track_caller]
-    fn bends_at<const N: usize>(&self, op: &'static str, kind: KinkKind, places: [f64; N]) {
+    fn report_kinks_at<const N: usize>(&self, op: &'static str, kind: KinkKind, places: [f64; N]) {
         kinks::at(op, kind, &[self], |x| {
             let on = places.iter().map(|&place| x[0].eq(place));
             on.reduce(|a, b| a.logical_or(b)).unwrap_or_else(|| x[0].ne(&x[0]))
@@ -90,7 +90,7 @@ impl Tensor {
     #[must_use]
     pub fn elu(&self, alpha: f64) -> Tensor {
         if alpha != 1.0 {
-            self.bends_at("elu", KinkKind::Elu, [0.0]);
+            self.report_kinks_at("elu", KinkKind::Elu, [0.0]);
         }
         let above = self.gt(0.0);
         above.select(self, &(self.only(&above.logical_not()).expm1() * alpha))
@@ -161,7 +161,7 @@ impl Tensor {
     #[must_use]
     pub fn softsign(&self) -> Tensor {
         // Smooth: the kink is multiplied by 0.
-        self / (kinks::aside(|| self.abs()) + 1.0)
+        self / (kinks::uncounted_part(|| self.abs()) + 1.0)
     }
 
     /// x − tanh(x).
@@ -179,7 +179,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn softshrink(&self, lambda: f64) -> Tensor {
-        self.bends_at("softshrink", KinkKind::Shrink, [lambda, -lambda]);
+        self.report_kinks_at("softshrink", KinkKind::Shrink, [lambda, -lambda]);
         let (above, below) = (self.gt(lambda), self.lt(-lambda));
         // NaN is neither, and stays.
         above.select(&(self - lambda), below.select(&(self + lambda), &(self * 0.0)))
@@ -191,7 +191,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn hardshrink(&self, lambda: f64) -> Tensor {
-        self.bends_at("hardshrink", KinkKind::Shrink, [lambda, -lambda]);
+        self.report_kinks_at("hardshrink", KinkKind::Shrink, [lambda, -lambda]);
         self.ge(-lambda).logical_and(self.le(lambda)).select(self.zeros_like_splat(), self)
     }
 
@@ -202,7 +202,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn hardtanh(&self, low: f64, high: f64) -> Tensor {
-        self.bends_at("hardtanh", KinkKind::Hardtanh, [low, high]);
+        self.report_kinks_at("hardtanh", KinkKind::Hardtanh, [low, high]);
         self.between(low, high, conventions().hardtanh_part())
     }
 
@@ -212,7 +212,7 @@ impl Tensor {
     fn between(&self, low: f64, high: f64, part: f64) -> Tensor {
         let (below, above) = (self.le(low), self.ge(high));
         let y = below.select_or(low, above.select_or(high, self.clone()));
-        bent(bent(y, self, low, part), self, high, part)
+        with_slope_at_kink(with_slope_at_kink(y, self, low, part), self, high, part)
     }
 
     /// min(max(x, 0), 6).
@@ -221,7 +221,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn relu6(&self) -> Tensor {
-        self.bends_at("relu6", KinkKind::Relu6, [0.0, 6.0]);
+        self.report_kinks_at("relu6", KinkKind::Relu6, [0.0, 6.0]);
         self.between(0.0, 6.0, conventions().relu6_part())
     }
 
@@ -232,12 +232,12 @@ impl Tensor {
     #[must_use]
     pub fn hardsigmoid(&self) -> Tensor {
         let (below, above) = (self.le(-3.0), self.ge(3.0));
-        self.bends_at("hardsigmoid", KinkKind::Relu6, [-3.0, 3.0]);
+        self.report_kinks_at("hardsigmoid", KinkKind::Relu6, [-3.0, 3.0]);
         let (y, part) = (
             below.select_or(0.0, above.select_or(1.0, (self + 3.0) / 6.0)),
             conventions().relu6_part() / 6.0,
         );
-        bent(bent(y, self, -3.0, part), self, 3.0, part)
+        with_slope_at_kink(with_slope_at_kink(y, self, -3.0, part), self, 3.0, part)
     }
 
     /// x·min(max(x + 3, 0), 6) / 6.
@@ -247,14 +247,14 @@ impl Tensor {
     #[must_use]
     pub fn hardswish(&self) -> Tensor {
         let (below, above) = (self.le(-3.0), self.ge(3.0));
-        self.bends_at("hardswish", KinkKind::Relu6, [-3.0, 3.0]);
+        self.report_kinks_at("hardswish", KinkKind::Relu6, [-3.0, 3.0]);
         // What is not inside is 0 there: far out, the square would overflow and its slope with it.
         let inside = self.only(&below.logical_or(&above).logical_not());
         let middle = &inside * (&inside + 3.0) / 6.0;
         let y = below.select_or(0.0, above.select(self, &middle));
         // The slope is −½ and 1½ inside, 0 and 1 outside.
         let part = conventions().relu6_part() / 2.0;
-        bent(bent(y, self, -3.0, -part), self, 3.0, part)
+        with_slope_at_kink(with_slope_at_kink(y, self, -3.0, -part), self, 3.0, part)
     }
 
     /// x above the threshold, `value` elsewhere.
@@ -268,7 +268,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn threshold(&self, threshold: f64, value: f64) -> Tensor {
-        self.bends_at("threshold", KinkKind::Shrink, [threshold]);
+        self.report_kinks_at("threshold", KinkKind::Shrink, [threshold]);
         self.le(threshold).select_or(value, self.clone())
     }
 

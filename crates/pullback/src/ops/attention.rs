@@ -203,8 +203,8 @@ impl<'a> Attention<'a> {
         Attention::default()
     }
 
-    /// Of `bool`: where a query may look. Of a float dtype: added to the scores. It broadcasts to
-    /// `[.., heads, queries, keys]`.
+    /// Of `bool`: true where a query attends to a key. Of a float dtype: added to the scores. It
+    /// broadcasts to `[.., heads, queries, keys]`.
     pub fn mask(self, mask: &'a Tensor) -> Attention<'a> {
         Attention { mask: Some(mask), ..self }
     }
@@ -341,7 +341,7 @@ impl Tensor {
             Some(mask) => {
                 let message = format!("takes a mask of bool or a float dtype, not {}", mask.spec());
                 let error = Error::dtype(OP, message);
-                let hint = "where a query may look is `mask.ne(0)`";
+                let hint = "for a boolean mask use `mask.ne(0)`";
                 let error = error.on(specs.into_iter().chain([mask.spec()])).hint(hint);
                 return self.checked(Err(error));
             }

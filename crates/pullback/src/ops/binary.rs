@@ -36,30 +36,30 @@ macro_rules! rows {
 }
 
 // The columns are those of `unary.rs`. `need`:
-// - `Whole`, where nothing is saved; where a quotient near an integer is rounded to another one
+// - `Exact`, where nothing is saved; where a quotient near an integer is rounded to another one
 //   (remainder, fmod); where exponents multiply errors (pow to gammaincc); where values are
 //   compared.
-// - `Each`: dy/b and −dy/b·y, 1 and 2. b/(a² + b²), where nothing cancels, 3.
+// - `Relative`: dy/b and −dy/b·y, 1 and 2. b/(a² + b²), where nothing cancels, 3.
 rows! {
-    //        policy  need    kink                       derivative
-    Add       Promote Whole   []                         linear("`dy` for both", |_, _, dy| dy.clone());
-    Sub       Promote Whole   []                         linear("`da = dy`, `db = -dy`", |_, i, dy| if i == 0 { dy.clone() } else { -dy });
-    Mul       Promote Largest []                         MUL;
-    Div       Promote Each    [Quotient second_zero]     DIV;
-    Remainder Promote Whole   [Modulo multiple]          MODULO;
-    Fmod      Promote Whole   [Modulo multiple_but_zero] MODULO;
-    FloorDiv  Promote Whole   [Jump divides]             Grad::Zero;
-    Pow       F32     Whole   [Pow power]                slopes!(A B => |a, b| pow_slope(a, b); A B Y => |a, b, y| pow_exponent_slope(a, b, y));
-    Atan2     Promote Each    [Atan2 cut]                slopes!(A B => |a, b| turning(a, b, b); A B => |a, b| -turning(a, b, a));
-    Copysign  Promote Sign    [Copysign either_zero]     slopes!(A Y => |a, y| a.sign() * y.sign());
-    Zeta      F32     Whole   []                         slopes!(A => |a| no_closed_form(a, "zeta"); A B => |a, b| -(a * (a + 1.0).zeta(b)));
-    Gammainc  F32     Whole   []                         slopes!(A => |a| no_closed_form(a, "gammainc"); A B => |a, b| gamma_density(a, b));
-    Gammaincc F32     Whole   []                         slopes!(A => |a| no_closed_form(a, "gammaincc"); A B => |a, b| -gamma_density(a, b));
-    Maximum   Promote Whole   [Pair tie]                 slopes!(A B => |a, b| winner(a, b); A B => |a, b| winner(b, a));
-    Minimum   Promote Whole   [Pair tie]                 slopes!(A B => |a, b| winner(b, a); A B => |a, b| winner(a, b));
-    And       Promote Whole   []                         Grad::Zero;
-    Or        Promote Whole   []                         Grad::Zero;
-    Xor       Promote Whole   []                         Grad::Zero;
+    //        policy  need        kink                       derivative
+    Add       Promote Exact       []                         linear("`dy` for both", |_, _, dy| dy.clone());
+    Sub       Promote Exact       []                         linear("`da = dy`, `db = -dy`", |_, i, dy| if i == 0 { dy.clone() } else { -dy });
+    Mul       Promote MaxRelative []                         MUL;
+    Div       Promote Relative    [Quotient second_zero]     DIV;
+    Remainder Promote Exact       [Modulo multiple]          MODULO;
+    Fmod      Promote Exact       [Modulo multiple_but_zero] MODULO;
+    FloorDiv  Promote Exact       [Jump divides]             Grad::Zero;
+    Pow       F32     Exact       [Pow power]                slopes!(A B => |a, b| pow_slope(a, b); A B Y => |a, b, y| pow_exponent_slope(a, b, y));
+    Atan2     Promote Relative    [Atan2 cut]                slopes!(A B => |a, b| turning(a, b, b); A B => |a, b| -turning(a, b, a));
+    Copysign  Promote Sign        [Copysign either_zero]     slopes!(A Y => |a, y| a.sign() * y.sign());
+    Zeta      F32     Exact       []                         slopes!(A => |a| no_closed_form(a, "zeta"); A B => |a, b| -(a * (a + 1.0).zeta(b)));
+    Gammainc  F32     Exact       []                         slopes!(A => |a| no_closed_form(a, "gammainc"); A B => |a, b| gamma_density(a, b));
+    Gammaincc F32     Exact       []                         slopes!(A => |a| no_closed_form(a, "gammaincc"); A B => |a, b| -gamma_density(a, b));
+    Maximum   Promote Exact       [Pair tie]                 slopes!(A B => |a, b| winner(a, b); A B => |a, b| winner(b, a));
+    Minimum   Promote Exact       [Pair tie]                 slopes!(A B => |a, b| winner(b, a); A B => |a, b| winner(a, b));
+    And       Promote Exact       []                         Grad::Zero;
+    Or        Promote Exact       []                         Grad::Zero;
+    Xor       Promote Exact       []                         Grad::Zero;
 }
 
 const MUL: Grad = Grad::Bilinear(Bilinear {
@@ -139,7 +139,7 @@ pub(super) fn unit_for_squares(a: &Tensor, b: &Tensor) -> Tensor {
 
 /// b·a^(b−1), and 0 where b = 0, also at a = 0.
 fn pow_slope(a: &Tensor, b: &Tensor) -> Tensor {
-    // 1 in place of a, so that no derivative of what is selected away is infinite.
+    // 1 instead of a, so that no derivative of what is selected away is infinite.
     let constant = b.eq(0.0);
     constant.select_or(0.0, b * constant.select_or(1.0, a.clone()).pow(b - 1.0))
 }

@@ -16,7 +16,7 @@ impl Tensor {
     #[must_use]
     pub fn ldexp(&self, n: impl Operand) -> Tensor {
         let x = self.real();
-        let n = n.beside(&x);
+        let n = n.matching(&x);
         let dtype = if n.dtype().is_float() { n.dtype() } else { x.dtype() };
         x * n.cast(dtype).exp2()
     }
@@ -68,16 +68,16 @@ impl Tensor {
                 unreachable!("`real` gives floats")
             }
         };
-        // Numbers lie 2ⁿ apart, with n from the exponent; towards 0 from a power of two half as
-        // far.
+        // Adjacent numbers differ by 2ⁿ, with n from the exponent; towards 0 from a power of two
+        // half as far.
         let outwards = x.lt(&y).eq(x.gt(0.0));
         let exponent = exponents(&x);
         let half = scaled(&x.cast(DType::F64).abs(), &-&exponent).eq(0.5);
         let halved = outwards.logical_not().logical_and(half).cast(DType::I32);
-        let apart = (exponent - i64::from(bits) - halved).clamp_min(i64::from(least));
+        let spacing = (exponent - i64::from(bits) - halved).clamp_min(i64::from(least));
         let one = x.new_ones_with(x.shape(), DType::F64);
-        let apart = scaled(&one, &apart).cast(dtype);
-        let moved = x.lt(&y).select(&x + &apart, &x - &apart);
+        let spacing = scaled(&one, &spacing).cast(dtype);
+        let moved = x.lt(&y).select(&x + &spacing, &x - &spacing);
         let smallest = scaled(&one, &x.new_tensor(least).expand(x.shape())).cast(dtype);
         let moved = x.eq(0.0).select(smallest.copysign(&y), &moved);
         let inwards = x.new_tensor(largest).cast(dtype).expand(x.shape()).copysign(&x);
@@ -122,7 +122,7 @@ impl Tensor {
     #[must_use]
     pub fn float_power(&self, exponent: impl Operand) -> Tensor {
         let x = self.cast(DType::F64);
-        let exponent = exponent.beside(&x).cast(DType::F64);
+        let exponent = exponent.matching(&x).cast(DType::F64);
         x.pow(&exponent)
     }
 

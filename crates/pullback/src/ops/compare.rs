@@ -66,7 +66,7 @@ comparisons! {
 impl Tensor {
     #[track_caller]
     fn compare(&self, f: Compare, other: impl Operand) -> Tensor {
-        let other = other.beside(self);
+        let other = other.matching(self);
         let (a, b) = pair(f.name(), self, &other, None);
         apply(Op::Compare(f), &[&a, &b])
     }
@@ -86,9 +86,9 @@ impl Tensor {
     #[must_use]
     pub fn select(&self, a: impl Operand, b: impl Operand) -> Tensor {
         // A scalar adopts the other branch's dtype: find a tensor among the two first.
-        let probe = b.beside(self);
-        let a = a.beside(&probe);
-        let b = b.beside(&a);
+        let probe = b.matching(self);
+        let a = a.matching(&probe);
+        let b = b.matching(&a);
         self.choose(&a, &b)
     }
 
@@ -103,7 +103,7 @@ impl Tensor {
     /// The scalar `a` where this condition is true, `b` elsewhere: for formulas with a tensor `b`.
     #[track_caller]
     pub(crate) fn select_or(&self, a: f64, b: Tensor) -> Tensor {
-        let a = Operand::beside(&a, &b).into_owned();
+        let a = Operand::matching(&a, &b).into_owned();
         self.choose(&a, &b)
     }
 
@@ -125,7 +125,7 @@ impl Tensor {
     #[must_use]
     pub fn is_inf(&self) -> Tensor {
         match self.dtype().is_float() {
-            true => kinks::aside(|| self.abs()).eq(f64::INFINITY),
+            true => kinks::uncounted_part(|| self.abs()).eq(f64::INFINITY),
             false => self.ne(self),
         }
     }
@@ -138,7 +138,7 @@ impl Tensor {
     #[must_use]
     pub fn is_finite(&self) -> Tensor {
         match self.dtype().is_float() {
-            true => kinks::aside(|| self.abs()).lt(f64::INFINITY),
+            true => kinks::uncounted_part(|| self.abs()).lt(f64::INFINITY),
             false => self.eq(self),
         }
     }
@@ -155,7 +155,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Operand) -> Tensor {
-        let value = value.beside(self).cast(self.dtype());
+        let value = value.matching(self).cast(self.dtype());
         mask.choose(&value, self)
     }
 }

@@ -231,7 +231,7 @@ fn finished(op: &'static str, y: Tensor, bias: Option<&Tensor>, alone: bool) -> 
             let mut shape = vec![1; y.rank()];
             shape[1] = bias.len();
             let dtype = y.dtype();
-            let bias = autocast::beside(bias, &y);
+            let bias = autocast::cast_bias(bias, &y);
             y + bias.cast(dtype).reshape(&shape[..])
         }
     };

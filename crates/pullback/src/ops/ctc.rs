@@ -208,7 +208,8 @@ fn check_by(
         rank => rank == 2 && labels.shape()[0] == n,
     };
     if !rows || times.len() != n || counts.len() != n || times.rank() > 1 || counts.rank() > 1 {
-        let message = format!("{n} samples want labels [{n}, most], and {n} lengths of both kinds");
+        let message =
+            format!("expected labels [{n}, max_length], {n} input lengths and {n} target lengths");
         return Err(Error::shape("ctc", message).on(on));
     }
     let classes = x.shape()[2] as i64;
@@ -246,7 +247,7 @@ fn layout(
     let refuse = |message: String| Err(Error::argument("ctc", message).on(on));
     if times.len() != n || counts.len() != n {
         let found = (times.len(), counts.len());
-        return refuse(format!("{n} samples want {n} lengths of both kinds, not {found:?}"));
+        return refuse(format!("expected {n} input lengths and {n} target lengths, not {found:?}"));
     }
     if let Some(long) = times.iter().find(|&&k| k > t) {
         return refuse(format!(

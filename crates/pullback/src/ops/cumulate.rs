@@ -63,7 +63,7 @@ fn running_logarithms(op: &Op, x: &Tensor) -> Outs {
         let earlier =
             |x: &Tensor, unit: f64| x.narrow(axis as isize, 0, n - shift).pad_with(&padding, unit);
         let before = (earlier(&most, f64::NEG_INFINITY), earlier(&sum, 0.0));
-        let high = kinks::aside(|| most.maximum(&before.0));
+        let high = kinks::uncounted_part(|| most.maximum(&before.0));
         // Equal infinities have a difference of 0.
         let part = |x: &Tensor| x.eq(&high).select_or(0.0, x - &high).exp();
         sum = sum * part(&most) + before.1 * part(&before.0);
@@ -246,8 +246,8 @@ impl Tensor {
     ) -> (Tensor, Tensor) {
         let at = mode::user_line(Line::caller());
         let op = Op::Ranks { axis, descending, from, count };
-        let mut outs = kinks::aside(|| apply_all(op.clone(), &[self]));
-        fail::or_raise(kinks::look_as(name, &op, &[self], &outs, at));
+        let mut outs = kinks::uncounted_part(|| apply_all(op.clone(), &[self]));
+        fail::or_raise(kinks::check_as(name, &op, &[self], &outs, at));
         let indices = outs.remove(1);
         (outs.remove(0), indices)
     }

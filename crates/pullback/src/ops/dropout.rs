@@ -207,7 +207,7 @@ impl Tensor {
                     self.checked(Err(error.on([self.spec()])))
                 }
                 soft.straight_through(move |soft| {
-                    let best = soft.argmax(axis as isize).hot(classes, soft.dtype());
+                    let best = soft.argmax(axis as isize).one_hot_unchecked(classes, soft.dtype());
                     best.move_axis(-1, axis as isize)
                 })
             }

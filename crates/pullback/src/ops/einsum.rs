@@ -371,7 +371,7 @@ pub fn einsum(equation: &str, operands: &[&Tensor]) -> Tensor {
     let plan = EinsumPlan::new(equation, &specs).map_err(|e| e.on(specs.iter().copied()).at(at));
     let plan = fail::or_raise(plan);
     one_float("einsum", operands.iter().copied());
-    mode::with_line(at, || evaluate(&plan, operands).apart_from(operands))
+    mode::with_line(at, || evaluate(&plan, operands).unaliased_with(operands))
 }
 
 fn evaluate(plan: &EinsumPlan, operands: &[&Tensor]) -> Tensor {

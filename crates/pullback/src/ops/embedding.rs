@@ -131,7 +131,7 @@ impl Embedding {
 
 /// What [`EmbeddingBag`] makes of the rows of a bag.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Bag {
+pub enum BagMode {
     /// Their sum.
     Sum,
     /// Their mean.
@@ -145,15 +145,15 @@ pub enum Bag {
 /// by bag. An empty bag is zeros.
 ///
 /// ```
-/// use pullback::{Bag, EmbeddingBag, Tensor};
+/// use pullback::{BagMode, EmbeddingBag, Tensor};
 /// let table = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
 /// let rows = Tensor::from([1i64, 0, 1]);
-/// let y = EmbeddingBag::new(Bag::Sum).offsets(&Tensor::from([0i64, 1])).of(&table, &rows);
+/// let y = EmbeddingBag::new(BagMode::Sum).offsets(&Tensor::from([0i64, 1])).of(&table, &rows);
 /// assert_eq!(y.to_vec::<f64>(), [3.0, 4.0, 4.0, 6.0]);
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct EmbeddingBag {
-    mode: Bag,
+    mode: BagMode,
     rows: Embedding,
     offsets: Option<Tensor>,
     includes_end: bool,
@@ -163,7 +163,7 @@ pub struct EmbeddingBag {
 impl EmbeddingBag {
     /// Bags put together in this way.
     #[must_use]
-    pub fn new(mode: Bag) -> EmbeddingBag {
+    pub fn new(mode: BagMode) -> EmbeddingBag {
         EmbeddingBag { mode, ..EmbeddingBag::default() }
     }
 
@@ -224,13 +224,13 @@ impl EmbeddingBag {
         let counts = counts.narrow(0, 0, bags).unsqueeze(-1);
         let zeros = picked.new_zeros([bags + 1, columns]);
         let y = match self.mode {
-            Bag::Sum => zeros.index_add(0, &owner, &picked).narrow(0, 0, bags).contiguous(),
-            Bag::Mean => {
+            BagMode::Sum => zeros.index_add(0, &owner, &picked).narrow(0, 0, bags).contiguous(),
+            BagMode::Mean => {
                 let sums = zeros.index_add(0, &owner, &picked).narrow(0, 0, bags);
                 sums / counts.clamp_min(1.0)
             }
-            Bag::Max if picked.shape()[0] == 0 => picked.new_zeros([bags, columns]),
-            Bag::Max => {
+            BagMode::Max if picked.shape()[0] == 0 => picked.new_zeros([bags, columns]),
+            BagMode::Max => {
                 let wide = owner.unsqueeze(-1).expand(picked.shape());
                 let (base, known) = (zeros.full_like(f64::NEG_INFINITY), picked.detach());
                 let largest = base.scatter_max(0, &wide, &known);
@@ -284,7 +284,7 @@ impl EmbeddingBag {
                 rows.spec()
             ));
         }
-        if self.weights.is_some() && self.mode != Bag::Sum {
+        if self.weights.is_some() && self.mode != BagMode::Sum {
             return refuse(format!("weights are for sums, not for {:?}", self.mode));
         }
         let offsets = match (rows.rank(), &self.offsets) {
@@ -296,7 +296,7 @@ impl EmbeddingBag {
             (2, Some(_)) => {
                 return refuse("rows [bags, k] are bags already: give no offsets".into());
             }
-            (1, None) => return refuse("a vector of rows wants offsets".into()),
+            (1, None) => return refuse("a vector of rows requires offsets".into()),
             _ => return refuse(format!("takes rows [bags, k] or a vector, not {}", rows.spec())),
         };
         if offsets.rank() != 1 || offsets.dtype().is_float() || offsets.dtype() == DType::Bool {

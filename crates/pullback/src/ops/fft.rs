@@ -293,7 +293,10 @@ fn hermitian(
     let axis = axis_of(op, &z, dim, true);
     let n = n.unwrap_or_else(|| 2 * z.shape()[axis].saturating_sub(1));
     if n == 0 {
-        let message = format!("axis {axis} of {} makes no signal of at least one value", z.spec());
+        let message = format!(
+            "the output length must be at least 1, but axis {axis} of {} gives 0",
+            z.spec()
+        );
         return z.checked(Err(Error::argument(op, message).on([z.spec()])));
     }
     let z = sized(op, &z, axis, n / 2 + 1);
@@ -335,7 +338,7 @@ fn wrong<T>(op: &'static str, x: &Tensor, message: String) -> T {
     x.checked(Err(Error::argument(op, message).on([x.spec()])))
 }
 
-/// The axes of a transform over several, and the lengths asked for: the last ones if only lengths
+/// The axes of a transform over several, and the requested lengths: the last ones if only lengths
 /// are given, all if nothing is.
 #[track_caller]
 fn several(
@@ -404,7 +407,7 @@ fn many(
 ) -> Tensor {
     let z = x.pairs(op);
     let axes = several(op, &z, true, s, dims);
-    over(op, z, &axes, norm, inverse).apart_from(&[x.tensor()])
+    over(op, z, &axes, norm, inverse).unaliased_with(&[x.tensor()])
 }
 
 /// [`fft`] over several axes (all, if none are named), with a length for each; a negative one

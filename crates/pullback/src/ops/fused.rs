@@ -42,26 +42,26 @@ fn along(f: Fused) -> Batching {
 
 // A `…Vjp` occurs in backward, whose dtypes are those of forward, and is decomposed into simpler
 // ops when differentiated, which have their own needs. `need`:
-// - `Each`: y·(dy − Σ y·dy), off by 3 of y·max|dy|. dy − exp(y)·Σ dy, off by |y|·exp(y), which is
-//   below ½, of Σ dy.
-// - `Whole`: exponentials of differences of saved values (logsumexp, cross entropy, attention);
+// - `Relative`: y·(dy − Σ y·dy), off by 3 of y·max|dy|. dy − exp(y)·Σ dy, off by |y|·exp(y), which
+//   is below ½, of Σ dy.
+// - `Exact`: exponentials of differences of saved values (logsumexp, cross entropy, attention);
 //   x − mean(x) (layer and batch norm).
 #[rustfmt::skip]
 rows! {
-    //                            policy need  many examples, derivative
-    Fused::Softmax(axis)       => F32     Each  along(Fused::Softmax(axis + 1)), norm::SOFTMAX;
-    Fused::SoftmaxVjp(axis)    => Promote Whole along(Fused::SoftmaxVjp(axis + 1)), Grad::Decompose(norm::softmax_slope);
-    Fused::LogSoftmax(axis)    => F32     Each  along(Fused::LogSoftmax(axis + 1)), norm::LOG_SOFTMAX;
-    Fused::LogSoftmaxVjp(axis) => Promote Whole along(Fused::LogSoftmaxVjp(axis + 1)), Grad::Decompose(norm::log_softmax_slope);
-    Fused::LogSumExp(axis)     => F32     Whole along(Fused::LogSumExp(axis + 1)), norm::LOG_SUM_EXP;
-    Fused::LayerNorm(_)        => F32     Whole Hand(batch::norm::layer_norm), norm::LAYER_NORM;
-    Fused::LayerNormVjp(_)     => Promote Whole Hand(batch::norm::layer_norm_vjp), Grad::Decompose(norm::layer_norm_slope);
-    Fused::BatchNorm(_)        => F32     Whole Hand(batch::batch_norm::batch_norm), batch_norm::row();
-    Fused::BatchNormVjp(_)     => Promote Whole Hand(batch::batch_norm::batch_norm_vjp), batch_norm::vjp_row();
-    Fused::CrossEntropy        => F32     Whole Hand(batch::norm::cross_entropy), norm::CROSS_ENTROPY;
-    Fused::CrossEntropyVjp     => Promote Whole Hand(batch::norm::cross_entropy_vjp), Grad::Decompose(norm::cross_entropy_slope);
-    Fused::Attention(_)        => Low     Whole Hand(batch::attention::attention), attention::row();
-    Fused::AttentionVjp(_)     => Promote Whole Leading, attention::vjp_row();
-    Fused::Sgd(_)              => Promote Whole Hand(batch::update::step), Grad::Decompose(update::sgd);
-    Fused::Adam(_)             => Promote Whole Hand(batch::update::step), Grad::Decompose(update::adam);
+    //                            policy  need     many examples, derivative
+    Fused::Softmax(axis)       => F32     Relative along(Fused::Softmax(axis + 1)), norm::SOFTMAX;
+    Fused::SoftmaxVjp(axis)    => Promote Exact    along(Fused::SoftmaxVjp(axis + 1)), Grad::Decompose(norm::softmax_slope);
+    Fused::LogSoftmax(axis)    => F32     Relative along(Fused::LogSoftmax(axis + 1)), norm::LOG_SOFTMAX;
+    Fused::LogSoftmaxVjp(axis) => Promote Exact    along(Fused::LogSoftmaxVjp(axis + 1)), Grad::Decompose(norm::log_softmax_slope);
+    Fused::LogSumExp(axis)     => F32     Exact    along(Fused::LogSumExp(axis + 1)), norm::LOG_SUM_EXP;
+    Fused::LayerNorm(_)        => F32     Exact    Hand(batch::norm::layer_norm), norm::LAYER_NORM;
+    Fused::LayerNormVjp(_)     => Promote Exact    Hand(batch::norm::layer_norm_vjp), Grad::Decompose(norm::layer_norm_slope);
+    Fused::BatchNorm(_)        => F32     Exact    Hand(batch::batch_norm::batch_norm), batch_norm::row();
+    Fused::BatchNormVjp(_)     => Promote Exact    Hand(batch::batch_norm::batch_norm_vjp), batch_norm::vjp_row();
+    Fused::CrossEntropy        => F32     Exact    Hand(batch::norm::cross_entropy), norm::CROSS_ENTROPY;
+    Fused::CrossEntropyVjp     => Promote Exact    Hand(batch::norm::cross_entropy_vjp), Grad::Decompose(norm::cross_entropy_slope);
+    Fused::Attention(_)        => Low     Exact    Hand(batch::attention::attention), attention::row();
+    Fused::AttentionVjp(_)     => Promote Exact    Leading, attention::vjp_row();
+    Fused::Sgd(_)              => Promote Exact    Hand(batch::update::step), Grad::Decompose(update::sgd);
+    Fused::Adam(_)             => Promote Exact    Hand(batch::update::step), Grad::Decompose(update::adam);
 }

@@ -180,13 +180,13 @@ impl Tensor {
                 .reshape(&[] as &[usize]);
         }
         let (axis, index) = self.index_operand("index_select", index, axis);
-        let index = self.lay_index("index_select", axis, &index);
+        let index = self.index_along("index_select", axis, &index);
         apply(Op::Gather(axis), &[self, &index])
     }
 
     /// A vector of indices spread over the other axes of this tensor.
     #[track_caller]
-    fn lay_index(&self, op: &'static str, axis: usize, index: &Tensor) -> Tensor {
+    fn index_along(&self, op: &'static str, axis: usize, index: &Tensor) -> Tensor {
         if index.rank() > 1 {
             let error =
                 Error::shape(op, format!("the index must be a vector, not {}", index.spec()));
@@ -350,7 +350,7 @@ impl Tensor {
             return out.reshape(&[] as &[usize]);
         }
         let (axis, index) = self.index_operand(op, index, axis);
-        let index = self.lay_index(op, axis, &index);
+        let index = self.index_along(op, axis, &index);
         apply(Op::Scatter(axis, combine), &[self, &index, &source.cast(self.dtype())])
     }
 
@@ -366,7 +366,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn index_fill(&self, axis: isize, index: &Tensor, value: impl crate::Operand) -> Tensor {
-        let value = value.beside(self).into_owned();
+        let value = value.matching(self).into_owned();
         let scalar = if value.rank() == 0 { value } else { value.reshape([-1]).select_at(0, 0) };
         let mut shape = self.dims().clone();
         if let Some(n) = shape.get_mut(self.axis("index_fill", axis)) {
@@ -403,19 +403,19 @@ impl Tensor {
                 0 => index,
                 _ => self.new_iota(classes).gather(0, &index),
             };
-            return index.reshape(self.shape()).hot(classes, dtype);
+            return index.reshape(self.shape()).one_hot_unchecked(classes, dtype);
         }
         let index = self.detach().cast(DType::I64).to_vec::<i64>();
         if let Some(i) = index.iter().find(|i| !(0..classes as i64).contains(i)) {
             let message = format!("index {i} is not one of the {classes} classes from 0 on");
             return self.checked(Err(Error::argument("one_hot", message).on([self.spec()])));
         }
-        self.hot(classes, dtype)
+        self.one_hot_unchecked(classes, dtype)
     }
 
     /// [`Tensor::one_hot`] of indices known to be in range.
     #[track_caller]
-    pub(crate) fn hot(&self, classes: usize, dtype: DType) -> Tensor {
+    pub(crate) fn one_hot_unchecked(&self, classes: usize, dtype: DType) -> Tensor {
         self.unsqueeze(-1).cast(DType::I64).eq(self.new_iota(classes)).cast(dtype)
     }
 }

@@ -5,8 +5,8 @@
 //! equivalent to as many index tensors as it has axes. Everything here is a gather or a scatter
 //! along one merged axis.
 
+use crate::checked_alloc::check_list;
 use crate::create::known_shape;
-use crate::lists::check_list;
 use crate::ops::selection::positions;
 use crate::{DType, Error, IntoShape, Tensor, broadcast_tensors, trace};
 

@@ -184,7 +184,7 @@ impl Tensor {
         let [x, weight] = low.as_ref().map_or([self, weight], |[x, w]| [x, w]);
         let y = x.matmul(&weight.t());
         match bias {
-            Some(b) => &y + autocast::beside(b, &y),
+            Some(b) => &y + autocast::cast_bias(b, &y),
             None => y,
         }
     }
@@ -198,7 +198,7 @@ impl Tensor {
         one_float("bilinear", [self, other, weight].into_iter().chain(bias));
         let y = einsum("...i,kij,...j->...k", &[self, weight, other]);
         match bias {
-            Some(b) => &y + autocast::beside(b, &y),
+            Some(b) => &y + autocast::cast_bias(b, &y),
             None => y,
         }
     }

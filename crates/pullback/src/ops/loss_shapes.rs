@@ -25,7 +25,7 @@ pub(super) fn wanted(
 ) {
     if y.shape() != wants {
         let message =
-            format!("{what} {} wants {name} of shape {wants:?}, not {}", x.spec(), y.spec());
+            format!("{what} {} requires {name} of shape {wants:?}, not {}", x.spec(), y.spec());
         let error = Error::shape(op, message).on([x.spec(), y.spec()]);
         x.checked(Err(error.hint(reshape_to(y, wants))))
     }

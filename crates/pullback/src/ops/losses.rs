@@ -87,7 +87,7 @@ pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor
     loss_shapes::equal("huber", &[("prediction", x), ("target", y)]);
     let z = x.up() - y.up();
     // Smooth: |z| is used only away from 0.
-    let size = kinks::aside(|| z.abs());
+    let size = kinks::uncounted_part(|| z.abs());
     let near = size.lt(delta);
     let inside = z.only(&near).square() * 0.5;
     reduced(near.select(&inside, &((size - 0.5 * delta) * delta)), reduction)
@@ -105,7 +105,7 @@ pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Ten
         return l1(x, y, reduction);
     }
     let z = x.up() - y.up();
-    let size = kinks::aside(|| z.abs());
+    let size = kinks::uncounted_part(|| z.abs());
     let near = size.lt(beta);
     let inside = z.only(&near).square() * (0.5 / beta);
     reduced(near.select(&inside, &(size - 0.5 * beta)), reduction)
@@ -226,7 +226,7 @@ fn check_classes(log_p: &Tensor, classes: &Tensor, weight: Option<&Tensor>, axis
     } else if classes.shape() != wants {
         let hint = loss_shapes::reshape_to(classes, &wants);
         let (log_p, classes) = (log_p.spec(), classes.spec());
-        Error::shape("nll", format!("{log_p} wants classes of shape {wants:?}, not {classes}"))
+        Error::shape("nll", format!("{log_p} requires classes of shape {wants:?}, not {classes}"))
             .hint(hint)
     } else if let Some(w) = weight.filter(|w| w.shape() != [count]) {
         let message =

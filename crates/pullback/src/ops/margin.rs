@@ -18,8 +18,11 @@ fn as_rows(op: &'static str, x: &Tensor, y: &Tensor, per_row: bool) -> (Tensor, 
     } else if y.dtype().is_float() || y.dtype() == DType::Bool {
         Error::dtype(op, format!("classes must be integers, not {}", y.dtype()))
     } else if y.shape() != want && !(per_row && x.rank() == 1 && y.shape() == [1]) {
-        Error::shape(op, format!("{} wants classes of shape {want:?}, not {}", x.spec(), y.spec()))
-            .hint(loss_shapes::reshape_to(y, &want))
+        Error::shape(
+            op,
+            format!("{} requires classes of shape {want:?}, not {}", x.spec(), y.spec()),
+        )
+        .hint(loss_shapes::reshape_to(y, &want))
     } else {
         let y = y.cast(DType::I64);
         return match (x.rank(), per_row) {
@@ -93,7 +96,7 @@ pub fn multi_margin(
     let own = x.gather(1, &y.unsqueeze(1));
     let short = (&x - own + margin).relu();
     let each = if p == 1 { short } else { short.square() };
-    let others = y.hot(c, DType::Bool).logical_not();
+    let others = y.one_hot_unchecked(c, DType::Bool).logical_not();
     let losses = each.only(&others).sum_over(1) / c as f64;
     let losses = match weight {
         Some(w) => losses * w.gather(0, &y),

@@ -18,7 +18,7 @@ use crate::{DType, IntoAxes, Operand, Tensor, kinks};
 /// The tensor where the mask is true, `unit` elsewhere.
 #[track_caller]
 fn filled(x: &Tensor, mask: &Tensor, unit: impl Operand) -> Tensor {
-    let unit = unit.beside(x).cast(x.dtype());
+    let unit = unit.matching(x).cast(x.dtype());
     mask.ne(0).select(x, &unit)
 }
 
@@ -165,7 +165,7 @@ pub fn normalize(x: &Tensor, mask: &Tensor, p: f64, axis: isize, eps: f64) -> Te
     let x = x.real();
     // As in `Tensor::normalize`.
     let norm = match p == 2.0 {
-        true => kinks::aside(|| norm(&x, mask, p, axis)),
+        true => kinks::uncounted_part(|| norm(&x, mask, p, axis)),
         false => norm(&x, mask, p, axis),
     };
     let norm = x.kept("normalize", &[axis], norm);

@@ -1,8 +1,8 @@
 //! Padding and concatenation.
 
 use crate::apply::apply;
+use crate::checked_alloc::{TENSOR, check_list};
 use crate::create::known_shape;
-use crate::lists::{TENSOR, check_list};
 use crate::ops::Operand;
 use crate::rule::Grad;
 use crate::{Error, Op, Tensor, fail, mode};
@@ -61,14 +61,14 @@ impl Tensor {
     pub fn pad_with(&self, padding: &[(usize, usize)], value: impl Operand) -> Tensor {
         let padded = self.pad(padding);
         let inside = self.new_splat(true.into(), self.shape(), crate::DType::Bool).pad(padding);
-        let value = value.beside(&padded).into_owned();
+        let value = value.matching(&padded).into_owned();
         inside.select(&padded, &value)
     }
 
     /// Pieces of at most `size` along an axis, as views.
     ///
     /// Views: what is written into one is written into the tensor.
-    /// Derivative: `dy` of each piece in its place.
+    /// Derivative: the `dy` of the pieces, concatenated.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -97,7 +97,7 @@ impl Tensor {
     /// Pieces of these sizes along an axis, as views.
     ///
     /// Views: what is written into one is written into the tensor.
-    /// Derivative: `dy` of each piece in its place.
+    /// Derivative: the `dy` of the pieces, concatenated.
     /// PyTorch's name: `split_with_sizes`.
     ///
     /// ```
@@ -127,7 +127,7 @@ impl Tensor {
     /// At most `count` pieces of nearly equal size along an axis, as views.
     ///
     /// Views: what is written into one is written into the tensor.
-    /// Derivative: `dy` of each piece in its place.
+    /// Derivative: the `dy` of the pieces, concatenated.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -150,7 +150,7 @@ impl Tensor {
     /// The elements at each index of an axis, as views without it.
     ///
     /// Views: what is written into one is written into the tensor.
-    /// Derivative: `dy` of each piece in its place.
+    /// Derivative: the `dy` of the pieces, concatenated.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -198,7 +198,7 @@ impl Tensor {
             merged.push(n.saturating_mul(r));
         }
         let merged = known_shape("repeat", merged);
-        self.reshape(&split[..]).expand(&wide[..]).reshape(&merged[..]).apart_from(&[self])
+        self.reshape(&split[..]).expand(&wide[..]).reshape(&merged[..]).unaliased_with(&[self])
     }
 
     /// Rolled along an axis: elements that leave at one end come in at the other.

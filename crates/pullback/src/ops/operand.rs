@@ -14,7 +14,7 @@ pub trait Operand {
     /// # Panics
     /// If an integer does not fit the integer dtype of `other`.
     #[track_caller]
-    fn beside(&self, other: &Tensor) -> Cow<'_, Tensor>;
+    fn matching(&self, other: &Tensor) -> Cow<'_, Tensor>;
 
     /// Whether some element may be NaN: unknown for a tensor, known for a scalar.
     #[doc(hidden)]
@@ -30,7 +30,7 @@ pub trait Operand {
 }
 
 impl Operand for Tensor {
-    fn beside(&self, _: &Tensor) -> Cow<'_, Tensor> {
+    fn matching(&self, _: &Tensor) -> Cow<'_, Tensor> {
         Cow::Borrowed(self)
     }
 
@@ -44,8 +44,8 @@ impl Operand for Tensor {
 }
 
 impl<T: Operand + ?Sized> Operand for &T {
-    fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
-        (**self).beside(other)
+    fn matching(&self, other: &Tensor) -> Cow<'_, Tensor> {
+        (**self).matching(other)
     }
 
     fn may_be_nan(&self) -> bool {
@@ -60,8 +60,8 @@ impl<T: Operand + ?Sized> Operand for &T {
 macro_rules! scalar_operands {
     ($($type:ty)*) => {$(
         impl Operand for $type {
-            fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
-                Cow::Owned(other.beside_scalar(crate::HostElement::scalar(*self)))
+            fn matching(&self, other: &Tensor) -> Cow<'_, Tensor> {
+                Cow::Owned(other.scalar_like(crate::HostElement::scalar(*self)))
             }
 
             fn may_be_nan(&self) -> bool {
@@ -74,12 +74,12 @@ macro_rules! scalar_operands {
 scalar_operands!(f64 f32 bf16 f16 i64 i32 u8 bool);
 
 impl Operand for usize {
-    fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
+    fn matching(&self, other: &Tensor) -> Cow<'_, Tensor> {
         let value = i64::try_from(*self).map_or(Scalar::from(*self as f64), Scalar::from);
         if matches!(value, Scalar::Float(_)) && !other.dtype().is_float() {
             other.does_not_fit(self, DType::I64);
         }
-        Cow::Owned(other.beside_scalar(value))
+        Cow::Owned(other.scalar_like(value))
     }
 
     fn may_be_nan(&self) -> bool {
@@ -88,8 +88,8 @@ impl Operand for usize {
 }
 
 impl Operand for Scalar {
-    fn beside(&self, other: &Tensor) -> Cow<'_, Tensor> {
-        Cow::Owned(other.beside_scalar(*self))
+    fn matching(&self, other: &Tensor) -> Cow<'_, Tensor> {
+        Cow::Owned(other.scalar_like(*self))
     }
 
     fn may_be_nan(&self) -> bool {
@@ -100,7 +100,7 @@ impl Operand for Scalar {
 impl Tensor {
     /// A scalar in the dtype and shape of this tensor.
     #[track_caller]
-    fn beside_scalar(&self, value: Scalar) -> Tensor {
+    fn scalar_like(&self, value: Scalar) -> Tensor {
         let dtype = value.adopt(self.dtype());
         if let Scalar::Int(v) = value {
             let fits = match dtype {
@@ -126,7 +126,7 @@ impl Tensor {
     /// Applies a binary op after promotion and broadcasting.
     #[track_caller]
     pub(crate) fn binary(&self, f: Binary, other: impl Operand) -> Tensor {
-        let other = other.beside(self);
+        let other = other.matching(self);
         if self.spec() == other.spec() && accepts(f, self.dtype()) {
             return apply(Op::Binary(f), &[self, &other]);
         }
@@ -237,14 +237,14 @@ macro_rules! scalar_first {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, other: &Tensor) -> Tensor {
-                self.beside(other).binary(Binary::$op, other)
+                self.matching(other).binary(Binary::$op, other)
             }
         }
         impl std::ops::$trait<Tensor> for $scalar {
             type Output = Tensor;
             #[track_caller]
             fn $method(self, other: Tensor) -> Tensor {
-                self.beside(&other).binary(Binary::$op, &other)
+                self.matching(&other).binary(Binary::$op, &other)
             }
         }
     )*};

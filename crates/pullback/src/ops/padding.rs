@@ -1,14 +1,14 @@
 //! Padding as PyTorch lists it: from the last axis, with negative amounts that cut.
 
-use crate::{Border, Error, Tensor};
+use crate::{Error, PadMode, Tensor};
 
 /// What [`Tensor::pad_last`] puts around a tensor.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Fill {
+pub enum PadFill {
     /// One value.
-    Value(f64),
+    Constant(f64),
     /// Elements of the tensor itself.
-    Border(Border),
+    Mode(PadMode),
 }
 
 impl Tensor {
@@ -18,10 +18,10 @@ impl Tensor {
     /// Derivative: dx = the part of dy that is not padding, plus what the border took from x.
     ///
     /// ```
-    /// use pullback::{Border, Fill, Tensor};
+    /// use pullback::{PadMode, PadFill, Tensor};
     /// let x = Tensor::from([1.0, 2.0, 3.0]);
-    /// assert_eq!(x.pad_last(&[(1, -1)], Fill::Value(0.0)).to_vec::<f64>(), [0.0, 1.0, 2.0]);
-    /// assert_eq!(x.pad_last(&[(2, -1)], Fill::Border(Border::Reflect)).to_vec::<f64>(), [3.0, 2.0, 1.0, 2.0]);
+    /// assert_eq!(x.pad_last(&[(1, -1)], PadFill::Constant(0.0)).to_vec::<f64>(), [0.0, 1.0, 2.0]);
+    /// assert_eq!(x.pad_last(&[(2, -1)], PadFill::Mode(PadMode::Reflect)).to_vec::<f64>(), [3.0, 2.0, 1.0, 2.0]);
     /// ```
     ///
     /// # Panics
@@ -29,7 +29,7 @@ impl Tensor {
     /// there is.
     #[track_caller]
     #[must_use]
-    pub fn pad_last(&self, pads: &[(isize, isize)], fill: Fill) -> Tensor {
+    pub fn pad_last(&self, pads: &[(isize, isize)], fill: PadFill) -> Tensor {
         if pads.len() > self.rank() {
             let message =
                 format!("{} pairs for the {} axes of {}", pads.len(), self.rank(), self.spec());
@@ -42,14 +42,14 @@ impl Tensor {
         let grown: Vec<(usize, usize)> =
             amounts.iter().map(|&(a, b)| (a.max(0) as usize, b.max(0) as usize)).collect();
         match fill {
-            Fill::Value(0.0) => self.trimmed(&amounts).pad(&grown),
-            Fill::Value(value) => self.trimmed(&amounts).pad_with(&grown, value),
+            PadFill::Constant(0.0) => self.trimmed(&amounts).pad(&grown),
+            PadFill::Constant(value) => self.trimmed(&amounts).pad_with(&grown, value),
             // Circular padding ignores what was cut off; reflection still uses it.
-            Fill::Border(Border::Circular) => {
-                self.trimmed(&amounts).pad_by(&grown, Border::Circular)
+            PadFill::Mode(PadMode::Circular) => {
+                self.trimmed(&amounts).pad_by(&grown, PadMode::Circular)
             }
-            Fill::Border(border) => {
-                self.pad_by(&grown, border).trimmed(&amounts).apart_from(&[self])
+            PadFill::Mode(border) => {
+                self.pad_by(&grown, border).trimmed(&amounts).unaliased_with(&[self])
             }
         }
     }

@@ -121,8 +121,8 @@ impl Pool {
             };
             if self.ceil_mode {
                 let (len, step) = (lengths[i] as i128, stride[i] as i128);
-                let room = len + 2 * before - span as i128 + step - 1;
-                let mut count = room.div_euclid(step) + 1;
+                let space = len + 2 * before - span as i128 + step - 1;
+                let mut count = space.div_euclid(step) + 1;
                 if (count - 1) * step >= len + before {
                     count -= 1;
                 }
@@ -301,7 +301,7 @@ impl Tensor {
         };
         let mean = self.powf(norm).avg_pool(op, axes, pool);
         // A root of a negative sum is taken as zero.
-        let upward = kinks::aside(|| mean.sign() * mean.abs().relu());
+        let upward = kinks::uncounted_part(|| mean.sign() * mean.abs().relu());
         (upward * size).powf(1.0 / norm)
     }
 
@@ -320,7 +320,7 @@ impl Tensor {
             return self.checked(Err(Error::argument(op, message).on([self.spec()])));
         }
         if let Some(pieces) = pieces.filter(|_| !empty) {
-            crate::lists::check_list(op, pieces, size_of::<f64>(), &[self.spec()]);
+            crate::checked_alloc::check_list(op, pieces, size_of::<f64>(), &[self.spec()]);
         }
         let sums = self.real().wide().pooled(Pooling::Sum, frames.clone());
         if sums.is_empty() {
@@ -434,11 +434,11 @@ impl Tensor {
         // One index for each result and each element of its window: [n, c, results…, elements…].
         let mut places = x.new_iota(1);
         for i in 0..axes {
-            let room = (x.shape()[i + 2] - kernel[i]) as f64;
+            let space = (x.shape()[i + 2] - kernel[i]) as f64;
             let last = lengths[i] - 1;
-            let mut starts = x.new_full_of([n, c, 1], room as i64);
+            let mut starts = x.new_full_of([n, c, 1], space as i64);
             if last > 0 {
-                let alpha = room / last as f64;
+                let alpha = space / last as f64;
                 // As in PyTorch, whose samples for two axes are in the order width, height.
                 let sample = if axes == 2 { 1 - i } else { i };
                 let u = samples.detach().cast(DType::F64).narrow(2, sample as isize, 1);

@@ -218,7 +218,7 @@ reductions! {
     /// let x = Tensor::from([[0.0, 0.0]]);
     /// assert_eq!(x.logsumexp_over(1).to_vec::<f64>(), [2.0f64.ln()]);
     /// ```
-    logsumexp logsumexp_over logsumexp_keep |x, axes| x.log_sum_exp(&axes).apart_from(&[x]);
+    logsumexp logsumexp_over logsumexp_keep |x, axes| x.log_sum_exp(&axes).unaliased_with(&[x]);
     /// The square root of the sum of squares; its derivative at the origin is 0.
     ///
     /// Derivative: `x/y·dy`.
@@ -277,10 +277,10 @@ impl Tensor {
     pub(crate) fn root_of_squares(&self, op: &'static str, kind: kinks::KinkKind) -> Tensor {
         kinks::at(op, kind, &[self], |x| x[0].eq(0.0));
         if kinks::conventions().is_nan_at_origin(kind) {
-            return kinks::aside(|| self.sqrt());
+            return kinks::uncounted_part(|| self.sqrt());
         }
         let origin = self.eq(0.0);
-        // The root of 1 in place of 0 has a finite slope, which the selection then drops.
+        // The root of 1 instead of 0 has a finite slope, which the selection then drops.
         origin.select_or(0.0, origin.select_or(1.0, self.clone()).sqrt())
     }
 

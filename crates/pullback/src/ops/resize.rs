@@ -7,8 +7,8 @@
 //! taken again with weight 0. Area has as many taps as the image shrinks by, and is adaptive
 //! average pooling instead.
 
+use crate::checked_alloc::check_list;
 use crate::create::known_shape;
-use crate::lists::check_list;
 use crate::{DType, Error, Tensor};
 
 /// Longer than any image: positions and weights are listed.
@@ -138,7 +138,7 @@ impl Interpolate {
             let taps = self.taps(length, out, scale, dtype);
             y = y.tapped(k + 2, &taps);
         }
-        if exact { y.apart_from(&[x]) } else { y.cast(x.real_dtype()).apart_from(&[x]) }
+        if exact { y.unaliased_with(&[x]) } else { y.cast(x.real_dtype()).unaliased_with(&[x]) }
     }
 
     /// The new length and the factor (if it counts) of each axis.

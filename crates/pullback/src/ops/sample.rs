@@ -12,7 +12,7 @@ use crate::{DType, Error, Tensor};
 
 /// How [`Tensor::grid_sample`] computes a value between the given ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sampling {
+pub enum GridSampleMode {
     /// The nearest element, ties to even. The gradient of the grid is zero.
     Nearest,
     /// Linear along each axis.
@@ -23,12 +23,12 @@ pub enum Sampling {
 
 /// What [`Tensor::grid_sample`] finds outside the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outside {
+pub enum GridPaddingMode {
     /// Zeros.
     Zeros,
     /// The element at the border.
     Border,
-    /// The image mirrored, again and again.
+    /// The image reflected at its borders, repeatedly.
     Reflection,
 }
 
@@ -61,22 +61,22 @@ fn reflected(x: &Tensor, n: usize, align_corners: bool) -> Tensor {
     held(&(odd.select(&(span - &rest), &rest) + low), n)
 }
 
-fn bounded(x: &Tensor, n: usize, outside: Outside, align_corners: bool) -> Tensor {
+fn bounded(x: &Tensor, n: usize, outside: GridPaddingMode, align_corners: bool) -> Tensor {
     match outside {
-        Outside::Zeros => x.clone(),
-        Outside::Border => held(x, n),
-        Outside::Reflection => reflected(x, n, align_corners),
+        GridPaddingMode::Zeros => x.clone(),
+        GridPaddingMode::Border => held(x, n),
+        GridPaddingMode::Reflection => reflected(x, n, align_corners),
     }
 }
 
 /// Whole numbers as indices that are inside, and whether they were.
-fn placed(at: &Tensor, n: usize, outside: Outside) -> (Tensor, Option<Tensor>) {
+fn placed(at: &Tensor, n: usize, outside: GridPaddingMode) -> (Tensor, Option<Tensor>) {
     let last = n as f64 - 1.0;
     let at = at.detach();
     // NaN is not inside; its index is 0.
     let safe = at.ge(0.0).select(&at, at.zeros_like_splat()).clamp_max(last);
     let inside = at.ge(0.0).logical_and(at.le(last));
-    (safe.cast(DType::I64), (outside == Outside::Zeros).then_some(inside))
+    (safe.cast(DType::I64), (outside == GridPaddingMode::Zeros).then_some(inside))
 }
 
 /// Keys' kernel for a tap at distance x, on its inner or outer part.
@@ -89,29 +89,35 @@ fn cubic(x: &Tensor, outer: bool) -> Tensor {
 }
 
 /// Where the slope of the interpolation jumps, or the value itself.
-fn bends(x: &Tensor, n: usize, how: Sampling, outside: Outside) -> Tensor {
+fn kink_mask(x: &Tensor, n: usize, how: GridSampleMode, outside: GridPaddingMode) -> Tensor {
     let on = match how {
-        Sampling::Nearest => (x - x.floor()).eq(0.5),
-        Sampling::Linear => x.floor().eq(x),
+        GridSampleMode::Nearest => (x - x.floor()).eq(0.5),
+        GridSampleMode::Linear => x.floor().eq(x),
         // The pieces join smoothly.
-        Sampling::Cubic => x.ne(x),
+        GridSampleMode::Cubic => x.ne(x),
     };
     let (low, high) = match outside {
-        Outside::Zeros => (-1.0, n as f64),
-        Outside::Border => (0.0, n as f64 - 1.0),
-        Outside::Reflection => return on,
+        GridPaddingMode::Zeros => (-1.0, n as f64),
+        GridPaddingMode::Border => (0.0, n as f64 - 1.0),
+        GridPaddingMode::Reflection => return on,
     };
     on.logical_and(x.ge(low)).logical_and(x.le(high))
 }
 
-fn taps(x: &Tensor, n: usize, how: Sampling, outside: Outside, align_corners: bool) -> Vec<Tap> {
+fn taps(
+    x: &Tensor,
+    n: usize,
+    how: GridSampleMode,
+    outside: GridPaddingMode,
+    align_corners: bool,
+) -> Vec<Tap> {
     match how {
-        Sampling::Nearest => {
+        GridSampleMode::Nearest => {
             let at = bounded(x, n, outside, align_corners).round();
             let (index, inside) = placed(&at, n, outside);
             vec![Tap { index, inside, weight: None }]
         }
-        Sampling::Linear => {
+        GridSampleMode::Linear => {
             let x = bounded(x, n, outside, align_corners);
             let floor = x.floor().detach();
             let t = &x - &floor;
@@ -121,7 +127,7 @@ fn taps(x: &Tensor, n: usize, how: Sampling, outside: Outside, align_corners: bo
             };
             vec![tap(&floor, 1.0 - &t), tap(&(&floor + 1.0), t.clone())]
         }
-        Sampling::Cubic => {
+        GridSampleMode::Cubic => {
             let floor = x.floor().detach();
             let t = x - &floor;
             let weights = [
@@ -146,14 +152,14 @@ impl Tensor {
     /// centres of its outer elements with `align_corners`, else between their outer edges.
     ///
     /// Derivative: in the image, each gradient added back with the weight it was taken with; in the
-    /// grid, by the slope of the interpolation, 0 for [`Sampling::Nearest`] and where a place is
-    /// held at the border.
+    /// grid, by the slope of the interpolation, 0 for [`GridSampleMode::Nearest`] and where a place
+    /// is held at the border.
     ///
     /// ```
-    /// use pullback::{Outside, Sampling, Tensor};
+    /// use pullback::{GridPaddingMode, GridSampleMode, Tensor};
     /// let image = Tensor::from_vec([1.0, 2.0, 3.0, 4.0], [1, 1, 2, 2]);
     /// let middle = Tensor::zeros_with([1, 1, 1, 2], image.dtype());
-    /// let y = image.grid_sample(&middle, Sampling::Linear, Outside::Zeros, false);
+    /// let y = image.grid_sample(&middle, GridSampleMode::Linear, GridPaddingMode::Zeros, false);
     /// assert_eq!(y.to_vec::<f64>(), [2.5]);
     /// ```
     ///
@@ -164,8 +170,8 @@ impl Tensor {
     pub fn grid_sample(
         &self,
         grid: &Tensor,
-        how: Sampling,
-        outside: Outside,
+        how: GridSampleMode,
+        outside: GridPaddingMode,
         align_corners: bool,
     ) -> Tensor {
         self.checked(self.check_grid(grid));
@@ -186,9 +192,9 @@ impl Tensor {
                 false => ((g + 1.0) * length as f64 - 1.0) * 0.5,
             };
             kinks::at("grid_sample", KinkKind::Sample, &[&x], |x| {
-                bends(&x[0], length, how, outside)
+                kink_mask(&x[0], length, how, outside)
             });
-            let here = kinks::aside(|| taps(&x, length, how, outside, align_corners));
+            let here = kinks::uncounted_part(|| taps(&x, length, how, outside, align_corners));
             if all.is_empty() {
                 all = here;
                 continue;
@@ -231,7 +237,7 @@ impl Tensor {
             format!("takes [n, c, h, w] or [n, c, d, h, w], not {}", self.spec())
         } else if g.len() != x.len() || g[0] != x[0] || g[g.len() - 1] != x.len() - 2 {
             let places = x.len() - 2;
-            format!("{} wants a grid [{}, …, {places}], not {}", self.spec(), x[0], grid.spec())
+            format!("{} requires a grid [{}, …, {places}], not {}", self.spec(), x[0], grid.spec())
         } else if x[2..].contains(&0) {
             format!("{} has no elements to read", self.spec())
         } else {
@@ -310,6 +316,6 @@ impl Tensor {
         }
         let rest: usize = self.shape()[2..].iter().product();
         let split = self.reshape([self.shape()[0], groups, c / groups, rest]);
-        split.transpose(1, 2).reshape(self.shape()).apart_from(&[self])
+        split.transpose(1, 2).reshape(self.shape()).unaliased_with(&[self])
     }
 }

@@ -111,16 +111,14 @@ impl Tensor {
     #[must_use]
     pub fn kthvalue(&self, k: usize, axis: isize) -> (Tensor, Tensor) {
         if k == 0 {
-            let error = Error::argument(
-                "kthvalue",
-                "the smallest element is number 1, there is no number 0",
-            );
+            let error =
+                Error::argument("kthvalue", "k is counted from 1: the smallest element is k = 1");
             return self.checked(Err(error.on([self.spec()])));
         }
         let n = self.shape().get(self.axis("kthvalue", axis)).copied().unwrap_or(1);
         if k > n {
             let message =
-                format!("there is no number {k} among the {n} of axis {axis} of {}", self.spec());
+                format!("k must be in 1..={n} for axis {axis} of {}, not {k}", self.spec());
             return self.checked(Err(Error::argument("kthvalue", message).on([self.spec()])));
         }
         if self.rank() == 0 {

@@ -135,7 +135,7 @@ impl Tensor {
     /// A view of part of the tensor.
     ///
     /// A view: what is written into it is written into the tensor.
-    /// Derivative: `dy` in the place of the part.
+    /// Derivative: `dy` zero-padded to the operand's shape.
     /// PyTorch's name: `__getitem__`.
     ///
     /// ```

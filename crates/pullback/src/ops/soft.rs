@@ -194,7 +194,7 @@ impl Tensor {
     }
 
     /// The rank of each element along an axis, from 1 for the smallest, softly: as `strength` goes
-    /// to 0 the ranks are whole numbers (elements that are equal share the mean of theirs), as it
+    /// to 0 the ranks are integers (elements that are equal share the mean of theirs), as it
     /// goes to infinity all are (n + 1)/2. Elements that differ by more than the strength have
     /// whole ranks.
     ///
@@ -216,7 +216,7 @@ impl Tensor {
         self.check_positive("soft_rank", "the strength", strength);
         self.softly("soft_rank", axis, |x| {
             // Equal elements share a block: it is smooth there.
-            let (s, order) = kinks::aside(|| x.sort(-1, false));
+            let (s, order) = kinks::uncounted_part(|| x.sort(-1, false));
             projected(&s, &places(x), strength).gather(-1, &order.argsort(-1, false))
         })
     }

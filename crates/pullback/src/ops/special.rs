@@ -293,7 +293,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn heaviside(&self, middle: impl Operand) -> Tensor {
-        let middle = middle.beside(self).detach();
+        let middle = middle.matching(self).detach();
         kinks::at("heaviside", KinkKind::Jump, &[self], |x| x[0].eq(0));
         let step = self.gt(0).cast(self.dtype());
         let step = self.is_nan().select(self.detach(), &step);
@@ -312,7 +312,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn trunc_div(&self, other: impl Operand) -> Tensor {
-        let other = other.beside(self);
+        let other = other.matching(self);
         match self.dtype().promote(other.dtype()).is_float() {
             true => (self / &*other).trunc(),
             false => {

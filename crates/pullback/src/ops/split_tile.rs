@@ -1,8 +1,8 @@
 //! Cutting a tensor into pieces, moving several axes at once, and tensors made of all pairs of
 //! others.
 
+use crate::checked_alloc::{TENSOR, check_list};
 use crate::create::known_shape;
-use crate::lists::{TENSOR, check_list};
 use crate::{Error, ErrorKind, IntoAxes, IntoShape, Tensor, fail, meshgrid, mode, stack, trace};
 use pullback_ir::Line;
 use pullback_ir::infer::args;
@@ -13,7 +13,7 @@ impl Tensor {
     /// and `dsplit` are axes 1, 0 and 2.)
     ///
     /// Views: what is written into one is written into the tensor.
-    /// Derivative: `dy` of each piece in its place.
+    /// Derivative: the `dy` of the pieces, concatenated.
     /// PyTorch's name: `tensor_split`.
     ///
     /// ```
@@ -46,7 +46,7 @@ impl Tensor {
     /// with a list.)
     ///
     /// Views: what is written into one is written into the tensor.
-    /// Derivative: `dy` of each piece in its place.
+    /// Derivative: the `dy` of the pieces, concatenated.
     /// PyTorch's name: `tensor_split`.
     ///
     /// ```
@@ -168,7 +168,8 @@ impl Tensor {
     #[must_use]
     pub fn rot90(&self, quarters: isize, a: isize, b: isize) -> Tensor {
         if self.rank() < 2 || self.axis("rot90", a) == self.axis("rot90", b) {
-            let message = format!("axes {a} and {b} of {} span no plane", self.spec());
+            let message =
+                format!("the axes must be two different ones, not {a} and {b} of {}", self.spec());
             return self.checked(Err(Error::argument("rot90", message).on([self.spec()])));
         }
         match quarters.rem_euclid(4) {
@@ -252,7 +253,7 @@ impl Tensor {
             let message = format!("{:?} does not broadcast to {}", &shape[..], self.spec());
             return self.checked(Err(Error::shape("sum_to_shape", message).on([self.spec()])));
         }
-        self.sum_to(&shape).apart_from(&[self])
+        self.sum_to(&shape).unaliased_with(&[self])
     }
 
     /// All selections of `count` of a vector's elements, in order, one per row.

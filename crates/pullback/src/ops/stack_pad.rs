@@ -1,7 +1,7 @@
 //! Stacking tensors, and padding with their own elements.
 
+use crate::checked_alloc::check_list;
 use crate::create::{known_shape, saturated};
-use crate::lists::check_list;
 use crate::{DType, Error, Tensor, cat};
 use pullback_ir::Window;
 
@@ -113,7 +113,7 @@ pub fn meshgrid(vectors: &[&Tensor]) -> Vec<Tensor> {
 
 /// What [`Tensor::pad_by`] puts around the elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Border {
+pub enum PadMode {
     /// The elements again in reverse, without the one at the edge: `c b | a b c | b a`.
     Reflect,
     /// The one at the edge, repeated: `a a | a b c | c c`.
@@ -129,16 +129,16 @@ impl Tensor {
     /// PyTorch's name: `nn.functional.pad`.
     ///
     /// ```
-    /// use pullback::{Border, Tensor};
+    /// use pullback::{PadMode, Tensor};
     /// let x = Tensor::from([1.0, 2.0, 3.0]);
-    /// assert_eq!(x.pad_by(&[(2, 1)], Border::Reflect).to_vec::<f64>(), [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]);
+    /// assert_eq!(x.pad_by(&[(2, 1)], PadMode::Reflect).to_vec::<f64>(), [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]);
     /// ```
     ///
     /// # Panics
     /// If the padding does not name each axis, or an axis is too short for it.
     #[track_caller]
     #[must_use]
-    pub fn pad_by(&self, padding: &[(usize, usize)], border: Border) -> Tensor {
+    pub fn pad_by(&self, padding: &[(usize, usize)], border: PadMode) -> Tensor {
         let signed = |n: usize| isize::try_from(n).unwrap_or(isize::MAX);
         let padding: Vec<(isize, isize)> =
             padding.iter().map(|&(before, after)| (signed(before), signed(after))).collect();
@@ -152,9 +152,9 @@ impl Tensor {
     /// PyTorch's name: `nn.functional.pad`.
     ///
     /// ```
-    /// use pullback::{Border, Tensor};
+    /// use pullback::{PadMode, Tensor};
     /// let x = Tensor::from([1.0, 2.0, 3.0]);
-    /// assert_eq!(x.pad_or_cut(&[(-2, 2)], Border::Replicate).to_vec::<f64>(), [3.0, 3.0, 3.0]);
+    /// assert_eq!(x.pad_or_cut(&[(-2, 2)], PadMode::Replicate).to_vec::<f64>(), [3.0, 3.0, 3.0]);
     /// ```
     ///
     /// # Panics
@@ -162,7 +162,7 @@ impl Tensor {
     /// there is.
     #[track_caller]
     #[must_use]
-    pub fn pad_or_cut(&self, padding: &[(isize, isize)], border: Border) -> Tensor {
+    pub fn pad_or_cut(&self, padding: &[(isize, isize)], border: PadMode) -> Tensor {
         if padding.len() != self.rank() {
             let message = format!(
                 "{padding:?} does not name each of the {} axes of {}",
@@ -174,19 +174,19 @@ impl Tensor {
         let mut x = self.clone();
         for (axis, &(before, after)) in padding.iter().enumerate().filter(|(_, p)| **p != (0, 0)) {
             let n = self.shape()[axis] as i64;
-            let room = match border {
-                Border::Reflect => n - 1,
-                Border::Replicate => {
+            let space = match border {
+                PadMode::Reflect => n - 1,
+                PadMode::Replicate => {
                     if n == 0 {
                         0
                     } else {
                         i64::MAX
                     }
                 }
-                Border::Circular => n,
+                PadMode::Circular => n,
             };
             let (before, after) = (before as i64, after as i64);
-            let fits = before.max(after) <= room && before.max(after) < i64::MAX / 4;
+            let fits = before.max(after) <= space && before.max(after) < i64::MAX / 4;
             let left = n.saturating_add(before).saturating_add(after);
             if !fits || left < 0 || !pullback_ir::infer::fits_memory(&[left as usize]) {
                 let message = format!(
@@ -197,7 +197,7 @@ impl Tensor {
             }
             let (low, high) = ((-before).max(0), n - (-after).max(0));
             let from = |i: i64| match border {
-                Border::Reflect => {
+                PadMode::Reflect => {
                     if i < 0 {
                         -i
                     } else if i >= n {
@@ -206,15 +206,15 @@ impl Tensor {
                         i
                     }
                 }
-                Border::Replicate => i.clamp(0, n - 1),
+                PadMode::Replicate => i.clamp(0, n - 1),
                 // Around what is left of the axis.
-                Border::Circular => low + (i - low).rem_euclid((high - low).max(1)),
+                PadMode::Circular => low + (i - low).rem_euclid((high - low).max(1)),
             };
             check_list("pad_by", left as usize, size_of::<i64>(), &[self.spec()]);
             let index: Vec<i64> = (-before..n + after).map(from).collect();
             x = x.index_select(axis as isize, &self.new_tensor(index));
         }
-        x.apart_from(&[self])
+        x.unaliased_with(&[self])
     }
 
     /// Each slice of an axis `times` times in a row.
@@ -236,7 +236,7 @@ impl Tensor {
         let mut merged = x.shape().to_vec();
         merged[at] = merged[at].saturating_mul(times);
         let merged = known_shape("repeat_each", merged);
-        x.unsqueeze(at as isize + 1).expand(&wide[..]).reshape(&merged[..]).apart_from(&[self])
+        x.unsqueeze(at as isize + 1).expand(&wide[..]).reshape(&merged[..]).unaliased_with(&[self])
     }
 
     /// Differences of neighbours along an axis, `order` times over.
@@ -265,7 +265,7 @@ impl Tensor {
             let (low, high) = (x.narrow(axis, 0, m - 1), x.narrow(axis, 1, m - 1));
             if x.dtype() == DType::Bool { high.logical_xor(&low) } else { high - low }
         });
-        found.apart_from(&[self])
+        found.unaliased_with(&[self])
     }
 
     /// Patches of an image `[n, c, h, w]` (or `[c, h, w]`) as columns `[n, c·kh·kw, patches]`;
@@ -402,7 +402,7 @@ impl Tensor {
         let split = self.reshape(shape(&[c / r.saturating_mul(r).max(1), r, r, h, w]));
         let order: Vec<isize> = (0..k).chain([0, 3, 1, 4, 2].map(|i| i + k)).collect();
         let (c, h, w) = (c / r.saturating_mul(r).max(1), h.saturating_mul(r), w.saturating_mul(r));
-        split.permute(order).reshape(shape(&[c, h, w])).apart_from(&[self])
+        split.permute(order).reshape(shape(&[c, h, w])).unaliased_with(&[self])
     }
 
     /// Pixels `[.., c, h·r, w·r]` as channels `[.., c·r², h, w]`.
@@ -418,7 +418,7 @@ impl Tensor {
         let split = self.reshape(shape(&[c, h, r, w, r]));
         let order: Vec<isize> = (0..k).chain([0, 2, 4, 1, 3].map(|i| i + k)).collect();
         let channels = c.saturating_mul(r).saturating_mul(r);
-        split.permute(order).reshape(shape(&[channels, h, w])).apart_from(&[self])
+        split.permute(order).reshape(shape(&[channels, h, w])).unaliased_with(&[self])
     }
 
     /// Leading lengths, and the last three.

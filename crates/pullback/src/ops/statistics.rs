@@ -9,7 +9,7 @@ use std::cmp::Ordering;
 
 /// What a quantile that falls between two elements is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Between {
+pub enum QuantileInterpolation {
     /// On the line from one to the other.
     #[default]
     Linear,
@@ -33,15 +33,15 @@ impl Tensor {
     /// Derivative: `dy` to the one or two elements that the quantile is made of, by their weights.
     ///
     /// ```
-    /// use pullback::{Between, Tensor};
+    /// use pullback::{QuantileInterpolation, Tensor};
     /// let x = Tensor::from([[4.0, 1.0, 2.0, 3.0]]);
-    /// assert_eq!(x.quantile(0.5, 1, Between::Linear).to_vec::<f64>(), [2.5]);
-    /// assert_eq!(x.quantile(&Tensor::from([0.0, 1.0]), 1, Between::Linear).shape(), [2, 1]);
+    /// assert_eq!(x.quantile(0.5, 1, QuantileInterpolation::Linear).to_vec::<f64>(), [2.5]);
+    /// assert_eq!(x.quantile(&Tensor::from([0.0, 1.0]), 1, QuantileInterpolation::Linear).shape(), [2, 1]);
     /// ```
     #[track_caller]
     #[must_use]
-    pub fn quantile(&self, q: impl Operand, axis: isize, between: Between) -> Tensor {
-        let q = q.beside(&self.new_zeros_with((), self.real_dtype())).into_owned();
+    pub fn quantile(&self, q: impl Operand, axis: isize, between: QuantileInterpolation) -> Tensor {
+        let q = q.matching(&self.new_zeros_with((), self.real_dtype())).into_owned();
         self.quantile_of("quantile", q, axis, between, false)
     }
 
@@ -51,8 +51,13 @@ impl Tensor {
     /// PyTorch's name: `nanquantile`.
     #[track_caller]
     #[must_use]
-    pub fn nan_quantile(&self, q: impl Operand, axis: isize, between: Between) -> Tensor {
-        let q = q.beside(&self.new_zeros_with((), self.real_dtype())).into_owned();
+    pub fn nan_quantile(
+        &self,
+        q: impl Operand,
+        axis: isize,
+        between: QuantileInterpolation,
+    ) -> Tensor {
+        let q = q.matching(&self.new_zeros_with((), self.real_dtype())).into_owned();
         self.quantile_of("nan_quantile", q, axis, between, true)
     }
 
@@ -62,7 +67,7 @@ impl Tensor {
         op: &'static str,
         q: Tensor,
         axis: isize,
-        between: Between,
+        between: QuantileInterpolation,
         without_nan: bool,
     ) -> Tensor {
         let x = if self.rank() == 0 { self.reshape([1]) } else { self.clone() };
@@ -94,19 +99,23 @@ impl Tensor {
             rank = spoilt.select(n as f64 - 1.0, &rank);
         }
         let rank = match between {
-            Between::Linear | Between::Midpoint => rank,
-            Between::Lower => rank.floor(),
-            Between::Higher => rank.ceil(),
-            Between::Nearest => rank.round(),
+            QuantileInterpolation::Linear | QuantileInterpolation::Midpoint => rank,
+            QuantileInterpolation::Lower => rank.floor(),
+            QuantileInterpolation::Higher => rank.ceil(),
+            QuantileInterpolation::Nearest => rank.round(),
         };
         let lines = sorted.shape()[..sorted.rank() - 1].to_vec();
         let rank = rank.expand([&lines[..], &[q.len()]].concat());
         let at = |place: Tensor| sorted.gather(-1, &place.detach().cast(DType::I64));
         let low = at(rank.floor());
         let y = match between {
-            Between::Lower | Between::Higher | Between::Nearest => low,
-            Between::Linear => low.lerp(&at(rank.ceil()), &rank - rank.floor().detach()),
-            Between::Midpoint => low.lerp(&at(rank.ceil()), 0.5),
+            QuantileInterpolation::Lower
+            | QuantileInterpolation::Higher
+            | QuantileInterpolation::Nearest => low,
+            QuantileInterpolation::Linear => {
+                low.lerp(&at(rank.ceil()), &rank - rank.floor().detach())
+            }
+            QuantileInterpolation::Midpoint => low.lerp(&at(rank.ceil()), 0.5),
         };
         let y = match q.rank() {
             0 => y.squeeze_axis(-1),
@@ -293,7 +302,7 @@ impl Tensor {
         let deviation = c.diagonal().sqrt();
         // Values beyond the bounds are rounding errors: clamping them is no kink.
         let y = c / deviation.unsqueeze(1) / deviation.unsqueeze(0);
-        kinks::aside(|| y.clamp(-1.0, 1.0))
+        kinks::uncounted_part(|| y.clamp(-1.0, 1.0))
     }
 
     /// How often each of 0, 1, 2, … occurs in a vector of integers, or the sum of the weights where

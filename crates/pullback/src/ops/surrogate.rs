@@ -2,7 +2,7 @@
 //! scaling and clipping in the graph.
 //!
 //! Each is a [`custom_vjp`](crate::custom_vjp) of a line or two. As its rule is not the derivative
-//! of its value, it skips the gate with a reason, and [`unchecked_rules`](crate::unchecked_rules)
+//! of its value, it skip the check with a reason, and [`unchecked_rules`](crate::unchecked_rules)
 //! lists the line of the model that uses it, with the number of calls.
 
 use crate::{CustomVjp, Error, Tensor, custom_vjp, fail, mode};
@@ -24,7 +24,7 @@ impl Tensor {
     /// assert_eq!(grad(|x: &Tensor| tenths(x).square())(&Tensor::from(0.37)).item::<f64>(), 0.6);
     /// ```
     ///
-    /// What `hard` uses from outside has its own derivative, which for a step is zero; where it is
+    /// What `hard` captures has its own derivative, which for a step is zero; where it is
     /// not, a tensor that is being differentiated is refused. To train a threshold t, write it as
     /// `(x - t).straight_through(|d| …)`.
     ///

@@ -1,7 +1,7 @@
 //! The op table as documentation: what `docs/ops.md` is made from; and what the tests of all ops
 //! check.
 
-use crate::batch::{Batching, Lane, batch, batching};
+use crate::batch::{BatchedValue, Batching, batch, batching};
 use crate::ops::row;
 use crate::rule::{Grad, Val};
 use crate::{Op, Tensor};
@@ -64,8 +64,11 @@ fn kind(op: &Op) -> &'static str {
 #[doc(hidden)]
 #[track_caller]
 pub fn batched(op: &Op, operands: &[(Tensor, bool)], n: usize) -> Vec<(Tensor, bool)> {
-    let lane = |(value, batched): &(Tensor, bool)| Lane { value: value.clone(), batched: *batched };
-    let lanes: Vec<Lane> = operands.iter().map(lane).collect();
+    let lane = |(value, batched): &(Tensor, bool)| BatchedValue {
+        value: value.clone(),
+        batched: *batched,
+    };
+    let lanes: Vec<BatchedValue> = operands.iter().map(lane).collect();
     batch(op, &lanes, n).into_iter().map(|lane| (lane.value, lane.batched)).collect()
 }
 

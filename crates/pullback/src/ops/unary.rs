@@ -80,73 +80,73 @@ macro_rules! stepwise {
 //
 // `need`, by the slope; numbers say by how many ε the derivative is off
 // (`memory/compress/need.rs`):
-// - `Whole`, where nothing is saved. Where a pole at ±1 loses the distance of an x near it (log1p,
+// - `Exact`, where nothing is saved. Where a pole at ±1 loses the distance of an x near it (log1p,
 //   asin, acos, acosh, atanh). exp(y²), off by 2y² (erfinv, ndtri). Differences of saved values,
 //   poles, and slopes that grow like exp(x) (sinh to i1e).
-// - `Largest`: powers of what is saved, 1, 2, 3 (square, exp, recip, rsqrt). y + 1, off by 1 of y,
-//   which is below 1 or below the slope; 1 + y², by 2. 1 − y², off by 2 of 1 as |y| ≤ 1; y·(1 − y),
-//   by 1.
-// - `Each`: quotients, 1.
-// - `Smooth`: powers of 1 + x², 2 and 1 of themselves; the second derivative is below 1 as well, as
+// - `MaxRelative`: powers of what is saved, 1, 2, 3 (square, exp, recip, rsqrt). y + 1, off by 1 of
+//   y, which is below 1 or below the slope; 1 + y², by 2. 1 − y², off by 2 of 1 as |y| ≤ 1; y·(1 −
+//   y), by 1.
+// - `Relative`: quotients, 1.
+// - `Mixed`: powers of 1 + x², 2 and 1 of themselves; the second derivative is below 1 as well, as
 //   eight bits need it. Of erf to silu, x times the second derivative, and that itself, are
 //   below 1. (log_ndtr grows like −x, and is then off by 1 of itself.)
-// - `Near`: off by |x| of 1.
+// - `Absolute`: off by |x| of 1.
 //
 // `vjp`, where what divides must do so one after the other: an intermediate square would overflow
 // in the next derivative before the result does.
 rows! {
-    //       policy  need    kink                             derivative
-    Neg      Promote Whole   []                               linear("`-dy`", |_, _, dy| -dy);
-    Abs      Promote Sign    [Abs zero]                       slopes!(X => |x| x.sign());
-    Sign     Promote Whole   [Jump zero]                      Grad::Zero;
-    Floor    Promote Whole   [Jump integer]                   Grad::Zero;
-    Ceil     Promote Whole   [Jump integer]                   Grad::Zero;
-    Round    Promote Whole   [Jump half]                      Grad::Zero;
-    Trunc    Promote Whole   [Jump integer_but_zero]          Grad::Zero;
-    Not      Promote Whole   []                               Grad::Zero;
-    Square   F32     Largest []                               slopes!(X => |x| x * 2.0);
-    Sqrt     Promote Each    [Sqrt zero]                      slopes!(Y => |y| 0.5 / y), vjp |y, dy| dy * 0.5 / y;
-    Rsqrt    F32     Largest [Endless zero]                   slopes!(Y => |y| y.square() * y * -0.5), vjp |y, dy| dy * y * y * y * -0.5;
-    Recip    F32     Largest [Endless zero]                   slopes!(Y => |y| -y.square()), vjp |y, dy| -(dy * y) * y;
-    Exp      F32     Largest []                               slopes!(Y => |y| y.clone());
-    Exp2     F32     Largest []                               slopes!(Y => |y| y * LN_2);
-    Expm1    F32     Largest []                               slopes!(Y => |y| y + 1.0);
-    Log      F32     Each    [Endless zero]                   slopes!(X => |x| x.recip()), vjp |x, dy| dy / x;
-    Log2     F32     Each    [Endless zero]                   over!(x => x * LN_2);
-    Log10    F32     Each    [Endless zero]                   over!(x => x * LN_10);
-    Log1p    F32     Whole   [Endless minus_one]              over!(x => x + 1.0);
-    Sin      Promote Near    []                               slopes!(X => |x| x.cos());
-    Cos      Promote Near    []                               slopes!(X => |x| -x.sin());
-    Tan      F32     Largest []                               slopes!(Y => |y| 1.0 + y.square());
-    Asin     F32     Whole   [Endless one_or_minus_one]       slopes!(X => |x| (1.0 - x.square()).rsqrt());
-    Acos     F32     Whole   [Endless one_or_minus_one]       slopes!(X => |x| -(1.0 - x.square()).rsqrt());
+    //       policy  need        kink                              derivative
+    Neg      Promote Exact       []                                linear("`-dy`", |_, _, dy| -dy);
+    Abs      Promote Sign        [Abs zero]                        slopes!(X => |x| x.sign());
+    Sign     Promote Exact       [Jump zero]                       Grad::Zero;
+    Floor    Promote Exact       [Jump integer]                    Grad::Zero;
+    Ceil     Promote Exact       [Jump integer]                    Grad::Zero;
+    Round    Promote Exact       [Jump half]                       Grad::Zero;
+    Trunc    Promote Exact       [Jump integer_but_zero]           Grad::Zero;
+    Not      Promote Exact       []                                Grad::Zero;
+    Square   F32     MaxRelative []                                slopes!(X => |x| x * 2.0);
+    Sqrt     Promote Relative    [Sqrt zero]                       slopes!(Y => |y| 0.5 / y), vjp |y, dy| dy * 0.5 / y;
+    Rsqrt    F32     MaxRelative [Infinite zero]                   slopes!(Y => |y| y.square() * y * -0.5), vjp |y, dy| dy * y * y * y * -0.5;
+    Recip    F32     MaxRelative [Infinite zero]                   slopes!(Y => |y| -y.square()), vjp |y, dy| -(dy * y) * y;
+    Exp      F32     MaxRelative []                                slopes!(Y => |y| y.clone());
+    Exp2     F32     MaxRelative []                                slopes!(Y => |y| y * LN_2);
+    Expm1    F32     MaxRelative []                                slopes!(Y => |y| y + 1.0);
+    Log      F32     Relative    [Infinite zero]                   slopes!(X => |x| x.recip()), vjp |x, dy| dy / x;
+    Log2     F32     Relative    [Infinite zero]                   over!(x => x * LN_2);
+    Log10    F32     Relative    [Infinite zero]                   over!(x => x * LN_10);
+    Log1p    F32     Exact       [Infinite minus_one]              over!(x => x + 1.0);
+    Sin      Promote Absolute    []                                slopes!(X => |x| x.cos());
+    Cos      Promote Absolute    []                                slopes!(X => |x| -x.sin());
+    Tan      F32     MaxRelative []                                slopes!(Y => |y| 1.0 + y.square());
+    Asin     F32     Exact       [Infinite one_or_minus_one]       slopes!(X => |x| (1.0 - x.square()).rsqrt());
+    Acos     F32     Exact       [Infinite one_or_minus_one]       slopes!(X => |x| -(1.0 - x.square()).rsqrt());
     // Not `square`, whose slope 2x is infinite at the largest numbers, and the reciprocal's 0.
-    Atan     Promote Smooth  []                               slopes!(X => |x| (1.0 + x * x).recip());
-    Sinh     F32     Whole   []                               slopes!(X => |x| x.cosh());
-    Cosh     F32     Whole   []                               slopes!(X => |x| x.sinh());
-    Tanh     Promote Largest []                               slopes!(Y => |y| 1.0 - y.square());
-    Asinh    F32     Smooth  []                               slopes!(X => |x| (1.0 + x.square()).rsqrt());
-    Acosh    F32     Whole   [Endless one]                    slopes!(X => |x| ((x - 1.0) * (x + 1.0)).rsqrt());
-    Atanh    F32     Whole   [Endless one_or_minus_one]       slopes!(X => |x| (1.0 - x.square()).recip());
-    Erf      Promote Smooth  []                               slopes!(X => |x| (-x.square()).exp() * FRAC_2_SQRT_PI);
-    Erfc     F32     Smooth  []                               slopes!(X => |x| (-x.square()).exp() * -FRAC_2_SQRT_PI);
-    Erfcx    F32     Whole   []                               slopes!(X Y => |x, y| erfcx_slope(x, y));
-    Erfinv   F32     Whole   [Endless one_or_minus_one]       slopes!(Y => |y| y.square().exp() * (1.0 / FRAC_2_SQRT_PI));
-    LogNdtr  F32     Smooth  []                               slopes!(X Y => |x, y| log_ndtr_slope(x, y));
-    Ndtri    F32     Whole   [Endless zero_or_one]            slopes!(Y => |y| (y.square() * 0.5).exp() * (2.0 * SQRT_2 / FRAC_2_SQRT_PI));
-    Lgamma   F32     Whole   [Lgamma integer_not_above_zero]  slopes!(X => |x| x.digamma());
-    Digamma  F32     Whole   [Endless integer_not_above_zero] slopes!(X => |x| x.polygamma(1));
-    I0       F32     Whole   []                               slopes!(X => |x| x.i1());
-    I0e      F32     Whole   [Bessel zero]                    slopes!(X Y => |x, y| x.i1e() - x.sign() * y);
-    I1       F32     Whole   []                               slopes!(X Y => |x, y| x.i0() - bessel_part(y, x, false));
-    I1e      F32     Whole   []                               slopes!(X Y => |x, y| x.i0e() - x.sign() * y - bessel_part(y, x, true));
-    Sigmoid  Promote Largest []                               slopes!(Y => |y| y * (1.0 - y));
-    Relu     Promote Sign    [Relu zero]                      slopes!(Y => |y| y.gt(0.0).cast(y.dtype()));
-    Gelu     Promote Smooth  []                               slopes!(X => |x| normal_cdf(x) + x * normal_pdf(x));
-    GeluTanh Promote Smooth  []                               slopes!(X => |x| gelu_tanh_slope(x));
-    Silu     Promote Smooth  []                               slopes!(X => |x| silu_slope(x));
+    Atan     Promote Mixed       []                                slopes!(X => |x| (1.0 + x * x).recip());
+    Sinh     F32     Exact       []                                slopes!(X => |x| x.cosh());
+    Cosh     F32     Exact       []                                slopes!(X => |x| x.sinh());
+    Tanh     Promote MaxRelative []                                slopes!(Y => |y| 1.0 - y.square());
+    Asinh    F32     Mixed       []                                slopes!(X => |x| (1.0 + x.square()).rsqrt());
+    Acosh    F32     Exact       [Infinite one]                    slopes!(X => |x| ((x - 1.0) * (x + 1.0)).rsqrt());
+    Atanh    F32     Exact       [Infinite one_or_minus_one]       slopes!(X => |x| (1.0 - x.square()).recip());
+    Erf      Promote Mixed       []                                slopes!(X => |x| (-x.square()).exp() * FRAC_2_SQRT_PI);
+    Erfc     F32     Mixed       []                                slopes!(X => |x| (-x.square()).exp() * -FRAC_2_SQRT_PI);
+    Erfcx    F32     Exact       []                                slopes!(X Y => |x, y| erfcx_slope(x, y));
+    Erfinv   F32     Exact       [Infinite one_or_minus_one]       slopes!(Y => |y| y.square().exp() * (1.0 / FRAC_2_SQRT_PI));
+    LogNdtr  F32     Mixed       []                                slopes!(X Y => |x, y| log_ndtr_slope(x, y));
+    Ndtri    F32     Exact       [Infinite zero_or_one]            slopes!(Y => |y| (y.square() * 0.5).exp() * (2.0 * SQRT_2 / FRAC_2_SQRT_PI));
+    Lgamma   F32     Exact       [Lgamma integer_not_above_zero]   slopes!(X => |x| x.digamma());
+    Digamma  F32     Exact       [Infinite integer_not_above_zero] slopes!(X => |x| x.polygamma(1));
+    I0       F32     Exact       []                                slopes!(X => |x| x.i1());
+    I0e      F32     Exact       [Bessel zero]                     slopes!(X Y => |x, y| x.i1e() - x.sign() * y);
+    I1       F32     Exact       []                                slopes!(X Y => |x, y| x.i0() - bessel_part(y, x, false));
+    I1e      F32     Exact       []                                slopes!(X Y => |x, y| x.i0e() - x.sign() * y - bessel_part(y, x, true));
+    Sigmoid  Promote MaxRelative []                                slopes!(Y => |y| y * (1.0 - y));
+    Relu     Promote Sign        [Relu zero]                       slopes!(Y => |y| y.gt(0.0).cast(y.dtype()));
+    Gelu     Promote Mixed       []                                slopes!(X => |x| normal_cdf(x) + x * normal_pdf(x));
+    GeluTanh Promote Mixed       []                                slopes!(X => |x| gelu_tanh_slope(x));
+    Silu     Promote Mixed       []                                slopes!(X => |x| silu_slope(x));
     // By promise.
-    Stop     Promote Whole   []                               Grad::Zero;
+    Stop     Promote Exact       []                                Grad::Zero;
 }
 
 /// `dy · f'` by simpler ops: what the fused kernel is, where it is differentiated itself.

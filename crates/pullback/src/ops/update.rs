@@ -12,13 +12,13 @@ use smallvec::{SmallVec, smallvec};
 /// How gradient descent steps. The fields have PyTorch's meanings and defaults.
 ///
 /// ```
-/// use pullback::{Tensor, update::{Sgd, sgd_}};
+/// use pullback::{Tensor, update::{SgdOptions, sgd_}};
 /// let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([10.0, 20.0]));
-/// sgd_(&Sgd::default(), &Tensor::from(0.1), &x, &grad, None);
+/// sgd_(&SgdOptions::default(), &Tensor::from(0.1), &x, &grad, None);
 /// assert_eq!(x.to_vec::<f64>(), [0.0, 0.0]);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Sgd {
+pub struct SgdOptions {
     /// The momentum factor.
     pub momentum: f64,
     /// The dampening of the momentum.
@@ -31,15 +31,21 @@ pub struct Sgd {
     pub maximize: bool,
 }
 
-impl Default for Sgd {
-    fn default() -> Sgd {
-        Sgd { momentum: 0.0, dampening: 0.0, weight_decay: 0.0, nesterov: false, maximize: false }
+impl Default for SgdOptions {
+    fn default() -> SgdOptions {
+        SgdOptions {
+            momentum: 0.0,
+            dampening: 0.0,
+            weight_decay: 0.0,
+            nesterov: false,
+            maximize: false,
+        }
     }
 }
 
 /// How Adam steps. The fields have PyTorch's meanings and defaults.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Adam {
+pub struct AdamOptions {
     /// The coefficients of the running means of the gradient and of its square.
     pub betas: (f64, f64),
     /// Added to the root of the mean square.
@@ -53,9 +59,9 @@ pub struct Adam {
     pub maximize: bool,
 }
 
-impl Default for Adam {
-    fn default() -> Adam {
-        Adam {
+impl Default for AdamOptions {
+    fn default() -> AdamOptions {
+        AdamOptions {
             betas: (0.9, 0.999),
             eps: 1e-8,
             weight_decay: 0.0,
@@ -87,8 +93,8 @@ pub struct Moments<'a> {
 /// Derivative: of its formula.
 ///
 /// ```
-/// use pullback::{Tensor, update::{Sgd, sgd_}};
-/// let how = Sgd { momentum: 0.5, ..Sgd::default() };
+/// use pullback::{Tensor, update::{SgdOptions, sgd_}};
+/// let how = SgdOptions { momentum: 0.5, ..SgdOptions::default() };
 /// let lr = Tensor::from(1.0);
 /// let (x, b) = (Tensor::from([4.0]), Tensor::from([0.0]));
 /// let (grad, step) = (Tensor::from([1.0]), Tensor::from(0i64));
@@ -104,7 +110,7 @@ pub struct Moments<'a> {
 /// elements.
 #[track_caller]
 pub fn sgd_(
-    how: &Sgd,
+    how: &SgdOptions,
     lr: &Tensor,
     x: &Tensor,
     grad: &Tensor,
@@ -145,11 +151,11 @@ pub fn sgd_(
 /// Derivative: of its formula.
 ///
 /// ```
-/// use pullback::{Tensor, update::{Adam, Moments, adam_}};
+/// use pullback::{Tensor, update::{AdamOptions, Moments, adam_}};
 /// let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([3.0, -4.0]));
 /// let (mean, square) = (x.zeros_like(), x.zeros_like());
 /// let state = Moments { mean: &mean, square: &square, largest: None };
-/// adam_(&Adam::default(), &Tensor::from(0.5), &x, &grad, state, &Tensor::from(1i64));
+/// adam_(&AdamOptions::default(), &Tensor::from(0.5), &x, &grad, state, &Tensor::from(1i64));
 /// // The first step is as long as the learning rate.
 /// assert!((x.to_vec::<f64>()[0] - 0.5).abs() < 1e-6 && (x.to_vec::<f64>()[1] - 2.5).abs() < 1e-6);
 /// ```
@@ -158,7 +164,14 @@ pub fn sgd_(
 /// If shapes or dtypes differ, the parameter may not be written in place, or what is written shares
 /// elements.
 #[track_caller]
-pub fn adam_(how: &Adam, lr: &Tensor, x: &Tensor, grad: &Tensor, state: Moments, step: &Tensor) {
+pub fn adam_(
+    how: &AdamOptions,
+    lr: &Tensor,
+    x: &Tensor,
+    grad: &Tensor,
+    state: Moments,
+    step: &Tensor,
+) {
     let op = AdamOp {
         beta1: Real(how.betas.0),
         beta2: Real(how.betas.1),
@@ -176,7 +189,7 @@ pub fn adam_(how: &Adam, lr: &Tensor, x: &Tensor, grad: &Tensor, state: Moments,
 }
 
 /// The gradient with its sign, in the dtype in which steps are computed.
-fn uphill(grad: &Tensor, maximize: bool) -> Tensor {
+fn maximised_gradient(grad: &Tensor, maximize: bool) -> Tensor {
     if maximize { -grad.wide() } else { grad.wide() }
 }
 
@@ -185,7 +198,7 @@ pub(super) fn sgd(op: &Op, inputs: &[&Tensor]) -> Outs {
     let Op::Fused(Fused::Sgd(how)) = op else { unreachable!("called for Sgd") };
     let x = inputs[0].wide();
     let states = usize::from(how.remembers());
-    let mut g = uphill(inputs[1 + states], how.maximize);
+    let mut g = maximised_gradient(inputs[1 + states], how.maximize);
     if how.decay != Real(0.0) {
         g += &x * how.decay.0;
     }
@@ -207,7 +220,7 @@ pub(super) fn adam(op: &Op, inputs: &[&Tensor]) -> Outs {
     let Op::Fused(Fused::Adam(how)) = op else { unreachable!("called for Adam") };
     let (mut x, dtype) = (inputs[0].wide(), inputs[0].dtype());
     let n = inputs.len();
-    let mut g = uphill(inputs[n - 3], how.maximize);
+    let mut g = maximised_gradient(inputs[n - 3], how.maximize);
     let step = inputs[n - 2].cast(crate::DType::F64);
     let lr = inputs[n - 1].cast(x.dtype());
     if how.decoupled {

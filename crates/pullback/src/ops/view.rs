@@ -22,14 +22,16 @@ pub(crate) fn row(view: &View) -> Grad {
             linear("`dy` summed over the new axes", |f, _, dy| dy.sum_to(f.in_shape(0)))
         }
         View::Flip(_) => linear("`dy` flipped", |f, _, dy| apply(f.op.clone(), &[dy])),
-        View::Slice(_) | View::Diagonal { .. } => {
-            linear_adding("`dy` in its place among zeros", put_back, Adds::Into(add_to_part))
-        }
+        View::Slice(_) | View::Diagonal { .. } => linear_adding(
+            "`dy` zero-padded to the operand's shape",
+            put_back,
+            Adds::Into(add_to_part),
+        ),
         View::Unfold { .. } => linear("`dy` of all windows added up in place", fold),
     }
 }
 
-/// The transpose of a view that shows no element twice: `dy` in its place among zeros.
+/// The transpose of a view that shows no element twice: `dy` zero-padded to the operand's shape.
 fn put_back(f: &Facts, _: usize, dy: &Tensor) -> Tensor {
     let Op::View(view) = f.op else { unreachable!("called for a view") };
     apply(Op::Put(vec![view.clone()]), &[&Tensor::zeros_of(f.in_spec(0)), dy])
@@ -349,7 +351,7 @@ impl Tensor {
     /// The elements at one index of an axis, which disappears. Negative counts from the end.
     ///
     /// A view: what is written into it is written into the tensor.
-    /// Derivative: `dy` in the place of the part.
+    /// Derivative: `dy` zero-padded to the operand's shape.
     /// PyTorch's name: `select`.
     ///
     /// ```
@@ -373,7 +375,7 @@ impl Tensor {
     /// `length` elements of an axis from `start` on.
     ///
     /// A view: what is written into it is written into the tensor.
-    /// Derivative: `dy` in the place of the part.
+    /// Derivative: `dy` zero-padded to the operand's shape.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -453,7 +455,7 @@ impl Tensor {
         }
     }
 
-    /// `other` in place of the part of this tensor that `part` shows; this tensor is not changed.
+    /// `other` instead of the part of this tensor that `part` shows; this tensor is not changed.
     ///
     /// Derivative: for `self`, `dy` with zeros in the part; for `other`, that part of `dy`.
     /// PyTorch's name: `slice_scatter`.

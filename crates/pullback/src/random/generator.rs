@@ -72,13 +72,8 @@ thread_local! {
 /// Runs `f`, which draws what was drawn before; the state of the global generator does not change.
 /// What a function draws after that comes from the state that is given.
 pub(crate) fn repeating<R>(draws: Draws, f: impl FnOnce() -> R) -> R {
-    struct Return(Option<(Draws, usize)>);
-    impl Drop for Return {
-        fn drop(&mut self) {
-            REPEATED.set(self.0.take());
-        }
-    }
-    let _return = Return(REPEATED.replace(Some((draws, 0))));
+    let outer = REPEATED.replace(Some((draws, 0)));
+    let _restore = mode::on_drop(|| REPEATED.set(outer));
     f()
 }
 
@@ -98,14 +93,8 @@ thread_local! {
 
 /// Runs `f`, and gives the keys that it was given.
 pub(crate) fn noting<R>(f: impl FnOnce() -> R) -> (R, Vec<Key>) {
-    struct Leave;
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            NOTED.with_borrow_mut(Vec::pop);
-        }
-    }
     NOTED.with_borrow_mut(|all| all.push((trace::number(), Vec::new())));
-    let _leave = Leave;
+    let _end = mode::on_drop(|| drop(NOTED.with_borrow_mut(Vec::pop)));
     let made = f();
     let keys = NOTED.with_borrow_mut(|all| all.last_mut().map(|last| std::mem::take(&mut last.1)));
     (made, keys.unwrap_or_default())

@@ -1,4 +1,4 @@
-//! An active trace: which variable each tensor is, and what was noted about tensors from outside.
+//! An active trace: which variable each tensor is, and what was noted about captured tensors.
 
 use super::{ACTIVE, Before, Capture, Effect, Log, Recorded, Root, Trace, TraceKind, lift};
 use crate::storage::{Storage, Traced, Writer};
@@ -84,7 +84,7 @@ impl Trace {
         Tensor::new(spec.clone(), Layout::dense(spec.shape), storage)
     }
 
-    /// A tensor from outside, inside a body.
+    /// A captured tensor, inside a body.
     pub(super) fn lift(&self, x: &Tensor, at: Line) -> Result<Tensor> {
         self.check_reachable(x, "capture", at)?;
         let key = Arc::as_ptr(&x.0) as usize;
@@ -100,13 +100,13 @@ impl Trace {
         Ok(lifted)
     }
 
-    /// The variable that represents a tensor from outside, if it was used.
+    /// The variable that represents a captured tensor, if it was used.
     pub(super) fn lifted(&self, x: &Tensor) -> Option<Tensor> {
         let key = Arc::as_ptr(&x.0) as usize;
         self.log.borrow().lifted.get(&key).map(|(_, lifted)| lifted.clone())
     }
 
-    /// Whether the memory is that of a tensor from outside: a view of one is made of its variable.
+    /// Whether the memory is that of a captured tensor: a view of one is made of its variable.
     fn is_lifted(&self, x: &Tensor) -> bool {
         let key = Arc::as_ptr(&x.0.storage) as usize;
         self.log.borrow().roots.get(&key).is_some_and(|root| root.lifted)
@@ -234,7 +234,7 @@ impl Trace {
             return Ok(self.tensor(made.map_err(|e| e.at(at))?[0], op.name(), at));
         };
         if self.owns(x) {
-            // Recorded now, under the user's line; windows on what comes from outside are recorded
+            // Recorded now, under the user's line; windows on what is captured are recorded
             // where they are used.
             let var = self.var_of(x, op.name(), at)?;
             let key = (Arc::as_ptr(&x.0.storage) as usize, layout.clone());
@@ -265,7 +265,7 @@ impl Trace {
         if let TraceKind::Body(name) = self.kind
             && (!self.owns(target) || self.is_lifted(target))
         {
-            let message = format!("a tensor from outside is written in place inside {name}");
+            let message = format!("a captured tensor is written in place inside {name}");
             return Err(Error::new(ErrorKind::InPlace, writer.op, message)
                 .on([target.spec()])
                 .at(writer.at)
@@ -298,7 +298,7 @@ impl Trace {
         Ok(version)
     }
 
-    /// Remembers what a tensor from outside is like before it is changed.
+    /// Remembers what a captured tensor is like before it is changed.
     pub fn note(&self, x: &Tensor) {
         // Its address is not reused, as it is kept.
         if self.owns(x) || !self.log.borrow_mut().noted.insert(Arc::as_ptr(&x.0) as usize) {
@@ -339,7 +339,7 @@ impl Trace {
         }
     }
 
-    pub(super) fn looked_at(&self, flag: &Flag, value: bool) {
+    pub(super) fn note_flag_read(&self, flag: &Flag, value: bool) {
         let log = &mut *self.log.borrow_mut();
         if log.noted.insert(flag.number()) {
             log.flags.push((flag.clone(), value));
@@ -396,7 +396,7 @@ impl Trace {
             captures: std::mem::take(&mut log.captures),
             leaves: effects,
             flags: std::mem::take(&mut log.flags),
-            looks: log.looks,
+            checks_values: log.checks_values,
             tracked_state: log.handles.iter().any(|(x, _)| can_be_differentiated(x)),
         })
     }
@@ -459,7 +459,7 @@ fn whole_of(x: &Tensor) -> Spec {
     }
 }
 
-/// The views that lead from the whole of a storage to a tensor in it.
+/// The chain of views from the whole of a storage to a tensor in it.
 fn views_to(x: &Tensor, whole: &Spec) -> Vec<View> {
     let dense = Layout::dense(whole.shape.clone());
     let (mut at, mut views) = (x.clone(), Vec::new());

@@ -22,13 +22,13 @@
 //! root variable, and the version of the storage says which windows are old.
 
 mod eval;
+mod grad_flags;
 mod log;
-mod marks;
 mod program;
 
 pub(crate) use eval::{evaluate, evaluate_with};
+pub(crate) use grad_flags::{check_lifting, marks, may_be_differentiated, note_gradient_read};
 pub(crate) use log::can_be_differentiated;
-pub(crate) use marks::{asks, check_lifting, marks, may_be_differentiated};
 pub use program::trace;
 
 use crate::leaf::Leaf;
@@ -67,7 +67,7 @@ pub(crate) struct Trace {
     /// Whether it began inside `no_grad`.
     in_no_grad: bool,
     /// The number of examples that the body is for, where each draws its own random numbers.
-    lanes: Option<usize>,
+    examples: Option<usize>,
     /// Why a whole function must not be compiled, once that is known.
     uncompiled: Uncompiled,
     log: RefCell<Log>,
@@ -96,15 +96,15 @@ struct Log {
     /// Lifted tensors by the address of the original, which is kept so that it stays the only one
     /// there.
     lifted: FxHashMap<usize, (Tensor, Tensor)>,
-    /// What was changed about tensors from outside, to be restored.
+    /// What was changed about captured tensors, to be restored.
     handles: Vec<(Tensor, Before)>,
     /// The addresses of those tensors and of the flags below.
     noted: FxHashSet<usize>,
     leaves: Vec<Touched>,
     /// The numbers of those leaves.
     touched: FxHashSet<u64>,
-    /// The function wants to read values that are not known here.
-    looks: bool,
+    /// The function reads values that are not known here.
+    checks_values: bool,
     /// Constants that were made while tracing: their values are known.
     constants: FxHashSet<usize>,
     /// The flags that the function read, with the values it saw first.
@@ -118,9 +118,9 @@ struct Root {
     storage: Weak<Storage>,
     spec: Spec,
     var: Var,
-    /// For memory from outside: which capture it is, and whether it was written to.
+    /// For captured memory: which capture it is, and whether it was written to.
     capture: Option<usize>,
-    /// It represents a tensor from outside in a body, where that may not be written to.
+    /// It represents a captured tensor in a body, where that may not be written to.
     lifted: bool,
     written: bool,
     before: (u64, Option<Writer>),
@@ -142,7 +142,7 @@ pub(crate) struct Touched {
     pub input: Option<Tensor>,
 }
 
-/// A tensor from outside that a trace uses.
+/// A captured tensor that a trace uses.
 pub(crate) struct Capture {
     pub tensor: Tensor,
     /// It has one row for each of the examples that the body is for.
@@ -168,7 +168,7 @@ pub(crate) enum Effect {
     Output(usize),
     /// The output of this number, written over the gradient that was there.
     Write(usize),
-    /// A tensor from outside.
+    /// A captured tensor.
     Other(Tensor),
 }
 
@@ -181,12 +181,12 @@ pub(crate) struct Recorded {
     pub results: usize,
     pub captures: Vec<Capture>,
     pub leaves: Vec<(Touched, Effect)>,
-    /// A tensor from outside was left with a history that leads into the function.
+    /// A captured tensor was left with a history that refers to the function.
     pub tracked_state: bool,
     /// The flags that the function read, and what they were.
     pub flags: Vec<(Flag, bool)>,
     /// The function looks for anomalies itself, which the program does not.
-    pub looks: bool,
+    pub checks_values: bool,
 }
 
 thread_local! {
@@ -235,19 +235,16 @@ pub(crate) fn where_made<R>(number: u64, f: impl FnOnce() -> R) -> R {
     leaving(ACTIVE.with_borrow(|all| all.iter().rev().take_while(since).count()), f)
 }
 
-/// Runs `f` outside so many of the innermost traces.
+/// Runs `f` outside this many of the innermost traces.
 fn leaving<R>(count: usize, f: impl FnOnce() -> R) -> R {
-    struct Return(Vec<Rc<Trace>>);
-    impl Drop for Return {
-        fn drop(&mut self) {
-            ACTIVE.with_borrow_mut(|all| all.append(&mut self.0));
-            DEPTH.set(ACTIVE.with_borrow(Vec::len));
-        }
-    }
     if count == 0 {
         return f();
     }
-    let _return = Return(ACTIVE.with_borrow_mut(|all| all.split_off(all.len() - count)));
+    let mut left = ACTIVE.with_borrow_mut(|all| all.split_off(all.len() - count));
+    let _restore = mode::on_drop(move || {
+        ACTIVE.with_borrow_mut(|all| all.append(&mut left));
+        DEPTH.set(ACTIVE.with_borrow(Vec::len));
+    });
     DEPTH.set(ACTIVE.with_borrow(Vec::len));
     f()
 }
@@ -255,42 +252,30 @@ fn leaving<R>(count: usize, f: impl FnOnce() -> R) -> R {
 /// Traces `f` on arguments of these specs.
 pub(crate) fn record<R>(
     kind: TraceKind,
-    lanes: Option<usize>,
+    examples: Option<usize>,
     specs: &[Spec],
     at: Line,
     f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
 ) -> Result<(R, Recorded)> {
-    record_telling(&Uncompiled::default(), kind, lanes, specs, at, f)
+    record_with_reason(&Uncompiled::default(), kind, examples, specs, at, f)
 }
 
 /// [`record`] that also reports why the function must not be compiled, if so.
-pub(crate) fn record_telling<R>(
+pub(crate) fn record_with_reason<R>(
     uncompiled: &Uncompiled,
     kind: TraceKind,
-    lanes: Option<usize>,
+    examples: Option<usize>,
     specs: &[Spec],
     at: Line,
     f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
 ) -> Result<(R, Recorded)> {
-    struct Leave;
-    impl Drop for Leave {
-        fn drop(&mut self) {
-            let ended = ACTIVE.with_borrow_mut(Vec::pop);
-            DEPTH.set(ACTIVE.with_borrow(Vec::len));
-            // Also where the function panicked: what it changed about tensors from outside is
-            // restored.
-            if let Some(trace) = ended {
-                trace.put_back();
-            }
-        }
-    }
     let trace = Rc::new(Trace {
         id: NEXT.fetch_add(1, Ordering::Relaxed),
         kind,
         first_node: sequence::next_number(),
         first_level: levels::next_number(),
         in_no_grad: mode::in_no_grad(),
-        lanes,
+        examples,
         uncompiled: uncompiled.clone(),
         log: RefCell::default(),
     });
@@ -298,23 +283,32 @@ pub(crate) fn record_telling<R>(
     trace.log.borrow_mut().arguments = arguments.iter().map(address).collect();
     ACTIVE.with_borrow_mut(|all| all.push(trace.clone()));
     DEPTH.set(ACTIVE.with_borrow(Vec::len));
-    let leave = Leave;
+    let end = mode::on_drop(|| {
+        let ended = ACTIVE.with_borrow_mut(Vec::pop);
+        DEPTH.set(ACTIVE.with_borrow(Vec::len));
+        // Also where the function panicked: what it changed about captured tensors is restored.
+        if let Some(trace) = ended {
+            trace.put_back();
+        }
+    });
     let (result, outputs) = autocast::with_own_cache(|| f(&arguments));
     let recorded = trace.finish(&outputs, at)?;
-    drop(leave);
+    drop(end);
     Ok((result, recorded))
 }
 
 /// Notes that a flag was read, in every active trace: it decides what all of them record.
-pub(crate) fn looked_at(flag: &Flag, value: bool) {
+pub(crate) fn note_flag_read(flag: &Flag, value: bool) {
     if active() {
-        ACTIVE.with_borrow(|all| all.iter().for_each(|trace| trace.looked_at(flag, value)));
+        ACTIVE.with_borrow(|all| all.iter().for_each(|trace| trace.note_flag_read(flag, value)));
     }
 }
 
 /// Notes that the traced function would check values if they were known: the program does not.
-pub(crate) fn looks_at_values() {
-    ACTIVE.with_borrow(|all| all.iter().for_each(|trace| trace.log.borrow_mut().looks = true));
+pub(crate) fn note_value_check() {
+    ACTIVE.with_borrow(|all| {
+        all.iter().for_each(|trace| trace.log.borrow_mut().checks_values = true)
+    });
 }
 
 /// Records an op and returns tensors that represent its results.
@@ -375,7 +369,7 @@ pub(crate) fn lift(x: &Tensor, at: Line) -> Tensor {
     }
 }
 
-/// What represents a tensor from outside in the body that is being traced, if it was used there.
+/// What represents a captured tensor in the body that is being traced, if it was used there.
 pub(crate) fn lifted(x: &Tensor) -> Option<Tensor> {
     let trace = current()?;
     if trace.is_body() && !trace.owns(x) { trace.lifted(x) } else { None }
@@ -421,7 +415,7 @@ pub(crate) fn touch(
 ) {
     let Some(inner) = current() else { return };
     if let (TraceKind::Body(name), true) = (inner.kind, changed && leaf.seq < inner.first_node) {
-        let message = format!("the gradient of a tensor from outside is changed inside {name}");
+        let message = format!("the gradient of a captured tensor is changed inside {name}");
         let error = Error::new(ErrorKind::InPlace, "grad", message).at(at);
         fail::raise(error.hint("compute it with grad(..) and return it"));
     }
@@ -498,11 +492,11 @@ pub(crate) fn note_constant(x: &Tensor) {
 /// A key for the draws of a body, from the generator outside; none outside a body.
 pub(crate) fn key_from_outside(device: Device, at: Line) -> Option<Key> {
     let trace = current()?;
-    match (trace.kind, trace.lanes) {
+    match (trace.kind, trace.examples) {
         (TraceKind::Whole, _) => None,
-        (TraceKind::Body(_), Some(lanes)) => {
+        (TraceKind::Body(_), Some(examples)) => {
             let draw = || crate::next_key_on(device);
-            let keys = outside(|| mode::with_line(at, || draw().split_tensor(lanes)));
+            let keys = outside(|| mode::with_line(at, || draw().split_tensor(examples)));
             let spec = keys.spec().with_shape(Shape::from_slice(&[2]));
             let capture = Capture { batched: true, ..Capture::of(&keys) };
             Some(Key::from_tensor(&trace.capture(capture, spec, at)))

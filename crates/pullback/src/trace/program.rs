@@ -6,7 +6,7 @@ use pullback_ir::{Line, Program};
 
 /// Records what a function does to arguments of these specs, and computes nothing.
 ///
-/// Everything inside is recorded, gradients included. Tensors from outside that the function uses
+/// Everything inside is recorded, gradients included. Captured tensors
 /// become inputs of the program after the arguments; those it writes to become outputs that replace
 /// them (`into`).
 ///

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 /// What a function may give that has a Jacobian: tensors, and tuples, vectors, arrays and so on of
-/// them. Its Jacobian has the same structure, with a tree shaped as the argument in place of each
+/// them. Its Jacobian has the same structure, with a tree shaped as the argument instead of each
 /// tensor. For structs there is [`jacobian_tree`], which gives a list.
 pub trait Jacobians: Tree {
     /// This structure with a `T` for each tensor; `T` itself for a tensor.
@@ -96,7 +96,7 @@ tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
 
 /// A transform of `f`: its own ops carry the caller's line, and the ops of `f` their own lines.
-fn spoken<T, Y, R>(
+fn with_caller_line<T, Y, R>(
     caller: Line,
     f: impl Fn(&T) -> Y,
     derivative: impl Fn(&dyn Fn(&T) -> Y, &T) -> R,
@@ -121,7 +121,7 @@ fn spoken<T, Y, R>(
 /// [`jacobian`].
 #[track_caller]
 pub fn jacrev<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
-    spoken(Line::caller(), f, |f, x| {
+    with_caller_line(Line::caller(), f, |f, x| {
         let (y, pullback) = vjp(f, x);
         y.filled(&mut rows(x, &y, pullback).into_iter())
     })
@@ -177,13 +177,13 @@ fn rows_of<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
 /// Of several results there is one for each, in the same structure ([`Jacobians`]), as for
 /// [`jacobian`].
 ///
-/// A function that writes to tensors from outside (the running statistics of a layer, a counter) is
+/// A function that writes to captured tensors (the running statistics of a layer, a counter) is
 /// called once for each direction. Every call sees the state that the first one saw, and what the
 /// last one wrote stays: so the state is updated once, here and in [`jacobian`] and [`hessian`].
 #[track_caller]
 pub fn jacfwd<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
     let at = Line::caller();
-    spoken(at, f, move |f, x| {
+    with_caller_line(at, f, move |f, x| {
         // The structure of the results, as the last call saw it.
         let seen = RefCell::new(None);
         let push = |tangent: &T| {
@@ -213,7 +213,7 @@ fn columns<T: Tree>(
     calls: &Calls,
 ) -> Vec<T> {
     let blocks = blocks(x, push, calls);
-    let row_specs = match blocks.iter().find_map(Block::row_specs) {
+    let row_specs = match blocks.iter().find_map(JacobianBlock::row_specs) {
         Some(specs) => specs,
         None => probe(x).iter().map(|t| t.spec().clone()).collect(),
     };
@@ -251,7 +251,7 @@ impl Calls {
     }
 
     fn call<R>(&self, f: impl FnOnce() -> R) -> R {
-        self.last.take().take_back("jacobian", self.at);
+        self.last.take().undo("jacobian", self.at);
         let (result, written) = undo::noting(|| self.drawing(f));
         self.last.replace(written);
         result
@@ -273,14 +273,14 @@ impl Calls {
 }
 
 /// The derivatives along every basis direction of every leaf.
-fn blocks<T: Tree>(x: &T, push: impl Fn(&T) -> Vec<Tensor>, calls: &Calls) -> Vec<Block> {
+fn blocks<T: Tree>(x: &T, push: impl Fn(&T) -> Vec<Tensor>, calls: &Calls) -> Vec<JacobianBlock> {
     let leaves = x.leaves();
     let zeros: Vec<Tensor> = leaves.iter().map(zeros_of).collect();
-    let mut blocks: Vec<Block> = Vec::new();
+    let mut blocks: Vec<JacobianBlock> = Vec::new();
     let is_buffer = x.buffers();
     for (j, leaf) in leaves.iter().enumerate() {
         if !leaf.dtype().is_float() || is_buffer.get(j).is_some_and(|&b| b) {
-            blocks.push(Block::Constant);
+            blocks.push(JacobianBlock::Constant);
             continue;
         }
         let direction = |t: &Tensor| {
@@ -289,15 +289,17 @@ fn blocks<T: Tree>(x: &T, push: impl Fn(&T) -> Vec<Tensor>, calls: &Calls) -> Ve
             push(&x.with_leaves(&tangents))
         };
         blocks.push(match calls.drawing(|| at_once(leaf, &direction)) {
-            Some(rows) => Block::Whole(rows),
-            None => Block::Parts(basis(leaf).map(|t| calls.call(|| direction(&t))).collect()),
+            Some(rows) => JacobianBlock::Whole(rows),
+            None => {
+                JacobianBlock::Parts(basis(leaf).map(|t| calls.call(|| direction(&t))).collect())
+            }
         });
     }
     blocks
 }
 
 /// The derivatives along every basis direction of one leaf, for each block row.
-enum Block {
+enum JacobianBlock {
     /// One tensor a row, directions in front.
     Whole(Vec<Tensor>),
     /// For each direction, one tensor a row.
@@ -306,16 +308,16 @@ enum Block {
     Constant,
 }
 
-impl Block {
+impl JacobianBlock {
     fn row_specs(&self) -> Option<Vec<Spec>> {
         match self {
-            Block::Whole(rows) => {
+            JacobianBlock::Whole(rows) => {
                 Some(rows.iter().map(|t| t.spec().with_shape(&t.shape()[1..])).collect())
             }
-            Block::Parts(parts) => {
+            JacobianBlock::Parts(parts) => {
                 parts.first().map(|rows| rows.iter().map(|t| t.spec().clone()).collect())
             }
-            Block::Constant => None,
+            JacobianBlock::Constant => None,
         }
     }
 
@@ -323,9 +325,9 @@ impl Block {
     fn rows(&self, i: usize, directions: usize) -> Option<Tensor> {
         match self {
             _ if directions == 0 => None,
-            Block::Constant => None,
-            Block::Whole(rows) => Some(rows[i].clone()),
-            Block::Parts(parts) => {
+            JacobianBlock::Constant => None,
+            JacobianBlock::Whole(rows) => Some(rows[i].clone()),
+            JacobianBlock::Parts(parts) => {
                 Some(stack(&parts.iter().map(|rows| &rows[i]).collect::<Vec<_>>(), 0))
             }
         }
@@ -335,12 +337,12 @@ impl Block {
     fn columns(&self, i: usize, directions: usize) -> Option<Tensor> {
         match self {
             _ if directions == 0 => None,
-            Block::Constant => None,
-            Block::Whole(rows) => {
+            JacobianBlock::Constant => None,
+            JacobianBlock::Whole(rows) => {
                 let order: Vec<isize> = (1..rows[i].rank() as isize).chain([0]).collect();
                 Some(rows[i].permute(&order[..]))
             }
-            Block::Parts(parts) => {
+            JacobianBlock::Parts(parts) => {
                 Some(stack(&parts.iter().map(|rows| &rows[i]).collect::<Vec<_>>(), -1))
             }
         }
@@ -389,7 +391,7 @@ fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
 #[track_caller]
 pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
     let at = Line::caller();
-    spoken(at, f, move |f, x| {
+    with_caller_line(at, f, move |f, x| {
         let (y, rows) = either(f, x, at);
         y.filled(&mut rows.into_iter())
     })
@@ -415,7 +417,7 @@ pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y:
 #[track_caller]
 pub fn jacobian_tree<T: Tree, Y: Tree>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Vec<T> {
     let at = Line::caller();
-    spoken(at, f, move |f, x| either(f, x, at).1)
+    with_caller_line(at, f, move |f, x| either(f, x, at).1)
 }
 
 /// The results and the derivatives of each, by the mode that takes fewer passes.
@@ -467,7 +469,7 @@ pub fn hessian<T: Jacobians>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T::Of<T
 #[track_caller]
 pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> {
     let caller = Line::caller();
-    spoken(caller, f, move |f, x: &T| {
+    with_caller_line(caller, f, move |f, x: &T| {
         let leaves = x.leaves();
         if !leaves.is_empty() && !leaves.iter().any(|x| x.dtype().is_float()) {
             let message = "only floats have second derivatives, and there are none";

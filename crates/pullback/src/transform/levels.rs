@@ -4,6 +4,7 @@
 //! perturbation confusion). A tangent whose `jvp` has returned is dropped where it is found in
 //! saved values.
 
+use crate::mode;
 use crate::tape::Node;
 use crate::tensor::Tangents;
 use std::cell::{Cell, RefCell};
@@ -23,7 +24,7 @@ pub(crate) fn take_number() -> u64 {
 }
 
 /// The levels being computed, each with the nodes that saved tangents of it. A tangent's history
-/// leads back to the node that saved it: a reference cycle, which is broken when the level ends.
+/// refers to the node that saved it: a reference cycle, which is broken when the level ends.
 static ALIVE: RwLock<Vec<(u64, Vec<Weak<Node>>)>> = RwLock::new(Vec::new());
 
 thread_local! {
@@ -45,17 +46,14 @@ pub(crate) fn all_alive() -> Vec<u64> {
 
 /// Runs `f` as if these levels were being computed: a function that ran among them runs again, and
 /// pushes the same tangents.
-pub(crate) fn reviving<R>(levels: &[u64], f: impl FnOnce() -> R) -> R {
-    struct End(usize);
-    impl Drop for End {
-        fn drop(&mut self) {
-            let ended = REVIVED.with_borrow_mut(|all| all.split_off(self.0));
-            forget(&ended);
-        }
-    }
+pub(crate) fn with_levels<R>(levels: &[u64], f: impl FnOnce() -> R) -> R {
     let alive = all_alive();
     let dead = levels.iter().filter(|level| !alive.contains(level));
-    let end = End(REVIVED.with_borrow(Vec::len));
+    let outer = REVIVED.with_borrow(Vec::len);
+    let end = mode::on_drop(|| {
+        let ended = REVIVED.with_borrow_mut(|all| all.split_off(outer));
+        forget(&ended);
+    });
     REVIVED.with_borrow_mut(|all| all.extend(dead.map(|&level| (level, Vec::new()))));
     let result = f();
     drop(end);

@@ -5,10 +5,10 @@ use super::levels::{self, Level};
 use super::reach::{Reached, plan};
 use crate::grad::BackwardOptions;
 use crate::inplace::record_as;
-use crate::own::Since;
 use crate::tape::backward::of_targets;
 use crate::tape::{History, Key};
 use crate::tensor::Tangents;
+use crate::unaliased::Since;
 use crate::{Error, Op, Tensor, Tree, fail, mode};
 use pullback_ir::Line;
 
@@ -102,22 +102,22 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
     move |x| {
         let at = mode::user_line(caller);
         let start = Since::now();
-        let frame = Frame::enter(x, at);
+        let frame = Differentiation::enter(x, at);
         let (y, aux) = mode::set_recording(true, || f(&frame.inputs));
         if y.len() != 1 || !y.dtype().is_float() {
             let message = format!("the function must give one float, not {}", y.spec());
             let hint = match y.dtype().is_float() {
                 true => "reduce the result to a loss (sum, mean), or use vjp or jacobian",
-                false => "only floats have gradients: give the float that it was made of",
+                false => "only floats have gradients: return the float that it was computed from",
             };
             fail::raise(Error::gradient("grad", message).at(at).hint(hint));
         }
         let mut plan = frame.plan(std::slice::from_ref(&y), at);
         plan.outside |= frame.moves_outside(std::slice::from_ref(&y), at);
         let outside = plan.outside;
-        let beside = aux.leaves();
+        let aux_leaves = aux.leaves();
         // The auxiliary output may depend on something outside that the loss does not.
-        let beside_outside = !beside.is_empty() && frame.plan(&beside, at).outside;
+        let aux_outside = !aux_leaves.is_empty() && frame.plan(&aux_leaves, at).outside;
         let one = mode::with_line(at, || y.ones_like_splat());
         let record = frame.recorded && outside;
         let mut grads = frame.pull(
@@ -125,7 +125,7 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
             &[one],
             plan,
             BackwardOptions {
-                retain: record || (frame.recorded && beside_outside),
+                retain: record || (frame.recorded && aux_outside),
                 create: record,
                 constant: None,
             },
@@ -133,8 +133,8 @@ pub fn value_and_grad_aux<T: Tree, A: Tree>(
         );
         let count = grads.len();
         grads.push(frame.value(&y, outside));
-        grads.extend(beside.iter().map(|a| frame.value(a, beside_outside)));
-        frame.settle(at);
+        grads.extend(aux_leaves.iter().map(|a| frame.value(a, aux_outside)));
+        frame.detach_buffers(at);
         let own = mode::with_line(at, || start.own_all(grads));
         let aux = aux.with_leaves(&own[count + 1..]);
         ((own[count].clone(), aux), x.with_leaves(&own[..count]))
@@ -205,14 +205,14 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
 ) -> (Y, impl Fn(&Y) -> T + use<T, Y, A, F>, A) {
     let at = mode::user_line(Line::caller());
     let start = Since::now();
-    let frame = Frame::enter(x, at);
+    let frame = Differentiation::enter(x, at);
     let (y, aux) = mode::set_recording(true, || f(&frame.inputs));
     let results: Vec<Tensor> = y.leaves().into_iter().map(|y| frame.kept(y, at)).collect();
     let outside = frame.plan(&results, at).outside || frame.moves_outside(&results, at);
     let value = y.map(&mut |y| frame.value(y, outside));
-    let beside_outside = frame.plan(&aux.leaves(), at).outside;
-    let aux = aux.map(&mut |a| frame.value(a, beside_outside));
-    frame.settle(at);
+    let aux_outside = frame.plan(&aux.leaves(), at).outside;
+    let aux = aux.map(&mut |a| frame.value(a, aux_outside));
+    frame.detach_buffers(at);
     let (value, aux) = mode::with_line(at, || start.own((value, aux)));
     let pullback = move |dy: &Y| {
         let cotangents = dy.leaves();
@@ -268,8 +268,8 @@ pub fn jvp<T: Tree, Y: Tree>(f: impl FnOnce(&T) -> Y, x: &T, tangent: &T) -> (Y,
 /// ```
 /// use pullback::{Tensor, jvp_aux};
 /// let f = |x: &Tensor| (x.sin(), x.cos());
-/// let (_, ty, beside) = jvp_aux(f, &Tensor::from(0.0), &Tensor::from(2.0));
-/// assert_eq!((ty.item::<f64>(), beside.item::<f64>()), (2.0, 1.0));
+/// let (_, ty, aux) = jvp_aux(f, &Tensor::from(0.0), &Tensor::from(2.0));
+/// assert_eq!((ty.item::<f64>(), aux.item::<f64>()), (2.0, 1.0));
 /// ```
 ///
 /// # Panics
@@ -365,7 +365,7 @@ fn zeros_of(x: &Tensor, at: Line) -> Tensor {
 /// One differentiation: the argument with each float a tracked value of its own, which nothing else
 /// depends on. Where the original is tracked, the value follows from it by an identity, so that the
 /// graph continues behind it and transforms nest.
-struct Frame<T> {
+struct Differentiation<T> {
     inputs: T,
     leaves: Vec<Tensor>,
     /// The buffers among the floats: the caller's own, which the function may write to.
@@ -374,14 +374,14 @@ struct Frame<T> {
     recorded: bool,
 }
 
-impl<T: Tree> Frame<T> {
-    fn enter(x: &T, at: Line) -> Frame<T> {
+impl<T: Tree> Differentiation<T> {
+    fn enter(x: &T, at: Line) -> Differentiation<T> {
         let recorded = mode::is_grad_enabled();
         let is_buffer = x.buffers();
         let (mut leaves, mut buffers) = (Vec::new(), Vec::new());
         let inputs = x.map(&mut |x| {
             if is_buffer.get(leaves.len()).is_some_and(|&b| b) && x.dtype().is_float() {
-                // Gradients are collected for a constant in its place.
+                // Gradients are collected for a constant instead of it.
                 let zero = || x.zeros_like_splat();
                 leaves.push(mode::with_line(at, zero));
                 buffers.push(x.clone());
@@ -395,12 +395,12 @@ impl<T: Tree> Frame<T> {
             leaves.push(leaf.clone());
             leaf
         });
-        Frame { inputs, leaves, buffers, recorded }
+        Differentiation { inputs, leaves, buffers, recorded }
     }
 
     /// What the function wrote to buffers is a constant outside, unless it depends on something
     /// outside.
-    fn settle(&self, at: Line) {
+    fn detach_buffers(&self, at: Line) {
         for x in &self.buffers {
             let written = matches!(x.lock().history, History::Node(..));
             if written && !self.plan(std::slice::from_ref(x), at).outside {
@@ -478,7 +478,7 @@ impl<T: Tree> Frame<T> {
     }
 }
 
-impl<T> Drop for Frame<T> {
+impl<T> Drop for Differentiation<T> {
     fn drop(&mut self) {
         for x in &self.leaves {
             if let History::Leaf(leaf) = &x.lock().history {

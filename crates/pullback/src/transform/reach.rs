@@ -13,8 +13,8 @@ pub(crate) struct Reached {
     pub outside: bool,
 }
 
-/// Finds what leads to the targets. Sequence numbers descend along edges, so nothing older than the
-/// oldest target leads to one, and the search stops there.
+/// Finds the nodes that depend on the targets. Sequence numbers descend along edges, so nothing
+/// older than the oldest target depends on one, and the search stops there.
 pub(crate) fn plan<'a>(roots: impl Iterator<Item = &'a History>, targets: &[Key]) -> Reached {
     let mut plan = Reached { leading: FxHashSet::default(), outside: false };
     let targets: FxHashSet<Key> = targets.iter().copied().collect();

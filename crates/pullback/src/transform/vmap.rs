@@ -6,10 +6,10 @@
 //! derivative, in any order: a `grad` inside is in the program already, one outside sees the
 //! operations.
 
-use crate::batch::{Lane, batch};
-use crate::own::Since;
+use crate::batch::{BatchedValue, batch};
 use crate::tensor::Frozen;
 use crate::trace::{self, TraceKind, evaluate_with};
+use crate::unaliased::Since;
 use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode};
 use pullback_ir::{ErrorKind, Line, Program};
 
@@ -120,8 +120,8 @@ fn mapped<T: Tree, Y: Tree>(
     let start = Since::now();
     let leaves = x.leaves();
     let axes = from.each("the argument", leaves.len())?;
-    let (n, lanes) = lanes_of(&leaves, &axes)?;
-    let specs: Vec<Spec> = lanes.iter().map(example_spec).collect();
+    let (n, examples) = lanes_of(&leaves, &axes)?;
+    let specs: Vec<Spec> = examples.iter().map(example_spec).collect();
     let is_buffer = x.buffers();
     let traced =
         trace::record(TraceKind::Body("vmap"), own_keys.then_some(n), &specs, at, |args| {
@@ -135,43 +135,45 @@ fn mapped<T: Tree, Y: Tree>(
             ((y, noted, written), outputs)
         })?;
     let ((y, noted, written), recorded) = traced;
-    let captures =
-        recorded.captures.iter().map(|c| Lane { value: c.tensor.clone(), batched: c.batched });
-    let all: Vec<Lane> = lanes.into_iter().chain(captures).collect();
+    let captures = recorded
+        .captures
+        .iter()
+        .map(|c| BatchedValue { value: c.tensor.clone(), batched: c.batched });
+    let all: Vec<BatchedValue> = examples.into_iter().chain(captures).collect();
     let mut made = evaluate_batched(&recorded.program, &all, n);
     let new = made.split_off(made.len() - written.len());
     let mut writes = Vec::new();
-    for ((i, inside), lane) in written.into_iter().zip(new) {
-        if lane.batched && axes[i].is_none() {
+    for ((i, inside), example) in written.into_iter().zip(new) {
+        if example.batched && axes[i].is_none() {
             return Err(shared_buffer(&inside));
         }
-        writes.push((&leaves[i], axes[i], lane));
+        writes.push((&leaves[i], axes[i], example));
     }
     let counted = made.split_off(made.len() - noted.tensors().len());
-    kinks::settle(noted, counted.into_iter().map(|lane| lane.value).collect())?;
+    kinks::count_collected(noted, counted.into_iter().map(|example| example.value).collect())?;
     let axes = to.each("the result", made.len())?;
     let mut results = Vec::new();
-    for (lane, axis) in made.into_iter().zip(axes) {
+    for (example, axis) in made.into_iter().zip(axes) {
         results.push(match axis {
             Some(axis) => {
-                let all = lane.spread(n);
+                let all = example.spread(n);
                 check_axis(&all, axis, "the result with its examples")?;
                 all.move_axis(0, axis)
             }
-            None if lane.batched => {
+            None if example.batched => {
                 let message = format!(
                     "a result of spec {} differs between examples, so it has no single value",
-                    example_spec(&lane)
+                    example_spec(&example)
                 );
                 return Err(Error::argument("vmap", message).hint("give it an axis in out_axes"));
             }
-            None => lane.value,
+            None => example.value,
         });
     }
-    for (buffer, axis, lane) in writes {
+    for (buffer, axis, example) in writes {
         let value = match axis {
-            Some(axis) => lane.spread(n).move_axis(0, axis),
-            None => lane.value,
+            Some(axis) => example.spread(n).move_axis(0, axis),
+            None => example.value,
         };
         mode::with_line(at, || buffer.copy_(value));
     }
@@ -192,11 +194,11 @@ fn shared_buffer(buffer: &Tensor) -> Error {
 }
 
 /// How many examples there are, and each tensor with them in front.
-fn lanes_of(leaves: &[Tensor], axes: &[Option<isize>]) -> Result<(usize, Vec<Lane>)> {
-    let (mut n, mut lanes) = (None, Vec::new());
+fn lanes_of(leaves: &[Tensor], axes: &[Option<isize>]) -> Result<(usize, Vec<BatchedValue>)> {
+    let (mut n, mut examples) = (None, Vec::new());
     for (x, axis) in leaves.iter().zip(axes) {
         let Some(axis) = *axis else {
-            lanes.push(Lane::shared(x.clone()));
+            examples.push(BatchedValue::shared(x.clone()));
             continue;
         };
         check_axis(x, axis, "the argument")?;
@@ -210,10 +212,10 @@ fn lanes_of(leaves: &[Tensor], axes: &[Option<isize>]) -> Result<(usize, Vec<Lan
             }
             _ => n = Some(count),
         }
-        lanes.push(Lane::batched(moved));
+        examples.push(BatchedValue::batched(moved));
     }
     match n {
-        Some(n) => Ok((n, lanes)),
+        Some(n) => Ok((n, examples)),
         None => Err(Error::argument("vmap", "no tensor of the argument has an axis of examples")),
     }
 }
@@ -228,12 +230,16 @@ fn check_axis(x: &Tensor, axis: isize, what: &str) -> Result<()> {
 }
 
 /// The spec of one example.
-fn example_spec(lane: &Lane) -> Spec {
-    let spec = lane.value.spec();
-    spec.with_shape(&spec.shape[usize::from(lane.batched)..])
+fn example_spec(example: &BatchedValue) -> Spec {
+    let spec = example.value.spec();
+    spec.with_shape(&spec.shape[usize::from(example.batched)..])
 }
 
 /// The results of a program for many examples.
-pub(crate) fn evaluate_batched(program: &Program, inputs: &[Lane], n: usize) -> Vec<Lane> {
+pub(crate) fn evaluate_batched(
+    program: &Program,
+    inputs: &[BatchedValue],
+    n: usize,
+) -> Vec<BatchedValue> {
     evaluate_with(program, inputs, |op, operands| batch(op, operands, n).into_vec())
 }

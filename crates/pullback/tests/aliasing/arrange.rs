@@ -64,10 +64,10 @@ crate::rows! {
     "diff": |g| v(g).diff(0, 0), |g| v(g).diff(1, 0), |g| g.f(&[0]).diff(1, 0), |g| v(g).diff(9, 0), |g| g.f(&[1]).diff(1, 0);
     "pad": |g| v(g).pad(&[(0, 0)]), |g| v(g).pad(&[(1, 1)]);
     "pad_with": |g| v(g).pad_with(&[(0, 0)], 1.0), |g| v(g).pad_with(&[(1, 1)], 1.0);
-    "pad_by": |g| v(g).pad_by(&[(0, 0)], Border::Circular), |g| v(g).pad_by(&[(1, 1)], Border::Reflect), |g| g.f(&[]).pad_by(&[], Border::Reflect);
-    "pad_or_cut": |g| v(g).pad_or_cut(&[(0, 0)], Border::Reflect), |g| v(g).pad_or_cut(&[(-1, 0)], Border::Replicate);
-    "pad_last": |g| v(g).pad_last(&[], Fill::Value(0.0)), |g| v(g).pad_last(&[(-1, 0)], Fill::Value(0.0)), |g| v(g).pad_last(&[(-1, 0)], Fill::Value(1.0)),
-        |g| v(g).pad_last(&[(-1, 0)], Fill::Border(Border::Circular)), |g| v(g).pad_last(&[(-1, 0)], Fill::Border(Border::Reflect)), |g| v(g).pad_last(&[], Fill::Border(Border::Replicate));
+    "pad_by": |g| v(g).pad_by(&[(0, 0)], PadMode::Circular), |g| v(g).pad_by(&[(1, 1)], PadMode::Reflect), |g| g.f(&[]).pad_by(&[], PadMode::Reflect);
+    "pad_or_cut": |g| v(g).pad_or_cut(&[(0, 0)], PadMode::Reflect), |g| v(g).pad_or_cut(&[(-1, 0)], PadMode::Replicate);
+    "pad_last": |g| v(g).pad_last(&[], PadFill::Constant(0.0)), |g| v(g).pad_last(&[(-1, 0)], PadFill::Constant(0.0)), |g| v(g).pad_last(&[(-1, 0)], PadFill::Constant(1.0)),
+        |g| v(g).pad_last(&[(-1, 0)], PadFill::Mode(PadMode::Circular)), |g| v(g).pad_last(&[(-1, 0)], PadFill::Mode(PadMode::Reflect)), |g| v(g).pad_last(&[], PadFill::Mode(PadMode::Replicate));
     "im2col": |g| g.f(&[1, 1, 2, 2]).im2col([1, 1], [1, 1], [0, 0], [1, 1]), |g| g.f(&[1, 2, 2]).im2col([1, 1], [1, 1], [0, 0], [1, 1]), |g| g.f(&[1, 1, 2, 2]).im2col([2, 2], [1, 1], [0, 0], [1, 1]),
         |g| g.f(&[1, 1, 3, 3]).im2col([2, 2], [1, 1], [0, 0], [1, 1]);
     "col2im": |g| g.f(&[1, 1, 4]).col2im([2, 2], [1, 1], [1, 1], [0, 0], [1, 1]), |g| g.f(&[1, 4, 1]).col2im([2, 2], [2, 2], [1, 1], [0, 0], [1, 1]);
@@ -119,5 +119,5 @@ crate::rows! {
     "soft_rank": |g| v(g).soft_rank(0, 0.1), |g| g.f(&[1]).soft_rank(0, 0.1);
     "soft_argmax": |g| v(g).soft_argmax(0, 0.1), |g| g.f(&[1]).soft_argmax(0, 0.1);
     "Embedding::of": |g| Embedding::new().of(&m(g), &g.ints(&[0, 1])), |g| Embedding::new().max_norm(9.0, 2.0).of(&m(g), &g.ints(&[0, 1]));
-    "EmbeddingBag::of": |g| EmbeddingBag::new(Bag::Sum).of(&m(g), &g.ints(&[0, 1]).reshape([2, 1]));
+    "EmbeddingBag::of": |g| EmbeddingBag::new(BagMode::Sum).of(&m(g), &g.ints(&[0, 1]).reshape([2, 1]));
 }

@@ -1,4 +1,5 @@
-//! Functions of the user's that give back what they were given: what the construct around them gives is a copy, in eager code as in a program.
+//! Functions of the user's that return their argument: the construct around them returns a copy, in
+//! eager code as in a program.
 
 use pullback::*;
 

@@ -104,7 +104,8 @@ impl Results for Lstsq {
 
 pub type Call = Box<dyn Fn(&Given) -> Vec<Tensor>>;
 
-/// A function by its name in `docs/functions.md`, with calls of it: ordinary ones, and those that have nothing to do.
+/// A function by its name in `docs/functions.md`, with calls of it: ordinary ones, and those that
+/// have nothing to do.
 pub type Row = (&'static str, Vec<Call>);
 
 pub fn call<R: Results>(f: impl Fn(&Given) -> R + 'static) -> Call {

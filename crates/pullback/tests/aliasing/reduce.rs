@@ -73,8 +73,8 @@ crate::rows! {
     "max_at": |g| v(g).max_at(0), |g| g.f(&[]).max_at(0), |g| g.f(&[1]).max_at(0);
     "min_at": |g| v(g).min_at(0), |g| g.f(&[]).min_at(0), |g| g.f(&[1]).min_at(0);
     "sum_to_shape": |g| v(g).sum_to_shape([4]), |g| m(g).sum_to_shape([3]), |g| g.f(&[1, 3]).sum_to_shape([3]);
-    "quantile": |g| v(g).quantile(0.5, 0, Between::Linear), |g| g.f(&[1]).quantile(0.5, 0, Between::Linear), |g| g.f(&[]).quantile(0.5, 0, Between::Lower);
-    "nan_quantile": |g| v(g).nan_quantile(0.5, 0, Between::Linear), |g| g.f(&[1]).nan_quantile(0.5, 0, Between::Linear);
+    "quantile": |g| v(g).quantile(0.5, 0, QuantileInterpolation::Linear), |g| g.f(&[1]).quantile(0.5, 0, QuantileInterpolation::Linear), |g| g.f(&[]).quantile(0.5, 0, QuantileInterpolation::Lower);
+    "nan_quantile": |g| v(g).nan_quantile(0.5, 0, QuantileInterpolation::Linear), |g| g.f(&[1]).nan_quantile(0.5, 0, QuantileInterpolation::Linear);
     "nan_median": |g| v(g).nan_median(0), |g| g.f(&[1]).nan_median(0), |g| g.f(&[]).nan_median(0);
     "mode": |g| v(g).mode(0), |g| g.f(&[1]).mode(0), |g| g.f(&[]).mode(0);
     "min_max": |g| v(g).min_max(0), |g| v(g).min_max(NONE);

@@ -71,7 +71,7 @@ crate::rows! {
         |g| Interpolate::to([2]).mode(Resize::Area).of(&g.f(&[1, 1, 2])), |g| Interpolate::to([2, 2]).mode(Resize::Cubic).of(&g.f(&[1, 1, 2, 2]));
     "upsample_nearest": |g| g.f(&[1, 1, 2]).upsample_nearest(1), |g| g.f(&[1, 1, 2]).upsample_nearest(2);
     "upsample_bilinear": |g| g.f(&[1, 1, 2, 2]).upsample_bilinear(1.0), |g| g.f(&[1, 1, 2, 2]).upsample_bilinear(2.0);
-    "grid_sample": |g| g.f(&[1, 1, 2, 2]).grid_sample(&g.f(&[1, 2, 2, 2]), Sampling::Linear, Outside::Zeros, false), |g| g.f(&[1, 1, 2, 2]).grid_sample(&g.f(&[1, 2, 2, 2]), Sampling::Nearest, Outside::Border, true);
+    "grid_sample": |g| g.f(&[1, 1, 2, 2]).grid_sample(&g.f(&[1, 2, 2, 2]), GridSampleMode::Linear, GridPaddingMode::Zeros, false), |g| g.f(&[1, 1, 2, 2]).grid_sample(&g.f(&[1, 2, 2, 2]), GridSampleMode::Nearest, GridPaddingMode::Border, true);
     "affine_grid": |g| g.f(&[1, 2, 3]).affine_grid(&[1, 1, 2, 2], false);
     "attention": |g| g.f(&[1, 2, 3]).attention(&g.f(&[1, 2, 3]), &g.f(&[1, 2, 3]), Attention::new()), |g| g.f(&[1, 1, 1]).attention(&g.f(&[1, 1, 1]), &g.f(&[1, 1, 1]), Attention::new());
     "fft::fft": |g| fft::fft(&z(g), None, 0, N), |g| fft::fft(&g.f(&[1, 2]), None, 0, N), |g| fft::fft(Real(&g.f(&[1])), None, 0, N);

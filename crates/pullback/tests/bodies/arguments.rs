@@ -1,5 +1,5 @@
-//! A function that is differentiated, mapped, looped, chosen, checkpointed or solved for does not write to its argument, whatever the mode; what it makes
-//! itself it may write to.
+//! A function that is differentiated, mapped, looped, chosen, checkpointed or solved for does not
+//! write to its argument, whatever the mode; what it makes itself it may write to.
 
 use pullback::{
     Ode, Tensor, associative_scan, catch, checkpoint, checkpoint_sequential, cond, custom_jvp,
@@ -66,12 +66,13 @@ fn constructs() -> Vec<(&'static str, Call)> {
         (
             "a later state of scan",
             Box::new(|x, w| {
-                // The first state is the caller's; the second is made by the loop, and given back by the caller's function as well.
-                let turn = |(i, s): &(Tensor, Tensor), _: &()| {
+                // The first state is the caller's; the second is made by the loop, and given back
+                // by the caller's function as well.
+                let iteration = |(i, s): &(Tensor, Tensor), _: &()| {
                     w(s);
                     ((i + 1i64, s * 2.0), ())
                 };
-                scan_times(2, turn, &(Tensor::from(0i64), x.clone())).0.1
+                scan_times(2, iteration, &(Tensor::from(0i64), x.clone())).0.1
             }),
         ),
         (

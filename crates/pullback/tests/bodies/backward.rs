@@ -1,4 +1,5 @@
-//! What a backward pass gives is a constant to every derivative outside of it, unless the pass is recorded, in both modes and wherever it is.
+//! What a backward pass gives is a constant to every derivative outside of it, unless the pass is
+//! recorded, in both modes and wherever it is.
 
 use crate::no_grad::{F, all, check, everywhere, x};
 use pullback::{Backward, Tensor, grad, grad_of, jit, jvp, no_grad, scan, vmap};
@@ -162,10 +163,11 @@ fn derivatives_by_transforms_pass() {
     }
 }
 
-/// In a compiled program a constant costs nothing: it has no more equations than one with a gradient that may be differentiated, and no copy.
+/// In a compiled program a constant costs nothing: it has no more equations than one with a
+/// gradient that may be differentiated, and no copy.
 #[test]
 fn constants_cost_nothing_compiled() {
-    let turn = |create: bool| {
+    let iteration = |create: bool| {
         move |s: &Tensor, x: &Tensor| {
             let p = s.detach().requires_grad();
             let y = (p.tanh() * x).square().sum();
@@ -179,7 +181,7 @@ fn constants_cost_nothing_compiled() {
         }
     };
     let text = |create: bool| {
-        let go = move |xs: &Tensor| scan(turn(create), &Tensor::from([1.0, 2.0]), xs).0;
+        let go = move |xs: &Tensor| scan(iteration(create), &Tensor::from([1.0, 2.0]), xs).0;
         let stages = jit(go).stages(&Tensor::from([[1.0, 2.0], [3.0, 4.0]])).unwrap();
         stages.last().unwrap().1.to_string()
     };
@@ -189,7 +191,7 @@ fn constants_cost_nothing_compiled() {
     };
     free(text(false), text(true));
     let each = |create: bool| {
-        let f = move |x: &Tensor| turn(create)(x, x).0;
+        let f = move |x: &Tensor| iteration(create)(x, x).0;
         let stages = jit(vmap(f, 0, 0)).stages(&Tensor::from([[1.0, 2.0], [3.0, 4.0]])).unwrap();
         stages.last().unwrap().1.to_string()
     };

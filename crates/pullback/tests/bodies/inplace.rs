@@ -35,8 +35,8 @@ fn a_gradient_inside_a_body_is_differentiated_outside() {
     near(&along(written), &along(plain));
     let looped = |f: fn(&Tensor) -> Tensor| {
         let loss = move |b: &Tensor| {
-            let turn = |s: &Tensor, x: &Tensor| (s + grad(f)(x), ());
-            scan(turn, &b.select_at(0, 0).zeros_like(), b).0.square().sum()
+            let iteration = |s: &Tensor, x: &Tensor| (s + grad(f)(x), ());
+            scan(iteration, &b.select_at(0, 0).zeros_like(), b).0.square().sum()
         };
         jit(grad(loss)).of(&b)
     };
@@ -87,7 +87,7 @@ fn a_value_of_a_body_is_not_written_inside_no_grad() {
     assert!(eager.contains("a tracked value is written in place inside no_grad"), "{eager}");
     let body = catch(|| vmap(f, 0, 0)(&rows())).unwrap_err().to_string();
     assert!(body.contains("a value of the body") && body.contains("bodies/inplace.rs"), "{body}");
-    // What nobody can differentiate may be written: constants, and what was cut.
+    // What cannot be differentiated may be written: constants, and what was cut.
     let g = |x: &Tensor| {
         let (count, seen) = (Tensor::from([1.0, 2.0, 3.0]).deep_clone(), x.detach().deep_clone());
         no_grad(|| (count.add_(1.0), seen.mul_(&count)));
@@ -137,7 +137,8 @@ fn put_inside_no_grad_in_a_body() {
     near(&grad(|b: &Tensor| vmap(f, 0, 0)(b).sum())(&rows()), &eager);
 }
 
-/// What was cut off a value shares its memory, so it shows what is written to it: in a body, where it is a variable of its own, too.
+/// What was cut off a value shares its memory, so it shows what is written to it: in a body, where
+/// it is a variable of its own, too.
 #[test]
 fn what_is_cut_off_a_value_follows_it() {
     type F = fn(&Tensor) -> Tensor;

@@ -1,10 +1,12 @@
-//! Tensors that a compiled function marks as requiring grad: the caller's stay marked, so such calls run op by op.
+//! Tensors that a compiled function marks as requiring grad: the caller's stay marked, so such
+//! calls run op by op.
 
 use pullback::{Result, Tensor, catch, cond, enable_grad, jit, no_grad, scan, vmap};
 
 type Step = fn(&Tensor) -> Result<Tensor>;
 
-/// Three calls of the function on one tensor, as it is and compiled, and why the compiled one went op by op.
+/// Three calls of the function on one tensor, as it is and compiled, and why the compiled one went
+/// op by op.
 fn three(f: Step) -> ([Vec<f64>; 3], [Vec<f64>; 3], Option<&'static str>) {
     let (x, y) = (Tensor::from([1.0, 2.0]), Tensor::from([1.0, 2.0]));
     let eager = [(); 3].map(|()| f(&x).unwrap().to_vec::<f64>());
@@ -126,7 +128,8 @@ fn inside_bodies() {
     assert_eq!(compiled.of(&b).to_vec::<f64>(), rows(&b).to_vec::<f64>());
     assert_eq!(compiled.explain().uncompiled.0, 0);
 
-    // The operand of a branch, or the state of a loop, is the caller's tensor: compiled calls run op by op, and where there is no way to, it is refused.
+    // The operand of a branch, or the state of a loop, is the caller's tensor: compiled calls run
+    // op by op, and where there is no way to, it is refused.
     let chosen = move |x: &Tensor| cond(&x.sum().gt(0.0), marked, |x| x * 2.0, x);
     let (x, y) = (Tensor::from([1.0, 2.0]), Tensor::from([1.0, 2.0]));
     let compiled = jit(chosen);
@@ -138,13 +141,14 @@ fn inside_bodies() {
     assert!(error.contains("an argument of a body of cond is marked"), "{error}");
     let w = Tensor::from([1.0, 2.0]);
     let error = catch(|| vmap(|x: &Tensor| marked(&w) + x, 0, 0)(&b)).unwrap_err().to_string();
-    assert!(error.contains("a tensor from outside a body of vmap is marked"), "{error}");
+    assert!(error.contains("a tensor that a body of vmap captures is marked"), "{error}");
     assert!(!w.is_leaf());
 }
 
 #[test]
 fn calls_inside_no_grad() {
-    // A leaf that is passed inside no_grad is a plain argument, until the function asks for its gradient or switches recording on.
+    // A leaf that is passed inside no_grad is a plain argument, until the function asks for its
+    // gradient or switches recording on.
     let run = |compile: bool, f: Step| {
         let x = Tensor::from([1.0, 2.0]).requires_grad();
         x.sum().backward().unwrap();

@@ -45,11 +45,11 @@ pub(crate) fn everywhere(f: F) -> Vec<Construct> {
         (
             "while",
             Box::new(move |x| {
-                let turn = |(i, x): &(Tensor, Tensor)| (i + 1, f(x));
+                let iteration = |(i, x): &(Tensor, Tensor)| (i + 1, f(x));
                 let one = |x: &Tensor| {
                     while_loop(
                         |(i, _): &(Tensor, Tensor)| i.lt(1),
-                        turn,
+                        iteration,
                         &(Tensor::from(0i64), x.clone()),
                     )
                     .1

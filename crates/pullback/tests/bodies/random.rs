@@ -1,4 +1,5 @@
-//! Random bodies with writes in place, through views and through nestings of transforms, beside twins that write nothing: equal, or refused.
+//! Random bodies with writes in place, through views and through nestings of transforms, beside
+//! twins that write nothing: equal, or refused.
 
 use pullback::{Result, Tensor, catch, cond, grad, jit, jvp, no_grad, scan, stack, vmap};
 use std::rc::Rc;
@@ -60,7 +61,7 @@ enum Write {
     Relu,
     Sqrt,
     Neg,
-    Fill,
+    PadFill,
 }
 
 impl Write {
@@ -79,7 +80,7 @@ impl Write {
             Write::Relu => v.relu_(),
             Write::Sqrt => v.sigmoid_().sqrt_(),
             Write::Neg => v.neg_(),
-            Write::Fill => v.fill_(0.25),
+            Write::PadFill => v.fill_(0.25),
         };
     }
 
@@ -98,7 +99,7 @@ impl Write {
             Write::Relu => v.relu(),
             Write::Sqrt => v.sigmoid().sqrt(),
             Write::Neg => -v,
-            Write::Fill => v * 0.0 + 0.25,
+            Write::PadFill => v * 0.0 + 0.25,
         }
     }
 }
@@ -160,7 +161,7 @@ impl Body {
             Write::Relu,
             Write::Sqrt,
             Write::Neg,
-            Write::Fill,
+            Write::PadFill,
         ];
         let mut step = || Step {
             part: draw.of(&[Whole, Whole, Whole, Front, Back, Flipped, Square, Row]),
@@ -234,8 +235,8 @@ impl Around {
             Around::Jvp => Rc::new(move |x| jvp(|x: &Tensor| f(x), x, &direction()).1),
             Around::Vmap => Rc::new(move |x| vmap(|x: &Tensor| f(x), 0, 0)(&rows(x)).sum()),
             Around::Scan => Rc::new(move |x| {
-                let turn = |s: &Tensor, row: &Tensor| (s * 0.5 + f(&(row + s * 0.1)), ());
-                scan(turn, &Tensor::from(0.2), &rows(x)).0
+                let iteration = |s: &Tensor, row: &Tensor| (s * 0.5 + f(&(row + s * 0.1)), ());
+                scan(iteration, &Tensor::from(0.2), &rows(x)).0
             }),
             Around::Cond => {
                 Rc::new(move |x| cond(&x.sum().gt(0.3), |x| f(x), |x| f(&(x * 0.7)), x))

@@ -1,11 +1,11 @@
 //! The account itself: what it counts, what it costs, and what stays of it.
 
-use super::{BLOCK, chain, peak, taken, turn};
+use super::{BLOCK, chain, exclusive, peak, taken};
 use pullback::{DType, Key, MemoryBudget, Tensor, catch, memory_stats};
 
 #[test]
 fn a_scope_that_goes_on_for_ever_does_not_remember_all_of_it() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Tensor::from([0.5; 32]).requires_grad();
     let budget = MemoryBudget::new(8 * 256);
     let (start, mut mean) = (memory_stats().live_bytes, Tensor::from([0.0; 32]));
@@ -17,7 +17,8 @@ fn a_scope_that_goes_on_for_ever_does_not_remember_all_of_it() {
             mean = &mean * 0.9 + y.detach() * 0.1;
         }
     });
-    // Constants that are part of how something was made: eight bytes each, of which a step has seven.
+    // Constants that are part of how something was made: eight bytes each, of which a step has
+    // seven.
     let left = memory_stats().live_bytes - start;
     assert!(left < 300_000, "{left}");
     assert!(budget.used().kept <= 8 * 256);
@@ -25,7 +26,7 @@ fn a_scope_that_goes_on_for_ever_does_not_remember_all_of_it() {
 
 #[test]
 fn finding_what_to_drop_takes_a_few_looks_however_long_the_chain_is() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Tensor::from([0.5; 32]).requires_grad();
     for n in [1000, 4000, 16_000] {
         // Half of the values fit, and then as many as the root of all.
@@ -44,9 +45,9 @@ fn finding_what_to_drop_takes_a_few_looks_however_long_the_chain_is() {
 
 #[test]
 fn a_scope_inside_itself_or_on_a_second_thread_makes_nothing_older() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Tensor::from([0.5; 100]).requires_grad();
-    // Numbers from outside count once they are saved, which is after the second scope was opened.
+    // Captured numbers count once they are saved, which is after the second scope was opened.
     let inner = MemoryBudget::new(1 << 20);
     let loss = inner.run(|| {
         let a = Tensor::from([1.5; 100]);
@@ -72,7 +73,7 @@ fn a_scope_inside_itself_or_on_a_second_thread_makes_nothing_older() {
 
 #[test]
 fn an_account_that_lives_on_holds_nothing() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Tensor::from([0.5; 32]).requires_grad();
     let budget = MemoryBudget::new(4 * 256);
     let run = || (0..6).fold(x.clone(), |x, _| x.sin().exp() * 0.3).sum();
@@ -110,7 +111,7 @@ fn an_account_that_lives_on_holds_nothing() {
 
 #[test]
 fn predicted_and_measured_peak() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Key::new(1).normal([64, 64], DType::F32, 0.0, 1.0).requires_grad();
     for values in [128, 32, 8] {
         let budget = MemoryBudget::new(values * BLOCK);

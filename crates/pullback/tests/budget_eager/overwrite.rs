@@ -1,11 +1,11 @@
 //! Memory that is overwritten.
 
-use super::{taken, turn};
+use super::{exclusive, taken};
 use pullback::{ErrorKind, MemoryBudget, Tensor, jit, memory_budget, no_grad};
 
 #[test]
 fn an_overwritten_value_is_the_classic_error() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Tensor::from([0.5; 32]).requires_grad();
     for values in [1000, 2] {
         let loss = memory_budget(values * 256, || {
@@ -28,7 +28,7 @@ fn an_overwritten_value_is_the_classic_error() {
 
 #[test]
 fn memory_overwritten_after_the_scope_is_an_error_and_never_a_wrong_gradient() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Tensor::from([0.5; 32]).requires_grad();
     let shift = Tensor::from([1.0; 32]);
     let run = |budget: &MemoryBudget| {
@@ -45,9 +45,10 @@ fn memory_overwritten_after_the_scope_is_an_error_and_never_a_wrong_gradient() {
 
 #[test]
 fn memory_overwritten_in_the_scope_is_kept_for_what_was_dropped() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Tensor::from([0.5; 32]).requires_grad();
-    // Memory from before the scope, and memory that is made of data in it: neither is saved, and neither can be made again.
+    // Memory from before the scope, and memory that is made of data in it: neither is saved, and
+    // neither can be made again.
     let run = |outside: &Tensor| {
         let inside = Tensor::from([0.25; 32]);
         let turns =
@@ -74,7 +75,7 @@ fn memory_overwritten_in_the_scope_is_kept_for_what_was_dropped() {
 
 #[test]
 fn memory_that_a_compiled_function_overwrites_is_kept_for_what_was_dropped() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Tensor::from([0.5; 32]).requires_grad();
     // The state is read by what is dropped, and written by the call: whole, and in a part of it.
     let run = |state: &Tensor, part: bool| {

@@ -1,6 +1,7 @@
-//! The third way: what is not kept, and would cost too much to compute again, goes to another packer.
+//! The third way: what is not kept, and would cost too much to compute again, goes to another
+//! packer.
 
-use super::{BLOCK, peak, taken, turn};
+use super::{BLOCK, exclusive, peak, taken};
 use pullback::{
     DType, ErrorKind, Key, MemoryBudget, Offload, Pack, Packed, Result, SavedValue, Tensor, catch,
 };
@@ -28,7 +29,7 @@ impl Packed for Half {
 
 #[test]
 fn what_does_not_fit_goes_to_another_packer_and_counts_there() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Tensor::from([0.5; 100]).requires_grad();
     let run = || (0..8).fold(x.clone(), |x, i| x * Tensor::from([f64::from(i) + 0.1; 100])).sum();
     run().backward().unwrap();
@@ -74,7 +75,7 @@ fn layers(x: &Tensor, w: &Tensor) -> Tensor {
 
 #[test]
 fn what_costs_more_than_packing_is_packed_and_the_rest_is_dropped() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Key::new(1).normal([32, 128], DType::F32, 0.0, 1.0).requires_grad();
     let w = Key::new(2).normal([128, 128], DType::F32, 0.0, 0.1).requires_grad();
     layers(&x, &w).backward().unwrap();
@@ -93,7 +94,8 @@ fn what_costs_more_than_packing_is_packed_and_the_rest_is_dropped() {
     assert!(nobody.is_empty() && never.dropped > 10, "{never}");
     let (always, _) = run(0.0);
     assert!(always.dropped == 0 && always.again == 0 && always.packed > 10, "{always}");
-    // A product is 64 operations for a byte, and its tanh a few more; a function of something that is there is a few.
+    // A product is 64 operations for a byte, and its tanh a few more; a function of something that
+    // is there is a few.
     let (mixed, names) = run(32.0);
     assert!(mixed.dropped > 0 && mixed.packed > 0, "{mixed}");
     assert!(mixed.work_again < never.work_again / 4, "{mixed}\n{never}");
@@ -108,7 +110,7 @@ fn a_packer_that_declines_leaves_it_to_the_budget() {
             Ok(None)
         }
     }
-    let _turn = turn();
+    let _lock = exclusive();
     let x = Key::new(1).normal([32, 128], DType::F32, 0.0, 1.0).requires_grad();
     let w = Key::new(2).normal([128, 128], DType::F32, 0.0, 0.1).requires_grad();
     layers(&x, &w).backward().unwrap();
@@ -121,10 +123,10 @@ fn a_packer_that_declines_leaves_it_to_the_budget() {
 
 #[test]
 fn files_take_what_does_not_fit() {
-    let _turn = turn();
+    let _lock = exclusive();
     let directory = std::env::temp_dir().join(format!("budget-packing-{}", std::process::id()));
     let x = Key::new(1).normal([64, 64], DType::F32, 0.0, 1.0).requires_grad();
-    // Numbers from outside, of which none can be computed again.
+    // Captured numbers, of which none can be computed again.
     let run = || {
         let numbers = |i: u8| Tensor::from(vec![1.0 + f32::from(i) / 100.0; 64 * 64]);
         (0..48).fold(x.clone(), |x, i| x * numbers(i).reshape([64, 64])).sum()

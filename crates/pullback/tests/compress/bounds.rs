@@ -1,7 +1,7 @@
-//! Gradients from approximate values are as near as it is promised, at inputs of every kind; and those of ops that promise nothing
-//! are the same, bit for bit.
+//! Gradients from approximate values are as near as it is promised, at inputs of every kind; and
+//! those of ops that promise nothing are the same, bit for bit.
 
-use crate::shared::turn;
+use crate::shared::exclusive;
 use pullback::{
     Attention, Compress, Conv, DType, Key, Op, Pool, Tensor, cross_entropy, einsum, try_apply,
     with_packing,
@@ -162,7 +162,7 @@ fn is_flat(f: Unary) -> bool {
 
 #[test]
 fn functions_of_one_element() {
-    let _turn = turn();
+    let _lock = exclusive();
     for dtype in [DType::F32, DType::F64] {
         for &f in Unary::ALL.iter().filter(|f| !is_flat(**f)) {
             let op = |x: &[Tensor]| try_apply(Op::Unary(f), &[&x[0]]).unwrap().remove(0);
@@ -187,7 +187,7 @@ fn functions_of_one_element() {
 
 #[test]
 fn functions_of_two_elements() {
-    let _turn = turn();
+    let _lock = exclusive();
     let inputs = inputs();
     for dtype in [DType::F32, DType::F64] {
         let is_flat =
@@ -314,7 +314,7 @@ fn near() -> Vec<(&'static str, Function)> {
 
 #[test]
 fn reductions_norms_and_other_formulas() {
-    let _turn = turn();
+    let _lock = exclusive();
     let kinds = ["offset", "normal", "ties"];
     for (name, values) in inputs().into_iter().filter(|(name, _)| kinds.contains(name)) {
         let x = [Tensor::from_vec(values, [16, 64])];
@@ -325,7 +325,8 @@ fn reductions_norms_and_other_formulas() {
                 let found = gradients(&f, &x, Some(how.packer()));
                 assert!(bits(&plain) == bits(&found), "{f_name} {how:?} {name}");
             }
-            // What is small beside its block is lost in eight bits, and the derivative of a root is large there.
+            // What is small beside its block is lost in eight bits, and the derivative of a root is
+            // large there.
             let whole = |name: &str| how == How::Blocks && name == "hypot";
             for (f_name, f) in near().into_iter().filter(|(name, _)| !whole(name)) {
                 let f = |x: &[Tensor]| f(&x[0]);

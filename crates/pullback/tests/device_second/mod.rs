@@ -11,7 +11,7 @@ use pullback::backend::{
     attach,
 };
 use pullback::{DType, Device, Error, ErrorKind, Op, Result, Spec};
-use pullback_cpu::{Bound, Buffer, Input, Prepared, WriteTarget};
+use pullback_cpu::{BoundInput, Buffer, Input, Prepared, WriteTarget};
 use pullback_ir::infer::check;
 use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
@@ -455,8 +455,8 @@ impl Machine {
         let mut missing = None;
         for &(name, start) in inputs {
             match (open.remove(&name), self.get(name)) {
-                (Some(memory), _) => bound.push(Bound::Write(memory, start)),
-                (None, Ok(memory)) => bound.push(Bound::Read(memory, start)),
+                (Some(memory), _) => bound.push(BoundInput::Write(memory, start)),
+                (None, Ok(memory)) => bound.push(BoundInput::Read(memory, start)),
                 (None, Err(error)) => missing = Some(error),
             }
         }

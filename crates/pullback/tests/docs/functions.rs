@@ -1,9 +1,9 @@
-//! The public functions of `src/ops`, read from the sources: what `docs/functions.md` is made of, and what the
-//! test of the documentation looks at.
+//! The public functions of `src/ops`, read from the sources: what `docs/functions.md` is made of,
+//! and what the test of the documentation looks at.
 //!
-//! A function is a `pub fn`, or a row of a macro that makes one (`tanh Tanh;` below its doc lines). A macro that is called
-//! with a flat list of names (`poolings!(1, "[n, c, l]", max_pool1d …)`) is expanded. Methods of builders count where
-//! they give a tensor.
+//! A function is a `pub fn`, or a row of a macro that makes one (`tanh Tanh;` below its doc lines).
+//! A macro that is called with a flat list of names (`poolings!(1, "[n, c, l]", max_pool1d …)`) is
+//! expanded. Methods of builders count where they give a tensor.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -133,7 +133,8 @@ fn tokens(list: &str) -> Vec<String> {
     found
 }
 
-/// A line of a macro with its parameters replaced. Texts come in quotes again, as `concat!` wants them.
+/// A line of a macro with its parameters replaced. Texts come in quotes again, as `concat!` wants
+/// them.
 fn filled(line: &str, names: &[&str], values: &[String]) -> String {
     let mut out = String::new();
     for (k, piece) in line.split('$').enumerate() {

@@ -1,7 +1,9 @@
-//! What differs from PyTorch at extremes, and why it stays so. The first entry that covers a difference counts for it.
+//! What differs from PyTorch at extremes, and why it stays so. The first entry that covers a
+//! difference counts for it.
 //!
-//! An entry says as narrowly as it can what is given here: where PyTorch is the one that rounds or overflows, the number here is compared with the
-//! formula; where the number here is wrong, the entry says so.
+//! An entry says as narrowly as it can what is given here: where PyTorch is the one that rounds or
+//! overflows, the number here is compared with the formula; where the number here is wrong, the
+//! entry says so.
 
 #[path = "kept/activations.rs"]
 mod activations;
@@ -45,14 +47,15 @@ fn nine_digits(v: f64) -> bool {
     !v.is_finite() || format!("{v:.8e}").parse() == Ok(v)
 }
 
-/// The distance of 1 from the next number. That they are of f32 is seen from their digits; numbers that either has count as f32.
+/// The distance of 1 from the next number. That they are of f32 is seen from their digits; numbers
+/// that either has count as f32.
 fn epsilon(at: &[f64], here: f64, there: f64) -> f64 {
     let exact = !here.is_finite() || f64::from(here as f32) == here;
     let single = exact && nine_digits(there) && at.iter().all(|v| nine_digits(*v));
     if single { f64::from(f32::EPSILON) } else { f64::EPSILON }
 }
 
-/// Numbers that differ by so many last digits of 1.
+/// Numbers that differ by this many last digits of 1.
 fn digits_of_1(at: &[f64], here: f64, there: f64, count: f64) -> bool {
     (here - there).abs() <= count * epsilon(at, here, there)
 }

@@ -83,7 +83,8 @@ impl Arg {
 }
 
 impl Args {
-    /// The argument at a position or under a name (`dim|axis`: either); `None` if it is absent or null.
+    /// The argument at a position or under a name (`dim|axis`: either); `None` if it is absent or
+    /// null.
     pub fn get(&self, i: usize, names: &str) -> Option<&Arg> {
         let named = || {
             self.named.iter().find(|(k, _)| names.split('|').any(|name| name == k)).map(|(_, v)| v)
@@ -168,7 +169,8 @@ impl Args {
         self.get(i, names).map(Arg::ints)
     }
 
-    /// A list of integers, or all the integers from a position on: `x.permute(0, 1)` and `x.permute([0, 1])`.
+    /// A list of integers, or all the integers from a position on: `x.permute(0, 1)` and
+    /// `x.permute([0, 1])`.
     pub fn rest(&self, i: usize, names: &str) -> Vec<isize> {
         match self.positional.get(i) {
             Some(Arg::Int(_)) => self.positional[i..].iter().map(Arg::int).collect(),

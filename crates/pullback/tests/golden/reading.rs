@@ -1,4 +1,5 @@
-//! Reading a folder of reference gradients: `NAME.json` lists cases, `NAME.safetensors` holds their tensors.
+//! Reading a folder of reference gradients: `NAME.json` lists cases, `NAME.safetensors` holds their
+//! tensors.
 
 use crate::args::{Arg, Args};
 use pullback::{DType, Tensor, bf16, f16};
@@ -46,7 +47,8 @@ pub struct Case {
     pub inputs: BTreeMap<usize, Tensor>,
     /// The numbers of the inputs that are differentiated.
     pub wrt: Vec<usize>,
-    /// Why the case cannot be run here: a dtype that the library does not have. It counts as missing.
+    /// Why the case cannot be run here: a dtype that the library does not have. It counts as
+    /// missing.
     pub unknown: Option<String>,
     tensors: HashMap<String, Tensor>,
 }
@@ -119,7 +121,8 @@ fn case(value: &Value, raw: HashMap<String, (Dtype, Vec<usize>, &[u8])>) -> Read
         Some(map) => map.iter().map(|(k, v)| (k.clone(), v.clone())).collect(),
         None => Vec::new(),
     };
-    // Inputs know their dtype from the arguments, outputs from the list of outputs: bool is stored as u8.
+    // Inputs know their dtype from the arguments, outputs from the list of outputs: bool is stored
+    // as u8.
     let mut unknown = None;
     let mut named: BTreeMap<usize, (DType, bool)> = BTreeMap::new();
     for value in args.iter().chain(kwargs.iter().map(|(_, v)| v)) {

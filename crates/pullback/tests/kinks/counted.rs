@@ -132,7 +132,7 @@ fn ties_are_counted_by_results() {
         ("eigh", 2, 2)
     );
     let (table, rows) = (leaf(&[1.0, 1.0, 0.0]).reshape([3, 1]), Tensor::from([[0i64, 1], [1, 2]]));
-    let bag = || EmbeddingBag::new(Bag::Max).of(&table, &rows);
+    let bag = || EmbeddingBag::new(BagMode::Max).of(&table, &rows);
     assert_eq!(only(&kink_report(bag).1), ("embedding_bag", 1, 2));
 }
 
@@ -196,7 +196,8 @@ fn only_what_is_differentiated_counts() {
     let tracked = x.requires_grad();
     assert!(kink_report(|| no_grad(|| tracked.relu())).1.is_empty());
     assert!(kink_report(|| tracked.detach().relu()).1.is_empty());
-    // A gradient counts the forward pass once and nothing of its own; neither does a second derivative.
+    // A gradient counts the forward pass once and nothing of its own; neither does a second
+    // derivative.
     let x = Tensor::from([0.0, 1.0]);
     let f = |x: &Tensor| (x.abs() * x.relu()).sum();
     let (_, report) = kink_report(|| grad(f)(&x));
@@ -391,23 +392,27 @@ fn images_bend_where_their_elements_are() {
             image.grid_sample(&grid, how, outside, true)
         }
     };
-    // Four elements span −1 to 1: −1, −⅓, ⅓ and 1 are their centres. A second axis of one element is at its centre always.
+    // Four elements span −1 to 1: −1, −⅓, ⅓ and 1 are their centres. A second axis of one element
+    // is at its centre always.
     let at = |how, outside, x: &[f64]| {
         let (_, report) = kink_report(|| read(how, outside)(&leaf(x)));
         let k = &report.kinks[0];
         assert_eq!((k.op, k.calls), ("grid_sample", 2));
         k.elements - x.len()
     };
-    assert_eq!(at(Sampling::Linear, Outside::Border, &[-1.0, -2.0, 0.0, 1.0]), 2);
-    assert_eq!(at(Sampling::Linear, Outside::Zeros, &[-1.0, -9.0, 0.25]), 1);
+    assert_eq!(at(GridSampleMode::Linear, GridPaddingMode::Border, &[-1.0, -2.0, 0.0, 1.0]), 2);
+    assert_eq!(at(GridSampleMode::Linear, GridPaddingMode::Zeros, &[-1.0, -9.0, 0.25]), 1);
     let slope = |x: f64| {
-        grad(|x: &Tensor| read(Sampling::Linear, Outside::Border)(x).sum())(&Tensor::from([x]))
-            .item::<f64>()
+        grad(|x: &Tensor| read(GridSampleMode::Linear, GridPaddingMode::Border)(x).sum())(
+            &Tensor::from([x]),
+        )
+        .item::<f64>()
     };
     assert_eq!((slope(-1.0), slope(1.0)), (0.0, 0.0));
-    let (_, report) = kink_report(|| read(Sampling::Cubic, Outside::Zeros)(&leaf(&[-1.0, 0.0])));
+    let (_, report) =
+        kink_report(|| read(GridSampleMode::Cubic, GridPaddingMode::Zeros)(&leaf(&[-1.0, 0.0])));
     assert!(report.is_empty(), "{report}");
-    // What is agreed for hardtanh is nobody's business here.
+    // The convention for hardtanh does not apply here.
     let inside = Conventions::pullback().hardtanh(AtBound::Inside);
     assert_eq!(with_conventions(&inside, || slope(-1.0)), 0.0);
 }

@@ -2,7 +2,8 @@
 
 use super::*;
 
-/// The results and the gradient of their weighted sum (1, 10, 100, …): eager, compiled, and over examples.
+/// The results and the gradient of their weighted sum (1, 10, 100, …): eager, compiled, and over
+/// examples.
 #[track_caller]
 fn everywhere(f: impl Fn(&Tensor) -> Tensor, x: &[f64]) -> (Vec<f64>, Vec<f64>) {
     let x = Tensor::from(x);
@@ -230,7 +231,8 @@ fn a_nan_is_found_wherever_it_is() {
     }
 }
 
-/// A convex function lies above every line that a derivative at a kink gives: what is taken is a slope of some side, or between them.
+/// A convex function lies above every line that a derivative at a kink gives: what is taken is a
+/// slope of some side, or between them.
 #[test]
 fn what_is_taken_at_a_tie_is_a_subgradient() {
     let fs: [(&str, Function); 9] = [

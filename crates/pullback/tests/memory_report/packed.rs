@@ -1,6 +1,6 @@
 //! What is packed, offloaded, compressed or dropped under a budget, as reports count it.
 
-use super::{line, normal, turn};
+use super::{exclusive, line, normal};
 use pullback::{
     Compress, DType, MemoryBudget, MemoryPhase, MemoryReport, Offload, Pack, Packed, Result,
     SavedValue, Tensor, catch, checkpoint_sequential, memory_budget, memory_report, predict_memory,
@@ -33,7 +33,7 @@ impl Packed for Half {
 
 #[test]
 fn what_is_packed_counts_as_it_is_packed() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = normal(1, [64, 64]).requires_grad();
     let step = || {
         // Dropped here: the tape holds what is packed.
@@ -74,8 +74,8 @@ fn of_chain(forward: impl Fn(&Tensor) -> Tensor) -> MemoryReport {
     report
 }
 
-/// What the step made is, at the peak, what the pool gave out, within so many bytes: a thread that writes or reads ahead works at its own pace, and
-/// kernels take something for themselves.
+/// What the step made is, at the peak, what the pool gave out, within this many bytes: a thread
+/// that writes or reads ahead works at its own pace, and kernels take something for themselves.
 fn agrees_with_the_pool(report: &MemoryReport, slack: u64) {
     let pool = report.pool.unwrap();
     let made = report.peak().alive.total() - report.timeline[0].alive.total();
@@ -85,7 +85,7 @@ fn agrees_with_the_pool(report: &MemoryReport, slack: u64) {
 
 #[test]
 fn under_a_budget_what_is_kept_counts() {
-    let _turn = turn();
+    let _lock = exclusive();
     let plain = of_chain(chain);
     assert_eq!(plain.most.activations, LINKS as u64 * BLOCK + FACTORS, "{plain}");
     agrees_with_the_pool(&plain, 1024);
@@ -106,7 +106,7 @@ fn under_a_budget_what_is_kept_counts() {
 
 #[test]
 fn what_is_offloaded_is_not_there() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = std::env::temp_dir().join(format!("pullback_report_offload_{}", std::process::id()));
     // Copies that wait and values read ahead, four at a time; or neither.
     for (buffer, ahead) in [(4 * BLOCK, 2), (0, 0)] {
@@ -138,7 +138,7 @@ fn what_is_offloaded_is_not_there() {
 
 #[test]
 fn what_is_compressed_counts_as_it_is_compressed() {
-    let _turn = turn();
+    let _lock = exclusive();
     let compress: Arc<dyn Pack> = Arc::new(Compress::new().half(DType::BF16));
     let report = of_chain(|x| with_packing(compress.clone(), || chain(x)));
     assert_eq!(report.most.activations, LINKS as u64 * BLOCK / 2 + FACTORS, "{report}");
@@ -168,7 +168,7 @@ impl Packed for It {
 
 #[test]
 fn a_packer_that_keeps_the_value_is_no_packer() {
-    let _turn = turn();
+    let _lock = exclusive();
     let plain = of_chain(chain);
     let same = of_chain(|x| with_packing(Arc::new(Same), || chain(x)));
     assert_eq!(same.most, plain.most, "{same}\n{plain}");
@@ -213,7 +213,7 @@ impl Packed for Numbers {
 
 #[test]
 fn what_another_thread_gives_back_lives_from_then_on() {
-    let _turn = turn();
+    let _lock = exclusive();
     let report = of_chain(|x| with_packing(Arc::new(Abroad), || chain(x)));
     // One at a time, under the name of the op that asked for it.
     assert_eq!(report.most.activations, BLOCK + FACTORS, "{report}");
@@ -223,7 +223,7 @@ fn what_another_thread_gives_back_lives_from_then_on() {
 
 #[test]
 fn a_prediction_knows_no_budget() {
-    let _turn = turn();
+    let _lock = exclusive();
     let x = normal(1, [256, 64]).requires_grad();
     let plain = predict_memory(|| chain(&x).backward()).unwrap();
     let tight = predict_memory(|| memory_budget(8 * BLOCK as usize, || chain(&x)).backward());

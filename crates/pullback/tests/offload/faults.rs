@@ -1,6 +1,7 @@
-//! What goes wrong on disk is an error that says so, and leaves neither files, memory nor threads behind.
+//! What goes wrong on disk is an error that says so, and leaves neither files, memory nor threads
+//! behind.
 
-use crate::shared::{Dir, bits, blocks, from_disk_alone, packed, plain, sample, turn};
+use crate::shared::{Dir, bits, blocks, exclusive, from_disk_alone, packed, plain, sample};
 use crate::{arguments, network};
 use pullback::{DType, Offload, catch, memory_stats};
 use std::fs;
@@ -14,7 +15,7 @@ fn overwrite(path: &Path, f: impl FnOnce(Vec<u8>) -> Vec<u8>) {
 
 #[test]
 fn a_file_removed_cut_or_changed_is_an_error_that_names_it() {
-    let _turn = turn();
+    let _lock = exclusive();
     type Harm = fn(&Path);
     let harms: [(Harm, &str); 5] = [
         (|path| fs::remove_file(path).unwrap(), "was removed"),
@@ -64,7 +65,7 @@ fn a_file_removed_cut_or_changed_is_an_error_that_names_it() {
 
 #[test]
 fn a_bound_on_the_disk_is_an_error_that_leaves_the_tape_usable() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     let offload = dir.offload().max_bytes(4000);
     let x = sample(&[100], DType::F64).requires_grad();
@@ -111,7 +112,7 @@ fn a_bound_on_the_disk_is_an_error_that_leaves_the_tape_usable() {
 
 #[test]
 fn a_directory_that_is_gone_is_an_error_that_leaves_the_tape_usable() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     let x = sample(&[100], DType::F64).requires_grad();
     for bound in [0, 1 << 20] {
@@ -122,7 +123,7 @@ fn a_directory_that_is_gone_is_an_error_that_leaves_the_tape_usable() {
         fs::rename(&inner, dir.0.join("elsewhere")).unwrap();
         let mut second = None;
         let error = match catch(|| offload.run(|| second = Some(blocks(&x, 3)))) {
-            // With room in the buffer, the failure may come after the last op.
+            // With space in the buffer, the failure may come after the last op.
             Ok(()) => offload.flush().unwrap_err(),
             Err(error) => error,
         };
@@ -173,10 +174,11 @@ fn threads() -> usize {
 #[test]
 #[cfg(target_os = "linux")]
 fn threads_end_with_the_last_who_needs_them() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     let x = sample(&[100], DType::F64).requires_grad();
-    // A thread takes its name when it first runs, and is listed a moment longer than it can be joined.
+    // A thread takes its name when it first runs, and is listed a moment longer than it can be
+    // joined.
     let become_so_many = |count: usize| {
         let start = std::time::Instant::now();
         while threads() != count {
@@ -200,7 +202,7 @@ fn threads_end_with_the_last_who_needs_them() {
 
 #[test]
 fn nothing_stays_behind_after_a_panic_or_a_drop_in_any_order() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     let before = memory_stats().live_bytes;
     let x = sample(&[10_000], DType::F64).requires_grad();
@@ -246,7 +248,7 @@ fn nothing_stays_behind_after_a_panic_or_a_drop_in_any_order() {
 
 #[test]
 fn threads_do_not_disturb_each_other() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     let inputs = arguments(DType::F32);
     let expected = plain(&network, &inputs);
@@ -281,7 +283,7 @@ fn threads_do_not_disturb_each_other() {
 
 #[test]
 fn files_carry_the_process_and_leave_others_alone() {
-    let _turn = turn();
+    let _lock = exclusive();
     let dir = Dir::new();
     let offload = from_disk_alone(dir.offload());
     let x = sample(&[100], DType::F64).requires_grad();

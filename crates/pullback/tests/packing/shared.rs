@@ -1,4 +1,5 @@
-//! What tests of packers share. Some compare the counters of the pool, and must not run beside others: every test takes its turn.
+//! What tests of packers share. Some compare the counters of the pool, and must not run
+//! concurrently with others: every test takes the lock.
 
 use pullback::{DType, Key, Offload, Pack, Tensor, with_packing};
 use std::fs;
@@ -6,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-static TURN: Mutex<()> = Mutex::new(());
+static EXCLUSIVE: Mutex<()> = Mutex::new(());
 
-pub fn turn() -> MutexGuard<'static, ()> {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+pub fn exclusive() -> MutexGuard<'static, ()> {
+    EXCLUSIVE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A directory of its own, which must be empty in the end.

@@ -2,8 +2,8 @@
 
 use crate::device_second::second;
 use pullback::{
-    Attention, Between, DType, Key, Pool, Spec, Tensor, cat, cross_entropy, grad, linalg, trace,
-    vmap, while_loop,
+    Attention, DType, Key, Pool, QuantileInterpolation, Spec, Tensor, cat, cross_entropy, grad,
+    linalg, trace, vmap, while_loop,
 };
 
 /// What methods make inside is on the device of their operands: programs say so.
@@ -22,7 +22,7 @@ fn what_methods_make_is_beside_their_operands() {
         ("norms", |x, _| x.vector_norm(2.0, [0, 1])),
         ("cumulative", |x, _| x.cumsum(0) + x.cummax(1) + x.cumprod(1) + x.logcumsumexp(0)),
         ("sort", |x, _| x.sort(1, true).0 + x.topk(3, 1, true).0.sum()),
-        ("median", |x, _| x.median(1).0 + x.quantile(0.3, 1, Between::Linear).sum()),
+        ("median", |x, _| x.median(1).0 + x.quantile(0.3, 1, QuantileInterpolation::Linear).sum()),
         ("mode", |x, _| x.mode(1).0),
         ("triangles", |x, _| x.tril(0) + x.triu(1)),
         ("diag", |x, _| x.diagonal().diag(0)),

@@ -8,7 +8,7 @@ use crate::places::{indexed, lines, puts, views};
 use crate::{attention, batch_norm, order, update};
 use pullback::{DType, Device, Op, Scalar, Spec, Tensor};
 use pullback_ir::{
-    Binary, Combine, Cumulation, Fused, Kept, Padding, Random, Real, Reduction, Shape, Unary,
+    Binary, Combine, Cumulation, Fused, Padding, Random, Real, Reduction, Shape, Unary, VjpOperand,
 };
 
 pub struct Sample {
@@ -95,13 +95,13 @@ pub fn domain(f: Unary) -> (f64, f64) {
 
 /// Where the value is sampled from which a fused derivative is computed.
 #[rustfmt::skip]
-fn kept_domain(f: Unary, kept: Kept) -> (f64, f64) {
+fn kept_domain(f: Unary, kept: VjpOperand) -> (f64, f64) {
     match (kept, f) {
-        (Kept::X, f) => domain(f),
-        (Kept::Y, Unary::Tanh) => (-0.9, 0.9),
-        (Kept::Y, Unary::Sigmoid) => (0.05, 0.95),
-        (Kept::Y, Unary::Relu) => WIDE,
-        (Kept::Y, _) => (0.3, 3.0),
+        (VjpOperand::X, f) => domain(f),
+        (VjpOperand::Y, Unary::Tanh) => (-0.9, 0.9),
+        (VjpOperand::Y, Unary::Sigmoid) => (0.05, 0.95),
+        (VjpOperand::Y, Unary::Relu) => WIDE,
+        (VjpOperand::Y, _) => (0.3, 3.0),
     }
 }
 

@@ -1,12 +1,12 @@
 //! The gradients of batch normalisation.
 
-use super::{CHUNK, ChannelLines, Partition, Step, Sum, into_lines, lanes, row, stretch};
+use super::{BatchNormPhase, CHUNK, ChannelLines, Partition, Sum, into_lines, lanes, row, stretch};
 use crate::dot::scratch;
 use crate::elem::{Elem, with_elem};
-use crate::norm::lanes::{Float, Results, Scratch, is_streamed, padded};
+use crate::norm::lanes::{AlignedScratch, Float, Results, is_streamed, padded};
 use crate::operand::{Sink, Source};
 use crate::par::Shared;
-use crate::simd::{Isa, Work, vectorised};
+use crate::simd::{Isa, SimdTask, vectorised};
 
 /// From `x`, `dy`, `w`, the mean and the variance: the gradients of `x`, `w` and `b`.
 pub(crate) fn batch_norm_vjp(
@@ -20,7 +20,7 @@ pub(crate) fn batch_norm_vjp(
     with_elem!(float w.dtype, E => backward::<E>(eps, x_dy, w, statistics, dx, dw_db));
 }
 
-struct Backward<'a, E: Elem> {
+struct BatchNormBackward<'a, E: Elem> {
     eps: f64,
     partition: Partition,
     x: &'a ChannelLines,
@@ -33,7 +33,7 @@ struct Backward<'a, E: Elem> {
     dw_db: [*mut E; 2],
     /// For each part, the sums of `dy · (x − mean)` and of `dy`.
     partials: Shared<[E::Compute; 2]>,
-    step: Step,
+    step: BatchNormPhase,
     from: usize,
     to: usize,
 }
@@ -64,7 +64,7 @@ fn backward<E: Elem<Compute: Float>>(
         partition.run(|step, from, to| {
             let (dx, dw_db) = ({ dx }.ptr.cast(), { dw_db }.map(|s| s.ptr.cast()));
             let (x, dy, partials) = (x, dy, partials);
-            vectorised(Backward::<E> {
+            vectorised(BatchNormBackward::<E> {
                 eps,
                 partition,
                 x,
@@ -84,7 +84,7 @@ fn backward<E: Elem<Compute: Float>>(
     });
 }
 
-impl<E: Elem<Compute: Float>> Backward<'_, E> {
+impl<E: Elem<Compute: Float>> BatchNormBackward<'_, E> {
     /// The sums of `dy · (x − mean)` and of `dy` in a part.
     #[inline(always)]
     fn sums<I: Isa>(
@@ -116,26 +116,26 @@ impl<E: Elem<Compute: Float>> Backward<'_, E> {
     }
 }
 
-impl<E: Elem<Compute: Float>> Work for Backward<'_, E> {
+impl<E: Elem<Compute: Float>> SimdTask for BatchNormBackward<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let partition = &self.partition;
         let wide = CHUNK.min(padded(partition.line));
-        let mut a = Scratch::new(wide, E::Compute::default());
-        let mut g = Scratch::new(wide, E::Compute::default());
+        let mut a = AlignedScratch::new(wide, E::Compute::default());
+        let mut g = AlignedScratch::new(wide, E::Compute::default());
         let (a, g) = (a.as_mut(), g.as_mut());
-        let streamed = self.streamed && self.step != Step::First;
+        let streamed = self.streamed && self.step != BatchNormPhase::First;
         let mut results = Results::new(self.dx, partition.line, streamed);
         let (one, eps) = (E::Compute::real(1.0), E::Compute::real(self.eps));
         let count = E::Compute::real(partition.count() as f64);
         for unit in self.from..self.to {
             let (channel, part) = (unit / partition.parts, unit % partition.parts);
-            if self.step != Step::Second {
+            if self.step != BatchNormPhase::Second {
                 let sums = self.sums::<I>(channel, part, a, g);
                 // SAFETY: the partial of this unit is this task's alone.
                 unsafe { self.partials.at(unit).write(sums) };
             }
-            if self.step == Step::First {
+            if self.step == BatchNormPhase::First {
                 continue;
             }
             let (mean, r) = (self.mean[channel], one / (self.variance[channel] + eps).sqrt());

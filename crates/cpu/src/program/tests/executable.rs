@@ -29,7 +29,7 @@ impl Executable {
         self.0.steps().into_iter().map(|step| step.kernel).collect()
     }
 
-    pub fn run(&mut self, inputs: &mut [Bound<'_>]) -> Result<Vec<Buffer>> {
+    pub fn run(&mut self, inputs: &mut [BoundInput<'_>]) -> Result<Vec<Buffer>> {
         let (mut arena, mut outputs) = (Arena::take(self.plan().arena)?, Vec::new());
         self.0.bind(&mut arena, inputs, &mut outputs)?.run()?;
         Ok(outputs)
@@ -38,7 +38,7 @@ impl Executable {
     /// Passes every result to a callback as soon as it is computed; literals are skipped.
     pub fn run_observed(
         &mut self,
-        inputs: &mut [Bound<'_>],
+        inputs: &mut [BoundInput<'_>],
         see: &mut dyn FnMut(usize, usize, Option<Output>),
     ) -> Result<Vec<Buffer>> {
         let (mut arena, mut outputs) = (Arena::take(self.plan().arena)?, Vec::new());
@@ -70,7 +70,7 @@ impl Executable {
         for x in inputs {
             program.input(x.spec.clone());
             layouts.push(Layout { offset: 0, ..x.layout.clone() });
-            bound.push(Bound::Read(x.buffer, x.layout.offset * x.spec.dtype.size()));
+            bound.push(BoundInput::Read(x.buffer, x.layout.offset * x.spec.dtype.size()));
         }
         program.outputs = program.push(op.clone(), &program.inputs.clone(), None)?.to_vec();
         let made = Executable::of(Planned::bound(&program, layouts, TARGET)?)?.run(&mut bound)?;

@@ -190,7 +190,7 @@ fn a_state_that_is_updated_by_a_scan_stays_where_it_is() {
     let mut p = scanning(recurrence(7, false), &specs);
     p.updates = vec![(0, 1)];
     let executable = agree_unrolled(&p, 6);
-    assert_eq!(executable.plan().homes[p.outputs[0].index()].base, Base::Input(1));
+    assert_eq!(executable.plan().locations[p.outputs[0].index()].base, Base::Input(1));
     assert!(executable.plan().moves.is_empty());
 }
 
@@ -241,7 +241,9 @@ fn loops_run_until_their_test_fails() {
     for (bound, turns) in [(100.0f32, 4), (0.0, 0), (10.5, 1), (1e30, 97)] {
         let bound = Buffer::from_slice(&[bound]).expect("memory");
         let x = Buffer::from_slice(&[1f32, 2.0, 3.0, 4.0]).expect("memory");
-        let out = executable.run(&mut [Bound::Read(&bound, 0), Bound::Read(&x, 0)]).expect("runs");
+        let out = executable
+            .run(&mut [BoundInput::Read(&bound, 0), BoundInput::Read(&x, 0)])
+            .expect("runs");
         let by = 2f32.powi(turns);
         let want: Vec<f32> = [4.0, 3.0, 2.0, 1.0].map(|x: f32| x * by).to_vec();
         assert_eq!(out[0].to_vec::<f32>(DType::F32, 0, 4), Some(want));
@@ -277,7 +279,8 @@ fn only_one_branch_runs() {
     let mut run = |test: bool, index: [i64; 2]| {
         let test = Buffer::from_slice(&[test]).expect("memory");
         let index = Buffer::from_slice(&index).expect("memory");
-        let inputs = &mut [Bound::Read(&test, 0), Bound::Read(&x, 0), Bound::Read(&index, 0)];
+        let inputs =
+            &mut [BoundInput::Read(&test, 0), BoundInput::Read(&x, 0), BoundInput::Read(&index, 0)];
         executable.run(inputs).map(|out| {
             [(0, 2), (1, 3)].map(|(k, n)| out[k].to_vec::<f32>(DType::F32, 0, n).expect("floats"))
         })
@@ -312,7 +315,8 @@ fn the_turn_that_fails_is_named() {
     let mut executable = Executable::new(&p).expect("a program");
     let x = Buffer::from_slice(&[1f32; 3]).expect("memory");
     let index = Buffer::from_slice(&[0i64, 1, 7, 0]).expect("memory");
-    let inputs = &mut [Bound::Read(&x, 0), Bound::Read(&x, 0), Bound::Read(&index, 0)];
+    let inputs =
+        &mut [BoundInput::Read(&x, 0), BoundInput::Read(&x, 0), BoundInput::Read(&index, 0)];
     let error = executable.run(inputs).expect_err("out of range").to_string();
     assert!(
         error.contains("gather: index 7") && error.contains("in iteration 2 of the scan"),
@@ -347,10 +351,10 @@ fn threads_do_not_change_a_scan() {
     assert!(runs[0] == runs[1] && runs[1] == runs[2]);
 }
 
-/// `cargo test --profile bench --workspace --test kernels turn_latency -- --ignored --nocapture`
+/// `cargo test --profile bench --workspace --test kernels iteration_latency -- --ignored --nocapture`
 #[test]
 #[ignore = "a measurement"]
-fn turn_latency() {
+fn iteration_latency() {
     let mut body = Program::default();
     let [a, x] = [(); 2].map(|()| body.input(f32s(&[])));
     let mut v = a;
@@ -370,11 +374,14 @@ fn turn_latency() {
             .map(|_| {
                 let start = Instant::now();
                 executable
-                    .run(&mut [Bound::Read(&a.buffer, 0), Bound::Read(&x.buffer, 0)])
+                    .run(&mut [BoundInput::Read(&a.buffer, 0), BoundInput::Read(&x.buffer, 0)])
                     .expect("runs");
                 start.elapsed()
             })
             .min();
-        println!("{steps} steps a turn: {:?} a turn", best.map(|t| t / length as u32));
+        println!(
+            "{steps} steps per iteration: {:?} per iteration",
+            best.map(|t| t / length as u32)
+        );
     }
 }

@@ -32,10 +32,10 @@ fn every_result_is_seen_when_it_is_made() {
             .map(|x| run_op(&Op::Copy, &[x.input()]).expect("a copy").remove(0).buffer)
             .collect();
         let written = |i: usize| program.updates.iter().any(|u| u.1 == i);
-        let mut bound: Vec<Bound> = copies
+        let mut bound: Vec<BoundInput> = copies
             .iter_mut()
             .enumerate()
-            .map(|(i, b)| if written(i) { Bound::Write(b, 0) } else { Bound::Read(b, 0) })
+            .map(|(i, b)| if written(i) { BoundInput::Write(b, 0) } else { BoundInput::Read(b, 0) })
             .collect();
         let mut got = Vec::new();
         executable
@@ -50,10 +50,10 @@ fn every_result_is_seen_when_it_is_made() {
         // Views of constants are not computed.
         want.retain(|(e, j, _)| {
             let v = program.equations[*e].outputs[*j];
-            plan.homes[v.index()].base != Base::Constants
+            plan.locations[v.index()].base != Base::Constants
         });
         for (got, want) in got.iter().zip(&want) {
-            assert!(got == want, "{got:?} {want:?} {:?}\n{program}", plan.homes);
+            assert!(got == want, "{got:?} {want:?} {:?}\n{program}", plan.locations);
         }
         assert_eq!(got.len(), want.len());
     }
@@ -255,20 +255,20 @@ fn inputs_are_checked() {
     let mut a = Buffer::from_slice(&[1f32, 2.0, 3.0, 4.0]).expect("memory");
     let b = Buffer::from_slice(&[1f32, 1.0, 1.0]).expect("memory");
     let c = Buffer::from_slice(&[1f32, 1.0, 1.0]).expect("memory");
-    let mut wrong = |inputs: &mut [Bound]| {
+    let mut wrong = |inputs: &mut [BoundInput]| {
         executable.run(inputs).expect_err("wrong inputs").message().to_owned()
     };
-    assert_eq!(wrong(&mut [Bound::Write(&mut a, 0)]), "takes 2 inputs, not 1");
+    assert_eq!(wrong(&mut [BoundInput::Write(&mut a, 0)]), "takes 2 inputs, not 1");
     assert_eq!(
-        wrong(&mut [Bound::Read(&c, 0), Bound::Read(&b, 0)]),
+        wrong(&mut [BoundInput::Read(&c, 0), BoundInput::Read(&b, 0)]),
         "input 0 is replaced, and must be bound so"
     );
     for start in [2, 4, 8, usize::MAX & !3] {
         let text = format!("input 1 does not fit: 12 bytes, read from {start} on");
-        assert_eq!(wrong(&mut [Bound::Write(&mut a, 4), Bound::Read(&b, start)]), text);
+        assert_eq!(wrong(&mut [BoundInput::Write(&mut a, 4), BoundInput::Read(&b, start)]), text);
     }
     assert_eq!(a.to_vec::<f32>(DType::F32, 0, 4), Some(vec![1.0, 2.0, 3.0, 4.0]));
-    executable.run(&mut [Bound::Write(&mut a, 4), Bound::Read(&b, 0)]).expect("runs");
+    executable.run(&mut [BoundInput::Write(&mut a, 4), BoundInput::Read(&b, 0)]).expect("runs");
     assert_eq!(a.to_vec::<f32>(DType::F32, 0, 4), Some(vec![1.0, 1.0, 2.0, 3.0]));
 }
 
@@ -290,7 +290,11 @@ fn an_error_names_the_line_and_changes_nothing() {
     let x = Buffer::from_slice(&[1f32; 3]).expect("memory");
     let index = Buffer::from_slice(&[0i64, 5]).expect("memory");
     let error = executable
-        .run(&mut [Bound::Write(&mut p, 0), Bound::Read(&x, 0), Bound::Read(&index, 0)])
+        .run(&mut [
+            BoundInput::Write(&mut p, 0),
+            BoundInput::Read(&x, 0),
+            BoundInput::Read(&index, 0),
+        ])
         .expect_err("an index out of range");
     assert_eq!(
         error.to_string(),
@@ -301,7 +305,11 @@ fn an_error_names_the_line_and_changes_nothing() {
     assert_eq!(p.to_vec::<f32>(DType::F32, 0, 3), Some(vec![1.0; 3]));
     let index = Buffer::from_slice(&[0i64, 2]).expect("memory");
     executable
-        .run(&mut [Bound::Write(&mut p, 0), Bound::Read(&x, 0), Bound::Read(&index, 0)])
+        .run(&mut [
+            BoundInput::Write(&mut p, 0),
+            BoundInput::Read(&x, 0),
+            BoundInput::Read(&index, 0),
+        ])
         .expect("runs");
     assert_eq!(p.to_vec::<f32>(DType::F32, 0, 3), Some(vec![2.0; 3]));
 }

@@ -7,7 +7,7 @@
 //!
 //! Kernels own the code: dropping the last of them frees it, with its entry here.
 
-use super::emit::{Emitter, InstructionSet, Loop, emit};
+use super::emit::{EmittedLoop, Emitter, InstructionSet, emit};
 use super::micro::{Body, Lane};
 use super::registers::{Registers, assign};
 use crate::region::plan::Ref;
@@ -33,7 +33,7 @@ pub(super) struct CodeKey {
 }
 
 /// Executable memory.
-pub(crate) struct Code {
+pub(crate) struct MachineCode {
     memory: Mmap,
     /// The starts of its functions.
     entries: Vec<usize>,
@@ -43,9 +43,9 @@ pub(crate) struct Code {
 }
 
 /// A function of a table of pointers and a number of elements.
-pub(super) type Function = unsafe extern "sysv64" fn(*const *mut u8, usize);
+pub(super) type NativeFn = unsafe extern "sysv64" fn(*const *mut u8, usize);
 
-type CodeCache = HashMap<Arc<CodeKey>, Weak<Code>>;
+type CodeCache = HashMap<Arc<CodeKey>, Weak<MachineCode>>;
 
 static CACHE: LazyLock<Mutex<CodeCache>> = LazyLock::new(Mutex::default);
 
@@ -67,7 +67,7 @@ impl CodeKey {
     ///
     /// # Errors
     /// If an instruction cannot be encoded, or memory for code cannot be allocated.
-    pub(super) fn compiled(self) -> Result<Arc<Code>> {
+    pub(super) fn compiled(self) -> Result<Arc<MachineCode>> {
         let (made, found) = COUNTS.get();
         // The lock is released before compiling: threads do not wait for each other.
         let there = known().get(&self).and_then(Weak::upgrade);
@@ -76,7 +76,7 @@ impl CodeKey {
             return Ok(code);
         }
         COUNTS.set((made + 1, found));
-        let code = Arc::new(Code::make(Arc::new(self))?);
+        let code = Arc::new(MachineCode::make(Arc::new(self))?);
         let mut all = known();
         // The old key is removed with the old code.
         all.remove(&code.source);
@@ -85,7 +85,7 @@ impl CodeKey {
     }
 }
 
-impl Drop for Code {
+impl Drop for MachineCode {
     fn drop(&mut self) {
         let mut all = known();
         if all.get(&self.source).is_some_and(|code| code.strong_count() == 0) {
@@ -94,8 +94,8 @@ impl Drop for Code {
     }
 }
 
-impl Code {
-    fn make(source: Arc<CodeKey>) -> Result<Code> {
+impl MachineCode {
+    fn make(source: Arc<CodeKey>) -> Result<MachineCode> {
         let registers = match source.set {
             // The last one is a temporary for converting booleans to a mask.
             InstructionSet::Avx512 => Registers { vectors: 31, masks: Some((2, 5)) },
@@ -114,7 +114,7 @@ impl Code {
             };
             places = places.max(assigned.places);
             let (set, spill, streamed) = (source.set, source.spill, source.streamed.clone());
-            let it = Loop { body, assigned: &assigned, set, lanes, spill, streamed };
+            let it = EmittedLoop { body, assigned: &assigned, set, lanes, spill, streamed };
             let (entry, jumps) = emit(&mut emitter, &it).map_err(|error| {
                 Error::argument("region", format!("cannot encode an instruction: {error}"))
             })?;
@@ -123,15 +123,15 @@ impl Code {
         }
         let memory = mapped(emitter.finish(), patches)?;
         let spilled = places * if source.scalar { 16 } else { 64 };
-        Ok(Code { memory, entries, spilled, source })
+        Ok(MachineCode { memory, entries, spilled, source })
     }
 
     /// Its functions, in the order of the bodies. They are valid as long as the code.
-    pub(super) fn functions(&self) -> impl Iterator<Item = Function> {
+    pub(super) fn functions(&self) -> impl Iterator<Item = NativeFn> {
         self.entries.iter().map(|&entry| {
             let start = self.memory.as_ptr().wrapping_add(entry);
             // SAFETY: a function of this type starts there.
-            unsafe { std::mem::transmute::<*const u8, Function>(start) }
+            unsafe { std::mem::transmute::<*const u8, NativeFn>(start) }
         })
     }
 }

@@ -25,7 +25,7 @@
 mod access;
 mod compute;
 
-use super::micro::{Body, Lane, Origin};
+use super::micro::{Body, Lane, ValueOrigin};
 use super::opcodes::{Opcode, code};
 use super::registers::{Assigned, RegisterOp};
 use crate::region::plan::Ref;
@@ -71,7 +71,7 @@ const POINTERS: [Register; 11] = [
 const NOT_SAVED: usize = 5;
 
 /// What an emitter needs to know about a loop.
-pub(super) struct Loop<'a> {
+pub(super) struct EmittedLoop<'a> {
     pub(super) body: &'a Body,
     pub(super) assigned: &'a Assigned,
     pub(super) set: InstructionSet,
@@ -121,7 +121,7 @@ struct Jump(usize);
 /// One loop being emitted.
 struct LoopEmitter<'a, 'b> {
     emitter: &'a mut Emitter,
-    it: &'a Loop<'b>,
+    it: &'a EmittedLoop<'b>,
     /// For each value that is a constant, its address.
     numbers: Vec<Option<u64>>,
     /// The address of the bytes of `true`.
@@ -134,11 +134,11 @@ struct LoopEmitter<'a, 'b> {
 }
 
 /// Emits a loop; returns its start, and the bytes to be patched.
-pub(super) fn emit(emitter: &mut Emitter, it: &Loop) -> Emitted<(usize, Vec<(usize, i32)>)> {
+pub(super) fn emit(emitter: &mut Emitter, it: &EmittedLoop) -> Emitted<(usize, Vec<(usize, i32)>)> {
     emitter.align(64);
     let mut numbers = vec![None; it.body.values.len()];
     for (v, value) in it.body.values.iter().enumerate() {
-        if let Origin::Number(bits) = value.from {
+        if let ValueOrigin::Number(bits) = value.from {
             numbers[v] = Some(emitter.at);
             emitter.bytes(&bits.to_le_bytes());
         }
@@ -167,7 +167,7 @@ pub(super) fn emit(emitter: &mut Emitter, it: &Loop) -> Emitted<(usize, Vec<(usi
 }
 
 /// The table entries that are used most.
-fn pointers(it: &Loop) -> Vec<u32> {
+fn pointers(it: &EmittedLoop) -> Vec<u32> {
     let mut counts: Vec<(u32, usize)> = Vec::new();
     let mut seen = |entry: u32| match counts.iter().position(|c| c.0 == entry) {
         Some(n) => counts[n].1 += 1,
@@ -177,8 +177,8 @@ fn pointers(it: &Loop) -> Vec<u32> {
     for act in &it.assigned.acts {
         match *act {
             RegisterOp::Fetch { value, .. } => match it.body.values[value].from {
-                Origin::Elements(at) | Origin::One(at) => seen(at.entry),
-                Origin::Computed(..) | Origin::Number(_) => {}
+                ValueOrigin::Elements(at) | ValueOrigin::One(at) => seen(at.entry),
+                ValueOrigin::Computed(..) | ValueOrigin::Number(_) => {}
             },
             RegisterOp::Put { to, .. } => seen(to.entry),
             RegisterOp::Save { .. } | RegisterOp::Restore { .. } => seen(it.spill.entry),
@@ -339,7 +339,7 @@ impl Emitter {
     }
 }
 
-/// The vector register with a number, of so many bytes.
+/// The vector register with a number, of this many bytes.
 fn vector(number: u8, bytes: usize) -> Register {
     let first = match bytes {
         64 => Register::ZMM0,

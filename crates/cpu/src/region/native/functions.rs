@@ -169,7 +169,7 @@ impl Writer {
         self.lower(high)
     }
 
-    fn exp_below_well(&mut self, h: usize) -> usize {
+    fn exp_below_accurate(&mut self, h: usize) -> usize {
         let (r, l, t) = self.reduce(h, None);
         let k = self.exponent(t);
         let s = self.power(k, 64);
@@ -269,7 +269,7 @@ impl Writer {
 
     pub(super) fn sigmoid(&mut self, x: usize) -> usize {
         let below = self.below(x);
-        let e = self.exp_below_well(below);
+        let e = self.exp_below_accurate(below);
         let (zero, one) = (self.c(0.0), self.c(1.0));
         let is_negative = self.test(LT, x, 0.0);
         let a = self.f(Select, &[is_negative, e, one]);
@@ -278,7 +278,7 @@ impl Writer {
 
     pub(super) fn silu(&mut self, x: usize) -> usize {
         let below = self.below(x);
-        let e = self.exp_below_well(below);
+        let e = self.exp_below_accurate(below);
         let held = self.at_least(x, -1000.0);
         let low = self.f(Mul, &[held, e]);
         let rest = self.f(Fms, &[held, e, low]);

@@ -94,7 +94,7 @@ pub(super) enum Micro {
 
 /// The origin of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Origin {
+pub(super) enum ValueOrigin {
     Computed(Micro, [usize; 3], usize),
     Elements(Ref),
     One(Ref),
@@ -104,7 +104,7 @@ pub(super) enum Origin {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Val {
     pub(super) lane: Lane,
-    pub(super) from: Origin,
+    pub(super) from: ValueOrigin,
 }
 
 /// An item of a body, in order.
@@ -180,9 +180,9 @@ impl Writer {
         let mut found: Vec<Option<usize>> = vec![None; plan.values.len()];
         for &(v, at) in &group.reads {
             let from = match at {
-                ValueStorage::One(_) => Origin::One(of(at)),
+                ValueStorage::One(_) => ValueOrigin::One(of(at)),
                 ValueStorage::Slot(_) | ValueStorage::Memory(_) | ValueStorage::Constant(_) => {
-                    Origin::Elements(of(at))
+                    ValueOrigin::Elements(of(at))
                 }
             };
             found[v] = Some(writer.value(lane(plan.values[v].dtype), from));
@@ -196,7 +196,7 @@ impl Writer {
             };
             let mut x = [0; 3];
             for (x, &u) in x.iter_mut().zip(of_values) {
-                let there = found[plan.stands_for(u)];
+                let there = found[plan.alias_of(u)];
                 *x = there.ok_or_else(|| Error::argument("region", "a value is missing"))?;
             }
             let from = plan.values[of_values[0]].dtype;
@@ -214,7 +214,7 @@ impl Writer {
         Ok(writer.body)
     }
 
-    pub(super) fn value(&mut self, lane: Lane, from: Origin) -> usize {
+    pub(super) fn value(&mut self, lane: Lane, from: ValueOrigin) -> usize {
         self.body.values.push(Val { lane, from });
         self.body.values.len() - 1
     }
@@ -222,7 +222,7 @@ impl Writer {
     pub(super) fn does(&mut self, lane: Lane, micro: Micro, x: &[usize]) -> usize {
         let mut of = [0; 3];
         of[..x.len()].copy_from_slice(x);
-        let made = self.value(lane, Origin::Computed(micro, of, x.len()));
+        let made = self.value(lane, ValueOrigin::Computed(micro, of, x.len()));
         self.body.items.push(Item::Make(made));
         made
     }
@@ -243,7 +243,7 @@ impl Writer {
         if let Some(&known) = self.numbers.get(&(lane, bits)) {
             return known;
         }
-        let made = self.value(lane, Origin::Number(bits));
+        let made = self.value(lane, ValueOrigin::Number(bits));
         self.numbers.insert((lane, bits), made);
         made
     }

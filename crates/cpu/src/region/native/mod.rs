@@ -25,11 +25,11 @@ mod recipes;
 mod registers;
 pub(crate) mod straight;
 
-pub(crate) use code_cache::{Code, counts};
+pub(crate) use code_cache::{MachineCode, counts};
 
 use super::plan::{Group, Ref, RegionPlan, SCRATCH, ValueStorage};
-use super::steps::Step;
-use super::{CodegenMode, Pass};
+use super::steps::TileStep;
+use super::{CodegenMode, TilePass};
 use code_cache::CodeKey;
 use emit::InstructionSet;
 use micro::Writer;
@@ -39,13 +39,13 @@ use std::sync::Arc;
 
 /// A machine that code can be generated for.
 #[derive(Clone, Copy)]
-pub(super) struct Target {
+pub(super) struct NativeTarget {
     set: InstructionSet,
 }
 
-impl Target {
+impl NativeTarget {
     /// The target for this machine, if native code is enabled.
-    pub(super) fn of(how: CodegenMode) -> Option<Target> {
+    pub(super) fn of(how: CodegenMode) -> Option<NativeTarget> {
         let avx2 = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
             && is_x86_feature_detected!("bmi2");
@@ -56,10 +56,10 @@ impl Target {
             && is_x86_feature_detected!("avx512vl");
         match how {
             CodegenMode::Slices => None,
-            CodegenMode::Best if avx512 => Some(Target { set: InstructionSet::Avx512 }),
-            CodegenMode::Best => avx2.then_some(Target { set: InstructionSet::Avx2 }),
+            CodegenMode::Best if avx512 => Some(NativeTarget { set: InstructionSet::Avx512 }),
+            CodegenMode::Best => avx2.then_some(NativeTarget { set: InstructionSet::Avx2 }),
             #[cfg(test)]
-            CodegenMode::Avx2 => avx2.then_some(Target { set: InstructionSet::Avx2 }),
+            CodegenMode::Avx2 => avx2.then_some(NativeTarget { set: InstructionSet::Avx2 }),
         }
     }
 
@@ -77,7 +77,12 @@ pub(super) struct Compiler {
 impl Compiler {
     /// For a domain of `len` elements, with scratch for spilled values from `spill` on. Entries in
     /// `streamed` start on cache lines, and are written with streaming stores.
-    pub(super) fn new(target: Target, len: usize, spill: usize, streamed: Range<u32>) -> Compiler {
+    pub(super) fn new(
+        target: NativeTarget,
+        len: usize,
+        spill: usize,
+        streamed: Range<u32>,
+    ) -> Compiler {
         let spill = Ref { entry: SCRATCH, disp: spill as u32 };
         let (set, scalar) = (target.set, len == 1);
         Compiler { source: CodeKey { set, scalar, spill, streamed, bodies: Vec::new() } }
@@ -96,14 +101,17 @@ impl Compiler {
 
     /// Makes the native steps of the passes call the code, in the order in which they were added;
     /// returns it, and the bytes for spilled values. The code must live as long as the steps.
-    pub(super) fn finish(self, passes: &mut [Pass]) -> Result<(Option<Arc<Code>>, usize)> {
+    pub(super) fn finish(
+        self,
+        passes: &mut [TilePass],
+    ) -> Result<(Option<Arc<MachineCode>>, usize)> {
         if self.source.bodies.is_empty() {
             return Ok((None, 0));
         }
         let code = self.source.compiled()?;
         let steps = passes.iter_mut().flat_map(|pass| &mut pass.steps);
         let natives = steps.filter_map(|step| match step {
-            Step::Native(call) => Some(call),
+            TileStep::Native(call) => Some(call),
             _ => None,
         });
         natives.zip(code.functions()).for_each(|(call, function)| *call = function);

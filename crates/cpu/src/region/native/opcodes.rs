@@ -51,7 +51,7 @@ fn column(avx512: bool, bytes: usize) -> usize {
     }
 }
 
-/// The instruction for f32 (or f64) registers of so many bytes.
+/// The instruction for f32 (or f64) registers of this many bytes.
 #[rustfmt::skip]
 pub(super) fn code(does: Opcode, double: bool, avx512: bool, bytes: usize) -> Code {
     use Code::*;

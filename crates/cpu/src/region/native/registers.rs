@@ -6,7 +6,7 @@
 //! and row values are the same in every iteration, so as many of them as there are spare registers
 //! stay in one for the whole loop.
 
-use super::micro::{Body, Item, Lane, Origin};
+use super::micro::{Body, Item, Lane, ValueOrigin};
 use crate::region::plan::Ref;
 
 /// An instruction with registers.
@@ -109,7 +109,7 @@ pub(super) fn assign(body: &Body, registers: Registers, repeats: bool) -> Assign
 fn for_each_use(body: &Body, item: &Item, mut f: impl FnMut(usize)) {
     match *item {
         Item::Make(v) => {
-            if let Origin::Computed(_, of, count) = body.values[v].from {
+            if let ValueOrigin::Computed(_, of, count) = body.values[v].from {
                 of[..count].iter().for_each(|&u| f(u));
             }
         }
@@ -130,7 +130,8 @@ impl Allocator<'_> {
     /// Keeps loop-invariant values in spare registers.
     fn pin(&mut self) {
         let body = self.body;
-        let same = |v: usize| matches!(body.values[v].from, Origin::One(_) | Origin::Number(_));
+        let same =
+            |v: usize| matches!(body.values[v].from, ValueOrigin::One(_) | ValueOrigin::Number(_));
         // The most values that live at once: computed ones from their definition, others from their
         // first use.
         let mut ends = vec![0isize; body.items.len() + 1];
@@ -168,11 +169,11 @@ impl Allocator<'_> {
     fn item(&mut self, n: usize, item: &Item) {
         match *item {
             Item::Make(v) => {
-                let Origin::Computed(_, of, count) = self.body.values[v].from else { return };
+                let ValueOrigin::Computed(_, of, count) = self.body.values[v].from else { return };
                 let mut from = [0; 3];
                 if !self.uses[v].is_empty() {
                     for i in 0..count {
-                        from[i] = self.bring(of[i], &of[..count]);
+                        from[i] = self.load_into_register(of[i], &of[..count]);
                     }
                 }
                 for &u in &of[..count] {
@@ -193,7 +194,7 @@ impl Allocator<'_> {
                 self.acts.push(RegisterOp::Do { value: v, to, from });
             }
             Item::Put(v, to) => {
-                let from = self.bring(v, &[v]);
+                let from = self.load_into_register(v, &[v]);
                 self.acts.push(RegisterOp::Put { value: v, from, to });
                 self.used(v, n);
             }
@@ -201,7 +202,7 @@ impl Allocator<'_> {
     }
 
     /// Loads a value into a register, without evicting those of `with`.
-    fn bring(&mut self, v: usize, with: &[usize]) -> u8 {
+    fn load_into_register(&mut self, v: usize, with: &[usize]) -> u8 {
         if let Some(there) = self.of[v] {
             return there;
         }
@@ -245,7 +246,7 @@ impl Allocator<'_> {
         }
         if let Some(v) = self.held[file][best].take() {
             self.of[v] = None;
-            let computed = matches!(self.body.values[v].from, Origin::Computed(..));
+            let computed = matches!(self.body.values[v].from, ValueOrigin::Computed(..));
             if computed && self.place[v].is_none() && self.next_use(v) != NEVER {
                 let place = self.free_places.pop().unwrap_or_else(|| {
                     self.places += 1;

@@ -6,10 +6,10 @@
 //! order, through a table of pointers. What one step stores and a later one loads stays in its
 //! register.
 
-use super::Target;
-use super::code_cache::{Code, CodeKey, Function};
+use super::NativeTarget;
+use super::code_cache::{CodeKey, MachineCode, NativeFn};
 use super::emit::InstructionSet;
-use super::micro::{Lane, Micro, Origin, Writer};
+use super::micro::{Lane, Micro, ValueOrigin, Writer};
 use crate::region::CodegenMode;
 use crate::region::build::literal;
 use crate::region::plan::Ref;
@@ -18,34 +18,34 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 /// A scalar.
-pub(crate) type Value = usize;
+pub(crate) type ScalarId = usize;
 
 /// Straight-line code being built.
 pub(crate) struct StraightBuilder {
-    target: Target,
+    target: NativeTarget,
     writer: Writer,
-    dtypes: HashMap<Value, DType>,
+    dtypes: HashMap<ScalarId, DType>,
     /// The value known to be in memory, by entry and byte.
-    known: BTreeMap<(u32, u32), Value>,
+    known: BTreeMap<(u32, u32), ScalarId>,
     /// Values that were loaded, and may be reloaded at their next use, by entry and byte.
-    loaded: BTreeMap<(u32, u32), Vec<Value>>,
+    loaded: BTreeMap<(u32, u32), Vec<ScalarId>>,
     /// The copy that replaces a loaded value since its memory was overwritten.
-    instead: HashMap<Value, Value>,
+    instead: HashMap<ScalarId, ScalarId>,
 }
 
 /// Straight-line code, ready to run.
 pub(crate) struct Straight {
-    run: Function,
+    run: NativeFn,
     /// Bytes that it needs at the scratch entry.
     pub(crate) scratch: usize,
-    _code: Arc<Code>,
+    _code: Arc<MachineCode>,
 }
 
 impl StraightBuilder {
     /// `None` if this machine has no native code, or the environment disables it. Booleans need the
     /// mask registers of AVX-512.
     pub(crate) fn new() -> Option<StraightBuilder> {
-        let target = Target::of(CodegenMode::chosen())?;
+        let target = NativeTarget::of(CodegenMode::chosen())?;
         (target.set == InstructionSet::Avx512).then(|| StraightBuilder {
             target,
             writer: Writer::new(),
@@ -77,7 +77,7 @@ impl StraightBuilder {
     }
 
     /// The element at a byte offset of a table entry.
-    pub(crate) fn load(&mut self, entry: usize, byte: usize, dtype: DType) -> Value {
+    pub(crate) fn load(&mut self, entry: usize, byte: usize, dtype: DType) -> ScalarId {
         let place = Ref { entry: entry as u32, disp: byte as u32 };
         if let Some(&known) = self.known.get(&(place.entry, place.disp))
             && self.dtypes.get(&known) == Some(&dtype)
@@ -92,7 +92,7 @@ impl StraightBuilder {
     }
 
     /// A number.
-    pub(crate) fn number(&mut self, number: Scalar, dtype: DType) -> Value {
+    pub(crate) fn number(&mut self, number: Scalar, dtype: DType) -> ScalarId {
         let mut bits = [0; crate::simd::BLOCK];
         literal(number, dtype, &mut bits);
         let value = match dtype {
@@ -107,7 +107,7 @@ impl StraightBuilder {
     ///
     /// # Errors
     /// If the op has no code: see [`StraightBuilder::can`].
-    pub(crate) fn point(&mut self, op: &Op, of: &[Value], to: DType) -> Result<Value> {
+    pub(crate) fn point(&mut self, op: &Op, of: &[ScalarId], to: DType) -> Result<ScalarId> {
         let mut x = [0; 3];
         for (x, v) in x.iter_mut().zip(of) {
             *x = self.now(*v);
@@ -123,7 +123,13 @@ impl StraightBuilder {
     }
 
     /// The result of an op on scalars some of which are integers.
-    fn point_whole(&mut self, op: &Op, x: [Value; 3], from: &[DType], to: DType) -> Result<Value> {
+    fn point_whole(
+        &mut self,
+        op: &Op,
+        x: [ScalarId; 3],
+        from: &[DType],
+        to: DType,
+    ) -> Result<ScalarId> {
         let Some(whole) = whole(op, from, to) else {
             return Err(Error::argument(op.name(), "has no native code"));
         };
@@ -146,7 +152,7 @@ impl StraightBuilder {
     }
 
     /// Writes an element.
-    pub(crate) fn store(&mut self, value: Value, entry: usize, byte: usize) {
+    pub(crate) fn store(&mut self, value: ScalarId, entry: usize, byte: usize) {
         let value = self.now(value);
         let dtype = self.dtypes.get(&value).copied().unwrap_or(DType::F64);
         let to = Ref { entry: entry as u32, disp: byte as u32 };
@@ -157,11 +163,11 @@ impl StraightBuilder {
         // No element is longer than eight bytes: whatever overlaps these bytes starts in this
         // range.
         let range = (to.entry, to.disp.saturating_sub(7))..(to.entry, end as u32);
-        let size = |v: &Value| self.dtypes.get(v).map_or(8, |d| d.size());
-        let over = |at: &(u32, u32), v: &Value| byte < at.1 as usize + size(v);
+        let size = |v: &ScalarId| self.dtypes.get(v).map_or(8, |d| d.size());
+        let over = |at: &(u32, u32), v: &ScalarId| byte < at.1 as usize + size(v);
         // What was loaded from there may be used later: from now on it stays in a register, or is
         // spilled.
-        let lost: Vec<((u32, u32), Value)> = (self.loaded.range(range.clone()))
+        let lost: Vec<((u32, u32), ScalarId)> = (self.loaded.range(range.clone()))
             .flat_map(|(at, values)| values.iter().map(|v| (*at, *v)))
             .filter(|(at, v)| over(at, v))
             .collect();
@@ -187,7 +193,7 @@ impl StraightBuilder {
         self.known.insert((to.entry, to.disp), value);
     }
 
-    fn now(&self, value: Value) -> Value {
+    fn now(&self, value: ScalarId) -> ScalarId {
         self.instead.get(&value).copied().unwrap_or(value)
     }
 
@@ -281,12 +287,12 @@ fn whole(op: &Op, from: &[DType], to: DType) -> Option<IntegerOp> {
 }
 
 impl Writer {
-    fn load(&mut self, lane: Lane, place: Ref) -> Value {
-        self.value(lane, Origin::One(place))
+    fn load(&mut self, lane: Lane, place: Ref) -> ScalarId {
+        self.value(lane, ValueOrigin::One(place))
     }
 
     /// True or false, by a comparison of numbers.
-    fn truth(&mut self, holds: bool) -> Value {
+    fn truth(&mut self, holds: bool) -> ScalarId {
         let (one, zero) = (self.bits(Lane::F64, 1f64.to_bits()), self.bits(Lane::F64, 0));
         let other = if holds { one } else { zero };
         self.does(Lane::Mask, Micro::EQUAL, &[one, other])

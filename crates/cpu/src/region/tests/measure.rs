@@ -233,7 +233,7 @@ impl Setup {
             .collect();
         for &(o, k) in &self.over {
             let bytes = self.inputs[k].spec.bytes();
-            // SAFETY: both have so many bytes.
+            // SAFETY: both have this many bytes.
             unsafe {
                 std::ptr::copy_nonoverlapping(
                     self.inputs[k].buffer.as_ptr(),

@@ -63,7 +63,7 @@ pub(super) struct Cuts {
 }
 
 #[derive(Clone, Copy)]
-struct State {
+struct CutState {
     bytes: usize,
     again: u64,
     /// The previous position, its state, and the rate from which values of the segment between are
@@ -121,7 +121,7 @@ impl Cuts {
         let (side, end) = (self.positions.len(), self.positions[k]);
         let (mut boundary, mut inside, mut together, mut kept) = (0, 0, 0, 0);
         let (mut again, mut j) = (0, k);
-        let asked = number * side + k;
+        let mark = number * side + k;
         let crosses = |v: Var, last_early: &[usize]| last_early[v.index()] >= end;
         for e in (0..end).rev() {
             let equation = &liveness.program.equations[e];
@@ -136,10 +136,10 @@ impl Cuts {
                         kept += bytes;
                     } else {
                         needed = true;
-                        together += if wanted[v.index()] == asked { bytes } else { 0 };
+                        together += if wanted[v.index()] == mark { bytes } else { 0 };
                     }
                 } else {
-                    needed |= wanted[v.index()] == asked;
+                    needed |= wanted[v.index()] == mark;
                 }
             }
             if needed && !is_alias(&equation.op) {
@@ -147,7 +147,7 @@ impl Cuts {
                 for &v in &equation.inputs {
                     let root = liveness.root(v);
                     if !liveness.free[root.index()] && !crosses(root, &self.last_early) {
-                        wanted[root.index()] = asked;
+                        wanted[root.index()] = mark;
                     }
                 }
             }
@@ -166,7 +166,7 @@ impl Cuts {
         self.inside[self.positions.len() - 1]
     }
 
-    /// The smallest limit that can be met, up to about a hundredth.
+    /// The smallest satisfiable limit, up to about a hundredth.
     pub(super) fn least(&self) -> usize {
         let (mut low, mut high) = (0, self.all());
         while high - low > high / 128 + 1 {
@@ -183,9 +183,9 @@ impl Cuts {
     fn following(
         &self,
         (j, s): (usize, usize),
-        state: State,
+        state: CutState,
         limit: usize,
-        mut each: impl FnMut(usize, State),
+        mut each: impl FnMut(usize, CutState),
     ) {
         let (side, end) = (self.positions.len(), self.positions.len() - 1);
         for k in j + 1..side {
@@ -201,7 +201,7 @@ impl Cuts {
                 };
                 if bytes.max(state.bytes + there) <= limit {
                     let again = state.again + self.again[rate][at];
-                    each(k, State { bytes, again, from: (j, s, rate) });
+                    each(k, CutState { bytes, again, from: (j, s, rate) });
                 }
             }
         }
@@ -210,34 +210,35 @@ impl Cuts {
     /// Cuts within the limit that use the least memory.
     fn tightest(&self, limit: usize) -> Option<Vec<bool>> {
         let side = self.positions.len();
-        let mut states: Vec<Option<State>> = vec![None; side];
-        states[0] = Some(State { bytes: 0, again: 0, from: (0, 0, 0) });
+        let mut states: Vec<Option<CutState>> = vec![None; side];
+        states[0] = Some(CutState { bytes: 0, again: 0, from: (0, 0, 0) });
         for j in 0..side {
             let Some(state) = states[j] else { continue };
             self.following((j, 0), state, limit, |k, next| {
-                let better = |old: &State| (next.bytes, next.again) < (old.bytes, old.again);
+                let better = |old: &CutState| (next.bytes, next.again) < (old.bytes, old.again);
                 if states[k].as_ref().is_none_or(better) {
                     states[k] = Some(next);
                 }
             });
         }
-        let states: Vec<Vec<State>> = states.into_iter().map(|s| s.into_iter().collect()).collect();
+        let states: Vec<Vec<CutState>> =
+            states.into_iter().map(|s| s.into_iter().collect()).collect();
         self.path(&states)
     }
 
     /// The roots to keep for the cuts that cost least of those within the limit.
     pub(super) fn choose(&self, limit: usize) -> Option<Vec<bool>> {
         let side = self.positions.len();
-        let mut states: Vec<Vec<State>> = vec![Vec::new(); side];
+        let mut states: Vec<Vec<CutState>> = vec![Vec::new(); side];
         // At each position, the cheapest of the states with about the same bytes.
-        let mut buckets: Vec<Vec<Option<State>>> = vec![vec![None; BUCKETS + 1]; side];
-        buckets[0][0] = Some(State { bytes: 0, again: 0, from: (0, 0, 0) });
+        let mut buckets: Vec<Vec<Option<CutState>>> = vec![vec![None; BUCKETS + 1]; side];
+        buckets[0][0] = Some(CutState { bytes: 0, again: 0, from: (0, 0, 0) });
         for j in 0..side {
             states[j] = pruned(buckets[j].drain(..).flatten().collect());
             for (s, &state) in states[j].iter().enumerate() {
                 self.following((j, s), state, limit, |k, next| {
                     let shelf = &mut buckets[k][next.bytes * BUCKETS / limit.max(1)];
-                    let better = |old: &State| (next.again, next.bytes) < (old.again, old.bytes);
+                    let better = |old: &CutState| (next.again, next.bytes) < (old.again, old.bytes);
                     if shelf.as_ref().is_none_or(better) {
                         *shelf = Some(next);
                     }
@@ -248,7 +249,7 @@ impl Cuts {
     }
 
     /// The path to the cheapest state at the last position.
-    fn path(&self, states: &[Vec<State>]) -> Option<Vec<bool>> {
+    fn path(&self, states: &[Vec<CutState>]) -> Option<Vec<bool>> {
         let mut k = self.positions.len() - 1;
         let best = states[k].iter().min_by_key(|state| (state.again, state.bytes))?;
         let (mut segments, mut from) = (Vec::new(), best.from);
@@ -381,7 +382,7 @@ fn positions(
 }
 
 /// The Pareto-optimal states, in order, and not too many.
-fn pruned(mut states: Vec<State>) -> Vec<State> {
+fn pruned(mut states: Vec<CutState>) -> Vec<CutState> {
     states.sort_unstable_by_key(|s| (s.bytes, s.again));
     let mut best = u64::MAX;
     states.retain(|s| {

@@ -17,7 +17,7 @@
 //!    save most work per byte.
 //! 4. If no limit fits, the resulting program is cut again at its new peak, and so on: recomputed
 //!    values are recomputed once more, from fewer kept values. So the memory of a chain of n can go
-//!    down towards log n, at the price of work that is done several times. It ends when cuts no
+//!    down towards log n, at the cost of work that is done several times. It ends when cuts no
 //!    longer help, or when more than [`MOST`] times the work of the program would be recomputed.
 //!
 //! # Guarantees
@@ -55,7 +55,7 @@ pub struct Budgeted {
     pub report: BudgetReport,
 }
 
-/// Recomputes values so that a program fits into so many bytes, before the passes of
+/// Recomputes values so that a program fits into this many bytes, before the passes of
 /// [`Pipeline::after_budget`].
 ///
 /// ```
@@ -90,7 +90,7 @@ pub struct Budgeted {
 /// If it is not possible: names the lowest peak that was found, and what is alive then.
 pub fn budget(program: &Program, bytes: usize, target: Target) -> Result<Budgeted> {
     let rest = Pipeline::after_budget(target).verified(false);
-    let mut search = Search::new(program, bytes, target, &rest)?;
+    let mut search = BudgetSearch::new(program, bytes, target, &rest)?;
     let whole = search.whole();
     if whole.plan.peak() <= bytes {
         return Ok(search.finished(whole));
@@ -115,7 +115,7 @@ struct Tried {
     cuts: usize,
 }
 
-struct Search<'a> {
+struct BudgetSearch<'a> {
     base: Program,
     target: Target,
     rest: &'a Pipeline<'a>,
@@ -140,18 +140,18 @@ const STEP: f64 = 0.75;
 const STEPS: usize = 8;
 const IDLE: usize = 2;
 
-impl<'a> Search<'a> {
+impl<'a> BudgetSearch<'a> {
     fn new(
         program: &Program,
         budget: usize,
         target: Target,
         rest: &'a Pipeline<'a>,
-    ) -> Result<Search<'a>> {
+    ) -> Result<BudgetSearch<'a>> {
         // Cheap values are recomputed in any case.
         let base = dead_code(&remat_where(program, target.recompute));
         let least = plan(&rest.run(&base)?, target);
         let (work, as_it_is) = (work(&base), least.clone());
-        Ok(Search { work, base, target, rest, budget, as_it_is, least })
+        Ok(BudgetSearch { work, base, target, rest, budget, as_it_is, least })
     }
 
     /// The program as it is.
@@ -271,7 +271,7 @@ impl<'a> Search<'a> {
         };
         // Down in steps that do not depend on the budget, so that the lowest peak named in an error
         // can be met as a budget.
-        let flat = |search: &Search, step: f64| {
+        let flat = |search: &BudgetSearch, step: f64| {
             search.flattened(search.whole(), (start * STEP.powf(step)) as usize, bytes)
         };
         let mut in_vain = 0;

@@ -1,4 +1,4 @@
-//! Rewrites a program so that late equations read recomputed values in place of those that are not
+//! Rewrites a program so that late equations read recomputed values instead of those that are not
 //! kept.
 //!
 //! Late equations are processed in order. When one reads a value that is not kept, the value is
@@ -33,7 +33,7 @@ pub(super) fn recompute(liveness: &Liveness, moment: usize, kept: &[bool]) -> Re
         roots: Vec::new(),
         work: 0,
     };
-    let barrier = |e: &&Equation| !joins_others(&e.op);
+    let barrier = |e: &&Equation| !fuses_with_neighbours(&e.op);
     let first = program.equations[..moment].iter().rev().find(barrier);
     let mut token = first.or(program.equations[..moment].last()).map(|e| e.outputs[0]);
     let mut late_token = false;
@@ -60,7 +60,7 @@ pub(super) fn recompute(liveness: &Liveness, moment: usize, kept: &[bool]) -> Re
 }
 
 /// Ops whose results need not be in memory: they become part of regions, or cost nothing.
-fn joins_others(op: &Op) -> bool {
+fn fuses_with_neighbours(op: &Op) -> bool {
     op.is_pointwise()
         || is_alias(op)
         || matches!(op, Op::Reduce(..) | Op::Random { .. } | Op::Literal { .. } | Op::Iota { .. })

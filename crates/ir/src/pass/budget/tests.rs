@@ -227,7 +227,7 @@ fn it_is_no_worse_than_even_segments() {
 /// The least peak with nothing computed more than twice.
 fn least_once(program: &Program) -> usize {
     let rest = Pipeline::after_budget(Target::default());
-    let search = Search::new(program, 0, Target::default(), &rest).expect("a program");
+    let search = BudgetSearch::new(program, 0, Target::default(), &rest).expect("a program");
     let base = search.base.clone();
     let liveness = Liveness::of(&base);
     let cuts = Cuts::new(&liveness, worst(&liveness), true);

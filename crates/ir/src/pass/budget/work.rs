@@ -26,7 +26,7 @@ pub(super) fn work_of(program: &Program, e: &Equation) -> u64 {
 /// The work of an op on operands like these, with results like those.
 pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
     let len = |spec: &&Spec| spec.len() as u64;
-    // Sizes may overflow: tensors may be larger than any memory.
+    // Sizes may overflow: tensors may exceed the addressable size.
     let sum = |specs: &[&Spec]| specs.iter().map(len).fold(0, u64::saturating_add);
     let product = |list: &[u64]| list.iter().copied().fold(1, u64::saturating_mul);
     let (read, made) = (sum(inputs), sum(outputs));

@@ -2,7 +2,7 @@
 
 use super::super::rebuild::with_programs;
 use super::cluster::{Cluster, Clusters};
-use super::{FusionKind, inner_axes, relaid};
+use super::{FusionKind, inner_axes, with_shape};
 use crate::{
     Equation, Inst, Layout, Load, Op, Program, Region, Scalar, Shape, Spec, Var, Vars, View,
 };
@@ -40,7 +40,7 @@ impl Clusters<'_> {
             }
         }
         let mut out = Program { equations: Vec::new(), ..program.clone() };
-        let mut nodes: Vec<Node> = Vec::new();
+        let mut nodes: Vec<GroupNode> = Vec::new();
         for (i, e) in program.equations.iter().enumerate() {
             let wanted = match self.kinds[i] {
                 FusionKind::Free | FusionKind::View => needed[e.outputs[0].index()],
@@ -51,7 +51,7 @@ impl Clusters<'_> {
             };
             if wanted {
                 let e = Equation { op: with_programs(&e.op, &mut *inside), ..e.clone() };
-                nodes.push(Node { place: i, equations: vec![e] });
+                nodes.push(GroupNode { place: i, equations: vec![e] });
             }
         }
         nodes.extend(regions.into_iter().filter_map(|parts| parts.node(&mut out, &needed)));
@@ -131,7 +131,7 @@ impl Clusters<'_> {
     fn value(&self, id: u32, parts: &mut Parts, values: &mut Values, v: Var) -> usize {
         let origin = &self.origins[v.index()];
         let root = origin.root;
-        if self.home_of(root).is_some_and(|(home, _)| home == id) {
+        if self.cluster_id_of(root).is_some_and(|(cluster_ref, _)| cluster_ref == id) {
             // A member that is read is a member before: equations are in order.
             return values.made.get(&root).copied().unwrap_or(0);
         }
@@ -211,7 +211,7 @@ impl Parts {
     }
 
     /// The equation, and the reshapes after it; `None` if no result is needed.
-    fn node(mut self, out: &mut Program, needed: &[bool]) -> Option<Node> {
+    fn node(mut self, out: &mut Program, needed: &[bool]) -> Option<GroupNode> {
         self.made.retain(|(v, _)| needed[v.index()]);
         if self.made.is_empty() {
             return None;
@@ -236,19 +236,19 @@ impl Parts {
         let mut equations =
             vec![Equation { op, inputs: Vars::from_vec(self.inputs), outputs, at: self.at }];
         equations.append(&mut views);
-        Some(Node { place: self.last, equations })
+        Some(GroupNode { place: self.last, equations })
     }
 }
 
 /// Equations that stay together.
-struct Node {
+struct GroupNode {
     place: usize,
     equations: Vec<Equation>,
 }
 
 /// The equations of all nodes, each after those it reads, otherwise in the original order. `None`
 /// if there is no such order.
-fn in_order(mut nodes: Vec<Node>, program: &Program) -> Option<Vec<Equation>> {
+fn in_order(mut nodes: Vec<GroupNode>, program: &Program) -> Option<Vec<Equation>> {
     nodes.sort_by_key(|node| node.place);
     let mut made: FxHashMap<Var, u32> = FxHashMap::default();
     for (n, node) in nodes.iter().enumerate() {
@@ -304,7 +304,7 @@ pub(in super::super) fn reshaped(region: &Region, shape: &Shape) -> Option<Regio
     }
     let mut out = Region { shape: shape.clone(), inner: 0, ..region.clone() };
     for load in out.inputs.iter_mut().filter(|load| load.layout.shape == region.shape) {
-        load.layout = relaid(&load.layout, shape)?;
+        load.layout = with_shape(&load.layout, shape)?;
     }
     Some(out)
 }

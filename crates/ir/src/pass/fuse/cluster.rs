@@ -1,6 +1,8 @@
 //! Chooses which equations become one region.
 
-use super::{FusionKind, Limits, Origin, inner_axes, is_point, relaid, repeats_rows, row_length};
+use super::{
+    FusionKind, Limits, Origin, inner_axes, is_point, repeats_rows, row_length, with_shape,
+};
 use crate::{DType, Device, Layout, Op, Program, Scalar, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -44,14 +46,14 @@ impl Cluster {
     }
 
     /// The loads under another shape.
-    fn relaid(&self, shape: &Shape) -> Option<FxHashSet<(Var, Layout)>> {
-        self.loads.iter().map(|(v, layout)| Some((*v, relaid(layout, shape)?))).collect()
+    fn with_shape(&self, shape: &Shape) -> Option<FxHashSet<(Var, Layout)>> {
+        self.loads.iter().map(|(v, layout)| Some((*v, with_shape(layout, shape)?))).collect()
     }
 }
 
 /// The cluster that computes a variable, if any.
 #[derive(Clone, Copy)]
-struct Home {
+struct ClusterRef {
     cluster: u32,
     /// One number per row.
     row: bool,
@@ -70,7 +72,7 @@ pub(super) struct Clusters<'a> {
     pub(super) kinds: Vec<FusionKind>,
     pub(super) origins: Vec<Origin>,
     made: Vec<Option<usize>>,
-    homes: Vec<Option<Home>>,
+    cluster_of: Vec<Option<ClusterRef>>,
     /// Levels of what is computed outside clusters.
     levels: Vec<u32>,
     pub(super) clusters: Vec<Cluster>,
@@ -88,7 +90,7 @@ impl<'a> Clusters<'a> {
             kinds: Vec::with_capacity(program.equations.len()),
             origins: (0..count as u32).map(root).collect(),
             made: program.definitions(),
-            homes: vec![None; count],
+            cluster_of: vec![None; count],
             levels: vec![0; count],
             clusters: Vec::new(),
             into: Vec::new(),
@@ -102,14 +104,14 @@ impl<'a> Clusters<'a> {
         cluster
     }
 
-    fn home(&self, v: Var) -> Option<Home> {
-        let home = self.homes[v.index()]?;
-        Some(Home { cluster: self.find(home.cluster), ..home })
+    fn cluster_ref(&self, v: Var) -> Option<ClusterRef> {
+        let cluster_ref = self.cluster_of[v.index()]?;
+        Some(ClusterRef { cluster: self.find(cluster_ref.cluster), ..cluster_ref })
     }
 
     /// The cluster that computes a variable, and whether it is a row value.
-    pub(super) fn home_of(&self, v: Var) -> Option<(u32, bool)> {
-        self.home(v).map(|home| (home.cluster, home.row))
+    pub(super) fn cluster_id_of(&self, v: Var) -> Option<(u32, bool)> {
+        self.cluster_ref(v).map(|cluster_ref| (cluster_ref.cluster, cluster_ref.row))
     }
 
     fn spec(&self, v: Var) -> &'a Spec {
@@ -139,16 +141,16 @@ impl<'a> Clusters<'a> {
     }
 
     fn level(&self, root: Var) -> u32 {
-        match self.home(root) {
-            Some(home) => self.clusters[home.cluster as usize].level,
+        match self.cluster_ref(root) {
+            Some(cluster_ref) => self.clusters[cluster_ref.cluster as usize].level,
             None => self.levels[root.index()],
         }
     }
 
     /// Notes that something on `level` reads `root`.
     fn read(&mut self, root: Var, level: u32) {
-        if let Some(home) = self.home(root) {
-            let cluster = &mut self.clusters[home.cluster as usize];
+        if let Some(cluster_ref) = self.cluster_ref(root) {
+            let cluster = &mut self.clusters[cluster_ref.cluster as usize];
             cluster.read_at = cluster.read_at.min(level);
         }
     }
@@ -259,7 +261,7 @@ impl<'a> Clusters<'a> {
         self.clusters[cluster as usize].literals.extend(literals);
         self.clusters[cluster as usize].members.push(i as u32);
         let made = self.program.equations[i].outputs[0];
-        self.homes[made.index()] = Some(Home { cluster, row });
+        self.cluster_of[made.index()] = Some(ClusterRef { cluster, row });
     }
 
     fn place_point(&mut self, i: usize) {
@@ -267,10 +269,10 @@ impl<'a> Clusters<'a> {
         let made = self.spec(e.outputs[0]);
         let mut near: SmallVec<[u32; 3]> = SmallVec::new();
         for v in &e.inputs {
-            if let Some(home) = self.home(self.origins[v.index()].root)
-                && !near.contains(&home.cluster)
+            if let Some(cluster_ref) = self.cluster_ref(self.origins[v.index()].root)
+                && !near.contains(&cluster_ref.cluster)
             {
-                near.push(home.cluster);
+                near.push(cluster_ref.cluster);
             }
         }
         near.retain(|c| self.has_room_for(*c, made.len()));
@@ -305,7 +307,7 @@ impl<'a> Clusters<'a> {
         self.add(cluster, i, false);
     }
 
-    /// Whether a cluster has so many elements, or rows.
+    /// Whether a cluster has this many elements, or rows.
     fn has_room_for(&self, c: u32, len: usize) -> bool {
         let cluster = &self.clusters[c as usize];
         cluster.len == len || cluster.rows() == Some(len)
@@ -315,9 +317,10 @@ impl<'a> Clusters<'a> {
     fn reads_in_place(&self, i: usize, c: u32) -> bool {
         self.program.equations[i].inputs.iter().all(|v| {
             let origin = &self.origins[v.index()];
-            match self.home(origin.root) {
-                Some(home) if home.cluster == c => {
-                    origin.in_place(self.spec(origin.root)) || (home.row && self.repeats(origin, c))
+            match self.cluster_ref(origin.root) {
+                Some(cluster_ref) if cluster_ref.cluster == c => {
+                    origin.in_place(self.spec(origin.root))
+                        || (cluster_ref.row && self.repeats(origin, c))
                 }
                 Some(_) | None => true,
             }
@@ -335,7 +338,7 @@ impl<'a> Clusters<'a> {
             None => false,
             Some(layout) => {
                 layout.len() == shape.iter().product()
-                    && relaid(layout, shape).is_some_and(|layout| repeats_rows(&layout, inner))
+                    && with_shape(layout, shape).is_some_and(|layout| repeats_rows(&layout, inner))
             }
         }
     }
@@ -353,15 +356,15 @@ impl<'a> Clusters<'a> {
             if self.is_literal(origin.root) {
                 continue;
             }
-            match self.home(origin.root).filter(|home| home.cluster == c) {
+            match self.cluster_ref(origin.root).filter(|cluster_ref| cluster_ref.cluster == c) {
                 // Together with rows, all operands must be rows.
-                Some(home) if reading.row => {
-                    if !home.row || !origin.in_place(root) {
+                Some(cluster_ref) if reading.row => {
+                    if !cluster_ref.row || !origin.in_place(root) {
                         return None;
                     }
                 }
                 None if reading.row => return None,
-                Some(home) if home.row => {
+                Some(cluster_ref) if cluster_ref.row => {
                     if cluster.single_stage(self.limits.long)
                         || !self.repeats_in(origin, shape, cluster.row)
                     {
@@ -392,7 +395,7 @@ impl<'a> Clusters<'a> {
             return false;
         }
         let shape = cluster.shape.clone();
-        let (reading, relaid) = match self.reading(i, c, &shape) {
+        let (reading, with_shape) = match self.reading(i, c, &shape) {
             Some(reading) => (reading, None),
             None => {
                 // Other operands may have strides under the op's own shape alone.
@@ -400,7 +403,7 @@ impl<'a> Clusters<'a> {
                     return false;
                 }
                 let fits = cluster.row.is_none_or(|n| inner_axes(&made.shape, n).is_some());
-                let loads = if fits { cluster.relaid(&made.shape) } else { None };
+                let loads = if fits { cluster.with_shape(&made.shape) } else { None };
                 let Some(loads) = loads else { return false };
                 let Some(reading) = self.reading(i, c, &made.shape) else { return false };
                 (reading, Some((made.shape.clone(), loads)))
@@ -418,7 +421,7 @@ impl<'a> Clusters<'a> {
         }
         let cluster = &mut self.clusters[c as usize];
         cluster.level = level;
-        if let Some((shape, loads)) = relaid {
+        if let Some((shape, loads)) = with_shape {
             (cluster.shape, cluster.loads) = (shape, loads);
         }
         let roots: SmallVec<[Var; 3]> = reading.loads.iter().map(|load| load.0).collect();
@@ -440,11 +443,12 @@ impl<'a> Clusters<'a> {
         let operand = self.spec(e.inputs[0]);
         let origin = self.origins[e.inputs[0].index()].clone();
         let root = self.spec(origin.root);
-        if let Some(home) = self.home(origin.root).filter(|home| !home.row)
+        if let Some(cluster_ref) =
+            self.cluster_ref(origin.root).filter(|cluster_ref| !cluster_ref.row)
             && origin.in_place(root)
-            && self.reduce_in(home.cluster, length, &operand.shape)
+            && self.reduce_in(cluster_ref.cluster, length, &operand.shape)
         {
-            return self.add(home.cluster, i, true);
+            return self.add(cluster_ref.cluster, i, true);
         }
         let level = self.level(origin.root) + 1;
         let cluster = self.start(operand, level);
@@ -465,16 +469,16 @@ impl<'a> Clusters<'a> {
         {
             return false;
         }
-        let relaid = match inner_axes(&cluster.shape, length) {
+        let with_shape = match inner_axes(&cluster.shape, length) {
             Some(_) => None,
-            None => match (inner_axes(shape, length), cluster.relaid(shape)) {
+            None => match (inner_axes(shape, length), cluster.with_shape(shape)) {
                 (Some(_), Some(loads)) => Some((shape.clone(), loads)),
                 _ => return false,
             },
         };
         let cluster = &mut self.clusters[c as usize];
         cluster.row = Some(length);
-        if let Some((shape, loads)) = relaid {
+        if let Some((shape, loads)) = with_shape {
             (cluster.shape, cluster.loads) = (shape, loads);
         }
         true
@@ -492,8 +496,8 @@ impl<'a> Clusters<'a> {
             (m, n) => m.or(n),
         };
         let level = one.level.max(two.level);
-        let apart = one.len != two.len || one.device != two.device;
-        if apart || level >= one.read_at.min(two.read_at) {
+        let incompatible = one.len != two.len || one.device != two.device;
+        if incompatible || level >= one.read_at.min(two.read_at) {
             return false;
         }
         let instructions = one.instructions() + two.instructions();
@@ -505,10 +509,10 @@ impl<'a> Clusters<'a> {
         // The smaller one is merged into the larger; the shape is chosen separately.
         let (to, from) = if one.members.len() >= two.members.len() { (a, b) } else { (b, a) };
         let (one, two) = (&self.clusters[to as usize], &self.clusters[from as usize]);
-        let moved = two.relaid(&one.shape).filter(|_| fits(&one.shape));
+        let moved = two.with_shape(&one.shape).filter(|_| fits(&one.shape));
         let (shape, all, moved) = match moved {
             Some(moved) => (one.shape.clone(), None, moved),
-            None => match one.relaid(&two.shape).filter(|_| fits(&two.shape)) {
+            None => match one.with_shape(&two.shape).filter(|_| fits(&two.shape)) {
                 Some(all) => (two.shape.clone(), Some(all), two.loads.clone()),
                 None => return false,
             },

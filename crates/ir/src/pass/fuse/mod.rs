@@ -126,13 +126,13 @@ impl Origin {
         match &self.layout {
             None => Some(Layout::dense(shape.clone()))
                 .filter(|_| root.shape == *shape || root.len() == shape.iter().product()),
-            Some(layout) => relaid(layout, shape),
+            Some(layout) => with_shape(layout, shape),
         }
     }
 }
 
 /// A layout under another shape of as many elements, if it has strides for it.
-fn relaid(layout: &Layout, shape: &Shape) -> Option<Layout> {
+fn with_shape(layout: &Layout, shape: &Shape) -> Option<Layout> {
     match layout.shape == *shape {
         true => Some(layout.clone()),
         false => layout.view(&View::Reshape(shape.clone())),
@@ -148,7 +148,7 @@ enum FusionKind {
     View,
     Point,
     Random,
-    /// A reduction of trailing axes with so many elements together.
+    /// A reduction of trailing axes with this many elements together.
     Reduce(usize),
     /// Anything else: a separate equation.
     Alone,
@@ -164,7 +164,7 @@ fn row_length(shape: &Shape, axes: &[usize]) -> Option<usize> {
     (all && !taken.is_empty()).then(|| taken.iter().map(|&i| shape[i]).product())
 }
 
-/// How many trailing axes have so many elements together.
+/// How many trailing axes have this many elements together.
 fn inner_axes(shape: &Shape, length: usize) -> Option<usize> {
     let mut product = 1;
     for (k, &n) in shape.iter().rev().enumerate() {

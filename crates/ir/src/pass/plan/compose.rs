@@ -98,12 +98,16 @@ mod tests {
             layout(&[3], &[5], 0),
             layout(&[1, 4], &[77, 1], 8),
         ];
-        for home in [&turned, &flipped, &splat] {
-            let lies = positions(home);
+        for location in [&turned, &flipped, &splat] {
+            let lies = positions(location);
             for load in &loads {
                 let want: Vec<isize> = positions(load).iter().map(|&p| lies[p as usize]).collect();
-                let got = compose(load, home).expect("a layout");
-                assert_eq!((positions(&got), &got.shape), (want, &load.shape), "{load:?} {home:?}");
+                let got = compose(load, location).expect("a layout");
+                assert_eq!(
+                    (positions(&got), &got.shape),
+                    (want, &load.shape),
+                    "{load:?} {location:?}"
+                );
             }
         }
         // A flat axis crosses the ends of rows, unless there is only one element.

@@ -3,9 +3,9 @@
 //! # Homes (where variables are stored)
 //!
 //! A variable lives in the memory of an input, in that of an output, among the constants, or at an
-//! offset in one arena, and is accessed through a [`Layout`]. So a view has a home too (that of its
-//! base) and costs nothing; only a reshape of elements that are not evenly spaced is a copy. The
-//! result of [`Op::After`](crate::Op::After) is its first operand. A literal is one element,
+//! offset in one arena, and is accessed through a [`Layout`]. So a view has a location too (that of
+//! its base) and costs nothing; only a reshape of elements that are not evenly spaced is a copy.
+//! The result of [`Op::After`](crate::Op::After) is its first operand. A literal is one element,
 //! broadcast.
 //!
 //! # Slots
@@ -32,8 +32,8 @@
 //! # Programs inside
 //!
 //! The memory of the programs of a loop or a conditional is scratch of their equation: their arenas
-//! are blocks in this one, and their operands and results are the homes of the outer variables. The
-//! carry of a loop is one piece of memory that the body updates in place.
+//! are blocks in this one, and their operands and results are the locations of the outer variables.
+//! The carry of a loop is one piece of memory that the body updates in place.
 //!
 //! ```
 //! # use pullback_ir::{pass::{Target, plan::plan}, Binary, DType, Op, Program, Spec, Unary};
@@ -80,7 +80,7 @@ pub enum Base {
 
 /// Where a variable is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Home {
+pub struct Location {
     /// In which memory.
     pub base: Base,
     /// From which byte on.
@@ -91,9 +91,9 @@ pub struct Home {
 
 /// Bytes of the arena that only one equation uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Scratch {
+pub struct ScratchSlot {
     /// Its use.
-    pub role: Role,
+    pub role: ScratchRole,
     /// The first byte in the arena.
     pub start: usize,
     /// How many.
@@ -102,7 +102,7 @@ pub struct Scratch {
 
 /// What scratch is used for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+pub enum ScratchRole {
     /// A dense copy of an operand.
     Dense(usize),
     /// The product of an [`Op::DotRegion`](crate::Op::DotRegion).
@@ -115,9 +115,9 @@ pub enum Role {
 
 /// Where the product of an [`Op::DotRegion`](crate::Op::DotRegion) is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Product {
+pub enum ProductLocation {
     /// In scratch.
-    Apart,
+    Separate,
     /// In the memory of this result, which the region then overwrites element by element.
     InResult(usize),
     /// Added to this operand, whose memory the result reuses: the region has nothing left to do.
@@ -151,17 +151,17 @@ pub struct Live {
 /// The memory of a program. See the head of this file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// By variable. Undefined variables have an arbitrary home.
-    pub homes: Vec<Home>,
+    /// By variable. Undefined variables have an arbitrary location.
+    pub locations: Vec<Location>,
     /// By equation.
-    pub scratch: Vec<Vec<Scratch>>,
+    pub scratch: Vec<Vec<ScratchSlot>>,
     /// By equation: operands of a region that are not dense, by number, and the layout of the
-    /// domain in their memory (from the start of their homes). They need no dense copy.
+    /// domain in their memory (from the start of their locations). They need no dense copy.
     pub loads: Vec<Vec<(usize, Layout)>>,
     /// By equation: plans of the programs inside, in their order.
     pub inner: Vec<Vec<Plan>>,
     /// By equation, for the products that a region follows.
-    pub products: Vec<Option<Product>>,
+    pub products: Vec<Option<ProductLocation>>,
     /// Copies at the end: to outputs first, then, through temporaries, to inputs.
     pub moves: Vec<Move>,
     /// Bytes of the arena.

@@ -1,7 +1,7 @@
 //! The memory of outputs is reused for other slots until they are written.
 
 use super::Base;
-use super::pack::{Block, Shelf};
+use super::pack::{Interval, Shelf};
 use super::slots::Planner;
 
 /// Most outputs that are tried for one slot, the largest first: a program may have thousands.
@@ -25,7 +25,7 @@ impl Planner<'_> {
         }
         for (k, bytes, shelf) in &mut lenders {
             let start = starts[*k];
-            shelf.put(Block { bytes: target.padded(*bytes), start, end }, 0);
+            shelf.put(Interval { bytes: target.padded(*bytes), start, end }, 0);
         }
         let mut order: Vec<usize> = (0..self.slots.len())
             .filter(|&s| self.slots[s].base == Base::Arena && self.slots[s].bytes > 0)
@@ -34,7 +34,7 @@ impl Planner<'_> {
         for s in order {
             let slot = &mut self.slots[s];
             let block =
-                Block { bytes: target.padded(slot.bytes), start: slot.start, end: slot.end };
+                Interval { bytes: target.padded(slot.bytes), start: slot.start, end: slot.end };
             let long = lenders.partition_point(|lender| lender.1 >= slot.bytes).min(TRIED);
             for (k, bytes, shelf) in &mut lenders[..long] {
                 let offset = shelf.spot(&block);

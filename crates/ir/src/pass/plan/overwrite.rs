@@ -2,7 +2,7 @@
 //! whether a result may reuse one.
 
 use super::Base;
-use super::share::{Facts, Sharing, sharing_by};
+use super::share::{RegionFacts, Sharing, sharing_by};
 use super::slots::Planner;
 use crate::Op;
 use rustc_hash::FxHashMap;
@@ -14,7 +14,7 @@ const FEW: usize = 8;
 pub(super) struct Large {
     /// The operands that are in a slot.
     operands: FxHashMap<usize, Vec<usize>>,
-    facts: Option<Facts>,
+    facts: Option<RegionFacts>,
 }
 
 impl Planner<'_> {
@@ -30,7 +30,7 @@ impl Planner<'_> {
             operands.entry(self.slot(x)).or_default().push(k);
         }
         let facts = match &equation.op {
-            Op::Region(region) => Some(Facts::of(region)),
+            Op::Region(region) => Some(RegionFacts::of(region)),
             _ => None,
         };
         self.large.insert(e, Large { operands, facts });

@@ -3,13 +3,13 @@
 //! Finding the smallest arena is hard; placing the largest blocks first, each in the tightest gap
 //! between those that live at the same time, comes close to the lower bound (the most bytes alive
 //! at once) on programs as they occur. Blocks in order of time sometimes do better on long chains,
-//! so both orders are tried unless the first meets the bound.
+//! so both orders are tried unless the first reaches the bound.
 
 use std::cmp::Reverse;
 
 /// Memory that is needed from one equation to another, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Block {
+pub struct Interval {
     /// Size, a multiple of the alignment.
     pub bytes: usize,
     /// The first equation that uses it.
@@ -19,7 +19,7 @@ pub struct Block {
 }
 
 /// The offset of each block, and the size of the arena.
-pub fn pack(blocks: &[Block]) -> (Vec<usize>, usize) {
+pub fn pack(blocks: &[Interval]) -> (Vec<usize>, usize) {
     let bound = most_alive(blocks).1;
     let mut order: Vec<usize> = (0..blocks.len()).filter(|&i| blocks[i].bytes > 0).collect();
     order.sort_by_key(|&i| (Reverse(blocks[i].bytes), blocks[i].start, i));
@@ -33,7 +33,7 @@ pub fn pack(blocks: &[Block]) -> (Vec<usize>, usize) {
 }
 
 /// The first moment when most bytes are alive, and how many they are.
-pub fn most_alive(blocks: &[Block]) -> (usize, usize) {
+pub fn most_alive(blocks: &[Interval]) -> (usize, usize) {
     let last = blocks.iter().map(|b| b.end + 1).max().unwrap_or(0);
     let mut change = vec![0i128; last + 1];
     for block in blocks {
@@ -60,7 +60,7 @@ fn end(start: usize, bytes: usize) -> usize {
 }
 
 /// Places blocks in a given order.
-fn place(blocks: &[Block], order: &[usize]) -> (Vec<usize>, usize) {
+fn place(blocks: &[Interval], order: &[usize]) -> (Vec<usize>, usize) {
     let (mut offsets, mut shelf, mut size) = (vec![0; blocks.len()], Shelf::default(), 0);
     for &i in order {
         offsets[i] = shelf.spot(&blocks[i]);
@@ -72,12 +72,12 @@ fn place(blocks: &[Block], order: &[usize]) -> (Vec<usize>, usize) {
 
 /// Blocks with their offsets, sorted by offset.
 #[derive(Default)]
-pub struct Shelf(Vec<(usize, Block)>);
+pub struct Shelf(Vec<(usize, Interval)>);
 
 impl Shelf {
     /// The smallest gap, among the blocks that live at the same time, that fits this one; or after
     /// them all.
-    pub fn spot(&self, block: &Block) -> usize {
+    pub fn spot(&self, block: &Interval) -> usize {
         let (mut free, mut best): (usize, Option<(usize, usize)>) = (0, None);
         for (offset, other) in &self.0 {
             if other.start > block.end || other.end < block.start {
@@ -95,7 +95,7 @@ impl Shelf {
     }
 
     /// Places a block.
-    pub fn put(&mut self, block: Block, offset: usize) {
+    pub fn put(&mut self, block: Interval, offset: usize) {
         let at = self.0.partition_point(|(other, _)| *other <= offset);
         self.0.insert(at, (offset, block));
     }
@@ -105,8 +105,8 @@ impl Shelf {
 mod tests {
     use super::*;
 
-    fn block(bytes: usize, start: usize, end: usize) -> Block {
-        Block { bytes, start, end }
+    fn block(bytes: usize, start: usize, end: usize) -> Interval {
+        Interval { bytes, start, end }
     }
 
     #[test]

@@ -115,7 +115,7 @@ impl Planned {
         self.inputs[i].written
     }
 
-    /// Checks that an input may be bound to memory of so many bytes, from byte `start` on, to be
+    /// Checks that an input may be bound to memory of this many bytes, from byte `start` on, to be
     /// written or only read.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ pub fn sharing(op: &Op, target: Target, result: usize, operand: usize) -> Sharin
 pub(super) fn sharing_by(
     op: &Op,
     target: Target,
-    facts: Option<&Facts>,
+    facts: Option<&RegionFacts>,
     result: usize,
     operand: usize,
 ) -> Sharing {
@@ -38,11 +38,11 @@ pub(super) fn sharing_by(
         Op::Put(_) | Op::Scatter(..) => if_it(operand == 0, Sharing::Alone),
         Op::Fused(f) => if_it(f.updates() && operand == result, Sharing::InStep),
         Op::Region(region) => {
-            let last = |facts: &Facts| facts.last[region.outputs[result]];
+            let last = |facts: &RegionFacts| facts.last[region.outputs[result]];
             let over = in_step(region, operand)
                 && match facts {
                     Some(facts) => last(facts) && !facts.keys.contains(&operand),
-                    None => last(&Facts::of(region)) && !is_key(region, operand),
+                    None => last(&RegionFacts::of(region)) && !is_key(region, operand),
                 };
             if_it(over, Sharing::Alone)
         }
@@ -101,7 +101,7 @@ pub fn piece(op: &Op, operand: usize, shapes: &[&Shape], shape: &Shape) -> Optio
 }
 
 /// Facts about a region.
-pub(super) struct Facts {
+pub(super) struct RegionFacts {
     /// The operands that are keys of random numbers.
     keys: FxHashSet<usize>,
     /// By value: whether it is an element value of the last pass, so that no later pass reads a row
@@ -110,8 +110,8 @@ pub(super) struct Facts {
     last: Vec<bool>,
 }
 
-impl Facts {
-    pub(super) fn of(region: &Region) -> Facts {
+impl RegionFacts {
+    pub(super) fn of(region: &Region) -> RegionFacts {
         let mut values: Vec<(usize, bool)> = Vec::with_capacity(region.body.len());
         let mut keys = FxHashSet::default();
         for inst in &region.body {
@@ -131,7 +131,7 @@ impl Facts {
         }
         let most = values.iter().map(|v| v.0).max().unwrap_or(0);
         let last = values.iter().map(|&(level, row)| !row && level == most).collect();
-        Facts { keys, last }
+        RegionFacts { keys, last }
     }
 }
 
@@ -180,6 +180,6 @@ pub(super) fn product_result(region: &Region, results: &[&Spec]) -> Option<usize
     if !in_step(region, 0) || is_key(region, 0) || reduces(region) {
         return None;
     }
-    let last = Facts::of(region).last;
+    let last = RegionFacts::of(region).last;
     (0..results.len()).find(|&j| fits(results[j]) && last[region.outputs[j]])
 }

@@ -1,4 +1,4 @@
-//! From a program to its plan: roots of views, lifetimes, slots, homes.
+//! From a program to its plan: roots of views, lifetimes, slots, locations.
 //!
 //! Time starts at 0, when the inputs exist; equation `e` runs at time `e + 1`, and the outputs are
 //! read at the end.
@@ -6,9 +6,11 @@
 use super::super::Target;
 use super::compose::compose;
 use super::overwrite::Large;
-use super::pack::{Block, most_alive, pack};
+use super::pack::{Interval, most_alive, pack};
 use super::share::{piece, product_result};
-use super::{Base, CONSTANT, Home, Live, Move, Plan, Product, Role, Scratch, added};
+use super::{
+    Base, CONSTANT, Live, Location, Move, Plan, ProductLocation, ScratchRole, ScratchSlot, added,
+};
 use crate::{Flow, Inst, Layout, Op, Program, Region, Var};
 use rustc_hash::FxHashMap;
 
@@ -39,7 +41,8 @@ pub(super) fn plan(
     target: Target,
 ) -> Plan {
     let mut planner = Planner::new(program, updates, inputs, target);
-    planner.risky = program.equations.iter().rposition(|e| e.op.may_fail()).map_or(0, |e| e + 1);
+    planner.last_fallible =
+        program.equations.iter().rposition(|e| e.op.may_fail()).map_or(0, |e| e + 1);
     planner.fill_slots();
     planner.borrow();
     planner.finish(true)
@@ -82,11 +85,11 @@ pub(super) struct Planner<'a> {
     constants: usize,
     /// The time of the last equation that may fail. Inputs are not written before it has run, so
     /// that a failed call changes nothing.
-    risky: usize,
+    last_fallible: usize,
     inner: Vec<Vec<Plan>>,
-    products: Vec<Option<Product>>,
+    products: Vec<Option<ProductLocation>>,
     loads: Vec<Vec<(usize, Layout)>>,
-    scratch: Vec<Vec<(Role, usize)>>,
+    scratch: Vec<Vec<(ScratchRole, usize)>>,
 }
 
 impl<'a> Planner<'a> {
@@ -118,7 +121,7 @@ impl<'a> Planner<'a> {
             shifts: vec![0; program.specs.len()],
             large: FxHashMap::default(),
             constants: 0,
-            risky: 0,
+            last_fallible: 0,
             inner: vec![Vec::new(); count],
             products: vec![None; count],
             loads: vec![Vec::new(); count],
@@ -229,19 +232,19 @@ impl<'a> Planner<'a> {
             self.look_at(e);
             let mut free = self.used_up(e);
             for result in 0..equation.outputs.len() {
-                self.settle(e, result, &mut free);
+                self.assign_slot(e, result, &mut free);
             }
             match &equation.op {
                 Op::Region(region) => self.load(e, region, 0),
                 Op::DotRegion(region) => {
                     let specs = self.program.specs_of(&equation.outputs);
                     let product = match product_result(region, &specs) {
-                        Some(result) => Product::InResult(result),
-                        None => Product::Apart,
+                        Some(result) => ProductLocation::InResult(result),
+                        None => ProductLocation::Separate,
                     };
-                    if product == Product::Apart {
+                    if product == ProductLocation::Separate {
                         let bytes = region.inputs[0].spec.bytes();
-                        self.scratch[e].push((Role::Product, bytes));
+                        self.scratch[e].push((ScratchRole::Product, bytes));
                     }
                     self.products[e] = Some(product);
                     self.load(e, region, 2);
@@ -254,7 +257,7 @@ impl<'a> Planner<'a> {
 
     /// Finds memory for a result: over an operand, in its destination, or in the arena. `free` are
     /// the slots that the equation reads for the last time and no other of its results has reused.
-    fn settle(&mut self, e: usize, result: usize, free: &mut Vec<usize>) {
+    fn assign_slot(&mut self, e: usize, result: usize, free: &mut Vec<usize>) {
         let v = self.program.equations[e].outputs[result];
         let (bytes, end) = (self.program.spec(v).bytes(), self.last[v.index()]);
         if let Some((root, by)) = self.piece_of(e) {
@@ -318,7 +321,7 @@ impl<'a> Planner<'a> {
         base.is_dense() || base.strides.iter().all(|&s| s == 0)
     }
 
-    /// Places the result of an equation so many bytes after a value, in its slot.
+    /// Places the result of an equation this many bytes after a value, in its slot.
     fn grow(&mut self, e: usize, root: Var, by: isize) {
         let v = self.program.equations[e].outputs[0];
         let slot = &mut self.slots[self.slot_of[root.index()]];
@@ -341,8 +344,8 @@ impl<'a> Planner<'a> {
             // The slots of inputs come first, in order.
             Base::Input(i) => {
                 let end = self.slots[i].end;
-                start > self.risky && end < start
-                    || start > self.risky
+                start > self.last_fallible && end < start
+                    || start > self.last_fallible
                         && end == start
                         && self.may_overwrite(start - 1, result, i)
             }
@@ -365,7 +368,7 @@ impl<'a> Planner<'a> {
             };
             match composed {
                 Some(layout) => self.loads[e].push((k, layout)),
-                None => self.scratch[e].push((Role::Dense(k), self.program.spec(x).bytes())),
+                None => self.scratch[e].push((ScratchRole::Dense(k), self.program.spec(x).bytes())),
             }
         }
     }
@@ -386,7 +389,7 @@ impl<'a> Planner<'a> {
                 let (fixed, state) = equation.inputs.split_at(*shared);
                 let given: Vec<Layout> =
                     fixed.iter().map(lies).chain(state.iter().map(dense)).collect();
-                self.scratch[e].push((Role::Test, 1));
+                self.scratch[e].push((ScratchRole::Test, 1));
                 let updates = carried(*shared, state.len());
                 vec![
                     plan_inner(test, &[], &given, target),
@@ -410,7 +413,7 @@ impl<'a> Planner<'a> {
             }
         };
         let bytes = inner.iter().map(|plan| plan.arena).max().unwrap_or(0);
-        self.scratch[e].push((Role::Inner, bytes));
+        self.scratch[e].push((ScratchRole::Inner, bytes));
         self.inner[e] = inner;
     }
 
@@ -443,14 +446,14 @@ impl<'a> Planner<'a> {
         let count = self.program.equations.len();
         let mut moves = self.moves();
         // Everything in the arena, in a fixed order: slots, scratch, temporaries.
-        let mut blocks: Vec<Block> = Vec::new();
+        let mut blocks: Vec<Interval> = Vec::new();
         let mut names: Vec<Live> = Vec::new();
         let made_at = |time: usize| {
             let equation = time.checked_sub(1).and_then(|e| self.program.equations.get(e));
             equation.and_then(|equation| equation.at)
         };
         for slot in self.slots.iter().filter(|slot| slot.base == Base::Arena) {
-            blocks.push(Block {
+            blocks.push(Interval {
                 bytes: self.target.padded(slot.bytes),
                 start: slot.start,
                 end: slot.end,
@@ -468,14 +471,14 @@ impl<'a> Planner<'a> {
                 let outputs = &self.program.equations[e].outputs;
                 let (bytes, var) =
                     (self.target.padded(bytes), outputs.first().copied().unwrap_or(Var(0)));
-                blocks.push(Block { bytes, start: e + 1, end: e + 1 });
+                blocks.push(Interval { bytes, start: e + 1, end: e + 1 });
                 names.push(Live { var, bytes, at: made_at(e + 1), scratch: true });
             }
         }
         for m in &moves {
             if self.must_wait(m) {
                 let bytes = self.target.padded(self.program.spec(m.var).bytes());
-                blocks.push(Block { bytes, start: count + 1, end: count + 1 });
+                blocks.push(Interval { bytes, start: count + 1, end: count + 1 });
                 names.push(Live { var: m.var, bytes, at: None, scratch: true });
             }
         }
@@ -498,7 +501,11 @@ impl<'a> Planner<'a> {
         }
         let mut scratch = vec![Vec::new(); count];
         for (out, list) in scratch.iter_mut().zip(&self.scratch) {
-            out.extend(list.iter().map(|&(role, bytes)| Scratch { role, start: take(), bytes }));
+            out.extend(list.iter().map(|&(role, bytes)| ScratchSlot {
+                role,
+                start: take(),
+                bytes,
+            }));
         }
         for m in &mut moves {
             if self.must_wait(m) {
@@ -538,14 +545,14 @@ impl<'a> Planner<'a> {
         }
         live.sort_by_key(|l| std::cmp::Reverse(l.bytes));
 
-        let homes = (0..self.program.specs.len())
+        let locations = (0..self.program.specs.len())
             .map(|v| {
                 let layout =
                     std::mem::replace(&mut self.layouts[v], Layout::dense(crate::Shape::new()));
                 let root = self.roots[v].index();
                 match self.slot_of[root] {
-                    NONE => Home { base: Base::Arena, start: 0, layout },
-                    slot => Home {
+                    NONE => Location { base: Base::Arena, start: 0, layout },
+                    slot => Location {
                         base: self.slots[slot].base,
                         start: starts[slot] + self.shifts[root],
                         layout,
@@ -556,7 +563,7 @@ impl<'a> Planner<'a> {
         debug_assert!(arena.is_multiple_of(self.target.align));
         self.add_products();
         Plan {
-            homes,
+            locations,
             scratch,
             inner: self.inner,
             products: self.products,
@@ -584,7 +591,7 @@ impl<'a> Planner<'a> {
             let same = slot == other
                 || result.base == self.slots[other].base && matches!(result.base, Base::Input(_));
             if same {
-                self.products[e] = Some(Product::Added(operand));
+                self.products[e] = Some(ProductLocation::Added(operand));
             }
         }
     }

@@ -35,10 +35,10 @@ impl std::fmt::Debug for Rewrite {
     }
 }
 
-type RewriteFn = fn(&mut Context<'_, '_>, &Op, &[Var]) -> Option<Step>;
+type RewriteFn = fn(&mut Context<'_, '_>, &Op, &[Var]) -> Option<Rewritten>;
 
 /// The result of a rule.
-enum Step {
+enum Rewritten {
     /// An existing value.
     Value(Var),
     /// Another op.
@@ -69,7 +69,7 @@ pub static REWRITES: &[Rewrite] = &[
     row("cast_chain",         "cast of a cast → one cast",               "only where the first loses nothing and both round once", values::cast_chain),
     row("select_same",        "select(c,x,x) → x",                       "",                                                    values::select_same),
     row("select_not",         "select(¬c,x,y) → select(c,y,x)",          "",                                                    values::select_not),
-    row("copy",               "a copy → x, but where it keeps an output apart", "values do not change",                         values::copy),
+    row("copy",               "a copy → x, but where it unaliases an output", "values do not change",                         values::copy),
     row("put_all",            "put of everything → the source",          "",                                                    values::put_all),
     row("pad_nothing",        "pad by nothing → x",                      "",                                                    values::pad_nothing),
     row("cat_one",            "cat of one → x",                          "",                                                    values::cat_one),
@@ -78,7 +78,7 @@ pub static REWRITES: &[Rewrite] = &[
     row("reduce_reduce",      "max of max, min of min → one",            "order does not matter to an extreme",                 values::reduce_reduce),
     row("view_of_all",        "a view of all in order → x",              "",                                                    views::view_of_all),
     row("view_view",          "reshape of reshape, permute of permute, broadcast of broadcast, slice of slice, flip of flip → one", "", views::view_view),
-    row("views_undo",         "views that lead back to all elements in order → reshape", "",                                    views::views_undo),
+    row("views_undo",         "views that together keep all elements in order → reshape", "",                                    views::views_undo),
     row("view_is_reshape",    "a permute or broadcast that only moves axes of length 1 → reshape", "",                         views::view_is_reshape),
     row("view_later",         "f(broadcast x, …) → broadcast f(x, …); so for permute", "the same function of the same elements", views::view_later),
 ];
@@ -150,22 +150,22 @@ fn simplify_equation(new: &mut Rebuild, e: &Equation, op: Op, outputs: &[bool], 
     };
     let mut context = Context { new, at: e.at, output: outputs[result.index()], outputs: taken };
     match context.rewritten(op, inputs) {
-        Step::Value(v) => new.alias(result, v),
-        Step::Op(op, inputs) => new.keep_as(e, op, inputs),
+        Rewritten::Value(v) => new.alias(result, v),
+        Rewritten::Op(op, inputs) => new.keep_as(e, op, inputs),
     }
 }
 
 impl Context<'_, '_> {
     /// Applies rules to an op until none matches.
-    fn rewritten(&mut self, mut op: Op, mut inputs: Vars) -> Step {
+    fn rewritten(&mut self, mut op: Op, mut inputs: Vars) -> Rewritten {
         for _ in 0..MOST_STEPS {
             match REWRITES.iter().find_map(|rewrite| (rewrite.rule)(self, &op, &inputs)) {
                 None => break,
-                Some(Step::Op(next, of)) => (op, inputs) = (next, of),
+                Some(Rewritten::Op(next, of)) => (op, inputs) = (next, of),
                 Some(value) => return value,
             }
         }
-        Step::Op(op, inputs)
+        Rewritten::Op(op, inputs)
     }
 
     /// A new equation, rewritten until no rule matches.
@@ -174,8 +174,8 @@ impl Context<'_, '_> {
         let step = self.rewritten(op, inputs);
         self.output = output;
         match step {
-            Step::Value(v) => Some(v),
-            Step::Op(op, inputs) => self.new.emit(op, &inputs, self.at),
+            Rewritten::Value(v) => Some(v),
+            Rewritten::Op(op, inputs) => self.new.emit(op, &inputs, self.at),
         }
     }
 }

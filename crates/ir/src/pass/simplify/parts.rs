@@ -1,6 +1,6 @@
 //! A rule that joins adjacent parts: the gradient of `chunk` and of `split`.
 
-use super::{Context, Step};
+use super::{Context, Rewritten};
 use crate::{Binary, Op, Scalar, Span, Var, Vars, View};
 use smallvec::SmallVec;
 
@@ -8,14 +8,14 @@ use smallvec::SmallVec;
 const MOST_PARTS: usize = 64;
 
 /// A part, and which span of each axis it takes.
-type Part = (SmallVec<[Span; 2]>, Var);
+type SpannedPart = (SmallVec<[Span; 2]>, Var);
 
-pub(super) fn parts_side_by_side(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn parts_side_by_side(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Binary(Binary::Add) = op else { return None };
     let mut parts = summed(context, of)?;
     let shape = context.new.spec(of[0]).shape.clone();
     // All of them are whole on all axes but one, and follow each other there.
-    let is_whole = |part: &Part, axis: usize| match part.0.get(axis) {
+    let is_whole = |part: &SpannedPart, axis: usize| match part.0.get(axis) {
         Some(span) => (span.start, span.len) == (0, shape[axis]) && span.step == 1,
         None => true,
     };
@@ -42,11 +42,11 @@ pub(super) fn parts_side_by_side(context: &mut Context, op: &Op, of: &[Var]) -> 
         let zero = context.new.emit(zero, &[], context.at)?;
         sources.push(context.emit(Op::Binary(Binary::Add), Vars::from_slice(&[source, zero]))?);
     }
-    Some(Step::Op(Op::Cat(axis), sources))
+    Some(Rewritten::Op(Op::Cat(axis), sources))
 }
 
 /// The zero-padded parts that a tree of sums consists of, if it consists of nothing else.
-fn summed(context: &Context, of: &[Var]) -> Option<Vec<Part>> {
+fn summed(context: &Context, of: &[Var]) -> Option<Vec<SpannedPart>> {
     let mut parts = Vec::new();
     let mut open = Vec::from(of);
     while let Some(v) = open.pop() {

@@ -1,23 +1,23 @@
 //! Rules about values.
 
-use super::{Context, Step};
+use super::{Context, Rewritten};
 use crate::infer::view_shape;
 use crate::{Axes, Binary, DType, Op, Reduction, Scalar, Unary, Var, Vars, View};
 
-pub(super) fn mul_one(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn mul_one(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Binary(Binary::Mul) = op else { return None };
     if is_one(context.literal(of[1])) {
-        return Some(Step::Value(of[0]));
+        return Some(Rewritten::Value(of[0]));
     }
-    is_one(context.literal(of[0])).then(|| Step::Value(of[1]))
+    is_one(context.literal(of[0])).then(|| Rewritten::Value(of[1]))
 }
 
-pub(super) fn div_one(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn div_one(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Binary(Binary::Div) = op else { return None };
-    is_one(context.literal(of[1])).then(|| Step::Value(of[0]))
+    is_one(context.literal(of[1])).then(|| Rewritten::Value(of[0]))
 }
 
-pub(super) fn add_zero(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn add_zero(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Binary(Binary::Add) = op else { return None };
     let float = context.new.spec(of[0]).dtype.is_float();
     let neutral = |value: Option<Scalar>| match value {
@@ -26,19 +26,19 @@ pub(super) fn add_zero(context: &mut Context, op: &Op, of: &[Var]) -> Option<Ste
         Some(Scalar::Int(_) | Scalar::Bool(_)) | None => false,
     };
     if neutral(context.literal(of[1])) {
-        return Some(Step::Value(of[0]));
+        return Some(Rewritten::Value(of[0]));
     }
-    neutral(context.literal(of[0])).then(|| Step::Value(of[1]))
+    neutral(context.literal(of[0])).then(|| Rewritten::Value(of[1]))
 }
 
-pub(super) fn sub_zero(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn sub_zero(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Binary(Binary::Sub) = op else { return None };
     let neutral = match context.literal(of[1]) {
         Some(Scalar::Float(v)) => v.0.to_bits() == 0,
         Some(Scalar::Int(0)) | Some(Scalar::Bool(false)) => true,
         Some(Scalar::Int(_) | Scalar::Bool(_)) | None => false,
     };
-    neutral.then(|| Step::Value(of[0]))
+    neutral.then(|| Rewritten::Value(of[0]))
 }
 
 fn is_one(value: Option<Scalar>) -> bool {
@@ -49,43 +49,45 @@ fn is_one(value: Option<Scalar>) -> bool {
     })
 }
 
-pub(super) fn same_twice(_: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn same_twice(_: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     use Binary::{And, Maximum, Minimum, Or};
     let Op::Binary(Maximum | Minimum | And | Or) = op else { return None };
-    (of[0] == of[1]).then(|| Step::Value(of[0]))
+    (of[0] == of[1]).then(|| Rewritten::Value(of[0]))
 }
 
-pub(super) fn undone(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn undone(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Unary(Unary::Neg | Unary::Not) = op else { return None };
     let (inner, source) = context.made_by(of[0])?;
-    (inner == op).then(|| Step::Value(source[0]))
+    (inner == op).then(|| Rewritten::Value(source[0]))
 }
 
 /// A program that is being compiled is not differentiated any more. A copy, so that results have
 /// separate memory where they must.
-pub(super) fn stopped(_: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn stopped(_: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Unary(Unary::Stop) = op else { return None };
-    Some(Step::Op(Op::Copy, Vars::from_slice(of)))
+    Some(Rewritten::Op(Op::Copy, Vars::from_slice(of)))
 }
 
-pub(super) fn done_already(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn done_already(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     use Unary::{Abs, Ceil, Floor, Neg, Relu, Round, Sign, Trunc};
     let Op::Unary(outer) = op else { return None };
     let (Op::Unary(inner), source) = context.made_by(of[0])? else { return None };
     match (outer, inner) {
-        (Abs, Neg) => Some(Step::Op(op.clone(), Vars::from_slice(source))),
-        (Abs, Abs) | (Relu, Relu) | (Sign, Sign) => Some(Step::Value(of[0])),
-        (Floor | Ceil | Round | Trunc, Floor | Ceil | Round | Trunc) => Some(Step::Value(of[0])),
+        (Abs, Neg) => Some(Rewritten::Op(op.clone(), Vars::from_slice(source))),
+        (Abs, Abs) | (Relu, Relu) | (Sign, Sign) => Some(Rewritten::Value(of[0])),
+        (Floor | Ceil | Round | Trunc, Floor | Ceil | Round | Trunc) => {
+            Some(Rewritten::Value(of[0]))
+        }
         _ => None,
     }
 }
 
-pub(super) fn cast_same(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn cast_same(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Cast(dtype) = op else { return None };
-    (context.new.spec(of[0]).dtype == *dtype).then(|| Step::Value(of[0]))
+    (context.new.spec(of[0]).dtype == *dtype).then(|| Rewritten::Value(of[0]))
 }
 
-pub(super) fn cast_chain(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn cast_chain(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Cast(last) = op else { return None };
     let (Op::Cast(middle), source) = context.made_by(of[0])? else { return None };
     let first = context.new.spec(source[0]).dtype;
@@ -93,7 +95,7 @@ pub(super) fn cast_chain(context: &mut Context, op: &Op, of: &[Var]) -> Option<S
     // at the ends of an integer type, integers wrap.
     let direct = first.is_float() == middle.is_float() || loses_nothing(first, *last);
     (loses_nothing(first, *middle) && direct)
-        .then(|| Step::Op(op.clone(), Vars::from_slice(source)))
+        .then(|| Rewritten::Op(op.clone(), Vars::from_slice(source)))
 }
 
 /// Whether every value of one dtype is a value of the other.
@@ -111,17 +113,17 @@ fn loses_nothing(from: DType, to: DType) -> bool {
     }
 }
 
-pub(super) fn select_same(_: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
-    (*op == Op::Select && of[1] == of[2]).then(|| Step::Value(of[1]))
+pub(super) fn select_same(_: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
+    (*op == Op::Select && of[1] == of[2]).then(|| Rewritten::Value(of[1]))
 }
 
-pub(super) fn select_not(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn select_not(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Select = op else { return None };
     let (Op::Unary(Unary::Not), source) = context.made_by(of[0])? else { return None };
-    Some(Step::Op(Op::Select, Vars::from_slice(&[source[0], of[2], of[1]])))
+    Some(Rewritten::Op(Op::Select, Vars::from_slice(&[source[0], of[2], of[1]])))
 }
 
-pub(super) fn copy(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn copy(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Copy = op else { return None };
     // An output that is an input, another output or a view of either would share its memory.
     let source = of[0];
@@ -130,10 +132,10 @@ pub(super) fn copy(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
         Some((Op::View(_) | Op::After, _)) => true,
         Some(_) => context.outputs.get(source.index()).copied().unwrap_or(false),
     };
-    (!(context.output && shared)).then(|| Step::Value(source))
+    (!(context.output && shared)).then(|| Rewritten::Value(source))
 }
 
-pub(super) fn put_all(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn put_all(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Put(views) = op else { return None };
     let mut spec = context.new.spec(of[0]).clone();
     for view in views {
@@ -142,22 +144,22 @@ pub(super) fn put_all(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step
         }
         spec = spec.with_shape(view_shape(view, &spec).ok()?);
     }
-    Some(Step::Value(of[1]))
+    Some(Rewritten::Value(of[1]))
 }
 
-pub(super) fn pad_nothing(_: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn pad_nothing(_: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Pad(paddings) = op else { return None };
-    paddings.iter().all(|p| *p == Default::default()).then(|| Step::Value(of[0]))
+    paddings.iter().all(|p| *p == Default::default()).then(|| Rewritten::Value(of[0]))
 }
 
-pub(super) fn cat_one(_: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn cat_one(_: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     match (op, of) {
-        (Op::Cat(_), [one]) => Some(Step::Value(*one)),
+        (Op::Cat(_), [one]) => Some(Rewritten::Value(*one)),
         _ => None,
     }
 }
 
-pub(super) fn reduce_one(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn reduce_one(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Reduce(kind, axes) = op else { return None };
     let spec = context.new.spec(of[0]);
     if axes.iter().any(|&i| spec.shape[i] != 1) {
@@ -174,10 +176,10 @@ pub(super) fn reduce_one(context: &mut Context, op: &Op, of: &[Var]) -> Option<S
         (_, false) if !extreme => context.emit(Op::Cast(DType::I64), Vars::from_slice(of))?,
         (Reduction::Prod | Reduction::Max | Reduction::Min, _) | (Reduction::Sum, false) => of[0],
     };
-    Some(Step::Op(Op::View(View::Reshape(kept)), Vars::from_slice(&[one])))
+    Some(Rewritten::Op(Op::View(View::Reshape(kept)), Vars::from_slice(&[one])))
 }
 
-pub(super) fn reduce_reduce(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn reduce_reduce(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::Reduce(kind @ (Reduction::Max | Reduction::Min), outer) = op else { return None };
     let (Op::Reduce(same, inner), source) = context.made_by(of[0])? else { return None };
     if same != kind {
@@ -188,5 +190,5 @@ pub(super) fn reduce_reduce(context: &mut Context, op: &Op, of: &[Var]) -> Optio
         (0..context.new.spec(source[0]).shape.len()).filter(|i| !inner.contains(i)).collect();
     let mut axes: Axes = inner.iter().copied().chain(outer.iter().map(|&i| kept[i])).collect();
     axes.sort_unstable();
-    Some(Step::Op(Op::Reduce(*kind, axes), Vars::from_slice(source)))
+    Some(Rewritten::Op(Op::Reduce(*kind, axes), Vars::from_slice(source)))
 }

@@ -1,12 +1,12 @@
 //! Rules about views.
 
-use super::{Context, Step};
+use super::{Context, Rewritten};
 use crate::{Layout, Op, Shape, Span, Var, Vars, View};
 use smallvec::SmallVec;
 
-pub(super) fn view_of_all(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn view_of_all(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::View(view) = op else { return None };
-    shows_all(view, &context.new.spec(of[0]).shape).then(|| Step::Value(of[0]))
+    shows_all(view, &context.new.spec(of[0]).shape).then(|| Rewritten::Value(of[0]))
 }
 
 /// Whether a view of this shape is the identity.
@@ -23,7 +23,7 @@ pub(super) fn shows_all(view: &View, shape: &Shape) -> bool {
     }
 }
 
-pub(super) fn view_view(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn view_view(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::View(outer) = op else { return None };
     let (Op::View(inner), source) = context.made_by(of[0])? else { return None };
     let view = match (inner, outer) {
@@ -51,7 +51,7 @@ pub(super) fn view_view(context: &mut Context, op: &Op, of: &[Var]) -> Option<St
         }
         _ => return None,
     };
-    Some(Step::Op(Op::View(view), Vars::from_slice(source)))
+    Some(Rewritten::Op(Op::View(view), Vars::from_slice(source)))
 }
 
 /// A span of a span; a missing one takes all.
@@ -71,7 +71,7 @@ fn both(first: Option<&Span>, second: Option<&Span>, n: usize) -> Option<Span> {
 /// Most views that are looked through.
 const LONGEST: usize = 16;
 
-pub(super) fn views_undo(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn views_undo(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::View(last) = op else { return None };
     let mut views: SmallVec<[&View; 6]> = SmallVec::from_slice(&[last]);
     let mut root = of[0];
@@ -89,10 +89,10 @@ pub(super) fn views_undo(context: &mut Context, op: &Op, of: &[Var]) -> Option<S
     let dense = Layout::dense(spec.shape.clone());
     let layout = views.iter().rev().try_fold(dense, |layout, view| layout.view(view))?;
     let all = layout.offset == 0 && layout.len() == spec.len() && layout.is_dense();
-    all.then(|| Step::Op(Op::View(View::Reshape(layout.shape)), Vars::from_slice(&[root])))
+    all.then(|| Rewritten::Op(Op::View(View::Reshape(layout.shape)), Vars::from_slice(&[root])))
 }
 
-pub(super) fn view_is_reshape(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn view_is_reshape(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     let Op::View(_) = op else { return None };
     let shape = &context.new.spec(of[0]).shape;
     let to: Shape = match op {
@@ -115,12 +115,12 @@ pub(super) fn view_is_reshape(context: &mut Context, op: &Op, of: &[Var]) -> Opt
         }
         _ => return None,
     };
-    Some(Step::Op(Op::View(View::Reshape(to)), Vars::from_slice(of)))
+    Some(Rewritten::Op(Op::View(View::Reshape(to)), Vars::from_slice(of)))
 }
 
 /// A pointwise op whose operands are all the same broadcast or permute of values of one shape, or
 /// literals.
-pub(super) fn view_later(context: &mut Context, op: &Op, of: &[Var]) -> Option<Step> {
+pub(super) fn view_later(context: &mut Context, op: &Op, of: &[Var]) -> Option<Rewritten> {
     if !op.is_pointwise() || *op == Op::Copy {
         return None;
     }
@@ -157,5 +157,5 @@ pub(super) fn view_later(context: &mut Context, op: &Op, of: &[Var]) -> Option<S
         });
     }
     let result = context.emit(op.clone(), sources)?;
-    Some(Step::Op(Op::View(view), Vars::from_slice(&[result])))
+    Some(Rewritten::Op(Op::View(view), Vars::from_slice(&[result])))
 }

@@ -186,14 +186,14 @@ impl Csv {
             .delimiter(self.delimiter)
             .trim(Trim::All)
             .from_reader(&text[..]);
-        let said = |e: csv::Error| wrong(FORMAT, name, e);
+        let error = |e: csv::Error| wrong(FORMAT, name, e);
         let mut header: Vec<String> = match self.header {
-            true => reader.headers().map_err(said)?.iter().map(str::to_string).collect(),
+            true => reader.headers().map_err(error)?.iter().map(str::to_string).collect(),
             false => Vec::new(),
         };
         let mut fields = Fields::default();
         let mut record = StringRecord::new();
-        while reader.read_record(&mut record).map_err(said)? {
+        while reader.read_record(&mut record).map_err(error)? {
             if header.is_empty() {
                 header = (0..record.len()).map(|i| i.to_string()).collect();
             }
@@ -229,15 +229,15 @@ impl Csv {
             false => Box::new(file),
         };
         let mut writer = csv::WriterBuilder::new().delimiter(self.delimiter).from_writer(to);
-        let said = |e: csv::Error| wrong(FORMAT, &name, e);
+        let error = |e: csv::Error| wrong(FORMAT, &name, e);
         if self.header {
-            writer.write_record(columns).map_err(said)?;
+            writer.write_record(columns).map_err(error)?;
         }
         let short = rows.dtype() == DType::F32;
         // The shortest text that reads back as the same number.
         let text = |v: &f64| if short { (*v as f32).to_string() } else { v.to_string() };
         for row in rows.to_f64_vec().chunks(columns.len().max(1)) {
-            writer.write_record(row.iter().map(text)).map_err(said)?;
+            writer.write_record(row.iter().map(text)).map_err(error)?;
         }
         writer.flush().map_err(|e| wrong(FORMAT, &name, e))
     }

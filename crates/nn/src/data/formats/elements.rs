@@ -49,9 +49,9 @@ pub(super) fn byte_count(number: StoredType, shape: &[usize]) -> OrMessage<usize
         return Err(format!("an array with {} axes", shape.len()));
     }
     // Empty axes do not hide others that are too long.
-    let room = shape.iter().try_fold(number.size(), |size, &n| size.checked_mul(n.max(1)));
-    match room {
-        Some(room) if room <= isize::MAX as usize / 8 => {
+    let bytes = shape.iter().try_fold(number.size(), |size, &n| size.checked_mul(n.max(1)));
+    match bytes {
+        Some(bytes) if bytes <= isize::MAX as usize / 8 => {
             Ok(shape.iter().product::<usize>() * number.size())
         }
         _ => Err(format!("an array of shape {shape:?}, which no memory holds")),

@@ -38,26 +38,29 @@ pub fn read_idx(path: impl AsRef<Path>) -> Result<Tensor> {
 /// # Errors
 /// As [`read_idx`].
 pub fn parse_idx(from: &mut dyn Read, name: &str) -> Result<Tensor> {
-    let said = |what: String| wrong(FORMAT, name, what);
-    let start = exactly(from, 4).map_err(said)?;
+    let error = |what: String| wrong(FORMAT, name, what);
+    let start = exactly(from, 4).map_err(error)?;
     if start[..2] != [0, 0] {
-        return Err(said("it does not start with two zero bytes, as an IDX file does".to_string()));
+        return Err(error(
+            "it does not start with two zero bytes, as an IDX file does".to_string(),
+        ));
     }
     let Some((_, number)) = NUMBERS.into_iter().find(|(code, _)| *code == start[2]) else {
-        return Err(said(format!("at offset 2, {:#04x} is not a kind of number", start[2])));
+        return Err(error(format!("at offset 2, {:#04x} is not a kind of number", start[2])));
     };
     let axes = usize::from(start[3]);
-    let lengths = exactly(from, 4 * axes).map_err(|e| said(format!("in the lengths, {e}")))?;
+    let lengths = exactly(from, 4 * axes).map_err(|e| error(format!("in the lengths, {e}")))?;
     let length = |b: &[u8; 4]| u32::from_be_bytes(*b) as usize;
     let shape: Vec<usize> = lengths.as_chunks::<4>().0.iter().map(length).collect();
-    let count = byte_count(number, &shape).map_err(|e| said(format!("its header declares {e}")))?;
+    let count =
+        byte_count(number, &shape).map_err(|e| error(format!("its header declares {e}")))?;
     let offset = 4 + 4 * axes;
     let bytes = exactly(from, count)
-        .map_err(|e| said(format!("in the elements, from offset {offset} on, {e}")))?;
-    if has_more(from).map_err(said)? {
-        return Err(said(format!("bytes follow its {count} bytes of elements")));
+        .map_err(|e| error(format!("in the elements, from offset {offset} on, {e}")))?;
+    if has_more(from).map_err(error)? {
+        return Err(error(format!("bytes follow its {count} bytes of elements")));
     }
-    decode(number, &shape, &bytes, true).map_err(|e| said(e.message().to_string()))
+    decode(number, &shape, &bytes, true).map_err(|e| error(e.message().to_string()))
 }
 
 /// Writes an array of `u8`, `i32`, `f32` or `f64`; a name ending in `.gz` makes it a compressed
@@ -68,23 +71,23 @@ pub fn parse_idx(from: &mut dyn Read, name: &str) -> Result<Tensor> {
 pub fn write_idx(path: impl AsRef<Path>, x: &Tensor) -> Result<()> {
     let path = path.as_ref();
     let name = path.display().to_string();
-    let said = |what: String| wrong(FORMAT, &name, what);
+    let error = |what: String| wrong(FORMAT, &name, what);
     let number = StoredType::from(x.dtype());
     let code = NUMBERS.into_iter().find(|(_, known)| *known == number);
-    let (code, _) = code.ok_or_else(|| said(format!("the format has no {}", x.dtype())))?;
+    let (code, _) = code.ok_or_else(|| error(format!("the format has no {}", x.dtype())))?;
     let axes =
-        u8::try_from(x.rank()).map_err(|_| said(format!("{} axes are too many", x.rank())))?;
+        u8::try_from(x.rank()).map_err(|_| error(format!("{} axes are too many", x.rank())))?;
     let mut out = vec![0, 0, code, axes];
     for &n in x.shape() {
-        let n = u32::try_from(n).map_err(|_| said(format!("an axis of {n} is too long")))?;
+        let n = u32::try_from(n).map_err(|_| error(format!("an axis of {n} is too long")))?;
         out.extend(n.to_be_bytes());
     }
     let size = number.size();
     out.extend(encode(x)?.chunks(size).flat_map(|bytes| bytes.iter().rev()));
     if path.extension().is_some_and(|e| e.eq_ignore_ascii_case("gz")) {
         let mut zipped = GzEncoder::new(Vec::new(), Compression::default());
-        zipped.write_all(&out).map_err(|e| said(e.to_string()))?;
-        out = zipped.finish().map_err(|e| said(e.to_string()))?;
+        zipped.write_all(&out).map_err(|e| error(e.to_string()))?;
+        out = zipped.finish().map_err(|e| error(e.to_string()))?;
     }
-    std::fs::write(path, out).map_err(|e| said(e.to_string()))
+    std::fs::write(path, out).map_err(|e| error(e.to_string()))
 }

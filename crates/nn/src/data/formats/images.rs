@@ -86,7 +86,7 @@ impl ImageFolder {
         ImageFolder { size: Some((height, width)), ..self }
     }
 
-    /// One channel of brightness in place of red, green and blue.
+    /// One channel of brightness instead of red, green and blue.
     #[must_use]
     pub fn gray(self) -> ImageFolder {
         ImageFolder { gray: true, ..self }
@@ -110,17 +110,17 @@ impl ImageFolder {
 
     fn read(&self, path: &Path) -> Result<Tensor> {
         let name = path.display().to_string();
-        let said = |e: &dyn std::fmt::Display| wrong(FORMAT, &name, e);
-        let reader = ImageReader::open(path).map_err(|e| said(&e))?;
+        let error = |e: &dyn std::fmt::Display| wrong(FORMAT, &name, e);
+        let reader = ImageReader::open(path).map_err(|e| error(&e))?;
         // The format is taken from the bytes, not from the name.
-        let mut reader = reader.with_guessed_format().map_err(|e| said(&e))?;
+        let mut reader = reader.with_guessed_format().map_err(|e| error(&e))?;
         let mut limits = Limits::default();
         limits.max_alloc = Some(MOST_MEMORY);
         reader.limits(limits);
-        let mut image = reader.decode().map_err(|e| said(&e))?;
+        let mut image = reader.decode().map_err(|e| error(&e))?;
         if let Some((height, width)) = self.size {
             if height == 0 || width == 0 {
-                return Err(said(&format!("it cannot be scaled to {height} by {width}")));
+                return Err(error(&format!("it cannot be scaled to {height} by {width}")));
             }
             image = image.resize_exact(width, height, FilterType::Triangle);
         }
@@ -175,10 +175,10 @@ impl Dataset for ImageFolder {
 
 /// What is in a folder, sorted.
 fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
-    let said = |e: std::io::Error| wrong(FORMAT, &folder.display().to_string(), e);
-    let entries = std::fs::read_dir(folder).map_err(said)?;
+    let error = |e: std::io::Error| wrong(FORMAT, &folder.display().to_string(), e);
+    let entries = std::fs::read_dir(folder).map_err(error)?;
     let mut paths =
-        entries.map(|entry| Ok(entry.map_err(said)?.path())).collect::<Result<Vec<_>>>()?;
+        entries.map(|entry| Ok(entry.map_err(error)?.path())).collect::<Result<Vec<_>>>()?;
     paths.sort();
     Ok(paths)
 }

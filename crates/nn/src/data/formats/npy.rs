@@ -30,33 +30,33 @@ pub fn read_npy(path: impl AsRef<Path>) -> Result<Tensor> {
 /// # Errors
 /// As [`read_npy`].
 pub fn parse_npy(from: &mut dyn Read, name: &str) -> Result<Tensor> {
-    let said = |what: String| wrong(FORMAT, name, what);
-    let start = exactly(from, 8).map_err(said)?;
+    let error = |what: String| wrong(FORMAT, name, what);
+    let start = exactly(from, 8).map_err(error)?;
     if &start[..6] != MAGIC {
-        return Err(said("it does not start as an .npy file does".to_string()));
+        return Err(error("it does not start as an .npy file does".to_string()));
     }
     let width = match start[6] {
         1 => 2,
         2 | 3 => 4,
-        version => return Err(said(format!("version {version} of the format is not known"))),
+        version => return Err(error(format!("version {version} of the format is not known"))),
     };
-    let digits = exactly(from, width).map_err(said)?;
+    let digits = exactly(from, width).map_err(error)?;
     let length = digits.iter().rev().fold(0usize, |n, &b| n << 8 | usize::from(b));
     if length > LONGEST_HEADER {
-        return Err(said(format!("its header would have {length} bytes")));
+        return Err(error(format!("its header would have {length} bytes")));
     }
-    let header = exactly(from, length).map_err(|e| said(format!("in the header, {e}")))?;
+    let header = exactly(from, length).map_err(|e| error(format!("in the header, {e}")))?;
     let header =
-        String::from_utf8(header).map_err(|_| said("its header is not text".to_string()))?;
-    let header = Header::parse(&header).map_err(|e| said(format!("in the header, {e}")))?;
+        String::from_utf8(header).map_err(|_| error("its header is not text".to_string()))?;
+    let header = Header::parse(&header).map_err(|e| error(format!("in the header, {e}")))?;
     let count = byte_count(header.number, &header.shape)
-        .map_err(|e| said(format!("its header declares {e}")))?;
+        .map_err(|e| error(format!("its header declares {e}")))?;
     let offset = 8 + width + length;
     let bytes = exactly(from, count)
-        .map_err(|e| said(format!("in the elements, from offset {offset} on, {e}")))?;
+        .map_err(|e| error(format!("in the elements, from offset {offset} on, {e}")))?;
     let array = |shape: &[usize]| {
         decode(header.number, shape, &bytes, header.big_endian)
-            .map_err(|e| said(e.message().to_string()))
+            .map_err(|e| error(e.message().to_string()))
     };
     if !header.fortran {
         return array(&header.shape);

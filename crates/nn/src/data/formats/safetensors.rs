@@ -10,7 +10,7 @@ use std::path::Path;
 
 const FORMAT: &str = "safetensors";
 
-/// Named tensors, and the notes beside them.
+/// Named tensors, and their metadata.
 #[derive(Default)]
 pub struct Named {
     /// The tensors, sorted by name.
@@ -47,20 +47,20 @@ pub fn parse_safetensors(bytes: &[u8], name: &str) -> Result<Named> {
     let file = SafeTensors::deserialize(bytes).map_err(|e| explained(&e, bytes, name))?;
     let mut tensors = Vec::new();
     for (tensor, view) in file.iter() {
-        let said = |what: String| wrong(FORMAT, name, format!("tensor `{tensor}`: {what}"));
+        let error = |what: String| wrong(FORMAT, name, format!("tensor `{tensor}`: {what}"));
         let number = number(view.dtype()).ok_or_else(|| {
-            said(format!("elements of type {:?} are not numbers that tensors hold", view.dtype()))
+            error(format!("elements of type {:?} are not numbers that tensors hold", view.dtype()))
         })?;
-        byte_count(number, view.shape()).map_err(|e| said(format!("its header declares {e}")))?;
+        byte_count(number, view.shape()).map_err(|e| error(format!("its header declares {e}")))?;
         let x = decode(number, view.shape(), view.data(), false);
-        tensors.push((tensor.to_string(), x.map_err(|e| said(e.message().to_string()))?));
+        tensors.push((tensor.to_string(), x.map_err(|e| error(e.message().to_string()))?));
     }
     tensors.sort_by(|a, b| a.0.cmp(&b.0));
     let metadata = notes.metadata().iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
     Ok(Named { tensors, metadata })
 }
 
-/// Writes tensors with their names, and notes beside them.
+/// Writes tensors with their names, and metadata.
 ///
 /// # Errors
 /// If a name comes twice, or the file cannot be written.
@@ -129,7 +129,9 @@ fn kind(dtype: DType) -> Dtype {
 /// An error message that names the tensor, if one tensor is the cause.
 fn explained(error: &SafeTensorError, bytes: &[u8], file: &str) -> Error {
     let what = match error {
-        SafeTensorError::TensorInvalidInfo | SafeTensorError::ValidationOverflow => culprit(bytes),
+        SafeTensorError::TensorInvalidInfo | SafeTensorError::ValidationOverflow => {
+            invalid_tensor(bytes)
+        }
         SafeTensorError::InvalidOffset(tensor) => Some(format!(
             "tensor `{tensor}`: its bytes do not follow those of the tensor before it"
         )),
@@ -147,7 +149,7 @@ fn explained(error: &SafeTensorError, bytes: &[u8], file: &str) -> Error {
 }
 
 /// The first tensor whose shape and dtype do not give as many bytes as it has.
-fn culprit(bytes: &[u8]) -> Option<String> {
+fn invalid_tensor(bytes: &[u8]) -> Option<String> {
     let length = u64::from_le_bytes(*bytes.first_chunk::<8>()?);
     let header = bytes.get(8..8usize.checked_add(usize::try_from(length).ok()?)?)?;
     let header: Value = serde_json::from_slice(header).ok()?;

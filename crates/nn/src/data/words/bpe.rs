@@ -28,7 +28,7 @@ pub struct Bpe {
     size: usize,
 }
 
-fn said(what: impl std::fmt::Display) -> Error {
+fn tokenizer_error(what: impl std::fmt::Display) -> Error {
     Error::argument(FORMAT, what.to_string())
 }
 
@@ -57,7 +57,9 @@ impl Bpe {
     /// If the size is below 256: each byte is a token.
     pub fn train(text: &str, size: usize) -> Result<Bpe> {
         if size < 256 {
-            return Err(said(format!("{size} tokens do not hold one for each of 256 bytes")));
+            return Err(tokenizer_error(format!(
+                "{size} tokens do not hold one for each of 256 bytes"
+            )));
         }
         let bytes = ByteLevel::new(false, true, true);
         let mut tokenizer = Tokenizer::new(BPE::default());
@@ -68,7 +70,7 @@ impl Bpe {
             .initial_alphabet(ByteLevel::alphabet().into_iter().collect())
             .build();
         let mut trainer = TrainerWrapper::from(trainer);
-        tokenizer.train(&mut trainer, std::iter::once(text)).map_err(said)?;
+        tokenizer.train(&mut trainer, std::iter::once(text)).map_err(tokenizer_error)?;
         Ok(Bpe::new(tokenizer))
     }
 
@@ -78,9 +80,10 @@ impl Bpe {
     /// If the file cannot be written.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
-        let said = |e: &dyn std::fmt::Display| wrong(FORMAT, &path.display().to_string(), e);
-        let text = self.tokenizer.to_string(true).map_err(|e| said(&e))?;
-        std::fs::write(path, text).map_err(|e| said(&e))
+        let tokenizer_error =
+            |e: &dyn std::fmt::Display| wrong(FORMAT, &path.display().to_string(), e);
+        let text = self.tokenizer.to_string(true).map_err(|e| tokenizer_error(&e))?;
+        std::fs::write(path, text).map_err(|e| tokenizer_error(&e))
     }
 }
 
@@ -90,13 +93,13 @@ impl Tokens for Bpe {
     }
 
     fn encode(&self, text: &str) -> Result<Vec<i64>> {
-        let encoding = self.tokenizer.encode_fast(text, false).map_err(said)?;
+        let encoding = self.tokenizer.encode_fast(text, false).map_err(tokenizer_error)?;
         Ok(encoding.get_ids().iter().map(|&id| i64::from(id)).collect())
     }
 
     fn decode(&self, tokens: &[i64]) -> Result<String> {
         let id = |(place, &token): (usize, &i64)| Ok(checked(place, token, self.size)? as u32);
         let ids = tokens.iter().enumerate().map(id).collect::<Result<Vec<u32>>>()?;
-        self.tokenizer.decode(&ids, false).map_err(said)
+        self.tokenizer.decode(&ids, false).map_err(tokenizer_error)
     }
 }

@@ -33,7 +33,7 @@ impl Accuracy {
         Accuracy::top(1)
     }
 
-    /// Where the label must be among so many with the largest scores.
+    /// Counts a prediction as correct if the label is among this many largest scores.
     #[must_use]
     pub fn top(count: usize) -> Accuracy {
         Accuracy { top: count.max(1), right: 0, all: 0 }

@@ -21,7 +21,7 @@ pub struct Confusion {
 }
 
 impl Confusion {
-    /// Of nothing yet, for so many classes.
+    /// An empty matrix for this many classes.
     ///
     /// # Panics
     /// If a table of this size cannot be allocated.

@@ -131,7 +131,7 @@ fn titles(chart: &Chart, out: &mut Vec<Mark>) {
     out.push(title((18.0, down), &chart.y_label, Anchor::Middle, TextSize::Plain, true));
 }
 
-/// A row of names under the title, each beside a piece of its line.
+/// A row of names under the title, each next to a piece of its line.
 fn legend(chart: &Chart, out: &mut Vec<Mark>) {
     let mut x = LEFT;
     for series in chart.series.iter().filter(|series| !series.name.is_empty()) {

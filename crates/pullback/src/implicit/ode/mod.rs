@@ -16,7 +16,7 @@ mod adjoint;
 mod steps;
 
 use super::flat::{Flat, solving};
-use crate::custom::hollow;
+use crate::custom::without_values;
 use crate::read_only::ReadOnly;
 use crate::{DType, Error, Tensor, Tree, fail, kinks, mode, trace};
 use pullback_ir::Line;
@@ -149,7 +149,8 @@ impl Ode {
             fail::raise(error.at(at));
         }
         let flat = Arc::new(Flat::of("ode", y0, at));
-        let (like, inside, conventions) = (hollow(theta), flat.clone(), kinks::conventions());
+        let (like, inside, conventions) =
+            (without_values(theta), flat.clone(), kinks::conventions());
         let field: Field = Arc::new(move |theta: &[Tensor], t: &Tensor, y: &Tensor| {
             let _held = ReadOnly::of(theta.iter().chain([t, y]));
             let (y, theta) = (inside.split(y), like.with_leaves(theta));

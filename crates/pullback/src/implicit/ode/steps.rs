@@ -32,7 +32,7 @@ type Slope<'a> = &'a dyn Fn(&Tensor, &Tensor) -> Tensor;
 
 /// Where the integration is, and what is known of the last step.
 #[derive(Clone, Tree)]
-struct State {
+struct OdeState {
     t: Tensor,
     y: Tensor,
     slope: Tensor,
@@ -69,7 +69,7 @@ pub(super) fn solve(
     }
     let (start, end) = (times.select_at(0, 0), times.select_at(0, -1));
     let slope = f(&start, y0);
-    let init = State {
+    let init = OdeState {
         h: first_step(options, &y0.detach(), &slope.detach(), &(&end - &start).detach()),
         tries: y0.new_tensor(0i64),
         from: start.clone(),
@@ -79,8 +79,8 @@ pub(super) fn solve(
         y: y0.clone(),
         slope,
     };
-    let to_target = |state: &State, target: &Tensor| {
-        let go_on = |s: &State| {
+    let to_target = |state: &OdeState, target: &Tensor| {
+        let go_on = |s: &OdeState| {
             let ahead = ((target - &s.t) * s.h.sign()).gt(0.0);
             let least = smallest(&s.t, &end);
             ahead.logical_and(s.h.abs().gt(least)).logical_and(s.tries.lt(options.max_steps))
@@ -124,7 +124,7 @@ fn mean_square(x: &Tensor) -> Tensor {
 }
 
 /// One try: either a step, or the same state with a shorter one to try.
-fn step(options: &Ode, f: Slope, s: &State, end: &Tensor) -> State {
+fn step(options: &Ode, f: Slope, s: &OdeState, end: &Tensor) -> OdeState {
     let left = end - &s.t;
     let is_last = left.detach().abs().le(s.h.abs() * 1.0001);
     let h = is_last.select(left, &s.h);
@@ -140,7 +140,7 @@ fn step(options: &Ode, f: Slope, s: &State, end: &Tensor) -> State {
     let factor = off.is_nan().select_or(0.2, (off.powf(-0.2) * 0.9).clamp(0.2, 10.0));
     let next = h.detach() * factor;
     let tries = &s.tries + 1i64;
-    let moved = |s: &State| {
+    let moved = |s: &OdeState| {
         let (whole, last) = (&y - &s.y, &k[6]);
         let bend = &k[0] * &h - &whole;
         let terms = vec![
@@ -150,7 +150,7 @@ fn step(options: &Ode, f: Slope, s: &State, end: &Tensor) -> State {
             whole - last * &h - bend,
             weighted(&BETWEEN, &k) * &h,
         ];
-        State {
+        OdeState {
             t: is_last.select(end, &s.t + &h),
             y: y.clone(),
             slope: last.clone(),
@@ -161,12 +161,12 @@ fn step(options: &Ode, f: Slope, s: &State, end: &Tensor) -> State {
             terms,
         }
     };
-    let again = |s: &State| State { h: next.clone(), tries: tries.clone(), ..s.clone() };
+    let again = |s: &OdeState| OdeState { h: next.clone(), tries: tries.clone(), ..s.clone() };
     cond(&accepted, moved, again, s)
 }
 
 /// The solution at a time inside the last step.
-fn between(s: &State, t: &Tensor) -> Tensor {
+fn between(s: &OdeState, t: &Tensor) -> Tensor {
     let [y, whole, bend, third, fourth] = &s.terms[..] else { unreachable!("five terms") };
     let part = (t - &s.from) / &s.length;
     let rest = 1.0 - &part;
@@ -174,13 +174,14 @@ fn between(s: &State, t: &Tensor) -> Tensor {
 }
 
 /// Why the end was not reached.
-fn failure(options: &Ode, f: Slope, s: &State, end: &Tensor) -> Error {
+fn failure(options: &Ode, f: Slope, s: &OdeState, end: &Tensor) -> Error {
     let number = |x: &Tensor| known(x).unwrap_or(f64::NAN);
     let (t, end, h, tries) = (number(&s.t), number(end), number(&s.h), number(&s.tries));
     let finite = |x: &Tensor| x.is_finite().all().item::<bool>();
     if !finite(&s.y) || !finite(&f(&s.t, &s.y)) {
-        let message =
-            format!("the solution or its slope is not finite at t = {t}, on the way to {end}");
+        let message = format!(
+            "the solution or its slope is not finite at t = {t}, while integrating to t = {end}"
+        );
         return Error::argument("ode", message);
     }
     if tries >= options.max_steps as f64 {
@@ -190,7 +191,7 @@ fn failure(options: &Ode, f: Slope, s: &State, end: &Tensor) -> Error {
         return Error::argument("ode", message).hint("the equation may be stiff; allow larger errors with rtol(..) and atol(..), or more with max_steps(..)");
     }
     let message = format!(
-        "at t = {t}, on the way to {end}, steps of {h:e} are still too long for the tolerances"
+        "at t = {t}, while integrating to t = {end}, steps of {h:e} are still too long for the tolerances"
     );
     let dtype =
         if s.y.dtype() == DType::F64 { "" } else { "f32 may be too narrow for these tolerances; " };

@@ -1,23 +1,23 @@
 //! Eviction: for lack of memory, or because a value is not needed.
 
-use super::ledger::{Book, Entry, Recipe, SWEEP, TINY};
+use super::state::{BudgetEntry, BudgetState, Recipe, SWEEP, TINY};
 use rustc_hash::FxHashSet;
 use std::collections::BTreeSet;
 
 /// How many entries are updated when a value is dropped: their cost is an estimate.
 const NEWS: usize = 256;
 
-impl Book {
+impl BudgetState {
     /// Drops values until this many more bytes fit; `false` where nothing is left to drop.
     pub fn evict_for(&mut self, bytes: usize) -> bool {
         self.evict_up_to(bytes, f64::INFINITY)
     }
 
-    /// The same, but only values of at most this price are dropped.
+    /// The same, but only values of at most this cost per byte are dropped.
     pub fn evict_up_to(&mut self, bytes: usize, most: f64) -> bool {
         while self.kept + bytes > self.tally.budget {
             let Some(id) = self.cheapest(most) else { return false };
-            match self.secure(id) {
+            match self.pin_dependencies(id) {
                 true => {
                     self.release(id);
                     self.tally.dropped += 1;
@@ -41,7 +41,7 @@ impl Book {
     }
 
     /// Updates the entries that depend on one that was dropped or recomputed.
-    pub fn tell(&mut self, id: usize) {
+    pub fn update_costs(&mut self, id: usize) {
         let mut news: BTreeSet<(u64, usize)> = BTreeSet::new();
         let mut from = Some(id);
         for _ in 0..NEWS {
@@ -64,15 +64,15 @@ impl Book {
 
     /// Makes sure that a value can be recomputed once it is dropped. `false` if it cannot, or would
     /// save nothing.
-    pub fn secure(&mut self, id: usize) -> bool {
-        if self.entries[id].secured {
+    pub fn pin_dependencies(&mut self, id: usize) -> bool {
+        if self.entries[id].dependencies_pinned {
             return true;
         }
         let (mut seen, mut waiting) = (FxHashSet::default(), vec![id]);
         let (mut sources, mut relied, mut between) = (Vec::new(), Vec::new(), Vec::new());
         while let Some(i) = waiting.pop() {
             let entry = &self.entries[i];
-            if !seen.insert(i) || (i != id && entry.secured) {
+            if !seen.insert(i) || (i != id && entry.dependencies_pinned) {
                 continue;
             }
             if i != id && entry.is_held() {
@@ -91,9 +91,9 @@ impl Book {
             }
         }
         // What many are made of is held once for all of them.
-        let share = |e: &Entry| e.bytes / e.users.len().max(1);
-        let price: usize = sources.iter().map(|s| share(&self.entries[s.0])).sum();
-        if self.entries[id].recipe.is_none() || price >= self.entries[id].bytes {
+        let share = |e: &BudgetEntry| e.bytes / e.users.len().max(1);
+        let cost_per_byte: usize = sources.iter().map(|s| share(&self.entries[s.0])).sum();
+        if self.entries[id].recipe.is_none() || cost_per_byte >= self.entries[id].bytes {
             return false;
         }
         for (i, storage) in sources {
@@ -101,12 +101,12 @@ impl Book {
             relied.push(i);
         }
         relied.into_iter().for_each(|i| self.entries[i].relied = true);
-        between.into_iter().for_each(|i| self.entries[i].secured = true);
+        between.into_iter().for_each(|i| self.entries[i].dependencies_pinned = true);
         true
     }
 
     /// Releases what is not needed any more.
-    pub fn settle(&mut self, id: usize) {
+    pub fn release_if_unneeded(&mut self, id: usize) {
         let entry = &self.entries[id];
         if !entry.is_idle() {
             return;
@@ -117,7 +117,7 @@ impl Book {
         match (entry.held.is_some() && entry.relied, entry.recipe.is_some()) {
             (false, _) => self.release(id),
             (true, false) => {}
-            (true, true) => match self.secure(id) {
+            (true, true) => match self.pin_dependencies(id) {
                 true => self.release(id),
                 false => self.pin(id),
             },
@@ -169,7 +169,7 @@ impl Book {
         for id in (0..needed.len()).filter(|&i| !needed[i]) {
             let entry = &mut self.entries[id];
             let tiny = entry.held.as_ref().is_some_and(|s| s.bytes() <= TINY);
-            (entry.secured, entry.relied) = (false, tiny);
+            (entry.dependencies_pinned, entry.relied) = (false, tiny);
             if !tiny {
                 self.release(id);
             }

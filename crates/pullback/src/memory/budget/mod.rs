@@ -2,7 +2,7 @@
 //!
 //! # The idea
 //! Inside the scope every value that a node saves goes through a packer (`packer.rs`), which keeps
-//! a ledger (`ledger.rs`, `evict.rs`) of the memory that is held for backward. While values fit,
+//! a ledger (`state.rs`, `evict.rs`) of the memory that is held for backward. While values fit,
 //! they are kept as they are. When they do not, the ledger drops the value that is cheapest to
 //! recompute per byte freed, and backward, when it requests that one, runs its op again
 //! (`recompute.rs`). This is dynamic tensor rematerialisation (Kirisame et al. 2021): nothing needs
@@ -23,7 +23,7 @@
 //! # Keep, compute again, or pack
 //! With [`MemoryBudget::or_pack`] values can also be packed, at a cost in operations per byte. Only
 //! what is cheaper than that is dropped. When nothing so cheap is left, the value that is being
-//! saved goes to the packer: it is the one that can be given as the packer wants to see it, with
+//! saved goes to the packer: it is the one that can be given as the packer requires it, with
 //! its op and its shape.
 //!
 //! # What cannot be dropped
@@ -44,10 +44,10 @@
 
 mod candidates;
 mod evict;
-mod ledger;
 mod overwrite;
 mod packer;
 mod recompute;
+mod state;
 
 use crate::events::{self, BUDGET};
 use crate::memory::checkpoint;
@@ -55,10 +55,10 @@ use crate::memory::packing::{self, Pack};
 use crate::memory::report::ledger as report;
 use crate::storage::Storage;
 use crate::{Error, Op, Tensor, backend, fail, mode, trace};
-use ledger::Book;
 use packer::{Overflow, Packer};
 use pullback_ir::infer::Checked;
 use pullback_ir::{ErrorKind, Line};
+use state::BudgetState;
 use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -67,7 +67,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// megabytes to a gigabyte per second, and a core does about 10¹⁰ operations per second.
 const PACKING: f64 = 64.0;
 
-/// Runs `f`; what its operations save for backward takes at most so many bytes. What does not fit
+/// Runs `f`; what its operations save for backward takes at most this many bytes. What does not fit
 /// is recomputed when backward needs it.
 ///
 /// Gradients have the bits that they have without a budget. [`MemoryBudget`] also says what it
@@ -115,26 +115,29 @@ pub fn memory_budget<R>(bytes: usize, f: impl FnOnce() -> R) -> R {
 /// Backward may be called inside the scope or after it, on any thread. Scopes may be opened again
 /// with the same account, as in a training loop. A scope inside another one has an account of its
 /// own. Inside a checkpointed function the checkpoint decides, and the scope does nothing. Packers
-/// nest as usual ([`with_packing`](crate::with_packing)): one inside the scope is asked before the
+/// nest as usual ([`with_packing`](crate::with_packing)): one inside the scope is called before the
 /// budget.
 #[derive(Clone)]
 pub struct MemoryBudget {
-    ledger: Arc<Ledger>,
+    ledger: Arc<SharedBudget>,
     overflow: Option<Overflow>,
 }
 
 impl MemoryBudget {
-    /// A budget of so many bytes.
+    /// A budget of this many bytes.
     #[must_use]
     pub fn new(bytes: usize) -> MemoryBudget {
-        MemoryBudget { ledger: Arc::new(Ledger(Mutex::new(Book::new(bytes)))), overflow: None }
+        MemoryBudget {
+            ledger: Arc::new(SharedBudget(Mutex::new(BudgetState::new(bytes)))),
+            overflow: None,
+        }
     }
 
     /// Packs values instead of dropping them where that is cheaper: with a packer that writes to
     /// files ([`Offload`](crate::Offload)) or compresses. When a value does not fit, those are
     /// dropped that are computed again for less than packing costs
-    /// ([`MemoryBudget::packing_costs`], 64 operations for a byte: what a core does while a byte
-    /// goes to a file and comes back); the value itself, if it is such a one. When none are left,
+    /// ([`MemoryBudget::packing_costs`], 64 operations for a byte: what a core does per byte
+    /// written and read); the value itself, if it is such a one. When none are left,
     /// or what is left cannot be computed again, the packer gets the value. What it does not take
     /// is dropped or refused as without it. What it takes at rest counts
     /// ([`Packed::bytes_at_rest`](crate::Packed::bytes_at_rest)); the buffers of an offload are
@@ -164,7 +167,7 @@ impl MemoryBudget {
     /// }
     /// let x = Tensor::from([0.5; 100]).requires_grad();
     /// let budget = MemoryBudget::new(1000).or_pack(Arc::new(Elsewhere));
-    /// // Numbers from outside cannot be computed again.
+    /// // Captured numbers cannot be computed again.
     /// let loss = budget.run(|| (0..9).fold(x.clone(), |x, i| x * Tensor::from([f64::from(i); 100])).sum());
     /// loss.backward()?;
     /// assert!(budget.used().kept <= 1000);
@@ -177,7 +180,7 @@ impl MemoryBudget {
         self
     }
 
-    /// The price of packing: how many operations could be done while a byte is packed and unpacked.
+    /// The cost of packing: how many operations could be done while a byte is packed and unpacked.
     /// The packer gets what would cost more to compute again. With 0 it gets all that does not fit,
     /// and nothing is dropped for it; with infinity, only what cannot be computed again.
     ///
@@ -230,19 +233,19 @@ impl MemoryBudget {
         if checkpoint::is_watching() || checkpoint::is_replaying() {
             return f();
         }
-        self.ledger.book().open();
+        self.ledger.lock().open();
         let _close = Close(&self.ledger);
         let packer = Packer { ledger: self.ledger.clone(), overflow: self.overflow.clone() };
         let all =
-            LEDGERS.with_borrow(|all| all.iter().cloned().chain([self.ledger.clone()]).collect());
+            BUDGETS.with_borrow(|all| all.iter().cloned().chain([self.ledger.clone()]).collect());
         let noted = || events::with(BUDGET, f);
-        with_ledgers(all, || packing::with_packing(Arc::new(packer), noted))
+        with_budgets(all, || packing::with_packing(Arc::new(packer), noted))
     }
 
     /// What it has cost so far.
     #[must_use]
     pub fn used(&self) -> BudgetUse {
-        self.ledger.book().tally.clone()
+        self.ledger.lock().tally.clone()
     }
 }
 
@@ -272,7 +275,7 @@ pub struct BudgetUse {
     pub least: usize,
     /// The peak as the pool counts it: the bytes that it had given out at most since the first
     /// scope was opened, beyond what it had then: looked up at each operation of the scope, and
-    /// each time that backward asks for a value. Operands and results of running ops are part of
+    /// each time that backward requests a value. Operands and results of running ops are part of
     /// it, and what other threads allocate.
     pub measured: usize,
     /// How often a value was dropped.
@@ -319,43 +322,38 @@ impl fmt::Display for BudgetUse {
 }
 
 /// Closes a scope, also where it panics.
-struct Close<'a>(&'a Ledger);
+struct Close<'a>(&'a SharedBudget);
 
 impl Drop for Close<'_> {
     fn drop(&mut self) {
-        self.0.book().close();
+        self.0.lock().close();
     }
 }
 
-pub(super) struct Ledger(Mutex<Book>);
+pub(super) struct SharedBudget(Mutex<BudgetState>);
 
-impl Ledger {
-    fn book(&self) -> MutexGuard<'_, Book> {
+impl SharedBudget {
+    fn lock(&self) -> MutexGuard<'_, BudgetState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 thread_local! {
     /// The scopes that are open, the innermost last.
-    static LEDGERS: RefCell<Vec<Arc<Ledger>>> = const { RefCell::new(Vec::new()) };
+    static BUDGETS: RefCell<Vec<Arc<SharedBudget>>> = const { RefCell::new(Vec::new()) };
 }
 
-fn with_ledgers<R>(ledgers: Vec<Arc<Ledger>>, f: impl FnOnce() -> R) -> R {
-    struct Return(Vec<Arc<Ledger>>);
-    impl Drop for Return {
-        fn drop(&mut self) {
-            LEDGERS.set(std::mem::take(&mut self.0));
-        }
-    }
-    let _return = Return(LEDGERS.replace(ledgers));
+fn with_budgets<R>(ledgers: Vec<Arc<SharedBudget>>, f: impl FnOnce() -> R) -> R {
+    let outer = BUDGETS.replace(ledgers);
+    let _restore = mode::on_drop(|| BUDGETS.set(outer));
     f()
 }
 
 /// Notes how an op made its results.
 pub(crate) fn note(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
-    LEDGERS.with_borrow(|all| {
+    BUDGETS.with_borrow(|all| {
         if let Some(ledger) = all.last() {
-            ledger.book().note(op, inputs, outs, at);
+            ledger.lock().note(op, inputs, outs, at);
         }
     });
 }
@@ -371,5 +369,5 @@ pub(crate) fn before_write(written: &Tensor) {
         let copied = fail::or_raise(copied);
         copied[0].0.storage.clone()
     };
-    LEDGERS.with_borrow(|all| all.iter().for_each(|l| l.book().before_write(written, copy)));
+    BUDGETS.with_borrow(|all| all.iter().for_each(|l| l.lock().before_write(written, copy)));
 }

@@ -1,13 +1,13 @@
 //! Memory that is overwritten inside the scope, and what was to be made from it.
 
-use super::ledger::{Book, TINY};
+use super::state::{BudgetState, TINY};
 use crate::Tensor;
 use crate::storage::Storage;
 use pullback_ir::Layout;
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
 
-impl Book {
+impl BudgetState {
     /// Memory is about to be written, by which a value is lost. It is kept elsewhere, unless it can
     /// be made again, where something dropped counts on it, or where it is likely that something
     /// saved will be dropped: half of the budget is used.
@@ -19,7 +19,7 @@ impl Book {
         if self.saved == 0 || !(entry.relied || likely) || !self.is_wanted(id) {
             return;
         }
-        if entry.recipe.is_some() && self.secure(id) {
+        if entry.recipe.is_some() && self.pin_dependencies(id) {
             return self.release(id);
         }
         self.pin(id);
@@ -35,14 +35,14 @@ impl Book {
         self.hold(id, copied);
         self.evict_for(counted);
         self.entries[id].bytes = counted;
-        self.hand_over(counted);
+        self.add_packed(counted);
     }
 
     /// Whether a saved value is made of this one.
     fn is_wanted(&self, id: usize) -> bool {
         let (mut seen, mut waiting) = (FxHashSet::default(), self.entries[id].users.to_vec());
         while let Some(i) = waiting.pop() {
-            if self.entries[i].tickets > 0 {
+            if self.entries[i].saves > 0 {
                 return true;
             }
             if seen.insert(i) {

@@ -1,7 +1,7 @@
-//! The packer of a budget: takes values, returns tickets.
+//! The packer of a budget: takes values, and returns handles to them.
 
-use super::Ledger;
-use super::ledger::Book;
+use super::SharedBudget;
+use super::state::BudgetState;
 use crate::memory::packing::{Pack, Packed, SavedValue};
 use crate::storage::Storage;
 use crate::{Error, Result, Spec, Tensor, trace};
@@ -12,7 +12,7 @@ use std::sync::{Arc, Weak};
 const LINES: usize = 5;
 
 pub(super) struct Packer {
-    pub ledger: Arc<Ledger>,
+    pub ledger: Arc<SharedBudget>,
     pub overflow: Option<Overflow>,
 }
 
@@ -31,28 +31,28 @@ impl Pack for Packer {
         }
         let storage = &value.tensor().0.storage;
         let name = value.op().map_or("checkpoint", |op| op.name());
-        let mut book = self.ledger.book();
-        if !book.minds(storage) {
+        let mut state = self.ledger.lock();
+        if !state.is_counted(storage) {
             return Ok(None);
         }
-        let mut id = book.entry_of(storage, name, value.at());
+        let mut id = state.entry_of(storage, name, value.at());
         if let Some(overflow) = &self.overflow {
-            match space_at(&mut book, id, overflow.rate) {
+            match space_at(&mut state, id, overflow.rate) {
                 Space::Freed => {}
                 Space::NotNeeded => return Ok(Some(self.ticket(id, value, name))),
                 Space::None => {
                     // Nothing is locked while others pack.
-                    drop(book);
-                    if let Some(packed) = self.hand_over(overflow, value)? {
+                    drop(state);
+                    if let Some(packed) = self.pack_overflow(overflow, value)? {
                         return Ok(Some(packed));
                     }
-                    book = self.ledger.book();
-                    id = book.entry_of(storage, name, value.at());
+                    state = self.ledger.lock();
+                    id = state.entry_of(storage, name, value.at());
                 }
             }
         }
-        evict_for(&mut book, id, value)?;
-        book.save(id, storage);
+        evict_for(&mut state, id, value)?;
+        state.save(id, storage);
         Ok(Some(self.ticket(id, value, name)))
     }
 }
@@ -65,37 +65,37 @@ enum Space {
     None,
 }
 
-fn space_at(book: &mut Book, id: usize, rate: f64) -> Space {
-    let bytes = if book.has(id) { 0 } else { book.entries[id].bytes };
-    let fits = book.least_with(id) <= book.tally.budget;
-    match fits && (bytes == 0 || book.evict_up_to(bytes, rate)) {
+fn space_at(state: &mut BudgetState, id: usize, rate: f64) -> Space {
+    let bytes = if state.has(id) { 0 } else { state.entries[id].bytes };
+    let fits = state.least_with(id) <= state.tally.budget;
+    match fits && (bytes == 0 || state.evict_up_to(bytes, rate)) {
         true => Space::Freed,
-        false if fits && book.save_dropped(id, rate) => Space::NotNeeded,
+        false if fits && state.save_dropped(id, rate) => Space::NotNeeded,
         false => Space::None,
     }
 }
 
 /// Frees memory for a value, or returns the error that says why it cannot.
-fn evict_for(book: &mut Book, id: usize, value: &SavedValue<'_>) -> Result<()> {
-    let least = book.least_with(id);
-    if least > book.tally.budget {
-        return Err(impossible(book, least, value));
+fn evict_for(state: &mut BudgetState, id: usize, value: &SavedValue<'_>) -> Result<()> {
+    let least = state.least_with(id);
+    if least > state.tally.budget {
+        return Err(impossible(state, least, value));
     }
-    match book.has(id) || book.evict_for(book.entries[id].bytes) {
+    match state.has(id) || state.evict_for(state.entries[id].bytes) {
         true => Ok(()),
-        false => Err(impossible(book, book.least_with(id), value)),
+        false => Err(impossible(state, state.least_with(id), value)),
     }
 }
 
-fn impossible(book: &Book, least: usize, value: &SavedValue<'_>) -> Error {
+fn impossible(state: &BudgetState, least: usize, value: &SavedValue<'_>) -> Error {
     let message = format!(
         "a budget of {} bytes is not enough: to keep what `{}` needs for backward takes at least {least} bytes so far",
-        book.tally.budget,
+        state.tally.budget,
         value.name()
     );
     let error = Error::new(ErrorKind::Memory, "memory_budget", message);
     let mut error = error.on([value.tensor().spec()]);
-    for (at, name, bytes) in book.pinned_by_line().into_iter().take(LINES) {
+    for (at, name, bytes) in state.pinned_by_line().into_iter().take(LINES) {
         error = error.detail(format!(
             "{bytes:>12} bytes that cannot be computed again, used by {name} at {at}"
         ));
@@ -106,7 +106,7 @@ fn impossible(book: &Book, least: usize, value: &SavedValue<'_>) -> Error {
 impl Packer {
     fn ticket(&self, entry: usize, value: &SavedValue<'_>, name: &'static str) -> Arc<dyn Packed> {
         let storage = &value.tensor().0.storage;
-        Arc::new(Ticket {
+        Arc::new(BudgetedValue {
             ledger: self.ledger.clone(),
             entry,
             spec: value.tensor().spec().clone(),
@@ -121,28 +121,28 @@ impl Packer {
 
     /// Offers a value to the packer; `None` where it does not take it, or where the packed value
     /// does not fit either.
-    fn hand_over(
+    fn pack_overflow(
         &self,
         overflow: &Overflow,
         value: &SavedValue<'_>,
     ) -> Result<Option<Arc<dyn Packed>>> {
         let Some(packed) = overflow.packer.pack(value)? else { return Ok(None) };
         let bytes = packed.bytes_at_rest();
-        let mut book = self.ledger.book();
-        if !book.evict_for(bytes) {
-            drop(book);
+        let mut state = self.ledger.lock();
+        if !state.evict_for(bytes) {
+            drop(state);
             return Ok(None);
         }
-        book.hand_over(bytes);
-        book.tally.packed += 1;
-        drop(book);
+        state.add_packed(bytes);
+        state.tally.packed += 1;
+        drop(state);
         Ok(Some(Arc::new(Handed { ledger: self.ledger.clone(), packed, bytes })))
     }
 }
 
 /// What a node holds instead of a saved value.
-struct Ticket {
-    ledger: Arc<Ledger>,
+struct BudgetedValue {
+    ledger: Arc<SharedBudget>,
     entry: usize,
     spec: Spec,
     layout: Layout,
@@ -154,30 +154,30 @@ struct Ticket {
     is_output: bool,
 }
 
-impl Packed for Ticket {
+impl Packed for BudgetedValue {
     fn unpack(&self) -> Result<Tensor> {
-        let mut book = self.ledger.book();
+        let mut state = self.ledger.lock();
         let storage = match self.original.upgrade() {
             Some(storage) if storage.version() == self.version => {
-                book.touch(self.entry);
+                state.touch(self.entry);
                 storage
             }
             Some(storage) => return Err(self.overwritten(&storage)),
-            None => book.value(self.entry)?,
+            None => state.value(self.entry)?,
         };
-        book.asked(self.entry);
+        state.note_request(self.entry);
         Ok(Tensor::new(self.spec.clone(), self.layout.clone(), storage))
     }
 
-    /// Its part of what is kept: a value may have several tickets.
+    /// Its part of what is kept: a value may be saved several times.
     fn bytes(&self) -> usize {
-        let book = self.ledger.book();
-        let entry = &book.entries[self.entry];
-        if entry.is_held() { entry.bytes / entry.tickets.max(1) } else { 0 }
+        let state = self.ledger.lock();
+        let entry = &state.entries[self.entry];
+        if entry.is_held() { entry.bytes / entry.saves.max(1) } else { 0 }
     }
 }
 
-impl Ticket {
+impl BudgetedValue {
     /// The error that the tape itself gives where it keeps values as they are.
     fn overwritten(&self, storage: &Storage) -> Error {
         let what = if self.is_output { "its output" } else { "its operand" };
@@ -189,15 +189,15 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for BudgetedValue {
     fn drop(&mut self) {
-        self.ledger.book().forget(self.entry);
+        self.ledger.lock().forget(self.entry);
     }
 }
 
 /// A value that another packer has taken, on the account of the budget.
 struct Handed {
-    ledger: Arc<Ledger>,
+    ledger: Arc<SharedBudget>,
     packed: Arc<dyn Packed>,
     /// What it counts for.
     bytes: usize,
@@ -219,6 +219,6 @@ impl Packed for Handed {
 
 impl Drop for Handed {
     fn drop(&mut self) {
-        self.ledger.book().hand_back(self.bytes);
+        self.ledger.lock().remove_packed(self.bytes);
     }
 }

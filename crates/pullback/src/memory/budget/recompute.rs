@@ -1,7 +1,7 @@
 //! Recomputing values: iteratively, for chains of any length, and within the budget as far as
 //! possible.
 
-use super::ledger::{Book, Recipe};
+use super::state::{BudgetState, Recipe};
 use crate::apply::checked;
 use crate::events::{self, LEDGER};
 use crate::storage::Storage;
@@ -25,7 +25,7 @@ struct RecomputePlan {
 /// A value that an op may be run on.
 struct Ready {
     storage: Arc<Storage>,
-    /// How it is held meanwhile.
+    /// How it is held during the recomputation.
     how: How,
 }
 
@@ -39,7 +39,7 @@ enum How {
     Passing,
 }
 
-impl Book {
+impl BudgetState {
     /// The memory of a value, recomputed if it was dropped.
     pub fn value(&mut self, id: usize) -> Result<Arc<Storage>> {
         self.touch(id);
@@ -124,7 +124,7 @@ impl Book {
         for (k, result) in recipe.results.iter().enumerate() {
             let Some((id, number)) = *result else { continue };
             let entry = &self.entries[id];
-            let is_wanted = plan.uses.get(&id).is_some_and(|&n| n > 0) || entry.tickets > 0;
+            let is_wanted = plan.uses.get(&id).is_some_and(|&n| n > 0) || entry.saves > 0;
             if entry.number == number && is_wanted && entry.alive().is_none() {
                 wanted.push((k, id));
             }
@@ -148,7 +148,7 @@ impl Book {
         self.tally.work_again += recipe.work;
         for (k, id) in wanted {
             let storage = results[k].0.storage.clone();
-            let how = match self.entries[id].tickets > 0 {
+            let how = match self.entries[id].saves > 0 {
                 true => {
                     self.hold(id, storage.clone());
                     self.touch(id);

@@ -3,11 +3,11 @@
 //! Such a body becomes part of a program that is differentiated where it is replayed, so what is
 //! dropped must be part of the program: one equation that holds the function as a program of its
 //! own. It keeps its operands and nothing else, and its rule computes the function again. Compiling
-//! puts the program in its place.
+//! inlines the program.
 
-use super::replay::again;
+use super::replay::after_cotangent;
 use crate::apply::apply_all;
-use crate::custom::{Handle, Role, Rule};
+use crate::custom::{Handle, OperandRole, Rule};
 use crate::rule::{Facts, Maybe, Outs, Val};
 use crate::trace::{self, TraceKind, evaluate};
 use crate::{Spec, Tensor, Tree, fail, jvp, mode, vjp};
@@ -25,7 +25,7 @@ pub(super) fn call<Y: Tree>(f: impl FnOnce(&[Tensor]) -> Y, arguments: &[Tensor]
     });
     let (y, recorded) = fail::or_raise(traced);
     let body = recorded.program.renumbered();
-    let rule: Box<dyn Rule> = Box::new(Again(body.clone()));
+    let rule: Box<dyn Rule> = Box::new(CheckpointRule(body.clone()));
     let custom = Custom::new("checkpoint", Work::Body(body), Arc::new(Handle(rule)));
     let operands: Vec<&Tensor> =
         arguments.iter().chain(recorded.captures.iter().map(|c| &c.tensor)).collect();
@@ -34,9 +34,9 @@ pub(super) fn call<Y: Tree>(f: impl FnOnce(&[Tensor]) -> Y, arguments: &[Tensor]
 }
 
 /// The derivative of a program, from its operands.
-struct Again(Program);
+struct CheckpointRule(Program);
 
-impl Again {
+impl CheckpointRule {
     fn floats(&self, wanted: impl Fn(usize) -> bool) -> Vec<usize> {
         let is_float = |i: &usize| self.0.spec(self.0.inputs[*i]).dtype.is_float();
         (0..self.0.inputs.len()).filter(|&i| wanted(i)).filter(is_float).collect()
@@ -56,21 +56,22 @@ impl Again {
     }
 }
 
-impl Rule for Again {
+impl Rule for CheckpointRule {
     fn keeps(&self, val: Val) -> bool {
         matches!(val, Val::In(_))
     }
 
     /// Captures of the function are arguments like the others.
-    fn role(&self, _: usize) -> Role {
-        Role::Argument
+    fn role(&self, _: usize) -> OperandRole {
+        OperandRole::Argument
     }
 
     fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {
         let count = self.0.inputs.len();
         let mut gradients: Maybe = SmallVec::from_elem(None, count);
         let Some(token) = dys.iter().flatten().next() else { return gradients };
-        let operands: Vec<Tensor> = (0..count).map(|i| again(facts.x(i), Some(token))).collect();
+        let operands: Vec<Tensor> =
+            (0..count).map(|i| after_cotangent(facts.x(i), Some(token))).collect();
         let places = self.floats(|i| facts.needs(i));
         let point: Vec<Tensor> = places.iter().map(|&i| operands[i].clone()).collect();
         let all = self.of(&operands, &places);

@@ -21,15 +21,15 @@ use std::cell::RefCell;
 use std::hash::Hasher;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Runs the function again on these arguments; its results are thrown away.
-pub(super) type Again = Box<dyn Fn(&[Tensor]) + Send + Sync>;
+/// Runs the function again on these arguments; its results are discarded.
+pub(super) type Rerun = Box<dyn Fn(&[Tensor]) + Send + Sync>;
 
 /// A checkpointed call.
 pub(super) struct Frame {
     pub at: Line,
-    pub again: Again,
+    pub rerun: Rerun,
     pub arguments: Vec<Argument>,
-    /// Memory that is older than this is from outside.
+    /// Memory that is older than this is captured.
     number: u64,
     /// When the function first ran.
     pub moment: u64,
@@ -39,14 +39,14 @@ pub(super) struct Frame {
     trace: u64,
     /// The state of the generators when the function began.
     pub random: Option<States>,
-    pub autocast: autocast::State,
+    pub autocast: autocast::AutocastState,
     pub conventions: Conventions,
     /// The `no_grad` that was around it, by its number.
     pub no_grad: u64,
     /// The part of the model that a report on memory knows it by.
     pub part: part::Here,
     pub verify: bool,
-    notes: Mutex<Notes>,
+    notes: Mutex<FrameNotes>,
 }
 
 pub(super) struct Argument {
@@ -76,15 +76,15 @@ impl Tracked {
 }
 
 #[derive(Default)]
-pub(super) struct Notes {
+pub(super) struct FrameNotes {
     /// The values that were saved, in order.
     pub slots: Vec<Slot>,
     /// The function has returned.
     pub sealed: bool,
-    /// Memory from outside that was read.
+    /// Captured memory that was read.
     pub read: Vec<Read>,
-    /// Memory from outside that was written.
-    pub written: Vec<Written>,
+    /// Captured memory that was written.
+    pub written: Vec<WrittenMemory>,
     /// The flags that were read.
     pub flags: Vec<(Flag, bool)>,
     /// The addresses of memory and flags in these lists.
@@ -112,25 +112,25 @@ pub(super) struct Read {
     pub at: Line,
 }
 
-pub(super) struct Written {
+pub(super) struct WrittenMemory {
     pub tensor: Tensor,
     /// What was there when the function began to write.
     pub old: Tensor,
 }
 
 /// What a node holds instead of a saved value.
-struct Ticket {
+struct CheckpointedValue {
     frame: Arc<Frame>,
     slot: usize,
     /// The value itself, if it is still referenced elsewhere.
-    alive: Option<(Weak<Storage>, Window0)>,
+    alive: Option<(Weak<Storage>, WindowInfo)>,
 }
 
 /// A window without its memory.
-struct Window0(Spec, Layout, u64);
+struct WindowInfo(Spec, Layout, u64);
 
 impl Frame {
-    pub fn open(leaves: &[Tensor], again: Again, verify: bool, at: Line) -> Arc<Frame> {
+    pub fn open(leaves: &[Tensor], rerun: Rerun, verify: bool, at: Line) -> Arc<Frame> {
         let keep = |x: &Tensor| {
             let state = fail::or_raise(x.state(at));
             let kept = Kept::pack(x, (None, "checkpoint", at), false, &state.history);
@@ -143,7 +143,7 @@ impl Frame {
         let number = take_number();
         Arc::new(Frame {
             at,
-            again,
+            rerun,
             arguments,
             number,
             moment: moment(number),
@@ -159,14 +159,14 @@ impl Frame {
         })
     }
 
-    pub fn notes(&self) -> MutexGuard<'_, Notes> {
+    pub fn notes(&self) -> MutexGuard<'_, FrameNotes> {
         self.notes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Runs the function, noting what it saves, reads and writes.
     pub fn run<R>(self: &Arc<Frame>, f: impl FnOnce() -> R) -> R {
         let frames = FRAMES.with_borrow(|all| all.iter().cloned().chain([self.clone()]).collect());
-        with_frames(frames, || packing::with_packing(Arc::new(First(self.clone())), f))
+        with_frames(frames, || packing::with_packing(Arc::new(RecordingPacker(self.clone())), f))
     }
 
     /// The function has returned: its values are dropped.
@@ -178,7 +178,7 @@ impl Frame {
         drop(dropped);
     }
 
-    fn is_outside(&self, storage: &Storage) -> bool {
+    fn is_captured(&self, storage: &Storage) -> bool {
         storage.born <= self.number
     }
 
@@ -190,9 +190,9 @@ impl Frame {
 }
 
 /// The packer of the first run.
-struct First(Arc<Frame>);
+struct RecordingPacker(Arc<Frame>);
 
-impl Pack for First {
+impl Pack for RecordingPacker {
     fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
         let frame = &self.0;
         if !frame.is_here() {
@@ -200,7 +200,7 @@ impl Pack for First {
         }
         let x = value.tensor();
         let window = Window::of(x);
-        let outside = frame.is_outside(&window.storage);
+        let outside = frame.is_captured(&window.storage);
         let mut notes = frame.notes();
         // What is in memory anyway has a slot too, so that both runs count the same.
         notes.slots.push(Slot {
@@ -214,16 +214,20 @@ impl Pack for First {
         if outside {
             return Ok(None);
         }
-        let place = Window0(x.spec().clone(), x.0.layout.clone(), window.version);
+        let place = WindowInfo(x.spec().clone(), x.0.layout.clone(), window.version);
         let alive = trace::knows(x).then(|| (Arc::downgrade(&window.storage), place));
-        Ok(Some(Arc::new(Ticket { frame: frame.clone(), slot: notes.slots.len() - 1, alive })))
+        Ok(Some(Arc::new(CheckpointedValue {
+            frame: frame.clone(),
+            slot: notes.slots.len() - 1,
+            alive,
+        })))
     }
 }
 
-impl Packed for Ticket {
+impl Packed for CheckpointedValue {
     fn unpack(&self) -> Result<Tensor> {
         // It may be referenced elsewhere, as the next function keeps the result of this one.
-        if let Some((storage, Window0(spec, layout, version))) = &self.alive
+        if let Some((storage, WindowInfo(spec, layout, version))) = &self.alive
             && let Some(storage) = storage.upgrade()
             && storage.version() == *version
         {
@@ -237,7 +241,7 @@ impl Packed for Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for CheckpointedValue {
     fn drop(&mut self) {
         let mut notes = self.frame.notes();
         let slot = &mut notes.slots[self.slot];
@@ -248,7 +252,7 @@ impl Drop for Ticket {
     }
 }
 
-/// A number that differs where a bit of a value differs, almost surely.
+/// A hash of the bits of a value.
 pub(super) fn hash(x: &Tensor) -> u64 {
     let mut hasher = FxHasher::default();
     let dense = unwatched(|| mode::set_recording(false, || x.detach().contiguous()));
@@ -262,15 +266,12 @@ thread_local! {
 }
 
 pub(super) fn with_frames<R>(frames: Vec<Arc<Frame>>, f: impl FnOnce() -> R) -> R {
-    struct Return(Vec<Arc<Frame>>);
-    impl Drop for Return {
-        fn drop(&mut self) {
-            events::switch(CHECKPOINT, !self.0.is_empty());
-            FRAMES.set(std::mem::take(&mut self.0));
-        }
-    }
     let any = !frames.is_empty();
-    let _return = Return(FRAMES.replace(frames));
+    let outer = FRAMES.replace(frames);
+    let _restore = mode::on_drop(|| {
+        events::switch(CHECKPOINT, !outer.is_empty());
+        FRAMES.set(outer);
+    });
     events::switch(CHECKPOINT, any);
     f()
 }
@@ -288,11 +289,11 @@ pub(crate) fn unwatched<R>(f: impl FnOnce() -> R) -> R {
     with_frames(Vec::new(), f)
 }
 
-/// Notes which memory from outside an op reads.
+/// Notes which captured memory an op reads.
 pub(crate) fn note_reads(inputs: &[&Tensor], at: Line) {
     FRAMES.with_borrow(|all| {
         for frame in all {
-            for x in inputs.iter().filter(|x| frame.is_outside(&x.0.storage)) {
+            for x in inputs.iter().filter(|x| frame.is_captured(&x.0.storage)) {
                 let mut notes = frame.notes();
                 // The weak reference keeps the address from being reused.
                 if notes.known.insert(Arc::as_ptr(&x.0.storage) as usize) {
@@ -317,21 +318,21 @@ fn whole(root: &Tensor) -> Tensor {
     Tensor::new(spec.clone(), Layout::dense(spec.shape), storage.clone())
 }
 
-/// Notes that memory from outside is about to be written, with what is there.
+/// Notes that captured memory is about to be written, with what is there.
 pub(crate) fn note_write(name: &'static str, root: &Tensor, tracked: bool, at: Line) -> Result<()> {
     let frames = FRAMES.with_borrow(Clone::clone);
     // What a trace inside the function notes has not happened.
-    let concerned = |frame: &&Arc<Frame>| frame.is_here() && frame.is_outside(&root.0.storage);
+    let concerned = |frame: &&Arc<Frame>| frame.is_here() && frame.is_captured(&root.0.storage);
     for frame in frames.iter().filter(concerned) {
         if tracked {
-            let message = "a tracked tensor from outside is written in place by a checkpointed function, which will run again";
+            let message = "a captured tracked tensor is written in place by a checkpointed function, which will run again";
             return Err(Error::new(ErrorKind::InPlace, name, message)
                 .on([root.spec()])
                 .at(at)
                 .hint("write to a deep_clone() of it, and return that"));
         }
         let tensor = whole(root);
-        let known = |w: &Written| {
+        let known = |w: &WrittenMemory| {
             let (a, b) = (&w.tensor.0, &tensor.0);
             Arc::ptr_eq(&a.storage, &b.storage) && a.layout == b.layout
         };
@@ -340,13 +341,13 @@ pub(crate) fn note_write(name: &'static str, root: &Tensor, tracked: bool, at: L
         }
         let copy = || mode::set_recording(false, || tensor.plain().deep_clone());
         let old = packing::with_packers(Vec::new(), || unwatched(copy));
-        frame.notes().written.push(Written { tensor, old });
+        frame.notes().written.push(WrittenMemory { tensor, old });
     }
     Ok(())
 }
 
 /// Notes that a flag was read.
-pub(crate) fn looked_at(flag: &Flag, value: bool) {
+pub(crate) fn note_flag_read(flag: &Flag, value: bool) {
     if !is_watching() {
         return;
     }

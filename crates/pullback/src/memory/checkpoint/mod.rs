@@ -4,7 +4,7 @@
 //! lines and hooks. Only what they save is dropped when the function has returned (`frame.rs`).
 //! When backward first needs one of the dropped values, the function runs again on its kept
 //! arguments (`replay.rs`), and what it saves the second time, in the same order, is what the nodes
-//! of the first run get. The second run's own nodes are thrown away. So whatever works on the tape
+//! of the first run get. The second run's own nodes are discarded. So whatever works on the tape
 //! works here: hooks inside the function, several results, gradients of intermediate values, double
 //! backward (a value that comes back gets its history from the node's own edge).
 //!
@@ -12,23 +12,23 @@
 //!
 //! - Random numbers: it draws the keys of the first run, and the state of the generator does not
 //!   change.
-//! - Memory from outside that the function writes (running statistics): it sees the old contents,
+//! - Captured memory that the function writes (running statistics): it sees the old contents,
 //!   and the current contents are restored afterwards. So nothing is written twice.
-//! - Memory from outside that was written elsewhere since, a flag that has changed, an argument
+//! - Captured memory that was written elsewhere since, a flag that has changed, an argument
 //!   that was overwritten: an error.
-//! - Anything else (clocks, counters of the user's) is noticed where the function saves other
+//! - Anything else (clocks, counters of the user's) is detected where the function saves other
 //!   values: by their ops and shapes always, and by a hash of each in debug builds or where
-//!   [`Checkpoint::verify`] asks for it.
+//!   [`Checkpoint::verify`] requests it.
 //!
 //! Inside a trace the second run is recorded too, on arguments that come after the cotangent
-//! ([`Op::After`](pullback_ir::Op::After)): so the two runs stay two, and the second one late.
-//! Bodies of loops, of `vmap` and of `cond` hold a checkpointed function as one equation
+//! ([`Op::After`](pullback_ir::Op::After)): so that they are not merged, and the second run stays
+//! late. Bodies of loops, of `vmap` and of `cond` hold a checkpointed function as one equation
 //! (`body.rs`).
 //!
 //! Derivatives nest with checkpoints in any order. What a derivative inside the function saves is
 //! counted like the rest, in both runs; what a trace inside it records is not, as nothing of that
 //! is wanted after the function. The second run may come late: levels of forward mode and arguments
-//! of transforms that have ended since are restored for it. And it may be asked for inside a body
+//! of transforms that have ended since are restored for it. And it may be requested inside a body
 //! that began later: then it happens outside that body, where the nodes are.
 //!
 //! Checkpoints nest: the arguments of an inner one are saved through the packer of the outer one,
@@ -38,12 +38,12 @@ mod body;
 mod frame;
 mod replay;
 
-pub(crate) use frame::{is_watching, looked_at, note_key, note_reads, note_write, unwatched};
-pub(crate) use replay::{Replays, is_replaying, note_replayed_write, walking_with};
+pub(crate) use frame::{is_watching, note_flag_read, note_key, note_reads, note_write, unwatched};
+pub(crate) use replay::{Replays, is_replaying, note_replayed_write, with_cotangent};
 
-use crate::own::Since;
 use crate::read_only::ReadOnly;
 use crate::tensor::Frozen;
+use crate::unaliased::Since;
 use crate::{Tensor, Tree, kinks, mode, trace};
 use frame::Frame;
 use pullback_ir::Line;
@@ -70,7 +70,7 @@ use std::sync::Arc;
 /// ```
 ///
 /// # Panics
-/// Where an operation of `f` fails, or `f` writes in place to a tracked tensor from outside.
+/// Where an operation of `f` fails, or `f` writes in place to a captured tracked tensor.
 /// Backward gives an error where the second run differs from the first.
 #[track_caller]
 pub fn checkpoint<T, Y, F>(f: F, x: &T) -> Y

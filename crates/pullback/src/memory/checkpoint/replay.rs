@@ -1,6 +1,6 @@
 //! The second run of a checkpointed function, which recomputes its values.
 
-use super::frame::{Frame, Tracked, Written, hash, with_frames};
+use super::frame::{Frame, Tracked, WrittenMemory, hash, with_frames};
 use crate::apply::apply;
 use crate::events::{self, REPLAY};
 use crate::memory::kept::{Kept, Window};
@@ -25,7 +25,7 @@ thread_local! {
     /// since.
     static REPLAYED_WRITES: RefCell<Vec<(usize, u64)>> = const { RefCell::new(Vec::new()) };
     /// How often this thread holds the lock.
-    static TURNS: Cell<usize> = const { Cell::new(0) };
+    static REPLAY_DEPTH: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Whether a checkpointed function runs for the second time.
@@ -33,8 +33,8 @@ pub(crate) fn is_replaying() -> bool {
     events::is_on(REPLAY)
 }
 
-/// The calls that are run again during a backward pass. With it the values go that were computed
-/// again and that nothing asked for.
+/// The calls that are run again during a backward pass. Dropping it drops the values that were
+/// computed again and were not requested.
 pub(crate) struct Replays {
     /// Where the list of replayed calls ended.
     mark: usize,
@@ -112,15 +112,18 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     let arguments: Vec<Tensor> = arguments.collect::<Result<_>>()?;
     check_unchanged(frame)?;
     let trace = trace::number();
-    let second = Arc::new(Second { frame: frame.clone(), trace, made: Mutex::default() });
+    let second = Arc::new(ReplayPacker { frame: frame.clone(), trace, made: Mutex::default() });
     let keys = frame.notes().keys.clone();
     let draws = random::Draws {
         state: frame.random.as_ref().and_then(|states| states.copied().held()),
-        keys: keys.iter().map(|key| Key::from_tensor(&late(key.tensor()))).collect(),
+        keys: keys
+            .iter()
+            .map(|key| Key::from_tensor(&after_current_cotangent(key.tensor())))
+            .collect(),
         trace,
     };
     let contents = OldContents::put_back(frame);
-    let run = || fail::catch(|| (frame.again)(&arguments));
+    let run = || fail::catch(|| (frame.rerun)(&arguments));
     let run = || with_frames(Vec::new(), run);
     let run = || events::with(REPLAY, run);
     let run = || packing::with_packers(vec![second.clone()], run);
@@ -129,9 +132,9 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     // Counted in the first run.
     let run = || kinks::off(|| kinks::with_state(frame.conventions, run));
     let run = || part::back_at(&frame.part, run);
-    let run = || levels::reviving(&frame.levels, || sequence::as_of(frame.moment, run));
+    let run = || levels::with_levels(&frame.levels, || sequence::as_of(frame.moment, run));
     mode::recording_in(frame.no_grad, || mode::with_own_lines(run))?;
-    contents.undisturbed(frame)?;
+    contents.check_no_concurrent_write(frame)?;
     drop(contents);
     let made = std::mem::take(&mut *second.made.lock().unwrap_or_else(PoisonError::into_inner));
     let before = frame.notes().slots.len();
@@ -143,9 +146,9 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
 }
 
 /// The value after the cotangent for which a value is unpacked.
-fn late(x: &Tensor) -> Tensor {
+fn after_current_cotangent(x: &Tensor) -> Tensor {
     let cotangent = COTANGENT.with_borrow(Clone::clone).filter(trace::is_here);
-    mode::set_recording(false, || again(x, cotangent.as_ref()))
+    mode::set_recording(false, || after_cotangent(x, cotangent.as_ref()))
 }
 
 /// An argument of the first run, tracked if it was.
@@ -164,7 +167,7 @@ fn argument(frame: &Frame, i: usize) -> Result<Tensor> {
                 .hint("write to a deep_clone() of it, or call backward first")
         })?,
     };
-    let x = late(&x).alias(History::None, argument.tangents.clone());
+    let x = after_current_cotangent(&x).alias(History::None, argument.tangents.clone());
     match argument.tracked {
         Tracked::Not => {}
         Tracked::Over => x.become_leaf().end(),
@@ -174,9 +177,9 @@ fn argument(frame: &Frame, i: usize) -> Result<Tensor> {
     Ok(x)
 }
 
-/// The value for the second run. Inside a trace that is another variable, which is there after the
-/// cotangent, or the two runs would become one again.
-pub(super) fn again(x: &Tensor, cotangent: Option<&Tensor>) -> Tensor {
+/// The value for the second run. Inside a trace that is another variable, which exists after the
+/// cotangent, or common-subexpression elimination would merge the two runs.
+pub(super) fn after_cotangent(x: &Tensor, cotangent: Option<&Tensor>) -> Tensor {
     match cotangent.filter(|_| trace::active()) {
         Some(cotangent) => apply(Op::After, &[x, cotangent]),
         None => x.clone(),
@@ -184,17 +187,12 @@ pub(super) fn again(x: &Tensor, cotangent: Option<&Tensor>) -> Tensor {
 }
 
 /// Runs `f`, which unpacks what a node saved, for a cotangent of that node.
-pub(crate) fn walking_with<R>(cotangent: Option<&Tensor>, f: impl FnOnce() -> R) -> R {
-    struct Return(Option<Tensor>);
-    impl Drop for Return {
-        fn drop(&mut self) {
-            COTANGENT.set(self.0.take());
-        }
-    }
+pub(crate) fn with_cotangent<R>(cotangent: Option<&Tensor>, f: impl FnOnce() -> R) -> R {
     if !trace::active() {
         return f();
     }
-    let _return = Return(COTANGENT.replace(cotangent.cloned()));
+    let outer = COTANGENT.replace(cotangent.cloned());
+    let _restore = mode::on_drop(|| COTANGENT.set(outer));
     f()
 }
 
@@ -239,14 +237,14 @@ fn differs(frame: &Frame, how: &str) -> Error {
 }
 
 /// The packer of the second run: takes what is saved, in order.
-struct Second {
+struct ReplayPacker {
     frame: Arc<Frame>,
     /// The trace in which the function runs.
     trace: u64,
     made: Mutex<Vec<Option<Window>>>,
 }
 
-impl Pack for Second {
+impl Pack for ReplayPacker {
     fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
         if self.trace != trace::number() {
             return Ok(None);
@@ -284,17 +282,17 @@ impl Pack for Second {
     }
 }
 
-/// Memory from outside that the function writes, as it was when the function began; dropped, as it
+/// Captured memory that the function writes, as it was when the function began; dropped, as it
 /// is now.
 struct OldContents {
-    all: Vec<Outside>,
+    all: Vec<CapturedContents>,
     /// The writes that were counted when it began, for a replay around this one.
     counted: Vec<(usize, u64)>,
     /// One such replay at a time: the memory is shared.
-    _turn: Option<Turn>,
+    _lock: Option<ReplayLock>,
 }
 
-struct Outside {
+struct CapturedContents {
     tensor: Tensor,
     now: Tensor,
     version: u64,
@@ -303,28 +301,28 @@ struct Outside {
 
 impl OldContents {
     fn put_back(frame: &Frame) -> OldContents {
-        let written = |w: &Written| (w.tensor.clone(), w.old.clone());
+        let written = |w: &WrittenMemory| (w.tensor.clone(), w.old.clone());
         let written: Vec<(Tensor, Tensor)> = frame.notes().written.iter().map(written).collect();
-        let _turn = (!written.is_empty()).then(Turn::take);
+        let _lock = (!written.is_empty()).then(ReplayLock::take);
         with_frames(Vec::new(), || {
             let kept = |(tensor, _): &(Tensor, Tensor)| {
                 let storage = &tensor.0.storage;
                 let (version, writer) = (storage.version(), storage.writer());
-                Outside { tensor: tensor.clone(), now: copied(tensor), version, writer }
+                CapturedContents { tensor: tensor.clone(), now: copied(tensor), version, writer }
             };
-            let all: Vec<Outside> = written.iter().map(kept).collect();
+            let all: Vec<CapturedContents> = written.iter().map(kept).collect();
             let counted = REPLAYED_WRITES.with_borrow(Clone::clone);
             // What was written first is the oldest, where windows of a traced value overlap.
             for (tensor, old) in written.iter().rev() {
                 mode::set_recording(false, || tensor.copy_(old));
                 REPLAYED_WRITES.with_borrow_mut(|all| all.push((storage_of(tensor), 0)));
             }
-            OldContents { all, counted, _turn }
+            OldContents { all, counted, _lock }
         })
     }
 
-    /// Whether no other write to that memory happened meanwhile.
-    fn undisturbed(&self, frame: &Frame) -> Result<()> {
+    /// Whether no other write to that memory happened during the replay.
+    fn check_no_concurrent_write(&self, frame: &Frame) -> Result<()> {
         let count = |storage: usize| {
             REPLAYED_WRITES
                 .with_borrow(|all| all.iter().rev().find(|w| w.0 == storage).map(|w| w.1))
@@ -375,21 +373,21 @@ pub(crate) fn note_replayed_write(storage: &Storage) {
 }
 
 /// A reentrant lock for restoring memory.
-struct Turn(Option<MutexGuard<'static, ()>>);
+struct ReplayLock(Option<MutexGuard<'static, ()>>);
 
-impl Turn {
-    fn take() -> Turn {
-        static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
-        let mine = TURNS.get() > 0;
-        TURNS.set(TURNS.get() + 1);
-        let lock = || ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-        Turn((!mine).then(lock))
+impl ReplayLock {
+    fn take() -> ReplayLock {
+        static REPLAY_MUTEX: Mutex<()> = Mutex::new(());
+        let mine = REPLAY_DEPTH.get() > 0;
+        REPLAY_DEPTH.set(REPLAY_DEPTH.get() + 1);
+        let lock = || REPLAY_MUTEX.lock().unwrap_or_else(PoisonError::into_inner);
+        ReplayLock((!mine).then(lock))
     }
 }
 
-impl Drop for Turn {
+impl Drop for ReplayLock {
     fn drop(&mut self) {
-        TURNS.set(TURNS.get() - 1);
+        REPLAY_DEPTH.set(REPLAY_DEPTH.get() - 1);
         drop(self.0.take());
     }
 }

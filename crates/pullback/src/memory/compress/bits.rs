@@ -96,7 +96,7 @@ pub(super) fn spread(
             Ok(())
         })
     });
-    made.unwrap_or_else(|| Err(Error::gradient("compress", "the bits of a saved value are gone")))
+    made.unwrap_or_else(|| Err(Error::gradient("compress", "the bits of a saved value were freed")))
 }
 
 fn fill<const N: usize>(out: &mut [u8], bits: &[u8], low: &[u8; 8], high: &[u8; 8]) {

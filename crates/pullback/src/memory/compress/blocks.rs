@@ -1,6 +1,6 @@
 //! Eight bits for each element, and a scale for each block of 64.
 //!
-//! An element is a whole number from −127 to 127 times the scale of its block, which is 1/127 of
+//! An element is an integer from −127 to 127 times the scale of its block, which is 1/127 of
 //! the largest magnitude there. So the error is at most half a scale. A block that this does not
 //! fit, because something in it is not finite or too large for the op that saves it, or because the
 //! scale or the largest element would leave the range, has NaN for its scale and its elements
@@ -15,7 +15,7 @@ const MOST: f64 = 127.0;
 /// Added to a small number, this leaves its nearest integer in the lowest bits.
 const ROUNDER: f64 = 1.5 * (1u64 << 52) as f64;
 
-trait Real: HostElement + Into<f64> {
+trait BlockElement: HostElement + Into<f64> {
     /// What a scale is stored as, and the smallest and largest one that is.
     type Scale: HostElement + Into<f64>;
     const RANGE: [f64; 2];
@@ -25,7 +25,7 @@ trait Real: HostElement + Into<f64> {
 
 macro_rules! reals {
     ($($type:ident, $scale:ident, $from:expr;)*) => {$(
-        impl Real for $type {
+        impl BlockElement for $type {
             type Scale = $scale;
             const RANGE: [f64; 2] = [$scale::MIN_POSITIVE as f64, $scale::MAX as f64];
             #[inline(always)]
@@ -60,7 +60,7 @@ pub(super) fn encode(x: &Tensor, reach: f64) -> Option<Vec<Tensor>> {
     }
 }
 
-fn encoded<T: Real>(x: &Tensor, reach: f64) -> Option<Vec<Tensor>> {
+fn encoded<T: BlockElement>(x: &Tensor, reach: f64) -> Option<Vec<Tensor>> {
     let count = x.len().div_ceil(BLOCK);
     let mut codes = Vec::with_capacity(x.len());
     let (mut scales, mut whole) = (Vec::with_capacity(count), Vec::new());
@@ -98,7 +98,7 @@ fn encoded<T: Real>(x: &Tensor, reach: f64) -> Option<Vec<Tensor>> {
 }
 
 /// The scale of a block, if it has one.
-fn scale_of<T: Real>(block: &[T], reach: f64) -> Option<T::Scale> {
+fn scale_of<T: BlockElement>(block: &[T], reach: f64) -> Option<T::Scale> {
     let (mut largest, mut finite) = (0f64, true);
     for &v in block {
         let v: f64 = v.into();
@@ -121,10 +121,12 @@ pub(super) fn decode(parts: &[Tensor], dtype: DType, len: usize) -> Result<Tenso
         DType::F16 => decoded::<f16>(parts, len),
         DType::I64 | DType::I32 | DType::U8 | DType::Bool => None,
     };
-    made.unwrap_or_else(|| Err(Error::gradient("compress", "the codes of a saved value are gone")))
+    made.unwrap_or_else(|| {
+        Err(Error::gradient("compress", "the codes of a saved value were freed"))
+    })
 }
 
-fn decoded<T: Real>(parts: &[Tensor], len: usize) -> Option<Result<Tensor>> {
+fn decoded<T: BlockElement>(parts: &[Tensor], len: usize) -> Option<Result<Tensor>> {
     let [codes, scales, whole] = parts else { return None };
     let scales = scales.to_vec::<T::Scale>();
     let whole = whole.to_vec::<T>();

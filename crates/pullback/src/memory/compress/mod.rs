@@ -2,8 +2,8 @@
 //!
 //! [`Compress`] is a packer like any other (`packing.rs`). What it does with a value follows from
 //! the value and from the op that saves it, and some of it is exact: a value of which two numbers
-//! are all there is (the mask of dropout, a truth value) is a bit for each element, and so is the
-//! result of `relu`, whose derivative asks only where it is positive (`bits.rs`). The rest is an
+//! are all there is (the mask of dropout, a boolean) is a bit for each element, and so is the
+//! result of `relu`, whose derivative needs only where it is positive (`bits.rs`). The rest is an
 //! approximation with a bound: half precision, and eight bits with a scale for each block
 //! (`blocks.rs`). It is taken only where the derivative is off by at most four such errors, at any
 //! input; `need.rs` says for every op why that is so, or why not.
@@ -60,7 +60,7 @@ const SMALL: usize = 256;
 
 /// What can be done with a value.
 #[derive(Clone, Copy)]
-enum Manner {
+enum Encoding {
     /// Where it is positive: as 1 and 0.
     Sign = 1,
     /// Two numbers, and which.
@@ -89,8 +89,8 @@ impl Compress {
     }
 
     /// One bit for each element, where that is exact: results of `relu` without NaN, of which the
-    /// derivative asks only where they are positive, and every value that has two different
-    /// elements at most, whatever it is for: truth values, the mask of dropout, ones and zeros.
+    /// derivative needs only where they are positive, and every value that has two different
+    /// elements at most, whatever it is for: booleans, the mask of dropout, ones and zeros.
     /// Gradients are the same, bit for bit. (Dropout inside attention saves no mask: it draws it
     /// again.)
     #[must_use]
@@ -112,7 +112,7 @@ impl Compress {
     ///
     /// - of itself: products (`mul`, matrix products, convolutions) and quotients (`div`),
     ///   `square`, `sqrt`, `rsqrt`, `recip`, `exp`, `exp2`, `log`, `log2`, `log10`, `tan`, `atan`,
-    ///   `asinh`, `atan2`; not at all: `abs`, `relu`, `copysign`, which ask for signs;
+    ///   `asinh`, `atan2`; not at all: `abs`, `relu`, `copysign`, which need signs;
     /// - of 1, which is about their steepest slope: `tanh`, `sigmoid`, `gelu`, `silu`, `erf`,
     ///   `erfc`, `expm1`, `log_ndtr`. Where they are flat, such an error is large relative to the
     ///   slope;
@@ -177,23 +177,23 @@ impl Compress {
     }
 
     /// What may be done with a value, the best first.
-    fn manners(&self, value: &SavedValue<'_>) -> impl Iterator<Item = Manner> {
+    fn encodings(&self, value: &SavedValue<'_>) -> impl Iterator<Item = Encoding> {
         let (op, dtype) = (value.op(), value.tensor().dtype());
         let relu = matches!(op, Some(Op::Unary(Unary::Relu))) && value.is_output();
-        let need = op.map_or(Need::Whole, Need::of);
+        let need = op.map_or(Need::Exact, Need::of);
         let reach = need.takes_blocks().filter(|_| self.blocks && dtype.is_float());
         let half = self.half.filter(|low| dtype.size() > low.size() && dtype.is_float());
-        let half = half.filter(|_| need != Need::Whole);
+        let half = half.filter(|_| need != Need::Exact);
         let all = [
-            (self.masks && relu, Manner::Sign),
-            (self.masks, Manner::Two),
-            (self.integers && matches!(dtype, DType::I64 | DType::I32), Manner::Integers),
-            (reach == Some(f64::INFINITY), Manner::Blocks),
-            (reach == Some(NEAR), Manner::NearBlocks),
-            (half == Some(DType::BF16), Manner::Bf16),
-            (half == Some(DType::F16), Manner::F16),
+            (self.masks && relu, Encoding::Sign),
+            (self.masks, Encoding::Two),
+            (self.integers && matches!(dtype, DType::I64 | DType::I32), Encoding::Integers),
+            (reach == Some(f64::INFINITY), Encoding::Blocks),
+            (reach == Some(NEAR), Encoding::NearBlocks),
+            (half == Some(DType::BF16), Encoding::Bf16),
+            (half == Some(DType::F16), Encoding::F16),
         ];
-        all.into_iter().filter(|(may, _)| *may).map(|(_, manner)| manner)
+        all.into_iter().filter(|(may, _)| *may).map(|(_, encoding)| encoding)
     }
 }
 
@@ -209,20 +209,20 @@ impl Pack for Compress {
             return pass_on();
         }
         let mut dense = None;
-        for manner in self.manners(value) {
-            let kept = match self.memo.find(&piece, manner as u8) {
-                Some(kept) if manner.is_for(value, kept.value.form) => kept,
+        for encoding in self.encodings(value) {
+            let kept = match self.memo.find(&piece, encoding as u8) {
+                Some(kept) if encoding.is_for(value, kept.value.form) => kept,
                 Some(_) => continue,
                 None => {
                     let dense = dense.get_or_insert_with(|| piece.dense());
-                    let Some((form, parts)) = manner.apply(dense) else { continue };
-                    if !manner.is_for(value, form) {
+                    let Some((form, parts)) = encoding.apply(dense) else { continue };
+                    if !encoding.is_for(value, form) {
                         continue;
                     }
                     let parts = parts.into_iter().map(|part| self.place(part, value));
                     let parts = parts.collect::<Result<_>>()?;
                     let small = Small { form, parts, dtype: x.dtype(), len: dense.len() };
-                    self.memo.note(&piece, manner as u8, small)
+                    self.memo.note(&piece, encoding as u8, small)
                 }
             };
             let (spec, layout) = (x.spec().clone(), piece.layout);
@@ -234,14 +234,14 @@ impl Pack for Compress {
 
 impl Compress {
     /// Where a part of what was made is kept.
-    fn place(&self, part: Tensor, value: &SavedValue<'_>) -> Result<Part> {
-        let Some(next) = &self.next else { return Ok(Part::Here(part)) };
+    fn place(&self, part: Tensor, value: &SavedValue<'_>) -> Result<StoredPart> {
+        let Some(next) = &self.next else { return Ok(StoredPart::Here(part)) };
         let (op, name, at, is_output) = (value.op, value.name, value.at, value.is_output);
         let offer =
             SavedValue { tensor: part.clone(), op, name, at, is_output, is_parameter: false };
         Ok(match next.pack(&offer)? {
-            Some(packed) => Part::Packed(packed, part.spec().clone()),
-            None => Part::Here(part),
+            Some(packed) => StoredPart::Packed(packed, part.spec().clone()),
+            None => StoredPart::Here(part),
         })
     }
 }
@@ -272,45 +272,45 @@ enum Form {
 /// A value in less memory.
 struct Small {
     form: Form,
-    parts: Vec<Part>,
+    parts: Vec<StoredPart>,
     dtype: DType,
     len: usize,
 }
 
-enum Part {
+enum StoredPart {
     Here(Tensor),
     Packed(Arc<dyn Packed>, Spec),
 }
 
-impl Part {
+impl StoredPart {
     fn tensor(&self) -> Result<Tensor> {
         match self {
-            Part::Here(x) => Ok(x.clone()),
-            Part::Packed(packed, spec) => packing::unpack(&**packed, spec),
+            StoredPart::Here(x) => Ok(x.clone()),
+            StoredPart::Packed(packed, spec) => packing::unpack(&**packed, spec),
         }
     }
 
     fn bytes(&self) -> usize {
         match self {
-            Part::Here(x) => x.spec().bytes(),
-            Part::Packed(packed, _) => packed.bytes(),
+            StoredPart::Here(x) => x.spec().bytes(),
+            StoredPart::Packed(packed, _) => packed.bytes(),
         }
     }
 
     fn bytes_at_rest(&self) -> usize {
         match self {
-            Part::Here(x) => x.spec().bytes(),
-            Part::Packed(packed, _) => packed.bytes_at_rest(),
+            StoredPart::Here(x) => x.spec().bytes(),
+            StoredPart::Packed(packed, _) => packed.bytes_at_rest(),
         }
     }
 }
 
-impl Manner {
+impl Encoding {
     /// Whether what was made has what the derivative of the saving op needs. The same value may be
     /// saved by several.
     fn is_for(self, value: &SavedValue<'_>, form: Form) -> bool {
         let Form::Half(range) = form else { return true };
-        let low = if matches!(self, Manner::F16) { DType::F16 } else { DType::BF16 };
+        let low = if matches!(self, Encoding::F16) { DType::F16 } else { DType::BF16 };
         value.op().is_some_and(|op| Need::of(op).takes_half(low, range))
     }
 
@@ -321,13 +321,13 @@ impl Manner {
         };
         let cast = |x: Tensor| (Form::Cast, vec![x]);
         match self {
-            Manner::Sign => bits::of_signs(x).map(bits),
-            Manner::Two => bits::of_two(x).map(bits),
-            Manner::Integers => narrowest(x).map(|dtype| cast(x.cast(dtype))),
-            Manner::Blocks => blocks::encode(x, f64::INFINITY).map(|parts| (Form::Blocks, parts)),
-            Manner::NearBlocks => blocks::encode(x, NEAR).map(|parts| (Form::Blocks, parts)),
-            Manner::Bf16 => halved(x, DType::BF16),
-            Manner::F16 => halved(x, DType::F16),
+            Encoding::Sign => bits::of_signs(x).map(bits),
+            Encoding::Two => bits::of_two(x).map(bits),
+            Encoding::Integers => narrowest(x).map(|dtype| cast(x.cast(dtype))),
+            Encoding::Blocks => blocks::encode(x, f64::INFINITY).map(|parts| (Form::Blocks, parts)),
+            Encoding::NearBlocks => blocks::encode(x, NEAR).map(|parts| (Form::Blocks, parts)),
+            Encoding::Bf16 => halved(x, DType::BF16),
+            Encoding::F16 => halved(x, DType::F16),
         }
     }
 }
@@ -405,7 +405,7 @@ struct Compressed {
 impl Packed for Compressed {
     fn unpack(&self) -> Result<Tensor> {
         let Small { form, parts, dtype, len } = &self.kept.value;
-        let parts = parts.iter().map(Part::tensor).collect::<Result<Vec<Tensor>>>()?;
+        let parts = parts.iter().map(StoredPart::tensor).collect::<Result<Vec<Tensor>>>()?;
         let dense = match form {
             Form::Bits(numbers) => bits::spread(&parts[0], numbers, *dtype, *len)?,
             Form::Cast | Form::Half(_) => parts[0].cast(*dtype),
@@ -416,11 +416,12 @@ impl Packed for Compressed {
 
     /// Holders of the same value count their share of it.
     fn bytes(&self) -> usize {
-        self.kept.value.parts.iter().map(Part::bytes).sum::<usize>() / Arc::strong_count(&self.kept)
+        self.kept.value.parts.iter().map(StoredPart::bytes).sum::<usize>()
+            / Arc::strong_count(&self.kept)
     }
 
     fn bytes_at_rest(&self) -> usize {
         let parts = self.kept.value.parts.iter();
-        parts.map(Part::bytes_at_rest).sum::<usize>() / Arc::strong_count(&self.kept)
+        parts.map(StoredPart::bytes_at_rest).sum::<usize>() / Arc::strong_count(&self.kept)
     }
 }

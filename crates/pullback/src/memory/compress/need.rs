@@ -24,17 +24,17 @@ pub(super) const NEAR: f64 = 4.0;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Need {
     /// All of it.
-    Whole,
+    Exact,
     /// Whether elements are negative, zero or positive.
     Sign,
     /// Each element but for a small part of itself.
-    Each,
+    Relative,
     /// Each element but for a small part of the largest.
-    Largest,
+    MaxRelative,
     /// Each element but for a small part of itself or of 1.
-    Smooth,
+    Mixed,
     /// Each element but for a small part of 1.
-    Near,
+    Absolute,
 }
 
 /// The magnitudes of the elements of a value, NaN aside.
@@ -52,22 +52,22 @@ impl Need {
             Op::Binary(f) => ops::binary::need(*f),
             Op::Fused(f) => ops::fused::need(*f),
             // Sums of products.
-            Op::Dot | Op::Conv(_) => Need::Largest,
-            // They save nothing, or indices and truth values.
-            Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => Need::Whole,
+            Op::Dot | Op::Conv(_) => Need::MaxRelative,
+            // They save nothing, or indices and booleans.
+            Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => Need::Exact,
             Op::Compare(_) | Op::Select | Op::Cast(_) | Op::View(_) | Op::Copy | Op::To(_) => {
-                Need::Whole
+                Need::Exact
             }
-            Op::After | Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) => Need::Whole,
-            Op::ArgReduce(..) | Op::Sort { .. } | Op::Ranks { .. } => Need::Whole,
-            Op::Pool(_) | Op::Fft(_) => Need::Whole,
-            // Differentiated as simpler ops, which are asked for themselves.
-            Op::UnaryVjp(_) | Op::Region(_) | Op::DotRegion(_) => Need::Whole,
+            Op::After | Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) => Need::Exact,
+            Op::ArgReduce(..) | Op::Sort { .. } | Op::Ranks { .. } => Need::Exact,
+            Op::Pool(_) | Op::Fft(_) => Need::Exact,
+            // Differentiated as simpler ops, which have their own needs.
+            Op::UnaryVjp(_) | Op::Region(_) | Op::DotRegion(_) => Need::Exact,
             // An extreme is found again by comparing; sums save nothing, and products are made of
             // `mul`.
-            Op::Reduce(..) | Op::Cumulate { .. } | Op::Scatter(..) => Need::Whole,
+            Op::Reduce(..) | Op::Cumulate { .. } | Op::Scatter(..) => Need::Exact,
             // The condition of a matrix, and the code of a user, have no bound.
-            Op::Linalg(_) | Op::Flow(_) | Op::Custom(_) => Need::Whole,
+            Op::Linalg(_) | Op::Flow(_) | Op::Custom(_) => Need::Exact,
         }
     }
 
@@ -77,11 +77,11 @@ impl Need {
         // Below this, elements are off by a part of this, not of themselves.
         let normal = if dtype == DType::F16 { 2f64.powi(-14) } else { 2f64.powi(-126) };
         match self {
-            Need::Whole => false,
-            Need::Sign | Need::Smooth => true,
-            Need::Each => range.smallest >= normal,
-            Need::Largest => range.largest >= normal || range.largest == 0.0,
-            Need::Near => range.largest <= NEAR,
+            Need::Exact => false,
+            Need::Sign | Need::Mixed => true,
+            Need::Relative => range.smallest >= normal,
+            Need::MaxRelative => range.largest >= normal || range.largest == 0.0,
+            Need::Absolute => range.largest <= NEAR,
         }
     }
 
@@ -89,9 +89,9 @@ impl Need {
     /// none.
     pub fn takes_blocks(self) -> Option<f64> {
         match self {
-            Need::Whole | Need::Sign | Need::Each => None,
-            Need::Largest => Some(f64::INFINITY),
-            Need::Smooth | Need::Near => Some(NEAR),
+            Need::Exact | Need::Sign | Need::Relative => None,
+            Need::MaxRelative => Some(f64::INFINITY),
+            Need::Mixed | Need::Absolute => Some(NEAR),
         }
     }
 }

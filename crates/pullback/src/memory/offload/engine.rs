@@ -14,7 +14,7 @@
 
 use super::OffloadStats;
 use super::file::{Create, OnFile};
-use super::quota::{Claim, Reservation};
+use super::quota::{DiskReservation, Reservation};
 use crate::memory::kept::Window;
 use crate::memory::piece::{Memo, Piece};
 use crate::memory::report::part::{self, Here};
@@ -29,22 +29,22 @@ use std::thread::JoinHandle;
 
 /// The threads and what they work on; when it is dropped they have ended.
 pub(super) struct Engine {
-    shared: Arc<Shared>,
+    shared: Arc<EngineShared>,
     threads: Vec<JoinHandle<()>>,
-    pub memo: Memo<Ticket>,
+    pub memo: Memo<OffloadedValue>,
 }
 
-pub(super) struct Shared {
+pub(super) struct EngineShared {
     pub dir: PathBuf,
     pub create: Create,
-    state: Mutex<State>,
+    state: Mutex<EngineState>,
     pub changed: Condvar,
 }
 
-pub(super) struct State {
-    pub options: Options,
+pub(super) struct EngineState {
+    pub options: OffloadOptions,
     next: u64,
-    pub entries: BTreeMap<u64, Entry>,
+    pub entries: BTreeMap<u64, OffloadEntry>,
     pub to_write: VecDeque<u64>,
     pub to_read: VecDeque<u64>,
     /// Values that are both on disk and in memory: these can be freed.
@@ -62,18 +62,18 @@ pub(super) struct State {
 }
 
 #[derive(Clone, Copy)]
-pub(super) struct Options {
+pub(super) struct OffloadOptions {
     pub min_bytes: usize,
     pub buffer_bytes: usize,
     pub max_bytes: u64,
     pub prefetch: usize,
 }
 
-pub(super) struct Entry {
+pub(super) struct OffloadEntry {
     pub bytes: usize,
     pub memory: Option<Window>,
     pub file: Option<Arc<OnFile>>,
-    pub step: Step,
+    pub step: TransferState,
     /// It is in memory because it was prefetched.
     pub ahead: bool,
     pub cancelled: Arc<AtomicBool>,
@@ -88,7 +88,7 @@ pub(super) struct Entry {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Step {
+pub(super) enum TransferState {
     Idle,
     ToWrite,
     Writing,
@@ -97,14 +97,18 @@ pub(super) enum Step {
 }
 
 /// A value that an engine manages. Dropping it frees its memory and removes its file.
-pub(super) struct Ticket {
+pub(super) struct OffloadedValue {
     engine: Arc<Engine>,
     number: u64,
 }
 
 impl Engine {
-    pub fn start(dir: PathBuf, create: Create, options: Options) -> std::io::Result<Arc<Engine>> {
-        let state = State {
+    pub fn start(
+        dir: PathBuf,
+        create: Create,
+        options: OffloadOptions,
+    ) -> std::io::Result<Arc<Engine>> {
+        let state = EngineState {
             options,
             next: 0,
             entries: BTreeMap::new(),
@@ -119,25 +123,25 @@ impl Engine {
             stats: OffloadStats::default(),
         };
         let (state, changed) = (Mutex::new(state), Condvar::new());
-        let shared = Arc::new(Shared { dir, create, state, changed });
+        let shared = Arc::new(EngineShared { dir, create, state, changed });
         let mut engine = Engine { shared, threads: Vec::new(), memo: Memo::new() };
-        let mut start = |name: &str, job: fn(&Shared)| {
+        let mut start = |name: &str, job: fn(&EngineShared)| {
             let shared = engine.shared.clone();
             let thread = std::thread::Builder::new().name(name.to_string());
             engine.threads.push(thread.spawn(move || job(&shared))?);
             std::io::Result::Ok(())
         };
         // Should the second not start, dropping the engine ends the first.
-        start("pullback-offload-write", Shared::write)?;
-        start("pullback-offload-read", Shared::read)?;
+        start("pullback-offload-write", EngineShared::write)?;
+        start("pullback-offload-read", EngineShared::read)?;
         Ok(Arc::new(engine))
     }
 
-    pub fn options(&self) -> Options {
+    pub fn options(&self) -> OffloadOptions {
         self.shared.lock().options
     }
 
-    pub fn set(&self, change: impl FnOnce(&mut Options)) {
+    pub fn set(&self, change: impl FnOnce(&mut OffloadOptions)) {
         change(&mut self.shared.lock().options);
     }
 
@@ -172,17 +176,21 @@ impl Engine {
     }
 
     /// Takes over a value.
-    pub fn take(self: &Arc<Engine>, piece: &Piece, value: &SavedValue<'_>) -> Result<Ticket> {
+    pub fn take(
+        self: &Arc<Engine>,
+        piece: &Piece,
+        value: &SavedValue<'_>,
+    ) -> Result<OffloadedValue> {
         let bytes = piece.bytes();
-        let claim = Claim::new(&self.shared, bytes as u64, value)?;
+        let claim = DiskReservation::new(&self.shared, bytes as u64, value)?;
         let original = (Arc::downgrade(piece.storage()), piece.version());
         let saver =
             format!("{} saved by `{}` at {}", value.tensor().spec(), value.name(), value.at());
-        let mut entry = Entry {
+        let mut entry = OffloadEntry {
             bytes,
             memory: None,
             file: None,
-            step: Step::Idle,
+            step: TransferState::Idle,
             ahead: false,
             cancelled: Arc::default(),
             original,
@@ -190,13 +198,13 @@ impl Engine {
             saver,
             saved_at: (part::here(), value.op().map_or("checkpoint", |op| op.name()), value.at()),
         };
-        if let Some(room) = Reservation::make(&self.shared, bytes)? {
+        if let Some(reservation) = Reservation::make(&self.shared, bytes)? {
             // The memory may be written to, or must be free, before the writer gets there: so it
             // works from a copy.
             let copy = piece.window().deep_clone();
             entry.memory = Some(Window::of(&copy));
-            entry.step = Step::ToWrite;
-            room.used();
+            entry.step = TransferState::ToWrite;
+            reservation.used();
         } else {
             let written = self.shared.write_one(&piece.dense(), &entry.cancelled);
             let file = written.map_err(|e| self.shared.unwritten(e, &entry.saver))?;
@@ -209,14 +217,14 @@ impl Engine {
         let mut state = self.shared.lock();
         let number = state.next;
         state.next += 1;
-        if entry.step == Step::ToWrite {
+        if entry.step == TransferState::ToWrite {
             state.to_write.push_back(number);
             state.unwritten += 1;
         }
         state.entries.insert(number, entry);
         drop(state);
         self.shared.changed.notify_all();
-        Ok(Ticket { engine: self.clone(), number })
+        Ok(OffloadedValue { engine: self.clone(), number })
     }
 }
 
@@ -231,8 +239,8 @@ impl Drop for Engine {
     }
 }
 
-impl Ticket {
-    /// The memory that was saved, if it is there and as it was.
+impl OffloadedValue {
+    /// The memory that was saved, if it is still referenced and unchanged.
     pub fn original(&self) -> Option<Arc<Storage>> {
         let shared = &self.engine.shared;
         let mut state = shared.lock();
@@ -247,7 +255,7 @@ impl Ticket {
         let shared = &self.engine.shared;
         let mut state = shared.lock();
         let storage = loop {
-            let State { entries, spare, held, stats, .. } = &mut *state;
+            let EngineState { entries, spare, held, stats, .. } = &mut *state;
             let Some(entry) = entries.get_mut(&self.number) else {
                 return Err(Error::gradient("offload", "a value was given up"));
             };
@@ -268,7 +276,7 @@ impl Ticket {
                     break entry.give(&x);
                 }
                 let message =
-                    "a value that was handed out before it was written to disk was overwritten";
+                    "a value that was returned before it was written to disk was overwritten";
                 let Some(x) = x else {
                     return Err(Error::new(ErrorKind::InPlace, "offload", message));
                 };
@@ -276,15 +284,15 @@ impl Ticket {
                 break entry.give(&x);
             }
             match entry.step {
-                Step::Reading => {
+                TransferState::Reading => {
                     state = shared.wait(state);
                     continue;
                 }
-                Step::ToRead => {
-                    entry.step = Step::Idle;
+                TransferState::ToRead => {
+                    entry.step = TransferState::Idle;
                     *held -= entry.bytes;
                 }
-                Step::Idle | Step::ToWrite | Step::Writing => {}
+                TransferState::Idle | TransferState::ToWrite | TransferState::Writing => {}
             }
             let Some(file) = entry.file.clone() else {
                 return Err(Error::gradient("offload", "a value was never written"));
@@ -317,25 +325,25 @@ impl Ticket {
     }
 }
 
-impl Drop for Ticket {
+impl Drop for OffloadedValue {
     fn drop(&mut self) {
         let shared = &self.engine.shared;
         let mut state = shared.lock();
         while let Some(entry) = state.entries.get(&self.number)
-            && matches!(entry.step, Step::Writing | Step::Reading)
+            && matches!(entry.step, TransferState::Writing | TransferState::Reading)
         {
             entry.cancelled.store(true, Ordering::Relaxed);
             state = shared.wait(state);
         }
         let Some(entry) = state.entries.remove(&self.number) else { return };
         state.spare.remove(&self.number);
-        if entry.memory.is_some() || entry.step == Step::ToRead {
+        if entry.memory.is_some() || entry.step == TransferState::ToRead {
             state.held -= entry.bytes;
         }
-        if entry.step == Step::ToWrite {
+        if entry.step == TransferState::ToWrite {
             state.unwritten -= 1;
         }
-        if entry.step == Step::ToWrite || entry.file.is_some() {
+        if entry.step == TransferState::ToWrite || entry.file.is_some() {
             state.claimed -= entry.bytes as u64;
         }
         drop(state);
@@ -345,24 +353,24 @@ impl Drop for Ticket {
     }
 }
 
-impl Entry {
+impl OffloadEntry {
     fn give(&mut self, x: &Tensor) -> Arc<Storage> {
         self.given = Some((Arc::downgrade(&x.0.storage), x.version()));
         x.0.storage.clone()
     }
 }
 
-/// Memory that is still there and as it was.
+/// Memory that is still referenced and unchanged.
 pub(super) fn upgrade((storage, version): &(Weak<Storage>, u64)) -> Option<Arc<Storage>> {
     storage.upgrade().filter(|s| s.version() == *version)
 }
 
-impl Shared {
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+impl EngineShared {
+    pub fn lock(&self) -> MutexGuard<'_, EngineState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn wait<'a>(&self, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    pub fn wait<'a>(&self, state: MutexGuard<'a, EngineState>) -> MutexGuard<'a, EngineState> {
         self.changed.wait(state).unwrap_or_else(PoisonError::into_inner)
     }
 }

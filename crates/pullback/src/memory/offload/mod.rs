@@ -21,7 +21,7 @@ mod work;
 use crate::memory::packing::{Pack, Packed, SavedValue, with_packing};
 use crate::memory::piece::{Memoized, Piece};
 use crate::{Error, ErrorKind, Result, Spec, Tensor, mode, trace};
-use engine::{Engine, Options, Ticket};
+use engine::{Engine, OffloadOptions, OffloadedValue};
 use file::Create;
 use pullback_ir::{Layout, Line};
 use std::fmt;
@@ -125,14 +125,14 @@ impl Offload {
             let message = format!("no file can be written in {}: {error}", dir.display());
             Error::new(ErrorKind::Memory, "offload", message).at(at)
         };
-        // The process may change its own directory meanwhile.
+        // The process may change its working directory later.
         let whole = std::path::absolute(dir).map_err(failed)?;
         file::probe(&whole).map_err(failed)?;
         Offload::with(&whole, file::create).map_err(|error| error.at(at))
     }
 
     fn with(dir: &Path, create: Create) -> Result<Offload> {
-        let options = Options {
+        let options = OffloadOptions {
             min_bytes: 64 << 10,
             buffer_bytes: 256 << 20,
             max_bytes: u64::MAX,
@@ -145,7 +145,7 @@ impl Offload {
         Ok(Offload(Some(engine)))
     }
 
-    fn set(self, change: impl FnOnce(&mut Options)) -> Offload {
+    fn set(self, change: impl FnOnce(&mut OffloadOptions)) -> Offload {
         if let Some(engine) = &self.0 {
             engine.set(change);
         }
@@ -240,7 +240,7 @@ impl Pack for Offload {
 
 /// A value that is somewhere else.
 struct Away {
-    kept: Arc<Memoized<Ticket>>,
+    kept: Arc<Memoized<OffloadedValue>>,
     spec: Spec,
     /// Its layout on the memory that was saved.
     original: Layout,

@@ -1,14 +1,14 @@
 //! Limits: memory for copies, which packing may have to wait for, and bytes on disk.
 
-use super::engine::{Shared, State};
+use super::engine::{EngineShared, EngineState};
 use crate::{Error, ErrorKind, Result, SavedValue};
 
 /// Memory that is reserved for a copy, until it is used.
-pub(super) struct Reservation<'a>(Option<&'a Shared>, usize);
+pub(super) struct Reservation<'a>(Option<&'a EngineShared>, usize);
 
 impl Reservation<'_> {
     /// Reserves memory for a value, waiting if necessary; `None` where it can never fit.
-    pub fn make(shared: &Shared, bytes: usize) -> Result<Option<Reservation<'_>>> {
+    pub fn make(shared: &EngineShared, bytes: usize) -> Result<Option<Reservation<'_>>> {
         let mut state = shared.lock();
         let mut waited = false;
         loop {
@@ -27,7 +27,7 @@ impl Reservation<'_> {
             }
             // What backward will need last is freed first.
             if let Some(number) = state.spare.pop_first() {
-                let State { entries, held, .. } = &mut *state;
+                let EngineState { entries, held, .. } = &mut *state;
                 if let Some(entry) = entries.get_mut(&number) {
                     entry.memory = None;
                     entry.ahead = false;
@@ -58,10 +58,14 @@ impl Drop for Reservation<'_> {
 }
 
 /// Disk space that is reserved, until it is used.
-pub(super) struct Claim<'a>(Option<&'a Shared>, u64);
+pub(super) struct DiskReservation<'a>(Option<&'a EngineShared>, u64);
 
-impl Claim<'_> {
-    pub fn new<'a>(shared: &'a Shared, bytes: u64, value: &SavedValue<'_>) -> Result<Claim<'a>> {
+impl DiskReservation<'_> {
+    pub fn new<'a>(
+        shared: &'a EngineShared,
+        bytes: u64,
+        value: &SavedValue<'_>,
+    ) -> Result<DiskReservation<'a>> {
         let mut state = shared.lock();
         let max = state.options.max_bytes;
         if state.claimed.saturating_add(bytes) > max {
@@ -78,7 +82,7 @@ impl Claim<'_> {
                 .hint("allow more with max_bytes(..), or keep small values with min_bytes(..)"));
         }
         state.claimed += bytes;
-        Ok(Claim(Some(shared), bytes))
+        Ok(DiskReservation(Some(shared), bytes))
     }
 
     pub fn used(mut self) {
@@ -86,7 +90,7 @@ impl Claim<'_> {
     }
 }
 
-impl Drop for Claim<'_> {
+impl Drop for DiskReservation<'_> {
     fn drop(&mut self) {
         if let Some(shared) = self.0 {
             shared.lock().claimed -= self.1;

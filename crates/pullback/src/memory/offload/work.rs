@@ -1,6 +1,6 @@
 //! The two threads: one writes what was packed, one prefetches for backward.
 
-use super::engine::{Options, Shared, State, Step, upgrade};
+use super::engine::{EngineShared, EngineState, OffloadOptions, TransferState, upgrade};
 use super::file::{OnFile, Unwritten};
 use crate::memory::kept::Window;
 use crate::{Error, ErrorKind, Result, Tensor};
@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-impl Shared {
+impl EngineShared {
     pub fn write_one(
         &self,
         x: &Tensor,
@@ -41,7 +41,7 @@ impl Shared {
             };
             let Some(entry) = state.entries.get_mut(&number) else { continue };
             let Some(window) = entry.memory.clone() else { continue };
-            entry.step = Step::Writing;
+            entry.step = TransferState::Writing;
             let (cancelled, bytes) = (entry.cancelled.clone(), entry.bytes);
             drop(state);
             let overwritten = || {
@@ -56,9 +56,9 @@ impl Shared {
             drop(window);
             state = self.lock();
             state.unwritten -= 1;
-            let State { entries, stats, spare, claimed, failure, .. } = &mut *state;
+            let EngineState { entries, stats, spare, claimed, failure, .. } = &mut *state;
             if let Some(entry) = entries.get_mut(&number) {
-                entry.step = Step::Idle;
+                entry.step = TransferState::Idle;
                 match written {
                     Ok(file) => {
                         entry.file = Some(Arc::new(file));
@@ -89,21 +89,22 @@ impl Shared {
                 continue;
             };
             let Some(entry) = state.entries.get_mut(&number) else { continue };
-            let Some(file) = entry.file.clone().filter(|_| entry.step == Step::ToRead) else {
+            let Some(file) = entry.file.clone().filter(|_| entry.step == TransferState::ToRead)
+            else {
                 continue;
             };
-            entry.step = Step::Reading;
+            entry.step = TransferState::Reading;
             drop(state);
             let read = catch_unwind(AssertUnwindSafe(|| file.read())).ok().and_then(Result::ok);
             drop(file);
             state = self.lock();
-            let State { entries, stats, spare, held, .. } = &mut *state;
+            let EngineState { entries, stats, spare, held, .. } = &mut *state;
             if let Some(entry) = entries.get_mut(&number) {
-                entry.step = Step::Idle;
+                entry.step = TransferState::Idle;
                 match read {
                     Some(x) => {
                         let (here, op, at) = &entry.saved_at;
-                        here.arrives(&x, op, *at);
+                        here.register(&x, op, *at);
                         entry.memory = Some(Window::of(&x));
                         entry.ahead = true;
                         spare.insert(number);
@@ -118,15 +119,15 @@ impl Shared {
     }
 
     /// Prefetches what was packed before a value, as far as it fits: backward will need it next.
-    pub fn read_before(&self, state: &mut State, number: u64) {
-        let Options { buffer_bytes, prefetch, .. } = state.options;
-        let mut room = buffer_bytes.saturating_sub(state.held);
+    pub fn read_before(&self, state: &mut EngineState, number: u64) {
+        let OffloadOptions { buffer_bytes, prefetch, .. } = state.options;
+        let mut space = buffer_bytes.saturating_sub(state.held);
         let mut ahead = 0;
         for (&n, entry) in state.entries.range_mut(..number).rev() {
             if ahead == prefetch {
                 break;
             }
-            let coming = matches!(entry.step, Step::ToRead | Step::Reading);
+            let coming = matches!(entry.step, TransferState::ToRead | TransferState::Reading);
             if entry.ahead || coming {
                 ahead += 1;
                 continue;
@@ -135,12 +136,12 @@ impl Shared {
             if there || entry.file.is_none() {
                 continue;
             }
-            if entry.bytes > room {
+            if entry.bytes > space {
                 break;
             }
-            room -= entry.bytes;
+            space -= entry.bytes;
             state.held += entry.bytes;
-            entry.step = Step::ToRead;
+            entry.step = TransferState::ToRead;
             state.to_read.push_back(n);
             ahead += 1;
         }

@@ -2,11 +2,11 @@
 
 use super::ledger::{Ledger, Life};
 use super::{
-    LineMemory, MemoryBytes, MemoryKind, MemoryMoment, MemoryReport, PartMemory, PoolPeak,
+    LineMemory, MemoryBytes, MemoryKind, MemoryReport, MemorySample, PartMemory, PoolPeak,
 };
 
-pub(super) fn report(book: &Ledger, pool: Option<PoolPeak>) -> MemoryReport {
-    let timeline = timeline(book);
+pub(super) fn report(ledger: &Ledger, pool: Option<PoolPeak>) -> MemoryReport {
+    let timeline = timeline(ledger);
     let most_at = |amount: &dyn Fn(&MemoryBytes) -> u64| {
         let mut best = (0, 0);
         for (i, moment) in timeline.iter().enumerate() {
@@ -26,11 +26,11 @@ pub(super) fn report(book: &Ledger, pool: Option<PoolPeak>) -> MemoryReport {
     let fullest = most_at(&|alive| alive.activations).0;
     let is_kept = |life: &Life| life.kind() == MemoryKind::Activations;
     // Outside of all parts is named last.
-    let parts = book.parts.iter().enumerate().map(|(i, path)| (Some(i), path.as_str()));
+    let parts = ledger.parts.iter().enumerate().map(|(i, path)| (Some(i), path.as_str()));
     let mut by_part: Vec<PartMemory> = Vec::new();
     for (part, path) in parts.chain([(None, "")]) {
         let mut bytes = MemoryBytes::default();
-        for life in book.lives.iter().filter(|life| life.part == part) {
+        for life in ledger.lives.iter().filter(|life| life.part == part) {
             let kind = life.kind();
             let (_, (moment, _)) = moments[kind as usize];
             if life.is_alive(moment) {
@@ -44,21 +44,21 @@ pub(super) fn report(book: &Ledger, pool: Option<PoolPeak>) -> MemoryReport {
     MemoryReport {
         predicted: pool.is_none(),
         most,
-        activations_by_line: by_line(book, |life| is_kept(life) && life.is_alive(fullest)),
+        activations_by_line: by_line(ledger, |life| is_kept(life) && life.is_alive(fullest)),
         by_part,
         peak_at,
-        peak_by_line: by_line(book, |life| life.known.is_none() && life.is_alive(peak_at)),
+        peak_by_line: by_line(ledger, |life| life.known.is_none() && life.is_alive(peak_at)),
         timeline,
         pool,
     }
 }
 
 /// What is alive at each moment.
-fn timeline(book: &Ledger) -> Vec<MemoryMoment> {
-    let count = book.moments.len();
+fn timeline(ledger: &Ledger) -> Vec<MemorySample> {
+    let count = ledger.moments.len();
     // The changes at each moment: lifetimes that begin at it, and that have ended before it.
     let mut changes = vec![[0i64; 6]; count + 1];
-    for life in &book.lives {
+    for life in &ledger.lives {
         let last = life.died.min(count - 1);
         if life.born <= last {
             let kind = life.kind() as usize;
@@ -68,23 +68,23 @@ fn timeline(book: &Ledger) -> Vec<MemoryMoment> {
     }
     let mut alive = [0i64; 6];
     let mut out = Vec::with_capacity(count);
-    for (moment, change) in book.moments.iter().zip(&changes) {
+    for (moment, change) in ledger.moments.iter().zip(&changes) {
         let mut bytes = MemoryBytes::default();
         for (kind, (sum, change)) in MemoryKind::ALL.into_iter().zip(alive.iter_mut().zip(change)) {
             *sum += change;
             *bytes.slot(kind) = *sum as u64;
         }
         let at = moment.at;
-        out.push(MemoryMoment { op: moment.op, at, phase: moment.phase, alive: bytes });
+        out.push(MemorySample { op: moment.op, at, phase: moment.phase, alive: bytes });
     }
     out
 }
 
 /// The lifetimes that count, by kind, op and line, the largest first.
-fn by_line(book: &Ledger, counts: impl Fn(&Life) -> bool) -> Vec<LineMemory> {
+fn by_line(ledger: &Ledger, counts: impl Fn(&Life) -> bool) -> Vec<LineMemory> {
     let mut lines: Vec<LineMemory> = Vec::new();
     let mut places = rustc_hash::FxHashMap::default();
-    for life in book.lives.iter().filter(|life| life.bytes > 0 && counts(life)) {
+    for life in ledger.lives.iter().filter(|life| life.bytes > 0 && counts(life)) {
         let (op, at, kind) = (life.op, life.at, life.kind());
         let place = *places.entry((op, at, kind)).or_insert(lines.len());
         if place == lines.len() {

@@ -1,6 +1,6 @@
 //! The report as JSON, for tools.
 
-use super::{LineMemory, MemoryBytes, MemoryKind, MemoryMoment, MemoryReport};
+use super::{LineMemory, MemoryBytes, MemoryKind, MemoryReport, MemorySample};
 use pullback_ir::Line;
 use std::fmt::Write;
 
@@ -81,7 +81,7 @@ fn bytes(out: &mut String, bytes: &MemoryBytes) {
 }
 
 /// The fields of a moment.
-fn moment(out: &mut String, moment: &MemoryMoment) {
+fn moment(out: &mut String, moment: &MemorySample) {
     out.push_str("\"op\":");
     string(out, moment.op);
     out.push_str(",\"at\":");

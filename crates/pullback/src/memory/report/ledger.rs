@@ -11,8 +11,8 @@ use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// A ledger that tickets refer to.
-pub(super) type Shared = Arc<Mutex<Ledger>>;
+/// A ledger that lifetime handles refer to.
+pub(super) type SharedLedger = Arc<Mutex<Ledger>>;
 
 /// The lifetime of a storage.
 pub(super) struct Life {
@@ -101,13 +101,13 @@ pub(super) struct Ledger {
 }
 
 /// A storage's place in a ledger; dropped with the storage, which ends its lifetime. A storage that
-/// outlives a report keeps an invalid ticket of it until the next report.
-pub(crate) struct Ticket {
+/// outlives a report keeps an invalid handle of it until the next report.
+pub(crate) struct LifetimeHandle {
     ledger: Weak<Mutex<Ledger>>,
     number: usize,
 }
 
-impl Drop for Ticket {
+impl Drop for LifetimeHandle {
     fn drop(&mut self) {
         if let Some(ledger) = self.ledger.upgrade() {
             let mut ledger = of(&ledger);
@@ -118,22 +118,17 @@ impl Drop for Ticket {
 }
 
 thread_local! {
-    static LEDGER: RefCell<Option<Shared>> = const { RefCell::new(None) };
+    static LEDGER: RefCell<Option<SharedLedger>> = const { RefCell::new(None) };
 }
 
-pub(super) fn of(ledger: &Shared) -> MutexGuard<'_, Ledger> {
+pub(super) fn of(ledger: &SharedLedger) -> MutexGuard<'_, Ledger> {
     ledger.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Runs `f`; what it makes on this thread is written into the ledger.
-pub(super) fn with<R>(ledger: &Shared, f: impl FnOnce() -> R) -> R {
-    struct Return(Option<Shared>);
-    impl Drop for Return {
-        fn drop(&mut self) {
-            LEDGER.set(self.0.take());
-        }
-    }
-    let _return = Return(LEDGER.replace(Some(ledger.clone())));
+pub(super) fn with<R>(ledger: &SharedLedger, f: impl FnOnce() -> R) -> R {
+    let outer = LEDGER.replace(Some(ledger.clone()));
+    let _restore = mode::on_drop(|| LEDGER.set(outer));
     events::with(ON, f)
 }
 
@@ -143,7 +138,7 @@ pub(crate) fn is_on() -> bool {
 }
 
 /// The ledger that is kept.
-pub(super) fn kept() -> Option<Shared> {
+pub(super) fn kept() -> Option<SharedLedger> {
     match is_on() {
         true => LEDGER.with_borrow(Clone::clone),
         false => None,
@@ -152,7 +147,7 @@ pub(super) fn kept() -> Option<Shared> {
 
 impl Ledger {
     /// One in which these tensors are known.
-    pub fn new(known: &[(MemoryKind, String, Tensor)], parts: Vec<String>) -> Shared {
+    pub fn new(known: &[(MemoryKind, String, Tensor)], parts: Vec<String>) -> SharedLedger {
         let start = Moment { op: "start", at: None, phase: MemoryPhase::Forward };
         let (moments, since) = (vec![start], take_number());
         let ledger = Ledger { since, moments, parts, ..Ledger::default() };
@@ -162,10 +157,10 @@ impl Ledger {
             if let Some(leaf) = x.leaf() {
                 of(&shared).leaves.entry(leaf.seq).or_insert(part);
                 if let Some(gradient) = &*leaf.grad() {
-                    meet(&shared, gradient, MemoryKind::Gradients, Some(part));
+                    register_known(&shared, gradient, MemoryKind::Gradients, Some(part));
                 }
             }
-            meet(&shared, x, *kind, Some(part));
+            register_known(&shared, x, *kind, Some(part));
         }
         shared
     }
@@ -227,41 +222,41 @@ impl Ledger {
 }
 
 /// The lifetime of a storage in this ledger.
-fn number(ledger: &Shared, storage: &Storage) -> Option<usize> {
+fn number(ledger: &SharedLedger, storage: &Storage) -> Option<usize> {
     if storage.marks.is_empty() {
         return None;
     }
-    let tickets = storage.marks.tickets();
-    let mine = |ticket: &&Ticket| std::ptr::eq(ticket.ledger.as_ptr(), Arc::as_ptr(ledger));
-    tickets.iter().find(mine).map(|ticket| ticket.number)
+    let handles = storage.marks.tickets();
+    let mine = |handle: &&LifetimeHandle| std::ptr::eq(handle.ledger.as_ptr(), Arc::as_ptr(ledger));
+    handles.iter().find(mine).map(|handle| handle.number)
 }
 
 /// Begins the lifetime of a storage.
-fn admit(ledger: &Shared, storage: &Storage, life: Life) {
-    let ticket = Ticket { ledger: Arc::downgrade(ledger), number: of(ledger).live(life) };
-    let mut tickets = storage.marks.tickets();
-    tickets.retain(|old| old.ledger.strong_count() > 0);
-    tickets.push(ticket);
+fn admit(ledger: &SharedLedger, storage: &Storage, life: Life) {
+    let handle = LifetimeHandle { ledger: Arc::downgrade(ledger), number: of(ledger).live(life) };
+    let mut handles = storage.marks.tickets();
+    handles.retain(|old| old.ledger.strong_count() > 0);
+    handles.push(handle);
 }
 
 /// Memory that was there before the step, or that another thread has made since: then it is there
 /// from now on.
-fn meet(ledger: &Shared, x: &Tensor, kind: MemoryKind, part: Option<usize>) {
+fn register_known(ledger: &SharedLedger, x: &Tensor, kind: MemoryKind, part: Option<usize>) {
     let storage: &Storage = &x.0.storage;
     if storage.as_traced().is_some() || number(ledger, &x.0.storage).is_some() {
         return;
     }
     let bytes = storage.bytes();
     let born = {
-        let book = of(ledger);
-        if storage.born > book.since { book.now() } else { 0 }
+        let state = of(ledger);
+        if storage.born > state.since { state.now() } else { 0 }
     };
     admit(ledger, storage, Life { known: Some(kind), ..Life::new(bytes, born, "", None, part) });
 }
 
 /// An operand: where it was there before, it is a parameter, its gradient comes with it, or it is
 /// an input.
-fn meet_operand(ledger: &Shared, x: &Tensor) {
+fn meet_operand(ledger: &SharedLedger, x: &Tensor) {
     if x.0.storage.as_traced().is_some() || number(ledger, &x.0.storage).is_some() {
         return;
     }
@@ -270,17 +265,19 @@ fn meet_operand(ledger: &Shared, x: &Tensor) {
     while let Some(parent) = root.0.parent.as_ref().map(|parent| parent.0.clone()) {
         root = parent;
     }
-    let Some(leaf) = root.leaf() else { return meet(ledger, x, MemoryKind::Inputs, None) };
+    let Some(leaf) = root.leaf() else {
+        return register_known(ledger, x, MemoryKind::Inputs, None);
+    };
     let part = of(ledger).leaves.get(&leaf.seq).copied();
-    meet(ledger, x, MemoryKind::Parameters, part);
+    register_known(ledger, x, MemoryKind::Parameters, part);
     let gradient = leaf.grad().clone();
     if let Some(gradient) = gradient {
-        meet(ledger, &gradient, MemoryKind::Gradients, part);
+        register_known(ledger, &gradient, MemoryKind::Gradients, part);
     }
 }
 
 /// Whether what happens now, in this trace or in none, is what the ledger counts.
-fn counts_here(ledger: &Shared) -> bool {
+fn counts_here(ledger: &SharedLedger) -> bool {
     of(ledger).trace == trace::number()
 }
 
@@ -288,12 +285,12 @@ fn counts_here(ledger: &Shared) -> bool {
 pub(crate) fn begins(op: &Op, inputs: &[&Tensor], at: Line) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     inputs.iter().for_each(|x| meet_operand(&ledger, x));
-    let mut book = of(&ledger);
+    let mut state = of(&ledger);
     let is_view = matches!(op, Op::View(_));
-    book.op = Some((op.name(), at, !is_view));
-    book.one = matches!(op, Op::Literal { value, .. } if value.as_f64() == 1.0);
+    state.op = Some((op.name(), at, !is_view));
+    state.one = matches!(op, Op::Literal { value, .. } if value.as_f64() == 1.0);
     if !is_view {
-        book.push_moment(op.name(), Some(at));
+        state.push_moment(op.name(), Some(at));
     }
 }
 
@@ -301,41 +298,41 @@ pub(crate) fn begins(op: &Op, inputs: &[&Tensor], at: Line) {
 pub(crate) fn works<'a>(name: &'static str, on: impl Iterator<Item = &'a Tensor>, at: Line) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     on.for_each(|x| meet_operand(&ledger, x));
-    let mut book = of(&ledger);
-    book.op = Some((name, at, true));
-    book.push_moment(name, Some(at));
+    let mut state = of(&ledger);
+    state.op = Some((name, at, true));
+    state.push_moment(name, Some(at));
 }
 
 /// The arena of a compiled function, which it borrows for the call.
 pub(crate) fn takes_arena(bytes: usize, at: Line) {
     let Some(ledger) = kept().filter(counts_here) else { return };
-    let mut book = of(&ledger);
-    let now = book.now();
-    let life = Life::new(bytes, now, "jit", Some(at), book.part);
-    book.live(Life { died: now, ..life });
+    let mut state = of(&ledger);
+    let now = state.now();
+    let life = Life::new(bytes, now, "jit", Some(at), state.part);
+    state.live(Life { died: now, ..life });
 }
 
-/// A storage is made, of that many bytes or for a value of a trace: its ticket, if it counts.
-pub(crate) fn born(bytes: usize, traced: Option<&Traced>) -> Option<Ticket> {
+/// A storage is made, of that many bytes or for a value of a trace: its handle, if it counts.
+pub(crate) fn born(bytes: usize, traced: Option<&Traced>) -> Option<LifetimeHandle> {
     let ledger = kept()?;
-    let mut book = of(&ledger);
+    let mut state = of(&ledger);
     let bytes = match traced {
         None => bytes,
-        Some(value) if value.trace != book.trace => return None,
+        Some(value) if value.trace != state.trace => return None,
         // A literal is one element, however often it is seen; and a value that waits for another is
         // that value.
         Some(value) if value.op == "literal" => value.spec.dtype.size(),
         Some(value) if value.op == "after" => 0,
         Some(value) => value.spec.bytes(),
     };
-    let (mut op, mut at) = book.maker();
+    let (mut op, mut at) = state.maker();
     if let Some(value) = traced {
         (op, at) = (value.op, Some(value.at));
     }
-    let one = book.one && op == "literal";
-    let life = Life { one, ..Life::new(bytes, book.now(), op, at, book.part) };
-    let number = book.live(life);
-    Some(Ticket { ledger: Arc::downgrade(&ledger), number })
+    let one = state.one && op == "literal";
+    let life = Life { one, ..Life::new(bytes, state.now(), op, at, state.part) };
+    let number = state.live(life);
+    Some(LifetimeHandle { ledger: Arc::downgrade(&ledger), number })
 }
 
 /// This memory is kept for backward.
@@ -355,10 +352,10 @@ pub(crate) fn packing<R>(storage: &Arc<Storage>, f: impl FnOnce() -> Option<R>) 
     let holders = Arc::strong_count(storage);
     let packed = f();
     if packed.is_some() {
-        let mut book = of(&ledger);
-        let made = book.lives[first..].iter_mut();
+        let mut state = of(&ledger);
+        let made = state.lives[first..].iter_mut();
         made.filter(|life| life.died == usize::MAX).for_each(|life| life.saved = true);
-        drop(book);
+        drop(state);
         if Arc::strong_count(storage) > holders {
             saves(storage);
         }
@@ -373,26 +370,26 @@ pub(crate) fn unpacks(op: &Op, at: Line) {
     of(&ledger).op = Some((op.name(), at, false));
 }
 
-/// This value was packed and is back. Memory that was made meanwhile where no ledger is kept, as by
-/// a thread of the packer's, counts from now on.
-pub(crate) fn comes_back(x: &Tensor) {
+/// This value was packed and is unpacked. Memory that was made in between where no ledger is kept,
+/// as by a thread of the packer's, counts from now on.
+pub(crate) fn unpacked(x: &Tensor) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     let storage: &Storage = &x.0.storage;
     if storage.as_traced().is_some() || number(&ledger, storage).is_some() {
         return;
     }
-    let mut book = of(&ledger);
+    let mut state = of(&ledger);
     // What is older is treated as any other operand.
-    if storage.born > book.since {
-        let (op, at) = book.maker();
-        let (born, part) = (book.now(), book.part);
-        drop(book);
-        arrives(&ledger, storage, Life::new(storage.bytes(), born, op, at, part));
+    if storage.born > state.since {
+        let (op, at) = state.maker();
+        let (born, part) = (state.now(), state.part);
+        drop(state);
+        register(&ledger, storage, Life::new(storage.bytes(), born, op, at, part));
     }
 }
 
 /// Memory that is kept for backward has come from where no ledger is kept.
-pub(super) fn arrives(ledger: &Shared, storage: &Storage, life: Life) {
+pub(super) fn register(ledger: &SharedLedger, storage: &Storage, life: Life) {
     admit(ledger, storage, Life { saved: true, ..life });
 }
 
@@ -405,9 +402,9 @@ pub(crate) fn is_predicting() -> bool {
 pub(crate) fn is_gradient(leaf: &Leaf, x: &Tensor) {
     let Some(ledger) = kept() else { return };
     let Some(number) = number(&ledger, &x.0.storage) else { return };
-    let mut book = of(&ledger);
-    let part = book.leaves.get(&leaf.seq).copied();
-    let life = &mut book.lives[number];
+    let mut state = of(&ledger);
+    let part = state.leaves.get(&leaf.seq).copied();
+    let life = &mut state.lives[number];
     (life.gradient, life.part) = (true, part);
 }
 
@@ -417,8 +414,8 @@ pub(crate) fn overwrites(new: &Tensor) {
     if let (Some(number), true) =
         (number(&ledger, &new.0.storage), new.0.storage.as_traced().is_some())
     {
-        let mut book = of(&ledger);
-        book.lives[number].born = book.now() + 1;
+        let mut state = of(&ledger);
+        state.lives[number].born = state.now() + 1;
     }
 }
 
@@ -434,12 +431,12 @@ pub(crate) fn continues(old: &Tensor, new: &Tensor) {
     else {
         return;
     };
-    let mut book = of(&ledger);
-    let stand_in = book.lives[before].stand_in;
+    let mut state = of(&ledger);
+    let stand_in = state.lives[before].stand_in;
     if stand_in || old.is_alone() {
-        let born = book.now() + 1;
-        let gradient = book.lives[before].gradient;
-        let life = &mut book.lives[after];
+        let born = state.now() + 1;
+        let gradient = state.lives[before].gradient;
+        let life = &mut state.lives[after];
         (life.born, life.gradient, life.stand_in) = (born, gradient, stand_in);
         if stand_in {
             life.bytes = 0;
@@ -452,19 +449,19 @@ pub(crate) fn continues(old: &Tensor, new: &Tensor) {
 pub(crate) fn touches(leaf: &Leaf, before: Option<&Tensor>, seen: Option<&Tensor>) {
     let (Some(ledger), Some(before)) = (kept(), before) else { return };
     let part = of(&ledger).leaves.get(&leaf.seq).copied();
-    meet(&ledger, before, MemoryKind::Gradients, part);
+    register_known(&ledger, before, MemoryKind::Gradients, part);
     match seen {
         Some(seen) => {
             if let Some(number) = number(&ledger, &seen.0.storage) {
-                let mut book = of(&ledger);
-                let life = &mut book.lives[number];
+                let mut state = of(&ledger);
+                let life = &mut state.lives[number];
                 (life.bytes, life.stand_in, life.gradient) = (0, true, true);
             }
         }
         None => {
             if let Some(number) = number(&ledger, &before.0.storage) {
-                let mut book = of(&ledger);
-                book.lives[number].died = book.now();
+                let mut state = of(&ledger);
+                state.lives[number].died = state.now();
             }
         }
     }
@@ -478,18 +475,18 @@ pub(crate) fn is_one(x: &Tensor) -> bool {
 }
 
 /// An active backward pass.
-pub(crate) struct Walk(Shared);
+pub(crate) struct BackwardScope(SharedLedger);
 
-impl Drop for Walk {
+impl Drop for BackwardScope {
     fn drop(&mut self) {
-        let mut book = of(&self.0);
-        book.walks -= 1;
-        book.walked = true;
+        let mut state = of(&self.0);
+        state.walks -= 1;
+        state.walked = true;
     }
 }
 
-pub(crate) fn walk_starts() -> Option<Walk> {
+pub(crate) fn walk_starts() -> Option<BackwardScope> {
     let ledger = kept()?;
     of(&ledger).walks += 1;
-    Some(Walk(ledger))
+    Some(BackwardScope(ledger))
 }

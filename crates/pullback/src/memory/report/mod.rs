@@ -2,12 +2,12 @@
 //!
 //! What takes memory is a storage, so what is kept is a ledger of storages (`ledger.rs`): when each
 //! was made, by which op and line, in which part of the model, what for, and when it was freed. A
-//! storage that is made while a report is active gets a *ticket*; the ticket is dropped with it,
-//! and dropping it writes the time into the ledger. So nothing has to be guessed about lifetimes:
-//! variables that the user holds, values that the tape keeps and what a checkpoint computes again
-//! are freed when they are freed. What is packed instead of being kept counts as what it is packed
-//! into ([`ledger::packing`]), and what a thread without a ledger restores gets its ticket then
-//! ([`ledger::comes_back`]).
+//! storage that is made while a report is active gets a *lifetime handle*; the handle is dropped
+//! with it, and dropping it writes the time into the ledger. So nothing has to be guessed about
+//! lifetimes: variables that the user holds, values that the tape keeps and what a checkpoint
+//! computes again are freed when they are freed. What is packed instead of being kept counts as
+//! what it is packed into ([`ledger::packing`]), and what a thread without a ledger restores gets
+//! its handle then ([`ledger::unpacked`]).
 //!
 //! Prediction is the same ledger over a trace. There a storage represents a variable and has no
 //! memory, but it is made, kept and dropped by the same tape and the same user code, so it lives
@@ -25,7 +25,7 @@ pub(crate) mod part;
 mod svg;
 mod text;
 
-pub use part::{MemoryPart, memory_part};
+pub use part::{MemoryPartGuard, memory_part};
 
 use crate::backend;
 use crate::trace::{self, TraceKind};
@@ -47,7 +47,7 @@ pub enum MemoryKind {
     Gradients,
     /// What was named as state of an optimiser.
     OptimizerState,
-    /// What was there before, or was made by another thread meanwhile, and is none of these:
+    /// What was there before, or was made by another thread in that time, and is none of these:
     /// batches, buffers of layers, random state.
     Inputs,
     /// What is kept for backward: by the tape, or by a packer.
@@ -174,7 +174,7 @@ pub struct PartMemory {
 /// What is alive while an op runs: its operands and its results included.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
-pub struct MemoryMoment {
+pub struct MemorySample {
     /// The op; `start` for the moment before the first, `end` for the one after the last, when the
     /// step has returned.
     pub op: &'static str,
@@ -186,7 +186,7 @@ pub struct MemoryMoment {
     pub alive: MemoryBytes,
 }
 
-impl fmt::Display for MemoryMoment {
+impl fmt::Display for MemorySample {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "`{}` in the {} pass", self.op, self.phase.name())?;
         self.at.map_or(Ok(()), |at| write!(f, ", {at}"))
@@ -225,14 +225,14 @@ pub struct MemoryReport {
     pub peak_by_line: Vec<LineMemory>,
     /// What is alive while each op runs, in order, from `start` to `end`. Views make nothing and
     /// are left out.
-    pub timeline: Vec<MemoryMoment>,
+    pub timeline: Vec<MemorySample>,
     /// What the pool counted; `None` for a prediction.
     pub pool: Option<PoolPeak>,
 }
 
 impl MemoryReport {
     /// The moment at which most is alive.
-    pub fn peak(&self) -> &MemoryMoment {
+    pub fn peak(&self) -> &MemorySample {
         &self.timeline[self.peak_at]
     }
 
@@ -261,8 +261,8 @@ impl MemoryReport {
 
 /// Runs a step and reports where its memory went.
 ///
-/// Parameters are the leaves that require grad. To tell state of an optimiser from other inputs,
-/// and parts of the model from each other, name them: [`MemoryReporter`] (in `pullback_nn`,
+/// Parameters are the leaves that require grad. To distinguish state of an optimiser from other
+/// inputs, and parts of the model from each other, name them: [`MemoryReporter`] (in `pullback_nn`,
 /// `memory_report` does that for a model).
 ///
 /// ```
@@ -445,5 +445,5 @@ fn refuse_inside(at: Line) -> Result<()> {
         (false, false) => return Ok(()),
     };
     let error = Error::new(ErrorKind::Memory, OP, message).at(at);
-    Err(error.hint("make the report around it, from outside"))
+    Err(error.hint("make the report around it"))
 }

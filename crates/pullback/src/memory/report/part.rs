@@ -1,7 +1,7 @@
 //! Which part of the model runs.
 
 use super::MemoryPhase;
-use super::ledger::{self, Ledger, Life, Shared, kept, of};
+use super::ledger::{self, Ledger, Life, SharedLedger, kept, of};
 use crate::Tensor;
 use pullback_ir::Line;
 use std::marker::PhantomData;
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, Weak};
 
 /// A guard: what is made until it is dropped belongs to a part of the model. See [`memory_part`].
 #[must_use = "the part ends when this is dropped"]
-pub struct MemoryPart {
+pub struct MemoryPartGuard {
     /// The report that is being made, and the previous part.
     before: Option<(Weak<Mutex<Ledger>>, Option<usize>)>,
     /// It belongs to this thread.
@@ -34,31 +34,31 @@ pub struct MemoryPart {
 /// assert_eq!(report.by_part[0].bytes.activations, 8);
 /// # Ok::<(), pullback::Error>(())
 /// ```
-pub fn memory_part(name: &str) -> MemoryPart {
+pub fn memory_part(name: &str) -> MemoryPartGuard {
     match kept() {
-        None => MemoryPart { before: None, _here: PhantomData },
+        None => MemoryPartGuard { before: None, _here: PhantomData },
         Some(ledger) => {
             let part = of(&ledger).part_named(name);
-            MemoryPart::begin(&ledger, Some(part))
+            MemoryPartGuard::begin(&ledger, Some(part))
         }
     }
 }
 
-impl MemoryPart {
+impl MemoryPartGuard {
     /// Where a report is being made: the phase of the step, and the current part, if there is one.
     pub fn current() -> Option<(MemoryPhase, Option<String>)> {
         let ledger = kept()?;
-        let book = of(&ledger);
-        Some((book.phase(), book.part.map(|part| book.parts[part].clone())))
+        let state = of(&ledger);
+        Some((state.phase(), state.part.map(|part| state.parts[part].clone())))
     }
 
-    fn begin(ledger: &Shared, part: Option<usize>) -> MemoryPart {
+    fn begin(ledger: &SharedLedger, part: Option<usize>) -> MemoryPartGuard {
         let before = std::mem::replace(&mut of(ledger).part, part);
-        MemoryPart { before: Some((Arc::downgrade(ledger), before)), _here: PhantomData }
+        MemoryPartGuard { before: Some((Arc::downgrade(ledger), before)), _here: PhantomData }
     }
 }
 
-impl Drop for MemoryPart {
+impl Drop for MemoryPartGuard {
     fn drop(&mut self) {
         let Some((ledger, before)) = self.before.take() else { return };
         // It may be over already.
@@ -77,14 +77,14 @@ pub(crate) fn here() -> Here {
 }
 
 impl Here {
-    /// Another thread has made this, to be ready when backward asks for what an op saved here.
-    pub fn arrives(&self, x: &Tensor, op: &'static str, at: Line) {
+    /// Another thread has made this, to be ready when backward requests what an op saved here.
+    pub fn register(&self, x: &Tensor, op: &'static str, at: Line) {
         let Some((ledger, part)) = &self.0 else { return };
         // The report may be over.
         let Some(ledger) = ledger.upgrade() else { return };
         let now = of(&ledger).now();
         let bytes = x.0.storage.bytes();
-        ledger::arrives(&ledger, &x.0.storage, Life::new(bytes, now, op, Some(at), *part));
+        ledger::register(&ledger, &x.0.storage, Life::new(bytes, now, op, Some(at), *part));
     }
 }
 
@@ -95,6 +95,6 @@ pub(crate) fn back_at<R>(here: &Here, f: impl FnOnce() -> R) -> R {
     // What was computed first before the report belongs to no part.
     let same = |there: &Weak<Mutex<Ledger>>| std::ptr::eq(there.as_ptr(), Arc::as_ptr(&ledger));
     let part = here.0.as_ref().filter(|(there, _)| same(there)).and_then(|(_, part)| *part);
-    let _part = MemoryPart::begin(&ledger, part);
+    let _part = MemoryPartGuard::begin(&ledger, part);
     f()
 }

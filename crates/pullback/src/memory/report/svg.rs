@@ -1,7 +1,7 @@
 //! The report as a stacked chart of what is alive over time.
 
 use super::text::amount;
-use super::{MemoryKind, MemoryMoment, MemoryPhase, MemoryReport};
+use super::{MemoryKind, MemoryPhase, MemoryReport, MemorySample};
 use std::fmt::Write;
 
 const WIDTH: f64 = 960.0;
@@ -93,8 +93,8 @@ impl MemoryReport {
         let label = format!("peak {}: {}", amount(self.peak().alive.total()), self.peak());
         // Next to the line, or further to the left where it does not fit. The end of a path says
         // more than its beginning.
-        let room = ((RIGHT - LEFT) / LETTER) as usize;
-        let cut = label.chars().count().saturating_sub(room);
+        let space = ((RIGHT - LEFT) / LETTER) as usize;
+        let cut = label.chars().count().saturating_sub(space);
         let label: String = match cut {
             0 => label,
             cut => ['…'].into_iter().chain(label.chars().skip(cut + 1)).collect(),
@@ -110,7 +110,7 @@ impl MemoryReport {
 
     /// The moments that are drawn, and which of them is the peak. Of more than can be seen, the
     /// fullest of those that fall on one place.
-    fn columns(&self) -> (Vec<&MemoryMoment>, usize) {
+    fn columns(&self) -> (Vec<&MemorySample>, usize) {
         let count = self.timeline.len().min(COLUMNS);
         let start = |column: usize| column * self.timeline.len() / count;
         let mut out = Vec::with_capacity(count);
@@ -144,7 +144,7 @@ impl MemoryReport {
 }
 
 /// A bar under the layers for each interval of a phase.
-fn phases(out: &mut String, columns: &[&MemoryMoment], x: impl Fn(usize) -> f64) {
+fn phases(out: &mut String, columns: &[&MemorySample], x: impl Fn(usize) -> f64) {
     let mut first = 0;
     for stretch in columns.chunk_by(|a, b| a.phase == b.phase) {
         let (from, to) = (x(first), x(first + stretch.len()));

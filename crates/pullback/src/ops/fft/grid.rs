@@ -54,7 +54,7 @@ fn rolled(op: &'static str, x: Signal, dims: Option<&[isize]>, by: fn(usize) -> 
     for (axis, _) in axes {
         y = y.roll(by(y.shape()[axis]), axis as isize);
     }
-    y.apart_from(&[x])
+    y.unaliased_with(&[x])
 }
 
 /// The zero frequency moved from the front to the middle of some axes (all, if none are named).

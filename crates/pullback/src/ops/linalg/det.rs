@@ -27,11 +27,11 @@ const FEW: usize = 8;
 pub fn det(a: &Tensor) -> Tensor {
     let n = square("det", a);
     // What is traced as a body may be differentiated where it is replayed.
-    let asked = a.is_tracked() || a.carries_tangents() || trace::in_body();
-    if n == 0 || a.is_empty() || !asked {
+    let differentiated = a.is_tracked() || a.carries_tangents() || trace::in_body();
+    if n == 0 || a.is_empty() || !differentiated {
         return regular_det(a);
     }
-    let singular = kinks::aside(|| nearly_singular(&a.detach(), n));
+    let singular = kinks::uncounted_part(|| nearly_singular(&a.detach(), n));
     if trace::on_host(&singular) && !singular.max().item::<bool>() {
         return regular_det(a);
     }
@@ -43,7 +43,7 @@ pub fn det(a: &Tensor) -> Tensor {
     let mixed = |a: &Tensor| {
         singular.select(singular_det(&at.select(a, &eye), n), regular_det(&at.select(&eye, a)))
     };
-    kinks::aside(|| crate::cond(&singular.max(), mixed, plain, a))
+    kinks::uncounted_part(|| crate::cond(&singular.max(), mixed, plain, a))
 }
 
 /// Whether second derivatives through the factors would lose more than half of the digits or, where

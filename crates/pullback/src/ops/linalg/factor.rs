@@ -1,6 +1,6 @@
 //! Factorisations, as functions.
 
-use super::rows::{pair, permutation};
+use super::derivatives::{pair, permutation};
 use super::{QrMode, demand, first_of, floats, identity, matrices, refuse, square};
 use crate::apply::{apply, apply_all};
 use crate::{DType, Error, Op, Tensor};
@@ -327,5 +327,5 @@ pub fn ormqr(a: &Tensor, tau: &Tensor, other: &Tensor, left: bool, transpose: bo
         c = reflect(&c, &reflector(a, i, m), tau, i);
     }
     let y = if left { c } else { c.t() };
-    y.apart_from(&[other])
+    y.unaliased_with(&[other])
 }

@@ -116,7 +116,7 @@ pub fn matrix_power(a: &Tensor, n: i64) -> Tensor {
         }
         left >>= 1;
         match (left, result) {
-            (0, Some(result)) => return result.apart_from(&[a]),
+            (0, Some(result)) => return result.unaliased_with(&[a]),
             (_, so_far) => result = so_far,
         }
         power = power.product(&power);

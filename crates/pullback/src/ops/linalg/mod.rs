@@ -14,11 +14,11 @@
 //! assert!((x.at(0).item::<f64>() - 2.0).abs() < 1e-12);
 //! ```
 
+mod derivatives;
 mod det;
 mod factor;
 mod function;
-mod measure;
-mod rows;
+mod norms;
 mod solve;
 
 pub use det::det;
@@ -27,13 +27,13 @@ pub use factor::{
     lu_unpack, ormqr, qr, svd, svdvals,
 };
 pub use function::{matrix_exp, matrix_power, matrix_sqrth, multi_dot, polar, vander};
-pub use measure::{MatrixNorm, cond, logdet, matrix_norm, matrix_rank, norm, slogdet, vector_norm};
+pub use norms::{MatrixNorm, cond, logdet, matrix_norm, matrix_rank, norm, slogdet, vector_norm};
 pub use solve::{
     Lstsq, cholesky_inverse, cholesky_solve, inv, inv_ex, lstsq, lu_solve, pinv, solve, solve_ex,
     solve_triangular, tensorinv, tensorsolve, triangular_solve,
 };
 
-pub(crate) use rows::row;
+pub(crate) use derivatives::row;
 
 use crate::apply::apply;
 use crate::{DType, Error, Op, Shape, Tensor, trace};

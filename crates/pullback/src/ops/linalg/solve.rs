@@ -3,7 +3,7 @@
 use super::factor::{fitting_pivots, lu_parts, singular, singular_values};
 use super::{demand, gathered_rows, identity, matrices, refuse, square, together, triangular};
 use crate::apply::apply;
-use crate::ops::linalg::rows::permutation;
+use crate::ops::linalg::derivatives::permutation;
 use crate::{DType, Error, Op, Tensor, trace};
 use pullback_ir::Linalg;
 
@@ -175,7 +175,7 @@ pub fn cholesky_inverse(l: &Tensor, upper: bool) -> Tensor {
     cholesky_solved("cholesky_inverse", &identity(l, n), l, upper)
 }
 
-/// The X with A·X = B (or X·A = B, if not `left`; Aᵀ in place of A, if `adjoint`) from the factors
+/// The X with A·X = B (or X·A = B, if not `left`; Aᵀ instead of A, if `adjoint`) from the factors
 /// of [`lu_factor`](super::lu_factor).
 ///
 /// Derivative: of its formula, two triangular solves.

@@ -146,7 +146,7 @@ pub const KEPT: &[Kept] = &[
             outside && near && (there.is_nan() || there == 0.0)
         },
         place: "outside of (0, 1), and at its ends",
-        reason: "1/x + 1/(1 − x) as it stands, as the logarithm has it; the value is NaN outside",
+        reason: "1/x + 1/(1 − x), as for the logarithm; the value is NaN outside",
     },
     Kept {
         functions: &["entr"],
@@ -206,7 +206,7 @@ pub const KEPT: &[Kept] = &[
             far && !any_nan(at) && (here == 0.0 || here == 1.0) && there.is_nan()
         },
         place: "infinities and the largest numbers",
-        reason: "0 or 1, the slope beside them; PyTorch subtracts infinities",
+        reason: "0 or 1, the slope next to them; PyTorch subtracts infinities",
     },
     Kept {
         functions: &["hypot"],

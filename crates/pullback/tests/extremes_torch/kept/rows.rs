@@ -7,7 +7,8 @@ fn largest(at: &[f64]) -> f64 {
     at.iter().filter(|v| v.is_finite()).fold(0.0, |m, v| v.abs().max(m))
 }
 
-/// The derivatives of 1·y₁ + 2·y₂ + 3·y₃ of cumulative products y, as sums of products of the others.
+/// The derivatives of 1·y₁ + 2·y₂ + 3·y₃ of cumulative products y, as sums of products of the
+/// others.
 fn cumprod(at: &[f64]) -> [f64; 3] {
     let single = at.iter().all(|v| nine_digits(*v));
     let round = |v: f64| if single { f64::from(v as f32) } else { v };
@@ -56,7 +57,7 @@ pub const KEPT: &[Kept] = &[
             let small = at.iter().any(|v| *v == 0.0 || tiny(*v));
             over && small && !here.is_finite() && !there.is_nan()
         },
-        place: "the largest numbers beside one that makes the product small",
+        place: "the largest numbers next to one that makes the product small",
         reason: "wrong: 3 times the largest number overflows before it is multiplied by 0 (NaN) or by the smallest number (∞); in another order of the factors another product would overflow",
     },
     Kept {
@@ -86,7 +87,7 @@ pub const KEPT: &[Kept] = &[
             at[0] > 1e4 && lost < 0.01 && logcumsumexp(at).iter().any(|r| (here - r).abs() <= lost)
         },
         place: "large elements",
-        reason: "PyTorch's logarithms of the sums keep so many digits after the point",
+        reason: "PyTorch's logarithms of the sums keep that many digits after the point",
     },
     Kept {
         functions: &["rows_var"],
@@ -130,7 +131,7 @@ pub const KEPT: &[Kept] = &[
         functions: &["rows_norm3"],
         orders: &[1],
         at: |at, here, there| any_nan(at) && at.contains(&0.0) && here == 0.0 && there.is_nan(),
-        place: "an element of 0 beside NaN",
+        place: "an element of 0 next to NaN",
         reason: "0, the slope of the cube of 0",
     },
     Kept {

@@ -2,7 +2,7 @@
 
 use super::one;
 use crate::args::{Arg, Args};
-use pullback::{Interpolate, Outside, Resize, Sampling, Tensor};
+use pullback::{GridPaddingMode, GridSampleMode, Interpolate, Resize, Tensor};
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     // The variants (`interpolate.bilinear`) say their mode in the arguments.
@@ -44,14 +44,14 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         }
         "grid_sample" => {
             let how = match a.text(2, "mode").unwrap_or("bilinear") {
-                "nearest" => Sampling::Nearest,
-                "bicubic" => Sampling::Cubic,
-                _ => Sampling::Linear,
+                "nearest" => GridSampleMode::Nearest,
+                "bicubic" => GridSampleMode::Cubic,
+                _ => GridSampleMode::Linear,
             };
             let outside = match a.text(3, "padding_mode").unwrap_or("zeros") {
-                "border" => Outside::Border,
-                "reflection" => Outside::Reflection,
-                _ => Outside::Zeros,
+                "border" => GridPaddingMode::Border,
+                "reflection" => GridPaddingMode::Reflection,
+                _ => GridPaddingMode::Zeros,
             };
             one(x().grid_sample(
                 &a.tensor(1, "grid"),

@@ -3,7 +3,7 @@
 use super::one;
 use super::view::lengths;
 use crate::args::{Arg, Args};
-use pullback::{Bag, DType, Embedding, EmbeddingBag, Gathered, Index, Tensor, stack};
+use pullback::{BagMode, DType, Embedding, EmbeddingBag, Gathered, Index, Tensor, stack};
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     let x = || a.x();
@@ -81,9 +81,9 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "nn.functional.embedding_bag" => {
             let (table, rows) = table_and_rows(a);
             let mode = match a.text(6, "mode").unwrap_or("mean") {
-                "sum" => Bag::Sum,
-                "max" => Bag::Max,
-                _ => Bag::Mean,
+                "sum" => BagMode::Sum,
+                "max" => BagMode::Max,
+                _ => BagMode::Mean,
             };
             let mut bag = EmbeddingBag::new(mode)
                 .rows(embedding(a, [10, 3, 4, 5]))
@@ -123,7 +123,8 @@ fn gathered(name: &str) -> Option<Gathered> {
     })
 }
 
-/// Index tensors, one for each axis that is indexed: numbers and lists of them are tensors too, bytes are masks.
+/// Index tensors, one for each axis that is indexed: numbers and lists of them are tensors too,
+/// bytes are masks.
 fn places(index: &Arg) -> Option<Vec<Option<Tensor>>> {
     let Arg::List(list) = index else { return Some(vec![Some(place(index)?)]) };
     list.iter()
@@ -148,7 +149,8 @@ fn place(index: &Arg) -> Option<Tensor> {
     }
 }
 
-/// `x[…]` by PyTorch's rules: integers, slices, new axes and dots first, then the tensors on the axes that are left.
+/// `x[…]` by PyTorch's rules: integers, slices, new axes and dots first, then the tensors on the
+/// axes that are left.
 fn indexed(x: &Tensor, index: &Arg) -> Option<Tensor> {
     let whole = Index::Range { start: None, stop: None, step: 1 };
     let entries = match index {
@@ -207,7 +209,8 @@ fn table_and_rows(a: &Args) -> (Tensor, Tensor) {
     if first.dtype().is_float() { (first, second) } else { (second, first) }
 }
 
-/// The options of an embedding; `at` are the places of padding, largest norm, its order and scaling by frequency.
+/// The options of an embedding; `at` are the places of padding, largest norm, its order and scaling
+/// by frequency.
 fn embedding(a: &Args, at: [usize; 4]) -> Embedding {
     let mut options =
         Embedding::new().scale_grad_by_freq(a.flag(at[3], "scale_grad_by_freq", false));

@@ -50,7 +50,8 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         }
         "gaussian_nll_loss" => {
             let (x, variance) = (x(), a.tensor(2, "var"));
-            // PyTorch's samples also broadcast a target with fewer axes, which its documentation does not: here that is refused, and said.
+            // PyTorch's samples also broadcast a target with fewer axes, which its documentation
+            // does not: here that is refused with an error.
             let y = y().expand(x.shape());
             losses::gaussian_nll(
                 &x,
@@ -79,7 +80,8 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         "triplet_margin_with_distance_loss" => {
             let (p, q, r) =
                 (a.tensor(0, "anchor"), a.tensor(1, "positive"), a.tensor(2, "negative"));
-            // A distance given as a function cannot be listed in the reference: this is the default.
+            // A distance given as a function cannot be listed in the reference: this is the
+            // default.
             let distance = |p: &Tensor, q: &Tensor| p.pairwise_distance(q, 2.0, 1e-6);
             let (margin, swap) =
                 (a.float_or(usize::MAX, "margin", 1.0), a.flag(usize::MAX, "swap", false));

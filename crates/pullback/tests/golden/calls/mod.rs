@@ -1,5 +1,5 @@
-//! From an operator's name and arguments to the library's own call, family by family. Names and arguments are
-//! PyTorch's.
+//! From an operator's name and arguments to the library's own call, family by family. Names and
+//! arguments are PyTorch's.
 
 mod activation;
 mod contract;

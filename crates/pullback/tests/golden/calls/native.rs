@@ -1,9 +1,10 @@
-//! The forms of operators that PyTorch's own backward and compiler use, and tensors made of numbers alone.
+//! The forms of operators that PyTorch's own backward and compiler use, and tensors made of numbers
+//! alone.
 
 use super::one;
 use super::view::lengths;
 use crate::args::{Arg, Args};
-use pullback::{CrossEntropy, DType, Gathered, Outside, Sampling, Tensor};
+use pullback::{CrossEntropy, DType, Gathered, GridPaddingMode, GridSampleMode, Tensor};
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     let x = || a.x();
@@ -109,14 +110,14 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         }
         "grid_sampler_2d" | "grid_sampler_3d" => {
             let how = match a.int(2, "interpolation_mode") {
-                0 => Sampling::Linear,
-                1 => Sampling::Nearest,
-                _ => Sampling::Cubic,
+                0 => GridSampleMode::Linear,
+                1 => GridSampleMode::Nearest,
+                _ => GridSampleMode::Cubic,
             };
             let outside = match a.int(3, "padding_mode") {
-                0 => Outside::Zeros,
-                1 => Outside::Border,
-                _ => Outside::Reflection,
+                0 => GridPaddingMode::Zeros,
+                1 => GridPaddingMode::Border,
+                _ => GridPaddingMode::Reflection,
             };
             one(x().grid_sample(
                 &a.tensor(1, "grid"),

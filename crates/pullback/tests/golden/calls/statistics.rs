@@ -3,18 +3,18 @@
 use super::one;
 use super::reduce::{axes, kept};
 use crate::args::{Arg, Args};
-use pullback::{Between, DType, Spacing, Tensor, Unique};
+use pullback::{DType, QuantileInterpolation, Spacing, Tensor, Unique};
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     let x = || a.x();
     match name {
         "quantile" | "nanquantile" => {
             let between = match a.text(4, "interpolation").unwrap_or("linear") {
-                "linear" => Between::Linear,
-                "lower" => Between::Lower,
-                "higher" => Between::Higher,
-                "nearest" => Between::Nearest,
-                "midpoint" => Between::Midpoint,
+                "linear" => QuantileInterpolation::Linear,
+                "lower" => QuantileInterpolation::Lower,
+                "higher" => QuantileInterpolation::Higher,
+                "nearest" => QuantileInterpolation::Nearest,
+                "midpoint" => QuantileInterpolation::Midpoint,
                 _ => return None,
             };
             let (x, q, keep) = (x(), a.tensor(1, "q"), a.flag(3, "keepdim", false));

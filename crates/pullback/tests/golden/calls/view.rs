@@ -3,8 +3,8 @@
 use super::one;
 use crate::args::{Arg, Args};
 use pullback::{
-    Border, Fill, Index, Tensor, block_diag, broadcast_tensors, cartesian_prod, cat, column_stack,
-    dstack, hstack, meshgrid, stack, vstack,
+    Index, PadFill, PadMode, Tensor, block_diag, broadcast_tensors, cartesian_prod, cat,
+    column_stack, dstack, hstack, meshgrid, stack, vstack,
 };
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
@@ -220,11 +220,11 @@ fn padded(x: &Tensor, a: &Args) -> Option<Tensor> {
     let fill = match a.text(2, "mode").unwrap_or("constant") {
         "constant" => {
             let at = if a.text(2, "mode").is_some() { 3 } else { 2 };
-            Fill::Value(a.float_or(at, "value", 0.0))
+            PadFill::Constant(a.float_or(at, "value", 0.0))
         }
-        "reflect" => Fill::Border(Border::Reflect),
-        "replicate" => Fill::Border(Border::Replicate),
-        "circular" => Fill::Border(Border::Circular),
+        "reflect" => PadFill::Mode(PadMode::Reflect),
+        "replicate" => PadFill::Mode(PadMode::Replicate),
+        "circular" => PadFill::Mode(PadMode::Circular),
         _ => return None,
     };
     Some(x.pad_last(&pads, fill))

@@ -1,7 +1,7 @@
 //! Loads, stores and spills.
 
 use super::{Emitted, InstructionSet, LoopEmitter, REST, REST32, REST64, mask, vector};
-use crate::region::native::micro::{Lane, Origin};
+use crate::region::native::micro::{Lane, ValueOrigin};
 use crate::region::native::opcodes::{Opcode, code};
 use crate::region::plan::Ref;
 use iced_x86::{Code, Instruction, MemoryOperand, Register};
@@ -19,19 +19,19 @@ impl LoopEmitter<'_, '_> {
         let width = self.width(lane);
         let scalar = self.it.lanes == 1;
         match self.it.body.values[value].from {
-            Origin::Elements(place) if lane == Lane::Mask => {
+            ValueOrigin::Elements(place) if lane == Lane::Mask => {
                 let from = self.memory(place, 1, true)?;
                 self.truth(to, from, false)
             }
-            Origin::One(place) if lane == Lane::Mask => {
+            ValueOrigin::One(place) if lane == Lane::Mask => {
                 let from = self.memory(place, 1, false)?;
                 self.truth(to, from, true)
             }
-            Origin::Elements(place) | Origin::One(place) if scalar => {
+            ValueOrigin::Elements(place) | ValueOrigin::One(place) if scalar => {
                 let from = self.memory(place, size, false)?;
                 self.put(&Instruction::with2(single(double, avx512), vector(to, 16), from)?)
             }
-            Origin::Elements(place) => {
+            ValueOrigin::Elements(place) => {
                 let from = self.memory(place, size, true)?;
                 if self.rest && !avx512 {
                     let load = if double {
@@ -58,12 +58,12 @@ impl LoopEmitter<'_, '_> {
                 }
                 self.put(&load)
             }
-            Origin::One(place) => {
+            ValueOrigin::One(place) => {
                 let from = self.memory(place, size, false)?;
                 let spread = code(Opcode::Spread, double, avx512, width);
                 self.put(&Instruction::with2(spread, vector(to, width), from)?)
             }
-            Origin::Number(_) => {
+            ValueOrigin::Number(_) => {
                 let place = self.numbers[value].unwrap_or(0) as i64;
                 let from = MemoryOperand::with_base_displ_size(Register::RIP, place, 8);
                 let spread = match scalar {
@@ -72,7 +72,7 @@ impl LoopEmitter<'_, '_> {
                 };
                 self.put(&Instruction::with2(spread, vector(to, width), from)?)
             }
-            Origin::Computed(..) => Ok(()),
+            ValueOrigin::Computed(..) => Ok(()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Arithmetic on registers.
 
 use super::{Emitted, InstructionSet, LoopEmitter, MASK, TEMPORARY, mask, vector};
-use crate::region::native::micro::{Lane, Micro, Origin};
+use crate::region::native::micro::{Lane, Micro, ValueOrigin};
 use crate::region::native::opcodes::{Opcode, code};
 use iced_x86::{Code, Instruction};
 
@@ -9,7 +9,9 @@ impl LoopEmitter<'_, '_> {
     /// Computes a value.
     pub(super) fn compute(&mut self, value: usize, to: u8, from: [u8; 3]) -> Emitted<()> {
         let it = self.it;
-        let Origin::Computed(micro, of, count) = it.body.values[value].from else { return Ok(()) };
+        let ValueOrigin::Computed(micro, of, count) = it.body.values[value].from else {
+            return Ok(());
+        };
         let avx512 = it.set == InstructionSet::Avx512;
         // Masks have the width of the operation that produces or uses them.
         let lane = of[..count]

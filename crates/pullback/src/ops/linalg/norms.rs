@@ -1,8 +1,8 @@
 //! Logarithms of determinants, norms, condition numbers and ranks.
 
+use super::derivatives::pair;
 use super::det::{det, parity};
 use super::factor::{eigen, singular_values};
-use super::rows::pair;
 use super::solve::{inverse, threshold};
 use super::{floats, matrices, refuse, square};
 use crate::{DType, Error, IntoAxes, Tensor};

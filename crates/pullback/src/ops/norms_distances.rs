@@ -39,7 +39,8 @@ impl Tensor {
         // Zeros stay out of the power, whose slope may be infinite there; so does a sum of zero.
         let zero = x.eq(0.0);
         let at_zero = if p < 0.0 { f64::INFINITY } else { 0.0 };
-        let powers = zero.select_or(at_zero, zero.select_or(1.0, kinks::aside(|| x.abs())).pow(p));
+        let powers =
+            zero.select_or(at_zero, zero.select_or(1.0, kinks::uncounted_part(|| x.abs())).pow(p));
         let sum = powers.sum_over(axes);
         kinks::at("vector_norm", kinks::KinkKind::OtherNorm, &[&sum], |sum| sum[0].eq(at_zero));
         let origin = sum.eq(at_zero);
@@ -134,7 +135,7 @@ impl Tensor {
     #[must_use]
     pub fn cosine_similarity(&self, other: &Tensor, axis: isize, eps: f64) -> Tensor {
         let floored = |x: &Tensor| {
-            let norm = kinks::aside(|| x.norm_keep(axis));
+            let norm = kinks::uncounted_part(|| x.norm_keep(axis));
             let raised = (norm.detach().clamp_min(eps) - norm.detach()).detach();
             norm + raised
         };
@@ -163,7 +164,7 @@ impl Tensor {
         // At the origin eps is used instead of the norm; norms of other orders have kinks elsewhere
         // too.
         let norm = match p == 2.0 {
-            true => kinks::aside(|| x.vector_norm_keep(p, axis)),
+            true => kinks::uncounted_part(|| x.vector_norm_keep(p, axis)),
             false => x.vector_norm_keep(p, axis),
         };
         (&x / norm.clamp_min(eps)).cast(self.reduced_dtype())

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 /// An error at a place in a text.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Complaint {
+pub struct Diagnostic {
     /// The whole text.
     pub source: String,
     /// The range of characters to mark. May be empty, and may be at the end.
@@ -14,14 +14,14 @@ pub struct Complaint {
     pub message: String,
 }
 
-impl Complaint {
-    /// A complaint about these characters.
-    pub fn new(source: &str, span: Range<usize>, message: impl Into<String>) -> Complaint {
-        Complaint { source: source.to_string(), span, message: message.into() }
+impl Diagnostic {
+    /// A diagnostic about these characters.
+    pub fn new(source: &str, span: Range<usize>, message: impl Into<String>) -> Diagnostic {
+        Diagnostic { source: source.to_string(), span, message: message.into() }
     }
 }
 
-impl fmt::Display for Complaint {
+impl fmt::Display for Diagnostic {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // One character of the text stays one column, so that the caret is in the right column.
         let plain = |c: char| if c.is_control() { ' ' } else { c };
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn the_caret_stands_under_the_character() {
-        let text = Complaint::new("x + ?", 4..5, "no").to_string();
+        let text = Diagnostic::new("x + ?", 4..5, "no").to_string();
         assert_eq!(text, "no\n  x + ?\n      ^");
     }
 }

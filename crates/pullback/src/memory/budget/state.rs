@@ -1,17 +1,17 @@
 //! The ledger: how every value made in the scope was computed, and which are held in memory.
 //!
-//! An [`Entry`] represents a storage at a version, so views of a value are the value. It has
+//! A [`BudgetEntry`] represents a storage at a version, so views of a value are the value. It has
 //!
 //! - a *recipe*, if the value can be made again: the op, and the entries of its operands;
-//! - *tickets*: how many nodes saved it;
+//! - *saves*: how many nodes saved it;
 //! - a *hold*, if its memory is kept. Only that counts. Recipes hold no memory: their operands are
 //!   entries, which may have none.
 //!
 //! A dropped value must stay recomputable, whatever is dropped afterwards. So before a value is
-//! dropped everything it depends on is *secured*: values without a recipe are held from then on,
-//! and values that are held are marked as relied upon, so that they are secured in turn before they
-//! are dropped. If a dependency is gone already, or holding it would cost more than is saved, the
-//! value stays: it has lost its recipe.
+//! dropped, its dependencies are *pinned*: values without a recipe are held from then on, and
+//! values that are held are marked as relied upon, so that their own dependencies are pinned before
+//! they are dropped. If a dependency was freed already, or holding it would cost more than is
+//! saved, the value stays: it has lost its recipe.
 //!
 //! Entries are numbers in a list, not pointers, and everything that follows recipes is a loop: a
 //! chain may have any length.
@@ -33,8 +33,8 @@ pub(super) const TINY: usize = 64;
 /// How many entries there are at least before unneeded ones are collected.
 pub(super) const SWEEP: usize = 1 << 15;
 
-pub(super) struct Book {
-    pub entries: Vec<Entry>,
+pub(super) struct BudgetState {
+    pub entries: Vec<BudgetEntry>,
     pub free: Vec<usize>,
     /// The entry of a storage, by its address; an entry's weak pointer keeps the address from being
     /// used again.
@@ -60,7 +60,7 @@ pub(super) struct Book {
     pub tally: BudgetUse,
 }
 
-pub(super) struct Entry {
+pub(super) struct BudgetEntry {
     pub recipe: Option<Arc<Recipe>>,
     /// The entries whose recipes use this one, once for each use.
     pub users: SmallVec<[usize; 2]>,
@@ -70,11 +70,11 @@ pub(super) struct Entry {
     pub held: Option<Arc<Storage>>,
     /// The bytes it counts for: none if it is tiny, or was there before the scope.
     pub bytes: usize,
-    pub tickets: usize,
+    pub saves: usize,
     /// How often it is needed by what is being made again just now.
     pub locks: usize,
     /// All its dependencies are held or can be recomputed.
-    pub secured: bool,
+    pub dependencies_pinned: bool,
     /// A dropped value depends on it.
     pub relied: bool,
     /// The work of its op, and an estimate of the work on what is missing below it.
@@ -92,29 +92,29 @@ pub(super) struct Entry {
 /// How values were made.
 pub(super) struct Recipe {
     pub op: Op,
-    pub parts: SmallVec<[Part; 2]>,
+    pub parts: SmallVec<[RecipeOperand; 2]>,
     /// Its results, by entry and the entry's number; none for one that is unused.
     pub results: SmallVec<[Option<(usize, u64)>; 1]>,
     pub work: u64,
 }
 
 /// An operand.
-pub(super) struct Part {
+pub(super) struct RecipeOperand {
     pub entry: usize,
     dtype: DType,
     device: Device,
     layout: Layout,
 }
 
-impl Part {
+impl RecipeOperand {
     pub fn tensor(&self, storage: Arc<Storage>) -> Tensor {
         let spec = Spec::on(self.device, self.dtype, self.layout.shape.clone());
         Tensor::new(spec, self.layout.clone(), storage)
     }
 }
 
-impl Entry {
-    /// Its memory, if it is as it was.
+impl BudgetEntry {
+    /// Its memory, if it is unchanged.
     pub fn alive(&self) -> Option<Arc<Storage>> {
         self.memory.upgrade().filter(|s| s.version() == self.version)
     }
@@ -134,11 +134,11 @@ impl Entry {
     }
 
     pub fn is_idle(&self) -> bool {
-        self.tickets == 0 && self.locks == 0
+        self.saves == 0 && self.locks == 0
     }
 }
 
-/// Whether an op gives the same again: all do, except user code, which is not known to. (A custom
+/// Whether an op is deterministic: all do, except user code, which is not known to. (A custom
 /// op that is made of others is noted as those.)
 fn repeats(op: &Op) -> bool {
     let all = |p: &Program| p.equations.iter().all(|e| repeats(&e.op));
@@ -149,9 +149,9 @@ fn repeats(op: &Op) -> bool {
     }
 }
 
-impl Book {
-    pub fn new(budget: usize) -> Book {
-        Book {
+impl BudgetState {
+    pub fn new(budget: usize) -> BudgetState {
+        BudgetState {
             entries: Vec::new(),
             free: Vec::new(),
             places: FxHashMap::default(),
@@ -206,7 +206,7 @@ impl Book {
     }
 
     /// Backward requests a value: a gradient of its size is allocated and another one freed.
-    pub fn asked(&mut self, id: usize) {
+    pub fn note_request(&mut self, id: usize) {
         self.predict(2 * self.entries[id].bytes);
     }
 
@@ -225,7 +225,7 @@ impl Book {
         seen.iter().map(|s| s.bytes()).filter(|&bytes| bytes > TINY).sum()
     }
 
-    /// A moment passes.
+    /// Advances the clock.
     fn tick(&mut self) -> u64 {
         self.tally.kept = self.tally.kept.max(self.kept);
         let live = live_bytes().saturating_sub(self.start.unwrap_or(0)) as usize;
@@ -239,8 +239,8 @@ impl Book {
         (self.entries[id].version == storage.version()).then_some(id)
     }
 
-    /// Whether the budget is about this memory.
-    pub fn minds(&self, storage: &Arc<Storage>) -> bool {
+    /// Whether the budget counts this memory.
+    pub fn is_counted(&self, storage: &Arc<Storage>) -> bool {
         storage.bytes() > TINY
             && match self.known(storage) {
                 Some(id) => self.entries[id].bytes > 0,
@@ -264,16 +264,16 @@ impl Book {
         let bytes = storage.bytes();
         let tiny = bytes <= TINY;
         self.numbers += 1;
-        let entry = Entry {
+        let entry = BudgetEntry {
             recipe: None,
             users: SmallVec::new(),
             memory: Arc::downgrade(storage),
             version: storage.version(),
             held: tiny.then(|| storage.clone()),
             bytes: if tiny || storage.born <= self.since { 0 } else { bytes },
-            tickets: 0,
+            saves: 0,
             locks: 0,
-            secured: false,
+            dependencies_pinned: false,
             relied: tiny,
             work: 0,
             missing: 0,
@@ -318,13 +318,13 @@ impl Book {
         if self.entries.len() - self.free.len() >= self.sweep_at {
             self.sweep();
         }
-        let part = |x: &&Tensor| Part {
+        let part = |x: &&Tensor| RecipeOperand {
             entry: self.entry_of(&x.0.storage, op.name(), at),
             dtype: x.dtype(),
             device: x.device(),
             layout: x.0.layout.clone(),
         };
-        let parts: SmallVec<[Part; 2]> = inputs.iter().map(part).collect();
+        let parts: SmallVec<[RecipeOperand; 2]> = inputs.iter().map(part).collect();
         let mut results: SmallVec<[Option<(usize, u64)>; 1]> = SmallVec::new();
         for (y, fresh) in outs.iter().zip(fresh) {
             results.push(fresh.then(|| {
@@ -345,18 +345,18 @@ impl Book {
     pub fn save(&mut self, id: usize, storage: &Arc<Storage>) {
         self.hold(id, storage.clone());
         self.touch(id);
-        self.ticket(id);
+        self.add_save(id);
     }
 
-    fn ticket(&mut self, id: usize) {
+    fn add_save(&mut self, id: usize) {
         let entry = &mut self.entries[id];
-        entry.tickets += 1;
-        if entry.tickets == 1 {
+        entry.saves += 1;
+        if entry.saves == 1 {
             self.saved += entry.bytes;
             self.tally.without = self.tally.without.max(self.saved);
         }
-        let beside = if entry.recipe.is_some() { entry.bytes } else { 0 };
-        self.tally.least = self.tally.least.max(self.pinned + beside);
+        let extra = if entry.recipe.is_some() { entry.bytes } else { 0 };
+        self.tally.least = self.tally.least.max(self.pinned + extra);
     }
 
     /// Whether memory is kept for a value.
@@ -364,7 +364,7 @@ impl Book {
         self.entries[id].is_held()
     }
 
-    /// A lower bound of the budget if this value is saved too: when backward asks for it, it is
+    /// A lower bound of the budget if this value is saved too: when backward requests it, it is
     /// there together with all that was saved before and cannot be dropped.
     pub fn least_with(&self, id: usize) -> usize {
         let entry = &self.entries[id];
@@ -383,25 +383,27 @@ impl Book {
     }
 
     /// Nodes save a value that is dropped before it was ever held, because it is the cheapest there
-    /// is. `false` where it cannot be recomputed below this price, or not at all.
+    /// is. `false` where it cannot be recomputed below this cost per byte, or not at all.
     pub fn save_dropped(&mut self, id: usize, most: f64) -> bool {
-        if self.entries[id].recipe.is_none() || self.entries[id].price() > most || !self.secure(id)
+        if self.entries[id].recipe.is_none()
+            || self.entries[id].cost_per_byte() > most
+            || !self.pin_dependencies(id)
         {
             return false;
         }
         self.touch(id);
-        self.ticket(id);
+        self.add_save(id);
         self.tally.dropped += 1;
         true
     }
 
     /// Bytes that a packer takes, on behalf of the scope.
-    pub fn hand_over(&mut self, bytes: usize) {
+    pub fn add_packed(&mut self, bytes: usize) {
         self.passing(bytes);
         self.pinned += bytes;
     }
 
-    pub fn hand_back(&mut self, bytes: usize) {
+    pub fn remove_packed(&mut self, bytes: usize) {
         self.passed(bytes);
         self.pinned -= bytes;
     }
@@ -409,10 +411,10 @@ impl Book {
     /// A node no longer needs a value.
     pub fn forget(&mut self, id: usize) {
         let entry = &mut self.entries[id];
-        entry.tickets -= 1;
-        if entry.tickets == 0 {
+        entry.saves -= 1;
+        if entry.saves == 0 {
             self.saved -= entry.bytes;
-            self.settle(id);
+            self.release_if_unneeded(id);
             self.rest();
         }
     }
@@ -432,7 +434,7 @@ impl Book {
     pub fn unlock(&mut self, id: usize) {
         self.entries[id].locks -= 1;
         self.place(id);
-        self.settle(id);
+        self.release_if_unneeded(id);
     }
 
     /// Keeps memory for a value.
@@ -461,7 +463,7 @@ impl Book {
             self.pinned += entry.bytes;
         }
         self.place(id);
-        self.tell(id);
+        self.update_costs(id);
     }
 
     /// Keeps no memory for a value any more.
@@ -474,7 +476,7 @@ impl Book {
             self.pinned -= entry.bytes;
         }
         self.place(id);
-        self.tell(id);
+        self.update_costs(id);
     }
 
     /// This value cannot be recomputed: what is held of it stays.
@@ -483,7 +485,7 @@ impl Book {
         if entry.held.is_some() && entry.recipe.is_some() {
             self.pinned += entry.bytes;
         }
-        entry.secured = false;
+        entry.dependencies_pinned = false;
         let Some(recipe) = entry.recipe.take() else { return };
         self.place(id);
         let unused = self.unused(id, &recipe);
@@ -493,7 +495,7 @@ impl Book {
     /// What is held and cannot be made again, by line, the most first.
     pub fn pinned_by_line(&self) -> Vec<(Line, &'static str, usize)> {
         let mut lines: Vec<(Line, &'static str, usize)> = Vec::new();
-        let pinned = |e: &&Entry| e.held.is_some() && e.recipe.is_none() && e.bytes > 0;
+        let pinned = |e: &&BudgetEntry| e.held.is_some() && e.recipe.is_none() && e.bytes > 0;
         for entry in self.entries.iter().filter(pinned) {
             match lines.iter_mut().find(|l| l.0 == entry.at && l.1 == entry.name) {
                 Some(line) => line.2 += entry.bytes,

@@ -130,7 +130,7 @@ impl Tensor {
 
 /// A number on the device of the first of these tensors, or on the default device.
 #[track_caller]
-pub(crate) fn number_beside<T: HostElement>(all: &[Tensor], value: T) -> Tensor {
+pub(crate) fn number_on_device_of<T: HostElement>(all: &[Tensor], value: T) -> Tensor {
     let _here = all.first().map(here);
     Tensor::from_vec([value], ())
 }

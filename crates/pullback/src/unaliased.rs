@@ -12,7 +12,7 @@ use std::sync::Arc;
 impl Tensor {
     /// The value in memory of its own, not shared with the operands.
     #[track_caller]
-    pub(crate) fn apart_from(self, operands: &[&Tensor]) -> Tensor {
+    pub(crate) fn unaliased_with(self, operands: &[&Tensor]) -> Tensor {
         match operands.iter().any(|x| x.shares_memory(&self)) {
             true => self.deep_clone(),
             false => self,

@@ -7,7 +7,7 @@ use pullback_ir::{ErrorKind, Line};
 
 const LIFTS: &str = "it switches recording on, and was called inside no_grad";
 const MARKS: &str = "it marks a tensor of its caller as requiring grad, or no longer";
-const ASKS: &str = "it asks for the gradient of an argument";
+const READS_GRADIENT: &str = "it reads the gradient of an argument";
 
 /// The innermost whole function that is traced must not be compiled.
 fn go_op_by_op(why: &'static str) {
@@ -36,7 +36,7 @@ pub(crate) fn marks(x: &Tensor, changes: bool, at: Line) -> Result<()> {
             return Err(refused_mark(x, &format!("an argument of a body of {name}"), at));
         }
         TraceKind::Body(name) if outside => {
-            return Err(refused_mark(x, &format!("a tensor from outside a body of {name}"), at));
+            return Err(refused_mark(x, &format!("a tensor that a body of {name} captures"), at));
         }
         TraceKind::Whole | TraceKind::Body(_) => {}
     }
@@ -55,11 +55,11 @@ fn refused_mark(x: &Tensor, what: &str, at: Line) -> Error {
 
 /// The gradient of a tensor is read or changed. The caller's tensor may have one where the traced
 /// argument does not.
-pub(crate) fn asks(x: &Tensor) {
+pub(crate) fn note_gradient_read(x: &Tensor) {
     if let Some(trace) = current().filter(|trace| trace.in_no_grad && !trace.is_body())
         && trace.log.borrow().arguments.contains(&address(x))
     {
-        go_op_by_op(ASKS);
+        go_op_by_op(READS_GRADIENT);
     }
 }
 

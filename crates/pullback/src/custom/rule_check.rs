@@ -1,4 +1,4 @@
-//! The gate: a rule is compared with numeric derivatives before it is used.
+//! The check of custom rules: a rule is compared with numeric derivatives before it is used.
 //!
 //! A wrong rule silently gives wrong gradients. So at the first use for given specs (and plain
 //! values of the argument) the function runs a few more times, and its rule is compared with
@@ -14,11 +14,11 @@
 //! # Where values are not known
 //!
 //! Inside a trace the rule is checked at sampled values, so that a wrong one is rejected early. In
-//! addition the op carries a [`Ticket`], and once values are known (when `jit` has compiled the
-//! program, when `vmap` has its examples) the rule is checked at these, once.
+//! addition the op carries a [`PendingCheck`], and once values are known (when `jit` has compiled
+//! the program, when `vmap` has its examples) the rule is checked at these, once.
 
 use super::call::plain;
-use super::compare::{Said, compare};
+use super::compare::{Outcome, compare};
 use super::memo::{self, Opened, Passed, Site};
 use crate::{DType, Error, ErrorKind, Key, Result, Spec, Tensor, fail, mode, random, trace};
 use pullback_ir::Line;
@@ -28,11 +28,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// A function on the leaves of its argument and of its result, that may be called on another
 /// thread.
-pub(super) type Shared<'a> = dyn Fn(&[Tensor]) -> Vec<Tensor> + Sync + 'a;
+pub(super) type SyncFn<'a> = dyn Fn(&[Tensor]) -> Vec<Tensor> + Sync + 'a;
 
-/// The gate of a custom function.
+/// The check of a custom function's rule.
 #[derive(Clone)]
-pub(super) struct Gate {
+pub(super) struct RuleCheck {
     site: Site,
     opened: Option<Arc<Opened>>,
     example: Option<Vec<Tensor>>,
@@ -45,9 +45,9 @@ pub(super) struct Gate {
     passed: Arc<Mutex<FxHashMap<u64, Vec<Passed>>>>,
 }
 
-/// What an op carries from the gate.
+/// The check that an op carries until values are known.
 #[derive(Clone, Default)]
-pub(crate) struct Ticket {
+pub(crate) struct PendingCheck {
     /// Why it was not checked, if it was not.
     pub opened: Option<Arc<Opened>>,
     /// Checks the rule at values of the arguments, if that was not done yet.
@@ -64,7 +64,7 @@ pub(crate) struct Ticket {
 /// A check at several points, each a list of arguments.
 pub(crate) type Later = dyn Fn(&[&[Tensor]]) -> Result<()> + Send + Sync;
 
-impl Ticket {
+impl PendingCheck {
     /// Checks the rule at each of these lists of operands, if that was not done yet.
     pub fn check(&self, points: &[&[Tensor]]) -> Result<()> {
         let arguments = |operands: &&[Tensor]| self.arguments.unwrap_or(operands.len());
@@ -73,10 +73,10 @@ impl Ticket {
     }
 }
 
-impl Gate {
-    pub fn new(site: Site) -> Gate {
+impl RuleCheck {
+    pub fn new(site: Site) -> RuleCheck {
         let passed = Arc::default();
-        Gate {
+        RuleCheck {
             site,
             opened: None,
             example: None,
@@ -109,13 +109,13 @@ impl Gate {
 
     /// Checks the rule of a call, or raises the error of a wrong one. `structure` describes the
     /// argument besides its specs.
-    pub fn pass(&self, x: &[Tensor], structure: &str, at: Line, f: &Shared) {
+    pub fn pass(&self, x: &[Tensor], structure: &str, at: Line, f: &SyncFn) {
         if let Some(opened) = &self.opened {
             return opened.count();
         }
-        // Where nothing is recorded, no derivative can be asked for.
-        let asked = mode::is_grad_enabled() || trace::active();
-        if self.trusted || !asked && !x.iter().any(Tensor::carries_tangents) {
+        // Where nothing is recorded, no derivative can be requested.
+        let differentiable = mode::is_grad_enabled() || trace::active();
+        if self.trusted || !differentiable && !x.iter().any(Tensor::carries_tangents) {
             return;
         }
         let known = x.iter().all(trace::knows);
@@ -123,22 +123,26 @@ impl Gate {
     }
 
     /// What an op of this function carries.
-    pub fn ticket(
+    pub fn pending(
         &self,
         structure: String,
         at: Line,
         f: impl Fn(&[Tensor]) -> Vec<Tensor> + Send + Sync + 'static,
-    ) -> Ticket {
+    ) -> PendingCheck {
         if self.opened.is_some() {
             let nonlinear = !self.linear;
-            return Ticket { opened: self.opened.clone(), nonlinear, ..Ticket::default() };
+            return PendingCheck {
+                opened: self.opened.clone(),
+                nonlinear,
+                ..PendingCheck::default()
+            };
         }
         if self.trusted {
-            return Ticket::default();
+            return PendingCheck::default();
         }
-        let gate = self.clone();
-        let later = move |points: &[&[Tensor]]| gate.once(points, &structure, true, at, &f);
-        Ticket { later: Some(Arc::new(later)), ..Ticket::default() }
+        let check = self.clone();
+        let later = move |points: &[&[Tensor]]| check.once(points, &structure, true, at, &f);
+        PendingCheck { later: Some(Arc::new(later)), ..PendingCheck::default() }
     }
 
     /// Checks the rule at points of the same specs, if that was not done yet.
@@ -148,7 +152,7 @@ impl Gate {
         structure: &str,
         known: bool,
         at: Line,
-        f: &Shared,
+        f: &SyncFn,
     ) -> Result<()> {
         let held = || self.passed.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(x) = points.first() else { return Ok(()) };
@@ -163,7 +167,7 @@ impl Gate {
             for x in points {
                 said.push(self.check(x, known, at, f).map_err(|e| e.at(at))?);
             }
-            if let (Said::Nothing(why), false) = (said[0], said.contains(&Said::Fits)) {
+            if let (Outcome::Inconclusive(why), false) = (said[0], said.contains(&Outcome::Fits)) {
                 memo::opened(self.site.name, at, why).count();
             }
             memo::note_passed(&self.site, now.clone());
@@ -172,7 +176,7 @@ impl Gate {
         Ok(())
     }
 
-    fn check(&self, x: &[Tensor], known: bool, at: Line, f: &Shared) -> Result<Said> {
+    fn check(&self, x: &[Tensor], known: bool, at: Line, f: &SyncFn) -> Result<Outcome> {
         let alone = || {
             let point: Vec<Tensor> = match (&self.example, known) {
                 (_, true) => x.iter().map(plain).collect(),
@@ -210,12 +214,12 @@ pub(super) fn sampled((i, x): (usize, &Tensor)) -> Tensor {
 
 /// Calls `check` with the function as if each call were the first: where it draws random numbers,
 /// it draws the same ones. They come from a thread-local copy of the global generator, whose state
-/// does not change; other threads may draw from it meanwhile.
+/// does not change; other threads may draw from it concurrently.
 fn replayed<R>(
-    f: &Shared,
+    f: &SyncFn,
     check: impl FnOnce(&dyn Fn(&[Tensor]) -> Vec<Tensor>) -> Result<R>,
 ) -> Result<R> {
-    // The thread has its own generator meanwhile: others keep drawing from theirs.
+    // The thread has its own generator for the check: others keep drawing from theirs.
     let start = random::states();
     let drawing =
         || random::Draws { state: start.copied().held(), keys: Vec::new(), trace: trace::number() };

@@ -14,7 +14,7 @@ pub(crate) const TENSOR: usize = 256;
 #[track_caller]
 pub(crate) fn check_list(op: &'static str, count: usize, each: usize, operands: &[&Spec]) {
     let fits = |bytes: usize| {
-        // The system is asked as well: a process may have a lower limit than the machine.
+        // The system is queried as well: a process may have a lower limit than the machine.
         bytes <= memory() && Vec::<u8>::new().try_reserve_exact(bytes).is_ok()
     };
     if count < 1 << 16 || count.checked_mul(each).is_some_and(fits) {

@@ -18,8 +18,9 @@ fn slope(f: &dyn Fn(&Tensor) -> Tensor, x: f64) -> f64 {
     reverse
 }
 
-/// `f` is flat, or a straight line, on both sides of `x`. Its derivative there must be `part` of the way from the slope on the left to that on the right,
-/// and the second derivative of its square must be made of it.
+/// `f` is flat, or a straight line, on both sides of `x`. Its derivative there must be `part` of
+/// the way from the slope on the left to that on the right, and the second derivative of its square
+/// must be made of it.
 #[track_caller]
 fn is_between(name: &str, c: Conventions, f: &dyn Fn(&Tensor) -> Tensor, x: f64, part: f64) {
     let at = |x: f64| f(&Tensor::from(x)).item::<f64>();

@@ -1,4 +1,4 @@
-//! The gate: wrong rules are refused, right ones pass, once.
+//! The check of rules: wrong ones are refused, right ones pass, once.
 
 use pullback::{
     DType, Error, ErrorKind, Tensor, catch, custom_jvp, custom_vjp, grad, no_grad, unchecked_rules,
@@ -28,7 +28,7 @@ fn a_wrong_rule_is_refused_with_the_worst_entry() {
         ),
         "{text}"
     );
-    assert!(text.contains(&format!("custom_gate.rs:{line}:")), "{text}");
+    assert!(text.contains(&format!("custom_rule_check.rs:{line}:")), "{text}");
     let numbers: Vec<f64> = text
         .lines()
         .next()
@@ -139,7 +139,7 @@ fn kinks_are_no_false_alarms() {
     );
     let round =
         custom_vjp("own_round", |x: &Tensor| (x.round(), ()), |_: &(), dy: &Tensor| dy * 0.0);
-    // On the kink, beside it, and far from it; small, and large enough for random directions.
+    // On the kink, next to it, and far from it; small, and large enough for random directions.
     let near = Tensor::from([0.0, 1e-5, -1e-4, 2e-6, 1.0, -3.0, 0.5, -0.5]);
     let zeros = Tensor::zeros_with([500], DType::F64);
     let many = Tensor::linspace(-1.0, 1.0, 4001).cast(DType::F64);
@@ -148,7 +148,7 @@ fn kinks_are_no_false_alarms() {
             f.call(x);
         }
         round.call(x);
-        // A rule that is wrong beside the kink is still found.
+        // A rule that is wrong next to the kink is still found.
         let wrong = custom_vjp(
             "wrong_relu",
             |x: &Tensor| (x.relu(), x.clone()),
@@ -229,7 +229,8 @@ fn a_check_happens_once_for_each_spec() {
     // Another spec is another use.
     assert!(after(&|| drop(f.call(&three))) > 1);
     assert_eq!(after(&|| drop(f.call(&three))), 1);
-    // The same line made anew may have captured something else: it is trusted after the fourth time.
+    // The same line made anew may have captured something else: it is trusted after the fourth
+    // time.
     let anew: Vec<bool> = (0..5).map(|_| after(&|| drop(make().call(&two))) > 1).collect();
     assert_eq!(anew, [true, true, true, false, false]);
     assert!(after(&|| drop(f.call(&two.cast(DType::F32)))) > 1);
@@ -287,8 +288,9 @@ fn plain_values_in_the_argument_count() {
 }
 
 #[test]
-fn a_wrong_operand_beside_a_large_one_is_found() {
-    // Slopes of millions, beside which that of a scalar is wrong by a thousandth, or that of a medium leaf by a tenth.
+fn a_wrong_operand_next_to_a_large_one_is_found() {
+    // Slopes of millions, relative to which that of a scalar is wrong by a thousandth, or that of a
+    // medium leaf by a tenth.
     let wrong = |off: f64, which: usize| {
         custom_vjp(
             "beside",
@@ -404,7 +406,7 @@ fn results_that_are_not_finite_hide_nothing() {
     f.call(&x);
     assert!(unchecked_rules().iter().any(|r| r.name == "all_nan"
         && r.reason.contains("not finite")
-        && r.line.contains("custom_gate.rs")));
+        && r.line.contains("custom_rule_check.rs")));
 }
 
 #[test]
@@ -430,8 +432,7 @@ fn what_is_no_function_is_said_to_be_none() {
     );
     let text = refused(|| f.call(&Tensor::from([1.0, 2.0]))).to_string();
     assert!(
-        text.contains("gives other values for the same argument")
-            && text.contains("result 0, element [0]"),
+        text.contains("is not deterministic") && text.contains("result 0, element [0]"),
         "{text}"
     );
 }

@@ -76,7 +76,7 @@ impl Tensor {
     #[track_caller]
     fn bounded(&self, op: &'static str, beyond: Compare, bound: impl Operand) -> Tensor {
         let (may_be_nan, number) = (bound.may_be_nan(), bound.is_number());
-        let bound = bound.beside(self);
+        let bound = bound.matching(self);
         let bound = &*bound;
         kinks::at(op, kinks::KinkKind::Clamp, &[self, bound], |x| x[0].eq(&x[1]));
         let low = beyond == Compare::Lt;
@@ -85,8 +85,8 @@ impl Tensor {
             (AtBound::Inside, false) => self.gt(bound),
             (AtBound::Outside, true) => self.le(bound),
             (AtBound::Outside, false) => self.ge(bound),
-            (AtBound::Half, true) => return kinks::aside(|| self.maximum(bound)),
-            (AtBound::Half, false) => return kinks::aside(|| self.minimum(bound)),
+            (AtBound::Half, true) => return kinks::uncounted_part(|| self.maximum(bound)),
+            (AtBound::Half, false) => return kinks::uncounted_part(|| self.minimum(bound)),
         };
         // Comparisons with NaN are false: a NaN stays, and without this a value with a NaN bound
         // would stay too.

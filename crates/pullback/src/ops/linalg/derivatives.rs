@@ -135,22 +135,22 @@ fn lu_solve_jvp(f: &Facts, t: &Maybe) -> Outs {
 
 /// The parts of packed factors of m × n: the square L, the part below it, the square U, the part to
 /// its right.
-struct Packed {
+struct PackedFactors {
     k: usize,
     lower: Tensor,
     below: Option<Tensor>,
     upper: Tensor,
-    beside: Option<Tensor>,
+    right: Option<Tensor>,
 }
 
-fn unpack(lu: &Tensor) -> Packed {
+fn unpack(lu: &Tensor) -> PackedFactors {
     let (m, n) = sides(lu);
     let k = m.min(n);
     let square = lu.narrow(-2, 0, k).narrow(-1, 0, k);
-    Packed {
+    PackedFactors {
         k,
         below: (m > k).then(|| lu.narrow(-2, k as isize, m - k)),
-        beside: (n > k).then(|| lu.narrow(-1, k as isize, n - k)),
+        right: (n > k).then(|| lu.narrow(-1, k as isize, n - k)),
         lower: square.clone(),
         upper: square,
     }
@@ -160,7 +160,7 @@ fn sides(x: &Tensor) -> (usize, usize) {
     (x.shape()[x.rank() - 2], x.shape()[x.rank() - 1])
 }
 
-impl Packed {
+impl PackedFactors {
     /// L⁻¹·x and L⁻ᵀ·x.
     fn lower_solve(&self, x: &Tensor) -> Tensor {
         triangular(&self.lower, x, false, true)
@@ -186,7 +186,7 @@ fn lu_vjp(f: &Facts, dys: &Maybe) -> Maybe {
     let (upper, lower) = (lu.upper.triu(0), lu.unit_lower());
     let (mut dl, mut du) = (g.lower.tril(-1), g.upper.triu(0));
     // The contribution of the outer parts to the square factors: U₂ = L⁻¹·A₂ and L₂ = A₂·U⁻¹.
-    let beside = lu.beside.as_ref().zip(g.beside.as_ref()).map(|(u2, g2)| {
+    let right = lu.right.as_ref().zip(g.right.as_ref()).map(|(u2, g2)| {
         let da2 = lu.lower_solve_t(g2);
         dl = &dl - da2.matmul(&u2.t());
         da2
@@ -198,7 +198,7 @@ fn lu_vjp(f: &Facts, dys: &Maybe) -> Maybe {
     });
     let inner = lower.t().matmul(&dl).tril(-1) + du.matmul(&upper.t()).triu(0);
     let mut da = lu.upper_right_t(&lu.lower_solve_t(&inner));
-    if let Some(part) = beside {
+    if let Some(part) = right {
         da = crate::cat(&[&da, &part], -1);
     }
     if let Some(part) = below {
@@ -218,7 +218,7 @@ fn lu_jvp(f: &Facts, t: &Maybe) -> Outs {
         let tl = lu.unit_lower().matmul(&inner.tril(-1));
         let tu = inner.triu(0).matmul(&lu.upper.triu(0));
         let square = &tl + &tu;
-        match (&lu.beside, &part.beside, &lu.below, &part.below) {
+        match (&lu.right, &part.right, &lu.below, &part.below) {
             (Some(u2), Some(ta2), _, _) => {
                 let tu2 = lu.lower_solve(&(ta2 - tl.matmul(u2)));
                 crate::cat(&[&square, &tu2], -1)
@@ -262,7 +262,7 @@ fn qr_vjp(f: &Facts, dys: &Maybe) -> Maybe {
     let mut dq = dys[0].clone().unwrap_or_else(|| q.zeros_like());
     let dr = dys[1].clone().unwrap_or_else(|| r.zeros_like());
     let k = m.min(n);
-    let beside = (n > k).then(|| {
+    let right = (n > k).then(|| {
         let (r2, dr2) = (r.narrow(-1, k as isize, n - k), dr.narrow(-1, k as isize, n - k));
         dq = &dq + q.matmul(&r2).matmul(&dr2.t());
         q.matmul(&dr2)
@@ -270,7 +270,7 @@ fn qr_vjp(f: &Facts, dys: &Maybe) -> Maybe {
     let (r1, dr1) = (r.narrow(-1, 0, k), dr.narrow(-1, 0, k));
     let inner = mirrored(&(dr1.matmul(&r1.t()) - q.t().matmul(&dq)).triu(0));
     let da = right_solve(&r1.t(), &(dq + q.matmul(&inner)), false, false);
-    smallvec![Some(match beside {
+    smallvec![Some(match right {
         Some(part) => crate::cat(&[&da, &part], -1),
         None => da,
     })]
@@ -341,11 +341,11 @@ fn svd_vjp(f: &Facts, dys: &Maybe) -> Maybe {
         let outside = du - u.matmul(&u.t().matmul(du));
         (outside / &columns).matmul(&vh)
     });
-    let beside = dvh.as_ref().filter(|_| n > k).map(|d| {
+    let right = dvh.as_ref().filter(|_| n > k).map(|d| {
         let outside = d - d.matmul(&vh.t()).matmul(&vh);
         u.matmul(&(outside / &rows))
     });
-    smallvec![sum([inside, above, beside])]
+    smallvec![sum([inside, above, right])]
 }
 
 fn svd_jvp(f: &Facts, t: &Maybe) -> Outs {

@@ -1,8 +1,9 @@
-//! The gate and what is around a call: threads, `autocast`, checkpoints, programs, many examples, tensors from outside.
+//! The check of rules and what is around a call: threads, `autocast`, checkpoints, programs, many
+//! examples, tensors from outside.
 
 use pullback::{
-    Checkpoint, CustomVjp, DType, Error, ErrorKind, Key, Tensor, autocast, catch, custom_vjp, grad,
-    jit, jvp, scan_times, unchecked_rules, vmap, watch_overflow,
+    Checkpoint, CustomVjp, DType, Error, ErrorKind, Key, Tensor, autocast, catch, custom_vjp,
+    detect_overflow, grad, jit, jvp, scan_times, unchecked_rules, vmap,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -51,14 +52,14 @@ fn nothing_around_a_check_has_a_part_in_it() {
     // In bf16 differences would say nothing.
     let f = make("cast");
     assert_eq!(autocast(DType::BF16, || f.call(&x)).dtype(), DType::BF16);
-    // Values that the check makes are nobody's overflow.
+    // Values that the check computes are not counted as overflows.
     let steep = custom_vjp(
         "steep_exp",
         |x: &Tensor| (x.exp(), x.clone()),
         |x: &Tensor, dy: &Tensor| dy * x.exp(),
     );
-    let (y, culprit) = watch_overflow(|| steep.call(&Tensor::from([709.78])));
-    assert!(y.to_f64_vec()[0].is_finite() && culprit.is_none(), "{culprit:?}");
+    let (y, source) = detect_overflow(|| steep.call(&Tensor::from([709.78])));
+    assert!(y.to_f64_vec()[0].is_finite() && source.is_none(), "{source:?}");
     // A checkpointed function whose first run has the check, and whose second has not.
     let f = make("kept");
     let x = x.requires_grad();
@@ -143,7 +144,7 @@ fn explain_lists_what_is_not_checked() {
         report.to_string().contains("unchecked rule: `rounded`, straight through ("),
         "{report}"
     );
-    assert!(report.to_string().contains("custom_gate_around.rs:"), "{report}");
+    assert!(report.to_string().contains("custom_rule_check_around.rs:"), "{report}");
     let plain = jit(|x: &Tensor| x.exp());
     plain.of(&Tensor::from(1.0));
     assert!(!plain.explain().to_string().contains("unchecked"));
@@ -199,7 +200,7 @@ fn what_is_not_checked_is_listed() {
     let listed = || unchecked_rules().into_iter().find(|r| r.name == "listed").unwrap();
     assert!(unchecked_rules().len() > before);
     assert_eq!((listed().calls, listed().reason), (0, "a straight-through estimator"));
-    assert!(listed().line.contains("custom_gate_around.rs:"), "{}", listed().line);
+    assert!(listed().line.contains("custom_rule_check_around.rs:"), "{}", listed().line);
     f.call(&Tensor::from(0.3));
     assert_eq!(grad(|x: &Tensor| f.call(x))(&Tensor::from(0.3)).item::<f64>(), 1.0);
     assert_eq!(listed().calls, 2);

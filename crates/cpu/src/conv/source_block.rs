@@ -25,7 +25,7 @@ impl AxisReads {
 /// Dense copies of channels, each with its three spatial axes; along the last one, positions of one
 /// remainder modulo the step are adjacent.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Region {
+pub(super) struct SourceBlock {
     pub axes: [AxisReads; 3],
     /// Positions with one remainder on the last axis.
     pub part: usize,
@@ -35,17 +35,17 @@ pub(super) struct Region {
     pub channel: usize,
 }
 
-impl Region {
-    pub fn new(axes: [AxisReads; 3]) -> Region {
+impl SourceBlock {
+    pub fn new(axes: [AxisReads; 3]) -> SourceBlock {
         let last = axes[2];
         let part = (last.count - 1).saturating_add(last.reach / last.step).saturating_add(1);
         let row = part.saturating_mul(last.step.min(last.reach + 1));
         let plane = row.saturating_mul(axes[1].extent());
         let channel = plane.saturating_mul(axes[0].extent());
-        Region { axes, part, row, plane, channel }
+        SourceBlock { axes, part, row, plane, channel }
     }
 
-    /// Whether so many copies are much larger than the data they are made from, channels of `len`
+    /// Whether this many copies are much larger than the data they are made from, channels of `len`
     /// elements each. A constant 16 MiB of f32 is allowed in any case, for small data under a large
     /// kernel.
     pub fn is_wide(&self, copies: usize, len: usize) -> bool {
@@ -119,8 +119,8 @@ impl Region {
                 // Element i of this part is position `start + i·step`.
                 let (start, step) = (axis.first + rest as isize, axis.step as isize);
                 let low = if start < 0 { (-start + step - 1) / step } else { 0 };
-                let room = axis.len as isize - start;
-                let high = if room <= 0 { 0 } else { (room + step - 1) / step };
+                let space = axis.len as isize - start;
+                let high = if space <= 0 { 0 } else { (space + step - 1) / step };
                 let low = (low as usize).min(self.part);
                 let high = (high as usize).clamp(low, self.part);
                 (0..low).for_each(|i| *dst.add(i) = C::default());

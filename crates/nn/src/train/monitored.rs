@@ -6,7 +6,7 @@ use crate::Module;
 use pullback::Error;
 
 /// The monitored metrics, with what monitors them.
-fn awaited<'t, M: Module>(trainer: &'t Trainer<'_, M>) -> Vec<(&'static str, &'t str)> {
+fn monitored_metrics<'t, M: Module>(trainer: &'t Trainer<'_, M>) -> Vec<(&'static str, &'t str)> {
     let stop = trainer.early_stop.as_ref().map(|stop| ("EarlyStop", stop.metric()));
     let best = trainer.checkpoints.as_ref().and_then(|(_, checkpoints)| checkpoints.best_metric());
     let schedule = trainer.schedule.as_ref().and_then(|(_, schedule)| schedule.metric());
@@ -19,7 +19,7 @@ fn awaited<'t, M: Module>(trainer: &'t Trainer<'_, M>) -> Vec<(&'static str, &'t
 /// The error about the first monitored metric that is not among the known ones.
 pub(super) fn missing<M: Module>(trainer: &Trainer<'_, M>, known: &[String]) -> Option<Error> {
     let (who, metric) =
-        awaited(trainer).into_iter().find(|(_, m)| !known.iter().any(|k| k == m))?;
+        monitored_metrics(trainer).into_iter().find(|(_, m)| !known.iter().any(|k| k == m))?;
     let there = match known.is_empty() {
         true => "nothing was measured".to_string(),
         false => format!("there are {}", known.join(", ")),
