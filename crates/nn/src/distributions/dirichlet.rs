@@ -65,15 +65,17 @@ impl Distribution for Dirichlet {
         let a = &self.concentration;
         let support = value.ge(0.0).logical_and(value.le(1.0));
         let x = or_safe(&support, value, 0.5);
-        let y = (a - 1.0).xlogy(&x).sum_over(-1) + a.sum_over(-1).lgamma()
-            - a.lgamma().sum_over(-1);
+        let y =
+            (a - 1.0).xlogy(&x).sum_over(-1) + a.sum_over(-1).lgamma() - a.lgamma().sum_over(-1);
         within(&support.all_over(-1), &y)
     }
 
     fn entropy(&self) -> Tensor {
         let a = &self.concentration;
         let (k, total) = (self.event_shape()[0] as f64, a.sum_over(-1));
-        a.lgamma().sum_over(-1) - total.lgamma() - (k - &total) * total.digamma()
+        a.lgamma().sum_over(-1)
+            - total.lgamma()
+            - (k - &total) * total.digamma()
             - ((a - 1.0) * a.digamma()).sum_over(-1)
     }
 

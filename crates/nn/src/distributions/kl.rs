@@ -121,7 +121,9 @@ impl KlDivergence<Exponential> for Exponential {
 /// The divergence of a gamma distribution from another, each as concentration and rate.
 fn gamma_from(p: (&Tensor, &Tensor), q: (&Tensor, &Tensor)) -> Tensor {
     let ((a, rate), (b, other)) = (p, q);
-    (a - b) * a.digamma() - a.lgamma() + b.lgamma() + b * (rate / other).log()
+    (a - b) * a.digamma() - a.lgamma()
+        + b.lgamma()
+        + b * (rate / other).log()
         + a * (other / rate - 1.0)
 }
 
@@ -161,8 +163,9 @@ impl KlDivergence<Dirichlet> for Dirichlet {
         let _line = called();
         let (a, b) = (&self.concentration, &q.concentration);
         let (sum, other) = (a.sum_over(-1), b.sum_over(-1));
-        let parts = (b.lgamma() - a.lgamma() + (a - b) * (a.digamma() - sum.digamma().unsqueeze(-1)))
-            .sum_over(-1);
+        let parts = (b.lgamma() - a.lgamma()
+            + (a - b) * (a.digamma() - sum.digamma().unsqueeze(-1)))
+        .sum_over(-1);
         sum.lgamma() - other.lgamma() + parts
     }
 }

@@ -58,9 +58,12 @@ impl MultivariateNormal {
     pub fn with_scale_tril(loc: impl Operand, scale_tril: impl Operand) -> MultivariateNormal {
         let _line = called();
         let [loc, factor] = square([&loc, &scale_tril], "scale_tril");
-        require(NAME, ("the diagonal of scale_tril", &factor.diagonal_of(0, -2, -1)), "positive", {
-            |x| x.gt(0.0)
-        });
+        require(
+            NAME,
+            ("the diagonal of scale_tril", &factor.diagonal_of(0, -2, -1)),
+            "positive",
+            |x| x.gt(0.0),
+        );
         MultivariateNormal::of(loc, factor.tril(0))
     }
 
