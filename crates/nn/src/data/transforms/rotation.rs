@@ -95,12 +95,13 @@ impl RandomRotation {
     }
 }
 
-/// The size that holds an image of h×w pixels turned by an angle, as torchvision computes it.
+/// The size that holds an image of h×w pixels turned by an angle.
 fn turned_size(h: usize, w: usize, (sin, cos): (f64, f64)) -> (usize, usize) {
     let (y, x) = (h as f64 / 2.0, w as f64 / 2.0);
     let corners = [(-x, -y), (-x, y), (x, y), (x, -y)];
     let length = |turned: [f64; 4], middle: f64| {
-        let whole = |v: f64| (v / 1e-4).trunc() * 1e-4;
+        // A length that is whole but for rounding is whole.
+        let whole = |v: f64| (v * 1e4).round() / 1e4;
         let most = turned.into_iter().fold(f64::MIN, f64::max) + middle;
         let least = turned.into_iter().fold(f64::MAX, f64::min) + middle;
         (whole(most).ceil() - whole(least).floor()) as usize
