@@ -11,10 +11,10 @@ use pullback::{Key, Operand, Tensor};
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::distributions::{Bernoulli, Distribution};
-/// let d = Bernoulli::new(0.25);
-/// assert_eq!(d.variance().item::<f32>(), 0.1875);
+/// let d = Bernoulli::new(Tensor::from(0.25));
+/// assert_eq!(d.variance().item::<f64>(), 0.1875);
 /// let y = d.log_prob(&Tensor::from([0.0, 1.0, 0.5])).to_vec::<f64>();
-/// assert_eq!((y[0], y[2]), (0.75f64.ln(), f64::NEG_INFINITY));
+/// assert_eq!((y[0], y[2]), ((-0.25f64).ln_1p(), f64::NEG_INFINITY));
 /// ```
 #[derive(Clone, Debug)]
 pub struct Bernoulli {
@@ -82,7 +82,8 @@ impl Distribution for Bernoulli {
     fn log_prob(&self, value: &Tensor) -> Tensor {
         let _line = called();
         let support = value.eq(0.0).logical_or(value.eq(1.0));
-        let ones = or_safe(&support, &value.cast(self.probs.dtype()), 0.0);
+        let value = value.cast(value.dtype().promote(self.probs.dtype()));
+        let ones = or_safe(&support, &value, 0.0);
         within(&support, &self.log_likelihood(&ones, &(1.0 - &ones)))
     }
 

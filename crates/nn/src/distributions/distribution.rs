@@ -99,7 +99,7 @@ pub trait Distribution {
     /// ```
     /// use pullback::Tensor;
     /// use pullback_nn::distributions::{Distribution, Exponential};
-    /// let y = Exponential::new(2.0).log_prob(&Tensor::from([0.0, 1.0, -1.0]));
+    /// let y = Exponential::new(Tensor::from(2.0)).log_prob(&Tensor::from([0.0, 1.0, -1.0]));
     /// let log2 = std::f64::consts::LN_2;
     /// assert_eq!(y.to_vec::<f64>(), [log2, log2 - 2.0, f64::NEG_INFINITY]);
     /// ```
