@@ -9,6 +9,7 @@
 
 use pullback::{Reduction, Result, Tensor, Tree, jit, manual_seed, no_grad};
 use pullback_nn::data::{DataLoader, digits};
+use pullback_nn::distributions::{Distribution, Normal, kl_divergence};
 use pullback_nn::losses::{BceWithLogitsLoss, Loss};
 use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 use pullback_nn::{Layer, Linear, Module, Silu};
@@ -43,13 +44,10 @@ impl Autoencoder {
     /// in nats per image.
     fn losses(&self, x: &Tensor, variational: bool) -> (Tensor, Tensor) {
         let (mean, log_variance) = self.encode(x);
-        let z = match variational {
-            true => &mean + (0.5 * &log_variance).exp() * Tensor::randn(mean.shape()),
-            false => mean.clone(),
-        };
+        let code = Normal::new(&mean, (0.5 * log_variance).exp());
+        let z = if variational { code.rsample(&[]) } else { mean };
         let each = BceWithLogitsLoss::new(Reduction::Sum).forward(&self.decoder.forward(&z), x);
-        // KL(N(μ, σ²) ‖ N(0, 1)) = ½·Σ(μ² + σ² − 1 − log σ²)
-        let kl = 0.5 * (mean.square() + log_variance.exp() - 1.0 - log_variance).sum();
+        let kl = kl_divergence(&code, &Normal::new(0.0, 1.0)).sum();
         let images = x.shape()[0] as f64;
         (each / images, kl / images)
     }

@@ -23,6 +23,7 @@ struct MixedPrecision;
 struct WithinMemory;
 
 pub mod data;
+pub mod distributions;
 mod functional;
 pub mod init;
 mod layer;

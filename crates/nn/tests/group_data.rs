@@ -3,8 +3,11 @@
 
 mod data_formats;
 mod data_random_bytes;
+mod data_readers;
+mod data_samplers;
 mod data_streams;
 mod data_text;
+mod data_transforms;
 mod weight_rules;
 
 #[path = "../../pullback/tests/listed/mod.rs"]

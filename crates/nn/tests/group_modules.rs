@@ -5,6 +5,8 @@
 mod recorded;
 
 mod absurd_sizes;
+mod distribution_samples;
+mod distributions;
 mod hooks;
 mod loss_shapes;
 mod losses;

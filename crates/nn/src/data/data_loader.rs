@@ -1,13 +1,16 @@
 //! Batches of a data set.
 
-use super::loader_options::{CollateFn, Epoch, LoaderOptions, SharedPosition, loader_options};
+use super::loader_options::{Epoch, LoaderOptions, SharedPosition, loader_options};
 use super::workers::{Maker, Workers, attempt};
 use super::{
-    BatchSampler, Collate, Dataset, EpochSeed, ItemSeed, Position, RandomSampler, Sampler,
-    SequentialSampler,
+    BatchOrder, BatchSampler, Collate, Dataset, EpochSeed, ItemSeed, Position, RandomSampler,
+    Sampler, SequentialSampler,
 };
-use pullback::Result;
+use pullback::{Error, Key, Result};
 use std::sync::Arc;
+
+/// Makes a batch of items and of what its random parts are drawn from.
+type BatchFn<T, B> = dyn Fn(Vec<T>, ItemSeed) -> Result<B> + Send + Sync;
 
 /// Batches of a data set, epoch after epoch, prefetched by threads: `torch.utils.data.DataLoader`.
 ///
@@ -30,8 +33,9 @@ use std::sync::Arc;
 /// [`DataLoader::state`] and [`DataLoader::resume`] carry a position to another process.
 pub struct DataLoader<D: Dataset, B> {
     data: Arc<D>,
-    collate_fn: Arc<CollateFn<D::Item, B>>,
+    make: Arc<BatchFn<D::Item, B>>,
     sampler: Arc<dyn Sampler>,
+    batch_sampler: Option<Arc<dyn BatchOrder>>,
     options: LoaderOptions,
     position: SharedPosition,
 }
@@ -55,8 +59,9 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
     ) -> Self {
         DataLoader {
             data: Arc::new(data),
-            collate_fn: Arc::new(collate_fn),
+            make: Arc::new(move |items, _| collate_fn(items)),
             sampler: Arc::new(SequentialSampler),
+            batch_sampler: None,
             options: LoaderOptions::default(),
             position: SharedPosition::default(),
         }
@@ -75,6 +80,48 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
     pub fn sampler(mut self, sampler: impl Sampler) -> Self {
         self.sampler = Arc::new(sampler);
         self
+    }
+
+    /// The batches of a batch sampler, such as [`BucketBatchSampler`](super::BucketBatchSampler).
+    /// It takes the place of `shuffle`, `sampler`, `batch_size` and `drop_last`; the last two are
+    /// refused beside it.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::{BucketBatchSampler, DataLoader, from_vec, pad_sequences};
+    ///
+    /// let lengths = [3, 9, 2, 10];
+    /// let data = from_vec(lengths.map(|n| Tensor::zeros([n])).to_vec());
+    /// let batches = BucketBatchSampler::new(lengths, 2)?;
+    /// let loader = DataLoader::with_collate_fn(data, pad_sequences(0.0)).batch_sampler(batches).seed(1);
+    /// let padding: usize = loader.iter().map(|b| b.unwrap().0.len()).sum::<usize>() - 24;
+    /// assert_eq!(padding, 2);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    #[must_use]
+    pub fn batch_sampler(mut self, batch_sampler: impl BatchOrder) -> Self {
+        self.batch_sampler = Some(Arc::new(batch_sampler));
+        self
+    }
+
+    /// `f` of each batch and a key: random augmentation of batches, such as
+    /// [`MixUp`](super::transforms::MixUp). The key follows from the seed, the epoch and the number
+    /// of the batch, whatever thread works on it.
+    ///
+    /// ```
+    /// use pullback_nn::data::{DataLoader, from_fn};
+    /// let loader = DataLoader::new(from_fn(4, |i| Ok(i as f32))).batch_size(2);
+    /// let scaled = loader.map_random(|x, key| Ok(x * key.uniform((), pullback::DType::F32, 1.0, 2.0)));
+    /// assert_eq!(scaled.iter().count(), 2);
+    /// ```
+    #[must_use]
+    pub fn map_random<C: Send + 'static>(
+        self,
+        f: impl Fn(B, Key) -> Result<C> + Send + Sync + 'static,
+    ) -> DataLoader<D, C> {
+        let DataLoader { data, make, sampler, batch_sampler, options, position } = self;
+        let make = move |items, seed: ItemSeed| f(make(items, seed.part(0))?, seed.key());
+        DataLoader { data, make: Arc::new(make), sampler, batch_sampler, options, position }
     }
 
     /// How many batches an epoch has.
@@ -100,7 +147,11 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
     /// The position, for a checkpoint. Batches that were only prefetched do not count.
     pub fn state(&self) -> Position {
         let items = Some(self.data.len());
-        self.options.at(self.position.get(), items, self.sampler.describe())
+        let order = match &self.batch_sampler {
+            Some(batches) => batches.describe(),
+            None => self.sampler.describe(),
+        };
+        self.options.at(self.position.get(), items, order)
     }
 
     /// Moves to a saved position. The number of threads may differ.
@@ -131,20 +182,27 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
         Epoch::new(workers, self.position.clone(), Some(batches))
     }
 
-    fn batches(&self) -> BatchSampler {
+    fn batches(&self) -> Arc<dyn BatchOrder> {
         let LoaderOptions { batch_size, drop_last, .. } = self.options;
-        BatchSampler { sampler: self.sampler.clone(), batch_size, drop_last }
+        self.batch_sampler.clone().unwrap_or_else(|| {
+            Arc::new(BatchSampler { sampler: self.sampler.clone(), batch_size, drop_last })
+        })
     }
 
     fn start(&self, epoch: u64, first: usize) -> Result<(Workers<(usize, B)>, usize)> {
         let LoaderOptions { seed, num_workers, prefetch_factor, .. } = self.options;
+        if self.batch_sampler.is_some() && (self.options.batch_size != 1 || self.options.drop_last)
+        {
+            let message = "`batch_size` and `drop_last` are those of the batch sampler";
+            return Err(Error::argument("loader", message));
+        }
         let batches = self.batches().batches(self.data.len(), EpochSeed { seed, epoch })?;
         let count = batches.len();
         let batches = Arc::new(batches);
         let threads = num_workers.min(count.saturating_sub(first));
         let workers =
             Workers::start(first, threads, prefetch_factor, |stop| -> Maker<(usize, B)> {
-                let (data, collate_fn) = (self.data.clone(), self.collate_fn.clone());
+                let (data, make) = (self.data.clone(), self.make.clone());
                 let batches = batches.clone();
                 Box::new(move |number| {
                     let indices = batches.get(number)?;
@@ -161,7 +219,8 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
                     }
                     let what = || format!("batch {number} of items {}", listed(indices));
                     let count = items.len();
-                    Some(attempt(what, || collate_fn(items)).map(|made| (count, made)))
+                    let seed = ItemSeed::of_batch(seed, epoch, number);
+                    Some(attempt(what, || make(items, seed)).map(|made| (count, made)))
                 })
             })?;
         Ok((workers, count))

@@ -1,5 +1,6 @@
 //! Data sets with random access.
 
+use super::transforms::{Transform, Transformed, WithImage};
 use super::{Concat, Map, MapRandom, Subset, Zip};
 use pullback::{Error, Key, Result};
 use std::sync::Arc;
@@ -79,6 +80,24 @@ pub trait Dataset: Send + Sync + 'static {
         F: Fn(Self::Item, Key) -> Result<B> + Send + Sync + 'static,
     {
         MapRandom::new(self, f)
+    }
+
+    /// The items with their images transformed: see [`transforms`](super::transforms).
+    ///
+    /// ```
+    /// use pullback_nn::data::transforms::{RandomCrop, RandomHorizontalFlip, Transform};
+    /// use pullback_nn::data::{Dataset, digits};
+    /// let augment = RandomCrop::new(8).padding(1).then(RandomHorizontalFlip::new(0.5));
+    /// let data = digits()?.train_set()?.transform(augment);
+    /// assert_eq!(data.get(0)?.0.shape(), [1, 8, 8]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    fn transform<T: Transform>(self, transform: T) -> Transformed<Self, T>
+    where
+        Self: Sized,
+        Self::Item: WithImage,
+    {
+        Transformed::new(self, transform)
     }
 
     /// The items at these indices, in this order.
@@ -209,6 +228,12 @@ impl ItemSeed {
     #[must_use]
     pub fn new(seed: u64, epoch: u64, index: usize) -> ItemSeed {
         ItemSeed { seed, epoch, index: index as u64, stream: 0 }
+    }
+
+    /// That of a batch as a whole, independent of those of its items.
+    pub(super) fn of_batch(seed: u64, epoch: u64, number: usize) -> ItemSeed {
+        let seed = seed.wrapping_mul(0xD1B5_4A32_D192_ED03).wrapping_add(0x8CB9_2BA7_2F3D_8DD7);
+        ItemSeed::new(seed, epoch, number)
     }
 
     /// The key to draw from.

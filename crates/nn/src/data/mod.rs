@@ -44,6 +44,7 @@ mod stream;
 mod stream_loader;
 mod subset;
 mod tensors;
+pub mod transforms;
 mod words;
 mod workers;
 mod zip;
@@ -54,9 +55,10 @@ pub use data_loader::DataLoader;
 pub use dataset::{Dataset, FromFn, FromVec, ItemSeed, from_fn, from_vec};
 pub use digits::{DIGITS_SEED, Digits, digits};
 pub use formats::{
-    Csv, ImageFolder, Missing, Named, Pixels, Table, parse_idx, parse_npy, parse_npz,
-    parse_safetensors, read_idx, read_npy, read_npz, read_safetensors, write_idx, write_npy,
-    write_npz, write_safetensors,
+    Cifar10, Cifar100, Csv, Field, FieldBatch, FieldKind, ImageFolder, JsonLines, JsonLinesDataset,
+    Missing, Mnist, Named, Pixels, Table, parse_idx, parse_npy, parse_npz, parse_safetensors,
+    read_idx, read_npy, read_npz, read_safetensors, write_idx, write_npy, write_npz,
+    write_safetensors,
 };
 use formats::{open, wrong};
 pub use loader_options::Epoch;
@@ -64,8 +66,8 @@ pub use map::{Map, MapRandom};
 pub use pad::pad_sequences;
 pub use position::Position;
 pub use sampler::{
-    BatchSampler, DistributedSampler, EpochSeed, RandomSampler, Sampler, SequentialSampler, Tail,
-    WeightedRandomSampler,
+    BatchOrder, BatchSampler, BucketBatchSampler, DistributedSampler, EpochSeed, RandomSampler,
+    Sampler, SequentialSampler, Tail, WeightedRandomSampler,
 };
 pub use split::random_split;
 pub use stream::{

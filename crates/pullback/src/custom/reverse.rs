@@ -126,7 +126,9 @@ where
 
     /// Without the check, and not listed as unchecked: for rules of this library, which its tests
     /// check.
-    pub(crate) fn trusted(mut self) -> Self {
+    #[doc(hidden)]
+    #[must_use]
+    pub fn trusted(mut self) -> Self {
         self.check.trust();
         self
     }

@@ -6,6 +6,7 @@ use crate::data::dataset::check_index;
 use image::imageops::FilterType;
 use image::{ImageReader, Limits};
 use pullback::{Error, Result, Tensor, catch};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 const FORMAT: &str = "images";
@@ -37,10 +38,12 @@ pub enum Pixels {
 /// is an error that names it, when it is read.
 ///
 /// ```no_run
-/// use pullback_nn::data::{ImageFolder, DataLoader};
+/// use pullback_nn::data::transforms::RandomHorizontalFlip;
+/// use pullback_nn::data::{DataLoader, Dataset, ImageFolder};
 ///
 /// let pictures = ImageFolder::open("pets/train")?.resize(64, 64);
 /// println!("{:?}", pictures.classes());
+/// let pictures = pictures.transform(RandomHorizontalFlip::new(0.5));
 /// for batch in DataLoader::new(pictures).batch_size(32).shuffle(0).num_workers(4).iter() {
 ///     let (images, labels) = batch?; // f32[32,3,64,64], i64[32]
 /// }
@@ -60,14 +63,33 @@ impl ImageFolder {
     /// # Errors
     /// If it cannot be listed, or there is no class, or a class without an image.
     pub fn open(path: impl AsRef<Path>) -> Result<ImageFolder> {
+        ImageFolder::with_extensions(path, &ENDINGS)
+    }
+
+    /// [`ImageFolder::open`] with the files that end in one of these, in upper or lower case:
+    /// torchvision's `extensions`. Whatever their names are, PNG and JPEG are read.
+    ///
+    /// ```no_run
+    /// use pullback_nn::data::ImageFolder;
+    /// let pictures = ImageFolder::with_extensions("pets/train", &["png"])?;
+    /// assert_eq!(pictures.class_to_idx()["cat"], 0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`ImageFolder::open`].
+    #[doc(alias = "extensions")]
+    pub fn with_extensions(path: impl AsRef<Path>, extensions: &[&str]) -> Result<ImageFolder> {
         let root = path.as_ref();
+        // With or without the dot.
+        let endings: Vec<&str> = extensions.iter().map(|e| e.trim_start_matches('.')).collect();
         let (mut classes, mut files) = (Vec::new(), Vec::new());
         for folder in listed(root)?.into_iter().filter(|entry| entry.is_dir()) {
             let before = files.len();
             let class = classes.len() as i64;
-            gather(&folder, &mut |file| files.push((file, class)))?;
+            gather(&folder, &endings, &mut |file| files.push((file, class)))?;
             if files.len() == before {
-                let what = format!("there is no image in it that ends in {}", ENDINGS.join(", "));
+                let what = format!("there is no image in it that ends in {}", endings.join(", "));
                 return Err(wrong(FORMAT, &folder.display().to_string(), what));
             }
             let name = folder.file_name().unwrap_or_default().to_string_lossy();
@@ -103,7 +125,19 @@ impl ImageFolder {
         &self.classes
     }
 
+    /// The class of each name.
+    pub fn class_to_idx(&self) -> BTreeMap<&str, i64> {
+        self.classes.iter().enumerate().map(|(i, name)| (name.as_str(), i as i64)).collect()
+    }
+
+    /// The class of each item, for [`WeightedRandomSampler`](crate::data::WeightedRandomSampler)
+    /// say.
+    pub fn targets(&self) -> Vec<i64> {
+        self.files.iter().map(|(_, class)| *class).collect()
+    }
+
     /// The files with their classes.
+    #[doc(alias = "samples")]
     pub fn files(&self) -> &[(PathBuf, i64)] {
         &self.files
     }
@@ -185,16 +219,16 @@ fn listed(folder: &Path) -> Result<Vec<PathBuf>> {
 
 /// Calls `found` with every image in a folder and the folders in it. Links to folders are not
 /// followed: they may form cycles.
-fn gather(folder: &Path, found: &mut dyn FnMut(PathBuf)) -> Result<()> {
+fn gather(folder: &Path, endings: &[&str], found: &mut dyn FnMut(PathBuf)) -> Result<()> {
     for path in listed(folder)? {
         if path.is_dir() {
             if !path.is_symlink() {
-                gather(&path, found)?;
+                gather(&path, endings, found)?;
             }
             continue;
         }
         let ending = path.extension().and_then(|e| e.to_str()).unwrap_or_default();
-        if ENDINGS.iter().any(|known| ending.eq_ignore_ascii_case(known)) {
+        if endings.iter().any(|known| ending.eq_ignore_ascii_case(known)) {
             found(path);
         }
     }

@@ -2,6 +2,49 @@ use super::{EpochSeed, Sampler};
 use pullback::{Error, Result};
 use std::sync::Arc;
 
+/// Chooses the batches of an epoch: what [`DataLoader::batch_sampler`] takes, PyTorch's
+/// `batch_sampler`. The same seed and epoch give the same batches on every machine.
+///
+/// ```
+/// use pullback::Result;
+/// use pullback_nn::data::{BatchOrder, DataLoader, EpochSeed, from_fn};
+///
+/// /// Batches of 1, 2, 3, … items.
+/// struct Growing;
+///
+/// impl BatchOrder for Growing {
+///     fn batches(&self, len: usize, _: EpochSeed) -> Result<Vec<Vec<usize>>> {
+///         let starts = (0..self.count(len)).map(|n| n * (n + 1) / 2);
+///         Ok(starts.enumerate().map(|(n, start)| (start..=start + n).collect()).collect())
+///     }
+///     fn count(&self, len: usize) -> usize {
+///         (1..).take_while(|n| n * (n + 1) / 2 <= len).count()
+///     }
+///     fn describe(&self) -> String {
+///         "growing".to_string()
+///     }
+/// }
+///
+/// let loader = DataLoader::new(from_fn(6, |i| Ok(i as i64))).batch_sampler(Growing);
+/// let sizes: Vec<usize> = loader.iter().map(|batch| batch.unwrap().len()).collect();
+/// assert_eq!(sizes, [1, 2, 3]);
+/// ```
+///
+/// [`DataLoader::batch_sampler`]: crate::data::DataLoader::batch_sampler
+pub trait BatchOrder: Send + Sync + 'static {
+    /// The batches of an epoch over `len` items, each by the indices of its items.
+    ///
+    /// # Errors
+    /// If they cannot be made of this number of items.
+    fn batches(&self, len: usize, seed: EpochSeed) -> Result<Vec<Vec<usize>>>;
+
+    /// How many batches an epoch over `len` items has.
+    fn count(&self, len: usize) -> usize;
+
+    /// A short description. Positions contain it: one saved under another order is refused.
+    fn describe(&self) -> String;
+}
+
 /// The indices of a sampler in groups.
 #[derive(Clone)]
 pub struct BatchSampler {
@@ -40,5 +83,20 @@ impl BatchSampler {
         let indices = self.sampler.indices(len, seed)?;
         let batches = indices.chunks(self.batch_size).map(<[usize]>::to_vec);
         Ok(batches.take(self.count(len)).collect())
+    }
+}
+
+impl BatchOrder for BatchSampler {
+    fn batches(&self, len: usize, seed: EpochSeed) -> Result<Vec<Vec<usize>>> {
+        BatchSampler::batches(self, len, seed)
+    }
+
+    fn count(&self, len: usize) -> usize {
+        BatchSampler::count(self, len)
+    }
+
+    fn describe(&self) -> String {
+        let tail = if self.drop_last { ", full ones" } else { "" };
+        format!("{}, in batches of {}{tail}", self.sampler.describe(), self.batch_size)
     }
 }

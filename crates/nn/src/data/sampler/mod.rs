@@ -1,12 +1,14 @@
 //! The order of the items of an epoch.
 
 mod batch;
+mod bucket;
 mod distributed;
 mod random;
 mod sequential;
 mod weighted;
 
-pub use batch::BatchSampler;
+pub use batch::{BatchOrder, BatchSampler};
+pub use bucket::BucketBatchSampler;
 pub use distributed::{DistributedSampler, Tail};
 pub use random::RandomSampler;
 pub use sequential::SequentialSampler;

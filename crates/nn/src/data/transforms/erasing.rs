@@ -1,0 +1,214 @@
+//! Parts of images that are replaced: [`RandomErasing`], [`Cutout`].
+
+use super::Transform;
+use super::image::{below, between, coin, dimensions, probability, uniforms};
+use crate::data::ItemSeed;
+use crate::refuse::demand;
+use pullback::{Error, Result, Tensor, catch};
+
+/// How often a rectangle is drawn before an image stays as it is.
+const TRIES: usize = 10;
+
+/// What a rectangle is filled with.
+#[derive(Clone, Debug)]
+enum Filling {
+    Number(f64),
+    Channels(Vec<f64>),
+    Noise,
+}
+
+/// A random rectangle replaced by a value, with probability `p`:
+/// `torchvision.transforms.RandomErasing`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::ItemSeed;
+/// use pullback_nn::data::transforms::{RandomErasing, Transform};
+/// let erase = RandomErasing::new(1.0).scale((0.1, 0.3));
+/// let image = erase.apply(Tensor::ones([1, 10, 10]), ItemSeed::new(0, 0, 0))?;
+/// let gone = 100.0 - image.sum().item::<f32>();
+/// assert!((5.0..40.0).contains(&gone), "{gone}");
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct RandomErasing {
+    p: f64,
+    scale: (f64, f64),
+    ratio: (f64, f64),
+    filling: Filling,
+}
+
+impl RandomErasing {
+    /// With probability `p`, by zeros; torchvision's default is 0.5.
+    ///
+    /// # Panics
+    /// If `p` is not a probability.
+    #[track_caller]
+    #[must_use]
+    pub fn new(p: f64) -> RandomErasing {
+        RandomErasing {
+            p: probability("RandomErasing", p),
+            scale: (0.02, 0.33),
+            ratio: (0.3, 3.3),
+            filling: Filling::Number(0.0),
+        }
+    }
+
+    /// The part of the image that is erased; from 0.02 to 0.33 by default.
+    ///
+    /// # Panics
+    /// If it is not a range between 0 and 1.
+    #[track_caller]
+    #[must_use]
+    pub fn scale(self, (least, most): (f64, f64)) -> RandomErasing {
+        demand(0.0 <= least && least <= most && most <= 1.0, "RandomErasing", || {
+            format!("scale from {least} to {most} is not a range between 0 and 1")
+        });
+        RandomErasing { scale: (least, most), ..self }
+    }
+
+    /// The height of the rectangle over its width; from 0.3 to 3.3 by default.
+    ///
+    /// # Panics
+    /// If it is not a range above 0.
+    #[track_caller]
+    #[must_use]
+    pub fn ratio(self, (least, most): (f64, f64)) -> RandomErasing {
+        demand(0.0 < least && least <= most && most.is_finite(), "RandomErasing", || {
+            format!("ratio from {least} to {most} is not a range above 0")
+        });
+        RandomErasing { ratio: (least, most), ..self }
+    }
+
+    /// The value in the rectangle; 0 by default.
+    #[must_use]
+    pub fn value(self, value: f64) -> RandomErasing {
+        RandomErasing { filling: Filling::Number(value), ..self }
+    }
+
+    /// A value for each channel.
+    #[must_use]
+    pub fn values(self, values: impl Into<Vec<f64>>) -> RandomErasing {
+        RandomErasing { filling: Filling::Channels(values.into()), ..self }
+    }
+
+    /// Normal noise in the rectangle: torchvision's `value="random"`.
+    #[must_use]
+    pub fn random(self) -> RandomErasing {
+        RandomErasing { filling: Filling::Noise, ..self }
+    }
+}
+
+/// The image with a rectangle replaced.
+fn replaced(image: &Tensor, rectangle: Rectangle, value: &Tensor) -> Result<Tensor> {
+    let Rectangle { top, left, height, width } = rectangle;
+    catch(|| {
+        let part = |x: &Tensor| x.narrow(1, top as isize, height).narrow(2, left as isize, width);
+        let shape = [image.shape()[0], height, width];
+        image.put(part, &value.cast(image.dtype()).expand(shape))
+    })
+}
+
+struct Rectangle {
+    top: usize,
+    left: usize,
+    height: usize,
+    width: usize,
+}
+
+impl Transform for RandomErasing {
+    /// # Errors
+    /// If the image is not `[c, h, w]`, or there is not one value for each channel.
+    fn apply(&self, image: Tensor, seed: ItemSeed) -> Result<Tensor> {
+        const NAME: &str = "RandomErasing";
+        let (channels, h, w) = dimensions(NAME, &image)?;
+        if let Filling::Channels(values) = &self.filling
+            && values.len() != channels
+        {
+            let n = values.len();
+            let message = format!("{n} values do not fit an image of {channels} channels");
+            return Err(Error::shape(NAME, message));
+        }
+        let drawn = uniforms::<{ 3 + 2 * TRIES }>(seed);
+        if !coin(drawn[0], self.p) {
+            return Ok(image);
+        }
+        let logs = (self.ratio.0.ln(), self.ratio.1.ln());
+        let fits = (0..TRIES).find_map(|i| {
+            let area = (h * w) as f64 * between(drawn[3 + 2 * i], self.scale);
+            let ratio = between(drawn[4 + 2 * i], logs).exp();
+            let height = (area * ratio).sqrt().round_ties_even() as usize;
+            let width = (area / ratio).sqrt().round_ties_even() as usize;
+            (height < h && width < w).then_some((height, width))
+        });
+        let Some((height, width)) = fits.filter(|&(height, width)| height * width > 0) else {
+            return Ok(image);
+        };
+        let (top, left) = (below(drawn[1], h - height + 1), below(drawn[2], w - width + 1));
+        let value = match &self.filling {
+            Filling::Number(value) => Tensor::from(*value),
+            Filling::Channels(values) => Tensor::from(&values[..]).reshape([channels, 1, 1]),
+            Filling::Noise => {
+                let key = seed.part(0).key();
+                key.normal([channels, height, width], pullback::DType::F32, 0.0, 1.0)
+            }
+        };
+        replaced(&image, Rectangle { top, left, height, width }, &value)
+    }
+}
+
+/// Squares of zeros around random points, cut off at the edges of the image: DeVries and Taylor's
+/// Cutout.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::ItemSeed;
+/// use pullback_nn::data::transforms::{Cutout, Transform};
+/// let image = Cutout::new(4).apply(Tensor::ones([3, 16, 16]), ItemSeed::new(0, 0, 1))?;
+/// let gone = 768.0 - image.sum().item::<f32>();
+/// assert!((3.0 * 4.0..=3.0 * 16.0).contains(&gone));
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Cutout {
+    length: usize,
+    n_holes: usize,
+}
+
+impl Cutout {
+    /// One square of this length.
+    #[must_use]
+    pub fn new(length: usize) -> Cutout {
+        Cutout { length, n_holes: 1 }
+    }
+
+    /// So many squares, which may overlap.
+    #[must_use]
+    pub fn n_holes(self, n_holes: usize) -> Cutout {
+        Cutout { n_holes, ..self }
+    }
+}
+
+impl Transform for Cutout {
+    /// # Errors
+    /// If the image is not `[c, h, w]`.
+    fn apply(&self, mut image: Tensor, seed: ItemSeed) -> Result<Tensor> {
+        let (_, h, w) = dimensions("Cutout", &image)?;
+        // From `length / 2` before a point, as far as the image goes.
+        let cut = |u: f64, n: usize| {
+            let middle = below(u, n);
+            let start = middle.saturating_sub(self.length / 2);
+            let end = (middle + self.length - self.length / 2).min(n);
+            (start, end.saturating_sub(start))
+        };
+        let drawn = seed.key().uniform([self.n_holes, 2], pullback::DType::F64, 0.0, 1.0);
+        for place in drawn.try_to_vec::<f64>()?.chunks(2) {
+            let ((top, height), (left, width)) = (cut(place[0], h), cut(place[1], w));
+            if height * width > 0 {
+                let square = Rectangle { top, left, height, width };
+                image = replaced(&image, square, &Tensor::from(0.0))?;
+            }
+        }
+        Ok(image)
+    }
+}
