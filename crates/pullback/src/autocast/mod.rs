@@ -146,7 +146,7 @@ pub(crate) fn with_state<R>(state: AutocastState, f: impl FnOnce() -> R) -> R {
         let inner = CACHE.replace(outer);
         drop(inner);
     });
-    let f = || mode::with(&DEFAULT_DEVICE, state.device, f);
+    let f = || mode::with(&DEFAULT_DEVICE, Some(state.device), f);
     let f = || mode::with(&DEFAULT_DTYPE, state.default, f);
     events::replacing(LOW, state.low, f)
 }

@@ -1,6 +1,6 @@
 //! Where the results of every op are, without memory there.
 
-use crate::{Failures, all_samples};
+use super::{Failures, all_samples};
 use pullback::{Device, ErrorKind, Op, Spec};
 use pullback_ir::infer::{infer, infer_one};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 const GPU: Device = Device::Cuda(0);
 
 /// The op as it would be made on a device.
-fn on(op: &Op, to: Device) -> Op {
+pub fn on(op: &Op, to: Device) -> Op {
     let mut op = op.clone();
     match &mut op {
         Op::Literal { device, .. } | Op::Iota { device, .. } | Op::To(device) => *device = to,

@@ -1,8 +1,8 @@
 //! What the kernels compute, against the shape rules, the naive twins, and themselves on other layouts.
 
-use crate::naive::{Array, naive};
-use crate::samples::Sample;
-use crate::{Failures, all_samples, bits};
+use super::naive::{Array, naive};
+use super::samples::Sample;
+use super::{Failures, all_samples, bits};
 use pullback::{DType, ErrorKind, Op, Tensor, try_apply};
 use pullback_ir::infer::infer;
 use pullback_ir::{Padding, Span, View};
