@@ -258,6 +258,13 @@ fn rectangles_are_erased_within_their_bounds() {
     }
     assert_eq!(at(&Cutout::new(0), &image, 0).sum().item::<f32>(), 1200.0);
     assert_eq!(at(&Cutout::new(100), &image, 0).sum().item::<f32>(), 0.0);
+    assert_eq!(at(&Cutout::new(usize::MAX), &image, 0).sum().item::<f32>(), 0.0);
+    assert!(Cutout::new(1).n_holes(usize::MAX).apply(image, seed(0)).is_err());
+    // Absurd sizes are errors, not aborts.
+    let one = Tensor::zeros([1, 1, 1]);
+    assert!(CenterCrop::new(usize::MAX).apply(one.clone(), seed(0)).is_err());
+    assert!(RandomCrop::new(1).padding(usize::MAX).apply(one.clone(), seed(0)).is_err());
+    assert!(Resize::new(usize::MAX).apply(one, seed(0)).is_err());
 }
 
 fn pictures(n: usize) -> TensorDataset<(Tensor, Tensor)> {

@@ -93,7 +93,7 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
     /// let lengths = [3, 9, 2, 10];
     /// let data = from_vec(lengths.map(|n| Tensor::zeros([n])).to_vec());
     /// let batches = BucketBatchSampler::new(lengths, 2)?;
-    /// let loader = DataLoader::with_collate_fn(data, pad_sequences(0.0)).batch_sampler(batches).seed(1);
+    /// let loader = DataLoader::with_collate_fn(data, pad_sequences(0.0)).batch_sampler(batches);
     /// let padding: usize = loader.iter().map(|b| b.unwrap().0.len()).sum::<usize>() - 24;
     /// assert_eq!(padding, 2);
     /// # Ok::<(), pullback::Error>(())
@@ -111,7 +111,8 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
     /// ```
     /// use pullback_nn::data::{DataLoader, from_fn};
     /// let loader = DataLoader::new(from_fn(4, |i| Ok(i as f32))).batch_size(2);
-    /// let scaled = loader.map_random(|x, key| Ok(x * key.uniform((), pullback::DType::F32, 1.0, 2.0)));
+    /// let noisy = |x, key: pullback::Key| Ok(x + key.normal((), pullback::DType::F32, 0.0, 1.0));
+    /// let scaled = loader.map_random(noisy);
     /// assert_eq!(scaled.iter().count(), 2);
     /// ```
     #[must_use]

@@ -23,6 +23,8 @@ pub struct Beta {
 }
 
 impl Beta {
+    /// Of these concentrations: α, then β.
+    ///
     /// # Panics
     /// If the arguments do not broadcast, or are not positive and finite.
     #[track_caller]

@@ -23,6 +23,8 @@ pub struct Dirichlet {
 }
 
 impl Dirichlet {
+    /// Of these concentrations, `[.., k]`.
+    ///
     /// # Panics
     /// If `concentration` has no axis, or is not positive and finite.
     #[track_caller]

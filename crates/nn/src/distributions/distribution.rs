@@ -8,7 +8,8 @@ use pullback::{Device, Error, Key, Tensor, next_key_on, no_grad};
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::distributions::{Distribution, Gamma, Uniform};
-/// let all: [Box<dyn Distribution>; 2] = [Box::new(Uniform::new(0.0, 2.0)), Box::new(Gamma::new(2.0, 2.0))];
+/// let all: [Box<dyn Distribution>; 2] =
+///     [Box::new(Uniform::new(0.0, 2.0)), Box::new(Gamma::new(2.0, 2.0))];
 /// for d in &all {
 ///     assert_eq!(d.mean().item::<f32>(), 1.0);
 ///     assert!(d.log_prob(&d.sample(&[10])).is_finite().all().item::<bool>());
@@ -19,6 +20,14 @@ pub trait Distribution {
     fn name(&self) -> &'static str;
 
     /// The shape of the batch of distributions.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, Normal};
+    /// let d = Normal::new(Tensor::zeros([4, 1]), Tensor::ones([3]));
+    /// assert_eq!((d.batch_shape(), d.event_shape()), (&[4, 3][..], &[][..]));
+    /// assert!(d.has_rsample() && d.name() == "Normal");
+    /// ```
     fn batch_shape(&self) -> &[usize];
 
     /// The shape of one draw of one distribution: `[]` for numbers.
@@ -81,6 +90,15 @@ pub trait Distribution {
 
     /// [`Distribution::rsample`] from a key.
     ///
+    /// ```
+    /// use pullback::{Key, Tensor, grad};
+    /// use pullback_nn::distributions::{Distribution, Exponential};
+    /// let draw = |rate: &Tensor| Exponential::new(rate).rsample_with(&Key::new(0), &[]);
+    /// let rate = Tensor::from(2.0);
+    /// let slope = grad(draw)(&rate).item::<f64>();
+    /// assert!((slope + draw(&rate).item::<f64>() / 2.0).abs() < 1e-12);
+    /// ```
+    ///
     /// # Panics
     /// If the distribution has none, as those over integers.
     #[track_caller]
@@ -108,6 +126,11 @@ pub trait Distribution {
 
     /// The entropy, of shape `batch_shape`, in nats.
     ///
+    /// ```
+    /// use pullback_nn::distributions::{Distribution, Uniform};
+    /// assert_eq!(Uniform::new(2.0, 3.0).entropy().item::<f32>(), 0.0);
+    /// ```
+    ///
     /// # Panics
     /// If it has no closed form ([`Poisson`](super::Poisson)).
     #[track_caller]
@@ -117,6 +140,13 @@ pub trait Distribution {
     fn mean(&self) -> Tensor;
 
     /// The variance of each element, of shape `batch_shape + event_shape`; NaN where there is none.
+    ///
+    /// ```
+    /// use pullback_nn::distributions::{Distribution, Poisson};
+    /// let d = Poisson::new(4.0);
+    /// assert_eq!((d.mean().item::<f32>(), d.variance().item::<f32>()), (4.0, 4.0));
+    /// assert_eq!(d.stddev().item::<f32>(), 2.0);
+    /// ```
     fn variance(&self) -> Tensor;
 
     /// The square root of [`Distribution::variance`].
@@ -143,6 +173,14 @@ pub trait Distribution {
 
     /// The value that a draw is at most with this probability: the inverse of
     /// [`Distribution::cdf`]. NaN outside [0, 1].
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, Gamma};
+    /// let d = Gamma::new(Tensor::from(2.5), 1.0);
+    /// let x = d.icdf(&Tensor::from(0.9));
+    /// assert!((d.cdf(&x).item::<f64>() - 0.9).abs() < 1e-14);
+    /// ```
     ///
     /// # Panics
     /// If it has no closed form among the functions of tensors.

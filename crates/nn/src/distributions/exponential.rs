@@ -22,6 +22,8 @@ pub struct Exponential {
 }
 
 impl Exponential {
+    /// Of this rate.
+    ///
     /// # Panics
     /// If `rate` is not positive and finite.
     #[track_caller]

@@ -27,6 +27,8 @@ pub struct Gamma {
 }
 
 impl Gamma {
+    /// Of this shape and rate.
+    ///
     /// # Panics
     /// If the arguments do not broadcast, or are not positive and finite.
     #[track_caller]

@@ -24,6 +24,8 @@ pub struct Independent<D> {
 }
 
 impl<D: Distribution> Independent<D> {
+    /// The last `reinterpreted_batch_ndims` batch axes of `base` as part of an event.
+    ///
     /// # Panics
     /// If the distribution has fewer batch axes.
     #[track_caller]

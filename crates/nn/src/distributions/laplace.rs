@@ -25,6 +25,8 @@ pub struct Laplace {
 }
 
 impl Laplace {
+    /// Of this mean and scale.
+    ///
     /// # Panics
     /// If the arguments do not broadcast, `loc` is not finite, or `scale` is not positive and
     /// finite.

@@ -19,6 +19,8 @@ pub struct LogNormal {
 }
 
 impl LogNormal {
+    /// Of this mean and standard deviation of the logarithm.
+    ///
     /// # Panics
     /// If the arguments do not broadcast, `loc` is not finite, or `scale` is not positive and
     /// finite.

@@ -12,8 +12,8 @@
 //!   arguments and of noise that does not depend on them: gradients of every order, in both modes,
 //!   are those of that function. For gamma variates (and so for beta, Dirichlet and Student's
 //!   distribution) it is the quantile function of a uniform number.
-//! - **Values outside the support** have log-probability −∞ (PyTorch raises an error). Arguments are
-//!   checked where their values are known: not inside `jit`.
+//! - **Values outside the support** have log-probability −∞ (PyTorch raises an error). Arguments
+//!   are checked where their values are known: not inside `jit`.
 //! - **Nothing is read**, so every method compiles, with the results of eager mode up to rounding.
 //!
 //! ```
@@ -27,7 +27,8 @@
 //! assert_eq!(kl_divergence(&p, &Normal::new(0.0, 1.0)).to_vec::<f64>()[0], 0.0);
 //!
 //! // The mean of x² is μ² + σ², with slope 2μ: estimated through samples.
-//! let square = |loc: &Tensor| Normal::new(loc, 1.0).rsample_with(&Key::new(0), &[10_000]).square().mean();
+//! let draw = |loc: &Tensor| Normal::new(loc, 1.0).rsample_with(&Key::new(0), &[10_000]);
+//! let square = |loc: &Tensor| draw(loc).square().mean();
 //! assert!((grad(square)(&Tensor::from(3.0)).item::<f64>() - 6.0).abs() < 0.1);
 //! ```
 

@@ -26,6 +26,8 @@ pub struct Normal {
 }
 
 impl Normal {
+    /// Of this mean and standard deviation.
+    ///
     /// # Panics
     /// If the arguments do not broadcast, `loc` is not finite, or `scale` is not positive and
     /// finite.

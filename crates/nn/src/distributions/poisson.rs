@@ -25,6 +25,8 @@ pub struct Poisson {
 }
 
 impl Poisson {
+    /// Of this mean.
+    ///
     /// # Panics
     /// If `rate` is negative or not finite.
     #[track_caller]

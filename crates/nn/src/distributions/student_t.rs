@@ -26,6 +26,8 @@ pub struct StudentT {
 }
 
 impl StudentT {
+    /// Of these degrees of freedom, centre and scale.
+    ///
     /// # Panics
     /// If the arguments do not broadcast, `loc` is not finite, or `df` or `scale` is not positive
     /// and finite.

@@ -23,6 +23,8 @@ pub struct Uniform {
 }
 
 impl Uniform {
+    /// Between these ends.
+    ///
     /// # Panics
     /// If the arguments do not broadcast or are not finite, or `low` is not below `high`.
     #[track_caller]

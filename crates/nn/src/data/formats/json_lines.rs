@@ -22,6 +22,16 @@ pub enum FieldKind {
 }
 
 /// A field of an item.
+///
+/// ```
+/// use pullback_nn::data::{Dataset, FieldKind, JsonLines};
+/// let data = JsonLines::new().read_from(&br#"{"x": [1, 2], "name": "a"}"#[..], "d.jsonl")?;
+/// assert_eq!(data.fields()[1], ("name".to_string(), FieldKind::Text));
+/// let item = data.get(0)?;
+/// assert_eq!(item["x"].tensor()?.shape(), [2]);
+/// assert_eq!(item["name"].text()?, "a");
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub enum Field {
     /// Numbers or truth values.
@@ -120,7 +130,8 @@ impl Collate for Field {
 /// assert_eq!(batch["scores"].tensor()?.to_vec::<f32>(), [0.5, 2.0, 1.0, 4.0]);
 ///
 /// // Chosen fields, in dtypes of your own.
-/// let labels = JsonLines::new().tensor("label", DType::F64).read_from(text.as_bytes(), "reviews.jsonl")?;
+/// let labels = JsonLines::new().tensor("label", DType::F64);
+/// let labels = labels.read_from(text.as_bytes(), "reviews.jsonl")?;
 /// assert_eq!(labels.fields().len(), 1);
 /// # Ok::<(), pullback::Error>(())
 /// ```
@@ -296,14 +307,20 @@ fn made(value: &Value, kind: FieldKind) -> std::result::Result<Field, String> {
     let tensor = if dtype.is_float() {
         let mut numbers = Vec::new();
         gather(value, &shape, &mut |v| match v.as_f64() {
-            Some(x) => Ok(numbers.push(x)),
+            Some(x) => {
+                numbers.push(x);
+                Ok(())
+            }
             None => Err(format!("a number is expected, not {}", kind_of(v))),
         })?;
         catch(|| Tensor::from_vec(numbers, &shape[..]).cast(dtype))
     } else if dtype == DType::Bool {
         let mut truths = Vec::new();
         gather(value, &shape, &mut |v| match v.as_bool() {
-            Some(x) => Ok(truths.push(x)),
+            Some(x) => {
+                truths.push(x);
+                Ok(())
+            }
             None => Err(format!("true or false is expected, not {}", kind_of(v))),
         })?;
         catch(|| Tensor::from_vec(truths, &shape[..]))
@@ -315,7 +332,10 @@ fn made(value: &Value, kind: FieldKind) -> std::result::Result<Field, String> {
         };
         let mut numbers = Vec::new();
         gather(value, &shape, &mut |v| match (v.as_i64(), v) {
-            (Some(x), _) if (low..=high).contains(&x) => Ok(numbers.push(x)),
+            (Some(x), _) if (low..=high).contains(&x) => {
+                numbers.push(x);
+                Ok(())
+            }
             (_, Value::Number(n)) => Err(format!("{n} is not a whole number that {dtype} holds")),
             _ => Err(format!("a whole number is expected, not {}", kind_of(v))),
         })?;

@@ -64,6 +64,12 @@ impl Mnist {
 
     /// FashionMNIST: articles of clothing.
     ///
+    /// ```no_run
+    /// let data = pullback_nn::data::Mnist::open_fashion("data", false)?;
+    /// assert_eq!(data.classes()[9], "Ankle boot");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Mnist::open`].
     #[doc(alias = "FashionMNIST")]
@@ -72,6 +78,12 @@ impl Mnist {
     }
 
     /// KMNIST: Japanese characters.
+    ///
+    /// ```no_run
+    /// let data = pullback_nn::data::Mnist::open_kmnist("data", false)?;
+    /// assert_eq!(data.images().shape(), [10_000, 28, 28]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Mnist::open`].

@@ -12,7 +12,8 @@ const NAME: &str = "BucketBatchSampler";
 /// ```
 /// use pullback_nn::data::{BatchOrder, BucketBatchSampler, EpochSeed};
 /// let lengths: Vec<usize> = (0..1000).map(|i| 1 + i * 7919 % 100).collect();
-/// let batches = BucketBatchSampler::new(lengths.clone(), 10)?.batches(1000, EpochSeed { seed: 0, epoch: 0 })?;
+/// let sampler = BucketBatchSampler::new(lengths.clone(), 10)?;
+/// let batches = sampler.batches(1000, EpochSeed { seed: 0, epoch: 0 })?;
 /// let spread = |batch: &Vec<usize>| {
 ///     let of = || batch.iter().map(|&i| lengths[i]);
 ///     of().max().unwrap() - of().min().unwrap()

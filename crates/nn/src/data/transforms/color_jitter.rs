@@ -7,6 +7,12 @@ use pullback::{Error, Result, Tensor};
 const NAME: &str = "ColorJitter";
 
 /// A range of factors: one number x for those from max(0, 1 − x) to 1 + x, or `(least, most)`.
+///
+/// ```
+/// use pullback_nn::data::transforms::IntoFactors;
+/// assert_eq!(0.25.factors(1.0), (0.75, 1.25));
+/// assert_eq!((0.5, 2.0).factors(1.0), (0.5, 2.0));
+/// ```
 pub trait IntoFactors {
     /// The least and the largest, where `middle` is what leaves an image as it is.
     fn factors(self, middle: f64) -> (f64, f64);

@@ -71,7 +71,8 @@ impl Transform for Compose {
 /// use pullback_nn::data::ItemSeed;
 /// use pullback_nn::data::transforms::{CenterCrop, RandomApply, Transform};
 /// let seldom = RandomApply::new(CenterCrop::new(2), 0.25);
-/// let size = |i| seldom.apply(Tensor::zeros([1, 4, 4]), ItemSeed::new(0, 0, i)).unwrap().shape()[1];
+/// let image = Tensor::zeros([1, 4, 4]);
+/// let size = |i| seldom.apply(image.clone(), ItemSeed::new(0, 0, i)).unwrap().shape()[1];
 /// let cropped = (0..200).filter(|&i| size(i) == 2).count();
 /// assert!((30..70).contains(&cropped));
 /// ```

@@ -198,10 +198,11 @@ impl Transform for Cutout {
         let cut = |u: f64, n: usize| {
             let middle = below(u, n);
             let start = middle.saturating_sub(self.length / 2);
-            let end = (middle + self.length - self.length / 2).min(n);
+            let end = middle.saturating_add(self.length.div_ceil(2)).min(n);
             (start, end.saturating_sub(start))
         };
-        let drawn = seed.key().uniform([self.n_holes, 2], pullback::DType::F64, 0.0, 1.0);
+        let shape = [self.n_holes, 2];
+        let drawn = catch(|| seed.key().uniform(shape, pullback::DType::F64, 0.0, 1.0))?;
         for place in drawn.try_to_vec::<f64>()?.chunks(2) {
             let ((top, height), (left, width)) = (cut(place[0], h), cut(place[1], w));
             if height * width > 0 {

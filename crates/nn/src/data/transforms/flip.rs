@@ -44,7 +44,8 @@ macro_rules! flips {
 }
 
 flips! {
-    /// Left and right exchanged with probability `p`: `torchvision.transforms.RandomHorizontalFlip`.
+    /// Left and right exchanged with probability `p`:
+    /// `torchvision.transforms.RandomHorizontalFlip`.
     ///
     /// ```
     /// use pullback::Tensor;
@@ -59,7 +60,8 @@ flips! {
 }
 
 flips! {
-    /// Top and bottom exchanged with probability `p`: `torchvision.transforms.RandomVerticalFlip`.
+    /// Top and bottom exchanged with probability `p`:
+    /// `torchvision.transforms.RandomVerticalFlip`.
     ///
     /// ```
     /// use pullback::Tensor;

@@ -5,6 +5,16 @@ use crate::refuse::demand;
 use pullback::{DType, Error, Result, Tensor, catch};
 
 /// How a value between pixels is computed: `torchvision.transforms.InterpolationMode`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::ItemSeed;
+/// use pullback_nn::data::transforms::{InterpolationMode, Resize, Transform};
+/// let sharp = Resize::new((1, 4)).interpolation(InterpolationMode::Nearest);
+/// let y = sharp.apply(Tensor::from([[[1.0, 5.0]]]), ItemSeed::new(0, 0, 0))?;
+/// assert_eq!(y.to_vec::<f64>(), [1.0, 1.0, 5.0, 5.0]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterpolationMode {
     /// That of the nearest pixel.

@@ -4,6 +4,16 @@ use pullback::{Error, Result, Tensor, catch};
 
 /// What is put around an image, with torchvision's names in lower case: `constant`, `edge`,
 /// `reflect`, `symmetric`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::ItemSeed;
+/// use pullback_nn::data::transforms::{PaddingMode, RandomCrop, Transform};
+/// let crop = RandomCrop::new((1, 5)).padding((1, 0)).padding_mode(PaddingMode::Reflect);
+/// let y = crop.apply(Tensor::from([[[1, 2, 3]]]), ItemSeed::new(0, 0, 0))?;
+/// assert_eq!(y.to_vec::<i32>(), [2, 1, 2, 3, 2]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PaddingMode {
     /// One value.

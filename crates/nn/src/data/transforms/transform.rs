@@ -39,7 +39,8 @@ pub trait Transform: Send + Sync + 'static {
     /// use pullback_nn::data::ItemSeed;
     /// use pullback_nn::data::transforms::{CenterCrop, Resize, Transform};
     /// let both = Resize::new(8).then(CenterCrop::new(6));
-    /// assert_eq!(both.apply(Tensor::zeros([3, 16, 20]), ItemSeed::new(0, 0, 0))?.shape(), [3, 6, 6]);
+    /// let image = both.apply(Tensor::zeros([3, 16, 20]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.shape(), [3, 6, 6]);
     /// # Ok::<(), pullback::Error>(())
     /// ```
     fn then(self, next: impl Transform) -> Compose
