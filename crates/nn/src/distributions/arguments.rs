@@ -9,7 +9,7 @@ use pullback::{
 #[track_caller]
 pub(super) fn floats<const N: usize>(arguments: [&dyn Operand; N]) -> [Tensor; N] {
     let nothing = Tensor::zeros(());
-    let tensor = |x: &&dyn Operand| (!x.is_number()).then(|| x.beside(&nothing).into_owned());
+    let tensor = |x: &&dyn Operand| (!x.is_number()).then(|| x.matching(&nothing).into_owned());
     let tensors: Vec<Tensor> = arguments.iter().filter_map(tensor).collect();
     let like = match tensors.split_first() {
         None => nothing,
@@ -19,7 +19,7 @@ pub(super) fn floats<const N: usize>(arguments: [&dyn Operand; N]) -> [Tensor; N
             first.new_zeros_with((), dtype)
         }
     };
-    arguments.map(|x| x.beside(&like).cast(like.dtype()))
+    arguments.map(|x| x.matching(&like).cast(like.dtype()))
 }
 
 /// Arguments as floats of one dtype and one shape.
