@@ -14,6 +14,7 @@
 //! (`inplace.rs` then computes it where it can be checked), autocast and conventions at kinks
 //! (`apply.rs`), as these change what runs.
 
+use crate::backend::Pooled;
 use crate::leaf::Leaf;
 use crate::memory::report::ledger::{self, LifetimeHandle};
 use crate::memory::{budget, checkpoint};
@@ -22,7 +23,7 @@ use crate::storage::{Storage, Traced};
 use crate::{Flag, Key, Result, Tensor, kinks, watch};
 use pullback_ir::{Line, Op};
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The low dtype of `autocast`, if there is one.
 pub(crate) const LOW: u16 = 0b11;
@@ -204,7 +205,7 @@ pub(crate) fn value_saved(storage: &Storage) {
 }
 
 /// Runs `f`, which packs a value that is kept for backward.
-pub(crate) fn packing<R>(storage: &Arc<Storage>, f: impl FnOnce() -> Option<R>) -> Option<R> {
+pub(crate) fn packing<R>(storage: &Pooled<Storage>, f: impl FnOnce() -> Option<R>) -> Option<R> {
     match is_on(LEDGER) {
         true => ledger::packing(storage, f),
         false => f(),
