@@ -190,8 +190,8 @@ impl Elem for Bool {
 /// size_of::<T>() } DType::F32 => … }`.
 ///
 /// `with_elem!(float dtype, …)` and `with_elem!(int dtype, …)` do so for the dtypes that compute in
-/// floats or in i64, where `infer` accepts no others; `with_elem!(compute dtype, …)` for the compute
-/// types alone.
+/// floats or in i64, where `infer` accepts no others; `with_elem!(compute dtype, …)` for the
+/// compute types alone.
 macro_rules! with_elem {
     (compute $dtype:expr, $T:ident => $body:expr) => {
         with_elem!(@ $dtype, $T => $body, F64 f64, F32 f32, I64 i64;

@@ -25,9 +25,9 @@
 //! - **Chirp**: a length with a prime factor above 31 is a convolution of a longer, convenient
 //!   length (Bluestein).
 //!
-//! Which of alone, split and chirp it is, and all radices and roots, depend on the length alone. The
-//! order of arithmetic is the same whether a line is a lane or alone, so a line has the same bits
-//! in any batch, layout and number of threads.
+//! Which of alone, split and chirp it is, and all radices and roots, depend on the length alone.
+//! The order of arithmetic is the same whether a line is a lane or alone, so a line has the same
+//! bits in any batch, layout and number of threads.
 //!
 //! # Real lines
 //!
@@ -375,8 +375,8 @@ impl<T: Float> Job<'_, T> {
                 true => output.ptr().wrapping_add(2 * i * self.to.rows),
                 false => self.to.ptr.wrapping_offset(start[1]),
             };
-            // SAFETY: a line of the operand or of the scratch, the spaces of the plan, and a line of
-            // the sink, which belongs to this task, or of the scratch.
+            // SAFETY: a line of the operand or of the scratch, the spaces of the plan, and a line
+            // of the sink, which belongs to this task, or of the scratch.
             unsafe {
                 match self.after {
                     Some(part) => {

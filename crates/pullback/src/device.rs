@@ -68,8 +68,8 @@ pub(crate) fn missing(op: &str, device: Device) -> Error {
 
 /// Runs `f` with another device for what is made without an operand: [`Tensor::zeros`], `from`,
 /// `arange`, `rand`, [`Key::new`](crate::Key::new), and so the parameters of layers. Otherwise it
-/// is that of [`set_default_device`], or the CPU. What is made from a tensor (`zeros_like`, `x + 2.0`, a mask inside a method) is on
-/// the device of that tensor.
+/// is that of [`set_default_device`], or the CPU. What is made from a tensor (`zeros_like`,
+/// `x + 2.0`, a mask inside a method) is on the device of that tensor.
 ///
 /// ```
 /// use pullback::{Device, Tensor, default_device, with_default_device};

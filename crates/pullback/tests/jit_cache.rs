@@ -114,7 +114,8 @@ fn the_least_used_gives_way_and_comes_back() {
         assert_eq!(found, 9.0 * length as f64);
     };
     let lengths = || -> Vec<String> {
-        f.explain().specialisations.iter().map(|s| s.arguments[0].clone()).collect()
+        let all = f.explain().specialisations;
+        all.iter().map(|s| s.arguments[0].replace("@cuda:0", "")).collect()
     };
     [1, 2, 3, 1].into_iter().for_each(call);
     assert_eq!((f.explain().evicted, f.explain().cache_limit), (0, 3));

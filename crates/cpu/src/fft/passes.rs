@@ -77,8 +77,8 @@ pub(super) struct Pass {
 pub(super) struct Passes<T> {
     pub(super) list: Vec<Pass>,
     pub(super) roots: Vec<T>,
-    /// Those of the first pass again, if it can be [`first`]: for each `k` from 1 the real parts for
-    /// all `p`, then the imaginary ones.
+    /// Those of the first pass again, if it can be [`first`]: for each `k` from 1 the real parts
+    /// for all `p`, then the imaginary ones.
     pub(super) first: Vec<T>,
 }
 

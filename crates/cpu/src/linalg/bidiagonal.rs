@@ -1,9 +1,10 @@
 //! Matrices to upper bidiagonal form, by reflections from the left and the right in turn.
 //!
 //! Reflection j from the left clears column j below the diagonal, with vector v; the one from the
-//! right clears row j after its second element, with vector u. What is below and to the right becomes
-//! A − v·yᵀ − x·uᵀ, where y comes from Aᵀ·v and x from A·u. As in `tridiagonal.rs`, those two
-//! products are half of the work, and the updates of a panel are delayed and then are one product.
+//! right clears row j after its second element, with vector u. What is below and to the right
+//! becomes A − v·yᵀ − x·uᵀ, where y comes from Aᵀ·v and x from A·u. As in `tridiagonal.rs`, those
+//! two products are half of the work, and the updates of a panel are delayed and then are one
+//! product.
 
 use super::householder::reflection;
 use super::product::{Into, product};

@@ -1,11 +1,11 @@
 //! Singular values of small bidiagonal matrices, and of large ones without vectors: implicit QR.
 //!
-//! A sweep is a step of shifted QR on BᵀB, without forming that product: a rotation of the first two
-//! columns brings an element below the diagonal, and rotations from the left and the right in turn
-//! chase it along the diagonals and out. The shift is the smaller singular value of the last two
-//! rows. Where it is negligible beside the first element, or the diagonal has a zero, the shift is
-//! zero, and the sweep is written without subtractions (Demmel and Kahan), so that small singular
-//! values keep their digits.
+//! A sweep is a step of shifted QR on BᵀB, without forming that product: a rotation of the first
+//! two columns brings an element below the diagonal, and rotations from the left and the right in
+//! turn chase it along the diagonals and out. The shift is the smaller singular value of the last
+//! two rows. Where it is negligible beside the first element, or the diagonal has a zero, the shift
+//! is zero, and the sweep is written without subtractions (Demmel and Kahan), so that small
+//! singular values keep their digits.
 //!
 //! The chase starts at the end with the larger diagonal element. Chasing upwards is the same as
 //! chasing downwards in the transpose read backwards, where U and V exchange their roles.
@@ -24,8 +24,8 @@ pub(super) struct Sides<'a, T> {
     pub v: Cols<'a, T>,
 }
 
-/// (c, s, r) with c·f + s·g = r and c·g − s·f = 0. Subnormal numbers count as zero, as they have too
-/// few digits for a rotation.
+/// (c, s, r) with c·f + s·g = r and c·g − s·f = 0. Subnormal numbers count as zero, as they have
+/// too few digits for a rotation.
 #[inline]
 pub(super) fn rotation<T: Real>(f: T, g: T) -> (T, T, T) {
     if g == T::ZERO {
@@ -52,8 +52,8 @@ fn smaller<T: Real>(f: T, g: T, h: T) -> T {
     low * T::of_f64(2.0) / bottom
 }
 
-/// `d` becomes the singular values, not negative, in no order; U and V are multiplied by the vectors
-/// from the right. `e` is destroyed. Returns whether it converged.
+/// `d` becomes the singular values, not negative, in no order; U and V are multiplied by the
+/// vectors from the right. `e` is destroyed. Returns whether it converged.
 pub(super) fn qr<T: Real>(d: &mut [T], e: &mut [T], mut sides: Option<Sides<T>>) -> bool {
     let n = d.len();
     let mut left = vec![(T::ONE, T::ZERO); n];

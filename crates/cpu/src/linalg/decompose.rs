@@ -1,12 +1,13 @@
-//! Eigenvalues of symmetric matrices and singular values, from the reductions and what follows them.
+//! Eigenvalues of symmetric matrices and singular values, from the reductions and what follows
+//! them.
 
 use super::divide::divide;
 use super::householder::{self, blocks_of, multiply};
 use super::implicit::ql;
 use super::{Dense, Real, Scratch, bidiagonal, bulge, divide_singular, tridiagonal};
 
-/// The power of two that takes a matrix with this largest element to a range where squares are exact
-/// enough; 1 if it is there.
+/// The power of two that takes a matrix with this largest element to a range where squares are
+/// exact enough; 1 if it is there.
 fn power<T: Real>(largest: T) -> T {
     let fine = largest == T::ZERO || (largest > T::LOW && largest < T::HIGH);
     if fine { T::ONE } else { largest.to_one() }
@@ -68,9 +69,9 @@ fn sort_values<T: Real>(d: &mut [T], descending: bool) {
     }
 }
 
-/// The singular values, descending, of a matrix with at least as many rows as columns, and U and V if
-/// wanted; those may have more columns than there are values. Returns whether it converged, which it
-/// does not if an element is not finite.
+/// The singular values, descending, of a matrix with at least as many rows as columns, and U and V
+/// if wanted; those may have more columns than there are values. Returns whether it converged,
+/// which it does not if an element is not finite.
 pub(super) fn singular<T: Real>(
     x: &mut Dense<T>,
     s: &mut [T],

@@ -2,17 +2,18 @@
 //!
 //! A tridiagonal matrix is two of half the size and a correction of rank one: with ρ the element
 //! that links the halves, T = diag(T₁, T₂) + |ρ|·u·uᵀ, where u has 1 and ±1 at the link and |ρ| is
-//! subtracted from both diagonal elements there. From the eigenvectors Q₁ and Q₂ of the halves,
-//! T = Q·(D + ρ·z·zᵀ)·Qᵀ with z from the last row of Q₁ and the first of Q₂. The middle has the
-//! roots of the secular equation as its eigenvalues (`secular.rs`), and one product with Q gives the
+//! subtracted from both diagonal elements there. From the eigenvectors Q₁ and Q₂ of the halves, T =
+//! Q·(D + ρ·z·zᵀ)·Qᵀ with z from the last row of Q₁ and the first of Q₂. The middle has the roots
+//! of the secular equation as its eigenvalues (`secular.rs`), and one product with Q gives the
 //! vectors of the whole.
 //!
 //! # Deflation
 //!
 //! Where zⱼ is negligible, dⱼ is an eigenvalue already and its vector stays. Where two d are close,
-//! a rotation of their vectors makes one z zero. Often that is most of them. The vectors that remain
-//! are grouped: those that are zero in the lower half (from Q₁), those that are zero in neither (which
-//! a rotation mixed), those that are zero in the upper half. So the product is two of half the size.
+//! a rotation of their vectors makes one z zero. Often that is most of them. The vectors that
+//! remain are grouped: those that are zero in the lower half (from Q₁), those that are zero in
+//! neither (which a rotation mixed), those that are zero in the upper half. So the product is two
+//! of half the size.
 
 use super::implicit::{ql, sort};
 use super::product::{Into, product};
@@ -170,7 +171,8 @@ impl<'a> Groups<'a> {
         Groups { kept, place, upper, both, halves }
     }
 
-    /// `out` = Q·S, for the rows before and after `half` with those vectors that are not zero there.
+    /// `out` = Q·S, for the rows before and after `half` with those vectors that are not zero
+    /// there.
     pub(super) fn multiply<T: Real>(&self, q: &Cols<T>, half: usize, s: &Dense<T>, out: Cols<T>) {
         let k = self.kept.len();
         let (above, below) = out.split_rows(half);

@@ -1,15 +1,15 @@
 //! Singular values and vectors of bidiagonal matrices by divide and conquer.
 //!
 //! An upper bidiagonal B is two of half the size, B₁ and B₂, with one row (0 … α β … 0) between. B₁
-//! has one column more than rows, and so has B₂ if B has. With their factors Uᵢ·Dᵢ·Vᵢᵀ,
-//! B = U·M·Vᵀ, where M has a diagonal and one full row z, from the last row of V₁ times α and the
-//! first of V₂ times β. The columns of V₁ (and V₂) that have no singular value are columns of M with
-//! z alone; a rotation makes them one, and it belongs to a diagonal element 0 in the row of z.
+//! has one column more than rows, and so has B₂ if B has. With their factors Uᵢ·Dᵢ·Vᵢᵀ, B = U·M·Vᵀ,
+//! where M has a diagonal and one full row z, from the last row of V₁ times α and the first of V₂
+//! times β. The columns of V₁ (and V₂) that have no singular value are columns of M with z alone; a
+//! rotation makes them one, and it belongs to a diagonal element 0 in the row of z.
 //!
 //! MᵀM = D² + z·zᵀ, so the singular values are roots of the secular equation with the poles d²
-//! (`secular.rs`), where v is zⱼ / (dⱼ² − σ²), and u is dⱼ·vⱼ with −1 in the row of z. Squares never
-//! are formed: dⱼ² − dₖ² is (dⱼ − dₖ)·(dⱼ + dₖ). Deflation and the grouping of vectors are those of
-//! `divide.rs`; a rotation is applied to U and to V.
+//! (`secular.rs`), where v is zⱼ / (dⱼ² − σ²), and u is dⱼ·vⱼ with −1 in the row of z. Squares
+//! never are formed: dⱼ² − dₖ² is (dⱼ − dₖ)·(dⱼ + dₖ). Deflation and the grouping of vectors are
+//! those of `divide.rs`; a rotation is applied to U and to V.
 
 use super::bulge::{Sides, qr, rotation};
 use super::divide::{DIRECT, Groups, Half};
@@ -18,7 +18,8 @@ use super::vector::{norm, rotate, turn_columns};
 use super::view::Cols;
 use super::{Dense, Real};
 
-/// `d` becomes the singular values, descending, and U and V the vectors. Returns whether it converged.
+/// `d` becomes the singular values, descending, and U and V the vectors. Returns whether it
+/// converged.
 pub(super) fn divide<T: Real>(d: &mut [T], e: &mut [T], mut u: Cols<T>, mut v: Cols<T>) -> bool {
     let found = part(d, e, u.again(), v.again());
     let n = d.len();

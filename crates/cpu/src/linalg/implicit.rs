@@ -109,8 +109,8 @@ fn sweep<T: Real>(line: &mut Line<T>, turns: &mut [(T, T)]) {
     *line.e(0) = g;
 }
 
-/// What is far below the rounding of these diagonals. (Elements between that and the smallest numbers
-/// would be rotated without ever converging, as their squares are zero.)
+/// What is far below the rounding of these diagonals. (Elements between that and the smallest
+/// numbers would be rotated without ever converging, as their squares are zero.)
 pub(super) fn negligible<T: Real>(d: &[T], e: &[T]) -> T {
     let most = d.iter().chain(e).fold(T::ZERO, |most, x| most.larger(x.size()));
     (most * T::EPS * T::EPS).larger(T::TINY / T::EPS)

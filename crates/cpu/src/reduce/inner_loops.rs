@@ -3,8 +3,8 @@
 use super::{Fold, LANES};
 use crate::elem::Elem;
 
-/// Folds elements that are `stride` apart: over lanes if `in_lanes`, which wants a stride of 1, else
-/// over four. (A block that was widened is contiguous, and folded as its operand would be.)
+/// Folds elements that are `stride` apart: over lanes if `in_lanes`, which wants a stride of 1,
+/// else over four. (A block that was widened is contiguous, and folded as its operand would be.)
 #[inline(always)]
 pub(super) unsafe fn run_body<S: Elem, K: Fold<S::Compute>>(
     x: *const S,

@@ -11,10 +11,10 @@
 //!
 //! A backend may use further streams (for copies from and to the host, for collectives) if it
 //! orders them itself, by events: a copy waits for what has written its source, and what reads the
-//! result of the copy waits for it. The engine does not see them. If it is to choose between several
-//! compute streams one day, the stream will be a field of [`Call`] and [`Bases`] and be stored with
-//! each memory, next to its handle; both structs are `non_exhaustive`, so that backends go on to
-//! compile.
+//! result of the copy waits for it. The engine does not see them. If it is to choose between
+//! several compute streams one day, the stream will be a field of [`Call`] and [`Bases`] and be
+//! stored with each memory, next to its handle; both structs are `non_exhaustive`, so that backends
+//! go on to compile.
 
 use crate::{Device, Error, Op, Result, Spec, device};
 use pullback_ir::pass::Target;

@@ -15,7 +15,7 @@ pub use pullback_cpu::HostElement;
 pub(crate) use pullback_cpu::buffer::{live_bytes, reserve_arena, rise};
 pub use pullback_cpu::buffer::{reset_peak, set_cache_limit, stats};
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
-pub(crate) use pullback_cpu::shared::{Shared as Pooled, WeakShared as WeakPooled};
+pub(crate) use pullback_cpu::pooled::{Pooled, WeakPooled};
 pub(crate) use pullback_cpu::{elements, elements_mut};
 pub use pullback_ir::{PoolStats, Step, Write};
 

@@ -44,8 +44,9 @@ pub struct Specialised {
     /// What [`Jit::memory_budget`](crate::Jit::memory_budget) cost, where one was set.
     pub budget: Option<BudgetReport>,
     /// The peak of the last call by the pool's counters, where a budget was set; `None` before the
-    /// first call, and on other devices than the CPU. It counts what the plan counts, and also scratch memory of kernels, copies of
-    /// arguments that are not contiguous, and allocations of other threads.
+    /// first call, and on other devices than the CPU. It counts what the plan counts, and also
+    /// scratch memory of kernels, copies of arguments that are not contiguous, and allocations of
+    /// other threads.
     pub measured: Option<usize>,
     /// The largest values alive at that moment, with their lines.
     pub peak_by_line: Vec<(String, usize)>,

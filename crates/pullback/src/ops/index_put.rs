@@ -417,7 +417,8 @@ impl Tensor {
         }
         let counts = lengths.detach().cast(DType::I64);
         let total = counts.sum_keep(-1);
-        // What no run reaches is left out, if there is one list of lengths; several lists cover all.
+        // What no run reaches is left out, if there is one list of lengths; several lists cover
+        // all.
         let covers = match lengths.rank() {
             1 => total.le(n as i64),
             _ => total.eq(n as i64),

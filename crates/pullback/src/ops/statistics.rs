@@ -380,8 +380,8 @@ impl Tensor {
     }
 
     /// Where the first of `bins` bins starts and the last one ends: at the lowest and the highest
-    /// element where there are no bounds. Elements that are not finite are refused where they can be
-    /// read without waiting for a device; elsewhere such bounds give NaN edges and empty bins.
+    /// element where there are no bounds. Elements that are not finite are refused where they can
+    /// be read without waiting for a device; elsewhere such bounds give NaN edges and empty bins.
     #[track_caller]
     fn bin_bounds(
         &self,

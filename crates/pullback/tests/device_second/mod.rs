@@ -1,8 +1,10 @@
-//! A second device, for tests: `cuda:0`, whose memory and thread are its own and whose kernels are the CPU's.
+//! A second device, for tests: `cuda:0`, whose memory and thread are its own and whose kernels are
+//! the CPU's.
 //!
-//! Its memory is behind handles, in a map that only its thread has, so nothing else can read it. What it is told goes into
-//! a queue and has usually not run when the call returns; [`Pause`] holds the queue, so that a test can say so. It counts what
-//! it is told to do. Fresh memory is full of a pattern, not of zeros.
+//! Its memory is behind handles, in a map that only its thread has, so nothing else can read it.
+//! What it is told goes into a queue and has usually not run when the call returns; [`Pause`] holds
+//! the queue, so that a test can say so. It counts what it is told to do. Fresh memory is full of a
+//! pattern, not of zeros.
 
 #![allow(dead_code)]
 

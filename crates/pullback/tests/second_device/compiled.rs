@@ -5,8 +5,8 @@ use super::{bits, sample};
 use pullback::backend::{statistics, synchronize};
 use pullback::{Device, Tensor, jit, scan, trim_memory, value_and_grad};
 
-/// A function compiled on the host and on the device gives the same bits; and `check`, which looks at every value,
-/// finds nothing.
+/// A function compiled on the host and on the device gives the same bits; and `check`, which looks
+/// at every value, finds nothing.
 fn same(f: impl Fn(&Vec<Tensor>) -> Vec<Tensor> + Send + Sync + 'static, inputs: &[Tensor]) {
     let _alone = alone();
     let compiled = jit(move |x: &Vec<Tensor>| f(x));

@@ -63,7 +63,8 @@ fn tracked_writes_and_their_gradients() {
 fn gradients_are_added_up_in_place() {
     both(|on| {
         let (x, w) = (sample(&[5, 4], 6).to(on), sample(&[4, 3], 7).to(on).requires_grad());
-        // A weight that is used three times: products are added to its gradient, slices to their parts.
+        // A weight that is used three times: products are added to its gradient, slices to their
+        // parts.
         let a = x.matmul(&w).tanh();
         let b = (&x * 0.5).matmul(&w).relu();
         let c = w.narrow(0, 0, 2).sum() + w.narrow(0, 2, 2).square().sum();

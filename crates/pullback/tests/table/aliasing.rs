@@ -1,4 +1,5 @@
-//! Ops write to memory of their own: also where a derivative is wanted, and the op runs as its decomposition.
+//! Ops write to memory of their own: also where a derivative is wanted, and the op runs as its
+//! decomposition.
 
 use super::all_samples;
 use pullback::{Op, Tensor, try_apply};

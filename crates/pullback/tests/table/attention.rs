@@ -46,7 +46,8 @@ fn operands(dims: [usize; 7], seed: usize, dice: &mut Dice) -> (Attention, Vec<T
     ];
     if masked {
         x.push(match seed % 3 {
-            // The first key is always seen: the log-sum-exp of nothing is −∞, and has no differences.
+            // The first key is always seen: the log-sum-exp of nothing is −∞, and has no
+            // differences.
             1 => {
                 let first = Tensor::arange(0, s as i64).eq(0);
                 dice.bools(&[b, h, l, s]).logical_or(&first)

@@ -1,4 +1,5 @@
-//! Batch normalisation: samples over ranks and lengths of lines, and the definition, channel by channel.
+//! Batch normalisation: samples over ranks and lengths of lines, and the definition, channel by
+//! channel.
 
 use super::naive::{Array, indices, ravel};
 use super::samples::{Dice, WIDE};
@@ -7,7 +8,8 @@ use pullback_ir::{Fused, Real};
 
 type Samples = Vec<(Fused, Vec<Tensor>)>;
 
-/// No channels, no samples, no pixels; short lines and long ones, whose lengths are multiples of no vector.
+/// No channels, no samples, no pixels; short lines and long ones, whose lengths are multiples of no
+/// vector.
 const SHAPES: [&[usize]; 10] = [
     &[3, 2],
     &[2, 2, 3],

@@ -1,5 +1,5 @@
-//! Every op over many examples at once, against a loop over the examples: the values, the gradients, and examples of which there are
-//! none.
+//! Every op over many examples at once, against a loop over the examples: the values, the
+//! gradients, and examples of which there are none.
 
 use super::samples::Sample;
 use super::{Failures, all_samples, bits};
@@ -64,8 +64,8 @@ fn many(sample: &Sample, chosen: &[bool], n: usize) -> Many {
     Many { each, all }
 }
 
-/// Whether each element comes about in the same way whatever is beside it. Otherwise sums are taken in blocks that depend on the
-/// shape of all, or by another formula.
+/// Whether each element comes about in the same way whatever is beside it. Otherwise sums are taken
+/// in blocks that depend on the shape of all, or by another formula.
 fn exact(op: &Op, chosen: &[bool]) -> bool {
     match op {
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => true,
@@ -104,9 +104,9 @@ fn exact(op: &Op, chosen: &[bool]) -> bool {
     }
 }
 
-/// How far apart two ways to compute a value may be: as far as two kernels that are each within 16 units of the compute type,
-/// relative to the largest value, of the exact result (as `kernels.rs` asks of them), and a unit of the dtype for a rounding
-/// that falls on the other side.
+/// How far apart two ways to compute a value may be: as far as two kernels that are each within 16
+/// units of the compute type, relative to the largest value, of the exact result (as `kernels.rs`
+/// asks of them), and a unit of the dtype for a rounding that falls on the other side.
 fn tolerance(dtype: DType, value: f64, scale: f64) -> f64 {
     let single = f64::from(f32::EPSILON);
     let (rounding, unit, tiny) = match dtype {
@@ -254,7 +254,8 @@ fn gradients(outs: &[Tensor], leaves: &[&Tensor]) -> pullback::Result<Vec<Vec<f6
     Ok(backward.allow_unused().wrt(leaves)?.iter().map(Tensor::to_f64_vec).collect())
 }
 
-/// What `batch` does is differentiated like anything else, with respect to what is batched and what is shared.
+/// What `batch` does is differentiated like anything else, with respect to what is batched and what
+/// is shared.
 #[test]
 fn gradients_of_many_examples_are_those_of_a_loop() {
     let mut failures = Failures::new();
@@ -328,7 +329,8 @@ fn evaluate(program: &Program, inputs: &[(Tensor, bool)], n: usize) -> Vec<(Tens
     program.outputs.iter().map(|v| values[v.index()].clone().expect("defined")).collect()
 }
 
-/// What `batch` does is traced like anything else, and can be batched again: two examples of three examples of each op.
+/// What `batch` does is traced like anything else, and can be batched again: two examples of three
+/// examples of each op.
 #[test]
 fn examples_of_examples_are_as_each_alone() {
     const OUTER: usize = 2;

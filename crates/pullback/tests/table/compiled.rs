@@ -6,7 +6,8 @@ use super::{Failures, all_samples, bits};
 use pullback::{Backward, DType, Op, Result, Tensor, jit, try_apply};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// The results of the op, with pointwise work before and behind that fusion will want to join it with.
+/// The results of the op, with pointwise work before and behind that fusion will want to join it
+/// with.
 fn among_others(op: &Op, x: &[Tensor]) -> Result<Vec<Tensor>> {
     let before: Vec<Tensor> =
         x.iter().map(|x| if x.dtype().is_float() { x * 0.875 } else { x.clone() }).collect();
@@ -36,7 +37,8 @@ fn gradients(op: &Op, x: &[Tensor]) -> Result<Vec<Tensor>> {
     Backward::of(&loss).allow_unused().wrt(&leaves)
 }
 
-/// Bit for bit where nothing is added up in another order, else to within a few units in the last place of the largest number.
+/// Bit for bit where nothing is added up in another order, else to within a few units in the last
+/// place of the largest number.
 fn differ(op: &Op, a: &Tensor, b: &Tensor, exact: bool) -> Option<String> {
     if a.spec() != b.spec() {
         return Some(format!("{} instead of {}", a.spec(), b.spec()));

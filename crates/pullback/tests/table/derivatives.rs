@@ -1,5 +1,5 @@
-//! Derivatives of every op: against numbers, in both modes, to the second order; and that the tape keeps
-//! what they need and they need nothing else.
+//! Derivatives of every op: against numbers, in both modes, to the second order; and that the tape
+//! keeps what they need and they need nothing else.
 
 use super::kernels::layouts;
 use super::samples::Sample;
@@ -17,7 +17,8 @@ fn derivatives_equal_difference_quotients_to_the_second_order() {
         let f = |xs: &Vec<Tensor>| {
             try_apply(sample.op.clone(), &xs.iter().collect::<Vec<_>>()).unwrap()
         };
-        // 1e-6: the error of the fourth-order quotient with a step of 1e-3, and 1e-8 that of its rounding.
+        // 1e-6: the error of the fourth-order quotient with a step of 1e-3, and 1e-8 that of its
+        // rounding.
         let check = Check::new().order(2).tolerance(1e-6, 1e-8);
         match catch(|| check.run(f, &sample.inputs)) {
             Ok(Ok(report)) => compared += report.compared,
@@ -28,8 +29,8 @@ fn derivatives_equal_difference_quotients_to_the_second_order() {
     failures.assert_none();
 }
 
-/// The results of a sample on fresh leaves, and copies of them through which to go backward: overwriting
-/// a result leaves its copy alone.
+/// The results of a sample on fresh leaves, and copies of them through which to go backward:
+/// overwriting a result leaves its copy alone.
 struct Forward {
     leaves: Vec<Tensor>,
     outs: Vec<Tensor>,
@@ -80,8 +81,8 @@ fn poison(x: &Tensor) -> bool {
     catch(|| no_grad(write)).is_ok()
 }
 
-/// Each operand and result is overwritten after the forward pass: backward must then either refuse (the
-/// value was kept) or give the very same bits (it was not needed).
+/// Each operand and result is overwritten after the forward pass: backward must then either refuse
+/// (the value was kept) or give the very same bits (it was not needed).
 #[test]
 fn what_is_not_kept_is_not_needed() {
     let mut failures = Failures::new();

@@ -1,4 +1,5 @@
-//! Every op on a device whose memory is not the host's: the bits of the CPU, values and gradients, eagerly and compiled.
+//! Every op on a device whose memory is not the host's: the bits of the CPU, values and gradients,
+//! eagerly and compiled.
 
 use super::device_second::second;
 use super::device_specs::on;

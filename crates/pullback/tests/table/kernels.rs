@@ -1,4 +1,5 @@
-//! What the kernels compute, against the shape rules, the naive twins, and themselves on other layouts.
+//! What the kernels compute, against the shape rules, the naive twins, and themselves on other
+//! layouts.
 
 use super::naive::{Array, naive};
 use super::samples::Sample;
@@ -7,8 +8,8 @@ use pullback::{DType, ErrorKind, Op, Tensor, try_apply};
 use pullback_ir::infer::infer;
 use pullback_ir::{Padding, Span, View};
 
-/// For every dtype in every operand: the op runs exactly if the shape rule allows it, the results are as
-/// inferred, and a refusal is a sentence.
+/// For every dtype in every operand: the op runs exactly if the shape rule allows it, the results
+/// are as inferred, and a refusal is a sentence.
 #[test]
 fn inferred_specs_are_the_actual_ones() {
     let mut failures = Failures::new();
@@ -63,10 +64,10 @@ struct Slack {
 
 /// How far a kernel may be from the naive twin in `f64` on the same (already rounded) operands.
 ///
-/// Kernels compute in `f64` or `f32` and round once to the dtype. So there are two parts: half a unit
-/// in the last place of the dtype, relative to the value; and a few units of the compute type, relative to the
-/// largest value of the result (sums of a few dozen terms cancel, and functions are good to some ulp). A fold of n
-/// terms in sequence adds n half units of the compute type.
+/// Kernels compute in `f64` or `f32` and round once to the dtype. So there are two parts: half a
+/// unit in the last place of the dtype, relative to the value; and a few units of the compute type,
+/// relative to the largest value of the result (sums of a few dozen terms cancel, and functions are
+/// good to some ulp). A fold of n terms in sequence adds n half units of the compute type.
 fn tolerance(dtype: DType, value: f64, scale: f64, slack: Slack) -> f64 {
     let single = f64::from(f32::EPSILON);
     let (rounding, unit, tiny) = match dtype {
@@ -93,8 +94,8 @@ fn largest(dtype: DType) -> f64 {
 /// Dense memory is folded over lanes and in blocks.
 const DENSE: Slack = Slack { terms: 0.0 };
 
-/// A reduction folds dense memory over 64 lanes, but strided memory one element after the other, in blocks
-/// of up to 4096.
+/// A reduction folds dense memory over 64 lanes, but strided memory one element after the other, in
+/// blocks of up to 4096.
 fn strided_slack(sample: &Sample) -> Slack {
     let terms = match &sample.op {
         Op::Reduce(_, axes) => {
@@ -259,8 +260,8 @@ pub fn reorders(op: &Op) -> bool {
     }
 }
 
-/// Too few operands, too many, and operands of a strange shape: the op runs exactly if the shape rule
-/// allows it, and otherwise says why.
+/// Too few operands, too many, and operands of a strange shape: the op runs exactly if the shape
+/// rule allows it, and otherwise says why.
 #[test]
 fn misfits_are_refused_with_a_sentence() {
     let mut failures = Failures::new();

@@ -49,7 +49,8 @@ fn sides(a: &[usize], count: usize) -> Vec<usize> {
 pub fn samples(f: Linalg, dice: &mut Dice) -> Samples<Linalg> {
     let mut out: Samples<Linalg> = Vec::new();
     match f {
-        // One triangle is read, and the derivative is that of a symmetric matrix: see `tests/linalg.rs`.
+        // One triangle is read, and the derivative is that of a symmetric matrix: see
+        // `tests/linalg.rs`.
         Linalg::Cholesky => {
             SQUARE.iter().for_each(|s| out.push((f, vec![positive(dice, s)], false)));
             let indefinite = Tensor::from([[1.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 1.0]]);
@@ -93,7 +94,8 @@ pub fn samples(f: Linalg, dice: &mut Dice) -> Samples<Linalg> {
                     let pivots: Vec<i32> = factors[1].values.iter().map(|&p| p as i32).collect();
                     let pivots = Tensor::from_vec(pivots, &s[..s.len() - 1]);
                     let b = dice.tensor(&sides(s, 2), WIDE);
-                    // Differentiated as a function of A, whose factors do not follow here: see `tests/linalg.rs`.
+                    // Differentiated as a function of A, whose factors do not follow here: see
+                    // `tests/linalg.rs`.
                     out.push((Linalg::LuSolve { transpose }, vec![a, lu, pivots, b], false));
                 }
             }
@@ -171,7 +173,8 @@ fn array(x: &Array, last: &[usize], values: Option<Vec<f64>>) -> Array {
     Array { shape, values: values.unwrap_or_default(), dtype: x.dtype }
 }
 
-/// By the definitions, in plain loops. Nothing for eigenvectors and singular vectors, whose signs are free.
+/// By the definitions, in plain loops. Nothing for eigenvectors and singular vectors, whose signs
+/// are free.
 pub fn naive(f: Linalg, x: &[Array]) -> Option<Vec<Array>> {
     if let Linalg::Permutation(rows) = f {
         let k = *x[0].shape.last()?;
@@ -311,7 +314,8 @@ fn householder(a: &[Vec<f64>], m: usize, n: usize) -> (Vec<Vec<f64>>, Vec<Vec<f6
     (q, r)
 }
 
-/// Lengths with and without factors, odd and even, one; axes inside and at the end; none of something.
+/// Lengths with and without factors, odd and even, one; axes inside and at the end; none of
+/// something.
 const LINES: [(&[usize], usize); 8] = [
     (&[4], 0),
     (&[1], 0),
@@ -391,7 +395,8 @@ pub fn fft_naive(f: Fft, x: &[Array]) -> Option<Vec<Array>> {
             Fft::Complex { .. } | Fft::Hermitian { .. } => x.at(&[&index[..], &[part]].concat()),
         }
     };
-    // What value j of the line is; a half spectrum goes on with its conjugates, and its ends count as real.
+    // What value j of the line is; a half spectrum goes on with its conjugates, and its ends count
+    // as real.
     let value = |index: &[usize], j: usize| match f {
         Fft::Hermitian { .. } if j == 0 || 2 * j == n => (at(index, j, 0), 0.0),
         Fft::Hermitian { .. } if 2 * j > n => (at(index, n - j, 0), -at(index, n - j, 1)),

@@ -9,7 +9,8 @@ use pullback_ir::{
 };
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI, PI};
 
-/// Values in row-major order. Integers and booleans are held as floats, exactly (the samples are small).
+/// Values in row-major order. Integers and booleans are held as floats, exactly (the samples are
+/// small).
 #[derive(Clone, Debug)]
 pub struct Array {
     pub shape: Vec<usize>,

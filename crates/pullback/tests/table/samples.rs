@@ -30,8 +30,8 @@ impl Dice {
         ((z ^ (z >> 31)) % n.max(1) as u64) as usize
     }
 
-    /// Evenly spaced values in a shuffled order, none near a multiple of ½ (where roundings jump and
-    /// signs change). All distinct.
+    /// Evenly spaced values in a shuffled order, none near a multiple of ½ (where roundings jump
+    /// and signs change). All distinct.
     pub fn values(&mut self, n: usize, (low, high): (f64, f64)) -> Vec<f64> {
         let step = (high - low) / n as f64;
         let place = |i: usize| {
@@ -119,7 +119,8 @@ fn special_pairs() -> Vec<Tensor> {
     vec![Tensor::from_vec(a, [144]), Tensor::from_vec(SPECIAL.repeat(12), [144])]
 }
 
-/// Shapes for pointwise ops. The last is longer than a SIMD register, with a tail, and not differentiated.
+/// Shapes for pointwise ops. The last is longer than a SIMD register, with a tail, and not
+/// differentiated.
 const SHAPES: [&[usize]; 5] = [&[2, 3], &[], &[0, 2], &[1, 4, 1], &[3, 37]];
 
 fn few(n: &[usize]) -> bool {
@@ -167,7 +168,8 @@ pub fn samples(form: &Op) -> Vec<Sample> {
         }
         Op::Unary(f) => {
             for shape in SHAPES {
-                // The derivative of `stop_gradient` is zero by promise, not by calculus: see compiled_traps.rs.
+                // The derivative of `stop_gradient` is zero by promise, not by calculus: see
+                // compiled_traps.rs.
                 let check = few(shape) && *f != Unary::Stop;
                 add(form.clone(), vec![dice.tensor(shape, domain(*f))], check);
             }
@@ -186,7 +188,8 @@ pub fn samples(form: &Op) -> Vec<Sample> {
         Op::Binary(f) => {
             for shape in SHAPES {
                 let inputs = binary(*f, shape, &mut dice);
-                // By their first operand these have no derivative; the other one is tested in tests/special.rs.
+                // By their first operand these have no derivative; the other one is tested in
+                // tests/special.rs.
                 let closed = !matches!(f, Binary::Zeta | Binary::Gammainc | Binary::Gammaincc);
                 add(form.clone(), inputs, closed && few(shape));
             }

@@ -1,4 +1,5 @@
-//! The same bits with 1, 2 and 8 threads, for every op on operands that are large enough to be split.
+//! The same bits with 1, 2 and 8 threads, for every op on operands that are large enough to be
+//! split.
 
 use super::samples::{Dice, Sample, WIDE, domain};
 use super::{Failures, bits, on_host};

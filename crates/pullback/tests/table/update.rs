@@ -87,7 +87,8 @@ pub fn large_adam(dice: &mut Dice) -> Samples {
     vec![(Fused::Adam(how), moments_operands(how, &[70_001], 3, dice))]
 }
 
-/// New values of all targets, element by element; a function of their old ones, the gradient, the step and the rate.
+/// New values of all targets, element by element; a function of their old ones, the gradient, the
+/// step and the rate.
 fn each(
     x: &[Array],
     targets: usize,

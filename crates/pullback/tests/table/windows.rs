@@ -5,7 +5,8 @@ use super::samples::{Dice, Sample, WIDE};
 use pullback::{DType, Op, Shape, Tensor};
 use pullback_ir::{Conv, Frame, Pool, Pooling, Role, Window};
 
-/// A convolution to try: batch, groups, channels of a group on both sides, lengths, windows; and whether by differences.
+/// A convolution to try: batch, groups, channels of a group on both sides, lengths, windows; and
+/// whether by differences.
 type Case = (usize, usize, [usize; 2], Vec<usize>, Vec<Window>, bool);
 
 fn window(size: usize, stride: usize, dilation: usize, before: isize, after: isize) -> Window {

@@ -1,7 +1,7 @@
 //! CIFAR-10 and CIFAR-100, the binary version.
 //!
-//! A file is records one after another: the label, a byte (for CIFAR-100 two, the coarse one and the
-//! fine one), and 3,072 bytes of pixels, 32×32 of red, of green and of blue.
+//! A file is records one after another: the label, a byte (for CIFAR-100 two, the coarse one and
+//! the fine one), and 3,072 bytes of pixels, 32×32 of red, of green and of blue.
 
 use super::mnist::unit;
 use super::{read_text, wrong};

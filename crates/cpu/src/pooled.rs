@@ -1,11 +1,11 @@
 //! Reference-counted values in recycled blocks.
 //!
 //! A tape makes and drops tensors, storages and nodes by the thousand, and the allocator of the
-//! system took a seventh of the instructions of a small op. [`Shared`] and [`WeakShared`] are
-//! `std::sync::Arc` and `Weak`, but the blocks come from lists of the thread that freed them, linked
-//! through the blocks themselves, as those of small buffers do. Beyond a bound, blocks return to the
-//! system. Only what is used here of `Arc` exists; in particular there is no `get_mut`, so that a
-//! weak reference is made by one addition.
+//! system took a seventh of the instructions of a small op. [`Pooled`] and [`WeakPooled`] are
+//! `std::sync::Arc` and `Weak`, but the blocks come from lists of the thread that freed them,
+//! linked through the blocks themselves, as those of small buffers do. Beyond a bound, blocks
+//! return to the system. Only what is used here of `Arc` exists; in particular there is no
+//! `get_mut`, so that a weak reference is made by one addition.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::cell::Cell;
@@ -27,10 +27,10 @@ const CACHED: usize = 8 << 20;
 const TOO_MANY: usize = isize::MAX as usize;
 
 /// A shared value, as `Arc`.
-pub struct Shared<T>(NonNull<Counted<T>>, PhantomData<Counted<T>>);
+pub struct Pooled<T>(NonNull<Counted<T>>, PhantomData<Counted<T>>);
 
 /// A reference that does not keep the value alive, as `Weak`.
-pub struct WeakShared<T>(NonNull<Counted<T>>);
+pub struct WeakPooled<T>(NonNull<Counted<T>>);
 
 struct Counted<T> {
     strong: AtomicUsize,
@@ -40,24 +40,24 @@ struct Counted<T> {
 }
 
 // SAFETY: as for `Arc`: references on several threads share the value, and the last drops it.
-unsafe impl<T: Send + Sync> Send for Shared<T> {}
+unsafe impl<T: Send + Sync> Send for Pooled<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+unsafe impl<T: Send + Sync> Sync for Pooled<T> {}
 // SAFETY: as above, as it can become a strong reference.
-unsafe impl<T: Send + Sync> Send for WeakShared<T> {}
+unsafe impl<T: Send + Sync> Send for WeakPooled<T> {}
 // SAFETY: as above.
-unsafe impl<T: Send + Sync> Sync for WeakShared<T> {}
-impl<T: RefUnwindSafe> UnwindSafe for Shared<T> {}
+unsafe impl<T: Send + Sync> Sync for WeakPooled<T> {}
+impl<T: RefUnwindSafe> UnwindSafe for Pooled<T> {}
 
-impl<T> Shared<T> {
+impl<T> Pooled<T> {
     /// A value with one reference.
     #[inline]
-    pub fn new(value: T) -> Shared<T> {
+    pub fn new(value: T) -> Pooled<T> {
         let ptr = take::<T>();
         let counted = Counted { strong: AtomicUsize::new(1), weak: AtomicUsize::new(1), value };
         // SAFETY: the block is free, long enough and aligned.
         unsafe { ptr.write(counted) };
-        Shared(ptr, PhantomData)
+        Pooled(ptr, PhantomData)
     }
 
     #[inline]
@@ -68,37 +68,37 @@ impl<T> Shared<T> {
 
     /// The address of the value, which no other value has while a reference of any kind exists.
     #[inline]
-    pub fn as_ptr(this: &Shared<T>) -> *const T {
+    pub fn as_ptr(this: &Pooled<T>) -> *const T {
         &raw const this.counted().value
     }
 
     /// Whether both refer to one value.
     #[inline]
-    pub fn ptr_eq(a: &Shared<T>, b: &Shared<T>) -> bool {
+    pub fn ptr_eq(a: &Pooled<T>, b: &Pooled<T>) -> bool {
         a.0 == b.0
     }
 
     /// How many strong references there are.
     #[inline]
-    pub fn strong_count(this: &Shared<T>) -> usize {
+    pub fn strong_count(this: &Pooled<T>) -> usize {
         this.counted().strong.load(Ordering::Relaxed)
     }
 
     /// How many weak references there are.
     #[inline]
-    pub fn weak_count(this: &Shared<T>) -> usize {
+    pub fn weak_count(this: &Pooled<T>) -> usize {
         this.counted().weak.load(Ordering::Relaxed) - 1
     }
 
     /// A weak reference.
     #[inline]
-    pub fn downgrade(this: &Shared<T>) -> WeakShared<T> {
+    pub fn downgrade(this: &Pooled<T>) -> WeakPooled<T> {
         count_up(&this.counted().weak);
-        WeakShared(this.0)
+        WeakPooled(this.0)
     }
 
     /// The value, if this is the last strong reference.
-    pub fn into_inner(this: Shared<T>) -> Option<T> {
+    pub fn into_inner(this: Pooled<T>) -> Option<T> {
         let this = ManuallyDrop::new(this);
         if this.counted().strong.fetch_sub(1, Ordering::Release) != 1 {
             return None;
@@ -107,7 +107,7 @@ impl<T> Shared<T> {
         // SAFETY: no strong reference is left, so nothing reads or drops the value any more.
         let value = unsafe { (&raw const (*this.0.as_ptr()).value).read() };
         // The weak reference that the strong ones had together.
-        drop(WeakShared(this.0));
+        drop(WeakPooled(this.0));
         Some(value)
     }
 }
@@ -120,7 +120,7 @@ fn count_up(count: &AtomicUsize) {
     }
 }
 
-impl<T> Deref for Shared<T> {
+impl<T> Deref for Pooled<T> {
     type Target = T;
 
     #[inline]
@@ -129,15 +129,15 @@ impl<T> Deref for Shared<T> {
     }
 }
 
-impl<T> Clone for Shared<T> {
+impl<T> Clone for Pooled<T> {
     #[inline]
-    fn clone(&self) -> Shared<T> {
+    fn clone(&self) -> Pooled<T> {
         count_up(&self.counted().strong);
-        Shared(self.0, PhantomData)
+        Pooled(self.0, PhantomData)
     }
 }
 
-impl<T> Drop for Shared<T> {
+impl<T> Drop for Pooled<T> {
     #[inline]
     fn drop(&mut self) {
         // What other threads did with the value is done before it is dropped.
@@ -154,25 +154,25 @@ impl<T> Drop for Shared<T> {
 #[inline(never)]
 unsafe fn drop_last<T>(ptr: NonNull<Counted<T>>) {
     // The block is freed also if dropping the value panics.
-    let _block = WeakShared(ptr);
+    let _block = WeakPooled(ptr);
     // SAFETY: nothing else refers to the value.
     unsafe { (&raw mut (*ptr.as_ptr()).value).drop_in_place() };
 }
 
-impl<T: fmt::Debug> fmt::Debug for Shared<T> {
+impl<T: fmt::Debug> fmt::Debug for Pooled<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         (**self).fmt(f)
     }
 }
 
-impl<T> WeakShared<T> {
+impl<T> WeakPooled<T> {
     /// A strong reference, if the value is still there.
-    pub fn upgrade(&self) -> Option<Shared<T>> {
+    pub fn upgrade(&self) -> Option<Pooled<T>> {
         // SAFETY: a weak reference keeps the block, though not the value.
         let strong = unsafe { &(*self.0.as_ptr()).strong };
         let up = |n: usize| (n > 0 && n <= TOO_MANY).then(|| n + 1);
         let counted = strong.fetch_update(Ordering::Acquire, Ordering::Relaxed, up);
-        counted.is_ok().then(|| Shared(self.0, PhantomData))
+        counted.is_ok().then(|| Pooled(self.0, PhantomData))
     }
 
     /// How many strong references there are.
@@ -188,15 +188,15 @@ impl<T> WeakShared<T> {
     }
 }
 
-impl<T> Clone for WeakShared<T> {
-    fn clone(&self) -> WeakShared<T> {
+impl<T> Clone for WeakPooled<T> {
+    fn clone(&self) -> WeakPooled<T> {
         // SAFETY: as in `upgrade`.
         count_up(unsafe { &(*self.0.as_ptr()).weak });
-        WeakShared(self.0)
+        WeakPooled(self.0)
     }
 }
 
-impl<T> Drop for WeakShared<T> {
+impl<T> Drop for WeakPooled<T> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: as in `upgrade`.
@@ -209,7 +209,7 @@ impl<T> Drop for WeakShared<T> {
     }
 }
 
-impl<T> fmt::Debug for WeakShared<T> {
+impl<T> fmt::Debug for WeakPooled<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("(Weak)")
     }
@@ -327,40 +327,43 @@ mod tests {
     use std::thread;
 
     /// Counts its drops.
-    struct Noisy(Arc<AtomicUsize>, [u64; 9]);
+    struct Noisy {
+        drops: Arc<AtomicUsize>,
+        words: [u64; 9],
+    }
 
     impl Drop for Noisy {
         fn drop(&mut self) {
-            assert!(self.1.iter().all(|&v| v == self.1[0]));
-            self.0.fetch_add(1, Ordering::Relaxed);
+            assert!(self.words.iter().all(|&v| v == self.words[0]));
+            self.drops.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    fn noisy(value: u64) -> (Shared<Noisy>, Arc<AtomicUsize>) {
+    fn noisy(value: u64) -> (Pooled<Noisy>, Arc<AtomicUsize>) {
         let drops = Arc::new(AtomicUsize::new(0));
-        (Shared::new(Noisy(drops.clone(), [value; 9])), drops)
+        (Pooled::new(Noisy { drops: drops.clone(), words: [value; 9] }), drops)
     }
 
     #[test]
     fn the_last_reference_drops_the_value_once() {
         let (a, drops) = noisy(7);
-        let (b, weak) = (a.clone(), Shared::downgrade(&a));
-        assert!(Shared::ptr_eq(&a, &b) && Shared::strong_count(&a) == 2);
-        assert_eq!((Shared::weak_count(&a), weak.strong_count()), (1, 2));
+        let (b, weak) = (a.clone(), Pooled::downgrade(&a));
+        assert!(Pooled::ptr_eq(&a, &b) && Pooled::strong_count(&a) == 2);
+        assert_eq!((Pooled::weak_count(&a), weak.strong_count()), (1, 2));
         drop(a);
-        assert_eq!(weak.upgrade().map(|c| c.1[0]), Some(7));
-        assert!(Shared::into_inner(b.clone()).is_none() && drops.load(Ordering::Relaxed) == 0);
-        let address = Shared::as_ptr(&b);
+        assert_eq!(weak.upgrade().map(|c| c.words[0]), Some(7));
+        assert!(Pooled::into_inner(b.clone()).is_none() && drops.load(Ordering::Relaxed) == 0);
+        let address = Pooled::as_ptr(&b);
         drop(b);
         assert!(drops.load(Ordering::Relaxed) == 1 && weak.upgrade().is_none());
         // The block is reused only after the last weak reference.
         let (c, _) = noisy(8);
-        assert!(Shared::as_ptr(&c) != address && weak.as_ptr() == address);
+        assert!(Pooled::as_ptr(&c) != address && weak.as_ptr() == address);
         drop((weak.clone(), weak));
         let (d, drops) = noisy(9);
-        assert_eq!(Shared::as_ptr(&d), address);
-        let weak = Shared::downgrade(&d);
-        let value = Shared::into_inner(d).expect("it was the last");
+        assert_eq!(Pooled::as_ptr(&d), address);
+        let weak = Pooled::downgrade(&d);
+        let value = Pooled::into_inner(d).expect("it was the last");
         assert!(weak.upgrade().is_none() && drops.load(Ordering::Relaxed) == 0);
         drop(value);
         assert_eq!(drops.load(Ordering::Relaxed), 1);
@@ -369,26 +372,28 @@ mod tests {
     #[test]
     fn values_of_any_size_and_alignment_are_kept() {
         #[repr(align(256))]
-        struct Wide(u8);
-        let wide: Vec<Shared<Wide>> = (0..9).map(|i| Shared::new(Wide(i))).collect();
-        let long: Vec<Shared<[u64; 200]>> = (0..9).map(|i| Shared::new([i; 200])).collect();
-        assert!(wide.iter().enumerate().all(|(i, w)| w.0 == i as u8));
-        assert!(wide.iter().all(|w| Shared::as_ptr(w).is_aligned()));
+        struct Wide {
+            value: u8,
+        }
+        let wide: Vec<Pooled<Wide>> = (0..9).map(|i| Pooled::new(Wide { value: i })).collect();
+        let long: Vec<Pooled<[u64; 200]>> = (0..9).map(|i| Pooled::new([i; 200])).collect();
+        assert!(wide.iter().enumerate().all(|(i, w)| w.value == i as u8));
+        assert!(wide.iter().all(|w| Pooled::as_ptr(w).is_aligned()));
         assert!(long.iter().enumerate().all(|(i, l)| l.iter().all(|&v| v == i as u64)));
-        assert_eq!(*Shared::new(()), ());
+        assert_eq!(*Pooled::new(()), ());
     }
 
     #[test]
     fn threads_share_and_free_each_others_values() {
         let drops = Arc::new(AtomicUsize::new(0));
-        let all: Vec<Shared<Noisy>> =
-            (0..200).map(|i| Shared::new(Noisy(drops.clone(), [i; 9]))).collect();
-        let work = |all: Vec<Shared<Noisy>>| {
+        let all: Vec<Pooled<Noisy>> =
+            (0..200).map(|i| Pooled::new(Noisy { drops: drops.clone(), words: [i; 9] })).collect();
+        let work = |all: Vec<Pooled<Noisy>>| {
             move || {
                 for (i, x) in all.iter().enumerate() {
-                    let weak = Shared::downgrade(x);
-                    assert!(x.1[8] == i as u64 && weak.upgrade().is_some());
-                    drop(Shared::new(Noisy(Arc::default(), [1; 9])));
+                    let weak = Pooled::downgrade(x);
+                    assert!(x.words[8] == i as u64 && weak.upgrade().is_some());
+                    drop(Pooled::new(Noisy { drops: Arc::default(), words: [1; 9] }));
                 }
             }
         };
