@@ -7,12 +7,12 @@
 //!    │
 //!    ├─ nothing to differentiate ───────────────► compute
 //!    └─ otherwise the row of the op says how:
-//!         by way of simpler ops, or a loop that keeps more ─► apply those instead
+//!         a decomposition, or a loop that saves more ─► apply those instead
 //!         anything else ─► compute ─► record (a tape node, and tangents)
 //! ```
 //!
 //! *Operands.* A write in place, a trace or `no_grad` may change or hide a tensor's history;
-//! [`Tensor::state`] gives what holds now. Most operands have neither history nor tangents.
+//! [`Tensor::state`] returns the current state. Most operands have neither history nor tangents.
 //! *Compute.* In a trace the op becomes an equation of a program. Otherwise the backend runs it.
 //! *Record* (`tape/record.rs`). The results get a node: the op, the line, the histories of the
 //! operands (its edges, which `tape/backward.rs` follows) and the values that the row names.
@@ -96,7 +96,7 @@ pub(crate) struct OperandState {
 
 impl OperandState {
     /// Whether there is anything to record for it.
-    fn is_noted(&self) -> bool {
+    fn has_derivative_state(&self) -> bool {
         !matches!(self.history, History::None) || !self.tangents.is_empty() || self.cut
     }
 
@@ -114,7 +114,7 @@ fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     let (mut operands, mut noted, mut differentiated) = (Operands::new(), false, false);
     for x in inputs {
         let operand = x.state(at)?;
-        if operand.is_noted() {
+        if operand.has_derivative_state() {
             noted = true;
             differentiated |= operand.is_differentiated(x);
         }
@@ -127,7 +127,7 @@ fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
         };
     }
     let row = ops::row(&op);
-    if differentiated && let Some(outs) = instead(&op, &row, inputs, &operands, at)? {
+    if differentiated && let Some(outs) = decompose_or_prepare(&op, &row, inputs, &operands, at)? {
         return Ok(outs);
     }
     if trace::active() {
@@ -180,7 +180,7 @@ fn traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<(SmallVec<[Tensor; 4]
 }
 
 /// The results by a decomposition, if the row has one for ops that will be differentiated.
-fn instead(
+fn decompose_or_prepare(
     op: &Op,
     row: &Grad,
     inputs: &[&Tensor],

@@ -32,7 +32,7 @@ pub(crate) const WATCH: u16 = 0b100;
 /// Elements on kinks are counted: `kink_report`, `strict_kinks`.
 pub(crate) const COUNT: u16 = 0b1000;
 /// A convention is not the default: `with_conventions`.
-pub(crate) const AGREED: u16 = 0b1_0000;
+pub(crate) const CONVENTIONS: u16 = 0b1_0000;
 /// Lifetimes of storages are recorded: `memory_report`.
 pub(crate) const LEDGER: u16 = 0b10_0000;
 /// The ops that made values are recorded: `memory_budget`.
@@ -43,7 +43,7 @@ pub(crate) const CHECKPOINT: u16 = 0b1000_0000;
 pub(crate) const REPLAY: u16 = 0b1_0000_0000;
 
 /// Those that see an op as a whole, before or after it runs.
-const OPS: u16 = LOW | WATCH | COUNT | AGREED | LEDGER;
+const OPS: u16 = LOW | WATCH | COUNT | CONVENTIONS | LEDGER;
 
 thread_local! {
     static MASK: Cell<u16> = const { Cell::new(0) };
@@ -111,7 +111,7 @@ impl Marks {
 
 /// Memory was allocated, or a value of a trace begins.
 #[inline]
-pub(crate) fn memory_born(bytes: usize, traced: Option<&Traced>) -> Marks {
+pub(crate) fn memory_allocated(bytes: usize, traced: Option<&Traced>) -> Marks {
     let marks = Marks::default();
     if is_on(LEDGER) {
         marks.tickets().extend(ledger::born(bytes, traced));
@@ -317,7 +317,7 @@ pub(crate) struct BackwardPass {
 /// were decided in the forward pass. What it computes is noted for a budget only if it is recorded:
 /// otherwise it will not be needed again.
 pub(crate) fn backward_starts(recorded: bool) -> BackwardPass {
-    let off = LOW | COUNT | AGREED | if recorded { 0 } else { BUDGET };
+    let off = LOW | COUNT | CONVENTIONS | if recorded { 0 } else { BUDGET };
     BackwardPass {
         _replays: checkpoint::Replays::since_now(),
         _ledger: is_on(LEDGER).then(ledger::walk_starts).flatten(),
@@ -355,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_backward_pass_decides_nothing_anew_and_leaves_all_as_it_was() {
-        with(LOW | COUNT | AGREED | BUDGET | CHECKPOINT, || {
+        with(LOW | COUNT | CONVENTIONS | BUDGET | CHECKPOINT, || {
             let before = mask();
             {
                 let _pass = backward_starts(false);

@@ -504,7 +504,7 @@ impl Tensor {
 
     /// Whether this tensor may be overwritten because it has no other references and nothing is
     /// being differentiated.
-    fn is_quiet_beside(&self, other: &Tensor) -> bool {
+    fn can_overwrite_with(&self, other: &Tensor) -> bool {
         let quiet = |x: &Tensor| {
             let state = x.lock();
             !state.history.is_tracked() && state.tangents.is_empty()
@@ -520,7 +520,7 @@ impl Tensor {
     /// Adds `other` to the part of this tensor seen through a view, if it may be written over.
     pub(crate) fn add_to_part_if_sole(&self, view: &View, other: &Tensor) -> bool {
         let Some(layout) = self.0.layout.view(view).filter(|l| !l.overlaps()) else { return false };
-        if !self.is_quiet_beside(other)
+        if !self.can_overwrite_with(other)
             || self.dtype() != other.dtype()
             || layout.shape != *other.dims()
         {
@@ -539,7 +539,7 @@ impl Tensor {
     /// Adds the matrix product of `a` and `b` over this tensor, if it may be written over and a
     /// kernel does both at once.
     pub(crate) fn add_product_if_sole(&self, a: &Tensor, b: &Tensor) -> bool {
-        if self.rank() != 2 || !self.is_quiet_beside(a) || !self.is_quiet_beside(b) {
+        if self.rank() != 2 || !self.can_overwrite_with(a) || !self.can_overwrite_with(b) {
             return false;
         }
         let add = |call: Checked| backend::write(&call, Write::Add, &[self], &[a, b], None, || ());
@@ -548,7 +548,7 @@ impl Tensor {
 
     /// Adds `other` over this tensor, if it may be written over.
     pub(crate) fn add_in_place_if_sole(&self, other: &Tensor) -> bool {
-        if !self.is_quiet_beside(other) || self.spec() != other.spec() {
+        if !self.can_overwrite_with(other) || self.spec() != other.spec() {
             return false;
         }
         let both = [self, other];

@@ -89,6 +89,7 @@ mod custom;
 mod cut;
 mod device;
 mod display;
+mod drop_queue;
 mod events;
 mod facts;
 mod fail;

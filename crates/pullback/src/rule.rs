@@ -8,7 +8,7 @@
 //! like anything else: double backward needs no second implementation.
 
 pub(crate) use crate::facts::{A, B, Facts, Val, X, Y};
-pub(crate) use crate::slope::{Slope, slopes};
+pub(crate) use crate::slope::{Slope, chain, slopes};
 
 use crate::custom::Handle;
 use crate::{Op, Result, Spec, Tensor};
@@ -72,7 +72,7 @@ pub(crate) struct Hand {
 #[derive(Clone, Copy)]
 pub(crate) enum Adds {
     /// There is none.
-    Apart,
+    Separately,
     /// The gradient of an operand, for this `dy`, can be added to a sum that is there already, in
     /// place; `false` where it cannot, and nothing was done.
     Into(AddInto),
@@ -142,7 +142,7 @@ impl Grad {
             | Grad::Hand(_)
             | Grad::Flow(..)
             | Grad::Decompose(_)
-            | Grad::Custom(_) => Adds::Apart,
+            | Grad::Custom(_) => Adds::Separately,
         }
     }
 
@@ -166,14 +166,4 @@ impl Grad {
             Grad::Custom(custom) => custom.rule().vjp(facts, dys),
         })
     }
-}
-
-/// `d · slope`. The cotangent of a sum is one broadcast value, most often 1: then the product is
-/// the slope itself, exactly, and a pass over memory is saved.
-pub(crate) fn chain(d: &Tensor, slope: &Tensor) -> Tensor {
-    const WORTH_LOOKING: usize = 4096;
-    if d.len() >= WORTH_LOOKING && d.spec() == slope.spec() && d.is_constant_one() {
-        return slope.clone();
-    }
-    d * slope
 }

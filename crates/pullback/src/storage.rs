@@ -57,12 +57,12 @@ pub(crate) struct Writer {
 impl Storage {
     pub fn new(memory: Memory) -> Storage {
         let bytes = memory.bytes();
-        let marks = events::memory_born(bytes, None);
+        let marks = events::memory_allocated(bytes, None);
         Storage::of(Content::Memory(RwLock::new(memory)), bytes, marks)
     }
 
     pub fn traced(traced: Traced) -> Storage {
-        let marks = events::memory_born(0, Some(&traced));
+        let marks = events::memory_allocated(0, Some(&traced));
         Storage::of(Content::Traced(Box::new(traced)), 0, marks)
     }
 
@@ -162,6 +162,6 @@ impl Traced {
             format!("this {} belongs to another trace, or to one that has ended", self.spec);
         Error::new(ErrorKind::Program, op.to_string(), message)
             .detail(format!("made by {} at {}", self.op, self.at))
-            .hint("return it from the traced function and use what the call gives back")
+            .hint("return it from the traced function and use the returned tensor")
     }
 }

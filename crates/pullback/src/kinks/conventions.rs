@@ -2,7 +2,7 @@
 
 use super::{KinkKind, off};
 use crate::apply::checked;
-use crate::events::{self, AGREED};
+use crate::events::{self, CONVENTIONS};
 use crate::{Error, Op, Result, Tensor, fail, mode};
 use pullback_ir::{Binary, Line, Reduction, Unary};
 use std::cell::Cell;
@@ -342,7 +342,7 @@ fn between(name: &str, slope: f64, low: f64) -> f64 {
 }
 
 thread_local! {
-    static CONVENTIONS: Cell<Conventions> = const { Cell::new(DEFAULT) };
+    static IN_FORCE: Cell<Conventions> = const { Cell::new(DEFAULT) };
 }
 
 /// Runs `f` with these derivatives at kinks. They hold for the ops that are applied inside, on this
@@ -367,17 +367,17 @@ pub fn with_conventions<R>(conventions: &Conventions, f: impl FnOnce() -> R) -> 
 
 /// Those that hold for the ops that are applied now.
 pub(crate) fn conventions() -> Conventions {
-    match events::mask() & AGREED {
+    match events::mask() & CONVENTIONS {
         0 => DEFAULT,
-        _ => CONVENTIONS.get(),
+        _ => IN_FORCE.get(),
     }
 }
 
 /// Runs `f` with the conventions that held when they were read.
 pub(crate) fn with_state<R>(conventions: Conventions, f: impl FnOnce() -> R) -> R {
-    let bit = if conventions == DEFAULT { 0 } else { AGREED };
-    let run = || events::replacing(AGREED, bit, f);
-    mode::with(&CONVENTIONS, conventions, run)
+    let bit = if conventions == DEFAULT { 0 } else { CONVENTIONS };
+    let run = || events::replacing(CONVENTIONS, bit, f);
+    mode::with(&IN_FORCE, conventions, run)
 }
 
 /// The result of an op by other ops, where the conventions choose another derivative than that of

@@ -52,7 +52,7 @@ pub use table::{KinkRow, kink_table};
 pub(crate) use conventions::{by_convention, conventions, with_slope_at_kink, with_state};
 pub(crate) use table::{KinkKind, kink};
 
-use crate::events::{self, AGREED, COUNT};
+use crate::events::{self, CONVENTIONS, COUNT};
 use crate::memory::packing;
 use crate::{Error, Op, Result, Tensor, fail, mode, trace};
 use pullback_ir::Line;
@@ -120,7 +120,7 @@ pub(crate) fn is_counting() -> bool {
 /// Runs `f`, the internals of an op that was counted already: with the default conventions,
 /// counting nothing.
 pub(crate) fn off<R>(f: impl FnOnce() -> R) -> R {
-    events::without(COUNT | AGREED, f)
+    events::without(COUNT | CONVENTIONS, f)
 }
 
 /// Runs `f`, whose derivative is given separately: kinks inside are not counted.
@@ -131,14 +131,14 @@ pub(crate) fn uncounted<R>(f: impl FnOnce() -> R) -> R {
 /// Runs `f` only to count, and not at all where nothing is counted. It saves nothing on the tape.
 pub(crate) fn only_counted<R>(f: impl FnOnce() -> R) {
     if is_counting() {
-        let count = || events::only(COUNT | AGREED, f);
+        let count = || events::only(COUNT | CONVENTIONS, f);
         drop(packing::with_packers(Vec::new(), count));
     }
 }
 
 /// Runs `f`, the decomposition of an op: with the default conventions.
 pub(crate) fn decomposed<R>(f: impl FnOnce() -> R) -> R {
-    events::without(AGREED, f)
+    events::without(CONVENTIONS, f)
 }
 
 /// [`off`] for a part of a formula whose kinks are not kinks of the whole.

@@ -6,9 +6,54 @@ use crate::rule::Val;
 use crate::storage::Storage;
 use crate::tape::{History, Node};
 use crate::tensor::Tangents;
-use crate::{Error, Tensor, events, mode};
+use crate::{Error, Result, Tensor, events, mode};
 use pullback_ir::{DType, Device, ErrorKind, Layout, Line, Op, Spec};
 use std::sync::Arc;
+
+/// What a node holds of a saved value.
+pub(crate) enum Held {
+    /// All of a memory, dense, at this version: the node knows the spec. Most values.
+    Whole(Pooled<Storage>, u64),
+    /// Anything else; boxed, so that a node stays small.
+    Kept(Box<Kept>),
+}
+
+impl Held {
+    /// Saves a value, through the active packers.
+    pub fn pack(
+        value: &Tensor,
+        saver: (Option<&Op>, &str, Line),
+        is_output: bool,
+        history: &History,
+    ) -> Held {
+        let (layout, storage) = (&value.0.layout, &value.0.storage);
+        if !packing::is_active() && layout.offset == 0 && layout.is_dense() {
+            events::value_saved(storage);
+            return Held::Whole(storage.clone(), storage.version());
+        }
+        Held::Kept(Box::new(Kept::pack(value, saver, is_output, history)))
+    }
+}
+
+/// The value of a node that is all of a memory; an error if it was written to since.
+pub(crate) fn whole(
+    node: &Node,
+    which: Val,
+    storage: &Pooled<Storage>,
+    version: u64,
+) -> Result<Tensor> {
+    let spec = match which {
+        Val::In(i) => node.in_spec(i),
+        Val::Out(k) => &node.out_specs[k],
+    };
+    let x = Tensor::new(spec.clone(), Layout::dense(spec.shape.clone()), storage.clone());
+    if storage.version() == version {
+        return Ok(x);
+    }
+    let mut window = Window::of(&x);
+    window.version = version;
+    Err(window.overwritten(node, which))
+}
 
 #[derive(Clone)]
 pub(crate) enum Kept {

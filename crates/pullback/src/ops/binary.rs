@@ -63,7 +63,7 @@ rows! {
 }
 
 const MUL: Grad = Grad::Bilinear(Bilinear {
-    adds: Adds::Apart,
+    adds: Adds::Separately,
     transpose: |f, i, dy| chain(dy, f.x(1 - i)),
     formula: "`da = dy * b`, `db = dy * a`",
 });

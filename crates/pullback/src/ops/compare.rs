@@ -11,7 +11,7 @@ pub(crate) fn select_row() -> Grad {
     Grad::Linear(Linear {
         wrt: Set::Of(&[1, 2]),
         uses: Set::Of(&[0]),
-        adds: Adds::Apart,
+        adds: Adds::Separately,
         formula: "`dy` where the operand was taken, 0 elsewhere",
         transpose: |f, i, dy| {
             let zero = dy.zeros_like_splat();

@@ -17,7 +17,7 @@ pub(crate) fn row(role: &Role) -> Grad {
         Role::Filter => "`dx = conv_input(y, dw)`, `dy = conv(x, dw)`",
     };
     Grad::Bilinear(Bilinear {
-        adds: Adds::Apart,
+        adds: Adds::Separately,
         transpose: |f, i, d| {
             let Op::Conv(conv) = f.op else { unreachable!("called for Conv") };
             let plays = |role, a: &Tensor, b: &Tensor| {

@@ -11,7 +11,7 @@ pub(crate) fn gather_row() -> Grad {
     Grad::Linear(Linear {
         wrt: Set::Of(&[0]),
         uses: Set::Of(&[1]),
-        adds: Adds::Apart,
+        adds: Adds::Separately,
         transpose: |f, _, dy| {
             let Op::Gather(axis) = *f.op else { unreachable!("called for Gather") };
             apply(Op::Scatter(axis, Combine::Add), &[&Tensor::zeros_of(f.in_spec(0)), f.x(1), dy])
@@ -25,7 +25,7 @@ pub(crate) fn scatter_row(combine: Combine) -> Grad {
         Combine::Add => Grad::Linear(Linear {
             wrt: Set::Of(&[0, 2]),
             uses: Set::Of(&[1]),
-            adds: Adds::Apart,
+            adds: Adds::Separately,
             transpose: |f, i, dy| match i {
                 0 => dy.clone(),
                 _ => apply(Op::Gather(axis_of(f.op)), &[dy, f.x(1)]),
@@ -35,7 +35,7 @@ pub(crate) fn scatter_row(combine: Combine) -> Grad {
         Combine::Set => Grad::Linear(Linear {
             wrt: Set::Of(&[0, 2]),
             uses: Set::Of(&[1]),
-            adds: Adds::Apart,
+            adds: Adds::Separately,
             transpose: |f, i, dy| match i {
                 0 => apply(f.op.clone(), &[dy, f.x(1), &Tensor::zeros_of(f.in_spec(2))]),
                 _ => {

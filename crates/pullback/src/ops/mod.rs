@@ -124,13 +124,13 @@ pub(crate) fn row(op: &Op) -> Grad {
 fn after_row() -> Grad {
     let transpose = |_: &crate::rule::Facts, _, dy: &crate::Tensor| dy.clone();
     let formula = "`dy` for the first operand";
-    let (wrt, uses, adds) = (Set::Of(&[0]), Set::Of(&[]), Adds::Apart);
+    let (wrt, uses, adds) = (Set::Of(&[0]), Set::Of(&[]), Adds::Separately);
     Grad::Linear(Linear { wrt, uses, transpose, adds, formula })
 }
 
 /// Linear in all operands.
 fn linear(formula: &'static str, transpose: fn(&Facts, usize, &Tensor) -> Tensor) -> Grad {
-    linear_adding(formula, transpose, Adds::Apart)
+    linear_adding(formula, transpose, Adds::Separately)
 }
 
 /// The row of an op that is linear in all operands, and whose gradients are added up by a rule of

@@ -124,7 +124,7 @@ impl Walk {
             self.arrive(node, &mut grads)?;
         }
         if trace::is_outside(node.seq) {
-            let message = "the graph leads out of the function that is traced";
+            let message = "backward reaches an op recorded outside the traced function";
             let error = Error::new(ErrorKind::Program, "backward", message).at(node.at);
             return Err(
                 error.hint("pass what was computed outside as an argument, or compute it inside")

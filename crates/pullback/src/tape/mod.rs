@@ -16,6 +16,7 @@ pub(crate) mod saved;
 
 use crate::backend::Pooled;
 use crate::cut::Cut;
+use crate::drop_queue::{self, DroppedPart};
 use crate::hooks::Hooks;
 use crate::leaf::Leaf;
 use crate::rule::{Adds, Grad};
@@ -25,7 +26,6 @@ use pullback_ir::Line;
 use pullback_ir::infer::Specs;
 use saved::Saved;
 use smallvec::SmallVec;
-use std::cell::RefCell;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -132,52 +132,20 @@ impl fmt::Debug for Node {
     }
 }
 
-// A chain of a million nodes must not be dropped by a million nested calls: the first node to go
-// becomes the one that drops everything the others leave behind, in a loop.
-thread_local! {
-    static LEFT_BEHIND: RefCell<Option<Vec<Remains>>> = const { RefCell::new(None) };
-}
-
-/// What a dropped node held that may hold further nodes. Never read, only dropped.
-#[allow(dead_code)]
-enum Remains {
-    Edge(Pooled<Node>),
-    Saved(Box<SavedList>),
-}
-
 impl Drop for Node {
     fn drop(&mut self) {
-        // Only the last reference to another node leads on, and tangents that may hold one.
+        // Only the last reference to another node can free more, and tangents that may hold one.
         for edge in &mut self.inputs {
             match std::mem::take(edge) {
                 History::Node(node, _) if Pooled::strong_count(&node) == 1 => {
-                    leave_behind(Remains::Edge(node));
+                    drop_queue::push(DroppedPart::Edge(node));
                 }
                 _ => {}
             }
         }
         let saved = self.saved.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(list) = saved.take_if(|list| list.iter().any(|s| !s.tangents.is_empty())) {
-            leave_behind(Remains::Saved(Box::new(list)));
+            drop_queue::push(DroppedPart::Saved(Box::new(list)));
         }
     }
-}
-
-fn leave_behind(remains: Remains) {
-    // While the thread is ending the list is gone; what is left then is dropped as it comes.
-    let _ = LEFT_BEHIND.try_with(|list| {
-        let Ok(mut held) = list.try_borrow_mut() else { return };
-        if let Some(waiting) = held.as_mut() {
-            waiting.push(remains);
-            return;
-        }
-        *held = Some(Vec::new());
-        drop(held);
-        let mut next = Some(remains);
-        while let Some(remains) = next {
-            drop(remains);
-            next = list.borrow_mut().as_mut().and_then(Vec::pop);
-        }
-        *list.borrow_mut() = None;
-    });
 }

@@ -9,14 +9,13 @@
 
 use super::{History, Node};
 use crate::backend::Pooled;
-use crate::memory::kept::{Kept, Window};
+use crate::memory::kept::{self, Held, Kept};
 use crate::memory::packing::{self, Packed};
 use crate::rule::Val;
-use crate::storage::Storage;
 use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{Error, Result, Tensor, events, mode, trace};
-use pullback_ir::{Layout, Line, Op, Spec};
+use pullback_ir::{Line, Op, Spec};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -25,14 +24,6 @@ pub(crate) struct Saved {
     which: Val,
     held: Held,
     pub tangents: Tangents,
-}
-
-/// What is held of it.
-enum Held {
-    /// All of a memory, dense, at this version: the node knows the spec. Most values.
-    Whole(Pooled<Storage>, u64),
-    /// Anything else; boxed, so that a node stays small.
-    Kept(Box<Kept>),
 }
 
 impl Saved {
@@ -44,15 +35,8 @@ impl Saved {
         (op, at): (&Op, Line),
         history: &History,
     ) -> Saved {
-        let (layout, storage) = (&value.0.layout, &value.0.storage);
-        let held = if !packing::is_active() && layout.offset == 0 && layout.is_dense() {
-            events::value_saved(storage);
-            Held::Whole(storage.clone(), storage.version())
-        } else {
-            let is_output = matches!(which, Val::Out(_));
-            let kept = Kept::pack(value, (Some(op), op.name(), at), is_output, history);
-            Held::Kept(Box::new(kept))
-        };
+        let is_output = matches!(which, Val::Out(_));
+        let held = Held::pack(value, (Some(op), op.name(), at), is_output, history);
         Saved { which, held, tangents: tangents.clone() }
     }
 
@@ -74,12 +58,14 @@ impl Node {
                 let message =
                     format!("the graph through `{name}` was freed by an earlier backward");
                 return Err(Error::gradient("backward", message).at(node.at).hint(
-                    "use Backward::of(&y).retain_graph().run() to go through a graph more than once",
+                    "use Backward::of(&y).retain_graph().run() to run backward more than once",
                 ));
             };
             for value in values {
                 let x = match &value.held {
-                    Held::Whole(storage, version) => node.whole(value.which, storage, *version)?,
+                    Held::Whole(storage, version) => {
+                        kept::whole(node, value.which, storage, *version)?
+                    }
                     Held::Kept(kept) => match &**kept {
                         Kept::Memory(window) => match window.tensor() {
                             Some(x) => x,
@@ -92,7 +78,7 @@ impl Node {
                         }
                     },
                 };
-                f(value.which, Node::given_back(node, value.which, x, &value.tangents));
+                f(value.which, Node::with_history(node, value.which, x, &value.tangents));
             }
         }
         for (which, spec, what, tangents) in packed {
@@ -103,29 +89,13 @@ impl Node {
             let x = trace::where_made(node.seq, unpack).map_err(|e| e.at(node.at))?;
             // It may be a user's tensor: the history is given to another handle.
             let x = Tensor::new(spec, x.0.layout.clone(), x.0.storage.clone());
-            f(which, Node::given_back(node, which, x, &tangents));
+            f(which, Node::with_history(node, which, x, &tangents));
         }
         Ok(())
     }
 
-    /// What a whole memory holds.
-    fn whole(&self, which: Val, storage: &Pooled<Storage>, version: u64) -> Result<Tensor> {
-        let spec = match which {
-            Val::In(i) => self.in_spec(i),
-            Val::Out(k) => &self.out_specs[k],
-        };
-        let layout = Layout::dense(spec.shape.clone());
-        let x = Tensor::new(spec.clone(), layout, storage.clone());
-        if storage.version() == version {
-            return Ok(x);
-        }
-        let mut window = Window::of(&x);
-        window.version = version;
-        Err(window.overwritten(self, which))
-    }
-
     /// A kept value; with its history if what backward does is being recorded.
-    fn given_back(node: &Pooled<Node>, which: Val, x: Tensor, tangents: &Tangents) -> Tensor {
+    fn with_history(node: &Pooled<Node>, which: Val, x: Tensor, tangents: &Tangents) -> Tensor {
         if mode::is_grad_enabled() || !tangents.is_empty() {
             let mut state = x.lock();
             state.tangents = levels::alive(tangents);
