@@ -199,9 +199,7 @@ mod tests {
         fs::write(folder.join("thesis.tex"), "years of work").expect("written");
         assert!(message(begin(folder, true)).contains("is not a run folder"));
         fs::write(folder.join(UNFINISHED), "# half").expect("written");
-        assert!(
-            message(begin(folder, false)).contains("a start that was interrupted, and other files")
-        );
+        assert!(message(begin(folder, false)).contains("an interrupted run, and other files"));
         begin(folder, true).expect("begun again");
         write_config(folder, &Options::default()).expect("written");
         assert!(folder.join("thesis.tex").is_file());
