@@ -268,7 +268,7 @@ fn rules_that_cannot_be_meant() {
             Names::new().rename("layers.*.q", "layers.q"),
             "a different number of times in `layers.*.q`",
         ),
-        (Names::new().rename("layers.0", "layers.*"), "than in `layers.*`"),
+        (Names::new().rename("layers.0", "layers.*"), "in `layers.0` and in `layers.*`"),
     ];
     for (names, sentence) in cases {
         for strict in [true, false] {

@@ -408,12 +408,11 @@ impl Tensor {
                 self.spec(),
                 lengths.spec()
             );
-            let error = Error::argument("segment_reduce", message);
-            self.checked(Err(error.on([self.spec(), lengths.spec()])))
+            Err(Error::argument("segment_reduce", message).on([self.spec(), lengths.spec()]))
         };
         let fits = lengths.shape() == lines || lengths.rank() == 1;
         if !self.dtype().is_float() || lengths.dtype().is_float() || !fits || runs == 0 {
-            return refused();
+            return self.checked(refused());
         }
         let counts = lengths.detach().cast(DType::I64);
         let total = counts.sum_keep(-1);
@@ -426,7 +425,7 @@ impl Tensor {
         let each = counts.ge(0).logical_and(counts.le(n as i64));
         let valid = each.min_keep(-1).logical_and(covers);
         if trace::on_host(&valid) && !valid.all().item::<bool>() {
-            return refused();
+            return self.checked(refused());
         }
         // The run of element i: how many end at i or before. Elsewhere than on the host, where
         // wrong lengths are not known yet, they become an index that scattering refuses.
