@@ -44,6 +44,9 @@
 //! Everything is scalar code that the compiler vectorises, except pairs to blocks and back, and
 //! transpositions (`shuffle.rs`).
 
+// Loops over lanes index several arrays.
+#![allow(clippy::needless_range_loop)]
+
 mod lanes;
 mod line;
 mod passes;

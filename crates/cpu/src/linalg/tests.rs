@@ -155,7 +155,7 @@ fn hard(n: usize) -> Vec<(&'static str, Vec<f64>)> {
     };
     let full = |f: &dyn Fn(usize, usize) -> f64| (0..n * n).map(|at| f(at / n, at % n)).collect();
     let grade = |i: usize| 1e200_f64.powf(1.0 - 2.0 * i as f64 / n as f64);
-    let glue = |i: usize, j: usize| if i.max(j) % 21 == 0 { 1e-9 } else { 1.0 };
+    let glue = |i: usize, j: usize| if i.max(j).is_multiple_of(21) { 1e-9 } else { 1.0 };
     vec![
         ("random", full(&symmetric)),
         ("zero", full(&|_, _| 0.0)),
