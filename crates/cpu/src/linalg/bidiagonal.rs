@@ -6,8 +6,9 @@
 //! products are half of the work, and the updates of a panel are delayed and then are one product.
 
 use super::householder::reflection;
+use super::lanes::project;
 use super::product::{Into, product};
-use super::vector::{combine, project, scale};
+use super::vector::{combine, scale};
 use super::view::Cols;
 use super::{Dense, Real, Scratch};
 
