@@ -7,8 +7,9 @@
 //! product.
 
 use super::householder::reflection;
+use super::lanes::project;
 use super::product::{Into, product};
-use super::vector::{combine, project, scale};
+use super::vector::{combine, scale};
 use super::view::Cols;
 use super::{Dense, Real, Scratch};
 

@@ -4,8 +4,9 @@
 //! that is zero below its head is left unchanged (τ = 0). The product of several is I − V·T·Vᵀ with
 //! an upper triangular T, so that applying them is nearly all products of matrices.
 
+use super::lanes::{dot, project};
 use super::product::{Into, product};
-use super::vector::{axpy, dot, norm, project, scale};
+use super::vector::{axpy, norm, scale};
 use super::view::{Cols, Grid};
 use super::{Dense, Real};
 

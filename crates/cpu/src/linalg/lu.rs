@@ -81,7 +81,7 @@ pub(super) fn solve<T: Real>(
     blocks(lu.len(), b.cols, |i, from, count| {
         let mut x = Sides::<T>::load(&b, i, from, count);
         let factors = match &copies[i] {
-            Some(copy) => copy.view(),
+            Some(copy) => copy.view().t(),
             None => lu.in_place(i).expect("what cannot be read in place was copied"),
         };
         if transpose {

@@ -7,7 +7,7 @@
 //!
 //! | file | what |
 //! |---|---|
-//! | `product.rs`, `vector.rs` | products, and the loops over vectors; all else calls these |
+//! | `product.rs`, `vector.rs`, `lanes.rs` | products, and the loops over vectors; all else calls these |
 //! | `triangle.rs`, `pivot.rs`, `householder.rs` | Cholesky, triangular systems, LU, QR |
 //! | `tridiagonal.rs`, `implicit.rs`, `divide.rs` | symmetric eigenvalues: reduction, small and large |
 //! | `bidiagonal.rs`, `bulge.rs`, `divide_singular.rs` | the same for singular values |
@@ -15,7 +15,7 @@
 //! | `decompose.rs` | the two of these from end to end |
 //! | `solve.rs`, `lu.rs`, `qr.rs`, `spectral.rs` | the ops: stacks, tasks, conventions |
 //!
-//! Only the loops in `vector.rs` and a few like them are compiled for each instruction set
+//! Only the loops in `vector.rs`, `lanes.rs` and a few like them are compiled for each instruction set
 //! ([`crate::simd`]); products use the tiles of [`crate::dot`].
 //!
 //! # The same bits for any number of threads
@@ -45,6 +45,7 @@ mod divide;
 mod divide_singular;
 mod householder;
 mod implicit;
+mod lanes;
 mod lu;
 mod pivot;
 mod product;

@@ -1,6 +1,6 @@
 //! f32 and f64, as the factorisations need them.
 
-use crate::dot::tile::Tiled;
+use crate::dot::tile::{Plain, Tiled, Vector};
 use crate::elem::Elem;
 use crate::simd::Isa;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
@@ -20,6 +20,13 @@ pub(super) trait Real:
     + MulAssign
     + DivAssign
 {
+    /// The vectors of each instruction set.
+    type Plain: Vector<T = Self>;
+    #[cfg(target_arch = "x86_64")]
+    type V256: Vector<T = Self>;
+    #[cfg(target_arch = "x86_64")]
+    type V512: Vector<T = Self>;
+
     const ZERO: Self;
     const ONE: Self;
     const NAN: Self;
@@ -63,8 +70,14 @@ pub(super) trait Real:
 }
 
 macro_rules! real {
-    ($t:ty, $fma:ident, $low:expr, $high:expr) => {
+    ($t:ty, $fma:ident, $v256:ident, $v512:ident, $low:expr, $high:expr) => {
         impl Real for $t {
+            type Plain = Plain<$t>;
+            #[cfg(target_arch = "x86_64")]
+            type V256 = std::arch::x86_64::$v256;
+            #[cfg(target_arch = "x86_64")]
+            type V512 = std::arch::x86_64::$v512;
+
             const ZERO: $t = 0.0;
             const ONE: $t = 1.0;
             const NAN: $t = <$t>::NAN;
@@ -105,5 +118,5 @@ macro_rules! real {
         }
     };
 }
-real!(f32, fma32, 1e-15, 1e15);
-real!(f64, fma64, 1e-140, 1e140);
+real!(f32, fma32, __m256, __m512, 1e-15, 1e15);
+real!(f64, fma64, __m256d, __m512d, 1e-140, 1e140);

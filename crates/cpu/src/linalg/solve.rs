@@ -76,7 +76,7 @@ pub(super) fn triangular<T: Real>(triangle: Triangle, a: Source, b: Source, out:
     blocks(a.len(), b.cols, |i, from, count| {
         let mut x = Sides::<T>::load(&b, i, from, count);
         let matrix = match &copies[i] {
-            Some(copy) => copy.view(),
+            Some(copy) => copy.view().t(),
             None => a.in_place(i).expect("what cannot be read in place was copied"),
         };
         x.solve(triangle, matrix);
@@ -84,8 +84,10 @@ pub(super) fn triangular<T: Real>(triangle: Triangle, a: Source, b: Source, out:
     });
 }
 
-/// Copies of those matrices that have no adjacent elements.
+/// Copies of those matrices that have no adjacent elements, transposed: so they are read in the order
+/// of a dense matrix, and a layout does not change the bits.
 pub(super) fn copies<T: Real>(a: &Stack) -> Vec<Option<Dense<T>>> {
-    let copy = |i: usize| a.in_place::<T>(i).is_none().then(|| a.load::<T>(i));
+    let copy =
+        |i: usize| a.in_place::<T>(i).is_none().then(|| a.columns_transposed::<T>(i, 0, a.cols));
     (0..a.len()).map(copy).collect()
 }

@@ -7,8 +7,9 @@
 //! X·T = B is the case whose strips are adjacent in memory. T·X = B gathers a strip first.
 
 use super::Real;
+use super::lanes::project;
 use super::product::{Into, product, subtract_lower};
-use super::vector::{combine, project};
+use super::vector::combine;
 use super::view::{Cols, Grid};
 use crate::simd::{Isa, SimdTask, vectorised};
 

@@ -8,8 +8,9 @@
 //! the lower triangle is read and written.
 
 use super::householder::reflection;
+use super::lanes::{dot, mirrored, project};
 use super::product::subtract_lower;
-use super::vector::{axpy, combine, dot, mirrored, project, scale};
+use super::vector::{axpy, combine, scale};
 use super::view::Cols;
 use super::{Dense, Real, Scratch};
 use crate::simd::{Isa, SimdTask, vectorised};

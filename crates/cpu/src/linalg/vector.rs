@@ -2,38 +2,9 @@
 //! once for each instruction set and type, all else is compiled once.
 
 use super::Real;
+use super::lanes::dot;
 use super::view::{Cols, Grid};
 use crate::simd::{Isa, SimdTask, vectorised};
-
-/// Partial sums of an inner product.
-const SUMS: usize = 16;
-
-#[inline(always)]
-pub(super) fn dot_loop<I: Isa, T: Real>(a: &[T], b: &[T]) -> T {
-    let n = a.len().min(b.len());
-    let (a, b) = (&a[..n], &b[..n]);
-    let mut sums = [T::ZERO; SUMS];
-    let whole = n - n % SUMS;
-    let mut i = 0;
-    while i < whole {
-        for l in 0..SUMS {
-            sums[l] = a[i + l].fma::<I>(b[i + l], sums[l]);
-        }
-        i += SUMS;
-    }
-    let mut half = SUMS / 2;
-    while half > 0 {
-        for l in 0..half {
-            sums[l] += sums[l + half];
-        }
-        half /= 2;
-    }
-    let mut sum = sums[0];
-    for i in whole..n {
-        sum = a[i].fma::<I>(b[i], sum);
-    }
-    sum
-}
 
 #[inline(always)]
 pub(super) fn axpy_loop<I: Isa, T: Real>(y: &mut [T], s: T, x: &[T]) {
@@ -42,26 +13,6 @@ pub(super) fn axpy_loop<I: Isa, T: Real>(y: &mut [T], s: T, x: &[T]) {
     for i in 0..n {
         y[i] = s.fma::<I>(x[i], y[i]);
     }
-}
-
-struct Dot<'a, T> {
-    a: &'a [T],
-    b: &'a [T],
-    out: &'a mut T,
-}
-
-impl<T: Real> SimdTask for Dot<'_, T> {
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        *self.out = dot_loop::<I, T>(self.a, self.b);
-    }
-}
-
-/// The inner product.
-pub(super) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
-    let mut out = T::ZERO;
-    vectorised(Dot { a, b, out: &mut out });
-    out
 }
 
 /// The length of a vector, for any elements.
@@ -151,70 +102,6 @@ impl<T: Real> SimdTask for Combine<'_, T> {
 pub(super) fn combine<T: Real>(y: &mut [T], s: T, a: Grid<T>, x: &[T]) {
     assert!(y.len() == a.rows && x.len() == a.cols);
     vectorised(Combine { y, a, x, s });
-}
-
-struct Project<'a, T> {
-    y: &'a mut [T],
-    a: Grid<'a, T>,
-    x: &'a [T],
-}
-
-impl<T: Real> SimdTask for Project<'_, T> {
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        const W: usize = 8;
-        let Project { y, a, x } = self;
-        let (m, n) = (a.rows, a.cols);
-        let x = &x[..m];
-        let whole = m - m % W;
-        let mut j = 0;
-        while j + 4 <= n {
-            let (c0, c1, c2, c3) = (a.column(j), a.column(j + 1), a.column(j + 2), a.column(j + 3));
-            let (c0, c1, c2, c3) = (&c0[..m], &c1[..m], &c2[..m], &c3[..m]);
-            let mut s = [[T::ZERO; W]; 4];
-            let mut i = 0;
-            while i < whole {
-                for l in 0..W {
-                    s[0][l] = c0[i + l].fma::<I>(x[i + l], s[0][l]);
-                }
-                for l in 0..W {
-                    s[1][l] = c1[i + l].fma::<I>(x[i + l], s[1][l]);
-                }
-                for l in 0..W {
-                    s[2][l] = c2[i + l].fma::<I>(x[i + l], s[2][l]);
-                }
-                for l in 0..W {
-                    s[3][l] = c3[i + l].fma::<I>(x[i + l], s[3][l]);
-                }
-                i += W;
-            }
-            for (k, c) in [c0, c1, c2, c3].into_iter().enumerate() {
-                let mut half = W / 2;
-                while half > 0 {
-                    for l in 0..half {
-                        s[k][l] += s[k][l + half];
-                    }
-                    half /= 2;
-                }
-                let mut sum = s[k][0];
-                for i in whole..m {
-                    sum = c[i].fma::<I>(x[i], sum);
-                }
-                y[j + k] = sum;
-            }
-            j += 4;
-        }
-        while j < n {
-            y[j] = dot_loop::<I, T>(a.column(j), x);
-            j += 1;
-        }
-    }
-}
-
-/// y = Aᵀ·x, for dense columns.
-pub(super) fn project<T: Real>(y: &mut [T], a: Grid<T>, x: &[T]) {
-    assert!(y.len() >= a.cols && x.len() == a.rows);
-    vectorised(Project { y, a, x });
 }
 
 struct Rotate<'a, T> {
@@ -324,79 +211,4 @@ pub(super) fn turn_columns<T: Real>(z: Cols<T>, first: usize, turns: &[(T, T)], 
     }
     assert!(first + turns.len() < z.cols);
     vectorised(Sweep { z, first, turns, backward });
-}
-
-struct Mirror<'a, T> {
-    y: &'a mut [T],
-    a: Grid<'a, T>,
-    x: &'a [T],
-}
-
-impl<T: Real> SimdTask for Mirror<'_, T> {
-    #[inline(always)]
-    fn run<I: Isa>(self) {
-        const W: usize = 8;
-        let Mirror { y, a, x } = self;
-        let n = a.rows;
-        let (x, y) = (&x[..n], &mut y[..n]);
-        let mut j = 0;
-        while j + 4 <= n {
-            // The triangle on the diagonal, then four columns below it in one pass.
-            for c in j..j + 4 {
-                let column = a.column(c);
-                y[c] = column[c].fma::<I>(x[c], y[c]);
-                for r in c + 1..j + 4 {
-                    y[r] = column[r].fma::<I>(x[c], y[r]);
-                    y[c] = column[r].fma::<I>(x[r], y[c]);
-                }
-            }
-            let (c0, c1, c2, c3) = (a.column(j), a.column(j + 1), a.column(j + 2), a.column(j + 3));
-            let (c0, c1, c2, c3) = (&c0[j + 4..n], &c1[j + 4..n], &c2[j + 4..n], &c3[j + 4..n]);
-            let (x0, x1, x2, x3) = (x[j], x[j + 1], x[j + 2], x[j + 3]);
-            let m = n - j - 4;
-            let (head, tail) = y.split_at_mut(j + 4);
-            let (tail, below) = (&mut tail[..m], &x[j + 4..n]);
-            let mut s = [[T::ZERO; W]; 4];
-            let whole = m - m % W;
-            let mut i = 0;
-            while i < whole {
-                for l in 0..W {
-                    let v = below[i + l];
-                    let (a0, a1, a2, a3) = (c0[i + l], c1[i + l], c2[i + l], c3[i + l]);
-                    s[0][l] = a0.fma::<I>(v, s[0][l]);
-                    s[1][l] = a1.fma::<I>(v, s[1][l]);
-                    s[2][l] = a2.fma::<I>(v, s[2][l]);
-                    s[3][l] = a3.fma::<I>(v, s[3][l]);
-                    let sum = x1.fma::<I>(a1, x0.fma::<I>(a0, tail[i + l]));
-                    tail[i + l] = x3.fma::<I>(a3, x2.fma::<I>(a2, sum));
-                }
-                i += W;
-            }
-            for (k, (c, v)) in [(c0, x0), (c1, x1), (c2, x2), (c3, x3)].into_iter().enumerate() {
-                let mut sum = T::ZERO;
-                for l in 0..W {
-                    sum += s[k][l];
-                }
-                for i in whole..m {
-                    sum = c[i].fma::<I>(below[i], sum);
-                    tail[i] = c[i].fma::<I>(v, tail[i]);
-                }
-                head[j + k] += sum;
-            }
-            j += 4;
-        }
-        while j < n {
-            let column = &a.column(j)[j..];
-            y[j] += dot_loop::<I, T>(column, &x[j..]);
-            axpy_loop::<I, T>(&mut y[j + 1..], x[j], &column[1..]);
-            j += 1;
-        }
-    }
-}
-
-/// y = A·x for a symmetric A of which only the lower triangle is read.
-pub(super) fn mirrored<T: Real>(y: &mut [T], a: Grid<T>, x: &[T]) {
-    assert!(a.rows == a.cols && y.len() == a.rows && x.len() == a.rows);
-    y.fill(T::ZERO);
-    vectorised(Mirror { y, a, x });
 }
