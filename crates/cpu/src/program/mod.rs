@@ -47,7 +47,7 @@ use std::sync::Arc;
 /// A program that is ready to run. See the head of the module.
 ///
 /// ```
-/// # use pullback_cpu::{buffer::Arena, Bound, Buffer, Prepared, TARGET};
+/// # use pullback_cpu::{buffer::Arena, BoundInput, Buffer, Prepared, TARGET};
 /// # use pullback_ir::{pass::plan::Planned, Binary, DType, Op, Program, Spec};
 /// // step: p ← p − g
 /// let mut program = Program::default();
@@ -60,7 +60,7 @@ use std::sync::Arc;
 /// let (mut p, g) = (Buffer::from_slice(&[1f32, 2.0, 3.0])?, Buffer::from_slice(&[1f32; 3])?);
 /// let (mut arena, mut outputs) = (Arena::take(step.planned().plan().arena)?, Vec::new());
 /// for _ in 0..2 {
-///     let mut inputs = [Bound::Write(&mut p, 0), Bound::Read(&g, 0)];
+///     let mut inputs = [BoundInput::Write(&mut p, 0), BoundInput::Read(&g, 0)];
 ///     step.bind(&mut arena, &mut inputs, &mut outputs)?.run()?;
 /// }
 /// assert_eq!(p.to_vec::<f32>(DType::F32, 0, 3), Some(vec![-1.0, 0.0, 1.0]));
