@@ -20,7 +20,9 @@ use crate::apply::apply;
 use crate::create::known_shape;
 use crate::lists::{TENSOR, check_list};
 use crate::ops::cat;
-use crate::{DType, Error, IntoDevice, IntoShape, Op, Shape, Spec, Tensor, fail, mode, trace};
+use crate::{
+    DType, Device, Error, IntoDevice, IntoShape, Op, Shape, Spec, Tensor, fail, mode, trace,
+};
 use pullback_ir::{Line, Random};
 
 /// What all the numbers of one draw are determined by.
@@ -131,7 +133,12 @@ impl Key {
     /// The key of another stream of the same seed.
     #[track_caller]
     fn stream(&self, offset: u64) -> Key {
-        Key(&self.0 + self.0.new_tensor([0, offset as i64]))
+        let numbers = match self.0.device() {
+            Device::Cpu => self.0.new_tensor([0, offset as i64]),
+            // Made there: an upload costs more than an op.
+            Device::Cuda(_) => self.0.new_iota(2) * offset as i64,
+        };
+        Key(&self.0 + numbers)
     }
 
     /// Two new keys.

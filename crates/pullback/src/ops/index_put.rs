@@ -6,7 +6,6 @@
 //! along one merged axis.
 
 use crate::create::known_shape;
-use crate::lists::check_list;
 use crate::ops::selection::positions;
 use crate::{DType, Error, IntoShape, Tensor, broadcast_tensors, trace};
 
@@ -401,43 +400,46 @@ impl Tensor {
         let at = self.axis("segment_reduce", axis);
         let n = self.length("segment_reduce", axis);
         let mut lines = self.shape()[..at].to_vec();
-        let counts = match lengths.dtype().is_float() || lengths.rank() == 0 {
-            true => Vec::new(),
-            false => lengths.detach().cast(DType::I64).to_vec::<i64>(),
-        };
         let runs = lengths.shape().last().copied().unwrap_or(0);
         lines.push(runs);
-        let each: Vec<&[i64]> = counts.chunks(runs.max(1)).collect();
-        let total = counts.iter().fold(0i64, |sum, &k| sum.saturating_add(k));
-        if lengths.rank() == 1 && (0..n as i64).contains(&total) {
-            // What no run reaches is left out.
-            let reached = self.narrow(axis, 0, total as usize);
-            return reached.segment_reduce(how, lengths, axis, first);
-        }
-        let whole = |c: &&[i64]| {
-            c.iter().all(|&k| k >= 0) && c.iter().map(|&k| k as i128).sum::<i128>() == n as i128
-        };
-        let fits = lengths.shape() == lines || lengths.rank() == 1;
-        if !self.dtype().is_float() || !fits || runs == 0 || !each.iter().all(whole) {
+        let refused = || {
             let message = format!(
                 "takes floats, and lengths that add up to the {n} of axis {at}, not {} and {}",
                 self.spec(),
                 lengths.spec()
             );
             let error = Error::argument("segment_reduce", message);
-            return self.checked(Err(error.on([self.spec(), lengths.spec()])));
-        }
-        check_list("segment_reduce", n, size_of::<i64>(), &[self.spec(), lengths.spec()]);
-        let number = |c: &&[i64]| -> Vec<i64> {
-            (0..).zip(c.iter()).flat_map(|(i, &k)| (0..k).map(move |_| i)).collect()
+            self.checked(Err(error.on([self.spec(), lengths.spec()])))
         };
-        let index: Vec<i64> = each.iter().flat_map(number).collect();
+        let fits = lengths.shape() == lines || lengths.rank() == 1;
+        if !self.dtype().is_float() || lengths.dtype().is_float() || !fits || runs == 0 {
+            return refused();
+        }
+        let counts = lengths.detach().cast(DType::I64);
+        let total = counts.sum_keep(-1);
+        // What no run reaches is left out, if there is one list of lengths; several lists cover all.
+        let covers = match lengths.rank() {
+            1 => total.le(n as i64),
+            _ => total.eq(n as i64),
+        };
+        let each = counts.ge(0).logical_and(counts.le(n as i64));
+        let valid = each.min_keep(-1).logical_and(covers);
+        if trace::on_host(&valid) && !valid.all().item::<bool>() {
+            return refused();
+        }
+        // The run of element i: how many end at i or before. Elsewhere than on the host, where
+        // wrong lengths are not known yet, they become an index that scattering refuses.
+        let shape = [&counts.shape()[..counts.rank() - 1], &[n]].concat();
+        let element = counts.new_iota(n).expand(shape);
+        let index = counts.cumsum(-1).searchsorted(&element.contiguous(), true);
+        let index = valid.select(index, -1i64);
         let mut thin = if lengths.rank() == 1 { vec![1; at] } else { self.shape()[..at].to_vec() };
         thin.push(n);
         thin.resize(self.rank(), 1);
-        let index = self.new_from_vec(index, thin).expand(self.shape());
+        let index = index.reshape(thin).expand(self.shape());
+        // The last one takes what no run reaches.
         let mut shape = self.shape().to_vec();
-        shape[at] = runs;
+        shape[at] = runs + 1;
         let unit = match how {
             Gathered::Sum | Gathered::Mean => 0.0,
             Gathered::Prod => 1.0,
@@ -450,6 +452,7 @@ impl Tensor {
             other => other,
         };
         let y = base.scatter_reduce(at as isize, &index, self, combined, true);
+        let y = y.narrow(at as isize, 0, runs).contiguous();
         if how != Gathered::Mean {
             return y;
         }

@@ -3,7 +3,7 @@
 use super::loss_shapes::reshape_to;
 use crate::ops::cast::one_float;
 use crate::ops::losses::{IGNORED, check_range, reduced};
-use crate::{DType, Error, Tensor, fail, mode, trace};
+use crate::{DType, Error, Tensor, fail, mode};
 use pullback_ir::Line;
 
 /// How a loss over many elements becomes one number.
@@ -170,25 +170,18 @@ impl CrossEntropy {
     #[track_caller]
     fn of_classes(&self, logits: &Tensor, classes: &Tensor, shape: &[usize]) -> Tensor {
         let ignored = self.ignore_index.unwrap_or(IGNORED);
-        // The kernel counts every row, and refuses classes out of range itself.
-        let plain = self.weight.is_none() && self.label_smoothing == 0.0;
-        if plain && !trace::on_host(classes) {
-            let counted = classes.ne(ignored);
-            let losses =
-                logits.row_cross_entropy(&counted.select(classes, classes.zeros_like_splat()));
-            let weights = counted.cast(logits.dtype());
-            return self.reduce(losses * &weights, Some(weights), shape);
-        }
-        if plain && !classes.detach().to_vec::<i64>().contains(&ignored) {
-            let losses = logits.row_cross_entropy(classes);
-            return self.reduce(losses, None, shape);
+        // One formula for every device: which rows count is a mask, not a decision. Rows that do
+        // not count are computed for class 0, and dropped.
+        let counted = classes.ne(ignored);
+        let safe = counted.select(classes, classes.zeros_like_splat());
+        let mut weights = counted.cast(logits.dtype());
+        if self.weight.is_none() && self.label_smoothing == 0.0 {
+            // The kernel refuses classes out of range itself.
+            let losses = logits.row_cross_entropy(&safe);
+            return self.reduce(losses.only(&counted), Some(weights), shape);
         }
         check_range("cross_entropy", classes, ignored, logits.shape()[1]);
-        let counted = classes.ne(ignored);
-        let zero = classes.zeros_like_splat();
-        let safe = counted.select(classes, &zero);
         let log_p = logits.log_softmax(1);
-        let mut weights = counted.cast(logits.dtype());
         if let Some(w) = &self.weight {
             weights *= w.cast(logits.dtype()).gather(0, &safe);
         }

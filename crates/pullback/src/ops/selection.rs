@@ -1,6 +1,6 @@
 //! Picking elements: by flat index, by mask, by rank.
 
-use crate::{DType, Error, Tensor, trace};
+use crate::{Error, Tensor};
 
 impl Tensor {
     /// The elements at these indices of the flattened tensor, shaped as `index`.
@@ -148,16 +148,13 @@ impl Tensor {
         let at = self.axis("median", axis);
         let n = self.shape()[at];
         let (values, middle) = self.ranks("median", at, false, n.saturating_sub(1) / 2, 1);
-        // NaN sorts last; where there is one, it is the median. It is found as the largest element.
-        let broken = match self.dtype().is_float() {
-            true => self.detach().max_keep(axis).is_nan(),
-            false => return (values.squeeze_axis(axis), middle.squeeze_axis(axis)),
-        };
-        if trace::on_host(&broken) && !broken.any().item::<bool>() {
+        if !self.dtype().is_float() {
             return (values.squeeze_axis(axis), middle.squeeze_axis(axis));
         }
-        let first = self.is_nan().cast(DType::I64).argmax(axis).unsqueeze(axis);
-        let place = broken.select(first, &middle);
+        // NaN sorts last; where there is one, it is the median. It is found as the largest element.
+        let largest = self.detach().argmax(axis).unsqueeze(axis);
+        let broken = self.detach().gather(axis, &largest).is_nan();
+        let place = broken.select(largest, &middle);
         (self.gather(axis, &place).squeeze_axis(axis), place.squeeze_axis(axis))
     }
 }

@@ -297,8 +297,9 @@ impl Tensor {
     }
 
     /// How often each of 0, 1, 2, … occurs in a vector of integers, or the sum of the weights where
-    /// it does; at least `min_length` numbers. Traced, where the largest is not known, exactly so
-    /// many: a larger one is then an error when the program runs.
+    /// it does; at least `min_length` numbers. Traced, where the largest is not known, and on
+    /// other devices than the CPU, exactly `min_length` if that is not 0: a larger one is then an
+    /// error when the op runs.
     ///
     /// Derivative: for the weights, `dy` at each one's number.
     ///
@@ -316,7 +317,8 @@ impl Tensor {
             return self.checked(Err(Error::argument("bincount", message).on([self.spec()])));
         }
         let index = self.detach().cast(DType::I64);
-        let known = trace::knows(&index);
+        // With a length nothing need be read, and waited for.
+        let known = trace::on_host(&index) || (min_length == 0 && trace::knows(&index));
         if !known && min_length == 0 && !index.is_empty() {
             let message = "the number of bins depends on values, which are not known here";
             let error = Error::new(ErrorKind::Program, "bincount", message).on([self.spec()]);
@@ -360,8 +362,8 @@ impl Tensor {
     pub fn histc(&self, bins: usize, bounds: Option<(f64, f64)>) -> Tensor {
         let (low, high) = self.bin_bounds("histc", bins, bounds);
         let x = self.detach().cast(DType::F64).reshape([self.len()]);
-        let inside = x.ge(low).logical_and(x.le(high));
-        let bin = (inside.select(&x, low) - low) * bins as f64 / (high - low);
+        let inside = x.ge(&low).logical_and(x.le(&high));
+        let bin = (inside.select(&x, &low) - &low) * bins as f64 / (&high - &low);
         let bin = bin.cast(DType::I64).clamp_max(bins as i64 - 1);
         let counts = bin.new_zeros_with([bins], DType::I64);
         let counts = counts.scatter_add(0, &bin, &inside.cast(DType::I64));
@@ -369,24 +371,39 @@ impl Tensor {
     }
 
     /// Where the first of `bins` bins starts and the last one ends: at the lowest and the highest
-    /// element where there are no bounds.
+    /// element where there are no bounds. Elements that are not finite are refused where they can be
+    /// read without waiting for a device; elsewhere such bounds give NaN edges and empty bins.
     #[track_caller]
-    fn bin_bounds(&self, op: &'static str, bins: usize, bounds: Option<(f64, f64)>) -> (f64, f64) {
+    fn bin_bounds(
+        &self,
+        op: &'static str,
+        bins: usize,
+        bounds: Option<(f64, f64)>,
+    ) -> (Tensor, Tensor) {
         let x = self.detach().cast(DType::F64);
         let counts = op == "histc";
-        let (mut low, mut high) = match bounds {
-            Some(bounds) => bounds,
-            None if x.is_empty() => (0.0, if counts { 0.0 } else { 1.0 }),
-            None => (x.min().item::<f64>(), x.max().item::<f64>()),
+        let number = |value: f64| x.new_full_of((), value);
+        let (low, high) = match bounds {
+            Some((low, high)) => (number(low), number(high)),
+            None if x.is_empty() => (number(0.0), number(if counts { 0.0 } else { 1.0 })),
+            None => (x.min(), x.max()),
         };
-        if low == high {
-            // As wide as PyTorch makes it.
-            let margin = if counts { 1.0 } else { 0.5 };
-            (low, high) = (low - margin, high + margin);
-        }
-        let rising = low.partial_cmp(&high) == Some(Ordering::Less);
-        if bins == 0 || !rising || !(high - low).is_finite() {
-            let message = format!("cannot make {bins} bins from {low} to {high}");
+        // As wide as PyTorch makes it.
+        let margin = low.eq(&high).select(number(if counts { 1.0 } else { 0.5 }), number(0.0));
+        let (low, high) = (low - &margin, high + margin);
+        // Of bounds that were given, or of elements on the host.
+        let known = match bounds {
+            Some((low, high)) if low != high => Some((low, high)),
+            Some((low, high)) => Some((low - 0.5, high + 0.5)),
+            None if trace::on_host(&low) => Some((low.item::<f64>(), high.item::<f64>())),
+            None => None,
+        };
+        let wrong = |(low, high): (f64, f64)| {
+            low.partial_cmp(&high) != Some(Ordering::Less) || !(high - low).is_finite()
+        };
+        if bins == 0 || known.is_some_and(wrong) {
+            let between = known.map_or_else(String::new, |(a, b)| format!(" from {a} to {b}"));
+            let message = format!("cannot make {bins} bins{between}");
             return self.checked(Err(Error::argument(op, message).on([self.spec()])));
         }
         if bins > MOST_BINS {
@@ -407,12 +424,10 @@ impl Tensor {
     ) -> Tensor {
         let (low, high) = self.bin_bounds(op, bins, bounds);
         // From both ends towards the middle, so that neither end is rounded.
-        let step = (high - low) / bins as f64;
-        let edge = |i: usize| match i <= bins / 2 {
-            true => low + step * i as f64,
-            false => high - step * (bins - i) as f64,
-        };
-        self.new_tensor((0..=bins).map(edge).collect::<Vec<f64>>()).cast(self.real_dtype())
+        let step = (&high - &low) / bins as f64;
+        let i = low.new_iota(bins + 1);
+        let (up, down) = (&step * i.cast(DType::F64), &step * (bins as i64 - &i).cast(DType::F64));
+        i.le((bins / 2) as i64).select(low + up, high - down).cast(self.real_dtype())
     }
 
     /// How many elements (or what weight of them) lie between neighbouring edges, each of which

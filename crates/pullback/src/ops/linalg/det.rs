@@ -32,9 +32,6 @@ pub fn det(a: &Tensor) -> Tensor {
         return regular_det(a);
     }
     let singular = kinks::aside(|| nearly_singular(&a.detach(), n));
-    if trace::on_host(&singular) && !singular.max().item::<bool>() {
-        return regular_det(a);
-    }
     let at = singular.unsqueeze(-1).unsqueeze(-1);
     // Each formula is given only the matrices that it has a derivative for, so that neither affects
     // the other: not matrices of a batch, and not examples of a `vmap`, which takes both branches.

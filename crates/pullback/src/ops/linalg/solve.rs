@@ -338,8 +338,8 @@ pub struct Lstsq {
     /// The X that makes |A·X − B| smallest, and among those the one with the smallest |X|.
     pub solution: Tensor,
     /// Σ(A·X − B)² of each column, where every A has full rank and more rows than columns; else, or
-    /// where the solution is empty, of shape `[0]`. Inside a trace the ranks are not known, and the
-    /// columns of an A of lower rank have NaN.
+    /// where the solution is empty, of shape `[0]`. Inside a trace and on other devices than the
+    /// CPU, where reading the ranks would wait, the columns of an A of lower rank have NaN.
     pub residuals: Tensor,
     /// The rank of each A (i64).
     pub rank: Tensor,
@@ -380,7 +380,7 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> Lstsq {
     let sums = || (a.product(&solution) - &columns).square().sum_over(-2);
     let residuals = if m <= n || solution.is_empty() {
         a.new_zeros([0])
-    } else if !trace::knows(&rank) {
+    } else if !trace::on_host(&rank) {
         rank.eq(n as i64).unsqueeze(-1).select(sums(), f64::NAN)
     } else if rank.eq(n as i64).all().item::<bool>() {
         sums()
