@@ -18,11 +18,6 @@ pub(super) fn gelu_tanh_slope(x: &Tensor) -> Tensor {
     (&t + 1.0) * 0.5 + x * 0.5 * (1.0 - t.square()) * inner
 }
 
-pub(super) fn silu_slope(x: &Tensor) -> Tensor {
-    let s = x.sigmoid();
-    &s * (x * (1.0 - &s) + 1.0)
-}
-
 /// 2x·y − 2/√π. For large x that is a difference of equal numbers, and the first terms of its
 /// asymptotic series are exact.
 pub(super) fn erfcx_slope(x: &Tensor, y: &Tensor) -> Tensor {

@@ -6,7 +6,7 @@ use crate::kinks::mask::{self, Spots};
 use crate::memory::Need;
 use crate::ops::linear;
 use crate::ops::slopes::{
-    bessel_part, erfcx_slope, gelu_tanh_slope, log_ndtr_slope, normal_cdf, normal_pdf, silu_slope,
+    bessel_part, erfcx_slope, gelu_tanh_slope, log_ndtr_slope, normal_cdf, normal_pdf,
 };
 use crate::rule::{A, Grad, Hand, Outs, slopes};
 use crate::{Op, Tensor, kinks};
@@ -147,6 +147,11 @@ rows! {
     Silu     Promote Smooth  []                               slopes!(X => |x| silu_slope(x));
     // By promise.
     Stop     Promote Whole   []                               Grad::Zero;
+}
+
+fn silu_slope(x: &Tensor) -> Tensor {
+    let s = x.sigmoid();
+    &s * (x * (1.0 - &s) + 1.0)
 }
 
 /// `dy · f'` by simpler ops: what the fused kernel is, where it is differentiated itself.
