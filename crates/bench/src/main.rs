@@ -4,6 +4,7 @@
 //! ```text
 //! cargo run --release --workspace --bin pullback-bench -- [workload …] [--jit] [--json] [--threads N] [--list] [--scaling]
 //! ```
+#![forbid(unsafe_code)]
 
 use std::process::ExitCode;
 

@@ -26,6 +26,7 @@ mod tests;
 
 pub use arena::{Arena, reserve_arena};
 
+use pullback_ir::PoolStats;
 use std::alloc::Layout;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -70,21 +71,6 @@ impl fmt::Display for AllocError {
 }
 
 impl std::error::Error for AllocError {}
-
-/// Statistics of the pool.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct PoolStats {
-    /// Requested bytes of the buffers that exist now.
-    pub live_bytes: u64,
-    /// Largest value of `live_bytes` since the start or the last [`reset_peak`].
-    pub peak_bytes: u64,
-    /// Bytes cached for reuse, in whole blocks.
-    pub cached_bytes: u64,
-    /// Number of buffers allocated.
-    pub allocations: u64,
-    /// How many of those reused cached blocks.
-    pub reused: u64,
-}
 
 static LIVE: AtomicU64 = AtomicU64::new(0);
 static PEAK: AtomicU64 = AtomicU64::new(0);

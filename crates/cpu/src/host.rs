@@ -41,6 +41,13 @@ elements! {
     bool => Bool, Scalar::from;
 }
 
+/// The memory of values, as bytes.
+pub fn bytes_of<T: HostElement>(values: &[T]) -> &[u8] {
+    // SAFETY: the sealed trait admits only plain numbers, which have no padding; the length is that
+    // of the slice, in bytes.
+    unsafe { std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(values)) }
+}
+
 impl Buffer {
     /// A buffer that holds these values.
     pub fn from_slice<T: HostElement>(values: &[T]) -> Result<Buffer> {

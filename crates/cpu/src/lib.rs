@@ -4,9 +4,9 @@
 //! iterator (`walk`), runs on several threads above a measured size ([`par`]), and computes the
 //! same bits for any number of threads. Memory comes from a caching pool ([`buffer`]).
 //!
-//! This crate holds all the `unsafe` code of the CPU path. The functions here are safe: they check
-//! the op against its operands with `infer` and each layout against its buffer before a kernel gets
-//! a pointer.
+//! This crate holds all the `unsafe` code of the CPU path. The functions here are safe: they take
+//! an op that was checked against its operands (`Checked`), and check each layout against its
+//! buffer before a kernel gets a pointer.
 
 mod attention;
 pub mod buffer;
@@ -39,7 +39,7 @@ mod update;
 mod walk;
 
 pub use buffer::Buffer;
-pub use host::{HostElement, elements, elements_mut};
-pub use program::{Bound, Prepared, Running, Step};
-pub use run::{Input, Output, Outputs, ReadOperand, Write, WriteTarget, run, run_into};
+pub use host::{HostElement, bytes_of, elements, elements_mut};
+pub use program::{Bound, Prepared, Running};
+pub use run::{Input, Output, Outputs, ReadOperand, WriteTarget, run, run_into};
 pub use target::TARGET;

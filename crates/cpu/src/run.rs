@@ -10,7 +10,7 @@ use crate::{
     random, ranks, reduce, region::Kernel, scan, sort, update,
 };
 use pullback_ir::infer::Checked;
-use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec};
+use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec, Write};
 use smallvec::SmallVec;
 
 /// An operand: a strided view of a buffer.
@@ -95,18 +95,6 @@ pub struct WriteTarget<'a> {
     pub spec: &'a Spec,
 }
 
-/// How results are written to existing memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Write {
-    /// Over the targets, which are dense and may be operands: pointwise ops, and updates
-    /// ([`Fused::Sgd`], [`Fused::Adam`]), which take their targets first.
-    Over,
-    /// Added to the target, which is dense: matrix products.
-    Add,
-    /// Over a part of memory with any layout that does not overlap itself: copies.
-    Part,
-}
-
 /// An operand of an op.
 #[derive(Clone, Copy)]
 pub enum ReadOperand<'a> {
@@ -168,7 +156,7 @@ fn is_dense(target: &WriteTarget) -> bool {
 
 fn run_over(call: &Checked, targets: &mut [WriteTarget], inputs: &[ReadOperand]) -> Result<()> {
     let (op, specs) = (call.op(), call.operands());
-    let takes = op.is_pointwise() || matches!(op, Op::Fused(Fused::Sgd(_) | Fused::Adam(_)));
+    let takes = op.is_pointwise() || matches!(op, Op::Fused(f) if f.updates());
     if !takes || !targets.iter().all(is_dense) {
         return Err(not_in_place(call, targets));
     }

@@ -1,4 +1,5 @@
 //! `cargo run --release -p pullback-fuzz -- --seed 1 --seconds 600`: searches for wrong numbers.
+#![forbid(unsafe_code)]
 
 use clap::Parser;
 use pullback_fuzz::report::{Options, search};

@@ -3,6 +3,7 @@
 //!
 //! `protocol.rs` answers messages, `job.rs` runs and times a function, `evals/` has one file for
 //! each problem, written as a user of Pullback would write it.
+#![forbid(unsafe_code)]
 
 mod evals;
 mod job;

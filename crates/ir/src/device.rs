@@ -3,6 +3,7 @@
 use crate::{Error, ErrorKind};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Where a tensor's elements live, and where the ops on them run. Prints as `cpu` or `cuda:0`, and
 /// parses back; `cuda` alone is the first one.
@@ -22,6 +23,45 @@ pub enum Device {
     Cpu,
     /// The memory of an NVIDIA GPU, by its number.
     Cuda(u16),
+}
+
+/// The registered devices: bit `n` is `cuda:n`.
+static REGISTERED: AtomicU64 = AtomicU64::new(0);
+
+impl Device {
+    /// The devices that this process can use. The CPU is always available, and first; others are
+    /// available once a backend for them is attached.
+    ///
+    /// ```
+    /// # use pullback_ir::Device;
+    /// assert_eq!(Device::available()[0], Device::Cpu);
+    /// ```
+    pub fn available() -> Vec<Device> {
+        let others = (0..64).map(Device::Cuda).filter(|device| device.is_available());
+        std::iter::once(Device::Cpu).chain(others).collect()
+    }
+
+    /// Whether this process can use it.
+    ///
+    /// ```
+    /// # use pullback_ir::Device;
+    /// assert!(Device::Cpu.is_available());
+    /// ```
+    pub fn is_available(self) -> bool {
+        match self {
+            Device::Cpu => true,
+            Device::Cuda(n) => n < 64 && REGISTERED.load(Ordering::Acquire) >> n & 1 == 1,
+        }
+    }
+
+    /// Makes a device available: called once its backend is attached. A device beyond `cuda:63` is
+    /// not recorded.
+    #[doc(hidden)]
+    pub fn register(self) {
+        if let Device::Cuda(n @ 0..64) = self {
+            REGISTERED.fetch_or(1 << n, Ordering::AcqRel);
+        }
+    }
 }
 
 impl fmt::Display for Device {

@@ -6,6 +6,7 @@
 //! errors arise, and [`Error`] the only error type.
 #![forbid(unsafe_code)]
 
+mod backend;
 mod custom;
 mod device;
 mod dtype;
@@ -28,6 +29,7 @@ mod text;
 mod view;
 mod window;
 
+pub use backend::{PoolStats, Step, Write};
 pub use custom::{Bytes, BytesMut, Custom, Kernel, Work};
 pub use device::Device;
 pub use dtype::DType;
@@ -38,7 +40,7 @@ pub use layout::{Layout, diagonal_len};
 pub use line::Line;
 pub use op::{
     Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Family, Fft, Fused, Ints, Kept,
-    Linalg, Op, Padding, Pointwise, Random, Reduction, Sgd, Structure, Takes, Unary,
+    Linalg, Op, Padding, Pointwise, Random, Reduction, ResultMemory, Sgd, Structure, Takes, Unary,
 };
 pub use program::{Equation, Program, Var, Vars};
 pub use region::{Inst, Load, Region, Value};

@@ -385,6 +385,17 @@ pub enum Family<'a> {
     Structure(Structure<'a>),
 }
 
+/// Where the result of an op is in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ResultMemory {
+    /// In memory of its own.
+    Own,
+    /// In that of the first operand, which computing it only refers to.
+    Operand,
+    /// In none, or in the constants of a program: it follows from the op alone, at no cost.
+    Constant,
+}
+
 /// A pointwise op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
@@ -479,6 +490,40 @@ impl Op {
                 flow.programs().iter().any(|p| p.equations.iter().any(|e| e.op.may_fail()))
             }
             Op::Custom(custom) => custom.may_fail(),
+        }
+    }
+
+    /// Where its result is in memory. What is not in its own costs nothing to compute.
+    pub fn memory(&self) -> ResultMemory {
+        match self {
+            Op::Literal { .. } | Op::Iota { .. } => ResultMemory::Constant,
+            Op::View(_) | Op::After => ResultMemory::Operand,
+            Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => ResultMemory::Own,
+            Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) | Op::Random { .. } => {
+                ResultMemory::Own
+            }
+            Op::Put(_) | Op::Pad(_) | Op::Cat(_) => ResultMemory::Own,
+            Op::Gather(_) | Op::Scatter(..) => ResultMemory::Own,
+            Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => ResultMemory::Own,
+            Op::Sort { .. } | Op::Ranks { .. } => ResultMemory::Own,
+            Op::Dot | Op::Conv(_) | Op::Pool(_) | Op::Fft(_) => ResultMemory::Own,
+            Op::Linalg(_) | Op::Fused(_) => ResultMemory::Own,
+            Op::Region(_) | Op::DotRegion(_) => ResultMemory::Own,
+            Op::Flow(_) | Op::Custom(_) => ResultMemory::Own,
+        }
+    }
+
+    /// Whether fusion can make it part of a region, so that its result need not be in memory.
+    pub fn is_fusible(&self) -> bool {
+        match self {
+            Op::Reduce(..) | Op::Random { .. } => true,
+            Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => true,
+            Op::Select | Op::Cast(_) | Op::Copy => true,
+            Op::Literal { .. } | Op::Iota { .. } | Op::View(_) | Op::After | Op::To(_) => false,
+            Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => false,
+            Op::ArgReduce(..) | Op::Cumulate { .. } | Op::Sort { .. } | Op::Ranks { .. } => false,
+            Op::Dot | Op::Conv(_) | Op::Pool(_) | Op::Fft(_) | Op::Linalg(_) => false,
+            Op::Fused(_) | Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => false,
         }
     }
 

@@ -16,7 +16,7 @@
 //! [`Program::updates`]: `return d, e into b` says that the second output is written over the input
 //! `b`.
 
-use crate::infer::{fits_memory, infer};
+use crate::infer::{Checked, Specs, fits_memory, infer};
 use crate::{Device, Error, ErrorKind, Line, Op, Result, Spec};
 use smallvec::SmallVec;
 
@@ -92,11 +92,22 @@ impl Program {
     /// # Errors
     /// If the op does not accept these operands.
     pub fn push(&mut self, op: Op, inputs: &[Var], at: Option<Line>) -> Result<Vars> {
-        let specs = infer(&op, &self.specs_of(inputs))?;
-        let outputs: Vars = specs.into_iter().map(|spec| self.fresh(spec)).collect();
+        let results = infer(&op, &self.specs_of(inputs))?;
+        Ok(self.append(op, inputs, results, at))
+    }
+
+    /// Appends the equation of an op that was checked for operands with the specs of these
+    /// variables, and returns the variables it defines.
+    pub fn push_checked(&mut self, call: Checked<'_>, inputs: &[Var], at: Option<Line>) -> Vars {
+        debug_assert!(call.operands().iter().copied().eq(self.specs_of(inputs)), "other operands");
+        self.append(call.op().clone(), inputs, call.into_results(), at)
+    }
+
+    fn append(&mut self, op: Op, inputs: &[Var], results: Specs, at: Option<Line>) -> Vars {
+        let outputs: Vars = results.into_iter().map(|spec| self.fresh(spec)).collect();
         let inputs = Vars::from_slice(inputs);
         self.equations.push(Equation { op, inputs, outputs: outputs.clone(), at });
-        Ok(outputs)
+        outputs
     }
 
     /// How often each variable is read, by equations and as an output.

@@ -123,7 +123,7 @@ fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     if !noted {
         return match trace::active() {
             true => Ok(traced(&op, inputs, at)?.1),
-            false => compute(&op, inputs, at),
+            false => computed(&op, inputs, at),
         };
     }
     let row = ops::row(&op);
@@ -136,20 +136,24 @@ fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
         record(op, &row, &lifted, operands, &outs, at);
         return Ok(outs);
     }
-    let outs = compute(&op, inputs, at)?;
+    let outs = computed(&op, inputs, at)?;
     record(op, &row, inputs, operands, &outs, at);
     Ok(outs)
 }
 
-fn compute(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
-    let outs = checked(op, inputs, |call| backend::compute(call, inputs, at));
-    let outs = outs.map_err(|e| e.at(at))?;
+fn computed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+    checked(op, inputs, |call| compute(call, inputs, at)).map_err(|e| e.at(at))
+}
+
+/// Computes the results of an op in fresh memory.
+pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+    let op = call.op();
+    let outs = backend::compute(call, inputs, at)?;
     events::op_computed(op, inputs, &outs, at);
     Ok(outs)
 }
 
-/// Checks an op against its operands, once: what is below takes [`Checked`] ops. (A trace checks
-/// each equation as it is added to the program.)
+/// Checks an op against its operands, once: backends and traces take [`Checked`] ops.
 #[inline]
 pub(crate) fn checked<R>(
     op: &Op,
@@ -168,7 +172,10 @@ pub(crate) fn checked<R>(
 /// results.
 fn traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<(SmallVec<[Tensor; 4]>, Outs)> {
     let lifted: SmallVec<[Tensor; 4]> = inputs.iter().map(|x| trace::lift(x, at)).collect();
-    let outs = trace::apply_traced(op, &lifted.iter().collect::<SmallVec<[_; 4]>>(), at)?;
+    let record = |operands: SmallVec<[&Tensor; 4]>| {
+        checked(op, &operands, |call| trace::apply_traced(call, &operands, at))
+    };
+    let outs = record(lifted.iter().collect()).map_err(|e| e.at(at))?;
     Ok((lifted, outs))
 }
 

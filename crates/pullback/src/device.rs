@@ -1,33 +1,9 @@
 //! Devices: which there are, where new tensors are allocated, and how tensors move between them.
 
 use crate::apply::apply;
-use crate::{Device, Error, ErrorKind, Op, Result, Tensor, backend, fail, mode};
+use crate::{Device, Error, ErrorKind, Op, Result, Tensor, fail, mode};
 use pullback_ir::Line;
-
-/// Which devices this process can use.
-///
-/// ```
-/// use pullback::{Device, Devices};
-/// assert!(Device::Cpu.is_available());
-/// assert_eq!(Device::available()[0], Device::Cpu);
-/// ```
-pub trait Devices: Sized {
-    /// All of them; the CPU is always there, and first.
-    fn available() -> Vec<Self>;
-
-    /// Whether it is one of them.
-    fn is_available(&self) -> bool;
-}
-
-impl Devices for Device {
-    fn available() -> Vec<Device> {
-        backend::devices()
-    }
-
-    fn is_available(&self) -> bool {
-        *self == Device::Cpu || backend::devices().contains(self)
-    }
-}
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// What can be given as a device: a [`Device`], or its name, `"cpu"` or `"cuda:0"`.
 pub trait IntoDevice {
@@ -86,16 +62,13 @@ pub(crate) fn check(op: &str, device: Device) -> Result<()> {
 /// The error of a device that is not available.
 pub(crate) fn missing(op: &str, device: Device) -> Error {
     let names: Vec<String> = Device::available().iter().map(Device::to_string).collect();
-    let message = format!(
-        "there is no device {device} in this build on this machine; available: {}",
-        names.join(", ")
-    );
+    let message = format!("device {device} is not available; available: {}", names.join(", "));
     Error::new(ErrorKind::Device, op.to_string(), message)
 }
 
 /// Runs `f` with another device for what is made without an operand: [`Tensor::zeros`], `from`,
 /// `arange`, `rand`, [`Key::new`](crate::Key::new), and so the parameters of layers. Otherwise it
-/// is the CPU. What is made from a tensor (`zeros_like`, `x + 2.0`, a mask inside a method) is on
+/// is that of [`set_default_device`], or the CPU. What is made from a tensor (`zeros_like`, `x + 2.0`, a mask inside a method) is on
 /// the device of that tensor.
 ///
 /// ```
@@ -106,17 +79,46 @@ pub(crate) fn missing(op: &str, device: Device) -> Error {
 ///
 /// # Panics
 /// If the device is not available.
-#[doc(alias = "set_default_device")]
 #[track_caller]
 pub fn with_default_device<R>(device: impl IntoDevice, f: impl FnOnce() -> R) -> R {
     let at = mode::user_line(Line::caller());
     let device = fail::or_raise(found("with_default_device", device).map_err(|e| e.at(at)));
-    mode::with(&mode::DEFAULT_DEVICE, device, f)
+    mode::with(&mode::DEFAULT_DEVICE, Some(device), f)
 }
 
-/// The device of what is made without an operand: the CPU, or that of [`with_default_device`].
+/// Sets the device of what is made without an operand, in every thread of the process that is not
+/// inside [`with_default_device`]. At the start it is the CPU.
+///
+/// ```
+/// use pullback::{Device, Tensor, default_device, set_default_device};
+/// set_default_device("cpu");
+/// assert_eq!(Tensor::zeros([2, 3]).device(), default_device());
+/// ```
+///
+/// # Panics
+/// If the device is not available.
+#[track_caller]
+pub fn set_default_device(device: impl IntoDevice) {
+    let at = mode::user_line(Line::caller());
+    let device = fail::or_raise(found("set_default_device", device).map_err(|e| e.at(at)));
+    let number = match device {
+        Device::Cpu => 0,
+        Device::Cuda(n) => u32::from(n) + 1,
+    };
+    PROCESS_DEFAULT.store(number, Ordering::Relaxed);
+}
+
+/// The device of [`set_default_device`]: 0 is the CPU, and `n + 1` is `cuda:n`.
+static PROCESS_DEFAULT: AtomicU32 = AtomicU32::new(0);
+
+/// The device of what is made without an operand: that of [`with_default_device`], otherwise that
+/// of [`set_default_device`], otherwise the CPU.
 pub fn default_device() -> Device {
-    mode::DEFAULT_DEVICE.get()
+    let of_process = || match PROCESS_DEFAULT.load(Ordering::Relaxed) {
+        0 => Device::Cpu,
+        n => Device::Cuda((n - 1) as u16),
+    };
+    mode::DEFAULT_DEVICE.get().unwrap_or_else(of_process)
 }
 
 impl Tensor {

@@ -6,14 +6,20 @@
 //! to what.
 //!
 //! One mask per thread holds the active subscribers. Without any, an event costs one load and one
-//! branch; there are no boxed closures.
+//! branch; there are no boxed closures. Two are not behind the mask, as nodes of a checkpointed
+//! function may be differentiated long after its scope: a backward pass starts and ends, and a node
+//! unpacks what it saved inside a trace.
+//!
+//! Three questions are not events, and are asked directly: whether a value is watched for overflow
+//! (`inplace.rs` then computes it where it can be checked), autocast and conventions at kinks
+//! (`apply.rs`), as these change what runs.
 
 use crate::leaf::Leaf;
 use crate::memory::report::ledger::{self, Ticket};
 use crate::memory::{budget, checkpoint};
 use crate::mode::{self, Restore};
 use crate::storage::{Storage, Traced};
-use crate::{Result, Tensor, kinks, watch};
+use crate::{Flag, Key, Result, Tensor, kinks, watch};
 use pullback_ir::{Line, Op};
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -118,6 +124,36 @@ pub(crate) fn values_read(of: &[&Tensor], at: Line) {
     if is_on(CHECKPOINT) {
         checkpoint::note_reads(of, at);
     }
+}
+
+/// A flag was read.
+#[inline]
+pub(crate) fn flag_read(flag: &Flag, value: bool) {
+    if is_on(CHECKPOINT) {
+        checkpoint::looked_at(flag, value);
+    }
+}
+
+/// A random key was drawn.
+#[inline]
+pub(crate) fn key_drawn(key: &Key) {
+    if is_on(CHECKPOINT) {
+        checkpoint::note_key(key);
+    }
+}
+
+/// Runs `f`, which reads and writes memory for the library itself: no checkpoint records it.
+pub(crate) fn internal<R>(f: impl FnOnce() -> R) -> R {
+    match is_on(CHECKPOINT) {
+        true => checkpoint::unwatched(f),
+        false => f(),
+    }
+}
+
+/// Whether a value of a trace is known to be 1 everywhere. A trace without memory, which predicts a
+/// memory report, has no storages that know it, so the ledger does.
+pub(crate) fn is_traced_one(x: &Tensor) -> bool {
+    is_on(LEDGER) && ledger::is_one(x)
 }
 
 /// An op is about to run.

@@ -1,7 +1,6 @@
 //! Flags: plain `bool` values that compiled functions depend on.
 
-use crate::memory::checkpoint;
-use crate::{Path, Tensor, Tree, trace};
+use crate::{Path, Tensor, Tree, events, trace};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,7 +34,7 @@ impl Flag {
     pub fn get(&self) -> bool {
         let value = self.peek();
         trace::looked_at(self, value);
-        checkpoint::looked_at(self, value);
+        events::flag_read(self, value);
         value
     }
 

@@ -16,7 +16,7 @@ pub(crate) mod undo;
 
 use crate::apply::{self, checked};
 use crate::backend::{self, Write};
-use crate::rule::Val;
+use crate::rule::{Outs, Val};
 use crate::storage::Writer;
 use crate::tape::record::record;
 use crate::tape::{History, Node};
@@ -25,8 +25,16 @@ use crate::transform::levels;
 use crate::{Error, Result, Tensor, autocast, events, fail, mode, ops, trace, watch};
 use pullback_ir::infer::Checked;
 use pullback_ir::{Binary, ErrorKind, Layout, Line, Op, View};
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::collections::HashSet;
+
+/// What running an op over its targets gave.
+enum Made {
+    /// The targets are written, and have these versions.
+    Written(SmallVec<[u64; 4]>),
+    /// New values, which are still to be written.
+    Fresh(Outs),
+}
 
 impl Tensor {
     /// History and tangents, updated after writes through other tensors.
@@ -265,9 +273,13 @@ impl Tensor {
         let at_once = plain && self.0.layout.is_dense() && op.is_pointwise();
         if at_once && known {
             events::work_starts(name, [self].into_iter().chain(&operands), at);
-            if self.write_plain(&op, &operands, &root, writer).map_err(|e| e.at(at))? {
-                return Ok(());
-            }
+            return match self.write_plain(&op, &operands, &root, writer).map_err(|e| e.at(at))? {
+                None => Ok(()),
+                Some(new) => {
+                    events::written_as(&new);
+                    self.write_value(&new, &root, views, plain, writer)
+                }
+            };
         }
         let with_self = !matches!(op, Op::Copy);
         // Where backward needs the value that this write is about to replace, it keeps a copy.
@@ -300,7 +312,6 @@ impl Tensor {
     ) -> Result<()> {
         let at = mode::user_line(caller);
         let all: SmallVec<[&Tensor; 6]> = targets.iter().chain(inputs).copied().collect();
-        checked(&op, &all, |_| Ok(())).map_err(|e| e.at(at))?;
         for (i, a) in targets.iter().enumerate() {
             if let Some(b) = targets[..i].iter().find(|b| a.overlaps(b)) {
                 let message = "two of the tensors to write share elements: one write would overwrite the other";
@@ -326,27 +337,36 @@ impl Tensor {
         let writer = Writer { op: name, at };
         let at_once =
             plain && (0..targets.len()).all(|i| apart(i) && targets[i].0.layout.is_dense());
-        if at_once && !trace::active() && !watch::is_looking() {
+        let new = if at_once && !trace::active() && !watch::is_looking() {
             events::work_starts(name, all.iter().copied(), at);
             targets.iter().for_each(|target| events::writing(target));
             let bump = || targets.iter().map(|t| t.0.storage.bump(writer)).collect();
-            let versions: Option<SmallVec<[u64; 4]>> = checked(&op, &all, |call| {
-                backend::write(&call, Write::Over, targets, &all, Some(at), bump)
-            })
-            .map_err(|e| e.at(at))?;
-            // Otherwise the device has no kernel that writes over its operands.
-            if let Some(versions) = versions {
-                for ((target, (root, _)), version) in targets.iter().zip(&roots).zip(versions) {
-                    for tensor in [target, root] {
-                        let mut state = tensor.lock();
-                        state.version = version;
-                        state.tangents.clear();
-                    }
+            let made = checked(&op, &all, |call| {
+                let write = Write::Over;
+                let versions: Option<SmallVec<[u64; 4]>> =
+                    backend::write(&call, write, targets, &all, Some(at), bump)?;
+                match versions {
+                    Some(versions) => Ok(Made::Written(versions)),
+                    // The device has no kernel that writes over its operands.
+                    None => Ok(Made::Fresh(apply::compute(call, &all, at)?)),
                 }
-                return Ok(());
+            });
+            match made.map_err(|e| e.at(at))? {
+                Made::Written(versions) => {
+                    for ((target, (root, _)), version) in targets.iter().zip(&roots).zip(versions) {
+                        for tensor in [target, root] {
+                            let mut state = tensor.lock();
+                            state.version = version;
+                            state.tangents.clear();
+                        }
+                    }
+                    return Ok(());
+                }
+                Made::Fresh(new) => new.into_vec(),
             }
-        }
-        let new = autocast::off(|| mode::with_line(at, || apply::try_apply(op, &all)))?;
+        } else {
+            autocast::off(|| mode::with_line(at, || apply::try_apply(op, &all)))?
+        };
         if at_once {
             new.iter().for_each(events::written_as);
         }
@@ -360,30 +380,36 @@ impl Tensor {
         Ok(())
     }
 
-    /// Nothing to differentiate: the kernel writes straight over the old values. `false`, and
-    /// nothing done, if the device has no such kernel.
+    /// Nothing to differentiate: the kernel writes straight over the old values. If the device has
+    /// no such kernel, the new values, which are still to be written.
     fn write_plain(
         &self,
         op: &Op,
         operands: &[Tensor],
         root: &Tensor,
         writer: Writer,
-    ) -> Result<bool> {
+    ) -> Result<Option<Tensor>> {
         let with_self = !matches!(op, Op::Copy);
         let all: SmallVec<[&Tensor; 4]> =
             with_self.then_some(self).into_iter().chain(operands).collect();
         events::writing(self);
         let bump = || self.0.storage.bump(writer);
-        let written = checked(op, &all, |call| {
-            backend::write(&call, Write::Over, &[self], &all, Some(writer.at), bump)
+        let made = checked(op, &all, |call| {
+            match backend::write(&call, Write::Over, &[self], &all, Some(writer.at), bump)? {
+                Some(version) => Ok(Made::Written(smallvec![version])),
+                None => Ok(Made::Fresh(apply::compute(call, &all, writer.at)?)),
+            }
         })?;
-        let Some(version) = written else { return Ok(false) };
+        let version = match made {
+            Made::Written(versions) => versions[0],
+            Made::Fresh(mut new) => return Ok(Some(new.swap_remove(0))),
+        };
         for tensor in [self, root] {
             let mut state = tensor.lock();
             state.version = version;
             state.tangents.clear();
         }
-        Ok(true)
+        Ok(None)
     }
 
     /// Whether the two have an element of memory in common.

@@ -135,7 +135,7 @@ pub use custom::{
     CustomBatching, CustomJvp, CustomOp, CustomVjp, Derivative, External, HostInput, HostOutput,
     UncheckedRule, custom_jvp, custom_op, custom_vjp, unchecked_rules,
 };
-pub use device::{Devices, IntoDevice, default_device, with_default_device};
+pub use device::{IntoDevice, default_device, set_default_device, with_default_device};
 pub use fail::{catch, raise};
 pub use flag::Flag;
 pub use grad::{Backward, grad_of};

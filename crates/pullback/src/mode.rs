@@ -18,8 +18,8 @@ thread_local! {
     static ANOMALY: Cell<bool> = const { Cell::new(false) };
     /// The dtype of floats that are made without data.
     pub(crate) static DEFAULT_DTYPE: Cell<DType> = const { Cell::new(DType::F32) };
-    /// The device of what is made without an operand.
-    pub(crate) static DEFAULT_DEVICE: Cell<Device> = const { Cell::new(Device::Cpu) };
+    /// The device of what is made without an operand, if a scope says one.
+    pub(crate) static DEFAULT_DEVICE: Cell<Option<Device>> = const { Cell::new(None) };
     /// The line that ops name instead of their own: see [`with_line`].
     static LINE: Cell<Option<Line>> = const { Cell::new(None) };
     /// The caller of a library of layers, and the files of that library.

@@ -6,10 +6,9 @@
 
 use crate::backend::Memory;
 use crate::leaf::{Leaf, Owner};
-use crate::memory::report::ledger;
 use crate::storage::Storage;
 use crate::tape::History;
-use crate::trace;
+use crate::{events, trace};
 use pullback_ir::{DType, Device, Layout, Line, Shape, Spec, View};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -272,7 +271,7 @@ impl Tensor {
 
     /// Whether this is a constant that is known to be 1 everywhere, without reading its memory.
     pub(crate) fn is_constant_one(&self) -> bool {
-        if ledger::is_on() && trace::active() && ledger::is_one(self) {
+        if trace::active() && events::is_traced_one(self) {
             return !self.is_tracked() && !self.carries_tangents();
         }
         let wide = matches!(self.dtype(), DType::F32 | DType::F64);

@@ -3,14 +3,25 @@
 //! Memory is measured by the pool's own counters, which all threads share: so every test here waits for its turn.
 
 use pullback::{
-    CustomBatching, CustomOp, DType, Derivative, ErrorKind, HostInput, HostOutput, Jit, Key,
-    Program, Result, Returned, Spec, Tensor, Tree, autocast, checkpoint, checkpoint_sequential,
-    custom_op, grad, jit, manual_seed, memory_stats, next_key, no_grad, random_state, reset_peak,
-    scan, vmap,
+    CustomBatching, CustomOp, DType, Derivative, Device, ErrorKind, HostInput, HostOutput, Jit,
+    Key, Program, Result, Returned, Spec, Tensor, Tree, autocast, checkpoint,
+    checkpoint_sequential, custom_op, default_device, grad, jit, manual_seed, memory_stats,
+    next_key, no_grad, random_state, reset_peak, scan, vmap,
 };
 use pullback_ir::pass::{Target, budget, plan::plan, work};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Whether new tensors are on the CPU: these tests run on another device too
+/// (`second_device_jit.rs`), where the host's memory tells nothing and custom ops get no slices.
+fn on_host() -> bool {
+    default_device() == Device::Cpu
+}
+
+/// The measured peak of the last call; on other devices than the CPU the planned one.
+fn measured(of: &pullback::Specialised) -> usize {
+    if on_host() { of.measured.unwrap() } else { of.peak }
+}
 
 static TURN: Mutex<()> = Mutex::new(());
 
@@ -120,7 +131,7 @@ fn a_training_step_of_64_blocks_stays_within_its_budget() {
         let found = step.call(&x).unwrap();
         // By the counters outside too: the arena is lent to each call.
         let rise = (memory_stats().peak_bytes - before) as usize;
-        assert!(rise <= there_is, "{turn}: {rise} of {there_is}");
+        assert!(rise <= there_is || !on_host(), "{turn}: {rise} of {there_is}");
         assert_eq!(bits(&found), bits(&expected), "turn {turn}");
         // Equations are repeated as they are, and no reduction was grouped otherwise: every bit is the same.
         assert!(plain.bits() == tight.bits(), "turn {turn}");
@@ -131,7 +142,7 @@ fn a_training_step_of_64_blocks_stays_within_its_budget() {
     assert!(report.peak <= allowed && report.peak == said.peak, "{report:?}");
     assert!(report.again > 0 && report.extra() < 0.34 && report.recomputed > 0, "{report:?}");
     assert!(report.kept > 0 && report.kept <= report.peak, "{report:?}");
-    let measured = said.measured.unwrap();
+    let measured = measured(&said);
     assert!(measured >= report.peak && measured <= there_is, "{measured} {report:?}");
     let text = step.explain().to_string();
     for line in [
@@ -139,7 +150,10 @@ fn a_training_step_of_64_blocks_stays_within_its_budget() {
         format!("predicted peak: {} bytes, {peak} without it", report.peak),
         format!("kept: {} bytes, recomputed: {} bytes", report.kept, report.recomputed),
         format!("extra compute: {:.1}%", 100.0 * report.extra()),
-        format!("measured peak of the last call: {measured} bytes"),
+        match on_host() {
+            true => format!("measured peak of the last call: {measured} bytes"),
+            false => "measured peak: measured on the CPU only".to_string(),
+        },
     ] {
         assert!(text.contains(&line), "{line}\n{text}");
     }
@@ -271,7 +285,7 @@ fn what_cannot_be_done_is_refused_with_a_bound_that_can() {
         random_state().to_vec::<i64>(),
     );
     assert!(before == after && chain.weights[0][0].grad().is_none());
-    assert_eq!(memory_stats().live_bytes, live);
+    assert!(memory_stats().live_bytes == live || !on_host());
     assert_eq!(step.explain().specialisations.len(), 0);
     assert_eq!(step.check(&x).unwrap_err().kind(), ErrorKind::Memory);
     assert_eq!(step.stages(&x).unwrap_err().kind(), ErrorKind::Memory);
@@ -279,7 +293,7 @@ fn what_cannot_be_done_is_refused_with_a_bound_that_can() {
     let step = step.memory_budget(least);
     step.call(&x).unwrap();
     let said = only(&step);
-    assert!(said.peak <= least && said.measured.unwrap() <= least + SCRATCH, "{}", said.peak);
+    assert!(said.peak <= least && measured(&said) <= least + SCRATCH, "{}", said.peak);
     step.check(&x).unwrap();
 }
 
@@ -316,7 +330,7 @@ fn later_calls_and_other_shapes() {
     assert_eq!((first.budget, second.budget), (allowed, allowed));
     assert!(first.again > 0 && second.extra() < first.extra());
     for s in &said {
-        let (peak, measured) = (s.peak, s.measured.unwrap());
+        let (peak, measured) = (s.peak, measured(s));
         assert!(
             peak <= allowed && (peak..=peak + SCRATCH).contains(&measured),
             "{peak} {measured}"
@@ -336,7 +350,7 @@ fn later_calls_and_other_shapes() {
     let start = memory_stats().live_bytes;
     drop(Tensor::full([8 << 20], 1f32));
     step.call(&x).unwrap();
-    assert!(memory_stats().peak_bytes >= start + (32 << 20));
+    assert!(!on_host() || memory_stats().peak_bytes >= start + (32 << 20));
     // Stages have the budget among them.
     let stages = step.stages(&x).unwrap();
     let names: Vec<&str> = stages.iter().map(|stage| stage.0).collect();
@@ -359,7 +373,7 @@ fn same_within_budgets(name: &str, f: impl Fn(&Tensor) -> Tensor + Copy, x: &Ten
         let apart = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0f64, f64::max);
         assert!(apart <= near * largest && largest > 0.0, "{name}: {apart} of {largest}");
         let said = only(&tight);
-        assert!(said.peak <= bytes && said.measured.unwrap() <= bytes + SCRATCH, "{name}");
+        assert!(said.peak <= bytes && measured(&said) <= bytes + SCRATCH, "{name}");
         assert_eq!(said.budget.unwrap().again > 0, bytes < whole, "{name}");
         tight.check(x).unwrap();
     }
@@ -434,6 +448,9 @@ impl CustomOp for Cube {
 
 #[test]
 fn code_of_the_users_runs_again() {
+    if !on_host() {
+        return;
+    }
     let _alone = alone();
     let calls = Arc::new(AtomicUsize::new(0));
     let cube = custom_op(Cube(calls.clone())).unchecked("the derivative is 3x²");
@@ -508,7 +525,9 @@ fn state_is_written_once_and_not_before_what_may_fail() {
     assert!(state(&plain) == state(&tight), "a check changes nothing");
     // A row that is not there: an error, and everything as it was.
     let wrong = pullback::cat(&[&ids.narrow(0, 0, 255), &Tensor::from([50i64])], 0);
-    assert!(within.call(&wrong).is_err());
+    // On a device that is not the host a failure is the error of the next wait.
+    let failed = within.call(&wrong).and_then(|_| pullback::backend::synchronize(default_device()));
+    assert!(failed.is_err());
     assert!(state(&plain) == state(&tight));
     assert_eq!(only(&within).measured, said.measured, "of calls that came to an end");
 }

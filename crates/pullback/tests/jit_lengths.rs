@@ -2,11 +2,17 @@
 //! that one program for all lengths gives the bits of a program for each.
 
 use pullback::{
-    Attention, DType, Jit, Key, Result, Tensor, cross_entropy, grad, jit, memory_stats, no_grad,
-    reset_peak, trim_memory, value_and_grad, vmap,
+    Attention, DType, Device, Jit, Key, Result, Tensor, cross_entropy, default_device, grad, jit,
+    memory_stats, no_grad, reset_peak, trim_memory, value_and_grad, vmap,
 };
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
+
+/// Whether new tensors are on the CPU: these tests run on another device too
+/// (`second_device_jit.rs`), where the host's memory tells nothing and custom ops get no slices.
+fn on_host() -> bool {
+    default_device() == Device::Cpu
+}
 
 /// The counters of the pool are global: tests take turns.
 static TURN: Mutex<()> = Mutex::new(());
@@ -114,6 +120,9 @@ fn a_small_gpt_at_64_lengths() {
         said.dynamic.iter().for_each(|report| println!("{report}"));
         assert_eq!(said.specialisations.len(), LENGTHS);
         let needed = largest + gradients;
+        if !on_host() {
+            continue;
+        }
         assert!(peak <= needed * 13 / 10, "{peak} bytes at the peak, {largest} planned");
         // Scratch of kernels (packed panels of products) is not planned. The pool keeps it by class
         // of size, eight to an octave, however many lengths there are.

@@ -13,7 +13,7 @@ mod batching;
 mod compiled;
 #[path = "table/derivatives.rs"]
 mod derivatives;
-mod device_second;
+pub mod device_second;
 #[path = "table/device_specs.rs"]
 mod device_specs;
 #[path = "table/devices.rs"]
@@ -41,12 +41,29 @@ mod update;
 #[path = "table/windows.rs"]
 mod windows;
 
-use pullback::{DType, Op, Tensor, try_apply};
+use pullback::backend::synchronize;
+use pullback::{DType, Device, Op, Tensor, default_device, try_apply};
 use samples::Sample;
 
-/// Every sample of every op.
+/// Every sample of every op, on the default device.
 fn all_samples() -> Vec<Sample> {
-    Op::forms().flat_map(|form| samples::samples(&form)).collect()
+    let mut all: Vec<Sample> = Op::forms().flat_map(|form| samples::samples(&form)).collect();
+    all.iter_mut().for_each(|sample| sample.op = device_specs::on(&sample.op, default_device()));
+    all
+}
+
+/// Whether the default device is the CPU. These tests also run on a second device
+/// (`second_device_table.rs`); what is about the CPU's kernels alone asks this.
+fn on_host() -> bool {
+    default_device() == Device::Cpu
+}
+
+/// Runs an op and waits for it: what fails on a device that is not the host is the error of the
+/// next wait.
+fn run(op: &Op, inputs: &[Tensor]) -> pullback::Result<Vec<Tensor>> {
+    let made = try_apply(op.clone(), &inputs.iter().collect::<Vec<_>>())?;
+    synchronize(default_device())?;
+    Ok(made)
 }
 
 /// Collects what failed, so that one run tells all of it.
@@ -80,7 +97,7 @@ impl Sample {
     }
 
     fn run(&self) -> pullback::Result<Vec<Tensor>> {
-        try_apply(self.op.clone(), &self.inputs.iter().collect::<Vec<_>>())
+        run(&self.op, &self.inputs)
     }
 }
 

@@ -41,7 +41,7 @@ use crate::run::{Input, Output, run};
 use code::{Code, allocate};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::{Base, Planned};
-use pullback_ir::{Error, ErrorKind, Line, Result, Spec};
+use pullback_ir::{Error, ErrorKind, Result, Step};
 use std::sync::Arc;
 
 /// A program that is ready to run. See the head of the module.
@@ -87,19 +87,6 @@ impl Bound<'_> {
             Bound::Write(buffer, _) => buffer,
         }
     }
-}
-
-/// One kernel call of a prepared program.
-#[derive(Clone, Debug)]
-pub struct Step {
-    /// The equation that it belongs to; moves at the end come after all of them.
-    pub equation: usize,
-    /// The kernel.
-    pub kernel: String,
-    /// The specs of its operands and results.
-    pub operands: [Vec<Spec>; 2],
-    /// The line of the user's program.
-    pub at: Option<Line>,
 }
 
 impl Prepared {

@@ -9,10 +9,10 @@ mod packed;
 mod plain;
 
 use super::*;
-use crate::run::{ReadOperand, Write, WriteTarget, run_op, run_op_into};
+use crate::run::{ReadOperand, WriteTarget, run_op, run_op_into};
 use executable::Executable;
 use pullback_ir::pass::plan::{Plan, Product};
-use pullback_ir::{DType, Layout, Op, Program, Scalar, Var, Vars};
+use pullback_ir::{DType, Layout, Line, Op, Program, Scalar, Spec, Var, Vars, Write};
 use random_programs::{Dice, random_program};
 use std::rc::Rc;
 

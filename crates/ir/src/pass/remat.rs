@@ -17,7 +17,7 @@
 //! recompute them are left to `dead_code`.
 
 use super::rebuild::with_programs;
-use crate::{Equation, Op, Pointwise, Program, Var, Vars};
+use crate::{Equation, Op, Pointwise, Program, ResultMemory, Var, Vars};
 use rustc_hash::FxHashMap;
 
 /// Which values are worth recomputing.
@@ -190,15 +190,16 @@ fn recompute(
 
 /// Ops that fusion takes into regions.
 fn joins_a_region(op: &Op) -> bool {
-    (op.is_pointwise() && *op != Op::Copy) || matches!(op, Op::Reduce(..) | Op::Random { .. })
+    // A copy is meant to be stored.
+    op.is_fusible() && *op != Op::Copy
 }
 
 fn costs_nothing(op: &Op) -> bool {
-    matches!(op, Op::View(_) | Op::After | Op::Literal { .. } | Op::Iota { .. })
+    op.memory() != ResultMemory::Own
 }
 
 fn costs_nothing_to_repeat(op: &Op) -> bool {
-    matches!(op, Op::Literal { .. } | Op::Iota { .. })
+    op.memory() == ResultMemory::Constant
 }
 
 /// Whether the op is cheaper than reading its result from memory.

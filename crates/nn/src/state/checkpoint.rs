@@ -12,9 +12,7 @@ use super::names::Names;
 use super::tensors::{decode, encode, tensor_of};
 use crate::Module;
 use crate::optim::Optimizer;
-use pullback::{
-    DType, Device, Devices, Error, Result, Spec, Tensor, random_states, set_random_state,
-};
+use pullback::{DType, Device, Error, Result, Spec, Tensor, random_states, set_random_state};
 use safetensors::SafeTensors;
 use serde_json::Value;
 use std::path::{Path, PathBuf};

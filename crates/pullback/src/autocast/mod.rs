@@ -149,7 +149,7 @@ pub(crate) fn with_state<R>(state: State, f: impl FnOnce() -> R) -> R {
     }
     let _scope = Scope::enter();
     let _return = Return(CACHE.take());
-    let f = || mode::with(&DEFAULT_DEVICE, state.device, f);
+    let f = || mode::with(&DEFAULT_DEVICE, Some(state.device), f);
     let f = || mode::with(&DEFAULT_DTYPE, state.default, f);
     events::replacing(LOW, state.low, f)
 }

@@ -2,11 +2,19 @@
 //!
 //! # Streams
 //!
-//! A device executes work in the order of the calls: allocations, copies, kernels, programs and
-//! `free` are put into one queue, so memory is reused only after earlier work on it. The calls
-//! return when the work is in the queue. Only [`DeviceBackend::download`] and
-//! [`DeviceBackend::synchronize`] wait. What fails in between is the error of the next of these
-//! two, with the op and the line of the user's program that it came with.
+//! Work is ordered on the stream of the memory that it reads and writes, and a device has one such
+//! stream: what the calls allocate, copy, compute and free happens in the order of the calls, so
+//! memory is reused only after earlier work on it. The calls return when the work is in the queue.
+//! Only [`DeviceBackend::download`] and [`DeviceBackend::synchronize`] wait. What fails in between
+//! is the error of the next of these two, with the op and the line of the user's program that it
+//! came with.
+//!
+//! A backend may use further streams (for copies from and to the host, for collectives) if it
+//! orders them itself, by events: a copy waits for what has written its source, and what reads the
+//! result of the copy waits for it. The engine does not see them. If it is to choose between several
+//! compute streams one day, the stream will be a field of [`Call`] and [`Bases`] and be stored with
+//! each memory, next to its handle; both structs are `non_exhaustive`, so that backends go on to
+//! compile.
 
 use crate::{Device, Error, Op, Result, Spec, device};
 use pullback_ir::pass::Target;
@@ -14,7 +22,7 @@ use pullback_ir::pass::plan::Planned;
 use pullback_ir::{Layout, Line};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-pub use super::{PoolStats, Step, Write};
+pub use pullback_ir::{PoolStats, Step, Write};
 
 /// Names memory of a device. Only the device knows what it means.
 pub type Handle = u64;
@@ -30,7 +38,8 @@ pub trait DeviceBackend: Send + Sync + 'static {
     /// Gives memory back, once everything that is in the queue has run.
     fn free(&self, memory: Handle);
 
-    /// Copies bytes to the start of memory. They may change when this returns.
+    /// Copies bytes to the start of memory. They may change when this returns, so a backend that
+    /// copies later takes them to memory of its own (pinned, for a GPU) first.
     ///
     /// # Errors
     /// If the device does not take them.
@@ -86,6 +95,7 @@ pub trait DeviceProgram: Send + Sync {
 }
 
 /// One op, with the memory of its operands and results.
+#[non_exhaustive]
 pub struct Call<'a> {
     /// The op.
     pub op: &'a Op,
@@ -110,9 +120,12 @@ pub struct DeviceOperand<'a> {
     pub spec: &'a Spec,
 }
 
-/// The base addresses of a run of a program.
+/// The base addresses of a run of a program. Any of them may differ from those of the run before: a
+/// backend that captures a graph of kernels updates it where they do.
+#[non_exhaustive]
 pub struct Bases<'a> {
-    /// Memory to work in, as long as the plan says.
+    /// Memory to work in, at least as long as the plan says. It is that of the run before, except
+    /// after a longer program, [`trim_memory`](crate::trim_memory) or a run step by step.
     pub arena: Handle,
     /// The inputs, each with the byte at which it begins.
     pub inputs: &'a [(Handle, usize)],
@@ -123,7 +136,7 @@ pub struct Bases<'a> {
 /// An attached device, with the working memory of its programs.
 ///
 /// Programs run one after the other on the stream of the device, so they share one arena, of the
-/// size of the largest. Its address changes only when it grows, so captured graphs stay valid.
+/// size of the largest. Its address changes when it grows, and after `trim`.
 pub(crate) struct Attached {
     pub device: Device,
     pub backend: Box<dyn DeviceBackend>,
@@ -159,14 +172,12 @@ pub fn attach(device: Device, backend: Box<dyn DeviceBackend>) -> Result<()> {
     }
     let Some(place) = place(device) else { return refused("is beyond the last number, 63") };
     match place.set(Arc::new(Attached { device, backend, arena: Mutex::new(None) })) {
-        Ok(()) => Ok(()),
+        Ok(()) => {
+            device.register();
+            Ok(())
+        }
         Err(_) => refused("is there already"),
     }
-}
-
-/// The devices that there are, the CPU first.
-pub fn devices() -> Vec<Device> {
-    std::iter::once(Device::Cpu).chain(attached().map(|a| a.device)).collect()
 }
 
 /// Returns cached memory of all devices but the host.

@@ -7,8 +7,9 @@
 use super::attach::{Attached, Bases, Block, Call, DeviceOperand, DeviceProgram};
 use super::{Code, Memory, target};
 use crate::{Device, Error, Result, Tensor};
+use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::{Base, Plan, Planned};
-use pullback_ir::{Layout, Op, Program, Work};
+use pullback_ir::{Layout, Op, Program, Structure, Work};
 use std::sync::Arc;
 
 /// A program that is ready to run on a device.
@@ -61,20 +62,22 @@ impl Executable {
     }
 
     /// Runs an op that holds programs or a region, by making a program of it.
-    pub fn run_once(op: &Op, inputs: &[&Tensor], memory: &[&Memory]) -> Result<Vec<Memory>> {
-        let mut program = Program::default();
+    pub fn run_once(call: Checked, inputs: &[&Tensor], memory: &[&Memory]) -> Result<Vec<Memory>> {
         let (mut layouts, mut bound) = (Vec::new(), Vec::new());
         for (x, memory) in inputs.iter().zip(memory) {
-            program.input(x.spec().clone());
             layouts.push(Layout { offset: 0, ..x.0.layout.clone() });
             bound.push(Bound::Read(memory, x.0.layout.offset * x.dtype().size()));
         }
-        let results = program.push(op.clone(), &program.inputs.clone(), None)?;
-        program.outputs = results.to_vec();
-        let (device, mut outputs) = (device_of(&program)?, Vec::new());
-        let planned = Planned::bound(&program, layouts, target(Some(device)))?;
+        let (device, mut outputs) = (call.device(), Vec::new());
+        let planned = Planned::of_op(call, layouts, target(Some(device)))?;
+        device_of(planned.program())?;
         Executable::on(device, planned)?.run_into(&mut bound, &mut outputs)?;
         Ok(outputs)
+    }
+
+    /// The device it runs on.
+    pub fn device(&self) -> Device {
+        self.code.device()
     }
 
     /// The program it runs.
@@ -152,20 +155,25 @@ pub(super) trait BySteps {
     fn value(&self, equation: usize, result: usize) -> Result<Option<Memory>>;
 }
 
-/// The one device of all values of a program.
+/// The one device of all values of a program, and of the programs inside it.
 fn device_of(program: &Program) -> Result<Device> {
-    let mut specs = program.specs.iter();
-    let device = specs.next().map_or(Device::Cpu, |spec| spec.device);
-    if let Some(other) = specs.find(|spec| spec.device != device) {
-        let message = format!("values on {device} and on {} in one program", other.device);
-        return Err(Error::argument("jit", message)
-            .hint("move all of them to one device before the call, with `to`"));
-    }
+    let device = program.specs.first().map_or(Device::Cpu, |spec| spec.device);
+    check_device(program, device)?;
     match device {
         Device::Cpu => {}
         device => program.equations.iter().try_for_each(|e| refuse_host_code(&e.op, device))?,
     }
     Ok(device)
+}
+
+fn check_device(program: &Program, device: Device) -> Result<()> {
+    if let Some(other) = program.specs.iter().find(|spec| spec.device != device) {
+        let message = format!("values on {device} and on {} in one program", other.device);
+        return Err(Error::argument("jit", message)
+            .hint("move all of them to one device before the call, with `to`"));
+    }
+    let structures = program.equations.iter().filter_map(|e| e.op.structure());
+    structures.flat_map(Structure::programs).try_for_each(|inside| check_device(inside, device))
 }
 
 /// Refuses code of a user's that is given slices of host memory, here and in programs inside.

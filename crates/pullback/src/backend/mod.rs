@@ -9,15 +9,14 @@
 pub(crate) mod attach;
 mod executable;
 
-pub use attach::{
-    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, attach, devices,
-};
+pub use attach::{Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, attach};
 pub(crate) use executable::{Bound, Executable};
-pub use pullback_cpu::buffer::{PoolStats, reset_peak, set_cache_limit, stats};
+pub use pullback_cpu::HostElement;
 pub(crate) use pullback_cpu::buffer::{live_bytes, reserve_arena, rise};
+pub use pullback_cpu::buffer::{reset_peak, set_cache_limit, stats};
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
-pub use pullback_cpu::{HostElement, Step, Write};
 pub(crate) use pullback_cpu::{elements, elements_mut};
+pub use pullback_ir::{PoolStats, Step, Write};
 
 use crate::rule::Outs;
 use crate::storage::Storage;
@@ -56,7 +55,10 @@ impl Memory {
 
     /// Memory of a device that holds these values.
     pub fn upload<T: HostElement>(values: &[T], device: Device) -> Result<Memory> {
-        Memory::Host(Buffer::from_slice(values)?).moved(device)
+        match device {
+            Device::Cpu => Ok(Memory::Host(Buffer::from_slice(values)?)),
+            device => upload(pullback_cpu::bytes_of(values), device),
+        }
     }
 
     /// Memory of a device, for so many bytes of this dtype, which `fill` writes on the host,
@@ -74,7 +76,9 @@ impl Memory {
     fn moved(self, device: Device) -> Result<Memory> {
         match (self, device) {
             (Memory::Host(buffer), Device::Cpu) => Ok(Memory::Host(buffer)),
-            (memory, device) => upload(memory.host()?, device),
+            (memory, device) => {
+                upload(memory.host()?.slice(0, memory.bytes()).ok_or_else(too_short)?, device)
+            }
         }
     }
 
@@ -119,9 +123,8 @@ impl Memory {
     }
 }
 
-fn upload(buffer: &Buffer, device: Device) -> Result<Memory> {
-    let block = Block::alloc(find(device)?, buffer.len())?;
-    let bytes = buffer.slice(0, buffer.len()).ok_or_else(too_short)?;
+fn upload(bytes: &[u8], device: Device) -> Result<Memory> {
+    let block = Block::alloc(find(device)?, bytes.len())?;
     block.on.backend.upload(bytes, block.handle)?;
     Ok(Memory::Attached(block))
 }
@@ -224,7 +227,7 @@ pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Out
     match op.structure() {
         // Run as programs of one equation: what they hold is prepared first.
         Some(Structure::Region(_) | Structure::DotRegion(_) | Structure::Flow(_)) => {
-            run_program(&call, inputs)
+            run_program(call, inputs)
         }
         Some(Structure::Custom(_)) => match custom::body(op) {
             Some(body) => Ok(custom::run_body(body, inputs)),
@@ -296,8 +299,11 @@ fn run_attached(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) ->
     })?;
     match taken {
         true => Ok(outs),
-        false => Err(Error::new(ErrorKind::Device, op.name(), format!("{device} has no kernel"))
-            .on(call.operands().iter().copied())),
+        false => {
+            let message = format!("the backend of {device} does not implement `{}`", op.name());
+            let operands = call.operands().iter().copied();
+            Err(Error::new(ErrorKind::Device, op.name(), message).on(operands))
+        }
     }
 }
 
@@ -316,10 +322,11 @@ fn operand<'a>(x: &'a Tensor, memory: &Memory, device: Device) -> Result<DeviceO
 }
 
 /// Runs an op that holds programs, as a program of one equation.
-fn run_program(call: &Checked, inputs: &[&Tensor]) -> Result<Outs> {
-    let made = lock::read(inputs, |memory| Executable::run_once(call.op(), inputs, memory))?;
-    let tensor = |(spec, memory): (&Spec, Memory)| Tensor::dense(spec.clone(), memory);
-    Ok(call.results().iter().zip(made).map(tensor).collect())
+fn run_program(call: Checked, inputs: &[&Tensor]) -> Result<Outs> {
+    let specs = call.results().to_vec();
+    let made = lock::read(inputs, |memory| Executable::run_once(call, inputs, memory))?;
+    let tensor = |(spec, memory)| Tensor::dense(spec, memory);
+    Ok(specs.into_iter().zip(made).map(tensor).collect())
 }
 
 /// A view is arithmetic on the layout, except a reshape of elements that are not evenly spaced.
@@ -341,15 +348,15 @@ fn copy(x: &Tensor, at: Line) -> Result<Tensor> {
 /// Moves a value to another device, through the host.
 fn run_to(call: &Checked, device: Device, x: &Tensor, at: Line) -> Result<Outs> {
     let spec = call.results()[0].clone();
-    // Copied on its device first, so that it is dense and only its own elements are moved.
-    let dense = copy(x, at)?;
-    let memory = match (&*dense.0.storage.read(), device) {
-        (Memory::Host(_), Device::Cpu) => return Ok(smallvec![dense.clone()]),
-        (Memory::Host(buffer), device) => upload(buffer, device)?,
-        (memory, device) => {
-            let host = memory.download(spec.dtype, 0, spec.bytes())?;
-            Memory::Host(host).moved(device)?
-        }
+    if device == x.device() {
+        return Ok(smallvec![copy(x, at)?]);
+    }
+    // Made dense on its own device, so that only its elements are moved.
+    let dense = if x.0.layout.is_dense() { x.clone() } else { copy(x, at)? };
+    let (start, bytes) = (dense.0.layout.offset * spec.dtype.size(), spec.bytes());
+    let memory = match &*dense.0.storage.read() {
+        Memory::Host(buffer) => upload(buffer.slice(start, bytes).ok_or_else(too_short)?, device)?,
+        memory => Memory::Host(memory.download(spec.dtype, start, bytes)?).moved(device)?,
     };
     Ok(smallvec![Tensor::dense(spec, memory)])
 }
@@ -468,6 +475,13 @@ impl Code {
                 let on = find(device)?;
                 Ok(Code::Attached(on.backend.prepare(planned)?, on.clone()))
             }
+        }
+    }
+
+    fn device(&self) -> Device {
+        match self {
+            Code::Host(..) => Device::Cpu,
+            Code::Attached(_, on) => on.device,
         }
     }
 

@@ -170,7 +170,7 @@ pub fn fori_loop<S: Tree>(low: i64, high: i64, body: impl Fn(&Tensor, &S) -> S, 
     mode::with_line(at, || {
         let device = init.leaves().first().map_or_else(default_device, Tensor::device);
         let counted =
-            mode::with(&mode::DEFAULT_DEVICE, device, || Tensor::arange(low, high.max(low)));
+            mode::with(&mode::DEFAULT_DEVICE, Some(device), || Tensor::arange(low, high.max(low)));
         scan(|state: &S, i: &Tensor| (body(i, state), ()), init, &counted).0
     })
 }

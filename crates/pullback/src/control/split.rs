@@ -10,7 +10,7 @@
 use super::body as trace_body;
 use crate::trace::{Recorded, evaluate};
 use crate::{Scalar, Spec, Tensor, custom, vjp};
-use pullback_ir::{Equation, Line, Op, Program, Scan, Var, View};
+use pullback_ir::{Equation, Line, Op, Program, ResultMemory, Scan, Var, View};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 
@@ -295,5 +295,6 @@ fn through_views(program: &Program, definitions: &[Option<usize>], v: Var) -> Se
 
 /// Whether a value costs next to nothing to recompute.
 fn is_cheap(op: &Op) -> bool {
-    matches!(op, Op::Literal { .. } | Op::Iota { .. } | Op::View(_))
+    // Not `after`, whose place in the order is what it is for.
+    op.memory() != ResultMemory::Own && *op != Op::After
 }

@@ -1,6 +1,7 @@
 //! Making tensors on the device of another: methods make all their constants this way.
 
 use crate::create::known_shape;
+use crate::mode::Restore;
 use crate::{DType, Device, HostElement, IntoShape, Scalar, Shape, Spec, Tensor, mode};
 
 impl Tensor {
@@ -137,14 +138,6 @@ pub(crate) fn number_beside<T: HostElement>(all: &[Tensor], value: T) -> Tensor 
 
 /// Until this is dropped, what is made without an operand is made on the device of a tensor. Unlike
 /// a scope it calls no closure, so that the caller's line is kept.
-struct Here(Device);
-
-fn here(x: &Tensor) -> Here {
-    Here(mode::DEFAULT_DEVICE.replace(x.device()))
-}
-
-impl Drop for Here {
-    fn drop(&mut self) {
-        mode::DEFAULT_DEVICE.set(self.0);
-    }
+fn here(x: &Tensor) -> Restore<Option<Device>> {
+    Restore::set(&mode::DEFAULT_DEVICE, Some(x.device()))
 }

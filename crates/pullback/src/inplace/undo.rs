@@ -1,11 +1,10 @@
 //! Undoing writes: a function that runs once for every direction of one derivative sees the same
 //! state each time, and its writes happen once.
 
-use crate::memory::checkpoint;
 use crate::storage::Writer;
 use crate::tape::History;
 use crate::tensor::Tangents;
-use crate::{Tensor, fail, mode, sequence, trace};
+use crate::{Tensor, events, fail, mode, sequence, trace};
 use pullback_ir::Line;
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
@@ -86,7 +85,7 @@ pub(super) fn note(root: &Tensor, at: Line) {
         return;
     }
     let copy = || mode::with_line(at, || root.plain().deep_clone());
-    let old = mode::set_recording(false, || checkpoint::unwatched(copy));
+    let old = mode::set_recording(false, || events::internal(copy));
     let (history, tangents) = {
         let state = root.lock();
         (state.history.clone(), state.tangents.clone())
@@ -106,7 +105,7 @@ impl Writes {
         for Written { tensor, old, history, tangents } in self.0.into_iter().rev() {
             let writer = Writer { op, at };
             let put = || tensor.write_value(&old, &tensor, Vec::new(), true, writer);
-            fail::or_raise(mode::set_recording(false, || checkpoint::unwatched(put)));
+            fail::or_raise(mode::set_recording(false, || events::internal(put)));
             let mut state = tensor.lock();
             (state.history, state.tangents) = (history, tangents);
         }

@@ -44,7 +44,7 @@ pub struct Specialised {
     /// What [`Jit::memory_budget`](crate::Jit::memory_budget) cost, where one was set.
     pub budget: Option<BudgetReport>,
     /// The peak of the last call by the pool's counters, where a budget was set; `None` before the
-    /// first call. It counts what the plan counts, and also scratch memory of kernels, copies of
+    /// first call, and on other devices than the CPU. It counts what the plan counts, and also scratch memory of kernels, copies of
     /// arguments that are not contiguous, and allocations of other threads.
     pub measured: Option<usize>,
     /// The largest values alive at that moment, with their lines.
@@ -215,7 +215,8 @@ impl fmt::Display for Specialised {
                         n => writeln!(f, ", {n} above the budget: scratch memory is not planned")?,
                     }
                 }
-                None => writeln!(f, "    measured peak: not called yet")?,
+                None if self.calls.0 == 0 => writeln!(f, "    measured peak: not called yet")?,
+                None => writeln!(f, "    measured peak: measured on the CPU only")?,
             }
         }
         writeln!(f, "  calls: {}, {:.1?} each", self.calls.0, self.calls.1)

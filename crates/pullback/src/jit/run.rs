@@ -5,7 +5,7 @@ use crate::backend::{INLINE, rise};
 use crate::lock::{self, Claim};
 use crate::storage::Writer;
 use crate::trace::Effect;
-use crate::{Result, Tensor, Tree, events, mode};
+use crate::{Device, Result, Tensor, Tree, events, mode};
 use pullback_ir::Line;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -15,7 +15,8 @@ type Claims<'a> = SmallVec<[Claim<'a>; INLINE]>;
 
 impl<Y: Tree> Specialisation<Y> {
     pub fn call(&mut self, arguments: &[Tensor], at: Line) -> Result<Y> {
-        if self.budget.is_none() {
+        // The counters are those of the host's pool.
+        if self.budget.is_none() || self.executable.device() != Device::Cpu {
             return self.run(arguments, at);
         }
         let (result, rise) = rise(|| self.run(arguments, at));

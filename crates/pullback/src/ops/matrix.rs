@@ -239,6 +239,6 @@ fn places(rows: usize, columns: usize, keep: impl FnOnce(&Tensor) -> Tensor) -> 
     let at = mode::user_line(Line::caller());
     let found = || keep(&Tensor::ones_with([rows, columns], DType::U8)).nonzero().t().contiguous();
     // Found on the host, which need not wait for any device.
-    let found = || mode::with(&mode::DEFAULT_DEVICE, Device::Cpu, found);
+    let found = || mode::with(&mode::DEFAULT_DEVICE, Some(Device::Cpu), found);
     trace::computing(|| mode::with_line(at, found).to(default_device()))
 }

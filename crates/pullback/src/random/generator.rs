@@ -2,9 +2,8 @@
 
 use super::Key;
 use crate::inplace::undo;
-use crate::memory::checkpoint;
 use crate::{
-    DType, Device, IntoDevice, IntoShape, Tensor, default_device, device, fail, mode, trace,
+    DType, Device, IntoDevice, IntoShape, Tensor, default_device, device, events, fail, mode, trace,
 };
 use pullback_ir::{Line, Random};
 use std::cell::RefCell;
@@ -29,7 +28,7 @@ impl States {
         let known = self.by_device.iter().position(|state| state.device() == device);
         let i = known.unwrap_or_else(|| {
             let start = || Tensor::from([self.seed, 0]);
-            let state = trace::computing(|| mode::with(&mode::DEFAULT_DEVICE, device, start));
+            let state = trace::computing(|| mode::with(&mode::DEFAULT_DEVICE, Some(device), start));
             self.by_device.push(state);
             self.by_device.len() - 1
         });
@@ -129,7 +128,7 @@ fn generators<R>(f: impl FnOnce(&mut States) -> R) -> R {
     let mut states = GENERATORS.lock().unwrap_or_else(PoisonError::into_inner);
     // Whole derivatives repeat the keys that they drew and leave the generator where the first pass
     // left it.
-    undo::unnoted(|| checkpoint::unwatched(|| mode::set_recording(false, || f(&mut states))))
+    undo::unnoted(|| events::internal(|| mode::set_recording(false, || f(&mut states))))
 }
 
 /// Seeds the global generators: what follows is the same in every run. Without this the seed is 0.
@@ -241,7 +240,7 @@ pub fn next_key_on(device: impl IntoDevice) -> Key {
     let at = mode::user_line(Line::caller());
     let device = fail::or_raise(device::found("next_key", device).map_err(|e| e.at(at)));
     let key = repeated_key().unwrap_or_else(|| fresh_key(device, at));
-    checkpoint::note_key(&key);
+    events::key_drawn(&key);
     note(&key);
     key
 }

@@ -5,7 +5,7 @@ use crate::storage::{Storage, Traced, Writer};
 use crate::tape::History;
 use crate::tensor::Frozen;
 use crate::{Error, Flag, Result, Tensor, mode};
-use pullback_ir::infer::infer_one;
+use pullback_ir::infer::Checked;
 use pullback_ir::{ErrorKind, Layout, Line, Op, Program, Shape, Spec, Unary, Var, View};
 use std::sync::Arc;
 
@@ -225,13 +225,12 @@ impl Trace {
         Ok((var, spec))
     }
 
-    pub(super) fn view(&self, op: &Op, view: &View, x: &Tensor, at: Line) -> Result<Tensor> {
-        let x = &lift(x, at);
-        let spec = infer_one(op, &[x.spec()]).map_err(|e| e.at(at))?;
+    pub(super) fn view(&self, call: Checked, view: &View, x: &Tensor, at: Line) -> Result<Tensor> {
+        let (op, x, spec) = (call.op(), &lift(x, at), call.results()[0].clone());
         let Some(layout) = x.0.layout.view(view) else {
             let var = self.var_of(x, op.name(), at)?;
-            let made = self.log.borrow_mut().program.push(op.clone(), &[var], Some(at));
-            return Ok(self.tensor(made.map_err(|e| e.at(at))?[0], op.name(), at));
+            let made = self.log.borrow_mut().program.push_checked(call, &[var], Some(at));
+            return Ok(self.tensor(made[0], op.name(), at));
         };
         if self.owns(x) {
             // Recorded now, under the user's line; windows on what comes from outside are recorded
@@ -248,7 +247,7 @@ impl Trace {
                 .is_some_and(|r| layout == Layout::dense(r.spec.shape.clone()));
             if !known && !whole {
                 let mut log = self.log.borrow_mut();
-                let made = log.program.push(op.clone(), &[var], Some(at)).map_err(|e| e.at(at))?;
+                let made = log.program.push_checked(call, &[var], Some(at));
                 log.windows.insert(key, (version, made[0]));
             }
         }

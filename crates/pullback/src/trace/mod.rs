@@ -40,6 +40,7 @@ use crate::transform::levels;
 use crate::{
     Device, Error, Flag, Key, Result, Tensor, apply, autocast, events, fail, mode, sequence,
 };
+use pullback_ir::infer::Checked;
 use pullback_ir::{ErrorKind, Layout, Line, Op, Program, Shape, Spec, Var};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
@@ -318,7 +319,8 @@ pub(crate) fn looks_at_values() {
 }
 
 /// Records an op and returns tensors that represent its results.
-pub(crate) fn apply_traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+pub(crate) fn apply_traced(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+    let op = call.op();
     let Some(trace) = current() else {
         return Err(Error::new(ErrorKind::Program, op.name(), "no trace is active"));
     };
@@ -326,15 +328,14 @@ pub(crate) fn apply_traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs
     // be cut there too.
     let cut = trace.is_body() && trace.is_cut();
     if let (Op::View(view), [x]) = (op, inputs) {
-        let y = trace.view(op, view, x, at)?;
+        let y = trace.view(call, view, x, at)?;
         return Ok(SmallVec::from_elem(if cut { stopped(&y, at)? } else { y }, 1));
     }
     let vars = inputs
         .iter()
         .map(|x| trace.var_of(x, op.name(), at))
         .collect::<Result<SmallVec<[Var; 4]>>>()?;
-    let made =
-        trace.log.borrow_mut().program.push(op.clone(), &vars, Some(at)).map_err(|e| e.at(at))?;
+    let made = trace.log.borrow_mut().program.push_checked(call, &vars, Some(at));
     let new = made.iter().map(|&v| trace.tensor(v, op.name(), at));
     match cut {
         false => Ok(new.collect()),

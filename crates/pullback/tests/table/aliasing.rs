@@ -1,6 +1,6 @@
 //! Ops write to memory of their own: also where a derivative is wanted, and the op runs as its decomposition.
 
-use crate::all_samples;
+use super::all_samples;
 use pullback::{Op, Tensor, try_apply};
 
 #[test]

@@ -1,7 +1,7 @@
 //! Attention: samples of every option, and the definition, query by query.
 
-use crate::naive::Array;
-use crate::samples::{Dice, WIDE};
+use super::naive::Array;
+use super::samples::{Dice, WIDE};
 use pullback::{DType, Key, Tensor};
 use pullback_ir::{Attention, Fused, Real};
 
@@ -186,7 +186,7 @@ pub fn backward(how: Attention, x: &[Array]) -> Vec<Array> {
     for d in [&mut dq, &mut dk, &mut dv] {
         d.values.fill(0.0);
     }
-    let index = crate::naive::ravel;
+    let index = super::naive::ravel;
     for b in 0..q.shape[0] {
         for h in 0..q.shape[1] {
             let group = h / (q.shape[1] / k.shape[1]);

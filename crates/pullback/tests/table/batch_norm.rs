@@ -1,7 +1,7 @@
 //! Batch normalisation: samples over ranks and lengths of lines, and the definition, channel by channel.
 
-use crate::naive::{Array, indices, ravel};
-use crate::samples::{Dice, WIDE};
+use super::naive::{Array, indices, ravel};
+use super::samples::{Dice, WIDE};
 use pullback::Tensor;
 use pullback_ir::{Fused, Real};
 

@@ -1,8 +1,8 @@
 //! Every op over many examples at once, against a loop over the examples: the values, the gradients, and examples of which there are
 //! none.
 
-use crate::samples::Sample;
-use crate::{Failures, all_samples, bits};
+use super::samples::Sample;
+use super::{Failures, all_samples, bits};
 use pullback::table::batched;
 use pullback::{Backward, DType, Op, Program, Spec, Tensor, catch, stack, trace, try_apply};
 use pullback_ir::{Combine, Fused, Linalg, Pooling, Reduction};

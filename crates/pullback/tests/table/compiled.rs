@@ -1,8 +1,8 @@
 //! Every op compiled, alone and among others, against the op run eagerly: values and gradients.
 
-use crate::kernels::reorders;
-use crate::samples::Sample;
-use crate::{Failures, all_samples, bits};
+use super::kernels::reorders;
+use super::samples::Sample;
+use super::{Failures, all_samples, bits};
 use pullback::{Backward, DType, Op, Result, Tensor, jit, try_apply};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

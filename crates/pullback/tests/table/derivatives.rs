@@ -1,9 +1,9 @@
 //! Derivatives of every op: against numbers, in both modes, to the second order; and that the tape keeps
 //! what they need and they need nothing else.
 
-use crate::kernels::layouts;
-use crate::samples::Sample;
-use crate::{Failures, all_samples, bits};
+use super::kernels::layouts;
+use super::samples::Sample;
+use super::{Failures, all_samples, bits};
 use pullback::check::Check;
 use pullback::{Backward, ErrorKind, Op, Tensor, catch, no_grad, try_apply};
 use pullback_ir::{Binary, Fused, Reduction, Unary};

@@ -1,8 +1,8 @@
 //! `Op::may_fail` against what kernels do: compiled programs write over their state only after the
 //! last op that may fail, so an op that fails without saying so would leave it half written.
 
-use crate::{Failures, all_samples, samples::Sample};
-use pullback::{Op, Tensor, try_apply};
+use super::{Failures, all_samples, run, samples::Sample};
+use pullback::{Op, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The operands with one of them full of a value that may be wrong there.
@@ -34,9 +34,7 @@ fn kernels_fail_where_may_fail_says_and_nowhere_else() {
     let mut failures = Failures::new();
     let mut promised: BTreeMap<&'static str, bool> = BTreeMap::new();
     for sample in all_samples() {
-        let refusal = spoiled(&sample).find_map(|inputs| {
-            try_apply(sample.op.clone(), &inputs.iter().collect::<Vec<_>>()).err()
-        });
+        let refusal = spoiled(&sample).find_map(|inputs| run(&sample.op, &inputs).err());
         if sample.op.may_fail() {
             *promised.entry(sample.op.name()).or_default() |= refusal.is_some();
         } else if let Some(refusal) = refusal {

@@ -1,7 +1,7 @@
 //! Factorisations and Fourier transforms: samples, large operands, and naive twins.
 
-use crate::naive::{Array, indices};
-use crate::samples::{Dice, WIDE};
+use super::naive::{Array, indices};
+use super::samples::{Dice, WIDE};
 use pullback::{DType, Tensor};
 use pullback_ir::{Fft, Linalg};
 use std::f64::consts::TAU;

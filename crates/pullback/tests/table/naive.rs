@@ -1,7 +1,7 @@
 //! A naive twin of every kernel: index by index, in `f64`, as the definition says.
 
-use crate::special::{self, erf};
-use crate::{attention, batch_norm, order, update};
+use super::special::{self, erf};
+use super::{attention, batch_norm, order, update};
 use pullback::{DType, Op, Tensor};
 use pullback_ir::{
     Binary, Combine, Compare, Cumulation, Extreme, Fused, Padding, Reduction, Unary, View,
@@ -176,10 +176,10 @@ pub fn naive(op: &Op, x: &[Array]) -> Option<Vec<Array>> {
             };
             one(Array::make(&shape, x[0].dtype, inner))
         }
-        Op::Conv(c) => one(crate::windows::conv(c, x)),
-        Op::Pool(p) => one(crate::windows::pool(p, &x[0])),
-        Op::Linalg(f) => crate::linalg::naive(*f, x),
-        Op::Fft(f) => crate::linalg::fft_naive(*f, x),
+        Op::Conv(c) => one(super::windows::conv(c, x)),
+        Op::Pool(p) => one(super::windows::pool(p, &x[0])),
+        Op::Linalg(f) => super::linalg::naive(*f, x),
+        Op::Fft(f) => super::linalg::fft_naive(*f, x),
         Op::Fused(f) => Some(fused(*f, x)),
         Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
             unreachable!("not among the forms")

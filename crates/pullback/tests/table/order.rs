@@ -1,8 +1,8 @@
 //! Sorting, and some ranks of it.
 
-use crate::naive::Array;
-use crate::places::lines;
-use crate::samples::{Dice, WIDE, special};
+use super::naive::Array;
+use super::places::lines;
+use super::samples::{Dice, WIDE, special};
 use pullback::{DType, Op, Tensor};
 
 /// An op of this form, its operand, and whether it is differentiated.

@@ -4,8 +4,8 @@
 //! distinct and stay clear of kinks and jumps, so that a central difference is meaningful, unless
 //! `check` says not to differentiate.
 
-use crate::places::{indexed, lines, puts, views};
-use crate::{attention, batch_norm, order, update};
+use super::places::{indexed, lines, puts, views};
+use super::{attention, batch_norm, order, update};
 use pullback::{DType, Device, Op, Scalar, Spec, Tensor};
 use pullback_ir::{
     Binary, Combine, Cumulation, Fused, Kept, Padding, Random, Real, Reduction, Shape, Unary,
@@ -398,15 +398,15 @@ pub fn samples(form: &Op) -> Vec<Sample> {
                 add(Op::Dot, vec![dice.tensor(a, WIDE), dice.tensor(b, WIDE)], few(a));
             }
         }
-        Op::Conv(c) => out.extend(crate::windows::conv_samples(&c.role, &mut dice)),
-        Op::Pool(p) => out.extend(crate::windows::pool_samples(&p.kind, &mut dice)),
+        Op::Conv(c) => out.extend(super::windows::conv_samples(&c.role, &mut dice)),
+        Op::Pool(p) => out.extend(super::windows::pool_samples(&p.kind, &mut dice)),
         Op::Linalg(f) => {
-            for (f, inputs, check) in crate::linalg::samples(*f, &mut dice) {
+            for (f, inputs, check) in super::linalg::samples(*f, &mut dice) {
                 add(Op::Linalg(f), inputs, check);
             }
         }
         Op::Fft(f) => {
-            for (f, inputs, check) in crate::linalg::fft_samples(*f, &mut dice) {
+            for (f, inputs, check) in super::linalg::fft_samples(*f, &mut dice) {
                 add(Op::Fft(f), inputs, check);
             }
         }

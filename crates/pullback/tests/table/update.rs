@@ -1,7 +1,7 @@
 //! Steps of optimisers: samples of every option, and the formulas, element by element.
 
-use crate::naive::Array;
-use crate::samples::{Dice, WIDE};
+use super::naive::Array;
+use super::samples::{Dice, WIDE};
 use pullback::Tensor;
 use pullback_ir::{Adam, Fused, Real, Sgd};
 

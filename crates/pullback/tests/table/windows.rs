@@ -1,7 +1,7 @@
 //! Convolution and pooling: samples and naive twins.
 
-use crate::naive::{Array, indices, ravel};
-use crate::samples::{Dice, Sample, WIDE};
+use super::naive::{Array, indices, ravel};
+use super::samples::{Dice, Sample, WIDE};
 use pullback::{DType, Op, Shape, Tensor};
 use pullback_ir::{Conv, Frame, Pool, Pooling, Role, Window};
 

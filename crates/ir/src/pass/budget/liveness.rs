@@ -4,7 +4,7 @@
 //! root. Some roots are *free*: inputs and outputs are in memory anyway, literals and counters need
 //! none, and tiny values are ignored. All others have a first and a last equation.
 
-use crate::{Op, Program, Var};
+use crate::{Op, Program, ResultMemory, Var};
 
 /// The planner's view of a program.
 pub(super) struct Liveness<'a> {
@@ -25,7 +25,7 @@ pub(super) struct Liveness<'a> {
 
 /// Whether the op only refers to the memory of its first operand.
 pub(super) fn is_alias(op: &Op) -> bool {
-    matches!(op, Op::View(_) | Op::After)
+    op.memory() == ResultMemory::Operand
 }
 
 /// Memory that is ignored, as a fraction of what is alive at the peak.
@@ -39,10 +39,12 @@ impl<'a> Liveness<'a> {
         let mut readers: Vec<Vec<u32>> = vec![Vec::new(); count];
         program.inputs.iter().for_each(|v| free[v.index()] = true);
         for (i, e) in program.equations.iter().enumerate() {
-            match &e.op {
-                op if is_alias(op) => roots[e.outputs[0].index()] = roots[e.inputs[0].index()],
-                Op::Literal { .. } | Op::Iota { .. } => free[e.outputs[0].index()] = true,
-                _ => {}
+            match e.op.memory() {
+                ResultMemory::Operand => {
+                    roots[e.outputs[0].index()] = roots[e.inputs[0].index()];
+                }
+                ResultMemory::Constant => free[e.outputs[0].index()] = true,
+                ResultMemory::Own => {}
             }
             let read = if is_alias(&e.op) { &e.inputs[..1] } else { &e.inputs[..] };
             for v in read {

@@ -8,7 +8,7 @@
 //! computation to the first, or merges the two.
 
 use super::liveness::{Liveness, is_alias};
-use crate::{Equation, Op, Program, Var, Vars};
+use crate::{Equation, Op, Program, ResultMemory, Var, Vars};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 
@@ -61,9 +61,7 @@ pub(super) fn recompute(liveness: &Liveness, moment: usize, kept: &[bool]) -> Re
 
 /// Ops whose results need not be in memory: they become part of regions, or cost nothing.
 fn joins_others(op: &Op) -> bool {
-    op.is_pointwise()
-        || is_alias(op)
-        || matches!(op, Op::Reduce(..) | Op::Random { .. } | Op::Literal { .. } | Op::Iota { .. })
+    op.is_fusible() || op.memory() != ResultMemory::Own
 }
 
 struct Maker<'a> {

@@ -1,13 +1,14 @@
 //! A program together with its plan: what a backend prepares.
 
 use super::{Plan, plan_bound};
+use crate::infer::Checked;
 use crate::pass::{Target, has_bodies, inline};
-use crate::{Error, Layout, Program, Result, Spec, Structure};
+use crate::{Error, Layout, Line, Op, Program, Result, Spec, Structure};
 
 /// A program that was verified, and planned for inputs of known layouts.
 ///
-/// It can only be made by [`Planned::new`] and [`Planned::bound`]. So a backend that prepares one
-/// may rely on the plan being that of the program, and use its addresses.
+/// It can only be made by [`Planned::new`], [`Planned::bound`] and [`Planned::of_op`]. So a backend
+/// that prepares one may rely on the plan being that of the program, and use its addresses.
 ///
 /// ```
 /// # use pullback_ir::{pass::{Target, plan::Planned}, DType, Op, Program, Spec, Unary};
@@ -54,6 +55,25 @@ impl Planned {
     /// If the program is invalid, or the layouts are not those of its inputs.
     pub fn bound(program: &Program, layouts: Vec<Layout>, target: Target) -> Result<Planned> {
         verify(program)?;
+        Planned::verified(program, layouts, target)
+    }
+
+    /// Plans the program of one op, which was checked, for operands of given layouts. Only the
+    /// programs inside the op are verified here.
+    ///
+    /// # Errors
+    /// If a program inside is invalid, or the layouts are not those of the operands.
+    pub fn of_op(call: Checked<'_>, layouts: Vec<Layout>, target: Target) -> Result<Planned> {
+        verify_inside(call.op(), None)?;
+        let mut program = Program::default();
+        for &spec in call.operands() {
+            program.input(spec.clone());
+        }
+        program.outputs = program.push_checked(call, &program.inputs.clone(), None).to_vec();
+        Planned::verified(&program, layouts, target)
+    }
+
+    fn verified(program: &Program, layouts: Vec<Layout>, target: Target) -> Result<Planned> {
         // Programs that went through no passes may still contain custom ops with bodies.
         let program = if has_bodies(program) { inline(program) } else { program.clone() };
         let mut own = vec![true; program.outputs.len()];
@@ -163,14 +183,15 @@ impl Planned {
 /// Checks a program and those inside it.
 fn verify(program: &Program) -> Result<()> {
     program.verify()?;
-    for equation in &program.equations {
-        for inner in equation.op.structure().map_or(Vec::new(), Structure::programs) {
-            let located = |error: Error| match equation.at {
-                Some(at) => error.at(at),
-                None => error,
-            };
-            verify(inner).map_err(located)?;
-        }
-    }
-    Ok(())
+    program.equations.iter().try_for_each(|e| verify_inside(&e.op, e.at))
+}
+
+/// Checks the programs inside an op.
+fn verify_inside(op: &Op, at: Option<Line>) -> Result<()> {
+    let located = |error: Error| match at {
+        Some(at) => error.at(at),
+        None => error,
+    };
+    let inside = op.structure().map_or(Vec::new(), Structure::programs);
+    inside.into_iter().try_for_each(verify).map_err(located)
 }

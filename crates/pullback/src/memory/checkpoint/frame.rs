@@ -347,9 +347,6 @@ pub(crate) fn note_write(name: &'static str, root: &Tensor, tracked: bool, at: L
 
 /// Notes that a flag was read.
 pub(crate) fn looked_at(flag: &Flag, value: bool) {
-    if !is_watching() {
-        return;
-    }
     FRAMES.with_borrow(|all| {
         for frame in all {
             let mut notes = frame.notes();
@@ -362,9 +359,6 @@ pub(crate) fn looked_at(flag: &Flag, value: bool) {
 
 /// Notes that a key was drawn.
 pub(crate) fn note_key(key: &Key) {
-    if !is_watching() {
-        return;
-    }
     FRAMES.with_borrow(|all| {
         all.iter().filter(|f| f.is_here()).for_each(|f| f.notes().keys.push(key.clone()));
     });
