@@ -41,5 +41,6 @@ mod walk;
 pub use buffer::Buffer;
 pub use host::{HostElement, elements, elements_mut};
 pub use program::{Bound, Prepared, Running, Step};
-pub use run::{Input, Output, Outputs, ReadOperand, Write, WriteTarget, run, run_into};
+pub use run::{Buffers, Input, Output, Outputs, ReadOperand, Write, WriteTarget};
+pub use run::{compute, is_splat, run, run_into};
 pub use target::TARGET;

@@ -44,6 +44,7 @@ unsafe impl Sync for Sink<'_> {}
 
 impl Source<'_> {
     /// Number of elements.
+    #[inline]
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
@@ -54,6 +55,7 @@ impl Source<'_> {
     }
 
     /// Whether the elements are dense in row-major order.
+    #[inline]
     pub fn is_dense(&self) -> bool {
         let mut expected = 1isize;
         for (&n, &s) in self.shape.iter().zip(self.strides).rev() {
@@ -68,6 +70,7 @@ impl Source<'_> {
 
 impl Sink<'_> {
     /// Number of elements.
+    #[inline]
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }

@@ -37,11 +37,25 @@ pub struct Output {
 /// The results of an op.
 pub type Outputs = SmallVec<[Output; 1]>;
 
+/// The memory of the results of an op.
+pub type Buffers = SmallVec<[Buffer; 1]>;
+
 /// Runs an op. Views are not run: they are arithmetic on layouts.
 ///
 /// # Errors
 /// If memory cannot be allocated, a layout reaches outside its buffer, or the kernel fails.
 pub fn run(call: Checked, inputs: &[Input]) -> Result<Outputs> {
+    let buffers = compute(&call, inputs)?;
+    let splat = is_splat(call.op());
+    let output = |(buffer, spec): (Buffer, &Spec)| Output { buffer, spec: spec.clone(), splat };
+    Ok(buffers.into_iter().zip(call.results()).map(output).collect())
+}
+
+/// Runs an op like [`run`], and returns only the memory of its results, whose specs the caller has.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn compute(call: &Checked, inputs: &[Input]) -> Result<Buffers> {
     let specs = call.operands();
     // The common arities without lists: filling one takes longer than a small op.
     match (inputs, specs) {
@@ -61,28 +75,40 @@ fn other_operands(op: &Op) -> Error {
     Error::argument(op.name(), "was checked for other operands")
 }
 
-fn run_on(call: Checked, sources: &[Source]) -> Result<Outputs> {
+/// Whether one element is stored for all of the result.
+pub fn is_splat(op: &Op) -> bool {
+    matches!(op, Op::Literal { .. })
+}
+
+fn run_on(call: &Checked, sources: &[Source]) -> Result<Buffers> {
     let (op, specs) = (call.op(), call.operands());
-    let splat = matches!(op, Op::Literal { .. });
-    let mut outputs = Outputs::new();
-    for spec in call.into_results() {
-        let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
-        outputs.push(Output { buffer: allocate(op, bytes)?, spec, splat });
-    }
-    let done = match &mut outputs[..] {
-        [one] => dispatch(op, sources, &[fresh(one)]),
+    let splat = is_splat(op);
+    let allocate = |spec: &Spec| allocate(op, if splat { spec.dtype.size() } else { spec.bytes() });
+    let mut buffers = Buffers::new();
+    let done = match call.results() {
+        [spec] => {
+            let mut buffer = allocate(spec)?;
+            let done = dispatch(op, sources, &[fresh(&mut buffer, spec, splat)]);
+            buffers.push(buffer);
+            done
+        }
         all => {
-            let sinks: SmallVec<[Sink; 4]> = all.iter_mut().map(fresh).collect();
-            dispatch(op, sources, &sinks)
+            for spec in all {
+                buffers.push(allocate(spec)?);
+            }
+            let sinks =
+                buffers.iter_mut().zip(all).map(|(buffer, spec)| fresh(buffer, spec, splat));
+            dispatch(op, sources, &sinks.collect::<SmallVec<[Sink; 4]>>())
         }
     };
-    done.map_err(|e| e.on(specs.iter().copied())).map(|()| outputs)
+    done.map_err(|e| e.on(specs.iter().copied())).map(|()| buffers)
 }
 
 /// Where a result is written.
-fn fresh(output: &mut Output) -> Sink<'_> {
-    let shape: &[usize] = if output.splat { &[] } else { &output.spec.shape };
-    Sink { ptr: output.buffer.as_mut_ptr(), shape, dtype: output.spec.dtype }
+#[inline]
+fn fresh<'a>(buffer: &mut Buffer, spec: &'a Spec, splat: bool) -> Sink<'a> {
+    let shape: &[usize] = if splat { &[] } else { &spec.shape };
+    Sink { ptr: buffer.as_mut_ptr(), shape, dtype: spec.dtype }
 }
 
 /// Memory that results are written to.
@@ -234,7 +260,7 @@ fn allocate(op: &Op, bytes: usize) -> Result<Buffer> {
 fn source<'a>(input: &Input<'a>, checked: &Spec) -> Result<Source<'a>> {
     let spec = input.spec;
     if !std::ptr::eq(spec, checked) && spec != checked {
-        return Err(Error::argument("run", format!("{spec} was checked as {checked}")));
+        return Err(checked_as(spec, checked));
     }
     check(input.buffer, input.layout, spec)?;
     let ptr = input.buffer.as_ptr().wrapping_add(input.layout.offset * spec.dtype.size());
@@ -242,15 +268,26 @@ fn source<'a>(input: &Input<'a>, checked: &Spec) -> Result<Source<'a>> {
     Ok(Source { ptr, shape: &spec.shape, strides, dtype: spec.dtype })
 }
 
+#[cold]
+fn checked_as(spec: &Spec, checked: &Spec) -> Error {
+    Error::argument("run", format!("{spec} was checked as {checked}"))
+}
+
 /// Every index of the spec's shape, under the layout's strides, is inside the buffer.
+#[inline]
 fn check(buffer: &Buffer, layout: &Layout, spec: &Spec) -> Result<()> {
     let (shape, strides) = (&spec.shape[..], &layout.strides[..]);
     let (bytes, size) = (buffer.len(), spec.dtype.size());
     if Layout::inside(bytes, layout.offset, shape, strides, size) == Some(true) {
         return Ok(());
     }
+    Err(outside(buffer, spec))
+}
+
+#[cold]
+fn outside(buffer: &Buffer, spec: &Spec) -> Error {
     let message = format!("a layout reaches outside its buffer of {} bytes", buffer.len());
-    Err(Error::argument("run", message).on([spec]))
+    Error::argument("run", message).on([spec])
 }
 
 /// Dense operands: unchanged, or copied.

@@ -21,26 +21,31 @@ pub struct Layout {
 
 impl Layout {
     /// Dense, row-major, from the start of the buffer.
+    #[inline]
     pub fn dense(shape: Shape) -> Layout {
         Layout { strides: dense_strides(&shape), shape, offset: 0 }
     }
 
     /// One element for every index of `shape`.
+    #[inline]
     pub fn splat(shape: Shape) -> Layout {
         Layout { strides: Few::from_elem(0, shape.len()), shape, offset: 0 }
     }
 
     /// Number of indices.
+    #[inline]
     pub fn len(&self) -> usize {
         element_count(&self.shape)
     }
 
     /// Whether there are no indices.
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Whether the elements are dense in row-major order (at any offset).
+    #[inline]
     pub fn is_dense(&self) -> bool {
         let mut expected = 1isize;
         for (&n, &s) in self.shape.iter().zip(&self.strides).rev() {
@@ -82,6 +87,15 @@ impl Layout {
         strides: &[isize],
         size: usize,
     ) -> Option<bool> {
+        // Nearly every operand is dense.
+        let (mut len, mut dense) = (1usize, shape.len() == strides.len());
+        for (&n, &s) in shape.iter().zip(strides).rev() {
+            dense &= s == len as isize;
+            len = len.saturating_mul(n);
+        }
+        if dense && len > 0 {
+            return Some(offset.checked_add(len)?.checked_mul(size)? <= bytes);
+        }
         let offset = isize::try_from(offset).ok()?;
         let (mut low, mut high, mut empty) = (offset, offset, false);
         for (&n, &s) in shape.iter().zip(strides) {

@@ -20,11 +20,13 @@ pub type Strides = Few<isize>;
 /// assert_eq!(element_count(&[usize::MAX, 2]), usize::MAX);
 /// assert_eq!(element_count(&[usize::MAX, 2, 0]), 0);
 /// ```
+#[inline]
 pub fn element_count(shape: &[usize]) -> usize {
     shape.iter().fold(1, |count: usize, &n| count.saturating_mul(n))
 }
 
 /// Strides of a dense row-major array of this shape; saturated if it does not fit in memory.
+#[inline]
 pub fn dense_strides(shape: &[usize]) -> Strides {
     let mut strides: Strides = Few::from_elem(1, shape.len());
     for i in (1..shape.len()).rev() {

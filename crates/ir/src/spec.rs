@@ -24,26 +24,31 @@ impl Spec {
     /// assert_eq!(spec.to_string(), "f32[2,3]@cuda:0");
     /// assert_eq!(spec.to_string().parse(), Ok(spec));
     /// ```
+    #[inline]
     pub fn on(device: Device, dtype: DType, shape: impl Into<Shape>) -> Spec {
         Spec { shape: shape.into(), dtype, device }
     }
 
     /// A spec in host memory.
+    #[inline]
     pub fn cpu(dtype: DType, shape: impl Into<Shape>) -> Spec {
         Spec::on(Device::Cpu, dtype, shape)
     }
 
     /// Number of elements.
+    #[inline]
     pub fn len(&self) -> usize {
         element_count(&self.shape)
     }
 
     /// Whether there are no elements (an axis of length zero).
+    #[inline]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// Bytes that the elements take when stored densely.
+    #[inline]
     pub fn bytes(&self) -> usize {
         self.len().saturating_mul(self.dtype.size())
     }

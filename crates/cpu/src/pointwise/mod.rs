@@ -34,7 +34,7 @@ use crate::elem::Compute;
 use crate::operand::{Sink, Source};
 use crate::simd::{Isa, Kernel1, Kernel2, Kernel3, Level, Map2, Map3, kernel2, kernel3, level};
 use pullback_ir::{Binary, Compare, DType, Unary};
-use tiles::{TILE, Tile, TileSink, TileSource, near, put, split};
+use tiles::{TILE, Tile, TileSink, TileSource, direct, few, near, put, split};
 
 /// One function of one or two elements as a compiled loop: `map1!(level, f32, |x| x * x)` is
 ///
@@ -207,6 +207,17 @@ impl<T: Copy + Default> Map3 for Select<T> {
 /// results are streamed. (Compute-bound functions get slower by it: their stores are no longer
 /// hidden.)
 fn run1<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: Source, out: Sink) {
+    if let (Some(n), Some(x), true) = (few(out), direct(x), Y::plain(out.dtype)) {
+        // SAFETY: the operands have `n` elements, fewer than a block: see `direct`.
+        return unsafe { kernel.run(x, out.ptr.cast(), n) };
+    }
+    run1_tiles(kernel, memory_bound, x, out);
+}
+
+/// [`run1`] on operands that are large, strided or of another type than the loop computes in. Apart
+/// from it, as tiles make a large frame.
+#[inline(never)]
+fn run1_tiles<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: Source, out: Sink) {
     let n = out.len();
     if n <= TILE {
         let mut tx = X::tile();
@@ -236,6 +247,23 @@ fn run1<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: Source, 
 
 /// Runs a loop over two sources.
 fn run2<A: Tile, B: Tile, Y: Tile>(
+    kernel: Kernel2<A, B, Y>,
+    memory_bound: bool,
+    a: Source,
+    b: Source,
+    out: Sink,
+) {
+    if let (Some(n), Some(x), Some(y), true) = (few(out), direct(a), direct(b), Y::plain(out.dtype))
+    {
+        // SAFETY: as in `run1`.
+        return unsafe { kernel.run(x, y, out.ptr.cast(), n) };
+    }
+    run2_tiles(kernel, memory_bound, a, b, out);
+}
+
+/// [`run2`] in tiles: see [`run1_tiles`].
+#[inline(never)]
+fn run2_tiles<A: Tile, B: Tile, Y: Tile>(
     kernel: Kernel2<A, B, Y>,
     memory_bound: bool,
     a: Source,

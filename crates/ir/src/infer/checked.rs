@@ -1,8 +1,8 @@
 //! The proof that an op fits its operands.
 
-use super::{Specs, infer};
+use super::{Specs, fits_memory, infer};
 use crate::{Device, Op, Result, Spec};
-use smallvec::smallvec;
+use std::slice;
 
 /// An op that fits its operands, with their specs and those of its results. Backends are given
 /// this: nothing is checked twice, and nothing unchecked runs, as only [`check`] makes one.
@@ -18,7 +18,15 @@ use smallvec::smallvec;
 pub struct Checked<'a> {
     op: &'a Op,
     operands: &'a [&'a Spec],
-    results: Specs,
+    results: Results<'a>,
+}
+
+/// The specs of the results.
+#[derive(Clone, Debug)]
+enum Results<'a> {
+    /// One result, as an operand: nothing is copied.
+    As(&'a Spec),
+    Own(Specs),
 }
 
 /// Checks `op` against its operands.
@@ -27,14 +35,30 @@ pub struct Checked<'a> {
 /// If it does not fit them.
 #[inline]
 pub fn check<'a>(op: &'a Op, operands: &'a [&'a Spec]) -> Result<Checked<'a>> {
-    Ok(Checked { op, operands, results: infer(op, operands)? })
+    let results = match same_as_operand(op, operands) {
+        Some(spec) => Results::As(spec),
+        None => Results::Own(infer(op, operands)?),
+    };
+    Ok(Checked { op, operands, results })
+}
+
+/// The operand whose spec is that of the result, for the most frequent ops where they fit. Anything
+/// else, errors too, is left to [`infer`].
+#[inline]
+fn same_as_operand<'a>(op: &Op, operands: &'a [&'a Spec]) -> Option<&'a Spec> {
+    let x = match (op, operands) {
+        (Op::Unary(f), [x]) if f.takes().has(x.dtype) => x,
+        (Op::Binary(f), [a, b]) if f.takes().has(a.dtype) && a == b => a,
+        _ => return None,
+    };
+    fits_memory(&x.shape).then_some(x)
 }
 
 impl<'a> Checked<'a> {
     /// A dense copy, which every operand allows.
     #[inline]
     pub fn copy(operand: &'a [&'a Spec; 1]) -> Checked<'a> {
-        Checked { op: &Op::Copy, operands: operand, results: smallvec![operand[0].clone()] }
+        Checked { op: &Op::Copy, operands: operand, results: Results::As(operand[0]) }
     }
 
     /// The op.
@@ -52,20 +76,17 @@ impl<'a> Checked<'a> {
     /// The specs of the results.
     #[inline]
     pub fn results(&self) -> &[Spec] {
-        &self.results
-    }
-
-    /// The specs of the results, for those who keep them.
-    #[inline]
-    pub fn into_results(self) -> Specs {
-        self.results
+        match &self.results {
+            Results::As(spec) => slice::from_ref(spec),
+            Results::Own(specs) => specs,
+        }
     }
 
     /// The device that it runs on: that of its operands, or the one it names.
     #[inline]
     pub fn device(&self) -> Device {
         let of_operands = || self.operands.first().map(|x| x.device);
-        let named = || self.results.first().map(|y| y.device);
+        let named = || self.results().first().map(|y| y.device);
         of_operands().or_else(named).unwrap_or(Device::Cpu)
     }
 }

@@ -106,6 +106,7 @@ fn one(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
 
 /// Whether the elements of a shape can be counted, and addressed at eight bytes each. Axes of
 /// length 0 count as 1, so that strides cannot overflow either.
+#[inline]
 pub fn fits_memory(shape: &[usize]) -> bool {
     let count = shape.iter().try_fold(1usize, |product, &n| product.checked_mul(n.max(1)));
     count.is_some_and(|n| n <= isize::MAX as usize / 8)
