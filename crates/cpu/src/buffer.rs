@@ -473,6 +473,7 @@ pub fn trim() {
     shared().shrink(0);
     arena::shrink(0);
     crate::region::release_scratch();
+    crate::shared::release();
 }
 
 /// Bounds the bytes cached in the shared store, and likewise the working memory cached for compiled

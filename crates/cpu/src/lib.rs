@@ -31,6 +31,7 @@ mod reduce;
 mod region;
 mod run;
 mod scan;
+pub mod shared;
 mod simd;
 mod sort;
 mod special;

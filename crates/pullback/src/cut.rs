@@ -2,6 +2,7 @@
 //! output and looks behind every cut.
 
 use crate::Tensor;
+use crate::backend::{Pooled, WeakPooled};
 use crate::leaf::Leaf;
 use crate::tape::{History, Key, Node};
 use pullback_ir::Line;
@@ -36,7 +37,7 @@ pub(crate) enum CutReason {
 
 enum CutFrom {
     Leaf(Weak<Leaf>),
-    Node(Weak<Node>),
+    Node(WeakPooled<Node>),
     Cut(Arc<Cut>),
 }
 
@@ -189,7 +190,7 @@ impl Cut {
                 History::None => {}
                 History::Cut(cut) => earlier = Some(cut.clone()),
                 History::Leaf(leaf) => from.push(CutFrom::Leaf(Arc::downgrade(leaf))),
-                History::Node(node, _) => from.push(CutFrom::Node(Arc::downgrade(node))),
+                History::Node(node, _) => from.push(CutFrom::Node(Pooled::downgrade(node))),
             }
         }
         match (from.is_empty(), earlier) {

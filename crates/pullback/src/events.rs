@@ -8,6 +8,7 @@
 //! One mask per thread holds the active subscribers. Without any, an event costs one load and one
 //! branch; there are no boxed closures.
 
+use crate::backend::Pooled;
 use crate::leaf::Leaf;
 use crate::memory::report::ledger::{self, Ticket};
 use crate::memory::{budget, checkpoint};
@@ -16,7 +17,7 @@ use crate::storage::{Storage, Traced};
 use crate::{Result, Tensor, kinks, watch};
 use pullback_ir::{Line, Op};
 use std::cell::Cell;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The low dtype of `autocast`, if there is one.
 pub(crate) const LOW: u16 = 0b11;
@@ -168,7 +169,7 @@ pub(crate) fn value_saved(storage: &Storage) {
 }
 
 /// Runs `f`, which packs a value that is kept for backward.
-pub(crate) fn packing<R>(storage: &Arc<Storage>, f: impl FnOnce() -> Option<R>) -> Option<R> {
+pub(crate) fn packing<R>(storage: &Pooled<Storage>, f: impl FnOnce() -> Option<R>) -> Option<R> {
     match is_on(LEDGER) {
         true => ledger::packing(storage, f),
         false => f(),

@@ -1,6 +1,5 @@
 //! What a rule is given to work with.
 
-use crate::rule::Maybe;
 use crate::{Error, Op, Spec, Tensor, fail};
 use smallvec::SmallVec;
 use std::cell::OnceCell;
@@ -23,8 +22,8 @@ pub(crate) struct Facts<'a> {
     pub op: &'a Op,
     in_specs: &'a [Spec],
     out_specs: &'a [Spec],
-    inputs: Maybe,
-    outputs: Maybe,
+    /// In the order of the operands, then of the results.
+    values: SmallVec<[(Val, Tensor); 2]>,
     /// Which operands want a gradient.
     needs: SmallVec<[bool; 4]>,
     /// Where each operand begins in the result, if computed.
@@ -38,17 +37,13 @@ impl<'a> Facts<'a> {
         out_specs: &'a [Spec],
         needs: SmallVec<[bool; 4]>,
     ) -> Facts<'a> {
-        let (mut inputs, mut outputs) = (Maybe::new(), Maybe::new());
-        needs.iter().for_each(|_| inputs.push(None));
-        out_specs.iter().for_each(|_| outputs.push(None));
-        Facts { op, in_specs, out_specs, inputs, outputs, needs, starts: OnceCell::new() }
+        let (values, starts) = (SmallVec::new(), OnceCell::new());
+        Facts { op, in_specs, out_specs, values, needs, starts }
     }
 
+    /// Adds a value, after those of lower operands and results.
     pub fn set(&mut self, val: Val, tensor: Tensor) {
-        match val {
-            Val::In(i) => self.inputs[i] = Some(tensor),
-            Val::Out(k) => self.outputs[k] = Some(tensor),
-        }
+        self.values.push((val, tensor));
     }
 
     /// An operand that the row keeps.
@@ -62,12 +57,14 @@ impl<'a> Facts<'a> {
     }
 
     pub fn value(&self, val: Val) -> &Tensor {
-        let found = match val {
-            Val::In(i) => &self.inputs[i],
-            Val::Out(k) => &self.outputs[k],
+        // Where all operands are kept, each is at its place.
+        let place = match val {
+            Val::In(i) => i,
+            Val::Out(k) => self.needs.len() + k,
         };
-        match found {
-            Some(tensor) => tensor,
+        let found = self.values.get(place).filter(|v| v.0 == val);
+        match found.or_else(|| self.values.iter().find(|v| v.0 == val)) {
+            Some((_, tensor)) => tensor,
             None => fail::raise(Error::gradient(
                 self.op.name(),
                 format!("its row does not keep {val:?}"),

@@ -1,5 +1,6 @@
 //! Hooks: functions that run when a gradient has been computed.
 
+use crate::backend::{Pooled, WeakPooled};
 use crate::leaf::Leaf;
 use crate::read_only::ReadOnly;
 use crate::tape::{History, Node};
@@ -98,7 +99,7 @@ pub struct HookHandle {
 #[derive(Debug)]
 enum Owner {
     Leaf(Weak<Leaf>),
-    Node(Weak<Node>),
+    Node(WeakPooled<Node>),
 }
 
 impl HookHandle {
@@ -140,7 +141,7 @@ impl Tensor {
             }
             History::Node(node, k) => {
                 node.hooks.lists().grad.push((id, k, hook));
-                HookHandle { id, owner: Owner::Node(Arc::downgrade(&node)) }
+                HookHandle { id, owner: Owner::Node(Pooled::downgrade(&node)) }
             }
             History::None | History::Cut(_) => fail::raise(untracked("register_hook", self)),
         }

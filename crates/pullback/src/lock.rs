@@ -8,12 +8,13 @@
 //! Each storage is locked once, in the order of addresses: so threads that write in place to what
 //! others read cannot deadlock, and `x * x` does not lock `x` twice.
 
+use crate::backend::Pooled;
 use crate::backend::{Bound, Memory};
 use crate::storage::Storage;
 use crate::{Error, Result, Tensor};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
-use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 /// Runs `f` on the operands' memory.
 pub(crate) fn read<R>(inputs: &[&Tensor], f: impl FnOnce(&[&Memory]) -> R) -> R {
@@ -36,7 +37,7 @@ pub(crate) fn read<R>(inputs: &[&Tensor], f: impl FnOnce(&[&Memory]) -> R) -> R 
 
 /// The common case, without lists.
 fn read_two<R>(a: &Tensor, b: &Tensor, f: impl FnOnce(&[&Memory]) -> R) -> R {
-    match Arc::as_ptr(&a.0.storage).cmp(&Arc::as_ptr(&b.0.storage)) {
+    match Pooled::as_ptr(&a.0.storage).cmp(&Pooled::as_ptr(&b.0.storage)) {
         Ordering::Equal => {
             let guard = a.0.storage.read();
             f(&[&guard, &guard])
@@ -54,7 +55,7 @@ fn read_two<R>(a: &Tensor, b: &Tensor, f: impl FnOnce(&[&Memory]) -> R) -> R {
 
 /// Memory that is to be locked.
 pub(crate) struct Claim<'a> {
-    pub storage: &'a Arc<Storage>,
+    pub storage: &'a Pooled<Storage>,
     /// The byte at which an operand begins in it.
     pub start: usize,
     pub written: bool,
@@ -82,7 +83,7 @@ pub(crate) fn hold<const N: usize, R>(
     claims: &[Claim<'_>],
     f: impl FnOnce(&mut [Bound<'_>]) -> Result<R>,
 ) -> Result<R> {
-    let address = |c: &Claim| Arc::as_ptr(c.storage) as usize;
+    let address = |c: &Claim| Pooled::as_ptr(c.storage) as usize;
     let mut order: SmallVec<[usize; N]> = (0..claims.len()).collect();
     // Of claims on one memory a writer comes first: that memory is then locked for writing.
     order.sort_unstable_by_key(|&i| (address(&claims[i]), !claims[i].written));

@@ -5,9 +5,9 @@
 //! whether it is compiled. An op writes to new memory by itself. What needs care is a formula that
 //! is the identity in a special case (`powi(1)`), and a user's function that returns its argument.
 
+use crate::backend::Pooled;
 use crate::{Tensor, Tree, sequence};
 use rustc_hash::FxHashSet;
-use std::sync::Arc;
 
 impl Tensor {
     /// The value in memory of its own, not shared with the operands.
@@ -34,7 +34,7 @@ impl Since {
     pub fn own_all(self, mut tensors: Vec<Tensor>) -> Vec<Tensor> {
         let mut taken = FxHashSet::default();
         for x in &mut tensors {
-            if x.0.storage.born <= self.0 || !taken.insert(Arc::as_ptr(&x.0.storage)) {
+            if x.0.storage.born <= self.0 || !taken.insert(Pooled::as_ptr(&x.0.storage)) {
                 *x = x.deep_clone();
             }
         }

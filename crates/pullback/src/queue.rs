@@ -1,13 +1,13 @@
 //! Nodes that wait for a backward pass, the one with the highest number first.
 
+use crate::backend::Pooled;
 use crate::rule::Maybe;
 use crate::tape::Node;
 use rustc_hash::FxHashMap;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
 
 /// A node, and what has arrived for its results so far.
-pub(crate) type Waiting = (Arc<Node>, Maybe);
+pub(crate) type Waiting = (Pooled<Node>, Maybe);
 
 /// In a chain of ops one node waits at a time: it is kept outside the heap and the map, which are
 /// for graphs that branch.
@@ -21,7 +21,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// What has arrived for the results of a node, to which more can be added.
-    pub fn grads(&mut self, node: &Arc<Node>) -> &mut Maybe {
+    pub fn grads(&mut self, node: &Pooled<Node>) -> &mut Maybe {
         let first = self.first.as_ref().map(|(first, _)| first.seq);
         if first != Some(node.seq) {
             let next = self.heap.peek().copied().max(first);
@@ -56,7 +56,7 @@ impl Queue {
     }
 }
 
-fn fresh(node: &Arc<Node>) -> Waiting {
+fn fresh(node: &Pooled<Node>) -> Waiting {
     let mut grads = Maybe::new();
     node.out_specs.iter().for_each(|_| grads.push(None));
     (node.clone(), grads)
@@ -75,7 +75,7 @@ mod tests {
             History::Node(node, _) => node,
             _ => panic!("the product was not recorded"),
         };
-        let nodes: Vec<Arc<Node>> = (0..7).map(node).collect();
+        let nodes: Vec<Pooled<Node>> = (0..7).map(node).collect();
         let descending: Vec<u64> = nodes.iter().rev().map(|n| n.seq).collect();
         for order in [[0, 1, 2, 3, 4, 5, 6], [6, 5, 4, 3, 2, 1, 0], [3, 0, 6, 2, 5, 1, 4]] {
             let mut queue = Queue::default();

@@ -33,7 +33,8 @@ pub(crate) struct Storage {
 
 enum Content {
     Memory(RwLock<Memory>),
-    Traced(Traced),
+    /// Boxed: it is three times as long as memory, and rare.
+    Traced(Box<Traced>),
 }
 
 /// A value of a program that is being recorded.
@@ -62,7 +63,7 @@ impl Storage {
 
     pub fn traced(traced: Traced) -> Storage {
         let marks = events::memory_born(0, Some(&traced));
-        Storage::of(Content::Traced(traced), 0, marks)
+        Storage::of(Content::Traced(Box::new(traced)), 0, marks)
     }
 
     fn of(content: Content, bytes: usize, marks: Marks) -> Storage {

@@ -5,6 +5,7 @@
 //! tangents of forward mode) are behind one lock, in [`State`].
 
 use crate::backend::Memory;
+use crate::backend::Pooled;
 use crate::leaf::{Leaf, Owner};
 use crate::memory::report::ledger;
 use crate::storage::Storage;
@@ -26,12 +27,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 /// A `Tensor` is a handle: `clone` gives the same tensor again, sharing values, gradient and
 /// history; [`Tensor::deep_clone`] copies the values.
 #[derive(Clone)]
-pub struct Tensor(pub(crate) Arc<Inner>);
+pub struct Tensor(pub(crate) Pooled<Inner>);
 
 pub(crate) struct Inner {
     pub spec: Spec,
     pub layout: Layout,
-    pub storage: Arc<Storage>,
+    pub storage: Pooled<Storage>,
     /// For a view: what it is a view of, and how.
     pub parent: Option<Box<(Tensor, View)>>,
     state: Mutex<State>,
@@ -42,7 +43,7 @@ impl Drop for Inner {
     fn drop(&mut self) {
         let mut parent = self.parent.take();
         while let Some(link) = parent {
-            parent = Arc::into_inner(link.0.0).and_then(|mut inner| inner.parent.take());
+            parent = Pooled::into_inner(link.0.0).and_then(|mut inner| inner.parent.take());
         }
     }
 }
@@ -88,24 +89,24 @@ pub(crate) type Tangents = Vec<(u64, Tensor)>;
 
 impl Tensor {
     /// A tensor without history.
-    pub(crate) fn new(spec: Spec, layout: Layout, storage: Arc<Storage>) -> Tensor {
+    pub(crate) fn new(spec: Spec, layout: Layout, storage: Pooled<Storage>) -> Tensor {
         Tensor::with_parent(spec, layout, storage, None)
     }
 
     /// A tensor without history that fills memory.
     pub(crate) fn dense(spec: Spec, memory: Memory) -> Tensor {
         let layout = Layout::dense(spec.shape.clone());
-        Tensor::new(spec, layout, Arc::new(Storage::new(memory)))
+        Tensor::new(spec, layout, Pooled::new(Storage::new(memory)))
     }
 
     pub(crate) fn with_parent(
         spec: Spec,
         layout: Layout,
-        storage: Arc<Storage>,
+        storage: Pooled<Storage>,
         parent: Option<Box<(Tensor, View)>>,
     ) -> Tensor {
         let state = State { version: storage.version(), ..State::default() };
-        Tensor(Arc::new(Inner { spec, layout, storage, parent, state: Mutex::new(state) }))
+        Tensor(Pooled::new(Inner { spec, layout, storage, parent, state: Mutex::new(state) }))
     }
 
     /// The same values under another history. A view stays a view of its parent only through
@@ -229,7 +230,7 @@ impl Tensor {
     /// assert!(!x.deep_clone().shares_memory(&x));
     /// ```
     pub fn shares_memory(&self, other: &Tensor) -> bool {
-        let same = |a: &Tensor, b: &Tensor| Arc::ptr_eq(&a.0.storage, &b.0.storage);
+        let same = |a: &Tensor, b: &Tensor| Pooled::ptr_eq(&a.0.storage, &b.0.storage);
         // In a body, a variable represents a tensor from outside, and views are taken of that.
         let lifted = |a: &Tensor, b: &Tensor| trace::lifted(a).is_some_and(|a| same(&a, b));
         same(self, other) || trace::active() && (lifted(self, other) || lifted(other, self))
@@ -237,7 +238,7 @@ impl Tensor {
 
     /// Whether both are handles of one tensor.
     pub fn is_same(&self, other: &Tensor) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Pooled::ptr_eq(&self.0, &other.0)
     }
 
     /// A number that handles of one tensor have in common, and no other tensor while it lives: for
@@ -250,7 +251,7 @@ impl Tensor {
     /// ```
     #[must_use]
     pub fn id(&self) -> usize {
-        Arc::as_ptr(&self.0) as usize
+        Pooled::as_ptr(&self.0) as usize
     }
 
     /// How often the memory was written to in place.
@@ -285,12 +286,12 @@ impl Tensor {
     /// from memory that is still alive.
     pub(crate) fn is_sole_owner(&self) -> bool {
         let storage = &self.0.storage;
-        storage.as_traced().is_none() && self.is_alone() && Arc::weak_count(storage) == 0
+        storage.as_traced().is_none() && self.is_alone() && Pooled::weak_count(storage) == 0
     }
 
     /// Whether there is no other reference to this tensor or its storage, be that memory or a value
     /// of a trace.
     pub(crate) fn is_alone(&self) -> bool {
-        Arc::strong_count(&self.0) == 1 && Arc::strong_count(&self.0.storage) == 1
+        Pooled::strong_count(&self.0) == 1 && Pooled::strong_count(&self.0.storage) == 1
     }
 }

@@ -25,6 +25,7 @@ mod policy;
 
 pub use policy::{Policy, autocast_policy};
 
+use crate::backend::Pooled;
 use crate::events::{self, LOW};
 use crate::leaf::Leaf;
 use crate::mode::{self, DEFAULT_DEVICE, DEFAULT_DTYPE};
@@ -229,7 +230,7 @@ fn cast_leaf(x: &Tensor, dtype: DType) -> Tensor {
         no_grad: mode::in_no_grad(),
         trace: trace::number(),
     };
-    let (key, version) = ((Arc::as_ptr(&x.0) as usize, held), x.version());
+    let (key, version) = ((Pooled::as_ptr(&x.0) as usize, held), x.version());
     let known = CACHE.with_borrow(|cache| {
         let kept = cache.get(&key)?;
         let holds = kept.version == version && Arc::ptr_eq(&kept.leaf, &leaf);

@@ -16,6 +16,7 @@ pub(crate) use executable::{Bound, Executable};
 pub use pullback_cpu::buffer::{PoolStats, reset_peak, set_cache_limit, stats};
 pub(crate) use pullback_cpu::buffer::{live_bytes, reserve_arena, rise};
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
+pub(crate) use pullback_cpu::shared::{Shared as Pooled, WeakShared as WeakPooled};
 pub use pullback_cpu::{HostElement, Step, Write};
 pub(crate) use pullback_cpu::{elements, elements_mut};
 
@@ -237,9 +238,15 @@ pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Out
 fn run(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     match call.device() {
         Device::Cpu => {
-            let run = |inputs: &[Input]| pullback_cpu::run(call, inputs);
-            let outs = lock::read(inputs, |memory| on_host(inputs, memory, run))?;
-            Ok(outs.into_iter().map(from_output).collect())
+            let compute = |inputs: &[Input]| pullback_cpu::compute(&call, inputs);
+            let mut buffers = lock::read(inputs, |memory| on_host(inputs, memory, compute))?;
+            let splat = pullback_cpu::is_splat(call.op());
+            // Nearly always one result, which needs no list.
+            if let ([spec], 1) = (call.results(), buffers.len()) {
+                return Ok(Outs::from_buf([on_cpu(spec, buffers.swap_remove(0), splat)]));
+            }
+            let tensor = |(spec, buffer)| on_cpu(spec, buffer, splat);
+            Ok(call.results().iter().zip(buffers).map(tensor).collect())
         }
         device => run_attached(&call, inputs, device, at),
     }
@@ -266,10 +273,11 @@ fn input<'a>(x: &'a Tensor, memory: &'a Memory) -> Result<Input<'a>> {
     Ok(Input { buffer: memory.host()?, layout: &x.0.layout, spec: x.spec() })
 }
 
-fn from_output(output: pullback_cpu::Output) -> Tensor {
-    let shape = output.spec.shape.clone();
-    let layout = if output.splat { Layout::splat(shape) } else { Layout::dense(shape) };
-    Tensor::new(output.spec, layout, Arc::new(Storage::new(output.buffer.into())))
+/// A result in host memory.
+fn on_cpu(spec: &Spec, buffer: Buffer, splat: bool) -> Tensor {
+    let shape = spec.shape.clone();
+    let layout = if splat { Layout::splat(shape) } else { Layout::dense(shape) };
+    Tensor::new(spec.clone(), layout, Pooled::new(Storage::new(buffer.into())))
 }
 
 /// Puts an op into the queue of its device.
@@ -284,7 +292,7 @@ fn run_attached(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) ->
         let shape = spec.shape.clone();
         let layout = if splat { Layout::splat(shape) } else { Layout::dense(shape) };
         let memory = Memory::Attached(Block::alloc(on, bytes)?);
-        outs.push(Tensor::new(spec.clone(), layout, Arc::new(Storage::new(memory))));
+        outs.push(Tensor::new(spec.clone(), layout, Pooled::new(Storage::new(memory))));
     }
     let taken = lock::read(inputs, |memory| {
         let inputs = operands(inputs, memory, device)?;

@@ -1,6 +1,7 @@
 //! Undoing writes: a function that runs once for every direction of one derivative sees the same
 //! state each time, and its writes happen once.
 
+use crate::backend::Pooled;
 use crate::memory::checkpoint;
 use crate::storage::Writer;
 use crate::tape::History;
@@ -8,7 +9,6 @@ use crate::tensor::Tangents;
 use crate::{Tensor, fail, mode, sequence, trace};
 use pullback_ir::Line;
 use std::cell::{Cell, RefCell};
-use std::sync::Arc;
 
 thread_local! {
     static ANY: Cell<bool> = const { Cell::new(false) };
@@ -78,7 +78,7 @@ pub(super) fn note(root: &Tensor, at: Line) {
     // What a body inside the function writes is its own.
     let concerns = |log: &Log| {
         let known = |w: &Written| {
-            Arc::ptr_eq(&w.tensor.0.storage, storage) && w.tensor.0.layout == root.0.layout
+            Pooled::ptr_eq(&w.tensor.0.storage, storage) && w.tensor.0.layout == root.0.layout
         };
         log.trace == trace && storage.born <= log.start && !log.written.0.iter().any(known)
     };

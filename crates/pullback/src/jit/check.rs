@@ -9,13 +9,13 @@ use super::compile::{Captured, Specialisation, passes};
 use super::compiler_error;
 use crate::apply::apply_all;
 use crate::backend::INLINE;
+use crate::backend::Pooled;
 use crate::lock::{self, Claim};
 use crate::storage::Storage;
 use crate::trace::evaluate;
 use crate::{DType, Result, Tensor, Tree, custom, fail, mode};
 use pullback_ir::{Inst, Layout, Line, Op, Program};
 use rustc_hash::FxHashSet;
-use std::sync::Arc;
 
 /// How much results may differ, in units in the last place of the largest number of the result,
 /// where reductions or products may add in another order. Equations of pointwise work alone must
@@ -66,7 +66,7 @@ impl<Y: Tree> Specialisation<Y> {
         let program = self.executable.program();
         for (capture, &v) in self.captures.iter().zip(&program.inputs[arguments.len()..]) {
             let spec = program.spec(v);
-            let whole = |storage: &Arc<Storage>| {
+            let whole = |storage: &Pooled<Storage>| {
                 Tensor::new(spec.clone(), Layout::dense(spec.shape.clone()), storage.clone())
             };
             all.push(match capture {

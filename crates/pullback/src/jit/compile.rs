@@ -2,6 +2,7 @@
 
 use super::cache::Cache;
 use super::compiler_error;
+use crate::backend::Pooled;
 use crate::backend::{Executable, Memory};
 use crate::leaf::Leaf;
 use crate::storage::Storage;
@@ -86,7 +87,7 @@ pub(super) struct Timing {
 /// A tensor from outside that the program takes.
 pub(super) enum Captured {
     /// The same memory at every call.
-    Fixed { storage: Arc<Storage>, written: bool, handle: Tensor, tracked: Tracked },
+    Fixed { storage: Pooled<Storage>, written: bool, handle: Tensor, tracked: Tracked },
     /// What is in `.grad()` of a leaf when the call is made.
     Gradient { leaf: Arc<Leaf>, spec: Spec },
 }
@@ -220,7 +221,9 @@ impl<Y: Tree> Specialisation<Y> {
         let mut captures: Vec<Captured> = captures.iter().enumerate().map(capture).collect();
         captures.extend(made.lifted.iter().map(Captured::literal));
         let address = |c: &Captured| match c {
-            Captured::Fixed { storage, written: true, .. } => Some(Arc::as_ptr(storage) as usize),
+            Captured::Fixed { storage, written: true, .. } => {
+                Some(Pooled::as_ptr(storage) as usize)
+            }
             Captured::Fixed { .. } | Captured::Gradient { .. } => None,
         };
         let written = captures.iter().filter_map(address).collect();

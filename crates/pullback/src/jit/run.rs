@@ -1,6 +1,7 @@
 //! A call of a compiled function: bind, run, and apply the effects that the trace recorded.
 
 use super::compile::{Captured, Specialisation, wrong_gradient};
+use crate::backend::Pooled;
 use crate::backend::{INLINE, rise};
 use crate::lock::{self, Claim};
 use crate::storage::Writer;
@@ -8,7 +9,6 @@ use crate::trace::Effect;
 use crate::{Result, Tensor, Tree, events, mode};
 use pullback_ir::Line;
 use smallvec::SmallVec;
-use std::sync::Arc;
 use std::time::Instant;
 
 type Claims<'a> = SmallVec<[Claim<'a>; INLINE]>;
@@ -82,7 +82,7 @@ impl<Y: Tree> Specialisation<Y> {
 
     /// An argument as dense memory that the program does not write to.
     fn unaliased(&self, x: &Tensor) -> Tensor {
-        let written = self.written.contains(&(Arc::as_ptr(&x.0.storage) as usize));
+        let written = self.written.contains(&(Pooled::as_ptr(&x.0.storage) as usize));
         match written || !x.is_contiguous() {
             true => mode::set_recording(false, || x.plain().deep_clone()),
             false => x.clone(),

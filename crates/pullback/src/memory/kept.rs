@@ -1,6 +1,7 @@
 //! A saved value: its memory as it was, or what a packer returned for it.
 
 use super::packing::{self, Packed, SavedValue};
+use crate::backend::Pooled;
 use crate::rule::Val;
 use crate::storage::Storage;
 use crate::tape::{History, Node};
@@ -21,7 +22,7 @@ pub(crate) struct Window {
     dtype: DType,
     device: Device,
     layout: Layout,
-    pub storage: Arc<Storage>,
+    pub storage: Pooled<Storage>,
     pub version: u64,
 }
 

@@ -6,6 +6,7 @@
 //! row. Two savers of the same piece keep it once ([`Memo`]).
 
 use crate::backend::Memory;
+use crate::backend::{Pooled, WeakPooled};
 use crate::storage::Storage;
 use crate::{DType, Device, Spec, Tensor};
 use pullback_ir::{Layout, Shape};
@@ -57,7 +58,7 @@ impl Piece {
         }
         let spec = x.spec().with_shape(place.shape.clone());
         let key = Key {
-            storage: Arc::as_ptr(storage) as usize,
+            storage: Pooled::as_ptr(storage) as usize,
             version: storage.version(),
             dtype: x.dtype(),
             place: place.clone(),
@@ -80,7 +81,7 @@ impl Piece {
         self.window.spec().bytes()
     }
 
-    pub fn storage(&self) -> &Arc<Storage> {
+    pub fn storage(&self) -> &Pooled<Storage> {
         &self.window.0.storage
     }
 
@@ -129,7 +130,7 @@ pub(super) struct Memoized<T> {
     key: Key,
     notes: Arc<Mutex<Notes<T>>>,
     /// Held, so that its address is not reused.
-    _storage: Weak<Storage>,
+    _storage: WeakPooled<Storage>,
 }
 
 impl<T> Memo<T> {
@@ -147,7 +148,7 @@ impl<T> Memo<T> {
     /// Notes what is kept of a piece.
     pub fn note(&self, piece: &Piece, manner: u8, value: T) -> Arc<Memoized<T>> {
         let key = Key { manner, ..piece.key.clone() };
-        let _storage = Arc::downgrade(piece.storage());
+        let _storage = Pooled::downgrade(piece.storage());
         let kept = Arc::new(Memoized { value, key: key.clone(), notes: self.0.clone(), _storage });
         let mut notes = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         notes.insert(key, Arc::downgrade(&kept));

@@ -22,6 +22,7 @@
 //! lead to them (`transform/reach.rs`), touches no `.grad`, and gives what it found.
 
 use super::{History, Key, Node};
+use crate::backend::Pooled;
 use crate::grad::BackwardOptions;
 use crate::hooks::contributions;
 use crate::leaf::{Sums, accumulate};
@@ -32,7 +33,6 @@ use crate::{Error, Result, Spec, Tensor, anomaly, events, fail, mode, ops, trace
 use pullback_ir::{ErrorKind, Line};
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 struct Walk {
     options: BackwardOptions,
@@ -119,7 +119,7 @@ impl Walk {
         }
     }
 
-    fn visit(&mut self, node: &Arc<Node>, mut grads: Maybe) -> Result<()> {
+    fn visit(&mut self, node: &Pooled<Node>, mut grads: Maybe) -> Result<()> {
         if self.wanted.is_some() || !node.hooks.is_empty() {
             self.arrive(node, &mut grads)?;
         }
@@ -137,7 +137,7 @@ impl Walk {
             let mut facts = Facts::new(&node.op, &node.in_specs, &node.out_specs, needs);
             let dxs = mode::with_line(node.at, || {
                 let set = |val, value| facts.set(val, value);
-                events::unpacking_for(grads.iter().flatten().next(), || node.unpack(set))?;
+                events::unpacking_for(grads.iter().flatten().next(), || Node::unpack(node, set))?;
                 self.add_in_place(node, &row, &mut facts, &grads);
                 row.vjp(&facts, &grads)
             })?;

@@ -14,6 +14,7 @@ pub(crate) mod backward;
 pub(crate) mod record;
 pub(crate) mod saved;
 
+use crate::backend::Pooled;
 use crate::cut::Cut;
 use crate::hooks::Hooks;
 use crate::leaf::Leaf;
@@ -39,7 +40,7 @@ pub(crate) enum History {
     /// A tensor that requires grad.
     Leaf(Arc<Leaf>),
     /// An output of a recorded op.
-    Node(Arc<Node>, u32),
+    Node(Pooled<Node>, u32),
 }
 
 impl History {
@@ -60,6 +61,9 @@ impl History {
 /// Sequence number and output index: names one tracked value.
 pub(crate) type Key = (u64, u32);
 
+/// The values that a node keeps; most keep one or none.
+pub(crate) type SavedList = SmallVec<[Saved; 1]>;
+
 /// A recorded op.
 pub(crate) struct Node {
     pub seq: u64,
@@ -71,9 +75,8 @@ pub(crate) struct Node {
     /// output.
     pub in_specs: Box<[Spec]>,
     pub out_specs: Specs,
-    /// What backward needs; `None` once it was freed. A list of its own, so that a node that keeps
-    /// nothing stays small.
-    saved: Mutex<Option<Vec<Saved>>>,
+    /// What backward needs; `None` once it was freed.
+    saved: Mutex<Option<SavedList>>,
     pub hooks: Hooks,
 }
 
@@ -84,7 +87,7 @@ impl Node {
         inputs: SmallVec<[History; 2]>,
         in_specs: Box<[Spec]>,
         out_specs: Specs,
-        saved: Vec<Saved>,
+        saved: SavedList,
     ) -> Node {
         let saved = Mutex::new(Some(saved));
         Node {
@@ -108,7 +111,7 @@ impl Node {
         matches!((row.adds(), &self.inputs[..]), (Adds::AtLeaf(_), [History::Leaf(_)]))
     }
 
-    pub fn saved(&self) -> MutexGuard<'_, Option<Vec<Saved>>> {
+    pub fn saved(&self) -> MutexGuard<'_, Option<SavedList>> {
         self.saved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -136,34 +139,45 @@ thread_local! {
 }
 
 /// What a dropped node held that may hold further nodes. Never read, only dropped.
-struct Remains(#[allow(dead_code)] SmallVec<[History; 2]>, #[allow(dead_code)] Option<Vec<Saved>>);
+#[allow(dead_code)]
+enum Remains {
+    Edge(Pooled<Node>),
+    Saved(Box<SavedList>),
+}
 
 impl Drop for Node {
     fn drop(&mut self) {
+        // Only the last reference to another node leads on, and tangents that may hold one.
+        for edge in &mut self.inputs {
+            match std::mem::take(edge) {
+                History::Node(node, _) if Pooled::strong_count(&node) == 1 => {
+                    leave_behind(Remains::Edge(node));
+                }
+                _ => {}
+            }
+        }
         let saved = self.saved.get_mut().unwrap_or_else(PoisonError::into_inner);
-        // Only a node that holds the last reference to another one, or tangents that may, leads on.
-        let last =
-            |h: &History| matches!(h, History::Node(node, _) if Arc::strong_count(node) == 1);
-        let tangents = saved.iter().flatten().any(|s| !s.tangents.is_empty());
-        if !tangents && !self.inputs.iter().any(last) {
+        if let Some(list) = saved.take_if(|list| list.iter().any(|s| !s.tangents.is_empty())) {
+            leave_behind(Remains::Saved(Box::new(list)));
+        }
+    }
+}
+
+fn leave_behind(remains: Remains) {
+    // While the thread is ending the list is gone; what is left then is dropped as it comes.
+    let _ = LEFT_BEHIND.try_with(|list| {
+        let Ok(mut held) = list.try_borrow_mut() else { return };
+        if let Some(waiting) = held.as_mut() {
+            waiting.push(remains);
             return;
         }
-        let remains = Remains(std::mem::take(&mut self.inputs), saved.take());
-        // While the thread is ending the list is gone; what is left then is dropped as it comes.
-        let _ = LEFT_BEHIND.try_with(|list| {
-            let Ok(mut held) = list.try_borrow_mut() else { return };
-            if let Some(waiting) = held.as_mut() {
-                waiting.push(remains);
-                return;
-            }
-            *held = Some(Vec::new());
-            drop(held);
-            let mut next = Some(remains);
-            while let Some(remains) = next {
-                drop(remains);
-                next = list.borrow_mut().as_mut().and_then(Vec::pop);
-            }
-            *list.borrow_mut() = None;
-        });
-    }
+        *held = Some(Vec::new());
+        drop(held);
+        let mut next = Some(remains);
+        while let Some(remains) = next {
+            drop(remains);
+            next = list.borrow_mut().as_mut().and_then(Vec::pop);
+        }
+        *list.borrow_mut() = None;
+    });
 }

@@ -1,8 +1,9 @@
 //! How an op gets on the tape.
 
 use super::saved::Saved;
-use super::{History, Node};
+use super::{History, Node, SavedList};
 use crate::apply::{OperandState, Operands};
+use crate::backend::Pooled;
 use crate::cut::{Cut, CutReason};
 use crate::rule::{Grad, Val};
 use crate::tensor::Tangents;
@@ -10,7 +11,6 @@ use crate::{Tensor, forward, mode};
 use pullback_ir::infer::Specs;
 use pullback_ir::{Line, Op};
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 /// Puts the results of an op on the tape and gives them their tangents.
 pub(crate) fn record(
@@ -70,7 +70,7 @@ pub(crate) fn record(
     };
     let mut out_specs = Specs::new();
     outs.iter().for_each(|y| out_specs.push(y.spec().clone()));
-    let node = Arc::new(Node::new(op, at, edges, in_specs, out_specs, saved));
+    let node = Pooled::new(Node::new(op, at, edges, in_specs, out_specs, saved));
     for (k, y) in outs.iter().enumerate().filter(|(_, y)| y.dtype().is_float()) {
         y.lock().history = History::Node(node.clone(), k as u32);
     }
@@ -91,13 +91,9 @@ fn keep(
     operands: &Operands,
     outs: &[Tensor],
     tracked: &[bool],
-) -> Vec<Saved> {
-    let mut saved = Vec::new();
+) -> SavedList {
+    let mut saved = SavedList::new();
     let mut save = |val: Val, x: &Tensor, tangents: &Tangents, history: &History| {
-        // A first push would allocate four entries, and most nodes keep one value.
-        if saved.is_empty() {
-            saved.reserve_exact(1);
-        }
         saved.push(Saved::pack(val, x, tangents, saver, history));
     };
     for (i, (x, o)) in inputs.iter().zip(operands).enumerate() {

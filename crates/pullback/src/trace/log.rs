@@ -1,13 +1,13 @@
 //! An active trace: which variable each tensor is, and what was noted about tensors from outside.
 
 use super::{ACTIVE, Before, Capture, Effect, Log, Recorded, Root, Trace, TraceKind, lift};
+use crate::backend::Pooled;
 use crate::storage::{Storage, Traced, Writer};
 use crate::tape::History;
 use crate::tensor::Frozen;
 use crate::{Error, Flag, Result, Tensor, mode};
 use pullback_ir::infer::infer_one;
 use pullback_ir::{ErrorKind, Layout, Line, Op, Program, Shape, Spec, Unary, Var, View};
-use std::sync::Arc;
 
 impl Log {
     /// Notes that `y` has the values of `x`.
@@ -21,8 +21,8 @@ impl Log {
                 !all.is_empty()
             });
         }
-        let key = Arc::as_ptr(&x.0.storage) as usize;
-        let follower = (Arc::downgrade(&y.0.storage), x.clone());
+        let key = Pooled::as_ptr(&x.0.storage) as usize;
+        let follower = (Pooled::downgrade(&y.0.storage), x.clone());
         self.followers.entry(key).or_default().push(follower);
     }
 }
@@ -53,7 +53,7 @@ impl Trace {
 
     /// Whether this is a constant that was made while tracing.
     pub(super) fn made(&self, x: &Tensor) -> bool {
-        self.log.borrow().constants.contains(&(Arc::as_ptr(&x.0.storage) as usize))
+        self.log.borrow().constants.contains(&(Pooled::as_ptr(&x.0.storage) as usize))
     }
 
     pub(super) fn argument(&self, spec: &Spec, at: Line) -> Tensor {
@@ -69,10 +69,10 @@ impl Trace {
         let mut log = self.log.borrow_mut();
         let spec = log.program.spec(var).clone();
         let storage =
-            Arc::new(Storage::traced(Traced { trace: self.id, spec: spec.clone(), op, at }));
-        let key = Arc::as_ptr(&storage) as usize;
+            Pooled::new(Storage::traced(Traced { trace: self.id, spec: spec.clone(), op, at }));
+        let key = Pooled::as_ptr(&storage) as usize;
         let root = Root {
-            storage: Arc::downgrade(&storage),
+            storage: Pooled::downgrade(&storage),
             spec: spec.clone(),
             var,
             capture: None,
@@ -87,13 +87,13 @@ impl Trace {
     /// A tensor from outside, inside a body.
     pub(super) fn lift(&self, x: &Tensor, at: Line) -> Result<Tensor> {
         self.check_reachable(x, "capture", at)?;
-        let key = Arc::as_ptr(&x.0) as usize;
+        let key = Pooled::as_ptr(&x.0) as usize;
         if let Some((_, lifted)) = self.log.borrow().lifted.get(&key) {
             return Ok(lifted.clone());
         }
         let lifted = self.capture(Capture::of(x), x.spec().clone(), at);
         let mut log = self.log.borrow_mut();
-        if let Some(root) = log.roots.get_mut(&(Arc::as_ptr(&lifted.0.storage) as usize)) {
+        if let Some(root) = log.roots.get_mut(&(Pooled::as_ptr(&lifted.0.storage) as usize)) {
             root.lifted = true;
         }
         log.lifted.insert(key, (x.clone(), lifted.clone()));
@@ -102,13 +102,13 @@ impl Trace {
 
     /// The variable that represents a tensor from outside, if it was used.
     pub(super) fn lifted(&self, x: &Tensor) -> Option<Tensor> {
-        let key = Arc::as_ptr(&x.0) as usize;
+        let key = Pooled::as_ptr(&x.0) as usize;
         self.log.borrow().lifted.get(&key).map(|(_, lifted)| lifted.clone())
     }
 
     /// Whether the memory is that of a tensor from outside: a view of one is made of its variable.
     fn is_lifted(&self, x: &Tensor) -> bool {
-        let key = Arc::as_ptr(&x.0.storage) as usize;
+        let key = Pooled::as_ptr(&x.0.storage) as usize;
         self.log.borrow().roots.get(&key).is_some_and(|root| root.lifted)
     }
 
@@ -146,11 +146,11 @@ impl Trace {
 
     /// Updates values that were detached from this storage after a write to it: outside of bodies
     /// they share its memory.
-    fn renew_followers(&self, written: &Arc<Storage>, writer: Writer) -> Result<()> {
+    fn renew_followers(&self, written: &Pooled<Storage>, writer: Writer) -> Result<()> {
         let mut left = vec![written.clone()];
         while let Some(source) = left.pop() {
-            let key = Arc::as_ptr(&source) as usize;
-            let all: Vec<(Arc<Storage>, Tensor)> = {
+            let key = Pooled::as_ptr(&source) as usize;
+            let all: Vec<(Pooled<Storage>, Tensor)> = {
                 let mut log = self.log.borrow_mut();
                 let Some(all) = log.followers.get_mut(&key) else { continue };
                 all.retain(|(y, _)| y.strong_count() > 0);
@@ -158,7 +158,7 @@ impl Trace {
             };
             for (y, x) in all {
                 let var = self.stop_var(&x, writer.at)?;
-                let key = Arc::as_ptr(&y) as usize;
+                let key = Pooled::as_ptr(&y) as usize;
                 if let Some(root) = self.log.borrow_mut().roots.get_mut(&key) {
                     root.var = var;
                 }
@@ -180,7 +180,7 @@ impl Trace {
             false => x,
         };
         let inner = &*x.0;
-        let key = (Arc::as_ptr(&inner.storage) as usize, inner.layout.clone());
+        let key = (Pooled::as_ptr(&inner.storage) as usize, inner.layout.clone());
         let version = inner.storage.version();
         if let Some(&(known, var)) = self.log.borrow().windows.get(&key)
             && known == version
@@ -202,7 +202,7 @@ impl Trace {
     /// The variable and spec of the whole storage of a tensor.
     pub(super) fn root_of(&self, x: &Tensor, op: &str, at: Line) -> Result<(Var, Spec)> {
         let storage = &x.0.storage;
-        let key = Arc::as_ptr(storage) as usize;
+        let key = Pooled::as_ptr(storage) as usize;
         if let Some(root) = self.log.borrow().roots.get(&key) {
             return Ok((root.var, root.spec.clone()));
         }
@@ -213,7 +213,7 @@ impl Trace {
         let tensor = Tensor::new(spec.clone(), Layout::dense(spec.shape.clone()), storage.clone());
         log.captures.push(Capture { handle: Some(x.clone()), ..Capture::of(&tensor) });
         let root = Root {
-            storage: Arc::downgrade(storage),
+            storage: Pooled::downgrade(storage),
             spec: spec.clone(),
             var,
             capture: Some(log.captures.len() - 1),
@@ -237,7 +237,7 @@ impl Trace {
             // Recorded now, under the user's line; windows on what comes from outside are recorded
             // where they are used.
             let var = self.var_of(x, op.name(), at)?;
-            let key = (Arc::as_ptr(&x.0.storage) as usize, layout.clone());
+            let key = (Pooled::as_ptr(&x.0.storage) as usize, layout.clone());
             let version = x.0.storage.version();
             let known = self.log.borrow().windows.get(&key).is_some_and(|w| w.0 == version);
             let whole = self
@@ -287,7 +287,7 @@ impl Trace {
                 log.program.push(op, inputs, Some(writer.at)).map_err(|e| e.at(writer.at))?[0]
             }
         };
-        let key = Arc::as_ptr(&target.0.storage) as usize;
+        let key = Pooled::as_ptr(&target.0.storage) as usize;
         let version = target.0.storage.bump(writer);
         if let Some(root) = log.roots.get_mut(&key) {
             (root.var, root.written) = (var, true);
@@ -301,7 +301,7 @@ impl Trace {
     /// Remembers what a tensor from outside is like before it is changed.
     pub fn note(&self, x: &Tensor) {
         // Its address is not reused, as it is kept.
-        if self.owns(x) || !self.log.borrow_mut().noted.insert(Arc::as_ptr(&x.0) as usize) {
+        if self.owns(x) || !self.log.borrow_mut().noted.insert(Pooled::as_ptr(&x.0) as usize) {
             return;
         }
         let before = {
@@ -317,7 +317,7 @@ impl Trace {
 
     /// Whether the storage of a tensor of this trace was written to.
     fn is_written(&self, x: &Tensor) -> bool {
-        let key = Arc::as_ptr(&x.0.storage) as usize;
+        let key = Pooled::as_ptr(&x.0.storage) as usize;
         self.log.borrow().roots.get(&key).is_some_and(|root| root.written)
     }
 

@@ -31,6 +31,7 @@ pub(crate) use log::can_be_differentiated;
 pub(crate) use marks::{asks, check_lifting, marks, may_be_differentiated};
 pub use program::trace;
 
+use crate::backend::{Pooled, WeakPooled};
 use crate::leaf::Leaf;
 use crate::rule::Outs;
 use crate::storage::{Storage, Writer};
@@ -45,8 +46,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
 /// What a trace is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,7 +89,7 @@ struct Log {
     captures: Vec<Capture>,
     /// Values that were cut off others and show what those show, each with the other, by the
     /// storage of that.
-    followers: FxHashMap<usize, Vec<(Weak<Storage>, Tensor)>>,
+    followers: FxHashMap<usize, Vec<(WeakPooled<Storage>, Tensor)>>,
     /// How many of them were added since dropped ones were last removed.
     followed: usize,
     /// What follows from floats outside.
@@ -115,7 +116,7 @@ struct Log {
 struct Root {
     /// Weak, so that a value of the trace is dropped when the function drops it; the address is
     /// still not reused.
-    storage: Weak<Storage>,
+    storage: WeakPooled<Storage>,
     spec: Spec,
     var: Var,
     /// For memory from outside: which capture it is, and whether it was written to.
@@ -198,7 +199,7 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 
 /// Identifies a tensor while it is alive.
 fn address(x: &Tensor) -> usize {
-    Arc::as_ptr(&x.0) as usize
+    Pooled::as_ptr(&x.0) as usize
 }
 
 /// Whether operations on this thread are being traced.
@@ -451,7 +452,7 @@ pub(crate) fn check_readable(x: &Tensor, op: &'static str) -> Result<()> {
         });
     }
     let Some(trace) = current() else { return Ok(()) };
-    let key = Arc::as_ptr(&x.0.storage) as usize;
+    let key = Pooled::as_ptr(&x.0.storage) as usize;
     if ACTIVE.with_borrow(|all| all.iter().any(|t| t.log.borrow().constants.contains(&key))) {
         return Ok(());
     }
@@ -487,8 +488,8 @@ pub(crate) fn is_here(x: &Tensor) -> bool {
 pub(crate) fn note_constant(x: &Tensor) {
     if let Some(trace) = current() {
         let mut log = trace.log.borrow_mut();
-        log.constants.insert(Arc::as_ptr(&x.0.storage) as usize);
-        log.noted.insert(Arc::as_ptr(&x.0) as usize);
+        log.constants.insert(Pooled::as_ptr(&x.0.storage) as usize);
+        log.noted.insert(Pooled::as_ptr(&x.0) as usize);
         // Kept, so that the address is not reused.
         let (history, tangents) = (History::None, Tangents::new());
         log.handles.push((x.clone(), Before { history, tangents, version: x.0.storage.version() }));

@@ -4,11 +4,12 @@
 //! perturbation confusion). A tangent whose `jvp` has returned is dropped where it is found in
 //! saved values.
 
+use crate::backend::{Pooled, WeakPooled};
 use crate::tape::Node;
 use crate::tensor::Tangents;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, Weak};
+use std::sync::{PoisonError, RwLock};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -24,7 +25,7 @@ pub(crate) fn take_number() -> u64 {
 
 /// The levels being computed, each with the nodes that saved tangents of it. A tangent's history
 /// leads back to the node that saved it: a reference cycle, which is broken when the level ends.
-static ALIVE: RwLock<Vec<(u64, Vec<Weak<Node>>)>> = RwLock::new(Vec::new());
+static ALIVE: RwLock<Vec<(u64, Vec<WeakPooled<Node>>)>> = RwLock::new(Vec::new());
 
 thread_local! {
     /// How many levels were entered on this thread and have not ended.
@@ -33,7 +34,7 @@ thread_local! {
 
 thread_local! {
     /// Levels that have ended and are being replayed, on this thread: like [`ALIVE`].
-    static REVIVED: RefCell<Vec<(u64, Vec<Weak<Node>>)>> = const { RefCell::new(Vec::new()) };
+    static REVIVED: RefCell<Vec<(u64, Vec<WeakPooled<Node>>)>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The levels that are being computed.
@@ -63,9 +64,9 @@ pub(crate) fn reviving<R>(levels: &[u64], f: impl FnOnce() -> R) -> R {
 }
 
 /// Drops the tangents of levels that have ended.
-fn forget(ended: &[(u64, Vec<Weak<Node>>)]) {
+fn forget(ended: &[(u64, Vec<WeakPooled<Node>>)]) {
     for (level, nodes) in ended {
-        nodes.iter().filter_map(Weak::upgrade).for_each(|node| node.forget_tangents(*level));
+        nodes.iter().filter_map(WeakPooled::upgrade).for_each(|node| node.forget_tangents(*level));
     }
 }
 
@@ -98,10 +99,10 @@ pub(crate) fn any() -> bool {
 }
 
 /// Notes that a node saved tangents of these levels.
-pub(crate) fn remember(node: &Arc<Node>, levels: &[u64]) {
-    let note = |all: &mut Vec<(u64, Vec<Weak<Node>>)>| {
+pub(crate) fn remember(node: &Pooled<Node>, levels: &[u64]) {
+    let note = |all: &mut Vec<(u64, Vec<WeakPooled<Node>>)>| {
         for level in all.iter_mut().filter(|level| levels.contains(&level.0)) {
-            level.1.push(Arc::downgrade(node));
+            level.1.push(Pooled::downgrade(node));
         }
     };
     note(&mut ALIVE.write().unwrap_or_else(PoisonError::into_inner));

@@ -1,8 +1,8 @@
 //! What a backward pass to chosen targets has to visit.
 
+use crate::backend::Pooled;
 use crate::tape::{History, Key, Node};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::sync::Arc;
 
 /// What is known before a backward pass to chosen targets.
 pub(crate) struct Reached {
@@ -21,7 +21,7 @@ pub(crate) fn plan<'a>(roots: impl Iterator<Item = &'a History>, targets: &[Key]
     let Some(oldest) = targets.iter().map(|t| t.0).min() else { return plan };
     // Nodes, and whether they were reached without passing through a target. The history behind a
     // target matters only for targets in it.
-    let mut nodes: FxHashMap<u64, (Arc<Node>, bool)> = FxHashMap::default();
+    let mut nodes: FxHashMap<u64, (Pooled<Node>, bool)> = FxHashMap::default();
     let mut stack: Vec<(History, bool)> = roots.cloned().map(|h| (h, true)).collect();
     while let Some((history, direct)) = stack.pop() {
         let direct = direct && !history.key().is_some_and(|key| targets.contains(&key));
@@ -40,7 +40,7 @@ pub(crate) fn plan<'a>(roots: impl Iterator<Item = &'a History>, targets: &[Key]
             }
         }
     }
-    let mut order: Vec<&Arc<Node>> = nodes.values().map(|(node, _)| node).collect();
+    let mut order: Vec<&Pooled<Node>> = nodes.values().map(|(node, _)| node).collect();
     order.sort_unstable_by_key(|node| node.seq);
     for node in order {
         let leads = |h: &History| match h.key() {

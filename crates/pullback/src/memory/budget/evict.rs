@@ -134,16 +134,16 @@ impl Book {
             self.release(id);
             let entry = &mut self.entries[id];
             // It may still be used as an operand.
-            if entry.memory.strong_count() > 0 {
+            if entry.memory.as_ref().is_some_and(|memory| memory.strong_count() > 0) {
                 entry.relied = false;
                 continue;
             }
             entry.number = 0;
-            let (recipe, memory) = (entry.recipe.take(), std::mem::take(&mut entry.memory));
+            let (recipe, memory) = (entry.recipe.take(), entry.memory.take());
             if let Some(recipe) = recipe {
                 ids.extend(self.unused(id, &recipe));
             }
-            let address = memory.as_ptr() as usize;
+            let address = memory.as_ref().map_or(0, |memory| memory.as_ptr() as usize);
             if self.places.get(&address) == Some(&id) {
                 self.places.remove(&address);
             }

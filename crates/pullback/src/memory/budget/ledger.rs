@@ -19,6 +19,7 @@
 use super::BudgetUse;
 use super::candidates::Candidates;
 use crate::backend::live_bytes;
+use crate::backend::{Pooled, WeakPooled};
 use crate::memory::report::ledger as report;
 use crate::storage::Storage;
 use crate::{Op, Tensor, sequence};
@@ -26,7 +27,7 @@ use pullback_ir::pass::op_work;
 use pullback_ir::{DType, Device, Layout, Line, Program, Spec, Structure};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// Values of up to this many bytes are kept and not counted: their recipe would take more.
 pub(super) const TINY: usize = 64;
@@ -65,9 +66,9 @@ pub(super) struct Entry {
     /// The entries whose recipes use this one, once for each use.
     pub users: SmallVec<[usize; 2]>,
     /// Where the value is, or was.
-    pub memory: Weak<Storage>,
+    pub memory: Option<WeakPooled<Storage>>,
     pub version: u64,
-    pub held: Option<Arc<Storage>>,
+    pub held: Option<Pooled<Storage>>,
     /// The bytes it counts for: none if it is tiny, or was there before the scope.
     pub bytes: usize,
     pub tickets: usize,
@@ -107,7 +108,7 @@ pub(super) struct Part {
 }
 
 impl Part {
-    pub fn tensor(&self, storage: Arc<Storage>) -> Tensor {
+    pub fn tensor(&self, storage: Pooled<Storage>) -> Tensor {
         let spec = Spec::on(self.device, self.dtype, self.layout.shape.clone());
         Tensor::new(spec, self.layout.clone(), storage)
     }
@@ -115,8 +116,8 @@ impl Part {
 
 impl Entry {
     /// Its memory, if it is as it was.
-    pub fn alive(&self) -> Option<Arc<Storage>> {
-        self.memory.upgrade().filter(|s| s.version() == self.version)
+    pub fn alive(&self) -> Option<Pooled<Storage>> {
+        self.memory.as_ref()?.upgrade().filter(|s| s.version() == self.version)
     }
 
     /// The work of making it again.
@@ -125,8 +126,8 @@ impl Entry {
     }
 
     /// Its memory, as it is now.
-    pub fn memory(&self) -> Option<Arc<Storage>> {
-        self.memory.upgrade()
+    pub fn memory(&self) -> Option<Pooled<Storage>> {
+        self.memory.as_ref()?.upgrade()
     }
 
     pub fn is_held(&self) -> bool {
@@ -212,11 +213,11 @@ impl Book {
 
     /// The bytes of the scope that an op reads and writes, in addition to those that are kept.
     fn at_work(&self, inputs: &[&Tensor], outs: &[Tensor]) -> usize {
-        let mut seen: SmallVec<[&Arc<Storage>; 8]> = SmallVec::new();
+        let mut seen: SmallVec<[&Pooled<Storage>; 8]> = SmallVec::new();
         for storage in inputs.iter().copied().chain(outs).map(|x| &x.0.storage) {
             let is_kept = || self.known(storage).is_some_and(|id| self.has(id));
             if storage.born > self.since
-                && !seen.iter().any(|s| Arc::ptr_eq(s, storage))
+                && !seen.iter().any(|s| Pooled::ptr_eq(s, storage))
                 && !is_kept()
             {
                 seen.push(storage);
@@ -234,13 +235,13 @@ impl Book {
         self.clock
     }
 
-    pub fn known(&self, storage: &Arc<Storage>) -> Option<usize> {
-        let id = *self.places.get(&(Arc::as_ptr(storage) as usize))?;
+    pub fn known(&self, storage: &Pooled<Storage>) -> Option<usize> {
+        let id = *self.places.get(&(Pooled::as_ptr(storage) as usize))?;
         (self.entries[id].version == storage.version()).then_some(id)
     }
 
     /// Whether the budget is about this memory.
-    pub fn minds(&self, storage: &Arc<Storage>) -> bool {
+    pub fn minds(&self, storage: &Pooled<Storage>) -> bool {
         storage.bytes() > TINY
             && match self.known(storage) {
                 Some(id) => self.entries[id].bytes > 0,
@@ -249,25 +250,25 @@ impl Book {
     }
 
     /// The entry of a value, without a recipe if it was not known.
-    pub fn entry_of(&mut self, storage: &Arc<Storage>, name: &'static str, at: Line) -> usize {
+    pub fn entry_of(&mut self, storage: &Pooled<Storage>, name: &'static str, at: Line) -> usize {
         if let Some(id) = self.known(storage) {
             return id;
         }
         // What was there was overwritten.
-        if let Some(&old) = self.places.get(&(Arc::as_ptr(storage) as usize)) {
+        if let Some(&old) = self.places.get(&(Pooled::as_ptr(storage) as usize)) {
             self.release(old);
         }
         self.insert(storage, name, at)
     }
 
-    fn insert(&mut self, storage: &Arc<Storage>, name: &'static str, at: Line) -> usize {
+    fn insert(&mut self, storage: &Pooled<Storage>, name: &'static str, at: Line) -> usize {
         let bytes = storage.bytes();
         let tiny = bytes <= TINY;
         self.numbers += 1;
         let entry = Entry {
             recipe: None,
             users: SmallVec::new(),
-            memory: Arc::downgrade(storage),
+            memory: Some(Pooled::downgrade(storage)),
             version: storage.version(),
             held: tiny.then(|| storage.clone()),
             bytes: if tiny || storage.born <= self.since { 0 } else { bytes },
@@ -293,7 +294,7 @@ impl Book {
                 self.entries.len() - 1
             }
         };
-        self.places.insert(Arc::as_ptr(storage) as usize, id);
+        self.places.insert(Pooled::as_ptr(storage) as usize, id);
         id
     }
 
@@ -342,7 +343,7 @@ impl Book {
     }
 
     /// A node saves a value that fits.
-    pub fn save(&mut self, id: usize, storage: &Arc<Storage>) {
+    pub fn save(&mut self, id: usize, storage: &Pooled<Storage>) {
         self.hold(id, storage.clone());
         self.touch(id);
         self.ticket(id);
@@ -436,17 +437,17 @@ impl Book {
     }
 
     /// Keeps memory for a value.
-    pub fn hold(&mut self, id: usize, storage: Arc<Storage>) {
+    pub fn hold(&mut self, id: usize, storage: Pooled<Storage>) {
         if self.entries[id].is_held() {
             return;
         }
         self.release(id);
-        let address = Arc::as_ptr(&storage) as usize;
+        let address = Pooled::as_ptr(&storage) as usize;
         let entry = &mut self.entries[id];
-        let before = entry.memory.as_ptr() as usize;
+        let before = entry.memory.as_ref().map_or(0, |memory| memory.as_ptr() as usize);
         entry.version = storage.version();
         if address != before {
-            entry.memory = Arc::downgrade(&storage);
+            entry.memory = Some(Pooled::downgrade(&storage));
             if self.places.get(&before) == Some(&id) {
                 self.places.remove(&before);
             }

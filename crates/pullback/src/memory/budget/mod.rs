@@ -49,6 +49,7 @@ mod overwrite;
 mod packer;
 mod recompute;
 
+use crate::backend::Pooled;
 use crate::events::{self, BUDGET};
 use crate::memory::checkpoint;
 use crate::memory::packing::{self, Pack};
@@ -366,7 +367,7 @@ pub(crate) fn before_write(written: &Tensor) {
         return;
     }
     let at = Line::caller();
-    let copy = |whole: &Tensor| -> Arc<Storage> {
+    let copy = |whole: &Tensor| -> Pooled<Storage> {
         let copied = backend::compute(Checked::copy(&[whole.spec()]), &[whole], at);
         let copied = fail::or_raise(copied);
         copied[0].0.storage.clone()

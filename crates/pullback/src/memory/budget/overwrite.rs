@@ -2,16 +2,20 @@
 
 use super::ledger::{Book, TINY};
 use crate::Tensor;
+use crate::backend::Pooled;
 use crate::storage::Storage;
 use pullback_ir::Layout;
 use rustc_hash::FxHashSet;
-use std::sync::Arc;
 
 impl Book {
     /// Memory is about to be written, by which a value is lost. It is kept elsewhere, unless it can
     /// be made again, where something dropped counts on it, or where it is likely that something
     /// saved will be dropped: half of the budget is used.
-    pub fn before_write(&mut self, written: &Tensor, copy: impl FnOnce(&Tensor) -> Arc<Storage>) {
+    pub fn before_write(
+        &mut self,
+        written: &Tensor,
+        copy: impl FnOnce(&Tensor) -> Pooled<Storage>,
+    ) {
         let storage = &written.0.storage;
         let Some(id) = self.known(storage) else { return };
         let entry = &self.entries[id];

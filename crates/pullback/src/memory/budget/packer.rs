@@ -2,11 +2,12 @@
 
 use super::Ledger;
 use super::ledger::Book;
+use crate::backend::{Pooled, WeakPooled};
 use crate::memory::packing::{Pack, Packed, SavedValue};
 use crate::storage::Storage;
 use crate::{Error, Result, Spec, Tensor, trace};
 use pullback_ir::{ErrorKind, Layout, Line};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 /// How many lines an error names.
 const LINES: usize = 5;
@@ -111,7 +112,7 @@ impl Packer {
             entry,
             spec: value.tensor().spec().clone(),
             layout: value.tensor().0.layout.clone(),
-            original: Arc::downgrade(storage),
+            original: Pooled::downgrade(storage),
             version: storage.version(),
             name,
             at: value.at(),
@@ -147,7 +148,7 @@ struct Ticket {
     spec: Spec,
     layout: Layout,
     /// The memory that was saved. The user may still hold it, and may have written to it.
-    original: Weak<Storage>,
+    original: WeakPooled<Storage>,
     version: u64,
     name: &'static str,
     at: Line,

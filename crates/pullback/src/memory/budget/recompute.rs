@@ -3,13 +3,13 @@
 
 use super::ledger::{Book, Recipe};
 use crate::apply::checked;
+use crate::backend::Pooled;
 use crate::events::{self, LEDGER};
 use crate::storage::Storage;
 use crate::{Error, Result, Tensor, backend, trace};
 use pullback_ir::ErrorKind;
 use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
-use std::sync::Arc;
 
 /// What has to be done for one value.
 struct RecomputePlan {
@@ -24,7 +24,7 @@ struct RecomputePlan {
 
 /// A value that an op may be run on.
 struct Ready {
-    storage: Arc<Storage>,
+    storage: Pooled<Storage>,
     /// How it is held meanwhile.
     how: How,
 }
@@ -41,7 +41,7 @@ enum How {
 
 impl Book {
     /// The memory of a value, recomputed if it was dropped.
-    pub fn value(&mut self, id: usize) -> Result<Arc<Storage>> {
+    pub fn value(&mut self, id: usize) -> Result<Pooled<Storage>> {
         self.touch(id);
         if let Some(storage) = self.entries[id].alive() {
             return Ok(storage);
@@ -97,7 +97,7 @@ impl Book {
         Ok(RecomputePlan { target, order, ready, uses })
     }
 
-    fn follow(&mut self, plan: &mut RecomputePlan) -> Result<Arc<Storage>> {
+    fn follow(&mut self, plan: &mut RecomputePlan) -> Result<Pooled<Storage>> {
         for id in std::mem::take(&mut plan.order) {
             let Some(recipe) = self.entries[id].recipe.clone() else { return Err(self.lost(id)) };
             // It may have come with another result of the same op.

@@ -2,6 +2,7 @@
 
 use super::replay;
 use crate::backend::with_bytes;
+use crate::backend::{Pooled, WeakPooled};
 use crate::events::{self, CHECKPOINT};
 use crate::memory::kept::{Kept, Window};
 use crate::memory::packing::{self, Pack, Packed, SavedValue};
@@ -19,7 +20,7 @@ use pullback_ir::{ErrorKind, Layout, Line};
 use rustc_hash::{FxHashSet, FxHasher};
 use std::cell::RefCell;
 use std::hash::Hasher;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Runs the function again on these arguments; its results are thrown away.
 pub(super) type Again = Box<dyn Fn(&[Tensor]) + Send + Sync>;
@@ -106,7 +107,7 @@ pub(super) struct Slot {
 }
 
 pub(super) struct Read {
-    pub storage: Weak<Storage>,
+    pub storage: WeakPooled<Storage>,
     pub version: u64,
     pub spec: Spec,
     pub at: Line,
@@ -123,7 +124,7 @@ struct Ticket {
     frame: Arc<Frame>,
     slot: usize,
     /// The value itself, if it is still referenced elsewhere.
-    alive: Option<(Weak<Storage>, Window0)>,
+    alive: Option<(WeakPooled<Storage>, Window0)>,
 }
 
 /// A window without its memory.
@@ -215,7 +216,7 @@ impl Pack for First {
             return Ok(None);
         }
         let place = Window0(x.spec().clone(), x.0.layout.clone(), window.version);
-        let alive = trace::knows(x).then(|| (Arc::downgrade(&window.storage), place));
+        let alive = trace::knows(x).then(|| (Pooled::downgrade(&window.storage), place));
         Ok(Some(Arc::new(Ticket { frame: frame.clone(), slot: notes.slots.len() - 1, alive })))
     }
 }
@@ -295,8 +296,8 @@ pub(crate) fn note_reads(inputs: &[&Tensor], at: Line) {
             for x in inputs.iter().filter(|x| frame.is_outside(&x.0.storage)) {
                 let mut notes = frame.notes();
                 // The weak reference keeps the address from being reused.
-                if notes.known.insert(Arc::as_ptr(&x.0.storage) as usize) {
-                    let storage = Arc::downgrade(&x.0.storage);
+                if notes.known.insert(Pooled::as_ptr(&x.0.storage) as usize) {
+                    let storage = Pooled::downgrade(&x.0.storage);
                     let (version, spec) = (x.0.storage.version(), x.spec().clone());
                     notes.read.push(Read { storage, version, spec, at });
                 }
@@ -333,7 +334,7 @@ pub(crate) fn note_write(name: &'static str, root: &Tensor, tracked: bool, at: L
         let tensor = whole(root);
         let known = |w: &Written| {
             let (a, b) = (&w.tensor.0, &tensor.0);
-            Arc::ptr_eq(&a.storage, &b.storage) && a.layout == b.layout
+            Pooled::ptr_eq(&a.storage, &b.storage) && a.layout == b.layout
         };
         if frame.notes().written.iter().any(known) {
             continue;

@@ -2,6 +2,7 @@
 
 use super::frame::{Frame, Tracked, Written, hash, with_frames};
 use crate::apply::apply;
+use crate::backend::Pooled;
 use crate::events::{self, REPLAY};
 use crate::memory::kept::{Kept, Window};
 use crate::memory::packing::{self, Pack, Packed, SavedValue};
@@ -205,7 +206,7 @@ fn check_unchanged(frame: &Frame) -> Result<()> {
     let restored: FxHashSet<usize> = notes.written.iter().map(|w| storage_of(&w.tensor)).collect();
     for read in &notes.read {
         let Some(storage) = read.storage.upgrade() else { continue };
-        let is_restored = restored.contains(&(Arc::as_ptr(&storage) as usize));
+        let is_restored = restored.contains(&(Pooled::as_ptr(&storage) as usize));
         if !is_restored && storage.version() != read.version {
             let message = "a tensor that a checkpointed function uses was overwritten before backward computed it again";
             let error =
@@ -363,7 +364,7 @@ fn copied(x: &Tensor) -> Tensor {
 }
 
 fn storage_of(x: &Tensor) -> usize {
-    Arc::as_ptr(&x.0.storage) as usize
+    Pooled::as_ptr(&x.0.storage) as usize
 }
 
 /// Counts a write of a function that runs for the second time.

@@ -15,6 +15,7 @@
 use super::OffloadStats;
 use super::file::{Create, OnFile};
 use super::quota::{Claim, Reservation};
+use crate::backend::{Pooled, WeakPooled};
 use crate::memory::kept::Window;
 use crate::memory::piece::{Memo, Piece};
 use crate::memory::report::part::{self, Here};
@@ -24,7 +25,7 @@ use pullback_ir::Line;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 /// The threads and what they work on; when it is dropped they have ended.
@@ -78,9 +79,9 @@ pub(super) struct Entry {
     pub ahead: bool,
     pub cancelled: Arc<AtomicBool>,
     /// The memory that was saved, which may still be referenced elsewhere.
-    pub original: (Weak<Storage>, u64),
+    pub original: (WeakPooled<Storage>, u64),
     /// The memory that was given out last.
-    given: Option<(Weak<Storage>, u64)>,
+    given: Option<(WeakPooled<Storage>, u64)>,
     /// Who saved it, for errors.
     pub saver: String,
     /// Who saved it, for a report on memory.
@@ -175,7 +176,7 @@ impl Engine {
     pub fn take(self: &Arc<Engine>, piece: &Piece, value: &SavedValue<'_>) -> Result<Ticket> {
         let bytes = piece.bytes();
         let claim = Claim::new(&self.shared, bytes as u64, value)?;
-        let original = (Arc::downgrade(piece.storage()), piece.version());
+        let original = (Pooled::downgrade(piece.storage()), piece.version());
         let saver =
             format!("{} saved by `{}` at {}", value.tensor().spec(), value.name(), value.at());
         let mut entry = Entry {
@@ -233,7 +234,7 @@ impl Drop for Engine {
 
 impl Ticket {
     /// The memory that was saved, if it is there and as it was.
-    pub fn original(&self) -> Option<Arc<Storage>> {
+    pub fn original(&self) -> Option<Pooled<Storage>> {
         let shared = &self.engine.shared;
         let mut state = shared.lock();
         let storage = upgrade(&state.entries.get(&self.number)?.original)?;
@@ -243,7 +244,7 @@ impl Ticket {
     }
 
     /// The elements, dense.
-    pub fn fetch(&self) -> Result<Arc<Storage>> {
+    pub fn fetch(&self) -> Result<Pooled<Storage>> {
         let shared = &self.engine.shared;
         let mut state = shared.lock();
         let storage = loop {
@@ -346,14 +347,14 @@ impl Drop for Ticket {
 }
 
 impl Entry {
-    fn give(&mut self, x: &Tensor) -> Arc<Storage> {
-        self.given = Some((Arc::downgrade(&x.0.storage), x.version()));
+    fn give(&mut self, x: &Tensor) -> Pooled<Storage> {
+        self.given = Some((Pooled::downgrade(&x.0.storage), x.version()));
         x.0.storage.clone()
     }
 }
 
 /// Memory that is still there and as it was.
-pub(super) fn upgrade((storage, version): &(Weak<Storage>, u64)) -> Option<Arc<Storage>> {
+pub(super) fn upgrade((storage, version): &(WeakPooled<Storage>, u64)) -> Option<Pooled<Storage>> {
     storage.upgrade().filter(|s| s.version() == *version)
 }
 

@@ -1,6 +1,7 @@
 //! Lifetimes of storages: the ledger that a report is made from.
 
 use super::{MemoryKind, MemoryPhase};
+use crate::backend::Pooled;
 use crate::events::{self, LEDGER as ON};
 use crate::leaf::Leaf;
 use crate::sequence::take_number;
@@ -349,17 +350,17 @@ pub(crate) fn saves(storage: &Storage) {
 /// Runs `f`, which packs a value that is saved: what it made and did not drop is kept in the
 /// value's place. If it holds the value's own memory afterwards, which has one holder more then,
 /// that is kept.
-pub(crate) fn packing<R>(storage: &Arc<Storage>, f: impl FnOnce() -> Option<R>) -> Option<R> {
+pub(crate) fn packing<R>(storage: &Pooled<Storage>, f: impl FnOnce() -> Option<R>) -> Option<R> {
     let Some(ledger) = kept() else { return f() };
     let first = of(&ledger).lives.len();
-    let holders = Arc::strong_count(storage);
+    let holders = Pooled::strong_count(storage);
     let packed = f();
     if packed.is_some() {
         let mut book = of(&ledger);
         let made = book.lives[first..].iter_mut();
         made.filter(|life| life.died == usize::MAX).for_each(|life| life.saved = true);
         drop(book);
-        if Arc::strong_count(storage) > holders {
+        if Pooled::strong_count(storage) > holders {
             saves(storage);
         }
     }

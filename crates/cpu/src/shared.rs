@@ -1,0 +1,407 @@
+//! Reference-counted values in recycled blocks.
+//!
+//! A tape makes and drops tensors, storages and nodes by the thousand, and the allocator of the
+//! system took a seventh of the instructions of a small op. [`Shared`] and [`WeakShared`] are
+//! `std::sync::Arc` and `Weak`, but the blocks come from lists of the thread that freed them, linked
+//! through the blocks themselves, as those of small buffers do. Beyond a bound, blocks return to the
+//! system. Only what is used here of `Arc` exists; in particular there is no `get_mut`, so that a
+//! weak reference is made by one addition.
+
+use std::alloc::{Layout, handle_alloc_error};
+use std::cell::Cell;
+use std::fmt;
+use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
+use std::panic::{RefUnwindSafe, UnwindSafe};
+use std::ptr::{NonNull, null_mut};
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+/// Blocks are multiples of this many bytes.
+const STEP: usize = 64;
+/// Longer blocks are not cached.
+const CLASSES: usize = 8;
+/// Bytes that a thread caches of one class.
+const CACHED: usize = 8 << 20;
+/// No thread can have so many references.
+const TOO_MANY: usize = isize::MAX as usize;
+
+/// A shared value, as `Arc`.
+pub struct Shared<T>(NonNull<Counted<T>>, PhantomData<Counted<T>>);
+
+/// A reference that does not keep the value alive, as `Weak`.
+pub struct WeakShared<T>(NonNull<Counted<T>>);
+
+struct Counted<T> {
+    strong: AtomicUsize,
+    /// Weak references, and one for all strong ones together.
+    weak: AtomicUsize,
+    value: T,
+}
+
+// SAFETY: as for `Arc`: references on several threads share the value, and the last drops it.
+unsafe impl<T: Send + Sync> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+// SAFETY: as above, as it can become a strong reference.
+unsafe impl<T: Send + Sync> Send for WeakShared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for WeakShared<T> {}
+impl<T: RefUnwindSafe> UnwindSafe for Shared<T> {}
+
+impl<T> Shared<T> {
+    /// A value with one reference.
+    #[inline]
+    pub fn new(value: T) -> Shared<T> {
+        let ptr = take::<T>();
+        let counted = Counted { strong: AtomicUsize::new(1), weak: AtomicUsize::new(1), value };
+        // SAFETY: the block is free, long enough and aligned.
+        unsafe { ptr.write(counted) };
+        Shared(ptr, PhantomData)
+    }
+
+    #[inline]
+    fn counted(&self) -> &Counted<T> {
+        // SAFETY: a strong reference keeps the block and the value.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// The address of the value, which no other value has while a reference of any kind exists.
+    #[inline]
+    pub fn as_ptr(this: &Shared<T>) -> *const T {
+        &raw const this.counted().value
+    }
+
+    /// Whether both refer to one value.
+    #[inline]
+    pub fn ptr_eq(a: &Shared<T>, b: &Shared<T>) -> bool {
+        a.0 == b.0
+    }
+
+    /// How many strong references there are.
+    #[inline]
+    pub fn strong_count(this: &Shared<T>) -> usize {
+        this.counted().strong.load(Ordering::Relaxed)
+    }
+
+    /// How many weak references there are.
+    #[inline]
+    pub fn weak_count(this: &Shared<T>) -> usize {
+        this.counted().weak.load(Ordering::Relaxed) - 1
+    }
+
+    /// A weak reference.
+    #[inline]
+    pub fn downgrade(this: &Shared<T>) -> WeakShared<T> {
+        count_up(&this.counted().weak);
+        WeakShared(this.0)
+    }
+
+    /// The value, if this is the last strong reference.
+    pub fn into_inner(this: Shared<T>) -> Option<T> {
+        let this = ManuallyDrop::new(this);
+        if this.counted().strong.fetch_sub(1, Ordering::Release) != 1 {
+            return None;
+        }
+        fence(Ordering::Acquire);
+        // SAFETY: no strong reference is left, so nothing reads or drops the value any more.
+        let value = unsafe { (&raw const (*this.0.as_ptr()).value).read() };
+        // The weak reference that the strong ones had together.
+        drop(WeakShared(this.0));
+        Some(value)
+    }
+}
+
+#[inline]
+fn count_up(count: &AtomicUsize) {
+    // Relaxed: whoever counts up has a reference already.
+    if count.fetch_add(1, Ordering::Relaxed) > TOO_MANY {
+        std::process::abort();
+    }
+}
+
+impl<T> Deref for Shared<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        &self.counted().value
+    }
+}
+
+impl<T> Clone for Shared<T> {
+    #[inline]
+    fn clone(&self) -> Shared<T> {
+        count_up(&self.counted().strong);
+        Shared(self.0, PhantomData)
+    }
+}
+
+impl<T> Drop for Shared<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // What other threads did with the value is done before it is dropped.
+        if self.counted().strong.fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+            // SAFETY: this was the last strong reference, and it is not used again.
+            unsafe { drop_last(self.0) };
+        }
+    }
+}
+
+/// # Safety
+/// The last strong reference to this was counted down.
+#[inline(never)]
+unsafe fn drop_last<T>(ptr: NonNull<Counted<T>>) {
+    // The block is freed also if dropping the value panics.
+    let _block = WeakShared(ptr);
+    // SAFETY: nothing else refers to the value.
+    unsafe { (&raw mut (*ptr.as_ptr()).value).drop_in_place() };
+}
+
+impl<T: fmt::Debug> fmt::Debug for Shared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}
+
+impl<T> WeakShared<T> {
+    /// A strong reference, if the value is still there.
+    pub fn upgrade(&self) -> Option<Shared<T>> {
+        // SAFETY: a weak reference keeps the block, though not the value.
+        let strong = unsafe { &(*self.0.as_ptr()).strong };
+        let up = |n: usize| (n > 0 && n <= TOO_MANY).then(|| n + 1);
+        let counted = strong.fetch_update(Ordering::Acquire, Ordering::Relaxed, up);
+        counted.is_ok().then(|| Shared(self.0, PhantomData))
+    }
+
+    /// How many strong references there are.
+    pub fn strong_count(&self) -> usize {
+        // SAFETY: as in `upgrade`.
+        unsafe { (*self.0.as_ptr()).strong.load(Ordering::Relaxed) }
+    }
+
+    /// The address of the value, or where it was.
+    pub fn as_ptr(&self) -> *const T {
+        // SAFETY: the block is still there; only an address is computed.
+        unsafe { &raw const (*self.0.as_ptr()).value }
+    }
+}
+
+impl<T> Clone for WeakShared<T> {
+    fn clone(&self) -> WeakShared<T> {
+        // SAFETY: as in `upgrade`.
+        count_up(unsafe { &(*self.0.as_ptr()).weak });
+        WeakShared(self.0)
+    }
+}
+
+impl<T> Drop for WeakShared<T> {
+    #[inline]
+    fn drop(&mut self) {
+        // SAFETY: as in `upgrade`.
+        let weak = unsafe { &(*self.0.as_ptr()).weak };
+        // A sole reference needs no atomic write: nobody is left to make another.
+        if weak.load(Ordering::Acquire) == 1 || weak.fetch_sub(1, Ordering::Release) == 1 {
+            fence(Ordering::Acquire);
+            give(self.0);
+        }
+    }
+}
+
+impl<T> fmt::Debug for WeakShared<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("(Weak)")
+    }
+}
+
+/// Free blocks of one class; the first word of each points at the next.
+#[derive(Clone, Copy)]
+struct List {
+    head: *mut u8,
+    count: usize,
+}
+
+struct Free([Cell<List>; CLASSES]);
+
+thread_local! {
+    static FREE: Free = const {
+        Free([const { Cell::new(List { head: null_mut(), count: 0 }) }; CLASSES])
+    };
+}
+
+impl Free {
+    #[inline]
+    fn take(&self, class: usize) -> Option<NonNull<u8>> {
+        let List { head, count } = self.0[class].get();
+        let ptr = NonNull::new(head)?;
+        // SAFETY: `keep` wrote the next pointer into the block.
+        let next = unsafe { ptr.cast::<*mut u8>().read() };
+        self.0[class].set(List { head: next, count: count - 1 });
+        Some(ptr)
+    }
+
+    /// Caches a block; returns false if there are enough of its class.
+    #[inline]
+    fn keep(&self, ptr: NonNull<u8>, class: usize) -> bool {
+        let List { head, count } = self.0[class].get();
+        if count * (class + 1) * STEP >= CACHED {
+            return false;
+        }
+        // SAFETY: the block is free, aligned and longer than a pointer.
+        unsafe { ptr.cast::<*mut u8>().write(head) };
+        self.0[class].set(List { head: ptr.as_ptr(), count: count + 1 });
+        true
+    }
+
+    fn release(&self) {
+        for class in 0..CLASSES {
+            while let Some(ptr) = self.take(class) {
+                // SAFETY: a cached block of this class is not used.
+                unsafe { std::alloc::dealloc(ptr.as_ptr(), layout_of(class)) };
+            }
+        }
+    }
+}
+
+impl Drop for Free {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+/// Returns the blocks that the calling thread caches to the system.
+pub(crate) fn release() {
+    let _ = FREE.try_with(Free::release);
+}
+
+const fn layout_of(class: usize) -> Layout {
+    match Layout::from_size_align((class + 1) * STEP, align_of::<usize>() * 2) {
+        Ok(layout) => layout,
+        Err(_) => panic!("a few words are a layout"),
+    }
+}
+
+/// The class of the block of a `T`, if such blocks are cached, and its layout.
+const fn class_of<T>() -> (Option<usize>, Layout) {
+    let own = Layout::new::<Counted<T>>();
+    let class = (own.size() - 1) / STEP;
+    match class < CLASSES && own.align() <= layout_of(class).align() {
+        true => (Some(class), layout_of(class)),
+        false => (None, own),
+    }
+}
+
+#[inline]
+fn take<T>() -> NonNull<Counted<T>> {
+    let (class, layout) = const { class_of::<T>() };
+    let cached = class.and_then(|class| FREE.try_with(|free| free.take(class)).ok().flatten());
+    cached.unwrap_or_else(|| from_system(layout)).cast()
+}
+
+#[cold]
+fn from_system(layout: Layout) -> NonNull<u8> {
+    // SAFETY: the size is not zero: two counters are part of it.
+    match NonNull::new(unsafe { std::alloc::alloc(layout) }) {
+        Some(ptr) => ptr,
+        None => handle_alloc_error(layout),
+    }
+}
+
+/// Frees the block of a value that was dropped, and to which there is no reference.
+#[inline]
+fn give<T>(ptr: NonNull<Counted<T>>) {
+    let (class, layout) = const { class_of::<T>() };
+    let ptr = ptr.cast::<u8>();
+    let keep = |class| FREE.try_with(|free| free.keep(ptr, class)).unwrap_or(false);
+    if !class.is_some_and(keep) {
+        // SAFETY: it was allocated with this layout, here or by a thread that cached it.
+        unsafe { std::alloc::dealloc(ptr.as_ptr(), layout) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::thread;
+
+    /// Counts its drops.
+    struct Noisy {
+        drops: Arc<AtomicUsize>,
+        words: [u64; 9],
+    }
+
+    impl Drop for Noisy {
+        fn drop(&mut self) {
+            assert!(self.words.iter().all(|&v| v == self.words[0]));
+            self.drops.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn noisy(value: u64) -> (Shared<Noisy>, Arc<AtomicUsize>) {
+        let drops = Arc::new(AtomicUsize::new(0));
+        (Shared::new(Noisy { drops: drops.clone(), words: [value; 9] }), drops)
+    }
+
+    #[test]
+    fn the_last_reference_drops_the_value_once() {
+        let (a, drops) = noisy(7);
+        let (b, weak) = (a.clone(), Shared::downgrade(&a));
+        assert!(Shared::ptr_eq(&a, &b) && Shared::strong_count(&a) == 2);
+        assert_eq!((Shared::weak_count(&a), weak.strong_count()), (1, 2));
+        drop(a);
+        assert_eq!(weak.upgrade().map(|c| c.words[0]), Some(7));
+        assert!(Shared::into_inner(b.clone()).is_none() && drops.load(Ordering::Relaxed) == 0);
+        let address = Shared::as_ptr(&b);
+        drop(b);
+        assert!(drops.load(Ordering::Relaxed) == 1 && weak.upgrade().is_none());
+        // The block is reused only after the last weak reference.
+        let (c, _) = noisy(8);
+        assert!(Shared::as_ptr(&c) != address && weak.as_ptr() == address);
+        drop((weak.clone(), weak));
+        let (d, drops) = noisy(9);
+        assert_eq!(Shared::as_ptr(&d), address);
+        let weak = Shared::downgrade(&d);
+        let value = Shared::into_inner(d).expect("it was the last");
+        assert!(weak.upgrade().is_none() && drops.load(Ordering::Relaxed) == 0);
+        drop(value);
+        assert_eq!(drops.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn values_of_any_size_and_alignment_are_kept() {
+        #[repr(align(256))]
+        struct Wide {
+            value: u8,
+        }
+        let wide: Vec<Shared<Wide>> = (0..9).map(|i| Shared::new(Wide { value: i })).collect();
+        let long: Vec<Shared<[u64; 200]>> = (0..9).map(|i| Shared::new([i; 200])).collect();
+        assert!(wide.iter().enumerate().all(|(i, w)| w.value == i as u8));
+        assert!(wide.iter().all(|w| Shared::as_ptr(w).is_aligned()));
+        assert!(long.iter().enumerate().all(|(i, l)| l.iter().all(|&v| v == i as u64)));
+        assert_eq!(*Shared::new(()), ());
+    }
+
+    #[test]
+    fn threads_share_and_free_each_others_values() {
+        let drops = Arc::new(AtomicUsize::new(0));
+        let all: Vec<Shared<Noisy>> =
+            (0..200).map(|i| Shared::new(Noisy { drops: drops.clone(), words: [i; 9] })).collect();
+        let work = |all: Vec<Shared<Noisy>>| {
+            move || {
+                for (i, x) in all.iter().enumerate() {
+                    let weak = Shared::downgrade(x);
+                    assert!(x.words[8] == i as u64 && weak.upgrade().is_some());
+                    drop(Shared::new(Noisy { drops: Arc::default(), words: [1; 9] }));
+                }
+            }
+        };
+        let threads: Vec<_> = (0..4).map(|_| thread::spawn(work(all.clone()))).collect();
+        drop(all);
+        threads.into_iter().for_each(|t| t.join().expect("no thread panics"));
+        assert_eq!(drops.load(Ordering::Relaxed), 200);
+        release();
+        assert!(FREE.with(|free| free.0.iter().all(|list| list.get().count == 0)));
+    }
+}
