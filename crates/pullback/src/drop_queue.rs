@@ -1,7 +1,7 @@
 //! Graphs are dropped in a loop, not by recursion.
 //!
-//! A chain of a million nodes must not be dropped by a million nested calls. So the first node to go
-//! drops everything that the others put into this queue of the thread.
+//! A chain of a million nodes must not be dropped by a million nested calls. So the first node to
+//! go drops everything that the others put into this queue of the thread.
 
 use crate::backend::Pooled;
 use crate::tape::{Node, SavedList};

@@ -1,8 +1,8 @@
 //! Inner products of columns, on vectors that are written out: the compiler's vectoriser does not
 //! reorder sums, so that loops in the manner of `vector.rs` would stay scalar.
 //!
-//! As in [`crate::dot::tile`], an algorithm is written once for any [`Vector`], and compiled for the
-//! vectors of each instruction set.
+//! As in [`crate::dot::tile`], an algorithm is written once for any [`Vector`], and compiled for
+//! the vectors of each instruction set.
 
 use super::Real;
 use super::view::Grid;

@@ -15,8 +15,8 @@
 //! | `decompose.rs` | the two of these from end to end |
 //! | `solve.rs`, `lu.rs`, `qr.rs`, `spectral.rs` | the ops: stacks, tasks, conventions |
 //!
-//! Only the loops in `vector.rs`, `lanes.rs` and a few like them are compiled for each instruction set
-//! ([`crate::simd`]); products use the tiles of [`crate::dot`].
+//! Only the loops in `vector.rs`, `lanes.rs` and a few like them are compiled for each instruction
+//! set ([`crate::simd`]); products use the tiles of [`crate::dot`].
 //!
 //! # The same bits for any number of threads
 //!

@@ -84,8 +84,8 @@ pub(super) fn triangular<T: Real>(triangle: Triangle, a: Source, b: Source, out:
     });
 }
 
-/// Copies of those matrices that have no adjacent elements, transposed: so they are read in the order
-/// of a dense matrix, and a layout does not change the bits.
+/// Copies of those matrices that have no adjacent elements, transposed: so they are read in the
+/// order of a dense matrix, and a layout does not change the bits.
 pub(super) fn copies<T: Real>(a: &Stack) -> Vec<Option<Dense<T>>> {
     let copy =
         |i: usize| a.in_place::<T>(i).is_none().then(|| a.columns_transposed::<T>(i, 0, a.cols));
