@@ -2,7 +2,7 @@
 
 use crate::failure::{CliResult, Failure};
 use crate::output::{ColourChoice, Output};
-use crate::{bench, check, completions, explain, grad, ops, train};
+use crate::{bench, check, completions, devices, explain, grad, ops, train};
 use clap::error::ErrorKind;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -46,6 +46,8 @@ pub enum Command {
     Bench(bench::BenchArgs),
     /// Lists the operations with their derivatives
     Ops(ops::OpsArgs),
+    /// Lists the devices, and the CUDA libraries that were found
+    Devices(devices::DevicesArgs),
     /// Prints a completion script for a shell
     Completions(completions::CompletionsArgs),
 }
@@ -78,6 +80,7 @@ pub fn run(words: Vec<OsString>) -> CliResult {
         Command::Explain(arguments) => explain::run(&arguments, &mut out),
         Command::Bench(arguments) => bench::run(&arguments, &mut out),
         Command::Ops(arguments) => ops::run(&arguments, &mut out),
+        Command::Devices(arguments) => devices::run(&arguments, &mut out),
         Command::Completions(arguments) => completions::run(&arguments, &mut out),
     };
     // What was found so far is shown, also where something failed after it.

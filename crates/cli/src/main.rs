@@ -9,6 +9,7 @@ mod bench;
 mod check;
 mod command;
 mod completions;
+mod devices;
 mod explain;
 mod expression;
 mod failure;

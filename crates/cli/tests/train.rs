@@ -434,7 +434,7 @@ fn what_makes_no_sense_is_said() {
         (&["digts"],                          "`digts` is neither a task nor a file; did you mean `digits`?"),
         (&["--model", "gpt"],                 "the model `gpt` is not for digits: use mlp or cnn"),
         (&["text", "--model", "cnn"],         "the model `cnn` is not for text: use gpt or lstm"),
-        (&["--device", "cuda"],               "this program has no CUDA support; use --device cpu"),
+        (&["--device", "cuda:63"],            "device cuda:63 is not available; available: cpu"),
         (&["--device", "abacus"],             "there is no device `abacus`"),
         (&["--optimizer", "adma"],            "there is no optimiser `adma`; there are adadelta"),
         (&["--batch-size", "0"],              "--batch-size is 0, and must be at least 1"),

@@ -29,8 +29,8 @@ pub enum Device {
 static REGISTERED: AtomicU64 = AtomicU64::new(0);
 
 impl Device {
-    /// The devices that this process can use. The CPU is always available, and first; others are
-    /// available once a backend for them is attached.
+    /// The devices that this process can use. The CPU is always available, and first; then the GPUs
+    /// that the NVIDIA driver has, if there is one, and devices whose backend was attached.
     ///
     /// ```
     /// # use pullback_ir::Device;
@@ -50,7 +50,10 @@ impl Device {
     pub fn is_available(self) -> bool {
         match self {
             Device::Cpu => true,
-            Device::Cuda(n) => n < 64 && REGISTERED.load(Ordering::Acquire) >> n & 1 == 1,
+            Device::Cuda(n) => {
+                let attached = || REGISTERED.load(Ordering::Acquire) >> n & 1 == 1;
+                n < 64 && (attached() || usize::from(n) < pullback_cuda_sys::device_count())
+            }
         }
     }
 

@@ -29,7 +29,9 @@ mod text;
 mod view;
 mod window;
 
-pub use backend::{PoolStats, Step, Write};
+pub use backend::{
+    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, PoolStats, Step, Write,
+};
 pub use custom::{Bytes, BytesMut, Custom, Kernel, Work};
 pub use device::Device;
 pub use dtype::DType;

@@ -1,7 +1,7 @@
 //! Devices: which there are, where new tensors are allocated, and how tensors move between them.
 
 use crate::apply::apply;
-use crate::{Device, Error, ErrorKind, Op, Result, Tensor, fail, mode};
+use crate::{Device, Error, ErrorKind, Op, Result, Tensor, backend, fail, mode};
 use pullback_ir::Line;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -63,7 +63,14 @@ pub(crate) fn check(op: &str, device: Device) -> Result<()> {
 pub(crate) fn missing(op: &str, device: Device) -> Error {
     let names: Vec<String> = Device::available().iter().map(Device::to_string).collect();
     let message = format!("device {device} is not available; available: {}", names.join(", "));
-    Error::new(ErrorKind::Device, op.to_string(), message)
+    let error = Error::new(ErrorKind::Device, op.to_string(), message);
+    match device {
+        Device::Cuda(n) => match backend::why_missing(n) {
+            Some(why) => error.detail(why),
+            None => error,
+        },
+        Device::Cpu => error,
+    }
 }
 
 /// Runs `f` with another device for what is made without an operand: [`Tensor::zeros`], `from`,
@@ -109,16 +116,39 @@ pub fn set_default_device(device: impl IntoDevice) {
 }
 
 /// The device of [`set_default_device`]: 0 is the CPU, and `n + 1` is `cuda:n`.
-static PROCESS_DEFAULT: AtomicU32 = AtomicU32::new(0);
+static PROCESS_DEFAULT: AtomicU32 = AtomicU32::new(UNSET);
+/// Nobody has asked for the default yet.
+const UNSET: u32 = u32::MAX;
 
 /// The device of what is made without an operand: that of [`with_default_device`], otherwise that
-/// of [`set_default_device`], otherwise the CPU.
+/// of [`set_default_device`], otherwise that of the environment variable `PULLBACK_DEVICE`
+/// (`cuda:0`), otherwise the CPU.
+///
+/// ```
+/// # use pullback::{Tensor, default_device};
+/// assert_eq!(Tensor::zeros([2]).device(), default_device());
+/// ```
+///
+/// # Panics
+/// At the first call, if `PULLBACK_DEVICE` does not name an available device.
 pub fn default_device() -> Device {
     let of_process = || match PROCESS_DEFAULT.load(Ordering::Relaxed) {
         0 => Device::Cpu,
+        UNSET => from_environment(),
         n => Device::Cuda((n - 1) as u16),
     };
     mode::DEFAULT_DEVICE.get().unwrap_or_else(of_process)
+}
+
+#[cold]
+#[track_caller]
+fn from_environment() -> Device {
+    let device = match std::env::var("PULLBACK_DEVICE") {
+        Ok(name) if !name.is_empty() => fail::or_raise(found("PULLBACK_DEVICE", name)),
+        _ => Device::Cpu,
+    };
+    set_default_device(device);
+    device
 }
 
 impl Tensor {

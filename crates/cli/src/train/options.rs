@@ -87,7 +87,7 @@ pub struct Options {
     /// How many threads compute
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// The device: cpu
+    /// The device: cpu, cuda, cuda:1, … (see `pullback devices`)
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Compiles the step (--no-jit does not)

@@ -3,7 +3,7 @@
 use super::options::{Options, Precision, Preset, ScheduleKind};
 use crate::failure::{CliResult, Failure};
 use crate::models::{ModelKind, Size};
-use pullback::DType;
+use pullback::{DType, catch, set_default_device};
 use pullback_nn::optim;
 use pullback_nn::precision::GradScalerOptions;
 
@@ -171,15 +171,12 @@ fn fitting_precision(options: &Options, precision: Precision) -> CliResult {
     }
 }
 
-/// There is only the CPU.
+/// Makes the device the default of the process, if it is there.
 fn device(name: Option<&str>) -> CliResult {
-    match name {
-        None | Some("cpu") => Ok(()),
-        Some("cuda" | "gpu") => {
-            Err(Failure::usage("this program has no CUDA support; use --device cpu"))
-        }
-        Some(other) => Err(Failure::usage(format!("there is no device `{other}`; there is cpu"))),
-    }
+    let Some(name) = name else { return Ok(()) };
+    let device: pullback::Device =
+        name.parse().map_err(|_| Failure::usage(format!("there is no device `{name}`")))?;
+    catch(|| set_default_device(device)).map_err(|error| Failure::usage(error.to_string()))
 }
 
 fn sized(options: &Options, usual: Size) -> Size {

@@ -4,8 +4,8 @@
 //! and outputs, the inspection of every value. What differs is [`Code`]: kernels over base
 //! addresses.
 
-use super::attach::{Attached, Bases, Block, Call, DeviceOperand, DeviceProgram};
-use super::{Code, Memory, target};
+use super::attach::{Attached, Block};
+use super::{Bases, Call, Code, DeviceOperand, DeviceProgram, Memory, target};
 use crate::{Device, Error, Result, Tensor};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::{Base, Plan, Planned};

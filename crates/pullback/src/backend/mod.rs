@@ -9,7 +9,7 @@
 pub(crate) mod attach;
 mod executable;
 
-pub use attach::{Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, attach};
+pub use attach::attach;
 pub(crate) use executable::{Bound, Executable};
 pub use pullback_cpu::HostElement;
 pub(crate) use pullback_cpu::buffer::{live_bytes, reserve_arena, rise};
@@ -17,7 +17,9 @@ pub use pullback_cpu::buffer::{reset_peak, set_cache_limit, stats};
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub(crate) use pullback_cpu::pooled::{Pooled, WeakPooled};
 pub(crate) use pullback_cpu::{elements, elements_mut};
-pub use pullback_ir::{PoolStats, Step, Write};
+pub use pullback_ir::{
+    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, PoolStats, Step, Write,
+};
 
 use crate::rule::Outs;
 use crate::storage::Storage;
@@ -150,6 +152,24 @@ pub fn synchronize(device: Device) -> Result<()> {
         Device::Cpu => Ok(()),
         other => find(other)?.backend.synchronize(),
     }
+}
+
+/// A line for each device and, if the NVIDIA driver is there, for each library of CUDA: the file
+/// that was opened, or where it was looked for.
+///
+/// ```
+/// let lines = pullback::backend::device_report();
+/// assert!(lines[0].starts_with("cpu: "));
+/// ```
+pub fn device_report() -> Vec<String> {
+    let mut lines = vec![format!("cpu: {} threads", threads())];
+    lines.extend(pullback_cuda::report());
+    lines
+}
+
+/// Why a GPU is not there.
+pub(crate) fn why_missing(number: u16) -> Option<String> {
+    pullback_cuda::describe(number).err()
 }
 
 /// Returns cached memory to the system: that of the host and of every other device, with the

@@ -1,0 +1,91 @@
+//! What the engine calls.
+
+use crate::gpu::Gpu;
+use crate::loops::Operand;
+use crate::program::Prepared;
+use crate::{ops, product};
+use pullback_ir::pass::Target;
+use pullback_ir::pass::plan::Planned;
+use pullback_ir::{
+    Call, DType, DeviceBackend, DeviceOperand, DeviceProgram, Handle, Op, PoolStats, Result, Write,
+};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Opens a device.
+///
+/// # Errors
+/// A sentence that says what is missing: the driver, the device.
+pub fn open(number: u16) -> std::result::Result<Box<dyn DeviceBackend>, String> {
+    Ok(Box::new(Backend { gpu: Arc::new(Gpu::open(number)?) }))
+}
+
+struct Backend {
+    gpu: Arc<Gpu>,
+}
+
+fn operand(x: &DeviceOperand<'_>) -> Operand {
+    let bytes = x.layout.offset.wrapping_mul(x.spec.dtype.size());
+    let at = x.memory.wrapping_add(bytes as u64);
+    Operand::new(at, x.spec.dtype, &x.layout.shape, &x.layout.strides)
+}
+
+impl DeviceBackend for Backend {
+    fn alloc(&self, bytes: usize) -> Result<Handle> {
+        self.gpu.alloc(bytes)
+    }
+
+    fn free(&self, memory: Handle) {
+        self.gpu.free(memory);
+    }
+
+    fn upload(&self, from: &[u8], to: Handle) -> Result<()> {
+        self.gpu.upload(from, to)
+    }
+
+    fn download(&self, from: Handle, start: usize, to: &mut [u8]) -> Result<()> {
+        self.gpu.download(from + start as u64, to)
+    }
+
+    fn run(&self, call: &Call<'_>) -> Result<bool> {
+        let gpu = &self.gpu;
+        let x: SmallVec<[Operand; 4]> = call.inputs.iter().map(operand).collect();
+        let out: SmallVec<[Operand; 4]> = call.outputs.iter().map(operand).collect();
+        match call.write {
+            None | Some(Write::Over | Write::Part) => ops::run(gpu, call.op, &x, &out, call.at)?,
+            Some(Write::Add) => match call.op {
+                Op::Dot if product::has(out[0].dtype) => {
+                    product::dot(gpu, &x[0], &x[1], &out[0], true)?;
+                }
+                _ => return Ok(false),
+            },
+        }
+        Ok(true)
+    }
+
+    fn prepare(&self, program: &Arc<Planned>) -> Result<Box<dyn DeviceProgram>> {
+        Ok(Box::new(Prepared::new(&self.gpu, program)?))
+    }
+
+    fn target(&self) -> Target {
+        Target {
+            align: 256,
+            epilogue: false,
+            adds_products: &[DType::F32, DType::F64],
+            ..Target::default()
+        }
+    }
+
+    fn statistics(&self) -> PoolStats {
+        self.gpu.pool().stats()
+    }
+
+    fn trim(&self) {
+        self.gpu.enter();
+        self.gpu.pool().trim(&self.gpu);
+    }
+
+    fn synchronize(&self) -> Result<()> {
+        self.gpu.synchronize()
+    }
+}

@@ -1,0 +1,611 @@
+//! Fused ops: as loops, and the steps of optimisers as kernels of their own.
+//!
+//! Loops compute in the compute type and round once, at the store, as the CPU's kernels do.
+
+use crate::compile::Key;
+use crate::gpu::Gpu;
+use crate::loops::{Loop, Operand};
+use crate::ops::copy;
+use crate::product::dot;
+use crate::text::{PRELUDE, compute, element};
+use crate::{host, lines};
+use pullback_ir::{
+    Adam, Attention, Binary, Compare, DType, Fused, Inst, Line, Op, Real, Reduction, Result,
+    Scalar, Sgd, Unary, Value, element_count,
+};
+use smallvec::{SmallVec, smallvec};
+
+const UPDATE: &str = include_str!("kernels/update.cu");
+
+/// A body that is written instruction by instruction.
+#[derive(Default)]
+struct Body {
+    insts: Vec<Inst>,
+    values: Vec<Value>,
+    inputs: Vec<Operand>,
+    outputs: Vec<(usize, Operand)>,
+}
+
+impl Body {
+    fn push(&mut self, inst: Inst, dtype: DType, row: bool) -> usize {
+        self.insts.push(inst);
+        self.values.push(Value { dtype, row });
+        self.insts.len() - 1
+    }
+
+    /// An operand, in its compute type.
+    fn load(&mut self, x: Operand) -> usize {
+        let dtype = x.dtype;
+        self.inputs.push(x);
+        let loaded = self.push(Inst::Load(self.inputs.len() - 1), dtype, false);
+        self.cast(loaded, dtype.compute())
+    }
+
+    fn cast(&mut self, v: usize, dtype: DType) -> usize {
+        match self.values[v].dtype == dtype {
+            true => v,
+            false => self.point(Op::Cast(dtype), &[v], dtype),
+        }
+    }
+
+    fn point(&mut self, op: Op, of: &[usize], dtype: DType) -> usize {
+        let row = of.iter().all(|&v| self.values[v].row);
+        self.push(Inst::Point(op, SmallVec::from_slice(of)), dtype, row)
+    }
+
+    fn unary(&mut self, f: Unary, x: usize) -> usize {
+        self.point(Op::Unary(f), &[x], self.values[x].dtype)
+    }
+
+    fn binary(&mut self, f: Binary, a: usize, b: usize) -> usize {
+        self.point(Op::Binary(f), &[a, b], self.values[a].dtype)
+    }
+
+    fn number(&mut self, value: f64, like: usize) -> usize {
+        let dtype = self.values[like].dtype;
+        self.push(Inst::Literal(Scalar::from(value), dtype), dtype, true)
+    }
+
+    fn scaled(&mut self, x: usize, by: f64) -> usize {
+        let by = self.number(by, x);
+        self.binary(Binary::Mul, x, by)
+    }
+
+    fn reduce(&mut self, kind: Reduction, x: usize) -> usize {
+        self.push(Inst::Reduce(kind, x), self.values[x].dtype, true)
+    }
+
+    /// A result, rounded to the dtype of the operand.
+    fn store(&mut self, v: usize, to: Operand) {
+        let v = self.cast(v, to.dtype);
+        self.outputs.push((v, to));
+    }
+
+    fn run(&self, gpu: &Gpu, shape: &[usize], inner: usize) -> Result<()> {
+        Loop {
+            shape,
+            inner,
+            body: &self.insts,
+            values: &self.values,
+            inputs: &self.inputs,
+            outputs: &self.outputs,
+        }
+        .run(gpu)
+    }
+}
+
+/// The axes in order, with one moved to the end.
+fn last(rank: usize, axis: usize) -> Vec<usize> {
+    (0..rank).filter(|&d| d != axis).chain([axis]).collect()
+}
+
+pub(crate) fn run(
+    gpu: &Gpu,
+    fused: Fused,
+    x: &[Operand],
+    out: &[Operand],
+    at: Option<Line>,
+) -> Result<()> {
+    match fused {
+        Fused::Softmax(axis)
+        | Fused::SoftmaxVjp(axis)
+        | Fused::LogSoftmax(axis)
+        | Fused::LogSoftmaxVjp(axis)
+        | Fused::LogSumExp(axis) => along(gpu, fused, axis, x, &out[0]),
+        Fused::LayerNorm(eps) => layer_norm(gpu, eps, x, &out[0]),
+        Fused::LayerNormVjp(eps) => layer_norm_vjp(gpu, eps, x, out),
+        Fused::BatchNorm(eps) => batch_norm(gpu, eps, x, out),
+        Fused::BatchNormVjp(eps) => batch_norm_vjp(gpu, eps, x, out),
+        Fused::CrossEntropy => {
+            lines::cross_entropy(gpu, &Op::Fused(fused), [&x[0], &x[1]], None, &out[0], at)
+        }
+        Fused::CrossEntropyVjp => {
+            let dy = Some(&x[2]);
+            lines::cross_entropy(gpu, &Op::Fused(fused), [&x[0], &x[1]], dy, &out[0], at)
+        }
+        Fused::Attention(how) if !how.drops() => attention(gpu, how, x, out),
+        Fused::AttentionVjp(how) if !how.drops() => attention_vjp(gpu, how, x, out),
+        Fused::Attention(_) | Fused::AttentionVjp(_) => {
+            host::run(gpu, &Op::Fused(fused), x, out, at)
+        }
+        Fused::Sgd(how) => sgd(gpu, how, x, out),
+        Fused::Adam(how) => adam(gpu, how, x, out),
+    }
+}
+
+/// Softmax and its relatives, along an axis.
+fn along(gpu: &Gpu, fused: Fused, axis: usize, x: &[Operand], out: &Operand) -> Result<()> {
+    let order = last(x[0].shape.len(), axis);
+    let shape: Vec<usize> = order.iter().map(|&d| x[0].shape[d]).collect();
+    let mut body = Body::default();
+    let of: Vec<usize> = x.iter().map(|x| body.load(x.permuted(&order))).collect();
+    let (is_sum, to) = match fused {
+        Fused::LogSumExp(_) => (true, out.clone()),
+        _ => (false, out.permuted(&order)),
+    };
+    let value = match fused {
+        Fused::SoftmaxVjp(_) => {
+            let product = body.binary(Binary::Mul, of[0], of[1]);
+            let sum = body.reduce(Reduction::Sum, product);
+            let rest = body.binary(Binary::Sub, of[1], sum);
+            body.binary(Binary::Mul, of[0], rest)
+        }
+        Fused::LogSoftmaxVjp(_) => {
+            let sum = body.reduce(Reduction::Sum, of[1]);
+            let y = body.unary(Unary::Exp, of[0]);
+            let product = body.binary(Binary::Mul, y, sum);
+            body.binary(Binary::Sub, of[1], product)
+        }
+        _ => {
+            let most = body.reduce(Reduction::Max, of[0]);
+            let most = match is_sum {
+                false => most,
+                // An infinite maximum is not subtracted: the sum is then 0 or infinite.
+                true => {
+                    let size = body.unary(Unary::Abs, most);
+                    let (bound, zero) = (body.number(f64::INFINITY, most), body.number(0.0, most));
+                    let finite = body.point(Op::Compare(Compare::Lt), &[size, bound], DType::Bool);
+                    let dtype = body.values[most].dtype;
+                    body.point(Op::Select, &[finite, most, zero], dtype)
+                }
+            };
+            let shifted = body.binary(Binary::Sub, of[0], most);
+            let exp = body.unary(Unary::Exp, shifted);
+            let sum = body.reduce(Reduction::Sum, exp);
+            match fused {
+                Fused::Softmax(_) => body.binary(Binary::Div, exp, sum),
+                _ => {
+                    let log = body.unary(Unary::Log, sum);
+                    match is_sum {
+                        true => body.binary(Binary::Add, most, log),
+                        false => body.binary(Binary::Sub, shifted, log),
+                    }
+                }
+            }
+        }
+    };
+    body.store(value, to);
+    body.run(gpu, &shape, 1)
+}
+
+/// An operand over the last axes, repeated over those before.
+fn under(x: &Operand, shape: &[usize]) -> Operand {
+    let mut out = x.clone();
+    for (d, &n) in shape[..shape.len() - x.shape.len()].iter().enumerate() {
+        out = out.repeated(d, n);
+    }
+    out
+}
+
+/// Mean, variance, and the reciprocal of the standard deviation, of rows of `n`.
+fn moments(body: &mut Body, x: usize, n: usize, eps: Real) -> (usize, usize, usize) {
+    let sum = body.reduce(Reduction::Sum, x);
+    let mean = body.scaled(sum, 1.0 / n as f64);
+    let off = body.binary(Binary::Sub, x, mean);
+    let square = body.unary(Unary::Square, off);
+    let sum = body.reduce(Reduction::Sum, square);
+    let variance = body.scaled(sum, 1.0 / n as f64);
+    (mean, variance, deviation(body, variance, eps))
+}
+
+/// 1/√(variance + eps).
+fn deviation(body: &mut Body, variance: usize, eps: Real) -> usize {
+    let eps = body.number(eps.0, variance);
+    let sum = body.binary(Binary::Add, variance, eps);
+    body.unary(Unary::Rsqrt, sum)
+}
+
+fn layer_norm(gpu: &Gpu, eps: Real, x: &[Operand], out: &Operand) -> Result<()> {
+    let shape = x[0].shape.to_vec();
+    let inner = x[1].shape.len();
+    let n = element_count(&shape[shape.len() - inner..]);
+    let mut body = Body::default();
+    let value = body.load(x[0].clone());
+    let (w, b) = (body.load(under(&x[1], &shape)), body.load(under(&x[2], &shape)));
+    let (mean, _, by) = moments(&mut body, value, n, eps);
+    let off = body.binary(Binary::Sub, value, mean);
+    let normal = body.binary(Binary::Mul, off, by);
+    let scaled = body.binary(Binary::Mul, normal, w);
+    let y = body.binary(Binary::Add, scaled, b);
+    body.store(y, out.clone());
+    body.run(gpu, &shape, inner)
+}
+
+fn layer_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()> {
+    let shape = x[0].shape.to_vec();
+    let inner = x[1].shape.len();
+    let outer = shape.len() - inner;
+    let (rows, n) = (element_count(&shape[..outer]), element_count(&shape[outer..]));
+    let wide = x[0].dtype.compute();
+    let memory = gpu.scratch(2 * rows.max(1) * wide.size())?;
+    let part = |k: usize| {
+        Operand::dense(memory.at + (k * rows * wide.size()) as u64, wide, &shape[..outer])
+    };
+    let mut body = Body::default();
+    let (value, w) = (body.load(x[0].clone()), body.load(under(&x[1], &shape)));
+    let dy = body.load(x[2].clone());
+    let (mean, _, by) = moments(&mut body, value, n, eps);
+    let off = body.binary(Binary::Sub, value, mean);
+    let normal = body.binary(Binary::Mul, off, by);
+    let g = body.binary(Binary::Mul, dy, w);
+    let sum = body.reduce(Reduction::Sum, g);
+    let a = body.scaled(sum, 1.0 / n as f64);
+    let product = body.binary(Binary::Mul, g, normal);
+    let sum = body.reduce(Reduction::Sum, product);
+    let b = body.scaled(sum, 1.0 / n as f64);
+    let along = body.binary(Binary::Mul, normal, b);
+    let rest = body.binary(Binary::Sub, g, a);
+    let rest = body.binary(Binary::Sub, rest, along);
+    let dx = body.binary(Binary::Mul, rest, by);
+    body.store(dx, out[0].clone());
+    body.store(mean, part(0));
+    body.store(by, part(1));
+    body.run(gpu, &shape, inner)?;
+    // The gradients of weight and bias: sums over the rows.
+    let order: Vec<usize> = (outer..shape.len()).chain(0..outer).collect();
+    let across: Vec<usize> = order.iter().map(|&d| shape[d]).collect();
+    let repeated = |x: Operand| {
+        let mut x = x;
+        for (d, &n) in across[..inner].iter().enumerate() {
+            x = x.repeated(d, n);
+        }
+        x
+    };
+    let mut body = Body::default();
+    let (value, dy) = (body.load(x[0].permuted(&order)), body.load(x[2].permuted(&order)));
+    let (mean, by) = (body.load(repeated(part(0))), body.load(repeated(part(1))));
+    let off = body.binary(Binary::Sub, value, mean);
+    let normal = body.binary(Binary::Mul, off, by);
+    let product = body.binary(Binary::Mul, dy, normal);
+    let dw = body.reduce(Reduction::Sum, product);
+    let db = body.reduce(Reduction::Sum, dy);
+    body.store(dw, out[1].clone());
+    body.store(db, out[2].clone());
+    body.run(gpu, &across, outer)
+}
+
+/// The channels first, and an operand of one number for each repeated over the rest.
+fn channels(x: &Operand) -> (Vec<usize>, Vec<usize>) {
+    let order: Vec<usize> = [1].into_iter().chain((0..x.shape.len()).filter(|&d| d != 1)).collect();
+    let shape = order.iter().map(|&d| x.shape[d]).collect();
+    (order, shape)
+}
+
+fn over(x: &Operand, shape: &[usize]) -> Operand {
+    let mut out = x.clone();
+    for (d, &n) in shape.iter().enumerate().skip(1) {
+        out = out.repeated(d, n);
+    }
+    out
+}
+
+fn batch_norm(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()> {
+    let (order, shape) = channels(&x[0]);
+    let n = element_count(&shape[1..]);
+    let mut body = Body::default();
+    let value = body.load(x[0].permuted(&order));
+    let (w, b) = (body.load(over(&x[1], &shape)), body.load(over(&x[2], &shape)));
+    let (mean, variance, by) = moments(&mut body, value, n, eps);
+    let off = body.binary(Binary::Sub, value, mean);
+    let normal = body.binary(Binary::Mul, off, by);
+    let scaled = body.binary(Binary::Mul, normal, w);
+    let y = body.binary(Binary::Add, scaled, b);
+    body.store(y, out[0].permuted(&order));
+    body.store(mean, out[1].clone());
+    body.store(variance, out[2].clone());
+    body.run(gpu, &shape, shape.len() - 1)
+}
+
+fn batch_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()> {
+    let (order, shape) = channels(&x[0]);
+    let n = element_count(&shape[1..]) as f64;
+    let mut body = Body::default();
+    let value = body.load(x[0].permuted(&order));
+    let w = body.load(over(&x[1], &shape));
+    let (mean, variance) = (body.load(over(&x[2], &shape)), body.load(over(&x[3], &shape)));
+    let dy = body.load(x[4].permuted(&order));
+    let by = deviation(&mut body, variance, eps);
+    let off = body.binary(Binary::Sub, value, mean);
+    let normal = body.binary(Binary::Mul, off, by);
+    let db = body.reduce(Reduction::Sum, dy);
+    let product = body.binary(Binary::Mul, dy, normal);
+    let dw = body.reduce(Reduction::Sum, product);
+    let (mean_dy, mean_product) = (body.scaled(db, 1.0 / n), body.scaled(dw, 1.0 / n));
+    let along = body.binary(Binary::Mul, normal, mean_product);
+    let rest = body.binary(Binary::Sub, dy, mean_dy);
+    let rest = body.binary(Binary::Sub, rest, along);
+    let scale = body.binary(Binary::Mul, w, by);
+    let dx = body.binary(Binary::Mul, rest, scale);
+    body.store(dx, out[0].permuted(&order));
+    body.store(dw, out[1].clone());
+    body.store(db, out[2].clone());
+    body.run(gpu, &shape, shape.len() - 1)
+}
+
+/// Queries, keys and values with as many heads each: keys and values are repeated, by strides, over
+/// the queries of a group.
+struct Heads {
+    /// Batch axes, heads of keys, queries of a group, then queries × keys.
+    scores: Vec<usize>,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    mask: Option<Operand>,
+}
+
+/// Splits the axis of heads into groups.
+fn grouped(x: &Operand, groups: usize) -> Operand {
+    let axis = x.shape.len() - 3;
+    let each = x.shape[axis] / groups.max(1);
+    let (mut shape, mut strides) = (x.shape.to_vec(), x.strides.to_vec());
+    shape[axis] = groups;
+    shape.insert(axis + 1, each);
+    strides.insert(axis + 1, x.strides[axis]);
+    strides[axis] = x.strides[axis] * each as isize;
+    x.seen(&shape, &strides)
+}
+
+fn heads(how: Attention, x: &[Operand]) -> Heads {
+    let rank = x[0].shape.len();
+    let groups = x[1].shape[rank - 3];
+    let q = grouped(&x[0], groups);
+    let each = q.shape[rank - 2];
+    let (k, v) = (x[1].repeated(rank - 2, each), x[2].repeated(rank - 2, each));
+    let mut scores = q.shape.to_vec();
+    scores[rank] = k.shape[rank - 1];
+    let mask = how.masked.then(|| grouped(&x[3], groups));
+    Heads { scores, q, k, v, mask }
+}
+
+fn transposed(x: &Operand) -> Operand {
+    let n = x.shape.len();
+    let order: Vec<usize> = (0..n - 2).chain([n - 1, n - 2]).collect();
+    x.permuted(&order)
+}
+
+/// Where a query may attend: minus infinity elsewhere, in the body of scores.
+fn masked(
+    body: &mut Body,
+    how: Attention,
+    mask: Option<&Operand>,
+    score: usize,
+    rank: usize,
+) -> usize {
+    let mut score = score;
+    let dtype = body.values[score].dtype;
+    let hidden = body.number(f64::NEG_INFINITY, score);
+    if let Some(mask) = mask {
+        body.inputs.push(mask.clone());
+        let loaded = body.push(Inst::Load(body.inputs.len() - 1), mask.dtype, false);
+        score = match mask.dtype {
+            DType::Bool => body.point(Op::Select, &[loaded, score, hidden], dtype),
+            _ => {
+                let added = body.cast(loaded, dtype);
+                body.binary(Binary::Add, score, added)
+            }
+        };
+    }
+    if how.causal {
+        let query = body.push(Inst::Index(rank - 2, DType::I64), DType::I64, false);
+        let key = body.push(Inst::Index(rank - 1, DType::I64), DType::I64, false);
+        let seen = body.point(Op::Compare(Compare::Le), &[key, query], DType::Bool);
+        score = body.point(Op::Select, &[seen, score, hidden], dtype);
+    }
+    score
+}
+
+fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<()> {
+    let of = heads(how, x);
+    let rank = of.scores.len();
+    let dtype = x[0].dtype;
+    let count = element_count(&of.scores);
+    // Scores in the compute type, weights in that of the values.
+    let wide = dtype.compute();
+    let memory = [gpu.scratch(count * wide.size())?, gpu.scratch(count * dtype.size())?];
+    let scores = Operand::dense(memory[0].at, wide, &of.scores);
+    let weights = Operand::dense(memory[1].at, dtype, &of.scores);
+    dot(gpu, &of.q, &transposed(&of.k), &scores, false)?;
+    let mut body = Body::default();
+    let score = body.load(scores.clone());
+    let score = body.scaled(score, how.scale.0);
+    let score = masked(&mut body, how, of.mask.as_ref(), score, rank);
+    let most = body.reduce(Reduction::Max, score);
+    // A row that sees nothing has weights of zero.
+    let (bound, zero) = (body.number(f64::INFINITY, most), body.number(0.0, most));
+    let size = body.unary(Unary::Abs, most);
+    let finite = body.point(Op::Compare(Compare::Lt), &[size, bound], DType::Bool);
+    let shift = body.point(Op::Select, &[finite, most, zero], wide);
+    let off = body.binary(Binary::Sub, score, shift);
+    let exp = body.unary(Unary::Exp, off);
+    let sum = body.reduce(Reduction::Sum, exp);
+    let none = body.point(Op::Compare(Compare::Eq), &[sum, zero], DType::Bool);
+    let one = body.number(1.0, sum);
+    let divisor = body.point(Op::Select, &[none, one, sum], wide);
+    let weight = body.binary(Binary::Div, exp, divisor);
+    let log = body.unary(Unary::Log, sum);
+    let lse = body.binary(Binary::Add, shift, log);
+    body.store(weight, weights.clone());
+    let groups = x[1].shape[x[1].shape.len() - 3];
+    body.store(lse, grouped_rows(&out[1], groups));
+    body.run(gpu, &of.scores, 1)?;
+    dot(gpu, &weights, &of.v, &grouped(&out[0], groups), false)
+}
+
+/// The same for an operand with one number for each query.
+fn grouped_rows(x: &Operand, groups: usize) -> Operand {
+    let axis = x.shape.len() - 2;
+    let each = x.shape[axis] / groups.max(1);
+    let (mut shape, mut strides) = (x.shape.to_vec(), x.strides.to_vec());
+    shape[axis] = groups;
+    shape.insert(axis + 1, each);
+    strides.insert(axis + 1, x.strides[axis]);
+    strides[axis] = x.strides[axis] * each as isize;
+    x.seen(&shape, &strides)
+}
+
+fn attention_vjp(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<()> {
+    let of = heads(how, x);
+    let rank = of.scores.len();
+    let dtype = x[0].dtype;
+    let n = how.operands();
+    let groups = x[1].shape[x[1].shape.len() - 3];
+    let (y, lse) = (grouped(&x[n], groups), grouped_rows(&x[n + 1], groups));
+    let dy = grouped(&x[n + 2], groups);
+    let count = element_count(&of.scores);
+    let wide = dtype.compute();
+    let mut memory = Vec::new();
+    for of in [wide, wide, dtype, dtype] {
+        memory.push(gpu.scratch(count * of.size())?);
+    }
+    let part = |k: usize, dtype: DType| Operand::dense(memory[k].at, dtype, &of.scores);
+    let (scores, products) = (part(0, wide), part(1, wide));
+    let (weights, slopes) = (part(2, dtype), part(3, dtype));
+    dot(gpu, &of.q, &transposed(&of.k), &scores, false)?;
+    dot(gpu, &dy, &transposed(&of.v), &products, false)?;
+    // δ = Σ dy·y of a query.
+    let rows = element_count(&of.scores[..rank - 1]);
+    let delta = gpu.scratch(rows.max(1) * wide.size())?;
+    let delta = (Operand::dense(delta.at, wide, &of.scores[..rank - 1]), delta);
+    let mut body = Body::default();
+    let (a, b) = (body.load(y.clone()), body.load(dy.clone()));
+    let product = body.binary(Binary::Mul, a, b);
+    let sum = body.reduce(Reduction::Sum, product);
+    body.store(sum, delta.0.clone());
+    body.run(gpu, &y.shape, 1)?;
+    let keys = of.scores[rank - 1];
+    let mut body = Body::default();
+    let score = body.load(scores);
+    let score = body.scaled(score, how.scale.0);
+    let score = masked(&mut body, how, of.mask.as_ref(), score, rank);
+    let lse = body.load(lse.repeated(rank - 1, keys));
+    let off = body.binary(Binary::Sub, score, lse);
+    let exp = body.unary(Unary::Exp, off);
+    // A query that sees nothing has no weights: minus infinity less itself is no number.
+    let hidden = body.number(f64::NEG_INFINITY, score);
+    let blind = body.point(Op::Compare(Compare::Eq), &[score, hidden], DType::Bool);
+    let zero = body.number(0.0, score);
+    let weight = body.point(Op::Select, &[blind, zero, exp], wide);
+    let slope = body.load(products);
+    let delta_of = body.load(delta.0.repeated(rank - 1, keys));
+    let rest = body.binary(Binary::Sub, slope, delta_of);
+    let ds = body.binary(Binary::Mul, weight, rest);
+    let ds = body.scaled(ds, how.scale.0);
+    body.store(weight, weights.clone());
+    body.store(ds, slopes.clone());
+    body.run(gpu, &of.scores, 0)?;
+    // dq = ds·k; dk = dsᵀ·q and dv = weightsᵀ·dy, summed over the queries of a group.
+    dot(gpu, &slopes, &of.k, &grouped(&out[0], groups), false)?;
+    summed(gpu, [&transposed(&slopes), &of.q], &out[1])?;
+    summed(gpu, [&transposed(&weights), &dy], &out[2])
+}
+
+/// `a·b`, summed over the axis of the queries of a group (the one before the last two).
+fn summed(gpu: &Gpu, [a, b]: [&Operand; 2], out: &Operand) -> Result<()> {
+    let rank = a.shape.len();
+    let axis = rank - 3;
+    let mut shape = a.shape.to_vec();
+    shape[rank - 1] = b.shape[rank - 1];
+    if shape[axis] == 1 {
+        let to = out.repeated(axis, 1);
+        let to = to.seen(&to.shape, &pullback_ir::dense_strides(&to.shape));
+        return dot(gpu, a, b, &to, false);
+    }
+    let memory = gpu.scratch(element_count(&shape) * out.dtype.size())?;
+    let all = Operand::dense(memory.at, out.dtype, &shape);
+    dot(gpu, a, b, &all, false)?;
+    let order = last(rank, axis);
+    let mut body = Body::default();
+    let value = body.load(all.permuted(&order));
+    let sum = body.reduce(Reduction::Sum, value);
+    body.store(sum, out.clone());
+    let across: Vec<usize> = order.iter().map(|&d| shape[d]).collect();
+    body.run(gpu, &across, 1)
+}
+
+/// A step of an optimiser over dense memory: what is read is copied if it is not dense.
+fn update(
+    gpu: &Gpu,
+    key: Key,
+    head: String,
+    x: &[Operand],
+    out: &[Operand],
+    numbers: [f64; 8],
+    step: Option<&Operand>,
+) -> Result<()> {
+    let rate = &x[x.len() - 1];
+    let read = x.len() - 1 - usize::from(step.is_some());
+    let mut held = Vec::new();
+    let mut addresses = [0; 5];
+    for (to, x) in addresses.iter_mut().zip(&x[..read]) {
+        *to = x.at;
+        if !x.is_dense() {
+            let memory = gpu.scratch(x.bytes())?;
+            copy(gpu, x, &Operand::dense(memory.at, x.dtype, &x.shape))?;
+            *to = memory.at;
+            held.push(memory);
+        }
+    }
+    let count = x[0].len();
+    if count == 0 {
+        return Ok(());
+    }
+    let kernel = gpu.kernels.get(gpu, &key, || format!("{PRELUDE}{head}{UPDATE}"))?;
+    let mut words: SmallVec<[u64; 32]> = (0..4).map(|k| out.get(k).map_or(0, |y| y.at)).collect();
+    words.extend(addresses);
+    words.extend([step.map_or(0, |s| s.at), rate.at, count as u64]);
+    words.extend(numbers.map(f64::to_bits));
+    gpu.launch(kernel, count.div_ceil(256).min(gpu.units * 16), 256, &words)
+}
+
+fn head(x: &[Operand], gradient: usize, maximize: bool) -> String {
+    let (e, c) = (element(x[0].dtype), compute(x[0].dtype));
+    let rate = element(x[x.len() - 1].dtype);
+    format!(
+        "typedef {e} E;\ntypedef {c} C;\ntypedef {rate} R;\n#define GRADIENT {gradient}\n\
+         #define MAXIMIZE {}\n",
+        u8::from(maximize)
+    )
+}
+
+fn sgd(gpu: &Gpu, how: Sgd, x: &[Operand], out: &[Operand]) -> Result<()> {
+    let momentum = how.remembers();
+    let flags = [momentum, how.nesterov, how.maximize].map(u32::from);
+    let dtypes = smallvec![x[0].dtype, x[x.len() - 1].dtype];
+    let key = Key::Named("sgd", dtypes, SmallVec::from_slice(&flags));
+    let more = format!("#define MOMENTUM {}\n#define NESTEROV {}\n", flags[0], flags[1]);
+    let head = head(x, 1 + usize::from(momentum), how.maximize) + &more;
+    let numbers = [how.momentum.0, how.dampening.0, how.decay.0, 0.0, 0.0, 0.0, 0.0, 0.0];
+    let step = momentum.then(|| &x[x.len() - 2]);
+    update(gpu, key, head, x, out, numbers, step)
+}
+
+fn adam(gpu: &Gpu, how: Adam, x: &[Operand], out: &[Operand]) -> Result<()> {
+    let flags = [how.decoupled, how.amsgrad, how.maximize].map(u32::from);
+    let dtypes = smallvec![x[0].dtype, x[x.len() - 1].dtype];
+    let key = Key::Named("adam", dtypes, SmallVec::from_slice(&flags));
+    let more =
+        format!("#define ADAM\n#define DECOUPLED {}\n#define LARGEST {}\n", flags[0], flags[1]);
+    let head = head(x, 3 + usize::from(how.amsgrad), how.maximize) + &more;
+    let numbers = [how.beta1.0, how.beta2.0, how.eps.0, how.decay.0, 0.0, 0.0, 0.0, 0.0];
+    update(gpu, key, head, x, out, numbers, Some(&x[x.len() - 2]))
+}

@@ -1,0 +1,68 @@
+//! Ops that have no kernel yet: on the CPU, with one warning for each op.
+
+use crate::gpu::Gpu;
+use crate::loops::Operand;
+use crate::ops::copy;
+use pullback_cpu::{Buffer, Input};
+use pullback_ir::infer::check;
+use pullback_ir::{Device, Layout, Line, Op, Result, Shape, Spec};
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
+/// Runs an op on the host: operands are downloaded, results uploaded.
+pub(crate) fn run(
+    gpu: &Gpu,
+    op: &Op,
+    inputs: &[Operand],
+    outputs: &[Operand],
+    at: Option<Line>,
+) -> Result<()> {
+    warn(gpu, op, at);
+    let mut memory = Vec::new();
+    for x in inputs {
+        let dense = gpu.scratch(x.bytes())?;
+        let seen = Operand::dense(dense.at, x.dtype, &x.shape);
+        copy(gpu, x, &seen)?;
+        memory.push(Buffer::filled(x.dtype, x.bytes(), |to| gpu.download(dense.at, to))?);
+    }
+    let spec = |x: &Operand| Spec::on(Device::Cpu, x.dtype, Shape::from_slice(&x.shape));
+    let specs: Vec<Spec> = inputs.iter().map(spec).collect();
+    let refs: Vec<&Spec> = specs.iter().collect();
+    let layouts: Vec<Layout> = specs.iter().map(|s| Layout::dense(s.shape.clone())).collect();
+    let operands: Vec<Input<'_>> = memory
+        .iter()
+        .zip(&layouts)
+        .zip(&specs)
+        .map(|((buffer, layout), spec)| Input { buffer, layout, spec })
+        .collect();
+    let located = |error: pullback_ir::Error| match at {
+        Some(at) => error.at(at),
+        None => error,
+    };
+    let made = check(op, &refs).and_then(|call| pullback_cpu::run(call, &operands));
+    for (made, to) in made.map_err(located)?.into_iter().zip(outputs) {
+        let Some(bytes) = made.buffer.slice(0, to.bytes()) else { continue };
+        match to.is_dense() {
+            true => gpu.upload(bytes, to.at)?,
+            false => {
+                let dense = gpu.scratch(to.bytes())?;
+                gpu.upload(bytes, dense.at)?;
+                copy(gpu, &Operand::dense(dense.at, to.dtype, &to.shape), to)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Says once for each op that it runs on the host.
+fn warn(gpu: &Gpu, op: &Op, at: Option<Line>) {
+    static SAID: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+    let name = op.name().to_string();
+    if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
+        let place = at.map_or(String::new(), |at| format!(" (first at {at})"));
+        eprintln!(
+            "pullback: `{name}` has no kernel on cuda:{} and runs on the CPU, with copies{place}",
+            gpu.number
+        );
+    }
+}

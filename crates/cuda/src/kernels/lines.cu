@@ -1,0 +1,237 @@
+// Kernels over lines of an axis and over indices. `E` is the element, `C` its compute type.
+// Parameters are words of eight bytes; an array of axes has room for eight.
+
+struct Lines {
+  u64 p[6];        // addresses
+  u64 lines, len;  // how many lines, and their length
+  u64 rank;        // axes that number the lines
+  u64 n[8];        // their lengths
+  i64 s[4][8];     // strides of operands along them
+  i64 step[4];     // strides of operands along the line
+  u64 a, b, c;     // numbers of the kernel
+};
+FN void offsets(const Lines& p, u64 q, int operands, i64* o) {
+  for (int k = 0; k < operands; k++) o[k] = 0;
+  for (int d = (int)p.rank - 1; d >= 0; d--) {
+    i64 c = (i64)(q % p.n[d]); q /= p.n[d];
+    for (int k = 0; k < operands; k++) o[k] += c * p.s[k][d];
+  }
+}
+FN u64 thread_index() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
+
+// An unsigned key in the order of values: NaN above all, −0 equal to +0.
+FN u64 order(float x) { u32 b = __float_as_uint(x + 0.f); return x != x ? 0xffffffffu : b >> 31 ? ~b : b | 0x80000000u; }
+FN u64 order(double x) { u64 b = (u64)__double_as_longlong(x + 0.0); return x != x ? ~0ull : b >> 63 ? ~b : b | 0x8000000000000000ull; }
+FN u64 order(i64 x) { return (u64)x ^ 0x8000000000000000ull; }
+
+#ifdef GATHER
+// p: x, index, out, fault; c: number of the call, b: length of the axis. One line per index.
+// Operands along axes: 0 = x without the axis, 1 = index. step[0] = x along the axis.
+extern "C" __global__ void k(Lines p) {
+  u64 t = thread_index(); if (t >= p.lines) return;
+  i64 o[2]; offsets(p, t, 2, o);
+  i64 i = ((const i64*)p.p[1])[o[1]];
+  if (i < 0 || i >= (i64)p.b) { report((Fault*)p.p[3], (u32)p.c, i, (i64)p.b); return; }
+  ((E*)p.p[2])[t] = ((const E*)p.p[0])[o[0] + i * p.step[0]];
+}
+#endif
+
+#ifdef SCATTER
+// p: out, sorted indices, their positions, source, fault; lines: those of the source; len: along
+// the axis; a: 1 if all lines share one list; b: length of the axis; c: the call.
+// Operands along axes: 0 = out without the axis, 1 = source without the axis, 2 = the list.
+extern "C" __global__ void k(Lines p) {
+  u64 t = thread_index(); if (t >= p.lines * p.len) return;
+  // Neighbouring threads have neighbouring lines, which are neighbours in memory.
+  u64 line = t % p.lines, j = t / p.lines;
+  i64 o[3]; offsets(p, line, 3, o);
+  const i64* sorted = (const i64*)p.p[1] + o[2]; const i64* from = (const i64*)p.p[2] + o[2];
+  i64 to = sorted[j];
+  if (to < 0 || to >= (i64)p.b) { report((Fault*)p.p[4], (u32)p.c, to, (i64)p.b); return; }
+  if (j > 0 && sorted[j - 1] == to) return;
+  E* out = (E*)p.p[0] + o[0] + to * p.step[0];
+  const E* source = (const E*)p.p[3] + o[1];
+  C x = load(*out);
+  for (; j < p.len && sorted[j] == to; j++) { C y = load(source[from[j] * p.step[1]]); x = COMBINE; }
+  store(*out, x);
+}
+#endif
+
+#ifdef KEYS
+// p: x, keys (u64), positions (u32); len: a power of two; a: elements of a line; b: 1 if descending.
+extern "C" __global__ void k(Lines p) {
+  u64 t = thread_index(); if (t >= p.lines * p.len) return;
+  u64 line = t / p.len, j = t % p.len;
+  i64 o[1]; offsets(p, line, 1, o);
+  u64 key = ~0ull;
+  if (j < p.a) { key = order(load(((const E*)p.p[0])[o[0] + (i64)j * p.step[0]])); if (p.b) key = ~key; }
+  ((u64*)p.p[1])[t] = key; ((u32*)p.p[2])[t] = (u32)j;
+}
+#endif
+
+#ifdef EXCHANGE
+// One step of a bitonic sort in memory: p: keys, positions; a: distance, b: length of a run.
+extern "C" __global__ void k(Lines p) {
+  u64 t = thread_index(); if (t >= p.lines * (p.len / 2)) return;
+  u64 line = t / (p.len / 2), h = t % (p.len / 2);
+  u64 i = 2 * p.a * (h / p.a) + h % p.a, j = i + p.a;
+  u64* key = (u64*)p.p[0] + line * p.len; u32* at = (u32*)p.p[1] + line * p.len;
+  bool up = (i & p.b) == 0;
+  bool larger = key[i] > key[j] || (key[i] == key[j] && at[i] > at[j]);
+  if (larger == up) { u64 x = key[i]; key[i] = key[j]; key[j] = x; u32 y = at[i]; at[i] = at[j]; at[j] = y; }
+}
+#endif
+
+#ifdef SORT
+// A block sorts a line in shared memory: p: keys, positions; len: a power of two, at most 2048.
+extern "C" __global__ void __launch_bounds__(512) k(Lines p) {
+  __shared__ u64 key[2048]; __shared__ u32 at[2048];
+  const u32 n = (u32)p.len;
+  u64* keys = (u64*)p.p[0] + blockIdx.x * p.len; u32* places = (u32*)p.p[1] + blockIdx.x * p.len;
+  for (u32 i = threadIdx.x; i < n; i += 512) { key[i] = keys[i]; at[i] = places[i]; }
+  __syncthreads();
+  for (u32 run = 2; run <= n; run *= 2)
+    for (u32 d = run / 2; d > 0; d /= 2) {
+      for (u32 h = threadIdx.x; h < n / 2; h += 512) {
+        u32 i = 2 * d * (h / d) + h % d, j = i + d;
+        bool larger = key[i] > key[j] || (key[i] == key[j] && at[i] > at[j]);
+        if (larger == ((i & run) == 0)) { u64 x = key[i]; key[i] = key[j]; key[j] = x; u32 y = at[i]; at[i] = at[j]; at[j] = y; }
+      }
+      __syncthreads();
+    }
+  for (u32 i = threadIdx.x; i < n; i += 512) places[i] = at[i];
+}
+#endif
+
+#ifdef TAKE
+// p: x, positions, values, indices; len: ranks, a: the first rank, b: length of a line of positions.
+// Operands along axes: 0 = x, 1 = results. step: along the axis.
+extern "C" __global__ void k(Lines p) {
+  u64 t = thread_index(); if (t >= p.lines * p.len) return;
+  u64 line = t / p.len, j = t % p.len;
+  i64 o[2]; offsets(p, line, 2, o);
+  i64 i = ((const u32*)p.p[1])[line * p.b + p.a + j];
+  i64 to = o[1] + (i64)j * p.step[1];
+  ((E*)p.p[2])[to] = ((const E*)p.p[0])[o[0] + i * p.step[0]];
+  ((i64*)p.p[3])[to] = i;
+}
+#endif
+
+#ifdef ARG
+// p: x, out. A warp has a line. The first extreme, or the first NaN.
+extern "C" __global__ void k(Lines p) {
+  u64 line = thread_index() / 32; if (line >= p.lines) return;
+  u32 lane = threadIdx.x % 32;
+  i64 o[2]; offsets(p, line, 2, o);
+  C best = 0; i64 where = -1;
+  for (u64 j = lane; j < p.len; j += 32) {
+    C x = load(((const E*)p.p[0])[o[0] + (i64)j * p.step[0]]);
+    if (where < 0 || BEATS(x, best) || (x != x && best == best)) { best = x; where = (i64)j; }
+  }
+  for (int d = 16; d; d >>= 1) {
+    C x = __shfl_xor_sync(~0u, best, d); i64 i = __shfl_xor_sync(~0u, where, d);
+    bool better = BEATS(x, best) || (x != x && best == best);
+    bool equal = x == best || (x != x && best != best);
+    if (i >= 0 && (where < 0 || better || (equal && i < where))) { best = x; where = i; }
+  }
+  if (lane == 0) ((i64*)p.p[1])[o[1]] = where;
+}
+#endif
+
+#ifdef CUMULATE
+// p: x, out; a: threads of a line (1 or 256); b: 1 from the end. `W` is the type of the sums.
+#ifdef LOGSUMEXP
+struct Part { double m, s; };
+FN Part none() { Part a = {-INF, 0.0}; return a; }
+FN Part one(double x) { Part a = {x, x == -INF ? 0.0 : 1.0}; return a; }
+FN Part joined(Part a, Part b) {
+  if (a.m != a.m || b.m != b.m) { Part c = {NOT_A_NUMBER, 1.0}; return c; }
+  if (b.m == -INF) return a;
+  if (a.m == -INF) return b;
+  double m = a.m > b.m ? a.m : b.m;
+  Part c = {m, (a.m == m ? a.s : a.s * exp(a.m - m)) + (b.m == m ? b.s : b.s * exp(b.m - m))};
+  return c;
+}
+FN double value(Part a) { return a.m == INF ? INF : a.m + log(a.s); }
+#else
+typedef W Part;
+FN Part none() { return NONE; }
+FN Part one(W x) { return x; }
+FN Part joined(Part a, Part b) { return K::of(a, b); }
+FN W value(Part a) { return a; }
+#endif
+extern "C" __global__ void __launch_bounds__(256) k(Lines p) {
+  u64 line = thread_index() / p.a; if (line >= p.lines) return;
+  u64 lane = p.a == 1 ? 0 : threadIdx.x;
+  i64 o[2]; offsets(p, line, 2, o);
+  u64 each = (p.len + p.a - 1) / p.a, from = lane * each, to = from + each < p.len ? from + each : p.len;
+  const E* x = (const E*)p.p[0] + o[0]; E* out = (E*)p.p[1] + o[1];
+  Part sum = none();
+  if (p.a > 1) {
+    for (u64 j = from; j < to; j++) { u64 i = p.b ? p.len - 1 - j : j; sum = joined(sum, one((W)load(x[(i64)i * p.step[0]]))); }
+    __shared__ Part parts[256];
+    parts[lane] = sum;
+    __syncthreads();
+    if (lane == 0) { Part before = none(); for (int i = 0; i < 256; i++) { Part own = parts[i]; parts[i] = before; before = joined(before, own); } }
+    __syncthreads();
+    sum = parts[lane];
+  }
+  for (u64 j = from; j < to; j++) {
+    u64 i = p.b ? p.len - 1 - j : j;
+    sum = joined(sum, one((W)load(x[(i64)i * p.step[0]])));
+    store(out[(i64)i * p.step[1]], (C)value(sum));
+  }
+}
+#endif
+
+#ifdef INTEGER_DOT
+// p: a, b, out (dense); lines: elements of out; len: the summed axis; a: columns, b: rows.
+// Operands along the batch axes: 0 = a, 1 = b. step: a along rows and k, b along k and columns.
+extern "C" __global__ void k(Lines p) {
+  u64 t = thread_index(); if (t >= p.lines) return;
+  u64 column = t % p.a, row = t / p.a % p.b;
+  i64 o[2]; offsets(p, t / p.a / p.b, 2, o);
+  const E* x = (const E*)p.p[0] + o[0] + (i64)row * p.step[0];
+  const E* y = (const E*)p.p[1] + o[1] + (i64)column * p.step[3];
+  i64 sum = 0;
+  for (u64 j = 0; j < p.len; j++) sum = b_add(sum, b_mul((i64)load(x[(i64)j * p.step[1]]), (i64)load(y[(i64)j * p.step[2]])));
+  store(((E*)p.p[2])[t], sum);
+}
+#endif
+
+#ifdef RANDOM_KEYS
+// p: keys (dense pairs), out; len: what one key draws.
+extern "C" __global__ void k(Lines p) {
+  u64 t = thread_index(); if (t >= p.lines * p.len) return;
+  const i64* key = (const i64*)p.p[0] + 2 * (t / p.len);
+  u64 at = t % p.len;
+  store(((E*)p.p[1])[t], DRAW);
+}
+#endif
+
+#ifdef CROSS_ENTROPY
+// p: logits, classes, out, fault, dy; len: classes, c: the call. A block of 256 has a row.
+// Operands: 0 = logits, 1 = classes, 2 = out, 3 = dy. step: along the classes.
+extern "C" __global__ void __launch_bounds__(256) k(Lines p) {
+  i64 o[4]; offsets(p, blockIdx.x, 4, o);
+  const E* x = (const E*)p.p[0] + o[0];
+  i64 wanted = ((const i64*)p.p[1])[o[1]];
+  C most = (C)-INF;
+  for (u64 j = threadIdx.x; j < p.len; j += 256) most = b_maximum(most, load(x[(i64)j * p.step[0]]));
+  most = over_row<Max, 256>(most, (C)-INF);
+  C sum = 0;
+  // Minus infinity where nothing is larger: its exponential is none.
+  for (u64 j = threadIdx.x; j < p.len; j += 256) { C v = load(x[(i64)j * p.step[0]]); sum += v == most ? (C)1 : u_exp(v - most); }
+  sum = over_row<Sum, 256>(sum, (C)0);
+  if (wanted < 0 || wanted >= (i64)p.len) { if (threadIdx.x == 0) report((Fault*)p.p[3], (u32)p.c, wanted, (i64)p.len); return; }
+#ifdef VJP
+  C dy = load(((const E*)p.p[4])[o[3]]);
+  for (u64 j = threadIdx.x; j < p.len; j += 256) {
+    C v = load(x[(i64)j * p.step[0]]), y = (v == most ? (C)1 : u_exp(v - most)) / sum;
+    store(((E*)p.p[2])[o[2] + (i64)j * p.step[2]], (y - ((i64)j == wanted ? (C)1 : (C)0)) * dy);
+  }
+#else
+  if (threadIdx.x == 0) store(((E*)p.p[2])[o[2]], most + u_log(sum) - load(x[wanted * p.step[0]]));
+#endif
+}
+#endif

@@ -1,0 +1,117 @@
+// Convolutions as products over columns, and pooling. Up to three spatial axes; missing ones have
+// length 1. `E` is the element, `C` its compute type.
+
+struct Window {
+  u64 p[2];                // from, to
+  u64 count;               // threads
+  u64 n, c;                // batch and channels
+  u64 x[3], y[3], k[3];    // lengths of the input, of the output, and of a window
+  i64 stride[3], dilation[3], before[3];
+  i64 s[5];                // strides of what is read: batch, channel, axes
+  u64 even[3];             // 1: pieces of even size instead of windows
+};
+FN u64 thread_index() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
+FN bool inside(i64 at, u64 len) { return at >= 0 && at < (i64)len; }
+
+#ifdef COLUMNS
+// The operand of a product: [n, c, k…, y…], or [c, k…, n, y…] for the gradient of a filter.
+extern "C" __global__ void k(Window w) {
+  u64 q = thread_index(); if (q >= w.count) return;
+  u64 at = q, y[3], t[3], n, c;
+  for (int d = 2; d >= 0; d--) { y[d] = q % w.y[d]; q /= w.y[d]; }
+  if (FILTER) { n = q % w.n; q /= w.n; }
+  for (int d = 2; d >= 0; d--) { t[d] = q % w.k[d]; q /= w.k[d]; }
+  c = q % w.c; q /= w.c;
+  if (!FILTER) n = q;
+  i64 from = (i64)n * w.s[0] + (i64)c * w.s[1];
+  bool in = true;
+  for (int d = 0; d < 3; d++) {
+    i64 x = (i64)y[d] * w.stride[d] - w.before[d] + (i64)t[d] * w.dilation[d];
+    in = in && inside(x, w.x[d]);
+    from += x * w.s[2 + d];
+  }
+  E zero; store(zero, (C)0);
+  ((E*)w.p[1])[at] = in ? ((const E*)w.p[0])[from] : zero;
+}
+#endif
+
+#ifdef FOLD
+// The transpose: from columns [n, c, k…, y…] to x [n, c, x…], each a sum in the order of taps.
+extern "C" __global__ void k(Window w) {
+  u64 q = thread_index(); if (q >= w.count) return;
+  u64 at = q, x[3];
+  for (int d = 2; d >= 0; d--) { x[d] = q % w.x[d]; q /= w.x[d]; }
+  const E* from = (const E*)w.p[0] + q * (w.k[0] * w.k[1] * w.k[2]) * (w.y[0] * w.y[1] * w.y[2]);
+  C sum = 0;
+  for (u64 t0 = 0; t0 < w.k[0]; t0++) for (u64 t1 = 0; t1 < w.k[1]; t1++) for (u64 t2 = 0; t2 < w.k[2]; t2++) {
+    const u64 t[3] = {t0, t1, t2};
+    u64 tap = 0, place = 0; bool in = true;
+    for (int d = 0; d < 3; d++) {
+      i64 p = (i64)x[d] + w.before[d] - (i64)t[d] * w.dilation[d];
+      in = in && p >= 0 && p % w.stride[d] == 0 && p / w.stride[d] < (i64)w.y[d];
+      tap = tap * w.k[d] + t[d];
+      place = place * w.y[d] + (in ? (u64)(p / w.stride[d]) : 0);
+    }
+    if (in) sum += load(from[tap * (w.y[0] * w.y[1] * w.y[2]) + place]);
+  }
+  store(((E*)w.p[1])[at], sum);
+}
+#endif
+
+// Piece `o` of an axis: its first position, the end, and the distance between positions.
+FN void piece(const Window& w, int d, i64 o, i64& from, i64& to, i64& step) {
+  if (w.even[d]) { i64 n = (i64)w.x[d], c = (i64)w.y[d]; from = o * n / c; to = ((o + 1) * n + c - 1) / c; step = 1; return; }
+  step = w.dilation[d]; from = o * w.stride[d] - w.before[d]; to = from + (i64)w.k[d] * step;
+  if (from < 0) from += (-from + step - 1) / step * step;
+  if (to > (i64)w.x[d]) to = (i64)w.x[d];
+}
+
+#ifdef POOL
+// Sums of pieces, or the position of the largest element. [n·c, x…] to [n·c, y…].
+extern "C" __global__ void k(Window w) {
+  u64 q = thread_index(); if (q >= w.count) return;
+  u64 at = q; i64 from[3], to[3], step[3];
+  for (int d = 2; d >= 0; d--) { piece(w, d, (i64)(q % w.y[d]), from[d], to[d], step[d]); q /= w.y[d]; }
+  const E* x = (const E*)w.p[0] + (i64)(q / w.c) * w.s[0] + (i64)(q % w.c) * w.s[1];
+  C best = 0; i64 where = -1;
+  for (i64 a = from[0]; a < to[0]; a += step[0]) for (i64 b = from[1]; b < to[1]; b += step[1]) for (i64 c = from[2]; c < to[2]; c += step[2]) {
+    C v = load(x[a * w.s[2] + b * w.s[3] + c * w.s[4]]);
+#ifdef ARGMAX
+    if (where < 0 || v > best || v != v) { best = v; where = (a * (i64)w.x[1] + b) * (i64)w.x[2] + c; }
+#else
+    best = b_add(best, v);
+#endif
+  }
+#ifdef ARGMAX
+  ((i64*)w.p[1])[at] = where < 0 ? 0 : where;
+#else
+  store(((E*)w.p[1])[at], best);
+#endif
+}
+#endif
+
+#ifdef SPREAD
+// The transpose of a sum: [n·c, y…] to [n·c, x…], in the order of pieces.
+extern "C" __global__ void k(Window w) {
+  u64 q = thread_index(); if (q >= w.count) return;
+  u64 at = q; i64 x[3], low[3], high[3];
+  for (int d = 2; d >= 0; d--) { x[d] = (i64)(q % w.x[d]); q /= w.x[d]; }
+  for (int d = 0; d < 3; d++) {
+    if (w.even[d]) { low[d] = x[d] * (i64)w.y[d] / (i64)w.x[d] - 1; high[d] = (x[d] + 1) * (i64)w.y[d] / (i64)w.x[d] + 1; }
+    else { high[d] = (x[d] + w.before[d]) / w.stride[d]; low[d] = (x[d] + w.before[d] - ((i64)w.k[d] - 1) * w.dilation[d]) / w.stride[d] - 1; }
+    if (low[d] < 0) low[d] = 0;
+    if (high[d] >= (i64)w.y[d]) high[d] = (i64)w.y[d] - 1;
+  }
+  const E* y = (const E*)w.p[0] + (i64)(q / w.c) * w.s[0] + (i64)(q % w.c) * w.s[1];
+  C sum = 0;
+  for (i64 a = low[0]; a <= high[0]; a++) for (i64 b = low[1]; b <= high[1]; b++) for (i64 c = low[2]; c <= high[2]; c++) {
+    const i64 o[3] = {a, b, c}; bool in = true;
+    for (int d = 0; d < 3; d++) {
+      i64 from, to, step; piece(w, d, o[d], from, to, step);
+      in = in && x[d] >= from && x[d] < to && (x[d] - from) % step == 0;
+    }
+    if (in) sum = b_add(sum, load(y[a * w.s[2] + b * w.s[3] + c * w.s[4]]));
+  }
+  store(((E*)w.p[1])[at], sum);
+}
+#endif

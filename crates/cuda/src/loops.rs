@@ -1,0 +1,354 @@
+//! From operands with layouts to a loop kernel and its launch.
+//!
+//! Axes that are adjacent in every operand are merged first, so that nearly every op is flat or has
+//! two axes, and few kernels are made.
+
+use crate::compile::Key;
+use crate::gpu::{Gpu, Scratch};
+use crate::text::{Form, LoopText, THREADS, levels, text};
+use pullback_cuda_sys::DevicePtr;
+use pullback_ir::{DType, Inst, Reduction, Result, Strides, Value, element_count};
+use smallvec::{SmallVec, smallvec};
+
+/// Memory seen through strides: the address is that of the element at index 0, 0, ….
+#[derive(Clone)]
+pub(crate) struct Operand {
+    pub at: DevicePtr,
+    pub dtype: DType,
+    pub shape: SmallVec<[usize; 4]>,
+    pub strides: SmallVec<[isize; 4]>,
+}
+
+impl Operand {
+    pub fn dense(at: DevicePtr, dtype: DType, shape: &[usize]) -> Operand {
+        let strides = pullback_ir::dense_strides(shape);
+        Operand::new(at, dtype, shape, &strides)
+    }
+
+    pub fn new(at: DevicePtr, dtype: DType, shape: &[usize], strides: &[isize]) -> Operand {
+        let (shape, strides) = (SmallVec::from_slice(shape), SmallVec::from_slice(strides));
+        Operand { at, dtype, shape, strides }
+    }
+
+    pub fn len(&self) -> usize {
+        element_count(&self.shape)
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.len() * self.dtype.size()
+    }
+
+    pub fn is_dense(&self) -> bool {
+        let mut expected = 1;
+        for (&n, &s) in self.shape.iter().zip(&self.strides).rev() {
+            if n != 1 && s != expected {
+                return self.len() == 0;
+            }
+            expected *= n as isize;
+        }
+        true
+    }
+
+    /// The same memory with other axes.
+    pub fn seen(&self, shape: &[usize], strides: &[isize]) -> Operand {
+        Operand::new(self.at, self.dtype, shape, strides)
+    }
+
+    /// From element `offset` on.
+    pub fn from(&self, offset: isize) -> Operand {
+        let bytes = offset * self.dtype.size() as isize;
+        Operand { at: self.at.wrapping_add_signed(bytes as i64), ..self.clone() }
+    }
+
+    /// The axes in another order.
+    pub fn permuted(&self, order: &[usize]) -> Operand {
+        let shape: Vec<usize> = order.iter().map(|&d| self.shape[d]).collect();
+        let strides: Vec<isize> = order.iter().map(|&d| self.strides[d]).collect();
+        self.seen(&shape, &strides)
+    }
+
+    /// An axis with one element repeated, at place `axis`.
+    pub fn repeated(&self, axis: usize, n: usize) -> Operand {
+        let mut out = self.clone();
+        out.shape.insert(axis, n);
+        out.strides.insert(axis, 0);
+        out
+    }
+}
+
+/// A loop: instructions over a domain. Operands have its shape; results that are row values have
+/// that of the axes before the last `inner`.
+pub(crate) struct Loop<'a> {
+    pub shape: &'a [usize],
+    pub inner: usize,
+    pub body: &'a [Inst],
+    pub values: &'a [Value],
+    pub inputs: &'a [Operand],
+    pub outputs: &'a [(usize, Operand)],
+}
+
+/// Merged axes: the length, and the stride of each operand.
+type Axes = SmallVec<[(usize, SmallVec<[isize; 4]>); 4]>;
+
+fn merged(shape: &[usize], strides: &[&[isize]]) -> Axes {
+    let mut axes = Axes::new();
+    for (d, &n) in shape.iter().enumerate() {
+        if n == 1 {
+            continue;
+        }
+        let of: SmallVec<[isize; 4]> =
+            strides.iter().map(|s| s.get(d).copied().unwrap_or(0)).collect();
+        match axes.last_mut() {
+            Some((before, by)) if by.iter().zip(&of).all(|(a, b)| *a == b * n as isize) => {
+                (*before, *by) = (*before * n, of);
+            }
+            _ => axes.push((n, of)),
+        }
+    }
+    axes
+}
+
+/// The first is a shift that keeps a group of 32 bits from overflowing in sums with a block.
+const NARROW: usize = 1 << 31;
+
+impl Loop<'_> {
+    pub fn run(&self, gpu: &Gpu) -> Result<()> {
+        match self.body.iter().any(|inst| matches!(inst, Inst::Reduce(..))) {
+            true => self.rows(gpu),
+            false => self.elements(gpu),
+        }
+    }
+
+    fn strides(&self) -> SmallVec<[&[isize]; 6]> {
+        let inputs = self.inputs.iter().map(|x| &x.strides[..]);
+        inputs.chain(self.outputs.iter().map(|(_, y)| &y.strides[..])).collect()
+    }
+
+    fn addresses(&self) -> SmallVec<[u64; 32]> {
+        let mut words: SmallVec<[u64; 32]> = self.inputs.iter().map(|x| x.at).collect();
+        words.extend(self.outputs.iter().map(|(_, y)| y.at));
+        if words.is_empty() {
+            words.push(0);
+        }
+        words
+    }
+
+    /// What indices along axes of the domain need: how often each index is repeated, and how many
+    /// there are.
+    fn indices(&self, words: &mut SmallVec<[u64; 32]>) {
+        let axes = || {
+            self.body.iter().filter_map(|inst| match inst {
+                Inst::Index(axis, _) => Some(*axis),
+                _ => None,
+            })
+        };
+        words.extend(axes().map(|axis| element_count(&self.shape[axis + 1..]).max(1) as u64));
+        words.extend(axes().map(|axis| self.shape[axis].max(1) as u64));
+    }
+
+    fn text(&self, form: Form, wide: bool) -> LoopText {
+        LoopText {
+            body: self.body.iter().cloned().collect(),
+            inputs: self.inputs.iter().map(|x| x.dtype).collect(),
+            outputs: self.outputs.iter().map(|y| y.0).collect(),
+            form,
+            wide,
+        }
+    }
+
+    fn launch(
+        &self,
+        gpu: &Gpu,
+        key: LoopText,
+        grid: usize,
+        block: usize,
+        words: &[u64],
+    ) -> Result<()> {
+        let key = Key::Loop(key);
+        let Key::Loop(of) = &key else { return Ok(()) };
+        let kernel = gpu.kernels.get(gpu, &key, || text(of, self.values))?;
+        gpu.launch(kernel, grid, block, words)
+    }
+
+    fn elements(&self, gpu: &Gpu) -> Result<()> {
+        let count = element_count(self.shape);
+        if count == 0 {
+            return Ok(());
+        }
+        let axes = merged(self.shape, &self.strides());
+        let wide = count >= NARROW;
+        let mut words = self.addresses();
+        words.extend([count as u64, 1, 1, 1]);
+        self.indices(&mut words);
+        let inputs = self.inputs.len();
+        let flat = match &axes[..] {
+            [] => true,
+            [(_, of)] => {
+                of[inputs..].iter().all(|&s| s == 1)
+                    && of[..inputs].iter().all(|&s| s == 0 || s == 1)
+            }
+            _ => false,
+        };
+        if flat && inputs <= 64 {
+            let is_single = |k: usize| axes.first().is_none_or(|(_, of)| of[k] == 0);
+            let single = (0..inputs).filter(|&k| is_single(k)).fold(0, |bits, k| bits | 1u64 << k);
+            let vector = self.vector(single);
+            let blocks = count.div_ceil(vector * THREADS);
+            let form = Form::Flat { vector: vector as u32, single };
+            return self.launch(gpu, self.text(form, wide), blocks, THREADS, &words);
+        }
+        words.extend(axes.iter().map(|(n, _)| *n as u64));
+        for k in 0..inputs + self.outputs.len() {
+            words.extend(axes.iter().map(|(_, of)| of[k] as u64));
+        }
+        let form = Form::Strided { rank: axes.len() as u32 };
+        self.launch(gpu, self.text(form, wide), count.div_ceil(THREADS), THREADS, &words)
+    }
+
+    /// Elements that a thread loads at once: 16 bytes of the widest dtype, if all are aligned.
+    fn vector(&self, single: u64) -> usize {
+        let dense = self.inputs.iter().enumerate().filter(|(k, _)| single >> k & 1 == 0);
+        let all = || dense.clone().map(|(_, x)| x).chain(self.outputs.iter().map(|(_, y)| y));
+        let widest = all().map(|x| x.dtype.size()).max().unwrap_or(8);
+        let vector = 16 / widest;
+        let aligned = all().all(|x| x.at.is_multiple_of((x.dtype.size() * vector) as u64));
+        if aligned { vector } else { 1 }
+    }
+
+    fn rows(&self, gpu: &Gpu) -> Result<()> {
+        let split_at = self.shape.len() - self.inner;
+        let (outer, inner) = self.shape.split_at(split_at);
+        let (rows, width) = (element_count(outer), element_count(inner));
+        if rows == 0 {
+            return Ok(());
+        }
+        let strides = self.strides();
+        let outer = merged(outer, &strides);
+        let inside: SmallVec<[&[isize]; 6]> =
+            strides.iter().map(|s| s.get(split_at..).unwrap_or(&[])).collect();
+        let inner = merged(inner, &inside);
+        // Threads read neighbours: along the row, or along the rows if these are contiguous.
+        let unit =
+            |axes: &Axes| axes.last().is_some_and(|(_, of)| of[..self.inputs.len()].contains(&1));
+        let threads = match width {
+            ..=4 => 1,
+            _ if !unit(&inner) && unit(&outer) && rows >= 32 => 1,
+            ..=1024 => 32,
+            ..=8192 => 256,
+            _ => 1024,
+        };
+        let parts = self.parts(gpu, rows, width, threads);
+        let part = width.div_ceil(parts).max(1);
+        let parts = width.div_ceil(part).max(1);
+        let wide = rows * width.max(1) >= NARROW || rows * parts * threads >= NARROW;
+        if parts == 1 {
+            return self.run_rows(gpu, (&outer, &inner), (rows, width), (1, part), threads, wide);
+        }
+        // The parts, in the compute type, then their reduction.
+        let mut partial: Vec<(usize, Scratch<'_>, Operand)> = Vec::new();
+        for (v, _) in self.outputs {
+            let dtype = self.values[*v].dtype.compute();
+            let memory = gpu.scratch(rows * parts * dtype.size())?;
+            let seen = Operand::new(memory.at, dtype, &[rows, parts], &[1, rows as isize]);
+            partial.push((*v, memory, seen));
+        }
+        let outputs: Vec<(usize, Operand)> =
+            partial.iter().map(|(v, _, seen)| (*v, seen.clone())).collect();
+        let first = Loop { outputs: &outputs, ..*self };
+        first.run_rows(gpu, (&outer, &inner), (rows, width), (parts, part), threads, wide)?;
+        for ((v, _, seen), (_, to)) in partial.iter().zip(self.outputs) {
+            let Inst::Reduce(kind, _) = self.body[*v] else { continue };
+            reduce_parts(gpu, kind, seen, to, rows)?;
+        }
+        Ok(())
+    }
+
+    /// Into how many parts rows are split: so many that the device has work, if there are few rows
+    /// and all results are reductions of what is loaded.
+    fn parts(&self, gpu: &Gpu, rows: usize, width: usize, threads: usize) -> usize {
+        let reduces = |v: usize| matches!(self.body[v], Inst::Reduce(..));
+        let first = levels(self.body);
+        let simple = self.outputs.iter().all(|(v, _)| reduces(*v) && first[*v] == 1);
+        let groups = rows * threads;
+        // Two blocks of 1024 threads for each multiprocessor of a large device, whatever this one
+        // has: sums must not depend on it.
+        let _ = gpu;
+        const WANTED: usize = 264 * 1024;
+        let least = if threads == 1 { 64 } else { 16 * threads };
+        match simple && groups < WANTED && width >= 2 * least {
+            true => (WANTED / groups).min(width / least).clamp(1, 1024),
+            false => 1,
+        }
+    }
+
+    fn run_rows(
+        &self,
+        gpu: &Gpu,
+        (outer, inner): (&Axes, &Axes),
+        (rows, width): (usize, usize),
+        (parts, part): (usize, usize),
+        threads: usize,
+        wide: bool,
+    ) -> Result<()> {
+        let mut words = self.addresses();
+        words.extend([rows as u64, width as u64, parts as u64, part as u64]);
+        self.indices(&mut words);
+        // Axes of length 1 stand for none.
+        let none: Axes = smallvec![(1, smallvec![0; self.inputs.len() + self.outputs.len()])];
+        let outer = if outer.is_empty() { &none } else { outer };
+        let inner = if inner.is_empty() { &none } else { inner };
+        words.extend(outer.iter().chain(inner).map(|(n, _)| *n as u64));
+        for k in 0..self.inputs.len() + self.outputs.len() {
+            words.extend(outer.iter().chain(inner).map(|(_, of)| of[k] as u64));
+        }
+        let form = Form::Rows {
+            outer: outer.len() as u32,
+            inner: inner.len() as u32,
+            threads: threads as u32,
+            split: parts > 1,
+        };
+        let block = threads.max(256);
+        let grid = (rows * parts * threads).div_ceil(block);
+        self.launch(gpu, self.text(form, wide), grid, block, &words)
+    }
+}
+
+/// Reduces the parts of rows, and rounds to the dtype of the result.
+fn reduce_parts(
+    gpu: &Gpu,
+    kind: Reduction,
+    from: &Operand,
+    to: &Operand,
+    rows: usize,
+) -> Result<()> {
+    let cast = pullback_ir::Op::Cast(to.dtype);
+    let body = [Inst::Load(0), Inst::Reduce(kind, 0), Inst::Point(cast, smallvec![1])];
+    let values = [
+        Value { dtype: from.dtype, row: false },
+        Value { dtype: from.dtype, row: true },
+        Value { dtype: to.dtype, row: true },
+    ];
+    let parts = from.shape[1];
+    // The rows as one axis: results are dense in their order, or are given axis by axis.
+    let (shape, from) = match to.is_dense() {
+        true => (vec![rows, parts], from.clone()),
+        false => {
+            let mut shape = to.shape.to_vec();
+            let mut strides: Strides = pullback_ir::dense_strides(&shape);
+            shape.push(parts);
+            strides.push(rows as isize);
+            let seen = from.seen(&shape, &strides);
+            (shape, seen)
+        }
+    };
+    let to = if to.is_dense() { to.seen(&[rows], &[1]) } else { to.clone() };
+    let of = Loop {
+        shape: &shape,
+        inner: 1,
+        body: &body,
+        values: &values,
+        inputs: &[from],
+        outputs: &[(2, to)],
+    };
+    of.rows(gpu)
+}

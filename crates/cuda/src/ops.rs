@@ -1,0 +1,207 @@
+//! Every op: as a loop, as a kernel of `kernels/`, as a product, or through the host.
+
+use crate::gpu::Gpu;
+use crate::loops::{Loop, Operand};
+use crate::{fused, host, lines, product, window};
+use pullback_ir::{
+    DType, Error, Inst, Layout, Line, Op, Padding, Reduction, Result, Shape, Value, View,
+};
+use smallvec::{SmallVec, smallvec};
+
+/// Runs an op on memory that fits it. Results are dense, except that of a copy.
+pub(crate) fn run(
+    gpu: &Gpu,
+    op: &Op,
+    x: &[Operand],
+    out: &[Operand],
+    at: Option<Line>,
+) -> Result<()> {
+    match op {
+        Op::Literal { value, dtype, .. } => {
+            // One element, or as many as the memory is dense for.
+            let body = [Inst::Literal(*value, *dtype)];
+            let values = [Value { dtype: *dtype, row: true }];
+            elements(gpu, &body, &values, x, &[(0, out[0].clone())])
+        }
+        Op::Iota { dtype, .. } => {
+            let body = [Inst::Index(0, *dtype)];
+            let values = [Value { dtype: *dtype, row: false }];
+            elements(gpu, &body, &values, x, &[(0, out[0].clone())])
+        }
+        Op::Random { kind, .. } => lines::random_keys(gpu, *kind, &x[0], &out[0]),
+        Op::Unary(_)
+        | Op::UnaryVjp(_)
+        | Op::Binary(_)
+        | Op::Compare(_)
+        | Op::Select
+        | Op::Cast(_) => point(gpu, op, x, &out[0]),
+        Op::Copy | Op::After | Op::To(_) => copy(gpu, &x[0], &out[0]),
+        // Only where the elements are not evenly spaced: their order stays.
+        Op::View(_) => copy(gpu, &x[0], &Operand::dense(out[0].at, out[0].dtype, &x[0].shape)),
+        Op::Put(views) => put(gpu, views, &x[0], &x[1], &out[0]),
+        Op::Pad(padding) => pad(gpu, padding, &x[0], &out[0]),
+        Op::Cat(axis) => cat(gpu, *axis, x, &out[0]),
+        Op::Gather(axis) => lines::gather(gpu, *axis, [&x[0], &x[1], &out[0]], at),
+        Op::Scatter(axis, how) => {
+            // Narrow floats are combined in their compute type and rounded once.
+            let wide = x[0].dtype.compute();
+            let narrow = matches!(x[0].dtype, DType::BF16 | DType::F16);
+            if !narrow {
+                copy(gpu, &x[0], &out[0])?;
+                return lines::scatter(gpu, (*axis, *how), [&out[0], &x[1], &x[2]], at);
+            }
+            let memory = [x[0].len(), x[2].len()].map(|n| gpu.scratch(n * wide.size()));
+            let [base, source] = memory;
+            let (base, source) = (base?, source?);
+            let sums = Operand::dense(base.at, wide, &x[0].shape);
+            let added = Operand::dense(source.at, wide, &x[2].shape);
+            copy(gpu, &x[0], &sums)?;
+            copy(gpu, &x[2], &added)?;
+            lines::scatter(gpu, (*axis, *how), [&sums, &x[1], &added], at)?;
+            copy(gpu, &sums, &out[0])
+        }
+        Op::Reduce(kind, axes) => reduce(gpu, *kind, axes, &x[0], &out[0]),
+        Op::ArgReduce(kind, axis) => lines::arg_reduce(gpu, *kind, *axis, &x[0], &out[0]),
+        Op::Cumulate { kind, axis, reverse } => {
+            lines::cumulate(gpu, (*kind, *axis, *reverse), &x[0], &out[0])
+        }
+        Op::Sort { axis, descending } => {
+            let all = (0, x[0].shape.get(*axis).copied().unwrap_or(1));
+            lines::sort(gpu, (*axis, *descending), all, &x[0], [&out[0], &out[1]])
+        }
+        Op::Ranks { axis, descending, from, count } => {
+            let some = (*from, *count);
+            lines::sort(gpu, (*axis, *descending), some, &x[0], [&out[0], &out[1]])
+        }
+        Op::Dot if product::has(out[0].dtype) => product::dot(gpu, &x[0], &x[1], &out[0], false),
+        Op::Dot => lines::integer_dot(gpu, &x[0], &x[1], &out[0]),
+        Op::Fused(of) => fused::run(gpu, *of, x, out, at),
+        Op::Conv(of) if window::has(of.windows.len(), out[0].dtype) => {
+            window::conv(gpu, of, &x[0], &x[1], &out[0])
+        }
+        Op::Pool(of) if of.frames.len() <= window::AXES => window::pool(gpu, of, &x[0], &out[0]),
+        Op::Conv(_) | Op::Pool(_) | Op::Linalg(_) | Op::Fft(_) => host::run(gpu, op, x, out, at),
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
+            Err(Error::argument(op.name(), "runs only as part of a program on this device"))
+        }
+    }
+}
+
+/// A loop without reductions over the shape of its first result.
+fn elements(
+    gpu: &Gpu,
+    body: &[Inst],
+    values: &[Value],
+    inputs: &[Operand],
+    outputs: &[(usize, Operand)],
+) -> Result<()> {
+    let shape = outputs[0].1.shape.clone();
+    Loop { shape: &shape, inner: 0, body, values, inputs, outputs }.run(gpu)
+}
+
+/// A pointwise op.
+fn point(gpu: &Gpu, op: &Op, x: &[Operand], out: &Operand) -> Result<()> {
+    let mut body: SmallVec<[Inst; 4]> = (0..x.len()).map(Inst::Load).collect();
+    body.push(Inst::Point(op.clone(), (0..x.len()).collect()));
+    let mut values: SmallVec<[Value; 4]> =
+        x.iter().map(|x| Value { dtype: x.dtype, row: false }).collect();
+    values.push(Value { dtype: out.dtype, row: false });
+    elements(gpu, &body, &values, x, &[(x.len(), out.clone())])
+}
+
+/// Copies elements, converted if the dtypes differ. Nothing is done if they are there already.
+pub(crate) fn copy(gpu: &Gpu, from: &Operand, to: &Operand) -> Result<()> {
+    let same = from.dtype == to.dtype;
+    if same && from.at == to.at && from.strides == to.strides {
+        return Ok(());
+    }
+    if same && from.is_dense() && to.is_dense() {
+        return gpu.copy(from.at, to.at, to.bytes());
+    }
+    if !same {
+        return point(gpu, &Op::Cast(to.dtype), std::slice::from_ref(from), to);
+    }
+    let values = [Value { dtype: from.dtype, row: false }];
+    elements(gpu, &[Inst::Load(0)], &values, std::slice::from_ref(from), &[(0, to.clone())])
+}
+
+/// The operand itself, or a dense copy if it shares memory with a result that is about to be
+/// written.
+fn apart<'a>(
+    gpu: &'a Gpu,
+    x: &Operand,
+    out: &Operand,
+) -> Result<(Operand, Option<crate::gpu::Scratch<'a>>)> {
+    let end = out.at + out.bytes() as u64;
+    if x.len() == 0 || !(out.at..end).contains(&x.at) {
+        return Ok((x.clone(), None));
+    }
+    let memory = gpu.scratch(x.bytes())?;
+    let moved = Operand::dense(memory.at, x.dtype, &x.shape);
+    copy(gpu, x, &moved)?;
+    Ok((moved, Some(memory)))
+}
+
+/// The part of a dense result that is seen through a layout.
+fn part(out: &Operand, layout: &Layout) -> Operand {
+    out.from(layout.offset as isize).seen(&layout.shape, &layout.strides)
+}
+
+fn put(gpu: &Gpu, views: &[View], base: &Operand, piece: &Operand, out: &Operand) -> Result<()> {
+    let whole = Layout::dense(Shape::from_slice(&out.shape));
+    let window = |layout: Layout, view| layout.view(view);
+    let Some(layout) = views.iter().try_fold(whole, window) else {
+        return Err(Error::argument("put", "a window has no layout"));
+    };
+    let in_place = base.at == out.at && base.is_dense();
+    let (piece, _held) = match in_place {
+        true => (piece.clone(), None),
+        false => apart(gpu, piece, out)?,
+    };
+    copy(gpu, base, out)?;
+    copy(gpu, &piece, &part(out, &layout))
+}
+
+fn pad(gpu: &Gpu, padding: &[Padding], x: &Operand, out: &Operand) -> Result<()> {
+    let (x, _held) = apart(gpu, x, out)?;
+    gpu.fill(out.at, 0, out.bytes())?;
+    let dense = pullback_ir::dense_strides(&out.shape);
+    let mut strides: SmallVec<[isize; 4]> = SmallVec::from_slice(&dense);
+    let mut offset = 0;
+    for (stride, p) in strides.iter_mut().zip(padding) {
+        offset += p.before as isize * *stride;
+        *stride *= p.between as isize + 1;
+    }
+    copy(gpu, &x, &out.from(offset).seen(&x.shape, &strides))
+}
+
+fn cat(gpu: &Gpu, axis: usize, x: &[Operand], out: &Operand) -> Result<()> {
+    let dense = pullback_ir::dense_strides(&out.shape);
+    let mut before = 0;
+    for piece in x {
+        let to = out.from(before as isize * dense[axis]).seen(&piece.shape, &dense);
+        copy(gpu, piece, &to)?;
+        before += piece.shape[axis];
+    }
+    Ok(())
+}
+
+fn reduce(gpu: &Gpu, kind: Reduction, axes: &[usize], x: &Operand, out: &Operand) -> Result<()> {
+    let rank = x.shape.len();
+    let order: Vec<usize> =
+        (0..rank).filter(|d| !axes.contains(d)).chain(axes.iter().copied()).collect();
+    let seen = x.permuted(&order);
+    let body = [Inst::Load(0), Inst::Reduce(kind, 0)];
+    let values = [Value { dtype: x.dtype, row: false }, Value { dtype: out.dtype, row: true }];
+    let shape = seen.shape.clone();
+    let outputs: SmallVec<[(usize, Operand); 1]> = smallvec![(1, out.clone())];
+    let of = Loop {
+        shape: &shape,
+        inner: axes.len(),
+        body: &body,
+        values: &values,
+        inputs: &[seen],
+        outputs: &outputs,
+    };
+    of.run(gpu)
+}

@@ -1,0 +1,174 @@
+//! Texts of kernels, compiled where NVRTC is found (no GPU is needed).
+//!
+//! `PULLBACK_CUDA_LIBRARIES` may name the folder of its Python package. Without NVRTC only the texts
+//! are made.
+
+use crate::compile::compile;
+use crate::text::{Form, LoopText, PRELUDE, text};
+use pullback_cuda_sys::nvrtc;
+use pullback_ir::{Binary, Compare, DType, Inst, Op, Random, Reduction, Scalar, Unary, Value};
+use smallvec::smallvec;
+
+fn compiles(name: &str, source: &str) {
+    if let Ok(rtc) = nvrtc()
+        && let Err(log) = compile(rtc, source, 90)
+    {
+        panic!("{name}: {log}");
+    }
+}
+
+const DTYPES: [DType; 8] = [
+    DType::F64,
+    DType::F32,
+    DType::BF16,
+    DType::F16,
+    DType::I64,
+    DType::I32,
+    DType::U8,
+    DType::Bool,
+];
+
+/// All functions that take a dtype, as one loop.
+fn every_function(dtype: DType) -> (Vec<Inst>, Vec<Value>) {
+    let mut insts = vec![Inst::Load(0), Inst::Load(1)];
+    let mut values = vec![Value { dtype, row: false }; 2];
+    let mut add = |op: Op, of: &[usize], to: DType| {
+        insts.push(Inst::Point(op, of.iter().copied().collect()));
+        values.push(Value { dtype: to, row: false });
+    };
+    for &f in Unary::ALL.iter().filter(|f| f.takes().has(dtype)) {
+        add(Op::Unary(f), &[0], dtype);
+        if f.fused_vjp().is_some() && dtype.is_float() {
+            add(Op::UnaryVjp(f), &[0, 1], dtype);
+        }
+    }
+    for &f in Binary::ALL.iter().filter(|f| f.takes().has(dtype)) {
+        add(Op::Binary(f), &[0, 1], dtype);
+    }
+    for &how in Compare::ALL {
+        add(Op::Compare(how), &[0, 1], DType::Bool);
+    }
+    for to in DTYPES {
+        add(Op::Cast(to), &[0], to);
+    }
+    (insts, values)
+}
+
+#[test]
+fn every_function_compiles_in_every_dtype() {
+    for dtype in DTYPES {
+        let (mut insts, mut values) = every_function(dtype);
+        let condition = insts.len() - 1;
+        insts.push(Inst::Point(Op::Select, smallvec![condition, 0, 1]));
+        values.push(Value { dtype, row: false });
+        insts.push(Inst::Index(0, if dtype == DType::Bool { DType::I64 } else { dtype }));
+        values.push(Value {
+            dtype: if dtype == DType::Bool { DType::I64 } else { dtype },
+            row: false,
+        });
+        let outputs = (2..insts.len()).collect();
+        let forms = [Form::Flat { vector: 2, single: 2 }, Form::Strided { rank: 3 }];
+        for form in forms {
+            let of = LoopText {
+                body: insts.iter().cloned().collect(),
+                inputs: smallvec![dtype, dtype],
+                outputs: std::clone::Clone::clone(&outputs),
+                form,
+                wide: false,
+            };
+            compiles(&format!("{dtype}"), &text(&of, &values));
+        }
+    }
+}
+
+#[test]
+fn rows_compile_in_every_dtype() {
+    for dtype in DTYPES {
+        for (threads, split) in [(1, false), (32, false), (256, true), (1024, false)] {
+            let kinds = [Reduction::Max, Reduction::Min, Reduction::Sum, Reduction::Prod];
+            let mut body = vec![Inst::Load(0)];
+            let mut values = vec![Value { dtype, row: false }];
+            for kind in kinds {
+                let widens = matches!(kind, Reduction::Sum | Reduction::Prod) && !dtype.is_float();
+                body.push(Inst::Reduce(kind, 0));
+                values.push(Value { dtype: if widens { DType::I64 } else { dtype }, row: true });
+            }
+            let mut outputs: Vec<usize> = (1..5).collect();
+            if !split {
+                // An element value of the second pass.
+                body.push(Inst::Point(Op::Compare(Compare::Eq), smallvec![0, 1]));
+                values.push(Value { dtype: DType::Bool, row: false });
+                outputs.push(5);
+            }
+            let of = LoopText {
+                body: body.into(),
+                inputs: smallvec![dtype],
+                outputs: outputs.into(),
+                form: Form::Rows { outer: 2, inner: 1, threads, split },
+                wide: threads == 1,
+            };
+            compiles(&format!("rows of {dtype}, {threads}"), &text(&of, &values));
+        }
+    }
+}
+
+#[test]
+fn random_numbers_compile() {
+    let draws = [
+        (Random::Bits, DType::I64),
+        (Random::Uniform, DType::F64),
+        (Random::Uniform, DType::F32),
+        (Random::Uniform, DType::BF16),
+        (Random::Uniform, DType::F16),
+        (Random::Normal, DType::F64),
+        (Random::Normal, DType::F32),
+        (Random::Normal, DType::F16),
+    ];
+    let body: Vec<Inst> = draws.iter().map(|&(kind, dtype)| Inst::Random(kind, 0, dtype)).collect();
+    let values: Vec<Value> = draws.iter().map(|d| Value { dtype: d.1, row: false }).collect();
+    let of = LoopText {
+        body: body.into(),
+        inputs: smallvec![DType::I64],
+        outputs: (0..draws.len()).collect(),
+        form: Form::Flat { vector: 1, single: 1 },
+        wide: true,
+    };
+    compiles("random", &text(&of, &values));
+}
+
+#[test]
+fn kernels_over_lines_compile() {
+    let text = include_str!("kernels/lines.cu");
+    let names = ["GATHER", "SCATTER", "KEYS", "EXCHANGE", "SORT", "TAKE", "ARG", "CUMULATE"];
+    let more = "#define COMBINE b_add(x, y)\n#define BEATS(a, b) ((a) > (b))\n#define NONE 0\n\
+                typedef Sum K;\ntypedef double W;\n";
+    for name in names.into_iter().chain(["CROSS_ENTROPY", "INTEGER_DOT"]) {
+        let (e, c) = if name == "INTEGER_DOT" { ("I32", "i64") } else { ("F32", "float") };
+        let head = format!("#define {name}\ntypedef {e} E;\ntypedef {c} C;\n");
+        compiles(name, &format!("{PRELUDE}{head}{more}{text}"));
+    }
+    let head = "#define CUMULATE\n#define LOGSUMEXP\ntypedef BF16 E;\ntypedef float C;\n";
+    compiles("logsumexp", &format!("{PRELUDE}{head}{more}{text}"));
+    let update = include_str!("kernels/update.cu");
+    let head = "typedef F32 E;\ntypedef float C;\ntypedef F64 R;\n#define MAXIMIZE 0\n";
+    let adam = "#define ADAM\n#define DECOUPLED 1\n#define LARGEST 1\n#define GRADIENT 4\n";
+    compiles("adam", &format!("{PRELUDE}{head}{adam}{update}"));
+    let sgd = "#define MOMENTUM 1\n#define NESTEROV 1\n#define GRADIENT 2\n";
+    compiles("sgd", &format!("{PRELUDE}{head}{sgd}{update}"));
+}
+
+#[test]
+fn numbers_are_written_exactly() {
+    let of = LoopText {
+        body: smallvec![Inst::Literal(Scalar::from(0.1), DType::F32)],
+        inputs: smallvec![],
+        outputs: smallvec![0],
+        form: Form::Flat { vector: 4, single: 0 },
+        wide: false,
+    };
+    let source = text(&of, &[Value { dtype: DType::F32, row: true }]);
+    assert!(
+        source.contains("Cast<F32>::of(__longlong_as_double(0x3fb999999999999aLL))"),
+        "{source}"
+    );
+}

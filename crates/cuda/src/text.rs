@@ -1,0 +1,593 @@
+//! A list of instructions as the text of a kernel in CUDA C.
+//!
+//! # Forms
+//!
+//! - *Flat*: all operands are dense or one element; a thread computes a vector of 16 bytes.
+//! - *Strided*: any layouts; a thread computes one element.
+//! - *Rows*: there are reductions. A row has 1 thread, a warp or a block. As on the CPU there is one
+//!   pass over the row for each level of reductions, and one more for the results; values are
+//!   computed again in each pass that needs them. Long rows may be split: then a group of threads
+//!   reduces a part of a row, and a second kernel the parts.
+//!
+//! Shapes and strides are parameters of the kernel, so the text depends on the instructions, the
+//! dtypes, the form and the number of axes alone.
+
+use pullback_ir::{
+    Binary, Compare, DType, Inst, Ints, Op, Random, Reduction, Scalar, Unary, Value,
+};
+use smallvec::SmallVec;
+use std::fmt::Write;
+
+pub(crate) const PRELUDE: &str = include_str!("kernels/prelude.cu");
+const SPECIAL: &str = include_str!("kernels/special.cu");
+const RANDOM: &str = include_str!("kernels/random.cu");
+
+/// Threads of a block of a loop without reductions.
+pub(crate) const THREADS: usize = 256;
+
+/// Everything that the text of a loop follows from.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct LoopText {
+    pub body: SmallVec<[Inst; 4]>,
+    pub inputs: SmallVec<[DType; 4]>,
+    pub outputs: SmallVec<[usize; 2]>,
+    pub form: Form,
+    /// Indices need 64 bits.
+    pub wide: bool,
+}
+
+/// See the head of the file.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Form {
+    Flat {
+        /// Elements of a thread.
+        vector: u32,
+        /// Bit `k`: operand `k` is one element.
+        single: u64,
+    },
+    Strided {
+        rank: u32,
+    },
+    Rows {
+        outer: u32,
+        inner: u32,
+        /// Threads of a row.
+        threads: u32,
+        /// Rows are split into parts.
+        split: bool,
+    },
+}
+
+/// The struct of an element in memory.
+pub(crate) fn element(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F64 => "F64",
+        DType::F32 => "F32",
+        DType::BF16 => "BF16",
+        DType::F16 => "F16",
+        DType::I64 => "I64",
+        DType::I32 => "I32",
+        DType::U8 => "U8",
+        DType::Bool => "Bool",
+    }
+}
+
+/// The type in which values are computed.
+pub(crate) fn compute(dtype: DType) -> &'static str {
+    match dtype.compute() {
+        DType::F64 => "double",
+        DType::F32 => "float",
+        _ => "i64",
+    }
+}
+
+/// A number in the compute type of a dtype.
+fn number(value: Scalar, dtype: DType) -> String {
+    match dtype {
+        DType::F64 | DType::F32 | DType::BF16 | DType::F16 => {
+            let bits = value.as_f64().to_bits();
+            format!("Cast<{}>::of(__longlong_as_double(0x{bits:016x}LL))", element(dtype))
+        }
+        DType::Bool => i64::from(value.as_f64() != 0.0).to_string(),
+        DType::I64 | DType::I32 | DType::U8 => {
+            let (low, high) = match dtype {
+                DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
+                DType::U8 => (0, 255),
+                _ => (i64::MIN, i64::MAX),
+            };
+            format!("(i64)0x{:016x}ull", value.as_i64().clamp(low, high))
+        }
+    }
+}
+
+/// The name of the struct that combines two values, and the value of no elements.
+pub(crate) fn reduction(kind: Reduction, dtype: DType) -> (&'static str, String) {
+    let extreme = |sign: f64| match dtype {
+        DType::Bool => number(Scalar::Bool(sign > 0.0), dtype),
+        _ => number(Scalar::from(sign * f64::INFINITY), dtype),
+    };
+    match kind {
+        Reduction::Sum => ("Sum", "0".into()),
+        Reduction::Prod => ("Prod", "1".into()),
+        Reduction::Max => ("Max", extreme(-1.0)),
+        Reduction::Min => ("Min", extreme(1.0)),
+    }
+}
+
+fn is_special(op: &Op) -> bool {
+    match op {
+        Op::Unary(f) => matches!(
+            f,
+            Unary::Erfcx
+                | Unary::Erfinv
+                | Unary::LogNdtr
+                | Unary::Ndtri
+                | Unary::Lgamma
+                | Unary::Digamma
+                | Unary::I0
+                | Unary::I0e
+                | Unary::I1
+                | Unary::I1e
+        ),
+        Op::Binary(f) => matches!(f, Binary::Zeta | Binary::Gammainc | Binary::Gammaincc),
+        _ => false,
+    }
+}
+
+/// The value of a pointwise op, rounded to its dtype.
+fn point(op: &Op, x: &[String], from: DType, to: DType) -> String {
+    let two = |name: &str| format!("{name}({}, {})", x[0], x[1]);
+    let (value, exact) = match op {
+        Op::Unary(f) => {
+            let name = match (f.ints(), from.is_float()) {
+                (Some(Ints::Same), false) => "same",
+                (Some(Ints::Not), false) if from == DType::Bool => {
+                    return format!("({} ^ 1)", x[0]);
+                }
+                _ => f.name(),
+            };
+            (format!("u_{name}({})", x[0]), f.is_exact())
+        }
+        Op::UnaryVjp(f) => (two(&format!("v_{}", f.name())), false),
+        Op::Binary(f) => (two(&format!("b_{}", f.name())), f.is_exact()),
+        Op::Compare(how) => {
+            let sign = match how {
+                Compare::Eq => "==",
+                Compare::Ne => "!=",
+                Compare::Lt => "<",
+                Compare::Le => "<=",
+                Compare::Gt => ">",
+                Compare::Ge => ">=",
+            };
+            (format!("(i64)({} {sign} {})", x[0], x[1]), true)
+        }
+        Op::Select => (format!("({} != 0 ? {} : {})", x[0], x[1], x[2]), true),
+        Op::Cast(_) if from == to => (x[0].clone(), true),
+        Op::Cast(_) => (format!("Cast<{}>::of({})", element(to), x[0]), true),
+        _ => (x[0].clone(), true),
+    };
+    match exact || matches!(to, DType::F64 | DType::F32 | DType::I64) {
+        true => value,
+        false => format!("rounded<{}>({value})", element(to)),
+    }
+}
+
+/// How many reductions are below each value.
+pub(crate) fn levels(body: &[Inst]) -> Vec<usize> {
+    let mut levels: Vec<usize> = Vec::with_capacity(body.len());
+    for inst in body {
+        let level = match inst {
+            Inst::Point(_, of) => of.iter().map(|&v| levels[v]).max().unwrap_or(0),
+            Inst::Reduce(_, v) => levels[*v] + 1,
+            _ => 0,
+        };
+        levels.push(level);
+    }
+    levels
+}
+
+/// Writes the text of a loop. `values` are those of its body.
+pub(crate) fn text(of: &LoopText, values: &[Value]) -> String {
+    let mut source = PRELUDE.to_string();
+    if of.body.iter().any(|inst| matches!(inst, Inst::Point(op, _) if is_special(op))) {
+        source += SPECIAL;
+    }
+    if of.body.iter().any(|inst| matches!(inst, Inst::Random(..))) {
+        source += RANDOM;
+    }
+    let writer = Writer { of, values, levels: levels(&of.body) };
+    let _ = writer.kernel(&mut source);
+    source
+}
+
+struct Writer<'a> {
+    of: &'a LoopText,
+    values: &'a [Value],
+    levels: Vec<usize>,
+}
+
+impl Writer<'_> {
+    fn operands(&self) -> usize {
+        self.of.inputs.len() + self.of.outputs.len()
+    }
+
+    fn dtype(&self, operand: usize) -> DType {
+        match self.of.inputs.get(operand) {
+            Some(dtype) => *dtype,
+            None => self.values[self.of.outputs[operand - self.of.inputs.len()]].dtype,
+        }
+    }
+
+    /// The parameters: addresses, sizes, what indices need, then axes and strides.
+    fn parameters(&self, out: &mut String, axes: u32) -> std::fmt::Result {
+        writeln!(out, "struct P {{")?;
+        writeln!(out, "  u64 p[{}];", self.operands().max(1))?;
+        writeln!(out, "  u64 rows, width, parts, part;")?;
+        let indices = self.of.body.iter().filter(|i| matches!(i, Inst::Index(..))).count();
+        if indices > 0 {
+            writeln!(out, "  u64 repeat[{indices}], length[{indices}];")?;
+        }
+        if axes > 0 {
+            writeln!(out, "  u64 n[{axes}]; i64 s[{}][{axes}];", self.operands())?;
+        }
+        writeln!(out, "}};")?;
+        writeln!(out, "typedef {} Ix;", if self.of.wide { "u64" } else { "u32" })
+    }
+
+    fn kernel(&self, out: &mut String) -> std::fmt::Result {
+        let (axes, block) = match self.of.form {
+            Form::Flat { .. } => (0, THREADS as u32),
+            Form::Strided { rank } => (rank, THREADS as u32),
+            Form::Rows { outer, inner, threads, .. } => (outer + inner, threads.max(256)),
+        };
+        self.parameters(out, axes)?;
+        writeln!(out, "extern \"C\" __global__ void __launch_bounds__({block}) k(P p) {{")?;
+        for (k, inst) in self.of.body.iter().enumerate() {
+            if let Inst::Random(_, key, _) = inst {
+                writeln!(
+                    out,
+                    "  const i64 key{k}[2] = {{((const i64*)p.p[{key}])[0], ((const i64*)p.p[{key}])[1]}};"
+                )?;
+            }
+        }
+        match self.of.form {
+            Form::Flat { vector, single } => self.flat(out, vector, single)?,
+            Form::Strided { rank } => self.strided(out, rank)?,
+            Form::Rows { outer, inner, threads, split } => {
+                self.rows(out, outer, inner, threads, split)?;
+            }
+        }
+        writeln!(out, "}}")
+    }
+
+    fn flat(&self, out: &mut String, vector: u32, single: u64) -> std::fmt::Result {
+        let inputs = self.of.inputs.len();
+        writeln!(out, "  const Ix first = ((Ix)blockIdx.x * {THREADS} + threadIdx.x) * {vector};")?;
+        writeln!(out, "  if (first >= p.rows) return;")?;
+        for k in self.loaded().filter(|k| single >> k & 1 == 1) {
+            let kind = element(self.dtype(k));
+            writeln!(out, "  const {kind} x{k} = *(const {kind}*)p.p[{k}];")?;
+        }
+        let dense = || self.loaded().filter(move |k| single >> k & 1 == 0);
+        let element_code = |out: &mut String| -> std::fmt::Result {
+            self.instructions(out, &self.needed(&self.of.outputs, None), None)
+        };
+        if vector > 1 {
+            writeln!(out, "  if (first + {vector} <= p.rows) {{")?;
+            for k in dense().chain(inputs..self.operands()) {
+                let kind = element(self.dtype(k));
+                let bytes = self.dtype(k).size() as u32 * vector;
+                writeln!(
+                    out,
+                    "    struct __align__({bytes}) A{k} {{ {kind} e[{vector}]; }} a{k};"
+                )?;
+                if k < inputs {
+                    writeln!(out, "    a{k} = *(const A{k}*)((const {kind}*)p.p[{k}] + first);")?;
+                }
+            }
+            writeln!(out, "#pragma unroll\n    for (int j = 0; j < {vector}; j++) {{")?;
+            writeln!(out, "      const Ix at = first + j;")?;
+            for k in dense() {
+                writeln!(out, "      const {} x{k} = a{k}.e[j];", element(self.dtype(k)))?;
+            }
+            element_code(out)?;
+            for (j, v) in self.of.outputs.iter().enumerate() {
+                writeln!(out, "      store(a{}.e[j], v{v});", inputs + j)?;
+            }
+            writeln!(out, "    }}")?;
+            for k in inputs..self.operands() {
+                let kind = element(self.dtype(k));
+                writeln!(out, "    *(A{k}*)(({kind}*)p.p[{k}] + first) = a{k};")?;
+            }
+            writeln!(out, "    return;\n  }}")?;
+        }
+        writeln!(out, "  for (Ix at = first; at < first + {vector} && at < p.rows; at++) {{")?;
+        for k in dense() {
+            let kind = element(self.dtype(k));
+            writeln!(out, "    const {kind} x{k} = ((const {kind}*)p.p[{k}])[at];")?;
+        }
+        element_code(out)?;
+        for (j, v) in self.of.outputs.iter().enumerate() {
+            let k = inputs + j;
+            writeln!(out, "    store((({}*)p.p[{k}])[at], v{v});", element(self.dtype(k)))?;
+        }
+        writeln!(out, "  }}")
+    }
+
+    /// Offsets `o{k}` of operands from an index, over axes `from..to`.
+    fn offsets(
+        &self,
+        out: &mut String,
+        index: &str,
+        name: &str,
+        axes: std::ops::Range<u32>,
+        operands: &[usize],
+    ) -> std::fmt::Result {
+        for k in operands {
+            writeln!(out, "    i64 {name}{k} = 0;")?;
+        }
+        if axes.len() == 1 {
+            for k in operands {
+                writeln!(out, "    {name}{k} = (i64){index} * p.s[{k}][{}];", axes.start)?;
+            }
+            return Ok(());
+        }
+        writeln!(out, "    {{ Ix q = {index};")?;
+        for d in axes.clone().rev() {
+            match d == axes.start {
+                true => writeln!(out, "      {{ const i64 c = (i64)q;")?,
+                false => {
+                    writeln!(
+                        out,
+                        "      {{ const i64 c = (i64)(q % (Ix)p.n[{d}]); q /= (Ix)p.n[{d}];"
+                    )?;
+                }
+            }
+            for k in operands {
+                writeln!(out, "        {name}{k} += c * p.s[{k}][{d}];")?;
+            }
+            writeln!(out, "      }}")?;
+        }
+        writeln!(out, "    }}")
+    }
+
+    /// The operands that instructions load, keys not among them.
+    fn loaded(&self) -> impl Iterator<Item = usize> + '_ {
+        let loads = |k: usize| self.of.body.iter().any(|i| matches!(i, Inst::Load(n) if *n == k));
+        (0..self.of.inputs.len()).filter(move |&k| loads(k))
+    }
+
+    fn strided(&self, out: &mut String, rank: u32) -> std::fmt::Result {
+        writeln!(out, "  const Ix at = (Ix)blockIdx.x * {THREADS} + threadIdx.x;")?;
+        writeln!(out, "  if (at >= p.rows) return;")?;
+        let operands: Vec<usize> =
+            self.loaded().chain(self.of.inputs.len()..self.operands()).collect();
+        self.offsets(out, "at", "o", 0..rank, &operands)?;
+        for k in self.loaded() {
+            let kind = element(self.dtype(k));
+            writeln!(out, "    const {kind} x{k} = ((const {kind}*)p.p[{k}])[o{k}];")?;
+        }
+        self.instructions(out, &self.needed(&self.of.outputs, None), None)?;
+        for (j, v) in self.of.outputs.iter().enumerate() {
+            let k = self.of.inputs.len() + j;
+            writeln!(out, "    store((({}*)p.p[{k}])[o{k}], v{v});", element(self.dtype(k)))?;
+        }
+        Ok(())
+    }
+
+    /// The values that these need: all, or only element values (row values are there already).
+    fn needed(&self, of: &[usize], elements_only: Option<()>) -> Vec<bool> {
+        let mut needed = vec![false; self.of.body.len()];
+        for &v in of {
+            needed[v] = true;
+        }
+        for v in (0..self.of.body.len()).rev() {
+            if !needed[v] || (elements_only.is_some() && self.values[v].row) {
+                continue;
+            }
+            if let Inst::Point(_, of) = &self.of.body[v] {
+                of.iter().for_each(|&u| needed[u] = true);
+            }
+        }
+        needed
+    }
+
+    /// The text of some instructions; `rows` says whether only row values (of a level) or only
+    /// element values are written.
+    fn instructions(
+        &self,
+        out: &mut String,
+        needed: &[bool],
+        rows: Option<(bool, usize)>,
+    ) -> std::fmt::Result {
+        let mut indices = 0;
+        for (v, inst) in self.of.body.iter().enumerate() {
+            let number_of_index = indices;
+            indices += usize::from(matches!(inst, Inst::Index(..)));
+            let wanted = match rows {
+                None => needed[v],
+                Some((true, level)) => self.values[v].row && self.levels[v] == level,
+                Some((false, _)) => needed[v] && !self.values[v].row,
+            };
+            if !wanted || matches!(inst, Inst::Reduce(..)) {
+                continue;
+            }
+            let dtype = self.values[v].dtype;
+            let value = match inst {
+                Inst::Load(k) => format!("load(x{k})"),
+                Inst::Literal(value, dtype) => number(*value, *dtype),
+                Inst::Index(_, dtype) => {
+                    let j = number_of_index;
+                    let index = format!("(i64)((at / (Ix)p.repeat[{j}]) % (Ix)p.length[{j}])");
+                    format!("Cast<{}>::of({index})", element(*dtype))
+                }
+                Inst::Random(kind, _, dtype) => random(*kind, *dtype, &format!("key{v}"), "at"),
+                Inst::Point(op, of) => {
+                    let x: Vec<String> = of.iter().map(|u| format!("v{u}")).collect();
+                    point(op, &x, self.values[of[0]].dtype, dtype)
+                }
+                Inst::Reduce(..) => continue,
+            };
+            writeln!(out, "    const {} v{v} = {value};", compute(dtype))?;
+        }
+        Ok(())
+    }
+
+    fn rows(
+        &self,
+        out: &mut String,
+        outer: u32,
+        inner: u32,
+        threads: u32,
+        split: bool,
+    ) -> std::fmt::Result {
+        let block = threads.max(256);
+        let inputs = self.of.inputs.len();
+        writeln!(out, "  const u32 lane = threadIdx.x % {threads};")?;
+        writeln!(out, "  const Ix group = ((Ix)blockIdx.x * {block} + threadIdx.x) / {threads};")?;
+        writeln!(out, "  if (group >= p.rows * p.parts) return;")?;
+        // Parts are the slower index, so that neighbouring groups have neighbouring rows.
+        writeln!(out, "  const Ix row = group % (Ix)p.rows, part = group / (Ix)p.rows;")?;
+        writeln!(out, "  const Ix from = part * (Ix)p.part;")?;
+        writeln!(
+            out,
+            "  const Ix to = from + (Ix)p.part < (Ix)p.width ? from + (Ix)p.part : (Ix)p.width;"
+        )?;
+        let of_rows = |j: &usize| self.values[self.of.outputs[*j]].row;
+        let outputs = 0..self.of.outputs.len();
+        let element_outputs: Vec<usize> = outputs.clone().filter(|j| !of_rows(j)).collect();
+        let row_outputs: Vec<usize> = outputs.filter(of_rows).collect();
+        let along_row: Vec<usize> =
+            self.loaded().chain(element_outputs.iter().map(|j| inputs + j)).collect();
+        let mut all: Vec<usize> = along_row.clone();
+        if !split {
+            all.extend(row_outputs.iter().map(|j| inputs + j));
+        }
+        self.offsets(out, "row", "b", 0..outer, &all)?;
+        self.instructions(out, &[], Some((true, 0)))?;
+        let most = self.levels.iter().copied().max().unwrap_or(0);
+        let pass =
+            |out: &mut String, of: &[usize], then: &dyn Fn(&mut String) -> std::fmt::Result| {
+                writeln!(out, "  for (Ix c = from + lane; c < to; c += {threads}) {{")?;
+                writeln!(out, "    const Ix at = row * (Ix)p.width + c;")?;
+                let needed = self.needed(of, Some(()));
+                self.offsets(out, "c", "i", outer..outer + inner, &along_row)?;
+                for k in self.loaded() {
+                    let kind = element(self.dtype(k));
+                    let used = self.of.body.iter().enumerate();
+                    let used =
+                        used.filter(|(v, i)| needed[*v] && matches!(i, Inst::Load(n) if *n == k));
+                    if used.count() > 0 {
+                        writeln!(
+                            out,
+                            "    const {kind} x{k} = ((const {kind}*)p.p[{k}])[b{k} + i{k}];"
+                        )?;
+                    }
+                }
+                self.instructions(out, &needed, Some((false, 0)))?;
+                then(out)?;
+                writeln!(out, "  }}")
+            };
+        for level in 0..most {
+            let reduced: Vec<(usize, Reduction, usize)> = self
+                .of
+                .body
+                .iter()
+                .enumerate()
+                .filter(|(v, _)| self.levels[*v] == level + 1)
+                .filter_map(|(v, inst)| match inst {
+                    Inst::Reduce(kind, u) => Some((v, *kind, *u)),
+                    _ => None,
+                })
+                .collect();
+            for &(v, kind, u) in &reduced {
+                let (of, to) = (self.values[u].dtype, self.values[v].dtype);
+                let none = reduction(kind, if kind_widens(kind) { to } else { of }).1;
+                writeln!(
+                    out,
+                    "  const {} n{v} = {none}; {} r{v} = n{v};",
+                    compute(to),
+                    compute(to)
+                )?;
+            }
+            let of: Vec<usize> = reduced.iter().map(|r| r.2).collect();
+            pass(out, &of, &|out| {
+                for &(v, kind, u) in &reduced {
+                    let name = reduction(kind, self.values[u].dtype).0;
+                    writeln!(
+                        out,
+                        "    r{v} = {name}::of(r{v}, ({})v{u});",
+                        compute(self.values[v].dtype)
+                    )?;
+                }
+                Ok(())
+            })?;
+            for &(v, kind, u) in &reduced {
+                let name = reduction(kind, self.values[u].dtype).0;
+                let dtype = self.values[v].dtype;
+                let whole = format!("over_row<{name}, {threads}>(r{v}, n{v})");
+                let value = match split || matches!(dtype, DType::F64 | DType::F32 | DType::I64) {
+                    true => whole,
+                    false => format!("rounded<{}>({whole})", element(dtype)),
+                };
+                writeln!(out, "  const {} v{v} = {value};", compute(dtype))?;
+            }
+            self.instructions(out, &[], Some((true, level + 1)))?;
+        }
+        if split {
+            writeln!(out, "  if (lane == 0) {{")?;
+            for j in row_outputs {
+                let v = self.of.outputs[j];
+                let (k, kind) = (inputs + j, compute(self.values[v].dtype));
+                writeln!(out, "    (({kind}*)p.p[{k}])[group] = v{v};")?;
+            }
+            return writeln!(out, "  }}");
+        }
+        if !element_outputs.is_empty() {
+            let of: Vec<usize> = element_outputs.iter().map(|&j| self.of.outputs[j]).collect();
+            pass(out, &of, &|out| {
+                for &j in &element_outputs {
+                    let (k, v) = (inputs + j, self.of.outputs[j]);
+                    let kind = element(self.dtype(k));
+                    writeln!(out, "    store((({kind}*)p.p[{k}])[b{k} + i{k}], v{v});")?;
+                }
+                Ok(())
+            })?;
+        }
+        if !row_outputs.is_empty() {
+            writeln!(out, "  if (lane == 0) {{")?;
+            for j in row_outputs {
+                let (k, v) = (inputs + j, self.of.outputs[j]);
+                let kind = element(self.dtype(k));
+                writeln!(out, "    store((({kind}*)p.p[{k}])[b{k}], v{v});")?;
+            }
+            writeln!(out, "  }}")?;
+        }
+        Ok(())
+    }
+}
+
+/// Sums and products of integers are in `i64`; extremes keep the dtype.
+fn kind_widens(kind: Reduction) -> bool {
+    matches!(kind, Reduction::Sum | Reduction::Prod)
+}
+
+/// The draw of one element.
+pub(crate) fn random(kind: Random, dtype: DType, key: &str, at: &str) -> String {
+    match (kind, dtype) {
+        (Random::Bits, _) => format!("draw_bits({key}, {at})"),
+        (Random::Uniform, DType::F64) => format!("draw_uniform64({key}, {at})"),
+        (Random::Uniform, DType::BF16) => format!("draw_uniform32<8>({key}, {at})"),
+        (Random::Uniform, DType::F16) => format!("draw_uniform32<11>({key}, {at})"),
+        (Random::Uniform, _) => format!("draw_uniform32<24>({key}, {at})"),
+        (Random::Normal, DType::F64) => format!("draw_normal64({key}, {at})"),
+        (Random::Normal, _) => {
+            format!("rounded<{}>(draw_normal32({key}, {at}))", element(dtype))
+        }
+    }
+}
+
+/// The text of a kernel with random numbers of its own.
+pub(crate) fn with_random(body: &str) -> String {
+    format!("{PRELUDE}{RANDOM}{body}")
+}

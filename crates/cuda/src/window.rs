@@ -1,0 +1,192 @@
+//! Convolutions and pooling.
+//!
+//! A convolution is a product over columns: the elements that each window sees, copied next to each
+//! other. Its transposes are the same products with other operands. (cuDNN, which copies nothing, is
+//! not used yet.)
+
+use crate::compile::Key;
+use crate::gpu::Gpu;
+use crate::loops::Operand;
+use crate::ops::copy;
+use crate::product::dot;
+use crate::text::{PRELUDE, compute, element};
+use pullback_ir::{Conv, DType, Frame, Pool, Pooling, Result, Role, Window, element_count};
+use smallvec::{SmallVec, smallvec};
+
+const TEXT: &str = include_str!("kernels/window.cu");
+const BLOCK: usize = 256;
+/// Spatial axes that kernels have room for.
+pub(crate) const AXES: usize = 3;
+
+/// As `Window` in `kernels/window.cu`.
+struct Sizes {
+    n: usize,
+    c: usize,
+    x: [usize; AXES],
+    y: [usize; AXES],
+    windows: [Window; AXES],
+    even: [bool; AXES],
+}
+
+const WHOLE: Window = Window { size: 1, stride: 1, dilation: 1, before: 0, after: 0 };
+
+/// The last three of lengths, with ones in front of shorter lists.
+fn three(of: &[usize]) -> [usize; AXES] {
+    let mut all = [1; AXES];
+    all[AXES - of.len()..].copy_from_slice(of);
+    all
+}
+
+impl Sizes {
+    fn launch(
+        &self,
+        gpu: &Gpu,
+        (name, variant, more): (&'static str, u32, &str),
+        from: &Operand,
+        to: &Operand,
+    ) -> Result<()> {
+        let count = to.len();
+        if count == 0 {
+            return Ok(());
+        }
+        let key = Key::Named(name, smallvec![from.dtype], smallvec![variant]);
+        let kernel = gpu.kernels.get(gpu, &key, || {
+            let (e, c) = (element(from.dtype), compute(from.dtype));
+            format!("{PRELUDE}#define {name}\ntypedef {e} E;\ntypedef {c} C;\n{more}\n{TEXT}")
+        })?;
+        let mut words: SmallVec<[u64; 48]> = smallvec![from.at, to.at, count as u64];
+        words.extend([self.n, self.c].map(|n| n as u64));
+        words.extend(self.x.map(|n| n as u64));
+        words.extend(self.y.map(|n| n as u64));
+        words.extend(self.windows.map(|w| w.size as u64));
+        words.extend(self.windows.map(|w| w.stride as u64));
+        words.extend(self.windows.map(|w| w.dilation as u64));
+        words.extend(self.windows.map(|w| w.before as u64));
+        // Strides of what is read; missing axes have length 1.
+        let spatial = from.strides.len().saturating_sub(2);
+        let mut strides = [0isize; 2 + AXES];
+        strides[..2].copy_from_slice(&from.strides[..2]);
+        strides[2 + AXES - spatial..].copy_from_slice(&from.strides[2..]);
+        words.extend(strides.map(|s| s as u64));
+        words.extend(self.even.map(u64::from));
+        gpu.launch(kernel, count.div_ceil(BLOCK), BLOCK, &words)
+    }
+}
+
+/// Runs a convolution of up to three spatial axes.
+pub(crate) fn conv(gpu: &Gpu, conv: &Conv, a: &Operand, b: &Operand, out: &Operand) -> Result<()> {
+    let dtype = out.dtype;
+    let groups = conv.groups;
+    let mut windows = [WHOLE; AXES];
+    windows[AXES - conv.windows.len()..].copy_from_slice(&conv.windows);
+    // x [n, g·i, s…], w [g·o, i, k…], y [n, g·o, p…], whichever of them is computed.
+    let (x, w, y) = match conv.role {
+        Role::Forward => (a, b, out),
+        Role::Input(_) => (out, b, a),
+        Role::Filter => (a, out, b),
+    };
+    let (n, channels) = (x.shape[0], x.shape[1]);
+    let (o, i) = (w.shape[0] / groups.max(1), w.shape[1]);
+    let taps = element_count(&w.shape[2..]);
+    let places = element_count(&y.shape[2..]);
+    let sizes = Sizes {
+        n,
+        c: channels,
+        x: three(&x.shape[2..]),
+        y: three(&y.shape[2..]),
+        windows,
+        even: [false; AXES],
+    };
+    if out.len() == 0 {
+        return Ok(());
+    }
+    let count = n * channels * taps * places;
+    if count == 0 {
+        return gpu.fill(out.at, 0, out.bytes());
+    }
+    let memory = gpu.scratch(count * dtype.size())?;
+    let dense = |x: &Operand| -> Result<(Operand, Option<crate::gpu::Scratch<'_>>)> {
+        if x.is_dense() {
+            return Ok((x.clone(), None));
+        }
+        let memory = gpu.scratch(x.bytes())?;
+        let to = Operand::dense(memory.at, x.dtype, &x.shape);
+        copy(gpu, x, &to)?;
+        Ok((to, Some(memory)))
+    };
+    let grouped = |x: &Operand, shape: &[usize]| Operand::dense(x.at, dtype, shape);
+    let width = i * taps;
+    match conv.role {
+        Role::Forward => {
+            let columns = Operand::dense(memory.at, dtype, &[n, groups, width, places]);
+            sizes.launch(gpu, ("COLUMNS", 0, "#define FILTER 0"), x, &columns)?;
+            let (w, _held) = dense(w)?;
+            let w = grouped(&w, &[groups, o, width]).repeated(0, n);
+            dot(gpu, &w, &columns, &grouped(y, &[n, groups, o, places]), false)
+        }
+        Role::Input(_) => {
+            let columns = Operand::dense(memory.at, dtype, &[n, groups, width, places]);
+            let ((w, _held), (y, _kept)) = (dense(w)?, dense(y)?);
+            let w = grouped(&w, &[groups, o, width]).repeated(0, n).permuted(&[0, 1, 3, 2]);
+            dot(gpu, &w, &grouped(&y, &[n, groups, o, places]), &columns, false)?;
+            let columns = columns.seen(&[n, channels, 1], &[1, 1, 1]);
+            sizes.launch(gpu, ("FOLD", 0, ""), &columns, x)
+        }
+        Role::Filter => {
+            let columns = Operand::dense(memory.at, dtype, &[groups, width, n * places]);
+            sizes.launch(gpu, ("COLUMNS", 1, "#define FILTER 1"), x, &columns)?;
+            // y [n, g·o, p…] as [g, o, n·p].
+            let moved = gpu.scratch(y.bytes())?;
+            let rank = y.shape.len();
+            let order: Vec<usize> = [1, 0].into_iter().chain(2..rank).collect();
+            let shape: Vec<usize> = order.iter().map(|&d| y.shape[d]).collect();
+            copy(gpu, &y.permuted(&order), &Operand::dense(moved.at, dtype, &shape))?;
+            let y = Operand::dense(moved.at, dtype, &[groups, o, n * places]);
+            let to = grouped(out, &[groups, o, width]);
+            dot(gpu, &y, &columns.permuted(&[0, 2, 1]), &to, false)
+        }
+    }
+}
+
+/// Runs a pooling of up to three spatial axes. What is before them is batch.
+pub(crate) fn pool(gpu: &Gpu, pool: &Pool, x: &Operand, out: &Operand) -> Result<()> {
+    let spatial = pool.frames.len();
+    let before = x.shape.len() - spatial;
+    // Two axes before the spatial ones; a dense copy if there are more.
+    let memory;
+    let dense = match before {
+        2 => x.clone(),
+        _ => {
+            memory = gpu.scratch(x.bytes())?;
+            let to = Operand::dense(memory.at, x.dtype, &x.shape);
+            copy(gpu, x, &to)?;
+            let batch = element_count(&x.shape[..before]);
+            let shape: Vec<usize> =
+                [batch, 1].into_iter().chain(x.shape[before..].iter().copied()).collect();
+            Operand::dense(to.at, x.dtype, &shape)
+        }
+    };
+    let (mut windows, mut even) = ([WHOLE; AXES], [false; AXES]);
+    for (d, frame) in pool.frames.iter().enumerate() {
+        let at = AXES - spatial + d;
+        match frame {
+            Frame::Sliding(window) => windows[at] = *window,
+            Frame::Even(_) => even[at] = true,
+        }
+    }
+    let (inner, outer) = (three(&x.shape[before..]), three(&out.shape[before..]));
+    let (n, c) = (dense.shape[0], dense.shape[1]);
+    let sizes = |x, y| Sizes { n, c, x, y, windows, even };
+    match pool.kind {
+        Pooling::Sum => sizes(inner, outer).launch(gpu, ("POOL", 0, ""), &dense, out),
+        Pooling::ArgMax => {
+            sizes(inner, outer).launch(gpu, ("POOL", 1, "#define ARGMAX"), &dense, out)
+        }
+        Pooling::Spread(_) => sizes(outer, inner).launch(gpu, ("SPREAD", 0, ""), &dense, out),
+    }
+}
+
+/// Whether there are kernels for it.
+pub(crate) fn has(spatial: usize, dtype: DType) -> bool {
+    spatial <= AXES && crate::product::has(dtype)
+}
