@@ -40,26 +40,76 @@ comparisons! {
     /// Where equal. NaN equals nothing.
     ///
     /// Derivative: none (a `bool`).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, f64::NAN, 3.0]);
+    /// assert_eq!(x.eq(&x).to_vec::<bool>(), [true, false, true]);
+    /// assert_eq!(x.eq(3.0).to_vec::<bool>(), [false, false, true]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     eq Eq;
     /// Where different.
     ///
     /// Derivative: none (a `bool`).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 2, 3]).ne(2).to_vec::<bool>(), [true, false, true]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     ne Ne;
     /// Where less.
     ///
     /// Derivative: none (a `bool`).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 2, 3]).lt(2).to_vec::<bool>(), [true, false, false]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     lt Lt;
     /// Where less or equal.
     ///
     /// Derivative: none (a `bool`).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 2, 3]).le(2).to_vec::<bool>(), [true, true, false]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     le Le;
     /// Where greater.
     ///
     /// Derivative: none (a `bool`).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 2, 3]).gt(2).to_vec::<bool>(), [false, false, true]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     gt Gt;
     /// Where greater or equal.
     ///
     /// Derivative: none (a `bool`).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 2, 3]).ge(2).to_vec::<bool>(), [false, true, true]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     ge Ge;
 }
 
@@ -82,6 +132,9 @@ impl Tensor {
     /// let x = Tensor::from([-1.0, 2.0]);
     /// assert_eq!(x.gt(0.0).select(&x, 0.0).to_vec::<f64>(), [0.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If this tensor is not `bool`, or the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn select(&self, a: impl Operand, b: impl Operand) -> Tensor {
@@ -111,6 +164,12 @@ impl Tensor {
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `isnan`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, f64::NAN, f64::INFINITY]);
+    /// assert_eq!(x.is_nan().to_vec::<bool>(), [false, true, false]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn is_nan(&self) -> Tensor {
@@ -121,6 +180,12 @@ impl Tensor {
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `isinf`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, f64::NAN, f64::NEG_INFINITY]);
+    /// assert_eq!(x.is_inf().to_vec::<bool>(), [false, false, true]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn is_inf(&self) -> Tensor {
@@ -134,6 +199,12 @@ impl Tensor {
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `isfinite`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, f64::NAN, f64::INFINITY]);
+    /// assert_eq!(x.is_finite().to_vec::<bool>(), [true, false, false]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn is_finite(&self) -> Tensor {
@@ -152,6 +223,9 @@ impl Tensor {
     /// let x = Tensor::from([1, 2, 3]);
     /// assert_eq!(x.masked_fill(&x.gt(1), 0).to_vec::<i32>(), [1, 0, 0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the mask is not `bool`, or the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Operand) -> Tensor {
