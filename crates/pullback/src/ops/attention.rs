@@ -199,34 +199,80 @@ pub struct Attention<'a> {
 
 impl<'a> Attention<'a> {
     /// Every query sees every key; scores are scaled by 1/√d, where d is the number of features.
+    ///
+    /// ```
+    /// use pullback::{Attention, Tensor};
+    /// let (q, k) = (Tensor::zeros([2, 4]), Tensor::from([[1f32, 2., 3., 4.], [3., 4., 5., 6.]]));
+    /// // Equal scores: the mean of the values.
+    /// let y = q.attention(&k, &k, Attention::new());
+    /// assert_eq!(y.select_at(0, 0).to_vec::<f32>(), [2.0, 3.0, 4.0, 5.0]);
+    /// ```
     pub fn new() -> Attention<'a> {
         Attention::default()
     }
 
     /// Of `bool`: true where a query attends to a key. Of a float dtype: added to the scores. It
     /// broadcasts to `[.., heads, queries, keys]`.
+    ///
+    /// ```
+    /// use pullback::{Attention, Tensor};
+    /// let x = Tensor::from([[1f32, 0.], [0., 1.]]);
+    /// // Each query attends to the other position alone.
+    /// let mask = Tensor::from([[false, true], [true, false]]);
+    /// let y = x.attention(&x, &x, Attention::new().mask(&mask));
+    /// assert_eq!(y.to_vec::<f32>(), [0.0, 1.0, 1.0, 0.0]);
+    /// ```
     pub fn mask(self, mask: &'a Tensor) -> Attention<'a> {
         Attention { mask: Some(mask), ..self }
     }
 
     /// Query i sees the keys up to i, also where there are more or fewer keys than queries.
+    ///
+    /// ```
+    /// use pullback::{Attention, Tensor};
+    /// let (q, v) = (Tensor::zeros([2, 1]), Tensor::from([[1f32], [3.]]));
+    /// let y = q.attention(&q, &v, Attention::new().causal());
+    /// assert_eq!(y.to_vec::<f32>(), [1.0, 2.0]);
+    /// ```
     pub fn causal(self) -> Attention<'a> {
         Attention { causal: true, ..self }
     }
 
     /// What scores are multiplied by, instead of 1/√d.
+    ///
+    /// ```
+    /// use pullback::{Attention, Tensor};
+    /// let (x, v) = (Tensor::from([[1f32, 0.], [0., 1.]]), Tensor::from([[1f32], [3.]]));
+    /// // A scale of 0 makes all scores equal.
+    /// let y = x.attention(&x, &v, Attention::new().scale(0.0));
+    /// assert_eq!(y.to_vec::<f32>(), [2.0, 2.0]);
+    /// ```
     pub fn scale(self, scale: f64) -> Attention<'a> {
         Attention { scale: Some(scale), ..self }
     }
 
     /// Drops each weight with probability `p` and multiplies the others by 1/(1 − p). The same key
     /// drops the same weights.
+    ///
+    /// ```
+    /// use pullback::{Attention, Key, Tensor};
+    /// let x = Tensor::ones([1, 4, 2]);
+    /// let key = Key::new(0);
+    /// let y = || x.attention(&x, &x, Attention::new().dropout(0.5, &key)).to_vec::<f32>();
+    /// assert_eq!(y(), y());
+    /// ```
     pub fn dropout(self, p: f64, key: &'a Key) -> Attention<'a> {
         Attention { dropout: Some((p, key)), ..self }
     }
 
     /// Several heads of queries may share a head of keys and values: the first h/g heads the first
     /// of g, and so on.
+    ///
+    /// ```
+    /// use pullback::{Attention, Tensor};
+    /// let (q, k) = (Tensor::ones([8, 5, 4]), Tensor::ones([2, 6, 4]));
+    /// assert_eq!(q.attention(&k, &k, Attention::new().grouped()).shape(), [8, 5, 4]);
+    /// ```
     pub fn grouped(self) -> Attention<'a> {
         Attention { grouped: true, ..self }
     }
@@ -255,6 +301,10 @@ impl Tensor {
     /// let y = q.attention(&k, &k, Attention::new().grouped().dropout(0.1, &Key::new(0)));
     /// assert_eq!(y.shape(), [8, 5, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If an operand has fewer than two axes, the dtypes are not one float dtype, the shapes do not
+    /// fit, or the dropout probability is not in [0, 1].
     #[doc(alias = "scaled_dot_product_attention")]
     #[track_caller]
     #[must_use]

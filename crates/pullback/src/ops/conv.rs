@@ -85,6 +85,12 @@ impl Default for Conv {
 
 impl Conv {
     /// Stride 1, no padding, dilation 1, one group.
+    ///
+    /// ```
+    /// use pullback::{Conv, Tensor};
+    /// let (x, w) = (Tensor::ones([1, 2, 8, 8]), Tensor::ones([4, 2, 3, 3]));
+    /// assert_eq!(x.conv2d(&w, None, &Conv::new()).shape(), [1, 4, 6, 6]);
+    /// ```
     pub fn new() -> Conv {
         Conv {
             stride: 1.into(),
@@ -96,27 +102,61 @@ impl Conv {
     }
 
     /// The distance between neighbouring positions of the kernel.
+    ///
+    /// ```
+    /// use pullback::{Conv, Tensor};
+    /// let (x, w) = (Tensor::from([[1., 2., 3., 4.]]), Tensor::from([[[1.0]]]));
+    /// assert_eq!(x.conv1d(&w, None, &Conv::new().stride(2)).to_vec::<f64>(), [1.0, 3.0]);
+    /// ```
     pub fn stride(self, stride: impl Into<Sizes>) -> Conv {
         Conv { stride: stride.into(), ..self }
     }
 
     /// Zeros around the input.
+    ///
+    /// ```
+    /// use pullback::{Conv, Padding, Tensor};
+    /// let (x, w) = (Tensor::ones([1, 1, 8, 8]), Tensor::ones([1, 1, 3, 3]));
+    /// assert_eq!(x.conv2d(&w, None, &Conv::new().padding([0, 1])).shape(), [1, 1, 6, 8]);
+    /// assert_eq!(x.conv2d(&w, None, &Conv::new().padding(Padding::Same)).shape(), [1, 1, 8, 8]);
+    /// ```
     pub fn padding(self, padding: impl Into<Padding>) -> Conv {
         Conv { padding: padding.into(), ..self }
     }
 
     /// Elements at the end of the result of a transposed convolution: a convolution with a stride
     /// maps several lengths to one, and this chooses among them.
+    ///
+    /// ```
+    /// use pullback::{Conv, Tensor};
+    /// let (x, w) = (Tensor::ones([1, 1, 4]), Tensor::ones([1, 1, 3]));
+    /// let conv = Conv::new().stride(2);
+    /// assert_eq!(x.conv_transpose1d(&w, None, &conv).shape(), [1, 1, 9]);
+    /// assert_eq!(x.conv_transpose1d(&w, None, &conv.output_padding(1)).shape(), [1, 1, 10]);
+    /// ```
     pub fn output_padding(self, padding: impl Into<Sizes>) -> Conv {
         Conv { output_padding: padding.into(), ..self }
     }
 
     /// The distance between neighbouring elements of the kernel on the input.
+    ///
+    /// ```
+    /// use pullback::{Conv, Tensor};
+    /// let (x, w) = (Tensor::from([[1., 2., 3., 4.]]), Tensor::from([[[1.0, 1.0]]]));
+    /// assert_eq!(x.conv1d(&w, None, &Conv::new().dilation(2)).to_vec::<f64>(), [4.0, 6.0]);
+    /// ```
     pub fn dilation(self, dilation: impl Into<Sizes>) -> Conv {
         Conv { dilation: dilation.into(), ..self }
     }
 
     /// Groups of channels, each convolved separately.
+    ///
+    /// ```
+    /// use pullback::{Conv, Tensor};
+    /// // Depthwise: each channel has its own kernel.
+    /// let (x, w) = (Tensor::ones([1, 4, 8]), Tensor::ones([4, 1, 3]));
+    /// assert_eq!(x.conv1d(&w, None, &Conv::new().groups(4)).shape(), [1, 4, 6]);
+    /// ```
     pub fn groups(self, groups: usize) -> Conv {
         Conv { groups, ..self }
     }

@@ -161,6 +161,9 @@ impl Tensor {
     /// assert_eq!(Tensor::from([1.0, 2.0, 3.0]).cumsum(0).to_vec::<f64>(), [1.0, 3.0, 6.0]);
     /// assert_eq!(Tensor::from([200u8, 100]).cumsum(0).to_vec::<i64>(), [200, 300]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn cumsum(&self, axis: isize) -> Tensor {
@@ -171,6 +174,14 @@ impl Tensor {
     /// The gradient is right where elements are zero.
     ///
     /// Derivative: `Σₖ dyₖ·∏` of the other factors of product k, exact also where some are zero.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 2.0, 3.0]).cumprod(0).to_vec::<f64>(), [1.0, 2.0, 6.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn cumprod(&self, axis: isize) -> Tensor {
@@ -185,6 +196,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1, 3, 2]).cummax(0).to_vec::<i32>(), [1, 3, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn cummax(&self, axis: isize) -> Tensor {
@@ -194,6 +208,14 @@ impl Tensor {
     /// Running minima along an axis.
     ///
     /// Derivative: `dy` added up at the element that each result is; among equals, the latest.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([3, 1, 2]).cummin(0).to_vec::<i32>(), [3, 1, 1]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn cummin(&self, axis: isize) -> Tensor {
@@ -203,6 +225,15 @@ impl Tensor {
     /// Running log(sum(exp(x))) along an axis.
     ///
     /// Derivative: `Σₖ≥ᵢ dyₖ·exp(xᵢ − yₖ)`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, 0.0]).logcumsumexp(0).to_vec::<f64>();
+    /// assert!(y[0] == 0.0 && (y[1] - 2f64.ln()).abs() < 1e-15);
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn logcumsumexp(&self, axis: isize) -> Tensor {
@@ -219,6 +250,9 @@ impl Tensor {
     /// assert_eq!(values.to_vec::<f64>(), [1.0, 2.0, 3.0]);
     /// assert_eq!(indices.to_vec::<i64>(), [1, 2, 0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn sort(&self, axis: isize, descending: bool) -> (Tensor, Tensor) {
@@ -260,6 +294,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([30, 10, 20]).argsort(0, true).to_vec::<i64>(), [0, 2, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn argsort(&self, axis: isize, descending: bool) -> Tensor {
@@ -269,6 +306,15 @@ impl Tensor {
     /// log(eᵃ + eᵇ), without overflow.
     ///
     /// Derivative: `exp(a − y)·dy` and `exp(b − y)·dy`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, 1000.0]).logaddexp(&Tensor::from([0.0, 0.0]));
+    /// assert_eq!(y.to_vec::<f64>(), [2f64.ln(), 1000.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn logaddexp(&self, other: &Tensor) -> Tensor {

@@ -43,6 +43,10 @@ impl Tensor {
     /// let b = Tensor::from([[5.0, 6.0], [7.0, 8.0]]);
     /// assert_eq!(a.matmul(&b).to_vec::<f64>(), [19.0, 22.0, 43.0, 50.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If an operand is 0-d, the inner lengths differ, the leading axes do not broadcast, or the
+    /// dtypes are two floats.
     #[track_caller]
     #[must_use]
     pub fn matmul(&self, other: &Tensor) -> Tensor {
@@ -84,6 +88,14 @@ impl Tensor {
     /// The product of two vectors, or of the last axes of two tensors, summed.
     ///
     /// Derivative: `dy·b` and `dy·a`, spread over what was summed.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 2.0]).dot(&Tensor::from([3.0, 4.0])).item::<f64>(), 11.0);
+    /// ```
+    ///
+    /// # Panics
+    /// If an operand is not a vector, the lengths differ, or the dtypes are two floats.
     #[track_caller]
     #[must_use]
     pub fn dot(&self, other: &Tensor) -> Tensor {
@@ -103,6 +115,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1, 2]).outer(&Tensor::from([3, 4])).to_vec::<i32>(), [3, 4, 6, 8]);
     /// ```
+    ///
+    /// # Panics
+    /// If an operand is not a vector.
     #[track_caller]
     #[must_use]
     pub fn outer(&self, other: &Tensor) -> Tensor {
