@@ -150,6 +150,9 @@ impl Tensor {
     /// let y = x.gather(1, &Tensor::from([[0i64, 0], [1, 0]]));
     /// assert_eq!(y.to_vec::<f64>(), [1.0, 1.0, 4.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or their shape does not fit.
     #[track_caller]
     #[must_use]
     pub fn gather(&self, axis: isize, index: &Tensor) -> Tensor {
@@ -170,6 +173,9 @@ impl Tensor {
     /// let table = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
     /// assert_eq!(table.index_select(0, &Tensor::from([1i64, 1])).to_vec::<f64>(), [3.0, 4.0, 3.0, 4.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the index is not a vector of integers, or one is out of range.
     #[track_caller]
     #[must_use]
     pub fn index_select(&self, axis: isize, index: &Tensor) -> Tensor {
@@ -235,6 +241,9 @@ impl Tensor {
     /// let y = Tensor::zeros([2, 2]).scatter(1, &Tensor::from([[1i64], [0]]), &Tensor::from([[5.0f32], [6.0]]));
     /// assert_eq!(y.to_vec::<f32>(), [0.0, 5.0, 6.0, 0.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or index and source do not fit.
     #[track_caller]
     #[must_use]
     pub fn scatter(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -252,6 +261,9 @@ impl Tensor {
     /// let y = x.scatter_add(0, &Tensor::from([1i64, 1, 0]), &Tensor::from([1.0f32, 2.0, 4.0]));
     /// assert_eq!(y.to_vec::<f32>(), [4.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or index and source do not fit.
     #[track_caller]
     #[must_use]
     pub fn scatter_add(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -268,6 +280,9 @@ impl Tensor {
     /// let y = Tensor::from([2, 3]).scatter_mul(0, &Tensor::from([0i64, 0]), &Tensor::from([5, 7]));
     /// assert_eq!(y.to_vec::<i32>(), [70, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or index and source do not fit.
     #[track_caller]
     #[must_use]
     pub fn scatter_mul(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -283,6 +298,9 @@ impl Tensor {
     /// let y = Tensor::from([1, 5]).scatter_max(0, &Tensor::from([0i64, 0, 1]), &Tensor::from([2, 3, 4]));
     /// assert_eq!(y.to_vec::<i32>(), [3, 5]);
     /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or index and source do not fit.
     #[track_caller]
     #[must_use]
     pub fn scatter_max(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -293,6 +311,15 @@ impl Tensor {
     /// gradient.
     ///
     /// Derivative: `dy` shared evenly among the values that equal the result.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([5, 1]).scatter_min(0, &Tensor::from([0i64, 0, 1]), &Tensor::from([4, 3, 2]));
+    /// assert_eq!(y.to_vec::<i32>(), [3, 1]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or index and source do not fit.
     #[track_caller]
     #[must_use]
     pub fn scatter_min(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -308,6 +335,9 @@ impl Tensor {
     /// let y = Tensor::zeros([2, 2]).index_add(0, &Tensor::from([1i64, 1]), &Tensor::ones([2, 2]));
     /// assert_eq!(y.to_vec::<f32>(), [0.0, 0.0, 2.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the index is not a vector of integers, one is out of range, or the source does not fit.
     #[track_caller]
     #[must_use]
     pub fn index_add(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -324,6 +354,9 @@ impl Tensor {
     /// let y = Tensor::from([1, 2, 3]).index_copy(0, &Tensor::from([2i64, 0]), &Tensor::from([8, 9]));
     /// assert_eq!(y.to_vec::<i32>(), [9, 2, 8]);
     /// ```
+    ///
+    /// # Panics
+    /// If the index is not a vector of integers, one is out of range, or the source does not fit.
     #[track_caller]
     #[must_use]
     pub fn index_copy(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -363,6 +396,9 @@ impl Tensor {
     /// let y = Tensor::from([[1, 2], [3, 4]]).index_fill(1, &Tensor::from([0i64]), 7);
     /// assert_eq!(y.to_vec::<i32>(), [7, 2, 7, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the index is not a vector of integers, or one is out of range.
     #[track_caller]
     #[must_use]
     pub fn index_fill(&self, axis: isize, index: &Tensor, value: impl crate::Operand) -> Tensor {

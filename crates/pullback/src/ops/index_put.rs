@@ -54,6 +54,9 @@ impl Tensor {
     /// assert_eq!(x.index_get(&[&rows, &columns]).to_vec::<i64>(), [5, 0]);
     /// assert_eq!(x.index_get(&[None, Some(&columns)]).to_vec::<i64>(), [2, 0, 5, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If there are more indices than axes, they do not broadcast, or one is out of range.
     #[track_caller]
     #[must_use]
     pub fn index_get<'a, I: Into<Option<&'a Tensor>> + Copy>(&self, indices: &[I]) -> Tensor {
@@ -77,6 +80,10 @@ impl Tensor {
     /// let y = Tensor::from([1.0, 2.0]).index_put(&[&at], &Tensor::from([5.0, 6.0]), true);
     /// assert_eq!(y.to_vec::<f64>(), [12.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If there are more indices than axes, they do not broadcast, one is out of range, or the
+    /// values do not fit.
     #[track_caller]
     #[must_use]
     pub fn index_put<'a, I: Into<Option<&'a Tensor>> + Copy>(
@@ -207,6 +214,9 @@ impl Tensor {
     /// let y = x.put_flat(&Tensor::from([3i64, 0]), &Tensor::from([8.0, 9.0]), false);
     /// assert_eq!(y.to_vec::<f64>(), [9.0, 2.0, 3.0, 8.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If there is not one integer index for each element of the source, or one is out of range.
     #[track_caller]
     #[must_use]
     pub fn put_flat(&self, index: &Tensor, source: &Tensor, accumulate: bool) -> Tensor {
@@ -233,6 +243,9 @@ impl Tensor {
     /// let y = Tensor::from([1.0, 2.0, 3.0]).masked_scatter(&mask, &Tensor::from([8.0, 9.0]));
     /// assert_eq!(y.to_vec::<f64>(), [8.0, 2.0, 9.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the mask does not broadcast, or has more true elements than the source has elements.
     #[track_caller]
     #[must_use]
     pub fn masked_scatter(&self, mask: &Tensor, source: &Tensor) -> Tensor {
@@ -274,6 +287,9 @@ impl Tensor {
     /// assert_eq!(mean(false).to_vec::<f64>(), [5.0, 2.0, 7.0]);
     /// assert_eq!(mean(true).to_vec::<f64>(), [11.0 / 3.0, 2.0, 5.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or index and source do not fit.
     #[track_caller]
     #[must_use]
     pub fn scatter_reduce(
@@ -339,6 +355,9 @@ impl Tensor {
     /// let y = x.index_reduce(0, &Tensor::from([1i64, 1]), &source, Gathered::Max, true);
     /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 5.0, 4.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the index is not a vector of integers, one is out of range, or the source does not fit.
     #[track_caller]
     #[must_use]
     pub fn index_reduce(
@@ -388,6 +407,9 @@ impl Tensor {
     /// let y = x.segment_reduce(Gathered::Sum, &Tensor::from([2i64, 1]), 0, None);
     /// assert_eq!(y.to_vec::<f64>(), [3.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or the lengths do not add up to its length.
     #[track_caller]
     #[must_use]
     pub fn segment_reduce(
@@ -478,6 +500,9 @@ impl Tensor {
     /// let x = Tensor::arange(0, 6);
     /// assert_eq!(x.as_strided([2, 3], &[2, 1], 0).to_vec::<i64>(), [0, 1, 2, 2, 3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If strides and shape differ in length, or an element would be out of range.
     #[track_caller]
     #[must_use]
     pub fn as_strided(&self, shape: impl IntoShape, strides: &[usize], offset: usize) -> Tensor {
@@ -496,6 +521,9 @@ impl Tensor {
     /// let y = Tensor::zeros([4]).as_strided_put(&Tensor::ones([2]), &[2], 1);
     /// assert_eq!(y.to_vec::<f32>(), [0.0, 1.0, 0.0, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If strides and source differ in their number of axes, or an element would be out of range.
     #[track_caller]
     #[must_use]
     pub fn as_strided_put(&self, source: &Tensor, strides: &[usize], offset: usize) -> Tensor {

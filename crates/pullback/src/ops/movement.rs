@@ -38,6 +38,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0]).pad(&[(1, 2)]).to_vec::<f64>(), [0.0, 1.0, 2.0, 0.0, 0.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the padding does not name each axis.
     #[track_caller]
     #[must_use]
     pub fn pad(&self, padding: &[(usize, usize)]) -> Tensor {
@@ -56,6 +59,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1, 2]).pad_with(&[(1, 2)], 9).to_vec::<i32>(), [9, 1, 2, 9, 9]);
     /// ```
+    ///
+    /// # Panics
+    /// If the padding does not name each axis.
     #[track_caller]
     #[must_use]
     pub fn pad_with(&self, padding: &[(usize, usize)], value: impl Operand) -> Tensor {
@@ -75,6 +81,9 @@ impl Tensor {
     /// let pieces = Tensor::arange(0, 5).split(2, 0);
     /// assert_eq!(pieces.iter().map(Tensor::len).collect::<Vec<_>>(), [2, 2, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or `size` is 0.
     #[track_caller]
     #[must_use]
     pub fn split(&self, size: usize, axis: isize) -> Vec<Tensor> {
@@ -105,6 +114,9 @@ impl Tensor {
     /// let pieces = Tensor::arange(0, 5).split_sizes(&[1, 4], 0);
     /// assert_eq!(pieces[1].to_vec::<i64>(), [1, 2, 3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or the sizes do not add up to its length.
     #[track_caller]
     #[must_use]
     pub fn split_sizes(&self, sizes: &[usize], axis: isize) -> Vec<Tensor> {
@@ -134,6 +146,9 @@ impl Tensor {
     /// // At most that many: pieces of ⌈5/4⌉ = 2 make three.
     /// assert_eq!(Tensor::arange(0, 5).chunk(4, 0).len(), 3);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or `count` is 0.
     #[track_caller]
     #[must_use]
     pub fn chunk(&self, count: usize, axis: isize) -> Vec<Tensor> {
@@ -157,6 +172,9 @@ impl Tensor {
     /// let rows = Tensor::from([[1, 2], [3, 4]]).unbind(0);
     /// assert_eq!(rows[1].to_vec::<i32>(), [3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn unbind(&self, axis: isize) -> Vec<Tensor> {
@@ -178,6 +196,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1, 2]).repeat(&[2, 2]).to_vec::<i32>(), [1, 2, 1, 2, 1, 2, 1, 2]);
     /// ```
+    ///
+    /// # Panics
+    /// If `times` names fewer axes than there are.
     #[track_caller]
     #[must_use]
     pub fn repeat(&self, times: &[usize]) -> Tensor {
@@ -209,6 +230,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::arange(0, 4).roll(1, 0).to_vec::<i64>(), [3, 0, 1, 2]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn roll(&self, shift: isize, axis: isize) -> Tensor {
@@ -233,6 +257,9 @@ impl Tensor {
 /// let x = Tensor::from([[1.0, 2.0]]);
 /// assert_eq!(cat(&[&x, &x], 0).shape(), [2, 2]);
 /// ```
+///
+/// # Panics
+/// If there is no tensor, the axis is out of range, or the other axes differ in length.
 #[track_caller]
 #[must_use]
 pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
@@ -258,6 +285,9 @@ pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
 /// let x = Tensor::from([1.0, 2.0]);
 /// assert_eq!(stack(&[&x, &x, &x], 1).shape(), [2, 3]);
 /// ```
+///
+/// # Panics
+/// If there is no tensor, the axis is out of range, or the shapes differ.
 #[track_caller]
 #[must_use]
 pub fn stack(tensors: &[&Tensor], axis: isize) -> Tensor {

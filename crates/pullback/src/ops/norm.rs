@@ -191,6 +191,9 @@ impl Tensor {
     /// let y = Tensor::from([0.0, 0.0]).softmax(0);
     /// assert_eq!(y.to_vec::<f64>(), [0.5, 0.5]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn softmax(&self, axis: isize) -> Tensor {
@@ -200,6 +203,15 @@ impl Tensor {
     /// The logarithm of softmax, computed without overflow.
     ///
     /// Derivative: `dy − eʸ·Σ dy`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, 0.0]).log_softmax(0).to_vec::<f64>();
+    /// assert!((y[0] + 2f64.ln()).abs() < 1e-15);
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn log_softmax(&self, axis: isize) -> Tensor {
@@ -237,6 +249,9 @@ impl Tensor {
     /// let y = x.layer_norm(&Tensor::ones([2]), &Tensor::zeros([2]), 0.0001);
     /// assert!((y.at((0, 1)).item::<f32>() - 1.0).abs() < 1e-3);
     /// ```
+    ///
+    /// # Panics
+    /// If weight and bias are not shaped as the last axes, or the dtypes are two floats.
     #[track_caller]
     #[must_use]
     pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
@@ -250,6 +265,16 @@ impl Tensor {
     /// `· weight`.
     ///
     /// Derivative: `(g − x̂·mean(g·x̂))/rms` with g = dy·weight; `Σ dy·x̂` for the weight.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[3.0, -3.0], [0.5, 0.5]]);
+    /// let y = x.rms_norm(&Tensor::from([1.0, 1.0]), 0.0);
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, -1.0, 1.0, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the weight is not shaped as the last axes, or the dtypes are two floats.
     #[track_caller]
     #[must_use]
     pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Tensor {

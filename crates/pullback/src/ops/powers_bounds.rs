@@ -29,6 +29,11 @@ impl Tensor {
     ///
     /// Derivative: `n·x^(n−1)·dy`.
     /// PyTorch's name: `pow`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([4.0, 9.0]).powf(0.5).to_vec::<f64>(), [2.0, 3.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn powf(&self, exponent: f64) -> Tensor {
@@ -46,6 +51,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-2.0, 0.5, 9.0]).clamp(0.0, 1.0).to_vec::<f64>(), [0.0, 0.5, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn clamp(&self, low: impl Operand, high: impl Operand) -> Tensor {
@@ -56,6 +64,14 @@ impl Tensor {
     ///
     /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a
     /// tensor.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-2.0, 0.5]).clamp_min(0.0).to_vec::<f64>(), [0.0, 0.5]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn clamp_min(&self, low: impl Operand) -> Tensor {
@@ -66,6 +82,14 @@ impl Tensor {
     ///
     /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a
     /// tensor.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([0.5, 9.0]).clamp_max(1.0).to_vec::<f64>(), [0.5, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn clamp_max(&self, high: impl Operand) -> Tensor {
@@ -104,6 +128,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from(10.0).lerp(&Tensor::from(20.0), 0.25).item::<f64>(), 12.5);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn lerp(&self, end: &Tensor, weight: impl Operand) -> Tensor {

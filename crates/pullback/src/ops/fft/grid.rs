@@ -26,6 +26,9 @@ fn counted(op: &'static str, n: usize, d: f64) {
 /// use pullback::fft::fftfreq;
 /// assert_eq!(fftfreq(4, 0.5).to_vec::<f32>(), [0.0, 0.5, -1.0, -0.5]);
 /// ```
+///
+/// # Panics
+/// If `n` or `d` is 0.
 #[track_caller]
 #[must_use]
 pub fn fftfreq(n: usize, d: f64) -> Tensor {
@@ -43,6 +46,9 @@ pub fn fftfreq(n: usize, d: f64) -> Tensor {
 /// use pullback::fft::rfftfreq;
 /// assert_eq!(rfftfreq(4, 0.5).to_vec::<f32>(), [0.0, 0.5, 1.0]);
 /// ```
+///
+/// # Panics
+/// If `n` or `d` is 0.
 #[track_caller]
 #[must_use]
 pub fn rfftfreq(n: usize, d: f64) -> Tensor {
