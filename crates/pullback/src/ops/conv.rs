@@ -314,9 +314,10 @@ impl Tensor {
     }
 }
 
-/// The two methods of a number of axes.
+/// The two methods of a number of axes; `$two` and `$three` are the shapes of two and three
+/// elements in their examples.
 macro_rules! convolutions {
-    ($axes:literal, $conv:ident, $transpose:ident, $image:literal, $kernel:literal, $kernel_t:literal) => {
+    ($axes:literal, $conv:ident, $transpose:ident, $image:literal, $kernel:literal, $kernel_t:literal, $two:literal, $three:literal) => {
         impl Tensor {
             #[doc = concat!("Convolution (cross-correlation) of `", $image, "` with a kernel `", $kernel, "`:")]
             /// `y[c, p] = bias[c] + Σ over i, t of x[i, p·stride − padding + t·dilation] · weight[c, i, t]`,
@@ -328,12 +329,15 @@ macro_rules! convolutions {
             ///
             /// ```
             /// use pullback::{Conv, Tensor};
-            /// let (x, w) = (Tensor::from([[1.0, 2.0, 4.0]]), Tensor::from([[[1.0, -1.0]]]));
-            /// assert_eq!(x.conv1d(&w, None, &Conv::new()).to_vec::<f64>(), [-1.0, -2.0]);
+            #[doc = concat!("let x = Tensor::from([1.0, 2.0, 4.0]).reshape(", $three, ");")]
+            #[doc = concat!("let w = Tensor::from([1.0, -1.0]).reshape(", $two, ");")]
+            #[doc = concat!("let y = x.", stringify!($conv), "(&w, None, &Conv::new());")]
+            /// assert_eq!(y.to_vec::<f64>(), [-1.0, -2.0]);
             /// ```
             ///
             /// # Panics
-            /// If the shapes do not fit.
+            /// If the shapes do not fit, the operands are not of one float dtype, or an option has
+            /// neither one number nor one for each axis.
             #[track_caller]
             #[must_use]
             pub fn $conv(&self, weight: &Tensor, bias: Option<&Tensor>, options: &Conv) -> Tensor {
@@ -351,12 +355,16 @@ macro_rules! convolutions {
             ///
             /// ```
             /// use pullback::{Conv, Tensor};
-            /// let (x, w) = (Tensor::from([[1.0, 2.0]]), Tensor::from([[[1.0, 10.0, 100.0]]]));
-            /// assert_eq!(x.conv_transpose1d(&w, None, &Conv::new()).to_vec::<f64>(), [1.0, 12.0, 120.0, 200.0]);
+            #[doc = concat!("let x = Tensor::from([1.0, 2.0]).reshape(", $two, ");")]
+            #[doc = concat!("let w = Tensor::from([1.0, 10.0, 100.0]).reshape(", $three, ");")]
+            #[doc = concat!("let y = x.", stringify!($transpose), "(&w, None, &Conv::new());")]
+            /// assert_eq!(y.to_vec::<f64>(), [1.0, 12.0, 120.0, 200.0]);
             /// ```
             ///
             /// # Panics
-            /// If the shapes do not fit.
+            /// If the shapes do not fit, the operands are not of one float dtype, an option has
+            /// neither one number nor one for each axis, or the padding is
+            /// [`Same`](crate::Padding::Same).
             #[track_caller]
             #[must_use]
             pub fn $transpose(&self, weight: &Tensor, bias: Option<&Tensor>, options: &Conv) -> Tensor {
@@ -366,14 +374,25 @@ macro_rules! convolutions {
     };
 }
 
-convolutions!(1, conv1d, conv_transpose1d, "[n, c, l]", "[o, c/groups, k]", "[c, o/groups, k]");
+convolutions!(
+    1,
+    conv1d,
+    conv_transpose1d,
+    "[n, c, l]",
+    "[o, c/groups, k]",
+    "[c, o/groups, k]",
+    "[1, 1, 2]",
+    "[1, 1, 3]"
+);
 convolutions!(
     2,
     conv2d,
     conv_transpose2d,
     "[n, c, h, w]",
     "[o, c/groups, kh, kw]",
-    "[c, o/groups, kh, kw]"
+    "[c, o/groups, kh, kw]",
+    "[1, 1, 1, 2]",
+    "[1, 1, 1, 3]"
 );
 convolutions!(
     3,
@@ -381,5 +400,7 @@ convolutions!(
     conv_transpose3d,
     "[n, c, d, h, w]",
     "[o, c/groups, kd, kh, kw]",
-    "[c, o/groups, kd, kh, kw]"
+    "[c, o/groups, kd, kh, kw]",
+    "[1, 1, 1, 1, 2]",
+    "[1, 1, 1, 1, 3]"
 );

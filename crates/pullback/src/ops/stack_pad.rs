@@ -32,6 +32,9 @@ fn joined(tensors: &[&Tensor], rank: usize, axis: impl Fn(&Tensor) -> isize) -> 
 /// let x = Tensor::from([1.0, 2.0]);
 /// assert_eq!(hstack(&[&x, &x]).shape(), [4]);
 /// ```
+///
+/// # Panics
+/// If there is no tensor, or the other axes differ in length.
 #[track_caller]
 #[must_use]
 pub fn hstack(tensors: &[&Tensor]) -> Tensor {
@@ -48,6 +51,9 @@ pub fn hstack(tensors: &[&Tensor]) -> Tensor {
 /// let x = Tensor::from([1, 2]);
 /// assert_eq!(vstack(&[&x, &x]).shape(), [2, 2]);
 /// ```
+///
+/// # Panics
+/// If there is no tensor, or the other axes differ in length.
 #[track_caller]
 #[must_use]
 pub fn vstack(tensors: &[&Tensor]) -> Tensor {
@@ -64,6 +70,9 @@ pub fn vstack(tensors: &[&Tensor]) -> Tensor {
 /// let x = Tensor::zeros([2, 3]);
 /// assert_eq!(dstack(&[&x, &x]).shape(), [2, 3, 2]);
 /// ```
+///
+/// # Panics
+/// If there is no tensor, or the other axes differ in length.
 #[track_caller]
 #[must_use]
 pub fn dstack(tensors: &[&Tensor]) -> Tensor {
@@ -80,6 +89,9 @@ pub fn dstack(tensors: &[&Tensor]) -> Tensor {
 /// let x = Tensor::from([1, 2]);
 /// assert_eq!(column_stack(&[&x, &x]).to_vec::<i32>(), [1, 1, 2, 2]);
 /// ```
+///
+/// # Panics
+/// If there is no tensor, or the other axes differ in length.
 #[track_caller]
 #[must_use]
 pub fn column_stack(tensors: &[&Tensor]) -> Tensor {
@@ -226,6 +238,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0]).repeat_each(2, 0).to_vec::<f64>(), [1.0, 1.0, 2.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn repeat_each(&self, times: usize, axis: isize) -> Tensor {
@@ -247,6 +262,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1, 4, 9]).diff(1, 0).to_vec::<i32>(), [3, 5]);
     /// ```
+    ///
+    /// # Panics
+    /// If the tensor is 0-d, or the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn diff(&self, order: usize, axis: isize) -> Tensor {
@@ -273,6 +291,18 @@ impl Tensor {
     ///
     /// Derivative: each pixel gets the sum of `dy` over the patches it is in (`col2im`).
     /// PyTorch's name: `nn.functional.unfold`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::arange(0, 9).reshape([1, 1, 3, 3]);
+    /// let patches = x.im2col([2, 2], [1, 1], [0, 0], [1, 1]);
+    /// assert_eq!(patches.shape(), [1, 4, 4]);
+    /// // The first patch is the first column.
+    /// assert_eq!(patches.at((0, .., 0)).to_vec::<i64>(), [0, 1, 3, 4]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shape is not `[n, c, h, w]` or `[c, h, w]`, or a patch does not fit.
     #[track_caller]
     #[must_use]
     pub fn im2col(
@@ -325,6 +355,10 @@ impl Tensor {
     /// let counts = patches.col2im([3, 3], [2, 2], [1, 1], [0, 0], [1, 1]);
     /// assert_eq!(counts.to_vec::<f32>(), [1.0, 2.0, 1.0, 2.0, 4.0, 2.0, 1.0, 2.0, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shape is not `[n, c·kh·kw, patches]` (or that without the batch) for this image and
+    /// kernel.
     #[track_caller]
     #[must_use]
     pub fn col2im(
@@ -393,6 +427,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::zeros([1, 8, 3, 3]).pixel_shuffle(2).shape(), [1, 2, 6, 6]);
     /// ```
+    ///
+    /// # Panics
+    /// If there are fewer than three axes, or the channels are no multiple of r².
     #[track_caller]
     #[must_use]
     pub fn pixel_shuffle(&self, r: usize) -> Tensor {
@@ -408,6 +445,16 @@ impl Tensor {
     /// Pixels `[.., c, h·r, w·r]` as channels `[.., c·r², h, w]`.
     ///
     /// Derivative: dx = dy, put back in order.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::arange(0, 4).reshape([1, 2, 2]);
+    /// let y = x.pixel_unshuffle(2);
+    /// assert_eq!((y.shape(), y.to_vec::<i64>()), (&[4, 1, 1][..], vec![0, 1, 2, 3]));
+    /// ```
+    ///
+    /// # Panics
+    /// If there are fewer than three axes, or height and width are no multiples of `r`.
     #[track_caller]
     #[must_use]
     pub fn pixel_unshuffle(&self, r: usize) -> Tensor {

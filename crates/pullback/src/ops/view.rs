@@ -101,6 +101,9 @@ impl Tensor {
     /// let x = Tensor::arange(0, 6).reshape([2, -1]);
     /// assert_eq!(x.shape(), [2, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shape does not have as many elements, or more than one length is `-1`.
     #[track_caller]
     #[must_use]
     pub fn reshape(&self, shape: impl IntoShape) -> Tensor {
@@ -121,6 +124,9 @@ impl Tensor {
     /// // Axis k of the result is axis `order[k]` of the tensor.
     /// assert_eq!(Tensor::zeros([2, 3, 4]).permute([2, 0, 1]).shape(), [4, 2, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If `order` does not name each axis once.
     #[track_caller]
     #[must_use]
     pub fn permute(&self, order: impl IntoAxes) -> Tensor {
@@ -138,6 +144,9 @@ impl Tensor {
     /// let x = Tensor::from([[1, 2, 3], [4, 5, 6]]);
     /// assert_eq!(x.transpose(0, 1).shape(), [3, 2]);
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn transpose(&self, a: isize, b: isize) -> Tensor {
@@ -155,6 +164,13 @@ impl Tensor {
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes back in order.
     /// PyTorch's name: `mT`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1, 2, 3], [4, 5, 6]]);
+    /// assert_eq!(x.t().to_vec::<i32>(), [1, 4, 2, 5, 3, 6]);
+    /// assert_eq!(Tensor::zeros([7, 2, 3]).t().shape(), [7, 3, 2]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn t(&self) -> Tensor {
@@ -174,6 +190,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::zeros([2, 3, 4]).move_axis(0, -1).shape(), [3, 4, 2]);
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn move_axis(&self, from: isize, to: isize) -> Tensor {
@@ -196,6 +215,9 @@ impl Tensor {
     /// let x = Tensor::from([[1.0], [2.0]]).expand([2, 3]);
     /// assert_eq!(x.to_vec::<f64>(), [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shape has fewer axes, or another length where the tensor's is not 1.
     #[track_caller]
     #[must_use]
     pub fn expand(&self, shape: impl IntoShape) -> Tensor {
@@ -241,6 +263,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::zeros([2, 3]).unsqueeze(-1).shape(), [2, 3, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn unsqueeze(&self, axis: isize) -> Tensor {
@@ -256,6 +281,11 @@ impl Tensor {
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::zeros([1, 3, 1, 4]).squeeze().shape(), [3, 4]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn squeeze(&self) -> Tensor {
@@ -274,6 +304,9 @@ impl Tensor {
     /// let x = Tensor::zeros([1, 3, 1]);
     /// assert_eq!((x.squeeze_axis(0).shape(), x.squeeze_axis(1).shape()), (&[3, 1][..], &[1, 3, 1][..]));
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn squeeze_axis(&self, axis: isize) -> Tensor {
@@ -295,6 +328,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::zeros([2, 3, 4, 5]).flatten(1, 2).shape(), [2, 12, 5]);
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn flatten(&self, start: isize, end: isize) -> Tensor {
@@ -317,6 +353,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::zeros([2, 12]).unflatten(1, [3, -1]).shape(), [2, 3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or the lengths do not multiply to its length.
     #[track_caller]
     #[must_use]
     pub fn unflatten(&self, axis: isize, lengths: impl IntoShape) -> Tensor {
@@ -341,6 +380,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([[1, 2], [3, 4]]).flip(1).to_vec::<i32>(), [2, 1, 4, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range or named twice.
     #[track_caller]
     #[must_use]
     pub fn flip(&self, axes: impl IntoAxes) -> Tensor {
@@ -358,6 +400,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([[1, 2], [3, 4]]).select_at(1, -1).to_vec::<i32>(), [2, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the tensor is 0-d, or axis or index are out of range.
     #[track_caller]
     #[must_use]
     pub fn select_at(&self, axis: isize, index: isize) -> Tensor {
@@ -382,6 +427,9 @@ impl Tensor {
     /// // Axis, start, length.
     /// assert_eq!(Tensor::arange(0, 9).narrow(0, 2, 3).to_vec::<i64>(), [2, 3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or the part reaches beyond it.
     #[track_caller]
     #[must_use]
     pub fn narrow(&self, axis: isize, start: isize, length: usize) -> Tensor {
@@ -408,6 +456,14 @@ impl Tensor {
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` at the positions of its elements.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([[1, 2], [3, 4]]).diagonal().to_vec::<i32>(), [1, 4]);
+    /// ```
+    ///
+    /// # Panics
+    /// If there are fewer than two axes.
     #[track_caller]
     #[must_use]
     pub fn diagonal(&self) -> Tensor {
@@ -426,6 +482,9 @@ impl Tensor {
     /// assert_eq!(x.diagonal_of(1, 0, 1).to_vec::<i32>(), [2, 6]);
     /// assert_eq!(x.diagonal_of(-1, 0, 1).to_vec::<i32>(), [4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axes are out of range or the same.
     #[track_caller]
     #[must_use]
     pub fn diagonal_of(&self, offset: isize, a: isize, b: isize) -> Tensor {
@@ -444,6 +503,9 @@ impl Tensor {
     /// let x = Tensor::arange(0, 5).unfold(0, 3, 1);
     /// assert_eq!(x.to_vec::<i64>(), [0, 1, 2, 1, 2, 3, 2, 3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range or shorter than `size`, or `step` is 0.
     #[track_caller]
     #[must_use]
     pub fn unfold(&self, axis: isize, size: usize, step: usize) -> Tensor {
