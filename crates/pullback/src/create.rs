@@ -287,9 +287,6 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0]).full_like(0.5).to_vec::<f64>(), [0.5, 0.5]);
     /// ```
-    ///
-    /// # Panics
-    /// If the value is a fraction and the dtype an integer.
     #[track_caller]
     #[must_use]
     pub fn full_like(&self, value: impl Into<Scalar>) -> Tensor {
@@ -328,6 +325,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the step is zero, or the count is not finite.
+    #[doc(alias = "arange")]
     #[track_caller]
     #[must_use]
     pub fn arange_by<T: HostElement>(start: T, end: T, step: T) -> Tensor {

@@ -16,6 +16,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the dtype is another one.
+    #[doc(alias = "tolist")]
     #[track_caller]
     #[must_use]
     pub fn to_vec<T: HostElement>(&self) -> Vec<T> {

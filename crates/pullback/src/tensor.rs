@@ -204,6 +204,8 @@ impl Tensor {
     /// assert_eq!(Tensor::zeros([2, 3]).rank(), 2);
     /// assert_eq!(Tensor::from(1.0).rank(), 0);
     /// ```
+    #[doc(alias = "ndim")]
+    #[doc(alias = "dim")]
     pub fn rank(&self) -> usize {
         self.0.spec.shape.len()
     }
@@ -215,6 +217,7 @@ impl Tensor {
     /// assert_eq!(Tensor::zeros([2, 3]).len(), 6);
     /// assert_eq!(Tensor::from(1.0).len(), 1);
     /// ```
+    #[doc(alias = "numel")]
     pub fn len(&self) -> usize {
         self.0.spec.len()
     }

@@ -46,8 +46,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If a length is negative, the value is a fraction and the dtype an integer, or the elements
-    /// do not fit in memory.
+    /// If a length is negative, or the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn new_full(&self, shape: impl IntoShape, value: impl Into<Scalar>) -> Tensor {

@@ -43,7 +43,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the dtypes are two floats, or the weight has neither one element nor one per channel.
+    /// If float dtypes are mixed, or the weight has neither one element nor one per channel.
     #[track_caller]
     #[must_use]
     pub fn prelu(&self, weight: &Tensor) -> Tensor {
@@ -157,6 +157,10 @@ impl Tensor {
     /// let y = Tensor::from([0.0, -1000.0]).log_sigmoid().to_vec::<f64>();
     /// assert!((y[0] + 2f64.ln()).abs() < 1e-15 && y[1] == -1000.0);
     /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bool`.
+    #[doc(alias = "logsigmoid")]
     #[track_caller]
     #[must_use]
     pub fn log_sigmoid(&self) -> Tensor {
@@ -189,6 +193,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-1.0, 3.0]).softsign().to_vec::<f64>(), [-0.5, 0.75]);
     /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bool`.
     #[track_caller]
     #[must_use]
     pub fn softsign(&self) -> Tensor {

@@ -74,7 +74,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the dtypes are two floats, or an operand does not have one element for each channel.
+    /// If float dtypes are mixed, or an operand does not have one element for each channel.
+    #[doc(alias = "batch_norm")]
     #[track_caller]
     #[must_use]
     pub fn channel_norm(
@@ -140,7 +141,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the dtypes are two floats, or an operand does not have one element for each channel.
+    /// If float dtypes are mixed, or an operand does not have one element for each channel.
     #[track_caller]
     #[must_use]
     pub fn batch_norm(&self, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Tensor {
@@ -162,7 +163,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the dtypes are two floats, or an operand does not have one element for each channel.
+    /// If float dtypes are mixed, or an operand does not have one element for each channel.
     #[track_caller]
     #[must_use]
     pub fn batch_norm_running(
@@ -193,7 +194,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If there are no channels (axis 1), the dtypes are two floats, or an operand does not have
+    /// If there are no channels (axis 1), float dtypes are mixed, or an operand does not have
     /// one element for each channel.
     #[track_caller]
     #[must_use]
@@ -221,7 +222,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If there are no channels (axis 1), the dtypes are two floats, or an operand does not have
+    /// If there are no channels (axis 1), float dtypes are mixed, or an operand does not have
     /// one element for each channel.
     #[track_caller]
     #[must_use]
@@ -287,7 +288,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the number of channels (axis 1) is no multiple of `groups`, the dtypes are two floats, or
+    /// If the number of channels (axis 1) is no multiple of `groups`, float dtypes are mixed, or
     /// an operand does not have one element for each channel.
     #[track_caller]
     #[must_use]

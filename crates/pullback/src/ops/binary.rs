@@ -200,6 +200,7 @@ binary_methods! {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "arctan2")]
     atan2 Atan2;
     /// The magnitude of self with the sign of other.
     ///
@@ -242,6 +243,7 @@ binary_methods! {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "igamma")]
     gammainc Gammainc;
     /// Q(self, x) = 1 − P(self, x), the regularised upper incomplete gamma function, accurate where
     /// it is small.
@@ -258,6 +260,7 @@ binary_methods! {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "igammac")]
     gammaincc Gammaincc;
     /// The larger of each pair; NaN if either is. A tie gives half the gradient to each.
     ///
@@ -299,6 +302,7 @@ binary_methods! {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "mod")]
     remainder Remainder;
     /// The remainder with the sign of the dividend.
     ///
@@ -324,6 +328,7 @@ binary_methods! {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "floor_divide")]
     floor_div FloorDiv;
     /// Both: logical on `bool`, bitwise on integers.
     ///
@@ -338,6 +343,7 @@ binary_methods! {
     ///
     /// # Panics
     /// If an operand is a float, or the shapes do not broadcast.
+    #[doc(alias = "bitwise_and")]
     logical_and And;
     /// Either: logical on `bool`, bitwise on integers.
     ///
@@ -352,6 +358,7 @@ binary_methods! {
     ///
     /// # Panics
     /// If an operand is a float, or the shapes do not broadcast.
+    #[doc(alias = "bitwise_or")]
     logical_or Or;
     /// Not the same: logical on `bool`, bitwise on integers.
     ///
@@ -366,5 +373,6 @@ binary_methods! {
     ///
     /// # Panics
     /// If an operand is a float, or the shapes do not broadcast.
+    #[doc(alias = "bitwise_xor")]
     logical_xor Xor;
 }

@@ -58,6 +58,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "nextafter")]
     #[track_caller]
     #[must_use]
     pub fn next_after(&self, other: &Tensor) -> Tensor {
@@ -105,6 +106,7 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-1.0, -0.0, 2.0]).sign_bit().to_vec::<bool>(), [true, true, false]);
     /// ```
+    #[doc(alias = "signbit")]
     #[track_caller]
     #[must_use]
     pub fn sign_bit(&self) -> Tensor {
@@ -165,6 +167,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "isclose")]
     #[track_caller]
     #[must_use]
     pub fn is_close(&self, other: &Tensor, relative: f64, absolute: f64, nan_too: bool) -> Tensor {
@@ -240,6 +243,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If an operand is a float or `bool`, or the shapes do not broadcast.
+    #[doc(alias = "bitwise_left_shift")]
     #[track_caller]
     #[must_use]
     pub fn shift_left(&self, by: &Tensor) -> Tensor {
@@ -270,6 +274,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If an operand is a float or `bool`, or the shapes do not broadcast.
+    #[doc(alias = "bitwise_right_shift")]
     #[track_caller]
     #[must_use]
     pub fn shift_right(&self, by: &Tensor) -> Tensor {

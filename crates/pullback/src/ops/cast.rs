@@ -44,6 +44,8 @@ impl Tensor {
     /// # use pullback::{DType, Tensor};
     /// assert_eq!(Tensor::from([1.7, -1.7]).cast(DType::I64).to_vec::<i64>(), [1, -1]);
     /// ```
+    #[doc(alias = "to")]
+    #[doc(alias = "astype")]
     #[track_caller]
     #[must_use]
     pub fn cast(&self, dtype: DType) -> Tensor {
@@ -65,6 +67,7 @@ impl Tensor {
     /// y.mul_(10.0);
     /// assert_eq!((x.to_vec::<f64>(), y.to_vec::<f64>()), (vec![1.0, 2.0], vec![10.0, 20.0]));
     /// ```
+    #[doc(alias = "clone")]
     #[track_caller]
     #[must_use]
     pub fn deep_clone(&self) -> Tensor {

@@ -50,6 +50,7 @@ comparisons! {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "equal")]
     eq Eq;
     /// Where different.
     ///
@@ -62,6 +63,7 @@ comparisons! {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "not_equal")]
     ne Ne;
     /// Where less.
     ///
@@ -74,6 +76,7 @@ comparisons! {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "less")]
     lt Lt;
     /// Where less or equal.
     ///
@@ -86,6 +89,7 @@ comparisons! {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "less_equal")]
     le Le;
     /// Where greater.
     ///
@@ -98,6 +102,7 @@ comparisons! {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "greater")]
     gt Gt;
     /// Where greater or equal.
     ///
@@ -110,6 +115,7 @@ comparisons! {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "greater_equal")]
     ge Ge;
 }
 
@@ -134,7 +140,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If this tensor is not `bool`, or the shapes do not broadcast.
+    /// If the shapes do not broadcast.
+    #[doc(alias = "where")]
     #[track_caller]
     #[must_use]
     pub fn select(&self, a: impl Operand, b: impl Operand) -> Tensor {
@@ -170,6 +177,7 @@ impl Tensor {
     /// let x = Tensor::from([1.0, f64::NAN, f64::INFINITY]);
     /// assert_eq!(x.is_nan().to_vec::<bool>(), [false, true, false]);
     /// ```
+    #[doc(alias = "isnan")]
     #[track_caller]
     #[must_use]
     pub fn is_nan(&self) -> Tensor {
@@ -186,6 +194,7 @@ impl Tensor {
     /// let x = Tensor::from([1.0, f64::NAN, f64::NEG_INFINITY]);
     /// assert_eq!(x.is_inf().to_vec::<bool>(), [false, false, true]);
     /// ```
+    #[doc(alias = "isinf")]
     #[track_caller]
     #[must_use]
     pub fn is_inf(&self) -> Tensor {
@@ -205,6 +214,7 @@ impl Tensor {
     /// let x = Tensor::from([1.0, f64::NAN, f64::INFINITY]);
     /// assert_eq!(x.is_finite().to_vec::<bool>(), [true, false, false]);
     /// ```
+    #[doc(alias = "isfinite")]
     #[track_caller]
     #[must_use]
     pub fn is_finite(&self) -> Tensor {
@@ -225,7 +235,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the mask is not `bool`, or the shapes do not broadcast.
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Operand) -> Tensor {

@@ -336,8 +336,8 @@ macro_rules! convolutions {
             /// ```
             ///
             /// # Panics
-            /// If the shapes do not fit, the operands are not of one float dtype, or an option has
-            /// neither one number nor one for each axis.
+            /// If the shapes do not fit, float dtypes are mixed, or an option has neither one
+            /// number nor one for each axis.
             #[track_caller]
             #[must_use]
             pub fn $conv(&self, weight: &Tensor, bias: Option<&Tensor>, options: &Conv) -> Tensor {
@@ -362,9 +362,8 @@ macro_rules! convolutions {
             /// ```
             ///
             /// # Panics
-            /// If the shapes do not fit, the operands are not of one float dtype, an option has
-            /// neither one number nor one for each axis, or the padding is
-            /// [`Same`](crate::Padding::Same).
+            /// If the shapes do not fit, float dtypes are mixed, an option has neither one number
+            /// nor one for each axis, or the padding is [`Same`](crate::Padding::Same).
             #[track_caller]
             #[must_use]
             pub fn $transpose(&self, weight: &Tensor, bias: Option<&Tensor>, options: &Conv) -> Tensor {

@@ -45,8 +45,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If an operand is 0-d, the inner lengths differ, the leading axes do not broadcast, or the
-    /// dtypes are two floats.
+    /// If an operand is 0-d, the inner lengths differ, the leading axes do not broadcast, or float
+    /// dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn matmul(&self, other: &Tensor) -> Tensor {
@@ -95,7 +95,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If an operand is not a vector, the lengths differ, or the dtypes are two floats.
+    /// If an operand is not a vector, the lengths differ, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn dot(&self, other: &Tensor) -> Tensor {

@@ -81,6 +81,9 @@ impl Tensor {
     /// # Panics
     /// If `p` is not between 0 and 1, or the tensor does not have that many axes besides its
     /// channels.
+    #[doc(alias = "dropout1d")]
+    #[doc(alias = "dropout2d")]
+    #[doc(alias = "dropout3d")]
     #[track_caller]
     #[must_use]
     pub fn channel_dropout(&self, p: f64, spatial: usize, key: Option<&Key>) -> Tensor {

@@ -246,8 +246,8 @@ fn whole(half: &Tensor, axis: usize, n: usize) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If the dtype is not `f32` or `f64`, pairs do not have a last axis of length 2, or the axis is
-/// out of range or empty.
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or the axis is out
+/// of range or empty.
 #[track_caller]
 #[must_use]
 pub fn fft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
@@ -266,8 +266,8 @@ pub fn fft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: Nor
 /// ```
 ///
 /// # Panics
-/// If the dtype is not `f32` or `f64`, pairs do not have a last axis of length 2, or the axis is
-/// out of range or empty.
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or the axis is out
+/// of range or empty.
 #[track_caller]
 #[must_use]
 pub fn ifft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
@@ -286,7 +286,7 @@ pub fn ifft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: No
 /// ```
 ///
 /// # Panics
-/// If the dtype is not `f32` or `f64`, or the axis is out of range or empty.
+/// If the dtype is `bf16` or `f16`, or the axis is out of range or empty.
 #[track_caller]
 #[must_use]
 pub fn rfft(x: &Tensor, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
@@ -315,8 +315,8 @@ fn real(op: &'static str, x: &Tensor, n: Option<usize>, dim: isize, norm: Norm) 
 /// ```
 ///
 /// # Panics
-/// If the dtype is not `f32` or `f64`, pairs do not have a last axis of length 2, or the axis is
-/// out of range or empty.
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or the axis is out
+/// of range or empty.
 #[track_caller]
 #[must_use]
 pub fn irfft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
@@ -362,8 +362,8 @@ fn hermitian(
 /// ```
 ///
 /// # Panics
-/// If the dtype is not `f32` or `f64`, pairs do not have a last axis of length 2, or the axis is
-/// out of range or empty.
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or the axis is out
+/// of range or empty.
 #[track_caller]
 #[must_use]
 pub fn hfft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
@@ -383,7 +383,7 @@ pub fn hfft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: No
 /// ```
 ///
 /// # Panics
-/// If the dtype is not `f32` or `f64`, or the axis is out of range or empty.
+/// If the dtype is `bf16` or `f16`, or the axis is out of range or empty.
 #[track_caller]
 #[must_use]
 pub fn ihfft(x: &Tensor, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
@@ -489,8 +489,8 @@ fn many(
 /// ```
 ///
 /// # Panics
-/// If the dtype is not `f32` or `f64`, pairs do not have a last axis of length 2, or an axis is out
-/// of range, named twice or empty.
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is out of
+/// range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn fftn<'a>(
@@ -515,8 +515,8 @@ pub fn fftn<'a>(
 /// ```
 ///
 /// # Panics
-/// If the dtype is not `f32` or `f64`, pairs do not have a last axis of length 2, or an axis is out
-/// of range, named twice or empty.
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is out of
+/// range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn ifftn<'a>(
@@ -551,7 +551,7 @@ fn last<'a>(op: &'static str, x: &Tensor, axes: &'a [Along]) -> (&'a [Along], Al
 /// ```
 ///
 /// # Panics
-/// If the dtype is not `f32` or `f64`, or an axis is out of range, named twice or empty.
+/// If the dtype is `bf16` or `f16`, or an axis is out of range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn rfftn(x: &Tensor, s: Option<&[isize]>, dims: Option<&[isize]>, norm: Norm) -> Tensor {
@@ -573,8 +573,8 @@ pub fn rfftn(x: &Tensor, s: Option<&[isize]>, dims: Option<&[isize]>, norm: Norm
 /// ```
 ///
 /// # Panics
-/// If the dtype is not `f32` or `f64`, pairs do not have a last axis of length 2, or an axis is out
-/// of range, named twice or empty.
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is out of
+/// range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn irfftn<'a>(
@@ -603,8 +603,8 @@ pub fn irfftn<'a>(
 /// ```
 ///
 /// # Panics
-/// If the dtype is not `f32` or `f64`, pairs do not have a last axis of length 2, or an axis is out
-/// of range, named twice or empty.
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is out of
+/// range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn hfftn<'a>(
@@ -632,7 +632,7 @@ pub fn hfftn<'a>(
 /// ```
 ///
 /// # Panics
-/// If the dtype is not `f32` or `f64`, or an axis is out of range, named twice or empty.
+/// If the dtype is `bf16` or `f16`, or an axis is out of range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn ihfftn(x: &Tensor, s: Option<&[isize]>, dims: Option<&[isize]>, norm: Norm) -> Tensor {
@@ -668,7 +668,7 @@ two! {
     /// ```
     ///
     /// # Panics
-    /// If the dtype is not `f32` or `f64`, pairs do not have a last axis of length 2, or an axis is
+    /// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is
     /// out of range, named twice or empty.
     fft2 fftn impl Into<Signal<'a>>;
     /// [`ifftn`] over two axes.
@@ -683,7 +683,7 @@ two! {
     /// ```
     ///
     /// # Panics
-    /// If the dtype is not `f32` or `f64`, pairs do not have a last axis of length 2, or an axis is
+    /// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is
     /// out of range, named twice or empty.
     ifft2 ifftn impl Into<Signal<'a>>;
     /// [`rfftn`] over two axes.
@@ -697,7 +697,7 @@ two! {
     /// ```
     ///
     /// # Panics
-    /// If the dtype is not `f32` or `f64`, or an axis is out of range, named twice or empty.
+    /// If the dtype is `bf16` or `f16`, or an axis is out of range, named twice or empty.
     rfft2 rfftn &'a Tensor;
     /// [`irfftn`] over two axes.
     ///
@@ -711,7 +711,7 @@ two! {
     /// ```
     ///
     /// # Panics
-    /// If the dtype is not `f32` or `f64`, pairs do not have a last axis of length 2, or an axis is
+    /// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is
     /// out of range, named twice or empty.
     irfft2 irfftn impl Into<Signal<'a>>;
     /// [`hfftn`] over two axes.
@@ -726,7 +726,7 @@ two! {
     /// ```
     ///
     /// # Panics
-    /// If the dtype is not `f32` or `f64`, pairs do not have a last axis of length 2, or an axis is
+    /// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is
     /// out of range, named twice or empty.
     hfft2 hfftn impl Into<Signal<'a>>;
     /// [`ihfftn`] over two axes.
@@ -740,6 +740,6 @@ two! {
     /// ```
     ///
     /// # Panics
-    /// If the dtype is not `f32` or `f64`, or an axis is out of range, named twice or empty.
+    /// If the dtype is `bf16` or `f16`, or an axis is out of range, named twice or empty.
     ihfft2 ihfftn &'a Tensor;
 }

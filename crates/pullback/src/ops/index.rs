@@ -243,7 +243,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the indices are not integers, one is out of range, or index and source do not fit.
+    /// If the indices are not integers, one is out of range, or an axis of the index is longer than
+    /// that of the source.
     #[track_caller]
     #[must_use]
     pub fn scatter(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -263,7 +264,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the indices are not integers, one is out of range, or index and source do not fit.
+    /// If the indices are not integers, one is out of range, or an axis of the index is longer than
+    /// that of the source.
     #[track_caller]
     #[must_use]
     pub fn scatter_add(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -282,7 +284,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the indices are not integers, one is out of range, or index and source do not fit.
+    /// If the indices are not integers, one is out of range, or an axis of the index is longer than
+    /// that of the source.
     #[track_caller]
     #[must_use]
     pub fn scatter_mul(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -300,7 +303,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the indices are not integers, one is out of range, or index and source do not fit.
+    /// If the indices are not integers, one is out of range, or an axis of the index is longer than
+    /// that of the source.
     #[track_caller]
     #[must_use]
     pub fn scatter_max(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -319,7 +323,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the indices are not integers, one is out of range, or index and source do not fit.
+    /// If the indices are not integers, one is out of range, or an axis of the index is longer than
+    /// that of the source.
     #[track_caller]
     #[must_use]
     pub fn scatter_min(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {

@@ -57,6 +57,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If there are more indices than axes, they do not broadcast, or one is out of range.
+    #[doc(alias = "index")]
     #[track_caller]
     #[must_use]
     pub fn index_get<'a, I: Into<Option<&'a Tensor>> + Copy>(&self, indices: &[I]) -> Tensor {
@@ -217,6 +218,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If there is not one integer index for each element of the source, or one is out of range.
+    #[doc(alias = "put")]
     #[track_caller]
     #[must_use]
     pub fn put_flat(&self, index: &Tensor, source: &Tensor, accumulate: bool) -> Tensor {
@@ -409,7 +411,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the axis is out of range, or the lengths do not add up to its length.
+    /// If the axis is out of range, or the lengths add up to more than its length.
     #[track_caller]
     #[must_use]
     pub fn segment_reduce(
@@ -524,6 +526,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If strides and source differ in their number of axes, or an element would be out of range.
+    #[doc(alias = "as_strided_scatter")]
     #[track_caller]
     #[must_use]
     pub fn as_strided_put(&self, source: &Tensor, strides: &[usize], offset: usize) -> Tensor {

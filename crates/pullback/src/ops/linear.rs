@@ -25,7 +25,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the shapes do not fit, or the dtypes are two floats.
+    /// If the shapes do not fit, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn addmm(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
@@ -44,7 +44,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the shapes do not fit, or the dtypes are two floats.
+    /// If the shapes do not fit, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn addmv(&self, matrix: &Tensor, vector: &Tensor, beta: f64, alpha: f64) -> Tensor {
@@ -64,7 +64,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the shapes do not fit, or the dtypes are two floats.
+    /// If `a` or `b` is not a vector, or the shapes do not fit.
     #[track_caller]
     #[must_use]
     pub fn addr(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
@@ -83,7 +83,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the shapes do not fit, or the dtypes are two floats.
+    /// If the shapes do not fit, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn baddbmm(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
@@ -103,7 +103,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the shapes do not fit, or the dtypes are two floats.
+    /// If the shapes do not fit, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn addbmm(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
@@ -122,7 +122,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the last axes differ in length, or the dtypes are two floats.
+    /// If the last axes differ in length, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn inner(&self, other: &Tensor) -> Tensor {
@@ -144,7 +144,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the shapes do not broadcast, the axis is out of range, or the dtypes are two floats.
+    /// If the shapes do not broadcast, the axis is out of range, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn vecdot(&self, other: &Tensor, axis: isize) -> Tensor {
@@ -231,8 +231,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the features of input and weight differ, the bias does not fit, or the dtypes are two
-    /// floats.
+    /// If the features of input and weight differ, the bias does not fit, or float dtypes are
+    /// mixed.
     #[track_caller]
     #[must_use]
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
@@ -260,7 +260,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the shapes do not fit, or the dtypes are two floats.
+    /// If the shapes do not fit, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn bilinear(&self, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {

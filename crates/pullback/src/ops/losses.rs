@@ -39,7 +39,7 @@ pub(crate) fn reduced(losses: Tensor, reduction: Reduction) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If the weight does not repeat to the shape of the losses, or the dtypes are two floats.
+/// If the weight does not repeat to the shape of the losses, or float dtypes are mixed.
 #[track_caller]
 #[must_use]
 pub fn weighted_by(losses: &Tensor, weight: &Tensor, reduction: Reduction) -> Tensor {
@@ -64,6 +64,7 @@ pub fn weighted_by(losses: &Tensor, weight: &Tensor, reduction: Reduction) -> Te
 ///
 /// # Panics
 /// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "mse_loss")]
 #[track_caller]
 #[must_use]
 pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
@@ -84,6 +85,7 @@ pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 ///
 /// # Panics
 /// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "l1_loss")]
 #[track_caller]
 #[must_use]
 pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
@@ -105,6 +107,7 @@ pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 ///
 /// # Panics
 /// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "huber_loss")]
 #[track_caller]
 #[must_use]
 pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor {
@@ -131,6 +134,7 @@ pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor
 ///
 /// # Panics
 /// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "smooth_l1_loss")]
 #[track_caller]
 #[must_use]
 pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Tensor {
@@ -203,8 +207,8 @@ impl Tensor {
 /// ```
 ///
 /// # Panics
-/// If prediction and target differ in shape, a weight does not repeat to it, or the dtypes are two
-/// floats.
+/// If prediction and target differ in shape, a weight does not repeat to it, or float dtypes are
+/// mixed.
 #[track_caller]
 #[must_use]
 pub fn binary_cross_entropy(
@@ -246,8 +250,8 @@ pub fn binary_cross_entropy(
 /// ```
 ///
 /// # Panics
-/// If prediction and target differ in shape, a weight does not repeat to it, or the dtypes are two
-/// floats.
+/// If prediction and target differ in shape, a weight does not repeat to it, or float dtypes are
+/// mixed.
 #[track_caller]
 #[must_use]
 pub fn binary_cross_entropy_with_logits(
@@ -330,6 +334,7 @@ pub(crate) fn check_range(op: &'static str, classes: &Tensor, ignored: i64, coun
 ///
 /// # Panics
 /// If the shapes do not fit, the classes are not integers, or one that counts is out of range.
+#[doc(alias = "nll_loss")]
 #[track_caller]
 #[must_use]
 pub fn nll(
@@ -375,7 +380,8 @@ pub fn nll(
 /// ```
 ///
 /// # Panics
-/// If target or variance do not fit the prediction, or the dtypes are two floats.
+/// If target or variance do not fit the prediction, or float dtypes are mixed.
+#[doc(alias = "gaussian_nll_loss")]
 #[track_caller]
 #[must_use]
 pub fn gaussian_nll(
@@ -412,6 +418,7 @@ pub fn gaussian_nll(
 ///
 /// # Panics
 /// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "poisson_nll_loss")]
 #[track_caller]
 #[must_use]
 pub fn poisson_nll(
@@ -449,6 +456,7 @@ pub fn poisson_nll(
 ///
 /// # Panics
 /// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "hinge_embedding_loss")]
 #[track_caller]
 #[must_use]
 pub fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
@@ -474,6 +482,7 @@ pub fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction
 ///
 /// # Panics
 /// If the operands differ in shape, or are of two float dtypes.
+#[doc(alias = "margin_ranking_loss")]
 #[track_caller]
 #[must_use]
 pub fn margin_ranking(
@@ -502,6 +511,7 @@ pub fn margin_ranking(
 ///
 /// # Panics
 /// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "soft_margin_loss")]
 #[track_caller]
 #[must_use]
 pub fn soft_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
@@ -524,8 +534,9 @@ pub fn soft_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If `a` and `b` differ in shape, `y` does not have one element for each row, or the dtypes are
-/// two floats.
+/// If `a` and `b` differ in shape, `y` does not have one element for each row, or float dtypes
+/// are mixed.
+#[doc(alias = "cosine_embedding_loss")]
 #[track_caller]
 #[must_use]
 pub fn cosine_embedding(
@@ -564,6 +575,7 @@ pub fn cosine_embedding(
 ///
 /// # Panics
 /// If anchor, near and far differ in shape, or are of two float dtypes.
+#[doc(alias = "triplet_margin_loss")]
 #[track_caller]
 #[must_use]
 pub fn triplet_margin(

@@ -68,6 +68,7 @@ fn of_rows(losses: Tensor, single: bool, reduction: Reduction) -> Tensor {
 ///
 /// # Panics
 /// If `p` is neither 1 nor 2, or classes and weight do not fit.
+#[doc(alias = "multi_margin_loss")]
 #[track_caller]
 #[must_use]
 pub fn multi_margin(
@@ -120,6 +121,7 @@ pub fn multi_margin(
 ///
 /// # Panics
 /// If the labels do not fit the classes.
+#[doc(alias = "multilabel_margin_loss")]
 #[track_caller]
 #[must_use]
 pub fn multilabel_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
@@ -154,8 +156,9 @@ pub fn multilabel_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor
 /// ```
 ///
 /// # Panics
-/// If prediction and target differ in shape, the weight does not repeat to it, or the dtypes are
-/// two floats.
+/// If prediction and target differ in shape, the weight does not repeat to it, or float dtypes
+/// are mixed.
+#[doc(alias = "multilabel_soft_margin_loss")]
 #[track_caller]
 #[must_use]
 pub fn multilabel_soft_margin(
@@ -194,6 +197,7 @@ pub fn multilabel_soft_margin(
 ///
 /// # Panics
 /// If anchor, near and far differ in shape, or are of two float dtypes.
+#[doc(alias = "triplet_margin_with_distance_loss")]
 #[track_caller]
 #[must_use]
 pub fn triplet_margin_with(

@@ -59,7 +59,7 @@ fn number(x: &Tensor, mask: &Tensor, axes: &[isize]) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or an axis is out of range or named twice.
+/// If the shapes do not broadcast, or an axis is out of range or named twice.
 #[track_caller]
 #[must_use]
 pub fn sum(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
@@ -77,7 +77,7 @@ pub fn sum(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or an axis is out of range or named twice.
+/// If the shapes do not broadcast, or an axis is out of range or named twice.
 #[track_caller]
 #[must_use]
 pub fn prod(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
@@ -95,7 +95,7 @@ pub fn prod(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or an axis is out of range, named twice or empty.
+/// If the shapes do not broadcast, or an axis is out of range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn max(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
@@ -113,7 +113,7 @@ pub fn max(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or an axis is out of range, named twice or empty.
+/// If the shapes do not broadcast, or an axis is out of range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn min(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
@@ -131,7 +131,7 @@ pub fn min(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or the axis is out of range or empty.
+/// If the shapes do not broadcast, or the axis is out of range or empty.
 #[track_caller]
 #[must_use]
 pub fn argmax(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
@@ -149,7 +149,7 @@ pub fn argmax(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or the axis is out of range or empty.
+/// If the shapes do not broadcast, or the axis is out of range or empty.
 #[track_caller]
 #[must_use]
 pub fn argmin(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
@@ -188,7 +188,7 @@ pub fn mean(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or the axis is out of range or empty.
+/// If the shapes do not broadcast, or the axis is out of range or empty.
 #[track_caller]
 #[must_use]
 pub fn median(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
@@ -248,7 +248,7 @@ pub fn std(x: &Tensor, mask: &Tensor, axes: impl IntoAxes, correction: f64) -> T
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or an axis is out of range or named twice.
+/// If the shapes do not broadcast, or an axis is out of range or named twice.
 #[track_caller]
 #[must_use]
 pub fn norm(x: &Tensor, mask: &Tensor, p: f64, axes: impl IntoAxes) -> Tensor {
@@ -268,7 +268,7 @@ pub fn norm(x: &Tensor, mask: &Tensor, p: f64, axes: impl IntoAxes) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or the axis is out of range.
+/// If the shapes do not broadcast, or the axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn normalize(x: &Tensor, mask: &Tensor, p: f64, axis: isize, eps: f64) -> Tensor {
@@ -293,7 +293,7 @@ pub fn normalize(x: &Tensor, mask: &Tensor, p: f64, axis: isize, eps: f64) -> Te
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or an axis is out of range or named twice.
+/// If the shapes do not broadcast, or an axis is out of range or named twice.
 #[track_caller]
 #[must_use]
 pub fn logsumexp(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
@@ -331,7 +331,7 @@ pub fn logaddexp(a: &Tensor, a_mask: &Tensor, b: &Tensor, b_mask: &Tensor) -> Te
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or the axis is out of range.
+/// If the shapes do not broadcast, or the axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn softmax(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
@@ -349,7 +349,7 @@ pub fn softmax(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or the axis is out of range.
+/// If the shapes do not broadcast, or the axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn log_softmax(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
@@ -367,7 +367,7 @@ pub fn log_softmax(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or the axis is out of range.
+/// If the shapes do not broadcast, or the axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn softmin(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
@@ -385,7 +385,7 @@ pub fn softmin(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or the axis is out of range.
+/// If the shapes do not broadcast, or the axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn cumsum(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
@@ -403,7 +403,7 @@ pub fn cumsum(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
 /// ```
 ///
 /// # Panics
-/// If the mask does not broadcast to the tensor, or the axis is out of range.
+/// If the shapes do not broadcast, or the axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn cumprod(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {

@@ -62,6 +62,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the padding does not name each axis.
+    #[doc(alias = "pad")]
     #[track_caller]
     #[must_use]
     pub fn pad_with(&self, padding: &[(usize, usize)], value: impl Operand) -> Tensor {
@@ -117,6 +118,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the axis is out of range, or the sizes do not add up to its length.
+    #[doc(alias = "split_with_sizes")]
     #[track_caller]
     #[must_use]
     pub fn split_sizes(&self, sizes: &[usize], axis: isize) -> Vec<Tensor> {
@@ -175,6 +177,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the axis is out of range.
+    #[doc(alias = "unstack")]
     #[track_caller]
     #[must_use]
     pub fn unbind(&self, axis: isize) -> Vec<Tensor> {
@@ -260,6 +263,8 @@ impl Tensor {
 ///
 /// # Panics
 /// If there is no tensor, the axis is out of range, or the other axes differ in length.
+#[doc(alias = "concatenate")]
+#[doc(alias = "concat")]
 #[track_caller]
 #[must_use]
 pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {

@@ -251,7 +251,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If weight and bias are not shaped as the last axes, or the dtypes are two floats.
+    /// If weight and bias are not shaped as the last axes, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
@@ -274,7 +274,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the weight is not shaped as the last axes, or the dtypes are two floats.
+    /// If the weight does not fit the last axes, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Tensor {

@@ -14,6 +14,10 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-2.0, 3.0]).powi(3).to_vec::<f64>(), [-8.0, 27.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bool` and the exponent 2.
+    #[doc(alias = "pow")]
     #[track_caller]
     #[must_use]
     pub fn powi(&self, exponent: i32) -> Tensor {
@@ -34,6 +38,7 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([4.0, 9.0]).powf(0.5).to_vec::<f64>(), [2.0, 3.0]);
     /// ```
+    #[doc(alias = "pow")]
     #[track_caller]
     #[must_use]
     pub fn powf(&self, exponent: f64) -> Tensor {
@@ -54,6 +59,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "clip")]
     #[track_caller]
     #[must_use]
     pub fn clamp(&self, low: impl Operand, high: impl Operand) -> Tensor {

@@ -227,6 +227,7 @@ reductions! {
     ///
     /// # Panics
     /// If there is no element.
+    #[doc(alias = "amax")]
     max max_over max_keep ("[[1.0, 2.0], [4.0, 3.0]]" => f64 "[2.0, 4.0]") |x, axes| x.reduce(Reduction::Max, axes);
     /// The smallest element; NaN if any is. Ties share the gradient evenly.
     ///
@@ -240,6 +241,7 @@ reductions! {
     ///
     /// # Panics
     /// If there is no element.
+    #[doc(alias = "amin")]
     min min_over min_keep ("[[1.0, 2.0], [4.0, 3.0]]" => f64 "[1.0, 3.0]") |x, axes| x.reduce(Reduction::Min, axes);
     /// Whether any element is true (not zero).
     ///
@@ -314,6 +316,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If an axis is out of range or named twice.
+    #[doc(alias = "var")]
     #[track_caller]
     #[must_use]
     pub fn var_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
@@ -336,6 +339,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If an axis is out of range or named twice.
+    #[doc(alias = "std")]
     #[track_caller]
     #[must_use]
     pub fn std_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
@@ -424,6 +428,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the axis is out of range or empty.
+    #[doc(alias = "max")]
     #[track_caller]
     #[must_use]
     pub fn max_at(&self, axis: isize) -> (Tensor, Tensor) {
@@ -443,6 +448,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the axis is out of range or empty.
+    #[doc(alias = "min")]
     #[track_caller]
     #[must_use]
     pub fn min_at(&self, axis: isize) -> (Tensor, Tensor) {

@@ -82,6 +82,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the boundaries are not a vector.
+    #[doc(alias = "digitize")]
     #[track_caller]
     #[must_use]
     pub fn bucketize(&self, boundaries: &Tensor, right: bool) -> Tensor {
@@ -102,6 +103,7 @@ impl Tensor {
     /// let y = Tensor::from([1, 2, 3]).is_in(&Tensor::from([3, 1]));
     /// assert_eq!(y.to_vec::<bool>(), [true, false, true]);
     /// ```
+    #[doc(alias = "isin")]
     #[track_caller]
     #[must_use]
     pub fn is_in(&self, other: &Tensor) -> Tensor {
@@ -155,6 +157,7 @@ impl Tensor {
     /// # Panics
     /// If the axis is out of range; while a function is traced (`jit`, `vmap`), for the shape
     /// depends on the values.
+    #[doc(alias = "unique")]
     #[track_caller]
     #[must_use]
     pub fn unique_over(&self, axis: isize) -> Unique {
@@ -205,6 +208,7 @@ impl Tensor {
     /// # Panics
     /// If the axis is out of range; while a function is traced (`jit`, `vmap`), for the shape
     /// depends on the values.
+    #[doc(alias = "unique_consecutive")]
     #[track_caller]
     #[must_use]
     pub fn unique_consecutive_over(&self, axis: isize) -> Unique {
@@ -247,6 +251,7 @@ impl Tensor {
     ///
     /// # Panics
     /// While a function is traced (`jit`, `vmap`): the shape depends on the values.
+    #[doc(alias = "argwhere")]
     #[track_caller]
     #[must_use]
     pub fn nonzero(&self) -> Tensor {

@@ -35,6 +35,8 @@ impl Tensor {
     ///
     /// # Panics
     /// If the indices are not integers, one is out of range, or the shapes do not fit.
+    #[doc(alias = "take_along_dim")]
+    #[doc(alias = "take_along_axis")]
     #[track_caller]
     #[must_use]
     pub fn take_along(&self, index: &Tensor, axis: isize) -> Tensor {
@@ -95,6 +97,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the axis is out of range, or shorter than `k`.
+    #[doc(alias = "top_k")]
     #[track_caller]
     #[must_use]
     pub fn topk(&self, k: usize, axis: isize, largest: bool) -> (Tensor, Tensor) {

@@ -19,6 +19,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from(0.5).logit().item::<f64>(), 0.0);
     /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bool`.
     #[track_caller]
     #[must_use]
     pub fn logit(&self) -> Tensor {
@@ -238,6 +241,7 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from(180.0).deg2rad().item::<f64>(), std::f64::consts::PI);
     /// ```
+    #[doc(alias = "radians")]
     #[track_caller]
     #[must_use]
     pub fn deg2rad(&self) -> Tensor {
@@ -252,6 +256,7 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from(std::f64::consts::PI).rad2deg().item::<f64>(), 180.0);
     /// ```
+    #[doc(alias = "degrees")]
     #[track_caller]
     #[must_use]
     pub fn rad2deg(&self) -> Tensor {
@@ -423,6 +428,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the shapes do not broadcast.
+    #[doc(alias = "div")]
     #[track_caller]
     #[must_use]
     pub fn trunc_div(&self, other: impl Operand) -> Tensor {
@@ -446,6 +452,7 @@ impl Tensor {
     /// assert_eq!(Tensor::from([12.345]).round_to(1).to_vec::<f64>(), [12.3]);
     /// assert_eq!(Tensor::from([12.345]).round_to(-1).to_vec::<f64>(), [10.0]);
     /// ```
+    #[doc(alias = "round")]
     #[track_caller]
     #[must_use]
     pub fn round_to(&self, decimals: i32) -> Tensor {

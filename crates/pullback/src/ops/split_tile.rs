@@ -24,6 +24,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the axis is out of range, or `count` is 0.
+    #[doc(alias = "tensor_split")]
     #[track_caller]
     #[must_use]
     pub fn split_into(&self, count: usize, axis: isize) -> Vec<Tensor> {
@@ -61,6 +62,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the axis is out of range.
+    #[doc(alias = "tensor_split")]
     #[track_caller]
     #[must_use]
     pub fn split_at(&self, places: &[isize], axis: isize) -> Vec<Tensor> {
@@ -101,6 +103,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If `rank` is more than 3.
+    #[doc(alias = "atleast_1d")]
     #[track_caller]
     #[must_use]
     pub fn at_least(&self, rank: usize) -> Tensor {
@@ -124,6 +127,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If an axis is out of range or named twice, or the lists differ in length.
+    #[doc(alias = "movedim")]
     #[track_caller]
     #[must_use]
     pub fn move_axes(&self, from: impl IntoAxes, to: impl IntoAxes) -> Tensor {
@@ -163,6 +167,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If an axis is out of range or named twice.
+    #[doc(alias = "squeeze")]
     #[track_caller]
     #[must_use]
     pub fn squeeze_axes(&self, axes: impl IntoAxes) -> Tensor {
@@ -234,6 +239,7 @@ impl Tensor {
     /// # Panics
     /// If the axis is out of range, there is not one integer for each of its slices (or one for
     /// all), or one is negative; while a function is traced, for the shape depends on the values.
+    #[doc(alias = "repeat_interleave")]
     #[track_caller]
     #[must_use]
     pub fn repeat_by(&self, times: &Tensor, axis: isize) -> Tensor {
@@ -281,6 +287,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the shape does not broadcast to that of the tensor.
+    #[doc(alias = "sum_to_size")]
     #[track_caller]
     #[must_use]
     pub fn sum_to_shape(&self, shape: impl IntoShape) -> Tensor {

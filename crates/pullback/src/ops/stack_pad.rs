@@ -148,6 +148,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the padding does not name each axis, or an axis is too short for it.
+    #[doc(alias = "pad")]
     #[track_caller]
     #[must_use]
     pub fn pad_by(&self, padding: &[(usize, usize)], border: PadMode) -> Tensor {
@@ -172,6 +173,7 @@ impl Tensor {
     /// # Panics
     /// If the padding does not name each axis, an axis is too short for it, or more is cut off than
     /// there is.
+    #[doc(alias = "pad")]
     #[track_caller]
     #[must_use]
     pub fn pad_or_cut(&self, padding: &[(isize, isize)], border: PadMode) -> Tensor {
@@ -241,6 +243,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the axis is out of range.
+    #[doc(alias = "repeat_interleave")]
     #[track_caller]
     #[must_use]
     pub fn repeat_each(&self, times: usize, axis: isize) -> Tensor {
@@ -303,6 +306,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the shape is not `[n, c, h, w]` or `[c, h, w]`, or a patch does not fit.
+    #[doc(alias = "unfold")]
     #[track_caller]
     #[must_use]
     pub fn im2col(
@@ -359,6 +363,7 @@ impl Tensor {
     /// # Panics
     /// If the shape is not `[n, c·kh·kw, patches]` (or that without the batch) for this image and
     /// kernel.
+    #[doc(alias = "fold")]
     #[track_caller]
     #[must_use]
     pub fn col2im(

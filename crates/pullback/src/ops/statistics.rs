@@ -61,6 +61,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the axis is out of range or empty, or a `q` is not between 0 and 1.
+    #[doc(alias = "nanquantile")]
     #[track_caller]
     #[must_use]
     pub fn nan_quantile(
@@ -151,6 +152,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the axis is out of range or empty.
+    #[doc(alias = "nanmedian")]
     #[track_caller]
     #[must_use]
     pub fn nan_median(&self, axis: isize) -> (Tensor, Tensor) {
@@ -217,6 +219,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If an axis is out of range, named twice or empty.
+    #[doc(alias = "aminmax")]
     #[track_caller]
     #[must_use]
     pub fn min_max(&self, axes: impl crate::IntoAxes) -> (Tensor, Tensor) {
@@ -253,6 +256,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If an axis is out of range or named twice.
+    #[doc(alias = "nansum")]
     #[track_caller]
     #[must_use]
     pub fn nan_sum(&self, axes: impl crate::IntoAxes) -> Tensor {
@@ -274,6 +278,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If an axis is out of range or named twice.
+    #[doc(alias = "nanmean")]
     #[track_caller]
     #[must_use]
     pub fn nan_mean(&self, axes: impl crate::IntoAxes) -> Tensor {
@@ -565,6 +570,7 @@ impl Tensor {
     /// # Panics
     /// If the points are not `[n, d]` for d lists of edges, a list has fewer than two edges, or
     /// there is not one weight for each point.
+    #[doc(alias = "histogramdd")]
     #[track_caller]
     #[must_use]
     pub fn histogram_nd(&self, edges: &[&Tensor], weights: Option<&Tensor>) -> Tensor {

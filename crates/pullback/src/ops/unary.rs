@@ -203,6 +203,7 @@ unary_methods! {
     ///
     /// # Panics
     /// If the dtype is `bool`.
+    #[doc(alias = "negative")]
     neg Neg;
     /// |x|; its derivative at 0 is 0.
     ///
@@ -215,6 +216,7 @@ unary_methods! {
     ///
     /// # Panics
     /// If the dtype is `bool`.
+    #[doc(alias = "absolute")]
     abs Abs;
     /// −1, 0 or 1 by the sign of x; NaN stays.
     ///
@@ -275,6 +277,7 @@ unary_methods! {
     ///
     /// # Panics
     /// If the dtype is `bool`.
+    #[doc(alias = "fix")]
     trunc Trunc;
     /// Negation: logical on `bool`, bitwise on integers.
     ///
@@ -288,6 +291,7 @@ unary_methods! {
     ///
     /// # Panics
     /// If the dtype is a float.
+    #[doc(alias = "bitwise_not")]
     logical_not Not;
     /// x².
     ///
@@ -328,6 +332,7 @@ unary_methods! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([4.0, 0.5]).recip().to_vec::<f64>(), [0.25, 2.0]);
     /// ```
+    #[doc(alias = "reciprocal")]
     recip Recip;
     /// eˣ.
     ///
@@ -435,6 +440,7 @@ unary_methods! {
     /// let y = Tensor::from(1.0).asin().item::<f64>();
     /// assert!((y - std::f64::consts::FRAC_PI_2).abs() < 1e-15);
     /// ```
+    #[doc(alias = "arcsin")]
     asin Asin;
     /// Arc cosine.
     ///
@@ -445,6 +451,7 @@ unary_methods! {
     /// let y = Tensor::from(-1.0).acos().item::<f64>();
     /// assert!((y - std::f64::consts::PI).abs() < 1e-15);
     /// ```
+    #[doc(alias = "arccos")]
     acos Acos;
     /// Arc tangent.
     ///
@@ -455,6 +462,7 @@ unary_methods! {
     /// let y = Tensor::from(1.0).atan().item::<f64>();
     /// assert!((y - std::f64::consts::FRAC_PI_4).abs() < 1e-15);
     /// ```
+    #[doc(alias = "arctan")]
     atan Atan;
     /// Hyperbolic sine.
     ///
@@ -495,6 +503,7 @@ unary_methods! {
     /// let y = Tensor::from(1f64.sinh()).asinh().item::<f64>();
     /// assert!((y - 1.0).abs() < 1e-15);
     /// ```
+    #[doc(alias = "arcsinh")]
     asinh Asinh;
     /// Inverse hyperbolic cosine.
     ///
@@ -505,6 +514,7 @@ unary_methods! {
     /// let y = Tensor::from([1.0, 1f64.cosh()]).acosh().to_vec::<f64>();
     /// assert!(y[0] == 0.0 && (y[1] - 1.0).abs() < 1e-15);
     /// ```
+    #[doc(alias = "arccosh")]
     acosh Acosh;
     /// Inverse hyperbolic tangent.
     ///
@@ -515,6 +525,7 @@ unary_methods! {
     /// let y = Tensor::from([0.5, 1.0]).atanh().to_vec::<f64>();
     /// assert!((y[0] - 0.5493061443340548).abs() < 1e-15 && y[1] == f64::INFINITY);
     /// ```
+    #[doc(alias = "arctanh")]
     atanh Atanh;
     /// The error function.
     ///
@@ -586,6 +597,7 @@ unary_methods! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0, 0.0]).lgamma().to_vec::<f64>(), [0.0, 0.0, f64::INFINITY]);
     /// ```
+    #[doc(alias = "gammaln")]
     lgamma Lgamma;
     /// ψ(x) = Γ'(x)/Γ(x); −∞ at 0, NaN at the negative integers.
     ///
@@ -647,6 +659,7 @@ unary_methods! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([0.0, 100.0]).sigmoid().to_vec::<f64>(), [0.5, 1.0]);
     /// ```
+    #[doc(alias = "expit")]
     sigmoid Sigmoid;
     /// max(x, 0); its derivative at 0 is 0.
     ///
@@ -680,6 +693,7 @@ unary_methods! {
     /// let y = Tensor::from([0.0, 1.0]).gelu_tanh().to_vec::<f64>();
     /// assert!(y[0] == 0.0 && (y[1] - 0.8411919906082768).abs() < 1e-15);
     /// ```
+    #[doc(alias = "gelu")]
     gelu_tanh GeluTanh;
     /// x·sigmoid(x).
     ///
@@ -690,5 +704,6 @@ unary_methods! {
     /// let y = Tensor::from([0.0, 1.0]).silu().to_vec::<f64>();
     /// assert!(y[0] == 0.0 && (y[1] - 0.7310585786300049).abs() < 1e-15);
     /// ```
+    #[doc(alias = "swish")]
     silu Silu;
 }

@@ -147,6 +147,8 @@ impl Tensor {
     ///
     /// # Panics
     /// If an axis is out of range.
+    #[doc(alias = "swapaxes")]
+    #[doc(alias = "swapdims")]
     #[track_caller]
     #[must_use]
     pub fn transpose(&self, a: isize, b: isize) -> Tensor {
@@ -171,6 +173,8 @@ impl Tensor {
     /// assert_eq!(x.t().to_vec::<i32>(), [1, 4, 2, 5, 3, 6]);
     /// assert_eq!(Tensor::zeros([7, 2, 3]).t().shape(), [7, 3, 2]);
     /// ```
+    #[doc(alias = "mT")]
+    #[doc(alias = "matrix_transpose")]
     #[track_caller]
     #[must_use]
     pub fn t(&self) -> Tensor {
@@ -193,6 +197,8 @@ impl Tensor {
     ///
     /// # Panics
     /// If an axis is out of range.
+    #[doc(alias = "movedim")]
+    #[doc(alias = "moveaxis")]
     #[track_caller]
     #[must_use]
     pub fn move_axis(&self, from: isize, to: isize) -> Tensor {
@@ -218,6 +224,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the shape has fewer axes, or another length where the tensor's is not 1.
+    #[doc(alias = "broadcast_to")]
     #[track_caller]
     #[must_use]
     pub fn expand(&self, shape: impl IntoShape) -> Tensor {
@@ -266,6 +273,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If an axis is out of range.
+    #[doc(alias = "expand_dims")]
     #[track_caller]
     #[must_use]
     pub fn unsqueeze(&self, axis: isize) -> Tensor {
@@ -307,6 +315,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If an axis is out of range.
+    #[doc(alias = "squeeze")]
     #[track_caller]
     #[must_use]
     pub fn squeeze_axis(&self, axis: isize) -> Tensor {
@@ -403,6 +412,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the tensor is 0-d, or axis or index are out of range.
+    #[doc(alias = "select")]
     #[track_caller]
     #[must_use]
     pub fn select_at(&self, axis: isize, index: isize) -> Tensor {
@@ -485,6 +495,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the axes are out of range or the same.
+    #[doc(alias = "diagonal")]
     #[track_caller]
     #[must_use]
     pub fn diagonal_of(&self, offset: isize, a: isize, b: isize) -> Tensor {
@@ -531,6 +542,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If `part` is anything but a chain of views, or shows an element twice.
+    #[doc(alias = "slice_scatter")]
     #[track_caller]
     #[must_use]
     pub fn put(&self, part: impl FnOnce(&Tensor) -> Tensor, other: &Tensor) -> Tensor {

@@ -154,6 +154,7 @@ pub fn manual_seed(seed: u64) {
 /// set_random_state(&state);
 /// assert_eq!(x, Tensor::randn([4]).to_vec::<f32>());
 /// ```
+#[doc(alias = "get_rng_state")]
 #[track_caller]
 #[must_use]
 pub fn random_state() -> Tensor {
@@ -192,6 +193,7 @@ pub fn random_states() -> Vec<Tensor> {
 ///
 /// # Panics
 /// If the tensor is not `i64[2]`.
+#[doc(alias = "set_rng_state")]
 #[track_caller]
 pub fn set_random_state(state: &Tensor) {
     let key = Key::from_tensor(state);
@@ -216,7 +218,7 @@ const GIVEN: u64 = 0xD1B5_4A32_D192_ED03;
 /// ```
 ///
 /// # Panics
-/// In the body of a loop.
+/// In the traced body of a loop.
 #[track_caller]
 #[must_use]
 pub fn next_key() -> Key {
@@ -267,7 +269,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If a length is negative; in the body of a loop ([`next_key`]).
+    /// If a length is negative; in the traced body of a loop (see [`next_key`]).
     #[track_caller]
     #[must_use]
     pub fn rand(shape: impl IntoShape) -> Tensor {
@@ -283,7 +285,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If a length is negative; in the body of a loop ([`next_key`]).
+    /// If a length is negative; in the traced body of a loop (see [`next_key`]).
     #[track_caller]
     #[must_use]
     pub fn randn(shape: impl IntoShape) -> Tensor {
@@ -328,7 +330,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// In the body of a loop ([`next_key`]).
+    /// In the traced body of a loop (see [`next_key`]).
     #[track_caller]
     #[must_use]
     pub fn randperm(n: usize) -> Tensor {

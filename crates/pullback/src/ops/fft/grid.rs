@@ -79,7 +79,7 @@ fn rolled(op: &'static str, x: Signal, dims: Option<&[isize]>, by: fn(usize) -> 
 /// ```
 ///
 /// # Panics
-/// If an axis is out of range, or pairs do not have a last axis of length 2.
+/// If an axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn fftshift<'a>(x: impl Into<Signal<'a>>, dims: Option<&[isize]>) -> Tensor {
@@ -97,7 +97,7 @@ pub fn fftshift<'a>(x: impl Into<Signal<'a>>, dims: Option<&[isize]>) -> Tensor 
 /// ```
 ///
 /// # Panics
-/// If an axis is out of range, or pairs do not have a last axis of length 2.
+/// If an axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn ifftshift<'a>(x: impl Into<Signal<'a>>, dims: Option<&[isize]>) -> Tensor {
