@@ -182,7 +182,7 @@ impl Tensor {
         Tensor::splat(Scalar::Int(1), self.spec().clone())
     }
 
-    /// One value everywhere. The value is data, and its Rust type is the dtype.
+    /// A tensor filled with one value, whose Rust type is the dtype.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -257,7 +257,7 @@ impl Tensor {
         Tensor::splat_here(Scalar::Int(1), known_shape("ones", shape), dtype).deep_clone()
     }
 
-    /// Zeros of the same spec.
+    /// Zeros of the same shape, dtype and device.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -269,7 +269,7 @@ impl Tensor {
         self.zeros_like_splat().deep_clone()
     }
 
-    /// Ones of the same spec.
+    /// Ones of the same shape, dtype and device.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -281,7 +281,7 @@ impl Tensor {
         self.ones_like_splat().deep_clone()
     }
 
-    /// One value everywhere, of the same spec.
+    /// A tensor of the same shape, dtype and device, filled with one value.
     ///
     /// ```
     /// # use pullback::Tensor;

@@ -222,7 +222,7 @@ impl Tensor {
         self.0.spec.len()
     }
 
-    /// Whether there is no element: some axis has length zero.
+    /// Whether there are no elements: some axis has length zero.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -244,7 +244,7 @@ impl Tensor {
         self.0.spec.dtype
     }
 
-    /// Where the elements live.
+    /// The device that holds the elements.
     ///
     /// ```
     /// use pullback::{Device, Tensor};

@@ -37,7 +37,7 @@ impl Tensor {
         self.new_ones_with(shape, self.dtype())
     }
 
-    /// One value everywhere, in the dtype and on the device of this tensor.
+    /// A tensor filled with one value, in the dtype and on the device of this tensor.
     ///
     /// ```
     /// # use pullback::Tensor;

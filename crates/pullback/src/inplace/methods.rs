@@ -74,7 +74,7 @@ in_place! {
     /// If the operand does not broadcast to this tensor, or the write would make a gradient wrong
     /// (a leaf that requires gradients, say, outside `no_grad`).
     div_(other) => Op::Binary(Binary::Div);
-    /// The larger of each pair, in place.
+    /// The element-wise maximum, in place.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -87,7 +87,7 @@ in_place! {
     /// If the operand does not broadcast to this tensor, or the write would make a gradient wrong
     /// (a leaf that requires gradients, say, outside `no_grad`).
     maximum_(other) => Op::Binary(Binary::Maximum);
-    /// The smaller of each pair, in place.
+    /// The element-wise minimum, in place.
     ///
     /// ```
     /// # use pullback::Tensor;

@@ -147,7 +147,7 @@ impl Tensor {
         linear.select(self, &(-(-scaled.only(&linear.logical_not())).log_sigmoid() / beta))
     }
 
-    /// log(1 / (1 + e⁻ˣ)), without overflow.
+    /// The logarithm of the sigmoid, log(1 / (1 + e⁻ˣ)), without overflow.
     ///
     /// Derivative: 1 / (1 + eˣ).
     /// PyTorch's name: `nn.functional.logsigmoid`.
@@ -218,7 +218,7 @@ impl Tensor {
         self - self.tanh()
     }
 
-    /// x moved by `lambda` towards 0, and 0 where it would cross it.
+    /// Soft shrinkage: x − lambda above lambda, x + lambda below −lambda, 0 between.
     ///
     /// Derivative: 1 where |x| is above `lambda`, else 0.
     ///
@@ -236,7 +236,7 @@ impl Tensor {
         above.select(&(self - lambda), below.select(&(self + lambda), &(self * 0.0)))
     }
 
-    /// 0 where |x| is at most `lambda`, x elsewhere.
+    /// Hard shrinkage: 0 where |x| is at most `lambda`, x elsewhere.
     ///
     /// Derivative: 1 where |x| is above `lambda`, else 0.
     ///

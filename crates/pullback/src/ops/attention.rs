@@ -179,7 +179,7 @@ fn split(x: &Tensor, groups: usize) -> Tensor {
     x.reshape(&shape[..])
 }
 
-/// How [`Tensor::attention`] weighs: a mask, causality, the scale, dropout, grouped heads.
+/// Options of [`Tensor::attention`]: a mask, causal masking, the scale, dropout, grouped heads.
 ///
 /// ```
 /// use pullback::{Attention, Tensor};
@@ -198,7 +198,8 @@ pub struct Attention<'a> {
 }
 
 impl<'a> Attention<'a> {
-    /// Every query sees every key; scores are scaled by 1/√d, where d is the number of features.
+    /// Every query attends to every key; scores are scaled by 1/√d, where d is the number of
+    /// features.
     ///
     /// ```
     /// use pullback::{Attention, Tensor};
@@ -211,8 +212,8 @@ impl<'a> Attention<'a> {
         Attention::default()
     }
 
-    /// Of `bool`: true where a query attends to a key. Of a float dtype: added to the scores. It
-    /// broadcasts to `[.., heads, queries, keys]`.
+    /// An attention mask. Of `bool`: true where a query attends to a key; of a float dtype: added
+    /// to the scores. It broadcasts to `[.., heads, queries, keys]`.
     ///
     /// ```
     /// use pullback::{Attention, Tensor};
@@ -226,7 +227,8 @@ impl<'a> Attention<'a> {
         Attention { mask: Some(mask), ..self }
     }
 
-    /// Query i sees the keys up to i, also where there are more or fewer keys than queries.
+    /// Causal masking: query i attends to the keys up to i, also where there are more or fewer keys
+    /// than queries.
     ///
     /// ```
     /// use pullback::{Attention, Tensor};
@@ -265,8 +267,8 @@ impl<'a> Attention<'a> {
         Attention { dropout: Some((p, key)), ..self }
     }
 
-    /// Several heads of queries may share a head of keys and values: the first h/g heads the first
-    /// of g, and so on.
+    /// Grouped-query attention: several heads of queries may share a head of keys and values, the
+    /// first h/g heads the first of g, and so on.
     ///
     /// ```
     /// use pullback::{Attention, Tensor};

@@ -330,7 +330,7 @@ binary_methods! {
     /// If the shapes do not broadcast.
     #[doc(alias = "floor_divide")]
     floor_div FloorDiv;
-    /// Both: logical on `bool`, bitwise on integers.
+    /// Element-wise AND: logical on `bool`, bitwise on integers.
     ///
     /// Derivative: none (bits).
     ///
@@ -345,7 +345,7 @@ binary_methods! {
     /// If an operand is a float, or the shapes do not broadcast.
     #[doc(alias = "bitwise_and")]
     logical_and And;
-    /// Either: logical on `bool`, bitwise on integers.
+    /// Element-wise OR: logical on `bool`, bitwise on integers.
     ///
     /// Derivative: none (bits).
     ///
@@ -360,7 +360,7 @@ binary_methods! {
     /// If an operand is a float, or the shapes do not broadcast.
     #[doc(alias = "bitwise_or")]
     logical_or Or;
-    /// Not the same: logical on `bool`, bitwise on integers.
+    /// Element-wise exclusive OR: logical on `bool`, bitwise on integers.
     ///
     /// Derivative: none (bits).
     ///

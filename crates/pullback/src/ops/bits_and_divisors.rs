@@ -97,7 +97,7 @@ impl Tensor {
         moves.select(&(from + moves.select(&step, 0.0)), &next)
     }
 
-    /// Where the sign is negative: also of −0.
+    /// Whether the sign bit is set: of negative numbers and −0.
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `signbit`.
@@ -153,8 +153,8 @@ impl Tensor {
         x.pow(&exponent)
     }
 
-    /// Where two are equal to within `absolute + relative·|other|`; infinities of one sign are, and
-    /// with `nan_too` also two NaN.
+    /// Whether elements are equal to within `absolute + relative·|other|`; infinities of one sign
+    /// are, and with `nan_too` also two NaN.
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `isclose`.

@@ -37,7 +37,7 @@ macro_rules! comparisons {
 }
 
 comparisons! {
-    /// Where equal. NaN equals nothing.
+    /// Whether elements are equal, as `bool`; NaN equals nothing.
     ///
     /// Derivative: none (a `bool`).
     ///
@@ -52,7 +52,7 @@ comparisons! {
     /// If the shapes do not broadcast.
     #[doc(alias = "equal")]
     eq Eq;
-    /// Where different.
+    /// Whether elements differ, as `bool`.
     ///
     /// Derivative: none (a `bool`).
     ///
@@ -65,7 +65,7 @@ comparisons! {
     /// If the shapes do not broadcast.
     #[doc(alias = "not_equal")]
     ne Ne;
-    /// Where less.
+    /// Whether elements are less than those of `other`, as `bool`.
     ///
     /// Derivative: none (a `bool`).
     ///
@@ -78,7 +78,7 @@ comparisons! {
     /// If the shapes do not broadcast.
     #[doc(alias = "less")]
     lt Lt;
-    /// Where less or equal.
+    /// Whether elements are less than or equal to those of `other`, as `bool`.
     ///
     /// Derivative: none (a `bool`).
     ///
@@ -91,7 +91,7 @@ comparisons! {
     /// If the shapes do not broadcast.
     #[doc(alias = "less_equal")]
     le Le;
-    /// Where greater.
+    /// Whether elements are greater than those of `other`, as `bool`.
     ///
     /// Derivative: none (a `bool`).
     ///
@@ -104,7 +104,7 @@ comparisons! {
     /// If the shapes do not broadcast.
     #[doc(alias = "greater")]
     gt Gt;
-    /// Where greater or equal.
+    /// Whether elements are greater than or equal to those of `other`, as `bool`.
     ///
     /// Derivative: none (a `bool`).
     ///
@@ -167,7 +167,7 @@ impl Tensor {
         self.choose(&a, &b)
     }
 
-    /// Where NaN.
+    /// Whether each element is NaN.
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `isnan`.
@@ -184,7 +184,7 @@ impl Tensor {
         self.ne(self)
     }
 
-    /// Where infinite.
+    /// Whether each element is infinite.
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `isinf`.
@@ -204,7 +204,7 @@ impl Tensor {
         }
     }
 
-    /// Where neither infinite nor NaN.
+    /// Whether each element is neither infinite nor NaN.
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `isfinite`.
@@ -224,7 +224,7 @@ impl Tensor {
         }
     }
 
-    /// Where `mask` is true, `value`.
+    /// This tensor with `value` where `mask` is true.
     ///
     /// Derivative: `dy` where the mask is false, 0 elsewhere; for the value, the sum of the rest.
     ///

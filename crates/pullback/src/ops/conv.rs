@@ -37,7 +37,7 @@ pub(crate) fn row(role: &Role) -> Grad {
     })
 }
 
-/// How a kernel slides: stride, padding, dilation and groups.
+/// Options of a convolution: stride, padding, dilation and groups.
 ///
 /// ```
 /// use pullback::{Conv, Padding, Tensor};
@@ -101,7 +101,7 @@ impl Conv {
         }
     }
 
-    /// The distance between neighbouring positions of the kernel.
+    /// The stride: the distance between neighbouring positions of the kernel.
     ///
     /// ```
     /// use pullback::{Conv, Tensor};
@@ -112,7 +112,7 @@ impl Conv {
         Conv { stride: stride.into(), ..self }
     }
 
-    /// Zeros around the input.
+    /// The padding: zeros around the input.
     ///
     /// ```
     /// use pullback::{Conv, Padding, Tensor};
@@ -138,7 +138,7 @@ impl Conv {
         Conv { output_padding: padding.into(), ..self }
     }
 
-    /// The distance between neighbouring elements of the kernel on the input.
+    /// The dilation: the distance between neighbouring elements of the kernel on the input.
     ///
     /// ```
     /// use pullback::{Conv, Tensor};

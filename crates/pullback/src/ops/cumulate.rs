@@ -152,7 +152,7 @@ impl Tensor {
         }
     }
 
-    /// Running sums along an axis; of integers and booleans in `i64`, as [`Tensor::sum`] is.
+    /// Cumulative sums along an axis; of integers and booleans in `i64`, as [`Tensor::sum`] is.
     ///
     /// Derivative: the running sum of `dy` from the end.
     ///
@@ -170,8 +170,8 @@ impl Tensor {
         self.cumulate(Cumulation::Sum, axis)
     }
 
-    /// Running products along an axis; of integers and booleans in `i64`, as [`Tensor::prod`] is.
-    /// The gradient is right where elements are zero.
+    /// Cumulative products along an axis; of integers and booleans in `i64`, as [`Tensor::prod`]
+    /// is. The gradient is right where elements are zero.
     ///
     /// Derivative: `Σₖ dyₖ·∏` of the other factors of product k, exact also where some are zero.
     ///
@@ -188,7 +188,7 @@ impl Tensor {
         self.cumulate(Cumulation::Prod, axis)
     }
 
-    /// Running maxima along an axis.
+    /// Cumulative maxima along an axis.
     ///
     /// Derivative: `dy` added up at the element that each result is; among equals, the latest.
     ///
@@ -205,7 +205,7 @@ impl Tensor {
         self.cumulate(Cumulation::Max, axis)
     }
 
-    /// Running minima along an axis.
+    /// Cumulative minima along an axis.
     ///
     /// Derivative: `dy` added up at the element that each result is; among equals, the latest.
     ///
@@ -222,7 +222,7 @@ impl Tensor {
         self.cumulate(Cumulation::Min, axis)
     }
 
-    /// Running log(sum(exp(x))) along an axis.
+    /// Cumulative log(sum(exp(x))) along an axis.
     ///
     /// Derivative: `Σₖ≥ᵢ dyₖ·exp(xᵢ − yₖ)`.
     ///
@@ -240,7 +240,7 @@ impl Tensor {
         self.cumulate(Cumulation::LogSumExp, axis)
     }
 
-    /// Values in order along an axis, and the indices they had. Stable; NaN counts as largest.
+    /// Sorts along an axis: the values, and the indices they had. Stable; NaN counts as largest.
     ///
     /// Derivative: `dy` back in the old order.
     ///

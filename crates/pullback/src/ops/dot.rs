@@ -85,7 +85,7 @@ impl Tensor {
         }
     }
 
-    /// The product of two vectors, or of the last axes of two tensors, summed.
+    /// The dot product of two vectors.
     ///
     /// Derivative: `dy·b` and `dy·a`, spread over what was summed.
     ///
@@ -107,7 +107,7 @@ impl Tensor {
         self.matmul(other)
     }
 
-    /// Every product of an element of one vector with one of the other.
+    /// The outer product of two vectors.
     ///
     /// Derivative: `dy·b` and `dyᵀ·a`.
     ///

@@ -23,7 +23,7 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// Every row gets its gradient.
+    /// Without padding row, norm limit or scaling of gradients.
     ///
     /// ```
     /// use pullback::{Embedding, Tensor};
@@ -199,7 +199,7 @@ pub struct EmbeddingBag {
 }
 
 impl EmbeddingBag {
-    /// Bags put together in this way.
+    /// An embedding of bags with this reduction.
     ///
     /// ```
     /// use pullback::{BagMode, EmbeddingBag, Tensor};

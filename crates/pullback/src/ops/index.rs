@@ -416,7 +416,8 @@ impl Tensor {
         self.index_copy(axis, index, &scalar.expand(&shape[..]))
     }
 
-    /// A 1 at each index and 0 elsewhere, along a new last axis of length `classes`.
+    /// One-hot encoding: a 1 at each index and 0 elsewhere, along a new last axis of length
+    /// `classes`.
     ///
     /// Derivative: none (of integers).
     ///

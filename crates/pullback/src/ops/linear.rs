@@ -219,8 +219,8 @@ impl Tensor {
         left.matmul(&right).reshape([sa, sb].concat())
     }
 
-    /// self · weightᵀ + bias: the layer, with weights `[out, in]` (or a vector `[in]`). All floats
-    /// have one dtype.
+    /// The linear layer self · weightᵀ + bias, with weights `[out, in]` (or a vector `[in]`). All
+    /// floats have one dtype.
     ///
     /// Derivative: `dy·weight`, `dyᵀ·self`, and the sum of `dy` for the bias.
     ///

@@ -52,7 +52,7 @@ pub fn weighted_by(losses: &Tensor, weight: &Tensor, reduction: Reduction) -> Te
     }
 }
 
-/// (x − y)².
+/// The squared error (x − y)².
 ///
 /// Derivative: 2(x − y) by x, the negative by y.
 ///
@@ -73,7 +73,7 @@ pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
     reduced((x.up() - y.up()).square(), reduction)
 }
 
-/// |x − y|.
+/// The absolute error |x − y|.
 ///
 /// Derivative: sign(x − y) by x, the negative by y; 0 where they are equal.
 ///
@@ -94,7 +94,7 @@ pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
     reduced((x.up() - y.up()).abs(), reduction)
 }
 
-/// ½(x − y)² where |x − y| < delta, delta·(|x − y| − ½delta) elsewhere.
+/// The Huber loss: ½(x − y)² where |x − y| < delta, delta·(|x − y| − ½delta) elsewhere.
 ///
 /// Derivative: x − y where |x − y| < delta, delta·sign(x − y) elsewhere; the negative by y.
 ///
@@ -195,7 +195,8 @@ impl Tensor {
     }
 }
 
-/// −y·log(x) − (1 − y)·log(1 − x) for probabilities x; logarithms are taken as at least −100.
+/// The binary cross-entropy −y·log(x) − (1 − y)·log(1 − x) for probabilities x; logarithms are
+/// taken as at least −100.
 ///
 /// Derivative: (x − y)/max(x·(1 − x), 1e−12) by x.
 ///
@@ -319,7 +320,8 @@ pub(crate) fn check_range(op: &'static str, classes: &Tensor, ignored: i64, coun
     }
 }
 
-/// The negative of the log-probability `[n, c, …]` of each class `[n, …]`, weighted by class.
+/// The negative log-likelihood of classes `[n, …]` under log-probabilities `[n, c, …]`, weighted by
+/// class.
 /// Elements of the class `ignored`, −100 unless another is given, are ignored. The mean is over the
 /// weights.
 ///
@@ -365,10 +367,11 @@ pub fn nll(
     }
 }
 
-/// ½(log v + (x − y)²/v), with a variance of at least `eps` (through which the gradient still
-/// passes), and the constant ½log 2π if `full`. The variance is shaped as x, or so with one axis of
-/// length 1; or it is one number for each row (x's shape without its last axis), or one for all
-/// (0-d). The target is shaped as x, or so with one axis of length 1.
+/// The Gaussian negative log-likelihood ½(log v + (x − y)²/v), with a variance of at least `eps`
+/// (through which the gradient still passes), and the constant ½log 2π if `full`. The variance is
+/// shaped as x, or so with one axis of length 1; or it is one number for each row (x's shape
+/// without its last axis), or one for all (0-d). The target is shaped as x, or so with one axis of
+/// length 1.
 ///
 /// Derivative: (x − y)/v by x; ½(1/v − (x − y)²/v²) by v.
 ///
@@ -404,8 +407,8 @@ pub fn gaussian_nll(
     reduced(losses + constant, reduction)
 }
 
-/// The Poisson likelihood: eˣ − y·x for a logarithm x, x − y·log(x + eps) otherwise; Stirling's
-/// term for y > 1 if `full`.
+/// The Poisson negative log-likelihood: eˣ − y·x for a logarithm x, x − y·log(x + eps) otherwise;
+/// Stirling's term for y > 1 if `full`.
 ///
 /// Derivative: eˣ − y for a logarithm x, 1 − y/(x + eps) otherwise.
 ///
@@ -443,7 +446,7 @@ pub fn poisson_nll(
     reduced(losses, reduction)
 }
 
-/// x where y is 1, max(0, margin − x) where y is −1.
+/// The hinge embedding loss: x where y is 1, max(0, margin − x) where y is −1.
 ///
 /// Derivative: 1 where y is 1; −1 where y is −1 and x is below the margin, or at it; else 0.
 ///
@@ -467,7 +470,7 @@ pub fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction
     reduced(far.only(&y.ne(1.0)) + x.only(&y.ne(-1.0)), reduction)
 }
 
-/// max(0, margin − y·(a − b)).
+/// The margin ranking loss max(0, margin − y·(a − b)).
 ///
 /// Derivative: −y by a and y by b where the loss is not negative, else 0.
 ///
@@ -498,7 +501,7 @@ pub fn margin_ranking(
     reduced((-(y * (a - b)) + margin).clamp_min(0.0), reduction)
 }
 
-/// log(1 + exp(−y·x)), without overflow.
+/// The soft margin (logistic) loss log(1 + exp(−y·x)), without overflow.
 ///
 /// Derivative: −y·sigmoid(−y·x).
 ///

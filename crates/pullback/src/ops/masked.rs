@@ -256,8 +256,8 @@ pub fn norm(x: &Tensor, mask: &Tensor, p: f64, axes: impl IntoAxes) -> Tensor {
     filled(&x.real(), mask, unit).vector_norm(p, axes)
 }
 
-/// Divided by its norm of order `p` along an axis, or by `eps` where that is smaller; 0 where the
-/// mask is false.
+/// x divided by its norm of order `p` along an axis, or by `eps` where the norm is smaller; 0 where
+/// the mask is false.
 ///
 /// Derivative: of its formula.
 ///
@@ -374,7 +374,7 @@ pub fn softmin(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
     (-filled(&x.real(), mask, f64::INFINITY)).softmax(axis)
 }
 
-/// Running sums along an axis.
+/// Cumulative sums along an axis.
 ///
 /// Derivative: the running sum of `dy` from the end, where the mask is true.
 ///
@@ -392,7 +392,7 @@ pub fn cumsum(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
     filled(x, mask, 0).cumsum(axis)
 }
 
-/// Running products along an axis.
+/// Cumulative products along an axis.
 ///
 /// Derivative: of the products where the mask is true, 0 elsewhere.
 ///

@@ -69,7 +69,7 @@ impl Tensor {
         square.permute(order)
     }
 
-    /// The part of the last two axes on and below a diagonal; zeros elsewhere.
+    /// The lower triangle: the part of the last two axes on and below a diagonal; zeros elsewhere.
     ///
     /// Derivative: the same part of `dy`.
     ///
@@ -86,7 +86,7 @@ impl Tensor {
         self.triangle("tril", |row, column| column.le(&(row + far(offset))))
     }
 
-    /// The part of the last two axes on and above a diagonal; zeros elsewhere.
+    /// The upper triangle: the part of the last two axes on and above a diagonal; zeros elsewhere.
     ///
     /// Derivative: the same part of `dy`.
     ///
@@ -185,7 +185,7 @@ impl Tensor {
         product.reshape(a.iter().zip(&b).map(|(m, n)| m * n).collect::<Vec<usize>>())
     }
 
-    /// The vector product along an axis of length 3.
+    /// The cross product along an axis of length 3.
     ///
     /// Derivative: `b × dy` and `dy × a`.
     ///
@@ -218,7 +218,7 @@ fn far(offset: isize) -> i64 {
     offset.clamp(-(isize::MAX / 4), isize::MAX / 4) as i64
 }
 
-/// Matrices along the diagonal of one, zeros elsewhere. Vectors are rows, scalars 1 × 1.
+/// The block-diagonal matrix of matrices, zeros elsewhere. Vectors are rows, scalars 1 × 1.
 ///
 /// Derivative: each operand gets the part of `dy` that it is.
 ///

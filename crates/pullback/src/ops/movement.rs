@@ -29,7 +29,7 @@ pub(crate) fn cat_row() -> Grad {
 }
 
 impl Tensor {
-    /// Zeros around the elements: `(before, after)` for each axis.
+    /// Pads with zeros: `(before, after)` for each axis.
     ///
     /// Derivative: `dy` without its borders.
     /// PyTorch's name: `nn.functional.pad`.
@@ -50,7 +50,7 @@ impl Tensor {
         apply(Op::Pad(padding.iter().map(one).collect()), &[self])
     }
 
-    /// A value around the elements.
+    /// Pads with a value: `(before, after)` for each axis.
     ///
     /// Derivative: `dy` without its borders.
     /// PyTorch's name: `nn.functional.pad`.
@@ -72,7 +72,7 @@ impl Tensor {
         inside.select(&padded, &value)
     }
 
-    /// Pieces of at most `size` along an axis, as views.
+    /// Splits an axis into pieces of at most `size`, as views.
     ///
     /// Views: what is written into one is written into the tensor.
     /// Derivative: the `dy` of the pieces, concatenated.
@@ -104,7 +104,7 @@ impl Tensor {
         self.split_sizes(&sizes, axis)
     }
 
-    /// Pieces of these sizes along an axis, as views.
+    /// Splits an axis into pieces of these sizes, as views.
     ///
     /// Views: what is written into one is written into the tensor.
     /// Derivative: the `dy` of the pieces, concatenated.
@@ -138,7 +138,7 @@ impl Tensor {
         pieces
     }
 
-    /// At most `count` pieces of nearly equal size along an axis, as views.
+    /// Splits an axis into at most `count` pieces of nearly equal size, as views.
     ///
     /// Views: what is written into one is written into the tensor.
     /// Derivative: the `dy` of the pieces, concatenated.
@@ -164,7 +164,7 @@ impl Tensor {
         self.split(n.div_ceil(count).max(1), axis)
     }
 
-    /// The elements at each index of an axis, as views without it.
+    /// Splits an axis into its slices, views without that axis.
     ///
     /// Views: what is written into one is written into the tensor.
     /// Derivative: the `dy` of the pieces, concatenated.
@@ -191,7 +191,7 @@ impl Tensor {
         parts
     }
 
-    /// The tensor repeated, `times` per axis (new axes in front).
+    /// Repeats the tensor, `times` for each axis (new axes in front).
     ///
     /// Derivative: each element gets the sum of `dy` over its copies.
     ///
@@ -225,7 +225,7 @@ impl Tensor {
         self.reshape(&split[..]).expand(&wide[..]).reshape(&merged[..]).unaliased_with(&[self])
     }
 
-    /// Rolled along an axis: elements that leave at one end come in at the other.
+    /// Rolls the elements along an axis: those that leave at one end come in at the other.
     ///
     /// Derivative: `dy` rolled back.
     ///
@@ -251,7 +251,7 @@ impl Tensor {
     }
 }
 
-/// Tensors one after the other along an axis. Dtypes are promoted to a common one.
+/// Concatenates tensors along an axis. Dtypes are promoted to a common one.
 ///
 /// Derivative: each operand gets the part of `dy` that it is.
 ///
@@ -281,7 +281,7 @@ pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
     apply(Op::Cat(axis), &parts.iter().collect::<SmallVec<[_; 4]>>())
 }
 
-/// Tensors of one shape along a new axis.
+/// Stacks tensors of one shape along a new axis.
 ///
 /// Derivative: each operand gets its slice of `dy`.
 ///

@@ -182,7 +182,7 @@ impl Tensor {
         }
     }
 
-    /// exp(x) / Σ exp(x) along an axis.
+    /// The softmax exp(x) / Σ exp(x) along an axis.
     ///
     /// Derivative: `y·(dy − Σ y·dy)`.
     ///
@@ -261,8 +261,8 @@ impl Tensor {
         apply(Op::Fused(Fused::LayerNorm(Real(eps))), &[&x, &w, &b])
     }
 
-    /// Divided by the root of the mean square over the last axes, those of `weight`, then
-    /// `· weight`.
+    /// RMS normalisation: x divided by the root of its mean square over the last axes, those of
+    /// `weight`, then `· weight`.
     ///
     /// Derivative: `(g − x̂·mean(g·x̂))/rms` with g = dy·weight; `Σ dy·x̂` for the weight.
     ///

@@ -181,7 +181,7 @@ impl Tensor {
         (&a / floored(&a) * (&b / floored(&b))).sum_over(axis).cast(dtype)
     }
 
-    /// Divided by its norm of order `p` along an axis, or by `eps` where that is smaller.
+    /// x divided by its norm of order `p` along an axis, or by `eps` where the norm is smaller.
     ///
     /// Derivative: (dy − u·⟨u, dy⟩)/|x| for p = 2, with u the result; dy/eps where the norm is
     /// below eps.

@@ -26,7 +26,7 @@ pub(crate) fn row(kind: &Pooling) -> Grad {
     }
 }
 
-/// The windows of a pooling.
+/// Options of a pooling: kernel size, stride, padding, dilation.
 ///
 /// ```
 /// use pullback::{Pool, Tensor};
@@ -67,7 +67,7 @@ impl Pool {
         }
     }
 
-    /// The distance between neighbouring windows; their size, if not given.
+    /// The stride: the distance between neighbouring windows; by default their size.
     ///
     /// ```
     /// use pullback::{Pool, Tensor};
@@ -90,7 +90,7 @@ impl Pool {
         Pool { padding: padding.into(), ..self }
     }
 
-    /// The distance between neighbouring elements of a window.
+    /// The dilation: the distance between neighbouring elements of a window.
     ///
     /// ```
     /// use pullback::{Pool, Tensor};

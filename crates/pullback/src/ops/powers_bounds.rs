@@ -45,9 +45,8 @@ impl Tensor {
         self.pow(exponent)
     }
 
-    /// Values below `low` or above `high` replaced by the bound. Where `low` is above `high`, that
-    /// is `high`. The gradient passes on the closed interval. NaN stays, and a bound that is NaN
-    /// gives NaN.
+    /// Clamps values between `low` and `high`, and to `high` where `low` is above it. The gradient
+    /// passes on the closed interval. NaN stays, and a bound that is NaN gives NaN.
     ///
     /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a
     /// tensor.
@@ -66,7 +65,7 @@ impl Tensor {
         self.bounded("clamp", Compare::Lt, low).bounded("clamp", Compare::Gt, high)
     }
 
-    /// Values below `low` replaced by it.
+    /// Clamps values to at least `low`.
     ///
     /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a
     /// tensor.
@@ -84,7 +83,7 @@ impl Tensor {
         self.bounded("clamp_min", Compare::Lt, low)
     }
 
-    /// Values above `high` replaced by it.
+    /// Clamps values to at most `high`.
     ///
     /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a
     /// tensor.

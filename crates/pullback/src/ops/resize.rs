@@ -130,8 +130,8 @@ impl Interpolate {
         self
     }
 
-    /// Places are computed from the lengths, also where a factor is given; else from the factor
-    /// itself.
+    /// Coordinates are computed from the lengths, also where a factor is given; else from the
+    /// factor itself.
     ///
     /// ```
     /// use pullback::{Interpolate, Resize, Tensor};

@@ -93,7 +93,7 @@ impl Tensor {
         boundaries.searchsorted(self, right)
     }
 
-    /// Where each element is one of those of `other`.
+    /// Whether each element is one of those of `other`.
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `isin`.

@@ -114,7 +114,8 @@ impl Tensor {
         super::stack_pad::raised(self, rank)
     }
 
-    /// Several axes moved to other places, the others in order. (PyTorch's `movedim` with lists.)
+    /// Moves several axes to other positions; the others keep their order. (PyTorch's `movedim`
+    /// with lists.)
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes moved back.
@@ -153,7 +154,7 @@ impl Tensor {
         self.permute((0..self.rank()).map(place).collect::<Vec<usize>>())
     }
 
-    /// Without those of these axes that have length 1.
+    /// Removes those of these axes that have length 1.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
@@ -398,7 +399,7 @@ pub fn cartesian_prod(vectors: &[&Tensor]) -> Tensor {
     stack(&columns.iter().collect::<Vec<_>>(), 1)
 }
 
-/// Tensors expanded to the one shape that they broadcast to.
+/// Broadcasts tensors to their common shape.
 ///
 /// Views: each shares the memory of its tensor.
 /// Derivative: `dy` summed over what was repeated.

@@ -23,7 +23,7 @@ fn joined(tensors: &[&Tensor], rank: usize, axis: impl Fn(&Tensor) -> isize) -> 
     cat(&parts.iter().collect::<Vec<_>>(), axis)
 }
 
-/// Side by side: vectors along axis 0, others along axis 1.
+/// Concatenates horizontally: vectors along axis 0, others along axis 1.
 ///
 /// Derivative: each operand gets the part of `dy` that it is.
 ///
@@ -41,7 +41,7 @@ pub fn hstack(tensors: &[&Tensor]) -> Tensor {
     joined(tensors, 1, |x| if x.rank() == 1 { 0 } else { 1 })
 }
 
-/// On top of each other, along axis 0; a vector is a row.
+/// Concatenates vertically, along axis 0; a vector is a row.
 ///
 /// Derivative: each operand gets the part of `dy` that it is.
 ///
@@ -60,7 +60,7 @@ pub fn vstack(tensors: &[&Tensor]) -> Tensor {
     joined(tensors, 2, |_| 0)
 }
 
-/// Along axis 2 (depth).
+/// Concatenates along axis 2 (depth).
 ///
 /// Derivative: each operand gets the part of `dy` that it is.
 ///
@@ -79,7 +79,7 @@ pub fn dstack(tensors: &[&Tensor]) -> Tensor {
     joined(tensors, 3, |_| 2)
 }
 
-/// Side by side along axis 1; a vector is a column.
+/// Concatenates along axis 1; a vector is a column.
 ///
 /// Derivative: each operand gets the part of `dy` that it is.
 ///
@@ -100,7 +100,7 @@ pub fn column_stack(tensors: &[&Tensor]) -> Tensor {
     cat(&parts.iter().collect::<Vec<_>>(), 1)
 }
 
-/// Each vector spread over the grid that they span: tensor k varies along axis k.
+/// Coordinate grids of vectors: tensor k varies along axis k.
 ///
 /// Views: each shares the memory of its tensor.
 /// Derivative: each vector gets `dy` summed over the axes it was spread along.
@@ -135,7 +135,7 @@ pub enum PadMode {
 }
 
 impl Tensor {
-    /// Elements of the tensor itself around it: `(before, after)` for each axis.
+    /// Pads with elements of the tensor itself: `(before, after)` for each axis.
     ///
     /// Derivative: dx = the middle of dy, plus the padding added back where it was taken.
     /// PyTorch's name: `nn.functional.pad`.
@@ -231,7 +231,7 @@ impl Tensor {
         x.unaliased_with(&[self])
     }
 
-    /// Each slice of an axis `times` times in a row.
+    /// Repeats each slice of an axis `times` times in a row.
     ///
     /// Derivative: each element gets the sum of `dy` over its copies.
     /// PyTorch's name: `repeat_interleave`.
@@ -424,7 +424,7 @@ impl Tensor {
         whole.narrow(2, signed(padding[0]), image[0]).narrow(3, signed(padding[1]), image[1])
     }
 
-    /// Channels `[.., c·r², h, w]` as pixels `[.., c, h·r, w·r]`.
+    /// Rearranges channels `[.., c·r², h, w]` to pixels `[.., c, h·r, w·r]`.
     ///
     /// Derivative: dx = dy, put back in order.
     ///
@@ -447,7 +447,7 @@ impl Tensor {
         split.permute(order).reshape(shape(&[c, h, w])).unaliased_with(&[self])
     }
 
-    /// Pixels `[.., c, h·r, w·r]` as channels `[.., c·r², h, w]`.
+    /// Rearranges pixels `[.., c, h·r, w·r]` to channels `[.., c·r², h, w]`.
     ///
     /// Derivative: dx = dy, put back in order.
     ///

@@ -279,7 +279,7 @@ unary_methods! {
     /// If the dtype is `bool`.
     #[doc(alias = "fix")]
     trunc Trunc;
-    /// Negation: logical on `bool`, bitwise on integers.
+    /// Element-wise NOT: logical on `bool`, bitwise on integers.
     ///
     /// Derivative: none (bits).
     ///
@@ -651,7 +651,7 @@ unary_methods! {
     /// assert!(y[0] == 0.0 && (y[1] - 0.01261093).abs() < 1e-8);
     /// ```
     i1e I1e;
-    /// 1 / (1 + e⁻ˣ).
+    /// The logistic function 1 / (1 + e⁻ˣ).
     ///
     /// Derivative: `y·(1 − y)·dy`.
     ///
@@ -673,7 +673,7 @@ unary_methods! {
     /// # Panics
     /// If the dtype is `bool`.
     relu Relu;
-    /// x·Φ(x), exact.
+    /// The Gaussian error linear unit x·Φ(x), exact.
     ///
     /// Derivative: `(Φ(x) + x·φ(x))·dy`.
     ///
@@ -683,7 +683,7 @@ unary_methods! {
     /// assert!(y[0] == 0.0 && (y[1] - 0.8413447460685429).abs() < 1e-15);
     /// ```
     gelu Gelu;
-    /// The tanh approximation of gelu.
+    /// The Gaussian error linear unit in its tanh approximation.
     ///
     /// Derivative: of its formula.
     /// PyTorch's name: `nn.functional.gelu`.
@@ -695,7 +695,7 @@ unary_methods! {
     /// ```
     #[doc(alias = "gelu")]
     gelu_tanh GeluTanh;
-    /// x·sigmoid(x).
+    /// The sigmoid linear unit (swish) x·sigmoid(x).
     ///
     /// Derivative: `s·(1 + x·(1 − s))·dy`, where s = sigmoid(x).
     ///

@@ -114,7 +114,7 @@ impl Tensor {
         }
     }
 
-    /// Axes in another order.
+    /// Permutes the axes.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes back in order.
@@ -134,7 +134,7 @@ impl Tensor {
         self.view(View::Permute(order))
     }
 
-    /// Two axes exchanged.
+    /// Swaps two axes.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes back in order.
@@ -161,7 +161,7 @@ impl Tensor {
         self.view(View::Permute(order))
     }
 
-    /// The matrix transpose: the last two axes exchanged.
+    /// The matrix transpose: swaps the last two axes.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes back in order.
@@ -184,7 +184,7 @@ impl Tensor {
         }
     }
 
-    /// One axis moved to another place, the others in order.
+    /// Moves one axis to another position; the others keep their order.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes back in order.
@@ -211,7 +211,8 @@ impl Tensor {
         self.view(View::Permute(order))
     }
 
-    /// Repeated along new leading axes and along axes of length 1; `-1` keeps a length.
+    /// Broadcasts to a shape: repeats along new leading axes and along axes of length 1; `-1` keeps
+    /// a length.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` summed over what was repeated.
@@ -261,7 +262,7 @@ impl Tensor {
         sum.reshape(shape)
     }
 
-    /// A new axis of length 1.
+    /// Inserts an axis of length 1.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
@@ -285,7 +286,7 @@ impl Tensor {
         self.view(View::Reshape(shape))
     }
 
-    /// Without the axes of length 1.
+    /// Removes all axes of length 1.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
@@ -301,7 +302,7 @@ impl Tensor {
         self.reshape(&shape[..])
     }
 
-    /// Without this axis if it has length 1; unchanged otherwise.
+    /// Removes this axis if it has length 1; unchanged otherwise.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
@@ -328,7 +329,7 @@ impl Tensor {
         self.view(View::Reshape(shape))
     }
 
-    /// The axes from `start` to `end`, inclusive, merged into one.
+    /// Merges the axes from `start` to `end`, inclusive, into one.
     ///
     /// A view where the elements are evenly spaced; where they are not, a copy.
     /// Derivative: `dy` in the old shape.
@@ -353,7 +354,7 @@ impl Tensor {
         self.reshape(&shape[..])
     }
 
-    /// One axis split into several; one length may be `-1`.
+    /// Splits one axis into several; one length may be `-1`.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
@@ -380,7 +381,7 @@ impl Tensor {
         self.view(View::Reshape(shape))
     }
 
-    /// Axes read backwards.
+    /// Reverses the order of the elements along axes.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` flipped back.
