@@ -398,7 +398,7 @@ pub fn grad_of(
 /// | `y.backward(create_graph=True)` | `Backward::of(&y).create_graph().run()` |
 /// | `autograd.grad(y, [x], create_graph=True)` | `Backward::of(&y).create_graph().wrt(&[&x])` |
 /// | `autograd.grad(y, [x], allow_unused=True)` | `Backward::of(&y).allow_unused().wrt(&[&x])` |
-/// | `autograd.backward([y, z], [dy, dz])` | `Backward::of_all(&[&y, &z]).cotangents(&[&dy, &dz]).run()` |
+/// | `autograd.backward(ys, dys)` | `Backward::of_all(&ys).cotangents(&dys).run()` |
 ///
 /// Without `retain_graph` and `create_graph` a pass frees the values that the graph saved, and its
 /// gradients are constants.
