@@ -21,6 +21,14 @@ pub trait Jacobians: Tree {
 
     /// The structure filled, in the order of the tensors.
     ///
+    /// ```
+    /// use pullback::{Jacobians, Tensor};
+    /// let results = (Tensor::from(1.0), vec![Tensor::from(2.0)]);
+    /// let mut rows = [10.0, 20.0].map(Tensor::from).into_iter();
+    /// let (first, list) = results.filled(&mut rows);
+    /// assert_eq!((first.item::<f64>(), list[0].item::<f64>()), (10.0, 20.0));
+    /// ```
+    ///
     /// # Panics
     /// If there are fewer than there are tensors.
     fn filled<T: Tree>(&self, rows: &mut dyn Iterator<Item = T>) -> Self::Of<T>;
@@ -450,6 +458,9 @@ fn either<T: Tree, Y: Tree>(f: &dyn Fn(&T) -> Y, x: &T, at: Line) -> (Y, Vec<T>)
 /// let ((xx, xy), (_, yy)) = hessian(f)(&(Tensor::from(3.0), Tensor::from(5.0)));
 /// assert_eq!([xx, xy, yy].map(|h| h.item::<f64>()), [10.0, 6.0, 0.0]);
 /// ```
+///
+/// # Panics
+/// When called, if the function gives anything but one float, or the argument has no floats.
 #[track_caller]
 pub fn hessian<T: Jacobians>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T::Of<T> {
     let blocks = hessian_tree(f);
@@ -466,6 +477,9 @@ pub fn hessian<T: Jacobians>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T::Of<T
 /// let h = hessian_tree(f)(&(Tensor::from(3.0), Tensor::from(5.0)));
 /// assert_eq!((h[0].0.item::<f64>(), h[0].1.item::<f64>(), h[1].1.item::<f64>()), (10.0, 6.0, 0.0));
 /// ```
+///
+/// # Panics
+/// When called, if the function gives anything but one float, or the argument has no floats.
 #[track_caller]
 pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> {
     let caller = Line::caller();
@@ -503,6 +517,9 @@ pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> 
 /// let hv = hvp(f, &Tensor::from([1.0, 2.0]), &Tensor::from([1.0, 1.0]));
 /// assert_eq!(hv.to_vec::<f64>(), [6.0, 12.0]);
 /// ```
+///
+/// # Panics
+/// If the function gives anything but one float, or `v` has other specs than `x`.
 #[track_caller]
 pub fn hvp<T: Tree>(f: impl Fn(&T) -> Tensor, x: &T, v: &T) -> T {
     jvp(grad(f), x, v).1

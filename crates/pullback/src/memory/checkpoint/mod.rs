@@ -103,21 +103,49 @@ impl Default for Checkpoint {
 }
 
 impl Checkpoint {
-    /// As [`checkpoint`] does it.
+    /// The defaults, as [`checkpoint`] uses them.
+    ///
+    /// ```
+    /// use pullback::{Checkpoint, Tensor};
+    /// let x = Tensor::from(2.0).requires_grad();
+    /// Checkpoint::new().call(|x: &Tensor| x.powi(3), &x).backward()?;
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 12.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new() -> Checkpoint {
         Checkpoint { verify: cfg!(debug_assertions) }
     }
 
-    /// Whether values are compared with those of the first run, by a hash: by default in debug
-    /// builds. (What is traced has no values.)
+    /// Whether the values of the second run are compared with those of the first, by a hash; unless
+    /// set, in debug builds. (What is traced has no values.) Backward is an error where they
+    /// differ.
+    ///
+    /// ```
+    /// use pullback::{Checkpoint, Tensor};
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// let x = Tensor::from(2.0).requires_grad();
+    /// let calls = AtomicU32::new(0);
+    /// let impure = move |x: &Tensor| (x * f64::from(calls.fetch_add(1, Ordering::Relaxed))).exp();
+    /// let y = Checkpoint::new().verify(true).call(impure, &x);
+    /// assert!(y.backward().is_err()); // the second run computes something else
+    /// ```
     #[must_use]
     pub fn verify(mut self, verify: bool) -> Checkpoint {
         self.verify = verify;
         self
     }
 
-    /// `f(x)`: see [`checkpoint`].
+    /// `f(x)`, which runs again in the backward pass: see [`checkpoint`].
+    ///
+    /// ```
+    /// use pullback::{Checkpoint, Tensor};
+    /// let x = Tensor::from([1.0, 2.0]).requires_grad();
+    /// let y = Checkpoint::new().call(|x: &Tensor| x.square().sum(), &x);
+    /// y.backward()?;
+    /// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [2.0, 4.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
     /// See [`checkpoint`].
