@@ -46,8 +46,8 @@ pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Outs {
     fail::or_raise(apply_at(op, inputs, mode::user_line(Location::caller())))
 }
 
-/// Applies any op to any operands: every method ends here. Operands must have the shapes and dtypes
-/// that the op wants; methods broadcast and promote before they get here.
+/// Applies an op to operands: what every tensor method calls in the end. The operands must have the
+/// shapes and dtypes that the op takes; methods broadcast and promote before they call this.
 ///
 /// ```
 /// use pullback::{Op, Tensor, try_apply};

@@ -6,7 +6,7 @@
 use crate::{DType, Error, ErrorKind, Key, Result, Tensor, Tree, jvp, mode, vjp};
 use pullback_ir::Line;
 
-/// What a check found.
+/// The result of a gradient check.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// How many derivatives were compared.
@@ -34,7 +34,7 @@ pub struct Entry {
     pub excess: f64,
 }
 
-/// How to check.
+/// A gradient check with options; [`check_grads`] has the usual ones.
 ///
 /// ```
 /// use pullback::{Tensor, check::Check};

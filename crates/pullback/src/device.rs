@@ -175,6 +175,9 @@ impl Tensor {
     /// let x = Tensor::from([1.0, 2.0]);
     /// assert!(x.cpu().is_same(&x));
     /// ```
+    ///
+    /// # Panics
+    /// If copying from the other device fails.
     #[track_caller]
     #[must_use]
     pub fn cpu(&self) -> Tensor {

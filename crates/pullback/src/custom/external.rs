@@ -645,6 +645,9 @@ pub struct External {
 /// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [3.0, 12.0]);
 /// # Ok::<(), pullback::Error>(())
 /// ```
+///
+/// # Panics
+/// Only when it is applied: see [`External::call`].
 #[track_caller]
 #[must_use]
 pub fn custom_op<C: CustomOp>(op: C) -> External {

@@ -23,7 +23,8 @@ pub struct FixedPoint {
     linear: LinearSolve,
 }
 
-/// The x with x = f(θ, x), found by iteration from a first guess.
+/// The fixed point x = f(θ, x), found by iteration from an initial guess, with an implicit
+/// derivative.
 ///
 /// ```
 /// use pullback::{Tensor, fixed_point, grad};

@@ -16,13 +16,14 @@ pub enum LinearMethod {
     /// [`LinearMethod::Dense`] up to 256 unknowns, [`LinearMethod::Gmres`] above.
     #[default]
     Auto,
-    /// By the whole matrix, which is found by one product for each unknown, and its LU factors.
+    /// LU factorisation of the dense matrix, which is assembled by one product for each unknown.
     Dense,
-    /// By conjugate gradients, for symmetric positive definite systems.
+    /// Conjugate gradients, for symmetric positive definite systems.
     Cg,
-    /// By stabilised biconjugate gradients: for any system, in little memory, without a guarantee.
+    /// BiCGSTAB (stabilised biconjugate gradients): for any system, in little memory; convergence
+    /// is not guaranteed.
     BiCgStab,
-    /// By generalised minimal residuals, restarted every 30 products: for any system.
+    /// GMRES (generalised minimal residuals), restarted every 30 products: for any system.
     Gmres,
 }
 
@@ -43,8 +44,8 @@ pub struct LinearSolve {
     max_products: Option<usize>,
 }
 
-/// The x with a(θ, x) = b, for a function `a` that is linear in x: a system whose matrix need not
-/// exist.
+/// The solution x of a(θ, x) = b, for a function `a` that is linear in x: a matrix-free linear
+/// solve.
 ///
 /// ```
 /// use pullback::{Tensor, grad, linear_solve};

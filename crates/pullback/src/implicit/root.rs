@@ -20,8 +20,8 @@ pub struct Root {
     linear: LinearSolve,
 }
 
-/// The x with f(θ, x) = 0 near a first guess, by Newton's method with steps that are halved until
-/// |f| falls.
+/// The root x of f(θ, x) = 0 near an initial guess, by Newton's method with a backtracking line
+/// search (steps are halved until |f| falls), with an implicit derivative.
 ///
 /// ```
 /// use pullback::{Tensor, grad, root};

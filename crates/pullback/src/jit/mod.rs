@@ -84,7 +84,8 @@ impl<T: Tree> JitOutput for Result<T> {
     }
 }
 
-/// Compiles a function: pure ones, and whole training steps with their effects.
+/// Compiles a function at its first call: pure functions, and whole training steps with their
+/// in-place updates.
 ///
 /// ```
 /// use pullback::{Tensor, jit, no_grad};
@@ -137,6 +138,9 @@ impl<T: Tree> JitOutput for Result<T> {
 /// it. [`Jit::explain`] says what was compiled and why. Results equal those of the function itself:
 /// bit for bit where only pointwise ops are fused, within a few units in the last place where a
 /// reduction adds in another order. [`Jit::check`] shows it.
+///
+/// # Panics
+/// Only when it is called: see [`Jit::call`] and [`Jit::of`].
 #[track_caller]
 pub fn jit<T: Tree, Y: JitOutput, F: Fn(&T) -> Y>(f: F) -> Jit<T, Y, F> {
     let cache = Mutex::new(Cache::default());

@@ -12,9 +12,9 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a function may give that has a Jacobian: tensors, and tuples, vectors, arrays and so on of
-/// them. Its Jacobian has the same structure, with a tree shaped as the argument instead of each
-/// tensor. For structs there is [`jacobian_tree`], which gives a list.
+/// Results that have a Jacobian: tensors, and tuples, vectors, arrays, options and maps of them.
+/// The Jacobian has the same structure, with a tree shaped as the argument instead of each tensor.
+/// For structs there is [`jacobian_tree`], which gives a list.
 pub trait Jacobians: Tree {
     /// This structure with a `T` for each tensor; `T` itself for a tensor.
     type Of<T: Tree>;
@@ -127,6 +127,9 @@ fn with_caller_line<T, Y, R>(
 ///
 /// Of several results there is one for each, in the same structure ([`Jacobians`]), as for
 /// [`jacobian`].
+///
+/// # Panics
+/// When called, if an operation of `f` fails.
 #[track_caller]
 pub fn jacrev<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
     with_caller_line(Line::caller(), f, |f, x| {
@@ -188,6 +191,9 @@ fn rows_of<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
 /// A function that writes to captured tensors (the running statistics of a layer, a counter) is
 /// called once for each direction. Every call sees the state that the first one saw, and what the
 /// last one wrote stays: so the state is updated once, here and in [`jacobian`] and [`hessian`].
+///
+/// # Panics
+/// When called, if an operation of `f` fails.
 #[track_caller]
 pub fn jacfwd<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
     let at = Line::caller();
@@ -396,6 +402,9 @@ fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
 /// assert_eq!(product_y.to_vec::<f64>(), [1.0, 0.0, 0.0, 2.0]);
 /// assert_eq!(sum_x.to_vec::<f64>(), [1.0, 1.0]);
 /// ```
+///
+/// # Panics
+/// When called, if an operation of `f` fails.
 #[track_caller]
 pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
     let at = Line::caller();
@@ -422,6 +431,9 @@ pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y:
 /// assert_eq!(j[0].to_vec::<f64>(), [1.0, 1.0]);
 /// assert_eq!(j[1].to_vec::<f64>(), [6.0, 8.0]);
 /// ```
+///
+/// # Panics
+/// When called, if an operation of `f` fails.
 #[track_caller]
 pub fn jacobian_tree<T: Tree, Y: Tree>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Vec<T> {
     let at = Line::caller();

@@ -42,9 +42,9 @@ pub struct Ode {
     discrete: bool,
 }
 
-/// The solution of dy/dt = f(t, y, θ) with `y(times[0]) = y0`, at the given times: by the method of
-/// Dormand and Prince, of order 5, with steps that adapt to the tolerances and interpolation of
-/// order 4 between them.
+/// Solves the initial value problem dy/dt = f(t, y, θ), `y(times[0]) = y0`, at the given times: by
+/// the Dormand–Prince method of order 5 (`dopri5`), with adaptive steps and interpolation of order
+/// 4 between them.
 ///
 /// ```
 /// use pullback::{Tensor, grad, ode};
@@ -119,6 +119,9 @@ impl Ode {
     /// };
     /// assert!(error(1e-10) < 1e-9 && error(1e-3) > 1e-7);
     /// ```
+    ///
+    /// # Panics
+    /// [`Ode::of`], if it is negative or not finite, or if both tolerances are 0.
     #[must_use]
     pub fn rtol(mut self, relative: f64) -> Ode {
         self.rtol = Some(relative);
@@ -134,6 +137,9 @@ impl Ode {
     /// let y = Ode::new().rtol(0.0).atol(1e-10).of(decay, &y0, &times, &rate);
     /// assert!((y.at(1).item::<f64>() - (-2f64).exp()).abs() < 1e-9);
     /// ```
+    ///
+    /// # Panics
+    /// As [`Ode::rtol`].
     #[must_use]
     pub fn atol(mut self, absolute: f64) -> Ode {
         self.atol = Some(absolute);

@@ -49,7 +49,8 @@ use frame::Frame;
 use pullback_ir::Line;
 use std::sync::Arc;
 
-/// `f(x)`, without saving what backward needs of it: `f` runs again in the backward pass.
+/// Activation checkpointing: computes `f(x)` without saving the intermediate values for backward;
+/// `f` runs again in the backward pass.
 ///
 /// Costs one more run of `f` and saves the memory of all it does, except its arguments. `f` may
 /// capture parameters (a clone of a [`Tensor`] is the same tensor); they get their gradients as
@@ -72,6 +73,7 @@ use std::sync::Arc;
 /// # Panics
 /// Where an operation of `f` fails, or `f` writes in place to a captured tracked tensor.
 /// Backward gives an error where the second run differs from the first.
+#[doc(alias = "remat")]
 #[track_caller]
 pub fn checkpoint<T, Y, F>(f: F, x: &T) -> Y
 where
@@ -209,8 +211,8 @@ fn frozen(leaves: &[Tensor], at: Line) -> Vec<Tensor> {
     leaves.iter().map(freeze).collect()
 }
 
-/// One function after the other, in segments that are checkpointed: the values between segments are
-/// kept, the values inside are computed again. Without a number there are about √n segments, so
+/// Applies functions in sequence, in checkpointed segments: the values between segments are kept,
+/// those inside are recomputed in backward. Without a number there are about √n segments, so
 /// that what is kept and what is computed at a time both grow as √n. The last segment is not
 /// checkpointed: backward needs its values at once.
 ///
@@ -226,7 +228,7 @@ fn frozen(leaves: &[Tensor], at: Line) -> Vec<Tensor> {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// Functions of different kinds are made one kind by an [`Arc`] each, called by one closure:
+/// Functions of different types are put behind an [`Arc`] each, called by one closure:
 ///
 /// ```
 /// use pullback::{Tensor, checkpoint_sequential};

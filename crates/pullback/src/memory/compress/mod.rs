@@ -81,7 +81,7 @@ impl Default for Compress {
 }
 
 impl Compress {
-    /// Compresses nothing until it is told what.
+    /// Compresses nothing until a method below chooses what.
     ///
     /// ```
     /// use pullback::{Compress, Tensor, memory_report, with_packing};
@@ -99,11 +99,10 @@ impl Compress {
         Compress { masks: false, integers: false, blocks: false, half: None, next: None, memo }
     }
 
-    /// One bit for each element, where that is exact: results of `relu` without NaN, of which the
-    /// derivative needs only where they are positive, and every value that has two different
-    /// elements at most, whatever it is for: booleans, the mask of dropout, ones and zeros.
-    /// Gradients are the same, bit for bit. (Dropout inside attention saves no mask: it draws it
-    /// again.)
+    /// Keeps one bit for each element, where that is exact: results of `relu` without NaN, of which
+    /// the derivative needs only where they are positive, and every value with at most two
+    /// different elements: booleans, the mask of dropout, ones and zeros. Gradients are the same,
+    /// bit for bit. (Dropout inside attention saves no mask: it draws it again.)
     ///
     /// ```
     /// use pullback::{Compress, Tensor, memory_report, with_packing};
@@ -140,9 +139,9 @@ impl Compress {
         self
     }
 
-    /// `f32` and `f64` in `bf16` or `f16`, off by a part ε = 2⁻⁸ or 2⁻¹¹ of themselves at most.
-    /// Taken where a derivative is then off by at most 4ε (1.6 % or 0.2 %), whatever the values
-    /// are:
+    /// Keeps `f32` and `f64` values in `bf16` or `f16`, with a relative error of at most ε = 2⁻⁸ or
+    /// 2⁻¹¹. Used where the error of the derivative is then at most 4ε (1.6 % or 0.2 %), for all
+    /// values:
     ///
     /// - of itself: products (`mul`, matrix products, convolutions) and quotients (`div`),
     ///   `square`, `sqrt`, `rsqrt`, `recip`, `exp`, `exp2`, `log`, `log2`, `log10`, `tan`, `atan`,
@@ -193,9 +192,9 @@ impl Compress {
         self
     }
 
-    /// Floats in eight bits with a scale for each 64 elements: off by at most 1/254 of the largest
-    /// magnitude among them, in addition to the rounding of the dtype itself. Taken where a
-    /// derivative is then off by at most 4/254, 1.6 %, whatever the values are:
+    /// Quantises floats to eight bits, in blocks of 64 elements with a scale each: the error is at
+    /// most 1/254 of the largest magnitude in the block, in addition to the rounding of the dtype
+    /// itself. Used where the error of the derivative is then at most 4/254, 1.6 %, for all values:
     ///
     /// - of the largest slope in the block: products (`mul`, matrix products, convolutions),
     ///   `square`, `recip`, `rsqrt`, `exp`, `exp2`, `tan`;

@@ -107,8 +107,8 @@ pub struct OffloadStats {
 }
 
 impl Offload {
-    /// To the memory of the host, for tensors that live elsewhere. All tensors of this version live
-    /// there already, so every value is kept as it is, at no cost, and the options have no effect.
+    /// To the memory of the host. In this version nothing is moved: values on the CPU are there
+    /// already, and those on other devices stay on them. The options have no effect.
     ///
     /// ```
     /// use pullback::{Offload, OffloadStats, Tensor};
@@ -124,7 +124,7 @@ impl Offload {
         Offload(None)
     }
 
-    /// To files in a directory, which is made if there is none.
+    /// Offloads to files in a directory, which is created if there is none.
     ///
     /// ```
     /// use pullback::{Offload, Tensor};
