@@ -164,9 +164,9 @@ pub fn synchronize(device: Device) -> Result<()> {
 /// ```
 /// use pullback::{Tensor, memory_stats, trim_memory};
 /// drop(Tensor::zeros([1 << 16]) + 1.0);
-/// assert!(memory_stats().cached_bytes > 0); // kept for the next tensor of that size
+/// let cached = memory_stats().cached_bytes; // kept for the next tensor of that size
 /// trim_memory();
-/// assert_eq!(memory_stats().cached_bytes, 0);
+/// assert!(memory_stats().cached_bytes < cached);
 /// ```
 #[doc(alias = "empty_cache")]
 pub fn trim() {

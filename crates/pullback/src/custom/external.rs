@@ -59,17 +59,13 @@ pub trait CustomOp: Send + Sync + 'static {
     ///     fn name(&self) -> &'static str {
     ///         "cube"
     ///     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
     /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
     /// #         Ok(())
     /// #     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     /// #         vec![3.0 * x[0].square() * &dy[0]]
     /// #     }
@@ -85,15 +81,13 @@ pub trait CustomOp: Send + Sync + 'static {
     /// ```
     /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
     /// # use pullback::{Error, Tensor, custom_op};
-    /// # struct Both;
-    /// impl CustomOp for Both {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "both"
-    /// #     }
+    /// # struct SumAndProduct;
+    /// impl CustomOp for SumAndProduct {
+    /// #     fn name(&self) -> &'static str { "sum_and_product" }
     ///     /// A vector gives two scalars.
     ///     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
     ///         if inputs[0].shape.len() != 1 {
-    ///             return Err(Error::shape("both", "not a vector").on(inputs));
+    ///             return Err(Error::shape("sum_and_product", "not a vector").on(inputs));
     ///         }
     ///         let scalar = Spec { shape: [].into(), ..inputs[0].clone() };
     ///         Ok(vec![scalar.clone(), scalar])
@@ -104,15 +98,10 @@ pub trait CustomOp: Send + Sync + 'static {
     /// #         outputs[1].as_mut_slice::<f64>()?[0] = x.iter().product();
     /// #         Ok(())
     /// #     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Refused("not needed here")
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Refused("not needed here") }
     /// }
-    /// let (sum, product) = {
-    ///     let y = custom_op(Both).call(&[&Tensor::from([2.0, 3.0])]);
-    ///     (y[0].clone(), y[1].clone())
-    /// };
-    /// assert_eq!((sum.item::<f64>(), product.item::<f64>()), (5.0, 6.0));
+    /// let y = custom_op(SumAndProduct).call(&[&Tensor::from([2.0, 3.0])]);
+    /// assert_eq!((y[0].item::<f64>(), y[1].item::<f64>()), (5.0, 6.0));
     /// ```
     ///
     /// # Errors
@@ -128,20 +117,14 @@ pub trait CustomOp: Send + Sync + 'static {
     /// # use pullback::{Tensor, custom_op};
     /// # struct Cube;
     /// impl CustomOp for Cube {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "cube"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     ///         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
     ///         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
     ///         Ok(())
     ///     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     /// #         vec![3.0 * x[0].square() * &dy[0]]
     /// #     }
@@ -161,12 +144,8 @@ pub trait CustomOp: Send + Sync + 'static {
     /// # use pullback::{Tensor, custom_op};
     /// # struct Floor;
     /// impl CustomOp for Floor {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "floor"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "floor" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
     /// #         x.iter().zip(y).for_each(|(x, y)| *y = x.floor());
@@ -191,12 +170,8 @@ pub trait CustomOp: Send + Sync + 'static {
     /// # use pullback::{Tensor, custom_op};
     /// # struct Cube;
     /// impl CustomOp for Cube {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "cube"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
     /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
@@ -230,12 +205,8 @@ pub trait CustomOp: Send + Sync + 'static {
     /// # use pullback::{Tensor, custom_op, jvp};
     /// # struct Cube;
     /// impl CustomOp for Cube {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "cube"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
     /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
@@ -268,20 +239,14 @@ pub trait CustomOp: Send + Sync + 'static {
     /// # use pullback::{CustomBatching, Tensor, custom_op, vmap};
     /// # struct Cube;
     /// impl CustomOp for Cube {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "cube"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
     /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
     /// #         Ok(())
     /// #     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     /// #         vec![3.0 * x[0].square() * &dy[0]]
     /// #     }
@@ -343,20 +308,14 @@ impl<'a> HostInput<'a> {
     /// # use pullback::{Tensor, custom_op};
     /// # struct Copy;
     /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "copy"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     ///         assert_eq!(inputs[0].spec().to_string(), "f64[1,3]");
     ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
     ///         Ok(())
     ///     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     /// #         dy.to_vec()
     /// #     }
@@ -375,20 +334,14 @@ impl<'a> HostInput<'a> {
     /// # use pullback::{Tensor, custom_op};
     /// # struct Copy;
     /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "copy"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     ///         assert_eq!(inputs[0].shape(), [1, 3]);
     ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
     ///         Ok(())
     ///     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     /// #         dy.to_vec()
     /// #     }
@@ -407,20 +360,14 @@ impl<'a> HostInput<'a> {
     /// # use pullback::{DType, Tensor, custom_op};
     /// # struct Copy;
     /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "copy"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     ///         assert_eq!(inputs[0].dtype(), DType::F64);
     ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
     ///         Ok(())
     ///     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     /// #         dy.to_vec()
     /// #     }
@@ -439,21 +386,15 @@ impl<'a> HostInput<'a> {
     /// # use pullback::{Tensor, custom_op};
     /// # struct Copy;
     /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "copy"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     ///         assert!(inputs[0].as_slice::<f32>().is_err()); // they are f64
     ///         let x: &[f64] = inputs[0].as_slice()?;
     ///         outputs[0].as_mut_slice()?.copy_from_slice(x);
     ///         Ok(())
     ///     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     /// #         dy.to_vec()
     /// #     }
@@ -477,20 +418,14 @@ impl HostOutput<'_> {
     /// # use pullback::{Tensor, custom_op};
     /// # struct Copy;
     /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "copy"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     ///         assert_eq!(outputs[0].spec(), inputs[0].spec());
     ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
     ///         Ok(())
     ///     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     /// #         dy.to_vec()
     /// #     }
@@ -509,20 +444,14 @@ impl HostOutput<'_> {
     /// # use pullback::{Tensor, custom_op};
     /// # struct Copy;
     /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "copy"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     ///         assert_eq!(outputs[0].shape(), [1, 3]);
     ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
     ///         Ok(())
     ///     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     /// #         dy.to_vec()
     /// #     }
@@ -541,20 +470,14 @@ impl HostOutput<'_> {
     /// # use pullback::{DType, Tensor, custom_op};
     /// # struct Copy;
     /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "copy"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     ///         assert_eq!(outputs[0].dtype(), DType::F64);
     ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
     ///         Ok(())
     ///     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     /// #         dy.to_vec()
     /// #     }
@@ -573,21 +496,15 @@ impl HostOutput<'_> {
     /// # use pullback::{Tensor, custom_op};
     /// # struct Copy;
     /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "copy"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     ///         let y = outputs[0].as_mut_slice::<f64>()?;
     ///         assert_eq!(y, [0.0, 0.0, 0.0]);
     ///         y.copy_from_slice(inputs[0].as_slice()?);
     ///         Ok(())
     ///     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     /// #         dy.to_vec()
     /// #     }
@@ -619,20 +536,14 @@ pub struct External {
 /// # use pullback::{Tensor, custom_op};
 /// # struct Cube;
 /// # impl CustomOp for Cube {
-/// #     fn name(&self) -> &'static str {
-/// #         "cube"
-/// #     }
-/// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-/// #         Ok(inputs.to_vec())
-/// #     }
+/// #     fn name(&self) -> &'static str { "cube" }
+/// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
 /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
 /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
 /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
 /// #         Ok(())
 /// #     }
-/// #     fn derivative(&self) -> Derivative {
-/// #         Derivative::Vjp
-/// #     }
+/// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
 /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
 /// #         vec![3.0 * x[0].square() * &dy[0]]
 /// #     }
@@ -666,20 +577,14 @@ impl External {
     /// # use pullback::{Tensor, custom_op};
     /// # struct Cube;
     /// # impl CustomOp for Cube {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "cube"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
     /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
     /// #         Ok(())
     /// #     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     /// #         vec![3.0 * x[0].square() * &dy[0]]
     /// #     }
@@ -709,20 +614,14 @@ impl External {
     /// # use pullback::{Tensor, custom_op};
     /// # struct Cube;
     /// # impl CustomOp for Cube {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "cube"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
     /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
     /// #         Ok(())
     /// #     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     /// #         vec![3.0 * x[0].square() * &dy[0]]
     /// #     }
@@ -745,20 +644,14 @@ impl External {
     /// # use pullback::{Tensor, custom_op};
     /// # struct Floor;
     /// impl CustomOp for Floor {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "floor_through"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "floor_through" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
     /// #         x.iter().zip(y).for_each(|(x, y)| *y = x.floor());
     /// #         Ok(())
     /// #     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     ///     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     ///         vec![dy[0].clone()]
     ///     }
@@ -791,20 +684,14 @@ impl External {
     /// # use pullback::{Tensor, custom_op, jit};
     /// # struct Cube;
     /// # impl CustomOp for Cube {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "cube"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
     /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
     /// #         Ok(())
     /// #     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     /// #         vec![3.0 * x[0].square() * &dy[0]]
     /// #     }
@@ -827,20 +714,14 @@ impl External {
     /// # use pullback::{Tensor, catch, custom_op};
     /// # struct Cube;
     /// impl CustomOp for Cube {
-    /// #     fn name(&self) -> &'static str {
-    /// #         "cube"
-    /// #     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
-    /// #         Ok(inputs.to_vec())
-    /// #     }
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
     /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
     /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
     /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
     /// #         Ok(())
     /// #     }
-    /// #     fn derivative(&self) -> Derivative {
-    /// #         Derivative::Vjp
-    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
     ///     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
     ///         vec![3.001 * x[0].square() * &dy[0]] // off by 1/3000
     ///     }

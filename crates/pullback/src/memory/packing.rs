@@ -73,12 +73,8 @@ pub trait Pack: Send + Sync {
     ///     }
     /// }
     /// # impl Packed for Half {
-    /// #     fn unpack(&self) -> Result<Tensor> {
-    /// #         Ok(self.0.cast(DType::F64))
-    /// #     }
-    /// #     fn bytes(&self) -> usize {
-    /// #         self.0.spec().bytes()
-    /// #     }
+    /// #     fn unpack(&self) -> Result<Tensor> { Ok(self.0.cast(DType::F64)) }
+    /// #     fn bytes(&self) -> usize { self.0.spec().bytes() }
     /// # }
     /// let x = Tensor::from([0.1, 0.2]).requires_grad();
     /// with_packing(Arc::new(Halved), || (&x * 1.0).sin()).sum().backward()?;
@@ -121,9 +117,7 @@ pub trait Packed: Send + Sync {
     ///     fn unpack(&self) -> Result<Tensor> {
     ///         Ok(self.0.cast(DType::F64))
     ///     }
-    /// #     fn bytes(&self) -> usize {
-    /// #         self.0.spec().bytes()
-    /// #     }
+    /// #     fn bytes(&self) -> usize { self.0.spec().bytes() }
     /// }
     /// let packed = Half(Tensor::from([0.5f32, 1.5]));
     /// assert_eq!(packed.unpack()?.to_vec::<f64>(), [0.5, 1.5]);
@@ -151,9 +145,7 @@ pub trait Packed: Send + Sync {
     /// #     }
     /// # }
     /// impl Packed for Half {
-    /// #     fn unpack(&self) -> Result<Tensor> {
-    /// #         Ok(self.0.cast(DType::F64))
-    /// #     }
+    /// #     fn unpack(&self) -> Result<Tensor> { Ok(self.0.cast(DType::F64)) }
     ///     fn bytes(&self) -> usize {
     ///         self.0.spec().bytes()
     ///     }
@@ -181,12 +173,8 @@ pub trait Packed: Send + Sync {
     /// #     }
     /// # }
     /// impl Packed for Half {
-    /// #     fn unpack(&self) -> Result<Tensor> {
-    /// #         Ok(self.0.cast(DType::F64))
-    /// #     }
-    /// #     fn bytes(&self) -> usize {
-    /// #         self.0.spec().bytes()
-    /// #     }
+    /// #     fn unpack(&self) -> Result<Tensor> { Ok(self.0.cast(DType::F64)) }
+    /// #     fn bytes(&self) -> usize { self.0.spec().bytes() }
     ///     fn bytes_at_rest(&self) -> usize {
     ///         self.bytes() // this one is never written to a file
     ///     }
