@@ -46,8 +46,8 @@ pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Outs {
     fail::or_raise(apply_at(op, inputs, mode::user_line(Location::caller())))
 }
 
-/// Applies any op to any operands: every method ends here. Operands must have the shapes and dtypes
-/// that the op wants; methods broadcast and promote before they get here.
+/// Applies an op to operands: what every tensor method calls in the end. The operands must have the
+/// shapes and dtypes that the op takes; methods broadcast and promote before they call this.
 ///
 /// ```
 /// use pullback::{Op, Tensor, try_apply};
@@ -56,6 +56,10 @@ pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Outs {
 /// assert_eq!(y[0].item::<f64>(), 0.5f64.tanh());
 /// assert!(try_apply("add".parse().unwrap(), &[&Tensor::from(0.5)]).is_err());
 /// ```
+///
+/// # Errors
+/// If the op does not take these operands: their number, shapes, dtypes or devices. Where the
+/// backend fails, with its error.
 #[track_caller]
 pub fn try_apply(op: Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     Ok(apply_at(op, inputs, mode::user_line(Location::caller()))?.into_vec())

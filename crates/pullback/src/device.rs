@@ -9,6 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub trait IntoDevice {
     /// The device it names.
     ///
+    /// ```
+    /// use pullback::{Device, IntoDevice};
+    /// assert_eq!("cpu".into_device()?, Device::Cpu);
+    /// assert_eq!(Device::Cuda(1).into_device()?, "cuda:1".into_device()?);
+    /// assert!("tpu".into_device().is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If no device has that name.
     fn into_device(self) -> Result<Device>;
@@ -113,6 +121,13 @@ static PROCESS_DEFAULT: AtomicU32 = AtomicU32::new(0);
 
 /// The device of what is made without an operand: that of [`with_default_device`], otherwise that
 /// of [`set_default_device`], otherwise the CPU.
+///
+/// ```
+/// use pullback::{Tensor, default_device};
+/// assert_eq!(Tensor::zeros([2]).device(), default_device());
+/// assert_eq!(default_device().to_string(), "cpu");
+/// ```
+#[doc(alias = "get_default_device")]
 pub fn default_device() -> Device {
     let of_process = || match PROCESS_DEFAULT.load(Ordering::Relaxed) {
         0 => Device::Cpu,
@@ -160,6 +175,9 @@ impl Tensor {
     /// let x = Tensor::from([1.0, 2.0]);
     /// assert!(x.cpu().is_same(&x));
     /// ```
+    ///
+    /// # Panics
+    /// If copying from the other device fails.
     #[track_caller]
     #[must_use]
     pub fn cpu(&self) -> Tensor {

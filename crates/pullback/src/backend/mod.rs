@@ -140,11 +140,17 @@ fn too_short() -> Error {
     Error::argument("memory", "the memory is shorter than the tensor")
 }
 
-/// Waits for all work on a device, and says what has failed there since the last wait. On the host
-/// nothing is left to wait for when an operation returns.
+/// Waits for all work on a device, and returns the error of an operation that has failed there
+/// since the last wait. On the host nothing is left to wait for when an operation returns.
+///
+/// ```
+/// use pullback::{Device, backend};
+/// backend::synchronize(Device::Cpu)?;
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
-/// The first operation that failed, with the line of its call.
+/// The first operation that failed, with the line of its call; or if the device is not there.
 pub fn synchronize(device: Device) -> Result<()> {
     match device {
         Device::Cpu => Ok(()),
@@ -154,12 +160,29 @@ pub fn synchronize(device: Device) -> Result<()> {
 
 /// Returns cached memory to the system: that of the host and of every other device, with the
 /// working memory of compiled functions that do not run at the moment.
+///
+/// ```
+/// use pullback::{Tensor, memory_stats, trim_memory};
+/// drop(Tensor::zeros([1 << 16]) + 1.0);
+/// let cached = memory_stats().cached_bytes; // kept for the next tensor of that size
+/// trim_memory();
+/// assert!(memory_stats().cached_bytes < cached);
+/// ```
+#[doc(alias = "empty_cache")]
 pub fn trim() {
     pullback_cpu::buffer::trim();
     attach::trim();
 }
 
-/// What the pool of a device holds and has done.
+/// What the memory pool of a device holds and has done.
+///
+/// ```
+/// use pullback::{Device, Tensor, backend};
+/// let x = Tensor::zeros([1000]) + 1.0;
+/// assert!(backend::statistics(Device::Cpu)?.live_bytes >= 4000);
+/// # drop(x);
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
 /// If the device is not there.

@@ -51,6 +51,9 @@ type BackwardFn<T, Y, R> = dyn Fn(&R, &Y) -> T + Send + Sync;
 /// At its first use for given specs the rule is compared with numeric derivatives, see
 /// [`CustomVjp::call`]. What is differentiated must be an argument: a captured tensor that
 /// requires grad is refused.
+///
+/// # Panics
+/// Only when it is called: see [`CustomVjp::call`].
 #[track_caller]
 #[must_use]
 pub fn custom_vjp<T, Y, R, F, B>(name: &'static str, forward: F, backward: B) -> CustomVjp<T, Y, R>
@@ -83,6 +86,20 @@ where
     /// the last example of a `vmap`; in the bodies of loops and branches there is only the first
     /// check. Later calls cost nothing more. A rule that captured something is checked for the
     /// first four objects that are made on its line.
+    ///
+    /// ```
+    /// use pullback::{Tensor, catch, custom_vjp};
+    /// let square = |slope: f64| {
+    ///     let forward = |x: &Tensor| (x.square(), x.clone());
+    ///     custom_vjp("square", forward, move |x: &Tensor, dy: &Tensor| dy * x * slope)
+    /// };
+    /// let x = Tensor::from(3.0).requires_grad();
+    /// square(2.0).call(&x).backward()?;
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 6.0);
+    /// let error = catch(|| square(3.0).call(&x)).unwrap_err();
+    /// assert!(error.to_string().starts_with("square"), "{error}");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the rule is wrong, with the worst entry; if the result depends on a tracked tensor that
@@ -140,7 +157,21 @@ where
         self
     }
 
-    /// Where to check the rule if it is first used inside a trace.
+    /// An argument at which to check the rule if it is first used inside a trace (`jit`, `vmap`, a
+    /// loop), where values are not known.
+    ///
+    /// ```
+    /// use pullback::{Tensor, custom_vjp, jit};
+    /// // Only defined above 10, where the random numbers of the check would not be.
+    /// let log = custom_vjp(
+    ///     "log",
+    ///     |x: &Tensor| ((x - 10.0).log(), x - 10.0),
+    ///     |x: &Tensor, dy: &Tensor| dy / x,
+    /// );
+    /// let log = log.at(&Tensor::from(12.0));
+    /// let f = jit(move |x: &Tensor| log.call(x));
+    /// assert_eq!(f.of(&Tensor::from(11.0)).item::<f64>(), 0.0);
+    /// ```
     #[must_use]
     pub fn at(mut self, example: &T) -> Self {
         self.check.example(example.leaves());
@@ -149,6 +180,16 @@ where
 
     /// How far the derivative may be from the numeric one, relative to it, where the function
     /// computes less exactly than `f64` allows (by iteration, say).
+    ///
+    /// ```
+    /// use pullback::{Tensor, catch, custom_vjp};
+    /// let square = || {
+    ///     let forward = |x: &Tensor| (x.square(), x.clone());
+    ///     custom_vjp("square", forward, |x: &Tensor, dy: &Tensor| dy * x * 2.001) // off by 1/2000
+    /// };
+    /// assert!(catch(|| square().call(&Tensor::from(3.0))).is_err());
+    /// assert_eq!(square().tolerance(1e-2).call(&Tensor::from(3.0)).item::<f64>(), 9.0);
+    /// ```
     #[must_use]
     pub fn tolerance(mut self, relative: f64) -> Self {
         self.check.tolerance(relative);
