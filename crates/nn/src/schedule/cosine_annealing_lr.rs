@@ -9,6 +9,14 @@ use std::f64::consts::PI;
 ///
 /// `torch.optim.lr_scheduler.CosineAnnealingLR` is the same up to `T_max`, and rises again after
 /// that.
+///
+/// ```
+/// use pullback_nn::schedule::{CosineAnnealingLr, Schedule};
+/// let schedule = CosineAnnealingLr { t_max: 100, eta_min: 0.0 };
+/// assert_eq!(schedule.lr(0.2, 0), 0.2);
+/// assert!((schedule.lr(0.2, 50) - 0.1).abs() < 1e-15);
+/// assert_eq!(schedule.lr(0.2, 100), 0.0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CosineAnnealingLr {
     /// How many steps it takes (PyTorch's `T_max`).

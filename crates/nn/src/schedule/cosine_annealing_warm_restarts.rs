@@ -6,6 +6,14 @@ use super::linear_lr::progress;
 
 /// [`CosineAnnealingLr`](super::CosineAnnealingLr) repeated, each cycle `t_mult` times as long as
 /// the last: `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`.
+///
+/// ```
+/// use pullback_nn::schedule::{CosineAnnealingWarmRestarts, Schedule};
+/// let schedule = CosineAnnealingWarmRestarts { t_0: 10, t_mult: 2, eta_min: 0.0 };
+/// // Cycles begin at the steps 0, 10 and 30.
+/// assert_eq!([0, 10, 30].map(|step| schedule.lr(0.2, step)), [0.2; 3]);
+/// assert!((schedule.lr(0.2, 20) - 0.1).abs() < 1e-15);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CosineAnnealingWarmRestarts {
     /// How many steps the first cycle takes (PyTorch's `T_0`).

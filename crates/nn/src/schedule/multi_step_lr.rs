@@ -3,6 +3,12 @@
 use super::Schedule;
 
 /// Multiplied by `gamma` at each milestone: `torch.optim.lr_scheduler.MultiStepLR`.
+///
+/// ```
+/// use pullback_nn::schedule::{MultiStepLr, Schedule};
+/// let schedule = MultiStepLr { milestones: vec![30, 60], gamma: 0.5 };
+/// assert_eq!([29, 30, 60].map(|step| schedule.lr(0.8, step)), [0.8, 0.4, 0.2]);
+/// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct MultiStepLr {
     /// The steps, in any order; one that is listed twice counts twice.

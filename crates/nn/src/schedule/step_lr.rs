@@ -3,6 +3,12 @@
 use super::Schedule;
 
 /// Multiplied by `gamma` every `step_size` steps: `torch.optim.lr_scheduler.StepLR`.
+///
+/// ```
+/// use pullback_nn::schedule::{Schedule, StepLr};
+/// let schedule = StepLr { step_size: 30, gamma: 0.5 };
+/// assert_eq!([0, 29, 30, 60].map(|step| schedule.lr(0.8, step)), [0.8, 0.8, 0.4, 0.2]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepLr {
     /// How many steps the learning rate stays the same.

@@ -7,6 +7,13 @@ use super::Schedule;
 ///
 /// With a [`CosineAnnealingLr`](super::CosineAnnealingLr) after it, this is the usual schedule of
 /// transformers.
+///
+/// ```
+/// use pullback_nn::schedule::{CosineAnnealingLr, LinearWarmup, Schedule};
+/// let cosine = CosineAnnealingLr { t_max: 90, eta_min: 0.0 };
+/// let schedule = LinearWarmup { total_iters: 10, start_factor: 0.0, then: cosine };
+/// assert_eq!([0, 5, 10, 100].map(|step| schedule.lr(0.2, step)), [0.0, 0.1, 0.2, 0.0]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinearWarmup<S> {
     /// How many steps the rise takes.
