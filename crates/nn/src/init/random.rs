@@ -17,7 +17,7 @@ use std::f64::consts::SQRT_2;
 /// ```
 ///
 /// # Panics
-/// If `low` is above `high`.
+/// If the tensor is not of floats, or the bounds are not finite and in order.
 #[track_caller]
 pub fn uniform_(tensor: &Tensor, low: f64, high: f64) {
     let key = next_key_on(tensor.device());
@@ -36,7 +36,7 @@ pub fn uniform_(tensor: &Tensor, low: f64, high: f64) {
 /// ```
 ///
 /// # Panics
-/// If the tensor is not of floats.
+/// If the tensor is not of floats, or `std` is negative or NaN.
 #[track_caller]
 pub fn normal_(tensor: &Tensor, mean: f64, std: f64) {
     let key = next_key_on(tensor.device());
@@ -88,7 +88,7 @@ pub fn trunc_normal_(tensor: &Tensor, mean: f64, std: f64, low: f64, high: f64) 
 /// ```
 ///
 /// # Panics
-/// If it is not a matrix, or the fraction is not between 0 and 1.
+/// If the tensor is not a matrix of floats, or `sparsity` is not between 0 and 1.
 #[track_caller]
 pub fn sparse_(tensor: &Tensor, sparsity: f64, std: f64) {
     demand(tensor.rank() == 2, "sparse_", tensor, "takes a matrix");

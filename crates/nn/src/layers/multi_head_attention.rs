@@ -169,7 +169,7 @@ impl MultiHeadAttention {
     /// As many heads of keys as of queries, with biases.
     ///
     /// # Panics
-    /// With the caller's line, if the heads cannot share the features.
+    /// If the number of features is not a multiple of the number of heads.
     #[track_caller]
     #[must_use]
     pub fn new(embed_dim: usize, num_heads: usize) -> MultiHeadAttention {
@@ -179,7 +179,7 @@ impl MultiHeadAttention {
     /// What each query finds among the values: `[batch, queries, embed]`.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward(
@@ -211,7 +211,7 @@ impl MultiHeadAttention {
     /// heads, or `[batch, heads, queries, keys]`. It stores the scores.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward_with_weights(
@@ -256,7 +256,7 @@ impl MultiHeadAttention {
     /// the whole, without dropout and without gradients.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit or the cache is full.
+    /// If shapes or dtypes do not fit, or the cache is full.
     #[track_caller]
     #[must_use]
     pub fn decode(&self, x: &Tensor, cache: &KeyValueCache) -> Tensor {
@@ -278,7 +278,7 @@ impl MultiHeadAttention {
     /// over, and through which gradients pass.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn extend(&self, x: &Tensor, past: Option<&KeyValues>) -> (Tensor, KeyValues) {

@@ -125,7 +125,7 @@ impl<K: Recurrence> Recurrent<K> {
     /// of zeros.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if the input does not fit.
+    /// If the input's shape or dtype does not fit; the message names it and the caller's line.
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> (Tensor, K::State) {
         self.forward_with(x, None, None)

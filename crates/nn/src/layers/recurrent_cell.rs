@@ -95,7 +95,7 @@ impl<K: Recurrence> RecurrentCell<K> {
     /// from zeros.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward(&self, x: &Tensor, state: Option<&K::State>) -> K::State {

@@ -62,7 +62,7 @@ impl Rotary {
     /// They may be values that a compiled function computes.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn rotate_at(&self, x: &Tensor, positions: &Tensor) -> Tensor {

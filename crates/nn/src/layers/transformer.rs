@@ -110,7 +110,7 @@ impl TransformerConfig {
     /// One encoder layer.
     ///
     /// # Panics
-    /// With the caller's line, if the heads cannot share the features.
+    /// If the number of features is not a multiple of the number of heads.
     #[track_caller]
     #[must_use]
     pub fn encoder_layer(self) -> TransformerEncoderLayer {
@@ -120,7 +120,7 @@ impl TransformerConfig {
     /// One decoder layer.
     ///
     /// # Panics
-    /// With the caller's line, if the heads cannot share the features.
+    /// If the number of features is not a multiple of the number of heads.
     #[track_caller]
     #[must_use]
     pub fn decoder_layer(self) -> TransformerDecoderLayer {
@@ -130,7 +130,7 @@ impl TransformerConfig {
     /// This many encoder layers.
     ///
     /// # Panics
-    /// With the caller's line, if the heads cannot share the features.
+    /// If the number of features is not a multiple of the number of heads.
     #[track_caller]
     #[must_use]
     pub fn encoder(self, num_layers: usize) -> TransformerEncoder {
@@ -144,7 +144,7 @@ impl TransformerConfig {
     /// This many decoder layers.
     ///
     /// # Panics
-    /// With the caller's line, if the heads cannot share the features.
+    /// If the number of features is not a multiple of the number of heads.
     #[track_caller]
     #[must_use]
     pub fn decoder(self, num_layers: usize) -> TransformerDecoder {

@@ -22,7 +22,7 @@ impl TransformerDecoder {
     /// `[batch, others, features]`, with masks for both attentions.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward(
@@ -44,7 +44,7 @@ impl TransformerDecoder {
     /// for each layer.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit or a cache is full.
+    /// If shapes or dtypes do not fit, or a cache is full.
     #[track_caller]
     #[must_use]
     pub fn decode(

@@ -58,7 +58,7 @@ impl TransformerDecoderLayer {
     /// `[batch, others, features]`, with masks for both attentions.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward(
@@ -78,7 +78,7 @@ impl TransformerDecoderLayer {
     /// first: dropout is not left out.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit or the cache is full.
+    /// If shapes or dtypes do not fit, or the cache is full.
     #[track_caller]
     #[must_use]
     pub fn decode(

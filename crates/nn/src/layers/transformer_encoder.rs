@@ -21,7 +21,7 @@ impl TransformerEncoder {
     /// The output for `[batch, positions, features]`, with masks.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward_masked(&self, x: &Tensor, masks: AttentionMasks) -> Tensor {
@@ -37,7 +37,7 @@ impl TransformerEncoder {
     /// for each layer.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit or a cache is full.
+    /// If shapes or dtypes do not fit, or a cache is full.
     #[track_caller]
     #[must_use]
     pub fn decode(&self, x: &Tensor, caches: &[KeyValueCache]) -> Tensor {

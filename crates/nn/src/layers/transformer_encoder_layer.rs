@@ -51,7 +51,7 @@ impl TransformerEncoderLayer {
     /// The output for `[batch, positions, features]`, with masks.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward_masked(&self, x: &Tensor, masks: AttentionMasks) -> Tensor {
@@ -65,7 +65,7 @@ impl TransformerEncoderLayer {
     /// first: dropout is not left out.
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit or the cache is full.
+    /// If shapes or dtypes do not fit, or the cache is full.
     #[track_caller]
     #[must_use]
     pub fn decode(&self, x: &Tensor, cache: &KeyValueCache) -> Tensor {
