@@ -17,7 +17,8 @@ use pullback::Tensor;
 #[derive(Clone, Copy, Debug)]
 pub struct GruStep;
 
-/// The gated recurrent unit, PyTorch's `nn.GRU`.
+/// The gated recurrent unit, PyTorch's `nn.GRU`: from `[steps, batch, inputs]` to `[steps, batch,
+/// hidden]`.
 ///
 /// ```
 /// use pullback::Tensor;

@@ -54,8 +54,17 @@ impl TransformerDecoderLayer {
         }
     }
 
-    /// The output for `[batch, positions, features]` and the encoder's output
-    /// `[batch, others, features]`, with masks for both attentions.
+    /// The output `[batch, positions, features]` for inputs of that shape and the encoder's output,
+    /// `[batch, others, features]`, with masks for self-attention and cross-attention.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, TransformerConfig};
+    /// let layer = TransformerConfig::new(8, 2).dim_feedforward(16).decoder_layer();
+    /// let (x, memory) = (Tensor::ones([3, 5, 8]), Tensor::ones([3, 9, 8]));
+    /// let y = layer.forward(&x, &memory, AttentionMasks::new().causal(), AttentionMasks::new());
+    /// assert_eq!(y.shape(), [3, 5, 8]);
+    /// ```
     ///
     /// # Panics
     /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
@@ -74,8 +83,18 @@ impl TransformerDecoderLayer {
         self.rest(&scope, &self.sublayers.after(x, found, &self.norm1), memory, memory_masks)
     }
 
-    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation
-    /// first: dropout is not left out.
+    /// The output for the next positions, with [`MultiHeadAttention::decode`] as self-attention.
+    /// Switch to evaluation first, as dropout is applied here too.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, Module, TransformerConfig};
+    /// let layer = TransformerConfig::new(8, 2).dim_feedforward(16).decoder_layer();
+    /// layer.eval();
+    /// let (cache, memory) = (layer.self_attn.cache(1, 16), Tensor::ones([1, 9, 8]));
+    /// let y = layer.decode(&Tensor::ones([1, 1, 8]), &memory, &cache, AttentionMasks::new());
+    /// assert_eq!(y.shape(), [1, 1, 8]);
+    /// ```
     ///
     /// # Panics
     /// If shapes or dtypes do not fit, or the cache is full.

@@ -48,7 +48,15 @@ impl TransformerEncoderLayer {
         }
     }
 
-    /// The output for `[batch, positions, features]`, with masks.
+    /// The output for `[batch, positions, features]`, of the same shape, with masks.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, TransformerConfig};
+    /// let layer = TransformerConfig::new(8, 2).dim_feedforward(16).encoder_layer();
+    /// let y = layer.forward_masked(&Tensor::ones([3, 5, 8]), AttentionMasks::new().causal());
+    /// assert_eq!(y.shape(), [3, 5, 8]);
+    /// ```
     ///
     /// # Panics
     /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
@@ -61,8 +69,17 @@ impl TransformerEncoderLayer {
         self.rest(&scope, &self.sublayers.after(x, found, &self.norm1))
     }
 
-    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation
-    /// first: dropout is not left out.
+    /// The output for the next positions, with [`MultiHeadAttention::decode`] as self-attention.
+    /// Switch to evaluation first, as dropout is applied here too.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Module, TransformerConfig};
+    /// let layer = TransformerConfig::new(8, 2).dim_feedforward(16).encoder_layer();
+    /// layer.eval();
+    /// let cache = layer.self_attn.cache(1, 16);
+    /// assert_eq!(layer.decode(&Tensor::ones([1, 1, 8]), &cache).shape(), [1, 1, 8]);
+    /// ```
     ///
     /// # Panics
     /// If shapes or dtypes do not fit, or the cache is full.

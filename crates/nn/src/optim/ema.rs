@@ -28,6 +28,7 @@ use pullback::{Error, Result, Tensor, catch, no_grad};
 /// # Ok::<(), pullback::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "AveragedModel")]
 pub struct Ema<M> {
     average: M,
     decay: f64,

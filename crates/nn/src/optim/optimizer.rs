@@ -52,6 +52,7 @@ pub trait Optimizer {
     /// assert_eq!(opt.groups()[0].len(), 2);
     /// # Ok::<(), pullback::Error>(())
     /// ```
+    #[doc(alias = "param_groups")]
     fn groups(&self) -> Vec<Vec<Tensor>>;
 
     /// The learning rate of each group, `f64[]`: write to it in place to change it, also for steps
@@ -83,6 +84,7 @@ pub trait Optimizer {
     /// assert_eq!(names, ["0.lr", "0.0.step", "0.0.momentum_buffer"]);
     /// # Ok::<(), pullback::Error>(())
     /// ```
+    #[doc(alias = "state_dict")]
     fn named_state(&self) -> Vec<(String, Tensor)>;
 
     /// Clears the gradients of all parameters.

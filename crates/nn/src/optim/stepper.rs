@@ -77,6 +77,7 @@ impl<R: UpdateRule> Stepper<R> {
     ///
     /// # Errors
     /// As [`Stepper::new`], also if a parameter is in another group already.
+    #[doc(alias = "add_param_group")]
     pub fn and(
         mut self,
         parameters: impl IntoIterator<Item = Tensor>,

@@ -213,6 +213,7 @@ impl PlateauScheduler {
     ///
     /// # Panics
     /// Inside a function that is being compiled, as learning rates are read.
+    #[doc(alias = "state_dict")]
     pub fn state(&self) -> Value {
         let lrs = self.lrs.read();
         json!({
@@ -241,6 +242,7 @@ impl PlateauScheduler {
     ///
     /// # Errors
     /// If it is not such a state, or is that of another number of groups. Nothing is changed then.
+    #[doc(alias = "load_state_dict")]
     pub fn restore(&mut self, state: &Value) -> Result<()> {
         let lrs = self.lrs.saved(NAME, state, either(state, "lrs", "rates"))?;
         let count = |name: &str| {

@@ -123,6 +123,7 @@ impl<S: Schedule> Scheduler<S> {
     /// assert_eq!(scheduler.state(), serde_json::json!({ "step": 1, "base_lrs": [0.4] }));
     /// # Ok::<(), pullback::Error>(())
     /// ```
+    #[doc(alias = "state_dict")]
     pub fn state(&self) -> Value {
         json!({ "step": self.step, "base_lrs": self.base_lrs })
     }
@@ -143,6 +144,7 @@ impl<S: Schedule> Scheduler<S> {
     ///
     /// # Errors
     /// If it is not such a state, or is that of another number of groups. Nothing is changed then.
+    #[doc(alias = "load_state_dict")]
     pub fn restore(&mut self, state: &Value) -> Result<()> {
         let wrong =
             || Error::argument("Scheduler", format!("`step` is not a count: {}", state["step"]));
