@@ -39,7 +39,8 @@ pub trait Layer: Tree {
     /// ```
     /// use pullback::Tensor;
     /// use pullback_nn::{Layer, Linear, Relu, Sequential};
-    /// let net = Sequential::new().then(Linear::new(784, 128)).then(Relu).then(Linear::new(128, 10));
+    /// let net =
+    ///     Sequential::new().then(Linear::new(784, 128)).then(Relu).then(Linear::new(128, 10));
     /// let summary = net.summary_of(&Tensor::zeros([32, 784]));
     /// assert_eq!(summary.parameters, 101_770);
     /// assert!(summary.to_string().contains("[32, 10]"));

@@ -1,5 +1,5 @@
-//! What every module can do: name its parameters and buffers, be frozen, switch between training
-//! and evaluation, be copied.
+//! The methods of modules: naming parameters and buffers, freezing, switching between training and
+//! evaluation, copying.
 
 use crate::Summary;
 use crate::refuse::refuse;

@@ -1,4 +1,4 @@
-//! Values that are known beforehand.
+//! Constant initialisations.
 
 use super::{demand, write};
 use pullback::{Tensor, no_grad, with_default_device};

@@ -1,4 +1,4 @@
-//! Random rotations.
+//! Orthogonal initialisation.
 
 use super::{demand, write};
 use pullback::linalg::{QrMode, qr};

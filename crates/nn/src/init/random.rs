@@ -1,4 +1,4 @@
-//! Independent draws, and draws of which some are zero.
+//! Random initialisations of given parameters.
 
 use super::{demand, write};
 use crate::refuse::refuse;

@@ -1,5 +1,5 @@
-//! Draws scaled by the fan of a layer, so that variances neither grow nor vanish from layer to
-//! layer.
+//! Xavier and Kaiming initialisation: random weights scaled by the fan of a layer, so that
+//! variances neither grow nor vanish from layer to layer.
 
 use super::{fans, normal_, uniform_};
 use pullback::Tensor;

@@ -1,4 +1,4 @@
-//! Activations: functions of each element, and of each line along an axis.
+//! Activation functions: elementwise, and along an axis.
 
 use crate::{Layer, module_scope};
 use pullback::{Flag, Tensor, Tree, next_key_on};
@@ -189,9 +189,9 @@ activations! {
     /// assert!((y[0] - 2f64.ln()).abs() < 1e-12 && y[1] == 50.0);
     /// ```
     Softplus {
-        /// How sharp the bend is.
+        /// The sharpness of the transition.
         beta: f64 = 1.0,
-        /// Where it becomes x itself.
+        /// The value of beta·x above which it is x itself.
         threshold: f64 = 20.0
     } |x, f| x.softplus(f.beta, f.threshold);
     /// x/(1 + |x|), elementwise.
@@ -253,7 +253,7 @@ activations! {
     /// assert_eq!(y.to_vec::<f64>(), [-1.5, 0.0, 0.5]);
     /// ```
     Softshrink {
-        /// How far it is moved.
+        /// The threshold, and the distance by which x is moved.
         lambda: f64 = 0.5
     } |x, f| x.softshrink(f.lambda);
     /// x where |x| is above lambda, 0 elsewhere.
@@ -265,7 +265,7 @@ activations! {
     /// assert_eq!(y.to_vec::<f64>(), [-2.0, 0.0, 1.0]);
     /// ```
     Hardshrink {
-        /// How far is far enough.
+        /// The threshold.
         lambda: f64 = 0.5
     } |x, f| x.hardshrink(f.lambda);
     /// x − tanh(x), elementwise.
@@ -364,7 +364,7 @@ pub struct RRelu {
     pub lower: f64,
     /// The largest slope.
     pub upper: f64,
-    /// Whether slopes are drawn.
+    /// Whether it is in training mode, in which slopes are random.
     pub training: Flag,
 }
 

@@ -1,4 +1,4 @@
-//! The mean of each of a given number of pieces.
+//! Adaptive average pooling.
 
 use super::dimensions::{Lengths, tree_by_axes};
 use crate::{Layer, module_scope};
@@ -18,7 +18,10 @@ pub type AdaptiveAvgPool1d = AdaptiveAvgPool<1>;
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::{AdaptiveAvgPool2d, Layer};
-/// assert_eq!(AdaptiveAvgPool2d::new(1).forward(&Tensor::zeros([2, 3, 7, 5])).shape(), [2, 3, 1, 1]);
+/// assert_eq!(
+///     AdaptiveAvgPool2d::new(1).forward(&Tensor::zeros([2, 3, 7, 5])).shape(),
+///     [2, 3, 1, 1]
+/// );
 /// ```
 pub type AdaptiveAvgPool2d = AdaptiveAvgPool<2>;
 /// [`AdaptiveAvgPool`] over three axes: `[n, channels, d, h, w]`.

@@ -1,4 +1,4 @@
-//! The largest element of each of a given number of pieces.
+//! Adaptive max pooling.
 
 use super::dimensions::{Lengths, tree_by_axes};
 use crate::{Layer, module_scope};
@@ -18,7 +18,10 @@ pub type AdaptiveMaxPool1d = AdaptiveMaxPool<1>;
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::{AdaptiveMaxPool2d, Layer};
-/// assert_eq!(AdaptiveMaxPool2d::new(1).forward(&Tensor::zeros([2, 3, 7, 5])).shape(), [2, 3, 1, 1]);
+/// assert_eq!(
+///     AdaptiveMaxPool2d::new(1).forward(&Tensor::zeros([2, 3, 7, 5])).shape(),
+///     [2, 3, 1, 1]
+/// );
 /// ```
 pub type AdaptiveMaxPool2d = AdaptiveMaxPool<2>;
 /// [`AdaptiveMaxPool`] over three axes: `[n, channels, d, h, w]`.

@@ -1,4 +1,4 @@
-//! The mean of each window.
+//! Average pooling.
 
 use super::dimensions::{PerAxis, tree_by_axes};
 use crate::{Layer, module_scope};
@@ -47,11 +47,11 @@ pub struct AvgPool<const N: usize> {
     pub stride: [usize; N],
     /// Zeros around the input; at most half a window.
     pub padding: [usize; N],
-    /// Whether a last window that reaches over the end counts.
+    /// Whether a last window that reaches beyond the end counts.
     pub ceil_mode: bool,
     /// Whether the zeros count in the mean.
     pub count_include_pad: bool,
-    /// What the sums are divided by, instead of the number of elements.
+    /// The number by which sums are divided, instead of the number of elements.
     pub divisor_override: Option<i64>,
 }
 

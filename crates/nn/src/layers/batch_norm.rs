@@ -1,4 +1,4 @@
-//! Normalisation of each channel over the batch, with running statistics for evaluation.
+//! Batch normalisation.
 
 use super::dimensions::tree_by_axes;
 use crate::refuse::{demand, unrecorded};
@@ -59,13 +59,13 @@ pub struct BatchNorm<const N: usize> {
     pub running_mean: Option<Tensor>,
     /// The running variance of each channel, from ones.
     pub running_var: Option<Tensor>,
-    /// How many batches the running statistics are of.
+    /// The number of batches in the running statistics.
     pub num_batches_tracked: Option<Tensor>,
-    /// How many channels.
+    /// The number of channels.
     pub num_features: usize,
-    /// What is added to the variance.
+    /// The number added to the variance.
     pub eps: f64,
-    /// The share of the newest batch in the running statistics; `None` gives every batch the same.
+    /// The weight of the newest batch in the running statistics; `None` gives every batch the same.
     pub momentum: Option<f64>,
     /// Whether the batch is normalised by its own statistics, and the running ones follow it.
     pub training: Flag,

@@ -1,4 +1,4 @@
-//! Weighted sums of products of two inputs.
+//! The bilinear layer.
 
 use crate::init::uniform_;
 use crate::module_scope;

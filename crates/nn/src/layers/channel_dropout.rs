@@ -1,4 +1,4 @@
-//! Whole channels dropped at random while training.
+//! Dropout of whole channels.
 
 use super::dimensions::tree_by_axes;
 use super::dropout::probability;
@@ -49,9 +49,9 @@ pub type Dropout3d = ChannelDropout<3>;
 /// ```
 #[derive(Clone)]
 pub struct ChannelDropout<const N: usize> {
-    /// The probability of a zero.
+    /// The dropout probability.
     pub p: f64,
-    /// Whether it drops.
+    /// Whether it is in training mode, in which elements are dropped.
     pub training: Flag,
 }
 

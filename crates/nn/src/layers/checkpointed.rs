@@ -1,4 +1,4 @@
-//! Layers whose activations are recomputed in backward.
+//! Activation checkpointing of layers.
 
 use crate::refuse::called_at;
 use crate::{Layer, Sequential};

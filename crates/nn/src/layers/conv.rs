@@ -84,7 +84,7 @@ pub struct Convolution<const N: usize> {
     pub weight: Tensor,
     /// `[outputs]`
     pub bias: Option<Tensor>,
-    /// The distance between neighbouring places of the kernel.
+    /// The distance between neighbouring positions of the kernel.
     pub stride: [usize; N],
     /// Elements before and after each axis.
     pub padding: [usize; N],
@@ -94,7 +94,7 @@ pub struct Convolution<const N: usize> {
     pub dilation: [usize; N],
     /// Groups of channels, convolved separately.
     pub groups: usize,
-    /// What the padding is made of.
+    /// The kind of padding.
     pub padding_mode: PaddingMode,
 }
 
@@ -225,7 +225,7 @@ impl<const N: usize> Convolution<N> {
         Convolution { weight, bias: self.bias.map(|_| bias), groups, ..self }
     }
 
-    /// What the padding is made of; zeros by default.
+    /// The kind of padding; zeros by default.
     ///
     /// ```
     /// # use pullback::Tensor;

@@ -52,9 +52,9 @@ pub struct TransposedConvolution<const N: usize> {
     pub weight: Tensor,
     /// `[outputs]`
     pub bias: Option<Tensor>,
-    /// The distance between neighbouring places of the kernel on the output.
+    /// The distance between neighbouring positions of the kernel on the output.
     pub stride: [usize; N],
-    /// Elements that are cut off before and after each axis.
+    /// The number of elements removed from both ends of each axis of the output.
     pub padding: [usize; N],
     /// Elements at the end of each axis of the output: which of the lengths to go back to that the
     /// convolution maps to one.

@@ -1,4 +1,4 @@
-//! Random zeros while training: of elements, and for selu networks.
+//! Dropout and alpha dropout.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
@@ -18,9 +18,9 @@ use pullback::{Flag, Tensor, Tree, next_key_on};
 /// ```
 #[derive(Clone, Tree)]
 pub struct Dropout {
-    /// The probability of a zero.
+    /// The dropout probability.
     pub p: f64,
-    /// Whether it drops.
+    /// Whether it is in training mode, in which elements are dropped.
     pub training: Flag,
 }
 
@@ -39,9 +39,9 @@ pub struct Dropout {
 /// ```
 #[derive(Clone, Tree)]
 pub struct AlphaDropout {
-    /// The probability of being dropped.
+    /// The dropout probability.
     pub p: f64,
-    /// Whether it drops.
+    /// Whether it is in training mode, in which elements are dropped.
     pub training: Flag,
 }
 

@@ -1,4 +1,4 @@
-//! A table of learned rows.
+//! The embedding table.
 
 use crate::init::normal_;
 use crate::refuse::demand;
@@ -19,7 +19,7 @@ pub struct Embedding {
     pub weight: Tensor,
     /// A row that starts at zero and gets no gradient.
     pub padding_idx: Option<usize>,
-    /// Whether the gradient of a row is divided by how often it is taken.
+    /// Whether the gradient of a row is divided by how often it occurs in the input.
     pub scale_grad_by_freq: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Rows of a learned table, put together bag by bag.
+//! Sums, means and maxima of rows of an embedding table.
 
 use crate::init::normal_;
 use crate::refuse::demand;
@@ -20,7 +20,7 @@ use pullback::{BagMode, Tensor, Tree, no_grad};
 pub struct EmbeddingBag {
     /// `[rows, columns]`
     pub weight: Tensor,
-    /// What becomes of the rows of a bag.
+    /// The reduction of the rows of a bag.
     #[tree(skip)]
     pub mode: BagMode,
     /// A row that is left out of its bags.

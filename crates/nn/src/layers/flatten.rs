@@ -1,4 +1,4 @@
-//! Several axes as one, and one as several.
+//! Flattening of axes.
 
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};

@@ -1,4 +1,4 @@
-//! Normalisation over groups of channels.
+//! Group normalisation.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
@@ -19,11 +19,11 @@ pub struct GroupNorm {
     pub weight: Option<Tensor>,
     /// `[channels]`, from zeros.
     pub bias: Option<Tensor>,
-    /// How many groups.
+    /// The number of groups.
     pub num_groups: usize,
-    /// How many channels.
+    /// The number of channels.
     pub num_channels: usize,
-    /// What is added to the variance.
+    /// The number added to the variance.
     pub eps: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Normalisation of each channel of each example.
+//! Instance normalisation.
 
 use super::dimensions::tree_by_axes;
 use crate::refuse::{demand, unrecorded};
@@ -56,11 +56,11 @@ pub struct InstanceNorm<const N: usize> {
     pub running_var: Option<Tensor>,
     /// Exists because PyTorch has it; it is not incremented there either.
     pub num_batches_tracked: Option<Tensor>,
-    /// How many channels.
+    /// The number of channels.
     pub num_features: usize,
-    /// What is added to the variance.
+    /// The number added to the variance.
     pub eps: f64,
-    /// The share of the newest batch in the running statistics.
+    /// The weight of the newest batch in the running statistics.
     pub momentum: f64,
     /// Whether running statistics, where there are some, follow the batch; else they are used.
     pub training: Flag,

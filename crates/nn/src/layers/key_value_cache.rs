@@ -1,4 +1,4 @@
-//! The keys and values of the positions so far, so that decoding computes each of them once.
+//! Caches of keys and values for incremental decoding.
 
 use crate::refuse::refuse;
 use pullback::{DType, Error, Tensor, Tree, cat, catch};
@@ -30,7 +30,7 @@ pub struct KeyValueCache {
     /// `[batch, heads, capacity, features]`.
     #[tree(buffer)]
     pub values: Tensor,
-    /// How many positions are filled, `i64[]`.
+    /// The number of filled positions, `i64[]`.
     #[tree(buffer)]
     pub position: Tensor,
 }

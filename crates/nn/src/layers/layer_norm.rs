@@ -1,4 +1,4 @@
-//! Normalisation over the features of each example.
+//! Layer normalisation.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
@@ -20,7 +20,7 @@ pub struct LayerNorm {
     pub bias: Option<Tensor>,
     /// The lengths of the axes that are normalised over.
     pub normalized_shape: Vec<usize>,
-    /// What is added to the variance.
+    /// The number added to the variance.
     pub eps: f64,
 }
 

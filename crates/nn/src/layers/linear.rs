@@ -1,4 +1,4 @@
-//! Every output a weighted sum of every input.
+//! The linear (fully connected) layer.
 
 use crate::init::default_weights;
 use crate::refuse::demand;

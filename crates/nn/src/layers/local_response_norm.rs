@@ -1,4 +1,4 @@
-//! Normalisation over neighbouring channels.
+//! Local response normalisation.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
@@ -15,13 +15,13 @@ use pullback::{Tensor, Tree};
 /// ```
 #[derive(Clone, Copy, Debug, Tree)]
 pub struct LocalResponseNorm {
-    /// How many neighbouring channels.
+    /// The number of neighbouring channels.
     pub size: usize,
     /// The weight of their mean square.
     pub alpha: f64,
     /// The power.
     pub beta: f64,
-    /// What is added.
+    /// The number added to it.
     pub k: f64,
 }
 

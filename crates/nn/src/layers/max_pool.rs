@@ -1,4 +1,4 @@
-//! The largest element of each window.
+//! Max pooling.
 
 use super::dimensions::{PerAxis, tree_by_axes};
 use crate::{Layer, module_scope};
@@ -45,11 +45,11 @@ pub struct MaxPool<const N: usize> {
     pub kernel_size: [usize; N],
     /// The distance between neighbouring windows.
     pub stride: [usize; N],
-    /// Positions around the input that count as nothing; at most half a window.
+    /// Positions of −∞ around the input; at most half a window.
     pub padding: [usize; N],
     /// The distance between neighbouring elements of a window.
     pub dilation: [usize; N],
-    /// Whether a last window that reaches over the end counts.
+    /// Whether a last window that reaches beyond the end counts.
     pub ceil_mode: bool,
 }
 

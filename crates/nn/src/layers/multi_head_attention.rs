@@ -19,7 +19,8 @@ use pullback::{Attention, Error, Flag, Tensor, Tree, next_key_on, with_default_d
 /// let x = Tensor::ones([1, 5, 64]);
 /// let y = attention.forward(&x, &x, &x, AttentionMasks::new().causal());
 /// assert_eq!(y.shape(), [1, 5, 64]);
-/// let names: Vec<String> = attention.named_parameters().into_iter().map(|(name, _)| name).collect();
+/// let names: Vec<String> =
+///     attention.named_parameters().into_iter().map(|(name, _)| name).collect();
 /// assert_eq!(names, ["in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"]);
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -210,15 +211,15 @@ const NAME: &str = "MultiHeadAttention";
 pub struct MultiHeadAttention {
     /// The weights for queries, where keys or values have another number of features.
     pub q_proj_weight: Option<Tensor>,
-    /// The weights for keys, then.
+    /// The weights for keys, in that case.
     pub k_proj_weight: Option<Tensor>,
-    /// The weights for values, then.
+    /// The weights for values, in that case.
     pub v_proj_weight: Option<Tensor>,
-    /// The weights for queries, keys and values on top of each other, otherwise.
+    /// The concatenated weights for queries, keys and values, otherwise.
     pub in_proj_weight: Option<Tensor>,
     /// The biases of queries, keys and values.
     pub in_proj_bias: Option<Tensor>,
-    /// What the heads' results go through.
+    /// The output projection.
     pub out_proj: Linear,
     heads: usize,
     kv_heads: usize,

@@ -18,9 +18,10 @@ use pullback::{PadFill, Path, Tensor, Tree};
 #[doc(alias = "ReplicationPad2d")]
 #[doc(alias = "CircularPad2d")]
 pub struct Pad {
-    /// How many before and after, from the last axis on; a negative number cuts that many off.
+    /// The numbers of elements before and after, from the last axis on; a negative number removes
+    /// elements.
     pub padding: Vec<(isize, isize)>,
-    /// What they are.
+    /// The values of the padding.
     pub fill: PadFill,
 }
 

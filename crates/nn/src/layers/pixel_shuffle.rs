@@ -1,4 +1,4 @@
-//! Channels as pixels, and back.
+//! Pixel shuffle and its inverse.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};

@@ -1,4 +1,4 @@
-//! A relu whose slope below 0 is learned.
+//! Parametric relu.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};

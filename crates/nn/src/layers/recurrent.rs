@@ -26,7 +26,10 @@ use pullback::{DType, Error, Flag, Path, Tensor, Tree, cat, next_key_on, stack};
 /// use pullback_nn::{Module, RecurrentConfig};
 /// let lstm = RecurrentConfig::new(3, 5).num_layers(2).bidirectional().lstm();
 /// let (y, (h, c)) = lstm.forward(&Tensor::ones([7, 4, 3]));
-/// assert_eq!((y.shape(), h.shape(), c.shape()), (&[7, 4, 10][..], &[4, 4, 5][..], &[4, 4, 5][..]));
+/// assert_eq!(
+///     (y.shape(), h.shape(), c.shape()),
+///     (&[7, 4, 10][..], &[4, 4, 5][..], &[4, 4, 5][..])
+/// );
 /// assert_eq!(lstm.named_parameters()[4].0, "weight_ih_l0_reverse");
 /// ```
 #[derive(Clone, Copy, Debug)]

@@ -1,4 +1,4 @@
-//! One step of a recurrence, and the weights it is made with.
+//! One step of a recurrence, and its weights.
 
 use super::recurrent::{RecurrentConfig, check_dtypes};
 use crate::init::uniform_;
@@ -18,10 +18,10 @@ use std::fmt;
 /// assert_eq!(gates(&LstmCell::new(3, 5)), LstmStep::GATES);
 /// ```
 pub trait Recurrence: Clone + fmt::Debug {
-    /// What is carried from step to step: the output, and for an LSTM its cell.
+    /// The state that is carried from step to step: the output, and for an LSTM its cell.
     type State: Tree;
 
-    /// How many times the hidden size the weights have rows.
+    /// The number of gates: the weights have this many times the hidden size as rows.
     const GATES: usize;
 
     /// Whether both biases are simply added, so that they can be added for all steps at once.
@@ -92,13 +92,13 @@ pub trait Recurrence: Clone + fmt::Debug {
 /// ```
 #[derive(Clone)]
 pub struct RecurrentCell<K: Recurrence> {
-    /// From the input: `[gates · hidden, inputs]`.
+    /// The input weights, `[gates · hidden, inputs]`.
     pub weight_ih: Tensor,
-    /// From the output before: `[gates · hidden, outputs]`.
+    /// The recurrent weights, `[gates · hidden, outputs]`.
     pub weight_hh: Tensor,
-    /// Added to what the input gives.
+    /// The bias of the input's projection.
     pub bias_ih: Option<Tensor>,
-    /// Added to what the output before gives.
+    /// The bias of the previous output's projection.
     pub bias_hh: Option<Tensor>,
     /// The projection of an LSTM's outputs.
     pub weight_hr: Option<Tensor>,

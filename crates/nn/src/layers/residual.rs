@@ -1,4 +1,4 @@
-//! What a layer adds to its input.
+//! Residual connections.
 
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};

@@ -1,4 +1,4 @@
-//! Each example scaled to size 1.
+//! Root mean square normalisation.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};

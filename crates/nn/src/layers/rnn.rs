@@ -1,4 +1,4 @@
-//! The plain recurrent layer: the next state is a tanh, or a relu, of a linear function of input
+//! The Elman recurrent layer: the next state is a tanh, or a relu, of a linear function of input
 //! and state.
 
 use super::recurrent::{Recurrent, RecurrentConfig};

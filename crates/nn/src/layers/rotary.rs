@@ -1,5 +1,5 @@
-//! Rotary positions: queries and keys rotated by angles that grow with their position, so that
-//! their products depend on distances alone.
+//! Rotary position embeddings: queries and keys rotated by angles that grow with their position, so
+//! that their products depend on distances alone.
 
 use crate::refuse::refuse;
 use pullback::{DType, Error, Tensor, Tree, cat, stack};

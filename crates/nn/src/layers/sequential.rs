@@ -1,4 +1,4 @@
-//! Layers of any types, one after the other.
+//! A sequence of layers of any types.
 
 use crate::refuse::refuse;
 use crate::{Layer, module_scope};

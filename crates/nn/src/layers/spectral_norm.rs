@@ -1,4 +1,4 @@
-//! A layer whose weight has a largest singular value of one.
+//! Spectral normalisation of a weight.
 
 use super::parametrised::{Bare, under};
 use crate::refuse::{demand, unrecorded};

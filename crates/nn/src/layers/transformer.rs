@@ -1,5 +1,4 @@
-//! What the layers and stacks of transformers are made from, and the part that encoders and
-//! decoders share.
+//! The options of transformer layers and stacks, and the part that encoders and decoders share.
 
 use super::dropout::probability;
 use super::multi_head_attention::{AttentionConfig, MultiHeadAttention};

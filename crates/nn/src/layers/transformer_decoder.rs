@@ -22,7 +22,7 @@ use pullback::{Tensor, Tree};
 pub struct TransformerDecoder {
     /// The layers.
     pub layers: Vec<TransformerDecoderLayer>,
-    /// The norm after the last, if there is one.
+    /// The layer normalisation after the last layer, if there is one.
     pub norm: Option<LayerNorm>,
 }
 

@@ -1,4 +1,4 @@
-//! Self-attention, attention to an encoder's output, then a feed-forward part.
+//! The decoder layer: self-attention, cross-attention, then a feed-forward network.
 
 use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
@@ -22,17 +22,17 @@ use pullback::{Tensor, Tree};
 pub struct TransformerDecoderLayer {
     /// Self-attention.
     pub self_attn: MultiHeadAttention,
-    /// Attention to the encoder's output.
+    /// Cross-attention to the encoder's output.
     pub multihead_attn: MultiHeadAttention,
-    /// The feed-forward part's first layer.
+    /// The first linear layer of the feed-forward network.
     pub linear1: Linear,
-    /// Its second.
+    /// Its second linear layer.
     pub linear2: Linear,
-    /// The norm of self-attention.
+    /// The layer normalisation of self-attention.
     pub norm1: LayerNorm,
-    /// The norm of attention to the encoder.
+    /// The layer normalisation of cross-attention.
     pub norm2: LayerNorm,
-    /// The norm of the feed-forward part.
+    /// The layer normalisation of the feed-forward network.
     pub norm3: LayerNorm,
     sublayers: Sublayers,
 }

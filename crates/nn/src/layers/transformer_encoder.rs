@@ -20,7 +20,7 @@ use pullback::{Error, Tensor, Tree};
 pub struct TransformerEncoder {
     /// The layers.
     pub layers: Vec<TransformerEncoderLayer>,
-    /// The norm after the last, if there is one.
+    /// The layer normalisation after the last layer, if there is one.
     pub norm: Option<LayerNorm>,
 }
 

@@ -1,4 +1,5 @@
-//! Self-attention, then a feed-forward part: the block of encoders, and, causal, of GPTs.
+//! The encoder layer: self-attention, then a feed-forward network. With a causal mask, the block
+//! of GPTs.
 
 use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
@@ -22,13 +23,13 @@ use pullback::{Tensor, Tree};
 pub struct TransformerEncoderLayer {
     /// Self-attention.
     pub self_attn: MultiHeadAttention,
-    /// The feed-forward part's first layer.
+    /// The first linear layer of the feed-forward network.
     pub linear1: Linear,
-    /// Its second.
+    /// Its second linear layer.
     pub linear2: Linear,
-    /// The norm of self-attention.
+    /// The layer normalisation of self-attention.
     pub norm1: LayerNorm,
-    /// The norm of the feed-forward part.
+    /// The layer normalisation of the feed-forward network.
     pub norm2: LayerNorm,
     sublayers: Sublayers,
 }

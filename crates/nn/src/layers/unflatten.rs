@@ -1,4 +1,4 @@
-//! One axis as several.
+//! Splitting of an axis.
 
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};

@@ -1,4 +1,4 @@
-//! Images at another size.
+//! Upsampling by interpolation.
 
 use crate::{Layer, module_scope};
 use pullback::{Interpolate, Path, Resize, Tensor, Tree};

@@ -1,4 +1,4 @@
-//! A layer whose weight is a length and a direction.
+//! Weight normalisation.
 
 use super::parametrised::{Bare, under};
 use crate::{Layer, module_scope};
@@ -15,16 +15,21 @@ use pullback::{Path, Tensor, Tree};
 /// let linear = Linear::new(4, 3);
 /// let layer = WeightNorm::new(linear.clone());
 /// let x = Tensor::randn([2, 4]);
-/// assert!(layer.forward(&x).is_close(&linear.forward(&x), 1e-5, 1e-6, false).all().item::<bool>());
+/// assert!(
+///     layer.forward(&x).is_close(&linear.forward(&x), 1e-5, 1e-6, false).all().item::<bool>()
+/// );
 /// let names: Vec<String> = layer.named_parameters().into_iter().map(|(name, _)| name).collect();
-/// assert_eq!(names, ["bias", "parametrizations.weight.original0", "parametrizations.weight.original1"]);
+/// assert_eq!(
+///     names,
+///     ["bias", "parametrizations.weight.original0", "parametrizations.weight.original1"]
+/// );
 /// ```
 #[derive(Clone)]
 pub struct WeightNorm<L> {
     inner: Bare<L>,
-    /// The lengths g.
+    /// The norms g.
     pub original0: Tensor,
-    /// The directions v, of any lengths.
+    /// The directions v, of any norm.
     pub original1: Tensor,
     axis: Option<usize>,
 }

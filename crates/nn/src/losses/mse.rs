@@ -8,7 +8,8 @@ use pullback::{Reduction, Tensor, losses};
 /// ```
 /// use pullback::{Reduction, Tensor};
 /// use pullback_nn::losses::{Loss, MseLoss};
-/// let loss = MseLoss::new(Reduction::Sum).forward(&Tensor::from([1.0, 2.0]), &Tensor::from([0.0, 4.0]));
+/// let loss =
+///     MseLoss::new(Reduction::Sum).forward(&Tensor::from([1.0, 2.0]), &Tensor::from([0.0, 4.0]));
 /// assert_eq!(loss.item::<f64>(), 5.0);
 /// ```
 #[derive(Clone, Copy, Debug)]

@@ -10,7 +10,8 @@ use pullback::{Reduction, Tensor, losses};
 /// use pullback::{Reduction, Tensor};
 /// use pullback_nn::losses::{Loss, NllLoss};
 /// let log_p = Tensor::from([[0.25, 0.75], [0.5, 0.5]]).log();
-/// let loss = NllLoss::new(Reduction::Mean).ignore_index(1).forward(&log_p, &Tensor::from([0i64, 1]));
+/// let loss =
+///     NllLoss::new(Reduction::Mean).ignore_index(1).forward(&log_p, &Tensor::from([0i64, 1]));
 /// assert!((loss.item::<f64>() - 4f64.ln()).abs() < 1e-15);
 /// ```
 #[derive(Clone, Debug)]

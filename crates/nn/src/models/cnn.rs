@@ -1,4 +1,4 @@
-//! Convolutions with batch normalisation.
+//! A small convolutional network.
 
 use crate::{BatchNorm2d, Conv2d, Layer, Linear, MaxPool2d, module_scope};
 use pullback::{Tensor, Tree};
@@ -19,7 +19,7 @@ pub struct Cnn {
     pub convs: Vec<Conv2d>,
     /// The normalisation after each.
     pub norms: Vec<BatchNorm2d>,
-    /// From the channels to the classes.
+    /// The linear layer from channels to classes.
     pub head: Linear,
 }
 

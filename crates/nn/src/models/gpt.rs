@@ -1,4 +1,4 @@
-//! A decoder-only transformer, and how text is drawn from it.
+//! A decoder-only transformer, and sampling from it.
 
 use crate::init::normal_;
 use crate::module::in_evaluation;
@@ -25,15 +25,15 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GptConfig {
-    /// How many tokens there are.
+    /// The vocabulary size.
     pub vocabulary: usize,
-    /// The longest sequence it reads.
+    /// The context length: the longest sequence it takes.
     pub length: usize,
-    /// Features of a position.
+    /// The number of features.
     pub width: usize,
-    /// Heads of attention, which share the features.
+    /// The number of attention heads.
     pub heads: usize,
-    /// Blocks of attention and feed-forward part.
+    /// The number of transformer blocks.
     pub layers: usize,
     /// The dropout probability.
     pub dropout: f64,
@@ -51,7 +51,14 @@ impl Default for GptConfig {
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::models::{Gpt, GptConfig, SamplingOptions};
-/// let gpt = Gpt::new(&GptConfig { vocabulary: 16, length: 8, width: 8, heads: 2, layers: 1, dropout: 0.0 });
+/// let gpt = Gpt::new(&GptConfig {
+///     vocabulary: 16,
+///     length: 8,
+///     width: 8,
+///     heads: 2,
+///     layers: 1,
+///     dropout: 0.0,
+/// });
 /// let ids = Tensor::from([[1i64, 2, 3], [4, 5, 6]]);
 /// assert_eq!(gpt.forward(&ids).shape(), [2, 3, 16]);
 /// // More tokens than the context length: it continues from the later half.
@@ -60,15 +67,15 @@ impl Default for GptConfig {
 /// ```
 #[derive(Clone, Tree)]
 pub struct Gpt {
-    /// A row for each token.
+    /// The token embedding, tied to the output projection.
     pub token: Embedding,
-    /// A row for each position.
+    /// The position embedding.
     pub position: Embedding,
-    /// After the two.
+    /// The dropout after the embeddings.
     pub dropout: Dropout,
-    /// Attention and feed-forward parts.
+    /// The transformer blocks.
     pub blocks: Vec<TransformerEncoderLayer>,
-    /// Before the logits.
+    /// The layer normalisation before the logits.
     pub norm: LayerNorm,
 }
 
@@ -84,9 +91,9 @@ pub struct Gpt {
 pub struct SamplingOptions {
     /// The temperature: logits are divided by it; 0 takes the most likely token.
     pub temperature: f64,
-    /// Samples among this many most likely tokens, or among all.
+    /// The number of most likely tokens to sample from; all if `None`.
     pub top_k: Option<usize>,
-    /// The seed.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
@@ -103,10 +110,17 @@ impl SamplingOptions {
     /// ```
     /// use pullback_nn::models::SamplingOptions;
     /// let logits = [0.0, 2f64.ln(), 0.0];
-    /// assert_eq!(SamplingOptions { temperature: 0.0, ..SamplingOptions::default() }.pick(&logits, 7), 1);
-    /// assert_eq!(SamplingOptions { top_k: Some(1), ..SamplingOptions::default() }.pick(&logits, 7), 1);
+    /// assert_eq!(
+    ///     SamplingOptions { temperature: 0.0, ..SamplingOptions::default() }.pick(&logits, 7),
+    ///     1
+    /// );
+    /// assert_eq!(
+    ///     SamplingOptions { top_k: Some(1), ..SamplingOptions::default() }.pick(&logits, 7),
+    ///     1
+    /// );
     /// // The second is twice as likely as each of the others.
-    /// let seconds = (0..1000).filter(|&i| SamplingOptions::default().pick(&logits, i) == 1).count();
+    /// let seconds =
+    ///     (0..1000).filter(|&i| SamplingOptions::default().pick(&logits, i) == 1).count();
     /// assert!((450..550).contains(&seconds), "{seconds}");
     /// ```
     ///

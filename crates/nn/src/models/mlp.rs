@@ -1,4 +1,4 @@
-//! Linear layers with relu between them.
+//! The multi-layer perceptron.
 
 use crate::{Layer, Linear, module_scope};
 use pullback::{Tensor, Tree};

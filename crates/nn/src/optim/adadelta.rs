@@ -1,4 +1,4 @@
-//! Steps in the units of the parameters.
+//! Adadelta.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;

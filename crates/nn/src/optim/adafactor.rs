@@ -1,4 +1,4 @@
-//! Adam's mean square as the product of a row and a column, and steps in units of the parameter.
+//! Adafactor: Adam with a factored second moment.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::{DType, Tensor};

@@ -1,4 +1,4 @@
-//! Step sizes that fall with the sum of squared gradients.
+//! Adagrad.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;

@@ -1,4 +1,4 @@
-//! Adam with the largest gradient instead of the mean square.
+//! Adamax: Adam with the infinity norm.
 
 use super::adam::moment_options;
 use super::{OptionRow, UpdateRule, Update};

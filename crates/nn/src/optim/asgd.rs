@@ -1,4 +1,4 @@
-//! Gradient descent whose parameters are averaged.
+//! Averaged stochastic gradient descent.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;

@@ -1,4 +1,4 @@
-//! The moving average of a model.
+//! The exponential moving average of a model.
 
 use super::update_rule::wide;
 use crate::Module;

@@ -48,7 +48,7 @@ pub struct Lbfgs {
     pub tolerance_grad: f64,
     /// Stops where neither the loss nor any element of a parameter changes by more.
     pub tolerance_change: f64,
-    /// How many differences are stored.
+    /// The number of stored differences.
     pub history_size: usize,
     /// The line search; without one, steps have the length `lr`.
     pub line_search_fn: Option<LineSearch>,

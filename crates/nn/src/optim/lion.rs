@@ -1,4 +1,4 @@
-//! Steps along signs.
+//! Lion: sign momentum.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;

@@ -1,4 +1,4 @@
-//! Adam with Nesterov's momentum.
+//! Adam with Nesterov momentum.
 
 use super::adam::{moment_options, moments};
 use super::{OptionRow, UpdateRule, Update, Bounds};

@@ -1,4 +1,4 @@
-//! Gradients divided by the root of their mean square.
+//! RMSprop.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;

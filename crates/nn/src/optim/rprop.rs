@@ -1,4 +1,4 @@
-//! Steps whose lengths follow from whether the gradient kept its sign.
+//! Resilient propagation.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::{Error, Result, Tensor};
@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 pub struct Rprop {
     /// The length of the first step.
     pub lr: f64,
-    /// What lengths are multiplied by where the gradient changed its sign, and where it kept it.
+    /// The factors of step sizes where the gradient changed its sign, and where it kept it.
     pub etas: (f64, f64),
     /// The shortest and the longest step.
     pub step_sizes: (f64, f64),

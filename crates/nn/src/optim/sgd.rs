@@ -1,4 +1,4 @@
-//! Gradient descent.
+//! Stochastic gradient descent.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::{Error, Result, Tensor, update};

@@ -12,9 +12,9 @@ use super::Schedule;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConstantLr {
-    /// What the base is multiplied by.
+    /// The factor of the base.
     pub factor: f64,
-    /// For how many steps.
+    /// The number of these steps.
     pub total_iters: u64,
 }
 

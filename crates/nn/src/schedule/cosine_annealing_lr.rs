@@ -1,4 +1,4 @@
-//! Half a cosine wave down.
+//! Cosine annealing.
 
 use super::Schedule;
 use super::linear_lr::progress;
@@ -19,7 +19,7 @@ use std::f64::consts::PI;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CosineAnnealingLr {
-    /// How many steps it takes (PyTorch's `T_max`).
+    /// The number of steps (PyTorch's `T_max`).
     pub t_max: u64,
     /// The last learning rate.
     pub eta_min: f64,

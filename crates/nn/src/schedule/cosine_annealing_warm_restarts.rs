@@ -1,4 +1,4 @@
-//! Half cosine waves down, repeated.
+//! Cosine annealing with warm restarts.
 
 use super::Schedule;
 use super::cosine_annealing_lr::interpolate;
@@ -16,7 +16,7 @@ use super::linear_lr::progress;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CosineAnnealingWarmRestarts {
-    /// How many steps the first cycle takes (PyTorch's `T_0`).
+    /// The number of steps of the first cycle (PyTorch's `T_0`).
     pub t_0: u64,
     /// The length of a cycle over that of the last (PyTorch's `T_mult`).
     pub t_mult: u64,

@@ -1,4 +1,4 @@
-//! Up and down, repeated.
+//! Cyclic learning rates.
 
 use super::Schedule;
 
@@ -21,9 +21,9 @@ pub struct CyclicLr {
     /// PyTorch's `max_lr` over its `base_lr`: every group has a base of its own.
     #[doc(alias = "max_lr")]
     pub max_factor: f64,
-    /// How many steps it rises.
+    /// The number of steps in which it rises.
     pub step_size_up: u64,
-    /// How many steps it falls.
+    /// The number of steps in which it falls.
     pub step_size_down: u64,
     /// How the amplitude of cycles changes.
     pub mode: CyclicMode,

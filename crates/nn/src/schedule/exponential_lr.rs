@@ -1,4 +1,4 @@
-//! A factor at each step.
+//! Exponential decay.
 
 use super::Schedule;
 
@@ -11,7 +11,7 @@ use super::Schedule;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ExponentialLr {
-    /// What the learning rate is multiplied by.
+    /// The factor by which the learning rate is multiplied.
     pub gamma: f64,
 }
 

@@ -12,11 +12,11 @@ use super::Schedule;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinearLr {
-    /// What the base is multiplied by at step 0.
+    /// The factor of the base at step 0.
     pub start_factor: f64,
-    /// What it is multiplied by from step `total_iters` on.
+    /// The factor of the base from step `total_iters` on.
     pub end_factor: f64,
-    /// How many steps it takes.
+    /// The number of steps.
     pub total_iters: u64,
 }
 

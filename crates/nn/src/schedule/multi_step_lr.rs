@@ -1,4 +1,4 @@
-//! A factor at each of some steps.
+//! Decay at milestones.
 
 use super::Schedule;
 
@@ -13,7 +13,7 @@ use super::Schedule;
 pub struct MultiStepLr {
     /// The steps, in any order; one that is listed twice counts twice.
     pub milestones: Vec<u64>,
-    /// What the learning rate is multiplied by.
+    /// The factor by which the learning rate is multiplied.
     pub gamma: f64,
 }
 

@@ -1,4 +1,4 @@
-//! Up once, and down once.
+//! The one-cycle policy.
 
 use super::Schedule;
 use super::cosine_annealing_lr::interpolate;
@@ -17,7 +17,7 @@ use super::cosine_annealing_lr::interpolate;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OneCycleLr {
-    /// How many steps it takes.
+    /// The number of steps.
     pub total_steps: u64,
     /// The fraction of them in which it rises.
     pub pct_start: f64,

@@ -1,4 +1,4 @@
-//! A power of the fraction of steps that is left.
+//! Polynomial decay.
 
 use super::Schedule;
 use super::linear_lr::progress;
@@ -13,7 +13,7 @@ use super::linear_lr::progress;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolynomialLr {
-    /// How many steps it takes.
+    /// The number of steps.
     pub total_iters: u64,
     /// The power: 1 is linear.
     pub power: f64,

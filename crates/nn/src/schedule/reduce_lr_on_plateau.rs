@@ -1,4 +1,4 @@
-//! Learning rates that depend on a metric.
+//! Learning rates reduced when a metric stops improving.
 
 use super::scheduler::{LearningRates, either};
 use crate::optim::Optimizer;
@@ -27,15 +27,15 @@ const NAME: &str = "ReduceLrOnPlateau";
 pub struct ReduceLrOnPlateau {
     /// Whether the metric should fall (a loss) or rise (an accuracy).
     pub mode: MetricMode,
-    /// What learning rates are multiplied by.
+    /// The factor by which learning rates are multiplied.
     pub factor: f64,
-    /// How many times in a row the metric may fail to improve before that.
+    /// The number of epochs without improvement that are tolerated before that.
     pub patience: u64,
     /// By how much a metric must improve on the best one to count.
     pub threshold: f64,
     /// Whether that is a fraction of the best one.
     pub threshold_mode: ThresholdMode,
-    /// How many metrics are ignored after a reduction.
+    /// The number of epochs after a reduction in which metrics are ignored.
     pub cooldown: u64,
     /// A lower bound of all learning rates.
     pub min_lr: f64,

@@ -1,4 +1,4 @@
-//! A factor every `step_size` steps.
+//! Decay every `step_size` steps.
 
 use super::Schedule;
 
@@ -11,9 +11,9 @@ use super::Schedule;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepLr {
-    /// How many steps the learning rate stays the same.
+    /// The number of steps between reductions.
     pub step_size: u64,
-    /// What it is multiplied by then.
+    /// The factor of a reduction.
     pub gamma: f64,
 }
 

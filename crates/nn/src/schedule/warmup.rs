@@ -1,4 +1,4 @@
-//! A linear rise before another schedule.
+//! Linear warmup before another schedule.
 
 use super::Schedule;
 
@@ -16,9 +16,9 @@ use super::Schedule;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinearWarmup<S> {
-    /// How many steps the rise takes.
+    /// The number of steps of the warmup.
     pub total_iters: u64,
-    /// What the base is multiplied by at step 0.
+    /// The factor of the base at step 0.
     pub start_factor: f64,
     /// The schedule after it.
     pub then: S,
