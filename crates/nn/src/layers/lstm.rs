@@ -4,9 +4,9 @@ use super::recurrent::{Recurrent, RecurrentConfig};
 use super::recurrent_cell::{Recurrence, RecurrentCell};
 use pullback::Tensor;
 
-/// The step of an [`Lstm`], with gates in PyTorch's order, i, f, g, o: each is W_i·x + b_i + W_h·h
-/// + b_h, and then c′ = σ(f)·c + σ(i)·tanh(g), h′ = σ(o)·tanh(c′), projected if there is a
-/// projection.
+/// The step of an [`Lstm`], with gates in PyTorch's order, i, f, g, o: each is
+/// W_i·x + b_i + W_h·h + b_h, and then c′ = σ(f)·c + σ(i)·tanh(g), h′ = σ(o)·tanh(c′), projected if
+/// there is a projection.
 ///
 /// ```
 /// use pullback_nn::{Lstm, LstmStep, Recurrence};
