@@ -25,7 +25,19 @@ pub struct ConvertImageDtype {
 }
 
 impl ConvertImageDtype {
-    /// To this dtype: a float, or `u8`. Others are refused when an image comes.
+    /// Converts to this dtype: a float dtype or `u8`. With another dtype, applying the transform is
+    /// an error.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback::DType;
+    /// use pullback_nn::data::transforms::{ConvertImageDtype, Transform};
+    /// let bytes = ConvertImageDtype::new(DType::U8);
+    /// let image = bytes.apply(Tensor::from([[[0.0f32, 1.0]]]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.to_vec::<u8>(), [0, 255]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new(dtype: DType) -> ConvertImageDtype {
         ConvertImageDtype { dtype }
