@@ -10,8 +10,15 @@ pub enum Every {
 }
 
 impl Every {
-    /// Whether it is time after step number `step`, which may have ended epoch number `epoch` (from
-    /// 1).
+    /// Whether it is due after step number `step`. If that step ended an epoch, `ended_epoch` is
+    /// the number of that epoch; both count from 1.
+    ///
+    /// ```
+    /// use pullback_nn::train::Every;
+    /// assert!(Every::Steps(10).is_due(30, None));
+    /// assert!(!Every::Epochs(2).is_due(30, Some(3)));
+    /// assert!(!Every::Steps(0).is_due(30, None)); // never
+    /// ```
     #[must_use]
     pub fn is_due(self, step: u64, ended_epoch: Option<u64>) -> bool {
         match self {
