@@ -25,10 +25,17 @@ pub struct Bernoulli {
 }
 
 impl Bernoulli {
-    /// By probabilities.
+    /// By the probability of 1.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Bernoulli, Distribution};
+    /// let d = Bernoulli::new(Tensor::from([0.25, 0.5]));
+    /// assert_eq!(d.mean().to_vec::<f64>(), [0.25, 0.5]);
+    /// ```
     ///
     /// # Panics
-    /// If one is not from 0 to 1.
+    /// If a probability is not between 0 and 1.
     #[track_caller]
     pub fn new(probs: impl Operand) -> Bernoulli {
         let _line = called();
@@ -52,7 +59,13 @@ impl Bernoulli {
         Bernoulli { probs: logits.sigmoid(), logits: Some(logits) }
     }
 
-    /// log(p/(1 − p)).
+    /// The logarithm of the odds, log(p/(1 − p)).
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::Bernoulli;
+    /// assert_eq!(Bernoulli::new(Tensor::from(0.5)).logits().item::<f64>(), 0.0);
+    /// ```
     pub fn logits(&self) -> Tensor {
         self.logits.clone().unwrap_or_else(|| self.probs.logit())
     }

@@ -22,7 +22,14 @@ pub struct Exponential {
 }
 
 impl Exponential {
-    /// Of this rate.
+    /// By the rate.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, Exponential};
+    /// let d = Exponential::new(Tensor::from([1.0, 4.0]));
+    /// assert_eq!(d.mean().to_vec::<f64>(), [1.0, 0.25]);
+    /// ```
     ///
     /// # Panics
     /// If `rate` is not positive and finite.

@@ -24,10 +24,17 @@ pub struct Independent<D> {
 }
 
 impl<D: Distribution> Independent<D> {
-    /// The last `reinterpreted_batch_ndims` batch axes of `base` as part of an event.
+    /// Makes the last `reinterpreted_batch_ndims` batch axes of `base` part of the event.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, Independent, Normal};
+    /// let d = Independent::new(Normal::new(Tensor::zeros([5, 4, 3]), 1.0), 2);
+    /// assert_eq!((d.batch_shape(), d.event_shape()), (&[5][..], &[4, 3][..]));
+    /// ```
     ///
     /// # Panics
-    /// If the distribution has fewer batch axes.
+    /// If `base` has fewer batch axes.
     #[track_caller]
     pub fn new(base: D, reinterpreted_batch_ndims: usize) -> Independent<D> {
         let batch = base.batch_shape();

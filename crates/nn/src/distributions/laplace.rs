@@ -25,7 +25,14 @@ pub struct Laplace {
 }
 
 impl Laplace {
-    /// Of this mean and scale.
+    /// By the mean and the scale.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, Laplace};
+    /// let d = Laplace::new(1.0, Tensor::from([1.0, 3.0]));
+    /// assert_eq!(d.variance().to_vec::<f64>(), [2.0, 18.0]);
+    /// ```
     ///
     /// # Panics
     /// If the arguments do not broadcast, `loc` is not finite, or `scale` is not positive and

@@ -19,7 +19,14 @@ pub struct LogNormal {
 }
 
 impl LogNormal {
-    /// Of this mean and standard deviation of the logarithm.
+    /// By the mean and the standard deviation of the logarithm.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, LogNormal};
+    /// let d = LogNormal::new(Tensor::from(0.0), 1.0);
+    /// assert_eq!(d.cdf(&Tensor::from(1.0)).item::<f64>(), 0.5);
+    /// ```
     ///
     /// # Panics
     /// If the arguments do not broadcast, `loc` is not finite, or `scale` is not positive and

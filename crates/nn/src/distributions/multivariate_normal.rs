@@ -29,10 +29,18 @@ pub struct MultivariateNormal {
 const NAME: &str = "MultivariateNormal";
 
 impl MultivariateNormal {
-    /// By a covariance matrix `[.., k, k]`, of which the lower triangle is read.
+    /// By the mean and the covariance matrix `[.., k, k]`, of which the lower triangle is read.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, MultivariateNormal};
+    /// let covariance = Tensor::from([[4.0, 1.0], [1.0, 2.0]]);
+    /// let d = MultivariateNormal::new(Tensor::from([1.0, -1.0]), &covariance);
+    /// assert_eq!(d.mean().to_vec::<f64>(), [1.0, -1.0]);
+    /// ```
     ///
     /// # Panics
-    /// If the shapes do not fit, or the matrix is not positive definite.
+    /// If the shapes do not fit, `loc` is not finite, or the matrix is not positive definite.
     #[track_caller]
     pub fn new(loc: impl Operand, covariance_matrix: impl Operand) -> MultivariateNormal {
         let _line = called();
@@ -108,12 +116,27 @@ impl MultivariateNormal {
         MultivariateNormal { loc: with(&loc, 1), scale_tril: with(&scale_tril, 2) }
     }
 
-    /// The covariance, `[.., k, k]`.
+    /// The covariance matrix, `[.., k, k]`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::MultivariateNormal;
+    /// let l = Tensor::from([[2.0, 0.0], [0.5, 1.0]]);
+    /// let d = MultivariateNormal::with_scale_tril(0.0, &l);
+    /// assert_eq!(d.covariance_matrix().to_vec::<f64>(), [4.0, 1.0, 1.0, 1.25]);
+    /// ```
     pub fn covariance_matrix(&self) -> Tensor {
         self.scale_tril.matmul(&self.scale_tril.transpose(-2, -1))
     }
 
-    /// The inverse of the covariance, `[.., k, k]`.
+    /// The precision matrix, the inverse of the covariance, `[.., k, k]`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::MultivariateNormal;
+    /// let d = MultivariateNormal::new(0.0, Tensor::from([[4.0, 0.0], [0.0, 1.0]]));
+    /// assert_eq!(d.precision_matrix().to_vec::<f64>(), [0.25, 0.0, 0.0, 1.0]);
+    /// ```
     pub fn precision_matrix(&self) -> Tensor {
         pullback::linalg::cholesky_inverse(&self.scale_tril, false)
     }

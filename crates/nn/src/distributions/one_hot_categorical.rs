@@ -22,6 +22,13 @@ pub struct OneHotCategorical {
 impl OneHotCategorical {
     /// By probabilities `[.., k]`, which need not sum to 1.
     ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, OneHotCategorical};
+    /// let d = OneHotCategorical::new(Tensor::from([1.0, 3.0]));
+    /// assert_eq!(d.mean().to_vec::<f64>(), [0.25, 0.75]);
+    /// ```
+    ///
     /// # Panics
     /// As [`Categorical::new`].
     #[track_caller]
@@ -30,7 +37,14 @@ impl OneHotCategorical {
         OneHotCategorical { base: Categorical::new(probs) }
     }
 
-    /// By the logarithms of probabilities.
+    /// By the logarithms of probabilities `[.., k]`, which need not sum to 1.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, OneHotCategorical};
+    /// let d = OneHotCategorical::with_logits(Tensor::from([7.0, 7.0]));
+    /// assert_eq!(d.mean().to_vec::<f64>(), [0.5, 0.5]);
+    /// ```
     ///
     /// # Panics
     /// As [`Categorical::with_logits`].

@@ -25,7 +25,14 @@ pub struct Poisson {
 }
 
 impl Poisson {
-    /// Of this mean.
+    /// By the mean.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, Poisson};
+    /// let d = Poisson::new(Tensor::from([0.0, 4.0]));
+    /// assert_eq!(d.variance().to_vec::<f64>(), [0.0, 4.0]);
+    /// ```
     ///
     /// # Panics
     /// If `rate` is negative or not finite.

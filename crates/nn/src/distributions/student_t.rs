@@ -26,7 +26,14 @@ pub struct StudentT {
 }
 
 impl StudentT {
-    /// Of these degrees of freedom, centre and scale.
+    /// By the degrees of freedom, the centre and the scale.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, StudentT};
+    /// let d = StudentT::new(Tensor::from(4.0), 1.0, 2.0);
+    /// assert_eq!((d.mean().item::<f64>(), d.variance().item::<f64>()), (1.0, 8.0));
+    /// ```
     ///
     /// # Panics
     /// If the arguments do not broadcast, `loc` is not finite, or `df` or `scale` is not positive

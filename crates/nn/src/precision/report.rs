@@ -79,12 +79,23 @@ pub struct LayerPrecision {
 }
 
 impl PrecisionReport {
-    /// The report on a loss. The closure computes it without `autocast` of its own: that is done
-    /// around it.
+    /// The report on a loss. The closure computes it without `autocast`, which is put around it.
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor};
+    /// use pullback_nn::precision::PrecisionReport;
+    /// let model = [Tensor::ones([1, 2]).requires_grad()];
+    /// let x = Tensor::from([[1.0f32, 1e5]]);
+    /// let loss = |m: &[Tensor; 1]| Ok(x.linear(&m[0], None).sum());
+    /// let report = PrecisionReport::new(&model, DType::F16, 1.0, loss)?;
+    /// assert_eq!(report.layers[0].not_finite, 0.5); // 1e5 is above the largest f16
+    /// assert!(PrecisionReport::new(&model, DType::F32, 1.0, loss).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If the dtype is neither `bf16` nor `f16`, the scale is not a number above 0, the closure or
-    /// a backward pass fails, or no parameter has a gradient.
+    /// If the dtype is neither `bf16` nor `f16`, the scale is not positive and finite, the closure
+    /// or a backward pass fails, or no parameter has a gradient.
     pub fn new<M: Module>(
         model: &M,
         dtype: DType,
@@ -132,10 +143,22 @@ impl PrecisionReport {
         Ok(PrecisionReport { dtype: dtype.to_string(), scale, suggested, layers })
     }
 
-    /// The report as JSON. A magnitude that is not finite is `null`.
+    /// The report as JSON. Numbers that are not finite are `null`.
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor};
+    /// use pullback_nn::precision::PrecisionReport;
+    /// let model = [Tensor::ones([1, 2]).requires_grad()];
+    /// let x = Tensor::from([[1.0f32, 2.0]]);
+    /// let report = PrecisionReport::new(&model, DType::F16, 1.0, |m| {
+    ///     Ok(x.linear(&m[0], None).sum())
+    /// })?;
+    /// assert!(report.to_json()?.contains("\"dtype\": \"f16\""));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// None, with numbers and names as they are here.
+    /// None at present: names and numbers can always be written.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string_pretty(self)
             .map_err(|error| Error::argument(OP, format!("cannot be written as JSON: {error}")))
