@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::hash::{BuildHasher, Hash};
 
-/// Items that a batch can be made of.
+/// Items that can be collated into a batch.
 ///
-/// Tensors of one shape stack along a new first axis, numbers become a tensor of one axis; tuples,
-/// arrays, vectors and maps go by parts; texts stay a list. A struct with `#[derive(Tree)]` says so
-/// in one line, through [`collate_trees`]:
+/// Tensors of the same shape are stacked along a new first axis, and numbers become a tensor of one
+/// axis; tuples, arrays, vectors and maps are collated part by part; strings stay a list. A struct
+/// with `#[derive(Tree)]` implements it in one line, with [`collate_trees`]:
 ///
 /// ```
 /// use pullback::{Result, Tensor, Tree};

@@ -202,7 +202,7 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     }
 }
 
-/// Items in memory: see [`from_vec`].
+/// A data set in memory: see [`from_vec`].
 #[derive(Clone, Debug)]
 pub struct FromVec<T>(Vec<T>);
 
@@ -230,7 +230,7 @@ impl<T: Clone + Send + Sync + 'static> Dataset for FromVec<T> {
     }
 }
 
-/// A data set that is a function of the index: see [`from_fn`].
+/// A data set given by a function of the index: see [`from_fn`].
 pub struct FromFn<F> {
     len: usize,
     f: F,
@@ -278,8 +278,7 @@ pub(super) fn outside(index: usize, len: usize) -> Error {
     Error::argument("dataset", format!("there is no item {index}: the data set has {len} items"))
 }
 
-/// What the random parts of one item are drawn from: the seed of the loader, the epoch and the
-/// index.
+/// The seed of the random parts of one item: the seed of the loader, the epoch and the index.
 ///
 /// Nothing is computed until [`ItemSeed::key`] is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,7 @@ use pullback::{DType, Key, Result, Tensor};
 /// The file in `data/`, next to its licence.
 const FILE: &[u8] = include_bytes!("../../data/digits.csv.gz");
 
-/// The seed of the split of [`digits`] into training and test: fixed, so that results can be
+/// The seed of the split of [`digits`] into training and test sets: fixed, so that results can be
 /// compared.
 pub const DIGITS_SEED: u64 = 0;
 

@@ -184,7 +184,7 @@ impl SharedPosition {
     }
 }
 
-/// The rest of an epoch: see [`DataLoader::iter`](super::DataLoader::iter) and
+/// An iterator over the rest of an epoch: see [`DataLoader::iter`](super::DataLoader::iter) and
 /// [`StreamLoader::iter`](super::StreamLoader::iter). Dropping it stops the threads.
 pub struct Epoch<B> {
     /// Or the error that kept them from starting, until it was returned.

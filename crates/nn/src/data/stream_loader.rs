@@ -10,8 +10,8 @@ use std::sync::Arc;
 const SKIP: usize = 1 << 16;
 
 /// Batches of a stream, epoch after epoch, prefetched by threads: a
-/// [`DataLoader`](super::DataLoader) for data that is read from front to back. Batches and
-/// positions are as there; each thread opens the stream and skips the items of the others.
+/// [`DataLoader`](super::DataLoader) for data that is read sequentially. Options and positions are
+/// the same; each thread opens the stream and skips the items of the others.
 ///
 /// ```
 /// use pullback_nn::data::{Stream, StreamLoader, stream};

@@ -4,7 +4,7 @@ use super::dataset::{check_index, outside};
 use super::{Dataset, ItemSeed};
 use pullback::{Error, Result};
 
-/// See [`Dataset::subset`].
+/// Some items of a data set: see [`Dataset::subset`].
 #[derive(Clone)]
 pub struct Subset<D> {
     data: D,

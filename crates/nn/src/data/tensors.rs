@@ -4,7 +4,8 @@ use super::Dataset;
 use super::dataset::check_index;
 use pullback::{Error, Result, Tree, no_grad};
 
-/// Tensors of one length as a data set: item `i` has slice `i` of each along the first axis.
+/// A data set of tensors with the same length along the first axis: item `i` is the slice `i` of
+/// each.
 ///
 /// The tensors may be in any tree: alone, in a tuple, a map, a struct with `#[derive(Tree)]`. An
 /// item is such a tree again.

@@ -6,7 +6,7 @@ use super::distribution::described;
 use crate::refuse::called;
 use pullback::{Key, Operand, Tensor};
 
-/// 1 with probability `probs`, else 0.
+/// The Bernoulli distribution: 1 with probability `probs`, else 0.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -25,7 +25,7 @@ pub struct Bernoulli {
 }
 
 impl Bernoulli {
-    /// By the probability of 1.
+    /// A distribution with this probability of 1.
     ///
     /// ```
     /// use pullback::Tensor;
@@ -44,7 +44,8 @@ impl Bernoulli {
         Bernoulli { probs, logits: None }
     }
 
-    /// By the logarithms of the odds, log(p/(1 − p)): accurate for every probability.
+    /// A distribution with these logarithms of the odds, log(p/(1 − p)), which are accurate for
+    /// every probability.
     ///
     /// ```
     /// use pullback_nn::distributions::{Bernoulli, Distribution};

@@ -23,7 +23,7 @@ pub struct Beta {
 }
 
 impl Beta {
-    /// By the concentrations α and β.
+    /// A beta distribution with concentrations α and β.
     ///
     /// ```
     /// use pullback::Tensor;

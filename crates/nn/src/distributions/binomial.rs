@@ -24,13 +24,13 @@ const MOST: u64 = 1 << 53;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Binomial {
-    /// How many trials.
+    /// The number of trials.
     pub total_count: u64,
     trial: Bernoulli,
 }
 
 impl Binomial {
-    /// By the number of trials and the probability of success.
+    /// A binomial distribution with this number of trials and probability of success.
     ///
     /// ```
     /// use pullback::Tensor;
@@ -48,7 +48,7 @@ impl Binomial {
         Binomial { total_count, trial: Bernoulli::new(probs) }
     }
 
-    /// By the logarithms of the odds.
+    /// A binomial distribution with this number of trials and logarithms of the odds.
     ///
     /// ```
     /// use pullback_nn::distributions::{Binomial, Distribution};

@@ -5,7 +5,8 @@ use super::arguments::{axes, extended, floats, require};
 use crate::refuse::{called, demand};
 use pullback::{DType, Device, Key, Operand, Tensor};
 
-/// One of k classes: the index i64 of one, by probabilities along the last axis.
+/// The categorical distribution over k classes, with probabilities along the last axis. Values are
+/// class indices, `i64`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -23,7 +24,7 @@ pub struct Categorical {
 }
 
 impl Categorical {
-    /// By probabilities `[.., k]`, which need not sum to 1.
+    /// A distribution over classes with these probabilities `[.., k]`, which need not sum to 1.
     ///
     /// ```
     /// use pullback::Tensor;
@@ -51,7 +52,8 @@ impl Categorical {
         Categorical { log_probs: probs.log(), probs }
     }
 
-    /// By the logarithms of probabilities that need not sum to 1, such as the output of a network.
+    /// A distribution over classes with these unnormalised logarithms of the probabilities `[..,
+    /// k]`, such as the output of a network.
     ///
     /// ```
     /// use pullback::Tensor;

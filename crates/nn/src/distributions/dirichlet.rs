@@ -23,7 +23,7 @@ pub struct Dirichlet {
 }
 
 impl Dirichlet {
-    /// By concentrations `[.., k]`.
+    /// A Dirichlet distribution with these concentrations `[.., k]`.
     ///
     /// ```
     /// use pullback::Tensor;

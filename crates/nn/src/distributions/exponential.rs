@@ -6,7 +6,7 @@ use super::distribution::described;
 use crate::refuse::called;
 use pullback::{Key, Operand, Tensor};
 
-/// The exponential distribution: waiting times of mean 1/`rate`.
+/// The exponential distribution, of mean 1/`rate`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -22,7 +22,7 @@ pub struct Exponential {
 }
 
 impl Exponential {
-    /// By the rate.
+    /// An exponential distribution with this rate.
     ///
     /// ```
     /// use pullback::Tensor;

@@ -27,7 +27,7 @@ pub struct Gamma {
 }
 
 impl Gamma {
-    /// By the shape and the rate.
+    /// A gamma distribution with this shape and rate.
     ///
     /// ```
     /// use pullback::Tensor;

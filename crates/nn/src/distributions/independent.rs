@@ -16,9 +16,9 @@ use pullback::{Device, Key, Tensor};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Independent<D> {
-    /// The distribution of the parts.
+    /// The distribution whose batch axes are reinterpreted.
     pub base: D,
-    /// How many of its last batch axes are part of an event.
+    /// The number of its last batch axes that are part of the event.
     pub reinterpreted_batch_ndims: usize,
     event_shape: Vec<usize>,
 }

@@ -7,7 +7,7 @@ use crate::refuse::called;
 use pullback::{Key, Operand, Tensor};
 use std::f64::consts::{LN_2, SQRT_2};
 
-/// The distribution of density exp(−|x − loc|/scale) / (2·scale).
+/// The Laplace distribution, of density exp(−|x − loc|/scale) / (2·scale).
 ///
 /// ```
 /// use pullback::Tensor;
@@ -20,12 +20,12 @@ use std::f64::consts::{LN_2, SQRT_2};
 pub struct Laplace {
     /// The mean.
     pub loc: Tensor,
-    /// The mean distance from it.
+    /// The scale: the mean absolute deviation.
     pub scale: Tensor,
 }
 
 impl Laplace {
-    /// By the mean and the scale.
+    /// A Laplace distribution with this mean and scale.
     ///
     /// ```
     /// use pullback::Tensor;

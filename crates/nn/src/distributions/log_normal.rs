@@ -5,7 +5,8 @@ use super::{Distribution, Normal};
 use crate::refuse::called;
 use pullback::{Device, Key, Operand, Tensor};
 
-/// The distribution of eᶻ where z is normal with mean `loc` and standard deviation `scale`.
+/// The log-normal distribution: that of eᶻ where z is normal with mean `loc` and standard deviation
+/// `scale`.
 ///
 /// ```
 /// use pullback_nn::distributions::{Distribution, LogNormal};
@@ -19,7 +20,7 @@ pub struct LogNormal {
 }
 
 impl LogNormal {
-    /// By the mean and the standard deviation of the logarithm.
+    /// A log-normal distribution with this mean and standard deviation of the logarithm.
     ///
     /// ```
     /// use pullback::Tensor;

@@ -7,7 +7,7 @@ use pullback::linalg::{cholesky, solve_triangular};
 use pullback::{Device, Error, Key, Operand, Tensor, catch};
 use std::f64::consts::PI;
 
-/// The normal distribution of vectors, of mean `loc` and a covariance matrix.
+/// The multivariate normal distribution, of mean `loc` and a covariance matrix.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -22,14 +22,15 @@ use std::f64::consts::PI;
 pub struct MultivariateNormal {
     /// The mean, `[.., k]`.
     pub loc: Tensor,
-    /// The lower triangular L with L·Lᵀ the covariance, `[.., k, k]`.
+    /// The Cholesky factor: the lower triangular L with L·Lᵀ the covariance, `[.., k, k]`.
     pub scale_tril: Tensor,
 }
 
 const NAME: &str = "MultivariateNormal";
 
 impl MultivariateNormal {
-    /// By the mean and the covariance matrix `[.., k, k]`, of which the lower triangle is read.
+    /// A normal distribution with this mean `[.., k]` and covariance matrix `[.., k, k]`, of which
+    /// the lower triangle is read.
     ///
     /// ```
     /// use pullback::Tensor;
@@ -49,7 +50,7 @@ impl MultivariateNormal {
         MultivariateNormal::of(loc, factor)
     }
 
-    /// By the lower triangular factor of the covariance.
+    /// A normal distribution with this mean and lower triangular Cholesky factor of the covariance.
     ///
     /// ```
     /// use pullback::Tensor;
@@ -75,7 +76,7 @@ impl MultivariateNormal {
         MultivariateNormal::of(loc, factor.tril(0))
     }
 
-    /// By the inverse of the covariance.
+    /// A normal distribution with this mean and precision matrix, the inverse of the covariance.
     ///
     /// ```
     /// use pullback::Tensor;

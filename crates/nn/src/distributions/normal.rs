@@ -26,7 +26,7 @@ pub struct Normal {
 }
 
 impl Normal {
-    /// By the mean and the standard deviation.
+    /// A normal distribution with this mean and standard deviation.
     ///
     /// ```
     /// use pullback::Tensor;

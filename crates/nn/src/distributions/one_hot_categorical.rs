@@ -4,7 +4,7 @@ use super::{Categorical, Distribution};
 use crate::refuse::called;
 use pullback::{Device, Key, Operand, Tensor};
 
-/// A [`Categorical`] whose values are vectors with 1 at the class and 0 elsewhere.
+/// A [`Categorical`] distribution whose values are one-hot vectors.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -20,7 +20,8 @@ pub struct OneHotCategorical {
 }
 
 impl OneHotCategorical {
-    /// By probabilities `[.., k]`, which need not sum to 1.
+    /// A distribution over one-hot vectors with these class probabilities `[.., k]`, which need not
+    /// sum to 1.
     ///
     /// ```
     /// use pullback::Tensor;
@@ -37,7 +38,8 @@ impl OneHotCategorical {
         OneHotCategorical { base: Categorical::new(probs) }
     }
 
-    /// By the logarithms of probabilities `[.., k]`, which need not sum to 1.
+    /// A distribution over one-hot vectors with these unnormalised logarithms of the class
+    /// probabilities `[.., k]`.
     ///
     /// ```
     /// use pullback::Tensor;

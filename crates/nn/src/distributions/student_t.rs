@@ -7,7 +7,7 @@ use crate::refuse::called;
 use pullback::{DType, Key, Operand, Tensor};
 use std::f64::consts::PI;
 
-/// Student's t-distribution with `df` degrees of freedom, moved by `loc` and stretched by `scale`.
+/// Student's t-distribution with `df` degrees of freedom, centre `loc` and scale `scale`.
 ///
 /// ```
 /// use pullback_nn::distributions::{Distribution, StudentT};
@@ -21,12 +21,12 @@ pub struct StudentT {
     pub df: Tensor,
     /// The centre.
     pub loc: Tensor,
-    /// The unit of distance.
+    /// The scale.
     pub scale: Tensor,
 }
 
 impl StudentT {
-    /// By the degrees of freedom, the centre and the scale.
+    /// A Student's t-distribution with these degrees of freedom, centre and scale.
     ///
     /// ```
     /// use pullback::Tensor;

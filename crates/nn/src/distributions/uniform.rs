@@ -23,7 +23,7 @@ pub struct Uniform {
 }
 
 impl Uniform {
-    /// By the ends of the interval.
+    /// A uniform distribution on the interval between these ends.
     ///
     /// ```
     /// use pullback::Tensor;

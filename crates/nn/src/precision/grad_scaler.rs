@@ -31,7 +31,7 @@ pub struct GradScalerOptions {
     pub growth_factor: f64,
     /// The scale is multiplied by this after an overflow: below 1.
     pub backoff_factor: f64,
-    /// How many steps in a row without overflow increase the scale.
+    /// The number of steps in a row without overflow after which the scale grows.
     pub growth_interval: u64,
 }
 
@@ -109,10 +109,10 @@ pub struct GradScaler {
     owner: Arc<Mutex<Option<Tensor>>>,
 }
 
-/// What a step gave, and whether it was skipped.
+/// The result of a step, and whether it was skipped.
 #[derive(Clone, Debug)]
 pub struct Stepped<R> {
-    /// What the closure gave.
+    /// The result of the closure.
     pub value: R,
     /// Why the step was skipped, if it was.
     pub overflow: Option<Overflow>,
@@ -125,8 +125,8 @@ pub struct Overflow {
     pub scale: f64,
     /// The scale of the next step.
     pub next: f64,
-    /// The first op that made something not finite of finite operands, forward or backward, and its
-    /// line.
+    /// The first op that made a value that is not finite of finite operands, forward or backward,
+    /// and its line.
     pub source: Option<OverflowSource>,
 }
 

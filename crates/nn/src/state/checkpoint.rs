@@ -23,7 +23,7 @@ const STATE: &str = "state.safetensors";
 const RANDOM: &str = "random";
 const OPTIMIZER: &str = "optimizer";
 
-/// What is to be saved. The tensors are handles: they are read when it is saved.
+/// A checkpoint to be saved. The tensors are handles: their values are read when it is saved.
 ///
 /// ```
 /// use pullback::{Tensor, Tree};
@@ -233,7 +233,7 @@ impl VerifiedCheckpoint {
     }
 }
 
-/// A checkpoint that was read and verified.
+/// A checkpoint that was read from a folder and verified.
 #[derive(Clone, Debug)]
 pub struct SavedCheckpoint {
     /// Everything but the tensors.

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 const OP: &str = "checkpoint";
 
-/// Which value of a metric is best.
+/// Whether the lowest or the highest value of a metric is best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricMode {
     /// The lowest, as of a loss.
@@ -51,12 +51,12 @@ pub struct Checkpoints {
     best: Option<(String, MetricMode)>,
 }
 
-/// A checkpoint that was found.
+/// A valid checkpoint that [`Checkpoints::latest`] or [`Checkpoints::best`] found.
 #[derive(Clone, Debug)]
 pub struct FoundCheckpoint {
     /// The checkpoint.
     pub checkpoint: SavedCheckpoint,
-    /// Why newer or better ones were skipped, a message each.
+    /// Why newer or better ones were skipped: one message for each.
     pub passed_over: Vec<String>,
 }
 

@@ -1,13 +1,12 @@
 //! The mapping between names in files and in models.
 
-/// How the names in a file and the names in a model belong together, both ways.
+/// A mapping between the names in a file and those in a model.
 ///
-/// Rules are applied in the order in which they were added when a file is loaded, and backwards in
-/// reverse order when one is saved. A name that no rule fits stays as it is.
+/// Rules are applied in the order in which they were added when a file is loaded, and inverted in
+/// reverse order when one is saved. A name that no rule matches stays as it is.
 ///
-/// Tensors that are several in the file and one in the model, as separate query, key and value
-/// weights next to packed ones, are joined by [`Names::concat`]; the other way round,
-/// [`Names::split`] cuts.
+/// Several tensors of the file that are one in the model, such as separate query, key and value
+/// weights, are concatenated by [`Names::concat`]; the reverse is [`Names::split`].
 ///
 /// ```
 /// use pullback_nn::state::Names;

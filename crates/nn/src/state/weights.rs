@@ -66,7 +66,7 @@ pub fn load_weights(model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
     Weights::new().load(model, path).map(drop)
 }
 
-/// How weights are saved and loaded, where the file is not just like the model.
+/// Options for saving and loading weights, where the file and the model differ.
 ///
 /// ```
 /// use pullback::{DType, Tensor};
@@ -101,10 +101,10 @@ pub struct Weights {
     optional: Vec<String>,
 }
 
-/// What loading did besides writing tensors.
+/// The result of loading weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// How many tensors were written.
+    /// The number of tensors that were loaded.
     pub written: usize,
     /// The tensors of the model that the file does not have, with their specs.
     pub missing: Vec<String>,

@@ -4,8 +4,8 @@ use crate::data::{DataLoader, Dataset, Position, Stream, StreamLoader};
 use pullback::{Error, Result};
 use serde_json::{Value, json};
 
-/// The batches of a run, epoch after epoch. [`DataLoader`](crate::data::DataLoader)s and vectors of
-/// batches are such.
+/// The batches of a run, epoch after epoch. [`DataLoader`](crate::data::DataLoader),
+/// [`StreamLoader`](crate::data::StreamLoader) and vectors of batches implement it.
 pub trait Batches {
     /// One batch.
     type Batch;

@@ -5,17 +5,17 @@ use crate::precision::Overflow;
 use pullback::{Result, Tensor};
 use std::ops::ControlFlow;
 
-/// What callbacks get.
+/// The state of a run that callbacks get.
 #[derive(Clone, Copy, Debug)]
 pub struct TrainState<'a> {
-    /// How many steps were taken, since the very beginning.
+    /// The number of steps taken, those before resuming included.
     pub step: u64,
-    /// How many epochs were finished.
+    /// The number of epochs finished.
     pub epoch: u64,
-    /// How many steps there will be, if known.
+    /// The number of steps of the whole run, if known.
     pub last_step: Option<u64>,
-    /// What this step measured: its own metrics, `lr`, `epoch_…` with means at the end of an epoch,
-    /// `val_…` after an evaluation.
+    /// The metrics of this step: its own, `lr`, means over the epoch as `epoch_…` at the end of an
+    /// epoch, and `val_…` after an evaluation.
     pub metrics: &'a Metrics,
     /// Seconds of training, over all the times the run was resumed.
     pub seconds: f64,
@@ -26,7 +26,7 @@ pub struct TrainState<'a> {
     pub overflow: Option<&'a Overflow>,
 }
 
-/// Whether to continue, or why not.
+/// Whether to continue, or to stop with a reason.
 pub type LoopControl = ControlFlow<String>;
 
 /// A callback of a training loop. Its result may stop the run, with a reason.
@@ -40,7 +40,7 @@ pub type LoopControl = ControlFlow<String>;
 /// impl Callback for StopBelow {
 ///     fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
 ///         Ok(match now.metrics.get("loss") {
-///             Some(loss) if loss < self.0 => LoopControl::Break(format!("the loss is below {}", self.0)),
+///             Some(loss) if loss < self.0 => LoopControl::Break(format!("loss below {}", self.0)),
 ///             _ => LoopControl::Continue(()),
 ///         })
 ///     }

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 /// use pullback_nn::state::MetricMode;
 /// use pullback_nn::train::EarlyStop;
 ///
-/// let stop = EarlyStop::new("val_accuracy", MetricMode::Max).patience(5).min_delta(0.001).restore_best(true);
+/// let stop = EarlyStop::new("val_accuracy", MetricMode::Max).patience(5);
+/// let stop = stop.min_delta(0.001).restore_best(true);
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]

@@ -1,11 +1,11 @@
 //! How often something happens.
 
-/// How often something happens in a run. Every 0 is never.
+/// How often something happens in a run. Every 0 steps or epochs is never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
-    /// After every this many steps.
+    /// Every so many steps.
     Steps(u64),
-    /// After every this many epochs.
+    /// Every so many epochs.
     Epochs(u64),
 }
 

@@ -2,9 +2,9 @@
 
 use pullback::Tensor;
 
-/// Numbers with names, in the order in which they were added.
+/// Named numbers, in the order in which they were added.
 ///
-/// A step may give its loss alone, as a tensor or a number, or several numbers with names:
+/// A step may return its loss alone, as a tensor or a number, or several named numbers:
 ///
 /// ```
 /// use pullback::Tensor;

@@ -6,8 +6,9 @@ use indicatif::{ProgressDrawTarget, ProgressStyle};
 use pullback::Result;
 use std::io::{IsTerminal as _, Write};
 
-/// A progress bar with steps per second, the time left, and the metrics. If standard error is not a
-/// terminal it prints nothing, or a line every so often with the metrics since the last one.
+/// A callback that shows a progress bar with steps per second, the time left, and the metrics. If
+/// the standard error is not a terminal, it prints nothing, or with [`ProgressBar::or_lines`] a
+/// line every so many steps.
 pub struct ProgressBar {
     bar: indicatif::ProgressBar,
     shown: bool,

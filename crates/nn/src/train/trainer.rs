@@ -17,12 +17,12 @@ const SCALER: &str = "scaler";
 /// An evaluation: how often, and what.
 pub(super) type Evaluation<'a, M> = (Every, Box<dyn FnMut(&M) -> Result<Metrics> + 'a>);
 
-/// Trains a model: takes batches, calls a step function on each, and evaluates, logs and saves in
+/// The training loop: calls a step function on each batch, and evaluates, logs and saves in
 /// between.
 ///
-/// The step function is yours: it clears the gradients, computes the loss, runs backward, and steps
-/// the optimiser; compiled with [`jit`](pullback::jit) or not. It gives the loss, or several
-/// [`Metrics`].
+/// You write the step function: it clears the gradients, computes the loss, calls `backward`, and
+/// steps the optimiser; compiled with [`jit`](pullback::jit) or not. It returns the loss, or
+/// several [`Metrics`].
 ///
 /// ```
 /// use pullback::{Tensor, Tree, jit};

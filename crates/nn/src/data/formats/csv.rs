@@ -10,14 +10,14 @@ use std::path::Path;
 
 const FORMAT: &str = "csv";
 
-/// What becomes of a value that is not there: an empty field, `NA`, `NaN`, `null` or `?`.
+/// How missing values are handled: an empty field, `NA`, `NaN`, `null` or `?`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Missing {
-    /// An error that names the line and the column.
+    /// Missing values are an error that names the line and the column.
     Refuse,
-    /// This value.
+    /// Missing values become this value.
     Fill(f64),
-    /// The mean of the values of its column that are there.
+    /// Missing values become the mean of the other values of the column.
     Mean,
 }
 
@@ -52,7 +52,7 @@ enum Meaning {
     StoredType,
 }
 
-/// What a file held.
+/// A table that [`Csv`] read from a file.
 pub struct Table {
     /// The names of the feature columns: from the header, or `0`, `1`, ….
     pub columns: Vec<String>,
@@ -63,7 +63,7 @@ pub struct Table {
     pub labels: Option<Tensor>,
     /// The names of the classes, sorted; none where the labels are numbers in the file.
     pub classes: Vec<String>,
-    /// The names of the categories of each column that was read so.
+    /// The names of the categories of each column that [`Csv::category`] named.
     pub categories: Vec<(String, Vec<String>)>,
 }
 

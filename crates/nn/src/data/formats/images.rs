@@ -14,14 +14,14 @@ const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 /// A picture that would take more is refused: 256 MiB.
 const MOST_MEMORY: u64 = 256 << 20;
 
-/// What becomes of the pixels.
+/// The dtype and range of the pixels of an [`ImageFolder`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pixels {
     /// Bytes from 0 to 255, `u8`.
     Bytes,
     /// From 0 to 1, `f32`.
     Unit,
-    /// From 0 to 1, less the mean and divided by the deviation, each by channel; `f32`.
+    /// From 0 to 1, minus the mean and divided by the standard deviation of each channel; `f32`.
     Normalised {
         /// The mean of each channel.
         mean: Vec<f32>,

@@ -11,13 +11,13 @@ use std::path::Path;
 
 const FORMAT: &str = "json lines";
 
-/// What a field of the objects becomes.
+/// The kind of value that a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKind {
-    /// A tensor of a dtype: of a number or truth value without axes, of lists with as many axes as
-    /// they are nested.
+    /// A tensor of this dtype: a number or boolean has no axes, lists have as many axes as they are
+    /// nested.
     Tensor(DType),
-    /// A text.
+    /// A string.
     Text,
 }
 
@@ -34,9 +34,9 @@ pub enum FieldKind {
 /// ```
 #[derive(Clone, Debug)]
 pub enum Field {
-    /// Numbers or truth values.
+    /// Numbers or booleans.
     Tensor(Tensor),
-    /// A text.
+    /// A string.
     Text(String),
 }
 
@@ -85,7 +85,7 @@ impl Field {
 pub enum FieldBatch {
     /// Tensors, stacked along a new first axis.
     Tensor(Tensor),
-    /// Texts.
+    /// Strings.
     Texts(Vec<String>),
 }
 
@@ -141,10 +141,11 @@ impl Collate for Field {
     }
 }
 
-/// A reader of files with one JSON object a line: which fields, and what they become.
+/// A reader of files with one JSON object per line. [`JsonLines::tensor`] and [`JsonLines::text`]
+/// choose the fields.
 ///
-/// Without fields, all of the first object are taken: texts as texts, whole numbers as `i64`, other
-/// numbers as `f32`, truth values as `bool`, lists as tensors of these.
+/// Without them, all fields of the first object are read: strings as strings, whole numbers as
+/// `i64`, other numbers as `f32`, booleans as `bool`, lists as tensors of these.
 ///
 /// ```
 /// use pullback::DType;
@@ -292,7 +293,7 @@ impl JsonLines {
     }
 }
 
-/// The objects of a file: see [`JsonLines`].
+/// The data set of the objects of a file: see [`JsonLines`].
 pub struct JsonLinesDataset {
     items: Vec<BTreeMap<String, Field>>,
     fields: Vec<(String, FieldKind)>,

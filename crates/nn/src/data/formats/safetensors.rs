@@ -15,7 +15,7 @@ const FORMAT: &str = "safetensors";
 pub struct Named {
     /// The tensors, sorted by name.
     pub tensors: Vec<(String, Tensor)>,
-    /// The notes: texts with names.
+    /// The metadata: strings by name.
     pub metadata: BTreeMap<String, String>,
 }
 

@@ -67,12 +67,12 @@ pub trait BatchOrder: Send + Sync + 'static {
     fn describe(&self) -> String;
 }
 
-/// The indices of a sampler in groups.
+/// Groups the indices of a sampler into batches: `torch.utils.data.BatchSampler`.
 #[derive(Clone)]
 pub struct BatchSampler {
-    /// Where the indices come from.
+    /// The sampler of the indices.
     pub sampler: Arc<dyn Sampler>,
-    /// How many make a batch.
+    /// The number of indices in a batch.
     pub batch_size: usize,
     /// Whether a last batch that is not full is left out.
     pub drop_last: bool,

@@ -1,7 +1,7 @@
 use super::{EpochSeed, RandomSampler, Sampler, SequentialSampler};
 use pullback::{Error, Result};
 
-/// What happens to the items that cannot be divided evenly among the processes.
+/// How items are handled that cannot be divided evenly among the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
     /// The first items are repeated, so that every process has the same number.
@@ -16,11 +16,13 @@ pub enum Tail {
 /// ```
 /// use pullback_nn::data::{DistributedSampler, EpochSeed, Sampler, Tail};
 /// let pass = EpochSeed { seed: 0, epoch: 3 };
-/// let mut all: Vec<usize> = (0..3)
-///     .flat_map(|rank| DistributedSampler::new(rank, 3, Tail::Drop).unwrap().indices(9, pass).unwrap())
-///     .collect();
+/// let mut all = Vec::new();
+/// for rank in 0..3 {
+///     all.extend(DistributedSampler::new(rank, 3, Tail::Drop)?.indices(9, pass)?);
+/// }
 /// all.sort();
 /// assert_eq!(all, Vec::from_iter(0..9));
+/// # Ok::<(), pullback::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct DistributedSampler {

@@ -1,7 +1,8 @@
 use super::{EpochSeed, Sampler};
 use pullback::{Error, Result, Tensor, catch};
 
-/// Items drawn in proportion to their weights, such as rare classes more often.
+/// Items drawn with probability in proportion to their weights, such as rare classes more often:
+/// `torch.utils.data.WeightedRandomSampler`.
 ///
 /// ```
 /// use pullback_nn::data::{EpochSeed, Sampler, WeightedRandomSampler};

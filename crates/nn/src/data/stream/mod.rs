@@ -15,17 +15,18 @@ pub use take::Take;
 use super::EpochSeed;
 use pullback::{Key, Result};
 
-/// The items of a stream, one after the other.
+/// The items of a stream, in order.
 ///
-/// A stream that can skip cheaply writes [`Iterator::nth`]: threads that share a stream, and a
-/// loader that resumes, skip through it.
+/// A stream that can skip cheaply implements [`Iterator::nth`]: threads that share a stream, and a
+/// loader that resumes, skip with it.
 pub type Items<T> = Box<dyn Iterator<Item = Result<T>> + Send>;
 
-/// A data set that is read from front to back: a log, files too large for memory, a simulation.
+/// A data set that is read sequentially, such as a log, files too large for memory, or a
+/// simulation: PyTorch's `IterableDataset`.
 ///
-/// Opening it twice for one pass gives the same items. Threads share a stream by each opening it
-/// and skipping what the others take, so put what is expensive into a [`Stream::map`] at the end,
-/// which does nothing for an item that is skipped.
+/// Opening it twice for the same epoch gives the same items. Threads share a stream by each opening
+/// it and skipping the items of the others, so put expensive work into a [`Stream::map`] at the
+/// end, which does nothing for an item that is skipped.
 ///
 /// ```
 /// use pullback_nn::data::{EpochSeed, Stream, stream};
@@ -177,7 +178,7 @@ pub trait Stream: Send + Sync + 'static {
     }
 }
 
-/// A stream that is a function: see [`stream`].
+/// A stream made by a function: see [`stream`].
 pub struct FromOpen<F>(F);
 
 /// A stream whose items are those of the iterator that `open` returns for an epoch.

@@ -38,7 +38,7 @@ impl IntoFactors for (f64, f64) {
     }
 }
 
-/// Brightness, contrast, saturation and hue changed at random, in random order:
+/// Changes brightness, contrast, saturation and hue at random, in random order:
 /// `torchvision.transforms.ColorJitter`.
 ///
 /// ```

@@ -5,7 +5,7 @@ use super::image::{coin, probability, uniforms};
 use crate::data::ItemSeed;
 use pullback::{Result, Tensor};
 
-/// Transforms one after another: `torchvision.transforms.Compose`.
+/// Applies transforms one after another: `torchvision.transforms.Compose`.
 ///
 /// ```
 /// use pullback_nn::data::transforms::{CenterCrop, Compose, Normalize, RandomHorizontalFlip};
@@ -92,7 +92,7 @@ impl Transform for Compose {
     }
 }
 
-/// A transform that is applied with probability `p`, else the image stays as it is:
+/// Applies a transform with probability `p`, and otherwise leaves the image as it is:
 /// `torchvision.transforms.RandomApply`.
 ///
 /// ```

@@ -6,7 +6,7 @@ use super::{Margins, PaddingMode, Size, Transform};
 use crate::data::ItemSeed;
 use pullback::{Error, Result, Tensor, catch};
 
-/// A part of a given size at a random place: `torchvision.transforms.RandomCrop`.
+/// Crops an image to a given size at a random place: `torchvision.transforms.RandomCrop`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -148,7 +148,7 @@ impl Transform for RandomCrop {
     }
 }
 
-/// The middle of an image, with zeros around one that is smaller:
+/// Crops the middle of an image, with zeros around one that is smaller:
 /// `torchvision.transforms.CenterCrop`.
 ///
 /// ```

@@ -5,8 +5,8 @@ use super::image::{check_dtype, dimensions};
 use crate::data::ItemSeed;
 use pullback::{DType, Error, Result, Tensor, catch};
 
-/// Pixels in another dtype, scaled to its range: bytes from 0 to 255, floats from 0 to 1.
-/// `torchvision.transforms.ConvertImageDtype`.
+/// Converts the pixels to another dtype, scaled to its range: bytes from 0 to 255, floats from 0 to
+/// 1. `torchvision.transforms.ConvertImageDtype`.
 ///
 /// ```
 /// use pullback::{DType, Tensor};
@@ -67,9 +67,8 @@ impl Transform for ConvertImageDtype {
     }
 }
 
-/// An image as files and other programs have it, `[height, width, channels]` or
-/// `[height, width]`, as `[channels, height, width]`; bytes become `f32` from 0 to 1.
-/// `torchvision.transforms.ToTensor`.
+/// Converts an image in the layout of files, `[height, width, channels]` or `[height, width]`, to
+/// `[channels, height, width]`; bytes become `f32` from 0 to 1. `torchvision.transforms.ToTensor`.
 ///
 /// ```
 /// use pullback::Tensor;

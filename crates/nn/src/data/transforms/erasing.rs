@@ -17,7 +17,7 @@ enum Filling {
     Noise,
 }
 
-/// A random rectangle replaced by a value, with probability `p`:
+/// Replaces a random rectangle by a value, with probability `p`:
 /// `torchvision.transforms.RandomErasing`.
 ///
 /// ```
@@ -219,8 +219,8 @@ impl Transform for RandomErasing {
     }
 }
 
-/// Squares of zeros around random points, cut off at the edges of the image: DeVries and Taylor's
-/// Cutout.
+/// Sets squares around random points to zero, cut off at the edges of the image: Cutout (DeVries
+/// and Taylor, 2017).
 ///
 /// ```
 /// use pullback::Tensor;

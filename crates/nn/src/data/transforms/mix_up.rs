@@ -4,9 +4,9 @@ use pullback::{DType, Error, Key, Result, Tensor, catch};
 
 const NAME: &str = "MixUp";
 
-/// Images and labels of a batch mixed in pairs: `torchvision.transforms.v2.MixUp`.
+/// Mixes the images and labels of a batch in pairs: `torchvision.transforms.v2.MixUp`.
 ///
-/// Each image is λ times itself and 1 − λ times its neighbour in the batch, with λ drawn from
+/// Each image is λ times itself plus 1 − λ times its neighbour in the batch, with λ drawn from
 /// Beta(alpha, alpha), and so is its label as a vector of probabilities. It works on batches:
 ///
 /// ```

@@ -5,7 +5,7 @@ use pullback::{Error, Result, Tensor, catch};
 
 const NAME: &str = "Normalize";
 
-/// (x − mean) / std, by channel: `torchvision.transforms.Normalize`.
+/// Normalises each channel to (x − mean) / std: `torchvision.transforms.Normalize`.
 ///
 /// ```
 /// use pullback::Tensor;

@@ -3,9 +3,9 @@ use super::{InterpolationMode, Size, Transform};
 use crate::data::ItemSeed;
 use pullback::{DType, Error, Interpolate, Result, Tensor, catch};
 
-/// The image at another size: `torchvision.transforms.Resize`.
+/// Resizes an image: `torchvision.transforms.Resize`.
 ///
-/// One number is the length of the shorter edge, and the other follows in proportion.
+/// A size of one number is the length of the shorter edge; the aspect ratio is kept.
 ///
 /// ```
 /// use pullback::Tensor;

@@ -32,7 +32,7 @@ impl From<(f64, f64)> for Degrees {
     }
 }
 
-/// Turned counter-clockwise by a random angle: `torchvision.transforms.RandomRotation`.
+/// Rotates an image counter-clockwise by a random angle: `torchvision.transforms.RandomRotation`.
 ///
 /// ```
 /// use pullback::Tensor;

@@ -3,7 +3,7 @@ use crate::data::ItemSeed;
 use pullback::{Result, Tensor};
 use std::sync::Arc;
 
-/// A function from image to image, perhaps a random one.
+/// A function from image to image, which may be random.
 ///
 /// ```
 /// use pullback::{Result, Tensor};

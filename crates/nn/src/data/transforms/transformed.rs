@@ -46,7 +46,7 @@ impl<A, B> WithImage for (Tensor, A, B) {
     }
 }
 
-/// See [`Dataset::transform`].
+/// The data set that [`Dataset::transform`] returns.
 pub struct Transformed<D, T> {
     data: D,
     transform: T,

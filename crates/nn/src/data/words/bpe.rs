@@ -12,8 +12,8 @@ use tokenizers::tokenizer::Tokenizer;
 
 const FORMAT: &str = "tokenizer";
 
-/// A tokeniser of `tokenizers`: one loaded from its `tokenizer.json`, or a small byte-level one
-/// trained here.
+/// A byte-pair encoding of Hugging Face's `tokenizers`: loaded from a `tokenizer.json`, or a small
+/// byte-level one trained here.
 ///
 /// ```
 /// use pullback_nn::data::{Bpe, Tokens, text};

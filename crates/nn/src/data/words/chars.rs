@@ -4,7 +4,7 @@ use pullback::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// The characters of a text as its tokens, in sorted order.
+/// A character-level tokeniser: the vocabulary is the characters of a text, in sorted order.
 ///
 /// ```
 /// use pullback_nn::data::{CharTokens, Tokens};

@@ -1,6 +1,6 @@
 use pullback::{Error, Result};
 
-/// A way to write text as numbers from 0 to [`Tokens::size`], and back.
+/// A tokeniser: it encodes text as numbers from 0 to [`Tokens::size`] − 1, and decodes them.
 pub trait Tokens: Send + Sync {
     /// The size of the vocabulary: the length of the last axis of a model's output.
     ///

@@ -2,8 +2,8 @@ use crate::data::Dataset;
 use crate::data::dataset::check_index;
 use pullback::{Error, Result, Tensor};
 
-/// Windows of a text for predicting the next token: item `i` is `block` tokens from place `i` on,
-/// and the `block` tokens that follow each of them.
+/// Windows of a text for predicting the next token: item `i` is the `block` tokens from position
+/// `i` on, and the targets, the same window one token later.
 ///
 /// ```
 /// use pullback_nn::data::{Dataset, TextWindows};

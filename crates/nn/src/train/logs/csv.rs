@@ -8,8 +8,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// Writes a table with a row for each step, at once. A metric that appears later gets a column
-/// then; cells without a value are empty.
+/// A callback that writes a CSV file with a row for each step, immediately. A metric that appears
+/// later adds a column; cells without a value are empty.
 pub struct CsvLog {
     path: PathBuf,
     every: u64,

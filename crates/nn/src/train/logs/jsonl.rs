@@ -8,7 +8,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// Writes one JSON object per line and step, at once. [`read_log`](super::read_log) reads it.
+/// A callback that writes a JSON object on a line of its own for each step, immediately.
+/// [`read_log`](super::read_log) reads the file.
 pub struct JsonLog {
     path: PathBuf,
     every: u64,

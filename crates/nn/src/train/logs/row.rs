@@ -8,13 +8,13 @@ use std::path::Path;
 /// A row of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogRow {
-    /// How many steps were taken.
+    /// The number of steps taken.
     pub step: u64,
-    /// How many epochs were finished.
+    /// The number of epochs finished.
     pub epoch: u64,
     /// Seconds of training.
     pub seconds: f64,
-    /// What was measured.
+    /// The metrics.
     pub metrics: Metrics,
 }
 

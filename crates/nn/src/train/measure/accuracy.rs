@@ -3,7 +3,8 @@
 use crate::refuse::refuse;
 use pullback::{Error, Tensor};
 
-/// How many examples were right: those whose largest score is at their label, or among the `top`.
+/// The accuracy over many batches: the fraction of examples whose label has the largest score, or
+/// one of the `top` largest.
 ///
 /// ```
 /// use pullback::Tensor;

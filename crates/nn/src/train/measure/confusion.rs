@@ -4,7 +4,7 @@ use crate::refuse::demand;
 use pullback::Tensor;
 use std::fmt;
 
-/// How many examples of each class were given each class.
+/// The confusion matrix: how many examples of each class were predicted as each class.
 ///
 /// ```
 /// use pullback::Tensor;

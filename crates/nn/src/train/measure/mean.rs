@@ -1,6 +1,6 @@
 //! The mean of what comes.
 
-/// The mean of numbers, each with a weight, such as the size of its batch.
+/// A weighted mean, such as that of the losses of batches of several sizes.
 ///
 /// ```
 /// use pullback_nn::train::Mean;

@@ -9,7 +9,8 @@ use std::path::Path;
 ///
 /// ```
 /// use pullback_nn::train::plots::Chart;
-/// let chart = Chart::new("Loss").x_label("step").line("train", vec![(1.0, 2.0), (2.0, 1.0), (3.0, 0.7)]);
+/// let points = vec![(1.0, 2.0), (2.0, 1.0), (3.0, 0.7)];
+/// let chart = Chart::new("Loss").x_label("step").line("train", points);
 /// assert!(chart.svg().starts_with("<svg "));
 /// ```
 #[derive(Clone, Debug, Default)]

@@ -48,8 +48,8 @@ fn capitalised(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Draws the curves of all metrics of a [`JsonLog`](crate::train::JsonLog) when a run ends, as SVG
-/// and PNG. A resumed run has those from before, because the log has them.
+/// A callback that draws the curves of all metrics of a [`JsonLog`](crate::train::JsonLog) when a
+/// run ends, as SVG and PNG. Those of a resumed run include the steps before, which are in the log.
 pub struct Plots {
     log: PathBuf,
     folder: PathBuf,

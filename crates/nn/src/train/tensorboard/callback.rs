@@ -5,7 +5,7 @@ use crate::train::{Callback, LoopControl, TrainState};
 use pullback::Result;
 use std::path::PathBuf;
 
-/// Writes all metrics as scalars, and histograms of weights and gradients every so often, for
+/// A callback that writes all metrics as scalars, and histograms of weights and gradients, for
 /// TensorBoard.
 pub struct TensorBoard {
     folder: PathBuf,

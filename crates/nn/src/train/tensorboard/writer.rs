@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Writes event files for TensorBoard, each event at once.
+/// Writes event files for TensorBoard, each event immediately:
+/// `torch.utils.tensorboard.SummaryWriter`.
 ///
 /// ```
 /// use pullback_nn::train::EventWriter;
