@@ -32,7 +32,8 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 fn function(line: &str) -> Option<&str> {
     let rest = line.strip_prefix("pub ")?;
     let rest = rest.strip_prefix("const ").unwrap_or(rest).strip_prefix("fn ")?;
-    rest.split(['(', '<']).next()
+    // A name that a macro gives has its documentation in the rows of the macro.
+    rest.split(['(', '<']).next().filter(|name| !name.starts_with('$'))
 }
 
 fn items(folder: &str) -> Vec<Item> {
