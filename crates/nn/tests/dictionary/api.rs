@@ -184,7 +184,8 @@ impl Reader {
             match item[0].as_str() {
                 "mod" => {
                     let name = &item[1];
-                    let (inside, at) = (folder.join(name), [at, &[name.clone()]].concat());
+                    let (inside, at) =
+                        (folder.join(name), [at, std::slice::from_ref(name)].concat());
                     let inner = if item[2] == "{" {
                         self.module(&item[3..item.len() - 1], &inside, &at)
                     } else {
