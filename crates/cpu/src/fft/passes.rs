@@ -5,8 +5,9 @@
 //! multiplies the results by `w^(p·k)` and writes them to rows `r·p + k`, which the next pass sees
 //! as `m` rows of `r·s` lanes.
 
-use super::radix::{self, C, Float, add, mul, sub};
-use crate::simd::{Isa, SimdTask};
+use super::radix::{self, C, add, mul, sub};
+use super::shuffle::Shuffle;
+use crate::simd::{Float, Isa, SimdTask};
 
 /// Lanes of a block.
 pub(super) const W: usize = 8;
@@ -29,10 +30,10 @@ pub(super) struct Rows<T> {
     pub(super) sign: T,
 }
 
-impl<T: Float> Rows<T> {
+impl<T: Shuffle> Rows<T> {
     /// Rows of blocks, `row` elements apart.
     pub(super) fn blocks(ptr: *mut T, row: usize) -> Rows<T> {
-        Rows { ptr, row, block: BLOCK, im: W, sign: T::of(1.0) }
+        Rows { ptr, row, block: BLOCK, im: W, sign: T::of_f64(1.0) }
     }
 
     /// Rows of `s` blocks, without gaps.
@@ -196,7 +197,7 @@ unsafe fn pass_prime<T: Float, I: Isa>(
                     }
                 }
                 let last = m == 1;
-                let sign = if last { y.sign } else { T::of(1.0) };
+                let sign = if last { y.sign } else { T::of_f64(1.0) };
                 let mut block = [T::default(); BLOCK];
                 for q in 0..W {
                     (block[q], block[W + q]) = (re[q], sign * im[q]);
@@ -217,9 +218,9 @@ unsafe fn pass_prime<T: Float, I: Isa>(
                             odd[1][q] = T::fma::<I>(-sin, gap[0][q], odd[1][q]);
                         }
                     }
-                    for (k, side) in [(k, T::of(1.0)), (r - k, T::of(-1.0))] {
+                    for (k, side) in [(k, T::of_f64(1.0)), (r - k, T::of_f64(-1.0))] {
                         let w = match last {
-                            true => (T::of(1.0), T::of(0.0)),
+                            true => (T::of_f64(1.0), T::of_f64(0.0)),
                             false => {
                                 let at = roots.add(2 * (r - 1) * p + 2 * k);
                                 (*at.sub(2), *at.sub(1))
@@ -249,7 +250,7 @@ unsafe fn pass_prime<T: Float, I: Isa>(
 /// # Safety
 /// `x` has `8 · m` pairs, `y` space for `m` blocks, which do not overlap; `m` is at least 8.
 #[inline(always)]
-unsafe fn first<T: Float, I: Isa>(x: *const T, y: *mut T, m: usize, sign: T, roots: *const T) {
+unsafe fn first<T: Shuffle, I: Isa>(x: *const T, y: *mut T, m: usize, sign: T, roots: *const T) {
     let (mut from, mut to) = ([[T::default(); BLOCK]; 8], [[T::default(); BLOCK]; 8]);
     let mut p = 0;
     while p < m {
@@ -335,7 +336,7 @@ impl<T> Passes<T> {
     }
 }
 
-impl<T: Float> SimdTask for Run<'_, T> {
+impl<T: Shuffle> SimdTask for Run<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (mut x, mut s) = match self.from {

@@ -22,7 +22,7 @@ pub(super) fn eigh<T: Real>(a: Source, values: Sink, vectors: Sink) {
         // SAFETY: the eigenvalues of this matrix belong to this task.
         let w = unsafe { part::<T>(values, i, n) };
         let mut v = Dense::<T>::working(n, n);
-        if !symmetric(&mut x, w, Some(&mut v)) {
+        if !symmetric(&mut x, w, &mut v) {
             w.fill(T::NAN);
             v.view_mut().fill(T::NAN);
         }
@@ -56,9 +56,9 @@ pub(super) fn svd<T: Real>(a: Source, left: Sink, values: Sink, right: Sink) {
         let (mut u, mut v) = (Dense::<T>::working(m, wide), Dense::<T>::working(n, tall));
         // A wide matrix is the transpose of a tall one.
         let found = if m < n {
-            singular(&mut stack.load_transposed::<T>(i), s, Some((&mut v, &mut u)))
+            singular(&mut stack.load_transposed::<T>(i), s, &mut v, &mut u)
         } else {
-            singular(&mut stack.load::<T>(i), s, Some((&mut u, &mut v)))
+            singular(&mut stack.load::<T>(i), s, &mut u, &mut v)
         };
         if !found {
             s.fill(T::NAN);
