@@ -112,8 +112,8 @@ impl<T: Shuffle> SimdTask for Scatter<T> {
 /// Multiplies the imaginary parts by a sign.
 #[inline(always)]
 fn flip<T: Float>(block: &mut [T; BLOCK], sign: T) {
-    for q in W..BLOCK {
-        block[q] = sign * block[q];
+    for x in &mut block[W..] {
+        *x = sign * *x;
     }
 }
 

@@ -162,7 +162,7 @@ impl<T: Shuffle> Twist<T> {
                 std::slice::from_raw_parts_mut(end.add(rows * s * BLOCK), fill).fill(T::default());
             }
             let blocks = (first, s);
-            vectorised(Turn { twist: self, from: end, to: matrix.get(), blocks });
+            vectorised(TransposeColumns { twist: self, from: end, to: matrix.get(), blocks });
         });
         let each = Self::together(columns, row_blocks);
         par::for_each(row_blocks.div_ceil(each), |task| {
@@ -202,7 +202,7 @@ impl<T: Shuffle> Twist<T> {
 }
 
 /// Multiplies blocks of columns by roots and transposes them into the matrix of rows.
-struct Turn<'a, T> {
+struct TransposeColumns<'a, T> {
     twist: &'a Twist<T>,
     from: *const T,
     to: *mut T,
@@ -210,7 +210,7 @@ struct Turn<'a, T> {
     blocks: (usize, usize),
 }
 
-impl<T: Shuffle> SimdTask for Turn<'_, T> {
+impl<T: Shuffle> SimdTask for TransposeColumns<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let [rows, columns] = self.twist.n;
@@ -219,7 +219,7 @@ impl<T: Shuffle> SimdTask for Turn<'_, T> {
         for row in 0..row_blocks {
             for block in 0..s {
                 let mut tile = [[T::default(); BLOCK]; W];
-                let mut turned = tile;
+                let mut transposed = tile;
                 let column = first + block;
                 // SAFETY: a block of eight rows inside the space of the caller, which has whole
                 // blocks of rows, and as many roots; columns that exist, inside the matrix.
@@ -231,12 +231,13 @@ impl<T: Shuffle> SimdTask for Turn<'_, T> {
                         let (x, w) = (from.add(k * s * BLOCK), roots.add(k * BLOCK));
                         times::<T, I>(&*x.cast(), &*w.cast(), to);
                     }
-                    let (x, y) = (tile.as_ptr().cast::<T>(), turned.as_mut_ptr().cast::<T>());
+                    let (x, y) = (tile.as_ptr().cast::<T>(), transposed.as_mut_ptr().cast::<T>());
                     T::transpose::<I>(x, y);
                     T::transpose::<I>(x.add(W), y.add(W));
-                    for q in 0..W.min(columns - column * W) {
+                    let count = W.min(columns - column * W);
+                    for (q, block_of_row) in transposed.iter().enumerate().take(count) {
                         let to = self.to.add(((column * W + q) * row_blocks + row) * BLOCK);
-                        *to.cast() = turned[q];
+                        *to.cast() = *block_of_row;
                     }
                 }
             }
@@ -361,7 +362,7 @@ fn enter<T: Float, I: Isa>(x: &[T], sign: T, re: &[T], im: &[T], out: &mut [T]) 
 }
 
 #[inline(always)]
-fn between<T: Float, I: Isa>(xr: &[T], xi: &[T], kr: &[T], ki: &[T], out: &mut [T]) {
+fn between<T: Shuffle, I: Isa>(xr: &[T], xi: &[T], kr: &[T], ki: &[T], out: &mut [T]) {
     let n = xr.len();
     let (xi, kr, ki, out) = (&xi[..n], &kr[..n], &ki[..n], &mut out[..2 * n]);
     // Whole blocks, as the inner length is a multiple of 64.

@@ -107,7 +107,7 @@ macro_rules! pass {
         /// # Safety
         /// `x` has `radix · m` rows of `s` blocks and `y` space for them; they do not overlap.
         #[inline(always)]
-        unsafe fn $name<T: Float, I: Isa, const LAST: bool>(
+        unsafe fn $name<T: Shuffle, I: Isa, const LAST: bool>(
             x: Rows<T>,
             y: Rows<T>,
             m: usize,
@@ -161,7 +161,7 @@ pass!(pass8 lanes8 8 eight 0 x0 y0 1 x1 y1 2 x2 y2 3 x3 y3 4 x4 y4 5 x5 y5 6 x6 
 /// # Safety
 /// As for the others; `circle` has the cosines of the `radix` roots of one, then the sines.
 #[inline(always)]
-unsafe fn pass_prime<T: Float, I: Isa>(
+unsafe fn pass_prime<T: Shuffle, I: Isa>(
     x: Rows<T>,
     y: Rows<T>,
     pass: Pass,

@@ -83,7 +83,8 @@ fn chase<T: Real>(mut line: Line<T>, left: &mut [(T, T)], right: &mut [(T, T)]) 
     let shift = smaller(*line.d(n - 1), *line.e(n - 1), *line.d(n));
     let head = *line.d(0);
     let ratio = shift / head.size();
-    if singular || !(ratio * ratio > T::EPS) {
+    let shifted = ratio * ratio > T::EPS;
+    if singular || !shifted {
         let (mut c, mut old) = (T::ONE, (T::ONE, T::ZERO));
         for i in 0..n {
             let (cos, sin, r) = rotation(*line.d(i) * c, *line.e(i));

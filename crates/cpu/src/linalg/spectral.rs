@@ -27,8 +27,8 @@ pub(super) fn eigh<T: Real>(a: Source, values: Sink, vectors: Sink) {
             v.view_mut().fill(T::NAN);
         }
         for j in 0..n {
-            if points_down(v.column(j)) {
-                turn(v.column_mut(j));
+            if largest_is_negative(v.column(j)) {
+                negate(v.column_mut(j));
             }
         }
         store(&v, vectors, i);
@@ -66,9 +66,9 @@ pub(super) fn svd<T: Real>(a: Source, left: Sink, values: Sink, right: Sink) {
             v.view_mut().fill(T::NAN);
         }
         for j in 0..k {
-            if points_down(u.column(j)) {
-                turn(u.column_mut(j));
-                turn(v.column_mut(j));
+            if largest_is_negative(u.column(j)) {
+                negate(u.column_mut(j));
+                negate(v.column_mut(j));
             }
         }
         store(&u, left, i);
@@ -80,7 +80,7 @@ pub(super) fn svd<T: Real>(a: Source, left: Sink, values: Sink, right: Sink) {
 }
 
 /// Whether the largest element of a vector is negative.
-fn points_down<T: Real>(v: &[T]) -> bool {
+fn largest_is_negative<T: Real>(v: &[T]) -> bool {
     let mut largest = v[0];
     for &x in v {
         if x.size() > largest.size() {
@@ -90,6 +90,6 @@ fn points_down<T: Real>(v: &[T]) -> bool {
     largest < T::ZERO
 }
 
-fn turn<T: Real>(v: &mut [T]) {
+fn negate<T: Real>(v: &mut [T]) {
     v.iter_mut().for_each(|x| *x = -*x);
 }

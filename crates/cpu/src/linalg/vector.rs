@@ -187,8 +187,8 @@ fn sweep<I: Isa, T: Real, const N: usize>(
             at(0).write(held);
         } else {
             let mut held = at(0).read();
-            for j in 0..count {
-                let ((c, s), mut other) = (rotations[j], at(j + 1).read());
+            for (j, &(c, s)) in rotations.iter().enumerate() {
+                let mut other = at(j + 1).read();
                 let mut done = [T::ZERO; N];
                 for l in 0..N {
                     let (a, b) = (held[l], other[l]);
