@@ -18,7 +18,7 @@ pub(crate) mod undo;
 
 use crate::apply::{self, checked};
 use crate::backend::{self, Write};
-use crate::rule::{Outs, Val};
+use crate::rule::{Tensors, Val};
 use crate::storage::Writer;
 use crate::tape::History;
 use crate::tape::record::record;
@@ -33,7 +33,7 @@ enum Made {
     /// The targets are written, and have these versions.
     Written(SmallVec<[u64; 4]>),
     /// New values, which are still to be written.
-    Fresh(Outs),
+    Fresh(Tensors),
 }
 
 impl Tensor {

@@ -3,7 +3,7 @@
 use super::attach::{Attached, Block, Call, DeviceOperand, Handle, find};
 use super::executable::{Bound, refuse_host_code};
 use super::{Memory, Pooled, Write};
-use crate::rule::Outs;
+use crate::rule::Tensors;
 use crate::storage::Storage;
 use crate::{Device, Error, Op, Result, Tensor, lock, mode};
 use pullback_ir::infer::Checked;
@@ -13,12 +13,12 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Enqueues an op that writes fresh memory.
-pub(super) fn run(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) -> Result<Outs> {
+pub(super) fn run(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) -> Result<Tensors> {
     let op = call.op();
     refuse_host_code(op, device)?;
     let on = find(device)?;
     let splat = matches!(op, Op::Literal { .. });
-    let mut outs = Outs::new();
+    let mut outs = Tensors::new();
     for spec in call.results() {
         let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
         let shape = spec.shape.clone();

@@ -20,7 +20,7 @@ pub(crate) use pullback_cpu::pooled::{Pooled, WeakPooled};
 pub(crate) use pullback_cpu::{elements, elements_mut};
 pub use pullback_ir::{PoolStats, Step, Write};
 
-use crate::rule::Outs;
+use crate::rule::Tensors;
 use crate::storage::Storage;
 use crate::{Device, Error, Op, Result, Spec, Tensor, custom, lock};
 use attach::{Attached, Block, find};
@@ -217,7 +217,7 @@ fn check_memory(op: &Op, inputs: &[&Tensor]) -> Result<()> {
 }
 
 /// Computes the results in fresh memory, and nothing else.
-pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     let op = call.op();
     check_memory(op, inputs)?;
     if let Op::View(view) = op {
@@ -239,7 +239,7 @@ pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Out
     }
 }
 
-fn run(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+fn run(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     match call.device() {
         Device::Cpu => {
             let compute = |inputs: &[Input]| pullback_cpu::compute(&call, inputs);
@@ -247,7 +247,7 @@ fn run(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Outs> {
             let splat = pullback_cpu::is_splat(call.op());
             // Nearly always one result, which needs no list.
             if let ([spec], 1) = (call.results(), buffers.len()) {
-                return Ok(Outs::from_buf([on_cpu(spec, buffers.swap_remove(0), splat)]));
+                return Ok(Tensors::from_buf([on_cpu(spec, buffers.swap_remove(0), splat)]));
             }
             let tensor = |(spec, buffer)| on_cpu(spec, buffer, splat);
             Ok(call.results().iter().zip(buffers).map(tensor).collect())
@@ -285,7 +285,7 @@ fn on_cpu(spec: &Spec, buffer: Buffer, splat: bool) -> Tensor {
 }
 
 /// Runs an op that holds programs, as a program of one equation.
-fn run_program(call: Checked, inputs: &[&Tensor]) -> Result<Outs> {
+fn run_program(call: Checked, inputs: &[&Tensor]) -> Result<Tensors> {
     let specs = call.results().to_vec();
     let made = lock::read(inputs, |memory| Executable::run_once(call, inputs, memory))?;
     let tensor = |(spec, memory)| Tensor::dense(spec, memory);
@@ -293,7 +293,7 @@ fn run_program(call: Checked, inputs: &[&Tensor]) -> Result<Outs> {
 }
 
 /// A view is arithmetic on the layout, except a reshape of elements that are not evenly spaced.
-fn run_view(call: &Checked, view: &View, x: &Tensor, at: Line) -> Result<Outs> {
+fn run_view(call: &Checked, view: &View, x: &Tensor, at: Line) -> Result<Tensors> {
     let spec = call.results()[0].clone();
     if let Some(layout) = x.0.layout.view(view) {
         let parent = Some(Box::new((x.clone(), view.clone())));
@@ -309,7 +309,7 @@ fn copy(x: &Tensor, at: Line) -> Result<Tensor> {
 }
 
 /// Moves a value to another device, through the host.
-fn run_to(call: &Checked, device: Device, x: &Tensor, at: Line) -> Result<Outs> {
+fn run_to(call: &Checked, device: Device, x: &Tensor, at: Line) -> Result<Tensors> {
     let spec = call.results()[0].clone();
     if device == x.device() {
         return Ok(smallvec![copy(x, at)?]);
