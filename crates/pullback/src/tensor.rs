@@ -165,7 +165,7 @@ impl Tensor {
         self.0.storage.version() > 0
     }
 
-    /// The stored state, which may be out of date: see [`Tensor::state`] in `inplace.rs`.
+    /// The stored state, which may be out of date: see [`Tensor::state`] in `inplace/refresh.rs`.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

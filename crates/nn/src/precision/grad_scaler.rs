@@ -14,8 +14,10 @@
 use super::snapshot::Snapshot;
 use crate::Module;
 use crate::optim::{Bounds, Optimizer};
+use crate::refuse::refuse;
 use pullback::{
-    DType, Error, OverflowSource, Result, Tensor, autocast_off, catch, detect_overflow, no_grad,
+    DType, Error, ErrorKind, IntoDevice, OverflowSource, Result, Tensor, autocast_off, catch,
+    detect_overflow, no_grad,
 };
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -143,7 +145,7 @@ impl fmt::Display for Overflow {
 }
 
 impl GradScaler {
-    /// A scaler with these options.
+    /// A scaler with these options, on the default device ([`GradScaler::to_device`] moves it).
     ///
     /// ```
     /// use pullback_nn::precision::{GradScaler, GradScalerOptions};
@@ -189,6 +191,49 @@ impl GradScaler {
         })
     }
 
+    /// A scaler with copies of this one's state on another device. A scaler must be on the device of
+    /// the losses and gradients it is used with, and [`GradScaler::new`] makes it on the default
+    /// device.
+    ///
+    /// ```
+    /// use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// let scaler = GradScaler::new(GradScalerOptions::default())?.to_device("cpu");
+    /// assert_eq!(scaler.current()?, 65536.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the device is not there.
+    #[track_caller]
+    #[must_use]
+    pub fn to_device(&self, device: impl IntoDevice) -> GradScaler {
+        let device = device.into_device().unwrap_or_else(|error| refuse(error));
+        let to = |x: &Tensor| no_grad(|| x.to(device));
+        GradScaler {
+            how: self.how,
+            scale: to(&self.scale),
+            good: to(&self.good),
+            stage: to(&self.stage),
+            looked: to(&self.looked),
+            overflow: to(&self.overflow),
+            last_overflow: to(&self.last_overflow),
+            last_scale: to(&self.last_scale),
+            skipped: to(&self.skipped),
+            owner: Arc::default(),
+        }
+    }
+
+    /// The error of a loss or gradient that is on another device than the scaler.
+    fn check_device(&self, what: &str, x: &Tensor) -> Result<()> {
+        if x.device() == self.scale.device() {
+            return Ok(());
+        }
+        let message =
+            format!("{what} is {}, and the scaler is on {}", x.spec(), self.scale.device());
+        Err(Error::new(ErrorKind::Device, OP, message)
+            .hint("move the scaler with `to_device` before its first use"))
+    }
+
     /// The loss times the scale: call `backward` on this.
     ///
     /// ```
@@ -200,13 +245,16 @@ impl GradScaler {
     /// ```
     ///
     /// # Panics
-    /// If the loss is not of a float dtype.
+    /// If the loss is not of a float dtype, or is on another device than the scaler.
     #[track_caller]
     #[must_use]
     pub fn scale(&self, loss: &Tensor) -> Tensor {
         if !loss.dtype().is_float() {
             let message = format!("scales a loss of a float dtype, not {}", loss.spec());
-            crate::refuse::refuse(Error::dtype(OP, message));
+            refuse(Error::dtype(OP, message));
+        }
+        if let Err(error) = self.check_device("the loss", loss) {
+            refuse(error);
         }
         // A copy: the scale is written to by `update`, and backward may want this one later.
         loss * self.scale.deep_clone()
@@ -231,7 +279,7 @@ impl GradScaler {
     ///
     /// # Errors
     /// If they were already unscaled in this step, the optimiser is not the one it was before, or a
-    /// parameter is of a 16-bit dtype.
+    /// parameter is of a 16-bit dtype or on another device than the scaler.
     #[doc(alias = "unscale_")]
     pub fn unscale(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
         match self.stage.try_item::<i64>() {
@@ -260,6 +308,7 @@ impl GradScaler {
                 return Err(Error::dtype(OP, message)
                     .hint("keep parameters in f32, and use autocast for the forward pass"));
             }
+            self.check_device("a gradient", &grad)?;
             gradients.push(grad);
         }
         untracked(|| {

@@ -6,7 +6,7 @@ use super::rule::{Handle, OperandRole, Rule, checked, filled, floats, transposed
 use super::rule_check::{PendingCheck, RuleCheck};
 use crate::apply::apply_all;
 use crate::backend::{elements, elements_mut};
-use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::rule::{Derivatives, RuleContext, Tensors, Val};
 use crate::{DType, Device, Error, HostElement, Op, Result, Spec, Tensor, fail, mode};
 use pullback_ir::infer::{Specs, fits_memory};
 use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Line, Work};
@@ -824,18 +824,18 @@ impl Rule for ExternalRule {
         }
     }
 
-    fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {
-        let (inputs, outputs) = specs(facts);
+    fn vjp(&self, ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
+        let (inputs, outputs) = specs(ctx);
         let dys = filled(dys, outputs.iter());
         let given: Vec<Option<Tensor>> = match self.0.derivative() {
             Derivative::Zero => vec![None; inputs.len()],
             Derivative::Refused(why) => self.refuse(why),
             Derivative::Vjp => {
-                let (x, y) = values(facts);
+                let (x, y) = values(ctx);
                 self.pull(&x, &y, &dys, &inputs).into_iter().map(Some).collect()
             }
             Derivative::Jvp => {
-                let (x, y) = values(facts);
+                let (x, y) = values(ctx);
                 let (moved, made) = (floats(&inputs), floats(&outputs));
                 let from: Vec<Spec> = moved.iter().map(|&i| inputs[i].clone()).collect();
                 let found = transposed(
@@ -851,12 +851,12 @@ impl Rule for ExternalRule {
                 all
             }
         };
-        let wants = |i: usize| inputs[i].dtype.is_float() && facts.needs(i);
+        let wants = |i: usize| inputs[i].dtype.is_float() && ctx.needs(i);
         given.into_iter().enumerate().map(|(i, g)| g.filter(|_| wants(i))).collect()
     }
 
-    fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs {
-        let (inputs, outputs) = specs(facts);
+    fn jvp(&self, ctx: &RuleContext, tangents: &Derivatives) -> Tensors {
+        let (inputs, outputs) = specs(ctx);
         let tangents = filled(tangents, inputs.iter());
         let (moved, made) = (floats(&inputs), floats(&outputs));
         let mut out: Vec<Tensor> = outputs.iter().map(Tensor::zeros_of).collect();
@@ -864,11 +864,11 @@ impl Rule for ExternalRule {
             Derivative::Zero => return out.into_iter().collect(),
             Derivative::Refused(why) => self.refuse(why),
             Derivative::Jvp => {
-                let (x, y) = values(facts);
+                let (x, y) = values(ctx);
                 pick(&self.push(&x, &y, &tangents, &outputs), &made)
             }
             Derivative::Vjp => {
-                let (x, y) = values(facts);
+                let (x, y) = values(ctx);
                 let from: Vec<Spec> = made.iter().map(|&k| outputs[k].clone()).collect();
                 transposed(
                     &from,
@@ -914,10 +914,10 @@ impl ExternalRule {
 }
 
 /// Operands and results.
-fn values(facts: &Facts) -> (Vec<Tensor>, Vec<Tensor>) {
-    let (operands, results) = facts.counts();
-    let x = (0..operands).map(|i| facts.x(i).clone()).collect();
-    (x, (0..results).map(|k| facts.y(k).clone()).collect())
+fn values(ctx: &RuleContext) -> (Vec<Tensor>, Vec<Tensor>) {
+    let (operands, results) = ctx.counts();
+    let x = (0..operands).map(|i| ctx.x(i).clone()).collect();
+    (x, (0..results).map(|k| ctx.y(k).clone()).collect())
 }
 
 fn pick(all: &[Tensor], places: &[usize]) -> Vec<Tensor> {

@@ -6,7 +6,7 @@ use super::reverse::{specs, without_values};
 use super::rule::{OperandRole, Rule, checked, filled, floats, transposed};
 use super::rule_check::{PendingCheck, RuleCheck};
 use crate::read_only::ReadOnly;
-use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::rule::{Derivatives, RuleContext, Tensors, Val};
 use crate::{Spec, Tensor, Tree, kinks, mode};
 use pullback_ir::Line;
 use smallvec::SmallVec;
@@ -205,9 +205,9 @@ where
         self.call.pending.as_ref()
     }
 
-    fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {
-        let (inputs, outputs) = specs(facts);
-        let x: Vec<Tensor> = (0..self.call.arguments).map(|i| facts.x(i).clone()).collect();
+    fn vjp(&self, ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
+        let (inputs, outputs) = specs(ctx);
+        let x: Vec<Tensor> = (0..self.call.arguments).map(|i| ctx.x(i).clone()).collect();
         let (moved, made) = (floats(&inputs[..x.len()]), floats(&outputs));
         let dys = filled(dys, outputs.iter());
         let from: Vec<Spec> = moved.iter().map(|&i| inputs[i].clone()).collect();
@@ -221,16 +221,16 @@ where
             },
             &made.iter().map(|&k| dys[k].clone()).collect::<Vec<_>>(),
         );
-        let mut out: Maybe = SmallVec::from_elem(None, inputs.len());
-        for (&i, g) in moved.iter().zip(given).filter(|(i, _)| facts.needs(**i)) {
+        let mut out: Derivatives = SmallVec::from_elem(None, inputs.len());
+        for (&i, g) in moved.iter().zip(given).filter(|(i, _)| ctx.needs(**i)) {
             out[i] = Some(g);
         }
         out
     }
 
-    fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs {
-        let (inputs, outputs) = specs(facts);
-        let x: Vec<Tensor> = (0..self.call.arguments).map(|i| facts.x(i).clone()).collect();
+    fn jvp(&self, ctx: &RuleContext, tangents: &Derivatives) -> Tensors {
+        let (inputs, outputs) = specs(ctx);
+        let x: Vec<Tensor> = (0..self.call.arguments).map(|i| ctx.x(i).clone()).collect();
         let tangents = filled(&tangents[..x.len()], inputs.iter());
         let given = self.push(&x, &tangents, &outputs);
         let tangent = |(t, spec): (Tensor, &Spec)| match spec.dtype.is_float() {

@@ -4,7 +4,7 @@ use super::call::{Again, CustomCall, Residual, call};
 use super::memo::Site;
 use super::rule::{OperandRole, Rule, checked, filled, floats, transposed, uncut};
 use super::rule_check::{PendingCheck, RuleCheck};
-use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::rule::{Derivatives, RuleContext, Tensors, Val};
 use crate::trace::{self, evaluate};
 use crate::{DType, Spec, Tensor, Tree, autocast, jvp, kinks, mode, random, vjp};
 use pullback_ir::Line;
@@ -252,10 +252,10 @@ struct Reverse<T, Y, R> {
 }
 
 impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
-    fn residuals(&self, facts: &Facts) -> R {
+    fn residuals(&self, ctx: &RuleContext) -> R {
         let find = |place: &Residual| match *place {
-            Residual::Input(i) => facts.x(i).clone(),
-            Residual::Output(k) => facts.y(k).clone(),
+            Residual::Input(i) => ctx.x(i).clone(),
+            Residual::Output(k) => ctx.y(k).clone(),
         };
         self.r.with_leaves(&self.call.residuals.iter().map(find).collect::<Vec<_>>())
     }
@@ -307,10 +307,10 @@ impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
 }
 
 /// The specs of the operands, those of the results.
-pub(super) fn specs(facts: &Facts) -> (Vec<Spec>, Vec<Spec>) {
-    let (operands, results) = facts.counts();
-    let inputs = (0..operands).map(|i| facts.in_spec(i).clone()).collect();
-    (inputs, (0..results).map(|k| facts.out_spec(k).clone()).collect())
+pub(super) fn specs(ctx: &RuleContext) -> (Vec<Spec>, Vec<Spec>) {
+    let (operands, results) = ctx.counts();
+    let inputs = (0..operands).map(|i| ctx.in_spec(i).clone()).collect();
+    (inputs, (0..results).map(|k| ctx.out_spec(k).clone()).collect())
 }
 
 impl<T, Y, R> Rule for Reverse<T, Y, R>
@@ -336,20 +336,20 @@ where
         self.call.pending.as_ref()
     }
 
-    fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {
-        let (inputs, outputs) = specs(facts);
+    fn vjp(&self, ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
+        let (inputs, outputs) = specs(ctx);
         let (arguments, results) = (self.call.arguments, self.call.results);
-        let mut out: Maybe = SmallVec::from_elem(None, inputs.len());
-        let wants = |i: usize| inputs[i].dtype.is_float() && facts.needs(i);
+        let mut out: Derivatives = SmallVec::from_elem(None, inputs.len());
+        let wants = |i: usize| inputs[i].dtype.is_float() && ctx.needs(i);
         if dys[..results].iter().any(Option::is_some) {
             let dys = filled(&dys[..results], outputs.iter());
-            let given = self.pull(&self.residuals(facts), &dys, &inputs[..arguments]);
+            let given = self.pull(&self.residuals(ctx), &dys, &inputs[..arguments]);
             for (i, g) in given.into_iter().enumerate().filter(|(i, _)| wants(*i)) {
                 out[i] = Some(g);
             }
         }
         if dys[results..].iter().any(Option::is_some) {
-            let operands: Vec<Tensor> = (0..inputs.len()).map(|i| facts.x(i).clone()).collect();
+            let operands: Vec<Tensor> = (0..inputs.len()).map(|i| ctx.x(i).clone()).collect();
             let moved: Vec<usize> = floats(&inputs[..arguments]);
             let point: Vec<Tensor> = moved.iter().map(|&i| operands[i].clone()).collect();
             let kept = floats(&outputs[results..]);
@@ -374,15 +374,15 @@ where
         out
     }
 
-    fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs {
-        let (inputs, outputs) = specs(facts);
+    fn jvp(&self, ctx: &RuleContext, tangents: &Derivatives) -> Tensors {
+        let (inputs, outputs) = specs(ctx);
         let (arguments, results) = (self.call.arguments, self.call.results);
         let tangents = filled(&tangents[..arguments], inputs.iter());
         let (moved, made) = (floats(&inputs[..arguments]), floats(&outputs[..results]));
         let of = |all: &[Tensor], places: &[usize]| -> Vec<Tensor> {
             places.iter().map(|&i| all[i].clone()).collect()
         };
-        let residuals = self.residuals(facts);
+        let residuals = self.residuals(ctx);
         let from: Vec<Spec> = made.iter().map(|&k| outputs[k].clone()).collect();
         let pushed = transposed(
             &from,
@@ -396,7 +396,7 @@ where
         let mut out: Vec<Tensor> = outputs.iter().map(Tensor::zeros_of).collect();
         made.iter().zip(pushed).for_each(|(&k, t)| out[k] = t);
         if outputs.len() > results {
-            let operands: Vec<Tensor> = (0..inputs.len()).map(|i| facts.x(i).clone()).collect();
+            let operands: Vec<Tensor> = (0..inputs.len()).map(|i| ctx.x(i).clone()).collect();
             let run = |point: &Vec<Tensor>| {
                 let mut all = operands.clone();
                 moved.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());

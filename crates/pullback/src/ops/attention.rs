@@ -6,14 +6,14 @@
 
 use crate::apply::{apply, apply_all};
 use crate::ops::cast::one_float;
-use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
+use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val};
 use crate::{DType, Error, Key, Op, Shape, Tensor, autocast};
 use pullback_ir::{Attention as How, Fused, Random, Real};
 use smallvec::{SmallVec, smallvec};
 
 pub(super) fn row() -> Grad {
     use Val::{In, Out};
-    Grad::Hand(Hand {
+    Grad::ByHand(ByHand {
         uses: &[In(0), In(1), In(2), In(3), In(4), Out(0), Out(1)],
         vjp,
         jvp,
@@ -38,11 +38,11 @@ fn how(op: &Op) -> How {
     }
 }
 
-fn operands<'a>(f: &'a Facts) -> SmallVec<[&'a Tensor; 5]> {
+fn operands<'a>(f: &'a RuleContext) -> SmallVec<[&'a Tensor; 5]> {
     (0..how(f.op).operands()).map(|i| f.x(i)).collect()
 }
 
-fn vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let how = how(f.op);
     let dy = match (&dys[0], &dys[1]) {
         (Some(dy), _) => dy.clone(),
@@ -51,7 +51,7 @@ fn vjp(f: &Facts, dys: &Maybe) -> Maybe {
     };
     let mut given = operands(f);
     let of_mask = how.masked && f.needs(3) && f.x(3).dtype().is_float();
-    let mut out: Maybe = if of_mask || dys[1].is_some() {
+    let mut out: Derivatives = if of_mask || dys[1].is_some() {
         let slopes = Scores::new(how, &given, f.y(1)).slopes(f.y(0), &dy, dys[1].as_ref());
         slopes.into_iter().map(Some).collect()
     } else {
@@ -65,7 +65,7 @@ fn vjp(f: &Facts, dys: &Maybe) -> Maybe {
     out
 }
 
-fn jvp(f: &Facts, t: &Maybe) -> Outs {
+fn jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let how = how(f.op);
     let scores = Scores::new(how, &operands(f), f.y(1));
     let (q, k, v) = (&scores.q, &scores.k, &scores.v);
@@ -151,7 +151,7 @@ impl Scores {
     }
 
     /// dq, dk, dv and dmask, from the results and the cotangents of both.
-    fn slopes(&self, out: &Tensor, dy: &Tensor, dlse: Option<&Tensor>) -> Outs {
+    fn slopes(&self, out: &Tensor, dy: &Tensor, dlse: Option<&Tensor>) -> Tensors {
         let (narrow, heads) = (dy.dtype(), dy.rank() - 3);
         let (out, dy) = (self.split(out), self.split(dy));
         let mut delta = (&dy * out).sum_keep(-1);

@@ -5,7 +5,7 @@ use crate::kinks::mask::{self, Spots};
 use crate::memory::Need;
 use crate::ops::slopes::gamma_density;
 use crate::ops::{Operand, linear};
-use crate::rule::{A, Adds, B, Bilinear, Facts, Grad, Hand, Outs, Y, chain, slopes};
+use crate::rule::{A, Adds, B, Bilinear, ByHand, Grad, RuleContext, Tensors, Y, chain, slopes};
 use crate::{Error, Op, Tensor, fail, kinks};
 use pullback_ir::{Binary, DType};
 use smallvec::smallvec;
@@ -71,7 +71,7 @@ const MUL: Grad = Grad::Bilinear(Bilinear {
 /// y = a / b: divided again rather than multiplied by 1/b, so that nothing is rounded twice. Also y
 /// is divided, and not `dy / b` multiplied by it: 1/b² would overflow where a/b² does not (a = 0,
 /// or as small as b).
-const DIV: Grad = Grad::Hand(Hand {
+const DIV: Grad = Grad::ByHand(ByHand {
     formula: "`da = dy / b`, `db = dy * (y / -b)`",
     uses: &[B, Y],
     vjp: |f, dys| {
@@ -91,7 +91,7 @@ const DIV: Grad = Grad::Hand(Hand {
 });
 
 /// y = a − b·q, where q is a/b rounded down for the remainder and towards zero for fmod.
-const MODULO: Grad = Grad::Hand(Hand {
+const MODULO: Grad = Grad::ByHand(ByHand {
     formula: "`da = dy`, `db = -dy * q`, q the rounded quotient",
     uses: &[A, B, Y],
     vjp: |f, dys| smallvec![dys[0].clone(), dys[0].as_ref().map(|dy| -(dy * quotient(f)))],
@@ -100,7 +100,7 @@ const MODULO: Grad = Grad::Hand(Hand {
 
 /// The quotient that the value was made with: a/b itself may be rounded up to the next integer, as
 /// 1/0.1 is.
-fn quotient(f: &Facts) -> Tensor {
+fn quotient(f: &RuleContext) -> Tensor {
     let (a, b) = (f.x(0), f.x(1));
     match f.op {
         Op::Binary(Binary::Fmod) => ((a - f.y(0)) / b).round(),
@@ -109,7 +109,7 @@ fn quotient(f: &Facts) -> Tensor {
 }
 
 /// The sum of the tangents that arrived; at least one did.
-fn total(a: Option<Tensor>, b: Option<Tensor>) -> Outs {
+fn total(a: Option<Tensor>, b: Option<Tensor>) -> Tensors {
     a.into_iter().chain(b).reduce(|a, b| a + b).into_iter().collect()
 }
 

@@ -2,7 +2,7 @@
 
 use crate::apply::{apply, apply_all};
 use crate::ops::reduce::unit_padding;
-use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
+use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val};
 use crate::{DType, Op, Tensor, custom_vjp, fail, kinks, mode};
 use pullback_ir::{Combine, Cumulation, Line};
 use smallvec::smallvec;
@@ -19,7 +19,7 @@ pub(crate) fn row(kind: Cumulation) -> Grad {
         }
         Cumulation::Prod => Grad::Decompose(|op, inputs| running_products(op, inputs[0])),
         Cumulation::LogSumExp => Grad::Decompose(|op, inputs| running_logarithms(op, inputs[0])),
-        Cumulation::Max | Cumulation::Min => Grad::Hand(Hand {
+        Cumulation::Max | Cumulation::Min => Grad::ByHand(ByHand {
             uses: &[Val::In(0), Val::Out(0)],
             vjp: extreme_vjp,
             jvp: extreme_jvp,
@@ -30,7 +30,7 @@ pub(crate) fn row(kind: Cumulation) -> Grad {
 
 /// Running products by doubling: after step k each element holds its window of 2ᵏ. No division, so
 /// zeros are no special case, at any order of derivative.
-fn running_products(op: &Op, x: &Tensor) -> Outs {
+fn running_products(op: &Op, x: &Tensor) -> Tensors {
     let Op::Cumulate { axis, reverse, .. } = *op else { unreachable!("called for Cumulate") };
     let n = x.shape()[axis];
     let mut y = if reverse { x.flip(axis as isize) } else { x.clone() };
@@ -48,7 +48,7 @@ fn running_products(op: &Op, x: &Tensor) -> Outs {
 /// Running logarithms of sums, by doubling: of each window its largest element and the sum of
 /// exponentials of the differences from that. The logarithm is taken only at the end: it may be
 /// lost relative to very large elements, but their parts of the sum are not.
-fn running_logarithms(op: &Op, x: &Tensor) -> Outs {
+fn running_logarithms(op: &Op, x: &Tensor) -> Tensors {
     let Op::Cumulate { axis, reverse, .. } = *op else { unreachable!("called for Cumulate") };
     let n = x.shape()[axis];
     let flipped = |x: Tensor| if reverse { x.flip(axis as isize) } else { x };
@@ -74,7 +74,7 @@ fn running_logarithms(op: &Op, x: &Tensor) -> Outs {
 }
 
 /// The index of each running extreme: the latest one that equals it.
-fn places(f: &Facts) -> (usize, Tensor) {
+fn places(f: &RuleContext) -> (usize, Tensor) {
     let Op::Cumulate { axis, reverse, .. } = *f.op else { unreachable!("called for Cumulate") };
     let x = f.x(0);
     let mut shape = vec![1; x.rank()];
@@ -90,7 +90,7 @@ fn places(f: &Facts) -> (usize, Tensor) {
     (axis, apply(Op::Cumulate { kind, axis, reverse }, &[&marks]))
 }
 
-fn extreme_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn extreme_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let (axis, index) = places(f);
     let back = |dy: &Tensor| {
         apply(Op::Scatter(axis, Combine::Add), &[&Tensor::zeros_of(f.in_spec(0)), &index, dy])
@@ -98,7 +98,7 @@ fn extreme_vjp(f: &Facts, dys: &Maybe) -> Maybe {
     smallvec![dys[0].as_ref().map(back)]
 }
 
-fn extreme_jvp(f: &Facts, t: &Maybe) -> Outs {
+fn extreme_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let (axis, index) = places(f);
     t[0].iter().map(|tx| apply(Op::Gather(axis), &[tx, &index])).collect()
 }
@@ -112,7 +112,7 @@ fn sorted_axis(op: &Op) -> usize {
 
 /// Sorting, also of some ranks alone, is a gather by the indices it found.
 pub(crate) fn sort_row() -> Grad {
-    Grad::Hand(Hand {
+    Grad::ByHand(ByHand {
         formula: "`dy` put back at the indices (scatter-add)",
         uses: &[Val::Out(1)],
         vjp: |f, dys| {

@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::ops::cast::one_float;
-use crate::rule::{Adds, Bilinear, Facts, Grad};
+use crate::rule::{Adds, Bilinear, Grad, RuleContext};
 use crate::{DType, Error, Op, Shape, Tensor, autocast};
 
 /// Y = A·B: dA = dY·Bᵀ, dB = Aᵀ·dY. Transposes are views, never copies.
@@ -23,7 +23,7 @@ pub(crate) fn row() -> Grad {
 }
 
 /// The gradient of operand `i` is the product of these.
-fn factors(f: &Facts, i: usize, dy: &Tensor) -> (Tensor, Tensor) {
+fn factors(f: &RuleContext, i: usize, dy: &Tensor) -> (Tensor, Tensor) {
     match i {
         0 => (dy.clone(), f.x(1).t()),
         _ => (f.x(0).t(), dy.clone()),

@@ -1,7 +1,7 @@
 //! Gather, scatter and index selection.
 
 use crate::apply::apply;
-use crate::rule::{Adds, Grad, Hand, Linear, Outs, Set, Val};
+use crate::rule::{Adds, ByHand, Derivatives, Grad, Linear, RuleContext, Set, Tensors, Val};
 use crate::{DType, Error, Op, Spec, Tensor, trace};
 use pullback_ir::Combine;
 use smallvec::smallvec;
@@ -46,7 +46,7 @@ pub(crate) fn scatter_row(combine: Combine) -> Grad {
             formula: "`dbase = dy` where nothing was written, `dsource = dy` gathered, for the writer that stayed",
         }),
         Combine::Mul => Grad::Decompose(product),
-        Combine::Max | Combine::Min => Grad::Hand(Hand {
+        Combine::Max | Combine::Min => Grad::ByHand(ByHand {
             uses: &[Val::In(0), Val::In(1), Val::In(2), Val::Out(0)],
             vjp: extreme_vjp,
             jvp: extreme_jvp,
@@ -70,11 +70,8 @@ fn last_writer(op: &Op, base: &Spec, index: &Tensor) -> Tensor {
     apply(Op::Gather(axis_of(op)), &[&winners, index]).eq(&order)
 }
 
-type Facts<'a> = crate::rule::Facts<'a>;
-type Maybe = crate::rule::Maybe;
-
 /// Ties share: each of the elements that equal the extreme gets an equal part.
-fn extreme_shares(f: &Facts) -> (Tensor, Tensor) {
+fn extreme_shares(f: &RuleContext) -> (Tensor, Tensor) {
     let (axis, y, dtype) = (axis_of(f.op), f.y(0), f.y(0).dtype());
     let base = f.x(0).detach().eq(y).cast(dtype);
     let source = f.x(2).detach().eq(apply(Op::Gather(axis), &[y, f.x(1)])).cast(dtype);
@@ -83,14 +80,14 @@ fn extreme_shares(f: &Facts) -> (Tensor, Tensor) {
     (base / count, source)
 }
 
-fn extreme_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn extreme_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let Some(dy) = &dys[0] else { return smallvec![None, None, None] };
     let (base, source) = extreme_shares(f);
     let taken = apply(Op::Gather(axis_of(f.op)), &[dy, f.x(1)]);
     smallvec![Some(dy * base), None, Some(taken * source)]
 }
 
-fn extreme_jvp(f: &Facts, t: &Maybe) -> crate::rule::Outs {
+fn extreme_jvp(f: &RuleContext, t: &Derivatives) -> crate::rule::Tensors {
     let (base, source) = extreme_shares(f);
     let tb = t[0].as_ref().map_or_else(|| f.x(0).zeros_like_splat(), |t| t * base);
     let ts = t[2].as_ref().map_or_else(|| f.x(2).zeros_like_splat(), |t| t * source);
@@ -101,7 +98,7 @@ fn extreme_jvp(f: &Facts, t: &Maybe) -> crate::rule::Outs {
 /// the product of the last 2ᵏ that go to the same place, so the last of each place holds all of
 /// them, and the last one written wins. No division, so zeros are no special case, at any order of
 /// derivative.
-fn product(op: &Op, inputs: &[&Tensor]) -> Outs {
+fn product(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let (base, index, source, axis) = (inputs[0], inputs[1], inputs[2], axis_of(op));
     let (at, n) = (axis as isize, index.shape()[axis]);
     let (places, order) = index.sort(at, false);

@@ -11,7 +11,7 @@ use crate::{DType, Error, IntoShape, Tensor, broadcast_tensors, trace};
 
 /// How [`Tensor::scatter_reduce`] and [`Tensor::index_reduce`] combine the values for one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gathered {
+pub enum ScatterReduction {
     /// The sum.
     Sum,
     /// The mean; of integers, rounded down.
@@ -282,10 +282,10 @@ impl Tensor {
     /// Derivative: of the combination; the largest and smallest share it evenly among ties.
     ///
     /// ```
-    /// use pullback::{Gathered, Tensor};
+    /// use pullback::{ScatterReduction, Tensor};
     /// let x = Tensor::from([1.0, 2.0, 3.0]);
     /// let (index, source) = (Tensor::from([0i64, 0, 2]), Tensor::from([4.0, 6.0, 7.0]));
-    /// let mean = |include: bool| x.scatter_reduce(0, &index, &source, Gathered::Mean, include);
+    /// let mean = |include: bool| x.scatter_reduce(0, &index, &source, ScatterReduction::Mean, include);
     /// assert_eq!(mean(false).to_vec::<f64>(), [5.0, 2.0, 7.0]);
     /// assert_eq!(mean(true).to_vec::<f64>(), [11.0 / 3.0, 2.0, 5.0]);
     /// ```
@@ -299,7 +299,7 @@ impl Tensor {
         axis: isize,
         index: &Tensor,
         source: &Tensor,
-        how: Gathered,
+        how: ScatterReduction,
         include_self: bool,
     ) -> Tensor {
         let exact = if self.dtype().is_float() { self.dtype() } else { DType::I64 };
@@ -311,11 +311,11 @@ impl Tensor {
             false => self.unit_where(&hits.gt(0), how),
         };
         match how {
-            Gathered::Sum => base.scatter_add(axis, index, source),
-            Gathered::Prod => base.scatter_mul(axis, index, source),
-            Gathered::Max => base.scatter_max(axis, index, source),
-            Gathered::Min => base.scatter_min(axis, index, source),
-            Gathered::Mean => {
+            ScatterReduction::Sum => base.scatter_add(axis, index, source),
+            ScatterReduction::Prod => base.scatter_mul(axis, index, source),
+            ScatterReduction::Max => base.scatter_max(axis, index, source),
+            ScatterReduction::Min => base.scatter_min(axis, index, source),
+            ScatterReduction::Mean => {
                 let count = if include_self { hits + 1 } else { hits.clamp_min(1) };
                 let sum = base.scatter_add(axis, index, source);
                 match self.dtype().is_float() {
@@ -327,7 +327,7 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn unit_where(&self, hit: &Tensor, how: Gathered) -> Tensor {
+    fn unit_where(&self, hit: &Tensor, how: ScatterReduction) -> Tensor {
         let (lowest, highest) = match self.dtype() {
             DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
             DType::U8 => (0, 255),
@@ -336,12 +336,12 @@ impl Tensor {
         };
         let float = self.dtype().is_float();
         match how {
-            Gathered::Sum | Gathered::Mean => self.masked_fill(hit, 0),
-            Gathered::Prod => self.masked_fill(hit, 1),
-            Gathered::Max if float => self.masked_fill(hit, f64::NEG_INFINITY),
-            Gathered::Min if float => self.masked_fill(hit, f64::INFINITY),
-            Gathered::Max => self.masked_fill(hit, lowest),
-            Gathered::Min => self.masked_fill(hit, highest),
+            ScatterReduction::Sum | ScatterReduction::Mean => self.masked_fill(hit, 0),
+            ScatterReduction::Prod => self.masked_fill(hit, 1),
+            ScatterReduction::Max if float => self.masked_fill(hit, f64::NEG_INFINITY),
+            ScatterReduction::Min if float => self.masked_fill(hit, f64::INFINITY),
+            ScatterReduction::Max => self.masked_fill(hit, lowest),
+            ScatterReduction::Min => self.masked_fill(hit, highest),
         }
     }
 
@@ -351,10 +351,10 @@ impl Tensor {
     /// Derivative: of the combination; the largest and smallest share it evenly among ties.
     ///
     /// ```
-    /// use pullback::{Gathered, Tensor};
+    /// use pullback::{ScatterReduction, Tensor};
     /// let x = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
     /// let source = Tensor::from([[5.0, 1.0], [2.0, 3.0]]);
-    /// let y = x.index_reduce(0, &Tensor::from([1i64, 1]), &source, Gathered::Max, true);
+    /// let y = x.index_reduce(0, &Tensor::from([1i64, 1]), &source, ScatterReduction::Max, true);
     /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 5.0, 4.0]);
     /// ```
     ///
@@ -367,7 +367,7 @@ impl Tensor {
         axis: isize,
         index: &Tensor,
         source: &Tensor,
-        how: Gathered,
+        how: ScatterReduction,
         include_self: bool,
     ) -> Tensor {
         if self.rank() == 0 {
@@ -404,9 +404,9 @@ impl Tensor {
     /// Derivative: of the combination; the largest and smallest share it evenly among ties.
     ///
     /// ```
-    /// use pullback::{Gathered, Tensor};
+    /// use pullback::{ScatterReduction, Tensor};
     /// let x = Tensor::from([1.0, 2.0, 3.0]);
-    /// let y = x.segment_reduce(Gathered::Sum, &Tensor::from([2i64, 1]), 0, None);
+    /// let y = x.segment_reduce(ScatterReduction::Sum, &Tensor::from([2i64, 1]), 0, None);
     /// assert_eq!(y.to_vec::<f64>(), [3.0, 3.0]);
     /// ```
     ///
@@ -416,7 +416,7 @@ impl Tensor {
     #[must_use]
     pub fn segment_reduce(
         &self,
-        how: Gathered,
+        how: ScatterReduction,
         lengths: &Tensor,
         axis: isize,
         first: Option<f64>,
@@ -465,19 +465,19 @@ impl Tensor {
         let mut shape = self.shape().to_vec();
         shape[at] = runs + 1;
         let unit = match how {
-            Gathered::Sum | Gathered::Mean => 0.0,
-            Gathered::Prod => 1.0,
-            Gathered::Max => f64::NEG_INFINITY,
-            Gathered::Min => f64::INFINITY,
+            ScatterReduction::Sum | ScatterReduction::Mean => 0.0,
+            ScatterReduction::Prod => 1.0,
+            ScatterReduction::Max => f64::NEG_INFINITY,
+            ScatterReduction::Min => f64::INFINITY,
         };
         let base = self.new_full_of(&shape[..], first.unwrap_or(unit)).cast(self.dtype());
         let combined = match how {
-            Gathered::Mean => Gathered::Sum,
+            ScatterReduction::Mean => ScatterReduction::Sum,
             other => other,
         };
         let y = base.scatter_reduce(at as isize, &index, self, combined, true);
         let y = y.narrow(at as isize, 0, runs).contiguous();
-        if how != Gathered::Mean {
+        if how != ScatterReduction::Mean {
             return y;
         }
         let mut wide = lengths.shape().to_vec();

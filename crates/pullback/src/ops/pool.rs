@@ -9,7 +9,7 @@ use pullback_ir::{Frame, Line, Pool as PoolOp, Pooling, Window};
 /// The transpose of a window sum spreads over the window, and vice versa; an index has no
 /// derivative.
 pub(crate) fn row(kind: &Pooling) -> Grad {
-    fn other(f: &crate::rule::Facts, kind: Pooling, d: &Tensor) -> Tensor {
+    fn other(f: &crate::rule::RuleContext, kind: Pooling, d: &Tensor) -> Tensor {
         let Op::Pool(pool) = f.op else { unreachable!("called for Pool") };
         apply(Op::Pool(Box::new(PoolOp { kind, frames: pool.frames.clone() })), &[d])
     }

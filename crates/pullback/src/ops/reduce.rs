@@ -1,7 +1,7 @@
 //! Reductions over one, several or all axes.
 
 use crate::apply::apply;
-use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
+use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val};
 use crate::{DType, IntoAxes, Op, Shape, Tensor, kinks};
 use pullback_ir::infer::args;
 use pullback_ir::{Axes, Extreme, Reduction};
@@ -11,7 +11,7 @@ pub(crate) fn row(kind: Reduction) -> Grad {
     match kind {
         Reduction::Sum => super::linear("`dy` at every element", |f, _, dy| spread(f, dy)),
         Reduction::Prod => Grad::Decompose(product),
-        Reduction::Max | Reduction::Min => Grad::Hand(Hand {
+        Reduction::Max | Reduction::Min => Grad::ByHand(ByHand {
             uses: &[Val::In(0), Val::Out(0)],
             vjp: extreme_vjp,
             jvp: extreme_jvp,
@@ -28,7 +28,7 @@ fn axes_of(op: &Op) -> &Axes {
 }
 
 /// A result of the reduction, broadcast to the reduced axes.
-fn spread(f: &Facts, y: &Tensor) -> Tensor {
+fn spread(f: &RuleContext, y: &Tensor) -> Tensor {
     let shape: Shape = Shape::from_slice(f.in_shape(0));
     y.reshape(&kept_shape(&shape, axes_of(f.op))[..]).expand_to(&shape)
 }
@@ -39,24 +39,24 @@ fn kept_shape(shape: &[usize], axes: &[usize]) -> Shape {
 }
 
 /// The share of each element in the extreme: ties share evenly.
-fn share(f: &Facts) -> Tensor {
+fn share(f: &RuleContext) -> Tensor {
     let hit = f.x(0).eq(spread(f, f.y(0))).cast(f.x(0).dtype());
     let count = apply(Op::Reduce(Reduction::Sum, axes_of(f.op).clone()), &[&hit]);
     hit / spread(f, &count)
 }
 
-fn extreme_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn extreme_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     smallvec![dys[0].as_ref().map(|dy| spread(f, dy) * share(f))]
 }
 
-fn extreme_jvp(f: &Facts, t: &Maybe) -> Outs {
+fn extreme_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let sum = |x: Tensor| apply(Op::Reduce(Reduction::Sum, axes_of(f.op).clone()), &[&x]);
     t[0].iter().map(|tx| sum(tx * share(f))).collect()
 }
 
 /// A product as a tree: the two halves of an axis multiplied until one element is left. Its
 /// gradient needs no division, so zeros are no special case, at any order.
-fn product(op: &Op, inputs: &[&Tensor]) -> Outs {
+fn product(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let mut x = inputs[0].clone();
     for &axis in axes_of(op).iter() {
         while x.shape()[axis] != 1 {

@@ -8,7 +8,7 @@ use crate::ops::linear;
 use crate::ops::slopes::{
     bessel_part, erfcx_slope, gelu_tanh_slope, log_ndtr_slope, normal_cdf, normal_pdf,
 };
-use crate::rule::{A, Grad, Hand, Outs, slopes};
+use crate::rule::{A, ByHand, Grad, Tensors, slopes};
 use crate::{Op, Tensor, kinks};
 use pullback_ir::{DType, Unary};
 use smallvec::smallvec;
@@ -19,7 +19,7 @@ use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LN_10, SQRT_2};
 /// t·ln t, where dy is small when t is).
 macro_rules! over {
     ($x:ident => $below:expr) => {
-        Grad::Hand(Hand {
+        Grad::ByHand(ByHand {
             formula: concat!("`dy / (", stringify!($below), ")`"),
             uses: &[A],
             vjp: |f, dys| {
@@ -155,7 +155,7 @@ fn silu_slope(x: &Tensor) -> Tensor {
 }
 
 /// `dy · f'` by simpler ops: what the fused kernel is, where it is differentiated itself.
-pub(crate) fn unary_vjp(op: &Op, inputs: &[&Tensor]) -> Outs {
+pub(crate) fn unary_vjp(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let Op::UnaryVjp(f) = op else { unreachable!("called for UnaryVjp") };
     let Grad::Slopes(slopes) = grad(*f) else { unreachable!("a fused vjp belongs to a slope") };
     let (kept, dy) = (inputs[0], inputs[1]);

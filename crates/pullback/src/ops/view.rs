@@ -3,7 +3,7 @@
 
 use crate::apply::apply;
 use crate::create::known_shape;
-use crate::rule::{Adds, Facts, Grad};
+use crate::rule::{Adds, Grad, RuleContext};
 use crate::{Error, IntoAxes, IntoShape, Op, Result, Tensor, fail, mode};
 use pullback_ir::infer::args;
 use pullback_ir::{Axes, Line, Shape, Span, View, inverse_order};
@@ -32,20 +32,20 @@ pub(crate) fn row(view: &View) -> Grad {
 }
 
 /// The transpose of a view that shows no element twice: `dy` zero-padded to the operand's shape.
-fn put_back(f: &Facts, _: usize, dy: &Tensor) -> Tensor {
+fn put_back(f: &RuleContext, _: usize, dy: &Tensor) -> Tensor {
     let Op::View(view) = f.op else { unreachable!("called for a view") };
     apply(Op::Put(vec![view.clone()]), &[&Tensor::zeros_of(f.in_spec(0)), dy])
 }
 
 /// `dy` added to its part of a gradient that is there already: so all slices of a tensor together
 /// cost as much as the tensor.
-fn add_to_part(f: &Facts, _: usize, dy: &Tensor, sum: &Tensor) -> bool {
+fn add_to_part(f: &RuleContext, _: usize, dy: &Tensor, sum: &Tensor) -> bool {
     let Op::View(view) = f.op else { unreachable!("called for a view") };
     sum.add_to_part_if_sole(view, dy)
 }
 
 /// The transpose of `unfold`: windows added up where they overlap.
-fn fold(f: &Facts, _: usize, dy: &Tensor) -> Tensor {
+fn fold(f: &RuleContext, _: usize, dy: &Tensor) -> Tensor {
     let Op::View(View::Unfold { axis, size, step }) = *f.op else {
         unreachable!("called for Unfold")
     };
