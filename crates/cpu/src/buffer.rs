@@ -405,7 +405,17 @@ pub fn live_bytes() -> u64 {
     LIVE.load(Relaxed)
 }
 
-/// Statistics of the pool, over all threads.
+/// Statistics of the memory pool of the host, over all threads.
+///
+/// ```
+/// # use pullback_cpu::{Buffer, buffer::stats};
+/// let before = stats().live_bytes;
+/// let buffer = Buffer::from_slice(&[0f32; 1000])?;
+/// assert!(stats().live_bytes >= before + 4000);
+/// # drop(buffer);
+/// # Ok::<(), pullback_ir::Error>(())
+/// ```
+#[doc(alias = "memory_stats")]
 pub fn stats() -> PoolStats {
     let idle = arena::idle_bytes();
     let shared = shared();
@@ -421,7 +431,17 @@ pub fn stats() -> PoolStats {
     }
 }
 
-/// Resets `peak_bytes` to what is live now.
+/// Resets `peak_bytes` of the statistics to what is live now.
+///
+/// ```
+/// # use pullback_cpu::{Buffer, buffer::{reset_peak, stats}};
+/// drop(Buffer::from_slice(&[0f32; 1000])?);
+/// assert!(stats().peak_bytes > stats().live_bytes);
+/// reset_peak();
+/// assert_eq!(stats().peak_bytes, stats().live_bytes);
+/// # Ok::<(), pullback_ir::Error>(())
+/// ```
+#[doc(alias = "reset_peak_memory_stats")]
 pub fn reset_peak() {
     PEAK.store(LIVE.load(Relaxed), Relaxed);
 }
@@ -464,6 +484,14 @@ pub fn trim() {
 
 /// Bounds the bytes cached in the shared store, and likewise the working memory cached for compiled
 /// functions; the default is 4 GiB, or half of the memory if that is less.
+///
+/// ```
+/// # use pullback_cpu::{Buffer, buffer::{set_cache_limit, stats}};
+/// set_cache_limit(1 << 20); // keeps at most one MiB for reuse
+/// drop(Buffer::from_slice(&vec![0f32; 1 << 20])?);
+/// assert!(stats().cached_bytes <= 1 << 20);
+/// # Ok::<(), pullback_ir::Error>(())
+/// ```
 pub fn set_cache_limit(bytes: usize) {
     CACHE_LIMIT.store(bytes.max(1), Relaxed);
     shared().shrink(bytes);

@@ -44,9 +44,6 @@
 //! Everything is scalar code that the compiler vectorises, except pairs to blocks and back, and
 //! transpositions (`shuffle.rs`).
 
-// Loops over lanes index several arrays.
-#![allow(clippy::needless_range_loop)]
-
 mod lanes;
 mod line;
 mod passes;
@@ -66,8 +63,8 @@ use lanes::{Gather, Lanes, Scatter};
 use passes::{BLOCK, From, Passes, Rows, Run, To, W};
 use plan::{Plan, Planned};
 use pullback_ir::{DType, Fft, Shape, Strides, dense_strides};
-use radix::Float;
 use real::{OnLine, OnRows, Part};
+use shuffle::Shuffle;
 
 /// Fewest elements per task.
 const TASK: usize = 1 << 13;
@@ -93,7 +90,7 @@ fn typed<T: Planned>(f: Fft, x: Source, out: Sink) {
     if out.is_empty() {
         return;
     }
-    let one = T::of(1.0);
+    let one = T::of_f64(1.0);
     match f {
         Fft::Complex { axis, inverse } => {
             let n = x.shape[axis];
@@ -194,7 +191,7 @@ fn sides<T>(
     (from, to, Walk::new(&shape, [&a, &b]))
 }
 
-impl<T: Float> Side<T> {
+impl<T: Shuffle> Side<T> {
     /// Whether a line is pairs one after the other.
     fn contiguous(&self) -> bool {
         self.step == 2 && self.pair == Some(1)
@@ -289,7 +286,7 @@ struct Job<'a, T> {
     after: Option<Part<'a, T>>,
 }
 
-impl<T: Float> Job<'_, T> {
+impl<T: Shuffle> Job<'_, T> {
     fn run(&self, starts: &Walk<2>) {
         let (count, len) = (starts.len(), self.plan.n);
         let near = self.from.near() && self.to.near();

@@ -14,6 +14,11 @@ pub trait HostElement: Copy + Default + Send + Sync + 'static + sealed::Sealed {
     const DTYPE: DType;
 
     /// The value as a scalar.
+    ///
+    /// ```
+    /// # use pullback_cpu::HostElement;
+    /// assert_eq!((2.5f32.scalar().as_f64(), 7u8.scalar().as_i64()), (2.5, 7));
+    /// ```
     fn scalar(self) -> Scalar;
 }
 

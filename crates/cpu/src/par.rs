@@ -116,6 +116,13 @@ thread_local! {
 }
 
 /// Number of threads, the caller included, that kernels called from this thread may use.
+///
+/// ```
+/// # use pullback_cpu::par::{threads, with_threads};
+/// assert!(threads() >= 1);
+/// assert_eq!(with_threads(2, threads), 2);
+/// ```
+#[doc(alias = "get_num_threads")]
 pub fn threads() -> usize {
     let scoped = SCOPED.with(Cell::get);
     if scoped != 0 {
@@ -146,12 +153,28 @@ fn default_threads() -> usize {
 
 /// Sets the number of threads for the whole process, from the next kernel on. Results do not depend
 /// on it. Zero restores the default: the `PULLBACK_NUM_THREADS` variable, or one per core.
+///
+/// ```
+/// # use pullback_cpu::par::{set_threads, threads};
+/// set_threads(1);
+/// assert_eq!(threads(), 1);
+/// set_threads(0); // one per core again
+/// ```
+#[doc(alias = "set_num_threads")]
 pub fn set_threads(n: usize) {
     let n = if n == 0 { default_threads() } else { n.min(MAX_WORKERS) };
     THREADS.store(n, Ordering::Relaxed);
 }
 
-/// Runs `f` with kernels called from this thread using `n` threads.
+/// Runs `f` with kernels called from this thread using `n` threads: at least one, and at most as
+/// many as the pool may have.
+///
+/// ```
+/// # use pullback_cpu::par::{threads, with_threads};
+/// let before = threads();
+/// assert_eq!(with_threads(1, threads), 1);
+/// assert_eq!(threads(), before);
+/// ```
 pub fn with_threads<R>(n: usize, f: impl FnOnce() -> R) -> R {
     struct RestoreThreads(usize);
     impl Drop for RestoreThreads {

@@ -38,6 +38,12 @@ impl DType {
     pub const FLOATS: [DType; 4] = [DType::F64, DType::F32, DType::BF16, DType::F16];
 
     /// Bytes per element.
+    ///
+    /// ```
+    /// # use pullback_ir::DType;
+    /// assert_eq!((DType::F64.size(), DType::BF16.size(), DType::Bool.size()), (8, 2, 1));
+    /// ```
+    #[doc(alias = "itemsize")]
     #[inline]
     pub const fn size(self) -> usize {
         match self {
@@ -49,16 +55,32 @@ impl DType {
     }
 
     /// Whether this is a floating-point type, the only kind that has derivatives.
+    ///
+    /// ```
+    /// # use pullback_ir::DType;
+    /// assert!(DType::BF16.is_float() && !DType::I32.is_float());
+    /// ```
+    #[doc(alias = "is_floating_point")]
     pub const fn is_float(self) -> bool {
         matches!(self, DType::F64 | DType::F32 | DType::BF16 | DType::F16)
     }
 
     /// Whether this is an integer type (`Bool` is not).
+    ///
+    /// ```
+    /// # use pullback_ir::DType;
+    /// assert!(DType::U8.is_int() && !DType::Bool.is_int() && !DType::F32.is_int());
+    /// ```
     pub const fn is_int(self) -> bool {
         matches!(self, DType::I64 | DType::I32 | DType::U8)
     }
 
     /// The type in which kernels compute on this storage type.
+    ///
+    /// ```
+    /// # use pullback_ir::DType;
+    /// assert_eq!((DType::BF16.compute(), DType::U8.compute()), (DType::F32, DType::I64));
+    /// ```
     pub const fn compute(self) -> DType {
         match self {
             DType::F64 => DType::F64,
@@ -70,6 +92,14 @@ impl DType {
     /// The smallest type that holds the values of both: the dtype a binary operation computes in.
     ///
     /// Floats take precedence over integers, integers over booleans; `bf16` with `f16` gives `f32`.
+    ///
+    /// ```
+    /// # use pullback_ir::DType;
+    /// assert_eq!(DType::F32.promote(DType::I64), DType::F32);
+    /// assert_eq!(DType::I32.promote(DType::Bool), DType::I32);
+    /// assert_eq!(DType::BF16.promote(DType::F16), DType::F32);
+    /// ```
+    #[doc(alias = "promote_types")]
     pub fn promote(self, other: DType) -> DType {
         use DType::*;
         match (self, other) {
@@ -81,6 +111,12 @@ impl DType {
     }
 
     /// The name used in specs and error messages: `f32`.
+    ///
+    /// ```
+    /// # use pullback_ir::DType;
+    /// assert_eq!(DType::F32.name(), "f32");
+    /// assert_eq!("f32".parse(), Ok(DType::F32));
+    /// ```
     pub const fn name(self) -> &'static str {
         match self {
             DType::F64 => "f64",

@@ -59,6 +59,12 @@ struct Inner {
 impl Error {
     /// An error of `op`; the message says what is wrong, operands and location are added by
     /// [`Error::on`] and [`Error::at`].
+    ///
+    /// ```
+    /// # use pullback_ir::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::Memory, "load", "the file is larger than the memory");
+    /// assert_eq!(error.to_string(), "load: the file is larger than the memory");
+    /// ```
     pub fn new(
         kind: ErrorKind,
         op: impl Into<Cow<'static, str>>,
@@ -76,27 +82,63 @@ impl Error {
         }))
     }
 
-    /// Incompatible shapes.
+    /// An error of incompatible shapes.
+    ///
+    /// ```
+    /// # use pullback_ir::{Error, ErrorKind};
+    /// let error = Error::shape("halves", "the last axis is odd");
+    /// assert_eq!(error.kind(), ErrorKind::Shape);
+    /// assert_eq!(error.to_string(), "halves: the last axis is odd");
+    /// ```
     pub fn shape(op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Shape, op, message)
     }
 
-    /// An element type that the op does not support.
+    /// An error of an element type that the op does not support.
+    ///
+    /// ```
+    /// # use pullback_ir::{Error, ErrorKind};
+    /// let error = Error::dtype("halves", "only floats");
+    /// assert_eq!(error.kind(), ErrorKind::DType);
+    /// assert_eq!(error.to_string(), "halves: only floats");
+    /// ```
     pub fn dtype(op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::DType, op, message)
     }
 
-    /// An argument outside its range.
+    /// An error of an argument outside its range.
+    ///
+    /// ```
+    /// # use pullback_ir::{Error, ErrorKind};
+    /// let error = Error::argument("halves", "no axis 3");
+    /// assert_eq!(error.kind(), ErrorKind::Argument);
+    /// assert_eq!(error.to_string(), "halves: no axis 3");
+    /// ```
     pub fn argument(op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Argument, op, message)
     }
 
-    /// A gradient that cannot be computed.
+    /// An error of a gradient that cannot be computed.
+    ///
+    /// ```
+    /// # use pullback_ir::{Error, ErrorKind};
+    /// let error = Error::gradient("halves", "no graph");
+    /// assert_eq!(error.kind(), ErrorKind::Gradient);
+    /// assert_eq!(error.to_string(), "halves: no graph");
+    /// ```
     pub fn gradient(op: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Gradient, op, message)
     }
 
     /// Names the operands, unless some are named already.
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Error, Spec};
+    /// let spec = Spec::cpu(DType::F32, [2, 3]);
+    /// let error = Error::shape("halves", "the last axis is odd").on([&spec]);
+    /// assert_eq!(error.operands(), [spec]);
+    /// assert!(error.to_string().contains("f32[2,3]"));
+    /// ```
     pub fn on<'a>(mut self, operands: impl IntoIterator<Item = &'a Spec>) -> Error {
         if self.0.operands.is_empty() {
             self.0.operands = operands.into_iter().cloned().collect();
@@ -105,50 +147,105 @@ impl Error {
     }
 
     /// Names the line of the user's program, unless one is named already.
+    ///
+    /// ```
+    /// # use pullback_ir::{Error, Line};
+    /// let error = Error::shape("halves", "odd length").at(Line::named("model.rs", 12, 9));
+    /// assert!(error.to_string().ends_with("at model.rs:12:9"));
+    /// ```
     pub fn at(mut self, place: impl Into<Line>) -> Error {
         self.0.location.get_or_insert(place.into());
         self
     }
 
     /// Adds a line below the message.
+    ///
+    /// ```
+    /// # use pullback_ir::Error;
+    /// let error = Error::shape("halves", "the last axis is odd").detail("in layer 3");
+    /// assert!(error.to_string().contains("\n  in layer 3"));
+    /// ```
     pub fn detail(mut self, line: impl Into<String>) -> Error {
         self.0.details.push(line.into());
         self
     }
 
-    /// Adds a hint how to fix it.
+    /// Adds a hint on how to fix it.
+    ///
+    /// ```
+    /// # use pullback_ir::Error;
+    /// let error = Error::shape("halves", "the last axis is odd").hint("pad it by one");
+    /// assert!(error.to_string().contains("hint: pad it by one"));
+    /// ```
     pub fn hint(mut self, hint: impl Into<String>) -> Error {
         self.0.hint = Some(hint.into());
         self
     }
 
-    /// Adds the cause.
+    /// Adds the error that caused it.
+    ///
+    /// ```
+    /// # use pullback_ir::Error;
+    /// let cause = Error::argument("narrow", "no axis 3");
+    /// let error = Error::shape("halves", "cannot be split").because(cause);
+    /// assert!(error.to_string().contains("no axis 3"));
+    /// ```
     pub fn because(mut self, cause: Error) -> Error {
         self.0.cause = Some(cause);
         self
     }
 
     /// The kind of error.
+    ///
+    /// ```
+    /// # use pullback_ir::{Error, ErrorKind};
+    /// assert_eq!(Error::shape("halves", "the last axis is odd").kind(), ErrorKind::Shape);
+    /// ```
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
     /// The op that failed.
+    ///
+    /// ```
+    /// # use pullback_ir::Error;
+    /// assert_eq!(Error::shape("halves", "the last axis is odd").op(), "halves");
+    /// ```
     pub fn op(&self) -> &str {
         &self.0.op
     }
 
-    /// The message alone.
+    /// The message alone, without op, operands and line.
+    ///
+    /// ```
+    /// # use pullback_ir::Error;
+    /// let error = Error::shape("halves", "the last axis is odd").hint("pad it by one");
+    /// assert_eq!(error.message(), "the last axis is odd");
+    /// ```
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
     /// The operands it failed on.
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Error, Spec};
+    /// let spec = Spec::cpu(DType::F32, [2, 3]);
+    /// let error = Error::shape("halves", "the last axis is odd").on([&spec]);
+    /// assert_eq!(error.operands()[0].shape[..], [2, 3]);
+    /// ```
     pub fn operands(&self) -> &[Spec] {
         &self.0.operands
     }
 
-    /// The user's line.
+    /// The line of the user's program, if it is known.
+    ///
+    /// ```
+    /// # use pullback_ir::{Error, Line};
+    /// let error = Error::shape("halves", "the last axis is odd");
+    /// assert!(error.location().is_none());
+    /// assert_eq!(error.at(Line::caller()).location().unwrap().line(), line!());
+    /// ```
     pub fn location(&self) -> Option<Line> {
         self.0.location
     }

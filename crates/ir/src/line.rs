@@ -51,6 +51,16 @@ thread_local! {
 
 impl Line {
     /// The line that called the function, as [`Location::caller`] returns it.
+    ///
+    /// ```
+    /// # use pullback_ir::Line;
+    /// #[track_caller]
+    /// fn caller() -> Line {
+    ///     Line::caller()
+    /// }
+    /// let line = caller();
+    /// assert_eq!(line.line(), line!() - 1);
+    /// ```
     #[track_caller]
     #[inline]
     pub fn caller() -> Line {
@@ -59,6 +69,12 @@ impl Line {
 
     /// A line of any file, written in any language. Lines and columns count from 1; a column of 0
     /// is unknown, and is not printed.
+    ///
+    /// ```
+    /// # use pullback_ir::Line;
+    /// assert_eq!(Line::named("model.py", 12, 5).to_string(), "model.py:12:5");
+    /// assert_eq!(Line::named("model.py", 12, 0).to_string(), "model.py:12");
+    /// ```
     pub fn named(file: &str, line: u32, column: u32) -> Line {
         let mut held = FILES.lock().unwrap_or_else(PoisonError::into_inner);
         let files = held.get_or_insert_with(HashSet::new);
@@ -86,16 +102,31 @@ impl Line {
     }
 
     /// The file, as the compiler or [`Line::named`] names it.
+    ///
+    /// ```
+    /// # use pullback_ir::Line;
+    /// assert_eq!(Line::named("model.py", 12, 5).file(), "model.py");
+    /// ```
     pub fn file(self) -> &'static str {
         self.0.file
     }
 
     /// The line, from 1.
+    ///
+    /// ```
+    /// # use pullback_ir::Line;
+    /// assert_eq!(Line::named("model.py", 12, 5).line(), 12);
+    /// ```
     pub fn line(self) -> u32 {
         self.0.line
     }
 
     /// The column, from 1, or 0 if unknown.
+    ///
+    /// ```
+    /// # use pullback_ir::Line;
+    /// assert_eq!(Line::named("model.py", 12, 5).column(), 5);
+    /// ```
     pub fn column(self) -> u32 {
         self.0.column
     }

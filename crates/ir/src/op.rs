@@ -340,6 +340,12 @@ impl Cumulation {
 
 impl Linalg {
     /// How many results the op has.
+    ///
+    /// ```
+    /// # use pullback_ir::Op;
+    /// assert_eq!(Op::Dot.results(), 1);
+    /// assert_eq!(Op::Sort { axis: 0, descending: false }.results(), 2); // values and indices
+    /// ```
     pub const fn results(self) -> usize {
         match self {
             Linalg::Cholesky
@@ -351,7 +357,13 @@ impl Linalg {
         }
     }
 
-    /// Whether a kernel may reject a value: pivots are indices.
+    /// Whether a kernel may fail on its operands' values: an index out of range, or a value that
+    /// user code rejects.
+    ///
+    /// ```
+    /// # use pullback_ir::Op;
+    /// assert!(Op::Gather(0).may_fail() && !Op::Dot.may_fail());
+    /// ```
     pub const fn may_fail(self) -> bool {
         match self {
             Linalg::Permutation(_) | Linalg::LuSolve { .. } => true,
@@ -421,13 +433,25 @@ pub enum Structure<'a> {
 }
 
 impl Op {
-    /// The literal of a spec.
+    /// A literal: a tensor of this spec whose elements all have one value.
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Op, Scalar, Spec};
+    /// let op = Op::literal(Scalar::from(2.5), Spec::cpu(DType::F32, [3]));
+    /// assert_eq!((op.name(), op.results()), ("literal", 1));
+    /// ```
     pub fn literal(value: Scalar, spec: Spec) -> Op {
         let Spec { shape, dtype, device } = spec;
         Op::Literal { value, shape, dtype, device }
     }
 
-    /// The family of the op.
+    /// The family of the op: passes and backends treat the ops of a family alike.
+    ///
+    /// ```
+    /// # use pullback_ir::{Family, Op};
+    /// assert!(matches!("tanh".parse::<Op>().unwrap().family(), Family::Pointwise(_)));
+    /// assert!(matches!(Op::Dot.family(), Family::Window));
+    /// ```
     pub fn family(&self) -> Family<'_> {
         match self {
             Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => Family::Source,
@@ -495,6 +519,12 @@ impl Op {
     }
 
     /// Where its result is in memory. What is not in its own costs nothing to compute.
+    ///
+    /// ```
+    /// # use pullback_ir::{Op, ResultMemory};
+    /// assert_eq!(Op::Dot.memory(), ResultMemory::Own);
+    /// assert_eq!(Op::After.memory(), ResultMemory::Operand);
+    /// ```
     pub fn memory(&self) -> ResultMemory {
         match self {
             Op::Literal { .. } | Op::Iota { .. } => ResultMemory::Constant,
@@ -515,6 +545,11 @@ impl Op {
     }
 
     /// Whether fusion can make it part of a region, so that its result need not be in memory.
+    ///
+    /// ```
+    /// # use pullback_ir::Op;
+    /// assert!("exp".parse::<Op>().unwrap().is_fusible() && !Op::Dot.is_fusible());
+    /// ```
     pub fn is_fusible(&self) -> bool {
         match self {
             Op::Reduce(..) | Op::Random { .. } => true,
@@ -529,11 +564,22 @@ impl Op {
     }
 
     /// Whether each element of the result depends on the elements at the same index alone.
+    ///
+    /// ```
+    /// # use pullback_ir::Op;
+    /// assert!("exp".parse::<Op>().unwrap().is_pointwise() && !Op::Dot.is_pointwise());
+    /// ```
     pub fn is_pointwise(&self) -> bool {
         self.pointwise().is_some()
     }
 
     /// The op as a pointwise one, if it is one.
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Op, Pointwise};
+    /// assert_eq!(Op::Cast(DType::F64).pointwise(), Some(Pointwise::Cast(DType::F64)));
+    /// assert_eq!(Op::Dot.pointwise(), None);
+    /// ```
     pub fn pointwise(&self) -> Option<Pointwise> {
         match self.family() {
             Family::Pointwise(op) => Some(op),
@@ -544,6 +590,11 @@ impl Op {
     }
 
     /// Its contents, if it contains other ops or user code.
+    ///
+    /// ```
+    /// # use pullback_ir::Op;
+    /// assert!(Op::Dot.structure().is_none());
+    /// ```
     pub fn structure(&self) -> Option<Structure<'_>> {
         match self.family() {
             Family::Structure(structure) => Some(structure),

@@ -64,13 +64,28 @@ pub struct Program {
 }
 
 impl Program {
-    /// A new variable.
+    /// A new variable of this spec, which nothing defines yet.
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Program, Spec};
+    /// let mut program = Program::default();
+    /// let a = program.fresh(Spec::cpu(DType::F32, [2]));
+    /// assert_eq!((a.index(), program.inputs.len()), (0, 0));
+    /// ```
     pub fn fresh(&mut self, spec: Spec) -> Var {
         self.specs.push(spec);
         Var(self.specs.len() as u32 - 1)
     }
 
-    /// A new argument.
+    /// A new variable that is an argument of the program.
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Program, Spec};
+    /// let mut program = Program::default();
+    /// let a = program.input(Spec::cpu(DType::F32, [2]));
+    /// assert_eq!(program.inputs, [a]);
+    /// assert_eq!(program.spec(a).to_string(), "f32[2]");
+    /// ```
     pub fn input(&mut self, spec: Spec) -> Var {
         let var = self.fresh(spec);
         self.inputs.push(var);
@@ -78,16 +93,49 @@ impl Program {
     }
 
     /// The spec of a variable.
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Op, Program, Spec};
+    /// let mut program = Program::default();
+    /// let a = program.input(Spec::cpu(DType::F32, [2]));
+    /// let b = program.push(Op::Cast(DType::F64), &[a], None)?[0];
+    /// assert_eq!(program.spec(b).to_string(), "f64[2]");
+    /// # Ok::<(), pullback_ir::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the program has no such variable.
     pub fn spec(&self, var: Var) -> &Spec {
         &self.specs[var.index()]
     }
 
     /// The specs of several variables.
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Program, Spec};
+    /// let mut program = Program::default();
+    /// let a = program.input(Spec::cpu(DType::F32, [2]));
+    /// assert_eq!(program.specs_of(&[a, a]).len(), 2);
+    /// ```
+    ///
+    /// # Panics
+    /// If the program has no such variable.
     pub fn specs_of<'a>(&'a self, vars: &[Var]) -> SmallVec<[&'a Spec; 4]> {
         vars.iter().map(|&v| self.spec(v)).collect()
     }
 
     /// Appends an equation and returns the variables it defines.
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Op, Program, Spec};
+    /// let mut program = Program::default();
+    /// let a = program.input(Spec::cpu(DType::F32, [2]));
+    /// let b = program.push("neg".parse().unwrap(), &[a], None)?;
+    /// program.outputs.extend(&b);
+    /// program.verify()?;
+    /// assert!(program.push(Op::Dot, &[a, a], None).is_err()); // a product needs matrices
+    /// # Ok::<(), pullback_ir::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the op does not accept these operands.
@@ -98,6 +146,17 @@ impl Program {
 
     /// Appends the equation of an op that was checked for operands with the specs of these
     /// variables, and returns the variables it defines.
+    ///
+    /// ```
+    /// # use pullback_ir::infer::check;
+    /// # use pullback_ir::{DType, Op, Program, Spec};
+    /// let mut program = Program::default();
+    /// let a = program.input(Spec::cpu(DType::F32, [2]));
+    /// let (op, spec): (Op, _) = ("neg".parse().unwrap(), program.spec(a).clone());
+    /// let b = program.push_checked(check(&op, &[&spec])?, &[a], None);
+    /// assert_eq!(program.specs_of(&b)[0], &spec);
+    /// # Ok::<(), pullback_ir::Error>(())
+    /// ```
     pub fn push_checked(&mut self, call: Checked<'_>, inputs: &[Var], at: Option<Line>) -> Vars {
         debug_assert!(call.operands().iter().copied().eq(self.specs_of(inputs)), "other operands");
         self.append(call.op().clone(), inputs, call.into_results(), at)
@@ -111,6 +170,12 @@ impl Program {
     }
 
     /// How often each variable is read, by equations and as an output.
+    ///
+    /// ```
+    /// # use pullback_ir::Program;
+    /// let text = "program (a: f32[]) { let b: f32[] = neg a; let c: f32[] = mul b b; return c }";
+    /// assert_eq!(text.parse::<Program>().unwrap().uses(), [1, 2, 1]);
+    /// ```
     pub fn uses(&self) -> Vec<usize> {
         let mut uses = vec![0; self.specs.len()];
         let read = self.equations.iter().flat_map(|e| &e.inputs).chain(&self.outputs);
@@ -131,6 +196,12 @@ impl Program {
     }
 
     /// The equation that defines each variable; `None` for inputs.
+    ///
+    /// ```
+    /// # use pullback_ir::Program;
+    /// let text = "program (a: f32[]) { let b: f32[] = neg a; let c: f32[] = mul b b; return c }";
+    /// assert_eq!(text.parse::<Program>().unwrap().definitions(), [None, Some(0), Some(1)]);
+    /// ```
     pub fn definitions(&self) -> Vec<Option<usize>> {
         let mut made = vec![None; self.specs.len()];
         for (i, equation) in self.equations.iter().enumerate() {
@@ -141,6 +212,15 @@ impl Program {
 
     /// The same with every variable renumbered in order of definition, and unused numbers removed:
     /// programs that differ only in names become equal.
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Program, Spec};
+    /// let mut program = Program::default();
+    /// program.fresh(Spec::cpu(DType::F32, [9])); // unused
+    /// let a = program.input(Spec::cpu(DType::F32, [2]));
+    /// program.outputs = vec![a];
+    /// assert_eq!(program.renumbered().specs.len(), 1);
+    /// ```
     #[must_use]
     pub fn renumbered(&self) -> Program {
         let mut out = Program { updates: self.updates.clone(), ..Program::default() };
@@ -162,6 +242,17 @@ impl Program {
 
     /// Checks that the program is valid: every variable defined once and before its use, every
     /// equation accepted by `infer` with the stored specs, and valid updates.
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Program, Spec};
+    /// let mut program = Program::default();
+    /// let a = program.fresh(Spec::cpu(DType::F32, [2]));
+    /// program.outputs = vec![a];
+    /// assert!(program.verify().is_err()); // nothing defines it
+    /// program.inputs = vec![a];
+    /// program.verify()?;
+    /// # Ok::<(), pullback_ir::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Names the first invalid equation, and its line.

@@ -36,6 +36,11 @@ pub enum Scalar {
 
 impl Scalar {
     /// The value as a float.
+    ///
+    /// ```
+    /// # use pullback_ir::Scalar;
+    /// assert_eq!((Scalar::from(2.5).as_f64(), Scalar::from(true).as_f64()), (2.5, 1.0));
+    /// ```
     pub fn as_f64(self) -> f64 {
         match self {
             Scalar::Float(v) => v.0,
@@ -45,6 +50,11 @@ impl Scalar {
     }
 
     /// The value as an integer, truncated towards zero.
+    ///
+    /// ```
+    /// # use pullback_ir::Scalar;
+    /// assert_eq!((Scalar::from(-2.5).as_i64(), Scalar::from(7).as_i64()), (-2, 7));
+    /// ```
     pub fn as_i64(self) -> i64 {
         match self {
             Scalar::Float(v) => v.0 as i64,
@@ -55,6 +65,13 @@ impl Scalar {
 
     /// The result dtype of a tensor of `dtype` with this scalar: that of the tensor, unless a float
     /// is combined with integers (then `f32`) or a number with booleans (then `i64`).
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Scalar};
+    /// assert_eq!(Scalar::from(2.5).adopt(DType::BF16), DType::BF16);
+    /// assert_eq!(Scalar::from(2.5).adopt(DType::I64), DType::F32);
+    /// assert_eq!(Scalar::from(2).adopt(DType::Bool), DType::I64);
+    /// ```
     pub fn adopt(self, dtype: DType) -> DType {
         match self {
             Scalar::Float(_) if !dtype.is_float() => DType::F32,

@@ -20,8 +20,16 @@ use pullback::{Tensor, Tree};
 pub trait Layer: Tree {
     /// The output for this input.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Linear};
+    /// let y = Linear::new(4, 2).forward(&Tensor::zeros([3, 4]));
+    /// assert_eq!(y.shape(), [3, 2]);
+    /// ```
+    ///
     /// # Panics
-    /// With the op, the operands and the caller's line, if the input does not fit.
+    /// If the input's shape or dtype does not fit; the message names the op, the operands and the
+    /// caller's line.
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor;
 
@@ -31,11 +39,15 @@ pub trait Layer: Tree {
     /// ```
     /// use pullback::Tensor;
     /// use pullback_nn::{Layer, Linear, Relu, Sequential};
-    /// let net = Sequential::new().then(Linear::new(784, 128)).then(Relu).then(Linear::new(128, 10));
+    /// let net =
+    ///     Sequential::new().then(Linear::new(784, 128)).then(Relu).then(Linear::new(128, 10));
     /// let summary = net.summary_of(&Tensor::zeros([32, 784]));
     /// assert_eq!(summary.parameters, 101_770);
     /// assert!(summary.to_string().contains("[32, 10]"));
     /// ```
+    ///
+    /// # Panics
+    /// As [`Layer::forward`].
     #[track_caller]
     fn summary_of(&self, x: &Tensor) -> Summary {
         let _line = called();

@@ -11,6 +11,10 @@
 struct Readme;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/start.md")]
+struct Start;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/training.md")]
 struct Training;
 

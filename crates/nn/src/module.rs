@@ -1,5 +1,5 @@
-//! What every module can do: name its parameters and buffers, be frozen, switch between training
-//! and evaluation, be copied.
+//! The methods of modules: naming parameters and buffers, freezing, switching between training and
+//! evaluation, copying.
 
 use crate::Summary;
 use crate::refuse::refuse;
@@ -44,68 +44,169 @@ use std::collections::{HashMap, HashSet};
 /// ```
 pub trait Module: Tree {
     /// The parameters with their names, tied ones once.
+    ///
+    /// ```
+    /// # use pullback_nn::{Linear, Module};
+    /// let names: Vec<String> =
+    ///     Linear::new(2, 3).named_parameters().into_iter().map(|(name, _)| name).collect();
+    /// assert_eq!(names, ["weight", "bias"]);
+    /// ```
     fn named_parameters(&self) -> Vec<(String, Tensor)> {
         named(self, |path| !path.is_buffer())
     }
 
     /// The parameters, tied ones once.
+    ///
+    /// ```
+    /// # use pullback_nn::{Linear, Module};
+    /// let parameters = Linear::new(2, 3).parameters();
+    /// assert_eq!((parameters[0].shape(), parameters[1].shape()), (&[3, 2][..], &[3][..]));
+    /// ```
     fn parameters(&self) -> Vec<Tensor> {
         self.named_parameters().into_iter().map(|(_, x)| x).collect()
     }
 
-    /// The buffers with their names: tensors that are state, but not trained.
+    /// The buffers with their names: tensors that are part of the state, but not trained.
+    ///
+    /// ```
+    /// # use pullback_nn::{BatchNorm1d, Module};
+    /// let buffers = BatchNorm1d::new(3).named_buffers();
+    /// let names: Vec<&str> = buffers.iter().map(|(name, _)| name.as_str()).collect();
+    /// assert_eq!(names, ["running_mean", "running_var", "num_batches_tracked"]);
+    /// ```
     fn named_buffers(&self) -> Vec<(String, Tensor)> {
         named(self, Path::is_buffer)
     }
 
-    /// Parameters and buffers with their names, in the order of declaration: what is saved. Tied
-    /// ones once.
+    /// Parameters and buffers with their names, in the order of declaration, tied ones once: what
+    /// is saved.
+    ///
+    /// ```
+    /// # use pullback_nn::{BatchNorm1d, Module};
+    /// assert_eq!(BatchNorm1d::new(3).named_state().len(), 5);
+    /// ```
+    #[doc(alias = "state_dict")]
     fn named_state(&self) -> Vec<(String, Tensor)> {
         named(self, |_| true)
     }
 
-    /// How many numbers the parameters hold, tied ones once.
+    /// The number of elements of the parameters, tied ones once.
+    ///
+    /// ```
+    /// # use pullback_nn::{Linear, Module};
+    /// assert_eq!(Linear::new(784, 128).parameter_count(), 784 * 128 + 128);
+    /// ```
     fn parameter_count(&self) -> usize {
         self.parameters().iter().map(Tensor::len).sum()
     }
 
-    /// Switches to training: dropout drops, batch normalisation uses the batch and updates its
-    /// statistics.
+    /// Switches to training mode: dropout drops, batch normalisation uses the statistics of the
+    /// batch and updates its running ones.
+    ///
+    /// ```
+    /// # use pullback_nn::{Dropout, Module};
+    /// let layer = Dropout::new(0.5);
+    /// layer.eval();
+    /// layer.train();
+    /// assert!(layer.training.get());
+    /// ```
     fn train(&self) {
         set_training(self, true);
     }
 
-    /// Switches to evaluation.
+    /// Switches to evaluation mode.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Dropout, Layer, Module};
+    /// let layer = Dropout::new(0.5);
+    /// layer.eval();
+    /// assert_eq!(layer.forward(&Tensor::ones([3])).to_vec::<f32>(), [1.0; 3]);
+    /// ```
     fn eval(&self) {
         set_training(self, false);
     }
 
-    /// Freezes the parameters: they get no gradient, and optimisers leave them alone.
+    /// Freezes the parameters: they get no gradient, and optimisers do not change them.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Linear, Module};
+    /// let (first, second) = (Linear::new(2, 3), Linear::new(3, 1));
+    /// first.freeze();
+    /// second.forward(&first.forward(&Tensor::ones([4, 2]))).sum().backward()?;
+    /// assert!(first.weight.grad().is_none() && second.weight.grad().is_some());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If a parameter is not a leaf.
     #[track_caller]
+    #[doc(alias = "requires_grad_")]
     fn freeze(&self) {
         self.parameters().iter().for_each(|x| x.set_requires_grad(false));
     }
 
-    /// Makes the parameters require gradients again, those of float dtypes.
+    /// Makes the parameters of float dtypes require gradients again.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Linear, Module};
+    /// let layer = Linear::new(2, 3);
+    /// layer.freeze();
+    /// layer.unfreeze();
+    /// layer.forward(&Tensor::ones([4, 2])).sum().backward()?;
+    /// assert!(layer.weight.grad().is_some());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If a parameter is not a leaf.
     #[track_caller]
     fn unfreeze(&self) {
         let floats = self.parameters().into_iter().filter(|x| x.dtype().is_float());
         floats.for_each(|x| x.set_requires_grad(true));
     }
 
-    /// Clears the gradients.
+    /// Clears the gradients of the parameters.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Linear, Module};
+    /// let layer = Linear::new(2, 3);
+    /// layer.forward(&Tensor::ones([4, 2])).sum().backward()?;
+    /// layer.zero_grad();
+    /// assert!(layer.weight.grad().is_none());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     fn zero_grad(&self) {
         self.parameters().iter().for_each(Tensor::zero_grad);
     }
 
-    /// A module of its own with the same values: nothing of it is shared, but what was tied stays
-    /// tied, and what was frozen stays frozen.
+    /// A copy that shares no memory with the module. What was tied stays tied, and what was frozen
+    /// stays frozen.
+    ///
+    /// ```
+    /// # use pullback_nn::{Linear, Module, init};
+    /// let layer = Linear::new(2, 3);
+    /// let copy = layer.deep_copy();
+    /// init::zeros_(&layer.weight);
+    /// assert_ne!(copy.weight.to_vec::<f32>(), layer.weight.to_vec::<f32>());
+    /// ```
     #[must_use]
+    #[doc(alias = "deepcopy")]
     fn deep_copy(&self) -> Self {
         rebuilt(self, &mut |x| x.deep_clone())
     }
 
     /// A copy whose float tensors have another dtype.
+    ///
+    /// ```
+    /// # use pullback::{DType, Tensor};
+    /// # use pullback_nn::{Layer, Linear, Module};
+    /// let layer = Linear::new(2, 3).to_dtype(DType::F64);
+    /// assert_eq!(layer.forward(&Tensor::from([[1.0, 2.0]])).dtype(), DType::F64);
+    /// ```
     #[must_use]
     fn to_dtype(&self, dtype: DType) -> Self {
         rebuilt(self, &mut |x| match x.dtype().is_float() {
@@ -125,7 +226,7 @@ pub trait Module: Tree {
     /// ```
     ///
     /// # Panics
-    /// If the device is not there.
+    /// If there is no such device.
     #[track_caller]
     #[must_use]
     fn to_device(&self, device: impl IntoDevice) -> Self {
@@ -136,9 +237,16 @@ pub trait Module: Tree {
         })
     }
 
-    /// A table of its parts and their parameters, as torchinfo prints it:
-    /// `println!("{}", model.summary())`. [`Layer::summary_of`](crate::Layer::summary_of) and
-    /// [`Module::summary_with`] also know the shapes of outputs.
+    /// A table of the module's parts and their parameters, as torchinfo prints it: `println!("{}",
+    /// model.summary())`. [`Layer::summary_of`](crate::Layer::summary_of) and
+    /// [`Module::summary_with`] also show the shapes of outputs.
+    ///
+    /// ```
+    /// # use pullback_nn::{Linear, Module};
+    /// let summary = Linear::new(784, 128).summary();
+    /// assert_eq!((summary.parameters, summary.parameter_bytes), (100_480, 4 * 100_480));
+    /// assert!(summary.to_string().contains("Linear"));
+    /// ```
     fn summary(&self) -> Summary {
         Summary::new(self)
     }
@@ -153,6 +261,9 @@ pub trait Module: Tree {
     /// let summary = Bilinear::new(3, 4, 2).summary_with(&inputs, |m, (a, b)| m.forward(a, b));
     /// assert_eq!((summary.parameters, summary.macs), (26, 8 * 2 * 3 * 4));
     /// ```
+    ///
+    /// # Panics
+    /// As `call`.
     #[track_caller]
     fn summary_with<T: Tree, R>(&self, inputs: &T, call: impl FnOnce(&Self, &T) -> R) -> Summary {
         Summary::of_call(self, inputs, call)

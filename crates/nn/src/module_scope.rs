@@ -71,6 +71,25 @@ pub fn module_scope<M: Tree>(module: &M) -> ModuleScope<'_, M> {
 }
 
 /// The scope of a module's `forward`, until it is dropped: see [`module_scope()`].
+///
+/// ```
+/// use pullback::{Tensor, Tree};
+/// use pullback_nn::{Layer, Linear, module_scope};
+/// #[derive(Tree)]
+/// struct Double {
+///     inner: Linear,
+/// }
+///
+/// impl Layer for Double {
+///     fn forward(&self, x: &Tensor) -> Tensor {
+///         let scope = module_scope(self);
+///         scope.output(self.inner.forward(x) * 2.0)
+///     }
+/// }
+///
+/// let summary = Double { inner: Linear::new(4, 2) }.summary_of(&Tensor::zeros([3, 4]));
+/// assert!(summary.to_string().contains("Double"));
+/// ```
 #[must_use = "the scope ends when this is dropped"]
 pub struct ModuleScope<'a, M> {
     module: &'a M,
@@ -81,12 +100,40 @@ pub struct ModuleScope<'a, M> {
 
 impl<M: Tree> ModuleScope<'_, M> {
     /// Records and returns the module's output.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Linear, module_scope};
+    /// let layer = Linear::new(4, 2);
+    /// let scope = module_scope(&layer);
+    /// let y = scope.output(Tensor::zeros([3, 2]));
+    /// assert_eq!(y.shape(), [3, 2]);
+    /// ```
     pub fn output(&self, y: Tensor) -> Tensor {
         self.output_with_macs(y, |_| 0)
     }
 
-    /// [`ModuleScope::output`], with the number of multiply-adds of the module itself, without
+    /// [`ModuleScope::output`], with the number of multiply–adds of the module itself, without
     /// those of its parts.
+    ///
+    /// ```
+    /// # use pullback::{Tensor, Tree};
+    /// # use pullback_nn::{Layer, module_scope};
+    /// #[derive(Tree)]
+    /// struct Scale {
+    ///     weight: Tensor,
+    /// }
+    ///
+    /// impl Layer for Scale {
+    ///     fn forward(&self, x: &Tensor) -> Tensor {
+    ///         let scope = module_scope(self);
+    ///         scope.output_with_macs(x * &self.weight, |y| y.len())
+    ///     }
+    /// }
+    ///
+    /// let summary = Scale { weight: Tensor::ones([4]) }.summary_of(&Tensor::zeros([3, 4]));
+    /// assert_eq!(summary.macs, 12);
+    /// ```
     pub fn output_with_macs(&self, y: Tensor, macs: impl FnOnce(&Tensor) -> usize) -> Tensor {
         CALLS.with_borrow_mut(|calls| {
             if let Some(calls) = calls {

@@ -5,6 +5,7 @@
 mod recorded;
 
 mod absurd_sizes;
+mod dictionary;
 mod distribution_samples;
 mod distributions;
 mod hooks;

@@ -5,9 +5,10 @@
 mod device_second;
 
 use device_second::{Counts, alone, counted, second};
-use pullback::{Device, Result, Tensor, jit, with_default_device};
+use pullback::{DType, Device, Result, Tensor, autocast, catch, jit, with_default_device};
 use pullback_nn::models::Mlp;
-use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
+use pullback_nn::optim::{Adam, Optimizer, Sgd, UpdateRule};
+use pullback_nn::precision::{GradScaler, GradScalerOptions};
 use pullback_nn::{Layer, Module};
 
 const STEPS: usize = 8;
@@ -70,4 +71,60 @@ fn a_training_has_the_losses_of_the_cpu_and_waits_for_nothing() {
         let losses: Vec<f32> = losses.iter().map(Tensor::item).collect();
         assert!(losses[STEPS - 1] < losses[0], "{losses:?}");
     }
+}
+
+/// The losses, the parameters and the state of the scaler after steps with f16.
+fn train_scaled(on: Device, compiled: bool) -> [Vec<Tensor>; 3] {
+    pullback::manual_seed(5);
+    let net = with_default_device(on, || Mlp::new(&[6, 8, 2]));
+    let parameters = net.parameters();
+    let optimizer = Sgd { lr: 0.05, ..Sgd::default() }.over(net.parameters()).unwrap();
+    let scaler = GradScaler::new(GradScalerOptions::default()).unwrap().to_device(on);
+    let step = |(x, y): &(Tensor, Tensor)| -> Result<Tensor> {
+        optimizer.zero_grad();
+        let loss = autocast(DType::F16, || (net.forward(x) - y).square().mean());
+        scaler.scale(&loss).backward()?;
+        scaler.step(&optimizer)?;
+        scaler.update()?;
+        Ok(loss.detach())
+    };
+    let jitted = jit(step);
+    let losses = (0..STEPS).map(|i| {
+        // The first batch is too large for f16: its step is skipped.
+        let large = if i == 0 { 200.0 } else { 1.0 };
+        let (x, y) = batch(i);
+        let batch = ((x * large).to(on), (y * large).to(on));
+        if compiled { jitted.call(&batch) } else { step(&batch) }.unwrap()
+    });
+    let losses = losses.collect();
+    assert_eq!(scaler.skipped().unwrap(), 1);
+    let state: Vec<Tensor> = scaler.named_state().into_iter().map(|(_, x)| x).collect();
+    [losses, parameters, state]
+}
+
+#[test]
+fn a_scaler_is_on_the_device_of_the_parameters() {
+    let _alone = alone();
+    for compiled in [false, true] {
+        let (wanted, found) =
+            (train_scaled(Device::Cpu, compiled), train_scaled(second(), compiled));
+        for (wanted, found) in wanted.iter().zip(&found) {
+            assert!(found.iter().all(|x| x.device() == second()));
+            assert_eq!(bits(found), bits(wanted), "compiled: {compiled}");
+        }
+    }
+}
+
+#[test]
+fn a_scaler_elsewhere_is_an_error_that_names_both_devices() {
+    let _alone = alone();
+    let scaler = GradScaler::new(GradScalerOptions::default()).unwrap();
+    let w = Tensor::from([1.0f32, 2.0]).to(second()).requires_grad();
+    let refused = catch(|| scaler.scale(&w.sum())).unwrap_err().to_string();
+    assert!(refused.contains("the loss is f32[]@cuda:0"), "{refused}");
+    assert!(refused.contains("the scaler is on cpu") && refused.contains("to_device"), "{refused}");
+    let optimizer = Sgd::default().over([w.clone()]).unwrap();
+    w.square().sum().backward().unwrap();
+    let refused = scaler.step(&optimizer).unwrap_err().to_string();
+    assert!(refused.contains("a gradient is f32[2]@cuda:0"), "{refused}");
 }

@@ -21,7 +21,7 @@
 //! Autocast, conventions at kinks and observers of ops are not part of this: where any of them is
 //! on, one bit selects [`instrumented`], and all other notifications go through `events.rs`.
 
-use crate::rule::{Grad, Outs};
+use crate::rule::{Grad, Tensors};
 use crate::tape::History;
 use crate::tape::record::record;
 use crate::tensor::Tangents;
@@ -42,12 +42,12 @@ pub(crate) fn apply(op: Op, inputs: &[&Tensor]) -> Tensor {
 
 /// Applies an op and gives all its results.
 #[track_caller]
-pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Outs {
+pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Tensors {
     fail::or_raise(apply_at(op, inputs, mode::user_line(Location::caller())))
 }
 
-/// Applies any op to any operands: every method ends here. Operands must have the shapes and dtypes
-/// that the op wants; methods broadcast and promote before they get here.
+/// Applies an op to operands: what every tensor method calls in the end. The operands must have the
+/// shapes and dtypes that the op takes; methods broadcast and promote before they call this.
 ///
 /// ```
 /// use pullback::{Op, Tensor, try_apply};
@@ -56,13 +56,17 @@ pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Outs {
 /// assert_eq!(y[0].item::<f64>(), 0.5f64.tanh());
 /// assert!(try_apply("add".parse().unwrap(), &[&Tensor::from(0.5)]).is_err());
 /// ```
+///
+/// # Errors
+/// If the op does not take these operands: their number, shapes, dtypes or devices. Where the
+/// backend fails, with its error.
 #[track_caller]
 pub fn try_apply(op: Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
     Ok(apply_at(op, inputs, mode::user_line(Location::caller()))?.into_vec())
 }
 
 #[inline]
-fn apply_at(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+fn apply_at(op: Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     match events::is_instrumented() {
         false => run(op, inputs, at),
         true => instrumented(op, inputs, at),
@@ -72,13 +76,13 @@ fn apply_at(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
 /// An instrumented op: its operands are cast as `autocast` wants, another convention at kinks may
 /// apply, and its results are checked.
 #[cold]
-fn instrumented(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+fn instrumented(op: Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     let cast = autocast::cast_operands(&op, inputs, at);
     let cast: Option<SmallVec<[&Tensor; 4]>> = cast.as_ref().map(|list| list.iter().collect());
     let inputs = cast.as_deref().unwrap_or(inputs);
     events::op_starts(&op, inputs, at);
     let outs = match kinks::by_convention(&op, inputs, at)? {
-        Some(y) => Outs::from_buf([y]),
+        Some(y) => Tensors::from_buf([y]),
         None => run(op.clone(), inputs, at)?,
     };
     events::op_ran(&op, inputs, &outs, at)?;
@@ -109,7 +113,7 @@ impl OperandState {
 
 pub(crate) type Operands = SmallVec<[OperandState; 2]>;
 
-fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     events::values_read(inputs, at);
     let (mut operands, mut noted, mut differentiated) = (Operands::new(), false, false);
     for x in inputs {
@@ -141,12 +145,12 @@ fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
     Ok(outs)
 }
 
-fn computed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+fn computed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     checked(op, inputs, |call| compute(call, inputs, at)).map_err(|e| e.at(at))
 }
 
 /// Computes the results of an op in fresh memory.
-pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     let op = call.op();
     let outs = backend::compute(call, inputs, at)?;
     events::op_computed(op, inputs, &outs, at);
@@ -170,7 +174,7 @@ pub(crate) fn checked<R>(
 
 /// Records the op in the trace that is active: the operands as the trace sees them, and the
 /// results.
-fn traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<(SmallVec<[Tensor; 4]>, Outs)> {
+fn traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<(SmallVec<[Tensor; 4]>, Tensors)> {
     let lifted: SmallVec<[Tensor; 4]> = inputs.iter().map(|x| trace::lift(x, at)).collect();
     let record = |operands: SmallVec<[&Tensor; 4]>| {
         checked(op, &operands, |call| trace::apply_traced(call, &operands, at))
@@ -186,13 +190,13 @@ fn decompose_or_prepare(
     inputs: &[&Tensor],
     operands: &Operands,
     at: Line,
-) -> Result<Option<Outs>> {
+) -> Result<Option<Tensors>> {
     match row {
         Grad::Decompose(decompose) => {
             // Checked here, so that a wrong shape is an error of this op and not of its parts.
             checked(op, inputs, |_| Ok(())).map_err(|e| e.at(at))?;
             // The product of a single element is that element, in new memory.
-            let own = |outs: Outs| outs.into_iter().map(|y| y.unaliased_with(inputs)).collect();
+            let own = |outs: Tensors| outs.into_iter().map(|y| y.unaliased_with(inputs)).collect();
             let simpler = || mode::with_line(at, || own(decompose(op, inputs)));
             Ok(Some(autocast::off(|| kinks::decomposed(simpler))))
         }
@@ -209,7 +213,7 @@ fn decompose_or_prepare(
             outs.truncate(more.own);
             Ok(Some(outs))
         }
-        Grad::Zero | Grad::Slopes(_) | Grad::Linear(_) | Grad::Bilinear(_) | Grad::Hand(_) => {
+        Grad::Zero | Grad::Slopes(_) | Grad::Linear(_) | Grad::Bilinear(_) | Grad::ByHand(_) => {
             Ok(None)
         }
     }

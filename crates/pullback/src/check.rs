@@ -6,7 +6,7 @@
 use crate::{DType, Error, ErrorKind, Key, Result, Tensor, Tree, jvp, mode, vjp};
 use pullback_ir::Line;
 
-/// What a check found.
+/// The result of a gradient check.
 #[derive(Clone, Debug)]
 pub struct Report {
     /// How many derivatives were compared.
@@ -34,7 +34,7 @@ pub struct Entry {
     pub excess: f64,
 }
 
-/// How to check.
+/// A gradient check with options; [`check_grads`] has the usual ones.
 ///
 /// ```
 /// use pullback::{Tensor, check::Check};
@@ -65,6 +65,8 @@ pub struct Check {
 ///
 /// # Errors
 /// With the worst entry: which argument, which element, the expected and the given value.
+#[doc(alias = "gradgradcheck")]
+#[doc(alias = "gradcheck")]
 #[track_caller]
 pub fn check_grads<T: Tree, Y: Tree>(f: impl Fn(&T) -> Y, x: &T, order: usize) -> Result<Report> {
     Check::new().order(order).run(f, x)
@@ -87,48 +89,112 @@ impl Default for Check {
 type LeavesFn<'a> = dyn Fn(&Vec<Tensor>) -> Vec<Tensor> + 'a;
 
 impl Check {
-    /// First order, both modes, relative tolerance 1e-6.
+    /// Checks the first order in both modes, with a relative tolerance of 1e-6 and an absolute one
+    /// of 1e-8.
+    ///
+    /// ```
+    /// # use pullback::{Tensor, check::Check};
+    /// let report = Check::new().run(|x: &Tensor| x.sin(), &Tensor::from([0.5, 2.0]))?;
+    /// assert_eq!(report.compared, 4); // two elements in two modes
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new() -> Check {
         Check::default()
     }
 
-    /// The highest order to check.
+    /// The highest order of derivatives to check: 2 also checks the gradient of the gradient.
+    ///
+    /// ```
+    /// # use pullback::{Tensor, check::Check};
+    /// let x = Tensor::from([0.5, 2.0]);
+    /// let report = Check::new().order(3).run(|x: &Tensor| x.sin(), &x)?;
+    /// assert_eq!(report.compared, 12); // two elements in two modes, at orders 1 to 3
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn order(mut self, order: usize) -> Check {
         self.order = order;
         self
     }
 
-    /// How far a derivative may be from the numeric one, relative and absolute.
+    /// How far a derivative may be from the numeric one: `absolute + relative · |derivative|`.
+    /// Larger than the default for functions that compute in less than `f64`.
+    ///
+    /// ```
+    /// # use pullback::{DType, Tensor, check::Check};
+    /// let single = |x: &Tensor| x.cast(DType::F32).sin().cast(DType::F64);
+    /// let x = Tensor::from([0.5, 1.0]);
+    /// assert!(Check::new().run(single, &x).is_err());
+    /// Check::new().tolerance(1e-2, 1e-3).run(single, &x)?;
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn tolerance(mut self, relative: f64, absolute: f64) -> Check {
         (self.relative, self.absolute) = (relative, absolute);
         self
     }
 
-    /// The step of the finite differences, relative to the size of the element.
+    /// The step of the finite differences, relative to the magnitude of the element where that is
+    /// above 1; 1e-3 unless set. Smaller for functions that vary on a smaller scale.
+    ///
+    /// ```
+    /// # use pullback::{Tensor, check::Check};
+    /// let fast = |x: &Tensor| (x * 1000.0).sin();
+    /// let x = Tensor::from(0.3);
+    /// assert!(Check::new().run(fast, &x).is_err()); // the differences are too coarse
+    /// Check::new().step(1e-5).run(fast, &x)?;
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn step(mut self, step: f64) -> Check {
         self.step = step;
         self
     }
 
-    /// The seed of the random cotangents.
+    /// The seed of the random cotangents, which weigh the elements of the result; 0 unless set.
+    ///
+    /// ```
+    /// # use pullback::{Tensor, check::Check};
+    /// let compared = |seed: u64| {
+    ///     let report = Check::new().seed(seed).run(|x: &Tensor| x.square(), &Tensor::from(3.0));
+    ///     report.unwrap().worst.unwrap().expected // 6 times the cotangent
+    /// };
+    /// assert_eq!(compared(1), compared(1));
+    /// assert_ne!(compared(1), compared(2));
+    /// ```
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Check {
         self.seed = seed;
         self
     }
 
-    /// Reverse mode alone.
+    /// Checks reverse mode alone.
+    ///
+    /// ```
+    /// # use pullback::{Tensor, check::Check};
+    /// let x = Tensor::from([0.5, 2.0]);
+    /// let report = Check::new().reverse_only().run(|x: &Tensor| x.exp(), &x)?;
+    /// assert_eq!(report.compared, 2);
+    /// assert_eq!(report.worst.unwrap().mode, "reverse");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn reverse_only(mut self) -> Check {
         self.forward = false;
         self
     }
 
-    /// Forward mode alone.
+    /// Checks forward mode alone.
+    ///
+    /// ```
+    /// # use pullback::{Tensor, check::Check};
+    /// let x = Tensor::from([0.5, 2.0]);
+    /// let report = Check::new().forward_only().run(|x: &Tensor| x.exp(), &x)?;
+    /// assert_eq!(report.compared, 2);
+    /// assert_eq!(report.worst.unwrap().mode, "forward");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn forward_only(mut self) -> Check {
         self.reverse = false;
@@ -136,6 +202,17 @@ impl Check {
     }
 
     /// Checks the derivatives of `f` at `x`.
+    ///
+    /// ```
+    /// # use pullback::{Tensor, check::Check};
+    /// let x = (Tensor::from([[1.0, 2.0]]), Tensor::from([[3.0], [4.0]]));
+    /// Check::new().order(2).run(|(a, b): &(Tensor, Tensor)| a.matmul(b), &x)?;
+    /// // A value that is detached has no gradient where there should be one:
+    /// let cut = |(a, _): &(Tensor, Tensor)| a.detach().square();
+    /// let error = Check::new().run(cut, &x).unwrap_err();
+    /// assert!(error.to_string().contains("argument 0, element [0, "), "{error}");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If a derivative differs, or an argument is not `f64` (finite differences of narrower floats

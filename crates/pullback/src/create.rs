@@ -19,6 +19,12 @@ use pullback_ir::{Few, Line, Op};
 /// What can be given as a shape: `[2, 3]`, `&[usize]`, `Vec<usize>`, a single length.
 pub trait IntoShape {
     /// The lengths; `-1` where the caller allows it.
+    ///
+    /// ```
+    /// use pullback::IntoShape;
+    /// assert_eq!(IntoShape::lengths([2, -1]).to_vec(), [2, -1]);
+    /// assert_eq!(IntoShape::lengths(5).to_vec(), [5]);
+    /// ```
     fn lengths(self) -> Few<isize>;
 }
 
@@ -30,6 +36,12 @@ pub(crate) fn saturated(n: i128) -> isize {
 /// What can be given as axes: `1`, `-1`, `[0, 1]`, `&[isize]`, `Vec<isize>`.
 pub trait IntoAxes {
     /// The axes; negative ones count from the end.
+    ///
+    /// ```
+    /// use pullback::IntoAxes;
+    /// assert_eq!(IntoAxes::list([0, -1]), [0, -1]);
+    /// assert_eq!(IntoAxes::list(1), [1]);
+    /// ```
     fn list(self) -> Vec<isize>;
 }
 
@@ -170,12 +182,15 @@ impl Tensor {
         Tensor::splat(Scalar::Int(1), self.spec().clone())
     }
 
-    /// One value everywhere. The value is data, and its Rust type is the dtype.
+    /// A tensor filled with one value, whose Rust type is the dtype.
     ///
     /// ```
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::full([2], 0.5f32).to_vec::<f32>(), [0.5, 0.5]);
     /// ```
+    ///
+    /// # Panics
+    /// If a length is negative, or the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn full<T: HostElement>(shape: impl IntoShape, value: T) -> Tensor {
@@ -183,6 +198,14 @@ impl Tensor {
     }
 
     /// Zeros of the [default dtype](crate::default_dtype), `f32` unless said otherwise.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::zeros([2]).to_vec::<f32>(), [0.0, 0.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If a length is negative, or the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn zeros(shape: impl IntoShape) -> Tensor {
@@ -190,6 +213,14 @@ impl Tensor {
     }
 
     /// Zeros of a dtype.
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor};
+    /// assert_eq!(Tensor::zeros_with([2], DType::I64).to_vec::<i64>(), [0, 0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If a length is negative, or the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn zeros_with(shape: impl IntoShape, dtype: DType) -> Tensor {
@@ -197,6 +228,14 @@ impl Tensor {
     }
 
     /// Ones of the [default dtype](crate::default_dtype), `f32` unless said otherwise.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::ones([2]).to_vec::<f32>(), [1.0, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If a length is negative, or the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn ones(shape: impl IntoShape) -> Tensor {
@@ -204,27 +243,50 @@ impl Tensor {
     }
 
     /// Ones of a dtype.
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor};
+    /// assert_eq!(Tensor::ones_with([2], DType::F64).to_vec::<f64>(), [1.0, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If a length is negative, or the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn ones_with(shape: impl IntoShape, dtype: DType) -> Tensor {
         Tensor::splat_here(Scalar::Int(1), known_shape("ones", shape), dtype).deep_clone()
     }
 
-    /// Zeros of the same spec.
+    /// Zeros of the same shape, dtype and device.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 2.0]).zeros_like().to_vec::<f64>(), [0.0, 0.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn zeros_like(&self) -> Tensor {
         self.zeros_like_splat().deep_clone()
     }
 
-    /// Ones of the same spec.
+    /// Ones of the same shape, dtype and device.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([3, 4]).ones_like().to_vec::<i32>(), [1, 1]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn ones_like(&self) -> Tensor {
         self.ones_like_splat().deep_clone()
     }
 
-    /// One value everywhere, of the same spec.
+    /// A tensor of the same shape, dtype and device, filled with one value.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 2.0]).full_like(0.5).to_vec::<f64>(), [0.5, 0.5]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn full_like(&self, value: impl Into<Scalar>) -> Tensor {
@@ -243,6 +305,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::arange(2, 5).to_vec::<i64>(), [2, 3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn arange(start: i64, end: i64) -> Tensor {
@@ -260,6 +325,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the step is zero, or the count is not finite.
+    #[doc(alias = "arange")]
     #[track_caller]
     #[must_use]
     pub fn arange_by<T: HostElement>(start: T, end: T, step: T) -> Tensor {
@@ -282,6 +348,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::linspace(0.0, 1.0, 5).to_vec::<f64>(), [0.0, 0.25, 0.5, 0.75, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn linspace<T: HostElement>(start: T, end: T, count: usize) -> Tensor {
@@ -296,6 +365,14 @@ impl Tensor {
     }
 
     /// The identity matrix, of the [default dtype](crate::default_dtype).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::eye(2).to_vec::<f32>(), [1.0, 0.0, 0.0, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn eye(n: usize) -> Tensor {
@@ -303,6 +380,15 @@ impl Tensor {
     }
 
     /// Ones on the diagonal of a matrix of zeros.
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor};
+    /// let x = Tensor::eye_with(2, 3, DType::I64);
+    /// assert_eq!(x.to_vec::<i64>(), [1, 0, 0, 0, 1, 0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn eye_with(rows: usize, columns: usize, dtype: DType) -> Tensor {

@@ -9,6 +9,14 @@ use std::sync::atomic::{AtomicU32, Ordering};
 pub trait IntoDevice {
     /// The device it names.
     ///
+    /// ```
+    /// use pullback::{Device, IntoDevice};
+    /// assert_eq!("cpu".into_device()?, Device::Cpu);
+    /// assert_eq!(Device::Cuda(1).into_device()?, "cuda:1".into_device()?);
+    /// assert!("tpu".into_device().is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If no device has that name.
     fn into_device(self) -> Result<Device>;
@@ -131,6 +139,7 @@ const UNSET: u32 = u32::MAX;
 ///
 /// # Panics
 /// At the first call, if `PULLBACK_DEVICE` does not name an available device.
+#[doc(alias = "get_default_device")]
 pub fn default_device() -> Device {
     let of_process = || match PROCESS_DEFAULT.load(Ordering::Relaxed) {
         0 => Device::Cpu,
@@ -190,6 +199,9 @@ impl Tensor {
     /// let x = Tensor::from([1.0, 2.0]);
     /// assert!(x.cpu().is_same(&x));
     /// ```
+    ///
+    /// # Panics
+    /// If copying from the other device fails.
     #[track_caller]
     #[must_use]
     pub fn cpu(&self) -> Tensor {

@@ -114,7 +114,7 @@ impl Marks {
 pub(crate) fn memory_allocated(bytes: usize, traced: Option<&Traced>) -> Marks {
     let marks = Marks::default();
     if is_on(LEDGER) {
-        marks.tickets().extend(ledger::born(bytes, traced));
+        marks.tickets().extend(ledger::allocated(bytes, traced));
     }
     marks
 }

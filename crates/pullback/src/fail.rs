@@ -10,9 +10,8 @@ thread_local! {
     static CATCHING: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Leaves a formula with an error, as the operations here do: a panic with its text, which
-/// [`catch`] turns back into an `Err`. For layers and functions of your own, whose callers should
-/// not have to write `?`.
+/// Fails with an error, as tensor operations do: panics with its text, which [`catch`] turns back
+/// into an `Err`. For layers and functions of your own, whose callers should not have to write `?`.
 ///
 /// ```
 /// use pullback::{Error, Tensor, catch, raise};
@@ -45,7 +44,7 @@ pub(crate) fn or_raise<T>(result: Result<T>) -> T {
     }
 }
 
-/// Runs `f` and gives the error that a formula inside it stopped with.
+/// Runs `f`, and returns the error of a tensor operation in it that failed as an `Err`.
 ///
 /// Tensor methods and operators carry no `?`: a wrong shape is a bug in the program, and they panic
 /// with an error message. A server that evaluates other people's code needs an `Err` instead. Other
@@ -56,6 +55,9 @@ pub(crate) fn or_raise<T>(result: Result<T>) -> T {
 /// let error = catch(|| Tensor::zeros([2, 3]).matmul(&Tensor::zeros([4, 5]))).unwrap_err();
 /// assert!(error.to_string().starts_with("matmul: inner dimensions differ: f32[2,3] · f32[4,5] (3 ≠ 4)"));
 /// ```
+///
+/// # Errors
+/// That of the tensor operation, or of [`raise`], that ended `f`.
 pub fn catch<R>(f: impl FnOnce() -> R) -> Result<R> {
     CATCHING.set(CATCHING.get() + 1);
     let _end = mode::on_drop(|| CATCHING.set(CATCHING.get() - 1));

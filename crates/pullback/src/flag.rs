@@ -25,12 +25,25 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub struct Flag(Arc<AtomicBool>);
 
 impl Flag {
-    /// A flag of its own.
+    /// A new flag with this value.
+    ///
+    /// ```
+    /// use pullback::Flag;
+    /// let training = Flag::new(true);
+    /// assert!(training.get());
+    /// ```
     pub fn new(value: bool) -> Flag {
         Flag(Arc::new(AtomicBool::new(value)))
     }
 
     /// Its value. A function that is being compiled is compiled for this value.
+    ///
+    /// ```
+    /// use pullback::{Flag, Tensor, jit};
+    /// let training = Flag::new(true);
+    /// let f = jit(|x: &Tensor| if training.get() { x * 2.0 } else { x.clone() });
+    /// assert_eq!(f.of(&Tensor::from(3.0)).item::<f64>(), 6.0);
+    /// ```
     pub fn get(&self) -> bool {
         let value = self.peek();
         trace::note_flag_read(self, value);
@@ -38,7 +51,16 @@ impl Flag {
         value
     }
 
-    /// Changes it, for all its clones.
+    /// Changes it, for all its clones. A compiled function that read it is compiled again at its
+    /// next call.
+    ///
+    /// ```
+    /// use pullback::Flag;
+    /// let training = Flag::new(true);
+    /// let same = training.clone();
+    /// training.set(false);
+    /// assert!(!same.get());
+    /// ```
     pub fn set(&self, value: bool) {
         self.0.store(value, Ordering::Relaxed);
     }

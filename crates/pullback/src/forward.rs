@@ -1,7 +1,7 @@
 //! Forward mode: tangents are pushed along with the values, as an op is applied.
 
 use crate::apply::{OperandState, Operands};
-use crate::rule::{Facts, Grad, Maybe, Outs, Slope, Val};
+use crate::rule::{Derivatives, Grad, RuleContext, Slope, Tensors, Val};
 use crate::tape::{History, Node};
 use crate::tensor::Tangents;
 use crate::transform::levels;
@@ -40,23 +40,23 @@ fn push_tangents(
     let in_specs: SmallVec<[Spec; 2]> = inputs.iter().map(|x| x.spec().clone()).collect();
     let out_specs: SmallVec<[Spec; 1]> = outs.iter().map(|y| y.spec().clone()).collect();
     for &level in &present {
-        let mut facts =
-            Facts::new(op, &in_specs, &out_specs, SmallVec::from_elem(true, inputs.len()));
+        let mut ctx =
+            RuleContext::new(op, &in_specs, &out_specs, SmallVec::from_elem(true, inputs.len()));
         for (i, (x, o)) in inputs.iter().zip(operands).enumerate() {
             let outer = o.tangents.iter().filter(|t| t.0 < level).cloned().collect();
-            facts.set(Val::In(i), x.alias(o.history.clone(), outer));
+            ctx.set(Val::In(i), x.alias(o.history.clone(), outer));
         }
         for (k, y) in outs.iter().enumerate() {
             let (history, tangents) = {
                 let state = y.lock();
                 (state.history.clone(), state.tangents.clone())
             };
-            facts.set(Val::Out(k), y.alias(history, tangents));
+            ctx.set(Val::Out(k), y.alias(history, tangents));
         }
         let at_level =
             |o: &OperandState| o.tangents.iter().find(|t| t.0 == level).map(|t| t.1.clone());
-        let tangents: Maybe = operands.iter().map(at_level).collect();
-        if let Some(found) = row.jvp(&facts, &tangents) {
+        let tangents: Derivatives = operands.iter().map(at_level).collect();
+        if let Some(found) = row.jvp(&ctx, &tangents) {
             for (y, t) in outs.iter().zip(found).filter(|(y, _)| y.dtype().is_float()) {
                 y.lock().tangents.extend(t.map(|t| (level, t)));
             }
@@ -76,42 +76,42 @@ fn push_tangents(
 
 impl Grad {
     /// From the tangents of the operands to those of the outputs that have one; `None` where no
-    /// tangent arrives. `facts` holds every operand and output.
-    pub fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Option<Maybe> {
+    /// tangent arrives. `ctx` holds every operand and output.
+    pub fn jvp(&self, ctx: &RuleContext, tangents: &Derivatives) -> Option<Derivatives> {
         let arrives = |i: usize| self.reaches(i) && tangents[i].is_some();
         if !(0..tangents.len()).any(arrives) {
             return None;
         }
         let one = |t: Option<Tensor>| t.map(|t| SmallVec::from_elem(Some(t), 1));
-        let all = |ts: Outs| Some(ts.into_iter().map(Some).collect());
+        let all = |ts: Tensors| Some(ts.into_iter().map(Some).collect());
         let sum = |terms: &mut dyn Iterator<Item = Tensor>| terms.reduce(|a, b| a + b);
         match self {
             Grad::Zero | Grad::Decompose(_) => None,
             Grad::Slopes(slopes) => {
-                let term = |(i, s): (usize, &Slope)| Some(s.times(facts, tangents[i].as_ref()?));
+                let term = |(i, s): (usize, &Slope)| Some(s.times(ctx, tangents[i].as_ref()?));
                 one(sum(&mut slopes.iter().enumerate().filter_map(term)))
             }
             Grad::Linear(linear) => {
                 let operand = |i: usize| match (&tangents[i], linear.wrt.has(i)) {
-                    (_, false) => facts.x(i).clone(),
+                    (_, false) => ctx.x(i).clone(),
                     (Some(t), true) => t.clone(),
-                    (None, true) => facts.x(i).zeros_like_splat(),
+                    (None, true) => ctx.x(i).zeros_like_splat(),
                 };
                 let operands: SmallVec<[Tensor; 4]> = (0..tangents.len()).map(operand).collect();
                 all(apply::apply_all(
-                    facts.op.clone(),
+                    ctx.op.clone(),
                     &operands.iter().collect::<SmallVec<[_; 4]>>(),
                 ))
             }
             Grad::Bilinear(_) => {
-                let op = |a: &Tensor, b: &Tensor| apply::apply(facts.op.clone(), &[a, b]);
-                let left = tangents[0].as_ref().map(|t| op(t, facts.x(1)));
-                let right = tangents[1].as_ref().map(|t| op(facts.x(0), t));
+                let op = |a: &Tensor, b: &Tensor| apply::apply(ctx.op.clone(), &[a, b]);
+                let left = tangents[0].as_ref().map(|t| op(t, ctx.x(1)));
+                let right = tangents[1].as_ref().map(|t| op(ctx.x(0), t));
                 one(sum(&mut left.into_iter().chain(right)))
             }
-            Grad::Hand(hand) => all((hand.jvp)(facts, tangents)),
-            Grad::Flow(_, jvp, _) => Some(jvp(facts, tangents)),
-            Grad::Custom(custom) => all(custom.rule().jvp(facts, tangents)),
+            Grad::ByHand(hand) => all((hand.jvp)(ctx, tangents)),
+            Grad::Flow(_, jvp, _) => Some(jvp(ctx, tangents)),
+            Grad::Custom(custom) => all(custom.rule().jvp(ctx, tangents)),
         }
     }
 }

@@ -44,6 +44,7 @@ impl Tensor {
     /// # Panics
     /// If the dtype is not a float, or the tensor is the result of a recorded op (its gradient then
     /// follows from its inputs; see [`grad_of`] and [`Tensor::register_hook`]).
+    #[doc(alias = "requires_grad_")]
     #[track_caller]
     #[must_use]
     pub fn requires_grad(self) -> Tensor {
@@ -103,6 +104,14 @@ impl Tensor {
     /// Whether operations on this tensor are recorded: it is a leaf that requires grad, or was
     /// computed from one. Inside a body (of [`vmap`](crate::vmap), a compiled loop or branch) only
     /// what is tracked inside counts: a derivative that is taken outside sees the body as a whole.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (w, x) = (Tensor::from(3.0).requires_grad(), Tensor::from(2.0));
+    /// let y = &w * &x;
+    /// assert!(w.is_tracked() && y.is_tracked() && !x.is_tracked());
+    /// assert!(!y.detach().is_tracked());
+    /// ```
     pub fn is_tracked(&self) -> bool {
         match self.state(Line::caller()) {
             Ok(state) => state.history.is_tracked(),
@@ -111,11 +120,30 @@ impl Tensor {
     }
 
     /// Whether this is a tensor that requires grad itself, rather than one computed from such.
+    /// Unlike in PyTorch, a tensor that does not require grad is not a leaf.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let w = Tensor::from(3.0).requires_grad();
+    /// assert!(w.is_leaf() && !(&w * 2.0).is_leaf() && !Tensor::from(3.0).is_leaf());
+    /// ```
     pub fn is_leaf(&self) -> bool {
         self.leaf().is_some()
     }
 
-    /// The gradient that backward passes have accumulated in this leaf.
+    /// The gradient that backward passes have accumulated in this leaf. `None` before the first
+    /// pass that reaches it, after [`Tensor::zero_grad`], and for every tensor that is not a leaf:
+    /// for the gradient of an intermediate value use [`grad_of`] or [`Tensor::register_hook`].
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, 2.0]).requires_grad();
+    /// assert!(x.grad().is_none());
+    /// x.square().sum().backward()?;
+    /// x.square().sum().backward()?; // gradients add up
+    /// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [4.0, 8.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[track_caller]
     pub fn grad(&self) -> Option<Tensor> {
         trace::note_gradient_read(self);
@@ -127,6 +155,16 @@ impl Tensor {
     }
 
     /// Replaces the accumulated gradient (`None` clears it).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([3.0, 4.0]).requires_grad();
+    /// x.square().sum().backward()?;
+    /// let g = x.grad().unwrap(); // [6, 8], of norm 10
+    /// x.set_grad(Some(&g / g.norm()));
+    /// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [0.6, 0.8]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the tensor is not a leaf, or the gradient has another spec.
@@ -152,7 +190,19 @@ impl Tensor {
         drop(old);
     }
 
-    /// Clears the accumulated gradient.
+    /// Clears the accumulated gradient: [`Tensor::grad`] is `None` again. Does nothing to a tensor
+    /// that is not a leaf.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from(3.0).requires_grad();
+    /// x.square().backward()?;
+    /// x.zero_grad();
+    /// assert!(x.grad().is_none());
+    /// x.square().backward()?;
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 6.0); // and not 12
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[track_caller]
     pub fn zero_grad(&self) {
         trace::note_gradient_read(self);
@@ -181,6 +231,14 @@ impl Tensor {
     }
 
     /// Another name for [`Tensor::detach`], for formulas: the derivative of what it gives is zero.
+    ///
+    /// ```
+    /// # use pullback::{Tensor, grad};
+    /// // The straight-through estimator: the value of round(x), with the derivative of x.
+    /// let f = |x: &Tensor| x + (x.round() - x).stop_gradient();
+    /// let x = Tensor::from(1.7);
+    /// assert_eq!((f(&x).item::<f64>(), grad(f)(&x).item::<f64>()), (2.0, 1.0));
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn stop_gradient(&self) -> Tensor {
@@ -220,9 +278,7 @@ impl Tensor {
         constant
     }
 
-    /// Adds the gradient of this scalar to the `.grad()` of every leaf it depends on. What it adds
-    /// is a constant to every derivative taken outside, in both modes, unless the pass is recorded:
-    /// see [`Backward::create_graph`].
+    /// Adds the gradient of this scalar to the `.grad()` of every leaf it depends on.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -233,6 +289,26 @@ impl Tensor {
     /// assert_eq!(y.grad().unwrap().item::<f64>(), 10.0);
     /// ```
     ///
+    /// # `retain_graph` and `create_graph`
+    /// The options of a backward pass are methods of [`Backward`]:
+    ///
+    /// - [`Backward::retain_graph`]: the pass frees the values that the graph saved for it, so a
+    ///   second pass through the same graph is an error, unless the first one retained the graph.
+    /// - [`Backward::create_graph`]: what the pass adds is a constant to every derivative taken
+    ///   outside, in both modes, unless the pass itself is recorded. Recording it makes the
+    ///   gradients differentiable: for second derivatives, gradient penalties and meta-learning.
+    ///
+    /// ```
+    /// # use pullback::{Backward, Tensor};
+    /// let x = Tensor::from(2.0).requires_grad();
+    /// let y = x.powi(3);
+    /// Backward::of(&y).retain_graph().run()?;
+    /// y.backward()?; // adds 3x² = 12 once more, and frees the graph
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 24.0);
+    /// assert!(y.backward().is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the tensor has more than one element (use [`Tensor::backward_with`]), depends on nothing
     /// that requires grad, its graph was freed, or a value that is needed was overwritten.
@@ -241,14 +317,16 @@ impl Tensor {
         Backward::at(&[self], Line::caller()).run()
     }
 
-    /// Backward from a tensor of any shape, given the gradient of what follows it.
+    /// Backward from a tensor of any shape, given its cotangent: the gradient of the loss with
+    /// respect to this tensor (`gradient=` of `backward` in PyTorch). [`Backward`] has the options
+    /// `retain_graph` and `create_graph`.
     ///
     /// ```
     /// # use pullback::Tensor;
     /// let x = Tensor::from([1.0, 2.0, 3.0]).requires_grad();
-    /// x.square().backward_with(&Tensor::from([10.0, 1.0, 0.1])).unwrap();
-    /// let g = x.grad().unwrap().to_vec::<f64>();
-    /// assert!((g[0] - 20.0).abs() < 1e-12 && (g[1] - 4.0).abs() < 1e-12 && (g[2] - 0.6).abs() < 1e-12);
+    /// x.square().backward_with(&Tensor::from([10.0, 1.0, 0.5]))?;
+    /// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [20.0, 4.0, 3.0]);
+    /// # Ok::<(), pullback::Error>(())
     /// ```
     ///
     /// # Errors
@@ -259,12 +337,9 @@ impl Tensor {
     }
 }
 
-/// The gradients of `outputs` with respect to `inputs`, which may be leaves or intermediate values.
-/// No `.grad()` is touched. An empty list of cotangents means that every output is a scalar.
-///
-/// They are constants to every derivative taken outside, in reverse and in forward mode:
-/// [`Backward::create_graph`] and the transforms ([`grad`](crate::grad), [`vjp`](crate::vjp)) give
-/// gradients that are differentiated.
+/// The gradients of `outputs` with respect to `inputs`, which may be leaves or intermediate values
+/// (`torch.autograd.grad`). No `.grad()` is touched. An empty list of cotangents means that every
+/// output is a scalar.
 ///
 /// ```
 /// use pullback::{Tensor, grad_of};
@@ -275,8 +350,28 @@ impl Tensor {
 /// assert_eq!((g[0].item::<f64>(), g[1].item::<f64>()), (18.0, 108.0));
 /// ```
 ///
+/// # `retain_graph` and `create_graph`
+/// The gradients are constants to every derivative taken outside, in reverse and in forward mode,
+/// and the graph is freed: a second pass through it is an error. [`Backward::wrt`] takes the
+/// options. [`Backward::retain_graph`] keeps the graph for further passes;
+/// [`Backward::create_graph`] also records the pass, so that its gradients can be differentiated,
+/// as those of the transforms ([`grad`](crate::grad), [`vjp`](crate::vjp)) are.
+///
+/// ```
+/// # use pullback::{Backward, Tensor};
+/// let x = Tensor::from(3.0).requires_grad();
+/// let y = x.powi(3);
+/// let dy = Backward::of(&y).create_graph().wrt(&[&x])?.remove(0); // 3x²
+/// let d2y = Backward::of(&dy).create_graph().wrt(&[&x])?.remove(0); // 6x
+/// let d3y = Backward::of(&d2y).wrt(&[&x])?.remove(0); // 6
+/// assert_eq!([dy, d2y, d3y].map(|d| d.item::<f64>()), [27.0, 18.0, 6.0]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
 /// # Errors
-/// As [`Tensor::backward`], or if an output does not depend on an input.
+/// As [`Tensor::backward`]; if an input does not require grad, no output depends on an input, or
+/// there is not one cotangent for each output.
+#[doc(alias = "autograd.grad")]
 #[track_caller]
 pub fn grad_of(
     outputs: &[&Tensor],
@@ -286,7 +381,7 @@ pub fn grad_of(
     Backward::at(outputs, Line::caller()).cotangents(cotangents).wrt(inputs)
 }
 
-/// A backward pass with options.
+/// A backward pass with options: those of `backward` and `torch.autograd.grad` in PyTorch.
 ///
 /// ```
 /// use pullback::{Backward, Tensor};
@@ -296,6 +391,17 @@ pub fn grad_of(
 /// let d2y = Backward::of(&dy).wrt(&[&x]).unwrap().remove(0); // 6x
 /// assert_eq!((dy.item::<f64>(), d2y.item::<f64>()), (12.0, 12.0));
 /// ```
+///
+/// | PyTorch | here |
+/// |---|---|
+/// | `y.backward(retain_graph=True)` | `Backward::of(&y).retain_graph().run()` |
+/// | `y.backward(create_graph=True)` | `Backward::of(&y).create_graph().run()` |
+/// | `autograd.grad(y, [x], create_graph=True)` | `Backward::of(&y).create_graph().wrt(&[&x])` |
+/// | `autograd.grad(y, [x], allow_unused=True)` | `Backward::of(&y).allow_unused().wrt(&[&x])` |
+/// | `autograd.backward(ys, dys)` | `Backward::of_all(&ys).cotangents(&dys).run()` |
+///
+/// Without `retain_graph` and `create_graph` a pass frees the values that the graph saved, and its
+/// gradients are constants.
 pub struct Backward<'a> {
     outputs: Vec<&'a Tensor>,
     cotangents: Vec<&'a Tensor>,
@@ -305,13 +411,31 @@ pub struct Backward<'a> {
 }
 
 impl<'a> Backward<'a> {
-    /// From one output.
+    /// Backward from one output.
+    ///
+    /// ```
+    /// # use pullback::{Backward, Tensor};
+    /// let x = Tensor::from(3.0).requires_grad();
+    /// Backward::of(&x.square()).run()?; // the same as x.square().backward()
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 6.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[track_caller]
     pub fn of(output: &'a Tensor) -> Backward<'a> {
         Backward::at(&[output], Line::caller())
     }
 
-    /// From several outputs at once.
+    /// Backward from several outputs at once: the gradient of their sum, in one pass.
+    ///
+    /// ```
+    /// # use pullback::{Backward, Tensor};
+    /// let x = Tensor::from(3.0).requires_grad();
+    /// let h = x.square();
+    /// Backward::of_all(&[&h, &(&h * 10.0)]).run()?;
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 66.0); // 2x + 20x
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    #[doc(alias = "autograd.backward")]
     #[track_caller]
     pub fn of_all(outputs: &[&'a Tensor]) -> Backward<'a> {
         Backward::at(outputs, Line::caller())
@@ -328,33 +452,90 @@ impl<'a> Backward<'a> {
         }
     }
 
-    /// The gradient of what follows the (next) output; needed where it is not a scalar.
+    /// The cotangent of the output, or of the next one of several: the gradient of the loss with
+    /// respect to it. Needed where an output is not a scalar.
+    ///
+    /// ```
+    /// # use pullback::{Backward, Tensor};
+    /// let x = Tensor::from([1.0, 2.0]).requires_grad();
+    /// Backward::of(&x.square()).cotangent(&Tensor::from([1.0, 10.0])).run()?;
+    /// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [2.0, 40.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Backward::run`] and [`Backward::wrt`] fail if it has another shape or dtype than the
+    /// output, or if some outputs have a cotangent and others none.
+    #[doc(alias = "grad_outputs")]
     #[must_use]
     pub fn cotangent(mut self, cotangent: &'a Tensor) -> Backward<'a> {
         self.cotangents.push(cotangent);
         self
     }
 
-    /// One cotangent per output.
+    /// One cotangent for each output, in their order: see [`Backward::cotangent`].
+    ///
+    /// ```
+    /// # use pullback::{Backward, Tensor};
+    /// let x = Tensor::from([1.0, 2.0]).requires_grad();
+    /// let (y, z) = (x.square(), x.sum());
+    /// let (dy, dz) = (Tensor::from([1.0, 10.0]), Tensor::from(100.0));
+    /// Backward::of_all(&[&y, &z]).cotangents(&[&dy, &dz]).run()?;
+    /// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [102.0, 140.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Backward::cotangent`].
+    #[doc(alias = "grad_outputs")]
     #[must_use]
     pub fn cotangents(mut self, cotangents: &[&'a Tensor]) -> Backward<'a> {
         self.cotangents.extend(cotangents);
         self
     }
 
-    /// Keeps the saved values, so that the graph can be run backward again.
+    /// Keeps the values that the graph has saved, so that another pass can run through it: for
+    /// several losses that share a part, or several cotangents of one output. Otherwise a pass
+    /// frees them as it goes, and the next one through the same graph is an error. The pass itself
+    /// is not recorded; for gradients of gradients use [`Backward::create_graph`], which retains
+    /// the graph too.
+    ///
+    /// ```
+    /// # use pullback::{Backward, Tensor};
+    /// let x = Tensor::from(2.0).requires_grad();
+    /// let h = x.exp(); // shared by both losses
+    /// let (a, b) = (h.square(), h.sin());
+    /// let da = Backward::of(&a).retain_graph().wrt(&[&x])?.remove(0);
+    /// let db = Backward::of(&b).wrt(&[&x])?.remove(0); // the last pass may free the graph
+    /// let e = 2f64.exp();
+    /// assert!((da.item::<f64>() - 2.0 * e * e).abs() < 1e-12);
+    /// assert!((db.item::<f64>() - e * e.cos()).abs() < 1e-12);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn retain_graph(mut self) -> Backward<'a> {
         self.options.retain = true;
         self
     }
 
-    /// Records the backward pass itself, so that gradients can be differentiated, in both modes.
-    /// Keeps the graph. Without it they are constants.
+    /// Records the backward pass itself, so that the gradients can be differentiated in turn, in
+    /// both modes, and retains the graph ([`Backward::retain_graph`]). Without it, gradients are
+    /// constants.
     ///
     /// With [`Backward::run`], a leaf's `.grad()` then holds the graph, until [`Tensor::zero_grad`]
     /// or until the last handle of the leaf is dropped. [`Backward::wrt`] gives the gradients to
     /// the caller instead.
+    ///
+    /// ```
+    /// # use pullback::{Backward, Tensor};
+    /// // A gradient penalty: L + |∇L|², with L = Σw³.
+    /// let w = Tensor::from([1.0, 2.0]).requires_grad();
+    /// let loss = w.powi(3).sum();
+    /// let g = Backward::of(&loss).create_graph().wrt(&[&w])?.remove(0); // 3w²
+    /// (loss + g.square().sum()).backward()?;
+    /// assert_eq!(w.grad().unwrap().to_vec::<f64>(), [39.0, 300.0]); // 3w² + 36w³
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn create_graph(mut self) -> Backward<'a> {
         self.options = BackwardOptions { retain: true, create: true, constant: None };
@@ -362,16 +543,34 @@ impl<'a> Backward<'a> {
     }
 
     /// In [`Backward::wrt`], gives zeros for inputs that no output depends on, instead of an error.
+    ///
+    /// ```
+    /// # use pullback::{Backward, Tensor};
+    /// let (x, unused) = (Tensor::from(3.0).requires_grad(), Tensor::from(1.0).requires_grad());
+    /// let y = x.square();
+    /// assert!(Backward::of(&y).retain_graph().wrt(&[&x, &unused]).is_err());
+    /// let g = Backward::of(&y).allow_unused().wrt(&[&x, &unused])?;
+    /// assert_eq!((g[0].item::<f64>(), g[1].item::<f64>()), (6.0, 0.0));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn allow_unused(mut self) -> Backward<'a> {
         self.allow_unused = true;
         self
     }
 
-    /// Adds to the `.grad()` of every leaf.
+    /// Runs the pass and adds the gradients to the `.grad()` of every leaf.
+    ///
+    /// ```
+    /// # use pullback::{Backward, Tensor};
+    /// let (x, y) = (Tensor::from(2.0).requires_grad(), Tensor::from(3.0).requires_grad());
+    /// Backward::of(&(&x * &y)).run()?;
+    /// assert_eq!((x.grad().unwrap().item::<f64>(), y.grad().unwrap().item::<f64>()), (3.0, 2.0));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// See [`Tensor::backward`].
+    /// See [`Tensor::backward`]; also if there is not one cotangent for each output.
     pub fn run(self) -> Result<()> {
         let roots = self.roots()?;
         if let Some((i, _)) = roots.iter().enumerate().find(|(_, r)| !r.0.is_tracked()) {
@@ -380,7 +579,18 @@ impl<'a> Backward<'a> {
         into_leaves(roots, self.options, self.at).map_err(|e| e.at(self.at))
     }
 
-    /// Gives the gradients with respect to these tensors and touches no `.grad()`.
+    /// Runs the pass and gives the gradients with respect to these tensors, leaves or intermediate
+    /// values. No `.grad()` is touched.
+    ///
+    /// ```
+    /// # use pullback::{Backward, Tensor};
+    /// let x = Tensor::from(3.0).requires_grad();
+    /// let h = x.square();
+    /// let g = Backward::of(&h.square()).wrt(&[&h, &x])?;
+    /// assert_eq!((g[0].item::<f64>(), g[1].item::<f64>()), (18.0, 108.0));
+    /// assert!(x.grad().is_none());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// See [`grad_of`].

@@ -104,6 +104,19 @@ enum Owner {
 
 impl HookHandle {
     /// Removes the hook.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from(3.0).requires_grad();
+    /// let hook = x.register_hook(|g| Some(g * 10.0));
+    /// x.square().backward()?;
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 60.0);
+    /// hook.remove();
+    /// x.zero_grad();
+    /// x.square().backward()?;
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 6.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn remove(self) {
         match &self.owner {
             Owner::Leaf(leaf) => leaf.upgrade().iter().for_each(|l| l.hooks.remove(self.id)),
@@ -164,6 +177,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the tensor is not a leaf that requires grad.
+    #[doc(alias = "register_post_accumulate_grad_hook")]
     #[track_caller]
     pub fn on_grad_ready(&self, hook: impl Fn(&Tensor) + Send + Sync + 'static) -> HookHandle {
         let Some(leaf) = self.leaf() else { fail::raise(untracked("on_grad_ready", self)) };

@@ -11,129 +11,32 @@
 //! - A leaf that requires grad may be written only where nothing is recorded (an optimiser's step).
 //! - A tracked value may not be written where nothing is recorded: its history would be wrong.
 
+mod check;
 mod methods;
+mod refresh;
 pub(crate) mod undo;
 
 use crate::apply::{self, checked};
 use crate::backend::{self, Write};
-use crate::rule::{Outs, Val};
+use crate::rule::{Tensors, Val};
 use crate::storage::Writer;
+use crate::tape::History;
 use crate::tape::record::record;
-use crate::tape::{History, Node};
-use crate::tensor::{Frozen, State, Tangents};
-use crate::transform::levels;
-use crate::{Error, Result, Tensor, autocast, events, fail, mode, ops, trace, watch};
+use crate::tensor::Tangents;
+use crate::{Error, Result, Tensor, autocast, events, mode, ops, trace, watch};
 use pullback_ir::infer::Checked;
-use pullback_ir::{Binary, ErrorKind, Layout, Line, Op, View};
+use pullback_ir::{Binary, ErrorKind, Line, Op, View};
 use smallvec::{SmallVec, smallvec};
-use std::collections::HashSet;
 
 /// What running an op over its targets gave.
 enum Made {
     /// The targets are written, and have these versions.
     Written(SmallVec<[u64; 4]>),
     /// New values, which are still to be written.
-    Fresh(Outs),
+    Fresh(Tensors),
 }
 
 impl Tensor {
-    /// History and tangents, updated after writes through other tensors.
-    pub(crate) fn state(&self, at: Line) -> Result<apply::OperandState> {
-        let state = self.lock();
-        let current = state.version == self.0.storage.version();
-        // Nearly always there is nothing but a history.
-        if current && state.tangents.is_empty() && !trace::active() {
-            let history = state.history.clone();
-            return Ok(apply::OperandState { history, ..apply::OperandState::default() });
-        }
-        drop(state);
-        let mut operand = self.own_state(at)?;
-        if trace::active() {
-            trace::strip(self, &mut operand, at)?;
-        }
-        if !operand.tangents.is_empty() {
-            operand.cut = mode::cut_tangents(&mut operand.tangents);
-        }
-        Ok(operand)
-    }
-
-    /// [`Tensor::state`] whatever is being traced.
-    pub(crate) fn own_state(&self, at: Line) -> Result<apply::OperandState> {
-        let now = |state: &State| apply::OperandState {
-            history: state.history.clone(),
-            tangents: state.tangents.clone(),
-            cut: false,
-        };
-        let state = self.lock();
-        if state.version == self.0.storage.version() {
-            return Ok(now(&state));
-        }
-        drop(state);
-        // A view follows from its parent, which may be out of date itself: from the root down, in a
-        // loop.
-        let mut line = vec![self.clone()];
-        while let Some(parent) = line[line.len() - 1].0.parent.as_ref().map(|p| p.0.clone()) {
-            if parent.lock().version == self.0.storage.version() {
-                break;
-            }
-            line.push(parent);
-        }
-        line.iter().rev().try_for_each(|tensor| tensor.refresh(at))?;
-        Ok(now(&self.lock()))
-    }
-
-    /// Brings history and tangents up to date, given that the parent's are.
-    fn refresh(&self, at: Line) -> Result<()> {
-        let current = self.0.storage.version();
-        let (history, severed, dual) = {
-            let state = self.lock();
-            let dual = !levels::alive(&state.tangents).is_empty();
-            (state.history.clone(), state.severed, dual)
-        };
-        if dual && self.0.parent.is_none() {
-            return Err(self.overwritten_elsewhere(None, at));
-        }
-        let (history, tangents) = match (&self.0.parent, history) {
-            // A constant or a leaf stays one, whatever its value.
-            (_, history) if severed => (history, Tangents::new()),
-            (_, history @ History::Leaf(_)) => (history, Tangents::new()),
-            (None, history @ (History::None | History::Cut(_))) => (history, Tangents::new()),
-            (Some(parent), _) => {
-                let fresh = self.plain();
-                // The view was made outside of a `no_grad` that is active now, or it would be cut.
-                let record = || record_as(Op::View(parent.1.clone()), &[&parent.0], &fresh, at);
-                mode::lifted(record)?;
-                let state = fresh.lock();
-                (state.history.clone(), state.tangents.clone())
-            }
-            (None, History::Node(node, _)) => {
-                return Err(self.overwritten_elsewhere(Some(&node), at));
-            }
-        };
-        note_change(self);
-        let mut state = self.lock();
-        (state.history, state.tangents, state.version) = (history, tangents, current);
-        Ok(())
-    }
-
-    /// The history alone; where it is out of date beyond repair, none.
-    #[track_caller]
-    pub(crate) fn history(&self) -> History {
-        fail::or_raise(self.state(mode::user_line(Line::caller()))).history
-    }
-
-    fn overwritten_elsewhere(&self, made_by: Option<&Node>, at: Line) -> Error {
-        let message = "this value was overwritten through another tensor that shares its memory, so its history no longer holds";
-        let mut error = Error::new(ErrorKind::InPlace, "in-place", message).on([self.spec()]);
-        if let Some(node) = made_by {
-            error = error.detail(format!("made by      {:<8} at {}", node.op.name(), node.at));
-        }
-        if let Some(writer) = self.0.storage.writer() {
-            error = error.detail(format!("overwritten  {:<8} at {}", writer.op, writer.at));
-        }
-        error.at(at).hint("write to a deep_clone() of the detached value")
-    }
-
     /// The tensor that this is a view of, and the views that lead from it to here.
     fn root(&self) -> (Tensor, Vec<View>) {
         let (mut root, mut views) = (self.clone(), Vec::new());
@@ -145,19 +48,6 @@ impl Tensor {
         (root, views)
     }
 
-    /// Whether this, or a view on the way to it, was made inside `no_grad` of something that is
-    /// differentiated.
-    fn is_severed(&self) -> bool {
-        let mut view = Some(self.clone());
-        while let Some(x) = view {
-            if x.lock().severed {
-                return true;
-            }
-            view = x.0.parent.as_ref().map(|p| p.0.clone());
-        }
-        false
-    }
-
     /// What this is a view of, and the view, as one that can be written through where that can be:
     /// a broadcast that repeats nothing is a reshape.
     pub(crate) fn parent(&self) -> Option<(Tensor, View)> {
@@ -167,70 +57,6 @@ impl Tensor {
             view => view.clone(),
         };
         Some((parent.clone(), view))
-    }
-
-    /// Whether this tensor may be written to; an error with the reason if not.
-    fn check_writable(&self, name: &'static str, root: &Tensor, at: Line) -> Result<()> {
-        let refuse = |why: &str, hint: &str| {
-            Err(Error::new(ErrorKind::InPlace, name, why).on([self.spec()]).at(at).hint(hint))
-        };
-        if self.is_argument() {
-            return refuse(
-                "the argument of a function that is being differentiated, traced, mapped or checkpointed, or of a loop, a branch, a rule or a hook, is written in place",
-                "write to a deep_clone() of it; state that a compiled step writes is captured, not passed",
-            );
-        }
-        if self.0.layout.overlaps() {
-            return refuse(
-                "several indices of this tensor share one element, so it cannot be written in place",
-                "copy it with deep_clone() first",
-            );
-        }
-        // One lock after the other: the two may be one tensor.
-        let own = self.lock().frozen;
-        let frozen = [own, root.lock().frozen];
-        if frozen.contains(&Frozen::Cut) {
-            return refuse(
-                "a detached tensor, or a view made in no_grad, is written in place inside the body of a loop or of vmap",
-                "there it shares no memory with what it was made of: write to that, or to a deep_clone()",
-            );
-        }
-        let (own, whole) = (self.state(at)?, root.state(at)?);
-        let (history, tracked) = (&own.history, whole.history.is_tracked());
-        if mode::is_grad_enabled() {
-            if [history, &whole.history].iter().any(|h| matches!(h, History::Leaf(_))) {
-                return refuse(
-                    "a leaf that requires grad is written in place while operations are recorded",
-                    "wrap the update in no_grad(|| ..), or use the out-of-place form",
-                );
-            }
-            if (tracked || !whole.tangents.is_empty()) && self.is_severed() {
-                return refuse(
-                    "this view of a value that is differentiated was made inside no_grad: what is written through it has no derivative",
-                    "take the view outside no_grad",
-                );
-            }
-        } else if matches!(whole.history, History::Node(..)) {
-            return refuse(
-                "a tracked value is written in place inside no_grad: its gradient would be wrong",
-                "write outside no_grad, or to a deep_clone() of the detached value",
-            );
-        }
-        if whole.cut {
-            return refuse(
-                "a value that forward mode is differentiating is written in place inside no_grad: its derivative would be wrong",
-                "write outside no_grad, or to a deep_clone() of the detached value",
-            );
-        }
-        if frozen[1] != Frozen::State && trace::may_be_differentiated(root, at)? {
-            return refuse(
-                "a value of the body of a loop or of vmap is written in place inside no_grad, which was entered in the body: a derivative outside would be wrong",
-                "write outside no_grad, or to a deep_clone() of the detached value",
-            );
-        }
-        events::write_wanted(name, root, tracked, at)?;
-        undo::note(root, at);
-        Ok(())
     }
 
     /// Overwrites this tensor with `op(self, others…)`.
@@ -412,38 +238,6 @@ impl Tensor {
         Ok(None)
     }
 
-    /// Whether the two have an element of memory in common.
-    fn overlaps(&self, other: &Tensor) -> bool {
-        let (a, b) = (&self.0.layout, &other.0.layout);
-        if !self.shares_memory(other) || a.is_empty() || b.is_empty() {
-            return false;
-        }
-        let ((low_a, high_a), (low_b, high_b)) = (span(a), span(b));
-        if high_a < low_b || high_b < low_a {
-            return false;
-        }
-        // Interleaved, as columns are: element by element.
-        let seen: HashSet<isize> = elements(a).into_iter().collect();
-        elements(b).iter().any(|place| seen.contains(place))
-    }
-
-    /// What keeps a computed value from being written over this tensor.
-    fn check_fits(
-        &self,
-        new: &Tensor,
-        root: &Tensor,
-        views: &[View],
-        plain: bool,
-        writer: Writer,
-    ) -> Result<()> {
-        if new.spec() != self.spec() {
-            let message =
-                format!("the result is {}, which does not fit over {}", new.spec(), self.spec());
-            return Err(Error::new(ErrorKind::InPlace, writer.op, message).at(writer.at));
-        }
-        if plain || self.is_same(root) { Ok(()) } else { check_views(root, views, writer) }
-    }
-
     /// Writes a computed value over this tensor and takes over its history.
     fn write_value(
         &self,
@@ -567,45 +361,6 @@ fn note_change(x: &Tensor) {
     if let Some(trace) = trace::current() {
         trace.note(x);
     }
-}
-
-/// The first and the last place in memory that a layout with elements reaches.
-fn span(layout: &Layout) -> (isize, isize) {
-    let (mut low, mut high) = (layout.offset as isize, layout.offset as isize);
-    for (&n, &stride) in layout.shape.iter().zip(&layout.strides) {
-        let reach = stride * (n as isize - 1);
-        low += reach.min(0);
-        high += reach.max(0);
-    }
-    (low, high)
-}
-
-/// The place in memory of each element.
-fn elements(layout: &Layout) -> Vec<isize> {
-    let mut places = vec![layout.offset as isize];
-    for (&n, &stride) in layout.shape.iter().zip(&layout.strides) {
-        let along = |&place: &isize| (0..n as isize).map(move |i| place + i * stride);
-        places = places.iter().flat_map(along).collect();
-    }
-    places
-}
-
-/// The views must be expressible on a dense root, as the derivative of `Put` will see it.
-fn check_views(root: &Tensor, views: &[View], writer: Writer) -> Result<()> {
-    let mut layout = Layout::dense(root.dims().clone());
-    for view in views {
-        layout = layout.view(view).filter(|l| !l.overlaps()).ok_or_else(|| {
-            let message = format!(
-                "cannot write through this chain of views: `{}` has no strides of its own",
-                view.name()
-            );
-            Error::new(ErrorKind::InPlace, writer.op, message)
-                .on([root.spec()])
-                .at(writer.at)
-                .hint("write to the base tensor, or use the out-of-place form")
-        })?;
-    }
-    Ok(())
 }
 
 /// Records an op whose result is `out`, which is known already.

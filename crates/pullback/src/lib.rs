@@ -91,7 +91,6 @@ mod device;
 mod display;
 mod drop_queue;
 mod events;
-mod facts;
 mod fail;
 mod flag;
 mod forward;
@@ -111,6 +110,7 @@ mod random;
 mod read;
 mod read_only;
 mod rule;
+mod rule_context;
 mod sequence;
 mod slope;
 mod storage;
@@ -171,7 +171,8 @@ pub use ops::{
 };
 pub use ops::{Conv, OutputSizes, Padding, Pool, Sizes};
 pub use ops::{
-    Gathered, QuantileInterpolation, Spacing, Unique, broadcast_tensors, cartesian_prod, masked,
+    QuantileInterpolation, ScatterReduction, Spacing, Unique, broadcast_tensors, cartesian_prod,
+    masked,
 };
 pub use ops::{fft, linalg};
 pub use pullback_derive::Tree;

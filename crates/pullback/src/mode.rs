@@ -136,6 +136,13 @@ pub fn with_default_dtype<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
 }
 
 /// The dtype of floats that are made without data: `f32`, or that of [`with_default_dtype`].
+///
+/// ```
+/// use pullback::{DType, default_dtype, with_default_dtype};
+/// assert_eq!(default_dtype(), DType::F32);
+/// assert_eq!(with_default_dtype(DType::F64, default_dtype), DType::F64);
+/// ```
+#[doc(alias = "get_default_dtype")]
 pub fn default_dtype() -> DType {
     DEFAULT_DTYPE.get()
 }
@@ -178,7 +185,14 @@ pub(crate) fn recording(on: bool) -> Restore<bool> {
     Restore::set(&RECORDING, on)
 }
 
-/// Whether operations on this thread are being recorded.
+/// Whether operations on this thread are being recorded: not inside [`no_grad`].
+///
+/// ```
+/// use pullback::{enable_grad, is_grad_enabled, no_grad};
+/// assert!(is_grad_enabled());
+/// assert!(!no_grad(is_grad_enabled));
+/// assert!(no_grad(|| enable_grad(is_grad_enabled)));
+/// ```
 pub fn is_grad_enabled() -> bool {
     RECORDING.get()
 }

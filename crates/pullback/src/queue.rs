@@ -1,13 +1,13 @@
 //! Nodes that wait for a backward pass, the one with the highest number first.
 
 use crate::backend::Pooled;
-use crate::rule::Maybe;
+use crate::rule::Derivatives;
 use crate::tape::Node;
 use rustc_hash::FxHashMap;
 use std::collections::BinaryHeap;
 
 /// A node, and what has arrived for its results so far.
-pub(crate) type Waiting = (Pooled<Node>, Maybe);
+pub(crate) type Waiting = (Pooled<Node>, Derivatives);
 
 /// In a chain of ops one node waits at a time: it is kept outside the heap and the map, which are
 /// for graphs that branch.
@@ -21,7 +21,7 @@ pub(crate) struct Queue {
 
 impl Queue {
     /// What has arrived for the results of a node, to which more can be added.
-    pub fn grads(&mut self, node: &Pooled<Node>) -> &mut Maybe {
+    pub fn grads(&mut self, node: &Pooled<Node>) -> &mut Derivatives {
         let first = self.first.as_ref().map(|(first, _)| first.seq);
         if first != Some(node.seq) {
             let next = self.heap.peek().copied().max(first);
@@ -41,7 +41,7 @@ impl Queue {
     }
 
     /// The same by reference, where something has arrived.
-    pub fn get(&self, node: &Node) -> Option<&Maybe> {
+    pub fn get(&self, node: &Node) -> Option<&Derivatives> {
         let first = self.first.as_ref().filter(|(first, _)| first.seq == node.seq);
         first.or_else(|| self.others.get(&node.seq)).map(|(_, grads)| grads)
     }
@@ -57,7 +57,7 @@ impl Queue {
 }
 
 fn fresh(node: &Pooled<Node>) -> Waiting {
-    let mut grads = Maybe::new();
+    let mut grads = Derivatives::new();
     node.out_specs.iter().for_each(|_| grads.push(None));
     (node.clone(), grads)
 }

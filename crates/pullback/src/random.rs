@@ -349,6 +349,9 @@ impl Key {
     /// order.sort();
     /// assert_eq!(order, [0, 1, 2, 3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn permutation(&self, n: usize) -> Tensor {

@@ -16,6 +16,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the dtype is another one.
+    #[doc(alias = "tolist")]
     #[track_caller]
     #[must_use]
     pub fn to_vec<T: HostElement>(&self) -> Vec<T> {
@@ -24,6 +25,13 @@ impl Tensor {
     }
 
     /// The elements in row-major order, or an error if the dtype is another one.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, 2.0]);
+    /// assert_eq!(x.try_to_vec::<f64>().unwrap(), [1.0, 2.0]);
+    /// assert!(x.try_to_vec::<f32>().is_err());
+    /// ```
     ///
     /// # Errors
     /// If `T` is not the Rust type of the dtype.
@@ -73,6 +81,12 @@ impl Tensor {
 
     /// The only element, or an error if there is not exactly one.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([2.5]).try_item::<f64>().unwrap(), 2.5);
+    /// assert!(Tensor::from([1.0, 2.0]).try_item::<f64>().is_err());
+    /// ```
+    ///
     /// # Errors
     /// If there is not exactly one element, or the type does not hold elements of this dtype.
     #[track_caller]
@@ -105,6 +119,15 @@ impl Tensor {
     }
 
     /// The elements as `f64`, whatever the dtype, in row-major order.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 2]).to_f64_vec(), [1.0, 2.0]);
+    /// assert_eq!(Tensor::from([true, false]).to_f64_vec(), [1.0, 0.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// While a function is traced (`jit`, `vmap`), where values are not known.
     #[track_caller]
     #[must_use]
     pub fn to_f64_vec(&self) -> Vec<f64> {

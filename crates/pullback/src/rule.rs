@@ -7,7 +7,8 @@
 //! Bodies of rows are ordinary tensor code. So a rule that runs while recording is on is recorded
 //! like anything else: double backward needs no second implementation.
 
-pub(crate) use crate::facts::{A, B, Facts, Val, X, Y};
+pub(crate) use crate::rule_context::{A, B, RuleContext, Val, X, Y};
+pub(crate) use crate::rule_context::{DerivativeFn, Derivatives, Tensors};
 pub(crate) use crate::slope::{Slope, chain, slopes};
 
 use crate::custom::Handle;
@@ -26,43 +27,38 @@ pub(crate) enum Grad {
     /// Linear in each of two operands; the transpose may use the other one.
     Bilinear(Bilinear),
     /// Anything else.
-    Hand(Hand),
+    ByHand(ByHand),
     /// Control flow: keeps its operands, which costs nothing inside a program.
     /// Both modes, and whether backward reads results: what a scan kept.
-    Flow(fn(&Facts, &Maybe) -> Maybe, fn(&Facts, &Maybe) -> Maybe, bool),
+    Flow(DerivativeFn, DerivativeFn, bool),
     /// A decomposition into simpler ops: used instead of the op wherever a derivative is needed.
-    Decompose(fn(&Op, &[&Tensor]) -> Outs),
+    Decompose(fn(&Op, &[&Tensor]) -> Tensors),
     /// Defined by the user.
     Custom(Arc<Handle>),
 }
-
-/// The tensors an op gives or a rule returns; nearly always one or two.
-pub(crate) type Outs = SmallVec<[Tensor; 1]>;
-/// A gradient or tangent for each operand or result, where there is one.
-pub(crate) type Maybe = SmallVec<[Option<Tensor>; 2]>;
 
 pub(crate) struct Linear {
     /// The operands it is linear in; the others are kept if the transpose uses them.
     pub wrt: Set,
     /// The other operands that the transpose uses.
     pub uses: Set,
-    pub transpose: fn(&Facts, usize, &Tensor) -> Tensor,
+    pub transpose: fn(&RuleContext, usize, &Tensor) -> Tensor,
     pub adds: Adds,
     /// The gradient as a formula, for the documentation.
     pub formula: &'static str,
 }
 
 pub(crate) struct Bilinear {
-    pub transpose: fn(&Facts, usize, &Tensor) -> Tensor,
+    pub transpose: fn(&RuleContext, usize, &Tensor) -> Tensor,
     pub adds: Adds,
     /// The gradients as formulas, for the documentation.
     pub formula: &'static str,
 }
 
-pub(crate) struct Hand {
+pub(crate) struct ByHand {
     pub uses: &'static [Val],
-    pub vjp: fn(&Facts, &Maybe) -> Maybe,
-    pub jvp: fn(&Facts, &Maybe) -> Outs,
+    pub vjp: DerivativeFn,
+    pub jvp: fn(&RuleContext, &Derivatives) -> Tensors,
     /// The gradients as formulas, for the documentation.
     pub formula: &'static str,
 }
@@ -82,8 +78,8 @@ pub(crate) enum Adds {
     AtLeaf(fn(&Spec, &Tensor) -> Tensor),
 }
 
-/// Adds the gradient of operand `i` for `dy` to a sum: `(facts, i, dy, sum)`.
-pub(crate) type AddInto = fn(&Facts, usize, &Tensor, &Tensor) -> bool;
+/// Adds the gradient of operand `i` for `dy` to a sum: `(ctx, i, dy, sum)`.
+pub(crate) type AddInto = fn(&RuleContext, usize, &Tensor, &Tensor) -> bool;
 
 /// A set of operands.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -109,7 +105,7 @@ impl Grad {
             Grad::Slopes(slopes) => i < slopes.len(),
             Grad::Linear(linear) => linear.wrt.has(i),
             Grad::Bilinear(_) => i < 2,
-            Grad::Hand(_) | Grad::Flow(..) | Grad::Decompose(_) => true,
+            Grad::ByHand(_) | Grad::Flow(..) | Grad::Decompose(_) => true,
             Grad::Custom(custom) => custom.reaches(i),
         }
     }
@@ -126,7 +122,7 @@ impl Grad {
                 matches!(val, Val::In(i) if !linear.wrt.has(i) && linear.uses.has(i))
             }
             Grad::Bilinear(_) => matches!(val, Val::In(i) if i < 2 && wanted(1 - i)),
-            Grad::Hand(hand) => hand.uses.contains(&val),
+            Grad::ByHand(hand) => hand.uses.contains(&val),
             Grad::Flow(_, _, results) => *results || matches!(val, Val::In(_)),
             Grad::Custom(custom) => custom.rule().keeps(val),
         }
@@ -139,7 +135,7 @@ impl Grad {
             Grad::Bilinear(two) => two.adds,
             Grad::Zero
             | Grad::Slopes(_)
-            | Grad::Hand(_)
+            | Grad::ByHand(_)
             | Grad::Flow(..)
             | Grad::Decompose(_)
             | Grad::Custom(_) => Adds::Separately,
@@ -147,23 +143,23 @@ impl Grad {
     }
 
     /// Reverse mode: from the gradients of the outputs to those of the operands.
-    pub fn vjp(&self, facts: &Facts, dys: &Maybe) -> Result<Maybe> {
-        let n = facts.counts().0;
-        let each = |f: &dyn Fn(usize, &Tensor) -> Tensor| -> Maybe {
-            let mut out = Maybe::new();
+    pub fn vjp(&self, ctx: &RuleContext, dys: &Derivatives) -> Result<Derivatives> {
+        let n = ctx.counts().0;
+        let each = |f: &dyn Fn(usize, &Tensor) -> Tensor| -> Derivatives {
+            let mut out = Derivatives::new();
             for i in 0..n {
-                out.push(dys[0].as_ref().filter(|_| facts.needs(i)).map(|dy| f(i, dy)));
+                out.push(dys[0].as_ref().filter(|_| ctx.needs(i)).map(|dy| f(i, dy)));
             }
             out
         };
         Ok(match self {
             Grad::Zero | Grad::Decompose(_) => SmallVec::from_elem(None, n),
-            Grad::Slopes(slopes) => each(&|i, dy| slopes[i].times(facts, dy)),
-            Grad::Linear(linear) => each(&|i, dy| (linear.transpose)(facts, i, dy)),
-            Grad::Bilinear(two) => each(&|i, dy| (two.transpose)(facts, i, dy)),
-            Grad::Hand(hand) => (hand.vjp)(facts, dys),
-            Grad::Flow(vjp, ..) => vjp(facts, dys),
-            Grad::Custom(custom) => custom.rule().vjp(facts, dys),
+            Grad::Slopes(slopes) => each(&|i, dy| slopes[i].times(ctx, dy)),
+            Grad::Linear(linear) => each(&|i, dy| (linear.transpose)(ctx, i, dy)),
+            Grad::Bilinear(two) => each(&|i, dy| (two.transpose)(ctx, i, dy)),
+            Grad::ByHand(hand) => (hand.vjp)(ctx, dys),
+            Grad::Flow(vjp, ..) => vjp(ctx, dys),
+            Grad::Custom(custom) => custom.rule().vjp(ctx, dys),
         })
     }
 }

@@ -1,8 +1,8 @@
 //! Slopes: the derivative of a pointwise op with respect to one operand, as a formula.
 
 use crate::apply::apply;
-use crate::facts::Facts;
 use crate::rule::Val;
+use crate::rule_context::RuleContext;
 use crate::{Op, Tensor};
 use smallvec::SmallVec;
 
@@ -34,10 +34,10 @@ pub(crate) use slopes;
 
 impl Slope {
     /// `slope · d`, in one pass where there is a kernel for it.
-    pub fn times(&self, facts: &Facts, d: &Tensor) -> Tensor {
+    pub fn times(&self, ctx: &RuleContext, d: &Tensor) -> Tensor {
         let mut values: SmallVec<[&Tensor; 3]> = SmallVec::new();
-        self.uses.iter().for_each(|&v| values.push(facts.value(v)));
-        match facts.op {
+        self.uses.iter().for_each(|&v| values.push(ctx.value(v)));
+        match ctx.op {
             Op::Unary(f) if f.fused_vjp().is_some() => apply(Op::UnaryVjp(*f), &[values[0], d]),
             _ => chain(d, &(self.slope)(&values)),
         }

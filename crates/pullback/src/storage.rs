@@ -22,7 +22,7 @@ pub(crate) struct Storage {
     bytes: usize,
     /// The number that the tape's next node had when this was made: what is older than a scope has
     /// a smaller one.
-    pub born: u64,
+    pub created: u64,
     version: AtomicU64,
     /// It holds ones, as made: a fact for those who would have to look otherwise.
     ones: AtomicBool,
@@ -69,8 +69,8 @@ impl Storage {
     fn of(content: Content, bytes: usize, marks: Marks) -> Storage {
         let (version, writer) = (AtomicU64::new(0), Mutex::new(None));
         let ones = AtomicBool::new(false);
-        let born = sequence::next_number();
-        Storage { content, bytes, born, version, ones, writer, marks }
+        let created = sequence::next_number();
+        Storage { content, bytes, created, version, ones, writer, marks }
     }
 
     /// The traced value that this represents, if it is not memory.

@@ -165,17 +165,30 @@ impl Tensor {
         self.0.storage.version() > 0
     }
 
-    /// The stored state, which may be out of date: see [`Tensor::state`] in `inplace.rs`.
+    /// The stored state, which may be out of date: see [`Tensor::state`] in `inplace/refresh.rs`.
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Shape, dtype and device.
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor};
+    /// let x = Tensor::zeros([2, 3]);
+    /// assert_eq!(x.spec().to_string(), "f32[2,3]");
+    /// assert_eq!(x.spec().dtype, DType::F32);
+    /// ```
     pub fn spec(&self) -> &Spec {
         &self.0.spec
     }
 
     /// Length of each axis; empty for a scalar.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).shape(), [2, 3]);
+    /// assert!(Tensor::from(1.0).shape().is_empty());
+    /// ```
     pub fn shape(&self) -> &[usize] {
         &self.0.spec.shape
     }
@@ -185,37 +198,84 @@ impl Tensor {
     }
 
     /// Number of axes.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).rank(), 2);
+    /// assert_eq!(Tensor::from(1.0).rank(), 0);
+    /// ```
+    #[doc(alias = "ndim")]
+    #[doc(alias = "dim")]
     pub fn rank(&self) -> usize {
         self.0.spec.shape.len()
     }
 
     /// Number of elements.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 3]).len(), 6);
+    /// assert_eq!(Tensor::from(1.0).len(), 1);
+    /// ```
+    #[doc(alias = "numel")]
     pub fn len(&self) -> usize {
         self.0.spec.len()
     }
 
-    /// Whether there is no element: some axis has length zero.
+    /// Whether there are no elements: some axis has length zero.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert!(Tensor::zeros([2, 0]).is_empty());
+    /// assert!(!Tensor::from(1.0).is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.0.spec.is_empty()
     }
 
     /// Type of the elements.
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor};
+    /// assert_eq!(Tensor::from([1.0f32]).dtype(), DType::F32);
+    /// assert_eq!(Tensor::from([1i64]).dtype(), DType::I64);
+    /// ```
     pub fn dtype(&self) -> DType {
         self.0.spec.dtype
     }
 
-    /// Where the elements live.
+    /// The device that holds the elements.
+    ///
+    /// ```
+    /// use pullback::{Device, Tensor};
+    /// assert_eq!(Tensor::zeros([2]).device(), Device::Cpu);
+    /// ```
     pub fn device(&self) -> Device {
         self.0.spec.device
     }
 
     /// Distance between neighbours on each axis, in elements: zero where an axis is broadcast,
     /// negative where it is flipped.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::zeros([2, 3]);
+    /// assert_eq!(x.strides(), [3, 1]);
+    /// assert_eq!(x.t().strides(), [1, 3]);
+    /// assert_eq!(Tensor::zeros([3]).expand([2, 3]).strides(), [0, 1]);
+    /// ```
     pub fn strides(&self) -> &[isize] {
         &self.0.layout.strides
     }
 
     /// Whether the elements are contiguous in row-major order.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::zeros([2, 3]);
+    /// assert!(x.is_contiguous());
+    /// assert!(!x.t().is_contiguous());
+    /// ```
     pub fn is_contiguous(&self) -> bool {
         self.0.layout.is_dense()
     }
@@ -236,6 +296,13 @@ impl Tensor {
     }
 
     /// Whether both are handles of one tensor.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::zeros([2]);
+    /// assert!(x.is_same(&x.clone()));
+    /// assert!(!x.is_same(&x.deep_clone()));
+    /// ```
     pub fn is_same(&self, other: &Tensor) -> bool {
         Pooled::ptr_eq(&self.0, &other.0)
     }
@@ -254,6 +321,14 @@ impl Tensor {
     }
 
     /// How often the memory was written to in place.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::zeros([2]);
+    /// let before = x.version();
+    /// x.add_(1.0);
+    /// assert_eq!(x.version(), before + 1);
+    /// ```
     pub fn version(&self) -> u64 {
         self.0.storage.version()
     }

@@ -37,13 +37,54 @@ use std::sync::Arc;
 )]
 pub trait Tree: Sized {
     /// Calls `f` on each tensor, in declaration order, with its path.
+    ///
+    /// ```
+    /// # use pullback::{Path, Tensor, Tree};
+    /// # #[derive(Tree)]
+    /// # struct Line {
+    /// #     slope: Tensor,
+    /// #     offset: Tensor,
+    /// # }
+    /// let line = Line { slope: Tensor::from(2.0), offset: Tensor::from(1.0) };
+    /// let mut paths = Vec::new();
+    /// line.visit(&mut Path::default(), &mut |path, x| paths.push(format!("{path} {}", x.spec())));
+    /// assert_eq!(paths, ["slope f64[]", "offset f64[]"]);
+    /// ```
     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor));
 
     /// The same structure with each tensor replaced by `f` of it, in the same order.
+    ///
+    /// ```
+    /// # use pullback::{Tensor, Tree};
+    /// # #[derive(Tree)]
+    /// # struct Line {
+    /// #     slope: Tensor,
+    /// #     offset: Tensor,
+    /// # }
+    /// let line = Line { slope: Tensor::from(2.0), offset: Tensor::from(1.0) };
+    /// let doubled = line.map(&mut |x| x * 2.0);
+    /// assert_eq!((doubled.slope.item::<f64>(), doubled.offset.item::<f64>()), (4.0, 2.0));
+    /// ```
+    #[doc(alias = "tree_map")]
     #[must_use]
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self;
 
     /// The tensors, in declaration order.
+    ///
+    /// ```
+    /// # use pullback::{Tensor, Tree};
+    /// # #[derive(Tree)]
+    /// # struct Line {
+    /// #     slope: Tensor,
+    /// #     offset: Tensor,
+    /// # }
+    /// let line = Line { slope: Tensor::from(2.0), offset: Tensor::from(1.0) };
+    /// assert!(line.leaves()[0].is_same(&line.slope));
+    /// let nested = (Tensor::from(1.0), vec![line]);
+    /// assert_eq!(nested.leaves().len(), 3);
+    /// ```
+    #[doc(alias = "tree_flatten")]
+    #[doc(alias = "tree_leaves")]
     fn leaves(&self) -> Vec<Tensor> {
         let mut out = Vec::new();
         self.visit(&mut Path::default(), &mut |_, x| out.push(x.clone()));
@@ -51,6 +92,18 @@ pub trait Tree: Sized {
     }
 
     /// For each tensor, in declaration order, whether it is a buffer (`#[tree(buffer)]`).
+    ///
+    /// ```
+    /// # use pullback::{Tensor, Tree};
+    /// #[derive(Tree)]
+    /// struct Norm {
+    ///     scale: Tensor,
+    ///     #[tree(buffer)]
+    ///     running_mean: Tensor,
+    /// }
+    /// let norm = Norm { scale: Tensor::from(1.0), running_mean: Tensor::from(0.0) };
+    /// assert_eq!(norm.buffers(), [false, true]);
+    /// ```
     fn buffers(&self) -> Vec<bool> {
         let mut out = Vec::new();
         self.visit(&mut Path::default(), &mut |path, _| out.push(path.is_buffer()));
@@ -58,6 +111,15 @@ pub trait Tree: Sized {
     }
 
     /// The tensors with their dotted paths (`layers.0.weight`), in declaration order.
+    ///
+    /// ```
+    /// # use pullback::{Tensor, Tree};
+    /// let layer = (Tensor::from(1.0), Tensor::from(2.0));
+    /// let layers = vec![layer.clone(), layer];
+    /// let names: Vec<String> = layers.named_leaves().into_iter().map(|leaf| leaf.0).collect();
+    /// assert_eq!(names, ["0.0", "0.1", "1.0", "1.1"]);
+    /// ```
+    #[doc(alias = "tree_leaves_with_path")]
     fn named_leaves(&self) -> Vec<(String, Tensor)> {
         let mut out = Vec::new();
         self.visit(&mut Path::default(), &mut |path, x| out.push((path.to_string(), x.clone())));
@@ -66,6 +128,19 @@ pub trait Tree: Sized {
 
     /// The structure of the tree without its tensors: their paths, plain values, lengths, variants.
     /// (Skipped fields are not part of it.)
+    ///
+    /// ```
+    /// # use pullback::{Tensor, Tree};
+    /// # #[derive(Tree)]
+    /// # struct Line {
+    /// #     slope: Tensor,
+    /// #     offset: Tensor,
+    /// # }
+    /// let line = Line { slope: Tensor::from(2.0), offset: Tensor::from(1.0) };
+    /// let other = Line { slope: Tensor::from(5.0), offset: Tensor::from(6.0) };
+    /// assert_eq!(line.structure(), other.structure());
+    /// assert_ne!((line, 0.1).structure(), (other, 0.2).structure()); // plain values count
+    /// ```
     fn structure(&self) -> String {
         match described(self, Notes::Text(String::new()), &mut |_| ()) {
             Notes::Text(text) => text,
@@ -73,14 +148,41 @@ pub trait Tree: Sized {
         }
     }
 
-    /// What the tree is made of besides tensors: the types in it, and the flags.
+    /// The types in the tree, and the flags, with their paths.
+    ///
+    /// ```
+    /// # use pullback::{Tensor, Tree};
+    /// # #[derive(Tree)]
+    /// # struct Line {
+    /// #     slope: Tensor,
+    /// #     offset: Tensor,
+    /// # }
+    /// let line = Line { slope: Tensor::from(2.0), offset: Tensor::from(1.0) };
+    /// let structure = vec![line].tree_structure();
+    /// assert_eq!(structure.kinds, [("0".to_string(), "Line")]);
+    /// assert!(structure.flags.is_empty());
+    /// ```
     fn tree_structure(&self) -> TreeStructure {
         let mut path = Path { structure: Some(Box::default()), ..Path::default() };
         self.visit(&mut path, &mut |_, _| ());
         path.structure.map(|structure| *structure).unwrap_or_default()
     }
 
-    /// The same structure with these tensors, as many as it has.
+    /// The same structure with these tensors instead, in the order of [`Tree::leaves`]. Tensors
+    /// beyond the end of the list stay, and surplus ones are ignored.
+    ///
+    /// ```
+    /// # use pullback::{Tensor, Tree};
+    /// # #[derive(Tree)]
+    /// # struct Line {
+    /// #     slope: Tensor,
+    /// #     offset: Tensor,
+    /// # }
+    /// let line = Line { slope: Tensor::from(2.0), offset: Tensor::from(1.0) };
+    /// let other = line.with_leaves(&[Tensor::from(5.0), Tensor::from(6.0)]);
+    /// assert_eq!((other.slope.item::<f64>(), other.offset.item::<f64>()), (5.0, 6.0));
+    /// ```
+    #[doc(alias = "tree_unflatten")]
     #[must_use]
     fn with_leaves(&self, leaves: &[Tensor]) -> Self {
         let mut next = leaves.iter();
@@ -123,6 +225,14 @@ enum Held<'a, T> {
 }
 
 /// A borrowed tree as an argument: see [`Borrowed`].
+///
+/// ```
+/// use pullback::{Borrowed, Tensor, borrowed, grad};
+/// let weights = vec![Tensor::from(2.0), Tensor::from(1.0)];
+/// let f = |(w, x): &(Borrowed<Vec<Tensor>>, Tensor)| &w[0] * x + &w[1];
+/// let (g, dx) = grad(f)(&(borrowed(&weights), Tensor::from(3.0)));
+/// assert_eq!((g[0].item::<f64>(), dx.item::<f64>()), (3.0, 2.0));
+/// ```
 pub fn borrowed<T: Tree>(tree: &T) -> Borrowed<'_, T> {
     Borrowed(Held::Borrowed(tree))
 }
@@ -193,7 +303,14 @@ pub struct Path {
 }
 
 impl Path {
-    /// Runs `f` one level down, under `name`.
+    /// Runs `f` one level down, under `name`: for implementations of [`Tree::visit`].
+    ///
+    /// ```
+    /// use pullback::Path;
+    /// let mut path = Path::default();
+    /// let inside = path.scope("layers", |path| path.scope("0", |path| path.to_string()));
+    /// assert_eq!((inside.as_str(), path.to_string().as_str()), ("layers.0", ""));
+    /// ```
     pub fn scope<R>(&mut self, name: &str, f: impl FnOnce(&mut Path) -> R) -> R {
         self.segments.push(name.to_string());
         let result = f(self);
@@ -203,6 +320,16 @@ impl Path {
 
     /// [`Path::scope`] where what is there is not trained: running statistics, counters
     /// (`#[tree(buffer)]`).
+    ///
+    /// ```
+    /// use pullback::Path;
+    /// let mut path = Path::default();
+    /// path.buffer("running_mean", |path| {
+    ///     assert!(path.is_buffer());
+    ///     assert_eq!(path.to_string(), "running_mean");
+    /// });
+    /// assert!(!path.is_buffer());
+    /// ```
     pub fn buffer<R>(&mut self, name: &str, f: impl FnOnce(&mut Path) -> R) -> R {
         let before = std::mem::replace(&mut self.is_buffer, true);
         let result = self.scope(name, f);
@@ -211,11 +338,43 @@ impl Path {
     }
 
     /// Whether what is here is a buffer, and not a parameter.
+    ///
+    /// ```
+    /// # use pullback::{Path, Tensor, Tree};
+    /// #[derive(Tree)]
+    /// struct Norm {
+    ///     scale: Tensor,
+    ///     #[tree(buffer)]
+    ///     running_mean: Tensor,
+    /// }
+    /// let norm = Norm { scale: Tensor::from(1.0), running_mean: Tensor::from(0.0) };
+    /// norm.visit(&mut Path::default(), &mut |path, _| {
+    ///     assert_eq!(path.is_buffer(), path.to_string() == "running_mean");
+    /// });
+    /// ```
     pub fn is_buffer(&self) -> bool {
         self.is_buffer
     }
 
-    /// Notes the type of what is here.
+    /// Notes the type of what is here, for [`Tree::tree_structure`]. `#[derive(Tree)]` calls it.
+    ///
+    /// ```
+    /// use pullback::{Flag, Path, Tensor, Tree};
+    /// struct Switch {
+    ///     on: Flag,
+    /// }
+    /// impl Tree for Switch {
+    ///     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+    ///         path.kind("Switch");
+    ///         path.scope("on", |path| self.on.visit(path, f));
+    ///     }
+    /// #   fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Switch {
+    /// #       Switch { on: self.on.map(f) }
+    /// #   }
+    /// }
+    /// let switch = Switch { on: Flag::new(true) };
+    /// assert_eq!(switch.tree_structure().kinds, [(String::new(), "Switch")]);
+    /// ```
     pub fn kind(&mut self, name: &'static str) {
         if self.structure.is_some() {
             let here = self.to_string();
@@ -223,7 +382,27 @@ impl Path {
         }
     }
 
-    /// Notes a flag that is here.
+    /// Notes a flag that is here, for [`Tree::tree_structure`]. [`Flag`] itself calls it.
+    ///
+    /// ```
+    /// use pullback::{Flag, Path, Tensor, Tree};
+    /// struct Switch {
+    ///     on: Flag,
+    /// }
+    /// impl Tree for Switch {
+    ///     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+    ///         path.scope("on", |path| path.flag(&self.on));
+    /// #       let _ = f;
+    ///     }
+    /// #   fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Switch {
+    /// #       Switch { on: self.on.map(f) }
+    /// #   }
+    /// }
+    /// let switch = Switch { on: Flag::new(true) };
+    /// let (path, flag) = switch.tree_structure().flags.remove(0);
+    /// flag.set(false);
+    /// assert_eq!((path.as_str(), switch.on.get()), ("on", false));
+    /// ```
     pub fn flag(&mut self, flag: &Flag) {
         if self.structure.is_some() {
             let here = self.to_string();
@@ -232,12 +411,39 @@ impl Path {
     }
 
     /// The names from the root down.
+    ///
+    /// ```
+    /// use pullback::Path;
+    /// Path::default().scope("layers", |path| {
+    ///     path.scope("0", |path| assert_eq!(path.segments(), ["layers", "0"]));
+    /// });
+    /// ```
     pub fn segments(&self) -> &[String] {
         &self.segments
     }
 
     /// Notes something about this place that is not a tensor: a plain value, a length, a variant.
     /// Two trees with the same notes, and tensors at the same paths, differ only in their tensors.
+    /// So a function that [`jit`](crate::jit) compiled is compiled again where the notes differ.
+    ///
+    /// ```
+    /// use pullback::{Path, Tensor, Tree};
+    /// struct Dropout {
+    ///     rate: f64,
+    /// }
+    /// impl Tree for Dropout {
+    ///     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+    ///         path.note(&self.rate);
+    /// #       let _ = f;
+    ///     }
+    /// #   fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Dropout {
+    /// #       Dropout { rate: self.rate.map(f) }
+    /// #   }
+    /// }
+    /// let dropout = Dropout { rate: 0.1 };
+    /// let other = Dropout { rate: 0.2 };
+    /// assert_ne!(dropout.structure(), other.structure());
+    /// ```
     pub fn note(&mut self, what: &dyn fmt::Debug) {
         if let Some(notes) = &self.notes {
             // Writing notes does not fail.

@@ -34,7 +34,7 @@ impl Since {
     pub fn own_all(self, mut tensors: Vec<Tensor>) -> Vec<Tensor> {
         let mut taken = FxHashSet::default();
         for x in &mut tensors {
-            if x.0.storage.born <= self.0 || !taken.insert(Pooled::as_ptr(&x.0.storage)) {
+            if x.0.storage.created <= self.0 || !taken.insert(Pooled::as_ptr(&x.0.storage)) {
                 *x = x.deep_clone();
             }
         }

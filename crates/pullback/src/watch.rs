@@ -12,7 +12,7 @@ use pullback_ir::{Fused, Line};
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-/// An op that made something not finite of finite operands.
+/// An op whose result is not finite although its operands are.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct OverflowSource {

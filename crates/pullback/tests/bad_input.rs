@@ -258,7 +258,7 @@ fn places_and_masks_of_two_tensors() {
                 x.shift_left(y); x.shift_right(y); x.ldexp(y); x.float_power(y); cartesian_prod(&[x, y]);
                 broadcast_tensors(&[x, y, x]); x.trapezoid(Spacing::At(y), 0); x.gradient(Spacing::At(y), -1, 1);
                 x.repeat_by(y, 0); x.quantile(y, 0, QuantileInterpolation::Linear); x.pdist(2.0);
-                x.segment_reduce(Gathered::Sum, y, 0, None); x.segment_reduce(Gathered::Mean, y, 1, Some(1.0));
+                x.segment_reduce(ScatterReduction::Sum, y, 0, None); x.segment_reduce(ScatterReduction::Mean, y, 1, Some(1.0));
             },
             &format!("{} and {}", x.spec(), y.spec()),
             &mut wrong,
@@ -266,8 +266,8 @@ fn places_and_masks_of_two_tensors() {
         for axis in [0, -1, 1, isize::MIN] {
             refused += all_fine(
                 calls! {
-                    x.scatter_reduce(axis, y, x, Gathered::Mean, false); x.scatter_reduce(axis, y, y, Gathered::Max, true);
-                    x.index_reduce(axis, y, x, Gathered::Prod, true); x.index_reduce(axis, x, y, Gathered::Min, false);
+                    x.scatter_reduce(axis, y, x, ScatterReduction::Mean, false); x.scatter_reduce(axis, y, y, ScatterReduction::Max, true);
+                    x.index_reduce(axis, y, x, ScatterReduction::Prod, true); x.index_reduce(axis, x, y, ScatterReduction::Min, false);
                     masked::sum(x, y, axis); masked::prod(x, y, axis); masked::max(x, y, axis); masked::min(x, y, axis);
                     masked::mean(x, y, [axis]); masked::var(x, y, axis, 1.0); masked::std(x, y, axis, 0.0);
                     masked::norm(x, y, 3.0, axis); masked::normalize(x, y, 2.0, axis, 1e-9); masked::median(x, y, axis);

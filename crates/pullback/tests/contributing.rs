@@ -153,7 +153,7 @@ fn no_place_is_listed_for_nothing() {
 /// are no tables, but a general way and exceptions from it.
 #[rustfmt::skip]
 const GENERAL: &[(&str, &str)] = &[
-    ("crates/cpu/src/program/code.rs",           "all other ops are kernels"),
+    ("crates/cpu/src/program/compiler.rs",       "all other ops are kernels"),
     ("crates/ir/src/pass/layout.rs",             "rewrites of three patterns"),
     ("crates/ir/src/pass/plan/share.rs",         "only these copy operands into parts of a result"),
     ("crates/ir/src/pass/plan/slots.rs",         "all others have memory of their own, and need no more"),

@@ -1,6 +1,8 @@
 //! The generated documentation is fresh, and every function says what it computes and what its
 //! derivative is.
 
+#[path = "docs/examples.rs"]
+mod examples;
 #[path = "docs/functions.rs"]
 mod functions;
 

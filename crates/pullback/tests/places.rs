@@ -3,7 +3,8 @@
 
 use pullback::check::check_grads;
 use pullback::{
-    DType, Gathered, PadMode, Tensor, broadcast_tensors, cartesian_prod, catch, grad, masked,
+    DType, PadMode, ScatterReduction, Tensor, broadcast_tensors, cartesian_prod, catch, grad,
+    masked,
 };
 
 fn cube() -> Tensor {
@@ -101,7 +102,13 @@ fn scattered_combinations_against_loops() {
     let index = [0usize, 2, 2, 0, 2, 3];
     let places = Tensor::from(index.map(|i| i as i64));
     for include in [true, false] {
-        for how in [Gathered::Sum, Gathered::Mean, Gathered::Prod, Gathered::Max, Gathered::Min] {
+        for how in [
+            ScatterReduction::Sum,
+            ScatterReduction::Mean,
+            ScatterReduction::Prod,
+            ScatterReduction::Max,
+            ScatterReduction::Min,
+        ] {
             let expected: Vec<f64> = base
                 .to_vec::<f64>()
                 .into_iter()
@@ -114,11 +121,11 @@ fn scattered_combinations_against_loops() {
                         here.push(own);
                     }
                     match how {
-                        Gathered::Sum => here.iter().sum(),
-                        Gathered::Mean => here.iter().sum::<f64>() / here.len() as f64,
-                        Gathered::Prod => here.iter().product(),
-                        Gathered::Max => here.iter().copied().fold(f64::MIN, f64::max),
-                        Gathered::Min => here.iter().copied().fold(f64::MAX, f64::min),
+                        ScatterReduction::Sum => here.iter().sum(),
+                        ScatterReduction::Mean => here.iter().sum::<f64>() / here.len() as f64,
+                        ScatterReduction::Prod => here.iter().product(),
+                        ScatterReduction::Max => here.iter().copied().fold(f64::MIN, f64::max),
+                        ScatterReduction::Min => here.iter().copied().fold(f64::MAX, f64::min),
                     }
                 })
                 .collect();
@@ -137,12 +144,13 @@ fn scattered_combinations_against_loops() {
         0,
         &Tensor::from([1i64, 1]),
         &Tensor::from([-4i64, 2]),
-        Gathered::Mean,
+        ScatterReduction::Mean,
         false,
     );
     assert_eq!(y.to_vec::<i64>(), [10, -1]);
     let zero = Tensor::from([0i64]);
-    let y = Tensor::from(2.0).index_reduce(0, &zero, &Tensor::from([5.0]), Gathered::Max, true);
+    let y =
+        Tensor::from(2.0).index_reduce(0, &zero, &Tensor::from([5.0]), ScatterReduction::Max, true);
     assert_eq!((y.rank(), y.item::<f64>()), (0, 5.0));
 }
 
@@ -292,7 +300,13 @@ fn borders_with_cuts() {
 #[test]
 fn segments() {
     let x = samples(&[2, 5, 3]);
-    for how in [Gathered::Sum, Gathered::Mean, Gathered::Prod, Gathered::Max, Gathered::Min] {
+    for how in [
+        ScatterReduction::Sum,
+        ScatterReduction::Mean,
+        ScatterReduction::Prod,
+        ScatterReduction::Max,
+        ScatterReduction::Min,
+    ] {
         let y = x.segment_reduce(how, &Tensor::from([2i64, 0, 3]), 1, Some(0.5));
         assert_eq!(y.shape(), [2, 3, 3]);
         assert!(y.select_at(1, 1).eq(0.5).all().item::<bool>());
@@ -300,11 +314,11 @@ fn segments() {
         let part = |row: isize, start: isize, n: usize| {
             let part = x.select_at(0, row).narrow(0, start, n);
             match how {
-                Gathered::Sum => part.sum_over(0),
-                Gathered::Mean => part.mean_over(0),
-                Gathered::Prod => part.prod_over(0),
-                Gathered::Max => part.max_over(0),
-                Gathered::Min => part.min_over(0),
+                ScatterReduction::Sum => part.sum_over(0),
+                ScatterReduction::Mean => part.mean_over(0),
+                ScatterReduction::Prod => part.prod_over(0),
+                ScatterReduction::Max => part.max_over(0),
+                ScatterReduction::Min => part.min_over(0),
             }
         };
         let rows = [part(0, 0, 2), part(0, 2, 3), part(1, 0, 4), part(1, 4, 1)];
@@ -314,14 +328,14 @@ fn segments() {
     }
     // What no run reaches is left out; a mean of nothing is none.
     let y = Tensor::from([1.0, 2.0, 9.0]).segment_reduce(
-        Gathered::Mean,
+        ScatterReduction::Mean,
         &Tensor::from([2i64, 0]),
         0,
         None,
     );
     assert_eq!(y.at(0).item::<f64>(), 1.5);
     assert!(y.at(1).item::<f64>().is_nan());
-    let text = catch(|| x.segment_reduce(Gathered::Sum, &Tensor::from([9i64]), 1, None));
+    let text = catch(|| x.segment_reduce(ScatterReduction::Sum, &Tensor::from([9i64]), 1, None));
     assert!(text.unwrap_err().to_string().contains("lengths that add up to the 5 of axis 1"));
 }
 

@@ -28,7 +28,7 @@ pub(crate) fn attention_vjp(op: Attention, x: &[Source], dq: Sink, dk: Sink, dv:
 
 /// The operands of backward that forward does not have.
 #[derive(Clone, Copy)]
-struct Given<'a> {
+struct BackwardOperands<'a> {
     out: Source<'a>,
     lse: Source<'a>,
     dout: Source<'a>,
@@ -48,7 +48,7 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(
         return;
     }
     let job = AttentionOperands::new(op, x);
-    let given = Given { out, lse, dout };
+    let extra = BackwardOperands { out, lse, dout };
     let kv = job.kv_count();
     let blocks = job.s.div_ceil(KEYS);
     let chunks = TASKS.div_ceil(kv.max(1)).min(blocks).max(1);
@@ -62,7 +62,7 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(
         let (n, chunk) = (task / chunks, task % chunks);
         vectorised(Chunk::<E> {
             job: &job,
-            given,
+            extra,
             n,
             chunk,
             chunks,
@@ -89,7 +89,7 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(
 /// Some of the blocks of one head of keys.
 struct Chunk<'a, E: Elem> {
     job: &'a AttentionOperands<'a>,
-    given: Given<'a>,
+    extra: BackwardOperands<'a>,
     n: usize,
     chunk: usize,
     chunks: usize,
@@ -102,7 +102,7 @@ struct Chunk<'a, E: Elem> {
 impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for Chunk<'_, E> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Chunk { job, given, n, chunk, chunks, dq, .. } = self;
+        let Chunk { job, extra, n, chunk, chunks, dq, .. } = self;
         let (l, s, d, dv) = (job.l, job.s, job.d, job.dv);
         let queries = job.group * l;
         let cols = C::kernels().cols;
@@ -143,8 +143,8 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for Chunk<'_, E> {
                 let head = n * job.group + h;
                 let (q, dout) = (q.add(h * l * d), dout.add(h * l * dv));
                 copy_rows::<E>(&job.q, head, 0, l, C::real(job.op.scale.0), q);
-                copy_rows::<E>(&given.dout, head, 0, l, C::real(1.0), dout);
-                summaries::<E, I>(&given, head, l, dv, dout, lse.add(h * l), delta.add(h * l));
+                copy_rows::<E>(&extra.dout, head, 0, l, C::real(1.0), dout);
+                summaries::<E, I>(&extra, head, l, dv, dout, lse.add(h * l), delta.add(h * l));
                 let dq = dq.at(head * l * d);
                 (0..l * d).for_each(|i| *dq.add(i) = zero);
             }
@@ -210,7 +210,7 @@ impl<E: Elem<Compute = C>, C: Float + Tiled> SimdTask for Chunk<'_, E> {
 /// `dout` has the `l` rows of the head, and the results have space for one element each.
 #[inline(always)]
 unsafe fn summaries<E: Elem<Compute: Float>, I: Isa>(
-    given: &Given,
+    extra: &BackwardOperands,
     head: usize,
     l: usize,
     dv: usize,
@@ -218,24 +218,24 @@ unsafe fn summaries<E: Elem<Compute: Float>, I: Isa>(
     lse: *mut E::Compute,
     delta: *mut E::Compute,
 ) {
-    let (out, rank) = (&given.out, given.out.shape.len());
+    let (out, rank) = (&extra.out, extra.out.shape.len());
     let (row, col) = (out.strides[rank - 2], out.strides[rank - 1]);
     let start = begin(out, head);
     let never = E::Compute::real(f64::NEG_INFINITY);
     // The log-sum-exp is a stack of vectors.
     let stack = Source {
-        shape: &[given.lse.shape, &[1]].concat(),
-        strides: &[given.lse.strides, &[0]].concat(),
-        ..given.lse
+        shape: &[extra.lse.shape, &[1]].concat(),
+        strides: &[extra.lse.strides, &[0]].concat(),
+        ..extra.lse
     };
-    let (from, step) = (begin(&stack, head), given.lse.strides[rank - 2]);
+    let (from, step) = (begin(&stack, head), extra.lse.strides[rank - 2]);
     for i in 0..l {
         // SAFETY: inside the operands; their dtypes were checked.
         unsafe {
             let at = from + i as isize * step;
-            let value = match given.lse.dtype == E::DTYPE {
-                true => (*given.lse.ptr.cast::<E>().offset(at)).load(),
-                false => *given.lse.ptr.cast::<E::Compute>().offset(at),
+            let value = match extra.lse.dtype == E::DTYPE {
+                true => (*extra.lse.ptr.cast::<E>().offset(at)).load(),
+                false => *extra.lse.ptr.cast::<E::Compute>().offset(at),
             };
             *lse.add(i) = if value == never { E::Compute::default() } else { value };
             let line = out.ptr.cast::<E>().offset(start + i as isize * row);

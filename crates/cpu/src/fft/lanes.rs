@@ -1,8 +1,8 @@
 //! Copies between operands and blocks of lanes.
 
 use super::passes::{BLOCK, W};
-use super::radix::Float;
-use crate::simd::{Isa, SimdTask};
+use super::shuffle::Shuffle;
+use crate::simd::{Float, Isa, SimdTask};
 
 /// Up to [`W`] lines beside each other in an operand: `rows` pairs each.
 #[derive(Clone, Copy)]
@@ -36,7 +36,7 @@ impl<T> Lanes<T> {
 /// Reads lines into blocks, `row` elements apart. Lanes without a line are zero.
 pub(super) struct Gather<T>(pub(super) Lanes<T>, pub(super) *mut T, pub(super) usize);
 
-impl<T: Float> SimdTask for Gather<T> {
+impl<T: Shuffle> SimdTask for Gather<T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Gather(lanes, to, row) = self;
@@ -75,7 +75,7 @@ impl<T: Float> SimdTask for Gather<T> {
 /// Writes blocks, `row` elements apart, to lines.
 pub(super) struct Scatter<T>(pub(super) Lanes<T>, pub(super) *const T, pub(super) usize);
 
-impl<T: Float> SimdTask for Scatter<T> {
+impl<T: Shuffle> SimdTask for Scatter<T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Scatter(lanes, from, row) = self;
@@ -112,8 +112,8 @@ impl<T: Float> SimdTask for Scatter<T> {
 /// Multiplies the imaginary parts by a sign.
 #[inline(always)]
 fn flip<T: Float>(block: &mut [T; BLOCK], sign: T) {
-    for q in W..BLOCK {
-        block[q] = sign * block[q];
+    for x in &mut block[W..] {
+        *x = sign * *x;
     }
 }
 

@@ -4,17 +4,18 @@ use super::Scratch;
 use super::lanes::{Gather, Lanes};
 use super::passes::{BLOCK, From, Passes, Rows, Run, To, W};
 use super::plan::{Plan, Way, root};
-use super::radix::{Float, mul};
+use super::radix::mul;
 use super::real::{Store, block, eight};
+use super::shuffle::Shuffle;
 use crate::par;
-use crate::simd::{Isa, SimdTask, vectorised};
+use crate::simd::{Float, Isa, SimdTask, vectorised};
 
 /// Bytes of lanes that are transformed together, if a matrix does not fit.
 const CHUNK: usize = 128;
 /// Bytes of a matrix whose columns are transformed at once.
 const WHOLE: usize = 64 << 10;
 
-impl<T: Float> Plan<T> {
+impl<T: Shuffle> Plan<T> {
     /// Elements of each of the two spaces that [`Plan::pairs`] needs.
     pub(super) fn space(&self) -> usize {
         match &self.way {
@@ -95,7 +96,7 @@ impl<T> Shared<T> {
     }
 }
 
-impl<T: Float> Twist<T> {
+impl<T: Shuffle> Twist<T> {
     pub(super) fn of(n: [usize; 2], passes: [Passes<T>; 2]) -> Twist<T> {
         let mut roots = vec![T::default(); n[0].next_multiple_of(W) * n[1].next_multiple_of(W) * 2];
         let row_blocks = n[0].div_ceil(W);
@@ -103,7 +104,7 @@ impl<T: Float> Twist<T> {
             for j in 0..n[1] {
                 let at = ((j / W * row_blocks + k / W) * W + k % W) * BLOCK + j % W;
                 let w = root(k * j, n[0] * n[1]);
-                (roots[at], roots[at + W]) = (T::of(w.0), T::of(w.1));
+                (roots[at], roots[at + W]) = (T::of_f64(w.0), T::of_f64(w.1));
             }
         }
         Twist { n, passes, roots }
@@ -161,7 +162,7 @@ impl<T: Float> Twist<T> {
                 std::slice::from_raw_parts_mut(end.add(rows * s * BLOCK), fill).fill(T::default());
             }
             let blocks = (first, s);
-            vectorised(Turn { twist: self, from: end, to: matrix.get(), blocks });
+            vectorised(TransposeColumns { twist: self, from: end, to: matrix.get(), blocks });
         });
         let each = Self::together(columns, row_blocks);
         par::for_each(row_blocks.div_ceil(each), |task| {
@@ -201,7 +202,7 @@ impl<T: Float> Twist<T> {
 }
 
 /// Multiplies blocks of columns by roots and transposes them into the matrix of rows.
-struct Turn<'a, T> {
+struct TransposeColumns<'a, T> {
     twist: &'a Twist<T>,
     from: *const T,
     to: *mut T,
@@ -209,7 +210,7 @@ struct Turn<'a, T> {
     blocks: (usize, usize),
 }
 
-impl<T: Float> SimdTask for Turn<'_, T> {
+impl<T: Shuffle> SimdTask for TransposeColumns<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let [rows, columns] = self.twist.n;
@@ -218,7 +219,7 @@ impl<T: Float> SimdTask for Turn<'_, T> {
         for row in 0..row_blocks {
             for block in 0..s {
                 let mut tile = [[T::default(); BLOCK]; W];
-                let mut turned = tile;
+                let mut transposed = tile;
                 let column = first + block;
                 // SAFETY: a block of eight rows inside the space of the caller, which has whole
                 // blocks of rows, and as many roots; columns that exist, inside the matrix.
@@ -230,12 +231,13 @@ impl<T: Float> SimdTask for Turn<'_, T> {
                         let (x, w) = (from.add(k * s * BLOCK), roots.add(k * BLOCK));
                         times::<T, I>(&*x.cast(), &*w.cast(), to);
                     }
-                    let (x, y) = (tile.as_ptr().cast::<T>(), turned.as_mut_ptr().cast::<T>());
+                    let (x, y) = (tile.as_ptr().cast::<T>(), transposed.as_mut_ptr().cast::<T>());
                     T::transpose::<I>(x, y);
                     T::transpose::<I>(x.add(W), y.add(W));
-                    for q in 0..W.min(columns - column * W) {
+                    let count = W.min(columns - column * W);
+                    for (q, block_of_row) in transposed.iter().enumerate().take(count) {
                         let to = self.to.add(((column * W + q) * row_blocks + row) * BLOCK);
-                        *to.cast() = turned[q];
+                        *to.cast() = *block_of_row;
                     }
                 }
             }
@@ -260,19 +262,19 @@ pub(super) struct Chirp<T> {
     kernel: Vec<T>,
 }
 
-impl<T: Float> Chirp<T> {
+impl<T: Shuffle> Chirp<T> {
     pub(super) fn of(n: usize, inner: Plan<T>) -> Chirp<T> {
         let m = inner.n;
         let wave = |j: usize| root((j as u128 * j as u128 % (2 * n as u128)) as usize, 2 * n);
         let mut chirp = Vec::with_capacity(2 * n);
-        (0..n).for_each(|j| chirp.push(T::of(wave(j).0)));
-        (0..n).for_each(|j| chirp.push(T::of(wave(j).1)));
+        (0..n).for_each(|j| chirp.push(T::of_f64(wave(j).0)));
+        (0..n).for_each(|j| chirp.push(T::of_f64(wave(j).1)));
         let mut pairs = vec![T::default(); 2 * m];
         for j in 0..n {
             let (re, im) = wave(j);
             for at in [j, (m - j) % m] {
-                pairs[2 * at] = T::of(re / m as f64);
-                pairs[2 * at + 1] = T::of(-im / m as f64);
+                pairs[2 * at] = T::of_f64(re / m as f64);
+                pairs[2 * at + 1] = T::of_f64(-im / m as f64);
             }
         }
         let mut scratch = Scratch::<T>::of(2 * inner.space());
@@ -280,7 +282,7 @@ impl<T: Float> Chirp<T> {
         // SAFETY: the line has m pairs, and the scratch two spaces.
         let kernel = unsafe {
             let b = a.add(inner.space());
-            let planes = inner.planes(pairs.as_ptr(), T::of(1.0), [a, b]);
+            let planes = inner.planes(pairs.as_ptr(), T::of_f64(1.0), [a, b]);
             std::slice::from_raw_parts(planes, 2 * m).to_vec()
         };
         Chirp { n, inner: Box::new(inner), chirp, kernel }
@@ -296,9 +298,9 @@ impl<T: Float> Chirp<T> {
         // it returns are in one of them.
         unsafe {
             vectorised(Multiply { chirp: self, step: Step::In(x, sign), out: pairs });
-            let y = self.inner.planes(pairs, T::of(1.0), [a, b]);
+            let y = self.inner.planes(pairs, T::of_f64(1.0), [a, b]);
             vectorised(Multiply { chirp: self, step: Step::Between(y), out: pairs });
-            let y = self.inner.planes(pairs, T::of(1.0), [a, b]);
+            let y = self.inner.planes(pairs, T::of_f64(1.0), [a, b]);
             let out = if y == a { b } else { a };
             vectorised(Multiply { chirp: self, step: Step::Out(y), out });
             out
@@ -322,7 +324,7 @@ enum Step<T> {
     Out(*const T),
 }
 
-impl<T: Float> SimdTask for Multiply<'_, T> {
+impl<T: Shuffle> SimdTask for Multiply<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (n, m) = (self.chirp.n, self.chirp.inner.n);
@@ -360,7 +362,7 @@ fn enter<T: Float, I: Isa>(x: &[T], sign: T, re: &[T], im: &[T], out: &mut [T]) 
 }
 
 #[inline(always)]
-fn between<T: Float, I: Isa>(xr: &[T], xi: &[T], kr: &[T], ki: &[T], out: &mut [T]) {
+fn between<T: Shuffle, I: Isa>(xr: &[T], xi: &[T], kr: &[T], ki: &[T], out: &mut [T]) {
     let n = xr.len();
     let (xi, kr, ki, out) = (&xi[..n], &kr[..n], &ki[..n], &mut out[..2 * n]);
     // Whole blocks, as the inner length is a multiple of 64.

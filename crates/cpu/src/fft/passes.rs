@@ -5,8 +5,9 @@
 //! multiplies the results by `w^(p·k)` and writes them to rows `r·p + k`, which the next pass sees
 //! as `m` rows of `r·s` lanes.
 
-use super::radix::{self, C, Float, add, mul, sub};
-use crate::simd::{Isa, SimdTask};
+use super::radix::{self, C, add, mul, sub};
+use super::shuffle::Shuffle;
+use crate::simd::{Float, Isa, SimdTask};
 
 /// Lanes of a block.
 pub(super) const W: usize = 8;
@@ -29,10 +30,10 @@ pub(super) struct Rows<T> {
     pub(super) sign: T,
 }
 
-impl<T: Float> Rows<T> {
+impl<T: Shuffle> Rows<T> {
     /// Rows of blocks, `row` elements apart.
     pub(super) fn blocks(ptr: *mut T, row: usize) -> Rows<T> {
-        Rows { ptr, row, block: BLOCK, im: W, sign: T::of(1.0) }
+        Rows { ptr, row, block: BLOCK, im: W, sign: T::of_f64(1.0) }
     }
 
     /// Rows of `s` blocks, without gaps.
@@ -106,7 +107,7 @@ macro_rules! pass {
         /// # Safety
         /// `x` has `radix · m` rows of `s` blocks and `y` space for them; they do not overlap.
         #[inline(always)]
-        unsafe fn $name<T: Float, I: Isa, const LAST: bool>(
+        unsafe fn $name<T: Shuffle, I: Isa, const LAST: bool>(
             x: Rows<T>,
             y: Rows<T>,
             m: usize,
@@ -160,7 +161,7 @@ pass!(pass8 lanes8 8 eight 0 x0 y0 1 x1 y1 2 x2 y2 3 x3 y3 4 x4 y4 5 x5 y5 6 x6 
 /// # Safety
 /// As for the others; `circle` has the cosines of the `radix` roots of one, then the sines.
 #[inline(always)]
-unsafe fn pass_prime<T: Float, I: Isa>(
+unsafe fn pass_prime<T: Shuffle, I: Isa>(
     x: Rows<T>,
     y: Rows<T>,
     pass: Pass,
@@ -196,7 +197,7 @@ unsafe fn pass_prime<T: Float, I: Isa>(
                     }
                 }
                 let last = m == 1;
-                let sign = if last { y.sign } else { T::of(1.0) };
+                let sign = if last { y.sign } else { T::of_f64(1.0) };
                 let mut block = [T::default(); BLOCK];
                 for q in 0..W {
                     (block[q], block[W + q]) = (re[q], sign * im[q]);
@@ -217,9 +218,9 @@ unsafe fn pass_prime<T: Float, I: Isa>(
                             odd[1][q] = T::fma::<I>(-sin, gap[0][q], odd[1][q]);
                         }
                     }
-                    for (k, side) in [(k, T::of(1.0)), (r - k, T::of(-1.0))] {
+                    for (k, side) in [(k, T::of_f64(1.0)), (r - k, T::of_f64(-1.0))] {
                         let w = match last {
-                            true => (T::of(1.0), T::of(0.0)),
+                            true => (T::of_f64(1.0), T::of_f64(0.0)),
                             false => {
                                 let at = roots.add(2 * (r - 1) * p + 2 * k);
                                 (*at.sub(2), *at.sub(1))
@@ -249,7 +250,7 @@ unsafe fn pass_prime<T: Float, I: Isa>(
 /// # Safety
 /// `x` has `8 · m` pairs, `y` space for `m` blocks, which do not overlap; `m` is at least 8.
 #[inline(always)]
-unsafe fn first<T: Float, I: Isa>(x: *const T, y: *mut T, m: usize, sign: T, roots: *const T) {
+unsafe fn first<T: Shuffle, I: Isa>(x: *const T, y: *mut T, m: usize, sign: T, roots: *const T) {
     let (mut from, mut to) = ([[T::default(); BLOCK]; 8], [[T::default(); BLOCK]; 8]);
     let mut p = 0;
     while p < m {
@@ -335,7 +336,7 @@ impl<T> Passes<T> {
     }
 }
 
-impl<T: Float> SimdTask for Run<'_, T> {
+impl<T: Shuffle> SimdTask for Run<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (mut x, mut s) = match self.from {

@@ -2,7 +2,7 @@
 
 use super::line::{Chirp, Twist};
 use super::passes::{LARGEST, Pass, Passes, W};
-use super::radix::Float;
+use super::shuffle::Shuffle;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Capacity of each plan cache; it is cleared when full.
@@ -74,7 +74,7 @@ fn radices(n: usize) -> Option<Vec<usize>> {
     (odd == 1).then_some(list)
 }
 
-impl<T: Float> Passes<T> {
+impl<T: Shuffle> Passes<T> {
     fn of(n: usize, radices: &[usize]) -> Passes<T> {
         let (mut list, mut roots) = (Vec::new(), Vec::new());
         let mut rows = n;
@@ -85,13 +85,13 @@ impl<T: Float> Passes<T> {
             for p in 0..if rows == 1 { 0 } else { rows } {
                 for k in 1..radix {
                     let w = root(p * k, order);
-                    roots.extend_from_slice(&[T::of(w.0), T::of(w.1)]);
+                    roots.extend_from_slice(&[T::of_f64(w.0), T::of_f64(w.1)]);
                 }
             }
             let circle = roots.len();
             if !matches!(radix, 2 | 3 | 4 | 5 | 7 | 8) {
-                (0..radix).for_each(|k| roots.push(T::of(root(k, radix).0)));
-                (0..radix).for_each(|k| roots.push(T::of(-root(k, radix).1)));
+                (0..radix).for_each(|k| roots.push(T::of_f64(root(k, radix).0)));
+                (0..radix).for_each(|k| roots.push(T::of_f64(-root(k, radix).1)));
             }
             list.push(Pass { radix, rows, roots: at, circle });
         }
@@ -105,7 +105,7 @@ impl<T: Float> Passes<T> {
     }
 }
 
-impl<T: Float> Plan<T> {
+impl<T: Shuffle> Plan<T> {
     pub(super) fn new(n: usize) -> Plan<T> {
         let way = match radices(n) {
             None => Way::Chirp(Chirp::of(n, Plan::new(padded(2 * n - 1)))),
@@ -167,12 +167,12 @@ pub(super) struct Halves<T> {
     pub(super) roots: Vec<T>,
 }
 
-impl<T: Float> Halves<T> {
+impl<T: Shuffle> Halves<T> {
     fn new(n: usize) -> Halves<T> {
         let half = n / 2;
         let mut roots = Vec::with_capacity(2 * half + 2);
-        (0..=half).for_each(|k| roots.push(T::of(root(k, n).1 / 2.0)));
-        (0..=half).for_each(|k| roots.push(T::of(-root(k, n).0 / 2.0)));
+        (0..=half).for_each(|k| roots.push(T::of_f64(root(k, n).1 / 2.0)));
+        (0..=half).for_each(|k| roots.push(T::of_f64(-root(k, n).0 / 2.0)));
         Halves { plan: Plan::new(half), roots }
     }
 }
@@ -210,7 +210,7 @@ impl<P> Cache<P> {
 }
 
 /// A type whose plans are cached.
-pub(super) trait Planned: Float {
+pub(super) trait Planned: Shuffle {
     fn complex() -> &'static Cache<Plan<Self>>;
     fn halves() -> &'static Cache<Halves<Self>>;
 

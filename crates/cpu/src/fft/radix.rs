@@ -1,37 +1,7 @@
 //! Butterflies: transforms of a few elements, on scalars; the loops around them are vectorised over
 //! lanes.
 
-use super::passes::{BLOCK, W};
-use crate::simd::Isa;
-use std::ops::{Add, Mul, Neg, Sub};
-
-/// f32 or f64.
-pub(super) trait Float:
-    Copy
-    + Default
-    + Send
-    + Sync
-    + Add<Output = Self>
-    + Sub<Output = Self>
-    + Mul<Output = Self>
-    + Neg<Output = Self>
-    + PartialEq
-    + 'static
-{
-    /// Rounded to this type.
-    fn of(x: f64) -> Self;
-    /// `a · b + c`, rounded once where the hardware can.
-    fn fma<I: Isa>(a: Self, b: Self, c: Self) -> Self;
-    /// The first and then the second parts of pairs.
-    fn apart<I: Isa>(pairs: &[Self; BLOCK], block: &mut [Self; BLOCK]);
-    /// Pairs from first and second parts.
-    fn together<I: Isa>(re: &[Self; W], im: &[Self; W], pairs: &mut [Self; BLOCK]);
-    /// Transposes a square of `W` rows, which are `BLOCK` elements apart on both sides.
-    ///
-    /// # Safety
-    /// There are such squares, which do not overlap.
-    unsafe fn transpose<I: Isa>(x: *const Self, y: *mut Self);
-}
+use crate::simd::{Float, Isa};
 
 /// A complex number.
 pub(super) type C<T> = (T, T);
@@ -54,7 +24,7 @@ pub(super) fn mul<T: Float, I: Isa>(a: C<T>, w: C<T>) -> C<T> {
 
 /// `-i · a`.
 #[inline(always)]
-fn turn<T: Float>(a: C<T>) -> C<T> {
+fn times_minus_i<T: Float>(a: C<T>) -> C<T> {
     (a.1, -a.0)
 }
 
@@ -76,25 +46,25 @@ pub(super) fn two<T: Float, I: Isa>(x: [C<T>; 2]) -> [C<T>; 2] {
 
 #[inline(always)]
 pub(super) fn three<T: Float, I: Isa>(x: [C<T>; 3]) -> [C<T>; 3] {
-    let (s, d) = (add(x[1], x[2]), turn(sub(x[1], x[2])));
-    let m = axpy::<T, I>(x[0], T::of(-0.5), s);
-    let half = T::of(3f64.sqrt() / 2.0);
+    let (s, d) = (add(x[1], x[2]), times_minus_i(sub(x[1], x[2])));
+    let m = axpy::<T, I>(x[0], T::of_f64(-0.5), s);
+    let half = T::of_f64(3f64.sqrt() / 2.0);
     [add(x[0], s), axpy::<T, I>(m, half, d), axpy::<T, I>(m, -half, d)]
 }
 
 #[inline(always)]
 pub(super) fn four<T: Float, I: Isa>(x: [C<T>; 4]) -> [C<T>; 4] {
     let (a, b) = (add(x[0], x[2]), sub(x[0], x[2]));
-    let (c, d) = (add(x[1], x[3]), turn(sub(x[1], x[3])));
+    let (c, d) = (add(x[1], x[3]), times_minus_i(sub(x[1], x[3])));
     [add(a, c), add(b, d), sub(a, c), sub(b, d)]
 }
 
 #[inline(always)]
 pub(super) fn five<T: Float, I: Isa>(x: [C<T>; 5]) -> [C<T>; 5] {
-    let [c1, c2] = [T::of(0.309_016_994_374_947_45), T::of(-0.809_016_994_374_947_4)];
-    let [s1, s2] = [T::of(0.951_056_516_295_153_5), T::of(0.587_785_252_292_473_1)];
-    let (a, d) = (add(x[1], x[4]), turn(sub(x[1], x[4])));
-    let (b, e) = (add(x[2], x[3]), turn(sub(x[2], x[3])));
+    let [c1, c2] = [T::of_f64(0.309_016_994_374_947_45), T::of_f64(-0.809_016_994_374_947_4)];
+    let [s1, s2] = [T::of_f64(0.951_056_516_295_153_5), T::of_f64(0.587_785_252_292_473_1)];
+    let (a, d) = (add(x[1], x[4]), times_minus_i(sub(x[1], x[4])));
+    let (b, e) = (add(x[2], x[3]), times_minus_i(sub(x[2], x[3])));
     let m1 = axpy::<T, I>(axpy::<T, I>(x[0], c1, a), c2, b);
     let m2 = axpy::<T, I>(axpy::<T, I>(x[0], c2, a), c1, b);
     let n1 = axpy::<T, I>(scale(s1, d), s2, e);
@@ -104,15 +74,15 @@ pub(super) fn five<T: Float, I: Isa>(x: [C<T>; 5]) -> [C<T>; 5] {
 
 #[inline(always)]
 pub(super) fn seven<T: Float, I: Isa>(x: [C<T>; 7]) -> [C<T>; 7] {
-    let c1 = T::of(0.623_489_801_858_733_5);
-    let c2 = T::of(-0.222_520_933_956_314_4);
-    let c3 = T::of(-0.900_968_867_902_419_1);
-    let s1 = T::of(0.781_831_482_468_029_8);
-    let s2 = T::of(0.974_927_912_181_823_6);
-    let s3 = T::of(0.433_883_739_117_558_1);
-    let (a, d) = (add(x[1], x[6]), turn(sub(x[1], x[6])));
-    let (b, e) = (add(x[2], x[5]), turn(sub(x[2], x[5])));
-    let (c, f) = (add(x[3], x[4]), turn(sub(x[3], x[4])));
+    let c1 = T::of_f64(0.623_489_801_858_733_5);
+    let c2 = T::of_f64(-0.222_520_933_956_314_4);
+    let c3 = T::of_f64(-0.900_968_867_902_419_1);
+    let s1 = T::of_f64(0.781_831_482_468_029_8);
+    let s2 = T::of_f64(0.974_927_912_181_823_6);
+    let s3 = T::of_f64(0.433_883_739_117_558_1);
+    let (a, d) = (add(x[1], x[6]), times_minus_i(sub(x[1], x[6])));
+    let (b, e) = (add(x[2], x[5]), times_minus_i(sub(x[2], x[5])));
+    let (c, f) = (add(x[3], x[4]), times_minus_i(sub(x[3], x[4])));
     let sum = |u, v, w| axpy::<T, I>(axpy::<T, I>(axpy::<T, I>(x[0], u, a), v, b), w, c);
     let odd = |u, v, w| axpy::<T, I>(axpy::<T, I>(scale(u, d), v, e), w, f);
     let (m1, m2, m3) = (sum(c1, c2, c3), sum(c2, c3, c1), sum(c3, c1, c2));
@@ -125,9 +95,9 @@ pub(super) fn seven<T: Float, I: Isa>(x: [C<T>; 7]) -> [C<T>; 7] {
 pub(super) fn eight<T: Float, I: Isa>(x: [C<T>; 8]) -> [C<T>; 8] {
     let e = four::<T, I>([x[0], x[2], x[4], x[6]]);
     let o = four::<T, I>([x[1], x[3], x[5], x[7]]);
-    let h = T::of(std::f64::consts::FRAC_1_SQRT_2);
+    let h = T::of_f64(std::f64::consts::FRAC_1_SQRT_2);
     // The odd ones times the eighth roots of one: (1 - i) h, -i, (-1 - i) h.
-    let (a, b) = ((o[1].0 + o[1].1, o[1].1 - o[1].0), turn(o[2]));
+    let (a, b) = ((o[1].0 + o[1].1, o[1].1 - o[1].0), times_minus_i(o[2]));
     let c = (o[3].1 - o[3].0, -(o[3].0 + o[3].1));
     [
         add(e[0], o[0]),

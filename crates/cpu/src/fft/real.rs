@@ -5,8 +5,9 @@
 //! `X[k] = (Z[k] + Z*[h-k])/2 - i/2·w^k·(Z[k] - Z*[h-k])`. The way back is the same in reverse.
 
 use super::passes::{BLOCK, W};
-use super::radix::{C, Float};
-use crate::simd::{Isa, SimdTask};
+use super::radix::C;
+use super::shuffle::Shuffle;
+use crate::simd::{Float, Isa, SimdTask};
 
 /// Elements of a spectrum that are computed before they are made pairs.
 const RUN: usize = 64;
@@ -14,7 +15,7 @@ const RUN: usize = 64;
 /// `X[k]` from `Z[k]`, `Z[h-k]` and `u = -i/2·w^k`.
 #[inline(always)]
 fn separate<T: Float, I: Isa>(z: C<T>, y: C<T>, u: C<T>) -> C<T> {
-    let half = T::of(0.5);
+    let half = T::of_f64(0.5);
     let (re, im) = (z.0 - y.0, z.1 + y.1);
     (
         T::fma::<I>(re, u.0, T::fma::<I>(-im, u.1, half * (z.0 + y.0))),
@@ -54,7 +55,7 @@ pub(super) struct OnRows<'a, T> {
     pub(super) to: *mut T,
 }
 
-impl<T: Float> SimdTask for OnRows<'_, T> {
+impl<T: Shuffle> SimdTask for OnRows<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (h, row) = (self.h, self.s * BLOCK);
@@ -74,14 +75,14 @@ impl<T: Float> SimdTask for OnRows<'_, T> {
                     let end = k == 0 || k == h;
                     match self.part {
                         Part::Separate(_) if end => {
-                            let sign = if k == 0 { T::of(1.0) } else { T::of(-1.0) };
+                            let sign = if k == 0 { T::of_f64(1.0) } else { T::of_f64(-1.0) };
                             ends::<T, I>(at(i), to, sign);
                         }
                         Part::Separate(_) => separates::<T, I>(at(i), at(j), u, to),
                         Part::Combine(_) if end => joins(at(0), at(h), to),
                         Part::Combine(_) => combines::<T, I>(at(i), at(j), u, to),
                         Part::Extend => {
-                            let sign = [T::of(0.0), T::of(-1.0), T::of(1.0)]
+                            let sign = [T::of_f64(0.0), T::of_f64(-1.0), T::of_f64(1.0)]
                                 [if end { 0 } else { 1 + usize::from(2 * k > h) }];
                             signs(at(i), to, sign);
                         }
@@ -122,7 +123,7 @@ fn joins<T: Float>(x: &[T; BLOCK], y: &[T; BLOCK], to: &mut [T; BLOCK]) {
 
 #[inline(always)]
 fn signs<T: Float>(x: &[T; BLOCK], to: &mut [T; BLOCK], sign: T) {
-    let zero = T::of(0.0);
+    let zero = T::of_f64(0.0);
     let keep = sign != zero;
     for q in 0..W {
         (to[q], to[W + q]) = (x[q], if keep { sign * x[W + q] } else { zero });
@@ -137,7 +138,7 @@ pub(super) struct OnLine<'a, T> {
     pub(super) to: *mut T,
 }
 
-impl<T: Float> SimdTask for OnLine<'_, T> {
+impl<T: Shuffle> SimdTask for OnLine<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let h = self.h;
@@ -175,7 +176,7 @@ impl<T: Float> SimdTask for OnLine<'_, T> {
 }
 
 #[inline(always)]
-fn separate_line<T: Float, I: Isa>(re: &[T], im: &[T], ur: &[T], ui: &[T], y: &mut [T]) {
+fn separate_line<T: Shuffle, I: Isa>(re: &[T], im: &[T], ur: &[T], ui: &[T], y: &mut [T]) {
     let h = re.len();
     let (im, ur, ui, y) = (&im[..h], &ur[..h], &ui[..h], &mut y[..2 * h]);
     // Some blocks at a time: a loop over one block is unrolled before it is vectorised.
@@ -221,7 +222,7 @@ fn separate_run<T: Float, I: Isa>(
 }
 
 #[inline(always)]
-fn combine_line<T: Float, I: Isa>(x: &[T], ur: &[T], ui: &[T], y: &mut [T]) {
+fn combine_line<T: Shuffle, I: Isa>(x: &[T], ur: &[T], ui: &[T], y: &mut [T]) {
     let h = ur.len();
     let (x, ui, y) = (&x[..2 * h + 2], &ui[..h], &mut y[..2 * h]);
     let mut k = 1;
@@ -275,7 +276,7 @@ pub(super) struct Store<T> {
     pub(super) sign: T,
 }
 
-impl<T: Float> SimdTask for Store<T> {
+impl<T: Shuffle> SimdTask for Store<T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         // SAFETY: the spaces of the caller, which do not overlap.
@@ -289,7 +290,7 @@ impl<T: Float> SimdTask for Store<T> {
 }
 
 #[inline(always)]
-fn store<T: Float, I: Isa>(re: &[T], im: &[T], to: &mut [T], sign: T) {
+fn store<T: Shuffle, I: Isa>(re: &[T], im: &[T], to: &mut [T], sign: T) {
     let n = re.len();
     let (im, to) = (&im[..n], &mut to[..2 * n]);
     let mut k = 0;

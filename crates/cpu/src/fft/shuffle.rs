@@ -4,27 +4,29 @@
 //! of them.
 
 use super::passes::{BLOCK, W};
-use super::radix::Float;
-use crate::simd::Isa;
+use crate::simd::{Float, Isa};
+
+/// Moves of elements between lanes.
+pub(super) trait Shuffle: Float {
+    /// The first and then the second parts of pairs.
+    fn apart<I: Isa>(pairs: &[Self; BLOCK], block: &mut [Self; BLOCK]);
+    /// Pairs from first and second parts.
+    fn together<I: Isa>(re: &[Self; W], im: &[Self; W], pairs: &mut [Self; BLOCK]);
+    /// Transposes a square of `W` rows, which are `BLOCK` elements apart on both sides.
+    ///
+    /// # Safety
+    /// There are such squares, which do not overlap.
+    unsafe fn transpose<I: Isa>(x: *const Self, y: *mut Self);
+}
 
 /// Whether the processor has 256-bit vectors: so it is at every level above the baseline.
 const fn wide<I: Isa>() -> bool {
     cfg!(target_arch = "x86_64") && I::FMA
 }
 
-macro_rules! float {
-    ($t:ident, $fma:ident) => {
-        impl Float for $t {
-            #[inline(always)]
-            fn of(x: f64) -> $t {
-                x as $t
-            }
-
-            #[inline(always)]
-            fn fma<I: Isa>(a: $t, b: $t, c: $t) -> $t {
-                I::$fma(a, b, c)
-            }
-
+macro_rules! shuffle {
+    ($t:ident) => {
+        impl Shuffle for $t {
             #[inline(always)]
             fn apart<I: Isa>(pairs: &[$t; BLOCK], block: &mut [$t; BLOCK]) {
                 #[cfg(target_arch = "x86_64")]
@@ -67,8 +69,8 @@ macro_rules! float {
     };
 }
 
-float!(f32, fma32);
-float!(f64, fma64);
+shuffle!(f32);
+shuffle!(f64);
 
 #[cfg(target_arch = "x86_64")]
 mod f32 {
@@ -109,7 +111,7 @@ mod f32 {
     }
 
     /// # Safety
-    /// As for the function of `Float`.
+    /// As for the function of `Shuffle`.
     #[target_feature(enable = "avx")]
     #[inline]
     pub(super) unsafe fn transpose(x: *const f32, y: *mut f32) {
@@ -181,7 +183,7 @@ mod f64 {
     }
 
     /// # Safety
-    /// As for the function of `Float`.
+    /// As for the function of `Shuffle`.
     #[target_feature(enable = "avx")]
     #[inline]
     pub(super) unsafe fn transpose(x: *const f64, y: *mut f64) {

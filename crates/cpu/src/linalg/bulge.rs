@@ -1,4 +1,4 @@
-//! Singular values of small bidiagonal matrices, and of large ones without vectors: implicit QR.
+//! Singular values of small bidiagonal matrices: implicit QR.
 //!
 //! A sweep is a step of shifted QR on BᵀB, without forming that product: a rotation of the first
 //! two columns brings an element below the diagonal, and rotations from the left and the right in
@@ -11,18 +11,9 @@
 //! chasing downwards in the transpose read backwards, where U and V exchange their roles.
 
 use super::Real;
-use super::implicit::{Line, negligible};
-use super::vector::turn_columns;
+use super::implicit::{Block, Blocks, Line, reverse};
+use super::vector::rotate_columns;
 use super::view::Cols;
-
-/// Sweeps for a singular value; far more than are ever needed.
-const SWEEPS: usize = 60;
-
-/// The columns that rotations are applied to: those of U and those of V.
-pub(super) struct Sides<'a, T> {
-    pub u: Cols<'a, T>,
-    pub v: Cols<'a, T>,
-}
 
 /// (c, s, r) with c·f + s·g = r and c·g − s·f = 0. Subnormal numbers count as zero, as they have
 /// too few digits for a rotation.
@@ -54,61 +45,35 @@ fn smaller<T: Real>(f: T, g: T, h: T) -> T {
 
 /// `d` becomes the singular values, not negative, in no order; U and V are multiplied by the
 /// vectors from the right. `e` is destroyed. Returns whether it converged.
-pub(super) fn qr<T: Real>(d: &mut [T], e: &mut [T], mut sides: Option<Sides<T>>) -> bool {
+pub(super) fn qr<T: Real>(d: &mut [T], e: &mut [T], mut u: Cols<T>, mut v: Cols<T>) -> bool {
     let n = d.len();
     let mut left = vec![(T::ONE, T::ZERO); n];
     let mut right = vec![(T::ONE, T::ZERO); n];
-    let floor = negligible(d, e);
-    let mut end = n;
-    let mut budget = SWEEPS * n;
-    let (mut block, mut down) = (n..n, true);
-    while end > 1 {
-        let small =
-            |i: usize| e[i].size() <= floor.larger(T::EPS * (d[i].size() + d[i + 1].size()));
-        if small(end - 2) {
-            e[end - 2] = T::ZERO;
-            end -= 1;
-            continue;
+    let (mut blocks, mut down) = (Blocks::of(d, e), true);
+    while let Some(Block { first, last, is_new }) = blocks.next(d, e) {
+        if is_new {
+            down = d[first].size() >= d[last].size();
         }
-        let first = (0..end - 1).rev().find(|&i| small(i)).map_or(0, |i| i + 1);
-        if budget == 0 {
-            return false;
-        }
-        budget -= 1;
-        let m = end - 1;
-        if first >= block.end || m < block.start {
-            down = d[first].size() >= d[m].size();
-        }
-        block = first..end;
-        let count = m - first;
-        chase(Line { d, e, first, last: m, down }, &mut left[..count], &mut right[..count]);
-        if let Some(Sides { u, v }) = &mut sides {
-            if down {
-                turn_columns(u.again(), first, &left[..count], false);
-                turn_columns(v.again(), first, &right[..count], false);
-            } else {
-                turned(&mut left[..count]);
-                turned(&mut right[..count]);
-                turn_columns(v.again(), first, &left[..count], true);
-                turn_columns(u.again(), first, &right[..count], true);
-            }
+        let (left, right) = (&mut left[..last - first], &mut right[..last - first]);
+        chase(Line { d, e, first, last, down }, left, right);
+        if down {
+            rotate_columns(u.again(), first, left, false);
+            rotate_columns(v.again(), first, right, false);
+        } else {
+            reverse(left);
+            reverse(right);
+            rotate_columns(v.again(), first, left, true);
+            rotate_columns(u.again(), first, right, true);
         }
     }
-    for j in 0..n {
-        if d[j] < T::ZERO {
-            d[j] = -d[j];
-            if let Some(Sides { v, .. }) = &mut sides {
-                v.column_mut(j).iter_mut().for_each(|x| *x = -*x);
-            }
-        }
+    if !blocks.converged() {
+        return false;
+    }
+    for (j, value) in d.iter_mut().enumerate().filter(|(_, value)| **value < T::ZERO) {
+        *value = -*value;
+        v.column_mut(j).iter_mut().for_each(|x| *x = -*x);
     }
     true
-}
-
-/// The rotations of a chase upwards, as ones of columns in ascending order.
-fn turned<T: Real>(turns: &mut [(T, T)]) {
-    turns.reverse();
-    turns.iter_mut().for_each(|(_, s)| *s = -*s);
 }
 
 /// One sweep; the rotations of rows and of columns.
@@ -118,7 +83,8 @@ fn chase<T: Real>(mut line: Line<T>, left: &mut [(T, T)], right: &mut [(T, T)]) 
     let shift = smaller(*line.d(n - 1), *line.e(n - 1), *line.d(n));
     let head = *line.d(0);
     let ratio = shift / head.size();
-    if singular || !(ratio * ratio > T::EPS) {
+    let shifted = ratio * ratio > T::EPS;
+    if singular || !shifted {
         let (mut c, mut old) = (T::ONE, (T::ONE, T::ZERO));
         for i in 0..n {
             let (cos, sin, r) = rotation(*line.d(i) * c, *line.e(i));

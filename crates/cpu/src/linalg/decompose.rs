@@ -3,8 +3,7 @@
 
 use super::divide::divide;
 use super::householder::{self, blocks_of, multiply};
-use super::implicit::ql;
-use super::{Dense, Real, Scratch, bidiagonal, bulge, divide_singular, tridiagonal};
+use super::{Dense, Real, Scratch, bidiagonal, divide_singular, tridiagonal};
 
 /// The power of two that takes a matrix with this largest element to a range where squares are
 /// exact enough; 1 if it is there.
@@ -19,9 +18,9 @@ fn scale<T: Real>(x: &mut Dense<T>, s: T) {
     }
 }
 
-/// The eigenvalues of a symmetric matrix, ascending, from its lower triangle, and the eigenvectors
-/// if wanted. Returns whether it converged, which it does not if an element is not finite.
-pub(super) fn symmetric<T: Real>(x: &mut Dense<T>, w: &mut [T], v: Option<&mut Dense<T>>) -> bool {
+/// The eigenvalues of a symmetric matrix, ascending, from its lower triangle, and the eigenvectors.
+/// Returns whether it converged, which it does not if an element is not finite.
+pub(super) fn symmetric<T: Real>(x: &mut Dense<T>, w: &mut [T], v: &mut Dense<T>) -> bool {
     let n = x.cols;
     for j in 0..n {
         x.column_mut(j)[..j].fill(T::ZERO);
@@ -38,44 +37,24 @@ pub(super) fn symmetric<T: Real>(x: &mut Dense<T>, w: &mut [T], v: Option<&mut D
     let mut e = Scratch::<T>::zeros(n);
     let taus = tridiagonal::reduce(x.view_mut(), w, e.slice());
     let e = &mut e.slice()[..n - 1];
-    let found = match v {
-        None => {
-            let found = ql(w, e, None);
-            sort_values(w, false);
-            found
-        }
-        Some(v) => {
-            let found = divide(w, e, v.view_mut());
-            if n > 1 {
-                let vectors = x.view().part(1, n - 1, 0, n - 1);
-                let blocks = blocks_of(vectors, &taus);
-                let to = v.view_mut().part(1, n - 1, 0, n);
-                multiply(vectors, &taus, &blocks, to, false);
-            }
-            found
-        }
-    };
+    let found = divide(w, e, v.view_mut());
+    if n > 1 {
+        let vectors = x.view().part(1, n - 1, 0, n - 1);
+        let blocks = blocks_of(vectors, &taus);
+        multiply(vectors, &taus, &blocks, v.view_mut().part(1, n - 1, 0, n), false);
+    }
     w.iter_mut().for_each(|w| *w /= power);
     found
 }
 
-/// Sorts values that are not NaN.
-fn sort_values<T: Real>(d: &mut [T], descending: bool) {
-    let order = |a: &T, b: &T| a.partial_cmp(b).unwrap_or(std::cmp::Ordering::Equal);
-    if descending {
-        d.sort_unstable_by(|a, b| order(b, a));
-    } else {
-        d.sort_unstable_by(order);
-    }
-}
-
-/// The singular values, descending, of a matrix with at least as many rows as columns, and U and V
-/// if wanted; those may have more columns than there are values. Returns whether it converged,
+/// The singular values, descending, of a matrix with at least as many rows as columns, and U and
+/// V; those may have more columns than there are values. Returns whether it converged,
 /// which it does not if an element is not finite.
 pub(super) fn singular<T: Real>(
     x: &mut Dense<T>,
     s: &mut [T],
-    sides: Option<(&mut Dense<T>, &mut Dense<T>)>,
+    u: &mut Dense<T>,
+    v: &mut Dense<T>,
 ) -> bool {
     let (m, n) = (x.rows, x.cols);
     let (finite, largest) = x.largest();
@@ -100,33 +79,22 @@ pub(super) fn singular<T: Real>(
     };
     let reduced = bidiagonal::reduce(core.view_mut(), s, e.slice());
     let e = &mut e.slice()[..n - 1];
-    let found = match sides {
-        None => {
-            let found = bulge::qr(s, e, None);
-            sort_values(s, true);
-            found
-        }
-        Some((u, v)) => {
-            let (rows, wide) = (core.rows, u.cols);
-            u.view_mut().fill(T::ZERO);
-            (n..wide).for_each(|j| u.view_mut().set(j, j, T::ONE));
-            let found = divide_singular::divide(s, e, u.view_mut().part(0, n, 0, n), v.view_mut());
-            let vectors = core.view().part(0, rows, 0, n);
-            let blocks = blocks_of(vectors, &reduced.left);
-            let cols = if tall { n } else { wide };
-            multiply(vectors, &reduced.left, &blocks, u.view_mut().part(0, rows, 0, cols), false);
-            if tall {
-                multiply(x.view(), &first.0, &first.1, u.view_mut(), false);
-            }
-            if n > 1 {
-                let vectors = reduced.vectors.view().part(1, n - 1, 0, n - 1);
-                let blocks = blocks_of(vectors, &reduced.right);
-                let to = v.view_mut().part(1, n - 1, 0, n);
-                multiply(vectors, &reduced.right, &blocks, to, false);
-            }
-            found
-        }
-    };
+    let (rows, wide) = (core.rows, u.cols);
+    u.view_mut().fill(T::ZERO);
+    (n..wide).for_each(|j| u.view_mut().set(j, j, T::ONE));
+    let found = divide_singular::divide(s, e, u.view_mut().part(0, n, 0, n), v.view_mut());
+    let vectors = core.view().part(0, rows, 0, n);
+    let blocks = blocks_of(vectors, &reduced.left);
+    let cols = if tall { n } else { wide };
+    multiply(vectors, &reduced.left, &blocks, u.view_mut().part(0, rows, 0, cols), false);
+    if tall {
+        multiply(x.view(), &first.0, &first.1, u.view_mut(), false);
+    }
+    if n > 1 {
+        let vectors = reduced.vectors.view().part(1, n - 1, 0, n - 1);
+        let blocks = blocks_of(vectors, &reduced.right);
+        multiply(vectors, &reduced.right, &blocks, v.view_mut().part(1, n - 1, 0, n), false);
+    }
     s.iter_mut().for_each(|s| *s /= power);
     found
 }

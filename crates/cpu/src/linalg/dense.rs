@@ -101,7 +101,8 @@ impl<T: Real> Dense<T> {
         for j in 0..self.cols {
             for &x in self.column(j) {
                 most = most.larger(x.size());
-                sum += x - x;
+                // NaN for what is not finite.
+                sum += x * T::ZERO;
             }
         }
         (sum == T::ZERO, most)

@@ -32,7 +32,7 @@ pub(super) fn divide<T: Real>(d: &mut [T], e: &mut [T], mut q: Cols<T>) -> bool 
     if n <= DIRECT {
         q.fill(T::ZERO);
         (0..n).for_each(|i| q.set(i, i, T::ONE));
-        let found = ql(d, e, Some(q.again()));
+        let found = ql(d, e, q.again());
         sort(d, q);
         return found;
     }

@@ -11,10 +11,10 @@
 //! never are formed: dⱼ² − dₖ² is (dⱼ − dₖ)·(dⱼ + dₖ). Deflation and the grouping of vectors are
 //! those of `divide.rs`; a rotation is applied to U and to V.
 
-use super::bulge::{Sides, qr, rotation};
+use super::bulge::{qr, rotation};
 use super::divide::{DIRECT, Groups, Half};
 use super::secular::Secular;
-use super::vector::{norm, rotate, turn_columns};
+use super::vector::{norm, rotate, rotate_columns};
 use super::view::Cols;
 use super::{Dense, Real};
 
@@ -72,11 +72,11 @@ fn direct<T: Real>(d: &mut [T], e: &mut [T], mut u: Cols<T>, mut v: Cols<T>) -> 
     if v.cols > n && n > 0 {
         // Rotations of columns make the last one zero and B lower bidiagonal; rotations of rows
         // make it upper bidiagonal again.
-        let mut turns = vec![(T::ONE, T::ZERO); n];
+        let mut rotations = vec![(T::ONE, T::ZERO); n];
         for round in [0, 1] {
             for i in 0..n - round {
                 let (c, s, r) = rotation(d[i], e[i]);
-                (d[i], turns[i]) = (r, (c, s));
+                (d[i], rotations[i]) = (r, (c, s));
                 if i + 1 < n {
                     (e[i], d[i + 1]) = (s * d[i + 1], c * d[i + 1]);
                 } else {
@@ -84,11 +84,11 @@ fn direct<T: Real>(d: &mut [T], e: &mut [T], mut u: Cols<T>, mut v: Cols<T>) -> 
                 }
             }
             let to = if round == 0 { v.again() } else { u.again() };
-            turn_columns(to, 0, &turns[..n - round], false);
+            rotate_columns(to, 0, &rotations[..n - round], false);
         }
     }
     let used = v.again().split_cols(n).0;
-    let found = qr(d, &mut e[..n.saturating_sub(1)], Some(Sides { u: u.again(), v: used }));
+    let found = qr(d, &mut e[..n.saturating_sub(1)], u.again(), used);
     // Ascending.
     for i in 0..n {
         let best = (i..n).fold(i, |best, j| if d[j] < d[best] { j } else { best });

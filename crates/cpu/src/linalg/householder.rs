@@ -83,15 +83,14 @@ impl<T: Real> Block<T> {
             }
         }
         // T grows by the column −τ·T·(Vᵀ·v) and τ on the diagonal.
-        for j in 0..width {
-            let along = inner.column(j);
-            for c in 0..j {
-                let s = -(taus[j] * along[c]);
+        for (j, &tau) in taus.iter().enumerate() {
+            for (c, &along) in inner.column(j)[..j].iter().enumerate() {
+                let s = -(tau * along);
                 let mut t = t.view_mut();
                 let (from, to) = t.pair(c, j);
                 (0..=c).for_each(|row| to[row] += s * from[row]);
             }
-            t.column_mut(j)[j] = taus[j];
+            t.column_mut(j)[j] = tau;
         }
         Block { start, v, t }
     }

@@ -1,4 +1,4 @@
-//! Eigenvalues of small tridiagonal matrices, and of large ones without vectors: implicit QL.
+//! Eigenvalues of small tridiagonal matrices: implicit QL.
 //!
 //! A sweep applies a shifted QL step without forming it: a rotation at the lower end brings an
 //! element outside of the three diagonals, and further rotations move it up and out. With the shift
@@ -11,49 +11,88 @@
 //! their small eigenvalues, and converge.
 
 use super::Real;
-use super::vector::turn_columns;
+use super::vector::rotate_columns;
 use super::view::Cols;
+use std::ops::Range;
 
-/// Sweeps for an eigenvalue; far more than are ever needed.
+/// Sweeps for an eigenvalue or singular value; far more than are ever needed.
 const SWEEPS: usize = 60;
 
 /// `d` becomes the eigenvalues, in no order, and Z becomes Z·(the eigenvectors). `e` is destroyed.
 /// Returns whether it converged.
-pub(super) fn ql<T: Real>(d: &mut [T], e: &mut [T], mut z: Option<Cols<T>>) -> bool {
-    let n = d.len();
-    let mut turns = vec![(T::ZERO, T::ZERO); n];
-    let floor = negligible(d, e);
-    let (mut end, mut budget) = (n, SWEEPS * n);
-    let (mut block, mut up) = (n..n, true);
-    while end > 1 {
-        let small =
-            |i: usize| e[i].size() <= floor.larger(T::EPS * (d[i].size() + d[i + 1].size()));
-        if small(end - 2) {
-            e[end - 2] = T::ZERO;
-            end -= 1;
-            continue;
-        }
-        let first = (0..end - 1).rev().find(|&i| small(i)).map_or(0, |i| i + 1);
-        let last = end - 1;
-        if budget == 0 {
-            return false;
-        }
-        budget -= 1;
-        if first >= block.end || last < block.start {
+pub(super) fn ql<T: Real>(d: &mut [T], e: &mut [T], mut z: Cols<T>) -> bool {
+    let mut rotations = vec![(T::ZERO, T::ZERO); d.len()];
+    let (mut blocks, mut up) = (Blocks::of(d, e), true);
+    while let Some(Block { first, last, is_new }) = blocks.next(d, e) {
+        if is_new {
             up = d[last].size() >= d[first].size();
         }
-        block = first..last + 1;
-        let count = last - first;
-        sweep(&mut Line { d, e, first, last, down: up }, &mut turns[..count]);
-        if let Some(z) = &mut z {
-            if !up {
-                turns[..count].reverse();
-                turns[..count].iter_mut().for_each(|(_, s)| *s = -*s);
-            }
-            turn_columns(z.again(), first, &turns[..count], up);
+        let rotations = &mut rotations[..last - first];
+        sweep(&mut Line { d, e, first, last, down: up }, rotations);
+        if !up {
+            reverse(rotations);
         }
+        rotate_columns(z.again(), first, rotations, up);
     }
-    true
+    blocks.converged()
+}
+
+/// Finds the blocks to sweep, from the end: those between off-diagonal elements that are
+/// negligible.
+pub(super) struct Blocks<T> {
+    /// What is negligible beside any diagonal element.
+    floor: T,
+    /// The rows from here on are done.
+    end: usize,
+    sweeps_left: usize,
+    previous: Range<usize>,
+}
+
+/// A block of rows from `first` to `last`.
+pub(super) struct Block {
+    pub first: usize,
+    pub last: usize,
+    /// Whether it shares no row with the previous one.
+    pub is_new: bool,
+}
+
+impl<T: Real> Blocks<T> {
+    pub(super) fn of(d: &[T], e: &[T]) -> Blocks<T> {
+        let n = d.len();
+        Blocks { floor: negligible(d, e), end: n, sweeps_left: SWEEPS * n, previous: n..n }
+    }
+
+    /// The next block; none if all rows are done, or too many sweeps were.
+    pub(super) fn next(&mut self, d: &[T], e: &mut [T]) -> Option<Block> {
+        let floor = self.floor;
+        let small = |e: &[T], i: usize| {
+            e[i].size() <= floor.larger(T::EPS * (d[i].size() + d[i + 1].size()))
+        };
+        while self.end > 1 && small(e, self.end - 2) {
+            e[self.end - 2] = T::ZERO;
+            self.end -= 1;
+        }
+        if self.converged() || self.sweeps_left == 0 {
+            return None;
+        }
+        self.sweeps_left -= 1;
+        let last = self.end - 1;
+        let first = (0..last).rev().find(|&i| small(e, i)).map_or(0, |i| i + 1);
+        let is_new = first >= self.previous.end || last < self.previous.start;
+        self.previous = first..self.end;
+        Some(Block { first, last, is_new })
+    }
+
+    /// Whether all rows are done.
+    pub(super) fn converged(&self) -> bool {
+        self.end <= 1
+    }
+}
+
+/// The rotations of a sweep upwards, as ones of columns in ascending order.
+pub(super) fn reverse<T: Real>(rotations: &mut [(T, T)]) {
+    rotations.reverse();
+    rotations.iter_mut().for_each(|(_, s)| *s = -*s);
 }
 
 /// A part of the two diagonals, read downwards or upwards.
@@ -78,8 +117,8 @@ impl<T: Real> Line<'_, T> {
 }
 
 /// One sweep, and its rotations.
-fn sweep<T: Real>(line: &mut Line<T>, turns: &mut [(T, T)]) {
-    let (n, two, tiny) = (turns.len(), T::of_f64(2.0), T::TINY / T::EPS);
+fn sweep<T: Real>(line: &mut Line<T>, rotations: &mut [(T, T)]) {
+    let (n, two, tiny) = (rotations.len(), T::of_f64(2.0), T::TINY / T::EPS);
     let (head, link) = (*line.d(0), *line.e(0));
     let half = (*line.d(1) - head) / (two * link);
     let mut g = *line.d(n) - head + link / (half + T::ONE.length(half).signed(half));
@@ -94,7 +133,7 @@ fn sweep<T: Real>(line: &mut Line<T>, turns: &mut [(T, T)]) {
         if r <= tiny {
             // It splits here. (Subnormal numbers have too few digits for a rotation.)
             *line.d(i + 1) -= p;
-            turns[..=i].fill((T::ONE, T::ZERO));
+            rotations[..=i].fill((T::ONE, T::ZERO));
             return;
         }
         (s, c) = (f / r, g / r);
@@ -103,7 +142,7 @@ fn sweep<T: Real>(line: &mut Line<T>, turns: &mut [(T, T)]) {
         p = s * r;
         *line.d(i + 1) = below + p;
         g = c * r - b;
-        turns[i] = (c, -s);
+        rotations[i] = (c, -s);
     }
     *line.d(0) -= p;
     *line.e(0) = g;
@@ -111,7 +150,7 @@ fn sweep<T: Real>(line: &mut Line<T>, turns: &mut [(T, T)]) {
 
 /// What is far below the rounding of these diagonals. (Elements between that and the smallest
 /// numbers would be rotated without ever converging, as their squares are zero.)
-pub(super) fn negligible<T: Real>(d: &[T], e: &[T]) -> T {
+fn negligible<T: Real>(d: &[T], e: &[T]) -> T {
     let most = d.iter().chain(e).fold(T::ZERO, |most, x| most.larger(x.size()));
     (most * T::EPS * T::EPS).larger(T::TINY / T::EPS)
 }

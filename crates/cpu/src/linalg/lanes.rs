@@ -107,22 +107,31 @@ pub(super) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
     out
 }
 
-struct Project<'a, T> {
+/// Four columns from column `j` on.
+#[inline(always)]
+fn four<T: Real>(a: &Grid<T>, j: usize) -> [*const T; 4] {
+    [j, j + 1, j + 2, j + 3].map(|c| a.column(c).as_ptr())
+}
+
+/// A result, a matrix and a vector.
+struct Operands<'a, T> {
     y: &'a mut [T],
     a: Grid<'a, T>,
     x: &'a [T],
 }
 
+struct Project<'a, T>(Operands<'a, T>);
+
 impl<T: Real> Lanes<T> for Project<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<T = T>>(self) {
-        let Project { y, a, x } = self;
+        let Project(Operands { y, a, x }) = self;
         let (m, n) = (a.rows, a.cols);
         let mut j = 0;
         // SAFETY: `project` has checked the sizes; all loads are inside x and the columns.
         unsafe {
             while j + 4 <= n {
-                let c = [j, j + 1, j + 2, j + 3].map(|c| a.column(c).as_ptr());
+                let c = four(&a, j);
                 let (x, mut i) = (x.as_ptr(), 0);
                 let (mut s, mut t) = ([V::zero(); 4], [V::zero(); 4]);
                 while i + 2 * V::N <= m {
@@ -157,19 +166,15 @@ impl<T: Real> Lanes<T> for Project<'_, T> {
 /// y = Aᵀ·x, for dense columns.
 pub(super) fn project<T: Real>(y: &mut [T], a: Grid<T>, x: &[T]) {
     assert!(y.len() >= a.cols && x.len() == a.rows);
-    on_vectors(Project { y, a, x });
+    on_vectors(Project(Operands { y, a, x }));
 }
 
-struct Mirror<'a, T> {
-    y: &'a mut [T],
-    a: Grid<'a, T>,
-    x: &'a [T],
-}
+struct Mirror<'a, T>(Operands<'a, T>);
 
 impl<T: Real> Lanes<T> for Mirror<'_, T> {
     #[inline(always)]
     unsafe fn run<V: Vector<T = T>>(self) {
-        let Mirror { y, a, x } = self;
+        let Mirror(Operands { y, a, x }) = self;
         let n = a.rows;
         let mut j = 0;
         while j < n {
@@ -188,7 +193,7 @@ impl<T: Real> Lanes<T> for Mirror<'_, T> {
             }
             // SAFETY: all loads and stores are in rows from `end` to n.
             unsafe {
-                let c = [j, j + 1, j + 2, j + 3].map(|c| a.column(c).as_ptr());
+                let c = four(&a, j);
                 let s = [j, j + 1, j + 2, j + 3].map(|c| V::splat(x[c]));
                 let mut sums = [V::zero(); 4];
                 let (from, to, mut i) = (x.as_ptr(), y.as_mut_ptr(), end);
@@ -226,5 +231,5 @@ impl<T: Real> Lanes<T> for Mirror<'_, T> {
 pub(super) fn mirrored<T: Real>(y: &mut [T], a: Grid<T>, x: &[T]) {
     assert!(a.rows == a.cols && y.len() == a.rows && x.len() == a.rows);
     y.fill(T::ZERO);
-    on_vectors(Mirror { y, a, x });
+    on_vectors(Mirror(Operands { y, a, x }));
 }

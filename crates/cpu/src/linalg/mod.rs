@@ -33,10 +33,6 @@
 //!
 //! No kernel fails on a value: see [`Linalg`].
 
-// Loops over indices of matrices, which index several arrays; comparisons that NaN must fail, and
-// x − x, which is NaN for what is not finite.
-#![allow(clippy::needless_range_loop, clippy::neg_cmp_op_on_partial_ord, clippy::eq_op)]
-
 mod bidiagonal;
 mod bulge;
 mod decompose;

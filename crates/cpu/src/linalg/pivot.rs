@@ -84,7 +84,7 @@ fn largest<T: Real>(x: &[T]) -> usize {
     const LANES: usize = 16;
     let whole = x.len() - x.len() % LANES;
     // The size, or NaN and infinities as infinity.
-    let size = |x: T| if x - x == T::ZERO { x.size() } else { T::ONE / T::ZERO };
+    let size = |x: T| if x * T::ZERO == T::ZERO { x.size() } else { T::ONE / T::ZERO };
     let mut most = [T::ZERO; LANES];
     let mut i = 0;
     while i < whole {
@@ -96,10 +96,7 @@ fn largest<T: Real>(x: &[T]) -> usize {
     for l in 0..x.len() - whole {
         most[l] = most[l].larger(size(x[whole + l]));
     }
-    let mut all = most[0];
-    for l in 1..LANES {
-        all = all.larger(most[l]);
-    }
+    let all = most.into_iter().fold(T::ZERO, T::larger);
     if all == T::ZERO { 0 } else { x.iter().position(|&x| size(x) == all).unwrap_or(0) }
 }
 

@@ -2,19 +2,15 @@
 
 use crate::dot::tile::{Plain, Tiled, Vector};
 use crate::elem::Elem;
-use crate::simd::Isa;
-use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
+use crate::simd::Float;
+use std::ops::{AddAssign, Div, DivAssign, MulAssign, SubAssign};
 
 /// f32 or f64.
 pub(super) trait Real:
-    Elem<Compute = Self>
+    Float
+    + Elem<Compute = Self>
     + Tiled
-    + PartialOrd
-    + Add<Output = Self>
-    + Sub<Output = Self>
-    + Mul<Output = Self>
     + Div<Output = Self>
-    + Neg<Output = Self>
     + AddAssign
     + SubAssign
     + MulAssign
@@ -39,14 +35,11 @@ pub(super) trait Real:
     /// Sums of squares are finite up to this size.
     const HIGH: Self;
 
-    fn of_f64(x: f64) -> Self;
     fn finite(self) -> bool;
     /// √(a² + b²), for any a and b.
     fn with(self, other: Self) -> Self;
     fn size(self) -> Self;
     fn root(self) -> Self;
-    /// `self · b + c`
-    fn fma<I: Isa>(self, b: Self, c: Self) -> Self;
     /// The size of self with the sign of `other`.
     fn signed(self, other: Self) -> Self;
     /// The power of two that takes `self`, which is positive and finite, close to 1 (a subnormal
@@ -70,7 +63,7 @@ pub(super) trait Real:
 }
 
 macro_rules! real {
-    ($t:ty, $fma:ident, $v256:ident, $v512:ident, $low:expr, $high:expr) => {
+    ($t:ty, $v256:ident, $v512:ident, $low:expr, $high:expr) => {
         impl Real for $t {
             type Plain = Plain<$t>;
             #[cfg(target_arch = "x86_64")]
@@ -86,9 +79,6 @@ macro_rules! real {
             const LOW: $t = $low;
             const HIGH: $t = $high;
 
-            fn of_f64(x: f64) -> $t {
-                x as $t
-            }
             fn finite(self) -> bool {
                 self.is_finite()
             }
@@ -104,10 +94,6 @@ macro_rules! real {
                 self.sqrt()
             }
             #[inline(always)]
-            fn fma<I: Isa>(self, b: $t, c: $t) -> $t {
-                I::$fma(self, b, c)
-            }
-            #[inline(always)]
             fn signed(self, other: $t) -> $t {
                 self.copysign(other)
             }
@@ -118,5 +104,5 @@ macro_rules! real {
         }
     };
 }
-real!(f32, fma32, __m256, __m512, 1e-15, 1e15);
-real!(f64, fma64, __m256d, __m512d, 1e-140, 1e140);
+real!(f32, __m256, __m512, 1e-15, 1e15);
+real!(f64, __m256d, __m512d, 1e-140, 1e140);

@@ -162,7 +162,8 @@ impl<T: Real> Secular<'_, T> {
         for _ in 0..STEPS {
             let [psi, psi_slope, phi, phi_slope] = sums;
             let noise = T::EPS * (level + psi.size() + phi.size());
-            if value.size() <= noise || !(low < high) {
+            let open = low < high;
+            if value.size() <= noise || !open {
                 break;
             }
             let (left, right) = (gaps[a] - x, gaps[b] - x);

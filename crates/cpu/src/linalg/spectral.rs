@@ -22,13 +22,13 @@ pub(super) fn eigh<T: Real>(a: Source, values: Sink, vectors: Sink) {
         // SAFETY: the eigenvalues of this matrix belong to this task.
         let w = unsafe { part::<T>(values, i, n) };
         let mut v = Dense::<T>::working(n, n);
-        if !symmetric(&mut x, w, Some(&mut v)) {
+        if !symmetric(&mut x, w, &mut v) {
             w.fill(T::NAN);
             v.view_mut().fill(T::NAN);
         }
         for j in 0..n {
-            if points_down(v.column(j)) {
-                turn(v.column_mut(j));
+            if largest_is_negative(v.column(j)) {
+                negate(v.column_mut(j));
             }
         }
         store(&v, vectors, i);
@@ -56,9 +56,9 @@ pub(super) fn svd<T: Real>(a: Source, left: Sink, values: Sink, right: Sink) {
         let (mut u, mut v) = (Dense::<T>::working(m, wide), Dense::<T>::working(n, tall));
         // A wide matrix is the transpose of a tall one.
         let found = if m < n {
-            singular(&mut stack.load_transposed::<T>(i), s, Some((&mut v, &mut u)))
+            singular(&mut stack.load_transposed::<T>(i), s, &mut v, &mut u)
         } else {
-            singular(&mut stack.load::<T>(i), s, Some((&mut u, &mut v)))
+            singular(&mut stack.load::<T>(i), s, &mut u, &mut v)
         };
         if !found {
             s.fill(T::NAN);
@@ -66,9 +66,9 @@ pub(super) fn svd<T: Real>(a: Source, left: Sink, values: Sink, right: Sink) {
             v.view_mut().fill(T::NAN);
         }
         for j in 0..k {
-            if points_down(u.column(j)) {
-                turn(u.column_mut(j));
-                turn(v.column_mut(j));
+            if largest_is_negative(u.column(j)) {
+                negate(u.column_mut(j));
+                negate(v.column_mut(j));
             }
         }
         store(&u, left, i);
@@ -80,7 +80,7 @@ pub(super) fn svd<T: Real>(a: Source, left: Sink, values: Sink, right: Sink) {
 }
 
 /// Whether the largest element of a vector is negative.
-fn points_down<T: Real>(v: &[T]) -> bool {
+fn largest_is_negative<T: Real>(v: &[T]) -> bool {
     let mut largest = v[0];
     for &x in v {
         if x.size() > largest.size() {
@@ -90,6 +90,6 @@ fn points_down<T: Real>(v: &[T]) -> bool {
     largest < T::ZERO
 }
 
-fn turn<T: Real>(v: &mut [T]) {
+fn negate<T: Real>(v: &mut [T]) {
     v.iter_mut().for_each(|x| *x = -*x);
 }

@@ -1,7 +1,10 @@
 //! The kernels on sizes around their blocks, negative strides, and matrices that have no factors.
 
-use super::decompose::{singular, symmetric};
+use super::bulge::qr;
 use super::dense::Dense;
+use super::divide::divide;
+use super::implicit::ql;
+use super::{bidiagonal, divide_singular, tridiagonal};
 use crate::run::run_op;
 use crate::{Buffer, Input};
 use pullback_ir::{DType, Few, Layout, Linalg, Op, Shape, Spec};
@@ -279,25 +282,38 @@ fn tall_and_wide_matrices_have_all_singular_vectors() {
 }
 
 #[test]
-fn values_without_vectors_are_those_with_vectors() {
-    fn load(a: &[f64], n: usize) -> Dense<f64> {
-        let mut x = Dense::<f64>::zeros(n, n);
-        (0..n).for_each(|j| x.column_mut(j).copy_from_slice(&a[j * n..(j + 1) * n]));
-        x
-    }
-    for n in [1, 2, 4, 33, 70] {
+fn division_finds_the_values_of_sweeps() {
+    let sorted = |mut values: Vec<f64>| {
+        values.sort_by(f64::total_cmp);
+        values
+    };
+    for n in [1, 2, 33, 70] {
         for (name, a) in hard(n) {
             let unit = largest(&a).max(1e-300);
-            let same = |x: &[f64], y: &[f64]| {
-                x.iter().zip(y).all(|(x, y)| (x / unit - y / unit).abs() < rounding(&a, n))
+            let load = || {
+                let mut x = Dense::<f64>::zeros(n, n);
+                a.iter().enumerate().for_each(|(at, v)| x.column_mut(at / n)[at % n] = v / unit);
+                x
             };
-            let mut alone = vec![0.0; n];
-            assert!(symmetric(&mut load(&a, n), &mut alone, None));
-            let out = factors(Linalg::Eigh, &a, [n, n], false);
-            assert!(same(&alone, &out[0]), "{name} {n}");
-            assert!(singular(&mut load(&a, n), &mut alone, None));
-            let out = factors(Linalg::Svd { full: false }, &a, [n, n], false);
-            assert!(same(&alone, &out[1]), "{name} {n}");
+            let same = |x: Vec<f64>, y: Vec<f64>| {
+                let close = |(x, y): (&f64, &f64)| (x - y).abs() < rounding(&a, n);
+                assert!(sorted(x).iter().zip(&sorted(y)).all(close), "{name} {n}");
+            };
+            let identity = || Dense::<f64>::identity(n, n);
+            let (mut d, mut e) = (vec![0.0; n], vec![0.0; n]);
+            bidiagonal::reduce(load().view_mut(), &mut d, &mut e);
+            let (mut divided, mut links) = (d.clone(), e.clone());
+            assert!(qr(&mut d, &mut e[..n - 1], identity().view_mut(), identity().view_mut()));
+            let (mut u, mut v) = (identity(), identity());
+            let links = &mut links[..n - 1];
+            assert!(divide_singular::divide(&mut divided, links, u.view_mut(), v.view_mut()));
+            same(d, divided);
+            let (mut d, mut e) = (vec![0.0; n], vec![0.0; n]);
+            tridiagonal::reduce(load().view_mut(), &mut d, &mut e);
+            let (mut divided, mut links) = (d.clone(), e.clone());
+            assert!(ql(&mut d, &mut e[..n - 1], identity().view_mut()));
+            assert!(divide(&mut divided, &mut links[..n - 1], identity().view_mut()));
+            same(d, divided);
         }
     }
 }

@@ -113,12 +113,12 @@ impl Triangle {
         // In the order of solution: the coefficients of the unknowns before, then 1 / diagonal.
         let mut table = [[T::ZERO; BASE]; BASE];
         let order = |p: usize| if self.upper { p } else { n - 1 - p };
-        for p in 0..n {
-            for q in 0..p {
-                table[p][q] = -t.at(order(q), order(p));
+        for (p, row) in table.iter_mut().enumerate().take(n) {
+            for (q, to) in row[..p].iter_mut().enumerate() {
+                *to = -t.at(order(q), order(p));
             }
             let d = t.at(order(p), order(p));
-            table[p][p] = if self.unit { T::ONE } else { T::ONE / d };
+            row[p] = if self.unit { T::ONE } else { T::ONE / d };
         }
         vectorised(Strips { n, table: &table, x, across, upper: self.upper });
     }
@@ -134,6 +134,7 @@ struct Strips<'a, T> {
 }
 
 impl<T: Real> SimdTask for Strips<'_, T> {
+    #[allow(clippy::needless_range_loop, reason = "the loops index several arrays")]
     #[inline(always)]
     fn run<I: Isa>(self) {
         let Strips { n, table, x, across, upper } = self;
@@ -239,6 +240,7 @@ impl<T: Real> SimdTask for Corner<'_, T> {
 }
 
 /// Column by column, each as one vector.
+#[allow(clippy::needless_range_loop, reason = "the loops index several arrays")]
 #[inline(always)]
 fn corner<I: Isa, T: Real, const N: usize>(mut a: Cols<T>, reached: &mut usize) {
     let n = a.cols;

@@ -132,7 +132,7 @@ pub(super) fn rotate<T: Real>(x: &mut [T], y: &mut [T], c: T, s: T) {
 struct Sweep<'a, T> {
     z: Cols<'a, T>,
     first: usize,
-    turns: &'a [(T, T)],
+    rotations: &'a [(T, T)],
     backward: bool,
 }
 
@@ -140,19 +140,19 @@ impl<T: Real> SimdTask for Sweep<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         const STRIP: usize = 16;
-        let Sweep { z, first, turns, backward } = self;
+        let Sweep { z, first, rotations, backward } = self;
         let mut top = 0;
         // A strip of rows at a time: the column that the next rotation shares stays in registers.
         while top + STRIP <= z.rows {
-            sweep::<I, T, STRIP>(&z, top, first, turns, backward);
+            sweep::<I, T, STRIP>(&z, top, first, rotations, backward);
             top += STRIP;
         }
         while top + 4 <= z.rows {
-            sweep::<I, T, 4>(&z, top, first, turns, backward);
+            sweep::<I, T, 4>(&z, top, first, rotations, backward);
             top += 4;
         }
         while top < z.rows {
-            sweep::<I, T, 1>(&z, top, first, turns, backward);
+            sweep::<I, T, 1>(&z, top, first, rotations, backward);
             top += 1;
         }
     }
@@ -163,18 +163,18 @@ fn sweep<I: Isa, T: Real, const N: usize>(
     z: &Cols<T>,
     top: usize,
     first: usize,
-    turns: &[(T, T)],
+    rotations: &[(T, T)],
     backward: bool,
 ) {
-    let count = turns.len();
+    let count = rotations.len();
     let at = |j: usize| z.ptr.wrapping_add(top + (first + j) * z.ld).cast::<[T; N]>();
     // SAFETY: `N` rows from `top` on, and the columns from `first` to `first + count`, are inside
-    // the matrix, which is borrowed for writing (`turn_columns` checks).
+    // the matrix, which is borrowed for writing (`rotate_columns` checks).
     unsafe {
         if backward {
             let mut held = at(count).read();
             for j in (0..count).rev() {
-                let ((c, s), mut other) = (turns[j], at(j).read());
+                let ((c, s), mut other) = (rotations[j], at(j).read());
                 let mut done = [T::ZERO; N];
                 for l in 0..N {
                     let (a, b) = (other[l], held[l]);
@@ -187,8 +187,8 @@ fn sweep<I: Isa, T: Real, const N: usize>(
             at(0).write(held);
         } else {
             let mut held = at(0).read();
-            for j in 0..count {
-                let ((c, s), mut other) = (turns[j], at(j + 1).read());
+            for (j, &(c, s)) in rotations.iter().enumerate() {
+                let mut other = at(j + 1).read();
                 let mut done = [T::ZERO; N];
                 for l in 0..N {
                     let (a, b) = (held[l], other[l]);
@@ -205,10 +205,15 @@ fn sweep<I: Isa, T: Real, const N: usize>(
 
 /// Rotates the columns j and j + 1 from `first` on by the j-th (c, s): they become c·x + s·y and
 /// c·y − s·x. From the first to the last, or backward.
-pub(super) fn turn_columns<T: Real>(z: Cols<T>, first: usize, turns: &[(T, T)], backward: bool) {
-    if turns.is_empty() {
+pub(super) fn rotate_columns<T: Real>(
+    z: Cols<T>,
+    first: usize,
+    rotations: &[(T, T)],
+    backward: bool,
+) {
+    if rotations.is_empty() {
         return;
     }
-    assert!(first + turns.len() < z.cols);
-    vectorised(Sweep { z, first, turns, backward });
+    assert!(first + rotations.len() < z.cols);
+    vectorised(Sweep { z, first, rotations, backward });
 }

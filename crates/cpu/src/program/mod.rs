@@ -24,10 +24,11 @@
 //! fail has run. Only a panic, when a kernel cannot allocate scratch memory, may leave a mixture of
 //! old and new values there.
 //!
-//! The files: [`code`] prepares and runs steps, [`flow`] runs conditionals and loops, [`straight`]
-//! joins steps on a few elements into straight-line code.
+//! The files: [`compiler`] makes steps from equations, [`code`] runs them, [`flow`] runs
+//! conditionals and loops, [`straight`] joins steps on a few elements into straight-line code.
 
 mod code;
+mod compiler;
 mod flow;
 #[cfg(target_arch = "x86_64")]
 mod straight;

@@ -25,12 +25,14 @@
 //! never overlap here: an in-place operation reads a copy of its source tile. (If they may overlap,
 //! the vectoriser guards the loop by a test and falls back to scalar code, some ten times slower.)
 
+mod float;
 pub(crate) mod math32;
 pub(crate) mod math64;
 #[cfg(test)]
 pub(crate) mod tests;
 mod work;
 
+pub(crate) use float::Float;
 pub(crate) use work::{SimdTask, vectorised};
 
 use std::mem::MaybeUninit;

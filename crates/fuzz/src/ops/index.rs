@@ -1,7 +1,7 @@
 //! Elements taken and put by index.
 
 use super::{EXACT, OpRow, UNTRACED, fit, lines, places, rows};
-use pullback::{DType, Embedding, Gathered, Tensor};
+use pullback::{DType, Embedding, ScatterReduction, Tensor};
 
 /// Gathers and scatters.
 #[rustfmt::skip]
@@ -15,11 +15,11 @@ pub const ROWS: &[OpRow] = rows! {
     scatter_add(x: Float, n: Index, s: Float) EXACT, |d| { let x = full(x); let axis = d.axis(&x); x.scatter_add(axis, &places(n, x.shape(), x.shape()[axis as usize]), &fit(s, x.shape())) };
     scatter_mul(x: Float, n: Index, s: Float) EXACT, |d| { let x = full(x); let axis = d.axis(&x); x.scatter_mul(axis, &places(n, x.shape(), x.shape()[axis as usize]), &fit(s, x.shape())) };
     scatter_max(x: Float, n: Index, s: Float) EXACT, |d| { let x = full(x); let axis = d.axis(&x); x.scatter_max(axis, &places(n, x.shape(), x.shape()[axis as usize]), &fit(s, x.shape())) };
-    scatter_reduce(x: Float, n: Index, s: Float) 0, |d| { let x = full(x); let axis = d.axis(&x); x.scatter_reduce(axis, &places(n, x.shape(), x.shape()[axis as usize]), &fit(s, x.shape()), d.pick(&[Gathered::Mean, Gathered::Prod, Gathered::Min, Gathered::Sum]), d.flag()) };
+    scatter_reduce(x: Float, n: Index, s: Float) 0, |d| { let x = full(x); let axis = d.axis(&x); x.scatter_reduce(axis, &places(n, x.shape(), x.shape()[axis as usize]), &fit(s, x.shape()), d.pick(&[ScatterReduction::Mean, ScatterReduction::Prod, ScatterReduction::Min, ScatterReduction::Sum]), d.flag()) };
     index_add(x: Float, n: Index, s: Float) EXACT, |_d| { let x = full(x); x.index_add(0, &places(n, &x.shape()[..1], x.shape()[0]), &fit(s, x.shape())) };
     index_copy(x: Float, n: Index, s: Float) EXACT, |_d| { let x = full(x); x.index_copy(0, &places(n, &x.shape()[..1], x.shape()[0]), &fit(s, x.shape())) };
     index_fill(x: Float, n: Index) EXACT, |d| { let x = full(x); x.index_fill(0, &places(n, &[2], x.shape()[0]), d.pick(&[0.5, 0.0])) };
-    index_reduce(x: Float, n: Index, s: Float) 0, |d| { let x = full(x); x.index_reduce(0, &places(n, &x.shape()[..1], x.shape()[0]), &fit(s, x.shape()), d.pick(&[Gathered::Mean, Gathered::Prod, Gathered::Max]), d.flag()) };
+    index_reduce(x: Float, n: Index, s: Float) 0, |d| { let x = full(x); x.index_reduce(0, &places(n, &x.shape()[..1], x.shape()[0]), &fit(s, x.shape()), d.pick(&[ScatterReduction::Mean, ScatterReduction::Prod, ScatterReduction::Max]), d.flag()) };
     index_put(x: Float, n: Index, s: Float) EXACT, |d| { let x = fit(x, &[3, 2]); x.index_put(&[&places(n, &[2], 3)], &fit(s, &[2, 2]), d.flag()) };
     put_flat(x: Float, n: Index, s: Float) EXACT, |d| x.put_flat(&places(n, n.shape(), x.len()), &fit(s, n.shape()), d.flag());
     masked_scatter(x: Float, m: Mask, s: Float) EXACT | UNTRACED, |_d| x.masked_scatter(&fit(m, x.shape()), &fit(s, &[x.len()]));

@@ -165,6 +165,13 @@ impl<'a> Pipeline<'a> {
 impl Program {
     /// As [`Program::verify`], for the programs inside control flow too.
     ///
+    /// ```
+    /// # use pullback_ir::Program;
+    /// let text = "program (a: f32[]) { let b: f32[] = neg a; let c: f32[] = mul b b; return c }";
+    /// text.parse::<Program>().unwrap().verify_deeply()?;
+    /// # Ok::<(), pullback_ir::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Program::verify`].
     pub fn verify_deeply(&self) -> Result<()> {

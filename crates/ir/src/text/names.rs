@@ -10,6 +10,11 @@ use smallvec::SmallVec;
 
 impl Compare {
     /// The name of the comparison: `lt`.
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Op};
+    /// assert_eq!((Op::Dot.name(), Op::Cast(DType::F64).name()), ("dot", "cast"));
+    /// ```
     #[rustfmt::skip]
     pub const fn name(self) -> &'static str {
         match self {
@@ -239,6 +244,11 @@ impl Op {
     }
 
     /// One op of each name, with minimal attributes: the parser looks names up here.
+    ///
+    /// ```
+    /// # use pullback_ir::Op;
+    /// assert!(Op::forms().any(|op| op.name() == "softmax"));
+    /// ```
     pub fn forms() -> impl Iterator<Item = Op> {
         let (shape, dtype, device) = (Shape::new(), DType::F32, Device::Cpu);
         let single = [

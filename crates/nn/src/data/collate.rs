@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt::Display;
 use std::hash::{BuildHasher, Hash};
 
-/// Items that a batch can be made of.
+/// Items that can be collated into a batch.
 ///
-/// Tensors of one shape stack along a new first axis, numbers become a tensor of one axis; tuples,
-/// arrays, vectors and maps go by parts; texts stay a list. A struct with `#[derive(Tree)]` says so
-/// in one line, through [`collate_trees`]:
+/// Tensors of the same shape are stacked along a new first axis, and numbers become a tensor of one
+/// axis; tuples, arrays, vectors and maps are collated part by part; strings stay a list. A struct
+/// with `#[derive(Tree)]` implements it in one line, with [`collate_trees`]:
 ///
 /// ```
 /// use pullback::{Result, Tensor, Tree};
@@ -38,10 +38,21 @@ pub trait Collate: Sized {
     /// What a batch of them is.
     type Batch: Send + 'static;
 
-    /// The batch of these items.
+    /// Makes a batch of the items.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::Collate;
+    /// let (x, y) = Collate::collate(vec![(Tensor::zeros([3]), 7i64), (Tensor::ones([3]), 8)])?;
+    /// assert_eq!((x.shape(), y.to_vec::<i64>()), (&[2, 3][..], vec![7, 8]));
+    /// // Sequences of several lengths need `pad_sequences`.
+    /// assert!(Tensor::collate(vec![Tensor::zeros([3]), Tensor::zeros([4])]).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If they do not fit together; the message names the item.
+    /// If the items do not fit together (other shapes, dtypes, lengths or keys); the message names
+    /// the item.
     fn collate(items: Vec<Self>) -> Result<Self::Batch>;
 }
 
@@ -245,11 +256,22 @@ tuples!(A 0, B 1, C 2, D 3);
 tuples!(A 0, B 1, C 2, D 3, E 4);
 tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
 
-/// Trees of one structure, each tensor stacked along a new first axis. Plain values in them must be
-/// equal.
+/// Stacks trees of the same structure: each tensor along a new first axis. Values in them that are
+/// not tensors must be equal.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::collate_trees;
+/// let item = |x: f32, y: i64| (Tensor::full([2], x), Tensor::from(y));
+/// let (x, y) = collate_trees(vec![item(0.0, 3), item(1.0, 4)])?;
+/// assert_eq!(x.to_vec::<f32>(), [0.0, 0.0, 1.0, 1.0]);
+/// assert_eq!(y.to_vec::<i64>(), [3, 4]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
-/// If the structures, shapes or dtypes differ, naming the item and the tensor.
+/// If there are no items, or the structures, shapes or dtypes differ; the message names the item
+/// and the tensor.
 pub fn collate_trees<T: Tree>(items: Vec<T>) -> Result<T> {
     let first = items.first().ok_or_else(nothing)?;
     let structure = first.structure();

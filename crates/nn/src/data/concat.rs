@@ -4,7 +4,7 @@ use super::dataset::check_index;
 use super::{Dataset, ItemSeed};
 use pullback::Result;
 
-/// See [`Dataset::concat`].
+/// The data set that [`Dataset::concat`] returns.
 pub struct Concat<A, B> {
     first: A,
     second: B,

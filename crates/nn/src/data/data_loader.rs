@@ -44,15 +44,32 @@ impl<D: Dataset> DataLoader<D, <D::Item as Collate>::Batch>
 where
     D::Item: Collate,
 {
-    /// Batches of one item, in order, made by the calling thread: the methods below change that.
+    /// A loader of batches of one item, in order, made on the calling thread. The methods below set
+    /// the options.
+    ///
+    /// ```
+    /// use pullback_nn::data::{DataLoader, from_vec};
+    /// let loader = DataLoader::new(from_vec(vec![1.5f32, 2.5, 3.5]));
+    /// let first = loader.iter().next().unwrap()?;
+    /// assert_eq!((loader.len(), first.to_vec::<f32>()), (3, vec![1.5]));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn new(data: D) -> Self {
         DataLoader::with_collate_fn(data, D::Item::collate)
     }
 }
 
 impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
-    /// A loader whose batches are made of items by `collate_fn`:
-    /// [`pad_sequences`](super::pad_sequences), for example.
+    /// A loader that makes each batch of its items by `collate_fn`, such as
+    /// [`pad_sequences`](super::pad_sequences).
+    ///
+    /// ```
+    /// use pullback_nn::data::{DataLoader, from_fn};
+    /// let sums = |items: Vec<usize>| Ok(items.iter().sum::<usize>());
+    /// let loader = DataLoader::with_collate_fn(from_fn(5, Ok), sums).batch_size(2);
+    /// assert_eq!(loader.iter().collect::<Result<Vec<_>, _>>()?, [1, 5, 4]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn with_collate_fn(
         data: D,
         collate_fn: impl Fn(Vec<D::Item>) -> Result<B> + Send + Sync + 'static,
@@ -69,22 +86,42 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
 
     loader_options!();
 
-    /// A new order each epoch, drawn from this seed.
+    /// Shuffles the items in a new order each epoch, drawn from this seed.
+    ///
+    /// ```
+    /// use pullback_nn::data::{DataLoader, from_fn};
+    /// let loader = DataLoader::new(from_fn(100, Ok)).batch_size(100).shuffle(7);
+    /// let epoch = || loader.iter().next().unwrap().unwrap().to_vec::<i64>();
+    /// let (first, second) = (epoch(), epoch());
+    /// assert_ne!(first, second);
+    /// loader.set_epoch(0);
+    /// assert_eq!(epoch(), first);
+    /// ```
     #[must_use]
     pub fn shuffle(self, seed: u64) -> Self {
         self.sampler(RandomSampler).seed(seed)
     }
 
-    /// The order of another sampler.
+    /// Takes the items in the order of this sampler.
+    ///
+    /// ```
+    /// use pullback_nn::data::{DataLoader, DistributedSampler, Tail, from_fn};
+    /// // The second of two processes, without shuffling.
+    /// let share = DistributedSampler::new(1, 2, Tail::Drop)?.in_order();
+    /// let loader = DataLoader::new(from_fn(6, Ok)).sampler(share).batch_size(3);
+    /// assert_eq!(loader.iter().next().unwrap()?.to_vec::<i64>(), [1, 3, 5]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn sampler(mut self, sampler: impl Sampler) -> Self {
         self.sampler = Arc::new(sampler);
         self
     }
 
-    /// The batches of a batch sampler, such as [`BucketBatchSampler`](super::BucketBatchSampler).
-    /// It takes the place of `shuffle`, `sampler`, `batch_size` and `drop_last`; the last two are
-    /// refused beside it.
+    /// Takes the batches of this batch sampler, such as
+    /// [`BucketBatchSampler`](super::BucketBatchSampler), in place of `shuffle`, `sampler`,
+    /// `batch_size` and `drop_last`. If one of the last two is set as well, the first batch of
+    /// [`DataLoader::iter`] is an `Err`.
     ///
     /// ```
     /// use pullback::Tensor;
@@ -104,9 +141,9 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
         self
     }
 
-    /// `f` of each batch and a key: random augmentation of batches, such as
-    /// [`MixUp`](super::transforms::MixUp). The key follows from the seed, the epoch and the number
-    /// of the batch, whatever thread works on it.
+    /// Applies `f` to each batch and a random key: random augmentation of batches, such as
+    /// [`MixUp`](super::transforms::MixUp). The key depends on the seed, the epoch and the number
+    /// of the batch, not on the thread.
     ///
     /// ```
     /// use pullback_nn::data::{DataLoader, from_fn};
@@ -125,27 +162,60 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
         DataLoader { data, make: Arc::new(make), sampler, batch_sampler, options, position }
     }
 
-    /// How many batches an epoch has.
+    /// The number of batches in an epoch.
+    ///
+    /// ```
+    /// use pullback_nn::data::{DataLoader, from_fn};
+    /// assert_eq!(DataLoader::new(from_fn(10, Ok)).batch_size(4).len(), 3);
+    /// assert_eq!(DataLoader::new(from_fn(10, Ok)).batch_size(4).drop_last(true).len(), 2);
+    /// ```
     pub fn len(&self) -> usize {
         self.batches().count(self.data.len())
     }
 
     /// Whether an epoch has no batches.
+    ///
+    /// ```
+    /// use pullback_nn::data::{DataLoader, from_fn};
+    /// assert!(DataLoader::new(from_fn(3, Ok)).batch_size(4).drop_last(true).is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
     /// The data set.
+    ///
+    /// ```
+    /// use pullback_nn::data::{DataLoader, Dataset, from_fn};
+    /// let loader = DataLoader::new(from_fn(10, Ok)).batch_size(4);
+    /// assert_eq!(loader.dataset().len(), 10);
+    /// ```
     pub fn dataset(&self) -> &D {
         &self.data
     }
 
-    /// The epoch that the next batch belongs to.
+    /// The epoch of the next batch, from 0.
+    ///
+    /// ```
+    /// use pullback_nn::data::{DataLoader, from_fn};
+    /// let loader = DataLoader::new(from_fn(10, Ok)).batch_size(5);
+    /// assert_eq!(loader.iter().count(), 2);
+    /// assert_eq!(loader.epoch(), 1);
+    /// ```
     pub fn epoch(&self) -> u64 {
         self.position.get().0
     }
 
-    /// The position, for a checkpoint. Batches that were only prefetched do not count.
+    /// The position, to save in a checkpoint. Batches that are prefetched but not yet returned do
+    /// not count.
+    ///
+    /// ```
+    /// use pullback_nn::data::{DataLoader, from_fn};
+    /// let loader = DataLoader::new(from_fn(10, Ok)).batch_size(2).num_workers(2);
+    /// let _ = loader.iter().take(3).count();
+    /// assert_eq!((loader.state().epoch, loader.state().batch), (0, 3));
+    /// ```
+    #[doc(alias = "state_dict")]
     pub fn state(&self) -> Position {
         let items = Some(self.data.len());
         let order = match &self.batch_sampler {
@@ -157,8 +227,23 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
 
     /// Moves to a saved position. The number of threads may differ.
     ///
+    /// ```
+    /// use pullback_nn::data::{DataLoader, from_fn};
+    /// let loader = || DataLoader::new(from_fn(6, Ok)).batch_size(2).shuffle(3);
+    /// let (first, second) = (loader(), loader());
+    /// let _ = first.iter().take(1).count();
+    /// second.resume(&first.state())?;
+    /// let rest = |l: &DataLoader<_, pullback::Tensor>| -> Vec<i64> {
+    ///     l.iter().flat_map(|b| b.unwrap().to_vec::<i64>()).collect()
+    /// };
+    /// assert_eq!(rest(&first), rest(&second));
+    /// assert!(loader().batch_size(3).resume(&first.state()).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If it is a position in other data, or in another order or other batches of it.
+    /// If the position is of another data set length, seed, batch size, `drop_last` or sampler.
+    #[doc(alias = "load_state_dict")]
     pub fn resume(&self, state: &Position) -> Result<()> {
         state.check(&self.state())?;
         let batches = self.len();
@@ -174,6 +259,17 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
     ///
     /// After the last one the position is the start of the next epoch. An item that fails or panics
     /// is an `Err` that names its index, and ends the iteration.
+    ///
+    /// ```
+    /// use pullback_nn::data::{DataLoader, from_fn};
+    /// let loader = DataLoader::new(from_fn(3, |i| Ok(10 * i as i64))).batch_size(2);
+    /// let batches: Vec<_> = loader.iter().map(|b| b.unwrap().to_vec::<i64>()).collect();
+    /// assert_eq!(batches, [vec![0, 10], vec![20]]);
+    /// // An iterator that is dropped in mid-epoch: the next one continues.
+    /// assert_eq!(loader.iter().next().unwrap()?.to_vec::<i64>(), [0, 10]);
+    /// assert_eq!(loader.iter().next().unwrap()?.to_vec::<i64>(), [20]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn iter(&self) -> Epoch<B> {
         let (epoch, first) = self.position.get();
         let (workers, batches) = match self.start(epoch, first) {

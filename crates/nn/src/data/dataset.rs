@@ -19,17 +19,40 @@ pub trait Dataset: Send + Sync + 'static {
     /// What an item is: a tensor, a number, a tuple of these, …
     type Item: Send + 'static;
 
-    /// How many items there are.
+    /// The number of items.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, from_vec};
+    /// assert_eq!(from_vec(vec![7, 8, 9]).len(), 3);
+    /// ```
     fn len(&self) -> usize;
 
-    /// The item at `index`.
+    /// The item at `index`, from 0. Random parts are those of seed 0 and epoch 0.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, from_vec};
+    /// let data = from_vec(vec![7, 8, 9]);
+    /// assert_eq!(data.get(1)?, 8);
+    /// assert!(data.get(3).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If there is no such item, or it cannot be read.
+    /// If `index` is not less than [`Dataset::len`], or the item cannot be read.
     fn get(&self, index: usize) -> Result<Self::Item>;
 
-    /// The item at `index`, with what its random parts are drawn from. Data sets without random
-    /// parts need not write this; those that hold another data set pass the draw on to it.
+    /// The item at `index`, its random parts drawn from `draw`: what loaders call. A data set
+    /// without random parts need not implement it; one that wraps another passes `draw` on to it.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, ItemSeed, from_vec};
+    /// use pullback_nn::data::transforms::RandomHorizontalFlip;
+    /// let data = from_vec(vec![pullback::Tensor::from([[[1.0, 2.0]]])]);
+    /// let data = data.transform(RandomHorizontalFlip::new(0.5));
+    /// let first = |epoch| data.draw(0, ItemSeed::new(0, epoch, 0)).unwrap().to_vec::<f64>()[0];
+    /// let flipped = (0..100).filter(|&epoch| first(epoch) == 2.0).count();
+    /// assert!((30..70).contains(&flipped));
+    /// ```
     ///
     /// # Errors
     /// As [`Dataset::get`].
@@ -39,11 +62,16 @@ pub trait Dataset: Send + Sync + 'static {
     }
 
     /// Whether there are no items.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, from_vec};
+    /// assert!(from_vec(Vec::<i64>::new()).is_empty());
+    /// ```
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// `f` of each item.
+    /// Applies `f` to each item when it is read. An `Err` of `f` is the error of that item.
     ///
     /// ```
     /// use pullback_nn::data::{Dataset, from_fn};
@@ -60,8 +88,8 @@ pub trait Dataset: Send + Sync + 'static {
         Map::new(self, f)
     }
 
-    /// `f` of each item and a key: random augmentation. The key is that of the item in its epoch,
-    /// whatever thread works on it.
+    /// Applies `f` to each item and a random key: random augmentation. The key depends on the seed,
+    /// the epoch and the index, not on the thread.
     ///
     /// ```
     /// use pullback::{DType, Tensor};
@@ -82,7 +110,7 @@ pub trait Dataset: Send + Sync + 'static {
         MapRandom::new(self, f)
     }
 
-    /// The items with their images transformed: see [`transforms`](super::transforms).
+    /// Transforms the image of each item: see [`transforms`](super::transforms).
     ///
     /// ```
     /// use pullback_nn::data::transforms::{RandomCrop, RandomHorizontalFlip, Transform};
@@ -102,8 +130,17 @@ pub trait Dataset: Send + Sync + 'static {
 
     /// The items at these indices, in this order.
     ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, from_vec};
+    /// let data = from_vec(vec![10, 11, 12, 13]).subset([3, 0])?;
+    /// assert_eq!((data.len(), data.get(0)?, data.get(1)?), (2, 13, 10));
+    /// assert!(from_vec(vec![10]).subset([1]).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If an index is outside.
+    /// If an index is not less than [`Dataset::len`].
+    #[doc(alias = "Subset")]
     fn subset(self, indices: impl Into<Vec<usize>>) -> Result<Subset<Self>>
     where
         Self: Sized,
@@ -111,7 +148,15 @@ pub trait Dataset: Send + Sync + 'static {
         Subset::new(self, indices)
     }
 
-    /// These items, and after them those of another data set.
+    /// These items, followed by those of another data set.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, from_vec};
+    /// let both = from_vec(vec![1, 2]).concat(from_vec(vec![3]));
+    /// assert_eq!((both.len(), both.get(2)?), (3, 3));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    #[doc(alias = "ConcatDataset")]
     fn concat<D: Dataset<Item = Self::Item>>(self, other: D) -> Concat<Self, D>
     where
         Self: Sized,
@@ -119,10 +164,19 @@ pub trait Dataset: Send + Sync + 'static {
         Concat::new(self, other)
     }
 
-    /// Pairs with the items of another data set of the same length.
+    /// Pairs of these items with those of another data set of the same length.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, from_vec};
+    /// let pairs = from_vec(vec![1, 2]).zip(from_vec(vec!["one", "two"]))?;
+    /// assert_eq!(pairs.get(1)?, (2, "two"));
+    /// assert!(from_vec(vec![1, 2]).zip(from_vec(vec![3])).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the lengths differ.
+    #[doc(alias = "StackDataset")]
     fn zip<D: Dataset>(self, other: D) -> Result<Zip<Self, D>>
     where
         Self: Sized,
@@ -148,11 +202,18 @@ impl<D: Dataset + ?Sized> Dataset for Arc<D> {
     }
 }
 
-/// Items in memory: see [`from_vec`].
+/// A data set in memory: see [`from_vec`].
 #[derive(Clone, Debug)]
 pub struct FromVec<T>(Vec<T>);
 
-/// These items.
+/// A data set of these items, in memory. Items are cloned when they are read.
+///
+/// ```
+/// use pullback_nn::data::{Dataset, from_vec};
+/// let data = from_vec(vec!["a".to_string(), "b".to_string()]);
+/// assert_eq!(data.get(1)?, "b");
+/// # Ok::<(), pullback::Error>(())
+/// ```
 pub fn from_vec<T: Clone + Send + Sync + 'static>(items: Vec<T>) -> FromVec<T> {
     FromVec(items)
 }
@@ -169,13 +230,20 @@ impl<T: Clone + Send + Sync + 'static> Dataset for FromVec<T> {
     }
 }
 
-/// A data set that is a function of the index: see [`from_fn`].
+/// A data set given by a function of the index: see [`from_fn`].
 pub struct FromFn<F> {
     len: usize,
     f: F,
 }
 
-/// `len` items, each a function of its index.
+/// A data set of `len` items, where item `i` is `f(i)`. An `Err` of `f` is the error of that item.
+///
+/// ```
+/// use pullback_nn::data::{Dataset, from_fn};
+/// let squares = from_fn(4, |i| Ok((i * i) as f32));
+/// assert_eq!((squares.len(), squares.get(3)?), (4, 9.0));
+/// # Ok::<(), pullback::Error>(())
+/// ```
 pub fn from_fn<T, F>(len: usize, f: F) -> FromFn<F>
 where
     T: Send + 'static,
@@ -210,8 +278,7 @@ pub(super) fn outside(index: usize, len: usize) -> Error {
     Error::argument("dataset", format!("there is no item {index}: the data set has {len} items"))
 }
 
-/// What the random parts of one item are drawn from: the seed of the loader, the epoch and the
-/// index.
+/// The seed of the random parts of one item: the seed of the loader, the epoch and the index.
 ///
 /// Nothing is computed until [`ItemSeed::key`] is called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -224,7 +291,13 @@ pub struct ItemSeed {
 }
 
 impl ItemSeed {
-    /// That of an item in an epoch.
+    /// The seed of item `index` in `epoch`, for a loader with this seed.
+    ///
+    /// ```
+    /// use pullback_nn::data::ItemSeed;
+    /// assert_eq!(ItemSeed::new(7, 0, 2), ItemSeed::new(7, 0, 2));
+    /// assert_ne!(ItemSeed::new(7, 0, 2), ItemSeed::new(7, 1, 2)); // another epoch
+    /// ```
     #[must_use]
     pub fn new(seed: u64, epoch: u64, index: usize) -> ItemSeed {
         ItemSeed { seed, epoch, index: index as u64, stream: 0 }
@@ -236,7 +309,15 @@ impl ItemSeed {
         ItemSeed::new(seed, epoch, number)
     }
 
-    /// The key to draw from.
+    /// The random key of the item.
+    ///
+    /// ```
+    /// use pullback::DType;
+    /// use pullback_nn::data::ItemSeed;
+    /// let noise = |seed: ItemSeed| seed.key().normal([3], DType::F32, 0.0, 1.0).to_vec::<f32>();
+    /// assert_eq!(noise(ItemSeed::new(7, 0, 2)), noise(ItemSeed::new(7, 0, 2)));
+    /// assert_ne!(noise(ItemSeed::new(7, 0, 2)), noise(ItemSeed::new(7, 0, 3)));
+    /// ```
     #[must_use]
     pub fn key(&self) -> Key {
         // The streams start past those that samplers use for the order of an epoch.
@@ -244,8 +325,16 @@ impl ItemSeed {
         epoch.fold_in(self.index)
     }
 
-    /// One that is independent of this, for a part of the item: a data set that draws itself and
-    /// holds another passes `draw.part(0)` on to it.
+    /// A seed for a part of the item, independent of this seed and of other parts. A data set that
+    /// draws random numbers itself and wraps another passes `draw.part(0)` on to it.
+    ///
+    /// ```
+    /// use pullback::DType;
+    /// use pullback_nn::data::ItemSeed;
+    /// let seed = ItemSeed::new(7, 0, 2);
+    /// let draw = |seed: ItemSeed| seed.key().uniform((), DType::F64, 0.0, 1.0).item::<f64>();
+    /// assert_ne!(draw(seed.part(0)), draw(seed.part(1)));
+    /// ```
     #[must_use]
     pub fn part(&self, part: u64) -> ItemSeed {
         let stream = self.stream.wrapping_mul(64).wrapping_add(part).wrapping_add(1);

@@ -7,7 +7,7 @@ use pullback::{DType, Key, Result, Tensor};
 /// The file in `data/`, next to its licence.
 const FILE: &[u8] = include_bytes!("../../data/digits.csv.gz");
 
-/// The seed of the split of [`digits`] into training and test: fixed, so that results can be
+/// The seed of the split of [`digits`] into training and test sets: fixed, so that results can be
 /// compared.
 pub const DIGITS_SEED: u64 = 0;
 
@@ -20,18 +20,33 @@ pub struct Digits {
 }
 
 impl Digits {
-    /// The images for training as a data set.
+    /// The 1,437 training images and their labels as a data set.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, digits};
+    /// let train = digits()?.train_set()?;
+    /// let (image, label) = train.get(0)?;
+    /// assert_eq!((train.len(), image.shape()), (1437, &[1, 8, 8][..]));
+    /// assert!((0..10).contains(&label.item::<i64>()));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// None, with the tensors as [`digits`] gave them.
+    /// If `train` was changed so that images and labels differ in number.
     pub fn train_set(&self) -> Result<impl Dataset<Item = (Tensor, Tensor)> + use<>> {
         TensorDataset::new(self.train.clone())
     }
 
-    /// The images for testing as a data set.
+    /// The 360 test images and their labels as a data set.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, digits};
+    /// assert_eq!(digits()?.test_set()?.len(), 360);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// None, with the tensors as [`digits`] gave them.
+    /// If `test` was changed so that images and labels differ in number.
     pub fn test_set(&self) -> Result<impl Dataset<Item = (Tensor, Tensor)> + use<>> {
         TensorDataset::new(self.test.clone())
     }

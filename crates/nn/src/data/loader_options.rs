@@ -44,48 +44,109 @@ impl LoaderOptions {
 /// move the [`SharedPosition`] that it has as `position`.
 macro_rules! loader_options {
     () => {
-        /// How many items make a batch.
+        /// The number of items in a batch; 1 by default. With 0, the first batch of `iter` is an
+        /// `Err`.
+        ///
+        /// ```
+        /// use pullback_nn::data::{DataLoader, from_fn};
+        /// let loader = DataLoader::new(from_fn(5, Ok)).batch_size(2);
+        /// let sizes: Vec<usize> = loader.iter().map(|b| b.unwrap().len()).collect();
+        /// assert_eq!(sizes, [2, 2, 1]);
+        /// ```
         #[must_use]
         pub fn batch_size(mut self, batch_size: usize) -> Self {
             self.options.batch_size = batch_size;
             self
         }
 
-        /// Leaves out a last batch that is not full.
+        /// Whether to leave out a last batch that is not full; `false` by default.
+        ///
+        /// ```
+        /// use pullback_nn::data::{DataLoader, from_fn};
+        /// let loader = DataLoader::new(from_fn(5, Ok)).batch_size(2).drop_last(true);
+        /// assert_eq!(loader.iter().count(), 2);
+        /// ```
         #[must_use]
         pub fn drop_last(mut self, drop_last: bool) -> Self {
             self.options.drop_last = drop_last;
             self
         }
 
-        /// The seed of shuffling and of augmentation; 0 by default.
+        /// The seed of shuffling and of random augmentation; 0 by default.
+        ///
+        /// ```
+        /// use pullback_nn::data::{DataLoader, RandomSampler, from_fn};
+        /// let order = |seed| {
+        ///     let loader = DataLoader::new(from_fn(50, Ok)).sampler(RandomSampler).seed(seed);
+        ///     loader.batch_size(50).iter().next().unwrap().unwrap().to_vec::<i64>()
+        /// };
+        /// assert_eq!(order(1), order(1));
+        /// assert_ne!(order(1), order(2));
+        /// ```
         #[must_use]
         pub fn seed(mut self, seed: u64) -> Self {
             self.options.seed = seed;
             self
         }
 
-        /// How many threads make batches. With 0, the default, the calling thread makes them.
+        /// The number of threads that make batches. With 0, the default, the calling thread makes
+        /// them. The batches are the same for any number.
+        ///
+        /// ```
+        /// use pullback_nn::data::{DataLoader, from_fn};
+        /// let items = |workers| -> Vec<i64> {
+        ///     let loader = DataLoader::new(from_fn(20, Ok)).batch_size(3).shuffle(0);
+        ///     let loader = loader.num_workers(workers);
+        ///     loader.iter().flat_map(|b| b.unwrap().to_vec::<i64>()).collect()
+        /// };
+        /// assert_eq!(items(0), items(4));
+        /// ```
         #[must_use]
         pub fn num_workers(mut self, num_workers: usize) -> Self {
             self.options.num_workers = num_workers;
             self
         }
 
-        /// How many batches each thread prefetches; 2 by default.
+        /// How many batches each thread makes in advance; 2 by default.
+        ///
+        /// ```
+        /// use pullback_nn::data::{DataLoader, from_fn};
+        /// let loader = DataLoader::new(from_fn(20, Ok)).num_workers(2).prefetch_factor(8);
+        /// assert_eq!(loader.iter().count(), 20);
+        /// ```
         #[must_use]
         pub fn prefetch_factor(mut self, prefetch_factor: usize) -> Self {
             self.options.prefetch_factor = prefetch_factor;
             self
         }
 
-        /// How many items the last returned batch had: the last of an epoch may have fewer than the
-        /// others. None before the first.
+        /// The number of items in the last batch that was returned; `None` before the first. The
+        /// last batch of an epoch may have fewer items than the others.
+        ///
+        /// ```
+        /// use pullback_nn::data::{DataLoader, from_fn};
+        /// let loader = DataLoader::new(from_fn(5, Ok)).batch_size(3);
+        /// assert_eq!(loader.last_len(), None);
+        /// let mut batches = loader.iter();
+        /// let mut lengths = Vec::new();
+        /// while batches.next().is_some() {
+        ///     lengths.push(loader.last_len());
+        /// }
+        /// assert_eq!(lengths, [Some(3), Some(2)]);
+        /// ```
         pub fn last_len(&self) -> Option<usize> {
             self.position.last_len()
         }
 
-        /// Moves to the start of an epoch.
+        /// Moves to the start of this epoch.
+        ///
+        /// ```
+        /// use pullback_nn::data::{DataLoader, from_fn};
+        /// let loader = DataLoader::new(from_fn(4, Ok));
+        /// let _ = loader.iter().take(3).count();
+        /// loader.set_epoch(5);
+        /// assert_eq!((loader.state().epoch, loader.state().batch), (5, 0));
+        /// ```
         pub fn set_epoch(&self, epoch: u64) {
             self.position.set((epoch, 0));
         }
@@ -123,7 +184,7 @@ impl SharedPosition {
     }
 }
 
-/// The rest of an epoch: see [`DataLoader::iter`](super::DataLoader::iter) and
+/// An iterator over the rest of an epoch: see [`DataLoader::iter`](super::DataLoader::iter) and
 /// [`StreamLoader::iter`](super::StreamLoader::iter). Dropping it stops the threads.
 pub struct Epoch<B> {
     /// Or the error that kept them from starting, until it was returned.

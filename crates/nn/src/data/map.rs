@@ -3,7 +3,7 @@
 use super::{Dataset, ItemSeed};
 use pullback::{Key, Result};
 
-/// See [`Dataset::map`].
+/// The data set that [`Dataset::map`] returns.
 pub struct Map<D, F> {
     data: D,
     f: F,
@@ -36,7 +36,7 @@ where
     }
 }
 
-/// See [`Dataset::map_random`].
+/// The data set that [`Dataset::map_random`] returns.
 pub struct MapRandom<D, F> {
     data: D,
     f: F,

@@ -1,15 +1,15 @@
 //! Data sets, samplers and loaders, and the formats that data comes in.
 //!
-//! A [`Dataset`] knows its length and gives each item by its index; a [`Stream`] gives items in
-//! order. A [`DataLoader`] or a [`StreamLoader`] makes batches of them, on any number of threads.
+//! A [`Dataset`] has a length and random access by index; a [`Stream`] is read sequentially. A
+//! [`DataLoader`] or a [`StreamLoader`] makes batches of them, on any number of threads.
 //!
 //! Three rules hold everywhere:
 //!
-//! - **What comes out depends on the data, the seed and the epoch alone.** The number of threads,
-//!   how far they prefetch, and how they are scheduled change no bit. A random augmentation draws
-//!   from the key of its item ([`ItemSeed`]).
-//! - **A position is a few numbers.** [`DataLoader::state`] in the middle of an epoch,
-//!   [`DataLoader::resume`] in another process: the batches are those that would have followed.
+//! - **Batches depend on the data, the seed and the epoch alone**, bit for bit: not on the number
+//!   of threads, how far they prefetch, or how they are scheduled. A random augmentation draws from
+//!   the key of its item ([`ItemSeed`]).
+//! - **A loader can be resumed in the middle of an epoch**: save [`DataLoader::state`], and
+//!   [`DataLoader::resume`] in another process continues with the next batch.
 //! - **Every failure is an `Err` with a message** that names the file and the line, field, offset
 //!   or item. A header that declares more than the file holds is refused before anything is
 //!   allocated for it.
@@ -20,7 +20,8 @@
 //!
 //! let images = Tensor::arange(0, 20).reshape([10, 2]);
 //! let labels = Tensor::arange(0, 10);
-//! let loader = DataLoader::new(TensorDataset::new((images, labels))?).batch_size(4).shuffle(7).num_workers(2);
+//! let data = TensorDataset::new((images, labels))?;
+//! let loader = DataLoader::new(data).batch_size(4).shuffle(7).num_workers(2);
 //! for batch in loader.iter() {
 //!     let (x, y) = batch?;
 //!     assert_eq!(x.shape()[0], y.shape()[0]);

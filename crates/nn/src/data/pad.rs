@@ -3,9 +3,9 @@
 use super::Collate;
 use pullback::{Error, Result, Scalar, Tensor, catch};
 
-/// A collation for sequences `[length, ..]` of several lengths: `value` fills the shorter ones up
-/// to the longest of the batch. A batch is the sequences `[batch, longest, ..]` and their lengths,
-/// `i64[batch]`.
+/// A collation for sequences `[length, ..]` of several lengths: shorter ones are padded with
+/// `value` to the longest of the batch. A batch is the sequences `[batch, longest, ..]` and their
+/// lengths, `i64[batch]`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -17,6 +17,11 @@ use pullback::{Error, Result, Scalar, Tensor, catch};
 /// assert_eq!(lengths.to_vec::<i64>(), [3, 1]);
 /// # Ok::<(), pullback::Error>(())
 /// ```
+///
+/// # Errors
+/// The returned function fails if a sequence has no axis, differs from the first in dtype or in the
+/// other axes, or its dtype cannot represent `value`.
+#[doc(alias = "pad_sequence")]
 pub fn pad_sequences(
     value: impl Into<Scalar>,
 ) -> impl Fn(Vec<Tensor>) -> Result<(Tensor, Tensor)> + Send + Sync + 'static {

@@ -4,8 +4,8 @@ use super::{Dataset, Subset};
 use pullback::{Error, Key, Result};
 use std::sync::Arc;
 
-/// Parts of these lengths, drawn without replacement by a key. What is left over when the parts are
-/// full belongs to none.
+/// Splits a data set at random into parts of these lengths, drawn without replacement by a key.
+/// Items that are left over belong to no part.
 ///
 /// ```
 /// use pullback::Key;
@@ -19,7 +19,7 @@ use std::sync::Arc;
 /// ```
 ///
 /// # Errors
-/// If the lengths are more than there are items.
+/// If the lengths sum to more than the number of items.
 pub fn random_split<D: Dataset>(
     data: D,
     lengths: &[usize],

@@ -10,8 +10,8 @@ use std::sync::Arc;
 const SKIP: usize = 1 << 16;
 
 /// Batches of a stream, epoch after epoch, prefetched by threads: a
-/// [`DataLoader`](super::DataLoader) for data that is read from front to back. Batches and
-/// positions are as there; each thread opens the stream and skips the items of the others.
+/// [`DataLoader`](super::DataLoader) for data that is read sequentially. Options and positions are
+/// the same; each thread opens the stream and skips the items of the others.
 ///
 /// ```
 /// use pullback_nn::data::{Stream, StreamLoader, stream};
@@ -32,14 +32,30 @@ impl<S: Stream> StreamLoader<S, <S::Item as Collate>::Batch>
 where
     S::Item: Collate,
 {
-    /// Batches of one item, made by the calling thread: the methods below change that.
+    /// A loader of batches of one item, made on the calling thread. The methods below set the
+    /// options.
+    ///
+    /// ```
+    /// use pullback_nn::data::{StreamLoader, stream};
+    /// let loader = StreamLoader::new(stream(|_| Ok((0..3).map(|n: i64| Ok(n)))));
+    /// assert_eq!(loader.iter().count(), 3);
+    /// ```
     pub fn new(stream: S) -> Self {
         StreamLoader::with_collate_fn(stream, S::Item::collate)
     }
 }
 
 impl<S: Stream, B: Send + 'static> StreamLoader<S, B> {
-    /// A loader whose batches are made of items by `collate_fn`.
+    /// A loader that makes each batch of its items by `collate_fn`, such as
+    /// [`pad_sequences`](super::pad_sequences).
+    ///
+    /// ```
+    /// use pullback_nn::data::{StreamLoader, stream};
+    /// let numbers = stream(|_| Ok((0..5).map(|n: i64| Ok(n))));
+    /// let loader = StreamLoader::with_collate_fn(numbers, |items| Ok(items.iter().sum::<i64>()));
+    /// assert_eq!(loader.batch_size(2).iter().collect::<Result<Vec<_>, _>>()?, [1, 5, 4]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn with_collate_fn(
         stream: S,
         collate_fn: impl Fn(Vec<S::Item>) -> Result<B> + Send + Sync + 'static,
@@ -54,23 +70,53 @@ impl<S: Stream, B: Send + 'static> StreamLoader<S, B> {
 
     loader_options!();
 
-    /// The position, for a checkpoint.
+    /// The position, to save in a checkpoint. Batches that are prefetched but not yet returned do
+    /// not count.
+    ///
+    /// ```
+    /// use pullback_nn::data::{StreamLoader, stream};
+    /// let loader = StreamLoader::new(stream(|_| Ok((0..9).map(|n: i64| Ok(n))))).batch_size(2);
+    /// let _ = loader.iter().take(3).count();
+    /// assert_eq!((loader.state().epoch, loader.state().batch), (0, 3));
+    /// ```
+    #[doc(alias = "state_dict")]
     pub fn state(&self) -> Position {
         self.options.at(self.position.get(), None, "stream".to_string())
     }
 
-    /// Moves to a saved position.
+    /// Moves to a saved position: the batches before it are skipped. The number of threads may
+    /// differ.
+    ///
+    /// ```
+    /// use pullback_nn::data::{StreamLoader, stream};
+    /// let loader = || StreamLoader::new(stream(|_| Ok((0..6).map(|n: i64| Ok(n))))).batch_size(2);
+    /// let (first, second) = (loader(), loader());
+    /// let _ = first.iter().take(2).count();
+    /// second.resume(&first.state())?;
+    /// assert_eq!(second.iter().next().unwrap()?.to_vec::<i64>(), [4, 5]);
+    /// assert!(loader().batch_size(3).resume(&first.state()).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If it is a position in something else than a stream with this seed and these batches.
+    /// If the position is not of a stream, or of another seed, batch size or `drop_last`.
+    #[doc(alias = "load_state_dict")]
     pub fn resume(&self, state: &Position) -> Result<()> {
         state.check(&self.state())?;
         self.position.set((state.epoch, state.batch));
         Ok(())
     }
 
-    /// The batches from the position to the end of the stream. After it the position is the start
-    /// of the next epoch.
+    /// The batches from the position to the end of the stream; then the position is the start of
+    /// the next epoch. An item that fails or panics is an `Err` that names its place, and ends the
+    /// iteration.
+    ///
+    /// ```
+    /// use pullback_nn::data::{StreamLoader, stream};
+    /// let loader = StreamLoader::new(stream(|_| Ok((0..3).map(|n: i64| Ok(n))))).batch_size(2);
+    /// let batches: Vec<_> = loader.iter().map(|b| b.unwrap().to_vec::<i64>()).collect();
+    /// assert_eq!(batches, [vec![0, 1], vec![2]]);
+    /// ```
     pub fn iter(&self) -> Epoch<B> {
         let (epoch, first) = self.position.get();
         Epoch::new(self.start(epoch, first), self.position.clone(), None)

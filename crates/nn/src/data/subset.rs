@@ -4,7 +4,7 @@ use super::dataset::{check_index, outside};
 use super::{Dataset, ItemSeed};
 use pullback::{Error, Result};
 
-/// See [`Dataset::subset`].
+/// Some items of a data set: see [`Dataset::subset`].
 #[derive(Clone)]
 pub struct Subset<D> {
     data: D,
@@ -12,10 +12,17 @@ pub struct Subset<D> {
 }
 
 impl<D: Dataset> Subset<D> {
-    /// The items of `data` at `indices`, in this order.
+    /// The items of `data` at `indices`, in this order: [`Dataset::subset`] as a constructor.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, Subset, from_vec};
+    /// let data = Subset::new(from_vec(vec![10, 11, 12, 13]), [3, 0])?;
+    /// assert_eq!((data.len(), data.get(0)?), (2, 13));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If an index is outside.
+    /// If an index is not less than the length of `data`.
     pub fn new(data: D, indices: impl Into<Vec<usize>>) -> Result<Subset<D>> {
         let indices = indices.into();
         for (place, &index) in indices.iter().enumerate() {
@@ -26,7 +33,14 @@ impl<D: Dataset> Subset<D> {
         Ok(Subset { data, indices })
     }
 
-    /// The indices into the whole.
+    /// The indices into the whole data set.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, from_vec};
+    /// let data = from_vec(vec![10, 11, 12, 13]).subset([3, 0])?;
+    /// assert_eq!(data.indices(), [3, 0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn indices(&self) -> &[usize] {
         &self.indices
     }

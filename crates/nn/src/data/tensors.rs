@@ -4,7 +4,8 @@ use super::Dataset;
 use super::dataset::check_index;
 use pullback::{Error, Result, Tree, no_grad};
 
-/// Tensors of one length as a data set: item `i` has slice `i` of each along the first axis.
+/// A data set of tensors with the same length along the first axis: item `i` is the slice `i` of
+/// each.
 ///
 /// The tensors may be in any tree: alone, in a tuple, a map, a struct with `#[derive(Tree)]`. An
 /// item is such a tree again.
@@ -25,8 +26,19 @@ pub struct TensorDataset<T> {
 }
 
 impl<T: Tree> TensorDataset<T> {
+    /// A data set of tensors with the same length along the first axis. They are detached.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::{Dataset, TensorDataset};
+    /// let (x, y) = (Tensor::zeros([10, 3]), Tensor::arange(0, 10));
+    /// assert_eq!(TensorDataset::new((x, y))?.len(), 10);
+    /// assert!(TensorDataset::new((Tensor::zeros([10, 3]), Tensor::arange(0, 9))).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If there is no tensor, one has no axis, or the lengths differ.
+    /// If there is no tensor, a tensor has no axis, or the lengths differ.
     pub fn new(tensors: T) -> Result<TensorDataset<T>> {
         let leaves = tensors.named_leaves();
         let Some((_, first)) = leaves.first() else {
@@ -54,6 +66,15 @@ impl<T: Tree> TensorDataset<T> {
     }
 
     /// The tensors as a whole.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::TensorDataset;
+    /// let data = TensorDataset::new((Tensor::zeros([10, 3]), Tensor::arange(0, 10)))?;
+    /// let (x, y) = data.tensors();
+    /// assert_eq!((x.shape(), y.shape()), (&[10, 3][..], &[10][..]));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn tensors(&self) -> &T {
         &self.tensors
     }

@@ -3,7 +3,7 @@
 use super::{Dataset, ItemSeed};
 use pullback::{Error, Result};
 
-/// See [`Dataset::zip`].
+/// The data set that [`Dataset::zip`] returns.
 pub struct Zip<A, B> {
     left: A,
     right: B,

@@ -6,7 +6,7 @@ use super::distribution::described;
 use crate::refuse::called;
 use pullback::{Key, Operand, Tensor};
 
-/// 1 with probability `probs`, else 0.
+/// The Bernoulli distribution: 1 with probability `probs`, else 0.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -25,10 +25,17 @@ pub struct Bernoulli {
 }
 
 impl Bernoulli {
-    /// By probabilities.
+    /// A distribution with this probability of 1.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Bernoulli, Distribution};
+    /// let d = Bernoulli::new(Tensor::from([0.25, 0.5]));
+    /// assert_eq!(d.mean().to_vec::<f64>(), [0.25, 0.5]);
+    /// ```
     ///
     /// # Panics
-    /// If one is not from 0 to 1.
+    /// If a probability is not between 0 and 1.
     #[track_caller]
     pub fn new(probs: impl Operand) -> Bernoulli {
         let _line = called();
@@ -37,7 +44,8 @@ impl Bernoulli {
         Bernoulli { probs, logits: None }
     }
 
-    /// By the logarithms of the odds, log(p/(1 − p)): accurate for every probability.
+    /// A distribution with these logarithms of the odds, log(p/(1 − p)), which are accurate for
+    /// every probability.
     ///
     /// ```
     /// use pullback_nn::distributions::{Bernoulli, Distribution};
@@ -52,7 +60,13 @@ impl Bernoulli {
         Bernoulli { probs: logits.sigmoid(), logits: Some(logits) }
     }
 
-    /// log(p/(1 − p)).
+    /// The logarithm of the odds, log(p/(1 − p)).
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::Bernoulli;
+    /// assert_eq!(Bernoulli::new(Tensor::from(0.5)).logits().item::<f64>(), 0.0);
+    /// ```
     pub fn logits(&self) -> Tensor {
         self.logits.clone().unwrap_or_else(|| self.probs.logit())
     }

@@ -23,7 +23,14 @@ pub struct Beta {
 }
 
 impl Beta {
-    /// Of these concentrations: α, then β.
+    /// A beta distribution with concentrations α and β.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Beta, Distribution};
+    /// let d = Beta::new(Tensor::from([1.0, 2.0]), 3.0);
+    /// assert_eq!(d.mean().to_vec::<f64>(), [0.25, 0.4]);
+    /// ```
     ///
     /// # Panics
     /// If the arguments do not broadcast, or are not positive and finite.

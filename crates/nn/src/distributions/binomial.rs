@@ -24,16 +24,23 @@ const MOST: u64 = 1 << 53;
 /// ```
 #[derive(Clone, Debug)]
 pub struct Binomial {
-    /// How many trials.
+    /// The number of trials.
     pub total_count: u64,
     trial: Bernoulli,
 }
 
 impl Binomial {
-    /// By the probability of success.
+    /// A binomial distribution with this number of trials and probability of success.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Binomial, Distribution};
+    /// let d = Binomial::new(10, Tensor::from([0.5, 0.25]));
+    /// assert_eq!(d.mean().to_vec::<f64>(), [5.0, 2.5]);
+    /// ```
     ///
     /// # Panics
-    /// If a probability is not from 0 to 1, or there are more than 2⁵³ trials.
+    /// If a probability is not between 0 and 1, or there are more than 2⁵³ trials.
     #[track_caller]
     pub fn new(total_count: u64, probs: impl Operand) -> Binomial {
         let _line = called();
@@ -41,7 +48,7 @@ impl Binomial {
         Binomial { total_count, trial: Bernoulli::new(probs) }
     }
 
-    /// By the logarithms of the odds.
+    /// A binomial distribution with this number of trials and logarithms of the odds.
     ///
     /// ```
     /// use pullback_nn::distributions::{Binomial, Distribution};
@@ -59,6 +66,12 @@ impl Binomial {
     }
 
     /// The probability of success.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::Binomial;
+    /// assert_eq!(Binomial::new(10, Tensor::from(0.25)).probs().item::<f64>(), 0.25);
+    /// ```
     pub fn probs(&self) -> &Tensor {
         &self.trial.probs
     }

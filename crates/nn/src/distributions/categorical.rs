@@ -5,7 +5,8 @@ use super::arguments::{axes, extended, floats, require};
 use crate::refuse::{called, demand};
 use pullback::{DType, Device, Key, Operand, Tensor};
 
-/// One of k classes: the index i64 of one, by probabilities along the last axis.
+/// The categorical distribution over k classes, with probabilities along the last axis. Values are
+/// class indices, `i64`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -23,11 +24,19 @@ pub struct Categorical {
 }
 
 impl Categorical {
-    /// By probabilities `[.., k]`, which need not sum to 1.
+    /// A distribution over classes with these probabilities `[.., k]`, which need not sum to 1.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Categorical, Distribution};
+    /// let d = Categorical::new(Tensor::from([[1.0, 1.0], [1.0, 3.0]]));
+    /// let p = d.log_prob(&Tensor::from([1i64, 1])).exp().to_vec::<f64>();
+    /// assert!((p[0] - 0.5).abs() < 1e-12 && (p[1] - 0.75).abs() < 1e-12);
+    /// ```
     ///
     /// # Panics
-    /// If there is no axis of classes, a probability is negative or not finite, or all of a row
-    /// are 0.
+    /// If there is no axis of classes, a probability is negative or not finite, or all of a row are
+    /// 0.
     #[track_caller]
     pub fn new(probs: impl Operand) -> Categorical {
         let _line = called();
@@ -43,7 +52,8 @@ impl Categorical {
         Categorical { log_probs: probs.log(), probs }
     }
 
-    /// By the logarithms of probabilities that need not sum to 1, such as the output of a network.
+    /// A distribution over classes with these unnormalised logarithms of the probabilities `[..,
+    /// k]`, such as the output of a network.
     ///
     /// ```
     /// use pullback::Tensor;
@@ -66,16 +76,36 @@ impl Categorical {
     }
 
     /// The probabilities, `[.., k]`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::Categorical;
+    /// let d = Categorical::new(Tensor::from([1.0, 3.0]));
+    /// assert_eq!(d.probs().to_vec::<f64>(), [0.25, 0.75]);
+    /// ```
     pub fn probs(&self) -> &Tensor {
         &self.probs
     }
 
-    /// The logarithms of the probabilities.
+    /// The logarithms of the probabilities, `[.., k]`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::Categorical;
+    /// let d = Categorical::new(Tensor::from([0.0, 3.0]));
+    /// assert_eq!(d.logits().to_vec::<f64>(), [f64::NEG_INFINITY, 0.0]);
+    /// ```
     pub fn logits(&self) -> &Tensor {
         &self.log_probs
     }
 
-    /// How many classes.
+    /// The number of classes.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::Categorical;
+    /// assert_eq!(Categorical::new(Tensor::ones([4, 3])).num_classes(), 3);
+    /// ```
     pub fn num_classes(&self) -> usize {
         self.probs.shape()[self.probs.rank() - 1]
     }

@@ -23,7 +23,14 @@ pub struct Dirichlet {
 }
 
 impl Dirichlet {
-    /// Of these concentrations, `[.., k]`.
+    /// A Dirichlet distribution with these concentrations `[.., k]`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Dirichlet, Distribution};
+    /// let d = Dirichlet::new(Tensor::from([1.0, 1.0, 2.0]));
+    /// assert_eq!(d.mean().to_vec::<f64>(), [0.25, 0.25, 0.5]);
+    /// ```
     ///
     /// # Panics
     /// If `concentration` has no axis, or is not positive and finite.

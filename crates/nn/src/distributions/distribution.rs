@@ -16,7 +16,12 @@ use pullback::{Device, Error, Key, Tensor, next_key_on, no_grad};
 /// }
 /// ```
 pub trait Distribution {
-    /// The name in messages: `"Normal"`.
+    /// The name of the distribution, as in error messages.
+    ///
+    /// ```
+    /// use pullback_nn::distributions::{Distribution, Normal};
+    /// assert_eq!(Normal::new(0.0, 1.0).name(), "Normal");
+    /// ```
     fn name(&self) -> &'static str;
 
     /// The shape of the batch of distributions.
@@ -31,14 +36,33 @@ pub trait Distribution {
     fn batch_shape(&self) -> &[usize];
 
     /// The shape of one draw of one distribution: `[]` for numbers.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Dirichlet, Distribution};
+    /// let d = Dirichlet::new(Tensor::ones([5, 3]));
+    /// assert_eq!((d.batch_shape(), d.event_shape()), (&[5][..], &[3][..]));
+    /// ```
     fn event_shape(&self) -> &[usize] {
         &[]
     }
 
-    /// Where the arguments are.
+    /// The device of the arguments.
+    ///
+    /// ```
+    /// use pullback::Device;
+    /// use pullback_nn::distributions::{Distribution, Normal};
+    /// assert_eq!(Normal::new(0.0, 1.0).device(), Device::Cpu);
+    /// ```
     fn device(&self) -> Device;
 
-    /// Whether [`Distribution::rsample`] is there.
+    /// Whether [`Distribution::rsample`] is supported.
+    ///
+    /// ```
+    /// use pullback_nn::distributions::{Bernoulli, Distribution, Normal};
+    /// assert!(Normal::new(0.0, 1.0).has_rsample());
+    /// assert!(!Bernoulli::new(0.5).has_rsample());
+    /// ```
     fn has_rsample(&self) -> bool {
         true
     }
@@ -137,6 +161,12 @@ pub trait Distribution {
     fn entropy(&self) -> Tensor;
 
     /// The mean, of shape `batch_shape + event_shape`; NaN where there is none.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, Exponential};
+    /// assert_eq!(Exponential::new(Tensor::from([1.0, 4.0])).mean().to_vec::<f64>(), [1.0, 0.25]);
+    /// ```
     fn mean(&self) -> Tensor;
 
     /// The variance of each element, of shape `batch_shape + event_shape`; NaN where there is none.
@@ -149,7 +179,12 @@ pub trait Distribution {
     /// ```
     fn variance(&self) -> Tensor;
 
-    /// The square root of [`Distribution::variance`].
+    /// The standard deviation: the square root of [`Distribution::variance`].
+    ///
+    /// ```
+    /// use pullback_nn::distributions::{Distribution, Poisson};
+    /// assert_eq!(Poisson::new(4.0).stddev().item::<f32>(), 2.0);
+    /// ```
     fn stddev(&self) -> Tensor {
         self.variance().sqrt()
     }

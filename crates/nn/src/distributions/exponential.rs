@@ -6,7 +6,7 @@ use super::distribution::described;
 use crate::refuse::called;
 use pullback::{Key, Operand, Tensor};
 
-/// The exponential distribution: waiting times of mean 1/`rate`.
+/// The exponential distribution, of mean 1/`rate`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -22,7 +22,14 @@ pub struct Exponential {
 }
 
 impl Exponential {
-    /// Of this rate.
+    /// An exponential distribution with this rate.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, Exponential};
+    /// let d = Exponential::new(Tensor::from([1.0, 4.0]));
+    /// assert_eq!(d.mean().to_vec::<f64>(), [1.0, 0.25]);
+    /// ```
     ///
     /// # Panics
     /// If `rate` is not positive and finite.

@@ -27,7 +27,14 @@ pub struct Gamma {
 }
 
 impl Gamma {
-    /// Of this shape and rate.
+    /// A gamma distribution with this shape and rate.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, Gamma};
+    /// let d = Gamma::new(Tensor::from([1.0, 3.0]), 2.0);
+    /// assert_eq!(d.mean().to_vec::<f64>(), [0.5, 1.5]);
+    /// ```
     ///
     /// # Panics
     /// If the arguments do not broadcast, or are not positive and finite.

@@ -16,18 +16,25 @@ use pullback::{Device, Key, Tensor};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Independent<D> {
-    /// The distribution of the parts.
+    /// The distribution whose batch axes are reinterpreted.
     pub base: D,
-    /// How many of its last batch axes are part of an event.
+    /// The number of its last batch axes that are part of the event.
     pub reinterpreted_batch_ndims: usize,
     event_shape: Vec<usize>,
 }
 
 impl<D: Distribution> Independent<D> {
-    /// The last `reinterpreted_batch_ndims` batch axes of `base` as part of an event.
+    /// Makes the last `reinterpreted_batch_ndims` batch axes of `base` part of the event.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, Independent, Normal};
+    /// let d = Independent::new(Normal::new(Tensor::zeros([5, 4, 3]), 1.0), 2);
+    /// assert_eq!((d.batch_shape(), d.event_shape()), (&[5][..], &[4, 3][..]));
+    /// ```
     ///
     /// # Panics
-    /// If the distribution has fewer batch axes.
+    /// If `base` has fewer batch axes.
     #[track_caller]
     pub fn new(base: D, reinterpreted_batch_ndims: usize) -> Independent<D> {
         let batch = base.batch_shape();

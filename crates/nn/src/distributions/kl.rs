@@ -47,7 +47,14 @@ pub fn kl_divergence<P: KlDivergence<Q>, Q>(p: &P, q: &Q) -> Tensor {
 /// assert_eq!(Point(3.0).kl_divergence(&Exponential::new(1.0)).item::<f64>(), 3.0);
 /// ```
 pub trait KlDivergence<Q> {
-    /// The divergence of `q` from this distribution.
+    /// The Kullback–Leibler divergence of `q` from this distribution.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{KlDivergence, Normal};
+    /// let p = Normal::new(Tensor::from([0.0, 1.0]), 1.0);
+    /// assert_eq!(p.kl_divergence(&Normal::new(0.0, 1.0)).to_vec::<f64>(), [0.0, 0.5]);
+    /// ```
     ///
     /// # Panics
     /// If the batches do not broadcast.

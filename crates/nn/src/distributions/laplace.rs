@@ -7,7 +7,7 @@ use crate::refuse::called;
 use pullback::{Key, Operand, Tensor};
 use std::f64::consts::{LN_2, SQRT_2};
 
-/// The distribution of density exp(−|x − loc|/scale) / (2·scale).
+/// The Laplace distribution, of density exp(−|x − loc|/scale) / (2·scale).
 ///
 /// ```
 /// use pullback::Tensor;
@@ -20,12 +20,19 @@ use std::f64::consts::{LN_2, SQRT_2};
 pub struct Laplace {
     /// The mean.
     pub loc: Tensor,
-    /// The mean distance from it.
+    /// The scale: the mean absolute deviation.
     pub scale: Tensor,
 }
 
 impl Laplace {
-    /// Of this mean and scale.
+    /// A Laplace distribution with this mean and scale.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, Laplace};
+    /// let d = Laplace::new(1.0, Tensor::from([1.0, 3.0]));
+    /// assert_eq!(d.variance().to_vec::<f64>(), [2.0, 18.0]);
+    /// ```
     ///
     /// # Panics
     /// If the arguments do not broadcast, `loc` is not finite, or `scale` is not positive and

@@ -5,7 +5,8 @@ use super::{Distribution, Normal};
 use crate::refuse::called;
 use pullback::{Device, Key, Operand, Tensor};
 
-/// The distribution of eᶻ where z is normal with mean `loc` and standard deviation `scale`.
+/// The log-normal distribution: that of eᶻ where z is normal with mean `loc` and standard deviation
+/// `scale`.
 ///
 /// ```
 /// use pullback_nn::distributions::{Distribution, LogNormal};
@@ -19,7 +20,14 @@ pub struct LogNormal {
 }
 
 impl LogNormal {
-    /// Of this mean and standard deviation of the logarithm.
+    /// A log-normal distribution with this mean and standard deviation of the logarithm.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, LogNormal};
+    /// let d = LogNormal::new(Tensor::from(0.0), 1.0);
+    /// assert_eq!(d.cdf(&Tensor::from(1.0)).item::<f64>(), 0.5);
+    /// ```
     ///
     /// # Panics
     /// If the arguments do not broadcast, `loc` is not finite, or `scale` is not positive and

@@ -7,7 +7,7 @@ use pullback::linalg::{cholesky, solve_triangular};
 use pullback::{Device, Error, Key, Operand, Tensor, catch};
 use std::f64::consts::PI;
 
-/// The normal distribution of vectors, of mean `loc` and a covariance matrix.
+/// The multivariate normal distribution, of mean `loc` and a covariance matrix.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -22,17 +22,26 @@ use std::f64::consts::PI;
 pub struct MultivariateNormal {
     /// The mean, `[.., k]`.
     pub loc: Tensor,
-    /// The lower triangular L with L·Lᵀ the covariance, `[.., k, k]`.
+    /// The Cholesky factor: the lower triangular L with L·Lᵀ the covariance, `[.., k, k]`.
     pub scale_tril: Tensor,
 }
 
 const NAME: &str = "MultivariateNormal";
 
 impl MultivariateNormal {
-    /// By a covariance matrix `[.., k, k]`, of which the lower triangle is read.
+    /// A normal distribution with this mean `[.., k]` and covariance matrix `[.., k, k]`, of which
+    /// the lower triangle is read.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, MultivariateNormal};
+    /// let covariance = Tensor::from([[4.0, 1.0], [1.0, 2.0]]);
+    /// let d = MultivariateNormal::new(Tensor::from([1.0, -1.0]), &covariance);
+    /// assert_eq!(d.mean().to_vec::<f64>(), [1.0, -1.0]);
+    /// ```
     ///
     /// # Panics
-    /// If the shapes do not fit, or the matrix is not positive definite.
+    /// If the shapes do not fit, `loc` is not finite, or the matrix is not positive definite.
     #[track_caller]
     pub fn new(loc: impl Operand, covariance_matrix: impl Operand) -> MultivariateNormal {
         let _line = called();
@@ -41,7 +50,7 @@ impl MultivariateNormal {
         MultivariateNormal::of(loc, factor)
     }
 
-    /// By the lower triangular factor of the covariance.
+    /// A normal distribution with this mean and lower triangular Cholesky factor of the covariance.
     ///
     /// ```
     /// use pullback::Tensor;
@@ -67,7 +76,7 @@ impl MultivariateNormal {
         MultivariateNormal::of(loc, factor.tril(0))
     }
 
-    /// By the inverse of the covariance.
+    /// A normal distribution with this mean and precision matrix, the inverse of the covariance.
     ///
     /// ```
     /// use pullback::Tensor;
@@ -108,12 +117,27 @@ impl MultivariateNormal {
         MultivariateNormal { loc: with(&loc, 1), scale_tril: with(&scale_tril, 2) }
     }
 
-    /// The covariance, `[.., k, k]`.
+    /// The covariance matrix, `[.., k, k]`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::MultivariateNormal;
+    /// let l = Tensor::from([[2.0, 0.0], [0.5, 1.0]]);
+    /// let d = MultivariateNormal::with_scale_tril(0.0, &l);
+    /// assert_eq!(d.covariance_matrix().to_vec::<f64>(), [4.0, 1.0, 1.0, 1.25]);
+    /// ```
     pub fn covariance_matrix(&self) -> Tensor {
         self.scale_tril.matmul(&self.scale_tril.transpose(-2, -1))
     }
 
-    /// The inverse of the covariance, `[.., k, k]`.
+    /// The precision matrix, the inverse of the covariance, `[.., k, k]`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::MultivariateNormal;
+    /// let d = MultivariateNormal::new(0.0, Tensor::from([[4.0, 0.0], [0.0, 1.0]]));
+    /// assert_eq!(d.precision_matrix().to_vec::<f64>(), [0.25, 0.0, 0.0, 1.0]);
+    /// ```
     pub fn precision_matrix(&self) -> Tensor {
         pullback::linalg::cholesky_inverse(&self.scale_tril, false)
     }

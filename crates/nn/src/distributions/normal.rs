@@ -26,7 +26,14 @@ pub struct Normal {
 }
 
 impl Normal {
-    /// Of this mean and standard deviation.
+    /// A normal distribution with this mean and standard deviation.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, Normal};
+    /// let d = Normal::new(1.0, Tensor::from([1.0, 2.0]));
+    /// assert_eq!(d.variance().to_vec::<f64>(), [1.0, 4.0]);
+    /// ```
     ///
     /// # Panics
     /// If the arguments do not broadcast, `loc` is not finite, or `scale` is not positive and

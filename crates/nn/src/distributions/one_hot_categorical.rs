@@ -4,7 +4,7 @@ use super::{Categorical, Distribution};
 use crate::refuse::called;
 use pullback::{Device, Key, Operand, Tensor};
 
-/// A [`Categorical`] whose values are vectors with 1 at the class and 0 elsewhere.
+/// A [`Categorical`] distribution whose values are one-hot vectors.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -20,7 +20,15 @@ pub struct OneHotCategorical {
 }
 
 impl OneHotCategorical {
-    /// By probabilities `[.., k]`, which need not sum to 1.
+    /// A distribution over one-hot vectors with these class probabilities `[.., k]`, which need not
+    /// sum to 1.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, OneHotCategorical};
+    /// let d = OneHotCategorical::new(Tensor::from([1.0, 3.0]));
+    /// assert_eq!(d.mean().to_vec::<f64>(), [0.25, 0.75]);
+    /// ```
     ///
     /// # Panics
     /// As [`Categorical::new`].
@@ -30,7 +38,15 @@ impl OneHotCategorical {
         OneHotCategorical { base: Categorical::new(probs) }
     }
 
-    /// By the logarithms of probabilities.
+    /// A distribution over one-hot vectors with these unnormalised logarithms of the class
+    /// probabilities `[.., k]`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, OneHotCategorical};
+    /// let d = OneHotCategorical::with_logits(Tensor::from([7.0, 7.0]));
+    /// assert_eq!(d.mean().to_vec::<f64>(), [0.5, 0.5]);
+    /// ```
     ///
     /// # Panics
     /// As [`Categorical::with_logits`].

@@ -9,7 +9,7 @@ use pullback::{DType, Error, Key, Operand, Tensor, no_grad};
 /// Halvings of the interval in which a draw is looked for: enough for rates up to 10¹².
 const HALVINGS: usize = 26;
 
-/// The Poisson distribution: counts of mean `rate`.
+/// The Poisson distribution, of mean `rate`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -25,7 +25,14 @@ pub struct Poisson {
 }
 
 impl Poisson {
-    /// Of this mean.
+    /// A Poisson distribution with this mean.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, Poisson};
+    /// let d = Poisson::new(Tensor::from([0.0, 4.0]));
+    /// assert_eq!(d.variance().to_vec::<f64>(), [0.0, 4.0]);
+    /// ```
     ///
     /// # Panics
     /// If `rate` is negative or not finite.

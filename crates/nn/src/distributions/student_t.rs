@@ -7,7 +7,7 @@ use crate::refuse::called;
 use pullback::{DType, Key, Operand, Tensor};
 use std::f64::consts::PI;
 
-/// Student's t-distribution with `df` degrees of freedom, moved by `loc` and stretched by `scale`.
+/// Student's t-distribution with `df` degrees of freedom, centre `loc` and scale `scale`.
 ///
 /// ```
 /// use pullback_nn::distributions::{Distribution, StudentT};
@@ -21,12 +21,19 @@ pub struct StudentT {
     pub df: Tensor,
     /// The centre.
     pub loc: Tensor,
-    /// The unit of distance.
+    /// The scale.
     pub scale: Tensor,
 }
 
 impl StudentT {
-    /// Of these degrees of freedom, centre and scale.
+    /// A Student's t-distribution with these degrees of freedom, centre and scale.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, StudentT};
+    /// let d = StudentT::new(Tensor::from(4.0), 1.0, 2.0);
+    /// assert_eq!((d.mean().item::<f64>(), d.variance().item::<f64>()), (1.0, 8.0));
+    /// ```
     ///
     /// # Panics
     /// If the arguments do not broadcast, `loc` is not finite, or `df` or `scale` is not positive

@@ -23,7 +23,14 @@ pub struct Uniform {
 }
 
 impl Uniform {
-    /// Between these ends.
+    /// A uniform distribution on the interval between these ends.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::distributions::{Distribution, Uniform};
+    /// let d = Uniform::new(0.0, Tensor::from([1.0, 4.0]));
+    /// assert_eq!(d.mean().to_vec::<f64>(), [0.5, 2.0]);
+    /// ```
     ///
     /// # Panics
     /// If the arguments do not broadcast or are not finite, or `low` is not below `high`.

@@ -1,24 +1,54 @@
-//! Values that are known beforehand.
+//! Constant initialisations.
 
 use super::{demand, write};
 use pullback::{Tensor, no_grad, with_default_device};
 
-/// Every element this value.
+/// Sets every element to this value.
+///
+/// ```
+/// # use pullback_nn::{Linear, init};
+/// let layer = Linear::new(2, 3);
+/// init::constant_(&layer.weight, 0.5);
+/// assert_eq!(layer.weight.to_vec::<f32>(), [0.5; 6]);
+/// ```
 pub fn constant_(tensor: &Tensor, value: f64) {
     no_grad(|| tensor.fill_(value));
 }
 
-/// Ones.
+/// Sets every element to 1.
+///
+/// ```
+/// # use pullback::Tensor;
+/// # use pullback_nn::init;
+/// let x = Tensor::zeros([3]);
+/// init::ones_(&x);
+/// assert_eq!(x.to_vec::<f32>(), [1.0; 3]);
+/// ```
 pub fn ones_(tensor: &Tensor) {
     constant_(tensor, 1.0);
 }
 
-/// Zeros.
+/// Sets every element to 0.
+///
+/// ```
+/// # use pullback_nn::{Linear, init};
+/// let layer = Linear::new(2, 3);
+/// init::zeros_(&layer.weight);
+/// assert_eq!(layer.weight.to_vec::<f32>(), [0.0; 6]);
+/// ```
 pub fn zeros_(tensor: &Tensor) {
     constant_(tensor, 0.0);
 }
 
-/// The identity: ones on the diagonal of a matrix.
+/// Makes a matrix the identity: ones on the diagonal, zeros elsewhere.
+///
+/// ```
+/// # use pullback::Tensor;
+/// # use pullback_nn::init;
+/// let x = Tensor::zeros([2, 3]);
+/// init::eye_(&x);
+/// assert_eq!(x.to_vec::<f32>(), [1.0, 0.0, 0.0, 0.0, 1.0, 0.0]);
+/// ```
 ///
 /// # Panics
 /// If it is not a matrix.
@@ -31,8 +61,8 @@ pub fn eye_(tensor: &Tensor) {
     });
 }
 
-/// The kernel of a convolution that keeps its input: each of `groups` groups of outputs begins with
-/// the inputs of its group, as many as there are.
+/// Makes the kernel of a convolution preserve its input: in each of `groups` groups, output channel
+/// i is input channel i, as far as there are inputs.
 ///
 /// ```
 /// use pullback::Tensor;

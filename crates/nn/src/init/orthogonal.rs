@@ -1,4 +1,4 @@
-//! Random rotations.
+//! Orthogonal initialisation.
 
 use super::{demand, write};
 use pullback::linalg::{QrMode, qr};
@@ -6,6 +6,16 @@ use pullback::{DType, Tensor, next_key_on};
 
 /// A random matrix with orthonormal rows (or columns, if these are fewer), times `gain`. Axes after
 /// the first are taken as one.
+///
+/// ```
+/// # use pullback::Tensor;
+/// # use pullback_nn::{Layer, Linear, init};
+/// let layer = Linear::new(8, 4);
+/// init::orthogonal_(&layer.weight, 1.0);
+/// // The rows are orthonormal.
+/// let gram = layer.weight.detach().matmul(&layer.weight.detach().t());
+/// assert!(gram.is_close(&Tensor::eye(4), 0.0, 1e-5, false).all().item::<bool>());
+/// ```
 ///
 /// # Panics
 /// If it has fewer than two axes.

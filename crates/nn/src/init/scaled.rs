@@ -1,10 +1,19 @@
-//! Draws scaled by the fan of a layer, so that variances neither grow nor vanish from layer to
-//! layer.
+//! Xavier and Kaiming initialisation: random weights scaled by the fan of a layer, so that
+//! variances neither grow nor vanish from layer to layer.
 
 use super::{fans, normal_, uniform_};
 use pullback::Tensor;
 
 /// Which of a layer's connections are counted.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Linear, init};
+/// let weight = Tensor::zeros([400, 100]);
+/// init::kaiming_normal_(&weight, init::Fan::Out, init::Nonlinearity::Linear);
+/// // The standard deviation is 1/√400.
+/// assert!((weight.std().item::<f32>() - 0.05).abs() < 0.002);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fan {
     /// Those into an output (fan in): the forward pass keeps its variance.
@@ -15,6 +24,13 @@ pub enum Fan {
 }
 
 /// The activation after the layer: it changes the variance, and the weights compensate for it.
+///
+/// ```
+/// use pullback_nn::{Linear, Relu, init};
+/// use pullback_nn::init::Nonlinearity;
+/// assert_eq!(Nonlinearity::Relu.gain(), 2f64.sqrt());
+/// assert_eq!(Nonlinearity::Linear.gain(), 1.0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Nonlinearity {
     /// Nothing, or a convolution.
@@ -32,7 +48,8 @@ pub enum Nonlinearity {
 }
 
 impl Nonlinearity {
-    /// What weights are scaled by before it (`calculate_gain`).
+    /// The factor by which weights before this nonlinearity are scaled: PyTorch's
+    /// `nn.init.calculate_gain`.
     ///
     /// ```
     /// # use pullback_nn::init::Nonlinearity;
@@ -40,6 +57,7 @@ impl Nonlinearity {
     /// assert_eq!(Nonlinearity::LeakyRelu(0.0).gain(), Nonlinearity::Relu.gain());
     /// ```
     #[must_use]
+    #[doc(alias = "calculate_gain")]
     pub fn gain(self) -> f64 {
         match self {
             Nonlinearity::Linear | Nonlinearity::Sigmoid => 1.0,
@@ -71,7 +89,16 @@ fn kaiming(function: &'static str, weight: &Tensor, fan: Fan, before: Nonlineari
     before.gain() / (count.max(1) as f64).sqrt()
 }
 
-/// Xavier's (Glorot's) initialisation, spread evenly.
+/// Xavier (Glorot) initialisation, uniform: over ±gain·√(6/(fan in + fan out)).
+///
+/// ```
+/// # use pullback::Tensor;
+/// # use pullback_nn::init;
+/// let weight = Tensor::zeros([50, 100]);
+/// init::xavier_uniform_(&weight, 1.0);
+/// let bound = (6.0f32 / 150.0).sqrt();
+/// assert!(weight.to_vec::<f32>().iter().all(|w| w.abs() <= bound));
+/// ```
 ///
 /// # Panics
 /// If the weight has fewer than two axes.
@@ -81,7 +108,15 @@ pub fn xavier_uniform_(weight: &Tensor, gain: f64) {
     uniform_(weight, -bound, bound);
 }
 
-/// Xavier's (Glorot's) initialisation, normal.
+/// Xavier (Glorot) initialisation, normal: with standard deviation gain·√(2/(fan in + fan out)).
+///
+/// ```
+/// # use pullback::Tensor;
+/// # use pullback_nn::init;
+/// let weight = Tensor::zeros([100, 100]);
+/// init::xavier_normal_(&weight, 1.0);
+/// assert!((weight.std().item::<f32>() - 0.1).abs() < 0.005);
+/// ```
 ///
 /// # Panics
 /// If the weight has fewer than two axes.
@@ -90,7 +125,16 @@ pub fn xavier_normal_(weight: &Tensor, gain: f64) {
     normal_(weight, 0.0, xavier("xavier_normal_", weight, gain));
 }
 
-/// Kaiming's (He's) initialisation, spread evenly.
+/// Kaiming (He) initialisation, uniform: over ±gain·√(3/fan).
+///
+/// ```
+/// # use pullback::Tensor;
+/// # use pullback_nn::{Relu, init};
+/// let weight = Tensor::zeros([50, 100]);
+/// init::kaiming_uniform_(&weight, init::Fan::In, init::Nonlinearity::Relu);
+/// let bound = (6.0f32 / 100.0).sqrt();
+/// assert!(weight.to_vec::<f32>().iter().all(|w| w.abs() <= bound));
+/// ```
 ///
 /// # Panics
 /// If the weight has fewer than two axes.
@@ -100,7 +144,15 @@ pub fn kaiming_uniform_(weight: &Tensor, fan: Fan, before: Nonlinearity) {
     uniform_(weight, -bound, bound);
 }
 
-/// Kaiming's (He's) initialisation, normal.
+/// Kaiming (He) initialisation, normal: with standard deviation gain/√fan.
+///
+/// ```
+/// # use pullback::Tensor;
+/// # use pullback_nn::{Relu, init};
+/// let weight = Tensor::zeros([100, 200]);
+/// init::kaiming_normal_(&weight, init::Fan::In, init::Nonlinearity::Relu);
+/// assert!((weight.std().item::<f32>() - 0.1).abs() < 0.005);
+/// ```
 ///
 /// # Panics
 /// If the weight has fewer than two axes.

@@ -3,9 +3,9 @@
 use crate::refuse::refuse;
 use pullback::{DType, Error, Tensor};
 
-/// The masks of attention. As in PyTorch's `nn.MultiheadAttention`, **true means hidden** in masks
-/// of `bool`, and masks of floats are added to the scores. A key is seen only if all that is given
-/// here lets it be.
+/// The masks of attention. As in PyTorch's `nn.MultiheadAttention`, **true means masked out** in
+/// masks of `bool`, and masks of floats are added to the scores. A query attends to a key only if
+/// no mask here excludes it.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -24,23 +24,61 @@ pub struct AttentionMasks<'a> {
 }
 
 impl<'a> AttentionMasks<'a> {
-    /// Every query sees every key.
+    /// No masks: every query attends to every key.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, MultiHeadAttention};
+    /// let (attention, x) = (MultiHeadAttention::new(8, 2), Tensor::ones([2, 3, 8]));
+    /// assert_eq!(attention.forward(&x, &x, &x, AttentionMasks::new()).shape(), [2, 3, 8]);
+    /// ```
     pub fn new() -> AttentionMasks<'a> {
         AttentionMasks::default()
     }
 
-    /// For pairs of queries and keys: `[queries, keys]`, `[batch · heads, queries, keys]`, or what
-    /// broadcasts to `[batch, heads, queries, keys]`.
+    /// A mask for pairs of queries and keys: `[queries, keys]`, `[batch · heads, queries, keys]`,
+    /// or what broadcasts to `[batch, heads, queries, keys]`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, MultiHeadAttention};
+    /// let (attention, x) = (MultiHeadAttention::new(8, 2), Tensor::randn([1, 2, 8]));
+    /// // The first query does not attend to the second key: the same as `causal`.
+    /// let mask = Tensor::from([[false, true], [false, false]]);
+    /// let y = attention.forward(&x, &x, &x, AttentionMasks::new().attn_mask(&mask));
+    /// let causal = attention.forward(&x, &x, &x, AttentionMasks::new().causal());
+    /// assert!(y.is_close(&causal, 1e-5, 1e-6, false).all().item::<bool>());
+    /// ```
     pub fn attn_mask(self, mask: &'a Tensor) -> AttentionMasks<'a> {
         AttentionMasks { attn_mask: Some(mask), ..self }
     }
 
-    /// For keys: `[batch, keys]`, or `[keys]` without a batch.
+    /// A mask for keys: `[batch, keys]`, or `[keys]` without a batch.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, MultiHeadAttention};
+    /// let (attention, x) = (MultiHeadAttention::new(8, 2), Tensor::ones([2, 3, 8]));
+    /// // The second sequence has two tokens and one of padding.
+    /// let padding = Tensor::from([[false, false, false], [false, false, true]]);
+    /// let masks = AttentionMasks::new().key_padding_mask(&padding);
+    /// let (_, weights) = attention.forward_with_weights(&x, &x, &x, masks, true);
+    /// assert_eq!(weights.at((1, 0, 2)).item::<f32>(), 0.0);
+    /// ```
     pub fn key_padding_mask(self, mask: &'a Tensor) -> AttentionMasks<'a> {
         AttentionMasks { key_padding_mask: Some(mask), ..self }
     }
 
-    /// Query i sees the keys up to i.
+    /// Query i attends to the keys up to i.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, MultiHeadAttention};
+    /// let (attention, x) = (MultiHeadAttention::new(8, 2), Tensor::ones([1, 3, 8]));
+    /// let masks = AttentionMasks::new().causal();
+    /// let (_, weights) = attention.forward_with_weights(&x, &x, &x, masks, true);
+    /// assert_eq!(weights.at((0, 0)).to_vec::<f32>(), [1.0, 0.0, 0.0]);
+    /// ```
     #[doc(alias = "is_causal")]
     pub fn causal(self) -> AttentionMasks<'a> {
         AttentionMasks { causal: true, ..self }

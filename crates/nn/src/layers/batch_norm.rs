@@ -1,4 +1,4 @@
-//! Normalisation of each channel over the batch, with running statistics for evaluation.
+//! Batch normalisation.
 
 use super::dimensions::tree_by_axes;
 use crate::refuse::{demand, unrecorded};
@@ -6,6 +6,14 @@ use crate::{Layer, module_scope};
 use pullback::{Flag, Tensor};
 
 /// Batch normalisation of `[n, channels]` or `[n, channels, l]`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{BatchNorm1d, Layer};
+/// let layer = BatchNorm1d::new(3);
+/// assert_eq!(layer.forward(&Tensor::randn([8, 3])).shape(), [8, 3]);
+/// assert_eq!(layer.forward(&Tensor::randn([8, 3, 5])).shape(), [8, 3, 5]);
+/// ```
 pub type BatchNorm1d = BatchNorm<1>;
 /// Batch normalisation of `[n, channels, h, w]`.
 ///
@@ -19,12 +27,28 @@ pub type BatchNorm1d = BatchNorm<1>;
 /// ```
 pub type BatchNorm2d = BatchNorm<2>;
 /// Batch normalisation of `[n, channels, d, h, w]`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{BatchNorm3d, Layer};
+/// let layer = BatchNorm3d::new(3);
+/// assert_eq!(layer.forward(&Tensor::randn([2, 3, 4, 5, 5])).shape(), [2, 3, 4, 5, 5]);
+/// ```
 pub type BatchNorm3d = BatchNorm<3>;
 
-/// Each channel (axis 1) to mean 0 and variance 1 over the batch and the other axes, then
-/// `· weight + bias`. After training ([`Module::eval`](crate::Module::eval)) the running mean and
-/// variance of the training batches are used instead. Known as [`BatchNorm1d`], [`BatchNorm2d`] and
-/// [`BatchNorm3d`].
+/// Batch normalisation: each channel (axis 1) to mean 0 and variance 1 over the batch and the other
+/// axes, then `· weight + bias`. In evaluation ([`Module::eval`](crate::Module::eval)) the running
+/// mean and variance of the training batches are used instead. Known as [`BatchNorm1d`],
+/// [`BatchNorm2d`] and [`BatchNorm3d`].
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{BatchNorm, Layer};
+/// let layer = BatchNorm::<2>::new(3);
+/// let y = layer.forward(&(Tensor::randn([8, 3, 5, 5]) * 4.0 + 7.0));
+/// assert_eq!(y.shape(), [8, 3, 5, 5]);
+/// assert!(y.mean().item::<f32>().abs() < 1e-5);
+/// ```
 #[derive(Clone)]
 pub struct BatchNorm<const N: usize> {
     /// `[channels]`, from ones.
@@ -35,13 +59,13 @@ pub struct BatchNorm<const N: usize> {
     pub running_mean: Option<Tensor>,
     /// The running variance of each channel, from ones.
     pub running_var: Option<Tensor>,
-    /// How many batches the running statistics are of.
+    /// The number of batches in the running statistics.
     pub num_batches_tracked: Option<Tensor>,
-    /// How many channels.
+    /// The number of channels.
     pub num_features: usize,
-    /// What is added to the variance.
+    /// The number added to the variance.
     pub eps: f64,
-    /// The share of the newest batch in the running statistics; `None` gives every batch the same.
+    /// The weight of the newest batch in the running statistics; `None` gives every batch the same.
     pub momentum: Option<f64>,
     /// Whether the batch is normalised by its own statistics, and the running ones follow it.
     pub training: Flag,
@@ -53,10 +77,17 @@ tree_by_axes!(BatchNorm is ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"] {
 });
 
 impl<const N: usize> BatchNorm<N> {
-    /// For this many channels, with a momentum of 0.1.
+    /// For this many channels, with momentum 0.1 and eps 1e-5.
+    ///
+    /// ```
+    /// # use pullback_nn::BatchNorm2d;
+    /// let layer = BatchNorm2d::new(8);
+    /// assert_eq!((layer.eps, layer.momentum), (1e-5, Some(0.1)));
+    /// assert_eq!(layer.running_mean.unwrap().shape(), [8]);
+    /// ```
     ///
     /// # Panics
-    /// If there are none.
+    /// If `num_features` is 0.
     #[track_caller]
     #[must_use]
     pub fn new(num_features: usize) -> Self {
@@ -74,27 +105,53 @@ impl<const N: usize> BatchNorm<N> {
         }
     }
 
-    /// What is added to the variance; 1e-5 by default.
+    /// The number added to the variance; 1e-5 by default.
+    ///
+    /// ```
+    /// # use pullback_nn::BatchNorm2d;
+    /// assert_eq!(BatchNorm2d::new(8).eps(1e-3).eps, 1e-3);
+    /// ```
     #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         BatchNorm { eps, ..self }
     }
 
-    /// The share of the newest batch in the running statistics: a number, or `None` for the mean
+    /// The weight of the newest batch in the running statistics: a number, or `None` for the mean
     /// over all batches.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{BatchNorm1d, Layer};
+    /// let layer = BatchNorm1d::new(1).momentum(None);
+    /// layer.forward(&Tensor::from([[1f32], [3.0]]));
+    /// layer.forward(&Tensor::from([[5f32], [7.0]]));
+    /// // The mean of the means 2 and 6.
+    /// assert_eq!(layer.running_mean.unwrap().to_vec::<f32>(), [4.0]);
+    /// ```
     #[must_use]
     pub fn momentum(self, momentum: impl Into<Option<f64>>) -> Self {
         BatchNorm { momentum: momentum.into(), ..self }
     }
 
-    /// Without weight and bias.
+    /// Without weight and bias (PyTorch's `affine=False`).
+    ///
+    /// ```
+    /// # use pullback_nn::{BatchNorm2d, Module};
+    /// assert_eq!(BatchNorm2d::new(8).without_affine().parameters().len(), 0);
+    /// ```
     #[must_use]
     #[doc(alias = "affine")]
     pub fn without_affine(self) -> Self {
         BatchNorm { weight: None, bias: None, ..self }
     }
 
-    /// Without running statistics: those of the batch are used after training too.
+    /// Without running statistics: those of the batch are used in evaluation too (PyTorch's
+    /// `track_running_stats=False`).
+    ///
+    /// ```
+    /// # use pullback_nn::{BatchNorm2d, Module};
+    /// assert_eq!(BatchNorm2d::new(8).without_running_stats().named_buffers().len(), 0);
+    /// ```
     #[must_use]
     #[doc(alias = "track_running_stats")]
     pub fn without_running_stats(self) -> Self {

@@ -1,11 +1,12 @@
-//! Weighted sums of products of two inputs.
+//! The bilinear layer.
 
 use crate::init::uniform_;
 use crate::module_scope;
 use crate::refuse::demand;
 use pullback::{Tensor, Tree};
 
-/// `Σᵢⱼ aᵢ · weightₖᵢⱼ · bⱼ + biasₖ` over the last axes of two inputs.
+/// A bilinear layer, `Σᵢⱼ aᵢ · weightₖᵢⱼ · bⱼ + biasₖ` over the last axes of two inputs: from `[..,
+/// first]` and `[.., second]` to `[.., outputs]`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -22,10 +23,16 @@ pub struct Bilinear {
 }
 
 impl Bilinear {
-    /// Weights and biases spread evenly over ±1/√first.
+    /// With weights and biases drawn uniformly from ±1/√in1_features.
+    ///
+    /// ```
+    /// # use pullback_nn::Bilinear;
+    /// let layer = Bilinear::new(4, 3, 5);
+    /// assert_eq!(layer.weight.shape(), [5, 4, 3]);
+    /// ```
     ///
     /// # Panics
-    /// If there are no inputs or no outputs.
+    /// If a size is 0.
     #[track_caller]
     #[must_use]
     pub fn new(in1_features: usize, in2_features: usize, out_features: usize) -> Bilinear {
@@ -43,16 +50,30 @@ impl Bilinear {
     }
 
     /// Without a bias.
+    ///
+    /// ```
+    /// # use pullback_nn::{Bilinear, Module};
+    /// assert_eq!(Bilinear::new(4, 3, 5).without_bias().parameter_count(), 5 * 4 * 3);
+    /// ```
     #[must_use]
     #[doc(alias = "bias")]
     pub fn without_bias(self) -> Bilinear {
         Bilinear { bias: None, ..self }
     }
 
-    /// The output for two inputs.
+    /// The output `[.., outputs]` for the inputs `[.., in1]` and `[.., in2]`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Bilinear, init};
+    /// let layer = Bilinear::new(2, 2, 1).without_bias();
+    /// init::eye_(&layer.weight.at(0));
+    /// let y = layer.forward(&Tensor::from([[2f32, 3.0]]), &Tensor::from([[4f32, 5.0]]));
+    /// assert_eq!((y.shape(), y.to_vec::<f32>()), (&[1, 1][..], vec![23.0]));
+    /// ```
     ///
     /// # Panics
-    /// If the inputs do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward(&self, a: &Tensor, b: &Tensor) -> Tensor {

@@ -1,4 +1,4 @@
-//! Layers whose activations are recomputed in backward.
+//! Activation checkpointing of layers.
 
 use crate::refuse::called_at;
 use crate::{Layer, Sequential};
@@ -25,7 +25,14 @@ pub struct Checkpointed<L> {
 }
 
 impl<L: Layer + Send + Sync + 'static> Checkpointed<L> {
-    /// The layer, checkpointed.
+    /// Wraps the layer.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Checkpointed, Layer, Linear};
+    /// let block = Checkpointed::new(Linear::new(8, 4));
+    /// assert_eq!(block.forward(&Tensor::ones([2, 8])).shape(), [2, 4]);
+    /// ```
     #[must_use]
     pub fn new(inner: L) -> Checkpointed<L> {
         Checkpointed { inner }

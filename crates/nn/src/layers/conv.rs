@@ -7,6 +7,13 @@ use crate::{Layer, module_scope};
 use pullback::{Conv, PadMode, Padding, Path, Tensor, Tree};
 
 /// A convolution over one axis: `[n, channels, l]`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Conv1d, Layer};
+/// let layer = Conv1d::new(4, 8, 3);
+/// assert_eq!(layer.forward(&Tensor::zeros([2, 4, 10])).shape(), [2, 8, 8]);
+/// ```
 pub type Conv1d = Convolution<1>;
 /// A convolution over two axes: `[n, channels, h, w]`.
 ///
@@ -18,9 +25,25 @@ pub type Conv1d = Convolution<1>;
 /// ```
 pub type Conv2d = Convolution<2>;
 /// A convolution over three axes: `[n, channels, d, h, w]`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Conv3d, Layer};
+/// let layer = Conv3d::new(3, 8, 3).padding(1);
+/// assert_eq!(layer.forward(&Tensor::zeros([2, 3, 4, 8, 8])).shape(), [2, 8, 4, 8, 8]);
+/// ```
 pub type Conv3d = Convolution<3>;
 
-/// What is around the input of a convolution.
+/// What the padding of a convolution is made of.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Conv1d, Layer, PaddingMode, init};
+/// let layer = Conv1d::new(1, 1, 3).padding(1).padding_mode(PaddingMode::Replicate).without_bias();
+/// init::ones_(&layer.weight);
+/// let y = layer.forward(&Tensor::from([[[1f32, 2.0, 4.0]]]));
+/// assert_eq!(y.to_vec::<f32>(), [4.0, 7.0, 10.0]);
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PaddingMode {
     /// Zeros.
@@ -45,15 +68,23 @@ impl Tree for PaddingMode {
     }
 }
 
-/// A convolution over `N` axes after the channels; the batch axis may be missing. Known as
+/// A convolution over the `N` axes after the channels; the batch axis may be missing. Known as
 /// [`Conv1d`], [`Conv2d`] and [`Conv3d`].
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Convolution, Layer};
+/// let layer = Convolution::<2>::new(3, 16, [3, 5]).padding([1, 2]);
+/// assert_eq!(layer.weight.shape(), [16, 3, 3, 5]);
+/// assert_eq!(layer.forward(&Tensor::zeros([8, 3, 28, 28])).shape(), [8, 16, 28, 28]);
+/// ```
 #[derive(Clone)]
 pub struct Convolution<const N: usize> {
     /// `[outputs, inputs / groups, kernel …]`
     pub weight: Tensor,
     /// `[outputs]`
     pub bias: Option<Tensor>,
-    /// The distance between neighbouring places of the kernel.
+    /// The distance between neighbouring positions of the kernel.
     pub stride: [usize; N],
     /// Elements before and after each axis.
     pub padding: [usize; N],
@@ -63,7 +94,7 @@ pub struct Convolution<const N: usize> {
     pub dilation: [usize; N],
     /// Groups of channels, convolved separately.
     pub groups: usize,
-    /// What the padding is made of.
+    /// The kind of padding.
     pub padding_mode: PaddingMode,
 }
 
@@ -72,9 +103,17 @@ tree_by_axes!(Convolution is ["Conv1d", "Conv2d", "Conv3d"] {
 });
 
 impl<const N: usize> Convolution<N> {
-    /// A kernel of this size, with stride 1, no padding, dilation 1 and one group. Weights and
-    /// biases are spread evenly over ±1/√fan, where the fan is the number of products that are
-    /// added up for an output.
+    /// With a kernel of this size, stride 1, no padding, dilation 1 and one group. Weights and
+    /// biases are drawn uniformly from ±1/√fan, where the fan is the number of input channels times
+    /// the kernel size.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Conv2d, Layer};
+    /// let layer = Conv2d::new(1, 32, 3);
+    /// assert_eq!(layer.weight.shape(), [32, 1, 3, 3]);
+    /// assert_eq!(layer.forward(&Tensor::zeros([8, 1, 28, 28])).shape(), [8, 32, 26, 26]);
+    /// ```
     ///
     /// # Panics
     /// If a number is 0.
@@ -100,7 +139,14 @@ impl<const N: usize> Convolution<N> {
         }
     }
 
-    /// The distance between neighbouring places of the kernel.
+    /// The distance between neighbouring positions of the kernel; 1 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Conv2d, Layer};
+    /// let layer = Conv2d::new(1, 32, 3).stride([1, 2]);
+    /// assert_eq!(layer.forward(&Tensor::zeros([8, 1, 28, 28])).shape(), [8, 32, 26, 13]);
+    /// ```
     ///
     /// # Panics
     /// If it is 0.
@@ -110,7 +156,14 @@ impl<const N: usize> Convolution<N> {
         Convolution { stride: positive(Self::NAME, "stride", stride.per_axis()), ..self }
     }
 
-    /// This many elements before and after each axis.
+    /// The number of elements added before and after each axis; 0 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Conv2d, Layer};
+    /// let layer = Conv2d::new(1, 32, 3).padding(1);
+    /// assert_eq!(layer.forward(&Tensor::zeros([8, 1, 28, 28])).shape(), [8, 32, 28, 28]);
+    /// ```
     #[must_use]
     pub fn padding(self, padding: impl PerAxis<N>) -> Self {
         Convolution { padding: padding.per_axis(), same: false, ..self }
@@ -118,12 +171,27 @@ impl<const N: usize> Convolution<N> {
 
     /// Padding that keeps the length, for a stride of 1; the odd element comes last (PyTorch's
     /// `padding="same"`).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Conv1d, Layer};
+    /// let layer = Conv1d::new(1, 2, 4).same();
+    /// assert_eq!(layer.forward(&Tensor::zeros([8, 1, 28])).shape(), [8, 2, 28]);
+    /// ```
     #[must_use]
     pub fn same(self) -> Self {
         Convolution { same: true, ..self }
     }
 
-    /// The distance between neighbouring elements of the kernel.
+    /// The distance between neighbouring elements of the kernel; 1 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Conv1d, Layer};
+    /// // Three elements, two apart, reach over five.
+    /// let layer = Conv1d::new(1, 2, 3).dilation(2);
+    /// assert_eq!(layer.forward(&Tensor::zeros([8, 1, 28])).shape(), [8, 2, 24]);
+    /// ```
     ///
     /// # Panics
     /// If it is 0.
@@ -133,10 +201,20 @@ impl<const N: usize> Convolution<N> {
         Convolution { dilation: positive(Self::NAME, "dilation", dilation.per_axis()), ..self }
     }
 
-    /// Groups of channels, convolved separately. Draws new weights, as there are fewer.
+    /// The number of groups of channels, which are convolved separately; 1 by default. Draws new
+    /// weights, as there are fewer.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Conv2d, Layer};
+    /// // A depthwise convolution.
+    /// let layer = Conv2d::new(8, 8, 3).groups(8);
+    /// assert_eq!(layer.weight.shape(), [8, 1, 3, 3]);
+    /// assert_eq!(layer.forward(&Tensor::zeros([1, 8, 5, 5])).shape(), [1, 8, 3, 3]);
+    /// ```
     ///
     /// # Panics
-    /// If the channels do not fall into that many groups.
+    /// If the numbers of input and output channels are not multiples of `groups`.
     #[track_caller]
     #[must_use]
     pub fn groups(self, groups: usize) -> Self {
@@ -147,13 +225,28 @@ impl<const N: usize> Convolution<N> {
         Convolution { weight, bias: self.bias.map(|_| bias), groups, ..self }
     }
 
-    /// What the padding is made of.
+    /// The kind of padding; zeros by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Conv1d, Layer, PaddingMode, init};
+    /// let layer =
+    ///     Conv1d::new(1, 1, 3).padding(1).padding_mode(PaddingMode::Circular).without_bias();
+    /// init::ones_(&layer.weight);
+    /// let y = layer.forward(&Tensor::from([[[1f32, 2.0, 4.0]]]));
+    /// assert_eq!(y.to_vec::<f32>(), [7.0, 7.0, 7.0]);
+    /// ```
     #[must_use]
     pub fn padding_mode(self, padding_mode: PaddingMode) -> Self {
         Convolution { padding_mode, ..self }
     }
 
     /// Without a bias.
+    ///
+    /// ```
+    /// # use pullback_nn::{Conv2d, Module};
+    /// assert_eq!(Conv2d::new(3, 8, 3).without_bias().parameter_count(), 3 * 8 * 9);
+    /// ```
     #[must_use]
     #[doc(alias = "bias")]
     pub fn without_bias(self) -> Self {

@@ -6,6 +6,13 @@ use crate::{Layer, module_scope};
 use pullback::{Conv, Tensor};
 
 /// A transposed convolution over one axis: `[n, channels, l]`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{ConvTranspose1d, Layer};
+/// let layer = ConvTranspose1d::new(4, 8, 3);
+/// assert_eq!(layer.forward(&Tensor::zeros([2, 4, 10])).shape(), [2, 8, 12]);
+/// ```
 pub type ConvTranspose1d = TransposedConvolution<1>;
 /// A transposed convolution over two axes: `[n, channels, h, w]`.
 ///
@@ -17,19 +24,37 @@ pub type ConvTranspose1d = TransposedConvolution<1>;
 /// ```
 pub type ConvTranspose2d = TransposedConvolution<2>;
 /// A transposed convolution over three axes: `[n, channels, d, h, w]`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{ConvTranspose3d, Layer};
+/// let layer = ConvTranspose3d::new(3, 8, 2).stride(2);
+/// assert_eq!(layer.forward(&Tensor::zeros([2, 3, 4, 8, 8])).shape(), [2, 8, 8, 16, 16]);
+/// ```
 pub type ConvTranspose3d = TransposedConvolution<3>;
 
-/// The transpose of a convolution over `N` axes: it goes from what that gives to what that takes.
-/// Known as [`ConvTranspose1d`], [`ConvTranspose2d`] and [`ConvTranspose3d`].
+/// The transpose of a convolution over `N` axes, with the input and output shapes of that
+/// convolution exchanged. Known as [`ConvTranspose1d`], [`ConvTranspose2d`] and
+/// [`ConvTranspose3d`].
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Conv2d, Layer, TransposedConvolution};
+/// let (down, up) =
+///     (Conv2d::new(3, 8, 4).stride(2), TransposedConvolution::<2>::new(8, 3, 4).stride(2));
+/// let x = Tensor::zeros([1, 3, 10, 10]);
+/// assert_eq!(down.forward(&x).shape(), [1, 8, 4, 4]);
+/// assert_eq!(up.forward(&down.forward(&x)).shape(), [1, 3, 10, 10]);
+/// ```
 #[derive(Clone)]
 pub struct TransposedConvolution<const N: usize> {
     /// `[inputs, outputs / groups, kernel …]`
     pub weight: Tensor,
     /// `[outputs]`
     pub bias: Option<Tensor>,
-    /// The distance between neighbouring places of the kernel on the output.
+    /// The distance between neighbouring positions of the kernel on the output.
     pub stride: [usize; N],
-    /// Elements that are cut off before and after each axis.
+    /// The number of elements removed from both ends of each axis of the output.
     pub padding: [usize; N],
     /// Elements at the end of each axis of the output: which of the lengths to go back to that the
     /// convolution maps to one.
@@ -45,9 +70,15 @@ tree_by_axes!(TransposedConvolution is ["ConvTranspose1d", "ConvTranspose2d", "C
 });
 
 impl<const N: usize> TransposedConvolution<N> {
-    /// A kernel of this size, with stride 1, no padding, dilation 1 and one group. Weights and
-    /// biases are spread evenly over ±1/√fan, where the fan is the number of outputs times the size
-    /// of the kernel, as in PyTorch.
+    /// With a kernel of this size, stride 1, no padding, dilation 1 and one group. Weights and
+    /// biases are drawn uniformly from ±1/√fan, where the fan is the number of output channels
+    /// times the kernel size, as in PyTorch.
+    ///
+    /// ```
+    /// # use pullback_nn::ConvTranspose2d;
+    /// let layer = ConvTranspose2d::new(16, 8, 3);
+    /// assert_eq!(layer.weight.shape(), [16, 8, 3, 3]);
+    /// ```
     ///
     /// # Panics
     /// If a number is 0.
@@ -68,7 +99,14 @@ impl<const N: usize> TransposedConvolution<N> {
         }
     }
 
-    /// The distance between neighbouring places of the kernel on the output.
+    /// The distance between neighbouring positions of the kernel on the output; 1 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{ConvTranspose1d, Layer};
+    /// let layer = ConvTranspose1d::new(4, 8, 2).stride(2);
+    /// assert_eq!(layer.forward(&Tensor::zeros([2, 4, 10])).shape(), [2, 8, 20]);
+    /// ```
     ///
     /// # Panics
     /// If it is 0.
@@ -78,19 +116,43 @@ impl<const N: usize> TransposedConvolution<N> {
         TransposedConvolution { stride: positive(Self::NAME, "stride", stride.per_axis()), ..self }
     }
 
-    /// Elements that are cut off before and after each axis.
+    /// The number of elements removed from both ends of each axis of the output; 0 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{ConvTranspose1d, Layer};
+    /// let layer = ConvTranspose1d::new(4, 8, 3).padding(1);
+    /// assert_eq!(layer.forward(&Tensor::zeros([2, 4, 10])).shape(), [2, 8, 10]);
+    /// ```
     #[must_use]
     pub fn padding(self, padding: impl PerAxis<N>) -> Self {
         TransposedConvolution { padding: padding.per_axis(), ..self }
     }
 
-    /// Elements at the end of each axis of the output, fewer than the stride or the dilation.
+    /// The number of elements added to the end of each axis of the output, less than the stride or
+    /// the dilation; 0 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{ConvTranspose1d, Layer};
+    /// let layer = ConvTranspose1d::new(4, 8, 3).stride(2).padding(1);
+    /// assert_eq!(layer.forward(&Tensor::zeros([2, 4, 10])).shape(), [2, 8, 19]);
+    /// let layer = layer.output_padding(1);
+    /// assert_eq!(layer.forward(&Tensor::zeros([2, 4, 10])).shape(), [2, 8, 20]);
+    /// ```
     #[must_use]
     pub fn output_padding(self, padding: impl PerAxis<N>) -> Self {
         TransposedConvolution { output_padding: padding.per_axis(), ..self }
     }
 
-    /// The distance between neighbouring elements of the kernel.
+    /// The distance between neighbouring elements of the kernel; 1 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{ConvTranspose1d, Layer};
+    /// let layer = ConvTranspose1d::new(4, 8, 3).dilation(2);
+    /// assert_eq!(layer.forward(&Tensor::zeros([2, 4, 10])).shape(), [2, 8, 14]);
+    /// ```
     ///
     /// # Panics
     /// If it is 0.
@@ -101,10 +163,17 @@ impl<const N: usize> TransposedConvolution<N> {
         TransposedConvolution { dilation, ..self }
     }
 
-    /// Groups of channels, convolved separately. Draws new weights, as there are fewer.
+    /// The number of groups of channels, which are convolved separately; 1 by default. Draws new
+    /// weights, as there are fewer.
+    ///
+    /// ```
+    /// # use pullback_nn::ConvTranspose2d;
+    /// let layer = ConvTranspose2d::new(16, 8, 3).groups(4);
+    /// assert_eq!(layer.weight.shape(), [16, 2, 3, 3]);
+    /// ```
     ///
     /// # Panics
-    /// If the channels do not fall into that many groups.
+    /// If the numbers of input and output channels are not multiples of `groups`.
     #[track_caller]
     #[must_use]
     pub fn groups(self, groups: usize) -> Self {
@@ -116,6 +185,11 @@ impl<const N: usize> TransposedConvolution<N> {
     }
 
     /// Without a bias.
+    ///
+    /// ```
+    /// # use pullback_nn::{ConvTranspose2d, Module};
+    /// assert_eq!(ConvTranspose2d::new(3, 8, 3).without_bias().parameter_count(), 3 * 8 * 9);
+    /// ```
     #[must_use]
     #[doc(alias = "bias")]
     pub fn without_bias(self) -> Self {

@@ -2,8 +2,20 @@
 //! `Convolution<2>`. What they share is here.
 
 /// One number for every spatial axis (`3`), or one for each (`[3, 5]`).
+///
+/// ```
+/// use pullback_nn::PerAxis;
+/// assert_eq!(PerAxis::<2>::per_axis(3), [3, 3]);
+/// assert_eq!([3, 5].per_axis(), [3, 5]);
+/// ```
 pub trait PerAxis<const N: usize> {
-    /// One for each axis.
+    /// One number for each axis.
+    ///
+    /// ```
+    /// # use pullback_nn::PerAxis;
+    /// let kernel: [usize; 3] = 3.per_axis();
+    /// assert_eq!(kernel, [3, 3, 3]);
+    /// ```
     fn per_axis(self) -> [usize; N];
 }
 
@@ -19,10 +31,21 @@ impl<const N: usize> PerAxis<N> for [usize; N] {
     }
 }
 
-/// The lengths of an adaptive pooling's result: `7`, `[7, 5]`, or `[Some(7), None]` where `None`
-/// keeps the length.
+/// The output size of adaptive pooling: `7`, `[7, 5]`, or `[Some(7), None]` where `None` keeps the
+/// length.
+///
+/// ```
+/// use pullback_nn::Lengths;
+/// assert_eq!(Lengths::<2>::lengths(7), [Some(7), Some(7)]);
+/// assert_eq!([Some(7), None].lengths(), [Some(7), None]);
+/// ```
 pub trait Lengths<const N: usize> {
-    /// One for each axis.
+    /// One length for each axis.
+    ///
+    /// ```
+    /// # use pullback_nn::Lengths;
+    /// assert_eq!([7, 5].lengths(), [Some(7), Some(5)]);
+    /// ```
     fn lengths(self) -> [Option<usize>; N];
 }
 

@@ -1,11 +1,11 @@
-//! Random zeros while training: of elements, and for selu networks.
+//! Dropout and alpha dropout.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
 use pullback::{Flag, Tensor, Tree, next_key_on};
 
-/// While training, each element becomes 0 with probability `p` and is divided by 1 − p otherwise;
-/// after it, nothing happens, and the result is the tensor it was given.
+/// In training, sets each element to 0 with probability `p` and divides the others by 1 − p; in
+/// evaluation, gives its input. Any shape in, the same shape out.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -18,19 +18,30 @@ use pullback::{Flag, Tensor, Tree, next_key_on};
 /// ```
 #[derive(Clone, Tree)]
 pub struct Dropout {
-    /// The probability of a zero.
+    /// The dropout probability.
     pub p: f64,
-    /// Whether it drops.
+    /// Whether it is in training mode, in which elements are dropped.
     pub training: Flag,
 }
 
-/// [`Dropout`] for selu networks: a dropped element becomes the value that selu tends to, and mean
-/// and variance stay.
+/// [`Dropout`] for networks with [`Selu`](crate::Selu): a dropped element becomes selu's limit at
+/// −∞, and the result is scaled so that mean and variance are preserved.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{AlphaDropout, Layer, Module};
+/// let layer = AlphaDropout::new(0.25);
+/// let y = layer.forward(&Tensor::randn([10_000]));
+/// assert_eq!(y.shape(), [10_000]);
+/// assert!(y.mean().item::<f32>().abs() < 0.1 && (y.std().item::<f32>() - 1.0).abs() < 0.1);
+/// layer.eval();
+/// assert_eq!(layer.forward(&Tensor::ones([2])).to_vec::<f32>(), [1.0, 1.0]);
+/// ```
 #[derive(Clone, Tree)]
 pub struct AlphaDropout {
-    /// The probability of being dropped.
+    /// The dropout probability.
     pub p: f64,
-    /// Whether it drops.
+    /// Whether it is in training mode, in which elements are dropped.
     pub training: Flag,
 }
 
@@ -44,10 +55,17 @@ pub(super) fn probability(layer: &'static str, p: f64) -> f64 {
 }
 
 impl Dropout {
-    /// Zeros with probability `p`.
+    /// Drops elements with probability `p`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Dropout, Layer};
+    /// let y = Dropout::new(0.5).forward(&Tensor::ones([100]));
+    /// assert!(y.to_vec::<f32>().iter().all(|&y| y == 0.0 || y == 2.0));
+    /// ```
     ///
     /// # Panics
-    /// If it is not a probability.
+    /// If `p` is not between 0 and 1.
     #[track_caller]
     #[must_use]
     pub fn new(p: f64) -> Dropout {
@@ -56,10 +74,15 @@ impl Dropout {
 }
 
 impl AlphaDropout {
-    /// Dropped with probability `p`.
+    /// Drops elements with probability `p`.
+    ///
+    /// ```
+    /// # use pullback_nn::AlphaDropout;
+    /// assert_eq!(AlphaDropout::new(0.25).p, 0.25);
+    /// ```
     ///
     /// # Panics
-    /// If it is not a probability.
+    /// If `p` is not between 0 and 1.
     #[track_caller]
     #[must_use]
     pub fn new(p: f64) -> AlphaDropout {

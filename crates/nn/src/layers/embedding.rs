@@ -1,11 +1,11 @@
-//! A table of learned rows.
+//! The embedding table.
 
 use crate::init::normal_;
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree, no_grad};
 
-/// Rows of a table by number: integers of any shape in, their rows along a new last axis out.
+/// A lookup table of embeddings: integers of any shape `[..]` to their rows, `[.., columns]`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -19,15 +19,21 @@ pub struct Embedding {
     pub weight: Tensor,
     /// A row that starts at zero and gets no gradient.
     pub padding_idx: Option<usize>,
-    /// Whether the gradient of a row is divided by how often it is taken.
+    /// Whether the gradient of a row is divided by how often it occurs in the input.
     pub scale_grad_by_freq: bool,
 }
 
 impl Embedding {
-    /// Rows of standard normal numbers.
+    /// A table of standard normal numbers.
+    ///
+    /// ```
+    /// # use pullback_nn::Embedding;
+    /// let layer = Embedding::new(100, 16);
+    /// assert_eq!(layer.weight.shape(), [100, 16]);
+    /// ```
     ///
     /// # Panics
-    /// If there are no rows or no columns.
+    /// If the table has no rows or no columns.
     #[track_caller]
     #[must_use]
     pub fn new(num_embeddings: usize, embedding_dim: usize) -> Embedding {
@@ -41,13 +47,30 @@ impl Embedding {
         Embedding { weight, padding_idx: None, scale_grad_by_freq: false }
     }
 
-    /// With a table that is there already: `[rows, columns]`. It is trained if it requires grad.
+    /// With the given table, `[rows, columns]`. It is trained only if it requires grad.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Embedding, Layer};
+    /// let layer = Embedding::from_pretrained(Tensor::from([[1.0, 2.0], [3.0, 4.0]]));
+    /// assert_eq!(layer.forward(&Tensor::from([1i64])).to_vec::<f64>(), [3.0, 4.0]);
+    /// ```
     #[must_use]
     pub fn from_pretrained(weight: Tensor) -> Embedding {
         Embedding { weight, padding_idx: None, scale_grad_by_freq: false }
     }
 
-    /// A row that is set to zero and gets no gradient.
+    /// Sets this row to zero and excludes it from the gradient.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Embedding, Layer};
+    /// let layer = Embedding::new(100, 2).padding_idx(0);
+    /// assert_eq!(layer.forward(&Tensor::from([0i64])).to_vec::<f32>(), [0.0, 0.0]);
+    /// layer.forward(&Tensor::from([0i64, 5])).sum().backward()?;
+    /// assert_eq!(layer.weight.grad().unwrap().at(0).to_vec::<f32>(), [0.0, 0.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If it is not a row of the table.
@@ -60,7 +83,17 @@ impl Embedding {
         Embedding { padding_idx: Some(row), ..self }
     }
 
-    /// Divides the gradient of a row by how often it is taken.
+    /// Divides the gradient of a row by how often the row occurs in the input.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Embedding, Layer};
+    /// let layer = Embedding::new(10, 1).scale_grad_by_freq();
+    /// layer.forward(&Tensor::from([3i64, 3, 4])).sum().backward()?;
+    /// let grad = layer.weight.grad().unwrap();
+    /// assert_eq!((grad.at((3, 0)).item::<f32>(), grad.at((4, 0)).item::<f32>()), (1.0, 1.0));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn scale_grad_by_freq(self) -> Embedding {
         Embedding { scale_grad_by_freq: true, ..self }

@@ -1,11 +1,12 @@
-//! Rows of a learned table, put together bag by bag.
+//! Sums, means and maxima of rows of an embedding table.
 
 use crate::init::normal_;
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
 use pullback::{BagMode, Tensor, Tree, no_grad};
 
-/// Sums, means or maxima of rows of a table: row numbers `[bags, k]` in, `[bags, columns]` out.
+/// Sums, means or maxima of rows of an embedding table: row numbers `[bags, k]` to `[bags,
+/// columns]`.
 ///
 /// It reads the numbers on the host, so it cannot be part of a compiled function.
 ///
@@ -19,7 +20,7 @@ use pullback::{BagMode, Tensor, Tree, no_grad};
 pub struct EmbeddingBag {
     /// `[rows, columns]`
     pub weight: Tensor,
-    /// What becomes of the rows of a bag.
+    /// The reduction of the rows of a bag.
     #[tree(skip)]
     pub mode: BagMode,
     /// A row that is left out of its bags.
@@ -27,10 +28,17 @@ pub struct EmbeddingBag {
 }
 
 impl EmbeddingBag {
-    /// Rows of standard normal numbers.
+    /// A table of standard normal numbers.
+    ///
+    /// ```
+    /// # use pullback::BagMode;
+    /// # use pullback_nn::EmbeddingBag;
+    /// let layer = EmbeddingBag::new(100, 16, BagMode::Sum);
+    /// assert_eq!(layer.weight.shape(), [100, 16]);
+    /// ```
     ///
     /// # Panics
-    /// If there are no rows or no columns.
+    /// If the table has no rows or no columns.
     #[track_caller]
     #[must_use]
     pub fn new(num_embeddings: usize, embedding_dim: usize, mode: BagMode) -> EmbeddingBag {
@@ -44,7 +52,15 @@ impl EmbeddingBag {
         EmbeddingBag { weight, mode, padding_idx: None }
     }
 
-    /// A row that is set to zero and left out of its bags.
+    /// Sets this row to zero and excludes it from its bags.
+    ///
+    /// ```
+    /// # use pullback::{BagMode, Tensor};
+    /// # use pullback_nn::{EmbeddingBag, Layer};
+    /// let layer = EmbeddingBag::new(100, 16, BagMode::Mean).padding_idx(0);
+    /// let y = layer.forward(&Tensor::from([[7i64, 0], [7, 7]]));
+    /// assert!(y.at(0).is_close(&y.at(1), 1e-6, 0.0, false).all().item::<bool>());
+    /// ```
     ///
     /// # Panics
     /// If it is not a row of the table.
@@ -65,10 +81,20 @@ impl EmbeddingBag {
         })
     }
 
-    /// Bags of a vector of row numbers, each beginning at its offset.
+    /// The output `[bags, columns]` for a vector of row numbers, in which each bag starts at its
+    /// offset.
+    ///
+    /// ```
+    /// # use pullback::{BagMode, Tensor};
+    /// # use pullback_nn::EmbeddingBag;
+    /// let layer = EmbeddingBag::new(100, 16, BagMode::Sum);
+    /// let (rows, offsets) = (Tensor::from([1i64, 2, 3, 4, 5]), Tensor::from([0i64, 3]));
+    /// // The bags are [1, 2, 3] and [4, 5].
+    /// assert_eq!(layer.forward_offsets(&rows, &offsets).shape(), [2, 16]);
+    /// ```
     ///
     /// # Panics
-    /// If numbers and offsets do not fit.
+    /// If a row number is not one of the table, or the offsets do not fit the numbers.
     #[track_caller]
     #[must_use]
     pub fn forward_offsets(&self, rows: &Tensor, offsets: &Tensor) -> Tensor {

@@ -1,9 +1,9 @@
-//! Several axes as one, and one as several.
+//! Flattening of axes.
 
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// The axes from `start_dim` to `end_dim` as one: all but the batch, by default.
+/// Flattens the axes from `start_dim` to `end_dim` into one: by default, all but the batch.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -25,13 +25,26 @@ impl Default for Flatten {
 }
 
 impl Flatten {
-    /// All axes but the first.
+    /// Flattens all axes but the first.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Flatten, Layer};
+    /// assert_eq!(Flatten::new().forward(&Tensor::zeros([8, 1, 28, 28])).shape(), [8, 784]);
+    /// ```
     #[must_use]
     pub fn new() -> Flatten {
         Flatten { start_dim: 1, end_dim: -1 }
     }
 
-    /// These axes and those between them; negative ones count from the end.
+    /// Flattens these axes and those between them; negative ones count from the end.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Flatten, Layer};
+    /// assert_eq!(Flatten::over(0, 1).forward(&Tensor::zeros([8, 3, 4])).shape(), [24, 4]);
+    /// assert_eq!(Flatten::over(-2, -1).forward(&Tensor::zeros([8, 3, 4])).shape(), [8, 12]);
+    /// ```
     #[must_use]
     pub fn over(start_dim: isize, end_dim: isize) -> Flatten {
         Flatten { start_dim, end_dim }

@@ -1,11 +1,11 @@
-//! Normalisation over groups of channels.
+//! Group normalisation.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// The channels (axis 1) of each example in groups, each to mean 0 and variance 1, then
-/// `· weight + bias` per channel.
+/// Group normalisation: the channels (axis 1) of each example in groups, each group to mean 0 and
+/// variance 1, then `· weight + bias` per channel.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -19,19 +19,25 @@ pub struct GroupNorm {
     pub weight: Option<Tensor>,
     /// `[channels]`, from zeros.
     pub bias: Option<Tensor>,
-    /// How many groups.
+    /// The number of groups.
     pub num_groups: usize,
-    /// How many channels.
+    /// The number of channels.
     pub num_channels: usize,
-    /// What is added to the variance.
+    /// The number added to the variance.
     pub eps: f64,
 }
 
 impl GroupNorm {
-    /// `num_groups` groups of `num_channels` channels in all.
+    /// With `num_channels` channels in `num_groups` groups.
+    ///
+    /// ```
+    /// # use pullback_nn::GroupNorm;
+    /// let layer = GroupNorm::new(4, 16);
+    /// assert_eq!(layer.weight.unwrap().shape(), [16]);
+    /// ```
     ///
     /// # Panics
-    /// If the channels do not fall into that many groups.
+    /// If `num_channels` is not a positive multiple of `num_groups`.
     #[track_caller]
     #[must_use]
     pub fn new(num_groups: usize, num_channels: usize) -> GroupNorm {
@@ -49,13 +55,23 @@ impl GroupNorm {
         }
     }
 
-    /// What is added to the variance; 1e-5 by default.
+    /// The number added to the variance; 1e-5 by default.
+    ///
+    /// ```
+    /// # use pullback_nn::GroupNorm;
+    /// assert_eq!(GroupNorm::new(4, 16).eps(1e-3).eps, 1e-3);
+    /// ```
     #[must_use]
     pub fn eps(self, eps: f64) -> GroupNorm {
         GroupNorm { eps, ..self }
     }
 
-    /// Without weight and bias.
+    /// Without weight and bias (PyTorch's `affine=False`).
+    ///
+    /// ```
+    /// # use pullback_nn::{GroupNorm, Module};
+    /// assert_eq!(GroupNorm::new(4, 16).without_affine().parameters().len(), 0);
+    /// ```
     #[must_use]
     #[doc(alias = "affine")]
     pub fn without_affine(self) -> GroupNorm {

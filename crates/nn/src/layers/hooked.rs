@@ -67,29 +67,62 @@ impl<L> Hooks<L> {
     }
 }
 
-/// A hook of a [`Hooked`] layer, which stays there when this is dropped.
+/// A handle to a hook of a [`Hooked`] layer. The hook stays registered when the handle is dropped.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Hooked, Layer, Relu};
+/// let layer = Hooked::new(Relu);
+/// let handle = layer.register_forward_hook(|_, _, y| Some(y * 2.0));
+/// assert_eq!(layer.forward(&Tensor::from([3.0])).to_vec::<f64>(), [6.0]);
+/// handle.remove();
+/// assert_eq!(layer.forward(&Tensor::from([3.0])).to_vec::<f64>(), [3.0]);
+/// ```
 pub struct ForwardHook {
     remove: Box<dyn FnOnce() + Send>,
 }
 
 impl ForwardHook {
-    /// Takes the hook away, from all clones of the layer. Copies that were made of it since keep
-    /// theirs.
+    /// Removes the hook from the layer and all its clones. Deep copies made since it was registered
+    /// keep theirs.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Hooked, Layer, Relu};
+    /// let layer = Hooked::new(Relu);
+    /// layer.register_forward_pre_hook(|_, x| Some(-x)).remove();
+    /// assert_eq!(layer.forward(&Tensor::from([3.0])).to_vec::<f64>(), [3.0]);
+    /// ```
     pub fn remove(self) {
         (self.remove)();
     }
 }
 
 impl<L: Layer + 'static> Hooked<L> {
-    /// The layer, without hooks yet.
+    /// Wraps the layer, without hooks.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Hooked, Layer, Linear};
+    /// let layer = Hooked::new(Linear::new(4, 8));
+    /// assert_eq!(layer.forward(&Tensor::zeros([2, 4])).shape(), [2, 8]);
+    /// ```
     #[must_use]
     pub fn new(inner: L) -> Hooked<L> {
         let hooks = Hooks { before: Vec::new(), after: Vec::new(), current: Flag::new(true) };
         Hooked { inner, hooks: Arc::new(Mutex::new(hooks)) }
     }
 
-    /// Calls `hook` with the layer and its input before each forward pass; what it returns, if
-    /// anything, is the input instead.
+    /// Calls `hook` with the layer and its input before each forward pass; a tensor that it returns
+    /// replaces the input.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Hooked, Layer, Relu};
+    /// let layer = Hooked::new(Relu);
+    /// layer.register_forward_pre_hook(|_, x| Some(x - 1.0));
+    /// assert_eq!(layer.forward(&Tensor::from([0.5, 3.0])).to_vec::<f64>(), [0.0, 2.0]);
+    /// ```
     pub fn register_forward_pre_hook(
         &self,
         hook: impl Fn(&L, &Tensor) -> Option<Tensor> + Send + Sync + 'static,
@@ -97,8 +130,16 @@ impl<L: Layer + 'static> Hooked<L> {
         self.register(|hooks, id| hooks.before.push((id, Arc::new(hook))))
     }
 
-    /// Calls `hook` with the layer, its input and its output after each forward pass; what it
-    /// returns, if anything, is the output instead.
+    /// Calls `hook` with the layer, its input and its output after each forward pass; a tensor that
+    /// it returns replaces the output.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Hooked, Layer, Relu};
+    /// let layer = Hooked::new(Relu);
+    /// layer.register_forward_hook(|_, x, y| Some(x + y));
+    /// assert_eq!(layer.forward(&Tensor::from([-1.0, 3.0])).to_vec::<f64>(), [-1.0, 6.0]);
+    /// ```
     pub fn register_forward_hook(
         &self,
         hook: impl Fn(&L, &Tensor, &Tensor) -> Option<Tensor> + Send + Sync + 'static,

@@ -1,4 +1,4 @@
-//! Normalisation of each channel of each example.
+//! Instance normalisation.
 
 use super::dimensions::tree_by_axes;
 use crate::refuse::{demand, unrecorded};
@@ -6,6 +6,13 @@ use crate::{Layer, module_scope};
 use pullback::{Flag, Tensor};
 
 /// Instance normalisation of `[n, channels, l]`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{InstanceNorm1d, Layer};
+/// let layer = InstanceNorm1d::new(8);
+/// assert_eq!(layer.forward(&Tensor::randn([4, 8, 5])).shape(), [4, 8, 5]);
+/// ```
 pub type InstanceNorm1d = InstanceNorm<1>;
 /// Instance normalisation of `[n, channels, h, w]`.
 ///
@@ -17,10 +24,26 @@ pub type InstanceNorm1d = InstanceNorm<1>;
 /// ```
 pub type InstanceNorm2d = InstanceNorm<2>;
 /// Instance normalisation of `[n, channels, d, h, w]`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{InstanceNorm3d, Layer};
+/// let layer = InstanceNorm3d::new(3);
+/// assert_eq!(layer.forward(&Tensor::randn([2, 3, 4, 5, 5])).shape(), [2, 3, 4, 5, 5]);
+/// ```
 pub type InstanceNorm3d = InstanceNorm<3>;
 
-/// Each channel (axis 1) of each example to mean 0 and variance 1 over the last `N` axes. The batch
-/// axis may be missing. Known as [`InstanceNorm1d`], [`InstanceNorm2d`] and [`InstanceNorm3d`].
+/// Instance normalisation: each channel (axis 1) of each example to mean 0 and variance 1 over the
+/// last `N` axes. The batch axis may be missing. Known as [`InstanceNorm1d`], [`InstanceNorm2d`]
+/// and [`InstanceNorm3d`].
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{InstanceNorm, Layer};
+/// let y = InstanceNorm::<2>::new(3).forward(&(Tensor::randn([2, 3, 8, 8]) + 5.0));
+/// assert_eq!(y.shape(), [2, 3, 8, 8]);
+/// assert!(y.mean_over([2, 3]).abs().max().item::<f32>() < 1e-5);
+/// ```
 #[derive(Clone)]
 pub struct InstanceNorm<const N: usize> {
     /// `[channels]`, from ones; absent by default.
@@ -33,11 +56,11 @@ pub struct InstanceNorm<const N: usize> {
     pub running_var: Option<Tensor>,
     /// Exists because PyTorch has it; it is not incremented there either.
     pub num_batches_tracked: Option<Tensor>,
-    /// How many channels.
+    /// The number of channels.
     pub num_features: usize,
-    /// What is added to the variance.
+    /// The number added to the variance.
     pub eps: f64,
-    /// The share of the newest batch in the running statistics.
+    /// The weight of the newest batch in the running statistics.
     pub momentum: f64,
     /// Whether running statistics, where there are some, follow the batch; else they are used.
     pub training: Flag,
@@ -51,8 +74,14 @@ tree_by_axes!(InstanceNorm is ["InstanceNorm1d", "InstanceNorm2d", "InstanceNorm
 impl<const N: usize> InstanceNorm<N> {
     /// For this many channels, without weights and running statistics.
     ///
+    /// ```
+    /// # use pullback_nn::{InstanceNorm2d, Module};
+    /// let layer = InstanceNorm2d::new(8);
+    /// assert_eq!((layer.parameter_count(), layer.eps), (0, 1e-5));
+    /// ```
+    ///
     /// # Panics
-    /// If there are none.
+    /// If `num_features` is 0.
     #[track_caller]
     #[must_use]
     pub fn new(num_features: usize) -> Self {
@@ -70,19 +99,37 @@ impl<const N: usize> InstanceNorm<N> {
         }
     }
 
-    /// What is added to the variance; 1e-5 by default.
+    /// The number added to the variance; 1e-5 by default.
+    ///
+    /// ```
+    /// # use pullback_nn::InstanceNorm2d;
+    /// assert_eq!(InstanceNorm2d::new(8).eps(1e-3).eps, 1e-3);
+    /// ```
     #[must_use]
     pub fn eps(self, eps: f64) -> Self {
         InstanceNorm { eps, ..self }
     }
 
-    /// The share of the newest batch in the running statistics; 0.1 by default.
+    /// The weight of the newest batch in the running statistics; 0.1 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{InstanceNorm1d, Layer};
+    /// let layer = InstanceNorm1d::new(1).track_running_stats().momentum(0.5);
+    /// layer.forward(&Tensor::from([[[3f32, 5.0]]]));
+    /// assert_eq!(layer.running_mean.unwrap().to_vec::<f32>(), [2.0]);
+    /// ```
     #[must_use]
     pub fn momentum(self, momentum: f64) -> Self {
         InstanceNorm { momentum, ..self }
     }
 
     /// With a weight and a bias per channel.
+    ///
+    /// ```
+    /// # use pullback_nn::{InstanceNorm2d, Module};
+    /// assert_eq!(InstanceNorm2d::new(8).affine().parameter_count(), 16);
+    /// ```
     #[must_use]
     pub fn affine(self) -> Self {
         let channels = self.num_features;
@@ -90,7 +137,13 @@ impl<const N: usize> InstanceNorm<N> {
         InstanceNorm { weight, bias: Some(Tensor::zeros([channels]).requires_grad()), ..self }
     }
 
-    /// With running statistics, which are used after training.
+    /// With running statistics, which are used in evaluation.
+    ///
+    /// ```
+    /// # use pullback_nn::{InstanceNorm2d, Module};
+    /// let layer = InstanceNorm2d::new(8).track_running_stats();
+    /// assert_eq!(layer.named_buffers()[0].0, "running_mean");
+    /// ```
     #[must_use]
     pub fn track_running_stats(self) -> Self {
         let channels = self.num_features;

@@ -1,12 +1,12 @@
-//! The keys and values of the positions so far, so that decoding computes each of them once.
+//! Caches of keys and values for incremental decoding.
 
 use crate::refuse::refuse;
 use pullback::{DType, Error, Tensor, Tree, cat, catch};
 
-/// Keys and values of fixed capacity, written in place: state of a decoder.
+/// Keys and values of fixed capacity, written in place: the state of incremental decoding.
 ///
-/// How many positions are filled is in a tensor too, so one compiled step is used for every
-/// position. Nothing in it is differentiated.
+/// The number of filled positions is a tensor too, so one compiled step serves every position.
+/// Nothing in it is differentiated.
 ///
 /// ```
 /// use pullback::{DType, Tensor, jit};
@@ -30,13 +30,25 @@ pub struct KeyValueCache {
     /// `[batch, heads, capacity, features]`.
     #[tree(buffer)]
     pub values: Tensor,
-    /// How many positions are filled, `i64[]`.
+    /// The number of filled positions, `i64[]`.
     #[tree(buffer)]
     pub position: Tensor,
 }
 
 impl KeyValueCache {
-    /// An empty one. Heads are those of keys and values.
+    /// An empty cache; `heads` are those of keys and values.
+    /// [`MultiHeadAttention::cache`](crate::MultiHeadAttention::cache) makes one that fits a layer.
+    ///
+    /// ```
+    /// # use pullback::DType;
+    /// # use pullback_nn::KeyValueCache;
+    /// let cache = KeyValueCache::new(1, 2, 16, 4, DType::F32);
+    /// assert_eq!(cache.keys.shape(), [1, 2, 16, 4]);
+    /// assert_eq!(cache.position.item::<i64>(), 0);
+    /// ```
+    ///
+    /// # Panics
+    /// If the memory cannot be allocated.
     #[track_caller]
     #[must_use]
     pub fn new(
@@ -50,12 +62,29 @@ impl KeyValueCache {
         KeyValueCache { keys: zeros(), values: zeros(), position: Tensor::from(0i64) }
     }
 
-    /// Empties it.
+    /// Empties the cache.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::MultiHeadAttention;
+    /// let attention = MultiHeadAttention::new(8, 2);
+    /// let cache = attention.cache(1, 16);
+    /// let _ = attention.decode(&Tensor::ones([1, 3, 8]), &cache);
+    /// assert_eq!(cache.position.item::<i64>(), 3);
+    /// cache.reset();
+    /// assert_eq!(cache.position.item::<i64>(), 0);
+    /// ```
     pub fn reset(&self) {
         self.position.zero_();
     }
 
-    /// How many positions it can hold.
+    /// The number of positions it can hold.
+    ///
+    /// ```
+    /// # use pullback::DType;
+    /// # use pullback_nn::KeyValueCache;
+    /// assert_eq!(KeyValueCache::new(1, 2, 16, 4, DType::F32).capacity(), 16);
+    /// ```
     pub fn capacity(&self) -> usize {
         self.keys.shape()[2]
     }
@@ -100,9 +129,17 @@ impl KeyValueCache {
     }
 }
 
-/// Keys and values as plain tensors that grow: what
-/// [`MultiHeadAttention::extend`](crate::MultiHeadAttention::extend) takes and gives. Gradients
-/// pass through them.
+/// Keys and values as tensors that grow: the input and output of
+/// [`MultiHeadAttention::extend`](crate::MultiHeadAttention::extend). Gradients pass through them.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::MultiHeadAttention;
+/// let attention = MultiHeadAttention::new(8, 2);
+/// let (_, past) = attention.extend(&Tensor::ones([1, 3, 8]), None);
+/// let (y, past) = attention.extend(&Tensor::ones([1, 1, 8]), Some(&past));
+/// assert_eq!((y.shape(), past.keys.shape()), (&[1, 1, 8][..], &[1, 2, 4, 4][..]));
+/// ```
 #[derive(Clone, Tree)]
 pub struct KeyValues {
     /// `[batch, heads, positions, features]`.
@@ -112,7 +149,14 @@ pub struct KeyValues {
 }
 
 impl KeyValues {
-    /// How many positions it holds.
+    /// The number of positions it holds.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::MultiHeadAttention;
+    /// let (_, past) = MultiHeadAttention::new(8, 2).extend(&Tensor::ones([1, 3, 8]), None);
+    /// assert_eq!(past.positions(), 3);
+    /// ```
     pub fn positions(&self) -> usize {
         self.keys.shape().get(2).copied().unwrap_or(0)
     }

@@ -3,7 +3,8 @@
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// A function without parameters of its own.
+/// A function as a layer, without parameters of its own. The output has whatever shape the function
+/// gives.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -15,8 +16,15 @@ use pullback::{Tensor, Tree};
 pub struct Lambda<F>(#[tree(skip)] F);
 
 impl<F: Fn(&Tensor) -> Tensor + Clone> Lambda<F> {
-    /// This function. Tensors that it captures are constants to the module: they are neither its
-    /// parameters nor its buffers.
+    /// Wraps the function. Tensors that it captures are constants to the module: they are neither
+    /// its parameters nor its buffers.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Lambda, Layer};
+    /// let double = Lambda::new(|x: &Tensor| x * 2.0);
+    /// assert_eq!(double.forward(&Tensor::from([1.0, 2.0])).to_vec::<f64>(), [2.0, 4.0]);
+    /// ```
     pub fn new(f: F) -> Lambda<F> {
         Lambda(f)
     }

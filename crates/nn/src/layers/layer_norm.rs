@@ -1,10 +1,10 @@
-//! Normalisation over the features of each example.
+//! Layer normalisation.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// Mean 0 and variance 1 over the last axes, then `· weight + bias`.
+/// Layer normalisation: to mean 0 and variance 1 over the last axes, then `· weight + bias`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -20,15 +20,23 @@ pub struct LayerNorm {
     pub bias: Option<Tensor>,
     /// The lengths of the axes that are normalised over.
     pub normalized_shape: Vec<usize>,
-    /// What is added to the variance.
+    /// The number added to the variance.
     pub eps: f64,
 }
 
 impl LayerNorm {
     /// Over the last axes, which have these lengths.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, LayerNorm};
+    /// let layer = LayerNorm::new([4, 4]);
+    /// assert_eq!(layer.weight.as_ref().unwrap().shape(), [4, 4]);
+    /// assert_eq!(layer.forward(&Tensor::randn([2, 3, 4, 4])).shape(), [2, 3, 4, 4]);
+    /// ```
+    ///
     /// # Panics
-    /// If there are none.
+    /// If `normalized_shape` is empty.
     #[track_caller]
     #[must_use]
     pub fn new(normalized_shape: impl AsRef<[usize]>) -> LayerNorm {
@@ -42,20 +50,39 @@ impl LayerNorm {
         }
     }
 
-    /// What is added to the variance; 1e-5 by default.
+    /// The number added to the variance; 1e-5 by default.
+    ///
+    /// ```
+    /// # use pullback_nn::LayerNorm;
+    /// assert_eq!(LayerNorm::new([16]).eps(1e-12).eps, 1e-12);
+    /// ```
     #[must_use]
     pub fn eps(self, eps: f64) -> LayerNorm {
         LayerNorm { eps, ..self }
     }
 
     /// Without a bias.
+    ///
+    /// ```
+    /// # use pullback_nn::{LayerNorm, Module};
+    /// assert_eq!(LayerNorm::new([16]).without_bias().parameter_count(), 16);
+    /// ```
     #[must_use]
     #[doc(alias = "bias")]
     pub fn without_bias(self) -> LayerNorm {
         LayerNorm { bias: None, ..self }
     }
 
-    /// Without weight and bias.
+    /// Without weight and bias (PyTorch's `elementwise_affine=False`).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, LayerNorm, Module};
+    /// let layer = LayerNorm::new([2]).without_affine();
+    /// assert_eq!(layer.parameter_count(), 0);
+    /// let y = layer.forward(&Tensor::from([[1f32, 3.0]]));
+    /// assert!(y.is_close(&Tensor::from([[-1f32, 1.0]]), 0.0, 1e-4, false).all().item::<bool>());
+    /// ```
     #[must_use]
     #[doc(alias = "elementwise_affine")]
     pub fn without_affine(self) -> LayerNorm {

@@ -1,11 +1,12 @@
-//! Every output a weighted sum of every input.
+//! The linear (fully connected) layer.
 
 use crate::init::default_weights;
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// `x·weightᵀ + bias` over the last axis.
+/// A linear (fully connected) layer, `x·weightᵀ + bias` over the last axis: from `[.., inputs]` to
+/// `[.., outputs]`.
 ///
 /// As in every layer, the parameters have the default dtype, `f32`, and an input of another float
 /// dtype is refused. `Tensor::from([[1.0, 2.0]])` is `f64`: `cast` it, or the layer with
@@ -27,10 +28,17 @@ pub struct Linear {
 }
 
 impl Linear {
-    /// Weights and biases spread evenly over ±1/√inputs.
+    /// With weights and biases drawn uniformly from ±1/√inputs.
+    ///
+    /// ```
+    /// # use pullback_nn::Linear;
+    /// let layer = Linear::new(4, 3);
+    /// assert_eq!(layer.weight.shape(), [3, 4]);
+    /// assert!(layer.weight.to_vec::<f32>().iter().all(|w| w.abs() <= 0.5));
+    /// ```
     ///
     /// # Panics
-    /// If there are no inputs or no outputs.
+    /// If one of the numbers is 0.
     #[track_caller]
     #[must_use]
     pub fn new(in_features: usize, out_features: usize) -> Linear {
@@ -44,6 +52,14 @@ impl Linear {
     }
 
     /// Without a bias.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Linear};
+    /// let layer = Linear::new(4, 3).without_bias();
+    /// assert!(layer.bias.is_none());
+    /// assert_eq!(layer.forward(&Tensor::zeros([1, 4])).to_vec::<f32>(), [0.0; 3]);
+    /// ```
     #[must_use]
     #[doc(alias = "bias")]
     pub fn without_bias(self) -> Linear {

@@ -1,10 +1,11 @@
-//! Normalisation over neighbouring channels.
+//! Local response normalisation.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// x / (k + alpha · mean of x² over neighbouring channels)^beta.
+/// Local response normalisation, x / (k + alpha · mean of x² over neighbouring channels)^beta, of
+/// `[n, channels, …]`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -14,21 +15,27 @@ use pullback::{Tensor, Tree};
 /// ```
 #[derive(Clone, Copy, Debug, Tree)]
 pub struct LocalResponseNorm {
-    /// How many neighbouring channels.
+    /// The number of neighbouring channels.
     pub size: usize,
     /// The weight of their mean square.
     pub alpha: f64,
     /// The power.
     pub beta: f64,
-    /// What is added.
+    /// The number added to it.
     pub k: f64,
 }
 
 impl LocalResponseNorm {
-    /// Over `size` channels, with PyTorch's defaults: alpha 1e-4, beta ¾ and k 1.
+    /// Over `size` channels, with PyTorch's defaults: alpha 1e-4, beta 0.75 and k 1.
+    ///
+    /// ```
+    /// # use pullback_nn::LocalResponseNorm;
+    /// let layer = LocalResponseNorm::new(5);
+    /// assert_eq!((layer.alpha, layer.beta, layer.k), (1e-4, 0.75, 1.0));
+    /// ```
     ///
     /// # Panics
-    /// If there are none.
+    /// If `size` is 0.
     #[track_caller]
     #[must_use]
     pub fn new(size: usize) -> LocalResponseNorm {

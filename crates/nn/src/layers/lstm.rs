@@ -4,13 +4,21 @@ use super::recurrent::{Recurrent, RecurrentConfig};
 use super::recurrent_cell::{Recurrence, RecurrentCell};
 use pullback::Tensor;
 
-/// A step of [`Lstm`], with gates in PyTorch's order, i, f, g, o: each is W_i·x + b_i + W_h·h +
-/// b_h, and then c′ = σ(f)·c + σ(i)·tanh(g), h′ = σ(o)·tanh(c′), projected if there is a
-/// projection.
+/// The step of an [`Lstm`], with gates in PyTorch's order, i, f, g, o: each is
+/// W_i·x + b_i + W_h·h + b_h, and then c′ = σ(f)·c + σ(i)·tanh(g), h′ = σ(o)·tanh(c′), projected if
+/// there is a projection.
+///
+/// ```
+/// use pullback_nn::{Lstm, LstmStep, Recurrence};
+/// // Weights have rows for four gates.
+/// assert_eq!(LstmStep::GATES, 4);
+/// assert_eq!(Lstm::new(3, 5).cells[0].weight_ih.shape(), [4 * 5, 3]);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct LstmStep;
 
-/// Long short-term memory, PyTorch's `nn.LSTM`. Its state is the outputs and the cells.
+/// Long short-term memory, PyTorch's `nn.LSTM`: from `[steps, batch, inputs]` to `[steps, batch,
+/// hidden]`. Its state is the pair of outputs and cells.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -25,13 +33,29 @@ pub struct LstmStep;
 pub type Lstm = Recurrent<LstmStep>;
 
 /// One step of an [`Lstm`], PyTorch's `nn.LSTMCell`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::LstmCell;
+/// let cell = LstmCell::new(3, 5);
+/// let (h, c) = cell.forward(&Tensor::ones([2, 3]), None);
+/// assert_eq!((h.shape(), c.shape()), (&[2, 5][..], &[2, 5][..]));
+/// let (h, _) = cell.forward(&Tensor::ones([2, 3]), Some(&(h, c)));
+/// assert_eq!(h.shape(), [2, 5]);
+/// ```
 pub type LstmCell = RecurrentCell<LstmStep>;
 
 impl Lstm {
-    /// One layer; [`RecurrentConfig`] has the options.
+    /// One layer in one direction; [`RecurrentConfig`] has the options.
+    ///
+    /// ```
+    /// # use pullback_nn::Lstm;
+    /// let lstm = Lstm::new(3, 5);
+    /// assert_eq!(lstm.cells[0].weight_hh.shape(), [20, 5]);
+    /// ```
     ///
     /// # Panics
-    /// If there are no hidden numbers.
+    /// If `hidden_size` is 0.
     #[track_caller]
     #[must_use]
     pub fn new(input_size: usize, hidden_size: usize) -> Lstm {
@@ -42,8 +66,14 @@ impl Lstm {
 impl LstmCell {
     /// With biases; [`RecurrentConfig`] has the options.
     ///
+    /// ```
+    /// # use pullback_nn::LstmCell;
+    /// let cell = LstmCell::new(3, 5);
+    /// assert_eq!(cell.weight_ih.shape(), [20, 3]);
+    /// ```
+    ///
     /// # Panics
-    /// If there are no hidden numbers.
+    /// If `hidden_size` is 0.
     #[track_caller]
     #[must_use]
     pub fn new(input_size: usize, hidden_size: usize) -> LstmCell {
@@ -52,20 +82,39 @@ impl LstmCell {
 }
 
 impl RecurrentConfig {
-    /// Long short-term memories.
+    /// A long short-term memory with these options.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::RecurrentConfig;
+    /// let lstm = RecurrentConfig::new(3, 5).num_layers(2).lstm();
+    /// let (y, (h, c)) = lstm.forward(&Tensor::ones([7, 4, 3]));
+    /// assert_eq!(
+    ///     (y.shape(), h.shape(), c.shape()),
+    ///     (&[7, 4, 5][..], &[2, 4, 5][..], &[2, 4, 5][..])
+    /// );
+    /// ```
     ///
     /// # Panics
-    /// If there are no layers or no hidden numbers.
+    /// If the number of layers, `hidden_size` or `proj_size` is 0.
     #[track_caller]
     #[must_use]
     pub fn lstm(self) -> Lstm {
         self.build(LstmStep)
     }
 
-    /// One step of a long short-term memory; layers and directions do not matter.
+    /// One step of a long short-term memory; the options of layers and directions have no effect.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::RecurrentConfig;
+    /// let cell = RecurrentConfig::new(3, 5).proj_size(2).lstm_cell();
+    /// let (h, c) = cell.forward(&Tensor::ones([4, 3]), None);
+    /// assert_eq!((h.shape(), c.shape()), (&[4, 2][..], &[4, 5][..]));
+    /// ```
     ///
     /// # Panics
-    /// If there are no layers or no hidden numbers.
+    /// If `hidden_size` or `proj_size` is 0.
     #[track_caller]
     #[must_use]
     pub fn lstm_cell(self) -> LstmCell {

@@ -9,7 +9,7 @@ use crate::refuse::refuse;
 use crate::{Layer, Linear, ModuleScope, module_scope};
 use pullback::{Attention, Error, Flag, Tensor, Tree, next_key_on, with_default_device};
 
-/// What a [`MultiHeadAttention`] is made from.
+/// The options of a [`MultiHeadAttention`].
 ///
 /// ```
 /// use pullback::Tensor;
@@ -19,7 +19,8 @@ use pullback::{Attention, Error, Flag, Tensor, Tree, next_key_on, with_default_d
 /// let x = Tensor::ones([1, 5, 64]);
 /// let y = attention.forward(&x, &x, &x, AttentionMasks::new().causal());
 /// assert_eq!(y.shape(), [1, 5, 64]);
-/// let names: Vec<String> = attention.named_parameters().into_iter().map(|(name, _)| name).collect();
+/// let names: Vec<String> =
+///     attention.named_parameters().into_iter().map(|(name, _)| name).collect();
 /// assert_eq!(names, ["in_proj_weight", "in_proj_bias", "out_proj.weight", "out_proj.bias"]);
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -36,7 +37,13 @@ pub struct AttentionConfig {
 }
 
 impl AttentionConfig {
-    /// Inputs and outputs of `embed_dim` features, divided among the heads.
+    /// With inputs and outputs of `embed_dim` features, divided among the heads.
+    ///
+    /// ```
+    /// # use pullback_nn::AttentionConfig;
+    /// let attention = AttentionConfig::new(64, 8).build();
+    /// assert_eq!(attention.in_proj_weight.unwrap().shape(), [3 * 64, 64]);
+    /// ```
     pub fn new(embed_dim: usize, num_heads: usize) -> AttentionConfig {
         AttentionConfig {
             embed: embed_dim,
@@ -50,44 +57,97 @@ impl AttentionConfig {
         }
     }
 
-    /// Fewer heads of keys and values than of queries: each is shared by as many heads of queries
-    /// (grouped-query attention).
+    /// Grouped-query attention: fewer heads of keys and values than of queries, each shared by the
+    /// same number of query heads.
+    ///
+    /// ```
+    /// # use pullback_nn::AttentionConfig;
+    /// let attention = AttentionConfig::new(64, 8).kv_heads(2).build();
+    /// // 64 rows for queries, 2·8 for keys and 2·8 for values.
+    /// assert_eq!(attention.in_proj_weight.unwrap().shape(), [96, 64]);
+    /// ```
     pub fn kv_heads(self, heads: usize) -> AttentionConfig {
         AttentionConfig { kv_heads: Some(heads), ..self }
     }
 
-    /// Keys have this many features, if not as many as queries.
+    /// The number of features of keys; `embed_dim` by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionConfig, AttentionMasks};
+    /// let attention = AttentionConfig::new(8, 2).kdim(5).build();
+    /// let (q, k, v) = (Tensor::ones([1, 3, 8]), Tensor::ones([1, 4, 5]), Tensor::ones([1, 4, 8]));
+    /// assert_eq!(attention.forward(&q, &k, &v, AttentionMasks::new()).shape(), [1, 3, 8]);
+    /// ```
     pub fn kdim(self, features: usize) -> AttentionConfig {
         AttentionConfig { kdim: Some(features), ..self }
     }
 
-    /// Values have this many features, if not as many as queries.
+    /// The number of features of values; `embed_dim` by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionConfig, AttentionMasks};
+    /// let attention = AttentionConfig::new(8, 2).vdim(6).build();
+    /// let (q, k, v) = (Tensor::ones([1, 3, 8]), Tensor::ones([1, 4, 8]), Tensor::ones([1, 4, 6]));
+    /// assert_eq!(attention.forward(&q, &k, &v, AttentionMasks::new()).shape(), [1, 3, 8]);
+    /// ```
     pub fn vdim(self, features: usize) -> AttentionConfig {
         AttentionConfig { vdim: Some(features), ..self }
     }
 
-    /// No biases.
+    /// Without biases.
+    ///
+    /// ```
+    /// # use pullback_nn::AttentionConfig;
+    /// let attention = AttentionConfig::new(8, 2).without_bias().build();
+    /// assert!(attention.in_proj_bias.is_none() && attention.out_proj.bias.is_none());
+    /// ```
     #[doc(alias = "bias")]
     pub fn without_bias(self) -> AttentionConfig {
         AttentionConfig { bias: false, ..self }
     }
 
-    /// While training, drops weights with this probability.
+    /// The probability with which attention weights are dropped in training; 0 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionConfig, AttentionMasks, Module};
+    /// let (attention, x) =
+    ///     (AttentionConfig::new(8, 2).dropout(0.1).build(), Tensor::ones([1, 3, 8]));
+    /// attention.eval();
+    /// assert_eq!(attention.forward(&x, &x, &x, AttentionMasks::new()).shape(), [1, 3, 8]);
+    /// ```
     pub fn dropout(self, p: f64) -> AttentionConfig {
         AttentionConfig { dropout: p, ..self }
     }
 
-    /// Rotary positions of queries and keys.
+    /// Applies rotary position embeddings to queries and keys.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionConfig, AttentionMasks, Rotary};
+    /// let attention = AttentionConfig::new(64, 8).rotary(Rotary::new(8)).build();
+    /// let x = Tensor::ones([1, 5, 64]);
+    /// let y = attention.forward(&x, &x, &x, AttentionMasks::new().causal());
+    /// assert_eq!(y.shape(), [1, 5, 64]);
+    /// ```
     pub fn rotary(self, rotary: Rotary) -> AttentionConfig {
         AttentionConfig { rotary: Some(rotary), ..self }
     }
 
-    /// The layer, with PyTorch's initialisation: Xavier's uniform weights for queries, keys and
+    /// The layer, with PyTorch's initialisation: Xavier uniform weights for queries, keys and
     /// values, biases of 0.
     ///
+    /// ```
+    /// # use pullback_nn::AttentionConfig;
+    /// let attention = AttentionConfig::new(8, 2).dropout(0.1).build();
+    /// assert_eq!(attention.out_proj.weight.shape(), [8, 8]);
+    /// ```
+    ///
     /// # Panics
-    /// With the caller's line, if the heads cannot share the features, or those of queries not
-    /// those of keys, or the dropout is no probability.
+    /// If the number of features is not a multiple of the number of heads, the number of query
+    /// heads is not a multiple of that of key heads, or the dropout is not a probability.
     #[track_caller]
     #[must_use]
     pub fn build(self) -> MultiHeadAttention {
@@ -137,19 +197,29 @@ const NAME: &str = "MultiHeadAttention";
 /// The scores are never stored, unless [`MultiHeadAttention::forward_with_weights`] is called for
 /// them. A query that sees no key gives zeros (before the last projection), where PyTorch may give
 /// NaN.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{AttentionMasks, MultiHeadAttention};
+/// let (attention, x) = (MultiHeadAttention::new(8, 2), Tensor::randn([2, 3, 8]));
+/// let memory = Tensor::randn([2, 5, 8]);
+/// // Self-attention and cross-attention.
+/// assert_eq!(attention.forward(&x, &x, &x, AttentionMasks::new().causal()).shape(), [2, 3, 8]);
+/// assert_eq!(attention.forward(&x, &memory, &memory, AttentionMasks::new()).shape(), [2, 3, 8]);
+/// ```
 #[derive(Clone, Tree)]
 pub struct MultiHeadAttention {
     /// The weights for queries, where keys or values have another number of features.
     pub q_proj_weight: Option<Tensor>,
-    /// The weights for keys, then.
+    /// The weights for keys, in that case.
     pub k_proj_weight: Option<Tensor>,
-    /// The weights for values, then.
+    /// The weights for values, in that case.
     pub v_proj_weight: Option<Tensor>,
-    /// The weights for queries, keys and values on top of each other, otherwise.
+    /// The concatenated weights for queries, keys and values, otherwise.
     pub in_proj_weight: Option<Tensor>,
     /// The biases of queries, keys and values.
     pub in_proj_bias: Option<Tensor>,
-    /// What the heads' results go through.
+    /// The output projection.
     pub out_proj: Linear,
     heads: usize,
     kv_heads: usize,
@@ -166,20 +236,36 @@ struct ByHeads {
 }
 
 impl MultiHeadAttention {
-    /// As many heads of keys as of queries, with biases.
+    /// With biases, and as many heads of keys and values as of queries; [`AttentionConfig`] has the
+    /// options.
+    ///
+    /// ```
+    /// # use pullback_nn::MultiHeadAttention;
+    /// let attention = MultiHeadAttention::new(64, 8);
+    /// assert_eq!(attention.in_proj_weight.unwrap().shape(), [192, 64]);
+    /// ```
     ///
     /// # Panics
-    /// With the caller's line, if the heads cannot share the features.
+    /// If the number of features is not a multiple of the number of heads.
     #[track_caller]
     #[must_use]
     pub fn new(embed_dim: usize, num_heads: usize) -> MultiHeadAttention {
         AttentionConfig::new(embed_dim, num_heads).build()
     }
 
-    /// What each query finds among the values: `[batch, queries, embed]`.
+    /// The attention output: from queries `[batch, queries, embed]`, keys `[batch, keys, kdim]` and
+    /// values `[batch, keys, vdim]` to `[batch, queries, embed]`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, MultiHeadAttention};
+    /// let attention = MultiHeadAttention::new(8, 2);
+    /// let (q, kv) = (Tensor::ones([2, 3, 8]), Tensor::ones([2, 5, 8]));
+    /// assert_eq!(attention.forward(&q, &kv, &kv, AttentionMasks::new()).shape(), [2, 3, 8]);
+    /// ```
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward(
@@ -207,11 +293,21 @@ impl MultiHeadAttention {
         self.out(&scope, &x.q.attention(&x.k, &x.v, how), (&x.q, &x.k), query.rank())
     }
 
-    /// [`MultiHeadAttention::forward`], and the weights: `[batch, queries, keys]` averaged over the
-    /// heads, or `[batch, heads, queries, keys]`. It stores the scores.
+    /// [`MultiHeadAttention::forward`], and the attention weights: `[batch, queries, keys]`
+    /// averaged over the heads, or `[batch, heads, queries, keys]`. It stores the scores.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, MultiHeadAttention};
+    /// let attention = MultiHeadAttention::new(8, 2);
+    /// let (q, kv) = (Tensor::ones([2, 3, 8]), Tensor::ones([2, 5, 8]));
+    /// let (y, weights) =
+    ///     attention.forward_with_weights(&q, &kv, &kv, AttentionMasks::new(), false);
+    /// assert_eq!((y.shape(), weights.shape()), (&[2, 3, 8][..], &[2, 2, 3, 5][..]));
+    /// ```
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward_with_weights(
@@ -250,13 +346,25 @@ impl MultiHeadAttention {
         (y, if query.rank() == 2 { weights.squeeze_axis(0) } else { weights })
     }
 
-    /// Causal self-attention of the next positions `x` (`[batch, length, embed]`), which see those
-    /// in the cache and themselves; their keys and values are put into it. A prompt goes in at
-    /// once, then position by position: all gives what [`MultiHeadAttention::forward`] gives for
-    /// the whole, without dropout and without gradients.
+    /// Incremental decoding: causal self-attention of the next positions `x`, `[batch, length,
+    /// embed]`, to those in the cache and to themselves; their keys and values are appended to the
+    /// cache. A prompt goes in at once, then position by position: together this gives what
+    /// [`MultiHeadAttention::forward`] gives for the whole sequence, without dropout and without
+    /// gradients.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, MultiHeadAttention};
+    /// let (attention, x) = (MultiHeadAttention::new(8, 2), Tensor::randn([1, 4, 8]));
+    /// let whole = attention.forward(&x, &x, &x, AttentionMasks::new().causal());
+    /// let cache = attention.cache(1, 16);
+    /// let _prompt = attention.decode(&x.narrow(1, 0, 3), &cache);
+    /// let last = attention.decode(&x.narrow(1, 3, 1), &cache);
+    /// assert!(last.is_close(&whole.narrow(1, 3, 1), 1e-4, 1e-5, false).all().item::<bool>());
+    /// ```
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit or the cache is full.
+    /// If shapes or dtypes do not fit, or the cache is full.
     #[track_caller]
     #[must_use]
     pub fn decode(&self, x: &Tensor, cache: &KeyValueCache) -> Tensor {
@@ -274,11 +382,20 @@ impl MultiHeadAttention {
         self.out(&scope, &y, (&new.q, &cache.keys), x.rank()).detach()
     }
 
-    /// [`MultiHeadAttention::decode`] with keys and values that are passed on instead of written
-    /// over, and through which gradients pass.
+    /// [`MultiHeadAttention::decode`] with keys and values that are given and returned instead of
+    /// overwritten, and through which gradients pass.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::MultiHeadAttention;
+    /// let attention = MultiHeadAttention::new(8, 2);
+    /// let (_, past) = attention.extend(&Tensor::ones([1, 3, 8]), None);
+    /// let (y, past) = attention.extend(&Tensor::ones([1, 1, 8]), Some(&past));
+    /// assert_eq!((y.shape(), past.positions()), (&[1, 1, 8][..], 4));
+    /// ```
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn extend(&self, x: &Tensor, past: Option<&KeyValues>) -> (Tensor, KeyValues) {
@@ -297,7 +414,17 @@ impl MultiHeadAttention {
         (self.out(&scope, &y, (&q, &all.keys), x.rank()), all)
     }
 
-    /// An empty cache for a batch of this size.
+    /// An empty cache for [`MultiHeadAttention::decode`] with this batch size and number of
+    /// positions.
+    ///
+    /// ```
+    /// # use pullback_nn::MultiHeadAttention;
+    /// let cache = MultiHeadAttention::new(8, 2).cache(1, 16);
+    /// assert_eq!(cache.keys.shape(), [1, 2, 16, 4]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the memory cannot be allocated.
     #[must_use]
     pub fn cache(&self, batch: usize, capacity: usize) -> KeyValueCache {
         let weight = &self.out_proj.weight;

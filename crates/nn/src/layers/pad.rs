@@ -3,8 +3,7 @@
 use crate::{Layer, module_scope};
 use pullback::{PadFill, Path, Tensor, Tree};
 
-/// Elements before and after the last axes: PyTorch's zero, constant, reflection, replication and
-/// circular padding.
+/// Pads the last axes: PyTorch's zero, constant, reflection, replication and circular padding.
 ///
 /// ```
 /// use pullback::{PadMode, PadFill, Tensor};
@@ -13,21 +12,41 @@ use pullback::{PadFill, Path, Tensor, Tree};
 /// assert_eq!(layer.forward(&Tensor::zeros([1, 3, 8, 8])).shape(), [1, 3, 12, 10]);
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "ZeroPad2d")]
+#[doc(alias = "ConstantPad2d")]
+#[doc(alias = "ReflectionPad2d")]
+#[doc(alias = "ReplicationPad2d")]
+#[doc(alias = "CircularPad2d")]
 pub struct Pad {
-    /// How many before and after, from the last axis on; a negative number cuts that many off.
+    /// The numbers of elements before and after, from the last axis on; a negative number removes
+    /// elements.
     pub padding: Vec<(isize, isize)>,
-    /// What they are.
+    /// The values of the padding.
     pub fill: PadFill,
 }
 
 impl Pad {
-    /// So many before and after the last axis, the one before it, and so on.
+    /// With these numbers of elements before and after the last axis, the one before it, and so on.
+    ///
+    /// ```
+    /// # use pullback::{PadFill, Tensor};
+    /// # use pullback_nn::{Layer, Pad};
+    /// let layer = Pad::new([(1, 2)], PadFill::Constant(7.0));
+    /// assert_eq!(layer.forward(&Tensor::from([1.0])).to_vec::<f64>(), [7.0, 1.0, 7.0, 7.0]);
+    /// ```
     #[must_use]
     pub fn new(padding: impl AsRef<[(isize, isize)]>, fill: PadFill) -> Pad {
         Pad { padding: padding.as_ref().to_vec(), fill }
     }
 
-    /// Zeros.
+    /// Pads with zeros.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Pad};
+    /// let layer = Pad::zeros([(1, 1), (2, 2)]);
+    /// assert_eq!(layer.forward(&Tensor::ones([1, 3, 8, 8])).shape(), [1, 3, 12, 10]);
+    /// ```
     #[must_use]
     pub fn zeros(padding: impl AsRef<[(isize, isize)]>) -> Pad {
         Pad::new(padding, PadFill::Constant(0.0))

@@ -1,10 +1,10 @@
-//! Channels as pixels, and back.
+//! Pixel shuffle and its inverse.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// `[.., c·r², h, w]` as `[.., c, h·r, w·r]`.
+/// Rearranges `[.., c·r², h, w]` to `[.., c, h·r, w·r]`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -17,7 +17,13 @@ pub struct PixelShuffle {
     pub upscale_factor: usize,
 }
 
-/// `[.., c, h·r, w·r]` as `[.., c·r², h, w]`.
+/// Rearranges `[.., c, h·r, w·r]` to `[.., c·r², h, w]`: the inverse of [`PixelShuffle`].
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Layer, PixelUnshuffle};
+/// assert_eq!(PixelUnshuffle::new(2).forward(&Tensor::zeros([1, 2, 6, 6])).shape(), [1, 8, 3, 3]);
+/// ```
 #[derive(Clone, Copy, Debug, Tree)]
 pub struct PixelUnshuffle {
     /// The factor r.
@@ -25,7 +31,14 @@ pub struct PixelUnshuffle {
 }
 
 impl PixelShuffle {
-    /// By this factor.
+    /// With this factor r; `forward` panics if it is 0.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, PixelShuffle};
+    /// let y = PixelShuffle::new(3).forward(&Tensor::zeros([9, 4, 5]));
+    /// assert_eq!(y.shape(), [1, 12, 15]);
+    /// ```
     #[must_use]
     pub fn new(upscale_factor: usize) -> PixelShuffle {
         PixelShuffle { upscale_factor }
@@ -33,7 +46,15 @@ impl PixelShuffle {
 }
 
 impl PixelUnshuffle {
-    /// By this factor.
+    /// With this factor r; `forward` panics if it is 0.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, PixelShuffle, PixelUnshuffle};
+    /// let x = Tensor::randn([4, 3, 3]);
+    /// let y = PixelUnshuffle::new(2).forward(&PixelShuffle::new(2).forward(&x));
+    /// assert_eq!(y.to_vec::<f32>(), x.to_vec::<f32>());
+    /// ```
     #[must_use]
     pub fn new(downscale_factor: usize) -> PixelUnshuffle {
         PixelUnshuffle { downscale_factor }

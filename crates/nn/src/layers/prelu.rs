@@ -1,10 +1,11 @@
-//! A relu whose slope below 0 is learned.
+//! Parametric relu.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// x above 0, `weight · x` below, with one weight for all or one per channel (axis 1).
+/// A relu with a learned slope: x above 0, `weight · x` below, with one weight for all or one per
+/// channel (axis 1). Any shape in, the same shape out.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -24,16 +25,29 @@ impl Default for PRelu {
 }
 
 impl PRelu {
-    /// One slope, from 0.25.
+    /// One slope, initially 0.25.
+    ///
+    /// ```
+    /// # use pullback_nn::{Module, PRelu};
+    /// assert_eq!(PRelu::new().parameter_count(), 1);
+    /// ```
     #[must_use]
     pub fn new() -> PRelu {
         PRelu { weight: (Tensor::ones([1]) * 0.25).requires_grad() }
     }
 
-    /// A slope for each channel, from 0.25.
+    /// A slope for each channel, initially 0.25.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, PRelu};
+    /// let layer = PRelu::per_channel(3);
+    /// assert_eq!(layer.weight.to_vec::<f32>(), [0.25; 3]);
+    /// assert_eq!(layer.forward(&Tensor::ones([2, 3, 4])).shape(), [2, 3, 4]);
+    /// ```
     ///
     /// # Panics
-    /// If there are none.
+    /// If `channels` is 0.
     #[track_caller]
     #[must_use]
     pub fn per_channel(channels: usize) -> PRelu {

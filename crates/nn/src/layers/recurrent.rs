@@ -18,7 +18,7 @@ use crate::module_scope;
 use crate::refuse::{demand, refuse, try_reserve};
 use pullback::{DType, Error, Flag, Path, Tensor, Tree, cat, next_key_on, stack};
 
-/// What recurrent layers are made from: see [`RecurrentConfig::lstm`], [`RecurrentConfig::gru`],
+/// The options of recurrent layers: see [`RecurrentConfig::lstm`], [`RecurrentConfig::gru`] and
 /// [`RecurrentConfig::rnn`].
 ///
 /// ```
@@ -26,7 +26,10 @@ use pullback::{DType, Error, Flag, Path, Tensor, Tree, cat, next_key_on, stack};
 /// use pullback_nn::{Module, RecurrentConfig};
 /// let lstm = RecurrentConfig::new(3, 5).num_layers(2).bidirectional().lstm();
 /// let (y, (h, c)) = lstm.forward(&Tensor::ones([7, 4, 3]));
-/// assert_eq!((y.shape(), h.shape(), c.shape()), (&[7, 4, 10][..], &[4, 4, 5][..], &[4, 4, 5][..]));
+/// assert_eq!(
+///     (y.shape(), h.shape(), c.shape()),
+///     (&[7, 4, 10][..], &[4, 4, 5][..], &[4, 4, 5][..])
+/// );
 /// assert_eq!(lstm.named_parameters()[4].0, "weight_ih_l0_reverse");
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -44,6 +47,13 @@ pub struct RecurrentConfig {
 
 impl RecurrentConfig {
     /// One layer, one direction, with biases; sequences are `[steps, batch, inputs]`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::RecurrentConfig;
+    /// let (y, _) = RecurrentConfig::new(3, 5).gru().forward(&Tensor::ones([7, 2, 3]));
+    /// assert_eq!(y.shape(), [7, 2, 5]);
+    /// ```
     pub fn new(input_size: usize, hidden_size: usize) -> RecurrentConfig {
         RecurrentConfig {
             inputs: input_size,
@@ -57,34 +67,83 @@ impl RecurrentConfig {
         }
     }
 
-    /// This many layers, each of which goes through the outputs of the one before.
+    /// The number of layers, each of which takes the outputs of the previous one.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::RecurrentConfig;
+    /// let (y, h) =
+    ///     RecurrentConfig::new(3, 5).num_layers(2).gru().forward(&Tensor::ones([7, 2, 3]));
+    /// assert_eq!((y.shape(), h.shape()), (&[7, 2, 5][..], &[2, 2, 5][..]));
+    /// ```
     pub fn num_layers(self, layers: usize) -> RecurrentConfig {
         RecurrentConfig { layers, ..self }
     }
 
-    /// Each layer also goes through the sequence backwards; the outputs of both are concatenated,
-    /// forwards first.
+    /// Each layer also runs over the sequence backwards; the outputs of both directions are
+    /// concatenated, forward first.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::RecurrentConfig;
+    /// let (y, h) =
+    ///     RecurrentConfig::new(3, 5).bidirectional().gru().forward(&Tensor::ones([7, 2, 3]));
+    /// assert_eq!((y.shape(), h.shape()), (&[7, 2, 10][..], &[2, 2, 5][..]));
+    /// ```
     pub fn bidirectional(self) -> RecurrentConfig {
         RecurrentConfig { both: true, ..self }
     }
 
-    /// No biases.
+    /// Without biases.
+    ///
+    /// ```
+    /// # use pullback_nn::{Module, RecurrentConfig};
+    /// assert_eq!(RecurrentConfig::new(3, 5).without_bias().rnn().parameters().len(), 2);
+    /// ```
     #[doc(alias = "bias")]
     pub fn without_bias(self) -> RecurrentConfig {
         RecurrentConfig { bias: false, ..self }
     }
 
-    /// While training, drops outputs of all layers but the last with this probability.
+    /// The probability with which outputs of all layers but the last are dropped in training; 0 by
+    /// default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::RecurrentConfig;
+    /// let gru = RecurrentConfig::new(3, 5).num_layers(2).dropout(0.2).gru();
+    /// assert_eq!(gru.forward(&Tensor::ones([7, 2, 3])).0.shape(), [7, 2, 5]);
+    /// ```
     pub fn dropout(self, p: f64) -> RecurrentConfig {
         RecurrentConfig { dropout: p, ..self }
     }
 
     /// Sequences are `[batch, steps, inputs]`. States are `[layers, batch, hidden]` in any case.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::RecurrentConfig;
+    /// let (y, h) =
+    ///     RecurrentConfig::new(3, 5).batch_first().gru().forward(&Tensor::ones([2, 7, 3]));
+    /// assert_eq!((y.shape(), h.shape()), (&[2, 7, 5][..], &[1, 2, 5][..]));
+    /// ```
     pub fn batch_first(self) -> RecurrentConfig {
         RecurrentConfig { batch_first: true, ..self }
     }
 
-    /// An LSTM's outputs, and the state that is fed back, are projected to this many numbers.
+    /// The number of features to which an LSTM's outputs, and the outputs that are fed back, are
+    /// projected.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::RecurrentConfig;
+    /// let (y, (h, c)) =
+    ///     RecurrentConfig::new(3, 5).proj_size(2).lstm().forward(&Tensor::ones([7, 4, 3]));
+    /// assert_eq!(
+    ///     (y.shape(), h.shape(), c.shape()),
+    ///     (&[7, 4, 2][..], &[1, 4, 2][..], &[1, 4, 5][..])
+    /// );
+    /// ```
     pub fn proj_size(self, size: usize) -> RecurrentConfig {
         RecurrentConfig { projected: Some(size), ..self }
     }
@@ -107,11 +166,19 @@ impl RecurrentConfig {
 }
 
 /// Layers of one recurrence: [`Rnn`](crate::Rnn), [`Gru`](crate::Gru) and [`Lstm`](crate::Lstm) are
-/// this, of different kinds.
+/// this, with different steps.
 ///
 /// Sequences are `[steps, batch, inputs]`, or `[batch, steps, inputs]` with
-/// [`RecurrentConfig::batch_first`], or `[steps, inputs]` without a batch. States are
-/// `[layers · directions, batch, hidden]`, or without the batch.
+/// [`RecurrentConfig::batch_first`], or `[steps, inputs]` without a batch. States are `[layers ·
+/// directions, batch, hidden]`, or without the batch.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{GruStep, Recurrent, RecurrentConfig};
+/// let gru: Recurrent<GruStep> = RecurrentConfig::new(3, 5).gru();
+/// let (y, h) = gru.forward(&Tensor::ones([7, 3]));
+/// assert_eq!((y.shape(), h.shape()), (&[7, 5][..], &[1, 5][..]));
+/// ```
 #[derive(Clone)]
 pub struct Recurrent<K: Recurrence> {
     /// Layer by layer, in each the one that goes forwards first.
@@ -121,31 +188,61 @@ pub struct Recurrent<K: Recurrence> {
 }
 
 impl<K: Recurrence> Recurrent<K> {
-    /// The outputs of the last layer at every step, and the last states of all layers, from states
-    /// of zeros.
+    /// The outputs of the last layer at every step, and the last states of all layers, from initial
+    /// states of zeros.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::Gru;
+    /// let (y, h) = Gru::new(3, 5).forward(&Tensor::ones([7, 2, 3]));
+    /// assert_eq!((y.shape(), h.shape()), (&[7, 2, 5][..], &[1, 2, 5][..]));
+    /// // The last output is the last state.
+    /// assert_eq!(y.at(-1).to_vec::<f32>(), h.at(0).to_vec::<f32>());
+    /// ```
     ///
     /// # Panics
-    /// With the operands and the caller's line, if the input does not fit.
+    /// If the input's shape or dtype does not fit; the message names it and the caller's line.
     #[track_caller]
     pub fn forward(&self, x: &Tensor) -> (Tensor, K::State) {
         self.forward_with(x, None, None)
     }
 
-    /// [`Recurrent::forward`] from these states.
+    /// [`Recurrent::forward`] from these initial states.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::Gru;
+    /// let (gru, x) = (Gru::new(3, 5), Tensor::randn([7, 2, 3]));
+    /// let (_, h) = gru.forward(&x.narrow(0, 0, 4));
+    /// let (y, _) = gru.forward_from(&x.narrow(0, 4, 3), &h);
+    /// // The same as the whole sequence at once.
+    /// let (whole, _) = gru.forward(&x);
+    /// assert!(y.is_close(&whole.narrow(0, 4, 3), 1e-4, 1e-5, false).all().item::<bool>());
+    /// ```
     ///
     /// # Panics
-    /// With the operands and the caller's line, if input or states do not fit.
+    /// If the shape or dtype of input or states does not fit; the message names them.
     #[track_caller]
     pub fn forward_from(&self, x: &Tensor, state: &K::State) -> (Tensor, K::State) {
         self.forward_with(x, Some(state), None)
     }
 
-    /// [`Recurrent::forward`] of sequences of different lengths (integers, `[batch]`): what is
-    /// beyond a sequence's end is ignored, the outputs there are zero, and the last states are
-    /// those at its end. It is what PyTorch's packed sequences give.
+    /// [`Recurrent::forward`] of sequences of different lengths (integers, `[batch]`): steps beyond
+    /// the end of a sequence are ignored, their outputs are zero, and the last states are those at
+    /// its end. This is what PyTorch's packed sequences compute.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::Gru;
+    /// let (gru, x) = (Gru::new(3, 5), Tensor::ones([7, 2, 3]));
+    /// let (y, h) = gru.forward_with(&x, None, Some(&Tensor::from([7i64, 4])));
+    /// // The second sequence ends after four steps.
+    /// assert_eq!(y.at((4, 1)).to_vec::<f32>(), [0.0; 5]);
+    /// assert_eq!(h.at((0, 1)).to_vec::<f32>(), y.at((3, 1)).to_vec::<f32>());
+    /// ```
     ///
     /// # Panics
-    /// With the operands and the caller's line, if input, states or lengths do not fit.
+    /// If the shape or dtype of input, states or lengths does not fit; the message names them.
     #[track_caller]
     pub fn forward_with(
         &self,

@@ -1,4 +1,4 @@
-//! One step of a recurrence, and the weights it is made with.
+//! One step of a recurrence, and its weights.
 
 use super::recurrent::{RecurrentConfig, check_dtypes};
 use crate::init::uniform_;
@@ -7,12 +7,21 @@ use crate::refuse::{demand, refuse};
 use pullback::{Error, Path, Tensor, Tree, scan, scan_reverse};
 use std::fmt;
 
-/// What one kind of recurrent layer does in a step.
+/// The step of a kind of recurrent layer. [`ElmanStep`](crate::ElmanStep),
+/// [`GruStep`](crate::GruStep) and [`LstmStep`](crate::LstmStep) implement it.
+///
+/// ```
+/// use pullback_nn::{LstmCell, LstmStep, Recurrence, RecurrentCell};
+/// fn gates<K: Recurrence>(cell: &RecurrentCell<K>) -> usize {
+///     cell.weight_ih.shape()[0] / cell.weight_hh.shape()[1]
+/// }
+/// assert_eq!(gates(&LstmCell::new(3, 5)), LstmStep::GATES);
+/// ```
 pub trait Recurrence: Clone + fmt::Debug {
-    /// What is carried from step to step: the output, and for an LSTM its cell.
+    /// The state that is carried from step to step: the output, and for an LSTM its cell.
     type State: Tree;
 
-    /// How many times the hidden size the weights have rows.
+    /// The number of gates: the weights have this many times the hidden size as rows.
     const GATES: usize;
 
     /// Whether both biases are simply added, so that they can be added for all steps at once.
@@ -29,13 +38,40 @@ pub trait Recurrence: Clone + fmt::Debug {
 
     /// States of zeros on the device of `x`: `hidden` numbers inside, `output` numbers in the
     /// output.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{LstmStep, Recurrence};
+    /// let (h, c) = LstmStep::zeros(2, 5, 4, &Tensor::ones([2, 3]));
+    /// assert_eq!((h.shape(), c.shape()), (&[2, 4][..], &[2, 5][..]));
+    /// ```
     fn zeros(batch: usize, hidden: usize, output: usize, x: &Tensor) -> Self::State;
 
-    /// The output that is part of a state.
+    /// The output, which is part of the state.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{LstmStep, Recurrence};
+    /// let state = (Tensor::ones([2, 5]), Tensor::zeros([2, 5]));
+    /// assert!(LstmStep::output(&state).is_same(&state.0));
+    /// ```
     fn output(state: &Self::State) -> &Tensor;
 
-    /// The next state, from what the input gives to each gate, what the output before gives to each
-    /// gate, and the state. A projection makes the output smaller.
+    /// The next state, from the input's projection `[batch, gates · hidden]`, the projection of the
+    /// previous output (of the same shape), and the state. `projection` is the weight that makes an
+    /// LSTM's output smaller.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{GruStep, Recurrence};
+    /// let gates = Tensor::zeros([2, 3 * 5]);
+    /// let h = GruStep.step(&gates, &gates, &Tensor::ones([2, 5]), None);
+    /// // All gates are sigmoid(0): half of the old state, and half of tanh(0).
+    /// assert_eq!(h.to_vec::<f32>(), [0.5; 10]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not fit.
     fn step(
         &self,
         input_projection: &Tensor,
@@ -46,16 +82,23 @@ pub trait Recurrence: Clone + fmt::Debug {
 }
 
 /// One step of a recurrence: [`RnnCell`](crate::RnnCell), [`GruCell`](crate::GruCell) and
-/// [`LstmCell`](crate::LstmCell) are this, of different kinds.
+/// [`LstmCell`](crate::LstmCell) are this, with different steps.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{GruCell, GruStep, RecurrentCell};
+/// let cell: RecurrentCell<GruStep> = GruCell::new(3, 5);
+/// assert_eq!(cell.forward(&Tensor::ones([2, 3]), None).shape(), [2, 5]);
+/// ```
 #[derive(Clone)]
 pub struct RecurrentCell<K: Recurrence> {
-    /// From the input: `[gates · hidden, inputs]`.
+    /// The input weights, `[gates · hidden, inputs]`.
     pub weight_ih: Tensor,
-    /// From the output before: `[gates · hidden, outputs]`.
+    /// The recurrent weights, `[gates · hidden, outputs]`.
     pub weight_hh: Tensor,
-    /// Added to what the input gives.
+    /// The bias of the input's projection.
     pub bias_ih: Option<Tensor>,
-    /// Added to what the output before gives.
+    /// The bias of the previous output's projection.
     pub bias_hh: Option<Tensor>,
     /// The projection of an LSTM's outputs.
     pub weight_hr: Option<Tensor>,
@@ -94,8 +137,20 @@ impl<K: Recurrence> RecurrentCell<K> {
     /// The state after a step with inputs `[batch, inputs]` (or `[inputs]`), from this state or
     /// from zeros.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::LstmCell;
+    /// let cell = LstmCell::new(3, 5);
+    /// let mut state = None;
+    /// for x in [Tensor::ones([2, 3]), Tensor::zeros([2, 3])] {
+    ///     state = Some(cell.forward(&x, state.as_ref()));
+    /// }
+    /// let (h, c) = state.unwrap();
+    /// assert_eq!((h.shape(), c.shape()), (&[2, 5][..], &[2, 5][..]));
+    /// ```
+    ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward(&self, x: &Tensor, state: Option<&K::State>) -> K::State {

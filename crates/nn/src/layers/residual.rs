@@ -1,9 +1,9 @@
-//! What a layer adds to its input.
+//! Residual connections.
 
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// `x + inner(x)`
+/// A residual connection, `x + inner(x)`. The inner layer keeps the shape.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -18,7 +18,14 @@ pub struct Residual<L> {
 }
 
 impl<L: Layer> Residual<L> {
-    /// Around this layer.
+    /// Adds a residual connection around this layer.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Relu, Residual};
+    /// let block = Residual::new(Relu);
+    /// assert_eq!(block.forward(&Tensor::from([-1.0, 2.0])).to_vec::<f64>(), [-1.0, 4.0]);
+    /// ```
     #[must_use]
     pub fn new(inner: L) -> Residual<L> {
         Residual { inner }

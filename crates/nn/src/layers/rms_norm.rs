@@ -1,10 +1,11 @@
-//! Each example scaled to size 1.
+//! Root mean square normalisation.
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
 use pullback::{DType, Tensor, Tree};
 
-/// Divided by the root of the mean square over the last axes, then `· weight`.
+/// Root mean square normalisation: divided by the root of the mean square over the last axes, then
+/// `· weight`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -26,8 +27,16 @@ pub struct RmsNorm {
 impl RmsNorm {
     /// Over the last axes, which have these lengths.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, RmsNorm};
+    /// let y = RmsNorm::new([2]).forward(&Tensor::from([[3f32, 3.0]]));
+    /// assert_eq!(y.shape(), [1, 2]);
+    /// assert!((y.at((0, 0)).item::<f32>() - 1.0).abs() < 1e-5);
+    /// ```
+    ///
     /// # Panics
-    /// If there are none.
+    /// If `normalized_shape` is empty.
     #[track_caller]
     #[must_use]
     pub fn new(normalized_shape: impl AsRef<[usize]>) -> RmsNorm {
@@ -37,13 +46,23 @@ impl RmsNorm {
         RmsNorm { weight, normalized_shape, eps: None }
     }
 
-    /// What is added to the mean square.
+    /// The number added to the mean square.
+    ///
+    /// ```
+    /// # use pullback_nn::RmsNorm;
+    /// assert_eq!(RmsNorm::new([16]).eps(1e-6).eps, Some(1e-6));
+    /// ```
     #[must_use]
     pub fn eps(self, eps: f64) -> RmsNorm {
         RmsNorm { eps: Some(eps), ..self }
     }
 
-    /// Without a weight.
+    /// Without a weight (PyTorch's `elementwise_affine=False`).
+    ///
+    /// ```
+    /// # use pullback_nn::{Module, RmsNorm};
+    /// assert_eq!(RmsNorm::new([16]).without_affine().parameter_count(), 0);
+    /// ```
     #[must_use]
     #[doc(alias = "elementwise_affine")]
     pub fn without_affine(self) -> RmsNorm {

@@ -1,17 +1,24 @@
-//! The plain recurrent layer: the next state is a tanh, or a relu, of a linear function of input
+//! The Elman recurrent layer: the next state is a tanh, or a relu, of a linear function of input
 //! and state.
 
 use super::recurrent::{Recurrent, RecurrentConfig};
 use super::recurrent_cell::{Recurrence, RecurrentCell};
 use pullback::Tensor;
 
-/// A step of [`Rnn`]: h′ = tanh(W_ih·x + b_ih + W_hh·h + b_hh), or with relu.
+/// The step of an [`Rnn`]: h′ = tanh(W_ih·x + b_ih + W_hh·h + b_hh), or with relu.
+///
+/// ```
+/// use pullback_nn::{ElmanStep, Recurrence, Rnn};
+/// assert_eq!(ElmanStep::GATES, 1);
+/// assert_eq!(Rnn::new(3, 5).cells[0].weight_ih.shape(), [5, 3]);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct ElmanStep {
     relu: bool,
 }
 
-/// The plain recurrent layer, PyTorch's `nn.RNN`.
+/// The Elman recurrent layer, PyTorch's `nn.RNN`: from `[steps, batch, inputs]` to `[steps, batch,
+/// hidden]`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -22,13 +29,27 @@ pub struct ElmanStep {
 pub type Rnn = Recurrent<ElmanStep>;
 
 /// One step of an [`Rnn`], PyTorch's `nn.RNNCell`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::RnnCell;
+/// let cell = RnnCell::new(3, 5);
+/// let h = cell.forward(&Tensor::ones([2, 3]), None);
+/// assert_eq!(cell.forward(&Tensor::ones([2, 3]), Some(&h)).shape(), [2, 5]);
+/// ```
 pub type RnnCell = RecurrentCell<ElmanStep>;
 
 impl Rnn {
-    /// One layer with tanh; [`RecurrentConfig`] has the options.
+    /// One layer in one direction with tanh; [`RecurrentConfig`] has the options.
+    ///
+    /// ```
+    /// # use pullback_nn::Rnn;
+    /// let rnn = Rnn::new(3, 5);
+    /// assert_eq!(rnn.cells[0].weight_hh.shape(), [5, 5]);
+    /// ```
     ///
     /// # Panics
-    /// If there are no hidden numbers.
+    /// If `hidden_size` is 0.
     #[track_caller]
     #[must_use]
     pub fn new(input_size: usize, hidden_size: usize) -> Rnn {
@@ -39,8 +60,14 @@ impl Rnn {
 impl RnnCell {
     /// With tanh; [`RecurrentConfig`] has the options.
     ///
+    /// ```
+    /// # use pullback_nn::RnnCell;
+    /// let cell = RnnCell::new(3, 5);
+    /// assert_eq!(cell.weight_ih.shape(), [5, 3]);
+    /// ```
+    ///
     /// # Panics
-    /// If there are no hidden numbers.
+    /// If `hidden_size` is 0.
     #[track_caller]
     #[must_use]
     pub fn new(input_size: usize, hidden_size: usize) -> RnnCell {
@@ -49,10 +76,18 @@ impl RnnCell {
 }
 
 impl RecurrentConfig {
-    /// Plain recurrent layers with tanh.
+    /// An Elman recurrent layer with tanh and these options.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::RecurrentConfig;
+    /// let (y, h) =
+    ///     RecurrentConfig::new(3, 5).num_layers(2).rnn().forward(&Tensor::ones([7, 4, 3]));
+    /// assert_eq!((y.shape(), h.shape()), (&[7, 4, 5][..], &[2, 4, 5][..]));
+    /// ```
     ///
     /// # Panics
-    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM
+    /// If the number of layers or `hidden_size` is 0, or there is a projection, which only an LSTM
     /// has.
     #[track_caller]
     #[must_use]
@@ -60,10 +95,18 @@ impl RecurrentConfig {
         self.build(ElmanStep { relu: false })
     }
 
-    /// Plain recurrent layers with relu.
+    /// An Elman recurrent layer with relu and these options.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::RecurrentConfig;
+    /// let (y, _) = RecurrentConfig::new(3, 5).rnn_relu().forward(&Tensor::ones([7, 4, 3]));
+    /// assert_eq!(y.shape(), [7, 4, 5]);
+    /// assert!(y.to_vec::<f32>().iter().all(|&y| y >= 0.0));
+    /// ```
     ///
     /// # Panics
-    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM
+    /// If the number of layers or `hidden_size` is 0, or there is a projection, which only an LSTM
     /// has.
     #[track_caller]
     #[must_use]
@@ -71,11 +114,18 @@ impl RecurrentConfig {
         self.build(ElmanStep { relu: true })
     }
 
-    /// One step of a plain recurrent layer with tanh; layers and directions do not matter.
+    /// One step of an Elman recurrent layer with tanh; the options of layers and directions have no
+    /// effect.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::RecurrentConfig;
+    /// let cell = RecurrentConfig::new(3, 5).rnn_cell();
+    /// assert_eq!(cell.forward(&Tensor::ones([2, 3]), None).shape(), [2, 5]);
+    /// ```
     ///
     /// # Panics
-    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM
-    /// has.
+    /// If `hidden_size` is 0, or there is a projection, which only an LSTM has.
     #[track_caller]
     #[must_use]
     pub fn rnn_cell(self) -> RnnCell {
@@ -84,9 +134,16 @@ impl RecurrentConfig {
 
     /// [`RecurrentConfig::rnn_cell`] with relu.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::RecurrentConfig;
+    /// let cell = RecurrentConfig::new(3, 5).rnn_relu_cell();
+    /// let h = cell.forward(&Tensor::ones([2, 3]), None);
+    /// assert!(h.to_vec::<f32>().iter().all(|&h| h >= 0.0));
+    /// ```
+    ///
     /// # Panics
-    /// If there are no layers or no hidden numbers, or there is a projection, which only an LSTM
-    /// has.
+    /// If `hidden_size` is 0, or there is a projection, which only an LSTM has.
     #[track_caller]
     #[must_use]
     pub fn rnn_relu_cell(self) -> RnnCell {

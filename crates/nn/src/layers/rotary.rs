@@ -1,11 +1,12 @@
-//! Rotary positions: queries and keys rotated by angles that grow with their position, so that
-//! their products depend on distances alone.
+//! Rotary position embeddings: queries and keys rotated by angles that grow with their position, so
+//! that their products depend on distances alone.
 
 use crate::refuse::refuse;
 use pullback::{DType, Error, Tensor, Tree, cat, stack};
 
-/// Rotates pairs of features by the angle position · base^(−2i/d), where i is the number of the
-/// pair and d the number of rotated features.
+/// Rotary position embeddings (RoPE): rotates pairs of features by the angle position ·
+/// base^(−2i/d), where i is the number of the pair and d the number of rotated features. The shape
+/// `[.., positions, features]` stays.
 ///
 /// Pairs are the features i and i + d/2 (as in GPT-NeoX and Llama's files), or neighbours if
 /// [`Rotary::interleaved`] (as in the paper). It has no parameters. Angles are computed in `f64`,
@@ -31,26 +32,62 @@ pub struct Rotary {
 }
 
 impl Rotary {
-    /// Rotates the first `features` features (an even number; those of a head, or fewer), with a
-    /// base of 10000.
+    /// Rotates the first `features` features of a head (an even number), with a base of 10000.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::Rotary;
+    /// let x = Tensor::randn([2, 3, 8]);
+    /// let y = Rotary::new(4).rotate(&x, 0);
+    /// assert_eq!(y.shape(), [2, 3, 8]);
+    /// // The other features stay as they are.
+    /// assert_eq!(y.narrow(-1, 4, 4).to_vec::<f32>(), x.narrow(-1, 4, 4).to_vec::<f32>());
+    /// ```
     pub fn new(features: usize) -> Rotary {
         Rotary { features, base: 10_000.0, interleaved: false }
     }
 
-    /// The base of the angles: the larger it is, the slower the angles of later pairs grow.
+    /// The base of the angles, 10000 by default: the larger it is, the slower the angles of later
+    /// pairs grow with the position.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::Rotary;
+    /// let x = Tensor::from([[0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 1.0, 0.0]]);
+    /// let angle =
+    ///     |rotary: Rotary| rotary.interleaved().rotate(&x, 0).at((1, 3)).item::<f64>().asin();
+    /// assert!((angle(Rotary::new(4)) - 0.01).abs() < 1e-9);
+    /// assert!((angle(Rotary::new(4).base(1e6)) - 0.001).abs() < 1e-9);
+    /// ```
     pub fn base(self, base: f64) -> Rotary {
         Rotary { base, ..self }
     }
 
-    /// Pairs are neighbours.
+    /// Pairs neighbouring features, instead of i and i + d/2.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::Rotary;
+    /// let x = Tensor::from([[1.0, 0.0, 0.0, 0.0]]);
+    /// let y = Rotary::new(4).interleaved().rotate(&x, 1).to_vec::<f64>();
+    /// assert!((y[0] - 1f64.cos()).abs() < 1e-12 && (y[1] - 1f64.sin()).abs() < 1e-12);
+    /// ```
     pub fn interleaved(self) -> Rotary {
         Rotary { interleaved: true, ..self }
     }
 
-    /// `x` (`[.., positions, features]`) rotated, the first of its positions being number `offset`.
+    /// Rotates `x`, `[.., positions, features]`, whose first position has the number `offset`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::Rotary;
+    /// let x = Tensor::from([[1.0, 0.0]]);
+    /// let y = Rotary::new(2).rotate(&x, 3).to_vec::<f64>();
+    /// assert!((y[0] - 3f64.cos()).abs() < 1e-12 && (y[1] - 3f64.sin()).abs() < 1e-12);
+    /// ```
     ///
     /// # Panics
-    /// With the operand and the caller's line, if it does not have the features.
+    /// If `x` has fewer features than are rotated, or their number is odd.
     #[track_caller]
     #[must_use]
     pub fn rotate(&self, x: &Tensor, offset: usize) -> Tensor {
@@ -58,11 +95,20 @@ impl Rotary {
         self.rotate_at(x, &x.new_arange(offset as i64, (offset + length) as i64))
     }
 
-    /// `x` (`[.., positions, features]`) rotated, with these positions (`[positions]`, integers).
+    /// Rotates `x`, `[.., positions, features]`, with these positions (`[positions]`, integers).
     /// They may be values that a compiled function computes.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::Rotary;
+    /// let x = Tensor::from([[1.0, 0.0], [1.0, 0.0]]);
+    /// let y = Rotary::new(2).rotate_at(&x, &Tensor::from([0i64, 3]));
+    /// assert!((y.at((1, 0)).item::<f64>() - 3f64.cos()).abs() < 1e-12);
+    /// ```
+    ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If `x` has fewer features than are rotated, their number is odd, or there is not one
+    /// position for each of `x`.
     #[track_caller]
     #[must_use]
     pub fn rotate_at(&self, x: &Tensor, positions: &Tensor) -> Tensor {

@@ -1,4 +1,4 @@
-//! Layers of any types, one after the other.
+//! A sequence of layers of any types.
 
 use crate::refuse::refuse;
 use crate::{Layer, module_scope};
@@ -43,20 +43,38 @@ impl<L: Layer + Send + Sync + 'static> Stage for L {
 }
 
 impl Sequential {
-    /// No layers yet: the identity.
+    /// Without layers: the identity.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Sequential};
+    /// assert_eq!(Sequential::new().forward(&Tensor::zeros([2, 3])).shape(), [2, 3]);
+    /// ```
     #[must_use]
     pub fn new() -> Sequential {
         Sequential::default()
     }
 
-    /// And then this layer.
+    /// Appends this layer.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Linear, Relu, Sequential};
+    /// let net = Sequential::new().then(Linear::new(4, 8)).then(Relu);
+    /// assert_eq!(net.forward(&Tensor::zeros([2, 4])).shape(), [2, 8]);
+    /// ```
     #[must_use]
     pub fn then(mut self, layer: impl Layer + Send + Sync + 'static) -> Sequential {
         self.layers.push(Arc::new(layer));
         self
     }
 
-    /// How many layers.
+    /// The number of layers.
+    ///
+    /// ```
+    /// # use pullback_nn::{Linear, Relu, Sequential};
+    /// assert_eq!(Sequential::new().then(Linear::new(4, 8)).then(Relu).len(), 2);
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.layers.len()
@@ -68,7 +86,12 @@ impl Sequential {
         copies.map(|layer| Sequential { layers: vec![layer] }).collect()
     }
 
-    /// Whether there are none.
+    /// Whether there are no layers.
+    ///
+    /// ```
+    /// # use pullback_nn::Sequential;
+    /// assert!(Sequential::new().is_empty());
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.layers.is_empty()

@@ -1,15 +1,16 @@
-//! A layer whose weight has a largest singular value of one.
+//! Spectral normalisation of a weight.
 
 use super::parametrised::{Bare, under};
 use crate::refuse::{demand, unrecorded};
 use crate::{Layer, module_scope};
 use pullback::{Flag, Path, Tensor, Tree, default_dtype, next_key_on};
 
-/// A layer whose `weight` is W/σ, where σ = uᵀ·W·v estimates the largest singular value of W as a
-/// matrix. u and v are buffers: each forward pass in training takes a step of power iteration with
-/// them, and evaluation leaves them as they are. PyTorch's
+/// Spectral normalisation: a layer whose `weight` is W/σ, where σ = uᵀ·W·v estimates the largest
+/// singular value of W as a matrix. u and v are buffers: each forward pass in training takes a step
+/// of power iteration with them, and evaluation leaves them as they are. PyTorch's
 /// `nn.utils.parametrizations.spectral_norm`, with its names: `parametrizations.weight.original` is
-/// W, `parametrizations.weight.0._u` and `…0._v` are the vectors.
+/// W, `parametrizations.weight.0._u` and `…0._v` are the vectors. Input and output shapes are those
+/// of the layer.
 ///
 /// ```
 /// use pullback::{Tensor, linalg};
@@ -40,11 +41,19 @@ pub struct SpectralNorm<L> {
 const FIRST: usize = 15;
 
 impl<L: Layer> SpectralNorm<L> {
-    /// The layer with the weight that it has now. The first axis of the weight counts the rows of
-    /// the matrix, the second where the layer is a transposed convolution.
+    /// Wraps the layer, with its current weight. The first axis of the weight gives the rows of the
+    /// matrix, or the second if the layer is a transposed convolution.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Conv2d, Layer, SpectralNorm};
+    /// let layer = SpectralNorm::new(Conv2d::new(3, 8, 3));
+    /// assert_eq!(layer.u.as_ref().unwrap().shape(), [8]);
+    /// assert_eq!(layer.forward(&Tensor::zeros([1, 3, 5, 5])).shape(), [1, 8, 3, 3]);
+    /// ```
     ///
     /// # Panics
-    /// If it has no `weight` of floats.
+    /// If the layer has no `weight` of floats.
     #[track_caller]
     #[must_use]
     pub fn new(layer: L) -> SpectralNorm<L> {
@@ -63,7 +72,13 @@ impl<L: Layer> SpectralNorm<L> {
         .initialised()
     }
 
-    /// Which axis of the weight counts the rows of the matrix. (PyTorch's `dim`.)
+    /// The axis of the weight that gives the rows of the matrix.
+    ///
+    /// ```
+    /// # use pullback_nn::{Linear, SpectralNorm};
+    /// let layer = SpectralNorm::new(Linear::new(8, 4)).dim(1);
+    /// assert_eq!(layer.u.unwrap().shape(), [8]);
+    /// ```
     ///
     /// # Panics
     /// If the weight has no such axis.
@@ -76,10 +91,17 @@ impl<L: Layer> SpectralNorm<L> {
         SpectralNorm { axis, ..self }.initialised()
     }
 
-    /// How many steps of power iteration a forward pass in training takes; 1 by default.
+    /// The number of power iterations of a forward pass in training; 1 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Linear, SpectralNorm};
+    /// let layer = SpectralNorm::new(Linear::new(8, 4)).n_power_iterations(3);
+    /// assert_eq!(layer.forward(&Tensor::zeros([2, 8])).shape(), [2, 4]);
+    /// ```
     ///
     /// # Panics
-    /// If there are none.
+    /// If `count` is 0.
     #[track_caller]
     #[must_use]
     pub fn n_power_iterations(self, count: usize) -> SpectralNorm<L> {
@@ -87,7 +109,14 @@ impl<L: Layer> SpectralNorm<L> {
         SpectralNorm { iterations: count, ..self }
     }
 
-    /// The least length that a vector is divided by; 1e-12 by default.
+    /// The smallest norm that a vector is divided by; 1e-12 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Linear, SpectralNorm};
+    /// let layer = SpectralNorm::new(Linear::new(8, 4)).eps(1e-6);
+    /// assert_eq!(layer.forward(&Tensor::zeros([2, 8])).shape(), [2, 4]);
+    /// ```
     #[must_use]
     pub fn eps(self, eps: f64) -> SpectralNorm<L> {
         SpectralNorm { eps, ..self }
@@ -129,7 +158,13 @@ impl<L: Layer> SpectralNorm<L> {
         });
     }
 
-    /// The weight that the layer has with the current vectors.
+    /// The normalised weight, with the current vectors.
+    ///
+    /// ```
+    /// # use pullback_nn::{Linear, Module, SpectralNorm};
+    /// let layer = SpectralNorm::new(Linear::new(8, 4));
+    /// assert_eq!(layer.weight().shape(), [4, 8]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn weight(&self) -> Tensor {
@@ -144,7 +179,14 @@ impl<L: Layer> SpectralNorm<L> {
         }
     }
 
-    /// The plain layer without this wrapper, with the current weight as a tensor.
+    /// The layer without this wrapper, with the current normalised weight as its weight.
+    ///
+    /// ```
+    /// # use pullback_nn::{Linear, Module, SpectralNorm};
+    /// let layer = SpectralNorm::new(Linear::new(8, 4));
+    /// let plain: Linear = layer.remove();
+    /// assert_eq!(plain.weight.to_vec::<f32>(), layer.weight().to_vec::<f32>());
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn remove(&self) -> L {

@@ -1,5 +1,4 @@
-//! What the layers and stacks of transformers are made from, and the part that encoders and
-//! decoders share.
+//! The options of transformer layers and stacks, and the part that encoders and decoders share.
 
 use super::dropout::probability;
 use super::multi_head_attention::{AttentionConfig, MultiHeadAttention};
@@ -12,8 +11,8 @@ use crate::refuse::try_reserve;
 use crate::{Layer, LayerNorm, Linear};
 use pullback::{Flag, Path, Tensor, Tree, next_key_on};
 
-/// What transformers are made from. The defaults are PyTorch's: a hidden width of 2048, dropout of
-/// 0.1, relu, norms after each part.
+/// The options of transformer layers. The defaults are PyTorch's: a feed-forward width of 2048,
+/// dropout of 0.1, relu, layer normalisation after each sublayer.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -42,7 +41,15 @@ pub struct TransformerConfig {
 }
 
 impl TransformerConfig {
-    /// `d_model` features and `nhead` heads.
+    /// With `d_model` features and `nhead` heads.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, TransformerConfig};
+    /// let layer = TransformerConfig::new(32, 4).encoder_layer();
+    /// assert_eq!(layer.linear1.weight.shape(), [2048, 32]);
+    /// assert_eq!(layer.forward(&Tensor::ones([1, 7, 32])).shape(), [1, 7, 32]);
+    /// ```
     pub fn new(d_model: usize, nhead: usize) -> TransformerConfig {
         TransformerConfig {
             attention: AttentionConfig::new(d_model, nhead),
@@ -59,58 +66,127 @@ impl TransformerConfig {
         }
     }
 
-    /// How many features there are between the two linear layers.
+    /// The number of features between the two linear layers; 2048 by default.
+    ///
+    /// ```
+    /// # use pullback_nn::TransformerConfig;
+    /// let layer = TransformerConfig::new(32, 4).dim_feedforward(64).encoder_layer();
+    /// assert_eq!(layer.linear1.weight.shape(), [64, 32]);
+    /// ```
     pub fn dim_feedforward(self, feedforward: usize) -> TransformerConfig {
         TransformerConfig { feedforward, ..self }
     }
 
-    /// While training, drops with this probability: attention weights, what the parts add, and
-    /// inside the feed-forward part.
+    /// The dropout probability in training, of attention weights, sublayer outputs and inside the
+    /// feed-forward network; 0.1 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, TransformerConfig};
+    /// let layer = TransformerConfig::new(32, 4).dim_feedforward(64).dropout(0.0).encoder_layer();
+    /// let x = Tensor::ones([1, 7, 32]);
+    /// assert_eq!(layer.forward(&x).to_vec::<f32>(), layer.forward(&x).to_vec::<f32>());
+    /// ```
     pub fn dropout(self, p: f64) -> TransformerConfig {
         TransformerConfig { dropout: p, ..self }
     }
 
     /// Gelu instead of relu.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, TransformerConfig};
+    /// let layer = TransformerConfig::new(32, 4).dim_feedforward(64).gelu().encoder_layer();
+    /// assert_eq!(layer.forward(&Tensor::ones([1, 7, 32])).shape(), [1, 7, 32]);
+    /// ```
     #[doc(alias = "activation")]
     pub fn gelu(self) -> TransformerConfig {
         TransformerConfig { gelu: true, ..self }
     }
 
-    /// Norms before each part, instead of after what it adds to.
+    /// Pre-norm: layer normalisation before each sublayer, instead of after its residual
+    /// connection.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, TransformerConfig};
+    /// let layer = TransformerConfig::new(32, 4).dim_feedforward(64).norm_first().encoder_layer();
+    /// assert_eq!(layer.forward(&Tensor::ones([1, 7, 32])).shape(), [1, 7, 32]);
+    /// ```
     pub fn norm_first(self) -> TransformerConfig {
         TransformerConfig { norm_first: true, ..self }
     }
 
-    /// What norms add to variances; 1e-5 by default.
+    /// The number that layer normalisation adds to variances; 1e-5 by default.
+    ///
+    /// ```
+    /// # use pullback_nn::TransformerConfig;
+    /// let layer = TransformerConfig::new(32, 4).layer_norm_eps(1e-6).encoder_layer();
+    /// assert_eq!(layer.norm1.eps, 1e-6);
+    /// ```
     pub fn layer_norm_eps(self, eps: f64) -> TransformerConfig {
         TransformerConfig { eps, ..self }
     }
 
-    /// No biases, in norms neither.
+    /// Without biases, in linear layers and in layer normalisation.
+    ///
+    /// ```
+    /// # use pullback_nn::TransformerConfig;
+    /// let layer = TransformerConfig::new(32, 4).without_bias().encoder_layer();
+    /// assert!(layer.linear1.bias.is_none() && layer.norm1.bias.is_none());
+    /// ```
     #[doc(alias = "bias")]
     pub fn without_bias(self) -> TransformerConfig {
         TransformerConfig { attention: self.attention.without_bias(), bias: false, ..self }
     }
 
-    /// Fewer heads of keys and values in self-attention: see [`AttentionConfig::kv_heads`].
+    /// Grouped-query self-attention: see [`AttentionConfig::kv_heads`].
+    ///
+    /// ```
+    /// # use pullback_nn::TransformerConfig;
+    /// let layer = TransformerConfig::new(32, 4).kv_heads(2).encoder_layer();
+    /// // 32 rows for queries, 2·8 for keys and 2·8 for values.
+    /// assert_eq!(layer.self_attn.in_proj_weight.unwrap().shape(), [64, 32]);
+    /// ```
     pub fn kv_heads(self, heads: usize) -> TransformerConfig {
         TransformerConfig { kv_heads: Some(heads), ..self }
     }
 
-    /// Rotary positions in self-attention.
+    /// Applies rotary position embeddings in self-attention.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Rotary, TransformerConfig};
+    /// let layer = TransformerConfig::new(32, 4).rotary(Rotary::new(8)).encoder_layer();
+    /// assert_eq!(layer.forward(&Tensor::ones([1, 7, 32])).shape(), [1, 7, 32]);
+    /// ```
     pub fn rotary(self, rotary: Rotary) -> TransformerConfig {
         TransformerConfig { rotary: Some(rotary), ..self }
     }
 
-    /// A norm after the last layer of a stack.
+    /// Adds layer normalisation after the last layer of a stack.
+    ///
+    /// ```
+    /// # use pullback_nn::TransformerConfig;
+    /// let config = TransformerConfig::new(32, 4).dim_feedforward(64);
+    /// assert!(config.encoder(2).norm.is_none());
+    /// assert!(config.final_norm().encoder(2).norm.is_some());
+    /// ```
     pub fn final_norm(self) -> TransformerConfig {
         TransformerConfig { final_norm: true, ..self }
     }
 
     /// One encoder layer.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, TransformerConfig};
+    /// let layer = TransformerConfig::new(32, 4).dim_feedforward(64).encoder_layer();
+    /// assert_eq!(layer.forward(&Tensor::ones([1, 7, 32])).shape(), [1, 7, 32]);
+    /// ```
+    ///
     /// # Panics
-    /// With the caller's line, if the heads cannot share the features.
+    /// If `d_model` is not a multiple of `nhead`, a size is 0, or the dropout is not a probability.
     #[track_caller]
     #[must_use]
     pub fn encoder_layer(self) -> TransformerEncoderLayer {
@@ -119,18 +195,34 @@ impl TransformerConfig {
 
     /// One decoder layer.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, TransformerConfig};
+    /// let layer = TransformerConfig::new(32, 4).dim_feedforward(64).decoder_layer();
+    /// let (x, memory) = (Tensor::ones([1, 7, 32]), Tensor::ones([1, 9, 32]));
+    /// let y = layer.forward(&x, &memory, AttentionMasks::new().causal(), AttentionMasks::new());
+    /// assert_eq!(y.shape(), [1, 7, 32]);
+    /// ```
+    ///
     /// # Panics
-    /// With the caller's line, if the heads cannot share the features.
+    /// If `d_model` is not a multiple of `nhead`, a size is 0, or the dropout is not a probability.
     #[track_caller]
     #[must_use]
     pub fn decoder_layer(self) -> TransformerDecoderLayer {
         TransformerDecoderLayer::build(self)
     }
 
-    /// This many encoder layers.
+    /// A stack of this many encoder layers.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, TransformerConfig};
+    /// let encoder = TransformerConfig::new(32, 4).dim_feedforward(64).encoder(2);
+    /// assert_eq!(encoder.forward(&Tensor::ones([1, 7, 32])).shape(), [1, 7, 32]);
+    /// ```
     ///
     /// # Panics
-    /// With the caller's line, if the heads cannot share the features.
+    /// If `d_model` is not a multiple of `nhead`, a size is 0, or the dropout is not a probability.
     #[track_caller]
     #[must_use]
     pub fn encoder(self, num_layers: usize) -> TransformerEncoder {
@@ -141,10 +233,19 @@ impl TransformerConfig {
         TransformerEncoder { layers, norm: self.final_norm.then(|| self.norm()) }
     }
 
-    /// This many decoder layers.
+    /// A stack of this many decoder layers.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, TransformerConfig};
+    /// let decoder = TransformerConfig::new(32, 4).dim_feedforward(64).decoder(2);
+    /// let (x, memory) = (Tensor::ones([1, 7, 32]), Tensor::ones([1, 9, 32]));
+    /// let y = decoder.forward(&x, &memory, AttentionMasks::new().causal(), AttentionMasks::new());
+    /// assert_eq!(y.shape(), [1, 7, 32]);
+    /// ```
     ///
     /// # Panics
-    /// With the caller's line, if the heads cannot share the features.
+    /// If `d_model` is not a multiple of `nhead`, a size is 0, or the dropout is not a probability.
     #[track_caller]
     #[must_use]
     pub fn decoder(self, num_layers: usize) -> TransformerDecoder {

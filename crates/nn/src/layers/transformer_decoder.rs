@@ -7,22 +7,42 @@ use super::transformer_encoder::check_count;
 use crate::{Layer, LayerNorm, ModuleScope, module_scope};
 use pullback::{Tensor, Tree};
 
-/// Decoder layers one after the other, PyTorch's `nn.TransformerDecoder`: see
+/// A stack of decoder layers, PyTorch's `nn.TransformerDecoder`: made by
 /// [`TransformerConfig::decoder`](crate::TransformerConfig::decoder).
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{AttentionMasks, TransformerConfig};
+/// let decoder = TransformerConfig::new(8, 2).dim_feedforward(16).final_norm().decoder(2);
+/// let (x, memory) = (Tensor::ones([3, 5, 8]), Tensor::ones([3, 9, 8]));
+/// let y = decoder.forward(&x, &memory, AttentionMasks::new().causal(), AttentionMasks::new());
+/// assert_eq!(y.shape(), [3, 5, 8]);
+/// ```
 #[derive(Clone, Tree)]
 pub struct TransformerDecoder {
     /// The layers.
     pub layers: Vec<TransformerDecoderLayer>,
-    /// The norm after the last, if there is one.
+    /// The layer normalisation after the last layer, if there is one.
     pub norm: Option<LayerNorm>,
 }
 
 impl TransformerDecoder {
-    /// The output for `[batch, positions, features]` and the encoder's output
-    /// `[batch, others, features]`, with masks for both attentions.
+    /// The output `[batch, positions, features]` for inputs of that shape and the encoder's output,
+    /// `[batch, others, features]`, with masks for self-attention and cross-attention.
+    ///
+    /// ```
+    /// # use pullback::{DType, Tensor};
+    /// # use pullback_nn::{AttentionMasks, TransformerConfig};
+    /// let decoder = TransformerConfig::new(8, 2).dim_feedforward(16).decoder(2);
+    /// let (x, memory) = (Tensor::ones([3, 5, 8]), Tensor::ones([3, 9, 8]));
+    /// let padding = Tensor::zeros_with([3, 9], DType::Bool);
+    /// let memory_masks = AttentionMasks::new().key_padding_mask(&padding);
+    /// let y = decoder.forward(&x, &memory, AttentionMasks::new().causal(), memory_masks);
+    /// assert_eq!(y.shape(), [3, 5, 8]);
+    /// ```
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward(
@@ -40,11 +60,21 @@ impl TransformerDecoder {
         self.finish(&scope, x)
     }
 
-    /// The output for the next positions: see [`TransformerDecoderLayer::decode`]. There is a cache
+    /// The output for the next positions: see [`TransformerDecoderLayer::decode`]. Takes one cache
     /// for each layer.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, Module, TransformerConfig};
+    /// let decoder = TransformerConfig::new(8, 2).dim_feedforward(16).decoder(2);
+    /// decoder.eval();
+    /// let (caches, memory) = (decoder.caches(1, 16), Tensor::ones([1, 9, 8]));
+    /// let y = decoder.decode(&Tensor::ones([1, 1, 8]), &memory, &caches, AttentionMasks::new());
+    /// assert_eq!((y.shape(), caches[0].position.item::<i64>()), (&[1, 1, 8][..], 1));
+    /// ```
+    ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit or a cache is full.
+    /// If shapes or dtypes do not fit, there is not one cache for each layer, or a cache is full.
     #[track_caller]
     #[must_use]
     pub fn decode(
@@ -63,7 +93,16 @@ impl TransformerDecoder {
         self.finish(&scope, x).detach()
     }
 
-    /// Empty caches for [`TransformerDecoder::decode`].
+    /// Empty caches for [`TransformerDecoder::decode`], one for each layer.
+    ///
+    /// ```
+    /// # use pullback_nn::TransformerConfig;
+    /// let decoder = TransformerConfig::new(8, 2).dim_feedforward(16).decoder(3);
+    /// assert_eq!(decoder.caches(1, 16).len(), 3);
+    /// ```
+    ///
+    /// # Panics
+    /// If the memory cannot be allocated.
     #[must_use]
     pub fn caches(&self, batch: usize, capacity: usize) -> Vec<KeyValueCache> {
         self.layers.iter().map(|layer| layer.self_attn.cache(batch, capacity)).collect()

@@ -1,4 +1,4 @@
-//! Self-attention, attention to an encoder's output, then a feed-forward part.
+//! The decoder layer: self-attention, cross-attention, then a feed-forward network.
 
 use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
@@ -22,17 +22,17 @@ use pullback::{Tensor, Tree};
 pub struct TransformerDecoderLayer {
     /// Self-attention.
     pub self_attn: MultiHeadAttention,
-    /// Attention to the encoder's output.
+    /// Cross-attention to the encoder's output.
     pub multihead_attn: MultiHeadAttention,
-    /// The feed-forward part's first layer.
+    /// The first linear layer of the feed-forward network.
     pub linear1: Linear,
-    /// Its second.
+    /// Its second linear layer.
     pub linear2: Linear,
-    /// The norm of self-attention.
+    /// The layer normalisation of self-attention.
     pub norm1: LayerNorm,
-    /// The norm of attention to the encoder.
+    /// The layer normalisation of cross-attention.
     pub norm2: LayerNorm,
-    /// The norm of the feed-forward part.
+    /// The layer normalisation of the feed-forward network.
     pub norm3: LayerNorm,
     sublayers: Sublayers,
 }
@@ -54,11 +54,20 @@ impl TransformerDecoderLayer {
         }
     }
 
-    /// The output for `[batch, positions, features]` and the encoder's output
-    /// `[batch, others, features]`, with masks for both attentions.
+    /// The output `[batch, positions, features]` for inputs of that shape and the encoder's output,
+    /// `[batch, others, features]`, with masks for self-attention and cross-attention.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, TransformerConfig};
+    /// let layer = TransformerConfig::new(8, 2).dim_feedforward(16).decoder_layer();
+    /// let (x, memory) = (Tensor::ones([3, 5, 8]), Tensor::ones([3, 9, 8]));
+    /// let y = layer.forward(&x, &memory, AttentionMasks::new().causal(), AttentionMasks::new());
+    /// assert_eq!(y.shape(), [3, 5, 8]);
+    /// ```
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward(
@@ -74,11 +83,21 @@ impl TransformerDecoderLayer {
         self.rest(&scope, &self.sublayers.after(x, found, &self.norm1), memory, memory_masks)
     }
 
-    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation
-    /// first: dropout is not left out.
+    /// The output for the next positions, with [`MultiHeadAttention::decode`] as self-attention.
+    /// Switch to evaluation first, as dropout is applied here too.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, Module, TransformerConfig};
+    /// let layer = TransformerConfig::new(8, 2).dim_feedforward(16).decoder_layer();
+    /// layer.eval();
+    /// let (cache, memory) = (layer.self_attn.cache(1, 16), Tensor::ones([1, 9, 8]));
+    /// let y = layer.decode(&Tensor::ones([1, 1, 8]), &memory, &cache, AttentionMasks::new());
+    /// assert_eq!(y.shape(), [1, 1, 8]);
+    /// ```
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit or the cache is full.
+    /// If shapes or dtypes do not fit, or the cache is full.
     #[track_caller]
     #[must_use]
     pub fn decode(

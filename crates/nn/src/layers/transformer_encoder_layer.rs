@@ -1,4 +1,5 @@
-//! Self-attention, then a feed-forward part: the block of encoders, and, causal, of GPTs.
+//! The encoder layer: self-attention, then a feed-forward network. With a causal mask, the block
+//! of GPTs.
 
 use super::attention_masks::AttentionMasks;
 use super::key_value_cache::KeyValueCache;
@@ -22,13 +23,13 @@ use pullback::{Tensor, Tree};
 pub struct TransformerEncoderLayer {
     /// Self-attention.
     pub self_attn: MultiHeadAttention,
-    /// The feed-forward part's first layer.
+    /// The first linear layer of the feed-forward network.
     pub linear1: Linear,
-    /// Its second.
+    /// Its second linear layer.
     pub linear2: Linear,
-    /// The norm of self-attention.
+    /// The layer normalisation of self-attention.
     pub norm1: LayerNorm,
-    /// The norm of the feed-forward part.
+    /// The layer normalisation of the feed-forward network.
     pub norm2: LayerNorm,
     sublayers: Sublayers,
 }
@@ -48,10 +49,18 @@ impl TransformerEncoderLayer {
         }
     }
 
-    /// The output for `[batch, positions, features]`, with masks.
+    /// The output for `[batch, positions, features]`, of the same shape, with masks.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{AttentionMasks, TransformerConfig};
+    /// let layer = TransformerConfig::new(8, 2).dim_feedforward(16).encoder_layer();
+    /// let y = layer.forward_masked(&Tensor::ones([3, 5, 8]), AttentionMasks::new().causal());
+    /// assert_eq!(y.shape(), [3, 5, 8]);
+    /// ```
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward_masked(&self, x: &Tensor, masks: AttentionMasks) -> Tensor {
@@ -61,11 +70,20 @@ impl TransformerEncoderLayer {
         self.rest(&scope, &self.sublayers.after(x, found, &self.norm1))
     }
 
-    /// The output for the next positions, by [`MultiHeadAttention::decode`]. Switch to evaluation
-    /// first: dropout is not left out.
+    /// The output for the next positions, with [`MultiHeadAttention::decode`] as self-attention.
+    /// Switch to evaluation first, as dropout is applied here too.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Module, TransformerConfig};
+    /// let layer = TransformerConfig::new(8, 2).dim_feedforward(16).encoder_layer();
+    /// layer.eval();
+    /// let cache = layer.self_attn.cache(1, 16);
+    /// assert_eq!(layer.decode(&Tensor::ones([1, 1, 8]), &cache).shape(), [1, 1, 8]);
+    /// ```
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit or the cache is full.
+    /// If shapes or dtypes do not fit, or the cache is full.
     #[track_caller]
     #[must_use]
     pub fn decode(&self, x: &Tensor, cache: &KeyValueCache) -> Tensor {

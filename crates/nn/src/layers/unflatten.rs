@@ -1,9 +1,9 @@
-//! One axis as several.
+//! Splitting of an axis.
 
 use crate::{Layer, module_scope};
 use pullback::{Tensor, Tree};
 
-/// An axis as several of these lengths, of which one may be −1.
+/// Splits an axis into several of these lengths, of which one may be −1.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -19,7 +19,14 @@ pub struct Unflatten {
 }
 
 impl Unflatten {
-    /// This axis as several of these lengths.
+    /// Splits the axis `dim` into axes of these lengths.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Unflatten};
+    /// let layer = Unflatten::new(-1, [2, 3]);
+    /// assert_eq!(layer.forward(&Tensor::zeros([8, 6])).shape(), [8, 2, 3]);
+    /// ```
     #[must_use]
     pub fn new(dim: isize, lengths: impl AsRef<[isize]>) -> Unflatten {
         Unflatten { dim, unflattened_size: lengths.as_ref().to_vec() }

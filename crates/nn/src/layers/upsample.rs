@@ -1,9 +1,9 @@
-//! Images at another size.
+//! Upsampling by interpolation.
 
 use crate::{Layer, module_scope};
 use pullback::{Interpolate, Path, Resize, Tensor, Tree};
 
-/// The axes after the channels at another size.
+/// Resizes the axes after the channels: from `[n, channels, …]` to `[n, channels, …]`.
 ///
 /// ```
 /// use pullback::{Resize, Tensor};
@@ -12,31 +12,63 @@ use pullback::{Interpolate, Path, Resize, Tensor, Tree};
 /// assert_eq!(layer.forward(&Tensor::zeros([1, 3, 4, 5])).shape(), [1, 3, 8, 10]);
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "interpolate")]
 pub struct Upsample {
     options: Interpolate,
 }
 
 impl Upsample {
-    /// Every axis after the channels longer by this factor, rounded down.
+    /// Multiplies the length of every axis after the channels by this factor, rounded down.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Upsample};
+    /// let y = Upsample::scale_factor(2.0).forward(&Tensor::from([[[1.0, 2.0]]]));
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, 1.0, 2.0, 2.0]);
+    /// ```
     #[must_use]
     pub fn scale_factor(factor: f64) -> Upsample {
         Upsample { options: Interpolate::by([factor]) }
     }
 
     /// To this size: a length for each axis after the channels, or one for all of them.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Upsample};
+    /// let y = Upsample::size([7, 9]).forward(&Tensor::zeros([1, 3, 4, 5]));
+    /// assert_eq!(y.shape(), [1, 3, 7, 9]);
+    /// ```
     #[must_use]
     pub fn size(size: impl AsRef<[usize]>) -> Upsample {
         Upsample { options: Interpolate::to(size) }
     }
 
-    /// How values between the given ones are computed; [`Resize::Nearest`] by default.
+    /// The interpolation; [`Resize::Nearest`] by default.
+    ///
+    /// ```
+    /// # use pullback::{Resize, Tensor};
+    /// # use pullback_nn::{Layer, Linear, Upsample};
+    /// let layer = Upsample::scale_factor(2.0).mode(Resize::Linear);
+    /// assert_eq!(
+    ///     layer.forward(&Tensor::from([[[0.0, 4.0]]])).to_vec::<f64>(),
+    ///     [0.0, 1.0, 3.0, 4.0]
+    /// );
+    /// ```
     #[must_use]
     pub fn mode(self, mode: Resize) -> Upsample {
         Upsample { options: self.options.mode(mode) }
     }
 
-    /// For linear and cubic: the first and last elements keep their places, rather than the outer
-    /// edges of the image.
+    /// For linear and cubic interpolation: whether the first and last elements keep their places,
+    /// rather than the outer edges of the image; false by default.
+    ///
+    /// ```
+    /// # use pullback::{Resize, Tensor};
+    /// # use pullback_nn::{Layer, Linear, Upsample};
+    /// let layer = Upsample::size([3]).mode(Resize::Linear).align_corners(true);
+    /// assert_eq!(layer.forward(&Tensor::from([[[0.0, 4.0]]])).to_vec::<f64>(), [0.0, 2.0, 4.0]);
+    /// ```
     #[must_use]
     pub fn align_corners(self, yes: bool) -> Upsample {
         Upsample { options: self.options.align_corners(yes) }

@@ -1,13 +1,13 @@
-//! A layer whose weight is a length and a direction.
+//! Weight normalisation.
 
 use super::parametrised::{Bare, under};
 use crate::{Layer, module_scope};
 use pullback::{Path, Tensor, Tree};
 
-/// A layer whose `weight` is g·v/|v|, with the lengths g and the directions v as its parameters:
-/// one length for each index of an axis, the first by default. PyTorch's
+/// Weight normalisation: a layer whose `weight` is g·v/|v|, with the norms g and the directions v
+/// as its parameters: one norm for each index of an axis, the first by default. PyTorch's
 /// `nn.utils.parametrizations.weight_norm`, with its names: `parametrizations.weight.original0` is
-/// g and `…original1` is v.
+/// g and `…original1` is v. Input and output shapes are those of the layer.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -15,33 +15,53 @@ use pullback::{Path, Tensor, Tree};
 /// let linear = Linear::new(4, 3);
 /// let layer = WeightNorm::new(linear.clone());
 /// let x = Tensor::randn([2, 4]);
-/// assert!(layer.forward(&x).is_close(&linear.forward(&x), 1e-5, 1e-6, false).all().item::<bool>());
+/// assert!(
+///     layer.forward(&x).is_close(&linear.forward(&x), 1e-5, 1e-6, false).all().item::<bool>()
+/// );
 /// let names: Vec<String> = layer.named_parameters().into_iter().map(|(name, _)| name).collect();
-/// assert_eq!(names, ["bias", "parametrizations.weight.original0", "parametrizations.weight.original1"]);
+/// assert_eq!(
+///     names,
+///     ["bias", "parametrizations.weight.original0", "parametrizations.weight.original1"]
+/// );
 /// ```
 #[derive(Clone)]
 pub struct WeightNorm<L> {
     inner: Bare<L>,
-    /// The lengths g.
+    /// The norms g.
     pub original0: Tensor,
-    /// The directions v, of any lengths.
+    /// The directions v, of any norm.
     pub original1: Tensor,
     axis: Option<usize>,
 }
 
 impl<L: Layer> WeightNorm<L> {
-    /// The layer with the weight that it has now, one length for each index of its first axis.
+    /// Wraps the layer with its current weight, with one norm for each index of the weight's first
+    /// axis.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{Layer, Linear, WeightNorm};
+    /// let layer = WeightNorm::new(Linear::new(4, 3));
+    /// assert_eq!(layer.original0.shape(), [3, 1]);
+    /// assert_eq!(layer.forward(&Tensor::zeros([2, 4])).shape(), [2, 3]);
+    /// ```
     ///
     /// # Panics
-    /// If it has no `weight` of floats.
+    /// If the layer has no `weight` of floats.
     #[track_caller]
     #[must_use]
     pub fn new(layer: L) -> WeightNorm<L> {
         WeightNorm::over(layer, Some(0))
     }
 
-    /// One length for each index of this axis, or one for all where there is none. (PyTorch's
-    /// `dim`.)
+    /// Wraps the layer, with one norm for each index of this axis (PyTorch's `dim`), or one norm
+    /// for all if it is `None`.
+    ///
+    /// ```
+    /// # use pullback_nn::{Linear, WeightNorm};
+    /// let layer = WeightNorm::over(Linear::new(4, 3), None);
+    /// assert_eq!(layer.original0.len(), 1);
+    /// ```
     ///
     /// # Panics
     /// If the layer has no `weight` of floats, or that has no such axis.
@@ -62,14 +82,29 @@ impl<L: Layer> WeightNorm<L> {
         }
     }
 
-    /// The weight that the layer has at the next call.
+    /// The current normalised weight, g·v/|v|.
+    ///
+    /// ```
+    /// # use pullback_nn::{Linear, WeightNorm, init};
+    /// let layer = WeightNorm::new(Linear::new(2, 1));
+    /// init::ones_(&layer.original0);
+    /// let norm = layer.weight().square().sum().sqrt();
+    /// assert!((norm.item::<f32>() - 1.0).abs() < 1e-5);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn weight(&self) -> Tensor {
         &self.original1 * (&self.original0 / lengths(&self.original1, self.axis))
     }
 
-    /// The plain layer without this wrapper, with the current weight as a tensor.
+    /// The layer without this wrapper, with the current normalised weight as its weight.
+    ///
+    /// ```
+    /// # use pullback_nn::{Linear, WeightNorm};
+    /// let layer = WeightNorm::new(Linear::new(4, 3));
+    /// let plain: Linear = layer.remove();
+    /// assert_eq!(plain.weight.to_vec::<f32>(), layer.weight().to_vec::<f32>());
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn remove(&self) -> L {

@@ -19,22 +19,59 @@ use pullback::{CrossEntropy, Reduction, Tensor};
 pub struct CrossEntropyLoss(CrossEntropy);
 
 impl CrossEntropyLoss {
-    /// With this reduction and default options.
+    /// Creates the loss with this reduction and the default options.
+    ///
+    /// ```
+    /// # use pullback::{Reduction, Tensor};
+    /// # use pullback_nn::losses::{CrossEntropyLoss, Loss};
+    /// let loss = CrossEntropyLoss::new(Reduction::None);
+    /// let each = loss.forward(&Tensor::zeros([2, 4]), &Tensor::from([0i64, 3]));
+    /// assert_eq!(each.shape(), [2]);
+    /// ```
     pub fn new(reduction: Reduction) -> CrossEntropyLoss {
         CrossEntropyLoss(CrossEntropy::new().reduction(reduction))
     }
 
     /// A weight for each class.
+    ///
+    /// ```
+    /// # use pullback::{Reduction, Tensor};
+    /// # use pullback_nn::losses::{CrossEntropyLoss, Loss};
+    /// // The mean is weighted too: only the first row counts.
+    /// let loss = CrossEntropyLoss::new(Reduction::Mean).weight(&Tensor::from([1.0, 0.0]));
+    /// let logits = Tensor::from([[0.0, 0.0], [7.0, 0.0]]);
+    /// let loss = loss.forward(&logits, &Tensor::from([0i64, 1]));
+    /// assert!((loss.item::<f64>() - 2f64.ln()).abs() < 1e-12);
+    /// ```
     pub fn weight(self, weight: &Tensor) -> CrossEntropyLoss {
         CrossEntropyLoss(self.0.weight(weight))
     }
 
     /// Elements of this class are ignored; −100 by default.
+    ///
+    /// ```
+    /// # use pullback::{Reduction, Tensor};
+    /// # use pullback_nn::losses::{CrossEntropyLoss, Loss};
+    /// let loss = CrossEntropyLoss::new(Reduction::None).ignore_index(0);
+    /// let loss = loss.forward(&Tensor::zeros([2, 4]), &Tensor::from([0i64, 3])).to_vec::<f32>();
+    /// assert_eq!(loss[0], 0.0);
+    /// assert!((loss[1] - 4f32.ln()).abs() < 1e-6);
+    /// ```
     pub fn ignore_index(self, class: i64) -> CrossEntropyLoss {
         CrossEntropyLoss(self.0.ignore_index(class))
     }
 
-    /// Mixes the target with the uniform distribution: 0 is none, 1 is all.
+    /// Mixes the target with the uniform distribution: 0 keeps the target, 1 is the uniform
+    /// distribution.
+    ///
+    /// ```
+    /// # use pullback::{Reduction, Tensor};
+    /// # use pullback_nn::losses::{CrossEntropyLoss, Loss};
+    /// let (logits, y) = (Tensor::from([[50.0, 0.0]]), Tensor::from([0i64]));
+    /// let loss = CrossEntropyLoss::new(Reduction::Mean).label_smoothing(0.1).forward(&logits, &y);
+    /// // The wrong class has the probability 0.05 in the target.
+    /// assert!((loss.item::<f64>() - 0.05 * 50.0).abs() < 1e-6);
+    /// ```
     pub fn label_smoothing(self, amount: f64) -> CrossEntropyLoss {
         CrossEntropyLoss(self.0.label_smoothing(amount))
     }

@@ -3,7 +3,14 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// |x − y|. PyTorch's `nn.L1Loss`.
+/// The absolute error |x − y|. PyTorch's `nn.L1Loss`.
+///
+/// ```
+/// use pullback::{Reduction, Tensor};
+/// use pullback_nn::losses::{L1Loss, Loss};
+/// let (x, y) = (Tensor::from([1.0, 2.0]), Tensor::from([0.0, 4.0]));
+/// assert_eq!(L1Loss::new(Reduction::Mean).forward(&x, &y).item::<f64>(), 1.5);
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct L1Loss {
@@ -11,7 +18,14 @@ pub struct L1Loss {
 }
 
 impl L1Loss {
-    /// With this reduction.
+    /// Creates the loss with this reduction.
+    ///
+    /// ```
+    /// # use pullback::{Reduction, Tensor};
+    /// # use pullback_nn::losses::{L1Loss, Loss};
+    /// let (x, y) = (Tensor::from([1.0, 2.0]), Tensor::from([0.0, 4.0]));
+    /// assert_eq!(L1Loss::new(Reduction::Sum).forward(&x, &y).item::<f64>(), 3.0);
+    /// ```
     pub fn new(reduction: Reduction) -> L1Loss {
         L1Loss { reduction }
     }

@@ -3,12 +3,13 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// (x − y)². PyTorch's `nn.MSELoss`.
+/// The squared error (x − y)². PyTorch's `nn.MSELoss`.
 ///
 /// ```
 /// use pullback::{Reduction, Tensor};
 /// use pullback_nn::losses::{Loss, MseLoss};
-/// let loss = MseLoss::new(Reduction::Sum).forward(&Tensor::from([1.0, 2.0]), &Tensor::from([0.0, 4.0]));
+/// let loss =
+///     MseLoss::new(Reduction::Sum).forward(&Tensor::from([1.0, 2.0]), &Tensor::from([0.0, 4.0]));
 /// assert_eq!(loss.item::<f64>(), 5.0);
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -18,7 +19,14 @@ pub struct MseLoss {
 }
 
 impl MseLoss {
-    /// With this reduction.
+    /// Creates the loss with this reduction.
+    ///
+    /// ```
+    /// # use pullback::{Reduction, Tensor};
+    /// # use pullback_nn::losses::{Loss, MseLoss};
+    /// let (x, y) = (Tensor::from([1.0, 2.0]), Tensor::from([0.0, 4.0]));
+    /// assert_eq!(MseLoss::new(Reduction::Mean).forward(&x, &y).item::<f64>(), 2.5);
+    /// ```
     pub fn new(reduction: Reduction) -> MseLoss {
         MseLoss { reduction }
     }

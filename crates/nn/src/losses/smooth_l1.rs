@@ -3,7 +3,16 @@
 use super::Loss;
 use pullback::{Reduction, Tensor, losses};
 
-/// ½(x − y)²/beta where |x − y| < beta, |x − y| − ½beta elsewhere. PyTorch's `nn.SmoothL1Loss`.
+/// The smooth L1 loss: ½(x − y)²/beta where |x − y| < beta, |x − y| − ½beta elsewhere. PyTorch's
+/// `nn.SmoothL1Loss`.
+///
+/// ```
+/// use pullback::{Reduction, Tensor};
+/// use pullback_nn::losses::{Loss, SmoothL1Loss};
+/// let (x, y) = (Tensor::from([0.5, 3.0]), Tensor::from([0.0, 0.0]));
+/// let loss = SmoothL1Loss::new(Reduction::None).forward(&x, &y);
+/// assert_eq!(loss.to_vec::<f64>(), [0.125, 2.5]);
+/// ```
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct SmoothL1Loss {
@@ -12,12 +21,27 @@ pub struct SmoothL1Loss {
 }
 
 impl SmoothL1Loss {
-    /// With this reduction and default options.
+    /// Creates the loss with this reduction and the default options.
+    ///
+    /// ```
+    /// # use pullback::{Reduction, Tensor};
+    /// # use pullback_nn::losses::{Loss, SmoothL1Loss};
+    /// let (x, y) = (Tensor::from([3.0, 1.0]), Tensor::from([0.0, 1.0]));
+    /// assert_eq!(SmoothL1Loss::new(Reduction::Mean).forward(&x, &y).item::<f64>(), 1.25);
+    /// ```
     pub fn new(reduction: Reduction) -> SmoothL1Loss {
         SmoothL1Loss { beta: 1.0, reduction }
     }
 
-    /// Where the parabola ends; 1 by default.
+    /// The distance up to which the loss is quadratic; 1 by default.
+    ///
+    /// ```
+    /// # use pullback::{Reduction, Tensor};
+    /// # use pullback_nn::losses::{Loss, SmoothL1Loss};
+    /// let (x, y) = (Tensor::from([3.0]), Tensor::from([0.0]));
+    /// let loss = SmoothL1Loss::new(Reduction::Mean).beta(2.0).forward(&x, &y);
+    /// assert_eq!(loss.item::<f64>(), 2.0);
+    /// ```
     pub fn beta(self, beta: f64) -> SmoothL1Loss {
         SmoothL1Loss { beta, ..self }
     }

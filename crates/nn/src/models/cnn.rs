@@ -1,10 +1,11 @@
-//! Convolutions with batch normalisation.
+//! A small convolutional network.
 
 use crate::{BatchNorm2d, Conv2d, Layer, Linear, MaxPool2d, module_scope};
 use pullback::{Tensor, Tree};
 
-/// A small network for images: 3×3 convolutions, each with batch normalisation and relu, a pooling
-/// by two before the last, the mean over the image, and a linear layer.
+/// A small convolutional network for images: 3×3 convolutions, each with batch normalisation and
+/// relu, max-pooling by two before the last, global average pooling, and a linear layer. From
+/// `[batch, channels, height, width]` to `[batch, classes]`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -18,15 +19,24 @@ pub struct Cnn {
     pub convs: Vec<Conv2d>,
     /// The normalisation after each.
     pub norms: Vec<BatchNorm2d>,
-    /// From the channels to the classes.
+    /// The linear layer from channels to classes.
     pub head: Linear,
 }
 
 impl Cnn {
-    /// Of images with this many channels, through these numbers of channels, to this many classes.
+    /// For images with `inputs` channels, with these numbers of channels in the convolutions, to
+    /// this many classes.
+    ///
+    /// ```
+    /// # use pullback_nn::Module;
+    /// # use pullback_nn::models::Cnn;
+    /// let net = Cnn::new(1, &[8, 16], 10);
+    /// assert_eq!(net.convs.len(), 2);
+    /// assert_eq!(net.head.weight.shape(), [10, 16]);
+    /// ```
     ///
     /// # Panics
-    /// With the caller's line, if one of them is 0.
+    /// If one of the numbers is 0.
     #[track_caller]
     #[must_use]
     pub fn new(inputs: usize, channels: &[usize], classes: usize) -> Cnn {

@@ -1,4 +1,4 @@
-//! A decoder-only transformer, and how text is drawn from it.
+//! A decoder-only transformer, and sampling from it.
 
 use crate::init::normal_;
 use crate::module::in_evaluation;
@@ -14,18 +14,26 @@ use pullback::{
 use serde::{Deserialize, Serialize};
 
 /// The sizes of a [`Gpt`].
+///
+/// ```
+/// use pullback_nn::models::{Gpt, GptConfig};
+/// let config = GptConfig { layers: 2, dropout: 0.1, ..GptConfig::default() };
+/// assert_eq!((config.vocabulary, config.width, config.heads), (256, 128, 4));
+/// let gpt = Gpt::new(&config);
+/// assert_eq!(gpt.blocks.len(), 2);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct GptConfig {
-    /// How many tokens there are.
+    /// The vocabulary size.
     pub vocabulary: usize,
-    /// The longest sequence it reads.
+    /// The context length: the longest sequence it takes.
     pub length: usize,
-    /// Features of a position.
+    /// The number of features.
     pub width: usize,
-    /// Heads of attention, which share the features.
+    /// The number of attention heads.
     pub heads: usize,
-    /// Blocks of attention and feed-forward part.
+    /// The number of transformer blocks.
     pub layers: usize,
     /// The dropout probability.
     pub dropout: f64,
@@ -43,7 +51,14 @@ impl Default for GptConfig {
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::models::{Gpt, GptConfig, SamplingOptions};
-/// let gpt = Gpt::new(&GptConfig { vocabulary: 16, length: 8, width: 8, heads: 2, layers: 1, dropout: 0.0 });
+/// let gpt = Gpt::new(&GptConfig {
+///     vocabulary: 16,
+///     length: 8,
+///     width: 8,
+///     heads: 2,
+///     layers: 1,
+///     dropout: 0.0,
+/// });
 /// let ids = Tensor::from([[1i64, 2, 3], [4, 5, 6]]);
 /// assert_eq!(gpt.forward(&ids).shape(), [2, 3, 16]);
 /// // More tokens than the context length: it continues from the later half.
@@ -52,26 +67,33 @@ impl Default for GptConfig {
 /// ```
 #[derive(Clone, Tree)]
 pub struct Gpt {
-    /// A row for each token.
+    /// The token embedding, tied to the output projection.
     pub token: Embedding,
-    /// A row for each position.
+    /// The position embedding.
     pub position: Embedding,
-    /// After the two.
+    /// The dropout after the embeddings.
     pub dropout: Dropout,
-    /// Attention and feed-forward parts.
+    /// The transformer blocks.
     pub blocks: Vec<TransformerEncoderLayer>,
-    /// Before the logits.
+    /// The layer normalisation before the logits.
     pub norm: LayerNorm,
 }
 
-/// How tokens are drawn.
+/// How tokens are sampled.
+///
+/// ```
+/// use pullback_nn::models::SamplingOptions;
+/// // The most likely token at each position (greedy decoding).
+/// let greedy = SamplingOptions { temperature: 0.0, ..SamplingOptions::default() };
+/// assert_eq!(greedy.pick(&[0.1, 3.0, 0.2], 0), 1);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SamplingOptions {
     /// The temperature: logits are divided by it; 0 takes the most likely token.
     pub temperature: f64,
-    /// Samples among this many most likely tokens, or among all.
+    /// The number of most likely tokens to sample from; all if `None`.
     pub top_k: Option<usize>,
-    /// The seed.
+    /// The seed of the random numbers.
     pub seed: u64,
 }
 
@@ -82,15 +104,23 @@ impl Default for SamplingOptions {
 }
 
 impl SamplingOptions {
-    /// Draws the token of number `i` by these logits. The same seed and number draw the same.
+    /// Samples the token of number `i` from these logits. The same seed and number give the same
+    /// token.
     ///
     /// ```
     /// use pullback_nn::models::SamplingOptions;
     /// let logits = [0.0, 2f64.ln(), 0.0];
-    /// assert_eq!(SamplingOptions { temperature: 0.0, ..SamplingOptions::default() }.pick(&logits, 7), 1);
-    /// assert_eq!(SamplingOptions { top_k: Some(1), ..SamplingOptions::default() }.pick(&logits, 7), 1);
+    /// assert_eq!(
+    ///     SamplingOptions { temperature: 0.0, ..SamplingOptions::default() }.pick(&logits, 7),
+    ///     1
+    /// );
+    /// assert_eq!(
+    ///     SamplingOptions { top_k: Some(1), ..SamplingOptions::default() }.pick(&logits, 7),
+    ///     1
+    /// );
     /// // The second is twice as likely as each of the others.
-    /// let seconds = (0..1000).filter(|&i| SamplingOptions::default().pick(&logits, i) == 1).count();
+    /// let seconds =
+    ///     (0..1000).filter(|&i| SamplingOptions::default().pick(&logits, i) == 1).count();
     /// assert!((450..550).contains(&seconds), "{seconds}");
     /// ```
     ///
@@ -120,11 +150,20 @@ impl SamplingOptions {
 }
 
 impl Gpt {
-    /// With GPT-2's initialisation: normal with deviation 0.02, smaller by √(2·layers) where a
-    /// block adds to what it was given.
+    /// With GPT-2's initialisation: normal with standard deviation 0.02, divided by √(2·layers) in
+    /// the projections whose outputs are added to the residual stream.
+    ///
+    /// ```
+    /// # use pullback_nn::Module;
+    /// # use pullback_nn::models::{Gpt, GptConfig};
+    /// let config =
+    ///     GptConfig { vocabulary: 16, length: 8, width: 8, heads: 2, layers: 1, dropout: 0.0 };
+    /// let gpt = Gpt::new(&config);
+    /// assert_eq!(gpt.named_parameters()[0].0, "token.weight");
+    /// ```
     ///
     /// # Panics
-    /// With the caller's line, if a size is 0 or the heads cannot share the features.
+    /// If a size is 0 or `width` is not a multiple of `heads`.
     #[track_caller]
     #[must_use]
     pub fn new(config: &GptConfig) -> Gpt {
@@ -153,7 +192,13 @@ impl Gpt {
         gpt
     }
 
-    /// The longest sequence it reads.
+    /// The context length: the longest sequence it takes.
+    ///
+    /// ```
+    /// # use pullback_nn::models::{Gpt, GptConfig};
+    /// let gpt = Gpt::new(&GptConfig { length: 8, width: 8, layers: 1, ..GptConfig::default() });
+    /// assert_eq!(gpt.length(), 8);
+    /// ```
     #[must_use]
     pub fn length(&self) -> usize {
         self.position.weight.shape()[0]
@@ -162,8 +207,16 @@ impl Gpt {
     /// The logits of the next token at each position: from `[batch, positions]` to
     /// `[batch, positions, vocabulary]`.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::models::{Gpt, GptConfig};
+    /// let gpt = Gpt::new(&GptConfig { length: 8, width: 8, layers: 1, ..GptConfig::default() });
+    /// assert_eq!(gpt.forward(&Tensor::from([[72i64, 101, 108]])).shape(), [1, 3, 256]);
+    /// ```
+    ///
     /// # Panics
-    /// With the operands and the caller's line, if they are no token numbers or too many.
+    /// If the tokens are not integers below the vocabulary size, or more than [`Gpt::length`]; the
+    /// message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn forward(&self, ids: &Tensor) -> Tensor {
@@ -175,22 +228,41 @@ impl Gpt {
         self.logits(&x)
     }
 
-    /// The mean cross-entropy of predicting the tokens `next`, `[batch, positions]`, in nats.
+    /// The language-modelling loss: the mean cross-entropy, in nats, of predicting the tokens
+    /// `next`, `[batch, positions]`, from `ids` of the same shape.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::models::{Gpt, GptConfig};
+    /// let gpt = Gpt::new(&GptConfig { length: 8, width: 8, layers: 1, ..GptConfig::default() });
+    /// let loss = gpt.loss(&Tensor::from([[1i64, 2, 3]]), &Tensor::from([[2i64, 3, 4]]));
+    /// // An untrained model is about uniform over the 256 tokens.
+    /// assert!((loss.item::<f32>() - 256f32.ln()).abs() < 0.5);
+    /// ```
     ///
     /// # Panics
-    /// With the operands and the caller's line, if they do not fit.
+    /// If shapes or dtypes do not fit; the message names the operands and the caller's line.
     #[track_caller]
     #[must_use]
     pub fn loss(&self, ids: &Tensor, next: &Tensor) -> Tensor {
         cross_entropy(&self.forward(ids).flatten(0, 1), &next.flatten(0, -1))
     }
 
-    /// The prompt and `count` tokens that it draws after it, in evaluation mode. Keys and values
-    /// are kept, so a token costs one position; where the sequence is full it continues from its
-    /// later half.
+    /// Samples `count` tokens after the prompt, in evaluation mode, and gives the prompt and the
+    /// tokens. Keys and values are cached, so each token computes one position; where the context
+    /// is full, it continues from its later half.
+    ///
+    /// ```
+    /// # use pullback_nn::models::{Gpt, GptConfig, SamplingOptions};
+    /// let gpt = Gpt::new(&GptConfig { length: 8, width: 8, layers: 1, ..GptConfig::default() });
+    /// let tokens = gpt.generate(&[72, 101], 3, &SamplingOptions::default())?;
+    /// assert_eq!((tokens.len(), &tokens[..2]), (5, &[72, 101][..]));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If the prompt is empty or has a number that is no token, or the temperature is negative.
+    /// If the prompt is empty or contains a number that is not a token, or the temperature is
+    /// negative or not finite.
     pub fn generate(
         &self,
         prompt: &[i64],

@@ -1,10 +1,10 @@
-//! Linear layers with relu between them.
+//! The multi-layer perceptron.
 
 use crate::{Layer, Linear, module_scope};
 use pullback::{Tensor, Tree};
 
-/// Linear layers with relu between them. Inputs may have any number of axes after the first; they
-/// are made one.
+/// A multi-layer perceptron: linear layers with relu between them. Inputs are `[batch, …]`; the
+/// axes after the first are flattened.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -20,10 +20,17 @@ pub struct Mlp {
 }
 
 impl Mlp {
-    /// With these numbers of inputs, of features between layers, and of outputs.
+    /// With these numbers of input features, hidden features, and outputs.
+    ///
+    /// ```
+    /// # use pullback_nn::models::Mlp;
+    /// let net = Mlp::new(&[4, 8, 2]);
+    /// assert_eq!(net.layers.len(), 2);
+    /// assert_eq!(net.layers[1].weight.shape(), [2, 8]);
+    /// ```
     ///
     /// # Panics
-    /// With the caller's line, if one of them is 0.
+    /// If one of them is 0.
     #[track_caller]
     #[must_use]
     pub fn new(widths: &[usize]) -> Mlp {

@@ -1,4 +1,11 @@
 //! Small complete networks, for examples and benchmarks.
+//!
+//! ```
+//! use pullback::Tensor;
+//! use pullback_nn::{Layer, models};
+//! let net = models::Mlp::new(&[784, 128, 10]);
+//! assert_eq!(net.forward(&Tensor::zeros([32, 1, 28, 28])).shape(), [32, 10]);
+//! ```
 
 mod cnn;
 mod gpt;

@@ -61,6 +61,15 @@ pub struct Accumulate<O> {
 impl<O: Optimizer> Accumulate<O> {
     /// Steps after every `parts` backward passes.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Accumulate, Sgd, UpdateRule};
+    /// let opt = || Sgd::default().over([Tensor::from(1.0).requires_grad()]);
+    /// assert!(Accumulate::new(opt()?, 4).is_ok());
+    /// assert!(Accumulate::new(opt()?, 0).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If `parts` is 0.
     pub fn new(optimizer: O, parts: usize) -> Result<Accumulate<O>> {
@@ -80,6 +89,18 @@ impl<O: Optimizer> Accumulate<O> {
     /// and clears the gradients. Gives whether it stepped: `bool[]`, whose value is not known
     /// inside a trace.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Accumulate, Sgd, UpdateRule};
+    /// let x = Tensor::from(1.0).requires_grad();
+    /// let parts = Accumulate::new(Sgd { lr: 0.1, ..Sgd::default() }.over([x.clone()])?, 2)?;
+    /// assert!(!parts.backward(&(&x * 2.0))?.item::<bool>());
+    /// assert!(parts.backward(&(&x * 4.0))?.item::<bool>());
+    /// // One step with the mean gradient, 3.
+    /// assert!((x.item::<f64>() - 0.7).abs() < 1e-12);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Of the backward pass or the step.
     #[track_caller]
@@ -87,10 +108,25 @@ impl<O: Optimizer> Accumulate<O> {
         self.backward_then(loss, |_| Ok(()))
     }
 
-    /// The same, with something to do before the step, such as clipping the gradients.
+    /// [`Accumulate::backward`] with a function that runs before the step, such as gradient
+    /// clipping.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Accumulate, Optimizer, Sgd, UpdateRule, clip_grad_norm_};
+    /// let x = Tensor::from(1.0).requires_grad();
+    /// let parts = Accumulate::new(Sgd { lr: 0.1, ..Sgd::default() }.over([x.clone()])?, 2)?;
+    /// for _ in 0..2 {
+    ///     parts.backward_then(&(&x * 100.0), |opt| {
+    ///         clip_grad_norm_(&opt.groups()[0], 1.0).map(drop)
+    ///     })?;
+    /// }
+    /// assert!((x.item::<f64>() - 0.9).abs() < 1e-6);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// Of the backward pass, what is to be done, or the step.
+    /// Of the backward pass, the function, or the step.
     #[track_caller]
     pub fn backward_then(
         &self,
@@ -106,8 +142,20 @@ impl<O: Optimizer> Accumulate<O> {
         Ok(due)
     }
 
-    /// Steps with the parts seen so far, if there are any, such as the last few of an epoch. Their
-    /// gradients are not made larger.
+    /// Steps with the parts seen so far, if there are any, such as the last few of an epoch. The
+    /// gradients are still divided by the full number of parts.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Accumulate, Sgd, UpdateRule};
+    /// let x = Tensor::from(1.0).requires_grad();
+    /// let parts = Accumulate::new(Sgd { lr: 0.1, ..Sgd::default() }.over([x.clone()])?, 4)?;
+    /// parts.backward(&(&x * 4.0))?;
+    /// parts.flush()?;
+    /// assert!((x.item::<f64>() - 0.9).abs() < 1e-12);
+    /// assert_eq!(parts.seen()?, 0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Of the step.
@@ -157,13 +205,32 @@ impl<O: Optimizer> Accumulate<O> {
         untracked(|| drop(self.seen.copy_(due.select(0i64, &self.seen))))
     }
 
-    /// The optimiser that steps.
+    /// The wrapped optimiser.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Accumulate, Optimizer, Sgd, UpdateRule};
+    /// let opt = Sgd { lr: 0.1, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+    /// let parts = Accumulate::new(opt, 4)?;
+    /// assert_eq!(parts.optimizer().lrs()[0].item::<f64>(), 0.1);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn optimizer(&self) -> &O {
         &self.optimizer
     }
 
-    /// How many parts of the next step were processed. Save checkpoints where this is 0: gradients
-    /// are not saved.
+    /// How many backward passes were made since the last step. Save checkpoints where this is 0:
+    /// gradients are not saved.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Accumulate, Sgd, UpdateRule};
+    /// let x = Tensor::from(1.0).requires_grad();
+    /// let parts = Accumulate::new(Sgd::default().over([x.clone()])?, 4)?;
+    /// parts.backward(&x.square())?;
+    /// assert_eq!(parts.seen()?, 1);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Inside a trace, where it is not known.

@@ -1,10 +1,22 @@
-//! Steps in the units of the parameters.
+//! Adadelta.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
 /// Adadelta: `torch.optim.Adadelta`, with its meanings and defaults.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Adadelta, Optimizer, UpdateRule};
+/// let x = Tensor::from([3.0, -4.0]).requires_grad();
+/// let opt = Adadelta::default().over([x.clone()])?;
+/// x.square().sum().backward()?;
+/// opt.step()?;
+/// // The first steps are small: √(1e-6/0.1) here.
+/// assert!(x.is_close(&Tensor::from([2.99684, -3.99684]), 0.0, 1e-5, false).all().item::<bool>());
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adadelta {

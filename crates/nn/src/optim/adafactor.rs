@@ -1,4 +1,4 @@
-//! Adam's mean square as the product of a row and a column, and steps in units of the parameter.
+//! Adafactor: Adam with a factored second moment.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::{DType, Tensor};
@@ -9,6 +9,23 @@ use serde::{Deserialize, Serialize};
 /// Of the squares of a gradient with two axes or more only the means of rows and columns (of the
 /// last two axes) are stored, so the state is small. The step size is the parameter's root mean
 /// square times the learning rate.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Adafactor, Optimizer, UpdateRule};
+/// let x = Tensor::full([4, 8], 2.0).requires_grad();
+/// let opt = Adafactor { lr: 0.1, ..Adafactor::default() }.over([x.clone()])?;
+/// x.square().sum().backward()?;
+/// opt.step()?;
+/// // By `lr` times the root mean square of the parameter.
+/// assert!((x.at((0, 0)).item::<f64>() - 1.8).abs() < 1e-6);
+/// // Twelve numbers of state for 32 parameters.
+/// let state: Vec<_> = opt.named_state().into_iter().map(|(name, x)| (name, x.len())).collect();
+/// assert!(
+///     state.contains(&("0.0.row_var".into(), 4)) && state.contains(&("0.0.col_var".into(), 8))
+/// );
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adafactor {

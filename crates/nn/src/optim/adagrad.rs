@@ -1,10 +1,22 @@
-//! Step sizes that fall with the sum of squared gradients.
+//! Adagrad.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
 /// Adagrad: `torch.optim.Adagrad`, with its meanings and defaults.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Adagrad, Optimizer, UpdateRule};
+/// let x = Tensor::from([3.0, -4.0]).requires_grad();
+/// let opt = Adagrad { lr: 0.1, ..Adagrad::default() }.over([x.clone()])?;
+/// x.square().sum().backward()?;
+/// opt.step()?;
+/// // The first step moves every element by the learning rate; later ones are smaller.
+/// assert!(x.is_close(&Tensor::from([2.9, -3.9]), 0.0, 1e-6, false).all().item::<bool>());
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adagrad {

@@ -5,6 +5,18 @@ use pullback::{Tensor, update};
 use serde::{Deserialize, Serialize};
 
 /// Adam: `torch.optim.Adam`, with its meanings and defaults.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
+/// let x = Tensor::from([3.0, -4.0]).requires_grad();
+/// let opt = Adam { lr: 0.1, ..Adam::default() }.over([x.clone()])?;
+/// x.square().sum().backward()?;
+/// opt.step()?;
+/// // The first step moves every element by the learning rate.
+/// assert!(x.is_close(&Tensor::from([2.9, -3.9]), 0.0, 1e-6, false).all().item::<bool>());
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adam {

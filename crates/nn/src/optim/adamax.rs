@@ -1,4 +1,4 @@
-//! Adam with the largest gradient instead of the mean square.
+//! Adamax: Adam with the infinity norm.
 
 use super::adam::moment_options;
 use super::{OptionRow, UpdateRule, Update};
@@ -6,6 +6,18 @@ use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
 /// Adamax: `torch.optim.Adamax`, with its meanings and defaults.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Adamax, Optimizer, UpdateRule};
+/// let x = Tensor::from([3.0, -4.0]).requires_grad();
+/// let opt = Adamax { lr: 0.1, ..Adamax::default() }.over([x.clone()])?;
+/// x.square().sum().backward()?;
+/// opt.step()?;
+/// // The first step moves every element by the learning rate.
+/// assert!(x.is_close(&Tensor::from([2.9, -3.9]), 0.0, 1e-6, false).all().item::<bool>());
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Adamax {

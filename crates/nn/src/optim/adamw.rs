@@ -1,4 +1,4 @@
-//! Adam with decay that is not part of the gradient.
+//! Adam with decoupled weight decay.
 
 use super::{Adam, OptionRow, UpdateRule, Update};
 use pullback::Tensor;

@@ -1,11 +1,23 @@
-//! Gradient descent whose parameters are averaged.
+//! Averaged stochastic gradient descent.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
-/// Averaged gradient descent: `torch.optim.ASGD`, with its meanings and defaults. The averages are
-/// the states `ax`.
+/// Averaged stochastic gradient descent: `torch.optim.ASGD`, with its meanings and defaults. The
+/// averages are the states `ax`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Asgd, Optimizer, UpdateRule};
+/// let x = Tensor::from([3.0, -4.0]).requires_grad();
+/// let opt = Asgd { lr: 0.1, lambd: 0.0, ..Asgd::default() }.over([x.clone()])?;
+/// x.square().sum().backward()?;
+/// opt.step()?;
+/// assert!(x.is_close(&Tensor::from([2.4, -3.2]), 0.0, 1e-6, false).all().item::<bool>());
+/// assert_eq!(opt.named_state()[4].0, "0.0.ax");
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Asgd {

@@ -3,8 +3,20 @@
 use super::update_rule::wide;
 use pullback::{DType, Error, Result, Tensor, catch, no_grad, stack};
 
-/// How gradients are clipped by their norm: `torch.nn.utils.clip_grad_norm_`, with its meanings and
+/// Options of gradient clipping by norm: `torch.nn.utils.clip_grad_norm_`, with its meanings and
 /// defaults.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::ClipNorm;
+/// let x = Tensor::from([3.0, -4.0]).requires_grad();
+/// x.square().sum().backward()?;
+/// // By the largest element instead of the Euclidean norm.
+/// let clip = ClipNorm { max_norm: 2.0, norm_type: f64::INFINITY, ..ClipNorm::default() };
+/// assert_eq!(clip.apply(&[x.clone()])?.item::<f64>(), 8.0);
+/// assert!((x.grad().unwrap().at(1).item::<f64>() + 2.0).abs() < 1e-6);
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ClipNorm {
     /// The largest norm that all gradients together may have.
@@ -27,9 +39,21 @@ impl ClipNorm {
     /// below 1, and gives the norm they had: `f64[]` if one of them is `f64`, otherwise `f32[]`.
     /// Parameters without a gradient do not count.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::ClipNorm;
+    /// let x = Tensor::from([3.0, 4.0]).requires_grad();
+    /// (x.square().sum() * 0.5).backward()?;
+    /// let norm = ClipNorm { max_norm: 10.0, ..ClipNorm::default() }.apply(&[x.clone()])?;
+    /// // The norm was below 10, so the gradients stay as they were.
+    /// assert_eq!(norm.item::<f64>(), 5.0);
+    /// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [3.0, 4.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If `max_norm` or `norm_type` is not a number above 0 (or 0, for the former), or the norm is
-    /// not finite and `error_if_nonfinite` is set.
+    /// If `max_norm` is negative or NaN, `norm_type` is not above 0, or the norm is not finite and
+    /// `error_if_nonfinite` is set.
     pub fn apply(&self, parameters: &[Tensor]) -> Result<Tensor> {
         let ClipNorm { max_norm, norm_type, error_if_nonfinite } = *self;
         if max_norm.is_nan() || max_norm < 0.0 || norm_type.is_nan() || norm_type <= 0.0 {
@@ -79,8 +103,18 @@ pub fn clip_grad_norm_(parameters: &[Tensor], max_norm: f64) -> Result<Tensor> {
 /// Clips every element of the gradients to ±`clip_value`, in place:
 /// `torch.nn.utils.clip_grad_value_`.
 ///
+/// ```
+/// # use pullback::Tensor;
+/// # use pullback_nn::optim::clip_grad_value_;
+/// let x = Tensor::from([3.0, -0.25]).requires_grad();
+/// x.square().sum().backward()?;
+/// clip_grad_value_(&[x.clone()], 1.0)?;
+/// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [1.0, -0.5]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
 /// # Errors
-/// If `clip_value` is not a number that is not negative.
+/// If `clip_value` is negative or NaN.
 pub fn clip_grad_value_(parameters: &[Tensor], clip_value: f64) -> Result<()> {
     if clip_value.is_nan() || clip_value < 0.0 {
         let message = format!("`clip_value` must be at least 0, not {clip_value}");

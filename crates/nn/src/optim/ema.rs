@@ -1,4 +1,4 @@
-//! The moving average of a model.
+//! The exponential moving average of a model.
 
 use super::update_rule::wide;
 use crate::Module;
@@ -28,6 +28,7 @@ use pullback::{Error, Result, Tensor, catch, no_grad};
 /// # Ok::<(), pullback::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[doc(alias = "AveragedModel")]
 pub struct Ema<M> {
     average: M,
     decay: f64,
@@ -35,6 +36,16 @@ pub struct Ema<M> {
 
 impl<M: Module> Ema<M> {
     /// Starts from a copy of the model.
+    ///
+    /// ```
+    /// # use pullback_nn::optim::Ema;
+    /// # use pullback_nn::{Linear, Module};
+    /// let model = Linear::new(2, 3);
+    /// let ema = Ema::new(&model, 0.999)?;
+    /// assert_eq!(ema.model().weight.to_vec::<f32>(), model.weight.to_vec::<f32>());
+    /// assert!(Ema::new(&model, 1.5).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If `decay` is not a number from 0 to 1.
@@ -48,7 +59,21 @@ impl<M: Module> Ema<M> {
         Ok(Ema { average, decay })
     }
 
-    /// Moves the average towards the model.
+    /// Moves the average towards the model's current parameters.
+    ///
+    /// ```
+    /// # use pullback_nn::optim::Ema;
+    /// # use pullback_nn::{Linear, init};
+    /// let model = Linear::new(2, 3);
+    /// init::zeros_(&model.weight);
+    /// let ema = Ema::new(&model, 0.5)?;
+    /// init::ones_(&model.weight);
+    /// ema.update(&model)?;
+    /// assert_eq!(ema.model().weight.to_vec::<f32>(), [0.5; 6]);
+    /// ema.update(&model)?;
+    /// assert_eq!(ema.model().weight.to_vec::<f32>(), [0.75; 6]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the model has other tensors than the one it began with.
@@ -69,12 +94,35 @@ impl<M: Module> Ema<M> {
         })
     }
 
-    /// The average, to be evaluated or saved.
+    /// The averaged model, to be evaluated or saved.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::Ema;
+    /// # use pullback_nn::{Layer, Linear};
+    /// let ema = Ema::new(&Linear::new(2, 3), 0.999)?;
+    /// assert_eq!(ema.model().forward(&Tensor::zeros([4, 2])).shape(), [4, 3]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn model(&self) -> &M {
         &self.average
     }
 
     /// Exchanges the values of the average and of the model: swap, evaluate the model, swap back.
+    ///
+    /// ```
+    /// # use pullback_nn::optim::Ema;
+    /// # use pullback_nn::{Linear, init};
+    /// let model = Linear::new(2, 3);
+    /// init::zeros_(&model.weight);
+    /// let ema = Ema::new(&model, 0.5)?;
+    /// init::ones_(&model.weight);
+    /// ema.swap(&model)?;
+    /// assert_eq!(model.weight.to_vec::<f32>(), [0.0; 6]);
+    /// ema.swap(&model)?;
+    /// assert_eq!(model.weight.to_vec::<f32>(), [1.0; 6]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the model has other tensors than the one it began with.

@@ -48,7 +48,7 @@ pub struct Lbfgs {
     pub tolerance_grad: f64,
     /// Stops where neither the loss nor any element of a parameter changes by more.
     pub tolerance_change: f64,
-    /// How many differences are stored.
+    /// The number of stored differences.
     pub history_size: usize,
     /// The line search; without one, steps have the length `lr`.
     pub line_search_fn: Option<LineSearch>,
@@ -83,6 +83,15 @@ const NAME: &str = "Lbfgs";
 
 impl Lbfgs {
     /// An optimiser of these parameters, all in one group.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Lbfgs, Optimizer};
+    /// let x = Tensor::from([-1.5, 2.0]).requires_grad();
+    /// let opt = Lbfgs::default().over([x])?;
+    /// assert_eq!(opt.groups()[0].len(), 1);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`UpdateRule::over`](super::UpdateRule::over), or if they have several dtypes.
@@ -128,7 +137,22 @@ impl Lbfgs {
     }
 }
 
-/// The L-BFGS optimiser: see [`Lbfgs`].
+/// The L-BFGS optimiser over its parameters: made by [`Lbfgs::over`].
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Lbfgs, Optimizer};
+/// let x = Tensor::from([3.0, -4.0]).requires_grad();
+/// let opt = Lbfgs::default().over([x.clone()])?;
+/// opt.step(|| {
+///     opt.zero_grad();
+///     let loss = x.square().sum();
+///     loss.backward()?;
+///     Ok(loss)
+/// })?;
+/// assert!(x.norm().item::<f64>() < 1e-6);
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct LbfgsStepper {
     how: Lbfgs,
@@ -152,6 +176,22 @@ pub struct LbfgsStepper {
 impl LbfgsStepper {
     /// One step: `evaluate` clears the gradients, computes the loss, runs backward and gives the
     /// loss. Gives the loss of the first evaluation, as it was before the step.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Lbfgs, Optimizer};
+    /// let x = Tensor::from([3.0, -4.0]).requires_grad();
+    /// let opt = Lbfgs::default().over([x.clone()])?;
+    /// let first = opt.step(|| {
+    ///     opt.zero_grad();
+    ///     let loss = x.square().sum();
+    ///     loss.backward()?;
+    ///     Ok(loss)
+    /// })?;
+    /// assert_eq!(first.item::<f64>(), 25.0);
+    /// assert!(x.square().sum().item::<f64>() < 1e-12);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// Of the closure, or if the loss is not one number.

@@ -1,4 +1,4 @@
-//! Steps along signs.
+//! Lion: sign momentum.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
@@ -10,6 +10,18 @@ use serde::{Deserialize, Serialize};
 ///
 /// Its updates are larger than Adam's: the paper recommends a third to a tenth of AdamW's learning
 /// rate, and three to ten times its weight decay.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Lion, Optimizer, UpdateRule};
+/// let x = Tensor::from([3.0, -4.0]).requires_grad();
+/// let opt = Lion { lr: 0.1, ..Lion::default() }.over([x.clone()])?;
+/// x.square().sum().backward()?;
+/// opt.step()?;
+/// // Every step moves every element by the learning rate.
+/// assert!(x.is_close(&Tensor::from([2.9, -3.9]), 0.0, 1e-6, false).all().item::<bool>());
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Lion {

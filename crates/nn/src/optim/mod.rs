@@ -4,14 +4,14 @@
 //! | optimiser | in PyTorch | its step |
 //! |---|---|---|
 //! | [`Sgd`] | `SGD` | along the gradient, or its momentum |
-//! | [`Adam`], [`AdamW`] | `Adam`, `AdamW` | the mean gradient by the root of its mean square, or of the largest of those (AMSGrad) |
+//! | [`Adam`], [`AdamW`] | `Adam`, `AdamW` | the mean gradient divided by the root of its mean square, or of the largest of those (AMSGrad) |
 //! | [`NAdam`], [`RAdam`], [`Adamax`] | the same | Adam with Nesterov's momentum; with a rectified variance; by the infinity norm |
-//! | [`RmsProp`], [`Adagrad`], [`Adadelta`] | `RMSprop`, the same | the gradient by the root of a mean, a sum, a ratio of squares |
+//! | [`RmsProp`], [`Adagrad`], [`Adadelta`] | `RMSprop`, the same | the gradient divided by the root of a mean, a sum, a ratio of squares |
 //! | [`Adafactor`] | the same | Adam with a small state |
 //! | [`Lion`] | – | along the sign of the momentum |
-//! | [`Muon`] | the same | along the momentum made orthogonal: matrices alone |
-//! | [`Rprop`], [`Asgd`] | `Rprop`, `ASGD` | by signs of the whole gradient; along the gradient, with an average |
-//! | [`Lbfgs`] | `LBFGS` | to where a quadratic model is lowest: takes a closure |
+//! | [`Muon`] | the same | along the orthogonalised momentum: for matrices only |
+//! | [`Rprop`], [`Asgd`] | `Rprop`, `ASGD` | by the sign of the gradient; along the gradient, with averaged parameters |
+//! | [`Lbfgs`] | `LBFGS` | quasi-Newton: to the minimum of a quadratic model; takes a closure |
 //!
 //! A list (`Vec`) of optimisers is one. [`clip_grad_norm_`] and [`clip_grad_value_`] go between
 //! backward and step, [`Ema`] after it; [`Accumulate`] makes one step of several backward passes.

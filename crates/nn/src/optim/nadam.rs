@@ -1,4 +1,4 @@
-//! Adam with Nesterov's momentum.
+//! Adam with Nesterov momentum.
 
 use super::adam::{moment_options, moments};
 use super::{OptionRow, UpdateRule, Update, Bounds};
@@ -6,6 +6,20 @@ use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
 /// NAdam: `torch.optim.NAdam`, with its meanings and defaults.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{NAdam, Optimizer, UpdateRule};
+/// let x = Tensor::from([3.0, -4.0]).requires_grad();
+/// let opt = NAdam { lr: 0.1, ..NAdam::default() }.over([x.clone()])?;
+/// for _ in 0..100 {
+///     opt.zero_grad();
+///     x.square().sum().backward()?;
+///     opt.step()?;
+/// }
+/// assert!(x.to_vec::<f64>().iter().all(|x| x.abs() < 0.1));
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct NAdam {

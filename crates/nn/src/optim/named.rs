@@ -16,13 +16,26 @@ pub(super) struct OptimizerRow {
 }
 
 /// The names that [`named`] knows.
+///
+/// ```
+/// use pullback_nn::optim;
+/// assert!(optim::names().any(|name| name == "adamw"));
+/// ```
 pub fn names() -> impl Iterator<Item = &'static str> {
     TABLE.iter().map(|entry| entry.name)
 }
 
-/// A learning rate with which the optimiser of this name does about what AdamW does with `lr` on
-/// the same network, as steps differ in size. A rule of thumb for programs that let the user choose
-/// the optimiser alone. `None` if there is no such optimiser.
+/// A learning rate with which the optimiser of this name makes updates of about the size that AdamW
+/// makes with `lr` on the same network. A rule of thumb for programs that let the user choose the
+/// optimiser alone. `None` if there is no such optimiser.
+///
+/// ```
+/// # use pullback_nn::optim::lr_like_adamw;
+/// assert_eq!(lr_like_adamw("adam", 1e-3), Some(1e-3));
+/// // SGD takes a larger one.
+/// assert!((lr_like_adamw("sgd", 1e-3).unwrap() - 0.05).abs() < 1e-12);
+/// assert_eq!(lr_like_adamw("unknown", 1e-3), None);
+/// ```
 pub fn lr_like_adamw(name: &str, lr: f64) -> Option<f64> {
     TABLE.iter().find(|entry| entry.name == name).map(|entry| (entry.lr)(lr))
 }

@@ -11,6 +11,18 @@ use serde::{Deserialize, Serialize};
 /// steps are those of momentum; after that they are those of Adam, shortened by how uncertain the
 /// mean square still is. Which of both is selected by the count, which is a tensor, so one compiled
 /// step is used for all.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Optimizer, RAdam, UpdateRule};
+/// let x = Tensor::from([3.0, -4.0]).requires_grad();
+/// let opt = RAdam { lr: 0.1, ..RAdam::default() }.over([x.clone()])?;
+/// x.square().sum().backward()?;
+/// opt.step()?;
+/// // The first steps are those of momentum.
+/// assert!(x.is_close(&Tensor::from([2.4, -3.2]), 0.0, 1e-6, false).all().item::<bool>());
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RAdam {

@@ -1,10 +1,22 @@
-//! Gradients divided by the root of their mean square.
+//! RMSprop.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::Tensor;
 use serde::{Deserialize, Serialize};
 
 /// RMSprop: `torch.optim.RMSprop`, with its meanings and defaults.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Optimizer, RmsProp, UpdateRule};
+/// let x = Tensor::from([3.0, -4.0]).requires_grad();
+/// let opt = RmsProp { lr: 0.01, ..RmsProp::default() }.over([x.clone()])?;
+/// x.square().sum().backward()?;
+/// opt.step()?;
+/// // The first mean square is 0.01·g², so the step is ten times the learning rate.
+/// assert!(x.is_close(&Tensor::from([2.9, -3.9]), 0.0, 1e-6, false).all().item::<bool>());
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RmsProp {

@@ -1,17 +1,32 @@
-//! Steps whose lengths follow from whether the gradient kept its sign.
+//! Resilient propagation.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::{Error, Result, Tensor};
 use serde::{Deserialize, Serialize};
 
-/// Resilient propagation: `torch.optim.Rprop`, with its meanings and defaults. The rate is the
-/// length of the first step; later ones follow from it.
+/// Resilient propagation: `torch.optim.Rprop`, with its meanings and defaults. The learning rate is
+/// the length of the first step; later ones follow from it.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Optimizer, Rprop, UpdateRule};
+/// let x = Tensor::from([3.0, -4.0]).requires_grad();
+/// let opt = Rprop { lr: 0.1, ..Rprop::default() }.over([x.clone()])?;
+/// for _ in 0..2 {
+///     opt.zero_grad();
+///     x.square().sum().backward()?;
+///     opt.step()?;
+/// }
+/// // The gradient kept its sign, so the second step is 1.2 times as long as the first.
+/// assert!(x.is_close(&Tensor::from([2.78, -3.78]), 0.0, 1e-6, false).all().item::<bool>());
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Rprop {
     /// The length of the first step.
     pub lr: f64,
-    /// What lengths are multiplied by where the gradient changed its sign, and where it kept it.
+    /// The factors of step sizes where the gradient changed its sign, and where it kept it.
     pub etas: (f64, f64),
     /// The shortest and the longest step.
     pub step_sizes: (f64, f64),

@@ -1,10 +1,25 @@
-//! Gradient descent.
+//! Stochastic gradient descent.
 
 use super::{OptionRow, UpdateRule, Update, Bounds};
 use pullback::{Error, Result, Tensor, update};
 use serde::{Deserialize, Serialize};
 
-/// Gradient descent with momentum: `torch.optim.SGD`, with its meanings and defaults.
+/// Stochastic gradient descent, with momentum: `torch.optim.SGD`, with its meanings and defaults.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+/// let x = Tensor::from(1.0).requires_grad();
+/// let opt = Sgd { lr: 0.1, momentum: 0.9, ..Sgd::default() }.over([x.clone()])?;
+/// for _ in 0..2 {
+///     opt.zero_grad();
+///     x.square().backward()?;
+///     opt.step()?;
+/// }
+/// // Gradients of 2 and 1.6, and a momentum of 0.9·2 + 1.6.
+/// assert!((x.item::<f64>() - (1.0 - 0.1 * 2.0 - 0.1 * 3.4)).abs() < 1e-12);
+/// # Ok::<(), pullback::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sgd {

@@ -46,17 +46,38 @@ struct Member {
 impl<R: UpdateRule> Stepper<R> {
     /// An optimiser with one group. [`UpdateRule::over`] is the same.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, Stepper};
+    /// let x = Tensor::from(1.0).requires_grad();
+    /// let opt = Stepper::new(Sgd { lr: 0.1, ..Sgd::default() }, [x])?;
+    /// assert_eq!(opt.lrs()[0].item::<f64>(), 0.1);
+    /// assert!(Stepper::new(Sgd { lr: -0.1, ..Sgd::default() }, [Tensor::from(1.0)]).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If there are no parameters, one is listed twice or is not a float or was computed, or an
+    /// If there are no parameters; one is listed twice, is not of floats or is not a leaf; or an
     /// option is out of its range.
     pub fn new(rule: R, parameters: impl IntoIterator<Item = Tensor>) -> Result<Stepper<R>> {
         Stepper { groups: Vec::new() }.and(parameters, rule)
     }
 
-    /// The same with one more group: any option may differ.
+    /// Adds a group of parameters with its own options.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// let (x, y) = (Tensor::from(1.0).requires_grad(), Tensor::from(1.0).requires_grad());
+    /// let sgd = Sgd { lr: 0.1, ..Sgd::default() };
+    /// let opt = sgd.over([x])?.and([y], Sgd { lr: 0.01, ..sgd })?;
+    /// assert_eq!(opt.groups().len(), 2);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Stepper::new`], also if a parameter is in another group already.
+    #[doc(alias = "add_param_group")]
     pub fn and(
         mut self,
         parameters: impl IntoIterator<Item = Tensor>,
@@ -82,6 +103,14 @@ impl<R: UpdateRule> Stepper<R> {
     }
 
     /// The options of each group, as they were given.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Sgd, UpdateRule};
+    /// let opt = Sgd { lr: 0.1, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+    /// assert_eq!(opt.rules().next().unwrap().lr, 0.1);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn rules(&self) -> impl Iterator<Item = &R> {
         self.groups.iter().map(|group| &group.rule)
     }

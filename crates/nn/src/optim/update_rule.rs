@@ -49,14 +49,36 @@ pub trait UpdateRule: Clone {
     const NAME: &'static str;
 
     /// The learning rate that a group starts with.
+    ///
+    /// ```
+    /// # use pullback_nn::optim::{Adam, UpdateRule};
+    /// assert_eq!(Adam::default().lr(), 1e-3);
+    /// ```
     fn lr(&self) -> f64;
 
-    /// The other options that are numbers, and their bounds.
+    /// The other numeric options, and their bounds.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Bounds, Sgd, UpdateRule};
+    /// let error =
+    ///     Sgd { momentum: -1.0, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()]);
+    /// assert!(error.err().unwrap().to_string().contains("`momentum` must be"));
+    /// assert_eq!(Sgd::default().options()[0], ("momentum", 0.0, Bounds::NotNegative));
+    /// ```
     fn options(&self) -> Vec<OptionRow> {
         Vec::new()
     }
 
-    /// Whether these options fit together, and with this parameter.
+    /// Checks that these options fit together, and with this parameter.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Muon, UpdateRule};
+    /// // Muon updates matrices only.
+    /// assert!(Muon::default().accepts(&Tensor::ones([2, 2])).is_ok());
+    /// assert!(Muon::default().accepts(&Tensor::ones([2])).is_err());
+    /// ```
     ///
     /// # Errors
     /// With a message that names the option or the parameter.
@@ -66,19 +88,49 @@ pub trait UpdateRule: Clone {
     }
 
     /// The initial state for a parameter, with PyTorch's names. Steps write to it in place.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Adam, UpdateRule};
+    /// let state = Adam::default().state(&Tensor::ones([2, 3]));
+    /// let names: Vec<&str> = state.iter().map(|(name, _)| *name).collect();
+    /// assert_eq!(names, ["exp_avg", "exp_avg_sq"]);
+    /// ```
     fn state(&self, parameter: &Tensor) -> Vec<(&'static str, Tensor)> {
         let _ = parameter;
         Vec::new()
     }
 
     /// The update of one parameter. It is not recorded on the tape.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Sgd, Update, UpdateRule};
+    /// # let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([0.5, -0.5]));
+    /// # let (lr, step) = (Tensor::from(0.1), Tensor::from(1i64));
+    /// let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &[] };
+    /// Sgd::default().step(&update);
+    /// assert_eq!(x.to_vec::<f64>(), [0.95, 2.05]);
+    /// ```
     fn step(&self, update: &Update);
 
-    /// An optimiser of these parameters. [`Stepper::and`] adds groups with other options.
+    /// An optimiser of these parameters with this rule. [`Stepper::and`] adds groups with other
+    /// options.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
+    /// # use pullback_nn::{Layer, Linear, Module};
+    /// let model = Linear::new(2, 3);
+    /// let opt = AdamW { lr: 1e-3, ..AdamW::default() }.over(model.parameters())?;
+    /// model.forward(&Tensor::ones([4, 2])).sum().backward()?;
+    /// opt.step()?;
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If there are none, one is listed twice or is not a float or was computed, or an option is
-    /// out of its range.
+    /// If there are no parameters; one is listed twice, is not of floats or is not a leaf; or an
+    /// option is out of its range.
     fn over(self, parameters: impl IntoIterator<Item = Tensor>) -> Result<Stepper<Self>> {
         Stepper::new(self, parameters)
     }
@@ -88,6 +140,11 @@ pub trait UpdateRule: Clone {
 pub type OptionRow = (&'static str, f64, Bounds);
 
 /// The bounds of an option. None contains NaN or an infinity.
+///
+/// ```
+/// use pullback_nn::optim::Bounds;
+/// assert!(Bounds::Fraction.contains(0.9) && !Bounds::Fraction.contains(1.0));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Bounds {
     /// Zero or above.
@@ -108,6 +165,13 @@ pub enum Bounds {
 
 impl Bounds {
     /// Whether the value is within the bounds.
+    ///
+    /// ```
+    /// # use pullback_nn::optim::Bounds;
+    /// assert!(Bounds::NotNegative.contains(0.0));
+    /// assert!(!Bounds::Positive.contains(0.0));
+    /// assert!(!Bounds::Anywhere.contains(f64::NAN));
+    /// ```
     pub fn contains(self, value: f64) -> bool {
         value.is_finite()
             && match self {
@@ -121,7 +185,12 @@ impl Bounds {
             }
     }
 
-    /// In words.
+    /// A description of the bounds, for error messages.
+    ///
+    /// ```
+    /// # use pullback_nn::optim::Bounds;
+    /// assert_eq!(Bounds::UpToOne.words(), "a number from 0 to 1");
+    /// ```
     pub fn words(self) -> &'static str {
         match self {
             Bounds::NotNegative => "a number that is not negative",
@@ -135,7 +204,22 @@ impl Bounds {
     }
 }
 
-/// One parameter in one step, as an [`UpdateRule`] gets it.
+/// The update of one parameter in one step, as an [`UpdateRule`] gets it: the parameter, its
+/// gradient and its state.
+///
+/// Formulas are computed in `f32`, or in `f64` for parameters in `f64`: the methods convert. See
+/// [`UpdateRule`] for a rule of your own.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::Update;
+/// let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([0.5, -0.5]));
+/// let (lr, step) = (Tensor::from(0.1), Tensor::from(1i64));
+/// let state = [("exp_avg", Tensor::from([4.0, 8.0]))];
+/// let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &state };
+/// update.set(&(update.value() - update.gradient(false, 0.0) * update.lr()));
+/// assert_eq!(x.to_vec::<f64>(), [0.95, 2.05]);
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Update<'a> {
     /// The parameter.
@@ -151,34 +235,109 @@ pub struct Update<'a> {
 }
 
 impl Update<'_> {
-    /// The parameter in the dtype of the computation.
+    /// The parameter in the dtype of the computation: `f64` for `f64`, otherwise `f32`.
+    ///
+    /// ```
+    /// # use pullback::{DType, Tensor};
+    /// # use pullback_nn::optim::Update;
+    /// let (x, grad) = (Tensor::from([1f32]).cast(DType::BF16), Tensor::from([1f32]));
+    /// # let (lr, step) = (Tensor::from(0.1), Tensor::from(1i64));
+    /// let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &[] };
+    /// assert_eq!(update.value().dtype(), DType::F32);
+    /// ```
     pub fn value(&self) -> Tensor {
         wide(self.x)
     }
 
-    /// Overwrites the parameter.
+    /// Overwrites the parameter, in its own dtype.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::Update;
+    /// # let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([0.5, -0.5]));
+    /// # let (lr, step) = (Tensor::from(0.1), Tensor::from(1i64));
+    /// # let state = [("exp_avg", Tensor::from([4.0, 8.0]))];
+    /// # let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &state };
+    /// update.set(&(update.value() * 2.0));
+    /// assert_eq!(x.to_vec::<f64>(), [2.0, 4.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the value does not fit the parameter's shape.
     pub fn set(&self, value: &Tensor) {
         self.x.copy_(value);
     }
 
     /// State number `i` in the dtype of the computation.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::Update;
+    /// # let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([0.5, -0.5]));
+    /// # let (lr, step) = (Tensor::from(0.1), Tensor::from(1i64));
+    /// # let state = [("exp_avg", Tensor::from([4.0, 8.0]))];
+    /// # let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &state };
+    /// // The state is `[("exp_avg", [4, 8])]`.
+    /// assert_eq!(update.remembered(0).to_vec::<f64>(), [4.0, 8.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no such state.
     pub fn remembered(&self, i: usize) -> Tensor {
         wide(&self.state[i].1)
     }
 
     /// Overwrites state number `i`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::Update;
+    /// # let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([0.5, -0.5]));
+    /// # let (lr, step) = (Tensor::from(0.1), Tensor::from(1i64));
+    /// # let state = [("exp_avg", Tensor::from([4.0, 8.0]))];
+    /// # let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &state };
+    /// update.remember(0, &update.gradient(false, 0.0));
+    /// assert_eq!(state[0].1.to_vec::<f64>(), [0.5, -0.5]);
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no such state, or the value does not fit its shape.
     pub fn remember(&self, i: usize, value: &Tensor) {
         self.state[i].1.copy_(value);
     }
 
-    /// The gradient, negated to maximise, plus `decay` times the parameter.
+    /// The gradient, negated if `maximize`, plus `decay` times the parameter (L2 penalty).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::Update;
+    /// # let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([0.5, -0.5]));
+    /// # let (lr, step) = (Tensor::from(0.1), Tensor::from(1i64));
+    /// # let state = [("exp_avg", Tensor::from([4.0, 8.0]))];
+    /// # let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &state };
+    /// // The parameter is [1, 2], its gradient [0.5, −0.5].
+    /// assert_eq!(update.gradient(false, 0.0).to_vec::<f64>(), [0.5, -0.5]);
+    /// assert_eq!(update.gradient(true, 0.25).to_vec::<f64>(), [-0.25, 1.0]);
+    /// ```
     pub fn gradient(&self, maximize: bool, decay: f64) -> Tensor {
         let g = wide(self.grad);
         let g = if maximize { -g } else { g };
         if decay == 0.0 { g } else { g + self.value() * decay }
     }
 
-    /// The parameter after decoupled decay: x − lr·decay·x.
+    /// The parameter after decoupled weight decay: x − lr·decay·x.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::Update;
+    /// # let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([0.5, -0.5]));
+    /// # let (lr, step) = (Tensor::from(0.1), Tensor::from(1i64));
+    /// # let state = [("exp_avg", Tensor::from([4.0, 8.0]))];
+    /// # let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &state };
+    /// // The parameter is [1, 2], the learning rate 0.1.
+    /// let decayed = update.decayed(0.5).to_vec::<f64>();
+    /// assert!((decayed[0] - 0.95).abs() < 1e-12 && (decayed[1] - 1.9).abs() < 1e-12);
+    /// ```
     pub fn decayed(&self, decay: f64) -> Tensor {
         if decay == 0.0 {
             return self.value();
@@ -188,6 +347,20 @@ impl Update<'_> {
 
     /// The parameter and the gradient, with the decay applied to the parameter if decoupled,
     /// otherwise to the gradient.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::Update;
+    /// # let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([0.5, -0.5]));
+    /// # let (lr, step) = (Tensor::from(0.1), Tensor::from(1i64));
+    /// # let state = [("exp_avg", Tensor::from([4.0, 8.0]))];
+    /// # let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &state };
+    /// // The parameter is [1, 2], its gradient [0.5, −0.5].
+    /// let (x, g) = update.decay(false, 0.25, false);
+    /// assert_eq!((x.to_vec::<f64>(), g.to_vec::<f64>()), (vec![1.0, 2.0], vec![0.75, 0.0]));
+    /// let (_, g) = update.decay(false, 0.25, true);
+    /// assert_eq!(g.to_vec::<f64>(), [0.5, -0.5]);
+    /// ```
     pub fn decay(&self, maximize: bool, decay: f64, decoupled: bool) -> (Tensor, Tensor) {
         match decoupled {
             true => (self.decayed(decay), self.gradient(maximize, 0.0)),
@@ -195,7 +368,23 @@ impl Update<'_> {
         }
     }
 
-    /// Makes state number `i` the running mean `keep·state + (1 − keep)·value`, and gives it.
+    /// Updates state number `i` to the running mean `keep·state + (1 − keep)·value`, and gives it.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::Update;
+    /// # let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([0.5, -0.5]));
+    /// # let (lr, step) = (Tensor::from(0.1), Tensor::from(1i64));
+    /// # let state = [("exp_avg", Tensor::from([4.0, 8.0]))];
+    /// # let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &state };
+    /// // The state is [4, 8], the gradient [0.5, −0.5].
+    /// let mean = update.mean(0, 0.5, &update.gradient(false, 0.0));
+    /// assert_eq!(mean.to_vec::<f64>(), [2.25, 3.75]);
+    /// assert_eq!(state[0].1.to_vec::<f64>(), [2.25, 3.75]);
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no such state.
     pub fn mean(&self, i: usize, keep: f64, value: &Tensor) -> Tensor {
         let mean = self.remembered(i) * keep + value * (1.0 - keep);
         self.remember(i, &mean);
@@ -203,21 +392,61 @@ impl Update<'_> {
     }
 
     /// The number of this step as `f64[]`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::Update;
+    /// # let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([0.5, -0.5]));
+    /// # let (lr, step) = (Tensor::from(0.1), Tensor::from(1i64));
+    /// # let state = [("exp_avg", Tensor::from([4.0, 8.0]))];
+    /// # let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &state };
+    /// assert_eq!(update.count().item::<f64>(), 1.0);
+    /// ```
     pub fn count(&self) -> Tensor {
         self.step.cast(DType::F64)
     }
 
-    /// `1 − betaᵗ`, what a running mean that started at zero is divided by: `f64[]`.
+    /// The bias correction `1 − betaᵗ` of step t, by which a running mean that started at zero is
+    /// divided: `f64[]`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::Update;
+    /// # let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([0.5, -0.5]));
+    /// # let (lr, step) = (Tensor::from(0.1), Tensor::from(1i64));
+    /// # let state = [("exp_avg", Tensor::from([4.0, 8.0]))];
+    /// # let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &state };
+    /// assert!((update.unbias(0.9).item::<f64>() - 0.1).abs() < 1e-12);
+    /// ```
     pub fn unbias(&self, beta: f64) -> Tensor {
         1.0 - self.step.new_tensor(beta).pow(self.count())
     }
 
     /// The learning rate in the dtype of the computation.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::Update;
+    /// # let (x, grad) = (Tensor::from([1.0, 2.0]), Tensor::from([0.5, -0.5]));
+    /// # let (lr, step) = (Tensor::from(0.1), Tensor::from(1i64));
+    /// # let state = [("exp_avg", Tensor::from([4.0, 8.0]))];
+    /// # let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &state };
+    /// assert_eq!(update.lr().item::<f64>(), 0.1);
+    /// ```
     pub fn lr(&self) -> Tensor {
         self.number(self.lr)
     }
 
-    /// A number computed in `f64`, for formulas.
+    /// Converts a number computed in `f64` to the dtype of the computation.
+    ///
+    /// ```
+    /// # use pullback::{DType, Tensor};
+    /// # use pullback_nn::optim::Update;
+    /// let (x, grad) = (Tensor::from([1f32]), Tensor::from([1f32]));
+    /// # let (lr, step) = (Tensor::from(0.1), Tensor::from(1i64));
+    /// let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &[] };
+    /// assert_eq!(update.number(&Tensor::from(0.5)).dtype(), DType::F32);
+    /// ```
     pub fn number(&self, x: &Tensor) -> Tensor {
         x.cast(wide_dtype(self.x.dtype()))
     }

@@ -14,8 +14,10 @@
 use super::snapshot::Snapshot;
 use crate::Module;
 use crate::optim::{Bounds, Optimizer};
+use crate::refuse::refuse;
 use pullback::{
-    DType, Error, OverflowSource, Result, Tensor, autocast_off, catch, detect_overflow, no_grad,
+    DType, Error, ErrorKind, IntoDevice, OverflowSource, Result, Tensor, autocast_off, catch,
+    detect_overflow, no_grad,
 };
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,7 +33,7 @@ pub struct GradScalerOptions {
     pub growth_factor: f64,
     /// The scale is multiplied by this after an overflow: below 1.
     pub backoff_factor: f64,
-    /// How many steps in a row without overflow increase the scale.
+    /// The number of steps in a row without overflow after which the scale grows.
     pub growth_interval: u64,
 }
 
@@ -109,10 +111,10 @@ pub struct GradScaler {
     owner: Arc<Mutex<Option<Tensor>>>,
 }
 
-/// What a step gave, and whether it was skipped.
+/// The result of a step, and whether it was skipped.
 #[derive(Clone, Debug)]
 pub struct Stepped<R> {
-    /// What the closure gave.
+    /// The result of the closure.
     pub value: R,
     /// Why the step was skipped, if it was.
     pub overflow: Option<Overflow>,
@@ -125,8 +127,8 @@ pub struct Overflow {
     pub scale: f64,
     /// The scale of the next step.
     pub next: f64,
-    /// The first op that made something not finite of finite operands, forward or backward, and its
-    /// line.
+    /// The first op that made a value that is not finite of finite operands, forward or backward,
+    /// and its line.
     pub source: Option<OverflowSource>,
 }
 
@@ -143,10 +145,20 @@ impl fmt::Display for Overflow {
 }
 
 impl GradScaler {
-    /// A scaler.
+    /// A scaler with these options, on the default device ([`GradScaler::to_device`] moves it).
+    ///
+    /// ```
+    /// use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// let scaler = GradScaler::new(GradScalerOptions::default())?;
+    /// assert_eq!(scaler.current()?, 65536.0);
+    /// let options = GradScalerOptions { growth_factor: 0.5, ..Default::default() };
+    /// assert!(GradScaler::new(options).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If an option is out of its range.
+    /// If an option is out of its range: `init_scale` is not positive and finite in `f32`,
+    /// `growth_factor` not above 1, `backoff_factor` not between 0 and 1, or `growth_interval` 0.
     pub fn new(how: GradScalerOptions) -> Result<GradScaler> {
         let GradScalerOptions { init_scale, growth_factor, backoff_factor, growth_interval } = how;
         let refused = |name: &str, words: &str, value: f64| {
@@ -179,27 +191,96 @@ impl GradScaler {
         })
     }
 
-    /// The loss times the scale: run backward from this.
+    /// A scaler with copies of this one's state on another device. A scaler must be on the device of
+    /// the losses and gradients it is used with, and [`GradScaler::new`] makes it on the default
+    /// device.
+    ///
+    /// ```
+    /// use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// let scaler = GradScaler::new(GradScalerOptions::default())?.to_device("cpu");
+    /// assert_eq!(scaler.current()?, 65536.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
-    /// If the loss is not a float.
+    /// If the device is not there.
+    #[track_caller]
+    #[must_use]
+    pub fn to_device(&self, device: impl IntoDevice) -> GradScaler {
+        let device = device.into_device().unwrap_or_else(|error| refuse(error));
+        let to = |x: &Tensor| no_grad(|| x.to(device));
+        GradScaler {
+            how: self.how,
+            scale: to(&self.scale),
+            good: to(&self.good),
+            stage: to(&self.stage),
+            looked: to(&self.looked),
+            overflow: to(&self.overflow),
+            last_overflow: to(&self.last_overflow),
+            last_scale: to(&self.last_scale),
+            skipped: to(&self.skipped),
+            owner: Arc::default(),
+        }
+    }
+
+    /// The error of a loss or gradient that is on another device than the scaler.
+    fn check_device(&self, what: &str, x: &Tensor) -> Result<()> {
+        if x.device() == self.scale.device() {
+            return Ok(());
+        }
+        let message =
+            format!("{what} is {}, and the scaler is on {}", x.spec(), self.scale.device());
+        Err(Error::new(ErrorKind::Device, OP, message)
+            .hint("move the scaler with `to_device` before its first use"))
+    }
+
+    /// The loss times the scale: call `backward` on this.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// let scaler = GradScaler::new(GradScalerOptions { init_scale: 8.0, ..Default::default() })?;
+    /// assert_eq!(scaler.scale(&Tensor::from(0.5f32)).item::<f32>(), 4.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// If the loss is not of a float dtype, or is on another device than the scaler.
     #[track_caller]
     #[must_use]
     pub fn scale(&self, loss: &Tensor) -> Tensor {
         if !loss.dtype().is_float() {
             let message = format!("scales a loss of a float dtype, not {}", loss.spec());
-            crate::refuse::refuse(Error::dtype(OP, message));
+            refuse(Error::dtype(OP, message));
+        }
+        if let Err(error) = self.check_device("the loss", loss) {
+            refuse(error);
         }
         // A copy: the scale is written to by `update`, and backward may want this one later.
         loss * self.scale.deep_clone()
     }
 
-    /// Divides the gradients by the scale, in place, and checks whether they are finite: what
-    /// [`GradScaler::step`] does first, unless it was done before, to clip them.
+    /// Divides the gradients by the scale, in place, and checks whether they are finite.
+    /// [`GradScaler::step`] does it; call it before that to clip the gradients.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// # let w = Tensor::from(1f32).requires_grad();
+    /// # let opt = Sgd { lr: 0.5, ..Sgd::default() }.over([w.clone()])?;
+    /// let scaler = GradScaler::new(GradScalerOptions::default())?;
+    /// scaler.scale(&(&w * 3.0)).backward()?;
+    /// scaler.unscale(&opt)?;
+    /// assert_eq!(w.grad().unwrap().item::<f32>(), 3.0);
+    /// assert!(scaler.unscale(&opt).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If they were unscaled already in this step, the optimiser is not the one it was before, or a
-    /// parameter is of a 16-bit dtype.
+    /// If they were already unscaled in this step, the optimiser is not the one it was before, or a
+    /// parameter is of a 16-bit dtype or on another device than the scaler.
+    #[doc(alias = "unscale_")]
     pub fn unscale(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
         match self.stage.try_item::<i64>() {
             Ok(1) => Err(Error::argument(OP, "the gradients were unscaled already in this step")
@@ -227,6 +308,7 @@ impl GradScaler {
                 return Err(Error::dtype(OP, message)
                     .hint("keep parameters in f32, and use autocast for the forward pass"));
             }
+            self.check_device("a gradient", &grad)?;
             gradients.push(grad);
         }
         untracked(|| {
@@ -245,11 +327,25 @@ impl GradScaler {
         })
     }
 
-    /// The optimiser's step, with gradients that are unscaled first if they are not yet; skipped
-    /// where one of them is not finite.
+    /// The optimiser's step. The gradients are unscaled first, if they are not yet; if one is not
+    /// finite, the step is skipped.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// # let w = Tensor::from(1f32).requires_grad();
+    /// # let opt = Sgd { lr: 0.5, ..Sgd::default() }.over([w.clone()])?;
+    /// let scaler = GradScaler::new(GradScalerOptions::default())?;
+    /// scaler.scale(&w.square()).backward()?;
+    /// scaler.step(&opt)?; // w − 0.5·2w
+    /// scaler.update()?;
+    /// assert_eq!(w.item::<f32>(), 0.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// Of the optimiser; or if it has stepped already since the last `update`, or is not the one it
+    /// If the optimiser fails, has already stepped since the last `update`, or is not the one it
     /// was before.
     pub fn step(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
         let stage = self.stage.try_item::<i64>();
@@ -287,10 +383,27 @@ impl GradScaler {
         })
     }
 
-    /// Ends the step: a smaller scale after an overflow, a larger one after enough steps without.
-    /// It uses the gradients that were unscaled, by `step` or by `unscale` alone: an overflow
-    /// counts also if the caller then leaves the step out. Where there was no gradient, neither the
-    /// scale nor the count of good steps changes.
+    /// Ends the step: the scale shrinks after an overflow, and grows after enough steps without. It
+    /// uses the gradients that `step` or `unscale` saw: an overflow counts also if the caller then
+    /// leaves the step out. Where there was no gradient, nothing changes.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// # let w = Tensor::from(1f32).requires_grad();
+    /// # let opt = Sgd { lr: 0.5, ..Sgd::default() }.over([w.clone()])?;
+    /// let how = GradScalerOptions { init_scale: 8.0, growth_interval: 1, ..Default::default() };
+    /// let scaler = GradScaler::new(how)?;
+    /// for expected in [16.0, 32.0] {
+    ///     opt.zero_grad();
+    ///     scaler.scale(&w.square()).backward()?;
+    ///     scaler.step(&opt)?;
+    ///     scaler.update()?;
+    ///     assert_eq!(scaler.current()?, expected);
+    /// }
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// None at present.
@@ -318,6 +431,20 @@ impl GradScaler {
 
     /// Resets the step, as after an error in the middle of one: what was unscaled and found is
     /// discarded.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// # let w = Tensor::from(1f32).requires_grad();
+    /// # let opt = Sgd { lr: 0.5, ..Sgd::default() }.over([w.clone()])?;
+    /// let scaler = GradScaler::new(GradScalerOptions::default())?;
+    /// scaler.scale(&w.square()).backward()?;
+    /// scaler.unscale(&opt)?;
+    /// scaler.forget();
+    /// assert!(scaler.unscale(&opt).is_ok()); // a new step
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn forget(&self) {
         no_grad(|| {
             self.stage.fill_(0i64);
@@ -328,31 +455,81 @@ impl GradScaler {
 
     /// The scale.
     ///
+    /// ```
+    /// use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// let scaler = GradScaler::new(GradScalerOptions { init_scale: 8.0, ..Default::default() })?;
+    /// assert_eq!(scaler.current()?, 8.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// Inside a trace, where it is not known.
+    /// Inside a function that is being compiled, where it is not known.
+    #[doc(alias = "get_scale")]
     pub fn current(&self) -> Result<f64> {
         self.scale.try_item::<f32>().map(f64::from)
     }
 
-    /// Whether the last step that `update` ended was skipped; one without any gradient does not
+    /// Whether the last step that `update` ended was skipped. Steps without any gradient do not
     /// count.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// # let w = Tensor::from(1f32).requires_grad();
+    /// # let opt = Sgd { lr: 0.5, ..Sgd::default() }.over([w.clone()])?;
+    /// let scaler = GradScaler::new(GradScalerOptions::default())?;
+    /// scaler.scale(&(&w * 1e38)).backward()?; // 65536·1e38 is infinite in f32
+    /// scaler.step(&opt)?;
+    /// scaler.update()?;
+    /// assert!(scaler.overflowed()?);
+    /// assert_eq!(w.item::<f32>(), 1.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// Inside a trace, where it is not known.
+    /// Inside a function that is being compiled, where it is not known.
     pub fn overflowed(&self) -> Result<bool> {
         self.last_overflow.try_item::<bool>()
     }
 
-    /// How many steps were skipped so far.
+    /// The number of steps that were skipped so far.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// # let w = Tensor::from(1f32).requires_grad();
+    /// # let opt = Sgd { lr: 0.5, ..Sgd::default() }.over([w.clone()])?;
+    /// let scaler = GradScaler::new(GradScalerOptions::default())?;
+    /// for _ in 0..3 {
+    ///     opt.zero_grad();
+    ///     scaler.scale(&(&w * 1e38)).backward()?;
+    ///     scaler.step(&opt)?;
+    ///     scaler.update()?;
+    /// }
+    /// assert_eq!((scaler.skipped()?, scaler.current()?), (3, 8192.0));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// Inside a trace, where it is not known.
+    /// Inside a function that is being compiled, where it is not known.
     pub fn skipped(&self) -> Result<u64> {
         self.skipped.try_item::<i64>().map(i64::unsigned_abs)
     }
 
-    /// All state, with names: what a checkpoint saves (`Checkpoint::tensors`), and restores by
-    /// writing in place.
+    /// The state as named tensors: what a checkpoint saves
+    /// ([`Checkpoint::tensors`](crate::state::Checkpoint::tensors)), and restores by writing in
+    /// place.
+    ///
+    /// ```
+    /// use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// let scaler = GradScaler::new(GradScalerOptions { init_scale: 8.0, ..Default::default() })?;
+    /// let (name, scale) = scaler.named_state().swap_remove(0);
+    /// assert_eq!((&name[..], scale.item::<f32>()), ("scale", 8.0));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    #[doc(alias = "state_dict")]
     pub fn named_state(&self) -> Vec<(String, Tensor)> {
         let state = [
             ("scale", &self.scale),
@@ -367,9 +544,9 @@ impl GradScaler {
         state.iter().map(|(name, x)| (name.to_string(), (*x).clone())).collect()
     }
 
-    /// A whole step: clears the gradients, computes the loss, runs backward from it scaled, steps
-    /// and updates. On overflow the loss is computed and differentiated a second time, op by op, to
-    /// find the op and line that overflowed first: see [`GradScaler::watched`].
+    /// A whole training step: clears the gradients, computes the loss, calls `backward` on the
+    /// scaled loss, steps and updates. On overflow the loss is computed and differentiated a second
+    /// time, op by op, to find the op and line that overflowed first: see [`GradScaler::watched`].
     ///
     /// ```
     /// use pullback::{DType, Tensor, Tree, autocast};
@@ -386,8 +563,9 @@ impl GradScaler {
     /// let opt = Sgd::default().over(model.parameters())?;
     /// let scaler = GradScaler::new(GradScalerOptions::default())?;
     /// let x = Tensor::from([[3.0f32]]);
-    /// let stepped =
-    ///     scaler.run(&model, &opt, |m| Ok(autocast(DType::F16, || x.linear(&m.slope, None).sum())))?;
+    /// let stepped = scaler.run(&model, &opt, |m| {
+    ///     Ok(autocast(DType::F16, || x.linear(&m.slope, None).sum()))
+    /// })?;
     /// let overflow = stepped.overflow.unwrap();
     /// assert_eq!((overflow.scale, overflow.next), (65536.0, 32768.0));
     /// assert!(overflow.to_string().contains("made an infinity in f16[1,1]"), "{overflow}");
@@ -395,7 +573,7 @@ impl GradScaler {
     /// ```
     ///
     /// # Errors
-    /// Of the closure, the backward pass or the optimiser.
+    /// If the closure, the backward pass or the optimiser fails.
     pub fn run<M: Module>(
         &self,
         model: &M,
@@ -412,14 +590,33 @@ impl GradScaler {
         })
     }
 
-    /// Runs your step, compiled or not, that ends with [`GradScaler::update`]. If it overflowed,
-    /// the step is run again under [`detect_overflow`], op by op, from where the first run began:
+    /// Runs your step, compiled or not, which must end with [`GradScaler::update`]. If it
+    /// overflowed, the step is run again under [`detect_overflow`], op by op, from the same start:
     /// the parameters, the buffers, the random generator, the state of the optimiser and of the
-    /// scaler are restored before it, and are after it as the first run left them. What else the
-    /// step changes, it changes twice.
+    /// scaler are restored before it, and are afterwards as the first run left them. Anything else
+    /// that the step changes is changed twice.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// # let w = Tensor::from(1f32).requires_grad();
+    /// # let opt = Sgd { lr: 0.5, ..Sgd::default() }.over([w.clone()])?;
+    /// let scaler = GradScaler::new(GradScalerOptions::default())?;
+    /// let stepped = scaler.watched(&w, &opt, || {
+    ///     opt.zero_grad();
+    ///     scaler.scale(&(&w * 1e38)).backward()?;
+    ///     scaler.step(&opt)?;
+    ///     scaler.update()
+    /// })?;
+    /// let overflow = stepped.overflow.unwrap();
+    /// assert_eq!((overflow.scale, overflow.next), (65536.0, 32768.0));
+    /// println!("{overflow}"); // names the op and its line
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// Of the step. What the scaler found in it is discarded then.
+    /// If the step fails. What the scaler found in it is discarded then.
     pub fn watched<M: Module, R>(
         &self,
         model: &M,

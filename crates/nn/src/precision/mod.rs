@@ -1,17 +1,15 @@
-//! Training in 16 bits: loss scaling, the report of what a low dtype loses, and snapshots to
-//! restore.
+//! Mixed precision training: loss scaling, and a report of what a low dtype loses of the gradients.
 //!
 //! [`pullback::autocast`] decides which ops run in a low dtype; weights, gradients and optimisers
-//! stay in `f32`. What is left to do here concerns `f16`, whose numbers go from 6·10⁻⁸ to 65504
-//! only: gradients are small, and many would become zero. [`GradScaler`] multiplies the loss, and
-//! so every gradient, by a number that is as large as it can be without one of them becoming
-//! infinite, finds that number as it goes, and skips the steps in which it was too large. `bf16`
-//! has the range of `f32` and needs none of this.
+//! stay in `f32`. The range of `f16` is only 6·10⁻⁸ to 65504, so small gradients underflow to zero.
+//! [`GradScaler`] multiplies the loss, and so every gradient, by the largest scale with which none
+//! overflows. It adapts the scale during training, and skips the steps in which it was too large.
+//! `bf16` has the range of `f32` and needs no scaling.
 //!
 //! | | |
 //! |---|---|
 //! | [`GradScaler`] | scales the loss; skips and backs off on overflow; grows after a while |
-//! | [`PrecisionReport`] | per parameter, what share of its gradient a low dtype loses, and which scale would help |
+//! | [`PrecisionReport`] | what a low dtype loses of each gradient, and which scale helps |
 //! | [`Overflow`] | that a step was skipped, and the op and line that overflowed first |
 
 mod grad_scaler;

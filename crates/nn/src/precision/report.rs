@@ -11,18 +11,18 @@ const OP: &str = "PrecisionReport";
 /// How far below the largest number of the dtype a gradient is called near overflow.
 const HEADROOM: f64 = 16.0;
 
-/// What happens to the gradient of each parameter in a low dtype.
+/// How much of the gradient of each parameter a low dtype loses.
 ///
-/// Backward runs twice with the same random numbers: once in `f32` without a scale, for reference;
-/// and once inside `autocast` with the scale. Shares are of the second. An element counts as
-/// flushed if it is zero there and not zero in `f32`. Nothing is changed: gradients, buffers and
-/// the random generator are restored.
+/// The backward pass runs twice with the same random numbers: in `f32` without a scale, as the
+/// reference, and inside `autocast` with the scale. The shares are of the second run. An element
+/// counts as flushed if it is zero there but not in `f32`. Nothing is changed: gradients, buffers
+/// and the random generator are restored.
 ///
 /// The suggested scale is a power of two: the smallest that lifts the smallest gradient above the
-/// subnormal numbers, if the largest one then still is a factor of 16 below overflow, and otherwise
-/// the largest with that distance. It is tried, and halved until nothing overflows: a gradient on
-/// the way to the parameters may be larger than theirs. Where gradients are not finite with a very
-/// small scale either, as those of a loss that is NaN, none is suggested.
+/// subnormal numbers, if the largest one is then still a factor of 16 below overflow, and otherwise
+/// the largest with that distance. It is tried, and halved until nothing overflows, since a
+/// gradient on the way to the parameters may be larger than theirs. Where gradients are not finite
+/// even with a very small scale, as those of a loss that is NaN, none is suggested.
 ///
 /// ```
 /// use pullback::{DType, Tensor, Tree};
@@ -34,7 +34,7 @@ const HEADROOM: f64 = 16.0;
 /// }
 ///
 /// let model = Line { weight: Tensor::ones([1, 4]).requires_grad() };
-/// // The gradients are 10⁻⁶ times x: of these f16 loses two, and holds one of the others with few bits.
+/// // The gradients are 10⁻⁶ times x: two underflow to zero in f16, and a third is subnormal.
 /// let x = Tensor::from([[1e-3f32, 1e-2, 1.0, 1e2]]);
 /// let report = PrecisionReport::new(&model, DType::F16, 1.0, |m| {
 ///     Ok(x.linear(&m.weight, None).sum() * 1e-6)
@@ -51,18 +51,18 @@ pub struct PrecisionReport {
     pub dtype: String,
     /// The scale of the loss.
     pub scale: f64,
-    /// The scale that would be better, or as good; `None` if gradients are not finite with any.
+    /// The suggested scale; `None` if gradients are not finite with any.
     pub suggested: Option<f64>,
     /// One for each parameter that has a gradient.
     pub layers: Vec<LayerPrecision>,
 }
 
-/// What happens to the gradient of one parameter.
+/// How much of the gradient of one parameter a low dtype loses.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LayerPrecision {
     /// The name of the parameter.
     pub name: String,
-    /// How many elements it has.
+    /// The number of its elements.
     pub elements: usize,
     /// The share of elements that became zero.
     pub flushed: f64,
@@ -79,12 +79,23 @@ pub struct LayerPrecision {
 }
 
 impl PrecisionReport {
-    /// The report on a loss. The closure computes it without `autocast` of its own: that is done
-    /// around it.
+    /// The report on a loss. The closure computes it without `autocast`, which is put around it.
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor};
+    /// use pullback_nn::precision::PrecisionReport;
+    /// let model = [Tensor::ones([1, 2]).requires_grad()];
+    /// let x = Tensor::from([[1.0f32, 1e5]]);
+    /// let loss = |m: &[Tensor; 1]| Ok(x.linear(&m[0], None).sum());
+    /// let report = PrecisionReport::new(&model, DType::F16, 1.0, loss)?;
+    /// assert_eq!(report.layers[0].not_finite, 0.5); // 1e5 is above the largest f16
+    /// assert!(PrecisionReport::new(&model, DType::F32, 1.0, loss).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If the dtype is neither `bf16` nor `f16`, the scale is not a number above 0, the closure or
-    /// a backward pass fails, or no parameter has a gradient.
+    /// If the dtype is neither `bf16` nor `f16`, the scale is not positive and finite, the closure
+    /// or a backward pass fails, or no parameter has a gradient.
     pub fn new<M: Module>(
         model: &M,
         dtype: DType,
@@ -132,10 +143,22 @@ impl PrecisionReport {
         Ok(PrecisionReport { dtype: dtype.to_string(), scale, suggested, layers })
     }
 
-    /// The report as JSON. A magnitude that is not finite is `null`.
+    /// The report as JSON. Numbers that are not finite are `null`.
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor};
+    /// use pullback_nn::precision::PrecisionReport;
+    /// let model = [Tensor::ones([1, 2]).requires_grad()];
+    /// let x = Tensor::from([[1.0f32, 2.0]]);
+    /// let report = PrecisionReport::new(&model, DType::F16, 1.0, |m| {
+    ///     Ok(x.linear(&m[0], None).sum())
+    /// })?;
+    /// assert!(report.to_json()?.contains("\"dtype\": \"f16\""));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// None, with numbers and names as they are here.
+    /// None at present: names and numbers can always be written.
     pub fn to_json(&self) -> Result<String> {
         serde_json::to_string_pretty(self)
             .map_err(|error| Error::argument(OP, format!("cannot be written as JSON: {error}")))

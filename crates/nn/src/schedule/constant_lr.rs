@@ -4,11 +4,17 @@ use super::Schedule;
 
 /// `factor` times the base for `total_iters` steps, then the base:
 /// `torch.optim.lr_scheduler.ConstantLR`.
+///
+/// ```
+/// use pullback_nn::schedule::{ConstantLr, Schedule};
+/// let schedule = ConstantLr { factor: 0.5, total_iters: 3 };
+/// assert_eq!([0, 2, 3].map(|step| schedule.lr(0.1, step)), [0.05, 0.05, 0.1]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ConstantLr {
-    /// What the base is multiplied by.
+    /// The factor of the base.
     pub factor: f64,
-    /// For how many steps.
+    /// The number of these steps.
     pub total_iters: u64,
 }
 

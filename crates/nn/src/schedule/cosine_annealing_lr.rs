@@ -1,4 +1,4 @@
-//! Half a cosine wave down.
+//! Cosine annealing.
 
 use super::Schedule;
 use super::linear_lr::progress;
@@ -9,9 +9,17 @@ use std::f64::consts::PI;
 ///
 /// `torch.optim.lr_scheduler.CosineAnnealingLR` is the same up to `T_max`, and rises again after
 /// that.
+///
+/// ```
+/// use pullback_nn::schedule::{CosineAnnealingLr, Schedule};
+/// let schedule = CosineAnnealingLr { t_max: 100, eta_min: 0.0 };
+/// assert_eq!(schedule.lr(0.2, 0), 0.2);
+/// assert!((schedule.lr(0.2, 50) - 0.1).abs() < 1e-15);
+/// assert_eq!(schedule.lr(0.2, 100), 0.0);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CosineAnnealingLr {
-    /// How many steps it takes (PyTorch's `T_max`).
+    /// The number of steps (PyTorch's `T_max`).
     pub t_max: u64,
     /// The last learning rate.
     pub eta_min: f64,

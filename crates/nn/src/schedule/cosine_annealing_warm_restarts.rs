@@ -1,4 +1,4 @@
-//! Half cosine waves down, repeated.
+//! Cosine annealing with warm restarts.
 
 use super::Schedule;
 use super::cosine_annealing_lr::interpolate;
@@ -6,9 +6,17 @@ use super::linear_lr::progress;
 
 /// [`CosineAnnealingLr`](super::CosineAnnealingLr) repeated, each cycle `t_mult` times as long as
 /// the last: `torch.optim.lr_scheduler.CosineAnnealingWarmRestarts`.
+///
+/// ```
+/// use pullback_nn::schedule::{CosineAnnealingWarmRestarts, Schedule};
+/// let schedule = CosineAnnealingWarmRestarts { t_0: 10, t_mult: 2, eta_min: 0.0 };
+/// // Cycles begin at the steps 0, 10 and 30.
+/// assert_eq!([0, 10, 30].map(|step| schedule.lr(0.2, step)), [0.2; 3]);
+/// assert!((schedule.lr(0.2, 20) - 0.1).abs() < 1e-15);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CosineAnnealingWarmRestarts {
-    /// How many steps the first cycle takes (PyTorch's `T_0`).
+    /// The number of steps of the first cycle (PyTorch's `T_0`).
     pub t_0: u64,
     /// The length of a cycle over that of the last (PyTorch's `T_mult`).
     pub t_mult: u64,

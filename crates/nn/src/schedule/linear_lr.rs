@@ -4,13 +4,19 @@ use super::Schedule;
 
 /// From `start_factor` times the base to `end_factor` times it, linearly:
 /// `torch.optim.lr_scheduler.LinearLR`.
+///
+/// ```
+/// use pullback_nn::schedule::{LinearLr, Schedule};
+/// let schedule = LinearLr { start_factor: 0.5, end_factor: 1.0, total_iters: 2 };
+/// assert_eq!([0, 1, 2, 3].map(|step| schedule.lr(1.0, step)), [0.5, 0.75, 1.0, 1.0]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinearLr {
-    /// What the base is multiplied by at step 0.
+    /// The factor of the base at step 0.
     pub start_factor: f64,
-    /// What it is multiplied by from step `total_iters` on.
+    /// The factor of the base from step `total_iters` on.
     pub end_factor: f64,
-    /// How many steps it takes.
+    /// The number of steps.
     pub total_iters: u64,
 }
 

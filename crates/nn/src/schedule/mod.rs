@@ -16,6 +16,21 @@
 //! | [`OneCycleLr`], [`CyclicLr`] | `OneCycleLR`, `CyclicLR` | up and down, once or repeated |
 //! | [`SequentialLr`] | `SequentialLR` | one schedule after the other |
 //! | [`ReduceLrOnPlateau`] | `ReduceLROnPlateau` | reduced when a metric stops improving |
+//!
+//! ```
+//! use pullback::Tensor;
+//! use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+//! use pullback_nn::schedule::{Scheduler, StepLr};
+//!
+//! let opt = Sgd { lr: 0.4, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+//! let mut scheduler = Scheduler::new(&opt, StepLr { step_size: 2, gamma: 0.5 });
+//! for _ in 0..2 {
+//!     // … loss, backward, opt.step()? …
+//!     scheduler.step();
+//! }
+//! assert_eq!(opt.lrs()[0].item::<f64>(), 0.2);
+//! # Ok::<(), pullback::Error>(())
+//! ```
 
 mod constant_lr;
 mod cosine_annealing_lr;

@@ -1,4 +1,4 @@
-//! Up once, and down once.
+//! The one-cycle policy.
 
 use super::Schedule;
 use super::cosine_annealing_lr::interpolate;
@@ -6,9 +6,18 @@ use super::cosine_annealing_lr::interpolate;
 /// From a small learning rate up to the base, and down to a very small one:
 /// `torch.optim.lr_scheduler.OneCycleLR`, with the base as its `max_lr` and without cycling the
 /// momentum. Constant after `total_steps`.
+///
+/// ```
+/// use pullback_nn::schedule::{OneCycleLr, Schedule};
+/// let schedule = OneCycleLr { div_factor: 10.0, ..OneCycleLr::new(100) };
+/// assert!((schedule.lr(0.1, 0) - 0.01).abs() < 1e-15);
+/// // The peak, after 30% of the steps.
+/// assert!((schedule.lr(0.1, 29) - 0.1).abs() < 1e-15);
+/// assert!(schedule.lr(0.1, 99) < 1e-5);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct OneCycleLr {
-    /// How many steps it takes.
+    /// The number of steps.
     pub total_steps: u64,
     /// The fraction of them in which it rises.
     pub pct_start: f64,
@@ -32,7 +41,15 @@ pub enum AnnealStrategy {
 }
 
 impl OneCycleLr {
-    /// With PyTorch's defaults.
+    /// With PyTorch's defaults: `pct_start` 0.3, `div_factor` 25, `final_div_factor` 10⁴, cosine
+    /// annealing in two phases.
+    ///
+    /// ```
+    /// # use pullback_nn::schedule::{OneCycleLr, Schedule};
+    /// let schedule = OneCycleLr::new(1000);
+    /// assert_eq!((schedule.pct_start, schedule.div_factor), (0.3, 25.0));
+    /// assert!((schedule.lr(1.0, 0) - 1.0 / 25.0).abs() < 1e-15);
+    /// ```
     pub fn new(total_steps: u64) -> OneCycleLr {
         OneCycleLr {
             total_steps,

@@ -1,13 +1,19 @@
-//! A power of the fraction of steps that is left.
+//! Polynomial decay.
 
 use super::Schedule;
 use super::linear_lr::progress;
 
 /// From the base to 0, as (1 − step/total_iters) to a power:
 /// `torch.optim.lr_scheduler.PolynomialLR`.
+///
+/// ```
+/// use pullback_nn::schedule::{PolynomialLr, Schedule};
+/// let schedule = PolynomialLr { total_iters: 4, power: 2.0 };
+/// assert_eq!([0, 2, 4].map(|step| schedule.lr(0.8, step)), [0.8, 0.2, 0.0]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolynomialLr {
-    /// How many steps it takes.
+    /// The number of steps.
     pub total_iters: u64,
     /// The power: 1 is linear.
     pub power: f64,

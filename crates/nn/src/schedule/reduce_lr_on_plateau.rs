@@ -1,4 +1,4 @@
-//! Learning rates that depend on a metric.
+//! Learning rates reduced when a metric stops improving.
 
 use super::scheduler::{LearningRates, either};
 use crate::optim::Optimizer;
@@ -10,19 +10,32 @@ const NAME: &str = "ReduceLrOnPlateau";
 
 /// When [`PlateauScheduler`] reduces learning rates: `torch.optim.lr_scheduler.ReduceLROnPlateau`,
 /// with its meanings and defaults.
+///
+/// ```
+/// use pullback_nn::schedule::ReduceLrOnPlateau;
+/// use pullback_nn::state::MetricMode;
+/// // For an accuracy: halved when it has not risen for three epochs.
+/// let options = ReduceLrOnPlateau {
+///     mode: MetricMode::Max,
+///     factor: 0.5,
+///     patience: 2,
+///     ..ReduceLrOnPlateau::default()
+/// };
+/// assert_eq!((options.threshold, options.min_lr), (1e-4, 0.0));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReduceLrOnPlateau {
     /// Whether the metric should fall (a loss) or rise (an accuracy).
     pub mode: MetricMode,
-    /// What learning rates are multiplied by.
+    /// The factor by which learning rates are multiplied.
     pub factor: f64,
-    /// How many times in a row the metric may fail to improve before that.
+    /// The number of epochs without improvement that are tolerated before that.
     pub patience: u64,
     /// By how much a metric must improve on the best one to count.
     pub threshold: f64,
     /// Whether that is a fraction of the best one.
     pub threshold_mode: ThresholdMode,
-    /// How many metrics are ignored after a reduction.
+    /// The number of epochs after a reduction in which metrics are ignored.
     pub cooldown: u64,
     /// A lower bound of all learning rates.
     pub min_lr: f64,
@@ -92,7 +105,19 @@ pub struct PlateauScheduler {
 }
 
 impl PlateauScheduler {
-    /// Leaves the learning rates as they are.
+    /// Leaves the learning rates as they are until the metric stops improving.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Sgd, UpdateRule};
+    /// # use pullback_nn::schedule::{PlateauScheduler, ReduceLrOnPlateau};
+    /// let opt = Sgd { lr: 0.1, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+    /// let scheduler = PlateauScheduler::new(&opt, ReduceLrOnPlateau::default())?;
+    /// assert_eq!(scheduler.lrs(), [0.1]);
+    /// let wrong = ReduceLrOnPlateau { factor: 1.0, ..ReduceLrOnPlateau::default() };
+    /// assert!(PlateauScheduler::new(&opt, wrong).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the factor is not from 0 to below 1.
@@ -110,6 +135,23 @@ impl PlateauScheduler {
     }
 
     /// Takes the metric of an epoch, and reduces the learning rates if it stopped improving.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Sgd, UpdateRule};
+    /// # use pullback_nn::schedule::{PlateauScheduler, ReduceLrOnPlateau};
+    /// let opt = Sgd { lr: 0.5, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+    /// let options = ReduceLrOnPlateau { patience: 0, factor: 0.5, ..Default::default() };
+    /// let mut scheduler = PlateauScheduler::new(&opt, options)?;
+    /// scheduler.step(2.0);
+    /// assert_eq!(scheduler.lrs(), [0.5]);
+    /// scheduler.step(2.0);
+    /// assert_eq!(scheduler.lrs(), [0.25]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Inside a function that is being compiled, as learning rates are read.
     pub fn step(&mut self, metric: f64) {
         let worst =
             if self.options.mode == MetricMode::Max { f64::NEG_INFINITY } else { f64::INFINITY };
@@ -139,12 +181,39 @@ impl PlateauScheduler {
     }
 
     /// The current learning rate of each group.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Sgd, UpdateRule};
+    /// # use pullback_nn::schedule::{PlateauScheduler, ReduceLrOnPlateau};
+    /// let opt = Sgd { lr: 0.1, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+    /// assert_eq!(PlateauScheduler::new(&opt, ReduceLrOnPlateau::default())?.lrs(), [0.1]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Inside a function that is being compiled, as learning rates are read.
     #[doc(alias = "get_last_lr")]
     pub fn lrs(&self) -> Vec<f64> {
         self.lrs.read()
     }
 
-    /// The state for a checkpoint.
+    /// The state for a checkpoint, as JSON.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Sgd, UpdateRule};
+    /// # use pullback_nn::schedule::{PlateauScheduler, ReduceLrOnPlateau};
+    /// let opt = Sgd { lr: 0.1, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+    /// let mut scheduler = PlateauScheduler::new(&opt, ReduceLrOnPlateau::default())?;
+    /// scheduler.step(2.0);
+    /// assert_eq!(scheduler.state()["best"], 2.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Inside a function that is being compiled, as learning rates are read.
+    #[doc(alias = "state_dict")]
     pub fn state(&self) -> Value {
         let lrs = self.lrs.read();
         json!({
@@ -157,8 +226,23 @@ impl PlateauScheduler {
 
     /// Continues from a saved [`PlateauScheduler::state`].
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Sgd, UpdateRule};
+    /// # use pullback_nn::schedule::{PlateauScheduler, ReduceLrOnPlateau};
+    /// let opt = Sgd { lr: 0.1, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+    /// let mut scheduler = PlateauScheduler::new(&opt, ReduceLrOnPlateau::default())?;
+    /// scheduler.step(2.0);
+    /// let saved = scheduler.state();
+    /// scheduler.step(1.0);
+    /// scheduler.restore(&saved)?;
+    /// assert_eq!(scheduler.state(), saved);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If it is not such a state, or is that of another number of groups. Nothing is changed then.
+    #[doc(alias = "load_state_dict")]
     pub fn restore(&mut self, state: &Value) -> Result<()> {
         let lrs = self.lrs.saved(NAME, state, either(state, "lrs", "rates"))?;
         let count = |name: &str| {

@@ -40,6 +40,16 @@ pub struct Scheduler<S> {
 impl<S: Schedule> Scheduler<S> {
     /// Writes the learning rates of step 0.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # use pullback_nn::schedule::{ConstantLr, Scheduler};
+    /// let opt = Sgd { lr: 0.4, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+    /// Scheduler::new(&opt, ConstantLr { factor: 0.5, total_iters: 10 });
+    /// assert_eq!(opt.lrs()[0].item::<f64>(), 0.2);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Panics
     /// Inside a function that is being compiled, as learning rates are read.
     pub fn new(optimizer: &(impl Optimizer + ?Sized), schedule: S) -> Scheduler<S> {
@@ -50,31 +60,91 @@ impl<S: Schedule> Scheduler<S> {
     }
 
     /// Writes the learning rates of the next step. Call it after the optimiser's step.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # use pullback_nn::schedule::{ExponentialLr, Scheduler};
+    /// let opt = Sgd { lr: 0.4, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+    /// let mut scheduler = Scheduler::new(&opt, ExponentialLr { gamma: 0.5 });
+    /// scheduler.step();
+    /// assert_eq!(opt.lrs()[0].item::<f64>(), 0.2);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn step(&mut self) {
         self.step += 1;
         self.lrs.write(self.lrs());
     }
 
     /// The number of steps taken.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Sgd, UpdateRule};
+    /// # use pullback_nn::schedule::{ExponentialLr, Scheduler};
+    /// let opt = Sgd::default().over([Tensor::from(1.0).requires_grad()])?;
+    /// let mut scheduler = Scheduler::new(&opt, ExponentialLr { gamma: 0.5 });
+    /// scheduler.step();
+    /// assert_eq!(scheduler.steps(), 1);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn steps(&self) -> u64 {
         self.step
     }
 
     /// The current learning rate of each group.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Sgd, UpdateRule};
+    /// # use pullback_nn::schedule::{ExponentialLr, Scheduler};
+    /// let (x, y) = (Tensor::from(1.0).requires_grad(), Tensor::from(1.0).requires_grad());
+    /// let sgd = Sgd { lr: 0.4, ..Sgd::default() };
+    /// let opt = sgd.over([x])?.and([y], Sgd { lr: 0.8, ..sgd })?;
+    /// let mut scheduler = Scheduler::new(&opt, ExponentialLr { gamma: 0.5 });
+    /// scheduler.step();
+    /// assert_eq!(scheduler.lrs(), [0.2, 0.4]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[doc(alias = "get_last_lr")]
     pub fn lrs(&self) -> Vec<f64> {
         self.base_lrs.iter().map(|&base| self.schedule.lr(base, self.step)).collect()
     }
 
-    /// The state for a checkpoint.
+    /// The state for a checkpoint, as JSON: the number of steps and the base learning rates.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Sgd, UpdateRule};
+    /// # use pullback_nn::schedule::{ExponentialLr, Scheduler};
+    /// let opt = Sgd { lr: 0.4, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+    /// let mut scheduler = Scheduler::new(&opt, ExponentialLr { gamma: 0.5 });
+    /// scheduler.step();
+    /// assert_eq!(scheduler.state(), serde_json::json!({ "step": 1, "base_lrs": [0.4] }));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    #[doc(alias = "state_dict")]
     pub fn state(&self) -> Value {
         json!({ "step": self.step, "base_lrs": self.base_lrs })
     }
 
     /// Continues from a saved [`Scheduler::state`].
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Sgd, UpdateRule};
+    /// # use pullback_nn::schedule::{ExponentialLr, Scheduler};
+    /// let opt = Sgd { lr: 0.4, ..Sgd::default() }.over([Tensor::from(1.0).requires_grad()])?;
+    /// let mut scheduler = Scheduler::new(&opt, ExponentialLr { gamma: 0.5 });
+    /// let saved = serde_json::json!({ "step": 2, "base_lrs": [0.4] });
+    /// scheduler.restore(&saved)?;
+    /// assert_eq!(scheduler.lrs(), [0.1]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If it is not such a state, or is that of another number of groups. Nothing is changed then.
+    #[doc(alias = "load_state_dict")]
     pub fn restore(&mut self, state: &Value) -> Result<()> {
         let wrong =
             || Error::argument("Scheduler", format!("`step` is not a count: {}", state["step"]));

@@ -18,12 +18,26 @@ pub struct SequentialLr {
 }
 
 impl SequentialLr {
-    /// Begins with this one.
+    /// Starts with this schedule.
+    ///
+    /// ```
+    /// # use pullback_nn::schedule::{ConstantLr, Schedule, SequentialLr};
+    /// let schedule = SequentialLr::new(ConstantLr { factor: 0.5, total_iters: 100 });
+    /// assert_eq!(schedule.lr(0.2, 0), 0.1);
+    /// ```
     pub fn new(first: impl Schedule + Send + Sync + 'static) -> SequentialLr {
         SequentialLr { parts: vec![(0, Box::new(first))] }
     }
 
-    /// From step `milestone` on, that one. A milestone before the last one is taken to be at it.
+    /// Switches to the schedule `next` at step `milestone`. A milestone before the last one counts
+    /// as equal to it.
+    ///
+    /// ```
+    /// # use pullback_nn::schedule::{ConstantLr, ExponentialLr, Schedule, SequentialLr};
+    /// let schedule = SequentialLr::new(ConstantLr { factor: 0.5, total_iters: 100 })
+    ///     .then(3, ExponentialLr { gamma: 0.5 });
+    /// assert_eq!([0, 2, 3, 4].map(|step| schedule.lr(0.2, step)), [0.1, 0.1, 0.2, 0.1]);
+    /// ```
     #[must_use]
     pub fn then(
         mut self,

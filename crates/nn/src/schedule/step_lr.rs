@@ -1,13 +1,19 @@
-//! A factor every `step_size` steps.
+//! Decay every `step_size` steps.
 
 use super::Schedule;
 
 /// Multiplied by `gamma` every `step_size` steps: `torch.optim.lr_scheduler.StepLR`.
+///
+/// ```
+/// use pullback_nn::schedule::{Schedule, StepLr};
+/// let schedule = StepLr { step_size: 30, gamma: 0.5 };
+/// assert_eq!([0, 29, 30, 60].map(|step| schedule.lr(0.8, step)), [0.8, 0.8, 0.4, 0.2]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct StepLr {
-    /// How many steps the learning rate stays the same.
+    /// The number of steps between reductions.
     pub step_size: u64,
-    /// What it is multiplied by then.
+    /// The factor of a reduction.
     pub gamma: f64,
 }
 

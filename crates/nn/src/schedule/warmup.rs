@@ -1,4 +1,4 @@
-//! A linear rise before another schedule.
+//! Linear warmup before another schedule.
 
 use super::Schedule;
 
@@ -7,11 +7,18 @@ use super::Schedule;
 ///
 /// With a [`CosineAnnealingLr`](super::CosineAnnealingLr) after it, this is the usual schedule of
 /// transformers.
+///
+/// ```
+/// use pullback_nn::schedule::{CosineAnnealingLr, LinearWarmup, Schedule};
+/// let cosine = CosineAnnealingLr { t_max: 90, eta_min: 0.0 };
+/// let schedule = LinearWarmup { total_iters: 10, start_factor: 0.0, then: cosine };
+/// assert_eq!([0, 5, 10, 100].map(|step| schedule.lr(0.2, step)), [0.0, 0.1, 0.2, 0.0]);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LinearWarmup<S> {
-    /// How many steps the rise takes.
+    /// The number of steps of the warmup.
     pub total_iters: u64,
-    /// What the base is multiplied by at step 0.
+    /// The factor of the base at step 0.
     pub start_factor: f64,
     /// The schedule after it.
     pub then: S,

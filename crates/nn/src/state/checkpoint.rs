@@ -23,7 +23,7 @@ const STATE: &str = "state.safetensors";
 const RANDOM: &str = "random";
 const OPTIMIZER: &str = "optimizer";
 
-/// What is to be saved. The tensors are handles: they are read when it is saved.
+/// A checkpoint to be saved. The tensors are handles: their values are read when it is saved.
 ///
 /// ```
 /// use pullback::{Tensor, Tree};
@@ -58,6 +58,19 @@ pub struct Checkpoint {
 
 impl Checkpoint {
     /// A checkpoint of a model, with the current state of the random generator.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Checkpoint, SavedCheckpoint, Checkpoints};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let model = Linear::new(2, 1);
+    /// let saved = Checkpoints::new(folder).save(&Checkpoint::of(&model))?;
+    /// let fresh = Linear::new(2, 1);
+    /// SavedCheckpoint::read(saved)?.restore_model(&fresh)?;
+    /// assert_eq!(fresh.weight.to_vec::<f32>(), model.weight.to_vec::<f32>());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn of(model: &impl Module) -> Checkpoint {
         Checkpoint {
             record: Record::default(),
@@ -70,48 +83,128 @@ impl Checkpoint {
     }
 
     /// Adds the state of an optimiser.
+    ///
+    /// ```
+    /// use pullback_nn::optim::{AdamW, UpdateRule};
+    /// use pullback_nn::state::{Checkpoint, Checkpoints};
+    /// use pullback_nn::{Linear, Module};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let model = Linear::new(2, 1);
+    /// let opt = AdamW::default().over(model.parameters())?;
+    /// let checkpoints = Checkpoints::new(folder);
+    /// checkpoints.save(&Checkpoint::of(&model).optimizer(&opt))?;
+    /// checkpoints.latest()?.unwrap().checkpoint.restore(&model, &opt)?;
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn optimizer(self, optimizer: &(impl Optimizer + ?Sized)) -> Checkpoint {
         self.tensors(OPTIMIZER, optimizer.named_state())
     }
 
-    /// Adds tensors of another kind: an average of the weights, a second model, its optimiser's
-    /// state.
+    /// Adds a named group of other tensors: an average of the weights, a second model, the state of
+    /// its optimiser.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Checkpoint, Checkpoints};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let checkpoints = Checkpoints::new(folder);
+    /// let average = vec![("weight".to_string(), Tensor::ones([1, 2]))];
+    /// checkpoints.save(&Checkpoint::of(&Linear::new(2, 1)).tensors("average", average))?;
+    /// assert!(checkpoints.latest()?.unwrap().checkpoint.has_tensors("average"));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn tensors(mut self, group: &str, named: Vec<(String, Tensor)>) -> Checkpoint {
         self.state.extend(named.into_iter().map(|(name, x)| (format!("{group}.{name}"), x)));
         self
     }
 
-    /// The number of steps taken and epochs finished.
+    /// Sets the number of steps taken and of epochs finished.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::Checkpoint;
+    /// let checkpoint = Checkpoint::of(&Linear::new(2, 1)).at(100, 2);
+    /// assert_eq!((checkpoint.record.step, checkpoint.record.epoch), (100, 2));
+    /// ```
     pub fn at(mut self, step: u64, epoch: u64) -> Checkpoint {
         (self.record.step, self.record.epoch) = (step, epoch);
         self
     }
 
-    /// Adds something that was measured.
+    /// Adds a metric.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::Checkpoint;
+    /// let checkpoint = Checkpoint::of(&Linear::new(2, 1)).metric("val_loss", 0.25);
+    /// assert_eq!(checkpoint.record.metrics["val_loss"], 0.25);
+    /// ```
     pub fn metric(mut self, name: &str, value: f64) -> Checkpoint {
         self.record.metrics.insert(name.to_string(), value);
         self
     }
 
-    /// Adds the state of a schedule.
+    /// Adds the state of a learning-rate schedule.
+    ///
+    /// ```
+    /// use pullback_nn::optim::{Sgd, UpdateRule};
+    /// use pullback_nn::schedule::{ExponentialLr, Scheduler};
+    /// use pullback_nn::state::Checkpoint;
+    /// use pullback_nn::{Linear, Module};
+    /// let model = Linear::new(2, 1);
+    /// let opt = Sgd::default().over(model.parameters())?;
+    /// let scheduler = Scheduler::new(&opt, ExponentialLr { gamma: 0.9 });
+    /// let checkpoint = Checkpoint::of(&model).schedule(scheduler.state());
+    /// assert_eq!(checkpoint.record.schedule, scheduler.state());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn schedule(mut self, state: Value) -> Checkpoint {
         self.record.schedule = state;
         self
     }
 
     /// Adds the position in the data.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::data::{DataLoader, from_fn};
+    /// use pullback_nn::state::Checkpoint;
+    /// let loader = DataLoader::new(from_fn(10, Ok)).batch_size(2);
+    /// let _ = loader.iter().take(3).count();
+    /// let position = serde_json::json!(loader.state());
+    /// let checkpoint = Checkpoint::of(&Linear::new(2, 1)).data(position);
+    /// assert_eq!(checkpoint.record.data["batch"], 3);
+    /// ```
     pub fn data(mut self, position: Value) -> Checkpoint {
         self.record.data = position;
         self
     }
 
-    /// Adds what the run was started with.
+    /// Adds the configuration of the run.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::Checkpoint;
+    /// let config = serde_json::json!({ "lr": 0.1 });
+    /// let checkpoint = Checkpoint::of(&Linear::new(2, 1)).config(config);
+    /// assert_eq!(checkpoint.record.config["lr"], 0.1);
+    /// ```
     pub fn config(mut self, config: Value) -> Checkpoint {
         self.record.config = config;
         self
     }
 
-    /// Adds what the training loop keeps.
+    /// Adds the state of the training loop.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::Checkpoint;
+    /// let checkpoint = Checkpoint::of(&Linear::new(2, 1)).run(serde_json::json!({ "waited": 2 }));
+    /// assert_eq!(checkpoint.record.run["waited"], 2);
+    /// ```
     pub fn run(mut self, state: Value) -> Checkpoint {
         self.record.run = state;
         self
@@ -140,7 +233,7 @@ impl VerifiedCheckpoint {
     }
 }
 
-/// A checkpoint that was read and verified.
+/// A checkpoint that was read from a folder and verified.
 #[derive(Clone, Debug)]
 pub struct SavedCheckpoint {
     /// Everything but the tensors.
@@ -151,10 +244,23 @@ pub struct SavedCheckpoint {
 }
 
 impl SavedCheckpoint {
-    /// Reads the checkpoint in a folder.
+    /// Reads and verifies the checkpoint in a folder.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Checkpoint, Checkpoints, SavedCheckpoint};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let saved = Checkpoints::new(folder).save(&Checkpoint::of(&Linear::new(2, 1)).at(100, 2))?;
+    /// assert_eq!(SavedCheckpoint::read(&saved)?.record.step, 100);
+    /// std::fs::write(saved.join("model.safetensors"), "damaged").unwrap();
+    /// assert!(SavedCheckpoint::read(&saved).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If it cannot be read, is not as it was written, or is of a version that this does not know.
+    /// If it cannot be read, its bytes are not those that were written, or a newer version of the
+    /// format wrote it.
     pub fn read(folder: impl AsRef<Path>) -> Result<SavedCheckpoint> {
         let folder = folder.as_ref();
         let manifest = Manifest::read(folder)?;
@@ -162,7 +268,17 @@ impl SavedCheckpoint {
         Ok(SavedCheckpoint { record: manifest.record, folder: folder.to_path_buf(), model, state })
     }
 
-    /// Where it was read from.
+    /// The folder that it was read from.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Checkpoint, Checkpoints, SavedCheckpoint};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let saved = Checkpoints::new(folder).save(&Checkpoint::of(&Linear::new(2, 1)))?;
+    /// assert_eq!(SavedCheckpoint::read(&saved)?.folder(), saved);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn folder(&self) -> &Path {
         &self.folder
     }
@@ -170,8 +286,24 @@ impl SavedCheckpoint {
     /// Restores the model, the optimiser and the random generator. Everything is checked before
     /// anything is changed.
     ///
+    /// ```
+    /// use pullback_nn::optim::{AdamW, UpdateRule};
+    /// use pullback_nn::state::{Checkpoint, Checkpoints};
+    /// use pullback_nn::{Linear, Module};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let checkpoints = Checkpoints::new(folder);
+    /// let model = Linear::new(2, 1);
+    /// let opt = AdamW::default().over(model.parameters())?;
+    /// checkpoints.save(&Checkpoint::of(&model).optimizer(&opt))?;
+    /// let saved = checkpoints.latest()?.unwrap().checkpoint;
+    /// saved.restore(&model, &opt)?;
+    /// assert!(saved.restore(&Linear::new(3, 1), &opt).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If a tensor is missing, unexpected, or of another shape or dtype.
+    /// If a tensor is missing, unexpected, or of another shape or dtype; then nothing is changed.
     pub fn restore(&self, model: &impl Module, optimizer: &dyn Optimizer) -> Result<()> {
         self.checked(model, optimizer, &[])?.write()
     }
@@ -194,21 +326,63 @@ impl SavedCheckpoint {
 
     /// Restores the model alone.
     ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Checkpoint, Checkpoints};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let checkpoints = Checkpoints::new(folder);
+    /// let (model, fresh) = (Linear::new(2, 1), Linear::new(2, 1));
+    /// checkpoints.save(&Checkpoint::of(&model))?;
+    /// checkpoints.latest()?.unwrap().checkpoint.restore_model(&fresh)?;
+    /// assert_eq!(fresh.weight.to_vec::<f32>(), model.weight.to_vec::<f32>());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If a tensor is missing, unexpected, or of another shape or dtype.
+    /// If a tensor is missing, unexpected, or of another shape or dtype; then nothing is changed.
     pub fn restore_model(&self, model: &impl Module) -> Result<()> {
         self.fit_model(model)?.write()
     }
 
-    /// Restores the tensors of a group, as [`Checkpoint::tensors`] added them.
+    /// Restores the tensors of a group that [`Checkpoint::tensors`] added, by writing into `named`
+    /// in place.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Checkpoint, Checkpoints};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let checkpoints = Checkpoints::new(folder);
+    /// let named = |x: &Tensor| vec![("weight".to_string(), x.clone())];
+    /// let average = named(&Tensor::from([1.0, 2.0]));
+    /// checkpoints.save(&Checkpoint::of(&Linear::new(2, 1)).tensors("average", average))?;
+    /// let restored = Tensor::from([0.0, 0.0]);
+    /// let saved = checkpoints.latest()?.unwrap().checkpoint;
+    /// saved.restore_tensors("average", named(&restored))?;
+    /// assert_eq!(restored.to_vec::<f64>(), [1.0, 2.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If a tensor is missing, unexpected, or of another shape or dtype.
+    /// If a tensor is missing, unexpected, or of another shape or dtype; then nothing is changed.
     pub fn restore_tensors(&self, group: &str, named: Vec<(String, Tensor)>) -> Result<()> {
         self.fit_group(group, named)?.write()
     }
 
-    /// Whether it holds tensors of a group.
+    /// Whether it holds tensors of this group.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Checkpoint, Checkpoints};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let checkpoints = Checkpoints::new(folder);
+    /// checkpoints.save(&Checkpoint::of(&Linear::new(2, 1)))?;
+    /// assert!(!checkpoints.latest()?.unwrap().checkpoint.has_tensors("average"));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn has_tensors(&self, group: &str) -> bool {
         let begins = format!("{group}.");

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 const OP: &str = "checkpoint";
 
-/// Which value of a metric is best.
+/// Whether the lowest or the highest value of a metric is best.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricMode {
     /// The lowest, as of a loss.
@@ -23,8 +23,15 @@ pub enum MetricMode {
 }
 
 impl MetricMode {
-    /// Whether a value is better than another by more than `delta`. Anything is better than NaN,
-    /// and NaN is better than nothing.
+    /// Whether `new` is better than `old` by more than `delta`. Any number is better than NaN, and
+    /// NaN is never better.
+    ///
+    /// ```
+    /// use pullback_nn::state::MetricMode;
+    /// assert!(MetricMode::Min.is_better(0.4, 0.5, 0.01));
+    /// assert!(!MetricMode::Max.is_better(0.4, 0.5, 0.0));
+    /// assert!(!MetricMode::Min.is_better(f64::NAN, 0.5, 0.0));
+    /// ```
     #[must_use]
     pub fn is_better(self, new: f64, old: f64, delta: f64) -> bool {
         let gain = match self {
@@ -44,29 +51,72 @@ pub struct Checkpoints {
     best: Option<(String, MetricMode)>,
 }
 
-/// A checkpoint that was found.
+/// A valid checkpoint that [`Checkpoints::latest`] or [`Checkpoints::best`] found.
 #[derive(Clone, Debug)]
 pub struct FoundCheckpoint {
     /// The checkpoint.
     pub checkpoint: SavedCheckpoint,
-    /// Why newer or better ones were skipped, a message each.
+    /// Why newer or better ones were skipped: one message for each.
     pub passed_over: Vec<String>,
 }
 
 impl Checkpoints {
-    /// The checkpoints in a folder, which is made when the first is saved. The last three are kept.
+    /// The checkpoints in a folder, which is created when the first is saved. The last three are
+    /// kept.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Checkpoint, Checkpoints};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let checkpoints = Checkpoints::new(folder.join("run1"));
+    /// for step in 1..=5 {
+    ///     checkpoints.save(&Checkpoint::of(&Linear::new(2, 1)).at(step, 0))?;
+    /// }
+    /// assert_eq!(checkpoints.list()?.len(), 3);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn new(folder: impl Into<PathBuf>) -> Checkpoints {
         Checkpoints { folder: folder.into(), last: 3, best: None }
     }
 
-    /// Keeps the last `count`, at least one.
+    /// Keeps the last `count` checkpoints (at least 1); 3 by default.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Checkpoint, Checkpoints};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let checkpoints = Checkpoints::new(folder).keep_last(1);
+    /// for step in 1..=5 {
+    ///     checkpoints.save(&Checkpoint::of(&Linear::new(2, 1)).at(step, 0))?;
+    /// }
+    /// assert_eq!(checkpoints.list()?, [folder.join("00005-step-5")]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn keep_last(self, count: usize) -> Checkpoints {
         Checkpoints { last: count.max(1), ..self }
     }
 
-    /// Also keeps the one with the best value of this metric. A checkpoint that was saved at a step
-    /// where the metric was not measured does not count, so evaluate at the steps at which you
-    /// save.
+    /// Also keeps the checkpoint with the best value of this metric. A checkpoint that was saved at
+    /// a step where the metric was not measured does not count, so evaluate at the steps at which
+    /// you save.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Checkpoint, Checkpoints, MetricMode};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let model = Linear::new(2, 1);
+    /// let checkpoints = Checkpoints::new(folder).keep_last(1);
+    /// let checkpoints = checkpoints.keep_best("val_loss", MetricMode::Min);
+    /// for (step, loss) in [(1, 0.5), (2, 0.25), (3, 0.75), (4, 0.5)] {
+    ///     checkpoints.save(&Checkpoint::of(&model).at(step, 0).metric("val_loss", loss))?;
+    /// }
+    /// let kept = [folder.join("00002-step-2"), folder.join("00004-step-4")];
+    /// assert_eq!(checkpoints.list()?, kept);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn keep_best(self, metric: &str, best: MetricMode) -> Checkpoints {
         Checkpoints { best: Some((metric.to_string(), best)), ..self }
     }
@@ -76,15 +126,31 @@ impl Checkpoints {
         self.best.as_ref().map(|(metric, _)| metric.as_str())
     }
 
-    /// Where they are.
+    /// The folder.
+    ///
+    /// ```
+    /// use pullback_nn::state::Checkpoints;
+    /// assert_eq!(Checkpoints::new("run1").folder(), std::path::Path::new("run1"));
+    /// ```
     pub fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Saves a checkpoint and then removes those that need not be kept. Gives its folder.
+    /// Saves a checkpoint, then removes those that need not be kept. Returns its folder.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Checkpoint, Checkpoints};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let model = Linear::new(2, 1);
+    /// let saved = Checkpoints::new(folder).save(&Checkpoint::of(&model).at(100, 2))?;
+    /// assert_eq!(saved, folder.join("00001-step-100"));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If it cannot be written. Then the others are as they were, and nothing of it is left.
+    /// If it cannot be written. Then the others are unchanged, and nothing of it is left.
     pub fn save(&self, checkpoint: &Checkpoint) -> Result<PathBuf> {
         let folder = &self.folder;
         std::fs::create_dir_all(folder).map_err(|error| failed(OP, "made", folder, &error))?;
@@ -98,16 +164,43 @@ impl Checkpoints {
 
     /// The folders of all checkpoints, the newest last. They are not verified.
     ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Checkpoint, Checkpoints};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let checkpoints = Checkpoints::new(folder);
+    /// assert!(checkpoints.list()?.is_empty());
+    /// let saved = checkpoints.save(&Checkpoint::of(&Linear::new(2, 1)))?;
+    /// assert_eq!(checkpoints.list()?, [saved]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If the folder is there but cannot be listed.
+    /// If the folder exists but cannot be listed.
     pub fn list(&self) -> Result<Vec<PathBuf>> {
         Ok(self.numbered()?.into_iter().map(|(_, path)| path).collect())
     }
 
-    /// The newest valid checkpoint, or none if there is no checkpoint at all.
+    /// The newest valid checkpoint; `None` if there are no checkpoints.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Checkpoint, Checkpoints};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let checkpoints = Checkpoints::new(folder);
+    /// assert!(checkpoints.latest()?.is_none());
+    /// checkpoints.save(&Checkpoint::of(&Linear::new(2, 1)).at(1, 0))?;
+    /// let second = checkpoints.save(&Checkpoint::of(&Linear::new(2, 1)).at(2, 0))?;
+    /// std::fs::write(second.join("model.safetensors"), "damaged").unwrap();
+    /// let found = checkpoints.latest()?.unwrap();
+    /// assert_eq!((found.checkpoint.record.step, found.passed_over.len()), (1, 1));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If there are checkpoints but none is valid: the error says why for each.
+    /// If there are checkpoints but none is valid; the message gives the reason for each.
     pub fn latest(&self) -> Result<Option<FoundCheckpoint>> {
         let mut folders = self.list()?;
         folders.reverse();
@@ -115,11 +208,25 @@ impl Checkpoints {
     }
 
     /// The valid checkpoint with the best value of the metric that [`Checkpoints::keep_best`]
-    /// named, or none if there is no checkpoint.
+    /// named; `None` if there are no checkpoints.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Checkpoint, Checkpoints, MetricMode};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let model = Linear::new(2, 1);
+    /// let checkpoints = Checkpoints::new(folder).keep_best("val_loss", MetricMode::Min);
+    /// for (step, loss) in [(1, 0.5), (2, 0.25), (3, 0.75)] {
+    ///     checkpoints.save(&Checkpoint::of(&model).at(step, 0).metric("val_loss", loss))?;
+    /// }
+    /// assert_eq!(checkpoints.best()?.unwrap().checkpoint.record.step, 2);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If no metric was named, or there are checkpoints but none is good or none has the metric:
-    /// then the error lists those there are.
+    /// If no metric was named, no checkpoint has it, or no checkpoint is valid; the message lists
+    /// the metrics or reasons.
     pub fn best(&self) -> Result<Option<FoundCheckpoint>> {
         let Some((metric, best)) = &self.best else {
             return Err(Error::argument(OP, "no metric says which checkpoint is best")

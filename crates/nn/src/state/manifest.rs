@@ -27,20 +27,20 @@ const VERSION: u64 = 1;
 /// Everything in a checkpoint but the tensors.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// How many steps were taken.
+    /// The number of steps taken.
     pub step: u64,
-    /// How many epochs were finished.
+    /// The number of epochs finished.
     pub epoch: u64,
-    /// What was measured at this step.
+    /// The metrics of this step.
     #[serde(with = "numbers")]
     pub metrics: BTreeMap<String, f64>,
-    /// The state of the learning rate's schedule.
+    /// The state of the learning-rate schedule.
     pub schedule: Value,
-    /// Where in the data the run is.
+    /// The position in the data.
     pub data: Value,
-    /// What the run was started with.
+    /// The configuration of the run.
     pub config: Value,
-    /// What the training loop keeps: running means, patience.
+    /// The state of the training loop: running means, patience.
     #[serde(default)]
     pub run: Value,
 }

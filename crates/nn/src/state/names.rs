@@ -1,13 +1,12 @@
 //! The mapping between names in files and in models.
 
-/// How the names in a file and the names in a model belong together, both ways.
+/// A mapping between the names in a file and those in a model.
 ///
-/// Rules are applied in the order in which they were added when a file is loaded, and backwards in
-/// reverse order when one is saved. A name that no rule fits stays as it is.
+/// Rules are applied in the order in which they were added when a file is loaded, and inverted in
+/// reverse order when one is saved. A name that no rule matches stays as it is.
 ///
-/// Tensors that are several in the file and one in the model, as separate query, key and value
-/// weights next to packed ones, are joined by [`Names::concat`]; the other way round,
-/// [`Names::split`] cuts.
+/// Several tensors of the file that are one in the model, such as separate query, key and value
+/// weights, are concatenated by [`Names::concat`]; the reverse is [`Names::split`].
 ///
 /// ```
 /// use pullback_nn::state::Names;
@@ -86,14 +85,26 @@ impl NameRule {
 }
 
 impl Names {
-    /// Names that are the same in file and model.
+    /// The same names in file and model.
+    ///
+    /// ```
+    /// use pullback_nn::state::Names;
+    /// assert_eq!(Names::new().in_model("layer.weight"), "layer.weight");
+    /// ```
     #[must_use]
     pub fn new() -> Names {
         Names::default()
     }
 
-    /// Names that begin with `in_file` begin with `in_model` instead. Saving does the reverse, so
-    /// an empty `in_model` puts `in_file` before every name.
+    /// Replaces the prefix `in_file` of names in the file by `in_model`. Saving does the reverse,
+    /// so an empty `in_model` puts `in_file` before every name.
+    ///
+    /// ```
+    /// use pullback_nn::state::Names;
+    /// let names = Names::new().prefix("module.", "");
+    /// assert_eq!(names.in_model("module.layer.weight"), "layer.weight");
+    /// assert_eq!(names.in_file("layer.weight"), "module.layer.weight");
+    /// ```
     #[must_use]
     pub fn prefix(mut self, in_file: &str, in_model: &str) -> Names {
         self.rules.push(NameRule::Prefix(in_file.to_string(), in_model.to_string()));
@@ -102,16 +113,23 @@ impl Names {
 
     /// The tensor or module at the path `in_file` is at `in_model`. A `*` matches any one part
     /// between dots, the same in both.
+    ///
+    /// ```
+    /// use pullback_nn::state::Names;
+    /// let names = Names::new().rename("h.*.attn", "blocks.*.attention");
+    /// assert_eq!(names.in_model("h.3.attn.weight"), "blocks.3.attention.weight");
+    /// assert_eq!(names.in_model("h.3.mlp.weight"), "h.3.mlp.weight");
+    /// ```
     #[must_use]
     pub fn rename(mut self, in_file: &str, in_model: &str) -> Names {
         self.rules.push(NameRule::Path(in_file.to_string(), in_model.to_string()));
         self
     }
 
-    /// The tensors at the paths `in_file`, joined along an axis, are the one at `in_model`. A `*`
-    /// matches any one part between dots, the same in all; paths are whole names. Saving cuts
+    /// The tensors at the paths `in_file`, concatenated along `axis`, are the one at `in_model`. A
+    /// `*` matches any one part between dots, the same in all; paths are whole names. Saving splits
     /// into equal parts again, or into those of [`Names::of_sizes`]. A matrix that is
-    /// [`Names::transposed`] is so before it is joined.
+    /// [`Names::transposed`] is transposed before.
     ///
     /// ```
     /// use pullback::Tensor;
@@ -123,7 +141,8 @@ impl Names {
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let path = folder.path().join("split.safetensors");
     /// # let row = |x: f64| Tensor::from([[x, x]]);
-    /// # pullback_nn::state::save_weights(&Apart { q: row(1.0), k: row(2.0), v: row(3.0) }, &path)?;
+    /// # let apart = Apart { q: row(1.0), k: row(2.0), v: row(3.0) };
+    /// # pullback_nn::state::save_weights(&apart, &path)?;
     /// let packed = Packed { qkv: Tensor::from([[0.0; 2]; 3]) };
     /// let names = Names::new().concat(&["q", "k", "v"], 0, "qkv");
     /// Weights::new().names(names).load(&packed, &path)?;
@@ -137,8 +156,26 @@ impl Names {
         self
     }
 
-    /// The tensor at the path `in_file`, cut along an axis into equal parts or those of
-    /// [`Names::of_sizes`], is the ones at `in_model`: the reverse of [`Names::concat`].
+    /// The tensor at the path `in_file`, split along `axis` into equal parts or those of
+    /// [`Names::of_sizes`], is the ones at `in_model`: the reverse of [`Names::concat`]. An axis
+    /// that cannot be split so is an error of loading.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::write_safetensors;
+    /// use pullback_nn::state::{Names, Weights};
+    /// use std::collections::BTreeMap;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("packed.safetensors");
+    /// let packed = Tensor::from([[1.0], [2.0], [3.0]]);
+    /// write_safetensors(&path, &[("qkv", &packed)], &BTreeMap::new())?;
+    /// let model = BTreeMap::from(["q", "k", "v"].map(|name| (name, Tensor::from([[0.0]]))));
+    /// let names = Names::new().split("qkv", 0, &["q", "k", "v"]);
+    /// Weights::new().names(names).load(&model, &path)?;
+    /// assert_eq!(model["k"].to_vec::<f64>(), [2.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn split(mut self, in_file: &str, axis: usize, in_model: &[&str]) -> Names {
         let parts = in_model.iter().map(ToString::to_string).collect();
@@ -146,9 +183,25 @@ impl Names {
         self
     }
 
-    /// How long the parts of the [`Names::concat`] or [`Names::split`] just before are along its
-    /// axis, where they are not equal: fewer keys than queries. Anywhere else it is an error of
-    /// loading and saving.
+    /// The lengths of the parts along the axis of the [`Names::concat`] or [`Names::split`] just
+    /// before, where they are not equal: fewer keys than queries. In any other place it is an error
+    /// of loading and saving.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::write_safetensors;
+    /// use pullback_nn::state::{Names, Weights};
+    /// use std::collections::BTreeMap;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("packed.safetensors");
+    /// write_safetensors(&path, &[("qk", &Tensor::from([1.0, 2.0, 3.0]))], &BTreeMap::new())?;
+    /// let model = BTreeMap::from([("q", Tensor::from([0.0, 0.0])), ("k", Tensor::from([0.0]))]);
+    /// let names = Names::new().split("qk", 0, &["q", "k"]).of_sizes(&[2, 1]);
+    /// Weights::new().names(names).load(&model, &path)?;
+    /// assert_eq!(model["q"].to_vec::<f64>(), [1.0, 2.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn of_sizes(mut self, lengths: &[usize]) -> Names {
         match self.rules.last_mut() {
@@ -174,21 +227,51 @@ impl Names {
         self
     }
 
-    /// The matrix at this path of the file is transposed there, as GPT-2's `Conv1D` weights do. A
-    /// `*` matches any one part.
+    /// The matrix at this path of the file is stored transposed, as the `Conv1D` weights of GPT-2
+    /// are. A `*` matches any one part between dots.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::data::write_safetensors;
+    /// use pullback_nn::state::{Names, Weights};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("conv1d.safetensors");
+    /// let weight = Tensor::from([[1f32], [2.0], [3.0]]); // [inputs, outputs]
+    /// write_safetensors(&path, &[("weight", &weight)], &Default::default())?;
+    /// let model = Linear::new(3, 1).without_bias();
+    /// Weights::new().names(Names::new().transposed("weight")).load(&model, &path)?;
+    /// assert_eq!(model.weight.to_vec::<f32>(), [1.0, 2.0, 3.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn transposed(mut self, in_file: &str) -> Names {
         self.transposed.push(in_file.to_string());
         self
     }
 
-    /// The model's name for a name in a file. A part that is joined has the name of the whole.
+    /// The name in the model of a name in the file. A part that is concatenated has the name of the
+    /// whole.
+    ///
+    /// ```
+    /// use pullback_nn::state::Names;
+    /// let names = Names::new().concat(&["*.q", "*.k", "*.v"], 0, "*.qkv");
+    /// assert_eq!(names.in_model("attention.k"), "attention.qkv");
+    /// ```
     #[must_use]
     pub fn in_model(&self, name: &str) -> String {
         self.rules.iter().fold(name.to_string(), |name, rule| rule.to_model(&name))
     }
 
-    /// The name in a file for a model's name. A part that is cut out has the name of the whole.
+    /// The name in the file of a name in the model. A part of a tensor that is split has the name
+    /// of the whole.
+    ///
+    /// ```
+    /// use pullback_nn::state::Names;
+    /// let names = Names::new().rename("transformer.wte", "embedding");
+    /// assert_eq!(names.in_file("embedding.weight"), "transformer.wte.weight");
+    /// ```
     #[must_use]
     pub fn in_file(&self, name: &str) -> String {
         self.rules.iter().rev().fold(name.to_string(), |name, rule| rule.to_file(&name))

@@ -43,29 +43,52 @@ pub fn save_weights(model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
 /// Reads the parameters and buffers of a model from a safetensors file, in place. Every name, shape
 /// and dtype must fit, or nothing is changed. A tied parameter may have any of its names.
 ///
+/// ```
+/// use pullback_nn::Linear;
+/// use pullback_nn::state::{load_weights, save_weights};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let path = folder.join("linear.safetensors");
+/// let (trained, fresh) = (Linear::new(2, 1), Linear::new(2, 1));
+/// save_weights(&trained, &path)?;
+/// load_weights(&fresh, &path)?;
+/// assert_eq!(fresh.weight.to_vec::<f32>(), trained.weight.to_vec::<f32>());
+/// assert!(load_weights(&Linear::new(3, 1), &path).is_err());
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
 /// # Errors
-/// If the file cannot be read or does not fit: the error names what is missing, unexpected or
-/// mismatching.
+/// If the file cannot be read or does not fit; the message names what is missing, unexpected or
+/// mismatching. Then nothing is changed.
+#[doc(alias = "load_state_dict")]
 #[track_caller]
 pub fn load_weights(model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
     Weights::new().load(model, path).map(drop)
 }
 
-/// How weights are saved and loaded, where the file is not just like the model.
+/// Options for saving and loading weights, where the file and the model differ.
 ///
-/// ```no_run
-/// # use pullback::{Tensor, Tree};
+/// ```
+/// use pullback::{DType, Tensor};
+/// use pullback_nn::Linear;
+/// use pullback_nn::data::write_safetensors;
 /// use pullback_nn::state::{Names, Weights};
-/// # #[derive(Tree)]
-/// # struct Model { weight: Tensor }
-/// # let model = Model { weight: Tensor::zeros([2]) };
+///
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let path = folder.join("weights.safetensors");
+/// let (weight, count) = (Tensor::ones([1, 2]).cast(DType::F16), Tensor::from(7i64));
+/// let file = [("module.weight", &weight), ("module.norm.num_batches_tracked", &count)];
+/// write_safetensors(&path, &file, &Default::default())?;
+/// let model = Linear::new(2, 1);
 /// let loaded = Weights::new()
 ///     .names(Names::new().prefix("module.", ""))
 ///     .ignore("*.num_batches_tracked")
-///     .allow_missing("head.*")
+///     .allow_missing("bias")
 ///     .cast(true)
-///     .load(&model, "weights.safetensors")?;
-/// println!("left as they were: {:?}", loaded.missing);
+///     .load(&model, &path)?;
+/// assert_eq!(model.weight.to_vec::<f32>(), [1.0, 1.0]);
+/// assert_eq!((loaded.written, loaded.missing.len()), (1, 1)); // the bias
 /// # Ok::<(), pullback::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -78,10 +101,10 @@ pub struct Weights {
     optional: Vec<String>,
 }
 
-/// What loading did besides writing tensors.
+/// The result of loading weights.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loaded {
-    /// How many tensors were written.
+    /// The number of tensors that were loaded.
     pub written: usize,
     /// The tensors of the model that the file does not have, with their specs.
     pub missing: Vec<String>,
@@ -96,46 +119,140 @@ impl Default for Weights {
 }
 
 impl Weights {
-    /// The same names, everything there, the same dtypes.
+    /// Names and dtypes must be the same, and no tensor may be missing or unexpected. The methods
+    /// below relax that.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::Weights;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("linear.safetensors");
+    /// let model = Linear::new(2, 1);
+    /// Weights::new().save(&model, &path)?;
+    /// assert_eq!(Weights::new().load(&model, &path)?.written, 2);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn new() -> Weights {
         let (ignored, optional) = (Vec::new(), Vec::new());
         Weights { names: Names::new(), strict: true, cast: false, ignored, optional }
     }
 
-    /// Maps names between file and model, and joins and cuts tensors.
+    /// Maps names between file and model, and concatenates and splits tensors.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::data::read_safetensors;
+    /// use pullback_nn::state::{Names, Weights};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("linear.safetensors");
+    /// let weights = Weights::new().names(Names::new().prefix("module.", ""));
+    /// weights.save(&Linear::new(2, 1), &path)?;
+    /// assert!(read_safetensors(&path)?.get("module.weight").is_some());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn names(self, names: Names) -> Weights {
         Weights { names, ..self }
     }
 
-    /// Whether file and model must have the same tensors. If not, those that both have are loaded;
-    /// their shapes must fit all the same.
+    /// Whether file and model must have the same tensors; `true` by default. Otherwise those that
+    /// both have are loaded; their shapes must still fit.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Weights, save_weights};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("linear.safetensors");
+    /// save_weights(&Linear::new(2, 1).without_bias(), &path)?;
+    /// let model = Linear::new(2, 1);
+    /// assert!(Weights::new().load(&model, &path).is_err());
+    /// assert_eq!(Weights::new().strict(false).load(&model, &path)?.missing.len(), 1);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn strict(self, strict: bool) -> Weights {
         Weights { strict, ..self }
     }
 
-    /// Tensors of the file whose names fit this pattern are ignored: they need not be in the model,
+    /// Ignores tensors of the file whose names match this pattern: they need not be in the model,
     /// and are not loaded. A `*` matches any text, dots included.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Weights, save_weights};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("linear.safetensors");
+    /// save_weights(&Linear::new(2, 1), &path)?;
+    /// let model = Linear::new(2, 1).without_bias();
+    /// assert_eq!(Weights::new().ignore("b*").load(&model, &path)?.written, 1);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn ignore(mut self, in_file: &str) -> Weights {
         self.ignored.push(in_file.to_string());
         self
     }
 
-    /// Tensors of the model whose names fit this pattern need not be in the file: they stay as they
-    /// are. A `*` matches any text, dots included.
+    /// Tensors of the model whose names match this pattern need not be in the file: they keep their
+    /// values. A `*` matches any text, dots included.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Weights, save_weights};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("linear.safetensors");
+    /// save_weights(&Linear::new(2, 1).without_bias(), &path)?;
+    /// let loaded = Weights::new().allow_missing("bias").load(&Linear::new(2, 1), &path)?;
+    /// assert_eq!((loaded.written, loaded.missing.len()), (1, 1));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn allow_missing(mut self, in_model: &str) -> Weights {
         self.optional.push(in_model.to_string());
         self
     }
 
-    /// Whether dtypes may differ. Then floats are cast to floats and integers to integers.
+    /// Whether dtypes may differ; `false` by default. Then floats are cast to floats, and integers
+    /// to integers.
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor};
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::data::write_safetensors;
+    /// use pullback_nn::state::Weights;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("linear.safetensors");
+    /// let half = Tensor::ones([1, 2]).cast(DType::F16);
+    /// write_safetensors(&path, &[("weight", &half)], &Default::default())?;
+    /// let model = Linear::new(2, 1).without_bias();
+    /// assert!(Weights::new().load(&model, &path).is_err());
+    /// Weights::new().cast(true).load(&model, &path)?;
+    /// assert_eq!(model.weight.to_vec::<f32>(), [1.0, 1.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn cast(self, cast: bool) -> Weights {
         Weights { cast, ..self }
     }
 
     /// [`save_weights`] with these options.
     ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::data::read_safetensors;
+    /// use pullback_nn::state::Weights;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("linear.safetensors");
+    /// Weights::new().save(&Linear::new(2, 1), &path)?;
+    /// assert_eq!(read_safetensors(&path)?.get("weight").unwrap().shape(), [1, 2]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If the file cannot be written, or names collide.
+    /// If the file cannot be written, two tensors would have the same name in it, or a tensor
+    /// cannot be concatenated or split as [`Weights::names`] says.
     #[track_caller]
     pub fn save(&self, model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
         let at = user_line(Line::caller());
@@ -163,6 +280,19 @@ impl Weights {
     }
 
     /// [`load_weights`] with these options.
+    ///
+    /// ```
+    /// use pullback_nn::Linear;
+    /// use pullback_nn::state::{Weights, save_weights};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("linear.safetensors");
+    /// let (trained, fresh) = (Linear::new(2, 1), Linear::new(2, 1));
+    /// save_weights(&trained, &path)?;
+    /// assert_eq!(Weights::new().load(&fresh, &path)?.written, 2);
+    /// assert_eq!(fresh.weight.to_vec::<f32>(), trained.weight.to_vec::<f32>());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the file cannot be read or does not fit; then nothing is changed.

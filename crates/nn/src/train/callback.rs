@@ -5,17 +5,17 @@ use crate::precision::Overflow;
 use pullback::{Result, Tensor};
 use std::ops::ControlFlow;
 
-/// What callbacks get.
+/// The state of a run that callbacks get.
 #[derive(Clone, Copy, Debug)]
 pub struct TrainState<'a> {
-    /// How many steps were taken, since the very beginning.
+    /// The number of steps taken, those before resuming included.
     pub step: u64,
-    /// How many epochs were finished.
+    /// The number of epochs finished.
     pub epoch: u64,
-    /// How many steps there will be, if known.
+    /// The number of steps of the whole run, if known.
     pub last_step: Option<u64>,
-    /// What this step measured: its own metrics, `lr`, `epoch_…` with means at the end of an epoch,
-    /// `val_…` after an evaluation.
+    /// The metrics of this step: its own, `lr`, means over the epoch as `epoch_…` at the end of an
+    /// epoch, and `val_…` after an evaluation.
     pub metrics: &'a Metrics,
     /// Seconds of training, over all the times the run was resumed.
     pub seconds: f64,
@@ -26,7 +26,7 @@ pub struct TrainState<'a> {
     pub overflow: Option<&'a Overflow>,
 }
 
-/// Whether to continue, or why not.
+/// Whether to continue, or to stop with a reason.
 pub type LoopControl = ControlFlow<String>;
 
 /// A callback of a training loop. Its result may stop the run, with a reason.
@@ -40,14 +40,46 @@ pub type LoopControl = ControlFlow<String>;
 /// impl Callback for StopBelow {
 ///     fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
 ///         Ok(match now.metrics.get("loss") {
-///             Some(loss) if loss < self.0 => LoopControl::Break(format!("the loss is below {}", self.0)),
+///             Some(loss) if loss < self.0 => LoopControl::Break(format!("loss below {}", self.0)),
 ///             _ => LoopControl::Continue(()),
 ///         })
 ///     }
 /// }
 /// ```
 pub trait Callback {
-    /// Before the first step, or the first one after resuming: `now.step` were taken already.
+    /// Called before the first step, or before the first one after resuming, when `now.step` steps
+    /// were already taken.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{Callback, TrainState, Trainer};
+    /// use std::cell::Cell;
+    ///
+    /// struct Count<'a>(&'a Cell<usize>);
+    ///
+    /// impl Callback for Count<'_> {
+    ///     fn on_start(&mut self, now: &TrainState) -> pullback::Result<()> {
+    ///         self.0.set(now.parameters.len());
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let count = Cell::new(0);
+    /// Trainer::new(&model, &opt).callback(Count(&count)).run(&batches, step)?;
+    /// assert_eq!(count.get(), 1);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An error ends the run.
@@ -56,7 +88,42 @@ pub trait Callback {
         Ok(())
     }
 
-    /// After each step, and after what was due with it.
+    /// Called after each step, and after the evaluation that was due with it.
+    /// [`LoopControl::Break`] stops the run.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback::Result;
+    /// use pullback_nn::train::{Callback, LoopControl, TrainState, Trainer};
+    ///
+    /// struct StopBelow(f64);
+    ///
+    /// impl Callback for StopBelow {
+    ///     fn on_step(&mut self, now: &TrainState) -> Result<LoopControl> {
+    ///         Ok(match now.metrics.get("loss") {
+    ///             Some(loss) if loss < self.0 => LoopControl::Break("low enough".to_string()),
+    ///             _ => LoopControl::Continue(()),
+    ///         })
+    ///     }
+    /// }
+    ///
+    /// let trainer = Trainer::new(&model, &opt).epochs(100).callback(StopBelow(1.0));
+    /// let outcome = trainer.run(&batches, step)?;
+    /// assert_eq!(outcome.step, 4);
+    /// assert_eq!(outcome.ended.to_string(), "stopped: low enough");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An error ends the run.
@@ -65,7 +132,39 @@ pub trait Callback {
         Ok(LoopControl::Continue(()))
     }
 
-    /// After the last step of each epoch.
+    /// Called after the last step of each epoch. [`LoopControl::Break`] stops the run.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback::Result;
+    /// use pullback_nn::train::{Callback, LoopControl, TrainState, Trainer};
+    /// use std::cell::RefCell;
+    ///
+    /// struct Means<'a>(&'a RefCell<Vec<f64>>);
+    ///
+    /// impl Callback for Means<'_> {
+    ///     fn on_epoch(&mut self, now: &TrainState) -> Result<LoopControl> {
+    ///         self.0.borrow_mut().extend(now.metrics.get("epoch_loss"));
+    ///         Ok(LoopControl::Continue(()))
+    ///     }
+    /// }
+    ///
+    /// let means = RefCell::new(Vec::new());
+    /// Trainer::new(&model, &opt).epochs(3).callback(Means(&means)).run(&batches, step)?;
+    /// assert_eq!(means.borrow().len(), 3);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An error ends the run.
@@ -74,7 +173,43 @@ pub trait Callback {
         Ok(LoopControl::Continue(()))
     }
 
-    /// After each evaluation.
+    /// Called after each evaluation. [`LoopControl::Break`] stops the run.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback::Result;
+    /// use pullback_nn::train::{Callback, Every, LoopControl, TrainState, Trainer};
+    /// use std::cell::RefCell;
+    ///
+    /// struct Evaluations<'a>(&'a RefCell<Vec<u64>>);
+    ///
+    /// impl Callback for Evaluations<'_> {
+    ///     fn on_eval(&mut self, now: &TrainState) -> Result<LoopControl> {
+    ///         self.0.borrow_mut().push(now.step);
+    ///         Ok(LoopControl::Continue(()))
+    ///     }
+    /// }
+    ///
+    /// let steps = RefCell::new(Vec::new());
+    /// Trainer::new(&model, &opt)
+    ///     .epochs(5)
+    ///     .evaluate(Every::Steps(2), |model| Ok((&model[0] - 3.0).abs()))
+    ///     .callback(Evaluations(&steps))
+    ///     .run(&batches, step)?;
+    /// assert_eq!(*steps.borrow(), [2, 4, 5]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An error ends the run.
@@ -83,7 +218,38 @@ pub trait Callback {
         Ok(LoopControl::Continue(()))
     }
 
-    /// At the end, unless it was an error.
+    /// Called when the run ends, unless it ends with an error.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{Callback, Outcome, TrainState, Trainer};
+    /// use std::cell::Cell;
+    ///
+    /// struct Steps<'a>(&'a Cell<u64>);
+    ///
+    /// impl Callback for Steps<'_> {
+    ///     fn on_end(&mut self, _: &TrainState, outcome: &Outcome) -> pullback::Result<()> {
+    ///         self.0.set(outcome.step);
+    ///         Ok(())
+    ///     }
+    /// }
+    ///
+    /// let steps = Cell::new(0);
+    /// Trainer::new(&model, &opt).steps(7).callback(Steps(&steps)).run(&batches, step)?;
+    /// assert_eq!(steps.get(), 7);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// An error ends the run.

@@ -15,7 +15,8 @@ use serde_json::{Value, json};
 /// use pullback_nn::state::MetricMode;
 /// use pullback_nn::train::EarlyStop;
 ///
-/// let stop = EarlyStop::new("val_accuracy", MetricMode::Max).patience(5).min_delta(0.001).restore_best(true);
+/// let stop = EarlyStop::new("val_accuracy", MetricMode::Max).patience(5);
+/// let stop = stop.min_delta(0.001).restore_best(true);
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
@@ -40,7 +41,31 @@ pub(crate) enum StopDecision {
 }
 
 impl EarlyStop {
-    /// Stops at the third time that the metric is not better than its best.
+    /// Stops when the metric was not better than its best three times in a row.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::state::MetricMode;
+    /// use pullback_nn::train::{EarlyStop, Every, Trainer};
+    /// let outcome = Trainer::new(&model, &opt)
+    ///     .epochs(100)
+    ///     .evaluate(Every::Epochs(1), |model| Ok((&model[0] - 1.5).square())) // best at step 1
+    ///     .early_stop(EarlyStop::new("val_loss", MetricMode::Min))
+    ///     .run(&batches, step)?;
+    /// assert_eq!((outcome.step, outcome.best.unwrap().1), (4, 1));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn new(metric: &str, best: MetricMode) -> EarlyStop {
         let metric = metric.to_string();
         EarlyStop {
@@ -54,18 +79,94 @@ impl EarlyStop {
         }
     }
 
-    /// How many times in a row it may be measured without being better: the run stops at the last
-    /// of them.
+    /// The number of measurements in a row without improvement that stops the run; 3 by default, at
+    /// least 1.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::state::MetricMode;
+    /// use pullback_nn::train::{EarlyStop, Every, Trainer};
+    /// let outcome = Trainer::new(&model, &opt)
+    ///     .epochs(100)
+    ///     .evaluate(Every::Epochs(1), |_| Ok(1.0))
+    ///     .early_stop(EarlyStop::new("val_loss", MetricMode::Min).patience(5))
+    ///     .run(&batches, step)?;
+    /// assert_eq!(outcome.step, 6);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn patience(self, times: u64) -> EarlyStop {
         EarlyStop { patience: times.max(1), ..self }
     }
 
-    /// The least improvement that counts.
+    /// The smallest improvement that counts; 0 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::state::MetricMode;
+    /// use pullback_nn::train::{EarlyStop, Every, Trainer};
+    /// let mut loss = 1.0;
+    /// let outcome = Trainer::new(&model, &opt)
+    ///     .epochs(100)
+    ///     .evaluate(Every::Epochs(1), |_| { loss -= 0.0001; Ok(loss) })
+    ///     .early_stop(EarlyStop::new("val_loss", MetricMode::Min).min_delta(0.001))
+    ///     .run(&batches, step)?;
+    /// assert_eq!(outcome.step, 4);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn min_delta(self, delta: f64) -> EarlyStop {
         EarlyStop { min_delta: delta, ..self }
     }
 
-    /// Whether the model gets the weights of the best step when the run ends, however it does.
+    /// Whether the model gets the weights of the best step when the run ends, for whatever reason;
+    /// `false` by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::state::MetricMode;
+    /// use pullback_nn::train::{EarlyStop, Every, Trainer};
+    /// let stop = EarlyStop::new("val_loss", MetricMode::Min).restore_best(true);
+    /// Trainer::new(&model, &opt)
+    ///     .epochs(100)
+    ///     .evaluate(Every::Epochs(1), |model| Ok((&model[0] - 1.5).square())) // best at step 1
+    ///     .early_stop(stop)
+    ///     .run(&batches, step)?;
+    /// assert!((model[0].item::<f32>() - 1.5).abs() < 1e-6);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    #[doc(alias = "restore_best_weights")]
     pub fn restore_best(self, restore: bool) -> EarlyStop {
         EarlyStop { restore, ..self }
     }
@@ -79,7 +180,14 @@ impl EarlyStop {
         &self.metric
     }
 
-    /// The best value so far and its step.
+    /// The best value so far and its step; `None` before the first measurement. After a run it is
+    /// in [`Outcome::best`](super::Outcome::best).
+    ///
+    /// ```
+    /// use pullback_nn::state::MetricMode;
+    /// use pullback_nn::train::EarlyStop;
+    /// assert_eq!(EarlyStop::new("val_loss", MetricMode::Min).best(), None);
+    /// ```
     #[must_use]
     pub fn best(&self) -> Option<(f64, u64)> {
         self.held

@@ -1,17 +1,24 @@
 //! How often something happens.
 
-/// How often something happens in a run. Every 0 is never.
+/// How often something happens in a run. Every 0 steps or epochs is never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Every {
-    /// After every this many steps.
+    /// Every so many steps.
     Steps(u64),
-    /// After every this many epochs.
+    /// Every so many epochs.
     Epochs(u64),
 }
 
 impl Every {
-    /// Whether it is time after step number `step`, which may have ended epoch number `epoch` (from
-    /// 1).
+    /// Whether it is due after step number `step`. If that step ended an epoch, `ended_epoch` is
+    /// the number of that epoch; both count from 1.
+    ///
+    /// ```
+    /// use pullback_nn::train::Every;
+    /// assert!(Every::Steps(10).is_due(30, None));
+    /// assert!(!Every::Epochs(2).is_due(30, Some(3)));
+    /// assert!(!Every::Steps(0).is_due(30, None)); // never
+    /// ```
     #[must_use]
     pub fn is_due(self, step: u64, ended_epoch: Option<u64>) -> bool {
         match self {

@@ -2,9 +2,9 @@
 
 use pullback::Tensor;
 
-/// Numbers with names, in the order in which they were added.
+/// Named numbers, in the order in which they were added.
 ///
-/// A step may give its loss alone, as a tensor or a number, or several numbers with names:
+/// A step may return its loss alone, as a tensor or a number, or several named numbers:
 ///
 /// ```
 /// use pullback::Tensor;
@@ -18,19 +18,39 @@ use pullback::Tensor;
 pub struct Metrics(Vec<(String, f64)>);
 
 impl Metrics {
-    /// None yet.
+    /// No numbers yet.
+    ///
+    /// ```
+    /// use pullback_nn::train::Metrics;
+    /// let metrics = Metrics::new().with("loss", 0.5);
+    /// assert_eq!(metrics.get("loss"), Some(0.5));
+    /// ```
     #[must_use]
     pub fn new() -> Metrics {
         Metrics::default()
     }
 
-    /// The number of this name.
+    /// The number of this name, if there is one.
+    ///
+    /// ```
+    /// use pullback_nn::train::Metrics;
+    /// let metrics = Metrics::from([("loss", 0.5), ("accuracy", 0.9)]);
+    /// assert_eq!((metrics.get("accuracy"), metrics.get("recall")), (Some(0.9), None));
+    /// ```
     #[must_use]
     pub fn get(&self, name: &str) -> Option<f64> {
         self.0.iter().find(|(known, _)| known == name).map(|(_, value)| *value)
     }
 
     /// Adds a number, or replaces the one of this name.
+    ///
+    /// ```
+    /// use pullback_nn::train::Metrics;
+    /// let mut metrics = Metrics::from(0.5);
+    /// metrics.set("loss", 0.25);
+    /// metrics.set("accuracy", 0.9);
+    /// assert_eq!(metrics.to_string(), "loss 0.25, accuracy 0.9");
+    /// ```
     pub fn set(&mut self, name: impl Into<String>, value: f64) {
         let name = name.into();
         match self.0.iter_mut().find(|(known, _)| *known == name) {
@@ -39,30 +59,59 @@ impl Metrics {
         }
     }
 
-    /// The same with one more number.
+    /// [`Metrics::set`] as a builder method.
+    ///
+    /// ```
+    /// use pullback_nn::train::Metrics;
+    /// let metrics = Metrics::new().with("loss", 0.5).with("accuracy", 0.9);
+    /// assert_eq!(metrics.len(), 2);
+    /// ```
     #[must_use]
     pub fn with(mut self, name: impl Into<String>, value: f64) -> Metrics {
         self.set(name, value);
         self
     }
 
-    /// Adds all of another, under names with a prefix.
+    /// Adds all numbers of another, with a prefix before their names.
+    ///
+    /// ```
+    /// use pullback_nn::train::Metrics;
+    /// let mut metrics = Metrics::from(0.5);
+    /// metrics.extend("val_", &Metrics::from(0.75));
+    /// assert_eq!(metrics.to_string(), "loss 0.5, val_loss 0.75");
+    /// ```
     pub fn extend(&mut self, prefix: &str, other: &Metrics) {
         other.iter().for_each(|(name, value)| self.set(format!("{prefix}{name}"), value));
     }
 
-    /// Names and numbers.
+    /// The names and numbers, in the order in which they were added.
+    ///
+    /// ```
+    /// use pullback_nn::train::Metrics;
+    /// let metrics = Metrics::from([("loss", 0.5), ("accuracy", 0.9)]);
+    /// assert_eq!(metrics.iter().last(), Some(("accuracy", 0.9)));
+    /// ```
     pub fn iter(&self) -> impl Iterator<Item = (&str, f64)> {
         self.0.iter().map(|(name, value)| (name.as_str(), *value))
     }
 
-    /// How many there are.
+    /// The number of metrics.
+    ///
+    /// ```
+    /// use pullback_nn::train::Metrics;
+    /// assert_eq!(Metrics::from([("loss", 0.5), ("accuracy", 0.9)]).len(), 2);
+    /// ```
     #[must_use]
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no metrics.
+    ///
+    /// ```
+    /// use pullback_nn::train::Metrics;
+    /// assert!(Metrics::new().is_empty());
+    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -30,15 +30,15 @@ impl fmt::Display for Ended {
 /// The result of a run.
 #[derive(Clone, Debug)]
 pub struct Outcome {
-    /// How many steps were taken, those before resuming included.
+    /// The number of steps taken, those before resuming included.
     pub step: u64,
-    /// How many epochs were finished.
+    /// The number of epochs finished.
     pub epoch: u64,
-    /// The last value of everything that was measured.
+    /// The last value of each metric.
     pub metrics: Metrics,
     /// The best value that early stopping saw, and its step.
     pub best: Option<(f64, u64)>,
-    /// Why it ended.
+    /// Why the run ended.
     pub ended: Ended,
     /// Seconds of training, over all the times the run was resumed.
     pub seconds: f64,

@@ -6,8 +6,9 @@ use indicatif::{ProgressDrawTarget, ProgressStyle};
 use pullback::Result;
 use std::io::{IsTerminal as _, Write};
 
-/// A progress bar with steps per second, the time left, and the metrics. If standard error is not a
-/// terminal it prints nothing, or a line every so often with the metrics since the last one.
+/// A callback that shows a progress bar with steps per second, the time left, and the metrics. If
+/// the standard error is not a terminal, it prints nothing, or with [`ProgressBar::or_lines`] a
+/// line every so many steps.
 pub struct ProgressBar {
     bar: indicatif::ProgressBar,
     shown: bool,
@@ -26,7 +27,26 @@ impl Default for ProgressBar {
 }
 
 impl ProgressBar {
-    /// A bar on the standard error, if that is a terminal.
+    /// A progress bar on the standard error, if that is a terminal; otherwise nothing is shown.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{ProgressBar, Trainer};
+    /// let trainer = Trainer::new(&model, &opt).epochs(3).callback(ProgressBar::new());
+    /// assert_eq!(trainer.run(&batches, step)?.step, 3);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new() -> ProgressBar {
         let shown = std::io::stderr().is_terminal();
@@ -39,7 +59,27 @@ impl ProgressBar {
         }
     }
 
-    /// Prints a line to standard error every `steps` steps if that is not a terminal.
+    /// Prints a line to the standard error every `steps` steps if that is not a terminal.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{ProgressBar, Trainer};
+    /// let bar = ProgressBar::new().or_lines(100);
+    /// let trainer = Trainer::new(&model, &opt).epochs(3).callback(bar);
+    /// assert_eq!(trainer.run(&batches, step)?.step, 3);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn or_lines(self, steps: u64) -> ProgressBar {
         match self.shown {
@@ -48,7 +88,32 @@ impl ProgressBar {
         }
     }
 
-    /// Writes a line every `steps` steps to something else, and shows no bar.
+    /// Writes a line every `steps` steps (at least 1) to another writer, and shows no bar.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{ProgressBar, Trainer};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("progress.txt");
+    /// let bar = ProgressBar::new().lines_to(2, std::fs::File::create(&path).unwrap());
+    /// Trainer::new(&model, &opt).steps(4).callback(bar).run(&batches, step)?;
+    /// let text = std::fs::read_to_string(&path).unwrap();
+    /// assert!(text.starts_with("step 2/4, "));
+    /// assert_eq!(text.lines().count(), 3); // steps 2 and 4, and how it ended
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn lines_to(self, steps: u64, to: impl Write + 'static) -> ProgressBar {
         ProgressBar { shown: false, lines: Some((steps.max(1), Box::new(to))), ..self }

@@ -17,12 +17,12 @@ const SCALER: &str = "scaler";
 /// An evaluation: how often, and what.
 pub(super) type Evaluation<'a, M> = (Every, Box<dyn FnMut(&M) -> Result<Metrics> + 'a>);
 
-/// Trains a model: takes batches, calls a step function on each, and evaluates, logs and saves in
+/// The training loop: calls a step function on each batch, and evaluates, logs and saves in
 /// between.
 ///
-/// The step function is yours: it clears the gradients, computes the loss, runs backward, and steps
-/// the optimiser; compiled with [`jit`](pullback::jit) or not. It gives the loss, or several
-/// [`Metrics`].
+/// You write the step function: it clears the gradients, computes the loss, calls `backward`, and
+/// steps the optimiser; compiled with [`jit`](pullback::jit) or not. It returns the loss, or
+/// several [`Metrics`].
 ///
 /// ```
 /// use pullback::{Tensor, Tree, jit};
@@ -75,7 +75,26 @@ pub struct Trainer<'a, M> {
 }
 
 impl<'a, M: Module> Trainer<'a, M> {
-    /// One epoch, and nothing else.
+    /// Trains for one epoch, and does nothing else. The methods below set the options.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::Trainer;
+    /// let outcome = Trainer::new(&model, &opt).run(&batches, step)?;
+    /// assert_eq!((outcome.step, outcome.metrics.get("loss")), (1, Some(22.5)));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn new(model: &'a M, optimizer: &'a dyn Optimizer) -> Trainer<'a, M> {
         Trainer {
             model,
@@ -98,18 +117,80 @@ impl<'a, M: Module> Trainer<'a, M> {
         }
     }
 
-    /// How many epochs, those before resuming included.
+    /// The number of epochs, those before resuming included; 1 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::Trainer;
+    /// let outcome = Trainer::new(&model, &opt).epochs(20).run(&batches, step)?;
+    /// assert_eq!(outcome.epoch, 20);
+    /// assert!((model[0].item::<f32>() - 3.0).abs() < 1e-4);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn epochs(self, count: u64) -> Self {
         Trainer { until: Every::Epochs(count), ..self }
     }
 
-    /// How many steps, those before resuming included, over as many epochs as it takes.
+    /// The number of steps, those before resuming included, over as many epochs as it takes.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::Trainer;
+    /// let batches = [batches.clone(), batches].concat(); // two batches in an epoch
+    /// let outcome = Trainer::new(&model, &opt).steps(5).run(&batches, step)?;
+    /// assert_eq!((outcome.step, outcome.epoch), (5, 2));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn steps(self, count: u64) -> Self {
         Trainer { until: Every::Steps(count), ..self }
     }
 
-    /// Evaluates this often, and after the last step, in evaluation mode and without recording. Its
-    /// metrics are named `val_…`.
+    /// Evaluates this often, and after the last step, in evaluation mode and without recording for
+    /// gradients. The metrics are named `val_…`. An `Err` ends the run.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{Every, Trainer};
+    /// let outcome = Trainer::new(&model, &opt)
+    ///     .epochs(4)
+    ///     .evaluate(Every::Epochs(2), |model| Ok([("error", (&model[0] - 3.0).abs())]))
+    ///     .run(&batches, step)?;
+    /// assert!(outcome.metrics.get("val_error").unwrap() < 0.2);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn evaluate<R: Into<Metrics>>(
         self,
         every: Every,
@@ -122,99 +203,448 @@ impl<'a, M: Module> Trainer<'a, M> {
         Trainer { evaluation: Some((every, evaluate)), ..self }
     }
 
-    /// Steps a schedule this often, usually at every step.
+    /// Steps a learning-rate schedule this often, usually at every step.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::schedule::{ExponentialLr, Scheduler};
+    /// use pullback_nn::train::{Every, Trainer};
+    /// let schedule = Scheduler::new(&opt, ExponentialLr { gamma: 0.5 });
+    /// let trainer = Trainer::new(&model, &opt).schedule(Every::Steps(1), schedule);
+    /// trainer.epochs(2).run(&batches, step)?;
+    /// assert_eq!(opt.lrs()[0].item::<f64>(), 0.025);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn schedule(self, every: Every, schedule: impl Scheduled + 'a) -> Self {
         Trainer { schedule: Some((every, Box::new(schedule))), ..self }
     }
 
-    /// Saves checkpoints this often, at the end, and when it is interrupted.
+    /// Saves checkpoints this often, at the end, and when the run is interrupted.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::state::Checkpoints;
+    /// use pullback_nn::train::{Every, Trainer};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let checkpoints = Checkpoints::new(folder);
+    /// let trainer = Trainer::new(&model, &opt).checkpoints(Every::Steps(2), checkpoints.clone());
+    /// trainer.epochs(5).run(&batches, step)?; // saved at steps 2, 4 and 5
+    /// assert_eq!(checkpoints.list()?.len(), 3);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn checkpoints(self, every: Every, checkpoints: Checkpoints) -> Self {
         Trainer { checkpoints: Some((every, checkpoints)), ..self }
     }
 
-    /// Resumes from the newest valid checkpoint, if there is one.
+    /// Whether to resume from the newest valid checkpoint, if there is one; `false` by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::state::Checkpoints;
+    /// use pullback_nn::train::{Every, Trainer};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let trainer = |steps| {
+    ///     let checkpoints = Checkpoints::new(folder);
+    ///     Trainer::new(&model, &opt).steps(steps).checkpoints(Every::Steps(1), checkpoints)
+    /// };
+    /// trainer(2).run(&batches, step)?;
+    /// let mut calls = 0;
+    /// let counted = |x: &Tensor| { calls += 1; step(x) };
+    /// let outcome = trainer(5).resume(true).run(&batches, counted)?;
+    /// assert_eq!((outcome.step, calls), (5, 3));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn resume(self, resume: bool) -> Self {
         Trainer { resume, ..self }
     }
 
-    /// Stops when a metric stops improving.
+    /// Stops when a metric has not improved for some time.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::state::MetricMode;
+    /// use pullback_nn::train::{EarlyStop, Ended, Every, Trainer};
+    /// let outcome = Trainer::new(&model, &opt)
+    ///     .epochs(100)
+    ///     .evaluate(Every::Epochs(1), |_| Ok(1.0))
+    ///     .early_stop(EarlyStop::new("val_loss", MetricMode::Min).patience(2))
+    ///     .run(&batches, step)?;
+    /// assert!(matches!(outcome.ended, Ended::Early(_)));
+    /// assert_eq!(outcome.step, 3);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn early_stop(self, stop: EarlyStop) -> Self {
         Trainer { early_stop: Some(stop), ..self }
     }
 
     /// Adds a callback.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{JsonLog, Trainer, read_log};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let log = folder.join("log.jsonl");
+    /// Trainer::new(&model, &opt).epochs(3).callback(JsonLog::new(&log)).run(&batches, step)?;
+    /// assert_eq!(read_log(&log)?.len(), 3);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn callback(mut self, callback: impl Callback + 'a) -> Self {
         self.callbacks.push(Box::new(callback));
         self
     }
 
-    /// Checks this between steps, and stops where it is true: for Ctrl-C.
+    /// Checks this flag between steps, and stops when it is true: for Ctrl-C.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{Ended, Trainer};
+    /// use std::sync::Arc;
+    /// use std::sync::atomic::{AtomicBool, Ordering};
+    /// let stop = Arc::new(AtomicBool::new(false));
+    /// let trainer = Trainer::new(&model, &opt).epochs(100).stop_at(stop.clone());
+    /// let outcome = trainer.run(&batches, |x| {
+    ///     stop.store(true, Ordering::Relaxed);
+    ///     step(x)
+    /// })?;
+    /// assert_eq!((outcome.step, outcome.ended), (1, Ended::Interrupted));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn stop_at(self, stop: Arc<AtomicBool>) -> Self {
         Trainer { stop: Some(stop), ..self }
     }
 
-    /// How many examples a step takes, to report how many a second there are:
+    /// The number of examples in a step, to report the throughput as the metric
     /// `examples_per_second`. Loaders report their own number: the last batch of a
     /// [`DataLoader`](crate::data::DataLoader)'s epoch may have fewer.
     ///
-    /// It is the number of examples since the last evaluation or end of an epoch, divided by the
-    /// seconds in which they were loaded and trained on: evaluations, callbacks and checkpoints
-    /// take none of that time.
+    /// The throughput is the number of examples since the last evaluation or end of an epoch,
+    /// divided by the seconds in which they were loaded and trained on, without the time of
+    /// evaluations, callbacks and checkpoints. Callbacks get it.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{JsonLog, Trainer, read_log};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let log = folder.join("log.jsonl");
+    /// let trainer = Trainer::new(&model, &opt).batch_size(2).callback(JsonLog::new(&log));
+    /// trainer.run(&batches, step)?;
+    /// assert!(read_log(&log)?[0].metrics.get("examples_per_second").unwrap() > 0.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn batch_size(self, examples: u64) -> Self {
         Trainer { batch_size: Some(examples), ..self }
     }
 
-    /// Continues where the loss is NaN or infinite, instead of stopping with an error.
+    /// Whether to continue when the loss is NaN or infinite; by default that ends the run with an
+    /// error.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::Trainer;
+    /// let trainer = || Trainer::new(&model, &opt);
+    /// assert!(trainer().run(&batches, |_| Ok(f64::NAN)).is_err());
+    /// assert!(trainer().allow_non_finite(true).run(&batches, |_| Ok(f64::NAN)).is_ok());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn allow_non_finite(self, allow: bool) -> Self {
         Trainer { allow_non_finite: allow, ..self }
     }
 
-    /// The configuration of the run, for checkpoints.
+    /// The configuration of the run, which checkpoints save.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::state::Checkpoints;
+    /// use pullback_nn::train::{Every, Trainer};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let checkpoints = Checkpoints::new(folder);
+    /// Trainer::new(&model, &opt)
+    ///     .checkpoints(Every::Epochs(1), checkpoints.clone())
+    ///     .config(serde_json::json!({ "lr": 0.1 }))
+    ///     .run(&batches, step)?;
+    /// assert_eq!(checkpoints.latest()?.unwrap().checkpoint.record.config["lr"], 0.1);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn config(self, config: Value) -> Self {
         Trainer { config, ..self }
     }
 
-    /// Saves other tensors in checkpoints too, under their own name, and restores them when
-    /// resuming: an average of the weights, the state of a second optimiser.
+    /// Saves other tensors in checkpoints too, under this name, and restores them when resuming: an
+    /// average of the weights, the state of a second optimiser. [`Trainer::run`] fails if the name
+    /// has a dot or is one that checkpoints use themselves.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::state::Checkpoints;
+    /// use pullback_nn::train::{Every, Trainer};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let checkpoints = Checkpoints::new(folder);
+    /// let average = Tensor::from(0.0);
+    /// Trainer::new(&model, &opt)
+    ///     .checkpoints(Every::Epochs(1), checkpoints.clone())
+    ///     .keep("average", vec![("w".to_string(), average.clone())])
+    ///     .run(&batches, step)?;
+    /// assert!(checkpoints.latest()?.unwrap().checkpoint.has_tensors("average"));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn keep(mut self, group: &str, named: Vec<(String, Tensor)>) -> Self {
         self.kept.push((group.to_string(), named));
         self
     }
 
-    /// Steps run inside [`autocast`](pullback::autocast) with this dtype, `bf16` or `f16`: forward
-    /// passes are in mixed precision, parameters and the optimiser stay in `f32`. A step that was
-    /// compiled is compiled for it. Evaluation is not affected.
+    /// Runs steps inside [`autocast`](pullback::autocast) with this dtype, `bf16` or `f16`: forward
+    /// passes are in mixed precision, parameters and the optimiser stay in `f32`. A compiled step
+    /// is compiled for it. Evaluation is not affected. [`Trainer::run`] fails with another dtype.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback::DType;
+    /// use pullback_nn::train::Trainer;
+    /// let mut dtype = None;
+    /// Trainer::new(&model, &opt).precision(DType::BF16).run(&batches, |x| {
+    ///     let y = Tensor::ones([2, 2]).matmul(&Tensor::ones([2, 2]));
+    ///     dtype = Some(y.dtype());
+    ///     step(x)
+    /// })?;
+    /// assert_eq!(dtype, Some(DType::BF16));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn precision(self, dtype: DType) -> Self {
         Trainer { precision: Some(dtype), ..self }
     }
 
-    /// The scaler that the step function scales with, and updates. Its state is kept in
-    /// checkpoints, under the name `scaler`. A step that it skipped may have a loss that is not
-    /// finite, and does not count in the means of the epoch; metrics have the `scale` of the next
-    /// step.
+    /// The scaler that the step function scales the loss with, and updates. Checkpoints save its
+    /// state under the name `scaler`. The loss of a step that it skipped may be not finite, and
+    /// does not count in the means of the epoch. The metric `scale` is the scale of the next step.
     ///
     /// The first 3 steps that are skipped are run a second time, op by op, as
     /// [`GradScaler::watched`] does, and the op and line that overflowed first are reported: to
     /// callbacks at once ([`TrainState::overflow`](super::TrainState::overflow)), and in
-    /// [`Outcome::notes`]. The model, the optimiser, the scaler, the random generator and what is
-    /// kept ([`Trainer::keep`]) are afterwards as the first run left them; what else the step
-    /// function changes, it changes twice. [`Trainer::name_overflows`] says how many.
+    /// [`Outcome::notes`]. Afterwards the model, the optimiser, the scaler, the random generator
+    /// and what is kept ([`Trainer::keep`]) are as the first run left them; anything else that the
+    /// step function changes is changed twice. [`Trainer::name_overflows`] sets how many.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// use pullback_nn::train::Trainer;
+    /// let scaler = GradScaler::new(GradScalerOptions { init_scale: 4.0, ..Default::default() })?;
+    /// let outcome = Trainer::new(&model, &opt).scaler(&scaler).run(&batches, |x| {
+    ///     opt.zero_grad();
+    ///     let loss = (x * &model[0] - x * 3.0).square().mean();
+    ///     scaler.scale(&loss).backward()?;
+    ///     scaler.step(&opt)?;
+    ///     scaler.update()?;
+    ///     Ok(loss)
+    /// })?;
+    /// assert_eq!(outcome.metrics.get("scale"), Some(4.0));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn scaler(mut self, scaler: &'a GradScaler) -> Self {
         self.scaler = Some(scaler);
         self.keep(SCALER, scaler.named_state())
     }
 
-    /// How many skipped steps are run again to name the op that overflowed. With 0 no step is ever
-    /// run twice.
+    /// How many skipped steps are run again to name the op that overflowed; 3 by default. With 0 no
+    /// step is run twice.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// use pullback_nn::train::Trainer;
+    /// let scaler = GradScaler::new(GradScalerOptions { init_scale: 1e38, ..Default::default() })?;
+    /// let mut calls = 0;
+    /// Trainer::new(&model, &opt).scaler(&scaler).name_overflows(0).run(&batches, |x| {
+    ///     calls += 1;
+    ///     opt.zero_grad();
+    ///     let loss = (x * &model[0] - x * 3.0).square().mean();
+    ///     scaler.scale(&loss).backward()?;
+    ///     scaler.step(&opt)?;
+    ///     scaler.update()?;
+    ///     Ok(loss)
+    /// })?;
+    /// assert_eq!((scaler.skipped()?, calls), (1, 1));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn name_overflows(self, count: u64) -> Self {
         Trainer { name_overflows: count, ..self }
     }
 
-    /// Trains.
+    /// Trains: calls `step` on each batch until the run ends.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::Trainer;
+    /// let outcome = Trainer::new(&model, &opt).epochs(3).run(&batches, step)?;
+    /// assert_eq!((outcome.step, outcome.ended.to_string()), (3, "finished".to_string()));
+    /// assert!(Trainer::new(&model, &opt).run(&Vec::new(), step).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// What the step, the evaluation, the data or a callback fails with; a loss that is not finite;
-    /// a checkpoint that cannot be written or does not fit.
+    /// If the step, the evaluation, the data or a callback fails; the loss is not finite; there are
+    /// no batches; a metric that something monitors is never measured; or a checkpoint cannot be
+    /// written or does not fit.
     pub fn run<B: Batches, R: Into<Metrics>>(
         self,
         batches: &B,

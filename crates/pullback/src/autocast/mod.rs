@@ -77,7 +77,7 @@ pub fn autocast<R>(dtype: DType, f: impl FnOnce() -> R) -> R {
     events::replacing(LOW, low as u16, f)
 }
 
-/// Runs `f` without [`autocast`], also inside it.
+/// Runs `f` with [`autocast`] switched off, also inside a scope of it.
 ///
 /// ```
 /// use pullback::{DType, Tensor, autocast, autocast_off};

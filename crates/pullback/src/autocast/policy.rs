@@ -3,7 +3,7 @@
 use crate::{Op, ops};
 use pullback_ir::{Cumulation, Reduction};
 
-/// What autocast does with the operands of an op.
+/// The autocast policy of an op: what is done with its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Policy {
     /// `f32` becomes the low dtype.
@@ -51,7 +51,8 @@ pub(super) fn policy(op: &Op) -> Policy {
     }
 }
 
-/// The table: the name of every op, and what [`autocast`](crate::autocast) does with its operands.
+/// The autocast policy of every op: its name, and what [`autocast`](crate::autocast) does with its
+/// operands.
 ///
 /// ```
 /// use pullback::{Policy, autocast_policy};

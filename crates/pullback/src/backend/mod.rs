@@ -4,9 +4,10 @@
 //! ops run here (to fresh memory: `compute`; over what is there, added to it or into a part of it:
 //! `write`), and programs are prepared here (`Executable`). The host is an arm of a match, not a
 //! trait object: making the lists that a trait object takes costs more than an op on a few numbers.
-//! Other devices are attached ([`attach()`]).
+//! Other devices are attached ([`attach()`]), and ops get into their queues in `enqueue.rs`.
 
 pub(crate) mod attach;
+mod enqueue;
 mod executable;
 
 pub use attach::attach;
@@ -21,11 +22,11 @@ pub use pullback_ir::{
     Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, PoolStats, Step, Write,
 };
 
-use crate::rule::Outs;
+use crate::rule::Tensors;
 use crate::storage::Storage;
-use crate::{Device, Error, Op, Result, Spec, Tensor, custom, lock, mode};
+use crate::{Device, Error, Op, Result, Spec, Tensor, custom, lock};
 use attach::{Attached, Block, find};
-use executable::{BySteps, OnDevice, refuse_host_code};
+use executable::{BySteps, OnDevice};
 use lock::Claim;
 use pullback_cpu::buffer::Arena;
 use pullback_cpu::{Buffer, Input, Prepared, Running, WriteTarget};
@@ -142,11 +143,17 @@ fn too_short() -> Error {
     Error::argument("memory", "the memory is shorter than the tensor")
 }
 
-/// Waits for all work on a device, and says what has failed there since the last wait. On the host
-/// nothing is left to wait for when an operation returns.
+/// Waits for all work on a device, and returns the error of an operation that has failed there
+/// since the last wait. On the host nothing is left to wait for when an operation returns.
+///
+/// ```
+/// use pullback::{Device, backend};
+/// backend::synchronize(Device::Cpu)?;
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
-/// The first operation that failed, with the line of its call.
+/// The first operation that failed, with the line of its call; or if the device is not there.
 pub fn synchronize(device: Device) -> Result<()> {
     match device {
         Device::Cpu => Ok(()),
@@ -174,12 +181,29 @@ pub(crate) fn why_missing(number: u16) -> Option<String> {
 
 /// Returns cached memory to the system: that of the host and of every other device, with the
 /// working memory of compiled functions that do not run at the moment.
+///
+/// ```
+/// use pullback::{Tensor, memory_stats, trim_memory};
+/// drop(Tensor::zeros([1 << 16]) + 1.0);
+/// let cached = memory_stats().cached_bytes; // kept for the next tensor of that size
+/// trim_memory();
+/// assert!(memory_stats().cached_bytes < cached);
+/// ```
+#[doc(alias = "empty_cache")]
 pub fn trim() {
     pullback_cpu::buffer::trim();
     attach::trim();
 }
 
-/// What the pool of a device holds and has done.
+/// What the memory pool of a device holds and has done.
+///
+/// ```
+/// use pullback::{Device, Tensor, backend};
+/// let x = Tensor::zeros([1000]) + 1.0;
+/// assert!(backend::statistics(Device::Cpu)?.live_bytes >= 4000);
+/// # drop(x);
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
 /// If the device is not there.
@@ -236,7 +260,7 @@ fn check_memory(op: &Op, inputs: &[&Tensor]) -> Result<()> {
 }
 
 /// Computes the results in fresh memory, and nothing else.
-pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     let op = call.op();
     check_memory(op, inputs)?;
     if let Op::View(view) = op {
@@ -258,7 +282,7 @@ pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Out
     }
 }
 
-fn run(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+fn run(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     match call.device() {
         Device::Cpu => {
             let compute = |inputs: &[Input]| pullback_cpu::compute(&call, inputs);
@@ -266,12 +290,12 @@ fn run(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Outs> {
             let splat = pullback_cpu::is_splat(call.op());
             // Nearly always one result, which needs no list.
             if let ([spec], 1) = (call.results(), buffers.len()) {
-                return Ok(Outs::from_buf([on_cpu(spec, buffers.swap_remove(0), splat)]));
+                return Ok(Tensors::from_buf([on_cpu(spec, buffers.swap_remove(0), splat)]));
             }
             let tensor = |(spec, buffer)| on_cpu(spec, buffer, splat);
             Ok(call.results().iter().zip(buffers).map(tensor).collect())
         }
-        device => run_attached(&call, inputs, device, at),
+        device => enqueue::run(&call, inputs, device, at),
     }
 }
 
@@ -303,54 +327,8 @@ fn on_cpu(spec: &Spec, buffer: Buffer, splat: bool) -> Tensor {
     Tensor::new(spec.clone(), layout, Pooled::new(Storage::new(buffer.into())))
 }
 
-/// Puts an op into the queue of its device.
-fn run_attached(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) -> Result<Outs> {
-    let op = call.op();
-    refuse_host_code(op, device)?;
-    let on = find(device)?;
-    let splat = matches!(op, Op::Literal { .. });
-    let mut outs = Outs::new();
-    for spec in call.results() {
-        let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
-        let shape = spec.shape.clone();
-        let layout = if splat { Layout::splat(shape) } else { Layout::dense(shape) };
-        let memory = Memory::Attached(Block::alloc(on, bytes)?);
-        outs.push(Tensor::new(spec.clone(), layout, Pooled::new(Storage::new(memory))));
-    }
-    let taken = lock::read(inputs, |memory| {
-        let inputs = operands(inputs, memory, device)?;
-        // The results have no other references yet.
-        let outputs = outs.iter().map(|y| operand(y, &y.0.storage.read(), device));
-        let outputs = outputs.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
-        let at = Some(mode::user_line(at));
-        on.backend.run(&Call { op, write: None, outputs: &outputs, inputs: &inputs, at })
-    })?;
-    match taken {
-        true => Ok(outs),
-        false => {
-            let message = format!("the backend of {device} does not implement `{}`", op.name());
-            let operands = call.operands().iter().copied();
-            Err(Error::new(ErrorKind::Device, op.name(), message).on(operands))
-        }
-    }
-}
-
-fn operands<'a>(
-    tensors: &[&'a Tensor],
-    memory: &[&Memory],
-    device: Device,
-) -> Result<SmallVec<[DeviceOperand<'a>; 4]>> {
-    tensors.iter().zip(memory).map(|(x, memory)| operand(x, memory, device)).collect()
-}
-
-/// A tensor as an operand of its device, which alone knows what its memory is.
-fn operand<'a>(x: &'a Tensor, memory: &Memory, device: Device) -> Result<DeviceOperand<'a>> {
-    let memory = memory.block(device)?.handle;
-    Ok(DeviceOperand { memory, layout: &x.0.layout, spec: x.spec() })
-}
-
 /// Runs an op that holds programs, as a program of one equation.
-fn run_program(call: Checked, inputs: &[&Tensor]) -> Result<Outs> {
+fn run_program(call: Checked, inputs: &[&Tensor]) -> Result<Tensors> {
     let specs = call.results().to_vec();
     let made = lock::read(inputs, |memory| Executable::run_once(call, inputs, memory))?;
     let tensor = |(spec, memory)| Tensor::dense(spec, memory);
@@ -358,7 +336,7 @@ fn run_program(call: Checked, inputs: &[&Tensor]) -> Result<Outs> {
 }
 
 /// A view is arithmetic on the layout, except a reshape of elements that are not evenly spaced.
-fn run_view(call: &Checked, view: &View, x: &Tensor, at: Line) -> Result<Outs> {
+fn run_view(call: &Checked, view: &View, x: &Tensor, at: Line) -> Result<Tensors> {
     let spec = call.results()[0].clone();
     if let Some(layout) = x.0.layout.view(view) {
         let parent = Some(Box::new((x.clone(), view.clone())));
@@ -374,7 +352,7 @@ fn copy(x: &Tensor, at: Line) -> Result<Tensor> {
 }
 
 /// Moves a value to another device, through the host.
-fn run_to(call: &Checked, device: Device, x: &Tensor, at: Line) -> Result<Outs> {
+fn run_to(call: &Checked, device: Device, x: &Tensor, at: Line) -> Result<Tensors> {
     let spec = call.results()[0].clone();
     if device == x.device() {
         return Ok(smallvec![copy(x, at)?]);
@@ -405,7 +383,6 @@ pub(crate) fn write<R>(
     at: Option<Line>,
     done: impl FnOnce() -> R,
 ) -> Result<Option<R>> {
-    let op = call.op();
     // Of one device too: a spec has it.
     if !call.results().iter().eq(targets.iter().map(|t| t.spec())) {
         return Err(does_not_fit(call, targets));
@@ -423,22 +400,7 @@ pub(crate) fn write<R>(
         let run = match call.device() {
             Device::Cpu => write_host(call, how, (targets, to), (inputs, &sources, from))?,
             device => {
-                refuse_host_code(op, device)?;
-                let mut from = from.iter();
-                let mut x = SmallVec::<[DeviceOperand; 6]>::new();
-                for (tensor, of) in inputs.iter().zip(&sources) {
-                    let bound = match of {
-                        Some(i) => Some(&to[*i]),
-                        None => from.next(),
-                    };
-                    x.extend(bound.map(|b| operand(tensor, b.memory(), device)).transpose()?);
-                }
-                let y = targets.iter().zip(&*to).map(|(t, b)| operand(t, b.memory(), device));
-                let y = y.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
-                // The line of the caller, if none is given.
-                let at = Some(mode::user_line(at.unwrap_or_else(Line::caller)));
-                let call = Call { op, write: Some(how), outputs: &y, inputs: &x, at };
-                find(device)?.backend.run(&call)?
+                enqueue::write(call, how, (targets, to), (inputs, &sources, from), device, at)?
             }
         };
         Ok(run.then(done))
@@ -542,8 +504,8 @@ impl Code {
                 Ok(())
             }
             Code::Attached(program, on) => {
-                let inputs = attached_inputs(planned, inputs, on.device)?;
-                let fresh = outputs_on(planned, on)?;
+                let inputs = enqueue::bound_inputs(planned, inputs, on.device)?;
+                let fresh = enqueue::fresh_outputs(planned, on)?;
                 let handles: SmallVec<[Handle; 16]> = fresh.iter().map(|b| b.handle).collect();
                 on.with_arena(planned.plan().arena, |arena| {
                     program.run(&Bases { arena, inputs: &inputs, outputs: &handles }, None)
@@ -570,8 +532,8 @@ impl Code {
                 done
             }
             Code::Attached(program, on) => {
-                let inputs = attached_inputs(planned, inputs, on.device)?;
-                let outputs = outputs_on(planned, on)?;
+                let inputs = enqueue::bound_inputs(planned, inputs, on.device)?;
+                let outputs = enqueue::fresh_outputs(planned, on)?;
                 let handles: SmallVec<[Handle; 16]> = outputs.iter().map(|b| b.handle).collect();
                 // Not the shared arena: code that inspects values runs other programs meanwhile.
                 let arena = Block::alloc(on, planned.plan().arena)?;
@@ -595,25 +557,6 @@ fn host_inputs<'a>(
         });
     }
     Ok(all)
-}
-
-fn attached_inputs(
-    planned: &Planned,
-    inputs: &[Bound<'_>],
-    device: Device,
-) -> Result<SmallVec<[(Handle, usize); 16]>> {
-    planned.check_count(inputs.len())?;
-    let mut all = SmallVec::new();
-    for (i, bound) in inputs.iter().enumerate() {
-        let (block, start) = (bound.memory().block(device)?, bound.start());
-        planned.check_input(i, block.bytes, start, bound.is_written())?;
-        all.push((block.handle, start));
-    }
-    Ok(all)
-}
-
-fn outputs_on(planned: &Planned, on: &Arc<Attached>) -> Result<SmallVec<[Block; 16]>> {
-    planned.fresh().iter().map(|&(_, bytes)| Block::alloc(on, bytes)).collect()
 }
 
 impl BySteps for Running<'_, '_> {

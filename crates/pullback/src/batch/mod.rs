@@ -18,12 +18,12 @@
 //! | `Pointwise` | the op itself: it does not depend on the number of axes |
 //! | `Leading` | the op itself: it accepts leading batch axes |
 //! | `Axes` | the op with its axis numbers one higher |
-//! | `Hand` | what a function in this folder says |
+//! | `ByHand` | what a function in this folder says |
 //!
 //! For the first three, shared operands are repeated by a view (stride 0). That is correct for
 //! every op, but slow for some: a weight that all examples share should multiply them in *one*
 //! product, not in one for each, and its gradient should not be materialised once per example. So
-//! `Hand` is for ops in which the examples can be merged into an existing axis: the rows of a
+//! `ByHand` is for ops in which the examples can be merged into an existing axis: the rows of a
 //! product, the images, channels or groups of a convolution, the channels of a batch norm, the
 //! features of attended values, the columns of a linear system, the list of indices into a table.
 //! [`join`] and [`part`] do and undo that: a permutation and a reshape, which copies only where the
@@ -49,7 +49,7 @@ mod view;
 
 use crate::apply::{apply, apply_all};
 use crate::custom::for_each_example;
-use crate::rule::Outs;
+use crate::rule::Tensors;
 use crate::{Op, Shape, Tensor};
 use pullback_ir::{Axes, Fft, Linalg, Padding, View};
 use smallvec::{SmallVec, smallvec};
@@ -117,13 +117,13 @@ pub(crate) enum Batching {
     Leading,
     /// By a function of its own. At least one operand is batched, except for custom ops whose rule
     /// is not linear.
-    Hand(fn(&Op, &[BatchedValue], usize) -> BatchedValues),
+    ByHand(fn(&Op, &[BatchedValue], usize) -> BatchedValues),
 }
 
 /// How an op batches over `n` examples.
 #[rustfmt::skip]
 pub(crate) fn batching(op: &Op, n: usize) -> Batching {
-    use Batching::{Axes, Hand, Leading, Pointwise};
+    use Batching::{Axes, ByHand, Leading, Pointwise};
     match op {
         // Without operands there is nothing to batch.
         Op::Literal { .. } | Op::Iota { .. } => Pointwise,
@@ -132,13 +132,13 @@ pub(crate) fn batching(op: &Op, n: usize) -> Batching {
         Op::Binary(_) | Op::Compare(_)       => Pointwise,
         Op::Select | Op::Cast(_) | Op::Copy  => Pointwise,
         Op::To(_)                            => Pointwise,
-        Op::After                            => Hand(view::after),
-        Op::View(View::Broadcast(_))         => Hand(view::broadcast),
+        Op::After                            => ByHand(view::after),
+        Op::View(View::Broadcast(_))         => ByHand(view::broadcast),
         Op::View(v)                          => Axes(Op::View(view::shifted(v, n))),
         Op::Put(views)                       => Axes(Op::Put(views.iter().map(|v| view::shifted(v, n)).collect())),
         Op::Pad(padding)                     => Axes(Op::Pad([&[Padding::default()], &padding[..]].concat().into())),
         Op::Cat(axis)                        => Axes(Op::Cat(axis + 1)),
-        Op::Gather(_)                        => Hand(index::gather),
+        Op::Gather(_)                        => ByHand(index::gather),
         Op::Scatter(axis, combine)           => Axes(Op::Scatter(axis + 1, *combine)),
         Op::Reduce(kind, axes)               => Axes(Op::Reduce(*kind, later(axes))),
         Op::ArgReduce(kind, axis)            => Axes(Op::ArgReduce(*kind, axis + 1)),
@@ -146,16 +146,16 @@ pub(crate) fn batching(op: &Op, n: usize) -> Batching {
         Op::Sort { axis, descending }        => Axes(Op::Sort { axis: axis + 1, descending: *descending }),
         Op::Ranks { axis, descending, from, count } =>
             Axes(Op::Ranks { axis: axis + 1, descending: *descending, from: *from, count: *count }),
-        Op::Dot                              => Hand(dot::dot),
-        Op::Conv(_)                          => Hand(conv::conv),
+        Op::Dot                              => ByHand(dot::dot),
+        Op::Conv(_)                          => ByHand(conv::conv),
         Op::Pool(_)                          => Leading,
         Op::Linalg(f)                        => linear_algebra(*f),
         Op::Fft(f)                           => Axes(Op::Fft(transform(*f))),
         Op::Fused(f)                         => crate::ops::fused::batching(*f),
-        Op::Region(_)                        => Hand(region::region),
-        Op::DotRegion(_)                     => Hand(region::dot_region),
-        Op::Flow(_)                          => Hand(flow::flow),
-        Op::Custom(_)                        => Hand(crate::custom::batch),
+        Op::Region(_)                        => ByHand(region::region),
+        Op::DotRegion(_)                     => ByHand(region::dot_region),
+        Op::Flow(_)                          => ByHand(flow::flow),
+        Op::Custom(_)                        => ByHand(crate::custom::batch),
     }
 }
 
@@ -164,7 +164,7 @@ fn linear_algebra(f: Linalg) -> Batching {
     match f {
         Linalg::Cholesky | Linalg::Lu | Linalg::Permutation(_)           => Batching::Leading,
         Linalg::Qr { .. } | Linalg::Eigh | Linalg::Svd { .. }            => Batching::Leading,
-        Linalg::TriangularSolve { .. } | Linalg::LuSolve { .. }          => Batching::Hand(linalg::solve),
+        Linalg::TriangularSolve { .. } | Linalg::LuSolve { .. }          => Batching::ByHand(linalg::solve),
     }
 }
 
@@ -190,13 +190,13 @@ pub(crate) fn batch(op: &Op, operands: &[BatchedValue], n: usize) -> BatchedValu
     match batching(op, n) {
         Batching::Pointwise | Batching::Leading => all(apply_spread(op.clone(), operands, n)),
         Batching::Axes(op) => all(apply_spread(op, operands, n)),
-        Batching::Hand(f) => f(op, operands, n),
+        Batching::ByHand(f) => f(op, operands, n),
     }
 }
 
 /// Applies an op that takes the axis of examples, in all of its operands.
 #[track_caller]
-fn apply_spread(op: Op, operands: &[BatchedValue], n: usize) -> Outs {
+fn apply_spread(op: Op, operands: &[BatchedValue], n: usize) -> Tensors {
     let values: SmallVec<[Tensor; 4]> = operands.iter().map(|x| x.spread(n)).collect();
     apply_all(op, &values.iter().collect::<SmallVec<[&Tensor; 4]>>())
 }
@@ -207,7 +207,7 @@ fn one(op: Op, values: &[&Tensor]) -> BatchedValues {
     smallvec![BatchedValue::batched(apply(op, values))]
 }
 
-fn all(outs: Outs) -> BatchedValues {
+fn all(outs: Tensors) -> BatchedValues {
     outs.into_iter().map(BatchedValue::batched).collect()
 }
 

@@ -27,7 +27,7 @@
 use super::split::{floats, input_specs};
 use super::while_loop;
 use crate::create::number_on_device_of;
-use crate::rule::{Facts, Maybe};
+use crate::rule::{Derivatives, RuleContext};
 use crate::trace::evaluate;
 use crate::{DType, Spec, Tensor, custom, vjp};
 use pullback_ir::Program;
@@ -49,9 +49,9 @@ pub(super) struct WhileLoop<'a> {
 }
 
 /// The gradients of a loop's operands; `cotangents` are those of the floats of its state.
-pub(super) fn vjp_while(l: &WhileLoop, facts: &Facts, cotangents: Vec<Tensor>) -> Maybe {
+pub(super) fn vjp_while(l: &WhileLoop, ctx: &RuleContext, cotangents: Vec<Tensor>) -> Derivatives {
     let specs = input_specs(l.iteration);
-    let operands: Vec<Tensor> = (0..specs.len()).map(|i| facts.x(i).clone()).collect();
+    let operands: Vec<Tensor> = (0..specs.len()).map(|i| ctx.x(i).clone()).collect();
     let (given, first) = operands.split_at(l.shared);
     let with = |state: &[Tensor]| [given, state].concat();
     let going = |state: &[Tensor]| evaluate(l.test, &with(state)).swap_remove(0);
@@ -114,7 +114,7 @@ pub(super) fn vjp_while(l: &WhileLoop, facts: &Facts, cotangents: Vec<Tensor>) -
         },
         &(segments, cotangents, sums),
     );
-    let mut out: Maybe = SmallVec::from_elem(None, specs.len());
+    let mut out: Derivatives = SmallVec::from_elem(None, specs.len());
     for (&i, g) in float_in.iter().zip(sums.into_iter().chain(d)) {
         out[i] = Some(g);
     }

@@ -220,7 +220,7 @@ pub fn scan_reverse<S: Tree, X: Tree, Y: Tree>(
     scan_at(None, true, body, init, xs, at)
 }
 
-/// [`scan`] over nothing, `n` times.
+/// [`scan`] without inputs, for `n` steps.
 ///
 /// ```
 /// use pullback::{Tensor, scan_times};

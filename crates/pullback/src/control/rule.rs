@@ -16,7 +16,7 @@ use super::split::{
 };
 use super::{apply_flow, body};
 use crate::batch::{BatchedValue, batch};
-use crate::rule::{Facts, Grad, Maybe};
+use crate::rule::{Derivatives, Grad, RuleContext};
 use crate::trace::evaluate;
 use crate::transform::pushforward;
 use crate::{Result, Spec, Tensor, custom, mode, vjp};
@@ -142,54 +142,54 @@ fn line() -> Line {
 }
 
 /// The cotangent of a result, or zeros.
-fn cotangent(dys: &Maybe, k: usize, like: &Tensor) -> Tensor {
+fn cotangent(dys: &Derivatives, k: usize, like: &Tensor) -> Tensor {
     dys[k].clone().unwrap_or_else(|| like.zeros_like_splat())
 }
 
 /// The same for a result that is not kept: a branch and a loop are run again from their operands,
 /// so what they gave may be written over.
-fn cotangent_of(dys: &Maybe, k: usize, spec: &Spec) -> Tensor {
+fn cotangent_of(dys: &Derivatives, k: usize, spec: &Spec) -> Tensor {
     let zeros = || Tensor::zeros_of(spec);
     dys[k].clone().unwrap_or_else(zeros)
 }
 
-fn vjp_of(facts: &Facts, dys: &Maybe) -> Maybe {
-    let Op::Flow(flow) = facts.op else { unreachable!("the row of control flow") };
+fn vjp_of(ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
+    let Op::Flow(flow) = ctx.op else { unreachable!("the row of control flow") };
     let at = line();
     match &**flow {
-        Flow::Scan(scan) => vjp_scan(scan, facts, dys, at),
-        Flow::Cond { yes, no } => vjp_cond(yes, no, facts, dys, at),
+        Flow::Scan(scan) => vjp_scan(scan, ctx, dys, at),
+        Flow::Cond { yes, no } => vjp_cond(yes, no, ctx, dys, at),
         Flow::While { test, body, shared } => {
             let specs = output_specs(body);
             let state = floats(&specs).into_iter();
             let cotangents = state.map(|k| cotangent_of(dys, k, &specs[k]).contiguous()).collect();
             let l = WhileLoop { test, iteration: body, shared: *shared };
-            mode::with_line(at, || vjp_while(&l, facts, cotangents))
+            mode::with_line(at, || vjp_while(&l, ctx, cotangents))
         }
     }
 }
 
-fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: Line) -> Maybe {
+fn vjp_scan(scan: &Scan, ctx: &RuleContext, dys: &Derivatives, at: Line) -> Derivatives {
     let own = scan.body.outputs.len() - scan.kept;
     if dys[own..].iter().any(Option::is_some) {
-        return vjp_with_kept(scan, facts, dys, at);
+        return vjp_with_kept(scan, ctx, dys, at);
     }
     let halves = split(scan, at);
     let (inputs, outputs) = (input_specs(&scan.body), output_specs(&scan.body));
     let (fixed, carried) = (scan.shared, scan.shared + scan.carry);
-    let mut operands: Vec<Tensor> = (0..fixed).map(|i| facts.x(i).clone()).collect();
+    let mut operands: Vec<Tensor> = (0..fixed).map(|i| ctx.x(i).clone()).collect();
     operands.extend(halves.constants);
     let shared = operands.len();
     operands
-        .extend(floats(&outputs[..scan.carry]).into_iter().map(|k| cotangent(dys, k, facts.y(k))));
+        .extend(floats(&outputs[..scan.carry]).into_iter().map(|k| cotangent(dys, k, ctx.y(k))));
     let hoisted = |i: &usize| halves.products.iter().any(|p| p.operand == *i);
     let summed: Vec<usize> = floats(&inputs[..fixed]).into_iter().filter(|i| !hoisted(i)).collect();
-    operands.extend(summed.iter().map(|&i| facts.x(i).zeros_like_splat()));
+    operands.extend(summed.iter().map(|&i| ctx.x(i).zeros_like_splat()));
     let carry = operands.len() - shared;
-    operands.extend((carried..inputs.len()).map(|i| facts.x(i).clone()));
-    operands.extend((own..outputs.len()).map(|k| facts.y(k).clone()));
+    operands.extend((carried..inputs.len()).map(|i| ctx.x(i).clone()));
+    operands.extend((own..outputs.len()).map(|k| ctx.y(k).clone()));
     let ys = floats(&outputs[scan.carry..own]).into_iter().map(|k| k + scan.carry);
-    operands.extend(ys.map(|k| cotangent(dys, k, facts.y(k))));
+    operands.extend(ys.map(|k| cotangent(dys, k, ctx.y(k))));
     let back = Scan {
         body: halves.backward,
         length: scan.length,
@@ -201,7 +201,7 @@ fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: Line) -> Maybe {
     let made = apply_flow(Flow::Scan(back), &operands.iter().collect::<Vec<_>>(), at);
 
     // Given in the order: carry, shared, rows, and what products after the loop are made of.
-    let mut out: Maybe = SmallVec::from_elem(None, inputs.len());
+    let mut out: Derivatives = SmallVec::from_elem(None, inputs.len());
     let order = floats(&inputs[fixed..carried]).into_iter().map(|i| i + fixed);
     let order = order.chain(summed);
     let order = order.chain(floats(&inputs[carried..]).into_iter().map(|i| i + carried));
@@ -230,9 +230,9 @@ fn vjp_scan(scan: &Scan, facts: &Facts, dys: &Maybe, at: Line) -> Maybe {
 /// The gradient where what was kept for a backward pass has a cotangent: that pass is itself being
 /// differentiated. To this one the kept values are results like others, and what it needs of the
 /// iterations is not among them: so the iterations are recomputed.
-fn vjp_with_kept(scan: &Scan, facts: &Facts, dys: &Maybe, at: Line) -> Maybe {
+fn vjp_with_kept(scan: &Scan, ctx: &RuleContext, dys: &Derivatives, at: Line) -> Derivatives {
     let whole = Op::Flow(Arc::new(Flow::Scan(Scan { kept: 0, ..scan.clone() })));
-    let inputs: Vec<Tensor> = (0..scan.body.inputs.len()).map(|i| facts.x(i).clone()).collect();
+    let inputs: Vec<Tensor> = (0..scan.body.inputs.len()).map(|i| ctx.x(i).clone()).collect();
     let float_in = floats(&input_specs(&scan.body));
     let point: Vec<Tensor> = float_in.iter().map(|&i| inputs[i].clone()).collect();
     let float_out = floats(&output_specs(&scan.body));
@@ -245,16 +245,21 @@ fn vjp_with_kept(scan: &Scan, facts: &Facts, dys: &Maybe, at: Line) -> Maybe {
         },
         &point,
     );
-    let cotangents: Vec<Tensor> =
-        float_out.iter().map(|&k| cotangent(dys, k, facts.y(k))).collect();
-    let mut out: Maybe = SmallVec::from_elem(None, inputs.len());
+    let cotangents: Vec<Tensor> = float_out.iter().map(|&k| cotangent(dys, k, ctx.y(k))).collect();
+    let mut out: Derivatives = SmallVec::from_elem(None, inputs.len());
     for (&i, g) in float_in.iter().zip(mode::with_line(at, || pullback(&cotangents))) {
         out[i] = Some(g);
     }
     out
 }
 
-fn vjp_cond(yes: &Program, no: &Program, facts: &Facts, dys: &Maybe, at: Line) -> Maybe {
+fn vjp_cond(
+    yes: &Program,
+    no: &Program,
+    ctx: &RuleContext,
+    dys: &Derivatives,
+    at: Line,
+) -> Derivatives {
     let pullback = |program: &Program| {
         let mut both = joint(program, "cond", at);
         both.program.outputs.drain(..program.outputs.len());
@@ -263,12 +268,12 @@ fn vjp_cond(yes: &Program, no: &Program, facts: &Facts, dys: &Maybe, at: Line) -
     let (mut yes_back, mut no_back) = (pullback(yes), pullback(no));
     share_constants(&mut yes_back, &mut no_back);
     let (inputs, outputs) = (input_specs(yes), output_specs(yes));
-    let mut operands: Vec<Tensor> = (0..=inputs.len()).map(|i| facts.x(i).clone()).collect();
+    let mut operands: Vec<Tensor> = (0..=inputs.len()).map(|i| ctx.x(i).clone()).collect();
     operands.extend(floats(&outputs).into_iter().map(|k| cotangent_of(dys, k, &outputs[k])));
     operands.extend(yes_back.constants);
     let flow = Flow::Cond { yes: yes_back.program, no: no_back.program };
     let made = apply_flow(flow, &operands.iter().collect::<Vec<_>>(), at);
-    let mut out: Maybe = SmallVec::from_elem(None, inputs.len() + 1);
+    let mut out: Derivatives = SmallVec::from_elem(None, inputs.len() + 1);
     for (i, g) in floats(&inputs).into_iter().zip(made) {
         out[i + 1] = Some(g);
     }
@@ -396,12 +401,12 @@ impl Pushed {
     }
 }
 
-fn jvp_of(facts: &Facts, tangents: &Maybe) -> Maybe {
-    let Op::Flow(flow) = facts.op else { unreachable!("the row of control flow") };
+fn jvp_of(ctx: &RuleContext, tangents: &Derivatives) -> Derivatives {
+    let Op::Flow(flow) = ctx.op else { unreachable!("the row of control flow") };
     let (at, name, n) = (line(), flow.name(), tangents.len());
-    let tangent = |i: usize| tangents[i].clone().unwrap_or_else(|| facts.x(i).zeros_like_splat());
-    let values = |range: Range<usize>| range.map(|i| facts.x(i).clone());
-    let moves = |i: usize| tangents[i].is_some() && facts.in_spec(i).dtype.is_float();
+    let tangent = |i: usize| tangents[i].clone().unwrap_or_else(|| ctx.x(i).zeros_like_splat());
+    let values = |range: Range<usize>| range.map(|i| ctx.x(i).clone());
+    let moves = |i: usize| tangents[i].is_some() && ctx.in_spec(i).dtype.is_float();
     // For loops the constants are shared operands: the first of all.
     let constants_first = |t: &mut TracedProgram| t.program.inputs.rotate_right(t.constants.len());
     // The construct, its operands, which of the results have a tangent, and at which positions.

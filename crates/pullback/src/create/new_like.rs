@@ -12,6 +12,9 @@ impl Tensor {
     /// let x = Tensor::from([1.0, 2.0]);
     /// assert_eq!(x.new_zeros([2, 3]).spec().to_string(), "f64[2,3]");
     /// ```
+    ///
+    /// # Panics
+    /// If a length is negative, or the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn new_zeros(&self, shape: impl IntoShape) -> Tensor {
@@ -25,19 +28,25 @@ impl Tensor {
     /// let x = Tensor::from([1.0f32, 2.0]);
     /// assert_eq!(x.new_ones(2).to_vec::<f32>(), [1.0, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If a length is negative, or the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn new_ones(&self, shape: impl IntoShape) -> Tensor {
         self.new_ones_with(shape, self.dtype())
     }
 
-    /// One value everywhere, in the dtype and on the device of this tensor.
+    /// A tensor filled with one value, in the dtype and on the device of this tensor.
     ///
     /// ```
     /// # use pullback::Tensor;
     /// let x = Tensor::from([1, 2]);
     /// assert_eq!(x.new_full([3], 7).to_vec::<i32>(), [7, 7, 7]);
     /// ```
+    ///
+    /// # Panics
+    /// If a length is negative, or the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn new_full(&self, shape: impl IntoShape, value: impl Into<Scalar>) -> Tensor {
@@ -69,6 +78,9 @@ impl Tensor {
     /// let x = Tensor::from([1.0f32, 2.0]);
     /// assert_eq!(x.new_arange(2, 5).to_vec::<i64>(), [2, 3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn new_arange(&self, start: i64, end: i64) -> Tensor {
@@ -77,6 +89,15 @@ impl Tensor {
     }
 
     /// [`Tensor::new_zeros`] in a dtype.
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor};
+    /// let x = Tensor::from([1.0, 2.0]);
+    /// assert_eq!(x.new_zeros_with([3], DType::I64).to_vec::<i64>(), [0, 0, 0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If a length is negative, or the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn new_zeros_with(&self, shape: impl IntoShape, dtype: DType) -> Tensor {
@@ -84,6 +105,15 @@ impl Tensor {
     }
 
     /// [`Tensor::new_ones`] in a dtype.
+    ///
+    /// ```
+    /// use pullback::{DType, Tensor};
+    /// let x = Tensor::from([1.0, 2.0]);
+    /// assert_eq!(x.new_ones_with([2], DType::Bool).to_vec::<bool>(), [true, true]);
+    /// ```
+    ///
+    /// # Panics
+    /// If a length is negative, or the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn new_ones_with(&self, shape: impl IntoShape, dtype: DType) -> Tensor {
@@ -98,6 +128,16 @@ impl Tensor {
     }
 
     /// [`Tensor::from_vec`] on the device of this tensor.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, 2.0]);
+    /// let y = x.new_from_vec([1i64, 2, 3, 4], [2, 2]);
+    /// assert_eq!(y.spec().to_string(), "i64[2,2]");
+    /// ```
+    ///
+    /// # Panics
+    /// If the number of elements is not that of the shape.
     #[track_caller]
     #[must_use]
     pub fn new_from_vec<T: HostElement>(

@@ -9,7 +9,7 @@ use super::rule_check::{Later, PendingCheck, sampled};
 use crate::apply::apply_all;
 use crate::batch::flow::batch_program;
 use crate::batch::{BatchedValue, BatchedValues};
-use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::rule::{Derivatives, RuleContext, Tensors, Val};
 use crate::transform::BatchAxes;
 use crate::{
     Error, ErrorKind, Op, Result, Shape, Spec, Tensor, fail, mode, trace, try_apply, vmap,
@@ -245,8 +245,8 @@ impl Batched {
     }
 
     /// The specs of one example.
-    fn example_specs(&self, facts: &Facts) -> (Vec<Spec>, Vec<Spec>) {
-        let (mut inputs, outputs) = specs(facts);
+    fn example_specs(&self, ctx: &RuleContext) -> (Vec<Spec>, Vec<Spec>) {
+        let (mut inputs, outputs) = specs(ctx);
         inputs.truncate(self.rows.len());
         let one = |(i, spec): (usize, &Spec)| match self.rows[i] {
             true => example(spec),
@@ -255,26 +255,26 @@ impl Batched {
         (inputs.iter().enumerate().map(one).collect(), outputs.iter().map(example).collect())
     }
 
-    /// Runs the rule of one example under `vmap`: `run` is given facts of one example and the other
-    /// values.
+    /// Runs the rule of one example under `vmap`: `run` is given the context of one example and the
+    /// other values.
     fn mapped(
         &self,
-        facts: &Facts,
+        ctx: &RuleContext,
         keeps: impl Fn(Val) -> bool,
         others: Vec<(Tensor, Option<isize>)>,
         needs: SmallVec<[bool; 4]>,
-        run: impl Fn(&Facts, &[Tensor]) -> Vec<Tensor>,
+        run: impl Fn(&RuleContext, &[Tensor]) -> Vec<Tensor>,
     ) -> Vec<Tensor> {
-        let (inputs, outputs) = self.example_specs(facts);
+        let (inputs, outputs) = self.example_specs(ctx);
         let (mut values, mut axes, mut vals) = (Vec::new(), Vec::new(), Vec::new());
         for i in (0..inputs.len()).filter(|&i| keeps(Val::In(i))) {
             vals.push(Val::In(i));
-            values.push(facts.x(i).clone());
+            values.push(ctx.x(i).clone());
             axes.push(self.axis(i));
         }
         for k in (0..outputs.len()).filter(|&k| keeps(Val::Out(k))) {
             vals.push(Val::Out(k));
-            values.push(facts.y(k).clone());
+            values.push(ctx.y(k).clone());
             axes.push(Some(0));
         }
         for (value, axis) in others {
@@ -283,7 +283,7 @@ impl Batched {
         }
         let op = Op::Custom(self.one.clone());
         let one = |values: &Vec<Tensor>| {
-            let mut inside = Facts::new(&op, &inputs, &outputs, needs.clone());
+            let mut inside = RuleContext::new(&op, &inputs, &outputs, needs.clone());
             let (kept, others) = values.split_at(vals.len());
             vals.iter().zip(kept).for_each(|(&val, x)| inside.set(val, x.clone()));
             run(&inside, others)
@@ -313,13 +313,13 @@ impl Rule for Batched {
         }
     }
 
-    fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {
+    fn vjp(&self, ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
         let rule = handle(&self.one);
-        let (inputs, _) = self.example_specs(facts);
-        let count = facts.counts().0;
-        let wants = |i: usize| facts.needs(i) && inputs[i].dtype.is_float();
+        let (inputs, _) = self.example_specs(ctx);
+        let count = ctx.counts().0;
+        let wants = |i: usize| ctx.needs(i) && inputs[i].dtype.is_float();
         let wanted: Vec<usize> = (0..inputs.len()).filter(|&i| wants(i)).collect();
-        let mut out: Maybe = SmallVec::from_elem(None, count);
+        let mut out: Derivatives = SmallVec::from_elem(None, count);
         if wanted.is_empty() {
             return out;
         }
@@ -327,15 +327,15 @@ impl Rule for Batched {
         let there: Vec<bool> = dys.iter().map(Option::is_some).collect();
         let given = dys.iter().flatten().map(|dy| (dy.clone(), Some(0))).collect();
         let made = self.mapped(
-            facts,
+            ctx,
             |val| self.keeps(val),
             given,
             needs,
-            |facts, others| {
+            |ctx, others| {
                 let mut next = others.iter();
-                let dys: Maybe =
+                let dys: Derivatives =
                     there.iter().map(|&t| if t { next.next().cloned() } else { None }).collect();
-                let found = rule.rule().vjp(facts, &dys);
+                let found = rule.rule().vjp(ctx, &dys);
                 let gradient =
                     |&i: &usize| found[i].clone().unwrap_or_else(|| Tensor::zeros_of(&inputs[i]));
                 wanted.iter().map(gradient).collect()
@@ -348,24 +348,24 @@ impl Rule for Batched {
         out
     }
 
-    fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs {
+    fn jvp(&self, ctx: &RuleContext, tangents: &Derivatives) -> Tensors {
         let rule = handle(&self.one);
-        let (inputs, outputs) = self.example_specs(facts);
+        let (inputs, outputs) = self.example_specs(ctx);
         let there: Vec<bool> = tangents[..inputs.len()].iter().map(Option::is_some).collect();
         let given = (tangents[..inputs.len()].iter().enumerate())
             .filter_map(|(i, t)| Some((t.clone()?, self.axis(i))))
             .collect();
         let needs = SmallVec::from_elem(true, inputs.len());
         let made = self.mapped(
-            facts,
+            ctx,
             |_| true,
             given,
             needs,
-            |facts, others| {
+            |ctx, others| {
                 let mut next = others.iter();
-                let tangents: Maybe =
+                let tangents: Derivatives =
                     there.iter().map(|&t| if t { next.next().cloned() } else { None }).collect();
-                rule.rule().jvp(facts, &tangents).into_vec()
+                rule.rule().jvp(ctx, &tangents).into_vec()
             },
         );
         debug_assert_eq!(made.len(), outputs.len());

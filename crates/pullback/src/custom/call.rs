@@ -3,7 +3,7 @@
 use super::rule::{Handle, OperandRole, Rule, captured};
 use super::rule_check::PendingCheck;
 use crate::apply::{Operands, apply_all};
-use crate::rule::{Grad, Outs};
+use crate::rule::{Grad, Tensors};
 use crate::tape::History;
 use crate::tape::record::record;
 use crate::tensor::Tangents;
@@ -22,7 +22,7 @@ pub(crate) fn body(op: &Op) -> Option<&Program> {
 }
 
 /// The results of a body, as values without history.
-pub(crate) fn run_body(body: &Program, inputs: &[&Tensor]) -> Outs {
+pub(crate) fn run_body(body: &Program, inputs: &[&Tensor]) -> Tensors {
     let (start, inputs) = (Since::now(), inputs.iter().map(|x| plain(x)).collect::<Vec<_>>());
     let run = || start.own_all(evaluate(body, &inputs));
     mode::set_recording(false, run).into_iter().collect()

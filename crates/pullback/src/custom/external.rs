@@ -6,7 +6,7 @@ use super::rule::{Handle, OperandRole, Rule, checked, filled, floats, transposed
 use super::rule_check::{PendingCheck, RuleCheck};
 use crate::apply::apply_all;
 use crate::backend::{elements, elements_mut};
-use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::rule::{Derivatives, RuleContext, Tensors, Val};
 use crate::{DType, Device, Error, HostElement, Op, Result, Spec, Tensor, fail, mode};
 use pullback_ir::infer::{Specs, fits_memory};
 use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Line, Work};
@@ -50,10 +50,59 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// checked at first use as that of a [`custom_vjp`](crate::custom_vjp).
 pub trait CustomOp: Send + Sync + 'static {
     /// Its name, in errors, programs and reports.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op};
+    /// # struct Cube;
+    /// impl CustomOp for Cube {
+    ///     fn name(&self) -> &'static str {
+    ///         "cube"
+    ///     }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
+    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
+    /// #         Ok(())
+    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         vec![3.0 * x[0].square() * &dy[0]]
+    /// #     }
+    /// }
+    /// let error = pullback::catch(|| custom_op(Cube).one(&[&Tensor::from(2.0f32)])).unwrap_err();
+    /// assert_eq!(error.op(), "cube");
+    /// ```
     fn name(&self) -> &'static str;
 
-    /// The shape rule: from the specs of the operands to those of the results, of which there is at
-    /// least one.
+    /// The shape rule: the specs (shape and dtype) of the results from those of the operands. There
+    /// is at least one result.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Error, Tensor, custom_op};
+    /// # struct SumAndProduct;
+    /// impl CustomOp for SumAndProduct {
+    /// #     fn name(&self) -> &'static str { "sum_and_product" }
+    ///     /// A vector gives two scalars.
+    ///     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> {
+    ///         if inputs[0].shape.len() != 1 {
+    ///             return Err(Error::shape("sum_and_product", "not a vector").on(inputs));
+    ///         }
+    ///         let scalar = Spec { shape: [].into(), ..inputs[0].clone() };
+    ///         Ok(vec![scalar.clone(), scalar])
+    ///     }
+    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    /// #         let x = inputs[0].as_slice::<f64>()?;
+    /// #         outputs[0].as_mut_slice::<f64>()?[0] = x.iter().sum();
+    /// #         outputs[1].as_mut_slice::<f64>()?[0] = x.iter().product();
+    /// #         Ok(())
+    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Refused("not needed here") }
+    /// }
+    /// let y = custom_op(SumAndProduct).call(&[&Tensor::from([2.0, 3.0])]);
+    /// assert_eq!((y[0].item::<f64>(), y[1].item::<f64>()), (5.0, 6.0));
+    /// ```
     ///
     /// # Errors
     /// If it does not take these operands.
@@ -63,15 +112,86 @@ pub trait CustomOp: Send + Sync + 'static {
     /// in row-major order. Must be a pure function of the operands: it may be called several times,
     /// or not at all.
     ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op};
+    /// # struct Cube;
+    /// impl CustomOp for Cube {
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    ///         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
+    ///         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
+    ///         Ok(())
+    ///     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         vec![3.0 * x[0].square() * &dy[0]]
+    /// #     }
+    /// }
+    /// let y = custom_op(Cube).one(&[&Tensor::from([1.0, 2.0, 3.0])]);
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, 8.0, 27.0]);
+    /// ```
+    ///
     /// # Errors
     /// If the values are not as they must be.
     fn forward(&self, inputs: &[HostInput<'_>], outputs: &mut [HostOutput<'_>]) -> Result<()>;
 
-    /// How it differentiates.
+    /// How it is differentiated: by a rule of its own, as zero, or not at all.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op};
+    /// # struct Floor;
+    /// impl CustomOp for Floor {
+    /// #     fn name(&self) -> &'static str { "floor" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
+    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x.floor());
+    /// #         Ok(())
+    /// #     }
+    ///     fn derivative(&self) -> Derivative {
+    ///         Derivative::Zero // constant between its jumps
+    ///     }
+    /// }
+    /// let x = Tensor::from(2.7).requires_grad();
+    /// let y = custom_op(Floor).one(&[&x]);
+    /// assert_eq!(y.item::<f64>(), 2.0);
+    /// assert!(y.backward().is_err()); // the path to x is cut
+    /// ```
     fn derivative(&self) -> Derivative;
 
     /// For [`Derivative::Vjp`]: the gradients of the operands, from the operands, the results and
     /// the gradients of the results. Those of integers are ignored.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op};
+    /// # struct Cube;
+    /// impl CustomOp for Cube {
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
+    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
+    /// #         Ok(())
+    /// #     }
+    ///     fn derivative(&self) -> Derivative {
+    ///         Derivative::Vjp
+    ///     }
+    ///     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    ///         vec![3.0 * x[0].square() * &dy[0]]
+    ///     }
+    /// }
+    /// let x = Tensor::from(2.0).requires_grad();
+    /// custom_op(Cube).one(&[&x]).backward()?;
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 12.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// The default method, when backward calls it: it must be defined for [`Derivative::Vjp`].
     #[allow(unused_variables)]
     fn vjp(&self, inputs: &[Tensor], outputs: &[Tensor], cotangents: &[Tensor]) -> Vec<Tensor> {
         fail::raise(Error::gradient(self.name(), "says it has a vjp, and does not define it"))
@@ -79,12 +199,66 @@ pub trait CustomOp: Send + Sync + 'static {
 
     /// For [`Derivative::Jvp`]: the tangents of the results, from the operands, the results and the
     /// tangents of the operands.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op, jvp};
+    /// # struct Cube;
+    /// impl CustomOp for Cube {
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
+    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
+    /// #         Ok(())
+    /// #     }
+    ///     fn derivative(&self) -> Derivative {
+    ///         Derivative::Jvp
+    ///     }
+    ///     fn jvp(&self, x: &[Tensor], _y: &[Tensor], t: &[Tensor]) -> Vec<Tensor> {
+    ///         vec![3.0 * x[0].square() * &t[0]]
+    ///     }
+    /// }
+    /// let cube = custom_op(Cube);
+    /// let (_, t) = jvp(|x: &Tensor| cube.one(&[x]), &Tensor::from(2.0), &Tensor::from(1.0));
+    /// assert_eq!(t.item::<f64>(), 12.0);
+    /// ```
+    ///
+    /// # Panics
+    /// The default method, when it is called: it must be defined for [`Derivative::Jvp`].
     #[allow(unused_variables)]
     fn jvp(&self, inputs: &[Tensor], outputs: &[Tensor], tangents: &[Tensor]) -> Vec<Tensor> {
         fail::raise(Error::gradient(self.name(), "says it has a jvp, and does not define it"))
     }
 
-    /// How it takes many examples at once, under [`vmap`](crate::vmap).
+    /// How it takes many examples at once, under [`vmap`](crate::vmap): unless defined, one call
+    /// for each example.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{CustomBatching, Tensor, custom_op, vmap};
+    /// # struct Cube;
+    /// impl CustomOp for Cube {
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
+    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
+    /// #         Ok(())
+    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         vec![3.0 * x[0].square() * &dy[0]]
+    /// #     }
+    ///     fn batching(&self) -> CustomBatching {
+    ///         CustomBatching::LeadingAxes // elementwise, so one call takes them all
+    ///     }
+    /// }
+    /// let cube = custom_op(Cube);
+    /// let each = vmap(|x: &Tensor| cube.one(&[x]), 0, 0);
+    /// assert_eq!(each(&Tensor::from([1.0, 2.0])).to_vec::<f64>(), [1.0, 8.0]);
+    /// ```
+    #[doc(alias = "vmap")]
     fn batching(&self) -> CustomBatching {
         CustomBatching::OneByOne
     }
@@ -127,22 +301,107 @@ fn wrong_type<T: HostElement>(spec: &Spec) -> Error {
 }
 
 impl<'a> HostInput<'a> {
-    /// Shape and dtype.
+    /// Its spec: shape, dtype and device.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op};
+    /// # struct Copy;
+    /// impl CustomOp for Copy {
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    ///         assert_eq!(inputs[0].spec().to_string(), "f64[1,3]");
+    ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
+    ///         Ok(())
+    ///     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         dy.to_vec()
+    /// #     }
+    /// }
+    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
+    /// ```
     pub fn spec(&self) -> &'a Spec {
         self.0.spec
     }
 
-    /// Length of each axis.
+    /// Its shape: the length of each axis.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op};
+    /// # struct Copy;
+    /// impl CustomOp for Copy {
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    ///         assert_eq!(inputs[0].shape(), [1, 3]);
+    ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
+    ///         Ok(())
+    ///     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         dy.to_vec()
+    /// #     }
+    /// }
+    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
+    /// ```
     pub fn shape(&self) -> &'a [usize] {
         &self.0.spec.shape
     }
 
-    /// Type of the elements.
+    /// The dtype of its elements.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{DType, Tensor, custom_op};
+    /// # struct Copy;
+    /// impl CustomOp for Copy {
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    ///         assert_eq!(inputs[0].dtype(), DType::F64);
+    ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
+    ///         Ok(())
+    ///     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         dy.to_vec()
+    /// #     }
+    /// }
+    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
+    /// ```
     pub fn dtype(&self) -> DType {
         self.0.spec.dtype
     }
 
     /// The elements, in row-major order.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op};
+    /// # struct Copy;
+    /// impl CustomOp for Copy {
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    ///         assert!(inputs[0].as_slice::<f32>().is_err()); // they are f64
+    ///         let x: &[f64] = inputs[0].as_slice()?;
+    ///         outputs[0].as_mut_slice()?.copy_from_slice(x);
+    ///         Ok(())
+    ///     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         dy.to_vec()
+    /// #     }
+    /// }
+    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
+    /// ```
     ///
     /// # Errors
     /// If they are of another type.
@@ -152,22 +411,107 @@ impl<'a> HostInput<'a> {
 }
 
 impl HostOutput<'_> {
-    /// Shape and dtype.
+    /// Its spec: shape, dtype and device.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op};
+    /// # struct Copy;
+    /// impl CustomOp for Copy {
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    ///         assert_eq!(outputs[0].spec(), inputs[0].spec());
+    ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
+    ///         Ok(())
+    ///     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         dy.to_vec()
+    /// #     }
+    /// }
+    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
+    /// ```
     pub fn spec(&self) -> &Spec {
         self.spec
     }
 
-    /// Length of each axis.
+    /// Its shape: the length of each axis.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op};
+    /// # struct Copy;
+    /// impl CustomOp for Copy {
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    ///         assert_eq!(outputs[0].shape(), [1, 3]);
+    ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
+    ///         Ok(())
+    ///     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         dy.to_vec()
+    /// #     }
+    /// }
+    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
+    /// ```
     pub fn shape(&self) -> &[usize] {
         &self.spec.shape
     }
 
-    /// Type of the elements.
+    /// The dtype of its elements.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{DType, Tensor, custom_op};
+    /// # struct Copy;
+    /// impl CustomOp for Copy {
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    ///         assert_eq!(outputs[0].dtype(), DType::F64);
+    ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
+    ///         Ok(())
+    ///     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         dy.to_vec()
+    /// #     }
+    /// }
+    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
+    /// ```
     pub fn dtype(&self) -> DType {
         self.spec.dtype
     }
 
-    /// The elements, in row-major order, to be written.
+    /// The elements to be written, in row-major order; zeros at first.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op};
+    /// # struct Copy;
+    /// impl CustomOp for Copy {
+    /// #     fn name(&self) -> &'static str { "copy" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    ///         let y = outputs[0].as_mut_slice::<f64>()?;
+    ///         assert_eq!(y, [0.0, 0.0, 0.0]);
+    ///         y.copy_from_slice(inputs[0].as_slice()?);
+    ///         Ok(())
+    ///     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         dy.to_vec()
+    /// #     }
+    /// }
+    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
+    /// ```
     ///
     /// # Errors
     /// If they are of another type.
@@ -185,7 +529,36 @@ pub struct External {
     made: Mutex<Option<Arc<Custom>>>,
 }
 
-/// Wraps code as an operation: see [`CustomOp`].
+/// Makes an operation of code that computes output buffers from input buffers: see [`CustomOp`].
+///
+/// ```
+/// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+/// # use pullback::{Tensor, custom_op};
+/// # struct Cube;
+/// # impl CustomOp for Cube {
+/// #     fn name(&self) -> &'static str { "cube" }
+/// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+/// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+/// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
+/// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
+/// #         Ok(())
+/// #     }
+/// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+/// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+/// #         vec![3.0 * x[0].square() * &dy[0]]
+/// #     }
+/// # }
+/// let cube = custom_op(Cube); // the op of the example in `CustomOp`
+/// let x = Tensor::from([1.0, 2.0]).requires_grad();
+/// let y = cube.one(&[&x]);
+/// y.sum().backward()?;
+/// assert_eq!(y.to_vec::<f64>(), [1.0, 8.0]);
+/// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [3.0, 12.0]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// # Panics
+/// Only when it is applied: see [`External::call`].
 #[track_caller]
 #[must_use]
 pub fn custom_op<C: CustomOp>(op: C) -> External {
@@ -198,6 +571,27 @@ pub fn custom_op<C: CustomOp>(op: C) -> External {
 
 impl External {
     /// Applies the op and gives all its results.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op};
+    /// # struct Cube;
+    /// # impl CustomOp for Cube {
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
+    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
+    /// #         Ok(())
+    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         vec![3.0 * x[0].square() * &dy[0]]
+    /// #     }
+    /// # }
+    /// let y = custom_op(Cube).call(&[&Tensor::from([1.0, 2.0])]);
+    /// assert_eq!((y.len(), y[0].to_vec::<f64>()), (1, vec![1.0, 8.0]));
+    /// ```
     ///
     /// # Panics
     /// If its shape rule or its code refuses the operands, or its derivative is wrong.
@@ -215,6 +609,26 @@ impl External {
 
     /// Applies the op and gives its first result.
     ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op};
+    /// # struct Cube;
+    /// # impl CustomOp for Cube {
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
+    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
+    /// #         Ok(())
+    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         vec![3.0 * x[0].square() * &dy[0]]
+    /// #     }
+    /// # }
+    /// assert_eq!(custom_op(Cube).one(&[&Tensor::from(2.0)]).item::<f64>(), 8.0);
+    /// ```
+    ///
     /// # Panics
     /// As [`External::call`].
     #[track_caller]
@@ -222,8 +636,31 @@ impl External {
         self.call(inputs).swap_remove(0)
     }
 
-    /// Without the check of its derivative; as
-    /// [`CustomVjp::unchecked`](crate::CustomVjp::unchecked).
+    /// Skips the check of its derivative, for a rule that is not the derivative and is not meant to
+    /// be; as [`CustomVjp::unchecked`](crate::CustomVjp::unchecked).
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op};
+    /// # struct Floor;
+    /// impl CustomOp for Floor {
+    /// #     fn name(&self) -> &'static str { "floor_through" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
+    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x.floor());
+    /// #         Ok(())
+    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    ///     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    ///         vec![dy[0].clone()]
+    ///     }
+    /// }
+    /// let x = Tensor::from(2.7).requires_grad();
+    /// custom_op(Floor).unchecked("a straight-through estimator").one(&[&x]).backward()?;
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 1.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn unchecked(mut self, reason: &'static str) -> External {
@@ -238,15 +675,61 @@ impl External {
         self
     }
 
-    /// Where to check the derivative if the op is first used inside a trace.
+    /// Operands at which to check the derivative if the op is first used inside a trace (`jit`,
+    /// `vmap`, a loop), where values are not known. Otherwise they are random numbers between 0.5
+    /// and 1.5.
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, custom_op, jit};
+    /// # struct Cube;
+    /// # impl CustomOp for Cube {
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
+    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
+    /// #         Ok(())
+    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         vec![3.0 * x[0].square() * &dy[0]]
+    /// #     }
+    /// # }
+    /// let cube = custom_op(Cube).at(&[&Tensor::from(-2.0)]);
+    /// let f = jit(move |x: &Tensor| cube.one(&[x]));
+    /// assert_eq!(f.of(&Tensor::from(3.0)).item::<f64>(), 27.0);
+    /// ```
     #[must_use]
     pub fn at(mut self, example: &[&Tensor]) -> External {
         self.check.example(example.iter().map(|&x| x.clone()).collect());
         self.renewed()
     }
 
-    /// How far the derivative may be from the numeric one; as
+    /// How far the derivative may be from the numeric one, relative to it; as
     /// [`CustomVjp::tolerance`](crate::CustomVjp::tolerance).
+    ///
+    /// ```
+    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// # use pullback::{Tensor, catch, custom_op};
+    /// # struct Cube;
+    /// impl CustomOp for Cube {
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
+    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
+    /// #         Ok(())
+    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    ///     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    ///         vec![3.001 * x[0].square() * &dy[0]] // off by 1/3000
+    ///     }
+    /// }
+    /// let x = Tensor::from(2.0).requires_grad();
+    /// assert!(catch(|| custom_op(Cube).one(&[&x])).is_err());
+    /// assert_eq!(custom_op(Cube).tolerance(1e-2).one(&[&x]).item::<f64>(), 8.0);
+    /// ```
     #[must_use]
     pub fn tolerance(mut self, relative: f64) -> External {
         self.check.tolerance(relative);
@@ -341,18 +824,18 @@ impl Rule for ExternalRule {
         }
     }
 
-    fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {
-        let (inputs, outputs) = specs(facts);
+    fn vjp(&self, ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
+        let (inputs, outputs) = specs(ctx);
         let dys = filled(dys, outputs.iter());
         let given: Vec<Option<Tensor>> = match self.0.derivative() {
             Derivative::Zero => vec![None; inputs.len()],
             Derivative::Refused(why) => self.refuse(why),
             Derivative::Vjp => {
-                let (x, y) = values(facts);
+                let (x, y) = values(ctx);
                 self.pull(&x, &y, &dys, &inputs).into_iter().map(Some).collect()
             }
             Derivative::Jvp => {
-                let (x, y) = values(facts);
+                let (x, y) = values(ctx);
                 let (moved, made) = (floats(&inputs), floats(&outputs));
                 let from: Vec<Spec> = moved.iter().map(|&i| inputs[i].clone()).collect();
                 let found = transposed(
@@ -368,12 +851,12 @@ impl Rule for ExternalRule {
                 all
             }
         };
-        let wants = |i: usize| inputs[i].dtype.is_float() && facts.needs(i);
+        let wants = |i: usize| inputs[i].dtype.is_float() && ctx.needs(i);
         given.into_iter().enumerate().map(|(i, g)| g.filter(|_| wants(i))).collect()
     }
 
-    fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs {
-        let (inputs, outputs) = specs(facts);
+    fn jvp(&self, ctx: &RuleContext, tangents: &Derivatives) -> Tensors {
+        let (inputs, outputs) = specs(ctx);
         let tangents = filled(tangents, inputs.iter());
         let (moved, made) = (floats(&inputs), floats(&outputs));
         let mut out: Vec<Tensor> = outputs.iter().map(Tensor::zeros_of).collect();
@@ -381,11 +864,11 @@ impl Rule for ExternalRule {
             Derivative::Zero => return out.into_iter().collect(),
             Derivative::Refused(why) => self.refuse(why),
             Derivative::Jvp => {
-                let (x, y) = values(facts);
+                let (x, y) = values(ctx);
                 pick(&self.push(&x, &y, &tangents, &outputs), &made)
             }
             Derivative::Vjp => {
-                let (x, y) = values(facts);
+                let (x, y) = values(ctx);
                 let from: Vec<Spec> = made.iter().map(|&k| outputs[k].clone()).collect();
                 transposed(
                     &from,
@@ -431,10 +914,10 @@ impl ExternalRule {
 }
 
 /// Operands and results.
-fn values(facts: &Facts) -> (Vec<Tensor>, Vec<Tensor>) {
-    let (operands, results) = facts.counts();
-    let x = (0..operands).map(|i| facts.x(i).clone()).collect();
-    (x, (0..results).map(|k| facts.y(k).clone()).collect())
+fn values(ctx: &RuleContext) -> (Vec<Tensor>, Vec<Tensor>) {
+    let (operands, results) = ctx.counts();
+    let x = (0..operands).map(|i| ctx.x(i).clone()).collect();
+    (x, (0..results).map(|k| ctx.y(k).clone()).collect())
 }
 
 fn pick(all: &[Tensor], places: &[usize]) -> Vec<Tensor> {

@@ -6,7 +6,7 @@ use super::reverse::{specs, without_values};
 use super::rule::{OperandRole, Rule, checked, filled, floats, transposed};
 use super::rule_check::{PendingCheck, RuleCheck};
 use crate::read_only::ReadOnly;
-use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::rule::{Derivatives, RuleContext, Tensors, Val};
 use crate::{Spec, Tensor, Tree, kinks, mode};
 use pullback_ir::Line;
 use smallvec::SmallVec;
@@ -41,6 +41,9 @@ type Derivative<T, Y> = dyn Fn(&T, &T) -> Y + Send + Sync;
 ///
 /// Directions for tensors of integers are zeros. All else is as for
 /// [`custom_vjp`](crate::custom_vjp).
+///
+/// # Panics
+/// Only when it is called: see [`CustomJvp::call`].
 #[track_caller]
 #[must_use]
 pub fn custom_jvp<T, Y, F, J>(name: &'static str, function: F, jvp: J) -> CustomJvp<T, Y>
@@ -62,7 +65,14 @@ where
     T: Tree + Send + Sync + 'static,
     Y: Tree + Send + Sync + 'static,
 {
-    /// The function at `x`; as [`CustomVjp::call`](crate::CustomVjp::call).
+    /// The function at `x`; the rule is checked as by [`CustomVjp::call`](crate::CustomVjp::call).
+    ///
+    /// ```
+    /// use pullback::{Tensor, custom_jvp, grad};
+    /// let cube = custom_jvp("cube", |x: &Tensor| x.powi(3), |x, t: &Tensor| 3.0 * x.square() * t);
+    /// assert_eq!(cube.call(&Tensor::from(2.0)).item::<f64>(), 8.0);
+    /// assert_eq!(grad(|x: &Tensor| cube.call(x))(&Tensor::from(2.0)).item::<f64>(), 12.0);
+    /// ```
     ///
     /// # Panics
     /// If the rule is wrong, with the worst entry; if the result depends on a tracked tensor that
@@ -84,7 +94,15 @@ where
         apply(&self.function, x, at, &pending)
     }
 
-    /// Without the check; as [`CustomVjp::unchecked`](crate::CustomVjp::unchecked).
+    /// Skips the check, for a rule that is not the derivative and is not meant to be; as
+    /// [`CustomVjp::unchecked`](crate::CustomVjp::unchecked).
+    ///
+    /// ```
+    /// use pullback::{Tensor, custom_jvp, grad};
+    /// let sign = custom_jvp("sign", |x: &Tensor| x.sign(), |x, t: &Tensor| t / (1.0 + x.abs()))
+    ///     .unchecked("a surrogate gradient");
+    /// assert_eq!(grad(|x: &Tensor| sign.call(x))(&Tensor::from(3.0)).item::<f64>(), 0.25);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn unchecked(mut self, reason: &'static str) -> Self {
@@ -92,15 +110,33 @@ where
         self
     }
 
-    /// Where to check the rule if it is first used inside a trace.
+    /// An argument at which to check the rule if it is first used inside a trace (`jit`, `vmap`, a
+    /// loop), where values are not known.
+    ///
+    /// ```
+    /// use pullback::{Tensor, custom_jvp, jit};
+    /// // Only defined above 10, where the random numbers of the check would not be.
+    /// let log = custom_jvp("log", |x: &Tensor| (x - 10.0).log(), |x, t: &Tensor| t / (x - 10.0))
+    ///     .at(&Tensor::from(12.0));
+    /// let f = jit(move |x: &Tensor| log.call(x));
+    /// assert_eq!(f.of(&Tensor::from(11.0)).item::<f64>(), 0.0);
+    /// ```
     #[must_use]
     pub fn at(mut self, example: &T) -> Self {
         self.check.example(example.leaves());
         self
     }
 
-    /// How far the derivative may be from the numeric one; as
+    /// How far the derivative may be from the numeric one, relative to it; as
     /// [`CustomVjp::tolerance`](crate::CustomVjp::tolerance).
+    ///
+    /// ```
+    /// use pullback::{Tensor, catch, custom_jvp};
+    /// let value = |x: &Tensor| x.powi(3);
+    /// let cube = || custom_jvp("cube", value, |x, t: &Tensor| 3.001 * x.square() * t);
+    /// assert!(catch(|| cube().call(&Tensor::from(2.0))).is_err()); // off by 1/3000
+    /// assert_eq!(cube().tolerance(1e-2).call(&Tensor::from(2.0)).item::<f64>(), 8.0);
+    /// ```
     #[must_use]
     pub fn tolerance(mut self, relative: f64) -> Self {
         self.check.tolerance(relative);
@@ -169,9 +205,9 @@ where
         self.call.pending.as_ref()
     }
 
-    fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {
-        let (inputs, outputs) = specs(facts);
-        let x: Vec<Tensor> = (0..self.call.arguments).map(|i| facts.x(i).clone()).collect();
+    fn vjp(&self, ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
+        let (inputs, outputs) = specs(ctx);
+        let x: Vec<Tensor> = (0..self.call.arguments).map(|i| ctx.x(i).clone()).collect();
         let (moved, made) = (floats(&inputs[..x.len()]), floats(&outputs));
         let dys = filled(dys, outputs.iter());
         let from: Vec<Spec> = moved.iter().map(|&i| inputs[i].clone()).collect();
@@ -185,16 +221,16 @@ where
             },
             &made.iter().map(|&k| dys[k].clone()).collect::<Vec<_>>(),
         );
-        let mut out: Maybe = SmallVec::from_elem(None, inputs.len());
-        for (&i, g) in moved.iter().zip(given).filter(|(i, _)| facts.needs(**i)) {
+        let mut out: Derivatives = SmallVec::from_elem(None, inputs.len());
+        for (&i, g) in moved.iter().zip(given).filter(|(i, _)| ctx.needs(**i)) {
             out[i] = Some(g);
         }
         out
     }
 
-    fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs {
-        let (inputs, outputs) = specs(facts);
-        let x: Vec<Tensor> = (0..self.call.arguments).map(|i| facts.x(i).clone()).collect();
+    fn jvp(&self, ctx: &RuleContext, tangents: &Derivatives) -> Tensors {
+        let (inputs, outputs) = specs(ctx);
+        let x: Vec<Tensor> = (0..self.call.arguments).map(|i| ctx.x(i).clone()).collect();
         let tangents = filled(&tangents[..x.len()], inputs.iter());
         let given = self.push(&x, &tangents, &outputs);
         let tangent = |(t, spec): (Tensor, &Spec)| match spec.dtype.is_float() {

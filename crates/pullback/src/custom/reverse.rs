@@ -4,7 +4,7 @@ use super::call::{Again, CustomCall, Residual, call};
 use super::memo::Site;
 use super::rule::{OperandRole, Rule, checked, filled, floats, transposed, uncut};
 use super::rule_check::{PendingCheck, RuleCheck};
-use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::rule::{Derivatives, RuleContext, Tensors, Val};
 use crate::trace::{self, evaluate};
 use crate::{DType, Spec, Tensor, Tree, autocast, jvp, kinks, mode, random, vjp};
 use pullback_ir::Line;
@@ -51,6 +51,9 @@ type BackwardFn<T, Y, R> = dyn Fn(&R, &Y) -> T + Send + Sync;
 /// At its first use for given specs the rule is compared with numeric derivatives, see
 /// [`CustomVjp::call`]. What is differentiated must be an argument: a captured tensor that
 /// requires grad is refused.
+///
+/// # Panics
+/// Only when it is called: see [`CustomVjp::call`].
 #[track_caller]
 #[must_use]
 pub fn custom_vjp<T, Y, R, F, B>(name: &'static str, forward: F, backward: B) -> CustomVjp<T, Y, R>
@@ -83,6 +86,20 @@ where
     /// the last example of a `vmap`; in the bodies of loops and branches there is only the first
     /// check. Later calls cost nothing more. A rule that captured something is checked for the
     /// first four objects that are made on its line.
+    ///
+    /// ```
+    /// use pullback::{Tensor, catch, custom_vjp};
+    /// let square = |slope: f64| {
+    ///     let forward = |x: &Tensor| (x.square(), x.clone());
+    ///     custom_vjp("square", forward, move |x: &Tensor, dy: &Tensor| dy * x * slope)
+    /// };
+    /// let x = Tensor::from(3.0).requires_grad();
+    /// square(2.0).call(&x).backward()?;
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 6.0);
+    /// let error = catch(|| square(3.0).call(&x)).unwrap_err();
+    /// assert!(error.to_string().starts_with("square"), "{error}");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the rule is wrong, with the worst entry; if the result depends on a tracked tensor that
@@ -140,7 +157,21 @@ where
         self
     }
 
-    /// Where to check the rule if it is first used inside a trace.
+    /// An argument at which to check the rule if it is first used inside a trace (`jit`, `vmap`, a
+    /// loop), where values are not known.
+    ///
+    /// ```
+    /// use pullback::{Tensor, custom_vjp, jit};
+    /// // Only defined above 10, where the random numbers of the check would not be.
+    /// let log = custom_vjp(
+    ///     "log",
+    ///     |x: &Tensor| ((x - 10.0).log(), x - 10.0),
+    ///     |x: &Tensor, dy: &Tensor| dy / x,
+    /// );
+    /// let log = log.at(&Tensor::from(12.0));
+    /// let f = jit(move |x: &Tensor| log.call(x));
+    /// assert_eq!(f.of(&Tensor::from(11.0)).item::<f64>(), 0.0);
+    /// ```
     #[must_use]
     pub fn at(mut self, example: &T) -> Self {
         self.check.example(example.leaves());
@@ -149,6 +180,16 @@ where
 
     /// How far the derivative may be from the numeric one, relative to it, where the function
     /// computes less exactly than `f64` allows (by iteration, say).
+    ///
+    /// ```
+    /// use pullback::{Tensor, catch, custom_vjp};
+    /// let square = || {
+    ///     let forward = |x: &Tensor| (x.square(), x.clone());
+    ///     custom_vjp("square", forward, |x: &Tensor, dy: &Tensor| dy * x * 2.001) // off by 1/2000
+    /// };
+    /// assert!(catch(|| square().call(&Tensor::from(3.0))).is_err());
+    /// assert_eq!(square().tolerance(1e-2).call(&Tensor::from(3.0)).item::<f64>(), 9.0);
+    /// ```
     #[must_use]
     pub fn tolerance(mut self, relative: f64) -> Self {
         self.check.tolerance(relative);
@@ -211,10 +252,10 @@ struct Reverse<T, Y, R> {
 }
 
 impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
-    fn residuals(&self, facts: &Facts) -> R {
+    fn residuals(&self, ctx: &RuleContext) -> R {
         let find = |place: &Residual| match *place {
-            Residual::Input(i) => facts.x(i).clone(),
-            Residual::Output(k) => facts.y(k).clone(),
+            Residual::Input(i) => ctx.x(i).clone(),
+            Residual::Output(k) => ctx.y(k).clone(),
         };
         self.r.with_leaves(&self.call.residuals.iter().map(find).collect::<Vec<_>>())
     }
@@ -266,10 +307,10 @@ impl<T: Tree, Y: Tree, R: Tree> Reverse<T, Y, R> {
 }
 
 /// The specs of the operands, those of the results.
-pub(super) fn specs(facts: &Facts) -> (Vec<Spec>, Vec<Spec>) {
-    let (operands, results) = facts.counts();
-    let inputs = (0..operands).map(|i| facts.in_spec(i).clone()).collect();
-    (inputs, (0..results).map(|k| facts.out_spec(k).clone()).collect())
+pub(super) fn specs(ctx: &RuleContext) -> (Vec<Spec>, Vec<Spec>) {
+    let (operands, results) = ctx.counts();
+    let inputs = (0..operands).map(|i| ctx.in_spec(i).clone()).collect();
+    (inputs, (0..results).map(|k| ctx.out_spec(k).clone()).collect())
 }
 
 impl<T, Y, R> Rule for Reverse<T, Y, R>
@@ -295,20 +336,20 @@ where
         self.call.pending.as_ref()
     }
 
-    fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {
-        let (inputs, outputs) = specs(facts);
+    fn vjp(&self, ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
+        let (inputs, outputs) = specs(ctx);
         let (arguments, results) = (self.call.arguments, self.call.results);
-        let mut out: Maybe = SmallVec::from_elem(None, inputs.len());
-        let wants = |i: usize| inputs[i].dtype.is_float() && facts.needs(i);
+        let mut out: Derivatives = SmallVec::from_elem(None, inputs.len());
+        let wants = |i: usize| inputs[i].dtype.is_float() && ctx.needs(i);
         if dys[..results].iter().any(Option::is_some) {
             let dys = filled(&dys[..results], outputs.iter());
-            let given = self.pull(&self.residuals(facts), &dys, &inputs[..arguments]);
+            let given = self.pull(&self.residuals(ctx), &dys, &inputs[..arguments]);
             for (i, g) in given.into_iter().enumerate().filter(|(i, _)| wants(*i)) {
                 out[i] = Some(g);
             }
         }
         if dys[results..].iter().any(Option::is_some) {
-            let operands: Vec<Tensor> = (0..inputs.len()).map(|i| facts.x(i).clone()).collect();
+            let operands: Vec<Tensor> = (0..inputs.len()).map(|i| ctx.x(i).clone()).collect();
             let moved: Vec<usize> = floats(&inputs[..arguments]);
             let point: Vec<Tensor> = moved.iter().map(|&i| operands[i].clone()).collect();
             let kept = floats(&outputs[results..]);
@@ -333,15 +374,15 @@ where
         out
     }
 
-    fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs {
-        let (inputs, outputs) = specs(facts);
+    fn jvp(&self, ctx: &RuleContext, tangents: &Derivatives) -> Tensors {
+        let (inputs, outputs) = specs(ctx);
         let (arguments, results) = (self.call.arguments, self.call.results);
         let tangents = filled(&tangents[..arguments], inputs.iter());
         let (moved, made) = (floats(&inputs[..arguments]), floats(&outputs[..results]));
         let of = |all: &[Tensor], places: &[usize]| -> Vec<Tensor> {
             places.iter().map(|&i| all[i].clone()).collect()
         };
-        let residuals = self.residuals(facts);
+        let residuals = self.residuals(ctx);
         let from: Vec<Spec> = made.iter().map(|&k| outputs[k].clone()).collect();
         let pushed = transposed(
             &from,
@@ -355,7 +396,7 @@ where
         let mut out: Vec<Tensor> = outputs.iter().map(Tensor::zeros_of).collect();
         made.iter().zip(pushed).for_each(|(&k, t)| out[k] = t);
         if outputs.len() > results {
-            let operands: Vec<Tensor> = (0..inputs.len()).map(|i| facts.x(i).clone()).collect();
+            let operands: Vec<Tensor> = (0..inputs.len()).map(|i| ctx.x(i).clone()).collect();
             let run = |point: &Vec<Tensor>| {
                 let mut all = operands.clone();
                 moved.iter().zip(point).for_each(|(&i, p)| all[i] = p.clone());

@@ -3,7 +3,7 @@
 use super::rule_check::PendingCheck;
 use crate::apply::OperandState;
 use crate::read_only::ReadOnly;
-use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::rule::{Derivatives, RuleContext, Tensors, Val};
 use crate::tape::History;
 use crate::{Error, Result, Spec, Tensor, fail, mode, vjp};
 use pullback_ir::{Custom, ErrorKind};
@@ -19,10 +19,10 @@ pub(crate) trait Rule: Send + Sync {
     fn role(&self, operand: usize) -> OperandRole;
 
     /// Reverse mode, as [`crate::rule::Grad::vjp`].
-    fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe;
+    fn vjp(&self, ctx: &RuleContext, dys: &Derivatives) -> Derivatives;
 
     /// Forward mode, as [`crate::rule::Grad::jvp`].
-    fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs;
+    fn jvp(&self, ctx: &RuleContext, tangents: &Derivatives) -> Tensors;
 
     /// The pending check of this rule, if it has one.
     fn pending(&self) -> Option<&PendingCheck> {

@@ -23,7 +23,8 @@ pub struct FixedPoint {
     linear: LinearSolve,
 }
 
-/// The x with x = f(θ, x), found by iteration from a first guess.
+/// The fixed point x = f(θ, x), found by iteration from an initial guess, with an implicit
+/// derivative.
 ///
 /// ```
 /// use pullback::{Tensor, fixed_point, grad};
@@ -65,34 +66,84 @@ impl Default for FixedPoint {
 
 impl FixedPoint {
     /// Plain iteration, at most a thousand times, until x moves by 1e-10 of 1 + |x| (1e-5 in f32).
+    ///
+    /// ```
+    /// use pullback::{FixedPoint, Tensor};
+    /// let step = |a: &Tensor, x: &Tensor| a * x.cos();
+    /// let x = FixedPoint::new().of(step, &Tensor::from(0.5), &Tensor::from(0.0));
+    /// assert!((x.item::<f64>() - 0.4501836112948736).abs() < 1e-9);
+    /// ```
     #[must_use]
     pub fn new() -> FixedPoint {
         FixedPoint::default()
     }
 
-    /// How far f(x) may be from x, relative to 1 + |x|.
+    /// How far f(x) may be from x, relative to 1 + |x|; 1e-10 unless set, and 1e-5 in f32.
+    ///
+    /// ```
+    /// use pullback::{FixedPoint, Tensor};
+    /// let step = |a: &Tensor, x: &Tensor| a * x.cos();
+    /// let (a, guess) = (Tensor::from(0.5), Tensor::from(0.0));
+    /// let rough = FixedPoint::new().tolerance(1e-2).of(step, &a, &guess).item::<f64>();
+    /// let exact = FixedPoint::new().tolerance(1e-14).of(step, &a, &guess).item::<f64>();
+    /// assert!((rough - exact).abs() < 2e-2 && rough != exact);
+    /// ```
     #[must_use]
     pub fn tolerance(mut self, tolerance: f64) -> FixedPoint {
         self.tolerance = Some(tolerance);
         self
     }
 
-    /// The maximum number of calls of f.
+    /// The maximum number of calls of f; a thousand unless set.
+    ///
+    /// ```
+    /// use pullback::{FixedPoint, Tensor, catch};
+    /// let step = |a: &Tensor, x: &Tensor| a * x.cos();
+    /// let (a, guess) = (Tensor::from(0.5), Tensor::from(0.0));
+    /// let error = catch(|| FixedPoint::new().max_iterations(3).of(step, &a, &guess)).unwrap_err();
+    /// assert!(error.to_string().starts_with("fixed_point"), "{error}");
+    /// ```
+    ///
+    /// # Panics
+    /// [`FixedPoint::of`], where more would be needed.
     #[must_use]
     pub fn max_iterations(mut self, most: usize) -> FixedPoint {
         self.most = most;
         self
     }
 
-    /// The fraction of each step that is taken, 1 being all: less, where the iteration oscillates.
+    /// The fraction of each step that is taken; 1, all of it, unless set. Less where the iteration
+    /// oscillates.
+    ///
+    /// ```
+    /// use pullback::{FixedPoint, Tensor, catch};
+    /// let step = |a: &Tensor, x: &Tensor| a / x; // 1, 9, 1, 9, …
+    /// let (a, guess) = (Tensor::from(9.0), Tensor::from(1.0));
+    /// assert!(catch(|| FixedPoint::new().of(step, &a, &guess)).is_err());
+    /// let x = FixedPoint::new().damping(0.5).of(step, &a, &guess);
+    /// assert!((x.item::<f64>() - 3.0).abs() < 1e-9);
+    /// ```
+    ///
+    /// # Panics
+    /// [`FixedPoint::of`], if it is not above 0 and at most 1.
     #[must_use]
     pub fn damping(mut self, part: f64) -> FixedPoint {
         self.damping = part;
         self
     }
 
-    /// Combines this many earlier steps so that their residuals cancel (Anderson's method): fewer
-    /// iterations, and some where plain iteration diverges.
+    /// Combines this many earlier steps so that their residuals cancel (Anderson acceleration):
+    /// fewer iterations, and convergence in some cases where plain iteration diverges. 0, plain
+    /// iteration, unless set.
+    ///
+    /// ```
+    /// use pullback::{FixedPoint, Tensor, catch};
+    /// let step = |a: &Tensor, x: &Tensor| a - x * 2.0; // diverges from a/3
+    /// let (a, guess) = (Tensor::from(6.0), Tensor::from(0.0));
+    /// assert!(catch(|| FixedPoint::new().of(step, &a, &guess)).is_err());
+    /// let x = FixedPoint::new().anderson(2).of(step, &a, &guess);
+    /// assert!((x.item::<f64>() - 2.0).abs() < 1e-9);
+    /// ```
     #[must_use]
     pub fn anderson(mut self, memory: usize) -> FixedPoint {
         self.memory = memory;
@@ -100,6 +151,14 @@ impl FixedPoint {
     }
 
     /// How the linear system of the derivative is solved.
+    ///
+    /// ```
+    /// use pullback::{FixedPoint, LinearMethod, LinearSolve, Tensor, grad};
+    /// let solver = FixedPoint::new().linear(LinearSolve::new().method(LinearMethod::BiCgStab));
+    /// let heron = |a: &Tensor, x: &Tensor| (x + a / x) * 0.5;
+    /// let sqrt = move |a: &Tensor| solver.of(heron, a, &Tensor::from(1.0));
+    /// assert!((grad(sqrt)(&Tensor::from(9.0)).item::<f64>() - 1.0 / 6.0).abs() < 1e-9);
+    /// ```
     #[must_use]
     pub fn linear(mut self, linear: LinearSolve) -> FixedPoint {
         self.linear = linear;
@@ -108,8 +167,15 @@ impl FixedPoint {
 
     /// The fixed point; see [`fixed_point`].
     ///
+    /// ```
+    /// use pullback::{FixedPoint, Tensor};
+    /// let heron = |a: &Tensor, x: &Tensor| (x + a / x) * 0.5;
+    /// let x = FixedPoint::new().of(heron, &Tensor::from(9.0), &Tensor::from(1.0));
+    /// assert!((x.item::<f64>() - 3.0).abs() < 1e-9);
+    /// ```
+    ///
     /// # Panics
-    /// As [`fixed_point`]; if the damping is not between 0 and 1.
+    /// As [`fixed_point`]; if the damping is not above 0 and at most 1.
     #[track_caller]
     pub fn of<T, X>(
         &self,

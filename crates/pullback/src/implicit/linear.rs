@@ -16,13 +16,14 @@ pub enum LinearMethod {
     /// [`LinearMethod::Dense`] up to 256 unknowns, [`LinearMethod::Gmres`] above.
     #[default]
     Auto,
-    /// By the whole matrix, which is found by one product for each unknown, and its LU factors.
+    /// LU factorisation of the dense matrix, which is assembled by one product for each unknown.
     Dense,
-    /// By conjugate gradients, for symmetric positive definite systems.
+    /// Conjugate gradients, for symmetric positive definite systems.
     Cg,
-    /// By stabilised biconjugate gradients: for any system, in little memory, without a guarantee.
+    /// BiCGSTAB (stabilised biconjugate gradients): for any system, in little memory; convergence
+    /// is not guaranteed.
     BiCgStab,
-    /// By generalised minimal residuals, restarted every 30 products: for any system.
+    /// GMRES (generalised minimal residuals), restarted every 30 products: for any system.
     Gmres,
 }
 
@@ -43,8 +44,8 @@ pub struct LinearSolve {
     max_products: Option<usize>,
 }
 
-/// The x with a(θ, x) = b, for a function `a` that is linear in x: a system whose matrix need not
-/// exist.
+/// The solution x of a(θ, x) = b, for a function `a` that is linear in x: a matrix-free linear
+/// solve.
 ///
 /// ```
 /// use pullback::{Tensor, grad, linear_solve};
@@ -69,6 +70,7 @@ pub struct LinearSolve {
 /// If `a` is not linear, the system is singular or the iteration does not converge, with the
 /// residual; if `a` depends on a tracked tensor that is not in θ. Inside a program the result is
 /// NaN where `a` is not linear or there is no solution.
+#[doc(alias = "custom_linear_solve")]
 #[track_caller]
 pub fn linear_solve<T, X>(a: impl Fn(&T, &X) -> X + Send + Sync + 'static, theta: &T, b: &X) -> X
 where
@@ -79,27 +81,66 @@ where
 }
 
 impl LinearSolve {
-    /// By the method that suits the size, to a relative residual of 1e-10 in f64 and 1e-5 in f32.
+    /// Solves by the method that suits the size ([`LinearMethod::Auto`]), to a relative residual of
+    /// 1e-10 in f64 and 1e-5 in f32.
+    ///
+    /// ```
+    /// use pullback::{LinearSolve, Tensor};
+    /// let scale = |d: &Tensor, x: &Tensor| d * x;
+    /// let (d, b) = (Tensor::from([4.0, 2.0, 1.0]), Tensor::from([4.0, 4.0, 4.0]));
+    /// let x = LinearSolve::new().of(scale, &d, &b);
+    /// assert_eq!(x.to_vec::<f64>(), [1.0, 2.0, 4.0]);
+    /// ```
     #[must_use]
     pub fn new() -> LinearSolve {
         LinearSolve::default()
     }
 
-    /// The method.
+    /// The method by which the system is solved.
+    ///
+    /// ```
+    /// use pullback::{LinearMethod, LinearSolve, Tensor};
+    /// let scale = |d: &Tensor, x: &Tensor| d * x;
+    /// let (d, b) = (Tensor::from([4.0, 2.0, 1.0]), Tensor::from([4.0, 4.0, 4.0]));
+    /// let x = LinearSolve::new().method(LinearMethod::Cg).of(scale, &d, &b);
+    /// assert!((x.at(1).item::<f64>() - 2.0).abs() < 1e-8);
+    /// ```
     #[must_use]
     pub fn method(mut self, method: LinearMethod) -> LinearSolve {
         self.method = method;
         self
     }
 
-    /// The residual |b − A·x| over |b| at which an iteration stops.
+    /// The relative residual |b − A·x| / |b| at which an iteration stops; 1e-10 unless set, and
+    /// 1e-5 in f32.
+    ///
+    /// ```
+    /// use pullback::{LinearMethod, LinearSolve, Tensor};
+    /// let scale = |d: &Tensor, x: &Tensor| d * x;
+    /// let (d, b) = (Tensor::from([4.0, 2.0, 1.0]), Tensor::from([4.0, 4.0, 4.0]));
+    /// let solver = LinearSolve::new().method(LinearMethod::Gmres).tolerance(1e-3);
+    /// let x = solver.of(scale, &d, &b);
+    /// assert!((&d * x - &b).norm().item::<f64>() <= 1e-3 * b.norm().item::<f64>());
+    /// ```
     #[must_use]
     pub fn tolerance(mut self, relative: f64) -> LinearSolve {
         self.tolerance = Some(relative);
         self
     }
 
-    /// The maximum number of products: by default ten for each unknown, and at least a thousand.
+    /// The maximum number of products with the operator: unless set, ten for each unknown, and at
+    /// least a thousand.
+    ///
+    /// ```
+    /// use pullback::{LinearMethod, LinearSolve, Tensor, catch};
+    /// let scale = |d: &Tensor, x: &Tensor| d * x;
+    /// let (d, b) = (Tensor::from([4.0, 2.0, 1.0]), Tensor::from([4.0, 4.0, 4.0]));
+    /// let solver = LinearSolve::new().method(LinearMethod::Cg).max_products(1);
+    /// assert!(catch(|| solver.of(scale, &d, &b)).is_err()); // three are needed
+    /// ```
+    ///
+    /// # Panics
+    /// [`LinearSolve::of`], where more would be needed.
     #[must_use]
     pub fn max_products(mut self, most: usize) -> LinearSolve {
         self.max_products = Some(most);
@@ -107,6 +148,14 @@ impl LinearSolve {
     }
 
     /// The solution; see [`linear_solve`].
+    ///
+    /// ```
+    /// use pullback::{LinearSolve, Tensor, grad};
+    /// let scale = |d: &Tensor, x: &Tensor| d * x;
+    /// let x = |d: &Tensor| LinearSolve::new().of(scale, d, &Tensor::from(4.0));
+    /// assert_eq!(x(&Tensor::from(2.0)).item::<f64>(), 2.0);
+    /// assert_eq!(grad(x)(&Tensor::from(2.0)).item::<f64>(), -1.0); // −4/d²
+    /// ```
     ///
     /// # Panics
     /// As [`linear_solve`].

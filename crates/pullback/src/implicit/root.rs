@@ -20,8 +20,8 @@ pub struct Root {
     linear: LinearSolve,
 }
 
-/// The x with f(θ, x) = 0 near a first guess, by Newton's method with steps that are halved until
-/// |f| falls.
+/// The root x of f(θ, x) = 0 near an initial guess, by Newton's method with a backtracking line
+/// search (steps are halved until |f| falls), with an implicit derivative.
 ///
 /// ```
 /// use pullback::{Tensor, grad, root};
@@ -43,6 +43,7 @@ pub struct Root {
 /// # Panics
 /// If it does not converge, with |f|; if f gives other specs than x, or depends on a tracked tensor
 /// that is not in θ. Inside a program the result is NaN where it does not converge.
+#[doc(alias = "custom_root")]
 #[track_caller]
 pub fn root<T, X>(f: impl Fn(&T, &X) -> X + Send + Sync + 'static, theta: &T, guess: &X) -> X
 where
@@ -59,20 +60,49 @@ impl Default for Root {
 }
 
 impl Root {
-    /// At most fifty steps, until one is shorter than 1e-10 of 1 + |x| (1e-5 in f32).
+    /// Newton's method with at most fifty steps, until one is shorter than 1e-10 of 1 + |x| (1e-5
+    /// in f32).
+    ///
+    /// ```
+    /// use pullback::{Root, Tensor};
+    /// let cubed = |a: &Tensor, x: &Tensor| x.powi(3) - a;
+    /// let (a, guess) = (Tensor::from(8.0), Tensor::from(1.0));
+    /// let x = Root::new().of(cubed, &a, &guess);
+    /// assert!((x.item::<f64>() - 2.0).abs() < 1e-12);
+    /// ```
     #[must_use]
     pub fn new() -> Root {
         Root::default()
     }
 
-    /// How long Newton's last step may be, relative to 1 + |x|. The error is about its square.
+    /// How long Newton's last step may be, relative to 1 + |x|; 1e-10 unless set, and 1e-5 in f32.
+    /// The error is about its square.
+    ///
+    /// ```
+    /// use pullback::{Root, Tensor};
+    /// let cubed = |a: &Tensor, x: &Tensor| x.powi(3) - a;
+    /// let (a, guess) = (Tensor::from(8.0), Tensor::from(1.0));
+    /// let x = Root::new().tolerance(1e-3).of(cubed, &a, &guess);
+    /// assert!((x.item::<f64>() - 2.0).abs() < 1e-5);
+    /// ```
     #[must_use]
     pub fn tolerance(mut self, tolerance: f64) -> Root {
         self.tolerance = Some(tolerance);
         self
     }
 
-    /// The maximum number of steps.
+    /// The maximum number of steps; fifty unless set.
+    ///
+    /// ```
+    /// use pullback::{Root, Tensor, catch};
+    /// let cubed = |a: &Tensor, x: &Tensor| x.powi(3) - a;
+    /// let (a, guess) = (Tensor::from(8.0), Tensor::from(1.0));
+    /// let error = catch(|| Root::new().max_iterations(2).of(cubed, &a, &guess)).unwrap_err();
+    /// assert!(error.to_string().starts_with("root"), "{error}");
+    /// ```
+    ///
+    /// # Panics
+    /// [`Root::of`], where more would be needed.
     #[must_use]
     pub fn max_iterations(mut self, most: usize) -> Root {
         self.most = most;
@@ -80,6 +110,14 @@ impl Root {
     }
 
     /// How the linear systems of the steps and of the derivative are solved.
+    ///
+    /// ```
+    /// use pullback::{LinearMethod, LinearSolve, Root, Tensor};
+    /// let cubed = |a: &Tensor, x: &Tensor| x.powi(3) - a;
+    /// let (a, guess) = (Tensor::from(8.0), Tensor::from(1.0));
+    /// let solver = Root::new().linear(LinearSolve::new().method(LinearMethod::Gmres));
+    /// assert!((solver.of(cubed, &a, &guess).item::<f64>() - 2.0).abs() < 1e-9);
+    /// ```
     #[must_use]
     pub fn linear(mut self, linear: LinearSolve) -> Root {
         self.linear = linear;
@@ -87,6 +125,13 @@ impl Root {
     }
 
     /// The root; see [`root`].
+    ///
+    /// ```
+    /// use pullback::{Root, Tensor, grad};
+    /// let cubed = |a: &Tensor, x: &Tensor| x.powi(3) - a;
+    /// let cbrt = |a: &Tensor| Root::new().of(cubed, a, &Tensor::from(1.0));
+    /// assert!((grad(cbrt)(&Tensor::from(8.0)).item::<f64>() - 1.0 / 12.0).abs() < 1e-9);
+    /// ```
     ///
     /// # Panics
     /// As [`root`].

@@ -68,7 +68,7 @@ pub(super) fn note(root: &Tensor, at: Line) {
         let known = |w: &UndoRecord| {
             Pooled::ptr_eq(&w.tensor.0.storage, storage) && w.tensor.0.layout == root.0.layout
         };
-        log.trace == trace && storage.born <= log.start && !log.written.0.iter().any(known)
+        log.trace == trace && storage.created <= log.start && !log.written.0.iter().any(known)
     };
     if !LOGS.with_borrow(|logs| logs.iter().any(concerns)) {
         return;

@@ -54,6 +54,15 @@ pub trait JitOutput: Sized {
 
     /// The tree, or the error.
     ///
+    /// ```
+    /// use pullback::{JitOutput, Result, Tensor};
+    /// let plain: Tensor = Tensor::from(2.0);
+    /// let fallible: Result<Tensor> = Ok(Tensor::from(3.0));
+    /// assert_eq!(plain.into_result()?.item::<f64>(), 2.0);
+    /// assert_eq!(fallible.into_result()?.item::<f64>(), 3.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the function failed.
     fn into_result(self) -> Result<Self::Value>;
@@ -75,7 +84,8 @@ impl<T: Tree> JitOutput for Result<T> {
     }
 }
 
-/// Compiles a function: pure ones, and whole training steps with their effects.
+/// Compiles a function at its first call: pure functions, and whole training steps with their
+/// in-place updates.
 ///
 /// ```
 /// use pullback::{Tensor, jit, no_grad};
@@ -128,6 +138,9 @@ impl<T: Tree> JitOutput for Result<T> {
 /// it. [`Jit::explain`] says what was compiled and why. Results equal those of the function itself:
 /// bit for bit where only pointwise ops are fused, within a few units in the last place where a
 /// reduction adds in another order. [`Jit::check`] shows it.
+///
+/// # Panics
+/// Only when it is called: see [`Jit::call`] and [`Jit::of`].
 #[track_caller]
 pub fn jit<T: Tree, Y: JitOutput, F: Fn(&T) -> Y>(f: F) -> Jit<T, Y, F> {
     let cache = Mutex::new(Cache::default());
@@ -258,11 +271,22 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
         self
     }
 
-    /// Calls the function, compiled.
+    /// Calls the function, compiled: the first call with arguments of some specs compiles it.
+    ///
+    /// ```
+    /// use pullback::{Tensor, jit};
+    /// let f = jit(|x: &Tensor| x.sin() * 2.0);
+    /// assert_eq!(f.call(&Tensor::from([0.0, 0.0]))?.to_vec::<f64>(), [0.0, 0.0]);
+    /// let matrix = jit(|x: &Tensor| x.matmul(x));
+    /// let error = matrix.call(&Tensor::ones([2, 3])).unwrap_err();
+    /// assert!(error.to_string().starts_with("matmul: inner dimensions differ"), "{error}");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// What the function or an op in it fails with, under the user's line; or a
-    /// [`memory_budget`](Jit::memory_budget) that cannot be met.
+    /// What the function or an op in it fails with, under the user's line; a
+    /// [`memory_budget`](Jit::memory_budget) that cannot be met; a length that
+    /// [`dynamic`](Jit::dynamic) does not allow.
     pub fn call(&self, x: &T) -> Result<Y::Value> {
         // A custom op may call the function that it is part of. Its cache is locked until that call
         // ends.
@@ -454,7 +478,13 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls the function in a formula.
+    /// Calls the function, compiled, and gives its value: [`Jit::call`] for formulas.
+    ///
+    /// ```
+    /// use pullback::{Tensor, jit};
+    /// let f = jit(|x: &Tensor| x.square().sum());
+    /// assert_eq!(f.of(&Tensor::from([3.0, 4.0])).item::<f64>(), 25.0);
+    /// ```
     ///
     /// # Panics
     /// Where [`Jit::call`] gives an error.
@@ -465,6 +495,13 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
 
     /// Calls the function eagerly, op by op, without compiling it.
     ///
+    /// ```
+    /// use pullback::{Tensor, jit};
+    /// let f = jit(|x: &Tensor| x.square().sum());
+    /// assert_eq!(f.eager(&Tensor::from([3.0, 4.0])).item::<f64>(), 25.0);
+    /// assert!(f.explain().specialisations.is_empty());
+    /// ```
+    ///
     /// # Panics
     /// Where an op in the function fails.
     #[track_caller]
@@ -474,6 +511,16 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
 
     /// What was compiled, why, by which passes, into which kernels, and how often and how fast it
     /// ran since.
+    ///
+    /// ```
+    /// use pullback::{Tensor, jit};
+    /// let f = jit(|x: &Tensor| x.square().sum());
+    /// f.of(&Tensor::from([3.0, 4.0]));
+    /// f.of(&Tensor::from([1.0, 2.0, 3.0])); // another shape is compiled separately
+    /// let said = f.explain();
+    /// assert_eq!(said.specialisations.len(), 2);
+    /// println!("{said}");
+    /// ```
     pub fn explain(&self) -> Explanation {
         let cache = self.lock();
         Explanation {
@@ -488,6 +535,13 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// Compares the compiled function for these arguments with plain ops, one equation at a time,
     /// and names the first that differs by more than the stated bound. Changes nothing: captured
     /// tensors keep their values.
+    ///
+    /// ```
+    /// use pullback::{Tensor, grad, jit};
+    /// let f = jit(grad(|x: &Tensor| (x.sin() * x).sum()));
+    /// f.check(&Tensor::from([1.0, 2.0]))?;
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If a pass or a kernel changed a result, or the function cannot be compiled.
@@ -511,6 +565,17 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
 
     /// The stages of compilation for these arguments: the traced program under the name `trace`,
     /// then the program after each pass.
+    ///
+    /// ```
+    /// use pullback::{Tensor, jit};
+    /// let f = jit(|x: &Tensor| x.exp() + x.exp());
+    /// let stages = f.stages(&Tensor::from([1.0, 2.0]))?;
+    /// assert_eq!(stages[0].0, "trace");
+    /// let exps = |program: &pullback::Program| program.to_string().matches("exp").count();
+    /// assert_eq!(exps(&stages[0].1), 2);
+    /// assert!(exps(&stages.last().unwrap().1) < 2, "{}", stages.last().unwrap().1);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the function cannot be compiled.

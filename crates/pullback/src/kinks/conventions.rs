@@ -124,12 +124,26 @@ const DEFAULT: Conventions = Conventions {
 };
 
 impl Conventions {
-    /// The default ones: those of the table in `docs/conventions.md`.
+    /// The default conventions: those of the table in `docs/conventions.md`.
+    ///
+    /// ```
+    /// use pullback::{Conventions, Tensor, grad, with_conventions};
+    /// let slope = grad(|x: &Tensor| x.clamp(0.0, 1.0));
+    /// let found = with_conventions(&Conventions::pullback(), || slope(&Tensor::from(1.0)));
+    /// assert_eq!(found.item::<f64>(), 1.0);
+    /// ```
     pub fn pullback() -> Conventions {
         DEFAULT
     }
 
-    /// Those of PyTorch: the default ones, but for `clamp` and `hypot`.
+    /// The conventions of PyTorch: the default ones, except for `clamp` and `hypot`.
+    ///
+    /// ```
+    /// use pullback::{Conventions, Tensor, grad, with_conventions};
+    /// let slope = grad(|x: &Tensor| x.clamp(0.0, 1.0));
+    /// let found = with_conventions(&Conventions::torch(), || slope(&Tensor::from(1.0)));
+    /// assert_eq!(found.item::<f64>(), 0.0);
+    /// ```
     pub fn torch() -> Conventions {
         Conventions {
             clamp: AtBound::Outside,
@@ -139,7 +153,15 @@ impl Conventions {
         }
     }
 
-    /// Those of JAX: of `jnp.clip`, `jnp.maximum`, `jnp.max`, `jnp.linalg.norm` and `jax.nn`.
+    /// The conventions of JAX: of `jnp.clip`, `jnp.maximum`, `jnp.max`, `jnp.linalg.norm` and
+    /// `jax.nn`.
+    ///
+    /// ```
+    /// use pullback::{Conventions, Tensor, grad, with_conventions};
+    /// let slope = grad(|x: &Tensor| x.clamp(0.0, 1.0));
+    /// let found = with_conventions(&Conventions::jax(), || slope(&Tensor::from(1.0)));
+    /// assert_eq!(found.item::<f64>(), 0.5);
+    /// ```
     pub fn jax() -> Conventions {
         Conventions {
             abs: 1.0,
@@ -152,13 +174,28 @@ impl Conventions {
         }
     }
 
-    /// Those of TensorFlow: of `tf.maximum`, `tf.clip_by_value`, `tf.reduce_max`, `tf.norm` and
-    /// `tf.nn`.
+    /// The conventions of TensorFlow: of `tf.maximum`, `tf.clip_by_value`, `tf.reduce_max`,
+    /// `tf.norm` and `tf.nn`.
+    ///
+    /// ```
+    /// use pullback::{Conventions, Tensor, grad, with_conventions};
+    /// let slope = grad(|x: &Tensor| x.maximum(&Tensor::from(2.0)));
+    /// let found = with_conventions(&Conventions::tensorflow(), || slope(&Tensor::from(2.0)));
+    /// assert_eq!(found.item::<f64>(), 1.0);
+    /// ```
     pub fn tensorflow() -> Conventions {
         Conventions { maximum: AtTie::First, norm: AtOrigin::Nan, ..DEFAULT }
     }
 
-    /// The derivative of `relu` at 0: any slope between its sides, 0 and 1.
+    /// The derivative of `relu` at 0: any slope between its one-sided derivatives, 0 and 1.
+    ///
+    /// ```
+    /// use pullback::{Conventions, Tensor, grad, with_conventions};
+    /// let slope = grad(|x: &Tensor| x.relu());
+    /// let other = Conventions::pullback().relu(0.5);
+    /// assert_eq!(slope(&Tensor::from(0.0)).item::<f64>(), 0.0);
+    /// assert_eq!(with_conventions(&other, || slope(&Tensor::from(0.0))).item::<f64>(), 0.5);
+    /// ```
     ///
     /// # Panics
     /// If the slope is not between them.
@@ -167,7 +204,15 @@ impl Conventions {
         Conventions { relu: between("relu", slope, 0.0), ..self }
     }
 
-    /// The derivative of `abs` at 0: any slope between its sides, −1 and 1.
+    /// The derivative of `abs` at 0: any slope between its one-sided derivatives, −1 and 1.
+    ///
+    /// ```
+    /// use pullback::{Conventions, Tensor, grad, with_conventions};
+    /// let slope = grad(|x: &Tensor| x.abs());
+    /// let other = Conventions::pullback().abs(1.0);
+    /// assert_eq!(slope(&Tensor::from(0.0)).item::<f64>(), 0.0);
+    /// assert_eq!(with_conventions(&other, || slope(&Tensor::from(0.0))).item::<f64>(), 1.0);
+    /// ```
     ///
     /// # Panics
     /// If the slope is not between them.
@@ -177,47 +222,121 @@ impl Conventions {
     }
 
     /// The derivative of `leaky_relu` and `prelu` at 0.
+    ///
+    /// ```
+    /// use pullback::{AtZero, Conventions, Tensor, grad, with_conventions};
+    /// let slope = grad(|x: &Tensor| x.leaky_relu(0.25));
+    /// let other = Conventions::pullback().leaky_relu(AtZero::Above);
+    /// assert_eq!(slope(&Tensor::from(0.0)).item::<f64>(), 0.25);
+    /// assert_eq!(with_conventions(&other, || slope(&Tensor::from(0.0))).item::<f64>(), 1.0);
+    /// ```
     pub fn leaky_relu(self, at: AtZero) -> Conventions {
         Conventions { leaky_relu: at, ..self }
     }
 
     /// The derivative of `clamp`, `clamp_min` and `clamp_max` at a bound.
+    ///
+    /// ```
+    /// use pullback::{AtBound, Conventions, Tensor, grad, with_conventions};
+    /// let slope = grad(|x: &Tensor| x.clamp(0.0, 1.0));
+    /// let other = Conventions::pullback().clamp(AtBound::Half);
+    /// assert_eq!(slope(&Tensor::from(1.0)).item::<f64>(), 1.0);
+    /// assert_eq!(with_conventions(&other, || slope(&Tensor::from(1.0))).item::<f64>(), 0.5);
+    /// ```
     pub fn clamp(self, at: AtBound) -> Conventions {
         Conventions { clamp: at, clamp_by: at, ..self }
     }
 
     /// The derivative of `clamp`, `clamp_min` and `clamp_max` at a bound that is a tensor, which
     /// may be another than at one that is a number.
+    ///
+    /// ```
+    /// use pullback::{AtBound, Conventions, Tensor, grad, with_conventions};
+    /// let slope = grad(|x: &Tensor| x.clamp_max(&Tensor::from(1.0)));
+    /// let other = Conventions::pullback().clamp_by(AtBound::Outside);
+    /// assert_eq!(slope(&Tensor::from(1.0)).item::<f64>(), 1.0);
+    /// assert_eq!(with_conventions(&other, || slope(&Tensor::from(1.0))).item::<f64>(), 0.0);
+    /// ```
     pub fn clamp_by(self, at: AtBound) -> Conventions {
         Conventions { clamp_by: at, ..self }
     }
 
     /// The derivative of `hardtanh` at a bound.
+    ///
+    /// ```
+    /// use pullback::{AtBound, Conventions, Tensor, grad, with_conventions};
+    /// let slope = grad(|x: &Tensor| x.hardtanh(-1.0, 1.0));
+    /// let other = Conventions::pullback().hardtanh(AtBound::Inside);
+    /// assert_eq!(slope(&Tensor::from(1.0)).item::<f64>(), 0.0);
+    /// assert_eq!(with_conventions(&other, || slope(&Tensor::from(1.0))).item::<f64>(), 1.0);
+    /// ```
     pub fn hardtanh(self, at: AtBound) -> Conventions {
         Conventions { hardtanh: at, ..self }
     }
 
     /// The derivative of `relu6`, `hardsigmoid` and `hardswish` at a bound.
+    ///
+    /// ```
+    /// use pullback::{AtBound, Conventions, Tensor, grad, with_conventions};
+    /// let slope = grad(|x: &Tensor| x.relu6());
+    /// let other = Conventions::pullback().relu6(AtBound::Half);
+    /// assert_eq!(slope(&Tensor::from(6.0)).item::<f64>(), 0.0);
+    /// assert_eq!(with_conventions(&other, || slope(&Tensor::from(6.0))).item::<f64>(), 0.5);
+    /// ```
     pub fn relu6(self, at: AtBound) -> Conventions {
         Conventions { relu6: at, ..self }
     }
 
     /// The derivative of `maximum` and `minimum` where both operands are equal.
+    ///
+    /// ```
+    /// use pullback::{AtTie, Conventions, Tensor, grad, with_conventions};
+    /// let slope = grad(|x: &Tensor| x.maximum(&Tensor::from(2.0)));
+    /// let other = Conventions::pullback().maximum(AtTie::First);
+    /// assert_eq!(slope(&Tensor::from(2.0)).item::<f64>(), 0.5);
+    /// assert_eq!(with_conventions(&other, || slope(&Tensor::from(2.0))).item::<f64>(), 1.0);
+    /// ```
     pub fn maximum(self, at: AtTie) -> Conventions {
         Conventions { maximum: at, ..self }
     }
 
     /// The derivative of `max` and `min` over axes where several elements are the extreme one.
+    ///
+    /// ```
+    /// use pullback::{AtTies, Conventions, Tensor, grad, with_conventions};
+    /// let slopes = || grad(|x: &Tensor| x.max())(&Tensor::from([2.0, 2.0]));
+    /// let first = Conventions::pullback().max(AtTies::First);
+    /// assert_eq!(slopes().to_vec::<f64>(), [0.5, 0.5]);
+    /// assert_eq!(with_conventions(&first, slopes).to_vec::<f64>(), [1.0, 0.0]);
+    /// ```
     pub fn max(self, at: AtTies) -> Conventions {
         Conventions { max: at, ..self }
     }
 
     /// The derivative of `norm` (also as the `vector_norm` of order 2) and `std` at the origin.
+    ///
+    /// ```
+    /// use pullback::{AtOrigin, Conventions, Tensor, grad, with_conventions};
+    /// let f = |x: &Tensor| x.norm();
+    /// let slope = || grad(f)(&Tensor::from(0.0)).item::<f64>();
+    /// let nan = Conventions::pullback().norm(AtOrigin::Nan);
+    /// assert_eq!(slope(), 0.0);
+    /// assert!(with_conventions(&nan, slope).is_nan());
+    /// ```
     pub fn norm(self, at: AtOrigin) -> Conventions {
         Conventions { norm: at, ..self }
     }
 
     /// The derivative of `hypot` at the origin.
+    ///
+    /// ```
+    /// use pullback::{AtOrigin, Conventions, Tensor, grad, with_conventions};
+    /// let f = |x: &Tensor| x.hypot(&Tensor::from(0.0));
+    /// let slope = || grad(f)(&Tensor::from(0.0)).item::<f64>();
+    /// let nan = Conventions::pullback().hypot(AtOrigin::Nan);
+    /// assert_eq!(slope(), 0.0);
+    /// assert!(with_conventions(&nan, slope).is_nan());
+    /// ```
     pub fn hypot(self, at: AtOrigin) -> Conventions {
         Conventions { hypot: at, ..self }
     }

@@ -108,6 +108,9 @@ pub fn kink_report<R>(f: impl FnOnce() -> R) -> (R, KinkReport) {
 /// let error = catch(|| strict_kinks(|| x.abs())).unwrap_err();
 /// assert!(error.to_string().starts_with("abs: 2 of 4 elements are at a kink (0), the first at [0, 1]; the derivative taken there is 0"));
 /// ```
+///
+/// # Panics
+/// Where `f` differentiates an op at a kink.
 pub fn strict_kinks<R>(f: impl FnOnce() -> R) -> R {
     mode::with(&STRICT, true, || events::with(COUNT, f))
 }

@@ -42,11 +42,25 @@ pub struct KinkReport {
 
 impl KinkReport {
     /// Whether no element was at a kink, as far as could be checked.
+    ///
+    /// ```
+    /// use pullback::{Tensor, kink_report};
+    /// let x = Tensor::from([-1.0, 2.0]).requires_grad();
+    /// assert!(kink_report(|| x.relu()).1.is_empty());
+    /// assert!(!kink_report(|| (&x + 1.0).relu()).1.is_empty()); // at 0
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.kinks.is_empty()
     }
 
     /// How many elements were at a kink.
+    ///
+    /// ```
+    /// use pullback::{Tensor, kink_report};
+    /// let x = Tensor::from([-1.0, 0.0, 0.0]).requires_grad();
+    /// let (_, report) = kink_report(|| x.relu() + x.abs());
+    /// assert_eq!(report.elements(), 4); // two of each
+    /// ```
     pub fn elements(&self) -> usize {
         self.kinks.iter().map(|k| k.elements).sum()
     }

@@ -41,6 +41,9 @@ impl Tensor {
     /// let y = Tensor::from([[-2.0, -2.0]]).prelu(&Tensor::from([0.5, 0.25]));
     /// assert_eq!(y.to_vec::<f64>(), [-1.0, -0.5]);
     /// ```
+    ///
+    /// # Panics
+    /// If float dtypes are mixed, or the weight has neither one element nor one per channel.
     #[track_caller]
     #[must_use]
     pub fn prelu(&self, weight: &Tensor) -> Tensor {
@@ -100,6 +103,12 @@ impl Tensor {
     /// `alpha`.
     ///
     /// Derivative: 1 above 0, exp(x/alpha) elsewhere.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([-2.0, 3.0]).celu(2.0).to_vec::<f64>();
+    /// assert!((y[0] - 2.0 * (-1f64).exp_m1()).abs() < 1e-15 && y[1] == 3.0);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn celu(&self, alpha: f64) -> Tensor {
@@ -110,6 +119,12 @@ impl Tensor {
     /// A scaled elu with the constants that keep mean 0 and variance 1.
     ///
     /// Derivative: λ above 0, λ·α·eˣ elsewhere.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, 1.0]).selu().to_vec::<f64>();
+    /// assert!(y[0] == 0.0 && (y[1] - 1.0507009873554805).abs() < 1e-15);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn selu(&self) -> Tensor {
@@ -132,10 +147,20 @@ impl Tensor {
         linear.select(self, &(-(-scaled.only(&linear.logical_not())).log_sigmoid() / beta))
     }
 
-    /// log(1 / (1 + e⁻ˣ)), without overflow.
+    /// The logarithm of the sigmoid, log(1 / (1 + e⁻ˣ)), without overflow.
     ///
     /// Derivative: 1 / (1 + eˣ).
     /// PyTorch's name: `nn.functional.logsigmoid`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, -1000.0]).log_sigmoid().to_vec::<f64>();
+    /// assert!((y[0] + 2f64.ln()).abs() < 1e-15 && y[1] == -1000.0);
+    /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bool`.
+    #[doc(alias = "logsigmoid")]
     #[track_caller]
     #[must_use]
     pub fn log_sigmoid(&self) -> Tensor {
@@ -148,6 +173,12 @@ impl Tensor {
     /// x·tanh(log(1 + eˣ)).
     ///
     /// Derivative: t + x·(1 − t²)·sigmoid(x), with t = tanh(log(1 + eˣ)).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, 1.0]).mish().to_vec::<f64>();
+    /// assert!(y[0] == 0.0 && (y[1] - 0.8650983882673103).abs() < 1e-15);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn mish(&self) -> Tensor {
@@ -157,6 +188,14 @@ impl Tensor {
     /// x / (1 + |x|).
     ///
     /// Derivative: 1 / (1 + |x|)².
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-1.0, 3.0]).softsign().to_vec::<f64>(), [-0.5, 0.75]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bool`.
     #[track_caller]
     #[must_use]
     pub fn softsign(&self) -> Tensor {
@@ -167,15 +206,27 @@ impl Tensor {
     /// x − tanh(x).
     ///
     /// Derivative: tanh²(x).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, 100.0]).tanhshrink();
+    /// assert_eq!(y.to_vec::<f64>(), [0.0, 99.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn tanhshrink(&self) -> Tensor {
         self - self.tanh()
     }
 
-    /// x moved by `lambda` towards 0, and 0 where it would cross it.
+    /// Soft shrinkage: x − lambda above lambda, x + lambda below −lambda, 0 between.
     ///
     /// Derivative: 1 where |x| is above `lambda`, else 0.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([-2.0, 0.25, 3.0]).softshrink(0.5);
+    /// assert_eq!(y.to_vec::<f64>(), [-1.5, 0.0, 2.5]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn softshrink(&self, lambda: f64) -> Tensor {
@@ -185,9 +236,15 @@ impl Tensor {
         above.select(&(self - lambda), below.select(&(self + lambda), &(self * 0.0)))
     }
 
-    /// 0 where |x| is at most `lambda`, x elsewhere.
+    /// Hard shrinkage: 0 where |x| is at most `lambda`, x elsewhere.
     ///
     /// Derivative: 1 where |x| is above `lambda`, else 0.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([-2.0, 0.25, 3.0]).hardshrink(0.5);
+    /// assert_eq!(y.to_vec::<f64>(), [-2.0, 0.0, 3.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn hardshrink(&self, lambda: f64) -> Tensor {
@@ -199,6 +256,12 @@ impl Tensor {
     /// [`Tensor::clamp`], as PyTorch has it).
     ///
     /// Derivative: 1 between the bounds, 0 at and outside them.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([-2.0, 0.5, 3.0]).hardtanh(-1.0, 1.0);
+    /// assert_eq!(y.to_vec::<f64>(), [-1.0, 0.5, 1.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn hardtanh(&self, low: f64, high: f64) -> Tensor {
@@ -218,6 +281,11 @@ impl Tensor {
     /// min(max(x, 0), 6).
     ///
     /// Derivative: 1 between 0 and 6, else 0.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-2.0, 3.0, 9.0]).relu6().to_vec::<f64>(), [0.0, 3.0, 6.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn relu6(&self) -> Tensor {
@@ -228,6 +296,12 @@ impl Tensor {
     /// min(max(x + 3, 0), 6) / 6.
     ///
     /// Derivative: 1/6 between −3 and 3, else 0.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([-4.0, 0.0, 3.0]).hardsigmoid();
+    /// assert_eq!(y.to_vec::<f64>(), [0.0, 0.5, 1.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn hardsigmoid(&self) -> Tensor {
@@ -243,6 +317,12 @@ impl Tensor {
     /// x·min(max(x + 3, 0), 6) / 6.
     ///
     /// Derivative: (2x + 3)/6 between −3 and 3; 0 below, 1 above.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([-4.0, 0.0, 3.0]).hardswish();
+    /// assert_eq!(y.to_vec::<f64>(), [0.0, 0.0, 3.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn hardswish(&self) -> Tensor {
@@ -280,6 +360,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([[2.0, 0.0]]).glu(1).to_vec::<f64>(), [1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or its length is odd.
     #[track_caller]
     #[must_use]
     pub fn glu(&self, axis: isize) -> Tensor {

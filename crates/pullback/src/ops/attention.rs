@@ -6,14 +6,14 @@
 
 use crate::apply::{apply, apply_all};
 use crate::ops::cast::one_float;
-use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
+use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val};
 use crate::{DType, Error, Key, Op, Shape, Tensor, autocast};
 use pullback_ir::{Attention as How, Fused, Random, Real};
 use smallvec::{SmallVec, smallvec};
 
 pub(super) fn row() -> Grad {
     use Val::{In, Out};
-    Grad::Hand(Hand {
+    Grad::ByHand(ByHand {
         uses: &[In(0), In(1), In(2), In(3), In(4), Out(0), Out(1)],
         vjp,
         jvp,
@@ -38,11 +38,11 @@ fn how(op: &Op) -> How {
     }
 }
 
-fn operands<'a>(f: &'a Facts) -> SmallVec<[&'a Tensor; 5]> {
+fn operands<'a>(f: &'a RuleContext) -> SmallVec<[&'a Tensor; 5]> {
     (0..how(f.op).operands()).map(|i| f.x(i)).collect()
 }
 
-fn vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let how = how(f.op);
     let dy = match (&dys[0], &dys[1]) {
         (Some(dy), _) => dy.clone(),
@@ -51,7 +51,7 @@ fn vjp(f: &Facts, dys: &Maybe) -> Maybe {
     };
     let mut given = operands(f);
     let of_mask = how.masked && f.needs(3) && f.x(3).dtype().is_float();
-    let mut out: Maybe = if of_mask || dys[1].is_some() {
+    let mut out: Derivatives = if of_mask || dys[1].is_some() {
         let slopes = Scores::new(how, &given, f.y(1)).slopes(f.y(0), &dy, dys[1].as_ref());
         slopes.into_iter().map(Some).collect()
     } else {
@@ -65,7 +65,7 @@ fn vjp(f: &Facts, dys: &Maybe) -> Maybe {
     out
 }
 
-fn jvp(f: &Facts, t: &Maybe) -> Outs {
+fn jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let how = how(f.op);
     let scores = Scores::new(how, &operands(f), f.y(1));
     let (q, k, v) = (&scores.q, &scores.k, &scores.v);
@@ -151,7 +151,7 @@ impl Scores {
     }
 
     /// dq, dk, dv and dmask, from the results and the cotangents of both.
-    fn slopes(&self, out: &Tensor, dy: &Tensor, dlse: Option<&Tensor>) -> Outs {
+    fn slopes(&self, out: &Tensor, dy: &Tensor, dlse: Option<&Tensor>) -> Tensors {
         let (narrow, heads) = (dy.dtype(), dy.rank() - 3);
         let (out, dy) = (self.split(out), self.split(dy));
         let mut delta = (&dy * out).sum_keep(-1);
@@ -179,7 +179,7 @@ fn split(x: &Tensor, groups: usize) -> Tensor {
     x.reshape(&shape[..])
 }
 
-/// How [`Tensor::attention`] weighs: a mask, causality, the scale, dropout, grouped heads.
+/// Options of [`Tensor::attention`]: a mask, causal masking, the scale, dropout, grouped heads.
 ///
 /// ```
 /// use pullback::{Attention, Tensor};
@@ -198,35 +198,83 @@ pub struct Attention<'a> {
 }
 
 impl<'a> Attention<'a> {
-    /// Every query sees every key; scores are scaled by 1/√d, where d is the number of features.
+    /// Every query attends to every key; scores are scaled by 1/√d, where d is the number of
+    /// features.
+    ///
+    /// ```
+    /// use pullback::{Attention, Tensor};
+    /// let (q, k) = (Tensor::zeros([2, 4]), Tensor::from([[1f32, 2., 3., 4.], [3., 4., 5., 6.]]));
+    /// // Equal scores: the mean of the values.
+    /// let y = q.attention(&k, &k, Attention::new());
+    /// assert_eq!(y.select_at(0, 0).to_vec::<f32>(), [2.0, 3.0, 4.0, 5.0]);
+    /// ```
     pub fn new() -> Attention<'a> {
         Attention::default()
     }
 
-    /// Of `bool`: true where a query attends to a key. Of a float dtype: added to the scores. It
-    /// broadcasts to `[.., heads, queries, keys]`.
+    /// An attention mask. Of `bool`: true where a query attends to a key; of a float dtype: added
+    /// to the scores. It broadcasts to `[.., heads, queries, keys]`.
+    ///
+    /// ```
+    /// use pullback::{Attention, Tensor};
+    /// let x = Tensor::from([[1f32, 0.], [0., 1.]]);
+    /// // Each query attends to the other position alone.
+    /// let mask = Tensor::from([[false, true], [true, false]]);
+    /// let y = x.attention(&x, &x, Attention::new().mask(&mask));
+    /// assert_eq!(y.to_vec::<f32>(), [0.0, 1.0, 1.0, 0.0]);
+    /// ```
     pub fn mask(self, mask: &'a Tensor) -> Attention<'a> {
         Attention { mask: Some(mask), ..self }
     }
 
-    /// Query i sees the keys up to i, also where there are more or fewer keys than queries.
+    /// Causal masking: query i attends to the keys up to i, also where there are more or fewer keys
+    /// than queries.
+    ///
+    /// ```
+    /// use pullback::{Attention, Tensor};
+    /// let (q, v) = (Tensor::zeros([2, 1]), Tensor::from([[1f32], [3.]]));
+    /// let y = q.attention(&q, &v, Attention::new().causal());
+    /// assert_eq!(y.to_vec::<f32>(), [1.0, 2.0]);
+    /// ```
     pub fn causal(self) -> Attention<'a> {
         Attention { causal: true, ..self }
     }
 
     /// What scores are multiplied by, instead of 1/√d.
+    ///
+    /// ```
+    /// use pullback::{Attention, Tensor};
+    /// let (x, v) = (Tensor::from([[1f32, 0.], [0., 1.]]), Tensor::from([[1f32], [3.]]));
+    /// // A scale of 0 makes all scores equal.
+    /// let y = x.attention(&x, &v, Attention::new().scale(0.0));
+    /// assert_eq!(y.to_vec::<f32>(), [2.0, 2.0]);
+    /// ```
     pub fn scale(self, scale: f64) -> Attention<'a> {
         Attention { scale: Some(scale), ..self }
     }
 
     /// Drops each weight with probability `p` and multiplies the others by 1/(1 − p). The same key
     /// drops the same weights.
+    ///
+    /// ```
+    /// use pullback::{Attention, Key, Tensor};
+    /// let x = Tensor::ones([1, 4, 2]);
+    /// let key = Key::new(0);
+    /// let y = || x.attention(&x, &x, Attention::new().dropout(0.5, &key)).to_vec::<f32>();
+    /// assert_eq!(y(), y());
+    /// ```
     pub fn dropout(self, p: f64, key: &'a Key) -> Attention<'a> {
         Attention { dropout: Some((p, key)), ..self }
     }
 
-    /// Several heads of queries may share a head of keys and values: the first h/g heads the first
-    /// of g, and so on.
+    /// Grouped-query attention: several heads of queries may share a head of keys and values, the
+    /// first h/g heads the first of g, and so on.
+    ///
+    /// ```
+    /// use pullback::{Attention, Tensor};
+    /// let (q, k) = (Tensor::ones([8, 5, 4]), Tensor::ones([2, 6, 4]));
+    /// assert_eq!(q.attention(&k, &k, Attention::new().grouped()).shape(), [8, 5, 4]);
+    /// ```
     pub fn grouped(self) -> Attention<'a> {
         Attention { grouped: true, ..self }
     }
@@ -255,6 +303,10 @@ impl Tensor {
     /// let y = q.attention(&k, &k, Attention::new().grouped().dropout(0.1, &Key::new(0)));
     /// assert_eq!(y.shape(), [8, 5, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If an operand has fewer than two axes, the dtypes are not one float dtype, the shapes do not
+    /// fit, or the dropout probability is not in [0, 1].
     #[doc(alias = "scaled_dot_product_attention")]
     #[track_caller]
     #[must_use]

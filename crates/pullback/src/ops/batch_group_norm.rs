@@ -64,6 +64,18 @@ impl Tensor {
     ///
     /// Derivative: weight/√(variance + eps) by x; of its formula by the others.
     /// PyTorch's name: `nn.functional.batch_norm`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1.0, 10.0], [3.0, 30.0]]);
+    /// let (mean, variance) = (Tensor::from([2.0, 20.0]), Tensor::from([1.0, 100.0]));
+    /// let y = x.channel_norm(&mean, &variance, None, None, 0.0);
+    /// assert_eq!(y.to_vec::<f64>(), [-1.0, -1.0, 1.0, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If float dtypes are mixed, or an operand does not have one element for each channel.
+    #[doc(alias = "batch_norm")]
     #[track_caller]
     #[must_use]
     pub fn channel_norm(
@@ -119,6 +131,17 @@ impl Tensor {
     ///
     /// Derivative: with n the normalised x and g = dy·weight, dx = (g − mean(g) − n·mean(g·n))/σ;
     /// dweight = Σ dy·n; dbias = Σ dy.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// // The batch axis is 0, channels are axis 1.
+    /// let x = Tensor::from([[1.0, 10.0], [3.0, 30.0]]);
+    /// let y = x.batch_norm(None, Some(&Tensor::from([0.0, 5.0])), 0.0);
+    /// assert_eq!(y.to_vec::<f64>(), [-1.0, 4.0, 1.0, 6.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If float dtypes are mixed, or an operand does not have one element for each channel.
     #[track_caller]
     #[must_use]
     pub fn batch_norm(&self, weight: Option<&Tensor>, bias: Option<&Tensor>, eps: f64) -> Tensor {
@@ -138,6 +161,9 @@ impl Tensor {
     /// let (_, mean, var) = x.batch_norm_running((&mean, &var), None, None, 0.5, 1e-5);
     /// assert_eq!((mean.item::<f64>(), var.item::<f64>()), (0.5, 1.5));
     /// ```
+    ///
+    /// # Panics
+    /// If float dtypes are mixed, or an operand does not have one element for each channel.
     #[track_caller]
     #[must_use]
     pub fn batch_norm_running(
@@ -159,6 +185,17 @@ impl Tensor {
     /// [`Tensor::group_norm`] with a group for every channel.
     ///
     /// Derivative: of group normalisation.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[[1.0, 3.0], [10.0, 30.0]]]);
+    /// let y = x.instance_norm(None, None, 0.0);
+    /// assert_eq!(y.to_vec::<f64>(), [-1.0, 1.0, -1.0, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If there are no channels (axis 1), float dtypes are mixed, or an operand does not have
+    /// one element for each channel.
     #[track_caller]
     #[must_use]
     pub fn instance_norm(
@@ -174,6 +211,19 @@ impl Tensor {
     /// the samples of those of the channels.
     ///
     /// Derivative: of instance normalisation, for the first result.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[[1.0, 3.0]]]);
+    /// let (mean, var) = (Tensor::from([0.0]), Tensor::from([1.0]));
+    /// let (y, mean, var) = x.instance_norm_running((&mean, &var), None, None, 0.5, 0.0);
+    /// assert_eq!(y.to_vec::<f64>(), [-1.0, 1.0]);
+    /// assert_eq!((mean.item::<f64>(), var.item::<f64>()), (1.0, 1.5));
+    /// ```
+    ///
+    /// # Panics
+    /// If there are no channels (axis 1), float dtypes are mixed, or an operand does not have
+    /// one element for each channel.
     #[track_caller]
     #[must_use]
     pub fn instance_norm_running(
@@ -198,6 +248,14 @@ impl Tensor {
     ///
     /// Derivative: of its formula.
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[[1.0], [2.0]]]);
+    /// // Channel 0 sees itself and zeros, channel 1 itself and channel 0.
+    /// let y = x.local_response_norm(2, 2.0, 1.0, 1.0);
+    /// assert_eq!(y.to_vec::<f64>(), [0.5, 2.0 / 6.0]);
+    /// ```
+    ///
     /// # Panics
     /// If there are no channels (axis 1), no axis after them, or `size` is 0.
     #[track_caller]
@@ -220,6 +278,18 @@ impl Tensor {
     ///
     /// Derivative: with n the normalised x and g = dy·weight, dx = (g − mean(g) − n·mean(g·n))/σ
     /// over each group; dweight = Σ dy·n; dbias = Σ dy.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// // Four channels in two groups.
+    /// let x = Tensor::from([[1.0, 3.0, 10.0, 30.0]]);
+    /// let y = x.group_norm(2, None, None, 0.0);
+    /// assert_eq!(y.to_vec::<f64>(), [-1.0, 1.0, -1.0, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the number of channels (axis 1) is no multiple of `groups`, float dtypes are mixed, or
+    /// an operand does not have one element for each channel.
     #[track_caller]
     #[must_use]
     pub fn group_norm(

@@ -6,14 +6,14 @@
 //! from them by the chain rule alone.
 
 use crate::apply::apply_all;
-use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
+use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val};
 use crate::{Op, Tensor};
 use pullback_ir::{Fused, Real};
 use smallvec::smallvec;
 
 pub(super) fn row() -> Grad {
     use Val::{In, Out};
-    Grad::Hand(Hand {
+    Grad::ByHand(ByHand {
         uses: &[In(0), In(1), Out(1), Out(2)],
         vjp,
         jvp,
@@ -72,9 +72,9 @@ fn spread(each: &Tensor, x: &Tensor) -> Tensor {
     each.wide().reshape(shape)
 }
 
-fn vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let (x, w, mean, variance) = (f.x(0), f.x(1), f.y(1), f.y(2));
-    let mut out: Maybe = match &dys[0] {
+    let mut out: Derivatives = match &dys[0] {
         Some(dy) => {
             let op = Op::Fused(Fused::BatchNormVjp(Real(eps_of(f.op))));
             apply_all(op, &[x, w, mean, variance, dy]).into_iter().map(Some).collect()
@@ -95,7 +95,7 @@ fn vjp(f: &Facts, dys: &Maybe) -> Maybe {
     out
 }
 
-fn jvp(f: &Facts, t: &Maybe) -> Outs {
+fn jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let (x, mean, variance) = (f.x(0), f.y(1), f.y(2));
     let batch = Batch::new(f.op, x, f.x(1), mean, variance);
     let terms = [
@@ -119,7 +119,7 @@ fn jvp(f: &Facts, t: &Maybe) -> Outs {
 }
 
 /// With n = (x − mean)/σ: dx = w/σ·(dy − mean(dy) − n·mean(dy·n)), dw = Σ dy·n, db = Σ dy.
-fn slopes(op: &Op, inputs: &[&Tensor]) -> Outs {
+fn slopes(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let (x, w, dy) = (inputs[0], inputs[1], inputs[4].wide());
     let batch = Batch::new(op, x, w, inputs[2], inputs[3]);
     let dx = &batch.scale * &batch.w * batch.tangential(&dy);

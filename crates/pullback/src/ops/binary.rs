@@ -5,7 +5,7 @@ use crate::kinks::mask::{self, Spots};
 use crate::memory::Need;
 use crate::ops::slopes::gamma_density;
 use crate::ops::{Operand, linear};
-use crate::rule::{A, Adds, B, Bilinear, Facts, Grad, Hand, Outs, Y, chain, slopes};
+use crate::rule::{A, Adds, B, Bilinear, ByHand, Grad, RuleContext, Tensors, Y, chain, slopes};
 use crate::{Error, Op, Tensor, fail, kinks};
 use pullback_ir::{Binary, DType};
 use smallvec::smallvec;
@@ -71,7 +71,7 @@ const MUL: Grad = Grad::Bilinear(Bilinear {
 /// y = a / b: divided again rather than multiplied by 1/b, so that nothing is rounded twice. Also y
 /// is divided, and not `dy / b` multiplied by it: 1/b² would overflow where a/b² does not (a = 0,
 /// or as small as b).
-const DIV: Grad = Grad::Hand(Hand {
+const DIV: Grad = Grad::ByHand(ByHand {
     formula: "`da = dy / b`, `db = dy * (y / -b)`",
     uses: &[B, Y],
     vjp: |f, dys| {
@@ -91,7 +91,7 @@ const DIV: Grad = Grad::Hand(Hand {
 });
 
 /// y = a − b·q, where q is a/b rounded down for the remainder and towards zero for fmod.
-const MODULO: Grad = Grad::Hand(Hand {
+const MODULO: Grad = Grad::ByHand(ByHand {
     formula: "`da = dy`, `db = -dy * q`, q the rounded quotient",
     uses: &[A, B, Y],
     vjp: |f, dys| smallvec![dys[0].clone(), dys[0].as_ref().map(|dy| -(dy * quotient(f)))],
@@ -100,7 +100,7 @@ const MODULO: Grad = Grad::Hand(Hand {
 
 /// The quotient that the value was made with: a/b itself may be rounded up to the next integer, as
 /// 1/0.1 is.
-fn quotient(f: &Facts) -> Tensor {
+fn quotient(f: &RuleContext) -> Tensor {
     let (a, b) = (f.x(0), f.x(1));
     match f.op {
         Op::Binary(Binary::Fmod) => ((a - f.y(0)) / b).round(),
@@ -109,7 +109,7 @@ fn quotient(f: &Facts) -> Tensor {
 }
 
 /// The sum of the tangents that arrived; at least one did.
-fn total(a: Option<Tensor>, b: Option<Tensor>) -> Outs {
+fn total(a: Option<Tensor>, b: Option<Tensor>) -> Tensors {
     a.into_iter().chain(b).reduce(|a, b| a + b).into_iter().collect()
 }
 
@@ -184,6 +184,9 @@ binary_methods! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([2.0, 3.0]).pow(2).to_vec::<f64>(), [4.0, 9.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     pow Pow;
     /// The angle of the point (other, self).
     ///
@@ -194,6 +197,10 @@ binary_methods! {
     /// // self is the ordinate (y), other the abscissa (x).
     /// assert_eq!(Tensor::from(1.0).atan2(0.0).item::<f64>(), std::f64::consts::FRAC_PI_2);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "arctan2")]
     atan2 Atan2;
     /// The magnitude of self with the sign of other.
     ///
@@ -203,6 +210,9 @@ binary_methods! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([3.0, -2.0]).copysign(-1.0).to_vec::<f64>(), [-3.0, -2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     copysign Copysign;
     /// ζ(self, q) = Σₖ (q + k)^(−self), Hurwitz' zeta function: infinite for self = 1 and at q = 0,
     /// −1, …, NaN for self < 1, and for a negative q where self is not an integer.
@@ -214,26 +224,71 @@ binary_methods! {
     /// let y = Tensor::from(2.0).zeta(1.0).item::<f64>();
     /// assert!((y - std::f64::consts::PI.powi(2) / 6.0).abs() < 1e-15);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     zeta Zeta;
     /// P(self, x) = ∫₀ˣ t^(self−1)·e^(−t) dt / Γ(self), the regularised lower incomplete gamma
     /// function; NaN for negative arguments.
     ///
     /// Derivative: by x, x^(self−1)·e^(−x)/Γ(self); by self it is refused, for it has no closed
     /// form.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from(1.0).gammainc(2.0).item::<f64>();
+    /// // P(1, x) = 1 − e⁻ˣ.
+    /// assert!((y - (1.0 - (-2f64).exp())).abs() < 1e-15);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "igamma")]
     gammainc Gammainc;
     /// Q(self, x) = 1 − P(self, x), the regularised upper incomplete gamma function, accurate where
     /// it is small.
     ///
     /// Derivative: by x, −x^(self−1)·e^(−x)/Γ(self); by self it is refused, for it has no closed
     /// form.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from(1.0).gammaincc(50.0).item::<f64>();
+    /// // Q(1, x) = e⁻ˣ.
+    /// assert!((y / (-50f64).exp() - 1.0).abs() < 1e-13);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "igammac")]
     gammaincc Gammaincc;
     /// The larger of each pair; NaN if either is. A tie gives half the gradient to each.
     ///
     /// Derivative: `dy` to the one that it is, half to each in a tie.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, 5.0]);
+    /// assert_eq!(x.maximum(&Tensor::from([3.0, 4.0])).to_vec::<f64>(), [3.0, 5.0]);
+    /// assert_eq!(x.maximum(2.0).to_vec::<f64>(), [2.0, 5.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     maximum Maximum;
     /// The smaller of each pair; NaN if either is. A tie gives half the gradient to each.
     ///
     /// Derivative: `dy` to the one that it is, half to each in a tie.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, 5.0]);
+    /// assert_eq!(x.minimum(&Tensor::from([3.0, 4.0])).to_vec::<f64>(), [1.0, 4.0]);
+    /// assert_eq!(x.minimum(2.0).to_vec::<f64>(), [1.0, 2.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     minimum Minimum;
     /// The remainder with the sign of the divisor (also `%`).
     ///
@@ -244,6 +299,10 @@ binary_methods! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-7, 7]).remainder(3).to_vec::<i32>(), [2, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "mod")]
     remainder Remainder;
     /// The remainder with the sign of the dividend.
     ///
@@ -253,6 +312,9 @@ binary_methods! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-7, 7]).fmod(3).to_vec::<i32>(), [-1, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     fmod Fmod;
     /// Division rounded towards minus infinity; its derivative is zero.
     ///
@@ -263,17 +325,54 @@ binary_methods! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-7, 7]).floor_div(2).to_vec::<i32>(), [-4, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "floor_divide")]
     floor_div FloorDiv;
-    /// Both: logical on `bool`, bitwise on integers.
+    /// Element-wise AND: logical on `bool`, bitwise on integers.
     ///
     /// Derivative: none (bits).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([true, true]).logical_and(&Tensor::from([true, false]));
+    /// assert_eq!(y.to_vec::<bool>(), [true, false]);
+    /// assert_eq!(Tensor::from([6]).logical_and(3).to_vec::<i32>(), [2]);
+    /// ```
+    ///
+    /// # Panics
+    /// If an operand is a float, or the shapes do not broadcast.
+    #[doc(alias = "bitwise_and")]
     logical_and And;
-    /// Either: logical on `bool`, bitwise on integers.
+    /// Element-wise OR: logical on `bool`, bitwise on integers.
     ///
     /// Derivative: none (bits).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([true, false]).logical_or(&Tensor::from([false, false]));
+    /// assert_eq!(y.to_vec::<bool>(), [true, false]);
+    /// assert_eq!(Tensor::from([6]).logical_or(3).to_vec::<i32>(), [7]);
+    /// ```
+    ///
+    /// # Panics
+    /// If an operand is a float, or the shapes do not broadcast.
+    #[doc(alias = "bitwise_or")]
     logical_or Or;
-    /// Not the same: logical on `bool`, bitwise on integers.
+    /// Element-wise exclusive OR: logical on `bool`, bitwise on integers.
     ///
     /// Derivative: none (bits).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([true, true]).logical_xor(&Tensor::from([true, false]));
+    /// assert_eq!(y.to_vec::<bool>(), [false, true]);
+    /// assert_eq!(Tensor::from([6]).logical_xor(3).to_vec::<i32>(), [5]);
+    /// ```
+    ///
+    /// # Panics
+    /// If an operand is a float, or the shapes do not broadcast.
+    #[doc(alias = "bitwise_xor")]
     logical_xor Xor;
 }

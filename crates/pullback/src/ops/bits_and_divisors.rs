@@ -12,6 +12,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.5, -1.0]).ldexp(3).to_vec::<f64>(), [12.0, -8.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn ldexp(&self, n: impl Operand) -> Tensor {
@@ -52,6 +55,10 @@ impl Tensor {
     /// let y = Tensor::from([1.0, 0.0]).next_after(&Tensor::from([2.0, -1.0]));
     /// assert_eq!(y.to_vec::<f64>(), [1.0 + f64::EPSILON, -5e-324]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "nextafter")]
     #[track_caller]
     #[must_use]
     pub fn next_after(&self, other: &Tensor) -> Tensor {
@@ -90,10 +97,16 @@ impl Tensor {
         moves.select(&(from + moves.select(&step, 0.0)), &next)
     }
 
-    /// Where the sign is negative: also of −0.
+    /// Whether the sign bit is set: of negative numbers and −0.
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `signbit`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-1.0, -0.0, 2.0]).sign_bit().to_vec::<bool>(), [true, true, false]);
+    /// ```
+    #[doc(alias = "signbit")]
     #[track_caller]
     #[must_use]
     pub fn sign_bit(&self) -> Tensor {
@@ -107,6 +120,12 @@ impl Tensor {
     /// stays.
     ///
     /// Derivative: zero (piecewise constant).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([-2.0, 2.0]).angle();
+    /// assert_eq!(y.to_vec::<f64>(), [std::f64::consts::PI, 0.0]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn angle(&self) -> Tensor {
@@ -118,6 +137,14 @@ impl Tensor {
     /// self raised to a power, in `f64` whatever the dtypes are.
     ///
     /// Derivative: `dy·b·a^(b−1)` and `dy·aᵇ·ln a`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([2, 3]).float_power(-1).to_vec::<f64>(), [0.5, 1.0 / 3.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn float_power(&self, exponent: impl Operand) -> Tensor {
@@ -126,8 +153,8 @@ impl Tensor {
         x.pow(&exponent)
     }
 
-    /// Where two are equal to within `absolute + relative·|other|`; infinities of one sign are, and
-    /// with `nan_too` also two NaN.
+    /// Whether elements are equal to within `absolute + relative·|other|`; infinities of one sign
+    /// are, and with `nan_too` also two NaN.
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `isclose`.
@@ -137,6 +164,10 @@ impl Tensor {
     /// let y = Tensor::from([1.0, 1.1]).is_close(&Tensor::from([1.0 + 1e-9, 1.0]), 1e-5, 1e-8, false);
     /// assert_eq!(y.to_vec::<bool>(), [true, false]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "isclose")]
     #[track_caller]
     #[must_use]
     pub fn is_close(&self, other: &Tensor, relative: f64, absolute: f64, nan_too: bool) -> Tensor {
@@ -159,6 +190,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([12, -7]).gcd(&Tensor::from([18, 0])).to_vec::<i32>(), [6, 7]);
     /// ```
+    ///
+    /// # Panics
+    /// If an operand is a float or `bool`, or the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn gcd(&self, other: &Tensor) -> Tensor {
@@ -180,6 +214,14 @@ impl Tensor {
     /// The least common multiple of two integers; 0 where one is 0.
     ///
     /// Derivative: none (an integer).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([4, 6]).lcm(&Tensor::from([6, 0])).to_vec::<i32>(), [12, 0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If an operand is a float or `bool`, or the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn lcm(&self, other: &Tensor) -> Tensor {
@@ -198,6 +240,10 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([3, 1]).shift_left(&Tensor::from([2, 4])).to_vec::<i32>(), [12, 16]);
     /// ```
+    ///
+    /// # Panics
+    /// If an operand is a float or `bool`, or the shapes do not broadcast.
+    #[doc(alias = "bitwise_left_shift")]
     #[track_caller]
     #[must_use]
     pub fn shift_left(&self, by: &Tensor) -> Tensor {
@@ -220,6 +266,15 @@ impl Tensor {
     ///
     /// Derivative: none (an integer).
     /// PyTorch's name: `bitwise_right_shift`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([12, -8]).shift_right(&Tensor::from([2, 1])).to_vec::<i32>(), [3, -4]);
+    /// ```
+    ///
+    /// # Panics
+    /// If an operand is a float or `bool`, or the shapes do not broadcast.
+    #[doc(alias = "bitwise_right_shift")]
     #[track_caller]
     #[must_use]
     pub fn shift_right(&self, by: &Tensor) -> Tensor {

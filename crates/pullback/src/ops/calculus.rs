@@ -70,6 +70,9 @@ impl Tensor {
     /// let x = Tensor::from([0.0, 2.0, 3.0]);
     /// assert_eq!(y.trapezoid(Spacing::At(&x), 0).item::<f64>(), 6.0);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or the positions do not fit it.
     #[track_caller]
     #[must_use]
     pub fn trapezoid(&self, spacing: Spacing, axis: isize) -> Tensor {
@@ -79,6 +82,15 @@ impl Tensor {
     /// The running integral along an axis by the trapezoidal rule, one shorter than the samples.
     ///
     /// Derivative: of its formula.
+    ///
+    /// ```
+    /// use pullback::{Spacing, Tensor};
+    /// let y = Tensor::from([1.0, 2.0, 4.0]);
+    /// assert_eq!(y.cumulative_trapezoid(Spacing::Even(1.0), 0).to_vec::<f64>(), [1.5, 4.5]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or the positions do not fit it.
     #[track_caller]
     #[must_use]
     pub fn cumulative_trapezoid(&self, spacing: Spacing, axis: isize) -> Tensor {
@@ -95,6 +107,10 @@ impl Tensor {
     /// let y = Tensor::from([1.0, 4.0, 9.0, 16.0]);
     /// assert_eq!(y.gradient(Spacing::Even(1.0), 0, 1).to_vec::<f64>(), [3.0, 4.0, 6.0, 7.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, `edge_order` is neither 1 nor 2, there are too few samples for
+    /// it, or the positions do not fit.
     #[track_caller]
     #[must_use]
     pub fn gradient(&self, spacing: Spacing, axis: isize, edge_order: usize) -> Tensor {
@@ -138,6 +154,10 @@ impl Tensor {
     /// assert!((y.norm_over(1).at(0).item::<f64>() - 1.0).abs() < 1e-6);
     /// assert_eq!(y.at(1).to_vec::<f64>(), [0.3, 0.4]);
     /// ```
+    ///
+    /// # Panics
+    /// If there are fewer than two axes, the axis is out of range, `p` is not above 0, or `most` is
+    /// negative.
     #[track_caller]
     #[must_use]
     pub fn renorm(&self, p: f64, axis: isize, most: f64) -> Tensor {

@@ -44,6 +44,8 @@ impl Tensor {
     /// # use pullback::{DType, Tensor};
     /// assert_eq!(Tensor::from([1.7, -1.7]).cast(DType::I64).to_vec::<i64>(), [1, -1]);
     /// ```
+    #[doc(alias = "to")]
+    #[doc(alias = "astype")]
     #[track_caller]
     #[must_use]
     pub fn cast(&self, dtype: DType) -> Tensor {
@@ -57,6 +59,15 @@ impl Tensor {
     ///
     /// Derivative: `dy`.
     /// PyTorch's name: `clone`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, 2.0]);
+    /// let y = x.deep_clone();
+    /// y.mul_(10.0);
+    /// assert_eq!((x.to_vec::<f64>(), y.to_vec::<f64>()), (vec![1.0, 2.0], vec![10.0, 20.0]));
+    /// ```
+    #[doc(alias = "clone")]
     #[track_caller]
     #[must_use]
     pub fn deep_clone(&self) -> Tensor {
@@ -67,6 +78,14 @@ impl Tensor {
     ///
     /// A view where the tensor is contiguous already: the tensor itself.
     /// Derivative: `dy`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1, 2], [3, 4]]).t();
+    /// let y = x.contiguous();
+    /// assert!(!x.is_contiguous() && y.is_contiguous());
+    /// assert_eq!(y.to_vec::<i32>(), [1, 3, 2, 4]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn contiguous(&self) -> Tensor {

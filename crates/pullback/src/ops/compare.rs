@@ -37,29 +37,85 @@ macro_rules! comparisons {
 }
 
 comparisons! {
-    /// Where equal. NaN equals nothing.
+    /// Whether elements are equal, as `bool`; NaN equals nothing.
     ///
     /// Derivative: none (a `bool`).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, f64::NAN, 3.0]);
+    /// assert_eq!(x.eq(&x).to_vec::<bool>(), [true, false, true]);
+    /// assert_eq!(x.eq(3.0).to_vec::<bool>(), [false, false, true]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "equal")]
     eq Eq;
-    /// Where different.
+    /// Whether elements differ, as `bool`.
     ///
     /// Derivative: none (a `bool`).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 2, 3]).ne(2).to_vec::<bool>(), [true, false, true]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "not_equal")]
     ne Ne;
-    /// Where less.
+    /// Whether elements are less than those of `other`, as `bool`.
     ///
     /// Derivative: none (a `bool`).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 2, 3]).lt(2).to_vec::<bool>(), [true, false, false]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "less")]
     lt Lt;
-    /// Where less or equal.
+    /// Whether elements are less than or equal to those of `other`, as `bool`.
     ///
     /// Derivative: none (a `bool`).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 2, 3]).le(2).to_vec::<bool>(), [true, true, false]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "less_equal")]
     le Le;
-    /// Where greater.
+    /// Whether elements are greater than those of `other`, as `bool`.
     ///
     /// Derivative: none (a `bool`).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 2, 3]).gt(2).to_vec::<bool>(), [false, false, true]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "greater")]
     gt Gt;
-    /// Where greater or equal.
+    /// Whether elements are greater than or equal to those of `other`, as `bool`.
     ///
     /// Derivative: none (a `bool`).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1, 2, 3]).ge(2).to_vec::<bool>(), [false, true, true]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "greater_equal")]
     ge Ge;
 }
 
@@ -82,6 +138,10 @@ impl Tensor {
     /// let x = Tensor::from([-1.0, 2.0]);
     /// assert_eq!(x.gt(0.0).select(&x, 0.0).to_vec::<f64>(), [0.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "where")]
     #[track_caller]
     #[must_use]
     pub fn select(&self, a: impl Operand, b: impl Operand) -> Tensor {
@@ -107,20 +167,34 @@ impl Tensor {
         self.choose(&a, &b)
     }
 
-    /// Where NaN.
+    /// Whether each element is NaN.
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `isnan`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, f64::NAN, f64::INFINITY]);
+    /// assert_eq!(x.is_nan().to_vec::<bool>(), [false, true, false]);
+    /// ```
+    #[doc(alias = "isnan")]
     #[track_caller]
     #[must_use]
     pub fn is_nan(&self) -> Tensor {
         self.ne(self)
     }
 
-    /// Where infinite.
+    /// Whether each element is infinite.
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `isinf`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, f64::NAN, f64::NEG_INFINITY]);
+    /// assert_eq!(x.is_inf().to_vec::<bool>(), [false, false, true]);
+    /// ```
+    #[doc(alias = "isinf")]
     #[track_caller]
     #[must_use]
     pub fn is_inf(&self) -> Tensor {
@@ -130,10 +204,17 @@ impl Tensor {
         }
     }
 
-    /// Where neither infinite nor NaN.
+    /// Whether each element is neither infinite nor NaN.
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `isfinite`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, f64::NAN, f64::INFINITY]);
+    /// assert_eq!(x.is_finite().to_vec::<bool>(), [true, false, false]);
+    /// ```
+    #[doc(alias = "isfinite")]
     #[track_caller]
     #[must_use]
     pub fn is_finite(&self) -> Tensor {
@@ -143,7 +224,7 @@ impl Tensor {
         }
     }
 
-    /// Where `mask` is true, `value`.
+    /// This tensor with `value` where `mask` is true.
     ///
     /// Derivative: `dy` where the mask is false, 0 elsewhere; for the value, the sum of the rest.
     ///
@@ -152,6 +233,9 @@ impl Tensor {
     /// let x = Tensor::from([1, 2, 3]);
     /// assert_eq!(x.masked_fill(&x.gt(1), 0).to_vec::<i32>(), [1, 0, 0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn masked_fill(&self, mask: &Tensor, value: impl Operand) -> Tensor {

@@ -37,7 +37,7 @@ pub(crate) fn row(role: &Role) -> Grad {
     })
 }
 
-/// How a kernel slides: stride, padding, dilation and groups.
+/// Options of a convolution: stride, padding, dilation and groups.
 ///
 /// ```
 /// use pullback::{Conv, Padding, Tensor};
@@ -85,6 +85,12 @@ impl Default for Conv {
 
 impl Conv {
     /// Stride 1, no padding, dilation 1, one group.
+    ///
+    /// ```
+    /// use pullback::{Conv, Tensor};
+    /// let (x, w) = (Tensor::ones([1, 2, 8, 8]), Tensor::ones([4, 2, 3, 3]));
+    /// assert_eq!(x.conv2d(&w, None, &Conv::new()).shape(), [1, 4, 6, 6]);
+    /// ```
     pub fn new() -> Conv {
         Conv {
             stride: 1.into(),
@@ -95,28 +101,62 @@ impl Conv {
         }
     }
 
-    /// The distance between neighbouring positions of the kernel.
+    /// The stride: the distance between neighbouring positions of the kernel.
+    ///
+    /// ```
+    /// use pullback::{Conv, Tensor};
+    /// let (x, w) = (Tensor::from([[1., 2., 3., 4.]]), Tensor::from([[[1.0]]]));
+    /// assert_eq!(x.conv1d(&w, None, &Conv::new().stride(2)).to_vec::<f64>(), [1.0, 3.0]);
+    /// ```
     pub fn stride(self, stride: impl Into<Sizes>) -> Conv {
         Conv { stride: stride.into(), ..self }
     }
 
-    /// Zeros around the input.
+    /// The padding: zeros around the input.
+    ///
+    /// ```
+    /// use pullback::{Conv, Padding, Tensor};
+    /// let (x, w) = (Tensor::ones([1, 1, 8, 8]), Tensor::ones([1, 1, 3, 3]));
+    /// assert_eq!(x.conv2d(&w, None, &Conv::new().padding([0, 1])).shape(), [1, 1, 6, 8]);
+    /// assert_eq!(x.conv2d(&w, None, &Conv::new().padding(Padding::Same)).shape(), [1, 1, 8, 8]);
+    /// ```
     pub fn padding(self, padding: impl Into<Padding>) -> Conv {
         Conv { padding: padding.into(), ..self }
     }
 
     /// Elements at the end of the result of a transposed convolution: a convolution with a stride
     /// maps several lengths to one, and this chooses among them.
+    ///
+    /// ```
+    /// use pullback::{Conv, Tensor};
+    /// let (x, w) = (Tensor::ones([1, 1, 4]), Tensor::ones([1, 1, 3]));
+    /// let conv = Conv::new().stride(2);
+    /// assert_eq!(x.conv_transpose1d(&w, None, &conv).shape(), [1, 1, 9]);
+    /// assert_eq!(x.conv_transpose1d(&w, None, &conv.output_padding(1)).shape(), [1, 1, 10]);
+    /// ```
     pub fn output_padding(self, padding: impl Into<Sizes>) -> Conv {
         Conv { output_padding: padding.into(), ..self }
     }
 
-    /// The distance between neighbouring elements of the kernel on the input.
+    /// The dilation: the distance between neighbouring elements of the kernel on the input.
+    ///
+    /// ```
+    /// use pullback::{Conv, Tensor};
+    /// let (x, w) = (Tensor::from([[1., 2., 3., 4.]]), Tensor::from([[[1.0, 1.0]]]));
+    /// assert_eq!(x.conv1d(&w, None, &Conv::new().dilation(2)).to_vec::<f64>(), [4.0, 6.0]);
+    /// ```
     pub fn dilation(self, dilation: impl Into<Sizes>) -> Conv {
         Conv { dilation: dilation.into(), ..self }
     }
 
     /// Groups of channels, each convolved separately.
+    ///
+    /// ```
+    /// use pullback::{Conv, Tensor};
+    /// // Depthwise: each channel has its own kernel.
+    /// let (x, w) = (Tensor::ones([1, 4, 8]), Tensor::ones([4, 1, 3]));
+    /// assert_eq!(x.conv1d(&w, None, &Conv::new().groups(4)).shape(), [1, 4, 6]);
+    /// ```
     pub fn groups(self, groups: usize) -> Conv {
         Conv { groups, ..self }
     }
@@ -274,9 +314,10 @@ impl Tensor {
     }
 }
 
-/// The two methods of a number of axes.
+/// The two methods of a number of axes; `$two` and `$three` are the shapes of two and three
+/// elements in their examples.
 macro_rules! convolutions {
-    ($axes:literal, $conv:ident, $transpose:ident, $image:literal, $kernel:literal, $kernel_t:literal) => {
+    ($axes:literal, $conv:ident, $transpose:ident, $image:literal, $kernel:literal, $kernel_t:literal, $two:literal, $three:literal) => {
         impl Tensor {
             #[doc = concat!("Convolution (cross-correlation) of `", $image, "` with a kernel `", $kernel, "`:")]
             /// `y[c, p] = bias[c] + Σ over i, t of x[i, p·stride − padding + t·dilation] · weight[c, i, t]`,
@@ -288,12 +329,15 @@ macro_rules! convolutions {
             ///
             /// ```
             /// use pullback::{Conv, Tensor};
-            /// let (x, w) = (Tensor::from([[1.0, 2.0, 4.0]]), Tensor::from([[[1.0, -1.0]]]));
-            /// assert_eq!(x.conv1d(&w, None, &Conv::new()).to_vec::<f64>(), [-1.0, -2.0]);
+            #[doc = concat!("let x = Tensor::from([1.0, 2.0, 4.0]).reshape(", $three, ");")]
+            #[doc = concat!("let w = Tensor::from([1.0, -1.0]).reshape(", $two, ");")]
+            #[doc = concat!("let y = x.", stringify!($conv), "(&w, None, &Conv::new());")]
+            /// assert_eq!(y.to_vec::<f64>(), [-1.0, -2.0]);
             /// ```
             ///
             /// # Panics
-            /// If the shapes do not fit.
+            /// If the shapes do not fit, float dtypes are mixed, or an option has neither one
+            /// number nor one for each axis.
             #[track_caller]
             #[must_use]
             pub fn $conv(&self, weight: &Tensor, bias: Option<&Tensor>, options: &Conv) -> Tensor {
@@ -311,12 +355,15 @@ macro_rules! convolutions {
             ///
             /// ```
             /// use pullback::{Conv, Tensor};
-            /// let (x, w) = (Tensor::from([[1.0, 2.0]]), Tensor::from([[[1.0, 10.0, 100.0]]]));
-            /// assert_eq!(x.conv_transpose1d(&w, None, &Conv::new()).to_vec::<f64>(), [1.0, 12.0, 120.0, 200.0]);
+            #[doc = concat!("let x = Tensor::from([1.0, 2.0]).reshape(", $two, ");")]
+            #[doc = concat!("let w = Tensor::from([1.0, 10.0, 100.0]).reshape(", $three, ");")]
+            #[doc = concat!("let y = x.", stringify!($transpose), "(&w, None, &Conv::new());")]
+            /// assert_eq!(y.to_vec::<f64>(), [1.0, 12.0, 120.0, 200.0]);
             /// ```
             ///
             /// # Panics
-            /// If the shapes do not fit.
+            /// If the shapes do not fit, float dtypes are mixed, an option has neither one number
+            /// nor one for each axis, or the padding is [`Same`](crate::Padding::Same).
             #[track_caller]
             #[must_use]
             pub fn $transpose(&self, weight: &Tensor, bias: Option<&Tensor>, options: &Conv) -> Tensor {
@@ -326,14 +373,25 @@ macro_rules! convolutions {
     };
 }
 
-convolutions!(1, conv1d, conv_transpose1d, "[n, c, l]", "[o, c/groups, k]", "[c, o/groups, k]");
+convolutions!(
+    1,
+    conv1d,
+    conv_transpose1d,
+    "[n, c, l]",
+    "[o, c/groups, k]",
+    "[c, o/groups, k]",
+    "[1, 1, 2]",
+    "[1, 1, 3]"
+);
 convolutions!(
     2,
     conv2d,
     conv_transpose2d,
     "[n, c, h, w]",
     "[o, c/groups, kh, kw]",
-    "[c, o/groups, kh, kw]"
+    "[c, o/groups, kh, kw]",
+    "[1, 1, 1, 2]",
+    "[1, 1, 1, 3]"
 );
 convolutions!(
     3,
@@ -341,5 +399,7 @@ convolutions!(
     conv_transpose3d,
     "[n, c, d, h, w]",
     "[o, c/groups, kd, kh, kw]",
-    "[c, o/groups, kd, kh, kw]"
+    "[c, o/groups, kd, kh, kw]",
+    "[1, 1, 1, 1, 2]",
+    "[1, 1, 1, 1, 3]"
 );

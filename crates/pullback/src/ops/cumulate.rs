@@ -2,7 +2,7 @@
 
 use crate::apply::{apply, apply_all};
 use crate::ops::reduce::unit_padding;
-use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
+use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val};
 use crate::{DType, Op, Tensor, custom_vjp, fail, kinks, mode};
 use pullback_ir::{Combine, Cumulation, Line};
 use smallvec::smallvec;
@@ -19,7 +19,7 @@ pub(crate) fn row(kind: Cumulation) -> Grad {
         }
         Cumulation::Prod => Grad::Decompose(|op, inputs| running_products(op, inputs[0])),
         Cumulation::LogSumExp => Grad::Decompose(|op, inputs| running_logarithms(op, inputs[0])),
-        Cumulation::Max | Cumulation::Min => Grad::Hand(Hand {
+        Cumulation::Max | Cumulation::Min => Grad::ByHand(ByHand {
             uses: &[Val::In(0), Val::Out(0)],
             vjp: extreme_vjp,
             jvp: extreme_jvp,
@@ -30,7 +30,7 @@ pub(crate) fn row(kind: Cumulation) -> Grad {
 
 /// Running products by doubling: after step k each element holds its window of 2ᵏ. No division, so
 /// zeros are no special case, at any order of derivative.
-fn running_products(op: &Op, x: &Tensor) -> Outs {
+fn running_products(op: &Op, x: &Tensor) -> Tensors {
     let Op::Cumulate { axis, reverse, .. } = *op else { unreachable!("called for Cumulate") };
     let n = x.shape()[axis];
     let mut y = if reverse { x.flip(axis as isize) } else { x.clone() };
@@ -48,7 +48,7 @@ fn running_products(op: &Op, x: &Tensor) -> Outs {
 /// Running logarithms of sums, by doubling: of each window its largest element and the sum of
 /// exponentials of the differences from that. The logarithm is taken only at the end: it may be
 /// lost relative to very large elements, but their parts of the sum are not.
-fn running_logarithms(op: &Op, x: &Tensor) -> Outs {
+fn running_logarithms(op: &Op, x: &Tensor) -> Tensors {
     let Op::Cumulate { axis, reverse, .. } = *op else { unreachable!("called for Cumulate") };
     let n = x.shape()[axis];
     let flipped = |x: Tensor| if reverse { x.flip(axis as isize) } else { x };
@@ -74,7 +74,7 @@ fn running_logarithms(op: &Op, x: &Tensor) -> Outs {
 }
 
 /// The index of each running extreme: the latest one that equals it.
-fn places(f: &Facts) -> (usize, Tensor) {
+fn places(f: &RuleContext) -> (usize, Tensor) {
     let Op::Cumulate { axis, reverse, .. } = *f.op else { unreachable!("called for Cumulate") };
     let x = f.x(0);
     let mut shape = vec![1; x.rank()];
@@ -90,7 +90,7 @@ fn places(f: &Facts) -> (usize, Tensor) {
     (axis, apply(Op::Cumulate { kind, axis, reverse }, &[&marks]))
 }
 
-fn extreme_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn extreme_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let (axis, index) = places(f);
     let back = |dy: &Tensor| {
         apply(Op::Scatter(axis, Combine::Add), &[&Tensor::zeros_of(f.in_spec(0)), &index, dy])
@@ -98,7 +98,7 @@ fn extreme_vjp(f: &Facts, dys: &Maybe) -> Maybe {
     smallvec![dys[0].as_ref().map(back)]
 }
 
-fn extreme_jvp(f: &Facts, t: &Maybe) -> Outs {
+fn extreme_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let (axis, index) = places(f);
     t[0].iter().map(|tx| apply(Op::Gather(axis), &[tx, &index])).collect()
 }
@@ -112,7 +112,7 @@ fn sorted_axis(op: &Op) -> usize {
 
 /// Sorting, also of some ranks alone, is a gather by the indices it found.
 pub(crate) fn sort_row() -> Grad {
-    Grad::Hand(Hand {
+    Grad::ByHand(ByHand {
         formula: "`dy` put back at the indices (scatter-add)",
         uses: &[Val::Out(1)],
         vjp: |f, dys| {
@@ -152,7 +152,7 @@ impl Tensor {
         }
     }
 
-    /// Running sums along an axis; of integers and booleans in `i64`, as [`Tensor::sum`] is.
+    /// Cumulative sums along an axis; of integers and booleans in `i64`, as [`Tensor::sum`] is.
     ///
     /// Derivative: the running sum of `dy` from the end.
     ///
@@ -161,23 +161,34 @@ impl Tensor {
     /// assert_eq!(Tensor::from([1.0, 2.0, 3.0]).cumsum(0).to_vec::<f64>(), [1.0, 3.0, 6.0]);
     /// assert_eq!(Tensor::from([200u8, 100]).cumsum(0).to_vec::<i64>(), [200, 300]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn cumsum(&self, axis: isize) -> Tensor {
         self.cumulate(Cumulation::Sum, axis)
     }
 
-    /// Running products along an axis; of integers and booleans in `i64`, as [`Tensor::prod`] is.
-    /// The gradient is right where elements are zero.
+    /// Cumulative products along an axis; of integers and booleans in `i64`, as [`Tensor::prod`]
+    /// is. The gradient is right where elements are zero.
     ///
     /// Derivative: `Σₖ dyₖ·∏` of the other factors of product k, exact also where some are zero.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 2.0, 3.0]).cumprod(0).to_vec::<f64>(), [1.0, 2.0, 6.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn cumprod(&self, axis: isize) -> Tensor {
         self.cumulate(Cumulation::Prod, axis)
     }
 
-    /// Running maxima along an axis.
+    /// Cumulative maxima along an axis.
     ///
     /// Derivative: `dy` added up at the element that each result is; among equals, the latest.
     ///
@@ -185,31 +196,51 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1, 3, 2]).cummax(0).to_vec::<i32>(), [1, 3, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn cummax(&self, axis: isize) -> Tensor {
         self.cumulate(Cumulation::Max, axis)
     }
 
-    /// Running minima along an axis.
+    /// Cumulative minima along an axis.
     ///
     /// Derivative: `dy` added up at the element that each result is; among equals, the latest.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([3, 1, 2]).cummin(0).to_vec::<i32>(), [3, 1, 1]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn cummin(&self, axis: isize) -> Tensor {
         self.cumulate(Cumulation::Min, axis)
     }
 
-    /// Running log(sum(exp(x))) along an axis.
+    /// Cumulative log(sum(exp(x))) along an axis.
     ///
     /// Derivative: `Σₖ≥ᵢ dyₖ·exp(xᵢ − yₖ)`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, 0.0]).logcumsumexp(0).to_vec::<f64>();
+    /// assert!(y[0] == 0.0 && (y[1] - 2f64.ln()).abs() < 1e-15);
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn logcumsumexp(&self, axis: isize) -> Tensor {
         self.cumulate(Cumulation::LogSumExp, axis)
     }
 
-    /// Values in order along an axis, and the indices they had. Stable; NaN counts as largest.
+    /// Sorts along an axis: the values, and the indices they had. Stable; NaN counts as largest.
     ///
     /// Derivative: `dy` back in the old order.
     ///
@@ -219,6 +250,9 @@ impl Tensor {
     /// assert_eq!(values.to_vec::<f64>(), [1.0, 2.0, 3.0]);
     /// assert_eq!(indices.to_vec::<i64>(), [1, 2, 0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn sort(&self, axis: isize, descending: bool) -> (Tensor, Tensor) {
@@ -260,6 +294,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([30, 10, 20]).argsort(0, true).to_vec::<i64>(), [0, 2, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn argsort(&self, axis: isize, descending: bool) -> Tensor {
@@ -269,6 +306,15 @@ impl Tensor {
     /// log(eᵃ + eᵇ), without overflow.
     ///
     /// Derivative: `exp(a − y)·dy` and `exp(b − y)·dy`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, 1000.0]).logaddexp(&Tensor::from([0.0, 0.0]));
+    /// assert_eq!(y.to_vec::<f64>(), [2f64.ln(), 1000.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn logaddexp(&self, other: &Tensor) -> Tensor {

@@ -2,7 +2,7 @@
 
 use crate::apply::apply;
 use crate::ops::cast::one_float;
-use crate::rule::{Adds, Bilinear, Facts, Grad};
+use crate::rule::{Adds, Bilinear, Grad, RuleContext};
 use crate::{DType, Error, Op, Shape, Tensor, autocast};
 
 /// Y = A·B: dA = dY·Bᵀ, dB = Aᵀ·dY. Transposes are views, never copies.
@@ -23,7 +23,7 @@ pub(crate) fn row() -> Grad {
 }
 
 /// The gradient of operand `i` is the product of these.
-fn factors(f: &Facts, i: usize, dy: &Tensor) -> (Tensor, Tensor) {
+fn factors(f: &RuleContext, i: usize, dy: &Tensor) -> (Tensor, Tensor) {
     match i {
         0 => (dy.clone(), f.x(1).t()),
         _ => (f.x(0).t(), dy.clone()),
@@ -43,6 +43,10 @@ impl Tensor {
     /// let b = Tensor::from([[5.0, 6.0], [7.0, 8.0]]);
     /// assert_eq!(a.matmul(&b).to_vec::<f64>(), [19.0, 22.0, 43.0, 50.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If an operand is 0-d, the inner lengths differ, the leading axes do not broadcast, or float
+    /// dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn matmul(&self, other: &Tensor) -> Tensor {
@@ -81,9 +85,17 @@ impl Tensor {
         }
     }
 
-    /// The product of two vectors, or of the last axes of two tensors, summed.
+    /// The dot product of two vectors.
     ///
     /// Derivative: `dy·b` and `dy·a`, spread over what was summed.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 2.0]).dot(&Tensor::from([3.0, 4.0])).item::<f64>(), 11.0);
+    /// ```
+    ///
+    /// # Panics
+    /// If an operand is not a vector, the lengths differ, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn dot(&self, other: &Tensor) -> Tensor {
@@ -95,7 +107,7 @@ impl Tensor {
         self.matmul(other)
     }
 
-    /// Every product of an element of one vector with one of the other.
+    /// The outer product of two vectors.
     ///
     /// Derivative: `dy·b` and `dyᵀ·a`.
     ///
@@ -103,6 +115,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1, 2]).outer(&Tensor::from([3, 4])).to_vec::<i32>(), [3, 4, 6, 8]);
     /// ```
+    ///
+    /// # Panics
+    /// If an operand is not a vector.
     #[track_caller]
     #[must_use]
     pub fn outer(&self, other: &Tensor) -> Tensor {

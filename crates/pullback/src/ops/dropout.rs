@@ -71,9 +71,19 @@ impl Tensor {
     /// A view where nothing is dropped (no key, or a `p` of 0): the tensor itself, as in PyTorch.
     /// Derivative: dx = dy where the channel stays, divided by 1 − p; 0 elsewhere.
     ///
+    /// ```
+    /// use pullback::{Key, Tensor};
+    /// let y = Tensor::ones([1, 4, 2]).channel_dropout(0.5, 1, Some(&Key::new(0)));
+    /// // A channel is dropped as a whole, or doubled.
+    /// assert_eq!(y.min_over(2).to_vec::<f32>(), y.max_over(2).to_vec::<f32>());
+    /// ```
+    ///
     /// # Panics
     /// If `p` is not between 0 and 1, or the tensor does not have that many axes besides its
     /// channels.
+    #[doc(alias = "dropout1d")]
+    #[doc(alias = "dropout2d")]
+    #[doc(alias = "dropout3d")]
     #[track_caller]
     #[must_use]
     pub fn channel_dropout(&self, p: f64, spatial: usize, key: Option<&Key>) -> Tensor {
@@ -122,6 +132,14 @@ impl Tensor {
     /// A view where nothing is dropped (no key, or a `p` of 0): the tensor itself, as in PyTorch.
     /// Derivative: dx = a·dy where the element stays, with the scale a; 0 elsewhere.
     ///
+    /// ```
+    /// use pullback::{Key, Tensor};
+    /// let x = Tensor::zeros([8]);
+    /// assert_eq!(x.alpha_dropout(0.5, Some(&Key::new(0))).shape(), [8]);
+    /// // Without a key (evaluation) nothing is dropped.
+    /// assert_eq!(x.alpha_dropout(0.5, None).to_vec::<f32>(), [0.0; 8]);
+    /// ```
+    ///
     /// # Panics
     /// If `p` is not between 0 and 1.
     #[track_caller]
@@ -134,6 +152,12 @@ impl Tensor {
     ///
     /// A view where nothing is dropped (no key, or a `p` of 0): the tensor itself, as in PyTorch.
     /// Derivative: dx = a·dy where the channel stays, with the scale a; 0 elsewhere.
+    ///
+    /// ```
+    /// use pullback::{Key, Tensor};
+    /// let y = Tensor::zeros([1, 4, 2]).feature_alpha_dropout(0.5, Some(&Key::new(0)));
+    /// assert_eq!(y.min_over(2).to_vec::<f32>(), y.max_over(2).to_vec::<f32>());
+    /// ```
     ///
     /// # Panics
     /// If `p` is not between 0 and 1, or there is no axis 1.
@@ -152,6 +176,12 @@ impl Tensor {
     /// without a key (evaluation) their mean.
     ///
     /// Derivative: 1 above 0, the slope elsewhere.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([-2.0, 3.0]);
+    /// assert_eq!(x.rrelu(0.25, 0.75, None).to_vec::<f64>(), [-1.0, 3.0]);
+    /// ```
     ///
     /// # Panics
     /// If `lower` is above `upper`.

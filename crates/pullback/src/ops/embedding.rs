@@ -23,13 +23,28 @@ pub struct Embedding {
 }
 
 impl Embedding {
-    /// Every row gets its gradient.
+    /// Without padding row, norm limit or scaling of gradients.
+    ///
+    /// ```
+    /// use pullback::{Embedding, Tensor};
+    /// let table = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
+    /// let y = Embedding::new().of(&table, &Tensor::from([1i64, 0]));
+    /// assert_eq!(y.to_vec::<f64>(), [3.0, 4.0, 1.0, 2.0]);
+    /// ```
     #[must_use]
     pub fn new() -> Embedding {
         Embedding::default()
     }
 
     /// This row gets no gradient; a negative number counts from the end.
+    ///
+    /// ```
+    /// use pullback::{Embedding, Tensor};
+    /// let table = Tensor::from([[1.0], [3.0]]).requires_grad();
+    /// let y = Embedding::new().padding(0).of(&table, &Tensor::from([1i64, 0, 1]));
+    /// y.sum().backward().unwrap();
+    /// assert_eq!(table.grad().unwrap().to_vec::<f64>(), [0.0, 2.0]);
+    /// ```
     #[must_use]
     pub fn padding(mut self, row: i64) -> Embedding {
         self.padding = Some(row);
@@ -37,6 +52,14 @@ impl Embedding {
     }
 
     /// The gradient of a row is divided by how often it is taken.
+    ///
+    /// ```
+    /// use pullback::{Embedding, Tensor};
+    /// let table = Tensor::from([[1.0], [3.0]]).requires_grad();
+    /// let y = Embedding::new().scale_grad_by_freq(true).of(&table, &Tensor::from([1i64, 0, 1]));
+    /// y.sum().backward().unwrap();
+    /// assert_eq!(table.grad().unwrap().to_vec::<f64>(), [1.0, 1.0]);
+    /// ```
     #[must_use]
     pub fn scale_grad_by_freq(mut self, yes: bool) -> Embedding {
         self.by_frequency = yes;
@@ -45,6 +68,14 @@ impl Embedding {
 
     /// Rows whose norm of order `p` is larger are taken as if the table held them scaled down to
     /// it. (The table itself is not written.)
+    ///
+    /// ```
+    /// use pullback::{Embedding, Tensor};
+    /// let table = Tensor::from([[3.0, 4.0], [0.3, 0.4]]);
+    /// let y = Embedding::new().max_norm(1.0, 2.0).of(&table, &Tensor::from([0i64, 1]));
+    /// assert!((y.norm_over(1).at(0).item::<f64>() - 1.0).abs() < 1e-6);
+    /// assert_eq!(y.at(1).to_vec::<f64>(), [0.3, 0.4]);
+    /// ```
     #[must_use]
     pub fn max_norm(mut self, limit: f64, p: f64) -> Embedding {
         self.max_norm = Some((limit, p));
@@ -54,6 +85,13 @@ impl Embedding {
     /// The rows, shaped as `rows` and then as a row.
     ///
     /// Derivative: dtable = dy added up at the rows, in a fixed order.
+    ///
+    /// ```
+    /// use pullback::{Embedding, Tensor};
+    /// let table = Tensor::zeros([10, 4]);
+    /// let y = Embedding::new().of(&table, &Tensor::from([[1i64, 2, 3], [4, 5, 6]]));
+    /// assert_eq!(y.shape(), [2, 3, 4]);
+    /// ```
     ///
     /// # Panics
     /// If the numbers are not integers, or one is not a row of the table.
@@ -161,13 +199,27 @@ pub struct EmbeddingBag {
 }
 
 impl EmbeddingBag {
-    /// Bags put together in this way.
+    /// An embedding of bags with this reduction.
+    ///
+    /// ```
+    /// use pullback::{BagMode, EmbeddingBag, Tensor};
+    /// let table = Tensor::from([[1.0], [3.0]]);
+    /// let y = EmbeddingBag::new(BagMode::Mean).of(&table, &Tensor::from([[0i64, 1], [1, 1]]));
+    /// assert_eq!(y.to_vec::<f64>(), [2.0, 3.0]);
+    /// ```
     #[must_use]
     pub fn new(mode: BagMode) -> EmbeddingBag {
         EmbeddingBag { mode, ..EmbeddingBag::default() }
     }
 
     /// The options that concern single rows. The padding row is left out of its bags.
+    ///
+    /// ```
+    /// use pullback::{BagMode, Embedding, EmbeddingBag, Tensor};
+    /// let table = Tensor::from([[1.0], [3.0]]);
+    /// let bags = EmbeddingBag::new(BagMode::Mean).rows(Embedding::new().padding(0));
+    /// assert_eq!(bags.of(&table, &Tensor::from([[0i64, 1]])).to_vec::<f64>(), [3.0]);
+    /// ```
     #[must_use]
     pub fn rows(mut self, rows: Embedding) -> EmbeddingBag {
         self.rows = rows;
@@ -175,6 +227,14 @@ impl EmbeddingBag {
     }
 
     /// Where each bag starts in a vector of row numbers.
+    ///
+    /// ```
+    /// use pullback::{BagMode, EmbeddingBag, Tensor};
+    /// let table = Tensor::from([[1.0], [3.0]]);
+    /// // Bags of one row and of two rows.
+    /// let bags = EmbeddingBag::new(BagMode::Sum).offsets(&Tensor::from([0i64, 1]));
+    /// assert_eq!(bags.of(&table, &Tensor::from([1i64, 0, 1])).to_vec::<f64>(), [3.0, 4.0]);
+    /// ```
     #[must_use]
     pub fn offsets(mut self, offsets: &Tensor) -> EmbeddingBag {
         self.offsets = Some(offsets.clone());
@@ -182,6 +242,14 @@ impl EmbeddingBag {
     }
 
     /// The last offset is the end of the last bag.
+    ///
+    /// ```
+    /// use pullback::{BagMode, EmbeddingBag, Tensor};
+    /// let table = Tensor::from([[1.0], [3.0]]);
+    /// let bags = EmbeddingBag::new(BagMode::Sum).offsets(&Tensor::from([0i64, 1, 3]));
+    /// let y = bags.include_last_offset(true).of(&table, &Tensor::from([1i64, 0, 1]));
+    /// assert_eq!(y.to_vec::<f64>(), [3.0, 4.0]);
+    /// ```
     #[must_use]
     pub fn include_last_offset(mut self, yes: bool) -> EmbeddingBag {
         self.includes_end = yes;
@@ -189,6 +257,13 @@ impl EmbeddingBag {
     }
 
     /// A weight for each row of the bags; for sums alone.
+    ///
+    /// ```
+    /// use pullback::{BagMode, EmbeddingBag, Tensor};
+    /// let table = Tensor::from([[1.0], [3.0]]);
+    /// let bags = EmbeddingBag::new(BagMode::Sum).weights(&Tensor::from([[0.5, 2.0]]));
+    /// assert_eq!(bags.of(&table, &Tensor::from([[0i64, 1]])).to_vec::<f64>(), [6.5]);
+    /// ```
     #[must_use]
     pub fn weights(mut self, weights: &Tensor) -> EmbeddingBag {
         self.weights = Some(weights.clone());
@@ -199,6 +274,13 @@ impl EmbeddingBag {
     ///
     /// Derivative: dtable = dy of its bag added up at each row: times its weight, over the size of
     /// the bag, or where it is the largest.
+    ///
+    /// ```
+    /// use pullback::{BagMode, EmbeddingBag, Tensor};
+    /// let table = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
+    /// let y = EmbeddingBag::new(BagMode::Max).of(&table, &Tensor::from([[0i64, 1], [0, 0]]));
+    /// assert_eq!(y.to_vec::<f64>(), [3.0, 4.0, 1.0, 2.0]);
+    /// ```
     ///
     /// # Panics
     /// If numbers, offsets, weights and table do not fit each other.

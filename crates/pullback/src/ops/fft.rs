@@ -236,6 +236,18 @@ fn whole(half: &Tensor, axis: usize, n: usize) -> Tensor {
 /// The discrete Fourier transform along an axis, yₖ = Σⱼ xⱼ·e^(−2πijk/n), as pairs.
 ///
 /// Derivative: linear; dx = the inverse transform of dy, not divided by n.
+///
+/// ```
+/// use pullback::{Tensor, fft};
+/// let x = Tensor::from([1.0, 0.0, 0.0, 0.0]);
+/// let y = fft::fft(fft::Real(&x), None, -1, fft::Norm::default());
+/// // Pairs: the real and the imaginary part of each coefficient.
+/// assert_eq!(y.to_vec::<f64>(), [1.0, 0.0, 1.0, 0.0, 1.0, 0.0, 1.0, 0.0]);
+/// ```
+///
+/// # Panics
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or the axis is out
+/// of range or empty.
 #[track_caller]
 #[must_use]
 pub fn fft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
@@ -245,6 +257,17 @@ pub fn fft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: Nor
 /// The inverse transform along an axis, xⱼ = (1/n)·Σₖ yₖ·e^(2πijk/n), as pairs.
 ///
 /// Derivative: linear; dy = (1/n) · the transform of dx.
+///
+/// ```
+/// use pullback::{Tensor, fft};
+/// let x = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
+/// let y = fft::fft(&x, None, -1, fft::Norm::default());
+/// assert_eq!(fft::ifft(&y, None, -1, fft::Norm::default()).to_vec::<f64>(), x.to_vec::<f64>());
+/// ```
+///
+/// # Panics
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or the axis is out
+/// of range or empty.
 #[track_caller]
 #[must_use]
 pub fn ifft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
@@ -255,6 +278,15 @@ pub fn ifft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: No
 /// conjugates.
 ///
 /// Derivative: linear; dx = Re Σₖ dyₖ·e^(2πijk/n) over the coefficients given.
+///
+/// ```
+/// use pullback::{Tensor, fft};
+/// let y = fft::rfft(&Tensor::from([1.0, 2.0, 3.0, 4.0]), None, -1, fft::Norm::default());
+/// assert_eq!(y.to_vec::<f64>(), [10.0, 0.0, -2.0, 2.0, -2.0, 0.0]);
+/// ```
+///
+/// # Panics
+/// If the dtype is `bf16` or `f16`, or the axis is out of range or empty.
 #[track_caller]
 #[must_use]
 pub fn rfft(x: &Tensor, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
@@ -274,6 +306,17 @@ fn real(op: &'static str, x: &Tensor, n: Option<usize>, dim: isize, norm: Norm) 
 /// are ignored.
 ///
 /// Derivative: linear; dy = the transform of dx / n, all but the ends doubled.
+///
+/// ```
+/// use pullback::{Tensor, fft};
+/// let y = Tensor::from([[10.0, 0.0], [-2.0, 2.0], [-2.0, 0.0]]);
+/// let x = fft::irfft(&y, None, -1, fft::Norm::default());
+/// assert_eq!(x.to_vec::<f64>(), [1.0, 2.0, 3.0, 4.0]);
+/// ```
+///
+/// # Panics
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or the axis is out
+/// of range or empty.
 #[track_caller]
 #[must_use]
 pub fn irfft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
@@ -309,6 +352,18 @@ fn hermitian(
 /// numbers, by default 2·(m − 1).
 ///
 /// Derivative: linear; that of [`irfft`] of the conjugate, times n.
+///
+/// ```
+/// use pullback::{Tensor, fft};
+/// let x = Tensor::from([1.0, 2.0, 3.0]);
+/// // The signal 1, 2, 3, 2.
+/// let y = fft::hfft(fft::Real(&x), None, -1, fft::Norm::default());
+/// assert_eq!(y.to_vec::<f64>(), [8.0, -2.0, 0.0, -2.0]);
+/// ```
+///
+/// # Panics
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or the axis is out
+/// of range or empty.
 #[track_caller]
 #[must_use]
 pub fn hfft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
@@ -319,6 +374,16 @@ pub fn hfft<'a>(x: impl Into<Signal<'a>>, n: Option<usize>, dim: isize, norm: No
 /// [`hfft`].
 ///
 /// Derivative: linear; that of the conjugate of [`rfft`], divided by n.
+///
+/// ```
+/// use pullback::{Tensor, fft};
+/// let y = Tensor::from([8.0, -2.0, 0.0, -2.0]);
+/// let x = fft::ihfft(&y, None, -1, fft::Norm::default());
+/// assert_eq!(x.narrow(-1, 0, 1).to_vec::<f64>(), [1.0, 2.0, 3.0]);
+/// ```
+///
+/// # Panics
+/// If the dtype is `bf16` or `f16`, or the axis is out of range or empty.
 #[track_caller]
 #[must_use]
 pub fn ihfft(x: &Tensor, n: Option<usize>, dim: isize, norm: Norm) -> Tensor {
@@ -414,6 +479,18 @@ fn many(
 /// leaves the axis as it is.
 ///
 /// Derivative: linear; dx = the inverse transform of dy, not divided.
+///
+/// ```
+/// use pullback::{Tensor, fft};
+/// let x = Tensor::ones([2, 4]);
+/// let y = fft::fftn(fft::Real(&x), None, None, fft::Norm::default());
+/// assert_eq!(y.shape(), [2, 4, 2]);
+/// assert_eq!(y.at((0, 0, 0)).item::<f32>(), 8.0);
+/// ```
+///
+/// # Panics
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is out of
+/// range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn fftn<'a>(
@@ -428,6 +505,18 @@ pub fn fftn<'a>(
 /// [`ifft`] over several axes.
 ///
 /// Derivative: linear; dy = the transform of dx, divided.
+///
+/// ```
+/// use pullback::{Tensor, fft};
+/// let x = Tensor::arange(0, 16).reshape([2, 4, 2]).cast(pullback::DType::F64);
+/// let y = fft::fftn(&x, None, None, fft::Norm::default());
+/// let z = fft::ifftn(&y, None, None, fft::Norm::default());
+/// assert!((z - x).abs().max().item::<f64>() < 1e-14);
+/// ```
+///
+/// # Panics
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is out of
+/// range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn ifftn<'a>(
@@ -454,6 +543,15 @@ fn last<'a>(op: &'static str, x: &Tensor, axes: &'a [Along]) -> (&'a [Along], Al
 /// [`rfft`] over the last of several axes, [`fft`] over the others.
 ///
 /// Derivative: linear; that of its parts.
+///
+/// ```
+/// use pullback::{Tensor, fft};
+/// let y = fft::rfftn(&Tensor::ones([4, 6]), None, None, fft::Norm::default());
+/// assert_eq!(y.shape(), [4, 4, 2]);
+/// ```
+///
+/// # Panics
+/// If the dtype is `bf16` or `f16`, or an axis is out of range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn rfftn(x: &Tensor, s: Option<&[isize]>, dims: Option<&[isize]>, norm: Norm) -> Tensor {
@@ -466,6 +564,17 @@ pub fn rfftn(x: &Tensor, s: Option<&[isize]>, dims: Option<&[isize]>, norm: Norm
 /// [`irfft`] over the last of several axes, [`ifft`] over the others: the inverse of [`rfftn`].
 ///
 /// Derivative: linear; that of its parts.
+///
+/// ```
+/// use pullback::{Tensor, fft};
+/// let x = Tensor::from([[1.0, 2.0], [3.0, 5.0]]);
+/// let y = fft::rfftn(&x, None, None, fft::Norm::default());
+/// assert_eq!(fft::irfftn(&y, None, None, fft::Norm::default()).to_vec::<f64>(), x.to_vec::<f64>());
+/// ```
+///
+/// # Panics
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is out of
+/// range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn irfftn<'a>(
@@ -484,6 +593,18 @@ pub fn irfftn<'a>(
 /// [`hfft`] over the last of several axes, [`fft`] over the others.
 ///
 /// Derivative: linear; that of its parts.
+///
+/// ```
+/// use pullback::{Tensor, fft};
+/// let x = Tensor::ones([2, 3]);
+/// let y = fft::hfftn(fft::Real(&x), None, None, fft::Norm::default());
+/// assert_eq!(y.shape(), [2, 4]);
+/// assert_eq!(y.at((0, 0)).item::<f32>(), 8.0);
+/// ```
+///
+/// # Panics
+/// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is out of
+/// range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn hfftn<'a>(
@@ -502,6 +623,16 @@ pub fn hfftn<'a>(
 /// [`ihfft`] over the last of several axes, [`ifft`] over the others: the inverse of [`hfftn`].
 ///
 /// Derivative: linear; that of its parts.
+///
+/// ```
+/// use pullback::{Tensor, fft};
+/// let y = fft::ihfftn(&Tensor::ones([2, 4]), None, None, fft::Norm::default());
+/// assert_eq!(y.shape(), [2, 3, 2]);
+/// assert_eq!(y.at((0, 0, 0)).item::<f32>(), 1.0);
+/// ```
+///
+/// # Panics
+/// If the dtype is `bf16` or `f16`, or an axis is out of range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn ihfftn(x: &Tensor, s: Option<&[isize]>, dims: Option<&[isize]>, norm: Norm) -> Tensor {
@@ -528,25 +659,87 @@ two! {
     /// [`fftn`] over two axes.
     ///
     /// Derivative: that of [`fftn`].
+    ///
+    /// ```
+    /// use pullback::{Tensor, fft};
+    /// let x = Tensor::ones([3, 2, 4]);
+    /// let y = fft::fft2(fft::Real(&x), None, [-2, -1], fft::Norm::default());
+    /// assert_eq!(y.shape(), [3, 2, 4, 2]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is
+    /// out of range, named twice or empty.
     fft2 fftn impl Into<Signal<'a>>;
     /// [`ifftn`] over two axes.
     ///
     /// Derivative: that of [`ifftn`].
+    ///
+    /// ```
+    /// use pullback::{Tensor, fft};
+    /// let x = Tensor::from([[[8.0, 0.0], [0.0, 0.0]], [[0.0, 0.0], [0.0, 0.0]]]);
+    /// let y = fft::ifft2(&x, None, [-2, -1], fft::Norm::default());
+    /// assert_eq!(y.narrow(-1, 0, 1).to_vec::<f64>(), [2.0; 4]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is
+    /// out of range, named twice or empty.
     ifft2 ifftn impl Into<Signal<'a>>;
     /// [`rfftn`] over two axes.
     ///
     /// Derivative: that of [`rfftn`].
+    ///
+    /// ```
+    /// use pullback::{Tensor, fft};
+    /// let y = fft::rfft2(&Tensor::ones([3, 4, 6]), None, [-2, -1], fft::Norm::default());
+    /// assert_eq!(y.shape(), [3, 4, 4, 2]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bf16` or `f16`, or an axis is out of range, named twice or empty.
     rfft2 rfftn &'a Tensor;
     /// [`irfftn`] over two axes.
     ///
     /// Derivative: that of [`irfftn`].
+    ///
+    /// ```
+    /// use pullback::{Tensor, fft};
+    /// let y = fft::rfft2(&Tensor::ones([4, 6]), None, [0, 1], fft::Norm::default());
+    /// let x = fft::irfft2(&y, None, [0, 1], fft::Norm::default());
+    /// assert_eq!(x.shape(), [4, 6]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is
+    /// out of range, named twice or empty.
     irfft2 irfftn impl Into<Signal<'a>>;
     /// [`hfftn`] over two axes.
     ///
     /// Derivative: that of [`hfftn`].
+    ///
+    /// ```
+    /// use pullback::{Tensor, fft};
+    /// let x = Tensor::ones([2, 3]);
+    /// let y = fft::hfft2(fft::Real(&x), None, [0, 1], fft::Norm::default());
+    /// assert_eq!(y.shape(), [2, 4]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bf16` or `f16`, pairs do not have a last axis of length 2, or an axis is
+    /// out of range, named twice or empty.
     hfft2 hfftn impl Into<Signal<'a>>;
     /// [`ihfftn`] over two axes.
     ///
     /// Derivative: that of [`ihfftn`].
+    ///
+    /// ```
+    /// use pullback::{Tensor, fft};
+    /// let y = fft::ihfft2(&Tensor::ones([2, 4]), None, [0, 1], fft::Norm::default());
+    /// assert_eq!(y.shape(), [2, 3, 2]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bf16` or `f16`, or an axis is out of range, named twice or empty.
     ihfft2 ihfftn &'a Tensor;
 }

@@ -30,7 +30,7 @@ macro_rules! rows {
 
         /// How it batches.
         pub(crate) fn batching(f: Fused) -> Batching {
-            use Batching::{Hand, Leading};
+            use Batching::{ByHand, Leading};
             match f { $($f => $batch),* }
         }
     };
@@ -54,14 +54,14 @@ rows! {
     Fused::LogSoftmax(axis)    => F32     Relative along(Fused::LogSoftmax(axis + 1)), norm::LOG_SOFTMAX;
     Fused::LogSoftmaxVjp(axis) => Promote Exact    along(Fused::LogSoftmaxVjp(axis + 1)), Grad::Decompose(norm::log_softmax_slope);
     Fused::LogSumExp(axis)     => F32     Exact    along(Fused::LogSumExp(axis + 1)), norm::LOG_SUM_EXP;
-    Fused::LayerNorm(_)        => F32     Exact    Hand(batch::norm::layer_norm), norm::LAYER_NORM;
-    Fused::LayerNormVjp(_)     => Promote Exact    Hand(batch::norm::layer_norm_vjp), Grad::Decompose(norm::layer_norm_slope);
-    Fused::BatchNorm(_)        => F32     Exact    Hand(batch::batch_norm::batch_norm), batch_norm::row();
-    Fused::BatchNormVjp(_)     => Promote Exact    Hand(batch::batch_norm::batch_norm_vjp), batch_norm::vjp_row();
-    Fused::CrossEntropy        => F32     Exact    Hand(batch::norm::cross_entropy), norm::CROSS_ENTROPY;
-    Fused::CrossEntropyVjp     => Promote Exact    Hand(batch::norm::cross_entropy_vjp), Grad::Decompose(norm::cross_entropy_slope);
-    Fused::Attention(_)        => Low     Exact    Hand(batch::attention::attention), attention::row();
+    Fused::LayerNorm(_)        => F32     Exact    ByHand(batch::norm::layer_norm), norm::LAYER_NORM;
+    Fused::LayerNormVjp(_)     => Promote Exact    ByHand(batch::norm::layer_norm_vjp), Grad::Decompose(norm::layer_norm_slope);
+    Fused::BatchNorm(_)        => F32     Exact    ByHand(batch::batch_norm::batch_norm), batch_norm::row();
+    Fused::BatchNormVjp(_)     => Promote Exact    ByHand(batch::batch_norm::batch_norm_vjp), batch_norm::vjp_row();
+    Fused::CrossEntropy        => F32     Exact    ByHand(batch::norm::cross_entropy), norm::CROSS_ENTROPY;
+    Fused::CrossEntropyVjp     => Promote Exact    ByHand(batch::norm::cross_entropy_vjp), Grad::Decompose(norm::cross_entropy_slope);
+    Fused::Attention(_)        => Low     Exact    ByHand(batch::attention::attention), attention::row();
     Fused::AttentionVjp(_)     => Promote Exact    Leading, attention::vjp_row();
-    Fused::Sgd(_)              => Promote Exact    Hand(batch::update::step), Grad::Decompose(update::sgd);
-    Fused::Adam(_)             => Promote Exact    Hand(batch::update::step), Grad::Decompose(update::adam);
+    Fused::Sgd(_)              => Promote Exact    ByHand(batch::update::step), Grad::Decompose(update::sgd);
+    Fused::Adam(_)             => Promote Exact    ByHand(batch::update::step), Grad::Decompose(update::adam);
 }

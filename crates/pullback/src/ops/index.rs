@@ -1,7 +1,7 @@
 //! Gather, scatter and index selection.
 
 use crate::apply::apply;
-use crate::rule::{Adds, Grad, Hand, Linear, Outs, Set, Val};
+use crate::rule::{Adds, ByHand, Derivatives, Grad, Linear, RuleContext, Set, Tensors, Val};
 use crate::{DType, Error, Op, Spec, Tensor, trace};
 use pullback_ir::Combine;
 use smallvec::smallvec;
@@ -46,7 +46,7 @@ pub(crate) fn scatter_row(combine: Combine) -> Grad {
             formula: "`dbase = dy` where nothing was written, `dsource = dy` gathered, for the writer that stayed",
         }),
         Combine::Mul => Grad::Decompose(product),
-        Combine::Max | Combine::Min => Grad::Hand(Hand {
+        Combine::Max | Combine::Min => Grad::ByHand(ByHand {
             uses: &[Val::In(0), Val::In(1), Val::In(2), Val::Out(0)],
             vjp: extreme_vjp,
             jvp: extreme_jvp,
@@ -70,11 +70,8 @@ fn last_writer(op: &Op, base: &Spec, index: &Tensor) -> Tensor {
     apply(Op::Gather(axis_of(op)), &[&winners, index]).eq(&order)
 }
 
-type Facts<'a> = crate::rule::Facts<'a>;
-type Maybe = crate::rule::Maybe;
-
 /// Ties share: each of the elements that equal the extreme gets an equal part.
-fn extreme_shares(f: &Facts) -> (Tensor, Tensor) {
+fn extreme_shares(f: &RuleContext) -> (Tensor, Tensor) {
     let (axis, y, dtype) = (axis_of(f.op), f.y(0), f.y(0).dtype());
     let base = f.x(0).detach().eq(y).cast(dtype);
     let source = f.x(2).detach().eq(apply(Op::Gather(axis), &[y, f.x(1)])).cast(dtype);
@@ -83,14 +80,14 @@ fn extreme_shares(f: &Facts) -> (Tensor, Tensor) {
     (base / count, source)
 }
 
-fn extreme_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn extreme_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let Some(dy) = &dys[0] else { return smallvec![None, None, None] };
     let (base, source) = extreme_shares(f);
     let taken = apply(Op::Gather(axis_of(f.op)), &[dy, f.x(1)]);
     smallvec![Some(dy * base), None, Some(taken * source)]
 }
 
-fn extreme_jvp(f: &Facts, t: &Maybe) -> crate::rule::Outs {
+fn extreme_jvp(f: &RuleContext, t: &Derivatives) -> crate::rule::Tensors {
     let (base, source) = extreme_shares(f);
     let tb = t[0].as_ref().map_or_else(|| f.x(0).zeros_like_splat(), |t| t * base);
     let ts = t[2].as_ref().map_or_else(|| f.x(2).zeros_like_splat(), |t| t * source);
@@ -101,7 +98,7 @@ fn extreme_jvp(f: &Facts, t: &Maybe) -> crate::rule::Outs {
 /// the product of the last 2ᵏ that go to the same place, so the last of each place holds all of
 /// them, and the last one written wins. No division, so zeros are no special case, at any order of
 /// derivative.
-fn product(op: &Op, inputs: &[&Tensor]) -> Outs {
+fn product(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let (base, index, source, axis) = (inputs[0], inputs[1], inputs[2], axis_of(op));
     let (at, n) = (axis as isize, index.shape()[axis]);
     let (places, order) = index.sort(at, false);
@@ -150,6 +147,9 @@ impl Tensor {
     /// let y = x.gather(1, &Tensor::from([[0i64, 0], [1, 0]]));
     /// assert_eq!(y.to_vec::<f64>(), [1.0, 1.0, 4.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or their shape does not fit.
     #[track_caller]
     #[must_use]
     pub fn gather(&self, axis: isize, index: &Tensor) -> Tensor {
@@ -170,6 +170,9 @@ impl Tensor {
     /// let table = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
     /// assert_eq!(table.index_select(0, &Tensor::from([1i64, 1])).to_vec::<f64>(), [3.0, 4.0, 3.0, 4.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the index is not a vector of integers, or one is out of range.
     #[track_caller]
     #[must_use]
     pub fn index_select(&self, axis: isize, index: &Tensor) -> Tensor {
@@ -235,6 +238,10 @@ impl Tensor {
     /// let y = Tensor::zeros([2, 2]).scatter(1, &Tensor::from([[1i64], [0]]), &Tensor::from([[5.0f32], [6.0]]));
     /// assert_eq!(y.to_vec::<f32>(), [0.0, 5.0, 6.0, 0.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or an axis of the index is longer than
+    /// that of the source.
     #[track_caller]
     #[must_use]
     pub fn scatter(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -252,6 +259,10 @@ impl Tensor {
     /// let y = x.scatter_add(0, &Tensor::from([1i64, 1, 0]), &Tensor::from([1.0f32, 2.0, 4.0]));
     /// assert_eq!(y.to_vec::<f32>(), [4.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or an axis of the index is longer than
+    /// that of the source.
     #[track_caller]
     #[must_use]
     pub fn scatter_add(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -268,6 +279,10 @@ impl Tensor {
     /// let y = Tensor::from([2, 3]).scatter_mul(0, &Tensor::from([0i64, 0]), &Tensor::from([5, 7]));
     /// assert_eq!(y.to_vec::<i32>(), [70, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or an axis of the index is longer than
+    /// that of the source.
     #[track_caller]
     #[must_use]
     pub fn scatter_mul(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -283,6 +298,10 @@ impl Tensor {
     /// let y = Tensor::from([1, 5]).scatter_max(0, &Tensor::from([0i64, 0, 1]), &Tensor::from([2, 3, 4]));
     /// assert_eq!(y.to_vec::<i32>(), [3, 5]);
     /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or an axis of the index is longer than
+    /// that of the source.
     #[track_caller]
     #[must_use]
     pub fn scatter_max(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -293,6 +312,16 @@ impl Tensor {
     /// gradient.
     ///
     /// Derivative: `dy` shared evenly among the values that equal the result.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([5, 1]).scatter_min(0, &Tensor::from([0i64, 0, 1]), &Tensor::from([4, 3, 2]));
+    /// assert_eq!(y.to_vec::<i32>(), [3, 1]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or an axis of the index is longer than
+    /// that of the source.
     #[track_caller]
     #[must_use]
     pub fn scatter_min(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -308,6 +337,9 @@ impl Tensor {
     /// let y = Tensor::zeros([2, 2]).index_add(0, &Tensor::from([1i64, 1]), &Tensor::ones([2, 2]));
     /// assert_eq!(y.to_vec::<f32>(), [0.0, 0.0, 2.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the index is not a vector of integers, one is out of range, or the source does not fit.
     #[track_caller]
     #[must_use]
     pub fn index_add(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -324,6 +356,9 @@ impl Tensor {
     /// let y = Tensor::from([1, 2, 3]).index_copy(0, &Tensor::from([2i64, 0]), &Tensor::from([8, 9]));
     /// assert_eq!(y.to_vec::<i32>(), [9, 2, 8]);
     /// ```
+    ///
+    /// # Panics
+    /// If the index is not a vector of integers, one is out of range, or the source does not fit.
     #[track_caller]
     #[must_use]
     pub fn index_copy(&self, axis: isize, index: &Tensor, source: &Tensor) -> Tensor {
@@ -363,6 +398,9 @@ impl Tensor {
     /// let y = Tensor::from([[1, 2], [3, 4]]).index_fill(1, &Tensor::from([0i64]), 7);
     /// assert_eq!(y.to_vec::<i32>(), [7, 2, 7, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the index is not a vector of integers, or one is out of range.
     #[track_caller]
     #[must_use]
     pub fn index_fill(&self, axis: isize, index: &Tensor, value: impl crate::Operand) -> Tensor {
@@ -375,7 +413,8 @@ impl Tensor {
         self.index_copy(axis, index, &scalar.expand(&shape[..]))
     }
 
-    /// A 1 at each index and 0 elsewhere, along a new last axis of length `classes`.
+    /// One-hot encoding: a 1 at each index and 0 elsewhere, along a new last axis of length
+    /// `classes`.
     ///
     /// Derivative: none (of integers).
     ///

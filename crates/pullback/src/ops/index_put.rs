@@ -11,7 +11,7 @@ use crate::{DType, Error, IntoShape, Tensor, broadcast_tensors, trace};
 
 /// How [`Tensor::scatter_reduce`] and [`Tensor::index_reduce`] combine the values for one position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Gathered {
+pub enum ScatterReduction {
     /// The sum.
     Sum,
     /// The mean; of integers, rounded down.
@@ -54,6 +54,10 @@ impl Tensor {
     /// assert_eq!(x.index_get(&[&rows, &columns]).to_vec::<i64>(), [5, 0]);
     /// assert_eq!(x.index_get(&[None, Some(&columns)]).to_vec::<i64>(), [2, 0, 5, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If there are more indices than axes, they do not broadcast, or one is out of range.
+    #[doc(alias = "index")]
     #[track_caller]
     #[must_use]
     pub fn index_get<'a, I: Into<Option<&'a Tensor>> + Copy>(&self, indices: &[I]) -> Tensor {
@@ -77,6 +81,10 @@ impl Tensor {
     /// let y = Tensor::from([1.0, 2.0]).index_put(&[&at], &Tensor::from([5.0, 6.0]), true);
     /// assert_eq!(y.to_vec::<f64>(), [12.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If there are more indices than axes, they do not broadcast, one is out of range, or the
+    /// values do not fit.
     #[track_caller]
     #[must_use]
     pub fn index_put<'a, I: Into<Option<&'a Tensor>> + Copy>(
@@ -207,6 +215,10 @@ impl Tensor {
     /// let y = x.put_flat(&Tensor::from([3i64, 0]), &Tensor::from([8.0, 9.0]), false);
     /// assert_eq!(y.to_vec::<f64>(), [9.0, 2.0, 3.0, 8.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If there is not one integer index for each element of the source, or one is out of range.
+    #[doc(alias = "put")]
     #[track_caller]
     #[must_use]
     pub fn put_flat(&self, index: &Tensor, source: &Tensor, accumulate: bool) -> Tensor {
@@ -233,6 +245,9 @@ impl Tensor {
     /// let y = Tensor::from([1.0, 2.0, 3.0]).masked_scatter(&mask, &Tensor::from([8.0, 9.0]));
     /// assert_eq!(y.to_vec::<f64>(), [8.0, 2.0, 9.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the mask does not broadcast, or has more true elements than the source has elements.
     #[track_caller]
     #[must_use]
     pub fn masked_scatter(&self, mask: &Tensor, source: &Tensor) -> Tensor {
@@ -267,13 +282,16 @@ impl Tensor {
     /// Derivative: of the combination; the largest and smallest share it evenly among ties.
     ///
     /// ```
-    /// use pullback::{Gathered, Tensor};
+    /// use pullback::{ScatterReduction, Tensor};
     /// let x = Tensor::from([1.0, 2.0, 3.0]);
     /// let (index, source) = (Tensor::from([0i64, 0, 2]), Tensor::from([4.0, 6.0, 7.0]));
-    /// let mean = |include: bool| x.scatter_reduce(0, &index, &source, Gathered::Mean, include);
+    /// let mean = |include: bool| x.scatter_reduce(0, &index, &source, ScatterReduction::Mean, include);
     /// assert_eq!(mean(false).to_vec::<f64>(), [5.0, 2.0, 7.0]);
     /// assert_eq!(mean(true).to_vec::<f64>(), [11.0 / 3.0, 2.0, 5.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or index and source do not fit.
     #[track_caller]
     #[must_use]
     pub fn scatter_reduce(
@@ -281,7 +299,7 @@ impl Tensor {
         axis: isize,
         index: &Tensor,
         source: &Tensor,
-        how: Gathered,
+        how: ScatterReduction,
         include_self: bool,
     ) -> Tensor {
         let exact = if self.dtype().is_float() { self.dtype() } else { DType::I64 };
@@ -293,11 +311,11 @@ impl Tensor {
             false => self.unit_where(&hits.gt(0), how),
         };
         match how {
-            Gathered::Sum => base.scatter_add(axis, index, source),
-            Gathered::Prod => base.scatter_mul(axis, index, source),
-            Gathered::Max => base.scatter_max(axis, index, source),
-            Gathered::Min => base.scatter_min(axis, index, source),
-            Gathered::Mean => {
+            ScatterReduction::Sum => base.scatter_add(axis, index, source),
+            ScatterReduction::Prod => base.scatter_mul(axis, index, source),
+            ScatterReduction::Max => base.scatter_max(axis, index, source),
+            ScatterReduction::Min => base.scatter_min(axis, index, source),
+            ScatterReduction::Mean => {
                 let count = if include_self { hits + 1 } else { hits.clamp_min(1) };
                 let sum = base.scatter_add(axis, index, source);
                 match self.dtype().is_float() {
@@ -309,7 +327,7 @@ impl Tensor {
     }
 
     #[track_caller]
-    fn unit_where(&self, hit: &Tensor, how: Gathered) -> Tensor {
+    fn unit_where(&self, hit: &Tensor, how: ScatterReduction) -> Tensor {
         let (lowest, highest) = match self.dtype() {
             DType::I32 => (i64::from(i32::MIN), i64::from(i32::MAX)),
             DType::U8 => (0, 255),
@@ -318,12 +336,12 @@ impl Tensor {
         };
         let float = self.dtype().is_float();
         match how {
-            Gathered::Sum | Gathered::Mean => self.masked_fill(hit, 0),
-            Gathered::Prod => self.masked_fill(hit, 1),
-            Gathered::Max if float => self.masked_fill(hit, f64::NEG_INFINITY),
-            Gathered::Min if float => self.masked_fill(hit, f64::INFINITY),
-            Gathered::Max => self.masked_fill(hit, lowest),
-            Gathered::Min => self.masked_fill(hit, highest),
+            ScatterReduction::Sum | ScatterReduction::Mean => self.masked_fill(hit, 0),
+            ScatterReduction::Prod => self.masked_fill(hit, 1),
+            ScatterReduction::Max if float => self.masked_fill(hit, f64::NEG_INFINITY),
+            ScatterReduction::Min if float => self.masked_fill(hit, f64::INFINITY),
+            ScatterReduction::Max => self.masked_fill(hit, lowest),
+            ScatterReduction::Min => self.masked_fill(hit, highest),
         }
     }
 
@@ -333,12 +351,15 @@ impl Tensor {
     /// Derivative: of the combination; the largest and smallest share it evenly among ties.
     ///
     /// ```
-    /// use pullback::{Gathered, Tensor};
+    /// use pullback::{ScatterReduction, Tensor};
     /// let x = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
     /// let source = Tensor::from([[5.0, 1.0], [2.0, 3.0]]);
-    /// let y = x.index_reduce(0, &Tensor::from([1i64, 1]), &source, Gathered::Max, true);
+    /// let y = x.index_reduce(0, &Tensor::from([1i64, 1]), &source, ScatterReduction::Max, true);
     /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 5.0, 4.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the index is not a vector of integers, one is out of range, or the source does not fit.
     #[track_caller]
     #[must_use]
     pub fn index_reduce(
@@ -346,7 +367,7 @@ impl Tensor {
         axis: isize,
         index: &Tensor,
         source: &Tensor,
-        how: Gathered,
+        how: ScatterReduction,
         include_self: bool,
     ) -> Tensor {
         if self.rank() == 0 {
@@ -383,16 +404,19 @@ impl Tensor {
     /// Derivative: of the combination; the largest and smallest share it evenly among ties.
     ///
     /// ```
-    /// use pullback::{Gathered, Tensor};
+    /// use pullback::{ScatterReduction, Tensor};
     /// let x = Tensor::from([1.0, 2.0, 3.0]);
-    /// let y = x.segment_reduce(Gathered::Sum, &Tensor::from([2i64, 1]), 0, None);
+    /// let y = x.segment_reduce(ScatterReduction::Sum, &Tensor::from([2i64, 1]), 0, None);
     /// assert_eq!(y.to_vec::<f64>(), [3.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or the lengths add up to more than its length.
     #[track_caller]
     #[must_use]
     pub fn segment_reduce(
         &self,
-        how: Gathered,
+        how: ScatterReduction,
         lengths: &Tensor,
         axis: isize,
         first: Option<f64>,
@@ -441,19 +465,19 @@ impl Tensor {
         let mut shape = self.shape().to_vec();
         shape[at] = runs + 1;
         let unit = match how {
-            Gathered::Sum | Gathered::Mean => 0.0,
-            Gathered::Prod => 1.0,
-            Gathered::Max => f64::NEG_INFINITY,
-            Gathered::Min => f64::INFINITY,
+            ScatterReduction::Sum | ScatterReduction::Mean => 0.0,
+            ScatterReduction::Prod => 1.0,
+            ScatterReduction::Max => f64::NEG_INFINITY,
+            ScatterReduction::Min => f64::INFINITY,
         };
         let base = self.new_full_of(&shape[..], first.unwrap_or(unit)).cast(self.dtype());
         let combined = match how {
-            Gathered::Mean => Gathered::Sum,
+            ScatterReduction::Mean => ScatterReduction::Sum,
             other => other,
         };
         let y = base.scatter_reduce(at as isize, &index, self, combined, true);
         let y = y.narrow(at as isize, 0, runs).contiguous();
-        if how != Gathered::Mean {
+        if how != ScatterReduction::Mean {
             return y;
         }
         let mut wide = lengths.shape().to_vec();
@@ -478,6 +502,9 @@ impl Tensor {
     /// let x = Tensor::arange(0, 6);
     /// assert_eq!(x.as_strided([2, 3], &[2, 1], 0).to_vec::<i64>(), [0, 1, 2, 2, 3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If strides and shape differ in length, or an element would be out of range.
     #[track_caller]
     #[must_use]
     pub fn as_strided(&self, shape: impl IntoShape, strides: &[usize], offset: usize) -> Tensor {
@@ -496,6 +523,10 @@ impl Tensor {
     /// let y = Tensor::zeros([4]).as_strided_put(&Tensor::ones([2]), &[2], 1);
     /// assert_eq!(y.to_vec::<f32>(), [0.0, 1.0, 0.0, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If strides and source differ in their number of axes, or an element would be out of range.
+    #[doc(alias = "as_strided_scatter")]
     #[track_caller]
     #[must_use]
     pub fn as_strided_put(&self, source: &Tensor, strides: &[usize], offset: usize) -> Tensor {

@@ -23,6 +23,9 @@ impl Tensor {
     /// let a = Tensor::from([[1.0, 2.0]]);
     /// assert_eq!(Tensor::from([[3.0]]).addmm(&a, &a.t(), 2.0, 1.0).to_vec::<f64>(), [11.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not fit, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn addmm(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
@@ -33,6 +36,15 @@ impl Tensor {
     /// beta · self + alpha · matrix·vector.
     ///
     /// Derivative: `beta·dy`, `alpha·dy ⊗ vector` and `alpha·matrixᵀ·dy`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (m, v) = (Tensor::from([[1.0, 2.0], [3.0, 4.0]]), Tensor::from([1.0, 1.0]));
+    /// assert_eq!(v.addmv(&m, &v, 10.0, 1.0).to_vec::<f64>(), [13.0, 17.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not fit, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn addmv(&self, matrix: &Tensor, vector: &Tensor, beta: f64, alpha: f64) -> Tensor {
@@ -43,6 +55,16 @@ impl Tensor {
     /// beta · self + alpha · a ⊗ b, for vectors a and b.
     ///
     /// Derivative: `beta·dy`, `alpha·dy·b` and `alpha·dyᵀ·a`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (a, b) = (Tensor::from([1.0, 2.0]), Tensor::from([3.0, 4.0]));
+    /// let y = Tensor::from([[1.0, 1.0], [1.0, 1.0]]).addr(&a, &b, 1.0, 10.0);
+    /// assert_eq!(y.to_vec::<f64>(), [31.0, 41.0, 61.0, 81.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If `a` or `b` is not a vector, or the shapes do not fit.
     #[track_caller]
     #[must_use]
     pub fn addr(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
@@ -52,6 +74,16 @@ impl Tensor {
     /// beta · self + alpha · a·b, for stacks of matrices.
     ///
     /// Derivative: `beta·dy`, `alpha·dy·bᵀ` and `alpha·aᵀ·dy`, matrix by matrix.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (a, b) = (Tensor::ones([2, 1, 3]), Tensor::ones([2, 3, 1]));
+    /// let y = Tensor::ones([2, 1, 1]).baddbmm(&a, &b, 1.0, 2.0);
+    /// assert_eq!(y.to_vec::<f32>(), [7.0, 7.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not fit, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn baddbmm(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
@@ -62,6 +94,16 @@ impl Tensor {
     /// beta · self + alpha · Σ a·b, summed over stacks of matrices.
     ///
     /// Derivative: `beta·dy`, `alpha·dy·bᵀ` and `alpha·aᵀ·dy`, matrix by matrix.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (a, b) = (Tensor::ones([2, 1, 3]), Tensor::ones([2, 3, 1]));
+    /// let y = Tensor::ones([1, 1]).addbmm(&a, &b, 1.0, 1.0);
+    /// assert_eq!(y.to_vec::<f32>(), [7.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not fit, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn addbmm(&self, a: &Tensor, b: &Tensor, beta: f64, alpha: f64) -> Tensor {
@@ -72,6 +114,15 @@ impl Tensor {
     /// The sum of products over the last axes of both; a 0-d operand multiplies.
     ///
     /// Derivative: `dy·b` and `dy·a`, spread over what was summed.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (a, b) = (Tensor::from([[1.0, 2.0], [3.0, 4.0]]), Tensor::from([1.0, 10.0]));
+    /// assert_eq!(a.inner(&b).to_vec::<f64>(), [21.0, 43.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the last axes differ in length, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn inner(&self, other: &Tensor) -> Tensor {
@@ -91,6 +142,9 @@ impl Tensor {
     /// let x = Tensor::from([[1, 2], [3, 4]]);
     /// assert_eq!(x.vecdot(&x, 1).to_vec::<i64>(), [5, 25]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast, the axis is out of range, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn vecdot(&self, other: &Tensor, axis: isize) -> Tensor {
@@ -165,8 +219,8 @@ impl Tensor {
         left.matmul(&right).reshape([sa, sb].concat())
     }
 
-    /// self · weightᵀ + bias: the layer, with weights `[out, in]` (or a vector `[in]`). All floats
-    /// have one dtype.
+    /// The linear layer self · weightᵀ + bias, with weights `[out, in]` (or a vector `[in]`). All
+    /// floats have one dtype.
     ///
     /// Derivative: `dy·weight`, `dyᵀ·self`, and the sum of `dy` for the bias.
     ///
@@ -175,6 +229,10 @@ impl Tensor {
     /// let (x, w) = (Tensor::from([[1.0, 2.0]]), Tensor::from([[3.0, 4.0], [5.0, 6.0], [7.0, 8.0]]));
     /// assert_eq!(x.linear(&w, None).to_vec::<f64>(), [11.0, 17.0, 23.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the features of input and weight differ, the bias does not fit, or float dtypes are
+    /// mixed.
     #[track_caller]
     #[must_use]
     pub fn linear(&self, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {
@@ -192,6 +250,17 @@ impl Tensor {
     /// Σᵢⱼ selfᵢ · weightₖᵢⱼ · otherⱼ + biasₖ over the last axes.
     ///
     /// Derivative: of its formula, linear in each operand.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (x, y) = (Tensor::from([[1.0, 2.0]]), Tensor::from([[3.0, 4.0]]));
+    /// // One result: the weight is [1, 2, 2].
+    /// let weight = Tensor::from([[[1.0, 0.0], [0.0, 1.0]]]);
+    /// assert_eq!(x.bilinear(&y, &weight, None).to_vec::<f64>(), [11.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not fit, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn bilinear(&self, other: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> Tensor {

@@ -57,6 +57,10 @@ pub struct CrossEntropy {
 /// assert_eq!(cross_entropy(&x, &class).item::<f64>(), 2e4);
 /// assert_eq!(grad(|x: &Tensor| cross_entropy(x, &class))(&x).to_vec::<f64>(), [1.0, -1.0]);
 /// ```
+///
+/// # Panics
+/// If the shapes do not fit, the target is neither integers nor probabilities, or a class is out of
+/// range.
 #[track_caller]
 #[must_use]
 pub fn cross_entropy(logits: &Tensor, target: &Tensor) -> Tensor {
@@ -65,12 +69,27 @@ pub fn cross_entropy(logits: &Tensor, target: &Tensor) -> Tensor {
 
 impl CrossEntropy {
     /// The mean over all elements, without weights or smoothing.
+    ///
+    /// ```
+    /// use pullback::{CrossEntropy, Tensor};
+    /// let loss = CrossEntropy::new().of(&Tensor::zeros([4, 10]), &Tensor::from([1i64, 2, 3, 4]));
+    /// assert!((loss.item::<f32>() - 10f32.ln()).abs() < 1e-6);
+    /// ```
     #[must_use]
     pub fn new() -> CrossEntropy {
         CrossEntropy::default()
     }
 
     /// A weight for each class.
+    ///
+    /// ```
+    /// use pullback::{CrossEntropy, Tensor};
+    /// let logits = Tensor::from([[0.0, 0.0], [0.0, 2.0]]);
+    /// // Class 1 does not count.
+    /// let loss = CrossEntropy::new().weight(&Tensor::from([1.0, 0.0]));
+    /// let loss = loss.of(&logits, &Tensor::from([0i64, 1]));
+    /// assert!((loss.item::<f64>() - 2f64.ln()).abs() < 1e-15);
+    /// ```
     #[must_use]
     pub fn weight(mut self, weight: &Tensor) -> CrossEntropy {
         self.weight = Some(weight.clone());
@@ -78,6 +97,13 @@ impl CrossEntropy {
     }
 
     /// Elements of this class are ignored; by default −100.
+    ///
+    /// ```
+    /// use pullback::{CrossEntropy, Tensor};
+    /// let logits = Tensor::from([[0.0, 0.0], [9.0, 2.0]]);
+    /// let loss = CrossEntropy::new().ignore_index(1).of(&logits, &Tensor::from([0i64, 1]));
+    /// assert!((loss.item::<f64>() - 2f64.ln()).abs() < 1e-15);
+    /// ```
     #[must_use]
     pub fn ignore_index(mut self, class: i64) -> CrossEntropy {
         self.ignore_index = Some(class);
@@ -85,6 +111,14 @@ impl CrossEntropy {
     }
 
     /// Mixes the target with the uniform distribution: 0 is none, 1 is all.
+    ///
+    /// ```
+    /// use pullback::{CrossEntropy, Tensor};
+    /// let (logits, class) = (Tensor::from([[100.0, 0.0]]), Tensor::from([0i64]));
+    /// // Half of a tenth is the target of the other class, which costs 100.
+    /// let loss = CrossEntropy::new().label_smoothing(0.1).of(&logits, &class);
+    /// assert!((loss.item::<f64>() - 5.0).abs() < 1e-12);
+    /// ```
     #[must_use]
     pub fn label_smoothing(mut self, amount: f64) -> CrossEntropy {
         self.label_smoothing = amount;
@@ -92,6 +126,13 @@ impl CrossEntropy {
     }
 
     /// How the losses become one number.
+    ///
+    /// ```
+    /// use pullback::{CrossEntropy, Reduction, Tensor};
+    /// let loss = CrossEntropy::new().reduction(Reduction::None);
+    /// let each = loss.of(&Tensor::zeros([2, 10]), &Tensor::from([1i64, 2]));
+    /// assert_eq!(each.shape(), [2]);
+    /// ```
     #[must_use]
     pub fn reduction(mut self, reduction: Reduction) -> CrossEntropy {
         self.reduction = reduction;
@@ -101,6 +142,16 @@ impl CrossEntropy {
     /// The loss.
     ///
     /// Derivative: softmax(logits) − target for each row, weighted.
+    ///
+    /// ```
+    /// use pullback::{CrossEntropy, Tensor};
+    /// let logits = Tensor::from([[0.0, 0.0]]);
+    /// // Classes, or probabilities.
+    /// let a = CrossEntropy::new().of(&logits, &Tensor::from([1i64]));
+    /// let b = CrossEntropy::new().of(&logits, &Tensor::from([[0.25, 0.75]]));
+    /// assert!((a.item::<f64>() - 2f64.ln()).abs() < 1e-15);
+    /// assert!((b.item::<f64>() - 2f64.ln()).abs() < 1e-15);
+    /// ```
     ///
     /// # Panics
     /// If the shapes do not fit, the target is neither integers nor probabilities, or a class is

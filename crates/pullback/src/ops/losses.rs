@@ -37,6 +37,9 @@ pub(crate) fn reduced(losses: Tensor, reduction: Reduction) -> Tensor {
 /// let loss = losses::weighted_by(&each, &Tensor::from([3.0, 1.0]), Reduction::Mean);
 /// assert_eq!(loss.item::<f64>(), 1.25);
 /// ```
+///
+/// # Panics
+/// If the weight does not repeat to the shape of the losses, or float dtypes are mixed.
 #[track_caller]
 #[must_use]
 pub fn weighted_by(losses: &Tensor, weight: &Tensor, reduction: Reduction) -> Tensor {
@@ -49,7 +52,7 @@ pub fn weighted_by(losses: &Tensor, weight: &Tensor, reduction: Reduction) -> Te
     }
 }
 
-/// (x − y)².
+/// The squared error (x − y)².
 ///
 /// Derivative: 2(x − y) by x, the negative by y.
 ///
@@ -58,6 +61,10 @@ pub fn weighted_by(losses: &Tensor, weight: &Tensor, reduction: Reduction) -> Te
 /// let loss = losses::mse(&Tensor::from([1.0, 2.0]), &Tensor::from([1.0, 4.0]), Reduction::Mean);
 /// assert_eq!(loss.item::<f64>(), 2.0);
 /// ```
+///
+/// # Panics
+/// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "mse_loss")]
 #[track_caller]
 #[must_use]
 pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
@@ -66,9 +73,19 @@ pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
     reduced((x.up() - y.up()).square(), reduction)
 }
 
-/// |x − y|.
+/// The absolute error |x − y|.
 ///
 /// Derivative: sign(x − y) by x, the negative by y; 0 where they are equal.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let loss = losses::l1(&Tensor::from([1.0, 2.0]), &Tensor::from([1.0, 4.0]), Reduction::Mean);
+/// assert_eq!(loss.item::<f64>(), 1.0);
+/// ```
+///
+/// # Panics
+/// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "l1_loss")]
 #[track_caller]
 #[must_use]
 pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
@@ -77,9 +94,20 @@ pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
     reduced((x.up() - y.up()).abs(), reduction)
 }
 
-/// ½(x − y)² where |x − y| < delta, delta·(|x − y| − ½delta) elsewhere.
+/// The Huber loss: ½(x − y)² where |x − y| < delta, delta·(|x − y| − ½delta) elsewhere.
 ///
 /// Derivative: x − y where |x − y| < delta, delta·sign(x − y) elsewhere; the negative by y.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (x, y) = (Tensor::from([0.5, 4.0]), Tensor::from([0.0, 0.0]));
+/// let loss = losses::huber(&x, &y, 1.0, Reduction::None);
+/// assert_eq!(loss.to_vec::<f64>(), [0.125, 3.5]);
+/// ```
+///
+/// # Panics
+/// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "huber_loss")]
 #[track_caller]
 #[must_use]
 pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor {
@@ -96,6 +124,17 @@ pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor
 /// [`huber`] divided by beta: ½(x − y)²/beta near, |x − y| − ½beta far. A beta of 0 is [`l1`].
 ///
 /// Derivative: (x − y)/beta where |x − y| < beta, sign(x − y) elsewhere; the negative by y.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (x, y) = (Tensor::from([1.0, 4.0]), Tensor::from([0.0, 0.0]));
+/// let loss = losses::smooth_l1(&x, &y, 2.0, Reduction::None);
+/// assert_eq!(loss.to_vec::<f64>(), [0.25, 3.0]);
+/// ```
+///
+/// # Panics
+/// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "smooth_l1_loss")]
 #[track_caller]
 #[must_use]
 pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Tensor {
@@ -124,6 +163,9 @@ pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Ten
 /// let loss = losses::kl_div(&x, &y, false, Reduction::BatchMean);
 /// assert!((loss.item::<f64>() - 2f64.ln()).abs() < 1e-15);
 /// ```
+///
+/// # Panics
+/// If prediction and target differ in shape, or are of two float dtypes.
 #[track_caller]
 #[must_use]
 pub fn kl_div(x: &Tensor, y: &Tensor, log_target: bool, reduction: Reduction) -> Tensor {
@@ -153,9 +195,21 @@ impl Tensor {
     }
 }
 
-/// −y·log(x) − (1 − y)·log(1 − x) for probabilities x; logarithms are taken as at least −100.
+/// The binary cross-entropy −y·log(x) − (1 − y)·log(1 − x) for probabilities x; logarithms are
+/// taken as at least −100.
 ///
 /// Derivative: (x − y)/max(x·(1 − x), 1e−12) by x.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (p, y) = (Tensor::from([0.5, 0.25]), Tensor::from([1.0, 0.0]));
+/// let loss = losses::binary_cross_entropy(&p, &y, None, Reduction::None).to_vec::<f64>();
+/// assert!((loss[0] - 2f64.ln()).abs() < 1e-15 && (loss[1] + 0.75f64.ln()).abs() < 1e-15);
+/// ```
+///
+/// # Panics
+/// If prediction and target differ in shape, a weight does not repeat to it, or float dtypes are
+/// mixed.
 #[track_caller]
 #[must_use]
 pub fn binary_cross_entropy(
@@ -187,6 +241,18 @@ pub fn binary_cross_entropy(
 /// [`binary_cross_entropy`] of sigmoid(x), without overflow; `positive` weighs the term of y.
 ///
 /// Derivative: sigmoid(x) − y by x, without a weight of positives.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (x, y) = (Tensor::from([0.0, 1000.0]), Tensor::from([1.0, 0.0]));
+/// let loss = losses::binary_cross_entropy_with_logits(&x, &y, None, None, Reduction::None);
+/// let loss = loss.to_vec::<f64>();
+/// assert!((loss[0] - 2f64.ln()).abs() < 1e-15 && loss[1] == 1000.0);
+/// ```
+///
+/// # Panics
+/// If prediction and target differ in shape, a weight does not repeat to it, or float dtypes are
+/// mixed.
 #[track_caller]
 #[must_use]
 pub fn binary_cross_entropy_with_logits(
@@ -254,14 +320,23 @@ pub(crate) fn check_range(op: &'static str, classes: &Tensor, ignored: i64, coun
     }
 }
 
-/// The negative of the log-probability `[n, c, …]` of each class `[n, …]`, weighted by class.
+/// The negative log-likelihood of classes `[n, …]` under log-probabilities `[n, c, …]`, weighted by
+/// class.
 /// Elements of the class `ignored`, −100 unless another is given, are ignored. The mean is over the
 /// weights.
 ///
 /// Derivative: −weight at the class of each row, 0 elsewhere.
 ///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let log_p = Tensor::from([[0.25, 0.75], [0.5, 0.5]]).log();
+/// let loss = losses::nll(&log_p, &Tensor::from([0i64, -100]), None, None, Reduction::Mean);
+/// assert!((loss.item::<f64>() - 4f64.ln()).abs() < 1e-15);
+/// ```
+///
 /// # Panics
 /// If the shapes do not fit, the classes are not integers, or one that counts is out of range.
+#[doc(alias = "nll_loss")]
 #[track_caller]
 #[must_use]
 pub fn nll(
@@ -292,12 +367,24 @@ pub fn nll(
     }
 }
 
-/// ½(log v + (x − y)²/v), with a variance of at least `eps` (through which the gradient still
-/// passes), and the constant ½log 2π if `full`. The variance is shaped as x, or so with one axis of
-/// length 1; or it is one number for each row (x's shape without its last axis), or one for all
-/// (0-d). The target is shaped as x, or so with one axis of length 1.
+/// The Gaussian negative log-likelihood ½(log v + (x − y)²/v), with a variance of at least `eps`
+/// (through which the gradient still passes), and the constant ½log 2π if `full`. The variance is
+/// shaped as x, or so with one axis of length 1; or it is one number for each row (x's shape
+/// without its last axis), or one for all (0-d). The target is shaped as x, or so with one axis of
+/// length 1.
 ///
 /// Derivative: (x − y)/v by x; ½(1/v − (x − y)²/v²) by v.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (x, y, v) = (Tensor::from([1.0]), Tensor::from([3.0]), Tensor::from([1.0]));
+/// let loss = losses::gaussian_nll(&x, &y, &v, false, 1e-6, Reduction::Mean);
+/// assert_eq!(loss.item::<f64>(), 2.0);
+/// ```
+///
+/// # Panics
+/// If target or variance do not fit the prediction, or float dtypes are mixed.
+#[doc(alias = "gaussian_nll_loss")]
 #[track_caller]
 #[must_use]
 pub fn gaussian_nll(
@@ -320,10 +407,21 @@ pub fn gaussian_nll(
     reduced(losses + constant, reduction)
 }
 
-/// The Poisson likelihood: eˣ − y·x for a logarithm x, x − y·log(x + eps) otherwise; Stirling's
-/// term for y > 1 if `full`.
+/// The Poisson negative log-likelihood: eˣ − y·x for a logarithm x, x − y·log(x + eps) otherwise;
+/// Stirling's term for y > 1 if `full`.
 ///
 /// Derivative: eˣ − y for a logarithm x, 1 − y/(x + eps) otherwise.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (log_rate, y) = (Tensor::from([0.0, 0.0]), Tensor::from([1.0, 3.0]));
+/// let loss = losses::poisson_nll(&log_rate, &y, true, false, 1e-8, Reduction::Mean);
+/// assert_eq!(loss.item::<f64>(), 1.0);
+/// ```
+///
+/// # Panics
+/// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "poisson_nll_loss")]
 #[track_caller]
 #[must_use]
 pub fn poisson_nll(
@@ -348,9 +446,20 @@ pub fn poisson_nll(
     reduced(losses, reduction)
 }
 
-/// x where y is 1, max(0, margin − x) where y is −1.
+/// The hinge embedding loss: x where y is 1, max(0, margin − x) where y is −1.
 ///
 /// Derivative: 1 where y is 1; −1 where y is −1 and x is below the margin, or at it; else 0.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (distance, y) = (Tensor::from([0.5, 0.25, 2.0]), Tensor::from([1.0, -1.0, -1.0]));
+/// let loss = losses::hinge_embedding(&distance, &y, 1.0, Reduction::None);
+/// assert_eq!(loss.to_vec::<f64>(), [0.5, 0.75, 0.0]);
+/// ```
+///
+/// # Panics
+/// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "hinge_embedding_loss")]
 #[track_caller]
 #[must_use]
 pub fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
@@ -361,9 +470,22 @@ pub fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction
     reduced(far.only(&y.ne(1.0)) + x.only(&y.ne(-1.0)), reduction)
 }
 
-/// max(0, margin − y·(a − b)).
+/// The margin ranking loss max(0, margin − y·(a − b)).
 ///
 /// Derivative: −y by a and y by b where the loss is not negative, else 0.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (a, b) = (Tensor::from([2.0, 0.0]), Tensor::from([0.0, 2.0]));
+/// // `a` should rank above `b` in both.
+/// let y = Tensor::from([1.0, 1.0]);
+/// let loss = losses::margin_ranking(&a, &b, &y, 0.5, Reduction::None);
+/// assert_eq!(loss.to_vec::<f64>(), [0.0, 2.5]);
+/// ```
+///
+/// # Panics
+/// If the operands differ in shape, or are of two float dtypes.
+#[doc(alias = "margin_ranking_loss")]
 #[track_caller]
 #[must_use]
 pub fn margin_ranking(
@@ -379,9 +501,20 @@ pub fn margin_ranking(
     reduced((-(y * (a - b)) + margin).clamp_min(0.0), reduction)
 }
 
-/// log(1 + exp(−y·x)), without overflow.
+/// The soft margin (logistic) loss log(1 + exp(−y·x)), without overflow.
 ///
 /// Derivative: −y·sigmoid(−y·x).
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (x, y) = (Tensor::from([0.0, -1000.0]), Tensor::from([1.0, 1.0]));
+/// let loss = losses::soft_margin(&x, &y, Reduction::None).to_vec::<f64>();
+/// assert!((loss[0] - 2f64.ln()).abs() < 1e-15 && loss[1] == 1000.0);
+/// ```
+///
+/// # Panics
+/// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "soft_margin_loss")]
 #[track_caller]
 #[must_use]
 pub fn soft_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
@@ -394,6 +527,19 @@ pub fn soft_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 ///
 /// Derivative: of the cosine: −1 times it where y is 1, 1 times it where y is −1 and the loss is
 /// not negative.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (a, b) = (Tensor::from([[1.0, 0.0], [1.0, 0.0]]), Tensor::from([[0.0, 2.0], [2.0, 0.0]]));
+/// let y = Tensor::from([1.0, -1.0]);
+/// let loss = losses::cosine_embedding(&a, &b, &y, 0.0, Reduction::None);
+/// assert!((loss - 1.0).abs().max().item::<f64>() < 1e-9);
+/// ```
+///
+/// # Panics
+/// If `a` and `b` differ in shape, `y` does not have one element for each row, or float dtypes
+/// are mixed.
+#[doc(alias = "cosine_embedding_loss")]
 #[track_caller]
 #[must_use]
 pub fn cosine_embedding(
@@ -420,6 +566,19 @@ pub fn cosine_embedding(
 /// with `swap`, from the nearer of anchor and `near`.
 ///
 /// Derivative: of the distances, where the loss is not negative; else 0.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let anchor = Tensor::from([[0.0, 0.0]]);
+/// let (near, far) = (Tensor::from([[3.0, 0.0]]), Tensor::from([[0.0, 4.0]]));
+/// let loss =
+///     losses::triplet_margin(&anchor, &near, &far, (2.0, 2.0, 0.0), false, Reduction::Mean);
+/// assert_eq!(loss.item::<f64>(), 1.0);
+/// ```
+///
+/// # Panics
+/// If anchor, near and far differ in shape, or are of two float dtypes.
+#[doc(alias = "triplet_margin_loss")]
 #[track_caller]
 #[must_use]
 pub fn triplet_margin(

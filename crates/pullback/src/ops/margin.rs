@@ -68,6 +68,7 @@ fn of_rows(losses: Tensor, single: bool, reduction: Reduction) -> Tensor {
 ///
 /// # Panics
 /// If `p` is neither 1 nor 2, or classes and weight do not fit.
+#[doc(alias = "multi_margin_loss")]
 #[track_caller]
 #[must_use]
 pub fn multi_margin(
@@ -110,8 +111,17 @@ pub fn multi_margin(
 ///
 /// Derivative: of its formula; 0 where the maximum is 0.
 ///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let x = Tensor::from([[0.1, 0.2, 0.4, 0.8]]);
+/// // The labels 3 and 0.
+/// let loss = losses::multilabel_margin(&x, &Tensor::from([[3i64, 0, -1, 1]]), Reduction::Mean);
+/// assert!((loss.item::<f64>() - 0.85).abs() < 1e-12);
+/// ```
+///
 /// # Panics
 /// If the labels do not fit the classes.
+#[doc(alias = "multilabel_margin_loss")]
 #[track_caller]
 #[must_use]
 pub fn multilabel_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
@@ -137,6 +147,18 @@ pub fn multilabel_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor
 /// The mean over the classes of −y·log σ(x) − (1 − y)·log σ(−x), weighted by class.
 ///
 /// Derivative: of its formula: (σ(x) − y)·weight / classes.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (x, y) = (Tensor::from([[0.0, 0.0]]), Tensor::from([[1.0, 0.0]]));
+/// let loss = losses::multilabel_soft_margin(&x, &y, None, Reduction::Mean);
+/// assert!((loss.item::<f64>() - 2f64.ln()).abs() < 1e-15);
+/// ```
+///
+/// # Panics
+/// If prediction and target differ in shape, the weight does not repeat to it, or float dtypes
+/// are mixed.
+#[doc(alias = "multilabel_soft_margin_loss")]
 #[track_caller]
 #[must_use]
 pub fn multilabel_soft_margin(
@@ -163,6 +185,19 @@ pub fn multilabel_soft_margin(
 /// from the nearer of anchor and `near`.
 ///
 /// Derivative: of its formula, through the distances.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (a, near, far) = (Tensor::from([[0.0]]), Tensor::from([[3.0]]), Tensor::from([[4.0]]));
+/// let distance = |x: &Tensor, y: &Tensor| (x - y).abs().sum_over(-1);
+/// let loss =
+///     losses::triplet_margin_with(&a, &near, &far, distance, 2.0, false, Reduction::Mean);
+/// assert_eq!(loss.item::<f64>(), 1.0);
+/// ```
+///
+/// # Panics
+/// If anchor, near and far differ in shape, or are of two float dtypes.
+#[doc(alias = "triplet_margin_with_distance_loss")]
 #[track_caller]
 #[must_use]
 pub fn triplet_margin_with(

@@ -51,6 +51,15 @@ fn number(x: &Tensor, mask: &Tensor, axes: &[isize]) -> Tensor {
 /// The sum over some axes.
 ///
 /// Derivative: `dy` where the mask is true, 0 elsewhere.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([1.0, 2.0, 4.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::sum(&x, &mask, 0).item::<f64>(), 5.0);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or an axis is out of range or named twice.
 #[track_caller]
 #[must_use]
 pub fn sum(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
@@ -60,6 +69,15 @@ pub fn sum(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
 /// The product over some axes.
 ///
 /// Derivative: of the product where the mask is true, 0 elsewhere.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([3.0, 2.0, 4.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::prod(&x, &mask, 0).item::<f64>(), 12.0);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or an axis is out of range or named twice.
 #[track_caller]
 #[must_use]
 pub fn prod(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
@@ -69,6 +87,15 @@ pub fn prod(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
 /// The largest over some axes.
 ///
 /// Derivative: `dy` shared evenly by those that equal it.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([3.0, 9.0, 4.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::max(&x, &mask, 0).item::<f64>(), 4.0);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or an axis is out of range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn max(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
@@ -78,6 +105,15 @@ pub fn max(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
 /// The smallest over some axes.
 ///
 /// Derivative: `dy` shared evenly by those that equal it.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([3.0, 1.0, 4.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::min(&x, &mask, 0).item::<f64>(), 3.0);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or an axis is out of range, named twice or empty.
 #[track_caller]
 #[must_use]
 pub fn min(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
@@ -87,6 +123,15 @@ pub fn min(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
 /// The index of the first largest along an axis.
 ///
 /// Derivative: none (an index).
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([3.0, 9.0, 4.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::argmax(&x, &mask, 0).item::<i64>(), 2);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or the axis is out of range or empty.
 #[track_caller]
 #[must_use]
 pub fn argmax(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
@@ -96,6 +141,15 @@ pub fn argmax(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
 /// The index of the first smallest along an axis.
 ///
 /// Derivative: none (an index).
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([3.0, 1.0, 4.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::argmin(&x, &mask, 0).item::<i64>(), 0);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or the axis is out of range or empty.
 #[track_caller]
 #[must_use]
 pub fn argmin(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
@@ -105,6 +159,15 @@ pub fn argmin(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
 /// The mean over some axes; NaN where nothing counts.
 ///
 /// Derivative: `dy` / count where the mask is true, 0 elsewhere.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([3.0, 9.0, 4.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::mean(&x, &mask, 0).item::<f64>(), 3.5);
+/// ```
+///
+/// # Panics
+/// If the mask does not broadcast to the tensor, or an axis is out of range or named twice.
 #[track_caller]
 #[must_use]
 pub fn mean(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
@@ -116,6 +179,16 @@ pub fn mean(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
 /// The median along an axis: the lower of two; NaN where nothing counts.
 ///
 /// Derivative: `dy` to the median's place.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let x = Tensor::from([3.0, 9.0, 4.0, 5.0]);
+/// let mask = Tensor::from([true, false, true, true]);
+/// assert_eq!(masked::median(&x, &mask, 0).item::<f64>(), 4.0);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or the axis is out of range or empty.
 #[track_caller]
 #[must_use]
 pub fn median(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
@@ -125,6 +198,16 @@ pub fn median(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
 /// The variance over some axes, divided by `count − correction`.
 ///
 /// Derivative: `2·(x − mean)·dy / (count − correction)` where the mask is true, 0 elsewhere.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([1.0, 9.0, 3.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::var(&x, &mask, 0, 1.0).item::<f64>(), 2.0);
+/// assert_eq!(masked::var(&x, &mask, 0, 0.0).item::<f64>(), 1.0);
+/// ```
+///
+/// # Panics
+/// If the mask does not broadcast to the tensor, or an axis is out of range or named twice.
 #[track_caller]
 #[must_use]
 pub fn var(x: &Tensor, mask: &Tensor, axes: impl IntoAxes, correction: f64) -> Tensor {
@@ -138,6 +221,15 @@ pub fn var(x: &Tensor, mask: &Tensor, axes: impl IntoAxes, correction: f64) -> T
 /// The standard deviation over some axes; its derivative at 0 is 0.
 ///
 /// Derivative: of the root of [`var`].
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([1.0, 9.0, 5.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::std(&x, &mask, 0, 0.0).item::<f64>(), 2.0);
+/// ```
+///
+/// # Panics
+/// If the mask does not broadcast to the tensor, or an axis is out of range or named twice.
 #[track_caller]
 #[must_use]
 pub fn std(x: &Tensor, mask: &Tensor, axes: impl IntoAxes, correction: f64) -> Tensor {
@@ -148,6 +240,15 @@ pub fn std(x: &Tensor, mask: &Tensor, axes: impl IntoAxes, correction: f64) -> T
 /// The norm of order `p` over some axes.
 ///
 /// Derivative: of [`Tensor::vector_norm`] where the mask is true, 0 elsewhere.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([3.0, 9.0, 4.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::norm(&x, &mask, 2.0, 0).item::<f64>(), 5.0);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or an axis is out of range or named twice.
 #[track_caller]
 #[must_use]
 pub fn norm(x: &Tensor, mask: &Tensor, p: f64, axes: impl IntoAxes) -> Tensor {
@@ -155,10 +256,19 @@ pub fn norm(x: &Tensor, mask: &Tensor, p: f64, axes: impl IntoAxes) -> Tensor {
     filled(&x.real(), mask, unit).vector_norm(p, axes)
 }
 
-/// Divided by its norm of order `p` along an axis, or by `eps` where that is smaller; 0 where the
-/// mask is false.
+/// x divided by its norm of order `p` along an axis, or by `eps` where the norm is smaller; 0 where
+/// the mask is false.
 ///
 /// Derivative: of its formula.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([3.0, 9.0, 4.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::normalize(&x, &mask, 2.0, 0, 1e-12).to_vec::<f64>(), [0.6, 0.0, 0.8]);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or the axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn normalize(x: &Tensor, mask: &Tensor, p: f64, axis: isize, eps: f64) -> Tensor {
@@ -175,6 +285,15 @@ pub fn normalize(x: &Tensor, mask: &Tensor, p: f64, axis: isize, eps: f64) -> Te
 /// log(sum(exp(x))) over some axes.
 ///
 /// Derivative: `dy·exp(x − y)` where the mask is true, 0 elsewhere.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([0.0, 9.0, 0.0]), Tensor::from([true, false, true]));
+/// assert!((masked::logsumexp(&x, &mask, 0).item::<f64>() - 2f64.ln()).abs() < 1e-15);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or an axis is out of range or named twice.
 #[track_caller]
 #[must_use]
 pub fn logsumexp(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
@@ -184,6 +303,16 @@ pub fn logsumexp(x: &Tensor, mask: &Tensor, axes: impl IntoAxes) -> Tensor {
 /// log(eᵃ + eᵇ), where an element that does not count is no summand.
 ///
 /// Derivative: `dy·exp(a − y)` and `dy·exp(b − y)` where they count.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (a, b) = (Tensor::from([0.0, 1.0]), Tensor::from([0.0, 9.0]));
+/// let y = masked::logaddexp(&a, &Tensor::from([true, true]), &b, &Tensor::from([true, false]));
+/// assert_eq!(y.to_vec::<f64>(), [2f64.ln(), 1.0]);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast.
 #[track_caller]
 #[must_use]
 pub fn logaddexp(a: &Tensor, a_mask: &Tensor, b: &Tensor, b_mask: &Tensor) -> Tensor {
@@ -194,6 +323,15 @@ pub fn logaddexp(a: &Tensor, a_mask: &Tensor, b: &Tensor, b_mask: &Tensor) -> Te
 /// The softmax along an axis of what counts; 0 elsewhere.
 ///
 /// Derivative: `y·(dy − Σ y·dy)`.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([0.0, 9.0, 0.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::softmax(&x, &mask, 0).to_vec::<f64>(), [0.5, 0.0, 0.5]);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or the axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn softmax(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
@@ -203,6 +341,15 @@ pub fn softmax(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
 /// The logarithm of the softmax along an axis of what counts; −∞ elsewhere.
 ///
 /// Derivative: `dy − eʸ·Σ dy` where the mask is true, 0 elsewhere.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([5.0, 9.0]), Tensor::from([true, false]));
+/// assert_eq!(masked::log_softmax(&x, &mask, 0).to_vec::<f64>(), [0.0, f64::NEG_INFINITY]);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or the axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn log_softmax(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
@@ -212,24 +359,51 @@ pub fn log_softmax(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
 /// The softmax of −x along an axis of what counts; 0 elsewhere.
 ///
 /// Derivative: `−y·(dy − Σ y·dy)`.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([2.0, -9.0, 2.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::softmin(&x, &mask, 0).to_vec::<f64>(), [0.5, 0.0, 0.5]);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or the axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn softmin(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
     (-filled(&x.real(), mask, f64::INFINITY)).softmax(axis)
 }
 
-/// Running sums along an axis.
+/// Cumulative sums along an axis.
 ///
 /// Derivative: the running sum of `dy` from the end, where the mask is true.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([1.0, 9.0, 2.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::cumsum(&x, &mask, 0).to_vec::<f64>(), [1.0, 1.0, 3.0]);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or the axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn cumsum(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {
     filled(x, mask, 0).cumsum(axis)
 }
 
-/// Running products along an axis.
+/// Cumulative products along an axis.
 ///
 /// Derivative: of the products where the mask is true, 0 elsewhere.
+///
+/// ```
+/// use pullback::{Tensor, masked};
+/// let (x, mask) = (Tensor::from([2.0, 9.0, 3.0]), Tensor::from([true, false, true]));
+/// assert_eq!(masked::cumprod(&x, &mask, 0).to_vec::<f64>(), [2.0, 2.0, 6.0]);
+/// ```
+///
+/// # Panics
+/// If the shapes do not broadcast, or the axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn cumprod(x: &Tensor, mask: &Tensor, axis: isize) -> Tensor {

@@ -14,6 +14,9 @@ impl Tensor {
     /// assert_eq!(Tensor::from([1.0, 2.0]).diag(0).to_vec::<f64>(), [1.0, 0.0, 0.0, 2.0]);
     /// assert_eq!(Tensor::from([[1.0, 2.0], [3.0, 4.0]]).diag(1).to_vec::<f64>(), [2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the operand is neither a vector nor a matrix.
     #[track_caller]
     #[must_use]
     pub fn diag(&self, offset: isize) -> Tensor {
@@ -37,6 +40,9 @@ impl Tensor {
     /// let x = Tensor::from([[1, 2], [3, 4]]);
     /// assert_eq!(x.diag_embed(0, -2, -1).at(1).to_vec::<i32>(), [3, 0, 0, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axes are out of range or the same.
     #[track_caller]
     #[must_use]
     pub fn diag_embed(&self, offset: isize, a: isize, b: isize) -> Tensor {
@@ -63,7 +69,7 @@ impl Tensor {
         square.permute(order)
     }
 
-    /// The part of the last two axes on and below a diagonal; zeros elsewhere.
+    /// The lower triangle: the part of the last two axes on and below a diagonal; zeros elsewhere.
     ///
     /// Derivative: the same part of `dy`.
     ///
@@ -71,13 +77,16 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([[1, 2], [3, 4]]).tril(-1).to_vec::<i32>(), [0, 0, 3, 0]);
     /// ```
+    ///
+    /// # Panics
+    /// If there are fewer than two axes.
     #[track_caller]
     #[must_use]
     pub fn tril(&self, offset: isize) -> Tensor {
         self.triangle("tril", |row, column| column.le(&(row + far(offset))))
     }
 
-    /// The part of the last two axes on and above a diagonal; zeros elsewhere.
+    /// The upper triangle: the part of the last two axes on and above a diagonal; zeros elsewhere.
     ///
     /// Derivative: the same part of `dy`.
     ///
@@ -85,6 +94,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([[1.0, 2.0], [3.0, 4.0]]).triu(0).to_vec::<f64>(), [1.0, 2.0, 0.0, 4.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If there are fewer than two axes.
     #[track_caller]
     #[must_use]
     pub fn triu(&self, offset: isize) -> Tensor {
@@ -139,6 +151,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([[1.0, 2.0], [3.0, 4.0]]).trace().item::<f64>(), 5.0);
     /// ```
+    ///
+    /// # Panics
+    /// If there are fewer than two axes.
     #[track_caller]
     #[must_use]
     pub fn trace(&self) -> Tensor {
@@ -154,6 +169,9 @@ impl Tensor {
     /// let y = Tensor::from([[1, 2]]).kron(&Tensor::from([[1, 10]]));
     /// assert_eq!(y.to_vec::<i32>(), [1, 10, 2, 20]);
     /// ```
+    ///
+    /// # Panics
+    /// If the elements do not fit in memory.
     #[track_caller]
     #[must_use]
     pub fn kron(&self, other: &Tensor) -> Tensor {
@@ -167,7 +185,7 @@ impl Tensor {
         product.reshape(a.iter().zip(&b).map(|(m, n)| m * n).collect::<Vec<usize>>())
     }
 
-    /// The vector product along an axis of length 3.
+    /// The cross product along an axis of length 3.
     ///
     /// Derivative: `b × dy` and `dy × a`.
     ///
@@ -176,6 +194,9 @@ impl Tensor {
     /// let (x, y) = (Tensor::from([1.0, 0.0, 0.0]), Tensor::from([0.0, 1.0, 0.0]));
     /// assert_eq!(x.cross(&y, 0).to_vec::<f64>(), [0.0, 0.0, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range or not of length 3, or the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn cross(&self, other: &Tensor, axis: isize) -> Tensor {
@@ -197,7 +218,7 @@ fn far(offset: isize) -> i64 {
     offset.clamp(-(isize::MAX / 4), isize::MAX / 4) as i64
 }
 
-/// Matrices along the diagonal of one, zeros elsewhere. Vectors are rows, scalars 1 × 1.
+/// The block-diagonal matrix of matrices, zeros elsewhere. Vectors are rows, scalars 1 × 1.
 ///
 /// Derivative: each operand gets the part of `dy` that it is.
 ///

@@ -63,7 +63,7 @@ pub use calculus::Spacing;
 pub use conv::{Conv, Padding};
 pub use einsum::einsum;
 pub use embedding::{BagMode, Embedding, EmbeddingBag};
-pub use index_put::Gathered;
+pub use index_put::ScatterReduction;
 pub use loss::{CrossEntropy, Reduction, cross_entropy};
 pub use matrix::block_diag;
 pub use movement::{cat, stack};
@@ -79,7 +79,7 @@ pub use split_tile::{broadcast_tensors, cartesian_prod};
 pub use stack_pad::{PadMode, column_stack, dstack, hstack, meshgrid, vstack};
 pub use statistics::QuantileInterpolation;
 
-use crate::rule::{Adds, Facts, Grad, Linear, Set};
+use crate::rule::{Adds, Grad, Linear, RuleContext, Set};
 use crate::{Op, Tensor};
 
 /// The row of an op: how it differentiates.
@@ -122,14 +122,14 @@ pub(crate) fn row(op: &Op) -> Grad {
 
 /// The operand that is waited for does not affect the value.
 fn after_row() -> Grad {
-    let transpose = |_: &crate::rule::Facts, _, dy: &crate::Tensor| dy.clone();
+    let transpose = |_: &crate::rule::RuleContext, _, dy: &crate::Tensor| dy.clone();
     let formula = "`dy` for the first operand";
     let (wrt, uses, adds) = (Set::Of(&[0]), Set::Of(&[]), Adds::Separately);
     Grad::Linear(Linear { wrt, uses, transpose, adds, formula })
 }
 
 /// Linear in all operands.
-fn linear(formula: &'static str, transpose: fn(&Facts, usize, &Tensor) -> Tensor) -> Grad {
+fn linear(formula: &'static str, transpose: fn(&RuleContext, usize, &Tensor) -> Tensor) -> Grad {
     linear_adding(formula, transpose, Adds::Separately)
 }
 
@@ -137,7 +137,7 @@ fn linear(formula: &'static str, transpose: fn(&Facts, usize, &Tensor) -> Tensor
 /// their own.
 fn linear_adding(
     formula: &'static str,
-    transpose: fn(&Facts, usize, &Tensor) -> Tensor,
+    transpose: fn(&RuleContext, usize, &Tensor) -> Tensor,
     adds: Adds,
 ) -> Grad {
     Grad::Linear(Linear { wrt: Set::All, uses: Set::Of(&[]), transpose, adds, formula })

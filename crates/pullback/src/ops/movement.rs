@@ -29,7 +29,7 @@ pub(crate) fn cat_row() -> Grad {
 }
 
 impl Tensor {
-    /// Zeros around the elements: `(before, after)` for each axis.
+    /// Pads with zeros: `(before, after)` for each axis.
     ///
     /// Derivative: `dy` without its borders.
     /// PyTorch's name: `nn.functional.pad`.
@@ -38,6 +38,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0]).pad(&[(1, 2)]).to_vec::<f64>(), [0.0, 1.0, 2.0, 0.0, 0.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the padding does not name each axis.
     #[track_caller]
     #[must_use]
     pub fn pad(&self, padding: &[(usize, usize)]) -> Tensor {
@@ -47,7 +50,7 @@ impl Tensor {
         apply(Op::Pad(padding.iter().map(one).collect()), &[self])
     }
 
-    /// A value around the elements.
+    /// Pads with a value: `(before, after)` for each axis.
     ///
     /// Derivative: `dy` without its borders.
     /// PyTorch's name: `nn.functional.pad`.
@@ -56,6 +59,10 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1, 2]).pad_with(&[(1, 2)], 9).to_vec::<i32>(), [9, 1, 2, 9, 9]);
     /// ```
+    ///
+    /// # Panics
+    /// If the padding does not name each axis.
+    #[doc(alias = "pad")]
     #[track_caller]
     #[must_use]
     pub fn pad_with(&self, padding: &[(usize, usize)], value: impl Operand) -> Tensor {
@@ -65,7 +72,7 @@ impl Tensor {
         inside.select(&padded, &value)
     }
 
-    /// Pieces of at most `size` along an axis, as views.
+    /// Splits an axis into pieces of at most `size`, as views.
     ///
     /// Views: what is written into one is written into the tensor.
     /// Derivative: the `dy` of the pieces, concatenated.
@@ -75,6 +82,9 @@ impl Tensor {
     /// let pieces = Tensor::arange(0, 5).split(2, 0);
     /// assert_eq!(pieces.iter().map(Tensor::len).collect::<Vec<_>>(), [2, 2, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or `size` is 0.
     #[track_caller]
     #[must_use]
     pub fn split(&self, size: usize, axis: isize) -> Vec<Tensor> {
@@ -94,7 +104,7 @@ impl Tensor {
         self.split_sizes(&sizes, axis)
     }
 
-    /// Pieces of these sizes along an axis, as views.
+    /// Splits an axis into pieces of these sizes, as views.
     ///
     /// Views: what is written into one is written into the tensor.
     /// Derivative: the `dy` of the pieces, concatenated.
@@ -105,6 +115,10 @@ impl Tensor {
     /// let pieces = Tensor::arange(0, 5).split_sizes(&[1, 4], 0);
     /// assert_eq!(pieces[1].to_vec::<i64>(), [1, 2, 3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or the sizes do not add up to its length.
+    #[doc(alias = "split_with_sizes")]
     #[track_caller]
     #[must_use]
     pub fn split_sizes(&self, sizes: &[usize], axis: isize) -> Vec<Tensor> {
@@ -124,7 +138,7 @@ impl Tensor {
         pieces
     }
 
-    /// At most `count` pieces of nearly equal size along an axis, as views.
+    /// Splits an axis into at most `count` pieces of nearly equal size, as views.
     ///
     /// Views: what is written into one is written into the tensor.
     /// Derivative: the `dy` of the pieces, concatenated.
@@ -134,6 +148,9 @@ impl Tensor {
     /// // At most that many: pieces of ⌈5/4⌉ = 2 make three.
     /// assert_eq!(Tensor::arange(0, 5).chunk(4, 0).len(), 3);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or `count` is 0.
     #[track_caller]
     #[must_use]
     pub fn chunk(&self, count: usize, axis: isize) -> Vec<Tensor> {
@@ -147,7 +164,7 @@ impl Tensor {
         self.split(n.div_ceil(count).max(1), axis)
     }
 
-    /// The elements at each index of an axis, as views without it.
+    /// Splits an axis into its slices, views without that axis.
     ///
     /// Views: what is written into one is written into the tensor.
     /// Derivative: the `dy` of the pieces, concatenated.
@@ -157,6 +174,10 @@ impl Tensor {
     /// let rows = Tensor::from([[1, 2], [3, 4]]).unbind(0);
     /// assert_eq!(rows[1].to_vec::<i32>(), [3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
+    #[doc(alias = "unstack")]
     #[track_caller]
     #[must_use]
     pub fn unbind(&self, axis: isize) -> Vec<Tensor> {
@@ -170,7 +191,7 @@ impl Tensor {
         parts
     }
 
-    /// The tensor repeated, `times` per axis (new axes in front).
+    /// Repeats the tensor, `times` for each axis (new axes in front).
     ///
     /// Derivative: each element gets the sum of `dy` over its copies.
     ///
@@ -178,6 +199,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1, 2]).repeat(&[2, 2]).to_vec::<i32>(), [1, 2, 1, 2, 1, 2, 1, 2]);
     /// ```
+    ///
+    /// # Panics
+    /// If `times` names fewer axes than there are.
     #[track_caller]
     #[must_use]
     pub fn repeat(&self, times: &[usize]) -> Tensor {
@@ -201,7 +225,7 @@ impl Tensor {
         self.reshape(&split[..]).expand(&wide[..]).reshape(&merged[..]).unaliased_with(&[self])
     }
 
-    /// Rolled along an axis: elements that leave at one end come in at the other.
+    /// Rolls the elements along an axis: those that leave at one end come in at the other.
     ///
     /// Derivative: `dy` rolled back.
     ///
@@ -209,6 +233,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::arange(0, 4).roll(1, 0).to_vec::<i64>(), [3, 0, 1, 2]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn roll(&self, shift: isize, axis: isize) -> Tensor {
@@ -224,7 +251,7 @@ impl Tensor {
     }
 }
 
-/// Tensors one after the other along an axis. Dtypes are promoted to a common one.
+/// Concatenates tensors along an axis. Dtypes are promoted to a common one.
 ///
 /// Derivative: each operand gets the part of `dy` that it is.
 ///
@@ -233,6 +260,11 @@ impl Tensor {
 /// let x = Tensor::from([[1.0, 2.0]]);
 /// assert_eq!(cat(&[&x, &x], 0).shape(), [2, 2]);
 /// ```
+///
+/// # Panics
+/// If there is no tensor, the axis is out of range, or the other axes differ in length.
+#[doc(alias = "concatenate")]
+#[doc(alias = "concat")]
 #[track_caller]
 #[must_use]
 pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
@@ -249,7 +281,7 @@ pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
     apply(Op::Cat(axis), &parts.iter().collect::<SmallVec<[_; 4]>>())
 }
 
-/// Tensors of one shape along a new axis.
+/// Stacks tensors of one shape along a new axis.
 ///
 /// Derivative: each operand gets its slice of `dy`.
 ///
@@ -258,6 +290,9 @@ pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
 /// let x = Tensor::from([1.0, 2.0]);
 /// assert_eq!(stack(&[&x, &x, &x], 1).shape(), [2, 3]);
 /// ```
+///
+/// # Panics
+/// If there is no tensor, the axis is out of range, or the shapes differ.
 #[track_caller]
 #[must_use]
 pub fn stack(tensors: &[&Tensor], axis: isize) -> Tensor {

@@ -3,34 +3,34 @@
 
 use crate::apply::{apply, apply_all};
 use crate::ops::cast::one_float;
-use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val, Y};
+use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val, Y};
 use crate::{DType, Op, Shape, Tensor};
 use pullback_ir::infer::args;
 use pullback_ir::{Fused, Real};
 use smallvec::smallvec;
 
-pub(super) const SOFTMAX: Grad = Grad::Hand(Hand {
+pub(super) const SOFTMAX: Grad = Grad::ByHand(ByHand {
     uses: &[Y],
     vjp: softmax_vjp,
     jvp: softmax_jvp,
     formula: "`dx = y * (dy - sum(y * dy))`",
 });
 
-pub(super) const LOG_SOFTMAX: Grad = Grad::Hand(Hand {
+pub(super) const LOG_SOFTMAX: Grad = Grad::ByHand(ByHand {
     uses: &[Y],
     vjp: log_softmax_vjp,
     jvp: log_softmax_jvp,
     formula: "`dx = dy - exp(y) * sum(dy)`",
 });
 
-pub(super) const LOG_SUM_EXP: Grad = Grad::Hand(Hand {
+pub(super) const LOG_SUM_EXP: Grad = Grad::ByHand(ByHand {
     uses: &[Val::In(0), Y],
     vjp: log_sum_exp_vjp,
     jvp: log_sum_exp_jvp,
     formula: "`dx = dy * exp(x - y)`",
 });
 
-pub(super) const LAYER_NORM: Grad = Grad::Hand(Hand {
+pub(super) const LAYER_NORM: Grad = Grad::ByHand(ByHand {
     uses: &[Val::In(0), Val::In(1)],
     vjp: layer_norm_vjp,
     jvp: layer_norm_jvp,
@@ -38,7 +38,7 @@ pub(super) const LAYER_NORM: Grad = Grad::Hand(Hand {
               `dw = sum(dy * n)`, `db = sum(dy)`",
 });
 
-pub(super) const CROSS_ENTROPY: Grad = Grad::Hand(Hand {
+pub(super) const CROSS_ENTROPY: Grad = Grad::ByHand(ByHand {
     uses: &[Val::In(0), Val::In(1)],
     vjp: cross_entropy_vjp,
     jvp: cross_entropy_jvp,
@@ -51,55 +51,55 @@ fn axis_of(op: &Op) -> usize {
     f.axis().expect("called for an op along an axis")
 }
 
-fn each(list: &Maybe, f: impl Fn(&Tensor) -> Tensor) -> Maybe {
+fn each(list: &Derivatives, f: impl Fn(&Tensor) -> Tensor) -> Derivatives {
     smallvec![list[0].as_ref().map(f)]
 }
 
 // The Jacobian of softmax is symmetric, so forward and reverse mode are the same product.
 
-fn softmax_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn softmax_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     each(dys, |dy| apply(Op::Fused(Fused::SoftmaxVjp(axis_of(f.op))), &[f.y(0), dy]))
 }
 
-fn softmax_jvp(f: &Facts, t: &Maybe) -> Outs {
+fn softmax_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     softmax_vjp(f, t).into_iter().flatten().collect()
 }
 
 /// y·(dy − Σ y·dy)
-pub(super) fn softmax_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
+pub(super) fn softmax_slope(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let (y, dy) = (inputs[0], inputs[1]);
     let mean = (y * dy).sum_keep(axis_of(op) as isize);
     smallvec![y * (dy - mean)]
 }
 
-fn log_softmax_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn log_softmax_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     each(dys, |dy| apply(Op::Fused(Fused::LogSoftmaxVjp(axis_of(f.op))), &[f.y(0), dy]))
 }
 
-fn log_softmax_jvp(f: &Facts, t: &Maybe) -> Outs {
+fn log_softmax_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let axis = axis_of(f.op) as isize;
     t[0].iter().map(|tx| tx - (f.y(0).exp() * tx).sum_keep(axis)).collect()
 }
 
 /// dy − eʸ·Σ dy
-pub(super) fn log_softmax_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
+pub(super) fn log_softmax_slope(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let (y, dy) = (inputs[0], inputs[1]);
     smallvec![dy - y.exp() * dy.sum_keep(axis_of(op) as isize)]
 }
 
 /// The weights e^(x−y) of a logsumexp; where all is −∞, y is taken as 0: every weight is 0 there.
 /// An x of +∞ has the weight NaN, and the others 0.
-fn weights(f: &Facts) -> Tensor {
+fn weights(f: &RuleContext) -> Tensor {
     let y = f.y(0).unsqueeze(axis_of(f.op) as isize);
     let above = y.eq(f64::NEG_INFINITY).select_or(0.0, y);
     (f.x(0) - above).exp()
 }
 
-fn log_sum_exp_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn log_sum_exp_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     each(dys, |dy| dy.unsqueeze(axis_of(f.op) as isize) * weights(f))
 }
 
-fn log_sum_exp_jvp(f: &Facts, t: &Maybe) -> Outs {
+fn log_sum_exp_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     t[0].iter().map(|tx| (tx * weights(f)).sum_over(axis_of(f.op) as isize)).collect()
 }
 
@@ -118,13 +118,13 @@ fn normalised(op: &Op, x: &Tensor, w: &Tensor) -> (Vec<isize>, Tensor, Tensor) {
     (axes, &centred * &scale, scale)
 }
 
-fn layer_norm_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn layer_norm_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let Some(dy) = &dys[0] else { return smallvec![None, None, None] };
     let op = Op::Fused(Fused::LayerNormVjp(Real(eps_of(f.op))));
     apply_all(op, &[f.x(0), f.x(1), dy]).into_iter().map(Some).collect()
 }
 
-fn layer_norm_jvp(f: &Facts, t: &Maybe) -> Outs {
+fn layer_norm_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let (x, w) = (f.x(0), f.x(1));
     let (axes, unit, scale) = normalised(f.op, x, w);
     let along = |tx: &Tensor| {
@@ -139,7 +139,7 @@ fn layer_norm_jvp(f: &Facts, t: &Maybe) -> Outs {
 }
 
 /// With u = (x−μ)/σ and g = dy·w: dx = (g − mean(g) − u·mean(u·g))/σ, dw = Σ dy·u, db = Σ dy.
-pub(super) fn layer_norm_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
+pub(super) fn layer_norm_slope(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let (x, w, dy) = (inputs[0], inputs[1], inputs[2]);
     let (axes, unit, scale) = normalised(op, x, w);
     let dy = dy.wide();
@@ -150,12 +150,12 @@ pub(super) fn layer_norm_slope(op: &Op, inputs: &[&Tensor]) -> Outs {
     smallvec![dx.cast(x.dtype()), dw.cast(w.dtype()), db.cast(w.dtype())]
 }
 
-fn cross_entropy_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn cross_entropy_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let back = |dy: &Tensor| apply(Op::Fused(Fused::CrossEntropyVjp), &[f.x(0), f.x(1), dy]);
     smallvec![dys[0].as_ref().map(back), None]
 }
 
-fn cross_entropy_jvp(f: &Facts, t: &Maybe) -> Outs {
+fn cross_entropy_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let along = |tx: &Tensor| {
         let expected = (f.x(0).softmax(1) * tx).sum_over(1);
         expected - tx.gather(1, &f.x(1).unsqueeze(1)).squeeze_axis(1)
@@ -164,7 +164,7 @@ fn cross_entropy_jvp(f: &Facts, t: &Maybe) -> Outs {
 }
 
 /// (softmax − onehot)·dy
-pub(super) fn cross_entropy_slope(_: &Op, inputs: &[&Tensor]) -> Outs {
+pub(super) fn cross_entropy_slope(_: &Op, inputs: &[&Tensor]) -> Tensors {
     let (logits, classes, dy) = (inputs[0], inputs[1], inputs[2]);
     let hot = classes.one_hot_unchecked(logits.shape()[1], logits.dtype());
     smallvec![(logits.softmax(1) - hot) * dy.unsqueeze(1)]
@@ -182,7 +182,7 @@ impl Tensor {
         }
     }
 
-    /// exp(x) / Σ exp(x) along an axis.
+    /// The softmax exp(x) / Σ exp(x) along an axis.
     ///
     /// Derivative: `y·(dy − Σ y·dy)`.
     ///
@@ -191,6 +191,9 @@ impl Tensor {
     /// let y = Tensor::from([0.0, 0.0]).softmax(0);
     /// assert_eq!(y.to_vec::<f64>(), [0.5, 0.5]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn softmax(&self, axis: isize) -> Tensor {
@@ -200,6 +203,15 @@ impl Tensor {
     /// The logarithm of softmax, computed without overflow.
     ///
     /// Derivative: `dy − eʸ·Σ dy`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, 0.0]).log_softmax(0).to_vec::<f64>();
+    /// assert!((y[0] + 2f64.ln()).abs() < 1e-15);
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn log_softmax(&self, axis: isize) -> Tensor {
@@ -237,6 +249,9 @@ impl Tensor {
     /// let y = x.layer_norm(&Tensor::ones([2]), &Tensor::zeros([2]), 0.0001);
     /// assert!((y.at((0, 1)).item::<f32>() - 1.0).abs() < 1e-3);
     /// ```
+    ///
+    /// # Panics
+    /// If weight and bias are not shaped as the last axes, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {
@@ -246,10 +261,20 @@ impl Tensor {
         apply(Op::Fused(Fused::LayerNorm(Real(eps))), &[&x, &w, &b])
     }
 
-    /// Divided by the root of the mean square over the last axes, those of `weight`, then
-    /// `· weight`.
+    /// RMS normalisation: x divided by the root of its mean square over the last axes, those of
+    /// `weight`, then `· weight`.
     ///
     /// Derivative: `(g − x̂·mean(g·x̂))/rms` with g = dy·weight; `Σ dy·x̂` for the weight.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[3.0, -3.0], [0.5, 0.5]]);
+    /// let y = x.rms_norm(&Tensor::from([1.0, 1.0]), 0.0);
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, -1.0, 1.0, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the weight does not fit the last axes, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn rms_norm(&self, weight: &Tensor, eps: f64) -> Tensor {

@@ -17,6 +17,9 @@ impl Tensor {
     /// assert_eq!(x.vector_norm(1.0, 0).item::<f64>(), 7.0);
     /// assert_eq!(x.vector_norm(f64::INFINITY, 0).item::<f64>(), 4.0);
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range or named twice, or `p` is ±∞ and an axis is empty.
     #[track_caller]
     #[must_use]
     pub fn vector_norm(&self, p: f64, axes: impl IntoAxes) -> Tensor {
@@ -50,6 +53,16 @@ impl Tensor {
     /// [`Tensor::vector_norm`] over axes that stay, with length 1.
     ///
     /// Derivative: as [`Tensor::vector_norm`].
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[3.0, -4.0], [0.0, 2.0]]);
+    /// let y = x.vector_norm_keep(2.0, 1);
+    /// assert_eq!((y.shape(), y.to_vec::<f64>()), (&[2, 1][..], vec![5.0, 2.0]));
+    /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range or named twice, or `p` is ±∞ and an axis is empty.
     #[track_caller]
     #[must_use]
     pub fn vector_norm_keep(&self, p: f64, axes: impl IntoAxes) -> Tensor {
@@ -66,6 +79,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 1.0]).dist(&Tensor::from([4.0, 5.0]), 2.0).item::<f64>(), 5.0);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn dist(&self, other: &Tensor, p: f64) -> Tensor {
@@ -83,6 +99,9 @@ impl Tensor {
     /// let x = Tensor::from([[0.0, 0.0], [3.0, 4.0]]);
     /// assert_eq!(x.cdist(&x, 2.0).to_vec::<f64>(), [0.0, 5.0, 5.0, 0.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If an operand is 0-d, or the rows differ in length.
     #[track_caller]
     #[must_use]
     pub fn cdist(&self, other: &Tensor, p: f64) -> Tensor {
@@ -99,6 +118,9 @@ impl Tensor {
     /// let x = Tensor::from([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]);
     /// assert_eq!(x.pdist(1.0).to_vec::<f64>(), [7.0, 1.0, 6.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the operand is not a matrix.
     #[track_caller]
     #[must_use]
     pub fn pdist(&self, p: f64) -> Tensor {
@@ -115,6 +137,15 @@ impl Tensor {
     /// The norm of order `p` of `self − other + eps` over the last axis.
     ///
     /// Derivative: as [`Tensor::vector_norm`], of the difference.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (x, y) = (Tensor::from([[3.0, 4.0], [1.0, 1.0]]), Tensor::from([[0.0, 0.0], [1.0, 2.0]]));
+    /// assert_eq!(x.pairwise_distance(&y, 2.0, 0.0).to_vec::<f64>(), [5.0, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn pairwise_distance(&self, other: &Tensor, p: f64, eps: f64) -> Tensor {
@@ -131,6 +162,9 @@ impl Tensor {
     /// let (x, y) = (Tensor::from([[1.0, 0.0]]), Tensor::from([[0.0, 2.0]]));
     /// assert_eq!(x.cosine_similarity(&y, 1, 1e-8).to_vec::<f64>(), [0.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast, or the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn cosine_similarity(&self, other: &Tensor, axis: isize, eps: f64) -> Tensor {
@@ -147,7 +181,7 @@ impl Tensor {
         (&a / floored(&a) * (&b / floored(&b))).sum_over(axis).cast(dtype)
     }
 
-    /// Divided by its norm of order `p` along an axis, or by `eps` where that is smaller.
+    /// x divided by its norm of order `p` along an axis, or by `eps` where the norm is smaller.
     ///
     /// Derivative: (dy − u·⟨u, dy⟩)/|x| for p = 2, with u the result; dy/eps where the norm is
     /// below eps.
@@ -157,6 +191,9 @@ impl Tensor {
     /// let y = Tensor::from([[3.0, 4.0]]).normalize(2.0, 1, 1e-12);
     /// assert_eq!(y.to_vec::<f64>(), [0.6, 0.8]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn normalize(&self, p: f64, axis: isize, eps: f64) -> Tensor {

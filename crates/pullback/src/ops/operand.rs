@@ -11,6 +11,12 @@ use std::borrow::Cow;
 pub trait Operand {
     /// The operand with `other`: a scalar gets its dtype and shape.
     ///
+    /// ```
+    /// use pullback::{Operand, Tensor};
+    /// let x = Tensor::from([1.0f32, 2.0]);
+    /// assert_eq!(0.5.matching(&x).to_vec::<f32>(), [0.5, 0.5]);
+    /// ```
+    ///
     /// # Panics
     /// If an integer does not fit the integer dtype of `other`.
     #[track_caller]

@@ -9,7 +9,7 @@ use pullback_ir::{Frame, Line, Pool as PoolOp, Pooling, Window};
 /// The transpose of a window sum spreads over the window, and vice versa; an index has no
 /// derivative.
 pub(crate) fn row(kind: &Pooling) -> Grad {
-    fn other(f: &crate::rule::Facts, kind: Pooling, d: &Tensor) -> Tensor {
+    fn other(f: &crate::rule::RuleContext, kind: Pooling, d: &Tensor) -> Tensor {
         let Op::Pool(pool) = f.op else { unreachable!("called for Pool") };
         apply(Op::Pool(Box::new(PoolOp { kind, frames: pool.frames.clone() })), &[d])
     }
@@ -26,7 +26,7 @@ pub(crate) fn row(kind: &Pooling) -> Grad {
     }
 }
 
-/// The windows of a pooling.
+/// Options of a pooling: kernel size, stride, padding, dilation.
 ///
 /// ```
 /// use pullback::{Pool, Tensor};
@@ -49,6 +49,12 @@ pub struct Pool {
 
 impl Pool {
     /// Windows of this size that do not overlap, without padding.
+    ///
+    /// ```
+    /// use pullback::{Pool, Tensor};
+    /// let x = Tensor::from([[1.0, 5.0, 2.0, 4.0]]);
+    /// assert_eq!(x.max_pool1d(&Pool::new(2)).to_vec::<f64>(), [5.0, 4.0]);
+    /// ```
     pub fn new(kernel: impl Into<Sizes>) -> Pool {
         Pool {
             kernel: kernel.into(),
@@ -61,33 +67,74 @@ impl Pool {
         }
     }
 
-    /// The distance between neighbouring windows; their size, if not given.
+    /// The stride: the distance between neighbouring windows; by default their size.
+    ///
+    /// ```
+    /// use pullback::{Pool, Tensor};
+    /// let x = Tensor::from([[1.0, 5.0, 2.0, 4.0]]);
+    /// assert_eq!(x.max_pool1d(&Pool::new(2).stride(1)).to_vec::<f64>(), [5.0, 5.0, 4.0]);
+    /// ```
     pub fn stride(self, stride: impl Into<Sizes>) -> Pool {
         Pool { stride: Some(stride.into()), ..self }
     }
 
     /// Positions before and after each axis, which count as zero in a mean and as nothing in a
     /// maximum. At most half a window.
+    ///
+    /// ```
+    /// use pullback::{Pool, Tensor};
+    /// let x = Tensor::from([[2.0, 4.0]]);
+    /// assert_eq!(x.avg_pool1d(&Pool::new(2).padding(1)).to_vec::<f64>(), [1.0, 2.0]);
+    /// ```
     pub fn padding(self, padding: impl Into<Sizes>) -> Pool {
         Pool { padding: padding.into(), ..self }
     }
 
-    /// The distance between neighbouring elements of a window.
+    /// The dilation: the distance between neighbouring elements of a window.
+    ///
+    /// ```
+    /// use pullback::{Pool, Tensor};
+    /// let x = Tensor::from([[1.0, 5.0, 2.0, 4.0]]);
+    /// // Windows of every second element.
+    /// let pool = Pool::new(2).stride(1).dilation(2);
+    /// assert_eq!(x.max_pool1d(&pool).to_vec::<f64>(), [2.0, 5.0]);
+    /// ```
     pub fn dilation(self, dilation: impl Into<Sizes>) -> Pool {
         Pool { dilation: dilation.into(), ..self }
     }
 
     /// Whether a last window that reaches over the end counts, if it begins before it.
+    ///
+    /// ```
+    /// use pullback::{Pool, Tensor};
+    /// let x = Tensor::from([[1.0, 5.0, 2.0]]);
+    /// assert_eq!(x.max_pool1d(&Pool::new(2)).to_vec::<f64>(), [5.0]);
+    /// assert_eq!(x.max_pool1d(&Pool::new(2).ceil_mode(true)).to_vec::<f64>(), [5.0, 2.0]);
+    /// ```
     pub fn ceil_mode(self, on: bool) -> Pool {
         Pool { ceil_mode: on, ..self }
     }
 
     /// Whether a mean divides by the size of the window with its padding; by default it does.
+    ///
+    /// ```
+    /// use pullback::{Pool, Tensor};
+    /// let x = Tensor::from([[2.0, 4.0]]);
+    /// let pool = Pool::new(2).padding(1).count_include_pad(false);
+    /// assert_eq!(x.avg_pool1d(&pool).to_vec::<f64>(), [2.0, 4.0]);
+    /// ```
     pub fn count_include_pad(self, on: bool) -> Pool {
         Pool { count_include_pad: on, ..self }
     }
 
     /// What a mean divides by, instead of the number of elements.
+    ///
+    /// ```
+    /// use pullback::{Pool, Tensor};
+    /// let x = Tensor::from([[2.0, 4.0]]);
+    /// // A divisor of 1 gives sums.
+    /// assert_eq!(x.avg_pool1d(&Pool::new(2).divisor(1)).to_vec::<f64>(), [6.0]);
+    /// ```
     pub fn divisor(self, divisor: i64) -> Pool {
         Pool { divisor: Some(divisor), ..self }
     }
@@ -480,6 +527,18 @@ impl Tensor {
     /// 1), and the last one ends with the axis.
     ///
     /// Derivative: `dy` goes to the element that was taken.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::arange(0, 16).reshape([1, 1, 4, 4]);
+    /// let (y, places) = x.fractional_max_pool2d(2, 2, &Tensor::zeros([1, 1, 2]));
+    /// assert_eq!(y.to_vec::<i64>(), [5, 7, 13, 15]);
+    /// assert_eq!(places.to_vec::<i64>(), [5, 7, 13, 15]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shape is not `[n, c, h, w]` or `[c, h, w]`, the windows do not fit, or the samples
+    /// are not `[n, c, 2]`.
     #[track_caller]
     #[must_use]
     pub fn fractional_max_pool2d(
@@ -494,6 +553,17 @@ impl Tensor {
     /// As [`Tensor::fractional_max_pool2d`], on `[n, c, d, h, w]` with samples `[n, c, 3]`.
     ///
     /// Derivative: `dy` goes to the element that was taken.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::arange(0, 64).reshape([1, 1, 4, 4, 4]);
+    /// let (y, _) = x.fractional_max_pool3d(2, 2, &Tensor::zeros([1, 1, 3]));
+    /// assert_eq!(y.to_vec::<i64>(), [21, 23, 29, 31, 53, 55, 61, 63]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shape is not `[n, c, d, h, w]` or `[c, d, h, w]`, the windows do not fit, or the
+    /// samples are not `[n, c, 3]`.
     #[track_caller]
     #[must_use]
     pub fn fractional_max_pool3d(
@@ -506,14 +576,26 @@ impl Tensor {
     }
 }
 
-/// The methods of a number of axes.
+/// The methods of a number of axes; in their examples, `$four` is the shape of four
+/// elements in a row and `$pair` the window of two of them.
 macro_rules! poolings {
-    ($axes:literal, $image:literal, $max:ident $max_at:ident $avg:ident $lp:ident $adaptive_avg:ident $adaptive_max:ident $adaptive_max_at:ident $unpool:ident) => {
+    ($axes:literal, $image:literal, $max:ident $max_at:ident $avg:ident $lp:ident $adaptive_avg:ident $adaptive_max:ident $adaptive_max_at:ident $unpool:ident, $four:literal, $pair:literal) => {
         impl Tensor {
             #[doc = concat!("The largest element of each window of `", $image, "` (or that without the batch); NaN if any is.")]
             ///
             /// Derivative: `dy` goes to the element that was taken: the first of equals, the last
             /// NaN.
+            ///
+            /// ```
+            /// use pullback::{Pool, Tensor};
+            #[doc = concat!("let x = Tensor::from([1.0, 5.0, 2.0, 4.0]).reshape(", $four, ");")]
+            #[doc = concat!("let pool = Pool::new(", $pair, ");")]
+            #[doc = concat!("let y = x.", stringify!($max), "(&pool);")]
+            /// assert_eq!(y.to_vec::<f64>(), [5.0, 4.0]);
+            /// ```
+            ///
+            /// # Panics
+            /// If the tensor has the wrong number of axes, or the windows do not fit it.
             #[track_caller]
             #[must_use]
             pub fn $max(&self, pool: &Pool) -> Tensor {
@@ -523,6 +605,18 @@ macro_rules! poolings {
             #[doc = concat!("As [`Tensor::", stringify!($max), "`], and where the elements are, counted over the spatial axes in row-major order (`i64`).")]
             ///
             /// Derivative: `dy` goes to the element that was taken.
+            ///
+            /// ```
+            /// use pullback::{Pool, Tensor};
+            #[doc = concat!("let x = Tensor::from([1.0, 5.0, 2.0, 4.0]).reshape(", $four, ");")]
+            #[doc = concat!("let pool = Pool::new(", $pair, ");")]
+            #[doc = concat!("let (y, places) = x.", stringify!($max_at), "(&pool);")]
+            /// assert_eq!(y.to_vec::<f64>(), [5.0, 4.0]);
+            /// assert_eq!(places.to_vec::<i64>(), [1, 3]);
+            /// ```
+            ///
+            /// # Panics
+            /// If the tensor has the wrong number of axes, or the windows do not fit it.
             #[track_caller]
             #[must_use]
             pub fn $max_at(&self, pool: &Pool) -> (Tensor, Tensor) {
@@ -532,6 +626,18 @@ macro_rules! poolings {
             #[doc = concat!("The mean of each window of `", $image, "` (or that without the batch): its sum over the number of its elements.")]
             ///
             /// Derivative: `dx[i] = Σ dy[o] / divisor[o]` over the windows `o` that hold `i`.
+            ///
+            /// ```
+            /// use pullback::{Pool, Tensor};
+            #[doc = concat!("let x = Tensor::from([1.0, 5.0, 2.0, 4.0]).reshape(", $four, ");")]
+            #[doc = concat!("let pool = Pool::new(", $pair, ");")]
+            #[doc = concat!("let y = x.", stringify!($avg), "(&pool);")]
+            /// assert_eq!(y.to_vec::<f64>(), [3.0, 3.0]);
+            /// ```
+            ///
+            /// # Panics
+            /// If the tensor has the wrong number of axes, the windows do not fit it or have a
+            /// dilation, or the divisor is 0.
             #[track_caller]
             #[must_use]
             pub fn $avg(&self, pool: &Pool) -> Tensor {
@@ -541,6 +647,18 @@ macro_rules! poolings {
             #[doc = concat!("The p-norm of each window of `", $image, "` (or that without the batch): (Σ xᵖ)^(1/p), without absolute values; zero where the sum is negative.")]
             ///
             /// Derivative: of its formula; where a window is all zeros it is NaN for `p` above 1.
+            ///
+            /// ```
+            /// use pullback::{Pool, Tensor};
+            #[doc = concat!("let x = Tensor::from([1.0, 5.0, 2.0, 4.0]).reshape(", $four, ");")]
+            #[doc = concat!("let pool = Pool::new(", $pair, ");")]
+            #[doc = concat!("let y = x.", stringify!($lp), "(1.0, &pool);")]
+            /// assert_eq!(y.to_vec::<f64>(), [6.0, 6.0]);
+            /// ```
+            ///
+            /// # Panics
+            /// If the tensor has the wrong number of axes, or the windows do not fit it or have a
+            /// padding or a dilation.
             #[track_caller]
             #[must_use]
             pub fn $lp(&self, p: f64, pool: &Pool) -> Tensor {
@@ -550,6 +668,17 @@ macro_rules! poolings {
             #[doc = concat!("The means of as many pieces of `", $image, "` (or that without the batch) as the result is to have: piece `o` of `m` along an axis of `n` goes from ⌊o·n/m⌋ up to ⌈(o+1)·n/m⌉.")]
             ///
             /// Derivative: `dx[i] = Σ dy[o] / size[o]` over the pieces `o` that hold `i`.
+            ///
+            /// ```
+            /// use pullback::Tensor;
+            #[doc = concat!("let x = Tensor::from([1.0, 5.0, 2.0, 4.0]).reshape(", $four, ");")]
+            #[doc = concat!("let y = x.", stringify!($adaptive_avg), "(", $pair, ");")]
+            /// assert_eq!(y.to_vec::<f64>(), [3.0, 3.0]);
+            /// ```
+            ///
+            /// # Panics
+            /// If the tensor has the wrong number of axes, or there is neither one length nor one
+            /// for each axis.
             #[track_caller]
             #[must_use]
             pub fn $adaptive_avg(&self, sizes: impl Into<OutputSizes>) -> Tensor {
@@ -560,6 +689,17 @@ macro_rules! poolings {
             ///
             /// Derivative: `dy` goes to the element that was taken: the first of equals, the last
             /// NaN.
+            ///
+            /// ```
+            /// use pullback::Tensor;
+            #[doc = concat!("let x = Tensor::from([1.0, 5.0, 2.0, 4.0]).reshape(", $four, ");")]
+            #[doc = concat!("let y = x.", stringify!($adaptive_max), "(", $pair, ");")]
+            /// assert_eq!(y.to_vec::<f64>(), [5.0, 4.0]);
+            /// ```
+            ///
+            /// # Panics
+            /// If the tensor has the wrong number of axes, or there is neither one length nor one
+            /// for each axis.
             #[track_caller]
             #[must_use]
             pub fn $adaptive_max(&self, sizes: impl Into<OutputSizes>) -> Tensor {
@@ -569,6 +709,18 @@ macro_rules! poolings {
             #[doc = concat!("As [`Tensor::", stringify!($adaptive_max), "`], and where the elements are, counted over the spatial axes in row-major order (`i64`).")]
             ///
             /// Derivative: `dy` goes to the element that was taken.
+            ///
+            /// ```
+            /// use pullback::Tensor;
+            #[doc = concat!("let x = Tensor::from([1.0, 5.0, 2.0, 4.0]).reshape(", $four, ");")]
+            #[doc = concat!("let (y, places) = x.", stringify!($adaptive_max_at), "(", $pair, ");")]
+            /// assert_eq!(y.to_vec::<f64>(), [5.0, 4.0]);
+            /// assert_eq!(places.to_vec::<i64>(), [1, 3]);
+            /// ```
+            ///
+            /// # Panics
+            /// If the tensor has the wrong number of axes, or there is neither one length nor one
+            /// for each axis.
             #[track_caller]
             #[must_use]
             pub fn $adaptive_max_at(&self, sizes: impl Into<OutputSizes>) -> (Tensor, Tensor) {
@@ -580,6 +732,19 @@ macro_rules! poolings {
             ///
             /// Derivative: `dx = dy` at the places; where two elements went to one, for the one
             /// that stayed.
+            ///
+            /// ```
+            /// use pullback::{Pool, Tensor};
+            #[doc = concat!("let x = Tensor::from([1.0, 5.0, 2.0, 4.0]).reshape(", $four, ");")]
+            #[doc = concat!("let pool = Pool::new(", $pair, ");")]
+            #[doc = concat!("let (y, places) = x.", stringify!($max_at), "(&pool);")]
+            #[doc = concat!("let z = y.", stringify!($unpool), "(&places, &pool, None);")]
+            /// assert_eq!(z.to_vec::<f64>(), [0.0, 5.0, 0.0, 4.0]);
+            /// ```
+            ///
+            /// # Panics
+            /// If the tensor has the wrong number of axes, the places are not shaped as it, or one
+            /// is out of range.
             #[track_caller]
             #[must_use]
             pub fn $unpool(&self, places: &Tensor, pool: &Pool, lengths: Option<&[usize]>) -> Tensor {
@@ -589,6 +754,6 @@ macro_rules! poolings {
     };
 }
 
-poolings!(1, "[n, c, l]", max_pool1d max_pool1d_at avg_pool1d lp_pool1d adaptive_avg_pool1d adaptive_max_pool1d adaptive_max_pool1d_at max_unpool1d);
-poolings!(2, "[n, c, h, w]", max_pool2d max_pool2d_at avg_pool2d lp_pool2d adaptive_avg_pool2d adaptive_max_pool2d adaptive_max_pool2d_at max_unpool2d);
-poolings!(3, "[n, c, d, h, w]", max_pool3d max_pool3d_at avg_pool3d lp_pool3d adaptive_avg_pool3d adaptive_max_pool3d adaptive_max_pool3d_at max_unpool3d);
+poolings!(1, "[n, c, l]", max_pool1d max_pool1d_at avg_pool1d lp_pool1d adaptive_avg_pool1d adaptive_max_pool1d adaptive_max_pool1d_at max_unpool1d, "[1, 4]", "[2]");
+poolings!(2, "[n, c, h, w]", max_pool2d max_pool2d_at avg_pool2d lp_pool2d adaptive_avg_pool2d adaptive_max_pool2d adaptive_max_pool2d_at max_unpool2d, "[1, 1, 4]", "[1, 2]");
+poolings!(3, "[n, c, d, h, w]", max_pool3d max_pool3d_at avg_pool3d lp_pool3d adaptive_avg_pool3d adaptive_max_pool3d adaptive_max_pool3d_at max_unpool3d, "[1, 1, 1, 4]", "[1, 1, 2]");

@@ -14,6 +14,10 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-2.0, 3.0]).powi(3).to_vec::<f64>(), [-8.0, 27.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bool` and the exponent 2.
+    #[doc(alias = "pow")]
     #[track_caller]
     #[must_use]
     pub fn powi(&self, exponent: i32) -> Tensor {
@@ -29,15 +33,20 @@ impl Tensor {
     ///
     /// Derivative: `n·x^(n−1)·dy`.
     /// PyTorch's name: `pow`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([4.0, 9.0]).powf(0.5).to_vec::<f64>(), [2.0, 3.0]);
+    /// ```
+    #[doc(alias = "pow")]
     #[track_caller]
     #[must_use]
     pub fn powf(&self, exponent: f64) -> Tensor {
         self.pow(exponent)
     }
 
-    /// Values below `low` or above `high` replaced by the bound. Where `low` is above `high`, that
-    /// is `high`. The gradient passes on the closed interval. NaN stays, and a bound that is NaN
-    /// gives NaN.
+    /// Clamps values between `low` and `high`, and to `high` where `low` is above it. The gradient
+    /// passes on the closed interval. NaN stays, and a bound that is NaN gives NaN.
     ///
     /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a
     /// tensor.
@@ -46,26 +55,46 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-2.0, 0.5, 9.0]).clamp(0.0, 1.0).to_vec::<f64>(), [0.0, 0.5, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "clip")]
     #[track_caller]
     #[must_use]
     pub fn clamp(&self, low: impl Operand, high: impl Operand) -> Tensor {
         self.bounded("clamp", Compare::Lt, low).bounded("clamp", Compare::Gt, high)
     }
 
-    /// Values below `low` replaced by it.
+    /// Clamps values to at least `low`.
     ///
     /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a
     /// tensor.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-2.0, 0.5]).clamp_min(0.0).to_vec::<f64>(), [0.0, 0.5]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn clamp_min(&self, low: impl Operand) -> Tensor {
         self.bounded("clamp_min", Compare::Lt, low)
     }
 
-    /// Values above `high` replaced by it.
+    /// Clamps values to at most `high`.
     ///
     /// Derivative: `dy` inside and at the bounds, 0 outside; there it goes to a bound that is a
     /// tensor.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([0.5, 9.0]).clamp_max(1.0).to_vec::<f64>(), [0.5, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn clamp_max(&self, high: impl Operand) -> Tensor {
@@ -104,6 +133,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from(10.0).lerp(&Tensor::from(20.0), 0.25).item::<f64>(), 12.5);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn lerp(&self, end: &Tensor, weight: impl Operand) -> Tensor {

@@ -1,7 +1,7 @@
 //! Reductions over one, several or all axes.
 
 use crate::apply::apply;
-use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
+use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val};
 use crate::{DType, IntoAxes, Op, Shape, Tensor, kinks};
 use pullback_ir::infer::args;
 use pullback_ir::{Axes, Extreme, Reduction};
@@ -11,7 +11,7 @@ pub(crate) fn row(kind: Reduction) -> Grad {
     match kind {
         Reduction::Sum => super::linear("`dy` at every element", |f, _, dy| spread(f, dy)),
         Reduction::Prod => Grad::Decompose(product),
-        Reduction::Max | Reduction::Min => Grad::Hand(Hand {
+        Reduction::Max | Reduction::Min => Grad::ByHand(ByHand {
             uses: &[Val::In(0), Val::Out(0)],
             vjp: extreme_vjp,
             jvp: extreme_jvp,
@@ -28,7 +28,7 @@ fn axes_of(op: &Op) -> &Axes {
 }
 
 /// A result of the reduction, broadcast to the reduced axes.
-fn spread(f: &Facts, y: &Tensor) -> Tensor {
+fn spread(f: &RuleContext, y: &Tensor) -> Tensor {
     let shape: Shape = Shape::from_slice(f.in_shape(0));
     y.reshape(&kept_shape(&shape, axes_of(f.op))[..]).expand_to(&shape)
 }
@@ -39,24 +39,24 @@ fn kept_shape(shape: &[usize], axes: &[usize]) -> Shape {
 }
 
 /// The share of each element in the extreme: ties share evenly.
-fn share(f: &Facts) -> Tensor {
+fn share(f: &RuleContext) -> Tensor {
     let hit = f.x(0).eq(spread(f, f.y(0))).cast(f.x(0).dtype());
     let count = apply(Op::Reduce(Reduction::Sum, axes_of(f.op).clone()), &[&hit]);
     hit / spread(f, &count)
 }
 
-fn extreme_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn extreme_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     smallvec![dys[0].as_ref().map(|dy| spread(f, dy) * share(f))]
 }
 
-fn extreme_jvp(f: &Facts, t: &Maybe) -> Outs {
+fn extreme_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let sum = |x: Tensor| apply(Op::Reduce(Reduction::Sum, axes_of(f.op).clone()), &[&x]);
     t[0].iter().map(|tx| sum(tx * share(f))).collect()
 }
 
 /// A product as a tree: the two halves of an axis multiplied until one element is left. Its
 /// gradient needs no division, so zeros are no special case, at any order.
-fn product(op: &Op, inputs: &[&Tensor]) -> Outs {
+fn product(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let mut x = inputs[0].clone();
     for &axis in axes_of(op).iter() {
         while x.shape()[axis] != 1 {
@@ -130,8 +130,11 @@ impl Tensor {
 }
 
 /// Three methods for each reduction: over all axes, over some, over some with the axes kept.
+///
+/// `$of`, `$type` and `$rows` are the example of the latter two: a tensor, the Rust type of the
+/// results, and the results for each of its rows.
 macro_rules! reductions {
-    ($($(#[$doc:meta])* $all:ident $over:ident $keep:ident |$x:ident, $axes:ident| $body:expr;)*) => {
+    ($($(#[$doc:meta])* $all:ident $over:ident $keep:ident ($of:literal => $type:ident $rows:literal) |$x:ident, $axes:ident| $body:expr;)*) => {
         impl Tensor {$(
             $(#[$doc])*
             #[track_caller]
@@ -141,6 +144,15 @@ macro_rules! reductions {
             }
 
             #[doc = concat!("[`Tensor::", stringify!($all), "`] over some axes (one, or a list), which disappear.")]
+            ///
+            /// ```
+            /// # use pullback::Tensor;
+            #[doc = concat!("let x = Tensor::from(", $of, ");")]
+            #[doc = concat!("assert_eq!(x.", stringify!($over), "(1).to_vec::<", stringify!($type), ">(), ", $rows, ");")]
+            /// ```
+            ///
+            /// # Panics
+            /// If an axis is out of range or named twice; a maximum or minimum also if one is empty.
             #[track_caller]
             #[must_use]
             pub fn $over(&self, axes: impl IntoAxes) -> Tensor {
@@ -149,6 +161,16 @@ macro_rules! reductions {
             }
 
             #[doc = concat!("[`Tensor::", stringify!($all), "`] over some axes, which stay with length 1.")]
+            ///
+            /// ```
+            /// # use pullback::Tensor;
+            #[doc = concat!("let y = Tensor::from(", $of, ").", stringify!($keep), "(1);")]
+            #[doc = concat!("assert_eq!(y.to_vec::<", stringify!($type), ">(), ", $rows, ");")]
+            /// assert_eq!(y.shape(), [2, 1]);
+            /// ```
+            ///
+            /// # Panics
+            /// If an axis is out of range or named twice; a maximum or minimum also if one is empty.
             #[track_caller]
             #[must_use]
             pub fn $keep(&self, axes: impl IntoAxes) -> Tensor {
@@ -171,44 +193,92 @@ reductions! {
     /// assert_eq!(x.sum_over(0).to_vec::<f64>(), [4.0, 6.0]);
     /// assert_eq!(x.sum_keep([-1]).shape(), [2, 1]);
     /// ```
-    sum sum_over sum_keep |x, axes| x.reduce(Reduction::Sum, axes);
+    sum sum_over sum_keep ("[[1.0, 2.0], [3.0, 4.0]]" => f64 "[3.0, 7.0]") |x, axes| x.reduce(Reduction::Sum, axes);
     /// The mean of the elements.
     ///
     /// Derivative: `dy/n`, spread over what was averaged.
-    mean mean_over mean_keep |x, axes| {
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 2.0, 6.0]).mean().item::<f64>(), 3.0);
+    /// ```
+    mean mean_over mean_keep ("[[1.0, 2.0], [3.0, 4.0]]" => f64 "[1.5, 3.5]") |x, axes| {
         let n = x.count("mean", &axes);
         (x.wide().sum_over(axes) / n as f64).cast(x.reduced_dtype())
     };
     /// The product of the elements. Its gradient is right where some are zero.
     ///
     /// Derivative: `dy` times the product of the others.
-    prod prod_over prod_keep |x, axes| x.reduce(Reduction::Prod, axes);
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([2.0, 3.0, 4.0]).prod().item::<f64>(), 24.0);
+    /// ```
+    prod prod_over prod_keep ("[[1.0, 2.0], [3.0, 4.0]]" => f64 "[2.0, 12.0]") |x, axes| x.reduce(Reduction::Prod, axes);
     /// The largest element; NaN if any is. Ties share the gradient evenly.
     ///
     /// Derivative: `dy` shared evenly by those that equal it.
     /// PyTorch's name: `amax`.
-    max max_over max_keep |x, axes| x.reduce(Reduction::Max, axes);
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([[1, 9], [7, 7]]).max().item::<i32>(), 9);
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no element.
+    #[doc(alias = "amax")]
+    max max_over max_keep ("[[1.0, 2.0], [4.0, 3.0]]" => f64 "[2.0, 4.0]") |x, axes| x.reduce(Reduction::Max, axes);
     /// The smallest element; NaN if any is. Ties share the gradient evenly.
     ///
     /// Derivative: `dy` shared evenly by those that equal it.
     /// PyTorch's name: `amin`.
-    min min_over min_keep |x, axes| x.reduce(Reduction::Min, axes);
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([[1, 9], [7, 7]]).min().item::<i32>(), 1);
+    /// ```
+    ///
+    /// # Panics
+    /// If there is no element.
+    #[doc(alias = "amin")]
+    min min_over min_keep ("[[1.0, 2.0], [4.0, 3.0]]" => f64 "[1.0, 3.0]") |x, axes| x.reduce(Reduction::Min, axes);
     /// Whether any element is true (not zero).
     ///
     /// Derivative: none (a `bool`).
-    any any_over any_keep |x, axes| x.ne(0).reduce(Reduction::Max, axes);
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert!(Tensor::from([0, 3]).any().item::<bool>());
+    /// ```
+    any any_over any_keep ("[[true, false], [false, false]]" => bool "[true, false]") |x, axes| x.ne(0).reduce(Reduction::Max, axes);
     /// Whether all elements are true (not zero).
     ///
     /// Derivative: none (a `bool`).
-    all all_over all_keep |x, axes| x.ne(0).reduce(Reduction::Min, axes);
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert!(!Tensor::from([0, 3]).all().item::<bool>());
+    /// ```
+    all all_over all_keep ("[[true, true], [true, false]]" => bool "[true, false]") |x, axes| x.ne(0).reduce(Reduction::Min, axes);
     /// The variance, with Bessel's correction (divided by n − 1).
     ///
     /// Derivative: `2·(x − mean)/(n − correction)·dy`.
-    var var_over var_keep |x, axes| x.var_with(axes, 1.0);
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 3.0]).var().item::<f64>(), 2.0);
+    /// ```
+    var var_over var_keep ("[[1.0, 3.0], [4.0, 4.0]]" => f64 "[2.0, 0.0]") |x, axes| x.var_with(axes, 1.0);
     /// The standard deviation, with Bessel's correction; its derivative at 0 is 0.
     ///
     /// Derivative: `(x − mean)/((n − correction)·y)·dy`.
-    std std_over std_keep |x, axes| x.std_with(axes, 1.0);
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 3.0]).std().item::<f64>(), 2f64.sqrt());
+    /// ```
+    std std_over std_keep ("[[1.0, 3.0], [4.0, 4.0]]" => f64 "[2f64.sqrt(), 0.0]") |x, axes| x.std_with(axes, 1.0);
     /// log(sum(exp(x))), computed without overflow.
     ///
     /// Derivative: `exp(x − y)·dy`.
@@ -218,11 +288,16 @@ reductions! {
     /// let x = Tensor::from([[0.0, 0.0]]);
     /// assert_eq!(x.logsumexp_over(1).to_vec::<f64>(), [2.0f64.ln()]);
     /// ```
-    logsumexp logsumexp_over logsumexp_keep |x, axes| x.log_sum_exp(&axes).unaliased_with(&[x]);
+    logsumexp logsumexp_over logsumexp_keep ("[[0.0, 0.0], [1000.0, 0.0]]" => f64 "[2f64.ln(), 1000.0]") |x, axes| x.log_sum_exp(&axes).unaliased_with(&[x]);
     /// The square root of the sum of squares; its derivative at the origin is 0.
     ///
     /// Derivative: `x/y·dy`.
-    norm norm_over norm_keep |x, axes| {
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([3.0, 4.0]).norm().item::<f64>(), 5.0);
+    /// ```
+    norm norm_over norm_keep ("[[3.0, 4.0], [0.0, 2.0]]" => f64 "[5.0, 2.0]") |x, axes| {
         x.wide().square().sum_over(axes).root_of_squares("norm", kinks::KinkKind::Norm).cast(x.reduced_dtype())
     };
 }
@@ -238,6 +313,10 @@ impl Tensor {
     /// let x = Tensor::from([1.0, 3.0]);
     /// assert_eq!((x.var_with(0, 1.0).item::<f64>(), x.var_with(0, 0.0).item::<f64>()), (2.0, 1.0));
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range or named twice.
+    #[doc(alias = "var")]
     #[track_caller]
     #[must_use]
     pub fn var_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
@@ -252,6 +331,15 @@ impl Tensor {
     ///
     /// Derivative: `(x − mean)/((n − correction)·y)·dy`.
     /// PyTorch's name: `std`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, 5.0]).std_with(0, 0.0).item::<f64>(), 2.0);
+    /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range or named twice.
+    #[doc(alias = "std")]
     #[track_caller]
     #[must_use]
     pub fn std_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
@@ -292,6 +380,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([[1, 9], [7, 7]]).argmax(1).to_vec::<i64>(), [1, 0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range or empty.
     #[track_caller]
     #[must_use]
     pub fn argmax(&self, axis: isize) -> Tensor {
@@ -301,6 +392,14 @@ impl Tensor {
     /// The index of the first smallest element along an axis, which disappears.
     ///
     /// Derivative: none (an index).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([[9, 1], [7, 7]]).argmin(1).to_vec::<i64>(), [1, 0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range or empty.
     #[track_caller]
     #[must_use]
     pub fn argmin(&self, axis: isize) -> Tensor {
@@ -326,6 +425,10 @@ impl Tensor {
     /// let (values, places) = Tensor::from([[1, 9], [8, 7]]).max_at(1);
     /// assert_eq!((values.to_vec::<i32>(), places.to_vec::<i64>()), (vec![9, 8], vec![1, 0]));
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range or empty.
+    #[doc(alias = "max")]
     #[track_caller]
     #[must_use]
     pub fn max_at(&self, axis: isize) -> (Tensor, Tensor) {
@@ -336,6 +439,16 @@ impl Tensor {
     ///
     /// Derivative: `dy` to the elements at those indices.
     /// PyTorch's name: `min`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (values, places) = Tensor::from([[1, 9], [8, 7]]).min_at(1);
+    /// assert_eq!((values.to_vec::<i32>(), places.to_vec::<i64>()), (vec![1, 7], vec![0, 1]));
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range or empty.
+    #[doc(alias = "min")]
     #[track_caller]
     #[must_use]
     pub fn min_at(&self, axis: isize) -> (Tensor, Tensor) {

@@ -1,7 +1,7 @@
 //! Regions op by op: for derivatives through one, and as the reference for its kernels.
 
 use crate::apply::{apply, apply_all};
-use crate::rule::{Grad, Outs};
+use crate::rule::{Grad, Tensors};
 use crate::{Spec, Tensor};
 use pullback_ir::{Axes, Inst, Op, Region, View};
 use smallvec::SmallVec;
@@ -20,7 +20,7 @@ pub(crate) fn row() -> Grad {
 }
 
 /// Each instruction as its op, on whole tensors.
-fn one_by_one(region: &Region, inputs: &[&Tensor]) -> Outs {
+fn one_by_one(region: &Region, inputs: &[&Tensor]) -> Tensors {
     let inner: Axes = (region.shape.len() - region.inner..region.shape.len()).collect();
     let over_rows = |x: &Tensor| {
         // A row value as an element value: the axes of the row come back, repeated.

@@ -61,6 +61,12 @@ impl Interpolate {
     }
 
     /// To this size: one length for each axis after the channels, or one for all of them.
+    ///
+    /// ```
+    /// use pullback::{Interpolate, Tensor};
+    /// let x = Tensor::zeros([1, 3, 8, 8]);
+    /// assert_eq!(Interpolate::to([4, 16]).of(&x).shape(), [1, 3, 4, 16]);
+    /// ```
     #[must_use]
     pub fn to(size: impl AsRef<[usize]>) -> Interpolate {
         Interpolate::new(Goal::Size(size.as_ref().to_vec()))
@@ -69,12 +75,24 @@ impl Interpolate {
     /// By these factors: one for each axis after the channels, or one for all of them. A length
     /// becomes ⌊length · factor⌋; along an axis whose length stays, linear (and antialiased)
     /// interpolation copies.
+    ///
+    /// ```
+    /// use pullback::{Interpolate, Tensor};
+    /// let x = Tensor::zeros([1, 3, 8, 8]);
+    /// assert_eq!(Interpolate::by([0.5, 2.0]).of(&x).shape(), [1, 3, 4, 16]);
+    /// ```
     #[must_use]
     pub fn by(factors: impl AsRef<[f64]>) -> Interpolate {
         Interpolate::new(Goal::Factor(factors.as_ref().to_vec()))
     }
 
     /// The mode; [`Resize::Nearest`] by default.
+    ///
+    /// ```
+    /// use pullback::{Interpolate, Resize, Tensor};
+    /// let x = Tensor::from([[[1.0, 3.0, 5.0, 9.0]]]);
+    /// assert_eq!(Interpolate::to([2]).mode(Resize::Area).of(&x).to_vec::<f64>(), [2.0, 7.0]);
+    /// ```
     #[must_use]
     pub fn mode(mut self, mode: Resize) -> Interpolate {
         self.mode = mode;
@@ -83,6 +101,13 @@ impl Interpolate {
 
     /// For linear and cubic: the first and last elements keep their places, rather than the outer
     /// edges of the image.
+    ///
+    /// ```
+    /// use pullback::{Interpolate, Resize, Tensor};
+    /// let x = Tensor::from([[[0.0, 3.0]]]);
+    /// let resize = Interpolate::to([4]).mode(Resize::Linear).align_corners(true);
+    /// assert_eq!(resize.of(&x).to_vec::<f64>(), [0.0, 1.0, 2.0, 3.0]);
+    /// ```
     #[must_use]
     pub fn align_corners(mut self, yes: bool) -> Interpolate {
         self.align_corners = yes;
@@ -90,14 +115,32 @@ impl Interpolate {
     }
 
     /// For bilinear and bicubic: when shrinking, the kernel is widened to cover all inputs.
+    ///
+    /// ```
+    /// use pullback::{Interpolate, Resize, Tensor};
+    /// let x = Tensor::ones([1, 1, 8, 8]);
+    /// let resize = Interpolate::to([3]).mode(Resize::Linear).antialias(true);
+    /// let y = resize.of(&x);
+    /// assert_eq!(y.shape(), [1, 1, 3, 3]);
+    /// assert!((y - 1.0).abs().max().item::<f32>() < 1e-6);
+    /// ```
     #[must_use]
     pub fn antialias(mut self, yes: bool) -> Interpolate {
         self.antialias = yes;
         self
     }
 
-    /// Places are computed from the lengths, also where a factor is given; else from the factor
-    /// itself.
+    /// Coordinates are computed from the lengths, also where a factor is given; else from the
+    /// factor itself.
+    ///
+    /// ```
+    /// use pullback::{Interpolate, Resize, Tensor};
+    /// let x = Tensor::from([[[0.0, 6.0]]]);
+    /// // ⌊2 · 1.7⌋ = 3 elements, a distance of 2/3 apart.
+    /// let resize = Interpolate::by([1.7]).mode(Resize::Linear).recompute_scale(true);
+    /// let y = resize.of(&x);
+    /// assert!((y - Tensor::from([[[0.0, 3.0, 6.0]]])).abs().max().item::<f64>() < 1e-12);
+    /// ```
     #[must_use]
     pub fn recompute_scale(mut self, yes: bool) -> Interpolate {
         self.recompute_scale = yes;
@@ -108,6 +151,12 @@ impl Interpolate {
     ///
     /// Derivative: linear in x; the transpose adds each gradient back with the weight it was taken
     /// with.
+    ///
+    /// ```
+    /// use pullback::{Interpolate, Tensor};
+    /// let y = Interpolate::to([4]).of(&Tensor::from([[[1.0, 3.0]]]));
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, 1.0, 3.0, 3.0]);
+    /// ```
     ///
     /// # Panics
     /// If the image does not have one to three axes after the channels, or the size does not fit
@@ -322,6 +371,16 @@ impl Tensor {
     /// Each element repeated `factor` times along every axis after the channels.
     ///
     /// Derivative: dx = the sum of dy over the repetitions.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([[[1.0, 3.0]]]).upsample_nearest(2);
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, 1.0, 3.0, 3.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the image does not have one to three axes after the channels, or the factor gives an
+    /// empty axis.
     #[track_caller]
     #[must_use]
     pub fn upsample_nearest(&self, factor: usize) -> Tensor {
@@ -334,6 +393,16 @@ impl Tensor {
     ///
     /// Derivative: linear in x; the transpose adds each gradient back with the weight it was taken
     /// with.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([[[0.0, 3.0]]]).upsample_bilinear(2.0);
+    /// assert_eq!(y.to_vec::<f64>(), [0.0, 1.0, 2.0, 3.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the image does not have one to three axes after the channels, or the factor gives an
+    /// empty axis.
     #[track_caller]
     #[must_use]
     pub fn upsample_bilinear(&self, factor: f64) -> Tensor {

@@ -29,6 +29,9 @@ impl Tensor {
     /// assert_eq!(sorted.searchsorted(&values, false).to_vec::<i64>(), [1, 2]);
     /// assert_eq!(sorted.searchsorted(&values, true).to_vec::<i64>(), [2, 2]);
     /// ```
+    ///
+    /// # Panics
+    /// If the sequence is 0-d, or differs from the values in an axis before the last.
     #[track_caller]
     #[must_use]
     pub fn searchsorted(&self, values: &Tensor, right: bool) -> Tensor {
@@ -70,6 +73,16 @@ impl Tensor {
     /// [`Tensor::searchsorted`] the other way round.
     ///
     /// Derivative: none (an index).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let edges = Tensor::from([0.0, 10.0]);
+    /// assert_eq!(Tensor::from([-5.0, 5.0, 10.0]).bucketize(&edges, false).to_vec::<i64>(), [0, 1, 1]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the boundaries are not a vector.
+    #[doc(alias = "digitize")]
     #[track_caller]
     #[must_use]
     pub fn bucketize(&self, boundaries: &Tensor, right: bool) -> Tensor {
@@ -80,7 +93,7 @@ impl Tensor {
         boundaries.searchsorted(self, right)
     }
 
-    /// Where each element is one of those of `other`.
+    /// Whether each element is one of those of `other`.
     ///
     /// Derivative: none (a `bool`).
     /// PyTorch's name: `isin`.
@@ -90,6 +103,7 @@ impl Tensor {
     /// let y = Tensor::from([1, 2, 3]).is_in(&Tensor::from([3, 1]));
     /// assert_eq!(y.to_vec::<bool>(), [true, false, true]);
     /// ```
+    #[doc(alias = "isin")]
     #[track_caller]
     #[must_use]
     pub fn is_in(&self, other: &Tensor) -> Tensor {
@@ -115,6 +129,9 @@ impl Tensor {
     /// assert_eq!(u.inverse.to_vec::<i64>(), [1, 0, 1]);
     /// assert_eq!(u.counts.to_vec::<i64>(), [1, 2]);
     /// ```
+    ///
+    /// # Panics
+    /// While a function is traced (`jit`, `vmap`): the shape depends on the values.
     #[track_caller]
     #[must_use]
     pub fn unique(&self) -> Unique {
@@ -128,6 +145,19 @@ impl Tensor {
     ///
     /// Derivative: for the values, `dy` to one slice that equals each.
     /// PyTorch's name: `unique`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let u = Tensor::from([[3, 1], [0, 2], [3, 1]]).unique_over(0);
+    /// assert_eq!(u.values.to_vec::<i32>(), [0, 2, 3, 1]);
+    /// assert_eq!(u.inverse.to_vec::<i64>(), [1, 0, 1]);
+    /// assert_eq!(u.counts.to_vec::<i64>(), [1, 2]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range; while a function is traced (`jit`, `vmap`), for the shape
+    /// depends on the values.
+    #[doc(alias = "unique")]
     #[track_caller]
     #[must_use]
     pub fn unique_over(&self, axis: isize) -> Unique {
@@ -145,6 +175,16 @@ impl Tensor {
     /// The elements (in row-major order) without those that equal the one before.
     ///
     /// Derivative: for the values, `dy` to the first element of each run.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let u = Tensor::from([3, 3, 1, 3]).unique_consecutive();
+    /// assert_eq!(u.values.to_vec::<i32>(), [3, 1, 3]);
+    /// assert_eq!(u.counts.to_vec::<i64>(), [2, 1, 1]);
+    /// ```
+    ///
+    /// # Panics
+    /// While a function is traced (`jit`, `vmap`): the shape depends on the values.
     #[track_caller]
     #[must_use]
     pub fn unique_consecutive(&self) -> Unique {
@@ -157,6 +197,18 @@ impl Tensor {
     ///
     /// Derivative: for the values, `dy` to the first slice of each run.
     /// PyTorch's name: `unique_consecutive`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let u = Tensor::from([[3, 1], [3, 1], [0, 2]]).unique_consecutive_over(0);
+    /// assert_eq!(u.values.to_vec::<i32>(), [3, 1, 0, 2]);
+    /// assert_eq!(u.inverse.to_vec::<i64>(), [0, 0, 1]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range; while a function is traced (`jit`, `vmap`), for the shape
+    /// depends on the values.
+    #[doc(alias = "unique_consecutive")]
     #[track_caller]
     #[must_use]
     pub fn unique_consecutive_over(&self, axis: isize) -> Unique {
@@ -196,6 +248,10 @@ impl Tensor {
     /// let y = Tensor::from([[0, 5], [7, 0]]).nonzero();
     /// assert_eq!(y.to_vec::<i64>(), [0, 1, 1, 0]);
     /// ```
+    ///
+    /// # Panics
+    /// While a function is traced (`jit`, `vmap`): the shape depends on the values.
+    #[doc(alias = "argwhere")]
     #[track_caller]
     #[must_use]
     pub fn nonzero(&self) -> Tensor {

@@ -12,6 +12,9 @@ impl Tensor {
     /// let x = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
     /// assert_eq!(x.take(&Tensor::from([3i64, 0])).to_vec::<f64>(), [4.0, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, or one is out of range.
     #[track_caller]
     #[must_use]
     pub fn take(&self, index: &Tensor) -> Tensor {
@@ -29,6 +32,11 @@ impl Tensor {
     /// let order = x.argsort(1, false);
     /// assert_eq!(x.take_along(&order, 1).to_vec::<i32>(), [1, 2, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If the indices are not integers, one is out of range, or the shapes do not fit.
+    #[doc(alias = "take_along_dim")]
+    #[doc(alias = "take_along_axis")]
     #[track_caller]
     #[must_use]
     pub fn take_along(&self, index: &Tensor, axis: isize) -> Tensor {
@@ -61,6 +69,10 @@ impl Tensor {
     /// let x = Tensor::from([[1, 2], [3, 4]]);
     /// assert_eq!(x.masked_select(&x.gt(2)).to_vec::<i32>(), [3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast; while a function is traced (`jit`, `vmap`), for the shape
+    /// depends on the values.
     #[track_caller]
     #[must_use]
     pub fn masked_select(&self, mask: &Tensor) -> Tensor {
@@ -82,6 +94,10 @@ impl Tensor {
     /// let (values, places) = Tensor::from([3.0, 1.0, 2.0]).topk(2, 0, true);
     /// assert_eq!((values.to_vec::<f64>(), places.to_vec::<i64>()), (vec![3.0, 2.0], vec![0, 2]));
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or shorter than `k`.
+    #[doc(alias = "top_k")]
     #[track_caller]
     #[must_use]
     pub fn topk(&self, k: usize, axis: isize, largest: bool) -> (Tensor, Tensor) {
@@ -107,6 +123,9 @@ impl Tensor {
     /// let (value, place) = Tensor::from([30, 10, 20]).kthvalue(2, 0);
     /// assert_eq!((value.item::<i32>(), place.item::<i64>()), (20, 2));
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or `k` is not in 1 to its length.
     #[track_caller]
     #[must_use]
     pub fn kthvalue(&self, k: usize, axis: isize) -> (Tensor, Tensor) {
@@ -137,6 +156,9 @@ impl Tensor {
     /// let (value, place) = Tensor::from([4, 1, 3, 2]).median(0);
     /// assert_eq!((value.item::<i32>(), place.item::<i64>()), (2, 3));
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range or empty.
     #[track_caller]
     #[must_use]
     pub fn median(&self, axis: isize) -> (Tensor, Tensor) {

@@ -31,9 +31,22 @@ pub enum Index {
 /// What an index consists of: integers, ranges, [`Index`].
 pub trait IntoIndex {
     /// The entry.
+    ///
+    /// ```
+    /// use pullback::{Index, IntoIndex};
+    /// assert_eq!(IntoIndex::index(3), Index::At(3));
+    /// assert_eq!((1..4).index(), Index::Range { start: Some(1), stop: Some(4), step: 1 });
+    /// ```
     fn index(self) -> Index;
 
     /// This range with a step.
+    ///
+    /// ```
+    /// use pullback::{IntoIndex, Tensor};
+    /// let x = Tensor::arange(0, 6);
+    /// assert_eq!(x.at((0..6).by(2)).to_vec::<i64>(), [0, 2, 4]);
+    /// assert_eq!(x.at((..).by(-1)).to_vec::<i64>(), [5, 4, 3, 2, 1, 0]);
+    /// ```
     fn by(self, step: isize) -> Index
     where
         Self: Sized,
@@ -97,6 +110,11 @@ indices!(usize isize i32 i64);
 /// An index: one entry, or a tuple of them.
 pub trait Indices {
     /// The entries.
+    ///
+    /// ```
+    /// use pullback::{Index, Indices};
+    /// assert_eq!((0, Index::Ellipsis).entries(), [Index::At(0), Index::Ellipsis]);
+    /// ```
     fn entries(self) -> Vec<Index>;
 }
 

@@ -161,6 +161,9 @@ impl Tensor {
     /// let y = Tensor::from([1.0, 3.0, 2.0, 4.0]).isotonic(0);
     /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.5, 2.5, 4.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn isotonic(&self, axis: isize) -> Tensor {

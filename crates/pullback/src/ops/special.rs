@@ -19,6 +19,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from(0.5).logit().item::<f64>(), 0.0);
     /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bool`.
     #[track_caller]
     #[must_use]
     pub fn logit(&self) -> Tensor {
@@ -29,6 +32,13 @@ impl Tensor {
     /// [`Tensor::logit`] of x held between `eps` and 1 − eps.
     ///
     /// Derivative: 1 / (x·(1 − x)) between the bounds, 0 outside.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// // 0 and 1 have infinite logits.
+    /// let y = Tensor::from([0.0, 0.5, 1.0]).logit_within(1e-3).to_vec::<f64>();
+    /// assert!((y[0] + 999f64.ln()).abs() < 1e-12 && y[1] == 0.0);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn logit_within(&self, eps: f64) -> Tensor {
@@ -64,6 +74,12 @@ impl Tensor {
     ///
     /// Derivative: Σᵢ ψ(x − i/2).
     ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from(2.5);
+    /// assert!((x.multigammaln(1) - x.lgamma()).abs().item::<f64>() < 1e-15);
+    /// ```
+    ///
     /// # Panics
     /// If `p` is 0 or more than 65536.
     #[track_caller]
@@ -81,6 +97,16 @@ impl Tensor {
     /// log B(a, b) = log Γ(a) + log Γ(b) − log Γ(a + b).
     ///
     /// Derivative: ψ(a) − ψ(a + b) by a, and the same of b.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// // B(2, 3) = 1/12.
+    /// let y = Tensor::from(2.0).betaln(&Tensor::from(3.0)).item::<f64>();
+    /// assert!((y + 12f64.ln()).abs() < 1e-14);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn betaln(&self, other: &Tensor) -> Tensor {
@@ -90,6 +116,12 @@ impl Tensor {
     /// sin(πx) / (πx), and 1 at 0.
     ///
     /// Derivative: (cos(πx) − y)/x, and 0 at 0; of second order −π²/3 there.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, 0.5]).sinc().to_vec::<f64>();
+    /// assert!(y[0] == 1.0 && (y[1] - std::f64::consts::FRAC_2_PI).abs() < 1e-15);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn sinc(&self) -> Tensor {
@@ -110,6 +142,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from(0.0).xlogy(&Tensor::from(0.0)).item::<f64>(), 0.0);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn xlogy(&self, y: &Tensor) -> Tensor {
@@ -120,6 +155,15 @@ impl Tensor {
     /// x·log(1 + y), and 0 where x is 0 and y is not above −1.
     ///
     /// Derivative: by x, log(1 + y); by y, x/(1 + y).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, 2.0]).xlog1py(&Tensor::from([-1.0, 1e-20]));
+    /// assert_eq!(y.to_vec::<f64>(), [0.0, 2e-20]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn xlog1py(&self, y: &Tensor) -> Tensor {
@@ -130,6 +174,13 @@ impl Tensor {
     /// The entropy −x·log(x): 0 at 0, −∞ below.
     ///
     /// Derivative: −log(x) − 1, infinite at 0; 0 below.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, 0.5, -1.0]).entr().to_vec::<f64>();
+    /// assert!(y[0] == 0.0 && (y[1] - 0.5 * 2f64.ln()).abs() < 1e-15);
+    /// assert_eq!(y[2], f64::NEG_INFINITY);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn entr(&self) -> Tensor {
@@ -153,6 +204,12 @@ impl Tensor {
     /// The distribution function of the standard normal.
     ///
     /// Derivative: exp(−x²/2)/√(2π).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([0.0, 1.96]).ndtr().to_vec::<f64>();
+    /// assert!(y[0] == 0.5 && (y[1] - 0.975).abs() < 1e-5);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn ndtr(&self) -> Tensor {
@@ -162,6 +219,14 @@ impl Tensor {
     /// The fraction x − trunc(x), with the sign of x.
     ///
     /// Derivative: 1.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.75, -1.75]).frac().to_vec::<f64>(), [0.75, -0.75]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bool`.
     #[track_caller]
     #[must_use]
     pub fn frac(&self) -> Tensor {
@@ -171,6 +236,12 @@ impl Tensor {
     /// Degrees as radians.
     ///
     /// Derivative: π/180.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from(180.0).deg2rad().item::<f64>(), std::f64::consts::PI);
+    /// ```
+    #[doc(alias = "radians")]
     #[track_caller]
     #[must_use]
     pub fn deg2rad(&self) -> Tensor {
@@ -180,6 +251,12 @@ impl Tensor {
     /// Radians as degrees.
     ///
     /// Derivative: 180/π.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from(std::f64::consts::PI).rad2deg().item::<f64>(), 180.0);
+    /// ```
+    #[doc(alias = "degrees")]
     #[track_caller]
     #[must_use]
     pub fn rad2deg(&self) -> Tensor {
@@ -206,6 +283,15 @@ impl Tensor {
     /// self + value · a · b.
     ///
     /// Derivative: 1 by self, value·b by a, value·a by b.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (x, a, b) = (Tensor::from(1.0), Tensor::from(2.0), Tensor::from(3.0));
+    /// assert_eq!(x.addcmul(&a, &b, 0.5).item::<f64>(), 4.0);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn addcmul(&self, a: &Tensor, b: &Tensor, value: f64) -> Tensor {
@@ -221,6 +307,9 @@ impl Tensor {
     /// let (x, a, b) = (Tensor::from(1.0), Tensor::from(6.0), Tensor::from(3.0));
     /// assert_eq!(x.addcdiv(&a, &b, 0.5).item::<f64>(), 2.0);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn addcdiv(&self, a: &Tensor, b: &Tensor, value: f64) -> Tensor {
@@ -235,6 +324,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([f64::NAN, 1.0]).fmax(&Tensor::from([2.0, 3.0])).to_vec::<f64>(), [2.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn fmax(&self, other: &Tensor) -> Tensor {
@@ -245,6 +337,15 @@ impl Tensor {
     /// The smaller of each pair, ignoring NaN; a tie gives the gradient to `self`.
     ///
     /// Derivative: 1 for the one taken, 0 for the other.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([f64::NAN, 1.0]).fmin(&Tensor::from([2.0, 3.0]));
+    /// assert_eq!(y.to_vec::<f64>(), [2.0, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn fmin(&self, other: &Tensor) -> Tensor {
@@ -260,6 +361,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from(3.0).hypot(&Tensor::from(4.0)).item::<f64>(), 5.0);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn hypot(&self, other: &Tensor) -> Tensor {
@@ -275,6 +379,15 @@ impl Tensor {
     /// log₂(2ᵃ + 2ᵇ), without overflow.
     ///
     /// Derivative: 2ᵃ/(2ᵃ + 2ᵇ) by a, 2ᵇ/(2ᵃ + 2ᵇ) by b.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([3.0, 5000.0]).logaddexp2(&Tensor::from([3.0, 0.0])).to_vec::<f64>();
+    /// assert!((y[0] - 4.0).abs() < 1e-14 && (y[1] - 5000.0).abs() < 1e-9);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn logaddexp2(&self, other: &Tensor) -> Tensor {
@@ -290,6 +403,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-1.0, 0.0, 1.0]).heaviside(0.5).to_vec::<f64>(), [0.0, 0.5, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     pub fn heaviside(&self, middle: impl Operand) -> Tensor {
@@ -309,6 +425,10 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-7.0, 7.0]).trunc_div(2.0).to_vec::<f64>(), [-3.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
+    #[doc(alias = "div")]
     #[track_caller]
     #[must_use]
     pub fn trunc_div(&self, other: impl Operand) -> Tensor {
@@ -332,6 +452,7 @@ impl Tensor {
     /// assert_eq!(Tensor::from([12.345]).round_to(1).to_vec::<f64>(), [12.3]);
     /// assert_eq!(Tensor::from([12.345]).round_to(-1).to_vec::<f64>(), [10.0]);
     /// ```
+    #[doc(alias = "round")]
     #[track_caller]
     #[must_use]
     pub fn round_to(&self, decimals: i32) -> Tensor {

@@ -21,6 +21,10 @@ impl Tensor {
     /// let pieces = Tensor::arange(0, 5).split_into(2, 0);
     /// assert_eq!((pieces[0].to_vec::<i64>(), pieces[1].to_vec::<i64>()), (vec![0, 1, 2], vec![3, 4]));
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or `count` is 0.
+    #[doc(alias = "tensor_split")]
     #[track_caller]
     #[must_use]
     pub fn split_into(&self, count: usize, axis: isize) -> Vec<Tensor> {
@@ -55,6 +59,10 @@ impl Tensor {
     /// assert_eq!(pieces[1].to_vec::<i64>(), [1, 2]);
     /// assert_eq!(pieces[2].to_vec::<i64>(), [3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
+    #[doc(alias = "tensor_split")]
     #[track_caller]
     #[must_use]
     pub fn split_at(&self, places: &[isize], axis: isize) -> Vec<Tensor> {
@@ -92,6 +100,10 @@ impl Tensor {
     /// assert_eq!(Tensor::zeros([4]).at_least(2).shape(), [1, 4]);
     /// assert_eq!(Tensor::zeros([4, 5]).at_least(3).shape(), [4, 5, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// If `rank` is more than 3.
+    #[doc(alias = "atleast_1d")]
     #[track_caller]
     #[must_use]
     pub fn at_least(&self, rank: usize) -> Tensor {
@@ -102,7 +114,8 @@ impl Tensor {
         super::stack_pad::raised(self, rank)
     }
 
-    /// Several axes moved to other places, the others in order. (PyTorch's `movedim` with lists.)
+    /// Moves several axes to other positions; the others keep their order. (PyTorch's `movedim`
+    /// with lists.)
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes moved back.
@@ -112,6 +125,10 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::zeros([2, 3, 4]).move_axes([0, 1], [2, 0]).shape(), [3, 4, 2]);
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range or named twice, or the lists differ in length.
+    #[doc(alias = "movedim")]
     #[track_caller]
     #[must_use]
     pub fn move_axes(&self, from: impl IntoAxes, to: impl IntoAxes) -> Tensor {
@@ -137,11 +154,21 @@ impl Tensor {
         self.permute((0..self.rank()).map(place).collect::<Vec<usize>>())
     }
 
-    /// Without those of these axes that have length 1.
+    /// Removes those of these axes that have length 1.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
     /// PyTorch's name: `squeeze`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::zeros([1, 3, 1, 1]);
+    /// assert_eq!(x.squeeze_axes([0, 1, 3]).shape(), [3, 1]);
+    /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range or named twice.
+    #[doc(alias = "squeeze")]
     #[track_caller]
     #[must_use]
     pub fn squeeze_axes(&self, axes: impl IntoAxes) -> Tensor {
@@ -164,6 +191,9 @@ impl Tensor {
     /// let x = Tensor::from([[1, 2], [3, 4]]);
     /// assert_eq!(x.rot90(1, 0, 1).to_vec::<i32>(), [2, 4, 1, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axes are out of range or the same.
     #[track_caller]
     #[must_use]
     pub fn rot90(&self, quarters: isize, a: isize, b: isize) -> Tensor {
@@ -206,6 +236,11 @@ impl Tensor {
     /// let x = Tensor::from([5, 6, 7]);
     /// assert_eq!(x.repeat_by(&Tensor::from([2i64, 0, 1]), 0).to_vec::<i32>(), [5, 5, 7]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, there is not one integer for each of its slices (or one for
+    /// all), or one is negative; while a function is traced, for the shape depends on the values.
+    #[doc(alias = "repeat_interleave")]
     #[track_caller]
     #[must_use]
     pub fn repeat_by(&self, times: &Tensor, axis: isize) -> Tensor {
@@ -243,6 +278,17 @@ impl Tensor {
     ///
     /// Derivative: `dy` expanded.
     /// PyTorch's name: `sum_to_size`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1.0, 2.0], [3.0, 4.0]]);
+    /// assert_eq!(x.sum_to_shape([2]).to_vec::<f64>(), [4.0, 6.0]);
+    /// assert_eq!(x.sum_to_shape([2, 1]).to_vec::<f64>(), [3.0, 7.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shape does not broadcast to that of the tensor.
+    #[doc(alias = "sum_to_size")]
     #[track_caller]
     #[must_use]
     pub fn sum_to_shape(&self, shape: impl IntoShape) -> Tensor {
@@ -265,6 +311,9 @@ impl Tensor {
     /// let pairs = Tensor::from([1, 2, 3]).combinations(2, false);
     /// assert_eq!(pairs.to_vec::<i32>(), [1, 2, 1, 3, 2, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If the operand is not a vector.
     #[track_caller]
     #[must_use]
     pub fn combinations(&self, count: usize, with_replacement: bool) -> Tensor {
@@ -350,7 +399,7 @@ pub fn cartesian_prod(vectors: &[&Tensor]) -> Tensor {
     stack(&columns.iter().collect::<Vec<_>>(), 1)
 }
 
-/// Tensors expanded to the one shape that they broadcast to.
+/// Broadcasts tensors to their common shape.
 ///
 /// Views: each shares the memory of its tensor.
 /// Derivative: `dy` summed over what was repeated.
@@ -360,6 +409,9 @@ pub fn cartesian_prod(vectors: &[&Tensor]) -> Tensor {
 /// let both = broadcast_tensors(&[&Tensor::zeros([3, 1]), &Tensor::zeros([4])]);
 /// assert_eq!((both[0].shape(), both[1].shape()), (&[3, 4][..], &[3, 4][..]));
 /// ```
+///
+/// # Panics
+/// If the shapes do not broadcast.
 #[track_caller]
 #[must_use]
 pub fn broadcast_tensors(tensors: &[&Tensor]) -> Vec<Tensor> {

@@ -23,7 +23,7 @@ fn joined(tensors: &[&Tensor], rank: usize, axis: impl Fn(&Tensor) -> isize) -> 
     cat(&parts.iter().collect::<Vec<_>>(), axis)
 }
 
-/// Side by side: vectors along axis 0, others along axis 1.
+/// Concatenates horizontally: vectors along axis 0, others along axis 1.
 ///
 /// Derivative: each operand gets the part of `dy` that it is.
 ///
@@ -32,13 +32,16 @@ fn joined(tensors: &[&Tensor], rank: usize, axis: impl Fn(&Tensor) -> isize) -> 
 /// let x = Tensor::from([1.0, 2.0]);
 /// assert_eq!(hstack(&[&x, &x]).shape(), [4]);
 /// ```
+///
+/// # Panics
+/// If there is no tensor, or the other axes differ in length.
 #[track_caller]
 #[must_use]
 pub fn hstack(tensors: &[&Tensor]) -> Tensor {
     joined(tensors, 1, |x| if x.rank() == 1 { 0 } else { 1 })
 }
 
-/// On top of each other, along axis 0; a vector is a row.
+/// Concatenates vertically, along axis 0; a vector is a row.
 ///
 /// Derivative: each operand gets the part of `dy` that it is.
 ///
@@ -48,13 +51,16 @@ pub fn hstack(tensors: &[&Tensor]) -> Tensor {
 /// let x = Tensor::from([1, 2]);
 /// assert_eq!(vstack(&[&x, &x]).shape(), [2, 2]);
 /// ```
+///
+/// # Panics
+/// If there is no tensor, or the other axes differ in length.
 #[track_caller]
 #[must_use]
 pub fn vstack(tensors: &[&Tensor]) -> Tensor {
     joined(tensors, 2, |_| 0)
 }
 
-/// Along axis 2 (depth).
+/// Concatenates along axis 2 (depth).
 ///
 /// Derivative: each operand gets the part of `dy` that it is.
 ///
@@ -64,13 +70,16 @@ pub fn vstack(tensors: &[&Tensor]) -> Tensor {
 /// let x = Tensor::zeros([2, 3]);
 /// assert_eq!(dstack(&[&x, &x]).shape(), [2, 3, 2]);
 /// ```
+///
+/// # Panics
+/// If there is no tensor, or the other axes differ in length.
 #[track_caller]
 #[must_use]
 pub fn dstack(tensors: &[&Tensor]) -> Tensor {
     joined(tensors, 3, |_| 2)
 }
 
-/// Side by side along axis 1; a vector is a column.
+/// Concatenates along axis 1; a vector is a column.
 ///
 /// Derivative: each operand gets the part of `dy` that it is.
 ///
@@ -80,6 +89,9 @@ pub fn dstack(tensors: &[&Tensor]) -> Tensor {
 /// let x = Tensor::from([1, 2]);
 /// assert_eq!(column_stack(&[&x, &x]).to_vec::<i32>(), [1, 1, 2, 2]);
 /// ```
+///
+/// # Panics
+/// If there is no tensor, or the other axes differ in length.
 #[track_caller]
 #[must_use]
 pub fn column_stack(tensors: &[&Tensor]) -> Tensor {
@@ -88,7 +100,7 @@ pub fn column_stack(tensors: &[&Tensor]) -> Tensor {
     cat(&parts.iter().collect::<Vec<_>>(), 1)
 }
 
-/// Each vector spread over the grid that they span: tensor k varies along axis k.
+/// Coordinate grids of vectors: tensor k varies along axis k.
 ///
 /// Views: each shares the memory of its tensor.
 /// Derivative: each vector gets `dy` summed over the axes it was spread along.
@@ -123,7 +135,7 @@ pub enum PadMode {
 }
 
 impl Tensor {
-    /// Elements of the tensor itself around it: `(before, after)` for each axis.
+    /// Pads with elements of the tensor itself: `(before, after)` for each axis.
     ///
     /// Derivative: dx = the middle of dy, plus the padding added back where it was taken.
     /// PyTorch's name: `nn.functional.pad`.
@@ -136,6 +148,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If the padding does not name each axis, or an axis is too short for it.
+    #[doc(alias = "pad")]
     #[track_caller]
     #[must_use]
     pub fn pad_by(&self, padding: &[(usize, usize)], border: PadMode) -> Tensor {
@@ -160,6 +173,7 @@ impl Tensor {
     /// # Panics
     /// If the padding does not name each axis, an axis is too short for it, or more is cut off than
     /// there is.
+    #[doc(alias = "pad")]
     #[track_caller]
     #[must_use]
     pub fn pad_or_cut(&self, padding: &[(isize, isize)], border: PadMode) -> Tensor {
@@ -217,7 +231,7 @@ impl Tensor {
         x.unaliased_with(&[self])
     }
 
-    /// Each slice of an axis `times` times in a row.
+    /// Repeats each slice of an axis `times` times in a row.
     ///
     /// Derivative: each element gets the sum of `dy` over its copies.
     /// PyTorch's name: `repeat_interleave`.
@@ -226,6 +240,10 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0]).repeat_each(2, 0).to_vec::<f64>(), [1.0, 1.0, 2.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range.
+    #[doc(alias = "repeat_interleave")]
     #[track_caller]
     #[must_use]
     pub fn repeat_each(&self, times: usize, axis: isize) -> Tensor {
@@ -247,6 +265,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1, 4, 9]).diff(1, 0).to_vec::<i32>(), [3, 5]);
     /// ```
+    ///
+    /// # Panics
+    /// If the tensor is 0-d, or the axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn diff(&self, order: usize, axis: isize) -> Tensor {
@@ -273,6 +294,19 @@ impl Tensor {
     ///
     /// Derivative: each pixel gets the sum of `dy` over the patches it is in (`col2im`).
     /// PyTorch's name: `nn.functional.unfold`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::arange(0, 9).reshape([1, 1, 3, 3]);
+    /// let patches = x.im2col([2, 2], [1, 1], [0, 0], [1, 1]);
+    /// assert_eq!(patches.shape(), [1, 4, 4]);
+    /// // The first patch is the first column.
+    /// assert_eq!(patches.at((0, .., 0)).to_vec::<i64>(), [0, 1, 3, 4]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the shape is not `[n, c, h, w]` or `[c, h, w]`, or a patch does not fit.
+    #[doc(alias = "unfold")]
     #[track_caller]
     #[must_use]
     pub fn im2col(
@@ -325,6 +359,11 @@ impl Tensor {
     /// let counts = patches.col2im([3, 3], [2, 2], [1, 1], [0, 0], [1, 1]);
     /// assert_eq!(counts.to_vec::<f32>(), [1.0, 2.0, 1.0, 2.0, 4.0, 2.0, 1.0, 2.0, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shape is not `[n, c·kh·kw, patches]` (or that without the batch) for this image and
+    /// kernel.
+    #[doc(alias = "fold")]
     #[track_caller]
     #[must_use]
     pub fn col2im(
@@ -385,7 +424,7 @@ impl Tensor {
         whole.narrow(2, signed(padding[0]), image[0]).narrow(3, signed(padding[1]), image[1])
     }
 
-    /// Channels `[.., c·r², h, w]` as pixels `[.., c, h·r, w·r]`.
+    /// Rearranges channels `[.., c·r², h, w]` to pixels `[.., c, h·r, w·r]`.
     ///
     /// Derivative: dx = dy, put back in order.
     ///
@@ -393,6 +432,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::zeros([1, 8, 3, 3]).pixel_shuffle(2).shape(), [1, 2, 6, 6]);
     /// ```
+    ///
+    /// # Panics
+    /// If there are fewer than three axes, or the channels are no multiple of r².
     #[track_caller]
     #[must_use]
     pub fn pixel_shuffle(&self, r: usize) -> Tensor {
@@ -405,9 +447,19 @@ impl Tensor {
         split.permute(order).reshape(shape(&[c, h, w])).unaliased_with(&[self])
     }
 
-    /// Pixels `[.., c, h·r, w·r]` as channels `[.., c·r², h, w]`.
+    /// Rearranges pixels `[.., c, h·r, w·r]` to channels `[.., c·r², h, w]`.
     ///
     /// Derivative: dx = dy, put back in order.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::arange(0, 4).reshape([1, 2, 2]);
+    /// let y = x.pixel_unshuffle(2);
+    /// assert_eq!((y.shape(), y.to_vec::<i64>()), (&[4, 1, 1][..], vec![0, 1, 2, 3]));
+    /// ```
+    ///
+    /// # Panics
+    /// If there are fewer than three axes, or height and width are no multiples of `r`.
     #[track_caller]
     #[must_use]
     pub fn pixel_unshuffle(&self, r: usize) -> Tensor {

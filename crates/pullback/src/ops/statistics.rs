@@ -38,6 +38,9 @@ impl Tensor {
     /// assert_eq!(x.quantile(0.5, 1, QuantileInterpolation::Linear).to_vec::<f64>(), [2.5]);
     /// assert_eq!(x.quantile(&Tensor::from([0.0, 1.0]), 1, QuantileInterpolation::Linear).shape(), [2, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range or empty, or a `q` is not between 0 and 1.
     #[track_caller]
     #[must_use]
     pub fn quantile(&self, q: impl Operand, axis: isize, between: QuantileInterpolation) -> Tensor {
@@ -49,6 +52,16 @@ impl Tensor {
     ///
     /// Derivative: `dy` to the one or two elements that the quantile is made of, by their weights.
     /// PyTorch's name: `nanquantile`.
+    ///
+    /// ```
+    /// use pullback::{QuantileInterpolation, Tensor};
+    /// let x = Tensor::from([1.0, f64::NAN, 3.0]);
+    /// assert_eq!(x.nan_quantile(0.5, 0, QuantileInterpolation::Linear).item::<f64>(), 2.0);
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range or empty, or a `q` is not between 0 and 1.
+    #[doc(alias = "nanquantile")]
     #[track_caller]
     #[must_use]
     pub fn nan_quantile(
@@ -130,6 +143,16 @@ impl Tensor {
     ///
     /// Derivative: `dy` to the median's place.
     /// PyTorch's name: `nanmedian`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (value, place) = Tensor::from([f64::NAN, 3.0, 1.0, 2.0]).nan_median(0);
+    /// assert_eq!((value.item::<f64>(), place.item::<i64>()), (2.0, 3));
+    /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range or empty.
+    #[doc(alias = "nanmedian")]
     #[track_caller]
     #[must_use]
     pub fn nan_median(&self, axis: isize) -> (Tensor, Tensor) {
@@ -156,6 +179,9 @@ impl Tensor {
     /// let (value, place) = Tensor::from([3, 1, 3, 1, 2]).mode(0);
     /// assert_eq!((value.item::<i32>(), place.item::<i64>()), (1, 3));
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range or empty.
     #[track_caller]
     #[must_use]
     pub fn mode(&self, axis: isize) -> (Tensor, Tensor) {
@@ -184,6 +210,16 @@ impl Tensor {
     ///
     /// Derivative: of [`Tensor::min_over`] and [`Tensor::max_over`].
     /// PyTorch's name: `aminmax`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let (low, high) = Tensor::from([[3, 1], [2, 5]]).min_max(1);
+    /// assert_eq!((low.to_vec::<i32>(), high.to_vec::<i32>()), (vec![1, 2], vec![3, 5]));
+    /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range, named twice or empty.
+    #[doc(alias = "aminmax")]
     #[track_caller]
     #[must_use]
     pub fn min_max(&self, axes: impl crate::IntoAxes) -> (Tensor, Tensor) {
@@ -194,6 +230,14 @@ impl Tensor {
     /// How many elements over some axes are not zero, in `i64`.
     ///
     /// Derivative: none (an integer).
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([[3, 0], [2, 5]]).count_nonzero(1).to_vec::<i64>(), [1, 2]);
+    /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range or named twice.
     #[track_caller]
     #[must_use]
     pub fn count_nonzero(&self, axes: impl crate::IntoAxes) -> Tensor {
@@ -204,6 +248,15 @@ impl Tensor {
     ///
     /// Derivative: `dy` where not NaN, 0 elsewhere.
     /// PyTorch's name: `nansum`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([1.0, f64::NAN, 4.0]).nan_sum(0).item::<f64>(), 5.0);
+    /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range or named twice.
+    #[doc(alias = "nansum")]
     #[track_caller]
     #[must_use]
     pub fn nan_sum(&self, axes: impl crate::IntoAxes) -> Tensor {
@@ -222,6 +275,10 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, f64::NAN, 4.0]).nan_mean(0).item::<f64>(), 2.5);
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range or named twice.
+    #[doc(alias = "nanmean")]
     #[track_caller]
     #[must_use]
     pub fn nan_mean(&self, axes: impl crate::IntoAxes) -> Tensor {
@@ -242,6 +299,9 @@ impl Tensor {
     /// let x = Tensor::from([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]]);
     /// assert_eq!(x.cov(1.0, None, None).to_vec::<f64>(), [1.0, -1.0, -1.0, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If there are more than two axes, or not one count or weight for each observation.
     #[track_caller]
     #[must_use]
     pub fn cov(
@@ -290,6 +350,15 @@ impl Tensor {
     /// to [−1, 1].
     ///
     /// Derivative: of its formula.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1.0, 2.0, 3.0], [6.0, 4.0, 2.0]]);
+    /// assert_eq!(x.corrcoef().to_vec::<f64>(), [1.0, -1.0, -1.0, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If there are more than two axes.
     #[track_caller]
     #[must_use]
     pub fn corrcoef(&self) -> Tensor {
@@ -366,6 +435,9 @@ impl Tensor {
     /// let x = Tensor::from([0.0, 0.4, 1.0, 5.0]);
     /// assert_eq!(x.histc(2, Some((0.0, 1.0))).to_vec::<f64>(), [2.0, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If `bins` is 0, or the bounds are not finite and in order.
     #[track_caller]
     #[must_use]
     pub fn histc(&self, bins: usize, bounds: Option<(f64, f64)>) -> Tensor {
@@ -450,6 +522,9 @@ impl Tensor {
     /// let edges = Tensor::from([0.0, 1.0, 4.0]);
     /// assert_eq!(Tensor::from([0.5, 1.0, 4.0]).histogram(&edges, None).to_vec::<f64>(), [1.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the edges are not a vector of at least two, or there is not one weight for each element.
     #[track_caller]
     #[must_use]
     pub fn histogram(&self, edges: &Tensor, weights: Option<&Tensor>) -> Tensor {
@@ -461,6 +536,16 @@ impl Tensor {
     /// highest element.
     ///
     /// Derivative: none.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([1.0, 5.0, 2.0]);
+    /// assert_eq!(x.bin_edges(2, None).to_vec::<f64>(), [1.0, 3.0, 5.0]);
+    /// assert_eq!(x.bin_edges(2, Some((0.0, 1.0))).to_vec::<f64>(), [0.0, 0.5, 1.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If `bins` is 0, or the bounds are not finite and in order.
     #[track_caller]
     #[must_use]
     pub fn bin_edges(&self, bins: usize, bounds: Option<(f64, f64)>) -> Tensor {
@@ -472,6 +557,20 @@ impl Tensor {
     ///
     /// Derivative: for the weights, `dy` at each one's bin.
     /// PyTorch's name: `histogramdd`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// // Three points in the plane, bins of [0, 1) and [1, 2] in both directions.
+    /// let points = Tensor::from([[0.5, 0.5], [0.5, 1.5], [0.2, 1.0]]);
+    /// let edges = Tensor::from([0.0, 1.0, 2.0]);
+    /// let y = points.histogram_nd(&[&edges, &edges], None);
+    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 0.0, 0.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the points are not `[n, d]` for d lists of edges, a list has fewer than two edges, or
+    /// there is not one weight for each point.
+    #[doc(alias = "histogramdd")]
     #[track_caller]
     #[must_use]
     pub fn histogram_nd(&self, edges: &[&Tensor], weights: Option<&Tensor>) -> Tensor {

@@ -66,6 +66,9 @@ impl Tensor {
     /// assert_eq!(x.round_ste().item::<f64>(), 3.0);
     /// assert_eq!(grad(|x: &Tensor| x.round_ste().square())(&x).item::<f64>(), 6.0);
     /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bool`.
     #[track_caller]
     #[must_use]
     pub fn round_ste(&self) -> Tensor {

@@ -42,7 +42,7 @@ fn derivative(row: &Grad) -> String {
         }
         Grad::Linear(linear) => format!("linear: {}", linear.formula),
         Grad::Bilinear(two) => format!("bilinear: {}", two.formula),
-        Grad::Hand(hand) => hand.formula.to_string(),
+        Grad::ByHand(hand) => hand.formula.to_string(),
         Grad::Flow(..) => "that of the iterations that run".to_string(),
         Grad::Decompose(_) => "of its decomposition".to_string(),
         Grad::Custom(_) => "as its user says".to_string(),
@@ -54,7 +54,7 @@ fn kind(op: &Op) -> &'static str {
         Batching::Pointwise => "pointwise",
         Batching::Axes(_) => "axes",
         Batching::Leading => "leading",
-        Batching::Hand(_) => "by hand",
+        Batching::ByHand(_) => "by hand",
     }
 }
 

@@ -4,7 +4,7 @@
 //! caller keeps. Each is an op with a kernel; where a derivative through a step is wanted, its
 //! formula runs instead.
 
-use crate::rule::Outs;
+use crate::rule::Tensors;
 use crate::{Error, Op, Tensor, fail};
 use pullback_ir::{Adam as AdamOp, Fused, Line, Real, Sgd as SgdOp};
 use smallvec::{SmallVec, smallvec};
@@ -194,7 +194,7 @@ fn maximised_gradient(grad: &Tensor, maximize: bool) -> Tensor {
 }
 
 /// The formula of [`sgd_`].
-pub(super) fn sgd(op: &Op, inputs: &[&Tensor]) -> Outs {
+pub(super) fn sgd(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let Op::Fused(Fused::Sgd(how)) = op else { unreachable!("called for Sgd") };
     let x = inputs[0].wide();
     let states = usize::from(how.remembers());
@@ -202,7 +202,7 @@ pub(super) fn sgd(op: &Op, inputs: &[&Tensor]) -> Outs {
     if how.decay != Real(0.0) {
         g += &x * how.decay.0;
     }
-    let mut outs = Outs::new();
+    let mut outs = Tensors::new();
     if how.remembers() {
         let first = inputs[3].le(1);
         let later = inputs[1].wide() * how.momentum.0 + &g * (1.0 - how.dampening.0);
@@ -216,7 +216,7 @@ pub(super) fn sgd(op: &Op, inputs: &[&Tensor]) -> Outs {
 }
 
 /// The formula of [`adam_`].
-pub(super) fn adam(op: &Op, inputs: &[&Tensor]) -> Outs {
+pub(super) fn adam(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let Op::Fused(Fused::Adam(how)) = op else { unreachable!("called for Adam") };
     let (mut x, dtype) = (inputs[0].wide(), inputs[0].dtype());
     let n = inputs.len();
@@ -236,7 +236,7 @@ pub(super) fn adam(op: &Op, inputs: &[&Tensor]) -> Outs {
     let root = largest.as_ref().unwrap_or(&square).sqrt() / unbias(how.beta2.0).sqrt();
     let size = unbias(how.beta1.0).recip() * lr;
     let new = x - &mean * size / (root + how.eps.0);
-    let mut outs: Outs = smallvec![new.cast(dtype), mean.cast(dtype), square.cast(dtype)];
+    let mut outs: Tensors = smallvec![new.cast(dtype), mean.cast(dtype), square.cast(dtype)];
     outs.extend(largest.map(|x| x.cast(dtype)));
     outs
 }

@@ -3,7 +3,7 @@
 
 use crate::apply::apply;
 use crate::create::known_shape;
-use crate::rule::{Adds, Facts, Grad};
+use crate::rule::{Adds, Grad, RuleContext};
 use crate::{Error, IntoAxes, IntoShape, Op, Result, Tensor, fail, mode};
 use pullback_ir::infer::args;
 use pullback_ir::{Axes, Line, Shape, Span, View, inverse_order};
@@ -32,20 +32,20 @@ pub(crate) fn row(view: &View) -> Grad {
 }
 
 /// The transpose of a view that shows no element twice: `dy` zero-padded to the operand's shape.
-fn put_back(f: &Facts, _: usize, dy: &Tensor) -> Tensor {
+fn put_back(f: &RuleContext, _: usize, dy: &Tensor) -> Tensor {
     let Op::View(view) = f.op else { unreachable!("called for a view") };
     apply(Op::Put(vec![view.clone()]), &[&Tensor::zeros_of(f.in_spec(0)), dy])
 }
 
 /// `dy` added to its part of a gradient that is there already: so all slices of a tensor together
 /// cost as much as the tensor.
-fn add_to_part(f: &Facts, _: usize, dy: &Tensor, sum: &Tensor) -> bool {
+fn add_to_part(f: &RuleContext, _: usize, dy: &Tensor, sum: &Tensor) -> bool {
     let Op::View(view) = f.op else { unreachable!("called for a view") };
     sum.add_to_part_if_sole(view, dy)
 }
 
 /// The transpose of `unfold`: windows added up where they overlap.
-fn fold(f: &Facts, _: usize, dy: &Tensor) -> Tensor {
+fn fold(f: &RuleContext, _: usize, dy: &Tensor) -> Tensor {
     let Op::View(View::Unfold { axis, size, step }) = *f.op else {
         unreachable!("called for Unfold")
     };
@@ -101,6 +101,9 @@ impl Tensor {
     /// let x = Tensor::arange(0, 6).reshape([2, -1]);
     /// assert_eq!(x.shape(), [2, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shape does not have as many elements, or more than one length is `-1`.
     #[track_caller]
     #[must_use]
     pub fn reshape(&self, shape: impl IntoShape) -> Tensor {
@@ -111,7 +114,7 @@ impl Tensor {
         }
     }
 
-    /// Axes in another order.
+    /// Permutes the axes.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes back in order.
@@ -121,6 +124,9 @@ impl Tensor {
     /// // Axis k of the result is axis `order[k]` of the tensor.
     /// assert_eq!(Tensor::zeros([2, 3, 4]).permute([2, 0, 1]).shape(), [4, 2, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If `order` does not name each axis once.
     #[track_caller]
     #[must_use]
     pub fn permute(&self, order: impl IntoAxes) -> Tensor {
@@ -128,7 +134,7 @@ impl Tensor {
         self.view(View::Permute(order))
     }
 
-    /// Two axes exchanged.
+    /// Swaps two axes.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes back in order.
@@ -138,6 +144,11 @@ impl Tensor {
     /// let x = Tensor::from([[1, 2, 3], [4, 5, 6]]);
     /// assert_eq!(x.transpose(0, 1).shape(), [3, 2]);
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range.
+    #[doc(alias = "swapaxes")]
+    #[doc(alias = "swapdims")]
     #[track_caller]
     #[must_use]
     pub fn transpose(&self, a: isize, b: isize) -> Tensor {
@@ -150,11 +161,20 @@ impl Tensor {
         self.view(View::Permute(order))
     }
 
-    /// The matrix transpose: the last two axes exchanged.
+    /// The matrix transpose: swaps the last two axes.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes back in order.
     /// PyTorch's name: `mT`.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([[1, 2, 3], [4, 5, 6]]);
+    /// assert_eq!(x.t().to_vec::<i32>(), [1, 4, 2, 5, 3, 6]);
+    /// assert_eq!(Tensor::zeros([7, 2, 3]).t().shape(), [7, 3, 2]);
+    /// ```
+    #[doc(alias = "mT")]
+    #[doc(alias = "matrix_transpose")]
     #[track_caller]
     #[must_use]
     pub fn t(&self) -> Tensor {
@@ -164,7 +184,7 @@ impl Tensor {
         }
     }
 
-    /// One axis moved to another place, the others in order.
+    /// Moves one axis to another position; the others keep their order.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` with the axes back in order.
@@ -174,6 +194,11 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::zeros([2, 3, 4]).move_axis(0, -1).shape(), [3, 4, 2]);
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range.
+    #[doc(alias = "movedim")]
+    #[doc(alias = "moveaxis")]
     #[track_caller]
     #[must_use]
     pub fn move_axis(&self, from: isize, to: isize) -> Tensor {
@@ -186,7 +211,8 @@ impl Tensor {
         self.view(View::Permute(order))
     }
 
-    /// Repeated along new leading axes and along axes of length 1; `-1` keeps a length.
+    /// Broadcasts to a shape: repeats along new leading axes and along axes of length 1; `-1` keeps
+    /// a length.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` summed over what was repeated.
@@ -196,6 +222,10 @@ impl Tensor {
     /// let x = Tensor::from([[1.0], [2.0]]).expand([2, 3]);
     /// assert_eq!(x.to_vec::<f64>(), [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shape has fewer axes, or another length where the tensor's is not 1.
+    #[doc(alias = "broadcast_to")]
     #[track_caller]
     #[must_use]
     pub fn expand(&self, shape: impl IntoShape) -> Tensor {
@@ -232,7 +262,7 @@ impl Tensor {
         sum.reshape(shape)
     }
 
-    /// A new axis of length 1.
+    /// Inserts an axis of length 1.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
@@ -241,6 +271,10 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::zeros([2, 3]).unsqueeze(-1).shape(), [2, 3, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range.
+    #[doc(alias = "expand_dims")]
     #[track_caller]
     #[must_use]
     pub fn unsqueeze(&self, axis: isize) -> Tensor {
@@ -252,10 +286,15 @@ impl Tensor {
         self.view(View::Reshape(shape))
     }
 
-    /// Without the axes of length 1.
+    /// Removes all axes of length 1.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::zeros([1, 3, 1, 4]).squeeze().shape(), [3, 4]);
+    /// ```
     #[track_caller]
     #[must_use]
     pub fn squeeze(&self) -> Tensor {
@@ -263,7 +302,7 @@ impl Tensor {
         self.reshape(&shape[..])
     }
 
-    /// Without this axis if it has length 1; unchanged otherwise.
+    /// Removes this axis if it has length 1; unchanged otherwise.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
@@ -274,6 +313,10 @@ impl Tensor {
     /// let x = Tensor::zeros([1, 3, 1]);
     /// assert_eq!((x.squeeze_axis(0).shape(), x.squeeze_axis(1).shape()), (&[3, 1][..], &[1, 3, 1][..]));
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range.
+    #[doc(alias = "squeeze")]
     #[track_caller]
     #[must_use]
     pub fn squeeze_axis(&self, axis: isize) -> Tensor {
@@ -286,7 +329,7 @@ impl Tensor {
         self.view(View::Reshape(shape))
     }
 
-    /// The axes from `start` to `end`, inclusive, merged into one.
+    /// Merges the axes from `start` to `end`, inclusive, into one.
     ///
     /// A view where the elements are evenly spaced; where they are not, a copy.
     /// Derivative: `dy` in the old shape.
@@ -295,6 +338,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::zeros([2, 3, 4, 5]).flatten(1, 2).shape(), [2, 12, 5]);
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range.
     #[track_caller]
     #[must_use]
     pub fn flatten(&self, start: isize, end: isize) -> Tensor {
@@ -308,7 +354,7 @@ impl Tensor {
         self.reshape(&shape[..])
     }
 
-    /// One axis split into several; one length may be `-1`.
+    /// Splits one axis into several; one length may be `-1`.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` in the old shape.
@@ -317,6 +363,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::zeros([2, 12]).unflatten(1, [3, -1]).shape(), [2, 3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or the lengths do not multiply to its length.
     #[track_caller]
     #[must_use]
     pub fn unflatten(&self, axis: isize, lengths: impl IntoShape) -> Tensor {
@@ -332,7 +381,7 @@ impl Tensor {
         self.view(View::Reshape(shape))
     }
 
-    /// Axes read backwards.
+    /// Reverses the order of the elements along axes.
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` flipped back.
@@ -341,6 +390,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([[1, 2], [3, 4]]).flip(1).to_vec::<i32>(), [2, 1, 4, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If an axis is out of range or named twice.
     #[track_caller]
     #[must_use]
     pub fn flip(&self, axes: impl IntoAxes) -> Tensor {
@@ -358,6 +410,10 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([[1, 2], [3, 4]]).select_at(1, -1).to_vec::<i32>(), [2, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the tensor is 0-d, or axis or index are out of range.
+    #[doc(alias = "select")]
     #[track_caller]
     #[must_use]
     pub fn select_at(&self, axis: isize, index: isize) -> Tensor {
@@ -382,6 +438,9 @@ impl Tensor {
     /// // Axis, start, length.
     /// assert_eq!(Tensor::arange(0, 9).narrow(0, 2, 3).to_vec::<i64>(), [2, 3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range, or the part reaches beyond it.
     #[track_caller]
     #[must_use]
     pub fn narrow(&self, axis: isize, start: isize, length: usize) -> Tensor {
@@ -408,6 +467,14 @@ impl Tensor {
     ///
     /// A view: what is written into it is written into the tensor.
     /// Derivative: `dy` at the positions of its elements.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([[1, 2], [3, 4]]).diagonal().to_vec::<i32>(), [1, 4]);
+    /// ```
+    ///
+    /// # Panics
+    /// If there are fewer than two axes.
     #[track_caller]
     #[must_use]
     pub fn diagonal(&self) -> Tensor {
@@ -426,6 +493,10 @@ impl Tensor {
     /// assert_eq!(x.diagonal_of(1, 0, 1).to_vec::<i32>(), [2, 6]);
     /// assert_eq!(x.diagonal_of(-1, 0, 1).to_vec::<i32>(), [4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axes are out of range or the same.
+    #[doc(alias = "diagonal")]
     #[track_caller]
     #[must_use]
     pub fn diagonal_of(&self, offset: isize, a: isize, b: isize) -> Tensor {
@@ -444,6 +515,9 @@ impl Tensor {
     /// let x = Tensor::arange(0, 5).unfold(0, 3, 1);
     /// assert_eq!(x.to_vec::<i64>(), [0, 1, 2, 1, 2, 3, 2, 3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// If the axis is out of range or shorter than `size`, or `step` is 0.
     #[track_caller]
     #[must_use]
     pub fn unfold(&self, axis: isize, size: usize, step: usize) -> Tensor {
@@ -469,6 +543,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If `part` is anything but a chain of views, or shows an element twice.
+    #[doc(alias = "slice_scatter")]
     #[track_caller]
     #[must_use]
     pub fn put(&self, part: impl FnOnce(&Tensor) -> Tensor, other: &Tensor) -> Tensor {

@@ -154,6 +154,7 @@ pub fn manual_seed(seed: u64) {
 /// set_random_state(&state);
 /// assert_eq!(x, Tensor::randn([4]).to_vec::<f32>());
 /// ```
+#[doc(alias = "get_rng_state")]
 #[track_caller]
 #[must_use]
 pub fn random_state() -> Tensor {
@@ -182,8 +183,17 @@ pub fn random_states() -> Vec<Tensor> {
 
 /// Restores the global generator of the state's device to a [`random_state`].
 ///
+/// ```
+/// use pullback::{Tensor, random_state, set_random_state};
+/// let state = random_state();
+/// let x = Tensor::rand([2]).to_vec::<f32>();
+/// set_random_state(&state);
+/// assert_eq!(Tensor::rand([2]).to_vec::<f32>(), x);
+/// ```
+///
 /// # Panics
 /// If the tensor is not `i64[2]`.
+#[doc(alias = "set_rng_state")]
 #[track_caller]
 pub fn set_random_state(state: &Tensor) {
     let key = Key::from_tensor(state);
@@ -206,6 +216,9 @@ const GIVEN: u64 = 0xD1B5_4A32_D192_ED03;
 /// # use pullback::next_key;
 /// assert_ne!(next_key().tensor().to_vec::<i64>(), next_key().tensor().to_vec::<i64>());
 /// ```
+///
+/// # Panics
+/// In the traced body of a loop.
 #[track_caller]
 #[must_use]
 pub fn next_key() -> Key {
@@ -254,6 +267,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert!(Tensor::rand([10]).lt(1.0).all().item::<bool>());
     /// ```
+    ///
+    /// # Panics
+    /// If a length is negative; in the traced body of a loop (see [`next_key`]).
     #[track_caller]
     #[must_use]
     pub fn rand(shape: impl IntoShape) -> Tensor {
@@ -267,6 +283,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::randn([2, 3]).shape(), [2, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// If a length is negative; in the traced body of a loop (see [`next_key`]).
     #[track_caller]
     #[must_use]
     pub fn randn(shape: impl IntoShape) -> Tensor {
@@ -309,6 +328,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::randperm(10).sum().item::<i64>(), 45);
     /// ```
+    ///
+    /// # Panics
+    /// In the traced body of a loop (see [`next_key`]).
     #[track_caller]
     #[must_use]
     pub fn randperm(n: usize) -> Tensor {

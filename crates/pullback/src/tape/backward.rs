@@ -27,7 +27,7 @@ use crate::grad::BackwardOptions;
 use crate::hooks::contributions;
 use crate::leaf::{Sums, accumulate};
 use crate::queue::Queue;
-use crate::rule::{Adds, Facts, Grad, Maybe};
+use crate::rule::{Adds, Derivatives, Grad, RuleContext};
 use crate::transform::reach::Reached;
 use crate::{Error, Result, Spec, Tensor, anomaly, events, fail, mode, ops, trace};
 use pullback_ir::{ErrorKind, Line};
@@ -119,7 +119,7 @@ impl Walk {
         }
     }
 
-    fn visit(&mut self, node: &Pooled<Node>, mut grads: Maybe) -> Result<()> {
+    fn visit(&mut self, node: &Pooled<Node>, mut grads: Derivatives) -> Result<()> {
         if self.wanted.is_some() || !node.hooks.is_empty() {
             self.arrive(node, &mut grads)?;
         }
@@ -134,16 +134,16 @@ impl Walk {
         let mut needs: SmallVec<[bool; 4]> = SmallVec::new();
         node.inputs.iter().for_each(|h| needs.push(self.wants(h)));
         if needs.contains(&true) {
-            let mut facts = Facts::new(&node.op, &node.in_specs, &node.out_specs, needs);
+            let mut ctx = RuleContext::new(&node.op, &node.in_specs, &node.out_specs, needs);
             let dxs = mode::with_line(node.at, || {
-                let set = |val, value| facts.set(val, value);
+                let set = |val, value| ctx.set(val, value);
                 events::unpacking_for(grads.iter().flatten().next(), || Node::unpack(node, set))?;
-                self.add_in_place(node, &row, &mut facts, &grads);
-                row.vjp(&facts, &grads)
+                self.add_in_place(node, &row, &mut ctx, &grads);
+                row.vjp(&ctx, &grads)
             })?;
             drop(grads);
             for (i, dx) in dxs.into_iter().enumerate() {
-                let Some(dx) = dx.filter(|_| facts.needs(i)) else { continue };
+                let Some(dx) = dx.filter(|_| ctx.needs(i)) else { continue };
                 check_gradient(node, node.in_spec(i), &dx)?;
                 if mode::anomaly() {
                     anomaly::check_finite(node, i, &dx)?;
@@ -158,7 +158,7 @@ impl Walk {
     }
 
     /// The gradients of a node's results pass its hooks, and are found if they are wanted.
-    fn arrive(&mut self, node: &Node, grads: &mut Maybe) -> Result<()> {
+    fn arrive(&mut self, node: &Node, grads: &mut Derivatives) -> Result<()> {
         for (k, slot) in grads.iter_mut().enumerate() {
             let Some(mut grad) = slot.take() else { continue };
             if !node.hooks.is_empty() {
@@ -176,17 +176,17 @@ impl Walk {
     }
 
     /// Adds gradients to sums that are there already, where the row can do both at once.
-    fn add_in_place(&self, node: &Node, row: &Grad, facts: &mut Facts, grads: &Maybe) {
+    fn add_in_place(&self, node: &Node, row: &Grad, ctx: &mut RuleContext, grads: &Derivatives) {
         let (Adds::Into(add), Some(dy)) = (row.adds(), &grads[0]) else { return };
         // Anomaly mode checks each contribution.
         if self.options.create || mode::anomaly() {
             return;
         }
         for (i, history) in node.inputs.iter().enumerate() {
-            if let Some(sum) = self.waiting(history).filter(|_| facts.needs(i))
-                && add(facts, i, dy, sum)
+            if let Some(sum) = self.waiting(history).filter(|_| ctx.needs(i))
+                && add(ctx, i, dy, sum)
             {
-                facts.satisfied(i);
+                ctx.satisfied(i);
             }
         }
     }

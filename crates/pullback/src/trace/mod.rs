@@ -33,7 +33,7 @@ pub use program::trace;
 
 use crate::backend::{Pooled, WeakPooled};
 use crate::leaf::Leaf;
-use crate::rule::Outs;
+use crate::rule::Tensors;
 use crate::storage::{Storage, Writer};
 use crate::tape::History;
 use crate::tensor::{Frozen, Tangents};
@@ -314,7 +314,7 @@ pub(crate) fn note_value_check() {
 }
 
 /// Records an op and returns tensors that represent its results.
-pub(crate) fn apply_traced(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Outs> {
+pub(crate) fn apply_traced(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     let op = call.op();
     let Some(trace) = current() else {
         return Err(Error::new(ErrorKind::Program, op.name(), "no trace is active"));

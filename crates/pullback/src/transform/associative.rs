@@ -4,10 +4,10 @@ use super::vmap::vmap;
 use crate::{Error, Result, Tensor, Tree, cat, fail, mode, stack};
 use pullback_ir::Line;
 
-/// All prefixes of the elements along an axis, put together by an associative function: x₀, f(x₀,
-/// x₁), f(f(x₀, x₁), x₂), … where each x is an element of every tensor of `xs`. A
-/// [`scan`](crate::scan) takes as many steps one after the other as there are elements; this takes
-/// 2·log₂ of them, each for many elements at once, and calls `f` about twice as often.
+/// Combines all prefixes of the elements along an axis by an associative function (a parallel
+/// prefix scan): x₀, f(x₀, x₁), f(f(x₀, x₁), x₂), … where each x is an element of every tensor of
+/// `xs`. A [`scan`](crate::scan) takes as many steps one after the other as there are elements;
+/// this takes 2·log₂ of them, each for many elements at once, and calls `f` about twice as often.
 ///
 /// ```
 /// use pullback::{Tensor, associative_scan};

@@ -12,14 +12,22 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 
-/// What a function may give that has a Jacobian: tensors, and tuples, vectors, arrays and so on of
-/// them. Its Jacobian has the same structure, with a tree shaped as the argument instead of each
-/// tensor. For structs there is [`jacobian_tree`], which gives a list.
+/// Results that have a Jacobian: tensors, and tuples, vectors, arrays, options and maps of them.
+/// The Jacobian has the same structure, with a tree shaped as the argument instead of each tensor.
+/// For structs there is [`jacobian_tree`], which gives a list.
 pub trait Jacobians: Tree {
     /// This structure with a `T` for each tensor; `T` itself for a tensor.
     type Of<T: Tree>;
 
     /// The structure filled, in the order of the tensors.
+    ///
+    /// ```
+    /// use pullback::{Jacobians, Tensor};
+    /// let results = (Tensor::from(1.0), vec![Tensor::from(2.0)]);
+    /// let mut rows = [10.0, 20.0].map(Tensor::from).into_iter();
+    /// let (first, list) = results.filled(&mut rows);
+    /// assert_eq!((first.item::<f64>(), list[0].item::<f64>()), (10.0, 20.0));
+    /// ```
     ///
     /// # Panics
     /// If there are fewer than there are tensors.
@@ -119,6 +127,9 @@ fn with_caller_line<T, Y, R>(
 ///
 /// Of several results there is one for each, in the same structure ([`Jacobians`]), as for
 /// [`jacobian`].
+///
+/// # Panics
+/// When called, if an operation of `f` fails.
 #[track_caller]
 pub fn jacrev<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
     with_caller_line(Line::caller(), f, |f, x| {
@@ -180,6 +191,9 @@ fn rows_of<T: Tree>(x: &T, y: &Tensor, pullback: impl Fn(&Tensor) -> T) -> T {
 /// A function that writes to captured tensors (the running statistics of a layer, a counter) is
 /// called once for each direction. Every call sees the state that the first one saw, and what the
 /// last one wrote stays: so the state is updated once, here and in [`jacobian`] and [`hessian`].
+///
+/// # Panics
+/// When called, if an operation of `f` fails.
 #[track_caller]
 pub fn jacfwd<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
     let at = Line::caller();
@@ -388,6 +402,9 @@ fn at_once<Y: Tree>(like: &Tensor, f: &impl Fn(&Tensor) -> Y) -> Option<Y> {
 /// assert_eq!(product_y.to_vec::<f64>(), [1.0, 0.0, 0.0, 2.0]);
 /// assert_eq!(sum_x.to_vec::<f64>(), [1.0, 1.0]);
 /// ```
+///
+/// # Panics
+/// When called, if an operation of `f` fails.
 #[track_caller]
 pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y::Of<T> {
     let at = Line::caller();
@@ -414,6 +431,9 @@ pub fn jacobian<T: Tree, Y: Jacobians>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Y:
 /// assert_eq!(j[0].to_vec::<f64>(), [1.0, 1.0]);
 /// assert_eq!(j[1].to_vec::<f64>(), [6.0, 8.0]);
 /// ```
+///
+/// # Panics
+/// When called, if an operation of `f` fails.
 #[track_caller]
 pub fn jacobian_tree<T: Tree, Y: Tree>(f: impl Fn(&T) -> Y) -> impl Fn(&T) -> Vec<T> {
     let at = Line::caller();
@@ -450,6 +470,9 @@ fn either<T: Tree, Y: Tree>(f: &dyn Fn(&T) -> Y, x: &T, at: Line) -> (Y, Vec<T>)
 /// let ((xx, xy), (_, yy)) = hessian(f)(&(Tensor::from(3.0), Tensor::from(5.0)));
 /// assert_eq!([xx, xy, yy].map(|h| h.item::<f64>()), [10.0, 6.0, 0.0]);
 /// ```
+///
+/// # Panics
+/// When called, if the function gives anything but one float, or the argument has no floats.
 #[track_caller]
 pub fn hessian<T: Jacobians>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T::Of<T> {
     let blocks = hessian_tree(f);
@@ -466,6 +489,9 @@ pub fn hessian<T: Jacobians>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> T::Of<T
 /// let h = hessian_tree(f)(&(Tensor::from(3.0), Tensor::from(5.0)));
 /// assert_eq!((h[0].0.item::<f64>(), h[0].1.item::<f64>(), h[1].1.item::<f64>()), (10.0, 6.0, 0.0));
 /// ```
+///
+/// # Panics
+/// When called, if the function gives anything but one float, or the argument has no floats.
 #[track_caller]
 pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> {
     let caller = Line::caller();
@@ -503,6 +529,9 @@ pub fn hessian_tree<T: Tree>(f: impl Fn(&T) -> Tensor) -> impl Fn(&T) -> Vec<T> 
 /// let hv = hvp(f, &Tensor::from([1.0, 2.0]), &Tensor::from([1.0, 1.0]));
 /// assert_eq!(hv.to_vec::<f64>(), [6.0, 12.0]);
 /// ```
+///
+/// # Panics
+/// If the function gives anything but one float, or `v` has other specs than `x`.
 #[track_caller]
 pub fn hvp<T: Tree>(f: impl Fn(&T) -> Tensor, x: &T, v: &T) -> T {
     jvp(grad(f), x, v).1

@@ -4,8 +4,9 @@ use super::modes::vjp;
 use crate::{Error, Spec, Tensor, Tree, fail, mode};
 use pullback_ir::Line;
 
-/// The value of a function and its derivative at this point, as a map of directions that can be
-/// applied any number of times: each is a [`jvp`](crate::jvp) that does not run the function again.
+/// The value of a function at `x` and its linearisation there: a map from tangents of the argument
+/// to tangents of the result that can be applied any number of times, each a [`jvp`](crate::jvp)
+/// that does not run the function again.
 ///
 /// ```
 /// use pullback::{Tensor, linearize};

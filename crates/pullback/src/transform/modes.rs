@@ -163,8 +163,8 @@ pub fn grad_aux<T: Tree, A: Tree>(f: impl Fn(&T) -> (Tensor, A)) -> impl Fn(&T) 
     }
 }
 
-/// The value of a function and its pullback, which maps a cotangent of the result to one of the
-/// argument and can be called any number of times.
+/// The value of a function and its pullback (vector-Jacobian product), which maps a cotangent of
+/// the result to one of the argument and can be called any number of times.
 ///
 /// ```
 /// use pullback::{Tensor, vjp};
@@ -239,8 +239,8 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
     (value, pullback, aux)
 }
 
-/// The value of a function and the derivative along a direction: forward mode, without keeping
-/// intermediate values.
+/// The value of a function and its derivative along a direction (Jacobian-vector product): forward
+/// mode, without keeping intermediate values.
 ///
 /// ```
 /// use pullback::{Tensor, jvp};

@@ -13,7 +13,7 @@ use crate::unaliased::Since;
 use crate::{Error, Result, Spec, Tensor, Tree, fail, kinks, mode};
 use pullback_ir::{ErrorKind, Line, Program};
 
-/// Which axis of each tensor counts the examples; `None` for a tensor that all examples share.
+/// The batch axis of each tensor; `None` for a tensor that all examples share.
 ///
 /// One entry for all tensors of a tree (`0`, `-1`, `None`), or a list with one for each, in the
 /// order of [`Tree::leaves`].
@@ -65,8 +65,8 @@ impl BatchAxes {
     }
 }
 
-/// The function on many examples at once: `in_axes` gives their axis in each argument, `out_axes`
-/// that in the results.
+/// Vectorises a function over a batch of examples: `in_axes` gives the batch axis of each argument,
+/// `out_axes` that of the results.
 ///
 /// ```
 /// use pullback::{Tensor, grad, vmap};

@@ -101,9 +101,9 @@ crate::rows! {
     "index_put": |g| v(g).index_put(&[Some(&g.ints(&[0, 1]))], &g.f(&[2]), false), |g| v(g).index_put(&[Some(&g.ints(&[]))], &g.f(&[0]), true);
     "put_flat": |g| v(g).put_flat(&g.ints(&[0]), &g.f(&[1]), false), |g| v(g).put_flat(&g.ints(&[]), &g.f(&[0]), false);
     "masked_scatter": |g| v(g).masked_scatter(&g.b(&[4]), &v(g)), |g| v(g).masked_scatter(&g.b(&[4]).logical_not(), &v(g));
-    "scatter_reduce": |g| v(g).scatter_reduce(0, &g.ints(&[0]), &g.f(&[1]), Gathered::Sum, true), |g| v(g).scatter_reduce(0, &g.ints(&[]), &g.f(&[0]), Gathered::Prod, true), |g| v(g).scatter_reduce(0, &g.ints(&[]), &g.f(&[0]), Gathered::Mean, false);
-    "index_reduce": |g| v(g).index_reduce(0, &g.ints(&[0]), &g.f(&[1]), Gathered::Sum, true), |g| v(g).index_reduce(0, &g.ints(&[]), &g.f(&[0]), Gathered::Max, true);
-    "segment_reduce": |g| v(g).segment_reduce(Gathered::Sum, &g.ints(&[1, 1, 1, 1]), 0, None), |g| v(g).segment_reduce(Gathered::Max, &g.ints(&[1, 1, 1, 1]), 0, None), |g| v(g).segment_reduce(Gathered::Prod, &g.ints(&[4]), 0, None);
+    "scatter_reduce": |g| v(g).scatter_reduce(0, &g.ints(&[0]), &g.f(&[1]), ScatterReduction::Sum, true), |g| v(g).scatter_reduce(0, &g.ints(&[]), &g.f(&[0]), ScatterReduction::Prod, true), |g| v(g).scatter_reduce(0, &g.ints(&[]), &g.f(&[0]), ScatterReduction::Mean, false);
+    "index_reduce": |g| v(g).index_reduce(0, &g.ints(&[0]), &g.f(&[1]), ScatterReduction::Sum, true), |g| v(g).index_reduce(0, &g.ints(&[]), &g.f(&[0]), ScatterReduction::Max, true);
+    "segment_reduce": |g| v(g).segment_reduce(ScatterReduction::Sum, &g.ints(&[1, 1, 1, 1]), 0, None), |g| v(g).segment_reduce(ScatterReduction::Max, &g.ints(&[1, 1, 1, 1]), 0, None), |g| v(g).segment_reduce(ScatterReduction::Prod, &g.ints(&[4]), 0, None);
     "searchsorted": |g| v(g).sort(0, false).0.searchsorted(&v(g), false);
     "bucketize": |g| v(g).bucketize(&g.f(&[1]), false);
     "unique": |g| v(g).unique(), |g| g.f(&[0]).unique(), |g| g.f(&[1]).unique();

@@ -110,66 +110,75 @@ pub fn large_vjp(dice: &mut Dice) -> Samples {
         .to_vec()
 }
 
-/// The scores of one query, and what its weights are multiplied by.
-struct Row {
-    scores: Vec<f64>,
-    kept: Vec<f64>,
+/// What each weight is multiplied by, by batch, head, query and key; none without dropout.
+fn kept(how: Attention, x: &[Array]) -> Option<Array> {
+    let keys = how.drops().then(|| &x[how.operands() - 1])?;
+    let shape = [x[0].shape[0], x[0].shape[1], x[0].shape[2], x[1].shape[2]];
+    let draw = |key: &[f64], batches: usize| {
+        let key = Tensor::from(key.iter().map(|&v| v as i64).collect::<Vec<i64>>());
+        let shape = [batches, shape[1], shape[2], shape[3]];
+        Array::of(&Key::from_tensor(&key).uniform(shape, DType::F32, 0.0, 1.0)).values
+    };
+    // A key of its own draws for a batch alone.
+    let drawn: Vec<f64> = match keys.shape.len() {
+        2 => keys.values.chunks(2).flat_map(|key| draw(key, 1)).collect(),
+        _ => draw(&keys.values, shape[0]),
+    };
+    let keep = |v: f64| if v >= f64::from(how.dropout.0 as f32) { how.keep_scale() } else { 0.0 };
+    let values = drawn.into_iter().map(keep).collect();
+    Some(Array { shape: shape.to_vec(), values, dtype: DType::F64 })
 }
 
-fn row(how: Attention, x: &[Array], at: [usize; 3]) -> Row {
-    let [b, h, i] = at;
+/// The inner product of two lines.
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    let mut sum = 0.0;
+    for c in 0..a.len() {
+        sum += a[c] * b[c];
+    }
+    sum
+}
+
+/// The scores of one query.
+fn scores(how: Attention, x: &[Array], [b, h, i]: [usize; 3]) -> Vec<f64> {
     let (q, k) = (&x[0], &x[1]);
-    let (s, group) = (k.shape[2], h / (q.shape[1] / k.shape[1].max(1)).max(1));
+    let (query, group) = (q.line(&[b, h, i]), h / (q.shape[1] / k.shape[1].max(1)).max(1));
+    let mask = how.masked.then(|| x[3].line(&[b, h, i]));
     let score = |j: usize| {
-        let dot: f64 = (0..q.shape[3]).map(|c| q.at(&[b, h, i, c]) * k.at(&[b, group, j, c])).sum();
-        let mut score = dot * how.scale.0;
-        if how.masked {
-            let mask = x[3].at(&[b, h, i, j]);
+        let mut score = dot(query, k.line(&[b, group, j])) * how.scale.0;
+        if let Some(mask) = mask {
             score = match x[3].dtype {
-                DType::Bool if mask == 0.0 => f64::NEG_INFINITY,
+                DType::Bool if mask[j] == 0.0 => f64::NEG_INFINITY,
                 DType::Bool => score,
-                _ => score + mask,
+                _ => score + mask[j],
             };
         }
         if how.causal && j > i { f64::NEG_INFINITY } else { score }
     };
-    let kept = match how.drops() {
-        false => vec![1.0; s],
-        true => {
-            let keys = &x[how.operands() - 1];
-            // A key of its own draws for this batch alone.
-            let own = keys.shape.len() == 2;
-            let key: Vec<i64> = keys.values.iter().map(|&v| v as i64).collect();
-            let key = if own { key[2 * b..2 * b + 2].to_vec() } else { key };
-            let (batches, at) = if own { (1, 0) } else { (q.shape[0], b) };
-            let shape = [batches, q.shape[1], q.shape[2], s];
-            let drawn = Key::from_tensor(&Tensor::from(key)).uniform(shape, DType::F32, 0.0, 1.0);
-            let drawn = Array::of(&drawn);
-            let kept = |j: usize| drawn.at(&[at, h, i, j]) >= f64::from(how.dropout.0 as f32);
-            (0..s).map(|j| if kept(j) { how.keep_scale() } else { 0.0 }).collect()
-        }
-    };
-    Row { scores: (0..s).map(score).collect(), kept }
+    (0..k.shape[2]).map(score).collect()
 }
 
 pub fn forward(how: Attention, x: &[Array]) -> Vec<Array> {
-    let (q, v) = (&x[0], &x[2]);
+    let (q, v, kept) = (&x[0], &x[2], kept(how, x));
     let (mut out, mut lse) = (Vec::new(), Vec::new());
     for b in 0..q.shape[0] {
         for h in 0..q.shape[1] {
             let group = h / (q.shape[1] / v.shape[1]);
             for i in 0..q.shape[2] {
-                let Row { scores, kept } = row(how, x, [b, h, i]);
+                let scores = scores(how, x, [b, h, i]);
                 let most = scores.iter().copied().fold(f64::NEG_INFINITY, f64::max);
                 let none = most == f64::NEG_INFINITY;
                 let total: f64 = scores.iter().map(|s| (s - most).exp()).sum();
                 lse.push(if none { most } else { most + total.ln() });
-                for c in 0..v.shape[3] {
-                    let weigh = |j: usize| {
-                        (scores[j] - most).exp() / total * kept[j] * v.at(&[b, group, j, c])
-                    };
-                    out.push(if none { 0.0 } else { (0..scores.len()).map(weigh).sum() });
+                let mut sums = vec![0.0; v.shape[3]];
+                for (j, score) in scores.iter().enumerate().filter(|_| !none) {
+                    let kept = kept.as_ref().map_or(1.0, |kept| kept.line(&[b, h, i])[j]);
+                    let weight = (score - most).exp() / total * kept;
+                    let value = v.line(&[b, group, j]);
+                    for (sum, value) in sums.iter_mut().zip(value) {
+                        *sum += weight * value;
+                    }
                 }
+                out.extend(sums);
             }
         }
     }
@@ -187,31 +196,31 @@ pub fn backward(how: Attention, x: &[Array]) -> Vec<Array> {
     for d in [&mut dq, &mut dk, &mut dv] {
         d.values.fill(0.0);
     }
-    let index = super::naive::ravel;
+    let kept = kept(how, x);
+    let add = |to: &mut Array, index: &[usize], scale: f64, x: &[f64]| {
+        let at = super::naive::ravel(index, &to.shape) * to.shape[3];
+        for (to, x) in to.values[at..][..x.len()].iter_mut().zip(x) {
+            *to += scale * x;
+        }
+    };
     for b in 0..q.shape[0] {
         for h in 0..q.shape[1] {
             let group = h / (q.shape[1] / k.shape[1]);
             for i in 0..q.shape[2] {
-                let Row { scores, kept } = row(how, x, [b, h, i]);
-                let values = 0..v.shape[3];
-                let delta: f64 =
-                    values.clone().map(|c| out.at(&[b, h, i, c]) * dout.at(&[b, h, i, c])).sum();
-                for (j, (&score, &kept)) in scores.iter().zip(&kept).enumerate() {
-                    let p = match lse.at(&[b, h, i]) {
+                let at = [b, h, i];
+                let (query, dout, lse) = (q.line(&at), dout.line(&at), lse.at(&at));
+                let delta = dot(out.line(&at), dout);
+                for (j, score) in scores(how, x, at).into_iter().enumerate() {
+                    let kept = kept.as_ref().map_or(1.0, |kept| kept.line(&at)[j]);
+                    let p = match lse {
                         f64::NEG_INFINITY => score.exp(),
                         lse => (score - lse).exp(),
                     };
-                    let seen = |c: usize| dout.at(&[b, h, i, c]) * v.at(&[b, group, j, c]);
-                    let ds =
-                        p * (kept * values.clone().map(seen).sum::<f64>() - delta) * how.scale.0;
-                    for c in values.clone() {
-                        dv.values[index(&[b, group, j, c], &v.shape)] +=
-                            p * kept * dout.at(&[b, h, i, c]);
-                    }
-                    for c in 0..q.shape[3] {
-                        dq.values[index(&[b, h, i, c], &q.shape)] += ds * k.at(&[b, group, j, c]);
-                        dk.values[index(&[b, group, j, c], &k.shape)] += ds * q.at(&[b, h, i, c]);
-                    }
+                    let of = [b, group, j];
+                    let ds = p * (kept * dot(dout, v.line(&of)) - delta) * how.scale.0;
+                    add(&mut dv, &of, p * kept, dout);
+                    add(&mut dq, &at, ds, k.line(&of));
+                    add(&mut dk, &of, ds, query);
                 }
             }
         }

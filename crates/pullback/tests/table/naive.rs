@@ -32,6 +32,12 @@ impl Array {
         self.values[ravel(index, &self.shape)]
     }
 
+    /// The elements along the last axis, at an index into the other axes.
+    pub fn line(&self, index: &[usize]) -> &[f64] {
+        let n = self.shape[index.len()];
+        &self.values[ravel(index, &self.shape) * n..][..n]
+    }
+
     fn map(&self, f: impl Fn(f64) -> f64) -> Array {
         Array { values: self.values.iter().map(|&v| f(v)).collect(), ..self.clone() }
     }

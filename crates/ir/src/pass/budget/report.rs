@@ -25,6 +25,15 @@ pub struct BudgetReport {
 
 impl BudgetReport {
     /// The extra work relative to the work without a budget.
+    ///
+    /// ```
+    /// # use pullback_ir::pass::BudgetReport;
+    /// let report = BudgetReport {
+    ///     budget: 1000, peak_without: 2000, peak: 900, kept: 500, recomputed: 600,
+    ///     work: 400, again: 100, cuts: 1,
+    /// };
+    /// assert_eq!(report.extra(), 0.25);
+    /// ```
     pub fn extra(&self) -> f64 {
         self.again as f64 / self.work.max(1) as f64
     }

@@ -177,22 +177,55 @@ const TEN_CLASSES: [&str; 10] =
     ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"];
 
 impl Cifar10 {
-    /// 50,000 images for training, or 10,000 for testing, from the folder with `test_batch.bin` or
-    /// the one above it.
+    /// Reads the 50,000 training images, or the 10,000 test images, from the folder with
+    /// `test_batch.bin` or the one above it.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Cifar10, Dataset};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// std::fs::write(folder.join("test_batch.bin"), [vec![6], vec![255; 3072]].concat()).unwrap();
+    /// let data = Cifar10::open(folder, false)?;
+    /// assert_eq!((data.len(), data.get(0)?.1), (1, 6));
+    /// assert!(Cifar10::open("missing", false).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If the files are missing, are pickles, or are damaged: naming the file, what was expected
-    /// and what was found.
+    /// If a file is missing, damaged, or of the Python version (pickles); the message names the
+    /// file, what was expected and what was found.
     pub fn open(root: impl AsRef<Path>, train: bool) -> Result<Cifar10> {
         Ok(Cifar10 { records: TEN.read(root.as_ref(), train)?.0 })
     }
 
     /// The names of the classes.
+    ///
+    /// ```
+    /// use pullback_nn::data::Cifar10;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # let record = [vec![6], vec![255; 3072]].concat();
+    /// # std::fs::write(folder.join("test_batch.bin"), record).unwrap();
+    /// let data = Cifar10::open(folder, false)?;
+    /// assert_eq!((data.classes().len(), data.classes()[6]), (10, "frog"));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn classes(&self) -> &'static [&'static str] {
         &TEN_CLASSES
     }
 
-    /// All classes: PyTorch's `targets`.
+    /// The class of each item: PyTorch's `targets`.
+    ///
+    /// ```
+    /// use pullback_nn::data::Cifar10;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # let record = [vec![6], vec![255; 3072]].concat();
+    /// # std::fs::write(folder.join("test_batch.bin"), record).unwrap();
+    /// let data = Cifar10::open(folder, false)?;
+    /// assert_eq!(data.labels(), [6]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[doc(alias = "targets")]
     pub fn labels(&self) -> &[i64] {
         &self.records.labels[0]
@@ -236,12 +269,24 @@ pub struct Cifar100 {
 }
 
 impl Cifar100 {
-    /// 50,000 images for training, or 10,000 for testing, from the folder with `test.bin` or the
-    /// one above it.
+    /// Reads the 50,000 training images, or the 10,000 test images, from the folder with `test.bin`
+    /// or the one above it.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Cifar100, Dataset};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// // A record is a coarse label, a fine label and 3,072 pixels.
+    /// std::fs::write(folder.join("train.bin"), [vec![7, 63], vec![0; 3072]].concat()).unwrap();
+    /// # std::fs::write(folder.join("test.bin"), [vec![7, 63], vec![0; 3072]].concat()).unwrap();
+    /// let data = Cifar100::open(folder, true)?;
+    /// assert_eq!((data.len(), data.get(0)?.1), (1, 63));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If the files are missing, are pickles, or are damaged: naming the file, what was expected
-    /// and what was found.
+    /// If a file is missing, damaged, or of the Python version (pickles); the message names the
+    /// file, what was expected and what was found.
     pub fn open(root: impl AsRef<Path>, train: bool) -> Result<Cifar100> {
         let (records, folder) = HUNDRED.read(root.as_ref(), train)?;
         let coarse = names(&folder.join("coarse_label_names.txt"), 20)?;
@@ -249,18 +294,50 @@ impl Cifar100 {
         Ok(Cifar100 { records, classes: [coarse, fine], fine: true })
     }
 
-    /// With the twenty coarse classes.
+    /// Takes the 20 coarse classes as labels.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Cifar100, Dataset};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # std::fs::write(folder.join("test.bin"), [vec![7, 63], vec![0; 3072]].concat()).unwrap();
+    /// let data = Cifar100::open(folder, false)?.coarse();
+    /// assert_eq!((data.get(0)?.1, data.classes().len()), (7, 20));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn coarse(self) -> Cifar100 {
         Cifar100 { fine: false, ..self }
     }
 
-    /// The names of the classes, from the file beside the data; without it, their numbers.
+    /// The names of the classes, from `fine_label_names.txt` or `coarse_label_names.txt` next to
+    /// the data; without the file, their numbers.
+    ///
+    /// ```
+    /// use pullback_nn::data::Cifar100;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # std::fs::write(folder.join("test.bin"), [vec![7, 63], vec![0; 3072]].concat()).unwrap();
+    /// let data = Cifar100::open(folder, false)?;
+    /// assert_eq!((data.classes().len(), &data.classes()[63][..]), (100, "63"));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn classes(&self) -> &[String] {
         &self.classes[usize::from(self.fine)]
     }
 
-    /// All classes: PyTorch's `targets`.
+    /// The class of each item: PyTorch's `targets`.
+    ///
+    /// ```
+    /// use pullback_nn::data::Cifar100;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # std::fs::write(folder.join("test.bin"), [vec![7, 63], vec![0; 3072]].concat()).unwrap();
+    /// let data = Cifar100::open(folder, false)?;
+    /// assert_eq!(data.labels(), [63]);
+    /// assert_eq!(data.coarse().labels(), [7]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[doc(alias = "targets")]
     pub fn labels(&self) -> &[i64] {
         &self.records.labels[usize::from(self.fine)]

@@ -10,14 +10,14 @@ use std::path::Path;
 
 const FORMAT: &str = "csv";
 
-/// What becomes of a value that is not there: an empty field, `NA`, `NaN`, `null` or `?`.
+/// How missing values are handled: an empty field, `NA`, `NaN`, `null` or `?`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Missing {
-    /// An error that names the line and the column.
+    /// Missing values are an error that names the line and the column.
     Refuse,
-    /// This value.
+    /// Missing values become this value.
     Fill(f64),
-    /// The mean of the values of its column that are there.
+    /// Missing values become the mean of the other values of the column.
     Mean,
 }
 
@@ -52,7 +52,7 @@ enum Meaning {
     StoredType,
 }
 
-/// What a file held.
+/// A table that [`Csv`] read from a file.
 pub struct Table {
     /// The names of the feature columns: from the header, or `0`, `1`, ….
     pub columns: Vec<String>,
@@ -63,22 +63,43 @@ pub struct Table {
     pub labels: Option<Tensor>,
     /// The names of the classes, sorted; none where the labels are numbers in the file.
     pub classes: Vec<String>,
-    /// The names of the categories of each column that was read so.
+    /// The names of the categories of each column that [`Csv::category`] named.
     pub categories: Vec<(String, Vec<String>)>,
 }
 
 impl Table {
-    /// How many rows.
+    /// The number of rows.
+    ///
+    /// ```
+    /// use pullback_nn::data::Csv;
+    /// let table = Csv::new().read_from(&b"a,b\n1,2\n3,4\n5,6\n"[..], "t.csv")?;
+    /// assert_eq!(table.len(), 3);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn len(&self) -> usize {
         self.features.shape()[0]
     }
 
     /// Whether there are no rows.
+    ///
+    /// ```
+    /// use pullback_nn::data::Csv;
+    /// assert!(Csv::new().read_from(&b"a,b\n"[..], "t.csv")?.is_empty());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Features and labels as a data set.
+    /// A data set of the features and the labels.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Csv, Dataset};
+    /// let table = Csv::new().label("y").read_from(&b"a,b,y\n1,2,0\n3,4,1\n"[..], "t.csv")?;
+    /// let (x, y) = table.into_dataset()?.get(1)?;
+    /// assert_eq!((x.to_vec::<f32>(), y.item::<i64>()), (vec![3.0, 4.0], 1));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If no label column was named.
@@ -98,7 +119,15 @@ impl Default for Csv {
 }
 
 impl Csv {
-    /// A file with a header, commas, and numbers in all columns, as `f32`.
+    /// A reader of files with a header, commas, and numbers in all columns, as `f32`.
+    ///
+    /// ```
+    /// use pullback_nn::data::Csv;
+    /// let table = Csv::new().read_from(&b"a,b\n1,2\n3,4\n"[..], "t.csv")?;
+    /// assert_eq!(table.columns, ["a", "b"]);
+    /// assert_eq!(table.features.shape(), [2, 2]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new() -> Csv {
         Csv {
@@ -112,66 +141,152 @@ impl Csv {
         }
     }
 
-    /// Whether the first line names the columns. Otherwise they are called `0`, `1`, ….
+    /// Whether the first line names the columns; `true` by default. Otherwise they are called `0`,
+    /// `1`, ….
+    ///
+    /// ```
+    /// use pullback_nn::data::Csv;
+    /// let table = Csv::new().header(false).read_from(&b"1,2\n3,4\n"[..], "t.csv")?;
+    /// assert_eq!((table.len(), &table.columns[1][..]), (2, "1"));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn header(self, header: bool) -> Csv {
         Csv { header, ..self }
     }
 
-    /// The separator of fields: `b';'`, `b'\t'`.
+    /// The separator of the fields: `b','` by default.
+    ///
+    /// ```
+    /// use pullback_nn::data::Csv;
+    /// let table = Csv::new().delimiter(b';').read_from(&b"a;b\n1;2\n"[..], "t.csv")?;
+    /// assert_eq!(table.features.to_vec::<f32>(), [1.0, 2.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn delimiter(self, delimiter: u8) -> Csv {
         Csv { delimiter, ..self }
     }
 
-    /// Takes these columns as features, in this order; otherwise all but the label.
+    /// Reads these columns as features, in this order; by default, all but the label. A column that
+    /// the file does not have is an error of [`Csv::read`].
+    ///
+    /// ```
+    /// use pullback_nn::data::Csv;
+    /// let table = Csv::new().columns(["c", "a"]).read_from(&b"a,b,c\n1,2,3\n"[..], "t.csv")?;
+    /// assert_eq!(table.features.to_vec::<f32>(), [3.0, 1.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn columns<S: Into<String>>(self, names: impl IntoIterator<Item = S>) -> Csv {
         Csv { columns: Some(names.into_iter().map(Into::into).collect()), ..self }
     }
 
-    /// The column that holds the class of a row: numbers as they are, or names, which are numbered
-    /// in sorted order.
+    /// The column with the class of each row: whole numbers are taken as they are, names are
+    /// numbered in sorted order. A column that the file does not have is an error of [`Csv::read`].
+    ///
+    /// ```
+    /// use pullback_nn::data::Csv;
+    /// let table = Csv::new().label("kind").read_from(&b"x,kind\n1,oak\n2,ash\n"[..], "t.csv")?;
+    /// assert_eq!(table.labels.unwrap().to_vec::<i64>(), [1, 0]);
+    /// assert_eq!(table.classes, ["ash", "oak"]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn label(self, name: impl Into<String>) -> Csv {
         Csv { label: Some((name.into(), Meaning::Class)), ..self }
     }
 
-    /// The column that holds the number to predict for a row.
+    /// The column with the number to predict for each row (regression). A column that the file does
+    /// not have is an error of [`Csv::read`].
+    ///
+    /// ```
+    /// use pullback_nn::data::Csv;
+    /// let table = Csv::new().target("y").read_from(&b"x,y\n1,0.5\n2,0.25\n"[..], "t.csv")?;
+    /// assert_eq!(table.labels.unwrap().to_vec::<f32>(), [0.5, 0.25]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn target(self, name: impl Into<String>) -> Csv {
         Csv { label: Some((name.into(), Meaning::StoredType)), ..self }
     }
 
-    /// A feature column that holds names, which are numbered in sorted order.
+    /// A feature column that holds names, which are numbered in sorted order. A column that the
+    /// file does not have is an error of [`Csv::read`].
+    ///
+    /// ```
+    /// use pullback_nn::data::Csv;
+    /// let table = Csv::new().category("kind").read_from(&b"x,kind\n1,oak\n2,ash\n"[..], "t.csv")?;
+    /// assert_eq!(table.features.to_vec::<f32>(), [1.0, 1.0, 2.0, 0.0]);
+    /// assert_eq!(table.categories[0].1, ["ash", "oak"]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn category(mut self, name: impl Into<String>) -> Csv {
         self.categories.push(name.into());
         self
     }
 
-    /// What becomes of values that are not there; they are refused otherwise.
+    /// How missing values are handled: [`Missing::Refuse`] by default.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Csv, Missing};
+    /// let text = &b"a,b\n1,2\nNA,4\n3,\n"[..];
+    /// let table = Csv::new().missing(Missing::Mean).read_from(text, "t.csv")?;
+    /// assert_eq!(table.features.to_vec::<f32>(), [1.0, 2.0, 2.0, 4.0, 3.0, 3.0]);
+    /// assert!(Csv::new().read_from(text, "t.csv").is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn missing(self, missing: Missing) -> Csv {
         Csv { missing, ..self }
     }
 
-    /// The float dtype of the features.
+    /// The float dtype of the features; `f32` by default. Another dtype is an error of
+    /// [`Csv::read`].
+    ///
+    /// ```
+    /// use pullback::DType;
+    /// use pullback_nn::data::Csv;
+    /// let table = Csv::new().dtype(DType::F64).read_from(&b"a\n0.1\n"[..], "t.csv")?;
+    /// assert_eq!(table.features.to_vec::<f64>(), [0.1]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn dtype(self, dtype: DType) -> Csv {
         Csv { dtype, ..self }
     }
 
-    /// Reads a file; one whose name ends in `.gz` is decompressed.
+    /// Reads a file; a file whose name ends in `.gz` is decompressed.
+    ///
+    /// ```
+    /// use pullback_nn::data::Csv;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("t.csv");
+    /// std::fs::write(&path, "a,b\n1,2\n").unwrap();
+    /// assert_eq!(Csv::new().read(&path)?.features.to_vec::<f32>(), [1.0, 2.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If it cannot be read, or lacks what is requested: naming the file, the line and the column.
+    /// If the file cannot be read, lacks a requested column, or has a field that is not a number
+    /// where one is needed; the message names the file, the line and the column.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Table> {
         let path = path.as_ref();
         self.read_from(open(FORMAT, path)?, &path.display().to_string())
     }
 
-    /// Reads from anything; errors call it `name`.
+    /// Reads from any [`Read`]; error messages call it `name`.
+    ///
+    /// ```
+    /// use pullback_nn::data::Csv;
+    /// let table = Csv::new().read_from(&b"a,b\n1,2\n"[..], "t.csv")?;
+    /// assert_eq!(table.len(), 1);
+    /// let error = Csv::new().read_from(&b"a,b\n1,two\n"[..], "t.csv").err().unwrap();
+    /// assert!(error.to_string().contains("t.csv"));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Csv::read`].
@@ -210,11 +325,22 @@ impl Csv {
         CsvReading { csv: self, file: name, header, fields }.table()
     }
 
-    /// Writes a table of numbers, `[rows, columns]`, under a header. A name ending in `.gz` makes
-    /// it a compressed file.
+    /// Writes a table of numbers, `[rows, columns]`, with a header. A file whose name ends in `.gz`
+    /// is compressed.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::Csv;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("t.csv");
+    /// Csv::new().write(&path, &["a", "b"], &Tensor::from([[1.0f32, 0.5], [2.0, 0.25]]))?;
+    /// assert_eq!(std::fs::read_to_string(&path).unwrap(), "a,b\n1,0.5\n2,0.25\n");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If the tensor is no matrix with as many columns as names, or the file cannot be written.
+    /// If the tensor is not a matrix with as many columns as names, or the file cannot be written.
     pub fn write(&self, path: impl AsRef<Path>, columns: &[&str], rows: &Tensor) -> Result<()> {
         let path = path.as_ref();
         let name = path.display().to_string();

@@ -23,17 +23,37 @@ const NUMBERS: [(u8, StoredType); 6] = [
     (0x0E, StoredType::F64),
 ];
 
-/// Reads an array from a file; one whose name ends in `.gz` is decompressed. 8- and 16-bit signed
-/// integers widen to `i32`.
+/// Reads an array from an IDX file; a file whose name ends in `.gz` is decompressed. Signed 8-bit
+/// and 16-bit integers become `i32`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::{read_idx, write_idx};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let path = folder.join("labels.gz");
+/// write_idx(&path, &Tensor::from([3u8, 9]))?;
+/// assert_eq!(read_idx(&path)?.to_vec::<u8>(), [3, 9]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
-/// If the file cannot be read, or is not such a file: naming it and what is wrong.
+/// If the file cannot be read or is not an IDX file; the message names it and what is wrong.
 pub fn read_idx(path: impl AsRef<Path>) -> Result<Tensor> {
     let path = path.as_ref();
     parse_idx(&mut *open(FORMAT, path)?, &path.display().to_string())
 }
 
-/// Reads an array from anything; errors call it `name`.
+/// Reads an array in the IDX format from any reader; error messages call it `name`.
+///
+/// ```
+/// use pullback_nn::data::parse_idx;
+/// // Kind 8 (u8), one axis, of length 2, and two elements.
+/// let bytes = [0u8, 0, 8, 1, 0, 0, 0, 2, 3, 9];
+/// assert_eq!(parse_idx(&mut &bytes[..], "labels")?.to_vec::<u8>(), [3, 9]);
+/// assert!(parse_idx(&mut &bytes[..9], "labels").is_err());
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`read_idx`].
@@ -63,11 +83,24 @@ pub fn parse_idx(from: &mut dyn Read, name: &str) -> Result<Tensor> {
     decode(number, &shape, &bytes, true).map_err(|e| error(e.message().to_string()))
 }
 
-/// Writes an array of `u8`, `i32`, `f32` or `f64`; a name ending in `.gz` makes it a compressed
-/// file.
+/// Writes an array of `u8`, `i32`, `f32` or `f64` to an IDX file; a file whose name ends in `.gz`
+/// is compressed.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::{read_idx, write_idx};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let path = folder.join("images");
+/// write_idx(&path, &Tensor::full([2, 28, 28], 255u8))?;
+/// assert_eq!(read_idx(&path)?.shape(), [2, 28, 28]);
+/// assert!(write_idx(&path, &Tensor::from([1i64])).is_err());
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
-/// If the format has no such numbers, an axis is too long for it, or the file cannot be written.
+/// If the format does not have the dtype, an axis is too long for it, or the file cannot be
+/// written.
 pub fn write_idx(path: impl AsRef<Path>, x: &Tensor) -> Result<()> {
     let path = path.as_ref();
     let name = path.display().to_string();

@@ -14,14 +14,14 @@ const ENDINGS: [&str; 3] = ["png", "jpg", "jpeg"];
 /// A picture that would take more is refused: 256 MiB.
 const MOST_MEMORY: u64 = 256 << 20;
 
-/// What becomes of the pixels.
+/// The dtype and range of the pixels of an [`ImageFolder`].
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pixels {
     /// Bytes from 0 to 255, `u8`.
     Bytes,
     /// From 0 to 1, `f32`.
     Unit,
-    /// From 0 to 1, less the mean and divided by the deviation, each by channel; `f32`.
+    /// From 0 to 1, minus the mean and divided by the standard deviation of each channel; `f32`.
     Normalised {
         /// The mean of each channel.
         mean: Vec<f32>,
@@ -30,23 +30,31 @@ pub enum Pixels {
     },
 }
 
-/// A folder whose folders are classes and hold PNG and JPEG files: items are
-/// `([channels, height, width], class)`.
+/// A folder with one folder of PNG and JPEG files for each class: items are `([channels, height,
+/// width], class)`.
 ///
-/// Classes are the folders in sorted order, and the files of a class come in sorted order, those of
-/// folders in it too. Files that do not end like images are left alone; one that does and is none
-/// is an error that names it, when it is read.
+/// Classes are the folders in sorted order; the files of a class, those in nested folders included,
+/// come in sorted order. Files with other extensions are ignored; a file that cannot be decoded is
+/// an error that names it, when it is read.
 ///
-/// ```no_run
+/// ```
+/// use image::{Rgb, RgbImage};
 /// use pullback_nn::data::transforms::RandomHorizontalFlip;
 /// use pullback_nn::data::{DataLoader, Dataset, ImageFolder};
 ///
-/// let pictures = ImageFolder::open("pets/train")?.resize(64, 64);
-/// println!("{:?}", pictures.classes());
-/// let pictures = pictures.transform(RandomHorizontalFlip::new(0.5));
-/// for batch in DataLoader::new(pictures).batch_size(32).shuffle(0).num_workers(4).iter() {
-///     let (images, labels) = batch?; // f32[32,3,64,64], i64[32]
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// for class in ["cat", "dog"] {
+///     std::fs::create_dir(folder.join(class)).unwrap();
+///     let picture = RgbImage::from_pixel(6, 4, Rgb([255, 0, 0]));
+///     picture.save(folder.join(class).join("1.png")).unwrap();
 /// }
+/// let pictures = ImageFolder::open(folder)?.resize(8, 8);
+/// assert_eq!(pictures.classes(), ["cat", "dog"]);
+/// let pictures = pictures.transform(RandomHorizontalFlip::new(0.5));
+/// let loader = DataLoader::new(pictures).batch_size(2).shuffle(0).num_workers(2);
+/// let (images, labels) = loader.iter().next().unwrap()?;
+/// assert_eq!((images.shape(), labels.shape()), (&[2, 3, 8, 8][..], &[2][..]));
 /// # Ok::<(), pullback::Error>(())
 /// ```
 pub struct ImageFolder {
@@ -60,19 +68,36 @@ pub struct ImageFolder {
 impl ImageFolder {
     /// Lists the files of a folder; they are read on access.
     ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, ImageFolder};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// std::fs::create_dir(folder.join("cat")).unwrap();
+    /// image::RgbImage::new(6, 4).save(folder.join("cat/1.png")).unwrap();
+    /// let (image, class) = ImageFolder::open(folder)?.get(0)?;
+    /// assert_eq!((image.shape(), class), (&[3, 4, 6][..], 0));
+    /// assert!(ImageFolder::open("missing").is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If it cannot be listed, or there is no class, or a class without an image.
+    /// If the folder cannot be listed, has no folders in it, or one of them has no image.
     pub fn open(path: impl AsRef<Path>) -> Result<ImageFolder> {
         ImageFolder::with_extensions(path, &ENDINGS)
     }
 
-    /// [`ImageFolder::open`] with the files that end in one of these, in upper or lower case:
-    /// torchvision's `extensions`. Whatever their names are, PNG and JPEG are read.
+    /// [`ImageFolder::open`] with only the files that have one of these extensions, in upper or
+    /// lower case: torchvision's `extensions`. The format, PNG or JPEG, is detected from the
+    /// content.
     ///
-    /// ```no_run
-    /// use pullback_nn::data::ImageFolder;
-    /// let pictures = ImageFolder::with_extensions("pets/train", &["png"])?;
-    /// assert_eq!(pictures.class_to_idx()["cat"], 0);
+    /// ```
+    /// use pullback_nn::data::{Dataset, ImageFolder};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// std::fs::create_dir(folder.join("cat")).unwrap();
+    /// image::RgbImage::new(6, 4).save(folder.join("cat/1.png")).unwrap();
+    /// image::RgbImage::new(6, 4).save(folder.join("cat/2.jpg")).unwrap();
+    /// assert_eq!(ImageFolder::with_extensions(folder, &["png"])?.len(), 1);
     /// # Ok::<(), pullback::Error>(())
     /// ```
     ///
@@ -102,41 +127,125 @@ impl ImageFolder {
         Ok(ImageFolder { classes, files, size: None, gray: false, pixels: Pixels::Unit })
     }
 
-    /// Scales every image to this height and width.
+    /// Resizes every image to this height and width. With a 0, reading an item is an `Err`.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, ImageFolder};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # std::fs::create_dir(folder.join("cat")).unwrap();
+    /// # image::RgbImage::new(6, 4).save(folder.join("cat/1.png")).unwrap();
+    /// let data = ImageFolder::open(folder)?.resize(8, 10);
+    /// assert_eq!(data.get(0)?.0.shape(), [3, 8, 10]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn resize(self, height: u32, width: u32) -> ImageFolder {
         ImageFolder { size: Some((height, width)), ..self }
     }
 
-    /// One channel of brightness instead of red, green and blue.
+    /// Converts every image to greyscale, with one channel.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, ImageFolder};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # std::fs::create_dir(folder.join("cat")).unwrap();
+    /// # image::RgbImage::new(6, 4).save(folder.join("cat/1.png")).unwrap();
+    /// let data = ImageFolder::open(folder)?.gray();
+    /// assert_eq!(data.get(0)?.0.shape(), [1, 4, 6]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    #[doc(alias = "Grayscale")]
     #[must_use]
     pub fn gray(self) -> ImageFolder {
         ImageFolder { gray: true, ..self }
     }
 
-    /// What becomes of the pixels: from 0 to 1 otherwise.
+    /// The dtype and range of the pixels: [`Pixels::Unit`] by default. With a number of means or
+    /// deviations that is not the number of channels, reading an item is an `Err`.
+    ///
+    /// ```
+    /// use pullback::DType;
+    /// use pullback_nn::data::{Dataset, ImageFolder, Pixels};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # std::fs::create_dir(folder.join("cat")).unwrap();
+    /// # image::RgbImage::new(6, 4).save(folder.join("cat/1.png")).unwrap();
+    /// let data = ImageFolder::open(folder)?.pixels(Pixels::Bytes);
+    /// assert_eq!(data.get(0)?.0.dtype(), DType::U8);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn pixels(self, pixels: Pixels) -> ImageFolder {
         ImageFolder { pixels, ..self }
     }
 
-    /// The names of the classes; the class of an item is a place in this list.
+    /// The names of the classes; the class of an item is an index into this list.
+    ///
+    /// ```
+    /// use pullback_nn::data::ImageFolder;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # for class in ["cat", "dog"] {
+    /// #     std::fs::create_dir(folder.join(class)).unwrap();
+    /// #     image::RgbImage::new(6, 4).save(folder.join(class).join("1.png")).unwrap();
+    /// # }
+    /// assert_eq!(ImageFolder::open(folder)?.classes(), ["cat", "dog"]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn classes(&self) -> &[String] {
         &self.classes
     }
 
-    /// The class of each name.
+    /// The class index of each name.
+    ///
+    /// ```
+    /// use pullback_nn::data::ImageFolder;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # for class in ["cat", "dog"] {
+    /// #     std::fs::create_dir(folder.join(class)).unwrap();
+    /// #     image::RgbImage::new(6, 4).save(folder.join(class).join("1.png")).unwrap();
+    /// # }
+    /// assert_eq!(ImageFolder::open(folder)?.class_to_idx()["dog"], 1);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn class_to_idx(&self) -> BTreeMap<&str, i64> {
         self.classes.iter().enumerate().map(|(i, name)| (name.as_str(), i as i64)).collect()
     }
 
-    /// The class of each item, for [`WeightedRandomSampler`](crate::data::WeightedRandomSampler)
-    /// say.
+    /// The class of each item, for example to weight a
+    /// [`WeightedRandomSampler`](crate::data::WeightedRandomSampler).
+    ///
+    /// ```
+    /// use pullback_nn::data::ImageFolder;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # for class in ["cat", "dog"] {
+    /// #     std::fs::create_dir(folder.join(class)).unwrap();
+    /// #     image::RgbImage::new(6, 4).save(folder.join(class).join("1.png")).unwrap();
+    /// # }
+    /// assert_eq!(ImageFolder::open(folder)?.targets(), [0, 1]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn targets(&self) -> Vec<i64> {
         self.files.iter().map(|(_, class)| *class).collect()
     }
 
-    /// The files with their classes.
+    /// The path and the class of each item: torchvision's `samples`.
+    ///
+    /// ```
+    /// use pullback_nn::data::ImageFolder;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # for class in ["cat", "dog"] {
+    /// #     std::fs::create_dir(folder.join(class)).unwrap();
+    /// #     image::RgbImage::new(6, 4).save(folder.join(class).join("1.png")).unwrap();
+    /// # }
+    /// assert_eq!(ImageFolder::open(folder)?.files()[1], (folder.join("dog/1.png"), 1));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[doc(alias = "samples")]
     pub fn files(&self) -> &[(PathBuf, i64)] {
         &self.files

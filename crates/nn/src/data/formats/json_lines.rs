@@ -11,13 +11,13 @@ use std::path::Path;
 
 const FORMAT: &str = "json lines";
 
-/// What a field of the objects becomes.
+/// The kind of value that a field holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldKind {
-    /// A tensor of a dtype: of a number or truth value without axes, of lists with as many axes as
-    /// they are nested.
+    /// A tensor of this dtype: a number or boolean has no axes, lists have as many axes as they are
+    /// nested.
     Tensor(DType),
-    /// A text.
+    /// A string.
     Text,
 }
 
@@ -34,17 +34,25 @@ pub enum FieldKind {
 /// ```
 #[derive(Clone, Debug)]
 pub enum Field {
-    /// Numbers or truth values.
+    /// Numbers or booleans.
     Tensor(Tensor),
-    /// A text.
+    /// A string.
     Text(String),
 }
 
 impl Field {
     /// The tensor.
     ///
+    /// ```
+    /// use pullback_nn::data::Field;
+    /// let field = Field::Tensor(pullback::Tensor::from([1i64, 2]));
+    /// assert_eq!(field.tensor()?.to_vec::<i64>(), [1, 2]);
+    /// assert!(field.text().is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If it is a text.
+    /// If the field is a string.
     pub fn tensor(&self) -> Result<&Tensor> {
         match self {
             Field::Tensor(x) => Ok(x),
@@ -52,10 +60,18 @@ impl Field {
         }
     }
 
-    /// The text.
+    /// The string.
+    ///
+    /// ```
+    /// use pullback_nn::data::Field;
+    /// let field = Field::Text("good".to_string());
+    /// assert_eq!(field.text()?, "good");
+    /// assert!(field.tensor().is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If it is a tensor.
+    /// If the field is a tensor.
     pub fn text(&self) -> Result<&str> {
         match self {
             Field::Text(text) => Ok(text),
@@ -69,15 +85,22 @@ impl Field {
 pub enum FieldBatch {
     /// Tensors, stacked along a new first axis.
     Tensor(Tensor),
-    /// Texts.
+    /// Strings.
     Texts(Vec<String>),
 }
 
 impl FieldBatch {
     /// The tensor.
     ///
+    /// ```
+    /// use pullback_nn::data::{Collate, Field};
+    /// let items = vec![Field::Tensor(1i64.into()), Field::Tensor(2i64.into())];
+    /// assert_eq!(Field::collate(items)?.tensor()?.to_vec::<i64>(), [1, 2]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If they are texts.
+    /// If the field holds strings.
     pub fn tensor(&self) -> Result<&Tensor> {
         match self {
             FieldBatch::Tensor(x) => Ok(x),
@@ -85,10 +108,17 @@ impl FieldBatch {
         }
     }
 
-    /// The texts.
+    /// The strings.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Collate, Field};
+    /// let items = vec![Field::Text("a".into()), Field::Text("b".into())];
+    /// assert_eq!(Field::collate(items)?.texts()?, ["a", "b"]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If they are a tensor.
+    /// If the field is a tensor.
     pub fn texts(&self) -> Result<&[String]> {
         match self {
             FieldBatch::Texts(texts) => Ok(texts),
@@ -111,10 +141,11 @@ impl Collate for Field {
     }
 }
 
-/// A reader of files with one JSON object a line: which fields, and what they become.
+/// A reader of files with one JSON object per line. [`JsonLines::tensor`] and [`JsonLines::text`]
+/// choose the fields.
 ///
-/// Without fields, all of the first object are taken: texts as texts, whole numbers as `i64`, other
-/// numbers as `f32`, truth values as `bool`, lists as tensors of these.
+/// Without them, all fields of the first object are read: strings as strings, whole numbers as
+/// `i64`, other numbers as `f32`, booleans as `bool`, lists as tensors of these.
 ///
 /// ```
 /// use pullback::DType;
@@ -141,37 +172,82 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    /// All fields of the first object.
+    /// A reader of all fields of the first object.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, JsonLines};
+    /// let data = JsonLines::new().read_from(&b"{\"x\": [1, 2], \"y\": 0.5}"[..], "d.jsonl")?;
+    /// assert_eq!((data.len(), data.fields().len()), (1, 2));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new() -> JsonLines {
         JsonLines::default()
     }
 
-    /// Takes this field as a tensor; those that are not named are left out.
+    /// Reads this field as a tensor. Fields that are not named are left out.
+    ///
+    /// ```
+    /// use pullback::DType;
+    /// use pullback_nn::data::{Dataset, JsonLines};
+    /// let labels = JsonLines::new().tensor("y", DType::F64);
+    /// let data = labels.read_from(&b"{\"x\": 3, \"y\": 1}"[..], "d.jsonl")?;
+    /// let item = data.get(0)?;
+    /// assert_eq!((item.len(), item["y"].tensor()?.item::<f64>()), (1, 1.0));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn tensor(mut self, name: impl Into<String>, dtype: DType) -> JsonLines {
         self.fields.push((name.into(), FieldKind::Tensor(dtype)));
         self
     }
 
-    /// Takes this field as a text; those that are not named are left out.
+    /// Reads this field as a string. Fields that are not named are left out.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, JsonLines};
+    /// let reader = JsonLines::new().text("name");
+    /// let data = reader.read_from(&b"{\"name\": \"oak\", \"y\": 1}"[..], "d.jsonl")?;
+    /// assert_eq!(data.get(0)?["name"].text()?, "oak");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn text(mut self, name: impl Into<String>) -> JsonLines {
         self.fields.push((name.into(), FieldKind::Text));
         self
     }
 
-    /// Reads a file into memory; one whose name ends in `.gz` is decompressed.
+    /// Reads a file into memory; a file whose name ends in `.gz` is decompressed.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, JsonLines};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("data.jsonl");
+    /// std::fs::write(&path, "{\"x\": 1}\n{\"x\": 2}\n").unwrap();
+    /// let data = JsonLines::new().open(&path)?;
+    /// assert_eq!(data.get(1)?["x"].tensor()?.item::<i64>(), 2);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If it cannot be read, or a line is not such an object: naming the file, the line and the
-    /// field.
+    /// If the file cannot be read, or a line is not a JSON object with these fields; the message
+    /// names the file, the line and the field.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<JsonLinesDataset> {
         let path = path.as_ref();
         self.read_from(&mut *open(FORMAT, path)?, &path.display().to_string())
     }
 
-    /// Reads from anything; errors call it `name`. Lines without text are skipped.
+    /// Reads from any [`Read`]; error messages call it `name`. Empty lines are skipped.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, JsonLines};
+    /// let data = JsonLines::new().read_from(&b"{\"x\": 1}\n\n{\"x\": 2}"[..], "d.jsonl")?;
+    /// assert_eq!(data.len(), 2);
+    /// let data = JsonLines::new().read_from(&b"{\"x\": 1}\n{\"y\": 2}"[..], "d.jsonl");
+    /// assert!(data.err().unwrap().to_string().contains("line 2: field `x`"));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`JsonLines::open`].
@@ -217,14 +293,22 @@ impl JsonLines {
     }
 }
 
-/// The objects of a file: see [`JsonLines`].
+/// The data set of the objects of a file: see [`JsonLines`].
 pub struct JsonLinesDataset {
     items: Vec<BTreeMap<String, Field>>,
     fields: Vec<(String, FieldKind)>,
 }
 
 impl JsonLinesDataset {
-    /// The fields of the items, and what they are.
+    /// The names of the fields, with their kinds.
+    ///
+    /// ```
+    /// use pullback::DType;
+    /// use pullback_nn::data::{FieldKind, JsonLines};
+    /// let data = JsonLines::new().read_from(&b"{\"x\": 1, \"name\": \"oak\"}"[..], "d.jsonl")?;
+    /// assert!(data.fields().contains(&("x".to_string(), FieldKind::Tensor(DType::I64))));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn fields(&self) -> &[(String, FieldKind)] {
         &self.fields
     }

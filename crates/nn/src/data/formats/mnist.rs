@@ -53,19 +53,38 @@ const FASHION: [&str; 10] = [
 const KUZUSHIJI: [&str; 10] = ["o", "ki", "su", "tsu", "na", "ha", "ma", "ya", "re", "wo"];
 
 impl Mnist {
-    /// Handwritten digits: 60,000 for training, or 10,000 for testing.
+    /// Reads MNIST, the handwritten digits: the 60,000 training images or the 10,000 test images.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::{Dataset, Mnist, write_idx};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// write_idx(folder.join("t10k-images-idx3-ubyte"), &Tensor::full([2, 28, 28], 255u8))?;
+    /// write_idx(folder.join("t10k-labels-idx1-ubyte"), &Tensor::from([3u8, 9]))?;
+    /// assert_eq!(Mnist::open(folder, false)?.len(), 2);
+    /// assert!(Mnist::open(folder, true).is_err()); // the training files are missing
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If a file is missing, is damaged, or does not fit the other: naming it, what was expected
-    /// and what was found.
+    /// If a file is missing, damaged, or does not fit the other; the message names it, what was
+    /// expected and what was found.
     pub fn open(root: impl AsRef<Path>, train: bool) -> Result<Mnist> {
         Mnist::read(root.as_ref(), "MNIST", train, DIGITS)
     }
 
-    /// FashionMNIST: articles of clothing.
+    /// Reads FashionMNIST, articles of clothing: the 60,000 training images or the 10,000 test
+    /// images.
     ///
-    /// ```no_run
-    /// let data = pullback_nn::data::Mnist::open_fashion("data", false)?;
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::{Mnist, write_idx};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # write_idx(folder.join("t10k-images-idx3-ubyte"), &Tensor::full([2, 28, 28], 255u8))?;
+    /// # write_idx(folder.join("t10k-labels-idx1-ubyte"), &Tensor::from([3u8, 9]))?;
+    /// let data = Mnist::open_fashion(folder, false)?;
     /// assert_eq!(data.classes()[9], "Ankle boot");
     /// # Ok::<(), pullback::Error>(())
     /// ```
@@ -77,11 +96,17 @@ impl Mnist {
         Mnist::read(root.as_ref(), "FashionMNIST", train, FASHION)
     }
 
-    /// KMNIST: Japanese characters.
+    /// Reads KMNIST, Japanese characters: the 60,000 training images or the 10,000 test images.
     ///
-    /// ```no_run
-    /// let data = pullback_nn::data::Mnist::open_kmnist("data", false)?;
-    /// assert_eq!(data.images().shape(), [10_000, 28, 28]);
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::{Mnist, write_idx};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # write_idx(folder.join("t10k-images-idx3-ubyte"), &Tensor::full([2, 28, 28], 255u8))?;
+    /// # write_idx(folder.join("t10k-labels-idx1-ubyte"), &Tensor::from([3u8, 9]))?;
+    /// let data = Mnist::open_kmnist(folder, false)?;
+    /// assert_eq!(data.classes()[9], "wo");
     /// # Ok::<(), pullback::Error>(())
     /// ```
     ///
@@ -121,17 +146,50 @@ impl Mnist {
     }
 
     /// All images as bytes, `u8[n, h, w]`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::{Mnist, write_idx};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # write_idx(folder.join("t10k-images-idx3-ubyte"), &Tensor::full([2, 28, 28], 255u8))?;
+    /// # write_idx(folder.join("t10k-labels-idx1-ubyte"), &Tensor::from([3u8, 9]))?;
+    /// assert_eq!(Mnist::open(folder, false)?.images().shape(), [2, 28, 28]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn images(&self) -> &Tensor {
         &self.images
     }
 
-    /// All classes, `i64[n]`: PyTorch's `targets`.
+    /// The class of each item, `i64[n]`: PyTorch's `targets`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::{Mnist, write_idx};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # write_idx(folder.join("t10k-images-idx3-ubyte"), &Tensor::full([2, 28, 28], 255u8))?;
+    /// # write_idx(folder.join("t10k-labels-idx1-ubyte"), &Tensor::from([3u8, 9]))?;
+    /// assert_eq!(Mnist::open(folder, false)?.labels().to_vec::<i64>(), [3, 9]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[doc(alias = "targets")]
     pub fn labels(&self) -> &Tensor {
         &self.labels
     }
 
     /// The names of the classes.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::{Mnist, write_idx};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # write_idx(folder.join("t10k-images-idx3-ubyte"), &Tensor::full([2, 28, 28], 255u8))?;
+    /// # write_idx(folder.join("t10k-labels-idx1-ubyte"), &Tensor::from([3u8, 9]))?;
+    /// assert_eq!(Mnist::open(folder, false)?.classes()[3], "3");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn classes(&self) -> &[&'static str] {
         &self.classes
     }

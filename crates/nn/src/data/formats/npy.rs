@@ -16,16 +16,44 @@ const MAGIC: &[u8] = b"\x93NUMPY";
 /// Headers are a few dozen bytes.
 const LONGEST_HEADER: usize = 1 << 20;
 
-/// Reads an array from a file; one whose name ends in `.gz` is decompressed.
+/// Reads an array from an `.npy` file, as `numpy.load` does; a file whose name ends in `.gz` is
+/// decompressed.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::{read_npy, write_npy};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let path = folder.join("x.npy");
+/// write_npy(&path, &Tensor::from([[1.0f32, 2.0], [3.0, 4.0]]))?;
+/// let x = read_npy(&path)?;
+/// assert_eq!((x.shape(), x.to_vec::<f32>()), (&[2, 2][..], vec![1.0, 2.0, 3.0, 4.0]));
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
-/// If the file cannot be read, or is not such a file: naming it and what is wrong.
+/// If the file cannot be read or is not an `.npy` file of numbers; the message names it and what is
+/// wrong.
 pub fn read_npy(path: impl AsRef<Path>) -> Result<Tensor> {
     let path = path.as_ref();
     parse_npy(&mut *open(FORMAT, path)?, &path.display().to_string())
 }
 
-/// Reads an array from anything; errors call it `name`.
+/// Reads an array in the `.npy` format from any reader; error messages call it `name`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::{parse_npy, write_npy};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// # let path = folder.join("x.npy");
+/// write_npy(&path, &Tensor::from([1i64, 2]))?;
+/// let bytes = std::fs::read(&path).unwrap();
+/// assert_eq!(parse_npy(&mut &bytes[..], "x.npy")?.to_vec::<i64>(), [1, 2]);
+/// let error = parse_npy(&mut &b"no array"[..], "y.npy").unwrap_err();
+/// assert!(error.to_string().contains("y.npy"));
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`read_npy`].
@@ -68,7 +96,18 @@ pub fn parse_npy(from: &mut dyn Read, name: &str) -> Result<Tensor> {
     catch(|| turned.permute(&order[..]).contiguous())
 }
 
-/// Writes an array, little-endian and row-major.
+/// Writes an array to an `.npy` file, little-endian and row-major: `numpy.save`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::{read_npy, write_npy};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let path = folder.join("x.npy");
+/// write_npy(&path, &Tensor::from([true, false]))?;
+/// assert_eq!(read_npy(&path)?.to_vec::<bool>(), [true, false]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
 /// If the file cannot be written.

@@ -13,10 +13,23 @@ use zip::{CompressionMethod, ZipArchive, ZipWriter};
 
 const FORMAT: &str = "npz";
 
-/// Reads the arrays of a file, with their names, in the order of the file.
+/// Reads the arrays of an `.npz` file with their names, in the order of the file.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::{read_npz, write_npz};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let path = folder.join("arrays.npz");
+/// write_npz(&path, &[("x", &Tensor::ones([2])), ("y", &Tensor::from([3i64]))], true)?;
+/// let arrays = read_npz(&path)?;
+/// assert_eq!((&arrays[1].0[..], arrays[1].1.to_vec::<i64>()), ("y", vec![3]));
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
-/// If the file cannot be read, or is not such a file: naming it, the array and what is wrong.
+/// If the file cannot be read or is not an `.npz` file; the message names it, the array and what is
+/// wrong.
 pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>> {
     let path = path.as_ref();
     let name = path.display().to_string();
@@ -24,7 +37,21 @@ pub fn read_npz(path: impl AsRef<Path>) -> Result<Vec<(String, Tensor)>> {
     parse_npz(BufReader::new(file), &name)
 }
 
-/// Reads arrays from anything that seeks; errors call it `name`.
+/// Reads the arrays of an `.npz` archive from any reader that can seek; error messages call it
+/// `name`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::{parse_npz, write_npz};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// # let path = folder.join("arrays.npz");
+/// write_npz(&path, &[("x", &Tensor::ones([2]))], false)?;
+/// let bytes = std::fs::read(&path).unwrap();
+/// let arrays = parse_npz(std::io::Cursor::new(bytes), "arrays.npz")?;
+/// assert_eq!(arrays[0].1.to_vec::<f32>(), [1.0, 1.0]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`read_npz`].
@@ -47,10 +74,26 @@ pub fn parse_npz(from: impl Read + Seek, name: &str) -> Result<Vec<(String, Tens
     Ok(out)
 }
 
-/// Writes arrays with their names; `compressed` deflates them.
+/// Writes arrays with their names to an `.npz` file: `numpy.savez`, or with `compressed`
+/// `numpy.savez_compressed`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::{read_npz, write_npz};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let path = folder.join("arrays.npz");
+/// let x = Tensor::arange(0, 4);
+/// write_npz(&path, &[("x", &x)], true)?;
+/// assert_eq!(read_npz(&path)?[0].1.to_vec::<i64>(), [0, 1, 2, 3]);
+/// assert!(write_npz(&path, &[("x", &x), ("x", &x)], true).is_err());
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
-/// If a name comes twice, or the file cannot be written.
+/// If a name occurs twice, or the file cannot be written.
+#[doc(alias = "savez")]
+#[doc(alias = "savez_compressed")]
 pub fn write_npz(
     path: impl AsRef<Path>,
     arrays: &[(&str, &Tensor)],

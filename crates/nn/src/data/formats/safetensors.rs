@@ -15,22 +15,45 @@ const FORMAT: &str = "safetensors";
 pub struct Named {
     /// The tensors, sorted by name.
     pub tensors: Vec<(String, Tensor)>,
-    /// The notes: texts with names.
+    /// The metadata: strings by name.
     pub metadata: BTreeMap<String, String>,
 }
 
 impl Named {
-    /// The tensor of a name.
+    /// The tensor of this name, if there is one.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::Named;
+    /// let tensors = vec![("w".to_string(), Tensor::ones([2]))];
+    /// let named = Named { tensors, ..Named::default() };
+    /// assert_eq!(named.get("w").unwrap().shape(), [2]);
+    /// assert!(named.get("b").is_none());
+    /// ```
     pub fn get(&self, name: &str) -> Option<&Tensor> {
         let place = self.tensors.binary_search_by(|(known, _)| known.as_str().cmp(name)).ok()?;
         Some(&self.tensors[place].1)
     }
 }
 
-/// Reads the tensors of a file. Integers that tensors do not have widen.
+/// Reads the tensors of a safetensors file. Integer dtypes that tensors do not have are converted
+/// to a wider one.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::{read_safetensors, write_safetensors};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let path = folder.join("model.safetensors");
+/// write_safetensors(&path, &[("w", &Tensor::ones([2, 3]))], &Default::default())?;
+/// assert_eq!(read_safetensors(&path)?.get("w").unwrap().shape(), [2, 3]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
-/// If the file cannot be read, or is not such a file: naming it, the tensor and what is wrong.
+/// If the file cannot be read or is not a safetensors file; the message names it, the tensor and
+/// what is wrong.
+#[doc(alias = "load_file")]
 pub fn read_safetensors(path: impl AsRef<Path>) -> Result<Named> {
     let path = path.as_ref();
     let name = path.display().to_string();
@@ -38,7 +61,20 @@ pub fn read_safetensors(path: impl AsRef<Path>) -> Result<Named> {
     parse_safetensors(&bytes, &name)
 }
 
-/// Reads tensors from the bytes of a file; errors call it `name`.
+/// Reads tensors from the bytes of a safetensors file; error messages call it `name`.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::{parse_safetensors, write_safetensors};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// # let path = folder.join("model.safetensors");
+/// write_safetensors(&path, &[("w", &Tensor::ones([2, 3]))], &Default::default())?;
+/// let bytes = std::fs::read(&path).unwrap();
+/// assert_eq!(parse_safetensors(&bytes, "model")?.tensors.len(), 1);
+/// assert!(parse_safetensors(&bytes[..50], "model").is_err());
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
 /// As [`read_safetensors`].
@@ -60,10 +96,24 @@ pub fn parse_safetensors(bytes: &[u8], name: &str) -> Result<Named> {
     Ok(Named { tensors, metadata })
 }
 
-/// Writes tensors with their names, and metadata.
+/// Writes tensors with their names, and metadata, to a safetensors file.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::data::{read_safetensors, write_safetensors};
+/// use std::collections::BTreeMap;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let path = folder.join("model.safetensors");
+/// let notes = BTreeMap::from([("epoch".to_string(), "3".to_string())]);
+/// write_safetensors(&path, &[("w", &Tensor::ones([2]))], &notes)?;
+/// assert_eq!(read_safetensors(&path)?.metadata["epoch"], "3");
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
-/// If a name comes twice, or the file cannot be written.
+/// If a name occurs twice, or the file cannot be written.
+#[doc(alias = "save_file")]
 pub fn write_safetensors(
     path: impl AsRef<Path>,
     tensors: &[(&str, &Tensor)],

@@ -32,37 +32,74 @@ use std::sync::Arc;
 ///
 /// [`DataLoader::batch_sampler`]: crate::data::DataLoader::batch_sampler
 pub trait BatchOrder: Send + Sync + 'static {
-    /// The batches of an epoch over `len` items, each by the indices of its items.
+    /// The batches of an epoch over `len` items, each as the indices of its items.
+    ///
+    /// ```
+    /// use pullback_nn::data::{BatchOrder, BucketBatchSampler, EpochSeed};
+    /// let sampler = BucketBatchSampler::new([3, 9, 2, 10], 2)?.shuffle(false);
+    /// let seed = EpochSeed { seed: 0, epoch: 0 };
+    /// assert_eq!(sampler.batches(4, seed)?, [[2, 0], [1, 3]]);
+    /// assert!(sampler.batches(5, seed).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If they cannot be made of this number of items.
+    /// If `len` does not fit the sampler.
     fn batches(&self, len: usize, seed: EpochSeed) -> Result<Vec<Vec<usize>>>;
 
-    /// How many batches an epoch over `len` items has.
+    /// The number of batches in an epoch over `len` items.
+    ///
+    /// ```
+    /// use pullback_nn::data::{BatchOrder, BucketBatchSampler};
+    /// assert_eq!(BatchOrder::count(&BucketBatchSampler::new([3, 9, 2], 2)?, 3), 2);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     fn count(&self, len: usize) -> usize;
 
-    /// A short description. Positions contain it: one saved under another order is refused.
+    /// A short description of the order. Positions contain it: resuming from one of another order
+    /// is an error.
+    ///
+    /// ```
+    /// use pullback_nn::data::{BatchOrder, BatchSampler, SequentialSampler};
+    /// let sampler = BatchSampler::new(SequentialSampler, 4, true);
+    /// assert_eq!(sampler.describe(), "sequential, in batches of 4, full ones");
+    /// ```
     fn describe(&self) -> String;
 }
 
-/// The indices of a sampler in groups.
+/// Groups the indices of a sampler into batches: `torch.utils.data.BatchSampler`.
 #[derive(Clone)]
 pub struct BatchSampler {
-    /// Where the indices come from.
+    /// The sampler of the indices.
     pub sampler: Arc<dyn Sampler>,
-    /// How many make a batch.
+    /// The number of indices in a batch.
     pub batch_size: usize,
     /// Whether a last batch that is not full is left out.
     pub drop_last: bool,
 }
 
 impl BatchSampler {
-    /// Batches of `batch_size` indices of `sampler`.
+    /// Batches of `batch_size` indices of `sampler`; with `drop_last`, a last batch that is not
+    /// full is left out.
+    ///
+    /// ```
+    /// use pullback_nn::data::{BatchSampler, EpochSeed, SequentialSampler};
+    /// let sampler = BatchSampler::new(SequentialSampler, 2, false);
+    /// let batches = sampler.batches(5, EpochSeed { seed: 0, epoch: 0 })?;
+    /// assert_eq!(batches, [vec![0, 1], vec![2, 3], vec![4]]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn new(sampler: impl Sampler, batch_size: usize, drop_last: bool) -> BatchSampler {
         BatchSampler { sampler: Arc::new(sampler), batch_size, drop_last }
     }
 
-    /// How many batches an epoch over `len` items has; 0 if `batch_size` is.
+    /// The number of batches in an epoch over `len` items; 0 if `batch_size` is 0.
+    ///
+    /// ```
+    /// use pullback_nn::data::{BatchSampler, SequentialSampler};
+    /// assert_eq!(BatchSampler::new(SequentialSampler, 2, false).count(5), 3);
+    /// assert_eq!(BatchSampler::new(SequentialSampler, 2, true).count(5), 2);
+    /// ```
     pub fn count(&self, len: usize) -> usize {
         let indices = self.sampler.count(len);
         match self.drop_last {
@@ -73,6 +110,15 @@ impl BatchSampler {
     }
 
     /// The batches of an epoch over `len` items.
+    ///
+    /// ```
+    /// use pullback_nn::data::{BatchSampler, EpochSeed, SequentialSampler};
+    /// let seed = EpochSeed { seed: 0, epoch: 0 };
+    /// let full = BatchSampler::new(SequentialSampler, 2, true);
+    /// assert_eq!(full.batches(5, seed)?, [[0, 1], [2, 3]]);
+    /// assert!(BatchSampler::new(SequentialSampler, 0, true).batches(5, seed).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If `batch_size` is 0, or the sampler fails.

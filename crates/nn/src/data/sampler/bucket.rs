@@ -32,10 +32,18 @@ pub struct BucketBatchSampler {
 }
 
 impl BucketBatchSampler {
-    /// Batches of `batch_size` items whose lengths these are, in the order of the data set.
+    /// Batches of `batch_size` items; `lengths` are the lengths of the items, in the order of the
+    /// data set.
+    ///
+    /// ```
+    /// use pullback_nn::data::{BatchOrder, BucketBatchSampler};
+    /// assert_eq!(BucketBatchSampler::new([3, 9, 2, 10, 4], 2)?.count(5), 3);
+    /// assert!(BucketBatchSampler::new([3, 9], 0).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If the batch size is 0.
+    /// If `batch_size` is 0.
     pub fn new(lengths: impl Into<Vec<usize>>, batch_size: usize) -> Result<BucketBatchSampler> {
         if batch_size == 0 {
             return Err(Error::argument(NAME, "`batch_size` is 0: it must be at least 1"));
@@ -49,21 +57,42 @@ impl BucketBatchSampler {
         })
     }
 
-    /// Leaves out a batch that is not full.
+    /// Whether to leave out a last batch that is not full; `false` by default.
+    ///
+    /// ```
+    /// use pullback_nn::data::{BatchOrder, BucketBatchSampler};
+    /// assert_eq!(BucketBatchSampler::new([3, 9, 2], 2)?.drop_last(true).count(3), 1);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn drop_last(self, drop_last: bool) -> BucketBatchSampler {
         BucketBatchSampler { drop_last, ..self }
     }
 
-    /// Whether items and batches are shuffled, as they are by default. Otherwise pools are taken
-    /// from the items in order, and batches come by length in each.
+    /// Whether items and batches are shuffled; `true` by default. Otherwise pools are taken from
+    /// the items in order, and the batches of a pool are in order of length.
+    ///
+    /// ```
+    /// use pullback_nn::data::{BatchOrder, BucketBatchSampler, EpochSeed};
+    /// let sampler = BucketBatchSampler::new([3, 9, 2, 10], 2)?.shuffle(false);
+    /// assert_eq!(sampler.batches(4, EpochSeed { seed: 0, epoch: 0 })?, [[2, 0], [1, 3]]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn shuffle(self, shuffle: bool) -> BucketBatchSampler {
         BucketBatchSampler { shuffle, ..self }
     }
 
-    /// How many batches make a pool that is sorted; 100 by default. With more, lengths in a batch
-    /// are closer and batches less random.
+    /// The number of batches in a pool that is sorted by length; 100 by default, at least 1. With
+    /// more, the lengths in a batch are closer and the batches less random.
+    ///
+    /// ```
+    /// use pullback_nn::data::{BatchOrder, BucketBatchSampler, EpochSeed};
+    /// let sampler = BucketBatchSampler::new([3, 9, 2, 10], 2)?.shuffle(false);
+    /// let sampler = sampler.bucket_size_multiplier(1); // nothing to sort by length but the batch
+    /// assert_eq!(sampler.batches(4, EpochSeed { seed: 0, epoch: 0 })?, [[0, 1], [2, 3]]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn bucket_size_multiplier(self, batches: usize) -> BucketBatchSampler {
         BucketBatchSampler { bucket_size_multiplier: batches.max(1), ..self }

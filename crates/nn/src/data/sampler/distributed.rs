@@ -1,7 +1,7 @@
 use super::{EpochSeed, RandomSampler, Sampler, SequentialSampler};
 use pullback::{Error, Result};
 
-/// What happens to the items that cannot be divided evenly among the processes.
+/// How items are handled that cannot be divided evenly among the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tail {
     /// The first items are repeated, so that every process has the same number.
@@ -16,11 +16,13 @@ pub enum Tail {
 /// ```
 /// use pullback_nn::data::{DistributedSampler, EpochSeed, Sampler, Tail};
 /// let pass = EpochSeed { seed: 0, epoch: 3 };
-/// let mut all: Vec<usize> = (0..3)
-///     .flat_map(|rank| DistributedSampler::new(rank, 3, Tail::Drop).unwrap().indices(9, pass).unwrap())
-///     .collect();
+/// let mut all = Vec::new();
+/// for rank in 0..3 {
+///     all.extend(DistributedSampler::new(rank, 3, Tail::Drop)?.indices(9, pass)?);
+/// }
 /// all.sort();
 /// assert_eq!(all, Vec::from_iter(0..9));
+/// # Ok::<(), pullback::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct DistributedSampler {
@@ -33,8 +35,16 @@ pub struct DistributedSampler {
 impl DistributedSampler {
     /// The share of process `rank` of `num_replicas`, shuffled.
     ///
+    /// ```
+    /// use pullback_nn::data::{DistributedSampler, Sampler, Tail};
+    /// assert_eq!(DistributedSampler::new(0, 4, Tail::Pad)?.count(10), 3);
+    /// assert_eq!(DistributedSampler::new(0, 4, Tail::Drop)?.count(10), 2);
+    /// assert!(DistributedSampler::new(4, 4, Tail::Pad).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If the rank is not below the number of processes.
+    /// If `rank` is not less than `num_replicas`.
     pub fn new(rank: usize, num_replicas: usize, tail: Tail) -> Result<DistributedSampler> {
         if rank >= num_replicas {
             let message = format!("there is no process {rank} of {num_replicas}");
@@ -43,7 +53,15 @@ impl DistributedSampler {
         Ok(DistributedSampler { rank, num_replicas, tail, shuffle: true })
     }
 
-    /// Takes the items in order.
+    /// Takes the items in order, without shuffling: PyTorch's `shuffle=False`.
+    ///
+    /// ```
+    /// use pullback_nn::data::{DistributedSampler, EpochSeed, Sampler, Tail};
+    /// let sampler = DistributedSampler::new(1, 3, Tail::Pad)?.in_order();
+    /// // Padding repeats the first items.
+    /// assert_eq!(sampler.indices(7, EpochSeed { seed: 0, epoch: 0 })?, [1, 4, 0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     #[doc(alias = "shuffle")]
     pub fn in_order(self) -> DistributedSampler {

@@ -27,7 +27,14 @@ pub struct EpochSeed {
 }
 
 impl EpochSeed {
-    /// The key that the order of this epoch is drawn by.
+    /// The random key that the order of this epoch is drawn from.
+    ///
+    /// ```
+    /// use pullback_nn::data::EpochSeed;
+    /// let order = |epoch| EpochSeed { seed: 1, epoch }.key().permutation(50).to_vec::<i64>();
+    /// assert_eq!(order(0), order(0));
+    /// assert_ne!(order(0), order(1));
+    /// ```
     #[must_use]
     pub fn key(&self) -> Key {
         Key::new(self.seed).fold_in(self.epoch).fold_in(0)
@@ -43,13 +50,36 @@ impl EpochSeed {
 pub trait Sampler: Send + Sync + 'static {
     /// The indices of an epoch over `len` items, in order.
     ///
+    /// ```
+    /// use pullback_nn::data::{EpochSeed, Sampler, SequentialSampler, WeightedRandomSampler};
+    /// let seed = EpochSeed { seed: 0, epoch: 0 };
+    /// assert_eq!(SequentialSampler.indices(4, seed)?, [0, 1, 2, 3]);
+    /// let weighted = WeightedRandomSampler::new([1.0, 2.0], 5, true)?;
+    /// assert!(weighted.indices(4, seed).is_err()); // two weights for four items
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If the sampler does not fit this number of items.
+    /// If `len` does not fit the sampler.
     fn indices(&self, len: usize, pass: EpochSeed) -> Result<Vec<usize>>;
 
-    /// How many indices an epoch over `len` items has.
+    /// The number of indices in an epoch over `len` items.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Sampler, SequentialSampler, WeightedRandomSampler};
+    /// assert_eq!(SequentialSampler.count(4), 4);
+    /// assert_eq!(WeightedRandomSampler::new([1.0, 2.0], 5, true)?.count(2), 5);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     fn count(&self, len: usize) -> usize;
 
-    /// A short description. Positions contain it: one saved under another sampler is refused.
+    /// A short description of the order. Positions contain it: resuming from one of another sampler
+    /// is an error.
+    ///
+    /// ```
+    /// use pullback_nn::data::{RandomSampler, Sampler, SequentialSampler};
+    /// assert_eq!(RandomSampler.describe(), "shuffled");
+    /// assert_eq!(SequentialSampler.describe(), "sequential");
+    /// ```
     fn describe(&self) -> String;
 }

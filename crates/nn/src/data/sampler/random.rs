@@ -1,7 +1,7 @@
 use super::{EpochSeed, Sampler};
 use pullback::Result;
 
-/// Every item once, in a new random order each epoch.
+/// Every item once, in a new random order each epoch: `torch.utils.data.RandomSampler`.
 ///
 /// ```
 /// use pullback_nn::data::{EpochSeed, RandomSampler, Sampler};

@@ -1,7 +1,7 @@
 use super::{EpochSeed, Sampler};
 use pullback::Result;
 
-/// The items in order: 0, 1, 2, …
+/// The items in order: `torch.utils.data.SequentialSampler`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SequentialSampler;
 

@@ -1,7 +1,8 @@
 use super::{EpochSeed, Sampler};
 use pullback::{Error, Result, Tensor, catch};
 
-/// Items drawn in proportion to their weights, such as rare classes more often.
+/// Items drawn with probability in proportion to their weights, such as rare classes more often:
+/// `torch.utils.data.WeightedRandomSampler`.
 ///
 /// ```
 /// use pullback_nn::data::{EpochSeed, Sampler, WeightedRandomSampler};
@@ -18,12 +19,22 @@ pub struct WeightedRandomSampler {
 }
 
 impl WeightedRandomSampler {
-    /// `samples` items an epoch by these weights, one weight an item; they need not sum to one.
-    /// Without replacement no item comes twice in an epoch.
+    /// Draws `samples` items an epoch by these weights, one for each item; they need not sum to
+    /// one. Without replacement no item occurs twice in an epoch.
+    ///
+    /// ```
+    /// use pullback_nn::data::{EpochSeed, Sampler, WeightedRandomSampler};
+    /// let sampler = WeightedRandomSampler::new([1.0, 0.0, 2.0], 2, false)?;
+    /// let mut drawn = sampler.indices(3, EpochSeed { seed: 0, epoch: 0 })?;
+    /// drawn.sort();
+    /// assert_eq!(drawn, [0, 2]);
+    /// assert!(WeightedRandomSampler::new([1.0, 0.0], 2, false).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If a weight is negative or not finite, or without replacement there are fewer positive
-    /// weights than samples.
+    /// If a weight is negative or not finite, none is positive, or without replacement there are
+    /// fewer positive weights than samples.
     pub fn new(
         weights: impl Into<Vec<f64>>,
         samples: usize,

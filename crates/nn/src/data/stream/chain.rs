@@ -2,7 +2,7 @@ use super::{Items, Stream};
 use crate::data::EpochSeed;
 use pullback::Result;
 
-/// See [`Stream::chain`].
+/// The stream that [`Stream::chain`] returns.
 pub struct Chain<A, B> {
     first: A,
     second: B,

@@ -3,7 +3,7 @@ use crate::data::EpochSeed;
 use pullback::Result;
 use std::sync::Arc;
 
-/// See [`Stream::cycle`].
+/// The stream that [`Stream::cycle`] returns.
 pub struct Cycle<S> {
     stream: Arc<S>,
 }

@@ -3,7 +3,7 @@ use crate::data::{EpochSeed, ItemSeed};
 use pullback::{Key, Result};
 use std::sync::Arc;
 
-/// See [`Stream::map`].
+/// The stream that [`Stream::map`] returns.
 pub struct StreamMap<S, F> {
     stream: S,
     f: Arc<F>,
@@ -30,7 +30,7 @@ where
     }
 }
 
-/// See [`Stream::map_random`].
+/// The stream that [`Stream::map_random`] returns.
 pub struct StreamMapRandom<S, F> {
     stream: S,
     f: Arc<F>,

@@ -2,7 +2,7 @@ use super::{Items, Stream};
 use crate::data::EpochSeed;
 use pullback::{Key, Result};
 
-/// See [`Stream::shuffle`].
+/// The stream that [`Stream::shuffle`] returns.
 pub struct Shuffle<S> {
     stream: S,
     size: usize,

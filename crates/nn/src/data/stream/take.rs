@@ -2,7 +2,7 @@ use super::{Items, Stream};
 use crate::data::EpochSeed;
 use pullback::Result;
 
-/// See [`Stream::take`].
+/// The stream that [`Stream::take`] returns.
 pub struct Take<S> {
     stream: S,
     count: usize,

@@ -14,7 +14,14 @@ const NAME: &str = "ColorJitter";
 /// assert_eq!((0.5, 2.0).factors(1.0), (0.5, 2.0));
 /// ```
 pub trait IntoFactors {
-    /// The least and the largest, where `middle` is what leaves an image as it is.
+    /// The smallest and the largest factor, where `middle` is the factor that leaves an image as it
+    /// is.
+    ///
+    /// ```
+    /// use pullback_nn::data::transforms::IntoFactors;
+    /// assert_eq!(0.25.factors(1.0), (0.75, 1.25));
+    /// assert_eq!((0.5, 2.0).factors(1.0), (0.5, 2.0));
+    /// ```
     fn factors(self, middle: f64) -> (f64, f64);
 }
 
@@ -31,7 +38,7 @@ impl IntoFactors for (f64, f64) {
     }
 }
 
-/// Brightness, contrast, saturation and hue changed at random, in random order:
+/// Changes brightness, contrast, saturation and hue at random, in random order:
 /// `torchvision.transforms.ColorJitter`.
 ///
 /// ```
@@ -64,13 +71,33 @@ fn checked(what: &str, range: (f64, f64), bounds: (f64, f64)) -> Option<(f64, f6
 }
 
 impl ColorJitter {
-    /// None yet: the image as it is.
+    /// Changes nothing yet; the methods below add changes.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{ColorJitter, Transform};
+    /// let jitter = ColorJitter::new();
+    /// let same = jitter.apply(Tensor::full([3, 1, 1], 0.5f32), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(same.to_vec::<f32>(), [0.5; 3]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new() -> ColorJitter {
         ColorJitter::default()
     }
 
-    /// Factors of all values.
+    /// The range of the factor that all values are multiplied by.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{ColorJitter, Transform};
+    /// let half = ColorJitter::new().brightness((0.5, 0.5));
+    /// let image = half.apply(Tensor::full([1, 1, 2], 0.5f32), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.to_vec::<f32>(), [0.25; 2]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the range is not in order, or goes below 0.
@@ -81,7 +108,17 @@ impl ColorJitter {
         ColorJitter { brightness, ..self }
     }
 
-    /// Factors of the distance from the mean grey.
+    /// The range of the factor of the distance from the mean of the greyscale image.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{ColorJitter, Transform};
+    /// let flat = ColorJitter::new().contrast((0.0, 0.0));
+    /// let image = flat.apply(Tensor::from([[[0.25, 0.75]]]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.to_vec::<f64>(), [0.5, 0.5]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the range is not in order, or goes below 0.
@@ -92,7 +129,19 @@ impl ColorJitter {
         ColorJitter { contrast, ..self }
     }
 
-    /// Factors of the distance of each pixel from its grey. Images of one channel have none.
+    /// The range of the factor of the distance of each pixel from its grey value. It does not
+    /// change images of one channel.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{ColorJitter, Transform};
+    /// let grey = ColorJitter::new().saturation((0.0, 0.0));
+    /// let red = Tensor::from([[[1.0]], [[0.0]], [[0.0]]]);
+    /// let image = grey.apply(red, ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.to_vec::<f64>(), [0.2989; 3]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the range is not in order, or goes below 0.
@@ -103,7 +152,19 @@ impl ColorJitter {
         ColorJitter { saturation, ..self }
     }
 
-    /// Turns of the circle of colours, at most half of it. Images of one channel have none.
+    /// The range of the shift of the hue, as a fraction of the colour circle. It does not change
+    /// images of one channel.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{ColorJitter, Transform};
+    /// let opposite = ColorJitter::new().hue((0.5, 0.5));
+    /// let red = Tensor::from([[[1.0]], [[0.0]], [[0.0]]]);
+    /// let cyan = opposite.apply(red, ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(cyan.to_vec::<f64>(), [0.0, 1.0, 1.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the range is not in order, or goes beyond ±0.5.

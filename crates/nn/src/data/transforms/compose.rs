@@ -5,7 +5,7 @@ use super::image::{coin, probability, uniforms};
 use crate::data::ItemSeed;
 use pullback::{Result, Tensor};
 
-/// Transforms one after another: `torchvision.transforms.Compose`.
+/// Applies transforms one after another: `torchvision.transforms.Compose`.
 ///
 /// ```
 /// use pullback_nn::data::transforms::{CenterCrop, Compose, Normalize, RandomHorizontalFlip};
@@ -20,25 +20,54 @@ use pullback::{Result, Tensor};
 pub struct Compose(Vec<Box<dyn Transform>>);
 
 impl Compose {
-    /// None yet: the image as it is.
+    /// An empty list of transforms, which leaves the image as it is.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{Compose, Transform};
+    /// let image = Compose::new().apply(Tensor::ones([1, 2, 2]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.to_vec::<f32>(), [1.0; 4]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new() -> Compose {
         Compose::default()
     }
 
-    /// And then this one.
+    /// Appends a transform.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{CenterCrop, Compose, Resize, Transform};
+    /// let both = Compose::new().then(Resize::new(8)).then(CenterCrop::new(6));
+    /// let image = both.apply(Tensor::zeros([3, 16, 20]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.shape(), [3, 6, 6]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn then(mut self, next: impl Transform) -> Compose {
         self.0.push(Box::new(next));
         self
     }
 
-    /// How many there are.
+    /// The number of transforms.
+    ///
+    /// ```
+    /// use pullback_nn::data::transforms::{CenterCrop, Compose, Resize, Transform};
+    /// assert_eq!(Resize::new(8).then(CenterCrop::new(6)).len(), 2);
+    /// ```
     pub fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Whether there is none.
+    /// Whether there are no transforms.
+    ///
+    /// ```
+    /// use pullback_nn::data::transforms::Compose;
+    /// assert!(Compose::new().is_empty());
+    /// ```
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -63,7 +92,7 @@ impl Transform for Compose {
     }
 }
 
-/// A transform that is applied with probability `p`, else the image stays as it is:
+/// Applies a transform with probability `p`, and otherwise leaves the image as it is:
 /// `torchvision.transforms.RandomApply`.
 ///
 /// ```
@@ -82,10 +111,20 @@ pub struct RandomApply<T> {
 }
 
 impl<T: Transform> RandomApply<T> {
-    /// With probability `p`; torchvision's default is 0.5.
+    /// Applies `transform` with probability `p`; torchvision's default is 0.5.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{CenterCrop, RandomApply, Transform};
+    /// let never = RandomApply::new(CenterCrop::new(2), 0.0);
+    /// let image = never.apply(Tensor::zeros([1, 4, 4]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.shape(), [1, 4, 4]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
-    /// If `p` is not a probability.
+    /// If `p` is not between 0 and 1.
     #[track_caller]
     #[must_use]
     pub fn new(transform: T, p: f64) -> RandomApply<T> {

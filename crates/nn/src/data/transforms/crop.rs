@@ -6,7 +6,7 @@ use super::{Margins, PaddingMode, Size, Transform};
 use crate::data::ItemSeed;
 use pullback::{Error, Result, Tensor, catch};
 
-/// A part of a given size at a random place: `torchvision.transforms.RandomCrop`.
+/// Crops an image to a given size at a random place: `torchvision.transforms.RandomCrop`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -28,7 +28,18 @@ pub struct RandomCrop {
 }
 
 impl RandomCrop {
-    /// Of this size: one number for a square, or `(height, width)`.
+    /// Crops to this size: one number for a square, or `(height, width)`. Applying it to a smaller
+    /// image is an error, unless it is padded.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{RandomCrop, Transform};
+    /// let crop = RandomCrop::new((2, 3));
+    /// assert_eq!(crop.apply(Tensor::ones([1, 4, 4]), ItemSeed::new(0, 0, 0))?.shape(), [1, 2, 3]);
+    /// assert!(crop.apply(Tensor::ones([1, 1, 1]), ItemSeed::new(0, 0, 0)).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new(size: impl Into<Size>) -> RandomCrop {
         RandomCrop {
@@ -40,25 +51,67 @@ impl RandomCrop {
         }
     }
 
-    /// Pixels that are put around the image before.
+    /// Pads the image before the crop: one number for all sides, `(left and right, top and bottom)`
+    /// or `[left, top, right, bottom]`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{RandomCrop, Transform};
+    /// let pad = RandomCrop::new((1, 4)).padding((1, 0));
+    /// let image = pad.apply(Tensor::ones([1, 1, 2]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.to_vec::<f32>(), [0.0, 1.0, 1.0, 0.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn padding(self, padding: impl Into<Margins>) -> RandomCrop {
         RandomCrop { padding: padding.into(), ..self }
     }
 
-    /// Pads images that are too small; otherwise they are refused.
+    /// Whether to pad images that are smaller than the crop; by default they are an error.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{RandomCrop, Transform};
+    /// let crop = RandomCrop::new(4).pad_if_needed(true);
+    /// let image = crop.apply(Tensor::ones([1, 2, 3]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.shape(), [1, 4, 4]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn pad_if_needed(self, yes: bool) -> RandomCrop {
         RandomCrop { pad_if_needed: yes, ..self }
     }
 
     /// The value of constant padding; 0 by default.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{RandomCrop, Transform};
+    /// let pad = RandomCrop::new((1, 4)).padding((1, 0)).fill(0.5);
+    /// let image = pad.apply(Tensor::ones([1, 1, 2]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.to_vec::<f32>(), [0.5, 1.0, 1.0, 0.5]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn fill(self, fill: f64) -> RandomCrop {
         RandomCrop { fill, ..self }
     }
 
-    /// What is put around; one value by default.
+    /// What the padding holds; a constant by default. With `Reflect` or `Symmetric`, an image that
+    /// is too small to be mirrored is an error.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{PaddingMode, RandomCrop, Transform};
+    /// let pad = RandomCrop::new((1, 4)).padding((1, 0)).padding_mode(PaddingMode::Edge);
+    /// let image = pad.apply(Tensor::from([[[1.0, 2.0]]]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.to_vec::<f64>(), [1.0, 1.0, 2.0, 2.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn padding_mode(self, padding_mode: PaddingMode) -> RandomCrop {
         RandomCrop { padding_mode, ..self }
@@ -95,7 +148,7 @@ impl Transform for RandomCrop {
     }
 }
 
-/// The middle of an image, with zeros around one that is smaller:
+/// Crops the middle of an image, with zeros around one that is smaller:
 /// `torchvision.transforms.CenterCrop`.
 ///
 /// ```
@@ -113,7 +166,17 @@ pub struct CenterCrop {
 }
 
 impl CenterCrop {
-    /// Of this size: one number for a square, or `(height, width)`.
+    /// Crops to this size: one number for a square, or `(height, width)`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{CenterCrop, Transform};
+    /// let image = Tensor::from([[[1.0, 2.0, 3.0, 4.0]]]);
+    /// let middle = CenterCrop::new((1, 2)).apply(image, ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(middle.to_vec::<f64>(), [2.0, 3.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new(size: impl Into<Size>) -> CenterCrop {
         CenterCrop { size: size.into() }

@@ -5,8 +5,8 @@ use super::image::{check_dtype, dimensions};
 use crate::data::ItemSeed;
 use pullback::{DType, Error, Result, Tensor, catch};
 
-/// Pixels in another dtype, scaled to its range: bytes from 0 to 255, floats from 0 to 1.
-/// `torchvision.transforms.ConvertImageDtype`.
+/// Converts the pixels to another dtype, scaled to its range: bytes from 0 to 255, floats from 0 to
+/// 1. `torchvision.transforms.ConvertImageDtype`.
 ///
 /// ```
 /// use pullback::{DType, Tensor};
@@ -25,7 +25,19 @@ pub struct ConvertImageDtype {
 }
 
 impl ConvertImageDtype {
-    /// To this dtype: a float, or `u8`. Others are refused when an image comes.
+    /// Converts to this dtype: a float dtype or `u8`. With another dtype, applying the transform is
+    /// an error.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback::DType;
+    /// use pullback_nn::data::transforms::{ConvertImageDtype, Transform};
+    /// let bytes = ConvertImageDtype::new(DType::U8);
+    /// let image = bytes.apply(Tensor::from([[[0.0f32, 1.0]]]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.to_vec::<u8>(), [0, 255]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new(dtype: DType) -> ConvertImageDtype {
         ConvertImageDtype { dtype }
@@ -55,9 +67,8 @@ impl Transform for ConvertImageDtype {
     }
 }
 
-/// An image as files and other programs have it, `[height, width, channels]` or
-/// `[height, width]`, as `[channels, height, width]`; bytes become `f32` from 0 to 1.
-/// `torchvision.transforms.ToTensor`.
+/// Converts an image in the layout of files, `[height, width, channels]` or `[height, width]`, to
+/// `[channels, height, width]`; bytes become `f32` from 0 to 1. `torchvision.transforms.ToTensor`.
 ///
 /// ```
 /// use pullback::Tensor;

@@ -17,7 +17,7 @@ enum Filling {
     Noise,
 }
 
-/// A random rectangle replaced by a value, with probability `p`:
+/// Replaces a random rectangle by a value, with probability `p`:
 /// `torchvision.transforms.RandomErasing`.
 ///
 /// ```
@@ -39,10 +39,20 @@ pub struct RandomErasing {
 }
 
 impl RandomErasing {
-    /// With probability `p`, by zeros; torchvision's default is 0.5.
+    /// Erases with probability `p`, by zeros; torchvision's default is 0.5.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{RandomErasing, Transform};
+    /// let always = RandomErasing::new(1.0);
+    /// let erased = always.apply(Tensor::ones([1, 10, 10]), ItemSeed::new(0, 0, 0))?;
+    /// assert!(erased.sum().item::<f32>() < 100.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
-    /// If `p` is not a probability.
+    /// If `p` is not between 0 and 1.
     #[track_caller]
     #[must_use]
     pub fn new(p: f64) -> RandomErasing {
@@ -54,7 +64,17 @@ impl RandomErasing {
         }
     }
 
-    /// The part of the image that is erased; from 0.02 to 0.33 by default.
+    /// The range of the erased fraction of the image; from 0.02 to 0.33 by default.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{RandomErasing, Transform};
+    /// let quarter = RandomErasing::new(1.0).scale((0.25, 0.25)).ratio((1.0, 1.0));
+    /// let erased = quarter.apply(Tensor::ones([1, 10, 10]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(erased.sum().item::<f32>(), 75.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If it is not a range between 0 and 1.
@@ -67,10 +87,21 @@ impl RandomErasing {
         RandomErasing { scale: (least, most), ..self }
     }
 
-    /// The height of the rectangle over its width; from 0.3 to 3.3 by default.
+    /// The range of height over width of the rectangle; from 0.3 to 3.3 by default.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{RandomErasing, Transform};
+    /// // An area of 16 of 100 pixels, four times as high as wide: 8×2.
+    /// let tall = RandomErasing::new(1.0).scale((0.16, 0.16)).ratio((4.0, 4.0));
+    /// let erased = tall.apply(Tensor::ones([1, 10, 10]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(erased.sum_over(1).min().item::<f32>(), 2.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
-    /// If it is not a range above 0.
+    /// If it is not a finite range above 0.
     #[track_caller]
     #[must_use]
     pub fn ratio(self, (least, most): (f64, f64)) -> RandomErasing {
@@ -81,18 +112,49 @@ impl RandomErasing {
     }
 
     /// The value in the rectangle; 0 by default.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{RandomErasing, Transform};
+    /// let erase = RandomErasing::new(1.0).value(0.5);
+    /// let image = erase.apply(Tensor::ones([1, 10, 10]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.min().item::<f32>(), 0.5);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn value(self, value: f64) -> RandomErasing {
         RandomErasing { filling: Filling::Number(value), ..self }
     }
 
-    /// A value for each channel.
+    /// A value for each channel. With a number of values that is not that of the channels, applying
+    /// the transform is an error.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{RandomErasing, Transform};
+    /// let erase = RandomErasing::new(1.0).values([0.25, 0.5]);
+    /// let image = erase.apply(Tensor::ones([2, 10, 10]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.select_at(0, 1).min().item::<f32>(), 0.5);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn values(self, values: impl Into<Vec<f64>>) -> RandomErasing {
         RandomErasing { filling: Filling::Channels(values.into()), ..self }
     }
 
     /// Normal noise in the rectangle: torchvision's `value="random"`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{RandomErasing, Transform};
+    /// let erase = RandomErasing::new(1.0).random();
+    /// let image = erase.apply(Tensor::zeros([1, 10, 10]), ItemSeed::new(0, 0, 0))?;
+    /// assert!(image.abs().max().item::<f32>() > 0.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn random(self) -> RandomErasing {
         RandomErasing { filling: Filling::Noise, ..self }
@@ -157,8 +219,8 @@ impl Transform for RandomErasing {
     }
 }
 
-/// Squares of zeros around random points, cut off at the edges of the image: DeVries and Taylor's
-/// Cutout.
+/// Sets squares around random points to zero, cut off at the edges of the image: Cutout (DeVries
+/// and Taylor, 2017).
 ///
 /// ```
 /// use pullback::Tensor;
@@ -176,13 +238,36 @@ pub struct Cutout {
 }
 
 impl Cutout {
-    /// One square of this length.
+    /// One square with sides of this length.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{Cutout, Transform};
+    /// let image = Cutout::new(4).apply(Tensor::ones([1, 16, 16]), ItemSeed::new(0, 0, 1))?;
+    /// let erased = 256.0 - image.sum().item::<f32>();
+    /// assert!((4.0..=16.0).contains(&erased)); // cut off at the edges
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new(length: usize) -> Cutout {
         Cutout { length, n_holes: 1 }
     }
 
-    /// So many squares, which may overlap.
+    /// The number of squares, which may overlap; 1 by default.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{Cutout, Transform};
+    /// let erased = |holes| {
+    ///     let cutout = Cutout::new(4).n_holes(holes);
+    ///     let image = cutout.apply(Tensor::ones([1, 32, 32]), ItemSeed::new(0, 0, 1));
+    ///     1024.0 - image.unwrap().sum().item::<f32>()
+    /// };
+    /// assert_eq!(erased(0), 0.0);
+    /// assert!(erased(8) > 16.0);
+    /// ```
     #[must_use]
     pub fn n_holes(self, n_holes: usize) -> Cutout {
         Cutout { n_holes, ..self }

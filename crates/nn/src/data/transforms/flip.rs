@@ -14,10 +14,22 @@ macro_rules! flips {
         }
 
         impl $name {
-            /// With probability `p`; torchvision's default is 0.5.
+            /// Flips with probability `p`; torchvision's default is 0.5.
+            ///
+            /// ```
+            /// use pullback::Tensor;
+            /// use pullback_nn::data::ItemSeed;
+            /// use pullback_nn::data::transforms::{RandomHorizontalFlip, RandomVerticalFlip};
+            /// use pullback_nn::data::transforms::Transform;
+            /// let both = RandomHorizontalFlip::new(1.0).then(RandomVerticalFlip::new(1.0));
+            /// let image = Tensor::from([[[1.0, 2.0], [3.0, 4.0]]]);
+            /// let flipped = both.apply(image, ItemSeed::new(0, 0, 0))?;
+            /// assert_eq!(flipped.to_vec::<f64>(), [4.0, 3.0, 2.0, 1.0]);
+            /// # Ok::<(), pullback::Error>(())
+            /// ```
             ///
             /// # Panics
-            /// If `p` is not a probability.
+            /// If `p` is not between 0 and 1.
             #[track_caller]
             #[must_use]
             pub fn new(p: f64) -> $name {

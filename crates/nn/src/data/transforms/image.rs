@@ -4,7 +4,7 @@ use crate::data::ItemSeed;
 use crate::refuse::demand;
 use pullback::{DType, Error, Result, Tensor, catch};
 
-/// How a value between pixels is computed: `torchvision.transforms.InterpolationMode`.
+/// The interpolation between pixels: `torchvision.transforms.InterpolationMode`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -17,15 +17,15 @@ use pullback::{DType, Error, Result, Tensor, catch};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InterpolationMode {
-    /// That of the nearest pixel.
+    /// The value of the nearest pixel.
     Nearest,
     /// Linear along both axes.
     Bilinear,
-    /// Cubic along both axes. Rotations have none.
+    /// Cubic along both axes. Rotations do not have it.
     Bicubic,
 }
 
-/// A size: of one number, or `(height, width)`.
+/// The size of an image: one number, or `(height, width)`.
 ///
 /// ```
 /// use pullback_nn::data::transforms::Size;

@@ -4,9 +4,9 @@ use pullback::{DType, Error, Key, Result, Tensor, catch};
 
 const NAME: &str = "MixUp";
 
-/// Images and labels of a batch mixed in pairs: `torchvision.transforms.v2.MixUp`.
+/// Mixes the images and labels of a batch in pairs: `torchvision.transforms.v2.MixUp`.
 ///
-/// Each image is λ times itself and 1 − λ times its neighbour in the batch, with λ drawn from
+/// Each image is λ times itself plus 1 − λ times its neighbour in the batch, with λ drawn from
 /// Beta(alpha, alpha), and so is its label as a vector of probabilities. It works on batches:
 ///
 /// ```
@@ -28,16 +28,35 @@ pub struct MixUp {
 }
 
 impl MixUp {
-    /// For labels from 0 to `num_classes` − 1, with `alpha` 1.
+    /// MixUp for labels from 0 to `num_classes` − 1, with `alpha` 1.
+    ///
+    /// ```
+    /// use pullback::{Key, Tensor};
+    /// use pullback_nn::data::transforms::MixUp;
+    /// let batch = (Tensor::zeros([4, 1, 2, 2]), Tensor::from([0i64, 1, 2, 0]));
+    /// let (_, labels) = MixUp::new(3).apply(batch, &Key::new(0))?;
+    /// assert_eq!(labels.shape(), [4, 3]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new(num_classes: usize) -> MixUp {
         MixUp { alpha: 1.0, num_classes }
     }
 
-    /// Both concentrations of the beta distribution of λ; 1 by default, which is uniform.
+    /// Both parameters of the beta distribution of λ; 1 by default, which is uniform.
+    ///
+    /// ```
+    /// use pullback::{Key, Tensor};
+    /// use pullback_nn::data::transforms::MixUp;
+    /// // With a small `alpha`, λ is close to 0 or to 1.
+    /// let batch = (Tensor::zeros([2, 1]), Tensor::from([0i64, 1]));
+    /// let (_, labels) = MixUp::new(2).alpha(1e-3).apply(batch, &Key::new(0))?;
+    /// assert!(labels.max().item::<f32>() > 0.99);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
-    /// If it is not positive and finite.
+    /// If `alpha` is not positive and finite.
     #[track_caller]
     #[must_use]
     pub fn alpha(self, alpha: f64) -> MixUp {
@@ -47,11 +66,22 @@ impl MixUp {
         MixUp { alpha, ..self }
     }
 
-    /// The mixed batch: images `[n, ..]` of floats, and labels of integers `[n]` or probabilities
-    /// `[n, num_classes]`, as `f32[n, num_classes]`.
+    /// Mixes a batch: images `[n, ..]` of floats, and labels of integers `[n]` or probabilities
+    /// `[n, num_classes]`, which become `f32[n, num_classes]`.
+    ///
+    /// ```
+    /// use pullback::{Key, Tensor};
+    /// use pullback_nn::data::transforms::MixUp;
+    /// let batch = (Tensor::from([[0.0f32], [1.0]]), Tensor::from([0i64, 1]));
+    /// let (images, labels) = MixUp::new(2).apply(batch, &Key::new(0))?;
+    /// // The second image is 1 where its label is 1.
+    /// assert_eq!(images.to_vec::<f32>()[1], labels.to_vec::<f32>()[3]);
+    /// assert!(MixUp::new(2).apply((images, Tensor::from([0i64])), &Key::new(0)).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If the images are not floats, or the labels do not fit them or are no classes.
+    /// If the images are not floats, the labels do not fit them, or a label is not a class.
     pub fn apply(&self, (images, labels): (Tensor, Tensor), key: &Key) -> Result<(Tensor, Tensor)> {
         if !images.dtype().is_float() || images.rank() == 0 {
             let message = format!("takes a batch [n, ..] of floats, not {}", images.spec());

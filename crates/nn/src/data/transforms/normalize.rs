@@ -5,7 +5,7 @@ use pullback::{Error, Result, Tensor, catch};
 
 const NAME: &str = "Normalize";
 
-/// (x − mean) / std, by channel: `torchvision.transforms.Normalize`.
+/// Normalises each channel to (x − mean) / std: `torchvision.transforms.Normalize`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -23,10 +23,21 @@ pub struct Normalize {
 }
 
 impl Normalize {
-    /// With a mean and a standard deviation for each channel.
+    /// Normalises with a mean and a standard deviation for each channel.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{Normalize, Transform};
+    /// let normalize = Normalize::new([1.0, 0.0], [2.0, 1.0])?;
+    /// let image = normalize.apply(Tensor::from([[[5.0f32]], [[3.0]]]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.to_vec::<f32>(), [2.0, 3.0]);
+    /// assert!(Normalize::new([0.5], [0.0]).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If there are not as many of one as of the other, or a deviation is 0 or not finite.
+    /// If the number of means is not that of deviations, or a deviation is 0 or not finite.
     pub fn new(mean: impl Into<Vec<f64>>, std: impl Into<Vec<f64>>) -> Result<Normalize> {
         let (mean, std) = (mean.into(), std.into());
         if mean.len() != std.len() {

@@ -2,8 +2,7 @@
 
 use pullback::{Error, Result, Tensor, catch};
 
-/// What is put around an image, with torchvision's names in lower case: `constant`, `edge`,
-/// `reflect`, `symmetric`.
+/// What the padding of an image holds: torchvision's `constant`, `edge`, `reflect` and `symmetric`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -26,8 +25,8 @@ pub enum PaddingMode {
     Symmetric,
 }
 
-/// How many pixels are put around an image: one number for all sides, `(left and right, top and
-/// bottom)`, or `[left, top, right, bottom]`.
+/// The number of pixels of padding: one number for all sides, `(left and right, top and bottom)`,
+/// or `[left, top, right, bottom]`.
 ///
 /// ```
 /// use pullback_nn::data::transforms::Margins;

@@ -3,9 +3,9 @@ use super::{InterpolationMode, Size, Transform};
 use crate::data::ItemSeed;
 use pullback::{DType, Error, Interpolate, Result, Tensor, catch};
 
-/// The image at another size: `torchvision.transforms.Resize`.
+/// Resizes an image: `torchvision.transforms.Resize`.
 ///
-/// One number is the length of the shorter edge, and the other follows in proportion.
+/// A size of one number is the length of the shorter edge; the aspect ratio is kept.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -25,26 +25,70 @@ pub struct Resize {
 }
 
 impl Resize {
-    /// To this size, bilinear and antialiased.
+    /// Resizes to this size, bilinear and antialiased. One number is the length of the shorter
+    /// edge.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{Resize, Transform};
+    /// let small = Resize::new((1, 2)).apply(Tensor::ones([3, 4, 4]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(small.shape(), [3, 1, 2]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new(size: impl Into<Size>) -> Resize {
         let interpolation = InterpolationMode::Bilinear;
         Resize { size: size.into(), interpolation, max_size: None, antialias: true }
     }
 
-    /// How values between pixels are computed; bilinear by default.
+    /// The interpolation between pixels; bilinear by default.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{InterpolationMode, Resize, Transform};
+    /// let nearest = Resize::new((1, 4)).interpolation(InterpolationMode::Nearest);
+    /// let image = nearest.apply(Tensor::from([[[1.0, 2.0]]]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.to_vec::<f64>(), [1.0, 1.0, 2.0, 2.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn interpolation(self, interpolation: InterpolationMode) -> Resize {
         Resize { interpolation, ..self }
     }
 
-    /// The longer edge becomes no longer than this; for a size of one number.
+    /// The largest length of the longer edge. With a size of `(height, width)`, applying the
+    /// transform is an error.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{Resize, Transform};
+    /// let resize = Resize::new(10).max_size(12);
+    /// let image = resize.apply(Tensor::zeros([3, 20, 40]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.shape(), [3, 6, 12]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn max_size(self, max_size: usize) -> Resize {
         Resize { max_size: Some(max_size), ..self }
     }
 
-    /// Whether shrinking takes the mean over all pixels that fall together, as it does by default.
+    /// Whether to antialias when shrinking: the mean over all source pixels of a target pixel;
+    /// `true` by default.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{Resize, Transform};
+    /// let image = Tensor::from([[[0.0, 0.0, 0.0, 8.0]]]);
+    /// let plain = Resize::new((1, 1)).antialias(false);
+    /// assert_eq!(plain.apply(image.clone(), ItemSeed::new(0, 0, 0))?.to_vec::<f64>(), [0.0]);
+    /// let smooth = Resize::new((1, 1)).apply(image, ItemSeed::new(0, 0, 0))?;
+    /// assert!(smooth.item::<f64>() > 0.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn antialias(self, antialias: bool) -> Resize {
         Resize { antialias, ..self }

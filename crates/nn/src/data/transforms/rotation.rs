@@ -32,7 +32,7 @@ impl From<(f64, f64)> for Degrees {
     }
 }
 
-/// Turned counter-clockwise by a random angle: `torchvision.transforms.RandomRotation`.
+/// Rotates an image counter-clockwise by a random angle: `torchvision.transforms.RandomRotation`.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -53,7 +53,18 @@ pub struct RandomRotation {
 }
 
 impl RandomRotation {
-    /// By angles of this range.
+    /// Rotates by an angle from this range, in degrees: one number for ± that many, or `(least,
+    /// most)`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{RandomRotation, Transform};
+    /// let image = Tensor::from([[[1.0, 2.0]]]);
+    /// let turned = RandomRotation::new((180.0, 180.0)).apply(image, ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(turned.to_vec::<f64>(), [2.0, 1.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the range is not finite and in order.
@@ -69,26 +80,72 @@ impl RandomRotation {
         RandomRotation { degrees, interpolation, expand: false, center: None, fill: 0.0 }
     }
 
-    /// How values between pixels are computed: nearest, the default, or bilinear.
+    /// The interpolation between pixels: nearest, the default, or bilinear. With bicubic, applying
+    /// the transform is an error.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{InterpolationMode, RandomRotation, Transform};
+    /// let turn = RandomRotation::new(10.0);
+    /// let image = Tensor::ones([1, 4, 4]);
+    /// let smooth = turn.interpolation(InterpolationMode::Bilinear);
+    /// assert_eq!(smooth.apply(image.clone(), ItemSeed::new(0, 0, 0))?.shape(), [1, 4, 4]);
+    /// let cubic = turn.interpolation(InterpolationMode::Bicubic);
+    /// assert!(cubic.apply(image, ItemSeed::new(0, 0, 0)).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn interpolation(self, interpolation: InterpolationMode) -> RandomRotation {
         RandomRotation { interpolation, ..self }
     }
 
-    /// Makes the result as large as the turned image; otherwise its size stays, and the corners are
-    /// cut off.
+    /// Whether the result is large enough to hold the whole rotated image; by default its size is
+    /// kept and the corners are cut off.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{RandomRotation, Transform};
+    /// let turn = RandomRotation::new((90.0, 90.0)).expand(true);
+    /// let image = turn.apply(Tensor::ones([3, 4, 6]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.shape(), [3, 6, 4]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn expand(self, expand: bool) -> RandomRotation {
         RandomRotation { expand, ..self }
     }
 
-    /// The point `(x, y)` that stays, in pixels from the upper left corner; the middle by default.
+    /// The centre of the rotation, `(x, y)` in pixels from the upper left corner; the middle of the
+    /// image by default.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{RandomRotation, Transform};
+    /// // Around the upper left pixel by half a turn: that pixel stays, the others leave the image.
+    /// let turn = RandomRotation::new((180.0, 180.0)).center((0.5, 0.5));
+    /// let image = turn.apply(Tensor::ones([1, 2, 2]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.to_vec::<f32>(), [1.0, 0.0, 0.0, 0.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn center(self, center: (f64, f64)) -> RandomRotation {
         RandomRotation { center: Some(center), ..self }
     }
 
     /// The value outside the image; 0 by default.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{RandomRotation, Transform};
+    /// let turn = RandomRotation::new((45.0, 45.0)).fill(0.5);
+    /// let image = turn.apply(Tensor::ones([1, 8, 8]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.min().item::<f32>(), 0.5);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn fill(self, fill: f64) -> RandomRotation {
         RandomRotation { fill, ..self }

@@ -3,7 +3,7 @@ use crate::data::ItemSeed;
 use pullback::{Result, Tensor};
 use std::sync::Arc;
 
-/// A function from image to image, perhaps a random one.
+/// A function from image to image, which may be random.
 ///
 /// ```
 /// use pullback::{Result, Tensor};
@@ -25,14 +25,25 @@ use std::sync::Arc;
 /// # Ok::<(), pullback::Error>(())
 /// ```
 pub trait Transform: Send + Sync + 'static {
-    /// The transformed image `[channels, height, width]`. All that is random is drawn from `seed`;
+    /// The transformed image `[channels, height, width]`. All random numbers are drawn from `seed`;
     /// a transform that holds others gives each a [part](ItemSeed::part) of it.
     ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::ItemSeed;
+    /// use pullback_nn::data::transforms::{CenterCrop, Transform};
+    /// let crop = CenterCrop::new(2);
+    /// let image = crop.apply(Tensor::zeros([3, 4, 4]), ItemSeed::new(0, 0, 0))?;
+    /// assert_eq!(image.shape(), [3, 2, 2]);
+    /// assert!(crop.apply(Tensor::zeros([4, 4]), ItemSeed::new(0, 0, 0)).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If the image does not fit the transform.
+    /// If the image does not fit the transform: its shape, dtype or size.
     fn apply(&self, image: Tensor, seed: ItemSeed) -> Result<Tensor>;
 
-    /// This transform, and after it another.
+    /// This transform followed by another.
     ///
     /// ```
     /// use pullback::Tensor;

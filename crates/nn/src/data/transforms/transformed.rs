@@ -13,10 +13,18 @@ use pullback::{Result, Tensor};
 /// # Ok::<(), pullback::Error>(())
 /// ```
 pub trait WithImage: Sized {
-    /// The same item with `f` of its image.
+    /// The same item with `f` applied to its image.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::transforms::WithImage;
+    /// let (image, label) = (Tensor::zeros([1, 2, 2]), 7i64).map_image(|x| Ok(x + 1.0))?;
+    /// assert_eq!((image.sum().item::<f32>(), label), (4.0, 7));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// Those of `f`.
+    /// The error of `f`.
     fn map_image(self, f: impl FnOnce(Tensor) -> Result<Tensor>) -> Result<Self>;
 }
 
@@ -38,7 +46,7 @@ impl<A, B> WithImage for (Tensor, A, B) {
     }
 }
 
-/// See [`Dataset::transform`].
+/// The data set that [`Dataset::transform`] returns.
 pub struct Transformed<D, T> {
     data: D,
     transform: T,
@@ -50,6 +58,15 @@ impl<D, T> Transformed<D, T> {
     }
 
     /// The data set before the transform.
+    ///
+    /// ```
+    /// use pullback_nn::data::transforms::CenterCrop;
+    /// use pullback_nn::data::{Dataset, digits};
+    /// let data = digits()?.test_set()?.transform(CenterCrop::new(6));
+    /// assert_eq!(data.get(0)?.0.shape(), [1, 6, 6]);
+    /// assert_eq!(data.dataset().get(0)?.0.shape(), [1, 8, 8]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn dataset(&self) -> &D {
         &self.data
     }

@@ -12,8 +12,8 @@ use tokenizers::tokenizer::Tokenizer;
 
 const FORMAT: &str = "tokenizer";
 
-/// A tokeniser of `tokenizers`: one loaded from its `tokenizer.json`, or a small byte-level one
-/// trained here.
+/// A byte-pair encoding of Hugging Face's `tokenizers`: loaded from a `tokenizer.json`, or a small
+/// byte-level one trained here.
 ///
 /// ```
 /// use pullback_nn::data::{Bpe, Tokens, text};
@@ -39,10 +39,22 @@ impl Bpe {
         Bpe { tokenizer, size: largest.map_or(0, |id| id as usize + 1) }
     }
 
-    /// Loads a `tokenizer.json`.
+    /// Loads a `tokenizer.json` of Hugging Face's `tokenizers`.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Bpe, Tokens};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("tokenizer.json");
+    /// Bpe::train("to be or not to be", 260)?.save(&path)?;
+    /// let bpe = Bpe::load(&path)?;
+    /// assert_eq!(bpe.decode(&bpe.encode("to be")?)?, "to be");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If it cannot be read, or is none: naming the file.
+    /// If the file cannot be read, or is not a tokeniser; the message names the file.
+    #[doc(alias = "from_file")]
     pub fn load(path: impl AsRef<Path>) -> Result<Bpe> {
         let path = path.as_ref();
         let name = path.display().to_string();
@@ -50,11 +62,19 @@ impl Bpe {
         Ok(Bpe::new(Tokenizer::from_bytes(bytes).map_err(|e| wrong(FORMAT, &name, e))?))
     }
 
-    /// Learns an encoding of `size` tokens from a text. It works on bytes, so that every text can
-    /// be written.
+    /// Trains a byte-level byte-pair encoding of at most `size` tokens on a text. It can encode
+    /// every text.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Bpe, Tokens};
+    /// let bpe = Bpe::train("to be or not to be", 260)?;
+    /// assert!(bpe.encode("to be")?.len() < 5);
+    /// assert!(Bpe::train("to be", 100).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If the size is below 256: each byte is a token.
+    /// If `size` is below 256: each byte is a token.
     pub fn train(text: &str, size: usize) -> Result<Bpe> {
         if size < 256 {
             return Err(tokenizer_error(format!(
@@ -74,7 +94,17 @@ impl Bpe {
         Ok(Bpe::new(tokenizer))
     }
 
-    /// Writes a `tokenizer.json`.
+    /// Writes a `tokenizer.json` that Hugging Face's `tokenizers` can load.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Bpe, Tokens};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let bpe = Bpe::train("to be or not to be", 260)?;
+    /// bpe.save(folder.join("tokenizer.json"))?;
+    /// assert_eq!(Bpe::load(folder.join("tokenizer.json"))?.size(), bpe.size());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the file cannot be written.

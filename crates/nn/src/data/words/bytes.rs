@@ -2,7 +2,8 @@ use super::Tokens;
 use super::tokens::checked;
 use pullback::Result;
 
-/// The bytes of a text as its tokens: 256 of them, and every text can be written.
+/// A byte-level tokeniser: the tokens of a text are its UTF-8 bytes, so the vocabulary has 256
+/// tokens and every text can be encoded.
 ///
 /// ```
 /// use pullback_nn::data::{ByteTokens, Tokens};

@@ -4,7 +4,7 @@ use pullback::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
-/// The characters of a text as its tokens, in sorted order.
+/// A character-level tokeniser: the vocabulary is the characters of a text, in sorted order.
 ///
 /// ```
 /// use pullback_nn::data::{CharTokens, Tokens};
@@ -21,13 +21,25 @@ pub struct CharTokens {
 }
 
 impl CharTokens {
-    /// The characters that occur in a text.
+    /// The vocabulary of the characters that occur in a text.
+    ///
+    /// ```
+    /// use pullback_nn::data::{CharTokens, Tokens};
+    /// let tokens = CharTokens::of("banana");
+    /// assert_eq!((tokens.size(), tokens.encode("nab")?), (3, vec![2, 0, 1]));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn of(text: &str) -> CharTokens {
         CharTokens { chars: text.chars().collect::<BTreeSet<_>>().into_iter().collect() }
     }
 
-    /// The characters; the token of one is its place here.
+    /// The characters in sorted order; the token of a character is its index here.
+    ///
+    /// ```
+    /// use pullback_nn::data::CharTokens;
+    /// assert_eq!(CharTokens::of("banana").chars(), ['a', 'b', 'n']);
+    /// ```
     pub fn chars(&self) -> &[char] {
         &self.chars
     }

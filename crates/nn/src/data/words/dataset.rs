@@ -26,11 +26,22 @@ pub struct TextDataset {
 }
 
 impl TextDataset {
-    /// The tokens of a text file; one whose name ends in `.gz` is decompressed.
+    /// Reads and encodes a text file; a file whose name ends in `.gz` is decompressed.
+    ///
+    /// ```
+    /// use pullback_nn::data::{ByteTokens, Dataset, TextDataset};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("words.txt");
+    /// std::fs::write(&path, "abcdefg").unwrap();
+    /// assert_eq!(TextDataset::open(&path, &ByteTokens, 3)?.len(), 2);
+    /// assert!(TextDataset::open(&path, &ByteTokens, 8).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If it cannot be read, is not UTF-8, has something without a token, or is shorter than a
-    /// block: naming the file.
+    /// If the file cannot be read, is not UTF-8, has a part without a token, or is shorter than a
+    /// block, or `block_size` is 0; the message names the file.
     pub fn open(
         path: impl AsRef<Path>,
         tokens: &(impl Tokens + ?Sized),
@@ -48,7 +59,17 @@ impl TextDataset {
         Ok(TextDataset { tokens, block_size })
     }
 
-    /// All tokens.
+    /// All tokens of the text.
+    ///
+    /// ```
+    /// use pullback_nn::data::{ByteTokens, TextDataset};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// # let path = folder.join("words.txt");
+    /// std::fs::write(&path, "abc").unwrap();
+    /// assert_eq!(TextDataset::open(&path, &ByteTokens, 2)?.tokens(), [97, 98, 99]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn tokens(&self) -> &[i64] {
         &self.tokens
     }

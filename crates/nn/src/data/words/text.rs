@@ -12,10 +12,22 @@ pub fn text() -> &'static str {
     include_str!("../../../data/text.txt")
 }
 
-/// Reads a text file; one whose name ends in `.gz` is decompressed.
+/// Reads a text file; a file whose name ends in `.gz` is decompressed.
+///
+/// ```
+/// use pullback_nn::data::read_text;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let path = folder.join("words.txt");
+/// std::fs::write(&path, "né").unwrap();
+/// assert_eq!(read_text(&path)?, "né");
+/// std::fs::write(&path, [110, 255]).unwrap();
+/// assert!(read_text(&path).unwrap_err().to_string().contains("offset 1"));
+/// # Ok::<(), pullback::Error>(())
+/// ```
 ///
 /// # Errors
-/// If it cannot be read, or is not UTF-8: naming the file and the offset.
+/// If the file cannot be read or is not UTF-8; the message names the file and the offset.
 pub fn read_text(path: impl AsRef<Path>) -> Result<String> {
     let path = path.as_ref();
     let name = path.display().to_string();

@@ -1,20 +1,43 @@
 use pullback::{Error, Result};
 
-/// A way to write text as numbers from 0 to [`Tokens::size`], and back.
+/// A tokeniser: it encodes text as numbers from 0 to [`Tokens::size`] − 1, and decodes them.
 pub trait Tokens: Send + Sync {
-    /// How many tokens there are: the length of a model's last axis.
+    /// The size of the vocabulary: the length of the last axis of a model's output.
+    ///
+    /// ```
+    /// use pullback_nn::data::{ByteTokens, CharTokens, Tokens};
+    /// assert_eq!(ByteTokens.size(), 256);
+    /// assert_eq!(CharTokens::of("banana").size(), 3);
+    /// ```
+    #[doc(alias = "vocab_size")]
     fn size(&self) -> usize;
 
     /// The tokens of a text.
     ///
+    /// ```
+    /// use pullback_nn::data::{CharTokens, Tokens};
+    /// let tokens = CharTokens::of("banana");
+    /// assert_eq!(tokens.encode("ban")?, [1, 0, 2]);
+    /// assert!(tokens.encode("cab").is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If something in the text has no token.
+    /// If a part of the text has no token.
     fn encode(&self, text: &str) -> Result<Vec<i64>>;
 
     /// The text of tokens.
     ///
+    /// ```
+    /// use pullback_nn::data::{CharTokens, Tokens};
+    /// let tokens = CharTokens::of("banana");
+    /// assert_eq!(tokens.decode(&[1, 0, 2])?, "ban");
+    /// assert!(tokens.decode(&[3]).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If a number is no token.
+    /// If a number is not a token.
     fn decode(&self, tokens: &[i64]) -> Result<String>;
 }
 

@@ -2,8 +2,8 @@ use crate::data::Dataset;
 use crate::data::dataset::check_index;
 use pullback::{Error, Result, Tensor};
 
-/// Windows of a text for predicting the next token: item `i` is `block` tokens from place `i` on,
-/// and the `block` tokens that follow each of them.
+/// Windows of a text for predicting the next token: item `i` is the `block` tokens from position
+/// `i` on, and the targets, the same window one token later.
 ///
 /// ```
 /// use pullback_nn::data::{Dataset, TextWindows};
@@ -21,10 +21,17 @@ pub struct TextWindows {
 }
 
 impl TextWindows {
-    /// All windows of `block + 1` tokens.
+    /// All windows of `block` tokens that have a next token.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, TextWindows};
+    /// assert_eq!(TextWindows::new(vec![5, 6, 7, 8, 9], 2)?.len(), 3);
+    /// assert!(TextWindows::new(vec![5, 6], 2).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If the block is empty, or the text has not one window.
+    /// If `block` is 0, or there are not more than `block` tokens.
     pub fn new(tokens: impl Into<Vec<i64>>, block: usize) -> Result<TextWindows> {
         let tokens = tokens.into();
         if block == 0 || tokens.len() <= block {
@@ -36,7 +43,15 @@ impl TextWindows {
         Ok(TextWindows { tokens: Tensor::from(tokens), block, stride: 1 })
     }
 
-    /// A window every `stride` tokens: with the length of the block, each token is predicted once.
+    /// A window every `stride` tokens (at least 1); 1 by default. With the length of the block,
+    /// each token is predicted once.
+    ///
+    /// ```
+    /// use pullback_nn::data::{Dataset, TextWindows};
+    /// let windows = TextWindows::new(vec![5, 6, 7, 8, 9], 2)?.stride(2);
+    /// assert_eq!((windows.len(), windows.get(1)?.0.to_vec::<i64>()), (2, vec![7, 8]));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn stride(self, stride: usize) -> TextWindows {
         TextWindows { stride: stride.max(1), ..self }

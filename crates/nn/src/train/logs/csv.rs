@@ -8,8 +8,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// Writes a table with a row for each step, at once. A metric that appears later gets a column
-/// then; cells without a value are empty.
+/// A callback that writes a CSV file with a row for each step, immediately. A metric that appears
+/// later adds a column; cells without a value are empty.
 pub struct CsvLog {
     path: PathBuf,
     every: u64,
@@ -18,13 +18,60 @@ pub struct CsvLog {
 }
 
 impl CsvLog {
-    /// A log in this file.
+    /// A log in this file. If it cannot be written, the run ends with an error.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{CsvLog, Trainer};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("log.csv");
+    /// Trainer::new(&model, &opt).epochs(3).callback(CsvLog::new(&path)).run(&batches, step)?;
+    /// let text = std::fs::read_to_string(&path).unwrap();
+    /// assert!(text.starts_with("step,epoch,seconds,loss,"));
+    /// assert_eq!(text.lines().count(), 4);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> CsvLog {
         CsvLog { path: path.into(), every: 1, columns: Vec::new(), file: None }
     }
 
-    /// A row every `steps` steps, and at each evaluation and end of an epoch.
+    /// Writes a row every `steps` steps, and at each evaluation and end of an epoch; 1 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{CsvLog, Trainer};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("log.csv");
+    /// let batches = vec![batches[0].clone(); 10];
+    /// Trainer::new(&model, &opt).callback(CsvLog::new(&path).every(5)).run(&batches, step)?;
+    /// assert_eq!(std::fs::read_to_string(&path).unwrap().lines().count(), 3); // 5, 10, header
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn every(self, steps: u64) -> CsvLog {
         CsvLog { every: steps, ..self }

@@ -8,7 +8,8 @@ use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::PathBuf;
 
-/// Writes one JSON object per line and step, at once. [`read_log`](super::read_log) reads it.
+/// A callback that writes a JSON object on a line of its own for each step, immediately.
+/// [`read_log`](super::read_log) reads the file.
 pub struct JsonLog {
     path: PathBuf,
     every: u64,
@@ -16,13 +17,58 @@ pub struct JsonLog {
 }
 
 impl JsonLog {
-    /// A log in this file.
+    /// A log in this file. If it cannot be written, the run ends with an error.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{JsonLog, Trainer, read_log};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("log.jsonl");
+    /// Trainer::new(&model, &opt).epochs(3).callback(JsonLog::new(&path)).run(&batches, step)?;
+    /// assert_eq!(read_log(&path)?[0].metrics.get("loss"), Some(22.5));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> JsonLog {
         JsonLog { path: path.into(), every: 1, file: None }
     }
 
-    /// A line every `steps` steps, and at each evaluation and end of an epoch.
+    /// Writes a line every `steps` steps, and at each evaluation and end of an epoch; 1 by default.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{JsonLog, Trainer, read_log};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let path = folder.join("log.jsonl");
+    /// let batches = vec![batches[0].clone(); 10];
+    /// Trainer::new(&model, &opt).callback(JsonLog::new(&path).every(5)).run(&batches, step)?;
+    /// assert_eq!(read_log(&path)?.len(), 2); // steps 5 and 10
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn every(self, steps: u64) -> JsonLog {
         JsonLog { every: steps, ..self }

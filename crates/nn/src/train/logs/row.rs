@@ -8,13 +8,13 @@ use std::path::Path;
 /// A row of a log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogRow {
-    /// How many steps were taken.
+    /// The number of steps taken.
     pub step: u64,
-    /// How many epochs were finished.
+    /// The number of epochs finished.
     pub epoch: u64,
     /// Seconds of training.
     pub seconds: f64,
-    /// What was measured.
+    /// The metrics.
     pub metrics: Metrics,
 }
 
@@ -63,11 +63,23 @@ impl LogRow {
     }
 }
 
-/// The rows of a log that [`JsonLog`](super::JsonLog) wrote. A last line that is not whole is left
+/// Reads the rows of a log that [`JsonLog`](super::JsonLog) wrote. An incomplete last line is left
 /// out.
 ///
+/// ```
+/// use pullback_nn::train::read_log;
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let path = folder.join("log.jsonl");
+/// let line = r#"{"step": 1, "epoch": 0, "seconds": 0.5, "loss": 2.25}"#;
+/// std::fs::write(&path, format!("{line}\n")).unwrap();
+/// let rows = read_log(&path)?;
+/// assert_eq!((rows[0].step, rows[0].metrics.get("loss")), (1, Some(2.25)));
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
 /// # Errors
-/// If the file cannot be read, or a line is no row: the error names it.
+/// If the file cannot be read, or a line is not a row of a log; the message names it.
 pub fn read_log(path: impl AsRef<Path>) -> Result<Vec<LogRow>> {
     let path = path.as_ref();
     let wrong = |what: String| Error::argument("log", format!("{}: {what}", path.display()));

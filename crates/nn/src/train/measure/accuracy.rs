@@ -3,7 +3,8 @@
 use crate::refuse::refuse;
 use pullback::{Error, Tensor};
 
-/// How many examples were right: those whose largest score is at their label, or among the `top`.
+/// The accuracy over many batches: the fraction of examples whose label has the largest score, or
+/// one of the `top` largest.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -27,13 +28,31 @@ impl Default for Accuracy {
 }
 
 impl Accuracy {
-    /// Of nothing yet.
+    /// The accuracy of no examples yet.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::train::Accuracy;
+    /// let mut accuracy = Accuracy::new();
+    /// accuracy.add(&Tensor::from([[0.1, 0.9], [0.8, 0.2]]), &Tensor::from([1i64, 1]));
+    /// assert_eq!(accuracy.value(), 0.5);
+    /// ```
     #[must_use]
     pub fn new() -> Accuracy {
         Accuracy::top(1)
     }
 
-    /// Counts a prediction as correct if the label is among this many largest scores.
+    /// Counts a prediction as correct if the label is among the `count` largest scores (at least
+    /// 1).
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::train::Accuracy;
+    /// let mut accuracy = Accuracy::top(2);
+    /// let scores = Tensor::from([[0.2, 0.5, 0.3], [0.2, 0.5, 0.3]]);
+    /// accuracy.add(&scores, &Tensor::from([2i64, 0]));
+    /// assert_eq!(accuracy.value(), 0.5);
+    /// ```
     #[must_use]
     pub fn top(count: usize) -> Accuracy {
         Accuracy { top: count.max(1), right: 0, all: 0 }
@@ -41,8 +60,18 @@ impl Accuracy {
 
     /// Adds a batch: scores `[…, classes]`, and labels `[…]` of an integer dtype.
     ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::train::Accuracy;
+    /// let mut accuracy = Accuracy::new();
+    /// accuracy.add(&Tensor::from([[0.1, 0.9]]), &Tensor::from([1i64]));
+    /// accuracy.add(&Tensor::from([[0.1, 0.9]]), &Tensor::from([0i64]));
+    /// assert_eq!(accuracy.value(), 0.5);
+    /// ```
+    ///
     /// # Panics
-    /// If there are not as many labels as rows of scores, or a label is not the number of a class.
+    /// If the labels are floats, there are not as many labels as rows of scores, or a label is not
+    /// the number of a class.
     #[track_caller]
     pub fn add(&mut self, scores: &Tensor, labels: &Tensor) {
         let classes = *scores.shape().last().unwrap_or(&1);
@@ -73,7 +102,12 @@ impl Accuracy {
         }
     }
 
-    /// The fraction that was right; NaN of nothing.
+    /// The fraction of correct predictions; NaN without examples.
+    ///
+    /// ```
+    /// use pullback_nn::train::Accuracy;
+    /// assert!(Accuracy::new().value().is_nan());
+    /// ```
     #[must_use]
     pub fn value(&self) -> f64 {
         self.right as f64 / self.all as f64

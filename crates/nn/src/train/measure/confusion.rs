@@ -4,7 +4,7 @@ use crate::refuse::demand;
 use pullback::Tensor;
 use std::fmt;
 
-/// How many examples of each class were given each class.
+/// The confusion matrix: how many examples of each class were predicted as each class.
 ///
 /// ```
 /// use pullback::Tensor;
@@ -21,10 +21,15 @@ pub struct Confusion {
 }
 
 impl Confusion {
-    /// An empty matrix for this many classes.
+    /// An empty confusion matrix for this many classes.
+    ///
+    /// ```
+    /// use pullback_nn::train::Confusion;
+    /// assert_eq!(Confusion::new(2).rows(), [[0, 0], [0, 0]]);
+    /// ```
     ///
     /// # Panics
-    /// If a table of this size cannot be allocated.
+    /// If a matrix of this size cannot be allocated.
     #[track_caller]
     #[must_use]
     pub fn new(classes: usize) -> Confusion {
@@ -36,7 +41,15 @@ impl Confusion {
     }
 
     /// Adds a batch: scores `[…, classes]`, and labels `[…]` of an integer dtype. Labels that are
-    /// no class are left out.
+    /// not a class are ignored.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::train::Confusion;
+    /// let mut confusion = Confusion::new(2);
+    /// confusion.add(&Tensor::from([[0.1, 0.9], [0.8, 0.2]]), &Tensor::from([0i64, 0]));
+    /// assert_eq!(confusion.rows(), [[1, 1], [0, 0]]);
+    /// ```
     ///
     /// # Panics
     /// If the scores are not of as many classes, or there are not as many labels as rows of scores.
@@ -59,26 +72,67 @@ impl Confusion {
         }
     }
 
-    /// A row for each true class, with the count of each given one.
+    /// The counts: row `i`, column `j` is the number of examples of class `i` that were predicted
+    /// as class `j`.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::train::Confusion;
+    /// let mut confusion = Confusion::new(2);
+    /// confusion.add(&Tensor::from([[0.1, 0.9]]), &Tensor::from([0i64]));
+    /// assert_eq!(confusion.rows()[0], [0, 1]);
+    /// ```
     #[must_use]
     pub fn rows(&self) -> &[Vec<u64>] {
         &self.counts
     }
 
-    /// The fraction on the diagonal; NaN of nothing.
+    /// The fraction of correct predictions; NaN without examples.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::train::Confusion;
+    /// let mut confusion = Confusion::new(2);
+    /// confusion.add(&Tensor::from([[0.1, 0.9], [0.8, 0.2]]), &Tensor::from([0i64, 0]));
+    /// assert_eq!(confusion.accuracy(), 0.5);
+    /// ```
     #[must_use]
     pub fn accuracy(&self) -> f64 {
         let right: u64 = (0..self.counts.len()).map(|i| self.counts[i][i]).sum();
         right as f64 / self.counts.iter().flatten().sum::<u64>() as f64
     }
 
-    /// Of the examples of a class, the fraction that was given it.
+    /// The recall of a class: the fraction of its examples that were predicted as it; NaN without
+    /// such examples.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::train::Confusion;
+    /// let mut confusion = Confusion::new(2);
+    /// confusion.add(&Tensor::from([[0.1, 0.9], [0.8, 0.2]]), &Tensor::from([0i64, 0]));
+    /// assert_eq!(confusion.recall(0), 0.5);
+    /// ```
+    ///
+    /// # Panics
+    /// If `class` is not less than the number of classes.
     #[must_use]
     pub fn recall(&self, class: usize) -> f64 {
         self.counts[class][class] as f64 / self.counts[class].iter().sum::<u64>() as f64
     }
 
-    /// Of the examples that were given a class, the fraction that is of it.
+    /// The precision of a class: the fraction of the examples predicted as it that are of it; NaN
+    /// without such predictions.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::train::Confusion;
+    /// let mut confusion = Confusion::new(2);
+    /// confusion.add(&Tensor::from([[0.1, 0.9], [0.8, 0.2]]), &Tensor::from([0i64, 0]));
+    /// assert_eq!((confusion.precision(0), confusion.precision(1)), (1.0, 0.0));
+    /// ```
+    ///
+    /// # Panics
+    /// If `class` is not less than the number of classes.
     #[must_use]
     pub fn precision(&self, class: usize) -> f64 {
         let given: u64 = self.counts.iter().map(|row| row[class]).sum();

@@ -1,4 +1,4 @@
-//! What is measured over many batches: each adds up, and gives its value at the end.
+//! Measures over many batches: each is updated by batch, and gives its value at the end.
 
 mod accuracy;
 mod confusion;

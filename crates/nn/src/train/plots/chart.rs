@@ -9,7 +9,8 @@ use std::path::Path;
 ///
 /// ```
 /// use pullback_nn::train::plots::Chart;
-/// let chart = Chart::new("Loss").x_label("step").line("train", vec![(1.0, 2.0), (2.0, 1.0), (3.0, 0.7)]);
+/// let points = vec![(1.0, 2.0), (2.0, 1.0), (3.0, 0.7)];
+/// let chart = Chart::new("Loss").x_label("step").line("train", points);
 /// assert!(chart.svg().starts_with("<svg "));
 /// ```
 #[derive(Clone, Debug, Default)]
@@ -35,35 +36,75 @@ pub(super) struct Series {
 }
 
 impl Chart {
-    /// A chart without lines yet.
+    /// A chart with this title and no lines yet.
+    ///
+    /// ```
+    /// use pullback_nn::train::plots::Chart;
+    /// assert!(Chart::new("Loss").svg().contains("Loss"));
+    /// ```
     pub fn new(title: &str) -> Chart {
         Chart { title: title.to_string(), ..Chart::default() }
     }
 
-    /// What the horizontal axis is.
+    /// The label of the horizontal axis.
+    ///
+    /// ```
+    /// use pullback_nn::train::plots::Chart;
+    /// let chart = Chart::new("Loss").x_label("step").line("train", vec![(1.0, 2.0), (2.0, 1.0)]);
+    /// assert!(chart.svg().contains("step"));
+    /// ```
     pub fn x_label(self, label: &str) -> Chart {
         Chart { x_label: label.to_string(), ..self }
     }
 
-    /// What the vertical axis is.
+    /// The label of the vertical axis.
+    ///
+    /// ```
+    /// use pullback_nn::train::plots::Chart;
+    /// let chart = Chart::new("Loss").y_label("nats").line("train", vec![(1.0, 2.0), (2.0, 1.0)]);
+    /// assert!(chart.svg().contains("nats"));
+    /// ```
     pub fn y_label(self, label: &str) -> Chart {
         Chart { y_label: label.to_string(), ..self }
     }
 
-    /// Whether the vertical axis is logarithmic. Then what is not above zero is left out.
+    /// Whether the vertical axis is logarithmic; `false` by default. Values that are not positive
+    /// are left out then.
+    ///
+    /// ```
+    /// use pullback_nn::train::plots::Chart;
+    /// let chart = Chart::new("Loss").line("train", vec![(1.0, 2.0), (2.0, 0.01), (3.0, 0.5)]);
+    /// assert_ne!(chart.svg(), chart.clone().log_y(true).svg());
+    /// ```
     pub fn log_y(self, log: bool) -> Chart {
         Chart { log_y: log, ..self }
     }
 
     /// Adds a line. It has a gap where a point is not finite.
+    ///
+    /// ```
+    /// use pullback_nn::train::plots::Chart;
+    /// let chart = Chart::new("Loss")
+    ///     .line("train", vec![(1.0, 2.0), (2.0, 1.0)])
+    ///     .line("val", vec![(1.0, 2.5), (2.0, 1.5)]);
+    /// assert!(chart.svg().contains("train") && chart.svg().contains("val"));
+    /// ```
     pub fn line(mut self, name: &str, points: Vec<(f64, f64)>) -> Chart {
         let colour = self.colours();
         self.series.push(Series { name: name.to_string(), points, colour, pale: false });
         self
     }
 
-    /// Adds a line of noisy values: they are pale, and in front of them are means over about
-    /// `reach` points to each side.
+    /// Adds a line of noisy values, drawn pale behind their running mean over about `reach` points
+    /// to each side.
+    ///
+    /// ```
+    /// use pullback_nn::train::plots::Chart;
+    /// let points = Vec::from_iter((0..100).map(|i| (i as f64, 1.0 / (1 + i % 7) as f64)));
+    /// let plain = Chart::new("Loss").line("train", points.clone());
+    /// let smooth = Chart::new("Loss").noisy_line("train", points, 10);
+    /// assert!(smooth.svg().len() > plain.svg().len()); // the values and their mean
+    /// ```
     pub fn noisy_line(mut self, name: &str, points: Vec<(f64, f64)>, reach: usize) -> Chart {
         let colour = self.colours();
         let smooth = smoothed(&points, reach);
@@ -78,12 +119,25 @@ impl Chart {
     }
 
     /// The chart as SVG.
+    ///
+    /// ```
+    /// use pullback_nn::train::plots::Chart;
+    /// let chart = Chart::new("Loss").line("train", vec![(1.0, 2.0), (2.0, 1.0)]);
+    /// assert!(chart.svg().starts_with("<svg "));
+    /// ```
     #[must_use]
     pub fn svg(&self) -> String {
         svg::text(&layout::shapes(self))
     }
 
     /// The chart as the bytes of a PNG file.
+    ///
+    /// ```
+    /// use pullback_nn::train::plots::Chart;
+    /// let chart = Chart::new("Loss").line("train", vec![(1.0, 2.0), (2.0, 1.0)]);
+    /// assert!(chart.png()?.starts_with(b"\x89PNG"));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If it cannot be encoded.
@@ -93,8 +147,20 @@ impl Chart {
 
     /// Writes the chart to a file whose name ends in `.svg` or `.png`.
     ///
+    /// ```
+    /// use pullback_nn::train::plots::Chart;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let chart = Chart::new("Loss").line("train", vec![(1.0, 2.0), (2.0, 1.0)]);
+    /// chart.save(folder.join("loss.svg"))?;
+    /// assert!(folder.join("loss.svg").is_file());
+    /// assert!(chart.save(folder.join("loss.jpg")).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
-    /// If the name ends otherwise, or the file cannot be written.
+    /// If the name has another ending, or the file cannot be written.
+    #[doc(alias = "savefig")]
     pub fn save(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         match path.extension().and_then(|ending| ending.to_str()) {

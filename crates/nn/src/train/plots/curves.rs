@@ -8,11 +8,22 @@ use std::path::PathBuf;
 /// How many points make a line worth smoothing.
 const MANY: usize = 60;
 
-/// The curve of a metric over the steps of a log: of the steps, and of evaluations, where it was
-/// measured.
+/// A chart of a metric over the steps of a log: its training values, and those of evaluations
+/// (`val_…`), where they were measured.
 ///
-/// Many values of steps are smoothed. A metric that is positive and falls or rises by much has a
-/// logarithmic axis.
+/// Long training curves are smoothed. The axis is logarithmic if all values are positive and they
+/// differ by a factor of more than 30.
+///
+/// ```
+/// use pullback_nn::train::plots::learning_curves;
+/// use pullback_nn::train::{LogRow, Metrics};
+/// let row = |step: u64| {
+///     let metrics = Metrics::from(1.0 / step as f64).with("val_loss", 2.0 / step as f64);
+///     LogRow { step, epoch: 0, seconds: 0.1 * step as f64, metrics }
+/// };
+/// let chart = learning_curves(&Vec::from_iter((1..=10).map(row)), "loss");
+/// assert!(chart.svg().contains("Loss") && chart.svg().contains("val"));
+/// ```
 pub fn learning_curves(rows: &[LogRow], metric: &str) -> Chart {
     let points = |name: &str| -> Vec<(f64, f64)> {
         rows.iter().filter_map(|row| Some((row.step as f64, row.metrics.get(name)?))).collect()
@@ -37,16 +48,44 @@ fn capitalised(text: &str) -> String {
     letters.next().map_or(String::new(), |first| first.to_uppercase().chain(letters).collect())
 }
 
-/// Draws the curves of all metrics of a [`JsonLog`](crate::train::JsonLog) when a run ends, as SVG
-/// and PNG. A resumed run has those from before, because the log has them.
+/// A callback that draws the curves of all metrics of a [`JsonLog`](crate::train::JsonLog) when a
+/// run ends, as SVG and PNG. Those of a resumed run include the steps before, which are in the log.
 pub struct Plots {
     log: PathBuf,
     folder: PathBuf,
 }
 
 impl Plots {
-    /// Of this log, into this folder: `loss.svg`, `loss.png`, and so on. The log's callback must be
-    /// there too.
+    /// Draws the metrics of the log at `log` into the folder `folder`: `loss.svg`, `loss.png`, and
+    /// so on. Add the callback of the log, [`JsonLog`](crate::train::JsonLog), to the trainer too.
+    /// If the log cannot be read or a file cannot be written, the run ends with an error.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::plots::Plots;
+    /// use pullback_nn::train::{JsonLog, Trainer};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let log = folder.join("log.jsonl");
+    /// Trainer::new(&model, &opt)
+    ///     .epochs(3)
+    ///     .callback(JsonLog::new(&log))
+    ///     .callback(Plots::new(&log, folder))
+    ///     .run(&batches, step)?;
+    /// assert!(folder.join("loss.svg").is_file());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new(log: impl Into<PathBuf>, folder: impl Into<PathBuf>) -> Plots {
         Plots { log: log.into(), folder: folder.into() }

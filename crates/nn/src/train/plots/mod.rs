@@ -1,4 +1,4 @@
-//! Learning curves as pictures.
+//! Plots of learning curves.
 //!
 //! A [`Chart`] knows its lines; `layout.rs` turns it into shapes, with axes, ticks (`ticks.rs`) and
 //! a legend; `svg.rs` writes those as text, and `png.rs` paints them, with `raster.rs` for lines

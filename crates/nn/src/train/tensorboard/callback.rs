@@ -5,7 +5,7 @@ use crate::train::{Callback, LoopControl, TrainState};
 use pullback::Result;
 use std::path::PathBuf;
 
-/// Writes all metrics as scalars, and histograms of weights and gradients every so often, for
+/// A callback that writes all metrics as scalars, and histograms of weights and gradients, for
 /// TensorBoard.
 pub struct TensorBoard {
     folder: PathBuf,
@@ -15,19 +15,89 @@ pub struct TensorBoard {
 }
 
 impl TensorBoard {
-    /// Event files in this folder: scalars at every step, no histograms.
+    /// Writes event files to this folder: scalars at every step, no histograms. If a file cannot be
+    /// written, the run ends with an error.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{TensorBoard, Trainer};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let board = TensorBoard::new(folder);
+    /// Trainer::new(&model, &opt).epochs(3).callback(board).run(&batches, step)?;
+    /// assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new(folder: impl Into<PathBuf>) -> TensorBoard {
         TensorBoard { folder: folder.into(), scalars: 1, histograms: 0, events: None }
     }
 
-    /// Scalars of steps every `steps` steps; those of evaluations and epochs always.
+    /// Writes the scalars of steps every `steps` steps; those of evaluations and epochs always.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{TensorBoard, Trainer};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let board = TensorBoard::new(folder).every(100);
+    /// Trainer::new(&model, &opt).epochs(3).callback(board).run(&batches, step)?;
+    /// assert_eq!(std::fs::read_dir(folder).unwrap().count(), 1);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn every(self, steps: u64) -> TensorBoard {
         TensorBoard { scalars: steps, ..self }
     }
 
-    /// Histograms of all weights and gradients every `steps` steps.
+    /// Writes histograms of all weights and gradients every `steps` steps; with 0, the default,
+    /// none.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
+    /// #     opt.zero_grad();
+    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
+    /// #     loss.backward()?;
+    /// #     opt.step()?;
+    /// #     Ok(loss)
+    /// # };
+    /// use pullback_nn::train::{TensorBoard, Trainer};
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let board = TensorBoard::new(folder).histograms_every(2);
+    /// Trainer::new(&model, &opt).epochs(3).callback(board).run(&batches, step)?;
+    /// let file = std::fs::read_dir(folder).unwrap().next().unwrap().unwrap().path();
+    /// let bytes = std::fs::read(file).unwrap();
+    /// assert!(bytes.windows(10).any(|part| part == b"gradients/"));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn histograms_every(self, steps: u64) -> TensorBoard {
         TensorBoard { histograms: steps, ..self }

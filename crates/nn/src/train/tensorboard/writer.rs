@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-/// Writes event files for TensorBoard, each event at once.
+/// Writes event files for TensorBoard, each event immediately:
+/// `torch.utils.tensorboard.SummaryWriter`.
 ///
 /// ```
 /// use pullback_nn::train::EventWriter;
@@ -33,11 +34,21 @@ fn now() -> f64 {
 }
 
 impl EventWriter {
-    /// A new file in this folder, which is made if need be. TensorBoard shows all files of a folder
-    /// as one run.
+    /// Creates an event file in this folder, and the folder if it does not exist. TensorBoard shows
+    /// all files of a folder as one run.
+    ///
+    /// ```
+    /// use pullback_nn::train::EventWriter;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let events = EventWriter::create(folder.join("run1"))?;
+    /// assert!(events.path().starts_with(folder.join("run1")));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If the file cannot be made.
+    /// If the file cannot be created.
+    #[doc(alias = "SummaryWriter")]
     pub fn create(folder: impl AsRef<Path>) -> Result<EventWriter> {
         EventWriter::create_at(folder.as_ref(), now)
     }
@@ -56,41 +67,102 @@ impl EventWriter {
         Ok(writer)
     }
 
-    /// Where the file is.
+    /// The path of the event file.
+    ///
+    /// ```
+    /// use pullback_nn::train::EventWriter;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let events = EventWriter::create(folder)?;
+    /// assert!(events.path().is_file());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// A number.
+    /// Writes a number.
+    ///
+    /// ```
+    /// use pullback_nn::train::EventWriter;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let mut events = EventWriter::create(folder)?;
+    /// let size = |events: &EventWriter| std::fs::metadata(events.path()).unwrap().len();
+    /// let before = size(&events);
+    /// events.scalar("loss", 1, 0.5)?;
+    /// assert!(size(&events) > before);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
+    #[doc(alias = "add_scalar")]
     pub fn scalar(&mut self, tag: &str, step: u64, value: f64) -> Result<()> {
         self.summary(step, message::scalar(tag, value))
     }
 
-    /// A histogram of these values, without those that are not finite.
+    /// Writes a histogram of these values; those that are not finite are left out.
+    ///
+    /// ```
+    /// use pullback_nn::train::EventWriter;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let mut events = EventWriter::create(folder)?;
+    /// let size = |events: &EventWriter| std::fs::metadata(events.path()).unwrap().len();
+    /// let before = size(&events);
+    /// events.histogram("weight", 1, &[0.1, -0.2, 0.3])?;
+    /// assert!(size(&events) > before);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
+    #[doc(alias = "add_histogram")]
     pub fn histogram(&mut self, tag: &str, step: u64, values: &[f64]) -> Result<()> {
         let histogram = histogram::message(values);
         self.summary(step, Message::new().bytes(1, tag.as_bytes()).message(5, histogram))
     }
 
-    /// Text, as Markdown.
+    /// Writes text, which TensorBoard shows as Markdown.
+    ///
+    /// ```
+    /// use pullback_nn::train::EventWriter;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let mut events = EventWriter::create(folder)?;
+    /// let size = |events: &EventWriter| std::fs::metadata(events.path()).unwrap().len();
+    /// let before = size(&events);
+    /// events.text("config", 0, "lr: **0.1**")?;
+    /// assert!(size(&events) > before);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
+    #[doc(alias = "add_text")]
     pub fn text(&mut self, tag: &str, step: u64, text: &str) -> Result<()> {
         self.summary(step, message::text(tag, text))
     }
 
-    /// Marks that a run resumes at this step: TensorBoard ignores later steps of earlier files.
+    /// Records that a run resumes at this step: TensorBoard ignores this step and later ones of
+    /// earlier files.
+    ///
+    /// ```
+    /// use pullback_nn::train::EventWriter;
+    /// # let folder = tempfile::tempdir().unwrap();
+    /// # let folder = folder.path();
+    /// let mut events = EventWriter::create(folder)?;
+    /// let size = |events: &EventWriter| std::fs::metadata(events.path()).unwrap().len();
+    /// let before = size(&events);
+    /// events.restart(1001)?; // from the checkpoint at step 1000
+    /// assert!(size(&events) > before);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
-    /// If it cannot be written.
+    /// If the file cannot be written.
     pub fn restart(&mut self, step: u64) -> Result<()> {
         self.write(message::start((self.clock)(), step))
     }

@@ -125,7 +125,16 @@ pub struct MemoryBudget {
 }
 
 impl MemoryBudget {
-    /// A budget of this many bytes.
+    /// A budget of this many bytes, with an account of its own.
+    ///
+    /// ```
+    /// use pullback::{MemoryBudget, Tensor};
+    /// let x = Tensor::from([0.5; 1000]).requires_grad();
+    /// let budget = MemoryBudget::new(4 * 8000);
+    /// budget.run(|| (0..16).fold(x.clone(), |x, _| x.sin())).sum().backward()?;
+    /// assert!(budget.used().kept <= 4 * 8000);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new(bytes: usize) -> MemoryBudget {
         MemoryBudget {
@@ -185,6 +194,18 @@ impl MemoryBudget {
     /// The packer gets what would cost more to compute again. With 0 it gets all that does not fit,
     /// and nothing is dropped for it; with infinity, only what cannot be computed again.
     ///
+    /// ```
+    /// use pullback::{Compress, DType, MemoryBudget, Tensor};
+    /// use std::sync::Arc;
+    /// let x = Tensor::from([0.5; 1000]).requires_grad();
+    /// let budget = MemoryBudget::new(13_000)
+    ///     .or_pack(Arc::new(Compress::new().half(DType::BF16)))
+    ///     .packing_costs(0.0); // what does not fit is packed, and nothing is computed again
+    /// budget.run(|| (0..4).fold(x.clone(), |x, _| x.sin())).sum().backward()?;
+    /// assert_eq!((budget.used().packed, budget.used().again), (2, 0));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Panics
     /// If it is negative or not a number, or if no packer was given ([`MemoryBudget::or_pack`]).
     #[must_use]
@@ -207,6 +228,19 @@ impl MemoryBudget {
     }
 
     /// Runs `f` within the budget.
+    ///
+    /// ```
+    /// use pullback::{MemoryBudget, Tensor, catch};
+    /// let x = Tensor::from([0.5; 1000]).requires_grad();
+    /// let budget = MemoryBudget::new(4 * 8000);
+    /// budget.run(|| (0..16).fold(x.clone(), |x, _| x.sin())).sum().backward()?;
+    /// assert!(budget.used().again > 0); // ops that ran a second time
+    /// // A tensor that is made of data cannot be computed again.
+    /// let data = || (0..9).fold(x.clone(), |x, i| x * Tensor::from([f64::from(i); 1000]));
+    /// let error = catch(|| MemoryBudget::new(4 * 8000).run(data)).unwrap_err();
+    /// assert!(error.to_string().contains("memory_budget"), "{error}");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
     /// Where an operation of `f` saves a value that does not fit, although everything that can be
@@ -243,7 +277,19 @@ impl MemoryBudget {
         with_budgets(all, || packing::with_packing(Arc::new(packer), noted))
     }
 
-    /// What it has cost so far.
+    /// What the budget has cost so far: bytes kept, values dropped, work done again.
+    ///
+    /// ```
+    /// use pullback::{MemoryBudget, Tensor};
+    /// let x = Tensor::from([0.5; 1000]).requires_grad();
+    /// let budget = MemoryBudget::new(4 * 8000);
+    /// budget.run(|| (0..16).fold(x.clone(), |x, _| x.sin())).sum().backward()?;
+    /// let used = budget.used();
+    /// assert_eq!(used.budget, 32_000);
+    /// assert!(used.kept <= 32_000 && used.without > 100_000 && used.dropped > 0);
+    /// println!("{used}");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn used(&self) -> BudgetUse {
         self.ledger.lock().tally.clone()
@@ -295,6 +341,15 @@ pub struct BudgetUse {
 
 impl BudgetUse {
     /// The extra work, as a share of the work of the operations in the scope.
+    ///
+    /// ```
+    /// use pullback::{MemoryBudget, Tensor};
+    /// let x = Tensor::from([0.5; 1000]).requires_grad();
+    /// let budget = MemoryBudget::new(1_000_000);
+    /// budget.run(|| (0..16).fold(x.clone(), |x, _| x.sin())).sum().backward()?;
+    /// assert_eq!(budget.used().extra(), 0.0); // everything fitted
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn extra(&self) -> f64 {
         self.work_again as f64 / self.work.max(1) as f64
     }

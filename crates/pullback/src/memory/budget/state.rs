@@ -216,7 +216,7 @@ impl BudgetState {
         let mut seen: SmallVec<[&Pooled<Storage>; 8]> = SmallVec::new();
         for storage in inputs.iter().copied().chain(outs).map(|x| &x.0.storage) {
             let is_kept = || self.known(storage).is_some_and(|id| self.has(id));
-            if storage.born > self.since
+            if storage.created > self.since
                 && !seen.iter().any(|s| Pooled::ptr_eq(s, storage))
                 && !is_kept()
             {
@@ -245,7 +245,7 @@ impl BudgetState {
         storage.bytes() > TINY
             && match self.known(storage) {
                 Some(id) => self.entries[id].bytes > 0,
-                None => storage.born > self.since,
+                None => storage.created > self.since,
             }
     }
 
@@ -271,7 +271,7 @@ impl BudgetState {
             memory: Some(Pooled::downgrade(storage)),
             version: storage.version(),
             held: tiny.then(|| storage.clone()),
-            bytes: if tiny || storage.born <= self.since { 0 } else { bytes },
+            bytes: if tiny || storage.created <= self.since { 0 } else { bytes },
             saves: 0,
             locks: 0,
             dependencies_pinned: false,

@@ -8,7 +8,7 @@
 use super::replay::after_cotangent;
 use crate::apply::apply_all;
 use crate::custom::{Handle, OperandRole, Rule};
-use crate::rule::{Facts, Maybe, Outs, Val};
+use crate::rule::{Derivatives, RuleContext, Tensors, Val};
 use crate::trace::{self, TraceKind, evaluate};
 use crate::{Spec, Tensor, Tree, fail, jvp, mode, vjp};
 use pullback_ir::{Custom, Line, Op, Program, Work};
@@ -66,13 +66,13 @@ impl Rule for CheckpointRule {
         OperandRole::Argument
     }
 
-    fn vjp(&self, facts: &Facts, dys: &Maybe) -> Maybe {
+    fn vjp(&self, ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
         let count = self.0.inputs.len();
-        let mut gradients: Maybe = SmallVec::from_elem(None, count);
+        let mut gradients: Derivatives = SmallVec::from_elem(None, count);
         let Some(token) = dys.iter().flatten().next() else { return gradients };
         let operands: Vec<Tensor> =
-            (0..count).map(|i| after_cotangent(facts.x(i), Some(token))).collect();
-        let places = self.floats(|i| facts.needs(i));
+            (0..count).map(|i| after_cotangent(ctx.x(i), Some(token))).collect();
+        let places = self.floats(|i| ctx.needs(i));
         let point: Vec<Tensor> = places.iter().map(|&i| operands[i].clone()).collect();
         let all = self.of(&operands, &places);
         let given: Vec<usize> = (0..dys.len()).filter(|&k| dys[k].is_some()).collect();
@@ -86,8 +86,8 @@ impl Rule for CheckpointRule {
         gradients
     }
 
-    fn jvp(&self, facts: &Facts, tangents: &Maybe) -> Outs {
-        let operands: Vec<Tensor> = (0..self.0.inputs.len()).map(|i| facts.x(i).clone()).collect();
+    fn jvp(&self, ctx: &RuleContext, tangents: &Derivatives) -> Tensors {
+        let operands: Vec<Tensor> = (0..self.0.inputs.len()).map(|i| ctx.x(i).clone()).collect();
         let places = self.floats(|i| tangents[i].is_some());
         let point: Vec<Tensor> = places.iter().map(|&i| operands[i].clone()).collect();
         let along: Vec<Tensor> = places.iter().filter_map(|&i| tangents[i].clone()).collect();

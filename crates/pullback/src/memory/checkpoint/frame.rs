@@ -180,7 +180,7 @@ impl Frame {
     }
 
     fn is_captured(&self, storage: &Storage) -> bool {
-        storage.born <= self.number
+        storage.created <= self.number
     }
 
     /// Whether the current op belongs to the function, and not to a trace inside it. Such a trace

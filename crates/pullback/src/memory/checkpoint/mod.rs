@@ -49,7 +49,8 @@ use frame::Frame;
 use pullback_ir::Line;
 use std::sync::Arc;
 
-/// `f(x)`, without saving what backward needs of it: `f` runs again in the backward pass.
+/// Activation checkpointing: computes `f(x)` without saving the intermediate values for backward;
+/// `f` runs again in the backward pass.
 ///
 /// Costs one more run of `f` and saves the memory of all it does, except its arguments. `f` may
 /// capture parameters (a clone of a [`Tensor`] is the same tensor); they get their gradients as
@@ -72,6 +73,7 @@ use std::sync::Arc;
 /// # Panics
 /// Where an operation of `f` fails, or `f` writes in place to a captured tracked tensor.
 /// Backward gives an error where the second run differs from the first.
+#[doc(alias = "remat")]
 #[track_caller]
 pub fn checkpoint<T, Y, F>(f: F, x: &T) -> Y
 where
@@ -103,21 +105,49 @@ impl Default for Checkpoint {
 }
 
 impl Checkpoint {
-    /// As [`checkpoint`] does it.
+    /// The defaults, as [`checkpoint`] uses them.
+    ///
+    /// ```
+    /// use pullback::{Checkpoint, Tensor};
+    /// let x = Tensor::from(2.0).requires_grad();
+    /// Checkpoint::new().call(|x: &Tensor| x.powi(3), &x).backward()?;
+    /// assert_eq!(x.grad().unwrap().item::<f64>(), 12.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new() -> Checkpoint {
         Checkpoint { verify: cfg!(debug_assertions) }
     }
 
-    /// Whether values are compared with those of the first run, by a hash: by default in debug
-    /// builds. (What is traced has no values.)
+    /// Whether the values of the second run are compared with those of the first, by a hash; unless
+    /// set, in debug builds. (What is traced has no values.) Backward is an error where they
+    /// differ.
+    ///
+    /// ```
+    /// use pullback::{Checkpoint, Tensor};
+    /// use std::sync::atomic::{AtomicU32, Ordering};
+    /// let x = Tensor::from(2.0).requires_grad();
+    /// let calls = AtomicU32::new(0);
+    /// let impure = move |x: &Tensor| (x * f64::from(calls.fetch_add(1, Ordering::Relaxed))).exp();
+    /// let y = Checkpoint::new().verify(true).call(impure, &x);
+    /// assert!(y.backward().is_err()); // the second run computes something else
+    /// ```
     #[must_use]
     pub fn verify(mut self, verify: bool) -> Checkpoint {
         self.verify = verify;
         self
     }
 
-    /// `f(x)`: see [`checkpoint`].
+    /// `f(x)`, which runs again in the backward pass: see [`checkpoint`].
+    ///
+    /// ```
+    /// use pullback::{Checkpoint, Tensor};
+    /// let x = Tensor::from([1.0, 2.0]).requires_grad();
+    /// let y = Checkpoint::new().call(|x: &Tensor| x.square().sum(), &x);
+    /// y.backward()?;
+    /// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [2.0, 4.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Panics
     /// See [`checkpoint`].
@@ -181,8 +211,8 @@ fn frozen(leaves: &[Tensor], at: Line) -> Vec<Tensor> {
     leaves.iter().map(freeze).collect()
 }
 
-/// One function after the other, in segments that are checkpointed: the values between segments are
-/// kept, the values inside are computed again. Without a number there are about √n segments, so
+/// Applies functions in sequence, in checkpointed segments: the values between segments are kept,
+/// those inside are recomputed in backward. Without a number there are about √n segments, so
 /// that what is kept and what is computed at a time both grow as √n. The last segment is not
 /// checkpointed: backward needs its values at once.
 ///
@@ -198,7 +228,7 @@ fn frozen(leaves: &[Tensor], at: Line) -> Vec<Tensor> {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// Functions of different kinds are made one kind by an [`Arc`] each, called by one closure:
+/// Functions of different types are put behind an [`Arc`] each, called by one closure:
 ///
 /// ```
 /// use pullback::{Tensor, checkpoint_sequential};

@@ -81,34 +81,67 @@ impl Default for Compress {
 }
 
 impl Compress {
-    /// Compresses nothing yet.
+    /// Compresses nothing until a method below chooses what.
+    ///
+    /// ```
+    /// use pullback::{Compress, Tensor, memory_report, with_packing};
+    /// use std::sync::Arc;
+    /// let x = Tensor::full([64, 64], 0.5f32).requires_grad();
+    /// let packer = Arc::new(Compress::new());
+    /// let step = || with_packing(packer, || (&x + 0.5).relu()).sum().backward();
+    /// let ((), report) = memory_report(step)?;
+    /// assert_eq!(report.most.activations, 64 * 64 * 4);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn new() -> Compress {
         let memo = Arc::new(Memo::new());
         Compress { masks: false, integers: false, blocks: false, half: None, next: None, memo }
     }
 
-    /// One bit for each element, where that is exact: results of `relu` without NaN, of which the
-    /// derivative needs only where they are positive, and every value that has two different
-    /// elements at most, whatever it is for: booleans, the mask of dropout, ones and zeros.
-    /// Gradients are the same, bit for bit. (Dropout inside attention saves no mask: it draws it
-    /// again.)
+    /// Keeps one bit for each element, where that is exact: results of `relu` without NaN, of which
+    /// the derivative needs only where they are positive, and every value with at most two
+    /// different elements: booleans, the mask of dropout, ones and zeros. Gradients are the same,
+    /// bit for bit. (Dropout inside attention saves no mask: it draws it again.)
+    ///
+    /// ```
+    /// use pullback::{Compress, Tensor, memory_report, with_packing};
+    /// use std::sync::Arc;
+    /// let x = Tensor::full([64, 64], 0.5f32).requires_grad();
+    /// let packer = Arc::new(Compress::new().masks());
+    /// let step = || with_packing(packer, || (&x + 0.5).relu()).sum().backward();
+    /// let ((), report) = memory_report(step)?;
+    /// assert_eq!(report.most.activations, 64 * 64 / 8); // one bit for each element
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn masks(mut self) -> Compress {
         self.masks = true;
         self
     }
 
-    /// Integers, such as indices, in the narrowest dtype that holds them; exact.
+    /// Keeps integers, such as indices, in the narrowest dtype that holds them; exact.
+    ///
+    /// ```
+    /// use pullback::{Compress, Tensor, memory_report, with_packing};
+    /// use std::sync::Arc;
+    /// let x = Tensor::full([100, 8], 0.5f32).requires_grad();
+    /// let rows = Tensor::from(vec![99i64; 64]);
+    /// let packer = Arc::new(Compress::new().integers());
+    /// let step = || with_packing(packer, || x.index_select(0, &rows)).sum().backward();
+    /// let ((), report) = memory_report(step)?;
+    /// assert_eq!(report.most.activations, 64); // u8 instead of i64
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn integers(mut self) -> Compress {
         self.integers = true;
         self
     }
 
-    /// `f32` and `f64` in `bf16` or `f16`, off by a part ε = 2⁻⁸ or 2⁻¹¹ of themselves at most.
-    /// Taken where a derivative is then off by at most 4ε (1.6 % or 0.2 %), whatever the values
-    /// are:
+    /// Keeps `f32` and `f64` values in `bf16` or `f16`, with a relative error of at most ε = 2⁻⁸ or
+    /// 2⁻¹¹. Used where the error of the derivative is then at most 4ε (1.6 % or 0.2 %), for all
+    /// values:
     ///
     /// - of itself: products (`mul`, matrix products, convolutions) and quotients (`div`),
     ///   `square`, `sqrt`, `rsqrt`, `recip`, `exp`, `exp2`, `log`, `log2`, `log10`, `tan`, `atan`,
@@ -134,6 +167,17 @@ impl Compress {
     /// are taken only where the error may be a part of the largest element, and that is not among
     /// them, or of 1.
     ///
+    /// ```
+    /// use pullback::{Compress, DType, Tensor, memory_report, with_packing};
+    /// use std::sync::Arc;
+    /// let x = Tensor::full([64, 64], 0.5f32).requires_grad();
+    /// let packer = Arc::new(Compress::new().half(DType::BF16));
+    /// let step = || with_packing(packer, || (&x + 0.5).exp()).sum().backward();
+    /// let ((), report) = memory_report(step)?;
+    /// assert_eq!(report.most.activations, 64 * 64 * 2);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Panics
     /// If the dtype is another one.
     #[track_caller]
@@ -148,9 +192,9 @@ impl Compress {
         self
     }
 
-    /// Floats in eight bits with a scale for each 64 elements: off by at most 1/254 of the largest
-    /// magnitude among them, in addition to the rounding of the dtype itself. Taken where a
-    /// derivative is then off by at most 4/254, 1.6 %, whatever the values are:
+    /// Quantises floats to eight bits, in blocks of 64 elements with a scale each: the error is at
+    /// most 1/254 of the largest magnitude in the block, in addition to the rounding of the dtype
+    /// itself. Used where the error of the derivative is then at most 4/254, 1.6 %, for all values:
     ///
     /// - of the largest slope in the block: products (`mul`, matrix products, convolutions),
     ///   `square`, `recip`, `rsqrt`, `exp`, `exp2`, `tan`;
@@ -162,14 +206,42 @@ impl Compress {
     /// relative to the largest: an element that is small relative to its block is lost, which shows
     /// where a large gradient arrives at it (that of `hypot` or of a norm near 0 does). Blocks that
     /// hold what is not finite, or numbers near the ends of the range, are kept whole.
+    ///
+    /// ```
+    /// use pullback::{Compress, Tensor, memory_report, with_packing};
+    /// use std::sync::Arc;
+    /// let x = Tensor::full([64, 64], 0.5f32).requires_grad();
+    /// let packer = Arc::new(Compress::new().blocks8());
+    /// let step = || with_packing(packer, || (&x + 0.5).exp()).sum().backward();
+    /// let ((), report) = memory_report(step)?;
+    /// assert_eq!(report.most.activations, 64 * 64 + 64 * 4); // and a scale for each 64
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn blocks8(mut self) -> Compress {
         self.blocks = true;
         self
     }
 
-    /// Passes on what was made, and what was left alone, to another packer:
+    /// Passes on what was compressed, and what was left alone, to another packer:
     /// `Compress::new().masks().then(offload)` compresses and writes the result to disk.
+    ///
+    /// ```
+    /// use pullback::{Compress, Offload, Tensor, with_packing};
+    /// use std::sync::Arc;
+    /// # let dir = std::env::temp_dir().join(format!("compress-then-{}", std::process::id()));
+    /// let offload = Offload::to_disk(&dir)?.min_bytes(1);
+    /// let packer = Arc::new(Compress::new().masks().then(offload.clone()));
+    /// let x = Tensor::full([64, 64], 0.5f32).requires_grad();
+    /// let y = with_packing(packer, || (&x + 0.5).relu()).sum();
+    /// offload.flush()?;
+    /// assert!(offload.stats().written_bytes < 1024); // bits, not floats
+    /// y.backward()?;
+    /// assert_eq!(x.grad().unwrap().to_vec::<f32>()[0], 1.0);
+    /// # drop((y, offload));
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn then(mut self, next: impl Pack + 'static) -> Compress {
         self.next = Some(Arc::new(next));

@@ -107,14 +107,39 @@ pub struct OffloadStats {
 }
 
 impl Offload {
-    /// To the memory of the host, for tensors that live elsewhere. All tensors of this version live
-    /// there already, so every value is kept as it is, at no cost, and the options have no effect.
+    /// To the memory of the host. In this version nothing is moved: values on the CPU are there
+    /// already, and those on other devices stay on them. The options have no effect.
+    ///
+    /// ```
+    /// use pullback::{Offload, OffloadStats, Tensor};
+    /// let offload = Offload::to_host();
+    /// let x = Tensor::from([1.0, 2.0]).requires_grad();
+    /// offload.run(|| x.exp().sum()).backward()?;
+    /// assert_eq!(offload.stats(), OffloadStats::default());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    #[doc(alias = "save_on_cpu")]
     #[must_use]
     pub fn to_host() -> Offload {
         Offload(None)
     }
 
-    /// To files in a directory, which is made if there is none.
+    /// Offloads to files in a directory, which is created if there is none.
+    ///
+    /// ```
+    /// use pullback::{Offload, Tensor};
+    /// # let dir = std::env::temp_dir().join(format!("offload-disk-{}", std::process::id()));
+    /// let offload = Offload::to_disk(&dir)?.min_bytes(1 << 10);
+    /// let x = Tensor::full([64, 64], 0.5f32).requires_grad();
+    /// let y = offload.run(|| (&x * 2.0).sin().exp().sum());
+    /// offload.flush()?;
+    /// assert_eq!(offload.stats().files, 2); // what `sin` and `exp` saved
+    /// y.backward()?;
+    /// assert_eq!(offload.stats().files, 0);
+    /// # drop(offload);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If no file can be written there, or no thread can be started.
@@ -152,39 +177,133 @@ impl Offload {
         self
     }
 
-    /// Smaller values stay in memory; 64 KiB unless said otherwise.
+    /// Values of fewer bytes stay in memory; 64 KiB unless set.
+    ///
+    /// ```
+    /// use pullback::{Offload, Tensor};
+    /// # let dir = std::env::temp_dir().join(format!("offload-min-{}", std::process::id()));
+    /// let offload = Offload::to_disk(&dir)?;
+    /// let x = Tensor::full([64, 64], 0.5f32).requires_grad();
+    /// let y = offload.run(|| (&x * 2.0).sin().exp().sum());
+    /// offload.flush()?;
+    /// assert_eq!(offload.stats().files, 0); // 16 KiB are below the default
+    /// let z = offload.clone().min_bytes(16 << 10).run(|| (&x * 2.0).sin().sum());
+    /// offload.flush()?;
+    /// assert_eq!(offload.stats().files, 1);
+    /// y.backward()?;
+    /// z.backward()?;
+    /// # drop(offload);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn min_bytes(self, bytes: usize) -> Offload {
         self.set(|o| o.min_bytes = bytes)
     }
 
     /// The most memory for copies that wait to be written and prefetched values, together; 256 MiB
-    /// unless said otherwise. A value that is larger is written at once, from where it is.
+    /// unless set. A value that is larger is written at once, from where it is.
+    ///
+    /// ```
+    /// use pullback::{Offload, Tensor};
+    /// # let dir = std::env::temp_dir().join(format!("offload-buffer-{}", std::process::id()));
+    /// let offload = Offload::to_disk(&dir)?.min_bytes(1 << 10).buffer_bytes(8 << 10);
+    /// let x = Tensor::full([64, 64], 0.5f32).requires_grad();
+    /// let y = offload.run(|| (&x * 2.0).sin().exp().sum());
+    /// assert_eq!(offload.stats().written_at_once, 2); // 16 KiB do not fit into 8
+    /// y.backward()?;
+    /// assert!(offload.stats().peak_held_bytes <= 8 << 10);
+    /// # drop(offload);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn buffer_bytes(self, bytes: usize) -> Offload {
         self.set(|o| o.buffer_bytes = bytes)
     }
 
-    /// The most that may be in files at a time; an operation that would save more fails. No bound
-    /// unless said otherwise.
+    /// The most bytes that may be in files at a time; no bound unless set.
+    ///
+    /// ```
+    /// use pullback::{Offload, Tensor, catch};
+    /// # let dir = std::env::temp_dir().join(format!("offload-max-{}", std::process::id()));
+    /// let offload = Offload::to_disk(&dir)?.min_bytes(1 << 10).max_bytes(20 << 10);
+    /// let x = Tensor::full([64, 64], 0.5f32).requires_grad();
+    /// let y = catch(|| offload.run(|| (&x * 2.0).sin().exp().sum()));
+    /// let error = y.unwrap_err(); // two values of 16 KiB
+    /// assert!(error.to_string().starts_with("offload"), "{error}");
+    /// # drop(error);
+    /// # drop(offload);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// An operation that would save more.
     #[must_use]
     pub fn max_bytes(self, bytes: u64) -> Offload {
         self.set(|o| o.max_bytes = bytes)
     }
 
-    /// How many values are prefetched for backward, where they fit into the buffer; 8 unless said
-    /// otherwise, and 0 for none.
+    /// How many values are prefetched for backward, where they fit into the buffer; 8 unless set,
+    /// and 0 for none.
+    ///
+    /// ```
+    /// use pullback::{Offload, Tensor};
+    /// # let dir = std::env::temp_dir().join(format!("offload-prefetch-{}", std::process::id()));
+    /// let offload = Offload::to_disk(&dir)?.min_bytes(1 << 10).prefetch(0);
+    /// let x = Tensor::full([64, 64], 0.5f32).requires_grad();
+    /// let y = offload.run(|| (&x * 2.0).sin().exp().sum());
+    /// offload.flush()?;
+    /// y.backward()?;
+    /// assert_eq!(offload.stats().prefetch_hits, 0);
+    /// # drop(offload);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn prefetch(self, values: usize) -> Offload {
         self.set(|o| o.prefetch = values)
     }
 
     /// Runs `f`; what it saves for backward is offloaded.
+    ///
+    /// ```
+    /// use pullback::{Offload, Tensor};
+    /// # let dir = std::env::temp_dir().join(format!("offload-run-{}", std::process::id()));
+    /// let offload = Offload::to_disk(&dir)?.min_bytes(1 << 10);
+    /// let x = Tensor::full([64, 64], 0.5f32).requires_grad();
+    /// let y = offload.run(|| (&x * 2.0).sin().exp().sum());
+    /// y.backward()?;
+    /// let slope = x.grad().unwrap().to_vec::<f32>()[0]; // 2·cos(1)·exp(sin(1))
+    /// assert!((slope - 2.0 * 1f32.cos() * 1f32.sin().exp()).abs() < 1e-5);
+    /// # drop(offload);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// Where an operation of `f` fails to save its value, because writing has failed or
+    /// [`Offload::max_bytes`] is reached.
     pub fn run<R>(&self, f: impl FnOnce() -> R) -> R {
         with_packing(Arc::new(self.clone()), f)
     }
 
     /// Waits until everything is written.
+    ///
+    /// ```
+    /// use pullback::{Offload, Tensor};
+    /// # let dir = std::env::temp_dir().join(format!("offload-flush-{}", std::process::id()));
+    /// let offload = Offload::to_disk(&dir)?.min_bytes(1 << 10);
+    /// let x = Tensor::full([64, 64], 0.5f32).requires_grad();
+    /// let y = offload.run(|| (&x * 2.0).sin().exp().sum());
+    /// offload.flush()?;
+    /// assert!(offload.stats().written_bytes >= 2 * 64 * 64 * 4);
+    /// y.backward()?;
+    /// # drop(offload);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If a value could not be written, and that was not reported yet. It is kept in memory.
@@ -192,7 +311,22 @@ impl Offload {
         self.0.as_ref().map_or(Ok(()), |engine| engine.flush())
     }
 
-    /// What it holds and has done.
+    /// What it holds now and has done so far.
+    ///
+    /// ```
+    /// use pullback::{Offload, Tensor};
+    /// # let dir = std::env::temp_dir().join(format!("offload-stats-{}", std::process::id()));
+    /// let offload = Offload::to_disk(&dir)?.min_bytes(1 << 10);
+    /// let x = Tensor::full([64, 64], 0.5f32).requires_grad();
+    /// let y = offload.run(|| (&x * 2.0).sin().exp().sum());
+    /// offload.flush()?;
+    /// let stats = offload.stats();
+    /// assert_eq!((stats.files, stats.failed_writes), (2, 0));
+    /// y.backward()?;
+    /// # drop(offload);
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> OffloadStats {
         self.0.as_ref().map_or_else(OffloadStats::default, |engine| engine.stats())

@@ -59,10 +59,10 @@ fn timeline(ledger: &Ledger) -> Vec<MemorySample> {
     // The changes at each moment: lifetimes that begin at it, and that have ended before it.
     let mut changes = vec![[0i64; 6]; count + 1];
     for life in &ledger.lives {
-        let last = life.died.min(count - 1);
-        if life.born <= last {
+        let last = life.last.min(count - 1);
+        if life.first <= last {
             let kind = life.kind() as usize;
-            changes[life.born][kind] += life.bytes as i64;
+            changes[life.first][kind] += life.bytes as i64;
             changes[last + 1][kind] -= life.bytes as i64;
         }
     }

@@ -19,8 +19,8 @@ pub(super) type SharedLedger = Arc<Mutex<Ledger>>;
 pub(super) struct Life {
     pub bytes: u64,
     /// The first and the last moment at which it is alive.
-    pub born: usize,
-    pub died: usize,
+    pub first: usize,
+    pub last: usize,
     pub op: &'static str,
     pub at: Option<Line>,
     pub part: Option<usize>,
@@ -37,15 +37,15 @@ pub(super) struct Life {
 impl Life {
     pub fn new(
         bytes: usize,
-        born: usize,
+        first: usize,
         op: &'static str,
         at: Option<Line>,
         part: Option<usize>,
     ) -> Life {
         Life {
             bytes: bytes as u64,
-            born,
-            died: usize::MAX,
+            first,
+            last: usize::MAX,
             op,
             at,
             part,
@@ -67,7 +67,7 @@ impl Life {
     }
 
     pub fn is_alive(&self, moment: usize) -> bool {
-        self.born <= moment && moment <= self.died
+        self.first <= moment && moment <= self.last
     }
 }
 
@@ -113,7 +113,7 @@ impl Drop for LifetimeHandle {
         if let Some(ledger) = self.ledger.upgrade() {
             let mut ledger = of(&ledger);
             let now = ledger.now();
-            ledger.lives[self.number].died = now;
+            ledger.lives[self.number].last = now;
         }
     }
 }
@@ -248,11 +248,11 @@ fn register_known(ledger: &SharedLedger, x: &Tensor, kind: MemoryKind, part: Opt
         return;
     }
     let bytes = storage.bytes();
-    let born = {
+    let first = {
         let state = of(ledger);
-        if storage.born > state.since { state.now() } else { 0 }
+        if storage.created > state.since { state.now() } else { 0 }
     };
-    admit(ledger, storage, Life { known: Some(kind), ..Life::new(bytes, born, "", None, part) });
+    admit(ledger, storage, Life { known: Some(kind), ..Life::new(bytes, first, "", None, part) });
 }
 
 /// An operand: where it was there before, it is a parameter, its gradient comes with it, or it is
@@ -310,11 +310,11 @@ pub(crate) fn takes_arena(bytes: usize, at: Line) {
     let mut state = of(&ledger);
     let now = state.now();
     let life = Life::new(bytes, now, "jit", Some(at), state.part);
-    state.live(Life { died: now, ..life });
+    state.live(Life { last: now, ..life });
 }
 
 /// A storage is made, of that many bytes or for a value of a trace: its handle, if it counts.
-pub(crate) fn born(bytes: usize, traced: Option<&Traced>) -> Option<LifetimeHandle> {
+pub(crate) fn allocated(bytes: usize, traced: Option<&Traced>) -> Option<LifetimeHandle> {
     let ledger = kept()?;
     let mut state = of(&ledger);
     let bytes = match traced {
@@ -355,7 +355,7 @@ pub(crate) fn packing<R>(storage: &Pooled<Storage>, f: impl FnOnce() -> Option<R
     if packed.is_some() {
         let mut state = of(&ledger);
         let made = state.lives[first..].iter_mut();
-        made.filter(|life| life.died == usize::MAX).for_each(|life| life.saved = true);
+        made.filter(|life| life.last == usize::MAX).for_each(|life| life.saved = true);
         drop(state);
         if Pooled::strong_count(storage) > holders {
             saves(storage);
@@ -381,11 +381,11 @@ pub(crate) fn unpacked(x: &Tensor) {
     }
     let mut state = of(&ledger);
     // What is older is treated as any other operand.
-    if storage.born > state.since {
+    if storage.created > state.since {
         let (op, at) = state.maker();
-        let (born, part) = (state.now(), state.part);
+        let (first, part) = (state.now(), state.part);
         drop(state);
-        register(&ledger, storage, Life::new(storage.bytes(), born, op, at, part));
+        register(&ledger, storage, Life::new(storage.bytes(), first, op, at, part));
     }
 }
 
@@ -416,7 +416,7 @@ pub(crate) fn overwrites(new: &Tensor) {
         (number(&ledger, &new.0.storage), new.0.storage.as_traced().is_some())
     {
         let mut state = of(&ledger);
-        state.lives[number].born = state.now() + 1;
+        state.lives[number].first = state.now() + 1;
     }
 }
 
@@ -435,10 +435,10 @@ pub(crate) fn continues(old: &Tensor, new: &Tensor) {
     let mut state = of(&ledger);
     let stand_in = state.lives[before].stand_in;
     if stand_in || old.is_alone() {
-        let born = state.now() + 1;
+        let first = state.now() + 1;
         let gradient = state.lives[before].gradient;
         let life = &mut state.lives[after];
-        (life.born, life.gradient, life.stand_in) = (born, gradient, stand_in);
+        (life.first, life.gradient, life.stand_in) = (first, gradient, stand_in);
         if stand_in {
             life.bytes = 0;
         }
@@ -462,7 +462,7 @@ pub(crate) fn touches(leaf: &Leaf, before: Option<&Tensor>, seen: Option<&Tensor
         None => {
             if let Some(number) = number(&ledger, &before.0.storage) {
                 let mut state = of(&ledger);
-                state.lives[number].died = state.now();
+                state.lives[number].last = state.now();
             }
         }
     }

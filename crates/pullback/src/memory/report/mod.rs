@@ -67,7 +67,12 @@ impl MemoryKind {
         MemoryKind::Temporaries,
     ];
 
-    /// Its name in words.
+    /// Its name, as reports print it.
+    ///
+    /// ```
+    /// use pullback::MemoryKind;
+    /// assert_eq!(MemoryKind::OptimizerState.name(), "optimizer state");
+    /// ```
     pub fn name(self) -> &'static str {
         match self {
             MemoryKind::Parameters => "parameters",
@@ -99,13 +104,33 @@ pub struct MemoryBytes {
 }
 
 impl MemoryBytes {
-    /// Those of one kind.
+    /// The bytes of one kind.
+    ///
+    /// ```
+    /// use pullback::{MemoryKind, Tensor, predict_memory};
+    /// let w = Tensor::ones([64, 64]).requires_grad();
+    /// let x = Tensor::ones([8, 64]);
+    /// let report = predict_memory(|| x.matmul(&w).tanh().sum().backward())?;
+    /// assert_eq!(report.most.of(MemoryKind::Parameters), 64 * 64 * 4);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn of(&self, kind: MemoryKind) -> u64 {
         let mut copy = *self;
         *copy.slot(kind)
     }
 
-    /// All together.
+    /// The bytes of all kinds together.
+    ///
+    /// ```
+    /// use pullback::{MemoryKind, Tensor, predict_memory};
+    /// let w = Tensor::ones([64, 64]).requires_grad();
+    /// let x = Tensor::ones([8, 64]);
+    /// let report = predict_memory(|| x.matmul(&w).tanh().sum().backward())?;
+    /// let alive = report.peak().alive;
+    /// let sum: u64 = MemoryKind::ALL.into_iter().map(|kind| alive.of(kind)).sum();
+    /// assert_eq!(alive.total(), sum);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn total(&self) -> u64 {
         MemoryKind::ALL.iter().map(|&kind| self.of(kind)).sum()
     }
@@ -134,7 +159,12 @@ pub enum MemoryPhase {
 }
 
 impl MemoryPhase {
-    /// Its name.
+    /// Its name, as reports print it.
+    ///
+    /// ```
+    /// use pullback::MemoryPhase;
+    /// assert_eq!(MemoryPhase::Backward.name(), "backward");
+    /// ```
     pub fn name(self) -> &'static str {
         match self {
             MemoryPhase::Forward => "forward",
@@ -232,11 +262,35 @@ pub struct MemoryReport {
 
 impl MemoryReport {
     /// The moment at which most is alive.
+    ///
+    /// ```
+    /// use pullback::{MemoryPhase, Tensor, predict_memory};
+    /// let w = Tensor::ones([64, 64]).requires_grad();
+    /// let x = Tensor::ones([8, 64]);
+    /// let report = predict_memory(|| x.matmul(&w).tanh().sum().backward())?;
+    /// let peak = report.peak();
+    /// assert_eq!(peak.phase, MemoryPhase::Backward);
+    /// assert!(report.timeline.iter().all(|moment| moment.alive.total() <= peak.alive.total()));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn peak(&self) -> &MemorySample {
         &self.timeline[self.peak_at]
     }
 
     /// Writes the report to a file, as the ending of its name says: `.txt`, `.json` or `.svg`.
+    ///
+    /// ```
+    /// use pullback::{Tensor, predict_memory};
+    /// let w = Tensor::ones([64, 64]).requires_grad();
+    /// let x = Tensor::ones([8, 64]);
+    /// let report = predict_memory(|| x.matmul(&w).tanh().sum().backward())?;
+    /// # let dir = std::env::temp_dir().join(format!("memory-report-{}", std::process::id()));
+    /// # std::fs::create_dir_all(&dir).unwrap();
+    /// report.save(dir.join("memory.svg"))?;
+    /// assert!(report.save(dir.join("memory.png")).is_err());
+    /// # std::fs::remove_dir_all(&dir).unwrap();
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the name ends otherwise, or the file cannot be written.
@@ -375,13 +429,32 @@ pub struct MemoryReporter {
 }
 
 impl MemoryReporter {
-    /// One that knows no names.
+    /// A reporter without names: as [`memory_report`] and [`predict_memory`].
+    ///
+    /// ```
+    /// use pullback::{MemoryReporter, Tensor};
+    /// let w = Tensor::ones([64]).requires_grad();
+    /// let report = MemoryReporter::new().predict(|| w.exp().sum().backward())?;
+    /// assert_eq!(report.most.parameters, 256);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn new() -> MemoryReporter {
         MemoryReporter::default()
     }
 
-    /// Says what a tensor is for, and to which part of the model it belongs. What was said first
-    /// about a memory counts.
+    /// Says what a tensor is for, and to which part of the model it belongs. The first name that a
+    /// memory is given counts.
+    ///
+    /// ```
+    /// use pullback::{MemoryKind, MemoryReporter, Tensor, no_grad};
+    /// let momentum = Tensor::zeros([64]);
+    /// let reporter = MemoryReporter::new();
+    /// let reporter = reporter.tensor(MemoryKind::OptimizerState, "encoder", &momentum);
+    /// let report = reporter.predict(|| Ok(no_grad(|| momentum.mul_(0.9))))?;
+    /// assert_eq!(report.most.optimizer_state, 256);
+    /// assert_eq!(report.by_part[0].path, "encoder");
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn tensor(mut self, kind: MemoryKind, part: &str, x: &Tensor) -> MemoryReporter {
         self.known.push((kind, part.to_string(), x.clone()));
         self
@@ -389,6 +462,21 @@ impl MemoryReporter {
 
     /// Names a part of the model. Reports list parts in the order in which they are first named,
     /// here, with a tensor or by [`memory_part`].
+    ///
+    /// ```
+    /// use pullback::{MemoryReporter, Tensor, memory_part};
+    /// let w = Tensor::ones([64]).requires_grad();
+    /// let report = MemoryReporter::new().part("encoder").part("decoder").predict(|| {
+    ///     let part = memory_part("decoder");
+    ///     let late = w.exp();
+    ///     drop(part);
+    ///     let _part = memory_part("encoder");
+    ///     (late + w.sin()).sum().backward()
+    /// })?;
+    /// let parts: Vec<&str> = report.by_part.iter().map(|part| part.path.as_str()).collect();
+    /// assert_eq!(parts[..2], ["encoder", "decoder"]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn part(mut self, name: &str) -> MemoryReporter {
         if !self.parts.iter().any(|known| known == name) {
             self.parts.push(name.to_string());
@@ -397,6 +485,16 @@ impl MemoryReporter {
     }
 
     /// [`predict_memory`] with these names.
+    ///
+    /// ```
+    /// use pullback::{MemoryKind, MemoryReporter, Tensor};
+    /// let w = Tensor::ones([64]).requires_grad();
+    /// let reporter = MemoryReporter::new().tensor(MemoryKind::Parameters, "layer", &w);
+    /// let report = reporter.predict(|| w.exp().sum().backward())?;
+    /// assert!(report.predicted && w.grad().is_none());
+    /// assert_eq!(report.by_part[0].bytes.parameters, 256);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`predict_memory`].
@@ -420,6 +518,16 @@ impl MemoryReporter {
     }
 
     /// [`memory_report`] with these names.
+    ///
+    /// ```
+    /// use pullback::{MemoryKind, MemoryReporter, Tensor};
+    /// let w = Tensor::ones([64]).requires_grad();
+    /// let reporter = MemoryReporter::new().tensor(MemoryKind::Parameters, "layer", &w);
+    /// let ((), report) = reporter.measure(|| w.exp().sum().backward())?;
+    /// assert!(!report.predicted && w.grad().is_some());
+    /// assert_eq!(report.by_part[0].bytes.parameters, 256);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`memory_report`].

@@ -45,7 +45,20 @@ pub fn memory_part(name: &str) -> MemoryPartGuard {
 }
 
 impl MemoryPartGuard {
-    /// Where a report is being made: the phase of the step, and the current part, if there is one.
+    /// The phase of the step and the current part, if there is one; `None` where no report is being
+    /// made.
+    ///
+    /// ```
+    /// use pullback::{MemoryPartGuard, MemoryPhase, memory_part, memory_report};
+    /// assert!(MemoryPartGuard::current().is_none());
+    /// memory_report(|| {
+    ///     let _part = memory_part("encoder");
+    ///     let current = Some((MemoryPhase::Forward, Some("encoder".to_string())));
+    ///     assert_eq!(MemoryPartGuard::current(), current);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     pub fn current() -> Option<(MemoryPhase, Option<String>)> {
         let ledger = kept()?;
         let state = of(&ledger);

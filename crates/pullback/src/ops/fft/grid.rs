@@ -26,6 +26,9 @@ fn counted(op: &'static str, n: usize, d: f64) {
 /// use pullback::fft::fftfreq;
 /// assert_eq!(fftfreq(4, 0.5).to_vec::<f32>(), [0.0, 0.5, -1.0, -0.5]);
 /// ```
+///
+/// # Panics
+/// If `n` or `d` is 0.
 #[track_caller]
 #[must_use]
 pub fn fftfreq(n: usize, d: f64) -> Tensor {
@@ -38,6 +41,14 @@ pub fn fftfreq(n: usize, d: f64) -> Tensor {
 /// The frequencies of the coefficients of [`rfft`]: 0, 1, …, n/2 over n·d, as f32.
 ///
 /// Derivative: none, it has no operand.
+///
+/// ```
+/// use pullback::fft::rfftfreq;
+/// assert_eq!(rfftfreq(4, 0.5).to_vec::<f32>(), [0.0, 0.5, 1.0]);
+/// ```
+///
+/// # Panics
+/// If `n` or `d` is 0.
 #[track_caller]
 #[must_use]
 pub fn rfftfreq(n: usize, d: f64) -> Tensor {
@@ -66,6 +77,9 @@ fn rolled(op: &'static str, x: Signal, dims: Option<&[isize]>, by: fn(usize) -> 
 /// let y = fft::fftshift(fft::Real(&Tensor::from([0.0, 1.0, -2.0, -1.0])), None);
 /// assert_eq!(y.to_vec::<f64>(), [-2.0, -1.0, 0.0, 1.0]);
 /// ```
+///
+/// # Panics
+/// If an axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn fftshift<'a>(x: impl Into<Signal<'a>>, dims: Option<&[isize]>) -> Tensor {
@@ -75,6 +89,15 @@ pub fn fftshift<'a>(x: impl Into<Signal<'a>>, dims: Option<&[isize]>) -> Tensor 
 /// The inverse of [`fftshift`].
 ///
 /// Derivative: linear; [`fftshift`].
+///
+/// ```
+/// use pullback::{Tensor, fft};
+/// let y = fft::ifftshift(fft::Real(&Tensor::from([-2.0, -1.0, 0.0, 1.0])), None);
+/// assert_eq!(y.to_vec::<f64>(), [0.0, 1.0, -2.0, -1.0]);
+/// ```
+///
+/// # Panics
+/// If an axis is out of range.
 #[track_caller]
 #[must_use]
 pub fn ifftshift<'a>(x: impl Into<Signal<'a>>, dims: Option<&[isize]>) -> Tensor {

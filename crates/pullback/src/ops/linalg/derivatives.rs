@@ -13,7 +13,7 @@
 
 use super::{gathered_rows, right_solve, triangular};
 use crate::apply::{apply, apply_all};
-use crate::rule::{Facts, Grad, Hand, Maybe, Outs, Val};
+use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val};
 use crate::{Error, Op, Tensor, fail};
 use pullback_ir::Linalg;
 use smallvec::smallvec;
@@ -23,7 +23,7 @@ const Y: Val = Val::Out(0);
 
 #[rustfmt::skip]
 pub(crate) fn row(f: Linalg) -> Grad {
-    let hand = |uses, vjp, jvp, formula| Grad::Hand(Hand { uses, vjp, jvp, formula });
+    let hand = |uses, vjp, jvp, formula| Grad::ByHand(ByHand { uses, vjp, jvp, formula });
     match f {
         Linalg::Cholesky => hand(&[Y], cholesky_vjp, cholesky_jvp,
             "`dA = sym(L⁻ᵀ·Φ(Lᵀ·dL)·L⁻¹)`, Φ the lower triangle with half the diagonal"),
@@ -60,7 +60,7 @@ fn sum(terms: impl IntoIterator<Item = Option<Tensor>>) -> Option<Tensor> {
     terms.into_iter().flatten().reduce(|a, b| a + b)
 }
 
-fn cholesky_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn cholesky_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let back = |dl: &Tensor| {
         let l = f.y(0);
         let inner = lower_half(&l.t().matmul(dl));
@@ -70,7 +70,7 @@ fn cholesky_vjp(f: &Facts, dys: &Maybe) -> Maybe {
     smallvec![dys[0].as_ref().map(back)]
 }
 
-fn cholesky_jvp(f: &Facts, t: &Maybe) -> Outs {
+fn cholesky_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let l = f.y(0);
     let along = |ta: &Tensor| {
         let left = triangular(l, &sym(ta), false, false);
@@ -79,7 +79,7 @@ fn cholesky_jvp(f: &Facts, t: &Maybe) -> Outs {
     t[0].iter().map(along).collect()
 }
 
-fn triangle_of(f: &Facts) -> (bool, bool) {
+fn triangle_of(f: &RuleContext) -> (bool, bool) {
     match *f.op {
         Op::Linalg(Linalg::TriangularSolve { upper, unit }) => (upper, unit),
         _ => unreachable!("called for TriangularSolve"),
@@ -92,7 +92,7 @@ fn read_part(x: &Tensor, upper: bool, unit: bool) -> Tensor {
     if upper { x.triu(skip) } else { x.tril(-skip) }
 }
 
-fn triangular_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn triangular_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let Some(dx) = &dys[0] else { return smallvec![None, None] };
     let (upper, unit) = triangle_of(f);
     let db = triangular(&f.x(0).t(), dx, !upper, unit);
@@ -100,14 +100,14 @@ fn triangular_vjp(f: &Facts, dys: &Maybe) -> Maybe {
     smallvec![f.needs(0).then(da), f.needs(1).then(|| db.clone())]
 }
 
-fn triangular_jvp(f: &Facts, t: &Maybe) -> Outs {
+fn triangular_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let (upper, unit) = triangle_of(f);
     let from_a = t[0].as_ref().map(|ta| -read_part(ta, upper, unit).matmul(f.y(0)));
     let right = sum([from_a, t[1].clone()]);
     right.iter().map(|b| triangular(f.x(0), b, upper, unit)).collect()
 }
 
-fn lu_solve_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn lu_solve_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let Some(dx) = &dys[0] else { return smallvec![None, None, None, None] };
     let &Op::Linalg(Linalg::LuSolve { transpose }) = f.op else {
         unreachable!("called for LuSolve")
@@ -121,7 +121,7 @@ fn lu_solve_vjp(f: &Facts, dys: &Maybe) -> Maybe {
     smallvec![f.needs(0).then(da), None, None, f.needs(3).then(|| db.clone())]
 }
 
-fn lu_solve_jvp(f: &Facts, t: &Maybe) -> Outs {
+fn lu_solve_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let &Op::Linalg(Linalg::LuSolve { transpose }) = f.op else {
         unreachable!("called for LuSolve")
     };
@@ -180,7 +180,7 @@ impl PackedFactors {
     }
 }
 
-fn lu_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn lu_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let Some(dlu) = &dys[0] else { return smallvec![None] };
     let (lu, g) = (unpack(f.y(0)), unpack(dlu));
     let (upper, lower) = (lu.upper.triu(0), lu.unit_lower());
@@ -208,7 +208,7 @@ fn lu_vjp(f: &Facts, dys: &Maybe) -> Maybe {
     smallvec![Some(gathered_rows(&da, &order.argsort(-1, false)))]
 }
 
-fn lu_jvp(f: &Facts, t: &Maybe) -> Outs {
+fn lu_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let along = |ta: &Tensor| {
         let (m, n) = sides(ta);
         let lu = unpack(f.y(0));
@@ -243,7 +243,7 @@ fn mirrored(upper: &Tensor) -> Tensor {
     upper + upper.triu(1).t()
 }
 
-fn no_complete(f: &Facts) {
+fn no_complete(f: &RuleContext) {
     let (m, n) = sides_of(f.in_shape(0));
     if matches!(f.op, Op::Linalg(Linalg::Qr { complete: true })) && m > n {
         let why = "a complete Q of a matrix with more rows than columns is not unique, so it has no derivative";
@@ -255,7 +255,7 @@ fn sides_of(shape: &[usize]) -> (usize, usize) {
     (shape[shape.len() - 2], shape[shape.len() - 1])
 }
 
-fn qr_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn qr_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     no_complete(f);
     let (q, r) = (f.y(0), f.y(1));
     let (m, n) = sides_of(f.in_shape(0));
@@ -276,9 +276,9 @@ fn qr_vjp(f: &Facts, dys: &Maybe) -> Maybe {
     })]
 }
 
-fn qr_jvp(f: &Facts, t: &Maybe) -> Outs {
+fn qr_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     no_complete(f);
-    let Some(ta) = &t[0] else { return Outs::new() };
+    let Some(ta) = &t[0] else { return Tensors::new() };
     let (q, r) = (f.y(0), f.y(1));
     let (m, n) = sides_of(f.in_shape(0));
     let k = m.min(n);
@@ -302,15 +302,15 @@ fn gaps(x: &Tensor) -> Tensor {
     (1.0 - &one) / (x.unsqueeze(-2) - x.unsqueeze(-1) + &one)
 }
 
-fn eigh_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn eigh_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let (w, v) = (f.y(0), f.y(1));
     let values = dys[0].as_ref().map(|dw| (v * dw.unsqueeze(-2)).matmul(&v.t()));
     let vectors = dys[1].as_ref().map(|dv| v.matmul(&(v.t().matmul(dv) * gaps(w))).matmul(&v.t()));
     smallvec![sum([values, vectors]).map(|da| sym(&da))]
 }
 
-fn eigh_jvp(f: &Facts, t: &Maybe) -> Outs {
-    let Some(ta) = &t[0] else { return Outs::new() };
+fn eigh_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
+    let Some(ta) = &t[0] else { return Tensors::new() };
     let (w, v) = (f.y(0), f.y(1));
     let inner = v.t().matmul(&sym(ta)).matmul(v);
     smallvec![inner.diagonal(), v.matmul(&(inner * gaps(w)))]
@@ -325,7 +325,7 @@ fn thin(u: &Tensor, vh: &Tensor, k: usize) -> (Tensor, Tensor) {
     (u.narrow(-1, 0, k), vh.narrow(-2, 0, k))
 }
 
-fn svd_vjp(f: &Facts, dys: &Maybe) -> Maybe {
+fn svd_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
     let s = f.y(1);
     let k = s.shape()[s.rank() - 1];
     let (u, vh) = thin(f.y(0), f.y(2), k);
@@ -348,8 +348,8 @@ fn svd_vjp(f: &Facts, dys: &Maybe) -> Maybe {
     smallvec![sum([inside, above, right])]
 }
 
-fn svd_jvp(f: &Facts, t: &Maybe) -> Outs {
-    let Some(ta) = &t[0] else { return Outs::new() };
+fn svd_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
+    let Some(ta) = &t[0] else { return Tensors::new() };
     let s = f.y(1);
     let k = s.shape()[s.rank() - 1];
     let (u, vh) = thin(f.y(0), f.y(2), k);

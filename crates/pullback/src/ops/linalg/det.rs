@@ -22,6 +22,9 @@ const FEW: usize = 8;
 /// let y = linalg::det(&Tensor::from([[1.0, 2.0], [3.0, 4.0]]));
 /// assert!((y.item::<f64>() + 2.0).abs() < 1e-12);
 /// ```
+///
+/// # Panics
+/// If the matrix is not square, or its dtype is not `f32` or `f64`.
 #[track_caller]
 #[must_use]
 pub fn det(a: &Tensor) -> Tensor {

@@ -36,6 +36,16 @@ fn not_positive(k: i32) -> String {
 /// or 0 (i32). The factor is NaN from there on.
 ///
 /// Derivative: that of [`cholesky`].
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let a = Tensor::from([[4.0, 2.0], [2.0, 0.0]]);
+/// // The leading minor of order 2 is negative.
+/// assert_eq!(linalg::cholesky_ex(&a, false).1.item::<i32>(), 2);
+/// ```
+///
+/// # Panics
+/// If the matrix is not square, or its dtype is not `f32` or `f64`.
 #[track_caller]
 #[must_use]
 pub fn cholesky_ex(a: &Tensor, upper: bool) -> (Tensor, Tensor) {
@@ -57,6 +67,14 @@ fn factor(op: &'static str, a: &Tensor, upper: bool) -> (Tensor, Tensor) {
 /// Derivative: dA = P·L⁻ᵀ·(tril(Lᵀ·dL, −1) + triu(dU·Uᵀ))·U⁻ᵀ for a square A, and its extension to
 /// the parts outside the square.
 ///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let a = Tensor::from([[1.0, 2.0], [4.0, 4.0]]);
+/// let (lu, pivots) = linalg::lu_factor(&a);
+/// assert_eq!(lu.to_vec::<f64>(), [4.0, 4.0, 0.25, 1.0]);
+/// assert_eq!(pivots.to_vec::<i32>(), [2, 2]);
+/// ```
+///
 /// # Panics
 /// If a matrix is singular, so that U has a zero on its diagonal.
 #[track_caller]
@@ -75,6 +93,15 @@ pub(super) fn singular(k: i32) -> String {
 /// or 0 (i32).
 ///
 /// Derivative: that of [`lu_factor`].
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let (_, _, info) = linalg::lu_factor_ex(&Tensor::from([[1.0, 1.0], [1.0, 1.0]]));
+/// assert_eq!(info.item::<i32>(), 2);
+/// ```
+///
+/// # Panics
+/// If the operand is not a matrix, or its dtype is not `f32` or `f64`.
 #[track_caller]
 #[must_use]
 pub fn lu_factor_ex(a: &Tensor) -> (Tensor, Tensor, Tensor) {
@@ -100,6 +127,9 @@ pub(super) fn lu_parts(op: &'static str, a: &Tensor) -> (Tensor, Tensor, Tensor)
 /// let (p, l, u) = linalg::lu(&a);
 /// assert_eq!(p.matmul(&l).matmul(&u).to_vec::<f64>(), a.to_vec::<f64>());
 /// ```
+///
+/// # Panics
+/// If the operand is not a matrix, or its dtype is not `f32` or `f64`.
 #[track_caller]
 #[must_use]
 pub fn lu(a: &Tensor) -> (Tensor, Tensor, Tensor) {
@@ -119,6 +149,15 @@ pub(super) fn fitting_pivots(op: &'static str, lu: &Tensor, pivots: &Tensor, k: 
 /// P, L and U from what [`lu_factor`] gives.
 ///
 /// Derivative: of its formula; P is constant.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let a = Tensor::from([[1.0, 2.0], [4.0, 4.0]]);
+/// let (lu, pivots) = linalg::lu_factor(&a);
+/// let (p, l, u) = linalg::lu_unpack(&lu, &pivots);
+/// assert_eq!(l.to_vec::<f64>(), [1.0, 0.0, 0.25, 1.0]);
+/// assert_eq!(p.matmul(&l).matmul(&u).to_vec::<f64>(), a.to_vec::<f64>());
+/// ```
 ///
 /// # Panics
 /// If there are not as many pivots as rows or columns, whichever are fewer.
@@ -153,6 +192,9 @@ pub fn lu_unpack(lu: &Tensor, pivots: &Tensor) -> (Tensor, Tensor, Tensor) {
 /// assert!((r.at((0, 0)).item::<f64>() + 5.0).abs() < 1e-12);
 /// assert!((q.matmul(&r) - a).abs().max().item::<f64>() < 1e-12);
 /// ```
+///
+/// # Panics
+/// If the operand is not a matrix, or its dtype is not `f32` or `f64`.
 #[track_caller]
 #[must_use]
 pub fn qr(a: &Tensor, mode: QrMode) -> (Tensor, Tensor) {
@@ -196,6 +238,16 @@ pub fn eigh(a: &Tensor, upper: bool) -> (Tensor, Tensor) {
 /// The eigenvalues of [`eigh`].
 ///
 /// Derivative: dA = V·diag(dw)·Vᵀ, also where eigenvalues repeat.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let w = linalg::eigvalsh(&Tensor::from([[2.0, 1.0], [1.0, 2.0]]), false);
+/// assert!((w - Tensor::from([1.0, 3.0])).abs().max().item::<f64>() < 1e-12);
+/// ```
+///
+/// # Panics
+/// If a matrix is not square or holds a value that is not finite, or the dtype is not `f32` or
+/// `f64`.
 #[track_caller]
 #[must_use]
 pub fn eigvalsh(a: &Tensor, upper: bool) -> Tensor {
@@ -239,6 +291,15 @@ pub fn svd(a: &Tensor, full_matrices: bool) -> (Tensor, Tensor, Tensor) {
 /// The singular values of [`svd`].
 ///
 /// Derivative: dA = U·diag(ds)·Vᵀ, also where singular values repeat.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let s = linalg::svdvals(&Tensor::from([[0.0, 2.0], [3.0, 0.0]]));
+/// assert!((s - Tensor::from([3.0, 2.0])).abs().max().item::<f64>() < 1e-12);
+/// ```
+///
+/// # Panics
+/// If a matrix holds a value that is not finite, or the dtype is not `f32` or `f64`.
 #[track_caller]
 #[must_use]
 pub fn svdvals(a: &Tensor) -> Tensor {
@@ -289,6 +350,17 @@ fn reflector(a: &Tensor, i: usize, m: usize) -> Tensor {
 /// column i of `a` (as LAPACK's `geqrf` leaves them) and 1 on it.
 ///
 /// Derivative: of its formula.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// // One reflection, with v = (1, 1) and τ = 1: it exchanges the axes and their signs.
+/// let (a, tau) = (Tensor::from([[9.0, 9.0], [1.0, 9.0]]), Tensor::from([1.0]));
+/// let q = linalg::householder_product(&a, &tau);
+/// assert_eq!(q.to_vec::<f64>(), [0.0, -1.0, -1.0, 0.0]);
+/// ```
+///
+/// # Panics
+/// If `a` has more columns than rows, or `tau` more elements than `a` has columns.
 #[track_caller]
 #[must_use]
 pub fn householder_product(a: &Tensor, tau: &Tensor) -> Tensor {
@@ -310,6 +382,17 @@ fn reflect(x: &Tensor, v: &Tensor, tau: &Tensor, i: usize) -> Tensor {
 /// Q·C, Qᵀ·C, C·Q or C·Qᵀ with the m × m product Q of the reflections of [`householder_product`].
 ///
 /// Derivative: of its formula.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let (a, tau) = (Tensor::from([[9.0, 9.0], [1.0, 9.0]]), Tensor::from([1.0]));
+/// let c = Tensor::from([[1.0], [2.0]]);
+/// let y = linalg::ormqr(&a, &tau, &c, true, false);
+/// assert_eq!(y.to_vec::<f64>(), [-2.0, -1.0]);
+/// ```
+///
+/// # Panics
+/// If the shapes do not fit.
 #[track_caller]
 #[must_use]
 pub fn ormqr(a: &Tensor, tau: &Tensor, other: &Tensor, left: bool, transpose: bool) -> Tensor {

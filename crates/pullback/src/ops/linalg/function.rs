@@ -35,6 +35,9 @@ const EXACT: f64 = 5.37;
 /// let y = linalg::matrix_exp(&Tensor::from([[0.0, 1.0], [0.0, 0.0]]));
 /// assert!((y - Tensor::from([[1.0, 1.0], [0.0, 1.0]])).abs().max().item::<f64>() < 1e-15);
 /// ```
+///
+/// # Panics
+/// If the matrix is not square, or its dtype is not `f32` or `f64`.
 #[track_caller]
 #[must_use]
 pub fn matrix_exp(a: &Tensor) -> Tensor {
@@ -95,6 +98,9 @@ pub fn matrix_exp(a: &Tensor) -> Tensor {
 /// let a = Tensor::from([[1.0, 1.0], [1.0, 0.0]]);
 /// assert_eq!(linalg::matrix_power(&a, 10).to_vec::<f64>(), [89.0, 55.0, 55.0, 34.0]);
 /// ```
+///
+/// # Panics
+/// If the matrix is not square, or `n` is negative and it is singular.
 #[track_caller]
 #[must_use]
 pub fn matrix_power(a: &Tensor, n: i64) -> Tensor {
@@ -202,6 +208,9 @@ fn chain(list: &[Tensor], cost: &[Vec<(f64, usize)>], i: usize, j: usize) -> Ten
 /// let y = linalg::vander(&Tensor::from([2.0, 3.0]), Some(3));
 /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 4.0, 1.0, 3.0, 9.0]);
 /// ```
+///
+/// # Panics
+/// If the operand is 0-d.
 #[track_caller]
 #[must_use]
 pub fn vander(x: &Tensor, n: Option<usize>) -> Tensor {
@@ -223,6 +232,17 @@ pub fn vander(x: &Tensor, n: Option<usize>) -> Tensor {
 /// the lower triangle is read.
 ///
 /// Derivative: of V·diag(√w)·Vᵀ, see [`eigh`](super::eigh): not finite where eigenvalues repeat.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let x = linalg::matrix_sqrth(&Tensor::from([[5.0, 4.0], [4.0, 5.0]]));
+/// let expected = Tensor::from([[2.0, 1.0], [1.0, 2.0]]);
+/// assert!((x - expected).abs().max().item::<f64>() < 1e-12);
+/// ```
+///
+/// # Panics
+/// If a matrix is not square or holds a value that is not finite, or the dtype is not `f32` or
+/// `f64`.
 #[track_caller]
 #[must_use]
 pub fn matrix_sqrth(a: &Tensor) -> Tensor {
@@ -235,6 +255,18 @@ pub fn matrix_sqrth(a: &Tensor) -> Tensor {
 ///
 /// Derivative: of U·Vᵀ and V·diag(s)·Vᵀ, see [`svd`](super::svd): not finite where singular values
 /// repeat.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let a = Tensor::from([[0.0, -2.0], [3.0, 0.0]]);
+/// let (u, h) = linalg::polar(&a);
+/// assert!((h - Tensor::from([[3.0, 0.0], [0.0, 2.0]])).abs().max().item::<f64>() < 1e-12);
+/// assert!((u - Tensor::from([[0.0, -1.0], [1.0, 0.0]])).abs().max().item::<f64>() < 1e-12);
+/// ```
+///
+/// # Panics
+/// If a matrix has more columns than rows or holds a value that is not finite, or the dtype is not
+/// `f32` or `f64`.
 #[track_caller]
 #[must_use]
 pub fn polar(a: &Tensor) -> (Tensor, Tensor) {

@@ -12,6 +12,16 @@ use pullback_ir::infer::args;
 /// The sign of the determinant and the logarithm of its size: 0 and −∞ where it is 0.
 ///
 /// Derivative: dA = dy·A⁻ᵀ for the logarithm; the sign is constant.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let (sign, log) = linalg::slogdet(&Tensor::from([[0.0, 2.0], [3.0, 0.0]]));
+/// assert_eq!(sign.item::<f64>(), -1.0);
+/// assert!((log.item::<f64>() - 6f64.ln()).abs() < 1e-15);
+/// ```
+///
+/// # Panics
+/// If the matrix is not square, or its dtype is not `f32` or `f64`.
 #[track_caller]
 #[must_use]
 pub fn slogdet(a: &Tensor) -> (Tensor, Tensor) {
@@ -25,6 +35,15 @@ pub fn slogdet(a: &Tensor) -> (Tensor, Tensor) {
 /// The logarithm of the determinant: NaN where that is negative.
 ///
 /// Derivative: dA = dy·A⁻ᵀ.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let y = linalg::logdet(&Tensor::from([[2.0, 0.0], [0.0, 3.0]]));
+/// assert!((y.item::<f64>() - 6f64.ln()).abs() < 1e-15);
+/// ```
+///
+/// # Panics
+/// If the matrix is not square, or its dtype is not `f32` or `f64`.
 #[track_caller]
 #[must_use]
 pub fn logdet(a: &Tensor) -> Tensor {
@@ -61,6 +80,10 @@ impl From<f64> for MatrixNorm {
 /// let a = Tensor::from([[1.0, -2.0], [3.0, 4.0]]);
 /// assert_eq!(matrix_norm(&a, MatrixNorm::Order(1.0), [-2, -1], false).item::<f64>(), 6.0);
 /// ```
+///
+/// # Panics
+/// If there are fewer than two axes, the two are the same or out of range, or the order is none of
+/// a matrix.
 #[track_caller]
 #[must_use]
 pub fn matrix_norm(a: &Tensor, kind: MatrixNorm, axes: [isize; 2], keep: bool) -> Tensor {
@@ -106,6 +129,16 @@ fn extreme(x: &Tensor, large: bool) -> Tensor {
 /// kept at length 1 if `keep`.
 ///
 /// Derivative: of its formula; 0 at the origin.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let x = Tensor::from([[3.0, -4.0], [0.0, 2.0]]);
+/// assert_eq!(linalg::vector_norm(&x, 1.0, 1, false).to_vec::<f64>(), [7.0, 2.0]);
+/// assert_eq!(linalg::vector_norm(&x, 1.0, 1, true).shape(), [2, 1]);
+/// ```
+///
+/// # Panics
+/// If an axis is out of range or named twice, or `p` is ±∞ and an axis is empty.
 #[track_caller]
 #[must_use]
 pub fn vector_norm(x: &Tensor, p: f64, axes: impl IntoAxes, keep: bool) -> Tensor {
@@ -116,6 +149,17 @@ pub fn vector_norm(x: &Tensor, p: f64, axes: impl IntoAxes, keep: bool) -> Tenso
 /// of squares over the axes, or over all; without axes, an order is that of a vector or a matrix.
 ///
 /// Derivative: that of [`vector_norm`] or [`matrix_norm`].
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let x = Tensor::from([[3.0, 0.0], [0.0, 4.0]]);
+/// assert_eq!(linalg::norm(&x, None, None, false).item::<f64>(), 5.0);
+/// assert_eq!(linalg::norm(&x, Some(1.0.into()), None, false).item::<f64>(), 4.0);
+/// assert_eq!(linalg::norm(&x, None, Some(&[1]), false).to_vec::<f64>(), [3.0, 4.0]);
+/// ```
+///
+/// # Panics
+/// If the axes are out of range, or an order is given for more than two of them.
 #[track_caller]
 #[must_use]
 pub fn norm(x: &Tensor, order: Option<MatrixNorm>, axes: Option<&[isize]>, keep: bool) -> Tensor {
@@ -142,6 +186,16 @@ pub fn norm(x: &Tensor, order: Option<MatrixNorm>, axes: Option<&[isize]>, keep:
 /// singular value. Infinite where A is singular, 0 where it has no elements.
 ///
 /// Derivative: of its formula.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let a = Tensor::from([[4.0, 0.0], [0.0, 2.0]]);
+/// assert!((linalg::cond(&a, None).item::<f64>() - 2.0).abs() < 1e-12);
+/// ```
+///
+/// # Panics
+/// If the operand is not a matrix (a square one, unless the norm is that of singular values), or
+/// its dtype is not `f32` or `f64`.
 #[track_caller]
 #[must_use]
 pub fn cond(a: &Tensor, kind: Option<MatrixNorm>) -> Tensor {
@@ -177,6 +231,9 @@ pub fn cond(a: &Tensor, kind: Option<MatrixNorm>) -> Tensor {
 /// use pullback::{Tensor, linalg};
 /// assert_eq!(linalg::matrix_rank(&Tensor::ones([3, 2]), None, None, false).item::<i64>(), 1);
 /// ```
+///
+/// # Panics
+/// If the operand is not a matrix (a square one with `hermitian`) of floats.
 #[track_caller]
 #[must_use]
 pub fn matrix_rank(
@@ -204,6 +261,15 @@ impl Tensor {
     /// The inverse of a square matrix: [`linalg::inv`](crate::linalg::inv).
     ///
     /// Derivative: dA = −Yᵀ·dY·Yᵀ.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([[2.0, 0.0], [0.0, 4.0]]).inv();
+    /// assert_eq!(y.to_vec::<f64>(), [0.5, 0.0, 0.0, 0.25]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the matrix is singular or not square, or its dtype is not `f32` or `f64`.
     #[track_caller]
     #[must_use]
     pub fn inv(&self) -> Tensor {
@@ -213,6 +279,15 @@ impl Tensor {
     /// The determinant of a square matrix: [`linalg::det`](crate::linalg::det).
     ///
     /// Derivative: dA = dy·y·A⁻ᵀ.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let y = Tensor::from([[1.0, 2.0], [3.0, 4.0]]).det();
+    /// assert!((y.item::<f64>() + 2.0).abs() < 1e-12);
+    /// ```
+    ///
+    /// # Panics
+    /// If the matrix is not square, or its dtype is not `f32` or `f64`.
     #[track_caller]
     #[must_use]
     pub fn det(&self) -> Tensor {

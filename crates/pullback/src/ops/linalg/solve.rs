@@ -71,6 +71,16 @@ pub fn solve(a: &Tensor, b: &Tensor) -> Tensor {
 /// pivot, or 0 (i32).
 ///
 /// Derivative: that of [`solve`].
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let singular = Tensor::from([[1.0, 1.0], [1.0, 1.0]]);
+/// let (_, info) = linalg::solve_ex(&singular, &Tensor::from([1.0, 2.0]), true);
+/// assert_eq!(info.item::<i32>(), 2);
+/// ```
+///
+/// # Panics
+/// If A is not square, B does not fit it, or the dtypes are not one of `f32` and `f64`.
 #[track_caller]
 #[must_use]
 pub fn solve_ex(a: &Tensor, b: &Tensor, left: bool) -> (Tensor, Tensor) {
@@ -82,6 +92,16 @@ pub fn solve_ex(a: &Tensor, b: &Tensor, left: bool) -> (Tensor, Tensor) {
 /// infinities, not an error.
 ///
 /// Derivative: dB = A⁻ᵀ·dX, dA = −triangle(dB·Xᵀ).
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let a = Tensor::from([[2.0, 0.0], [1.0, 4.0]]);
+/// let x = linalg::solve_triangular(&a, &Tensor::from([[2.0], [9.0]]), false, true, false);
+/// assert_eq!(x.to_vec::<f64>(), [1.0, 2.0]);
+/// ```
+///
+/// # Panics
+/// If A is not square, B does not fit it, or the dtypes are not one of `f32` and `f64`.
 #[track_caller]
 #[must_use]
 pub fn solve_triangular(
@@ -109,6 +129,17 @@ pub fn solve_triangular(
 /// The X with A·X = B, or Aᵀ·X = B, for a triangular A: an older form of [`solve_triangular`].
 ///
 /// Derivative: that of [`solve_triangular`].
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let a = Tensor::from([[2.0, 1.0], [0.0, 4.0]]);
+/// // Aᵀ·X = B, with an upper triangle A.
+/// let x = linalg::triangular_solve(&Tensor::from([[2.0], [9.0]]), &a, true, true, false);
+/// assert_eq!(x.to_vec::<f64>(), [1.0, 2.0]);
+/// ```
+///
+/// # Panics
+/// If A is not square, B does not fit it, or the dtypes are not one of `f32` and `f64`.
 #[track_caller]
 #[must_use]
 pub fn triangular_solve(
@@ -141,6 +172,9 @@ fn lower_factor(l: &Tensor, upper: bool) -> Tensor {
 /// let x = linalg::cholesky_solve(&Tensor::from([[4.0], [4.0]]), &l, false);
 /// assert_eq!(x.to_vec::<f64>(), [0.0, 2.0]);
 /// ```
+///
+/// # Panics
+/// If A is not square, B does not fit it, or the dtypes are not one of `f32` and `f64`.
 #[track_caller]
 #[must_use]
 pub fn cholesky_solve(b: &Tensor, l: &Tensor, upper: bool) -> Tensor {
@@ -168,6 +202,15 @@ fn cholesky_solved(op: &'static str, b: &Tensor, l: &Tensor, upper: bool) -> Ten
 /// (L·Lᵀ)⁻¹ from a factor of [`cholesky`](super::cholesky): L, or U = Lᵀ if `upper`.
 ///
 /// Derivative: dL = −Y·(dY + dYᵀ)·Y·L.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let l = linalg::cholesky(&Tensor::from([[4.0, 0.0], [0.0, 16.0]]), false);
+/// assert_eq!(linalg::cholesky_inverse(&l, false).to_vec::<f64>(), [0.25, 0.0, 0.0, 0.0625]);
+/// ```
+///
+/// # Panics
+/// If the matrix is not square, or its dtype is not `f32` or `f64`.
 #[track_caller]
 #[must_use]
 pub fn cholesky_inverse(l: &Tensor, upper: bool) -> Tensor {
@@ -179,6 +222,17 @@ pub fn cholesky_inverse(l: &Tensor, upper: bool) -> Tensor {
 /// of [`lu_factor`](super::lu_factor).
 ///
 /// Derivative: of its formula, two triangular solves.
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let (lu, pivots) = linalg::lu_factor(&Tensor::from([[0.0, 2.0], [4.0, 0.0]]));
+/// let x = linalg::lu_solve(&lu, &pivots, &Tensor::from([[2.0], [12.0]]), true, false);
+/// assert_eq!(x.to_vec::<f64>(), [3.0, 1.0]);
+/// ```
+///
+/// # Panics
+/// If the factors are not square, pivots or B do not fit them, or the dtypes are not one of `f32`
+/// and `f64`.
 #[track_caller]
 #[must_use]
 pub fn lu_solve(lu: &Tensor, pivots: &Tensor, b: &Tensor, left: bool, adjoint: bool) -> Tensor {
@@ -211,6 +265,12 @@ pub fn lu_solve(lu: &Tensor, pivots: &Tensor, b: &Tensor, left: bool, adjoint: b
 ///
 /// Derivative: dA = −Yᵀ·dY·Yᵀ.
 ///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let y = linalg::inv(&Tensor::from([[2.0, 0.0], [0.0, 4.0]]));
+/// assert_eq!(y.to_vec::<f64>(), [0.5, 0.0, 0.0, 0.25]);
+/// ```
+///
 /// # Panics
 /// If a matrix is singular.
 #[track_caller]
@@ -224,6 +284,15 @@ pub fn inv(a: &Tensor) -> Tensor {
 /// [`inv`] without an error: also the place (from 1) of the first zero pivot, or 0 (i32).
 ///
 /// Derivative: that of [`inv`].
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let (_, info) = linalg::inv_ex(&Tensor::from([[1.0, 1.0], [1.0, 1.0]]));
+/// assert_eq!(info.item::<i32>(), 2);
+/// ```
+///
+/// # Panics
+/// If the matrix is not square, or its dtype is not `f32` or `f64`.
 #[track_caller]
 #[must_use]
 pub fn inv_ex(a: &Tensor) -> (Tensor, Tensor) {
@@ -279,6 +348,10 @@ pub(super) fn threshold(
 /// let y = linalg::pinv(&a, None, None, false);
 /// assert!((y - 0.5).abs().max().item::<f64>() < 1e-15);
 /// ```
+///
+/// # Panics
+/// If the operand is not a matrix (a square one with `hermitian`), or its dtype is not `f32` or
+/// `f64`.
 #[track_caller]
 #[must_use]
 pub fn pinv(a: &Tensor, atol: Option<&Tensor>, rtol: Option<&Tensor>, hermitian: bool) -> Tensor {
@@ -358,6 +431,9 @@ pub struct Lstsq {
 /// let line = linalg::lstsq(&a, &Tensor::from([[1.0], [3.0], [5.0]]), None).solution;
 /// assert!((line.at((1, 0)).item::<f64>() - 2.0).abs() < 1e-12);
 /// ```
+///
+/// # Panics
+/// If the rows of A and B differ in number, or the dtypes are not one of `f32` and `f64`.
 #[track_caller]
 #[must_use]
 pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> Lstsq {
@@ -395,6 +471,15 @@ pub fn lstsq(a: &Tensor, b: &Tensor, rcond: Option<f64>) -> Lstsq {
 /// over `ind` axes is the identity.
 ///
 /// Derivative: that of [`inv`].
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let a = Tensor::eye(6).reshape([2, 3, 6]);
+/// assert_eq!(linalg::tensorinv(&a, 2).shape(), [6, 2, 3]);
+/// ```
+///
+/// # Panics
+/// If the first `ind` axes do not have as many elements as the others, or the map is singular.
 #[track_caller]
 #[must_use]
 pub fn tensorinv(a: &Tensor, ind: usize) -> Tensor {
@@ -413,6 +498,16 @@ pub fn tensorinv(a: &Tensor, ind: usize) -> Tensor {
 /// The X with `tensordot(a, x)` = b over all axes of x; `dims` of a are moved to its end first.
 ///
 /// Derivative: that of [`solve`].
+///
+/// ```
+/// use pullback::{Tensor, linalg};
+/// let a = Tensor::eye(6).reshape([2, 3, 6]);
+/// let x = linalg::tensorsolve(&a, &Tensor::ones([2, 3]), None);
+/// assert_eq!(x.to_vec::<f32>(), [1.0; 6]);
+/// ```
+///
+/// # Panics
+/// If an axis is out of range, the shapes do not form a square system, or it is singular.
 #[track_caller]
 #[must_use]
 pub fn tensorsolve(a: &Tensor, b: &Tensor, dims: Option<&[isize]>) -> Tensor {

@@ -3,7 +3,7 @@
 use super::one;
 use super::view::lengths;
 use crate::args::{Arg, Args};
-use pullback::{BagMode, DType, Embedding, EmbeddingBag, Gathered, Index, Tensor, stack};
+use pullback::{BagMode, DType, Embedding, EmbeddingBag, Index, ScatterReduction, Tensor, stack};
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     let x = || a.x();
@@ -112,13 +112,13 @@ fn spread_source(a: &Args, index: &Tensor, x: &Tensor) -> Tensor {
     if source.rank() == 0 { source.cast(x.dtype()).expand(index.shape()) } else { source }
 }
 
-fn gathered(name: &str) -> Option<Gathered> {
+fn gathered(name: &str) -> Option<ScatterReduction> {
     Some(match name {
-        "sum" => Gathered::Sum,
-        "mean" => Gathered::Mean,
-        "prod" => Gathered::Prod,
-        "amax" | "max" => Gathered::Max,
-        "amin" | "min" => Gathered::Min,
+        "sum" => ScatterReduction::Sum,
+        "mean" => ScatterReduction::Mean,
+        "prod" => ScatterReduction::Prod,
+        "amax" | "max" => ScatterReduction::Max,
+        "amin" | "min" => ScatterReduction::Min,
         _ => return None,
     })
 }

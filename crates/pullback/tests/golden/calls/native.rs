@@ -4,7 +4,7 @@
 use super::one;
 use super::view::lengths;
 use crate::args::{Arg, Args};
-use pullback::{CrossEntropy, DType, Gathered, GridPaddingMode, GridSampleMode, Tensor};
+use pullback::{CrossEntropy, DType, GridPaddingMode, GridSampleMode, ScatterReduction, Tensor};
 
 pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
     let x = || a.x();
@@ -75,11 +75,11 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
         }
         "_segment_reduce" | "segment_reduce" => {
             let how = match a.text(1, "reduce")? {
-                "sum" => Gathered::Sum,
-                "mean" => Gathered::Mean,
-                "prod" => Gathered::Prod,
-                "max" => Gathered::Max,
-                "min" => Gathered::Min,
+                "sum" => ScatterReduction::Sum,
+                "mean" => ScatterReduction::Mean,
+                "prod" => ScatterReduction::Prod,
+                "max" => ScatterReduction::Max,
+                "min" => ScatterReduction::Min,
                 _ => return None,
             };
             let lengths = match a.maybe_tensor(usize::MAX, "lengths") {

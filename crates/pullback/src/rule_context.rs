@@ -1,8 +1,16 @@
-//! What a rule is given to work with.
+//! What a rule is given to work with, and what it returns.
 
 use crate::{Error, Op, Spec, Tensor, fail};
 use smallvec::SmallVec;
 use std::cell::OnceCell;
+
+/// The tensors an op gives or a rule returns; nearly always one or two.
+pub(crate) type Tensors = SmallVec<[Tensor; 1]>;
+/// A gradient or tangent for each operand or result, where there is one.
+pub(crate) type Derivatives = SmallVec<[Option<Tensor>; 2]>;
+
+/// Derivatives of the operands from those of the results, or the other way round.
+pub(crate) type DerivativeFn = fn(&RuleContext, &Derivatives) -> Derivatives;
 
 /// A value that a rule may be computed from; naming it makes the tape keep it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,7 +26,7 @@ pub(crate) const B: Val = Val::In(1);
 pub(crate) const Y: Val = Val::Out(0);
 
 /// What a rule knows about the op it differentiates: the specs, and the values that its row keeps.
-pub(crate) struct Facts<'a> {
+pub(crate) struct RuleContext<'a> {
     pub op: &'a Op,
     in_specs: &'a [Spec],
     out_specs: &'a [Spec],
@@ -30,15 +38,15 @@ pub(crate) struct Facts<'a> {
     starts: OnceCell<Vec<usize>>,
 }
 
-impl<'a> Facts<'a> {
+impl<'a> RuleContext<'a> {
     pub fn new(
         op: &'a Op,
         in_specs: &'a [Spec],
         out_specs: &'a [Spec],
         needs: SmallVec<[bool; 4]>,
-    ) -> Facts<'a> {
+    ) -> RuleContext<'a> {
         let (values, starts) = (SmallVec::new(), OnceCell::new());
-        Facts { op, in_specs, out_specs, values, needs, starts }
+        RuleContext { op, in_specs, out_specs, values, needs, starts }
     }
 
     /// Adds a value, after those of lower operands and results.

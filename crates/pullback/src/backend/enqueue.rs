@@ -1,0 +1,112 @@
+//! Ops in the queue of an attached device, and the memory of its programs.
+
+use super::attach::{Attached, Block, Call, DeviceOperand, Handle, find};
+use super::executable::{Bound, refuse_host_code};
+use super::{Memory, Pooled, Write};
+use crate::rule::Tensors;
+use crate::storage::Storage;
+use crate::{Device, Error, Op, Result, Tensor, lock, mode};
+use pullback_ir::infer::Checked;
+use pullback_ir::pass::plan::Planned;
+use pullback_ir::{ErrorKind, Layout, Line};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// Enqueues an op that writes fresh memory.
+pub(super) fn run(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) -> Result<Tensors> {
+    let op = call.op();
+    refuse_host_code(op, device)?;
+    let on = find(device)?;
+    let splat = matches!(op, Op::Literal { .. });
+    let mut outs = Tensors::new();
+    for spec in call.results() {
+        let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
+        let shape = spec.shape.clone();
+        let layout = if splat { Layout::splat(shape) } else { Layout::dense(shape) };
+        let memory = Memory::Attached(Block::alloc(on, bytes)?);
+        outs.push(Tensor::new(spec.clone(), layout, Pooled::new(Storage::new(memory))));
+    }
+    let taken = lock::read(inputs, |memory| {
+        let inputs = operands(inputs, memory, device)?;
+        // The results have no other references yet.
+        let outputs = outs.iter().map(|y| operand(y, &y.0.storage.read(), device));
+        let outputs = outputs.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
+        let at = Some(mode::user_line(at));
+        on.backend.run(&Call { op, write: None, outputs: &outputs, inputs: &inputs, at })
+    })?;
+    match taken {
+        true => Ok(outs),
+        false => {
+            let message = format!("the backend of {device} does not implement `{}`", op.name());
+            let operands = call.operands().iter().copied();
+            Err(Error::new(ErrorKind::Device, op.name(), message).on(operands))
+        }
+    }
+}
+
+/// Enqueues an op that writes the memory of the targets. `false`, and nothing done, if the device
+/// has no kernel for it.
+pub(super) fn write(
+    call: &Checked,
+    how: Write,
+    (targets, to): (&[&Tensor], &[Bound<'_>]),
+    (inputs, sources, from): (&[&Tensor], &[Option<usize>], &[Bound<'_>]),
+    device: Device,
+    at: Option<Line>,
+) -> Result<bool> {
+    let op = call.op();
+    refuse_host_code(op, device)?;
+    let mut from = from.iter();
+    let mut x = SmallVec::<[DeviceOperand; 6]>::new();
+    for (tensor, of) in inputs.iter().zip(sources) {
+        let bound = match of {
+            Some(i) => Some(&to[*i]),
+            None => from.next(),
+        };
+        x.extend(bound.map(|b| operand(tensor, b.memory(), device)).transpose()?);
+    }
+    let y = targets.iter().zip(to).map(|(t, b)| operand(t, b.memory(), device));
+    let y = y.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
+    // The line of the caller, if none is given.
+    let at = Some(mode::user_line(at.unwrap_or_else(Line::caller)));
+    let call = Call { op, write: Some(how), outputs: &y, inputs: &x, at };
+    find(device)?.backend.run(&call)
+}
+
+fn operands<'a>(
+    tensors: &[&'a Tensor],
+    memory: &[&Memory],
+    device: Device,
+) -> Result<SmallVec<[DeviceOperand<'a>; 4]>> {
+    tensors.iter().zip(memory).map(|(x, memory)| operand(x, memory, device)).collect()
+}
+
+/// A tensor as an operand of its device, which alone knows what its memory is.
+fn operand<'a>(x: &'a Tensor, memory: &Memory, device: Device) -> Result<DeviceOperand<'a>> {
+    let memory = memory.block(device)?.handle;
+    Ok(DeviceOperand { memory, layout: &x.0.layout, spec: x.spec() })
+}
+
+/// The inputs of a program, checked against its plan.
+pub(super) fn bound_inputs(
+    planned: &Planned,
+    inputs: &[Bound<'_>],
+    device: Device,
+) -> Result<SmallVec<[(Handle, usize); 16]>> {
+    planned.check_count(inputs.len())?;
+    let mut all = SmallVec::new();
+    for (i, bound) in inputs.iter().enumerate() {
+        let (block, start) = (bound.memory().block(device)?, bound.start());
+        planned.check_input(i, block.bytes, start, bound.is_written())?;
+        all.push((block.handle, start));
+    }
+    Ok(all)
+}
+
+/// Memory for the outputs of a program that replace no input.
+pub(super) fn fresh_outputs(
+    planned: &Planned,
+    on: &Arc<Attached>,
+) -> Result<SmallVec<[Block; 16]>> {
+    planned.fresh().iter().map(|&(_, bytes)| Block::alloc(on, bytes)).collect()
+}
