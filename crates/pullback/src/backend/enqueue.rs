@@ -1,8 +1,8 @@
 //! Ops in the queue of an attached device, and the memory of its programs.
 
-use super::attach::{Attached, Block, Call, DeviceOperand, Handle, find};
+use super::attach::{Attached, Block, find};
 use super::executable::{Bound, refuse_host_code};
-use super::{Memory, Pooled, Write};
+use super::{Call, DeviceOperand, Handle, Memory, Pooled, Write};
 use crate::rule::Tensors;
 use crate::storage::Storage;
 use crate::{Device, Error, Op, Result, Tensor, lock, mode};
