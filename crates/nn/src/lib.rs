@@ -26,6 +26,10 @@ struct MixedPrecision;
 #[doc = include_str!("../../../docs/memory.md")]
 struct WithinMemory;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/devices.md")]
+struct Devices;
+
 pub mod data;
 pub mod distributions;
 mod functional;
