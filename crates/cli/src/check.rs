@@ -8,7 +8,9 @@ use crate::number::{plain, tensor};
 use crate::output::{Output, columns};
 use clap::Args;
 use pullback::check::Check;
-use pullback::{DType, Key, Tensor, catch, hessian_tree, jit, jvp, vjp, with_threads};
+use pullback::{
+    DType, Key, Kink, Tensor, catch, hessian_tree, jit, jvp, kink_report, vjp, with_threads,
+};
 use serde_json::json;
 
 /// What `pullback check` takes.
@@ -20,7 +22,7 @@ use serde_json::json;
   pullback check 'x*y + sin(x*y)' x=2 y=3
       numeric, reverse and forward derivatives side by side, and those of second order
   pullback check 'abs(x)' x=0
-      at a kink the numeric derivative may disagree: the exit code is 1
+      at a kink there is no derivative: the convention that is used instead is named
 
 A derivative is compared with a central difference of fourth order; of several steps the one that can be trusted most is taken.
 It may be off by --tolerance of its size. Exit code 1 says that something differs.")]
@@ -58,6 +60,14 @@ pub fn run(arguments: &CheckArgs, out: &mut Output) -> CliResult {
     }
 }
 
+/// What is said of a kink.
+fn described(kink: &Kink) -> String {
+    let Kink { op, place, convention, .. } = kink;
+    format!(
+        "`{op}` has no derivative here ({place}); by convention, the derivative is {convention}"
+    )
+}
+
 /// One line of the report.
 struct Finding {
     what: String,
@@ -73,7 +83,10 @@ fn expression_check(graph: &Graph, arguments: &CheckArgs, out: &mut Output) -> C
     }
     // A result with several elements is summed.
     let sum = |x: &Vec<Tensor>| f(x).sum();
-    let reverse = catch(|| vjp(sum, &inputs).1(&Tensor::from(1.0)))?;
+    let (reverse, kinks) = kink_report(|| catch(|| vjp(sum, &inputs).1(&Tensor::from(1.0))));
+    let (reverse, kinks) = (reverse?, kinks.kinks);
+    // At a kink numeric derivatives need not agree, with what is right or with each other.
+    let differs = if kinks.is_empty() { "differs" } else { "kink" };
     let mut rows =
         vec![["derivative", "numeric", "reverse", "forward", ""].map(String::from).to_vec()];
     let mut entries = Vec::new();
@@ -99,7 +112,7 @@ fn expression_check(graph: &Graph, arguments: &CheckArgs, out: &mut Output) -> C
                 && near(numeric, forward, arguments.tolerance);
             wrong += usize::from(!same);
             let index = if x.rank() == 0 { String::new() } else { format!("[{flat}]") };
-            let verdict = if same { out.good("same") } else { out.bad("differs") };
+            let verdict = if same { out.good("same") } else { out.bad(differs) };
             let label = format!("∂/∂{name}{index}");
             rows.push(vec![
                 label.clone(),
@@ -135,13 +148,28 @@ fn expression_check(graph: &Graph, arguments: &CheckArgs, out: &mut Output) -> C
         let report = json!({
             "expression": graph.source, "derivatives": entries, "wrong": wrong,
             "more": findings.iter().map(Finding::to_json).collect::<Vec<_>>(),
+            "kinks": kinks.iter().map(kink_json).collect::<Vec<_>>(),
         });
         print_json(&report, out)?;
     } else {
         columns(&rows, &[1, 2, 3]).iter().try_for_each(|line| out.line(line))?;
-        findings.iter().try_for_each(|f| f.print(out))?;
+        // What is wrong at a kink is the comparison.
+        let compared = |f: &&Finding| kinks.is_empty() || f.found.is_ok();
+        findings.iter().filter(compared).try_for_each(|f| f.print(out))?;
+        kinks.iter().try_for_each(|kink| out.line(format!("kink  {}", described(kink))))?;
     }
-    verdict(wrong)
+    match kinks.first() {
+        Some(kink) if wrong > 0 => Err(Failure::failed(format!(
+            "not comparable with numeric derivatives: {} (docs/conventions.md)",
+            described(kink)
+        ))),
+        _ => verdict(wrong),
+    }
+}
+
+fn kink_json(kink: &Kink) -> serde_json::Value {
+    let Kink { op, place, convention, elements, .. } = kink;
+    json!({ "op": op, "place": place, "derivative": convention, "elements": elements })
 }
 
 fn symmetric(graph: &Graph, inputs: &Vec<Tensor>, tolerance: f64) -> Result<String, String> {

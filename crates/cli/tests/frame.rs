@@ -143,6 +143,26 @@ fn check_compares_derivatives() {
     let cut = run(&["check", "stop_gradient(x) * x", "x=3"]);
     assert_eq!(cut.code, 1);
     assert!(cut.out.contains("differs") && cut.err.contains("found differences"), "{}", cut.out);
+    // At a kink the function and the convention are named, and no derivative is called wrong.
+    let at = |op: &str, place: &str, derivative: &str| {
+        format!(
+            "`{op}` has no derivative here ({place}); by convention, the derivative is {derivative}"
+        )
+    };
+    let kinks: [(&[&str], String); 3] = [
+        (&["abs(x)", "x=0"], at("abs", "0", "0")),
+        (&["relu(x)", "x=0"], at("relu", "0", "0")),
+        (&["y * maximum(x, 2)", "x=2", "y=3"], at("maximum", "a = b", "")),
+    ];
+    for (words, kink) in kinks {
+        let ran = run(&[&["check"], words].concat());
+        assert_eq!(ran.code, 1, "{}", ran.out);
+        assert!(ran.out.contains(&format!("kink  {kink}")), "{}", ran.out);
+        assert!(!ran.out.contains("differs") && !ran.out.contains("WRONG"), "{}", ran.out);
+        assert!(ran.err.contains(&kink) && ran.err.contains("not comparable"), "{}", ran.err);
+    }
+    let smooth = run(&["check", "abs(x)", "x=2"]);
+    assert!(smooth.code == 0 && !smooth.out.contains("kink"), "{}", smooth.out);
     // Steps suit the function and the place; only what is infinite is near infinity.
     for words in
         [["sin(x)", "x=1000"], ["exp(x)", "x=700"], ["log(x)", "x=1e-6"], ["cos(100*x)", "x=3"]]
@@ -151,7 +171,8 @@ fn check_compares_derivatives() {
         assert_eq!(ran.code, 0, "{words:?}: {}", ran.out);
     }
     let pole = run(&["check", "1/x", "x=0"]);
-    assert!(pole.code == 1 && pole.out.contains("differs"), "{}", pole.out);
+    let named = "`div` has no derivative here (b = 0)";
+    assert!(pole.code == 1 && pole.out.contains(named) && !pole.out.contains("same"), "{pole:?}");
     let report: serde_json::Value =
         serde_json::from_str(&run(&["check", "x^3", "x=2", "--json"]).out).expect("JSON");
     assert_eq!(report["derivatives"][0]["reverse"].as_f64(), Some(12.0));

@@ -110,8 +110,25 @@ fn items_that_do_not_fit_are_named() {
     let zeros = |n: usize| Tensor::zeros([n]);
     let text = Tensor::collate(vec![zeros(2), zeros(2), zeros(3)]).unwrap_err().to_string();
     assert!(text.contains("item 2 of the batch is f32[3], but item 0 is f32[2]"), "{text}");
+    assert!(text.contains("pad_sequences") && !text.contains("Resize"), "{text}");
+    let sized = |a: &[usize], b: &[usize]| {
+        Tensor::collate(vec![Tensor::zeros(a), Tensor::zeros(b)]).unwrap_err().to_string()
+    };
+    // Sequences of vectors; images with and without channels; a number of channels that differs.
+    let text = sized(&[5, 8], &[3, 8]);
+    assert!(text.contains("pad_sequences") && !text.contains("Resize"), "{text}");
+    let images: [[&[usize]; 2]; 3] =
+        [[&[3, 32, 32], &[3, 32, 40]], [&[3, 32, 32], &[3, 28, 32]], [&[28, 28], &[30, 32]]];
+    for [a, b] in images {
+        let text = sized(a, b);
+        let advised = text.contains("`transforms::Resize::new((height, width))`");
+        assert!(advised && !text.contains("pad_sequences"), "{text}");
+    }
+    let text = sized(&[3, 32, 32], &[1, 32, 32]);
+    assert!(!text.contains("pad_sequences") && !text.contains("Resize"), "{text}");
     let text = Tensor::collate(vec![zeros(2), zeros(2).cast(DType::F64)]).unwrap_err().to_string();
     assert!(text.contains("item 1 of the batch is f64[2]"), "{text}");
+    assert!(text.contains("to one dtype with `.cast(..)`"), "{text}");
     let text = Vec::<i64>::collate(vec![vec![1], vec![1, 2]]).unwrap_err().to_string();
     assert!(text.contains("item 1 of the batch has 2 parts"), "{text}");
     let map = |keys: &[&str]| -> BTreeMap<String, i64> {

@@ -248,26 +248,31 @@ impl std::io::Write for Paper {
 }
 
 #[test]
-fn progress_is_a_line_now_and_then_where_there_is_no_terminal() -> Result<()> {
+fn progress_is_a_line_now_and_then_and_for_each_epoch_where_there_is_no_terminal() -> Result<()> {
     let model = Model { weight: Tensor::from([1.0]).requires_grad() };
     let optimizer = Sgd { lr: 0.5, ..Sgd::default() }.over(model.parameters())?;
     let paper = Paper::default();
     Trainer::new(&model, &optimizer)
-        .epochs(5)
+        .epochs(2)
+        .evaluate(Every::Epochs(1), |_: &Model| Ok(0.25))
         .callback(ProgressBar::new().lines_to(2, paper.clone()))
-        .run(&vec![0.5], |&x| Ok(x))?;
+        .run(&vec![0.5; 3], |&x| Ok(x))?;
     let text = String::from_utf8(paper.0.lock().unwrap().clone()).unwrap();
     let lines: Vec<(&str, &str)> =
         text.lines().map(|line| line.split_once(" s: ").unwrap()).collect();
-    let steps: Vec<&str> = lines.iter().map(|(head, _)| head.split(',').next().unwrap()).collect();
-    assert_eq!(steps, ["step 2/5", "step 4/5", "step 5/5", "step 5/5"]);
-    assert_eq!(lines[0].1, "loss 0.5, lr 0.5, epoch_loss 0.5");
-    assert_eq!(lines[3].1, "finished");
+    let heads: Vec<&str> =
+        lines.iter().map(|(head, _)| head.rsplit_once(", ").unwrap().0).collect();
+    let step = ["step 2/6", "epoch 1, step 3/6", "step 4/6", "epoch 2, step 6/6", "step 6/6"];
+    assert_eq!(heads, step);
+    assert_eq!(lines[0].1, "loss 0.5, lr 0.5");
+    assert_eq!(lines[1].1, "loss 0.5, lr 0.5, epoch_loss 0.5, val_loss 0.25");
+    assert_eq!(lines[3].1, "loss 0.5, lr 0.5, epoch_loss 0.5, val_loss 0.25");
+    assert_eq!(lines[4].1, "finished");
     Ok(())
 }
 
 #[test]
-fn a_bar_without_a_terminal_is_silent() -> Result<()> {
+fn a_bar_without_a_terminal_goes_through() -> Result<()> {
     // The standard error of tests is captured or a pipe in most cases; either way this must go
     // through.
     let model = Model { weight: Tensor::from([1.0]).requires_grad() };

@@ -277,3 +277,43 @@ fn a_step_that_fails_leaves_no_names_behind() {
     let (_, report) = memory_report(&model, &none, || Ok(model.forward(&x))).unwrap();
     assert_eq!(report.by_part[0].path, "0");
 }
+
+/// Lines of a report are the user's: where `forward`, `backward` and the step of the optimiser were
+/// called, also for layers inside a sequence, measured and predicted.
+#[test]
+fn lines_are_those_of_the_user_inside_a_sequence() {
+    let _lock = exclusive();
+    let inner = Sequential::new().then(Linear::new(32, 32)).then(Relu).then(Dropout::new(0.5));
+    let model = Sequential::new()
+        .then(Linear::new(16, 32))
+        .then(Tanh)
+        .then(inner)
+        .then(Checkpointed::new((Linear::new(32, 32), Tanh)))
+        .then(vec![Linear::new(32, 4)]);
+    let adam = AdamW::default().over(model.parameters()).unwrap();
+    let x = batch([8, 16]);
+    let forward = line!() + 3;
+    let step = || -> Result<Tensor> {
+        adam.zero_grad();
+        let y = model.forward(&x);
+        y.square().sum().backward()?;
+        adam.step()?;
+        Ok(y)
+    };
+    let predicted = predict_memory(&model, &adam, step).unwrap();
+    let (_, measured) = memory_report(&model, &adam, step).unwrap();
+    for report in [&predicted, &measured] {
+        let lines = report.activations_by_line.iter().chain(&report.peak_by_line);
+        let lines = lines.map(|line| (line.op, line.at));
+        let moments = report.timeline.iter().map(|moment| (moment.op, moment.at));
+        for (op, at) in lines.chain(moments).filter_map(|(op, at)| Some((op, at?))) {
+            let ours = at.file().ends_with("tests/memory_report.rs");
+            assert!(ours && (forward..forward + 3).contains(&at.line()), "{op} at {at}\n{report}");
+        }
+        let (tanh, square) = ("tanh", "square");
+        let of = |op: &str| report.activations_by_line.iter().find(|line| line.op == op);
+        assert_eq!(of(tanh).and_then(|line| line.at).map(|at| at.line()), Some(forward));
+        assert!(of(square).is_none(), "{report}");
+        assert!(!report.to_string().contains("/src/"), "{report}");
+    }
+}

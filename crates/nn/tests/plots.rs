@@ -71,17 +71,38 @@ fn the_png_has_the_lines_where_they_belong() {
 }
 
 #[test]
-fn letters_are_painted() {
-    let with = |title: &str| {
-        let png = Chart::new(title).png().unwrap();
-        let image = image::load_from_memory(&png).unwrap().to_rgb8();
-        image.pixels().filter(|pixel| pixel.0 == [0x33, 0x38, 0x40]).count()
+fn letters_are_painted_in_a_font_of_many_sizes() {
+    // The ink of a title, in pixels of a chart of the scale 1.
+    let ink = |title: &str, scale: f64| {
+        let png = Chart::new(title).png_scaled(scale).unwrap();
+        let image = image::load_from_memory(&png).unwrap().to_luma8();
+        assert_eq!(image.width(), (720.0 * scale) as u32);
+        let dark: f64 = image.pixels().map(|pixel| f64::from(255 - pixel.0[0])).sum();
+        dark / 255.0 / (scale * scale)
     };
-    // An I has eleven dots, each three pixels wide and high; a letter that is not there is a box of
-    // twenty.
-    assert_eq!(with("I") - with(""), 11 * 9);
-    assert_eq!(with("II") - with(""), 22 * 9);
-    assert_eq!(with("ß") - with(""), 20 * 9);
+    let of = |text: &str, scale: f64| ink(text, scale) - ink("", scale);
+    for text in ["I", "Loss", "10⁻³ ≤ ∇λ", "ß"] {
+        let one = of(text, 1.0);
+        assert!(one > 5.0, "{text}: {one}");
+        for scale in [0.5, 2.0, 3.0] {
+            assert!((of(text, scale) / one - 1.0).abs() < 0.1, "{text} at {scale}");
+        }
+    }
+    // Letters have widths of their own and shades at their edges.
+    assert!(of("W", 2.0) > 2.0 * of("i", 2.0));
+    assert!((of("WW", 2.0) / of("W", 2.0) - 2.0).abs() < 0.05);
+    let png = Chart::new("O").png().unwrap();
+    let image = image::load_from_memory(&png).unwrap().to_luma8();
+    let shades: std::collections::BTreeSet<u8> = image
+        .enumerate_pixels()
+        .filter(|(x, y, _)| (132..160).contains(x) && (30..60).contains(y))
+        .map(|(_, _, pixel)| pixel.0[0])
+        .collect();
+    assert!(shades.len() > 20, "{shades:?}");
+    for scale in [0.0, 17.0, f64::NAN] {
+        let error = Chart::new("").png_scaled(scale).unwrap_err().to_string();
+        assert!(error.contains("must be between 0.25 and 16"), "{error}");
+    }
 }
 
 #[test]

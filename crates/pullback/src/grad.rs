@@ -686,15 +686,24 @@ impl<'a> Backward<'a> {
         let message = "this value does not depend on any tensor that requires grad";
         let error = Error::gradient("backward", message).on([y.spec()]).at(self.at);
         match &y.lock().history {
+            History::Cut(cut) if cut.op == "backward" => error
+                .detail(format!("it was computed by the backward pass at {}", cut.at))
+                .hint(CREATE_GRAPH),
             History::Cut(cut) => error.detail(format!("the path was cut {}", cut.describe())),
             _ if trace::in_body() => error.hint(
                 "inside vmap and the bodies of loops captured tensors are constants: use grad(..) over them",
             ),
-            _ => error
-                .hint("call requires_grad() on what you want the gradient of, before it is used"),
+            _ => error.hint(format!(
+                "call requires_grad() on what you want the gradient of, before it is used; \
+                 {CREATE_GRAPH}"
+            )),
         }
     }
 }
+
+/// How a gradient of a gradient is made.
+const CREATE_GRAPH: &str =
+    "a gradient can be differentiated if it was made with `Backward::of(&y).create_graph()`";
 
 fn check_cotangent(y: &Tensor, dy: &Tensor) -> Result<()> {
     if y.spec() == dy.spec() {

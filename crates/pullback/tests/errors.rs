@@ -148,6 +148,27 @@ fn indexing() {
 }
 
 #[test]
+fn labels_that_are_floats() {
+    let (x, y) = (f32s(&[4, 3]), Tensor::from([0.0f32, 1.0, 2.0, 1.0]));
+    let cast = "cast the labels to i64 with `.cast(DType::I64)`";
+    fails(
+        || cross_entropy(&x, &y),
+        &["cross_entropy: the target f32[4] has the shape of class labels", "[4, 3]", cast],
+    );
+    fails(|| cross_entropy(&f32s(&[3]), &Tensor::from(1.0)), &["cross_entropy", "f64[]", cast]);
+    let pixels = f32s(&[2, 3, 5, 5]);
+    fails(|| cross_entropy(&pixels, &f32s(&[2, 5, 5])), &["cross_entropy", "f32[2,5,5]", cast]);
+    let mean = Reduction::Mean;
+    fails(|| losses::nll(&x, &y, None, None, mean), &["nll", "not f32", "f32[4,3]", cast]);
+    fails(|| losses::multi_margin(&x, &y, 1, 1.0, None, mean), &["multi_margin", cast]);
+    // What the sentence says works; another shape is a matter of the shape.
+    let labels = y.cast(DType::I64);
+    assert!(cross_entropy(&x, &labels).item::<f32>() > 0.0);
+    let error = catch(|| cross_entropy(&x, &f32s(&[5]))).unwrap_err().to_string();
+    assert!(!error.contains(cast), "{error}");
+}
+
+#[test]
 fn indices_are_checked_on_their_own_axis() {
     let x = Tensor::arange(0, 6).reshape([2, 3]);
     let (rows, columns) = (Tensor::from([0i64]), Tensor::from([5i64]));

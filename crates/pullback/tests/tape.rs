@@ -112,13 +112,40 @@ fn a_second_backward_fails_unless_the_graph_was_retained() {
     y.backward().unwrap();
     let error = y.backward().unwrap_err().to_string();
     assert!(error.contains("the graph through `square` was freed"), "{error}");
-    assert!(error.contains("retain_graph"), "{error}");
+    assert!(error.contains("retain_graph") && error.contains("create_graph"), "{error}");
+    // The line of the second pass, and below it that of the operation.
+    let lines: Vec<&str> = error.lines().filter(|line| line.contains("tests/tape.rs:")).collect();
+    assert_eq!(lines.len(), 2, "{error}");
+    assert!(error.contains("`square` was recorded at crates/pullback/tests/tape.rs"), "{error}");
+    let line = line!() + 1;
+    let again = grad_of(&[&y], &[&x], &[]).unwrap_err();
+    assert_eq!(again.location().unwrap().line(), line, "{again}");
+    assert!(again.to_string().contains("retain_graph"), "{again}");
     close(grad(&x), 4.0);
     let z = x.square();
     Backward::of(&z).retain_graph().run().unwrap();
     Backward::of(&z).retain_graph().run().unwrap();
     z.backward().unwrap();
     close(grad(&x), 16.0);
+}
+
+#[test]
+fn a_gradient_of_a_gradient_names_create_graph_where_it_is_missing() {
+    let x = leaf(2.0);
+    let wanted = "made with `Backward::of(&y).create_graph()`";
+    let gradient = grad_of(&[&x.powi(3)], &[&x], &[]).unwrap().remove(0);
+    let missing = [
+        gradient.backward(),
+        grad_of(&[&gradient], &[&x], &[]).map(drop),
+        (gradient.square() * 3.0).backward(),
+    ];
+    x.powi(3).backward().unwrap();
+    for error in missing.into_iter().chain([x.grad().unwrap().backward()]) {
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains(wanted), "{text}");
+    }
+    let gradient = Backward::of(&x.powi(3)).create_graph().wrt(&[&x]).unwrap().remove(0);
+    close(grad_of(&[&gradient], &[&x], &[]).unwrap()[0].item(), 12.0);
 }
 
 #[test]

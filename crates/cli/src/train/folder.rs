@@ -123,7 +123,7 @@ pub fn write_config(folder: &Path, options: &Options) -> CliResult {
 pub fn read_config(folder: &Path) -> CliResult<Options> {
     let path = folder.join(CONFIG);
     match path.is_file() {
-        true => Options::read_stored(&path),
+        true => Options::read(&path),
         false if is_interrupted_start(folder) => Err(Failure::usage(format!(
             "the run in {} was interrupted before it began: start it again, with the same options and --out",
             folder.display()

@@ -21,7 +21,7 @@ use serde_json::json;
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 
 /// A training run.
 pub struct TrainJob<'a> {
@@ -37,24 +37,6 @@ pub struct TrainJob<'a> {
     pub stop: Arc<AtomicBool>,
     /// Where to write what takes memory during a step.
     pub memory_report: Option<&'a Path>,
-}
-
-/// A part of the program that can be stopped by Ctrl-C: between two steps at the first, at once at
-/// the second.
-///
-/// # Errors
-/// If no handler for Ctrl-C can be set.
-pub fn stopped_by_ctrl_c() -> CliResult<Arc<AtomicBool>> {
-    let stop = Arc::new(AtomicBool::new(false));
-    let interrupted = stop.clone();
-    let handler = move || {
-        if interrupted.swap(true, Ordering::Relaxed) {
-            std::process::exit(i32::from(INTERRUPTED));
-        }
-    };
-    ctrlc::set_handler(handler)
-        .map_err(|e| Failure::failed(format!("no handler for Ctrl-C can be set: {e}")))?;
-    Ok(stop)
 }
 
 /// The optimiser. Muon is for matrices alone; AdamW gets the other parameters.
@@ -154,6 +136,8 @@ impl TrainJob<'_> {
             .callback(JsonLog::new(at(folder::JSONL)))
             .callback(TensorBoard::new(at(folder::TENSORBOARD)).histograms_every((last / 5).max(1)))
             .callback(Plots::new(at(folder::JSONL), at(folder::PLOTS)))
+            // The command has its own guard, which lasts longer, and its own way to resume.
+            .handle_interrupt(false)
             .stop_at(self.stop.clone())
             .batch_size(settings.batch_size as u64)
             .config(config)

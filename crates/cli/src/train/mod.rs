@@ -21,6 +21,7 @@ use crate::output::Output;
 use clap::Args;
 use job::TrainJob;
 use options::Options;
+use pullback_nn::train::InterruptGuard;
 use std::path::{Path, PathBuf};
 
 /// What `pullback train` takes.
@@ -96,13 +97,14 @@ pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
         pullback::set_threads(threads);
     }
     pullback::manual_seed(settings.seed);
+    let interrupts = InterruptGuard::new()?;
     let job = TrainJob {
         settings: &settings,
         options: &options,
         folder: &folder,
         resume: resumed,
         force: arguments.force,
-        stop: job::stopped_by_ctrl_c()?,
+        stop: interrupts.flag(),
         memory_report: arguments.memory_report.as_deref(),
     };
     match task.as_str() {

@@ -7,13 +7,18 @@ use clap::{Args, Command, ValueEnum};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 
-/// Earlier names of options, and their names now.
-const RENAMED: [(&str, &str); 5] = [
+/// Other names of options, as flags and in files: earlier ones, and what other programs call them.
+const ALIASES: [(&str, &str); 10] = [
     ("rate", "lr"),
+    ("learning_rate", "lr"),
     ("warm_up", "warmup"),
+    ("warmup_steps", "warmup"),
     ("batch", "batch_size"),
     ("layers", "num_layers"),
     ("heads", "num_heads"),
+    ("hidden_size", "width"),
+    ("lr_scheduler", "schedule"),
+    ("context_length", "context"),
 ];
 
 /// Options of a run. `None` is an option that was not given.
@@ -33,16 +38,16 @@ pub struct Options {
     #[arg(long, value_enum)]
     pub size: Option<Preset>,
     /// Features of hidden layers (of a cnn, channels of the first)
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", aliases = ["hidden-size"])]
     pub width: Option<usize>,
     /// Hidden layers, or blocks
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", aliases = ["layers"])]
     pub num_layers: Option<usize>,
     /// Heads of attention
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", aliases = ["heads"])]
     pub num_heads: Option<usize>,
     /// The context length in characters
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", aliases = ["context-length"])]
     pub context: Option<usize>,
     /// The dropout probability
     #[arg(long, value_name = "P")]
@@ -54,22 +59,22 @@ pub struct Options {
     #[arg(long, value_name = "N")]
     pub epochs: Option<u64>,
     /// The number of examples in a batch
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", aliases = ["batch"])]
     pub batch_size: Option<usize>,
     /// The optimiser: adamw, adam, sgd, lion, muon and others
     #[arg(long, value_name = "NAME")]
     pub optimizer: Option<String>,
     /// The learning rate
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", aliases = ["rate", "learning-rate"])]
     pub lr: Option<f64>,
     /// The weight decay
     #[arg(long, value_name = "D")]
     pub weight_decay: Option<f64>,
     /// How the learning rate changes
-    #[arg(long, value_enum)]
+    #[arg(long, value_enum, aliases = ["lr-scheduler"])]
     pub schedule: Option<ScheduleKind>,
     /// The number of warm-up steps of the learning rate
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", aliases = ["warm-up", "warmup-steps"])]
     pub warmup: Option<u64>,
     /// The type of the numbers; with bf16 and f16 weights stay in f32
     #[arg(long, value_enum)]
@@ -154,37 +159,25 @@ impl Options {
     /// If it cannot be read, is no TOML, or has an unknown key or an invalid value: naming the line
     /// or the key, and one that is near.
     pub fn read(path: &Path) -> CliResult<Options> {
-        Options::parse(path, |key| key)
-    }
-
-    /// [`Options::read`] for the configuration of a run, which an earlier version may have written:
-    /// then under earlier names.
-    ///
-    /// # Errors
-    /// As [`Options::read`].
-    pub fn read_stored(path: &Path) -> CliResult<Options> {
-        Options::parse(path, |key| {
-            let renamed = RENAMED.iter().find(|(before, _)| *before == key);
-            renamed.map_or(key, |(_, now)| (*now).to_string())
-        })
-    }
-
-    fn parse(path: &Path, named: impl Fn(String) -> String) -> CliResult<Options> {
         let shown = path.display();
         let text = std::fs::read_to_string(path)
             .map_err(|e| Failure::failed(format!("{shown} cannot be read: {e}")))?;
-        let table: toml::Table = toml::from_str(&text)
+        let given: toml::Table = toml::from_str(&text)
             .map_err(|e| Failure::usage(format!("{shown} is not TOML: {}", located(&e, &text))))?;
-        // A key may be written as its flag is.
-        let table: toml::Table =
-            table.into_iter().map(|(key, value)| (named(key.replace('-', "_")), value)).collect();
+        let mut table = toml::Table::new();
+        for (key, value) in given {
+            // A key may be written as its flag is.
+            let name = key.replace('-', "_");
+            let alias = ALIASES.iter().find(|(other, _)| *other == name);
+            let name = alias.map_or(name, |(_, now)| (*now).to_string());
+            if table.insert(name.clone(), value).is_some() {
+                let message = format!("{shown}: `{key}` says a second time what `{name}` is");
+                return Err(Failure::usage(message));
+            }
+        }
         let known = Options::keys();
         if let Some(key) = table.keys().find(|key| !known.contains(key)) {
-            let renamed = RENAMED.iter().find(|(before, _)| before == key);
-            let near = match renamed {
-                Some((_, now)) => format!("; it is called `{now}`"),
-                None => did_you_mean(&near(key, known.iter().map(String::as_str))),
-            };
+            let near = did_you_mean(&near(key, known.iter().map(String::as_str)));
             return Err(Failure::usage(format!("{shown}: there is no option `{key}`{near}")));
         }
         for (key, value) in &table {
@@ -289,20 +282,34 @@ fn located(error: &toml::de::Error, text: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The configuration of a run that an earlier version wrote is read; a user's file with an
-    /// earlier name is refused with the present one.
+    /// Other names of options are understood in files and as flags, and each is a flag's alias.
     #[test]
-    fn earlier_names_of_options() {
+    fn other_names_of_options() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("config.toml");
-        let text = "rate = 0.5\nwarm_up = 3\nbatch = 8\nlayers = 2\nheads = 4\n";
+        let text = "rate = 0.5\nwarm-up = 3\nbatch = 8\nlayers = 2\nheads = 4\n";
         std::fs::write(&path, text).unwrap();
-        let stored = Options::read_stored(&path).unwrap();
-        assert_eq!((stored.lr, stored.warmup, stored.batch_size), (Some(0.5), Some(3), Some(8)));
-        assert_eq!((stored.num_layers, stored.num_heads), (Some(2), Some(4)));
-        std::fs::write(&path, "rate = 0.5\n").unwrap();
-        let refused = Options::read(&path).unwrap_err().message;
-        assert!(refused.contains("there is no option `rate`; it is called `lr`"), "{refused}");
+        let read = Options::read(&path).unwrap();
+        assert_eq!((read.lr, read.warmup, read.batch_size), (Some(0.5), Some(3), Some(8)));
+        assert_eq!((read.num_layers, read.num_heads), (Some(2), Some(4)));
+        for twice in ["rate = 0.5\nlr = 0.25\n", "learning-rate = 1\nlearning_rate = 2\n"] {
+            std::fs::write(&path, twice).unwrap();
+            let refused = Options::read(&path).unwrap_err().message;
+            assert!(refused.contains("says a second time what `lr` is"), "{refused}");
+        }
+
+        let flags = Options::augment_args(Command::new("train"));
+        for (alias, name) in ALIASES {
+            let flag = flags.get_arguments().find(|flag| flag.get_id() == name).unwrap();
+            let known = flag.get_all_aliases().unwrap_or_default();
+            assert!(known.contains(&alias.replace('_', "-").as_str()), "--{alias}: {known:?}");
+        }
+        let many = flags.get_arguments().flat_map(|flag| flag.get_all_aliases()).flatten().count();
+        assert_eq!(many, ALIASES.len(), "an alias of a flag is not in the table");
+        for alias in ["--lr", "--rate", "--learning-rate"] {
+            let given = flags.clone().get_matches_from(["train", alias, "0.5"]);
+            assert_eq!(given.get_one::<f64>("lr"), Some(&0.5), "{alias}");
+        }
     }
 
     /// Any file is options or an error.

@@ -61,6 +61,28 @@ fn misfit(what: impl Display) -> Error {
     Error::shape("collate", what.to_string())
 }
 
+/// What makes items fit that do not: sequences of several lengths are padded, images of several
+/// sizes resized.
+fn advice(first: &Tensor, other: &Tensor) -> Option<&'static str> {
+    let (a, b) = (first.shape(), other.shape());
+    if a == b {
+        return Some("cast the items of the dataset to one dtype with `.cast(..)`");
+    }
+    if a.len() != b.len() || a.is_empty() {
+        return None;
+    }
+    if a.len() <= 2 && a[1..] == b[1..] {
+        return Some(
+            "`DataLoader::with_collate_fn(data, pad_sequences(0))` pads sequences to one length",
+        );
+    }
+    // The last two axes of an image are its height and width.
+    (a[a.len() - 2..] != b[b.len() - 2..]).then_some(
+        "give images one size before they are batched, with a transform: \
+         `transforms::Resize::new((height, width))`, or a crop",
+    )
+}
+
 fn nothing() -> Error {
     Error::argument("collate", "there are no items to make a batch of")
 }
@@ -74,9 +96,10 @@ impl Collate for Tensor {
             if x.shape() != first.shape() || x.dtype() != first.dtype() {
                 let (a, b) = (x.spec(), first.spec());
                 let error = misfit(format!("item {i} of the batch is {a}, but item 0 is {b}"));
-                return Err(
-                    error.hint("pad_sequences makes batches of sequences of several lengths")
-                );
+                return Err(match advice(first, x) {
+                    Some(advice) => error.hint(advice),
+                    None => error,
+                });
             }
         }
         match &items[..] {

@@ -1,5 +1,6 @@
 //! The interface of optimisers for training loops, schedules and checkpoints.
 
+use crate::refuse::called;
 use pullback::{Result, Tensor};
 
 /// The interface of optimisers. State is in tensors that are written in place, and steps take
@@ -40,6 +41,7 @@ pub trait Optimizer {
     ///
     /// # Errors
     /// If a gradient does not fit its parameter, or a parameter may not be written.
+    #[track_caller]
     fn step(&self) -> Result<()>;
 
     /// The parameters of each group.
@@ -106,6 +108,7 @@ pub trait Optimizer {
 
 impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
     fn step(&self) -> Result<()> {
+        let _line = called();
         (**self).step()
     }
 
@@ -127,6 +130,7 @@ impl<O: Optimizer + ?Sized> Optimizer for Box<O> {
 /// start with their index in the list (`1.0.lr`).
 impl<O: Optimizer> Optimizer for Vec<O> {
     fn step(&self) -> Result<()> {
+        let _line = called();
         self.iter().try_for_each(Optimizer::step)
     }
 

@@ -1,6 +1,7 @@
 //! Applies an update rule to groups of parameters: learning rates, step counts and states.
 
 use super::{Bounds, Optimizer, OptionRow, Update, UpdateRule};
+use crate::refuse::called;
 use pullback::{Error, Result, Tensor, autocast_off, catch, no_grad};
 use std::collections::HashSet;
 
@@ -154,6 +155,7 @@ pub(super) fn check_parameter(
 
 impl<R: UpdateRule> Optimizer for Stepper<R> {
     fn step(&self) -> Result<()> {
+        let _line = called();
         // Updates keep the dtypes they are written in, also inside autocast.
         catch(|| no_grad(|| autocast_off(|| self.groups.iter().for_each(Group::step))))
     }

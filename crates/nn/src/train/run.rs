@@ -9,6 +9,7 @@
 //! [`LoopState`].
 
 use super::early_stop::StopDecision;
+use super::interrupt::InterruptGuard;
 use super::monitored::missing;
 use super::overflows::Overflows;
 use super::throughput::Throughput;
@@ -104,6 +105,8 @@ struct TrainingRun<'r, 'a, M, B> {
     throughput: Throughput,
     /// Whether the monitored metrics were checked against those there are.
     looked: bool,
+    /// Notices Ctrl-C, where the run handles it.
+    interrupts: Option<InterruptGuard>,
 }
 
 pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
@@ -112,6 +115,7 @@ pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
     mut step: impl FnMut(&B::Batch) -> Result<R>,
 ) -> Result<Outcome> {
     let parameters = trainer.model.named_parameters();
+    let handled = trainer.handle_interrupt.then(InterruptGuard::unless_handled);
     let mut run = TrainingRun {
         trainer,
         batches,
@@ -126,6 +130,7 @@ pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
         position: batches.position(),
         throughput: Throughput::default(),
         looked: false,
+        interrupts: handled.flatten(),
     };
     run.begin()?;
     let ended = run.all(&mut step)?;
@@ -222,7 +227,7 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
                 if self.is_over() {
                     return Ok(Ended::Finished);
                 }
-                if self.trainer.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed)) {
+                if self.is_interrupted() || self.is_to_stop() {
                     return Ok(Ended::Interrupted);
                 }
                 let began = Instant::now();
@@ -264,6 +269,30 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
                     _ => format!("epoch {} ended after {taken} batches", epoch + 1),
                 };
                 return Err(Error::argument(OP, message));
+            }
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupts.as_ref().is_some_and(InterruptGuard::is_interrupted)
+    }
+
+    fn is_to_stop(&self) -> bool {
+        self.trainer.stop.as_ref().is_some_and(|stop| stop.load(Ordering::Relaxed))
+    }
+
+    /// What is printed at Ctrl-C: where the run is, and how to resume it.
+    fn how_to_resume(&self) -> String {
+        let done = format!("interrupted after step {}", self.place.step);
+        match &self.trainer.checkpoints {
+            None => format!("{done}; nothing is saved, as the trainer has no `checkpoints`"),
+            Some((_, checkpoints)) => {
+                let folder = checkpoints.folder().display();
+                let how = match self.trainer.resume {
+                    true => "run the program again",
+                    false => "call `resume(true)` on the trainer and run the program again",
+                };
+                format!("{done}, and a checkpoint saved in {folder}: to resume, {how}")
             }
         }
     }
@@ -519,6 +548,10 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         let end = |callback: &mut dyn Callback, now: &TrainState| callback.on_end(now, &outcome);
         self.call_callbacks(&latest, |callback, now| end(callback, now).map(LoopControl::Continue))
             .map(drop)?;
+        // After the last line of the progress.
+        if self.is_interrupted() && outcome.ended == Ended::Interrupted {
+            eprintln!("{}", self.how_to_resume());
+        }
         Ok(outcome)
     }
 }

@@ -65,6 +65,7 @@ pub struct Trainer<'a, M> {
     pub(super) early_stop: Option<EarlyStop>,
     pub(super) callbacks: Vec<Box<dyn Callback + 'a>>,
     pub(super) stop: Option<Arc<AtomicBool>>,
+    pub(super) handle_interrupt: bool,
     pub(super) batch_size: Option<u64>,
     pub(super) allow_non_finite: bool,
     pub(super) config: Value,
@@ -107,6 +108,7 @@ impl<'a, M: Module> Trainer<'a, M> {
             early_stop: None,
             callbacks: Vec::new(),
             stop: None,
+            handle_interrupt: true,
             batch_size: None,
             allow_non_finite: false,
             config: Value::Null,
@@ -351,7 +353,34 @@ impl<'a, M: Module> Trainer<'a, M> {
         self
     }
 
-    /// Checks this flag between steps, and stops when it is true: for Ctrl-C.
+    /// Whether Ctrl-C stops the run, as it does unless this is `false`: after the step that is
+    /// running, with a checkpoint (if there are [`Trainer::checkpoints`]), and a sentence on
+    /// standard error that says how to resume. [`Outcome::ended`] is then
+    /// [`Ended::Interrupted`](super::Ended::Interrupted). A second Ctrl-C ends the process at once,
+    /// with exit code 130.
+    ///
+    /// Where the program handles or ignores Ctrl-C already, that stays. A program that sets its
+    /// handler later, with the `ctrlc` crate, turns this off, and stops the run by
+    /// [`Trainer::stop_at`].
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// # let model = [Tensor::from(0f32).requires_grad()];
+    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
+    /// # let batches = vec![Tensor::from([1f32, 2.0])];
+    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> { Ok((x * &model[0]).sum()) };
+    /// use pullback_nn::train::Trainer;
+    /// let trainer = Trainer::new(&model, &opt).epochs(3).handle_interrupt(false);
+    /// assert_eq!(trainer.run(&batches, step)?.step, 3);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    pub fn handle_interrupt(self, handle: bool) -> Self {
+        Trainer { handle_interrupt: handle, ..self }
+    }
+
+    /// Checks this between steps too, and stops where it is true: a signal that the program handles
+    /// itself, a button.
     ///
     /// ```
     /// # use pullback::Tensor;

@@ -2,7 +2,7 @@
 
 use super::loss_shapes::reshape_to;
 use crate::ops::cast::one_float;
-use crate::ops::losses::{IGNORED, check_range, reduced};
+use crate::ops::losses::{CAST_LABELS, IGNORED, check_range, reduced};
 use crate::{DType, Error, Tensor, fail, mode};
 use pullback_ir::Line;
 
@@ -184,12 +184,22 @@ impl CrossEntropy {
     fn check(&self, logits: &Tensor, target: &Tensor) -> crate::Result<()> {
         let (l, t) = (logits.shape(), target.shape());
         let axis = usize::from(l.len() > 1);
-        let wants = match (l.len(), target.dtype().is_float()) {
-            (0, _) => return Err(Error::shape("cross_entropy", "0-d logits have no classes")),
-            (_, true) => l.to_vec(),
-            (_, false) => {
-                l.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, &n)| n).collect()
+        if l.is_empty() {
+            return Err(Error::shape("cross_entropy", "0-d logits have no classes"));
+        }
+        let without_classes: Vec<usize> =
+            l.iter().enumerate().filter(|(i, _)| *i != axis).map(|(_, &n)| n).collect();
+        let wants = match target.dtype().is_float() {
+            true if t == without_classes && t != l => {
+                let message = format!(
+                    "the target {} has the shape of class labels, which must be integers; float \
+                     targets are probabilities of shape {l:?}",
+                    target.spec()
+                );
+                return Err(Error::dtype("cross_entropy", message).hint(CAST_LABELS));
             }
+            true => l.to_vec(),
+            false => without_classes,
         };
         if t != wants {
             let message = format!(

@@ -289,6 +289,7 @@ fn check_classes(log_p: &Tensor, classes: &Tensor, weight: Option<&Tensor>, axis
         Error::shape("nll", "0-d log-probabilities have no classes")
     } else if classes.dtype().is_float() || classes.dtype() == DType::Bool {
         Error::dtype("nll", format!("classes must be integers, not {}", classes.dtype()))
+            .hint(CAST_LABELS)
     } else if classes.shape() != wants {
         let hint = loss_shapes::reshape_to(classes, &wants);
         let (log_p, classes) = (log_p.spec(), classes.spec());
@@ -303,6 +304,9 @@ fn check_classes(log_p: &Tensor, classes: &Tensor, weight: Option<&Tensor>, axis
     };
     log_p.checked(Err(error.on([log_p.spec(), classes.spec()])))
 }
+
+/// What to do with labels that are not integers.
+pub(crate) const CAST_LABELS: &str = "cast the labels to i64 with `.cast(DType::I64)`";
 
 /// The class that is ignored by default, as in PyTorch.
 pub(crate) const IGNORED: i64 = -100;

@@ -2,7 +2,7 @@
 
 use super::loss_shapes;
 use crate::ops::cast::one_float;
-use crate::ops::losses::reduced;
+use crate::ops::losses::{CAST_LABELS, reduced};
 use crate::{DType, Error, Reduction, Tensor, trace};
 
 /// `[n, c]` of `[n, c]` or a single `[c]`.
@@ -16,7 +16,7 @@ fn as_rows(op: &'static str, x: &Tensor, y: &Tensor, per_row: bool) -> (Tensor, 
     let error = if !(1..=2).contains(&x.rank()) {
         Error::shape(op, format!("takes [n, classes] or [classes], not {}", x.spec()))
     } else if y.dtype().is_float() || y.dtype() == DType::Bool {
-        Error::dtype(op, format!("classes must be integers, not {}", y.dtype()))
+        Error::dtype(op, format!("classes must be integers, not {}", y.dtype())).hint(CAST_LABELS)
     } else if y.shape() != want && !(per_row && x.rank() == 1 && y.shape() == [1]) {
         Error::shape(
             op,

@@ -57,9 +57,14 @@ impl Node {
                 let name = node.op.name();
                 let message =
                     format!("the graph through `{name}` was freed by an earlier backward");
-                return Err(Error::gradient("backward", message).at(node.at).hint(
-                    "use Backward::of(&y).retain_graph().run() to run backward more than once",
-                ));
+                // The location is the line of this pass, which the caller adds.
+                return Err(Error::gradient("backward", message)
+                    .on(&node.in_specs)
+                    .detail(format!("`{name}` was recorded at {}", node.at))
+                    .hint(
+                        "keep the graph in the earlier pass: `Backward::of(&y).retain_graph()`, or \
+                         `.create_graph()` where a gradient of its gradient is wanted",
+                    ));
             };
             for value in values {
                 let x = match &value.held {

@@ -130,7 +130,7 @@ impl Chart {
         svg::text(&layout::shapes(self))
     }
 
-    /// The chart as the bytes of a PNG file.
+    /// The chart as the bytes of a PNG file of 1440 × 880 pixels.
     ///
     /// ```
     /// use pullback_nn::train::plots::Chart;
@@ -142,7 +142,15 @@ impl Chart {
     /// # Errors
     /// If it cannot be encoded.
     pub fn png(&self) -> Result<Vec<u8>> {
-        png::bytes(&layout::shapes(self))
+        self.png_scaled(2.0)
+    }
+
+    /// The chart as the bytes of a PNG file of 720 × 440 pixels, times `scale`.
+    ///
+    /// # Errors
+    /// If the scale is not between 0.25 and 16, or it cannot be encoded.
+    pub fn png_scaled(&self, scale: f64) -> Result<Vec<u8>> {
+        png::bytes(&layout::shapes(self), scale)
     }
 
     /// Writes the chart to a file whose name ends in `.svg` or `.png`.

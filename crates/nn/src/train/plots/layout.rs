@@ -1,9 +1,10 @@
 //! A chart as shapes on a page: where everything goes.
 
 use super::chart::{Chart, Series};
+use super::font;
 use super::ticks::ChartAxis;
 
-/// The size of the page, in units of which a letter of plain text is six wide.
+/// The size of the page, in units of which plain text is eleven high.
 pub(super) const WIDTH: f64 = 720.0;
 pub(super) const HEIGHT: f64 = 440.0;
 
@@ -46,6 +47,17 @@ pub(super) enum TextSize {
     Title,
 }
 
+impl TextSize {
+    /// The size of its letters. Those of the PNG's font are larger than those that an SVG is mostly
+    /// shown in, so their size is smaller.
+    pub fn units(self) -> f64 {
+        match self {
+            TextSize::Plain => 10.5,
+            TextSize::Title => 15.0,
+        }
+    }
+}
+
 /// What there is on a page, in the order in which it is drawn.
 #[derive(Clone, Debug)]
 pub(super) enum Mark {
@@ -76,11 +88,11 @@ pub(super) fn shapes(chart: &Chart) -> Vec<Mark> {
         |from, to, colour| Mark::Line { points: vec![from, to], colour, width: 1.0, pale: false };
     for (y, label) in y_axis.ticks(6) {
         out.push(straight((LEFT, y_at(y)), (RIGHT, y_at(y)), GRID));
-        out.push(text((LEFT - 8.0, y_at(y) + 3.5), label, Anchor::End, QUIET));
+        out.push(text((LEFT - 8.0, y_at(y) + 3.5), number(&label), Anchor::End, QUIET));
     }
     for (x, label) in x_axis.ticks(8) {
         out.push(straight((x_at(x), BOTTOM), (x_at(x), BOTTOM + 4.0), FRAME));
-        out.push(text((x_at(x), BOTTOM + 17.0), label, Anchor::Middle, QUIET));
+        out.push(text((x_at(x), BOTTOM + 17.0), number(&label), Anchor::Middle, QUIET));
     }
     out.push(straight((LEFT, TOP), (LEFT, BOTTOM), FRAME));
     out.push(straight((LEFT, BOTTOM), (RIGHT, BOTTOM), FRAME));
@@ -112,6 +124,11 @@ pub(super) fn shapes(chart: &Chart) -> Vec<Mark> {
     out
 }
 
+/// A number with the sign of a formula, which a hyphen is not.
+fn number(label: &str) -> String {
+    label.replace('-', "−")
+}
+
 fn text(at: (f64, f64), text: String, anchor: Anchor, colour: Colour) -> Mark {
     Mark::Text { at, text, size: TextSize::Plain, anchor, colour, upwards: false }
 }
@@ -139,7 +156,7 @@ fn legend(chart: &Chart, out: &mut Vec<Mark>) {
         let points = vec![(x + 1.0, 45.0), (x + 17.0, 45.0)];
         out.push(Mark::Line { points, colour, width: 3.0, pale: false });
         out.push(text((x + 24.0, 48.5), series.name.clone(), Anchor::Start, INK));
-        x += 24.0 + 6.0 * series.name.chars().count() as f64 + 20.0;
+        x += 24.0 + font::width(&series.name, TextSize::Plain.units()) + 20.0;
     }
 }
 

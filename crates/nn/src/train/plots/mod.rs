@@ -2,7 +2,7 @@
 //!
 //! A [`Chart`] knows its lines; `layout.rs` turns it into shapes, with axes, ticks (`ticks.rs`) and
 //! a legend; `svg.rs` writes those as text, and `png.rs` paints them, with `raster.rs` for lines
-//! and `font.rs` for letters. Both draw the same shapes, so they look the same.
+//! and `font/` for letters. Both draw the same shapes, so they look the same.
 
 mod chart;
 mod curves;

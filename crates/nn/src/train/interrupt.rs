@@ -1,0 +1,105 @@
+//! Ctrl-C during a run.
+//!
+//! A process has one handler, which stays once it is set. So it is set at the first use, and counts
+//! who wants to know: where nobody does, Ctrl-C ends the process as it would without a handler.
+
+use pullback::{Error, Result};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+
+/// The exit code of a process that Ctrl-C ended.
+const INTERRUPTED: i32 = 130;
+
+/// Whether Ctrl-C was pressed while there was a guard.
+static PRESSED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+struct Guards {
+    /// How many there are.
+    count: usize,
+    /// Whether the process has our handler.
+    handled: bool,
+}
+
+static GUARDS: Mutex<Guards> = Mutex::new(Guards { count: 0, handled: false });
+
+fn guards() -> MutexGuard<'static, Guards> {
+    GUARDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Until it is dropped, the first Ctrl-C sets a flag, and the second one ends the process at once,
+/// with exit code 130. [`Trainer::run`](super::Trainer::run) does this itself; a program that is to
+/// notice Ctrl-C before and after its run too makes a guard around all of it.
+///
+/// ```no_run
+/// use pullback_nn::train::InterruptGuard;
+/// let guard = InterruptGuard::new()?;
+/// let mut words = 0;
+/// while words < 1000 && !guard.is_interrupted() {
+///     words += 1; // something that takes time
+/// }
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[must_use = "Ctrl-C ends the process again when this is dropped"]
+#[derive(Debug)]
+pub struct InterruptGuard(());
+
+impl InterruptGuard {
+    /// Replaces the process's handler of Ctrl-C.
+    ///
+    /// # Errors
+    /// If the program has set a handler with the `ctrlc` crate, or the system refuses one.
+    pub fn new() -> Result<InterruptGuard> {
+        InterruptGuard::with(ctrlc::set_handler)
+    }
+
+    /// [`InterruptGuard::new`], but not where Ctrl-C is handled or ignored already.
+    pub(super) fn unless_handled() -> Option<InterruptGuard> {
+        InterruptGuard::with(ctrlc::try_set_handler).ok()
+    }
+
+    fn with(
+        set: impl FnOnce(fn()) -> std::result::Result<(), ctrlc::Error>,
+    ) -> Result<InterruptGuard> {
+        let mut guards = guards();
+        if !guards.handled {
+            set(pressed).map_err(|error| {
+                Error::argument("interrupt", format!("no handler of Ctrl-C can be set: {error}"))
+            })?;
+            guards.handled = true;
+        }
+        if guards.count == 0 {
+            PRESSED.store(false, Ordering::Relaxed);
+        }
+        guards.count += 1;
+        Ok(InterruptGuard(()))
+    }
+
+    /// Whether Ctrl-C was pressed since the first of the guards that there are now was made.
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        PRESSED.load(Ordering::Relaxed)
+    }
+
+    /// What [`InterruptGuard::is_interrupted`] reads, for
+    /// [`Trainer::stop_at`](super::Trainer::stop_at).
+    #[must_use]
+    pub fn flag(&self) -> Arc<AtomicBool> {
+        PRESSED.clone()
+    }
+}
+
+impl Drop for InterruptGuard {
+    fn drop(&mut self) {
+        guards().count -= 1;
+    }
+}
+
+/// The handler, which runs in a thread of its own.
+fn pressed() {
+    // Held until the message is printed, so that a run does not end before that.
+    let guards = guards();
+    if guards.count == 0 || PRESSED.swap(true, Ordering::Relaxed) {
+        std::process::exit(INTERRUPTED);
+    }
+    eprintln!("\ninterrupted: stops after this step (Ctrl-C again ends the process at once)");
+}
