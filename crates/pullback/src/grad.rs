@@ -46,6 +46,7 @@ impl Tensor {
     /// follows from its inputs; see [`grad_of`] and [`Tensor::register_hook`]).
     #[track_caller]
     #[must_use]
+    #[doc(alias = "requires_grad_")]
     pub fn requires_grad(self) -> Tensor {
         let at = mode::user_line(Line::caller());
         let refuse = |why: &str, hint: &str| -> ! {
@@ -82,6 +83,7 @@ impl Tensor {
     /// # Panics
     /// As [`Tensor::requires_grad`].
     #[track_caller]
+    #[doc(alias = "requires_grad_")]
     pub fn set_requires_grad(&self, on: bool) {
         if on || matches!(self.history(), History::Node(..)) {
             let _ = self.clone().requires_grad();

@@ -18,6 +18,8 @@ impl Tensor {
     /// If the dtype is another one.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "tolist")]
+    #[doc(alias = "numpy")]
     pub fn to_vec<T: HostElement>(&self) -> Vec<T> {
         let at = mode::user_line(Line::caller());
         fail::or_raise(self.try_to_vec().map_err(|e| e.at(at)))

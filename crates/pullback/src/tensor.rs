@@ -176,6 +176,7 @@ impl Tensor {
     }
 
     /// Length of each axis; empty for a scalar.
+    #[doc(alias = "size")]
     pub fn shape(&self) -> &[usize] {
         &self.0.spec.shape
     }
@@ -185,11 +186,15 @@ impl Tensor {
     }
 
     /// Number of axes.
+    #[doc(alias = "dim")]
+    #[doc(alias = "ndim")]
     pub fn rank(&self) -> usize {
         self.0.spec.shape.len()
     }
 
     /// Number of elements.
+    #[doc(alias = "numel")]
+    #[doc(alias = "nelement")]
     pub fn len(&self) -> usize {
         self.0.spec.len()
     }

@@ -138,6 +138,7 @@ impl Tensor {
     /// PyTorch's name: `nn.functional.logsigmoid`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "logsigmoid")]
     pub fn log_sigmoid(&self) -> Tensor {
         // Both branches are smooth at 0, so derivatives of every order hold there.
         let below = self.lt(0.0);

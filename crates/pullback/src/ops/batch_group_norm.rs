@@ -66,6 +66,7 @@ impl Tensor {
     /// PyTorch's name: `nn.functional.batch_norm`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "batch_norm")]
     pub fn channel_norm(
         &self,
         mean: &Tensor,

@@ -54,6 +54,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "nextafter")]
     pub fn next_after(&self, other: &Tensor) -> Tensor {
         let both = crate::broadcast_tensors(&[&self.real(), &other.detach().real()]);
         let dtype = both[0].dtype().promote(both[1].dtype());
@@ -96,6 +97,7 @@ impl Tensor {
     /// PyTorch's name: `signbit`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "signbit")]
     pub fn sign_bit(&self) -> Tensor {
         match self.dtype().is_float() {
             true => self.detach().ones_like_splat().copysign(self.detach()).lt(0.0),
@@ -139,6 +141,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "isclose")]
     pub fn is_close(&self, other: &Tensor, relative: f64, absolute: f64, nan_too: bool) -> Tensor {
         let equal = self.eq(other);
         let (x, y) = (self.detach().real(), other.detach().real());
@@ -200,6 +203,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "bitwise_left_shift")]
     pub fn shift_left(&self, by: &Tensor) -> Tensor {
         let (x, by) = self.integers("shift_left", by);
         let bits = 8 * x.dtype().size() as i64;
@@ -222,6 +226,7 @@ impl Tensor {
     /// PyTorch's name: `bitwise_right_shift`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "bitwise_right_shift")]
     pub fn shift_right(&self, by: &Tensor) -> Tensor {
         let (x, by) = self.integers("shift_right", by);
         let bits = 8 * x.dtype().size() as i64;

@@ -46,6 +46,11 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "to")]
+    #[doc(alias = "float")]
+    #[doc(alias = "double")]
+    #[doc(alias = "long")]
+    #[doc(alias = "type")]
     pub fn cast(&self, dtype: DType) -> Tensor {
         match self.dtype() == dtype {
             true => self.clone(),
@@ -59,6 +64,7 @@ impl Tensor {
     /// PyTorch's name: `clone`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "clone")]
     pub fn deep_clone(&self) -> Tensor {
         apply(Op::Copy, &[self])
     }

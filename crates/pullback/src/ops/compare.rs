@@ -84,12 +84,30 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "where")]
     pub fn select(&self, a: impl Operand, b: impl Operand) -> Tensor {
         // A scalar adopts the other branch's dtype: find a tensor among the two first.
         let probe = b.matching(self);
         let a = a.matching(&probe);
         let b = b.matching(&a);
         self.choose(&a, &b)
+    }
+
+    /// This tensor where the condition is true, `other` elsewhere: [`Tensor::select`] in the order
+    /// of PyTorch's method `where`, which is a keyword in Rust.
+    ///
+    /// Derivative: `dy` where the condition is true; for `other`, where it is false; 0 elsewhere.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([-1.0, 2.0]);
+    /// assert_eq!(x.r#where(&x.gt(0.0), 0.0).to_vec::<f64>(), [0.0, 2.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    #[inline]
+    pub fn r#where(&self, condition: &Tensor, other: impl Operand) -> Tensor {
+        condition.select(self, other)
     }
 
     #[track_caller]
@@ -113,6 +131,7 @@ impl Tensor {
     /// PyTorch's name: `isnan`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "isnan")]
     pub fn is_nan(&self) -> Tensor {
         self.ne(self)
     }
@@ -123,6 +142,7 @@ impl Tensor {
     /// PyTorch's name: `isinf`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "isinf")]
     pub fn is_inf(&self) -> Tensor {
         match self.dtype().is_float() {
             true => kinks::uncounted_part(|| self.abs()).eq(f64::INFINITY),
@@ -136,6 +156,7 @@ impl Tensor {
     /// PyTorch's name: `isfinite`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "isfinite")]
     pub fn is_finite(&self) -> Tensor {
         match self.dtype().is_float() {
             true => kinks::uncounted_part(|| self.abs()).lt(f64::INFINITY),

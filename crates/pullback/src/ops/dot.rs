@@ -45,6 +45,9 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "mm")]
+    #[doc(alias = "bmm")]
+    #[doc(alias = "mv")]
     pub fn matmul(&self, other: &Tensor) -> Tensor {
         if self.rank() == 0 || other.rank() == 0 {
             let message = format!(

@@ -56,6 +56,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "index")]
     pub fn index_get<'a, I: Into<Option<&'a Tensor>> + Copy>(&self, indices: &[I]) -> Tensor {
         let p = self.places("index_get", indices);
         let front = self.permute(&p.order[..]).reshape([&[p.merged][..], &p.rest].concat());
@@ -209,6 +210,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "put")]
     pub fn put_flat(&self, index: &Tensor, source: &Tensor, accumulate: bool) -> Tensor {
         if index.dtype() == DType::Bool || index.len() != source.len() {
             let message =
@@ -498,6 +500,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "as_strided_scatter")]
     pub fn as_strided_put(&self, source: &Tensor, strides: &[usize], offset: usize) -> Tensor {
         let index = self.strided_index("as_strided_put", source.shape(), strides, offset);
         self.put_flat(&index, source, false)

@@ -16,7 +16,7 @@ pub(crate) fn pad_row() -> Grad {
         let Op::Pad(padding) = f.op else { unreachable!("called for Pad") };
         let span =
             |(p, &n): (&Padding, &usize)| Span { start: p.before, len: n, step: p.between + 1 };
-        dy.view(View::Slice(padding.iter().zip(f.in_shape(0)).map(span).collect()))
+        dy.apply_view(View::Slice(padding.iter().zip(f.in_shape(0)).map(span).collect()))
     })
 }
 
@@ -58,7 +58,9 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
-    pub fn pad_with(&self, padding: &[(usize, usize)], value: impl Operand) -> Tensor {
+    #[doc(alias = "pad")]
+    pub fn pad_with(&self, padding: impl AsRef<[(usize, usize)]>, value: impl Operand) -> Tensor {
+        let padding = padding.as_ref();
         let padded = self.pad(padding);
         let inside = self.new_splat(true.into(), self.shape(), crate::DType::Bool).pad(padding);
         let value = value.matching(&padded).into_owned();
@@ -107,6 +109,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "split_with_sizes")]
     pub fn split_sizes(&self, sizes: &[usize], axis: isize) -> Vec<Tensor> {
         let axis = self.axis("split", axis);
         let n = self.shape().get(axis).copied().unwrap_or(1);
@@ -235,6 +238,8 @@ impl Tensor {
 /// ```
 #[track_caller]
 #[must_use]
+#[doc(alias = "concat")]
+#[doc(alias = "concatenate")]
 pub fn cat(tensors: &[&Tensor], axis: isize) -> Tensor {
     let at = mode::user_line(Line::caller());
     let Some(first) = tensors.first() else {

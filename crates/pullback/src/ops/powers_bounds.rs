@@ -16,6 +16,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "pow")]
     pub fn powi(&self, exponent: i32) -> Tensor {
         match exponent {
             1 => self.deep_clone(),
@@ -31,6 +32,7 @@ impl Tensor {
     /// PyTorch's name: `pow`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "pow")]
     pub fn powf(&self, exponent: f64) -> Tensor {
         self.pow(exponent)
     }
@@ -48,6 +50,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "clip")]
     pub fn clamp(&self, low: impl Operand, high: impl Operand) -> Tensor {
         self.bounded("clamp", Compare::Lt, low).bounded("clamp", Compare::Gt, high)
     }

@@ -92,6 +92,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "isin")]
     pub fn is_in(&self, other: &Tensor) -> Tensor {
         if other.is_empty() {
             return self.new_zeros_with(self.shape(), DType::Bool);
@@ -130,6 +131,7 @@ impl Tensor {
     /// PyTorch's name: `unique`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "unique")]
     pub fn unique_over(&self, axis: isize) -> Unique {
         let n = self.length("unique", axis);
         let rows = self.detach().move_axis(axis, 0).reshape([n, self.len() / n.max(1)]);
@@ -159,6 +161,7 @@ impl Tensor {
     /// PyTorch's name: `unique_consecutive`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "unique_consecutive")]
     pub fn unique_consecutive_over(&self, axis: isize) -> Unique {
         let n = self.length("unique_consecutive", axis);
         self.grouped(axis, &self.new_iota(n))

@@ -31,6 +31,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "take_along_dim")]
     pub fn take_along(&self, index: &Tensor, axis: isize) -> Tensor {
         let at = self.axis("take_along", axis);
         if self.rank() != index.rank() {

@@ -311,6 +311,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "div")]
     pub fn trunc_div(&self, other: impl Operand) -> Tensor {
         let other = other.matching(self);
         match self.dtype().promote(other.dtype()).is_float() {
@@ -334,6 +335,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "round")]
     pub fn round_to(&self, decimals: i32) -> Tensor {
         let x = self.real().detach();
         let scale = 10f64.powi(decimals.unsigned_abs().min(400) as i32);

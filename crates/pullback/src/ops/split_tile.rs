@@ -23,6 +23,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "tensor_split")]
     pub fn split_into(&self, count: usize, axis: isize) -> Vec<Tensor> {
         let n = self.length("split_into", axis);
         if count == 0 {
@@ -57,6 +58,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "tensor_split")]
     pub fn split_at(&self, places: &[isize], axis: isize) -> Vec<Tensor> {
         let n = self.length("split_at", axis) as isize;
         let inside = |&i: &isize| (if i < 0 { i.saturating_add(n) } else { i }).clamp(0, n);
@@ -94,6 +96,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "atleast_1d")]
     pub fn at_least(&self, rank: usize) -> Tensor {
         if rank > 3 {
             let message = format!("goes up to three axes, not {rank}");
@@ -114,6 +117,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "movedim")]
     pub fn move_axes(&self, from: impl IntoAxes, to: impl IntoAxes) -> Tensor {
         let (from, to) = (from.list(), to.list());
         let known = |list: &[isize]| args::axes("move_axes", list, self.spec());
@@ -144,6 +148,7 @@ impl Tensor {
     /// PyTorch's name: `squeeze`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "squeeze")]
     pub fn squeeze_axes(&self, axes: impl IntoAxes) -> Tensor {
         if self.rank() == 0 {
             return self.clone();
@@ -208,6 +213,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "repeat_interleave")]
     pub fn repeat_by(&self, times: &Tensor, axis: isize) -> Tensor {
         let n = self.length("repeat_by", axis);
         let whole = !times.dtype().is_float() && times.dtype() != crate::DType::Bool;
@@ -245,6 +251,7 @@ impl Tensor {
     /// PyTorch's name: `sum_to_size`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "sum_to_size")]
     pub fn sum_to_shape(&self, shape: impl IntoShape) -> Tensor {
         let shape = known_shape("sum_to_shape", shape);
         let back = self.spec().with_shape(shape.clone());

@@ -51,6 +51,7 @@ impl Tensor {
     /// PyTorch's name: `nanquantile`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "nanquantile")]
     pub fn nan_quantile(
         &self,
         q: impl Operand,
@@ -132,6 +133,7 @@ impl Tensor {
     /// PyTorch's name: `nanmedian`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "nanmedian")]
     pub fn nan_median(&self, axis: isize) -> (Tensor, Tensor) {
         if self.rank() == 0 {
             return self.kthvalue(1, axis);
@@ -186,6 +188,7 @@ impl Tensor {
     /// PyTorch's name: `aminmax`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "aminmax")]
     pub fn min_max(&self, axes: impl crate::IntoAxes) -> (Tensor, Tensor) {
         let axes = axes.list();
         (self.min_over(axes.clone()), self.max_over(axes))
@@ -206,6 +209,7 @@ impl Tensor {
     /// PyTorch's name: `nansum`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "nansum")]
     pub fn nan_sum(&self, axes: impl crate::IntoAxes) -> Tensor {
         match self.dtype().is_float() {
             true => self.is_nan().select_or(0.0, self.clone()).sum_over(axes),
@@ -224,6 +228,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "nanmean")]
     pub fn nan_mean(&self, axes: impl crate::IntoAxes) -> Tensor {
         let (axes, x) = (axes.list(), self.wide());
         let count = x.is_nan().logical_not().cast(x.dtype()).sum_over(axes.clone());
@@ -474,6 +479,7 @@ impl Tensor {
     /// PyTorch's name: `histogramdd`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "histogramdd")]
     pub fn histogram_nd(&self, edges: &[&Tensor], weights: Option<&Tensor>) -> Tensor {
         let fits = self.rank() == 2 && self.shape()[1] == edges.len();
         let vectors = edges.iter().all(|e| e.rank() == 1 && e.len() >= 2);

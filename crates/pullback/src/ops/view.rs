@@ -15,7 +15,7 @@ pub(crate) fn row(view: &View) -> Grad {
     match view {
         View::Reshape(_) => linear("`dy` in the old shape", |f, _, dy| dy.reshape(f.in_shape(0))),
         View::Permute(_) => linear("`dy` permuted back", |f, _, dy| match f.op {
-            Op::View(View::Permute(order)) => dy.view(View::Permute(inverse_order(order))),
+            Op::View(View::Permute(order)) => dy.apply_view(View::Permute(inverse_order(order))),
             _ => unreachable!("called for Permute"),
         }),
         View::Broadcast(_) => {
@@ -64,7 +64,7 @@ pub(crate) fn put_row() -> Grad {
             let Op::Put(views) = f.op else { unreachable!("called for Put") };
             match i {
                 0 => apply(f.op.clone(), &[dy, &Tensor::zeros_of(f.in_spec(1))]),
-                _ => views.iter().fold(dy.clone(), |x, v| x.view(v.clone())),
+                _ => views.iter().fold(dy.clone(), |x, v| x.apply_view(v.clone())),
             }
         },
     )
@@ -75,7 +75,7 @@ const MOST: usize = isize::MAX as usize;
 
 impl Tensor {
     #[track_caller]
-    pub(crate) fn view(&self, view: View) -> Tensor {
+    pub(crate) fn apply_view(&self, view: View) -> Tensor {
         apply(Op::View(view), &[self])
     }
 
@@ -107,8 +107,19 @@ impl Tensor {
         let shape = self.checked(args::reshape(&shape.lengths(), self.spec()));
         match *self.dims() == shape {
             true => self.clone(),
-            false => self.view(View::Reshape(shape)),
+            false => self.apply_view(View::Reshape(shape)),
         }
+    }
+
+    /// [`Tensor::reshape`] under PyTorch's name. Where PyTorch refuses to make a view, it copies.
+    ///
+    /// A view where the elements are evenly spaced; where they are not, a copy.
+    /// Derivative: `dy` in the old shape.
+    #[track_caller]
+    #[must_use]
+    #[inline]
+    pub fn view(&self, shape: impl IntoShape) -> Tensor {
+        self.reshape(shape)
     }
 
     /// Axes in another order.
@@ -125,7 +136,7 @@ impl Tensor {
     #[must_use]
     pub fn permute(&self, order: impl IntoAxes) -> Tensor {
         let order = self.checked(args::order("permute", &order.list(), self.spec()));
-        self.view(View::Permute(order))
+        self.apply_view(View::Permute(order))
     }
 
     /// Two axes exchanged.
@@ -140,6 +151,8 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "swapaxes")]
+    #[doc(alias = "swapdims")]
     pub fn transpose(&self, a: isize, b: isize) -> Tensor {
         let (a, b) = (self.axis("transpose", a), self.axis("transpose", b));
         if self.rank() == 0 {
@@ -147,7 +160,7 @@ impl Tensor {
         }
         let mut order: Axes = (0..self.rank()).collect();
         order.swap(a, b);
-        self.view(View::Permute(order))
+        self.apply_view(View::Permute(order))
     }
 
     /// The matrix transpose: the last two axes exchanged.
@@ -157,6 +170,7 @@ impl Tensor {
     /// PyTorch's name: `mT`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "mT")]
     pub fn t(&self) -> Tensor {
         match self.rank() {
             0 | 1 => self.clone(),
@@ -176,6 +190,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "movedim")]
     pub fn move_axis(&self, from: isize, to: isize) -> Tensor {
         let (from, to) = (self.axis("move_axis", from), self.axis("move_axis", to));
         let mut order: Axes = (0..self.rank()).collect();
@@ -183,7 +198,7 @@ impl Tensor {
             let axis = order.remove(from);
             order.insert(to, axis);
         }
-        self.view(View::Permute(order))
+        self.apply_view(View::Permute(order))
     }
 
     /// Repeated along new leading axes and along axes of length 1; `-1` keeps a length.
@@ -198,6 +213,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "broadcast_to")]
     pub fn expand(&self, shape: impl IntoShape) -> Tensor {
         let lengths = shape.lengths();
         let new = lengths.len().saturating_sub(self.rank());
@@ -249,7 +265,7 @@ impl Tensor {
         let axis = self.checked(args::axis("unsqueeze", axis, &grown));
         let mut shape = self.dims().clone();
         shape.insert(axis, 1);
-        self.view(View::Reshape(shape))
+        self.apply_view(View::Reshape(shape))
     }
 
     /// Without the axes of length 1.
@@ -276,6 +292,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "squeeze")]
     pub fn squeeze_axis(&self, axis: isize) -> Tensor {
         let axis = self.axis("squeeze", axis);
         if self.shape().get(axis) != Some(&1) {
@@ -283,7 +300,7 @@ impl Tensor {
         }
         let mut shape = self.dims().clone();
         shape.remove(axis);
-        self.view(View::Reshape(shape))
+        self.apply_view(View::Reshape(shape))
     }
 
     /// The axes from `start` to `end`, inclusive, merged into one.
@@ -329,7 +346,7 @@ impl Tensor {
         let mut shape: Shape = Shape::from_slice(&self.shape()[..axis]);
         shape.extend(parts);
         shape.extend_from_slice(&self.shape()[axis + 1..]);
-        self.view(View::Reshape(shape))
+        self.apply_view(View::Reshape(shape))
     }
 
     /// Axes read backwards.
@@ -345,7 +362,7 @@ impl Tensor {
     #[must_use]
     pub fn flip(&self, axes: impl IntoAxes) -> Tensor {
         let axes = self.checked(args::axes("flip", &axes.list(), self.spec()));
-        self.view(View::Flip(axes))
+        self.apply_view(View::Flip(axes))
     }
 
     /// The elements at one index of an axis, which disappears. Negative counts from the end.
@@ -360,6 +377,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "select")]
     pub fn select_at(&self, axis: isize, index: isize) -> Tensor {
         let axis = self.axis("select", axis);
         if self.rank() == 0 {
@@ -369,7 +387,7 @@ impl Tensor {
         let start = self.checked(args::index("select", index, axis, self.spec()));
         let mut shape = self.dims().clone();
         shape.remove(axis);
-        self.span(axis, Span { start, len: 1, step: 1 }).view(View::Reshape(shape))
+        self.span(axis, Span { start, len: 1, step: 1 }).apply_view(View::Reshape(shape))
     }
 
     /// `length` elements of an axis from `start` on.
@@ -401,7 +419,7 @@ impl Tensor {
         let whole = |&n: &usize| Span { start: 0, len: n, step: 1 };
         let mut spans: SmallVec<[Span; 2]> = self.shape().iter().take(axis).map(whole).collect();
         spans.push(span);
-        self.view(View::Slice(spans))
+        self.apply_view(View::Slice(spans))
     }
 
     /// The diagonal of the last two axes, as a new last axis.
@@ -428,9 +446,10 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "diagonal")]
     pub fn diagonal_of(&self, offset: isize, a: isize, b: isize) -> Tensor {
         let (a, b) = (self.axis("diagonal", a), self.axis("diagonal", b));
-        self.view(View::Diagonal { offset, a, b })
+        self.apply_view(View::Diagonal { offset, a, b })
     }
 
     /// Windows of `size` along an axis, every `step`, as a new last axis. Windows may overlap;
@@ -451,7 +470,7 @@ impl Tensor {
         match self.rank() {
             // Its one window is the scalar itself.
             0 => self.reshape([1]).narrow(0, 0, size),
-            _ => self.view(View::Unfold { axis, size, step }),
+            _ => self.apply_view(View::Unfold { axis, size, step }),
         }
     }
 
@@ -471,6 +490,7 @@ impl Tensor {
     /// If `part` is anything but a chain of views, or shows an element twice.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "slice_scatter")]
     pub fn put(&self, part: impl FnOnce(&Tensor) -> Tensor, other: &Tensor) -> Tensor {
         // Only the layout matters: inside `no_grad` in a body a view would be a new value.
         let base = self.plain();

@@ -206,6 +206,7 @@ impl Tensor {
     /// Derivative: dA = −Yᵀ·dY·Yᵀ.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "inverse")]
     pub fn inv(&self) -> Tensor {
         super::inv(self)
     }
