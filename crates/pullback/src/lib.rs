@@ -131,7 +131,7 @@ pub use backend::{
 pub use control::{
     cond, fori_loop, scan, scan_reverse, scan_times, while_loop, while_loop_bounded,
 };
-pub use create::{IntoAxes, IntoShape};
+pub use create::{Integer, IntoAxes, IntoShape};
 pub use custom::{
     CustomBatching, CustomJvp, CustomOp, CustomVjp, Derivative, External, HostInput, HostOutput,
     UncheckedRule, custom_jvp, custom_op, custom_vjp, unchecked_rules,

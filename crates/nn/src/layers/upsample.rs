@@ -1,7 +1,7 @@
 //! Images at another size.
 
 use crate::{Layer, module_scope};
-use pullback::{Interpolate, Path, Resize, Tensor, Tree};
+use pullback::{Interpolate, IntoShape, Path, Resize, Tensor, Tree};
 
 /// The axes after the channels at another size.
 ///
@@ -24,8 +24,9 @@ impl Upsample {
     }
 
     /// To this size: a length for each axis after the channels, or one for all of them.
+    #[track_caller]
     #[must_use]
-    pub fn size(size: impl AsRef<[usize]>) -> Upsample {
+    pub fn size(size: impl IntoShape) -> Upsample {
         Upsample { options: Interpolate::to(size) }
     }
 

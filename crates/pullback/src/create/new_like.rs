@@ -2,7 +2,7 @@
 
 use crate::create::known_shape;
 use crate::mode::Restore;
-use crate::{DType, Device, HostElement, IntoShape, Scalar, Shape, Spec, Tensor, mode};
+use crate::{DType, Device, HostElement, Integer, IntoShape, Scalar, Shape, Spec, Tensor, mode};
 
 impl Tensor {
     /// Zeros of another shape, in the dtype and on the device of this tensor.
@@ -71,7 +71,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
-    pub fn new_arange(&self, start: i64, end: i64) -> Tensor {
+    pub fn new_arange(&self, start: impl Integer, end: impl Integer) -> Tensor {
         let _here = here(self);
         Tensor::arange(start, end)
     }

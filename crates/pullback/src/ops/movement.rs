@@ -36,11 +36,12 @@ impl Tensor {
     ///
     /// ```
     /// # use pullback::Tensor;
-    /// assert_eq!(Tensor::from([1.0, 2.0]).pad(&[(1, 2)]).to_vec::<f64>(), [0.0, 1.0, 2.0, 0.0, 0.0]);
+    /// assert_eq!(Tensor::from([1.0, 2.0]).pad([(1, 2)]).to_vec::<f64>(), [0.0, 1.0, 2.0, 0.0, 0.0]);
     /// ```
     #[track_caller]
     #[must_use]
-    pub fn pad(&self, padding: &[(usize, usize)]) -> Tensor {
+    pub fn pad(&self, padding: impl AsRef<[(usize, usize)]>) -> Tensor {
+        let padding = padding.as_ref();
         let one = |&(before, after): &(usize, usize)| Padding { before, after, between: 0 };
         let grown = |(&n, p): (&usize, &(usize, usize))| n.saturating_add(p.0).saturating_add(p.1);
         known_shape("pad", self.shape().iter().zip(padding).map(grown).collect::<Vec<usize>>());
@@ -54,7 +55,7 @@ impl Tensor {
     ///
     /// ```
     /// # use pullback::Tensor;
-    /// assert_eq!(Tensor::from([1, 2]).pad_with(&[(1, 2)], 9).to_vec::<i32>(), [9, 1, 2, 9, 9]);
+    /// assert_eq!(Tensor::from([1, 2]).pad_with([(1, 2)], 9).to_vec::<i32>(), [9, 1, 2, 9, 9]);
     /// ```
     #[track_caller]
     #[must_use]
@@ -179,11 +180,12 @@ impl Tensor {
     ///
     /// ```
     /// # use pullback::Tensor;
-    /// assert_eq!(Tensor::from([1, 2]).repeat(&[2, 2]).to_vec::<i32>(), [1, 2, 1, 2, 1, 2, 1, 2]);
+    /// assert_eq!(Tensor::from([1, 2]).repeat([2, 2]).to_vec::<i32>(), [1, 2, 1, 2, 1, 2, 1, 2]);
     /// ```
     #[track_caller]
     #[must_use]
-    pub fn repeat(&self, times: &[usize]) -> Tensor {
+    pub fn repeat(&self, times: impl AsRef<[usize]>) -> Tensor {
+        let times = times.as_ref();
         if times.len() < self.rank() {
             let message = format!(
                 "{times:?} does not name each of the {} axes of {}",

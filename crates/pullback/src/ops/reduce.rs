@@ -62,14 +62,14 @@ fn product(op: &Op, inputs: &[&Tensor]) -> Outs {
         while x.shape()[axis] != 1 {
             let n = x.shape()[axis];
             if n == 0 {
-                x = x.pad_with(&unit_padding(x.rank(), axis, 1), 1.0);
+                x = x.pad_with(unit_padding(x.rank(), axis, 1), 1.0);
                 continue;
             }
             let half = n.div_ceil(2);
             let low = x.narrow(axis as isize, 0, half);
             let mut high = x.narrow(axis as isize, half as isize, n - half);
             if n - half < half {
-                high = high.pad_with(&unit_padding(x.rank(), axis, 1), 1.0);
+                high = high.pad_with(unit_padding(x.rank(), axis, 1), 1.0);
             }
             x = low * high;
         }
@@ -129,9 +129,10 @@ impl Tensor {
     }
 }
 
-/// Three methods for each reduction: over all axes, over some, over some with the axes kept.
+/// Three methods for each reduction: over all axes, over some, over some with the axes kept. A row
+/// begins with all three calls: it is what rustc prints as the definition where `sum(1)` is called.
 macro_rules! reductions {
-    ($($(#[$doc:meta])* $all:ident $over:ident $keep:ident |$x:ident, $axes:ident| $body:expr;)*) => {
+    ($($(#[$doc:meta])* $all:ident() $over:ident(axes) $keep:ident(axes) |$x:ident, $axes:ident| $body:expr;)*) => {
         impl Tensor {$(
             $(#[$doc])*
             #[track_caller]
@@ -171,44 +172,46 @@ reductions! {
     /// assert_eq!(x.sum_over(0).to_vec::<f64>(), [4.0, 6.0]);
     /// assert_eq!(x.sum_keep([-1]).shape(), [2, 1]);
     /// ```
-    sum sum_over sum_keep |x, axes| x.reduce(Reduction::Sum, axes);
+    sum() sum_over(axes) sum_keep(axes) |x, axes| x.reduce(Reduction::Sum, axes);
     /// The mean of the elements.
     ///
     /// Derivative: `dy/n`, spread over what was averaged.
-    mean mean_over mean_keep |x, axes| {
+    mean() mean_over(axes) mean_keep(axes) |x, axes| {
         let n = x.count("mean", &axes);
         (x.wide().sum_over(axes) / n as f64).cast(x.reduced_dtype())
     };
     /// The product of the elements. Its gradient is right where some are zero.
     ///
     /// Derivative: `dy` times the product of the others.
-    prod prod_over prod_keep |x, axes| x.reduce(Reduction::Prod, axes);
+    prod() prod_over(axes) prod_keep(axes) |x, axes| x.reduce(Reduction::Prod, axes);
     /// The largest element; NaN if any is. Ties share the gradient evenly.
     ///
     /// Derivative: `dy` shared evenly by those that equal it.
     /// PyTorch's name: `amax`.
-    max max_over max_keep |x, axes| x.reduce(Reduction::Max, axes);
+    #[doc(alias = "amax")]
+    max() max_over(axes) max_keep(axes) |x, axes| x.reduce(Reduction::Max, axes);
     /// The smallest element; NaN if any is. Ties share the gradient evenly.
     ///
     /// Derivative: `dy` shared evenly by those that equal it.
     /// PyTorch's name: `amin`.
-    min min_over min_keep |x, axes| x.reduce(Reduction::Min, axes);
+    #[doc(alias = "amin")]
+    min() min_over(axes) min_keep(axes) |x, axes| x.reduce(Reduction::Min, axes);
     /// Whether any element is true (not zero).
     ///
     /// Derivative: none (a `bool`).
-    any any_over any_keep |x, axes| x.ne(0).reduce(Reduction::Max, axes);
+    any() any_over(axes) any_keep(axes) |x, axes| x.ne(0).reduce(Reduction::Max, axes);
     /// Whether all elements are true (not zero).
     ///
     /// Derivative: none (a `bool`).
-    all all_over all_keep |x, axes| x.ne(0).reduce(Reduction::Min, axes);
+    all() all_over(axes) all_keep(axes) |x, axes| x.ne(0).reduce(Reduction::Min, axes);
     /// The variance, with Bessel's correction (divided by n − 1).
     ///
     /// Derivative: `2·(x − mean)/(n − correction)·dy`.
-    var var_over var_keep |x, axes| x.var_with(axes, 1.0);
+    var() var_over(axes) var_keep(axes) |x, axes| x.var_with(axes, 1.0);
     /// The standard deviation, with Bessel's correction; its derivative at 0 is 0.
     ///
     /// Derivative: `(x − mean)/((n − correction)·y)·dy`.
-    std std_over std_keep |x, axes| x.std_with(axes, 1.0);
+    std() std_over(axes) std_keep(axes) |x, axes| x.std_with(axes, 1.0);
     /// log(sum(exp(x))), computed without overflow.
     ///
     /// Derivative: `exp(x − y)·dy`.
@@ -218,11 +221,11 @@ reductions! {
     /// let x = Tensor::from([[0.0, 0.0]]);
     /// assert_eq!(x.logsumexp_over(1).to_vec::<f64>(), [2.0f64.ln()]);
     /// ```
-    logsumexp logsumexp_over logsumexp_keep |x, axes| x.log_sum_exp(&axes).unaliased_with(&[x]);
+    logsumexp() logsumexp_over(axes) logsumexp_keep(axes) |x, axes| x.log_sum_exp(&axes).unaliased_with(&[x]);
     /// The square root of the sum of squares; its derivative at the origin is 0.
     ///
     /// Derivative: `x/y·dy`.
-    norm norm_over norm_keep |x, axes| {
+    norm() norm_over(axes) norm_keep(axes) |x, axes| {
         x.wide().square().sum_over(axes).root_of_squares("norm", kinks::KinkKind::Norm).cast(x.reduced_dtype())
     };
 }
@@ -240,6 +243,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "var")]
     pub fn var_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
         let axes = axes.list();
         let n = self.count("var", &axes) as f64;
@@ -254,6 +258,7 @@ impl Tensor {
     /// PyTorch's name: `std`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "std")]
     pub fn std_with(&self, axes: impl IntoAxes, correction: f64) -> Tensor {
         let variance = self.wide().var_with(axes, correction);
         variance.root_of_squares("std", kinks::KinkKind::Norm).cast(self.reduced_dtype())
@@ -328,6 +333,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
+    #[doc(alias = "max")]
     pub fn max_at(&self, axis: isize) -> (Tensor, Tensor) {
         self.extreme_at(axis, self.argmax(axis))
     }
@@ -338,6 +344,7 @@ impl Tensor {
     /// PyTorch's name: `min`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "min")]
     pub fn min_at(&self, axis: isize) -> (Tensor, Tensor) {
         self.extreme_at(axis, self.argmin(axis))
     }

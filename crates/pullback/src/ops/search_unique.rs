@@ -118,7 +118,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
-    pub fn unique(&self) -> Unique {
+    pub fn unique(&self /* along an axis: unique_over(axis) */) -> Unique {
         let flat = self.reshape([self.len()]);
         let order = flat.detach().sort(0, false).1;
         let found = flat.grouped(0, &order);
@@ -149,7 +149,7 @@ impl Tensor {
     /// Derivative: for the values, `dy` to the first element of each run.
     #[track_caller]
     #[must_use]
-    pub fn unique_consecutive(&self) -> Unique {
+    pub fn unique_consecutive(&self, /* along an axis: unique_consecutive_over(axis) */) -> Unique {
         let flat = self.reshape([self.len()]);
         let found = flat.grouped(0, &self.new_iota(self.len()));
         Unique { inverse: found.inverse.reshape(self.shape()), ..found }

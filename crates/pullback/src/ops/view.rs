@@ -274,7 +274,7 @@ impl Tensor {
     /// Derivative: `dy` in the old shape.
     #[track_caller]
     #[must_use]
-    pub fn squeeze(&self) -> Tensor {
+    pub fn squeeze(&self /* of one axis: squeeze_axis(axis) */) -> Tensor {
         let shape: Shape = self.shape().iter().copied().filter(|&n| n != 1).collect();
         self.reshape(&shape[..])
     }
