@@ -10,5 +10,6 @@ mod distributions;
 mod hooks;
 mod loss_shapes;
 mod losses;
+mod ownership;
 mod sequence;
 mod transforms_of_modules;

@@ -4,6 +4,7 @@
 //! (`#[derive(Tree)]`). Plain values in a struct (a dropout rate, a name) are trees without
 //! tensors. [`Borrowed`] is a tree that is borrowed.
 
+use crate::flag::sharing_flags;
 use crate::{Flag, Tensor};
 use rustc_hash::FxHasher;
 use std::cell::RefCell;
@@ -35,13 +36,15 @@ use std::sync::Arc;
     note = "a struct of tensors becomes one by `#[derive(Tree)]`",
     note = "a reference is not a tree: write the function for `Borrowed<T>` instead of `&T`, and call it with `borrowed(&x)`"
 )]
-pub trait Tree: Sized {
+pub trait Tree {
     /// Calls `f` on each tensor, in declaration order, with its path.
     fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor));
 
     /// The same structure with each tensor replaced by `f` of it, in the same order.
     #[must_use]
-    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self;
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self
+    where
+        Self: Sized;
 
     /// The tensors, in declaration order.
     fn leaves(&self) -> Vec<Tensor> {
@@ -82,7 +85,10 @@ pub trait Tree: Sized {
 
     /// The same structure with these tensors, as many as it has.
     #[must_use]
-    fn with_leaves(&self, leaves: &[Tensor]) -> Self {
+    fn with_leaves(&self, leaves: &[Tensor]) -> Self
+    where
+        Self: Sized,
+    {
         let mut next = leaves.iter();
         self.map(&mut |old| next.next().unwrap_or(old).clone())
     }
@@ -167,6 +173,15 @@ impl<T: Tree> Tree for Borrowed<'_, T> {
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
         Borrowed(Held::Made(Arc::new((**self).map(f))))
     }
+}
+
+/// The same structure with the same tensors and the same flags, as a clone of it would be.
+///
+/// A type that is not `Clone` can be shared this way; a field that is a tree of a user's own kind
+/// is copied as its `map` does it.
+#[doc(hidden)]
+pub fn shared<T: Tree>(tree: &T) -> T {
+    sharing_flags(|| tree.map(&mut Tensor::clone))
 }
 
 /// What a tree is made of besides tensors, with the paths: see [`Tree::tree_structure`].
@@ -285,7 +300,7 @@ impl fmt::Write for Notes {
 }
 
 /// Visits a tree and records notes.
-fn described<T: Tree>(x: &T, notes: Notes, f: &mut dyn FnMut(&Tensor)) -> Notes {
+fn described<T: Tree + ?Sized>(x: &T, notes: Notes, f: &mut dyn FnMut(&Tensor)) -> Notes {
     let mut path = Path { notes: Some(RefCell::new(notes)), ..Path::default() };
     x.visit(&mut path, &mut |path, x| {
         path.note_tensor();
