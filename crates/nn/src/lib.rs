@@ -35,6 +35,7 @@ mod module;
 mod module_scope;
 pub mod optim;
 pub mod precision;
+pub mod prelude;
 mod refuse;
 pub mod schedule;
 pub mod state;

@@ -11,5 +11,6 @@ mod hooks;
 mod loss_shapes;
 mod losses;
 mod ownership;
+mod prelude;
 mod sequence;
 mod transforms_of_modules;

@@ -106,6 +106,7 @@ mod lock;
 mod memory;
 mod mode;
 mod ops;
+pub mod prelude;
 mod queue;
 mod random;
 mod read;
