@@ -12,5 +12,6 @@ mod loss_shapes;
 mod losses;
 mod ownership;
 mod prelude;
+mod rustc_messages;
 mod sequence;
 mod transforms_of_modules;

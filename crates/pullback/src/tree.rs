@@ -30,10 +30,36 @@ use std::sync::Arc;
 /// let g = grad(error)(&line);
 /// assert_eq!((g.slope.item::<f64>(), g.offset.item::<f64>()), (-18.0, -6.0));
 /// ```
+///
+/// A field without tensors whose type is not a tree is marked `#[tree(skip)]`: it is cloned with
+/// the struct.
+///
+/// ```
+/// # use pullback::{Tensor, Tree};
+/// # use std::collections::HashSet;
+/// #[derive(Tree)]
+/// struct Table {
+///     weight: Tensor,
+///     #[tree(skip)]
+///     unused: HashSet<usize>,
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use pullback::{Tensor, Tree};
+/// # use std::collections::HashSet;
+/// #[derive(Tree)]
+/// struct Table {
+///     weight: Tensor,
+///     unused: HashSet<usize>,
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tree of tensors",
     label = "not a `Tree`",
     note = "a struct of tensors becomes one by `#[derive(Tree)]`",
+    note = "a field without tensors whose type is not a tree is marked `#[tree(skip)]`",
+    note = "a function that is compiled or differentiated takes a tree and returns one, or (in `jit`) a `pullback::Result` of one",
     note = "a reference is not a tree: write the function for `Borrowed<T>` instead of `&T`, and call it with `borrowed(&x)`"
 )]
 pub trait Tree {

@@ -48,6 +48,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// What a compiled function may return: a tree of tensors, or a `Result` of one.
+#[diagnostic::on_unimplemented(
+    message = "a compiled function cannot return `{Self}`",
+    label = "not a tree of tensors, nor a `pullback::Result` of one",
+    note = "return a tensor, a tuple, vector or `#[derive(Tree)]` struct of tensors, or a `pullback::Result` of one"
+)]
 pub trait JitOutput: Sized {
     /// The tree.
     type Value: Tree;
