@@ -21,14 +21,14 @@ const MISTAKES: &[(&str, &[&str])] = &[
         "Sequential::new().then(|x: &Tensor| x.relu())",
         &["is not a layer", "Lambda::new(|x: &Tensor|"],
     ),
-    ("Sequential::new().then(Plain)", &["`Plain` is not a layer", "implement `Layer` for it"]),
+    ("Sequential::new().then(plain)", &["`Plain` is not a layer", "implement `Layer` for it"]),
     (
         "jit(|x: &Tensor| Mutex::new(x.clone()))",
-        &["is not a tree of tensors", "`pullback::Result` of one"],
+        &["a compiled function cannot return", "`pullback::Result` of one"],
     ),
     (
         "jit(|x: &Tensor| Ok::<Tensor, String>(x.clone()))",
-        &["not a tree", "`pullback::Result` of one"],
+        &["a compiled function cannot return", "`pullback::Result` of one"],
     ),
     ("vmap(|x: &Plain| x.weight.clone(), 0, 0)", &["`Plain` is not a tree", "#[derive(Tree)]"]),
     (
@@ -69,6 +69,8 @@ fn compiled(source: &Path) -> (bool, String) {
         .args(["--extern", &extern_of("pullback"), "--extern", &extern_of("pullback_nn"), "-L"])
         .arg(format!("dependency={}", libraries().display()))
         .arg(source)
+        // Where the paths in the libraries begin, so that lines of their source are shown.
+        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../.."))
         .output()
         .expect("rustc runs");
     (said.status.success(), String::from_utf8_lossy(&said.stderr).into_owned())
