@@ -2,7 +2,7 @@
 
 use crate::Summary;
 use crate::refuse::called;
-use pullback::{Tensor, Tree};
+use pullback::{Path, Tensor, Tree, sharing_flags};
 
 /// A module with one input and one output, so that it can be chained.
 ///
@@ -17,7 +17,35 @@ use pullback::{Tensor, Tree};
 /// let net = (Linear::new(4, 8), Relu, vec![Linear::new(8, 8), Linear::new(8, 2)]);
 /// assert_eq!(net.forward(&Tensor::zeros([3, 4])).shape(), [3, 2]);
 /// ```
-pub trait Layer: Tree {
+///
+/// `Box<dyn Layer>` is a layer too, for kinds that are chosen while the program runs. A clone of it
+/// shares its parameters, as clones of all layers do.
+///
+/// ```
+/// use pullback::{Tensor, Tree};
+/// use pullback_nn::{Conv1d, Layer, Linear, Module, Relu, Sequential, Tanh};
+///
+/// #[derive(Clone, Tree)]
+/// struct Net {
+///     layers: Vec<Box<dyn Layer>>,
+/// }
+///
+/// let smooth = true;
+/// let activation: Box<dyn Layer> = if smooth { Box::new(Tanh) } else { Box::new(Relu) };
+/// let net = Net { layers: vec![Box::new(Linear::new(4, 8)), activation.clone()] };
+/// assert_eq!(net.layers.forward(&Tensor::zeros([3, 4])).shape(), [3, 8]);
+/// assert_eq!(net.named_parameters()[0].0, "layers.0.weight");
+/// let net = Sequential::new().then(net.layers).then(activation);
+/// assert_eq!(net.parameter_count(), 40);
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a layer",
+    label = "not a `Layer`",
+    note = "implement `Layer` for it (`fn forward(&self, x: &Tensor) -> Tensor`), next to `#[derive(Tree)]`",
+    note = "a function becomes a layer by `Lambda::new(|x: &Tensor| …)`",
+    note = "layers with several inputs or outputs (attention, recurrent layers) have a `forward` of their own"
+)]
+pub trait Layer: Tree + MapBoxed + Send + Sync {
     /// The output for this input.
     ///
     /// ```
@@ -49,9 +77,54 @@ pub trait Layer: Tree {
     /// # Panics
     /// As [`Layer::forward`].
     #[track_caller]
-    fn summary_of(&self, x: &Tensor) -> Summary {
+    fn summary_of(&self, x: &Tensor) -> Summary
+    where
+        Self: Sized,
+    {
         let _line = called();
         Summary::of_call(self, x, |model, x| model.forward(x))
+    }
+}
+
+/// [`Tree::map`] behind a pointer: it cannot give a `Self`, so it gives a new pointer. Every layer
+/// has it.
+#[doc(hidden)]
+pub trait MapBoxed {
+    fn map_boxed<'a>(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Box<dyn Layer + 'a>
+    where
+        Self: 'a;
+}
+
+impl<L: Layer> MapBoxed for L {
+    fn map_boxed<'a>(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Box<dyn Layer + 'a>
+    where
+        Self: 'a,
+    {
+        Box::new(self.map(f))
+    }
+}
+
+impl Tree for Box<dyn Layer> {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        (**self).visit(path, f);
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Box<dyn Layer> {
+        (**self).map_boxed(f)
+    }
+}
+
+impl Layer for Box<dyn Layer> {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let _line = called();
+        (**self).forward(x)
+    }
+}
+
+/// With the same parameters, buffers and mode.
+impl Clone for Box<dyn Layer> {
+    fn clone(&self) -> Box<dyn Layer> {
+        sharing_flags(|| (**self).map_boxed(&mut Tensor::clone))
     }
 }
 

@@ -43,6 +43,7 @@ mod module;
 mod module_scope;
 pub mod optim;
 pub mod precision;
+pub mod prelude;
 mod refuse;
 pub mod schedule;
 pub mod state;

@@ -42,7 +42,7 @@ use std::collections::{HashMap, HashSet};
 /// assert!(same.parameters()[0].is_same(&net.parameters()[0]));
 /// assert!(!own.parameters()[0].shares_memory(&net.parameters()[0]));
 /// ```
-pub trait Module: Tree {
+pub trait Module: Tree + Sized {
     /// The parameters with their names, tied ones once.
     ///
     /// ```

@@ -11,5 +11,8 @@ mod distributions;
 mod hooks;
 mod loss_shapes;
 mod losses;
+mod ownership;
+mod prelude;
+mod rustc_messages;
 mod sequence;
 mod transforms_of_modules;

@@ -133,3 +133,19 @@ fn bad_shapes_name_the_line() {
         &["ctc", "label 5 is not one of the 3 classes"],
     );
 }
+
+#[test]
+fn defaults_are_those_of_pytorch() {
+    macro_rules! same {
+        ($($loss:ident)*) => {$(
+            let (default, mean) = ($loss::default(), $loss::new(Reduction::Mean));
+            assert_eq!(format!("{default:?}"), format!("{mean:?}"));
+        )*};
+    }
+    same!(BceLoss BceWithLogitsLoss CosineEmbeddingLoss CrossEntropyLoss CtcLoss GaussianNllLoss);
+    same!(HingeEmbeddingLoss HuberLoss KlDivLoss L1Loss MarginRankingLoss MultiMarginLoss MseLoss);
+    same!(MultilabelMarginLoss MultilabelSoftMarginLoss NllLoss PoissonNllLoss SmoothL1Loss);
+    same!(SoftMarginLoss TripletMarginLoss);
+    let (x, y) = (Tensor::from([1.0, 2.0]), Tensor::from([0.0, 4.0]));
+    assert_eq!(MseLoss::default().forward(&x, &y).item::<f64>(), 2.5);
+}

@@ -16,7 +16,13 @@ use crate::{
 use half::{bf16, f16};
 use pullback_ir::{Few, Line, Op};
 
-/// What can be given as a shape: `[2, 3]`, `&[usize]`, `Vec<usize>`, a single length.
+/// What can be given as a shape: `[2, 3]`, `&[usize]`, `Vec<usize>`, a single length, `[]` for one
+/// number.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a shape",
+    label = "not a shape",
+    note = "a shape is a list of integers, such as `[2, 3]`, `&[usize]` or `Vec<usize>`, or one length"
+)]
 pub trait IntoShape {
     /// The lengths; `-1` where the caller allows it.
     ///
@@ -34,6 +40,11 @@ pub(crate) fn saturated(n: i128) -> isize {
 }
 
 /// What can be given as axes: `1`, `-1`, `[0, 1]`, `&[isize]`, `Vec<isize>`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` does not name axes",
+    label = "not axes",
+    note = "axes are one integer, such as `1` or `-1`, or a list of them, such as `[0, 1]`"
+)]
 pub trait IntoAxes {
     /// The axes; negative ones count from the end.
     ///
@@ -43,6 +54,21 @@ pub trait IntoAxes {
     /// assert_eq!(IntoAxes::list(1), [1]);
     /// ```
     fn list(self) -> Vec<isize>;
+}
+
+macro_rules! lists {
+    ($([$($generic:tt)*] $list:ty)*) => {$(
+        impl<$($generic)*> IntoShape for $list {
+            fn lengths(self) -> Few<isize> {
+                self.iter().map(|&n| saturated(n as i128)).collect()
+            }
+        }
+        impl<$($generic)*> IntoAxes for $list {
+            fn list(self) -> Vec<isize> {
+                self.iter().map(|&n| saturated(n as i128)).collect()
+            }
+        }
+    )*};
 }
 
 macro_rules! integers {
@@ -57,40 +83,41 @@ macro_rules! integers {
                 vec![saturated(self as i128)]
             }
         }
-        impl<const N: usize> IntoAxes for [$int; N] {
-            fn list(self) -> Vec<isize> {
-                self.iter().map(|&n| saturated(n as i128)).collect()
+        impl Integer for $int {
+            fn nearest_i64(self) -> i64 {
+                (self as i128).clamp(i64::MIN as i128, i64::MAX as i128) as i64
             }
         }
-        impl IntoAxes for &[$int] {
-            fn list(self) -> Vec<isize> {
-                self.iter().map(|&n| saturated(n as i128)).collect()
-            }
-        }
-        impl IntoAxes for Vec<$int> {
-            fn list(self) -> Vec<isize> {
-                self.iter().map(|&n| saturated(n as i128)).collect()
-            }
-        }
-        impl<const N: usize> IntoShape for [$int; N] {
-            fn lengths(self) -> Few<isize> {
-                self.iter().map(|&n| saturated(n as i128)).collect()
-            }
-        }
-        impl IntoShape for &[$int] {
-            fn lengths(self) -> Few<isize> {
-                self.iter().map(|&n| saturated(n as i128)).collect()
-            }
-        }
-        impl IntoShape for Vec<$int> {
-            fn lengths(self) -> Few<isize> {
-                self.iter().map(|&n| saturated(n as i128)).collect()
-            }
-        }
+        lists!([] &[$int] [] Vec<$int> [] &Vec<$int>);
     )*};
 }
 
 integers!(usize isize i32 i64);
+
+// Arrays of every length hold `usize`, and all but empty ones the others: so `[]` is known to hold
+// `usize`, and the literals of `[2, 3]` are `i32`, as everywhere.
+lists!([const N: usize] [usize; N] [const N: usize] &[usize; N]);
+
+macro_rules! arrays {
+    ($($n:literal)*) => {$(
+        lists!([] [isize; $n] [] &[isize; $n]);
+        lists!([] [i32; $n] [] &[i32; $n]);
+        lists!([] [i64; $n] [] &[i64; $n]);
+    )*};
+}
+
+arrays!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+
+/// An integer to count with: `usize`, `isize`, `i32` or `i64`.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an integer to count with",
+    label = "not `usize`, `isize`, `i32` or `i64`",
+    note = "a range of floats is `Tensor::arange_by(start, end, step)` or `Tensor::linspace(start, end, count)`"
+)]
+pub trait Integer: Copy {
+    /// Its value, or the nearest that an `i64` can hold.
+    fn nearest_i64(self) -> i64;
+}
 
 impl IntoShape for () {
     fn lengths(self) -> Few<isize> {
@@ -310,7 +337,8 @@ impl Tensor {
     /// If the elements do not fit in memory.
     #[track_caller]
     #[must_use]
-    pub fn arange(start: i64, end: i64) -> Tensor {
+    pub fn arange(start: impl Integer, end: impl Integer) -> Tensor {
+        let (start, end) = (start.nearest_i64(), end.nearest_i64());
         let count = known_shape("arange", end.saturating_sub(start).max(0))[0];
         let counted = Tensor::iota_on(default_device(), count, DType::I64);
         if start == 0 { counted } else { counted + start }
@@ -445,6 +473,32 @@ macro_rules! from_values {
             #[track_caller]
             fn from(values: &[$type]) -> Tensor {
                 Tensor::from_vec(values, [values.len()])
+            }
+        }
+        impl From<Vec<Vec<$type>>> for Tensor {
+            /// Rows of one length.
+            #[track_caller]
+            fn from(rows: Vec<Vec<$type>>) -> Tensor {
+                let columns = rows.first().map_or(0, Vec::len);
+                if let Some(i) = rows.iter().position(|row| row.len() != columns) {
+                    let n = rows[i].len();
+                    let message = format!("row 0 has {columns} elements, but row {i} has {n}");
+                    let error = Error::shape("from", message);
+                    fail::raise(error.at(mode::user_line(Line::caller())));
+                }
+                Tensor::from_vec(rows.concat(), [rows.len(), columns])
+            }
+        }
+        impl<const N: usize> From<Vec<[$type; N]>> for Tensor {
+            #[track_caller]
+            fn from(rows: Vec<[$type; N]>) -> Tensor {
+                Tensor::from(&rows[..])
+            }
+        }
+        impl<const N: usize> From<&[[$type; N]]> for Tensor {
+            #[track_caller]
+            fn from(rows: &[[$type; N]]) -> Tensor {
+                Tensor::from_vec(rows.as_flattened(), [rows.len(), N])
             }
         }
         impl<const N: usize> From<[$type; N]> for Tensor {

@@ -1,6 +1,7 @@
 //! Flags: plain `bool` values that compiled functions depend on.
 
-use crate::{Path, Tensor, Tree, events, trace};
+use crate::{Path, Tensor, Tree, events, mode, trace};
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,6 +92,26 @@ impl Tree for Flag {
     /// An independent flag. The copy is made for the value that this one has now, so it counts as
     /// reading it.
     fn map(&self, _: &mut dyn FnMut(&Tensor) -> Tensor) -> Flag {
-        Flag::new(self.get())
+        if is_sharing_flags() { self.clone() } else { Flag::new(self.get()) }
     }
+}
+
+thread_local! {
+    /// Whether [`Tree::map`] keeps flags instead of copying them.
+    static SHARING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs `f`, in which [`Tree::map`] gives a structure with the same flags: what a clone is, for
+/// types that are not `Clone`.
+#[doc(hidden)]
+pub fn sharing_flags<R>(f: impl FnOnce() -> R) -> R {
+    let outer = SHARING.replace(true);
+    let _restore = mode::on_drop(|| SHARING.set(outer));
+    f()
+}
+
+/// Whether [`sharing_flags`] is running.
+#[doc(hidden)]
+pub fn is_sharing_flags() -> bool {
+    SHARING.get()
 }

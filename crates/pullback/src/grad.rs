@@ -83,6 +83,7 @@ impl Tensor {
     /// # Panics
     /// As [`Tensor::requires_grad`].
     #[track_caller]
+    #[doc(alias = "requires_grad_")]
     pub fn set_requires_grad(&self, on: bool) {
         if on || matches!(self.history(), History::Node(..)) {
             let _ = self.clone().requires_grad();

@@ -105,6 +105,7 @@ mod lock;
 mod memory;
 mod mode;
 mod ops;
+pub mod prelude;
 mod queue;
 mod random;
 mod read;
@@ -131,28 +132,30 @@ pub use backend::{
 pub use control::{
     cond, fori_loop, scan, scan_reverse, scan_times, while_loop, while_loop_bounded,
 };
-pub use create::{IntoAxes, IntoShape};
+pub use create::{Integer, IntoAxes, IntoShape};
 pub use custom::{
     CustomBatching, CustomJvp, CustomOp, CustomVjp, Derivative, External, HostInput, HostOutput,
     UncheckedRule, custom_jvp, custom_op, custom_vjp, unchecked_rules,
 };
 pub use device::{IntoDevice, default_device, set_default_device, with_default_device};
 pub use fail::{catch, raise};
-pub use flag::Flag;
+pub use flag::{Flag, is_sharing_flags, sharing_flags};
 pub use grad::{Backward, grad_of};
 pub use half::{bf16, f16};
 pub use hooks::HookHandle;
 pub use implicit::{
     FixedPoint, LinearMethod, LinearSolve, Ode, Root, fixed_point, linear_solve, ode, root,
 };
-pub use jit::{DynamicAxes, DynamicReport, Explanation, Jit, JitOutput, Specialised, jit};
+pub use jit::{
+    BoxedJit, DynamicAxes, DynamicReport, Explanation, Jit, JitOutput, Specialised, jit,
+};
 pub use kinks::{
     AtBound, AtOrigin, AtTie, AtTies, AtZero, Conventions, Kink, KinkReport, KinkRow, kink_report,
     kink_table, strict_kinks, with_conventions,
 };
 pub use memory::{
     BudgetUse, Checkpoint, Compress, MemoryBudget, Offload, OffloadStats, Pack, Packed, SavedValue,
-    checkpoint, checkpoint_sequential, memory_budget, with_packing,
+    checkpoint, checkpoint_sequential, checkpoint_with, memory_budget, with_packing,
 };
 pub use memory::{
     LineMemory, MemoryBytes, MemoryKind, MemoryPartGuard, MemoryPhase, MemoryReport,
@@ -190,5 +193,5 @@ pub use transform::{
     hessian_tree, hvp, jacfwd, jacobian, jacobian_tree, jacrev, jvp, jvp_aux, linear_transpose,
     linearize, value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap,
 };
-pub use tree::{Borrowed, Path, Tree, TreeStructure, borrowed};
+pub use tree::{Borrowed, Path, Tree, TreeStructure, borrowed, shared};
 pub use watch::{OverflowSource, detect_overflow};

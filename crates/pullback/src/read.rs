@@ -19,6 +19,7 @@ impl Tensor {
     #[doc(alias = "tolist")]
     #[track_caller]
     #[must_use]
+    #[doc(alias = "numpy")]
     pub fn to_vec<T: HostElement>(&self) -> Vec<T> {
         let at = mode::user_line(Line::caller());
         fail::or_raise(self.try_to_vec().map_err(|e| e.at(at)))

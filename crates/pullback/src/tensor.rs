@@ -189,6 +189,7 @@ impl Tensor {
     /// assert_eq!(Tensor::zeros([2, 3]).shape(), [2, 3]);
     /// assert!(Tensor::from(1.0).shape().is_empty());
     /// ```
+    #[doc(alias = "size")]
     pub fn shape(&self) -> &[usize] {
         &self.0.spec.shape
     }
@@ -218,6 +219,7 @@ impl Tensor {
     /// assert_eq!(Tensor::from(1.0).len(), 1);
     /// ```
     #[doc(alias = "numel")]
+    #[doc(alias = "nelement")]
     pub fn len(&self) -> usize {
         self.0.spec.len()
     }

@@ -4,6 +4,7 @@
 //! (`#[derive(Tree)]`). Plain values in a struct (a dropout rate, a name) are trees without
 //! tensors. [`Borrowed`] is a tree that is borrowed.
 
+use crate::flag::sharing_flags;
 use crate::{Flag, Tensor};
 use rustc_hash::FxHasher;
 use std::cell::RefCell;
@@ -29,13 +30,39 @@ use std::sync::Arc;
 /// let g = grad(error)(&line);
 /// assert_eq!((g.slope.item::<f64>(), g.offset.item::<f64>()), (-18.0, -6.0));
 /// ```
+///
+/// A field without tensors whose type is not a tree is marked `#[tree(skip)]`: it is cloned with
+/// the struct.
+///
+/// ```
+/// # use pullback::{Tensor, Tree};
+/// # use std::collections::HashSet;
+/// #[derive(Tree)]
+/// struct Table {
+///     weight: Tensor,
+///     #[tree(skip)]
+///     unused: HashSet<usize>,
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// # use pullback::{Tensor, Tree};
+/// # use std::collections::HashSet;
+/// #[derive(Tree)]
+/// struct Table {
+///     weight: Tensor,
+///     unused: HashSet<usize>,
+/// }
+/// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a tree of tensors",
     label = "not a `Tree`",
     note = "a struct of tensors becomes one by `#[derive(Tree)]`",
+    note = "a field without tensors whose type is not a tree is marked `#[tree(skip)]`",
+    note = "a function that is compiled or differentiated takes a tree and returns one, or (in `jit`) a `pullback::Result` of one",
     note = "a reference is not a tree: write the function for `Borrowed<T>` instead of `&T`, and call it with `borrowed(&x)`"
 )]
-pub trait Tree: Sized {
+pub trait Tree {
     /// Calls `f` on each tensor, in declaration order, with its path.
     ///
     /// ```
@@ -67,7 +94,9 @@ pub trait Tree: Sized {
     /// ```
     #[doc(alias = "tree_map")]
     #[must_use]
-    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self;
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self
+    where
+        Self: Sized;
 
     /// The tensors, in declaration order.
     ///
@@ -184,7 +213,10 @@ pub trait Tree: Sized {
     /// ```
     #[doc(alias = "tree_unflatten")]
     #[must_use]
-    fn with_leaves(&self, leaves: &[Tensor]) -> Self {
+    fn with_leaves(&self, leaves: &[Tensor]) -> Self
+    where
+        Self: Sized,
+    {
         let mut next = leaves.iter();
         self.map(&mut |old| next.next().unwrap_or(old).clone())
     }
@@ -277,6 +309,15 @@ impl<T: Tree> Tree for Borrowed<'_, T> {
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
         Borrowed(Held::Made(Arc::new((**self).map(f))))
     }
+}
+
+/// The same structure with the same tensors and the same flags, as a clone of it would be.
+///
+/// A type that is not `Clone` can be shared this way; a field that is a tree of a user's own kind
+/// is copied as its `map` does it.
+#[doc(hidden)]
+pub fn shared<T: Tree>(tree: &T) -> T {
+    sharing_flags(|| tree.map(&mut Tensor::clone))
 }
 
 /// What a tree is made of besides tensors, with the paths: see [`Tree::tree_structure`].
@@ -491,7 +532,7 @@ impl fmt::Write for Notes {
 }
 
 /// Visits a tree and records notes.
-fn described<T: Tree>(x: &T, notes: Notes, f: &mut dyn FnMut(&Tensor)) -> Notes {
+fn described<T: Tree + ?Sized>(x: &T, notes: Notes, f: &mut dyn FnMut(&Tensor)) -> Notes {
     let mut path = Path { notes: Some(RefCell::new(notes)), ..Path::default() };
     x.visit(&mut path, &mut |path, x| {
         path.note_tensor();

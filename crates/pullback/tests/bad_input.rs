@@ -78,11 +78,11 @@ fn functions_of_one_tensor() {
                 x.reshape([-1]); x.reshape([7]); x.reshape([usize::MAX]); x.reshape([-2]); x.reshape([0, -1]);
                 x.reshape([isize::MAX, isize::MAX]); x.permute([0]); x.permute([1, 0]); x.permute([0, 0]);
                 x.permute(Vec::<isize>::new()); x.expand([2, 3]); x.expand([-1, -1, -1]); x.expand([-5]);
-                x.expand([usize::MAX, usize::MAX, 3]); x.expand(()); x.repeat(&[]); x.repeat(&[2, 2]); x.repeat(&[0; 5]);
-                x.repeat(&[usize::MAX, 3, 3, 3]); x.pad(&[]); x.pad(&[(1, 1)]); x.pad(&[(usize::MAX, 1)]);
-                x.pad(&[(1, 0), (usize::MAX, usize::MAX)]); x.pad_with(&[(1, 1), (0, 2)], 300);
-                x.pad_by(&[(1, 1)], PadMode::Reflect); x.pad_by(&[(9, 1), (0, 1)], PadMode::Circular);
-                x.pad_by(&[(1, 0), (usize::MAX, 1)], PadMode::Replicate); x.pad_by(&[(2, 2)], PadMode::Replicate);
+                x.expand([usize::MAX, usize::MAX, 3]); x.expand(()); x.repeat([]); x.repeat([2, 2]); x.repeat([0; 5]);
+                x.repeat([usize::MAX, 3, 3, 3]); x.pad([]); x.pad([(1, 1)]); x.pad([(usize::MAX, 1)]);
+                x.pad([(1, 0), (usize::MAX, usize::MAX)]); x.pad_with([(1, 1), (0, 2)], 300);
+                x.pad_by([(1, 1)], PadMode::Reflect); x.pad_by([(9, 1), (0, 1)], PadMode::Circular);
+                x.pad_by([(1, 0), (usize::MAX, 1)], PadMode::Replicate); x.pad_by([(2, 2)], PadMode::Replicate);
                 x.im2col([1, 1], [1, 1], [0, 0], [1, 1]); x.im2col([0, 1], [1, 1], [0, 0], [1, 1]);
                 x.im2col([9, 9], [usize::MAX, 1], [1, 1], [2, 2]); x.im2col([2, 2], [1, 1], [usize::MAX, 1], [1, 1]);
                 x.pixel_shuffle(0); x.pixel_shuffle(2); x.pixel_shuffle(usize::MAX); x.pixel_unshuffle(0);
@@ -200,7 +200,7 @@ fn pieces_statistics_and_masks_of_one_tensor() {
     for x in operands() {
         refused += all_fine(
             calls! {
-                x.at_least(0); x.at_least(3); x.at_least(usize::MAX); x.tile(&[]); x.tile(&[2, 2]); x.tile(&[usize::MAX; 5]);
+                x.at_least(0); x.at_least(3); x.at_least(usize::MAX); x.tile([]); x.tile([2, 2]); x.tile([usize::MAX; 5]);
                 x.sum_to_shape(()); x.sum_to_shape([2, 1]); x.sum_to_shape([-1]); x.sum_to_shape([7, 7, 7, 7, 7]);
                 x.combinations(0, true); x.combinations(2, false); x.combinations(usize::MAX, false);
                 x.as_strided([2], &[1], 0); x.as_strided([2, 2], &[1], 0); x.as_strided([2], &[usize::MAX], 1);
@@ -391,10 +391,10 @@ fn images_and_layers_of_one_tensor() {
                 Interpolate::by([2.0]).align_corners(true).of(&x); x.upsample_nearest(2); x.upsample_nearest(usize::MAX);
                 x.upsample_bilinear(1.5); x.affine_grid(&[1, 1, 2, 2], true); x.affine_grid(&[], true);
                 x.affine_grid(&[2, 3, usize::MAX, 2], true); x.channel_shuffle(0); x.channel_shuffle(2);
-                x.channel_shuffle(usize::MAX); x.pad_last(&[(1, 1)], PadFill::Constant(0.5));
-                x.pad_last(&[(isize::MAX, 1)], PadFill::Constant(0.0)); x.pad_last(&[(isize::MIN, 0)], PadFill::Constant(0.0));
-                x.pad_last(&[(-1, -1)], PadFill::Mode(PadMode::Reflect)); x.pad_last(&[(0, 0); 7], PadFill::Constant(0.0));
-                x.pad_last(&[(2, -9)], PadFill::Mode(PadMode::Circular));
+                x.channel_shuffle(usize::MAX); x.pad_last([(1, 1)], PadFill::Constant(0.5));
+                x.pad_last([(isize::MAX, 1)], PadFill::Constant(0.0)); x.pad_last([(isize::MIN, 0)], PadFill::Constant(0.0));
+                x.pad_last([(-1, -1)], PadFill::Mode(PadMode::Reflect)); x.pad_last([(0, 0); 7], PadFill::Constant(0.0));
+                x.pad_last([(2, -9)], PadFill::Mode(PadMode::Circular));
                 x.dropout(0.5, some); x.dropout(1.0, some); x.dropout(-1.0, some); x.dropout(f64::NAN, None);
                 x.channel_dropout(0.5, 2, some); x.channel_dropout(0.5, usize::MAX, some); x.alpha_dropout(0.5, some);
                 x.alpha_dropout(2.0, some); x.feature_alpha_dropout(0.5, some); x.rrelu(0.1, 0.3, some);

@@ -30,10 +30,10 @@ fn in_bodies(f: impl Fn(&Tensor) -> Tensor) -> Vec<(&'static str, Result<Vec<f64
 #[test]
 fn what_is_made_of_a_captured_tensor_is_its_own() {
     let calls: [Call; 12] = [
-        ("repeat", |w| w.repeat(&[1])),
-        ("repeat, twice", |w| w.repeat(&[2])),
+        ("repeat", |w| w.repeat([1])),
+        ("repeat, twice", |w| w.repeat([2])),
         ("repeat_each", |w| w.repeat_each(1, 0)),
-        ("tile", |w| w.tile(&[1])),
+        ("tile", |w| w.tile([1])),
         ("roll", |w| w.roll(1, 0)),
         ("diff", |w| w.diff(0, 0)),
         ("powi", |w| w.powi(1)),

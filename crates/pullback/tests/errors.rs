@@ -87,7 +87,7 @@ fn views() {
 
 #[test]
 fn movement() {
-    fails(|| f32s(&[2]).pad(&[(1, 1), (1, 1)]), &["pad", "2 paddings for f32[2]"]);
+    fails(|| f32s(&[2]).pad([(1, 1), (1, 1)]), &["pad", "2 paddings for f32[2]"]);
     fails(|| cat(&[], 0), &["cat", "at least one"]);
     fails(
         || cat(&[&f32s(&[2, 3]), &f32s(&[2, 4])], 0),
@@ -97,7 +97,7 @@ fn movement() {
     fails(|| f32s(&[4]).split(0, 0), &["split", "at least 1"]);
     fails(|| f32s(&[4]).split_sizes(&[1, 2], 0), &["split", "[1, 2] do not add up to the 4"]);
     fails(|| f32s(&[4]).chunk(0, 0), &["chunk", "0 pieces"]);
-    fails(|| f32s(&[4, 4]).repeat(&[2]), &["repeat", "f32[4,4]"]);
+    fails(|| f32s(&[4, 4]).repeat([2]), &["repeat", "f32[4,4]"]);
 }
 
 #[test]

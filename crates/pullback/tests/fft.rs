@@ -102,7 +102,7 @@ fn several_axes_are_one_after_the_other() {
     // The last axis named is the one that is halved.
     assert_eq!(fft::rfftn(&x, None, Some(&[2, 0]), Norm::Ortho).shape(), [2, 4, 5, 2]);
     let cut = fft::fftn(Real(&x), Some(&[6, 2]), None, Norm::Backward);
-    let padded = x.pad(&[(0, 0), (0, 2), (0, 0)]).narrow(2, 0, 2);
+    let padded = x.pad([(0, 0), (0, 2), (0, 0)]).narrow(2, 0, 2);
     near(&cut, &fft::fftn(Real(&padded), None, Some(&[1, 2]), Norm::Backward), 1e-12);
     assert_eq!(fft::fftn(Real(&x), Some(&[-1, 2]), None, Norm::Backward).shape(), [3, 4, 2, 2]);
     assert_eq!(fft::fft(Real(&x), Some(8), 1, Norm::Backward).shape(), [3, 8, 5, 2]);

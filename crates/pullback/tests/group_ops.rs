@@ -25,4 +25,5 @@ mod sizes;
 mod static_shapes;
 mod statistics;
 mod surrogates;
+mod typed;
 mod update;

@@ -98,7 +98,7 @@ fn large_and_narrow_linear_systems() {
         near(&x, &vec![Tensor::zeros_with([4], DType::F64)], 0.0);
     }
     // An operator that needs restarts: a shift, for which one cycle of 30 is not enough.
-    let shift = |k: &Tensor, x: &Tensor| x - k * x.pad(&[(1, 0)]).narrow(0, 0, 64);
+    let shift = |k: &Tensor, x: &Tensor| x - k * x.pad([(1, 0)]).narrow(0, 0, 64);
     let b = Tensor::full([64], 1.0);
     let solver = LinearSolve::new().method(LinearMethod::Gmres);
     let x = solver.of(shift, &Tensor::from(0.9), &b);

@@ -34,7 +34,7 @@ fn transforms(f: Function) -> Vec<(&'static str, Transformed)> {
         ("jacrev", Box::new(move |x| jacrev(f)(x))),
         ("jacfwd", Box::new(move |x| jacfwd(f)(x))),
         ("jacobian", Box::new(move |x| jacobian(f)(x))),
-        ("jacobian, tall", Box::new(move |x| jacobian(move |x: &Tensor| f(x).repeat(&[3]))(x))),
+        ("jacobian, tall", Box::new(move |x| jacobian(move |x: &Tensor| f(x).repeat([3]))(x))),
         ("jacobian_tree", Box::new(move |x| jacobian_tree(move |x: &Tensor| (f(x), x.sum()))(x).remove(1))),
         ("hessian", Box::new(move |x| hessian(loss)(x))),
         ("hessian_tree", Box::new(move |x| hessian_tree(loss)(x).remove(0))),

@@ -288,12 +288,12 @@ fn choices() {
 #[test]
 fn borders_with_cuts() {
     let x = Tensor::from([1, 2, 3, 4]);
-    let padded = |pad, border| x.pad_or_cut(&[pad], border).to_vec::<i32>();
+    let padded = |pad, border| x.pad_or_cut([pad], border).to_vec::<i32>();
     assert_eq!(padded((-3, 3), PadMode::Replicate), [4, 4, 4, 4]);
     assert_eq!(padded((1, -2), PadMode::Replicate), [1, 1, 2]);
     assert_eq!(padded((2, -1), PadMode::Reflect), [3, 2, 1, 2, 3]);
     assert_eq!(padded((-1, 2), PadMode::Circular), [2, 3, 4, 2, 3]);
-    let text = catch(|| x.pad_or_cut(&[(-3, -2)], PadMode::Circular)).unwrap_err().to_string();
+    let text = catch(|| x.pad_or_cut([(-3, -2)], PadMode::Circular)).unwrap_err().to_string();
     assert!(text.contains("too short"), "{text}");
 }
 

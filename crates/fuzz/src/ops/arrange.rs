@@ -44,12 +44,12 @@ pub const ROWS: &[OpRow] = rows! {
     combinations(a: Float) EXACT, |d| fit(a, &[3]).combinations(2, d.flag());
     pad(x: Float) EXACT, |d| { let x = lines(x); let mut p = vec![(0, 0); x.rank()]; p[0] = (d.below(2), d.below(3)); x.pad(&p) };
     pad_with(x: Float) EXACT, |d| { let x = lines(x); let mut p = vec![(0, 0); x.rank()]; p[x.rank() - 1] = (d.below(2), d.below(2)); x.pad_with(&p, d.pick(&[0.5, -1.0])) };
-    pad_by(x: Float) EXACT, |d| fit(x, &[2, 3]).pad_by(&[(0, 1), (d.below(3), 1)], d.pick(&[PadMode::Reflect, PadMode::Replicate, PadMode::Circular]));
-    pad_or_cut(x: Float) EXACT, |d| fit(x, &[2, 3]).pad_or_cut(&[(0, 0), (-1, d.below(2) as isize)], PadMode::Replicate);
-    pad_last(x: Float) EXACT, |d| { let x = lines(x); x.pad_last(&[(1, d.below(2) as isize)], PadFill::Constant(0.5)) };
+    pad_by(x: Float) EXACT, |d| fit(x, &[2, 3]).pad_by([(0, 1), (d.below(3), 1)], d.pick(&[PadMode::Reflect, PadMode::Replicate, PadMode::Circular]));
+    pad_or_cut(x: Float) EXACT, |d| fit(x, &[2, 3]).pad_or_cut([(0, 0), (-1, d.below(2) as isize)], PadMode::Replicate);
+    pad_last(x: Float) EXACT, |d| { let x = lines(x); x.pad_last([(1, d.below(2) as isize)], PadFill::Constant(0.5)) };
     repeat(x: Float) EXACT | SOMETIMES, |d| { let x = lines(x); let mut times = vec![1; x.rank()]; times[0] = d.from_to(1, 2); x.repeat(&times) };
     repeat_each(x: Float) EXACT | SOMETIMES, |d| { let x = lines(x); x.repeat_each(d.from_to(1, 2), d.axis(&x)) };
-    tile(x: Float) EXACT | SOMETIMES, |d| x.tile(&[d.from_to(1, 2)]);
+    tile(x: Float) EXACT | SOMETIMES, |d| x.tile([d.from_to(1, 2)]);
     roll(x: Float) EXACT | SOMETIMES, |d| { let x = lines(x); x.roll(d.from_to(0, 3) as isize - 1, d.axis(&x)) };
     diff(x: Float) EXACT | SOMETIMES, |d| { let x = lines(x); x.diff(d.from_to(0, 2), d.axis(&x)) };
     tril(x: Float) EXACT, |d| table(x).tril(d.pick(&[0, 1, -1]));

@@ -213,7 +213,7 @@ fn bends(theta: &Tensor, bones: usize) -> Tensor {
     let column = |i: usize| fingers.at((.., i));
     let fixed = Tensor::zeros_with([FINGERS], theta.dtype());
     let all =
-        |four: [&Tensor; 4]| stack(&four, 1).reshape([-1]).pad(&[(1, bones - 4 * FINGERS - 1)]);
+        |four: [&Tensor; 4]| stack(&four, 1).reshape([-1]).pad([(1, bones - 4 * FINGERS - 1)]);
     let x = all([&fixed, &column(0), &column(2), &column(3)]);
     let z = all([&fixed, &column(1), &fixed, &fixed]);
     let (sx, cx, sz, cz) = (x.sin(), x.cos(), z.sin(), z.cos());

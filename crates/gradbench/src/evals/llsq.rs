@@ -55,7 +55,7 @@ fn polynomial(x: &Tensor, t: &Tensor) -> Tensor {
     let m = x.len();
     let width = m.isqrt().max(1);
     let rows = m.div_ceil(width);
-    let x = x.pad(&[(0, rows * width - m)]).reshape([rows, width]);
+    let x = x.pad([(0, rows * width - m)]).reshape([rows, width]);
     let columns = powers(t, width);
     let step = columns.select_at(0, -1) * t;
     (x.matmul(&columns) * powers(&step, rows)).sum_over(0)

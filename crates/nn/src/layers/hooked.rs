@@ -1,7 +1,7 @@
 //! A layer with forward hooks.
 
 use crate::{Layer, module_scope};
-use pullback::{Flag, Path, Tensor, Tree};
+use pullback::{Flag, Path, Tensor, Tree, is_sharing_flags};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -183,6 +183,9 @@ impl<L: Tree> Tree for Hooked<L> {
     }
 
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Hooked<L> {
+        if is_sharing_flags() {
+            return Hooked { inner: self.inner.map(f), hooks: self.hooks.clone() };
+        }
         let hooks = self.hooks.lock().unwrap_or_else(PoisonError::into_inner).copy();
         Hooked { inner: self.inner.map(f), hooks: Arc::new(Mutex::new(hooks)) }
     }

@@ -15,7 +15,7 @@ use pullback::{Tensor, Tree};
 #[derive(Clone, Tree)]
 pub struct Lambda<F>(#[tree(skip)] F);
 
-impl<F: Fn(&Tensor) -> Tensor + Clone> Lambda<F> {
+impl<F: Fn(&Tensor) -> Tensor + Clone + Send + Sync> Lambda<F> {
     /// Wraps the function. Tensors that it captures are constants to the module: they are neither
     /// its parameters nor its buffers.
     ///
@@ -30,7 +30,7 @@ impl<F: Fn(&Tensor) -> Tensor + Clone> Lambda<F> {
     }
 }
 
-impl<F: Fn(&Tensor) -> Tensor + Clone> Layer for Lambda<F> {
+impl<F: Fn(&Tensor) -> Tensor + Clone + Send + Sync> Layer for Lambda<F> {
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         scope.output((self.0)(x))

@@ -2,14 +2,14 @@
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
-use pullback::{Tensor, Tree};
+use pullback::{IntoShape, Tensor, Tree};
 
 /// Layer normalisation: to mean 0 and variance 1 over the last axes, then `· weight + bias`.
 ///
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::{Layer, LayerNorm};
-/// let layer = LayerNorm::new([16]);
+/// let layer = LayerNorm::new(16);
 /// assert_eq!(layer.forward(&Tensor::randn([2, 5, 16])).shape(), [2, 5, 16]);
 /// ```
 #[derive(Clone, Tree)]
@@ -25,7 +25,7 @@ pub struct LayerNorm {
 }
 
 impl LayerNorm {
-    /// Over the last axes, which have these lengths.
+    /// Over the last axes, which have these lengths; over the last one, given its length.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -39,11 +39,12 @@ impl LayerNorm {
     /// If `normalized_shape` is empty.
     #[track_caller]
     #[must_use]
-    pub fn new(normalized_shape: impl AsRef<[usize]>) -> LayerNorm {
-        let normalized_shape = normalized_shape.as_ref().to_vec();
+    pub fn new(normalized_shape: impl IntoShape) -> LayerNorm {
+        let weight = Tensor::ones(normalized_shape).requires_grad();
+        let normalized_shape = weight.shape().to_vec();
         demand(!normalized_shape.is_empty(), "LayerNorm", || "takes at least one axis".into());
         LayerNorm {
-            weight: Some(Tensor::ones(&normalized_shape[..]).requires_grad()),
+            weight: Some(weight),
             bias: Some(Tensor::zeros(&normalized_shape[..]).requires_grad()),
             normalized_shape,
             eps: 1e-5,

@@ -2,7 +2,7 @@
 
 use crate::refuse::demand;
 use crate::{Layer, module_scope};
-use pullback::{DType, Tensor, Tree};
+use pullback::{DType, IntoShape, Tensor, Tree};
 
 /// Root mean square normalisation: divided by the root of the mean square over the last axes, then
 /// `· weight`.
@@ -10,7 +10,7 @@ use pullback::{DType, Tensor, Tree};
 /// ```
 /// use pullback::Tensor;
 /// use pullback_nn::{Layer, RmsNorm};
-/// let layer = RmsNorm::new([16]).eps(1e-6);
+/// let layer = RmsNorm::new(16).eps(1e-6);
 /// assert_eq!(layer.forward(&Tensor::randn([2, 5, 16])).shape(), [2, 5, 16]);
 /// ```
 #[derive(Clone, Tree)]
@@ -25,7 +25,7 @@ pub struct RmsNorm {
 }
 
 impl RmsNorm {
-    /// Over the last axes, which have these lengths.
+    /// Over the last axes, which have these lengths; over the last one, given its length.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -39,11 +39,11 @@ impl RmsNorm {
     /// If `normalized_shape` is empty.
     #[track_caller]
     #[must_use]
-    pub fn new(normalized_shape: impl AsRef<[usize]>) -> RmsNorm {
-        let normalized_shape = normalized_shape.as_ref().to_vec();
+    pub fn new(normalized_shape: impl IntoShape) -> RmsNorm {
+        let weight = Tensor::ones(normalized_shape).requires_grad();
+        let normalized_shape = weight.shape().to_vec();
         demand(!normalized_shape.is_empty(), "RmsNorm", || "takes at least one axis".into());
-        let weight = Some(Tensor::ones(&normalized_shape[..]).requires_grad());
-        RmsNorm { weight, normalized_shape, eps: None }
+        RmsNorm { weight: Some(weight), normalized_shape, eps: None }
     }
 
     /// The number added to the mean square.

@@ -1,7 +1,7 @@
 //! Upsampling by interpolation.
 
 use crate::{Layer, module_scope};
-use pullback::{Interpolate, Path, Resize, Tensor, Tree};
+use pullback::{Interpolate, IntoShape, Path, Resize, Tensor, Tree};
 
 /// Resizes the axes after the channels: from `[n, channels, …]` to `[n, channels, …]`.
 ///
@@ -39,8 +39,9 @@ impl Upsample {
     /// let y = Upsample::size([7, 9]).forward(&Tensor::zeros([1, 3, 4, 5]));
     /// assert_eq!(y.shape(), [1, 3, 7, 9]);
     /// ```
+    #[track_caller]
     #[must_use]
-    pub fn size(size: impl AsRef<[usize]>) -> Upsample {
+    pub fn size(size: impl IntoShape) -> Upsample {
         Upsample { options: Interpolate::to(size) }
     }
 

@@ -59,3 +59,21 @@ pub use pullback::{CrossEntropy, Reduction, cross_entropy};
 pub use smooth_l1::SmoothL1Loss;
 pub use soft_margin::SoftMarginLoss;
 pub use triplet_margin::TripletMarginLoss;
+
+macro_rules! defaults {
+    ($($loss:ident)*) => {$(
+        /// The mean, with PyTorch's default options.
+        impl Default for $loss {
+            fn default() -> $loss {
+                $loss::new(Reduction::Mean)
+            }
+        }
+    )*};
+}
+
+defaults! {
+    BceLoss BceWithLogitsLoss CosineEmbeddingLoss CrossEntropyLoss CtcLoss GaussianNllLoss
+    HingeEmbeddingLoss HuberLoss KlDivLoss L1Loss MarginRankingLoss MseLoss MultiMarginLoss
+    MultilabelMarginLoss MultilabelSoftMarginLoss NllLoss PoissonNllLoss SmoothL1Loss SoftMarginLoss
+    TripletMarginLoss
+}

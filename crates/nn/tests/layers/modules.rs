@@ -306,3 +306,17 @@ fn optimisers_leave_frozen_parameters_alone() {
     assert_eq!(moved(true, [false, true, false]), [frozen.clone(), all.clone(), frozen.clone()]);
     assert_eq!(moved(true, [true, false, true]), [all.clone(), frozen, all]);
 }
+
+#[test]
+fn normalised_shapes_are_one_length_or_a_list() {
+    let _alone = seeded(3);
+    let (n, x) = (6usize, Tensor::randn([2, 5, 6]));
+    let expected = LayerNorm::new([6]).forward(&x).to_vec::<f32>();
+    for layer in [LayerNorm::new(n), LayerNorm::new(6), LayerNorm::new(vec![n])] {
+        assert_eq!(layer.normalized_shape, [6]);
+        assert_eq!(layer.forward(&x).to_vec::<f32>(), expected);
+    }
+    assert_eq!(LayerNorm::new([5, n]).weight.unwrap().shape(), [5, 6]);
+    assert_eq!(RmsNorm::new(n).weight.unwrap().shape(), [6]);
+    assert_eq!(Upsample::size(4).forward(&Tensor::ones([1, 1, 2, 2])).shape(), [1, 1, 4, 4]);
+}

@@ -120,14 +120,14 @@ fn place(has: Indices, at: Index) -> usize {
 fn joined(x: &Tensor, has: Indices, at: Index, lengths: Lengths) -> Tensor {
     let spatial = &x.shape()[3..];
     let split = [&[x.shape()[0]], &has.map(|i| lengths.of(i))[..], spatial].concat();
-    let x = join(&x.view(View::Reshape(split.into())), place(has, at));
-    x.view(View::Reshape(merged(x.shape(), place(has, Group))))
+    let x = join(&x.apply_view(View::Reshape(split.into())), place(has, at));
+    x.apply_view(View::Reshape(merged(x.shape(), place(has, Group))))
 }
 
 /// The inverse of [`joined`].
 fn parted(y: &Tensor, has: Indices, at: Index, lengths: Lengths, n: usize) -> Tensor {
     let long = |i: Index| lengths.of(i) * if i == at { n } else { 1 };
     let split = [&has.map(long)[..], &y.shape()[2..]].concat();
-    let y = part(&y.view(View::Reshape(split.into())), place(has, at), n, lengths.of(at));
-    y.view(View::Reshape(merged(y.shape(), 1 + place(has, Group))))
+    let y = part(&y.apply_view(View::Reshape(split.into())), place(has, at), n, lengths.of(at));
+    y.apply_view(View::Reshape(merged(y.shape(), 1 + place(has, Group))))
 }

@@ -79,7 +79,7 @@ impl BatchedValue {
     pub fn spread(&self, n: usize) -> Tensor {
         match self.batched {
             true => self.value.clone(),
-            false => self.value.view(View::Broadcast(with(n, self.value.shape()))),
+            false => self.value.apply_view(View::Broadcast(with(n, self.value.shape()))),
         }
     }
 
@@ -103,7 +103,7 @@ impl BatchedValue {
         let mut shape = Shape::from_elem(1, missing + 1);
         shape[0] = self.value.shape()[0];
         shape.extend_from_slice(self.shape());
-        self.value.view(View::Reshape(shape))
+        self.value.apply_view(View::Reshape(shape))
     }
 }
 
@@ -231,7 +231,7 @@ fn later(axes: &[usize]) -> Axes {
 #[track_caller]
 fn join(x: &Tensor, axis: usize) -> Tensor {
     let moved = if axis == 0 { x.clone() } else { x.move_axis(0, axis as isize) };
-    moved.view(View::Reshape(merged(moved.shape(), axis)))
+    moved.apply_view(View::Reshape(merged(moved.shape(), axis)))
 }
 
 /// Whether [`join`] is a view: the examples are contiguous with the axis.
@@ -255,6 +255,6 @@ fn part(x: &Tensor, axis: usize, n: usize, len: usize) -> Tensor {
     let mut shape = x.dims().clone();
     shape[axis] = len;
     shape.insert(axis, n);
-    let split = x.view(View::Reshape(shape));
+    let split = x.apply_view(View::Reshape(shape));
     if axis == 0 { split } else { split.move_axis(axis as isize, 0) }
 }

@@ -2,7 +2,7 @@
 
 use crate::create::known_shape;
 use crate::mode::Restore;
-use crate::{DType, Device, HostElement, IntoShape, Scalar, Shape, Spec, Tensor, mode};
+use crate::{DType, Device, HostElement, Integer, IntoShape, Scalar, Shape, Spec, Tensor, mode};
 
 impl Tensor {
     /// Zeros of another shape, in the dtype and on the device of this tensor.
@@ -83,7 +83,7 @@ impl Tensor {
     /// If the elements do not fit in memory.
     #[track_caller]
     #[must_use]
-    pub fn new_arange(&self, start: i64, end: i64) -> Tensor {
+    pub fn new_arange(&self, start: impl Integer, end: impl Integer) -> Tensor {
         let _here = here(self);
         Tensor::arange(start, end)
     }

@@ -51,7 +51,7 @@ pub struct LinearSolve {
 /// use pullback::{Tensor, grad, linear_solve};
 /// // −u″ + k·u = 1 between zeros, by differences.
 /// let operator = |k: &Tensor, u: &Tensor| {
-///     let around = u.pad(&[(1, 1)]);
+///     let around = u.pad([(1, 1)]);
 ///     k * u - (around.narrow(0, 2, 4) - 2.0 * u + around.narrow(0, 0, 4)) * 25.0
 /// };
 /// let middle = move |k: &Tensor| linear_solve(operator, k, &Tensor::full([4], 1.0)).at(1);

@@ -48,6 +48,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// What a compiled function may return: a tree of tensors, or a `Result` of one.
+#[diagnostic::on_unimplemented(
+    message = "a compiled function cannot return `{Self}`",
+    label = "not a tree of tensors, nor a `pullback::Result` of one",
+    note = "return a tensor, a tuple, vector or `#[derive(Tree)]` struct of tensors, or a `pullback::Result` of one"
+)]
 pub trait JitOutput: Sized {
     /// The tree.
     type Value: Tree;
@@ -118,6 +123,41 @@ impl<T: Tree> JitOutput for Result<T> {
 /// assert_eq!(y.to_vec::<f64>(), [11.5]);
 /// ```
 ///
+/// A compiled function next to what it works on, in a struct: the function owns clones of the
+/// tensors (which are the same tensors), and [`Jit::boxed`] gives it a type that can be written.
+///
+/// ```
+/// use pullback::{BoxedJit, Result, Tensor, jit, no_grad};
+///
+/// struct Fit {
+///     weight: Tensor,
+///     step: BoxedJit<(Tensor, Tensor), Result<Tensor>>,
+/// }
+///
+/// impl Fit {
+///     fn new() -> Fit {
+///         let weight = Tensor::from([0.0, 0.0]).requires_grad();
+///         let w = weight.clone();
+///         let step = jit(move |(x, y): &(Tensor, Tensor)| {
+///             w.zero_grad();
+///             let loss = (x.matmul(&w) - y).square().mean();
+///             loss.backward()?;
+///             no_grad(|| w.sub_(w.grad().unwrap() * 0.5));
+///             Ok(loss)
+///         });
+///         Fit { weight, step: step.boxed() }
+///     }
+/// }
+///
+/// let fit = Fit::new();
+/// let data = (Tensor::from([[1.0, 0.0], [0.0, 1.0]]), Tensor::from([1.0, -1.0]));
+/// for _ in 0..50 {
+///     fit.step.call(&data)?;
+/// }
+/// assert!((fit.weight.to_vec::<f64>()[1] + 1.0).abs() < 1e-4);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
 /// # What is compiled, and what is frozen
 ///
 /// The function runs once for each kind of argument (specs, structure, plain values such as flags
@@ -160,7 +200,22 @@ pub struct Jit<T, Y: JitOutput, F> {
     types: PhantomData<fn(&T) -> Y>,
 }
 
+/// A compiled function with a type that can be written, in a struct, say: see [`Jit::boxed`].
+pub type BoxedJit<T, Y> = Jit<T, Y, Box<dyn Fn(&T) -> Y + Send + Sync>>;
+
 impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
+    /// The same compiled function, with what it compiled so far, under a type that does not name
+    /// the closure. The closure owns what it uses (`move`, with clones of the model and the
+    /// optimiser, which share their tensors): see the example of a struct at [`jit`].
+    #[must_use]
+    pub fn boxed(self) -> BoxedJit<T, Y>
+    where
+        F: Send + Sync + 'static,
+    {
+        let Jit { f, at, budget, dynamic, cache, types } = self;
+        Jit { f: Box::new(f), at, budget, dynamic, cache, types }
+    }
+
     /// Lets a call take no more than this many bytes: values that do not fit are computed again
     /// where they are needed, those that cost least first.
     ///

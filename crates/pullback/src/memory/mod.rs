@@ -16,7 +16,7 @@ mod piece;
 pub(crate) mod report;
 
 pub use budget::{BudgetUse, MemoryBudget, memory_budget};
-pub use checkpoint::{Checkpoint, checkpoint, checkpoint_sequential};
+pub use checkpoint::{Checkpoint, checkpoint, checkpoint_sequential, checkpoint_with};
 pub use compress::Compress;
 pub(crate) use compress::Need;
 pub use offload::{Offload, OffloadStats};

@@ -48,6 +48,10 @@ impl Tensor {
     #[doc(alias = "astype")]
     #[track_caller]
     #[must_use]
+    #[doc(alias = "float")]
+    #[doc(alias = "double")]
+    #[doc(alias = "long")]
+    #[doc(alias = "type")]
     pub fn cast(&self, dtype: DType) -> Tensor {
         match self.dtype() == dtype {
             true => self.clone(),

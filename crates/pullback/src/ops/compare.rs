@@ -152,6 +152,23 @@ impl Tensor {
         self.choose(&a, &b)
     }
 
+    /// This tensor where the condition is true, `other` elsewhere: [`Tensor::select`] in the order
+    /// of PyTorch's method `where`, which is a keyword in Rust.
+    ///
+    /// Derivative: `dy` where the condition is true; for `other`, where it is false; 0 elsewhere.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// let x = Tensor::from([-1.0, 2.0]);
+    /// assert_eq!(x.r#where(&x.gt(0.0), 0.0).to_vec::<f64>(), [0.0, 2.0]);
+    /// ```
+    #[track_caller]
+    #[must_use]
+    #[inline]
+    pub fn r#where(&self, condition: &Tensor, other: impl Operand) -> Tensor {
+        condition.select(self, other)
+    }
+
     #[track_caller]
     fn choose(&self, a: &Tensor, b: &Tensor) -> Tensor {
         let (a, b) = pair("select", a, b, None);

@@ -49,6 +49,9 @@ impl Tensor {
     /// dtypes are mixed.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "mm")]
+    #[doc(alias = "bmm")]
+    #[doc(alias = "mv")]
     pub fn matmul(&self, other: &Tensor) -> Tensor {
         if self.rank() == 0 || other.rank() == 0 {
             let message = format!(

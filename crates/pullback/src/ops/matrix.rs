@@ -248,7 +248,7 @@ pub fn block_diag(tensors: &[&Tensor]) -> Tensor {
     let mut rows = Vec::with_capacity(blocks.len());
     for x in &blocks {
         let right = width - left - x.shape()[1];
-        rows.push(x.cast(dtype).pad(&[(0, 0), (left, right)]));
+        rows.push(x.cast(dtype).pad([(0, 0), (left, right)]));
         left += x.shape()[1];
     }
     cat(&rows.iter().collect::<Vec<_>>(), 0)

@@ -16,7 +16,7 @@ pub(crate) fn pad_row() -> Grad {
         let Op::Pad(padding) = f.op else { unreachable!("called for Pad") };
         let span =
             |(p, &n): (&Padding, &usize)| Span { start: p.before, len: n, step: p.between + 1 };
-        dy.view(View::Slice(padding.iter().zip(f.in_shape(0)).map(span).collect()))
+        dy.apply_view(View::Slice(padding.iter().zip(f.in_shape(0)).map(span).collect()))
     })
 }
 
@@ -36,14 +36,15 @@ impl Tensor {
     ///
     /// ```
     /// # use pullback::Tensor;
-    /// assert_eq!(Tensor::from([1.0, 2.0]).pad(&[(1, 2)]).to_vec::<f64>(), [0.0, 1.0, 2.0, 0.0, 0.0]);
+    /// assert_eq!(Tensor::from([1.0, 2.0]).pad([(1, 2)]).to_vec::<f64>(), [0.0, 1.0, 2.0, 0.0, 0.0]);
     /// ```
     ///
     /// # Panics
     /// If the padding does not name each axis.
     #[track_caller]
     #[must_use]
-    pub fn pad(&self, padding: &[(usize, usize)]) -> Tensor {
+    pub fn pad(&self, padding: impl AsRef<[(usize, usize)]>) -> Tensor {
+        let padding = padding.as_ref();
         let one = |&(before, after): &(usize, usize)| Padding { before, after, between: 0 };
         let grown = |(&n, p): (&usize, &(usize, usize))| n.saturating_add(p.0).saturating_add(p.1);
         known_shape("pad", self.shape().iter().zip(padding).map(grown).collect::<Vec<usize>>());
@@ -57,7 +58,7 @@ impl Tensor {
     ///
     /// ```
     /// # use pullback::Tensor;
-    /// assert_eq!(Tensor::from([1, 2]).pad_with(&[(1, 2)], 9).to_vec::<i32>(), [9, 1, 2, 9, 9]);
+    /// assert_eq!(Tensor::from([1, 2]).pad_with([(1, 2)], 9).to_vec::<i32>(), [9, 1, 2, 9, 9]);
     /// ```
     ///
     /// # Panics
@@ -65,7 +66,8 @@ impl Tensor {
     #[doc(alias = "pad")]
     #[track_caller]
     #[must_use]
-    pub fn pad_with(&self, padding: &[(usize, usize)], value: impl Operand) -> Tensor {
+    pub fn pad_with(&self, padding: impl AsRef<[(usize, usize)]>, value: impl Operand) -> Tensor {
+        let padding = padding.as_ref();
         let padded = self.pad(padding);
         let inside = self.new_splat(true.into(), self.shape(), crate::DType::Bool).pad(padding);
         let value = value.matching(&padded).into_owned();
@@ -197,14 +199,15 @@ impl Tensor {
     ///
     /// ```
     /// # use pullback::Tensor;
-    /// assert_eq!(Tensor::from([1, 2]).repeat(&[2, 2]).to_vec::<i32>(), [1, 2, 1, 2, 1, 2, 1, 2]);
+    /// assert_eq!(Tensor::from([1, 2]).repeat([2, 2]).to_vec::<i32>(), [1, 2, 1, 2, 1, 2, 1, 2]);
     /// ```
     ///
     /// # Panics
     /// If `times` names fewer axes than there are.
     #[track_caller]
     #[must_use]
-    pub fn repeat(&self, times: &[usize]) -> Tensor {
+    pub fn repeat(&self, times: impl AsRef<[usize]>) -> Tensor {
+        let times = times.as_ref();
         if times.len() < self.rank() {
             let message = format!(
                 "{times:?} does not name each of the {} axes of {}",

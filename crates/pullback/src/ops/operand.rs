@@ -8,6 +8,16 @@ use pullback_ir::{Binary, Line, Op, Shape, View};
 use std::borrow::Cow;
 
 /// A tensor, or a Rust scalar that adopts the dtype of the tensor.
+///
+/// In operators a scalar of any of these types may be on the right: `&x * 2.0f32`. On the left it is
+/// an `f64` or an `i64`, so that literals (`2.0 * &x`, `1 - &x`) need no suffix: Rust infers the
+/// type of a literal only where one type fits.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an operand of a tensor operation",
+    label = "neither a tensor nor a number",
+    note = "operands are `Tensor`, `&Tensor` and numbers: f64, f32, bf16, f16, i64, i32, u8, usize, bool, `Scalar`",
+    note = "an array or a vector becomes a tensor by `Tensor::from(values)`"
+)]
 pub trait Operand {
     /// The operand with `other`: a scalar gets its dtype and shape.
     ///

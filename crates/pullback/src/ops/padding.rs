@@ -20,8 +20,8 @@ impl Tensor {
     /// ```
     /// use pullback::{PadMode, PadFill, Tensor};
     /// let x = Tensor::from([1.0, 2.0, 3.0]);
-    /// assert_eq!(x.pad_last(&[(1, -1)], PadFill::Constant(0.0)).to_vec::<f64>(), [0.0, 1.0, 2.0]);
-    /// assert_eq!(x.pad_last(&[(2, -1)], PadFill::Mode(PadMode::Reflect)).to_vec::<f64>(), [3.0, 2.0, 1.0, 2.0]);
+    /// assert_eq!(x.pad_last([(1, -1)], PadFill::Constant(0.0)).to_vec::<f64>(), [0.0, 1.0, 2.0]);
+    /// assert_eq!(x.pad_last([(2, -1)], PadFill::Mode(PadMode::Reflect)).to_vec::<f64>(), [3.0, 2.0, 1.0, 2.0]);
     /// ```
     ///
     /// # Panics
@@ -29,7 +29,8 @@ impl Tensor {
     /// there is.
     #[track_caller]
     #[must_use]
-    pub fn pad_last(&self, pads: &[(isize, isize)], fill: PadFill) -> Tensor {
+    pub fn pad_last(&self, pads: impl AsRef<[(isize, isize)]>, fill: PadFill) -> Tensor {
+        let pads = pads.as_ref();
         if pads.len() > self.rank() {
             let message =
                 format!("{} pairs for the {} axes of {}", pads.len(), self.rank(), self.spec());

@@ -62,14 +62,14 @@ fn product(op: &Op, inputs: &[&Tensor]) -> Tensors {
         while x.shape()[axis] != 1 {
             let n = x.shape()[axis];
             if n == 0 {
-                x = x.pad_with(&unit_padding(x.rank(), axis, 1), 1.0);
+                x = x.pad_with(unit_padding(x.rank(), axis, 1), 1.0);
                 continue;
             }
             let half = n.div_ceil(2);
             let low = x.narrow(axis as isize, 0, half);
             let mut high = x.narrow(axis as isize, half as isize, n - half);
             if n - half < half {
-                high = high.pad_with(&unit_padding(x.rank(), axis, 1), 1.0);
+                high = high.pad_with(unit_padding(x.rank(), axis, 1), 1.0);
             }
             x = low * high;
         }
@@ -129,12 +129,13 @@ impl Tensor {
     }
 }
 
-/// Three methods for each reduction: over all axes, over some, over some with the axes kept.
+/// Three methods for each reduction: over all axes, over some, over some with the axes kept. A row
+/// begins with all three calls: it is what rustc prints as the definition where `sum(1)` is called.
 ///
 /// `$of`, `$type` and `$rows` are the example of the latter two: a tensor, the Rust type of the
 /// results, and the results for each of its rows.
 macro_rules! reductions {
-    ($($(#[$doc:meta])* $all:ident $over:ident $keep:ident ($of:literal => $type:ident $rows:literal) |$x:ident, $axes:ident| $body:expr;)*) => {
+    ($($(#[$doc:meta])* $all:ident() $over:ident(axes) $keep:ident(axes) ($of:literal => $type:ident $rows:literal) |$x:ident, $axes:ident| $body:expr;)*) => {
         impl Tensor {$(
             $(#[$doc])*
             #[track_caller]
@@ -193,7 +194,7 @@ reductions! {
     /// assert_eq!(x.sum_over(0).to_vec::<f64>(), [4.0, 6.0]);
     /// assert_eq!(x.sum_keep([-1]).shape(), [2, 1]);
     /// ```
-    sum sum_over sum_keep ("[[1.0, 2.0], [3.0, 4.0]]" => f64 "[3.0, 7.0]") |x, axes| x.reduce(Reduction::Sum, axes);
+    sum() sum_over(axes) sum_keep(axes) ("[[1.0, 2.0], [3.0, 4.0]]" => f64 "[3.0, 7.0]") |x, axes| x.reduce(Reduction::Sum, axes);
     /// The mean of the elements.
     ///
     /// Derivative: `dy/n`, spread over what was averaged.
@@ -202,7 +203,7 @@ reductions! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0, 6.0]).mean().item::<f64>(), 3.0);
     /// ```
-    mean mean_over mean_keep ("[[1.0, 2.0], [3.0, 4.0]]" => f64 "[1.5, 3.5]") |x, axes| {
+    mean() mean_over(axes) mean_keep(axes) ("[[1.0, 2.0], [3.0, 4.0]]" => f64 "[1.5, 3.5]") |x, axes| {
         let n = x.count("mean", &axes);
         (x.wide().sum_over(axes) / n as f64).cast(x.reduced_dtype())
     };
@@ -214,7 +215,7 @@ reductions! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([2.0, 3.0, 4.0]).prod().item::<f64>(), 24.0);
     /// ```
-    prod prod_over prod_keep ("[[1.0, 2.0], [3.0, 4.0]]" => f64 "[2.0, 12.0]") |x, axes| x.reduce(Reduction::Prod, axes);
+    prod() prod_over(axes) prod_keep(axes) ("[[1.0, 2.0], [3.0, 4.0]]" => f64 "[2.0, 12.0]") |x, axes| x.reduce(Reduction::Prod, axes);
     /// The largest element; NaN if any is. Ties share the gradient evenly.
     ///
     /// Derivative: `dy` shared evenly by those that equal it.
@@ -228,7 +229,7 @@ reductions! {
     /// # Panics
     /// If there is no element.
     #[doc(alias = "amax")]
-    max max_over max_keep ("[[1.0, 2.0], [4.0, 3.0]]" => f64 "[2.0, 4.0]") |x, axes| x.reduce(Reduction::Max, axes);
+    max() max_over(axes) max_keep(axes) ("[[1.0, 2.0], [4.0, 3.0]]" => f64 "[2.0, 4.0]") |x, axes| x.reduce(Reduction::Max, axes);
     /// The smallest element; NaN if any is. Ties share the gradient evenly.
     ///
     /// Derivative: `dy` shared evenly by those that equal it.
@@ -242,7 +243,7 @@ reductions! {
     /// # Panics
     /// If there is no element.
     #[doc(alias = "amin")]
-    min min_over min_keep ("[[1.0, 2.0], [4.0, 3.0]]" => f64 "[1.0, 3.0]") |x, axes| x.reduce(Reduction::Min, axes);
+    min() min_over(axes) min_keep(axes) ("[[1.0, 2.0], [4.0, 3.0]]" => f64 "[1.0, 3.0]") |x, axes| x.reduce(Reduction::Min, axes);
     /// Whether any element is true (not zero).
     ///
     /// Derivative: none (a `bool`).
@@ -251,7 +252,7 @@ reductions! {
     /// # use pullback::Tensor;
     /// assert!(Tensor::from([0, 3]).any().item::<bool>());
     /// ```
-    any any_over any_keep ("[[true, false], [false, false]]" => bool "[true, false]") |x, axes| x.ne(0).reduce(Reduction::Max, axes);
+    any() any_over(axes) any_keep(axes) ("[[true, false], [false, false]]" => bool "[true, false]") |x, axes| x.ne(0).reduce(Reduction::Max, axes);
     /// Whether all elements are true (not zero).
     ///
     /// Derivative: none (a `bool`).
@@ -260,7 +261,7 @@ reductions! {
     /// # use pullback::Tensor;
     /// assert!(!Tensor::from([0, 3]).all().item::<bool>());
     /// ```
-    all all_over all_keep ("[[true, true], [true, false]]" => bool "[true, false]") |x, axes| x.ne(0).reduce(Reduction::Min, axes);
+    all() all_over(axes) all_keep(axes) ("[[true, true], [true, false]]" => bool "[true, false]") |x, axes| x.ne(0).reduce(Reduction::Min, axes);
     /// The variance, with Bessel's correction (divided by n − 1).
     ///
     /// Derivative: `2·(x − mean)/(n − correction)·dy`.
@@ -269,7 +270,7 @@ reductions! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 3.0]).var().item::<f64>(), 2.0);
     /// ```
-    var var_over var_keep ("[[1.0, 3.0], [4.0, 4.0]]" => f64 "[2.0, 0.0]") |x, axes| x.var_with(axes, 1.0);
+    var() var_over(axes) var_keep(axes) ("[[1.0, 3.0], [4.0, 4.0]]" => f64 "[2.0, 0.0]") |x, axes| x.var_with(axes, 1.0);
     /// The standard deviation, with Bessel's correction; its derivative at 0 is 0.
     ///
     /// Derivative: `(x − mean)/((n − correction)·y)·dy`.
@@ -278,7 +279,7 @@ reductions! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 3.0]).std().item::<f64>(), 2f64.sqrt());
     /// ```
-    std std_over std_keep ("[[1.0, 3.0], [4.0, 4.0]]" => f64 "[2f64.sqrt(), 0.0]") |x, axes| x.std_with(axes, 1.0);
+    std() std_over(axes) std_keep(axes) ("[[1.0, 3.0], [4.0, 4.0]]" => f64 "[2f64.sqrt(), 0.0]") |x, axes| x.std_with(axes, 1.0);
     /// log(sum(exp(x))), computed without overflow.
     ///
     /// Derivative: `exp(x − y)·dy`.
@@ -288,7 +289,7 @@ reductions! {
     /// let x = Tensor::from([[0.0, 0.0]]);
     /// assert_eq!(x.logsumexp_over(1).to_vec::<f64>(), [2.0f64.ln()]);
     /// ```
-    logsumexp logsumexp_over logsumexp_keep ("[[0.0, 0.0], [1000.0, 0.0]]" => f64 "[2f64.ln(), 1000.0]") |x, axes| x.log_sum_exp(&axes).unaliased_with(&[x]);
+    logsumexp() logsumexp_over(axes) logsumexp_keep(axes) ("[[0.0, 0.0], [1000.0, 0.0]]" => f64 "[2f64.ln(), 1000.0]") |x, axes| x.log_sum_exp(&axes).unaliased_with(&[x]);
     /// The square root of the sum of squares; its derivative at the origin is 0.
     ///
     /// Derivative: `x/y·dy`.
@@ -297,7 +298,7 @@ reductions! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([3.0, 4.0]).norm().item::<f64>(), 5.0);
     /// ```
-    norm norm_over norm_keep ("[[3.0, 4.0], [0.0, 2.0]]" => f64 "[5.0, 2.0]") |x, axes| {
+    norm() norm_over(axes) norm_keep(axes) ("[[3.0, 4.0], [0.0, 2.0]]" => f64 "[5.0, 2.0]") |x, axes| {
         x.wide().square().sum_over(axes).root_of_squares("norm", kinks::KinkKind::Norm).cast(x.reduced_dtype())
     };
 }

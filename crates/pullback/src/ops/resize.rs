@@ -9,7 +9,7 @@
 
 use crate::checked_alloc::check_list;
 use crate::create::known_shape;
-use crate::{DType, Error, Tensor};
+use crate::{DType, Error, IntoShape, Tensor};
 
 /// Longer than any image: positions and weights are listed.
 const LONGEST: usize = 1 << 28;
@@ -67,9 +67,10 @@ impl Interpolate {
     /// let x = Tensor::zeros([1, 3, 8, 8]);
     /// assert_eq!(Interpolate::to([4, 16]).of(&x).shape(), [1, 3, 4, 16]);
     /// ```
+    #[track_caller]
     #[must_use]
-    pub fn to(size: impl AsRef<[usize]>) -> Interpolate {
-        Interpolate::new(Goal::Size(size.as_ref().to_vec()))
+    pub fn to(size: impl IntoShape) -> Interpolate {
+        Interpolate::new(Goal::Size(known_shape("interpolate", size).to_vec()))
     }
 
     /// By these factors: one for each axis after the channels, or one for all of them. A length

@@ -134,7 +134,7 @@ impl Tensor {
     /// While a function is traced (`jit`, `vmap`): the shape depends on the values.
     #[track_caller]
     #[must_use]
-    pub fn unique(&self) -> Unique {
+    pub fn unique(&self /* along an axis: unique_over(axis) */) -> Unique {
         let flat = self.reshape([self.len()]);
         let order = flat.detach().sort(0, false).1;
         let found = flat.grouped(0, &order);
@@ -187,7 +187,7 @@ impl Tensor {
     /// While a function is traced (`jit`, `vmap`): the shape depends on the values.
     #[track_caller]
     #[must_use]
-    pub fn unique_consecutive(&self) -> Unique {
+    pub fn unique_consecutive(&self, /* along an axis: unique_consecutive_over(axis) */) -> Unique {
         let flat = self.reshape([self.len()]);
         let found = flat.grouped(0, &self.new_iota(self.len()));
         Unique { inverse: found.inverse.reshape(self.shape()), ..found }

@@ -170,6 +170,7 @@ impl Tensor {
     /// If there are more entries than axes, or an integer is out of range.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "__getitem__")]
     pub fn at(&self, index: impl Indices) -> Tensor {
         let mut entries = index.entries();
         let taken =
@@ -217,9 +218,9 @@ impl Tensor {
                 }
             }
         }
-        let mut out = self.view(View::Slice(spans));
+        let mut out = self.apply_view(View::Slice(spans));
         if !flips.is_empty() {
-            out = out.view(View::Flip(flips));
+            out = out.apply_view(View::Flip(flips));
         }
         out.reshape(&shape[..])
     }

@@ -216,13 +216,14 @@ impl Tensor {
     ///
     /// ```
     /// # use pullback::Tensor;
-    /// assert_eq!(Tensor::from([[1, 2]]).tile(&[2]).to_vec::<i32>(), [1, 2, 1, 2]);
+    /// assert_eq!(Tensor::from([[1, 2]]).tile([2]).to_vec::<i32>(), [1, 2, 1, 2]);
     /// ```
     #[track_caller]
     #[must_use]
-    pub fn tile(&self, times: &[usize]) -> Tensor {
+    pub fn tile(&self, times: impl AsRef<[usize]>) -> Tensor {
+        let times = times.as_ref();
         let missing = self.rank().saturating_sub(times.len());
-        self.repeat(&[&vec![1; missing][..], times].concat())
+        self.repeat([&vec![1; missing][..], times].concat())
     }
 
     /// Slice `i` of an axis `times[i]` times in a row; one number applies to all. (PyTorch's

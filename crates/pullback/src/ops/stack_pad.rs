@@ -143,7 +143,7 @@ impl Tensor {
     /// ```
     /// use pullback::{PadMode, Tensor};
     /// let x = Tensor::from([1.0, 2.0, 3.0]);
-    /// assert_eq!(x.pad_by(&[(2, 1)], PadMode::Reflect).to_vec::<f64>(), [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]);
+    /// assert_eq!(x.pad_by([(2, 1)], PadMode::Reflect).to_vec::<f64>(), [3.0, 2.0, 1.0, 2.0, 3.0, 2.0]);
     /// ```
     ///
     /// # Panics
@@ -151,8 +151,9 @@ impl Tensor {
     #[doc(alias = "pad")]
     #[track_caller]
     #[must_use]
-    pub fn pad_by(&self, padding: &[(usize, usize)], border: PadMode) -> Tensor {
+    pub fn pad_by(&self, padding: impl AsRef<[(usize, usize)]>, border: PadMode) -> Tensor {
         let signed = |n: usize| isize::try_from(n).unwrap_or(isize::MAX);
+        let padding = padding.as_ref();
         let padding: Vec<(isize, isize)> =
             padding.iter().map(|&(before, after)| (signed(before), signed(after))).collect();
         self.pad_or_cut(&padding, border)
@@ -167,7 +168,7 @@ impl Tensor {
     /// ```
     /// use pullback::{PadMode, Tensor};
     /// let x = Tensor::from([1.0, 2.0, 3.0]);
-    /// assert_eq!(x.pad_or_cut(&[(-2, 2)], PadMode::Replicate).to_vec::<f64>(), [3.0, 3.0, 3.0]);
+    /// assert_eq!(x.pad_or_cut([(-2, 2)], PadMode::Replicate).to_vec::<f64>(), [3.0, 3.0, 3.0]);
     /// ```
     ///
     /// # Panics
@@ -176,7 +177,8 @@ impl Tensor {
     #[doc(alias = "pad")]
     #[track_caller]
     #[must_use]
-    pub fn pad_or_cut(&self, padding: &[(isize, isize)], border: PadMode) -> Tensor {
+    pub fn pad_or_cut(&self, padding: impl AsRef<[(isize, isize)]>, border: PadMode) -> Tensor {
+        let padding = padding.as_ref();
         if padding.len() != self.rank() {
             let message = format!(
                 "{padding:?} does not name each of the {} axes of {}",
@@ -327,7 +329,7 @@ impl Tensor {
         if self.rank() == 3 {
             return self.unsqueeze(0).im2col(kernel, dilation, padding, stride).squeeze_axis(0);
         }
-        let mut x = self.pad(&[(0, 0), (0, 0), (padding[0], padding[0]), (padding[1], padding[1])]);
+        let mut x = self.pad([(0, 0), (0, 0), (padding[0], padding[0]), (padding[1], padding[1])]);
         for i in 0..2 {
             // [.., windows, .., taps]: every dilation-th tap of a window.
             x = x.unfold(

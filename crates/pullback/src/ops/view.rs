@@ -15,7 +15,7 @@ pub(crate) fn row(view: &View) -> Grad {
     match view {
         View::Reshape(_) => linear("`dy` in the old shape", |f, _, dy| dy.reshape(f.in_shape(0))),
         View::Permute(_) => linear("`dy` permuted back", |f, _, dy| match f.op {
-            Op::View(View::Permute(order)) => dy.view(View::Permute(inverse_order(order))),
+            Op::View(View::Permute(order)) => dy.apply_view(View::Permute(inverse_order(order))),
             _ => unreachable!("called for Permute"),
         }),
         View::Broadcast(_) => {
@@ -64,7 +64,7 @@ pub(crate) fn put_row() -> Grad {
             let Op::Put(views) = f.op else { unreachable!("called for Put") };
             match i {
                 0 => apply(f.op.clone(), &[dy, &Tensor::zeros_of(f.in_spec(1))]),
-                _ => views.iter().fold(dy.clone(), |x, v| x.view(v.clone())),
+                _ => views.iter().fold(dy.clone(), |x, v| x.apply_view(v.clone())),
             }
         },
     )
@@ -75,7 +75,7 @@ const MOST: usize = isize::MAX as usize;
 
 impl Tensor {
     #[track_caller]
-    pub(crate) fn view(&self, view: View) -> Tensor {
+    pub(crate) fn apply_view(&self, view: View) -> Tensor {
         apply(Op::View(view), &[self])
     }
 
@@ -110,8 +110,27 @@ impl Tensor {
         let shape = self.checked(args::reshape(&shape.lengths(), self.spec()));
         match *self.dims() == shape {
             true => self.clone(),
-            false => self.view(View::Reshape(shape)),
+            false => self.apply_view(View::Reshape(shape)),
         }
+    }
+
+    /// [`Tensor::reshape`] under PyTorch's name. Where PyTorch refuses to make a view, it copies.
+    ///
+    /// A view where the elements are evenly spaced; where they are not, a copy.
+    /// Derivative: `dy` in the old shape.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::zeros([2, 6]).view([3, -1]).shape(), [3, 4]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the number of elements differs.
+    #[track_caller]
+    #[must_use]
+    #[inline]
+    pub fn view(&self, shape: impl IntoShape) -> Tensor {
+        self.reshape(shape)
     }
 
     /// Permutes the axes.
@@ -131,7 +150,7 @@ impl Tensor {
     #[must_use]
     pub fn permute(&self, order: impl IntoAxes) -> Tensor {
         let order = self.checked(args::order("permute", &order.list(), self.spec()));
-        self.view(View::Permute(order))
+        self.apply_view(View::Permute(order))
     }
 
     /// Swaps two axes.
@@ -158,7 +177,7 @@ impl Tensor {
         }
         let mut order: Axes = (0..self.rank()).collect();
         order.swap(a, b);
-        self.view(View::Permute(order))
+        self.apply_view(View::Permute(order))
     }
 
     /// The matrix transpose: swaps the last two axes.
@@ -208,7 +227,7 @@ impl Tensor {
             let axis = order.remove(from);
             order.insert(to, axis);
         }
-        self.view(View::Permute(order))
+        self.apply_view(View::Permute(order))
     }
 
     /// Broadcasts to a shape: repeats along new leading axes and along axes of length 1; `-1` keeps
@@ -283,7 +302,7 @@ impl Tensor {
         let axis = self.checked(args::axis("unsqueeze", axis, &grown));
         let mut shape = self.dims().clone();
         shape.insert(axis, 1);
-        self.view(View::Reshape(shape))
+        self.apply_view(View::Reshape(shape))
     }
 
     /// Removes all axes of length 1.
@@ -297,7 +316,7 @@ impl Tensor {
     /// ```
     #[track_caller]
     #[must_use]
-    pub fn squeeze(&self) -> Tensor {
+    pub fn squeeze(&self /* of one axis: squeeze_axis(axis) */) -> Tensor {
         let shape: Shape = self.shape().iter().copied().filter(|&n| n != 1).collect();
         self.reshape(&shape[..])
     }
@@ -326,7 +345,7 @@ impl Tensor {
         }
         let mut shape = self.dims().clone();
         shape.remove(axis);
-        self.view(View::Reshape(shape))
+        self.apply_view(View::Reshape(shape))
     }
 
     /// Merges the axes from `start` to `end`, inclusive, into one.
@@ -378,7 +397,7 @@ impl Tensor {
         let mut shape: Shape = Shape::from_slice(&self.shape()[..axis]);
         shape.extend(parts);
         shape.extend_from_slice(&self.shape()[axis + 1..]);
-        self.view(View::Reshape(shape))
+        self.apply_view(View::Reshape(shape))
     }
 
     /// Reverses the order of the elements along axes.
@@ -397,7 +416,7 @@ impl Tensor {
     #[must_use]
     pub fn flip(&self, axes: impl IntoAxes) -> Tensor {
         let axes = self.checked(args::axes("flip", &axes.list(), self.spec()));
-        self.view(View::Flip(axes))
+        self.apply_view(View::Flip(axes))
     }
 
     /// The elements at one index of an axis, which disappears. Negative counts from the end.
@@ -425,7 +444,7 @@ impl Tensor {
         let start = self.checked(args::index("select", index, axis, self.spec()));
         let mut shape = self.dims().clone();
         shape.remove(axis);
-        self.span(axis, Span { start, len: 1, step: 1 }).view(View::Reshape(shape))
+        self.span(axis, Span { start, len: 1, step: 1 }).apply_view(View::Reshape(shape))
     }
 
     /// `length` elements of an axis from `start` on.
@@ -460,7 +479,7 @@ impl Tensor {
         let whole = |&n: &usize| Span { start: 0, len: n, step: 1 };
         let mut spans: SmallVec<[Span; 2]> = self.shape().iter().take(axis).map(whole).collect();
         spans.push(span);
-        self.view(View::Slice(spans))
+        self.apply_view(View::Slice(spans))
     }
 
     /// The diagonal of the last two axes, as a new last axis.
@@ -501,7 +520,7 @@ impl Tensor {
     #[must_use]
     pub fn diagonal_of(&self, offset: isize, a: isize, b: isize) -> Tensor {
         let (a, b) = (self.axis("diagonal", a), self.axis("diagonal", b));
-        self.view(View::Diagonal { offset, a, b })
+        self.apply_view(View::Diagonal { offset, a, b })
     }
 
     /// Windows of `size` along an axis, every `step`, as a new last axis. Windows may overlap;
@@ -525,7 +544,7 @@ impl Tensor {
         match self.rank() {
             // Its one window is the scalar itself.
             0 => self.reshape([1]).narrow(0, 0, size),
-            _ => self.view(View::Unfold { axis, size, step }),
+            _ => self.apply_view(View::Unfold { axis, size, step }),
         }
     }
 

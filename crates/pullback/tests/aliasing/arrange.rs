@@ -56,18 +56,18 @@ crate::rows! {
     "block_diag": |g| block_diag(&[&m(g)]), |g| block_diag(&[&m(g), &v(g)]);
     "cartesian_prod": |g| cartesian_prod(&[&v(g)]), |g| cartesian_prod(&[&v(g), &g.f(&[1])]);
     "combinations": |g| v(g).combinations(1, false), |g| v(g).combinations(4, false), |g| v(g).combinations(2, true);
-    "repeat": |g| v(g).repeat(&[1]), |g| v(g).repeat(&[2]), |g| v(g).repeat(&[1, 1]), |g| v(g).repeat(&[0]), |g| g.f(&[]).repeat(&[]), |g| g.f(&[1]).repeat(&[2]);
-    "tile": |g| v(g).tile(&[1]), |g| v(g).tile(&[]), |g| v(g).tile(&[2]);
+    "repeat": |g| v(g).repeat([1]), |g| v(g).repeat([2]), |g| v(g).repeat([1, 1]), |g| v(g).repeat([0]), |g| g.f(&[]).repeat([]), |g| g.f(&[1]).repeat([2]);
+    "tile": |g| v(g).tile([1]), |g| v(g).tile([]), |g| v(g).tile([2]);
     "repeat_each": |g| v(g).repeat_each(1, 0), |g| v(g).repeat_each(2, 0), |g| g.f(&[]).repeat_each(1, 0), |g| g.f(&[1]).repeat_each(2, 0);
     "repeat_by": |g| v(g).repeat_by(&g.ints(&[1]), 0), |g| v(g).repeat_by(&g.ints(&[1, 1, 1, 1]), 0);
     "roll": |g| v(g).roll(4, 0), |g| v(g).roll(0, 0), |g| v(g).roll(1, 0), |g| g.f(&[1]).roll(1, 0), |g| g.f(&[]).roll(1, 0), |g| g.f(&[0]).roll(1, 0);
     "diff": |g| v(g).diff(0, 0), |g| v(g).diff(1, 0), |g| g.f(&[0]).diff(1, 0), |g| v(g).diff(9, 0), |g| g.f(&[1]).diff(1, 0);
-    "pad": |g| v(g).pad(&[(0, 0)]), |g| v(g).pad(&[(1, 1)]);
-    "pad_with": |g| v(g).pad_with(&[(0, 0)], 1.0), |g| v(g).pad_with(&[(1, 1)], 1.0);
-    "pad_by": |g| v(g).pad_by(&[(0, 0)], PadMode::Circular), |g| v(g).pad_by(&[(1, 1)], PadMode::Reflect), |g| g.f(&[]).pad_by(&[], PadMode::Reflect);
-    "pad_or_cut": |g| v(g).pad_or_cut(&[(0, 0)], PadMode::Reflect), |g| v(g).pad_or_cut(&[(-1, 0)], PadMode::Replicate);
-    "pad_last": |g| v(g).pad_last(&[], PadFill::Constant(0.0)), |g| v(g).pad_last(&[(-1, 0)], PadFill::Constant(0.0)), |g| v(g).pad_last(&[(-1, 0)], PadFill::Constant(1.0)),
-        |g| v(g).pad_last(&[(-1, 0)], PadFill::Mode(PadMode::Circular)), |g| v(g).pad_last(&[(-1, 0)], PadFill::Mode(PadMode::Reflect)), |g| v(g).pad_last(&[], PadFill::Mode(PadMode::Replicate));
+    "pad": |g| v(g).pad([(0, 0)]), |g| v(g).pad([(1, 1)]);
+    "pad_with": |g| v(g).pad_with([(0, 0)], 1.0), |g| v(g).pad_with([(1, 1)], 1.0);
+    "pad_by": |g| v(g).pad_by([(0, 0)], PadMode::Circular), |g| v(g).pad_by([(1, 1)], PadMode::Reflect), |g| g.f(&[]).pad_by([], PadMode::Reflect);
+    "pad_or_cut": |g| v(g).pad_or_cut([(0, 0)], PadMode::Reflect), |g| v(g).pad_or_cut([(-1, 0)], PadMode::Replicate);
+    "pad_last": |g| v(g).pad_last([], PadFill::Constant(0.0)), |g| v(g).pad_last([(-1, 0)], PadFill::Constant(0.0)), |g| v(g).pad_last([(-1, 0)], PadFill::Constant(1.0)),
+        |g| v(g).pad_last([(-1, 0)], PadFill::Mode(PadMode::Circular)), |g| v(g).pad_last([(-1, 0)], PadFill::Mode(PadMode::Reflect)), |g| v(g).pad_last([], PadFill::Mode(PadMode::Replicate));
     "im2col": |g| g.f(&[1, 1, 2, 2]).im2col([1, 1], [1, 1], [0, 0], [1, 1]), |g| g.f(&[1, 2, 2]).im2col([1, 1], [1, 1], [0, 0], [1, 1]), |g| g.f(&[1, 1, 2, 2]).im2col([2, 2], [1, 1], [0, 0], [1, 1]),
         |g| g.f(&[1, 1, 3, 3]).im2col([2, 2], [1, 1], [0, 0], [1, 1]);
     "col2im": |g| g.f(&[1, 1, 4]).col2im([2, 2], [1, 1], [1, 1], [0, 0], [1, 1]), |g| g.f(&[1, 4, 1]).col2im([2, 2], [2, 2], [1, 1], [0, 0], [1, 1]);

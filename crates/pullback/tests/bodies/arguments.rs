@@ -116,7 +116,7 @@ fn constructs() -> Vec<(&'static str, Call)> {
         (
             "associative_scan",
             Box::new(|x, w| {
-                let rows = x.reshape([1, x.len()]).repeat(&[2, 1]);
+                let rows = x.reshape([1, x.len()]).repeat([2, 1]);
                 associative_scan(move |a: &Tensor, b: &Tensor| written(a, w) + b, &rows, 0)
             }),
         ),

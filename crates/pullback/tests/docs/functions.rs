@@ -218,9 +218,10 @@ fn read(file: &str, text: &str, prefix: &str) -> Family {
     Family { title: sentence(&paragraph(&head)), functions }
 }
 
-/// The name that a row of a macro makes: `tanh Tanh;`, `sum sum_over sum_keep |x, axes| …`.
+/// The name that a row of a macro makes: `tanh Tanh;`, `sum() sum_over(axes) …`.
 fn row(code: &str) -> Option<&str> {
     let (name, rest) = code.split_once(' ')?;
+    let name = name.strip_suffix("()").unwrap_or(name);
     let plain =
         |s: &str| s.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_');
     const WORDS: &[&str] = &[

@@ -26,7 +26,7 @@ fn what_methods_make_is_beside_their_operands() {
         ("mode", |x, _| x.mode(1).0),
         ("triangles", |x, _| x.tril(0) + x.triu(1)),
         ("diag", |x, _| x.diagonal().diag(0)),
-        ("pad", |x, _| x.pad_with(&[(1, 1), (0, 2)], 7.0)),
+        ("pad", |x, _| x.pad_with([(1, 1), (0, 2)], 7.0)),
         ("roll", |x, _| x.roll(1, 0).flip([1])),
         ("one_hot", |_, i| i.one_hot(5, DType::F32)),
         ("index", |x, i| x.index_select(0, i) + x.gather(0, &i.unsqueeze(1).expand([3, 6]))),

@@ -44,7 +44,7 @@ pub(crate) use replay::{Replays, is_replaying, note_replayed_write, with_cotange
 use crate::read_only::ReadOnly;
 use crate::tensor::Frozen;
 use crate::unaliased::Since;
-use crate::{Tensor, Tree, kinks, mode, trace};
+use crate::{Tensor, Tree, kinks, mode, shared, trace};
 use frame::Frame;
 use pullback_ir::Line;
 use std::sync::Arc;
@@ -70,6 +70,9 @@ use std::sync::Arc;
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
+/// `f` runs again after this call has returned, so it owns what it captures. A model that is only
+/// borrowed is given to [`checkpoint_with`].
+///
 /// # Panics
 /// Where an operation of `f` fails, or `f` writes in place to a captured tracked tensor.
 /// Backward gives an error where the second run differs from the first.
@@ -82,6 +85,38 @@ where
     F: Fn(&T) -> Y + Send + Sync + 'static,
 {
     Checkpoint::new().call(f, x)
+}
+
+/// `f(model, x)` as [`checkpoint`] does it, with a model that is borrowed: backward keeps its
+/// tensors, not the model itself. They get their gradients as usual, and buffers that `f` writes
+/// are written once.
+///
+/// ```
+/// use pullback::{Tensor, Tree, checkpoint_with};
+///
+/// #[derive(Tree)]
+/// struct Scale {
+///     weight: Tensor,
+/// }
+///
+/// let model = Scale { weight: Tensor::from(3.0).requires_grad() };
+/// let x = Tensor::from([0.5, 1.0]).requires_grad();
+/// checkpoint_with(&model, |model, x| (x * &model.weight).sin(), &x).sum().backward()?;
+/// assert!(model.weight.grad().is_some() && x.grad().is_some());
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// # Panics
+/// See [`checkpoint`].
+#[track_caller]
+pub fn checkpoint_with<M, T, Y, F>(model: &M, f: F, x: &T) -> Y
+where
+    M: Tree + Send + Sync + 'static,
+    T: Tree + Send + Sync + 'static,
+    Y: Tree,
+    F: Fn(&M, &T) -> Y + Send + Sync + 'static,
+{
+    Checkpoint::new().call_with(model, f, x)
 }
 
 /// [`checkpoint`] with options.
@@ -159,6 +194,23 @@ impl Checkpoint {
         F: Fn(&T) -> Y + Send + Sync + 'static,
     {
         self.call_at(f, x, mode::user_line(Line::caller()))
+    }
+
+    /// `f(model, x)`: see [`checkpoint_with`].
+    ///
+    /// # Panics
+    /// See [`checkpoint`].
+    #[track_caller]
+    pub fn call_with<M, T, Y, F>(self, model: &M, f: F, x: &T) -> Y
+    where
+        M: Tree + Send + Sync + 'static,
+        T: Tree + Send + Sync + 'static,
+        Y: Tree,
+        F: Fn(&M, &T) -> Y + Send + Sync + 'static,
+    {
+        let at = mode::user_line(Line::caller());
+        let model = shared(model);
+        self.call_at(move |x: &T| f(&model, x), x, at)
     }
 
     fn call_at<T, Y, F>(self, f: F, x: &T, at: Line) -> Y

@@ -272,6 +272,7 @@ impl Tensor {
     /// If the matrix is singular or not square, or its dtype is not `f32` or `f64`.
     #[track_caller]
     #[must_use]
+    #[doc(alias = "inverse")]
     pub fn inv(&self) -> Tensor {
         super::inv(self)
     }

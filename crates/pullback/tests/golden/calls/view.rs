@@ -132,8 +132,8 @@ pub fn call(name: &str, a: &Args) -> Option<Vec<Tensor>> {
                 None => x().reshape([x().len()]).roll(shifts[0], 0).reshape(x().shape()),
             })
         }
-        "repeat" => one(x().repeat(&lengths(&a.rest(1, "repeats|sizes")))),
-        "tile" => one(x().tile(&lengths(&a.rest(1, "dims")))),
+        "repeat" => one(x().repeat(lengths(&a.rest(1, "repeats|sizes")))),
+        "tile" => one(x().tile(lengths(&a.rest(1, "dims")))),
         "repeat_interleave" => {
             let axis = a.maybe_ints(2, "dim").map(|d| d[0]);
             let (x, axis) = axis.map_or((x().reshape([x().len()]), 0), |axis| (x(), axis));
