@@ -284,14 +284,22 @@ mod tests {
     use std::io;
     use std::sync::{Arc, Mutex};
 
-    /// A terminal of 80 columns: its lines, and the row and column of the cursor.
+    /// What is on a screen, and where its cursor is.
+    #[derive(Debug, Default)]
+    struct Shown {
+        lines: Vec<Vec<char>>,
+        row: usize,
+        column: usize,
+    }
+
+    /// A terminal of 80 columns.
     #[derive(Clone, Debug, Default)]
-    struct Screen(Arc<Mutex<(Vec<Vec<char>>, usize, usize)>>);
+    struct Screen(Arc<Mutex<Shown>>);
 
     impl Screen {
         fn put(&self, text: &str) {
             let mut held = self.0.lock().unwrap();
-            let (lines, row, column) = &mut *held;
+            let Shown { lines, row, column } = &mut *held;
             for c in text.chars() {
                 // A line that is full goes on in the next one.
                 if c == '\n' || *column == 80 {
@@ -313,7 +321,7 @@ mod tests {
         fn lines(&self) -> Vec<String> {
             let held = self.0.lock().unwrap();
             let line = |line: &Vec<char>| line.iter().collect::<String>().trim_end().to_string();
-            held.0.iter().map(line).collect()
+            held.lines.iter().map(line).collect()
         }
     }
 
@@ -324,23 +332,23 @@ mod tests {
 
         fn move_cursor_up(&self, n: usize) -> io::Result<()> {
             let mut held = self.0.lock().unwrap();
-            held.1 = held.1.saturating_sub(n);
+            held.row = held.row.saturating_sub(n);
             Ok(())
         }
 
         fn move_cursor_down(&self, n: usize) -> io::Result<()> {
-            self.0.lock().unwrap().1 += n;
+            self.0.lock().unwrap().row += n;
             Ok(())
         }
 
         fn move_cursor_right(&self, n: usize) -> io::Result<()> {
-            self.0.lock().unwrap().2 += n;
+            self.0.lock().unwrap().column += n;
             Ok(())
         }
 
         fn move_cursor_left(&self, n: usize) -> io::Result<()> {
             let mut held = self.0.lock().unwrap();
-            held.2 = held.2.saturating_sub(n);
+            held.column = held.column.saturating_sub(n);
             Ok(())
         }
 
@@ -357,9 +365,9 @@ mod tests {
 
         fn clear_line(&self) -> io::Result<()> {
             let mut held = self.0.lock().unwrap();
-            let row = held.1;
-            held.0.get_mut(row).into_iter().for_each(Vec::clear);
-            held.2 = 0;
+            let row = held.row;
+            held.lines.get_mut(row).into_iter().for_each(Vec::clear);
+            held.column = 0;
             Ok(())
         }
 
