@@ -15,7 +15,7 @@ fn sizes_that_no_memory_holds_are_refused() {
     let x = Tensor::from([1.0, 2.0]);
     refused(|| x.pad([(usize::MAX, 3)]));
     refused(|| x.pad([(HUGE, 0)]));
-    refused(|| Tensor::arange(0, 1 << 61));
+    refused(|| Tensor::arange(0, 1i64 << 61));
     refused(|| Tensor::linspace(0.0, 1.0, HUGE));
     refused(|| Tensor::from(1.0).expand([HUGE]));
     refused(|| Tensor::from(1.0).expand([1usize << 40, 1 << 40]));

@@ -51,7 +51,7 @@ impl Sequential {
 
     /// And then this layer.
     #[must_use]
-    pub fn then(mut self, layer: impl Layer + Send + Sync + 'static) -> Sequential {
+    pub fn then(mut self, layer: impl Layer + 'static) -> Sequential {
         self.layers.push(Arc::new(layer));
         self
     }
