@@ -13,6 +13,7 @@
 //! ```
 
 pub use crate::data::{DataLoader, Dataset, TensorDataset};
+pub use crate::layers::*;
 pub use crate::losses::{
     BceLoss, BceWithLogitsLoss, CosineEmbeddingLoss, CrossEntropyLoss, CtcLoss, GaussianNllLoss,
     HingeEmbeddingLoss, HuberLoss, KlDivLoss, L1Loss, Loss, MarginRankingLoss, MseLoss,
@@ -20,18 +21,7 @@ pub use crate::losses::{
     SmoothL1Loss, SoftMarginLoss, TripletMarginLoss,
 };
 pub use crate::optim::{
-    Adadelta, Adafactor, Adagrad, Adam, AdamW, Adamax, Asgd, Lion, Muon, NAdam, Optimizer, RAdam,
-    RmsProp, Rprop, Sgd, UpdateRule, clip_grad_norm_, clip_grad_value_,
+    Adam, AdamW, Lion, Muon, Optimizer, RmsProp, Sgd, UpdateRule, clip_grad_norm_, clip_grad_value_,
 };
 pub use crate::schedule::{CosineAnnealingLr, LinearWarmup, OneCycleLr, Scheduler, StepLr};
-pub use crate::{
-    AdaptiveAvgPool1d, AdaptiveAvgPool2d, AdaptiveAvgPool3d, AlphaDropout, AvgPool1d, AvgPool2d,
-    AvgPool3d, BatchNorm1d, BatchNorm2d, BatchNorm3d, Bilinear, Checkpointed, Conv1d, Conv2d,
-    Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d, Dropout, Dropout1d, Dropout2d,
-    Dropout3d, Elu, Embedding, EmbeddingBag, Flatten, Gelu, GroupNorm, Gru, GruCell, Hooked,
-    InstanceNorm1d, InstanceNorm2d, InstanceNorm3d, Lambda, Layer, LayerNorm, LeakyRelu, Linear,
-    LogSoftmax, Lstm, LstmCell, MaxPool1d, MaxPool2d, MaxPool3d, Module, MultiHeadAttention, PRelu,
-    Pad, Relu, Residual, RmsNorm, Rnn, RnnCell, Sequential, Sigmoid, Silu, Softmax, SpectralNorm,
-    Tanh, TransformerDecoder, TransformerDecoderLayer, TransformerEncoder, TransformerEncoderLayer,
-    Unflatten, Upsample, WeightNorm, checkpoint_sequential, functional_call, module_scope,
-};
+pub use crate::{Layer, Module, functional_call, module_scope};

@@ -88,7 +88,7 @@ macro_rules! integers {
                 (self as i128).clamp(i64::MIN as i128, i64::MAX as i128) as i64
             }
         }
-        lists!([] &[$int] [] Vec<$int> [] &Vec<$int>);
+        lists!([] &[$int] [] Vec<$int>);
     )*};
 }
 
@@ -96,17 +96,31 @@ integers!(usize isize i32 i64);
 
 // Arrays of every length hold `usize`, and all but empty ones the others: so `[]` is known to hold
 // `usize`, and the literals of `[2, 3]` are `i32`, as everywhere.
-lists!([const N: usize] [usize; N] [const N: usize] &[usize; N]);
+lists!([const N: usize] [usize; N]);
 
 macro_rules! arrays {
     ($($n:literal)*) => {$(
-        lists!([] [isize; $n] [] &[isize; $n]);
-        lists!([] [i32; $n] [] &[i32; $n]);
-        lists!([] [i64; $n] [] &[i64; $n]);
+        lists!([] [isize; $n]);
+        lists!([] [i32; $n]);
+        lists!([] [i64; $n]);
     )*};
 }
 
 arrays!(1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16);
+
+/// Borrowed: `&[2, 3]`, `&list`.
+impl<T: IntoShape + Clone> IntoShape for &T {
+    fn lengths(self) -> Few<isize> {
+        self.clone().lengths()
+    }
+}
+
+/// Borrowed: `&[0, 1]`, `&list`.
+impl<T: IntoAxes + Clone> IntoAxes for &T {
+    fn list(self) -> Vec<isize> {
+        self.clone().list()
+    }
+}
 
 /// An integer to count with: `usize`, `isize`, `i32` or `i64`.
 #[diagnostic::on_unimplemented(

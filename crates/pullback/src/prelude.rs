@@ -2,7 +2,8 @@
 //!
 //! No name in here is also in `pullback_nn::prelude`, so both can be imported. Names that both
 //! crates have are there once: `Embedding`, `EmbeddingBag` and `checkpoint_sequential` are the
-//! layers' in `pullback_nn::prelude`, `losses`, `memory_report` and `predict_memory` are in neither.
+//! layers' in `pullback_nn::prelude`; `losses`, `memory_report` and `predict_memory` are in
+//! neither.
 //! `Error` and `Result` are imported by name, as they would hide those of the standard library.
 //!
 //! ```

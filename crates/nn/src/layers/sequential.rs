@@ -64,7 +64,7 @@ impl Sequential {
     /// assert_eq!(net.forward(&Tensor::zeros([2, 4])).shape(), [2, 8]);
     /// ```
     #[must_use]
-    pub fn then(mut self, layer: impl Layer + Send + Sync + 'static) -> Sequential {
+    pub fn then(mut self, layer: impl Layer + 'static) -> Sequential {
         self.layers.push(Arc::new(layer));
         self
     }

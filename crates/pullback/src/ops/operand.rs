@@ -9,8 +9,8 @@ use std::borrow::Cow;
 
 /// A tensor, or a Rust scalar that adopts the dtype of the tensor.
 ///
-/// In operators a scalar of any of these types may be on the right: `&x * 2.0f32`. On the left it is
-/// an `f64` or an `i64`, so that literals (`2.0 * &x`, `1 - &x`) need no suffix: Rust infers the
+/// In operators a scalar of any of these types may be on the right: `&x * 2.0f32`. On the left it
+/// is an `f64` or an `i64`, so that literals (`2.0 * &x`, `1 - &x`) need no suffix: Rust infers the
 /// type of a literal only where one type fits.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not an operand of a tensor operation",

@@ -78,8 +78,8 @@ pub(super) fn padded(
     if mode == PaddingMode::Constant {
         let around = [(0, 0), (top, bottom), (left, right)];
         return catch(|| match image.dtype().is_float() {
-            true => image.pad_with(&around, fill),
-            false => image.pad_with(&around, fill.round() as i64),
+            true => image.pad_with(around, fill),
+            false => image.pad_with(around, fill.round() as i64),
         });
     }
     let (h, w) = (image.shape()[1], image.shape()[2]);
