@@ -141,10 +141,10 @@ fn dot(a: &[f64], b: &[f64]) -> f64 {
 /// The scores of one query.
 fn scores(how: Attention, x: &[Array], [b, h, i]: [usize; 3]) -> Vec<f64> {
     let (q, k) = (&x[0], &x[1]);
-    let (query, group) = (q.last(&[b, h, i]), h / (q.shape[1] / k.shape[1].max(1)).max(1));
-    let mask = how.masked.then(|| x[3].last(&[b, h, i]));
+    let (query, group) = (q.last_line(&[b, h, i]), h / (q.shape[1] / k.shape[1].max(1)).max(1));
+    let mask = how.masked.then(|| x[3].last_line(&[b, h, i]));
     let score = |j: usize| {
-        let mut score = dot(query, k.last(&[b, group, j])) * how.scale.0;
+        let mut score = dot(query, k.last_line(&[b, group, j])) * how.scale.0;
         if let Some(mask) = mask {
             score = match x[3].dtype {
                 DType::Bool if mask[j] == 0.0 => f64::NEG_INFINITY,
@@ -171,9 +171,9 @@ pub fn forward(how: Attention, x: &[Array]) -> Vec<Array> {
                 lse.push(if none { most } else { most + total.ln() });
                 let mut sums = vec![0.0; v.shape[3]];
                 for (j, score) in scores.iter().enumerate().filter(|_| !none) {
-                    let kept = kept.as_ref().map_or(1.0, |kept| kept.last(&[b, h, i])[j]);
+                    let kept = kept.as_ref().map_or(1.0, |kept| kept.last_line(&[b, h, i])[j]);
                     let weight = (score - most).exp() / total * kept;
-                    let value = v.last(&[b, group, j]);
+                    let value = v.last_line(&[b, group, j]);
                     for (sum, value) in sums.iter_mut().zip(value) {
                         *sum += weight * value;
                     }
@@ -208,18 +208,18 @@ pub fn backward(how: Attention, x: &[Array]) -> Vec<Array> {
             let group = h / (q.shape[1] / k.shape[1]);
             for i in 0..q.shape[2] {
                 let at = [b, h, i];
-                let (query, dout, lse) = (q.last(&at), dout.last(&at), lse.at(&at));
-                let delta = dot(out.last(&at), dout);
+                let (query, dout, lse) = (q.last_line(&at), dout.last_line(&at), lse.at(&at));
+                let delta = dot(out.last_line(&at), dout);
                 for (j, score) in scores(how, x, at).into_iter().enumerate() {
-                    let kept = kept.as_ref().map_or(1.0, |kept| kept.last(&at)[j]);
+                    let kept = kept.as_ref().map_or(1.0, |kept| kept.last_line(&at)[j]);
                     let p = match lse {
                         f64::NEG_INFINITY => score.exp(),
                         lse => (score - lse).exp(),
                     };
                     let of = [b, group, j];
-                    let ds = p * (kept * dot(dout, v.last(&of)) - delta) * how.scale.0;
+                    let ds = p * (kept * dot(dout, v.last_line(&of)) - delta) * how.scale.0;
                     add(&mut dv, &of, p * kept, dout);
-                    add(&mut dq, &at, ds, k.last(&of));
+                    add(&mut dq, &at, ds, k.last_line(&of));
                     add(&mut dk, &of, ds, query);
                 }
             }

@@ -33,7 +33,7 @@ impl Array {
     }
 
     /// The elements along the last axis, at an index into the other axes.
-    pub fn last(&self, index: &[usize]) -> &[f64] {
+    pub fn last_line(&self, index: &[usize]) -> &[f64] {
         let n = self.shape[index.len()];
         &self.values[ravel(index, &self.shape) * n..][..n]
     }
