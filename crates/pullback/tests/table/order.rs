@@ -4,6 +4,7 @@ use super::naive::Array;
 use super::places::lines;
 use super::samples::{Dice, WIDE, special};
 use pullback::{DType, Op, Tensor};
+use std::collections::HashMap;
 
 /// An op of this form, its operand, and whether it is differentiated.
 pub fn samples(form: &Op, dice: &mut Dice) -> Vec<(Op, Tensor, bool)> {
@@ -34,14 +35,24 @@ pub fn samples(form: &Op, dice: &mut Dice) -> Vec<(Op, Tensor, bool)> {
 pub fn ranks(x: &Array, axis: usize, descending: bool, from: usize, count: usize) -> Vec<Array> {
     let mut shape = x.shape.clone();
     shape[axis] = count;
-    let sorted = |i: &[usize]| {
-        let line = x.line(i, axis);
+    let order_of = |line: &[f64]| {
         let mut order: Vec<usize> = (0..line.len()).collect();
         // NaN counts as largest.
         let rank = |k: usize| if line[k].is_nan() { (1, 0.0) } else { (0, line[k]) };
         order.sort_by(|&a, &b| {
             let order = rank(a).partial_cmp(&rank(b)).unwrap();
             if descending { order.reverse() } else { order }
+        });
+        order
+    };
+    let mut lines: HashMap<Vec<usize>, (Vec<f64>, Vec<usize>)> = HashMap::new();
+    let mut sorted = |i: &[usize]| {
+        let mut start = i.to_vec();
+        start[axis] = 0;
+        let (line, order) = lines.entry(start).or_insert_with_key(|start| {
+            let line = x.line(start, axis);
+            let order = order_of(&line);
+            (line, order)
         });
         let k = order[from + i[axis]];
         (line[k], k as f64)
