@@ -2,8 +2,8 @@
 //!
 //! A block that is given back is used again at once, by work that comes later on the same stream.
 //! Neighbours that are free are joined. Small requests have segments of their own, so that they do
-//! not keep large ones from being given back. When the driver has no more, cached segments are given
-//! back and the request is tried once more.
+//! not keep large ones from being given back. When the driver has no more, cached segments are
+//! given back and the request is tried once more.
 
 use crate::gpu::Gpu;
 use pullback_cuda_sys::DevicePtr;

@@ -1,7 +1,7 @@
 //! Planned programs: one step after the other, on base addresses.
 //!
-//! Steps are made once; a run adds base addresses. A loop or a conditional is a step that runs other
-//! programs, and reads its condition on the host: the only place where a program waits.
+//! Steps are made once; a run adds base addresses. A loop or a conditional is a step that runs
+//! other programs, and reads its condition on the host: the only place where a program waits.
 
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};

@@ -1,7 +1,7 @@
 //! Texts of kernels, compiled where NVRTC is found (no GPU is needed).
 //!
-//! `PULLBACK_CUDA_LIBRARIES` may name the folder of its Python package. Without NVRTC only the texts
-//! are made.
+//! `PULLBACK_CUDA_LIBRARIES` may name the folder of its Python package. Without NVRTC only the
+//! texts are made.
 
 use crate::compile::compile;
 use crate::text::{Form, LoopText, PRELUDE, text};

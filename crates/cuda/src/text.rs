@@ -4,8 +4,8 @@
 //!
 //! - *Flat*: all operands are dense or one element; a thread computes a vector of 16 bytes.
 //! - *Strided*: any layouts; a thread computes one element.
-//! - *Rows*: there are reductions. A row has 1 thread, a warp or a block. As on the CPU there is one
-//!   pass over the row for each level of reductions, and one more for the results; values are
+//! - *Rows*: there are reductions. A row has 1 thread, a warp or a block. As on the CPU there is
+//!   one pass over the row for each level of reductions, and one more for the results; values are
 //!   computed again in each pass that needs them. Long rows may be split: then a group of threads
 //!   reduces a part of a row, and a second kernel the parts.
 //!

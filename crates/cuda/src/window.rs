@@ -1,8 +1,8 @@
 //! Convolutions and pooling.
 //!
 //! A convolution is a product over columns: the elements that each window sees, copied next to each
-//! other. Its transposes are the same products with other operands. (cuDNN, which copies nothing, is
-//! not used yet.)
+//! other. Its transposes are the same products with other operands. (cuDNN, which copies nothing,
+//! is not used yet.)
 
 use crate::compile::Key;
 use crate::gpu::Gpu;

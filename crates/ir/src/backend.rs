@@ -1,5 +1,6 @@
-//! What a device other than the host must be able to do, and the vocabulary that all backends share:
-//! how results are written, the kernel calls of a prepared program, what a pool of memory counts.
+//! What a device other than the host must be able to do, and the vocabulary that all backends
+//! share: how results are written, the kernel calls of a prepared program, what a pool of memory
+//! counts.
 //!
 //! # Streams
 //!

@@ -191,8 +191,8 @@ impl GradScaler {
         })
     }
 
-    /// A scaler with copies of this one's state on another device. A scaler must be on the device of
-    /// the losses and gradients it is used with, and [`GradScaler::new`] makes it on the default
+    /// A scaler with copies of this one's state on another device. A scaler must be on the device
+    /// of the losses and gradients it is used with, and [`GradScaler::new`] makes it on the default
     /// device.
     ///
     /// ```

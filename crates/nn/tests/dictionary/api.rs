@@ -559,6 +559,12 @@ fn tokens(text: &str) -> Vec<String> {
                 i += 1;
             }
             i += 1;
+        } else if c == 'r' && next == '#' && chars.get(i + 2).is_some_and(|c| word(*c)) {
+            // A raw identifier: `r#where`.
+            i += 2;
+            while i < chars.len() && word(chars[i]) {
+                i += 1;
+            }
         } else if c == '\'' || word(c) {
             i += 1;
             while i < chars.len() && word(chars[i]) {

@@ -14,6 +14,7 @@ fn m(g: &G) -> Tensor {
 }
 
 crate::rows! {
+    "view": |g| m(g).view([6]), |g| m(g).t().view([6]);
     "reshape": |g| m(g).reshape([6]), |g| m(g).reshape([2, 3]), |g| m(g).t().reshape([6]), |g| g.f(&[0, 3]).reshape([3, 0]);
     "permute": |g| m(g).permute([1, 0]), |g| m(g).permute([0, 1]), |g| g.f(&[]).permute(&[] as &[isize]);
     "transpose": |g| m(g).transpose(0, 1), |g| m(g).transpose(0, 0), |g| g.f(&[]).transpose(0, 0);

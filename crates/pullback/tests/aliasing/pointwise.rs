@@ -69,6 +69,7 @@ crate::rows! {
     "clamp_min": |g| v(g).clamp_min(-1.0), |g| g.i(&[2]).clamp_min(0);
     "clamp_max": |g| v(g).clamp_max(9.0);
     "lerp": |g| v(g).lerp(&v(g), 0.0), |g| v(g).lerp(&v(g), 1.0);
+    "r#where": |g| v(g).r#where(&g.b(&[4]), v(g)), |g| g.f(&[]).r#where(&g.b(&[]), 0.0);
     "select": |g| g.b(&[4]).select(v(g), v(g)), |g| g.b(&[]).select(g.f(&[]), 0.0);
     "masked_fill": |g| v(g).masked_fill(&g.b(&[4]), 1.0), |g| v(g).masked_fill(&g.b(&[]).logical_not(), 1.0);
     "dropout": |g| v(g).dropout(0.5, Some(&g.key())), |g| v(g).dropout(1.0, Some(&g.key())), |g| v(g).dropout(0.5, None), |g| v(g).dropout(0.0, Some(&g.key()));

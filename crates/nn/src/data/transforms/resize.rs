@@ -138,8 +138,8 @@ impl Transform for Resize {
             InterpolationMode::Bilinear => (pullback::Resize::Linear, self.antialias),
             InterpolationMode::Bicubic => (pullback::Resize::Cubic, self.antialias),
         };
-        let resized = Interpolate::to([height, width]).mode(mode).antialias(antialias);
         catch(|| {
+            let resized = Interpolate::to([height, width]).mode(mode).antialias(antialias);
             if image.dtype() != DType::U8 || self.interpolation == InterpolationMode::Nearest {
                 return resized.of(&image.unsqueeze(0)).squeeze_axis(0);
             }
