@@ -139,7 +139,9 @@ pub use custom::{
 };
 pub use device::{IntoDevice, default_device, set_default_device, with_default_device};
 pub use fail::{catch, raise};
-pub use flag::{Flag, is_sharing_flags, sharing_flags};
+pub use flag::Flag;
+#[doc(hidden)]
+pub use flag::{is_sharing_flags, sharing_flags};
 pub use grad::{Backward, grad_of};
 pub use half::{bf16, f16};
 pub use hooks::HookHandle;
@@ -193,5 +195,7 @@ pub use transform::{
     hessian_tree, hvp, jacfwd, jacobian, jacobian_tree, jacrev, jvp, jvp_aux, linear_transpose,
     linearize, value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap,
 };
-pub use tree::{Borrowed, Path, Tree, TreeStructure, borrowed, shared};
+#[doc(hidden)]
+pub use tree::shared;
+pub use tree::{Borrowed, Path, Tree, TreeStructure, borrowed};
 pub use watch::{OverflowSource, detect_overflow};

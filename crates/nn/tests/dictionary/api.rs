@@ -467,6 +467,13 @@ fn rows(tokens: &[String]) -> Vec<&[String]> {
 
 /// The body of a macro with the parameters that this row binds; repetitions are kept once.
 fn filled(rules: &Macro, row: &[String]) -> Vec<String> {
+    // Attributes before it, such as `#[doc(alias = "amax")]`.
+    let mut row = row;
+    while let [hash, bracket, ..] = row
+        && (hash.as_str(), bracket.as_str()) == ("#", "[")
+    {
+        row = &row[closing(row, 1) + 1..];
+    }
     let mut bound: BTreeMap<&str, &String> = BTreeMap::new();
     for (pattern, token) in rules.pattern.iter().zip(row) {
         match pattern.strip_prefix('$') {
