@@ -86,7 +86,7 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
 mod tests {
     #[test]
     fn a_missing_library_is_a_sentence() {
-        let error = super::open("Nothing", &["libnothing.so.1"]).err().expect("not there");
+        let error = super::open("Nothing", &["libnothing.so.1"]).expect_err("not there");
         let wanted = "Nothing was not found: looked for libnothing.so.1 in the loader's path";
         assert!(error.starts_with(wanted), "{error}");
         assert!(error.contains("PULLBACK_CUDA_LIBRARIES may name more folders"), "{error}");

@@ -24,6 +24,7 @@ pub(crate) struct Kernels {
 }
 
 /// What the text of a kernel follows from.
+#[allow(clippy::large_enum_variant)] // made on the stack at every call: a box would be allocated there
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Key {
     /// A loop over instructions.

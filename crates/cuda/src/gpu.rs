@@ -39,9 +39,17 @@ struct Faults {
     /// In pinned host memory.
     host: Handle,
     device: DevicePtr,
-    /// Calls that may fail since the last wait: number, op, operands, line.
-    calls: Mutex<Vec<(u32, String, Vec<Spec>, Option<Line>)>>,
+    /// Calls that may fail, since the last wait.
+    calls: Mutex<Vec<FallibleCall>>,
     next: AtomicU32,
+}
+
+/// A call whose kernel may reject a value.
+struct FallibleCall {
+    number: u32,
+    op: String,
+    operands: Vec<Spec>,
+    at: Option<Line>,
 }
 
 /// As `Fault` in `kernels/prelude.cu`.
@@ -292,7 +300,7 @@ impl Gpu {
         if calls.len() >= 1 << 16 {
             calls.drain(..1 << 15);
         }
-        calls.push((number, op.to_string(), specs.to_vec(), at));
+        calls.push(FallibleCall { number, op: op.to_string(), operands: specs.to_vec(), at });
         (u64::from(number), faults.device)
     }
 
@@ -349,11 +357,11 @@ impl Faults {
         unsafe { fault.write_volatile(Fault { call: 0, pad: 0, value: 0, bound: 0 }) };
         let Fault { value, bound, .. } = found;
         let message = format!("index {value} is out of range for an axis of length {bound}");
-        let Some((_, op, specs, at)) = all.into_iter().find(|call| call.0 == found.call) else {
+        let Some(call) = all.into_iter().find(|call| call.number == found.call) else {
             return Err(Error::new(ErrorKind::Argument, "device", message));
         };
-        let error = Error::new(ErrorKind::Argument, op, message).on(&specs);
-        Err(match at {
+        let error = Error::new(ErrorKind::Argument, call.op, message).on(&call.operands);
+        Err(match call.at {
             Some(at) => error.at(at),
             None => error,
         })

@@ -231,11 +231,11 @@ impl Loop<'_> {
         let unit =
             |axes: &Axes| axes.last().is_some_and(|(_, of)| of[..self.inputs.len()].contains(&1));
         let threads = match width {
-            ..=4 => 1,
-            _ if !unit(&inner) && unit(&outer) && rows >= 32 => 1,
-            ..=1024 => 32,
-            ..=8192 => 256,
-            _ => 1024,
+            0..=4 => 1,
+            5.. if !unit(&inner) && unit(&outer) && rows >= 32 => 1,
+            5..=1024 => 32,
+            1025..=8192 => 256,
+            8193.. => 1024,
         };
         let parts = self.parts(gpu, rows, width, threads);
         let part = width.div_ceil(parts).max(1);
