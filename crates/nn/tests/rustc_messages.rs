@@ -15,8 +15,8 @@ const MISTAKES: &[(&str, &[&str])] = &[
     ("Tensor::zeros(\"2x3\")", &["`&str` is not a shape", "such as `[2, 3]`"]),
     ("x.sum_over(1.5)", &["does not name axes", "such as `1` or `-1`"]),
     ("Tensor::arange(0.0, 1.0)", &["is not an integer", "Tensor::arange_by(start, end, step)"]),
-    ("x.maximum(\"a\")", &["not an operand of a tensor operation", "Tensor::from(values)"]),
-    ("x.clone() + vec![1.0]", &["not an operand of a tensor operation", "Tensor::from(values)"]),
+    ("x.maximum(\"a\")", &["not an operand of a tensor operation", "`Tensor::from`"]),
+    ("x.clone() + vec![1.0]", &["not an operand of a tensor operation", "`Tensor::from`"]),
     (
         "Sequential::new().then(|x: &Tensor| x.relu())",
         &["is not a layer", "Lambda::new(|x: &Tensor|"],

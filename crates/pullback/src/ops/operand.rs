@@ -16,7 +16,7 @@ use std::borrow::Cow;
     message = "`{Self}` is not an operand of a tensor operation",
     label = "neither a tensor nor a number",
     note = "operands are `Tensor`, `&Tensor` and numbers: f64, f32, bf16, f16, i64, i32, u8, usize, bool, `Scalar`",
-    note = "an array or a vector becomes a tensor by `Tensor::from(values)`"
+    note = "an array or a vector becomes a tensor by `Tensor::from`"
 )]
 pub trait Operand {
     /// The operand with `other`: a scalar gets its dtype and shape.
