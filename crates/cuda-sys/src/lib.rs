@@ -104,13 +104,20 @@ library! {
     fn nvrtcDestroyProgram(*mut Ptr);
 }
 
-/// A driver of CUDA 12 does not load what the compiler of CUDA 13 makes.
-fn nvrtc_files() -> &'static [&'static str] {
-    const FILES: &[&str] = &["libnvrtc.so.13", "libnvrtc.so.12"];
+/// A driver of CUDA 12 runs nothing of CUDA 13.
+fn for_driver(files: &'static [&'static str]) -> &'static [&'static str] {
     match driver_version() {
-        Some(..13000) => &FILES[1..],
-        _ => FILES,
+        Some(..13000) => &files[1..],
+        _ => files,
     }
+}
+
+fn nvrtc_files() -> &'static [&'static str] {
+    for_driver(&["libnvrtc.so.13", "libnvrtc.so.12"])
+}
+
+fn cublas_lt_files() -> &'static [&'static str] {
+    for_driver(&["libcublasLt.so.13", "libcublasLt.so.12"])
 }
 
 /// A way to compute a product: what heuristics return.
@@ -131,7 +138,7 @@ pub struct LtHeuristic {
 
 library! {
     /// Matrix products.
-    CublasLt by cublas_lt from "cuBLASLt", &["libcublasLt.so.13", "libcublasLt.so.12"];
+    CublasLt by cublas_lt from "cuBLASLt", cublas_lt_files();
     fn cublasLtCreate(*mut Ptr);
     fn cublasLtMatmulDescCreate(*mut Ptr, c_int, c_int);
     fn cublasLtMatmulDescDestroy(Ptr);

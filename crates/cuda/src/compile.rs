@@ -49,7 +49,13 @@ impl Kernels {
         let (mut module, mut function) = (null_mut(), null_mut());
         // SAFETY: the image is a whole one, from NVRTC or from a file that holds its length.
         unsafe {
-            let code = (gpu.driver.cuModuleLoadData)(&mut module, image.as_ptr().cast());
+            let mut load = || (gpu.driver.cuModuleLoadData)(&mut module, image.as_ptr().cast());
+            let mut code = load();
+            // Out of memory, while the pool may hold all of it.
+            if code == 2 {
+                gpu.pool().trim(gpu);
+                code = load();
+            }
             gpu.ok("compile", code)?;
             let name = c"k".as_ptr();
             gpu.ok("compile", (gpu.driver.cuModuleGetFunction)(&mut function, module, name))?;

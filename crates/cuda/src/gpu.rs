@@ -5,7 +5,6 @@ use crate::pool::Pool;
 use crate::product::Products;
 use pullback_cuda_sys::{DevicePtr, Driver, Ptr, error_text, initialised};
 use pullback_ir::{Error, ErrorKind, Line, Result, Spec};
-use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,7 +38,7 @@ struct Faults {
     /// In pinned host memory.
     host: Handle,
     device: DevicePtr,
-    /// Calls that may fail, since the last wait.
+    /// The newest calls that may fail.
     calls: Mutex<Vec<FallibleCall>>,
     next: AtomicU32,
 }
@@ -73,11 +72,6 @@ pub struct Description {
     pub units: usize,
     /// Bytes of memory.
     pub memory: usize,
-}
-
-thread_local! {
-    /// The context that is current in this thread.
-    static CURRENT: Cell<usize> = const { Cell::new(0) };
 }
 
 pub(crate) fn device_error(what: &'static str, text: String) -> Error {
@@ -161,7 +155,6 @@ impl Gpu {
             ok((driver.cuDeviceGet)(&mut device, c_int::from(number as i16)))?;
             ok((driver.cuDevicePrimaryCtxRetain)(&mut context, device))?;
             ok((driver.cuCtxSetCurrent)(context))?;
-            CURRENT.set(context as usize);
             // Not ordered with the legacy stream of other libraries.
             ok((driver.cuStreamCreate)(&mut stream, 1))?;
             // Portable, and mapped into the memory of the device.
@@ -190,11 +183,9 @@ impl Gpu {
     /// Makes the context current in this thread.
     #[inline]
     pub fn enter(&self) {
-        if CURRENT.get() != self.context.0 as usize {
-            // SAFETY: the context lives as long as the process. A failure shows at the next call.
-            unsafe { (self.driver.cuCtxSetCurrent)(self.context.0) };
-            CURRENT.set(self.context.0 as usize);
-        }
+        // Each time, in some tens of nanoseconds: another library may have set its own.
+        // SAFETY: the context lives as long as the process. A failure shows at the next call.
+        unsafe { (self.driver.cuCtxSetCurrent)(self.context.0) };
     }
 
     /// The error of a call of the driver that failed.
@@ -296,7 +287,7 @@ impl Gpu {
         let faults = &self.faults;
         let number = faults.next.fetch_add(1, Ordering::Relaxed).max(1);
         let mut calls = faults.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        // A step that is run forever without a wait must not collect forever.
+        // The newest are enough: an older call has run long ago.
         if calls.len() >= 1 << 16 {
             calls.drain(..1 << 15);
         }
@@ -317,7 +308,7 @@ impl Gpu {
             (&raw mut size).cast(),
             null_mut(),
         ];
-        let Ok(grid) = u32::try_from(grid) else {
+        let Ok(grid) = u32::try_from(grid).and_then(|_| i32::try_from(grid)) else {
             return Err(device_error(
                 "launch",
                 format!("{grid} blocks are more than a grid takes"),
@@ -327,7 +318,7 @@ impl Gpu {
         let code = unsafe {
             (self.driver.cuLaunchKernel)(
                 kernel.0,
-                grid,
+                grid as u32,
                 1,
                 1,
                 block as u32,
@@ -348,8 +339,6 @@ impl Faults {
         let fault = self.host.0.cast::<Fault>();
         // SAFETY: the memory lives as long as the process; the stream is idle, so nothing writes.
         let found = unsafe { fault.read_volatile() };
-        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        let all = std::mem::take(&mut *calls);
         if found.call == 0 {
             return Ok(());
         }
@@ -357,10 +346,11 @@ impl Faults {
         unsafe { fault.write_volatile(Fault { call: 0, pad: 0, value: 0, bound: 0 }) };
         let Fault { value, bound, .. } = found;
         let message = format!("index {value} is out of range for an axis of length {bound}");
-        let Some(call) = all.into_iter().find(|call| call.number == found.call) else {
+        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(call) = calls.iter().find(|call| call.number == found.call) else {
             return Err(Error::new(ErrorKind::Argument, "device", message));
         };
-        let error = Error::new(ErrorKind::Argument, call.op, message).on(&call.operands);
+        let error = Error::new(ErrorKind::Argument, call.op.clone(), message).on(&call.operands);
         Err(match call.at {
             Some(at) => error.at(at),
             None => error,

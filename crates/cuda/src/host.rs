@@ -5,7 +5,7 @@ use crate::loops::Operand;
 use crate::ops::copy;
 use pullback_cpu::{Buffer, Input};
 use pullback_ir::infer::check;
-use pullback_ir::{Device, Layout, Line, Op, Result, Shape, Spec};
+use pullback_ir::{Device, Error, Layout, Line, Op, Result, Shape, Spec};
 use std::collections::BTreeSet;
 use std::sync::{Mutex, PoisonError};
 
@@ -35,13 +35,15 @@ pub(crate) fn run(
         .zip(&specs)
         .map(|((buffer, layout), spec)| Input { buffer, layout, spec })
         .collect();
-    let located = |error: pullback_ir::Error| match at {
+    let located = |error: Error| match at {
         Some(at) => error.at(at),
         None => error,
     };
     let made = check(op, &refs).and_then(|call| pullback_cpu::run(call, &operands));
     for (made, to) in made.map_err(located)?.into_iter().zip(outputs) {
-        let Some(bytes) = made.buffer.slice(0, to.bytes()) else { continue };
+        let Some(bytes) = made.buffer.slice(0, to.bytes()) else {
+            return Err(Error::argument(op.name(), "a result is shorter than its memory"));
+        };
         match to.is_dense() {
             true => gpu.upload(bytes, to.at)?,
             false => {

@@ -12,7 +12,7 @@ use smallvec::{SmallVec, smallvec};
 const TEXT: &str = include_str!("kernels/lines.cu");
 const BLOCK: usize = 256;
 /// Axes that the kernels have room for.
-const AXES: usize = 8;
+pub(crate) const AXES: usize = 8;
 /// Longest line that a block sorts.
 const SHARED: usize = 2048;
 

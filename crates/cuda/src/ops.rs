@@ -16,12 +16,26 @@ pub(crate) fn run(
     out: &[Operand],
     at: Option<Line>,
 ) -> Result<()> {
+    // Kernels over lines take so many axes that cannot be merged; those of a dense copy can.
+    if x.iter().any(|x| x.shape.len() > lines::AXES && !x.is_dense()) && !op.is_pointwise() {
+        let (mut held, mut dense) = (Vec::new(), Vec::new());
+        for x in x {
+            let memory = gpu.scratch(x.bytes())?;
+            let to = Operand::dense(memory.at, x.dtype, &x.shape);
+            copy(gpu, x, &to)?;
+            held.push(memory);
+            dense.push(to);
+        }
+        return run(gpu, op, &dense, out, at);
+    }
     match op {
         Op::Literal { value, dtype, .. } => {
-            // One element, or as many as the memory is dense for.
+            // One element for all, or as many as the memory is dense for.
+            let one = out[0].strides.iter().all(|&s| s == 0);
+            let to = if one { out[0].seen(&[], &[]) } else { out[0].clone() };
             let body = [Inst::Literal(*value, *dtype)];
             let values = [Value { dtype: *dtype, row: true }];
-            elements(gpu, &body, &values, x, &[(0, out[0].clone())])
+            elements(gpu, &body, &values, x, &[(0, to)])
         }
         Op::Iota { dtype, .. } => {
             let body = [Inst::Index(0, *dtype)];

@@ -21,7 +21,9 @@ const WORKSPACE: usize = 32 << 20;
 pub(crate) struct Products {
     library: &'static CublasLt,
     handle: Handle,
-    workspace: DevicePtr,
+    /// Held while a product is put into the queue: the kernels of one product pass sums to each
+    /// other through it, and must not be interleaved with those of another thread's.
+    workspace: Mutex<Option<DevicePtr>>,
     plans: Mutex<FxHashMap<Form, Plan>>,
 }
 
@@ -90,8 +92,8 @@ impl Products {
         if code != 0 {
             return Err(format!("cuBLASLt cannot start (error {code})"));
         }
-        let workspace = gpu.alloc(WORKSPACE).map_err(|error| error.to_string())?;
-        Ok(Products { library, handle: Handle(handle), workspace, plans: Mutex::default() })
+        let handle = Handle(handle);
+        Ok(Products { library, handle, workspace: Mutex::default(), plans: Mutex::default() })
     }
 
     fn plan(&self, form: &Form) -> std::result::Result<Plan, String> {
@@ -138,12 +140,11 @@ impl Products {
             let bytes = WORKSPACE as u64;
             let at = (&raw const bytes).cast::<c_void>();
             ok((l.cublasLtMatmulPreferenceSetAttribute)(preference, 1, at, 8))?;
-            if !form.aligned {
-                let least = form.dtype.size() as u32;
-                for which in 5..=8 {
-                    let at = (&raw const least).cast::<c_void>();
-                    ok((l.cublasLtMatmulPreferenceSetAttribute)(preference, which, at, 4))?;
-                }
+            // What the addresses are multiples of; the library assumes 256 otherwise.
+            let least = if form.aligned { 16 } else { form.dtype.size() as u32 };
+            for which in 5..=8 {
+                let at = (&raw const least).cast::<c_void>();
+                ok((l.cublasLtMatmulPreferenceSetAttribute)(preference, which, at, 4))?;
             }
             let (mut found, mut ways) = (0, [LtHeuristic::default(); 1]);
             let code = (l.cublasLtMatmulAlgoGetHeuristic)(
@@ -182,6 +183,11 @@ impl Products {
                 }
             }
         };
+        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
+        let scratch = match *workspace {
+            Some(scratch) => scratch,
+            None => *workspace.insert(gpu.alloc(WORKSPACE)?),
+        };
         let double = form.dtype == DType::F64;
         let (one, sum) = (1.0f64, if form.add { 1.0f64 } else { 0.0 });
         let (one32, sum32) = (one as f32, sum as f32);
@@ -207,7 +213,7 @@ impl Products {
                 c,
                 lc.0,
                 &plan.algorithm,
-                self.workspace,
+                scratch,
                 WORKSPACE,
                 gpu.stream.0,
             )
@@ -271,17 +277,26 @@ pub(crate) fn dot(gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand, add: bool)
     let (a, b) = (dense(a)?, dense(b)?);
     let ((ta, la), sa) = matrix(&a).unwrap_or(((false, k), (m * k) as isize));
     let ((tb, lb), sb) = matrix(&b).unwrap_or(((false, n), (k * n) as isize));
-    let aligned = [a.at, b.at, out.at].iter().all(|at| at.is_multiple_of(16));
-    let form = Form {
-        dtype: a.dtype,
-        out: out.dtype,
-        sizes: [m, n, k],
-        batch: element_count(batch),
-        steps: [sa, sb, (m * n) as isize],
-        turned: [ta, tb],
-        leading: [la, lb, n],
-        add,
-        aligned,
-    };
-    gpu.products()?.run(gpu, &form, [a.at, b.at, out.at])
+    let (all, step_out) = (element_count(batch), (m * n) as isize);
+    let (size, to) = (a.dtype.size() as isize, out.dtype.size() as isize);
+    // The library takes so many products at once.
+    const MOST: usize = 65535;
+    for first in (0..all).step_by(MOST) {
+        let moved =
+            |at: DevicePtr, step: isize| at.wrapping_add_signed((step * first as isize) as i64);
+        let at = [moved(a.at, sa * size), moved(b.at, sb * size), moved(out.at, step_out * to)];
+        let form = Form {
+            dtype: a.dtype,
+            out: out.dtype,
+            sizes: [m, n, k],
+            batch: MOST.min(all - first),
+            steps: [sa, sb, step_out],
+            turned: [ta, tb],
+            leading: [la, lb, n],
+            add,
+            aligned: at.iter().all(|at| at.is_multiple_of(16)),
+        };
+        gpu.products()?.run(gpu, &form, at)?;
+    }
+    Ok(())
 }

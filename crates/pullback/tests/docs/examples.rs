@@ -1,5 +1,5 @@
-//! Every method of `Tensor`, every public function of layers, losses, optimisers and schedules, and
-//! each of their public types has an example in its documentation, which `cargo test` runs.
+//! Every method of `Tensor`, and every public function of layers, losses, optimisers and schedules,
+//! has an example in its documentation, which `cargo test` runs.
 
 use std::path::{Path, PathBuf};
 
