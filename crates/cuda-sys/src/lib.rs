@@ -89,6 +89,8 @@ library! {
     fn cuMemcpyDtoHAsync_v2(*mut c_void, DevicePtr, usize, Ptr);
     fn cuMemcpyDtoDAsync_v2(DevicePtr, DevicePtr, usize, Ptr);
     fn cuMemsetD8Async(DevicePtr, u8, usize, Ptr);
+    fn cuMemsetD16Async(DevicePtr, u16, usize, Ptr);
+    fn cuMemsetD32Async(DevicePtr, c_uint, usize, Ptr);
 }
 
 library! {

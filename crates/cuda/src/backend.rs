@@ -24,6 +24,25 @@ struct Backend {
     gpu: Arc<Gpu>,
 }
 
+impl Backend {
+    /// Whether the op waits, to run with others as one kernel.
+    fn deferred(&self, op: &Op, x: &[Operand], out: &[Operand]) -> bool {
+        match op {
+            Op::Literal { value, dtype, .. } if out[0].strides.iter().all(|&s| s == 0) => {
+                self.gpu.defer_number(*value, *dtype, out[0].at);
+                true
+            }
+            Op::Unary(_)
+            | Op::UnaryVjp(_)
+            | Op::Binary(_)
+            | Op::Compare(_)
+            | Op::Select
+            | Op::Cast(_) => self.gpu.defer(op, x, &out[0]),
+            _ => false,
+        }
+    }
+}
+
 fn operand(x: &DeviceOperand<'_>) -> Operand {
     let bytes = x.layout.offset.wrapping_mul(x.spec.dtype.size());
     let at = x.memory.wrapping_add(bytes as u64);
@@ -51,6 +70,9 @@ impl DeviceBackend for Backend {
         let gpu = &self.gpu;
         let x: SmallVec<[Operand; 4]> = call.inputs.iter().map(operand).collect();
         let out: SmallVec<[Operand; 4]> = call.outputs.iter().map(operand).collect();
+        if matches!(call.write, None | Some(Write::Over)) && self.deferred(call.op, &x, &out) {
+            return Ok(true);
+        }
         match call.write {
             None | Some(Write::Over | Write::Part) => ops::run(gpu, call.op, &x, &out, call.at)?,
             Some(Write::Add) => match call.op {
@@ -81,8 +103,7 @@ impl DeviceBackend for Backend {
     }
 
     fn trim(&self) {
-        self.gpu.enter();
-        self.gpu.pool().trim(&self.gpu);
+        self.gpu.trim();
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -38,10 +38,15 @@ impl Kernels {
         Kernels { capability, made: RwLock::default() }
     }
 
+    /// The kernel of a key, if it was made before.
+    pub fn find(&self, key: &Key) -> Option<Handle> {
+        self.made.read().unwrap_or_else(PoisonError::into_inner).get(key).copied()
+    }
+
     /// The kernel `k` of a source text, which is made at the first call with this key.
     pub fn get(&self, gpu: &Gpu, key: &Key, text: impl FnOnce() -> String) -> Result<Handle> {
-        if let Some(kernel) = self.made.read().unwrap_or_else(PoisonError::into_inner).get(key) {
-            return Ok(*kernel);
+        if let Some(kernel) = self.find(key) {
+            return Ok(kernel);
         }
         let source = text();
         let image = self.image(&source)?;

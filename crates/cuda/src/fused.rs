@@ -82,6 +82,10 @@ impl Body {
     }
 
     fn run(&self, gpu: &Gpu, shape: &[usize], inner: usize) -> Result<()> {
+        self.over(shape, inner).run(gpu)
+    }
+
+    fn over<'a>(&'a self, shape: &'a [usize], inner: usize) -> Loop<'a> {
         Loop {
             shape,
             inner,
@@ -89,8 +93,8 @@ impl Body {
             values: &self.values,
             inputs: &self.inputs,
             outputs: &self.outputs,
+            immediate: 0,
         }
-        .run(gpu)
     }
 }
 
@@ -236,11 +240,6 @@ fn layer_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Resul
     let inner = x[1].shape.len();
     let outer = shape.len() - inner;
     let (rows, n) = (element_count(&shape[..outer]), element_count(&shape[outer..]));
-    let wide = x[0].dtype.compute();
-    let memory = gpu.scratch(2 * rows.max(1) * wide.size())?;
-    let part = |k: usize| {
-        Operand::dense(memory.at + (k * rows * wide.size()) as u64, wide, &shape[..outer])
-    };
     let mut body = Body::default();
     let (value, w) = (body.load(x[0].clone()), body.load(under(&x[1], &shape)));
     let dy = body.load(x[2].clone());
@@ -258,10 +257,23 @@ fn layer_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Resul
     let rest = body.binary(Binary::Sub, rest, along);
     let dx = body.binary(Binary::Mul, rest, by);
     body.store(dx, out[0].clone());
+    // The gradients of weight and bias are sums over the rows: in the same pass, if a row fits into
+    // registers.
+    let dw = body.binary(Binary::Mul, dy, normal);
+    if body
+        .over(&shape, inner)
+        .run_with_columns(gpu, &[(dw, out[1].clone()), (dy, out[2].clone())])?
+    {
+        return Ok(());
+    }
+    let wide = x[0].dtype.compute();
+    let memory = gpu.scratch(2 * rows.max(1) * wide.size())?;
+    let part = |k: usize| {
+        Operand::dense(memory.at + (k * rows * wide.size()) as u64, wide, &shape[..outer])
+    };
     body.store(mean, part(0));
     body.store(by, part(1));
     body.run(gpu, &shape, inner)?;
-    // The gradients of weight and bias: sums over the rows.
     let order: Vec<usize> = (outer..shape.len()).chain(0..outer).collect();
     let across: Vec<usize> = order.iter().map(|&d| shape[d]).collect();
     let repeated = |x: Operand| {

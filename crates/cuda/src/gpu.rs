@@ -1,10 +1,13 @@
 //! A device: its context, its stream, launches, copies, and what its kernels report.
 
 use crate::compile::Kernels;
+use crate::loops::Operand;
 use crate::pool::Pool;
 use crate::product::Products;
+use crate::queue::Queue;
 use pullback_cuda_sys::{DevicePtr, Driver, Ptr, error_text, initialised};
-use pullback_ir::{Error, ErrorKind, Line, Result, Spec};
+use pullback_ir::{DType, Error, ErrorKind, Line, Op, Result, Scalar, Spec};
+use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
 use std::ptr::null_mut;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -20,8 +23,17 @@ pub(crate) struct Gpu {
     pub units: usize,
     pub kernels: Kernels,
     pool: Mutex<Pool>,
+    /// Pointwise ops that were called, but are not in the stream yet.
+    queue: Mutex<Queue>,
+    /// The first of them that failed since the last wait.
+    failed_later: Mutex<Option<Error>>,
     products: OnceLock<std::result::Result<Products, String>>,
     faults: Faults,
+}
+
+thread_local! {
+    /// This thread runs ops that waited: it holds the lock of their queue.
+    static RUNS_QUEUE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// A handle of a library, valid in every thread.
@@ -170,6 +182,8 @@ impl Gpu {
             units: found.units,
             kernels: Kernels::new(found.capability),
             pool: Mutex::new(Pool::default()),
+            queue: Mutex::default(),
+            failed_later: Mutex::default(),
             products: OnceLock::new(),
             faults: Faults {
                 host: Handle(host),
@@ -180,9 +194,54 @@ impl Gpu {
         })
     }
 
-    /// Makes the context current in this thread.
+    /// Before anything that uses the stream: runs the ops that wait, and makes the context current
+    /// in this thread.
     #[inline]
     pub fn enter(&self) {
+        if !RUNS_QUEUE.get() {
+            self.run_waiting(&mut self.queue());
+        }
+        self.make_current();
+    }
+
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn run_waiting(&self, queue: &mut Queue) {
+        if !queue.is_empty() {
+            self.with_queue(queue, Queue::flush);
+        }
+    }
+
+    /// Calls `f`, which may use the stream, while the queue is locked. Its error is that of the
+    /// next wait.
+    fn with_queue(&self, queue: &mut Queue, f: impl FnOnce(&mut Queue, &Gpu) -> Result<()>) {
+        RUNS_QUEUE.set(true);
+        let done = f(queue, self);
+        RUNS_QUEUE.set(false);
+        if let Err(error) = done {
+            self.failed_later.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        }
+    }
+
+    /// Lets a pointwise op wait. `false` if it cannot, and must run now.
+    pub fn defer(&self, op: &Op, x: &[Operand], out: &Operand) -> bool {
+        let mut taken = false;
+        self.with_queue(&mut self.queue(), |queue, gpu| {
+            taken = queue.add(gpu, op, x, out)?;
+            Ok(())
+        });
+        taken
+    }
+
+    /// Lets a number wait to be written to memory of one element.
+    pub fn defer_number(&self, value: Scalar, dtype: DType, at: DevicePtr) {
+        self.with_queue(&mut self.queue(), |queue, gpu| queue.number(gpu, value, dtype, at));
+    }
+
+    #[inline]
+    fn make_current(&self) {
         // Each time, in some tens of nanoseconds: another library may have set its own.
         // SAFETY: the context lives as long as the process. A failure shows at the next call.
         unsafe { (self.driver.cuCtxSetCurrent)(self.context.0) };
@@ -214,12 +273,47 @@ impl Gpu {
     }
 
     pub fn alloc(&self, bytes: usize) -> Result<DevicePtr> {
-        self.enter();
+        if let Some(at) = self.pool().reuse(bytes) {
+            return Ok(at);
+        }
+        // Memory may go back to the driver: not while ops that read it wait.
+        let mut queue = self.queue();
+        self.run_waiting(&mut queue);
+        self.make_current();
         self.pool().alloc(self, bytes)
     }
 
     pub fn free(&self, memory: DevicePtr) {
+        self.queue().free(memory);
         self.pool().free(memory);
+    }
+
+    /// Gives cached memory back to the driver.
+    pub fn trim(&self) {
+        let mut queue = self.queue();
+        self.run_waiting(&mut queue);
+        self.make_current();
+        self.pool().trim(self);
+    }
+
+    /// Writes one element.
+    pub fn write_number(&self, at: DevicePtr, bits: u64, bytes: usize) -> Result<()> {
+        self.make_current();
+        let (driver, stream) = (self.driver, self.stream.0);
+        // SAFETY: memory of one element of this many bytes.
+        let code = unsafe {
+            match bytes {
+                1 => (driver.cuMemsetD8Async)(at, bits as u8, 1, stream),
+                2 => (driver.cuMemsetD16Async)(at, bits as u16, 1, stream),
+                4 => (driver.cuMemsetD32Async)(at, bits as u32, 1, stream),
+                // Two words of 4 bytes.
+                _ => match (driver.cuMemsetD32Async)(at, bits as u32, 1, stream) {
+                    0 => (driver.cuMemsetD32Async)(at + 4, (bits >> 32) as u32, 1, stream),
+                    code => code,
+                },
+            }
+        };
+        self.ok("fill", code)
     }
 
     /// Memory that is given back when it is dropped.
@@ -279,6 +373,8 @@ impl Gpu {
         // SAFETY: the stream lives as long as the process.
         let code = unsafe { (self.driver.cuStreamSynchronize)(self.stream.0) };
         self.ok("synchronize", code)?;
+        let failed = self.failed_later.lock().unwrap_or_else(PoisonError::into_inner).take();
+        failed.map_or(Ok(()), Err)?;
         self.faults.take()
     }
 

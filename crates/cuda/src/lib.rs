@@ -7,9 +7,11 @@
 //!  pool.rs      its memory, cached over a few large segments
 //!  compile.rs   CUDA C to machine code, kept in memory and on disk
 //!  text.rs      a list of instructions (of a region, or of one op) as CUDA C
+//!  held.rs      … with rows in registers
 //!  loops.rs     from operands with layouts to such a kernel and its launch
 //!  ops.rs       every op: as a loop, a kernel of kernels/, a product, or through the host
 //!  window.rs    convolutions (as products) and pooling
+//!  queue.rs     pointwise ops that wait, to run as one kernel
 //!  product.rs   matrix products, by cuBLASLt
 //!  program.rs   planned programs, step by step on base addresses
 //!  host.rs      ops that have no kernel yet: on the CPU, with one warning
@@ -26,6 +28,7 @@ mod backend;
 mod compile;
 mod fused;
 mod gpu;
+mod held;
 mod host;
 mod lines;
 mod loops;
@@ -33,6 +36,7 @@ mod ops;
 mod pool;
 mod product;
 mod program;
+mod queue;
 #[cfg(test)]
 mod tests;
 mod text;

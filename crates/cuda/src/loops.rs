@@ -5,7 +5,7 @@
 
 use crate::compile::Key;
 use crate::gpu::{Gpu, Scratch};
-use crate::text::{Form, LoopText, THREADS, levels, text};
+use crate::text::{Form, Held, LoopText, THREADS, levels, text};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Inst, Reduction, Result, Strides, Value, element_count};
 use smallvec::{SmallVec, smallvec};
@@ -85,6 +85,8 @@ pub(crate) struct Loop<'a> {
     pub values: &'a [Value],
     pub inputs: &'a [Operand],
     pub outputs: &'a [(usize, Operand)],
+    /// Bit `k`: the address of input `k` is not one, but the bits of its only element.
+    pub immediate: u64,
 }
 
 /// Merged axes: the length, and the stride of each operand.
@@ -152,6 +154,7 @@ impl Loop<'_> {
             inputs: self.inputs.iter().map(|x| x.dtype).collect(),
             outputs: self.outputs.iter().map(|y| y.0).collect(),
             form,
+            immediate: self.immediate,
             wide,
         }
     }
@@ -175,6 +178,12 @@ impl Loop<'_> {
         if count == 0 {
             return Ok(());
         }
+        let (key, blocks, words) = self.elements_call(count);
+        self.launch(gpu, key, blocks, THREADS, &words)
+    }
+
+    /// The kernel of a loop without reductions, its blocks and its parameters.
+    pub fn elements_call(&self, count: usize) -> (LoopText, usize, SmallVec<[u64; 32]>) {
         let axes = merged(self.shape, &self.strides());
         let wide = count >= NARROW;
         let mut words = self.addresses();
@@ -195,14 +204,39 @@ impl Loop<'_> {
             let vector = self.vector(single);
             let blocks = count.div_ceil(vector * THREADS);
             let form = Form::Flat { vector: vector as u32, single };
-            return self.launch(gpu, self.text(form, wide), blocks, THREADS, &words);
+            return (self.text(form, wide), blocks, words);
         }
         words.extend(axes.iter().map(|(n, _)| *n as u64));
         for k in 0..inputs + self.outputs.len() {
             words.extend(axes.iter().map(|(_, of)| of[k] as u64));
         }
-        let form = Form::Strided { rank: axes.len() as u32 };
-        self.launch(gpu, self.text(form, wide), count.div_ceil(THREADS), THREADS, &words)
+        let (vector, single) = self.last_axis(&axes);
+        let form = Form::Strided { rank: axes.len() as u32, vector: vector as u32, single };
+        (self.text(form, wide), count.div_ceil(vector * THREADS), words)
+    }
+
+    /// Elements that a thread computes at once along the last axis, and which operands are constant
+    /// along it.
+    fn last_axis(&self, axes: &Axes) -> (usize, u64) {
+        let inputs = self.inputs.len();
+        let Some((length, last)) = axes.last() else { return (1, 0) };
+        if inputs > 64 || last[inputs..].iter().any(|&s| s != 1) {
+            return (1, 0);
+        }
+        if last[..inputs].iter().any(|&s| s != 0 && s != 1) {
+            return (1, 0);
+        }
+        let single = (0..inputs).filter(|&k| last[k] == 0).fold(0, |bits, k| bits | 1u64 << k);
+        let vector = self.vector(single);
+        let before = &axes[..axes.len() - 1];
+        let fits = |k: usize| {
+            k < inputs && single >> k & 1 == 1
+                || before.iter().all(|(_, of)| of[k] % vector as isize == 0)
+        };
+        match length % vector == 0 && (0..last.len()).all(fits) {
+            true if vector > 1 => (vector, single),
+            _ => (1, 0),
+        }
     }
 
     /// Elements that a thread loads at once: 16 bytes of the widest dtype, if all are aligned.
@@ -227,6 +261,9 @@ impl Loop<'_> {
         let inside: SmallVec<[&[isize]; 6]> =
             strides.iter().map(|s| s.get(split_at..).unwrap_or(&[])).collect();
         let inner = merged(inner, &inside);
+        if let Some(held) = self.fits_registers(&inner, width, 0) {
+            return self.run_held(gpu, held, &outer, (rows, width), &[]).map(|_| ());
+        }
         // Threads read neighbours: along the row, or along the rows if these are contiguous.
         let unit =
             |axes: &Axes| axes.last().is_some_and(|(_, of)| of[..self.inputs.len()].contains(&1));
@@ -281,6 +318,120 @@ impl Loop<'_> {
         }
     }
 
+    /// How rows are held in registers, if they are contiguous and short enough; `columns` sums over
+    /// the rows are wanted beside.
+    fn fits_registers(&self, inner: &Axes, width: usize, columns: usize) -> Option<Held> {
+        let inputs = self.inputs.len();
+        let [(_, of)] = &inner[..] else { return None };
+        let is_row = |k: usize| self.values[self.outputs[k - inputs].0].row;
+        let one = |k: usize| of[k] == 1 || k < inputs && of[k] == 0;
+        if inputs > 64 || !(0..of.len()).all(|k| one(k) || k >= inputs && is_row(k)) {
+            return None;
+        }
+        let random = |inst: &Inst| matches!(inst, Inst::Random(..));
+        if self.body.iter().any(random) {
+            return None;
+        }
+        let single = (0..inputs).filter(|&k| of[k] == 0).fold(0, |bits, k| bits | 1u64 << k);
+        let along: SmallVec<[&Operand; 6]> = (0..of.len())
+            .filter(|&k| if k < inputs { of[k] == 1 } else { !is_row(k) })
+            .map(|k| self.operand(k))
+            .collect();
+        let vector = 16 / along.iter().map(|x| x.dtype.size()).max()?;
+        let aligned = |x: &&Operand| {
+            let bytes = vector * x.dtype.size();
+            let split_at = self.shape.len() - self.inner;
+            x.at.is_multiple_of(bytes as u64)
+                && x.strides[..split_at].iter().all(|s| s % vector as isize == 0)
+        };
+        if !width.is_multiple_of(vector) || !along.iter().all(aligned) {
+            return None;
+        }
+        let vectors = width / vector;
+        let threads = [32, 64, 128, 256, 512, 1024].into_iter().find(|t| t * 4 >= vectors)?;
+        let count = vectors.div_ceil(threads);
+        // Registers of 4 bytes: what is loaded, and sums of columns.
+        let loads: usize = along.iter().map(|x| x.dtype.size() * vector * count / 4).sum();
+        let sums = columns * vector * count * if vector <= 2 { 2 } else { 1 };
+        let most = if threads == 1024 { 32 } else { 96 };
+        (loads + sums <= most).then(|| Held {
+            outer: 0,
+            threads: threads as u32,
+            vector: vector as u32,
+            count: count as u32,
+            single,
+            columns: SmallVec::new(),
+        })
+    }
+
+    fn operand(&self, k: usize) -> &Operand {
+        match self.inputs.get(k) {
+            Some(x) => x,
+            None => &self.outputs[k - self.inputs.len()].1,
+        }
+    }
+
+    /// Runs rows that are held in registers. Shares of the sums over the rows are written to
+    /// `shares`, one for each group of threads.
+    fn run_held(
+        &self,
+        gpu: &Gpu,
+        mut held: Held,
+        outer: &Axes,
+        (rows, width): (usize, usize),
+        shares: &[DevicePtr],
+    ) -> Result<()> {
+        let none: Axes = smallvec![(1, smallvec![0; self.inputs.len() + self.outputs.len()])];
+        let outer = if outer.is_empty() { &none } else { outer };
+        let mut words = self.addresses();
+        words.extend(shares.iter().copied());
+        words.extend([rows as u64, width as u64, 1, width as u64]);
+        self.indices(&mut words);
+        words.extend(outer.iter().map(|(n, _)| *n as u64));
+        for k in 0..self.inputs.len() + self.outputs.len() {
+            words.extend(outer.iter().map(|(_, of)| of[k] as u64));
+        }
+        held.outer = outer.len() as u32;
+        let (block, threads) = (held.block() as usize, held.threads as usize);
+        let groups = if shares.is_empty() { rows } else { groups_of(rows, threads) };
+        let wide = rows * width >= NARROW || rows * threads >= NARROW;
+        let grid = (groups * threads).div_ceil(block);
+        self.launch(gpu, self.text(Form::Held(held), wide), grid, block, &words)
+    }
+
+    /// Runs the loop, and sums some of its values over the rows: `columns` are values and where
+    /// their sums go, dense over the axes of a row. `false`, and nothing done, if rows do not fit
+    /// into registers.
+    pub fn run_with_columns(&self, gpu: &Gpu, columns: &[(usize, Operand)]) -> Result<bool> {
+        let split_at = self.shape.len() - self.inner;
+        let (outer, inner) = self.shape.split_at(split_at);
+        let (rows, width) = (element_count(outer), element_count(inner));
+        let strides = self.strides();
+        let inside: SmallVec<[&[isize]; 6]> =
+            strides.iter().map(|s| s.get(split_at..).unwrap_or(&[])).collect();
+        let (outer, inner) = (merged(outer, &strides), merged(inner, &inside));
+        let held = self.fits_registers(&inner, width, columns.len());
+        let Some(mut held) = held.filter(|_| rows > 0) else { return Ok(false) };
+        held.columns = columns.iter().map(|(v, _)| *v).collect();
+        let threads = held.threads as usize;
+        // Whole blocks: each group writes its share.
+        let per_block = held.block() as usize / threads;
+        let groups = groups_of(rows, threads).next_multiple_of(per_block);
+        let mut shares: SmallVec<[Scratch<'_>; 2]> = SmallVec::new();
+        for (v, _) in columns {
+            let size = self.values[*v].dtype.compute().size();
+            shares.push(gpu.scratch(groups * width * size)?);
+        }
+        let at: SmallVec<[DevicePtr; 2]> = shares.iter().map(|s| s.at).collect();
+        self.run_held(gpu, held, &outer, (rows, width), &at)?;
+        for ((v, to), share) in columns.iter().zip(&shares) {
+            let dtype = self.values[*v].dtype.compute();
+            let from = Operand::new(share.at, dtype, &[width, groups], &[1, width as isize]);
+            reduce_parts(gpu, Reduction::Sum, &from, to, width)?;
+        }
+        Ok(true)
+    }
+
     fn run_rows(
         &self,
         gpu: &Gpu,
@@ -311,6 +462,12 @@ impl Loop<'_> {
         let grid = (rows * parts * threads).div_ceil(block);
         self.launch(gpu, self.text(form, wide), grid, block, &words)
     }
+}
+
+/// How many groups of threads take the rows, if each sums columns: as many as a large device runs
+/// at once, whatever this one has, since sums must not depend on it.
+fn groups_of(rows: usize, threads: usize) -> usize {
+    rows.min(264 * 256 / threads.min(256))
 }
 
 /// Reduces the parts of rows, and rounds to the dtype of the result.
@@ -349,6 +506,7 @@ fn reduce_parts(
         values: &values,
         inputs: &[from],
         outputs: &[(2, to)],
+        immediate: 0,
     };
     of.rows(gpu)
 }

@@ -48,7 +48,7 @@ pub(crate) fn run(
         | Op::Binary(_)
         | Op::Compare(_)
         | Op::Select
-        | Op::Cast(_) => point(gpu, op, x, &out[0]),
+        | Op::Cast(_) => point(gpu, op, x, &out[0], 0),
         Op::Copy | Op::After | Op::To(_) => copy(gpu, &x[0], &out[0]),
         // Only where the elements are not evenly spaced: their order stays.
         Op::View(_) => copy(gpu, &x[0], &Operand::dense(out[0].at, out[0].dtype, &x[0].shape)),
@@ -110,17 +110,25 @@ fn elements(
     outputs: &[(usize, Operand)],
 ) -> Result<()> {
     let shape = outputs[0].1.shape.clone();
-    Loop { shape: &shape, inner: 0, body, values, inputs, outputs }.run(gpu)
+    Loop { shape: &shape, inner: 0, body, values, inputs, outputs, immediate: 0 }.run(gpu)
 }
 
-/// A pointwise op.
-fn point(gpu: &Gpu, op: &Op, x: &[Operand], out: &Operand) -> Result<()> {
+/// A pointwise op; inputs whose bit of `immediate` is set are numbers by value.
+pub(crate) fn point(
+    gpu: &Gpu,
+    op: &Op,
+    x: &[Operand],
+    out: &Operand,
+    immediate: u64,
+) -> Result<()> {
     let mut body: SmallVec<[Inst; 4]> = (0..x.len()).map(Inst::Load).collect();
     body.push(Inst::Point(op.clone(), (0..x.len()).collect()));
     let mut values: SmallVec<[Value; 4]> =
         x.iter().map(|x| Value { dtype: x.dtype, row: false }).collect();
     values.push(Value { dtype: out.dtype, row: false });
-    elements(gpu, &body, &values, x, &[(x.len(), out.clone())])
+    let outputs = [(x.len(), out.clone())];
+    let (shape, body, values) = (&out.shape, &body, &values);
+    Loop { shape, inner: 0, body, values, inputs: x, outputs: &outputs, immediate }.run(gpu)
 }
 
 /// Copies elements, converted if the dtypes differ. Nothing is done if they are there already.
@@ -133,7 +141,7 @@ pub(crate) fn copy(gpu: &Gpu, from: &Operand, to: &Operand) -> Result<()> {
         return gpu.copy(from.at, to.at, to.bytes());
     }
     if !same {
-        return point(gpu, &Op::Cast(to.dtype), std::slice::from_ref(from), to);
+        return point(gpu, &Op::Cast(to.dtype), std::slice::from_ref(from), to, 0);
     }
     let values = [Value { dtype: from.dtype, row: false }];
     elements(gpu, &[Inst::Load(0)], &values, std::slice::from_ref(from), &[(0, to.clone())])
@@ -216,6 +224,7 @@ fn reduce(gpu: &Gpu, kind: Reduction, axes: &[usize], x: &Operand, out: &Operand
         values: &values,
         inputs: &[seen],
         outputs: &outputs,
+        immediate: 0,
     };
     of.run(gpu)
 }

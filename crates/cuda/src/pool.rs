@@ -45,6 +45,24 @@ struct Block {
 }
 
 impl Pool {
+    /// A cached block, if there is one: most requests.
+    pub fn reuse(&mut self, bytes: usize) -> Option<DevicePtr> {
+        let rounded = bytes.max(1).checked_next_multiple_of(GRAIN)?;
+        let at = self.take(rounded, rounded <= SMALL)?;
+        self.stats.allocations += 1;
+        self.stats.reused += 1;
+        self.count(at, bytes);
+        Some(at)
+    }
+
+    fn count(&mut self, at: DevicePtr, bytes: usize) {
+        if let Some(block) = self.blocks.get_mut(&at) {
+            block.asked = bytes;
+        }
+        self.stats.live_bytes += bytes as u64;
+        self.stats.peak_bytes = self.stats.peak_bytes.max(self.stats.live_bytes);
+    }
+
     pub fn alloc(&mut self, gpu: &Gpu, bytes: usize) -> Result<DevicePtr> {
         let Some(rounded) = bytes.max(1).checked_next_multiple_of(GRAIN) else {
             return Err(self.exhausted(gpu, bytes));
@@ -66,11 +84,7 @@ impl Pool {
                 self.take(rounded, small).ok_or_else(|| self.exhausted(gpu, bytes))?
             }
         };
-        if let Some(block) = self.blocks.get_mut(&at) {
-            block.asked = bytes;
-        }
-        self.stats.live_bytes += bytes as u64;
-        self.stats.peak_bytes = self.stats.peak_bytes.max(self.stats.live_bytes);
+        self.count(at, bytes);
         Ok(at)
     }
 

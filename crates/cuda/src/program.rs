@@ -219,6 +219,7 @@ fn region_loop(
         values,
         inputs: &inputs,
         outputs: &outputs,
+        immediate: 0,
     };
     of.run(gpu)
 }

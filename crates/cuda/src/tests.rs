@@ -4,10 +4,10 @@
 //! texts are made.
 
 use crate::compile::compile;
-use crate::text::{Form, LoopText, PRELUDE, text};
+use crate::text::{Form, Held, LoopText, PRELUDE, text};
 use pullback_cuda_sys::nvrtc;
 use pullback_ir::{Binary, Compare, DType, Inst, Op, Random, Reduction, Scalar, Unary, Value};
-use smallvec::smallvec;
+use smallvec::{SmallVec, smallvec};
 
 fn compiles(name: &str, source: &str) {
     if let Ok(rtc) = nvrtc()
@@ -67,13 +67,15 @@ fn every_function_compiles_in_every_dtype() {
             row: false,
         });
         let outputs = (2..insts.len()).collect();
-        let forms = [Form::Flat { vector: 2, single: 2 }, Form::Strided { rank: 3 }];
+        let strided = |vector, single| Form::Strided { rank: 3, vector, single };
+        let forms = [Form::Flat { vector: 2, single: 2 }, strided(1, 0), strided(2, 2)];
         for form in forms {
             let of = LoopText {
                 body: insts.iter().cloned().collect(),
                 inputs: smallvec![dtype, dtype],
                 outputs: std::clone::Clone::clone(&outputs),
                 form,
+                immediate: 0,
                 wide: false,
             };
             compiles(&format!("{dtype}"), &text(&of, &values));
@@ -105,9 +107,43 @@ fn rows_compile_in_every_dtype() {
                 inputs: smallvec![dtype],
                 outputs: outputs.into(),
                 form: Form::Rows { outer: 2, inner: 1, threads, split },
+                immediate: 0,
                 wide: threads == 1,
             };
             compiles(&format!("rows of {dtype}, {threads}"), &text(&of, &values));
+        }
+    }
+}
+
+#[test]
+fn rows_in_registers_compile() {
+    for dtype in [DType::F64, DType::F32, DType::BF16, DType::F16] {
+        let wide = dtype.compute();
+        let body = smallvec![
+            Inst::Load(0),
+            Inst::Point(Op::Cast(wide), smallvec![0]),
+            Inst::Load(1),
+            Inst::Reduce(Reduction::Sum, 1),
+            Inst::Point(Op::Binary(Binary::Sub), smallvec![1, 3]),
+            Inst::Point(Op::Cast(dtype), smallvec![4]),
+        ];
+        let element = |dtype| Value { dtype, row: false };
+        let row = Value { dtype: wide, row: true };
+        let values = [element(dtype), element(wide), row, row, element(wide), element(dtype)];
+        for threads in [32, 128, 1024] {
+            for columns in [SmallVec::new(), smallvec![1, 4]] {
+                let vector = 16 / dtype.size() as u32;
+                let held = Held { outer: 2, threads, vector, count: 2, single: 2, columns };
+                let of = LoopText {
+                    body: SmallVec::clone(&body),
+                    inputs: smallvec![dtype, wide],
+                    outputs: smallvec![5, 3],
+                    form: Form::Held(held),
+                    immediate: 0,
+                    wide: false,
+                };
+                compiles(&format!("held rows of {dtype}, {threads}"), &text(&of, &values));
+            }
         }
     }
 }
@@ -131,6 +167,7 @@ fn random_numbers_compile() {
         inputs: smallvec![DType::I64],
         outputs: (0..draws.len()).collect(),
         form: Form::Flat { vector: 1, single: 1 },
+        immediate: 0,
         wide: true,
     };
     compiles("random", &text(&of, &values));
@@ -164,6 +201,7 @@ fn numbers_are_written_exactly() {
         inputs: smallvec![],
         outputs: smallvec![0],
         form: Form::Flat { vector: 4, single: 0 },
+        immediate: 0,
         wide: false,
     };
     let source = text(&of, &[Value { dtype: DType::F32, row: true }]);

@@ -3,11 +3,14 @@
 //! # Forms
 //!
 //! - *Flat*: all operands are dense or one element; a thread computes a vector of 16 bytes.
-//! - *Strided*: any layouts; a thread computes one element.
+//! - *Strided*: any layouts; a thread computes one element, or a vector if all operands are
+//!   contiguous or constant along the last axis.
 //! - *Rows*: there are reductions. A row has 1 thread, a warp or a block. As on the CPU there is
 //!   one pass over the row for each level of reductions, and one more for the results; values are
 //!   computed again in each pass that needs them. Long rows may be split: then a group of threads
 //!   reduces a part of a row, and a second kernel the parts.
+//! - *Held*: the same for contiguous rows that fit into registers: they are loaded once, by vectors
+//!   (`held.rs`). A group of threads may take several rows and add up columns on the way.
 //!
 //! Shapes and strides are parameters of the kernel, so the text depends on the instructions, the
 //! dtypes, the form and the number of axes alone.
@@ -32,6 +35,8 @@ pub(crate) struct LoopText {
     pub inputs: SmallVec<[DType; 4]>,
     pub outputs: SmallVec<[usize; 2]>,
     pub form: Form,
+    /// Bit `k`: operand `k` is one element, whose bits are passed in place of its address.
+    pub immediate: u64,
     /// Indices need 64 bits.
     pub wide: bool,
 }
@@ -47,6 +52,10 @@ pub(crate) enum Form {
     },
     Strided {
         rank: u32,
+        /// Elements of a thread.
+        vector: u32,
+        /// Bit `k`: operand `k` is constant along the last axis.
+        single: u64,
     },
     Rows {
         outer: u32,
@@ -56,6 +65,30 @@ pub(crate) enum Form {
         /// Rows are split into parts.
         split: bool,
     },
+    Held(Held),
+}
+
+/// Rows in registers.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(crate) struct Held {
+    pub outer: u32,
+    /// Threads of a row.
+    pub threads: u32,
+    /// Elements of a vector.
+    pub vector: u32,
+    /// Vectors of a thread.
+    pub count: u32,
+    /// Bit `k`: operand `k` is constant along the row.
+    pub single: u64,
+    /// Values whose sums over the rows are results too, as shares of groups of rows.
+    pub columns: SmallVec<[usize; 2]>,
+}
+
+impl Held {
+    /// Threads of a block.
+    pub fn block(&self) -> u32 {
+        if self.threads > 32 { self.threads } else { 256 }
+    }
 }
 
 /// The struct of an element in memory.
@@ -200,18 +233,18 @@ pub(crate) fn text(of: &LoopText, values: &[Value]) -> String {
     source
 }
 
-struct Writer<'a> {
-    of: &'a LoopText,
-    values: &'a [Value],
-    levels: Vec<usize>,
+pub(crate) struct Writer<'a> {
+    pub of: &'a LoopText,
+    pub values: &'a [Value],
+    pub levels: Vec<usize>,
 }
 
 impl Writer<'_> {
-    fn operands(&self) -> usize {
+    pub fn operands(&self) -> usize {
         self.of.inputs.len() + self.of.outputs.len()
     }
 
-    fn dtype(&self, operand: usize) -> DType {
+    pub fn dtype(&self, operand: usize) -> DType {
         match self.of.inputs.get(operand) {
             Some(dtype) => *dtype,
             None => self.values[self.of.outputs[operand - self.of.inputs.len()]].dtype,
@@ -221,7 +254,8 @@ impl Writer<'_> {
     /// The parameters: addresses, sizes, what indices need, then axes and strides.
     fn parameters(&self, out: &mut String, axes: u32) -> std::fmt::Result {
         writeln!(out, "struct P {{")?;
-        writeln!(out, "  u64 p[{}];", self.operands().max(1))?;
+        let columns = if let Form::Held(held) = &self.of.form { held.columns.len() } else { 0 };
+        writeln!(out, "  u64 p[{}];", (self.operands() + columns).max(1))?;
         writeln!(out, "  u64 rows, width, parts, part;")?;
         let indices = self.of.body.iter().filter(|i| matches!(i, Inst::Index(..))).count();
         if indices > 0 {
@@ -235,10 +269,11 @@ impl Writer<'_> {
     }
 
     fn kernel(&self, out: &mut String) -> std::fmt::Result {
-        let (axes, block) = match self.of.form {
+        let (axes, block) = match &self.of.form {
             Form::Flat { .. } => (0, THREADS as u32),
-            Form::Strided { rank } => (rank, THREADS as u32),
-            Form::Rows { outer, inner, threads, .. } => (outer + inner, threads.max(256)),
+            Form::Strided { rank, .. } => (*rank, THREADS as u32),
+            Form::Rows { outer, inner, threads, .. } => (outer + inner, (*threads).max(256)),
+            Form::Held(held) => (held.outer, held.block()),
         };
         self.parameters(out, axes)?;
         writeln!(out, "extern \"C\" __global__ void __launch_bounds__({block}) k(P p) {{")?;
@@ -250,12 +285,18 @@ impl Writer<'_> {
                 )?;
             }
         }
-        match self.of.form {
-            Form::Flat { vector, single } => self.flat(out, vector, single)?,
-            Form::Strided { rank } => self.strided(out, rank)?,
+        for k in self.loaded().filter(|k| self.of.immediate >> k & 1 == 1) {
+            let kind = element(self.dtype(k));
+            writeln!(out, "  const {kind} x{k} = *(const {kind}*)&p.p[{k}];")?;
+        }
+        match &self.of.form {
+            Form::Flat { vector, single } => self.flat(out, *vector, *single)?,
+            Form::Strided { rank, vector: 1, .. } => self.strided(out, *rank)?,
+            Form::Strided { rank, vector, single } => self.vectors(out, *rank, *vector, *single)?,
             Form::Rows { outer, inner, threads, split } => {
-                self.rows(out, outer, inner, threads, split)?;
+                self.rows(out, *outer, *inner, *threads, *split)?;
             }
+            Form::Held(held) => self.held(out, held)?,
         }
         writeln!(out, "}}")
     }
@@ -264,41 +305,17 @@ impl Writer<'_> {
         let inputs = self.of.inputs.len();
         writeln!(out, "  const Ix first = ((Ix)blockIdx.x * {THREADS} + threadIdx.x) * {vector};")?;
         writeln!(out, "  if (first >= p.rows) return;")?;
-        for k in self.loaded().filter(|k| single >> k & 1 == 1) {
+        for k in self.stored().filter(|k| single >> k & 1 == 1) {
             let kind = element(self.dtype(k));
             writeln!(out, "  const {kind} x{k} = *(const {kind}*)p.p[{k}];")?;
         }
-        let dense = || self.loaded().filter(move |k| single >> k & 1 == 0);
+        let dense = || self.stored().filter(move |k| single >> k & 1 == 0);
         let element_code = |out: &mut String| -> std::fmt::Result {
             self.instructions(out, &self.needed(&self.of.outputs, None), None)
         };
         if vector > 1 {
             writeln!(out, "  if (first + {vector} <= p.rows) {{")?;
-            for k in dense().chain(inputs..self.operands()) {
-                let kind = element(self.dtype(k));
-                let bytes = self.dtype(k).size() as u32 * vector;
-                writeln!(
-                    out,
-                    "    struct __align__({bytes}) A{k} {{ {kind} e[{vector}]; }} a{k};"
-                )?;
-                if k < inputs {
-                    writeln!(out, "    a{k} = *(const A{k}*)((const {kind}*)p.p[{k}] + first);")?;
-                }
-            }
-            writeln!(out, "#pragma unroll\n    for (int j = 0; j < {vector}; j++) {{")?;
-            writeln!(out, "      const Ix at = first + j;")?;
-            for k in dense() {
-                writeln!(out, "      const {} x{k} = a{k}.e[j];", element(self.dtype(k)))?;
-            }
-            element_code(out)?;
-            for (j, v) in self.of.outputs.iter().enumerate() {
-                writeln!(out, "      store(a{}.e[j], v{v});", inputs + j)?;
-            }
-            writeln!(out, "    }}")?;
-            for k in inputs..self.operands() {
-                let kind = element(self.dtype(k));
-                writeln!(out, "    *(A{k}*)(({kind}*)p.p[{k}] + first) = a{k};")?;
-            }
+            self.vector(out, vector, &dense().collect::<Vec<_>>(), &|_| "first".into())?;
             writeln!(out, "    return;\n  }}")?;
         }
         writeln!(out, "  for (Ix at = first; at < first + {vector} && at < p.rows; at++) {{")?;
@@ -314,8 +331,59 @@ impl Writer<'_> {
         writeln!(out, "  }}")
     }
 
+    /// Loads vectors of the operands `dense` from the offsets that `offset` names, computes, and
+    /// stores vectors.
+    fn vector(
+        &self,
+        out: &mut String,
+        vector: u32,
+        dense: &[usize],
+        offset: &dyn Fn(usize) -> String,
+    ) -> std::fmt::Result {
+        let inputs = self.of.inputs.len();
+        for k in dense.iter().copied().chain(inputs..self.operands()) {
+            let kind = element(self.dtype(k));
+            let bytes = self.dtype(k).size() as u32 * vector;
+            writeln!(out, "    struct __align__({bytes}) A{k} {{ {kind} e[{vector}]; }} a{k};")?;
+            if k < inputs {
+                let from = offset(k);
+                writeln!(out, "    a{k} = *(const A{k}*)((const {kind}*)p.p[{k}] + {from});")?;
+            }
+        }
+        writeln!(out, "#pragma unroll\n    for (int j = 0; j < {vector}; j++) {{")?;
+        writeln!(out, "      const Ix at = first + j;")?;
+        for k in dense {
+            writeln!(out, "      const {} x{k} = a{k}.e[j];", element(self.dtype(*k)))?;
+        }
+        self.instructions(out, &self.needed(&self.of.outputs, None), None)?;
+        for (j, v) in self.of.outputs.iter().enumerate() {
+            writeln!(out, "      store(a{}.e[j], v{v});", inputs + j)?;
+        }
+        writeln!(out, "    }}")?;
+        for k in inputs..self.operands() {
+            let (kind, to) = (element(self.dtype(k)), offset(k));
+            writeln!(out, "    *(A{k}*)(({kind}*)p.p[{k}] + {to}) = a{k};")?;
+        }
+        Ok(())
+    }
+
+    /// A vector of each thread, within the last axis.
+    fn vectors(&self, out: &mut String, rank: u32, vector: u32, single: u64) -> std::fmt::Result {
+        writeln!(out, "  const Ix first = ((Ix)blockIdx.x * {THREADS} + threadIdx.x) * {vector};")?;
+        writeln!(out, "  if (first >= p.rows) return;")?;
+        let operands: Vec<usize> =
+            self.stored().chain(self.of.inputs.len()..self.operands()).collect();
+        self.offsets(out, "first", "o", 0..rank, &operands)?;
+        for k in self.stored().filter(|k| single >> k & 1 == 1) {
+            let kind = element(self.dtype(k));
+            writeln!(out, "    const {kind} x{k} = ((const {kind}*)p.p[{k}])[o{k}];")?;
+        }
+        let dense: Vec<usize> = self.stored().filter(|k| single >> k & 1 == 0).collect();
+        self.vector(out, vector, &dense, &|k| format!("o{k}"))
+    }
+
     /// Offsets `o{k}` of operands from an index, over axes `from..to`.
-    fn offsets(
+    pub fn offsets(
         &self,
         out: &mut String,
         index: &str,
@@ -351,6 +419,11 @@ impl Writer<'_> {
         writeln!(out, "    }}")
     }
 
+    /// The operands that are loaded from memory.
+    pub fn stored(&self) -> impl Iterator<Item = usize> + '_ {
+        self.loaded().filter(|k| self.of.immediate >> k & 1 == 0)
+    }
+
     /// The operands that instructions load, keys not among them.
     fn loaded(&self) -> impl Iterator<Item = usize> + '_ {
         let loads = |k: usize| self.of.body.iter().any(|i| matches!(i, Inst::Load(n) if *n == k));
@@ -361,9 +434,9 @@ impl Writer<'_> {
         writeln!(out, "  const Ix at = (Ix)blockIdx.x * {THREADS} + threadIdx.x;")?;
         writeln!(out, "  if (at >= p.rows) return;")?;
         let operands: Vec<usize> =
-            self.loaded().chain(self.of.inputs.len()..self.operands()).collect();
+            self.stored().chain(self.of.inputs.len()..self.operands()).collect();
         self.offsets(out, "at", "o", 0..rank, &operands)?;
-        for k in self.loaded() {
+        for k in self.stored() {
             let kind = element(self.dtype(k));
             writeln!(out, "    const {kind} x{k} = ((const {kind}*)p.p[{k}])[o{k}];")?;
         }
@@ -376,7 +449,7 @@ impl Writer<'_> {
     }
 
     /// The values that these need: all, or only element values (row values are there already).
-    fn needed(&self, of: &[usize], elements_only: Option<()>) -> Vec<bool> {
+    pub fn needed(&self, of: &[usize], elements_only: Option<()>) -> Vec<bool> {
         let mut needed = vec![false; self.of.body.len()];
         for &v in of {
             needed[v] = true;
@@ -394,7 +467,7 @@ impl Writer<'_> {
 
     /// The text of some instructions; `rows` says whether only row values (of a level) or only
     /// element values are written.
-    fn instructions(
+    pub fn instructions(
         &self,
         out: &mut String,
         needed: &[bool],
@@ -429,6 +502,59 @@ impl Writer<'_> {
                 Inst::Reduce(..) => continue,
             };
             writeln!(out, "    const {} v{v} = {value};", compute(dtype))?;
+        }
+        Ok(())
+    }
+
+    /// The reductions of a level: their value, kind and operand.
+    pub fn reductions(&self, level: usize) -> Vec<(usize, Reduction, usize)> {
+        let of_level =
+            self.of.body.iter().enumerate().filter(|(v, _)| self.levels[*v] == level + 1);
+        let found = of_level.filter_map(|(v, inst)| match inst {
+            Inst::Reduce(kind, u) => Some((v, *kind, *u)),
+            _ => None,
+        });
+        found.collect()
+    }
+
+    /// Before a row: what a thread has reduced, nothing yet.
+    pub fn start(&self, out: &mut String, of: &[(usize, Reduction, usize)]) -> std::fmt::Result {
+        for &(v, kind, u) in of {
+            let (from, to) = (self.values[u].dtype, self.values[v].dtype);
+            let none = reduction(kind, if kind_widens(kind) { to } else { from }).1;
+            let c = compute(to);
+            writeln!(out, "  const {c} n{v} = {none}; {c} r{v} = n{v};")?;
+        }
+        Ok(())
+    }
+
+    /// An element more.
+    pub fn combine(&self, out: &mut String, of: &[(usize, Reduction, usize)]) -> std::fmt::Result {
+        for &(v, kind, u) in of {
+            let (name, c) =
+                (reduction(kind, self.values[u].dtype).0, compute(self.values[v].dtype));
+            writeln!(out, "    r{v} = {name}::of(r{v}, ({c})v{u});")?;
+        }
+        Ok(())
+    }
+
+    /// Over the threads of the row.
+    pub fn finish(
+        &self,
+        out: &mut String,
+        of: &[(usize, Reduction, usize)],
+        threads: u32,
+        split: bool,
+    ) -> std::fmt::Result {
+        for &(v, kind, u) in of {
+            let name = reduction(kind, self.values[u].dtype).0;
+            let dtype = self.values[v].dtype;
+            let whole = format!("over_row<{name}, {threads}>(r{v}, n{v})");
+            let value = match split || matches!(dtype, DType::F64 | DType::F32 | DType::I64) {
+                true => whole,
+                false => format!("rounded<{}>({whole})", element(dtype)),
+            };
+            writeln!(out, "  const {} v{v} = {value};", compute(dtype))?;
         }
         Ok(())
     }
@@ -468,6 +594,8 @@ impl Writer<'_> {
         let most = self.levels.iter().copied().max().unwrap_or(0);
         let pass =
             |out: &mut String, of: &[usize], then: &dyn Fn(&mut String) -> std::fmt::Result| {
+                // Several loads at once: one at a time does not keep the memory busy.
+                writeln!(out, "#pragma unroll 4")?;
                 writeln!(out, "  for (Ix c = from + lane; c < to; c += {threads}) {{")?;
                 writeln!(out, "    const Ix at = row * (Ix)p.width + c;")?;
                 let needed = self.needed(of, Some(()));
@@ -489,49 +617,11 @@ impl Writer<'_> {
                 writeln!(out, "  }}")
             };
         for level in 0..most {
-            let reduced: Vec<(usize, Reduction, usize)> = self
-                .of
-                .body
-                .iter()
-                .enumerate()
-                .filter(|(v, _)| self.levels[*v] == level + 1)
-                .filter_map(|(v, inst)| match inst {
-                    Inst::Reduce(kind, u) => Some((v, *kind, *u)),
-                    _ => None,
-                })
-                .collect();
-            for &(v, kind, u) in &reduced {
-                let (of, to) = (self.values[u].dtype, self.values[v].dtype);
-                let none = reduction(kind, if kind_widens(kind) { to } else { of }).1;
-                writeln!(
-                    out,
-                    "  const {} n{v} = {none}; {} r{v} = n{v};",
-                    compute(to),
-                    compute(to)
-                )?;
-            }
+            let reduced = self.reductions(level);
+            self.start(out, &reduced)?;
             let of: Vec<usize> = reduced.iter().map(|r| r.2).collect();
-            pass(out, &of, &|out| {
-                for &(v, kind, u) in &reduced {
-                    let name = reduction(kind, self.values[u].dtype).0;
-                    writeln!(
-                        out,
-                        "    r{v} = {name}::of(r{v}, ({})v{u});",
-                        compute(self.values[v].dtype)
-                    )?;
-                }
-                Ok(())
-            })?;
-            for &(v, kind, u) in &reduced {
-                let name = reduction(kind, self.values[u].dtype).0;
-                let dtype = self.values[v].dtype;
-                let whole = format!("over_row<{name}, {threads}>(r{v}, n{v})");
-                let value = match split || matches!(dtype, DType::F64 | DType::F32 | DType::I64) {
-                    true => whole,
-                    false => format!("rounded<{}>({whole})", element(dtype)),
-                };
-                writeln!(out, "  const {} v{v} = {value};", compute(dtype))?;
-            }
+            pass(out, &of, &|out| self.combine(out, &reduced))?;
+            self.finish(out, &reduced, threads, split)?;
             self.instructions(out, &[], Some((true, level + 1)))?;
         }
         if split {
