@@ -5,12 +5,14 @@
 //!  backend.rs   what the engine calls
 //!  gpu.rs       a device: context, stream, launches, copies, faults of kernels
 //!  pool.rs      its memory, cached over a few large segments
+//!  cache.rs     what is kept on disk
 //!  compile.rs   CUDA C to machine code, kept in memory and on disk
 //!  text.rs      a list of instructions (of a region, or of one op) as CUDA C
 //!  loops.rs     from operands with layouts to such a kernel and its launch
 //!  ops.rs       every op: as a loop, a kernel of kernels/, a product, or through the host
 //!  window.rs    convolutions (as products) and pooling
 //!  product.rs   matrix products, by cuBLASLt
+//!  tuning.rs    the fastest of several ways, by measuring
 //!  program.rs   planned programs, step by step on base addresses
 //!  host.rs      ops that have no kernel yet: on the CPU, with one warning
 //! ```
@@ -23,6 +25,7 @@
 //! `exp` are CUDA's, whose last bit may differ from the CPU's. Random numbers are the CPU's.
 
 mod backend;
+mod cache;
 mod compile;
 mod fused;
 mod gpu;
@@ -32,10 +35,13 @@ mod loops;
 mod ops;
 mod pool;
 mod product;
+#[cfg(test)]
+mod product_tests;
 mod program;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tuning;
 mod window;
 
 pub use backend::open;
