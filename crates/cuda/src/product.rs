@@ -222,8 +222,8 @@ impl Products {
         Ok(Products { library, handle, valid_for, folder, state: Mutex::default() })
     }
 
-    /// What the library knows the form by, and the ways that it proposes with so much workspace;
-    /// at least one.
+    /// What the library knows the form by, and the ways that it proposes with so much workspace: at
+    /// least one.
     fn ways(
         &self,
         form: &Form,

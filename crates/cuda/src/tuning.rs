@@ -10,8 +10,8 @@ const LONG_ENOUGH: f32 = 1.0;
 const MOST: usize = 10;
 
 /// The number of the fastest way. `time` runs a way so many times and gives the milliseconds of all
-/// together; `None` if it fails. The first ways are those that are thought to be faster: a later one
-/// must be better by more than a measurement varies.
+/// together; `None` if it fails. The first ways are those that are thought to be faster: a later
+/// one must be better by more than a measurement varies.
 pub(crate) fn fastest(
     ways: usize,
     mut time: impl FnMut(usize, usize) -> Option<f32>,

@@ -1,9 +1,9 @@
 //! Switches that trade exactness for speed: TF32, and order of sums that may differ between runs.
 //!
-//! A user sets them for the process or for a scope of one thread. A backend reads them when it
-//! runs an op or a program, in the thread that called it, so a program that is compiled once
-//! follows the switches of each call. What a backend keeps for later calls (plans, graphs of
-//! kernels) has [`Numerics::now`] in its key. The CPU has one way to compute and reads neither.
+//! A user sets them for the process or for a scope of one thread. A backend reads them when it runs
+//! an op or a program, in the thread that called it, so a program that is compiled once follows the
+//! switches of each call. What a backend keeps for later calls (plans, graphs of kernels) has
+//! [`Numerics::now`] in its key. The CPU has one way to compute and reads neither.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU8, Ordering};
