@@ -125,6 +125,9 @@ fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
 }
 
+/// More than sums in `f32` are wrong by.
+const EXACT: f64 = 2e-5;
+
 /// The largest error of some rows against sums in `f64`, relative to the length of a sum of
 /// products of such numbers.
 fn error(made: &[f32], [a, b]: [&[f32]; 2], c: Option<&[f32]>) -> f64 {
@@ -170,8 +173,9 @@ fn tf32_is_used_only_where_it_is_allowed() {
     let (exact, fast, after) = (made(), with_tf32(true, made), made());
     assert!(exact == after);
     let (exact, fast) = (error(&exact, [&a, &b], None), error(&fast, [&a, &b], None));
-    assert!(exact < 1e-5, "f32: {exact}");
-    assert!(fast > exact && fast < 3e-3, "TF32: {fast}, f32: {exact}");
+    assert!(exact < EXACT, "f32: {exact}");
+    // Operands that are cut to 10 bits: near 10⁻³ of a sum, and some sums are several lengths.
+    assert!(fast > 10.0 * exact && fast < 1e-2, "TF32: {fast}, f32: {exact}");
 }
 
 #[test]
@@ -184,7 +188,7 @@ fn a_product_that_is_measured_is_added_once() {
         let dtypes = [DType::F32; 2];
         let add = || floats(&on_device(&gpu, &products, dtypes, [&a, &b], Some(&c)));
         let error = error(&with_deterministic(false, add), [&a, &b], Some(&c));
-        assert!(error < 1e-5, "{error}");
+        assert!(error < EXACT, "{error}");
     }
 }
 
@@ -206,6 +210,6 @@ fn choices_outlast_the_process_and_damaged_ones_are_not_used() {
     assert!(made() == first);
     assert_eq!(std::fs::metadata(&files[0]).unwrap().modified().unwrap(), written);
     std::fs::write(&files[0], [0xff; 300]).unwrap();
-    assert!(error(&floats(&made()), [&a, &b], None) < 1e-5);
+    assert!(error(&floats(&made()), [&a, &b], None) < EXACT);
     assert_ne!(std::fs::metadata(&files[0]).unwrap().len(), 300);
 }
