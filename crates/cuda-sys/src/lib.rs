@@ -74,6 +74,12 @@ library! {
     fn cuGetErrorString(c_int, *mut *const c_char);
     fn cuStreamCreate(*mut Ptr, c_uint);
     fn cuStreamSynchronize(Ptr);
+    fn cuStreamIsCapturing(Ptr, *mut c_int);
+    fn cuEventCreate(*mut Ptr, c_uint);
+    fn cuEventDestroy_v2(Ptr);
+    fn cuEventRecord(Ptr, Ptr);
+    fn cuEventSynchronize(Ptr);
+    fn cuEventElapsedTime(*mut f32, Ptr, Ptr);
     fn cuModuleLoadData(*mut Ptr, *const c_void);
     fn cuModuleGetFunction(*mut Ptr, Ptr, *const c_char);
     fn cuFuncSetAttribute(Ptr, c_int, c_int);
@@ -142,6 +148,7 @@ library! {
     /// Matrix products.
     CublasLt by cublas_lt from "cuBLASLt", cublas_lt_files();
     fn cublasLtCreate(*mut Ptr);
+    fn cublasLtGetProperty(c_int, *mut c_int);
     fn cublasLtMatmulDescCreate(*mut Ptr, c_int, c_int);
     fn cublasLtMatmulDescDestroy(Ptr);
     fn cublasLtMatmulDescSetAttribute(Ptr, c_int, *const c_void, usize);

@@ -1,18 +1,15 @@
 //! CUDA C to machine code: once in a process, and once on a machine.
 //!
-//! Machine code is kept in files (in the folder `PULLBACK_CACHE`, or `pullback` in the user's
-//! cache), whose name is a hash of the source, the compiler's version and the chip. A file is
-//! written beside and renamed, and holds the whole key, so that a collision is seen.
+//! Machine code is kept in files (`cache.rs`), by the source, the compiler's version and the chip.
 
+use crate::cache;
 use crate::gpu::{Gpu, Handle, device_error};
 use crate::text::LoopText;
 use pullback_cuda_sys::{Nvrtc, nvrtc};
 use pullback_ir::{DType, Result};
-use rustc_hash::{FxHashMap, FxHasher};
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::ffi::{CStr, CString, c_int};
-use std::hash::{Hash, Hasher};
-use std::path::PathBuf;
 use std::ptr::{null, null_mut};
 use std::sync::{PoisonError, RwLock};
 
@@ -77,48 +74,17 @@ impl Kernels {
         // SAFETY: writes two integers.
         unsafe { (rtc.nvrtcVersion)(&mut major, &mut minor) };
         let whole = format!("sm_{} NVRTC {major}.{minor}\n{source}", self.capability);
-        let file = cache_file(&whole);
-        if let Some(image) = file.as_ref().and_then(|file| read(file, &whole)) {
+        let folder = cache::folder();
+        if let Some(image) = folder.as_ref().and_then(|at| cache::read(at, "cubin", &whole)) {
             return Ok(image);
         }
         let image = compile(rtc, source, self.capability)
             .map_err(|log| device_error("compile", format!("NVRTC refuses a kernel: {log}")))?;
-        if let Some(file) = &file {
-            write(file, &whole, &image);
+        if let Some(folder) = &folder {
+            cache::write(folder, "cubin", &whole, &image);
         }
         Ok(image)
     }
-}
-
-fn cache_file(whole: &str) -> Option<PathBuf> {
-    let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    let folder = variable("PULLBACK_CACHE")
-        .or_else(|| variable("XDG_CACHE_HOME").map(|p| p.join("pullback")))
-        .or_else(|| variable("HOME").map(|p| p.join(".cache/pullback")))?
-        .join("cuda");
-    std::fs::create_dir_all(&folder).ok()?;
-    let mut hasher = FxHasher::default();
-    whole.hash(&mut hasher);
-    Some(folder.join(format!("{:016x}.cubin", hasher.finish())))
-}
-
-/// The image in a file, if it is that of this source: the length of the key, the key, the image.
-fn read(file: &PathBuf, whole: &str) -> Option<Vec<u8>> {
-    let bytes = std::fs::read(file).ok()?;
-    let (head, rest) = bytes.split_at_checked(16)?;
-    let number = |at: usize| Some(u64::from_le_bytes(head[at..at + 8].try_into().ok()?) as usize);
-    let (text, image) = rest.split_at_checked(number(0)?)?;
-    (text == whole.as_bytes() && image.len() == number(8)?).then(|| image.to_vec())
-}
-
-/// A cache that cannot be written is none: the next process compiles again.
-fn write(file: &PathBuf, whole: &str, image: &[u8]) {
-    let mut bytes = (whole.len() as u64).to_le_bytes().to_vec();
-    bytes.extend((image.len() as u64).to_le_bytes());
-    bytes.extend(whole.as_bytes());
-    bytes.extend(image);
-    let part = file.with_extension(format!("{}.part", std::process::id()));
-    let _ = std::fs::write(&part, &bytes).and_then(|()| std::fs::rename(&part, file));
 }
 
 pub(crate) fn compile(

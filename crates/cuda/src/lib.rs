@@ -5,6 +5,7 @@
 //!  backend.rs   what the engine calls
 //!  gpu.rs       a device: context, stream, launches, copies, faults of kernels
 //!  pool.rs      its memory, cached over a few large segments
+//!  cache.rs     what is kept on disk
 //!  compile.rs   CUDA C to machine code, kept in memory and on disk
 //!  text.rs      a list of instructions (of a region, or of one op) as CUDA C
 //!  held.rs      … with rows in registers
@@ -13,6 +14,7 @@
 //!  window.rs    convolutions (as products) and pooling
 //!  queue.rs     pointwise ops that wait, to run as one kernel
 //!  product.rs   matrix products, by cuBLASLt
+//!  tuning.rs    the fastest of several ways, by measuring
 //!  program.rs   planned programs, step by step on base addresses
 //!  host.rs      ops that have no kernel yet: on the CPU, with one warning
 //! ```
@@ -20,11 +22,13 @@
 //! Nothing of CUDA is needed to build it: libraries are opened at run time (`pullback-cuda-sys`).
 //! All work of a device is in the order of one stream, and calls return before it has run.
 //!
-//! **Bits.** Kernels are deterministic: the order of every sum depends on shapes alone. Pointwise
-//! instructions round as on the CPU (no fused multiply-add across instructions); functions such as
-//! `exp` are CUDA's, whose last bit may differ from the CPU's. Random numbers are the CPU's.
+//! **Bits.** Kernels are deterministic: the order of every sum depends on shapes alone (products:
+//! unless the user gives that up for speed). Pointwise instructions round as on the CPU (no fused
+//! multiply-add across instructions); functions such as `exp` are CUDA's, whose last bit may differ
+//! from the CPU's. Random numbers are the CPU's.
 
 mod backend;
+mod cache;
 mod compile;
 mod fused;
 mod gpu;
@@ -35,11 +39,14 @@ mod loops;
 mod ops;
 mod pool;
 mod product;
+#[cfg(test)]
+mod product_tests;
 mod program;
 mod queue;
 #[cfg(test)]
 mod tests;
 mod text;
+mod tuning;
 mod window;
 
 pub use backend::open;

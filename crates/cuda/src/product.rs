@@ -1,61 +1,149 @@
 //! Matrix products, by cuBLASLt.
 //!
 //! `C[m,n] = A·B`, all row-major: the library counts columns first, so it is asked for
-//! `Cᵀ = Bᵀ·Aᵀ`. A plan (descriptors and the first of the library's proposals) is made once for
-//! each form of a product. The first proposal, not the fastest of a measurement: so the same bits
-//! come out in every process.
+//! `Cᵀ = Bᵀ·Aᵀ`. A plan (descriptors and one of the ways that the library proposes) is made once
+//! for each form of a product: dtypes, sizes, layouts, alignment, switches.
+//!
+//! **Which way.** Where every run must give the same bits (`deterministic()`, the default), the
+//! first proposal: it follows from the form, the chip and the version of the library alone, and so
+//! do the sums of every way that the library has. Otherwise a large product is measured in all
+//! proposed ways at its first use, and the fastest is kept for later processes (`cache.rs`). A
+//! remembered way is used only if it is among the proposals, so a file of another chip or version,
+//! or a damaged one, is never run. It must not serve the default: bits would follow from whether a
+//! file is there.
+//!
+//! Narrow floats are summed in `f32` and rounded once: ways that add parts of a sum in the narrow
+//! dtype are not asked for.
+//!
+//! **Workspace.** One for the stream, allocated when a way first needs it and kept. If there is no
+//! memory, a way without workspace is taken where bits may differ; else that is the error.
+//!
+//! TF32 is faster where both operands are contiguous along k (390 against 200 TFLOP/s for weight
+//! gradients). A transposing copy before the product would gain there, with a kernel that
+//! transposes at the speed of memory; the loops of this crate do not.
 
-use crate::gpu::{Gpu, Handle, device_error};
+use crate::cache;
+use crate::gpu::{Gpu, Handle, Scratch, describe, device_error};
 use crate::loops::Operand;
 use crate::ops::copy;
-use pullback_cuda_sys::{CublasLt, DevicePtr, LtHeuristic, Ptr, cublas_lt};
-use pullback_ir::{DType, Result, element_count};
+use crate::tuning::{Stopwatch, fastest};
+use pullback_cuda_sys::{CublasLt, DevicePtr, LtHeuristic, cublas_lt};
+use pullback_ir::{DType, Error, ErrorKind, Result, deterministic, element_count, tf32_allowed};
 use rustc_hash::FxHashMap;
+use std::collections::hash_map::Entry;
 use std::ffi::{c_int, c_void};
+use std::path::PathBuf;
 use std::ptr::null_mut;
 use std::sync::{Mutex, PoisonError};
 
 /// Bytes of workspace of the stream.
 const WORKSPACE: usize = 32 << 20;
+/// Multiply-adds from which a product is measured.
+const WORTH_MEASURING: u128 = 200_000_000;
+/// How many ways the library is asked for.
+const WAYS: usize = 8;
+/// The library takes so many products at once.
+const MOST_AT_ONCE: usize = 65535;
 
 pub(crate) struct Products {
     library: &'static CublasLt,
     handle: Handle,
+    /// What measured choices are valid for: the chip and the version of the library.
+    valid_for: String,
+    /// Where they are kept.
+    folder: Option<PathBuf>,
     /// Held while a product is put into the queue: the kernels of one product pass sums to each
-    /// other through it, and must not be interleaved with those of another thread's.
-    workspace: Mutex<Option<DevicePtr>>,
-    plans: Mutex<FxHashMap<Form, Plan>>,
+    /// other through the workspace, and must not be interleaved with those of another thread's.
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    plans: FxHashMap<Form, Plan>,
+    workspace: Workspace,
+}
+
+#[derive(Default)]
+struct Workspace {
+    at: DevicePtr,
+    bytes: usize,
 }
 
 /// A form of a product.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Form {
-    dtype: DType,
-    /// That of the result: the operands', or the type of the sums.
-    out: DType,
     sizes: [usize; 3],
     /// How many products, and the distance of the operands and the result of each.
     batch: usize,
     steps: [isize; 3],
-    /// The operands are stored with rows and columns exchanged.
-    turned: [bool; 2],
     /// Elements from one row (or column, if exchanged) to the next.
     leading: [usize; 3],
+    dtype: DType,
+    /// That of the result: the operands', or the type of the sums.
+    out: DType,
+    /// The operands are stored with rows and columns exchanged.
+    turned: [bool; 2],
     add: bool,
     /// Least alignment of the addresses: the library chooses by it.
     aligned: bool,
+    /// `f32` operands are rounded to TF32.
+    tf32: bool,
+    /// The way may be chosen by the clock, so that bits differ between runs.
+    free: bool,
 }
 
-#[derive(Clone, Copy)]
 struct Plan {
-    descriptor: Handle,
-    layouts: [Handle; 3],
+    descriptors: Descriptors,
     algorithm: [u64; 8],
+    /// Bytes that it needs.
+    workspace: usize,
+}
+
+/// What the library knows a form by.
+struct Descriptors {
+    library: &'static CublasLt,
+    product: Handle,
+    /// Of B, A and C: the first operand of the library is our second.
+    layouts: [Handle; 3],
+}
+
+impl Drop for Descriptors {
+    fn drop(&mut self) {
+        // SAFETY: the library made them, and what was launched with them no longer needs them.
+        unsafe {
+            for layout in self.layouts.iter().filter(|layout| !layout.0.is_null()) {
+                (self.library.cublasLtMatrixLayoutDestroy)(layout.0);
+            }
+            if !self.product.0.is_null() {
+                (self.library.cublasLtMatmulDescDestroy)(self.product.0);
+            }
+        }
+    }
+}
+
+impl Form {
+    fn multiply_adds(&self) -> u128 {
+        self.sizes.iter().fold(self.batch as u128, |all, &n| all * n as u128)
+    }
+}
+
+impl Workspace {
+    /// Makes it at least so long. One that was shorter stays: a captured graph may refer to it.
+    #[inline]
+    fn reserve(&mut self, gpu: &Gpu, bytes: usize) -> Result<()> {
+        if bytes <= self.bytes {
+            return Ok(());
+        }
+        let whole = gpu.alloc(WORKSPACE).map(|at| (at, WORKSPACE));
+        (self.at, self.bytes) = whole.or_else(|_| gpu.alloc(bytes).map(|at| (at, bytes)))?;
+        Ok(())
+    }
 }
 
 /// The code of a dtype, and those in which sums and factors are.
-fn codes(dtype: DType) -> Option<(c_int, c_int, c_int)> {
+fn codes(dtype: DType, tf32: bool) -> Option<(c_int, c_int, c_int)> {
     match dtype {
+        DType::F32 if tf32 => Some((0, 77, 0)),
         DType::F32 => Some((0, 68, 0)),
         DType::F64 => Some((1, 70, 1)),
         DType::F16 => Some((2, 68, 0)),
@@ -65,13 +153,13 @@ fn codes(dtype: DType) -> Option<(c_int, c_int, c_int)> {
 }
 
 /// A matrix as the library sees it: whether it is exchanged, and its leading dimension.
-fn seen(rows: usize, columns: usize, strides: [isize; 2]) -> Option<(bool, usize)> {
+pub(crate) fn seen(rows: usize, columns: usize, strides: [isize; 2]) -> Option<(bool, usize)> {
     let [r, c] = strides;
     let fits =
         |step: isize, least: usize| usize::try_from(step).ok().filter(|&s| s >= least.max(1));
     if c == 1 || columns == 1 {
         let leading = if rows == 1 { Some(columns.max(1)) } else { fits(r, columns) };
-        if let Some(leading) = leading.filter(|_| c == 1 || columns == 1) {
+        if let Some(leading) = leading {
             return Some((false, leading));
         }
     }
@@ -82,221 +170,412 @@ fn seen(rows: usize, columns: usize, strides: [isize; 2]) -> Option<(bool, usize
     None
 }
 
+/// One step that goes over all batch axes, from the innermost on: none if they are not evenly
+/// spaced.
+pub(crate) fn step(batch: &[usize], strides: &[isize]) -> Option<isize> {
+    let mut found: Option<(isize, isize)> = None;
+    for (&n, &s) in batch.iter().zip(strides).rev() {
+        found = match found {
+            _ if n == 1 => found,
+            None => Some((s, s * n as isize)),
+            Some((first, next)) if s == next => Some((first, s * n as isize)),
+            Some(_) => return None,
+        };
+    }
+    Some(found.map_or(0, |(first, _)| first)).filter(|&first| first >= 0)
+}
+
+fn library_ok(code: c_int) -> std::result::Result<(), String> {
+    match code {
+        0 => Ok(()),
+        code => Err(format!("cuBLASLt: error {code}")),
+    }
+}
+
 impl Products {
     pub fn open(gpu: &Gpu) -> std::result::Result<Products, String> {
+        Products::open_with(gpu, cache::folder())
+    }
+
+    /// With choices in a folder.
+    pub fn open_with(gpu: &Gpu, folder: Option<PathBuf>) -> std::result::Result<Products, String> {
         let library = cublas_lt()?;
-        let mut handle = null_mut();
+        let (mut handle, mut version) = (null_mut(), [0; 3]);
         gpu.enter();
-        // SAFETY: writes one handle.
-        let code = unsafe { (library.cublasLtCreate)(&mut handle) };
+        // SAFETY: each call writes one handle or integer.
+        let code = unsafe {
+            for (which, number) in version.iter_mut().enumerate() {
+                (library.cublasLtGetProperty)(which as c_int, number);
+            }
+            (library.cublasLtCreate)(&mut handle)
+        };
         if code != 0 {
             return Err(format!("cuBLASLt cannot start (error {code})"));
         }
+        let chip = describe(gpu.number)?;
+        let [major, minor, patch] = version;
+        let valid_for = format!(
+            "cuBLASLt {major}.{minor}.{patch}, {}, sm_{}, {} multiprocessors",
+            chip.name, chip.capability, chip.units
+        );
         let handle = Handle(handle);
-        Ok(Products { library, handle, workspace: Mutex::default(), plans: Mutex::default() })
+        Ok(Products { library, handle, valid_for, folder, state: Mutex::default() })
     }
 
-    fn plan(&self, form: &Form) -> std::result::Result<Plan, String> {
-        let l = self.library;
-        let (kind, sums, factors) = codes(form.dtype).ok_or("no product of integers")?;
-        let ok = |code: c_int| match code {
-            0 => Ok(()),
-            code => Err(format!("cuBLASLt: error {code}")),
-        };
-        let (result, ..) = codes(form.out).ok_or("no product to integers")?;
+    /// What the library knows the form by, and the ways that it proposes with so much workspace: at
+    /// least one.
+    fn ways(
+        &self,
+        form: &Form,
+        workspace: usize,
+    ) -> std::result::Result<(Descriptors, Vec<LtHeuristic>), String> {
+        let (l, ok) = (self.library, library_ok);
+        let (kind, sums, factors) = codes(form.dtype, form.tf32).ok_or("no product of integers")?;
+        let (result, ..) = codes(form.out, false).ok_or("no product to integers")?;
         let [m, n, k] = form.sizes;
-        let mut descriptor = null_mut();
+        let none = Handle(null_mut());
+        let mut made = Descriptors { library: l, product: none, layouts: [none; 3] };
+        let layout = |to: &mut Handle, kind: c_int, [rows, columns]: [usize; 2], number: usize| {
+            let (rows, columns, leading) = (rows as u64, columns as u64, form.leading[number]);
+            // SAFETY: writes one handle; values have the size that is passed.
+            unsafe {
+                ok((l.cublasLtMatrixLayoutCreate)(&mut to.0, kind, rows, columns, leading as i64))?;
+                if form.batch > 1 {
+                    let (count, step) = (form.batch as c_int, form.steps[number] as i64);
+                    let at = (&raw const count).cast::<c_void>();
+                    ok((l.cublasLtMatrixLayoutSetAttribute)(to.0, 5, at, 4))?;
+                    let at = (&raw const step).cast::<c_void>();
+                    ok((l.cublasLtMatrixLayoutSetAttribute)(to.0, 6, at, 8))?;
+                }
+            }
+            Ok::<(), String>(())
+        };
+        // Columns first: our rows are its columns.
+        let exchange =
+            |rows, columns, turned| if turned { [rows, columns] } else { [columns, rows] };
+        let [b, a, c] = &mut made.layouts;
+        layout(b, kind, exchange(k, n, form.turned[1]), 1)?;
+        layout(a, kind, exchange(m, k, form.turned[0]), 0)?;
+        layout(c, result, [n, m], 2)?;
+        let mut preference = null_mut();
+        let (mut found, mut ways) = (0, vec![LtHeuristic::default(); WAYS]);
         // SAFETY: handles are those that the library gave; values have the size that is passed.
-        unsafe {
-            ok((l.cublasLtMatmulDescCreate)(&mut descriptor, sums, factors))?;
+        let code = unsafe {
+            ok((l.cublasLtMatmulDescCreate)(&mut made.product.0, sums, factors))?;
             for (which, turned) in [(3, form.turned[1]), (4, form.turned[0])] {
                 let value = c_int::from(turned);
                 let at = (&raw const value).cast::<c_void>();
-                ok((l.cublasLtMatmulDescSetAttribute)(descriptor, which, at, 4))?;
+                ok((l.cublasLtMatmulDescSetAttribute)(made.product.0, which, at, 4))?;
             }
-            let layout = |kind: c_int, [rows, columns]: [usize; 2], leading: usize, step: isize| {
-                let mut made = null_mut();
-                let (rows, columns) = (rows as u64, columns as u64);
-                ok((l.cublasLtMatrixLayoutCreate)(&mut made, kind, rows, columns, leading as i64))?;
-                if form.batch > 1 {
-                    let (count, step) = (form.batch as c_int, step as i64);
-                    let at = (&raw const count).cast::<c_void>();
-                    ok((l.cublasLtMatrixLayoutSetAttribute)(made, 5, at, 4))?;
-                    let at = (&raw const step).cast::<c_void>();
-                    ok((l.cublasLtMatrixLayoutSetAttribute)(made, 6, at, 8))?;
-                }
-                Ok::<Ptr, String>(made)
-            };
-            // Columns first: our rows are its columns.
-            let exchange =
-                |rows, columns, turned| if turned { (rows, columns) } else { (columns, rows) };
-            let (a0, a1) = exchange(m, k, form.turned[0]);
-            let (b0, b1) = exchange(k, n, form.turned[1]);
-            let b = layout(kind, [b0, b1], form.leading[1], form.steps[1])?;
-            let a = layout(kind, [a0, a1], form.leading[0], form.steps[0])?;
-            let c = layout(result, [n, m], form.leading[2], form.steps[2])?;
-            let mut preference = null_mut();
             ok((l.cublasLtMatmulPreferenceCreate)(&mut preference))?;
-            let bytes = WORKSPACE as u64;
-            let at = (&raw const bytes).cast::<c_void>();
-            ok((l.cublasLtMatmulPreferenceSetAttribute)(preference, 1, at, 8))?;
+            let set = |which: c_int, at: *const c_void, size: usize| {
+                (l.cublasLtMatmulPreferenceSetAttribute)(preference, which, at, size)
+            };
+            let bytes = workspace as u64;
+            let mut code = set(1, (&raw const bytes).cast(), 8);
+            if matches!(form.out, DType::F16 | DType::BF16) {
+                // Parts of a split sum are added in the compute type.
+                let schemes = 2u32;
+                code |= set(3, (&raw const schemes).cast(), 4);
+            }
             // What the addresses are multiples of; the library assumes 256 otherwise.
             let least = if form.aligned { 16 } else { form.dtype.size() as u32 };
             for which in 5..=8 {
-                let at = (&raw const least).cast::<c_void>();
-                ok((l.cublasLtMatmulPreferenceSetAttribute)(preference, which, at, 4))?;
+                code |= set(which, (&raw const least).cast(), 4);
             }
-            let (mut found, mut ways) = (0, [LtHeuristic::default(); 1]);
-            let code = (l.cublasLtMatmulAlgoGetHeuristic)(
-                self.handle.0,
-                descriptor,
-                b,
-                a,
-                c,
-                c,
-                preference,
-                1,
-                ways.as_mut_ptr(),
-                &mut found,
-            );
+            let [b, a, c] = made.layouts.map(|layout| layout.0);
+            if code == 0 {
+                code = (l.cublasLtMatmulAlgoGetHeuristic)(
+                    self.handle.0,
+                    made.product.0,
+                    b,
+                    a,
+                    c,
+                    c,
+                    preference,
+                    WAYS as c_int,
+                    ways.as_mut_ptr(),
+                    &mut found,
+                );
+            }
             (l.cublasLtMatmulPreferenceDestroy)(preference);
-            if code != 0 || found == 0 {
-                return Err(format!("cuBLASLt has no way to compute it (error {code})"));
+            code
+        };
+        ways.truncate(usize::try_from(found).unwrap_or(0));
+        ways.retain(|way| way.state == 0);
+        if code != 0 || ways.is_empty() {
+            return Err(format!("cuBLASLt has no way to compute it (error {code})"));
+        }
+        Ok((made, ways))
+    }
+
+    /// The plan of a form that is new, and whether it stays so.
+    #[cold]
+    fn plan(
+        &self,
+        gpu: &Gpu,
+        form: &Form,
+        at: [DevicePtr; 3],
+        workspace: &mut Workspace,
+    ) -> Result<(Plan, bool)> {
+        let made = self.ways(form, WORKSPACE).map_err(|why| device_error("dot", why))?;
+        let (descriptors, ways) = made;
+        let mut plan =
+            Plan { descriptors, algorithm: ways[0].algorithm, workspace: ways[0].workspace };
+        if !form.free || form.multiply_adds() < WORTH_MEASURING || ways.len() == 1 {
+            return Ok((plan, true));
+        }
+        let key = format!("{}\n{form:?}", self.valid_for);
+        let way = match self.remembered(&key, &ways) {
+            Some(way) => way,
+            None => {
+                // A graph that is being captured has the first proposal.
+                let Some(watch) = Stopwatch::new(gpu) else { return Ok((plan, false)) };
+                let measured =
+                    self.measured(gpu, (form, &plan.descriptors, &ways), at, workspace, &watch);
+                let Some(way) = measured else { return Ok((plan, true)) };
+                if let Some(folder) = &self.folder {
+                    let bytes: Vec<u8> =
+                        ways[way].algorithm.iter().flat_map(|word| word.to_le_bytes()).collect();
+                    cache::write(folder, "product", &key, &bytes);
+                }
+                way
             }
-            Ok(Plan {
-                descriptor: Handle(descriptor),
-                layouts: [Handle(b), Handle(a), Handle(c)],
-                algorithm: ways[0].algorithm,
-            })
+        };
+        (plan.algorithm, plan.workspace) = (ways[way].algorithm, ways[way].workspace);
+        Ok((plan, true))
+    }
+
+    /// The way that an earlier process has found to be the fastest.
+    fn remembered(&self, key: &str, ways: &[LtHeuristic]) -> Option<usize> {
+        let bytes = cache::read(self.folder.as_ref()?, "product", key)?;
+        let same = |way: &LtHeuristic| {
+            way.algorithm.iter().flat_map(|word| word.to_le_bytes()).eq(bytes.iter().copied())
+        };
+        ways.iter().position(same)
+    }
+
+    /// The fastest way. What is written meanwhile is written over, or is scratch memory where the
+    /// product is to be added; `None` if there is none.
+    fn measured(
+        &self,
+        gpu: &Gpu,
+        (form, descriptors, ways): (&Form, &Descriptors, &[LtHeuristic]),
+        [a, b, c]: [DevicePtr; 3],
+        workspace: &mut Workspace,
+        watch: &Stopwatch<'_>,
+    ) -> Option<usize> {
+        let [m, n, _] = form.sizes;
+        let bytes = form.batch * m * n * form.out.size();
+        let scratch = if form.add { Some(gpu.scratch(bytes).ok()?) } else { None };
+        let to = match &scratch {
+            Some(scratch) => {
+                gpu.fill(scratch.at, 0, bytes).ok()?;
+                scratch.at
+            }
+            None => c,
+        };
+        // All ways that there is memory for.
+        let most = ways.iter().map(|way| way.workspace).max().unwrap_or(0);
+        let _ = workspace.reserve(gpu, most.max(1));
+        // Some tens of microseconds, in which the host puts several products into the queue.
+        let busy = || (0..8).try_for_each(|_| gpu.fill(workspace.at, 0, workspace.bytes));
+        fastest(ways.len(), |way, count| {
+            let LtHeuristic { algorithm, workspace: needs, .. } = &ways[way];
+            if *needs > workspace.bytes {
+                return None;
+            }
+            let run = || {
+                for _ in 0..count {
+                    let at = [a, b, to];
+                    let code =
+                        self.launch(gpu, form, descriptors, algorithm, at, (workspace.at, *needs));
+                    library_ok(code).map_err(|why| device_error("dot", why))?;
+                }
+                Ok(())
+            };
+            watch.time(busy, run)
+        })
+    }
+
+    /// Computes a product in the way of its plan.
+    fn run(&self, gpu: &Gpu, form: &Form, at: [DevicePtr; 3]) -> Result<()> {
+        gpu.enter();
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State { plans, workspace } = &mut *state;
+        let (once, small);
+        let mut plan = match plans.entry(*form) {
+            Entry::Occupied(found) => &*found.into_mut(),
+            Entry::Vacant(place) => match self.plan(gpu, form, at, workspace)? {
+                (plan, true) => &*place.insert(plan),
+                (plan, false) => {
+                    once = plan;
+                    &once
+                }
+            },
+        };
+        if let Err(error) = workspace.reserve(gpu, plan.workspace) {
+            // Another way, if that is allowed and there is one; else the error is that of memory.
+            let other = if form.free { self.ways(form, workspace.bytes).ok() } else { None };
+            let Some((descriptors, ways)) = other else { return Err(error) };
+            let LtHeuristic { algorithm, workspace, .. } = ways[0];
+            small = Plan { descriptors, algorithm, workspace };
+            plan = &small;
+        }
+        let scratch = (workspace.at, plan.workspace);
+        let launch = || self.launch(gpu, form, &plan.descriptors, &plan.algorithm, at, scratch);
+        match launch() {
+            0 => Ok(()),
+            code => self.again(gpu, code, launch),
         }
     }
 
-    fn run(&self, gpu: &Gpu, form: &Form, at: [DevicePtr; 3]) -> Result<()> {
-        let plan = {
-            let mut plans = self.plans.lock().unwrap_or_else(PoisonError::into_inner);
-            match plans.get(form) {
-                Some(plan) => *plan,
-                None => {
-                    let made = self.plan(form).map_err(|why| device_error("dot", why))?;
-                    plans.insert(*form, made);
-                    made
-                }
+    /// A product that was refused, once more with the memory that the pool can give back: the
+    /// library loads a kernel at its first use, and names a lack of memory in several ways.
+    #[cold]
+    fn again(&self, gpu: &Gpu, code: c_int, launch: impl FnOnce() -> c_int) -> Result<()> {
+        const ALLOCATION_FAILED: c_int = 3;
+        const EXECUTION_FAILED: c_int = 13;
+        const INTERNAL_ERROR: c_int = 14;
+        let code = match code {
+            ALLOCATION_FAILED | EXECUTION_FAILED | INTERNAL_ERROR => {
+                gpu.pool().trim(gpu);
+                launch()
             }
-        };
-        let mut workspace = self.workspace.lock().unwrap_or_else(PoisonError::into_inner);
-        let scratch = match *workspace {
-            Some(scratch) => scratch,
-            None => *workspace.insert(gpu.alloc(WORKSPACE)?),
-        };
-        let double = form.dtype == DType::F64;
-        let (one, sum) = (1.0f64, if form.add { 1.0f64 } else { 0.0 });
-        let (one32, sum32) = (one as f32, sum as f32);
-        let factor = |wide: &f64, narrow: &f32| match double {
-            true => std::ptr::from_ref(wide).cast::<c_void>(),
-            false => std::ptr::from_ref(narrow).cast::<c_void>(),
-        };
-        let ([a, b, c], [lb, la, lc]) = (at, plan.layouts);
-        gpu.enter();
-        // SAFETY: the plan is that of this form, whose matrices are at these addresses.
-        let code = unsafe {
-            (self.library.cublasLtMatmul)(
-                self.handle.0,
-                plan.descriptor.0,
-                factor(&one, &one32),
-                b,
-                lb.0,
-                a,
-                la.0,
-                factor(&sum, &sum32),
-                c,
-                lc.0,
-                c,
-                lc.0,
-                &plan.algorithm,
-                scratch,
-                WORKSPACE,
-                gpu.stream.0,
-            )
+            code => code,
         };
         match code {
             0 => Ok(()),
+            ALLOCATION_FAILED => {
+                let message =
+                    format!("cuBLASLt finds no memory on cuda:{} to compute it", gpu.number);
+                Err(Error::new(ErrorKind::Memory, "dot", message))
+            }
             code => Err(device_error("dot", format!("cuBLASLt: error {code}"))),
+        }
+    }
+
+    #[inline]
+    fn launch(
+        &self,
+        gpu: &Gpu,
+        form: &Form,
+        descriptors: &Descriptors,
+        algorithm: &[u64; 8],
+        [a, b, c]: [DevicePtr; 3],
+        (scratch, bytes): (DevicePtr, usize),
+    ) -> c_int {
+        let (one, sum) = (1.0f64, if form.add { 1.0f64 } else { 0.0 });
+        let (one32, sum32) = (one as f32, sum as f32);
+        let factor = |wide: &f64, narrow: &f32| match form.dtype {
+            DType::F64 => std::ptr::from_ref(wide).cast::<c_void>(),
+            _ => std::ptr::from_ref(narrow).cast::<c_void>(),
+        };
+        let [lb, la, lc] = descriptors.layouts.map(|layout| layout.0);
+        // SAFETY: the descriptors are those of this form, whose matrices are at these addresses,
+        // and the workspace is as long as the way needs.
+        unsafe {
+            (self.library.cublasLtMatmul)(
+                self.handle.0,
+                descriptors.product.0,
+                factor(&one, &one32),
+                b,
+                lb,
+                a,
+                la,
+                factor(&sum, &sum32),
+                c,
+                lc,
+                c,
+                lc,
+                algorithm,
+                scratch,
+                bytes,
+                gpu.stream.0,
+            )
         }
     }
 }
 
 /// Whether there are products in this dtype.
 pub(crate) fn has(dtype: DType) -> bool {
-    codes(dtype).is_some()
+    codes(dtype, false).is_some()
+}
+
+/// The matrices of an operand, where they are or copied to be dense.
+struct Matrices<'a> {
+    at: DevicePtr,
+    turned: bool,
+    leading: usize,
+    step: isize,
+    _held: Option<Scratch<'a>>,
+}
+
+impl<'a> Matrices<'a> {
+    fn of(gpu: &'a Gpu, x: &Operand) -> Result<Matrices<'a>> {
+        let (batch, matrix) = x.shape.split_at(x.shape.len() - 2);
+        let (over, inside) = x.strides.split_at(batch.len());
+        let [rows, columns] = [matrix[0], matrix[1]];
+        let layout = seen(rows, columns, [inside[0], inside[1]]).zip(step(batch, over));
+        if let Some(((turned, leading), step)) = layout {
+            return Ok(Matrices { at: x.at, turned, leading, step, _held: None });
+        }
+        let memory = gpu.scratch(x.bytes())?;
+        let at = memory.at;
+        copy(gpu, x, &Operand::dense(at, x.dtype, &x.shape))?;
+        let step = (rows * columns) as isize;
+        Ok(Matrices { at, turned: false, leading: columns, step, _held: Some(memory) })
+    }
 }
 
 /// `out = a·b` over the last two axes, or `out += a·b`; `out` is dense, and of the dtype of the
 /// operands or of their sums.
 pub(crate) fn dot(gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand, add: bool) -> Result<()> {
-    let rank = out.shape.len();
-    let [m, n] = [out.shape[rank - 2], out.shape[rank - 1]];
-    let k = a.shape[rank - 1];
-    if out.len() == 0 {
-        return Ok(());
-    }
-    if k == 0 {
-        return if add { Ok(()) } else { gpu.fill(out.at, 0, out.bytes()) };
-    }
-    let batch = &out.shape[..rank - 2];
-    // One step over all batch axes for each operand, or a dense copy.
-    let step = |x: &Operand| -> Option<isize> {
-        let mut axes: Vec<(usize, isize)> = Vec::new();
-        for (&n, &s) in batch.iter().zip(&x.strides) {
-            match axes.last_mut() {
-                _ if n == 1 => {}
-                Some((before, by)) if *by == s * n as isize => (*before, *by) = (*before * n, s),
-                _ => axes.push((n, s)),
-            }
+    let products = gpu.products()?;
+    products.dot(gpu, a, b, out, add)
+}
+
+impl Products {
+    /// As [`dot`].
+    pub fn dot(&self, gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand, add: bool) -> Result<()> {
+        let rank = out.shape.len();
+        let [m, n] = [out.shape[rank - 2], out.shape[rank - 1]];
+        let k = a.shape[rank - 1];
+        let all = element_count(&out.shape[..rank - 2]);
+        if all * m * n == 0 {
+            return Ok(());
         }
-        match axes[..] {
-            [] => Some(0),
-            [(_, s)] if s >= 0 => Some(s),
-            _ => None,
+        if k == 0 {
+            return if add { Ok(()) } else { gpu.fill(out.at, 0, out.bytes()) };
         }
-    };
-    let matrix = |x: &Operand| {
-        seen(x.shape[rank - 2], x.shape[rank - 1], [x.strides[rank - 2], x.strides[rank - 1]])
-            .zip(step(x))
-    };
-    let mut held = Vec::new();
-    let mut dense = |x: &Operand| -> Result<Operand> {
-        if matrix(x).is_some() {
-            return Ok(x.clone());
+        let dtype = a.dtype;
+        let (size, size_out) = (dtype.size() as isize, out.dtype.size() as isize);
+        let (a, b) = (Matrices::of(gpu, a)?, Matrices::of(gpu, b)?);
+        let steps = [a.step, b.step, (m * n) as isize];
+        let (tf32, free) = (dtype == DType::F32 && tf32_allowed(), !deterministic());
+        for first in (0..all).step_by(MOST_AT_ONCE) {
+            let moved =
+                |at: DevicePtr, step: isize| at.wrapping_add_signed((step * first as isize) as i64);
+            let at = [
+                moved(a.at, steps[0] * size),
+                moved(b.at, steps[1] * size),
+                moved(out.at, steps[2] * size_out),
+            ];
+            let form = Form {
+                sizes: [m, n, k],
+                batch: MOST_AT_ONCE.min(all - first),
+                steps,
+                leading: [a.leading, b.leading, n],
+                dtype,
+                out: out.dtype,
+                turned: [a.turned, b.turned],
+                add,
+                aligned: at.iter().all(|at| at.is_multiple_of(16)),
+                tf32,
+                free,
+            };
+            self.run(gpu, &form, at)?;
         }
-        let memory = gpu.scratch(x.bytes())?;
-        let to = Operand::dense(memory.at, x.dtype, &x.shape);
-        copy(gpu, x, &to)?;
-        held.push(memory);
-        Ok(to)
-    };
-    let (a, b) = (dense(a)?, dense(b)?);
-    let ((ta, la), sa) = matrix(&a).unwrap_or(((false, k), (m * k) as isize));
-    let ((tb, lb), sb) = matrix(&b).unwrap_or(((false, n), (k * n) as isize));
-    let (all, step_out) = (element_count(batch), (m * n) as isize);
-    let (size, to) = (a.dtype.size() as isize, out.dtype.size() as isize);
-    // The library takes so many products at once.
-    const MOST: usize = 65535;
-    for first in (0..all).step_by(MOST) {
-        let moved =
-            |at: DevicePtr, step: isize| at.wrapping_add_signed((step * first as isize) as i64);
-        let at = [moved(a.at, sa * size), moved(b.at, sb * size), moved(out.at, step_out * to)];
-        let form = Form {
-            dtype: a.dtype,
-            out: out.dtype,
-            sizes: [m, n, k],
-            batch: MOST.min(all - first),
-            steps: [sa, sb, step_out],
-            turned: [ta, tb],
-            leading: [la, lb, n],
-            add,
-            aligned: at.iter().all(|at| at.is_multiple_of(16)),
-        };
-        gpu.products()?.run(gpu, &form, at)?;
+        Ok(())
     }
-    Ok(())
 }

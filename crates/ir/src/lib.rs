@@ -16,6 +16,7 @@ mod flow;
 pub mod infer;
 mod layout;
 mod line;
+mod numerics;
 mod op;
 pub mod pass;
 mod program;
@@ -40,6 +41,10 @@ pub use few::Few;
 pub use flow::{Flow, Scan};
 pub use layout::{Layout, diagonal_len};
 pub use line::Line;
+pub use numerics::{
+    Numerics, deterministic, set_deterministic, set_tf32, tf32_allowed, with_deterministic,
+    with_tf32,
+};
 pub use op::{
     Adam, Attention, Binary, Combine, Compare, Cumulation, Extreme, Family, Fft, Fused, Ints,
     Linalg, Op, Padding, Pointwise, Random, Reduction, ResultMemory, Sgd, Structure, Takes, Unary,

@@ -104,6 +104,7 @@ mod leaf;
 mod lock;
 mod memory;
 mod mode;
+mod numerics;
 mod ops;
 pub mod prelude;
 mod queue;
@@ -166,6 +167,9 @@ pub use memory::{
 pub use mode::{
     CallerLineGuard, default_dtype, detect_anomaly, enable_grad, is_grad_enabled, no_grad,
     user_line, with_caller_lines, with_default_dtype, with_line,
+};
+pub use numerics::{
+    is_deterministic, is_tf32_allowed, set_deterministic, set_tf32, with_deterministic, with_tf32,
 };
 pub use ops::update;
 pub use ops::{

@@ -21,7 +21,7 @@ use super::call::plain;
 use super::compare::{Outcome, compare};
 use super::memo::{self, Opened, Passed, Site};
 use crate::{DType, Error, ErrorKind, Key, Result, Spec, Tensor, fail, mode, random, trace};
-use pullback_ir::Line;
+use pullback_ir::{Line, with_tf32};
 use rustc_hash::FxHashMap;
 use std::panic::resume_unwind;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -186,7 +186,9 @@ impl RuleCheck {
             let compare = |f: &dyn Fn(&[Tensor]) -> Vec<Tensor>| {
                 compare(self.site.name, self.relative, &point, f)
             };
-            mode::with_line(at, || fail::catch(|| replayed(f, compare)))?
+            // Differences are taken in all the digits of the dtype.
+            let check = || fail::catch(|| replayed(f, compare));
+            mode::with_line(at, || with_tf32(false, check))?
         };
         let checked = std::thread::scope(|scope| scope.spawn(alone).join());
         match checked.unwrap_or_else(|panic| resume_unwind(panic)) {

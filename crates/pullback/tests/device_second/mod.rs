@@ -17,8 +17,8 @@ use pullback_cpu::{BoundInput, Buffer, Input, Prepared, WriteTarget};
 use pullback_ir::infer::check;
 use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
-use pullback_ir::{Binary, Layout, Line};
-use std::collections::HashMap;
+use pullback_ir::{Binary, Layout, Line, Numerics};
+use std::collections::{HashMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -80,6 +80,14 @@ pub fn counted<R>(f: impl FnOnce() -> R) -> (R, Counts) {
     (made, since)
 }
 
+/// The switches of the ops and programs that `f` has the device run.
+pub fn numerics_of<R>(f: impl FnOnce() -> R) -> HashSet<Numerics> {
+    let seen = &handle().counters.numerics;
+    seen.lock().unwrap().clear();
+    f();
+    std::mem::take(&mut seen.lock().unwrap())
+}
+
 /// The device does nothing of what it is told while this lives.
 pub struct Pause(#[allow(unused)] Sender<()>);
 
@@ -115,6 +123,8 @@ struct Counters {
     done: AtomicU64,
     live: AtomicU64,
     peak: AtomicU64,
+    /// The switches that ops and programs were called with, since somebody asked.
+    numerics: Mutex<HashSet<Numerics>>,
     /// It has no kernels that write over their operands or add to memory.
     only_fresh: AtomicBool,
 }
@@ -143,6 +153,11 @@ fn handle() -> &'static Queue {
 impl Queue {
     fn tell(&self, work: Work) {
         self.work.send(work).expect("the thread of the device lives as long as the process");
+    }
+
+    /// As a backend does that has several ways to compute.
+    fn see_numerics(&self) {
+        self.counters.numerics.lock().unwrap().insert(Numerics::now());
     }
 }
 
@@ -223,6 +238,7 @@ impl DeviceBackend for Queue {
             return Ok(false);
         }
         self.counters.ops.fetch_add(1, SeqCst);
+        self.see_numerics();
         let (op, out, x) = (call.op.clone(), seen(call.outputs), seen(call.inputs));
         self.tell(Work::Run(op, call.write, out, x, call.at));
         Ok(true)
@@ -272,6 +288,7 @@ impl DeviceProgram for Ready {
 
     fn run(&mut self, memory: &Bases<'_>, step: Option<usize>) -> Result<()> {
         self.on.counters.programs.fetch_add(1, SeqCst);
+        self.on.see_numerics();
         let (inputs, outputs) = (memory.inputs.to_vec(), memory.outputs.to_vec());
         let program = self.prepared.clone();
         self.on.tell(Work::Program(program, memory.arena, inputs, outputs, step));

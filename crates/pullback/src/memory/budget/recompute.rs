@@ -143,6 +143,7 @@ impl BudgetState {
             checked(&recipe.op, &operands, |call| backend::compute(call, &operands, at))
         };
         // As it ran before: without autocast, recording or checks. But its memory is counted.
+        let run = || recipe.numerics.scope(run);
         let results = events::only(LEDGER, || trace::computing(run))?;
         self.tally.again += 1;
         self.tally.work_again += recipe.work;

@@ -24,7 +24,7 @@ use crate::memory::report::ledger as report;
 use crate::storage::Storage;
 use crate::{Op, Tensor, sequence};
 use pullback_ir::pass::op_work;
-use pullback_ir::{DType, Device, Layout, Line, Program, Spec, Structure};
+use pullback_ir::{DType, Device, Layout, Line, Numerics, Program, Spec, Structure};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -97,6 +97,7 @@ pub(super) struct Recipe {
     /// Its results, by entry and the entry's number; none for one that is unused.
     pub results: SmallVec<[Option<(usize, u64)>; 1]>,
     pub work: u64,
+    pub numerics: Numerics,
 }
 
 /// An operand.
@@ -333,7 +334,8 @@ impl BudgetState {
                 (id, self.numbers)
             }));
         }
-        let recipe = Arc::new(Recipe { op: op.clone(), parts, results, work });
+        let numerics = Numerics::now();
+        let recipe = Arc::new(Recipe { op: op.clone(), parts, results, work, numerics });
         for &(id, _) in recipe.results.iter().flatten() {
             recipe.parts.iter().for_each(|p| self.entries[p.entry].users.push(id));
             let entry = &mut self.entries[id];

@@ -16,7 +16,7 @@ use crate::transform::levels;
 use crate::{
     Conventions, Error, Flag, Key, Result, Spec, Tensor, autocast, fail, kinks, mode, random, trace,
 };
-use pullback_ir::{ErrorKind, Layout, Line};
+use pullback_ir::{ErrorKind, Layout, Line, Numerics};
 use rustc_hash::{FxHashSet, FxHasher};
 use std::cell::RefCell;
 use std::hash::Hasher;
@@ -42,6 +42,7 @@ pub(super) struct Frame {
     pub random: Option<States>,
     pub autocast: autocast::AutocastState,
     pub conventions: Conventions,
+    pub numerics: Numerics,
     /// The `no_grad` that was around it, by its number.
     pub no_grad: u64,
     /// The part of the model that a report on memory knows it by.
@@ -153,6 +154,7 @@ impl Frame {
             random,
             autocast: autocast::state(),
             conventions: kinks::conventions(),
+            numerics: Numerics::now(),
             no_grad: mode::cut(),
             part: part::here(),
             verify,

@@ -132,6 +132,7 @@ fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
     let run = || autocast::with_state(frame.autocast, run);
     // Counted in the first run.
     let run = || kinks::off(|| kinks::with_state(frame.conventions, run));
+    let run = || frame.numerics.scope(run);
     let run = || part::back_at(&frame.part, run);
     let run = || levels::with_levels(&frame.levels, || sequence::as_of(frame.moment, run));
     mode::recording_in(frame.no_grad, || mode::with_own_lines(run))?;
