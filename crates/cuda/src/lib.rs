@@ -22,17 +22,21 @@
 //! instructions round as on the CPU (no fused multiply-add across instructions); functions such as
 //! `exp` are CUDA's, whose last bit may differ from the CPU's. Random numbers are the CPU's.
 
+mod attention_dropout;
 mod backend;
 mod compile;
+mod fft;
 mod fused;
 mod gpu;
 mod host;
+mod linalg;
 mod lines;
 mod loops;
 mod ops;
 mod pool;
 mod product;
 mod program;
+mod solver;
 #[cfg(test)]
 mod tests;
 mod text;
