@@ -58,6 +58,10 @@ macro_rules! library {
     };
 }
 
+mod math;
+
+pub use math::{Cublas, Cufft, Cusolver, GetProperty, cublas, cufft, cusolver, version};
+
 library! {
     /// The driver: there wherever the kernel module is.
     Driver by driver from "the NVIDIA driver", &["libcuda.so.1"];

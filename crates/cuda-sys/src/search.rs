@@ -24,7 +24,13 @@ pub(crate) fn open(what: &str, names: &[&str]) -> Result<(Library, String), Stri
             open_builtins(&file);
             // SAFETY: opening one of these libraries runs its initialisers, as in any program that
             // links it.
-            match unsafe { Library::new(&file) } {
+            let mut opened = unsafe { Library::new(&file) };
+            // What it links may lie in other folders, which the loader does not know.
+            if opened.is_err() && file.is_file() && open_needed(name, &named, &others) {
+                // SAFETY: as above.
+                opened = unsafe { Library::new(&file) };
+            }
+            match opened {
                 Ok(library) => return Ok((library, file.to_string_lossy().into_owned())),
                 // A file that is there and does not open is worth a word.
                 Err(error) if file.is_file() => broken = format!("; {error}"),
@@ -54,6 +60,34 @@ fn open_builtins(file: &Path) {
             std::mem::forget(unsafe { Library::new(&part) });
         }
     }
+}
+
+/// The libraries that a library links, in an order in which they open.
+fn needed(name: &str) -> &'static [&'static str] {
+    match name {
+        "libcublas.so.13" => &["libcublasLt.so.13"],
+        "libcublas.so.12" => &["libcublasLt.so.12"],
+        "libcusolver.so.12" => {
+            &["libnvJitLink.so.13", "libcublasLt.so.13", "libcublas.so.13", "libcusparse.so.12"]
+        }
+        "libcusolver.so.11" => {
+            &["libnvJitLink.so.12", "libcublasLt.so.12", "libcublas.so.12", "libcusparse.so.12"]
+        }
+        _ => &[],
+    }
+}
+
+/// Opens what a library links from all folders; once open, the loader knows each by its name.
+/// Returns whether there was any.
+fn open_needed(name: &str, named: &[PathBuf], others: &[PathBuf]) -> bool {
+    for part in needed(name) {
+        let mut files = named.iter().chain(others).map(|folder| folder.join(part));
+        if let Some(file) = files.find(|file| file.is_file()) {
+            // SAFETY: as in `open`. It stays open.
+            std::mem::forget(unsafe { Library::new(&file) });
+        }
+    }
+    !needed(name).is_empty()
 }
 
 fn folders() -> Vec<PathBuf> {

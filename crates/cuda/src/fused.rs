@@ -8,7 +8,7 @@ use crate::loops::{Loop, Operand};
 use crate::ops::copy;
 use crate::product::dot;
 use crate::text::{PRELUDE, compute, element};
-use crate::{host, lines};
+use crate::{attention_dropout, lines};
 use pullback_ir::{
     Adam, Attention, Binary, Compare, DType, Fused, Inst, Line, Op, Real, Reduction, Result,
     Scalar, Sgd, Unary, Value, element_count,
@@ -19,69 +19,69 @@ const UPDATE: &str = include_str!("kernels/update.cu");
 
 /// A body that is written instruction by instruction.
 #[derive(Default)]
-struct Body {
+pub(crate) struct Body {
     insts: Vec<Inst>,
-    values: Vec<Value>,
+    pub values: Vec<Value>,
     inputs: Vec<Operand>,
     outputs: Vec<(usize, Operand)>,
 }
 
 impl Body {
-    fn push(&mut self, inst: Inst, dtype: DType, row: bool) -> usize {
+    pub fn push(&mut self, inst: Inst, dtype: DType, row: bool) -> usize {
         self.insts.push(inst);
         self.values.push(Value { dtype, row });
         self.insts.len() - 1
     }
 
     /// An operand, in its compute type.
-    fn load(&mut self, x: Operand) -> usize {
+    pub fn load(&mut self, x: Operand) -> usize {
         let dtype = x.dtype;
         self.inputs.push(x);
         let loaded = self.push(Inst::Load(self.inputs.len() - 1), dtype, false);
         self.cast(loaded, dtype.compute())
     }
 
-    fn cast(&mut self, v: usize, dtype: DType) -> usize {
+    pub fn cast(&mut self, v: usize, dtype: DType) -> usize {
         match self.values[v].dtype == dtype {
             true => v,
             false => self.point(Op::Cast(dtype), &[v], dtype),
         }
     }
 
-    fn point(&mut self, op: Op, of: &[usize], dtype: DType) -> usize {
+    pub fn point(&mut self, op: Op, of: &[usize], dtype: DType) -> usize {
         let row = of.iter().all(|&v| self.values[v].row);
         self.push(Inst::Point(op, SmallVec::from_slice(of)), dtype, row)
     }
 
-    fn unary(&mut self, f: Unary, x: usize) -> usize {
+    pub fn unary(&mut self, f: Unary, x: usize) -> usize {
         self.point(Op::Unary(f), &[x], self.values[x].dtype)
     }
 
-    fn binary(&mut self, f: Binary, a: usize, b: usize) -> usize {
+    pub fn binary(&mut self, f: Binary, a: usize, b: usize) -> usize {
         self.point(Op::Binary(f), &[a, b], self.values[a].dtype)
     }
 
-    fn number(&mut self, value: f64, like: usize) -> usize {
+    pub fn number(&mut self, value: f64, like: usize) -> usize {
         let dtype = self.values[like].dtype;
         self.push(Inst::Literal(Scalar::from(value), dtype), dtype, true)
     }
 
-    fn scaled(&mut self, x: usize, by: f64) -> usize {
+    pub fn scaled(&mut self, x: usize, by: f64) -> usize {
         let by = self.number(by, x);
         self.binary(Binary::Mul, x, by)
     }
 
-    fn reduce(&mut self, kind: Reduction, x: usize) -> usize {
+    pub fn reduce(&mut self, kind: Reduction, x: usize) -> usize {
         self.push(Inst::Reduce(kind, x), self.values[x].dtype, true)
     }
 
     /// A result, rounded to the dtype of the operand.
-    fn store(&mut self, v: usize, to: Operand) {
+    pub fn store(&mut self, v: usize, to: Operand) {
         let v = self.cast(v, to.dtype);
         self.outputs.push((v, to));
     }
 
-    fn run(&self, gpu: &Gpu, shape: &[usize], inner: usize) -> Result<()> {
+    pub fn run(&self, gpu: &Gpu, shape: &[usize], inner: usize) -> Result<()> {
         self.over(shape, inner).run(gpu)
     }
 
@@ -129,9 +129,8 @@ pub(crate) fn run(
         }
         Fused::Attention(how) if !how.drops() => attention(gpu, how, x, out),
         Fused::AttentionVjp(how) if !how.drops() => attention_vjp(gpu, how, x, out),
-        Fused::Attention(_) | Fused::AttentionVjp(_) => {
-            host::run(gpu, &Op::Fused(fused), x, out, at)
-        }
+        Fused::Attention(how) => attention_dropout::forward(gpu, how, x, out),
+        Fused::AttentionVjp(how) => attention_dropout::backward(gpu, how, x, out),
         Fused::Sgd(how) => sgd(gpu, how, x, out),
         Fused::Adam(how) => adam(gpu, how, x, out),
     }
@@ -356,17 +355,17 @@ fn batch_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Resul
 
 /// Queries, keys and values with as many heads each: keys and values are repeated, by strides, over
 /// the queries of a group.
-struct Heads {
+pub(crate) struct Heads {
     /// Batch axes, heads of keys, queries of a group, then queries × keys.
-    scores: Vec<usize>,
-    q: Operand,
-    k: Operand,
-    v: Operand,
-    mask: Option<Operand>,
+    pub scores: Vec<usize>,
+    pub q: Operand,
+    pub k: Operand,
+    pub v: Operand,
+    pub mask: Option<Operand>,
 }
 
 /// Splits the axis of heads into groups.
-fn grouped(x: &Operand, groups: usize) -> Operand {
+pub(crate) fn grouped(x: &Operand, groups: usize) -> Operand {
     let axis = x.shape.len() - 3;
     let each = x.shape[axis] / groups.max(1);
     let (mut shape, mut strides) = (x.shape.to_vec(), x.strides.to_vec());
@@ -377,7 +376,7 @@ fn grouped(x: &Operand, groups: usize) -> Operand {
     x.seen(&shape, &strides)
 }
 
-fn heads(how: Attention, x: &[Operand]) -> Heads {
+pub(crate) fn heads(how: Attention, x: &[Operand]) -> Heads {
     let rank = x[0].shape.len();
     let groups = x[1].shape[rank - 3];
     let q = grouped(&x[0], groups);
@@ -389,14 +388,14 @@ fn heads(how: Attention, x: &[Operand]) -> Heads {
     Heads { scores, q, k, v, mask }
 }
 
-fn transposed(x: &Operand) -> Operand {
+pub(crate) fn transposed(x: &Operand) -> Operand {
     let n = x.shape.len();
     let order: Vec<usize> = (0..n - 2).chain([n - 1, n - 2]).collect();
     x.permuted(&order)
 }
 
 /// Where a query may attend: minus infinity elsewhere, in the body of scores.
-fn masked(
+pub(crate) fn masked(
     body: &mut Body,
     how: Attention,
     mask: Option<&Operand>,
@@ -464,7 +463,7 @@ fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Resul
 }
 
 /// The same for an operand with one number for each query.
-fn grouped_rows(x: &Operand, groups: usize) -> Operand {
+pub(crate) fn grouped_rows(x: &Operand, groups: usize) -> Operand {
     let axis = x.shape.len() - 2;
     let each = x.shape[axis] / groups.max(1);
     let (mut shape, mut strides) = (x.shape.to_vec(), x.strides.to_vec());
@@ -532,7 +531,7 @@ fn attention_vjp(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> R
 }
 
 /// `a·b`, summed over the axis of the queries of a group (the one before the last two).
-fn summed(gpu: &Gpu, [a, b]: [&Operand; 2], out: &Operand) -> Result<()> {
+pub(crate) fn summed(gpu: &Gpu, [a, b]: [&Operand; 2], out: &Operand) -> Result<()> {
     let rank = a.shape.len();
     let axis = rank - 3;
     let mut shape = a.shape.to_vec();

@@ -1,11 +1,13 @@
 //! A device: its context, its stream, launches, copies, and what its kernels report.
 
 use crate::compile::Kernels;
+use crate::fft::Transforms;
 use crate::loops::Operand;
 use crate::pool::Pool;
 use crate::product::Products;
 use crate::queue::Queue;
-use pullback_cuda_sys::{DevicePtr, Driver, Ptr, error_text, initialised};
+use crate::solver::Solver;
+use pullback_cuda_sys::{DevicePtr, Driver, GetProperty, Ptr, error_text, initialised, version};
 use pullback_ir::{DType, Error, ErrorKind, Line, Op, Result, Scalar, Spec};
 use std::cell::Cell;
 use std::ffi::{CStr, c_int, c_void};
@@ -28,6 +30,8 @@ pub(crate) struct Gpu {
     /// The first of them that failed since the last wait.
     failed_later: Mutex<Option<Error>>,
     products: OnceLock<std::result::Result<Products, String>>,
+    transforms: OnceLock<std::result::Result<Transforms, String>>,
+    solver: OnceLock<std::result::Result<Solver, String>>,
     faults: Faults,
 }
 
@@ -143,15 +147,25 @@ pub fn report() -> Vec<String> {
             Err(why) => format!("cuda:{n}: {why}"),
         });
     }
-    let version = pullback_cuda_sys::driver_version().unwrap_or(0);
+    let of_driver = pullback_cuda_sys::driver_version().unwrap_or(0);
     let found = |name: &str, file: std::result::Result<&str, &str>| match file {
         Ok(file) => format!("{name}: {file}"),
         Err(why) => format!("{name}: {why}"),
     };
-    let of_cuda = format!("driver, for CUDA {}.{}", version / 1000, version % 1000 / 10);
+    let of_cuda = format!("driver, for CUDA {}.{}", of_driver / 1000, of_driver % 1000 / 10);
     lines.push(found(&of_cuda, pullback_cuda_sys::driver().map(|l| l.path.as_str())));
     lines.push(found("NVRTC", pullback_cuda_sys::nvrtc().map(|l| l.path.as_str())));
     lines.push(found("cuBLASLt", pullback_cuda_sys::cublas_lt().map(|l| l.path.as_str())));
+    let versioned = |name: &str, of: std::result::Result<(GetProperty, &str), &str>| match of {
+        Ok((get, file)) => format!("{name} {}: {file}", version(get)),
+        Err(why) => format!("{name} (not needed, its ops run on the CPU): {why}"),
+    };
+    let fft = pullback_cuda_sys::cufft().map(|l| (l.cufftGetProperty, l.path.as_str()));
+    let solver = pullback_cuda_sys::cusolver().map(|l| (l.cusolverGetProperty, l.path.as_str()));
+    let blas = pullback_cuda_sys::cublas().map(|l| (l.cublasGetProperty, l.path.as_str()));
+    lines.push(versioned("cuFFT", fft));
+    lines.push(versioned("cuSOLVER", solver));
+    lines.push(versioned("cuBLAS", blas));
     lines
 }
 
@@ -185,6 +199,8 @@ impl Gpu {
             queue: Mutex::default(),
             failed_later: Mutex::default(),
             products: OnceLock::new(),
+            transforms: OnceLock::new(),
+            solver: OnceLock::new(),
             faults: Faults {
                 host: Handle(host),
                 device: seen,
@@ -270,6 +286,18 @@ impl Gpu {
     pub fn products(&self) -> Result<&Products> {
         let opened = self.products.get_or_init(|| Products::open(self));
         opened.as_ref().map_err(|why| device_error("dot", why.clone()))
+    }
+
+    /// The library of Fourier transforms, opened at the first call, or what is missing.
+    pub fn transforms(&self) -> std::result::Result<&Transforms, &str> {
+        let opened = self.transforms.get_or_init(Transforms::open);
+        opened.as_ref().map_err(String::as_str)
+    }
+
+    /// The libraries of factorisations, opened at the first call, or what is missing.
+    pub fn solver(&self) -> std::result::Result<&Solver, &str> {
+        let opened = self.solver.get_or_init(|| Solver::open(self));
+        opened.as_ref().map_err(String::as_str)
     }
 
     pub fn alloc(&self, bytes: usize) -> Result<DevicePtr> {

@@ -27,13 +27,16 @@
 //! multiply-add across instructions); functions such as `exp` are CUDA's, whose last bit may differ
 //! from the CPU's. Random numbers are the CPU's.
 
+mod attention_dropout;
 mod backend;
 mod cache;
 mod compile;
+mod fft;
 mod fused;
 mod gpu;
 mod held;
 mod host;
+mod linalg;
 mod lines;
 mod loops;
 mod ops;
@@ -43,6 +46,7 @@ mod product;
 mod product_tests;
 mod program;
 mod queue;
+mod solver;
 #[cfg(test)]
 mod tests;
 mod text;

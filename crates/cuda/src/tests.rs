@@ -195,6 +195,21 @@ fn kernels_over_lines_compile() {
 }
 
 #[test]
+fn kernels_over_matrices_compile() {
+    for dtype in [DType::F32, DType::F64] {
+        for name in ["CHOLESKY", "LU", "QR"] {
+            for sizes in [(64, 32), (4096, 256)] {
+                compiles(name, &crate::linalg::text(name, dtype, sizes));
+            }
+        }
+        let others = ["CHOLESKY_AFTER", "SOLVE", "ADDRESSES", "PERMUTATION", "ROWS", "UPPER"];
+        for name in others.into_iter().chain(["IDENTITY", "BEFORE", "AFTER"]) {
+            compiles(name, &crate::linalg::text(name, dtype, (0, 0)));
+        }
+    }
+}
+
+#[test]
 fn numbers_are_written_exactly() {
     let of = LoopText {
         body: smallvec![Inst::Literal(Scalar::from(0.1), DType::F32)],
