@@ -12,6 +12,7 @@
 //!  window.rs    convolutions (as products) and pooling
 //!  product.rs   matrix products, by cuBLASLt
 //!  program.rs   planned programs, step by step on base addresses
+//!  custom.rs    kernels of users, in CUDA C; their code for the host
 //!  host.rs      ops that have no kernel yet: on the CPU, with one warning
 //! ```
 //!
@@ -24,7 +25,10 @@
 
 mod backend;
 mod compile;
+mod custom;
 mod fused;
+#[cfg(test)]
+mod golden;
 mod gpu;
 mod host;
 mod lines;
@@ -39,4 +43,5 @@ mod text;
 mod window;
 
 pub use backend::open;
+pub use custom::CudaKernel;
 pub use gpu::{Description, describe, report};

@@ -2,7 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
-use crate::{fused, host, lines, product, window};
+use crate::{custom, fused, host, lines, product, window};
 use pullback_ir::{
     DType, Error, Inst, Layout, Line, Op, Padding, Reduction, Result, Shape, Value, View,
 };
@@ -95,7 +95,8 @@ pub(crate) fn run(
         }
         Op::Pool(of) if of.frames.len() <= window::AXES => window::pool(gpu, of, &x[0], &out[0]),
         Op::Conv(_) | Op::Pool(_) | Op::Linalg(_) | Op::Fft(_) => host::run(gpu, op, x, out, at),
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
+        Op::Custom(of) => custom::run(gpu, (op, of), x, out, at),
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => {
             Err(Error::argument(op.name(), "runs only as part of a program on this device"))
         }
     }

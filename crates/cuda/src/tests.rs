@@ -6,12 +6,14 @@
 use crate::compile::compile;
 use crate::text::{Form, LoopText, PRELUDE, text};
 use pullback_cuda_sys::nvrtc;
-use pullback_ir::{Binary, Compare, DType, Inst, Op, Random, Reduction, Scalar, Unary, Value};
+use pullback_ir::{
+    Binary, Compare, CudaSource, DType, Inst, Op, Random, Reduction, Scalar, Unary, Value,
+};
 use smallvec::smallvec;
 
-fn compiles(name: &str, source: &str) {
+pub(crate) fn compiles(name: &str, source: &str) {
     if let Ok(rtc) = nvrtc()
-        && let Err(log) = compile(rtc, source, 90)
+        && let Err(log) = compile(rtc, source, 90, false)
     {
         panic!("{name}: {log}");
     }
@@ -155,6 +157,26 @@ fn kernels_over_lines_compile() {
     compiles("adam", &format!("{PRELUDE}{head}{adam}{update}"));
     let sgd = "#define MOMENTUM 1\n#define NESTEROV 1\n#define GRADIENT 2\n";
     compiles("sgd", &format!("{PRELUDE}{head}{sgd}{update}"));
+}
+
+#[test]
+fn kernels_of_users_compile_for_every_dtype() {
+    let body = r#"extern "C" __global__ void twice(const T0* x, R0* y, long long n) {
+  long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] + x[i];
+}"#;
+    for dtype in DTYPES {
+        let source = crate::custom::text(&CudaSource::new("twice", body), &[dtype], &[dtype]);
+        compiles(&format!("twice of {dtype}"), &source);
+    }
+    // What is wrong has the line of the user's text.
+    let wrong = CudaSource::new("twice", body.replace("x[i] + x[i]", "z"));
+    let source = crate::custom::text(&wrong, &[DType::F32], &[DType::F32]);
+    assert!(source.contains("typedef float T0;\ntypedef float R0;\n#line 1 \"twice.cu\"\nextern"));
+    if let Ok(rtc) = nvrtc() {
+        let log = compile(rtc, &source, 90, true).expect_err("`z` is not declared");
+        assert!(log.contains("twice.cu(3): error: identifier \"z\" is undefined"), "{log}");
+    }
 }
 
 #[test]
