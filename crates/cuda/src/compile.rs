@@ -6,12 +6,12 @@ use crate::cache;
 use crate::gpu::{Gpu, Handle, device_error};
 use crate::text::LoopText;
 use pullback_cuda_sys::{Nvrtc, nvrtc};
-use pullback_ir::{DType, Result};
+use pullback_ir::{CudaSource, DType, Result};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::ffi::{CStr, CString, c_int};
 use std::ptr::{null, null_mut};
-use std::sync::{PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// The kernels of a device.
 pub(crate) struct Kernels {
@@ -28,6 +28,17 @@ pub(crate) enum Key {
     Loop(LoopText),
     /// A kernel of `kernels/`, for some dtypes and numbers.
     Named(&'static str, SmallVec<[DType; 4]>, SmallVec<[u32; 4]>),
+    /// A user's, for these dtypes of operands and results.
+    Custom(Arc<CudaSource>, SmallVec<[DType; 4]>, SmallVec<[DType; 4]>),
+}
+
+/// What is compiled.
+pub(crate) struct Compiled {
+    pub text: String,
+    /// The name of the kernel in it.
+    pub function: CString,
+    /// Whether a product and a sum may be one instruction, rounded once.
+    pub fused: bool,
 }
 
 impl Kernels {
@@ -42,11 +53,22 @@ impl Kernels {
 
     /// The kernel `k` of a source text, which is made at the first call with this key.
     pub fn get(&self, gpu: &Gpu, key: &Key, text: impl FnOnce() -> String) -> Result<Handle> {
+        let of = || Compiled { text: text(), function: c"k".into(), fused: false };
+        self.get_or_make(gpu, key, of)
+    }
+
+    /// The kernel of this key, which is made at the first call.
+    pub fn get_or_make(
+        &self,
+        gpu: &Gpu,
+        key: &Key,
+        of: impl FnOnce() -> Compiled,
+    ) -> Result<Handle> {
         if let Some(kernel) = self.find(key) {
             return Ok(kernel);
         }
-        let source = text();
-        let image = self.image(&source)?;
+        let of = of();
+        let image = self.image(&of)?;
         gpu.enter();
         let (mut module, mut function) = (null_mut(), null_mut());
         // SAFETY: the image is a whole one, from NVRTC or from a file that holds its length.
@@ -59,8 +81,15 @@ impl Kernels {
                 code = load();
             }
             gpu.ok("compile", code)?;
-            let name = c"k".as_ptr();
-            gpu.ok("compile", (gpu.driver.cuModuleGetFunction)(&mut function, module, name))?;
+            let name = of.function.as_ptr();
+            code = (gpu.driver.cuModuleGetFunction)(&mut function, module, name);
+            // Not found.
+            if code == 500 {
+                let name = of.function.to_string_lossy();
+                let message = format!("there is no `extern \"C\" __global__ void {name}(…)` in it");
+                return Err(device_error("compile", message));
+            }
+            gpu.ok("compile", code)?;
         }
         let mut made = self.made.write().unwrap_or_else(PoisonError::into_inner);
         // Modules live as long as the process, so one that another thread has made meanwhile may
@@ -68,17 +97,19 @@ impl Kernels {
         Ok(*made.entry(key.clone()).or_insert(Handle(function)))
     }
 
-    fn image(&self, source: &str) -> Result<Vec<u8>> {
+    fn image(&self, of: &Compiled) -> Result<Vec<u8>> {
         let rtc = nvrtc().map_err(|why| device_error("compile", why.to_string()))?;
         let (mut major, mut minor) = (0, 0);
         // SAFETY: writes two integers.
         unsafe { (rtc.nvrtcVersion)(&mut major, &mut minor) };
-        let whole = format!("sm_{} NVRTC {major}.{minor}\n{source}", self.capability);
+        let fused = if of.fused { " fused" } else { "" };
+        let chip = self.capability;
+        let whole = format!("sm_{chip} NVRTC {major}.{minor}{fused}\n{}", of.text);
         let folder = cache::folder();
         if let Some(image) = folder.as_ref().and_then(|at| cache::read(at, "cubin", &whole)) {
             return Ok(image);
         }
-        let image = compile(rtc, source, self.capability)
+        let image = compile(rtc, &of.text, chip, of.fused)
             .map_err(|log| device_error("compile", format!("NVRTC refuses a kernel: {log}")))?;
         if let Some(folder) = &folder {
             cache::write(folder, "cubin", &whole, &image);
@@ -91,11 +122,13 @@ pub(crate) fn compile(
     rtc: &Nvrtc,
     source: &str,
     capability: u32,
+    fused: bool,
 ) -> std::result::Result<Vec<u8>, String> {
     let text = CString::new(source).map_err(|error| error.to_string())?;
     let chip = CString::new(format!("--gpu-architecture=sm_{capability}")).unwrap_or_default();
-    // Instructions are rounded one by one, as on the CPU.
-    let options: [&CStr; 4] = [&chip, c"--std=c++17", c"--fmad=false", c"-default-device"];
+    // Instructions of this library are rounded one by one, as on the CPU.
+    let fmad = if fused { c"--fmad=true" } else { c"--fmad=false" };
+    let options: [&CStr; 4] = [&chip, c"--std=c++17", fmad, c"-default-device"];
     let options = options.map(CStr::as_ptr);
     let (mut program, mut size) = (null_mut(), 0usize);
     // SAFETY: the strings live until the end; sizes are those that NVRTC gives.

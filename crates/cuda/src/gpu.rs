@@ -73,8 +73,22 @@ struct FallibleCall {
 struct Fault {
     call: u32,
     pad: u32,
-    value: i64,
     bound: i64,
+    high: u64,
+    low: u64,
+}
+
+impl Fault {
+    const NONE: Fault = Fault { call: 0, pad: 0, bound: 0, high: u64::MAX, low: u64::MAX };
+
+    /// What was wrong, as the CPU says it.
+    fn message(&self) -> String {
+        let index = ((self.high << 32) | (self.low & 0xffff_ffff)) as i64;
+        let (position, bound) = (self.high >> 32, self.bound);
+        format!(
+            "index {index} (element {position} of the indices) is out of range for an axis of length {bound}"
+        )
+    }
 }
 
 /// What is known of a device.
@@ -185,7 +199,7 @@ impl Gpu {
             ok((driver.cuStreamCreate)(&mut stream, 1))?;
             // Portable, and mapped into the memory of the device.
             ok((driver.cuMemHostAlloc)(&mut host, size_of::<Fault>(), 3))?;
-            host.cast::<Fault>().write(Fault { call: 0, pad: 0, value: 0, bound: 0 });
+            host.cast::<Fault>().write(Fault::NONE);
             ok((driver.cuMemHostGetDevicePointer_v2)(&mut seen, host, 0))?;
         }
         Ok(Gpu {
@@ -467,9 +481,8 @@ impl Faults {
             return Ok(());
         }
         // SAFETY: as above.
-        unsafe { fault.write_volatile(Fault { call: 0, pad: 0, value: 0, bound: 0 }) };
-        let Fault { value, bound, .. } = found;
-        let message = format!("index {value} is out of range for an axis of length {bound}");
+        unsafe { fault.write_volatile(Fault::NONE) };
+        let message = found.message();
         let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(call) = calls.iter().find(|call| call.number == found.call) else {
             return Err(Error::new(ErrorKind::Argument, "device", message));
@@ -491,5 +504,23 @@ pub(crate) struct Scratch<'a> {
 impl Drop for Scratch<'_> {
     fn drop(&mut self) {
         self.gpu.free(self.at);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Fault;
+
+    #[test]
+    fn a_fault_says_what_the_cpu_says() {
+        for index in [-1i64, 7, i64::MIN, i64::MAX] {
+            let [high, low] = [index as u64 >> 32, index as u64 & 0xffff_ffff];
+            let fault =
+                Fault { call: 1, bound: 5, high: (3 << 32) | high, low: (3 << 32) | low, pad: 0 };
+            let said = format!(
+                "index {index} (element 3 of the indices) is out of range for an axis of length 5"
+            );
+            assert_eq!(fault.message(), said);
+        }
     }
 }

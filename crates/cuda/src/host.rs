@@ -1,4 +1,4 @@
-//! Ops that have no kernel yet: on the CPU, with one warning for each op.
+//! Ops that have no kernel yet, and code of users' for the CPU: there, with one warning for each op.
 
 use crate::gpu::Gpu;
 use crate::loops::Operand;
@@ -62,8 +62,12 @@ fn warn(gpu: &Gpu, op: &Op, at: Option<Line>) {
     let name = op.name().to_string();
     if SAID.lock().unwrap_or_else(PoisonError::into_inner).insert(name.clone()) {
         let place = at.map_or(String::new(), |at| format!(" (first at {at})"));
+        let hint = match op {
+            Op::Custom(_) => "; `CustomOp::cuda` would give it one",
+            _ => "",
+        };
         eprintln!(
-            "pullback: `{name}` has no kernel on cuda:{} and runs on the CPU, with copies{place}",
+            "pullback: `{name}` has no kernel on cuda:{} and runs on the CPU, with copies{place}{hint}",
             gpu.number
         );
     }

@@ -16,6 +16,7 @@
 //!  product.rs   matrix products, by cuBLASLt
 //!  tuning.rs    the fastest of several ways, by measuring
 //!  program.rs   planned programs, step by step on base addresses
+//!  custom.rs    kernels of users, in CUDA C; their code for the host
 //!  host.rs      ops that have no kernel yet: on the CPU, with one warning
 //! ```
 //!
@@ -31,8 +32,11 @@ mod attention_dropout;
 mod backend;
 mod cache;
 mod compile;
+mod custom;
 mod fft;
 mod fused;
+#[cfg(test)]
+mod golden;
 mod gpu;
 mod held;
 mod host;
@@ -54,4 +58,5 @@ mod tuning;
 mod window;
 
 pub use backend::open;
+pub use custom::CudaKernel;
 pub use gpu::{Description, describe, report};

@@ -144,6 +144,7 @@ pub(crate) fn scatter(
     let shared =
         (0..index.shape.len()).all(|d| d == axis || index.strides[d] == 0 || index.shape[d] == 1);
     let lines = index.len() / len;
+    let behind: usize = index.shape.iter().skip(axis + 1).product();
     let lists = match shared {
         true => Operand::new(index.at, DType::I64, &[len], &[index.strides[axis]]),
         false => {
@@ -176,7 +177,7 @@ pub(crate) fn scatter(
         lines,
         len,
         axes: others(&index.shape, Some(axis), &[&out.strides, &source.strides, &of_list]),
-        steps: [out.strides[axis], source.strides[axis], 0, 0],
+        steps: [out.strides[axis], source.strides[axis], behind as isize, 0],
         numbers: [u64::from(shared), out.shape[axis] as u64, call],
     };
     let more = format!("#define COMBINE {combine}");

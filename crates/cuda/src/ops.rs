@@ -2,7 +2,11 @@
 
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
+<<<<<<< HEAD
 use crate::{fft, fused, host, linalg, lines, product, window};
+=======
+use crate::{custom, fused, host, lines, product, window};
+>>>>>>> w-kern
 use pullback_ir::{
     DType, Error, Inst, Layout, Line, Op, Padding, Reduction, Result, Shape, Value, View,
 };
@@ -94,6 +98,7 @@ pub(crate) fn run(
             window::conv(gpu, of, &x[0], &x[1], &out[0])
         }
         Op::Pool(of) if of.frames.len() <= window::AXES => window::pool(gpu, of, &x[0], &out[0]),
+<<<<<<< HEAD
         Op::Linalg(f) => linalg::run(gpu, *f, x, out, at),
         Op::Fft(f) => match gpu.transforms() {
             Ok(transforms) => fft::run(gpu, transforms, *f, &x[0], &out[0]),
@@ -101,6 +106,11 @@ pub(crate) fn run(
         },
         Op::Conv(_) | Op::Pool(_) => host::run(gpu, op, x, out, at),
         Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
+=======
+        Op::Conv(_) | Op::Pool(_) | Op::Linalg(_) | Op::Fft(_) => host::run(gpu, op, x, out, at),
+        Op::Custom(of) => custom::run(gpu, (op, of), x, out, at),
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => {
+>>>>>>> w-kern
             Err(Error::argument(op.name(), "runs only as part of a program on this device"))
         }
     }

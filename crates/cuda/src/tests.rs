@@ -6,12 +6,19 @@
 use crate::compile::compile;
 use crate::text::{Form, Held, LoopText, PRELUDE, text};
 use pullback_cuda_sys::nvrtc;
+<<<<<<< HEAD
 use pullback_ir::{Binary, Compare, DType, Inst, Op, Random, Reduction, Scalar, Unary, Value};
 use smallvec::{SmallVec, smallvec};
+=======
+use pullback_ir::{
+    Binary, Compare, CudaSource, DType, Inst, Op, Random, Reduction, Scalar, Unary, Value,
+};
+use smallvec::smallvec;
+>>>>>>> w-kern
 
-fn compiles(name: &str, source: &str) {
+pub(crate) fn compiles(name: &str, source: &str) {
     if let Ok(rtc) = nvrtc()
-        && let Err(log) = compile(rtc, source, 90)
+        && let Err(log) = compile(rtc, source, 90, false)
     {
         panic!("{name}: {log}");
     }
@@ -195,6 +202,7 @@ fn kernels_over_lines_compile() {
 }
 
 #[test]
+<<<<<<< HEAD
 fn kernels_over_matrices_compile() {
     for dtype in [DType::F32, DType::F64] {
         for name in ["CHOLESKY", "LU", "QR"] {
@@ -206,6 +214,24 @@ fn kernels_over_matrices_compile() {
         for name in others.into_iter().chain(["IDENTITY", "BEFORE", "AFTER"]) {
             compiles(name, &crate::linalg::text(name, dtype, (0, 0)));
         }
+=======
+fn kernels_of_users_compile_for_every_dtype() {
+    let body = r#"extern "C" __global__ void twice(const T0* x, R0* y, long long n) {
+  long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+  if (i < n) y[i] = x[i] + x[i];
+}"#;
+    for dtype in DTYPES {
+        let source = crate::custom::text(&CudaSource::new("twice", body), &[dtype], &[dtype]);
+        compiles(&format!("twice of {dtype}"), &source);
+    }
+    // What is wrong has the line of the user's text.
+    let wrong = CudaSource::new("twice", body.replace("x[i] + x[i]", "z"));
+    let source = crate::custom::text(&wrong, &[DType::F32], &[DType::F32]);
+    assert!(source.contains("typedef float T0;\ntypedef float R0;\n#line 1 \"twice.cu\"\nextern"));
+    if let Ok(rtc) = nvrtc() {
+        let log = compile(rtc, &source, 90, true).expect_err("`z` is not declared");
+        assert!(log.contains("twice.cu(3): error: identifier \"z\" is undefined"), "{log}");
+>>>>>>> w-kern
     }
 }
 

@@ -92,7 +92,8 @@ pub trait DeviceBackend: Send + Sync + 'static {
     /// Runs an op, whose results and operands fit it. `false`, and nothing done, if there is no
     /// kernel that writes its results in this way: the engine then computes fresh results and
     /// copies them. So every device runs all ops to fresh memory, and copies ([`Op::Copy`]) also
-    /// into a part of memory ([`Write::Part`]).
+    /// into a part of memory ([`Write::Part`]). A custom op runs its code for this device
+    /// ([`Kernel::launches`](crate::Kernel::launches)), or on the host with copies and a wait.
     ///
     /// # Errors
     /// If the device does not take the op.

@@ -7,7 +7,7 @@
 
 use crate::flow::{list, results, takes};
 use crate::infer::Specs;
-use crate::{Error, Program, Result, Spec};
+use crate::{Error, Launch, Program, Result, Spec};
 use std::any::Any;
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -37,7 +37,7 @@ pub enum Work {
     Done(usize),
 }
 
-/// Code that computes tensors from tensors, in dense host memory.
+/// Code that computes tensors from tensors: in dense host memory, and on a GPU if it has code for it.
 pub trait Kernel: Send + Sync {
     /// The specs of the results.
     ///
@@ -50,6 +50,16 @@ pub trait Kernel: Send + Sync {
     /// # Errors
     /// If the values of the operands are wrong.
     fn run(&self, inputs: &[Bytes<'_>], outputs: &mut [BytesMut<'_>]) -> Result<()>;
+
+    /// The launches that do the same on a GPU, in order, on dense operands and results of these
+    /// specs. `None` if it has no code for a GPU: then the backend copies the operands to the host,
+    /// calls `run`, and copies the results back.
+    ///
+    /// # Errors
+    /// If its code for a GPU does not take these operands.
+    fn launches(&self, _inputs: &[&Spec], _outputs: &[&Spec]) -> Result<Option<Vec<Launch>>> {
+        Ok(None)
+    }
 }
 
 /// An operand in memory: dense, row-major.

@@ -14,6 +14,7 @@ mod error;
 mod few;
 mod flow;
 pub mod infer;
+mod launch;
 mod layout;
 mod line;
 mod numerics;
@@ -39,6 +40,7 @@ pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use few::Few;
 pub use flow::{Flow, Scan};
+pub use launch::{CudaLaunch, CudaSource, Launch};
 pub use layout::{Layout, diagonal_len};
 pub use line::Line;
 pub use numerics::{

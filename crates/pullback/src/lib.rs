@@ -184,10 +184,11 @@ pub use ops::{
     masked,
 };
 pub use ops::{fft, linalg};
+pub use pullback_cuda::CudaKernel;
 pub use pullback_derive::Tree;
 pub use pullback_ir::pass::BudgetReport;
 pub use pullback_ir::{
-    DType, Device, Error, ErrorKind, Line, Op, Program, Result, Scalar, Shape, Spec,
+    CudaLaunch, DType, Device, Error, ErrorKind, Line, Op, Program, Result, Scalar, Shape, Spec,
 };
 pub use random::{
     Key, manual_seed, next_key, next_key_on, random_state, random_states, set_random_state,

@@ -202,7 +202,8 @@ pub fn is_grad_enabled() -> bool {
 ///
 /// Calls of [`jit`](crate::jit) run op by op inside `f`, also where `detect_anomaly` is inside the
 /// compiled function. What [`vmap`](crate::vmap) does with an example is traced, where values are
-/// not known: a backward pass inside it is not checked.
+/// not known: a backward pass inside it is not checked. On a GPU every gradient that is checked is
+/// waited for.
 ///
 /// ```
 /// use pullback::{Tensor, detect_anomaly};

@@ -305,7 +305,7 @@ impl CustomOp for Shorter {
 
 #[test]
 fn a_compiled_function_may_be_called_from_inside_itself() {
-    // A custom op gets slices of the host's memory. (These tests run on another device too.)
+    // The second device runs the op's code on its own thread, which cannot wait for itself.
     if pullback::default_device() != pullback::Device::Cpu {
         return;
     }

@@ -2,5 +2,6 @@
 //! their own.
 
 mod compiled_traps;
+mod cuda_kernel;
 mod listed;
 mod models;

@@ -9,7 +9,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Whether new tensors are on the CPU: these tests run on another device too
-/// (`second_device_jit.rs`), where the host's memory tells nothing and custom ops get no slices.
+/// (`second_device_jit.rs`), where the host's memory tells nothing.
 fn on_host() -> bool {
     default_device() == Device::Cpu
 }

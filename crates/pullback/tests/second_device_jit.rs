@@ -1,8 +1,8 @@
 //! The tests of compiled functions, on a device that is not the host: the same files, with the
 //! second device as the default of the process.
 //!
-//! Tests that measure the host's memory or run code on slices of host memory return at once here;
-//! each says so in its first lines (`on_host`).
+//! Tests that measure the host's memory return at once here; each says so in its first lines
+//! (`on_host`).
 
 #[path = "device_second/as_default.rs"]
 mod as_default;

@@ -31,7 +31,7 @@ extern "C" __global__ void k(Lines p) {
   u64 t = thread_index(); if (t >= p.lines) return;
   i64 o[2]; offsets(p, t, 2, o);
   i64 i = ((const i64*)p.p[1])[o[1]];
-  if (i < 0 || i >= (i64)p.b) { report((Fault*)p.p[3], (u32)p.c, i, (i64)p.b); return; }
+  if (i < 0 || i >= (i64)p.b) { report((Fault*)p.p[3], (u32)p.c, t, i, (i64)p.b); return; }
   ((E*)p.p[2])[t] = ((const E*)p.p[0])[o[0] + i * p.step[0]];
 }
 #endif
@@ -40,6 +40,7 @@ extern "C" __global__ void k(Lines p) {
 // p: out, sorted indices, their positions, source, fault; lines: those of the source; len: along
 // the axis; a: 1 if all lines share one list; b: length of the axis; c: the call.
 // Operands along axes: 0 = out without the axis, 1 = source without the axis, 2 = the list.
+// step: out and source along the axis, and how many indices there are behind it.
 extern "C" __global__ void k(Lines p) {
   u64 t = thread_index(); if (t >= p.lines * p.len) return;
   // Neighbouring threads have neighbouring lines, which are neighbours in memory.
@@ -47,7 +48,11 @@ extern "C" __global__ void k(Lines p) {
   i64 o[3]; offsets(p, line, 3, o);
   const i64* sorted = (const i64*)p.p[1] + o[2]; const i64* from = (const i64*)p.p[2] + o[2];
   i64 to = sorted[j];
-  if (to < 0 || to >= (i64)p.b) { report((Fault*)p.p[4], (u32)p.c, to, (i64)p.b); return; }
+  if (to < 0 || to >= (i64)p.b) {
+    u64 inner = (u64)p.step[2];
+    report((Fault*)p.p[4], (u32)p.c, (line / inner * p.len + (u64)from[j]) * inner + line % inner, to, (i64)p.b);
+    return;
+  }
   if (j > 0 && sorted[j - 1] == to) return;
   E* out = (E*)p.p[0] + o[0] + to * p.step[0];
   const E* source = (const E*)p.p[3] + o[1];
@@ -223,7 +228,7 @@ extern "C" __global__ void __launch_bounds__(256) k(Lines p) {
   // Minus infinity where nothing is larger: its exponential is none.
   for (u64 j = threadIdx.x; j < p.len; j += 256) { C v = load(x[(i64)j * p.step[0]]); sum += v == most ? (C)1 : u_exp(v - most); }
   sum = over_row<Sum, 256>(sum, (C)0);
-  if (wanted < 0 || wanted >= (i64)p.len) { if (threadIdx.x == 0) report((Fault*)p.p[3], (u32)p.c, wanted, (i64)p.len); return; }
+  if (wanted < 0 || wanted >= (i64)p.len) { if (threadIdx.x == 0) report((Fault*)p.p[3], (u32)p.c, blockIdx.x, wanted, (i64)p.len); return; }
 #ifdef VJP
   C dy = load(((const E*)p.p[4])[o[3]]);
   for (u64 j = threadIdx.x; j < p.len; j += 256) {

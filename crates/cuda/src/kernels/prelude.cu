@@ -211,8 +211,20 @@ template <class K, int G, class C> FN C over_row(C x, C none) {
   return x;
 }
 
-// Where a kernel reports a value that it rejects: the number of the call, the value, its bound.
-struct Fault { u32 call; u32 pad; i64 value; i64 bound; };
-FN void report(Fault* to, u32 call, i64 value, i64 bound) {
-  if (atomicCAS_system(&to->call, 0u, call) == 0) { to->value = value; to->bound = bound; }
+// Where kernels report an index that they reject: the first call that does, the length of its axis,
+// and of its bad indices the one at the smallest position. `high` and `low` hold that position above
+// a half of the index, so that the least of them is the same index in whatever order threads come.
+struct Fault { u32 call; u32 pad; i64 bound; u64 high; u64 low; };
+FN void lower(u64* to, u64 x) {
+  u64 seen = *(volatile u64*)to;
+  while (x < seen) { u64 before = atomicCAS_system(to, seen, x); if (before == seen) return; seen = before; }
+}
+FN void report(Fault* to, u32 call, u64 position, i64 index, i64 bound) {
+  u32 first = *(volatile u32*)&to->call;
+  if (first == 0) first = atomicCAS_system(&to->call, 0u, call);
+  if (first != 0 && first != call) return;
+  to->bound = bound;
+  u64 at = (position < 0xffffffffull ? position : 0xffffffffull) << 32;
+  lower(&to->high, at | ((u64)index >> 32));
+  lower(&to->low, at | ((u64)index & 0xffffffffull));
 }

@@ -7,7 +7,8 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 /// An attached device, with the working memory of its programs.
 ///
 /// Programs run one after the other on the stream of the device, so they share one arena, of the
-/// size of the largest. Its address changes when it grows, and after `trim`.
+/// size of the largest. Its address changes when it grows, and after `trim`. Programs that two
+/// threads enqueue at the same time have one each.
 pub(crate) struct Attached {
     pub device: Device,
     pub backend: Box<dyn DeviceBackend>,
@@ -104,22 +105,27 @@ impl Drop for Block {
 }
 
 impl Attached {
-    /// Runs `f` on an arena of at least so many bytes.
+    /// Runs `f` on an arena of at least so many bytes. Nothing is locked meanwhile: a custom op that
+    /// runs on the host may run other programs of the device, which then have an arena of their own.
     pub fn with_arena<R>(
         self: &Arc<Attached>,
         bytes: usize,
         f: impl FnOnce(Handle) -> Result<R>,
     ) -> Result<R> {
-        let mut arena = self.arena.lock().unwrap_or_else(PoisonError::into_inner);
-        let block = match arena.take() {
+        let arena = || self.arena.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = arena().take();
+        let block = match held {
             Some(block) if block.bytes >= bytes => block,
             outgrown => {
                 drop(outgrown);
                 Block::alloc(self, bytes)?
             }
         };
-        let handle = block.handle;
-        *arena = Some(block);
-        f(handle)
+        let made = f(block.handle);
+        let mut kept = arena();
+        if kept.as_ref().is_none_or(|other| other.bytes < block.bytes) {
+            *kept = Some(block);
+        }
+        made
     }
 }

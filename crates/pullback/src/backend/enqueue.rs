@@ -1,7 +1,7 @@
 //! Ops in the queue of an attached device, and the memory of its programs.
 
 use super::attach::{Attached, Block, find};
-use super::executable::{Bound, refuse_host_code};
+use super::executable::Bound;
 use super::{Call, DeviceOperand, Handle, Memory, Pooled, Write};
 use crate::rule::Tensors;
 use crate::storage::Storage;
@@ -15,7 +15,6 @@ use std::sync::Arc;
 /// Enqueues an op that writes fresh memory.
 pub(super) fn run(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) -> Result<Tensors> {
     let op = call.op();
-    refuse_host_code(op, device)?;
     let on = find(device)?;
     let splat = matches!(op, Op::Literal { .. });
     let mut outs = Tensors::new();
@@ -55,7 +54,6 @@ pub(super) fn write(
     at: Option<Line>,
 ) -> Result<bool> {
     let op = call.op();
-    refuse_host_code(op, device)?;
     let mut from = from.iter();
     let mut x = SmallVec::<[DeviceOperand; 6]>::new();
     for (tensor, of) in inputs.iter().zip(sources) {

@@ -9,7 +9,7 @@ use super::{Bases, Call, Code, DeviceOperand, DeviceProgram, Memory, target};
 use crate::{Device, Error, Result, Tensor};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::{Base, Plan, Planned};
-use pullback_ir::{Layout, Op, Program, Structure, Work};
+use pullback_ir::{Layout, Op, Program, Structure};
 use std::sync::Arc;
 
 /// A program that is ready to run on a device.
@@ -159,10 +159,6 @@ pub(super) trait BySteps {
 fn device_of(program: &Program) -> Result<Device> {
     let device = program.specs.first().map_or(Device::Cpu, |spec| spec.device);
     check_device(program, device)?;
-    match device {
-        Device::Cpu => {}
-        device => program.equations.iter().try_for_each(|e| refuse_host_code(&e.op, device))?,
-    }
     Ok(device)
 }
 
@@ -174,21 +170,6 @@ fn check_device(program: &Program, device: Device) -> Result<()> {
     }
     let structures = program.equations.iter().filter_map(|e| e.op.structure());
     structures.flat_map(Structure::programs).try_for_each(|inside| check_device(inside, device))
-}
-
-/// Refuses code of a user's that is given slices of host memory, here and in programs inside.
-pub(super) fn refuse_host_code(op: &Op, device: Device) -> Result<()> {
-    let Some(structure) = op.structure() else { return Ok(()) };
-    if let Op::Custom(of) = op
-        && matches!(of.work(), Work::Kernel { .. })
-    {
-        let message =
-            format!("its code works on memory of the host, and its operands are on {device}");
-        let hint = "move them with `to(Device::Cpu)`, and the result back";
-        return Err(Error::argument(op.name(), message).hint(hint));
-    }
-    let mut inside = structure.programs().into_iter().flat_map(|p| &p.equations);
-    inside.try_for_each(|e| refuse_host_code(&e.op, device))
 }
 
 /// A program of a device, bound.

@@ -15,7 +15,7 @@ use crate::{
     Error, ErrorKind, Op, Result, Shape, Spec, Tensor, fail, mode, trace, try_apply, vmap,
 };
 use pullback_ir::infer::Specs;
-use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Line, Work};
+use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Launch, Line, Work};
 use smallvec::SmallVec;
 use std::sync::{Arc, PoisonError};
 
@@ -227,6 +227,26 @@ impl Kernel for Each {
                 .map_err(|e| e.detail(format!("for example {example}")))?;
         }
         Ok(())
+    }
+
+    /// Those of one example, for each: their operands and results begin at its rows.
+    fn launches(&self, inputs: &[&Spec], outputs: &[&Spec]) -> Result<Option<Vec<Launch>>> {
+        let one = |(&x, &row): (&&Spec, &bool)| if row { example(x) } else { x.clone() };
+        let given: Vec<Spec> = inputs.iter().zip(&self.rows).map(one).collect();
+        let made: Vec<Spec> = outputs.iter().map(|y| example(y)).collect();
+        let [given, made] = [&given, &made].map(|all| all.iter().collect::<Vec<&Spec>>());
+        let Some(launches) = self.kernel.launches(&given, &made)? else { return Ok(None) };
+        let moved = |launch: &Launch, i: usize| {
+            let mut launch = launch.clone();
+            let rows =
+                self.rows.iter().zip(&given).map(|(&row, x)| if row { x.bytes() } else { 0 });
+            launch.starts[0].iter_mut().zip(rows).for_each(|(start, row)| *start += i * row);
+            let rows = made.iter().map(|y| y.bytes());
+            launch.starts[1].iter_mut().zip(rows).for_each(|(start, row)| *start += i * row);
+            launch
+        };
+        let examples = (0..self.n).flat_map(|i| launches.iter().map(move |l| (i, l)));
+        Ok(Some(examples.map(|(i, launch)| moved(launch, i)).collect()))
     }
 }
 

@@ -8,12 +8,13 @@ use crate::apply::apply_all;
 use crate::backend::{elements, elements_mut};
 use crate::rule::{Derivatives, RuleContext, Tensors, Val};
 use crate::{DType, Device, Error, HostElement, Op, Result, Spec, Tensor, fail, mode};
+use pullback_cuda::CudaKernel;
 use pullback_ir::infer::{Specs, fits_memory};
-use pullback_ir::{Bytes, BytesMut, Custom, Kernel, Line, Work};
+use pullback_ir::{Bytes, BytesMut, Custom, ErrorKind, Kernel, Launch, Line, Work};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An operation implemented by your code: a table lookup, a call of another library, anything that
-/// computes output buffers from input buffers.
+/// An operation implemented by your code: a table lookup, a call of another library, a kernel in CUDA
+/// C, anything that computes output buffers from input buffers.
 ///
 /// ```
 /// use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec, Tensor, custom_op, grad};
@@ -134,8 +135,63 @@ pub trait CustomOp: Send + Sync + 'static {
     /// ```
     ///
     /// # Errors
-    /// If the values are not as they must be.
-    fn forward(&self, inputs: &[HostInput<'_>], outputs: &mut [HostOutput<'_>]) -> Result<()>;
+    /// If the values are not as they must be. The default method, always: an op whose only code is
+    /// [`CustomOp::cuda`] does not run on the CPU.
+    #[allow(unused_variables)]
+    fn forward(&self, inputs: &[HostInput<'_>], outputs: &mut [HostOutput<'_>]) -> Result<()> {
+        let message = match self.cuda() {
+            Some(_) => "its code is CUDA C, which runs on GPUs of NVIDIA alone",
+            None => "has no code: neither `forward` nor `cuda` is defined",
+        };
+        let hint = "move its operands there, with `to(Device::Cuda(0))`, or define `forward` too";
+        Err(Error::new(ErrorKind::Device, self.name(), message).hint(hint))
+    }
+
+    /// Its code for GPUs. Unless defined, operands on a GPU are copied to the host for
+    /// [`CustomOp::forward`], and its results back, which waits for the GPU.
+    ///
+    /// ```
+    /// use pullback::{CudaKernel, CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
+    /// use pullback::{Device, Tensor, custom_op};
+    ///
+    /// struct Cube(CudaKernel);
+    ///
+    /// impl CustomOp for Cube {
+    ///     fn cuda(&self) -> Option<&CudaKernel> {
+    ///         Some(&self.0)
+    ///     }
+    /// #     fn name(&self) -> &'static str { "cube" }
+    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
+    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
+    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
+    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
+    /// #         Ok(())
+    /// #     }
+    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
+    /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
+    /// #         vec![3.0 * x[0].square() * &dy[0]]
+    /// #     }
+    /// }
+    ///
+    /// let text = r#"
+    ///     extern "C" __global__ void cube(const T0* x, R0* y, long long n) {
+    ///       long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
+    ///       if (i < n) y[i] = x[i] * x[i] * x[i];
+    ///     }"#;
+    /// // SAFETY: a thread reads and writes element i alone, and only if there is one.
+    /// let kernel = unsafe { CudaKernel::elementwise("cube", text, 1, 1) };
+    /// let cube = custom_op(Cube(kernel));
+    /// let device = if Device::Cuda(0).is_available() { Device::Cuda(0) } else { Device::Cpu };
+    /// let x = Tensor::from([1.0, 2.0]).to(device).requires_grad();
+    /// let y = cube.one(&[&x]); // on a GPU, its rule is checked there
+    /// y.sum().backward()?;
+    /// assert_eq!((y.device(), y.to_vec::<f64>()), (device, vec![1.0, 8.0]));
+    /// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [3.0, 12.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    fn cuda(&self) -> Option<&CudaKernel> {
+        None
+    }
 
     /// How it is differentiated: by a rule of its own, as zero, or not at all.
     ///
@@ -809,6 +865,11 @@ impl Kernel for ExternalRule {
         let mut made: Vec<HostOutput> =
             outputs.iter_mut().map(|y| HostOutput { spec: y.spec, bytes: &mut *y.bytes }).collect();
         self.0.forward(&given, &mut made).map_err(|e| self.named(e))
+    }
+
+    fn launches(&self, inputs: &[&Spec], outputs: &[&Spec]) -> Result<Option<Vec<Launch>>> {
+        let launches = |kernel: &CudaKernel| kernel.launches(inputs, outputs);
+        self.0.cuda().map(launches).transpose().map_err(|e| self.named(e))
     }
 }
 

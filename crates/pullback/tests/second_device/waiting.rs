@@ -2,7 +2,7 @@
 
 use super::device_second::{alone, counted, counts, pause, second};
 use super::{bits, sample};
-use pullback::{Tensor, backend, catch};
+use pullback::{Tensor, backend, catch, detect_anomaly, detect_overflow, grad, jit};
 
 #[test]
 fn ops_return_before_they_have_run() {
@@ -44,7 +44,8 @@ fn a_failed_kernel_is_the_error_of_the_next_wait() {
     let y = table.index_select(0, &wrong);
     let z = y * 2.0;
     let error = catch(|| z.to_vec::<f32>()).unwrap_err().to_string();
-    assert!(error.starts_with("gather: index "), "{error}");
+    let said = "gather: index 9 (element 2 of the indices) is out of range for an axis of length 4";
+    assert!(error.starts_with(said), "{error}");
     assert!(error.contains(&format!("second_device/waiting.rs:{line}:")), "{error}");
     // It is told once, and the device goes on.
     backend::synchronize(second()).unwrap();
@@ -81,4 +82,52 @@ fn a_training_step_reads_nothing() {
     assert_eq!(told.uploads, 2 + 4 * 2, "parameters once, and batches: {told:?}");
     let found: Vec<f32> = losses.iter().map(Tensor::item::<f32>).collect();
     assert_eq!(found, wanted);
+}
+
+#[test]
+fn an_anomaly_is_the_error_of_the_backward_pass_itself() {
+    let _alone = alone();
+    let root = |x: &Tensor| (x.sqrt() * 2.0).sum();
+    let compiled = jit(grad(root));
+    let wrong = |on, x: [f32; 2]| {
+        let x = Tensor::from(x).to(on);
+        let eager = catch(|| detect_anomaly(|| grad(root)(&x))).unwrap_err().to_string();
+        let compiled = detect_anomaly(|| compiled.call(&x)).unwrap_err().to_string();
+        (eager, compiled)
+    };
+    for (x, made) in [([0.0, 4.0], "an infinity"), ([-1.0, 4.0], "NaN")] {
+        let (eager, compiled) = wrong(second(), x);
+        for text in [&eager, &compiled] {
+            assert!(text.contains(&format!("backward of `sqrt` made {made}")), "{text}");
+            assert!(text.contains("second_device/waiting.rs:"), "{text}");
+        }
+        let here = wrong(pullback::Device::Cpu, x);
+        assert_eq!((eager, compiled), (on_second(&here.0), on_second(&here.1)));
+    }
+    // One flag is read for each gradient, and nothing else.
+    let x = sample(&[8], 1).square().to(second()) + 1.0;
+    let (plain, without) = counted(|| grad(root)(&x));
+    let (watched, with) = counted(|| detect_anomaly(|| grad(root)(&x)));
+    assert_eq!(without.downloads, 0);
+    assert!((1..=4).contains(&with.downloads), "{with:?}");
+    assert_eq!(bits(&watched), bits(&plain));
+}
+
+/// A message of the CPU, as it is on the second device: specs name the device.
+fn on_second(text: &str) -> String {
+    let device = second();
+    text.replace(
+        "\n  on f32[2]",
+        &format!("\n  on {}", pullback::Spec::on(device, pullback::DType::F32, [2])),
+    )
+}
+
+#[test]
+fn the_op_that_overflowed_is_found() {
+    let _alone = alone();
+    let x = Tensor::from([100.0f32, 2.0]).to(second());
+    let (_, source) = detect_overflow(|| (&x * &x).exp() + 1.0);
+    let source = source.expect("an infinity").to_string();
+    assert!(source.starts_with("`exp` made an infinity"), "{source}");
+    assert!(source.contains("second_device/waiting.rs:"), "{source}");
 }

@@ -1,0 +1,176 @@
+//! The texts of a dozen loops, as files in `golden/`, so that a change of the generator shows what
+//! it does to them. Each also compiles where NVRTC is found.
+//!
+//! `PULLBACK_WRITE_GOLDEN=1 cargo test -p pullback-cuda golden` writes them anew. They begin after
+//! the prelude, which all kernels share, and the code of random numbers.
+
+use crate::tests::compiles;
+use crate::text::{Form, LoopText, PRELUDE, text};
+use pullback_ir::{Binary, DType, Inst, Op, Random, Reduction, Scalar, Unary, Value};
+use std::path::Path;
+
+/// Instructions, each with what is known of its value.
+#[derive(Default)]
+struct Body(Vec<Inst>, Vec<Value>);
+
+impl Body {
+    fn add(&mut self, inst: Inst, dtype: DType, row: bool) -> usize {
+        self.0.push(inst);
+        self.1.push(Value { dtype, row });
+        self.0.len() - 1
+    }
+
+    /// An operand, the same along each row if `row`.
+    fn load(&mut self, operand: usize, dtype: DType, row: bool) -> usize {
+        self.add(Inst::Load(operand), dtype, row)
+    }
+
+    /// A pointwise op of the dtype of its last operand.
+    fn point(&mut self, op: Op, of: &[usize]) -> usize {
+        let dtype = of.last().map_or(DType::F32, |&v| self.1[v].dtype);
+        let row = of.iter().all(|&v| self.1[v].row);
+        self.add(Inst::Point(op, of.iter().copied().collect()), dtype, row)
+    }
+
+    fn binary(&mut self, f: Binary, a: usize, b: usize) -> usize {
+        self.point(Op::Binary(f), &[a, b])
+    }
+
+    fn unary(&mut self, f: Unary, x: usize) -> usize {
+        self.point(Op::Unary(f), &[x])
+    }
+
+    fn number(&mut self, value: f64, dtype: DType) -> usize {
+        self.add(Inst::Literal(Scalar::from(value), dtype), dtype, true)
+    }
+
+    fn reduce(&mut self, kind: Reduction, of: usize) -> usize {
+        let dtype = self.1[of].dtype;
+        self.add(Inst::Reduce(kind, of), dtype, true)
+    }
+
+    /// The text of a loop over these instructions.
+    fn text(&self, inputs: &[DType], outputs: &[usize], form: Form) -> String {
+        let of = LoopText {
+            body: self.0.iter().cloned().collect(),
+            inputs: inputs.iter().copied().collect(),
+            outputs: outputs.iter().copied().collect(),
+            form,
+            wide: false,
+        };
+        text(&of, &self.1)
+    }
+}
+
+/// tanh(a · b) + 0.1, with `b` one element for all if the form says so.
+fn pointwise(dtype: DType, form: Form) -> String {
+    let mut body = Body::default();
+    let (a, b) = (body.load(0, dtype, false), body.load(1, dtype, false));
+    let product = body.binary(Binary::Mul, a, b);
+    let tanh = body.unary(Unary::Tanh, product);
+    let tenth = body.number(0.1, dtype);
+    let sum = body.binary(Binary::Add, tanh, tenth);
+    body.text(&[dtype, dtype], &[sum], form)
+}
+
+/// The sum and the maximum of the squares of rows.
+fn reductions(dtype: DType, threads: u32, split: bool) -> String {
+    let mut body = Body::default();
+    let x = body.load(0, dtype, false);
+    let square = body.unary(Unary::Square, x);
+    let outputs = [Reduction::Sum, Reduction::Max].map(|kind| body.reduce(kind, square));
+    body.text(&[dtype], &outputs, Form::Rows { outer: 1, inner: 1, threads, split })
+}
+
+fn softmax(dtype: DType) -> String {
+    let mut body = Body::default();
+    let x = body.load(0, dtype, false);
+    let most = body.reduce(Reduction::Max, x);
+    let below = body.binary(Binary::Sub, x, most);
+    let exp = body.unary(Unary::Exp, below);
+    let sum = body.reduce(Reduction::Sum, exp);
+    let y = body.binary(Binary::Div, exp, sum);
+    body.text(&[dtype], &[y], Form::Rows { outer: 1, inner: 1, threads: 32, split: false })
+}
+
+fn layer_norm(dtype: DType) -> String {
+    let mut body = Body::default();
+    let x = body.load(0, dtype, false);
+    let (weight, bias) = (body.load(1, dtype, false), body.load(2, dtype, false));
+    let one = body.number(1.0 / 768.0, dtype);
+    let sum = body.reduce(Reduction::Sum, x);
+    let mean = body.binary(Binary::Mul, sum, one);
+    let centred = body.binary(Binary::Sub, x, mean);
+    let square = body.unary(Unary::Square, centred);
+    let squares = body.reduce(Reduction::Sum, square);
+    let variance = body.binary(Binary::Mul, squares, one);
+    let epsilon = body.number(1e-5, dtype);
+    let shifted = body.binary(Binary::Add, variance, epsilon);
+    let scale = body.unary(Unary::Rsqrt, shifted);
+    let normal = body.binary(Binary::Mul, centred, scale);
+    let scaled = body.binary(Binary::Mul, normal, weight);
+    let y = body.binary(Binary::Add, scaled, bias);
+    let form = Form::Rows { outer: 1, inner: 1, threads: 256, split: false };
+    body.text(&[dtype; 3], &[y, mean, scale], form)
+}
+
+/// x where a uniform number is below 0.9, and 0 elsewhere.
+fn dropout() -> String {
+    let mut body = Body::default();
+    let x = body.load(0, DType::F32, false);
+    let random = body.add(Inst::Random(Random::Uniform, 1, DType::F32), DType::F32, false);
+    let keep = body.number(0.9, DType::F32);
+    let less = Op::Compare(pullback_ir::Compare::Lt);
+    let kept = body.add(Inst::Point(less, [random, keep].into()), DType::Bool, false);
+    let zero = body.number(0.0, DType::F32);
+    let y = body.point(Op::Select, &[kept, x, zero]);
+    body.text(&[DType::F32, DType::I64], &[y], Form::Flat { vector: 4, single: 2 })
+}
+
+fn cast(from: DType, to: DType) -> String {
+    let mut body = Body::default();
+    let x = body.load(0, from, false);
+    let y = body.add(Inst::Point(Op::Cast(to), [x].into()), to, false);
+    body.text(&[from], &[y], Form::Flat { vector: 4, single: 0 })
+}
+
+#[test]
+fn generated_kernels_are_these_texts() {
+    let flat = |vector, single| Form::Flat { vector, single };
+    let texts = [
+        ("flat_f32", pointwise(DType::F32, flat(4, 0))),
+        ("flat_bf16", pointwise(DType::BF16, flat(8, 0b10))),
+        ("flat_unaligned", pointwise(DType::F32, flat(1, 0))),
+        ("strided", pointwise(DType::F32, Form::Strided { rank: 3 })),
+        ("rows_1", reductions(DType::F32, 1, false)),
+        ("rows_32", reductions(DType::BF16, 32, false)),
+        ("rows_256", reductions(DType::F64, 256, false)),
+        ("rows_1024", reductions(DType::F32, 1024, false)),
+        ("rows_split", reductions(DType::BF16, 1024, true)),
+        ("softmax", softmax(DType::F32)),
+        ("layer_norm", layer_norm(DType::BF16)),
+        ("dropout", dropout()),
+        ("cast_f16", cast(DType::F32, DType::F16)),
+    ];
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/golden");
+    let mut differ = Vec::new();
+    for (name, source) in &texts {
+        compiles(name, source);
+        let own = [PRELUDE, include_str!("kernels/random.cu")]
+            .iter()
+            .fold(source.as_str(), |text, shared| text.strip_prefix(shared).unwrap_or(text));
+        let file = folder.join(format!("{name}.cu"));
+        if std::env::var_os("PULLBACK_WRITE_GOLDEN").is_some() {
+            std::fs::write(&file, own).expect("a golden text can be written");
+        }
+        if std::fs::read_to_string(&file).is_ok_and(|wanted| wanted == own) {
+            continue;
+        }
+        differ.push(format!("{name}, which is now\n{own}"));
+    }
+    assert!(
+        differ.is_empty(),
+        "PULLBACK_WRITE_GOLDEN=1 cargo test -p pullback-cuda golden writes these anew: {}",
+        differ.join("\n")
+    );
+}
