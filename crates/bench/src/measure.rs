@@ -1,6 +1,7 @@
 //! Timing, by the protocol of the peers' scripts, and what the operating system says about this
 //! process.
 
+use crate::quick;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -61,11 +62,20 @@ pub struct Protocol {
 
 impl Default for Protocol {
     fn default() -> Protocol {
-        Protocol { warm_runs: 3, warm: 0.5, runs: 10, budget: 2.0 }
+        match quick::on() {
+            true => Protocol { warm_runs: 3, warm: 0.0, runs: 3, budget: 0.0 },
+            false => Protocol { warm_runs: 3, warm: 0.5, runs: 10, budget: 2.0 },
+        }
     }
 }
 
 impl Protocol {
+    /// So many runs after so many to warm up, as the peers' scripts for GPUs count them.
+    pub fn counted(warm_runs: usize, runs: usize) -> Protocol {
+        let (warm_runs, runs) = quick::size((warm_runs, runs), (2, 2));
+        Protocol { warm_runs, warm: 0.0, runs, budget: 0.0 }
+    }
+
     /// Times `step`: the first run separately, a warm-up, then until the time is used up.
     pub fn measure(&self, mut step: impl FnMut()) -> Measurement {
         let mut time = || {
