@@ -83,15 +83,16 @@ fn compared(row: Measurement, differences: &[f64], most: f64) -> Measurement {
 
 #[cfg(test)]
 mod tests {
+    use super::{Workload, memory};
     use crate::{compiled, quick};
 
     /// Small, every workload runs and passes its checks.
     fn runs_small() {
         let mut names = Vec::new();
-        for workload in super::ALL {
-            for row in (workload.run)() {
-                assert!(row.ms() > 0.0, "{}", workload.name);
-                names.push(format!("{}{}", workload.name, row.suffix));
+        for Workload { name, run, .. } in super::ALL {
+            for row in run() {
+                assert!(row.ms() > 0.0, "{name}");
+                names.push(format!("{name}{}", row.suffix));
             }
         }
         for name in ["matmul_tf32_8192", "gpt2_124m_bf16", "memory_48_blocks_sqrt"] {
@@ -99,16 +100,21 @@ mod tests {
         }
     }
 
+    fn checkpoints_change_no_gradient() {
+        let [plain, each, sqrt] = [memory::plain, memory::every_block, memory::sqrt]
+            .map(|run| run()[0].get("check").expect("a check"));
+        let near = |check: f64| (check - plain).abs() <= 1e-3 * plain;
+        assert!(near(each) && near(sqrt), "{plain}, {each}, {sqrt}");
+    }
+
+    // One test, as workloads seed the global generator.
     #[test]
     fn workloads_run_small() {
         quick::switch_on();
         runs_small();
-    }
-
-    #[test]
-    fn workloads_run_small_and_compiled() {
-        quick::switch_on();
+        checkpoints_change_no_gradient();
         compiled::switch_on();
         runs_small();
+        checkpoints_change_no_gradient();
     }
 }

@@ -1,4 +1,5 @@
-//! ResNet-50 as torchvision has it (the stride in the 3×3 convolutions), on 128 images of 224 × 224.
+//! ResNet-50 as torchvision has it, with the stride in the 3×3 convolutions, on 128 images of
+//! 224 × 224.
 
 use super::training::train;
 use crate::measure::{Measurement, Protocol, rounded};
