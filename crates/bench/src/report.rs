@@ -12,7 +12,7 @@ fn peer() -> &'static str {
 }
 
 /// Figures of some rows only, with their names in the table.
-const EXTRAS: [(&str, &str); 9] = [
+const EXTRAS: [(&str, &str); 10] = [
     ("ns_per_node", "ns/node"),
     ("us_per_op", "µs/op"),
     ("gflops", "GFLOP/s"),
@@ -22,6 +22,7 @@ const EXTRAS: [(&str, &str); 9] = [
     ("images_per_s", "images/s"),
     ("ratio", "× forward"),
     ("fwd_ms", "ms forward"),
+    ("sustained_ms", "ms sustained"),
 ];
 
 /// Names the workloads of a device.
@@ -82,8 +83,11 @@ fn json_line(name: &str, row: &Measurement) -> String {
 fn table_line(name: &str, row: &Measurement) -> String {
     let figure =
         |key: &str, digits: usize| row.get(key).map_or("-".into(), |v| format!("{v:.digits$}"));
-    let extras =
-        EXTRAS.iter().filter_map(|(key, unit)| Some(format!("{:.1} {unit}", row.get(key)?)));
+    let extras = EXTRAS.iter().filter_map(|(key, unit)| {
+        // Times on a GPU are short.
+        let digits = if key.ends_with("_ms") { 4 } else { 1 };
+        Some(format!("{:.digits$} {unit}", row.get(key)?))
+    });
     let line = format!(
         "{:<28} {:>11} {:>11} {:>6} {:>9} {:>9} {:>9}  {:<12}  {}",
         format!("{name}{}", row.suffix),
