@@ -1,18 +1,20 @@
 //! Whether steps run eagerly or compiled: `--jit`.
 
 use pullback::{Tree, jit};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::cell::Cell;
 
-static COMPILED: AtomicBool = AtomicBool::new(false);
+thread_local! {
+    static COMPILED: Cell<bool> = const { Cell::new(false) };
+}
 
-/// Compiles from now on.
+/// Compiles from now on, on this thread.
 pub fn switch_on() {
-    COMPILED.store(true, Ordering::Relaxed);
+    COMPILED.set(true);
 }
 
 /// Whether steps are compiled.
 pub fn on() -> bool {
-    COMPILED.load(Ordering::Relaxed)
+    COMPILED.get()
 }
 
 /// The step, eager or compiled.

@@ -8,13 +8,21 @@
 mod compiled;
 mod data;
 mod measure;
+mod quick;
 mod report;
 mod request;
 mod workloads;
 
+use pullback::Device;
+
 pub use request::{Request, run, run_words, runs_after};
 
-/// The names of the workloads and what they time, in the order in which they run.
+/// The names of all workloads and what they time, in the order in which they run.
 pub fn workloads() -> impl Iterator<Item = (&'static str, &'static str)> {
-    workloads::ALL.iter().map(|workload| (workload.name, workload.about))
+    workloads::every().map(|workload| (workload.name, workload.about))
+}
+
+/// Those that run where none is named: on a GPU, the workloads of the peers' scripts for GPUs.
+pub fn workloads_on(device: Device) -> impl Iterator<Item = (&'static str, &'static str)> {
+    workloads::of(device).map(|workload| (workload.name, workload.about))
 }

@@ -1,6 +1,7 @@
 //! Timing, by the protocol of the peers' scripts, and what the operating system says about this
 //! process.
 
+use crate::quick;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -57,25 +58,42 @@ pub struct Protocol {
     pub runs: usize,
     /// Seconds of timed runs.
     pub budget: f64,
+    /// Whether as many runs are also timed together, with one wait for the device at their end.
+    pub sustained: bool,
 }
 
 impl Default for Protocol {
     fn default() -> Protocol {
-        Protocol { warm_runs: 3, warm: 0.5, runs: 10, budget: 2.0 }
+        match quick::on() {
+            true => Protocol { warm: 0.0, runs: 3, budget: 0.0, ..Protocol::SECONDS },
+            false => Protocol::SECONDS,
+        }
     }
 }
 
 impl Protocol {
+    /// Two seconds after half a second.
+    const SECONDS: Protocol =
+        Protocol { warm_runs: 3, warm: 0.5, runs: 10, budget: 2.0, sustained: false };
+
+    /// So many runs after so many to warm up, as the peers' scripts for GPUs count them. The host
+    /// needs some microseconds to start a run and to see its end; `sustained_ms` is free of them.
+    pub fn counted(warm_runs: usize, runs: usize) -> Protocol {
+        let (warm_runs, runs) = quick::size((warm_runs, runs), (2, 2));
+        Protocol { warm_runs, warm: 0.0, runs, budget: 0.0, sustained: true }
+    }
+
     /// Times `step`: the first run separately, a warm-up, then until the time is used up.
     pub fn measure(&self, mut step: impl FnMut()) -> Measurement {
-        let mut time = || {
+        let mut mean_of = |runs: usize| {
             let start = Instant::now();
-            step();
+            (0..runs).for_each(|_| step());
             // A device other than the host may still be at work.
             let waited = pullback::backend::synchronize(pullback::default_device());
             waited.unwrap_or_else(|error| panic!("{error}"));
-            milliseconds(start.elapsed())
+            milliseconds(start.elapsed()) / runs as f64
         };
+        let mut time = || mean_of(1);
         let first = time();
         let (start, mut n) = (Instant::now(), 1);
         while n < self.warm_runs || (start.elapsed().as_secs_f64() < self.warm && n < MOST_RUNS) {
@@ -92,12 +110,16 @@ impl Protocol {
         let wall = start.elapsed().as_secs_f64();
         let load = (others_seconds() - others) / wall;
         times.sort_by(f64::total_cmp);
-        Measurement::default()
+        let row = Measurement::default()
             .with("ms", rounded(median(&times), 5))
             .with("min_ms", rounded(times[0], 5))
             .with("runs", times.len() as f64)
             .with("first_ms", rounded(first, 2))
-            .with("other_cpu", rounded(load.max(0.0), 3))
+            .with("other_cpu", rounded(load.max(0.0), 3));
+        match self.sustained {
+            true => row.with("sustained_ms", rounded(mean_of(times.len()), 5)),
+            false => row,
+        }
     }
 }
 
@@ -183,7 +205,7 @@ mod tests {
     #[test]
     fn a_row_counts_its_runs() {
         let mut calls = 0;
-        let row = Protocol { warm_runs: 2, warm: 0.0, runs: 5, budget: 0.0 }.measure(|| calls += 1);
-        assert_eq!((calls, row.get("runs")), (7, Some(5.0)));
+        let row = Protocol::counted(2, 5).measure(|| calls += 1);
+        assert_eq!((calls, row.get("runs")), (2 + 5 + 5, Some(5.0)));
     }
 }

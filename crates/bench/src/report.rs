@@ -3,6 +3,7 @@
 use crate::compiled;
 use crate::measure::Measurement;
 use crate::workloads;
+use pullback::{Device, default_device};
 use std::io::Write as _;
 
 /// The name of the rows.
@@ -11,17 +12,23 @@ fn peer() -> &'static str {
 }
 
 /// Figures of some rows only, with their names in the table.
-const EXTRAS: [(&str, &str); 4] = [
+const EXTRAS: [(&str, &str); 10] = [
     ("ns_per_node", "ns/node"),
+    ("us_per_op", "µs/op"),
     ("gflops", "GFLOP/s"),
+    ("tflops", "TFLOP/s"),
+    ("gb_per_s_of_floor", "GB/s of the least traffic"),
+    ("tokens_per_s", "tokens/s"),
+    ("images_per_s", "images/s"),
     ("ratio", "× forward"),
     ("fwd_ms", "ms forward"),
+    ("sustained_ms", "ms sustained"),
 ];
 
-/// Names the workloads.
-pub fn list() {
-    for workload in workloads::ALL {
-        say(&format!("{:<18}  {}", workload.name, workload.about));
+/// Names the workloads of a device.
+pub fn list(device: Device) {
+    for workload in workloads::of(device) {
+        say(&format!("{:<28}  {}", workload.name, workload.about));
     }
 }
 
@@ -35,7 +42,7 @@ fn say(line: &str) {
 /// The table's first line.
 pub fn header() {
     say(&format!(
-        "{:<24} {:>11} {:>11} {:>6} {:>9} {:>9} {:>9}  {:<12}  more",
+        "{:<28} {:>11} {:>11} {:>6} {:>9} {:>9} {:>9}  {:<12}  more",
         "workload", "median ms", "least ms", "runs", "first ms", "other cpu", "peak MiB", "check"
     ));
 }
@@ -53,15 +60,16 @@ pub fn failure(name: &str, error: &str, json: bool) {
             peer(),
             error.replace(['"', '\\'], "'")
         ),
-        false => format!("{name:<24} failed: {error}"),
+        false => format!("{name:<28} failed: {error}"),
     });
 }
 
 fn json_line(name: &str, row: &Measurement) -> String {
     let mut line = format!(
-        r#"{{"peer": "{}", "version": "{}", "workload": "{name}{}""#,
+        r#"{{"peer": "{}", "version": "{}", "device": "{}", "workload": "{name}{}""#,
         peer(),
         env!("CARGO_PKG_VERSION"),
+        default_device(),
         row.suffix
     );
     for (key, value) in &row.fields {
@@ -75,10 +83,13 @@ fn json_line(name: &str, row: &Measurement) -> String {
 fn table_line(name: &str, row: &Measurement) -> String {
     let figure =
         |key: &str, digits: usize| row.get(key).map_or("-".into(), |v| format!("{v:.digits$}"));
-    let extras =
-        EXTRAS.iter().filter_map(|(key, unit)| Some(format!("{:.1} {unit}", row.get(key)?)));
+    let extras = EXTRAS.iter().filter_map(|(key, unit)| {
+        // Times on a GPU are short.
+        let digits = if key.ends_with("_ms") { 4 } else { 1 };
+        Some(format!("{:.digits$} {unit}", row.get(key)?))
+    });
     let line = format!(
-        "{:<24} {:>11} {:>11} {:>6} {:>9} {:>9} {:>9}  {:<12}  {}",
+        "{:<28} {:>11} {:>11} {:>6} {:>9} {:>9} {:>9}  {:<12}  {}",
         format!("{name}{}", row.suffix),
         figure("ms", 4),
         figure("min_ms", 4),

@@ -1,11 +1,12 @@
 //! The request of the command line, and its execution: each workload in its own process.
 
-use crate::{compiled, measure, report, workloads};
+use crate::{compiled, measure, quick, report, workloads};
+use pullback::{Device, backend, catch, default_device, set_default_device};
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 
-const USAGE: &str =
-    "usage: pullback-bench [workload …] [--jit] [--json] [--threads N] [--list] [--scaling]";
+const USAGE: &str = "usage: pullback-bench [workload …] [--device cuda] [--jit] [--json] [--quick] \
+                     [--threads N] [--list] [--scaling]";
 
 /// The request.
 #[derive(Debug, Default, PartialEq)]
@@ -14,8 +15,12 @@ pub struct Request {
     pub names: Vec<String>,
     /// As JSON lines.
     pub json: bool,
+    /// The device; if none is given, that of `PULLBACK_DEVICE`, or the CPU.
+    pub device: Option<Device>,
     /// Steps are compiled.
     pub jit: bool,
+    /// Workloads of GPUs run in a small size, a few times.
+    pub quick: bool,
     /// Only name the workloads.
     pub list: bool,
     /// Only print how much faster two threads are than one at present.
@@ -73,6 +78,11 @@ fn parse(words: impl Iterator<Item = String>, threads: Option<String>) -> Result
         match word.as_str() {
             "--json" => request.json = true,
             "--jit" => request.jit = true,
+            "--quick" => request.quick = true,
+            "--device" => {
+                let name = words.next().ok_or("--device needs a name")?;
+                request.device = Some(name.parse().map_err(|e: pullback::Error| e.to_string())?);
+            }
             "--list" => request.list = true,
             "--threads" => {
                 request.threads = count(&words.next().ok_or("--threads needs a number")?)?
@@ -93,11 +103,22 @@ fn parse(words: impl Iterator<Item = String>, threads: Option<String>) -> Result
     Ok(request)
 }
 
+impl Request {
+    /// The device, without opening it: the processes of the workloads do.
+    fn device(&self) -> Device {
+        let of_environment = || std::env::var("PULLBACK_DEVICE").ok()?.parse().ok();
+        self.device.or_else(of_environment).unwrap_or(Device::Cpu)
+    }
+}
+
 /// Executes the request.
 pub fn run(request: &Request) -> ExitCode {
     pullback::set_threads(request.threads);
     if request.jit {
         compiled::switch_on();
+    }
+    if request.quick {
+        quick::switch_on();
     }
     if request.help {
         println!("{USAGE}");
@@ -106,8 +127,12 @@ pub fn run(request: &Request) -> ExitCode {
     } else if request.scaling {
         println!("{}", measure::scaling());
     } else if request.list {
-        report::list();
+        report::list(request.device());
     } else if request.inner {
+        if let Err(error) = catch(|| set_default_device(request.device())) {
+            eprintln!("pullback-bench: {error}");
+            return ExitCode::from(2);
+        }
         for name in &request.names {
             here(name, request);
         }
@@ -122,12 +147,20 @@ fn here(name: &str, request: &Request) {
     let Some(workload) = workloads::find(name) else { return };
     let base = measure::resident_mib("VmRSS");
     let rows = (workload.run)();
-    let peak = measure::resident_mib("VmHWM");
-    for row in rows {
-        let row = row
-            .with("peak_mib", peak)
-            .with("base_mib", base)
-            .with("threads", request.threads as f64);
+    let host = measure::resident_mib("VmHWM");
+    for mut row in rows {
+        // As the peers do: what tensors took on a GPU, or the whole process on the CPU.
+        row = match backend::statistics(default_device()) {
+            Ok(stats) if default_device() != Device::Cpu => {
+                let peak = stats.peak_bytes as f64 / (1 << 20) as f64;
+                row.with("peak_mib", measure::rounded(peak, 1)).with("host_mib", host)
+            }
+            _ => row.with("peak_mib", host),
+        };
+        row = row.with("base_mib", base).with("threads", request.threads as f64);
+        if request.quick {
+            row = row.with("quick", 1.0);
+        }
         report::row(name, &row, request.json);
     }
 }
@@ -138,11 +171,17 @@ fn in_processes(request: &Request) -> ExitCode {
     if !request.json {
         report::header();
     }
-    let named = |name: &str| request.names.is_empty() || request.names.iter().any(|n| n == name);
-    for workload in workloads::ALL.iter().filter(|w| named(w.name)) {
+    let device = request.device();
+    let chosen: Vec<_> = match request.names.is_empty() {
+        true => workloads::of(device).collect(),
+        false => workloads::every().filter(|w| request.names.iter().any(|n| n == w.name)).collect(),
+    };
+    for workload in chosen {
         let status = this_program().and_then(|mut command| {
             command.args(["--inner", workload.name, "--threads", &request.threads.to_string()]);
+            command.args(["--device", &device.to_string()]);
             command.args(request.jit.then_some("--jit"));
+            command.args(request.quick.then_some("--quick"));
             command.args(request.json.then_some("--json")).status()
         });
         let error = match status {
@@ -172,6 +211,8 @@ mod tests {
             (vec!["matmul".into(), "gpt".into()], 4, true)
         );
         assert_eq!(parsed("").unwrap().threads, 2);
+        let request = parsed("--device cuda:1 --quick gpt2_124m_bf16").unwrap();
+        assert_eq!((request.device, request.quick), (Some(Device::Cuda(1)), true));
     }
 
     #[test]
@@ -180,5 +221,6 @@ mod tests {
         assert!(parsed("frobnicate").unwrap_err().contains("no workload `frobnicate`"));
         assert!(parsed("--threads").unwrap_err().contains("needs a number"));
         assert!(parsed("--threads none").unwrap_err().contains("`none`"));
+        assert!(parsed("--device gpu").unwrap_err().contains("`gpu` is not a device"));
     }
 }

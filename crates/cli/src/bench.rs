@@ -4,7 +4,8 @@ use crate::expression::{did_you_mean, near};
 use crate::failure::{CliResult, Failure};
 use crate::output::{Output, columns};
 use clap::Args;
-use pullback_bench::{Request, workloads};
+use pullback::Device;
+use pullback_bench::{Request, workloads, workloads_on};
 
 /// What `pullback bench` takes.
 #[derive(Debug, Args)]
@@ -13,6 +14,7 @@ use pullback_bench::{Request, workloads};
   pullback bench mlp_step gpt_step   two of them
   pullback bench --jit lstm_step     with the step compiled
   pullback bench --json > here.jsonl all of them, a JSON object a line
+  pullback bench --device cuda       the workloads of GPUs, on the first one
   pullback bench --scaling           how much faster two threads are than one on this machine, just now
 
 Each workload runs for about two seconds after a warm-up, in a process of its own, so that its peak of memory is its own.
@@ -23,6 +25,12 @@ pub struct BenchArgs {
     /// Compiles the steps
     #[arg(long)]
     jit: bool,
+    /// The device: cpu, cuda, cuda:1, … (see `pullback devices`); a GPU has workloads of its own
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// Runs the workloads of GPUs in a small size, with their checks
+    #[arg(long)]
+    quick: bool,
     /// How many threads compute
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
@@ -53,9 +61,16 @@ pub fn run(arguments: &BenchArgs, out: &mut Output) -> CliResult {
             "there is no workload `{name}`{near} (--list names them)"
         )));
     }
+    let device = match &arguments.device {
+        None => None,
+        Some(name) => {
+            Some(name.parse().map_err(|_| Failure::usage(format!("there is no device `{name}`")))?)
+        }
+    };
     if arguments.list {
+        let of_device = workloads_on(device.unwrap_or(Device::Cpu));
         let rows: Vec<Vec<String>> =
-            workloads().map(|(name, about)| vec![name.into(), about.into()]).collect();
+            of_device.map(|(name, about)| vec![name.into(), about.into()]).collect();
         return Ok(columns(&rows, &[]).iter().try_for_each(|line| out.line(line))?);
     }
     // The workloads print by themselves, and in processes of their own.
@@ -64,7 +79,9 @@ pub fn run(arguments: &BenchArgs, out: &mut Output) -> CliResult {
     let code = pullback_bench::run(&Request {
         names: arguments.workloads.clone(),
         json: arguments.json,
+        device,
         jit: arguments.jit,
+        quick: arguments.quick,
         list: false,
         scaling: arguments.scaling,
         help: false,

@@ -2,11 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
-<<<<<<< HEAD
-use crate::{fft, fused, host, linalg, lines, product, window};
-=======
-use crate::{custom, fused, host, lines, product, window};
->>>>>>> w-kern
+use crate::{custom, fft, fused, host, linalg, lines, product, window};
 use pullback_ir::{
     DType, Error, Inst, Layout, Line, Op, Padding, Reduction, Result, Shape, Value, View,
 };
@@ -98,19 +94,14 @@ pub(crate) fn run(
             window::conv(gpu, of, &x[0], &x[1], &out[0])
         }
         Op::Pool(of) if of.frames.len() <= window::AXES => window::pool(gpu, of, &x[0], &out[0]),
-<<<<<<< HEAD
         Op::Linalg(f) => linalg::run(gpu, *f, x, out, at),
         Op::Fft(f) => match gpu.transforms() {
             Ok(transforms) => fft::run(gpu, transforms, *f, &x[0], &out[0]),
             Err(_) => host::run(gpu, op, x, out, at),
         },
         Op::Conv(_) | Op::Pool(_) => host::run(gpu, op, x, out, at),
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
-=======
-        Op::Conv(_) | Op::Pool(_) | Op::Linalg(_) | Op::Fft(_) => host::run(gpu, op, x, out, at),
         Op::Custom(of) => custom::run(gpu, (op, of), x, out, at),
         Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => {
->>>>>>> w-kern
             Err(Error::argument(op.name(), "runs only as part of a program on this device"))
         }
     }

@@ -6,15 +6,10 @@
 use crate::compile::compile;
 use crate::text::{Form, Held, LoopText, PRELUDE, text};
 use pullback_cuda_sys::nvrtc;
-<<<<<<< HEAD
-use pullback_ir::{Binary, Compare, DType, Inst, Op, Random, Reduction, Scalar, Unary, Value};
-use smallvec::{SmallVec, smallvec};
-=======
 use pullback_ir::{
     Binary, Compare, CudaSource, DType, Inst, Op, Random, Reduction, Scalar, Unary, Value,
 };
-use smallvec::smallvec;
->>>>>>> w-kern
+use smallvec::{SmallVec, smallvec};
 
 pub(crate) fn compiles(name: &str, source: &str) {
     if let Ok(rtc) = nvrtc()
@@ -202,7 +197,6 @@ fn kernels_over_lines_compile() {
 }
 
 #[test]
-<<<<<<< HEAD
 fn kernels_over_matrices_compile() {
     for dtype in [DType::F32, DType::F64] {
         for name in ["CHOLESKY", "LU", "QR"] {
@@ -214,7 +208,10 @@ fn kernels_over_matrices_compile() {
         for name in others.into_iter().chain(["IDENTITY", "BEFORE", "AFTER"]) {
             compiles(name, &crate::linalg::text(name, dtype, (0, 0)));
         }
-=======
+    }
+}
+
+#[test]
 fn kernels_of_users_compile_for_every_dtype() {
     let body = r#"extern "C" __global__ void twice(const T0* x, R0* y, long long n) {
   long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;
@@ -231,7 +228,6 @@ fn kernels_of_users_compile_for_every_dtype() {
     if let Ok(rtc) = nvrtc() {
         let log = compile(rtc, &source, 90, true).expect_err("`z` is not declared");
         assert!(log.contains("twice.cu(3): error: identifier \"z\" is undefined"), "{log}");
->>>>>>> w-kern
     }
 }
 

@@ -3,6 +3,7 @@
 mod cnn;
 mod elementwise;
 mod gpt;
+mod gpu;
 mod linalg;
 mod lstm;
 mod matmul;
@@ -17,7 +18,7 @@ pub mod startup;
 mod tape;
 
 use crate::measure::Measurement;
-use pullback::{DType, Tensor};
+use pullback::{DType, Device, Tensor};
 
 /// Something to time.
 pub struct Workload {
@@ -29,9 +30,9 @@ pub struct Workload {
     pub run: fn() -> Vec<Measurement>,
 }
 
-/// Every workload, in the order in which they run.
+/// The workloads of the CPU, in the order in which they run.
 #[rustfmt::skip]
-pub const ALL: &[Workload] = &[
+const ALL: &[Workload] = &[
     Workload { name: "tape_overhead", about: "10,000 times x·a + b on 8 values, sum, backward: 20,000 nodes", run: tape::overhead },
     Workload { name: "mlp_step", about: "784-512-512-10, batch 128, cross-entropy: a step of Adam", run: mlp::step },
     Workload { name: "cnn_step", about: "three 3×3 convolutions with batch norm on [32, 3, 32, 32]: a step of SGD with momentum", run: cnn::step },
@@ -61,9 +62,23 @@ pub const ALL: &[Workload] = &[
     Workload { name: "startup", about: "a fresh process up to its first gradient", run: startup::fresh },
 ];
 
+/// The workloads that run on a device if none is named.
+pub fn of(device: Device) -> impl Iterator<Item = &'static Workload> {
+    match device {
+        Device::Cpu => ALL,
+        Device::Cuda(_) => gpu::ALL,
+    }
+    .iter()
+}
+
+/// Every workload once.
+pub fn every() -> impl Iterator<Item = &'static Workload> {
+    ALL.iter().chain(gpu::ALL.iter().filter(|w| ALL.iter().all(|other| other.name != w.name)))
+}
+
 /// The workload of this name.
 pub fn find(name: &str) -> Option<&'static Workload> {
-    ALL.iter().find(|w| w.name == name)
+    every().find(|w| w.name == name)
 }
 
 /// The sum of all absolute values, in double precision: the `check` of gradients.
