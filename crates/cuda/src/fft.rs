@@ -285,6 +285,7 @@ fn make_real(gpu: &Gpu, x: &Operand, axis: usize, n: usize) -> Result<()> {
             values: &[Value { dtype: x.dtype, row: true }],
             inputs: &[],
             outputs: &[(0, to)],
+            immediate: 0,
         };
         of.run(gpu)?;
     }

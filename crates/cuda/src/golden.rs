@@ -5,8 +5,9 @@
 //! the prelude, which all kernels share, and the code of random numbers.
 
 use crate::tests::compiles;
-use crate::text::{Form, LoopText, PRELUDE, text};
+use crate::text::{Form, Held, LoopText, PRELUDE, text};
 use pullback_ir::{Binary, DType, Inst, Op, Random, Reduction, Scalar, Unary, Value};
+use smallvec::smallvec;
 use std::path::Path;
 
 /// Instructions, each with what is known of its value.
@@ -56,6 +57,7 @@ impl Body {
             inputs: inputs.iter().copied().collect(),
             outputs: outputs.iter().copied().collect(),
             form,
+            immediate: 0,
             wide: false,
         };
         text(&of, &self.1)
@@ -121,7 +123,7 @@ fn dropout() -> String {
     let random = body.add(Inst::Random(Random::Uniform, 1, DType::F32), DType::F32, false);
     let keep = body.number(0.9, DType::F32);
     let less = Op::Compare(pullback_ir::Compare::Lt);
-    let kept = body.add(Inst::Point(less, [random, keep].into()), DType::Bool, false);
+    let kept = body.add(Inst::Point(less, smallvec![random, keep]), DType::Bool, false);
     let zero = body.number(0.0, DType::F32);
     let y = body.point(Op::Select, &[kept, x, zero]);
     body.text(&[DType::F32, DType::I64], &[y], Form::Flat { vector: 4, single: 2 })
@@ -130,8 +132,21 @@ fn dropout() -> String {
 fn cast(from: DType, to: DType) -> String {
     let mut body = Body::default();
     let x = body.load(0, from, false);
-    let y = body.add(Inst::Point(Op::Cast(to), [x].into()), to, false);
+    let y = body.add(Inst::Point(Op::Cast(to), smallvec![x]), to, false);
     body.text(&[from], &[y], Form::Flat { vector: 4, single: 0 })
+}
+
+/// x - Σx with rows in registers, and its sums over the rows.
+fn held(dtype: DType) -> String {
+    let mut body = Body::default();
+    let x = body.load(0, dtype, false);
+    let wide = body.add(Inst::Point(Op::Cast(DType::F32), smallvec![x]), DType::F32, false);
+    let sum = body.reduce(Reduction::Sum, wide);
+    let off = body.binary(Binary::Sub, wide, sum);
+    let y = body.add(Inst::Point(Op::Cast(dtype), smallvec![off]), dtype, false);
+    let columns = smallvec![off];
+    let held = Held { outer: 1, threads: 128, vector: 8, count: 4, single: 0, columns };
+    body.text(&[dtype], &[y], Form::Held(held))
 }
 
 #[test]
@@ -141,7 +156,9 @@ fn generated_kernels_are_these_texts() {
         ("flat_f32", pointwise(DType::F32, flat(4, 0))),
         ("flat_bf16", pointwise(DType::BF16, flat(8, 0b10))),
         ("flat_unaligned", pointwise(DType::F32, flat(1, 0))),
-        ("strided", pointwise(DType::F32, Form::Strided { rank: 3 })),
+        ("strided", pointwise(DType::F32, Form::Strided { rank: 3, vector: 1, single: 0 })),
+        ("broadcast", pointwise(DType::BF16, Form::Strided { rank: 2, vector: 8, single: 0b10 })),
+        ("held", held(DType::BF16)),
         ("rows_1", reductions(DType::F32, 1, false)),
         ("rows_32", reductions(DType::BF16, 32, false)),
         ("rows_256", reductions(DType::F64, 256, false)),
