@@ -20,7 +20,7 @@ mod transformer;
 
 use super::{Workload, mlp};
 use crate::measure::{Measurement, rounded};
-use pullback::{DType, Tensor};
+use pullback::{DType, Tensor, with_tf32};
 
 /// The workloads, in the order in which they run.
 #[rustfmt::skip]
@@ -53,8 +53,7 @@ pub const ALL: &[Workload] = &[
 
 /// Runs `f` with products of f32 in TF32.
 fn tf32<R>(f: impl FnOnce() -> R) -> R {
-    // The library has no such scope yet: exact f32 until it has.
-    f()
+    with_tf32(true, f)
 }
 
 /// The row with its rate, in TFLOP/s.
