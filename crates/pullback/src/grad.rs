@@ -8,6 +8,7 @@ use crate::transform::reach::plan;
 use crate::unaliased::Since;
 use crate::{Error, Result, Tensor, events, fail, mode, trace};
 use pullback_ir::Line;
+use std::cell::Cell;
 
 /// How a backward pass treats the graph.
 #[derive(Clone, Copy, Default)]
@@ -113,6 +114,9 @@ impl Tensor {
     /// assert!(w.is_tracked() && y.is_tracked() && !x.is_tracked());
     /// assert!(!y.detach().is_tracked());
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn is_tracked(&self) -> bool {
         match self.state(Line::caller()) {
             Ok(state) => state.history.is_tracked(),
@@ -128,6 +132,9 @@ impl Tensor {
     /// let w = Tensor::from(3.0).requires_grad();
     /// assert!(w.is_leaf() && !(&w * 2.0).is_leaf() && !Tensor::from(3.0).is_leaf());
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn is_leaf(&self) -> bool {
         self.leaf().is_some()
     }
@@ -145,6 +152,9 @@ impl Tensor {
     /// assert_eq!(x.grad().unwrap().to_vec::<f64>(), [4.0, 8.0]);
     /// # Ok::<(), pullback::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// Never; it is `None` where there is no gradient.
     #[track_caller]
     pub fn grad(&self) -> Option<Tensor> {
         trace::note_gradient_read(self);
@@ -204,6 +214,9 @@ impl Tensor {
     /// assert_eq!(x.grad().unwrap().item::<f64>(), 6.0); // and not 12
     /// # Ok::<(), pullback::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// Inside [`vmap`](crate::vmap) and the bodies of loops, if the tensor is from outside.
     #[track_caller]
     pub fn zero_grad(&self) {
         trace::note_gradient_read(self);
@@ -225,6 +238,9 @@ impl Tensor {
     /// (&x * x.detach()).backward().unwrap();
     /// assert_eq!(x.grad().unwrap().item::<f64>(), 3.0);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn detach(&self) -> Tensor {
@@ -240,6 +256,9 @@ impl Tensor {
     /// let x = Tensor::from(1.7);
     /// assert_eq!((f(&x).item::<f64>(), grad(f)(&x).item::<f64>()), (2.0, 1.0));
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn stop_gradient(&self) -> Tensor {
@@ -421,6 +440,9 @@ impl<'a> Backward<'a> {
     /// assert_eq!(x.grad().unwrap().item::<f64>(), 6.0);
     /// # Ok::<(), pullback::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// Never; [`Backward::run`] returns the errors.
     #[track_caller]
     pub fn of(output: &'a Tensor) -> Backward<'a> {
         Backward::at(&[output], Line::caller())
@@ -436,6 +458,9 @@ impl<'a> Backward<'a> {
     /// assert_eq!(x.grad().unwrap().item::<f64>(), 66.0); // 2x + 20x
     /// # Ok::<(), pullback::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// Never; [`Backward::run`] returns the errors.
     #[doc(alias = "autograd.backward")]
     #[track_caller]
     pub fn of_all(outputs: &[&'a Tensor]) -> Backward<'a> {
@@ -577,7 +602,9 @@ impl<'a> Backward<'a> {
         if let Some((i, _)) = roots.iter().enumerate().find(|(_, r)| !r.0.is_tracked()) {
             return Err(self.untracked(self.outputs[i]));
         }
-        into_leaves(roots, self.options, self.at).map_err(|e| e.at(self.at))
+        into_leaves(roots, self.options, self.at).map_err(|e| e.at(self.at))?;
+        self.note_constants();
+        Ok(())
     }
 
     /// Runs the pass and gives the gradients with respect to these tensors, leaves or intermediate
@@ -642,6 +669,7 @@ impl<'a> Backward<'a> {
                 }
             });
         }
+        self.note_constants();
         let own = || mode::with_line(self.at, || start.own_all(grads));
         Ok(mode::set_recording(self.options.create, own))
     }
@@ -694,12 +722,29 @@ impl<'a> Backward<'a> {
             _ if trace::in_body() => error.hint(
                 "inside vmap and the bodies of loops captured tensors are constants: use grad(..) over them",
             ),
-            _ => error.hint(format!(
-                "call requires_grad() on what you want the gradient of, before it is used; \
-                 {CREATE_GRAPH}"
+            // A gradient without a graph looks like any other constant.
+            _ if CONSTANT_GRADIENTS.get() => error.hint(format!(
+                "call requires_grad() on what you want the gradient of, before it is used; if this \
+                 was computed from a gradient: {CREATE_GRAPH}"
             )),
+            _ => error.hint(
+                "call requires_grad() on what you want the gradient of, before it is used",
+            ),
         }
     }
+
+    /// Remembers that this thread has gradients that cannot be differentiated.
+    fn note_constants(&self) {
+        if !self.options.create {
+            CONSTANT_GRADIENTS.set(true);
+        }
+    }
+}
+
+thread_local! {
+    /// Whether a backward pass of this thread made gradients that are constants: only then can a
+    /// missing `create_graph` be why a value has no gradient.
+    static CONSTANT_GRADIENTS: Cell<bool> = const { Cell::new(false) };
 }
 
 /// How a gradient of a gradient is made.

@@ -130,6 +130,9 @@ impl<const N: usize> InstanceNorm<N> {
     /// # use pullback_nn::{InstanceNorm2d, Module};
     /// assert_eq!(InstanceNorm2d::new(8).affine().parameter_count(), 16);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[must_use]
     pub fn affine(self) -> Self {
         let channels = self.num_features;
@@ -144,6 +147,9 @@ impl<const N: usize> InstanceNorm<N> {
     /// let layer = InstanceNorm2d::new(8).track_running_stats();
     /// assert_eq!(layer.named_buffers()[0].0, "running_mean");
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[must_use]
     pub fn track_running_stats(self) -> Self {
         let channels = self.num_features;

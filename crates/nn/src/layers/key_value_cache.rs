@@ -74,6 +74,9 @@ impl KeyValueCache {
     /// cache.reset();
     /// assert_eq!(cache.position.item::<i64>(), 0);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn reset(&self) {
         self.position.zero_();
     }
@@ -85,6 +88,9 @@ impl KeyValueCache {
     /// # use pullback_nn::KeyValueCache;
     /// assert_eq!(KeyValueCache::new(1, 2, 16, 4, DType::F32).capacity(), 16);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn capacity(&self) -> usize {
         self.keys.shape()[2]
     }
@@ -157,6 +163,9 @@ impl KeyValues {
     /// let (_, past) = MultiHeadAttention::new(8, 2).extend(&Tensor::ones([1, 3, 8]), None);
     /// assert_eq!(past.positions(), 3);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn positions(&self) -> usize {
         self.keys.shape().get(2).copied().unwrap_or(0)
     }

@@ -31,6 +31,9 @@ impl PRelu {
     /// # use pullback_nn::{Module, PRelu};
     /// assert_eq!(PRelu::new().parameter_count(), 1);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[must_use]
     pub fn new() -> PRelu {
         PRelu { weight: (Tensor::ones([1]) * 0.25).requires_grad() }

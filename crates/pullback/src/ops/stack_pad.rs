@@ -110,6 +110,9 @@ pub fn column_stack(tensors: &[&Tensor]) -> Tensor {
 /// let grid = meshgrid(&[&Tensor::from([1.0, 2.0]), &Tensor::from([3.0, 4.0, 5.0])]);
 /// assert_eq!(grid[1].to_vec::<f64>(), [3.0, 4.0, 5.0, 3.0, 4.0, 5.0]);
 /// ```
+///
+/// # Panics
+/// If the grid is larger than memory.
 #[track_caller]
 #[must_use]
 pub fn meshgrid(vectors: &[&Tensor]) -> Vec<Tensor> {

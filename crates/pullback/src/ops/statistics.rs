@@ -385,6 +385,10 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1i64, 3, 1]).bincount(None, 0).to_vec::<i64>(), [0, 2, 0, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// If the tensor is not a vector of integers, the weights have another shape, a number is
+    /// negative, or (see above) the number of bins is not known or too small.
     #[track_caller]
     #[must_use]
     pub fn bincount(&self, weights: Option<&Tensor>, min_length: usize) -> Tensor {
