@@ -45,18 +45,7 @@ impl ProgressBar {
     /// A bar on the standard error if that is a terminal, or a line for each epoch.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::{ProgressBar, Trainer};
     /// let trainer = Trainer::new(&model, &opt).epochs(3).callback(ProgressBar::new());
     /// assert_eq!(trainer.run(&batches, step)?.step, 3);
@@ -90,18 +79,7 @@ impl ProgressBar {
     /// Prints a line to standard error every `steps` steps too if that is not a terminal.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::{ProgressBar, Trainer};
     /// let bar = ProgressBar::new().or_lines(100);
     /// let trainer = Trainer::new(&model, &opt).epochs(3).callback(bar);
@@ -119,18 +97,7 @@ impl ProgressBar {
     /// Writes a line every `steps` steps and for each epoch to something else, and shows no bar.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::{ProgressBar, Trainer};
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let folder = folder.path();
