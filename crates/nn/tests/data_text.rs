@@ -168,7 +168,7 @@ fn structs_collate_by_leaves() {
     let text = collate_trees(vec![sample(3, 1.0), sample(4, 1.0)]).err().unwrap().to_string();
     assert!(text.contains("item 1 of the batch is f32[4]") && text.contains("boxes.0"), "{text}");
     let text = collate_trees(vec![sample(3, 1.0), sample(3, 2.0)]).err().unwrap().to_string();
-    assert!(text.contains("item 1 of the batch is not made as item 0 is"), "{text}");
+    assert!(text.contains("item 1 of the batch has another structure than item 0"), "{text}");
 }
 
 #[test]

@@ -128,9 +128,9 @@ impl<T: IntoAxes + Clone> IntoAxes for &T {
     }
 }
 
-/// An integer to count with: `usize`, `isize`, `i32` or `i64`.
+/// An integer type: `usize`, `isize`, `i32` or `i64`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not an integer to count with",
+    message = "`{Self}` is not an integer type",
     label = "not `usize`, `isize`, `i32` or `i64`",
     note = "a range of floats is `Tensor::arange_by(start, end, step)` or `Tensor::linspace(start, end, count)`"
 )]

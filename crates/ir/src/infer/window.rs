@@ -11,7 +11,7 @@ pub(super) fn conv(conv: &Conv, [a, b]: [&Spec; 2]) -> Result<Spec> {
         return Err(Error::dtype(op, message).on([a, b]));
     }
     if !(1..=3).contains(&rank) {
-        return wrong(format!("slides along 1 to 3 axes, not {rank}"));
+        return wrong(format!("takes 1 to 3 spatial axes, not {rank}"));
     }
     if a.shape.len() != rank + 2 || b.shape.len() != rank + 2 {
         return wrong(format!(
@@ -24,7 +24,8 @@ pub(super) fn conv(conv: &Conv, [a, b]: [&Spec; 2]) -> Result<Spec> {
     let share = |channels: usize| match groups > 0 && channels.is_multiple_of(groups) {
         true => Ok(channels / groups),
         false => {
-            let message = format!("{channels} channels do not fall into {groups} groups: {a}, {b}");
+            let message =
+                format!("{channels} channels are not divisible by {groups} groups: {a}, {b}");
             Err(Error::shape(op, message).on([a, b]))
         }
     };
@@ -50,7 +51,7 @@ pub(super) fn conv(conv: &Conv, [a, b]: [&Spec; 2]) -> Result<Spec> {
             }
             agree(op, &counts(op, &conv.windows, lengths, a, b)?, &a.shape[2..], a, b)?;
             let Some(inner) = b.shape[1].checked_mul(groups) else {
-                return wrong(format!("{groups} groups of {b} are more than any memory holds"));
+                return wrong(format!("{groups} groups of {b} exceed the addressable size"));
             };
             Ok(a.with_shape(shape(a.shape[0], inner, lengths.clone())))
         }

@@ -160,7 +160,7 @@ impl Collate for usize {
         for (i, x) in items.into_iter().enumerate() {
             let x = i64::try_from(x);
             out.push(
-                x.map_err(|_| misfit(format!("item {i} of the batch is more than i64 holds")))?,
+                x.map_err(|_| misfit(format!("item {i} of the batch exceeds the range of i64")))?,
             );
         }
         Ok(Tensor::from(out))
@@ -318,7 +318,7 @@ pub fn collate_trees<T: Tree>(items: Vec<T>) -> Result<T> {
     let mut columns: Vec<Vec<Tensor>> = vec![Vec::with_capacity(items.len()); names.len()];
     for (i, item) in items.iter().enumerate() {
         if item.structure() != structure {
-            return Err(misfit(format!("item {i} of the batch is not made as item 0 is")));
+            return Err(misfit(format!("item {i} of the batch has another structure than item 0")));
         }
         columns.iter_mut().zip(item.leaves()).for_each(|(column, x)| column.push(x));
     }

@@ -340,6 +340,6 @@ pub(super) fn positive<const N: usize>(
 pub(super) fn whole_groups(layer: &'static str, inputs: usize, outputs: usize, groups: usize) {
     let fits = groups > 0 && inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups);
     demand(fits, layer, || {
-        format!("{inputs} inputs and {outputs} outputs do not fall into {groups} groups")
+        format!("{inputs} inputs and {outputs} outputs are not divisible by {groups} groups")
     });
 }

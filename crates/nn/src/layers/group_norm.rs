@@ -44,7 +44,7 @@ impl GroupNorm {
         demand(
             num_groups > 0 && num_channels > 0 && num_channels.is_multiple_of(num_groups),
             "GroupNorm",
-            || format!("{num_channels} channels do not fall into {num_groups} groups"),
+            || format!("{num_channels} channels are not divisible by {num_groups} groups"),
         );
         GroupNorm {
             weight: Some(Tensor::ones([num_channels]).requires_grad()),

@@ -123,7 +123,8 @@ impl KeyValueCache {
         let (k, v) = match written {
             Ok(written) => written,
             Err(cause) => {
-                let message = format!("{} has no {length} positions left", self.keys.spec());
+                let message =
+                    format!("{} has fewer than {length} positions left", self.keys.spec());
                 let error = Error::argument("KeyValueCache", message).on([keys.spec()]);
                 refuse(error.hint("`reset` empties it").because(cause))
             }

@@ -29,8 +29,8 @@
 //! Rules of this library (`implicit`, `ops/soft.rs`) are trusted: its tests check them.
 //!
 //! The files: `rule.rs` what a rule is, `call.rs` how a function becomes a node or an equation,
-//! `reverse.rs` and `forward.rs` the two kinds, `external.rs`, `external_rule.rs` and `host.rs` code
-//! that is called with memory, `batched.rs` many examples at once.
+//! `reverse.rs` and `forward.rs` the two kinds, `external.rs`, `external_rule.rs` and `host.rs`
+//! code that is called with memory, `batched.rs` many examples at once.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../../docs/custom.md")]

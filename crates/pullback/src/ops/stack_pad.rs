@@ -278,9 +278,11 @@ impl Tensor {
     pub fn diff(&self, order: usize, axis: isize) -> Tensor {
         let at = self.axis("diff", axis);
         let Some(&n) = self.shape().get(at) else {
-            return self.checked(Err(
-                Error::shape("diff", "a 0-d tensor has no neighbours").on([self.spec()])
-            ));
+            return self.checked(Err(Error::shape(
+                "diff",
+                "takes a tensor with at least one axis",
+            )
+            .on([self.spec()])));
         };
         let order = order.min(n);
         let found = (0..order).fold(self.clone(), |x, k| {
