@@ -117,7 +117,7 @@ pub trait UpdateRule: Clone {
     /// ```
     ///
     /// # Panics
-    /// A rule of your own may panic: [`Optimizer::step`] returns the error of a tensor operation.
+    /// Where a tensor operation does; [`Optimizer::step`](super::Optimizer::step) returns its error.
     fn step(&self, update: &Update);
 
     /// An optimiser of these parameters with this rule. [`Stepper::and`] adds groups with other
