@@ -75,6 +75,8 @@ impl<const N: usize> ChannelDropout<N> {
 }
 
 impl<const N: usize> Layer for ChannelDropout<N> {
+    /// # Panics
+    /// In training, if `x` has no axes besides its channels.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let y = match self.training.get() && self.p > 0.0 {

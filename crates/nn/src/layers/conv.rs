@@ -266,6 +266,9 @@ impl<const N: usize> Convolution<N> {
 }
 
 impl<const N: usize> Layer for Convolution<N> {
+    /// # Panics
+    /// If the channels of `x` or its number of axes do not fit, the kernel is longer than the
+    /// padded input, float dtypes are mixed, or `same` is set with a stride other than 1.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let unit_stride = self.stride.iter().all(|&s| s == 1);

@@ -80,6 +80,8 @@ impl GroupNorm {
 }
 
 impl Layer for GroupNorm {
+    /// # Panics
+    /// If `x` does not have `num_channels` channels on axis 1, or float dtypes are mixed.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         demand(x.rank() >= 2 && x.shape()[1] == self.num_channels, "GroupNorm", || {

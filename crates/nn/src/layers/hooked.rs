@@ -198,6 +198,8 @@ impl<L: Tree> Tree for Hooked<L> {
 }
 
 impl<L: Layer + 'static> Layer for Hooked<L> {
+    /// # Panics
+    /// Where the `forward` of the layer or a hook does.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         // Copied out: a hook may register another.

@@ -163,6 +163,10 @@ impl<const N: usize> InstanceNorm<N> {
 }
 
 impl<const N: usize> Layer for InstanceNorm<N> {
+    /// # Panics
+    /// If `x` does not have `num_features` channels on axis 1 (or 0, without a batch), or float
+    /// dtypes are mixed; if there is only one value per channel, unless running statistics are
+    /// used.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let alone = x.rank() == N + 1;

@@ -69,6 +69,9 @@ impl Tree for Pad {
 }
 
 impl Layer for Pad {
+    /// # Panics
+    /// If there are more pairs than axes, an axis is too short for its border, or more is cut off
+    /// than there is.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         scope.output(x.pad_last(&self.padding, self.fill))

@@ -60,6 +60,9 @@ impl PRelu {
 }
 
 impl Layer for PRelu {
+    /// # Panics
+    /// If there are several slopes, and not one for each channel (axis 1); or float dtypes are
+    /// mixed.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         scope.output(x.prelu(&self.weight))

@@ -241,6 +241,8 @@ impl<L: Layer> Tree for SpectralNorm<L> {
 }
 
 impl<L: Layer> Layer for SpectralNorm<L> {
+    /// # Panics
+    /// Where the `forward` of the layer does.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         if self.training.get() {

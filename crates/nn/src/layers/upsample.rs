@@ -102,6 +102,9 @@ impl Tree for Upsample {
 }
 
 impl Layer for Upsample {
+    /// # Panics
+    /// If `x` does not have one to three axes after the channels, or the size or factor does not
+    /// fit it.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         scope.output(self.options.of(x))

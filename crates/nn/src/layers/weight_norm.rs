@@ -148,6 +148,8 @@ impl<L: Layer> Tree for WeightNorm<L> {
 }
 
 impl<L: Layer> Layer for WeightNorm<L> {
+    /// # Panics
+    /// Where the `forward` of the layer does.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let layer = self.inner.with(&self.weight());

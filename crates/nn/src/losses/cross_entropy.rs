@@ -90,6 +90,8 @@ impl CrossEntropyLoss {
 }
 
 impl Loss for CrossEntropyLoss {
+    /// # Panics
+    /// Where [`CrossEntropy::of`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         self.0.of(x, y)

@@ -117,7 +117,8 @@ pub trait UpdateRule: Clone {
     /// ```
     ///
     /// # Panics
-    /// Where a tensor operation does; [`Optimizer::step`](super::Optimizer::step) returns its error.
+    /// Where a tensor operation does; [`Optimizer::step`](super::Optimizer::step) returns the
+    /// error.
     fn step(&self, update: &Update);
 
     /// An optimiser of these parameters with this rule. [`Stepper::and`] adds groups with other

@@ -22,6 +22,8 @@ pub struct Item {
     /// The type that a function returns.
     pub result: String,
     pub is_type: bool,
+    /// `forward` of a layer or a loss, whose example is that of the type.
+    pub is_forward: bool,
 }
 
 impl Item {
@@ -215,8 +217,10 @@ struct Block {
     /// The type of an `impl`, or the trait.
     owner: String,
     is_trait: bool,
-    /// An `impl` of a trait: its methods are documented there.
+    /// An `impl` of a trait: its methods are documented there, unless they are `forward` of a layer
+    /// or a loss, which says when this one fails.
     of_trait: bool,
+    has_forward: bool,
 }
 
 fn read(
@@ -266,10 +270,12 @@ fn read(
             body,
             result,
             is_type,
+            is_forward: block.has_forward,
         };
         let is_method = line.len() > code.len();
         let function = match code.strip_prefix("pub ").or(block.is_trait.then_some(code)) {
             Some(rest) if !block.of_trait => name_of_function(rest),
+            _ if block.has_forward => name_of_function(code).filter(|name| *name == "forward"),
             _ => None,
         };
         if let Some(name) = function {
@@ -300,7 +306,7 @@ fn block_of(line: &str) -> Option<Block> {
     let code = line.trim_start();
     if let Some(rest) = code.strip_prefix("pub trait ") {
         let owner = rest.split(['<', ':', ' ', '{']).next()?.to_string();
-        return Some(Block { owner, is_trait: true, of_trait: false });
+        return Some(Block { owner, is_trait: true, ..Block::default() });
     }
     if code.starts_with("macro_rules! ") {
         return Some(Block { owner: "$name".to_string(), ..Block::default() });
@@ -318,9 +324,11 @@ fn block_of(line: &str) -> Option<Block> {
     });
     let rest = &rest[end.map_or(0, |(i, c)| i + c.len_utf8())..];
     let of_trait = rest.contains(" for ");
+    let head = rest.trim_start();
+    let has_forward = head.starts_with("Layer for ") || head.starts_with("Loss for ");
     let owner = rest.split(" for ").last()?.trim();
     let owner = owner.split(['<', ' ', '{']).next()?.to_string();
-    Some(Block { owner, is_trait: false, of_trait })
+    Some(Block { owner, is_trait: false, of_trait, has_forward })
 }
 
 fn name_of_function(code: &str) -> Option<&str> {
