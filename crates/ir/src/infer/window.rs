@@ -115,6 +115,13 @@ fn describe_window(w: &Window) -> String {
     )
 }
 
+fn describe_frame(frame: &Frame) -> String {
+    match frame {
+        Frame::Sliding(window) => describe_window(window),
+        Frame::Even(count) => format!("{count} pieces"),
+    }
+}
+
 pub(super) fn pool(pool: &Pool, [x]: [&Spec; 1]) -> Result<Spec> {
     let (op, rank) = (pool.kind.name(), pool.frames.len());
     if !(1..=3).contains(&rank) || x.shape.len() < rank {
@@ -137,7 +144,8 @@ pub(super) fn pool(pool: &Pool, [x]: [&Spec; 1]) -> Result<Spec> {
     let mut counts = Shape::new();
     for (frame, &len) in pool.frames.iter().zip(lengths) {
         let Some(count) = frame.count(len) else {
-            let message = format!("pieces {frame} do not fit an axis of length {len}: {x}");
+            let frame = describe_frame(frame);
+            let message = format!("{frame} do not fit an axis of length {len}: {x}");
             return Err(Error::shape(op, message).on([x]));
         };
         let void = || match frame {
@@ -145,8 +153,9 @@ pub(super) fn pool(pool: &Pool, [x]: [&Spec; 1]) -> Result<Spec> {
             Frame::Even(_) => count > 0 && len == 0,
         };
         if pool.kind == Pooling::ArgMax && void() {
+            let frame = describe_frame(frame);
             let message = format!(
-                "pieces {frame} without any element of an axis of length {len} have no maximum: {x}"
+                "{frame} without any element of an axis of length {len} have no maximum: {x}"
             );
             return Err(Error::shape(op, message).on([x]));
         }

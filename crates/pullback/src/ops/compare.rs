@@ -164,7 +164,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the condition is not `bool`, or the shapes do not broadcast.
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     #[inline]

@@ -413,7 +413,10 @@ impl Tensor {
         };
         let length = min_length.max(high.saturating_add(1).max(0) as usize);
         if low < 0 || !pullback_ir::infer::fits_memory(&[length]) {
-            let message = format!("{low} and {high} are not both numbers of bins");
+            let message = match low < 0 {
+                true => format!("counts numbers of at least 0, and one is {low}"),
+                false => format!("{length} bins are larger than memory"),
+            };
             return self.checked(Err(Error::argument("bincount", message).on([self.spec()])));
         }
         let length = known_shape("bincount", [length])[0];
