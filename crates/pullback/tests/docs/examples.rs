@@ -61,9 +61,10 @@ fn every_layer_loss_optimiser_and_schedule_has_an_example() {
 }
 
 /// Where a function without a section is one that cannot fail.
-const COMPLETE: &str = "pullback/src/create pullback/src/cut pullback/src/grad pullback/src/inplace \
-    pullback/src/ops pullback/src/random pullback/src/read pullback/src/tensor \
-    nn/src/distributions nn/src/layers nn/src/losses nn/src/optim nn/src/schedule";
+const COMPLETE: &str = "pullback/src/backward.rs pullback/src/create pullback/src/cut.rs \
+    pullback/src/grad.rs pullback/src/inplace pullback/src/ops pullback/src/random \
+    pullback/src/read.rs pullback/src/tensor.rs nn/src/distributions nn/src/layers nn/src/losses \
+    nn/src/optim nn/src/schedule";
 
 /// A section `# Panics` or `# Errors`. Methods of tensors, layers, losses, optimisers and schedules
 /// need one unless their body shows that they cannot fail, as one that sets an option; any other
