@@ -75,7 +75,7 @@ const SHORT: usize = 512;
 /// Longest line of which [`W`] are, if lines are not contiguous.
 const MEDIUM: usize = 4096;
 
-/// Most bytes of a line that are asked for ahead of time.
+/// Most bytes of a line that are prefetched.
 const AHEAD: usize = 16 << 10;
 
 pub(crate) fn fft(f: Fft, x: Source, out: Sink) {

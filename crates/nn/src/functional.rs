@@ -80,7 +80,7 @@ fn unknown(module: &impl Module, own: &[(String, Tensor)], name: &str) -> String
         }
     });
     if let Some(first) = tied {
-        return format!("`{name}` is tied to `{first}`, and goes by that name");
+        return format!("`{name}` is tied to `{first}`, and is listed under that name");
     }
     let known: Vec<&str> = own.iter().map(|(name, _)| name.as_str()).collect();
     format!("the module has no `{name}`; it has {}", known.join(", "))

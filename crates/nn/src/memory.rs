@@ -68,6 +68,23 @@ pub fn memory_report<R>(
 /// Predicts from shapes where the memory of a training step will go, without computing anything:
 /// see [`memory_report()`] and [`pullback::predict_memory`]. The step may not read values.
 ///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+/// use pullback_nn::{Layer, Linear, Module, predict_memory};
+///
+/// let model = Linear::new(16, 4);
+/// let sgd = Sgd::default().over(model.parameters())?;
+/// let x = Tensor::ones([8, 16]);
+/// let report = predict_memory(&model, &sgd, || {
+///     sgd.zero_grad();
+///     model.forward(&x).square().mean().backward()?;
+///     sgd.step()
+/// })?;
+/// assert_eq!(report.most.parameters, (16 * 4 + 4) * 4);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
 /// # Errors
 /// As [`pullback::predict_memory`].
 #[track_caller]

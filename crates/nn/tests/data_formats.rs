@@ -91,7 +91,7 @@ fn pictures_are_read_in_sorted_classes() {
     assert_eq!(normal[12..15], [0.0, 0.0, 0.5]);
     assert_eq!(open().gray().resize(4, 5).get(0).unwrap().0.shape(), [1, 4, 5]);
     let text = open().gray().pixels(Pixels::Normalised { mean: vec![0.0; 3], std: vec![1.0; 3] });
-    assert!(text.get(0).unwrap_err().to_string().contains("one for each of 1 channels"));
+    assert!(text.get(0).unwrap_err().to_string().contains("for each of 1 channels"));
 
     let (x, y) =
         DataLoader::new(open()).batch_size(3).num_workers(2).iter().next().unwrap().unwrap();
@@ -353,10 +353,10 @@ fn headers_that_promise_too_much_take_no_memory() {
     let huge = "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000, 10), }";
     assert!(npy(huge).contains("it ends after 0 of 80000000000000 bytes"), "{}", npy(huge));
     let absurd = "{'descr': '<f8', 'fortran_order': True, 'shape': (18446744073709551615, 0), }";
-    assert!(npy(absurd).contains("no memory holds"), "{}", npy(absurd));
+    assert!(npy(absurd).contains("is larger than memory"), "{}", npy(absurd));
     let overflow =
         "{'descr': '<f8', 'fortran_order': True, 'shape': (4294967296, 4294967296, 0), }";
-    assert!(npy(overflow).contains("no memory holds"));
+    assert!(npy(overflow).contains("is larger than memory"));
     let many =
         format!("{{'descr': '<f8', 'fortran_order': False, 'shape': ({}), }}", "1, ".repeat(1000));
     assert!(npy(&many).contains("1000 axes"));
@@ -396,7 +396,7 @@ fn headers_that_promise_too_much_take_no_memory() {
     let text = tensors(r#"{"w":{"dtype":"BOOL","shape":[2],"data_offsets":[0,2]}}"#, &[1, 2]);
     assert!(text.contains("tensor `w`: element 1 is the byte 2"), "{text}");
     let text = tensors(r#"{"w":{"dtype":"U64","shape":[1],"data_offsets":[0,8]}}"#, &[255; 8]);
-    assert!(text.contains("tensor `w`: element 0 is more than i64 holds"), "{text}");
+    assert!(text.contains("tensor `w`: element 0 exceeds the range of i64"), "{text}");
     let text = parse_safetensors(&[255; 16], "s").err().unwrap().to_string();
     assert!(text.contains("header"), "{text}");
 }

@@ -267,8 +267,8 @@ fn json_lines_say_where_they_are_wrong() {
     refused(read("{\"a\": 1}\n{\"a\": 2"), &["d.jsonl", "line 2", "not JSON", "column"]);
     refused(read("{\"a\": 1}\n\n[1]"), &["line 3", "an object is expected, not a list"]);
     refused(read("{\"a\": 1}\n{\"b\": 1}"), &["line 2", "field `a`", "missing"]);
-    refused(read("{\"a\": 1}\n{\"a\": \"x\"}"), &["line 2", "field `a`", "not a text"]);
-    refused(read("{\"a\": \"x\"}\n{\"a\": 1}"), &["line 2", "a text is expected, not a number"]);
+    refused(read("{\"a\": 1}\n{\"a\": \"x\"}"), &["line 2", "field `a`", "not a string"]);
+    refused(read("{\"a\": \"x\"}\n{\"a\": 1}"), &["line 2", "a string is expected, not a number"]);
     refused(read("{\"a\": [[1], [2, 3]]}"), &["line 1", "field `a`", "1 and 2"]);
     refused(read("{\"a\": [1, [2]]}"), &["evenly"]);
     refused(read("{\"a\": [[1], 2]}"), &["a list is expected, not a number"]);

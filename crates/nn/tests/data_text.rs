@@ -126,6 +126,10 @@ fn items_that_do_not_fit_are_named() {
     }
     let text = sized(&[3, 32, 32], &[1, 32, 32]);
     assert!(!text.contains("pad_sequences") && !text.contains("Resize"), "{text}");
+    assert!(text.contains("`x.expand([3, -1, -1])`"), "{text}");
+    // `[features, time]`: padding is along the first axis.
+    let text = sized(&[80, 100], &[80, 120]);
+    assert!(text.contains("`data.map(|x| Ok(x.t()))`"), "{text}");
     let text = Tensor::collate(vec![zeros(2), zeros(2).cast(DType::F64)]).unwrap_err().to_string();
     assert!(text.contains("item 1 of the batch is f64[2]"), "{text}");
     assert!(text.contains("to one dtype with `.cast(..)`"), "{text}");
@@ -164,7 +168,7 @@ fn structs_collate_by_leaves() {
     let text = collate_trees(vec![sample(3, 1.0), sample(4, 1.0)]).err().unwrap().to_string();
     assert!(text.contains("item 1 of the batch is f32[4]") && text.contains("boxes.0"), "{text}");
     let text = collate_trees(vec![sample(3, 1.0), sample(3, 2.0)]).err().unwrap().to_string();
-    assert!(text.contains("item 1 of the batch is not made as item 0 is"), "{text}");
+    assert!(text.contains("item 1 of the batch has another structure than item 0"), "{text}");
 }
 
 #[test]

@@ -17,6 +17,8 @@ const FOLDER: &str = "PULLBACK_INTERRUPT_FOLDER";
 /// How long a run is if nothing stops it: longer than a test waits.
 const LAST: u64 = 2_000;
 const PAUSE: Duration = Duration::from_millis(20);
+/// How long a child may run.
+const DEADLINE: Duration = Duration::from_secs(120);
 
 #[derive(Tree)]
 struct Model {
@@ -47,7 +49,15 @@ fn child() {
         None => trainer,
     };
     let trainer = trainer.handle_interrupt(kind != "not handled");
+    // A test that waits for something that does not come sees the end of its child.
+    std::thread::spawn(|| {
+        std::thread::sleep(DEADLINE);
+        std::process::exit(3);
+    });
     let outcome = trainer.run(&vec![0.5; 10], |&x| {
+        if kind == "slow" {
+            eprintln!("began a step");
+        }
         // A step that takes long, where the test presses Ctrl-C twice.
         std::thread::sleep(if kind == "slow" { 1000 * PAUSE } else { PAUSE });
         Ok(x)
@@ -156,7 +166,7 @@ fn the_second_ends_the_process_at_once() {
     let folder = tempfile::tempdir().unwrap();
     let mut run = Run::new("slow", Some(folder.path()));
     // The handler is there once the run has begun; the first step takes 20 seconds.
-    std::thread::sleep(50 * PAUSE);
+    run.until("began a step");
     run.interrupt();
     run.until("Ctrl-C again ends the process at once");
     run.interrupt();

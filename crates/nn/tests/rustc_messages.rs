@@ -30,6 +30,12 @@ const MISTAKES: &[(&str, &[&str])] = &[
         "jit(|x: &Tensor| Ok::<Tensor, String>(x.clone()))",
         &["a compiled function cannot return", "`pullback::Result` of one"],
     ),
+    ("jit(|x: Tensor| x.sin())", &["one argument, by reference; several are a tuple"]),
+    (
+        "jit(|(x, y): (Tensor, Tensor)| x + y)",
+        &["several are a tuple: |(x, y): &(Tensor, Tensor)|"],
+    ),
+    ("jit(|x: &Tensor, y: &Tensor| x + y)", &["is expected to take 1 argument"]),
     ("vmap(|x: &Plain| x.weight.clone(), 0, 0)", &["`Plain` is not a tree", "#[derive(Tree)]"]),
     (
         "checkpoint_with(&plain, |m, x| x * &m.weight, &x)",

@@ -545,7 +545,7 @@ fn what_does_not_fit_is_refused_at_the_users_line() {
     let _ = attention.decode(&zeros(&[2, 3, 8]), &cache);
     fails(
         || attention.decode(&zeros(&[2, 2, 8]), &cache),
-        &["KeyValueCache", "f32[2,2,4,4] has no 2 positions left", "reset"],
+        &["KeyValueCache", "f32[2,2,4,4] has fewer than 2 positions left", "reset"],
     );
     // What was refused has not changed it.
     assert_eq!(cache.position.item::<i64>(), 3);

@@ -31,6 +31,9 @@ pub trait IntoShape {
     /// assert_eq!(IntoShape::lengths([2, -1]).to_vec(), [2, -1]);
     /// assert_eq!(IntoShape::lengths(5).to_vec(), [5]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn lengths(self) -> Few<isize>;
 }
 
@@ -53,6 +56,9 @@ pub trait IntoAxes {
     /// assert_eq!(IntoAxes::list([0, -1]), [0, -1]);
     /// assert_eq!(IntoAxes::list(1), [1]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn list(self) -> Vec<isize>;
 }
 
@@ -122,14 +128,22 @@ impl<T: IntoAxes + Clone> IntoAxes for &T {
     }
 }
 
-/// An integer to count with: `usize`, `isize`, `i32` or `i64`.
+/// An integer type: `usize`, `isize`, `i32` or `i64`.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` is not an integer to count with",
+    message = "`{Self}` is not an integer type",
     label = "not `usize`, `isize`, `i32` or `i64`",
     note = "a range of floats is `Tensor::arange_by(start, end, step)` or `Tensor::linspace(start, end, count)`"
 )]
 pub trait Integer: Copy {
     /// Its value, or the nearest that an `i64` can hold.
+    ///
+    /// ```
+    /// use pullback::Integer;
+    /// assert_eq!((5usize.nearest_i64(), usize::MAX.nearest_i64()), (5, i64::MAX));
+    /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn nearest_i64(self) -> i64;
 }
 
@@ -304,6 +318,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0]).zeros_like().to_vec::<f64>(), [0.0, 0.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn zeros_like(&self) -> Tensor {
@@ -316,6 +333,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([3, 4]).ones_like().to_vec::<i32>(), [1, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn ones_like(&self) -> Tensor {
@@ -328,6 +348,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0]).full_like(0.5).to_vec::<f64>(), [0.5, 0.5]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype. The value is converted as by [`Tensor::cast`].
     #[track_caller]
     #[must_use]
     pub fn full_like(&self, value: impl Into<Scalar>) -> Tensor {

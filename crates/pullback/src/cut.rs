@@ -53,6 +53,9 @@ impl Tensor {
     /// let why = loss.explain_no_grad(&w);
     /// assert!(why.contains("detach"), "{why}");
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn explain_no_grad(&self, target: &Tensor) -> String {
         let target_history = target.history();
         let Some(wanted) = target_history.key() else {

@@ -80,6 +80,7 @@ mod apply;
 mod autocast;
 #[doc(hidden)]
 pub mod backend;
+mod backward;
 mod batch;
 pub mod check;
 mod checked_alloc;
@@ -130,6 +131,7 @@ pub use backend::{
     HostElement, PoolStats, reset_peak, set_cache_limit, set_threads, stats as memory_stats,
     threads, trim as trim_memory, with_threads,
 };
+pub use backward::Backward;
 pub use control::{
     cond, fori_loop, scan, scan_reverse, scan_times, while_loop, while_loop_bounded,
 };
@@ -143,7 +145,7 @@ pub use fail::{catch, raise};
 pub use flag::Flag;
 #[doc(hidden)]
 pub use flag::{is_sharing_flags, sharing_flags};
-pub use grad::{Backward, grad_of};
+pub use grad::grad_of;
 pub use half::{bf16, f16};
 pub use hooks::HookHandle;
 pub use implicit::{

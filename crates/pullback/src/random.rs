@@ -69,6 +69,9 @@ impl Key {
     /// # use pullback::{DType, Key};
     /// assert_eq!(Key::new(42).uniform([2, 3], DType::F32, 0.0, 1.0).shape(), [2, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[track_caller]
     #[must_use]
     pub fn new(seed: u64) -> Key {
@@ -148,6 +151,9 @@ impl Key {
     /// let (model, data) = Key::new(0).split();
     /// assert_ne!(model.tensor().to_vec::<i64>(), data.tensor().to_vec::<i64>());
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[track_caller]
     #[must_use]
     pub fn split(&self) -> (Key, Key) {
@@ -161,6 +167,9 @@ impl Key {
     /// # use pullback::Key;
     /// assert_eq!(Key::new(0).split_n(5).len(), 5);
     /// ```
+    ///
+    /// # Panics
+    /// If the list is larger than memory.
     #[track_caller]
     #[must_use]
     pub fn split_n(&self, n: usize) -> Vec<Key> {
@@ -188,6 +197,9 @@ impl Key {
     /// assert_eq!(first, key.fold_in(1).tensor().to_vec::<i64>());
     /// assert_ne!(first, key.fold_in(2).tensor().to_vec::<i64>());
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[track_caller]
     #[must_use]
     pub fn fold_in(&self, data: u64) -> Key {

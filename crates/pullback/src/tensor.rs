@@ -25,6 +25,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 ///
 /// A `Tensor` is a handle: `clone` gives the same tensor again, sharing values, gradient and
 /// history; [`Tensor::deep_clone`] copies the values.
+///
+/// # Panics
+/// Every operation panics, with an error that names the line, where memory is exhausted or a device
+/// fails, operands are on different devices, or an operand is a value of a traced function (`jit`,
+/// `vmap`, a loop) that was kept after it ended. The section of a method says what else it panics
+/// on. [`catch`](crate::catch) turns all of these into an `Err`.
 #[derive(Clone)]
 pub struct Tensor(pub(crate) Pooled<Inner>);
 
@@ -290,6 +296,9 @@ impl Tensor {
     /// assert!(x.t().shares_memory(&x));
     /// assert!(!x.deep_clone().shares_memory(&x));
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn shares_memory(&self, other: &Tensor) -> bool {
         let same = |a: &Tensor, b: &Tensor| Pooled::ptr_eq(&a.0.storage, &b.0.storage);
         // In a body, a variable represents a tensor from outside, and views are taken of that.

@@ -5,6 +5,8 @@
 mod examples;
 #[path = "docs/functions.rs"]
 mod functions;
+#[path = "docs/items.rs"]
+mod items;
 
 const HINT: &str = "write it anew: cargo run --release --example ops > docs/ops.md";
 

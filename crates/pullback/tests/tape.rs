@@ -153,6 +153,8 @@ fn backward_of_a_constant_says_so_and_where_it_was_cut() {
     let x = leaf(2.0);
     let text = Tensor::from(1.0).backward().unwrap_err().to_string();
     assert!(text.contains("does not depend on any tensor that requires grad"), "{text}");
+    // No gradient was made yet, so none can be the cause.
+    assert!(!text.contains("create_graph"), "{text}");
     let text = (x.detach() * 2.0).backward().unwrap_err().to_string();
     assert!(text.contains("cut by `detach` at crates/pullback/tests/tape.rs"), "{text}");
     let text = no_grad(|| &x * 2.0).backward().unwrap_err().to_string();

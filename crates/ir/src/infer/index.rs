@@ -30,7 +30,11 @@ pub(super) fn scatter(
         return Err(Error::dtype("scatter", format!("dtypes differ: {base} and {source}")).on(all));
     }
     if base.dtype == DType::Bool && combine != Combine::Set {
-        return Err(Error::dtype("scatter", "bool can be set, not combined").on(all));
+        return Err(Error::dtype(
+            "scatter",
+            "elements of bool can only be overwritten, not summed or multiplied",
+        )
+        .on(all));
     }
     Ok(base.clone())
 }

@@ -128,7 +128,7 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
         Op::Iota { len, dtype, device } => {
             arity("iota", inputs, 0)?;
             if *dtype == DType::Bool {
-                return Err(Error::dtype("iota", "counts in numbers, not bool"));
+                return Err(Error::dtype("iota", "a range cannot be of bool"));
             }
             Ok(Spec::on(*device, *dtype, [*len].as_slice()))
         }

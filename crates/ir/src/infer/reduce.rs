@@ -66,7 +66,8 @@ pub(super) fn ranks(axis: usize, from: usize, count: usize, [x]: [&Spec; 1]) -> 
     check_axis("ranks", axis, x)?;
     let mut shape = x.shape.clone();
     if from.checked_add(count).is_none_or(|end| end > shape[axis]) {
-        let message = format!("there are no {count} ranks from {from} on along axis {axis} of {x}");
+        let message =
+            format!("cannot take {count} elements of sorted axis {axis} of {x}, from {from} on");
         return Err(Error::argument("ranks", message).on([x]));
     }
     shape[axis] = count;

@@ -11,7 +11,7 @@ pub(super) fn conv(conv: &Conv, [a, b]: [&Spec; 2]) -> Result<Spec> {
         return Err(Error::dtype(op, message).on([a, b]));
     }
     if !(1..=3).contains(&rank) {
-        return wrong(format!("slides along 1 to 3 axes, not {rank}"));
+        return wrong(format!("takes 1 to 3 spatial axes, not {rank}"));
     }
     if a.shape.len() != rank + 2 || b.shape.len() != rank + 2 {
         return wrong(format!(
@@ -24,7 +24,8 @@ pub(super) fn conv(conv: &Conv, [a, b]: [&Spec; 2]) -> Result<Spec> {
     let share = |channels: usize| match groups > 0 && channels.is_multiple_of(groups) {
         true => Ok(channels / groups),
         false => {
-            let message = format!("{channels} channels do not fall into {groups} groups: {a}, {b}");
+            let message =
+                format!("{channels} channels are not divisible by {groups} groups: {a}, {b}");
             Err(Error::shape(op, message).on([a, b]))
         }
     };
@@ -50,7 +51,7 @@ pub(super) fn conv(conv: &Conv, [a, b]: [&Spec; 2]) -> Result<Spec> {
             }
             agree(op, &counts(op, &conv.windows, lengths, a, b)?, &a.shape[2..], a, b)?;
             let Some(inner) = b.shape[1].checked_mul(groups) else {
-                return wrong(format!("{groups} groups of {b} are more than any memory holds"));
+                return wrong(format!("{groups} groups of {b} exceed the addressable size"));
             };
             Ok(a.with_shape(shape(a.shape[0], inner, lengths.clone())))
         }
@@ -114,6 +115,13 @@ fn describe_window(w: &Window) -> String {
     )
 }
 
+fn describe_frame(frame: &Frame) -> String {
+    match frame {
+        Frame::Sliding(window) => describe_window(window),
+        Frame::Even(count) => format!("{count} pieces"),
+    }
+}
+
 pub(super) fn pool(pool: &Pool, [x]: [&Spec; 1]) -> Result<Spec> {
     let (op, rank) = (pool.kind.name(), pool.frames.len());
     if !(1..=3).contains(&rank) || x.shape.len() < rank {
@@ -136,7 +144,8 @@ pub(super) fn pool(pool: &Pool, [x]: [&Spec; 1]) -> Result<Spec> {
     let mut counts = Shape::new();
     for (frame, &len) in pool.frames.iter().zip(lengths) {
         let Some(count) = frame.count(len) else {
-            let message = format!("pieces {frame} do not fit an axis of length {len}: {x}");
+            let frame = describe_frame(frame);
+            let message = format!("{frame} do not fit an axis of length {len}: {x}");
             return Err(Error::shape(op, message).on([x]));
         };
         let void = || match frame {
@@ -144,8 +153,9 @@ pub(super) fn pool(pool: &Pool, [x]: [&Spec; 1]) -> Result<Spec> {
             Frame::Even(_) => count > 0 && len == 0,
         };
         if pool.kind == Pooling::ArgMax && void() {
+            let frame = describe_frame(frame);
             let message = format!(
-                "pieces {frame} without any element of an axis of length {len} have no maximum: {x}"
+                "{frame} without any element of an axis of length {len} have no maximum: {x}"
             );
             return Err(Error::shape(op, message).on([x]));
         }

@@ -62,7 +62,7 @@ fn misfit(what: impl Display) -> Error {
 }
 
 /// What makes items fit that do not: sequences of several lengths are padded, images of several
-/// sizes resized.
+/// sizes resized, grey images among RGB ones repeated along the channels.
 fn advice(first: &Tensor, other: &Tensor) -> Option<&'static str> {
     let (a, b) = (first.shape(), other.shape());
     if a == b {
@@ -76,11 +76,27 @@ fn advice(first: &Tensor, other: &Tensor) -> Option<&'static str> {
             "`DataLoader::with_collate_fn(data, pad_sequences(0))` pads sequences to one length",
         );
     }
+    if a.len() == 2 && a[0] == b[0] {
+        return Some(
+            "if the items are sequences `[features, time]`, transpose them with \
+             `data.map(|x| Ok(x.t()))`: `pad_sequences(0)` pads the first axis; if they are images, \
+             resize or crop them",
+        );
+    }
     // The last two axes of an image are its height and width.
-    (a[a.len() - 2..] != b[b.len() - 2..]).then_some(
-        "give images one size before they are batched, with a transform: \
-         `transforms::Resize::new((height, width))`, or a crop",
-    )
+    if a[a.len() - 2..] != b[b.len() - 2..] {
+        return Some(
+            "give images one size before they are batched, with a transform: \
+             `transforms::Resize::new((height, width))`, or a crop",
+        );
+    }
+    match (a, b) {
+        ([1, ..], [3, ..]) | ([3, ..], [1, ..]) if a.len() == 3 => Some(
+            "give images the same channels: a grey image `[1, height, width]` becomes RGB by \
+             `x.expand([3, -1, -1])`, in a `map` of the dataset",
+        ),
+        _ => None,
+    }
 }
 
 fn nothing() -> Error {
@@ -144,7 +160,7 @@ impl Collate for usize {
         for (i, x) in items.into_iter().enumerate() {
             let x = i64::try_from(x);
             out.push(
-                x.map_err(|_| misfit(format!("item {i} of the batch is more than i64 holds")))?,
+                x.map_err(|_| misfit(format!("item {i} of the batch exceeds the range of i64")))?,
             );
         }
         Ok(Tensor::from(out))
@@ -302,7 +318,7 @@ pub fn collate_trees<T: Tree>(items: Vec<T>) -> Result<T> {
     let mut columns: Vec<Vec<Tensor>> = vec![Vec::with_capacity(items.len()); names.len()];
     for (i, item) in items.iter().enumerate() {
         if item.structure() != structure {
-            return Err(misfit(format!("item {i} of the batch is not made as item 0 is")));
+            return Err(misfit(format!("item {i} of the batch has another structure than item 0")));
         }
         columns.iter_mut().zip(item.leaves()).for_each(|(column, x)| column.push(x));
     }

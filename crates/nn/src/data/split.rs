@@ -28,7 +28,7 @@ pub fn random_split<D: Dataset>(
     let wanted = lengths.iter().try_fold(0usize, |sum, &n| sum.checked_add(n));
     if wanted.is_none_or(|n| n > data.len()) {
         let message =
-            format!("parts of {lengths:?} items are more than the {} there are", data.len());
+            format!("parts of {lengths:?} items exceed the {} items of the data set", data.len());
         return Err(Error::argument("random_split", message));
     }
     let order = key.permutation(data.len()).to_vec::<i64>();

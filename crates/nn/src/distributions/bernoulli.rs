@@ -52,6 +52,9 @@ impl Bernoulli {
     /// let d = Bernoulli::with_logits(-100.0);
     /// assert_eq!(d.log_prob(&pullback::Tensor::from(1.0)).item::<f64>(), -100.0);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype: integers become floats.
     #[doc(alias = "logits")]
     #[track_caller]
     pub fn with_logits(logits: impl Operand) -> Bernoulli {
@@ -67,6 +70,9 @@ impl Bernoulli {
     /// use pullback_nn::distributions::Bernoulli;
     /// assert_eq!(Bernoulli::new(Tensor::from(0.5)).logits().item::<f64>(), 0.0);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn logits(&self) -> Tensor {
         self.logits.clone().unwrap_or_else(|| self.probs.logit())
     }

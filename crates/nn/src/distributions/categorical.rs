@@ -106,6 +106,9 @@ impl Categorical {
     /// use pullback_nn::distributions::Categorical;
     /// assert_eq!(Categorical::new(Tensor::ones([4, 3])).num_classes(), 3);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn num_classes(&self) -> usize {
         self.probs.shape()[self.probs.rank() - 1]
     }

@@ -22,6 +22,9 @@ pub trait Distribution {
     /// use pullback_nn::distributions::{Distribution, Normal};
     /// assert_eq!(Normal::new(0.0, 1.0).name(), "Normal");
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn name(&self) -> &'static str;
 
     /// The shape of the batch of distributions.
@@ -33,6 +36,9 @@ pub trait Distribution {
     /// assert_eq!((d.batch_shape(), d.event_shape()), (&[4, 3][..], &[][..]));
     /// assert!(d.has_rsample() && d.name() == "Normal");
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn batch_shape(&self) -> &[usize];
 
     /// The shape of one draw of one distribution: `[]` for numbers.
@@ -54,6 +60,9 @@ pub trait Distribution {
     /// use pullback_nn::distributions::{Distribution, Normal};
     /// assert_eq!(Normal::new(0.0, 1.0).device(), Device::Cpu);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn device(&self) -> Device;
 
     /// Whether [`Distribution::rsample`] is supported.
@@ -76,6 +85,9 @@ pub trait Distribution {
     /// let coins = Bernoulli::new(Tensor::from([0.0, 1.0])).sample(&[3]);
     /// assert_eq!(coins.to_vec::<f64>(), [0.0, 1.0, 0.0, 1.0, 0.0, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the draws are larger than memory.
     #[track_caller]
     fn sample(&self, sample_shape: &[usize]) -> Tensor {
         self.sample_with(&next_key_on(self.device()), sample_shape)
@@ -89,6 +101,9 @@ pub trait Distribution {
     /// let draw = || Exponential::new(2.0).sample_with(&Key::new(7), &[4]).to_vec::<f32>();
     /// assert_eq!(draw(), draw());
     /// ```
+    ///
+    /// # Panics
+    /// If the draws are larger than memory, or the key is on another device.
     #[track_caller]
     fn sample_with(&self, key: &Key, sample_shape: &[usize]) -> Tensor {
         no_grad(|| self.rsample_with(key, sample_shape).detach())
@@ -167,6 +182,9 @@ pub trait Distribution {
     /// use pullback_nn::distributions::{Distribution, Exponential};
     /// assert_eq!(Exponential::new(Tensor::from([1.0, 4.0])).mean().to_vec::<f64>(), [1.0, 0.25]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn mean(&self) -> Tensor;
 
     /// The variance of each element, of shape `batch_shape + event_shape`; NaN where there is none.
@@ -177,6 +195,9 @@ pub trait Distribution {
     /// assert_eq!((d.mean().item::<f32>(), d.variance().item::<f32>()), (4.0, 4.0));
     /// assert_eq!(d.stddev().item::<f32>(), 2.0);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn variance(&self) -> Tensor;
 
     /// The standard deviation: the square root of [`Distribution::variance`].
@@ -185,6 +206,9 @@ pub trait Distribution {
     /// use pullback_nn::distributions::{Distribution, Poisson};
     /// assert_eq!(Poisson::new(4.0).stddev().item::<f32>(), 2.0);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn stddev(&self) -> Tensor {
         self.variance().sqrt()
     }

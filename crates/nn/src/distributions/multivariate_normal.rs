@@ -126,6 +126,9 @@ impl MultivariateNormal {
     /// let d = MultivariateNormal::with_scale_tril(0.0, &l);
     /// assert_eq!(d.covariance_matrix().to_vec::<f64>(), [4.0, 1.0, 1.0, 1.25]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn covariance_matrix(&self) -> Tensor {
         self.scale_tril.matmul(&self.scale_tril.transpose(-2, -1))
     }
@@ -138,6 +141,9 @@ impl MultivariateNormal {
     /// let d = MultivariateNormal::new(0.0, Tensor::from([[4.0, 0.0], [0.0, 1.0]]));
     /// assert_eq!(d.precision_matrix().to_vec::<f64>(), [0.25, 0.0, 0.0, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn precision_matrix(&self) -> Tensor {
         pullback::linalg::cholesky_inverse(&self.scale_tril, false)
     }

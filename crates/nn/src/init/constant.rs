@@ -74,14 +74,14 @@ pub fn eye_(tensor: &Tensor) {
 /// ```
 ///
 /// # Panics
-/// If it is not the kernel of a convolution, or its outputs do not fall into that many groups.
+/// If it is not the kernel of a convolution, or its outputs are not divisible by the groups.
 #[track_caller]
 pub fn dirac_(tensor: &Tensor, groups: usize) {
     let fits = (3..=5).contains(&tensor.rank());
     demand(fits, "dirac_", tensor, "takes the kernel of a convolution");
     let (out, inputs) = (tensor.shape()[0], tensor.shape()[1]);
     let fits = groups > 0 && out.is_multiple_of(groups);
-    demand(fits, "dirac_", tensor, &format!("takes outputs that fall into {groups} groups"));
+    demand(fits, "dirac_", tensor, &format!("takes outputs that are divisible by {groups} groups"));
     let kernel = &tensor.shape()[2..];
     let middle = kernel.iter().fold(0, |at, &k| at * k + k / 2);
     let size: usize = kernel.iter().product();

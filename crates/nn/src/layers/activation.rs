@@ -11,6 +11,9 @@ macro_rules! activations {
         activations!(@type $(#[$doc])* $name $({ $($(#[$about])* $option: $type = $default),* })?);
 
         impl Layer for $name {
+            /// # Panics
+            /// Where the tensor method of the same function does: some take no `bool`, and those
+            /// along an axis need that axis.
             fn forward(&self, $x: &Tensor) -> Tensor {
                 let scope = module_scope(self);
                 let $f = self;
@@ -383,6 +386,8 @@ impl RRelu {
 }
 
 impl Layer for RRelu {
+    /// # Panics
+    /// If `lower` is above `upper`.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let y = match self.training.get() {

@@ -72,6 +72,8 @@ impl<const N: usize> AdaptiveAvgPool<N> {
 }
 
 impl<const N: usize> Layer for AdaptiveAvgPool<N> {
+    /// # Panics
+    /// If `x` is not `[n, c, …]` with one, two or three more axes, or that without `n`.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let y = match N {

@@ -71,6 +71,8 @@ impl<const N: usize> AdaptiveMaxPool<N> {
 }
 
 impl<const N: usize> Layer for AdaptiveMaxPool<N> {
+    /// # Panics
+    /// If `x` is not `[n, c, …]` with one, two or three more axes, or that without `n`.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let y = match N {

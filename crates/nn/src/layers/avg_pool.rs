@@ -150,6 +150,9 @@ impl<const N: usize> AvgPool<N> {
 }
 
 impl<const N: usize> Layer for AvgPool<N> {
+    /// # Panics
+    /// If `x` is not `[n, c, …]` with one, two or three more axes, or that without `n`; if the
+    /// windows do not fit it; or if the divisor is 0.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let mut pool = Pool::new(self.kernel_size)

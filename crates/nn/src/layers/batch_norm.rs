@@ -198,6 +198,9 @@ impl<const N: usize> BatchNorm<N> {
 }
 
 impl<const N: usize> Layer for BatchNorm<N> {
+    /// # Panics
+    /// If `x` does not have `num_features` channels on axis 1, or float dtypes are mixed; in
+    /// training, if there is only one value per channel.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let rank = x.rank() == N + 2 || (N == 1 && x.rank() == 2);

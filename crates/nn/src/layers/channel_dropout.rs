@@ -75,6 +75,9 @@ impl<const N: usize> ChannelDropout<N> {
 }
 
 impl<const N: usize> Layer for ChannelDropout<N> {
+    /// # Panics
+    /// In training, if `x` is not `[n, c, …]` with one, two or three more axes, or that without
+    /// `n`.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let y = match self.training.get() && self.p > 0.0 {

@@ -51,6 +51,8 @@ impl<L: Tree> Tree for Checkpointed<L> {
 }
 
 impl<L: Layer + Send + Sync + 'static> Layer for Checkpointed<L> {
+    /// # Panics
+    /// Where the `forward` of the layer does.
     fn forward(&self, x: &Tensor) -> Tensor {
         if !is_grad_enabled() {
             return self.inner.forward(x);

@@ -266,6 +266,9 @@ impl<const N: usize> Convolution<N> {
 }
 
 impl<const N: usize> Layer for Convolution<N> {
+    /// # Panics
+    /// If the channels of `x` or its number of axes do not fit, the kernel is longer than the
+    /// padded input, float dtypes are mixed, or `same` is set with a stride other than 1.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let unit_stride = self.stride.iter().all(|&s| s == 1);
@@ -340,6 +343,6 @@ pub(super) fn positive<const N: usize>(
 pub(super) fn whole_groups(layer: &'static str, inputs: usize, outputs: usize, groups: usize) {
     let fits = groups > 0 && inputs.is_multiple_of(groups) && outputs.is_multiple_of(groups);
     demand(fits, layer, || {
-        format!("{inputs} inputs and {outputs} outputs do not fall into {groups} groups")
+        format!("{inputs} inputs and {outputs} outputs are not divisible by {groups} groups")
     });
 }

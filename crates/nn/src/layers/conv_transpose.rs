@@ -198,6 +198,9 @@ impl<const N: usize> TransposedConvolution<N> {
 }
 
 impl<const N: usize> Layer for TransposedConvolution<N> {
+    /// # Panics
+    /// If the channels of `x` or its number of axes do not fit, float dtypes are mixed, or the
+    /// output padding is too large.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let options = Conv::new()

@@ -16,6 +16,9 @@ pub trait PerAxis<const N: usize> {
     /// let kernel: [usize; 3] = 3.per_axis();
     /// assert_eq!(kernel, [3, 3, 3]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn per_axis(self) -> [usize; N];
 }
 
@@ -46,6 +49,9 @@ pub trait Lengths<const N: usize> {
     /// # use pullback_nn::Lengths;
     /// assert_eq!([7, 5].lengths(), [Some(7), Some(5)]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn lengths(self) -> [Option<usize>; N];
 }
 

@@ -91,6 +91,8 @@ impl AlphaDropout {
 }
 
 impl Layer for Dropout {
+    /// # Panics
+    /// In training, if the probability is not between 0 and 1.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let y = match self.training.get() && self.p > 0.0 {
@@ -102,6 +104,8 @@ impl Layer for Dropout {
 }
 
 impl Layer for AlphaDropout {
+    /// # Panics
+    /// In training, if the probability is not between 0 and 1.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let y = match self.training.get() && self.p > 0.0 {

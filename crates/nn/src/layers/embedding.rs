@@ -110,6 +110,8 @@ impl Embedding {
 }
 
 impl Layer for Embedding {
+    /// # Panics
+    /// If `x` is not of integers, or one is not a row of the table.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         scope.output(self.options().of(&self.weight, x))

@@ -104,6 +104,8 @@ impl EmbeddingBag {
 }
 
 impl Layer for EmbeddingBag {
+    /// # Panics
+    /// If `x` is not `[bags, rows]` of integers, or one is not a row of the table.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         scope.output(self.options().of(&self.weight, x))

@@ -52,6 +52,8 @@ impl Flatten {
 }
 
 impl Layer for Flatten {
+    /// # Panics
+    /// If `x` does not have the axes.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         scope.output(x.flatten(self.start_dim, self.end_dim))

@@ -44,7 +44,7 @@ impl GroupNorm {
         demand(
             num_groups > 0 && num_channels > 0 && num_channels.is_multiple_of(num_groups),
             "GroupNorm",
-            || format!("{num_channels} channels do not fall into {num_groups} groups"),
+            || format!("{num_channels} channels are not divisible by {num_groups} groups"),
         );
         GroupNorm {
             weight: Some(Tensor::ones([num_channels]).requires_grad()),
@@ -80,6 +80,8 @@ impl GroupNorm {
 }
 
 impl Layer for GroupNorm {
+    /// # Panics
+    /// If `x` does not have `num_channels` channels on axis 1, or float dtypes are mixed.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         demand(x.rank() >= 2 && x.shape()[1] == self.num_channels, "GroupNorm", || {

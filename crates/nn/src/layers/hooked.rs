@@ -123,6 +123,9 @@ impl<L: Layer + 'static> Hooked<L> {
     /// layer.register_forward_pre_hook(|_, x| Some(x - 1.0));
     /// assert_eq!(layer.forward(&Tensor::from([0.5, 3.0])).to_vec::<f64>(), [0.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn register_forward_pre_hook(
         &self,
         hook: impl Fn(&L, &Tensor) -> Option<Tensor> + Send + Sync + 'static,
@@ -140,6 +143,9 @@ impl<L: Layer + 'static> Hooked<L> {
     /// layer.register_forward_hook(|_, x, y| Some(x + y));
     /// assert_eq!(layer.forward(&Tensor::from([-1.0, 3.0])).to_vec::<f64>(), [-1.0, 6.0]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn register_forward_hook(
         &self,
         hook: impl Fn(&L, &Tensor, &Tensor) -> Option<Tensor> + Send + Sync + 'static,
@@ -192,6 +198,8 @@ impl<L: Tree> Tree for Hooked<L> {
 }
 
 impl<L: Layer + 'static> Layer for Hooked<L> {
+    /// # Panics
+    /// Where the `forward` of the layer or a hook does.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         // Copied out: a hook may register another.

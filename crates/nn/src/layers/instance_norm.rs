@@ -130,6 +130,9 @@ impl<const N: usize> InstanceNorm<N> {
     /// # use pullback_nn::{InstanceNorm2d, Module};
     /// assert_eq!(InstanceNorm2d::new(8).affine().parameter_count(), 16);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[must_use]
     pub fn affine(self) -> Self {
         let channels = self.num_features;
@@ -144,6 +147,9 @@ impl<const N: usize> InstanceNorm<N> {
     /// let layer = InstanceNorm2d::new(8).track_running_stats();
     /// assert_eq!(layer.named_buffers()[0].0, "running_mean");
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[must_use]
     pub fn track_running_stats(self) -> Self {
         let channels = self.num_features;
@@ -157,6 +163,10 @@ impl<const N: usize> InstanceNorm<N> {
 }
 
 impl<const N: usize> Layer for InstanceNorm<N> {
+    /// # Panics
+    /// If `x` does not have `num_features` channels on axis 1 (or 0, without a batch), or float
+    /// dtypes are mixed; if there is only one value per channel, unless running statistics are
+    /// used.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let alone = x.rank() == N + 1;

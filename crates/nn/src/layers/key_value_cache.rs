@@ -74,6 +74,9 @@ impl KeyValueCache {
     /// cache.reset();
     /// assert_eq!(cache.position.item::<i64>(), 0);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn reset(&self) {
         self.position.zero_();
     }
@@ -85,6 +88,9 @@ impl KeyValueCache {
     /// # use pullback_nn::KeyValueCache;
     /// assert_eq!(KeyValueCache::new(1, 2, 16, 4, DType::F32).capacity(), 16);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn capacity(&self) -> usize {
         self.keys.shape()[2]
     }
@@ -117,7 +123,8 @@ impl KeyValueCache {
         let (k, v) = match written {
             Ok(written) => written,
             Err(cause) => {
-                let message = format!("{} has no {length} positions left", self.keys.spec());
+                let message =
+                    format!("{} has fewer than {length} positions left", self.keys.spec());
                 let error = Error::argument("KeyValueCache", message).on([keys.spec()]);
                 refuse(error.hint("`reset` empties it").because(cause))
             }
@@ -157,6 +164,9 @@ impl KeyValues {
     /// let (_, past) = MultiHeadAttention::new(8, 2).extend(&Tensor::ones([1, 3, 8]), None);
     /// assert_eq!(past.positions(), 3);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn positions(&self) -> usize {
         self.keys.shape().get(2).copied().unwrap_or(0)
     }

@@ -31,6 +31,8 @@ impl<F: Fn(&Tensor) -> Tensor + Clone + Send + Sync> Lambda<F> {
 }
 
 impl<F: Fn(&Tensor) -> Tensor + Clone + Send + Sync> Layer for Lambda<F> {
+    /// # Panics
+    /// Where the function does.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         scope.output((self.0)(x))

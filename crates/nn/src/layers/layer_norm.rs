@@ -92,6 +92,8 @@ impl LayerNorm {
 }
 
 impl Layer for LayerNorm {
+    /// # Panics
+    /// If the last axes of `x` are not `normalized_shape`, or float dtypes are mixed.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let shape = &self.normalized_shape[..];

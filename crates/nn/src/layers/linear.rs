@@ -68,6 +68,8 @@ impl Linear {
 }
 
 impl Layer for Linear {
+    /// # Panics
+    /// If the last axis of `x` is not `in_features` long, or float dtypes are mixed.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let y = x.linear(&self.weight, self.bias.as_ref());

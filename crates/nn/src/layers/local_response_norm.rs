@@ -45,6 +45,8 @@ impl LocalResponseNorm {
 }
 
 impl Layer for LocalResponseNorm {
+    /// # Panics
+    /// If `x` is not `[n, c, …]` with an axis after the channels.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         scope.output(x.local_response_norm(self.size, self.alpha, self.beta, self.k))

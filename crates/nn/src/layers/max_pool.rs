@@ -131,6 +131,9 @@ impl<const N: usize> MaxPool<N> {
 }
 
 impl<const N: usize> Layer for MaxPool<N> {
+    /// # Panics
+    /// If `x` is not `[n, c, …]` with one, two or three more axes, or that without `n`, or the
+    /// windows do not fit it.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let pool = Pool::new(self.kernel_size)

@@ -155,7 +155,7 @@ impl AttentionConfig {
         let dropout = probability(NAME, dropout);
         let kv_heads = self.kv_heads.unwrap_or(heads);
         if heads == 0 || embed % heads != 0 {
-            let message = format!("{heads} heads cannot share {embed} features");
+            let message = format!("{embed} features are not divisible by {heads} heads");
             refuse(Error::argument(NAME, message));
         }
         if kv_heads == 0 || heads % kv_heads != 0 {

@@ -47,6 +47,9 @@ impl Pad {
     /// let layer = Pad::zeros([(1, 1), (2, 2)]);
     /// assert_eq!(layer.forward(&Tensor::ones([1, 3, 8, 8])).shape(), [1, 3, 12, 10]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[must_use]
     pub fn zeros(padding: impl AsRef<[(isize, isize)]>) -> Pad {
         Pad::new(padding, PadFill::Constant(0.0))
@@ -66,6 +69,9 @@ impl Tree for Pad {
 }
 
 impl Layer for Pad {
+    /// # Panics
+    /// If there are more pairs than axes, an axis is too short for its border, or more is cut off
+    /// than there is.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         scope.output(x.pad_last(&self.padding, self.fill))

@@ -62,6 +62,8 @@ impl PixelUnshuffle {
 }
 
 impl Layer for PixelShuffle {
+    /// # Panics
+    /// If `x` is not `[.., c, h, w]` with `c` a multiple of r², or r is 0.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let r = self.upscale_factor;
@@ -74,6 +76,8 @@ impl Layer for PixelShuffle {
 }
 
 impl Layer for PixelUnshuffle {
+    /// # Panics
+    /// If `x` is not `[.., c, h, w]` with `h` and `w` multiples of r, or r is 0.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let r = self.downscale_factor;

@@ -31,6 +31,9 @@ impl PRelu {
     /// # use pullback_nn::{Module, PRelu};
     /// assert_eq!(PRelu::new().parameter_count(), 1);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[must_use]
     pub fn new() -> PRelu {
         PRelu { weight: (Tensor::ones([1]) * 0.25).requires_grad() }
@@ -57,6 +60,9 @@ impl PRelu {
 }
 
 impl Layer for PRelu {
+    /// # Panics
+    /// If there are several slopes, and not one for each channel (axis 1); or float dtypes are
+    /// mixed.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         scope.output(x.prelu(&self.weight))

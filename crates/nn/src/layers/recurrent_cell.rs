@@ -45,6 +45,9 @@ pub trait Recurrence: Clone + fmt::Debug {
     /// let (h, c) = LstmStep::zeros(2, 5, 4, &Tensor::ones([2, 3]));
     /// assert_eq!((h.shape(), c.shape()), (&[2, 4][..], &[2, 5][..]));
     /// ```
+    ///
+    /// # Panics
+    /// If the states are larger than memory.
     fn zeros(batch: usize, hidden: usize, output: usize, x: &Tensor) -> Self::State;
 
     /// The output, which is part of the state.
@@ -55,6 +58,9 @@ pub trait Recurrence: Clone + fmt::Debug {
     /// let state = (Tensor::ones([2, 5]), Tensor::zeros([2, 5]));
     /// assert!(LstmStep::output(&state).is_same(&state.0));
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn output(state: &Self::State) -> &Tensor;
 
     /// The next state, from the input's projection `[batch, gates · hidden]`, the projection of the

@@ -33,6 +33,8 @@ impl<L: Layer> Residual<L> {
 }
 
 impl<L: Layer> Layer for Residual<L> {
+    /// # Panics
+    /// Where the `forward` of the layer does, or if its output does not broadcast with `x`.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         scope.output(x + self.inner.forward(x))

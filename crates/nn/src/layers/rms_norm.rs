@@ -71,6 +71,8 @@ impl RmsNorm {
 }
 
 impl Layer for RmsNorm {
+    /// # Panics
+    /// If the last axes of `x` are not `normalized_shape`, or float dtypes are mixed.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let eps = self.eps.unwrap_or(match x.dtype() {

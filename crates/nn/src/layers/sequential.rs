@@ -113,6 +113,8 @@ impl Tree for Sequential {
 }
 
 impl Layer for Sequential {
+    /// # Panics
+    /// Where a layer does; the message names its index.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let mut x = x.clone();

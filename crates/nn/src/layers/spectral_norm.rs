@@ -165,6 +165,9 @@ impl<L: Layer> SpectralNorm<L> {
     /// let layer = SpectralNorm::new(Linear::new(8, 4));
     /// assert_eq!(layer.weight().shape(), [4, 8]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[track_caller]
     #[must_use]
     pub fn weight(&self) -> Tensor {
@@ -187,6 +190,9 @@ impl<L: Layer> SpectralNorm<L> {
     /// let plain: Linear = layer.remove();
     /// assert_eq!(plain.weight.to_vec::<f32>(), layer.weight().to_vec::<f32>());
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[track_caller]
     #[must_use]
     pub fn remove(&self) -> L {
@@ -235,6 +241,8 @@ impl<L: Layer> Tree for SpectralNorm<L> {
 }
 
 impl<L: Layer> Layer for SpectralNorm<L> {
+    /// # Panics
+    /// Where the `forward` of the layer does.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         if self.training.get() {

@@ -50,6 +50,9 @@ impl TransformerConfig {
     /// assert_eq!(layer.linear1.weight.shape(), [2048, 32]);
     /// assert_eq!(layer.forward(&Tensor::ones([1, 7, 32])).shape(), [1, 7, 32]);
     /// ```
+    ///
+    /// # Panics
+    /// Never; the layers that take it check it.
     pub fn new(d_model: usize, nhead: usize) -> TransformerConfig {
         TransformerConfig {
             attention: AttentionConfig::new(d_model, nhead),
@@ -135,6 +138,9 @@ impl TransformerConfig {
     /// let layer = TransformerConfig::new(32, 4).without_bias().encoder_layer();
     /// assert!(layer.linear1.bias.is_none() && layer.norm1.bias.is_none());
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[doc(alias = "bias")]
     pub fn without_bias(self) -> TransformerConfig {
         TransformerConfig { attention: self.attention.without_bias(), bias: false, ..self }

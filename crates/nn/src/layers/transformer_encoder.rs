@@ -102,6 +102,9 @@ impl TransformerEncoder {
 }
 
 impl Layer for TransformerEncoder {
+    /// # Panics
+    /// If `x` is not `[batch, positions, d_model]` or `[positions, d_model]`, or float dtypes are
+    /// mixed.
     #[track_caller]
     fn forward(&self, x: &Tensor) -> Tensor {
         self.forward_masked(x, AttentionMasks::new())

@@ -34,6 +34,8 @@ impl Unflatten {
 }
 
 impl Layer for Unflatten {
+    /// # Panics
+    /// If `x` does not have the axis, or the lengths do not multiply to its length.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         scope.output(x.unflatten(self.dim, &self.unflattened_size[..]))

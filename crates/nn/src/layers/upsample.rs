@@ -26,6 +26,9 @@ impl Upsample {
     /// let y = Upsample::scale_factor(2.0).forward(&Tensor::from([[[1.0, 2.0]]]));
     /// assert_eq!(y.to_vec::<f64>(), [1.0, 1.0, 2.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// Never; `forward` checks the factor.
     #[must_use]
     pub fn scale_factor(factor: f64) -> Upsample {
         Upsample { options: Interpolate::by([factor]) }
@@ -39,6 +42,9 @@ impl Upsample {
     /// let y = Upsample::size([7, 9]).forward(&Tensor::zeros([1, 3, 4, 5]));
     /// assert_eq!(y.shape(), [1, 3, 7, 9]);
     /// ```
+    ///
+    /// # Panics
+    /// If a length is negative.
     #[track_caller]
     #[must_use]
     pub fn size(size: impl IntoShape) -> Upsample {
@@ -56,6 +62,9 @@ impl Upsample {
     ///     [0.0, 1.0, 3.0, 4.0]
     /// );
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[must_use]
     pub fn mode(self, mode: Resize) -> Upsample {
         Upsample { options: self.options.mode(mode) }
@@ -70,6 +79,9 @@ impl Upsample {
     /// let layer = Upsample::size([3]).mode(Resize::Linear).align_corners(true);
     /// assert_eq!(layer.forward(&Tensor::from([[[0.0, 4.0]]])).to_vec::<f64>(), [0.0, 2.0, 4.0]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[must_use]
     pub fn align_corners(self, yes: bool) -> Upsample {
         Upsample { options: self.options.align_corners(yes) }
@@ -90,6 +102,9 @@ impl Tree for Upsample {
 }
 
 impl Layer for Upsample {
+    /// # Panics
+    /// If `x` does not have one to three axes after the channels, or the size or factor does not
+    /// fit it.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         scope.output(self.options.of(x))

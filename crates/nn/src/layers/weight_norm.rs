@@ -91,6 +91,9 @@ impl<L: Layer> WeightNorm<L> {
     /// let norm = layer.weight().square().sum().sqrt();
     /// assert!((norm.item::<f32>() - 1.0).abs() < 1e-5);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[track_caller]
     #[must_use]
     pub fn weight(&self) -> Tensor {
@@ -105,6 +108,9 @@ impl<L: Layer> WeightNorm<L> {
     /// let plain: Linear = layer.remove();
     /// assert_eq!(plain.weight.to_vec::<f32>(), layer.weight().to_vec::<f32>());
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[track_caller]
     #[must_use]
     pub fn remove(&self) -> L {
@@ -142,6 +148,8 @@ impl<L: Layer> Tree for WeightNorm<L> {
 }
 
 impl<L: Layer> Layer for WeightNorm<L> {
+    /// # Panics
+    /// Where the `forward` of the layer does.
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
         let layer = self.inner.with(&self.weight());

@@ -51,6 +51,8 @@ impl BceLoss {
 }
 
 impl Loss for BceLoss {
+    /// # Panics
+    /// Where [`losses::binary_cross_entropy`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         losses::binary_cross_entropy(x, y, self.weight.as_ref(), self.reduction)

@@ -67,6 +67,8 @@ impl BceWithLogitsLoss {
 }
 
 impl Loss for BceWithLogitsLoss {
+    /// # Panics
+    /// Where [`losses::binary_cross_entropy_with_logits`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         losses::binary_cross_entropy_with_logits(

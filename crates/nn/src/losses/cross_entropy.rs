@@ -28,6 +28,9 @@ impl CrossEntropyLoss {
     /// let each = loss.forward(&Tensor::zeros([2, 4]), &Tensor::from([0i64, 3]));
     /// assert_eq!(each.shape(), [2]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn new(reduction: Reduction) -> CrossEntropyLoss {
         CrossEntropyLoss(CrossEntropy::new().reduction(reduction))
     }
@@ -43,6 +46,9 @@ impl CrossEntropyLoss {
     /// let loss = loss.forward(&logits, &Tensor::from([0i64, 1]));
     /// assert!((loss.item::<f64>() - 2f64.ln()).abs() < 1e-12);
     /// ```
+    ///
+    /// # Panics
+    /// Never; `forward` checks its shape.
     pub fn weight(self, weight: &Tensor) -> CrossEntropyLoss {
         CrossEntropyLoss(self.0.weight(weight))
     }
@@ -57,6 +63,9 @@ impl CrossEntropyLoss {
     /// assert_eq!(loss[0], 0.0);
     /// assert!((loss[1] - 4f32.ln()).abs() < 1e-6);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn ignore_index(self, class: i64) -> CrossEntropyLoss {
         CrossEntropyLoss(self.0.ignore_index(class))
     }
@@ -72,12 +81,17 @@ impl CrossEntropyLoss {
     /// // The wrong class has the probability 0.05 in the target.
     /// assert!((loss.item::<f64>() - 0.05 * 50.0).abs() < 1e-6);
     /// ```
+    ///
+    /// # Panics
+    /// Never; `forward` checks that it is from 0 to 1.
     pub fn label_smoothing(self, amount: f64) -> CrossEntropyLoss {
         CrossEntropyLoss(self.0.label_smoothing(amount))
     }
 }
 
 impl Loss for CrossEntropyLoss {
+    /// # Panics
+    /// Where [`CrossEntropy::of`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         self.0.of(x, y)

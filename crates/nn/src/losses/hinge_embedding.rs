@@ -48,6 +48,8 @@ impl HingeEmbeddingLoss {
 }
 
 impl Loss for HingeEmbeddingLoss {
+    /// # Panics
+    /// Where [`losses::hinge_embedding`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         losses::hinge_embedding(x, y, self.margin, self.reduction)

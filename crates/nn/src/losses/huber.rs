@@ -48,6 +48,8 @@ impl HuberLoss {
 }
 
 impl Loss for HuberLoss {
+    /// # Panics
+    /// Where [`losses::huber`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         losses::huber(x, y, self.delta, self.reduction)

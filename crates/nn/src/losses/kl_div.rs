@@ -49,6 +49,8 @@ impl KlDivLoss {
 }
 
 impl Loss for KlDivLoss {
+    /// # Panics
+    /// Where [`losses::kl_div`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         losses::kl_div(x, y, self.log_target, self.reduction)

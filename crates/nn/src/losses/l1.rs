@@ -32,6 +32,8 @@ impl L1Loss {
 }
 
 impl Loss for L1Loss {
+    /// # Panics
+    /// Where [`losses::l1`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         losses::l1(x, y, self.reduction)

@@ -33,6 +33,8 @@ impl MseLoss {
 }
 
 impl Loss for MseLoss {
+    /// # Panics
+    /// Where [`losses::mse`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         losses::mse(x, y, self.reduction)

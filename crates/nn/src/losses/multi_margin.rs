@@ -79,6 +79,8 @@ impl MultiMarginLoss {
 }
 
 impl Loss for MultiMarginLoss {
+    /// # Panics
+    /// Where [`losses::multi_margin`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         losses::multi_margin(x, y, self.p, self.margin, self.weight.as_ref(), self.reduction)

@@ -39,6 +39,8 @@ impl MultilabelMarginLoss {
 }
 
 impl Loss for MultilabelMarginLoss {
+    /// # Panics
+    /// Where [`losses::multilabel_margin`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         losses::multilabel_margin(x, y, self.reduction)

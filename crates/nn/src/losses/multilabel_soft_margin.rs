@@ -50,6 +50,8 @@ impl MultilabelSoftMarginLoss {
 }
 
 impl Loss for MultilabelSoftMarginLoss {
+    /// # Panics
+    /// Where [`losses::multilabel_soft_margin`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         losses::multilabel_soft_margin(x, y, self.weight.as_ref(), self.reduction)

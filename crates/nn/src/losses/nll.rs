@@ -65,6 +65,8 @@ impl NllLoss {
 }
 
 impl Loss for NllLoss {
+    /// # Panics
+    /// Where [`losses::nll`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         losses::nll(x, y, self.weight.as_ref(), self.ignore_index, self.reduction)

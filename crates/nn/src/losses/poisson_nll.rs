@@ -80,6 +80,8 @@ impl PoissonNllLoss {
 }
 
 impl Loss for PoissonNllLoss {
+    /// # Panics
+    /// Where [`losses::poisson_nll`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         losses::poisson_nll(x, y, !self.raw_input, self.full, self.eps, self.reduction)

@@ -48,6 +48,8 @@ impl SmoothL1Loss {
 }
 
 impl Loss for SmoothL1Loss {
+    /// # Panics
+    /// Where [`losses::smooth_l1`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         losses::smooth_l1(x, y, self.beta, self.reduction)

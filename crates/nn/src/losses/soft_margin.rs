@@ -35,6 +35,8 @@ impl SoftMarginLoss {
 }
 
 impl Loss for SoftMarginLoss {
+    /// # Panics
+    /// Where [`losses::soft_margin`] does.
     #[track_caller]
     fn forward(&self, x: &Tensor, y: &Tensor) -> Tensor {
         losses::soft_margin(x, y, self.reduction)

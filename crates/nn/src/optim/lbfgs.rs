@@ -57,6 +57,11 @@ pub struct Lbfgs {
 }
 
 /// A line search of [`Lbfgs`].
+///
+/// ```
+/// use pullback_nn::optim::{Lbfgs, LineSearch};
+/// assert_eq!(Lbfgs::default().line_search_fn, Some(LineSearch::StrongWolfe));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LineSearch {

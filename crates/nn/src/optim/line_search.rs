@@ -34,7 +34,7 @@ pub(super) struct LineSearch {
 
 impl LineSearch {
     /// The point that was found, beginning with one at distance `far`, and how many were evaluated.
-    pub fn run(
+    pub(super) fn run(
         &self,
         start: Point,
         far: f64,

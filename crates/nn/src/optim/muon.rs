@@ -56,6 +56,13 @@ pub struct Muon {
 }
 
 /// How Muon's learning rate depends on the shape of a matrix with `a` rows and `b` columns.
+///
+/// ```
+/// use pullback_nn::optim::{AdjustLr, Muon};
+/// // With a learning rate that suits AdamW.
+/// let muon = Muon { lr: 3e-4, adjust_lr_fn: AdjustLr::MatchRmsAdamw, ..Muon::default() };
+/// assert_ne!(muon.adjust_lr_fn, AdjustLr::default());
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AdjustLr {

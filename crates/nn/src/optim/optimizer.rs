@@ -54,6 +54,9 @@ pub trait Optimizer {
     /// assert_eq!(opt.groups()[0].len(), 2);
     /// # Ok::<(), pullback::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[doc(alias = "param_groups")]
     fn groups(&self) -> Vec<Vec<Tensor>>;
 
@@ -71,6 +74,9 @@ pub trait Optimizer {
     /// assert_eq!(x.item::<f64>(), 0.75);
     /// # Ok::<(), pullback::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn lrs(&self) -> Vec<Tensor>;
 
     /// All state, with names that do not depend on the run (`0.lr`, `0.3.exp_avg`): what a
@@ -86,6 +92,9 @@ pub trait Optimizer {
     /// assert_eq!(names, ["0.lr", "0.0.step", "0.0.momentum_buffer"]);
     /// # Ok::<(), pullback::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[doc(alias = "state_dict")]
     fn named_state(&self) -> Vec<(String, Tensor)>;
 
@@ -101,6 +110,9 @@ pub trait Optimizer {
     /// assert!(x.grad().is_none());
     /// # Ok::<(), pullback::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// See [`Tensor::zero_grad`].
     fn zero_grad(&self) {
         self.groups().iter().flatten().for_each(Tensor::zero_grad);
     }

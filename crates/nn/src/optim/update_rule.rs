@@ -54,6 +54,9 @@ pub trait UpdateRule: Clone {
     /// # use pullback_nn::optim::{Adam, UpdateRule};
     /// assert_eq!(Adam::default().lr(), 1e-3);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn lr(&self) -> f64;
 
     /// The other numeric options, and their bounds.
@@ -112,6 +115,10 @@ pub trait UpdateRule: Clone {
     /// Sgd::default().step(&update);
     /// assert_eq!(x.to_vec::<f64>(), [0.95, 2.05]);
     /// ```
+    ///
+    /// # Panics
+    /// Where a tensor operation does; [`Optimizer::step`](super::Optimizer::step) returns the
+    /// error.
     fn step(&self, update: &Update);
 
     /// An optimiser of these parameters with this rule. [`Stepper::and`] adds groups with other
@@ -172,6 +179,9 @@ impl Bounds {
     /// assert!(!Bounds::Positive.contains(0.0));
     /// assert!(!Bounds::Anywhere.contains(f64::NAN));
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn contains(self, value: f64) -> bool {
         value.is_finite()
             && match self {
@@ -245,6 +255,9 @@ impl Update<'_> {
     /// let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &[] };
     /// assert_eq!(update.value().dtype(), DType::F32);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn value(&self) -> Tensor {
         wide(self.x)
     }
@@ -319,6 +332,9 @@ impl Update<'_> {
     /// assert_eq!(update.gradient(false, 0.0).to_vec::<f64>(), [0.5, -0.5]);
     /// assert_eq!(update.gradient(true, 0.25).to_vec::<f64>(), [-0.25, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn gradient(&self, maximize: bool, decay: f64) -> Tensor {
         let g = wide(self.grad);
         let g = if maximize { -g } else { g };
@@ -338,6 +354,9 @@ impl Update<'_> {
     /// let decayed = update.decayed(0.5).to_vec::<f64>();
     /// assert!((decayed[0] - 0.95).abs() < 1e-12 && (decayed[1] - 1.9).abs() < 1e-12);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn decayed(&self, decay: f64) -> Tensor {
         if decay == 0.0 {
             return self.value();
@@ -361,6 +380,9 @@ impl Update<'_> {
     /// let (_, g) = update.decay(false, 0.25, true);
     /// assert_eq!(g.to_vec::<f64>(), [0.5, -0.5]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn decay(&self, maximize: bool, decay: f64, decoupled: bool) -> (Tensor, Tensor) {
         match decoupled {
             true => (self.decayed(decay), self.gradient(maximize, 0.0)),
@@ -402,6 +424,9 @@ impl Update<'_> {
     /// # let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &state };
     /// assert_eq!(update.count().item::<f64>(), 1.0);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn count(&self) -> Tensor {
         self.step.cast(DType::F64)
     }
@@ -418,6 +443,9 @@ impl Update<'_> {
     /// # let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &state };
     /// assert!((update.unbias(0.9).item::<f64>() - 0.1).abs() < 1e-12);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn unbias(&self, beta: f64) -> Tensor {
         1.0 - self.step.new_tensor(beta).pow(self.count())
     }
@@ -433,6 +461,9 @@ impl Update<'_> {
     /// # let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &state };
     /// assert_eq!(update.lr().item::<f64>(), 0.1);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn lr(&self) -> Tensor {
         self.number(self.lr)
     }
@@ -447,6 +478,9 @@ impl Update<'_> {
     /// let update = Update { x: &x, grad: &grad, lr: &lr, step: &step, state: &[] };
     /// assert_eq!(update.number(&Tensor::from(0.5)).dtype(), DType::F32);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn number(&self, x: &Tensor) -> Tensor {
         x.cast(wide_dtype(self.x.dtype()))
     }

@@ -32,6 +32,13 @@ pub struct OneCycleLr {
 }
 
 /// The shape of the phases of [`OneCycleLr`].
+///
+/// ```
+/// use pullback_nn::schedule::{AnnealStrategy, OneCycleLr, Schedule};
+/// let schedule = OneCycleLr { anneal_strategy: AnnealStrategy::Linear, ..OneCycleLr::new(100) };
+/// let rises = schedule.lr(0.1, 2) - schedule.lr(0.1, 1);
+/// assert!((schedule.lr(0.1, 3) - schedule.lr(0.1, 2) - rises).abs() < 1e-12);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnnealStrategy {
     /// Half a cosine wave.

@@ -44,6 +44,17 @@ pub struct ReduceLrOnPlateau {
 }
 
 /// What a threshold is relative to.
+///
+/// ```
+/// use pullback_nn::schedule::{ReduceLrOnPlateau, ThresholdMode};
+/// // A loss counts as better if it fell by 0.01.
+/// let options = ReduceLrOnPlateau {
+///     threshold: 0.01,
+///     threshold_mode: ThresholdMode::Abs,
+///     ..ReduceLrOnPlateau::default()
+/// };
+/// assert_ne!(options.threshold_mode, ReduceLrOnPlateau::default().threshold_mode);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ThresholdMode {
     /// A fraction of the best metric.

@@ -24,6 +24,9 @@ pub trait Schedule {
     /// let schedule = StepLr { step_size: 10, gamma: 0.5 };
     /// assert_eq!([0, 9, 10, 20].map(|step| schedule.lr(0.8, step)), [0.8, 0.8, 0.4, 0.2]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn lr(&self, base: f64, step: u64) -> f64;
 }
 

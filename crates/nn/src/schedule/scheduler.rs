@@ -71,6 +71,9 @@ impl<S: Schedule> Scheduler<S> {
     /// assert_eq!(opt.lrs()[0].item::<f64>(), 0.2);
     /// # Ok::<(), pullback::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     pub fn step(&mut self) {
         self.step += 1;
         self.lrs.write(self.lrs());
@@ -106,6 +109,9 @@ impl<S: Schedule> Scheduler<S> {
     /// assert_eq!(scheduler.lrs(), [0.2, 0.4]);
     /// # Ok::<(), pullback::Error>(())
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     #[doc(alias = "get_last_lr")]
     pub fn lrs(&self) -> Vec<f64> {
         self.base_lrs.iter().map(|&base| self.schedule.lr(base, self.step)).collect()

@@ -19,6 +19,9 @@ pub trait Batches {
     /// assert_eq!(batches.rest(1).collect::<Result<Vec<_>, _>>()?, [20, 30]);
     /// # Ok::<(), pullback::Error>(())
     /// ```
+    ///
+    /// # Errors
+    /// An item is an `Err` where its batch cannot be made.
     fn rest(&self, taken: u64) -> Box<dyn Iterator<Item = Result<Self::Batch>> + '_>;
 
     /// The number of batches of the epoch that a loader returned before the run.

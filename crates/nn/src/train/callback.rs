@@ -51,18 +51,7 @@ pub trait Callback {
     /// were already taken.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::{Callback, TrainState, Trainer};
     /// use std::cell::Cell;
     ///
@@ -92,18 +81,7 @@ pub trait Callback {
     /// [`LoopControl::Break`] stops the run.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback::Result;
     /// use pullback_nn::train::{Callback, LoopControl, TrainState, Trainer};
     ///
@@ -135,18 +113,7 @@ pub trait Callback {
     /// Called after the last step of each epoch. [`LoopControl::Break`] stops the run.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback::Result;
     /// use pullback_nn::train::{Callback, LoopControl, TrainState, Trainer};
     /// use std::cell::RefCell;
@@ -176,18 +143,7 @@ pub trait Callback {
     /// Called after each evaluation. [`LoopControl::Break`] stops the run.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback::Result;
     /// use pullback_nn::train::{Callback, Every, LoopControl, TrainState, Trainer};
     /// use std::cell::RefCell;
@@ -221,18 +177,7 @@ pub trait Callback {
     /// Called when the run ends, unless it ends with an error.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::{Callback, Outcome, TrainState, Trainer};
     /// use std::cell::Cell;
     ///

@@ -44,18 +44,7 @@ impl EarlyStop {
     /// Stops when the metric was not better than its best three times in a row.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::state::MetricMode;
     /// use pullback_nn::train::{EarlyStop, Every, Trainer};
     /// let outcome = Trainer::new(&model, &opt)
@@ -83,18 +72,7 @@ impl EarlyStop {
     /// least 1.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::state::MetricMode;
     /// use pullback_nn::train::{EarlyStop, Every, Trainer};
     /// let outcome = Trainer::new(&model, &opt)
@@ -112,18 +90,7 @@ impl EarlyStop {
     /// The smallest improvement that counts; 0 by default.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::state::MetricMode;
     /// use pullback_nn::train::{EarlyStop, Every, Trainer};
     /// let mut loss = 1.0;
@@ -143,18 +110,7 @@ impl EarlyStop {
     /// `false` by default.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::state::MetricMode;
     /// use pullback_nn::train::{EarlyStop, Every, Trainer};
     /// let stop = EarlyStop::new("val_loss", MetricMode::Min).restore_best(true);

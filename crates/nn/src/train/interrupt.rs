@@ -30,7 +30,7 @@ fn guards() -> MutexGuard<'static, Guards> {
 /// with exit code 130. [`Trainer::run`](super::Trainer::run) does this itself; a program that is to
 /// notice Ctrl-C before and after its run too makes a guard around all of it.
 ///
-/// ```no_run
+/// ```
 /// use pullback_nn::train::InterruptGuard;
 /// let guard = InterruptGuard::new()?;
 /// let mut words = 0;
@@ -45,6 +45,13 @@ pub struct InterruptGuard(());
 
 impl InterruptGuard {
     /// Replaces the process's handler of Ctrl-C.
+    ///
+    /// ```
+    /// # use pullback_nn::train::InterruptGuard;
+    /// let guard = InterruptGuard::new()?;
+    /// drop(guard); // Ctrl-C ends the process again
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     ///
     /// # Errors
     /// If the program has set a handler with the `ctrlc` crate, or the system refuses one.
@@ -75,6 +82,12 @@ impl InterruptGuard {
     }
 
     /// Whether Ctrl-C was pressed since the first of the guards that there are now was made.
+    ///
+    /// ```
+    /// # use pullback_nn::train::InterruptGuard;
+    /// assert!(!InterruptGuard::new()?.is_interrupted());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn is_interrupted(&self) -> bool {
         PRESSED.load(Ordering::Relaxed)
@@ -82,6 +95,15 @@ impl InterruptGuard {
 
     /// What [`InterruptGuard::is_interrupted`] reads, for
     /// [`Trainer::stop_at`](super::Trainer::stop_at).
+    ///
+    /// ```
+    /// # use pullback_nn::train::InterruptGuard;
+    /// # use std::sync::atomic::Ordering;
+    /// let guard = InterruptGuard::new()?;
+    /// guard.flag().store(true, Ordering::Relaxed); // as Ctrl-C does
+    /// assert!(guard.is_interrupted());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
     #[must_use]
     pub fn flag(&self) -> Arc<AtomicBool> {
         PRESSED.clone()

@@ -21,11 +21,11 @@ pub struct ProgressBar {
     latest: Metrics,
     /// The metrics for the next line: those since the last one, so that an old evaluation is not
     /// shown as a new one.
-    unsaid: Metrics,
+    since_last_line: Metrics,
     /// How many epochs were finished at the last step.
     epoch: u64,
     /// The step of the last line above the bar.
-    told: Option<u64>,
+    printed_step: Option<u64>,
 }
 
 /// Lines instead of a bar.
@@ -45,18 +45,7 @@ impl ProgressBar {
     /// A bar on the standard error if that is a terminal, or a line for each epoch.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::{ProgressBar, Trainer};
     /// let trainer = Trainer::new(&model, &opt).epochs(3).callback(ProgressBar::new());
     /// assert_eq!(trainer.run(&batches, step)?.step, 3);
@@ -77,9 +66,9 @@ impl ProgressBar {
             target: Some(target),
             lines: None,
             latest: Metrics::new(),
-            unsaid: Metrics::new(),
+            since_last_line: Metrics::new(),
             epoch: 0,
-            told: None,
+            printed_step: None,
         }
     }
 
@@ -90,18 +79,7 @@ impl ProgressBar {
     /// Prints a line to standard error every `steps` steps too if that is not a terminal.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::{ProgressBar, Trainer};
     /// let bar = ProgressBar::new().or_lines(100);
     /// let trainer = Trainer::new(&model, &opt).epochs(3).callback(bar);
@@ -119,18 +97,7 @@ impl ProgressBar {
     /// Writes a line every `steps` steps and for each epoch to something else, and shows no bar.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::{ProgressBar, Trainer};
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let folder = folder.path();
@@ -155,8 +122,8 @@ impl ProgressBar {
     }
 
     /// A line above the bar with the results of an epoch or an evaluation.
-    fn tell(&mut self, head: &str, now: &TrainState) {
-        self.told = Some(now.step);
+    fn print_above(&mut self, head: &str, now: &TrainState) {
+        self.printed_step = Some(now.step);
         let names = now.metrics.iter().filter(|(name, _)| is_result(name));
         let results = names.fold(Metrics::new(), |all, (name, value)| all.with(name, value));
         let seconds = now.seconds;
@@ -232,11 +199,11 @@ impl Callback for ProgressBar {
         let ended = std::mem::replace(&mut self.epoch, now.epoch) < now.epoch;
         match &self.lines {
             Some(lines) => {
-                self.unsaid.extend("", now.metrics);
+                self.since_last_line.extend("", now.metrics);
                 let due = |n: u64| now.step.is_multiple_of(n) || now.last_step == Some(now.step);
                 if ended || lines.steps.is_some_and(due) {
-                    let said = std::mem::take(&mut self.unsaid);
-                    self.line(&head(now, ended), &said.to_string());
+                    let metrics = std::mem::take(&mut self.since_last_line);
+                    self.line(&head(now, ended), &metrics.to_string());
                 }
             }
             None => {
@@ -250,7 +217,7 @@ impl Callback for ProgressBar {
 
     fn on_epoch(&mut self, now: &TrainState) -> Result<LoopControl> {
         if self.lines.is_none() {
-            self.tell(&format!("epoch {}", now.epoch), now);
+            self.print_above(&format!("epoch {}", now.epoch), now);
             // After the last epoch there is no next one.
             if now.last_step != Some(now.step) {
                 self.bar.set_prefix(format!("epoch {}", now.epoch + 1));
@@ -260,8 +227,8 @@ impl Callback for ProgressBar {
     }
 
     fn on_eval(&mut self, now: &TrainState) -> Result<LoopControl> {
-        if self.lines.is_none() && self.told != Some(now.step) {
-            self.tell(&format!("step {}", now.step), now);
+        if self.lines.is_none() && self.printed_step != Some(now.step) {
+            self.print_above(&format!("step {}", now.step), now);
         }
         Ok(LoopControl::Continue(()))
     }

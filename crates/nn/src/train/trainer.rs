@@ -79,18 +79,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// Trains for one epoch, and does nothing else. The methods below set the options.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::Trainer;
     /// let outcome = Trainer::new(&model, &opt).run(&batches, step)?;
     /// assert_eq!((outcome.step, outcome.metrics.get("loss")), (1, Some(22.5)));
@@ -122,18 +111,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// The number of epochs, those before resuming included; 1 by default.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::Trainer;
     /// let outcome = Trainer::new(&model, &opt).epochs(20).run(&batches, step)?;
     /// assert_eq!(outcome.epoch, 20);
@@ -147,18 +125,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// The number of steps, those before resuming included, over as many epochs as it takes.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::Trainer;
     /// let batches = [batches.clone(), batches].concat(); // two batches in an epoch
     /// let outcome = Trainer::new(&model, &opt).steps(5).run(&batches, step)?;
@@ -173,18 +140,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// gradients. The metrics are named `val_…`. An `Err` ends the run.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::{Every, Trainer};
     /// let outcome = Trainer::new(&model, &opt)
     ///     .epochs(4)
@@ -208,18 +164,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// Steps a learning-rate schedule this often, usually at every step.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::schedule::{ExponentialLr, Scheduler};
     /// use pullback_nn::train::{Every, Trainer};
     /// let schedule = Scheduler::new(&opt, ExponentialLr { gamma: 0.5 });
@@ -235,18 +180,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// Saves checkpoints this often, at the end, and when the run is interrupted.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::state::Checkpoints;
     /// use pullback_nn::train::{Every, Trainer};
     /// # let folder = tempfile::tempdir().unwrap();
@@ -264,18 +198,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// Whether to resume from the newest valid checkpoint, if there is one; `false` by default.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::state::Checkpoints;
     /// use pullback_nn::train::{Every, Trainer};
     /// # let folder = tempfile::tempdir().unwrap();
@@ -298,18 +221,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// Stops when a metric has not improved for some time.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::state::MetricMode;
     /// use pullback_nn::train::{EarlyStop, Ended, Every, Trainer};
     /// let outcome = Trainer::new(&model, &opt)
@@ -328,18 +240,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// Adds a callback.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::{JsonLog, Trainer, read_log};
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let folder = folder.path();
@@ -383,18 +284,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// itself, a button.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::{Ended, Trainer};
     /// use std::sync::Arc;
     /// use std::sync::atomic::{AtomicBool, Ordering};
@@ -420,18 +310,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// evaluations, callbacks and checkpoints. Callbacks get it.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::{JsonLog, Trainer, read_log};
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let folder = folder.path();
@@ -449,18 +328,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// error.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::Trainer;
     /// let trainer = || Trainer::new(&model, &opt);
     /// assert!(trainer().run(&batches, |_| Ok(f64::NAN)).is_err());
@@ -474,18 +342,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// The configuration of the run, which checkpoints save.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::state::Checkpoints;
     /// use pullback_nn::train::{Every, Trainer};
     /// # let folder = tempfile::tempdir().unwrap();
@@ -507,18 +364,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// has a dot or is one that checkpoints use themselves.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::state::Checkpoints;
     /// use pullback_nn::train::{Every, Trainer};
     /// # let folder = tempfile::tempdir().unwrap();
@@ -542,18 +388,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// is compiled for it. Evaluation is not affected. [`Trainer::run`] fails with another dtype.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback::DType;
     /// use pullback_nn::train::Trainer;
     /// let mut dtype = None;
@@ -581,18 +416,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// step function changes is changed twice. [`Trainer::name_overflows`] sets how many.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::precision::{GradScaler, GradScalerOptions};
     /// use pullback_nn::train::Trainer;
     /// let scaler = GradScaler::new(GradScalerOptions { init_scale: 4.0, ..Default::default() })?;
@@ -616,18 +440,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// step is run twice.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::precision::{GradScaler, GradScalerOptions};
     /// use pullback_nn::train::Trainer;
     /// let scaler = GradScaler::new(GradScalerOptions { init_scale: 1e38, ..Default::default() })?;
@@ -651,18 +464,7 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// Trains: calls `step` on each batch until the run ends.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("example_run.txt")]
     /// use pullback_nn::train::Trainer;
     /// let outcome = Trainer::new(&model, &opt).epochs(3).run(&batches, step)?;
     /// assert_eq!((outcome.step, outcome.ended.to_string()), (3, "finished".to_string()));

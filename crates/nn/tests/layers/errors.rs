@@ -32,7 +32,7 @@ fn impossible_layers() {
     fails(|| ConvTranspose2d::new(4, 3, 2).groups(2), &["ConvTranspose2d", "2 groups"]);
     fails(|| Embedding::new(3, 2).padding_idx(3), &["Embedding", "3 is not one of the 3 rows"]);
     fails(|| EmbeddingBag::new(0, 2, pullback::BagMode::Sum), &["EmbeddingBag", "0 and 2"]);
-    fails(|| GroupNorm::new(3, 4), &["GroupNorm", "4 channels do not fall into 3 groups"]);
+    fails(|| GroupNorm::new(3, 4), &["GroupNorm", "4 channels are not divisible by 3 groups"]);
     fails(|| BatchNorm2d::new(0), &["BatchNorm2d", "at least one channel"]);
     fails(|| InstanceNorm1d::new(0), &["InstanceNorm1d", "at least one channel"]);
     fails(|| LayerNorm::new([]), &["LayerNorm", "at least one axis"]);
@@ -111,5 +111,8 @@ fn without_catch_it_is_a_panic_with_the_sentence() {
     let _alone = seeded(0);
     let panic = std::panic::catch_unwind(|| GroupNorm::new(3, 4)).err().unwrap();
     let text = panic.downcast::<String>().unwrap();
-    assert!(text.starts_with("GroupNorm: 4 channels do not fall into 3 groups\n  at "), "{text}");
+    assert!(
+        text.starts_with("GroupNorm: 4 channels are not divisible by 3 groups\n  at "),
+        "{text}"
+    );
 }

@@ -63,6 +63,9 @@ impl Tensor {
     /// let index = x.new_tensor([1i64, 0]);
     /// assert_eq!(x.index_select(0, &index).to_vec::<f32>(), [2.0, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// Where [`Tensor::from`] does.
     #[track_caller]
     #[must_use]
     pub fn new_tensor(&self, values: impl Into<Tensor>) -> Tensor {

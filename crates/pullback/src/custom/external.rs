@@ -1,16 +1,14 @@
 //! [`CustomOp`]: code that is not made of tensors.
 
+use super::external_rule::ExternalRule;
+use super::host::{HostInput, HostOutput};
 use super::memo::Site;
-use super::reverse::specs;
-use super::rule::{Handle, OperandRole, Rule, checked, filled, floats, transposed, uncut};
+use super::rule::Handle;
 use super::rule_check::{PendingCheck, RuleCheck};
 use crate::apply::apply_all;
-use crate::backend::{elements, elements_mut};
-use crate::rule::{Derivatives, RuleContext, Tensors, Val};
-use crate::{DType, Device, Error, HostElement, Op, Result, Spec, Tensor, fail, mode};
+use crate::{Error, Op, Result, Spec, Tensor, fail, mode};
 use pullback_cuda::CudaKernel;
-use pullback_ir::infer::{Specs, fits_memory};
-use pullback_ir::{Bytes, BytesMut, Custom, ErrorKind, Kernel, Launch, Line, Work};
+use pullback_ir::{Custom, ErrorKind, Kernel, Line, Work};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// An operation implemented by your code: a table lookup, a call of another library, a kernel in CUDA
@@ -53,25 +51,9 @@ pub trait CustomOp: Send + Sync + 'static {
     /// Its name, in errors, programs and reports.
     ///
     /// ```
-    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
-    /// # use pullback::{Tensor, custom_op};
-    /// # struct Cube;
-    /// impl CustomOp for Cube {
-    ///     fn name(&self) -> &'static str {
-    ///         "cube"
-    ///     }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
-    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
-    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
-    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
-    /// #         Ok(())
-    /// #     }
-    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
-    /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
-    /// #         vec![3.0 * x[0].square() * &dy[0]]
-    /// #     }
-    /// }
-    /// let error = pullback::catch(|| custom_op(Cube).one(&[&Tensor::from(2.0f32)])).unwrap_err();
+    /// # use pullback::{Tensor, catch, custom_op};
+    #[doc = include_str!("example_cube.txt")]
+    /// let error = catch(|| custom_op(Cube).one(&[&Tensor::from(2.0f32)])).unwrap_err();
     /// assert_eq!(error.op(), "cube");
     /// ```
     fn name(&self) -> &'static str;
@@ -343,240 +325,6 @@ pub enum CustomBatching {
     LeadingAxes,
 }
 
-/// An operand of a [`CustomOp`]: dense values in host memory.
-pub struct HostInput<'a>(Bytes<'a>);
-
-/// A result of a [`CustomOp`], to be filled: dense host memory.
-pub struct HostOutput<'a> {
-    spec: &'a Spec,
-    bytes: &'a mut [u8],
-}
-
-fn wrong_type<T: HostElement>(spec: &Spec) -> Error {
-    Error::dtype("", format!("the elements of {spec} are not {}", T::DTYPE))
-}
-
-impl<'a> HostInput<'a> {
-    /// Its spec: shape, dtype and device.
-    ///
-    /// ```
-    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
-    /// # use pullback::{Tensor, custom_op};
-    /// # struct Copy;
-    /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str { "copy" }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
-    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
-    ///         assert_eq!(inputs[0].spec().to_string(), "f64[1,3]");
-    ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
-    ///         Ok(())
-    ///     }
-    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
-    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
-    /// #         dy.to_vec()
-    /// #     }
-    /// }
-    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
-    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
-    /// ```
-    pub fn spec(&self) -> &'a Spec {
-        self.0.spec
-    }
-
-    /// Its shape: the length of each axis.
-    ///
-    /// ```
-    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
-    /// # use pullback::{Tensor, custom_op};
-    /// # struct Copy;
-    /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str { "copy" }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
-    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
-    ///         assert_eq!(inputs[0].shape(), [1, 3]);
-    ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
-    ///         Ok(())
-    ///     }
-    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
-    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
-    /// #         dy.to_vec()
-    /// #     }
-    /// }
-    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
-    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
-    /// ```
-    pub fn shape(&self) -> &'a [usize] {
-        &self.0.spec.shape
-    }
-
-    /// The dtype of its elements.
-    ///
-    /// ```
-    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
-    /// # use pullback::{DType, Tensor, custom_op};
-    /// # struct Copy;
-    /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str { "copy" }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
-    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
-    ///         assert_eq!(inputs[0].dtype(), DType::F64);
-    ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
-    ///         Ok(())
-    ///     }
-    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
-    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
-    /// #         dy.to_vec()
-    /// #     }
-    /// }
-    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
-    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
-    /// ```
-    pub fn dtype(&self) -> DType {
-        self.0.spec.dtype
-    }
-
-    /// The elements, in row-major order.
-    ///
-    /// ```
-    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
-    /// # use pullback::{Tensor, custom_op};
-    /// # struct Copy;
-    /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str { "copy" }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
-    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
-    ///         assert!(inputs[0].as_slice::<f32>().is_err()); // they are f64
-    ///         let x: &[f64] = inputs[0].as_slice()?;
-    ///         outputs[0].as_mut_slice()?.copy_from_slice(x);
-    ///         Ok(())
-    ///     }
-    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
-    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
-    /// #         dy.to_vec()
-    /// #     }
-    /// }
-    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
-    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
-    /// ```
-    ///
-    /// # Errors
-    /// If they are of another type.
-    pub fn as_slice<T: HostElement>(&self) -> Result<&'a [T]> {
-        elements(self.0.spec.dtype, self.0.bytes).ok_or_else(|| wrong_type::<T>(self.0.spec))
-    }
-}
-
-impl HostOutput<'_> {
-    /// Its spec: shape, dtype and device.
-    ///
-    /// ```
-    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
-    /// # use pullback::{Tensor, custom_op};
-    /// # struct Copy;
-    /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str { "copy" }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
-    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
-    ///         assert_eq!(outputs[0].spec(), inputs[0].spec());
-    ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
-    ///         Ok(())
-    ///     }
-    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
-    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
-    /// #         dy.to_vec()
-    /// #     }
-    /// }
-    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
-    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
-    /// ```
-    pub fn spec(&self) -> &Spec {
-        self.spec
-    }
-
-    /// Its shape: the length of each axis.
-    ///
-    /// ```
-    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
-    /// # use pullback::{Tensor, custom_op};
-    /// # struct Copy;
-    /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str { "copy" }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
-    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
-    ///         assert_eq!(outputs[0].shape(), [1, 3]);
-    ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
-    ///         Ok(())
-    ///     }
-    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
-    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
-    /// #         dy.to_vec()
-    /// #     }
-    /// }
-    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
-    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
-    /// ```
-    pub fn shape(&self) -> &[usize] {
-        &self.spec.shape
-    }
-
-    /// The dtype of its elements.
-    ///
-    /// ```
-    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
-    /// # use pullback::{DType, Tensor, custom_op};
-    /// # struct Copy;
-    /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str { "copy" }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
-    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
-    ///         assert_eq!(outputs[0].dtype(), DType::F64);
-    ///         outputs[0].as_mut_slice::<f64>()?.copy_from_slice(inputs[0].as_slice()?);
-    ///         Ok(())
-    ///     }
-    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
-    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
-    /// #         dy.to_vec()
-    /// #     }
-    /// }
-    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
-    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
-    /// ```
-    pub fn dtype(&self) -> DType {
-        self.spec.dtype
-    }
-
-    /// The elements to be written, in row-major order; zeros at first.
-    ///
-    /// ```
-    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
-    /// # use pullback::{Tensor, custom_op};
-    /// # struct Copy;
-    /// impl CustomOp for Copy {
-    /// #     fn name(&self) -> &'static str { "copy" }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
-    ///     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
-    ///         let y = outputs[0].as_mut_slice::<f64>()?;
-    ///         assert_eq!(y, [0.0, 0.0, 0.0]);
-    ///         y.copy_from_slice(inputs[0].as_slice()?);
-    ///         Ok(())
-    ///     }
-    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
-    /// #     fn vjp(&self, _x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
-    /// #         dy.to_vec()
-    /// #     }
-    /// }
-    /// let y = custom_op(Copy).one(&[&Tensor::from([[1.0, 2.0, 3.0]])]);
-    /// assert_eq!(y.to_vec::<f64>(), [1.0, 2.0, 3.0]);
-    /// ```
-    ///
-    /// # Errors
-    /// If they are of another type.
-    pub fn as_mut_slice<T: HostElement>(&mut self) -> Result<&mut [T]> {
-        let spec = self.spec;
-        elements_mut(spec.dtype, self.bytes).ok_or_else(|| wrong_type::<T>(spec))
-    }
-}
-
 /// A [`CustomOp`] that can be applied to tensors: made by [`custom_op`].
 pub struct External {
     op: Arc<dyn CustomOp>,
@@ -588,22 +336,8 @@ pub struct External {
 /// Makes an operation of code that computes output buffers from input buffers: see [`CustomOp`].
 ///
 /// ```
-/// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
 /// # use pullback::{Tensor, custom_op};
-/// # struct Cube;
-/// # impl CustomOp for Cube {
-/// #     fn name(&self) -> &'static str { "cube" }
-/// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
-/// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
-/// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
-/// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
-/// #         Ok(())
-/// #     }
-/// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
-/// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
-/// #         vec![3.0 * x[0].square() * &dy[0]]
-/// #     }
-/// # }
+#[doc = include_str!("example_cube.txt")]
 /// let cube = custom_op(Cube); // the op of the example in `CustomOp`
 /// let x = Tensor::from([1.0, 2.0]).requires_grad();
 /// let y = cube.one(&[&x]);
@@ -629,22 +363,8 @@ impl External {
     /// Applies the op and gives all its results.
     ///
     /// ```
-    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
     /// # use pullback::{Tensor, custom_op};
-    /// # struct Cube;
-    /// # impl CustomOp for Cube {
-    /// #     fn name(&self) -> &'static str { "cube" }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
-    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
-    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
-    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
-    /// #         Ok(())
-    /// #     }
-    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
-    /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
-    /// #         vec![3.0 * x[0].square() * &dy[0]]
-    /// #     }
-    /// # }
+    #[doc = include_str!("example_cube.txt")]
     /// let y = custom_op(Cube).call(&[&Tensor::from([1.0, 2.0])]);
     /// assert_eq!((y.len(), y[0].to_vec::<f64>()), (1, vec![1.0, 8.0]));
     /// ```
@@ -666,22 +386,8 @@ impl External {
     /// Applies the op and gives its first result.
     ///
     /// ```
-    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
     /// # use pullback::{Tensor, custom_op};
-    /// # struct Cube;
-    /// # impl CustomOp for Cube {
-    /// #     fn name(&self) -> &'static str { "cube" }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
-    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
-    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
-    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
-    /// #         Ok(())
-    /// #     }
-    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
-    /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
-    /// #         vec![3.0 * x[0].square() * &dy[0]]
-    /// #     }
-    /// # }
+    #[doc = include_str!("example_cube.txt")]
     /// assert_eq!(custom_op(Cube).one(&[&Tensor::from(2.0)]).item::<f64>(), 8.0);
     /// ```
     ///
@@ -736,22 +442,8 @@ impl External {
     /// and 1.5.
     ///
     /// ```
-    /// # use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec};
     /// # use pullback::{Tensor, custom_op, jit};
-    /// # struct Cube;
-    /// # impl CustomOp for Cube {
-    /// #     fn name(&self) -> &'static str { "cube" }
-    /// #     fn specs(&self, inputs: &[Spec]) -> Result<Vec<Spec>> { Ok(inputs.to_vec()) }
-    /// #     fn forward(&self, inputs: &[HostInput], outputs: &mut [HostOutput]) -> Result<()> {
-    /// #         let (x, y) = (inputs[0].as_slice::<f64>()?, outputs[0].as_mut_slice::<f64>()?);
-    /// #         x.iter().zip(y).for_each(|(x, y)| *y = x * x * x);
-    /// #         Ok(())
-    /// #     }
-    /// #     fn derivative(&self) -> Derivative { Derivative::Vjp }
-    /// #     fn vjp(&self, x: &[Tensor], _y: &[Tensor], dy: &[Tensor]) -> Vec<Tensor> {
-    /// #         vec![3.0 * x[0].square() * &dy[0]]
-    /// #     }
-    /// # }
+    #[doc = include_str!("example_cube.txt")]
     /// let cube = custom_op(Cube).at(&[&Tensor::from(-2.0)]);
     /// let f = jit(move |x: &Tensor| cube.one(&[x]));
     /// assert_eq!(f.of(&Tensor::from(3.0)).item::<f64>(), 27.0);
@@ -828,166 +520,4 @@ impl External {
 
 fn applied(custom: &Arc<Custom>, inputs: &[Tensor]) -> Vec<Tensor> {
     apply_all(Op::Custom(custom.clone()), &inputs.iter().collect::<Vec<_>>()).into_vec()
-}
-
-/// The op as a kernel and as a rule.
-struct ExternalRule(Arc<dyn CustomOp>, PendingCheck);
-
-impl ExternalRule {
-    /// An error of the user's code, under the name of the op.
-    fn named(&self, error: Error) -> Error {
-        match error.op() == self.0.name() {
-            true => error,
-            false => Error::new(error.kind(), self.0.name(), "its code failed").because(error),
-        }
-    }
-}
-
-impl Kernel for ExternalRule {
-    fn infer(&self, inputs: &[&Spec]) -> Result<Specs> {
-        let given: Vec<Spec> = inputs.iter().map(|&s| s.clone()).collect();
-        let specs = self.0.specs(&given).map_err(|e| self.named(e))?;
-        if specs.is_empty() {
-            return Err(Error::shape(self.0.name(), "its shape rule gives no result"));
-        }
-        if let Some(large) = specs.iter().find(|s| !fits_memory(&s.shape)) {
-            let message =
-                format!("a result of shape {:?} exceeds the addressable size", large.shape);
-            return Err(Error::shape(self.0.name(), message));
-        }
-        // Its results are where its operands are, whatever its shape rule says.
-        let device = inputs.first().map_or(Device::Cpu, |x| x.device);
-        Ok(specs.into_iter().map(|spec| Spec { device, ..spec }).collect())
-    }
-
-    fn run(&self, inputs: &[Bytes<'_>], outputs: &mut [BytesMut<'_>]) -> Result<()> {
-        let given: Vec<HostInput> = inputs.iter().map(|&x| HostInput(x)).collect();
-        let mut made: Vec<HostOutput> =
-            outputs.iter_mut().map(|y| HostOutput { spec: y.spec, bytes: &mut *y.bytes }).collect();
-        self.0.forward(&given, &mut made).map_err(|e| self.named(e))
-    }
-
-    fn launches(&self, inputs: &[&Spec], outputs: &[&Spec]) -> Result<Option<Vec<Launch>>> {
-        let launches = |kernel: &CudaKernel| kernel.launches(inputs, outputs);
-        self.0.cuda().map(launches).transpose().map_err(|e| self.named(e))
-    }
-}
-
-impl Rule for ExternalRule {
-    fn keeps(&self, _: Val) -> bool {
-        matches!(self.0.derivative(), Derivative::Vjp | Derivative::Jvp)
-    }
-
-    fn role(&self, _: usize) -> OperandRole {
-        match self.0.derivative() {
-            Derivative::Zero => OperandRole::Constant,
-            Derivative::Vjp | Derivative::Jvp | Derivative::Refused(_) => OperandRole::Argument,
-        }
-    }
-
-    fn vjp(&self, ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
-        let (inputs, outputs) = specs(ctx);
-        let dys = filled(dys, outputs.iter());
-        let given: Vec<Option<Tensor>> = match self.0.derivative() {
-            Derivative::Zero => vec![None; inputs.len()],
-            Derivative::Refused(why) => self.refuse(why),
-            Derivative::Vjp => {
-                let (x, y) = values(ctx);
-                self.pull(&x, &y, &dys, &inputs).into_iter().map(Some).collect()
-            }
-            Derivative::Jvp => {
-                let (x, y) = values(ctx);
-                let (moved, made) = (floats(&inputs), floats(&outputs));
-                let from: Vec<Spec> = moved.iter().map(|&i| inputs[i].clone()).collect();
-                let found = transposed(
-                    &from,
-                    |tangents| {
-                        let all = placed(tangents, &moved, &inputs);
-                        pick(&self.push(&x, &y, &all, &outputs), &made)
-                    },
-                    &pick(&dys, &made),
-                );
-                let mut all = vec![None; inputs.len()];
-                moved.iter().zip(found).for_each(|(&i, g)| all[i] = Some(g));
-                all
-            }
-        };
-        let wants = |i: usize| inputs[i].dtype.is_float() && ctx.needs(i);
-        given.into_iter().enumerate().map(|(i, g)| g.filter(|_| wants(i))).collect()
-    }
-
-    fn jvp(&self, ctx: &RuleContext, tangents: &Derivatives) -> Tensors {
-        let (inputs, outputs) = specs(ctx);
-        let tangents = filled(tangents, inputs.iter());
-        let (moved, made) = (floats(&inputs), floats(&outputs));
-        let mut out: Vec<Tensor> = outputs.iter().map(Tensor::zeros_of).collect();
-        let found: Vec<Tensor> = match self.0.derivative() {
-            Derivative::Zero => return out.into_iter().collect(),
-            Derivative::Refused(why) => self.refuse(why),
-            Derivative::Jvp => {
-                let (x, y) = values(ctx);
-                pick(&self.push(&x, &y, &tangents, &outputs), &made)
-            }
-            Derivative::Vjp => {
-                let (x, y) = values(ctx);
-                let from: Vec<Spec> = made.iter().map(|&k| outputs[k].clone()).collect();
-                transposed(
-                    &from,
-                    |dys| {
-                        let all = placed(dys, &made, &outputs);
-                        pick(&self.pull(&x, &y, &all, &inputs), &moved)
-                    },
-                    &pick(&tangents, &moved),
-                )
-            }
-        };
-        made.iter().zip(found).for_each(|(&k, t)| out[k] = t);
-        out.into_iter().collect()
-    }
-
-    fn pending(&self) -> Option<&PendingCheck> {
-        Some(&self.1)
-    }
-
-    fn takes_leading_axes(&self) -> bool {
-        self.0.batching() == CustomBatching::LeadingAxes
-    }
-}
-
-impl ExternalRule {
-    fn refuse(&self, why: &'static str) -> ! {
-        let message = format!("has no derivative: {why}");
-        fail::raise(Error::gradient(self.0.name(), message).at(mode::user_line(Line::caller())))
-    }
-
-    fn pull(&self, x: &[Tensor], y: &[Tensor], dys: &[Tensor], wanted: &[Spec]) -> Vec<Tensor> {
-        let given = uncut(self.0.name(), &[x, y, dys].concat(), |values| {
-            let (x, rest) = values.split_at(x.len());
-            let (y, dys) = rest.split_at(y.len());
-            self.0.vjp(x, y, dys)
-        });
-        checked(self.0.name(), "vjp", "operand", given, wanted.iter())
-    }
-
-    fn push(&self, x: &[Tensor], y: &[Tensor], t: &[Tensor], wanted: &[Spec]) -> Vec<Tensor> {
-        checked(self.0.name(), "jvp", "result", self.0.jvp(x, y, t), wanted.iter())
-    }
-}
-
-/// Operands and results.
-fn values(ctx: &RuleContext) -> (Vec<Tensor>, Vec<Tensor>) {
-    let (operands, results) = ctx.counts();
-    let x = (0..operands).map(|i| ctx.x(i).clone()).collect();
-    (x, (0..results).map(|k| ctx.y(k).clone()).collect())
-}
-
-fn pick(all: &[Tensor], places: &[usize]) -> Vec<Tensor> {
-    places.iter().map(|&i| all[i].clone()).collect()
-}
-
-/// Some tensors at their indices, zeros at the others.
-fn placed(some: &[Tensor], places: &[usize], specs: &[Spec]) -> Vec<Tensor> {
-    let mut all: Vec<Tensor> = specs.iter().map(Tensor::zeros_of).collect();
-    places.iter().zip(some).for_each(|(&i, x)| all[i] = x.clone());
-    all
 }

@@ -29,8 +29,8 @@
 //! Rules of this library (`implicit`, `ops/soft.rs`) are trusted: its tests check them.
 //!
 //! The files: `rule.rs` what a rule is, `call.rs` how a function becomes a node or an equation,
-//! `reverse.rs` and `forward.rs` the two kinds, `external.rs` code that is called with memory,
-//! `batched.rs` many examples at once.
+//! `reverse.rs` and `forward.rs` the two kinds, `external.rs`, `external_rule.rs` and `host.rs`
+//! code that is called with memory, `batched.rs` many examples at once.
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../../docs/custom.md")]
@@ -41,7 +41,9 @@ mod call;
 mod compare;
 mod differences;
 mod external;
+mod external_rule;
 mod forward;
+mod host;
 mod memo;
 mod programs;
 mod reverse;
@@ -50,10 +52,9 @@ mod rule_check;
 
 pub(crate) use batched::{batch, for_each_example};
 pub(crate) use call::{body, run_body};
-pub use external::{
-    CustomBatching, CustomOp, Derivative, External, HostInput, HostOutput, custom_op,
-};
+pub use external::{CustomBatching, CustomOp, Derivative, External, custom_op};
 pub use forward::{CustomJvp, custom_jvp};
+pub use host::{HostInput, HostOutput};
 pub use memo::{UncheckedRule, unchecked_rules};
 pub(crate) use programs::{check_at, unchecked_in};
 pub(crate) use reverse::without_values;

@@ -158,6 +158,16 @@ impl<T: Tree> JitOutput for Result<T> {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
+/// # Common mistakes
+///
+/// - `jit(|x: &Tensor, y: &Tensor| …)`, "closure is expected to take 1 argument": several arguments
+///   are a tuple, `jit(|(x, y): &(Tensor, Tensor)| …)`, called with `f.of(&(x, y))`.
+/// - `jit(|x: Tensor| …)`, "type mismatch in closure arguments": the argument is a reference,
+///   `|x: &Tensor|`.
+/// - `jit(|x| …)`, "type annotations needed": the type is written, `|x: &Tensor|`.
+/// - `jit(|(model, x): &(&Net, Tensor)| …)`, "`&Net` is not a tree of tensors": the type is
+///   `Borrowed<Net>`, called with `borrowed(&model)`, or the function captures the model.
+///
 /// # What is compiled, and what is frozen
 ///
 /// The function runs once for each kind of argument (specs, structure, plain values such as flags
@@ -182,7 +192,11 @@ impl<T: Tree> JitOutput for Result<T> {
 /// # Panics
 /// Only when it is called: see [`Jit::call`] and [`Jit::of`].
 #[track_caller]
-pub fn jit<T: Tree, Y: JitOutput, F: Fn(&T) -> Y>(f: F) -> Jit<T, Y, F> {
+pub fn jit<T: Tree, Y: JitOutput, F>(f: F) -> Jit<T, Y, F>
+where
+    // rustc prints the line of the bound below a closure that does not fit.
+    F: Fn(&T) -> Y, // one argument, by reference; several are a tuple: |(x, y): &(Tensor, Tensor)|
+{
     let cache = Mutex::new(Cache::default());
     let (at, dynamic) = (Line::caller(), Vec::new());
     Jit { f, at, budget: None, dynamic, cache, types: PhantomData }
@@ -207,6 +221,14 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// The same compiled function, with what it compiled so far, under a type that does not name
     /// the closure. The closure owns what it uses (`move`, with clones of the model and the
     /// optimiser, which share their tensors): see the example of a struct at [`jit`].
+    ///
+    /// ```
+    /// use pullback::{BoxedJit, Tensor, jit};
+    /// let w = Tensor::from(3.0);
+    /// let functions: Vec<BoxedJit<Tensor, Tensor>> =
+    ///     vec![jit(|x: &Tensor| x.sin()).boxed(), jit(move |x: &Tensor| x * &w).boxed()];
+    /// assert_eq!(functions[1].of(&Tensor::from(2.0)).item::<f64>(), 6.0);
+    /// ```
     #[must_use]
     pub fn boxed(self) -> BoxedJit<T, Y>
     where

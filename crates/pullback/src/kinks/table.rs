@@ -44,7 +44,7 @@ kinds! {
 impl KinkKind {
     /// Its row, by these conventions.
     #[rustfmt::skip]
-    pub fn row(self, c: &Conventions) -> KinkRow {
+    pub(crate) fn row(self, c: &Conventions) -> KinkRow {
         let (functions, place, derivative) = match self {
             KinkKind::Relu        => ("`relu`",                                      "0",              c.relu_text()),
             KinkKind::Leaky       => ("`leaky_relu`, `prelu`",                       "0",              c.leaky_text()),

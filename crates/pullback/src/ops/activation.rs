@@ -21,6 +21,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-2.0, 3.0]).leaky_relu(0.5).to_vec::<f64>(), [-1.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn leaky_relu(&self, slope: f64) -> Tensor {
@@ -89,6 +92,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([0.0, 3.0]).elu(1.0).to_vec::<f64>(), [0.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn elu(&self, alpha: f64) -> Tensor {
@@ -109,6 +115,9 @@ impl Tensor {
     /// let y = Tensor::from([-2.0, 3.0]).celu(2.0).to_vec::<f64>();
     /// assert!((y[0] - 2.0 * (-1f64).exp_m1()).abs() < 1e-15 && y[1] == 3.0);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn celu(&self, alpha: f64) -> Tensor {
@@ -125,6 +134,9 @@ impl Tensor {
     /// let y = Tensor::from([0.0, 1.0]).selu().to_vec::<f64>();
     /// assert!(y[0] == 0.0 && (y[1] - 1.0507009873554805).abs() < 1e-15);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn selu(&self) -> Tensor {
@@ -139,6 +151,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([0.0, 100.0]).softplus(1.0, 20.0).to_vec::<f64>(), [2f64.ln(), 100.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn softplus(&self, beta: f64, threshold: f64) -> Tensor {
@@ -179,6 +194,9 @@ impl Tensor {
     /// let y = Tensor::from([0.0, 1.0]).mish().to_vec::<f64>();
     /// assert!(y[0] == 0.0 && (y[1] - 0.8650983882673103).abs() < 1e-15);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn mish(&self) -> Tensor {
@@ -212,6 +230,9 @@ impl Tensor {
     /// let y = Tensor::from([0.0, 100.0]).tanhshrink();
     /// assert_eq!(y.to_vec::<f64>(), [0.0, 99.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn tanhshrink(&self) -> Tensor {
@@ -227,6 +248,9 @@ impl Tensor {
     /// let y = Tensor::from([-2.0, 0.25, 3.0]).softshrink(0.5);
     /// assert_eq!(y.to_vec::<f64>(), [-1.5, 0.0, 2.5]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn softshrink(&self, lambda: f64) -> Tensor {
@@ -245,6 +269,9 @@ impl Tensor {
     /// let y = Tensor::from([-2.0, 0.25, 3.0]).hardshrink(0.5);
     /// assert_eq!(y.to_vec::<f64>(), [-2.0, 0.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn hardshrink(&self, lambda: f64) -> Tensor {
@@ -262,6 +289,9 @@ impl Tensor {
     /// let y = Tensor::from([-2.0, 0.5, 3.0]).hardtanh(-1.0, 1.0);
     /// assert_eq!(y.to_vec::<f64>(), [-1.0, 0.5, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn hardtanh(&self, low: f64, high: f64) -> Tensor {
@@ -286,6 +316,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-2.0, 3.0, 9.0]).relu6().to_vec::<f64>(), [0.0, 3.0, 6.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn relu6(&self) -> Tensor {
@@ -302,6 +335,9 @@ impl Tensor {
     /// let y = Tensor::from([-4.0, 0.0, 3.0]).hardsigmoid();
     /// assert_eq!(y.to_vec::<f64>(), [0.0, 0.5, 1.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn hardsigmoid(&self) -> Tensor {
@@ -323,6 +359,9 @@ impl Tensor {
     /// let y = Tensor::from([-4.0, 0.0, 3.0]).hardswish();
     /// assert_eq!(y.to_vec::<f64>(), [0.0, 0.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn hardswish(&self) -> Tensor {
@@ -345,6 +384,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 3.0]).threshold(2.0, -9.0).to_vec::<f64>(), [-9.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn threshold(&self, threshold: f64, value: f64) -> Tensor {

@@ -302,7 +302,7 @@ impl Tensor {
         let channels = self.shape().get(1).copied().unwrap_or(0);
         if groups == 0 || channels % groups != 0 || self.rank() < 2 {
             let message =
-                format!("the channels of {} do not fall into {groups} groups", self.spec());
+                format!("the channels of {} are not divisible by {groups} groups", self.spec());
             return self.checked(Err(Error::shape("group_norm", message).on([self.spec()])));
         }
         one_float("group_norm", [self].into_iter().chain(weight).chain(bias));

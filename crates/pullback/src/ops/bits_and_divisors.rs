@@ -35,6 +35,9 @@ impl Tensor {
     /// assert_eq!(mantissa.to_vec::<f64>(), [0.75, -0.5]);
     /// assert_eq!(exponent.to_vec::<i32>(), [4, -1]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn frexp(&self) -> (Tensor, Tensor) {
@@ -106,6 +109,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([-1.0, -0.0, 2.0]).sign_bit().to_vec::<bool>(), [true, true, false]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[doc(alias = "signbit")]
     #[track_caller]
     #[must_use]
@@ -126,6 +132,9 @@ impl Tensor {
     /// let y = Tensor::from([-2.0, 2.0]).angle();
     /// assert_eq!(y.to_vec::<f64>(), [std::f64::consts::PI, 0.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn angle(&self) -> Tensor {

@@ -32,8 +32,7 @@ impl Tensor {
             let together = pullback_ir::infer::args::broadcast(op, self.spec(), at.spec());
             let _ = self.checked(together);
             if at.rank() != self.rank() || at.shape()[k] != n {
-                let message =
-                    format!("{} does not go with {} along axis {k}", at.spec(), self.spec());
+                let message = format!("{} does not fit {} along axis {k}", at.spec(), self.spec());
                 let error = Error::shape(op, message).on([self.spec(), at.spec()]);
                 return self.checked(Err(error));
             }

@@ -44,6 +44,9 @@ impl Tensor {
     /// # use pullback::{DType, Tensor};
     /// assert_eq!(Tensor::from([1.7, -1.7]).cast(DType::I64).to_vec::<i64>(), [1, -1]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[doc(alias = "to")]
     #[doc(alias = "astype")]
     #[track_caller]
@@ -71,6 +74,9 @@ impl Tensor {
     /// y.mul_(10.0);
     /// assert_eq!((x.to_vec::<f64>(), y.to_vec::<f64>()), (vec![1.0, 2.0], vec![10.0, 20.0]));
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[doc(alias = "clone")]
     #[track_caller]
     #[must_use]
@@ -90,6 +96,9 @@ impl Tensor {
     /// assert!(!x.is_contiguous() && y.is_contiguous());
     /// assert_eq!(y.to_vec::<i32>(), [1, 3, 2, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn contiguous(&self) -> Tensor {

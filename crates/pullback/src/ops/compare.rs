@@ -162,6 +162,9 @@ impl Tensor {
     /// let x = Tensor::from([-1.0, 2.0]);
     /// assert_eq!(x.r#where(&x.gt(0.0), 0.0).to_vec::<f64>(), [0.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// If the shapes do not broadcast.
     #[track_caller]
     #[must_use]
     #[inline]
@@ -194,6 +197,9 @@ impl Tensor {
     /// let x = Tensor::from([1.0, f64::NAN, f64::INFINITY]);
     /// assert_eq!(x.is_nan().to_vec::<bool>(), [false, true, false]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[doc(alias = "isnan")]
     #[track_caller]
     #[must_use]
@@ -211,6 +217,9 @@ impl Tensor {
     /// let x = Tensor::from([1.0, f64::NAN, f64::NEG_INFINITY]);
     /// assert_eq!(x.is_inf().to_vec::<bool>(), [false, false, true]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[doc(alias = "isinf")]
     #[track_caller]
     #[must_use]
@@ -231,6 +240,9 @@ impl Tensor {
     /// let x = Tensor::from([1.0, f64::NAN, f64::INFINITY]);
     /// assert_eq!(x.is_finite().to_vec::<bool>(), [true, false, false]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[doc(alias = "isfinite")]
     #[track_caller]
     #[must_use]

@@ -112,6 +112,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::tril_indices(2, 2, 0).to_vec::<i64>(), [0, 1, 1, 0, 0, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// If the matrix is larger than memory.
     #[track_caller]
     #[must_use]
     pub fn tril_indices(rows: usize, columns: usize, offset: isize) -> Tensor {
@@ -127,6 +130,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::triu_indices(2, 2, 1).to_vec::<i64>(), [0, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// If the matrix is larger than memory.
     #[track_caller]
     #[must_use]
     pub fn triu_indices(rows: usize, columns: usize, offset: isize) -> Tensor {

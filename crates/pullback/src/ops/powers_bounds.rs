@@ -38,6 +38,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([4.0, 9.0]).powf(0.5).to_vec::<f64>(), [2.0, 3.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[doc(alias = "pow")]
     #[track_caller]
     #[must_use]

@@ -194,6 +194,9 @@ reductions! {
     /// assert_eq!(x.sum_over(0).to_vec::<f64>(), [4.0, 6.0]);
     /// assert_eq!(x.sum_keep([-1]).shape(), [2, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     sum() sum_over(axes) sum_keep(axes) ("[[1.0, 2.0], [3.0, 4.0]]" => f64 "[3.0, 7.0]") |x, axes| x.reduce(Reduction::Sum, axes);
     /// The mean of the elements.
     ///
@@ -203,6 +206,9 @@ reductions! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 2.0, 6.0]).mean().item::<f64>(), 3.0);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     mean() mean_over(axes) mean_keep(axes) ("[[1.0, 2.0], [3.0, 4.0]]" => f64 "[1.5, 3.5]") |x, axes| {
         let n = x.count("mean", &axes);
         (x.wide().sum_over(axes) / n as f64).cast(x.reduced_dtype())
@@ -215,6 +221,9 @@ reductions! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([2.0, 3.0, 4.0]).prod().item::<f64>(), 24.0);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     prod() prod_over(axes) prod_keep(axes) ("[[1.0, 2.0], [3.0, 4.0]]" => f64 "[2.0, 12.0]") |x, axes| x.reduce(Reduction::Prod, axes);
     /// The largest element; NaN if any is. Ties share the gradient evenly.
     ///
@@ -252,6 +261,9 @@ reductions! {
     /// # use pullback::Tensor;
     /// assert!(Tensor::from([0, 3]).any().item::<bool>());
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     any() any_over(axes) any_keep(axes) ("[[true, false], [false, false]]" => bool "[true, false]") |x, axes| x.ne(0).reduce(Reduction::Max, axes);
     /// Whether all elements are true (not zero).
     ///
@@ -261,6 +273,9 @@ reductions! {
     /// # use pullback::Tensor;
     /// assert!(!Tensor::from([0, 3]).all().item::<bool>());
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     all() all_over(axes) all_keep(axes) ("[[true, true], [true, false]]" => bool "[true, false]") |x, axes| x.ne(0).reduce(Reduction::Min, axes);
     /// The variance, with Bessel's correction (divided by n − 1).
     ///
@@ -270,6 +285,9 @@ reductions! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 3.0]).var().item::<f64>(), 2.0);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     var() var_over(axes) var_keep(axes) ("[[1.0, 3.0], [4.0, 4.0]]" => f64 "[2.0, 0.0]") |x, axes| x.var_with(axes, 1.0);
     /// The standard deviation, with Bessel's correction; its derivative at 0 is 0.
     ///
@@ -279,6 +297,9 @@ reductions! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1.0, 3.0]).std().item::<f64>(), 2f64.sqrt());
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     std() std_over(axes) std_keep(axes) ("[[1.0, 3.0], [4.0, 4.0]]" => f64 "[2f64.sqrt(), 0.0]") |x, axes| x.std_with(axes, 1.0);
     /// log(sum(exp(x))), computed without overflow.
     ///
@@ -289,6 +310,9 @@ reductions! {
     /// let x = Tensor::from([[0.0, 0.0]]);
     /// assert_eq!(x.logsumexp_over(1).to_vec::<f64>(), [2.0f64.ln()]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     logsumexp() logsumexp_over(axes) logsumexp_keep(axes) ("[[0.0, 0.0], [1000.0, 0.0]]" => f64 "[2f64.ln(), 1000.0]") |x, axes| x.log_sum_exp(&axes).unaliased_with(&[x]);
     /// The square root of the sum of squares; its derivative at the origin is 0.
     ///
@@ -298,6 +322,9 @@ reductions! {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([3.0, 4.0]).norm().item::<f64>(), 5.0);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     norm() norm_over(axes) norm_keep(axes) ("[[3.0, 4.0], [0.0, 2.0]]" => f64 "[5.0, 2.0]") |x, axes| {
         x.wide().square().sum_over(axes).root_of_squares("norm", kinks::KinkKind::Norm).cast(x.reduced_dtype())
     };

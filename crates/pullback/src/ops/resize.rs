@@ -67,6 +67,9 @@ impl Interpolate {
     /// let x = Tensor::zeros([1, 3, 8, 8]);
     /// assert_eq!(Interpolate::to([4, 16]).of(&x).shape(), [1, 3, 4, 16]);
     /// ```
+    ///
+    /// # Panics
+    /// If a length is negative.
     #[track_caller]
     #[must_use]
     pub fn to(size: impl IntoShape) -> Interpolate {
@@ -82,6 +85,9 @@ impl Interpolate {
     /// let x = Tensor::zeros([1, 3, 8, 8]);
     /// assert_eq!(Interpolate::by([0.5, 2.0]).of(&x).shape(), [1, 3, 4, 16]);
     /// ```
+    ///
+    /// # Panics
+    /// Never; [`Interpolate::of`] checks the factors.
     #[must_use]
     pub fn by(factors: impl AsRef<[f64]>) -> Interpolate {
         Interpolate::new(Goal::Factor(factors.as_ref().to_vec()))

@@ -304,14 +304,14 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If the channels do not fall into that many groups.
+    /// If the channels are not divisible by the groups.
     #[track_caller]
     #[must_use]
     pub fn channel_shuffle(&self, groups: usize) -> Tensor {
         let c = self.shape().get(1).copied().unwrap_or(0);
         if self.rank() < 3 || groups == 0 || c % groups != 0 {
             let message =
-                format!("the channels of {} do not fall into {groups} groups", self.spec());
+                format!("the channels of {} are not divisible by {groups} groups", self.spec());
             return self.checked(Err(Error::shape("channel_shuffle", message).on([self.spec()])));
         }
         let rest: usize = self.shape()[2..].iter().product();

@@ -103,6 +103,9 @@ impl Tensor {
     /// let y = Tensor::from([1, 2, 3]).is_in(&Tensor::from([3, 1]));
     /// assert_eq!(y.to_vec::<bool>(), [true, false, true]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[doc(alias = "isin")]
     #[track_caller]
     #[must_use]
@@ -272,6 +275,9 @@ impl Tensor {
     /// let at = Tensor::from([5i64]).unravel_index(&[2, 3]);
     /// assert_eq!((at[0].to_vec::<i64>(), at[1].to_vec::<i64>()), (vec![1], vec![2]));
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype. An index beyond the end is wrapped around.
     #[track_caller]
     #[must_use]
     pub fn unravel_index(&self, shape: &[usize]) -> Vec<Tensor> {

@@ -37,6 +37,9 @@ pub trait IntoIndex {
     /// assert_eq!(IntoIndex::index(3), Index::At(3));
     /// assert_eq!((1..4).index(), Index::Range { start: Some(1), stop: Some(4), step: 1 });
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn index(self) -> Index;
 
     /// This range with a step.
@@ -47,6 +50,9 @@ pub trait IntoIndex {
     /// assert_eq!(x.at((0..6).by(2)).to_vec::<i64>(), [0, 2, 4]);
     /// assert_eq!(x.at((..).by(-1)).to_vec::<i64>(), [5, 4, 3, 2, 1, 0]);
     /// ```
+    ///
+    /// # Panics
+    /// Never; [`Tensor::at`] panics for a step of 0.
     fn by(self, step: isize) -> Index
     where
         Self: Sized,
@@ -115,6 +121,9 @@ pub trait Indices {
     /// use pullback::{Index, Indices};
     /// assert_eq!((0, Index::Ellipsis).entries(), [Index::At(0), Index::Ellipsis]);
     /// ```
+    ///
+    /// # Panics
+    /// Never.
     fn entries(self) -> Vec<Index>;
 }
 

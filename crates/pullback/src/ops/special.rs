@@ -39,6 +39,9 @@ impl Tensor {
     /// let y = Tensor::from([0.0, 0.5, 1.0]).logit_within(1e-3).to_vec::<f64>();
     /// assert!((y[0] + 999f64.ln()).abs() < 1e-12 && y[1] == 0.0);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn logit_within(&self, eps: f64) -> Tensor {
@@ -56,6 +59,9 @@ impl Tensor {
     /// let y = Tensor::from(1.0).polygamma(1).item::<f64>();
     /// assert!((y - std::f64::consts::PI.powi(2) / 6.0).abs() < 1e-15);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn polygamma(&self, n: usize) -> Tensor {
@@ -122,6 +128,9 @@ impl Tensor {
     /// let y = Tensor::from([0.0, 0.5]).sinc().to_vec::<f64>();
     /// assert!(y[0] == 1.0 && (y[1] - std::f64::consts::FRAC_2_PI).abs() < 1e-15);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn sinc(&self) -> Tensor {
@@ -181,6 +190,9 @@ impl Tensor {
     /// assert!(y[0] == 0.0 && (y[1] - 0.5 * 2f64.ln()).abs() < 1e-15);
     /// assert_eq!(y[2], f64::NEG_INFINITY);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn entr(&self) -> Tensor {
@@ -210,6 +222,9 @@ impl Tensor {
     /// let y = Tensor::from([0.0, 1.96]).ndtr().to_vec::<f64>();
     /// assert!(y[0] == 0.5 && (y[1] - 0.975).abs() < 1e-5);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn ndtr(&self) -> Tensor {
@@ -241,6 +256,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from(180.0).deg2rad().item::<f64>(), std::f64::consts::PI);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[doc(alias = "radians")]
     #[track_caller]
     #[must_use]
@@ -256,6 +274,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from(std::f64::consts::PI).rad2deg().item::<f64>(), 180.0);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[doc(alias = "degrees")]
     #[track_caller]
     #[must_use]
@@ -272,6 +293,9 @@ impl Tensor {
     /// let x = Tensor::from([f64::NAN, f64::INFINITY, 2.0]);
     /// assert_eq!(x.nan_to_num(0.0, 9.0, -9.0).to_vec::<f64>(), [0.0, 9.0, 2.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn nan_to_num(&self, nan: f64, positive: f64, negative: f64) -> Tensor {
@@ -452,6 +476,9 @@ impl Tensor {
     /// assert_eq!(Tensor::from([12.345]).round_to(1).to_vec::<f64>(), [12.3]);
     /// assert_eq!(Tensor::from([12.345]).round_to(-1).to_vec::<f64>(), [10.0]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[doc(alias = "round")]
     #[track_caller]
     #[must_use]

@@ -218,6 +218,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([[1, 2]]).tile([2]).to_vec::<i32>(), [1, 2, 1, 2]);
     /// ```
+    ///
+    /// # Panics
+    /// If the result is larger than memory.
     #[track_caller]
     #[must_use]
     pub fn tile(&self, times: impl AsRef<[usize]>) -> Tensor {

@@ -110,6 +110,9 @@ pub fn column_stack(tensors: &[&Tensor]) -> Tensor {
 /// let grid = meshgrid(&[&Tensor::from([1.0, 2.0]), &Tensor::from([3.0, 4.0, 5.0])]);
 /// assert_eq!(grid[1].to_vec::<f64>(), [3.0, 4.0, 5.0, 3.0, 4.0, 5.0]);
 /// ```
+///
+/// # Panics
+/// If the grid is larger than memory.
 #[track_caller]
 #[must_use]
 pub fn meshgrid(vectors: &[&Tensor]) -> Vec<Tensor> {
@@ -275,9 +278,11 @@ impl Tensor {
     pub fn diff(&self, order: usize, axis: isize) -> Tensor {
         let at = self.axis("diff", axis);
         let Some(&n) = self.shape().get(at) else {
-            return self.checked(Err(
-                Error::shape("diff", "a 0-d tensor has no neighbours").on([self.spec()])
-            ));
+            return self.checked(Err(Error::shape(
+                "diff",
+                "takes a tensor with at least one axis",
+            )
+            .on([self.spec()])));
         };
         let order = order.min(n);
         let found = (0..order).fold(self.clone(), |x, k| {

@@ -385,6 +385,10 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::from([1i64, 3, 1]).bincount(None, 0).to_vec::<i64>(), [0, 2, 0, 1]);
     /// ```
+    ///
+    /// # Panics
+    /// If the tensor is not a vector of integers, the weights have another shape, a number is
+    /// negative, or (see above) the number of bins is not known or too small.
     #[track_caller]
     #[must_use]
     pub fn bincount(&self, weights: Option<&Tensor>, min_length: usize) -> Tensor {
@@ -409,7 +413,10 @@ impl Tensor {
         };
         let length = min_length.max(high.saturating_add(1).max(0) as usize);
         if low < 0 || !pullback_ir::infer::fits_memory(&[length]) {
-            let message = format!("{low} and {high} are not both numbers of bins");
+            let message = match low < 0 {
+                true => format!("counts numbers of at least 0, and one is {low}"),
+                false => format!("{length} bins are larger than memory"),
+            };
             return self.checked(Err(Error::argument("bincount", message).on([self.spec()])));
         }
         let length = known_shape("bincount", [length])[0];

@@ -111,6 +111,9 @@ impl Tensor {
     /// assert_eq!(x.threshold_ste(0.5).to_vec::<f64>(), [0.0, 0.0, 1.0]);
     /// assert_eq!(grad(|x: &Tensor| x.threshold_ste(0.5).sum())(&x).to_vec::<f64>(), [1.0; 3]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn threshold_ste(&self, at: f64) -> Tensor {

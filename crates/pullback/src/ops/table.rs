@@ -12,6 +12,9 @@ use std::fmt::Write as _;
 /// ```
 /// assert!(pullback::table::markdown().contains("| `tanh` |"));
 /// ```
+///
+/// # Panics
+/// Never.
 pub fn markdown() -> String {
     let mut text = String::from(
         "# The op table\n\n\

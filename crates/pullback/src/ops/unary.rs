@@ -189,6 +189,23 @@ macro_rules! unary_methods {
     };
 }
 
+/// Functions of the reals, which take every dtype.
+macro_rules! real_methods {
+    ($($(#[$doc:meta])* $name:ident $op:ident;)*) => {
+        impl Tensor {$(
+            $(#[$doc])*
+            ///
+            /// # Panics
+            /// For no shape or dtype: integers and `bool` are computed in `f32`.
+            #[track_caller]
+            #[must_use]
+            pub fn $name(&self) -> Tensor {
+                self.unary(Unary::$op)
+            }
+        )*}
+    };
+}
+
 unary_methods! {
     /// −x.
     ///
@@ -305,6 +322,21 @@ unary_methods! {
     /// # Panics
     /// If the dtype is `bool`.
     square Square;
+    /// max(x, 0); its derivative at 0 is 0.
+    ///
+    /// Derivative: `dy` where x > 0, 0 elsewhere.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// assert_eq!(Tensor::from([-2.0, 3.0]).relu().to_vec::<f64>(), [0.0, 3.0]);
+    /// ```
+    ///
+    /// # Panics
+    /// If the dtype is `bool`.
+    relu Relu;
+}
+
+real_methods! {
     /// √x; its derivative at 0 is infinite.
     ///
     /// Derivative: `dy/(2·y)`.
@@ -661,18 +693,6 @@ unary_methods! {
     /// ```
     #[doc(alias = "expit")]
     sigmoid Sigmoid;
-    /// max(x, 0); its derivative at 0 is 0.
-    ///
-    /// Derivative: `dy` where x > 0, 0 elsewhere.
-    ///
-    /// ```
-    /// # use pullback::Tensor;
-    /// assert_eq!(Tensor::from([-2.0, 3.0]).relu().to_vec::<f64>(), [0.0, 3.0]);
-    /// ```
-    ///
-    /// # Panics
-    /// If the dtype is `bool`.
-    relu Relu;
     /// The Gaussian error linear unit x·Φ(x), exact.
     ///
     /// Derivative: `(Φ(x) + x·φ(x))·dy`.

@@ -192,6 +192,9 @@ impl Tensor {
     /// assert_eq!(x.t().to_vec::<i32>(), [1, 4, 2, 5, 3, 6]);
     /// assert_eq!(Tensor::zeros([7, 2, 3]).t().shape(), [7, 3, 2]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[doc(alias = "mT")]
     #[doc(alias = "matrix_transpose")]
     #[track_caller]
@@ -314,6 +317,9 @@ impl Tensor {
     /// # use pullback::Tensor;
     /// assert_eq!(Tensor::zeros([1, 3, 1, 4]).squeeze().shape(), [3, 4]);
     /// ```
+    ///
+    /// # Panics
+    /// For no shape or dtype.
     #[track_caller]
     #[must_use]
     pub fn squeeze(&self /* of one axis: squeeze_axis(axis) */) -> Tensor {

@@ -130,6 +130,9 @@ fn generators<R>(f: impl FnOnce(&mut States) -> R) -> R {
 /// manual_seed(1);
 /// assert_eq!(x, Tensor::randn([4]).to_vec::<f32>());
 /// ```
+///
+/// # Panics
+/// Never.
 #[track_caller]
 pub fn manual_seed(seed: u64) {
     let at = mode::user_line(Line::caller());
@@ -154,6 +157,9 @@ pub fn manual_seed(seed: u64) {
 /// set_random_state(&state);
 /// assert_eq!(x, Tensor::randn([4]).to_vec::<f32>());
 /// ```
+///
+/// # Panics
+/// Never.
 #[doc(alias = "get_rng_state")]
 #[track_caller]
 #[must_use]
@@ -170,6 +176,9 @@ pub fn random_state() -> Tensor {
 /// let states = random_states();
 /// states.iter().for_each(set_random_state);
 /// ```
+///
+/// # Panics
+/// Never.
 #[track_caller]
 #[must_use]
 pub fn random_states() -> Vec<Tensor> {

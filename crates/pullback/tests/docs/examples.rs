@@ -1,115 +1,100 @@
-//! Every method of `Tensor`, and every public function of layers, losses, optimisers and schedules,
-//! has an example in its documentation, which `cargo test` runs.
+//! Every public function has an example in its documentation, which `cargo test` runs, and says
+//! when it panics or returns an error.
 
-use std::path::{Path, PathBuf};
+use super::items::{Item, public};
 
-/// A public function or type in the sources.
-struct Item {
-    name: String,
-    place: String,
-    /// The head of the `impl` block that it is in.
-    block: String,
-    has_example: bool,
+fn complain(items: &[&Item], what: &str) {
+    let names: Vec<String> =
+        items.iter().map(|item| format!("{} ({})", item.name, item.place)).collect();
+    assert!(items.is_empty(), "{} {what}:\n{}", items.len(), names.join("\n"));
 }
 
-/// Types that are not exported; and what is called by the crate alone.
-const INTERNAL: &[&str] = &["Bare<L>", "Sublayers", "LearningRates", "LineSearch"];
-
-fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
-    let entries = std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
-    paths.sort();
-    for path in paths {
-        match path.is_dir() {
-            true => sources(&path, found),
-            false if path.extension().is_some_and(|e| e == "rs") => found.push(path),
-            false => {}
-        }
+/// The items of both crates, after a check that the scan finds what it should.
+fn all() -> Vec<Item> {
+    let mut items = public("pullback");
+    items.extend(public("nn"));
+    let functions =
+        |part: &str| items.iter().filter(|item| !item.is_type && item.place.contains(part)).count();
+    for (part, at_least) in [
+        ("pullback/src", 600),
+        ("pullback/src/ops", 350),
+        ("nn/src/layers", 170),
+        ("nn/src/losses", 50),
+        ("nn/src/optim", 40),
+        ("nn/src/schedule", 14),
+        ("nn/src/data", 150),
+        ("nn/src/train", 80),
+        ("nn/src/distributions", 40),
+    ] {
+        assert!(functions(part) >= at_least, "only {} functions in {part}", functions(part));
     }
-}
-
-/// The name of a public function that a line declares.
-fn function(line: &str) -> Option<&str> {
-    let rest = line.strip_prefix("pub ")?;
-    let rest = rest.strip_prefix("const ").unwrap_or(rest).strip_prefix("fn ")?;
-    // A name that a macro gives has its documentation in the rows of the macro.
-    rest.split(['(', '<']).next().filter(|name| !name.starts_with('$'))
-}
-
-fn items(folder: &str) -> Vec<Item> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let mut files = Vec::new();
-    sources(&root.join(folder), &mut files);
-    let mut items = Vec::new();
-    for file in files {
-        let text = std::fs::read_to_string(&file).expect("a source file");
-        let (mut block, mut example) = (String::new(), false);
-        for (number, line) in text.lines().enumerate() {
-            let code = line.trim_start();
-            if code == "#[cfg(test)]" {
-                break;
-            }
-            if code.starts_with("impl") && code.len() == line.len() {
-                block = code.to_string();
-            }
-            if code.starts_with("///") || code.starts_with("#[doc") {
-                example |= code.contains("```");
-                continue;
-            }
-            if let Some(name) = function(code) {
-                items.push(Item {
-                    name: name.to_string(),
-                    place: format!(
-                        "{folder}, {}:{}",
-                        file.file_name().unwrap().display(),
-                        number + 1
-                    ),
-                    block: block.clone(),
-                    has_example: example,
-                });
-            }
-            // Attributes stand between a comment and what it is about.
-            if !code.starts_with("#[") && !code.is_empty() {
-                example = false;
-            }
-        }
+    for name in "Tensor::matmul Tensor::tanh Tensor::sum Tensor::add_ Tensor::eq fft grad \
+        Linear::new Linear::forward MseLoss::forward Optimizer::groups Layer::forward"
+        .split_whitespace()
+    {
+        assert!(items.iter().any(|item| item.name == name), "{name} is not found");
     }
     items
 }
 
-fn missing(items: &[Item]) -> Vec<String> {
-    let internal = |item: &&Item| !INTERNAL.iter().any(|name| item.block.contains(name));
-    let without = items.iter().filter(internal).filter(|item| !item.has_example);
-    without.map(|item| format!("{} ({})", item.name, item.place)).collect()
+#[test]
+fn every_public_function_has_an_example_that_runs() {
+    let items = all();
+    let without: Vec<&Item> = items
+        .iter()
+        .filter(|item| !item.is_type && !item.is_forward && !item.has_example())
+        .collect();
+    complain(&without, "public functions have no example that runs");
+}
+
+/// A layer, loss, optimiser or schedule shows how it is called.
+#[test]
+fn every_layer_loss_optimiser_and_schedule_has_an_example() {
+    let items = all();
+    let folders = ["nn/src/layers", "nn/src/losses", "nn/src/optim", "nn/src/schedule"];
+    let without: Vec<&Item> = items
+        .iter()
+        .filter(|item| item.is_type && folders.iter().any(|folder| item.place.contains(folder)))
+        .filter(|item| !item.has_example())
+        .collect();
+    complain(&without, "types have no example that runs");
+}
+
+/// Where a function without a section is one that cannot fail.
+const COMPLETE: &str = "pullback/src/backward.rs pullback/src/create pullback/src/cut.rs \
+    pullback/src/grad.rs pullback/src/inplace pullback/src/ops pullback/src/random \
+    pullback/src/read.rs pullback/src/tensor.rs nn/src/distributions nn/src/layers nn/src/losses \
+    nn/src/optim nn/src/schedule";
+
+/// A section `# Panics` or `# Errors`. Methods of tensors, layers, losses, optimisers and schedules
+/// need one unless their body shows that they cannot fail, as one that sets an option; any other
+/// function, if it returns a `Result` or its own body panics.
+#[test]
+fn every_public_function_says_when_it_fails() {
+    let items = all();
+    let complete = |item: &Item| {
+        item.name.starts_with("Tensor::")
+            || COMPLETE.split_whitespace().any(|part| item.place.contains(part))
+    };
+    let silent: Vec<&Item> = items
+        .iter()
+        .filter(|item| !item.is_type && !item.says_how_it_fails())
+        .filter(|item| item.fails_visibly() || complete(item) && !item.cannot_fail())
+        .collect();
+    complain(&silent, "public functions do not say when they panic or return an error");
 }
 
 #[test]
-fn every_method_of_a_tensor_has_an_example() {
-    let mut all = items("pullback/src");
-    all.retain(|item| item.block.starts_with("impl Tensor"));
-    assert!(all.len() > 300, "only {} methods are found", all.len());
-    assert!(all.iter().any(|item| item.name == "matmul" && item.has_example));
-    let missing = missing(&all);
-    assert!(
-        missing.is_empty(),
-        "{} methods have no example:\n{}",
-        missing.len(),
-        missing.join("\n")
-    );
-}
-
-#[test]
-fn layers_losses_optimisers_and_schedules_have_examples() {
-    let mut missing_all = Vec::new();
-    for (folder, at_least) in [("layers", 150), ("losses", 40), ("optim", 25), ("schedule", 10)] {
-        let all = items(&format!("nn/src/{folder}"));
-        assert!(all.len() > at_least, "only {} functions in {folder}", all.len());
-        missing_all.extend(missing(&all));
+fn a_body_that_can_fail_is_recognised() {
+    let with = |body: &str| Item { body: Some(body.into()), ..Item::default() };
+    for body in
+        ["Pad { fill: Some(fill), ..self }", "&self.0.spec", "// see f(x)\n Self::default()"]
+    {
+        assert!(with(body).cannot_fail(), "{body}");
     }
-    let count = missing_all.len();
-    assert!(
-        missing_all.is_empty(),
-        "{count} functions have no example:\n{}",
-        missing_all.join("\n")
-    );
+    for body in ["self.shape()[0]", "self.a / self.b", "f(x)", "x.item::<f64>()", "x?", "self.x[i]"]
+    {
+        assert!(!with(body).cannot_fail(), "{body}");
+    }
+    assert!(with("x.unwrap()").fails_visibly() && !with("x.len()").fails_visibly());
 }

@@ -74,7 +74,7 @@ impl Kind {
         };
         if python(root) {
             return said(format!(
-                "this is the Python version of {title}, which is made of pickles: take the binary version, {archive}"
+                "this is the Python version of {title}, which contains pickles: take the binary version, {archive}"
             ));
         }
         if root.join(archive).is_file() {

@@ -54,7 +54,7 @@ pub(super) fn byte_count(number: StoredType, shape: &[usize]) -> OrMessage<usize
         Some(bytes) if bytes <= isize::MAX as usize / 8 => {
             Ok(shape.iter().product::<usize>() * number.size())
         }
-        _ => Err(format!("an array of shape {shape:?}, which no memory holds")),
+        _ => Err(format!("an array of shape {shape:?} is larger than memory")),
     }
 }
 
@@ -99,7 +99,7 @@ pub(super) fn decode(
         StoredType::U64 => {
             let large = |b: &u64| i64::try_from(*b).is_err();
             match lay.values(u64::from_le_bytes).iter().position(large) {
-                Some(i) => Err(Error::dtype("", format!("element {i} is more than i64 holds"))),
+                Some(i) => Err(Error::dtype("", format!("element {i} exceeds the range of i64"))),
                 None => lay.tensor(|b| u64::from_le_bytes(b) as i64),
             }
         }

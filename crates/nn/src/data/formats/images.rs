@@ -276,8 +276,9 @@ impl ImageFolder {
             && (mean.len() != channels || std.len() != channels)
         {
             let (m, s) = (mean.len(), std.len());
-            let message =
-                format!("{m} means and {s} deviations are not one for each of {channels} channels");
+            let message = format!(
+                "takes a mean and a standard deviation for each of {channels} channels, not {m} and {s}"
+            );
             return Err(Error::argument(FORMAT, message));
         }
         // Channels come first in a tensor, last in a file.

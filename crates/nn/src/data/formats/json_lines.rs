@@ -56,7 +56,7 @@ impl Field {
     pub fn tensor(&self) -> Result<&Tensor> {
         match self {
             Field::Tensor(x) => Ok(x),
-            Field::Text(_) => Err(Error::argument(FORMAT, "the field is a text, not a tensor")),
+            Field::Text(_) => Err(Error::argument(FORMAT, "the field is a string, not a tensor")),
         }
     }
 
@@ -75,7 +75,7 @@ impl Field {
     pub fn text(&self) -> Result<&str> {
         match self {
             Field::Text(text) => Ok(text),
-            Field::Tensor(_) => Err(Error::argument(FORMAT, "the field is a tensor, not a text")),
+            Field::Tensor(_) => Err(Error::argument(FORMAT, "the field is a tensor, not a string")),
         }
     }
 }
@@ -330,9 +330,9 @@ impl Dataset for JsonLinesDataset {
 fn kind_of(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
-        Value::Bool(_) => "a truth value",
+        Value::Bool(_) => "a boolean",
         Value::Number(_) => "a number",
-        Value::String(_) => "a text",
+        Value::String(_) => "a string",
         Value::Array(_) => "a list",
         Value::Object(_) => "an object",
     }
@@ -374,7 +374,7 @@ fn made(value: &Value, kind: FieldKind) -> std::result::Result<Field, String> {
     let dtype = match (kind, value) {
         (FieldKind::Text, Value::String(text)) => return Ok(Field::Text(text.clone())),
         (FieldKind::Text, other) => {
-            return Err(format!("a text is expected, not {}", kind_of(other)));
+            return Err(format!("a string is expected, not {}", kind_of(other)));
         }
         (FieldKind::Tensor(dtype), _) => dtype,
     };
@@ -420,8 +420,8 @@ fn made(value: &Value, kind: FieldKind) -> std::result::Result<Field, String> {
                 numbers.push(x);
                 Ok(())
             }
-            (_, Value::Number(n)) => Err(format!("{n} is not a whole number that {dtype} holds")),
-            _ => Err(format!("a whole number is expected, not {}", kind_of(v))),
+            (_, Value::Number(n)) => Err(format!("{n} is not an integer in the range of {dtype}")),
+            _ => Err(format!("an integer is expected, not {}", kind_of(v))),
         })?;
         catch(|| Tensor::from_vec(numbers, &shape[..]).cast(dtype))
     };
@@ -439,7 +439,7 @@ fn gather(
             list.iter().try_for_each(|value| gather(value, rest, found))
         }
         (Value::Array(list), Some((n, _))) => {
-            Err(format!("its lists are not of one length: {n} and {}", list.len()))
+            Err(format!("its lists have different lengths: {n} and {}", list.len()))
         }
         (Value::Array(_), None) => Err("its lists are not nested evenly".to_string()),
         (other, Some(_)) => Err(format!("a list is expected, not {}", kind_of(other))),

@@ -47,7 +47,7 @@ impl DistributedSampler {
     /// If `rank` is not less than `num_replicas`.
     pub fn new(rank: usize, num_replicas: usize, tail: Tail) -> Result<DistributedSampler> {
         if rank >= num_replicas {
-            let message = format!("there is no process {rank} of {num_replicas}");
+            let message = format!("rank {rank} is out of range for {num_replicas} processes");
             return Err(Error::argument("DistributedSampler", message));
         }
         Ok(DistributedSampler { rank, num_replicas, tail, shuffle: true })

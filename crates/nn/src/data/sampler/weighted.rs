@@ -43,7 +43,10 @@ impl WeightedRandomSampler {
         let weights = weights.into();
         let refuse = |message: String| Err(Error::argument("WeightedRandomSampler", message));
         if let Some(i) = weights.iter().position(|w| !w.is_finite() || *w < 0.0) {
-            return refuse(format!("weight {i} is {}, not a finite number from 0 on", weights[i]));
+            return refuse(format!(
+                "weight {i} is {}, not a finite number of at least 0",
+                weights[i]
+            ));
         }
         let positive = weights.iter().filter(|w| **w > 0.0).count();
         if samples > 0 && positive == 0 {

@@ -135,7 +135,8 @@ impl Transform for RandomCrop {
         }
         let (_, h, w) = dimensions(NAME, &image)?;
         if height > h || width > w {
-            let message = format!("an image of {h}×{w} pixels has no part of {height}×{width}");
+            let message =
+                format!("an image of {h}×{w} pixels is smaller than a crop of {height}×{width}");
             let error = Error::argument(NAME, message);
             return Err(error.hint("use padding, or pad_if_needed(true)"));
         }

@@ -41,11 +41,12 @@ impl Normalize {
     pub fn new(mean: impl Into<Vec<f64>>, std: impl Into<Vec<f64>>) -> Result<Normalize> {
         let (mean, std) = (mean.into(), std.into());
         if mean.len() != std.len() {
-            let message = format!("{} means do not go with {} deviations", mean.len(), std.len());
+            let message = format!("{} means but {} standard deviations", mean.len(), std.len());
             return Err(Error::argument(NAME, message));
         }
         if let Some(i) = std.iter().position(|s| *s == 0.0 || !s.is_finite()) {
-            let message = format!("deviation {i} is {}: pixels are divided by it", std[i]);
+            let message =
+                format!("standard deviation {i} is {}, and pixels are divided by it", std[i]);
             return Err(Error::argument(NAME, message));
         }
         Ok(Normalize { mean, std })

@@ -101,7 +101,8 @@ fn places(
         _ => usize::MAX,
     };
     if before.max(after) > most {
-        let message = format!("an axis of {n} pixels has no {} to mirror", before.max(after));
+        let message =
+            format!("an axis of {n} pixels is too short to mirror {} of them", before.max(after));
         return Err(Error::argument(name, message));
     }
     let (n, before) = (n as i64, before as i64);

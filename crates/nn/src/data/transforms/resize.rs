@@ -100,7 +100,7 @@ impl Resize {
         let (height, width) = match (self.size, self.max_size) {
             (Size::Exact(height, width), None) => (height, width),
             (Size::Exact(..), Some(_)) => {
-                let message = "max_size belongs to a size of one number, the shorter edge";
+                let message = "`max_size` needs a size of one number, the shorter edge";
                 return Err(Error::argument("Resize", message));
             }
             (Size::Edge(n), most) => {

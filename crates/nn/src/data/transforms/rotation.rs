@@ -74,7 +74,7 @@ impl RandomRotation {
         let degrees = degrees.into();
         let Degrees { least, most } = degrees;
         demand(least <= most && (most - least).is_finite(), NAME, || {
-            format!("angles from {least} to {most} are no range")
+            format!("angles from {least} to {most} are not a range")
         });
         let interpolation = InterpolationMode::Nearest;
         RandomRotation { degrees, interpolation, expand: false, center: None, fill: 0.0 }

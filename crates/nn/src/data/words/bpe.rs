@@ -78,7 +78,7 @@ impl Bpe {
     pub fn train(text: &str, size: usize) -> Result<Bpe> {
         if size < 256 {
             return Err(tokenizer_error(format!(
-                "{size} tokens do not hold one for each of 256 bytes"
+                "a vocabulary of {size} tokens is too small: it has one for each of 256 bytes"
             )));
         }
         let bytes = ByteLevel::new(false, true, true);

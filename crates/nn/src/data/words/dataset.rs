@@ -54,7 +54,7 @@ impl TextDataset {
         let tokens = tokens.encode(&text).map_err(|why| said("in its text".into()).because(why))?;
         if block_size == 0 || tokens.len() < block_size {
             let n = tokens.len();
-            return Err(said(format!("its {n} tokens have no block of {block_size}")));
+            return Err(said(format!("its {n} tokens are fewer than one block of {block_size}")));
         }
         Ok(TextDataset { tokens, block_size })
     }

@@ -37,7 +37,7 @@ impl TextWindows {
         if block == 0 || tokens.len() <= block {
             let n = tokens.len();
             let message =
-                format!("{n} tokens have no window of {block} tokens and one that follows");
+                format!("{n} tokens are too few for a window of {block} and the token after it");
             return Err(Error::argument("TextWindows", message));
         }
         Ok(TextWindows { tokens: Tensor::from(tokens), block, stride: 1 })

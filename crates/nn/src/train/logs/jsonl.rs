@@ -20,18 +20,7 @@ impl JsonLog {
     /// A log in this file. If it cannot be written, the run ends with an error.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("../example_run.txt")]
     /// use pullback_nn::train::{JsonLog, Trainer, read_log};
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let folder = folder.path();
@@ -48,18 +37,7 @@ impl JsonLog {
     /// Writes a line every `steps` steps, and at each evaluation and end of an epoch; 1 by default.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("../example_run.txt")]
     /// use pullback_nn::train::{JsonLog, Trainer, read_log};
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let folder = folder.path();

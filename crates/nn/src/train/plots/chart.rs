@@ -147,6 +147,15 @@ impl Chart {
 
     /// The chart as the bytes of a PNG file of 720 × 440 pixels, times `scale`.
     ///
+    /// ```
+    /// use pullback_nn::train::plots::Chart;
+    /// let chart = Chart::new("Loss").line("train", vec![(1.0, 2.0), (2.0, 1.0)]);
+    /// let bytes = chart.png_scaled(0.5)?;
+    /// assert_eq!(bytes[16..24], [0, 0, 1, 104, 0, 0, 0, 220]); // 360 × 220
+    /// assert!(chart.png_scaled(100.0).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// If the scale is not between 0.25 and 16, or it cannot be encoded.
     pub fn png_scaled(&self, scale: f64) -> Result<Vec<u8>> {

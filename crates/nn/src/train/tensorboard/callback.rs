@@ -19,18 +19,7 @@ impl TensorBoard {
     /// written, the run ends with an error.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("../example_run.txt")]
     /// use pullback_nn::train::{TensorBoard, Trainer};
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let folder = folder.path();
@@ -47,18 +36,7 @@ impl TensorBoard {
     /// Writes the scalars of steps every `steps` steps; those of evaluations and epochs always.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("../example_run.txt")]
     /// use pullback_nn::train::{TensorBoard, Trainer};
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let folder = folder.path();
@@ -76,18 +54,7 @@ impl TensorBoard {
     /// none.
     ///
     /// ```
-    /// # use pullback::Tensor;
-    /// # use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-    /// # let model = [Tensor::from(0f32).requires_grad()];
-    /// # let opt = Sgd { lr: 0.1, ..Sgd::default() }.over(model.clone())?;
-    /// # let batches = vec![Tensor::from([1f32, 2.0])];
-    /// # let step = |x: &Tensor| -> pullback::Result<Tensor> {
-    /// #     opt.zero_grad();
-    /// #     let loss = (x * &model[0] - x * 3.0).square().mean();
-    /// #     loss.backward()?;
-    /// #     opt.step()?;
-    /// #     Ok(loss)
-    /// # };
+    #[doc = include_str!("../example_run.txt")]
     /// use pullback_nn::train::{TensorBoard, Trainer};
     /// # let folder = tempfile::tempdir().unwrap();
     /// # let folder = folder.path();

@@ -198,6 +198,15 @@ impl Checkpoint {
 
     /// `f(model, x)`: see [`checkpoint_with`].
     ///
+    /// ```
+    /// use pullback::{Checkpoint, Tensor};
+    /// let (w, x) = (Tensor::from(3.0).requires_grad(), Tensor::from([1.0, 2.0]));
+    /// let product = |w: &Tensor, x: &Tensor| (x * w).sum();
+    /// Checkpoint::new().call_with(&w, product, &x).backward()?;
+    /// assert_eq!(w.grad().unwrap().item::<f64>(), 3.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
     /// # Panics
     /// See [`checkpoint`].
     #[track_caller]
