@@ -7,6 +7,7 @@
 use crate::tests::compiles;
 use crate::text::{Form, LoopText, PRELUDE, text};
 use pullback_ir::{Binary, DType, Inst, Op, Random, Reduction, Scalar, Unary, Value};
+use smallvec::smallvec;
 use std::path::Path;
 
 /// Instructions, each with what is known of its value.
@@ -121,7 +122,7 @@ fn dropout() -> String {
     let random = body.add(Inst::Random(Random::Uniform, 1, DType::F32), DType::F32, false);
     let keep = body.number(0.9, DType::F32);
     let less = Op::Compare(pullback_ir::Compare::Lt);
-    let kept = body.add(Inst::Point(less, [random, keep].into()), DType::Bool, false);
+    let kept = body.add(Inst::Point(less, smallvec![random, keep]), DType::Bool, false);
     let zero = body.number(0.0, DType::F32);
     let y = body.point(Op::Select, &[kept, x, zero]);
     body.text(&[DType::F32, DType::I64], &[y], Form::Flat { vector: 4, single: 2 })
@@ -130,7 +131,7 @@ fn dropout() -> String {
 fn cast(from: DType, to: DType) -> String {
     let mut body = Body::default();
     let x = body.load(0, from, false);
-    let y = body.add(Inst::Point(Op::Cast(to), [x].into()), to, false);
+    let y = body.add(Inst::Point(Op::Cast(to), smallvec![x]), to, false);
     body.text(&[from], &[y], Form::Flat { vector: 4, single: 0 })
 }
 
