@@ -26,9 +26,9 @@ const PRELUDE: &str = include_str!("kernels/custom.cu");
 ///
 /// The text may use these names: `T0`, `T1`, … are the types of the operands' elements, `R0`, `R1`,
 /// … those of the results', so that one text serves all dtypes. They are `double`, `float`,
-/// `long long`, `int`, `unsigned char`, `bool`, and for `bf16` and `f16` types that convert from and
-/// to `float`. It is compiled once for each list of dtypes, by NVRTC, without headers, and kept on
-/// disk; what NVRTC reports has the lines of this text.
+/// `long long`, `int`, `unsigned char`, `bool`, and for `bf16` and `f16` types that convert from
+/// and to `float`. It is compiled once for each list of dtypes, by NVRTC, without headers, and kept
+/// on disk; what NVRTC reports has the lines of this text.
 ///
 /// ```
 /// use pullback_cuda::CudaKernel;

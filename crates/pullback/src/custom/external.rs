@@ -13,8 +13,8 @@ use pullback_ir::infer::{Specs, fits_memory};
 use pullback_ir::{Bytes, BytesMut, Custom, ErrorKind, Kernel, Launch, Line, Work};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An operation implemented by your code: a table lookup, a call of another library, a kernel in CUDA
-/// C, anything that computes output buffers from input buffers.
+/// An operation implemented by your code: a table lookup, a call of another library, a kernel in
+/// CUDA C, anything that computes output buffers from input buffers.
 ///
 /// ```
 /// use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec, Tensor, custom_op, grad};
