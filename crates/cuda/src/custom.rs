@@ -5,6 +5,7 @@ use crate::gpu::{Gpu, Handle, device_error};
 use crate::host;
 use crate::loops::Operand;
 use crate::ops::copy;
+use pullback_cuda_sys::Ptr;
 use pullback_ir::{
     CudaLaunch, CudaSource, Custom, DType, Device, Error, ErrorKind, Launch, Line, Op, Result,
     Spec, Work,
@@ -25,9 +26,9 @@ const PRELUDE: &str = include_str!("kernels/custom.cu");
 ///
 /// The text may use these names: `T0`, `T1`, … are the types of the operands' elements, `R0`, `R1`,
 /// … those of the results', so that one text serves all dtypes. They are `double`, `float`,
-/// `long long`, `int`, `unsigned char`, `bool`, and for `bf16` and `f16` types that convert from and
-/// to `float`. It is compiled once for each list of dtypes, by NVRTC, without headers, and kept on
-/// disk; what NVRTC reports has the lines of this text.
+/// `long long`, `int`, `unsigned char`, `bool`, and for `bf16` and `f16` types that convert from
+/// and to `float`. It is compiled once for each list of dtypes, by NVRTC, without headers, and kept
+/// on disk; what NVRTC reports has the lines of this text.
 ///
 /// ```
 /// use pullback_cuda::CudaKernel;
@@ -58,7 +59,7 @@ impl CudaKernel {
     /// use pullback_ir::{CudaLaunch, Error};
     /// let text = r#"
     ///     extern "C" __global__ void row_sums(const T0* x, R0* y, long long width) {
-    ///       R0 sum = 0;
+    ///       double sum = 0;
     ///       for (long long j = 0; j < width; j++) sum += x[blockIdx.x * width + j];
     ///       y[blockIdx.x] = sum;
     ///     }"#;
@@ -286,13 +287,8 @@ fn launch(gpu: &Gpu, kernel: Handle, geometry: &CudaLaunch, words: &[u64]) -> Re
     gpu.enter();
     let mut size = size_of_val(words);
     // A buffer with all parameters, and its size.
-    let mut extra = [
-        1 as *mut _,
-        words.as_ptr().cast_mut().cast(),
-        2 as *mut _,
-        (&raw mut size).cast(),
-        null_mut(),
-    ];
+    let mut extra: [Ptr; 5] =
+        [1 as Ptr, words.as_ptr().cast_mut().cast(), 2 as Ptr, (&raw mut size).cast(), null_mut()];
     // SAFETY: who made the kernel promises that it takes these parameters and stays within its
     // operands and results (`CudaKernel::new`); the driver copies the parameters.
     let code = unsafe {

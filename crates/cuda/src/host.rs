@@ -1,4 +1,4 @@
-//! Ops that have no kernel yet, and code of users' for the CPU: there, with one warning for each op.
+//! Ops that have no kernel yet, and code of users' for the CPU: there, with a warning for each op.
 
 use crate::gpu::Gpu;
 use crate::loops::Operand;

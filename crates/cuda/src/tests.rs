@@ -7,7 +7,7 @@ use crate::compile::compile;
 use crate::text::{Form, Held, LoopText, PRELUDE, text};
 use pullback_cuda_sys::nvrtc;
 use pullback_ir::{
-    Binary, Compare, CudaSource, DType, Inst, Op, Random, Reduction, Scalar, Unary, Value,
+    Binary, Compare, CudaSource, DType, Inst, Op, Random, Reduction, Scalar, Spec, Unary, Value,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -229,6 +229,23 @@ fn kernels_of_users_compile_for_every_dtype() {
         let log = compile(rtc, &source, 90, true).expect_err("`z` is not declared");
         assert!(log.contains("twice.cu(3): error: identifier \"z\" is undefined"), "{log}");
     }
+}
+
+#[test]
+fn an_elementwise_kernel_takes_operands_of_one_length() {
+    // SAFETY: it is not launched.
+    let kernel = unsafe { crate::CudaKernel::elementwise("k", "", 2, 1) };
+    let [a, b] = [[2, 150], [300, 1]].map(|shape| Spec::cpu(DType::F32, shape));
+    let launches = kernel.launches(&[&a, &b], &[&a]).expect("equal lengths");
+    assert_eq!(launches.len(), 1);
+    assert_eq!(
+        (launches[0].geometry.grid, &launches[0].geometry.numbers[..]),
+        ([2, 1, 1], &[300][..])
+    );
+    assert_eq!(launches[0].starts, [vec![0, 0], vec![0]]);
+    assert!(kernel.launches(&[&a, &Spec::cpu(DType::F32, [3])], &[&a]).is_err());
+    let error = kernel.launches(&[&a], &[&a]).expect_err("one operand").to_string();
+    assert!(error.contains("takes 2 operands and 1 results, given 1 and 1"), "{error}");
 }
 
 #[test]

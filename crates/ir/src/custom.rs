@@ -37,7 +37,7 @@ pub enum Work {
     Done(usize),
 }
 
-/// Code that computes tensors from tensors: in dense host memory, and on a GPU if it has code for it.
+/// Code that computes tensors from tensors, in dense host memory and, if it has code for it, a GPU.
 pub trait Kernel: Send + Sync {
     /// The specs of the results.
     ///

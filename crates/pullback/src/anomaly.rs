@@ -11,8 +11,8 @@ pub(crate) fn check_finite(node: &Node, operand: usize, dx: &Tensor) -> Result<(
         return Ok(());
     }
     let dx = dx.detach();
-    // One value is read where all is well, for which a device is waited for: so the error is that of
-    // the op itself, there too.
+    // Where all is well one value is read, for which a device is waited for: so the error is that
+    // of the op itself, there too.
     let is = |f: &dyn Fn(&Tensor) -> Tensor| mode::set_recording(false, || f(&dx).item::<bool>());
     if is(&|dx| dx.is_finite().all()) {
         return Ok(());

@@ -2,6 +2,7 @@
 //! their own.
 
 mod compiled_traps;
+mod cuda_faults;
 mod cuda_kernel;
 mod listed;
 mod models;

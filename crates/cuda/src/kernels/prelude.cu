@@ -212,8 +212,8 @@ template <class K, int G, class C> FN C over_row(C x, C none) {
 }
 
 // Where kernels report an index that they reject: the first call that does, the length of its axis,
-// and of its bad indices the one at the smallest position. `high` and `low` hold that position above
-// a half of the index, so that the least of them is the same index in whatever order threads come.
+// and of its bad indices the one at the smallest position. `high` and `low` hold that position
+// above a half of the index, so the least of them is the same index in whatever order threads come.
 struct Fault { u32 call; u32 pad; i64 bound; u64 high; u64 low; };
 FN void lower(u64* to, u64 x) {
   u64 seen = *(volatile u64*)to;

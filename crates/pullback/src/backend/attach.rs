@@ -105,8 +105,9 @@ impl Drop for Block {
 }
 
 impl Attached {
-    /// Runs `f` on an arena of at least so many bytes. Nothing is locked meanwhile: a custom op that
-    /// runs on the host may run other programs of the device, which then have an arena of their own.
+    /// Runs `f` on an arena of at least so many bytes. Nothing is locked meanwhile: a custom op
+    /// that runs on the host may run other programs of the device, which then have an arena of
+    /// their own.
     pub fn with_arena<R>(
         self: &Arc<Attached>,
         bytes: usize,

@@ -400,3 +400,40 @@ impl Rule for Batched {
         handle(&self.one).rule().takes_leading_axes()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{CudaLaunch, DType};
+    use pullback_ir::CudaSource;
+
+    /// A kernel whose launch gets the lengths of its operands.
+    struct Lengths;
+
+    impl Kernel for Lengths {
+        fn infer(&self, inputs: &[&Spec]) -> Result<Specs> {
+            Ok([inputs[0].clone()].into_iter().collect())
+        }
+        fn run(&self, _: &[Bytes<'_>], _: &mut [BytesMut<'_>]) -> Result<()> {
+            Ok(())
+        }
+        fn launches(&self, inputs: &[&Spec], outputs: &[&Spec]) -> Result<Option<Vec<Launch>>> {
+            let numbers = inputs.iter().chain(outputs).map(|x| x.len() as i64).collect();
+            let geometry = CudaLaunch { numbers, ..CudaLaunch::over(1) };
+            let starts = [vec![0; inputs.len()], vec![0; outputs.len()]];
+            Ok(Some(vec![Launch { source: Arc::new(CudaSource::new("k", "")), geometry, starts }]))
+        }
+    }
+
+    #[test]
+    fn each_example_is_a_launch_at_its_rows() {
+        let each = Each { name: "k", kernel: Arc::new(Lengths), rows: vec![true, false], n: 3 };
+        let (x, shared) = (Spec::cpu(DType::F32, [3, 5]), Spec::cpu(DType::F64, [7]));
+        let y = each.infer(&[&x, &shared]).unwrap();
+        let launches = each.launches(&[&x, &shared], &[&y[0]]).unwrap().unwrap();
+        let starts: Vec<[Vec<usize>; 2]> = launches.iter().map(|l| l.starts.clone()).collect();
+        let wanted = [0, 20, 40].map(|start| [vec![start, 0], vec![start]]);
+        assert_eq!(starts, wanted);
+        assert!(launches.iter().all(|l| l.geometry.numbers == [5, 7, 5]));
+    }
+}

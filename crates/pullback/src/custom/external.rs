@@ -11,8 +11,8 @@ use pullback_cuda::CudaKernel;
 use pullback_ir::{Custom, ErrorKind, Kernel, Line, Work};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// An operation implemented by your code: a table lookup, a call of another library, a kernel in CUDA
-/// C, anything that computes output buffers from input buffers.
+/// An operation implemented by your code: a table lookup, a call of another library, a kernel in
+/// CUDA C, anything that computes output buffers from input buffers.
 ///
 /// ```
 /// use pullback::{CustomOp, Derivative, HostInput, HostOutput, Result, Spec, Tensor, custom_op, grad};
