@@ -1,4 +1,4 @@
-//! Ops that have no kernel yet: on the CPU, with one warning for each op.
+//! Ops that have no kernel, or whose library is missing: on the CPU, with one warning for each op.
 
 use crate::gpu::Gpu;
 use crate::loops::Operand;

@@ -11,8 +11,11 @@
 //!  ops.rs       every op: as a loop, a kernel of kernels/, a product, or through the host
 //!  window.rs    convolutions (as products) and pooling
 //!  product.rs   matrix products, by cuBLASLt
+//!  fft.rs       Fourier transforms, by cuFFT
+//!  linalg.rs    factorisations and linear systems: small ones here, others by solver.rs
+//!  solver.rs    cuSOLVER and cuBLAS
 //!  program.rs   planned programs, step by step on base addresses
-//!  host.rs      ops that have no kernel yet: on the CPU, with one warning
+//!  host.rs      ops that have no kernel, or lack a library: on the CPU, with one warning
 //! ```
 //!
 //! Nothing of CUDA is needed to build it: libraries are opened at run time (`pullback-cuda-sys`).
@@ -25,6 +28,8 @@
 mod attention_dropout;
 mod backend;
 mod compile;
+#[cfg(test)]
+mod device_tests;
 mod fft;
 mod fused;
 mod gpu;
