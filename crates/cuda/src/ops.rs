@@ -90,7 +90,7 @@ pub(crate) fn run(
         Op::Dot if product::has(out[0].dtype) => product::dot(gpu, &x[0], &x[1], &out[0], false),
         Op::Dot => lines::integer_dot(gpu, &x[0], &x[1], &out[0]),
         Op::Fused(of) => fused::run(gpu, *of, x, out, at),
-        Op::Conv(of) if of.windows.len() <= window::AXES => {
+        Op::Conv(of) if window::has(of.windows.len(), out[0].dtype) => {
             window::conv(gpu, of, &x[0], &x[1], &out[0])
         }
         Op::Pool(of) if of.frames.len() <= window::AXES => window::pool(gpu, of, &x[0], &out[0]),

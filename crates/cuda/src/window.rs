@@ -8,9 +8,9 @@ use crate::compile::Key;
 use crate::gpu::Gpu;
 use crate::loops::Operand;
 use crate::ops::copy;
+use crate::product::dot;
 use crate::text::{PRELUDE, compute, element};
-use crate::{lines, product};
-use pullback_ir::{Conv, Frame, Pool, Pooling, Result, Role, Window, element_count};
+use pullback_ir::{Conv, DType, Frame, Pool, Pooling, Result, Role, Window, element_count};
 use smallvec::{SmallVec, smallvec};
 
 const TEXT: &str = include_str!("kernels/window.cu");
@@ -70,14 +70,6 @@ impl Sizes {
         words.extend(strides.map(|s| s as u64));
         words.extend(self.even.map(u64::from));
         gpu.launch(kernel, count.div_ceil(BLOCK), BLOCK, &words)
-    }
-}
-
-/// A product of floats, or of integers.
-fn dot(gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand, add: bool) -> Result<()> {
-    match product::has(out.dtype) {
-        true => product::dot(gpu, a, b, out, add),
-        false => lines::integer_dot(gpu, a, b, out),
     }
 }
 
@@ -192,4 +184,9 @@ pub(crate) fn pool(gpu: &Gpu, pool: &Pool, x: &Operand, out: &Operand) -> Result
         }
         Pooling::Spread(_) => sizes(outer, inner).launch(gpu, ("SPREAD", 0, ""), &dense, out),
     }
+}
+
+/// Whether there are kernels for it.
+pub(crate) fn has(spatial: usize, dtype: DType) -> bool {
+    spatial <= AXES && crate::product::has(dtype)
 }
