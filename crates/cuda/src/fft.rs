@@ -1,9 +1,9 @@
 //! Fourier transforms, by cuFFT.
 //!
 //! cuFFT transforms lines that lie at a fixed distance from each other, with a fixed distance
-//! between the elements of a line. So an axis in front or at the end is transformed where it is; for
-//! one in the middle there is a transform for each index in front of it if these are few, and copies
-//! that move it to the end otherwise. Plans are kept; their working memory is the pool's.
+//! between the elements of a line. So an axis in front or at the end is transformed where it is;
+//! for one in the middle there is a transform for each index in front of it if these are few, and
+//! copies that move it to the end otherwise. Plans are kept; their working memory is the pool's.
 
 use crate::gpu::{Gpu, Scratch, device_error};
 use crate::loops::{Loop, Operand};
@@ -114,7 +114,12 @@ impl Transforms {
                 self.forget(gpu, &mut plans)?;
             }
             let age = plans.values().map(|plan| plan.age + 1).max().unwrap_or(0);
-            let made = Plan { age, ..self.plan(gpu, form)? };
+            // The tables of a plan take memory beside the pool, which may hold all of it.
+            let made = self.plan(gpu, form).or_else(|_| {
+                gpu.pool().trim(gpu);
+                self.plan(gpu, form)
+            })?;
+            let made = Plan { age, ..made };
             plans.insert(*form, made);
         }
         let plan = plans[form];

@@ -310,7 +310,12 @@ impl Gpu {
 
     /// The libraries of factorisations, opened at the first call, or what is missing.
     pub fn solver(&self) -> std::result::Result<&Solver, &str> {
-        let opened = self.solver.get_or_init(|| Solver::open(self));
+        // The libraries take memory of their own, which the pool may hold.
+        let again = || {
+            self.pool().trim(self);
+            Solver::open(self)
+        };
+        let opened = self.solver.get_or_init(|| Solver::open(self).or_else(|_| again()));
         opened.as_ref().map_err(String::as_str)
     }
 

@@ -15,9 +15,12 @@
 //!  queue.rs     pointwise ops that wait, to run as one kernel
 //!  product.rs   matrix products, by cuBLASLt
 //!  tuning.rs    the fastest of several ways, by measuring
+//!  fft.rs       Fourier transforms, by cuFFT
+//!  linalg.rs    factorisations and linear systems: small ones here, others by solver.rs
+//!  solver.rs    cuSOLVER and cuBLAS
 //!  program.rs   planned programs, step by step on base addresses
 //!  custom.rs    kernels of users, in CUDA C; their code for the host
-//!  host.rs      ops that have no kernel yet: on the CPU, with one warning
+//!  host.rs      ops that have no kernel, or lack a library: on the CPU, with one warning
 //! ```
 //!
 //! Nothing of CUDA is needed to build it: libraries are opened at run time (`pullback-cuda-sys`).
@@ -33,6 +36,8 @@ mod backend;
 mod cache;
 mod compile;
 mod custom;
+#[cfg(test)]
+mod device_tests;
 mod fft;
 mod fused;
 #[cfg(test)]

@@ -3,9 +3,9 @@
 //! Small matrices have kernels of their own (`kernels/linalg.cu`), a block each, so that a large
 //! batch of them is one launch. Larger ones are cuSOLVER's and cuBLAS's, one after the other; their
 //! matrices are column-major, so a row-major one is its transpose: symmetric ones are used as they
-//! are, others are copied. Eigenvalues and singular values are always the library's, in one call for
-//! many small matrices. Signs, NaN for what has no factor, and scaling follow the CPU's conventions
-//! (see [`Linalg`]); where the library is missing, the op runs on the host.
+//! are, others are copied. Eigenvalues and singular values are always the library's, in one call
+//! for many small matrices. Signs, NaN for what has no factor, and scaling follow the CPU's
+//! conventions (see [`Linalg`]); where the library is missing, the op runs on the host.
 
 use crate::compile::Key;
 use crate::gpu::{Gpu, Handle, Scratch};

@@ -1,4 +1,4 @@
-//! cuSOLVER and cuBLAS: factorisations of matrices, one by one or in batches, and triangular systems.
+//! cuSOLVER and cuBLAS: factorisations of matrices, one by one or in batches, triangular systems.
 //!
 //! Matrices are column-major here, dense, and one after the other. What a factorisation finds wrong
 //! with a matrix is in `info`, a word on the device for each.
