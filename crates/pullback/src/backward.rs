@@ -229,7 +229,7 @@ impl<'a> Backward<'a> {
     /// ```
     ///
     /// # Errors
-    /// See [`grad_of`].
+    /// See [`grad_of`](crate::grad_of).
     pub fn wrt(self, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
         let start = Since::now();
         let roots = self.roots()?;

@@ -125,7 +125,7 @@ pub fn set_default_device(device: impl IntoDevice) {
 
 /// The device of [`set_default_device`]: 0 is the CPU, and `n + 1` is `cuda:n`.
 static PROCESS_DEFAULT: AtomicU32 = AtomicU32::new(UNSET);
-/// Nobody has asked for the default yet.
+/// The default has not been read yet.
 const UNSET: u32 = u32::MAX;
 
 /// The device of what is made without an operand: that of [`with_default_device`], otherwise that

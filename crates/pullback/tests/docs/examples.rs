@@ -29,7 +29,7 @@ fn all() -> Vec<Item> {
         assert!(functions(part) >= at_least, "only {} functions in {part}", functions(part));
     }
     for name in "Tensor::matmul Tensor::tanh Tensor::sum Tensor::add_ Tensor::eq fft grad \
-        Linear::new Linear::forward MseLoss::forward Optimizer::groups Layer::forward"
+        Linear::new Relu Linear::forward MseLoss::forward Optimizer::groups Layer::forward"
         .split_whitespace()
     {
         assert!(items.iter().any(|item| item.name == name), "{name} is not found");

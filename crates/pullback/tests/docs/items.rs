@@ -2,7 +2,7 @@
 //!
 //! A function is a `pub fn`, a method of a `pub trait`, or a row of a macro that makes one (`tanh
 //! Tanh;` below its doc lines): such a macro has `$(#[$doc])*` before its `pub fn`, and what else
-//! it documents there counts for every row.
+//! it documents there counts for every row. So with types.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -110,7 +110,7 @@ pub fn public(package: &str) -> Vec<Item> {
         })
         .collect();
     let exported = exported(&texts);
-    let macros: BTreeMap<String, Vec<String>> =
+    let macros: BTreeMap<String, RowMacro> =
         texts.iter().flat_map(|(_, text)| row_macros(text)).collect();
     let mut items = Vec::new();
     for (file, text) in &texts {
@@ -189,9 +189,14 @@ fn exported(texts: &[(PathBuf, String)]) -> Exported {
     out
 }
 
-/// For each macro whose rows are documented functions: what the macro itself adds to their
-/// documentation.
-fn row_macros(text: &str) -> Vec<(String, Vec<String>)> {
+/// A macro whose rows are documented functions or types.
+struct RowMacro {
+    /// What the macro itself adds to their documentation.
+    doc: Vec<String>,
+    is_type: bool,
+}
+
+fn row_macros(text: &str) -> Vec<(String, RowMacro)> {
     let mut found = Vec::new();
     for definition in text.split("\nmacro_rules! ").skip(1) {
         let Some((name, rest)) = definition.split_once(" {") else { continue };
@@ -203,9 +208,12 @@ fn row_macros(text: &str) -> Vec<(String, Vec<String>)> {
         };
         let lines: Vec<&str> = after.lines().collect();
         let own = lines.iter().take_while(|line| head(line)).count();
-        if lines.get(own).is_some_and(|line| line.trim().starts_with("pub fn $")) {
+        let made = lines.get(own).map_or("", |line| line.trim());
+        let is_type = made.starts_with("pub struct $");
+        if is_type || made.starts_with("pub fn $") {
             let doc = lines[..own].iter().filter_map(|line| line.trim().strip_prefix("///"));
-            found.push((name.to_string(), doc.map(|d| d.trim().to_string()).collect()));
+            let doc = doc.map(|d| d.trim().to_string()).collect();
+            found.push((name.to_string(), RowMacro { doc, is_type }));
         }
     }
     found
@@ -227,7 +235,7 @@ fn read(
     package: &str,
     file: &Path,
     text: &str,
-    macros: &BTreeMap<String, Vec<String>>,
+    macros: &BTreeMap<String, RowMacro>,
     exported: &Exported,
     items: &mut Vec<Item>,
 ) {
@@ -289,10 +297,11 @@ fn read(
             }
         } else if let Some(name) = name_of_type(code).filter(|name| is_public(name) && !hidden) {
             items.push(item(name.to_string(), doc.clone(), Default::default(), true));
-        } else if let Some(own) = rows.filter(|_| !doc.is_empty()) {
+        } else if let Some(row) = rows.filter(|_| !doc.is_empty() && line.len() == code.len() + 4) {
             let name = code.split(['(', ' ']).next().unwrap_or_default();
-            let all = doc.iter().chain(own).cloned().collect();
-            items.push(item(format!("Tensor::{name}"), all, Default::default(), false));
+            let name = if row.is_type { name.to_string() } else { format!("Tensor::{name}") };
+            let all = doc.iter().chain(&row.doc).cloned().collect();
+            items.push(item(name, all, Default::default(), row.is_type));
         }
         if !code.is_empty() {
             doc.clear();
