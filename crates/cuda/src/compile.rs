@@ -2,7 +2,8 @@
 //!
 //! Machine code is kept in files (in the folder `PULLBACK_CACHE`, or `pullback` in the user's
 //! cache), whose name is a hash of the source, the compiler's version and the chip. A file is
-//! written beside and renamed, and holds the whole key, so that a collision is seen.
+//! written beside and renamed, and holds the whole key, so that a collision is seen. The plans of
+//! cuDNN are kept beside them in the same way.
 
 use crate::gpu::{Gpu, Handle, device_error};
 use crate::text::LoopText;
@@ -19,7 +20,7 @@ use std::sync::{PoisonError, RwLock};
 /// The kernels of a device.
 pub(crate) struct Kernels {
     /// As 90 for compute capability 9.0.
-    capability: u32,
+    pub capability: u32,
     made: RwLock<FxHashMap<Key, Handle>>,
 }
 
@@ -72,7 +73,7 @@ impl Kernels {
         // SAFETY: writes two integers.
         unsafe { (rtc.nvrtcVersion)(&mut major, &mut minor) };
         let whole = format!("sm_{} NVRTC {major}.{minor}\n{source}", self.capability);
-        let file = cache_file(&whole);
+        let file = cache_file(&whole, "cubin");
         if let Some(image) = file.as_ref().and_then(|file| read(file, &whole)) {
             return Ok(image);
         }
@@ -85,7 +86,8 @@ impl Kernels {
     }
 }
 
-fn cache_file(whole: &str) -> Option<PathBuf> {
+/// Where what follows from this key is kept.
+pub(crate) fn cache_file(whole: &str, kind: &str) -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let folder = variable("PULLBACK_CACHE")
         .or_else(|| variable("XDG_CACHE_HOME").map(|p| p.join("pullback")))
@@ -94,11 +96,12 @@ fn cache_file(whole: &str) -> Option<PathBuf> {
     std::fs::create_dir_all(&folder).ok()?;
     let mut hasher = FxHasher::default();
     whole.hash(&mut hasher);
-    Some(folder.join(format!("{:016x}.cubin", hasher.finish())))
+    Some(folder.join(format!("{:016x}.{kind}", hasher.finish())))
 }
 
-/// The image in a file, if it is that of this source: the length of the key, the key, the image.
-fn read(file: &PathBuf, whole: &str) -> Option<Vec<u8>> {
+/// The image in a file, if it is that of this key: the lengths of the key and the image, the key,
+/// the image.
+pub(crate) fn read(file: &PathBuf, whole: &str) -> Option<Vec<u8>> {
     let bytes = std::fs::read(file).ok()?;
     let (head, rest) = bytes.split_at_checked(16)?;
     let number = |at: usize| Some(u64::from_le_bytes(head[at..at + 8].try_into().ok()?) as usize);
@@ -107,7 +110,7 @@ fn read(file: &PathBuf, whole: &str) -> Option<Vec<u8>> {
 }
 
 /// A cache that cannot be written is none: the next process compiles again.
-fn write(file: &PathBuf, whole: &str, image: &[u8]) {
+pub(crate) fn write(file: &PathBuf, whole: &str, image: &[u8]) {
     let mut bytes = (whole.len() as u64).to_le_bytes().to_vec();
     bytes.extend((image.len() as u64).to_le_bytes());
     bytes.extend(whole.as_bytes());

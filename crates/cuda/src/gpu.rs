@@ -1,6 +1,7 @@
 //! A device: its context, its stream, launches, copies, and what its kernels report.
 
 use crate::compile::Kernels;
+use crate::dnn::Dnn;
 use crate::pool::Pool;
 use crate::product::Products;
 use pullback_cuda_sys::{DevicePtr, Driver, Ptr, error_text, initialised};
@@ -21,6 +22,7 @@ pub(crate) struct Gpu {
     pub kernels: Kernels,
     pool: Mutex<Pool>,
     products: OnceLock<std::result::Result<Products, String>>,
+    dnn: OnceLock<std::result::Result<Dnn, String>>,
     faults: Faults,
 }
 
@@ -140,6 +142,13 @@ pub fn report() -> Vec<String> {
     lines.push(found(&of_cuda, pullback_cuda_sys::driver().map(|l| l.path.as_str())));
     lines.push(found("NVRTC", pullback_cuda_sys::nvrtc().map(|l| l.path.as_str())));
     lines.push(found("cuBLASLt", pullback_cuda_sys::cublas_lt().map(|l| l.path.as_str())));
+    lines.push(match pullback_cuda_sys::cudnn() {
+        Ok(library) => {
+            let version = pullback_cuda_sys::cudnn_version(library).map(|part| part.to_string());
+            found(&format!("cuDNN {}", version.join(".")), Ok(library.path.as_str()))
+        }
+        Err(why) => format!("cuDNN (optional): {why}"),
+    });
     lines
 }
 
@@ -171,6 +180,7 @@ impl Gpu {
             kernels: Kernels::new(found.capability),
             pool: Mutex::new(Pool::default()),
             products: OnceLock::new(),
+            dnn: OnceLock::new(),
             faults: Faults {
                 host: Handle(host),
                 device: seen,
@@ -211,6 +221,11 @@ impl Gpu {
     pub fn products(&self) -> Result<&Products> {
         let opened = self.products.get_or_init(|| Products::open(self));
         opened.as_ref().map_err(|why| device_error("dot", why.clone()))
+    }
+
+    /// cuDNN, opened at the first call. Without it, kernels of our own run.
+    pub fn dnn(&self) -> Option<&Dnn> {
+        self.dnn.get_or_init(|| Dnn::open(self)).as_ref().ok()
     }
 
     pub fn alloc(&self, bytes: usize) -> Result<DevicePtr> {

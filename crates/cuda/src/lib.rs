@@ -9,7 +9,10 @@
 //!  text.rs      a list of instructions (of a region, or of one op) as CUDA C
 //!  loops.rs     from operands with layouts to such a kernel and its launch
 //!  ops.rs       every op: as a loop, a kernel of kernels/, a product, or through the host
-//!  window.rs    convolutions (as products) and pooling
+//!  attention.rs attention: by cuDNN, or by products and loops
+//!  window.rs    convolutions (by cuDNN, or as products) and pooling
+//!  dnn.rs       plans of cuDNN; dnn_graph.rs its vocabulary, dnn_attention.rs and dnn_conv.rs the
+//!               graphs of attention and convolutions
 //!  product.rs   matrix products, by cuBLASLt
 //!  program.rs   planned programs, step by step on base addresses
 //!  host.rs      ops that have no kernel yet: on the CPU, with one warning
@@ -22,8 +25,15 @@
 //! instructions round as on the CPU (no fused multiply-add across instructions); functions such as
 //! `exp` are CUDA's, whose last bit may differ from the CPU's. Random numbers are the CPU's.
 
+mod attention;
 mod backend;
 mod compile;
+mod dnn;
+mod dnn_attention;
+mod dnn_conv;
+mod dnn_graph;
+#[cfg(test)]
+mod dnn_tests;
 mod fused;
 mod gpu;
 mod host;

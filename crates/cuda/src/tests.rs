@@ -158,6 +158,15 @@ fn kernels_over_lines_compile() {
 }
 
 #[test]
+fn transposes_compile() {
+    for size in [2, 4, 8] {
+        for (load, store) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+            compiles("transpose", &crate::dnn_conv::text(size, load, store));
+        }
+    }
+}
+
+#[test]
 fn numbers_are_written_exactly() {
     let of = LoopText {
         body: smallvec![Inst::Literal(Scalar::from(0.1), DType::F32)],
