@@ -222,7 +222,8 @@ fn all(_: &[c_int]) -> bool {
 pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<bool> {
     let Some(dnn) = gpu.dnn() else { return Ok(false) };
     let Some(sizes) = Sizes::of(gpu, dnn, how, x) else { return Ok(false) };
-    if out[1].dtype != DType::F32 || !out[0].at.is_multiple_of(16) {
+    let aligned = out.iter().all(|out| out.at.is_multiple_of(16));
+    if out[1].dtype != DType::F32 || !aligned {
         return Ok(false);
     }
     let strides = [&x[0], &x[1], &x[2], &out[0]].map(|x| strides(x).unwrap_or(usual(x)));

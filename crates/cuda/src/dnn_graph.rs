@@ -108,7 +108,7 @@ impl Descriptor {
         let (mut count, space) = (0, to.len() as i64);
         // SAFETY: the values are of this kind, and there is space for so many.
         let code = unsafe {
-            let to = to.as_mut_ptr().cast();
+            let to = if to.is_empty() { null_mut() } else { to.as_mut_ptr().cast() };
             (self.library.cudnnBackendGetAttribute)(self.at, name, kind, space, &mut count, to)
         };
         match code {
@@ -378,7 +378,9 @@ impl Graph {
             let mut at: Vec<Ptr> = configurations.iter().map(|c| c.at).collect();
             let Ok(count) = found.get(202, OF_DESCRIPTOR, &mut at) else { continue };
             for configuration in configurations.into_iter().take(count) {
-                if !allows(&self.notes(&configuration)?) {
+                // One that says nothing of itself may be anything.
+                let unknown = |_| SmallVec::from_slice(&[TENSOR_CORE, DOWN_CONVERTS]);
+                if !allows(&self.notes(&configuration).unwrap_or_else(unknown)) {
                     last = "cuDNN has no engine with numbers of this kind for it".to_string();
                     continue;
                 }
@@ -403,12 +405,12 @@ impl Graph {
     }
 
     /// What cuDNN says of the numbers of a configuration's engine.
-    fn notes(&self, configuration: &Descriptor) -> Made<SmallVec<[c_int; 16]>> {
+    fn notes(&self, configuration: &Descriptor) -> Made<SmallVec<[c_int; 10]>> {
         let engine = Descriptor::new(self.library, 2)?;
         configuration.get(300, OF_DESCRIPTOR, &mut [engine.at])?;
-        let mut notes = [0 as c_int; 16];
+        let mut notes = [0 as c_int; 10];
         let count = engine.get(1303, OF_NOTE, &mut notes)?;
-        Ok(SmallVec::from_slice(&notes[..count.min(16)]))
+        Ok(SmallVec::from_slice(&notes[..count.min(10)]))
     }
 }
 
