@@ -171,6 +171,32 @@ library! {
     );
 }
 
+library! {
+    /// Convolutions and attention, as graphs that are put together from descriptors. It opens the
+    /// libraries of its parts itself, at their first use: those beside the file that was opened, as
+    /// its run path says.
+    Cudnn by cudnn from "cuDNN", &["libcudnn.so.9"];
+    fn cudnnGetProperty(c_int, *mut c_int);
+    fn cudnnCreate(*mut Ptr);
+    fn cudnnSetStream(Ptr, Ptr);
+    fn cudnnBackendCreateDescriptor(c_int, *mut Ptr);
+    fn cudnnBackendDestroyDescriptor(Ptr);
+    fn cudnnBackendSetAttribute(Ptr, c_int, c_int, i64, *const c_void);
+    fn cudnnBackendGetAttribute(Ptr, c_int, c_int, i64, *mut i64, *mut c_void);
+    fn cudnnBackendFinalize(Ptr);
+    fn cudnnBackendExecute(Ptr, Ptr, Ptr);
+}
+
+/// The version of a cuDNN, as 9, 14 and 0 for 9.14.0.
+pub fn cudnn_version(library: &Cudnn) -> [c_int; 3] {
+    [0, 1, 2].map(|part| {
+        let mut value = 0;
+        // SAFETY: writes one integer; the parts are numbered so.
+        unsafe { (library.cudnnGetProperty)(part, &mut value) };
+        value
+    })
+}
+
 /// The driver, initialised.
 ///
 /// # Errors

@@ -4,7 +4,8 @@
 //! the CPU: the numbers are those that `Random` gives for a tensor of that shape, for each part of
 //! the batch that has its own key.
 
-use crate::fused::{Body, grouped, grouped_rows, heads, masked, summed, transposed};
+use crate::attention::{grouped, grouped_rows, heads, masked, summed, transposed};
+use crate::fused::Body;
 use crate::gpu::{Gpu, Scratch};
 use crate::lines::random_keys;
 use crate::loops::Operand;

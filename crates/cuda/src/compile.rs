@@ -16,7 +16,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 /// The kernels of a device.
 pub(crate) struct Kernels {
     /// As 90 for compute capability 9.0.
-    capability: u32,
+    pub capability: u32,
     made: RwLock<FxHashMap<Key, Handle>>,
 }
 

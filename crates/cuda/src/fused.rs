@@ -6,12 +6,11 @@ use crate::compile::Key;
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
 use crate::ops::copy;
-use crate::product::dot;
 use crate::text::{PRELUDE, compute, element};
-use crate::{attention_dropout, lines};
+use crate::{attention, attention_dropout, lines};
 use pullback_ir::{
-    Adam, Attention, Binary, Compare, DType, Fused, Inst, Line, Op, Real, Reduction, Result,
-    Scalar, Sgd, Unary, Value, element_count,
+    Adam, Binary, Compare, DType, Fused, Inst, Line, Op, Real, Reduction, Result, Scalar, Sgd,
+    Unary, Value, element_count,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -22,7 +21,7 @@ const UPDATE: &str = include_str!("kernels/update.cu");
 pub(crate) struct Body {
     insts: Vec<Inst>,
     pub values: Vec<Value>,
-    inputs: Vec<Operand>,
+    pub inputs: Vec<Operand>,
     outputs: Vec<(usize, Operand)>,
 }
 
@@ -99,7 +98,7 @@ impl Body {
 }
 
 /// The axes in order, with one moved to the end.
-fn last(rank: usize, axis: usize) -> Vec<usize> {
+pub(crate) fn last(rank: usize, axis: usize) -> Vec<usize> {
     (0..rank).filter(|&d| d != axis).chain([axis]).collect()
 }
 
@@ -127,8 +126,8 @@ pub(crate) fn run(
             let dy = Some(&x[2]);
             lines::cross_entropy(gpu, &Op::Fused(fused), [&x[0], &x[1]], dy, &out[0], at)
         }
-        Fused::Attention(how) if !how.drops() => attention(gpu, how, x, out),
-        Fused::AttentionVjp(how) if !how.drops() => attention_vjp(gpu, how, x, out),
+        Fused::Attention(how) if !how.drops() => attention::attention(gpu, how, x, out),
+        Fused::AttentionVjp(how) if !how.drops() => attention::attention_vjp(gpu, how, x, out),
         Fused::Attention(how) => attention_dropout::forward(gpu, how, x, out),
         Fused::AttentionVjp(how) => attention_dropout::backward(gpu, how, x, out),
         Fused::Sgd(how) => sgd(gpu, how, x, out),
@@ -351,206 +350,6 @@ fn batch_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Resul
     body.store(dw, out[1].clone());
     body.store(db, out[2].clone());
     body.run(gpu, &shape, shape.len() - 1)
-}
-
-/// Queries, keys and values with as many heads each: keys and values are repeated, by strides, over
-/// the queries of a group.
-pub(crate) struct Heads {
-    /// Batch axes, heads of keys, queries of a group, then queries × keys.
-    pub scores: Vec<usize>,
-    pub q: Operand,
-    pub k: Operand,
-    pub v: Operand,
-    pub mask: Option<Operand>,
-}
-
-/// Splits the axis of heads into groups.
-pub(crate) fn grouped(x: &Operand, groups: usize) -> Operand {
-    let axis = x.shape.len() - 3;
-    let each = x.shape[axis] / groups.max(1);
-    let (mut shape, mut strides) = (x.shape.to_vec(), x.strides.to_vec());
-    shape[axis] = groups;
-    shape.insert(axis + 1, each);
-    strides.insert(axis + 1, x.strides[axis]);
-    strides[axis] = x.strides[axis] * each as isize;
-    x.seen(&shape, &strides)
-}
-
-pub(crate) fn heads(how: Attention, x: &[Operand]) -> Heads {
-    let rank = x[0].shape.len();
-    let groups = x[1].shape[rank - 3];
-    let q = grouped(&x[0], groups);
-    let each = q.shape[rank - 2];
-    let (k, v) = (x[1].repeated(rank - 2, each), x[2].repeated(rank - 2, each));
-    let mut scores = q.shape.to_vec();
-    scores[rank] = k.shape[rank - 1];
-    let mask = how.masked.then(|| grouped(&x[3], groups));
-    Heads { scores, q, k, v, mask }
-}
-
-pub(crate) fn transposed(x: &Operand) -> Operand {
-    let n = x.shape.len();
-    let order: Vec<usize> = (0..n - 2).chain([n - 1, n - 2]).collect();
-    x.permuted(&order)
-}
-
-/// Where a query may attend: minus infinity elsewhere, in the body of scores.
-pub(crate) fn masked(
-    body: &mut Body,
-    how: Attention,
-    mask: Option<&Operand>,
-    score: usize,
-    rank: usize,
-) -> usize {
-    let mut score = score;
-    let dtype = body.values[score].dtype;
-    let hidden = body.number(f64::NEG_INFINITY, score);
-    if let Some(mask) = mask {
-        body.inputs.push(mask.clone());
-        let loaded = body.push(Inst::Load(body.inputs.len() - 1), mask.dtype, false);
-        score = match mask.dtype {
-            DType::Bool => body.point(Op::Select, &[loaded, score, hidden], dtype),
-            _ => {
-                let added = body.cast(loaded, dtype);
-                body.binary(Binary::Add, score, added)
-            }
-        };
-    }
-    if how.causal {
-        let query = body.push(Inst::Index(rank - 2, DType::I64), DType::I64, false);
-        let key = body.push(Inst::Index(rank - 1, DType::I64), DType::I64, false);
-        let seen = body.point(Op::Compare(Compare::Le), &[key, query], DType::Bool);
-        score = body.point(Op::Select, &[seen, score, hidden], dtype);
-    }
-    score
-}
-
-fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<()> {
-    let of = heads(how, x);
-    let rank = of.scores.len();
-    let dtype = x[0].dtype;
-    let count = element_count(&of.scores);
-    // Scores in the compute type, weights in that of the values.
-    let wide = dtype.compute();
-    let memory = [gpu.scratch(count * wide.size())?, gpu.scratch(count * dtype.size())?];
-    let scores = Operand::dense(memory[0].at, wide, &of.scores);
-    let weights = Operand::dense(memory[1].at, dtype, &of.scores);
-    dot(gpu, &of.q, &transposed(&of.k), &scores, false)?;
-    let mut body = Body::default();
-    let score = body.load(scores.clone());
-    let score = body.scaled(score, how.scale.0);
-    let score = masked(&mut body, how, of.mask.as_ref(), score, rank);
-    let most = body.reduce(Reduction::Max, score);
-    // A row that sees nothing has weights of zero.
-    let (bound, zero) = (body.number(f64::INFINITY, most), body.number(0.0, most));
-    let size = body.unary(Unary::Abs, most);
-    let finite = body.point(Op::Compare(Compare::Lt), &[size, bound], DType::Bool);
-    let shift = body.point(Op::Select, &[finite, most, zero], wide);
-    let off = body.binary(Binary::Sub, score, shift);
-    let exp = body.unary(Unary::Exp, off);
-    let sum = body.reduce(Reduction::Sum, exp);
-    let none = body.point(Op::Compare(Compare::Eq), &[sum, zero], DType::Bool);
-    let one = body.number(1.0, sum);
-    let divisor = body.point(Op::Select, &[none, one, sum], wide);
-    let weight = body.binary(Binary::Div, exp, divisor);
-    let log = body.unary(Unary::Log, sum);
-    let lse = body.binary(Binary::Add, shift, log);
-    body.store(weight, weights.clone());
-    let groups = x[1].shape[x[1].shape.len() - 3];
-    body.store(lse, grouped_rows(&out[1], groups));
-    body.run(gpu, &of.scores, 1)?;
-    dot(gpu, &weights, &of.v, &grouped(&out[0], groups), false)
-}
-
-/// The same for an operand with one number for each query.
-pub(crate) fn grouped_rows(x: &Operand, groups: usize) -> Operand {
-    let axis = x.shape.len() - 2;
-    let each = x.shape[axis] / groups.max(1);
-    let (mut shape, mut strides) = (x.shape.to_vec(), x.strides.to_vec());
-    shape[axis] = groups;
-    shape.insert(axis + 1, each);
-    strides.insert(axis + 1, x.strides[axis]);
-    strides[axis] = x.strides[axis] * each as isize;
-    x.seen(&shape, &strides)
-}
-
-fn attention_vjp(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<()> {
-    let of = heads(how, x);
-    let rank = of.scores.len();
-    let dtype = x[0].dtype;
-    let n = how.operands();
-    let groups = x[1].shape[x[1].shape.len() - 3];
-    let (y, lse) = (grouped(&x[n], groups), grouped_rows(&x[n + 1], groups));
-    let dy = grouped(&x[n + 2], groups);
-    let count = element_count(&of.scores);
-    let wide = dtype.compute();
-    let mut memory = Vec::new();
-    for of in [wide, wide, dtype, dtype] {
-        memory.push(gpu.scratch(count * of.size())?);
-    }
-    let part = |k: usize, dtype: DType| Operand::dense(memory[k].at, dtype, &of.scores);
-    let (scores, products) = (part(0, wide), part(1, wide));
-    let (weights, slopes) = (part(2, dtype), part(3, dtype));
-    dot(gpu, &of.q, &transposed(&of.k), &scores, false)?;
-    dot(gpu, &dy, &transposed(&of.v), &products, false)?;
-    // δ = Σ dy·y of a query.
-    let rows = element_count(&of.scores[..rank - 1]);
-    let delta = gpu.scratch(rows.max(1) * wide.size())?;
-    let delta = (Operand::dense(delta.at, wide, &of.scores[..rank - 1]), delta);
-    let mut body = Body::default();
-    let (a, b) = (body.load(y.clone()), body.load(dy.clone()));
-    let product = body.binary(Binary::Mul, a, b);
-    let sum = body.reduce(Reduction::Sum, product);
-    body.store(sum, delta.0.clone());
-    body.run(gpu, &y.shape, 1)?;
-    let keys = of.scores[rank - 1];
-    let mut body = Body::default();
-    let score = body.load(scores);
-    let score = body.scaled(score, how.scale.0);
-    let score = masked(&mut body, how, of.mask.as_ref(), score, rank);
-    let lse = body.load(lse.repeated(rank - 1, keys));
-    let off = body.binary(Binary::Sub, score, lse);
-    let exp = body.unary(Unary::Exp, off);
-    // A query that sees nothing has no weights: minus infinity less itself is no number.
-    let hidden = body.number(f64::NEG_INFINITY, score);
-    let blind = body.point(Op::Compare(Compare::Eq), &[score, hidden], DType::Bool);
-    let zero = body.number(0.0, score);
-    let weight = body.point(Op::Select, &[blind, zero, exp], wide);
-    let slope = body.load(products);
-    let delta_of = body.load(delta.0.repeated(rank - 1, keys));
-    let rest = body.binary(Binary::Sub, slope, delta_of);
-    let ds = body.binary(Binary::Mul, weight, rest);
-    let ds = body.scaled(ds, how.scale.0);
-    body.store(weight, weights.clone());
-    body.store(ds, slopes.clone());
-    body.run(gpu, &of.scores, 0)?;
-    // dq = ds·k; dk = dsᵀ·q and dv = weightsᵀ·dy, summed over the queries of a group.
-    dot(gpu, &slopes, &of.k, &grouped(&out[0], groups), false)?;
-    summed(gpu, [&transposed(&slopes), &of.q], &out[1])?;
-    summed(gpu, [&transposed(&weights), &dy], &out[2])
-}
-
-/// `a·b`, summed over the axis of the queries of a group (the one before the last two).
-pub(crate) fn summed(gpu: &Gpu, [a, b]: [&Operand; 2], out: &Operand) -> Result<()> {
-    let rank = a.shape.len();
-    let axis = rank - 3;
-    let mut shape = a.shape.to_vec();
-    shape[rank - 1] = b.shape[rank - 1];
-    if shape[axis] == 1 {
-        let to = out.repeated(axis, 1);
-        let to = to.seen(&to.shape, &pullback_ir::dense_strides(&to.shape));
-        return dot(gpu, a, b, &to, false);
-    }
-    let memory = gpu.scratch(element_count(&shape) * out.dtype.size())?;
-    let all = Operand::dense(memory.at, out.dtype, &shape);
-    dot(gpu, a, b, &all, false)?;
-    let order = last(rank, axis);
-    let mut body = Body::default();
-    let value = body.load(all.permuted(&order));
-    let sum = body.reduce(Reduction::Sum, value);
-    body.store(sum, out.clone());
-    let across: Vec<usize> = order.iter().map(|&d| shape[d]).collect();
-    body.run(gpu, &across, 1)
 }
 
 /// A step of an optimiser over dense memory: what is read is copied if it is not dense.

@@ -1,6 +1,7 @@
 //! A device: its context, its stream, launches, copies, and what its kernels report.
 
 use crate::compile::Kernels;
+use crate::dnn::Dnn;
 use crate::fft::Transforms;
 use crate::loops::Operand;
 use crate::pool::Pool;
@@ -32,6 +33,7 @@ pub(crate) struct Gpu {
     products: OnceLock<std::result::Result<Products, String>>,
     transforms: OnceLock<std::result::Result<Transforms, String>>,
     solver: OnceLock<std::result::Result<Solver, String>>,
+    dnn: OnceLock<std::result::Result<Dnn, String>>,
     faults: Faults,
 }
 
@@ -180,6 +182,13 @@ pub fn report() -> Vec<String> {
     lines.push(versioned("cuFFT", fft));
     lines.push(versioned("cuSOLVER", solver));
     lines.push(versioned("cuBLAS", blas));
+    lines.push(match pullback_cuda_sys::cudnn() {
+        Ok(library) => {
+            let version = pullback_cuda_sys::cudnn_version(library).map(|part| part.to_string());
+            found(&format!("cuDNN {}", version.join(".")), Ok(library.path.as_str()))
+        }
+        Err(why) => format!("cuDNN (optional): {why}"),
+    });
     lines
 }
 
@@ -215,6 +224,7 @@ impl Gpu {
             products: OnceLock::new(),
             transforms: OnceLock::new(),
             solver: OnceLock::new(),
+            dnn: OnceLock::new(),
             faults: Faults {
                 host: Handle(host),
                 device: seen,
@@ -317,6 +327,11 @@ impl Gpu {
         };
         let opened = self.solver.get_or_init(|| Solver::open(self).or_else(|_| again()));
         opened.as_ref().map_err(String::as_str)
+    }
+
+    /// cuDNN, opened at the first call. Without it, kernels of our own run.
+    pub fn dnn(&self) -> Option<&Dnn> {
+        self.dnn.get_or_init(|| Dnn::open(self)).as_ref().ok()
     }
 
     pub fn alloc(&self, bytes: usize) -> Result<DevicePtr> {

@@ -11,7 +11,10 @@
 //!  held.rs      … with rows in registers
 //!  loops.rs     from operands with layouts to such a kernel and its launch
 //!  ops.rs       every op: as a loop, a kernel of kernels/, a product, or through the host
-//!  window.rs    convolutions (as products) and pooling
+//!  attention.rs attention: by cuDNN, or by products and loops
+//!  window.rs    convolutions (by cuDNN, or as products) and pooling
+//!  dnn.rs       plans of cuDNN; dnn_graph.rs its vocabulary, dnn_attention.rs and dnn_conv.rs the
+//!               graphs of attention and convolutions
 //!  queue.rs     pointwise ops that wait, to run as one kernel
 //!  product.rs   matrix products, by cuBLASLt
 //!  tuning.rs    the fastest of several ways, by measuring
@@ -31,6 +34,7 @@
 //! multiply-add across instructions); functions such as `exp` are CUDA's, whose last bit may differ
 //! from the CPU's. Random numbers are the CPU's.
 
+mod attention;
 mod attention_dropout;
 mod backend;
 mod cache;
@@ -38,6 +42,12 @@ mod compile;
 mod custom;
 #[cfg(test)]
 mod device_tests;
+mod dnn;
+mod dnn_attention;
+mod dnn_conv;
+mod dnn_graph;
+#[cfg(test)]
+mod dnn_tests;
 mod fft;
 mod fused;
 #[cfg(test)]

@@ -212,6 +212,15 @@ fn kernels_over_matrices_compile() {
 }
 
 #[test]
+fn transposes_compile() {
+    for size in [2, 4, 8] {
+        for (load, store) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+            compiles("transpose", &crate::dnn_conv::text(size, load, store));
+        }
+    }
+}
+
+#[test]
 fn kernels_of_users_compile_for_every_dtype() {
     let body = r#"extern "C" __global__ void twice(const T0* x, R0* y, long long n) {
   long long i = blockIdx.x * (long long)blockDim.x + threadIdx.x;

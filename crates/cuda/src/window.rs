@@ -1,10 +1,11 @@
 //! Convolutions and pooling.
 //!
-//! A convolution is a product over columns: the elements that each window sees, copied next to each
-//! other. Its transposes are the same products with other operands. (cuDNN, which copies nothing,
-//! is not used yet.)
+//! Where cuDNN does not take a convolution, it is a product over columns: the elements that each
+//! window sees, copied next to each other. Its transposes are the same products with other
+//! operands.
 
 use crate::compile::Key;
+use crate::dnn_conv;
 use crate::gpu::Gpu;
 use crate::loops::Operand;
 use crate::ops::copy;
@@ -75,6 +76,26 @@ impl Sizes {
 
 /// Runs a convolution of up to three spatial axes.
 pub(crate) fn conv(gpu: &Gpu, conv: &Conv, a: &Operand, b: &Operand, out: &Operand) -> Result<()> {
+    let (of, computed) = match conv.role {
+        Role::Forward => ([a, b, out], 2),
+        Role::Input(_) => ([out, b, a], 0),
+        Role::Filter => ([a, out, b], 1),
+    };
+    let some = of.iter().all(|x| x.len() > 0);
+    match some && dnn_conv::conv(gpu, conv, of, computed)? {
+        true => Ok(()),
+        false => own_conv(gpu, conv, a, b, out),
+    }
+}
+
+/// The same by columns.
+pub(crate) fn own_conv(
+    gpu: &Gpu,
+    conv: &Conv,
+    a: &Operand,
+    b: &Operand,
+    out: &Operand,
+) -> Result<()> {
     let dtype = out.dtype;
     let groups = conv.groups;
     let mut windows = [WHOLE; AXES];

@@ -204,7 +204,7 @@ extern "C" __global__ void k(Matrices p) {
   for (u64 i = 0; i < p.m; i++) order[i] = (i64)i;
   for (u64 j = 0; j < p.n; j++) {
     const i64 row = (i64)pivots[j] - 1;
-    if (row < 0 || row >= (i64)p.m) { report((Fault*)p.p[2], (u32)p.k, row, (i64)p.m); return; }
+    if (row < 0 || row >= (i64)p.m) { report((Fault*)p.p[2], (u32)p.k, q * p.n + j, row, (i64)p.m); return; }
     const i64 x = order[j]; order[j] = order[row]; order[row] = x;
   }
 }

@@ -1,0 +1,256 @@
+//! Convolutions by cuDNN.
+//!
+//! Our images have the channels before the spatial axes. In bf16 and f16 cuDNN is at its best with
+//! the channels last, so operands and results are transposed around it, unless their strides have
+//! that order already. In f32 and f64 it takes them as they are.
+
+use crate::compile::Key;
+use crate::dnn::{Dnn, Form, allows_tf32, deterministic};
+use crate::dnn_graph::code::*;
+use crate::dnn_graph::{Graph, Made, dense, dtype_code};
+use crate::gpu::{Gpu, Scratch};
+use crate::loops::Operand;
+use crate::ops::copy;
+use crate::text::PRELUDE;
+use pullback_ir::{Conv, DType, Result, Role, Window, element_count};
+use smallvec::{SmallVec, smallvec};
+use std::ffi::c_int;
+
+const TRANSPOSE: &str = include_str!("kernels/transpose.cu");
+/// As `TILE` in `kernels/transpose.cu`.
+const TILE: usize = 64;
+
+type Dims = SmallVec<[i64; 5]>;
+
+/// A convolution as cuDNN sees it.
+struct Problem {
+    role: usize,
+    dtype: DType,
+    /// Of x, w and y.
+    dims: [Dims; 3],
+    /// For each spatial axis: dilation, stride, padding after and before.
+    windows: SmallVec<[[i64; 4]; 3]>,
+}
+
+/// Runs a convolution that has elements, of x, w and y, of which `out` is computed; false, and nothing done, if cuDNN does not take it.
+pub(crate) fn conv(gpu: &Gpu, conv: &Conv, [x, w, y]: [&Operand; 3], out: usize) -> Result<bool> {
+    let Some(dnn) = gpu.dnn() else { return Ok(false) };
+    let Some(problem) = Problem::new(conv, [x, w, y]) else { return Ok(false) };
+    let narrow = matches!(problem.dtype, DType::BF16 | DType::F16);
+    let layouts: &[bool] = if narrow || allows_tf32() { &[true, false] } else { &[false] };
+    for &channels_last in layouts {
+        if problem.run(gpu, dnn, [x, w, y], out, channels_last)? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// The same with the channels last in cuDNN, or not.
+#[cfg(test)]
+pub(crate) fn in_layout(
+    gpu: &Gpu,
+    conv: &Conv,
+    of: [&Operand; 3],
+    out: usize,
+    channels_last: bool,
+) -> Result<bool> {
+    match (gpu.dnn(), Problem::new(conv, of)) {
+        (Some(dnn), Some(problem)) => problem.run(gpu, dnn, of, out, channels_last),
+        _ => Ok(false),
+    }
+}
+
+/// Padding after an axis counts only in the number of windows: the same as before it, which cuDNN
+/// likes, if that gives as many.
+fn window(window: &Window, len: usize, count: usize) -> Option<[i64; 4]> {
+    let even = Window { after: window.before, ..*window };
+    let after = if even.count(len) == Some(count) { window.before } else { window.after };
+    let padding = [i64::try_from(after).ok()?, i64::try_from(window.before).ok()?];
+    (padding.iter().all(|&p| p >= 0)).then_some([
+        window.dilation as i64,
+        window.stride as i64,
+        padding[0],
+        padding[1],
+    ])
+}
+
+impl Problem {
+    /// `None` where cuDNN is not asked.
+    fn new(conv: &Conv, of: [&Operand; 3]) -> Option<Problem> {
+        let [x, _, y] = of;
+        let dtype = y.dtype;
+        dtype_code(dtype)?;
+        let small = |x: &&Operand| x.dtype == dtype && i32::try_from(x.len()).is_ok();
+        if conv.windows.is_empty() || conv.windows.len() > 3 || !of.iter().all(small) {
+            return None;
+        }
+        let lengths = x.shape[2..].iter().zip(&y.shape[2..]);
+        let mut windows = conv
+            .windows
+            .iter()
+            .zip(lengths)
+            .map(|(w, (&len, &count))| window(w, len, count))
+            .collect::<Option<SmallVec<[[i64; 4]; 3]>>>()?;
+        let mut dims = of.map(|x| x.shape.iter().map(|&n| n as i64).collect::<Dims>());
+        // One spatial axis is the second of two.
+        if windows.len() == 1 {
+            windows.insert(0, [1, 1, 0, 0]);
+            dims.iter_mut().for_each(|dims| dims.insert(2, 1));
+        }
+        let role = match conv.role {
+            Role::Forward => 0,
+            Role::Input(_) => 1,
+            Role::Filter => 2,
+        };
+        Some(Problem { role, dtype, dims, windows })
+    }
+
+    fn form(&self, channels_last: bool) -> Form {
+        let flags = [channels_last, deterministic(), allows_tf32()].map(i64::from);
+        let mut numbers = SmallVec::from_slice(&flags);
+        numbers.push(self.windows.len() as i64);
+        self.dims.iter().for_each(|dims| numbers.extend_from_slice(dims));
+        self.windows.iter().for_each(|window| numbers.extend_from_slice(window));
+        let what = ["convolution", "convolution to the input", "convolution to the filter"];
+        Form { what: what[self.role], dtype: self.dtype, numbers }
+    }
+
+    fn build(&self, g: &mut Graph, channels_last: bool) -> Made<()> {
+        let dtype = dtype_code(self.dtype).ok_or("no such dtype")?;
+        let within = if dtype == DOUBLE { DOUBLE } else { FLOAT };
+        let mut tensor = |number: usize| {
+            let dims = &self.dims[number];
+            let strides = match channels_last {
+                false => dense(dims),
+                true => {
+                    let mut moved = dims.clone();
+                    let channels = moved.remove(1);
+                    moved.push(channels);
+                    let mut strides = dense(&moved);
+                    strides.rotate_right(1);
+                    strides.swap(0, 1);
+                    strides
+                }
+            };
+            g.tensor(number as i64 + 1, dims, &strides, dtype)
+        };
+        let of = [tensor(0)?, tensor(1)?, tensor(2)?];
+        g.convolution(self.role, of, &self.windows, within)
+    }
+
+    /// Whether an engine's numbers are as exact as ours, and the same in every run.
+    fn allows(&self, notes: &[c_int]) -> bool {
+        let exact = [DOWN_CONVERTS, REDUCED_SUMS, FFT, WINOGRAD_6, WINOGRAD_13];
+        let rounded = self.dtype == DType::F32 && !allows_tf32();
+        !notes.iter().any(|note| {
+            exact.contains(note)
+                || (*note == NONDETERMINISTIC && deterministic())
+                || (*note == TENSOR_CORE && rounded)
+        })
+    }
+
+    fn run(
+        &self,
+        gpu: &Gpu,
+        dnn: &Dnn,
+        of: [&Operand; 3],
+        out: usize,
+        channels_last: bool,
+    ) -> Result<bool> {
+        let form = self.form(channels_last);
+        let build = |g: &mut Graph| self.build(g, channels_last);
+        let Some(plan) = dnn.plan(gpu, &form, &|notes| self.allows(notes), build) else {
+            return Ok(false);
+        };
+        let mut held: Vec<Scratch<'_>> = Vec::new();
+        let mut at: SmallVec<[(i64, u64); 3]> = SmallVec::new();
+        for (number, &x) in of.iter().enumerate() {
+            let mut address = x.at;
+            if !fits(x, channels_last) {
+                let memory = gpu.scratch(x.bytes())?;
+                address = memory.at;
+                held.push(memory);
+                if number != out {
+                    arrange(gpu, x, address, channels_last)?;
+                }
+            }
+            at.push((number as i64 + 1, address));
+        }
+        if !dnn.run(gpu, &form, plan, &at)? {
+            return Ok(false);
+        }
+        let made = at[out].1;
+        if made != of[out].at {
+            restore(gpu, made, of[out], channels_last)?;
+        }
+        Ok(true)
+    }
+}
+
+/// The channels after the spatial axes.
+fn moved(x: &Operand) -> Operand {
+    let order: SmallVec<[usize; 5]> = [0].into_iter().chain(2..x.shape.len()).chain([1]).collect();
+    x.permuted(&order)
+}
+
+fn fits(x: &Operand, channels_last: bool) -> bool {
+    let dense = if channels_last { moved(x).is_dense() } else { x.is_dense() };
+    dense && x.at.is_multiple_of(16)
+}
+
+/// A dense copy, with the channels last or not.
+fn arrange(gpu: &Gpu, x: &Operand, to: u64, channels_last: bool) -> Result<()> {
+    match channels_last {
+        false => copy(gpu, x, &Operand::dense(to, x.dtype, &x.shape)),
+        true if x.is_dense() => {
+            let sizes = [x.shape[0], x.shape[1], element_count(&x.shape[2..])];
+            transpose(gpu, x.dtype, x.at, to, sizes)
+        }
+        true => {
+            let seen = moved(x);
+            copy(gpu, &seen, &Operand::dense(to, x.dtype, &seen.shape))
+        }
+    }
+}
+
+/// A dense result, from memory with the channels last or not.
+fn restore(gpu: &Gpu, from: u64, out: &Operand, channels_last: bool) -> Result<()> {
+    if !channels_last {
+        return gpu.copy(from, out.at, out.bytes());
+    }
+    let sizes = [out.shape[0], element_count(&out.shape[2..]), out.shape[1]];
+    transpose(gpu, out.dtype, from, out.at, sizes)
+}
+
+/// Exchanges rows and columns of matrices that lie one after the other.
+fn transpose(
+    gpu: &Gpu,
+    dtype: DType,
+    from: u64,
+    to: u64,
+    [count, rows, columns]: [usize; 3],
+) -> Result<()> {
+    let size = dtype.size();
+    // Two elements at once where every row begins at a multiple of their size.
+    let pairs = |at: u64, length: usize| {
+        if length.is_multiple_of(2) && at.is_multiple_of(2 * size as u64) { 2 } else { 1 }
+    };
+    let (load, store) = (pairs(from, columns), pairs(to, rows));
+    let key = Key::Named("transpose", smallvec![], smallvec![size as u32, load, store]);
+    let kernel = gpu.kernels.get(gpu, &key, || text(size, load, store))?;
+    let (down, across) = (rows.div_ceil(TILE), columns.div_ceil(TILE));
+    let words = [from, to, rows as u64, columns as u64, down as u64, across as u64];
+    gpu.launch(kernel, count * down * across, 256, &words)
+}
+
+pub(crate) fn text(size: usize, load: u32, store: u32) -> String {
+    let element = match size {
+        2 => "u16",
+        4 => "u32",
+        _ => "u64",
+    };
+    format!(
+        "{PRELUDE}typedef {element} E;\n#define LOAD {load}\n#define STORE {store}\n{TRANSPOSE}"
+    )
+}
