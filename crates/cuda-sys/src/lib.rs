@@ -74,6 +74,12 @@ library! {
     fn cuGetErrorString(c_int, *mut *const c_char);
     fn cuStreamCreate(*mut Ptr, c_uint);
     fn cuStreamSynchronize(Ptr);
+    fn cuStreamWaitEvent(Ptr, Ptr, c_uint);
+    fn cuEventCreate(*mut Ptr, c_uint);
+    fn cuEventRecord(Ptr, Ptr);
+    fn cuEventQuery(Ptr);
+    fn cuEventSynchronize(Ptr);
+    fn cuEventDestroy_v2(Ptr);
     fn cuModuleLoadData(*mut Ptr, *const c_void);
     fn cuModuleGetFunction(*mut Ptr, Ptr, *const c_char);
     fn cuFuncSetAttribute(Ptr, c_int, c_int);
@@ -84,6 +90,7 @@ library! {
     fn cuMemFree_v2(DevicePtr);
     fn cuMemGetInfo_v2(*mut usize, *mut usize);
     fn cuMemHostAlloc(*mut Ptr, usize, c_uint);
+    fn cuMemFreeHost(Ptr);
     fn cuMemHostGetDevicePointer_v2(*mut DevicePtr, Ptr, c_uint);
     fn cuMemcpyHtoDAsync_v2(DevicePtr, *const c_void, usize, Ptr);
     fn cuMemcpyDtoHAsync_v2(*mut c_void, DevicePtr, usize, Ptr);

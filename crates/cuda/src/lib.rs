@@ -3,8 +3,11 @@
 //!
 //! ```text
 //!  backend.rs   what the engine calls
-//!  gpu.rs       a device: context, stream, launches, copies, faults of kernels
+//!  gpu.rs       a device: context, stream, launches, copies
+//!  faults.rs    what kernels reject, and whose error it becomes
 //!  pool.rs      its memory, cached over a few large segments
+//!  pinned.rs    memory of the host that the device reads and writes by itself
+//!  transfer.rs  large copies, and copies beside the queue on streams of their own
 //!  compile.rs   CUDA C to machine code, kept in memory and on disk
 //!  text.rs      a list of instructions (of a region, or of one op) as CUDA C
 //!  loops.rs     from operands with layouts to such a kernel and its launch
@@ -16,7 +19,8 @@
 //! ```
 //!
 //! Nothing of CUDA is needed to build it: libraries are opened at run time (`pullback-cuda-sys`).
-//! All work of a device is in the order of one stream, and calls return before it has run.
+//! All work of a device is in the order of one stream, and calls return before it has run. Values
+//! that are offloaded are copied on two further streams, ordered by events.
 //!
 //! **Bits.** Kernels are deterministic: the order of every sum depends on shapes alone. Pointwise
 //! instructions round as on the CPU (no fused multiply-add across instructions); functions such as
@@ -24,18 +28,21 @@
 
 mod backend;
 mod compile;
+mod faults;
 mod fused;
 mod gpu;
 mod host;
 mod lines;
 mod loops;
 mod ops;
+mod pinned;
 mod pool;
 mod product;
 mod program;
 #[cfg(test)]
 mod tests;
 mod text;
+mod transfer;
 mod window;
 
 pub use backend::open;

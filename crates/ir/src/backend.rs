@@ -61,6 +61,8 @@ pub struct PoolStats {
     pub allocations: u64,
     /// How many of those reused cached blocks.
     pub reused: u64,
+    /// Bytes of pinned memory of the host, kept for copies from and to the device.
+    pub pinned_bytes: u64,
 }
 
 /// Names memory of a device. Only the device knows what it means.

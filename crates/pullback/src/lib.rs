@@ -126,7 +126,7 @@ mod watch;
 pub use apply::try_apply;
 pub use autocast::{Policy, autocast, autocast_off, autocast_policy};
 pub use backend::{
-    HostElement, PoolStats, memory_stats_of, reset_peak, reset_peak_of, set_cache_limit,
+    CpuCopy, HostElement, PoolStats, memory_stats_of, reset_peak, reset_peak_of, set_cache_limit,
     set_threads, stats as memory_stats, synchronize, threads, trim as trim_memory, with_threads,
 };
 pub use control::{

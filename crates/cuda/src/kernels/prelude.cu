@@ -211,8 +211,15 @@ template <class K, int G, class C> FN C over_row(C x, C none) {
   return x;
 }
 
-// Where a kernel reports a value that it rejects: the number of the call, the value, its bound.
-struct Fault { u32 call; u32 pad; i64 value; i64 bound; };
+// Where a kernel reports a value that it rejects, in memory of the host: the number of the call, the
+// value, its bound. `stop` is a word of the device that updates read, `any` a word of the host.
+struct Fault { u32 call; u32 ready; i64 value; i64 bound; u32* stop; u32* any; };
 FN void report(Fault* to, u32 call, i64 value, i64 bound) {
-  if (atomicCAS_system(&to->call, 0u, call) == 0) { to->value = value; to->bound = bound; }
+  if (atomicCAS_system(&to->call, 0u, call) != 0) return;
+  *(volatile u32*)to->stop = 1;
+  to->value = value; to->bound = bound;
+  __threadfence_system();
+  *(volatile u32*)&to->ready = 1;
+  __threadfence_system();
+  *(volatile u32*)to->any = 1;
 }

@@ -7,6 +7,7 @@
 //! Other devices are attached ([`attach()`]), and ops get into their queues in `enqueue.rs`.
 
 pub(crate) mod attach;
+pub(crate) mod copies;
 mod enqueue;
 mod executable;
 pub(crate) mod holders;
@@ -14,6 +15,7 @@ mod stats;
 
 pub use attach::attach;
 pub(crate) use attach::{Block, find};
+pub use copies::CpuCopy;
 pub(crate) use executable::{Bound, Executable};
 pub(crate) use holders::Asked;
 pub use pullback_cpu::HostElement;
