@@ -428,6 +428,7 @@ pub fn stats() -> PoolStats {
         cached_bytes: (shared.cached + idle) as u64 + sum(|c| &c.cached),
         allocations: shared.retired.0 + sum(|c| &c.allocations),
         reused: shared.retired.1 + sum(|c| &c.reused),
+        pinned_bytes: 0,
     }
 }
 

@@ -79,10 +79,12 @@ library! {
     fn cuStreamCreate(*mut Ptr, c_uint);
     fn cuStreamSynchronize(Ptr);
     fn cuStreamIsCapturing(Ptr, *mut c_int);
+    fn cuStreamWaitEvent(Ptr, Ptr, c_uint);
     fn cuEventCreate(*mut Ptr, c_uint);
     fn cuEventDestroy_v2(Ptr);
     fn cuEventRecord(Ptr, Ptr);
     fn cuEventSynchronize(Ptr);
+    fn cuEventQuery(Ptr);
     fn cuEventElapsedTime(*mut f32, Ptr, Ptr);
     fn cuModuleLoadData(*mut Ptr, *const c_void);
     fn cuModuleGetFunction(*mut Ptr, Ptr, *const c_char);
@@ -94,6 +96,7 @@ library! {
     fn cuMemFree_v2(DevicePtr);
     fn cuMemGetInfo_v2(*mut usize, *mut usize);
     fn cuMemHostAlloc(*mut Ptr, usize, c_uint);
+    fn cuMemFreeHost(Ptr);
     fn cuMemHostGetDevicePointer_v2(*mut DevicePtr, Ptr, c_uint);
     fn cuMemcpyHtoDAsync_v2(DevicePtr, *const c_void, usize, Ptr);
     fn cuMemcpyDtoHAsync_v2(*mut c_void, DevicePtr, usize, Ptr);

@@ -7,7 +7,8 @@ use crate::{ops, product};
 use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
 use pullback_ir::{
-    Call, DType, DeviceBackend, DeviceOperand, DeviceProgram, Handle, Op, PoolStats, Result, Write,
+    Call, DType, DeviceBackend, DeviceOperand, DeviceProgram, Handle, HostCopy, Op, PoolStats,
+    Result, Write,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -66,6 +67,22 @@ impl DeviceBackend for Backend {
         self.gpu.download(from + start as u64, to)
     }
 
+    fn offload(&self, from: Handle, start: usize, bytes: usize) -> Result<HostCopy> {
+        self.gpu.offload(from, start, bytes)
+    }
+
+    fn restore(&self, copy: &HostCopy, to: Handle) -> Result<()> {
+        self.gpu.restore(copy, to)
+    }
+
+    fn settle(&self, memory: Handle) -> Result<()> {
+        self.gpu.settle(memory)
+    }
+
+    fn collect(&self, copy: &HostCopy, to: &mut [u8]) -> Result<()> {
+        self.gpu.collect(copy, to)
+    }
+
     fn run(&self, call: &Call<'_>) -> Result<bool> {
         let gpu = &self.gpu;
         let x: SmallVec<[Operand; 4]> = call.inputs.iter().map(operand).collect();
@@ -99,7 +116,11 @@ impl DeviceBackend for Backend {
     }
 
     fn statistics(&self) -> PoolStats {
-        self.gpu.pool().stats()
+        PoolStats { pinned_bytes: self.gpu.pinned.bytes(), ..self.gpu.pool().stats() }
+    }
+
+    fn reset_peak(&self) {
+        self.gpu.pool().reset_peak();
     }
 
     fn trim(&self) {

@@ -382,7 +382,7 @@ fn update(
     let kernel = gpu.kernels.get(gpu, &key, || format!("{PRELUDE}{head}{UPDATE}"))?;
     let mut words: SmallVec<[u64; 32]> = (0..4).map(|k| out.get(k).map_or(0, |y| y.at)).collect();
     words.extend(addresses);
-    words.extend([step.map_or(0, |s| s.at), rate.at, count as u64]);
+    words.extend([step.map_or(0, |s| s.at), rate.at, count as u64, gpu.stop_word()]);
     words.extend(numbers.map(f64::to_bits));
     gpu.launch(kernel, count.div_ceil(256).min(gpu.units * 16), 256, &words)
 }

@@ -1,20 +1,25 @@
-//! A device: its context, its stream, launches, copies, and what its kernels report.
+//! A device: its context, its stream, launches, and what its driver says.
 
 use crate::compile::Kernels;
 use crate::dnn::Dnn;
+use crate::faults::Faults;
 use crate::fft::Transforms;
 use crate::loops::Operand;
+use crate::pinned::Pinned;
 use crate::pool::Pool;
 use crate::product::Products;
 use crate::queue::Queue;
 use crate::solver::Solver;
+use crate::transfer::Streams;
 use pullback_cuda_sys::{DevicePtr, Driver, GetProperty, Ptr, error_text, initialised, version};
 use pullback_ir::{DType, Error, ErrorKind, Line, Op, Result, Scalar, Spec};
 use std::cell::Cell;
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The code of the driver.
+pub(crate) const OUT_OF_MEMORY: c_int = 2;
 
 /// A device that was opened.
 pub(crate) struct Gpu {
@@ -30,6 +35,8 @@ pub(crate) struct Gpu {
     queue: Mutex<Queue>,
     /// The first of them that failed since the last wait.
     failed_later: Mutex<Option<Error>>,
+    pub pinned: Arc<Pinned>,
+    pub streams: OnceLock<Streams>,
     products: OnceLock<std::result::Result<Products, String>>,
     transforms: OnceLock<std::result::Result<Transforms, String>>,
     solver: OnceLock<std::result::Result<Solver, String>>,
@@ -50,48 +57,6 @@ pub(crate) struct Handle(pub Ptr);
 unsafe impl Send for Handle {}
 // SAFETY: as above; the driver locks where it must.
 unsafe impl Sync for Handle {}
-
-/// What kernels reject: a word in host memory that they see, and the calls that may write it.
-struct Faults {
-    /// In pinned host memory.
-    host: Handle,
-    device: DevicePtr,
-    /// The newest calls that may fail.
-    calls: Mutex<Vec<FallibleCall>>,
-    next: AtomicU32,
-}
-
-/// A call whose kernel may reject a value.
-struct FallibleCall {
-    number: u32,
-    op: String,
-    operands: Vec<Spec>,
-    at: Option<Line>,
-}
-
-/// As `Fault` in `kernels/prelude.cu`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct Fault {
-    call: u32,
-    pad: u32,
-    bound: i64,
-    high: u64,
-    low: u64,
-}
-
-impl Fault {
-    const NONE: Fault = Fault { call: 0, pad: 0, bound: 0, high: u64::MAX, low: u64::MAX };
-
-    /// What was wrong, as the CPU says it.
-    fn message(&self) -> String {
-        let index = ((self.high << 32) | (self.low & 0xffff_ffff)) as i64;
-        let (position, bound) = (self.high >> 32, self.bound);
-        format!(
-            "index {index} (element {position} of the indices) is out of range for an axis of length {bound}"
-        )
-    }
-}
 
 /// What is known of a device.
 #[derive(Clone, Debug)]
@@ -198,18 +163,13 @@ impl Gpu {
         let (driver, found) = (initialised()?, describe(number)?);
         let ok = |code: c_int| if code == 0 { Ok(()) } else { Err(error_text(driver, code)) };
         let (mut device, mut context, mut stream) = (0, null_mut(), null_mut());
-        let (mut host, mut seen) = (null_mut(), 0);
-        // SAFETY: each call writes one handle or address; the host memory is as long as a fault.
+        // SAFETY: each call writes one handle.
         unsafe {
             ok((driver.cuDeviceGet)(&mut device, c_int::from(number as i16)))?;
             ok((driver.cuDevicePrimaryCtxRetain)(&mut context, device))?;
             ok((driver.cuCtxSetCurrent)(context))?;
             // Not ordered with the legacy stream of other libraries.
             ok((driver.cuStreamCreate)(&mut stream, 1))?;
-            // Portable, and mapped into the memory of the device.
-            ok((driver.cuMemHostAlloc)(&mut host, size_of::<Fault>(), 3))?;
-            host.cast::<Fault>().write(Fault::NONE);
-            ok((driver.cuMemHostGetDevicePointer_v2)(&mut seen, host, 0))?;
         }
         Ok(Gpu {
             number,
@@ -221,16 +181,13 @@ impl Gpu {
             pool: Mutex::new(Pool::default()),
             queue: Mutex::default(),
             failed_later: Mutex::default(),
+            pinned: Arc::new(Pinned::new(driver)),
+            streams: OnceLock::new(),
             products: OnceLock::new(),
             transforms: OnceLock::new(),
             solver: OnceLock::new(),
             dnn: OnceLock::new(),
-            faults: Faults {
-                host: Handle(host),
-                device: seen,
-                calls: Mutex::new(Vec::new()),
-                next: AtomicU32::new(1),
-            },
+            faults: Faults::new(driver)?,
         })
     }
 
@@ -296,10 +253,26 @@ impl Gpu {
         }
     }
 
+    /// A context in which a kernel has crashed answers every later call with such a code.
     #[cold]
-    fn failed(&self, what: &'static str, code: c_int) -> Error {
-        let text = format!("cuda:{}: {}", self.number, error_text(self.driver, code));
-        device_error(what, text)
+    pub fn failed(&self, what: &'static str, code: c_int) -> Error {
+        let (number, text) = (self.number, error_text(self.driver, code));
+        match code {
+            OUT_OF_MEMORY => Error::new(ErrorKind::Memory, what, format!("cuda:{number}: {text}")),
+            214 | 700 | 702 | 709 | 710 | 714..=719 => {
+                let message = format!(
+                    "the context of cuda:{number} is lost, with all that is in its memory: {text}. \
+                     The process must be started again to use the device"
+                );
+                device_error(what, message)
+            }
+            _ => device_error(what, format!("cuda:{number}: {text}")),
+        }
+    }
+
+    /// Whether a kernel has rejected a value that was not reported yet.
+    pub fn has_fault(&self) -> bool {
+        self.faults.any()
     }
 
     pub fn pool(&self) -> MutexGuard<'_, Pool> {
@@ -347,7 +320,7 @@ impl Gpu {
 
     pub fn free(&self, memory: DevicePtr) {
         self.queue().free(memory);
-        self.pool().free(memory);
+        self.pool().free(self, memory);
     }
 
     /// Gives cached memory back to the driver.
@@ -356,6 +329,7 @@ impl Gpu {
         self.run_waiting(&mut queue);
         self.make_current();
         self.pool().trim(self);
+        self.pinned.trim();
     }
 
     /// Writes one element.
@@ -381,32 +355,6 @@ impl Gpu {
     /// Memory that is given back when it is dropped.
     pub fn scratch(&self, bytes: usize) -> Result<Scratch<'_>> {
         Ok(Scratch { gpu: self, at: self.alloc(bytes)? })
-    }
-
-    pub fn upload(&self, from: &[u8], to: DevicePtr) -> Result<()> {
-        self.enter();
-        if from.is_empty() {
-            return Ok(());
-        }
-        // SAFETY: the driver copies pageable memory to its own before it returns.
-        let code = unsafe {
-            let (at, len) = (from.as_ptr().cast::<c_void>(), from.len());
-            (self.driver.cuMemcpyHtoDAsync_v2)(to, at, len, self.stream.0)
-        };
-        self.ok("upload", code)
-    }
-
-    pub fn download(&self, from: DevicePtr, to: &mut [u8]) -> Result<()> {
-        self.enter();
-        if !to.is_empty() {
-            // SAFETY: `to` is borrowed until the copy has ended.
-            let code = unsafe {
-                let (at, len) = (to.as_mut_ptr().cast::<c_void>(), to.len());
-                (self.driver.cuMemcpyDtoHAsync_v2)(at, from, len, self.stream.0)
-            };
-            self.ok("download", code)?;
-        }
-        self.synchronize()
     }
 
     pub fn copy(&self, from: DevicePtr, to: DevicePtr, bytes: usize) -> Result<()> {
@@ -437,20 +385,18 @@ impl Gpu {
         self.ok("synchronize", code)?;
         let failed = self.failed_later.lock().unwrap_or_else(PoisonError::into_inner).take();
         failed.map_or(Ok(()), Err)?;
-        self.faults.take()
+        self.faults.take(self)
     }
 
     /// Registers a call whose kernel may reject a value: its number, and where to report.
     pub fn may_fail(&self, op: &str, specs: &[Spec], at: Option<Line>) -> (u64, DevicePtr) {
-        let faults = &self.faults;
-        let number = faults.next.fetch_add(1, Ordering::Relaxed).max(1);
-        let mut calls = faults.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        // The newest are enough: an older call has run long ago.
-        if calls.len() >= 1 << 16 {
-            calls.drain(..1 << 15);
-        }
-        calls.push(FallibleCall { number, op: op.to_string(), operands: specs.to_vec(), at });
-        (u64::from(number), faults.device)
+        self.faults.register(op, specs, at)
+    }
+
+    /// The word that updates read: they change nothing from a rejected value on, until it was
+    /// reported.
+    pub fn stop_word(&self) -> DevicePtr {
+        self.faults.stop
     }
 
     /// Launches a kernel; parameters are words of eight bytes.
@@ -492,29 +438,6 @@ impl Gpu {
     }
 }
 
-impl Faults {
-    fn take(&self) -> Result<()> {
-        let fault = self.host.0.cast::<Fault>();
-        // SAFETY: the memory lives as long as the process; the stream is idle, so nothing writes.
-        let found = unsafe { fault.read_volatile() };
-        if found.call == 0 {
-            return Ok(());
-        }
-        // SAFETY: as above.
-        unsafe { fault.write_volatile(Fault::NONE) };
-        let message = found.message();
-        let calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(call) = calls.iter().find(|call| call.number == found.call) else {
-            return Err(Error::new(ErrorKind::Argument, "device", message));
-        };
-        let error = Error::new(ErrorKind::Argument, call.op.clone(), message).on(&call.operands);
-        Err(match call.at {
-            Some(at) => error.at(at),
-            None => error,
-        })
-    }
-}
-
 /// Memory of a device for one call.
 pub(crate) struct Scratch<'a> {
     gpu: &'a Gpu,
@@ -524,23 +447,5 @@ pub(crate) struct Scratch<'a> {
 impl Drop for Scratch<'_> {
     fn drop(&mut self) {
         self.gpu.free(self.at);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::Fault;
-
-    #[test]
-    fn a_fault_says_what_the_cpu_says() {
-        for index in [-1i64, 7, i64::MIN, i64::MAX] {
-            let [high, low] = [index as u64 >> 32, index as u64 & 0xffff_ffff];
-            let fault =
-                Fault { call: 1, bound: 5, high: (3 << 32) | high, low: (3 << 32) | low, pad: 0 };
-            let said = format!(
-                "index {index} (element 3 of the indices) is out of range for an axis of length 5"
-            );
-            assert_eq!(fault.message(), said);
-        }
     }
 }

@@ -3,8 +3,11 @@
 //!
 //! ```text
 //!  backend.rs   what the engine calls
-//!  gpu.rs       a device: context, stream, launches, copies, faults of kernels
+//!  gpu.rs       a device: context, stream, launches, copies
+//!  faults.rs    what kernels reject, and whose error it becomes
 //!  pool.rs      its memory, cached over a few large segments
+//!  pinned.rs    memory of the host that the device reads and writes by itself
+//!  transfer.rs  large copies, and copies beside the queue on streams of their own
 //!  cache.rs     what is kept on disk
 //!  compile.rs   CUDA C to machine code, kept in memory and on disk
 //!  text.rs      a list of instructions (of a region, or of one op) as CUDA C
@@ -27,7 +30,8 @@
 //! ```
 //!
 //! Nothing of CUDA is needed to build it: libraries are opened at run time (`pullback-cuda-sys`).
-//! All work of a device is in the order of one stream, and calls return before it has run.
+//! All work of a device is in the order of one stream, and calls return before it has run. Values
+//! that are offloaded are copied on two further streams, ordered by events.
 //!
 //! **Bits.** Kernels are deterministic: the order of every sum depends on shapes alone (products:
 //! unless the user gives that up for speed). Pointwise instructions round as on the CPU (no fused
@@ -48,6 +52,7 @@ mod dnn_conv;
 mod dnn_graph;
 #[cfg(test)]
 mod dnn_tests;
+mod faults;
 mod fft;
 mod fused;
 #[cfg(test)]
@@ -59,6 +64,7 @@ mod linalg;
 mod lines;
 mod loops;
 mod ops;
+mod pinned;
 mod pool;
 mod product;
 #[cfg(test)]
@@ -69,6 +75,7 @@ mod solver;
 #[cfg(test)]
 mod tests;
 mod text;
+mod transfer;
 mod tuning;
 mod window;
 

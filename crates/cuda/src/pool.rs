@@ -4,11 +4,17 @@
 //! Neighbours that are free are joined. Small requests have segments of their own, so that they do
 //! not keep large ones from being given back. When the driver has no more, cached segments are
 //! given back and the request is tried once more.
+//!
+//! Copies beside the queue ([`Pool::note_copy`]) may still read or write a block that is given
+//! back. It then waits until they have ended; or, where many bytes wait or there is no other
+//! memory, the queue waits for them.
 
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, OUT_OF_MEMORY};
+use crate::pinned::Event;
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{Error, ErrorKind, PoolStats, Result};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 
 /// Every block is a multiple of this, and begins at one.
 const GRAIN: usize = 512;
@@ -21,6 +27,8 @@ const SEGMENT: usize = 64 << 20;
 /// From here on a request has a segment of its own size, in multiples of `ROUND`.
 const LARGE: usize = 32 << 20;
 const ROUND: usize = 2 << 20;
+/// From so many bytes that wait for copies on, the queue waits for them.
+const WAITING: usize = 1 << 30;
 
 #[derive(Default)]
 pub(crate) struct Pool {
@@ -30,7 +38,11 @@ pub(crate) struct Pool {
     free: BTreeSet<(bool, usize, DevicePtr)>,
     /// Bytes of each segment, by address.
     segments: BTreeMap<DevicePtr, usize>,
-    held: u64,
+    /// The copies beside the queue from and to each block in use.
+    copies: BTreeMap<DevicePtr, Vec<Arc<Event>>>,
+    /// Blocks that were given back, and their copies.
+    waiting: VecDeque<(DevicePtr, Vec<Arc<Event>>)>,
+    waiting_bytes: usize,
     stats: PoolStats,
 }
 
@@ -48,6 +60,7 @@ impl Pool {
     /// A cached block, if there is one: most requests.
     pub fn reuse(&mut self, bytes: usize) -> Option<DevicePtr> {
         let rounded = bytes.max(1).checked_next_multiple_of(GRAIN)?;
+        self.reap();
         let at = self.take(rounded, rounded <= SMALL)?;
         self.stats.allocations += 1;
         self.stats.reused += 1;
@@ -68,24 +81,69 @@ impl Pool {
             return Err(self.exhausted(gpu, bytes));
         };
         let small = rounded <= SMALL;
-        self.stats.allocations += 1;
-        let at = match self.take(rounded, small) {
-            Some(at) => {
-                self.stats.reused += 1;
-                at
-            }
+        self.reap();
+        let mut found = self.take(rounded, small);
+        while found.is_none() && self.waiting_bytes > WAITING && self.wait_for_oldest(gpu)? {
+            found = self.take(rounded, small);
+        }
+        let reused = found.is_some();
+        let at = match found {
+            Some(at) => at,
             None => {
                 let segment = match (small, rounded) {
                     (true, _) => SMALL_SEGMENT,
                     (false, ..LARGE) => SEGMENT,
                     (false, _) => rounded.next_multiple_of(ROUND),
                 };
-                self.grow(gpu, segment, small, bytes)?;
+                self.grow(gpu, segment, small, bytes, rounded)?;
                 self.take(rounded, small).ok_or_else(|| self.exhausted(gpu, bytes))?
             }
         };
+        // A request that fails leaves all numbers as they were.
+        self.stats.allocations += 1;
+        self.stats.reused += u64::from(reused);
         self.count(at, bytes);
         Ok(at)
+    }
+
+    /// Notes a copy beside the queue from or to a block.
+    pub fn note_copy(&mut self, block: DevicePtr, copy: &Arc<Event>) {
+        self.copies.entry(block).or_default().push(copy.clone());
+    }
+
+    /// The copies of a block, for which the queue waits from now on.
+    pub fn take_copies(&mut self, block: DevicePtr) -> Vec<Arc<Event>> {
+        self.copies.remove(&block).unwrap_or_default()
+    }
+
+    /// Frees the blocks whose copies have ended.
+    fn reap(&mut self) {
+        while let Some((at, copies)) = self.waiting.front()
+            && copies.iter().all(|copy| copy.is_past())
+        {
+            let at = *at;
+            self.waiting.pop_front();
+            self.leave(at);
+        }
+    }
+
+    /// Frees the oldest block that waits, once the queue has waited for its copies; whether there
+    /// was one.
+    fn wait_for_oldest(&mut self, gpu: &Gpu) -> Result<bool> {
+        let Some((at, copies)) = self.waiting.pop_front() else { return Ok(false) };
+        let ordered = copies.iter().try_for_each(|copy| copy.before(gpu, gpu.stream));
+        self.leave(at);
+        ordered.map(|()| true)
+    }
+
+    /// A block does not wait any more.
+    fn leave(&mut self, at: DevicePtr) {
+        self.waiting_bytes -= self.blocks.get(&at).map_or(0, |block| block.bytes);
+        self.join(at);
+    }
+
+    fn has(&self, bytes: usize, small: bool) -> bool {
+        self.free.range((small, bytes, 0)..(small, usize::MAX, u64::MAX)).next().is_some()
     }
 
     /// The smallest free block that is long enough, cut to size.
@@ -104,18 +162,35 @@ impl Pool {
         Some(at)
     }
 
-    fn grow(&mut self, gpu: &Gpu, segment: usize, small: bool, asked: usize) -> Result<()> {
+    /// Makes a free block: from what waits for copies if the driver has no more, then from what is
+    /// left when cached segments were given back.
+    fn grow(
+        &mut self,
+        gpu: &Gpu,
+        segment: usize,
+        small: bool,
+        asked: usize,
+        rounded: usize,
+    ) -> Result<()> {
         let mut at = 0;
         // SAFETY: writes one address.
         let mut get = || unsafe { (gpu.driver.cuMemAlloc_v2)(&mut at, segment) };
-        if get() != 0 {
-            self.trim(gpu);
-            if get() != 0 {
-                return Err(self.exhausted(gpu, asked));
+        let mut code = get();
+        if code == OUT_OF_MEMORY {
+            while self.wait_for_oldest(gpu)? {
+                if self.has(rounded, small) {
+                    return Ok(());
+                }
             }
+            self.trim(gpu);
+            code = get();
+        }
+        match code {
+            0 => {}
+            OUT_OF_MEMORY => return Err(self.exhausted(gpu, asked)),
+            code => return Err(gpu.failed("alloc", code)),
         }
         self.segments.insert(at, segment);
-        self.held += segment as u64;
         self.blocks.insert(at, Block { bytes: segment, asked: 0, used: false, small, segment: at });
         self.free.insert((small, segment, at));
         Ok(())
@@ -136,9 +211,24 @@ impl Pool {
         Error::new(ErrorKind::Memory, "alloc", message)
     }
 
-    pub fn free(&mut self, at: DevicePtr) {
+    pub fn free(&mut self, gpu: &Gpu, at: DevicePtr) {
         let Some(block) = self.blocks.get_mut(&at).filter(|block| block.used) else { return };
-        (block.used, self.stats.live_bytes) = (false, self.stats.live_bytes - block.asked as u64);
+        self.stats.live_bytes -= std::mem::take(&mut block.asked) as u64;
+        if let Some(copies) = self.copies.remove(&at) {
+            gpu.enter();
+            if !copies.iter().all(|copy| copy.is_past()) {
+                self.waiting_bytes += block.bytes;
+                self.waiting.push_back((at, copies));
+                return;
+            }
+        }
+        self.join(at);
+    }
+
+    /// Makes a block free, and joins it with its neighbours.
+    fn join(&mut self, at: DevicePtr) {
+        let Some(block) = self.blocks.get_mut(&at) else { return };
+        block.used = false;
         let mut joined = (at, *block);
         let after = at + joined.1.bytes as u64;
         if let Some(next) = self.blocks.get(&after).copied()
@@ -163,15 +253,21 @@ impl Pool {
     }
 
     fn cached(&self) -> u64 {
-        self.free.iter().map(|block| block.1 as u64).sum()
+        self.free.iter().map(|block| block.1 as u64).sum::<u64>() + self.waiting_bytes as u64
     }
 
     pub fn stats(&self) -> PoolStats {
         PoolStats { cached_bytes: self.cached(), ..self.stats }
     }
 
+    pub fn reset_peak(&mut self) {
+        self.stats.peak_bytes = self.stats.live_bytes;
+    }
+
     /// Gives segments that are wholly free back to the driver, once work on them has ended.
     pub fn trim(&mut self, gpu: &Gpu) {
+        // If the device has failed there is nothing under way.
+        while self.wait_for_oldest(gpu).unwrap_or(true) {}
         // SAFETY: the stream lives as long as the process. Errors are those of earlier work.
         unsafe { (gpu.driver.cuStreamSynchronize)(gpu.stream.0) };
         let whole = |(&at, &bytes): (&DevicePtr, &usize)| {
@@ -182,7 +278,6 @@ impl Pool {
             self.free.remove(&(small, bytes, at));
             self.blocks.remove(&at);
             self.segments.remove(&at);
-            self.held -= bytes as u64;
             // SAFETY: nothing refers to the segment any more.
             unsafe { (gpu.driver.cuMemFree_v2)(at) };
         }

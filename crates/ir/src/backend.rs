@@ -19,7 +19,8 @@
 
 use crate::pass::Target;
 use crate::pass::plan::Planned;
-use crate::{Layout, Line, Op, Result, Spec};
+use crate::{Error, ErrorKind, Layout, Line, Op, Result, Spec};
+use std::any::Any;
 use std::sync::Arc;
 
 /// How results are written to existing memory.
@@ -60,17 +61,44 @@ pub struct PoolStats {
     pub allocations: u64,
     /// How many of those reused cached blocks.
     pub reused: u64,
+    /// Bytes of pinned memory of the host, kept for copies from and to the device.
+    pub pinned_bytes: u64,
 }
 
 /// Names memory of a device. Only the device knows what it means.
 pub type Handle = u64;
+
+/// Bytes of a device that were copied to the host, or are on the way there. What is in it is known
+/// to the device alone: it may be memory that the device reads and writes by itself.
+pub struct HostCopy {
+    content: Box<dyn Any + Send + Sync>,
+    bytes: usize,
+}
+
+impl HostCopy {
+    /// A copy of so many bytes.
+    pub fn new(content: impl Any + Send + Sync, bytes: usize) -> HostCopy {
+        HostCopy { content: Box::new(content), bytes }
+    }
+
+    /// Its content, if it is of this type.
+    pub fn get<T: Any>(&self) -> Option<&T> {
+        self.content.downcast_ref()
+    }
+
+    /// How many bytes were copied.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
 
 /// What a device can do. See the head of the file for what may be asynchronous.
 pub trait DeviceBackend: Send + Sync + 'static {
     /// Memory of so many bytes, with any content.
     ///
     /// # Errors
-    /// If it cannot be allocated.
+    /// If it cannot be allocated ([`ErrorKind::Memory`]), also after what the device itself has
+    /// cached was given back.
     fn alloc(&self, bytes: usize) -> Result<Handle>;
 
     /// Gives memory back, once everything that is in the queue has run.
@@ -88,6 +116,52 @@ pub trait DeviceBackend: Send + Sync + 'static {
     /// # Errors
     /// What has failed since the last wait.
     fn download(&self, from: Handle, start: usize, to: &mut [u8]) -> Result<()>;
+
+    /// Starts to copy bytes to the host, from byte `start` on, behind what is in the queue. Does not
+    /// wait, if the device can copy beside its other work: the memory may be given back at once,
+    /// and [`DeviceBackend::settle`] comes before a call that writes to it.
+    ///
+    /// # Errors
+    /// If there is no memory on the host, or the device does not take the copy.
+    fn offload(&self, from: Handle, start: usize, bytes: usize) -> Result<HostCopy> {
+        let mut copy = vec![0; bytes];
+        self.download(from, start, &mut copy)?;
+        Ok(HostCopy::new(copy, bytes))
+    }
+
+    /// Starts to copy what was offloaded to the start of memory. Does not wait, if the device can
+    /// copy beside its other work: [`DeviceBackend::settle`] comes before calls that use the
+    /// memory.
+    ///
+    /// # Errors
+    /// If the device does not take the copy.
+    fn restore(&self, copy: &HostCopy, to: Handle) -> Result<()> {
+        match copy.get::<Vec<u8>>() {
+            Some(bytes) => self.upload(bytes, to),
+            None => Err(foreign()),
+        }
+    }
+
+    /// What is put into the queue from now on comes after the copies that were started from and to
+    /// this memory. Does not wait.
+    ///
+    /// # Errors
+    /// If the device does not take it.
+    fn settle(&self, _memory: Handle) -> Result<()> {
+        Ok(())
+    }
+
+    /// Waits for a copy that was started, and for nothing else, and gives its bytes.
+    ///
+    /// # Errors
+    /// What has failed since the last wait.
+    fn collect(&self, copy: &HostCopy, to: &mut [u8]) -> Result<()> {
+        match copy.get::<Vec<u8>>().filter(|bytes| bytes.len() == to.len()) {
+            Some(bytes) => to.copy_from_slice(bytes),
+            None => return Err(foreign()),
+        }
+        Ok(())
+    }
 
     /// Runs an op, whose results and operands fit it. `false`, and nothing done, if there is no
     /// kernel that writes its results in this way: the engine then computes fresh results and
@@ -111,6 +185,9 @@ pub trait DeviceBackend: Send + Sync + 'static {
     /// What its pool of memory holds and has done.
     fn statistics(&self) -> PoolStats;
 
+    /// Makes [`PoolStats::peak_bytes`] the bytes that are in use now.
+    fn reset_peak(&self);
+
     /// Gives cached memory back to the system.
     fn trim(&self);
 
@@ -119,6 +196,11 @@ pub trait DeviceBackend: Send + Sync + 'static {
     /// # Errors
     /// What has failed since the last wait.
     fn synchronize(&self) -> Result<()>;
+}
+
+#[cold]
+fn foreign() -> Error {
+    Error::new(ErrorKind::Device, "restore", "the copy is another device's, or of another length")
 }
 
 /// A program that a device has made ready to run.

@@ -32,7 +32,8 @@ mod view;
 mod window;
 
 pub use backend::{
-    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, PoolStats, Step, Write,
+    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, HostCopy, PoolStats, Step,
+    Write,
 };
 pub use custom::{Bytes, BytesMut, Custom, Kernel, Work};
 pub use device::Device;

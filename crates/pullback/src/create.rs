@@ -8,7 +8,7 @@ mod new_like;
 pub(crate) use new_like::number_on_device_of;
 
 use crate::apply::apply;
-use crate::backend::{HostElement, Memory};
+use crate::backend::{Asked, HostElement, Memory};
 use crate::{
     DType, Device, Error, Scalar, Shape, Spec, Tensor, default_device, default_dtype, fail, mode,
     trace,
@@ -191,7 +191,7 @@ impl Tensor {
             // One number is part of a program's text.
             return Tensor::splat(value.scalar(), spec);
         }
-        let memory = Memory::upload(values, spec.device);
+        let memory = Memory::upload(values, spec.device, Asked::by("from_vec", at));
         let memory = fail::or_raise(memory.map_err(|e| e.at(at)));
         let made = Tensor::dense(spec, memory);
         trace::note_constant(&made);

@@ -21,7 +21,7 @@ use crate::memory::{budget, checkpoint};
 use crate::mode::{self, Restore};
 use crate::storage::{Storage, Traced};
 use crate::{Flag, Key, Result, Tensor, kinks, watch};
-use pullback_ir::{Line, Op};
+use pullback_ir::{Device, Line, Op};
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -111,10 +111,10 @@ impl Marks {
 
 /// Memory was allocated, or a value of a trace begins.
 #[inline]
-pub(crate) fn memory_allocated(bytes: usize, traced: Option<&Traced>) -> Marks {
+pub(crate) fn memory_allocated(bytes: usize, device: Device, traced: Option<&Traced>) -> Marks {
     let marks = Marks::default();
     if is_on(LEDGER) {
-        marks.tickets().extend(ledger::allocated(bytes, traced));
+        marks.tickets().extend(ledger::allocated(bytes, device, traced));
     }
     marks
 }
@@ -297,9 +297,9 @@ pub(crate) fn gradient_met(leaf: &Leaf, before: Option<&Tensor>, seen: Option<&T
 
 /// A compiled function borrows an arena.
 #[inline]
-pub(crate) fn arena_taken(bytes: usize, at: Line) {
+pub(crate) fn arena_taken(bytes: usize, device: Device, at: Line) {
     if is_on(LEDGER) {
-        ledger::takes_arena(bytes, at);
+        ledger::takes_arena(bytes, device, at);
     }
 }
 

@@ -128,8 +128,8 @@ mod watch;
 pub use apply::try_apply;
 pub use autocast::{Policy, autocast, autocast_off, autocast_policy};
 pub use backend::{
-    HostElement, PoolStats, reset_peak, set_cache_limit, set_threads, stats as memory_stats,
-    threads, trim as trim_memory, with_threads,
+    CpuCopy, HostElement, PoolStats, memory_stats_of, reset_peak, reset_peak_of, set_cache_limit,
+    set_threads, stats as memory_stats, synchronize, threads, trim as trim_memory, with_threads,
 };
 pub use backward::Backward;
 pub use control::{
@@ -163,7 +163,7 @@ pub use memory::{
     checkpoint, checkpoint_sequential, checkpoint_with, memory_budget, with_packing,
 };
 pub use memory::{
-    LineMemory, MemoryBytes, MemoryKind, MemoryPartGuard, MemoryPhase, MemoryReport,
+    DeviceMemory, LineMemory, MemoryBytes, MemoryKind, MemoryPartGuard, MemoryPhase, MemoryReport,
     MemoryReporter, MemorySample, PartMemory, PoolPeak, memory_part, memory_report, predict_memory,
 };
 pub use mode::{

@@ -12,7 +12,7 @@
 use crate::backend::Memory;
 use crate::events::{self, Marks};
 use crate::{Error, fail, sequence};
-use pullback_ir::{ErrorKind, Line, Spec};
+use pullback_ir::{Device, ErrorKind, Line, Spec};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
@@ -20,6 +20,7 @@ pub(crate) struct Storage {
     content: Content,
     /// How many bytes of memory there are: of a value of a trace none.
     bytes: usize,
+    device: Device,
     /// The number that the tape's next node had when this was made: what is older than a scope has
     /// a smaller one.
     pub created: u64,
@@ -56,21 +57,22 @@ pub(crate) struct Writer {
 
 impl Storage {
     pub fn new(memory: Memory) -> Storage {
-        let bytes = memory.bytes();
-        let marks = events::memory_allocated(bytes, None);
-        Storage::of(Content::Memory(RwLock::new(memory)), bytes, marks)
+        let (bytes, device) = (memory.bytes(), memory.device());
+        let marks = events::memory_allocated(bytes, device, None);
+        Storage::of(Content::Memory(RwLock::new(memory)), bytes, device, marks)
     }
 
     pub fn traced(traced: Traced) -> Storage {
-        let marks = events::memory_allocated(0, Some(&traced));
-        Storage::of(Content::Traced(Box::new(traced)), 0, marks)
+        let device = traced.spec.device;
+        let marks = events::memory_allocated(0, device, Some(&traced));
+        Storage::of(Content::Traced(Box::new(traced)), 0, device, marks)
     }
 
-    fn of(content: Content, bytes: usize, marks: Marks) -> Storage {
+    fn of(content: Content, bytes: usize, device: Device, marks: Marks) -> Storage {
         let (version, writer) = (AtomicU64::new(0), Mutex::new(None));
         let ones = AtomicBool::new(false);
         let created = sequence::next_number();
-        Storage { content, bytes, created, version, ones, writer, marks }
+        Storage { content, bytes, device, created, version, ones, writer, marks }
     }
 
     /// The traced value that this represents, if it is not memory.
@@ -86,6 +88,11 @@ impl Storage {
         self.bytes
     }
 
+    /// Where it is.
+    pub fn device(&self) -> Device {
+        self.device
+    }
+
     /// A kernel that panicked while it held the lock left no half-written state that a later
     /// reader could misread as something else than numbers, so poisoning is ignored.
     pub fn read(&self) -> RwLockReadGuard<'_, Memory> {
@@ -96,7 +103,10 @@ impl Storage {
     /// sees), but each takes this lock.
     pub fn write(&self) -> RwLockWriteGuard<'_, Memory> {
         self.ones.store(false, Ordering::Release);
-        self.memory().write().unwrap_or_else(PoisonError::into_inner)
+        let memory = self.memory().write().unwrap_or_else(PoisonError::into_inner);
+        // A device that is out of order says so again at the next call.
+        let _ = memory.settle();
+        memory
     }
 
     fn memory(&self) -> &RwLock<Memory> {

@@ -11,6 +11,8 @@ mod compiled;
 mod eager;
 #[path = "second_device/host_only.rs"]
 mod host_only;
+#[path = "second_device/memory.rs"]
+mod memory;
 #[path = "second_device/numerics.rs"]
 mod numerics;
 #[path = "second_device/waiting.rs"]

@@ -211,10 +211,11 @@ template <class K, int G, class C> FN C over_row(C x, C none) {
   return x;
 }
 
-// Where kernels report an index that they reject: the first call that does, the length of its axis,
-// and of its bad indices the one at the smallest position. `high` and `low` hold that position
-// above a half of the index, so the least of them is the same index in whatever order threads come.
-struct Fault { u32 call; u32 pad; i64 bound; u64 high; u64 low; };
+// Where a kernel reports an index that it rejects, in memory of the host: the number of the call,
+// the length of the axis, and of its bad indices the one at the smallest position. `high` and `low`
+// hold that position above a half of the index, so the least of them is the same index in whatever
+// order threads come. `stop` is a word of the device that updates read, `any` a word of the host.
+struct Fault { u32 call; u32 ready; i64 bound; u64 high; u64 low; u32* stop; u32* any; };
 FN void lower(u64* to, u64 x) {
   u64 seen = *(volatile u64*)to;
   while (x < seen) { u64 before = atomicCAS_system(to, seen, x); if (before == seen) return; seen = before; }
@@ -223,8 +224,13 @@ FN void report(Fault* to, u32 call, u64 position, i64 index, i64 bound) {
   u32 first = *(volatile u32*)&to->call;
   if (first == 0) first = atomicCAS_system(&to->call, 0u, call);
   if (first != 0 && first != call) return;
+  *(volatile u32*)to->stop = 1;
   to->bound = bound;
   u64 at = (position < 0xffffffffull ? position : 0xffffffffull) << 32;
   lower(&to->high, at | ((u64)index >> 32));
   lower(&to->low, at | ((u64)index & 0xffffffffull));
+  __threadfence_system();
+  *(volatile u32*)&to->ready = 1;
+  __threadfence_system();
+  *(volatile u32*)to->any = 1;
 }

@@ -7,11 +7,13 @@ struct Update {
   u64 x[5];     // parameter, states, gradient
   u64 step, rate;
   u64 n;
+  u64 stop;     // set after a kernel has rejected a value: nothing is updated until that is reported
   double v[8];  // numbers of the rule
 };
 
 extern "C" __global__ void __launch_bounds__(256) k(Update p) {
   __shared__ C shared[6];
+  if (*(const volatile u32*)p.stop) return;
   if (threadIdx.x == 0) {
     double rate = (double)load(*(const R*)p.rate);
 #ifdef ADAM

@@ -1,8 +1,10 @@
 //! The devices other than the host: those that were attached, and GPUs, opened at first use.
 
+use super::holders::{Asked, Holders};
 use crate::{Device, Error, Result, device};
 use pullback_ir::{DeviceBackend, Handle};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 
 /// An attached device, with the working memory of its programs.
 ///
@@ -12,6 +14,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 pub(crate) struct Attached {
     pub device: Device,
     pub backend: Box<dyn DeviceBackend>,
+    pub holders: Holders,
     arena: Mutex<Option<Block>>,
 }
 
@@ -21,7 +24,7 @@ const MOST: usize = 64;
 /// `cuda:n` at place `n`. Filled once, so that looking one up takes no lock.
 static ATTACHED: [OnceLock<Arc<Attached>>; MOST] = [const { OnceLock::new() }; MOST];
 
-fn attached() -> impl Iterator<Item = &'static Arc<Attached>> {
+pub(super) fn attached() -> impl Iterator<Item = &'static Arc<Attached>> {
     ATTACHED.iter().filter_map(OnceLock::get)
 }
 
@@ -43,7 +46,7 @@ pub fn attach(device: Device, backend: Box<dyn DeviceBackend>) -> Result<()> {
         return refused("is there already");
     }
     let Some(place) = place(device) else { return refused("is beyond the last number, 63") };
-    match place.set(Arc::new(Attached { device, backend, arena: Mutex::new(None) })) {
+    match place.set(Attached::new(device, backend)) {
         Ok(()) => {
             device.register();
             Ok(())
@@ -54,10 +57,7 @@ pub fn attach(device: Device, backend: Box<dyn DeviceBackend>) -> Result<()> {
 
 /// Returns cached memory of all devices but the host.
 pub(super) fn trim() {
-    for on in attached() {
-        drop(on.arena.lock().unwrap_or_else(PoisonError::into_inner).take());
-        on.backend.trim();
-    }
+    attached().for_each(|on| on.release());
 }
 
 /// The backend of a device that is not the host. A GPU is opened at the first call.
@@ -81,7 +81,7 @@ fn open(device: Device) -> Result<&'static Arc<Attached>> {
     let backend =
         pullback_cuda::open(n).map_err(|why| device::missing("device", device).detail(why))?;
     device.register();
-    Ok(place.get_or_init(|| Arc::new(Attached { device, backend, arena: Mutex::new(None) })))
+    Ok(place.get_or_init(|| Attached::new(device, backend)))
 }
 
 /// Memory of a device, given back when it is dropped.
@@ -89,22 +89,64 @@ pub(crate) struct Block {
     pub on: Arc<Attached>,
     pub handle: Handle,
     pub bytes: usize,
+    /// Its place among the holders of the device's memory.
+    slot: usize,
+    /// Copies from or to it may be under way beside the queue.
+    copying: AtomicBool,
 }
 
 impl Block {
-    pub fn alloc(on: &Arc<Attached>, bytes: usize) -> Result<Block> {
-        let handle = on.backend.alloc(bytes)?;
-        Ok(Block { on: on.clone(), handle, bytes })
+    /// # Errors
+    /// If there is no memory left, with the lines that hold it.
+    pub fn alloc(on: &Arc<Attached>, bytes: usize, by: Asked) -> Result<Block> {
+        let handle = on.with_memory(by, true, || on.backend.alloc(bytes))?;
+        let slot = on.holders.enter(bytes, by);
+        Ok(Block { on: on.clone(), handle, bytes, slot, copying: AtomicBool::new(false) })
+    }
+
+    /// Notes that a copy beside the queue has begun.
+    pub fn note_copy(&self) {
+        self.copying.store(true, Ordering::Release);
+    }
+
+    /// What is queued from now on comes after the copies that have begun.
+    ///
+    /// # Errors
+    /// If the device does not take it.
+    #[inline]
+    pub fn settle(&self) -> Result<()> {
+        match self.copying.load(Ordering::Acquire) && self.copying.swap(false, Ordering::AcqRel) {
+            true => self.on.backend.settle(self.handle),
+            false => Ok(()),
+        }
     }
 }
 
 impl Drop for Block {
     fn drop(&mut self) {
+        self.on.holders.leave(self.slot);
         self.on.backend.free(self.handle);
     }
 }
 
 impl Attached {
+    fn new(device: Device, backend: Box<dyn DeviceBackend>) -> Arc<Attached> {
+        let (holders, arena) = (Holders::default(), Mutex::new(None));
+        Arc::new(Attached { device, backend, holders, arena })
+    }
+
+    /// Gives back what is only cached: the working memory of programs, unless one is being given to
+    /// the device now, and what the device caches itself.
+    pub fn release(&self) {
+        let idle = match self.arena.try_lock() {
+            Ok(mut arena) => arena.take(),
+            Err(TryLockError::Poisoned(arena)) => arena.into_inner().take(),
+            Err(TryLockError::WouldBlock) => None,
+        };
+        drop(idle);
+        self.backend.trim();
+    }
+
     /// Runs `f` on an arena of at least so many bytes. Nothing is locked meanwhile: a custom op
     /// that runs on the host may run other programs of the device, which then have an arena of
     /// their own.
@@ -119,7 +161,7 @@ impl Attached {
             Some(block) if block.bytes >= bytes => block,
             outgrown => {
                 drop(outgrown);
-                Block::alloc(self, bytes)?
+                Block::alloc(self, bytes, ARENA)?
             }
         };
         let made = f(block.handle);
@@ -130,3 +172,6 @@ impl Attached {
         made
     }
 }
+
+/// The working memory of compiled functions.
+pub(crate) const ARENA: Asked = Asked { op: "jit", at: None };

@@ -1,14 +1,15 @@
 //! Ops in the queue of an attached device, and the memory of its programs.
 
-use super::attach::{Attached, Block, find};
+use super::attach::{ARENA, Attached, Block, find};
 use super::executable::Bound;
+use super::holders::Asked;
 use super::{Call, DeviceOperand, Handle, Memory, Pooled, Write};
 use crate::rule::Tensors;
 use crate::storage::Storage;
 use crate::{Device, Error, Op, Result, Tensor, lock, mode};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::Planned;
-use pullback_ir::{ErrorKind, Layout, Line};
+use pullback_ir::{Equation, ErrorKind, Layout, Line};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -16,13 +17,14 @@ use std::sync::Arc;
 pub(super) fn run(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) -> Result<Tensors> {
     let op = call.op();
     let on = find(device)?;
+    let by = Asked::by(op.name(), mode::user_line(at));
     let splat = matches!(op, Op::Literal { .. });
     let mut outs = Tensors::new();
     for spec in call.results() {
         let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
         let shape = spec.shape.clone();
         let layout = if splat { Layout::splat(shape) } else { Layout::dense(shape) };
-        let memory = Memory::Attached(Block::alloc(on, bytes)?);
+        let memory = Memory::Attached(Block::alloc(on, bytes, by)?);
         outs.push(Tensor::new(spec.clone(), layout, Pooled::new(Storage::new(memory))));
     }
     let taken = lock::read(inputs, |memory| {
@@ -30,8 +32,9 @@ pub(super) fn run(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) 
         // The results have no other references yet.
         let outputs = outs.iter().map(|y| operand(y, &y.0.storage.read(), device));
         let outputs = outputs.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
-        let at = Some(mode::user_line(at));
-        on.backend.run(&Call { op, write: None, outputs: &outputs, inputs: &inputs, at })
+        let call = Call { op, write: None, outputs: &outputs, inputs: &inputs, at: by.at };
+        // The results are fresh, so a run that failed is repeated from the start.
+        on.with_memory(by, true, || on.backend.run(&call))
     })?;
     match taken {
         true => Ok(outs),
@@ -66,9 +69,11 @@ pub(super) fn write(
     let y = targets.iter().zip(to).map(|(t, b)| operand(t, b.memory(), device));
     let y = y.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
     // The line of the caller, if none is given.
-    let at = Some(mode::user_line(at.unwrap_or_else(Line::caller)));
-    let call = Call { op, write: Some(how), outputs: &y, inputs: &x, at };
-    find(device)?.backend.run(&call)
+    let by = Asked::by(op.name(), mode::user_line(at.unwrap_or_else(Line::caller)));
+    let call = Call { op, write: Some(how), outputs: &y, inputs: &x, at: by.at };
+    let on = find(device)?;
+    // Not repeated: a part of the targets may have been written.
+    on.with_memory(by, false, || on.backend.run(&call))
 }
 
 fn operands<'a>(
@@ -101,10 +106,23 @@ pub(super) fn bound_inputs(
     Ok(all)
 }
 
-/// Memory for the outputs of a program that replace no input.
+/// Memory for the outputs of a program that replace no input; `makers` has the op and line of each.
 pub(super) fn fresh_outputs(
     planned: &Planned,
+    makers: &[Asked],
     on: &Arc<Attached>,
 ) -> Result<SmallVec<[Block; 16]>> {
-    planned.fresh().iter().map(|&(_, bytes)| Block::alloc(on, bytes)).collect()
+    let blocks = planned.fresh().iter().zip(makers);
+    blocks.map(|(&(_, bytes), &by)| Block::alloc(on, bytes, by)).collect()
+}
+
+/// The op and line of each output of a program that replaces no input.
+pub(super) fn makers(planned: &Planned) -> Vec<Asked> {
+    let program = planned.program();
+    let maker = |&(k, _): &(usize, usize)| {
+        let made = |e: &&Equation| e.outputs.contains(&program.outputs[k]);
+        let equation = program.equations.iter().find(made);
+        equation.map_or(ARENA, |e| Asked { op: e.op.name(), at: e.at })
+    };
+    planned.fresh().iter().map(maker).collect()
 }

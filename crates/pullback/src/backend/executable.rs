@@ -4,7 +4,7 @@
 //! and outputs, the inspection of every value. What differs is [`Code`]: kernels over base
 //! addresses.
 
-use super::attach::{Attached, Block};
+use super::attach::{ARENA, Attached, Block};
 use super::{Bases, Call, Code, DeviceOperand, DeviceProgram, Memory, target};
 use crate::{Device, Error, Result, Tensor};
 use pullback_ir::infer::Checked;
@@ -204,7 +204,8 @@ impl BySteps for OnDevice<'_> {
         // Behind an input that is flipped the offset is a negative number, around the end of the
         // unsigned ones.
         layout.offset = layout.offset.wrapping_add((start + home.start) / spec.dtype.size());
-        let (to, dense) = (Block::alloc(self.on, spec.bytes())?, Layout::dense(spec.shape.clone()));
+        let (to, dense) =
+            (Block::alloc(self.on, spec.bytes(), ARENA)?, Layout::dense(spec.shape.clone()));
         let from = DeviceOperand { memory, layout: &layout, spec };
         let out = DeviceOperand { memory: to.handle, layout: &dense, spec };
         let call = Call { op: &Op::Copy, write: None, outputs: &[out], inputs: &[from], at: None };

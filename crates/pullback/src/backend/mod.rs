@@ -7,25 +7,36 @@
 //! Other devices are attached ([`attach()`]), and ops get into their queues in `enqueue.rs`.
 
 pub(crate) mod attach;
+pub(crate) mod copies;
 mod enqueue;
 mod executable;
+pub(crate) mod holders;
+mod stats;
 
 pub use attach::attach;
+pub(crate) use attach::{Block, find};
+pub use copies::CpuCopy;
 pub(crate) use executable::{Bound, Executable};
+pub(crate) use holders::Asked;
 pub use pullback_cpu::HostElement;
-pub(crate) use pullback_cpu::buffer::{live_bytes, reserve_arena, rise};
+pub(crate) use pullback_cpu::buffer::{reserve_arena, rise};
 pub use pullback_cpu::buffer::{reset_peak, set_cache_limit, stats};
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub(crate) use pullback_cpu::pooled::{Pooled, WeakPooled};
 pub(crate) use pullback_cpu::{elements, elements_mut};
 pub use pullback_ir::{
-    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, PoolStats, Step, Write,
+    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, HostCopy, PoolStats, Step,
+    Write,
+};
+pub(crate) use stats::{DevicePeaks, live_bytes};
+pub use stats::{
+    device_report, memory_stats_of, memory_stats_of as statistics, reset_peak_of, synchronize, trim,
 };
 
 use crate::rule::Tensors;
 use crate::storage::Storage;
-use crate::{Device, Error, Op, Result, Spec, Tensor, custom, lock};
-use attach::{Attached, Block, find};
+use crate::{Device, Error, Op, Result, Spec, Tensor, custom, lock, mode};
+use attach::{ARENA, Attached};
 use executable::{BySteps, OnDevice};
 use lock::Claim;
 use pullback_cpu::buffer::Arena;
@@ -57,11 +68,18 @@ impl Memory {
         }
     }
 
+    pub fn device(&self) -> Device {
+        match self {
+            Memory::Host(_) => Device::Cpu,
+            Memory::Attached(block) => block.on.device,
+        }
+    }
+
     /// Memory of a device that holds these values.
-    pub fn upload<T: HostElement>(values: &[T], device: Device) -> Result<Memory> {
+    pub fn upload<T: HostElement>(values: &[T], device: Device, by: Asked) -> Result<Memory> {
         match device {
             Device::Cpu => Ok(Memory::Host(Buffer::from_slice(values)?)),
-            device => upload(pullback_cpu::bytes_of(values), device),
+            device => upload(pullback_cpu::bytes_of(values), device, by),
         }
     }
 
@@ -71,18 +89,31 @@ impl Memory {
         dtype: DType,
         bytes: usize,
         device: Device,
+        by: Asked,
         fill: impl FnOnce(&mut [u8]) -> Result<()>,
     ) -> Result<Memory> {
-        Memory::Host(Buffer::filled(dtype, bytes, fill)?).moved(device)
+        Memory::Host(Buffer::filled(dtype, bytes, fill)?).moved(device, by)
     }
 
     /// Memory of the host as that of a device.
-    fn moved(self, device: Device) -> Result<Memory> {
+    fn moved(self, device: Device, by: Asked) -> Result<Memory> {
         match (self, device) {
             (Memory::Host(buffer), Device::Cpu) => Ok(Memory::Host(buffer)),
             (memory, device) => {
-                upload(memory.host()?.slice(0, memory.bytes()).ok_or_else(too_short)?, device)
+                upload(memory.host()?.slice(0, memory.bytes()).ok_or_else(too_short)?, device, by)
             }
+        }
+    }
+
+    /// Copies that were started beside the queue come before what is queued from now on.
+    ///
+    /// # Errors
+    /// If the device does not take it.
+    #[inline]
+    pub fn settle(&self) -> Result<()> {
+        match self {
+            Memory::Host(_) => Ok(()),
+            Memory::Attached(block) => block.settle(),
         }
     }
 
@@ -127,8 +158,8 @@ impl Memory {
     }
 }
 
-fn upload(bytes: &[u8], device: Device) -> Result<Memory> {
-    let block = Block::alloc(find(device)?, bytes.len())?;
+fn upload(bytes: &[u8], device: Device, by: Asked) -> Result<Memory> {
+    let block = Block::alloc(find(device)?, bytes.len(), by)?;
     block.on.backend.upload(bytes, block.handle)?;
     Ok(Memory::Attached(block))
 }
@@ -143,75 +174,9 @@ fn too_short() -> Error {
     Error::argument("memory", "the memory is shorter than the tensor")
 }
 
-/// Waits for all work on a device, and returns the error of an operation that has failed there
-/// since the last wait. On the host nothing is left to wait for when an operation returns.
-///
-/// ```
-/// use pullback::{Device, backend};
-/// backend::synchronize(Device::Cpu)?;
-/// # Ok::<(), pullback::Error>(())
-/// ```
-///
-/// # Errors
-/// The first operation that failed, with the line of its call; or if the device is not there.
-pub fn synchronize(device: Device) -> Result<()> {
-    match device {
-        Device::Cpu => Ok(()),
-        other => find(other)?.backend.synchronize(),
-    }
-}
-
-/// A line for each device and, if the NVIDIA driver is there, for each library of CUDA: the file
-/// that was opened, or where it was looked for.
-///
-/// ```
-/// let lines = pullback::backend::device_report();
-/// assert!(lines[0].starts_with("cpu: "));
-/// ```
-pub fn device_report() -> Vec<String> {
-    let mut lines = vec![format!("cpu: {} threads", threads())];
-    lines.extend(pullback_cuda::report());
-    lines
-}
-
 /// Why a GPU is not there.
 pub(crate) fn why_missing(number: u16) -> Option<String> {
     pullback_cuda::describe(number).err()
-}
-
-/// Returns cached memory to the system: that of the host and of every other device, with the
-/// working memory of compiled functions that do not run at the moment.
-///
-/// ```
-/// use pullback::{Tensor, memory_stats, trim_memory};
-/// drop(Tensor::zeros([1 << 16]) + 1.0);
-/// let cached = memory_stats().cached_bytes; // kept for the next tensor of that size
-/// trim_memory();
-/// assert!(memory_stats().cached_bytes < cached);
-/// ```
-#[doc(alias = "empty_cache")]
-pub fn trim() {
-    pullback_cpu::buffer::trim();
-    attach::trim();
-}
-
-/// What the memory pool of a device holds and has done.
-///
-/// ```
-/// use pullback::{Device, Tensor, backend};
-/// let x = Tensor::zeros([1000]) + 1.0;
-/// assert!(backend::statistics(Device::Cpu)?.live_bytes >= 4000);
-/// # drop(x);
-/// # Ok::<(), pullback::Error>(())
-/// ```
-///
-/// # Errors
-/// If the device is not there.
-pub fn statistics(device: Device) -> Result<PoolStats> {
-    match device {
-        Device::Cpu => Ok(stats()),
-        other => Ok(find(other)?.backend.statistics()),
-    }
 }
 
 /// The description of a device for passes; of several, that of the CPU.
@@ -360,9 +325,12 @@ fn run_to(call: &Checked, device: Device, x: &Tensor, at: Line) -> Result<Tensor
     // Made dense on its own device, so that only its elements are moved.
     let dense = if x.0.layout.is_dense() { x.clone() } else { copy(x, at)? };
     let (start, bytes) = (dense.0.layout.offset * spec.dtype.size(), spec.bytes());
+    let by = Asked::by("to", mode::user_line(at));
     let memory = match &*dense.0.storage.read() {
-        Memory::Host(buffer) => upload(buffer.slice(start, bytes).ok_or_else(too_short)?, device)?,
-        memory => Memory::Host(memory.download(spec.dtype, start, bytes)?).moved(device)?,
+        Memory::Host(buffer) => {
+            upload(buffer.slice(start, bytes).ok_or_else(too_short)?, device, by)?
+        }
+        memory => Memory::Host(memory.download(spec.dtype, start, bytes)?).moved(device, by)?,
     };
     Ok(smallvec![Tensor::dense(spec, memory)])
 }
@@ -451,7 +419,8 @@ pub(crate) const INLINE: usize = 256;
 pub(crate) enum Code {
     /// With the list in which its outputs are gathered, kept so that its allocation is reused.
     Host(Box<Prepared>, Vec<Buffer>),
-    Attached(Box<dyn DeviceProgram>, Arc<Attached>),
+    /// With the op and line of each fresh output.
+    Attached(Box<dyn DeviceProgram>, Arc<Attached>, Vec<Asked>),
 }
 
 impl Code {
@@ -463,7 +432,8 @@ impl Code {
             }
             device => {
                 let on = find(device)?;
-                Ok(Code::Attached(on.backend.prepare(planned)?, on.clone()))
+                let program = on.with_memory(ARENA, true, || on.backend.prepare(planned))?;
+                Ok(Code::Attached(program, on.clone(), enqueue::makers(planned)))
             }
         }
     }
@@ -471,7 +441,7 @@ impl Code {
     fn device(&self) -> Device {
         match self {
             Code::Host(..) => Device::Cpu,
-            Code::Attached(_, on) => on.device,
+            Code::Attached(_, on, _) => on.device,
         }
     }
 
@@ -485,7 +455,7 @@ impl Code {
     fn steps(&self) -> std::borrow::Cow<'_, [Step]> {
         match self {
             Code::Host(prepared, ..) => prepared.steps().into(),
-            Code::Attached(program, _) => program.steps().into(),
+            Code::Attached(program, ..) => program.steps().into(),
         }
     }
 
@@ -503,12 +473,14 @@ impl Code {
                 outputs.extend(made.drain(..).map(Memory::Host));
                 Ok(())
             }
-            Code::Attached(program, on) => {
+            Code::Attached(program, on, makers) => {
                 let inputs = enqueue::bound_inputs(planned, inputs, on.device)?;
-                let fresh = enqueue::fresh_outputs(planned, on)?;
+                let fresh = enqueue::fresh_outputs(planned, makers, on)?;
                 let handles: SmallVec<[Handle; 16]> = fresh.iter().map(|b| b.handle).collect();
                 on.with_arena(planned.plan().arena, |arena| {
-                    program.run(&Bases { arena, inputs: &inputs, outputs: &handles }, None)
+                    let bases = Bases { arena, inputs: &inputs, outputs: &handles };
+                    // Not repeated: a part of what it replaces may have been written.
+                    on.with_memory(ARENA, false, || program.run(&bases, None))
                 })?;
                 outputs.extend(fresh.into_iter().map(Memory::Attached));
                 Ok(())
@@ -531,12 +503,12 @@ impl Code {
                 made.clear();
                 done
             }
-            Code::Attached(program, on) => {
+            Code::Attached(program, on, makers) => {
                 let inputs = enqueue::bound_inputs(planned, inputs, on.device)?;
-                let outputs = enqueue::fresh_outputs(planned, on)?;
+                let outputs = enqueue::fresh_outputs(planned, makers, on)?;
                 let handles: SmallVec<[Handle; 16]> = outputs.iter().map(|b| b.handle).collect();
                 // Not the shared arena: code that inspects values runs other programs meanwhile.
-                let arena = Block::alloc(on, planned.plan().arena)?;
+                let arena = Block::alloc(on, planned.plan().arena, ARENA)?;
                 let bases = Bases { arena: arena.handle, inputs: &inputs, outputs: &handles };
                 f(&mut OnDevice { planned, program: &mut **program, bases, on, next: 0 })
             }

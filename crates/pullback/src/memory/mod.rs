@@ -22,6 +22,6 @@ pub(crate) use compress::Need;
 pub use offload::{Offload, OffloadStats};
 pub use packing::{Pack, Packed, SavedValue, with_packing};
 pub use report::{
-    LineMemory, MemoryBytes, MemoryKind, MemoryPartGuard, MemoryPhase, MemoryReport,
+    DeviceMemory, LineMemory, MemoryBytes, MemoryKind, MemoryPartGuard, MemoryPhase, MemoryReport,
     MemoryReporter, MemorySample, PartMemory, PoolPeak, memory_part, memory_report, predict_memory,
 };

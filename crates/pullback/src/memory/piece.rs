@@ -5,10 +5,9 @@
 //! on them. So the transpose of a matrix is the same piece as the matrix, and a repeated row is a
 //! row. Two savers of the same piece keep it once ([`Memo`]).
 
-use crate::backend::Memory;
-use crate::backend::{Pooled, WeakPooled};
+use crate::backend::{Asked, Memory, Pooled, WeakPooled};
 use crate::storage::Storage;
-use crate::{DType, Device, Spec, Tensor};
+use crate::{DType, Device, Spec, Tensor, mode};
 use pullback_ir::{Layout, Shape};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -115,7 +114,8 @@ pub(super) fn dense_from(
     fill: impl FnOnce(&mut [u8]) -> crate::Result<()>,
 ) -> crate::Result<Tensor> {
     let spec = Spec::on(device, dtype, Shape::from_slice(&[len]));
-    let memory = Memory::filled(dtype, spec.bytes(), device, fill)?;
+    let by = Asked { op: "unpack", at: mode::set_line() };
+    let memory = Memory::filled(dtype, spec.bytes(), device, by, fill)?;
     Ok(Tensor::dense(spec, memory))
 }
 

@@ -4,13 +4,14 @@
 //! Its memory is behind handles, in a map that only its thread has, so nothing else can read it.
 //! What it is told goes into a queue and has usually not run when the call returns; [`Pause`] holds
 //! the queue, so that a test can say so. It counts what it is told to do. Fresh memory is full of a
-//! pattern, not of zeros.
+//! pattern, not of zeros. Copies beside the queue run as late as they may, so that memory which is
+//! written or used too early shows.
 
 #![allow(dead_code)]
 
 use pullback::backend::{
-    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, PoolStats, Step, Write,
-    attach,
+    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, HostCopy, PoolStats, Step,
+    Write, attach,
 };
 use pullback::{DType, Device, Error, ErrorKind, Op, Result, Spec};
 use pullback_cpu::{BoundInput, Buffer, Input, Prepared, WriteTarget};
@@ -41,6 +42,9 @@ pub struct Counts {
     pub uploads: u64,
     pub downloads: u64,
     pub waits: u64,
+    /// Copies that were started beside the queue, to the host and back.
+    pub offloads: u64,
+    pub restores: u64,
     /// Ops that were put into the queue, and programs.
     pub ops: u64,
     pub programs: u64,
@@ -57,6 +61,8 @@ pub fn counts() -> Counts {
         uploads: of(&c.uploads),
         downloads: of(&c.downloads),
         waits: of(&c.waits),
+        offloads: of(&c.offloads),
+        restores: of(&c.restores),
         ops: of(&c.ops),
         programs: of(&c.programs),
         done: of(&c.done),
@@ -73,6 +79,8 @@ pub fn counted<R>(f: impl FnOnce() -> R) -> (R, Counts) {
         uploads: now.uploads - before.uploads,
         downloads: now.downloads - before.downloads,
         waits: now.waits - before.waits,
+        offloads: now.offloads - before.offloads,
+        restores: now.restores - before.restores,
         ops: now.ops - before.ops,
         programs: now.programs - before.programs,
         done: now.done - before.done,
@@ -106,6 +114,16 @@ pub fn only_fresh<R>(f: impl FnOnce() -> R) -> R {
     made
 }
 
+/// Runs `f` while the device has memory for so many bytes more.
+pub fn limited<R>(bytes: u64, f: impl FnOnce() -> R) -> R {
+    let c = &handle().counters;
+    handle().flush();
+    c.limit.store(c.live.load(SeqCst) + bytes, SeqCst);
+    let made = f();
+    c.limit.store(u64::MAX, SeqCst);
+    made
+}
+
 /// Tests of a process that count, all others with them, run one at a time.
 pub fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -118,6 +136,8 @@ struct Counters {
     uploads: AtomicU64,
     downloads: AtomicU64,
     waits: AtomicU64,
+    offloads: AtomicU64,
+    restores: AtomicU64,
     ops: AtomicU64,
     programs: AtomicU64,
     done: AtomicU64,
@@ -125,6 +145,8 @@ struct Counters {
     peak: AtomicU64,
     /// The switches that ops and programs were called with, since somebody asked.
     numerics: Mutex<HashSet<Numerics>>,
+    /// The most that `live` may be.
+    limit: AtomicU64,
     /// It has no kernels that write over their operands or add to memory.
     only_fresh: AtomicBool,
 }
@@ -143,7 +165,9 @@ fn handle() -> &'static Queue {
         let (work, told) = channel();
         let queue = Queue { work, counters: Arc::default(), next: Arc::default() };
         let counters = queue.counters.clone();
-        let run = move || Machine { memory: HashMap::new(), failed: None, counters }.run(&told);
+        counters.limit.store(u64::MAX, SeqCst);
+        let (memory, copies) = (HashMap::new(), Vec::new());
+        let run = move || Machine { memory, copies, failed: None, counters }.run(&told);
         std::thread::Builder::new().name("second device".into()).spawn(run).expect("a thread");
         attach(Device::Cuda(0), Box::new(queue.clone())).expect("attached once");
         queue
@@ -159,6 +183,13 @@ impl Queue {
     fn see_numerics(&self) {
         self.counters.numerics.lock().unwrap().insert(Numerics::now());
     }
+
+    /// Waits until all memory that was given back is.
+    fn flush(&self) {
+        let (reply, answered) = channel();
+        self.tell(Work::Flush(reply));
+        let _ = answered.recv_timeout(PATIENCE);
+    }
 }
 
 /// What the device is told.
@@ -170,7 +201,29 @@ enum Work {
     Run(Op, Option<Write>, Vec<Seen>, Vec<Seen>, Option<Line>),
     Program(Arc<Mutex<Prepared>>, Handle, Vec<(Handle, usize)>, Vec<Handle>, Option<usize>),
     Wait(Sender<Result<()>>),
+    Offload(Handle, usize, usize, OnHost),
+    Restore(OnHost, Handle),
+    Settle(Handle),
+    Collect(OnHost, Sender<Result<Vec<u8>>>),
+    Flush(Sender<()>),
     Pause(Receiver<()>),
+}
+
+/// Bytes on the host, once they were copied.
+type OnHost = Arc<Mutex<Option<Vec<u8>>>>;
+
+/// A copy beside the queue that was not made yet: of so many bytes from a place on, or back.
+enum Copy {
+    Out(Handle, usize, usize, OnHost),
+    Back(OnHost, Handle),
+}
+
+impl Copy {
+    fn memory(&self) -> Handle {
+        match self {
+            Copy::Out(memory, ..) | Copy::Back(_, memory) => *memory,
+        }
+    }
 }
 
 /// Memory seen through a layout.
@@ -206,6 +259,11 @@ impl DeviceBackend for Queue {
             return Err(Error::new(ErrorKind::Memory, "alloc", message));
         }
         let c = &self.counters;
+        if c.live.load(SeqCst).saturating_add(bytes as u64) > c.limit.load(SeqCst) {
+            let live = c.live.load(SeqCst);
+            let message = format!("cannot allocate {bytes} bytes on cuda:0: {live} are in use");
+            return Err(Error::new(ErrorKind::Memory, "alloc", message));
+        }
         c.allocations.fetch_add(1, SeqCst);
         let live = c.live.fetch_add(bytes as u64, SeqCst) + bytes as u64;
         c.peak.fetch_max(live, SeqCst);
@@ -228,6 +286,31 @@ impl DeviceBackend for Queue {
         self.counters.downloads.fetch_add(1, SeqCst);
         let (reply, answered) = channel();
         self.tell(Work::Download(from, start, to.len(), reply));
+        to.copy_from_slice(&answer(&answered)?);
+        Ok(())
+    }
+
+    fn offload(&self, from: Handle, start: usize, bytes: usize) -> Result<HostCopy> {
+        self.counters.offloads.fetch_add(1, SeqCst);
+        let copy = OnHost::default();
+        self.tell(Work::Offload(from, start, bytes, copy.clone()));
+        Ok(HostCopy::new(copy, bytes))
+    }
+
+    fn restore(&self, copy: &HostCopy, to: Handle) -> Result<()> {
+        self.counters.restores.fetch_add(1, SeqCst);
+        self.tell(Work::Restore(copy.get::<OnHost>().expect("a copy of its own").clone(), to));
+        Ok(())
+    }
+
+    fn settle(&self, memory: Handle) -> Result<()> {
+        self.tell(Work::Settle(memory));
+        Ok(())
+    }
+
+    fn collect(&self, copy: &HostCopy, to: &mut [u8]) -> Result<()> {
+        let (reply, answered) = channel();
+        self.tell(Work::Collect(copy.get::<OnHost>().expect("its own").clone(), reply));
         to.copy_from_slice(&answer(&answered)?);
         Ok(())
     }
@@ -264,7 +347,13 @@ impl DeviceBackend for Queue {
         }
     }
 
-    fn trim(&self) {}
+    fn reset_peak(&self) {
+        self.counters.peak.store(self.counters.live.load(SeqCst), SeqCst);
+    }
+
+    fn trim(&self) {
+        self.flush();
+    }
 
     fn synchronize(&self) -> Result<()> {
         self.counters.waits.fetch_add(1, SeqCst);
@@ -299,6 +388,7 @@ impl DeviceProgram for Ready {
 /// The device itself: all there is of its memory.
 struct Machine {
     memory: HashMap<Handle, Buffer>,
+    copies: Vec<Copy>,
     /// The first thing that failed since somebody waited.
     failed: Option<Error>,
     counters: Arc<Counters>,
@@ -327,6 +417,7 @@ impl Machine {
                 self.memory.insert(name, memory?);
             }
             Work::Free(name) => {
+                self.copy_of(name)?;
                 let gone = self.memory.remove(&name).map_or(0, |memory| memory.len());
                 self.counters.live.fetch_sub(gone as u64, SeqCst);
             }
@@ -365,12 +456,55 @@ impl Machine {
             Work::Wait(reply) => {
                 let _ = reply.send(self.failed.take().map_or(Ok(()), Err));
             }
+            Work::Offload(from, start, bytes, copy) => {
+                self.copies.push(Copy::Out(from, start, bytes, copy));
+            }
+            Work::Restore(copy, to) => self.copies.push(Copy::Back(copy, to)),
+            Work::Settle(memory) => self.copy_of(memory)?,
+            Work::Collect(copy, reply) => {
+                let made = self.copy_to(&copy);
+                let bytes = copy.lock().expect("nobody panics with it").clone();
+                let _ = reply.send(made.map(|()| bytes.unwrap_or_default()));
+            }
+            Work::Flush(reply) => {
+                let _ = reply.send(());
+            }
             Work::Pause(resume) => {
                 // Goes on when the other end is dropped, or when somebody has forgotten to.
                 let _ = resume.recv_timeout(PATIENCE);
             }
         }
         Ok(())
+    }
+
+    /// Makes the copies from and to this memory.
+    fn copy_of(&mut self, memory: Handle) -> Result<()> {
+        while let Some(i) = self.copies.iter().position(|copy| copy.memory() == memory) {
+            match self.copies.remove(i) {
+                Copy::Out(from, start, len, to) => {
+                    let bytes = self.get(from)?.slice(start, len).map(<[u8]>::to_vec);
+                    *to.lock().expect("nobody panics with it") = bytes;
+                }
+                Copy::Back(from, to) => {
+                    self.copy_to(&from)?;
+                    let bytes = from.lock().expect("nobody panics with it").clone();
+                    self.work(Work::Upload(to, bytes.unwrap_or_default()))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the copy to this place on the host, if it was not made.
+    fn copy_to(&mut self, host: &OnHost) -> Result<()> {
+        let wanted = |copy: &Copy| match copy {
+            Copy::Out(memory, _, _, to) if Arc::ptr_eq(to, host) => Some(*memory),
+            _ => None,
+        };
+        match self.copies.iter().find_map(wanted) {
+            Some(memory) => self.copy_of(memory),
+            None => Ok(()),
+        }
     }
 
     fn get(&self, name: Handle) -> Result<&Buffer> {

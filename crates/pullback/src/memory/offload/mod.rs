@@ -1,6 +1,7 @@
 //! Offloading: saved values are stored outside of memory until backward.
 //!
-//! [`Offload`] is a packer like any other (`packing.rs`). A value is copied when it is saved, and a
+//! [`Offload`] is a packer like any other (`packing.rs`). Values of a device go to the memory of
+//! the host (`host.rs`), or those of any device to disk. For the disk, a value is copied when it is saved, and a
 //! thread writes the copy to a file of its own (`file.rs`) while the forward pass continues.
 //! Backward takes values in the reverse order, so a second thread prefetches in that order
 //! (`engine.rs`, `work.rs`). Copies that wait and prefetched values have one bound (`quota.rs`):
@@ -13,16 +14,20 @@
 
 mod engine;
 mod file;
+mod host;
 mod quota;
 #[cfg(test)]
 mod tests;
 mod work;
 
+use crate::backend::Pooled;
 use crate::memory::packing::{Pack, Packed, SavedValue, with_packing};
 use crate::memory::piece::{Memoized, Piece};
-use crate::{Error, ErrorKind, Result, Spec, Tensor, mode, trace};
+use crate::storage::Storage;
+use crate::{Device, Error, ErrorKind, Result, Spec, Tensor, mode, trace};
 use engine::{Engine, OffloadOptions, OffloadedValue};
 use file::Create;
+use host::{HostEngine, HostValue};
 use pullback_ir::{Layout, Line};
 use std::fmt;
 use std::path::Path;
@@ -69,21 +74,29 @@ use std::sync::Arc;
 /// A file that was removed, cut short or changed (each has a checksum) makes backward an error that
 /// names the op and the file, and changes no gradient.
 #[derive(Clone)]
-pub struct Offload(Option<Arc<Engine>>);
+pub struct Offload(Where);
+
+#[derive(Clone)]
+enum Where {
+    Host(Arc<HostEngine>),
+    Disk(Arc<Engine>),
+}
 
 /// What an [`Offload`] holds and has done.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OffloadStats {
-    /// Bytes written to files.
+    /// Bytes written to files, or copied to the host.
     pub written_bytes: u64,
-    /// Bytes read from files.
+    /// Bytes read from files, or copied back to the device.
     pub read_bytes: u64,
     /// Bytes in memory now: copies that wait for the writer, copies that stay while they fit,
     /// prefetched values.
     pub held_bytes: u64,
     /// The most that `held_bytes` was.
     pub peak_held_bytes: u64,
+    /// Bytes of values of devices that are on the host now.
+    pub host_bytes: u64,
     /// Bytes in files now.
     pub disk_bytes: u64,
     /// Files now.
@@ -107,8 +120,15 @@ pub struct OffloadStats {
 }
 
 impl Offload {
-    /// To the memory of the host. In this version nothing is moved: values on the CPU are there
-    /// already, and those on other devices stay on them. The options have no effect.
+    /// Values of a GPU to the memory of the host; those on the CPU stay where they are.
+    ///
+    /// Copies run beside the operations of the GPU: a value leaves when it is saved, its memory is
+    /// used again once it was copied, and it comes back while backward works on what was saved
+    /// after it. The host holds the copies in pinned memory, which is slow to make and is kept for
+    /// the next step ([`PoolStats::pinned_bytes`](crate::PoolStats::pinned_bytes);
+    /// [`trim_memory`](crate::trim_memory) frees what is unused). Unless set otherwise, values of
+    /// less than 1 MiB stay, and up to 8 values, 2 GiB together, are on the GPU before they are
+    /// needed.
     ///
     /// ```
     /// use pullback::{Offload, OffloadStats, Tensor};
@@ -121,7 +141,7 @@ impl Offload {
     #[doc(alias = "save_on_cpu")]
     #[must_use]
     pub fn to_host() -> Offload {
-        Offload(None)
+        Offload(Where::Host(Arc::new(HostEngine::new())))
     }
 
     /// Offloads to files in a directory, which is created if there is none.
@@ -167,12 +187,13 @@ impl Offload {
             let message = format!("no thread could be started: {error}");
             Error::new(ErrorKind::Memory, "offload", message)
         })?;
-        Ok(Offload(Some(engine)))
+        Ok(Offload(Where::Disk(engine)))
     }
 
     fn set(self, change: impl FnOnce(&mut OffloadOptions)) -> Offload {
-        if let Some(engine) = &self.0 {
-            engine.set(change);
+        match &self.0 {
+            Where::Host(engine) => engine.set(change),
+            Where::Disk(engine) => engine.set(change),
         }
         self
     }
@@ -308,7 +329,11 @@ impl Offload {
     /// # Errors
     /// If a value could not be written, and that was not reported yet. It is kept in memory.
     pub fn flush(&self) -> Result<()> {
-        self.0.as_ref().map_or(Ok(()), |engine| engine.flush())
+        match &self.0 {
+            // The device orders its copies itself.
+            Where::Host(_) => Ok(()),
+            Where::Disk(engine) => engine.flush(),
+        }
     }
 
     /// What it holds now and has done so far.
@@ -329,37 +354,54 @@ impl Offload {
     /// ```
     #[must_use]
     pub fn stats(&self) -> OffloadStats {
-        self.0.as_ref().map_or_else(OffloadStats::default, |engine| engine.stats())
+        match &self.0 {
+            Where::Host(engine) => engine.stats(),
+            Where::Disk(engine) => engine.stats(),
+        }
     }
 }
 
 impl fmt::Debug for Offload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            None => f.write_str("Offload::to_host()"),
-            Some(_) => write!(f, "Offload({:?})", self.stats()),
+            Where::Host(_) => f.write_str("Offload::to_host()"),
+            Where::Disk(_) => write!(f, "Offload({:?})", self.stats()),
         }
     }
 }
 
 impl Pack for Offload {
     fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
-        let Some(engine) = &self.0 else { return Ok(None) };
         let x = value.tensor();
         if value.is_parameter() || !trace::knows(x) {
             return Ok(None);
         }
-        let piece = Piece::of(x);
-        if piece.bytes() < engine.options().min_bytes.max(1) {
+        let (piece, options) = match &self.0 {
+            Where::Host(_) if x.device() == Device::Cpu => return Ok(None),
+            Where::Host(engine) => (Piece::of(x), engine.options()),
+            Where::Disk(engine) => (Piece::of(x), engine.options()),
+        };
+        if piece.bytes() < options.min_bytes.max(1) {
             return Ok(None);
         }
-        engine.check()?;
-        let kept = match engine.memo.find(&piece, 0) {
-            Some(kept) => {
-                engine.note_shared();
-                kept
+        let kept = match &self.0 {
+            Where::Host(engine) => match engine.memo.find(&piece, 0) {
+                Some(kept) => {
+                    engine.note_shared();
+                    Ticket::Host(kept)
+                }
+                None => Ticket::Host(engine.memo.note(&piece, 0, engine.take(&piece, value)?)),
+            },
+            Where::Disk(engine) => {
+                engine.check()?;
+                match engine.memo.find(&piece, 0) {
+                    Some(kept) => {
+                        engine.note_shared();
+                        Ticket::Disk(kept)
+                    }
+                    None => Ticket::Disk(engine.memo.note(&piece, 0, engine.take(&piece, value)?)),
+                }
             }
-            None => engine.memo.note(&piece, 0, engine.take(&piece, value)?),
         };
         Ok(Some(Arc::new(Away {
             kept,
@@ -374,7 +416,7 @@ impl Pack for Offload {
 
 /// A value that is somewhere else.
 struct Away {
-    kept: Arc<Memoized<OffloadedValue>>,
+    kept: Ticket,
     spec: Spec,
     /// Its layout on the memory that was saved.
     original: Layout,
@@ -384,29 +426,62 @@ struct Away {
     at: Line,
 }
 
+/// Where it is, held by all that saved it.
+enum Ticket {
+    Host(Arc<Memoized<HostValue>>),
+    Disk(Arc<Memoized<OffloadedValue>>),
+}
+
+impl Ticket {
+    fn original(&self) -> Option<Pooled<Storage>> {
+        match self {
+            Ticket::Host(kept) => kept.value.original(),
+            Ticket::Disk(kept) => kept.value.original(),
+        }
+    }
+
+    fn fetch(&self) -> Result<Pooled<Storage>> {
+        match self {
+            Ticket::Host(kept) => kept.value.fetch(),
+            Ticket::Disk(kept) => kept.value.fetch(),
+        }
+    }
+
+    fn saver(&self) -> String {
+        match self {
+            Ticket::Host(kept) => kept.value.saver(),
+            Ticket::Disk(kept) => kept.value.saver(),
+        }
+    }
+
+    /// The error of a value that does not come back.
+    fn lost(&self, error: &Error, name: &str, at: Line) -> Error {
+        let (saver, message) = (self.saver(), error.message());
+        let message = format!("backward of `{name}` needs {saver}, but {message}");
+        let error = Error::new(error.kind(), "offload", message).at(at);
+        match self {
+            Ticket::Host(_) => error.hint("let fewer values come back at once, with prefetch(..)"),
+            Ticket::Disk(_) => error.hint("leave the files alone until backward has passed"),
+        }
+    }
+}
+
 impl Packed for Away {
     fn unpack(&self) -> Result<Tensor> {
-        let ticket = &self.kept.value;
+        let ticket = &self.kept;
         if let Some(storage) = ticket.original() {
             return Ok(Tensor::new(self.spec.clone(), self.original.clone(), storage));
         }
-        let storage = ticket.fetch().map_err(|error| {
-            let message = format!(
-                "backward of `{}` needs {}, but {}",
-                self.name,
-                ticket.saver(),
-                error.message()
-            );
-            Error::new(error.kind(), "offload", message)
-                .at(self.at)
-                .hint("leave the files alone until backward has passed")
-        })?;
+        let storage = ticket.fetch().map_err(|e| ticket.lost(&e, &self.name, self.at))?;
         Ok(Tensor::new(self.spec.clone(), self.layout.clone(), storage))
     }
 
     /// Holders of the same value count their share of it.
     fn bytes(&self) -> usize {
-        self.kept.value.held() / Arc::strong_count(&self.kept)
+        match &self.kept {
+            Ticket::Host(kept) => kept.value.held() / Arc::strong_count(kept),
+            Ticket::Disk(kept) => kept.value.held() / Arc::strong_count(kept),
+        }
     }
 
     /// Copies that wait and prefetched values have their own bound.

@@ -1,7 +1,7 @@
 //! A disk that is full, as the system says it, and memory by its bytes.
 
 use super::Offload;
-use crate::backend::Memory;
+use crate::backend::{Asked, Memory};
 use crate::{Backward, DType, Device, ErrorKind, Tensor, catch};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -93,7 +93,7 @@ fn a_full_disk_is_an_error_and_the_tape_stays_usable() {
 #[test]
 fn memory_by_its_bytes() {
     let filled = |dtype, byte: u8| {
-        Memory::filled(dtype, 3, Device::Cpu, |bytes| {
+        Memory::filled(dtype, 3, Device::Cpu, Asked { op: "test", at: None }, |bytes| {
             assert_eq!(bytes, [0, 0, 0]);
             bytes[1] = byte;
             Ok(())
@@ -105,7 +105,9 @@ fn memory_by_its_bytes() {
     assert_eq!(buffer.slice(3, 0), Some(&[][..]));
     assert!(filled(DType::Bool, 1).is_ok() && filled(DType::Bool, 2).is_err());
     assert!(
-        Memory::filled(DType::U8, 3, Device::Cpu, |_| Err(crate::Error::argument("x", "no")))
-            .is_err()
+        Memory::filled(DType::U8, 3, Device::Cpu, Asked { op: "test", at: None }, |_| {
+            Err(crate::Error::argument("x", "no"))
+        })
+        .is_err()
     );
 }

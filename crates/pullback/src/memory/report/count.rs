@@ -2,8 +2,10 @@
 
 use super::ledger::{Ledger, Life};
 use super::{
-    LineMemory, MemoryBytes, MemoryKind, MemoryReport, MemorySample, PartMemory, PoolPeak,
+    DeviceMemory, LineMemory, MemoryBytes, MemoryKind, MemoryReport, MemorySample, PartMemory,
+    PoolPeak,
 };
+use pullback_ir::Device;
 
 pub(super) fn report(ledger: &Ledger, pool: Option<PoolPeak>) -> MemoryReport {
     let timeline = timeline(ledger);
@@ -50,7 +52,31 @@ pub(super) fn report(ledger: &Ledger, pool: Option<PoolPeak>) -> MemoryReport {
         peak_by_line: by_line(ledger, |life| life.known.is_none() && life.is_alive(peak_at)),
         timeline,
         pool,
+        by_device: by_device(ledger),
     }
+}
+
+/// The most that is alive on each device, the host first.
+fn by_device(ledger: &Ledger) -> Vec<DeviceMemory> {
+    let mut devices: Vec<Device> = ledger.lives.iter().map(|life| life.device).collect();
+    devices.sort_unstable();
+    devices.dedup();
+    let peak = |device: Device| {
+        let mut changes = vec![0i64; ledger.moments.len() + 1];
+        for life in ledger.lives.iter().filter(|life| life.device == device) {
+            let last = life.last.min(ledger.moments.len() - 1);
+            if life.first <= last {
+                changes[life.first] += life.bytes as i64;
+                changes[last + 1] -= life.bytes as i64;
+            }
+        }
+        let alive = changes.iter().scan(0, |sum, change| {
+            *sum += change;
+            Some(*sum)
+        });
+        DeviceMemory { device, peak: alive.max().unwrap_or(0) as u64, pool: None }
+    };
+    devices.into_iter().map(peak).collect()
 }
 
 /// What is alive at each moment.
@@ -85,10 +111,10 @@ fn by_line(ledger: &Ledger, counts: impl Fn(&Life) -> bool) -> Vec<LineMemory> {
     let mut lines: Vec<LineMemory> = Vec::new();
     let mut places = rustc_hash::FxHashMap::default();
     for life in ledger.lives.iter().filter(|life| life.bytes > 0 && counts(life)) {
-        let (op, at, kind) = (life.op, life.at, life.kind());
-        let place = *places.entry((op, at, kind)).or_insert(lines.len());
+        let (op, at, kind, device) = (life.op, life.at, life.kind(), life.device);
+        let place = *places.entry((op, at, kind, device)).or_insert(lines.len());
         if place == lines.len() {
-            lines.push(LineMemory { op, at, kind, bytes: 0, count: 0 });
+            lines.push(LineMemory { op, at, device, kind, bytes: 0, count: 0 });
         }
         lines[place].bytes += life.bytes;
         lines[place].count += 1;

@@ -1,6 +1,6 @@
 //! The report as JSON, for tools.
 
-use super::{LineMemory, MemoryBytes, MemoryKind, MemoryReport, MemorySample};
+use super::{LineMemory, MemoryBytes, MemoryKind, MemoryReport, MemorySample, PoolPeak};
 use pullback_ir::Line;
 use std::fmt::Write;
 
@@ -12,10 +12,11 @@ impl MemoryReport {
     /// | `predicted` | whether it was predicted |
     /// | `most` | bytes of each kind, each at its largest: `{"parameters": …, "gradients": …, "optimizer_state": …, …}` |
     /// | `peak` | the moment at which most is alive, as in `timeline`, with its `index` and `by_line` |
-    /// | `activations_by_line` | list of `{"op", "at", "kind", "bytes", "count"}` |
+    /// | `activations_by_line` | list of `{"op", "at", "kind", "bytes", "count", "device"}` |
     /// | `by_part` | list of `{"path", "bytes"}` |
     /// | `timeline` | list of `{"op", "at", "phase", "total", "alive"}` |
     /// | `pool` | `null`, or `{"before", "peak"}` |
+    /// | `by_device` | list of `{"device", "peak", "pool"}` |
     ///
     /// A place (`at`) is `null` or `{"file", "line", "column"}`.
     ///
@@ -50,15 +51,25 @@ impl MemoryReport {
             out.push('}');
         });
         out.push_str(",\"pool\":");
-        match self.pool {
-            None => out.push_str("null"),
-            // Writing to a string does not fail, here and below.
-            Some(pool) => {
-                let _ = write!(out, "{{\"before\":{},\"peak\":{}}}", pool.before, pool.peak);
-            }
-        }
+        pool(&mut out, self.pool);
+        out.push_str(",\"by_device\":");
+        list(&mut out, &self.by_device, |out, of| {
+            let _ = write!(out, "{{\"device\":\"{}\",\"peak\":{},\"pool\":", of.device, of.peak);
+            pool(out, of.pool);
+            out.push('}');
+        });
         out.push('}');
         out
+    }
+}
+
+fn pool(out: &mut String, pool: Option<PoolPeak>) {
+    match pool {
+        None => out.push_str("null"),
+        // Writing to a string does not fail, here and elsewhere.
+        Some(pool) => {
+            let _ = write!(out, "{{\"before\":{},\"peak\":{}}}", pool.before, pool.peak);
+        }
     }
 }
 
@@ -97,7 +108,11 @@ fn line(out: &mut String, line: &LineMemory) {
     out.push_str(",\"at\":");
     place(out, line.at);
     let kind = line.kind.name().replace(' ', "_");
-    let _ = write!(out, ",\"kind\":\"{kind}\",\"bytes\":{},\"count\":{}}}", line.bytes, line.count);
+    let LineMemory { bytes, count, device, .. } = line;
+    let _ = write!(
+        out,
+        ",\"kind\":\"{kind}\",\"bytes\":{bytes},\"count\":{count},\"device\":\"{device}\"}}"
+    );
 }
 
 fn place(out: &mut String, at: Option<Line>) {

@@ -7,7 +7,7 @@ use crate::leaf::Leaf;
 use crate::sequence::take_number;
 use crate::storage::{Storage, Traced};
 use crate::{Tensor, mode, trace};
-use pullback_ir::{Line, Op};
+use pullback_ir::{Device, Line, Op};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -18,6 +18,7 @@ pub(super) type SharedLedger = Arc<Mutex<Ledger>>;
 /// The lifetime of a storage.
 pub(super) struct Life {
     pub bytes: u64,
+    pub device: Device,
     /// The first and the last moment at which it is alive.
     pub first: usize,
     pub last: usize,
@@ -36,7 +37,7 @@ pub(super) struct Life {
 
 impl Life {
     pub fn new(
-        bytes: usize,
+        (bytes, device): (usize, Device),
         first: usize,
         op: &'static str,
         at: Option<Line>,
@@ -44,6 +45,7 @@ impl Life {
     ) -> Life {
         Life {
             bytes: bytes as u64,
+            device,
             first,
             last: usize::MAX,
             op,
@@ -247,12 +249,12 @@ fn register_known(ledger: &SharedLedger, x: &Tensor, kind: MemoryKind, part: Opt
     if storage.as_traced().is_some() || number(ledger, &x.0.storage).is_some() {
         return;
     }
-    let bytes = storage.bytes();
+    let size = (storage.bytes(), storage.device());
     let first = {
         let state = of(ledger);
         if storage.created > state.since { state.now() } else { 0 }
     };
-    admit(ledger, storage, Life { known: Some(kind), ..Life::new(bytes, first, "", None, part) });
+    admit(ledger, storage, Life { known: Some(kind), ..Life::new(size, first, "", None, part) });
 }
 
 /// An operand: where it was there before, it is a parameter, its gradient comes with it, or it is
@@ -305,16 +307,20 @@ pub(crate) fn works<'a>(name: &'static str, on: impl Iterator<Item = &'a Tensor>
 }
 
 /// The arena of a compiled function, which it borrows for the call.
-pub(crate) fn takes_arena(bytes: usize, at: Line) {
+pub(crate) fn takes_arena(bytes: usize, device: Device, at: Line) {
     let Some(ledger) = kept().filter(counts_here) else { return };
     let mut state = of(&ledger);
     let now = state.now();
-    let life = Life::new(bytes, now, "jit", Some(at), state.part);
+    let life = Life::new((bytes, device), now, "jit", Some(at), state.part);
     state.live(Life { last: now, ..life });
 }
 
 /// A storage is made, of that many bytes or for a value of a trace: its handle, if it counts.
-pub(crate) fn allocated(bytes: usize, traced: Option<&Traced>) -> Option<LifetimeHandle> {
+pub(crate) fn allocated(
+    bytes: usize,
+    device: Device,
+    traced: Option<&Traced>,
+) -> Option<LifetimeHandle> {
     let ledger = kept()?;
     let mut state = of(&ledger);
     let bytes = match traced {
@@ -331,7 +337,7 @@ pub(crate) fn allocated(bytes: usize, traced: Option<&Traced>) -> Option<Lifetim
         (op, at) = (value.op, Some(value.at));
     }
     let one = state.one && op == "literal";
-    let life = Life { one, ..Life::new(bytes, state.now(), op, at, state.part) };
+    let life = Life { one, ..Life::new((bytes, device), state.now(), op, at, state.part) };
     let number = state.live(life);
     Some(LifetimeHandle { ledger: Arc::downgrade(&ledger), number })
 }
@@ -385,7 +391,8 @@ pub(crate) fn unpacked(x: &Tensor) {
         let (op, at) = state.maker();
         let (first, part) = (state.now(), state.part);
         drop(state);
-        register(&ledger, storage, Life::new(storage.bytes(), first, op, at, part));
+        let size = (storage.bytes(), storage.device());
+        register(&ledger, storage, Life::new(size, first, op, at, part));
     }
 }
 

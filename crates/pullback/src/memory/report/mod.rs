@@ -25,13 +25,15 @@ pub(crate) mod part;
 mod svg;
 mod text;
 
+pub(crate) use text::amount;
+
 pub use part::{MemoryPartGuard, memory_part};
 
 use crate::backend;
 use crate::trace::{self, TraceKind};
 use crate::{Error, Result, Tensor, fail, mode};
 use ledger::Ledger;
-use pullback_ir::{ErrorKind, Line};
+use pullback_ir::{Device, ErrorKind, Line};
 use std::fmt;
 use std::path::Path;
 
@@ -183,6 +185,8 @@ pub struct LineMemory {
     /// The user's line; in a backward pass, that of the forward op. `None` where a tensor was made
     /// without an op.
     pub at: Option<Line>,
+    /// Where it is.
+    pub device: Device,
     /// What it is for.
     pub kind: MemoryKind,
     /// How much it is.
@@ -223,6 +227,19 @@ impl fmt::Display for MemorySample {
     }
 }
 
+/// The memory of one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceMemory {
+    /// The device.
+    pub device: Device,
+    /// The most bytes of tensors that are alive on it at once, and of working memory of compiled
+    /// functions.
+    pub peak: u64,
+    /// What its pool counted; `None` for a prediction.
+    pub pool: Option<PoolPeak>,
+}
+
 /// What the pool of buffers counted while the step ran: exact, but over all threads of the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -256,8 +273,11 @@ pub struct MemoryReport {
     /// What is alive while each op runs, in order, from `start` to `end`. Views make nothing and
     /// are left out.
     pub timeline: Vec<MemorySample>,
-    /// What the pool counted; `None` for a prediction.
+    /// What the pool of the host counted; `None` for a prediction.
     pub pool: Option<PoolPeak>,
+    /// Each device that has memory of the step, the host first: the rest of the report adds them
+    /// up.
+    pub by_device: Vec<DeviceMemory>,
 }
 
 impl MemoryReport {
@@ -536,11 +556,20 @@ impl MemoryReporter {
         refuse_inside(mode::user_line(Line::caller()))?;
         let before = backend::stats().live_bytes;
         let ledger = Ledger::new(&self.known, self.parts);
+        let peaks = backend::DevicePeaks::start();
         let (done, rise) = backend::rise(|| ledger::with(&ledger, || fail::catch(f)));
+        let peaks = peaks.end();
         let result = done??;
         ledger::of(&ledger).close();
         let pool = rise.map(|rise| PoolPeak { before, peak: before + rise });
-        let report = count::report(&ledger::of(&ledger), pool);
+        let mut report = count::report(&ledger::of(&ledger), pool);
+        for of in &mut report.by_device {
+            let found = peaks.iter().find(|(device, ..)| *device == of.device);
+            of.pool = match found {
+                Some(&(_, before, peak)) => Some(PoolPeak { before, peak }),
+                None => pool,
+            };
+        }
         Ok((result, report))
     }
 }

@@ -96,8 +96,8 @@ impl Here {
         // The report may be over.
         let Some(ledger) = ledger.upgrade() else { return };
         let now = of(&ledger).now();
-        let bytes = x.0.storage.bytes();
-        ledger::register(&ledger, &x.0.storage, Life::new(bytes, now, op, Some(at), *part));
+        let size = (x.0.storage.bytes(), x.device());
+        ledger::register(&ledger, &x.0.storage, Life::new(size, now, op, Some(at), *part));
     }
 }
 

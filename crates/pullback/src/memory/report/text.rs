@@ -1,13 +1,14 @@
 //! The report as a table.
 
-use super::{LineMemory, MemoryKind, MemoryReport, PartMemory};
+use super::{DeviceMemory, LineMemory, MemoryKind, MemoryReport, PartMemory};
+use pullback_ir::Device;
 use std::fmt;
 
 /// How many lines of a list are shown.
 const SHOWN: usize = 10;
 
 /// Bytes in the unit that suits them.
-pub(super) fn amount(bytes: u64) -> String {
+pub(crate) fn amount(bytes: u64) -> String {
     let units = [("GiB", 1u64 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10)];
     match units.into_iter().find(|(_, size)| bytes >= *size) {
         Some((unit, size)) => format!("{:.1} {unit}", bytes as f64 / size as f64),
@@ -37,6 +38,14 @@ impl fmt::Display for MemoryReport {
             let (peak, before) = (amount(pool.peak), amount(pool.before));
             writeln!(f, "pool: {peak} at most, {above} above the {before} before")?;
         }
+        for of in self.by_device.iter().filter(|of| of.device != Device::Cpu) {
+            let DeviceMemory { device, peak, pool } = of;
+            write!(f, "{device}: {} of it at most", amount(*peak))?;
+            match pool {
+                Some(pool) => writeln!(f, ", {} with all else that is there", amount(pool.peak))?,
+                None => writeln!(f)?,
+            }
+        }
         Ok(())
     }
 }
@@ -47,9 +56,12 @@ fn lines(f: &mut fmt::Formatter<'_>, title: &str, lines: &[LineMemory]) -> fmt::
     }
     writeln!(f, "{title}")?;
     for line in lines.iter().take(SHOWN) {
-        let LineMemory { op, at, kind, bytes, count } = line;
+        let LineMemory { op, at, device, kind, bytes, count } = line;
         let at = at.map_or("no line".to_string(), |at| at.to_string());
-        let what = format!("{op} ×{count}");
+        let what = match device {
+            Device::Cpu => format!("{op} ×{count}"),
+            device => format!("{op} ×{count} @{device}"),
+        };
         writeln!(f, "  {:>11}  {:<15} {what:<24} {at}", amount(*bytes), kind.name())?;
     }
     if let Some(rest) = lines.get(SHOWN..).filter(|rest| !rest.is_empty()) {
