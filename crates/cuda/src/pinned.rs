@@ -60,10 +60,13 @@ pub(crate) struct Pinned {
     idle: Mutex<Idle>,
 }
 
+/// A buffer, and the last copy that uses it.
+type IdleBuffer = (Handle, Option<Arc<Event>>);
+
 #[derive(Default)]
 struct Idle {
-    /// Free buffers by size, each with the last copy that uses it.
-    free: BTreeMap<usize, Vec<(Handle, Option<Arc<Event>>)>>,
+    /// Free buffers by size.
+    free: BTreeMap<usize, Vec<IdleBuffer>>,
     /// Bytes of all buffers, free or not.
     held: usize,
 }
@@ -102,9 +105,7 @@ impl Pinned {
         let size = size_class(bytes.max(1)).ok_or_else(|| none_left(gpu, bytes))?;
         let mut idle = self.idle();
         let free = idle.free.entry(size).or_default();
-        let done = |(_, last): &(Handle, Option<Arc<Event>>)| {
-            last.as_ref().is_none_or(|event| event.is_past())
-        };
+        let done = |(_, last): &IdleBuffer| last.as_ref().is_none_or(|event| event.is_past());
         // Rather one that a copy still uses than another one: a host that is ahead of the device
         // would pin more and more.
         let (at, last) = match free.iter().position(done) {

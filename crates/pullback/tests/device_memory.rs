@@ -55,7 +55,7 @@ fn large_copies_keep_their_bytes() {
 /// Blocks `x + tanh(x·w)`: the gradients of their weights.
 fn gradients(blocks: usize, run: &dyn Fn(&dyn Fn() -> Tensor) -> Tensor) -> Vec<Tensor> {
     let key = pullback::Key::new(3);
-    let weight = |i: usize| key.fold_in(i as i64).normal([512, 512], DType::F32, 0.0, 0.02);
+    let weight = |i: usize| key.fold_in(i as u64).normal([512, 512], DType::F32, 0.0, 0.02);
     let weights: Vec<Tensor> = (0..blocks).map(|i| weight(i).requires_grad()).collect();
     let x = key.normal([8192, 512], DType::F32, 0.0, 1.0);
     let chain = || weights.iter().fold(x.clone(), |x, w| x.matmul(w).tanh() + &x).square().mean();

@@ -9,6 +9,9 @@
 
 #![allow(dead_code)]
 
+mod copies;
+
+use copies::{Copy, OnHost};
 use pullback::backend::{
     Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, HostCopy, PoolStats, Step,
     Write, attach,
@@ -207,23 +210,6 @@ enum Work {
     Collect(OnHost, Sender<Result<Vec<u8>>>),
     Flush(Sender<()>),
     Pause(Receiver<()>),
-}
-
-/// Bytes on the host, once they were copied.
-type OnHost = Arc<Mutex<Option<Vec<u8>>>>;
-
-/// A copy beside the queue that was not made yet: of so many bytes from a place on, or back.
-enum Copy {
-    Out(Handle, usize, usize, OnHost),
-    Back(OnHost, Handle),
-}
-
-impl Copy {
-    fn memory(&self) -> Handle {
-        match self {
-            Copy::Out(memory, ..) | Copy::Back(_, memory) => *memory,
-        }
-    }
 }
 
 /// Memory seen through a layout.
@@ -475,36 +461,6 @@ impl Machine {
             }
         }
         Ok(())
-    }
-
-    /// Makes the copies from and to this memory.
-    fn copy_of(&mut self, memory: Handle) -> Result<()> {
-        while let Some(i) = self.copies.iter().position(|copy| copy.memory() == memory) {
-            match self.copies.remove(i) {
-                Copy::Out(from, start, len, to) => {
-                    let bytes = self.get(from)?.slice(start, len).map(<[u8]>::to_vec);
-                    *to.lock().expect("nobody panics with it") = bytes;
-                }
-                Copy::Back(from, to) => {
-                    self.copy_to(&from)?;
-                    let bytes = from.lock().expect("nobody panics with it").clone();
-                    self.work(Work::Upload(to, bytes.unwrap_or_default()))?;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Makes the copy to this place on the host, if it was not made.
-    fn copy_to(&mut self, host: &OnHost) -> Result<()> {
-        let wanted = |copy: &Copy| match copy {
-            Copy::Out(memory, _, _, to) if Arc::ptr_eq(to, host) => Some(*memory),
-            _ => None,
-        };
-        match self.copies.iter().find_map(wanted) {
-            Some(memory) => self.copy_of(memory),
-            None => Ok(()),
-        }
     }
 
     fn get(&self, name: Handle) -> Result<&Buffer> {

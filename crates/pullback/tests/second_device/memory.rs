@@ -4,7 +4,7 @@ use super::device_second::{alone, counted, limited, second};
 use super::{bits, sample};
 use pullback::{
     Backward, Device, ErrorKind, Offload, Tensor, catch, jit, memory_report, memory_stats_of,
-    reset_peak_of, synchronize,
+    reset_peak_of, synchronize, trim_memory,
 };
 
 #[test]
@@ -19,11 +19,7 @@ fn an_error_names_what_was_asked_and_the_lines_that_hold() {
     assert!(text.starts_with("dot: cannot allocate 16384 bytes on cuda:0"), "{text}");
     assert!(text.contains("48.0 KiB  tanh ×3"), "{text}");
     assert!(text.contains(&format!("second_device/memory.rs:{held}:")), "{text}");
-    assert!(
-        text.contains(&format!("at crates/pullback/tests/second_device/memory.rs:{asked}:"))
-            || text.contains(&format!("memory.rs:{asked}:")),
-        "{text}"
-    );
+    assert!(text.contains(&format!("second_device/memory.rs:{asked}:")), "{text}");
     drop(rows);
     // And everything goes on.
     let host = sample(&[64, 64], 1);
@@ -34,6 +30,8 @@ fn an_error_names_what_was_asked_and_the_lines_that_hold() {
 fn a_thousand_failures_leave_everything_as_it_was() {
     let _alone = alone();
     let x = sample(&[64, 64], 1).to(second());
+    // Working memory that is idle is given back at the first failure.
+    trim_memory();
     synchronize(second()).unwrap();
     let before = memory_stats_of(second()).unwrap();
     limited(10_000, || {
