@@ -212,6 +212,30 @@ fn attention_by_cudnn_is_attention() {
     assert!(failed.is_empty(), "{failed:#?}");
 }
 
+/// Sizes at which sums by atomics do give other bits.
+#[test]
+fn attention_repeats_its_bits() {
+    let Some(gpu) = device() else { return };
+    for shape in [[16, 12, 1024, 64], [4, 16, 4096, 128]] {
+        let x: Vec<Owned<'_>> = (0..4).map(|k| noise(gpu, DType::BF16, &shape, k)).collect();
+        let made = [empty(gpu, DType::BF16, &shape), empty(gpu, DType::F32, &shape[..3])];
+        let to: Vec<Owned<'_>> = (0..3).map(|_| empty(gpu, DType::BF16, &shape)).collect();
+        let [x, made, to] = [&x[..], &made, &to].map(|all| all.iter().map(|m| m.x.clone()));
+        let (x, made, to): (Vec<_>, Vec<_>, Vec<_>) = (x.collect(), made.collect(), to.collect());
+        let of = [&x[..3], &made, &x[3..]].concat();
+        let run = || {
+            assert!(attention(gpu, how(true, shape[3]), &x[..3], &made).unwrap());
+            assert!(attention_vjp(gpu, how(true, shape[3]), &of, &to).unwrap());
+            made.iter().chain(&to).map(|x| bytes(gpu, x)).collect::<Vec<_>>()
+        };
+        let first = run();
+        for n in 0..5 {
+            let same: Vec<bool> = first.iter().zip(run()).map(|(a, b)| *a == b).collect();
+            assert!(same.iter().all(|same| *same), "{shape:?}, run {n}: {same:?}");
+        }
+    }
+}
+
 /// What cuDNN is not asked for, or what it refuses, is left to our own kernels.
 #[test]
 fn other_attention_is_left_alone() {
