@@ -175,7 +175,11 @@ fn along(gpu: &Gpu, fused: Fused, axis: usize, x: &[Operand], out: &Operand) -> 
             let exp = body.unary(Unary::Exp, shifted);
             let sum = body.reduce(Reduction::Sum, exp);
             match fused {
-                Fused::Softmax(_) => body.binary(Binary::Div, exp, sum),
+                Fused::Softmax(_) => {
+                    // The sum is 1 or more: one division for the row.
+                    let by = body.unary(Unary::Recip, sum);
+                    body.binary(Binary::Mul, exp, by)
+                }
                 _ => {
                     let log = body.unary(Unary::Log, sum);
                     match is_sum {

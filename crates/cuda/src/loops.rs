@@ -344,11 +344,18 @@ impl Loop<'_> {
             x.at.is_multiple_of(bytes as u64)
                 && x.strides[..split_at].iter().all(|s| s % vector as isize == 0)
         };
-        if !width.is_multiple_of(vector) || !along.iter().all(aligned) {
+        if width == 0 || !width.is_multiple_of(vector) || !along.iter().all(aligned) {
             return None;
         }
         let vectors = width / vector;
-        let threads = [32, 64, 128, 256, 512, 1024].into_iter().find(|t| t * 4 >= vectors)?;
+        // A warp takes up to four vectors a thread, since it needs no barrier; larger groups two if
+        // they can, so that more rows are under way.
+        let threads = match vectors {
+            ..=128 => 32,
+            129..=2048 => vectors.div_ceil(2).next_power_of_two().max(64),
+            2049..=4096 => 1024,
+            _ => return None,
+        };
         let count = vectors.div_ceil(threads);
         // Registers of 4 bytes: what is loaded, and sums of columns.
         let loads: usize = along.iter().map(|x| x.dtype.size() * vector * count / 4).sum();

@@ -217,7 +217,8 @@ impl Solver {
     }
 
     /// The eigenvalues, ascending, of the symmetric matrices whose upper triangles these are, which
-    /// become the eigenvectors. Many small ones at once are by Jacobi's method.
+    /// become the eigenvectors. Small ones are by Jacobi's method, a whole batch at once; a single one
+    /// too, so that its bits are those of a batch.
     pub fn symmetric(
         &self,
         gpu: &Gpu,
@@ -226,7 +227,7 @@ impl Solver {
         info: DevicePtr,
     ) -> Result<()> {
         let (_lock, l, n, double) = (self.lock(gpu), self.solver, of.n as c_int, of.is_double());
-        if of.count > 1 && of.n <= SMALL {
+        if of.n <= SMALL {
             let (size, run) = match double {
                 true => (l.cusolverDnDsyevjBatched_bufferSize, l.cusolverDnDsyevjBatched),
                 false => (l.cusolverDnSsyevjBatched_bufferSize, l.cusolverDnSsyevjBatched),
@@ -267,7 +268,7 @@ impl Solver {
 
     /// Whether [`Solver::singular`] gives V, with all vectors, and not Vᵀ.
     pub fn by_jacobi(of: Batch) -> bool {
-        of.count > 1 && of.m <= SMALL && of.n <= SMALL
+        of.m <= SMALL && of.n <= SMALL
     }
 
     /// The singular values, descending, of matrices with no more columns than rows, with left
@@ -361,7 +362,7 @@ impl Solver {
     }
 }
 
-/// Largest matrices of Jacobi's method in batches.
+/// Largest matrices of Jacobi's method.
 const SMALL: usize = 32;
 /// Matrices that a library takes at once.
 const MOST: usize = 65535;

@@ -19,8 +19,12 @@ struct I64 { i64 v; }; struct I32 { int v; }; struct U8 { u8 v; }; struct Bool {
 
 FN float from_bf16(u16 b) { return __uint_as_float((u32)b << 16); }
 FN u16 to_bf16(float x) {
+#if __CUDA_ARCH__ >= 800
+  u16 r; asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r;
+#else
   u32 bits = __float_as_uint(x);
   return x != x ? (u16)((bits >> 16) | 0x40) : (u16)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
+#endif
 }
 FN float from_f16(u16 h) { float r; asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(h)); return r; }
 FN u16 to_f16(float x) { u16 r; asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(x)); return r; }
@@ -192,8 +196,18 @@ FN i64 b_xor(i64 a, i64 b) { return a ^ b; }
 // Sums over the threads of a row: G of them, in an order that depends on G alone.
 struct Sum { template <class C> FN static C of(C a, C b) { return b_add(a, b); } };
 struct Prod { template <class C> FN static C of(C a, C b) { return b_mul(a, b); } };
-struct Max { template <class C> FN static C of(C a, C b) { return b_maximum(a, b); } };
-struct Min { template <class C> FN static C of(C a, C b) { return b_minimum(a, b); } };
+struct Max {
+  template <class C> FN static C of(C a, C b) { return b_maximum(a, b); }
+#if __CUDA_ARCH__ >= 800
+  FN static float of(float a, float b) { float r; asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
+#endif
+};
+struct Min {
+  template <class C> FN static C of(C a, C b) { return b_minimum(a, b); }
+#if __CUDA_ARCH__ >= 800
+  FN static float of(float a, float b) { float r; asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b)); return r; }
+#endif
+};
 template <class K, int G, class C> FN C over_row(C x, C none) {
   if (G == 1) return x;
 #pragma unroll
