@@ -32,6 +32,10 @@ impl Writer<'_> {
             true => writeln!(out, "  const Ix row = group;\n  if (row >= p.rows) return;\n  {{")?,
             false => {
                 let groups = format!("(Ix)gridDim.x * {}", block / threads);
+                // Rows without reductions do not wait for each other.
+                if self.levels.iter().all(|&level| level == 0) {
+                    writeln!(out, "#pragma unroll 2")?;
+                }
                 writeln!(out, "  for (Ix row = group; row < p.rows; row += {groups}) {{")?;
             }
         }

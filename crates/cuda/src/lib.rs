@@ -11,7 +11,7 @@
 //!  cache.rs     what is kept on disk
 //!  compile.rs   CUDA C to machine code, kept in memory and on disk
 //!  text.rs      a list of instructions (of a region, or of one op) as CUDA C
-//!  held.rs      … with rows in registers
+//!  rows.rs      … with reductions along rows; held.rs: with rows in registers
 //!  loops.rs     from operands with layouts to such a kernel and its launch
 //!  ops.rs       every op: as a loop, a kernel of kernels/, a product, or through the host
 //!  attention.rs attention: by cuDNN, or by products and loops
@@ -71,6 +71,7 @@ mod product;
 mod product_tests;
 mod program;
 mod queue;
+mod rows;
 mod solver;
 #[cfg(test)]
 mod tests;

@@ -387,8 +387,18 @@ pub(crate) fn cross_entropy(
         steps: [logits.strides[1], 0, out.strides.get(1).copied().unwrap_or(0), 0],
         numbers: [0, 0, call],
     };
-    let more = if dy.is_some() { "#define VJP" } else { "" };
-    let variant = u32::from(dy.is_some());
-    let kernel = kernel(gpu, "CROSS_ENTROPY", logits.dtype, variant, more)?;
-    gpu.launch(kernel, rows, BLOCK, &of.words()?)
+    // Rows of one block, by vectors of 16 bytes where both are contiguous and aligned.
+    let vector = 16 / logits.dtype.size();
+    let fits = |x: &Operand| {
+        let apart = x.strides[0].unsigned_abs();
+        x.strides[1] == 1 && x.at.is_multiple_of(16) && apart.is_multiple_of(vector)
+    };
+    let fits = len.is_multiple_of(vector) && fits(logits) && (dy.is_none() || fits(out));
+    let vector = if fits { vector } else { 1 };
+    let threads = if len >= 8192 { 1024 } else { BLOCK };
+    let vjp = if dy.is_some() { "#define VJP\n" } else { "" };
+    let more = format!("{vjp}#define VECTOR {vector}\n#define THREADS {threads}\n");
+    let variant = u32::from(dy.is_some()) + 2 * vector as u32 + 64 * threads as u32;
+    let kernel = kernel(gpu, "CROSS_ENTROPY", logits.dtype, variant, &more)?;
+    gpu.launch(kernel, rows, threads, &of.words()?)
 }

@@ -5,7 +5,7 @@
 
 use crate::compile::Key;
 use crate::gpu::{Gpu, Scratch};
-use crate::text::{Form, Held, LoopText, THREADS, levels, text};
+use crate::text::{Form, Held, LoopText, PRELUDE, THREADS, compute, element, levels, text};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Inst, Reduction, Result, Strides, Value, element_count};
 use smallvec::{SmallVec, smallvec};
@@ -417,8 +417,14 @@ impl Loop<'_> {
         let inside: SmallVec<[&[isize]; 6]> =
             strides.iter().map(|s| s.get(split_at..).unwrap_or(&[])).collect();
         let (outer, inner) = (merged(outer, &strides), merged(inner, &inside));
+        // What `sum_tables` takes.
+        let (of, to) = (self.values[columns[0].0].dtype, columns[0].1.dtype);
+        let same = |(v, y): &(usize, Operand)| {
+            self.values[*v].dtype == of && y.dtype == to && to.compute() == of && y.is_dense()
+        };
         let held = self.fits_registers(&inner, width, columns.len());
-        let Some(mut held) = held.filter(|_| rows > 0) else { return Ok(false) };
+        let fits = rows > 0 && columns.len() <= 4 && columns.iter().all(same);
+        let Some(mut held) = held.filter(|_| fits) else { return Ok(false) };
         held.columns = columns.iter().map(|(v, _)| *v).collect();
         let threads = held.threads as usize;
         // Whole blocks: each group writes its share.
@@ -431,11 +437,8 @@ impl Loop<'_> {
         }
         let at: SmallVec<[DevicePtr; 2]> = shares.iter().map(|s| s.at).collect();
         self.run_held(gpu, held, &outer, (rows, width), &at)?;
-        for ((v, to), share) in columns.iter().zip(&shares) {
-            let dtype = self.values[*v].dtype.compute();
-            let from = Operand::new(share.at, dtype, &[width, groups], &[1, width as isize]);
-            reduce_parts(gpu, Reduction::Sum, &from, to, width)?;
-        }
+        let dtype = self.values[columns[0].0].dtype;
+        sum_tables(gpu, dtype, &at, columns, (groups, width))?;
         Ok(true)
     }
 
@@ -475,6 +478,31 @@ impl Loop<'_> {
 /// at once, whatever this one has, since sums must not depend on it.
 fn groups_of(rows: usize, threads: usize) -> usize {
     rows.min(264 * 256 / threads.min(256))
+}
+
+/// Sums tables of rows, all in one launch: `to` has the dtype of the results.
+fn sum_tables(
+    gpu: &Gpu,
+    dtype: DType,
+    from: &[DevicePtr],
+    to: &[(usize, Operand)],
+    (rows, width): (usize, usize),
+) -> Result<()> {
+    let result = to[0].1.dtype;
+    let key = Key::Named("columns", smallvec![dtype, result], SmallVec::new());
+    let kernel = gpu.kernels.get(gpu, &key, || columns_text(dtype, result))?;
+    let mut words = [0u64; 10];
+    for (k, (from, (_, to))) in from.iter().zip(to).enumerate() {
+        (words[k], words[4 + k]) = (*from, to.at);
+    }
+    (words[8], words[9]) = (width as u64, rows as u64);
+    gpu.launch(kernel, width.div_ceil(32) * from.len(), 1024, &words)
+}
+
+pub(crate) fn columns_text(dtype: DType, result: DType) -> String {
+    let (c, e) = (compute(dtype), element(result));
+    let columns = include_str!("kernels/columns.cu");
+    format!("{PRELUDE}typedef {c} C;\ntypedef {e} E;\n{columns}")
 }
 
 /// Reduces the parts of rows, and rounds to the dtype of the result.

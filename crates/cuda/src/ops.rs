@@ -214,8 +214,34 @@ fn cat(gpu: &Gpu, axis: usize, x: &[Operand], out: &Operand) -> Result<()> {
     Ok(())
 }
 
+/// The sum over the first axes of many rows, such as the gradient of a bias: rows are read by
+/// vectors. `false`, and nothing done, for others.
+fn sum_of_rows(gpu: &Gpu, axes: &[usize], x: &Operand, out: &Operand) -> Result<bool> {
+    let rows = pullback_ir::element_count(&x.shape[..axes.len()]);
+    let leading = axes.iter().copied().eq(0..axes.len()) && axes.len() < x.shape.len();
+    if !leading || !x.dtype.is_float() || rows < 256 || x.len() < 1 << 16 {
+        return Ok(false);
+    }
+    let wide = x.dtype.compute();
+    let body = [Inst::Load(0), Inst::Point(Op::Cast(wide), smallvec![0])];
+    let values = [x.dtype, wide].map(|dtype| Value { dtype, row: false });
+    let of = Loop {
+        shape: &x.shape,
+        inner: x.shape.len() - axes.len(),
+        body: &body,
+        values: &values,
+        inputs: std::slice::from_ref(x),
+        outputs: &[],
+        immediate: 0,
+    };
+    of.run_with_columns(gpu, &[(1, out.clone())])
+}
+
 fn reduce(gpu: &Gpu, kind: Reduction, axes: &[usize], x: &Operand, out: &Operand) -> Result<()> {
     let rank = x.shape.len();
+    if kind == Reduction::Sum && sum_of_rows(gpu, axes, x, out)? {
+        return Ok(());
+    }
     let order: Vec<usize> =
         (0..rank).filter(|d| !axes.contains(d)).chain(axes.iter().copied()).collect();
     let seen = x.permuted(&order);

@@ -180,7 +180,7 @@ fn kernels_over_lines_compile() {
     let text = include_str!("kernels/lines.cu");
     let names = ["GATHER", "SCATTER", "KEYS", "EXCHANGE", "SORT", "TAKE", "ARG", "CUMULATE"];
     let more = "#define COMBINE b_add(x, y)\n#define BEATS(a, b) ((a) > (b))\n#define NONE 0\n\
-                typedef Sum K;\ntypedef double W;\n";
+                typedef Sum K;\ntypedef double W;\n#define VECTOR 4\n#define THREADS 256\n";
     for name in names.into_iter().chain(["CROSS_ENTROPY", "INTEGER_DOT"]) {
         let (e, c) = if name == "INTEGER_DOT" { ("I32", "i64") } else { ("F32", "float") };
         let head = format!("#define {name}\ntypedef {e} E;\ntypedef {c} C;\n");
@@ -194,6 +194,13 @@ fn kernels_over_lines_compile() {
     compiles("adam", &format!("{PRELUDE}{head}{adam}{update}"));
     let sgd = "#define MOMENTUM 1\n#define NESTEROV 1\n#define GRADIENT 2\n";
     compiles("sgd", &format!("{PRELUDE}{head}{sgd}{update}"));
+}
+
+#[test]
+fn sums_of_columns_compile() {
+    for (dtype, result) in [(DType::F32, DType::BF16), (DType::F64, DType::F64)] {
+        compiles("columns", &crate::loops::columns_text(dtype, result));
+    }
 }
 
 #[test]

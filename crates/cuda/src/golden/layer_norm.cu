@@ -26,6 +26,7 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
     const float v3 = Cast<BF16>::of(__longlong_as_double(0x3f55555555555555LL));
     const float v10 = Cast<BF16>::of(__longlong_as_double(0x3ee4f8b588e368f1LL));
   const float n4 = 0; float r4 = n4;
+#pragma unroll 4
   for (Ix c = from + lane; c < to; c += 256) {
     const Ix at = row * (Ix)p.width + c;
     i64 i0 = 0;
@@ -43,6 +44,7 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
   const float v4 = rounded<BF16>(over_row<Sum, 256>(r4, n4));
     const float v5 = rounded<BF16>(b_mul(v4, v3));
   const float n8 = 0; float r8 = n8;
+#pragma unroll 4
   for (Ix c = from + lane; c < to; c += 256) {
     const Ix at = row * (Ix)p.width + c;
     i64 i0 = 0;
@@ -63,6 +65,7 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
     const float v9 = rounded<BF16>(b_mul(v8, v3));
     const float v11 = rounded<BF16>(b_add(v9, v10));
     const float v12 = rounded<BF16>(u_rsqrt(v11));
+#pragma unroll 4
   for (Ix c = from + lane; c < to; c += 256) {
     const Ix at = row * (Ix)p.width + c;
     i64 i0 = 0;

@@ -19,6 +19,7 @@ extern "C" __global__ void __launch_bounds__(1024) k(P p) {
     b2 = (i64)row * p.s[2][0];
   const float n2 = 0; float r2 = n2;
   const float n3 = Cast<F32>::of(__longlong_as_double(0xfff0000000000000LL)); float r3 = n3;
+#pragma unroll 4
   for (Ix c = from + lane; c < to; c += 1024) {
     const Ix at = row * (Ix)p.width + c;
     i64 i0 = 0;

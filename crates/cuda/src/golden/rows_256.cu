@@ -19,6 +19,7 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
     b2 = (i64)row * p.s[2][0];
   const double n2 = 0; double r2 = n2;
   const double n3 = Cast<F64>::of(__longlong_as_double(0xfff0000000000000LL)); double r3 = n3;
+#pragma unroll 4
   for (Ix c = from + lane; c < to; c += 256) {
     const Ix at = row * (Ix)p.width + c;
     i64 i0 = 0;

@@ -16,6 +16,7 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
     b0 = (i64)row * p.s[0][0];
     b1 = (i64)row * p.s[1][0];
   const float n1 = Cast<F32>::of(__longlong_as_double(0xfff0000000000000LL)); float r1 = n1;
+#pragma unroll 4
   for (Ix c = from + lane; c < to; c += 32) {
     const Ix at = row * (Ix)p.width + c;
     i64 i0 = 0;
@@ -28,6 +29,7 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
   }
   const float v1 = over_row<Max, 32>(r1, n1);
   const float n4 = 0; float r4 = n4;
+#pragma unroll 4
   for (Ix c = from + lane; c < to; c += 32) {
     const Ix at = row * (Ix)p.width + c;
     i64 i0 = 0;
@@ -41,6 +43,7 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
     r4 = Sum::of(r4, (float)v3);
   }
   const float v4 = over_row<Sum, 32>(r4, n4);
+#pragma unroll 4
   for (Ix c = from + lane; c < to; c += 32) {
     const Ix at = row * (Ix)p.width + c;
     i64 i0 = 0;

@@ -215,28 +215,47 @@ extern "C" __global__ void k(Lines p) {
 #endif
 
 #ifdef CROSS_ENTROPY
-// p: logits, classes, out, fault, dy; len: classes, c: the call. A block of 256 has a row.
+// p: logits, classes, out, fault, dy; len: classes, c: the call. A block of THREADS has a row, and a
+// thread takes VECTOR elements at once: more than one only if rows are contiguous and aligned.
 // Operands: 0 = logits, 1 = classes, 2 = out, 3 = dy. step: along the classes.
-extern "C" __global__ void __launch_bounds__(256) k(Lines p) {
+struct __align__(sizeof(E) * VECTOR) Vector { E e[VECTOR]; };
+// The exponential of v - most, where minus infinity less itself is none.
+FN C weight(C v, C most) { return v == most ? (C)1 : u_exp(v - most); }
+extern "C" __global__ void __launch_bounds__(THREADS) k(Lines p) {
   i64 o[4]; offsets(p, blockIdx.x, 4, o);
   const E* x = (const E*)p.p[0] + o[0];
   i64 wanted = ((const i64*)p.p[1])[o[1]];
-  C most = (C)-INF;
-  for (u64 j = threadIdx.x; j < p.len; j += 256) most = b_maximum(most, load(x[(i64)j * p.step[0]]));
-  most = over_row<Max, 256>(most, (C)-INF);
-  C sum = 0;
-  // Minus infinity where nothing is larger: its exponential is none.
-  for (u64 j = threadIdx.x; j < p.len; j += 256) { C v = load(x[(i64)j * p.step[0]]); sum += v == most ? (C)1 : u_exp(v - most); }
-  sum = over_row<Sum, 256>(sum, (C)0);
+  // One pass: the sum is that of exponentials less the largest so far.
+  C most = (C)-INF, sum = 0;
+#pragma unroll 4
+  for (u64 j = threadIdx.x * VECTOR; j < p.len; j += THREADS * VECTOR) {
+    Vector v = *(const Vector*)(x + (i64)j * p.step[0]);
+    C larger = most;
+#pragma unroll
+    for (int e = 0; e < VECTOR; e++) larger = Max::of(larger, load(v.e[e]));
+    sum *= weight(most, larger);
+#pragma unroll
+    for (int e = 0; e < VECTOR; e++) sum += weight(load(v.e[e]), larger);
+    most = larger;
+  }
+  C largest = over_row<Max, THREADS>(most, (C)-INF);
+  sum = over_row<Sum, THREADS>(sum * weight(most, largest), (C)0);
   if (wanted < 0 || wanted >= (i64)p.len) { if (threadIdx.x == 0) report((Fault*)p.p[3], (u32)p.c, blockIdx.x, wanted, (i64)p.len); return; }
 #ifdef VJP
-  C dy = load(((const E*)p.p[4])[o[3]]);
-  for (u64 j = threadIdx.x; j < p.len; j += 256) {
-    C v = load(x[(i64)j * p.step[0]]), y = (v == most ? (C)1 : u_exp(v - most)) / sum;
-    store(((E*)p.p[2])[o[2] + (i64)j * p.step[2]], (y - ((i64)j == wanted ? (C)1 : (C)0)) * dy);
+  C dy = load(((const E*)p.p[4])[o[3]]), by = (C)1 / sum;
+  E* out = (E*)p.p[2] + o[2];
+#pragma unroll 4
+  for (u64 j = threadIdx.x * VECTOR; j < p.len; j += THREADS * VECTOR) {
+    Vector v = *(const Vector*)(x + (i64)j * p.step[0]);
+#pragma unroll
+    for (int e = 0; e < VECTOR; e++) {
+      C y = weight(load(v.e[e]), largest) * by;
+      store(v.e[e], (y - ((i64)(j + e) == wanted ? (C)1 : (C)0)) * dy);
+    }
+    *(Vector*)(out + (i64)j * p.step[2]) = v;
   }
 #else
-  if (threadIdx.x == 0) store(((E*)p.p[2])[o[2]], most + u_log(sum) - load(x[wanted * p.step[0]]));
+  if (threadIdx.x == 0) store(((E*)p.p[2])[o[2]], largest + u_log(sum) - load(x[wanted * p.step[0]]));
 #endif
 }
 #endif
