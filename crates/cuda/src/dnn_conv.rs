@@ -1,7 +1,7 @@
 //! Convolutions by cuDNN.
 //!
-//! Our images have the channels before the spatial axes, and cuDNN takes them so. In bf16 and f16 it
-//! computes with the channels last: it transposes dense operands itself, faster than we could
+//! Our images have the channels before the spatial axes, and cuDNN takes them so. In bf16 and f16
+//! it computes with the channels last: it transposes dense operands itself, faster than we could
 //! around it (measured on an H200). Where the strides of operands have that order already, it gets
 //! them as they are; what then does not fit is transposed here, so the order with less to move is
 //! asked for first.
@@ -34,7 +34,8 @@ struct Problem {
     windows: SmallVec<[[i64; 4]; 3]>,
 }
 
-/// Runs a convolution that has elements, of x, w and y, of which `out` is computed; false, and nothing done, if cuDNN does not take it.
+/// Runs a convolution that has elements, of x, w and y, of which `out` is computed; false, and
+/// nothing done, if cuDNN does not take it.
 pub(crate) fn conv(gpu: &Gpu, conv: &Conv, [x, w, y]: [&Operand; 3], out: usize) -> Result<bool> {
     let Some(dnn) = gpu.dnn() else { return Ok(false) };
     let Some(problem) = Problem::new(conv, [x, w, y]) else { return Ok(false) };

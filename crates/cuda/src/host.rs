@@ -1,5 +1,5 @@
-//! Ops that have no kernel, or whose library is missing, and code of users' for the CPU: there, with a
-//! warning for each op.
+//! Ops that have no kernel, or whose library is missing, and code of users' for the CPU: there,
+//! with a warning for each op.
 
 use crate::gpu::Gpu;
 use crate::loops::Operand;

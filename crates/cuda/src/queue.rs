@@ -20,12 +20,12 @@
 //!
 //! # When a region is compiled
 //!
-//! A kernel takes some 0.1 s to compile. The ops of a region run one by one, with kernels that every
-//! program shares, until the same region came up [`OFTEN`] times; then it is worth a kernel of its
-//! own. Bits do not depend on it: every instruction rounds to its dtype.
+//! A kernel takes some 0.1 s to compile. The ops of a region run one by one, with kernels that
+//! every program shares, until the same region came up [`OFTEN`] times; then it is worth a kernel
+//! of its own. Bits do not depend on it: every instruction rounds to its dtype.
 //!
-//! Numbers (`Op::Literal`) are passed by value to regions, so that a kernel does not depend on them,
-//! and written to their memory only if they are still needed when the region runs.
+//! Numbers (`Op::Literal`) are passed by value to regions, so that a kernel does not depend on
+//! them, and written to their memory only if they are still needed when the region runs.
 
 use crate::compile::Key;
 use crate::gpu::Gpu;

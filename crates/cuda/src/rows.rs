@@ -1,5 +1,5 @@
-//! Loops with reductions along rows, as the text of a kernel: one pass over the row for each level of
-//! reductions, and one more for the results.
+//! Loops with reductions along rows, as the text of a kernel: one pass over the row for each level
+//! of reductions, and one more for the results.
 
 use crate::text::{Writer, compute, element, reduction};
 use pullback_ir::{DType, Inst, Reduction};

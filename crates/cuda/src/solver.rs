@@ -217,8 +217,8 @@ impl Solver {
     }
 
     /// The eigenvalues, ascending, of the symmetric matrices whose upper triangles these are, which
-    /// become the eigenvectors. Small ones are by Jacobi's method, a whole batch at once; a single one
-    /// too, so that its bits are those of a batch.
+    /// become the eigenvectors. Small ones are by Jacobi's method, a whole batch at once; a single
+    /// one too, so that its bits are those of a batch.
     pub fn symmetric(
         &self,
         gpu: &Gpu,

@@ -117,9 +117,9 @@ pub trait DeviceBackend: Send + Sync + 'static {
     /// What has failed since the last wait.
     fn download(&self, from: Handle, start: usize, to: &mut [u8]) -> Result<()>;
 
-    /// Starts to copy bytes to the host, from byte `start` on, behind what is in the queue. Does not
-    /// wait, if the device can copy beside its other work: the memory may be given back at once,
-    /// and [`DeviceBackend::settle`] comes before a call that writes to it.
+    /// Starts to copy bytes to the host, from byte `start` on, behind what is in the queue. Does
+    /// not wait, if the device can copy beside its other work: the memory may be given back at
+    /// once, and [`DeviceBackend::settle`] comes before a call that writes to it.
     ///
     /// # Errors
     /// If there is no memory on the host, or the device does not take the copy.

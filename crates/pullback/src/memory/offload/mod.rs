@@ -1,12 +1,12 @@
 //! Offloading: saved values are stored outside of memory until backward.
 //!
 //! [`Offload`] is a packer like any other (`packing.rs`). Values of a device go to the memory of
-//! the host (`host.rs`), or those of any device to disk. For the disk, a value is copied when it is saved, and a
-//! thread writes the copy to a file of its own (`file.rs`) while the forward pass continues.
-//! Backward takes values in the reverse order, so a second thread prefetches in that order
-//! (`engine.rs`, `work.rs`). Copies that wait and prefetched values have one bound (`quota.rs`):
-//! where the disk is slower than the forward pass, the forward pass waits. The same memory saved by
-//! two ops is written once (`piece.rs`).
+//! the host (`host.rs`), or those of any device to disk. For the disk, a value is copied when it is
+//! saved, and a thread writes the copy to a file of its own (`file.rs`) while the forward pass
+//! continues. Backward takes values in the reverse order, so a second thread prefetches in that
+//! order (`engine.rs`, `work.rs`). Copies that wait and prefetched values have one bound
+//! (`quota.rs`): where the disk is slower than the forward pass, the forward pass waits. The same
+//! memory saved by two ops is written once (`piece.rs`).
 //!
 //! A file exists as long as its value may be requested: the node that saved it holds the only
 //! handle, and dropping that removes the file. So success, a panic and a dropped graph are handled
