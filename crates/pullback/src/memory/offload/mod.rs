@@ -33,8 +33,8 @@ use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Keeps values saved for backward out of memory: a packer for [`with_packing`], or for
-/// [`Offload::run`].
+/// Keeps values saved for backward in host memory or in files: a packer for [`with_packing`], or
+/// for [`Offload::run`].
 ///
 /// ```
 /// use pullback::{Offload, Tensor};
@@ -198,7 +198,7 @@ impl Offload {
         self
     }
 
-    /// Values of fewer bytes stay in memory; 64 KiB unless set.
+    /// Values of fewer bytes stay in memory; 64 KiB for files and 1 MiB for the host, unless set.
     ///
     /// ```
     /// use pullback::{Offload, Tensor};
@@ -243,7 +243,7 @@ impl Offload {
         self.set(|o| o.buffer_bytes = bytes)
     }
 
-    /// The most bytes that may be in files at a time; no bound unless set.
+    /// The most bytes that may be in files, or on the host, at a time; no bound unless set.
     ///
     /// ```
     /// use pullback::{Offload, Tensor, catch};
@@ -310,7 +310,8 @@ impl Offload {
         with_packing(Arc::new(self.clone()), f)
     }
 
-    /// Waits until everything is written.
+    /// Waits until everything is written to files; with [`Offload::to_host`] there is nothing to
+    /// wait for.
     ///
     /// ```
     /// use pullback::{Offload, Tensor};
