@@ -27,8 +27,8 @@ struct Backend {
 
 impl Backend {
     /// Whether the op waits, to run with others as one kernel.
-    fn deferred(&self, op: &Op, x: &[Operand], out: &[Operand]) -> bool {
-        match op {
+    fn deferred(&self, call: &Call<'_>, x: &[Operand], out: &[Operand]) -> bool {
+        match call.op {
             Op::Literal { value, dtype, .. } if out[0].strides.iter().all(|&s| s == 0) => {
                 self.gpu.defer_number(*value, *dtype, out[0].at);
                 true
@@ -38,7 +38,7 @@ impl Backend {
             | Op::Binary(_)
             | Op::Compare(_)
             | Op::Select
-            | Op::Cast(_) => self.gpu.defer(op, x, &out[0]),
+            | Op::Cast(_) => self.gpu.defer(call.op, x, &out[0], call.at),
             _ => false,
         }
     }
@@ -87,7 +87,7 @@ impl DeviceBackend for Backend {
         let gpu = &self.gpu;
         let x: SmallVec<[Operand; 4]> = call.inputs.iter().map(operand).collect();
         let out: SmallVec<[Operand; 4]> = call.outputs.iter().map(operand).collect();
-        if matches!(call.write, None | Some(Write::Over)) && self.deferred(call.op, &x, &out) {
+        if matches!(call.write, None | Some(Write::Over)) && self.deferred(call, &x, &out) {
             return Ok(true);
         }
         match call.write {

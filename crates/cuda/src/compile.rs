@@ -76,8 +76,7 @@ impl Kernels {
             let mut load = || (gpu.driver.cuModuleLoadData)(&mut module, image.as_ptr().cast());
             let mut code = load();
             // Out of memory, while the pool may hold all of it.
-            if code == 2 {
-                gpu.pool().trim(gpu);
+            if code == 2 && gpu.release() {
                 code = load();
             }
             gpu.ok("compile", code)?;

@@ -24,6 +24,9 @@ use std::ptr::null_mut;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// Raised when other engines are allowed than before: plans on disk of earlier rules are not used.
+const RULES: u32 = 2;
+
 /// Whether results must have the same bits in every run.
 pub(crate) fn deterministic() -> bool {
     pullback_ir::deterministic()
@@ -130,7 +133,13 @@ impl Dnn {
         let workspace = gpu.scratch(plan.workspace)?;
         gpu.enter();
         let mut state = self.state();
-        match self.execute(gpu, &mut state, plan, workspace.at, at) {
+        let done = self.execute(gpu, &mut state, plan, workspace.at, at);
+        // The library loads kernels into memory beside the pool, which may hold all of it.
+        let done = done.or_else(|_| {
+            gpu.release();
+            self.execute(gpu, &mut state, plan, workspace.at, at)
+        });
+        match done {
             Ok(()) => Ok(true),
             Err(why) => {
                 state.plans.insert(form.clone(), Err(why));
@@ -174,7 +183,7 @@ impl Dnn {
         allows: &dyn Fn(&[c_int]) -> bool,
         build: impl FnOnce(&mut Graph) -> Made<()>,
     ) -> Made<Plan> {
-        let mut key = format!("{}\n{} {}", self.about, form.what, form.dtype);
+        let mut key = format!("rules {RULES}\n{}\n{} {}", self.about, form.what, form.dtype);
         form.numbers.iter().for_each(|n| _ = write!(key, " {n}"));
         let folder = cache::folder();
         let kept = folder.as_ref().and_then(|folder| cache::read(folder, "plan", &key));

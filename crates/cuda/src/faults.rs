@@ -118,6 +118,13 @@ impl Faults {
         (u64::from(number), self.device + slot as u64)
     }
 
+    /// An error of this thread that is not one of the slots.
+    pub fn add(&self, error: Error) {
+        let thread = std::thread::current().id();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        known.errors.push((Some(thread), error));
+    }
+
     /// The word that says whether a slot is filled.
     fn word(&self) -> &AtomicU32 {
         // SAFETY: inside the memory, aligned, and it lives as long as the process. Kernels store to
@@ -145,7 +152,9 @@ impl Faults {
         let own = known.errors.iter().position(|(thread, _)| *thread == here);
         let (_, error) = known.errors.remove(own.unwrap_or(0));
         if known.errors.is_empty() {
-            gpu.fill(self.stop, 0, 4)?;
+            // Not `fill`, which runs ops that wait: one that fails is noted under this lock. If it
+            // fails itself, so does every later call.
+            let _ = gpu.write_number(self.stop, 0, 4);
         }
         Err(error)
     }

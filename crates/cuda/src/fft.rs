@@ -116,7 +116,7 @@ impl Transforms {
             let age = plans.values().map(|plan| plan.age + 1).max().unwrap_or(0);
             // The tables of a plan take memory beside the pool, which may hold all of it.
             let made = self.plan(gpu, form).or_else(|_| {
-                gpu.pool().trim(gpu);
+                gpu.release();
                 self.plan(gpu, form)
             })?;
             let made = Plan { age, ..made };
@@ -124,6 +124,8 @@ impl Transforms {
         }
         let plan = plans[form];
         let workspace = gpu.scratch(plan.workspace)?;
+        // Once more: ops of other threads may read that memory, and wait.
+        gpu.enter();
         let (l, number) = (self.library, plan.number);
         let sign = if inverse { 1 } else { -1 };
         // SAFETY: the working memory is as long as the plan asks for.

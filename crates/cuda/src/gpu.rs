@@ -21,6 +21,11 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 /// The code of the driver.
 pub(crate) const OUT_OF_MEMORY: c_int = 2;
 
+/// Whether a code of the driver says that a kernel has crashed, and the context with it.
+pub(crate) fn is_lost(code: c_int) -> bool {
+    matches!(code, 214 | 700 | 702 | 709 | 710 | 714..=719)
+}
+
 /// A device that was opened.
 pub(crate) struct Gpu {
     pub number: u16,
@@ -33,8 +38,6 @@ pub(crate) struct Gpu {
     pool: Mutex<Pool>,
     /// Pointwise ops that were called, but are not in the stream yet.
     queue: Mutex<Queue>,
-    /// The first of them that failed since the last wait.
-    failed_later: Mutex<Option<Error>>,
     pub pinned: Arc<Pinned>,
     pub streams: OnceLock<Streams>,
     products: OnceLock<std::result::Result<Products, String>>,
@@ -135,8 +138,22 @@ pub fn report() -> Vec<String> {
     };
     let of_cuda = format!("driver, for CUDA {}.{}", of_driver / 1000, of_driver % 1000 / 10);
     lines.push(found(&of_cuda, pullback_cuda_sys::driver().map(|l| l.path.as_str())));
-    lines.push(found("NVRTC", pullback_cuda_sys::nvrtc().map(|l| l.path.as_str())));
-    lines.push(found("cuBLASLt", pullback_cuda_sys::cublas_lt().map(|l| l.path.as_str())));
+    lines.push(match pullback_cuda_sys::nvrtc() {
+        Ok(library) => {
+            let (mut major, mut minor) = (0, 0);
+            // SAFETY: writes two integers.
+            unsafe { (library.nvrtcVersion)(&mut major, &mut minor) };
+            found(&format!("NVRTC {major}.{minor}"), Ok(library.path.as_str()))
+        }
+        Err(why) => found("NVRTC", Err(why)),
+    });
+    lines.push(match pullback_cuda_sys::cublas_lt() {
+        Ok(library) => {
+            let name = format!("cuBLASLt {}", version(library.cublasLtGetProperty));
+            found(&name, Ok(library.path.as_str()))
+        }
+        Err(why) => found("cuBLASLt", Err(why)),
+    });
     let versioned = |name: &str, of: std::result::Result<(GetProperty, &str), &str>| match of {
         Ok((get, file)) => format!("{name} {}: {file}", version(get)),
         Err(why) => format!("{name} (not needed, its ops run on the CPU): {why}"),
@@ -180,7 +197,6 @@ impl Gpu {
             kernels: Kernels::new(found.capability),
             pool: Mutex::new(Pool::default()),
             queue: Mutex::default(),
-            failed_later: Mutex::default(),
             pinned: Arc::new(Pinned::new(driver)),
             streams: OnceLock::new(),
             products: OnceLock::new(),
@@ -214,19 +230,29 @@ impl Gpu {
     /// Calls `f`, which may use the stream, while the queue is locked. Its error is that of the
     /// next wait.
     fn with_queue(&self, queue: &mut Queue, f: impl FnOnce(&mut Queue, &Gpu) -> Result<()>) {
-        RUNS_QUEUE.set(true);
-        let done = f(queue, self);
-        RUNS_QUEUE.set(false);
-        if let Err(error) = done {
-            self.failed_later.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        /// Also if `f` panics.
+        struct Done;
+        impl Drop for Done {
+            fn drop(&mut self) {
+                RUNS_QUEUE.set(false);
+            }
         }
+        RUNS_QUEUE.set(true);
+        let running = Done;
+        let failed = f(queue, self).err();
+        if let Some(error) = failed {
+            // Updates of parameters that are computed from it change nothing.
+            let _ = self.write_number(self.faults.stop, 1, 4);
+            self.faults.add(error);
+        }
+        drop(running);
     }
 
     /// Lets a pointwise op wait. `false` if it cannot, and must run now.
-    pub fn defer(&self, op: &Op, x: &[Operand], out: &Operand) -> bool {
+    pub fn defer(&self, op: &Op, x: &[Operand], out: &Operand, at: Option<Line>) -> bool {
         let mut taken = false;
         self.with_queue(&mut self.queue(), |queue, gpu| {
-            taken = queue.add(gpu, op, x, out)?;
+            taken = queue.add(gpu, op, x, out, at)?;
             Ok(())
         });
         taken
@@ -237,8 +263,9 @@ impl Gpu {
         self.with_queue(&mut self.queue(), |queue, gpu| queue.number(gpu, value, dtype, at));
     }
 
+    /// Makes the context current in this thread.
     #[inline]
-    fn make_current(&self) {
+    pub fn make_current(&self) {
         // Each time, in some tens of nanoseconds: another library may have set its own.
         // SAFETY: the context lives as long as the process. A failure shows at the next call.
         unsafe { (self.driver.cuCtxSetCurrent)(self.context.0) };
@@ -259,7 +286,7 @@ impl Gpu {
         let (number, text) = (self.number, error_text(self.driver, code));
         match code {
             OUT_OF_MEMORY => Error::new(ErrorKind::Memory, what, format!("cuda:{number}: {text}")),
-            214 | 700 | 702 | 709 | 710 | 714..=719 => {
+            code if is_lost(code) => {
                 let message = format!(
                     "the context of cuda:{number} is lost, with all that is in its memory: {text}. \
                      The process must be started again to use the device"
@@ -270,7 +297,8 @@ impl Gpu {
         }
     }
 
-    /// Whether a kernel has rejected a value that was not reported yet.
+    /// Whether a kernel has rejected a value, or an op that waited has failed, and that was not
+    /// reported yet.
     pub fn has_fault(&self) -> bool {
         self.faults.any()
     }
@@ -281,7 +309,11 @@ impl Gpu {
 
     /// The library of products, opened at the first call.
     pub fn products(&self) -> Result<&Products> {
-        let opened = self.products.get_or_init(|| Products::open(self));
+        let again = |_| {
+            self.release();
+            Products::open(self)
+        };
+        let opened = self.products.get_or_init(|| Products::open(self).or_else(again));
         opened.as_ref().map_err(|why| device_error("dot", why.clone()))
     }
 
@@ -294,17 +326,21 @@ impl Gpu {
     /// The libraries of factorisations, opened at the first call, or what is missing.
     pub fn solver(&self) -> std::result::Result<&Solver, &str> {
         // The libraries take memory of their own, which the pool may hold.
-        let again = || {
-            self.pool().trim(self);
+        let again = |_| {
+            self.release();
             Solver::open(self)
         };
-        let opened = self.solver.get_or_init(|| Solver::open(self).or_else(|_| again()));
+        let opened = self.solver.get_or_init(|| Solver::open(self).or_else(again));
         opened.as_ref().map_err(String::as_str)
     }
 
     /// cuDNN, opened at the first call. Without it, kernels of our own run.
     pub fn dnn(&self) -> Option<&Dnn> {
-        self.dnn.get_or_init(|| Dnn::open(self)).as_ref().ok()
+        let again = |_| {
+            self.release();
+            Dnn::open(self)
+        };
+        self.dnn.get_or_init(|| Dnn::open(self).or_else(again)).as_ref().ok()
     }
 
     pub fn alloc(&self, bytes: usize) -> Result<DevicePtr> {
@@ -321,6 +357,17 @@ impl Gpu {
     pub fn free(&self, memory: DevicePtr) {
         self.queue().free(memory);
         self.pool().free(self, memory);
+    }
+
+    /// Gives cached memory back to the driver for what takes memory beside the pool; `false`, and
+    /// nothing done, while ops that waited are run, since they may read memory that is free
+    /// already.
+    pub fn release(&self) -> bool {
+        let may = !RUNS_QUEUE.get();
+        if may {
+            self.trim();
+        }
+        may
     }
 
     /// Gives cached memory back to the driver.
@@ -383,8 +430,6 @@ impl Gpu {
         // SAFETY: the stream lives as long as the process.
         let code = unsafe { (self.driver.cuStreamSynchronize)(self.stream.0) };
         self.ok("synchronize", code)?;
-        let failed = self.failed_later.lock().unwrap_or_else(PoisonError::into_inner).take();
-        failed.map_or(Ok(()), Err)?;
         self.faults.take(self)
     }
 

@@ -33,10 +33,10 @@
 //! All work of a device is in the order of one stream, and calls return before it has run. Values
 //! that are offloaded are copied on two further streams, ordered by events.
 //!
-//! **Bits.** Kernels are deterministic: the order of every sum depends on shapes alone (products:
-//! unless the user gives that up for speed). Pointwise instructions round as on the CPU (no fused
-//! multiply-add across instructions); functions such as `exp` are CUDA's, whose last bit may differ
-//! from the CPU's. Random numbers are the CPU's.
+//! **Bits.** Kernels are deterministic: the order of every sum depends on shapes and layouts alone
+//! (products: unless the user gives that up for speed). Pointwise instructions round as on the CPU
+//! (no fused multiply-add across instructions); functions such as `exp` are CUDA's, whose last bit
+//! may differ from the CPU's. Random numbers are the CPU's.
 
 mod attention;
 mod attention_dropout;

@@ -1,7 +1,7 @@
 //! Pinned memory of the host, which the device reads and writes by itself: cached by size, as the
 //! system takes half a millisecond for a megabyte of it.
 
-use crate::gpu::{Gpu, Handle, OUT_OF_MEMORY};
+use crate::gpu::{Gpu, Handle, OUT_OF_MEMORY, is_lost};
 use pullback_cuda_sys::{Driver, Ptr};
 use pullback_ir::{Error, ErrorKind, Result};
 use std::collections::BTreeMap;
@@ -33,11 +33,11 @@ impl Event {
         gpu.ok("event", code)
     }
 
-    /// Whether it is past; also if the device has failed, as then nothing is under way.
+    /// Whether it is past; also if the context is lost, as then nothing is under way.
     pub fn is_past(&self) -> bool {
-        const NOT_READY: i32 = 600;
         // SAFETY: the handle lives as long as this.
-        unsafe { (self.driver.cuEventQuery)(self.handle.0) != NOT_READY }
+        let code = unsafe { (self.driver.cuEventQuery)(self.handle.0) };
+        code == 0 || is_lost(code)
     }
 
     /// Waits for it.
@@ -102,7 +102,7 @@ impl Pinned {
 
     /// A buffer of at least so many bytes, which a copy may still use.
     pub fn take(self: &Arc<Pinned>, gpu: &Gpu, bytes: usize) -> Result<PinnedBuffer> {
-        let size = size_class(bytes.max(1)).ok_or_else(|| none_left(gpu, bytes))?;
+        let size = size_class(bytes.max(1)).ok_or_else(|| none_left(gpu, bytes, 0))?;
         let mut idle = self.idle();
         let free = idle.free.entry(size).or_default();
         let done = |(_, last): &IdleBuffer| last.as_ref().is_none_or(|event| event.is_past());
@@ -126,7 +126,7 @@ impl Pinned {
                 self.give_back(idle);
                 match get() {
                     0 => {}
-                    OUT_OF_MEMORY => return Err(none_left(gpu, asked)),
+                    OUT_OF_MEMORY => return Err(none_left(gpu, asked, idle.held)),
                     code => return Err(gpu.failed("pin", code)),
                 }
             }
@@ -153,12 +153,11 @@ impl Pinned {
 }
 
 #[cold]
-fn none_left(gpu: &Gpu, bytes: usize) -> Error {
+fn none_left(gpu: &Gpu, bytes: usize, held: usize) -> Error {
     let message = format!(
-        "the host has no {bytes} bytes of pinned memory for copies of cuda:{} beside the {} that it \
-         has already",
+        "the host has no {bytes} bytes of pinned memory for copies of cuda:{} beside the {held} \
+         that it has already",
         gpu.number,
-        gpu.pinned.bytes(),
     );
     Error::new(ErrorKind::Memory, "pin", message)
 }

@@ -108,7 +108,9 @@ impl Pool {
 
     /// Notes a copy beside the queue from or to a block.
     pub fn note_copy(&mut self, block: DevicePtr, copy: &Arc<Event>) {
-        self.copies.entry(block).or_default().push(copy.clone());
+        let copies = self.copies.entry(block).or_default();
+        copies.retain(|copy| !copy.is_past());
+        copies.push(copy.clone());
     }
 
     /// The copies of a block, for which the queue waits from now on.
@@ -215,7 +217,8 @@ impl Pool {
         let Some(block) = self.blocks.get_mut(&at).filter(|block| block.used) else { return };
         self.stats.live_bytes -= std::mem::take(&mut block.asked) as u64;
         if let Some(copies) = self.copies.remove(&at) {
-            gpu.enter();
+            // Not `enter`: whoever has the lock of the queue may wait for that of the pool.
+            gpu.make_current();
             if !copies.iter().all(|copy| copy.is_past()) {
                 self.waiting_bytes += block.bytes;
                 self.waiting.push_back((at, copies));

@@ -422,6 +422,8 @@ impl Products {
             small = Plan { descriptors, algorithm, workspace };
             plan = &small;
         }
+        // Once more: ops of other threads may read what became the workspace, and wait.
+        gpu.enter();
         let scratch = (workspace.at, plan.workspace);
         let launch = || self.launch(gpu, form, &plan.descriptors, &plan.algorithm, at, scratch);
         match launch() {
@@ -439,7 +441,7 @@ impl Products {
         const INTERNAL_ERROR: c_int = 14;
         let code = match code {
             ALLOCATION_FAILED | EXECUTION_FAILED | INTERNAL_ERROR => {
-                gpu.pool().trim(gpu);
+                gpu.release();
                 launch()
             }
             code => code,

@@ -33,7 +33,7 @@ use crate::loops::{Loop, Operand};
 use crate::ops;
 use crate::text::{THREADS, text};
 use pullback_cuda_sys::DevicePtr;
-use pullback_ir::{DType, Inst, Op, Result, Scalar, Value, element_count};
+use pullback_ir::{DType, Inst, Line, Op, Result, Scalar, Value, element_count};
 use rustc_hash::{FxHashMap, FxHasher};
 use smallvec::{SmallVec, smallvec};
 use std::hash::{Hash, Hasher};
@@ -77,6 +77,7 @@ struct Waiting {
     /// Bit `k`: input `k` is a number that is passed by value.
     immediate: u64,
     output: Operand,
+    at: Option<Line>,
 }
 
 /// Where the value of an instruction goes.
@@ -170,12 +171,20 @@ impl Queue {
         if self.numbers.len() >= NUMBERS {
             self.flush(gpu)?;
         }
+        self.numbers.retain(|number| number.at != at);
         self.numbers.push(Number { at, dtype, bits: bits(value, dtype) });
         Ok(())
     }
 
     /// Adds a pointwise op, which runs later. `false` if it is not one that may wait.
-    pub fn add(&mut self, gpu: &Gpu, op: &Op, x: &[Operand], out: &Operand) -> Result<bool> {
+    pub fn add(
+        &mut self,
+        gpu: &Gpu,
+        op: &Op,
+        x: &[Operand],
+        out: &Operand,
+        at: Option<Line>,
+    ) -> Result<bool> {
         let count = out.len();
         let negative = |x: &Operand| x.strides.iter().any(|&s| s < 0);
         if count == 0 || !out.is_dense() || x.iter().any(negative) {
@@ -196,7 +205,7 @@ impl Queue {
         let Some(sources) = sources else { return Ok(false) };
         (self.owner, self.count) = (Some(owner), count);
         let mut call =
-            Waiting { op: op.clone(), inputs: x.into(), immediate: 0, output: out.clone() };
+            Waiting { op: op.clone(), inputs: x.into(), immediate: 0, output: out.clone(), at };
         let mut of: SmallVec<[usize; 3]> = SmallVec::new();
         for (k, source) in sources.into_iter().enumerate() {
             let (operand, is_number) = match source {
@@ -327,7 +336,11 @@ impl Queue {
         }
         // One by one, as they were called.
         for call in &self.calls {
-            ops::point(gpu, &call.op, &call.inputs, &call.output, call.immediate)?;
+            let done = ops::point(gpu, &call.op, &call.inputs, &call.output, call.immediate);
+            done.map_err(|error| match call.at {
+                Some(at) => error.at(at),
+                None => error,
+            })?;
         }
         Ok(())
     }

@@ -125,7 +125,10 @@ impl Solver {
     ) -> Result<(Scratch<'a>, c_int)> {
         let mut elements = 0;
         ok(ask(&mut elements))?;
-        Ok((gpu.scratch(elements.max(1) as usize * of.dtype.size())?, elements))
+        let memory = gpu.scratch(elements.max(1) as usize * of.dtype.size())?;
+        // Once more: ops of other threads may read that memory, and wait.
+        gpu.enter();
+        Ok((memory, elements))
     }
 
     /// Cholesky's factorisation of the upper triangle, which holds Lᵀ then.
@@ -306,9 +309,9 @@ impl Solver {
             true => (l.cusolverDnDgesvd_bufferSize, l.cusolverDnDgesvd),
             false => (l.cusolverDnSgesvd_bufferSize, l.cusolverDnSgesvd),
         };
+        let rest = gpu.scratch(of.n * size)?;
         // SAFETY: as above.
         let (work, len) = self.work(gpu, of, |to| unsafe { ask(h, m, n, to) })?;
-        let rest = gpu.scratch(of.n * size)?;
         let job = if to.full { b'A' } else { b'S' } as i8;
         let wide = if to.full { of.m } else { of.n };
         for i in 0..of.count {

@@ -122,6 +122,8 @@ impl Gpu {
                 None => self.pinned.take(self, PART)?,
             };
             let at = from + (i * PART) as u64;
+            // After a copy of another stream that still uses the buffer.
+            buffer.before(self, self.stream)?;
             self.to_host(at, buffer.at(), part.len(), self.stream)?;
             buffer.used_until(&Event::record(self, self.stream)?);
             under_way.push_back((buffer, part));
