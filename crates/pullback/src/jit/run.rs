@@ -2,7 +2,7 @@
 
 use super::compile::{Captured, Specialisation, wrong_gradient};
 use crate::backend::Pooled;
-use crate::backend::{DevicePeaks, INLINE, rise};
+use crate::backend::{INLINE, rise};
 use crate::lock::{self, Claim};
 use crate::storage::Writer;
 use crate::trace::Effect;
@@ -15,19 +15,11 @@ type Claims<'a> = SmallVec<[Claim<'a>; INLINE]>;
 
 impl<Y: Tree> Specialisation<Y> {
     pub fn call(&mut self, arguments: &[Tensor], at: Line) -> Result<Y> {
-        if self.budget.is_none() {
+        // The counters are those of the host's pool; on a device the arena stays between calls.
+        if self.budget.is_none() || self.executable.device() != Device::Cpu {
             return self.run(arguments, at);
         }
-        let device = self.executable.device();
-        let (result, rise) = match device {
-            Device::Cpu => rise(|| self.run(arguments, at)),
-            _ => {
-                let peaks = DevicePeaks::start();
-                let result = self.run(arguments, at);
-                let peak = peaks.end().into_iter().find(|of| of.0 == device);
-                (result, peak.map(|(_, before, peak)| peak.saturating_sub(before)))
-            }
-        };
+        let (result, rise) = rise(|| self.run(arguments, at));
         if let (Ok(_), Some(rise)) = (&result, rise) {
             self.measured = Some(self.executable.held() + rise as usize);
         }

@@ -29,7 +29,8 @@ pub struct Item {
 impl Item {
     /// Whether the documentation has an example that `cargo test` runs (and not only compiles).
     pub fn has_example(&self) -> bool {
-        self.fences().any(|tag| tag.is_empty() || tag == "rust" || tag == "should_panic")
+        let runs = ["", "rust", "should_panic", "standalone_crate"];
+        self.fences().any(|tag| runs.contains(&tag))
     }
 
     /// What follows the opening ``` of each block of code.
