@@ -4,6 +4,10 @@ use pullback::{DType, Tensor, Tree, random_state};
 use pullback_nn::precision::PrecisionReport;
 use pullback_nn::{BatchNorm, Dropout, Layer, Linear, Module};
 use serde_json::Value;
+use std::sync::{PoisonError, RwLock};
+
+/// Tests draw from one generator; the one that compares its state runs alone.
+static DRAWING: RwLock<()> = RwLock::new(());
 
 #[derive(Tree)]
 struct Two {
@@ -26,6 +30,7 @@ fn loss(m: &Two, factor: f64) -> Tensor {
 
 #[test]
 fn shares_are_counted_by_parameter() {
+    let _draws = DRAWING.read().unwrap_or_else(PoisonError::into_inner);
     let model = two();
     let report = PrecisionReport::new(&model, DType::F16, 1.0, |m| Ok(loss(m, 1.0))).unwrap();
     assert_eq!(report.layers.len(), 2);
@@ -56,6 +61,7 @@ fn shares_are_counted_by_parameter() {
 
 #[test]
 fn the_suggested_scale_is_a_power_of_two_that_helps() {
+    let _draws = DRAWING.read().unwrap_or_else(PoisonError::into_inner);
     let model = two();
     let suggested = |factor: f64| {
         let report =
@@ -82,6 +88,7 @@ fn the_suggested_scale_is_a_power_of_two_that_helps() {
 
 #[test]
 fn a_gradient_on_the_way_may_be_what_overflows() {
+    let _draws = DRAWING.read().unwrap_or_else(PoisonError::into_inner);
     // The gradient of the parameter is 2⁻²⁰, which a scale of 2⁶ would lift. But it is 2¹⁰ times
     // the scale on its way, and 2¹⁶ is beyond f16.
     let model = two();
@@ -98,6 +105,7 @@ fn a_gradient_on_the_way_may_be_what_overflows() {
 
 #[test]
 fn no_scale_is_suggested_where_none_helps() {
+    let _draws = DRAWING.read().unwrap_or_else(PoisonError::into_inner);
     let model = two();
     // NaN in any dtype; and finite in f32 alone, as 10⁶ is beyond f16 on the way forward.
     let nan = |m: &Two| Ok(loss(m, f64::NAN));
@@ -124,6 +132,7 @@ fn no_scale_is_suggested_where_none_helps() {
 
 #[test]
 fn text_and_json() {
+    let _draws = DRAWING.read().unwrap_or_else(PoisonError::into_inner);
     let report = PrecisionReport::new(&two(), DType::F16, 1.0, |m| Ok(loss(m, 1.0))).unwrap();
     let text = report.to_string();
     assert!(text.starts_with("gradients in f16, of the loss times 1\n"), "{text}");
@@ -148,6 +157,7 @@ struct Noisy {
 
 #[test]
 fn nothing_is_changed_and_both_runs_see_the_same_random_numbers() {
+    let _alone = DRAWING.write().unwrap_or_else(PoisonError::into_inner);
     let model =
         Noisy { first: Linear::new(4, 8), norm: BatchNorm::new(8), dropout: Dropout::new(0.5) };
     let x = Tensor::randn([16, 4]);
@@ -168,6 +178,7 @@ fn nothing_is_changed_and_both_runs_see_the_same_random_numbers() {
 
 #[test]
 fn what_makes_no_sense_is_refused() {
+    let _draws = DRAWING.read().unwrap_or_else(PoisonError::into_inner);
     let model = two();
     let of = |dtype, scale| {
         PrecisionReport::new(&model, dtype, scale, |m| Ok(loss(m, 1.0))).unwrap_err().to_string()
