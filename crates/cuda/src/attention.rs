@@ -1,18 +1,21 @@
 //! Attention: by cuDNN where it takes the form, by products and loops otherwise.
 //!
-//! The own form stores the scores; it takes masks, every
-//! float dtype and every width of heads.
+//! The own form stores the scores; it takes masks, dropout, every float dtype and every width of
+//! heads. Whether weight (i, j) is dropped follows from the random key and its index in the scores,
+//! as on the CPU: the numbers are those that `Random` gives for a tensor of that shape, for each
+//! part of the batch that has its own key.
 
 use crate::dnn_attention;
 use crate::fused::{Body, last};
-use crate::gpu::Gpu;
+use crate::gpu::{Gpu, Scratch};
+use crate::lines::random_keys;
 use crate::loops::Operand;
 use crate::product::dot;
 use pullback_ir::{
-    Attention, Binary, Compare, DType, Inst, Op, Reduction, Result, Unary, element_count,
+    Attention, Binary, Compare, DType, Inst, Op, Random, Reduction, Result, Unary, element_count,
 };
 
-/// Runs attention without dropout.
+/// Runs attention.
 pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<()> {
     match dnn_attention::attention(gpu, how, x, out)? {
         true => Ok(()),
@@ -20,7 +23,7 @@ pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand
     }
 }
 
-/// Runs the vjp of attention without dropout.
+/// Runs the vjp of attention.
 pub(crate) fn attention_vjp(
     gpu: &Gpu,
     how: Attention,
@@ -35,18 +38,26 @@ pub(crate) fn attention_vjp(
 
 /// Queries, keys and values with as many heads each: keys and values are repeated, by strides, over
 /// the queries of a group.
-pub(crate) struct Heads {
+struct Heads {
     /// Batch axes, heads of keys, queries of a group, then queries × keys.
-    pub scores: Vec<usize>,
-    pub q: Operand,
-    pub k: Operand,
-    pub v: Operand,
-    pub mask: Option<Operand>,
+    scores: Vec<usize>,
+    q: Operand,
+    k: Operand,
+    v: Operand,
+    mask: Option<Operand>,
 }
 
 /// Splits the axis of heads into groups.
-pub(crate) fn grouped(x: &Operand, groups: usize) -> Operand {
-    let axis = x.shape.len() - 3;
+fn grouped(x: &Operand, groups: usize) -> Operand {
+    split(x, x.shape.len() - 3, groups)
+}
+
+/// The same for an operand with one number for each query.
+fn grouped_rows(x: &Operand, groups: usize) -> Operand {
+    split(x, x.shape.len() - 2, groups)
+}
+
+fn split(x: &Operand, axis: usize, groups: usize) -> Operand {
     let each = x.shape[axis] / groups.max(1);
     let (mut shape, mut strides) = (x.shape.to_vec(), x.strides.to_vec());
     shape[axis] = groups;
@@ -56,7 +67,7 @@ pub(crate) fn grouped(x: &Operand, groups: usize) -> Operand {
     x.seen(&shape, &strides)
 }
 
-pub(crate) fn heads(how: Attention, x: &[Operand]) -> Heads {
+fn heads(how: Attention, x: &[Operand]) -> Heads {
     let rank = x[0].shape.len();
     let groups = x[1].shape[rank - 3];
     let q = grouped(&x[0], groups);
@@ -68,14 +79,14 @@ pub(crate) fn heads(how: Attention, x: &[Operand]) -> Heads {
     Heads { scores, q, k, v, mask }
 }
 
-pub(crate) fn transposed(x: &Operand) -> Operand {
+fn transposed(x: &Operand) -> Operand {
     let n = x.shape.len();
     let order: Vec<usize> = (0..n - 2).chain([n - 1, n - 2]).collect();
     x.permuted(&order)
 }
 
 /// Where a query may attend: minus infinity elsewhere, in the body of scores.
-pub(crate) fn masked(
+fn masked(
     body: &mut Body,
     how: Attention,
     mask: Option<&Operand>,
@@ -105,6 +116,32 @@ pub(crate) fn masked(
     score
 }
 
+/// One number for each score, drawn by the keys of the op, if it drops weights.
+fn draws<'a>(
+    gpu: &'a Gpu,
+    how: Attention,
+    x: &[Operand],
+    scores: &[usize],
+) -> Result<Option<(Operand, Scratch<'a>)>> {
+    if !how.drops() {
+        return Ok(None);
+    }
+    let memory = gpu.scratch(element_count(scores) * DType::F32.size())?;
+    let drawn = Operand::dense(memory.at, DType::F32, scores);
+    random_keys(gpu, Random::Uniform, &x[3 + usize::from(how.masked)], &drawn)?;
+    Ok(Some((drawn, memory)))
+}
+
+/// What a weight is multiplied by: zero, or a factor that keeps the mean.
+fn factor(body: &mut Body, how: Attention, drawn: Operand, like: usize) -> usize {
+    let drawn = body.load(drawn);
+    let least = body.number(how.dropout.0, drawn);
+    let kept = body.point(Op::Compare(Compare::Ge), &[drawn, least], DType::Bool);
+    let (scale, zero) = (body.number(how.keep_scale(), like), body.number(0.0, like));
+    let wide = body.values[like].dtype;
+    body.point(Op::Select, &[kept, scale, zero], wide)
+}
+
 pub(crate) fn own(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<()> {
     let of = heads(how, x);
     let rank = of.scores.len();
@@ -115,9 +152,10 @@ pub(crate) fn own(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> 
     let memory = [gpu.scratch(count * wide.size())?, gpu.scratch(count * dtype.size())?];
     let scores = Operand::dense(memory[0].at, wide, &of.scores);
     let weights = Operand::dense(memory[1].at, dtype, &of.scores);
+    let drawn = draws(gpu, how, x, &of.scores)?;
     dot(gpu, &of.q, &transposed(&of.k), &scores, false)?;
     let mut body = Body::default();
-    let score = body.load(scores.clone());
+    let score = body.load(scores);
     let score = body.scaled(score, how.scale.0);
     let score = masked(&mut body, how, of.mask.as_ref(), score, rank);
     let most = body.reduce(Reduction::Max, score);
@@ -132,7 +170,11 @@ pub(crate) fn own(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> 
     let none = body.point(Op::Compare(Compare::Eq), &[sum, zero], DType::Bool);
     let one = body.number(1.0, sum);
     let divisor = body.point(Op::Select, &[none, one, sum], wide);
-    let weight = body.binary(Binary::Div, exp, divisor);
+    let mut weight = body.binary(Binary::Div, exp, divisor);
+    if let Some((drawn, _)) = &drawn {
+        let factor = factor(&mut body, how, drawn.clone(), weight);
+        weight = body.binary(Binary::Mul, weight, factor);
+    }
     let log = body.unary(Unary::Log, sum);
     let lse = body.binary(Binary::Add, shift, log);
     body.store(weight, weights.clone());
@@ -140,18 +182,6 @@ pub(crate) fn own(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> 
     body.store(lse, grouped_rows(&out[1], groups));
     body.run(gpu, &of.scores, 1)?;
     dot(gpu, &weights, &of.v, &grouped(&out[0], groups), false)
-}
-
-/// The same for an operand with one number for each query.
-pub(crate) fn grouped_rows(x: &Operand, groups: usize) -> Operand {
-    let axis = x.shape.len() - 2;
-    let each = x.shape[axis] / groups.max(1);
-    let (mut shape, mut strides) = (x.shape.to_vec(), x.strides.to_vec());
-    shape[axis] = groups;
-    shape.insert(axis + 1, each);
-    strides.insert(axis + 1, x.strides[axis]);
-    strides[axis] = x.strides[axis] * each as isize;
-    x.seen(&shape, &strides)
 }
 
 pub(crate) fn own_vjp(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<()> {
@@ -171,17 +201,18 @@ pub(crate) fn own_vjp(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand])
     let part = |k: usize, dtype: DType| Operand::dense(memory[k].at, dtype, &of.scores);
     let (scores, products) = (part(0, wide), part(1, wide));
     let (weights, slopes) = (part(2, dtype), part(3, dtype));
+    let drawn = draws(gpu, how, x, &of.scores)?;
     dot(gpu, &of.q, &transposed(&of.k), &scores, false)?;
     dot(gpu, &dy, &transposed(&of.v), &products, false)?;
     // δ = Σ dy·y of a query.
     let rows = element_count(&of.scores[..rank - 1]);
-    let delta = gpu.scratch(rows.max(1) * wide.size())?;
-    let delta = (Operand::dense(delta.at, wide, &of.scores[..rank - 1]), delta);
+    let sums = gpu.scratch(rows.max(1) * wide.size())?;
+    let delta = Operand::dense(sums.at, wide, &of.scores[..rank - 1]);
     let mut body = Body::default();
     let (a, b) = (body.load(y.clone()), body.load(dy.clone()));
     let product = body.binary(Binary::Mul, a, b);
     let sum = body.reduce(Reduction::Sum, product);
-    body.store(sum, delta.0.clone());
+    body.store(sum, delta.clone());
     body.run(gpu, &y.shape, 1)?;
     let keys = of.scores[rank - 1];
     let mut body = Body::default();
@@ -196,12 +227,18 @@ pub(crate) fn own_vjp(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand])
     let blind = body.point(Op::Compare(Compare::Eq), &[score, hidden], DType::Bool);
     let zero = body.number(0.0, score);
     let weight = body.point(Op::Select, &[blind, zero, exp], wide);
-    let slope = body.load(products);
-    let delta_of = body.load(delta.0.repeated(rank - 1, keys));
-    let rest = body.binary(Binary::Sub, slope, delta_of);
+    let (mut slope, mut kept) = (body.load(products), weight);
+    // With dropout ds = weight·(factor·(dy·vᵀ) − δ); the values were weighted with weight·factor.
+    if let Some((drawn, _)) = &drawn {
+        let factor = factor(&mut body, how, drawn.clone(), weight);
+        slope = body.binary(Binary::Mul, slope, factor);
+        kept = body.binary(Binary::Mul, weight, factor);
+    }
+    let delta = body.load(delta.repeated(rank - 1, keys));
+    let rest = body.binary(Binary::Sub, slope, delta);
     let ds = body.binary(Binary::Mul, weight, rest);
     let ds = body.scaled(ds, how.scale.0);
-    body.store(weight, weights.clone());
+    body.store(kept, weights.clone());
     body.store(ds, slopes.clone());
     body.run(gpu, &of.scores, 0)?;
     // dq = ds·k; dk = dsᵀ·q and dv = weightsᵀ·dy, summed over the queries of a group.
@@ -211,7 +248,7 @@ pub(crate) fn own_vjp(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand])
 }
 
 /// `a·b`, summed over the axis of the queries of a group (the one before the last two).
-pub(crate) fn summed(gpu: &Gpu, [a, b]: [&Operand; 2], out: &Operand) -> Result<()> {
+fn summed(gpu: &Gpu, [a, b]: [&Operand; 2], out: &Operand) -> Result<()> {
     let rank = a.shape.len();
     let axis = rank - 3;
     let mut shape = a.shape.to_vec();

@@ -27,16 +27,6 @@ use std::time::{Duration, Instant};
 /// Raised when other engines are allowed than before: plans on disk of earlier rules are not used.
 const RULES: u32 = 2;
 
-/// Whether results must have the same bits in every run.
-pub(crate) fn deterministic() -> bool {
-    pullback_ir::deterministic()
-}
-
-/// Whether products of f32 may be rounded to TF32 (10 bits of mantissa).
-pub(crate) fn allows_tf32() -> bool {
-    pullback_ir::tf32_allowed()
-}
-
 /// cuDNN on one device.
 pub(crate) struct Dnn {
     library: &'static Cudnn,

@@ -5,14 +5,14 @@
 //! log-sum-exp of each query's scaled scores, as our op keeps. Causal masks are ours by
 //! construction: query i sees the keys up to i, for any number of keys.
 
-use crate::dnn::{Dnn, Form, deterministic};
+use crate::dnn::{Dnn, Form};
 use crate::dnn_graph::code::*;
 use crate::dnn_graph::{Graph, Made, Tensor, dense, dtype_code};
 use crate::fused::{Body, last};
 use crate::gpu::{Gpu, Scratch};
 use crate::loops::Operand;
 use crate::ops::copy;
-use pullback_ir::{Attention, DType, Reduction, Result, element_count};
+use pullback_ir::{Attention, DType, Reduction, Result, deterministic, element_count};
 use std::ffi::c_int;
 
 /// Bytes of scratch that a backward pass in fixed order may use at once; batches and heads are

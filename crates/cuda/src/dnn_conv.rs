@@ -7,14 +7,14 @@
 //! asked for first.
 
 use crate::compile::Key;
-use crate::dnn::{Dnn, Form, allows_tf32, deterministic};
+use crate::dnn::{Dnn, Form};
 use crate::dnn_graph::code::*;
 use crate::dnn_graph::{Graph, Made, dense, dtype_code};
 use crate::gpu::{Gpu, Scratch};
 use crate::loops::Operand;
 use crate::ops::copy;
 use crate::text::PRELUDE;
-use pullback_ir::{Conv, DType, Result, Role, Window, element_count};
+use pullback_ir::{Conv, DType, Result, Role, Window, deterministic, element_count, tf32_allowed};
 use smallvec::{SmallVec, smallvec};
 use std::ffi::c_int;
 
@@ -44,7 +44,7 @@ pub(crate) fn conv(gpu: &Gpu, conv: &Conv, [x, w, y]: [&Operand; 3], out: usize)
     let moved = |channels_last: bool| -> usize {
         [x, w, y].iter().filter(|x| !fits(x, channels_last)).map(|x| x.bytes()).sum()
     };
-    let layouts: &[bool] = match narrow || allows_tf32() {
+    let layouts: &[bool] = match narrow || tf32_allowed() {
         true if moved(true) < moved(false) => &[true, false],
         true => &[false, true],
         false => &[false],
@@ -118,7 +118,7 @@ impl Problem {
     }
 
     fn form(&self, channels_last: bool) -> Form {
-        let flags = [channels_last, deterministic(), allows_tf32()].map(i64::from);
+        let flags = [channels_last, deterministic(), tf32_allowed()].map(i64::from);
         let mut numbers = SmallVec::from_slice(&flags);
         numbers.push(self.windows.len() as i64);
         self.dims.iter().for_each(|dims| numbers.extend_from_slice(dims));
@@ -153,7 +153,7 @@ impl Problem {
     /// Whether an engine's numbers are as exact as ours, and the same in every run.
     fn allows(&self, notes: &[c_int]) -> bool {
         let exact = [DOWN_CONVERTS, REDUCED_SUMS, FFT, WINOGRAD_6, WINOGRAD_13];
-        let rounded = self.dtype == DType::F32 && !allows_tf32();
+        let rounded = self.dtype == DType::F32 && !tf32_allowed();
         !notes.iter().any(|note| {
             exact.contains(note)
                 || (*note == NONDETERMINISTIC && deterministic())

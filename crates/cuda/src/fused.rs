@@ -7,7 +7,7 @@ use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
 use crate::ops::copy;
 use crate::text::{PRELUDE, compute, element};
-use crate::{attention, attention_dropout, lines};
+use crate::{attention, lines};
 use pullback_ir::{
     Adam, Binary, Compare, DType, Fused, Inst, Line, Op, Real, Reduction, Result, Scalar, Sgd,
     Unary, Value, element_count,
@@ -126,10 +126,8 @@ pub(crate) fn run(
             let dy = Some(&x[2]);
             lines::cross_entropy(gpu, &Op::Fused(fused), [&x[0], &x[1]], dy, &out[0], at)
         }
-        Fused::Attention(how) if !how.drops() => attention::attention(gpu, how, x, out),
-        Fused::AttentionVjp(how) if !how.drops() => attention::attention_vjp(gpu, how, x, out),
-        Fused::Attention(how) => attention_dropout::forward(gpu, how, x, out),
-        Fused::AttentionVjp(how) => attention_dropout::backward(gpu, how, x, out),
+        Fused::Attention(how) => attention::attention(gpu, how, x, out),
+        Fused::AttentionVjp(how) => attention::attention_vjp(gpu, how, x, out),
         Fused::Sgd(how) => sgd(gpu, how, x, out),
         Fused::Adam(how) => adam(gpu, how, x, out),
     }

@@ -39,7 +39,6 @@
 //! may differ from the CPU's. Random numbers are the CPU's.
 
 mod attention;
-mod attention_dropout;
 mod backend;
 mod cache;
 mod compile;

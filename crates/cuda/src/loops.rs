@@ -274,7 +274,7 @@ impl Loop<'_> {
             1025..=8192 => 256,
             8193.. => 1024,
         };
-        let parts = self.parts(gpu, rows, width, threads);
+        let parts = self.parts(rows, width, threads);
         let part = width.div_ceil(parts).max(1);
         let parts = width.div_ceil(part).max(1);
         let wide = rows * width.max(1) >= NARROW || rows * parts * threads >= NARROW;
@@ -302,14 +302,13 @@ impl Loop<'_> {
 
     /// Into how many parts rows are split: so many that the device has work, if there are few rows
     /// and all results are reductions of what is loaded.
-    fn parts(&self, gpu: &Gpu, rows: usize, width: usize, threads: usize) -> usize {
+    fn parts(&self, rows: usize, width: usize, threads: usize) -> usize {
         let reduces = |v: usize| matches!(self.body[v], Inst::Reduce(..));
         let first = levels(self.body);
         let simple = self.outputs.iter().all(|(v, _)| reduces(*v) && first[*v] == 1);
         let groups = rows * threads;
         // Two blocks of 1024 threads for each multiprocessor of a large device, whatever this one
         // has: sums must not depend on it.
-        let _ = gpu;
         const WANTED: usize = 264 * 1024;
         let least = if threads == 1 { 64 } else { 16 * threads };
         match simple && groups < WANTED && width >= 2 * least {
