@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod backend;
+mod collective;
 mod custom;
 mod device;
 mod dtype;
@@ -35,6 +36,7 @@ pub use backend::{
     Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, HostCopy, PoolStats, Step,
     Write,
 };
+pub use collective::{Collective, CollectiveCall, Combination, Communicator, GroupHandle};
 pub use custom::{Bytes, BytesMut, Custom, Kernel, Work};
 pub use device::Device;
 pub use dtype::DType;

@@ -1,0 +1,135 @@
+//! Collectives: operations that the workers of a group compute together.
+//!
+//! A [`Collective`] is plain data, like every op; the code that moves bytes between workers is a
+//! [`Communicator`], which an engine supplies (threads of one process, shared memory, MPI, NCCL).
+//! The contract between the two is small on purpose:
+//!
+//! * memory is dense and row-major, and what is gathered, scattered or exchanged lies along axis 0,
+//!   so an engine sees contiguous parts of equal size; other axes are moved there by tensor methods;
+//! * a call blocks until this worker's result is complete; whoever wants to compute meanwhile calls
+//!   it from another thread, in the same order on every worker;
+//! * sums do not depend on timing, engine or the number of machines: they are balanced binary trees
+//!   over the ranks in order ((0 + 1) + (2 + 3)) + …, in f32 for bf16 and f16, rounded once;
+//! * no call hangs: workers compare what they were asked ([`CollectiveCall`]), and a difference, a
+//!   missing worker or a time-out is an error on every worker that names ranks, ops and lines.
+
+use crate::{Line, Result, Spec};
+use std::fmt;
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+/// What the workers of a group compute together. Every worker of the group makes the same call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Collective {
+    /// The operands of all workers combined element by element; every worker gets the result.
+    AllReduce(Combination),
+    /// The operands of all workers, one after the other along axis 0 in the order of ranks.
+    AllGather,
+    /// The sum of the operands, of which worker `r` gets the `r`-th of equal parts along axis 0.
+    ReduceScatter,
+    /// The operand of one worker, on every worker.
+    Broadcast {
+        /// The rank whose operand it is.
+        root: usize,
+    },
+    /// Part `r` of the operand, along axis 0, goes to worker `r`; the result is the parts that
+    /// arrived, in the order of ranks.
+    AllToAll,
+    /// The operand is sent to another worker, which receives it. The result is empty.
+    Send {
+        /// The rank that receives.
+        to: usize,
+    },
+    /// What another worker sends. There is no operand.
+    Recv {
+        /// The rank that sends.
+        from: usize,
+        /// What it sends.
+        spec: Spec,
+    },
+    /// Waits until every worker is there. It has neither operand nor result.
+    Barrier,
+}
+
+/// How [`Collective::AllReduce`] combines elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Combination {
+    /// The sum.
+    Sum,
+    /// The largest; NaN if any is.
+    Max,
+    /// The smallest; NaN if any is.
+    Min,
+}
+
+impl Combination {
+    /// Every combination.
+    pub const ALL: &[Combination] = &[Combination::Sum, Combination::Max, Combination::Min];
+}
+
+/// One call of a collective: what workers compare, and what an error names.
+#[derive(Clone, Debug)]
+pub struct CollectiveCall<'a> {
+    /// The operation.
+    pub collective: &'a Collective,
+    /// The operand; empty for those that have none.
+    pub operand: &'a Spec,
+    /// How many collectives this worker issued on the group before.
+    pub sequence: u64,
+    /// The user's line.
+    pub line: Line,
+}
+
+/// The workers of a group, as seen by one of them.
+pub trait Communicator: Send + Sync {
+    /// A number that all workers of the group have and no other group has.
+    fn id(&self) -> u64;
+
+    /// This worker's number in the group, from 0.
+    fn rank(&self) -> usize;
+
+    /// How many workers are in the group.
+    fn size(&self) -> usize;
+
+    /// The name of the engine: `threads`, `local`, `mpi`, `nccl`.
+    fn engine(&self) -> &'static str;
+
+    /// Runs a collective and returns when this worker's result is complete. Input and output are
+    /// dense; their lengths follow from the call.
+    ///
+    /// # Errors
+    /// If workers were asked for different things, one of them is gone, or time ran out.
+    fn run(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()>;
+
+    /// A group of some of these workers, which all of those call with the same ranks, ascending.
+    /// `None` for a worker that is not among them; it need not call.
+    ///
+    /// # Errors
+    /// If a rank is not in the group, or workers were asked for different things.
+    fn subgroup(&self, ranks: &[usize]) -> Result<Option<Arc<dyn Communicator>>>;
+}
+
+/// A communicator in an op: equal if it is the same group.
+#[derive(Clone)]
+pub struct GroupHandle(pub Arc<dyn Communicator>);
+
+impl PartialEq for GroupHandle {
+    fn eq(&self, other: &GroupHandle) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for GroupHandle {}
+
+impl Hash for GroupHandle {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (Arc::as_ptr(&self.0) as *const () as usize).hash(state);
+    }
+}
+
+impl fmt::Debug for GroupHandle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let group = &self.0;
+        write!(f, "{}[{}/{}]", group.engine(), group.rank(), group.size())
+    }
+}
