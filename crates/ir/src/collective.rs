@@ -5,7 +5,7 @@
 //! The contract between the two is small on purpose:
 //!
 //! * memory is dense and row-major, and what is gathered, scattered or exchanged lies along axis 0,
-//!   so an engine sees contiguous parts of equal size; other axes are moved there by tensor methods;
+//!   so an engine sees contiguous parts of equal size; tensor methods move other axes there;
 //! * a call blocks until this worker's result is complete; whoever wants to compute meanwhile calls
 //!   it from another thread, in the same order on every worker;
 //! * sums do not depend on timing, engine or the number of machines: they are balanced binary trees

@@ -5,7 +5,7 @@
 //! moved past another. Passes look that column up; here it is checked what they did, after each of
 //! them, whether other checks are on or not: a mistake would be a worker that waits for another.
 
-use crate::{CollectiveOp, Error, ErrorKind, Flow, Op, Program, Result};
+use crate::{CollectiveOp, Error, ErrorKind, Flow, Op, Program, Result, Structure};
 
 /// A part of the sequence of collectives.
 enum Part<'a> {
@@ -23,17 +23,21 @@ fn parts<'a>(program: &'a Program, out: &mut Vec<Part<'a>>) {
         out
     };
     for e in program.equations.iter().filter(|e| e.op.is_ordered()) {
-        match &e.op {
-            Op::Collective(of) => out.push(Part::Call(of)),
-            Op::Custom(custom) => custom.body().into_iter().for_each(|body| parts(body, out)),
-            Op::Flow(flow) => match &**flow {
+        if let Op::Collective(of) = &e.op {
+            out.push(Part::Call(of));
+        }
+        match e.op.structure() {
+            Some(Structure::Custom(custom)) => {
+                custom.body().into_iter().for_each(|body| parts(body, out));
+            }
+            Some(Structure::Flow(flow)) => match flow {
                 Flow::Scan(scan) if scan.length == 1 => parts(&scan.body, out),
                 Flow::Cond { yes, no } => out.push(Part::Choice([all(yes), all(no)])),
                 Flow::Scan(_) | Flow::While { .. } => {
                     out.push(Part::Loop(flow.programs().into_iter().map(all).collect()));
                 }
             },
-            _ => {}
+            Some(Structure::Region(_) | Structure::DotRegion(_)) | None => {}
         }
     }
 }
