@@ -6,8 +6,8 @@
 
 use crate::operand::{Sink, Source};
 use crate::{
-    Buffer, attention, conv, custom, dot, fft, index, linalg, movement, norm, pointwise, pool,
-    random, ranks, reduce, region::Kernel, scan, sort, update,
+    Buffer, attention, collective, conv, custom, dot, fft, index, linalg, movement, norm,
+    pointwise, pool, random, ranks, reduce, region::Kernel, scan, sort, update,
 };
 use pullback_ir::infer::Checked;
 use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec, Write};
@@ -83,7 +83,8 @@ pub fn is_splat(op: &Op) -> bool {
 fn run_on(call: &Checked, sources: &[Source]) -> Result<Buffers> {
     let (op, specs) = (call.op(), call.operands());
     let splat = is_splat(op);
-    let allocate = |spec: &Spec| allocate(op, if splat { spec.dtype.size() } else { spec.bytes() });
+    let allocate =
+        |spec: &Spec| allocate(op.name(), if splat { spec.dtype.size() } else { spec.bytes() });
     let mut buffers = Buffers::new();
     let done = match call.results() {
         [spec] => {
@@ -233,13 +234,9 @@ fn sink<'a>(target: &mut WriteTarget<'a>) -> Result<Sink<'a>> {
     Ok(Sink { ptr, shape: &spec.shape, dtype: spec.dtype })
 }
 
-fn allocate(op: &Op, bytes: usize) -> Result<Buffer> {
+pub(crate) fn allocate(op: &'static str, bytes: usize) -> Result<Buffer> {
     Buffer::alloc(bytes).map_err(|_| {
-        Error::new(
-            ErrorKind::Memory,
-            op.name(),
-            format!("cannot allocate {bytes} bytes for the result"),
-        )
+        Error::new(ErrorKind::Memory, op, format!("cannot allocate {bytes} bytes for the result"))
     })
 }
 
@@ -285,7 +282,7 @@ fn dense<'a>(op: &Op, x: &[Source<'a>]) -> Result<(Vec<Buffer>, SmallVec<[Source
     for x in x {
         let mut copied = *x;
         if !x.is_dense() {
-            let mut buffer = allocate(op, x.len() * x.dtype.size())?;
+            let mut buffer = allocate(op.name(), x.len() * x.dtype.size())?;
             pointwise::copy(*x, Sink { ptr: buffer.as_mut_ptr(), shape: x.shape, dtype: x.dtype });
             // A region reads its operands through the layouts that it was compiled with, not
             // through these strides.
@@ -311,7 +308,7 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         Op::Compare(f) => pointwise::compare(*f, x[0], x[1], y),
         Op::Select => pointwise::select(x[0], x[1], x[2], y),
         Op::Cast(_) => pointwise::cast(x[0], y),
-        Op::Copy | Op::To(_) | Op::After => pointwise::copy(x[0], y),
+        Op::Copy | Op::To(_) | Op::After | Op::Wait => pointwise::copy(x[0], y),
         // The only view that runs is a reshape that needs a copy.
         Op::View(_) => pointwise::copy(x[0], Sink { shape: x[0].shape, ..y }),
         Op::Put(views) => movement::put(views, x[0], x[1], y),
@@ -352,6 +349,10 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         Op::Custom(of) => {
             let (_held, x) = dense(op, x)?;
             return custom::call(of, &x, out);
+        }
+        Op::Collective(of) => {
+            let (_held, x) = dense(op, x)?;
+            return collective::call(of, &x, y);
         }
         Op::Fused(f) => match f {
             Fused::Softmax(axis) => norm::softmax(*axis, x[0], y),

@@ -1,8 +1,9 @@
 //! Passes in order.
 
+use super::ordered::check_kept;
 use super::{
     Constant, Target, common_subexpressions, dead_code, epilogue, fold, fuse_within, inline,
-    layout, remat_where, schedule, simplify,
+    layout, overlap, remat_where, schedule, simplify,
 };
 use crate::{Op, Program, Result, Scalar};
 use std::time::{Duration, Instant};
@@ -12,6 +13,8 @@ pub struct Pass<'a> {
     /// Its name.
     pub name: &'static str,
     run: Box<dyn Fn(&Program) -> Program + 'a>,
+    /// Programs of which this does not hold skip the pass.
+    applies: fn(&Program) -> bool,
 }
 
 /// The result of a pass.
@@ -86,7 +89,12 @@ impl<'a> Pipeline<'a> {
             true => fused.then("epilogue", epilogue),
             false => fused,
         };
-        joined.then("simplify", simplify).then("dead_code", dead_code).then("schedule", schedule)
+        let ordered = (joined.then("simplify", simplify).then("dead_code", dead_code))
+            .then("schedule", schedule);
+        match target.overlap {
+            true => ordered.then_where("overlap", Program::is_ordered, overlap),
+            false => ordered,
+        }
     }
 
     /// Appends other passes.
@@ -98,12 +106,19 @@ impl<'a> Pipeline<'a> {
 
     /// With one more pass.
     #[must_use]
-    pub fn then(
+    pub fn then(self, name: &'static str, run: impl Fn(&Program) -> Program + 'a) -> Pipeline<'a> {
+        self.then_where(name, |_| true, run)
+    }
+
+    /// With one more pass, for programs of which something holds.
+    #[must_use]
+    pub fn then_where(
         mut self,
         name: &'static str,
+        applies: fn(&Program) -> bool,
         run: impl Fn(&Program) -> Program + 'a,
     ) -> Pipeline<'a> {
-        self.passes.push(Pass { name, run: Box::new(run) });
+        self.passes.push(Pass { name, run: Box::new(run), applies });
         self
     }
 
@@ -150,8 +165,15 @@ impl<'a> Pipeline<'a> {
         }
         let mut program = program.clone();
         for pass in &self.passes {
+            if !(pass.applies)(&program) {
+                continue;
+            }
             let (before, start) = (program.equations.len(), Instant::now());
-            program = (pass.run)(&program);
+            let made = (pass.run)(&program);
+            if program.is_ordered() || made.is_ordered() {
+                check_kept(&program, &made, pass.name)?;
+            }
+            program = made;
             done(pass.name, &program, before, start.elapsed());
             if self.verify {
                 let found = program.verify_deeply();
@@ -160,6 +182,14 @@ impl<'a> Pipeline<'a> {
         }
         Ok(program)
     }
+}
+
+/// The order in which the equations of an optimised program run: the last passes of a
+/// [`Pipeline`], for programs whose sizes were filled in.
+#[must_use]
+pub fn order(program: &Program, target: Target) -> Program {
+    let ordered = schedule(program);
+    if target.overlap { overlap(&ordered) } else { ordered }
 }
 
 impl Program {
