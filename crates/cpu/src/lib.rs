@@ -32,6 +32,7 @@ mod reduce;
 mod region;
 mod run;
 mod scan;
+pub mod shared_memory;
 mod simd;
 mod sort;
 mod special;
