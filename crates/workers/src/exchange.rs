@@ -20,7 +20,7 @@ const LINE: usize = 64;
 
 /// Runs a collective on dense memory.
 pub(crate) fn run(calling: &mut Calling<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
-    crate::check_call(calling.call, calling.size(), input, output)
+    crate::check_call(calling.call, calling.rank(), calling.size(), input, output)
         .map_err(|message| calling.error(message))?;
     match calling.call.collective {
         Collective::Send { to } => calling.send(*to, input),

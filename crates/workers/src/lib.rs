@@ -58,6 +58,7 @@ fn check_ranks(ranks: &[usize], size: usize) -> Result<()> {
 /// Whether a call fits its group and its memory.
 fn check_call(
     call: &CollectiveCall<'_>,
+    rank: usize,
     size: usize,
     input: &[u8],
     output: &mut [u8],
@@ -93,7 +94,7 @@ fn check_call(
     }
     // A broadcast reads the operand of its root alone.
     let given = match call.collective {
-        Collective::Broadcast { .. } if input.is_empty() => reads,
+        Collective::Broadcast { root } if *root != rank => reads,
         _ => input.len(),
     };
     if (given, output.len()) != (reads, writes) {
