@@ -10,6 +10,7 @@
 
 mod attention;
 pub mod buffer;
+mod collective;
 mod conv;
 mod custom;
 mod dot;
