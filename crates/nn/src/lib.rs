@@ -42,6 +42,7 @@ pub mod models;
 mod module;
 mod module_scope;
 pub mod optim;
+pub mod parallel;
 pub mod precision;
 pub mod prelude;
 mod refuse;

@@ -22,6 +22,7 @@ mod scheduled;
 mod tensorboard;
 mod throughput;
 mod trainer;
+mod workers;
 
 pub use batches::Batches;
 pub use callback::{Callback, LoopControl, TrainState};
