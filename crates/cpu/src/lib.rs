@@ -10,6 +10,7 @@
 
 mod attention;
 pub mod buffer;
+mod collective;
 mod conv;
 mod custom;
 mod dot;
@@ -32,6 +33,7 @@ mod reduce;
 mod region;
 mod run;
 mod scan;
+pub mod shared_memory;
 mod simd;
 mod sort;
 mod special;

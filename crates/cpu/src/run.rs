@@ -6,8 +6,8 @@
 
 use crate::operand::{Sink, Source};
 use crate::{
-    Buffer, attention, conv, custom, dot, fft, index, linalg, movement, norm, pointwise, pool,
-    random, ranks, reduce, region::Kernel, scan, sort, update,
+    Buffer, attention, collective, conv, custom, dot, fft, index, linalg, movement, norm,
+    pointwise, pool, random, ranks, reduce, region::Kernel, scan, sort, update,
 };
 use pullback_ir::infer::Checked;
 use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec, Write};
@@ -311,7 +311,7 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         Op::Compare(f) => pointwise::compare(*f, x[0], x[1], y),
         Op::Select => pointwise::select(x[0], x[1], x[2], y),
         Op::Cast(_) => pointwise::cast(x[0], y),
-        Op::Copy | Op::To(_) | Op::After => pointwise::copy(x[0], y),
+        Op::Copy | Op::To(_) | Op::After | Op::Wait => pointwise::copy(x[0], y),
         // The only view that runs is a reshape that needs a copy.
         Op::View(_) => pointwise::copy(x[0], Sink { shape: x[0].shape, ..y }),
         Op::Put(views) => movement::put(views, x[0], x[1], y),
@@ -352,6 +352,10 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         Op::Custom(of) => {
             let (_held, x) = dense(op, x)?;
             return custom::call(of, &x, out);
+        }
+        Op::Collective(of) => {
+            let (_held, x) = dense(op, x)?;
+            return collective::call(of, &x, y);
         }
         Op::Fused(f) => match f {
             Fused::Softmax(axis) => norm::softmax(*axis, x[0], y),

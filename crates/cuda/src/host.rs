@@ -19,6 +19,17 @@ pub(crate) fn run(
     at: Option<Line>,
 ) -> Result<()> {
     warn(gpu, op, at);
+    run_quietly(gpu, op, inputs, outputs, at)
+}
+
+/// As [`run`], for ops that are meant to run there: without a warning.
+pub(crate) fn run_quietly(
+    gpu: &Gpu,
+    op: &Op,
+    inputs: &[Operand],
+    outputs: &[Operand],
+    at: Option<Line>,
+) -> Result<()> {
     let mut memory = Vec::new();
     for x in inputs {
         let dense = gpu.scratch(x.bytes())?;

@@ -49,7 +49,7 @@ pub(crate) fn run(
         | Op::Compare(_)
         | Op::Select
         | Op::Cast(_) => point(gpu, op, x, &out[0], 0),
-        Op::Copy | Op::After | Op::To(_) => copy(gpu, &x[0], &out[0]),
+        Op::Copy | Op::After | Op::Wait | Op::To(_) => copy(gpu, &x[0], &out[0]),
         // Only where the elements are not evenly spaced: their order stays.
         Op::View(_) => copy(gpu, &x[0], &Operand::dense(out[0].at, out[0].dtype, &x[0].shape)),
         Op::Put(views) => put(gpu, views, &x[0], &x[1], &out[0]),
@@ -100,6 +100,8 @@ pub(crate) fn run(
             Err(_) => host::run(gpu, op, x, out, at),
         },
         Op::Conv(_) | Op::Pool(_) => host::run(gpu, op, x, out, at),
+        // Workers exchange host memory.
+        Op::Collective(_) => host::run_quietly(gpu, op, x, out, at),
         Op::Custom(of) => custom::run(gpu, (op, of), x, out, at),
         Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) => {
             Err(Error::argument(op.name(), "runs only as part of a program on this device"))

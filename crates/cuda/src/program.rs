@@ -260,7 +260,7 @@ impl Compiler<'_> {
                 }
             }
             // It has the slot of its operand, and steps run in the order of equations.
-            Op::After => {}
+            Op::After | Op::Wait => {}
             Op::Region(region) => {
                 let (inputs, region) = self.loads(e, region, 0, steps);
                 let values = region.values()?;

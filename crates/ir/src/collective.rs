@@ -14,9 +14,8 @@
 //!   missing worker or a time-out is an error on every worker that names ranks, ops and lines.
 
 use crate::{Line, Result, Spec};
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the workers of a group compute together. Every worker of the group makes the same call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +39,8 @@ pub enum Collective {
         /// The rank that receives.
         to: usize,
     },
-    /// What another worker sends. There is no operand.
+    /// What another worker sends. There is nothing to send: an op has an empty operand, through
+    /// which derivatives pass.
     Recv {
         /// The rank that sends.
         from: usize,
@@ -60,6 +60,31 @@ pub enum Combination {
     Max,
     /// The smallest; NaN if any is.
     Min,
+}
+
+impl Collective {
+    /// The names of all.
+    #[rustfmt::skip]
+    pub const NAMES: &[&str] = &[
+        "all_reduce", "all_reduce_max", "all_reduce_min", "all_gather", "reduce_scatter",
+        "broadcast_from", "all_to_all", "send", "recv", "barrier",
+    ];
+
+    /// Its name in errors and printed programs.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Collective::AllReduce(Combination::Sum) => "all_reduce",
+            Collective::AllReduce(Combination::Max) => "all_reduce_max",
+            Collective::AllReduce(Combination::Min) => "all_reduce_min",
+            Collective::AllGather => "all_gather",
+            Collective::ReduceScatter => "reduce_scatter",
+            Collective::Broadcast { .. } => "broadcast_from",
+            Collective::AllToAll => "all_to_all",
+            Collective::Send { .. } => "send",
+            Collective::Recv { .. } => "recv",
+            Collective::Barrier => "barrier",
+        }
+    }
 }
 
 impl Combination {
@@ -107,29 +132,16 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// If a rank is not in the group, or workers were asked for different things.
     fn subgroup(&self, ranks: &[usize]) -> Result<Option<Arc<dyn Communicator>>>;
-}
 
-/// A communicator in an op: equal if it is the same group.
-#[derive(Clone)]
-pub struct GroupHandle(pub Arc<dyn Communicator>);
-
-impl PartialEq for GroupHandle {
-    fn eq(&self, other: &GroupHandle) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+    /// How long this worker has waited for each worker of the group so far: a wait counts for the
+    /// one that came last. Empty for an engine that does not count.
+    fn waited(&self) -> Vec<Duration> {
+        Vec::new()
     }
-}
 
-impl Eq for GroupHandle {}
-
-impl Hash for GroupHandle {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        (Arc::as_ptr(&self.0) as *const () as usize).hash(state);
-    }
-}
-
-impl fmt::Debug for GroupHandle {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let group = &self.0;
-        write!(f, "{}[{}/{}]", group.engine(), group.rank(), group.size())
+    /// Tells all workers that this one cannot go on: what they wait for now, and every later call,
+    /// fails with this reason. (A worker that just ends is noticed too, without a reason.)
+    fn fail(&self, reason: &str) {
+        let _ = reason;
     }
 }

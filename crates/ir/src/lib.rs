@@ -14,6 +14,7 @@ mod dtype;
 mod error;
 mod few;
 mod flow;
+mod group;
 pub mod infer;
 mod launch;
 mod layout;
@@ -36,13 +37,14 @@ pub use backend::{
     Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, HostCopy, PoolStats, Step,
     Write,
 };
-pub use collective::{Collective, CollectiveCall, Combination, Communicator, GroupHandle};
+pub use collective::{Collective, CollectiveCall, Combination, Communicator};
 pub use custom::{Bytes, BytesMut, Custom, Kernel, Work};
 pub use device::Device;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use few::Few;
 pub use flow::{Flow, Scan};
+pub use group::{CollectiveOp, GroupHandle, Started};
 pub use launch::{CudaLaunch, CudaSource, Launch};
 pub use layout::{Layout, diagonal_len};
 pub use line::Line;

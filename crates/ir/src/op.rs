@@ -12,7 +12,7 @@
 use crate::shape::{Axes, Shape};
 use crate::view::View;
 use crate::window::{Conv, Pool};
-use crate::{Custom, DType, Device, Flow, Program, Region, Scalar, Spec};
+use crate::{CollectiveOp, Custom, DType, Device, Flow, Program, Region, Scalar, Spec};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -143,6 +143,13 @@ pub enum Op {
     Flow(Arc<Flow>),
     /// A custom operation of the user, with its derivative.
     Custom(Arc<Custom>),
+    /// What the workers of a group compute together. In a program these stay in order
+    /// ([`Op::is_ordered`]).
+    Collective(Arc<CollectiveOp>),
+    /// The result of a collective that was started (the first operand), once it is complete; the
+    /// second operand is that of the collective, whose memory is read until then. Like
+    /// [`Op::After`] it costs nothing else.
+    Wait,
 }
 
 /// Comparisons of two elements. Any comparison with NaN is false, except `Ne`.
@@ -394,6 +401,8 @@ pub enum Family<'a> {
     Linear,
     /// A fused kernel for a composition of other ops.
     Fused,
+    /// Computed with other workers.
+    Collective,
     /// It contains other ops, or user code.
     Structure(Structure<'a>),
 }
@@ -462,7 +471,7 @@ impl Op {
             Op::Select => Family::Pointwise(Pointwise::Select),
             Op::Cast(dtype) => Family::Pointwise(Pointwise::Cast(*dtype)),
             Op::Copy => Family::Pointwise(Pointwise::Copy),
-            Op::View(_) | Op::After => Family::View,
+            Op::View(_) | Op::After | Op::Wait => Family::View,
             Op::To(_) | Op::Put(_) | Op::Pad(_) | Op::Cat(_) => Family::Movement,
             Op::Gather(_) | Op::Scatter(..) => Family::Index,
             Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => Family::Reduction,
@@ -474,6 +483,7 @@ impl Op {
             Op::DotRegion(region) => Family::Structure(Structure::DotRegion(region)),
             Op::Flow(flow) => Family::Structure(Structure::Flow(flow)),
             Op::Custom(custom) => Family::Structure(Structure::Custom(custom)),
+            Op::Collective(_) => Family::Collective,
         }
     }
 
@@ -492,6 +502,7 @@ impl Op {
             Op::Region(region) | Op::DotRegion(region) => region.outputs.len(),
             Op::Flow(flow) => flow.results(),
             Op::Custom(custom) => custom.results(),
+            Op::Collective(_) | Op::Wait => 1,
         }
     }
 
@@ -515,6 +526,24 @@ impl Op {
                 flow.programs().iter().any(|p| p.equations.iter().any(|e| e.op.may_fail()))
             }
             Op::Custom(custom) => custom.may_fail(),
+            Op::Collective(_) | Op::Wait => true,
+        }
+    }
+
+    /// Whether its place among others of which this holds must stay, as other workers see it:
+    /// collectives, and what contains them. No pass removes, merges, repeats or reorders these.
+    ///
+    /// ```
+    /// # use pullback_ir::Op;
+    /// assert!(!Op::Dot.is_ordered());
+    /// ```
+    pub fn is_ordered(&self) -> bool {
+        match self.family() {
+            Family::Collective => true,
+            Family::Structure(inside) => inside.programs().into_iter().any(Program::is_ordered),
+            Family::Source | Family::Pointwise(_) | Family::View | Family::Movement => false,
+            Family::Index | Family::Reduction | Family::Window | Family::Linear => false,
+            Family::Fused => false,
         }
     }
 
@@ -528,7 +557,7 @@ impl Op {
     pub fn memory(&self) -> ResultMemory {
         match self {
             Op::Literal { .. } | Op::Iota { .. } => ResultMemory::Constant,
-            Op::View(_) | Op::After => ResultMemory::Operand,
+            Op::View(_) | Op::After | Op::Wait => ResultMemory::Operand,
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => ResultMemory::Own,
             Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) | Op::Random { .. } => {
                 ResultMemory::Own
@@ -540,7 +569,7 @@ impl Op {
             Op::Dot | Op::Conv(_) | Op::Pool(_) | Op::Fft(_) => ResultMemory::Own,
             Op::Linalg(_) | Op::Fused(_) => ResultMemory::Own,
             Op::Region(_) | Op::DotRegion(_) => ResultMemory::Own,
-            Op::Flow(_) | Op::Custom(_) => ResultMemory::Own,
+            Op::Flow(_) | Op::Custom(_) | Op::Collective(_) => ResultMemory::Own,
         }
     }
 
@@ -560,6 +589,7 @@ impl Op {
             Op::ArgReduce(..) | Op::Cumulate { .. } | Op::Sort { .. } | Op::Ranks { .. } => false,
             Op::Dot | Op::Conv(_) | Op::Pool(_) | Op::Fft(_) | Op::Linalg(_) => false,
             Op::Fused(_) | Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => false,
+            Op::Collective(_) | Op::Wait => false,
         }
     }
 
@@ -585,7 +615,7 @@ impl Op {
             Family::Pointwise(op) => Some(op),
             Family::Source | Family::View | Family::Movement | Family::Index => None,
             Family::Reduction | Family::Window | Family::Linear => None,
-            Family::Fused | Family::Structure(_) => None,
+            Family::Fused | Family::Collective | Family::Structure(_) => None,
         }
     }
 
@@ -600,7 +630,7 @@ impl Op {
             Family::Structure(structure) => Some(structure),
             Family::Source | Family::Pointwise(_) | Family::View | Family::Movement => None,
             Family::Index | Family::Reduction | Family::Window | Family::Linear => None,
-            Family::Fused => None,
+            Family::Fused | Family::Collective => None,
         }
     }
 }

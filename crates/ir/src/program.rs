@@ -210,6 +210,16 @@ impl Program {
         made
     }
 
+    /// Whether it contains collectives, at any depth.
+    ///
+    /// ```
+    /// # use pullback_ir::Program;
+    /// assert!(!Program::default().is_ordered());
+    /// ```
+    pub fn is_ordered(&self) -> bool {
+        self.equations.iter().any(|e| e.op.is_ordered())
+    }
+
     /// The same with every variable renumbered in order of definition, and unused numbers removed:
     /// programs that differ only in names become equal.
     ///

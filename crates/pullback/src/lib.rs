@@ -96,6 +96,7 @@ mod fail;
 mod flag;
 mod forward;
 mod grad;
+mod group;
 mod hooks;
 mod implicit;
 mod inplace;
@@ -146,6 +147,7 @@ pub use flag::Flag;
 #[doc(hidden)]
 pub use flag::{is_sharing_flags, sharing_flags};
 pub use grad::grad_of;
+pub use group::{Group, Pending};
 pub use half::{bf16, f16};
 pub use hooks::HookHandle;
 pub use implicit::{

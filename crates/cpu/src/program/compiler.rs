@@ -76,7 +76,7 @@ impl Compiler<'_> {
                 }
             }
             // It has the slot of its operand, and steps run in the order of equations.
-            Op::After => {}
+            Op::After | Op::Wait => {}
             Op::Copy => {
                 let (from, to) =
                     (self.operand(equation.inputs[0]), self.target(equation.outputs[0]));

@@ -8,6 +8,7 @@
 pub mod args;
 mod attention;
 mod checked;
+mod collective;
 mod dot;
 mod fft;
 mod index;
@@ -94,7 +95,7 @@ fn rules(op: &Op, inputs: &[&Spec]) -> Result<Specs> {
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } => one(op, inputs),
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => one(op, inputs),
         Op::Select | Op::Cast(_) | Op::Copy | Op::View(_) | Op::After => one(op, inputs),
-        Op::To(_) => one(op, inputs),
+        Op::To(_) | Op::Collective(_) | Op::Wait => one(op, inputs),
         Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) | Op::Scatter(..) => one(op, inputs),
         Op::Reduce(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => one(op, inputs),
         Op::Dot | Op::Conv(_) | Op::Pool(_) | Op::Fft(_) => one(op, inputs),
@@ -164,6 +165,8 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
                 Err(Error::argument("after", message))
             }
         },
+        Op::Collective(of) => collective::collective(of, inputs),
+        Op::Wait => collective::wait(inputs),
         Op::View(v) => view::view(v, operands(op.name(), inputs)?),
         Op::Put(views) => view::put(views, operands("put", inputs)?),
         Op::Pad(padding) => movement::pad(padding, operands("pad", inputs)?),

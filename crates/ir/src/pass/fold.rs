@@ -72,12 +72,12 @@ fn fold_equation(new: &mut Rebuild, e: &Equation, evaluate: Evaluate) {
         }
         Op::Flow(flow) => return fold_flow(new, e, flow, inputs, evaluate),
         // What waits must not be folded.
-        Op::After => None,
+        Op::After | Op::Wait => None,
         Op::Literal { .. } | Op::Iota { .. } | Op::Random { .. } | Op::Reduce(..) => None,
         Op::Gather(_) | Op::Scatter(..) | Op::ArgReduce(..) | Op::Cumulate { .. } => None,
         Op::Sort { .. } | Op::Ranks { .. } | Op::Dot | Op::Conv(_) | Op::Pool(_) => None,
         Op::Linalg(_) | Op::Fft(_) | Op::Fused(_) | Op::Region(_) | Op::DotRegion(_) => None,
-        Op::Custom(_) => None,
+        Op::Custom(_) | Op::Collective(_) => None,
     };
     match value {
         Some(value) => {

@@ -98,14 +98,15 @@ impl RematFacts {
         for (i, e) in program.equations.iter().enumerate().rev() {
             // The base of a view is needed as long as the view.
             let until = match e.op {
-                Op::View(_) | Op::After => {
+                Op::View(_) | Op::After | Op::Wait => {
                     e.outputs.iter().map(|v| last[v.index()]).max().unwrap_or(i)
                 }
                 _ => i,
             };
             for (k, v) in e.inputs.iter().enumerate() {
-                // Tokens of `after` are not kept alive by it.
-                let until = if e.op == Op::After && k > 0 { i } else { until };
+                // What `after` and `wait` wait for is not kept alive by them.
+                let waits = matches!(e.op, Op::After | Op::Wait);
+                let until = if waits && k > 0 { i } else { until };
                 last[v.index()] = last[v.index()].max(until);
             }
         }

@@ -70,7 +70,9 @@ fn memory(program: &Program) -> (Vec<Var>, Vec<usize>) {
     let mut bytes = vec![0; program.specs.len()];
     for e in &program.equations {
         match e.op {
-            Op::View(_) | Op::After => roots[e.outputs[0].index()] = roots[e.inputs[0].index()],
+            Op::View(_) | Op::After | Op::Wait => {
+                roots[e.outputs[0].index()] = roots[e.inputs[0].index()]
+            }
             Op::Literal { .. } | Op::Iota { .. } => {}
             _ => e.outputs.iter().for_each(|v| bytes[v.index()] = program.spec(*v).bytes()),
         }

@@ -6,7 +6,8 @@
 
 use crate::window::{Frame, Pooling, Role, Window};
 use crate::{
-    Few, Fft, Flow, Inst, Layout, Linalg, Op, Padding, Program, Region, Scalar, Span, View,
+    Collective, Few, Fft, Flow, Inst, Layout, Linalg, Op, Padding, Program, Region, Scalar, Span,
+    View,
 };
 use std::sync::Arc;
 
@@ -103,6 +104,7 @@ fn visit_op(op: &mut Op, f: Visit) {
         | Op::Cast(_)
         | Op::Copy
         | Op::After
+        | Op::Wait
         | Op::Cat(_)
         | Op::Gather(_)
         | Op::Scatter(..) => {}
@@ -110,6 +112,12 @@ fn visit_op(op: &mut Op, f: Visit) {
         // Kernels and bodies are compared as a whole; bodies are inlined before templates are
         // fitted.
         Op::Fused(_) | Op::Custom(_) => {}
+        Op::Collective(of) => match &mut Arc::make_mut(of).collective {
+            Collective::Recv { spec, .. } => sizes(&mut spec.shape, f),
+            Collective::AllReduce(_) | Collective::AllGather | Collective::ReduceScatter => {}
+            Collective::Broadcast { .. } | Collective::AllToAll | Collective::Send { .. } => {}
+            Collective::Barrier => {}
+        },
     }
 }
 

@@ -240,6 +240,8 @@ impl Op {
             Op::DotRegion(_)          => "dot_region",
             Op::Flow(flow)            => flow.name(),
             Op::Custom(custom)        => custom.name(),
+            Op::Collective(of)        => of.collective.name(),
+            Op::Wait                  => "wait",
         }
     }
 
@@ -353,13 +355,14 @@ mod tests {
         let region = || Arc::new(Region { device: Device::Cpu, shape: Shape::new(), inner: 0, inputs: vec![], body: vec![], outputs: vec![] });
         let flow = Arc::new(Flow::Cond { yes: Program::default(), no: Program::default() });
         let custom = Arc::new(Custom::new("twice", Work::Done(1), Arc::new(())));
-        let structure = [Op::Region(region()), Op::DotRegion(region()), Op::Flow(flow), Op::Custom(custom)];
+        // Nor have collectives, which name a group of workers that only a run has.
+        let structure = [Op::Region(region()), Op::DotRegion(region()), Op::Flow(flow), Op::Custom(custom), Op::Wait];
         assert_forms!(Op::forms().chain(structure),
             Op::Literal { .. }, Op::Iota { .. }, Op::Random { .. }, Op::Unary(_), Op::UnaryVjp(_),
             Op::Binary(_), Op::Compare(_), Op::Select, Op::Cast(_), Op::View(_), Op::Copy, Op::To(_), Op::After, Op::Put(_),
             Op::Pad(_), Op::Cat(_), Op::Gather(_), Op::Scatter(..), Op::Reduce(..), Op::ArgReduce(..),
             Op::Cumulate { .. }, Op::Sort { .. }, Op::Ranks { .. }, Op::Dot, Op::Conv(_), Op::Pool(_), Op::Linalg(_), Op::Fft(_),
-            Op::Fused(_), Op::Region(_), Op::DotRegion(_), Op::Flow(_), Op::Custom(_));
+            Op::Fused(_), Op::Region(_), Op::DotRegion(_), Op::Flow(_), Op::Custom(_), Op::Wait);
         assert_forms!(Role::forms(), Role::Forward, Role::Input(_), Role::Filter);
         assert_forms!(Pooling::forms(), Pooling::Sum, Pooling::Spread(_), Pooling::ArgMax);
     }

@@ -4,7 +4,7 @@ use super::cursor::{Cursor, ParseOpError, Parsed};
 use super::{read_program, region};
 use crate::op::{Combine, Fft, Linalg, Op, Padding};
 use crate::window::{Conv, Frame, Pool, Pooling, Role, Window};
-use crate::{DType, Device, Real, Scalar, Shape, Span, Spec, View};
+use crate::{Collective, DType, Device, Real, Scalar, Shape, Span, Spec, View};
 use std::collections::HashMap;
 use std::str::FromStr;
 use std::sync::{Arc, LazyLock};
@@ -54,6 +54,12 @@ pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
         "custom" => {
             let message =
                 "a custom op holds code, which a text cannot: run the program that defines it";
+            return Err(c.error(message));
+        }
+        name if Collective::NAMES.contains(&name) || name == "wait" => {
+            let message = format!(
+                "`{name}` names a group of workers, which a text cannot: run the program that makes it"
+            );
             return Err(c.error(message));
         }
         _ => {}
@@ -116,6 +122,9 @@ pub(crate) fn op(c: &mut Cursor) -> Parsed<Op> {
         Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => form,
         Op::Select | Op::Copy | Op::After | Op::Dot => form,
         Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
+            return Err(c.error("unknown op"));
+        }
+        Op::Collective(_) | Op::Wait => {
             return Err(c.error("unknown op"));
         }
     })

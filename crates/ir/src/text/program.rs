@@ -6,7 +6,7 @@
 //! to `z`, then `ba`, `bb`, …: the digits of a number in base 26.
 
 use super::print::separated;
-use crate::{Custom, Equation, Flow, Line, Program, Scan, Var};
+use crate::{Collective, CollectiveOp, Custom, Equation, Flow, Line, Program, Scan, Var};
 use std::fmt::{self, Display, Formatter, Write};
 
 impl Display for Var {
@@ -212,5 +212,24 @@ impl Flow {
                 )
             }
         }
+    }
+}
+
+/// `{group=local[1/4]}`, after the attributes of the collective: for display. A group exists only
+/// in a run, so it does not parse.
+impl Display for CollectiveOp {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        f.write_str("{")?;
+        match &self.collective {
+            Collective::Broadcast { root } => write!(f, "root={root},")?,
+            Collective::Send { to } => write!(f, "to={to},")?,
+            Collective::Recv { from, spec } => write!(f, "from={from},{spec},")?,
+            Collective::AllReduce(_) | Collective::AllGather | Collective::ReduceScatter => {}
+            Collective::AllToAll | Collective::Barrier => {}
+        }
+        if self.started {
+            f.write_str("started,")?;
+        }
+        write!(f, "group={:?}}}", self.group)
     }
 }

@@ -45,7 +45,9 @@ pub(super) fn policy(op: &Op) -> Policy {
         Op::Fused(f)           => ops::fused::policy(*f),
         Op::Region(_) | Op::DotRegion(_) => Promote,
         Op::Flow(_)            => Promote,
-        Op::After              => Promote,
+        Op::After | Op::Wait   => Promote,
+        // All workers must send the same dtype, also where autocast is on at some of them only.
+        Op::Collective(_)      => Promote,
         // What is inside a custom op was cast where it was traced.
         Op::Custom(_)          => Promote,
     }

@@ -210,6 +210,20 @@ pub(crate) fn with_bytes<R>(x: &Tensor, f: impl FnOnce(&[u8]) -> R) -> Result<R>
     .ok_or_else(too_short)
 }
 
+/// Host memory for a tensor of this spec, which `fill` writes.
+pub(crate) fn filled_host(
+    spec: &Spec,
+    fill: impl FnOnce(&mut [u8]) -> Result<()>,
+) -> Result<Memory> {
+    Buffer::filled(spec.dtype, spec.bytes(), fill).map(Memory::Host)
+}
+
+/// A dense tensor over host memory, moved to the device of the spec.
+pub(crate) fn from_host(spec: Spec, memory: Memory, by: Asked) -> Result<Tensor> {
+    let memory = memory.moved(spec.device, by)?;
+    Ok(Tensor::dense(spec, memory))
+}
+
 /// Runs `f` on the bytes of a dense tensor, if they are on the host.
 pub(crate) fn with_host_bytes<R>(x: &Tensor, f: impl FnOnce(&[u8]) -> R) -> Option<R> {
     let (start, bytes) = (x.0.layout.offset * x.dtype().size(), x.spec().bytes());
@@ -312,7 +326,7 @@ fn run_view(call: &Checked, view: &View, x: &Tensor, at: Line) -> Result<Tensors
 }
 
 /// A dense copy on the same device.
-fn copy(x: &Tensor, at: Line) -> Result<Tensor> {
+pub(crate) fn copy(x: &Tensor, at: Line) -> Result<Tensor> {
     Ok(run(Checked::copy(&[x.spec()]), &[x], at)?.swap_remove(0))
 }
 

@@ -37,6 +37,7 @@
 
 pub(crate) mod attention;
 pub(crate) mod batch_norm;
+mod collective;
 mod conv;
 mod dot;
 pub(crate) mod flow;
@@ -132,7 +133,7 @@ pub(crate) fn batching(op: &Op, n: usize) -> Batching {
         Op::Binary(_) | Op::Compare(_)       => Pointwise,
         Op::Select | Op::Cast(_) | Op::Copy  => Pointwise,
         Op::To(_)                            => Pointwise,
-        Op::After                            => ByHand(view::after),
+        Op::After | Op::Wait                 => ByHand(view::after),
         Op::View(View::Broadcast(_))         => ByHand(view::broadcast),
         Op::View(v)                          => Axes(Op::View(view::shifted(v, n))),
         Op::Put(views)                       => Axes(Op::Put(views.iter().map(|v| view::shifted(v, n)).collect())),
@@ -156,6 +157,7 @@ pub(crate) fn batching(op: &Op, n: usize) -> Batching {
         Op::DotRegion(_)                     => ByHand(region::dot_region),
         Op::Flow(_)                          => ByHand(flow::flow),
         Op::Custom(_)                        => ByHand(crate::custom::batch),
+        Op::Collective(of)                   => collective::batching(of, n),
     }
 }
 

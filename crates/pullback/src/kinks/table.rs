@@ -107,7 +107,7 @@ pub(super) fn row(op: &Op) -> Option<(KinkKind, Spots)> {
         Op::Binary(f)           => ops::binary::kink(*f),
         // `bool` results: functions that select by them report their own kinks.
         Op::Compare(_) | Op::Select => None,
-        Op::Cast(_) | Op::Copy | Op::To(_) | Op::After => None,
+        Op::Cast(_) | Op::Copy | Op::To(_) | Op::After | Op::Wait => None,
         Op::View(_) | Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) => None,
         Op::Scatter(_, combine) => match combine {
             Combine::Max | Combine::Min => Some((KinkKind::Scatter, mask::scattered)),
@@ -140,6 +140,8 @@ pub(super) fn row(op: &Op) -> Option<(KinkKind, Spots)> {
         // Branches and iterations are checked op by op; the derivative of a custom op is its
         // user's.
         Op::Flow(_) | Op::Custom(_) => None,
+        // Ties with other workers are not counted, as that would take communication of its own.
+        Op::Collective(_) => None,
     }
 }
 

@@ -10,6 +10,7 @@ pub(crate) mod binary;
 mod bits_and_divisors;
 mod calculus;
 pub(crate) mod cast;
+pub(crate) mod collective;
 mod compare;
 mod conv;
 mod ctc;
@@ -97,7 +98,7 @@ pub(crate) fn row(op: &Op) -> Grad {
         }
         Op::Copy => linear("`dy`", |_, _, dy| dy.clone()),
         Op::To(_) => linear("`dy` on the old device", |f, i, dy| dy.to(f.in_spec(i).device)),
-        Op::After => after_row(),
+        Op::After | Op::Wait => after_row(),
         Op::View(v) => view::row(v),
         Op::Put(_) => view::put_row(),
         Op::Pad(_) => movement::pad_row(),
@@ -117,6 +118,7 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Region(_) | Op::DotRegion(_) => region::row(),
         Op::Flow(flow) => crate::control::row(flow),
         Op::Custom(custom) => Grad::Custom(crate::custom::handle(custom)),
+        Op::Collective(of) => collective::row(&of.collective),
     }
 }
 

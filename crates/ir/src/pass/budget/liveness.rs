@@ -44,6 +44,10 @@ impl<'a> Liveness<'a> {
                     roots[e.outputs[0].index()] = roots[e.inputs[0].index()];
                 }
                 ResultMemory::Constant => free[e.outputs[0].index()] = true,
+                // Never recomputed, so in memory in any case.
+                ResultMemory::Own if e.op.is_ordered() => {
+                    e.outputs.iter().for_each(|v| free[v.index()] = true);
+                }
                 ResultMemory::Own => {}
             }
             let read = if is_alias(&e.op) { &e.inputs[..1] } else { &e.inputs[..] };

@@ -150,7 +150,7 @@ impl<'a> Planner<'a> {
                         self.layouts[out] = layout;
                     }
                 }
-                Op::After => {
+                Op::After | Op::Wait => {
                     let x = equation.inputs[0].index();
                     self.roots[out] = self.roots[x];
                     self.layouts[out] = self.layouts[x].clone();

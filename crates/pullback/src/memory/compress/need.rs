@@ -58,6 +58,7 @@ impl Need {
             Op::Compare(_) | Op::Select | Op::Cast(_) | Op::View(_) | Op::Copy | Op::To(_) => {
                 Need::Exact
             }
+            Op::Wait => Need::Exact,
             Op::After | Op::Put(_) | Op::Pad(_) | Op::Cat(_) | Op::Gather(_) => Need::Exact,
             Op::ArgReduce(..) | Op::Sort { .. } | Op::Ranks { .. } => Need::Exact,
             Op::Pool(_) | Op::Fft(_) => Need::Exact,
@@ -68,6 +69,8 @@ impl Need {
             Op::Reduce(..) | Op::Cumulate { .. } | Op::Scatter(..) => Need::Exact,
             // The condition of a matrix, and the code of a user, have no bound.
             Op::Linalg(_) | Op::Flow(_) | Op::Custom(_) => Need::Exact,
+            // An extreme over workers is found again by comparing; the others save nothing.
+            Op::Collective(_) => Need::Exact,
         }
     }
 
