@@ -411,8 +411,7 @@ impl<'a, M: Module> DataParallel<'a, M> {
             let message = "`backward_parts` takes a batch with examples, outside of `no_sync`";
             return Err(Error::argument(OP, message));
         }
-        let run = || self.run_parts(&division, total, &mut loss);
-        let done = run();
+        let done = self.run_parts(&division, total, &mut loss);
         if done.is_err() {
             lock(&self.reducer).forget();
         }

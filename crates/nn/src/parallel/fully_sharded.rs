@@ -25,7 +25,7 @@ use super::shard::{Cut, columns, side_by_side};
 use crate::Module;
 use crate::refuse::refuse;
 use pullback::{
-    Error, Group, Pack, Packed, Path, Result, SavedValue, Tensor, Tree, autocast_off, cat, catch,
+    Error, Group, Pack, Packed, Path, Pending, Result, SavedValue, Tensor, Tree, autocast_off, cat, catch,
     is_tracing, no_grad, with_packing,
 };
 use std::collections::HashMap;
@@ -360,7 +360,7 @@ impl FullSharding {
         let parts: Vec<Tensor> = own.zip(&named).map(trained).collect();
         // One number, shown everywhere; what is tied stays tied.
         let hollow =
-            |x: &Tensor| no_grad(|| x.new_zeros([1]).cast(x.dtype()).broadcast_to(x.shape()));
+            |x: &Tensor| no_grad(|| x.new_zeros([1]).cast(x.dtype()).expand(x.shape()));
         let hollows: HashMap<usize, Tensor> =
             named.iter().map(|(_, x)| (x.id(), hollow(&x.detach()))).collect();
         let hollow = module.map(&mut |x| hollows.get(&x.id()).unwrap_or(x).clone());

@@ -19,7 +19,7 @@ use super::buckets::{Filling, layout};
 use super::parts::TreeSum;
 use super::recording::{Recorder, StepSchedule};
 use pullback::{
-    DType, Error, Group, Result, Tensor, autocast_off, cat, catch, is_tracing, no_grad,
+    DType, Error, Group, Pending, Result, Tensor, autocast_off, cat, catch, is_tracing, no_grad,
 };
 
 /// The name in errors.

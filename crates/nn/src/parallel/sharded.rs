@@ -7,7 +7,7 @@ use super::shard::{Cut, columns, side_by_side};
 use crate::Module;
 use crate::optim::Optimizer;
 use pullback::{
-    Error, Group, HookHandle, Result, Tensor, autocast_off, catch, no_grad,
+    Error, Group, HookHandle, Pending, Result, Tensor, autocast_off, catch, no_grad,
 };
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 

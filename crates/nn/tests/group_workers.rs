@@ -1,0 +1,17 @@
+//! Training with many workers, which are threads here. Each file is a module.
+//!
+//! Threads of one process share the global generator, so weights and data are made before workers
+//! start, or from keys.
+
+#[path = "workers/compared.rs"]
+mod compared;
+#[path = "workers/data_parallel.rs"]
+mod data_parallel;
+#[path = "workers/equality.rs"]
+mod equality;
+#[path = "workers/logical.rs"]
+mod logical;
+#[path = "workers/sharding.rs"]
+mod sharding;
+#[path = "workers/tensor.rs"]
+mod tensor;
