@@ -22,11 +22,10 @@ use pullback_ir::{Collective, CollectiveCall, Communicator, Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A group, as seen by one worker.
-pub type Group = Arc<dyn Communicator>;
+pub use pullback::Group;
 
 fn group(communicator: Arc<dyn Communicator>) -> Group {
-    communicator
+    Group::new(communicator)
 }
 
 /// How long a worker waits in one collective if nothing else is said.

@@ -8,7 +8,20 @@
 use pullback::{Error, Group, Result, Tensor, catch, no_grad};
 
 /// The texts of all workers, in the order of ranks. Every worker calls it.
-pub(crate) fn gather_texts(group: &Group, text: &str) -> Result<Vec<String>> {
+///
+/// ```
+/// use pullback_nn::parallel::gather_texts;
+/// let texts = pullback_workers::threads(2, |group| {
+///     gather_texts(&group, ["zero", "one"][group.rank()])
+/// })?;
+/// assert_eq!(texts, [["zero", "one"], ["zero", "one"]]);
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// # Errors
+/// Of the group.
+#[doc(alias = "all_gather_object")]
+pub fn gather_texts(group: &Group, text: &str) -> Result<Vec<String>> {
     if group.size() == 1 {
         return Ok(vec![text.to_string()]);
     }
@@ -29,8 +42,26 @@ fn gathered(group: &Group, x: &Tensor) -> Result<Tensor> {
     catch(|| no_grad(|| x.all_gather(group, 0)))
 }
 
-/// An error of any worker becomes one of all, which names its rank. Every worker calls it.
-pub(crate) fn together<T>(group: &Group, op: &'static str, own: Result<T>) -> Result<T> {
+/// An error of any worker becomes one of all, which names its rank: so that no worker waits for one
+/// that has stopped. `op` is the name in that error. Every worker calls it.
+///
+/// ```
+/// use pullback::Error;
+/// use pullback_nn::parallel::together;
+/// let errors = pullback_workers::threads(2, |group| {
+///     let own = match group.rank() {
+///         0 => Ok(()),
+///         _ => Err(Error::argument("save", "the disk is full")),
+///     };
+///     Ok(together(&group, "save", own).unwrap_err().to_string())
+/// })?;
+/// assert!(errors[0].contains("worker 1 failed") && errors[0].contains("the disk is full"));
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// # Errors
+/// That of the first worker that has one.
+pub fn together<T>(group: &Group, op: &'static str, own: Result<T>) -> Result<T> {
     let sentence = own.as_ref().err().map(ToString::to_string).unwrap_or_default();
     let sentences = gather_texts(group, &sentence)?;
     let Some(rank) = sentences.iter().position(|sentence| !sentence.is_empty()) else { return own };

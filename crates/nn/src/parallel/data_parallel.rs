@@ -375,7 +375,8 @@ impl<'a, M: Module> DataParallel<'a, M> {
     /// part as a range of the global batch of `total` examples, and gives the mean loss over them.
     ///
     /// Every part draws random numbers of its own, which depend on the state of the global
-    /// generator and the number of the part, not on the worker. Buffers of floats (running
+    /// generator and the number of the part, not on the worker (workers that are threads share a
+    /// generator, and draw from it as they come). Buffers of floats (running
     /// statistics) become the mean of what the parts would have made of them.
     ///
     /// See [`DataParallel::logical_workers`] for an example.
@@ -430,7 +431,9 @@ impl<'a, M: Module> DataParallel<'a, M> {
         let before: Vec<Tensor> = catch(copies)?;
         let mut after: Vec<TreeSum> = buffers.iter().map(|_| TreeSum::default()).collect();
         let (mut losses, mut dtype) = (TreeSum::default(), DType::F32);
-        let (state, own) = (random_state(), division.own());
+        // Threads of one process share a generator: setting it would disturb the others.
+        let state = (self.group.engine() != "threads").then(random_state);
+        let own = division.own();
         let last = own.end - 1;
         for part in own {
             let examples = division.examples(part, total);
@@ -438,7 +441,9 @@ impl<'a, M: Module> DataParallel<'a, M> {
             lock(&self.reducer).begin(Some(total as f64), Some(place));
             let mut value = Tensor::from(0.0);
             if count > 0 {
-                set_random_state(Key::from_tensor(&state).fold_in(part as u64).tensor());
+                if let Some(state) = &state {
+                    set_random_state(Key::from_tensor(state).fold_in(part as u64).tensor());
+                }
                 catch(|| no_grad(|| put_back(&buffers, &before)))?;
                 let loss = loss(examples)?;
                 loss.backward()?;
@@ -456,7 +461,9 @@ impl<'a, M: Module> DataParallel<'a, M> {
                 })
             })?;
         }
-        catch(|| set_random_state(&(&state + state.new_tensor([0i64, 1]))))?;
+        if let Some(state) = state {
+            catch(|| set_random_state(&(&state + state.new_tensor([0i64, 1]))))?;
+        }
         self.finish()?;
         catch(|| {
             no_grad(|| {

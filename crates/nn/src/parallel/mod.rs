@@ -16,10 +16,11 @@ mod shard;
 mod sharded;
 mod tensor;
 
-pub(crate) use agreement::{gather_texts, together};
 pub(crate) use data_parallel::broadcast;
 pub(crate) use parts::share;
+pub(crate) use shard::Cut;
 
+pub use agreement::{gather_texts, together};
 pub use data_parallel::DataParallel;
 pub use fully_sharded::{FullSharding, FullySharded};
 pub use recording::{BucketTime, StepSchedule};

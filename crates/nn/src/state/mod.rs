@@ -15,6 +15,7 @@ mod manifest;
 mod matching;
 mod names;
 mod rules;
+mod sharded;
 mod tensors;
 mod weights;
 
@@ -25,4 +26,5 @@ pub use checkpoint::{Checkpoint, SavedCheckpoint};
 pub use folder::{Checkpoints, FoundCheckpoint, MetricMode};
 pub use manifest::Record;
 pub use names::Names;
+pub use sharded::{SavedShards, ShardedCheckpoint, ShardedCheckpoints};
 pub use weights::{Loaded, Weights, load_weights, save_weights};

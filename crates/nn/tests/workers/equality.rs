@@ -3,7 +3,7 @@
 use crate::compared::{Cnn, assert_close, gpt, mlp, normal, values};
 use pullback::{Group, Key, Result, Tensor, catch, jit};
 use pullback_nn::models::Gpt;
-use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
+use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
 use pullback_nn::parallel::DataParallel;
 use pullback_nn::{Layer, Module, Sequential};
 use pullback_workers::threads;
@@ -27,7 +27,9 @@ fn train<M: Module + Clone>(
     data: impl Fn(u64) -> (Tensor, Tensor),
     loss: impl Fn(&M, &Tensor, &Tensor) -> Tensor,
 ) -> Result<Vec<(String, Vec<f64>)>> {
-    let optimizer = AdamW { lr: 0.05, ..AdamW::default() }.over(model.parameters())?;
+    // Adam divides a gradient by its size: where it is zero but for rounding (of biases before a
+    // normalisation, of the keys of attention), the step would be the rounding, made large.
+    let optimizer = Sgd { lr: 0.05, momentum: 0.9, ..Sgd::default() }.over(model.parameters())?;
     // Small buckets, so that there are several.
     let parallel = group.map(|group| DataParallel::new(model, group)).transpose()?;
     let parallel = parallel.map(|parallel| parallel.bucket_bytes(256));
