@@ -10,19 +10,32 @@
 #![forbid(unsafe_code)]
 
 mod board;
+mod choose;
 mod combine;
+mod delayed;
 mod exchange;
+#[cfg(unix)]
+mod launch;
+mod local;
+#[cfg(feature = "mpi")]
+mod mpi;
+mod replay;
+pub mod simulate;
 mod threads;
 mod ticket;
 mod worker;
 
+pub use choose::{init, init_with};
+pub use delayed::{Network, delayed};
+#[cfg(unix)]
+pub use launch::{Launch, launch};
+pub use replay::replay;
 pub use threads::{threads, threads_within};
 
+use pullback::Group;
 use pullback_ir::{Collective, CollectiveCall, Communicator, Error, Result};
 use std::sync::Arc;
 use std::time::Duration;
-
-pub use pullback::Group;
 
 fn group(communicator: Arc<dyn Communicator>) -> Group {
     Group::new(communicator)

@@ -1,8 +1,9 @@
 //! The engine `threads`: workers are threads of this process, for tests and small experiments.
 
 use crate::board::Board;
+use crate::timeout;
 use crate::worker::{Medium, Worker};
-use crate::{Group, timeout};
+use pullback::Group;
 use pullback_ir::{Communicator, Error, ErrorKind, Result};
 use std::collections::HashMap;
 use std::io;

@@ -1,6 +1,6 @@
 //! Fingerprints: what a worker was asked, as the others see it.
 
-use pullback_ir::{Collective, CollectiveCall, Combination};
+use pullback_ir::{Collective, CollectiveCall, Line, Spec};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -17,7 +17,7 @@ pub(crate) struct Ticket {
     hash: u64,
     /// How many collectives of the whole group came before.
     number: u64,
-    /// Op and operand: `all_reduce sum of f32[10]`.
+    /// Op and operand: `all_reduce of f32[10]`.
     what: String,
     /// The user's line.
     line: String,
@@ -38,14 +38,34 @@ impl Ticket {
         Ticket { hash: hasher.finish(), number, what, line }
     }
 
+    /// The ticket of the message that a worker receives, as its sender writes it.
+    pub(crate) fn of_send(group: u64, number: u64, to: usize, spec: &Spec, line: Line) -> Ticket {
+        let send = Collective::Send { to };
+        let call = CollectiveCall { collective: &send, operand: spec, sequence: 0, line };
+        Ticket::new(group, number, &call)
+    }
+
+    /// Whether all workers were asked for the same, in words if not. All workers compare all
+    /// tickets with that of worker 0, so all find the same difference.
+    pub(crate) fn compare(tickets: &[Ticket]) -> Result<(), String> {
+        let first = &tickets[0];
+        let differs = |ticket: &&Ticket| !ticket.agrees(first);
+        let Some(other) = tickets.iter().find(differs) else { return Ok(()) };
+        let rank = tickets.iter().take_while(|ticket| ticket.agrees(first)).count();
+        let mut message = format!(
+            "workers were asked for different things: worker 0 for {first}, worker {rank} for \
+             {other}"
+        );
+        if first.what == other.what && first.number == other.number {
+            message += "; the op is the same, but not the line, so these may be different tensors: \
+                        let all workers call it at one line";
+        }
+        Err(message)
+    }
+
     /// Whether both workers were asked for the same.
     pub(crate) fn agrees(&self, other: &Ticket) -> bool {
         self.hash == other.hash
-    }
-
-    /// Whether they differ in the line alone.
-    pub(crate) fn differs_in_line(&self, other: &Ticket) -> bool {
-        self.what == other.what && self.number == other.number && self.line != other.line
     }
 
     pub(crate) fn encode(&self) -> [u8; BYTES] {
@@ -91,31 +111,15 @@ fn same_part(collective: &Collective) -> bool {
     }
 }
 
-/// The name of a collective, for errors.
-pub(crate) fn name(collective: &Collective) -> &'static str {
-    match collective {
-        Collective::AllReduce(_) => "all_reduce",
-        Collective::AllGather => "all_gather",
-        Collective::ReduceScatter => "reduce_scatter",
-        Collective::Broadcast { .. } => "broadcast",
-        Collective::AllToAll => "all_to_all",
-        Collective::Send { .. } => "send",
-        Collective::Recv { .. } => "recv",
-        Collective::Barrier => "barrier",
-    }
-}
-
 /// Op and operand.
 pub(crate) fn describe(call: &CollectiveCall<'_>) -> String {
-    let (name, operand) = (name(call.collective), call.operand);
+    let (name, operand) = (call.collective.name(), call.operand);
     match call.collective {
-        Collective::AllReduce(Combination::Sum) => format!("{name} sum of {operand}"),
-        Collective::AllReduce(Combination::Max) => format!("{name} max of {operand}"),
-        Collective::AllReduce(Combination::Min) => format!("{name} min of {operand}"),
-        Collective::AllGather | Collective::ReduceScatter | Collective::AllToAll => {
-            format!("{name} of {operand}")
-        }
-        Collective::Broadcast { root } => format!("{name} from worker {root} of {operand}"),
+        Collective::AllReduce(_)
+        | Collective::AllGather
+        | Collective::ReduceScatter
+        | Collective::AllToAll => format!("{name} of {operand}"),
+        Collective::Broadcast { root } => format!("{name} worker {root} of {operand}"),
         Collective::Send { to } => format!("{name} to worker {to} of {operand}"),
         Collective::Recv { from, spec } => format!("{name} from worker {from} of {spec}"),
         Collective::Barrier => name.to_string(),

@@ -5,7 +5,7 @@
 
 use crate::board::{Board, Wait};
 use crate::ticket::{self, Ticket, describe};
-use pullback_ir::{Collective, CollectiveCall, Communicator, Error, ErrorKind, Result};
+use pullback_ir::{CollectiveCall, Communicator, Error, ErrorKind, Result, Spec};
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -167,7 +167,7 @@ impl Worker {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
         let deadline = deadline_after(self.timeout);
         if let Some(reason) = self.board.failed() {
-            let op = ticket::name(call.collective);
+            let op = call.collective.name();
             return Err(Error::new(ErrorKind::Workers, op, reason).at(call.line));
         }
         f(&mut Calling { worker: self, call, progress: &mut progress, deadline })
@@ -193,7 +193,7 @@ impl Calling<'_> {
     }
 
     fn op(&self) -> &'static str {
-        ticket::name(self.call.collective)
+        self.call.collective.name()
     }
 
     /// An error of this call, which all workers get.
@@ -251,22 +251,10 @@ impl Calling<'_> {
         self.progress.number += 1;
         self.board().enter(self.rank(), number, &ticket);
         let stage = self.stage()?;
-        // All compare with worker 0, so all find the same first difference.
-        let first = self.board().ticket(0, number);
-        let differing = (1..self.size()).find_map(|rank| {
-            let other = self.board().ticket(rank, number);
-            (!other.agrees(&first)).then_some((rank, other))
-        });
-        let Some((rank, other)) = differing else { return Ok(stage) };
-        let mut message = format!(
-            "workers were asked for different things: worker 0 for {first}, worker {rank} for \
-             {other}"
-        );
-        if first.differs_in_line(&other) {
-            message += "; the op is the same, but not the line, so these may be different tensors: \
-                        let all workers call it at one line";
-        }
-        Err(self.error(message))
+        let ticket_of = |rank| self.board().ticket(rank, number);
+        let tickets: Vec<Ticket> = (0..self.size()).map(ticket_of).collect();
+        Ticket::compare(&tickets).map_err(|message| self.error(message))?;
+        Ok(stage)
     }
 
     /// Leaves a message for another worker, and goes on.
@@ -285,7 +273,7 @@ impl Calling<'_> {
     }
 
     /// Waits for a message of another worker.
-    pub(crate) fn receive(&mut self, from: usize, output: &mut [u8]) -> Result<()> {
+    pub(crate) fn receive(&mut self, from: usize, spec: &Spec, output: &mut [u8]) -> Result<()> {
         let (me, number) = (self.rank(), self.progress.received[from]);
         let board = self.board();
         let entered = self.progress.number;
@@ -325,19 +313,8 @@ impl Calling<'_> {
         self.progress.received[from] += 1;
         let (head, data) = message.split_at(ticket::BYTES);
         let ticket = Ticket::decode(head.try_into().expect("as many bytes"));
-        let spec = match self.call.collective {
-            Collective::Recv { spec, .. } => spec.clone(),
-            _ => self.call.operand.clone(),
-        };
-        let expected = CollectiveCall {
-            collective: &Collective::Send { to: me },
-            operand: &spec,
-            sequence: 0,
-            line: self.call.line,
-        };
-        if data.len() != output.len()
-            || !ticket.agrees(&Ticket::new(self.worker.id, number, &expected))
-        {
+        let expected = Ticket::of_send(self.worker.id, number, me, spec, self.call.line);
+        if data.len() != output.len() || !ticket.agrees(&expected) {
             return Err(self.error(format!(
                 "workers were asked for different things: worker {me} for {what} (at {}), worker \
                  {from} for {ticket}",

@@ -3,10 +3,14 @@
 use pullback_ir::{
     Collective, CollectiveCall, Combination, Communicator, DType, Line, Result, Spec,
 };
-use pullback_workers::{threads, threads_within};
+use pullback_workers::threads_within;
 use std::time::Duration;
 
 type Worker = std::sync::Arc<dyn Communicator>;
+
+fn threads<R: Send>(n: usize, f: impl Fn(Worker) -> Result<R> + Sync) -> Result<Vec<R>> {
+    pullback_workers::threads(n, |group| f(group.communicator().clone()))
+}
 
 /// The length of axis 0 of a result.
 fn result_len(collective: &Collective, len: usize, size: usize) -> usize {
@@ -111,9 +115,8 @@ fn sums_are_balanced_trees_over_ranks_and_narrow_types_are_rounded_once() {
             let mut results = vec![];
             for dtype in [DType::F32, DType::BF16, DType::F16] {
                 let spec = Spec::cpu(dtype, [len]);
-                let bytes: Vec<u8> = (0..len)
-                    .flat_map(|i| stored(dtype, value(group.rank(), i)))
-                    .collect();
+                let bytes: Vec<u8> =
+                    (0..len).flat_map(|i| stored(dtype, value(group.rank(), i))).collect();
                 let sum = Collective::AllReduce(Combination::Sum);
                 let call =
                     CollectiveCall { collective: &sum, operand: &spec, sequence: 0, line: here(1) };
@@ -165,8 +168,10 @@ fn the_largest_is_nan_if_any_is() {
 
 /// The errors of all workers.
 fn errors(size: usize, f: impl Fn(&Worker) -> Result<Vec<f64>> + Sync) -> Vec<String> {
-    threads_within(Duration::from_millis(400), size, |group| Ok(f(&group).unwrap_err().to_string()))
-        .unwrap()
+    threads_within(Duration::from_millis(400), size, |group| {
+        Ok(f(group.communicator()).unwrap_err().to_string())
+    })
+    .unwrap()
 }
 
 #[test]
@@ -174,9 +179,9 @@ fn a_mismatch_is_an_error_on_all_workers_that_names_ranks_ops_and_lines() {
     let sum = Collective::AllReduce(Combination::Sum);
     let cases: [(Collective, usize, u32, &str); 4] = [
         (Collective::AllGather, 4, 20, "all_gather of f64[4] (#0, at model.rs:20:1)"),
-        (sum.clone(), 5, 20, "all_reduce sum of f64[5] (#0, at model.rs:20:1)"),
-        (Collective::Broadcast { root: 1 }, 4, 20, "broadcast from worker 1 of f64[4] (#0"),
-        (sum.clone(), 4, 21, "all_reduce sum of f64[4] (#0, at model.rs:21:1)"),
+        (sum.clone(), 5, 20, "all_reduce of f64[5] (#0, at model.rs:20:1)"),
+        (Collective::Broadcast { root: 1 }, 4, 20, "broadcast_from worker 1 of f64[4] (#0"),
+        (sum.clone(), 4, 21, "all_reduce of f64[4] (#0, at model.rs:21:1)"),
     ];
     for (other, len, line, named) in cases {
         let all = errors(3, |worker| match worker.rank() {
@@ -184,7 +189,7 @@ fn a_mismatch_is_an_error_on_all_workers_that_names_ranks_ops_and_lines() {
             _ => run(worker, sum.clone(), &[1.0; 4], here(10)),
         });
         for error in all {
-            assert!(error.contains("worker 0 for all_reduce sum of f64[4] (#0, at model.rs:10:1)"));
+            assert!(error.contains("worker 0 for all_reduce of f64[4] (#0, at model.rs:10:1)"));
             assert!(error.contains(&format!("worker 2 for {named}")), "{error}");
         }
     }
@@ -214,7 +219,7 @@ fn a_missing_worker_is_named_with_its_last_collective() {
     });
     for error in outcome.unwrap().iter().filter(|error| !error.is_empty()) {
         assert!(error.contains("worker 1 has ended; its last collective was barrier (#0, at"));
-        assert!(error.contains("waits in all_reduce sum of f64[1] (#1, at model.rs:6:1)"));
+        assert!(error.contains("waits in all_reduce of f64[1] (#1, at model.rs:6:1)"));
     }
 }
 
