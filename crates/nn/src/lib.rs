@@ -30,6 +30,10 @@ struct WithinMemory;
 #[doc = include_str!("../../../docs/devices.md")]
 struct Devices;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/workers.md")]
+struct Workers;
+
 pub mod data;
 pub mod distributions;
 mod functional;

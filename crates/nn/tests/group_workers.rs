@@ -11,7 +11,11 @@ mod data_parallel;
 mod equality;
 #[path = "workers/logical.rs"]
 mod logical;
+#[path = "workers/sharded_checkpoints.rs"]
+mod sharded_checkpoints;
 #[path = "workers/sharding.rs"]
 mod sharding;
 #[path = "workers/tensor.rs"]
 mod tensor;
+#[path = "workers/trainer.rs"]
+mod trainer;

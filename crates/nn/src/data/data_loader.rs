@@ -317,8 +317,10 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
             return Ok(batches);
         }
         if let Some(few) = batches.iter().find(|batch| batch.len() < workers) {
-            let message =
-                format!("a batch has {} items, which is less than one for each of {workers} workers", few.len());
+            let message = format!(
+                "a batch has {} items, which is less than one for each of {workers} workers",
+                few.len()
+            );
             return Err(Error::argument("loader", message)
                 .hint("leave the last batch out with `drop_last(true)`, or use larger batches"));
         }

@@ -89,7 +89,8 @@ pub(crate) fn agree(
         (texts[0].lines().collect(), texts[rank].lines().collect());
     let at = (0..first.len().max(other.len())).find(|&i| first.get(i) != other.get(i));
     let at = at.unwrap_or_default();
-    let line = |lines: &[&str]| lines.get(at).map_or("nothing there".to_string(), |l| format!("`{l}`"));
+    let line =
+        |lines: &[&str]| lines.get(at).map_or("nothing there".to_string(), |l| format!("`{l}`"));
     let message = format!(
         "{what} differ between workers: number {at} is {} on worker 0 and {} on worker {rank}",
         line(&first),

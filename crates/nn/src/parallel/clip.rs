@@ -10,7 +10,8 @@ pub(super) fn clip_parts(parts: &[Tensor], max_norm: f64, group: &Group) -> Resu
     }
     let grads: Vec<Tensor> = parts.iter().filter_map(Tensor::grad).collect();
     let clip = || {
-        let wide = |x: &Tensor| x.cast(if x.dtype() == DType::F64 { x.dtype() } else { DType::F32 });
+        let wide =
+            |x: &Tensor| x.cast(if x.dtype() == DType::F64 { x.dtype() } else { DType::F32 });
         let squares = grads.iter().map(|grad| wide(grad).square().sum());
         let own = squares.reduce(|a, b| a + b).unwrap_or_else(|| Tensor::from(0f32));
         let norm = own.all_reduce(group).sqrt();

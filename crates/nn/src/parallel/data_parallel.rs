@@ -2,8 +2,8 @@
 
 use super::agreement::agree;
 use super::parts::{Division, TreeSum};
-use super::reducer::{OP, Part, Reducer};
 use super::recording::StepSchedule;
+use super::reducer::{OP, Part, Reducer};
 use crate::Module;
 use pullback::{
     DType, Error, Group, HookHandle, Key, Result, Tensor, autocast_off, catch, no_grad,
@@ -437,7 +437,8 @@ impl<'a, M: Module> DataParallel<'a, M> {
         let last = own.end - 1;
         for part in own {
             let examples = division.examples(part, total);
-            let (count, place) = (examples.len(), Part { examples: examples.len(), last: part == last });
+            let (count, place) =
+                (examples.len(), Part { examples: examples.len(), last: part == last });
             lock(&self.reducer).begin(Some(total as f64), Some(place));
             let mut value = Tensor::from(0.0);
             if count > 0 {

@@ -25,8 +25,8 @@ use super::shard::{Cut, columns, side_by_side};
 use crate::Module;
 use crate::refuse::refuse;
 use pullback::{
-    Error, Group, Pack, Packed, Path, Pending, Result, SavedValue, Tensor, Tree, autocast_off, cat, catch,
-    is_tracing, no_grad, with_packing,
+    Error, Group, Pack, Packed, Path, Pending, Result, SavedValue, Tensor, Tree, autocast_off, cat,
+    catch, is_tracing, no_grad, with_packing,
 };
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -153,7 +153,10 @@ impl Unit {
             no_grad(|| {
                 let rows = columns(&matrix, &self.cuts);
                 // Each in memory of its own, so that the matrix goes.
-                rows.iter().zip(&self.cuts).map(|(rows, cut)| cut.whole(rows).deep_clone()).collect()
+                rows.iter()
+                    .zip(&self.cuts)
+                    .map(|(rows, cut)| cut.whole(rows).deep_clone())
+                    .collect()
             })
         })
     }
@@ -274,7 +277,8 @@ fn axes_of(view: &Tensor, whole: &Tensor) -> Option<Vec<isize>> {
     let mut left: Vec<usize> = (0..whole.rank()).collect();
     let mut axes = Vec::new();
     for (length, stride) in view.shape().iter().zip(view.strides()) {
-        let same = |&axis: &usize| whole.shape()[axis] == *length && whole.strides()[axis] == *stride;
+        let same =
+            |&axis: &usize| whole.shape()[axis] == *length && whole.strides()[axis] == *stride;
         let at = left.iter().position(same)?;
         axes.push(left.remove(at) as isize);
     }
@@ -359,8 +363,7 @@ impl FullSharding {
         };
         let parts: Vec<Tensor> = own.zip(&named).map(trained).collect();
         // One number, shown everywhere; what is tied stays tied.
-        let hollow =
-            |x: &Tensor| no_grad(|| x.new_zeros([1]).cast(x.dtype()).expand(x.shape()));
+        let hollow = |x: &Tensor| no_grad(|| x.new_zeros([1]).cast(x.dtype()).expand(x.shape()));
         let hollows: HashMap<usize, Tensor> =
             named.iter().map(|(_, x)| (x.id(), hollow(&x.detach()))).collect();
         let hollow = module.map(&mut |x| hollows.get(&x.id()).unwrap_or(x).clone());
@@ -497,7 +500,8 @@ impl<M: Module> FullySharded<M> {
         if let Some(next) = unit.neighbour(Some(unit.number + 1)) {
             next.prefetch();
         }
-        let trained = |(x, part): (Tensor, &Tensor)| if part.is_leaf() { x.requires_grad() } else { x };
+        let trained =
+            |(x, part): (Tensor, &Tensor)| if part.is_leaf() { x.requires_grad() } else { x };
         let whole: Vec<Tensor> = whole.into_iter().zip(&self.parts).map(trained).collect();
         for (i, x) in whole.iter().enumerate().filter(|(_, x)| x.is_leaf()) {
             let unit = unit.clone();

@@ -59,10 +59,7 @@ pub(super) fn side_by_side(tensors: &[(&Cut, Tensor)], workers: usize) -> Tensor
 }
 
 /// The columns of each of several tensors that lie side by side.
-pub(super) fn columns<'a>(
-    matrix: &Tensor,
-    cuts: impl IntoIterator<Item = &'a Cut>,
-) -> Vec<Tensor> {
+pub(super) fn columns<'a>(matrix: &Tensor, cuts: impl IntoIterator<Item = &'a Cut>) -> Vec<Tensor> {
     let mut from = 0;
     let each = cuts.into_iter().map(|cut| {
         let columns = matrix.narrow(1, from, cut.each);

@@ -6,9 +6,7 @@ use super::data_parallel::{DataParallel, broadcast};
 use super::shard::{Cut, columns, side_by_side};
 use crate::Module;
 use crate::optim::Optimizer;
-use pullback::{
-    Error, Group, HookHandle, Pending, Result, Tensor, autocast_off, catch, no_grad,
-};
+use pullback::{Error, Group, HookHandle, Pending, Result, Tensor, autocast_off, catch, no_grad};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 const OP: &str = "Sharded";
@@ -284,9 +282,9 @@ impl<'a, M: Module> Sharded<'a, M> {
                 });
             });
         }
-        let done = loss.backward().and_then(|()| {
-            catch(|| no_grad(|| autocast_off(|| self.finished()))).flatten()
-        });
+        let done = loss
+            .backward()
+            .and_then(|()| catch(|| no_grad(|| autocast_off(|| self.finished()))).flatten());
         let mut state = lock(&self.state);
         state.ready.fill(false);
         state.launched.clear();

@@ -10,6 +10,7 @@ mod early_stop;
 mod every;
 mod interrupt;
 mod logs;
+mod loop_state;
 mod measure;
 mod metrics;
 mod monitored;

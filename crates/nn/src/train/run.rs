@@ -10,12 +10,13 @@
 
 use super::early_stop::StopDecision;
 use super::interrupt::InterruptGuard;
+use super::loop_state::LoopState;
 use super::monitored::missing;
 use super::overflows::Overflows;
 use super::throughput::Throughput;
 use super::trainer::Trainer;
 use super::workers::Workers;
-use super::{Batches, Callback, Ended, Every, LoopControl, Mean, Metrics, Outcome, TrainState};
+use super::{Batches, Callback, Ended, Every, LoopControl, Metrics, Outcome, TrainState};
 use crate::Module;
 use crate::module::in_evaluation;
 use crate::state::{Checkpoint, Checkpoints, json_of, number_in};
@@ -29,62 +30,6 @@ const OP: &str = "train";
 
 /// The group of a checkpoint's tensors that holds the best weights so far.
 const BEST: &str = "best";
-
-/// The state of the loop.
-#[derive(Default)]
-struct LoopState {
-    step: u64,
-    epoch: u64,
-    /// How many batches of this epoch were taken.
-    batch: u64,
-    /// The means of this epoch so far.
-    means: Vec<(String, Mean)>,
-    /// Seconds before this process.
-    seconds: f64,
-    /// The step of the last checkpoint.
-    saved: Option<u64>,
-}
-
-impl LoopState {
-    fn add(&mut self, metrics: &Metrics) {
-        for (name, value) in metrics.iter() {
-            match self.means.iter_mut().find(|(known, _)| known == name) {
-                Some((_, mean)) => mean.add(value, 1.0),
-                None => {
-                    let mut mean = Mean::new();
-                    mean.add(value, 1.0);
-                    self.means.push((name.to_string(), mean));
-                }
-            }
-        }
-    }
-
-    /// Ends an epoch: gives its means.
-    fn end_epoch(&mut self) -> Metrics {
-        (self.epoch, self.batch) = (self.epoch + 1, 0);
-        let means = std::mem::take(&mut self.means);
-        means.into_iter().fold(Metrics::new(), |all, (name, mean)| all.with(name, mean.value()))
-    }
-
-    fn state(&self, seconds: f64) -> Value {
-        let parts = |(name, mean): &(String, Mean)| {
-            let (sum, weight) = mean.parts();
-            (name.clone(), json!([json_of(sum), json_of(weight)]))
-        };
-        let means: Map<String, Value> = self.means.iter().map(parts).collect();
-        json!({ "batch": self.batch, "means": means, "seconds": seconds })
-    }
-
-    fn restore(&mut self, state: &Value) -> Option<()> {
-        self.batch = state["batch"].as_u64()?;
-        self.seconds = state["seconds"].as_f64()?;
-        let mean = |(name, parts): (&String, &Value)| {
-            Some((name.clone(), Mean::from_parts(number_in(&parts[0])?, number_in(&parts[1])?)))
-        };
-        self.means = state["means"].as_object()?.iter().map(mean).collect::<Option<_>>()?;
-        Some(())
-    }
-}
 
 /// A run in progress.
 struct TrainingRun<'r, 'a, M, B> {
@@ -395,6 +340,10 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         self.latest.extend("", &metrics);
         self.measured = metrics.clone();
         let mut ended = self.update_best(&metrics);
+        if let (Some((rank, seconds)), true) = (self.workers.slowest(), ends_epoch || evaluated) {
+            metrics.set("slowest_worker", rank as f64);
+            metrics.set("waited_for_it", seconds);
+        }
         if self.trainer.batch_size.is_some() {
             metrics.set("examples_per_second", self.throughput.per_second());
             if ends_epoch || evaluated {
@@ -569,6 +518,11 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
             self.notes.extend(note);
         }
         self.notes.extend(self.overflows.notes());
+        if let Some((rank, seconds)) = self.workers.slowest() {
+            let share = 100.0 * seconds / self.seconds().max(f64::MIN_POSITIVE);
+            let note = format!("waited longest for worker {rank}: {seconds:.1} s ({share:.0}%)");
+            self.notes.push(note);
+        }
         self.overflows.latest = None;
         let outcome = Outcome {
             step: self.place.step,
@@ -581,13 +535,12 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         };
         let latest = self.latest.clone();
         let end = |callback: &mut dyn Callback, now: &TrainState| callback.on_end(now, &outcome);
-        let told = self.call_callbacks(&latest, |callback, now| {
-            end(callback, now).map(LoopControl::Continue)
-        });
+        let told = self
+            .call_callbacks(&latest, |callback, now| end(callback, now).map(LoopControl::Continue));
         self.workers.together(told.map(drop))?;
         // After the last line of the progress.
-        if self.workers.is_writer()
-            && self.is_interrupted() && outcome.ended == Ended::Interrupted {
+        if self.workers.is_writer() && self.is_interrupted() && outcome.ended == Ended::Interrupted
+        {
             eprintln!("{}", self.how_to_resume());
         }
         Ok(outcome)

@@ -472,7 +472,9 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// how many there were. All workers end together, also where one is interrupted; an error of one
     /// is an error of all. Callbacks run on worker 0 alone, and it writes the checkpoints, which all
     /// read when they resume; another number of workers may resume. Buffers are those of worker 0 in
-    /// every evaluation and checkpoint. Workers that are seeded alike draw the same random numbers,
+    /// every evaluation and checkpoint. Where the engine counts, the metrics `slowest_worker` and
+    /// `waited_for_it` (seconds, at each end of an epoch and evaluation) and a note of the outcome say
+    /// for which worker this one has waited longest. Workers that are seeded alike draw the same random numbers,
     /// and do so after resuming.
     ///
     /// ```

@@ -122,6 +122,14 @@ impl Workers {
         }
     }
 
+    /// The worker for which this one has waited longest so far, and how many seconds, where the
+    /// engine counts.
+    pub fn slowest(&self) -> Option<(usize, f64)> {
+        let waited = self.others()?.communicator().waited();
+        let longest = waited.iter().enumerate().max_by_key(|(_, time)| **time)?;
+        Some((longest.0, longest.1.as_secs_f64()))
+    }
+
     /// An error of one worker is an error of all.
     pub fn together<T>(&self, own: Result<T>) -> Result<T> {
         match self.others() {

@@ -2,9 +2,7 @@
 
 use pullback::{DType, Key, Tensor, Tree};
 use pullback_nn::models::{Gpt, GptConfig};
-use pullback_nn::{
-    BatchNorm2d, Conv2d, Layer, Linear, Module, Relu, Sequential,
-};
+use pullback_nn::{BatchNorm2d, Conv2d, Layer, Linear, Module, Relu, Sequential};
 
 /// Random numbers that depend on the number alone.
 pub fn normal(number: u64, shape: &[usize]) -> Tensor {

@@ -17,8 +17,7 @@ fn bits(
     let trained = threads(workers, |group| {
         let model = start.deep_copy();
         let optimizer = AdamW { lr: 0.01, ..AdamW::default() }.over(model.parameters())?;
-        let parallel =
-            DataParallel::new(&model, &group)?.bucket_bytes(128).logical_workers(8)?;
+        let parallel = DataParallel::new(&model, &group)?.bucket_bytes(128).logical_workers(8)?;
         let step = jit(|(x, y): &(Tensor, Tensor)| -> Result<Tensor> {
             optimizer.zero_grad();
             let loss = parallel.backward_parts(x.shape()[0], |examples| {
