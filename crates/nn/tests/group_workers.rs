@@ -11,6 +11,11 @@ mod data_parallel;
 mod equality;
 #[path = "workers/logical.rs"]
 mod logical;
+#[path = "workers/memory.rs"]
+mod memory;
+#[cfg(unix)]
+#[path = "workers/processes.rs"]
+mod processes;
 #[path = "workers/sharded_checkpoints.rs"]
 mod sharded_checkpoints;
 #[path = "workers/sharding.rs"]

@@ -182,7 +182,12 @@ impl Unit {
     /// The gradient of parameter `i` is complete.
     fn on_ready(&self, i: usize, grad: &Tensor) {
         let mut state = lock(&self.state);
-        state.grads.insert(i, grad.detach());
+        // A unit that is called several times gets several gradients.
+        let sum = match state.grads.remove(&i) {
+            Some(before) => no_grad(|| before + grad.detach()),
+            None => grad.detach(),
+        };
+        state.grads.insert(i, sum);
         if state.grads.len() == self.parts.iter().filter(|part| part.is_leaf()).count() {
             self.scatter(&mut state);
         }

@@ -185,6 +185,10 @@ impl Reducer {
             return Err(error);
         }
         let Some(part) = self.pass.part else { return Ok(()) };
+        if part.examples == 0 {
+            // There was nothing that a parameter could have been used for.
+            self.pass.seen.fill(true);
+        }
         let ready = std::mem::replace(&mut self.pass.ready, vec![false; self.parameters.len()]);
         let late: Vec<usize> = (0..ready.len()).filter(|&i| !ready[i]).collect();
         for &i in &late {

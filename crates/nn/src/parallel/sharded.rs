@@ -248,8 +248,9 @@ impl<'a, M: Module> Sharded<'a, M> {
     }
 
     /// Runs backward from this worker's loss, and leaves the mean of all workers' gradients in
-    /// `.grad()` of this worker's parts; in stage 1 also, whole, in that of the parameters. Every
-    /// worker calls it.
+    /// `.grad()` of this worker's parts; in stage 1 also, whole, in that of the parameters. A
+    /// parameter without a gradient is an error in stage 1, and has a gradient of zero in stage 2.
+    /// Every worker calls it.
     ///
     /// ```
     /// # use pullback::Tensor;

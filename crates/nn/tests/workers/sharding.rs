@@ -4,6 +4,7 @@ use crate::compared::{assert_close, mlp, normal, seeded};
 use pullback::{Group, Result, Tensor, catch, jit};
 use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
 use pullback_nn::parallel::{DataParallel, FullSharding, FullySharded, Sharded};
+use pullback_nn::precision::{GradScaler, GradScalerOptions};
 use pullback_nn::{Layer, Linear, Module, Sequential};
 use pullback_workers::threads;
 
@@ -155,4 +156,22 @@ fn stage_3_trains_as_plain_training_does() {
             }
         }
     }
+}
+
+/// A gradient that overflows in one worker's part alone is skipped by all.
+#[test]
+fn one_scaler_decides_for_all_parts() {
+    let all = threads(2, |group| {
+        let model = [Tensor::from([1f32, 1.0]).requires_grad()];
+        let sharded = Sharded::new(&model, &group, 2)?;
+        let optimizer = rule().over(sharded.parameters())?;
+        let scaler = GradScaler::new(GradScalerOptions::default())?.workers(&group);
+        let loss = (&model[0] * Tensor::from([1f32, f32::INFINITY])).sum();
+        sharded.backward(&scaler.scale(&loss))?;
+        scaler.step(&optimizer)?;
+        scaler.update()?;
+        sharded.gather()?;
+        Ok((scaler.skipped()?, model[0].to_vec::<f32>()))
+    });
+    assert_eq!(all.unwrap(), [(1, vec![1.0, 1.0]), (1, vec![1.0, 1.0])]);
 }
