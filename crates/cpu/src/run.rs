@@ -83,7 +83,8 @@ pub fn is_splat(op: &Op) -> bool {
 fn run_on(call: &Checked, sources: &[Source]) -> Result<Buffers> {
     let (op, specs) = (call.op(), call.operands());
     let splat = is_splat(op);
-    let allocate = |spec: &Spec| allocate(op, if splat { spec.dtype.size() } else { spec.bytes() });
+    let allocate =
+        |spec: &Spec| allocate(op.name(), if splat { spec.dtype.size() } else { spec.bytes() });
     let mut buffers = Buffers::new();
     let done = match call.results() {
         [spec] => {
@@ -233,13 +234,9 @@ fn sink<'a>(target: &mut WriteTarget<'a>) -> Result<Sink<'a>> {
     Ok(Sink { ptr, shape: &spec.shape, dtype: spec.dtype })
 }
 
-fn allocate(op: &Op, bytes: usize) -> Result<Buffer> {
+pub(crate) fn allocate(op: &'static str, bytes: usize) -> Result<Buffer> {
     Buffer::alloc(bytes).map_err(|_| {
-        Error::new(
-            ErrorKind::Memory,
-            op.name(),
-            format!("cannot allocate {bytes} bytes for the result"),
-        )
+        Error::new(ErrorKind::Memory, op, format!("cannot allocate {bytes} bytes for the result"))
     })
 }
 
@@ -285,7 +282,7 @@ fn dense<'a>(op: &Op, x: &[Source<'a>]) -> Result<(Vec<Buffer>, SmallVec<[Source
     for x in x {
         let mut copied = *x;
         if !x.is_dense() {
-            let mut buffer = allocate(op, x.len() * x.dtype.size())?;
+            let mut buffer = allocate(op.name(), x.len() * x.dtype.size())?;
             pointwise::copy(*x, Sink { ptr: buffer.as_mut_ptr(), shape: x.shape, dtype: x.dtype });
             // A region reads its operands through the layouts that it was compiled with, not
             // through these strides.

@@ -21,6 +21,8 @@ pub const TARGET: Target = Target {
     epilogue: true,
     // Narrow floats are excluded: they are rounded once, after the whole sum.
     adds_products: &[DType::F32, DType::F64],
+    // By the group's own thread.
+    overlap: true,
 };
 
 #[cfg(test)]

@@ -111,6 +111,8 @@ impl DeviceBackend for Backend {
             align: 256,
             epilogue: false,
             adds_products: &[DType::F32, DType::F64],
+            // Collectives go through the host.
+            overlap: false,
             ..Target::default()
         }
     }

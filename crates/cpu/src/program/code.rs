@@ -5,13 +5,16 @@ use super::flow::FlowStep;
 use super::no_memory;
 #[cfg(target_arch = "x86_64")]
 use super::straight::{self, Segment};
+use crate::collective::{Flight, Landing};
 use crate::dot::{self, Panels, Right};
 use crate::operand::{Sink, Source};
 use crate::region::Kernel;
 use crate::run::dispatch;
 use crate::{Buffer, movement, pointwise};
 use pullback_ir::pass::plan::Plan;
-use pullback_ir::{DType, Error, Layout, Line, Op, Program, Region, Result, Shape, Spec, Strides};
+use pullback_ir::{
+    CollectiveOp, DType, Error, Layout, Line, Op, Program, Region, Result, Shape, Spec, Strides,
+};
 use smallvec::SmallVec;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -30,6 +33,8 @@ pub(super) struct ProgramCode {
     parts: Option<Vec<Segment>>,
     /// Held because `bases` points into it.
     _scratch: Buffer,
+    /// The collectives that run beside the steps.
+    flights: Vec<Arc<Flight>>,
 }
 
 /// Addresses that are filled in before each run.
@@ -74,6 +79,10 @@ pub(super) enum Action {
     Copies,
     /// A conditional or a loop.
     Flow(Box<FlowStep>),
+    /// Starts a collective, which runs beside the steps up to its `Wait`.
+    Start(Arc<CollectiveOp>, Arc<Flight>),
+    /// Waits for a collective.
+    Wait(Arc<Flight>),
 }
 
 /// An operand of a step.
@@ -226,6 +235,14 @@ impl KernelCall {
                 Ok(())
             }
             Action::Flow(flow_step) => flow_step.run(sources, sinks, bases),
+            Action::Start(op, flight) => listed(
+                sources,
+                |o| o.source(bases),
+                // SAFETY: the plan keeps the memory of both for them alone up to the wait, and
+                // whoever runs steps waits (`Landing`) before the memory of the run goes away.
+                |x| unsafe { flight.start(op, x, sinks[0].sink(bases)) },
+            ),
+            Action::Wait(flight) => flight.wait(),
         };
         done.map_err(|error| self.explain(error))
     }
@@ -240,7 +257,7 @@ impl KernelCall {
             }
             (Action::Kernel(Op::Dot) | Action::AddProduct, [to]) => (&to.shape, to.dtype),
             (Action::Kernel(_) | Action::AddProduct | Action::Region(..), _)
-            | (Action::Copies | Action::Flow(_), _) => return,
+            | (Action::Copies | Action::Flow(_) | Action::Start(..) | Action::Wait(_), _) => return,
         };
         if fixed.contains(&b.base) {
             self.panels = dot::panels(a.source(bases), b.source(bases), shape, dtype);
@@ -266,6 +283,8 @@ impl KernelCall {
             Action::AddProduct => "dot_add",
             Action::Copies => "copy",
             Action::Flow(flow_step) => flow_step.name(),
+            Action::Start(op, _) => op.collective.name(),
+            Action::Wait(_) => "wait",
         }
     }
 }
@@ -273,7 +292,15 @@ impl KernelCall {
 impl ProgramCode {
     /// Prepares the steps of a program that was verified and planned.
     pub(super) fn new(program: &Program, plan: &Plan) -> Result<ProgramCode> {
-        let compiler = Compiler { program, plan };
+        let mut flights = Vec::new();
+        for e in &program.equations {
+            if let Op::Collective(of) = &e.op
+                && of.started
+            {
+                flights.push((e.outputs[0], Arc::<Flight>::default()));
+            }
+        }
+        let compiler = Compiler { program, plan, flights: &flights };
         let mut constants = allocate("constants", plan.constants)?;
         let mut steps = Vec::new();
         for (e, equation) in program.equations.iter().enumerate() {
@@ -307,6 +334,7 @@ impl ProgramCode {
             #[cfg(target_arch = "x86_64")]
             parts,
             _scratch: values,
+            flights: flights.into_iter().map(|(_, flight)| flight).collect(),
         })
     }
 
@@ -337,9 +365,20 @@ impl ProgramCode {
         self.steps.iter_mut().for_each(|step| step.panels = None);
     }
 
+    /// Runs one step, and what it started to its end.
+    pub(super) fn run_step(&mut self, i: usize) -> Result<()> {
+        let _landing = Landing(&self.flights);
+        match self.steps.get_mut(i) {
+            Some(step) => step.run(&self.bases.0),
+            None => Err(Error::argument("program", format!("has no step {i}"))),
+        }
+    }
+
     /// Runs all steps, up to the first that fails.
     #[inline]
     pub(super) fn run(&mut self) -> Result<()> {
+        // However this ends, nothing uses the memory of the run afterwards.
+        let _landing = Landing(&self.flights);
         let bases = &self.bases.0[..];
         #[cfg(target_arch = "x86_64")]
         if let Some(parts) = &self.parts {

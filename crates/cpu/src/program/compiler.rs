@@ -4,6 +4,7 @@ use super::code::{ARENA, Action, CONSTANTS, FIRST, KernelCall, StepOperand, Step
 use super::flow::FlowStep;
 #[cfg(target_arch = "x86_64")]
 use super::straight;
+use crate::collective::Flight;
 use crate::region::Kernel;
 use pullback_ir::pass::plan::{Base, Location, Move, Plan, ProductLocation, ScratchRole};
 use pullback_ir::{Layout, Load, Op, Program, Region, Result, Spec, Var};
@@ -13,6 +14,8 @@ use std::sync::Arc;
 pub(super) struct Compiler<'a> {
     pub(super) program: &'a Program,
     pub(super) plan: &'a Plan,
+    /// The collectives that are started, by their results.
+    pub(super) flights: &'a [(Var, Arc<Flight>)],
 }
 
 impl Compiler<'_> {
@@ -42,6 +45,11 @@ impl Compiler<'_> {
         let Location { base, start, .. } = self.plan.locations[v.index()];
         let spec = self.program.spec(v);
         StepResult { base: self.base(base), start, shape: spec.shape.clone(), dtype: spec.dtype }
+    }
+
+    /// The collective that was started with this result.
+    fn flight(&self, v: Var) -> Option<Arc<Flight>> {
+        self.flights.iter().find(|(made, _)| *made == v).map(|(_, flight)| flight.clone())
     }
 
     fn in_arena(&self, start: usize, spec: &Spec) -> StepResult {
@@ -76,7 +84,20 @@ impl Compiler<'_> {
                 }
             }
             // It has the slot of its operand, and steps run in the order of equations.
-            Op::After | Op::Wait => {}
+            Op::After => {}
+            // Its operands are those of the start, which waits for nothing.
+            Op::Wait => {
+                if let Some(flight) = self.flight(equation.inputs[0]) {
+                    let sources = equation.inputs[1..].iter().map(|&v| self.operand(v)).collect();
+                    steps.push(step(Action::Wait(flight), sources, Box::default()));
+                }
+            }
+            Op::Collective(of) if of.started => {
+                if let Some(flight) = self.flight(equation.outputs[0]) {
+                    let start = Action::Start(of.clone(), flight);
+                    steps.push(step(start, sources().collect(), sinks()));
+                }
+            }
             Op::Copy => {
                 let (from, to) =
                     (self.operand(equation.inputs[0]), self.target(equation.outputs[0]));

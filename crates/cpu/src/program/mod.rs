@@ -179,10 +179,7 @@ impl Prepared {
         self.code.set_arena(arena.as_mut_ptr());
         match step {
             None => self.code.run(),
-            Some(i) => match self.code.steps.get_mut(i) {
-                Some(step) => step.run(&self.code.bases.0),
-                None => Err(Error::argument("program", format!("has no step {i}"))),
-            },
+            Some(i) => self.code.run_step(i),
         }
     }
 }
@@ -241,10 +238,10 @@ impl Running<'_, '_> {
     /// # Errors
     /// As [`Running::run`], or if there is none.
     pub fn step(&mut self) -> Result<()> {
-        match self.code.steps.get_mut(self.next) {
-            Some(step) => step.run(&self.code.bases.0)?,
-            None => return Err(Error::argument("program", "has no more steps")),
+        if self.next == self.code.steps.len() {
+            return Err(Error::argument("program", "has no more steps"));
         }
+        self.code.run_step(self.next)?;
         self.next += 1;
         Ok(())
     }

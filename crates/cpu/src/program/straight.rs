@@ -139,6 +139,8 @@ fn fits(step: &KernelCall, builder: &StraightBuilder) -> bool {
         | Action::Region(..)
         | Action::AfterDot(..)
         | Action::AddProduct
+        | Action::Start(..)
+        | Action::Wait(_)
         | Action::Flow(_) => false,
     }
 }
@@ -229,6 +231,7 @@ fn write(step: &KernelCall, builder: &mut StraightBuilder) -> Result<()> {
             Ok(())
         }
         Action::Region(..) | Action::AfterDot(..) | Action::AddProduct | Action::Flow(_) => Ok(()),
+        Action::Start(..) | Action::Wait(_) => Ok(()),
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Guarantees: of two equations with equal ops and equal operands the second is removed, and its
 //! results are those of the first. Ops are pure (random numbers are functions of a key), so this
-//! changes nothing. Control flow with equal programs inside counts as equal; nothing moves into or
+//! changes nothing; collectives, whose number other workers see, are all kept. Control flow with equal programs inside counts as equal; nothing moves into or
 //! out of the programs inside. Idempotent. Unused values are left to `dead_code`.
 
 use super::rebuild::{Rebuild, with_programs};
@@ -30,6 +30,10 @@ pub fn common_subexpressions(program: &Program) -> Program {
     for e in &program.equations {
         let inputs = new.inputs(e);
         let op = with_programs(&e.op, common_subexpressions);
+        if op.is_ordered() {
+            new.keep_as(e, op, inputs);
+            continue;
+        }
         let mut hasher = FxHasher::default();
         (&op, &inputs).hash(&mut hasher);
         let equal = seen.entry(hasher.finish()).or_default();

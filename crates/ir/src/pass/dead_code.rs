@@ -1,7 +1,7 @@
 //! Dead-code elimination: drops what no result needs.
 //!
 //! Guarantees: an equation stays if and only if one of its results is read by an equation that
-//! stays, or is an output of the program. In control flow, unused results are no longer computed
+//! stays, or is an output of the program, or other workers take part in it. In control flow, unused results are no longer computed
 //! where the loop or branch does not need them itself, and operands that no program inside reads
 //! are no longer passed. Inputs of the program stay, read or not. Variables are renumbered in
 //! order. Idempotent.
@@ -22,11 +22,13 @@ pub fn dead_code(program: &Program) -> Program {
     program.outputs.iter().for_each(|v| live[v.index()] = true);
     let mut kept: Vec<Equation> = Vec::with_capacity(program.equations.len());
     for e in program.equations.iter().rev() {
-        if !e.outputs.iter().any(|v| live[v.index()]) {
+        let read = e.outputs.iter().any(|v| live[v.index()]);
+        if !read && !e.op.is_ordered() {
             continue;
         }
         let e = match &e.op {
-            Op::Flow(flow) => trimmed(e, flow, &live),
+            // What runs only for other workers keeps its results: an equation has at least one.
+            Op::Flow(flow) if read => trimmed(e, flow, &live),
             _ => e.clone(),
         };
         e.inputs.iter().for_each(|v| live[v.index()] = true);
@@ -131,12 +133,12 @@ fn live_carries(e: &Equation, flow: &Flow, live: &[bool]) -> Vec<bool> {
     }
 }
 
-/// The variables that the needed outputs depend on.
+/// The variables that the needed outputs depend on, and those that other workers take part in.
 fn backward_slice(program: &Program, wanted: &[bool]) -> Vec<bool> {
     let mut live = vec![false; program.specs.len()];
     picked(&program.outputs, wanted).iter().for_each(|v| live[v.index()] = true);
     for e in program.equations.iter().rev() {
-        if e.outputs.iter().any(|v| live[v.index()]) {
+        if e.op.is_ordered() || e.outputs.iter().any(|v| live[v.index()]) {
             e.inputs.iter().for_each(|v| live[v.index()] = true);
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! Each pass is a file and a function from program to program, and works on the programs inside
 //! control flow too. All of them preserve inputs, outputs and updates, and the user's line of every
-//! equation they keep; an equation that replaces several has the line of the last. What else a pass
+//! equation they keep; an equation that replaces several has the line of the last. Collectives stay
+//! in order ([`Op::is_ordered`](crate::Op::is_ordered)), which is checked after each. What else a pass
 //! guarantees is stated at its head. [`Pipeline`] runs them in order, verifies the program after
 //! each one, and can return the stages.
 //!
@@ -19,6 +20,7 @@
 //! | [`fuse`] | fuses pointwise ops and reductions into regions | reductions in another order |
 //! | [`epilogue`] | joins products and the regions that follow | no |
 //! | [`schedule`] | orders equations for less memory at a time | no |
+//! | [`overlap`] | starts collectives early and waits for them late | no |
 //! | [`plan`] | assigns every value its memory | no |
 
 mod budget;
@@ -29,6 +31,8 @@ mod fold;
 mod fuse;
 mod inline;
 mod layout;
+mod ordered;
+mod overlap;
 mod pipeline;
 pub mod plan;
 mod rebuild;
@@ -45,7 +49,8 @@ pub use fold::{Constant, Evaluate, fold};
 pub use fuse::{Limits, fuse, fuse_within};
 pub use inline::{has_bodies, inline};
 pub use layout::layout;
-pub use pipeline::{Pass, Pipeline, Stage};
+pub use overlap::overlap;
+pub use pipeline::{Pass, Pipeline, Stage, order};
 pub use remat::{Remat, remat, remat_where};
 pub use schedule::{peak_bytes, schedule};
 pub use simplify::{REWRITES, Rewrite, simplify};

@@ -1,8 +1,9 @@
 //! Passes in order.
 
+use super::ordered::check_kept;
 use super::{
     Constant, Target, common_subexpressions, dead_code, epilogue, fold, fuse_within, inline,
-    layout, remat_where, schedule, simplify,
+    layout, overlap, remat_where, schedule, simplify,
 };
 use crate::{Op, Program, Result, Scalar};
 use std::time::{Duration, Instant};
@@ -86,7 +87,12 @@ impl<'a> Pipeline<'a> {
             true => fused.then("epilogue", epilogue),
             false => fused,
         };
-        joined.then("simplify", simplify).then("dead_code", dead_code).then("schedule", schedule)
+        let ordered = (joined.then("simplify", simplify).then("dead_code", dead_code))
+            .then("schedule", schedule);
+        match target.overlap {
+            true => ordered.then("overlap", overlap),
+            false => ordered,
+        }
     }
 
     /// Appends other passes.
@@ -151,7 +157,11 @@ impl<'a> Pipeline<'a> {
         let mut program = program.clone();
         for pass in &self.passes {
             let (before, start) = (program.equations.len(), Instant::now());
-            program = (pass.run)(&program);
+            let made = (pass.run)(&program);
+            if program.is_ordered() || made.is_ordered() {
+                check_kept(&program, &made, pass.name)?;
+            }
+            program = made;
             done(pass.name, &program, before, start.elapsed());
             if self.verify {
                 let found = program.verify_deeply();
@@ -160,6 +170,14 @@ impl<'a> Pipeline<'a> {
         }
         Ok(program)
     }
+}
+
+/// The order in which the equations of an optimised program run: the last passes of a
+/// [`Pipeline`], for programs whose sizes were filled in.
+#[must_use]
+pub fn order(program: &Program, target: Target) -> Program {
+    let ordered = schedule(program);
+    if target.overlap { overlap(&ordered) } else { ordered }
 }
 
 impl Program {

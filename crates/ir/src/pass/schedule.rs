@@ -2,7 +2,7 @@
 //!
 //! Greedy list scheduling: of the equations whose operands are computed, the one that frees most
 //! (the last reads it does, minus its results) comes next; of several, the first in the original
-//! order. What replaces an input waits for ops that may fail. Views, literals and counters need no
+//! order. What replaces an input waits for ops that may fail, and a collective for those before it. Views, literals and counters need no
 //! memory, but a view keeps its base alive. So does `after`.
 //!
 //! Guarantees: deterministic; every equation stays, and stays after those it reads; [`peak_bytes`]
@@ -95,6 +95,35 @@ fn distinct_roots<'a>(vars: impl Iterator<Item = &'a Var>, roots: &[Var]) -> Sma
     found
 }
 
+/// What replaces an input is computed after all that may fail, where it can be: it can then be
+/// written in place. Calls `edge` with what comes first and what comes after it.
+pub(super) fn writers_after_failures(
+    program: &Program,
+    made: &[Option<usize>],
+    edge: &mut impl FnMut(usize, usize),
+) {
+    let (roots, _) = memory(program);
+    let writers: Vec<usize> = (program.updates.iter())
+        .filter_map(|u| made[roots[program.outputs[u.0].index()].index()])
+        .collect();
+    let mut needs_writer = vec![false; program.specs.len()];
+    // What comes after a collective that needs a writer needs it too.
+    let mut ordered_needs_writer = false;
+    for (i, e) in program.equations.iter().enumerate() {
+        let ordered = e.op.is_ordered();
+        let reads = e.inputs.iter().any(|v| needs_writer[v.index()]);
+        if writers.contains(&i) || reads || (ordered && ordered_needs_writer) {
+            e.outputs.iter().for_each(|v| needs_writer[v.index()] = true);
+            ordered_needs_writer |= ordered;
+        }
+    }
+    let may_fail =
+        |e: &Equation| e.op.may_fail() && !e.outputs.iter().any(|v| needs_writer[v.index()]);
+    for (i, _) in program.equations.iter().enumerate().filter(|(_, e)| may_fail(e)) {
+        writers.iter().for_each(|&w| edge(i, w));
+    }
+}
+
 fn greedy(program: &Program) -> Vec<usize> {
     let (roots, bytes) = memory(program);
     let made = program.definitions();
@@ -113,25 +142,14 @@ fn greedy(program: &Program) -> Vec<usize> {
             readers[root.index()].push(i as u32);
         }
     }
-    // What replaces an input is computed after all that may fail, where it can be: it can then be
-    // written in place.
-    let writers: Vec<usize> = (program.updates.iter())
-        .filter_map(|u| made[roots[program.outputs[u.0].index()].index()])
-        .collect();
-    let mut needs_writer = vec![false; program.specs.len()];
-    for (i, e) in program.equations.iter().enumerate() {
-        if writers.contains(&i) || e.inputs.iter().any(|v| needs_writer[v.index()]) {
-            e.outputs.iter().for_each(|v| needs_writer[v.index()] = true);
-        }
-    }
-    let may_fail =
-        |e: &Equation| e.op.may_fail() && !e.outputs.iter().any(|v| needs_writer[v.index()]);
-    for (i, _) in program.equations.iter().enumerate().filter(|(_, e)| may_fail(e)) {
-        for &w in &writers {
-            after[i].push(w as u32);
-            waits[w] += 1;
-        }
-    }
+    let mut edge = |from: usize, to: usize| {
+        after[from].push(to as u32);
+        waits[to] += 1;
+    };
+    writers_after_failures(program, &made, &mut edge);
+    let is_ordered = |&i: &usize| program.equations[i].op.is_ordered();
+    let ordered: Vec<usize> = (0..program.equations.len()).filter(is_ordered).collect();
+    ordered.windows(2).for_each(|pair| edge(pair[0], pair[1]));
     // A root is freed by its last reader, unless the program returns it.
     let mut readers_left: Vec<usize> = readers.iter().map(Vec::len).collect();
     program.outputs.iter().for_each(|v| readers_left[roots[v.index()].index()] += 1);

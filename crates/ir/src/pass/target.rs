@@ -26,6 +26,8 @@ pub struct Target {
     /// The dtypes in which a product of matrices can be added to existing memory, instead of
     /// written.
     pub adds_products: &'static [DType],
+    /// Whether a collective can run while the program computes ([`overlap`](super::overlap)).
+    pub overlap: bool,
 }
 
 impl Default for Target {
@@ -37,6 +39,7 @@ impl Default for Target {
             recompute: Remat::default(),
             epilogue: true,
             adds_products: &[DType::F32, DType::F64],
+            overlap: true,
         }
     }
 }

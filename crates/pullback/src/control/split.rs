@@ -117,11 +117,14 @@ fn own_iteration(scan: &Scan) -> Program {
     let mut live = vec![false; iteration.specs.len()];
     iteration.outputs.iter().for_each(|v| live[v.index()] = true);
     for e in iteration.equations.iter().rev() {
-        if e.outputs.iter().any(|v| live[v.index()]) {
+        if e.op.is_ordered() || e.outputs.iter().any(|v| live[v.index()]) {
             e.inputs.iter().for_each(|v| live[v.index()] = true);
         }
     }
-    iteration.equations.retain(|e| e.outputs.iter().any(|v| live[v.index()]));
+    iteration.equations.retain(|e| {
+        // Other workers take part in a collective, whether its result is read or not.
+        e.op.is_ordered() || e.outputs.iter().any(|v| live[v.index()])
+    });
     iteration
 }
 
@@ -191,6 +194,9 @@ pub(crate) fn split(scan: &Scan, at: Line) -> Split {
         (float_in.iter().zip(gradients)).filter(|(i, g)| !is_hoisted(**i) && late[g.index()]);
     let mut wanted: Vec<Var> = inside.map(|(_, &g)| g).collect();
     wanted.extend(hoisted.iter().flat_map(|h| &h.1).map(|factor| factor.0));
+    // Other workers take part in a collective, whether its result is read or not.
+    let ordered = both.equations.iter().filter(|e| is_late(e) && e.op.is_ordered());
+    wanted.extend(ordered.flat_map(|e| &e.outputs));
     let mut seen = vec![false; both.specs.len()];
     while let Some(v) = wanted.pop() {
         if std::mem::replace(&mut seen[v.index()], true) {
@@ -296,5 +302,5 @@ fn through_views(program: &Program, definitions: &[Option<usize>], v: Var) -> Se
 /// Whether a value costs next to nothing to recompute.
 fn is_cheap(op: &Op) -> bool {
     // Not `after`, whose place in the order is what it is for.
-    op.memory() != ResultMemory::Own && *op != Op::After
+    op.memory() != ResultMemory::Own && !matches!(op, Op::After | Op::Wait)
 }

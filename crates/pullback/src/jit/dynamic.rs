@@ -13,7 +13,7 @@ use crate::backend::{Executable, reserve_arena};
 use crate::trace::Uncompiled;
 use crate::{Device, Error, Result, Spec, Tensor, Tree, backend};
 use pullback_ir::pass::plan::plan;
-use pullback_ir::pass::{has_bodies, inline, schedule};
+use pullback_ir::pass::{Stage, has_bodies, inline, order};
 use pullback_ir::template::{Template, lift_literals, sample_points, varying_literals};
 use pullback_ir::{Line, Program};
 use std::sync::Arc;
@@ -300,7 +300,8 @@ impl Open {
             let plain = plain(&traced.recorded.program);
             let (program, lifted) = lift_literals(plain, &self.varying).ok()?;
             let same = self.trace.is(&program, lengths);
-            let program = schedule(&same.then(|| self.optimised.at(lengths)).flatten()?);
+            let program = same.then(|| self.optimised.at(lengths)).flatten()?;
+            let program = order(&program, backend::target(program.device()));
             let time = start.elapsed();
             // This also checks it.
             let executable = Executable::new(&program).ok()?;
@@ -361,7 +362,10 @@ impl Open {
         // On other devices the arena grows with the stream.
         let on_host = |program: &Program| program.device() == Some(Device::Cpu);
         let program = self.optimised.at(longest).filter(on_host);
-        let bytes = program.map(|p| plan(&schedule(&p), backend::target(p.device())).arena);
+        let bytes = program.map(|p| {
+            let target = backend::target(p.device());
+            plan(&order(&p, target), target).arena
+        });
         if let Some(bytes) = bytes.filter(|bytes| *bytes <= AHEAD) {
             reserve_arena(bytes);
         }
@@ -401,7 +405,8 @@ impl Open {
             let passed = passes(&program, None, at, None).map_err(|error| error.to_string())?;
             traces.push((point.clone(), program));
             // The order of equations depends on how large they are, and is found at each length.
-            let unordered = passed.stages.iter().rev().find(|stage| stage.name != "schedule");
+            let orders = |stage: &&Stage| !["schedule", "overlap"].contains(&stage.name);
+            let unordered = passed.stages.iter().rev().find(orders);
             let unordered = unordered.map_or(&passed.program, |stage| &stage.program);
             optimised.push((point.clone(), unordered.renumbered()));
         }

@@ -275,6 +275,12 @@ fn in_order(mut nodes: Vec<GroupNode>, program: &Program) -> Option<Vec<Equation
         waits[n] = before.len();
         before.iter().for_each(|&m| after[m as usize].push(n as u32));
     }
+    let is_ordered = |&n: &usize| nodes[n].equations.iter().any(|e| e.op.is_ordered());
+    let ordered: Vec<usize> = (0..nodes.len()).filter(is_ordered).collect();
+    for pair in ordered.windows(2) {
+        after[pair[0]].push(pair[1] as u32);
+        waits[pair[1]] += 1;
+    }
     let mut ready: BinaryHeap<Reverse<u32>> =
         (0..nodes.len() as u32).filter(|&n| waits[n as usize] == 0).map(Reverse).collect();
     let mut equations = Vec::with_capacity(nodes.len());

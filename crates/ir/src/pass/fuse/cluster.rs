@@ -75,6 +75,8 @@ pub(super) struct Clusters<'a> {
     cluster_of: Vec<Option<ClusterRef>>,
     /// Levels of what is computed outside clusters.
     levels: Vec<u32>,
+    /// The level of the last ordered equation.
+    ordered: u32,
     pub(super) clusters: Vec<Cluster>,
     /// The cluster that each one was merged into.
     into: Vec<u32>,
@@ -92,6 +94,7 @@ impl<'a> Clusters<'a> {
             made: program.definitions(),
             cluster_of: vec![None; count],
             levels: vec![0; count],
+            ordered: 0,
             clusters: Vec::new(),
             into: Vec::new(),
         }
@@ -232,7 +235,12 @@ impl<'a> Clusters<'a> {
             FusionKind::Alone => {
                 let roots: SmallVec<[Var; 6]> =
                     e.inputs.iter().map(|v| self.origins[v.index()].root).collect();
-                let level = 1 + roots.iter().map(|&r| self.level(r)).max().unwrap_or(0);
+                let mut level = 1 + roots.iter().map(|&r| self.level(r)).max().unwrap_or(0);
+                // No region may be between two collectives against their order.
+                if e.op.is_ordered() {
+                    level = level.max(self.ordered + 1);
+                    self.ordered = level;
+                }
                 roots.iter().for_each(|&r| self.read(r, level));
                 e.outputs.iter().for_each(|v| self.levels[v.index()] = level);
             }

@@ -141,7 +141,7 @@ impl<'a> Planner<'a> {
 
     fn find_roots(&mut self) {
         for equation in &self.program.equations {
-            let out = equation.outputs[0].index();
+            let Some(out) = equation.outputs.first().map(|v| v.index()) else { continue };
             match &equation.op {
                 Op::View(view) => {
                     let x = equation.inputs[0].index();

@@ -144,6 +144,10 @@ impl BudgetEntry {
 /// op that is made of others is noted as those.)
 fn repeats(op: &Op) -> bool {
     let all = |p: &Program| p.equations.iter().all(|e| repeats(&e.op));
+    // Other workers take part in it once.
+    if op.is_ordered() {
+        return false;
+    }
     match op.structure() {
         Some(Structure::Custom(_)) => false,
         Some(Structure::Flow(flow)) => flow.programs().into_iter().all(all),
