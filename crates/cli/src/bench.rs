@@ -1,5 +1,6 @@
 //! `pullback bench`: the front of the benchmark program.
 
+use crate::bench_workers;
 use crate::expression::{did_you_mean, near};
 use crate::failure::{CliResult, Failure};
 use crate::output::{Output, columns};
@@ -15,6 +16,7 @@ use pullback_bench::{Request, workloads, workloads_on};
   pullback bench --jit lstm_step     with the step compiled
   pullback bench --json > here.jsonl all of them, a JSON object a line
   pullback bench --device cuda       the workloads of GPUs, on the first one
+  pullback bench workers             all-reduce of threads and processes, 1 KiB to 256 MiB
   pullback bench --scaling           how much faster two threads are than one on this machine, just now
 
 Each workload runs for about two seconds after a warm-up, in a process of its own, so that its peak of memory is its own.
@@ -37,6 +39,9 @@ pub struct BenchArgs {
     /// Prints JSON lines
     #[arg(long)]
     json: bool,
+    /// Of `workers`: the largest operand, in MiB
+    #[arg(long, value_name = "MIB", default_value_t = 256)]
+    largest: usize,
     /// Names the workloads
     #[arg(long)]
     list: bool,
@@ -54,6 +59,9 @@ pub struct BenchArgs {
 /// # Errors
 /// If there is no such workload, or one fails.
 pub fn run(arguments: &BenchArgs, out: &mut Output) -> CliResult {
+    if arguments.workloads == ["workers"] {
+        return bench_workers::run(arguments.largest, arguments.json, out);
+    }
     let known: Vec<&str> = workloads().map(|(name, _)| name).collect();
     if let Some(name) = arguments.workloads.iter().find(|name| !known.contains(&name.as_str())) {
         let near = did_you_mean(&near(name, known.iter().copied()));

@@ -2,7 +2,7 @@
 
 use crate::failure::{CliResult, Failure};
 use crate::output::{ColourChoice, Output};
-use crate::{bench, check, completions, devices, explain, grad, ops, train};
+use crate::{bench, check, completions, devices, explain, grad, launch, ops, simulate, train};
 use clap::error::ErrorKind;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -44,6 +44,10 @@ pub enum Command {
     Explain(explain::ExplainArgs),
     /// Measures the benchmark workloads on this machine
     Bench(bench::BenchArgs),
+    /// Starts several workers on this machine, which train together
+    Launch(launch::LaunchArgs),
+    /// Predicts the step time of many workers from a recorded schedule
+    Simulate(simulate::SimulateArgs),
     /// Lists the operations with their derivatives
     Ops(ops::OpsArgs),
     /// Lists the devices, and the CUDA libraries that were found
@@ -72,6 +76,10 @@ pub fn run(words: Vec<OsString>) -> CliResult {
         Ok(line) => line,
         Err(error) => return not_understood(&error),
     };
+    // The workers' lines go to standard output from several threads, so this one does not hold it.
+    if let Command::Launch(arguments) = &line.command {
+        return launch::run(arguments);
+    }
     let mut out = Output::new(line.color);
     let outcome = match line.command {
         Command::Train(arguments) => train::run(&arguments, &mut out),
@@ -79,6 +87,8 @@ pub fn run(words: Vec<OsString>) -> CliResult {
         Command::Check(arguments) => check::run(&arguments, &mut out),
         Command::Explain(arguments) => explain::run(&arguments, &mut out),
         Command::Bench(arguments) => bench::run(&arguments, &mut out),
+        Command::Launch(arguments) => launch::run(&arguments),
+        Command::Simulate(arguments) => simulate::run(&arguments, &mut out),
         Command::Ops(arguments) => ops::run(&arguments, &mut out),
         Command::Devices(arguments) => devices::run(&arguments, &mut out),
         Command::Completions(arguments) => completions::run(&arguments, &mut out),

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bench_workers;
 mod check;
 mod command;
 mod completions;
@@ -14,12 +15,14 @@ mod explain;
 mod expression;
 mod failure;
 mod grad;
+mod launch;
 mod models;
 mod number;
 mod ops;
 mod output;
 #[cfg(test)]
 mod random_text;
+mod simulate;
 mod train;
 
 use failure::Failure;

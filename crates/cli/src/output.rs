@@ -1,7 +1,7 @@
 //! Where results go: standard output, in colour on terminals only.
 
 use clap::ValueEnum;
-use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal, Write};
 
 /// When to use colours.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -32,7 +32,7 @@ impl ColourChoice {
 
 /// Standard output.
 pub struct Output {
-    stream: BufWriter<StdoutLock<'static>>,
+    stream: Box<dyn Write>,
     coloured: bool,
 }
 
@@ -41,7 +41,12 @@ impl Output {
     pub fn new(colour: ColourChoice) -> Output {
         let stdout = io::stdout();
         let coloured = colour.on(&stdout);
-        Output { stream: BufWriter::new(stdout.lock()), coloured }
+        Output { stream: Box::new(BufWriter::new(stdout.lock())), coloured }
+    }
+
+    /// Prints nothing from now on, and leaves standard output to others.
+    pub fn silence(&mut self) {
+        self.stream = Box::new(io::sink());
     }
 
     /// A line.

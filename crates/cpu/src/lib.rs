@@ -33,6 +33,7 @@ mod reduce;
 mod region;
 mod run;
 mod scan;
+pub mod shared_memory;
 mod simd;
 mod sort;
 mod special;

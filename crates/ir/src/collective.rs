@@ -15,6 +15,7 @@
 
 use crate::{Line, Result, Spec};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the workers of a group compute together. Every worker of the group makes the same call.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -131,4 +132,16 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// If a rank is not in the group, or workers were asked for different things.
     fn subgroup(&self, ranks: &[usize]) -> Result<Option<Arc<dyn Communicator>>>;
+
+    /// How long this worker has waited for each worker of the group so far: a wait counts for the
+    /// one that came last. Empty for an engine that does not count.
+    fn waited(&self) -> Vec<Duration> {
+        Vec::new()
+    }
+
+    /// Tells all workers that this one cannot go on: what they wait for now, and every later call,
+    /// fails with this reason. (A worker that just ends is noticed too, without a reason.)
+    fn fail(&self, reason: &str) {
+        let _ = reason;
+    }
 }

@@ -30,6 +30,10 @@ struct WithinMemory;
 #[doc = include_str!("../../../docs/devices.md")]
 struct Devices;
 
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/workers.md")]
+struct Workers;
+
 pub mod data;
 pub mod distributions;
 mod functional;
@@ -42,6 +46,7 @@ pub mod models;
 mod module;
 mod module_scope;
 pub mod optim;
+pub mod parallel;
 pub mod precision;
 pub mod prelude;
 mod refuse;

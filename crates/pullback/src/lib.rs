@@ -198,6 +198,8 @@ pub use random::{
     Key, manual_seed, next_key, next_key_on, random_state, random_states, set_random_state,
 };
 pub use tensor::Tensor;
+#[doc(hidden)]
+pub use trace::is_tracing;
 pub use trace::trace;
 pub use transform::{
     BatchAxes, Jacobians, associative_scan, associative_scan_reverse, grad, grad_aux, hessian,

@@ -31,10 +31,12 @@ fn train<M: Layer + Module>(
 ) -> CliResult {
     let settings = job.settings;
     let images = data.train.0.cast(settings.dtype);
+    let all_examples = settings.batch_size.min(data.train.1.len());
     let batches = DataLoader::new(TensorDataset::new((images, data.train.1.clone()))?)
-        .batch_size(settings.batch_size.min(data.train.1.len()))
+        .batch_size(all_examples)
         .drop_last(true)
-        .shuffle(settings.seed);
+        .shuffle(settings.seed)
+        .workers(job.group);
     let (images, labels) = (data.test.0.cast(settings.dtype), data.test.1.clone());
     let about = format!("{} digits, {} for testing", data.train.1.len(), labels.len());
     job.begin(model.parameter_count(), &about, &batches, out)?;
@@ -45,8 +47,9 @@ fn train<M: Layer + Module>(
         let loss = models::loss(&scores, &labels);
         Ok(Metrics::from(loss).with("accuracy", accuracy.value()))
     };
+    let scores = |x: &Tensor| model.forward(x);
     let outcome =
-        job.train(model, |x: &Tensor| model.forward(x), &batches, (Every::Epochs(1), evaluate))?;
+        job.train(model, scores, (&batches, all_examples), (Every::Epochs(1), evaluate))?;
     let accuracy = outcome.metrics.get("val_accuracy").unwrap_or(f64::NAN);
     let right = (accuracy * labels.len() as f64).round();
     out.heading(&format!(

@@ -31,6 +31,12 @@ pub fn unused(name: &str) -> PathBuf {
     (1..).map(folder).find(|path| !path.exists()).unwrap_or_else(|| folder(0))
 }
 
+/// The last of the folders that [`unused`] gave, if there is one.
+pub fn last_used(name: &str) -> Option<PathBuf> {
+    let folder = |n: u32| PathBuf::from(format!("runs/{name}-{n}"));
+    (1..).map(folder).take_while(|path| path.exists()).last()
+}
+
 /// Whether a start was interrupted here before there was a run.
 fn is_interrupted_start(folder: &Path) -> bool {
     !folder.join(CONFIG).is_file() && folder.join(UNFINISHED).is_file()

@@ -8,8 +8,9 @@ use super::{folder, summary};
 use crate::failure::{CliResult, Failure, INTERRUPTED};
 use crate::models;
 use crate::output::Output;
-use pullback::{Result, Tensor, catch, jit};
+use pullback::{Group, Result, Tensor, catch, jit};
 use pullback_nn::optim::{self, Optimizer};
+use pullback_nn::parallel::{DataParallel, together};
 use pullback_nn::schedule::{LinearWarmup, Scheduler};
 use pullback_nn::state::Checkpoints;
 use pullback_nn::train::plots::Plots;
@@ -37,6 +38,8 @@ pub struct TrainJob<'a> {
     pub stop: Arc<AtomicBool>,
     /// Where to write what takes memory during a step.
     pub memory_report: Option<&'a Path>,
+    /// The processes that train together; this one alone, usually.
+    pub group: &'a Group,
 }
 
 /// The optimiser. Muon is for matrices alone; AdamW gets the other parameters.
@@ -82,15 +85,30 @@ impl TrainJob<'_> {
                     self.folder.display()
                 )));
             }
-        } else {
-            folder::begin(self.folder, self.force)?;
         }
-        folder::write_config(self.folder, self.options)?;
+        let made = if self.is_writer() { self.make_folder() } else { Ok(()) };
+        let failed =
+            |failure: &Failure| pullback::Error::argument("train", failure.message.clone());
+        let shared = together(self.group, "train", made.as_ref().map(drop).map_err(failed));
+        made?;
+        shared?;
         summary::begin(self, parameters, data, out)
     }
 
-    /// Trains a model, whose scores `scores` gives, on batches of inputs and labels. `evaluate` is
-    /// called `every` so often.
+    fn make_folder(&self) -> CliResult {
+        if !self.resume {
+            folder::begin(self.folder, self.force)?;
+        }
+        folder::write_config(self.folder, self.options)
+    }
+
+    /// Whether this process writes files and prints.
+    pub fn is_writer(&self) -> bool {
+        self.group.rank() == 0
+    }
+
+    /// Trains a model, whose scores `scores` gives, on batches of inputs and labels, of which all
+    /// processes together have `all_examples`. `evaluate` is called `every` so often.
     ///
     /// # Errors
     /// If a step or a file fails, or the run is interrupted: then with how to resume.
@@ -98,7 +116,7 @@ impl TrainJob<'_> {
         &self,
         model: &M,
         scores: impl Fn(&Tensor) -> Tensor,
-        batches: &B,
+        (batches, all_examples): (&B, usize),
         (every, evaluate): (Every, impl FnMut(&M) -> Result<Metrics>),
     ) -> CliResult<pullback_nn::train::Outcome> {
         let settings = self.settings;
@@ -111,11 +129,38 @@ impl TrainJob<'_> {
         let warm = LinearWarmup { total_iters: settings.warmup, start_factor: 0.1, then: course };
         let schedule = Scheduler::new(&optimizer, warm);
         let mixed = Mixed::new(settings)?;
+        let logical = self.options.logical_workers;
+        let parallel = match (self.group.size(), logical) {
+            (1, None) => None,
+            (_, None) => Some(DataParallel::new(model, self.group)?),
+            (_, Some(parts)) => Some(DataParallel::new(model, self.group)?.logical_workers(parts)?),
+        };
         let step = jit(|(x, y): &(Tensor, Tensor)| -> Result<Tensor> {
             optimizer.zero_grad();
-            let loss = models::loss(&scores(x), y);
-            mixed.step(&loss, &optimizer)?;
-            Ok(loss)
+            match (&parallel, logical) {
+                (Some(parallel), Some(_)) => {
+                    // The examples of this process begin where those of the one before end.
+                    let first = parallel.share(all_examples).start;
+                    let loss = parallel.backward_parts(all_examples, |examples| {
+                        let from = (examples.start - first) as isize;
+                        let part = |x: &Tensor| x.narrow(0, from, examples.len());
+                        catch(|| mixed.scaled(&models::loss(&scores(&part(x)), &part(y))))
+                    })?;
+                    let loss = catch(|| loss / mixed.scaled(&x.new_tensor(1f32)))?;
+                    mixed.update(&optimizer)?;
+                    Ok(loss)
+                }
+                (parallel, _) => {
+                    let loss = models::loss(&scores(x), y);
+                    let scaled = mixed.scaled(&loss);
+                    match parallel {
+                        Some(parallel) => parallel.backward_weighted(&scaled, x.shape()[0])?,
+                        None => scaled.backward()?,
+                    }
+                    mixed.update(&optimizer)?;
+                    Ok(loss)
+                }
+            }
         });
         let mut last_batch = None;
         let unreported = Cell::new(self.memory_report);
@@ -131,6 +176,7 @@ impl TrainJob<'_> {
             .schedule(Every::Steps(1), schedule)
             .checkpoints(Every::Steps((last / 5).max(1)), Checkpoints::new(at(folder::CHECKPOINTS)))
             .resume(self.resume)
+            .workers(self.group)
             .callback(ProgressBar::new().or_lines((last / 10).max(1)))
             .callback(CsvLog::new(at(folder::CSV)))
             .callback(JsonLog::new(at(folder::JSONL)))
@@ -148,19 +194,26 @@ impl TrainJob<'_> {
                     // A compiled step is predicted op by op, which changes nothing; another is
                     // measured while it runs.
                     (Some(path), true) => {
-                        predict_memory(model, &optimizer, eager)?.save(path)?;
+                        let report = predict_memory(model, &optimizer, eager)?;
+                        if self.is_writer() {
+                            report.save(path)?;
+                        }
                         step.call(batch)
                     }
                     (Some(path), false) => {
                         let (loss, report) = memory_report(model, &optimizer, eager)?;
-                        report.save(path)?;
+                        if self.is_writer() {
+                            report.save(path)?;
+                        }
                         Ok(loss)
                     }
                     (None, true) => step.call(batch),
                     (None, false) => eager(),
                 }
             })?;
-        if let (Some(path), Some((x, y))) = (&self.options.precision_report, &last_batch) {
+        if let (Some(path), Some((x, y)), true) =
+            (&self.options.precision_report, &last_batch, self.is_writer())
+        {
             let loss = |_: &M| catch(|| models::loss(&scores(x), y));
             outcome.notes.push(report(path, model, &mixed, loss)?);
         }

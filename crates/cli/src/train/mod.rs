@@ -14,6 +14,7 @@ mod schedule;
 mod settings;
 mod summary;
 mod text;
+mod workers;
 
 use crate::expression::{did_you_mean, near};
 use crate::failure::{CliResult, Failure};
@@ -35,6 +36,7 @@ use std::path::{Path, PathBuf};
   pullback train digits --precision f16 --precision-report lost.txt
   pullback train text --memory-report memory.svg
       a picture of what takes memory during a step, by operation
+  pullback train --workers 4            four processes, each with a part of every batch
   pullback train run.toml               options from a file: `model = \"mlp\"`, `epochs = 20`, ...
   pullback train --resume runs/digits-cnn-1
       resumes after Ctrl-C (or kill -9) with the same results; with --epochs or --steps, for longer
@@ -86,13 +88,20 @@ pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
         let message = format!("--memory-report: {shown} ends neither in .txt, .json nor .svg");
         return Err(Failure::usage(message));
     }
+    let Some(group) = workers::joined(said.workers, out)? else { return Ok(()) };
     let (options, settings) = settings::resolve(said, arguments.quick)?;
     let task = options.task.clone().unwrap_or_default();
     let name = format!("{task}-{}", settings.model.name());
+    // Workers that are started again go on where they were.
+    let again = workers::are_restarted();
     let folder = match (&arguments.resume, &arguments.out) {
         (Some(folder), _) | (None, Some(folder)) => folder.clone(),
-        (None, None) => folder::unused(&name),
+        (None, None) => workers::chosen_by_first(&group, || {
+            let before = again.then(|| folder::last_used(&name)).flatten();
+            before.unwrap_or_else(|| folder::unused(&name))
+        })?,
     };
+    let resumed = resumed || (again && folder.join(folder::CONFIG).is_file());
     if let Some(threads) = options.threads {
         pullback::set_threads(threads);
     }
@@ -106,6 +115,7 @@ pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
         force: arguments.force,
         stop: interrupts.flag(),
         memory_report: arguments.memory_report.as_deref(),
+        group: &group,
     };
     match task.as_str() {
         "text" => text::run(&job, options.text.as_deref(), out),

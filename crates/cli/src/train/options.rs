@@ -92,6 +92,13 @@ pub struct Options {
     /// How many threads compute
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
+    /// How many processes train together, each on its part of every batch
+    #[arg(long, value_name = "N")]
+    pub workers: Option<usize>,
+    /// Cuts every batch into so many parts, a power of two: the same weights, to the bit, with 1
+    /// worker and with any smaller power of two
+    #[arg(long, value_name = "N")]
+    pub logical_workers: Option<usize>,
     /// The device: cpu, cuda, cuda:1, … (see `pullback devices`)
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
@@ -226,6 +233,8 @@ impl Options {
             precision_report: self.precision_report.or(other.precision_report),
             seed: self.seed.or(other.seed),
             threads: self.threads.or(other.threads),
+            workers: self.workers.or(other.workers),
+            logical_workers: self.logical_workers.or(other.logical_workers),
             device: self.device.or(other.device),
             jit: self.jit.or(other.jit),
             sample: self.sample.or(other.sample),
@@ -238,10 +247,11 @@ impl Options {
     /// The first option that is given here and differs there, of those that a resumed run cannot
     /// change.
     pub fn contradiction(&self, other: &Options) -> Option<String> {
-        const FREE: [&str; 8] = [
+        const FREE: [&str; 9] = [
             "steps",
             "epochs",
             "threads",
+            "workers",
             "precision_report",
             "sample",
             "prompt",

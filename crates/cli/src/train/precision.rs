@@ -32,18 +32,22 @@ impl Mixed {
         Ok(Mixed { low: settings.low, scaler })
     }
 
-    /// Backward and the optimiser's step.
+    /// The loss that backward runs from.
+    pub fn scaled(&self, loss: &Tensor) -> Tensor {
+        match &self.scaler {
+            None => loss.clone(),
+            Some(scaler) => scaler.scale(loss),
+        }
+    }
+
+    /// The optimiser's step, after backward.
     ///
     /// # Errors
-    /// Of either.
-    pub fn step(&self, loss: &Tensor, optimizer: &impl Optimizer) -> Result<()> {
+    /// Of the step.
+    pub fn update(&self, optimizer: &impl Optimizer) -> Result<()> {
         match &self.scaler {
-            None => {
-                loss.backward()?;
-                optimizer.step()
-            }
+            None => optimizer.step(),
             Some(scaler) => {
-                scaler.scale(loss).backward()?;
                 scaler.step(optimizer)?;
                 scaler.update()
             }

@@ -264,6 +264,8 @@ fn filled(options: Options, settings: &Settings) -> Options {
         precision_report: None,
         seed: Some(settings.seed),
         threads: None,
+        workers: None,
+        logical_workers: None,
         device: Some("cpu".into()),
         jit: Some(settings.jit),
         sample: text.then_some(settings.sample),

@@ -85,7 +85,11 @@ fn train<M: TextModel + Module>(
     };
     let windows = TextWindows::new(learnt.to_vec(), context)?;
     let batch = settings.batch_size.min(pullback_nn::data::Dataset::len(&windows));
-    let batches = DataLoader::new(windows).batch_size(batch).drop_last(true).shuffle(settings.seed);
+    let batches = DataLoader::new(windows)
+        .batch_size(batch)
+        .drop_last(true)
+        .shuffle(settings.seed)
+        .workers(job.group);
     let test = DataLoader::new(TextWindows::new(tested.to_vec(), context)?.stride(context))
         .batch_size(batch);
     let test: Vec<(Tensor, Tensor)> = test.iter().take(MOST_BATCHES).collect::<Result<_>>()?;
@@ -108,13 +112,14 @@ fn train<M: TextModel + Module>(
         super::settings::Until::Steps(n) => Every::Steps((n / 5).max(1)),
         super::settings::Until::Epochs(_) => Every::Epochs(1),
     };
-    let outcome = job.train(model, |x: &Tensor| model.scores(x), &batches, (steps, evaluate))?;
+    let outcome =
+        job.train(model, |x: &Tensor| model.scores(x), (&batches, batch), (steps, evaluate))?;
     let loss = outcome.metrics.get("val_loss").unwrap_or(f64::NAN);
     out.heading(&format!(
         "test loss {loss:.4}, {:.2} bits a token",
         loss / std::f64::consts::LN_2
     ))?;
-    if settings.sample > 0 {
+    if settings.sample > 0 && job.is_writer() {
         let prompt = settings.prompt.clone().unwrap_or_else(|| "\n".into());
         let prompt = if tokens.encode(&prompt).is_ok() { prompt } else { String::new() };
         let written = write(

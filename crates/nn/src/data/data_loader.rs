@@ -6,7 +6,8 @@ use super::{
     BatchOrder, BatchSampler, Collate, Dataset, EpochSeed, ItemSeed, Position, RandomSampler,
     Sampler, SequentialSampler,
 };
-use pullback::{Error, Key, Result};
+use crate::parallel::share;
+use pullback::{Error, Group, Key, Result};
 use std::sync::Arc;
 
 /// Makes a batch of items and of what its random parts are drawn from.
@@ -38,6 +39,8 @@ pub struct DataLoader<D: Dataset, B> {
     batch_sampler: Option<Arc<dyn BatchOrder>>,
     options: LoaderOptions,
     position: SharedPosition,
+    /// Which part of each batch, of how many.
+    share: (usize, usize),
 }
 
 impl<D: Dataset> DataLoader<D, <D::Item as Collate>::Batch>
@@ -81,6 +84,7 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
             batch_sampler: None,
             options: LoaderOptions::default(),
             position: SharedPosition::default(),
+            share: (0, 1),
         }
     }
 
@@ -141,6 +145,26 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
         self
     }
 
+    /// Gives each worker of a group its part of every batch, in the order of ranks: the batch size is
+    /// that of all workers together, and all of them use the same seed. Positions are those of the
+    /// whole batches, so another number of workers may resume from them. Parts differ by one item at
+    /// most; a last batch with fewer items than workers is an error, as a part would be empty.
+    ///
+    /// ```
+    /// use pullback_nn::data::{DataLoader, from_fn};
+    /// let parts = pullback_workers::threads(2, |group| {
+    ///     let loader = DataLoader::new(from_fn(6, |i| Ok(i as i64))).batch_size(4).workers(&group);
+    ///     Ok(loader.iter().map(|b| b.unwrap().to_vec::<i64>()).collect::<Vec<_>>())
+    /// })?;
+    /// assert_eq!(parts, [[vec![0, 1], vec![4]], [vec![2, 3], vec![5]]]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    #[must_use]
+    pub fn workers(mut self, group: &Group) -> Self {
+        self.share = (group.rank(), group.size());
+        self
+    }
+
     /// Applies `f` to each batch and a random key: random augmentation of batches, such as
     /// [`MixUp`](super::transforms::MixUp). The key depends on the seed, the epoch and the number
     /// of the batch, not on the thread.
@@ -157,9 +181,9 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
         self,
         f: impl Fn(B, Key) -> Result<C> + Send + Sync + 'static,
     ) -> DataLoader<D, C> {
-        let DataLoader { data, make, sampler, batch_sampler, options, position } = self;
+        let DataLoader { data, make, sampler, batch_sampler, options, position, share } = self;
         let make = move |items, seed: ItemSeed| f(make(items, seed.part(0))?, seed.key());
-        DataLoader { data, make: Arc::new(make), sampler, batch_sampler, options, position }
+        DataLoader { data, make: Arc::new(make), sampler, batch_sampler, options, position, share }
     }
 
     /// The number of batches in an epoch.
@@ -286,6 +310,24 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
         })
     }
 
+    /// This worker's part of each batch.
+    fn own_parts(&self, batches: Vec<Vec<usize>>) -> Result<Vec<Vec<usize>>> {
+        let (rank, workers) = self.share;
+        if workers == 1 {
+            return Ok(batches);
+        }
+        if let Some(few) = batches.iter().find(|batch| batch.len() < workers) {
+            let message = format!(
+                "a batch has {} items, which is less than one for each of {workers} workers",
+                few.len()
+            );
+            return Err(Error::argument("loader", message)
+                .hint("leave the last batch out with `drop_last(true)`, or use larger batches"));
+        }
+        let part = |batch: Vec<usize>| batch[share(rank, workers, batch.len())].to_vec();
+        Ok(batches.into_iter().map(part).collect())
+    }
+
     fn start(&self, epoch: u64, first: usize) -> Result<(Workers<(usize, B)>, usize)> {
         let LoaderOptions { seed, num_workers, prefetch_factor, .. } = self.options;
         if self.batch_sampler.is_some() && (self.options.batch_size != 1 || self.options.drop_last)
@@ -294,7 +336,8 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
             return Err(Error::argument("loader", message));
         }
         let batches = self.batches().batches(self.data.len(), EpochSeed { seed, epoch })?;
-        let count = batches.len();
+        let batches = self.own_parts(batches)?;
+        let (count, rank) = (batches.len(), self.share.0);
         let batches = Arc::new(batches);
         let threads = num_workers.min(count.saturating_sub(first));
         let workers =
@@ -317,6 +360,8 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
                     let what = || format!("batch {number} of items {}", listed(indices));
                     let count = items.len();
                     let seed = ItemSeed::of_batch(seed, epoch, number);
+                    // Each worker's part has random numbers of its own.
+                    let seed = if rank == 0 { seed } else { seed.part(63).part(rank as u64) };
                     Some(attempt(what, || make(items, seed)).map(|made| (count, made)))
                 })
             })?;

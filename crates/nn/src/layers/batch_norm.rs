@@ -3,7 +3,7 @@
 use super::dimensions::tree_by_axes;
 use crate::refuse::{demand, unrecorded};
 use crate::{Layer, module_scope};
-use pullback::{Flag, Tensor};
+use pullback::{DType, Flag, Group, Tensor, cat};
 
 /// Batch normalisation of `[n, channels]` or `[n, channels, l]`.
 ///
@@ -69,11 +69,14 @@ pub struct BatchNorm<const N: usize> {
     pub momentum: Option<f64>,
     /// Whether the batch is normalised by its own statistics, and the running ones follow it.
     pub training: Flag,
+    /// The workers whose batches are normalised as one.
+    pub workers: Option<Group>,
 }
 
 tree_by_axes!(BatchNorm is ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d"] {
     weight, bias, num_features, eps, momentum, training;
-    buffers running_mean, running_var, num_batches_tracked
+    buffers running_mean, running_var, num_batches_tracked;
+    skipped workers
 });
 
 impl<const N: usize> BatchNorm<N> {
@@ -102,6 +105,7 @@ impl<const N: usize> BatchNorm<N> {
             eps: 1e-5,
             momentum: Some(0.1),
             training: Flag::new(true),
+            workers: None,
         }
     }
 
@@ -156,6 +160,78 @@ impl<const N: usize> BatchNorm<N> {
     #[doc(alias = "track_running_stats")]
     pub fn without_running_stats(self) -> Self {
         BatchNorm { running_mean: None, running_var: None, num_batches_tracked: None, ..self }
+    }
+
+    /// Normalises the batches of all workers as one batch, also if their numbers of examples differ:
+    /// `torch.nn.SyncBatchNorm`. In training every worker calls the layer, with two collectives
+    /// forward and two backward. With [`DataParallel`](crate::parallel::DataParallel) the result is
+    /// that of one process with the whole batch.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::{BatchNorm1d, Layer};
+    /// let means = pullback_workers::threads(2, |group| {
+    ///     let layer = BatchNorm1d::new(1).synchronised(&group);
+    ///     let y = layer.forward(&Tensor::from([[[1f32], [3.0]], [[5.0], [7.0]]][group.rank()]));
+    ///     Ok(layer.running_mean.unwrap().item::<f32>() + y.mean().item::<f32>().abs())
+    /// })?;
+    /// // The running mean is 0.1 · 4; the normalised halves have means −0.89 and 0.89.
+    /// assert!(means.iter().all(|m| (m - 0.4 - 0.8944).abs() < 1e-4));
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    #[must_use]
+    #[doc(alias = "SyncBatchNorm")]
+    pub fn synchronised(self, workers: &Group) -> Self {
+        BatchNorm { workers: Some(workers.clone()), ..self }
+    }
+
+    /// [`BatchNorm::by_batch`] over the batches of all workers.
+    ///
+    /// The mean comes first and the variance around it second, as in one process: the sum of squares
+    /// alone would lose digits. Derivatives are those of the collectives.
+    #[track_caller]
+    fn by_batches(
+        &self,
+        x: &Tensor,
+        running: Option<(&Tensor, &Tensor)>,
+        workers: &Group,
+    ) -> Tensor {
+        let axes: Vec<isize> = (0..x.rank() as isize).filter(|&axis| axis != 1).collect();
+        let each = (x.len() / self.num_features) as f64;
+        let wide = x.cast(if x.dtype() == DType::F64 { DType::F64 } else { DType::F32 });
+        let count = wide.new_tensor([each]).cast(wide.dtype());
+        let sums = cat(&[&wide.sum_over(&axes), &count], 0).all_reduce(workers);
+        let count = sums.at(-1);
+        let mean = sums.narrow(0, 0, self.num_features) / &count;
+        let shape: Vec<isize> = (0..x.rank()).map(|axis| if axis == 1 { -1 } else { 1 }).collect();
+        let per_channel = |x: &Tensor| x.reshape(&shape[..]);
+        let off = &wide - per_channel(&mean);
+        let var = off.square().sum_over(&axes).all_reduce(workers) / &count;
+        if let Some((running_mean, running_var)) = running {
+            let tracked = self.num_batches_tracked.as_ref();
+            unrecorded(|| {
+                tracked.map(|tracked| tracked.add_(1));
+                let share = match (self.momentum, tracked) {
+                    (None, Some(tracked)) => 1.0 / tracked.cast(running_mean.dtype()),
+                    (momentum, _) => running_mean.new_tensor(momentum.unwrap_or(0.0)),
+                };
+                let unbiased = var.detach() * (&count / (&count - 1.0)).detach();
+                let follow = |running: &Tensor, new: Tensor| {
+                    let (new, share) = (new.cast(running.dtype()), share.cast(running.dtype()));
+                    running.add_((new - running) * share);
+                };
+                follow(running_mean, mean.detach());
+                follow(running_var, unbiased);
+            });
+        }
+        let mut y = off * per_channel(&(var + self.eps).rsqrt());
+        if let Some(weight) = &self.weight {
+            y = y * per_channel(weight);
+        }
+        if let Some(bias) = &self.bias {
+            y = y + per_channel(bias);
+        }
+        y.cast(x.dtype())
     }
 
     /// The batch by its own statistics; the running ones follow it.
@@ -213,7 +289,10 @@ impl<const N: usize> Layer for BatchNorm<N> {
             Some((mean, var)) if !self.training.get() => {
                 x.channel_norm(mean, var, self.weight.as_ref(), self.bias.as_ref(), self.eps)
             }
-            running => self.by_batch(x, running),
+            running => match self.workers.as_ref().filter(|group| group.size() > 1) {
+                Some(workers) => self.by_batches(x, running, workers),
+                None => self.by_batch(x, running),
+            },
         };
         scope.output(y)
     }

@@ -76,7 +76,7 @@ impl<const N: usize> Lengths<N> for [Option<usize>; N] {
 /// What `#[derive(Tree)]` would write, but under the name that the type has for its number of axes:
 /// `Convolution<2>` is a `Conv2d`.
 macro_rules! tree_by_axes {
-    ($type:ident is [$($name:literal),*] { $($field:ident),* $(; buffers $($buffer:ident),*)? }) => {
+    ($type:ident is [$($name:literal),*] { $($field:ident),* $(; buffers $($buffer:ident),*)? $(; skipped $($skipped:ident),*)? }) => {
         impl<const N: usize> $type<N> {
             /// Its name: that of one, two or three axes.
             pub(crate) const NAME: &'static str = [$($name),*][N - 1];
@@ -90,7 +90,7 @@ macro_rules! tree_by_axes {
             }
 
             fn map(&self, f: &mut dyn FnMut(&pullback::Tensor) -> pullback::Tensor) -> Self {
-                $type { $($field: pullback::Tree::map(&self.$field, f),)* $($($buffer: pullback::Tree::map(&self.$buffer, f),)*)? }
+                $type { $($field: pullback::Tree::map(&self.$field, f),)* $($($buffer: pullback::Tree::map(&self.$buffer, f),)*)? $($($skipped: self.$skipped.clone(),)*)? }
             }
         }
     };

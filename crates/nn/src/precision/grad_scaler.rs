@@ -16,8 +16,8 @@ use crate::Module;
 use crate::optim::{Bounds, Optimizer};
 use crate::refuse::refuse;
 use pullback::{
-    DType, Error, ErrorKind, IntoDevice, OverflowSource, Result, Tensor, autocast_off, catch,
-    detect_overflow, no_grad,
+    DType, Error, ErrorKind, Group, IntoDevice, OverflowSource, Result, Tensor, autocast_off,
+    catch, detect_overflow, no_grad,
 };
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,6 +109,8 @@ pub struct GradScaler {
     skipped: Tensor,
     /// The first learning rate of its optimiser, which identifies it.
     owner: Arc<Mutex<Option<Tensor>>>,
+    /// Who decides together.
+    workers: Option<Group>,
 }
 
 /// The result of a step, and whether it was skipped.
@@ -188,7 +190,36 @@ impl GradScaler {
             last_scale: Tensor::from(init_scale as f32),
             skipped: Tensor::from(0i64),
             owner: Arc::default(),
+            workers: None,
         })
+    }
+
+    /// Decides together with the other workers of a group: a gradient that is not finite on one of
+    /// them makes all of them skip the step. For gradients of which each worker has a part
+    /// ([`Sharded`](crate::parallel::Sharded), [`FullSharding`](crate::parallel::FullSharding)); with
+    /// [`DataParallel`](crate::parallel::DataParallel) all workers have the same gradients anyway.
+    /// Every worker then calls [`GradScaler::unscale`] and [`GradScaler::step`].
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::optim::{Sgd, UpdateRule};
+    /// # use pullback_nn::precision::{GradScaler, GradScalerOptions};
+    /// let skipped = pullback_workers::threads(2, |group| {
+    ///     let x = Tensor::from(1f32).requires_grad();
+    ///     let optimizer = Sgd::default().over([x.clone()])?;
+    ///     let scaler = GradScaler::new(GradScalerOptions::default())?.workers(&group);
+    ///     let loss = &x * if group.rank() == 1 { f32::INFINITY } else { 1.0 };
+    ///     scaler.scale(&loss).backward()?;
+    ///     scaler.step(&optimizer)?;
+    ///     scaler.update()?;
+    ///     scaler.skipped()
+    /// })?;
+    /// assert_eq!(skipped, [1, 1]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    #[must_use]
+    pub fn workers(self, group: &Group) -> GradScaler {
+        GradScaler { workers: Some(group.clone()), ..self }
     }
 
     /// A scaler with copies of this one's state on another device. A scaler must be on the device
@@ -220,6 +251,7 @@ impl GradScaler {
             last_scale: to(&self.last_scale),
             skipped: to(&self.skipped),
             owner: Arc::default(),
+            workers: self.workers.clone(),
         }
     }
 
@@ -318,6 +350,9 @@ impl GradScaler {
             for grad in &gradients {
                 wrong = wrong.logical_or(grad.is_finite().all().logical_not());
                 grad.mul_(inverse.cast(grad.dtype()));
+            }
+            if let Some(workers) = &self.workers {
+                wrong = wrong.cast(DType::F32).all_reduce_max(workers).gt(0.0);
             }
             self.overflow.copy_(wrong);
             if !gradients.is_empty() {

@@ -60,7 +60,7 @@ const WRITING: &str = ".writing-";
 /// What folders are called that are about to be removed.
 const REMOVING: &str = ".removing-";
 
-fn temporary(folder: &Path, name: &str) -> PathBuf {
+pub(crate) fn temporary(folder: &Path, name: &str) -> PathBuf {
     folder.join(format!("{WRITING}{name}-{}", std::process::id()))
 }
 

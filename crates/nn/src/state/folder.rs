@@ -155,7 +155,7 @@ impl Checkpoints {
         let folder = &self.folder;
         std::fs::create_dir_all(folder).map_err(|error| failed(OP, "made", folder, &error))?;
         sweep(folder);
-        let number = self.numbered()?.last().map_or(1, |(number, _)| number + 1);
+        let number = numbered(&self.folder)?.last().map_or(1, |(number, _)| number + 1);
         let name = format!("{number:05}-step-{}", checkpoint.record.step);
         let made = checkpoint.write(folder, &name)?;
         self.prune();
@@ -179,7 +179,7 @@ impl Checkpoints {
     /// # Errors
     /// If the folder exists but cannot be listed.
     pub fn list(&self) -> Result<Vec<PathBuf>> {
-        Ok(self.numbered()?.into_iter().map(|(_, path)| path).collect())
+        Ok(numbered(&self.folder)?.into_iter().map(|(_, path)| path).collect())
     }
 
     /// The newest valid checkpoint; `None` if there are no checkpoints.
@@ -271,26 +271,6 @@ impl Checkpoints {
         Err(passed_over.into_iter().fold(Error::argument(OP, message), Error::detail))
     }
 
-    /// The folders that are named as checkpoints are, by number.
-    fn numbered(&self) -> Result<Vec<(u64, PathBuf)>> {
-        let entries = match std::fs::read_dir(&self.folder) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(failed(OP, "listed", &self.folder, &error)),
-        };
-        let mut out: Vec<(u64, PathBuf)> = entries
-            .flatten()
-            .filter_map(|entry| {
-                let name = entry.file_name();
-                let (number, step) = name.to_str()?.split_once("-step-")?;
-                step.parse::<u64>().ok()?;
-                Some((number.parse().ok()?, entry.path()))
-            })
-            .collect();
-        out.sort();
-        Ok(out)
-    }
-
     /// What the metric was in a checkpoint, as its manifest says.
     fn value(&self, folder: &Path) -> Option<f64> {
         let (metric, _) = self.best.as_ref()?;
@@ -321,4 +301,24 @@ impl Checkpoints {
             }
         }
     }
+}
+
+/// The folders in it that are named as checkpoints are, by number.
+pub(super) fn numbered(folder: &Path) -> Result<Vec<(u64, PathBuf)>> {
+    let entries = match std::fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(failed(OP, "listed", folder, &error)),
+    };
+    let mut out: Vec<(u64, PathBuf)> = entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name();
+            let (number, step) = name.to_str()?.split_once("-step-")?;
+            step.parse::<u64>().ok()?;
+            Some((number.parse().ok()?, entry.path()))
+        })
+        .collect();
+    out.sort();
+    Ok(out)
 }

@@ -51,11 +51,14 @@ pub(crate) struct Manifest {
     version: u64,
     pub record: Record,
     files: BTreeMap<String, FileSum>,
+    /// The whole shapes of tensors of which each file holds a part.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub cut: BTreeMap<String, Vec<usize>>,
 }
 
 /// What the bytes of a file of tensors must be.
 #[derive(Serialize, Deserialize)]
-struct FileSum {
+pub(crate) struct FileSum {
     bytes: u64,
     sha256: String,
     crc32c: BTreeMap<String, u32>,
@@ -65,22 +68,37 @@ fn sha256(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+impl FileSum {
+    pub fn of(name: &str, bytes: &[u8]) -> Result<FileSum> {
+        let tensors = decode(OP, Path::new(name), bytes)?;
+        let crc32c = tensors.iter().map(|(name, x)| (name.to_string(), crc32c::crc32c(x.data())));
+        let (length, sha256) = (bytes.len() as u64, sha256(bytes));
+        Ok(FileSum { bytes: length, sha256, crc32c: crc32c.collect() })
+    }
+}
+
 impl Manifest {
     /// The manifest of these files.
     pub fn new(record: Record, files: &[(&str, &[u8])]) -> Result<Manifest> {
         let mut sums = BTreeMap::new();
         for (name, bytes) in files {
-            let tensors = decode(OP, Path::new(name), bytes)?;
-            let crc32c =
-                tensors.iter().map(|(name, x)| (name.to_string(), crc32c::crc32c(x.data())));
-            let sum = FileSum {
-                bytes: bytes.len() as u64,
-                sha256: sha256(bytes),
-                crc32c: crc32c.collect(),
-            };
-            sums.insert((*name).to_string(), sum);
+            sums.insert((*name).to_string(), FileSum::of(name, bytes)?);
         }
-        Ok(Manifest { format: FORMAT.to_string(), version: VERSION, record, files: sums })
+        Ok(Manifest::of_sums(record, sums, BTreeMap::new()))
+    }
+
+    /// The manifest of files that others have written.
+    pub fn of_sums(
+        record: Record,
+        files: BTreeMap<String, FileSum>,
+        cut: BTreeMap<String, Vec<usize>>,
+    ) -> Manifest {
+        Manifest { format: FORMAT.to_string(), version: VERSION, record, files, cut }
+    }
+
+    /// The names of the files of tensors, in order.
+    pub fn files(&self) -> impl Iterator<Item = &str> {
+        self.files.keys().map(String::as_str)
     }
 
     /// The text of the file.

@@ -15,6 +15,8 @@ mod manifest;
 mod matching;
 mod names;
 mod rules;
+mod saved_shards;
+mod sharded;
 mod tensors;
 mod weights;
 
@@ -25,4 +27,6 @@ pub use checkpoint::{Checkpoint, SavedCheckpoint};
 pub use folder::{Checkpoints, FoundCheckpoint, MetricMode};
 pub use manifest::Record;
 pub use names::Names;
+pub use saved_shards::SavedShards;
+pub use sharded::{ShardedCheckpoint, ShardedCheckpoints};
 pub use weights::{Loaded, Weights, load_weights, save_weights};

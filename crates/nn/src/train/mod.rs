@@ -10,6 +10,7 @@ mod early_stop;
 mod every;
 mod interrupt;
 mod logs;
+mod loop_state;
 mod measure;
 mod metrics;
 mod monitored;
@@ -22,6 +23,7 @@ mod scheduled;
 mod tensorboard;
 mod throughput;
 mod trainer;
+mod workers;
 
 pub use batches::Batches;
 pub use callback::{Callback, LoopControl, TrainState};

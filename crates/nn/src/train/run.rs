@@ -10,11 +10,13 @@
 
 use super::early_stop::StopDecision;
 use super::interrupt::InterruptGuard;
+use super::loop_state::LoopState;
 use super::monitored::missing;
 use super::overflows::Overflows;
 use super::throughput::Throughput;
 use super::trainer::Trainer;
-use super::{Batches, Callback, Ended, Every, LoopControl, Mean, Metrics, Outcome, TrainState};
+use super::workers::Workers;
+use super::{Batches, Callback, Ended, Every, LoopControl, Metrics, Outcome, TrainState};
 use crate::Module;
 use crate::module::in_evaluation;
 use crate::state::{Checkpoint, Checkpoints, json_of, number_in};
@@ -28,62 +30,6 @@ const OP: &str = "train";
 
 /// The group of a checkpoint's tensors that holds the best weights so far.
 const BEST: &str = "best";
-
-/// The state of the loop.
-#[derive(Default)]
-struct LoopState {
-    step: u64,
-    epoch: u64,
-    /// How many batches of this epoch were taken.
-    batch: u64,
-    /// The means of this epoch so far.
-    means: Vec<(String, Mean)>,
-    /// Seconds before this process.
-    seconds: f64,
-    /// The step of the last checkpoint.
-    saved: Option<u64>,
-}
-
-impl LoopState {
-    fn add(&mut self, metrics: &Metrics) {
-        for (name, value) in metrics.iter() {
-            match self.means.iter_mut().find(|(known, _)| known == name) {
-                Some((_, mean)) => mean.add(value, 1.0),
-                None => {
-                    let mut mean = Mean::new();
-                    mean.add(value, 1.0);
-                    self.means.push((name.to_string(), mean));
-                }
-            }
-        }
-    }
-
-    /// Ends an epoch: gives its means.
-    fn end_epoch(&mut self) -> Metrics {
-        (self.epoch, self.batch) = (self.epoch + 1, 0);
-        let means = std::mem::take(&mut self.means);
-        means.into_iter().fold(Metrics::new(), |all, (name, mean)| all.with(name, mean.value()))
-    }
-
-    fn state(&self, seconds: f64) -> Value {
-        let parts = |(name, mean): &(String, Mean)| {
-            let (sum, weight) = mean.parts();
-            (name.clone(), json!([json_of(sum), json_of(weight)]))
-        };
-        let means: Map<String, Value> = self.means.iter().map(parts).collect();
-        json!({ "batch": self.batch, "means": means, "seconds": seconds })
-    }
-
-    fn restore(&mut self, state: &Value) -> Option<()> {
-        self.batch = state["batch"].as_u64()?;
-        self.seconds = state["seconds"].as_f64()?;
-        let mean = |(name, parts): (&String, &Value)| {
-            Some((name.clone(), Mean::from_parts(number_in(&parts[0])?, number_in(&parts[1])?)))
-        };
-        self.means = state["means"].as_object()?.iter().map(mean).collect::<Option<_>>()?;
-        Some(())
-    }
-}
 
 /// A run in progress.
 struct TrainingRun<'r, 'a, M, B> {
@@ -107,6 +53,7 @@ struct TrainingRun<'r, 'a, M, B> {
     looked: bool,
     /// Notices Ctrl-C, where the run handles it.
     interrupts: Option<InterruptGuard>,
+    workers: Workers,
 }
 
 pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
@@ -117,6 +64,7 @@ pub(super) fn run<M: Module, B: Batches, R: Into<Metrics>>(
     let parameters = trainer.model.named_parameters();
     let handled = trainer.handle_interrupt.then(InterruptGuard::unless_handled);
     let mut run = TrainingRun {
+        workers: Workers(trainer.workers.clone()),
         trainer,
         batches,
         place: LoopState { batch: batches.taken(), ..LoopState::default() },
@@ -153,14 +101,15 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         }
         if let (Some((_, checkpoints)), true) = (&self.trainer.checkpoints, self.trainer.resume) {
             let checkpoints = checkpoints.clone();
-            self.resume(&checkpoints)?;
+            let resumed = self.resume(&checkpoints);
+            self.workers.together(resumed)?;
         }
         self.trainer.model.train();
         let start = |callback: &mut dyn Callback, now: &TrainState| callback.on_start(now);
-        self.call_callbacks(&Metrics::new(), |callback, now| {
+        let started = self.call_callbacks(&Metrics::new(), |callback, now| {
             start(callback, now).map(LoopControl::Continue)
-        })
-        .map(drop)
+        });
+        self.workers.together(started.map(drop))
     }
 
     fn resume(&mut self, checkpoints: &Checkpoints) -> Result<()> {
@@ -227,14 +176,15 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
                 if self.is_over() {
                     return Ok(Ended::Finished);
                 }
-                if self.is_interrupted() || self.is_to_stop() {
+                let stop = self.is_interrupted() || self.is_to_stop();
+                if self.workers.decide(Ok(stop.then(String::new)))?.is_some() {
                     return Ok(Ended::Interrupted);
                 }
                 let began = Instant::now();
                 let fetched = |batch| (batch, batches.examples(), Duration::ZERO);
                 let taken = next.take().or_else(|| rest.next().map(fetched));
                 let Some((batch, examples, loaded)) = taken else { break };
-                let metrics = self.step(&batch?, step)?;
+                let (metrics, examples) = self.step(batch, examples, step)?;
                 if let Some(size) = self.trainer.batch_size {
                     self.throughput.add(examples.unwrap_or(size), loaded + began.elapsed());
                 }
@@ -304,32 +254,27 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         }
     }
 
+    /// A step, and what all workers measured in it and on how many examples.
     fn step<R: Into<Metrics>>(
         &mut self,
-        batch: &B::Batch,
+        batch: Result<B::Batch>,
+        examples: Option<u64>,
         step: &mut impl FnMut(&B::Batch) -> Result<R>,
-    ) -> Result<Metrics> {
-        let (step, precision) = (RefCell::new(step), self.trainer.precision);
-        let once = || {
-            let mut step = step.borrow_mut();
-            match precision {
-                Some(dtype) => autocast(dtype, || step(batch)),
-                None => step(batch),
-            }
-        };
-        let number = self.place.step + 1;
-        let (measured, skipped) = match self.trainer.scaler {
-            Some(scaler) => self.overflows.step(&self.trainer, scaler, number, once)?,
-            None => (once()?, false),
-        };
-        let mut metrics: Metrics = catch(|| measured.into())?;
+    ) -> Result<(Metrics, Option<u64>)> {
+        let mut skipped = false;
+        let measured = batch.and_then(|batch| {
+            let (measured, skip) = self.own_step(&batch, step)?;
+            skipped = skip;
+            catch(|| measured.into())
+        });
+        let (mut metrics, examples) = self.workers.mean(measured, examples)?;
         (self.place.step, self.place.batch) = (self.place.step + 1, self.place.batch + 1);
         if let Some(scaler) = self.trainer.scaler {
             metrics.set("scale", scaler.current()?);
         }
         if skipped {
             // The step was skipped, so its loss does not matter.
-            return Ok(metrics);
+            return Ok((metrics, examples));
         }
         let wrong = metrics.iter().find(|(name, value)| *name == "loss" && !value.is_finite());
         if let (Some((_, loss)), false) = (wrong, self.trainer.allow_non_finite) {
@@ -340,7 +285,28 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
             ));
         }
         self.place.add(&metrics);
-        Ok(metrics)
+        Ok((metrics, examples))
+    }
+
+    /// This worker's step, and whether it was skipped.
+    fn own_step<R: Into<Metrics>>(
+        &mut self,
+        batch: &B::Batch,
+        step: &mut impl FnMut(&B::Batch) -> Result<R>,
+    ) -> Result<(R, bool)> {
+        let (step, precision) = (RefCell::new(step), self.trainer.precision);
+        let once = || {
+            let mut step = step.borrow_mut();
+            match precision {
+                Some(dtype) => autocast(dtype, || step(batch)),
+                None => step(batch),
+            }
+        };
+        let number = self.place.step + 1;
+        match self.trainer.scaler {
+            Some(scaler) => self.overflows.step(&self.trainer, scaler, number, once),
+            None => Ok((once()?, false)),
+        }
     }
 
     /// What is due after a step.
@@ -360,8 +326,9 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
             && (is_due(*every, step) || over)
         {
             let model = self.trainer.model;
+            self.workers.share_buffers(model)?;
             let measured = in_evaluation(model, || no_grad(|| evaluate(model)));
-            metrics.extend("val_", &measured?);
+            metrics.extend("val_", &self.workers.mean(measured, None)?.0);
             evaluated = true;
         }
         // A schedule may use the metrics of the evaluation.
@@ -373,6 +340,10 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         self.latest.extend("", &metrics);
         self.measured = metrics.clone();
         let mut ended = self.update_best(&metrics);
+        if let (Some((rank, seconds)), true) = (self.workers.slowest(), ends_epoch || evaluated) {
+            metrics.set("slowest_worker", rank as f64);
+            metrics.set("waited_for_it", seconds);
+        }
         if self.trainer.batch_size.is_some() {
             metrics.set("examples_per_second", self.throughput.per_second());
             if ends_epoch || evaluated {
@@ -388,8 +359,8 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
                 flow = callback.on_eval(now)?;
             }
             Ok(flow)
-        })?;
-        if let LoopControl::Break(why) = flow {
+        });
+        if let Some(why) = self.workers.decide(flow.map(LoopControl::break_value))? {
             ended.get_or_insert(Ended::Stopped(why));
         }
         let mut save =
@@ -450,6 +421,18 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         if self.place.saved == Some(self.place.step) {
             return Ok(());
         }
+        self.workers.share_buffers(self.trainer.model)?;
+        let saved = self.write(checkpoints);
+        self.workers.together(saved)?;
+        self.place.saved = Some(self.place.step);
+        Ok(())
+    }
+
+    /// Writes a checkpoint, on the worker that does.
+    fn write(&self, checkpoints: &Checkpoints) -> Result<()> {
+        if !self.workers.is_writer() {
+            return Ok(());
+        }
         let trainer = &self.trainer;
         let early_stop = trainer.early_stop.as_ref().map(super::EarlyStop::state);
         let latest = self.latest.iter().map(|(name, value)| (name.to_string(), json_of(value)));
@@ -476,9 +459,7 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         for (name, value) in self.measured.iter() {
             checkpoint = checkpoint.metric(name, value);
         }
-        checkpoints.save(&checkpoint)?;
-        self.place.saved = Some(self.place.step);
-        Ok(())
+        checkpoints.save(&checkpoint).map(drop)
     }
 
     /// How many steps there will be.
@@ -489,12 +470,15 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         }
     }
 
-    /// Calls all callbacks, also those after one that stops the run.
+    /// Calls all callbacks, also those after one that stops the run; on worker 0 alone.
     fn call_callbacks(
         &mut self,
         metrics: &Metrics,
         mut what: impl FnMut(&mut dyn Callback, &TrainState) -> Result<LoopControl>,
     ) -> Result<LoopControl> {
+        if !self.workers.is_writer() {
+            return Ok(LoopControl::Continue(()));
+        }
         let now = TrainState {
             step: self.place.step,
             epoch: self.place.epoch,
@@ -534,6 +518,11 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
             self.notes.extend(note);
         }
         self.notes.extend(self.overflows.notes());
+        if let Some((rank, seconds)) = self.workers.slowest() {
+            let share = 100.0 * seconds / self.seconds().max(f64::MIN_POSITIVE);
+            let note = format!("waited longest for worker {rank}: {seconds:.1} s ({share:.0}%)");
+            self.notes.push(note);
+        }
         self.overflows.latest = None;
         let outcome = Outcome {
             step: self.place.step,
@@ -546,10 +535,12 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         };
         let latest = self.latest.clone();
         let end = |callback: &mut dyn Callback, now: &TrainState| callback.on_end(now, &outcome);
-        self.call_callbacks(&latest, |callback, now| end(callback, now).map(LoopControl::Continue))
-            .map(drop)?;
+        let told = self
+            .call_callbacks(&latest, |callback, now| end(callback, now).map(LoopControl::Continue));
+        self.workers.together(told.map(drop))?;
         // After the last line of the progress.
-        if self.is_interrupted() && outcome.ended == Ended::Interrupted {
+        if self.workers.is_writer() && self.is_interrupted() && outcome.ended == Ended::Interrupted
+        {
             eprintln!("{}", self.how_to_resume());
         }
         Ok(outcome)

@@ -6,7 +6,7 @@ use crate::Module;
 use crate::optim::Optimizer;
 use crate::precision::GradScaler;
 use crate::state::Checkpoints;
-use pullback::{DType, Result, Tensor};
+use pullback::{DType, Group, Result, Tensor};
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -73,6 +73,7 @@ pub struct Trainer<'a, M> {
     pub(super) precision: Option<DType>,
     pub(super) scaler: Option<&'a GradScaler>,
     pub(super) name_overflows: u64,
+    pub(super) workers: Option<Group>,
 }
 
 impl<'a, M: Module> Trainer<'a, M> {
@@ -105,6 +106,7 @@ impl<'a, M: Module> Trainer<'a, M> {
             precision: None,
             scaler: None,
             name_overflows: NAMED,
+            workers: None,
         }
     }
 
@@ -459,6 +461,49 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// ```
     pub fn name_overflows(self, count: u64) -> Self {
         Trainer { name_overflows: count, ..self }
+    }
+
+    /// Trains together with the other workers of a group, each of which runs the same program: the
+    /// step function reduces gradients with [`DataParallel`](crate::parallel::DataParallel), and the
+    /// loader gives each worker its part of a batch
+    /// ([`DataLoader::workers`](crate::data::DataLoader::workers)).
+    ///
+    /// Metrics are the mean over workers, weighted by the examples of the step where the loader says
+    /// how many there were. All workers end together, also where one is interrupted; an error of one
+    /// is an error of all. Callbacks run on worker 0 alone, and it writes the checkpoints, which all
+    /// read when they resume; another number of workers may resume. Buffers are those of worker 0 in
+    /// every evaluation and checkpoint. Where the engine counts, the metrics `slowest_worker` and
+    /// `waited_for_it` (seconds, at each end of an epoch and evaluation) and a note of the outcome say
+    /// for which worker this one has waited longest. Workers that are seeded alike draw the same random numbers,
+    /// and do so after resuming.
+    ///
+    /// ```
+    /// use pullback::Tensor;
+    /// use pullback_nn::data::{DataLoader, from_fn};
+    /// use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
+    /// use pullback_nn::parallel::DataParallel;
+    /// use pullback_nn::train::Trainer;
+    ///
+    /// let losses = pullback_workers::threads(2, |group| {
+    ///     let model = [Tensor::from(0f32).requires_grad()];
+    ///     let opt = Sgd { lr: 0.01, ..Sgd::default() }.over(model.clone())?;
+    ///     let parallel = DataParallel::new(&model, &group)?;
+    ///     let loader = DataLoader::new(from_fn(8, |i| Ok(i as f32))).batch_size(4).workers(&group);
+    ///     let trainer = Trainer::new(&model, &opt).epochs(10).workers(&group);
+    ///     let outcome = trainer.run(&loader, |x: &Tensor| {
+    ///         opt.zero_grad();
+    ///         let loss = (x * &model[0] - x * 3.0).square().mean();
+    ///         parallel.backward(&loss)?;
+    ///         opt.step()?;
+    ///         Ok(loss)
+    ///     })?;
+    ///     Ok(outcome.metrics.get("epoch_loss").unwrap())
+    /// })?;
+    /// assert!(losses[0] == losses[1] && losses[0] < 1.0);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    pub fn workers(self, group: &Group) -> Self {
+        Trainer { workers: Some(group.clone()), ..self }
     }
 
     /// Trains: calls `step` on each batch until the run ends.

@@ -203,6 +203,14 @@ fn address(x: &Tensor) -> usize {
     Pooled::as_ptr(&x.0) as usize
 }
 
+/// Whether a function is being traced on this thread: values are not known, and hooks run once, for
+/// the program.
+#[doc(hidden)]
+#[must_use]
+pub fn is_tracing() -> bool {
+    active()
+}
+
 /// Whether operations on this thread are being traced.
 pub(crate) fn active() -> bool {
     DEPTH.get() > 0

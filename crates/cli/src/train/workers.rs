@@ -1,0 +1,70 @@
+//! Several processes that train together.
+
+use crate::failure::{CliResult, Failure};
+use crate::output::Output;
+use pullback::Group;
+use pullback_nn::parallel::gather_texts;
+use std::path::PathBuf;
+
+/// The group of this process. With `--workers N` a process that nobody started as one of several
+/// starts N of itself and waits for them: then there is nothing left to do, and no group.
+///
+/// # Errors
+/// If the number is not that of the workers there are, or the workers failed.
+pub fn joined(workers: Option<usize>, out: &mut Output) -> CliResult<Option<Group>> {
+    let group = pullback_workers::init()?;
+    match workers {
+        Some(0) => return Err(Failure::usage("--workers: there is at least 1 worker, not 0")),
+        Some(n) if group.size() == 1 && n > 1 => return launched(n, out).map(|()| None),
+        Some(n) if group.size() != n => {
+            return Err(Failure::usage(format!(
+                "--workers {n}: this is one of {} workers that were started together",
+                group.size()
+            )));
+        }
+        _ => {}
+    }
+    if group.rank() != 0 {
+        out.silence();
+    }
+    Ok(Some(group))
+}
+
+/// Starts this command so many times.
+#[cfg(unix)]
+fn launched(workers: usize, out: &mut Output) -> CliResult {
+    // Standard output is for what the workers print.
+    out.silence();
+    let program = std::env::current_exe()
+        .map_err(|error| Failure::failed(format!("this program cannot be found: {error}")))?;
+    let command = std::iter::once(program.into()).chain(std::env::args_os().skip(1)).collect();
+    let request = pullback_workers::Launch { command, workers, restarts: 0, min_workers: workers };
+    match pullback_workers::launch(&request)? {
+        0 => Ok(()),
+        code => Err(Failure { code, message: String::new() }),
+    }
+}
+
+#[cfg(not(unix))]
+fn launched(_: usize, _: &mut Output) -> CliResult {
+    Err(Failure::failed("--workers needs a Unix system, or processes that mpirun starts"))
+}
+
+/// Whether the workers were started again after one of them failed: `pullback launch --restarts`.
+pub fn are_restarted() -> bool {
+    let times = std::env::var("PULLBACK_RESTART").ok();
+    times.and_then(|times| times.parse::<u32>().ok()).is_some_and(|times| times > 0)
+}
+
+/// A path that worker 0 chooses for all.
+///
+/// # Errors
+/// Of the group.
+pub fn chosen_by_first(group: &Group, choose: impl FnOnce() -> PathBuf) -> CliResult<PathBuf> {
+    if group.size() == 1 {
+        return Ok(choose());
+    }
+    let own = if group.rank() == 0 { choose() } else { PathBuf::new() };
+    let texts = gather_texts(group, &own.to_string_lossy())?;
+    Ok(PathBuf::from(&texts[0]))
+}

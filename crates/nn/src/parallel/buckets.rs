@@ -1,0 +1,54 @@
+//! Which gradients travel together.
+
+use pullback::{DType, Device, Tensor};
+
+/// Collects gradients in the order in which they become ready, and says when enough of one dtype
+/// are there to be sent.
+pub(super) struct Filling {
+    limit: usize,
+    open: Vec<Open>,
+}
+
+struct Open {
+    kind: (DType, Device),
+    bytes: usize,
+    members: Vec<usize>,
+}
+
+impl Filling {
+    /// Buckets of about `limit` bytes: the gradient that reaches it closes its bucket.
+    pub fn new(limit: usize) -> Filling {
+        Filling { limit, open: Vec::new() }
+    }
+
+    /// Adds the gradient of parameter number `i`; gives the bucket that it filled.
+    pub fn add(&mut self, i: usize, x: &Tensor) -> Option<Vec<usize>> {
+        let kind = (x.dtype(), x.device());
+        let at = self.open.iter().position(|open| open.kind == kind).unwrap_or_else(|| {
+            self.open.push(Open { kind, bytes: 0, members: Vec::new() });
+            self.open.len() - 1
+        });
+        let open = &mut self.open[at];
+        open.members.push(i);
+        open.bytes += x.spec().bytes();
+        (open.bytes >= self.limit).then(|| self.open.remove(at).members)
+    }
+
+    /// The buckets that are not full.
+    pub fn rest(&mut self) -> impl Iterator<Item = Vec<usize>> {
+        std::mem::take(&mut self.open).into_iter().map(|open| open.members)
+    }
+}
+
+/// The buckets of parameters that become ready in this order.
+pub(super) fn layout(
+    order: impl IntoIterator<Item = usize>,
+    parameters: &[(String, Tensor)],
+    limit: usize,
+) -> Vec<Vec<usize>> {
+    let mut filling = Filling::new(limit);
+    let mut buckets: Vec<Vec<usize>> =
+        order.into_iter().filter_map(|i| filling.add(i, &parameters[i].1)).collect();
+    buckets.extend(filling.rest());
+    buckets
+}

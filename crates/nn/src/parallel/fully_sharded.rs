@@ -1,0 +1,567 @@
+//! Training in which parameters, gradients and optimiser state are all spread over the workers
+//! (ZeRO stage 3).
+//!
+//! A block of the model is a *unit*. Between its uses a worker has its part of the unit's parameters
+//! alone; the module itself holds tensors of the right shapes that take no memory. A call gathers
+//! the whole parameters, runs the module with them, and drops them. Two things keep that cheap:
+//!
+//! * **Prefetching.** Units are numbered in the order in which they were made. A call of unit k
+//!   starts gathering unit k + 1, and backward through unit k starts gathering unit k − 1, on the
+//!   group's own thread.
+//! * **Nothing is kept for backward.** Operations save their operands, and a weight is one. A packer
+//!   ([`with_packing`]) takes saved values that are a gathered parameter and keeps its number
+//!   instead; the first one that backward asks for gathers the unit again, and when all gradients
+//!   of the unit are there, it is dropped again. Activations are saved as usual.
+//!
+//! Gathered parameters are leaves of their own. When the last of a unit's gradients is complete,
+//! they are summed over workers, and each worker keeps its part: [`FullSharding::finish`] waits for
+//! that and writes `.grad()` of the parts.
+//!
+//! While a function is traced, parameters are gathered and gradients scattered by ops of the
+//! program, and the program decides what it keeps.
+
+use super::clip::clip_parts;
+use super::shard::{Cut, columns, side_by_side};
+use crate::Module;
+use crate::refuse::refuse;
+use pullback::{
+    Error, Group, Pack, Packed, Path, Pending, Result, SavedValue, Tensor, Tree, autocast_off, cat,
+    catch, is_tracing, no_grad, with_packing,
+};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+const OP: &str = "FullySharded";
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The units of a model whose parameters are spread over the workers of a group.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
+/// use pullback_nn::parallel::{FullSharding, FullySharded};
+/// use pullback_nn::{Layer, Linear, Module};
+///
+/// pullback_workers::threads(2, |group| {
+///     let sharding = FullSharding::new(&group);
+///     let blocks = [sharding.shard(Linear::new(8, 8))?, sharding.shard(Linear::new(8, 8))?];
+///     let optimizer = AdamW::default().over(blocks.parameters())?;
+///     assert_eq!(blocks.parameter_count(), 72); // of 144
+///     let x = Tensor::ones([4, 8]);
+///     optimizer.zero_grad();
+///     let y = blocks[1].forward(&blocks[0].forward(&x).relu());
+///     sharding.backward(&y.square().mean())?;
+///     optimizer.step()
+/// })?;
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct FullSharding {
+    group: Group,
+    units: Arc<Mutex<Vec<Arc<Unit>>>>,
+}
+
+/// A module whose parameters are spread over workers: made by [`FullSharding::shard`].
+///
+/// Its parameters are this worker's parts, under the names that they have in the module. It is a
+/// [`Layer`](crate::Layer) if the module is one; [`FullySharded::call`] runs any method of it.
+///
+/// ```
+/// # use pullback_nn::parallel::FullSharding;
+/// # use pullback_nn::{Linear, Module};
+/// pullback_workers::threads(2, |group| {
+///     let unit = FullSharding::new(&group).shard(Linear::new(4, 2))?;
+///     let (name, part) = unit.named_parameters().remove(0);
+///     assert_eq!((name.as_str(), part.shape()), ("weight", &[4][..]));
+///     Ok(())
+/// })?;
+/// # Ok::<(), pullback::Error>(())
+/// ```
+#[derive(Clone)]
+pub struct FullySharded<M> {
+    /// The module, with parameters that take no memory.
+    hollow: M,
+    parts: Vec<Tensor>,
+    unit: Arc<Unit>,
+}
+
+/// What the calls of one block share.
+struct Unit {
+    number: usize,
+    units: Arc<Mutex<Vec<Arc<Unit>>>>,
+    group: Group,
+    names: Vec<String>,
+    cuts: Vec<Cut>,
+    parts: Vec<Tensor>,
+    state: Mutex<UnitState>,
+}
+
+#[derive(Default)]
+struct UnitState {
+    /// Whole parameters on their way.
+    coming: Option<Pending>,
+    /// Whole parameters that backward is using.
+    whole: Option<Vec<Tensor>>,
+    /// The gradients of whole parameters that came so far in this backward pass.
+    grads: HashMap<usize, Tensor>,
+    /// Sums on their way to the parts.
+    sums: Vec<Pending>,
+    error: Option<Error>,
+}
+
+impl Unit {
+    /// One more unit.
+    fn add(
+        units: &Arc<Mutex<Vec<Arc<Unit>>>>,
+        group: &Group,
+        names: Vec<String>,
+        cuts: Vec<Cut>,
+        parts: Vec<Tensor>,
+    ) -> Arc<Unit> {
+        let mut all = lock(units);
+        let (number, units, group) = (all.len(), units.clone(), group.clone());
+        let state = Mutex::default();
+        let unit = Arc::new(Unit { number, units, group, names, cuts, parts, state });
+        all.push(unit.clone());
+        unit
+    }
+
+    /// Starts gathering, unless it was.
+    fn prefetch(&self) {
+        let mut state = lock(&self.state);
+        if state.coming.is_none() && state.whole.is_none() {
+            state.coming = Some(self.start());
+        }
+    }
+
+    fn start(&self) -> Pending {
+        no_grad(|| {
+            let rows = self.parts.iter().map(|x| x.detach().reshape([1, x.len()]));
+            let rows: Vec<Tensor> = rows.collect();
+            self.group.all_gather_later(&cat(&rows.iter().collect::<Vec<_>>(), 1))
+        })
+    }
+
+    /// The whole parameters.
+    fn gather(&self) -> Result<Vec<Tensor>> {
+        let coming = lock(&self.state).coming.take();
+        let matrix = coming.unwrap_or_else(|| self.start()).wait()?;
+        catch(|| {
+            no_grad(|| {
+                let rows = columns(&matrix, &self.cuts);
+                // Each in memory of its own, so that the matrix goes.
+                rows.iter()
+                    .zip(&self.cuts)
+                    .map(|(rows, cut)| cut.whole(rows).deep_clone())
+                    .collect()
+            })
+        })
+    }
+
+    fn neighbour(&self, number: Option<usize>) -> Option<Arc<Unit>> {
+        lock(&self.units).get(number?).cloned()
+    }
+
+    /// Parameter `i` whole, for backward: all of the unit are gathered at the first request.
+    fn for_backward(&self, i: usize) -> Result<Tensor> {
+        if let Some(whole) = &lock(&self.state).whole {
+            return Ok(whole[i].clone());
+        }
+        let whole = self.gather()?;
+        if let Some(before) = self.neighbour(self.number.checked_sub(1)) {
+            before.prefetch();
+        }
+        let x = whole[i].clone();
+        lock(&self.state).whole = Some(whole);
+        Ok(x)
+    }
+
+    /// The gradient of parameter `i` is complete.
+    fn on_ready(&self, i: usize, grad: &Tensor) {
+        let mut state = lock(&self.state);
+        // A unit that is called several times gets several gradients.
+        let sum = match state.grads.remove(&i) {
+            Some(before) => no_grad(|| before + grad.detach()),
+            None => grad.detach(),
+        };
+        state.grads.insert(i, sum);
+        if state.grads.len() == self.parts.iter().filter(|part| part.is_leaf()).count() {
+            self.scatter(&mut state);
+        }
+    }
+
+    /// Sends the gradients, and drops them and the whole parameters.
+    fn scatter(&self, state: &mut UnitState) {
+        let grads = std::mem::take(&mut state.grads);
+        state.whole = None;
+        let sent = catch(|| {
+            no_grad(|| {
+                autocast_off(|| {
+                    let grad = |(i, cut): (usize, &Cut)| match grads.get(&i) {
+                        Some(grad) => grad.clone(),
+                        None => self.parts[i].new_zeros(&cut.shape).cast(self.parts[i].dtype()),
+                    };
+                    let grads: Vec<(&Cut, Tensor)> =
+                        self.cuts.iter().enumerate().map(|at| (at.1, grad(at))).collect();
+                    let matrix = side_by_side(&grads, self.group.size());
+                    self.group.reduce_scatter_later(&matrix)
+                })
+            })
+        });
+        match sent {
+            Ok(sum) => state.sums.push(sum),
+            Err(error) => state.error = Some(error),
+        }
+    }
+
+    /// Adds the sums that were sent to the gradients of the parts.
+    fn finish(&self) -> Result<()> {
+        let mut state = lock(&self.state);
+        if !state.grads.is_empty() {
+            // Some parameters of the unit got no gradient.
+            self.scatter(&mut state);
+        }
+        (state.coming, state.whole) = (None, None);
+        if let Some(error) = state.error.take() {
+            return Err(error);
+        }
+        for sum in std::mem::take(&mut state.sums) {
+            let row = sum.wait()?;
+            catch(|| {
+                no_grad(|| {
+                    let row = row.reshape([1, row.len()]) / self.group.size() as f64;
+                    for (part, new) in self.parts.iter().zip(columns(&row, &self.cuts)) {
+                        let new = new.reshape([part.len()]);
+                        part.set_grad(Some(match part.grad() {
+                            Some(grad) => grad + new,
+                            None => new.deep_clone(),
+                        }));
+                    }
+                });
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Keeps the number of a gathered parameter instead of its values.
+struct ByNumber {
+    unit: Arc<Unit>,
+    whole: Vec<Tensor>,
+}
+
+/// A view of a gathered parameter.
+struct Numbered {
+    unit: Arc<Unit>,
+    parameter: usize,
+    axes: Vec<isize>,
+}
+
+impl Pack for ByNumber {
+    fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
+        let x = value.tensor();
+        let Some(parameter) = self.whole.iter().position(|whole| whole.shares_memory(x)) else {
+            return Ok(None);
+        };
+        // Where it is another view than with axes in another order, it is kept as it is.
+        let axes = axes_of(x, &self.whole[parameter]);
+        Ok(axes.map(|axes| {
+            Arc::new(Numbered { unit: self.unit.clone(), parameter, axes }) as Arc<dyn Packed>
+        }))
+    }
+}
+
+/// The order of axes in which `view` shows `whole`, if that is all it does.
+fn axes_of(view: &Tensor, whole: &Tensor) -> Option<Vec<isize>> {
+    if view.len() != whole.len() || view.rank() != whole.rank() {
+        return None;
+    }
+    let mut left: Vec<usize> = (0..whole.rank()).collect();
+    let mut axes = Vec::new();
+    for (length, stride) in view.shape().iter().zip(view.strides()) {
+        let same =
+            |&axis: &usize| whole.shape()[axis] == *length && whole.strides()[axis] == *stride;
+        let at = left.iter().position(same)?;
+        axes.push(left.remove(at) as isize);
+    }
+    Some(axes)
+}
+
+impl Packed for Numbered {
+    fn unpack(&self) -> Result<Tensor> {
+        let whole = self.unit.for_backward(self.parameter)?;
+        catch(|| no_grad(|| whole.permute(&self.axes)))
+    }
+
+    fn bytes(&self) -> usize {
+        0
+    }
+}
+
+impl FullSharding {
+    /// No units yet. [`FullSharding::shard`] makes them.
+    ///
+    /// ```
+    /// # use pullback_nn::parallel::FullSharding;
+    /// pullback_workers::threads(2, |group| {
+    ///     assert_eq!(FullSharding::new(&group).group().size(), 2);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    #[must_use]
+    pub fn new(group: &Group) -> FullSharding {
+        FullSharding { group: group.clone(), units: Arc::default() }
+    }
+
+    /// The group.
+    ///
+    /// ```
+    /// # use pullback_nn::parallel::FullSharding;
+    /// let ranks =
+    ///     pullback_workers::threads(2, |group| Ok(FullSharding::new(&group).group().rank()))?;
+    /// assert_eq!(ranks, [0, 1]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    pub fn group(&self) -> &Group {
+        &self.group
+    }
+
+    /// Spreads the parameters of a module; buffers stay whole. All workers have the values of worker
+    /// 0. Modules are prefetched in the order of these calls, so make them in the order in which the
+    /// model uses them. Every worker calls it.
+    ///
+    /// Parameters that are not trained are spread like the others, and the optimiser must not be
+    /// given them.
+    ///
+    /// ```
+    /// # use pullback_nn::parallel::FullSharding;
+    /// # use pullback_nn::{Linear, Module};
+    /// pullback_workers::threads(4, |group| {
+    ///     let unit = FullSharding::new(&group).shard(Linear::new(4, 4).without_bias())?;
+    ///     assert_eq!(unit.parameter_count(), 4);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If workers have different modules, or parameters of several dtypes.
+    pub fn shard<M: Module>(&self, module: M) -> Result<FullySharded<M>> {
+        let state = module.named_state();
+        let lines = state.iter().map(|(name, x)| format!("{name} {}", x.spec()));
+        super::agreement::agree(&self.group, OP, "modules", lines)?;
+        super::data_parallel::broadcast(&state, &self.group)?;
+        let named = module.named_parameters();
+        if named.windows(2).any(|pair| pair[0].1.dtype() != pair[1].1.dtype()) || named.is_empty() {
+            let message = "a unit has parameters, all of one dtype";
+            return Err(Error::argument(OP, message));
+        }
+        let cuts: Vec<Cut> =
+            named.iter().map(|(_, x)| Cut::new(x.shape(), self.group.size())).collect();
+        let own = named.iter().zip(&cuts).map(|((_, x), cut)| cut.own(x, &self.group));
+        let trained = |(part, (_, x)): (Tensor, &(String, Tensor))| {
+            if x.is_leaf() { part.requires_grad() } else { part }
+        };
+        let parts: Vec<Tensor> = own.zip(&named).map(trained).collect();
+        // One number, shown everywhere; what is tied stays tied.
+        let hollow = |x: &Tensor| no_grad(|| x.new_zeros([1]).cast(x.dtype()).expand(x.shape()));
+        let hollows: HashMap<usize, Tensor> =
+            named.iter().map(|(_, x)| (x.id(), hollow(&x.detach()))).collect();
+        let hollow = module.map(&mut |x| hollows.get(&x.id()).unwrap_or(x).clone());
+        let names = named.into_iter().map(|(name, _)| name).collect();
+        let unit = Unit::add(&self.units, &self.group, names, cuts, parts.clone());
+        Ok(FullySharded { hollow, parts, unit })
+    }
+
+    /// Runs backward from this worker's loss, and leaves the mean of all workers' gradients in
+    /// `.grad()` of this worker's parts. Every worker calls it.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::parallel::FullSharding;
+    /// # use pullback_nn::{Layer, Linear, Module};
+    /// pullback_workers::threads(2, |group| {
+    ///     let sharding = FullSharding::new(&group);
+    ///     let unit = sharding.shard(Linear::new(2, 2))?;
+    ///     sharding.backward(&unit.forward(&Tensor::ones([1, 2])).sum())?;
+    ///     assert_eq!(unit.parameters()[0].grad().unwrap().to_vec::<f32>(), [1.0, 1.0]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Of the backward pass or the group.
+    #[track_caller]
+    pub fn backward(&self, loss: &Tensor) -> Result<()> {
+        if is_tracing() {
+            // Gathering is an op of the program, and its transpose sums over workers.
+            return catch(|| loss / self.group.size() as f64)?.backward();
+        }
+        let ran = loss.backward();
+        let finished = self.finish();
+        ran.and(finished)
+    }
+
+    /// Waits until the gradients of the parts are complete. [`FullSharding::backward`] calls it; a
+    /// program that calls [`Tensor::backward`] itself calls this afterwards, on every worker.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::parallel::FullSharding;
+    /// # use pullback_nn::{Layer, Linear, Module};
+    /// pullback_workers::threads(2, |group| {
+    ///     let sharding = FullSharding::new(&group);
+    ///     let unit = sharding.shard(Linear::new(2, 2))?;
+    ///     unit.forward(&Tensor::ones([1, 2])).sum().backward()?;
+    ///     sharding.finish()?;
+    ///     assert!(unit.parameters()[0].grad().is_some());
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Of the group.
+    pub fn finish(&self) -> Result<()> {
+        let units = lock(&self.units).clone();
+        // In the order in which backward sends, from the last.
+        units.iter().rev().try_for_each(|unit| unit.finish())
+    }
+
+    /// Clips the gradients of the parts by the norm of all gradients together, and gives that norm.
+    /// Every worker calls it.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::parallel::FullSharding;
+    /// # use pullback_nn::{Layer, Linear};
+    /// let norms = pullback_workers::threads(2, |group| {
+    ///     let sharding = FullSharding::new(&group);
+    ///     let unit = sharding.shard(Linear::new(2, 2).without_bias())?;
+    ///     sharding.backward(&unit.forward(&Tensor::ones([1, 2])).sum())?;
+    ///     Ok(sharding.clip_grad_norm_(1.0)?.item::<f32>())
+    /// })?;
+    /// assert_eq!(norms, [2.0, 2.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If `max_norm` is negative or NaN, or of the group.
+    pub fn clip_grad_norm_(&self, max_norm: f64) -> Result<Tensor> {
+        let parts: Vec<Tensor> =
+            lock(&self.units).iter().flat_map(|unit| unit.parts.clone()).collect();
+        clip_parts(&parts, max_norm, &self.group)
+    }
+
+    /// The parts of all units with how they are cut; unit `k`'s parameter `p` is named `k.p`.
+    pub(crate) fn cuts(&self) -> Vec<(String, Tensor, Cut)> {
+        let units = lock(&self.units).clone();
+        let of_unit = |unit: &Arc<Unit>| {
+            let named = unit.names.iter().zip(&unit.parts).zip(&unit.cuts);
+            let number = unit.number;
+            named
+                .map(|((name, part), cut)| (format!("{number}.{name}"), part.clone(), cut.clone()))
+                .collect::<Vec<_>>()
+        };
+        units.iter().flat_map(of_unit).collect()
+    }
+}
+
+impl<M: Module> FullySharded<M> {
+    /// Runs a method of the module with its whole parameters.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::parallel::FullSharding;
+    /// # use pullback_nn::{Bilinear, Module};
+    /// pullback_workers::threads(2, |group| {
+    ///     let unit = FullSharding::new(&group).shard(Bilinear::new(3, 4, 2))?;
+    ///     let (a, b) = (Tensor::ones([5, 3]), Tensor::ones([5, 4]));
+    ///     assert_eq!(unit.call(|module| module.forward(&a, &b)).shape(), [5, 2]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Panics
+    /// As `f`; or if a collective fails.
+    #[track_caller]
+    pub fn call<R>(&self, f: impl FnOnce(&M) -> R) -> R {
+        let unit = &self.unit;
+        if is_tracing() {
+            let whole = |(part, cut): (&Tensor, &Cut)| {
+                let rows = part.reshape([1, cut.each]).all_gather(&unit.group, 0);
+                cut.whole(&rows)
+            };
+            let whole: Vec<Tensor> = self.parts.iter().zip(&unit.cuts).map(whole).collect();
+            return f(&self.filled(&whole));
+        }
+        let whole = unit.gather().unwrap_or_else(|error| refuse(error));
+        if let Some(next) = unit.neighbour(Some(unit.number + 1)) {
+            next.prefetch();
+        }
+        let trained =
+            |(x, part): (Tensor, &Tensor)| if part.is_leaf() { x.requires_grad() } else { x };
+        let whole: Vec<Tensor> = whole.into_iter().zip(&self.parts).map(trained).collect();
+        for (i, x) in whole.iter().enumerate().filter(|(_, x)| x.is_leaf()) {
+            let unit = unit.clone();
+            x.on_grad_ready(move |grad| unit.on_ready(i, grad));
+        }
+        let module = self.filled(&whole);
+        let memory = whole.iter().map(Tensor::detach).collect();
+        let packer = Arc::new(ByNumber { unit: unit.clone(), whole: memory });
+        with_packing(packer, || f(&module))
+    }
+
+    /// The module with these parameters.
+    fn filled(&self, whole: &[Tensor]) -> M {
+        let ids: Vec<usize> = self.hollow.named_parameters().iter().map(|(_, x)| x.id()).collect();
+        self.hollow.map(&mut |x| match ids.iter().position(|&id| id == x.id()) {
+            Some(i) => whole[i].clone(),
+            None => x.clone(),
+        })
+    }
+}
+
+impl<M: crate::Layer + Module> crate::Layer for FullySharded<M> {
+    fn forward(&self, x: &Tensor) -> Tensor {
+        self.call(|module| module.forward(x))
+    }
+}
+
+impl<M: Module> Tree for FullySharded<M> {
+    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
+        let ids: Vec<usize> = self.hollow.named_parameters().iter().map(|(_, x)| x.id()).collect();
+        self.hollow.visit(path, &mut |path, x| match ids.iter().position(|&id| id == x.id()) {
+            Some(i) => f(path, &self.parts[i]),
+            None => f(path, x),
+        });
+    }
+
+    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
+        let ids: Vec<usize> = self.hollow.named_parameters().iter().map(|(_, x)| x.id()).collect();
+        let mut parts = self.parts.clone();
+        let hollow = self.hollow.map(&mut |x| match ids.iter().position(|&id| id == x.id()) {
+            Some(i) => {
+                parts[i] = f(&self.parts[i]);
+                x.clone()
+            }
+            None => f(x),
+        });
+        let same = parts.iter().zip(&self.parts).all(|(new, old)| new.is_same(old));
+        // A copy has its own parts to gather; inside a trace those of the module are used.
+        let unit = match same || is_tracing() {
+            true => self.unit.clone(),
+            false => {
+                let Unit { units, group, names, cuts, .. } = &*self.unit;
+                Unit::add(units, group, names.clone(), cuts.clone(), parts.clone())
+            }
+        };
+        FullySharded { hollow, parts, unit }
+    }
+}

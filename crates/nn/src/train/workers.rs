@@ -1,0 +1,149 @@
+//! What the workers of a run tell each other.
+//!
+//! Every worker runs the same loop; whatever changes its course must be the same on all of them: a
+//! worker that stops alone leaves the others waiting in the next collective. So after each step the
+//! workers exchange a line each: what they measured, whether something asks them to stop, and what
+//! went wrong. From the same lines all draw the same conclusions, in the same arithmetic. Logs,
+//! progress and checkpoints are written by worker 0 alone.
+
+use super::Metrics;
+use crate::Module;
+use crate::parallel::{broadcast, gather_texts};
+use crate::state::{json_of, number_in};
+use pullback::{Error, Group, Result};
+use serde_json::{Map, Value, json};
+
+const OP: &str = "train";
+
+/// The workers of a run; alone if there is no group.
+#[derive(Clone, Default)]
+pub(super) struct Workers(pub Option<Group>);
+
+/// What a worker says after a step.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Line {
+    /// What went wrong.
+    pub error: Option<String>,
+    /// Why the run is to end.
+    pub ended: Option<String>,
+    /// The number of examples.
+    pub examples: Option<u64>,
+    pub metrics: Metrics,
+}
+
+impl Line {
+    fn text(&self) -> String {
+        let metrics = self.metrics.iter().map(|(name, value)| (name.to_string(), json_of(value)));
+        let metrics: Map<String, Value> = metrics.collect();
+        json!({ "error": self.error, "ended": self.ended, "examples": self.examples, "metrics": metrics })
+            .to_string()
+    }
+
+    fn read(text: &str) -> Option<Line> {
+        let value: Value = serde_json::from_str(text).ok()?;
+        let word = |key: &str| value[key].as_str().map(str::to_string);
+        let mut metrics = Metrics::new();
+        for (name, value) in value["metrics"].as_object()? {
+            metrics.set(name, number_in(value)?);
+        }
+        let examples = value["examples"].as_u64();
+        Some(Line { error: word("error"), ended: word("ended"), examples, metrics })
+    }
+}
+
+impl Workers {
+    fn others(&self) -> Option<&Group> {
+        self.0.as_ref().filter(|group| group.size() > 1)
+    }
+
+    /// Whether this worker writes files and prints.
+    pub fn is_writer(&self) -> bool {
+        self.0.as_ref().is_none_or(|group| group.rank() == 0)
+    }
+
+    /// The lines of all workers, in the order of ranks. An error of one is an error of all.
+    fn exchange(&self, group: &Group, own: &Line) -> Result<Vec<Line>> {
+        let texts = gather_texts(group, &own.text())?;
+        let lines: Option<Vec<Line>> = texts.iter().map(|text| Line::read(text)).collect();
+        let lines = lines.ok_or_else(|| Error::argument(OP, "a worker sent what is no line"))?;
+        match lines.iter().enumerate().find_map(|(rank, line)| Some((rank, line.error.as_ref()?))) {
+            None => Ok(lines),
+            Some((rank, sentence)) => {
+                Err(Error::argument(OP, format!("worker {rank} failed: {sentence}")))
+            }
+        }
+    }
+
+    /// What all workers measured in a step, on average, weighted by their examples where these are
+    /// known; and the number of all examples.
+    pub fn mean(
+        &self,
+        own: Result<Metrics>,
+        examples: Option<u64>,
+    ) -> Result<(Metrics, Option<u64>)> {
+        let Some(group) = self.others() else { return Ok((own?, examples)) };
+        let mut line = Line { examples, ..Line::default() };
+        match &own {
+            Ok(metrics) => line.metrics = metrics.clone(),
+            Err(error) => line.error = Some(error.to_string()),
+        }
+        let lines = self.exchange(group, &line);
+        // The worker itself has the whole error.
+        let (own, lines) = (own?, lines?);
+        let all: Option<u64> = lines.iter().map(|line| line.examples).sum();
+        let mut means = Metrics::new();
+        for (name, value) in own.iter() {
+            let values = lines.iter().filter_map(|line| {
+                let weight = line.examples.filter(|_| all.is_some()).map_or(1.0, |n| n as f64);
+                Some((line.metrics.get(name)?, weight))
+            });
+            means.set(name, weighted_mean(value, &values.collect::<Vec<_>>()));
+        }
+        Ok((means, all))
+    }
+
+    /// Why the run ends, if any worker says so: the reason of the first.
+    pub fn decide(&self, own: Result<Option<String>>) -> Result<Option<String>> {
+        let Some(group) = self.others() else { return own };
+        let line = match &own {
+            Ok(ended) => Line { ended: ended.clone(), ..Line::default() },
+            Err(error) => Line { error: Some(error.to_string()), ..Line::default() },
+        };
+        let lines = self.exchange(group, &line);
+        own?;
+        Ok(lines?.into_iter().find_map(|line| line.ended))
+    }
+
+    /// Gives every worker the buffers of worker 0, which are those that are saved.
+    pub fn share_buffers(&self, model: &impl Module) -> Result<()> {
+        match self.others() {
+            Some(group) => broadcast(&model.named_buffers(), group),
+            None => Ok(()),
+        }
+    }
+
+    /// The worker for which this one has waited longest so far, and how many seconds, where the
+    /// engine counts.
+    pub fn slowest(&self) -> Option<(usize, f64)> {
+        let waited = self.others()?.communicator().waited();
+        let longest = waited.iter().enumerate().max_by_key(|(_, time)| **time)?;
+        Some((longest.0, longest.1.as_secs_f64()))
+    }
+
+    /// An error of one worker is an error of all.
+    pub fn together<T>(&self, own: Result<T>) -> Result<T> {
+        match self.others() {
+            Some(group) => crate::parallel::together(group, OP, own),
+            None => own,
+        }
+    }
+}
+
+/// The mean; exactly the worker's own value, where all are the same.
+fn weighted_mean(own: f64, values: &[(f64, f64)]) -> f64 {
+    if values.windows(2).all(|pair| pair[0].0 == pair[1].0) {
+        return own;
+    }
+    let total: f64 = values.iter().map(|(_, weight)| weight).sum();
+    values.iter().map(|(value, weight)| value * weight).sum::<f64>() / total
+}

@@ -1,0 +1,26 @@
+//! Training with many workers, which are threads here. Each file is a module.
+//!
+//! Threads of one process share the global generator, so weights and data are made before workers
+//! start, or from keys.
+
+#[path = "workers/compared.rs"]
+mod compared;
+#[path = "workers/data_parallel.rs"]
+mod data_parallel;
+#[path = "workers/equality.rs"]
+mod equality;
+#[path = "workers/logical.rs"]
+mod logical;
+#[path = "workers/memory.rs"]
+mod memory;
+#[cfg(unix)]
+#[path = "workers/processes.rs"]
+mod processes;
+#[path = "workers/sharded_checkpoints.rs"]
+mod sharded_checkpoints;
+#[path = "workers/sharding.rs"]
+mod sharding;
+#[path = "workers/tensor.rs"]
+mod tensor;
+#[path = "workers/trainer.rs"]
+mod trainer;

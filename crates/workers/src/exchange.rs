@@ -1,0 +1,199 @@
+//! The collectives, made of stages: see `board.rs`.
+//!
+//! Operands are cut into chunks that fit into a slot, so a call of any size moves through the same
+//! memory, which stays in the caches. An `all_reduce` is a pipeline: in one stage the workers
+//! publish a chunk of their operands *and* the reduced shares of the chunk before; then each
+//! reduces its share of this chunk and copies the others' shares of the last one out. So a chunk
+//! costs one wait, and a worker reads and writes about 4 bytes for each byte of its operand,
+//! whatever the number of workers.
+
+use crate::board::Half;
+use crate::combine::combine;
+use crate::worker::Calling;
+use pullback_ir::{Collective, Combination, Result};
+use std::ops::Range;
+
+/// An operand of at most so many bytes is reduced as a whole by every worker, in a single stage.
+const DIRECT: usize = 32 << 10;
+/// Shares begin at multiples of so many bytes, a line of the cache.
+const LINE: usize = 64;
+
+/// Runs a collective on dense memory.
+pub(crate) fn run(calling: &mut Calling<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
+    crate::check_call(calling.call, calling.rank(), calling.size(), input, output)
+        .map_err(|message| calling.error(message))?;
+    let pair = matches!(calling.call.collective, Collective::Send { .. } | Collective::Recv { .. });
+    if calling.size() == 1 && !pair {
+        output.copy_from_slice(input);
+        return calling.enter().map(drop);
+    }
+    match calling.call.collective {
+        Collective::Send { to } => calling.send(*to, input),
+        Collective::Recv { from, spec } => calling.receive(*from, spec, output),
+        Collective::Barrier => calling.enter().map(drop),
+        Collective::AllReduce(combination) => match input.len() <= DIRECT {
+            true => direct(calling, *combination, input, output),
+            false => pipeline(calling, *combination, input, output),
+        },
+        Collective::AllGather => all_gather(calling, input, output),
+        Collective::Broadcast { root } => broadcast(calling, *root, input, output),
+        Collective::ReduceScatter => parts(calling, input, output, Parts::Reduced),
+        Collective::AllToAll => parts(calling, input, output, Parts::Collected),
+    }
+}
+
+/// The stage of a chunk: the first one carries the ticket.
+fn stage(calling: &mut Calling<'_>, chunk: usize) -> Result<u64> {
+    if chunk == 0 { calling.enter() } else { calling.stage() }
+}
+
+/// Ranges of at most `step` bytes that cover `len` bytes; one, perhaps empty, at least.
+fn chunks(len: usize, step: usize) -> impl Iterator<Item = (usize, Range<usize>)> {
+    let count = len.div_ceil(step).max(1);
+    (0..count).map(move |i| (i, i * step..len.min((i + 1) * step)))
+}
+
+fn direct(
+    calling: &mut Calling<'_>,
+    combination: Combination,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<()> {
+    calling.board().write(calling.rank(), calling.next_stage(), Half::Operand, 0, input);
+    let stage = calling.enter()?;
+    let (board, dtype) = (calling.board(), calling.call.operand.dtype);
+    combine(combination, dtype, calling.size(), output, |rank, at, block| {
+        board.read(rank, stage, Half::Operand, at, block)
+    });
+    Ok(())
+}
+
+/// The share of a worker of a chunk of `len` bytes.
+fn share(len: usize, rank: usize, size: usize) -> Range<usize> {
+    let each = len.div_ceil(size).next_multiple_of(LINE);
+    (rank * each).min(len)..((rank + 1) * each).min(len)
+}
+
+fn pipeline(
+    calling: &mut Calling<'_>,
+    combination: Combination,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<()> {
+    let (me, size, dtype) = (calling.rank(), calling.size(), calling.call.operand.dtype);
+    let mut before: Option<Range<usize>> = None;
+    for (i, chunk) in chunks(input.len(), calling.board().chunk()) {
+        let (board, next) = (calling.board(), calling.next_stage());
+        let operand = &input[chunk.clone()];
+        for rank in (0..size).filter(|&rank| rank != me) {
+            let share = share(operand.len(), rank, size);
+            board.write(me, next, Half::Operand, share.start, &operand[share]);
+        }
+        let stage = stage(calling, i)?;
+        let board = calling.board();
+        // Mine of this chunk, for the next stage; all have read what was there.
+        let mine = share(operand.len(), me, size);
+        let result = &mut output[chunk.clone()][mine.clone()];
+        combine(combination, dtype, size, result, |rank, at, block| match rank == me {
+            true => block.copy_from_slice(&operand[mine.start + at..][..block.len()]),
+            false => board.read(rank, stage, Half::Operand, mine.start + at, block),
+        });
+        board.write(me, stage + 1, Half::Result, 0, result);
+        if let Some(before) = before.replace(chunk) {
+            copy_shares(calling, stage, &mut output[before]);
+        }
+    }
+    let stage = calling.stage()?;
+    if let Some(last) = before {
+        copy_shares(calling, stage, &mut output[last]);
+    }
+    Ok(())
+}
+
+/// Copies the shares that others have reduced out.
+fn copy_shares(calling: &Calling<'_>, stage: u64, chunk: &mut [u8]) {
+    let (me, size) = (calling.rank(), calling.size());
+    for rank in (0..size).filter(|&rank| rank != me) {
+        let share = share(chunk.len(), rank, size);
+        calling.board().read(rank, stage, Half::Result, 0, &mut chunk[share]);
+    }
+}
+
+fn all_gather(calling: &mut Calling<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
+    let me = calling.rank();
+    for (i, chunk) in chunks(input.len(), calling.board().chunk()) {
+        let next = calling.next_stage();
+        calling.board().write(me, next, Half::Operand, 0, &input[chunk.clone()]);
+        let stage = stage(calling, i)?;
+        for rank in 0..calling.size() {
+            let part = &mut output[rank * input.len()..][chunk.clone()];
+            match rank == me {
+                true => part.copy_from_slice(&input[chunk.clone()]),
+                false => calling.board().read(rank, stage, Half::Operand, 0, part),
+            }
+        }
+    }
+    Ok(())
+}
+
+fn broadcast(
+    calling: &mut Calling<'_>,
+    root: usize,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<()> {
+    let me = calling.rank();
+    for (i, chunk) in chunks(output.len(), calling.board().chunk()) {
+        if me == root {
+            let next = calling.next_stage();
+            calling.board().write(me, next, Half::Operand, 0, &input[chunk.clone()]);
+        }
+        let stage = stage(calling, i)?;
+        match me == root {
+            true => output[chunk.clone()].copy_from_slice(&input[chunk]),
+            false => calling.board().read(root, stage, Half::Operand, 0, &mut output[chunk]),
+        }
+    }
+    Ok(())
+}
+
+/// What a worker does with the parts that are meant for it.
+#[derive(Clone, Copy)]
+enum Parts {
+    /// Their sum.
+    Reduced,
+    /// One after the other.
+    Collected,
+}
+
+/// Part `r` of every operand goes to worker `r`.
+fn parts(calling: &mut Calling<'_>, input: &[u8], output: &mut [u8], what: Parts) -> Result<()> {
+    let (me, size, dtype) = (calling.rank(), calling.size(), calling.call.operand.dtype);
+    let part = input.len() / size;
+    // A slot holds a piece of each part.
+    let step = (calling.board().chunk() / size) / LINE * LINE;
+    for (i, chunk) in chunks(part, step) {
+        let (board, next) = (calling.board(), calling.next_stage());
+        let mine = |rank: usize| &input[rank * part..][chunk.clone()];
+        for rank in (0..size).filter(|&rank| rank != me) {
+            board.write(me, next, Half::Operand, rank * step, mine(rank));
+        }
+        let stage = stage(calling, i)?;
+        let board = calling.board();
+        let read = |rank: usize, at: usize, block: &mut [u8]| match rank == me {
+            true => block.copy_from_slice(&mine(me)[at..][..block.len()]),
+            false => board.read(rank, stage, Half::Operand, me * step + at, block),
+        };
+        match what {
+            Parts::Reduced => {
+                combine(Combination::Sum, dtype, size, &mut output[chunk.clone()], read)
+            }
+            Parts::Collected => {
+                for rank in 0..size {
+                    read(rank, 0, &mut output[rank * part..][chunk.clone()]);
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,239 @@
+//! The engine `local`: workers are processes of one machine, over shared memory.
+//!
+//! They meet in a folder, the *session*, which the launcher makes (in memory, where the system has
+//! such a folder) and removes:
+//!
+//! ```text
+//! launcher            locked by the launcher while it lives
+//! worker-2            locked by worker 2 while it lives
+//! exited-2            how worker 2 ended, written by the launcher
+//! board-7f3a…         the shared memory of a group; removed as soon as all workers have mapped it
+//! mail-7f3a…-0-2-5    message 5 from worker 0 to worker 2 of a group
+//! ```
+//!
+//! A lock is what tells the living from the dead: the system releases it however a process ends,
+//! and nobody has to say goodbye. A worker that waits looks at the locks of those it waits for.
+
+use crate::board::Board;
+use crate::worker::{Medium, Worker};
+use pullback_ir::{Error, ErrorKind, Result};
+use std::fs::{self, File};
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What a worker is told by its environment.
+pub(crate) const RANK: &str = "PULLBACK_RANK";
+pub(crate) const WORKERS: &str = "PULLBACK_WORKERS";
+pub(crate) const SESSION: &str = "PULLBACK_SESSION";
+
+/// How long the launcher may take to say how a worker ended.
+const OBITUARY: Duration = Duration::from_millis(300);
+
+/// A session, as seen by a worker.
+struct Session {
+    folder: PathBuf,
+    launcher: File,
+    workers: Vec<File>,
+    /// Locked for as long as this process lives.
+    _own: File,
+}
+
+impl Session {
+    fn join(folder: &Path, rank: usize, size: usize) -> io::Result<Session> {
+        let own = open(&folder.join(format!("worker-{rank}")))?;
+        if own.try_lock().is_err() {
+            let message = format!("another process is worker {rank} of this session already");
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, message));
+        }
+        let workers = (0..size).map(|rank| open(&folder.join(format!("worker-{rank}"))));
+        Ok(Session {
+            folder: folder.to_path_buf(),
+            launcher: File::open(folder.join("launcher"))?,
+            workers: workers.collect::<io::Result<_>>()?,
+            _own: own,
+        })
+    }
+
+    /// How a worker ended, if the launcher has seen it.
+    fn exited(&self, rank: usize) -> Option<String> {
+        let text = fs::read_to_string(self.folder.join(format!("exited-{rank}"))).ok()?;
+        Some(text).filter(|text| !text.is_empty())
+    }
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// Whether the process that locked a file is there no more.
+fn ended(file: &File) -> bool {
+    match file.try_lock_shared() {
+        Ok(()) => {
+            // A failure to unlock leaves a shared lock, which hides nothing.
+            let _ = file.unlock();
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// A group of processes.
+struct Local {
+    id: u64,
+    /// The ranks of its workers among all processes.
+    ranks: Vec<usize>,
+    session: Arc<Session>,
+}
+
+impl Local {
+    fn board(&self) -> PathBuf {
+        self.session.folder.join(format!("board-{:x}", self.id))
+    }
+
+    fn mail(&self, from: usize, to: usize, number: u64) -> PathBuf {
+        self.session.folder.join(format!("mail-{:x}-{from}-{to}-{number}", self.id))
+    }
+}
+
+impl Medium for Local {
+    fn engine(&self) -> &'static str {
+        "local"
+    }
+
+    fn gone(&self, rank: usize, joined: bool) -> Option<String> {
+        let session = &self.session;
+        let world = self.ranks[rank];
+        let launcher_ended = ended(&session.launcher);
+        if joined && ended(&session.workers[world]) {
+            let start = Instant::now();
+            while !launcher_ended && start.elapsed() < OBITUARY {
+                match session.exited(world) {
+                    None => std::thread::sleep(Duration::from_millis(5)),
+                    some => return some,
+                }
+            }
+            return Some("is gone".to_string());
+        }
+        if launcher_ended {
+            // Nobody else will; its processes, which have mapped what they need, are not disturbed.
+            let _ = fs::remove_dir_all(&session.folder);
+            return Some("is waited for in vain: the launcher is gone".to_string());
+        }
+        if joined { None } else { session.exited(world) }
+    }
+
+    fn post(&self, from: usize, to: usize, number: u64, message: Vec<u8>) -> io::Result<()> {
+        fs::write(self.mail(from, to, number), message)
+    }
+
+    fn take(&self, from: usize, to: usize, number: u64) -> io::Result<Vec<u8>> {
+        let path = self.mail(from, to, number);
+        let message = fs::read(&path)?;
+        fs::remove_file(&path)?;
+        Ok(message)
+    }
+
+    fn subgroup(&self, id: u64, ranks: &[usize]) -> io::Result<(Arc<Board>, Box<dyn Medium>)> {
+        let world = ranks.iter().map(|&rank| self.ranks[rank]).collect();
+        let medium = Local { id, ranks: world, session: self.session.clone() };
+        let board = Board::of_file(&open(&medium.board())?, ranks.len())?;
+        Ok((Arc::new(board), Box::new(medium)))
+    }
+
+    fn all_joined(&self, rank: usize) {
+        if rank == 0 {
+            // The launcher removes what is left.
+            let _ = fs::remove_file(self.board());
+        }
+    }
+}
+
+/// Joins the session that the environment names, if it names one.
+pub(crate) fn from_environment(timeout: Duration) -> Result<Option<Worker>> {
+    let Some(folder) = std::env::var_os(SESSION) else { return Ok(None) };
+    let number = |name: &str| -> Result<usize> {
+        let text = std::env::var(name).unwrap_or_default();
+        text.parse().map_err(|_| {
+            let message = format!("{name} is `{text}`, but {SESSION} is set: both are by `launch`");
+            Error::new(ErrorKind::Workers, "workers", message)
+        })
+    };
+    let (rank, size) = (number(RANK)?, number(WORKERS)?);
+    if rank >= size {
+        let message = format!("{RANK} is {rank} of {size} workers");
+        return Err(Error::new(ErrorKind::Workers, "workers", message));
+    }
+    join(Path::new(&folder), rank, size, timeout).map(Some)
+}
+
+fn join(folder: &Path, rank: usize, size: usize, timeout: Duration) -> Result<Worker> {
+    // Every session is a group of its own, of which the name is the number.
+    let id = folder.file_name().map_or(0, |name| {
+        name.as_encoded_bytes().iter().fold(0xcbf2_9ce4_8422_2325, |hash: u64, &byte| {
+            (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3)
+        })
+    });
+    let opened = || -> io::Result<(Arc<Board>, Local)> {
+        let session = Arc::new(Session::join(folder, rank, size)?);
+        let medium = Local { id, ranks: (0..size).collect(), session };
+        let board = Board::of_file(&open(&medium.board())?, size)?;
+        Ok((Arc::new(board), medium))
+    };
+    let (board, medium) = opened().map_err(|error| {
+        let message = format!("worker {rank} cannot join {}: {error}", folder.display());
+        Error::new(ErrorKind::Workers, "workers", message)
+    })?;
+    Worker::join(id, rank, board, Box::new(medium), timeout, None)
+}
+
+/// A session, as seen by the launcher: removed when dropped.
+pub(crate) struct NewSession {
+    pub(crate) folder: PathBuf,
+    _lock: File,
+}
+
+impl NewSession {
+    /// A new folder, in memory if the system has a place for that.
+    pub(crate) fn new() -> io::Result<NewSession> {
+        let memory = Path::new("/dev/shm");
+        let name = format!("pullback-{:016x}", RandomState::new().hash_one(std::process::id()));
+        let folder = match memory.is_dir() {
+            true => {
+                create(&memory.join(&name)).or_else(|_| create(&std::env::temp_dir().join(name)))
+            }
+            false => create(&std::env::temp_dir().join(name)),
+        }?;
+        let lock = open(&folder.join("launcher"))?;
+        lock.lock()?;
+        Ok(NewSession { folder, _lock: lock })
+    }
+
+    /// Says how a worker ended, to those who wait for it.
+    pub(crate) fn exited(&self, rank: usize, how: &str) -> io::Result<()> {
+        // Written aside first: a reader sees all of it or nothing.
+        let aside = self.folder.join(format!("exiting-{rank}"));
+        fs::write(&aside, how)?;
+        fs::rename(aside, self.folder.join(format!("exited-{rank}")))
+    }
+}
+
+impl Drop for NewSession {
+    fn drop(&mut self) {
+        // A worker that is just being killed may still write: a second try gets that.
+        if fs::remove_dir_all(&self.folder).is_err() && self.folder.exists() {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// A folder that this user alone can read.
+fn create(path: &Path) -> io::Result<PathBuf> {
+    let mut builder = fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.create(path)?;
+    Ok(path.to_path_buf())
+}

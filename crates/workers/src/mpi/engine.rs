@@ -1,0 +1,388 @@
+//! The thread of a group: it alone calls MPI for it.
+
+use super::{Answer, Job, ONE_AT_A_TIME, Order, RESTING, Ready, held};
+use crate::combine::combine;
+use crate::ticket::{self, Ticket};
+use mpi::collective::{CommunicatorCollectives, Root};
+use mpi::point_to_point::{Destination, Source};
+use mpi::request::{Request, Scope, StaticScope, scope};
+use mpi::topology::{Communicator as _, SimpleCommunicator};
+use pullback_ir::{Collective, CollectiveCall, Combination, DType, Spec};
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// Bytes of an operand that move in one round.
+const CHUNK: usize = 4 << 20;
+/// An operand of at most so many bytes is reduced as a whole by every worker.
+const DIRECT: usize = 16 << 10;
+/// Shares are multiples of so many bytes.
+const LINE: usize = 64;
+/// Tags of messages.
+const TICKET: i32 = 1;
+const DATA: i32 = 2;
+const NOTICE: i32 = 3;
+/// How long a loop of tests keeps its core, and how long it then sleeps at most.
+const YIELD: Duration = Duration::from_micros(200);
+const NAP: Duration = Duration::from_micros(500);
+/// How often it looks for notices.
+const LOOK: Duration = Duration::from_millis(5);
+/// What the thread knows of its group.
+struct Engine {
+    id: u64,
+    comm: SimpleCommunicator,
+    /// Notices go by a communicator of their own.
+    notices: SimpleCommunicator,
+    rank: usize,
+    size: usize,
+    timeout: Duration,
+    one_at_a_time: bool,
+    number: Cell<u64>,
+    sent: RefCell<Vec<u64>>,
+    received: RefCell<Vec<u64>>,
+    /// Who waits for the current call.
+    answer: RefCell<Option<Sender<Answer>>>,
+    /// What the current call is, for errors.
+    doing: RefCell<String>,
+    /// Set when the group ends: who waits for that.
+    end: RefCell<Option<Sender<()>>>,
+}
+
+/// Carries out the calls of a group until nobody is left who makes them, or the program ends:
+/// whoever waits for that is returned.
+pub(super) fn serve(
+    comm: SimpleCommunicator,
+    id: u64,
+    timeout: Duration,
+    one_at_a_time: bool,
+    ready: &Sender<Ready>,
+    orders: &Receiver<Order>,
+) -> Option<Sender<()>> {
+    let (comm, notices) = (comm.duplicate(), comm.duplicate());
+    let (rank, size) = (comm.rank() as usize, comm.size() as usize);
+    let engine = Engine {
+        id,
+        comm,
+        notices,
+        rank,
+        size,
+        timeout,
+        one_at_a_time,
+        number: Cell::new(0),
+        sent: RefCell::new(vec![0; size]),
+        received: RefCell::new(vec![0; size]),
+        answer: RefCell::default(),
+        doing: RefCell::default(),
+        end: RefCell::default(),
+    };
+    if ready.send(Ok((rank, size))).is_ok() {
+        engine.serve(orders, None);
+    }
+    let ended = engine.end.take();
+    // Freeing communicators takes all workers at once; the end of MPI frees them too.
+    std::mem::forget(engine);
+    ended
+}
+
+impl Engine {
+    fn one<R>(&self, f: impl FnOnce() -> R) -> R {
+        let _guard = self.one_at_a_time.then(|| held(&ONE_AT_A_TIME));
+        f()
+    }
+
+    /// Carries out orders until the group ends. A message that is on its way is held by the frame
+    /// of the call that sent it, which carries out the orders that follow until it has arrived:
+    /// `arrived` tells.
+    fn serve(&self, orders: &Receiver<Order>, mut arrived: Option<&mut dyn FnMut() -> bool>) {
+        loop {
+            if arrived.as_mut().is_some_and(|arrived| arrived()) {
+                return;
+            }
+            if self.end.borrow().is_some() {
+                match arrived {
+                    None => return,
+                    Some(_) => thread::sleep(NAP),
+                }
+                continue;
+            }
+            let order = match arrived {
+                None => orders.recv().map_err(RecvTimeoutError::from),
+                Some(_) => orders.recv_timeout(Duration::from_millis(1)),
+            };
+            match order {
+                Ok(Order::Run(job)) => self.run(job, orders),
+                Ok(Order::Fail(message)) => self.tell_all(&message),
+                Ok(Order::End(ended)) => *self.end.borrow_mut() = Some(ended),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn run(&self, job: Job, orders: &Receiver<Order>) {
+        let call = CollectiveCall {
+            collective: &job.collective,
+            operand: &job.operand,
+            sequence: 0,
+            line: job.line,
+        };
+        *self.doing.borrow_mut() = format!("{} (at {})", ticket::describe(&call), job.line);
+        if let Collective::Send { to } = job.collective {
+            return self.send(to, &call, &job, orders);
+        }
+        *self.answer.borrow_mut() = Some(job.answer.clone());
+        let mut output = vec![0; job.output];
+        let outcome = match &job.collective {
+            Collective::Recv { from, spec } => self.receive(*from, spec, &call, &mut output),
+            _ => self.compare(&call).map(|()| self.exchange(&call, &job.input, &mut output)),
+        };
+        self.answer.take();
+        // The caller waits; if it does not, nobody needs the answer.
+        let _ = job.answer.send(outcome.map(|()| output));
+    }
+
+    /// Waits for a request. If it does not end in time, or another worker has failed, the caller
+    /// gets an error, and this thread rests for ever: MPI still owns the memory of the request.
+    fn finish<'a, D: ?Sized, S: Scope<'a>>(&self, mut request: Request<'a, D, S>) {
+        let start = Instant::now();
+        let mut looked = start;
+        loop {
+            match self.one(|| request.test()) {
+                Ok(_) => return,
+                Err(same) => request = same,
+            }
+            let now = Instant::now();
+            if now - start < YIELD {
+                thread::yield_now();
+                continue;
+            }
+            if now - looked > LOOK {
+                looked = now;
+                if let Some(notice) = self.notice() {
+                    self.rest(notice);
+                }
+                if now - start > self.timeout {
+                    let message = self.missing();
+                    self.tell_all(&message);
+                    self.rest(message);
+                }
+            }
+            thread::sleep(NAP.min((now - start) / 10));
+        }
+    }
+
+    /// A notice of another worker that it cannot go on.
+    fn notice(&self) -> Option<String> {
+        self.one(|| {
+            let any = self.notices.any_process();
+            any.immediate_probe_with_tag(NOTICE)?;
+            let (bytes, _) = any.receive_vec_with_tag::<u8>(NOTICE);
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        })
+    }
+
+    /// Tells all others that this worker cannot go on. This happens once, and nobody may be there
+    /// to receive it, so the message stays in memory.
+    fn tell_all(&self, message: &str) {
+        let kept: &'static [u8] = Box::leak(message.as_bytes().to_vec().into_boxed_slice());
+        for rank in (0..self.size).filter(|&rank| rank != self.rank) {
+            let to = self.notices.process_at_rank(rank as i32);
+            let request = self.one(|| to.immediate_send_with_tag(StaticScope, kept, NOTICE));
+            std::mem::forget(request);
+        }
+    }
+
+    fn rest(&self, message: String) -> ! {
+        RESTING.store(true, Ordering::Relaxed);
+        if let Some(answer) = self.answer.take() {
+            let _ = answer.send(Err(message));
+        }
+        loop {
+            thread::sleep(Duration::from_secs(60));
+        }
+    }
+
+    fn missing(&self) -> String {
+        format!(
+            "not all workers came within {} s (PULLBACK_TIMEOUT); worker {} waits in {}",
+            self.timeout.as_secs_f64(),
+            self.rank,
+            self.doing.borrow()
+        )
+    }
+
+    fn all_gather_bytes(&self, mine: &[u8]) -> Vec<u8> {
+        let mut all = vec![0; mine.len() * self.size];
+        scope(|s| {
+            self.finish(self.one(|| self.comm.immediate_all_gather_into(s, mine, &mut all[..])));
+        });
+        all
+    }
+
+    fn all_to_all_bytes(&self, mine: &[u8]) -> Vec<u8> {
+        let mut all = vec![0; mine.len()];
+        scope(|s| {
+            self.finish(self.one(|| self.comm.immediate_all_to_all_into(s, mine, &mut all[..])));
+        });
+        all
+    }
+
+    /// Compares what all workers were asked.
+    fn compare(&self, call: &CollectiveCall<'_>) -> std::result::Result<(), String> {
+        let number = self.number.replace(self.number.get() + 1);
+        let all = self.all_gather_bytes(&Ticket::new(self.id, number, call).encode());
+        let tickets: Vec<Ticket> = all.as_chunks().0.iter().map(Ticket::decode).collect();
+        Ticket::compare(&tickets)
+    }
+
+    fn exchange(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) {
+        let dtype = call.operand.dtype;
+        match call.collective {
+            Collective::AllReduce(combination) => {
+                self.all_reduce(*combination, dtype, input, output);
+            }
+            Collective::AllGather => {
+                for at in (0..input.len()).step_by(CHUNK) {
+                    let chunk = &input[at..input.len().min(at + CHUNK)];
+                    let all = self.all_gather_bytes(chunk);
+                    for (rank, part) in all.chunks(chunk.len()).enumerate() {
+                        output[rank * input.len() + at..][..chunk.len()].copy_from_slice(part);
+                    }
+                }
+            }
+            Collective::Broadcast { root } => {
+                if self.rank == *root {
+                    output.copy_from_slice(input);
+                }
+                let root = self.comm.process_at_rank(*root as i32);
+                for chunk in output.chunks_mut(CHUNK) {
+                    scope(|s| self.finish(self.one(|| root.immediate_broadcast_into(s, chunk))));
+                }
+            }
+            Collective::ReduceScatter => self.parts(input, |at, all, part| {
+                combine(
+                    Combination::Sum,
+                    dtype,
+                    self.size,
+                    &mut output[at..at + part],
+                    read(all, part),
+                );
+            }),
+            Collective::AllToAll => {
+                let whole = input.len() / self.size;
+                self.parts(input, |at, all, part| {
+                    for (rank, bytes) in all.chunks(part).enumerate() {
+                        output[rank * whole + at..][..part].copy_from_slice(bytes);
+                    }
+                });
+            }
+            Collective::Barrier | Collective::Send { .. } | Collective::Recv { .. } => {}
+        }
+    }
+
+    fn all_reduce(&self, combination: Combination, dtype: DType, input: &[u8], output: &mut [u8]) {
+        if input.len() <= DIRECT {
+            if !input.is_empty() {
+                let all = self.all_gather_bytes(input);
+                combine(combination, dtype, self.size, output, read(&all, input.len()));
+            }
+            return;
+        }
+        for (chunk, out) in input.chunks(CHUNK).zip(output.chunks_mut(CHUNK)) {
+            let share = chunk.len().div_ceil(self.size).next_multiple_of(LINE);
+            let mut padded = chunk.to_vec();
+            padded.resize(share * self.size, 0);
+            let mine = self.all_to_all_bytes(&padded);
+            let mut sum = vec![0; share];
+            combine(combination, dtype, self.size, &mut sum, read(&mine, share));
+            out.copy_from_slice(&self.all_gather_bytes(&sum)[..chunk.len()]);
+        }
+    }
+
+    /// Part `r` of every operand goes to worker `r`, in rounds: `use_them(at, all, part)` gets
+    /// `part` bytes of each worker, from byte `at` of its part on.
+    fn parts(&self, input: &[u8], mut use_them: impl FnMut(usize, &[u8], usize)) {
+        let whole = input.len() / self.size;
+        let step = (CHUNK / self.size).next_multiple_of(LINE);
+        for at in (0..whole).step_by(step) {
+            let part = step.min(whole - at);
+            let mut mine = Vec::with_capacity(part * self.size);
+            for rank in 0..self.size {
+                mine.extend_from_slice(&input[rank * whole + at..][..part]);
+            }
+            use_them(at, &self.all_to_all_bytes(&mine), part);
+        }
+    }
+
+    /// Sends a ticket and the data. The caller goes on at once.
+    fn send(&self, to: usize, call: &CollectiveCall<'_>, job: &Job, orders: &Receiver<Order>) {
+        let number = self.sent.borrow()[to];
+        self.sent.borrow_mut()[to] += 1;
+        let head = Ticket::new(self.id, number, call).encode();
+        let process = self.comm.process_at_rank(to as i32);
+        let _ = job.answer.send(Ok(vec![]));
+        scope(|s| {
+            let first = self.one(|| process.immediate_send_with_tag(s, &head[..], TICKET));
+            let pieces = job.input.chunks(1 << 30);
+            let mut requests = vec![first];
+            for piece in pieces {
+                requests.push(self.one(|| process.immediate_send_with_tag(s, piece, DATA)));
+            }
+            let mut arrived = || {
+                requests = std::mem::take(&mut requests)
+                    .into_iter()
+                    .filter_map(|request| self.one(|| request.test()).err())
+                    .collect();
+                requests.is_empty()
+            };
+            self.serve(orders, Some(&mut arrived));
+            // The group ends, or its callers are gone: the memory is held until it was sent.
+            while !arrived() {
+                thread::sleep(NAP);
+            }
+        });
+    }
+
+    fn receive(
+        &self,
+        from: usize,
+        spec: &Spec,
+        call: &CollectiveCall<'_>,
+        output: &mut [u8],
+    ) -> std::result::Result<(), String> {
+        let process = self.comm.process_at_rank(from as i32);
+        let mut head = [0; ticket::BYTES];
+        scope(|s| {
+            self.finish(
+                self.one(|| process.immediate_receive_into_with_tag(s, &mut head[..], TICKET)),
+            );
+        });
+        let number = self.received.borrow()[from];
+        self.received.borrow_mut()[from] += 1;
+        let came = Ticket::decode(&head);
+        if !came.agrees(&Ticket::of_send(self.id, number, self.rank, spec, call.line)) {
+            let message = format!(
+                "workers were asked for different things: worker {} for {} (at {}), worker {from} \
+                 for {came}",
+                self.rank,
+                ticket::describe(call),
+                call.line
+            );
+            self.tell_all(&message);
+            return Err(message);
+        }
+        for piece in output.chunks_mut(1 << 30) {
+            scope(|s| {
+                self.finish(self.one(|| process.immediate_receive_into_with_tag(s, piece, DATA)));
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Reads blocks of operands that lie one after the other.
+fn read(all: &[u8], each: usize) -> impl FnMut(usize, usize, &mut [u8]) + '_ {
+    move |rank, at, block| block.copy_from_slice(&all[rank * each + at..][..block.len()])
+}

@@ -1,0 +1,127 @@
+//! Fingerprints: what a worker was asked, as the others see it.
+
+use pullback_ir::{Collective, CollectiveCall, Line, Spec};
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// Bytes of an encoded ticket.
+pub(crate) const BYTES: usize = 512;
+/// Most bytes of each of its two texts. Longer ones are cut where they are stored; the hash is of
+/// the whole.
+const TEXT: usize = 240;
+
+/// One call, as workers compare it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Ticket {
+    /// Of everything that must agree.
+    hash: u64,
+    /// How many collectives of the whole group came before.
+    number: u64,
+    /// Op and operand: `all_reduce of f32[10]`.
+    what: String,
+    /// The user's line.
+    line: String,
+}
+
+impl Ticket {
+    /// The ticket of a call. The same line is asked for where all workers do the same; where their
+    /// parts differ (a broadcast has a root, and who waits at a barrier may come from anywhere),
+    /// programs have a line for each part.
+    pub(crate) fn new(group: u64, number: u64, call: &CollectiveCall<'_>) -> Ticket {
+        let what = describe(call);
+        let line = call.line.to_string();
+        let mut hasher = DefaultHasher::new();
+        (group, number, &what).hash(&mut hasher);
+        if same_part(call.collective) {
+            line.hash(&mut hasher);
+        }
+        Ticket { hash: hasher.finish(), number, what, line }
+    }
+
+    /// The ticket of the message that a worker receives, as its sender writes it.
+    pub(crate) fn of_send(group: u64, number: u64, to: usize, spec: &Spec, line: Line) -> Ticket {
+        let send = Collective::Send { to };
+        let call = CollectiveCall { collective: &send, operand: spec, sequence: 0, line };
+        Ticket::new(group, number, &call)
+    }
+
+    /// Whether all workers were asked for the same, in words if not. All workers compare all
+    /// tickets with that of worker 0, so all find the same difference.
+    pub(crate) fn compare(tickets: &[Ticket]) -> Result<(), String> {
+        let first = &tickets[0];
+        let differs = |ticket: &&Ticket| !ticket.agrees(first);
+        let Some(other) = tickets.iter().find(differs) else { return Ok(()) };
+        let rank = tickets.iter().take_while(|ticket| ticket.agrees(first)).count();
+        let mut message = format!(
+            "workers were asked for different things: worker 0 for {first}, worker {rank} for \
+             {other}"
+        );
+        if first.what == other.what && first.number == other.number {
+            message += "; the op is the same, but not the line, so these may be different tensors: \
+                        let all workers call it at one line";
+        }
+        Err(message)
+    }
+
+    /// Whether both workers were asked for the same.
+    pub(crate) fn agrees(&self, other: &Ticket) -> bool {
+        self.hash == other.hash
+    }
+
+    pub(crate) fn encode(&self) -> [u8; BYTES] {
+        let mut bytes = [0; BYTES];
+        bytes[..8].copy_from_slice(&self.hash.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
+        // The head of a spec says most; so does the tail of a path.
+        let what = &self.what[..self.what.floor_char_boundary(TEXT)];
+        let line = &self.line[self.line.ceil_char_boundary(self.line.len().saturating_sub(TEXT))..];
+        for (at, text) in [(16, what), (16 + TEXT + 8, line)] {
+            bytes[at] = text.len() as u8;
+            bytes[at + 1..at + 1 + text.len()].copy_from_slice(text.as_bytes());
+        }
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8; BYTES]) -> Ticket {
+        let word = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().unwrap());
+        let text = |at: usize| {
+            let len = usize::from(bytes[at]).min(TEXT);
+            String::from_utf8_lossy(&bytes[at + 1..at + 1 + len]).into_owned()
+        };
+        Ticket { hash: word(0), number: word(8), what: text(16), line: text(16 + TEXT + 8) }
+    }
+}
+
+impl fmt::Display for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (#{}, at {})", self.what, self.number, self.line)
+    }
+}
+
+fn same_part(collective: &Collective) -> bool {
+    match collective {
+        Collective::AllReduce(_)
+        | Collective::AllGather
+        | Collective::ReduceScatter
+        | Collective::AllToAll => true,
+        Collective::Broadcast { .. }
+        | Collective::Send { .. }
+        | Collective::Recv { .. }
+        | Collective::Barrier => false,
+    }
+}
+
+/// Op and operand.
+pub(crate) fn describe(call: &CollectiveCall<'_>) -> String {
+    let (name, operand) = (call.collective.name(), call.operand);
+    match call.collective {
+        Collective::AllReduce(_)
+        | Collective::AllGather
+        | Collective::ReduceScatter
+        | Collective::AllToAll => format!("{name} of {operand}"),
+        Collective::Broadcast { root } => format!("{name} worker {root} of {operand}"),
+        Collective::Send { to } => format!("{name} to worker {to} of {operand}"),
+        Collective::Recv { from, spec } => format!("{name} from worker {from} of {spec}"),
+        Collective::Barrier => name.to_string(),
+    }
+}
