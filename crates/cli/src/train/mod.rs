@@ -89,6 +89,7 @@ pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
         return Err(Failure::usage(message));
     }
     let Some(group) = workers::joined(said.workers, out)? else { return Ok(()) };
+    workers::check_parts(said.logical_workers, &group)?;
     let (options, settings) = settings::resolve(said, arguments.quick)?;
     let task = options.task.clone().unwrap_or_default();
     let name = format!("{task}-{}", settings.model.name());

@@ -50,6 +50,23 @@ fn launched(_: usize, _: &mut Output) -> CliResult {
     Err(Failure::failed("--workers needs a Unix system, or processes that mpirun starts"))
 }
 
+/// Refuses a number of logical workers that cannot be divided, before anything is made.
+///
+/// # Errors
+/// If it is not a power of two, or the number of workers is not a smaller one.
+pub fn check_parts(parts: Option<usize>, group: &Group) -> CliResult {
+    match parts {
+        Some(n) if !n.is_power_of_two() || !group.size().is_power_of_two() || group.size() > n => {
+            Err(Failure::usage(format!(
+                "--logical-workers {n}: it must be a power of two, and the number of workers ({}) \
+                 a smaller one or the same",
+                group.size()
+            )))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Whether the workers were started again after one of them failed: `pullback launch --restarts`.
 pub fn are_restarted() -> bool {
     let times = std::env::var("PULLBACK_RESTART").ok();

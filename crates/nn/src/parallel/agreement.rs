@@ -5,6 +5,7 @@
 //! the one of the others), the workers therefore exchange a sentence each, and all of them stop
 //! with the first. Without an error that costs one gathered number.
 
+use crate::refuse::called;
 use pullback::{Error, Group, Result, Tensor, catch, no_grad};
 
 /// The texts of all workers, in the order of ranks. Every worker calls it.
@@ -21,7 +22,9 @@ use pullback::{Error, Group, Result, Tensor, catch, no_grad};
 /// # Errors
 /// Of the group.
 #[doc(alias = "all_gather_object")]
+#[track_caller]
 pub fn gather_texts(group: &Group, text: &str) -> Result<Vec<String>> {
+    let _line = called();
     if group.size() == 1 {
         return Ok(vec![text.to_string()]);
     }
@@ -61,7 +64,9 @@ fn gathered(group: &Group, x: &Tensor) -> Result<Tensor> {
 ///
 /// # Errors
 /// That of the first worker that has one.
+#[track_caller]
 pub fn together<T>(group: &Group, op: &'static str, own: Result<T>) -> Result<T> {
+    let _line = called();
     let sentence = own.as_ref().err().map(ToString::to_string).unwrap_or_default();
     let sentences = gather_texts(group, &sentence)?;
     let Some(rank) = sentences.iter().position(|sentence| !sentence.is_empty()) else { return own };
@@ -76,6 +81,7 @@ pub fn together<T>(group: &Group, op: &'static str, own: Result<T>) -> Result<T>
 
 /// Refuses workers that do not list the same lines, and names the first difference. Every worker
 /// calls it, and all get the same sentence.
+#[track_caller]
 pub(crate) fn agree(
     group: &Group,
     op: &'static str,

@@ -5,6 +5,7 @@ use super::parts::{Division, TreeSum};
 use super::recording::StepSchedule;
 use super::reducer::{OP, Part, Reducer};
 use crate::Module;
+use crate::refuse::called;
 use pullback::{
     DType, Error, Group, HookHandle, Key, Result, Tensor, autocast_off, catch, no_grad,
     random_state, set_random_state,
@@ -79,7 +80,9 @@ impl<'a, M: Module> DataParallel<'a, M> {
     ///
     /// # Errors
     /// If models differ in a name, a shape or a dtype: the same sentence on all workers.
+    #[track_caller]
     pub fn new(model: &'a M, group: &Group) -> Result<DataParallel<'a, M>> {
+        let _line = called();
         let state = model.named_state();
         let line = |(name, x): &(String, Tensor)| {
             format!("{name} {}{}", x.spec(), if x.is_leaf() { "" } else { ", not trained" })
@@ -259,6 +262,7 @@ impl<'a, M: Module> DataParallel<'a, M> {
     /// [`DataParallel::allow_unused`].
     #[track_caller]
     pub fn backward(&self, loss: &Tensor) -> Result<()> {
+        let _line = called();
         lock(&self.reducer).begin(None, None);
         if let Err(error) = loss.backward() {
             lock(&self.reducer).forget();
@@ -292,6 +296,7 @@ impl<'a, M: Module> DataParallel<'a, M> {
     /// As [`DataParallel::backward`].
     #[track_caller]
     pub fn backward_weighted(&self, loss: &Tensor, examples: usize) -> Result<()> {
+        let _line = called();
         let share = catch(|| {
             no_grad(|| {
                 let own = loss.new_tensor(examples as f64);
@@ -321,7 +326,9 @@ impl<'a, M: Module> DataParallel<'a, M> {
     ///
     /// # Errors
     /// As [`DataParallel::backward`].
+    #[track_caller]
     pub fn finish(&self) -> Result<()> {
+        let _line = called();
         lock(&self.reducer).finish()
     }
 
@@ -405,6 +412,7 @@ impl<'a, M: Module> DataParallel<'a, M> {
         total: usize,
         mut loss: impl FnMut(Range<usize>) -> Result<Tensor>,
     ) -> Result<Tensor> {
+        let _line = called();
         let Some(division) = self.division else {
             return Err(Error::argument(OP, "`backward_parts` without `logical_workers`"));
         };
@@ -507,7 +515,9 @@ impl<'a, M: Module> DataParallel<'a, M> {
     ///
     /// # Errors
     /// Of the group.
+    #[track_caller]
     pub fn broadcast_buffers(&self) -> Result<()> {
+        let _line = called();
         broadcast(&self.model.named_buffers(), &self.group)
     }
 

@@ -23,7 +23,7 @@
 use super::clip::clip_parts;
 use super::shard::{Cut, columns, side_by_side};
 use crate::Module;
-use crate::refuse::refuse;
+use crate::refuse::{called, refuse};
 use pullback::{
     Error, Group, Pack, Packed, Path, Pending, Result, SavedValue, Tensor, Tree, autocast_off, cat,
     catch, is_tracing, no_grad, with_packing,
@@ -350,7 +350,9 @@ impl FullSharding {
     ///
     /// # Errors
     /// If workers have different modules, or parameters of several dtypes.
+    #[track_caller]
     pub fn shard<M: Module>(&self, module: M) -> Result<FullySharded<M>> {
+        let _line = called();
         let state = module.named_state();
         let lines = state.iter().map(|(name, x)| format!("{name} {}", x.spec()));
         super::agreement::agree(&self.group, OP, "modules", lines)?;
@@ -398,6 +400,7 @@ impl FullSharding {
     /// Of the backward pass or the group.
     #[track_caller]
     pub fn backward(&self, loss: &Tensor) -> Result<()> {
+        let _line = called();
         if is_tracing() {
             // Gathering is an op of the program, and its transpose sums over workers.
             return catch(|| loss / self.group.size() as f64)?.backward();
@@ -427,7 +430,9 @@ impl FullSharding {
     ///
     /// # Errors
     /// Of the group.
+    #[track_caller]
     pub fn finish(&self) -> Result<()> {
+        let _line = called();
         let units = lock(&self.units).clone();
         // In the order in which backward sends, from the last.
         units.iter().rev().try_for_each(|unit| unit.finish())
@@ -452,7 +457,9 @@ impl FullSharding {
     ///
     /// # Errors
     /// If `max_norm` is negative or NaN, or of the group.
+    #[track_caller]
     pub fn clip_grad_norm_(&self, max_norm: f64) -> Result<Tensor> {
+        let _line = called();
         let parts: Vec<Tensor> =
             lock(&self.units).iter().flat_map(|unit| unit.parts.clone()).collect();
         clip_parts(&parts, max_norm, &self.group)
@@ -492,6 +499,7 @@ impl<M: Module> FullySharded<M> {
     /// As `f`; or if a collective fails.
     #[track_caller]
     pub fn call<R>(&self, f: impl FnOnce(&M) -> R) -> R {
+        let _line = called();
         let unit = &self.unit;
         if is_tracing() {
             let whole = |(part, cut): (&Tensor, &Cut)| {

@@ -6,6 +6,7 @@ use super::data_parallel::{DataParallel, broadcast};
 use super::shard::{Cut, columns, side_by_side};
 use crate::Module;
 use crate::optim::Optimizer;
+use crate::refuse::called;
 use pullback::{Error, Group, HookHandle, Pending, Result, Tensor, autocast_off, catch, no_grad};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -122,7 +123,9 @@ impl<'a, M: Module> Sharded<'a, M> {
     ///
     /// # Errors
     /// If models differ, or the stage is another.
+    #[track_caller]
     pub fn new(model: &'a M, group: &Group, stage: usize) -> Result<Sharded<'a, M>> {
+        let _line = called();
         if !matches!(stage, 1 | 2) {
             let message = format!("stages are 1 and 2, not {stage}");
             return Err(Error::argument(OP, message).hint("stage 3 is `FullySharded`"));
@@ -270,6 +273,7 @@ impl<'a, M: Module> Sharded<'a, M> {
     /// Of the backward pass, of the group, or if a parameter gets no gradient in stage 1.
     #[track_caller]
     pub fn backward(&self, loss: &Tensor) -> Result<()> {
+        let _line = called();
         if let Some(whole) = &self.whole {
             whole.backward(loss)?;
             let state = lock(&self.state);
@@ -335,7 +339,9 @@ impl<'a, M: Module> Sharded<'a, M> {
     ///
     /// # Errors
     /// If `max_norm` is negative or NaN, or of the group.
+    #[track_caller]
     pub fn clip_grad_norm_(&self, max_norm: f64) -> Result<Tensor> {
+        let _line = called();
         super::clip::clip_parts(&self.shards, max_norm, &self.group())
     }
 
@@ -361,6 +367,7 @@ impl<'a, M: Module> Sharded<'a, M> {
     /// Of the optimiser or the group.
     #[track_caller]
     pub fn step(&self, optimizer: &(impl Optimizer + ?Sized)) -> Result<()> {
+        let _line = called();
         optimizer.step()?;
         self.gather()
     }
@@ -384,7 +391,9 @@ impl<'a, M: Module> Sharded<'a, M> {
     ///
     /// # Errors
     /// Of the group.
+    #[track_caller]
     pub fn gather(&self) -> Result<()> {
+        let _line = called();
         let state = lock(&self.state);
         let gathered = || -> Result<()> {
             // All are on their way before the first is used.

@@ -5,6 +5,7 @@ use super::manifest::{Manifest, Record};
 use super::sharded::ShardedCheckpoint;
 use super::tensors::{decode, dtype_of, tensor_of};
 use crate::parallel::together;
+use crate::refuse::called;
 use pullback::{Error, Group, Result, Tensor, catch, no_grad};
 use safetensors::tensor::TensorView;
 use std::collections::HashMap;
@@ -92,7 +93,9 @@ impl SavedShards {
     ///
     /// # Errors
     /// If a tensor is missing or of another shape or dtype, or a file is not as it was written.
+    #[track_caller]
     pub fn restore(&self, target: &ShardedCheckpoint, group: &Group) -> Result<()> {
+        let _line = called();
         let wanted = target.pieces.iter().map(|piece| {
             let whole = piece.cut.as_ref().map_or(piece.x.shape(), |cut| &cut.shape[..]);
             let (start, length) = match &piece.cut {

@@ -17,6 +17,7 @@ use super::tensors::encode;
 use crate::Module;
 use crate::optim::Optimizer;
 use crate::parallel::{Cut, FullSharding, Sharded, gather_texts, together};
+use crate::refuse::called;
 use pullback::{Error, Group, Result, Tensor};
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -282,7 +283,9 @@ impl ShardedCheckpoints {
     ///
     /// # Errors
     /// If a file of any worker cannot be written: the same on all workers, and nothing is left.
+    #[track_caller]
     pub fn save(&self, checkpoint: &ShardedCheckpoint, group: &Group) -> Result<PathBuf> {
+        let _line = called();
         let name = self.begin(checkpoint.record.step, group)?;
         let (working, place) = (self.folder.join(&name.1), self.folder.join(&name.0));
         let saved = self.write(checkpoint, group, &working, &place);
