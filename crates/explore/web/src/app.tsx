@@ -6,7 +6,7 @@ import { Guide, GUIDE } from "./guide";
 import { Predict } from "./predict";
 import type { Start, Tape } from "./schema";
 import { choose, Side } from "./side";
-import { get, set, useShown, VIEWS, write, type View } from "./state";
+import { fresh, get, set, useShown, VIEWS, write, type View } from "./state";
 import { isDark, toggleTheme } from "./theme";
 import { Icon, Mark } from "./ui/icons";
 import { CostView } from "./views/cost";
@@ -70,17 +70,19 @@ export function App({ start }: { start: Start }) {
   }));
   useEffect(() => {
     document.title = `${NAMES[shown.view]} · Pullback explorer`;
-    document.querySelector(".tabs [aria-current]")?.scrollIntoView({ block: "nearest", inline: "nearest" });
+    const tab = document.querySelector<HTMLElement>(".tabs [aria-current]");
+    const bar = tab?.parentElement;
+    if (tab && bar) bar.scrollLeft = tab.offsetLeft - (bar.clientWidth - tab.offsetWidth) / 2;
   }, [shown.view]);
 
-  const side = WITH_SIDE.includes(shown.view) && !(file && start.opened.kind === "run" && shown.view === "graph");
+  const side = WITH_SIDE.includes(shown.view) && !file;
   const waiting = shown.preset !== null && committed[shown.preset] === undefined;
   return (
     <div class="app">
       <a class="skip" href="#main" onClick={(e) => { e.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the view</a>
       <header class="top">
         <div class="bar">
-          <div class="brand"><Mark /><h1>Pullback explorer</h1></div>
+          <div class="brand"><Mark /><h1>Pullback <span class="brand-more">explorer</span></h1></div>
           <nav class="tabs" aria-label="Views">
             {VIEWS.map((view) => (
               <a key={view} href={write({ ...shown, view })} aria-current={shown.view === view ? "page" : undefined}
@@ -99,6 +101,7 @@ export function App({ start }: { start: Start }) {
         {side && <Side start={start} tape={tape.data} failure={tape.failure} />}
         <main class="main" id="main" tabIndex={-1}>
           {written && <p class="note small">A written page: it carries the engine's answers for what it shows. Other expressions and values need the server: <code>pullback explore</code>.</p>}
+          {start.opened.kind !== "expression" && <Subject start={start} />}
           <Guide start={start} />
           {shown.preset && <Predict key={shown.preset} start={start} id={shown.preset} committed={committed[shown.preset]}
             commit={(choice) => setCommitted((all) => ({ ...all, [shown.preset!]: choice }))} />}
@@ -109,6 +112,20 @@ export function App({ start }: { start: Start }) {
       </div>
       <Help open={help} close={() => setHelp(false)} start={start} />
       <div role="status" aria-live="polite">{toast && <div class="toast">{toast}</div>}</div>
+    </div>
+  );
+}
+
+/** Whether the views are about the file that was opened or about an expression. */
+function Subject({ start }: { start: Start }) {
+  const shown = useShown();
+  return (
+    <div class="row">
+      <div class="segment" role="group" aria-label="Subject">
+        <button aria-pressed={shown.subject === "file"} onClick={() => set({ ...fresh, subject: "file" })}>{start.opened.kind === "run" ? "Run" : "Recording"}</button>
+        <button aria-pressed={shown.subject === "expression"} onClick={() => set({ ...fresh })}>Expression</button>
+      </div>
+      {shown.subject === "file" && <span class="mono small">{start.opened.title}</span>}
     </div>
   );
 }

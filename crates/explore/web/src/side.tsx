@@ -14,38 +14,23 @@ export function Side({ start, tape, failure }: { start: Start; tape: Tape | null
   const active = start.examples.find((e) => e.expression === shown.expression);
   return (
     <aside class="side" aria-label="What is differentiated">
-      {start.opened.kind !== "expression" && (
-        <div class="segment" role="group" aria-label="Subject">
-          <button aria-pressed={shown.subject === "file"} onClick={() => set({ ...fresh, subject: "file" })}>{start.opened.kind === "run" ? "Run" : "Recording"}</button>
-          <button aria-pressed={shown.subject === "expression"} onClick={() => set({ ...fresh, subject: "expression" })}>Expression</button>
-        </div>
-      )}
-      {shown.subject === "file" ? (
-        <div class="stack">
-          <p class="mono">{start.opened.title}</p>
-          <p class="small muted">A recording of a real program. Every number is what the engine computed in that run.</p>
-        </div>
-      ) : (
-        <>
-          <Editor failure={failure} defaulted={tape?.defaulted ?? []} />
-          {tape && tape.variables.length > 0 && <Sliders tape={tape} />}
-          <details open={!narrow}>
-            <summary class="label">Examples</summary>
-            <ul class="examples">
-              {start.examples.map((e) => (
-                <li key={e.id}>
-                  <button class="example" aria-pressed={active?.id === e.id} onClick={() => choose(e)}>
-                    <span>{e.title}</span>
-                    <span class="small muted">{e.about}</span>
-                  </button>
-                </li>
-              ))}
-            </ul>
-          </details>
-        </>
-      )}
+      <Editor failure={failure} defaulted={tape?.defaulted ?? []} />
+      {tape && tape.variables.length > 0 && <Sliders tape={tape} />}
+      <details open={!narrow}>
+        <summary class="label">Examples</summary>
+        <ul class="examples">
+          {start.examples.map((e) => (
+            <li key={e.id}>
+              <button class="example" aria-pressed={active?.id === e.id} onClick={() => choose(e)}>
+                <span>{e.title}</span>
+                <span class="small muted">{e.about}</span>
+              </button>
+            </li>
+          ))}
+        </ul>
+      </details>
       {start.presets.length > 0 && (
-        <details open={!narrow && shown.subject !== "file"}>
+        <details open={!narrow}>
           <summary class="label">Predict, then look</summary>
           <ul class="examples">
             {start.presets.map((p) => (

@@ -45,7 +45,9 @@ export function place(tree: Tree, source: Source): Scene {
       ...g.leaves.map(() => LEAF),
     ];
     const order = [...g.groups.map((c) => c.first), ...g.leaves];
-    const placed = sizes.length <= SMALL && g.edges.length <= 4 * SMALL ? byDagre(sizes, g.edges, order) : quickly(sizes, g.edges, order);
+    let placed = sizes.length <= SMALL && g.edges.length <= 4 * SMALL ? byDagre(sizes, g.edges, order) : null;
+    // A long chain would be a thin strip: folded, it fits a screen.
+    if (!placed || (sizes.length > 10 && placed.h > 2.4 * placed.w)) placed = quickly(sizes, g.edges, order);
     plans.set(g, placed);
     return placed;
   };
@@ -108,6 +110,10 @@ function byDagre(sizes: Size[], edges: [number, number][], order: number[]): Pla
     return { x: n.x - s.w / 2, y: n.y - s.h / 2 };
   });
   const size = graph.graph() as { width: number; height: number };
+  // Dagre may put the first input last; mirrored, the drawing is as good and reads in order.
+  const fed = new Set(edges.map(([, b]) => b));
+  const inputs = sizes.map((_, k) => k).filter((k) => !fed.has(k)).sort((a, b) => order[a]! - order[b]!);
+  if (inputs.length > 1 && at[inputs[0]!]!.x > at[inputs[inputs.length - 1]!]!.x) at.forEach((p, k) => void (p.x = size.width - p.x - sizes[k]!.w));
   return { w: size.width, h: size.height, at };
 }
 

@@ -6,11 +6,13 @@ import "uplot/dist/uPlot.min.css";
 
 export interface Line {
   name: string; y: (number | null)[]; colour: string; dash?: number[]; fill?: boolean; step?: boolean; width?: number; points?: boolean;
+  /** Whether to draw across missing values. */
+  gaps?: boolean;
 }
 interface Props {
   x: number[]; lines: Line[]; label: string; height?: number; logX?: boolean; logY?: boolean; xName?: string; yName?: string;
   formatX?: (v: number) => string; formatY?: (v: number) => string; mark?: number | null; bands?: [number, number][];
-  bandColour?: string; onPick?: (x: number) => void; zeroY?: boolean;
+  bandColour?: string; onPick?: (x: number) => void; zeroY?: boolean; topY?: number; whole?: boolean; binaryY?: boolean;
 }
 
 /** The value of a colour token. */
@@ -48,6 +50,11 @@ export function Plot(p: Props) {
     const ink = token("ink-3");
     const grid = { stroke: token("line"), width: 1 };
     const axis = { stroke: ink, grid, ticks: { ...grid, size: 4 }, font: "12px ui-sans-serif, system-ui, sans-serif", labelFont: "12px ui-sans-serif, system-ui, sans-serif" };
+    // On a logarithmic axis only powers of ten (of two on the x axis) get a line.
+    const major = (base: number) => (_u: uPlot, splits: number[]) => splits.map((v) => (v && Number.isInteger(Math.round(Math.log(v) / Math.log(base) * 1e6) / 1e6) ? v : null));
+    const logged = (on: boolean | undefined, base: number) => (on ? { filter: major(base), grid: { ...grid, filter: major(base) }, ticks: { ...grid, size: 4, filter: major(base) } } : {});
+    const powers = Array.from({ length: 50 }, (_, i) => 2 ** i);
+    const wholes = [1, 2, 5].flatMap((d) => Array.from({ length: 12 }, (_, i) => d * 10 ** i)).sort((a, b) => a - b);
     const stepped = uPlot.paths.stepped!({ align: 1 });
     const chart = new uPlot(
       {
@@ -57,18 +64,18 @@ export function Plot(p: Props) {
         legend: { live: true },
         scales: {
           x: { time: false, distr: p.logX ? 3 : 1, log: 2 },
-          y: { distr: p.logY ? 3 : 1, range: p.zeroY ? (_u, _lo, hi) => [0, hi * 1.08 || 1] : undefined },
+          y: { distr: p.logY ? 3 : 1, range: p.zeroY ? (_u, _lo, hi) => [0, (p.topY ?? hi) * 1.08 || 1] : undefined },
         },
         axes: [
-          { ...axis, label: p.xName, labelSize: p.xName ? 22 : 0, size: 34, values: p.formatX ? (_u, vs) => vs.map((v) => (v === null ? "" : p.formatX!(v))) : undefined },
-          { ...axis, label: p.yName, labelSize: p.yName ? 20 : 0, size: 66, values: p.formatY ? (_u, vs) => vs.map((v) => (v === null ? "" : p.formatY!(v))) : undefined },
+          { ...axis, ...logged(p.logX, 2), incrs: p.whole ? wholes : undefined, label: p.xName, labelSize: p.xName ? 22 : 0, size: 34, values: p.formatX ? (_u, vs) => vs.map((v) => (v === null ? "" : p.formatX!(v))) : undefined },
+          { ...axis, ...logged(p.logY, 10), incrs: p.binaryY ? powers : undefined, label: p.yName, labelSize: p.yName ? 20 : 0, size: 66, values: p.formatY ? (_u, vs) => vs.map((v) => (v === null ? "" : p.formatY!(v))) : undefined },
         ],
         series: [
           { label: p.xName ?? "x", value: (_u, v) => (v === null ? "–" : p.formatX ? p.formatX(v) : String(v)) },
           ...p.lines.map((line) => ({
             label: line.name, stroke: token(line.colour) || line.colour, width: line.width ?? 2, dash: line.dash,
             fill: line.fill ? `color-mix(in srgb, ${token(line.colour) || line.colour} 12%, transparent)` : undefined,
-            paths: line.step ? stepped : undefined, points: { show: line.points ?? false, size: 5 }, spanGaps: false,
+            paths: line.step ? stepped : undefined, points: { show: line.points ?? false, size: 5 }, spanGaps: line.gaps ?? false,
             value: (_u: uPlot, v: number | null) => (v === null ? "–" : p.formatY ? p.formatY(v) : String(v)),
           })),
         ],

@@ -4,6 +4,15 @@ import { useEffect, useState } from "preact/hooks";
 import { onTransport } from "../keys";
 import { Icon } from "./icons";
 
+/** Scrolls the table that a row is in, and never the page. */
+export function showRow(row: HTMLElement | null): void {
+  const frame = row?.closest<HTMLElement>(".tape-scroll");
+  if (!row || !frame) return;
+  const head = 46;
+  if (row.offsetTop < frame.scrollTop + head) frame.scrollTop = row.offsetTop - head;
+  else if (row.offsetTop + row.offsetHeight > frame.scrollTop + frame.clientHeight) frame.scrollTop = row.offsetTop + row.offsetHeight - frame.clientHeight;
+}
+
 interface Props { at: number; total: number; go: (at: number) => void; label: string; text?: string; pace?: number }
 
 export function Transport({ at, total, go, label, text, pace = 900 }: Props) {

@@ -1,6 +1,7 @@
 // How a tensor is shown: a number, a small grid of numbers, or its shape with statistics.
 import type { ComponentChildren } from "preact";
 import { bytes, float, isScalar, number, percent, rows, shape } from "../format";
+import { ramp } from "./ramp";
 import type { Local, Num, Stats, Value } from "../schema";
 
 /** One number. The full digits are in the tooltip and in `data-num`, for tests and for copying. */
@@ -132,6 +133,9 @@ export const Partial = ({ of, by }: { of: string; by: string }) => (
     </mfrac>
   </math>
 );
+
+/** The scale of colours of `ramp`, from small to large. */
+export const Ramp = () => <span class="ramp" style={{ background: `linear-gradient(90deg, ${ramp(0)}, ${ramp(0.5)}, ${ramp(1)})` }} />;
 
 export const Card = ({ title, tools, children, class: c = "" }: { title?: ComponentChildren; tools?: ComponentChildren; children: ComponentChildren; class?: string }) => (
   <section class={`card ${c}`}>

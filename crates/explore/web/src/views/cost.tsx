@@ -57,6 +57,7 @@ export function CostView({ start }: { start: Start }) {
         <Card title="The Jacobian" tools={<span class="small muted">y = W₂·tanh(W₁·x){cost && `, hidden width ${cost.hidden}`}</span>}>
           <div class="in stack">
             <Jacobian n={shownAt[0]} m={shownAt[1]} ns={ns} ms={ms} drag={(a, b) => setDragged([a, b])} drop={commit} />
+            <p class="legend plain"><span><span class="swatch tan" />one forward pass: a column</span><span><span class="swatch cot" />one reverse pass: a row</span></p>
             <div class="even">
               <Levels label="n, inputs" list={ns} value={shownAt[0]} pick={(k) => commit(k, m)} />
               <Levels label="m, outputs" list={ms} value={shownAt[1]} pick={(k) => commit(n, k)} />
@@ -103,7 +104,7 @@ function Verdict({ p }: { p: CostPoint }) {
         <dt>f alone</dt><dd class="num">{seconds(p.function)}</dd>
         <dt>f and one reverse pass</dt><dd class="num">{seconds(p.reverse.pass)}</dd>
         <dt><b>cheap-gradient ratio</b></dt><dd><b class="num cot">{number(p.ratio, 3)}</b> <span class="muted small">one pass against f</span></dd>
-        <dt>multiplications</dt><dd class="small num">f {count(p.counted.function)} · forward {count(p.counted.forward)} · reverse {count(p.counted.reverse)}</dd>
+        <dt>multiplications</dt><dd class="small num wrap">f {count(p.counted.function)} · forward {count(p.counted.forward)} · reverse {count(p.counted.reverse)}</dd>
       </dl>
     </>
   );
@@ -143,13 +144,13 @@ function Jacobian({ n, m, ns, ms, drag, drop }: { n: number; m: number; ns: numb
       onPointerUp={(e) => { if (held.current) { held.current = false; drop(...from(e)); } }}
       onPointerCancel={() => { held.current = false; }}>
       <rect class="jac-limit" x={40} y={30} width={SIDE} height={SIDE} rx={4} />
-      <text x={40 + w / 2} y={20} class="jac-text">{n} columns</text>
-      <text transform={`translate(28,${30 + h / 2}) rotate(-90)`} class="jac-text">{m} rows</text>
+      <text x={40 + w / 2} y={20} class="jac-text">{many(n, "column")}</text>
+      <text transform={`translate(28,${30 + h / 2}) rotate(-90)`} class="jac-text">{many(m, "row")}</text>
       <rect class="jac" x={40} y={30} width={w} height={h} />
       {lines(n, w).map((x) => <line key={`v${x}`} class="jac-line" x1={40 + x} x2={40 + x} y1={30} y2={30 + h} />)}
       {lines(m, h).map((y) => <line key={`h${y}`} class="jac-line" y1={30 + y} y2={30 + y} x1={40} x2={40 + w} />)}
-      <rect class="jac-col" x={40} y={30} width={Math.max(w / Math.min(n, 64), 3)} height={h} />
       <rect class="jac-row" x={40} y={30} width={w} height={Math.max(h / Math.min(m, 64), 3)} />
+      <rect class="jac-col" x={40} y={30} width={Math.max(w / Math.min(n, 64), 3)} height={h} />
       <circle class="jac-grip" cx={40 + w} cy={30 + h} r={10} onPointerDown={(e) => { held.current = true; (e.currentTarget as Element).setPointerCapture(e.pointerId); e.preventDefault(); }} />
     </svg>
   );

@@ -3,7 +3,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { bytes, many, number } from "../format";
 import type { Num, Tape, TapeNode } from "../schema";
 import { set, useShown } from "../state";
-import { Transport } from "../ui/transport";
+import { showRow, Transport } from "../ui/transport";
 import { Bytes, Card, Shown, StatsTable } from "../ui/value";
 import { brief, Diagram, DRAWN } from "./diagram";
 
@@ -49,7 +49,7 @@ export function ForwardView({ tape }: { tape: Tape }) {
 
 function TapeTable({ tape, at, picked }: { tape: Tape; at: number; picked: number | null }) {
   const current = useRef<HTMLTableRowElement>(null);
-  useEffect(() => current.current?.scrollIntoView({ block: "nearest" }), [at]);
+  useEffect(() => showRow(current.current), [at]);
   return (
     <div class="scroll tape-scroll" tabIndex={0} role="region" aria-label="Tape, as a table">
       <table class="tape">
@@ -91,7 +91,7 @@ export function Detail({ node: n, tape, reached }: { node: TapeNode; tape: { nod
       {reached ? <div class="value big-value"><Shown v={n.value} /></div> : <p class="muted">Not computed yet.</p>}
       <dl class="pairs wide">
         {n.op && <><dt>op</dt><dd><code>{n.op}</code> <span class="muted small">{n.family}</span></dd></>}
-        {n.operands.length > 0 && <><dt>operands</dt><dd class="row">{n.operands.map((id, k) => {
+        {n.operands.length > 0 && tape.nodes.length > 0 && <><dt>operands</dt><dd class="row">{n.operands.map((id, k) => {
           const v = tape.nodes[id - tape.from];
           return <span key={k}><i class="sym">{nameOf(tape.nodes, tape.from, id)}</i>{v?.value && <> = <span class="value mono">{brief(v.value)}</span></>}</span>;
         })}</dd></>}

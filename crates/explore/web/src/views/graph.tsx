@@ -11,7 +11,8 @@ import type { RecordedNode, Recording, Start, Tape, Value } from "../schema";
 import { set, useShown } from "../state";
 import { Icon } from "../ui/icons";
 import { token, useTheme } from "../ui/plot";
-import { Card, StatsTable } from "../ui/value";
+import { isNight, ramp } from "../ui/ramp";
+import { Card, Ramp, StatsTable } from "../ui/value";
 import { Detail } from "./forward";
 
 export const FAMILIES = ["input", "constant", "pointwise", "compare", "reduce", "linear", "view", "index", "norm", "random", "flow", "fused", "other"];
@@ -19,10 +20,9 @@ const HUES: Record<string, [number, number]> = {
   input: [205, 45], constant: [210, 6], pointwise: [145, 34], compare: [85, 30], reduce: [38, 62], linear: [14, 62], view: [220, 14],
   index: [180, 36], norm: [275, 36], random: [325, 40], flow: [250, 48], fused: [352, 44], other: [50, 16],
 };
-const dark = () => document.documentElement.dataset.theme === "dark";
 export const familyColour = (family: string): string => {
   const [h, s] = HUES[family] ?? HUES.other!;
-  return dark() ? `hsl(${h} ${s * 0.85}% 27%)` : `hsl(${h} ${s}% 84%)`;
+  return isNight() ? `hsl(${h} ${s * 0.85}% 27%)` : `hsl(${h} ${s}% 84%)`;
 };
 
 type Colour = "family" | "gradient" | "zero" | "seconds";
@@ -87,9 +87,10 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
 
   const look = useMemo<Look>(() => {
     const colours = new Map(FAMILIES.map((f) => [f, familyColour(f)]));
-    const night = dark();
+    const night = isNight();
     const unknown = night ? "#2a323b" : "#e6e4dc";
-    const heat = (t: number) => `hsl(${230 - 215 * t} ${night ? 45 : 68}% ${night ? 22 + 20 * t : 90 - 26 * t}%)`;
+    const steps = Array.from({ length: 33 }, (_, i) => ramp(i / 32));
+    const heat = (t: number) => steps[Math.round(t * 32)]!;
     const leafColour = (i: number): string => {
       if (colour === "family") return colours.get(source.family(i)) ?? unknown;
       const raw = colour === "zero" ? source.zero(i) : Math.log10(source[colour](i));
@@ -252,7 +253,7 @@ function Legend({ colour, families, ranges, theme }: { colour: Colour; families:
   const [lo, hi] = ranges[colour];
   if (!(hi >= lo)) return <div class="legend">Not known here.</div>;
   const text = (v: number) => (colour === "zero" ? percent(v) : colour === "seconds" ? seconds(10 ** v) : number(10 ** v, 2));
-  return <div class="legend"><span>{text(lo)}</span><span class={`ramp ${dark() ? "night" : ""}`} /><span>{text(hi)}</span><span class="muted">{colour === "gradient" ? "root mean square of the gradient" : colour === "zero" ? "share of zeros" : "time of the op"}</span></div>;
+  return <div class="legend"><span>{text(lo)}</span><Ramp /><span>{text(hi)}</span><span class="muted">{colour === "gradient" ? "root mean square of the gradient" : colour === "zero" ? "share of zeros" : "time of the op"}</span></div>;
 }
 
 /** Asks for a node's details once the pointer has rested on it. */

@@ -106,10 +106,9 @@ function Timeline({ run, top }: { run: MemoryRun; top: number }) {
     const back = t.findIndex((e) => e.phase !== "forward");
     return { x: t.map((_, i) => i), lines, bands, turn: back < 0 ? null : back };
   }, [run]);
-  void top;
   return (
     <Card title={TITLES[run.name] ?? run.name} tools={<span class="row small muted">{bands.length > 0 && <span><span class="swatch cot-soft" /> computed again</span>}<span>┆ where backward begins</span></span>}>
-      <div class="in"><Plot x={x} lines={lines} label={`Live bytes over time, ${TITLES[run.name] ?? run.name}; peak ${bytes(run.peak)}`} height={190} zeroY mark={turn} bands={bands} bandColour="cot-soft"
+      <div class="in"><Plot x={x} lines={lines} label={`Live bytes over time, ${TITLES[run.name] ?? run.name}; peak ${bytes(run.peak)}`} height={190} zeroY topY={top} whole binaryY mark={turn} bands={bands} bandColour="cot-soft"
         xName="op" formatX={(v) => count(Math.round(v))} formatY={(v) => bytes(Math.round(v))} /></div>
     </Card>
   );
@@ -131,7 +130,7 @@ function Valley({ memory, segment }: { memory: Memory; segment: number | null })
     <Card title="Peak by segment length">
       <div class="in stack">
         <p class="small">Short segments keep many borders, long ones hold a whole segment while it is computed again. The least is in between: at length <b class="num">{best.segment}</b> with {bytes(best.peak)}; √{memory.layers} ≈ {Math.sqrt(memory.layers ?? 1).toFixed(1)}.</p>
-        <Plot x={x} lines={lines} label="Peak memory by segment length" height={220} zeroY mark={segment} xName="segment length" formatX={(v) => String(Math.round(v))} formatY={(v) => bytes(Math.round(v))}
+        <Plot x={x} lines={lines} label="Peak memory by segment length" height={220} zeroY whole binaryY mark={segment} xName="segment length" formatX={(v) => String(Math.round(v))} formatY={(v) => bytes(Math.round(v))}
           onPick={written ? undefined : (k) => set({ segment: k })} />
       </div>
     </Card>

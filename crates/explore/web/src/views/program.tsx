@@ -136,20 +136,20 @@ function Arena({ arena }: { arena: NonNullable<Program["arena"]> }) {
     <Card title="The arena" tools={<span class="small muted">{bytes(arena.bytes)} for {many(arena.intervals.length, "buffer")}; alone they would be {bytes(arena.intervals.reduce((s, i) => s + i.bytes, 0))}</span>}>
       <div class="in stack">
         <div ref={place}>
-          <svg class="arena" width={width || 10} height={height + 26} role="img" aria-label={`Arena of ${bytes(arena.bytes)} over ${moments} equations`}>
+          <svg class="arena" width={width || 10} height={height + 34} role="img" aria-label={`Arena of ${bytes(arena.bytes)} over ${moments} equations`}>
             {[0, 0.25, 0.5, 0.75, 1].map((t) => (
               <g key={t}>
-                <line class="rule" x1={left} x2={left + w} y1={height - t * height + 2} y2={height - t * height + 2} />
-                <text class="axis" x={left - 8} y={height - t * height + 6} text-anchor="end">{bytes(Math.round(t * top))}</text>
+                <line class="rule" x1={left} x2={left + w} y1={height - t * height + 10} y2={height - t * height + 10} />
+                <text class="axis" x={left - 8} y={height - t * height + 14} text-anchor="end">{bytes(Math.round(t * top))}</text>
               </g>
             ))}
             {list.map((i, k) => (
               <rect key={k} class={`slot ${pick === k ? "on" : ""}`} x={left + (i.first / moments) * w} width={Math.max(((i.last - i.first + 1) / moments) * w - 0.6, 1)}
-                y={2 + height - ((i.offset + i.bytes) / top) * height} height={Math.max((i.bytes / top) * height - 0.6, 1)}
+                y={10 + height - ((i.offset + i.bytes) / top) * height} height={Math.max((i.bytes / top) * height - 0.6, 1)}
                 style={{ fill: slotColour(i.op) }} onPointerEnter={() => setPick(k)} onClick={() => setPick(k)} />
             ))}
-            <text class="axis" x={left} y={height + 20}>equation 0</text>
-            <text class="axis" x={left + w} y={height + 20} text-anchor="end">{moments - 1}</text>
+            <text class="axis" x={left} y={height + 28}>equation 0</text>
+            <text class="axis" x={left + w} y={height + 28} text-anchor="end">{moments - 1}</text>
           </svg>
         </div>
         <p class="small" aria-live="polite">{chosen ? <><code>{chosen.name}: {chosen.spec}</code> from <code>{chosen.op}</code>: {bytes(chosen.bytes)} at offset {count(chosen.offset)}, equations {chosen.first} to {chosen.last}{chosen.line && <> · <code>{chosen.line}</code></>}</> : <span class="muted">Each bar is a buffer: as wide as its life, as high as its size. Bars that share a height share memory.</span>}</p>

@@ -4,7 +4,7 @@ import { useAsk } from "../api";
 import { many, shape } from "../format";
 import type { OneOp, RecordedNode, Recording, Sweep, Tape, Value } from "../schema";
 import { set, useShown } from "../state";
-import { Transport } from "../ui/transport";
+import { showRow, Transport } from "../ui/transport";
 import { Card, elements, Shown, Slope, StatsTable, Sym } from "../ui/value";
 import { Detail, StepText } from "./forward";
 import { OpShapes } from "./op";
@@ -25,7 +25,7 @@ function RecordedForward({ recording }: { recording: Recording }) {
   const page = Math.floor(Math.max(at - 1, 0) / PAGE) * PAGE;
   const { data, failure, busy } = useAsk<Tape>(`/api/recording/tape?from=${page}&count=${PAGE}`);
   const current = useRef<HTMLTableRowElement>(null);
-  useEffect(() => current.current?.scrollIntoView({ block: "nearest" }), [at, data]);
+  useEffect(() => showRow(current.current), [at, data]);
   const name = (id: number) => recording.nodes.name[id] ?? data?.nodes[id - page]?.name ?? `v${id}`;
   const picked = shown.node ?? at - 1;
   return (
@@ -89,7 +89,7 @@ function RecordedSweep({ recording }: { recording: Recording }) {
   const page = Math.floor(Math.max(at - 1, 0) / PAGE) * PAGE;
   const { data, failure } = useAsk<Sweep>(`/api/recording/sweep?from=${page}&count=${PAGE}`);
   const current = useRef<HTMLTableRowElement>(null);
-  useEffect(() => current.current?.scrollIntoView({ block: "nearest" }), [at, data]);
+  useEffect(() => showRow(current.current), [at, data]);
   const label = (id: number) => {
     const op = recording.nodes.op[id];
     return recording.nodes.name[id] ?? `v${id}${op !== null && op !== undefined ? ` (${recording.ops[op]})` : ""}`;

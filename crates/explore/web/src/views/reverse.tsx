@@ -3,7 +3,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { isScalar, many } from "../format";
 import type { Contribution, Num, Tape, TapeNode, Value, Visit } from "../schema";
 import { set, useShown } from "../state";
-import { Transport } from "../ui/transport";
+import { showRow, Transport } from "../ui/transport";
 import { Card, elements, N, Partial, Shown, Slope, Sym } from "../ui/value";
 import { brief, Diagram, DRAWN } from "./diagram";
 import { StepText } from "./forward";
@@ -134,7 +134,7 @@ function Happening({ moment, at, tape, name, earlier }: { moment: Moment | null;
 
 function Registers({ tape, registers, moment, visited, lit, shares }: { tape: Tape; registers: Map<number, Value>; moment: Moment | null; visited: Set<number>; lit: number | null; shares: Map<number, number> }) {
   const current = useRef<HTMLTableRowElement>(null);
-  useEffect(() => current.current?.scrollIntoView({ block: "nearest" }), [moment]);
+  useEffect(() => showRow(current.current), [moment]);
   return (
     <div class="scroll tape-scroll" tabIndex={0} role="region" aria-label="Registers, as a table">
       <table class="tape">

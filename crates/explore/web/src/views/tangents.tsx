@@ -136,7 +136,7 @@ function BothWays({ tape, node }: { tape: Tape; node: number }) {
   const ops = tape.nodes.filter((n) => n.kind === "op");
   return (
     <Card title="One op, both ways" tools={
-      <label class="row small">op <select value={node} onChange={(e) => set({ node: Number(e.currentTarget.value) })}>
+      <label class="row small nowrap">op <select value={node} onChange={(e) => set({ node: Number(e.currentTarget.value) })}>
         {ops.map((n) => <option key={n.id} value={n.id}>{n.name} = {n.formula}</option>)}
       </select></label>}>
       <div class={`in ${busy ? "busy" : ""}`}>

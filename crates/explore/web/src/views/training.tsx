@@ -4,7 +4,8 @@ import { useAsk } from "../api";
 import { count, float, many, number } from "../format";
 import type { Points, Run, Start } from "../schema";
 import { Plot, useTheme, type Line } from "../ui/plot";
-import { Card } from "../ui/value";
+import { isNight, ramp } from "../ui/ramp";
+import { Card, Ramp } from "../ui/value";
 
 const HUE = ["value", "cot", "tan", "good", "bad", "ink-2"];
 
@@ -86,7 +87,7 @@ function aligned(series: { name: string; points: Points }[]): [number[], (number
 function Curves({ series, label, log, first = 0 }: { series: { name: string; points: Points }[]; label: string; log?: boolean; first?: number }) {
   const { x, lines } = useMemo(() => {
     const [x, ys] = aligned(series);
-    return { x, lines: ys.map((y, i): Line => ({ name: series[i]!.name, y, colour: HUE[(i + first) % HUE.length]!, points: y.filter((v) => v !== null).length < 30 })) };
+    return { x, lines: ys.map((y, i): Line => ({ name: series[i]!.name, y, colour: HUE[(i + first) % HUE.length]!, points: y.filter((v) => v !== null).length < 30, gaps: true })) };
   }, [series]);
   return <Plot x={x} lines={lines} label={label} logY={log} height={230} xName="step" formatX={(v) => count(v)} formatY={(v) => number(v, 3)} />;
 }
@@ -97,12 +98,11 @@ function Heat({ run, what, chosen, pick }: { run: Run; what: "gradient" | "updat
     const all = run.layers.flatMap((l) => l[what].map(([, y]) => Math.log10(float(y)))).filter(Number.isFinite);
     return { lo: Math.min(...all), hi: Math.max(...all) };
   }, [run, what]);
-  const night = document.documentElement.dataset.theme === "dark";
+  const night = isNight();
   const colour = (y: number) => {
     if (!Number.isFinite(y)) return night ? "#ff8b82" : "#b3261e";
     if (y === 0) return night ? "#000" : "#444";
-    const t = hi > lo ? (Math.log10(y) - lo) / (hi - lo) : 0.5;
-    return `hsl(${230 - 215 * t} ${night ? 48 : 66}% ${night ? 20 + 32 * t : 90 - 34 * t}%)`;
+    return ramp(hi > lo ? (Math.log10(y) - lo) / (hi - lo) : 0.5);
   };
   const flagged = new Set(run.flags.map((f) => f.layer));
   const layer = run.layers.find((l) => l.name === chosen) ?? null;
@@ -124,7 +124,7 @@ function Heat({ run, what, chosen, pick }: { run: Run; what: "gradient" | "updat
           );
         })}
       </div>
-      {Number.isFinite(lo) && <div class="legend"><span>{number(10 ** lo, 2)}</span><span class={`ramp ${night ? "night" : ""}`} /><span>{number(10 ** hi, 2)}</span><span class="muted">{what === "update" ? "norm of the change against the norm of the weights" : `root mean square of the ${what}`}</span></div>}
+      {Number.isFinite(lo) && <div class="legend"><span>{number(10 ** lo, 2)}</span><Ramp /><span>{number(10 ** hi, 2)}</span><span class="muted">{what === "update" ? "norm of the change against the norm of the weights" : `root mean square of the ${what}`}</span></div>}
       {layer && <div><h3>{layer.name} <span class="muted small">{count(layer.parameters)} parameters</span></h3><Curves key={`${layer.name}${what}`} series={series} label={`${what} of ${layer.name}`} log={layer[what].every(([, y]) => float(y) > 0)} first={1} /></div>}
     </div>
   );
