@@ -1,6 +1,6 @@
 // Step, play, pause and scrub: one control for every sequence. The keyboard reaches the control of
 // the visible view through `keys.ts`.
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { onTransport } from "../keys";
 import { Icon } from "./icons";
 
@@ -29,15 +29,19 @@ export function Transport({ at, total, go, label, text, pace = 900 }: Props) {
     const timer = setTimeout(() => go(Math.min(total, at + stride)), pace / speed);
     return () => clearTimeout(timer);
   }, [playing, at, total, speed]);
+  // Keys may come faster than the page is drawn, so a step is counted from the last one asked for.
+  const now = useRef(at);
+  now.current = at;
   const step = (to: number) => {
     setPlaying(false);
-    go(Math.max(0, Math.min(total, to)));
+    now.current = Math.max(0, Math.min(total, to));
+    go(now.current);
   };
   const play = () => {
     if (!playing && at >= total) go(0);
     setPlaying(!playing);
   };
-  useEffect(() => onTransport({ step: (by) => step(at + by), first: () => step(0), last: () => step(total), play }));
+  useEffect(() => onTransport({ step: (by) => step(now.current + by), first: () => step(0), last: () => step(total), play }));
   return (
     <div class="transport" role="group" aria-label={label}>
       <div class="row tight">

@@ -73,7 +73,7 @@ function TapeTable({ tape, at, picked }: { tape: Tape; at: number; picked: numbe
 }
 
 export const StepText = ({ node: n }: { node: TapeNode }) => (
-  <button class="step-text" onClick={(e) => { e.stopPropagation(); set({ node: n.id }); }} aria-label={`Step ${n.id}: ${n.name} = ${n.formula}`}>
+  <button class="step-text" onClick={(e) => { e.stopPropagation(); set({ node: n.id }); }}>
     <i class="sym">{n.name}</i>
     {n.kind === "op" ? <> = <span class="mono">{n.formula}</span></> : <span class="muted small"> {n.kind}</span>}
     {n.uses > 1 && <span class="badge reuse">used {n.uses}×</span>}

@@ -122,7 +122,8 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
     const d = (drawing.current = new Drawing(canvas.current!));
     (canvas.current as unknown as { drawing: Drawing }).drawing = d;
     const observer = new ResizeObserver(([entry]) => {
-      const first = canvas.current!.width <= 1;
+      if (!canvas.current) return;
+      const first = canvas.current.width <= 1;
       d.resize(entry!.contentRect.width, entry!.contentRect.height);
       if (first) d.fit();
     });
