@@ -65,12 +65,12 @@ export function ReverseView({ tape }: { tape: Tape }) {
             }} />
         </Card>
       )}
-      <div class="two">
+      <div class={tape.nodes.some((n) => n.value?.shape?.length) ? "stack gap" : "two"}>
         <Card title="Registers" tools={<span class="small muted">{many(registers.size, "register")} filled</span>}>
           <Registers tape={tape} registers={registers} moment={moment} visited={visited} lit={lit} shares={shares} />
         </Card>
         <Card title="Every contribution so far">
-          <Ledger list={list.slice(0, at)} name={name} tape={tape} />
+          <Ledger list={list.slice(0, at)} name={name} />
         </Card>
       </div>
       {done && <Finished tape={tape} name={name} visits={tape.sweep.visits.length} />}
@@ -161,7 +161,7 @@ function Registers({ tape, registers, moment, visited, lit, shares }: { tape: Ta
 const RegisterCell = ({ node, value }: { node: TapeNode; value: Value | undefined }) =>
   value ? <Shown v={value} max={4} /> : node.tracked ? <span class="num zero" data-num="0">0</span> : <span class="muted small">none needed</span>;
 
-function Ledger({ list, name, tape }: { list: Moment[]; name: (id: number) => string; tape: Tape }) {
+function Ledger({ list, name }: { list: Moment[]; name: (id: number) => string }) {
   const rows = list.filter((m) => m.contribution);
   if (rows.length === 0) return <p class="in muted">Nothing yet. Step on with <kbd>→</kbd>.</p>;
   return (
@@ -175,7 +175,7 @@ function Ledger({ list, name, tape }: { list: Moment[]; name: (id: number) => st
               <tr key={`${m.visit!.node}-${c.to}-${c.operand}`} data-ledger={`${m.visit!.node}-${c.to}-${c.operand}`}>
                 <td><Sym name={name(c.to)} bar /> <span class="muted small">from <i class="sym">{name(m.visit!.node)}</i></span></td>
                 <td class="right cot"><Shown v={c.upstream} max={3} /></td>
-                <td class="right value"><Slope local={c.local} tall={elements(tape.nodes[m.visit!.node]?.value)} /></td>
+                <td class="right value">{!c.local.value || isScalar(c.local.value) ? <Slope local={c.local} /> : <span class="mono small">{c.local.formula ?? brief(c.local.value)}</span>}</td>
                 <td class="right cot strong"><Shown v={c.product} max={3} /></td>
               </tr>
             );

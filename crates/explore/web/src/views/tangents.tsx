@@ -1,7 +1,7 @@
 // Forward mode: a direction pushed along the tape; and one op seen both ways.
 import { useAsk } from "../api";
-import { float, isScalar, many } from "../format";
-import type { Nested, OneOp, Tape, Value } from "../schema";
+import { float, isScalar, many, number, rows } from "../format";
+import type { Nested, OneOp, Tape, Value, Variable } from "../schema";
 import { get, set, useShown } from "../state";
 import { Transport } from "../ui/transport";
 import { Card, elements, N, Partial, Shown, Slope, Sym } from "../ui/value";
@@ -63,7 +63,7 @@ export function TangentsView({ tape: plain, recording }: { tape: Tape; recording
             edge={(_f, to) => ({ kind: to === at - 1 ? "live tan" : to < at ? "" : "later" })} />
         </Card>
       )}
-      <div class="two">
+      <div class={tape.nodes.some((n) => n.value?.shape?.length) ? "stack gap" : "two"}>
         <Card title="Values and tangents">
           <div class="scroll tape-scroll" tabIndex={0} role="region" aria-label="Tangents, as a table">
             <table class="tape">
@@ -102,10 +102,11 @@ function Direction({ tape, given }: { tape: Tape; given: Map<number, Value> }) {
     const make = (shape: number[]): Nested => (shape.length === 0 ? 0 : Array.from({ length: shape[0]! }, () => make(shape.slice(1))));
     return make(v.shape ?? []);
   };
-  const unit = (v: Value): Nested => {
-    const make = (shape: number[], first: boolean): Nested =>
-      shape.length === 0 ? (first ? 1 : 0) : Array.from({ length: shape[0]! }, (_, i) => make(shape.slice(1), first && i === 0));
-    return make(v.shape ?? [], true);
+  // Zeros, and a one at the given element.
+  const unit = (v: Value, at = 0): Nested => {
+    let k = 0;
+    const make = (shape: number[]): Nested => (shape.length === 0 ? (k++ === at ? 1 : 0) : Array.from({ length: shape[0]! }, () => make(shape.slice(1))));
+    return make(v.shape ?? []);
   };
   const all = () => Object.fromEntries(tape.variables.map((v) => [v.name, given.get(v.id)?.data ?? zero(v.value)]));
   const along = (k: number) => set({ direction: Object.fromEntries(tape.variables.map((v, i) => [v.name, i === k ? unit(v.value) : zero(v.value)])) });
@@ -123,10 +124,27 @@ function Direction({ tape, given }: { tape: Tape; given: Map<number, Value> }) {
                 <N x={(d?.data ?? 0) as number} class="tan" />
               </div>
             )
-            : <div class="row" key={v.name}><Sym name={v.name} dot /> <Shown v={d} max={4} /></div>;
+            : <Entries key={v.name} v={v} d={d} pick={(k) => set({ direction: Object.fromEntries(tape.variables.map((u) => [u.name, u.name === v.name ? unit(u.value, k) : zero(u.value)])) })} />;
         })}
       </div>
     </Card>
+  );
+}
+
+/** The direction of a tensor: a click on an entry wiggles that one alone. */
+function Entries({ v, d, pick }: { v: Variable; d: Value | undefined; pick: (k: number) => void }) {
+  const table = d?.data !== null && d?.data !== undefined ? rows(d.data) : [];
+  const wide = table[0]?.length ?? 0;
+  if (table.length * wide > 144 || table.length === 0) return <div class="row"><Sym name={v.name} dot /> <Shown v={d} max={4} /></div>;
+  return (
+    <div class="row">
+      <Sym name={v.name} dot />
+      <div class="entries" role="group" aria-label={`Direction of ${v.name}: choose an entry`} style={{ gridTemplateColumns: `repeat(${wide}, auto)` }}>
+        {table.flatMap((r, i) => r.map((x, j) => (
+          <button key={`${i},${j}`} aria-pressed={float(x) !== 0} aria-label={`${v.name}, row ${i}, column ${j}: ${number(x, 3)}`} onClick={() => pick(i * wide + j)}>{number(x, 2)}</button>
+        )))}
+      </div>
+    </div>
   );
 }
 
