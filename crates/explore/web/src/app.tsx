@@ -14,7 +14,7 @@ import { ForwardView } from "./views/forward";
 import { GraphView } from "./views/graph";
 import { MemoryView } from "./views/memory";
 import { ProgramView } from "./views/program";
-import { RecordedTape } from "./views/recorded";
+import { RecordedBothWays, RecordedTape } from "./views/recorded";
 import { ReverseView } from "./views/reverse";
 import { TangentsView } from "./views/tangents";
 import { TrainingView } from "./views/training";
@@ -141,8 +141,9 @@ function Current({ start, tape, busy, failed }: { start: Start; tape: Tape | nul
   if (file && start.opened.kind === "run") return <p class="note">A run folder has no tape. Choose “Expression” on the left, or open the Training view.</p>;
   if (shown.view === "graph") return <GraphView key={recording ? "file" : "expression"} tape={tape} recording={recording} start={start} />;
   if (recording && (shown.view === "forward" || shown.view === "reverse")) return <RecordedTape key={shown.view} reverse={shown.view === "reverse"} />;
+  if (recording) return <RecordedBothWays />;
   if (!tape) return failed ? <p class="placeholder">{failed}</p> : <p class="placeholder" aria-busy="true">Asking the engine …</p>;
-  if (shown.view === "tangents") return <TangentsView tape={tape} recording={recording} />;
+  if (shown.view === "tangents") return <TangentsView tape={tape} />;
   return (
     <div class={`stack gap ${busy ? "busy" : ""}`}>
       {shown.view === "forward" ? <ForwardView tape={tape} /> : <ReverseView tape={tape} />}

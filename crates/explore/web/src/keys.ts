@@ -22,7 +22,7 @@ export const KEYS: [string[], string][] = [
   [["g"], "the five-minute guide"],
   [["t"], "light or dark"],
   [["s"], "copy a link to what you see"],
-  [["↑", "↓"], "in lists and tapes: move the selection"],
+  [["↑", "↓"], "in the list of passes: the one before or after"],
   [["+", "−", "0"], "in the graph: zoom in, out, fit"],
   [["Esc"], "close, or leave a field"],
   [["?"], "this list"],

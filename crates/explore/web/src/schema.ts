@@ -140,7 +140,7 @@ export interface RecordedNode { node: TapeNode; adjoint: Value | null; visit: nu
 
 export type Points = [number, Num][];
 export interface Run {
-  title: string; config: Record<string, unknown>; steps: number;
+  title: string; config: Record<string, unknown> | null; steps: number;
   series: { name: string; points: Points }[];
   layers: { name: string; parameters: number; gradient: Points; weight: Points; update: Points }[];
   flags: { layer: string; kind: string; step: number; text: string }[];

@@ -108,8 +108,17 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
     };
   }, [source, colour, theme, ranges]);
 
-  const toggle = (g: Group, open = !g.open) => {
-    g.open = open;
+  // What is opened or closed stays where it was on the screen; the rest moves around it.
+  const anchor = useRef<{ group: Group; x: number; y: number } | null>(null);
+  const corner = (g: Group) => {
+    const box = sceneNow.current.boxes.find((b) => b.group === g);
+    const d = drawing.current;
+    return box && d ? { x: d.x + (box.x + box.w / 2) * d.k, y: d.y + box.y * d.k } : null;
+  };
+  const toggle = (g: Group) => {
+    const at = corner(g);
+    anchor.current = at && { group: g, ...at };
+    g.open = !g.open;
     setVersion((v) => v + 1);
   };
   const focusLeaf = (leaf: number) => {
@@ -136,6 +145,11 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
   const placed = useRef(false);
   useEffect(() => {
     drawing.current!.show(scene, look);
+    if (anchor.current) {
+      const now = corner(anchor.current.group);
+      if (now) drawing.current!.pan(anchor.current.x - now.x, anchor.current.y - now.y);
+      anchor.current = null;
+    }
     if (!placed.current) {
       placed.current = true;
       const box = frame.current!.getBoundingClientRect();

@@ -18,6 +18,29 @@ export function RecordedTape({ reverse }: { reverse: boolean }) {
   return reverse ? <RecordedSweep recording={graph.data} /> : <RecordedForward recording={graph.data} />;
 }
 
+/** Forward mode of a recording: no direction was pushed when it was made, but its ops have both ways. */
+export function RecordedBothWays() {
+  const shown = useShown();
+  const graph = useAsk<Recording>("/api/recording");
+  const ops = graph.data?.nodes.kind.flatMap((kind, i) => (kind === "op" ? [i] : [])) ?? [];
+  const id = shown.node !== null && graph.data?.nodes.kind[shown.node] === "op" ? shown.node : ops[0] ?? -1;
+  const op = useAsk<OneOp>(id >= 0 ? `/api/recording/op?id=${id}` : null);
+  return (
+    <div class="stack gap">
+      <div class="intro">
+        <h2>One op of the recording, both ways</h2>
+        <p class="lead">No direction was pushed when this was recorded, so there are no tangents to show. An op that is small enough is run again here, forward and in reverse. For a whole forward pass, choose “Expression”.</p>
+      </div>
+      {graph.failure && <p class="note bad" role="alert">{graph.failure.message}</p>}
+      {graph.data && (
+        <Card title="Op" tools={<label class="row small nowrap">node <input type="number" min={0} max={graph.data.total - 1} value={id} onChange={(e) => { if (Number.isFinite(e.currentTarget.valueAsNumber)) set({ node: e.currentTarget.valueAsNumber }); }} /></label>}>
+          <div class="in">{op.failure ? <p class="note">{op.failure.message}</p> : op.data ? <OpShapes op={op.data} /> : <p class="muted">Asking the engine …</p>}</div>
+        </Card>
+      )}
+    </div>
+  );
+}
+
 function RecordedForward({ recording }: { recording: Recording }) {
   const shown = useShown();
   const total = recording.total;

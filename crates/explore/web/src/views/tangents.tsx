@@ -9,10 +9,10 @@ import { brief, Diagram, DRAWN } from "./diagram";
 import { StepText } from "./forward";
 import { OpShapes } from "./op";
 
-export function TangentsView({ tape: plain, recording }: { tape: Tape; recording: boolean }) {
+export function TangentsView({ tape: plain }: { tape: Tape }) {
   const shown = useShown();
   const body = { expression: shown.expression, values: shown.values, direction: shown.direction };
-  const asked = useAsk<Tape>(recording ? null : "/api/expression", body);
+  const asked = useAsk<Tape>("/api/expression", body);
   const tape = asked.data ?? plain;
   const forward = tape.forward;
   if (!forward) return <p class="note">Nothing here depends on a variable, so there is no direction to push.</p>;
@@ -46,7 +46,7 @@ export function TangentsView({ tape: plain, recording }: { tape: Tape; recording
                   <span key={i} class="equation inline">
                     {i > 0 && <span class="op">+</span>}
                     <span class="term value"><Slope local={t.local} tall={elements(step.tangent)} /><small><Partial of={now.name} by={name(t.from)} /></small></span>
-                    <span class="op">×</span>
+                    <span class="op">{t.local.kind === "whole" && !isScalar(t.local.value ?? null) ? "·" : "×"}</span>
                     <span class="term tan"><Shown v={tangent(t.from)} /><small><Sym name={name(t.from)} dot /></small></span>
                   </span>
                 ))}

@@ -21,8 +21,8 @@ export function TrainingView({ start }: { start: Start }) {
       {!has && (
         <div class="card placeholder">
           <p>No run folder is open.</p>
-          <p>Train with a log, then open its folder:</p>
-          <pre class="shell">pullback train --help{"\n"}pullback explore RUN-FOLDER</pre>
+          <p>A training run leaves one. Train, then open it:</p>
+          <pre class="shell">pullback train digits --out my-run{"\n"}pullback explore my-run</pre>
         </div>
       )}
       {failure && <p class="note bad" role="alert">{failure.message}</p>}
@@ -39,7 +39,7 @@ function Health({ run }: { run: Run }) {
   const others = run.series.filter((s) => !/loss/i.test(s.name));
   return (
     <>
-      <p class="row small"><b class="mono">{run.title}</b><span class="muted">{many(run.steps, "step")}</span>{Object.entries(run.config).slice(0, 8).map(([k, v]) => <span key={k} class="badge">{k} {typeof v === "object" ? JSON.stringify(v) : String(v)}</span>)}</p>
+      <p class="row small"><b class="mono">{run.title}</b><span class="muted">{many(run.steps, "step")}</span>{Object.entries(run.config ?? {}).slice(0, 8).map(([k, v]) => <span key={k} class="badge">{k} {typeof v === "object" ? JSON.stringify(v) : String(v)}</span>)}</p>
       {run.notes.map((n) => <p key={n} class="note small">{n}</p>)}
       <Flags run={run} pick={setLayer} />
       <div class="even">
