@@ -15,13 +15,27 @@ import { isNight, ramp } from "../ui/ramp";
 import { Card, Ramp, StatsTable } from "../ui/value";
 import { Detail } from "./forward";
 
-export const FAMILIES = ["input", "constant", "pointwise", "compare", "reduce", "linear", "view", "index", "norm", "random", "flow", "fused", "other"];
-const HUES: Record<string, [number, number]> = {
-  input: [205, 45], constant: [210, 6], pointwise: [145, 34], compare: [85, 30], reduce: [38, 62], linear: [14, 62], view: [220, 14],
-  index: [180, 36], norm: [275, 36], random: [325, 40], flow: [250, 48], fused: [352, 44], other: [50, 16],
+/** Families of ops: hue and saturation, and words where the name alone says little. */
+const FAMILIES: Record<string, { hue: [number, number]; words?: string }> = {
+  input: { hue: [205, 48], words: "inputs and parameters" },
+  constant: { hue: [210, 6], words: "constants" },
+  source: { hue: [325, 34], words: "literals, random numbers" },
+  pointwise: { hue: [145, 34] },
+  view: { hue: [220, 14], words: "views" },
+  movement: { hue: [85, 28] },
+  index: { hue: [180, 38], words: "indexing" },
+  reduction: { hue: [42, 66], words: "reductions" },
+  window: { hue: [14, 64], words: "products, convolutions" },
+  linear: { hue: [300, 28], words: "linear algebra" },
+  fused: { hue: [275, 40], words: "fused kernels" },
+  region: { hue: [192, 56], words: "fused regions" },
+  flow: { hue: [250, 50], words: "loops and branches" },
+  custom: { hue: [352, 46] },
+  composite: { hue: [50, 30], words: "composed of several" },
 };
+const ORDER = Object.keys(FAMILIES);
 export const familyColour = (family: string): string => {
-  const [h, s] = HUES[family] ?? HUES.other!;
+  const [h, s] = (FAMILIES[family] ?? FAMILIES.composite!).hue;
   return isNight() ? `hsl(${h} ${s * 0.85}% 27%)` : `hsl(${h} ${s}% 84%)`;
 };
 
@@ -86,7 +100,7 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
   }, [source]);
 
   const look = useMemo<Look>(() => {
-    const colours = new Map(FAMILIES.map((f) => [f, familyColour(f)]));
+    const colours = new Map(ORDER.map((f) => [f, familyColour(f)]));
     const night = isNight();
     const unknown = night ? "#2a323b" : "#e6e4dc";
     const steps = Array.from({ length: 33 }, (_, i) => ramp(i / 32));
@@ -199,7 +213,7 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
   const families = useMemo(() => {
     const present = new Set<string>();
     for (let i = 0; i < source.total; i++) present.add(source.family(i));
-    return FAMILIES.filter((f) => present.has(f));
+    return ORDER.filter((f) => present.has(f));
   }, [source]);
   return (
     <div class="graph-layout">
@@ -264,7 +278,7 @@ function Outline({ group, source, toggle, go, on }: { group: Group; source: Sour
 
 function Legend({ colour, families, ranges, theme }: { colour: Colour; families: string[]; ranges: Record<"gradient" | "zero" | "seconds", readonly [number, number]>; theme: number }) {
   void theme;
-  if (colour === "family") return <div class="legend">{families.map((f) => <span key={f}><span class="swatch" style={{ background: familyColour(f) }} />{f}</span>)}</div>;
+  if (colour === "family") return <div class="legend">{families.map((f) => <span key={f}><span class="swatch" style={{ background: familyColour(f) }} />{FAMILIES[f]?.words ?? f}</span>)}</div>;
   const [lo, hi] = ranges[colour];
   if (!(hi >= lo)) return <div class="legend">Not known here.</div>;
   const text = (v: number) => (colour === "zero" ? percent(v) : colour === "seconds" ? seconds(10 ** v) : number(10 ** v, 2));

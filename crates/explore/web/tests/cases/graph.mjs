@@ -4,7 +4,7 @@ import { check, equal } from "../bench.mjs";
 
 export function made(total, perModule) {
   const ops = ["dot", "add", "tanh", "sum", "reshape", "softmax"];
-  const families = ["linear", "pointwise", "pointwise", "reduce", "view", "norm"];
+  const families = ["window", "pointwise", "pointwise", "reduction", "view", "fused"];
   const nodes = { op: [], kind: [], name: [], spec: [], line: [], part: [], operands: [], zero: [], nan: [], norm: [], gradient: [], gradient_nan: [], seconds: [], visit: [] };
   const parts = [];
   const blocks = perModule ? Math.ceil(total / perModule) : 0;
