@@ -76,6 +76,7 @@ export function App({ start }: { start: Start }) {
   }, [shown.view]);
 
   const side = WITH_SIDE.includes(shown.view) && !file;
+  const example = file ? undefined : start.examples.find((e) => e.expression === shown.expression);
   const waiting = shown.preset !== null && committed[shown.preset] === undefined;
   return (
     <div class="app">
@@ -97,7 +98,7 @@ export function App({ start }: { start: Start }) {
           </div>
         </div>
       </header>
-      <div class={`body ${side ? "" : "wide"}`}>
+      <div class={`body ${side ? "" : "wide"} ${shown.guide === null ? "" : "guided"}`}>
         {side && <Side start={start} tape={tape.data} failure={tape.failure} />}
         <main class="main" id="main" tabIndex={-1}>
           {written && <p class="note small">A written page: it carries the engine's answers for what it shows. Other expressions and values need the server: <code>pullback explore</code>.</p>}
@@ -105,6 +106,9 @@ export function App({ start }: { start: Start }) {
           <Guide start={start} />
           {shown.preset && <Predict key={shown.preset} start={start} id={shown.preset} committed={committed[shown.preset]}
             commit={(choice) => setCommitted((all) => ({ ...all, [shown.preset!]: choice }))} />}
+          {example?.memory && (shown.view === "forward" || shown.view === "reverse") && (
+            <p class="note row">This example is about memory. <button class="link" onClick={() => set({ view: "memory", layers: example.memory!.layers, segment: example.memory!.segment, budget: example.memory!.budget })}>See what it keeps and computes again</button></p>
+          )}
           {waiting && shown.view !== "forward"
             ? <p class="note">Commit to a prediction first: this view would tell the answer.</p>
             : <Current start={start} tape={tape.data} busy={tape.busy} failed={tape.failure?.message ?? null} />}

@@ -1,6 +1,6 @@
 // The graph: a canvas to look at, and beside it an outline of the same groups that can be read and
 // operated without seeing the canvas.
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useAsk } from "../api";
 import { Drawing, type Look } from "../graph/canvas";
 import { place, type Box, type Scene } from "../graph/layout";
@@ -303,8 +303,17 @@ function useNode(id: number, recording: boolean, tape: Tape | null, delay: numbe
 
 function Hover({ hover, source, recording, tape }: { hover: { leaf: number; group: Group | null; x: number; y: number }; source: Source; recording: boolean; tape: Tape | null }) {
   const { node } = useNode(hover.leaf, recording, tape, 90);
+  const box = useRef<HTMLDivElement>(null);
+  // Next to the pointer, on the side where there is room.
+  useLayoutEffect(() => {
+    const b = box.current!;
+    const frame = b.parentElement!;
+    const right = hover.x + 16 + b.offsetWidth <= frame.clientWidth;
+    b.style.left = `${right ? hover.x + 16 : Math.max(4, hover.x - 16 - b.offsetWidth)}px`;
+    b.style.top = `${Math.max(4, Math.min(hover.y + 14, frame.clientHeight - b.offsetHeight - 4))}px`;
+  });
   return (
-    <div class="hover" style={{ left: `${hover.x + 16}px`, top: `${hover.y + 14}px` }} aria-hidden="true">
+    <div class="hover" ref={box} aria-hidden="true">
       {hover.leaf >= 0
         ? <>
             <b>{source.label(hover.leaf)}</b> <span class="muted small">{source.detail(hover.leaf)}</span>
