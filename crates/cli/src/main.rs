@@ -11,11 +11,10 @@ mod command;
 mod completions;
 mod devices;
 mod explain;
-mod expression;
+mod explore;
 mod failure;
 mod grad;
 mod models;
-mod number;
 mod ops;
 mod output;
 #[cfg(test)]
