@@ -17,7 +17,7 @@ export interface Subject { expression: string; values: Values }
 
 export interface Example extends Subject { id: string; title: string; about: string; memory?: MemoryBody }
 export interface Preset {
-  id: string; title: string; view: string; state: Partial<Subject> & Record<string, unknown>;
+  id: string; title: string; view: string; state: Partial<Subject> & Partial<MemoryBody> & { points?: [number, number][] };
   question: string; choices: string[];
 }
 export interface Start {

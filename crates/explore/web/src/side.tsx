@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { written, type Failure } from "./api";
 import { float, number } from "./format";
 import type { Example, Nested, Start, Tape, Variable } from "./schema";
-import { fresh, get, set, useShown } from "./state";
+import { fresh, get, set, useShown, VIEWS, type View } from "./state";
 
 export const choose = (example: { expression: string; values: Example["values"] }) =>
   set({ ...fresh, expression: example.expression, values: example.values });
@@ -45,15 +45,20 @@ export function Side({ start, tape, failure }: { start: Start; tape: Tape | null
   );
 }
 
+/** Opens a prediction: at the forward tape if it is about an expression, else at its own view. */
 export function openPreset(start: Start, id: string): void {
   const preset = start.presets.find((p) => p.id === id);
   if (!preset) return;
-  const { expression, values } = preset.state;
+  const { expression, values, points, layers, segment, budget } = preset.state;
+  if (expression !== undefined) {
+    set({ ...fresh, preset: id, view: "forward", expression, values: values ?? {} });
+    return;
+  }
   set({
-    ...fresh, preset: id,
-    view: "forward",
-    expression: expression ?? get().expression,
-    values: values ?? get().values,
+    preset: id, subject: "expression",
+    view: (VIEWS as readonly string[]).includes(preset.view) ? (preset.view as View) : "forward",
+    ...(points?.[0] ? { n: points[0][0], m: points[0][1] } : {}),
+    ...(layers !== undefined ? { layers, segment: segment ?? null, budget: budget ?? null } : {}),
   });
 }
 
@@ -133,25 +138,29 @@ function Sliders({ tape }: { tape: Tape }) {
 function Slider({ v, range, value }: { v: Variable; range: [number, number, number]; value: Nested | string | undefined }) {
   const [low, high, fine] = range;
   const now = typeof value === "number" ? value : float(v.value.data as number);
-  const move = (x: number) => set({ values: { ...get().values, [v.name]: x } });
   // A written page has the engine's answers at 21 positions.
   const step = written ? (high - low) / 20 : fine;
-  const snap = (x: number) => (written ? low + (Math.round((x - low) / step) * (high - low)) / 20 : Number(x.toFixed(10)));
+  const snap = (x: number) => (written ? low + (Math.round((x - low) / step) * (high - low)) / 20 : Number((Math.round(x / step) * step).toPrecision(12)));
+  const move = (x: number) => set({ values: { ...get().values, [v.name]: x } });
   const id = `slider-${v.name}`;
+  // The control itself takes any number, so that a value from a link is shown as it is.
+  const keys = (e: KeyboardEvent) => {
+    const by = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1, PageUp: 10, PageDown: -10 }[e.key];
+    const to = e.key === "Home" ? low : e.key === "End" ? high : by ? Math.max(low, Math.min(high, now + by * step)) : null;
+    if (to === null) return;
+    e.preventDefault();
+    move(snap(to));
+  };
   return (
     <div class="slider">
       <label for={id}><i class="sym">{v.name}</i></label>
-      <input id={id} type="range" min={Math.min(low, now)} max={Math.max(high, now)} step={written ? "any" : step} value={now} aria-valuetext={`${v.name} = ${number(now)}`}
-        onInput={(e) => move(snap(e.currentTarget.valueAsNumber))}
-        onKeyDown={(e) => {
-          const by = e.key === "ArrowRight" || e.key === "ArrowUp" ? 1 : e.key === "ArrowLeft" || e.key === "ArrowDown" ? -1 : 0;
-          if (by && written) {
-            e.preventDefault();
-            move(snap(now + by * step));
-          }
+      <input id={id} type="range" min={Math.min(low, now)} max={Math.max(high, now)} step="any" value={now} aria-valuetext={`${v.name} = ${number(now)}`}
+        onInput={(e) => move(snap(e.currentTarget.valueAsNumber))} onKeyDown={keys} />
+      <input type="number" aria-label={`${v.name}, exactly`} step="any" value={Number(now.toPrecision(6))}
+        onChange={(e) => {
+          const typed = e.currentTarget.valueAsNumber;
+          if (Number.isFinite(typed)) move(written ? snap(typed) : typed);
         }} />
-      <input type="number" aria-label={`${v.name}, exactly`} step={written ? "any" : step} value={Number(now.toPrecision(6))}
-        onChange={(e) => { if (Number.isFinite(e.currentTarget.valueAsNumber)) move(snap(e.currentTarget.valueAsNumber)); }} />
     </div>
   );
 }

@@ -48,6 +48,14 @@ export function grow(source: Source): Tree {
     const part = source.part(i);
     (part === null || !source.parts[part] ? root : partGroup(part)).leaves.push(i);
   }
+  // A box around a single node says nothing; innermost first, so that chains of them go too.
+  for (const g of [...groups].reverse()) {
+    if (g.parent && g.groups.every((c) => c.leaves.length === 0 && c.groups.length === 0) && g.leaves.length === 1) {
+      g.parent.leaves.push(g.leaves.pop()!);
+      g.groups = [];
+    }
+  }
+  for (const g of groups) g.leaves.sort((a, b) => a - b);
   for (const g of [...groups]) {
     if (g.leaves.length <= LEAVES) continue;
     const all = g.leaves;

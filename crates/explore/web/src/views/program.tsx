@@ -72,6 +72,9 @@ const equationsAt = (program: Program, at: number) => {
 };
 
 function StageText({ program, stage, at }: { program: Program; stage: Stage; at: number }) {
+  // The lines of an expression's program are lines of the explorer, not the reader's.
+  const { subject, model } = useShown();
+  const lines = subject === "file" || model !== null;
   const source = equationsAt(program, at);
   const [gone, setGone] = useState(true);
   return (
@@ -84,7 +87,7 @@ function StageText({ program, stage, at }: { program: Program; stage: Stage; at:
               <span class="family-dot" style={{ background: familyColour(e.family) }} title={e.family} />
               <code>{e.text}</code>
               {e.region !== null && <a class="badge value" href={`#region-${e.region}`} onClick={(ev) => { ev.preventDefault(); document.getElementById(`region-${e.region}`)?.scrollIntoView({ behavior: "smooth", block: "center" }); }}>region {e.region}</a>}
-              {e.line && <span class="muted small line">{e.line}</span>}
+              {lines && e.line && <span class="muted small line">{e.line}</span>}
             </li>
           ))}
           {(source.left_out ?? 0) > 0 && <li class="muted">and {count(source.left_out!)} more</li>}
@@ -103,14 +106,15 @@ function StageText({ program, stage, at }: { program: Program; stage: Stage; at:
 function Regions({ program }: { program: Program }) {
   const [open, setOpen] = useState<number | null>(program.regions[0]?.id ?? null);
   if (program.regions.length === 0 && program.kernels.length === 0) return null;
+  const at = new Map(equationsAt(program, program.stages.length - 1).equations.flatMap((e) => (e.region !== null ? [[e.region, e.index]] : [])));
   return (
     <Card title="Fused regions" tools={<span class="small muted">{program.kernels.map((k) => `${k.name} × ${k.count}`).join(" · ")}</span>}>
-      <div class="in stack">
+      <div class="in stack regions" tabIndex={0} role="region" aria-label="Fused regions and their code">
         {program.regions.length === 0 && <p class="muted">No neighbouring pointwise ops to fuse here: every equation runs a kernel of its own.</p>}
         {program.regions.slice(0, 200).map((r) => (
           <section key={r.id} id={`region-${r.id}`} class={`region ${open === r.id ? "open" : ""}`}>
             <button class="region-head" aria-expanded={open === r.id} onClick={() => setOpen(open === r.id ? null : r.id)}>
-              <span class="badge value">region {r.id}</span> <span class="mono small">{r.ops.join(" · ")}</span> <span class="muted small">equation {r.equation}</span>
+              <span class="badge value">region {r.id}</span> <span class="mono small">{r.ops.join(" · ")}</span> {at.has(r.id) && <span class="muted small">equation {at.get(r.id)}</span>}
             </button>
             {open === r.id && <pre class="scroll" tabIndex={0} role="region" aria-label={`Generated code of region ${r.id}`}>{r.code}</pre>}
           </section>

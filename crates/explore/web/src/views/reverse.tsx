@@ -124,7 +124,7 @@ function Happening({ moment, at, tape, name, earlier }: { moment: Moment | null;
         <span class="term strong cot" data-cell="product"><Shown v={c.product} /><small>this share</small></span>
         <p class="why">
           <Sym name={to} bar /> <span class="op">=</span> <span data-cell="before"><Shown v={c.before} /></span> <span class="op">+</span> <span class="cot"><Shown v={c.product} /></span> <span class="op">=</span> <b data-cell="after"><Shown v={c.after} /></b>
-          {c.local.formula && c.local.formula !== "1" && <span class="muted small">slope of <code>{from.op}</code>: <code>{c.local.formula}</code></span>}
+          {c.local.formula && c.local.formula !== "1" && <span class="muted small">rule of <code>{from.op}</code>: <code>{c.local.formula}</code></span>}
           {earlier > 1 && <span class="badge cot">share {earlier} of {tape.nodes[c.to]!.uses}: added to what was there</span>}
         </p>
       </div>
