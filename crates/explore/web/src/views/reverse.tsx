@@ -143,7 +143,7 @@ function Registers({ tape, registers, moment, visited, lit, shares }: { tape: Ta
           {tape.nodes.map((n) => {
             const here = moment?.visit?.node === n.id;
             return (
-              <tr key={n.id} data-node={n.id} ref={here ? current : undefined} aria-current={here ? "step" : undefined}
+              <tr key={n.id} data-node={n.id} ref={(lit ?? moment?.visit?.node) === n.id ? current : undefined} aria-current={here ? "step" : undefined}
                 class={`${here ? "source-now" : ""} ${lit === n.id ? "current cot-now" : ""} ${visited.has(n.id) ? "visited" : ""}`}>
                 <td class="num muted">{n.id}</td>
                 <td><StepText node={n} /></td>
