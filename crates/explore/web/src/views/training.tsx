@@ -43,7 +43,7 @@ function Health({ run }: { run: Run }) {
       {run.notes.map((n) => <p key={n} class="note small">{n}</p>)}
       <Flags run={run} pick={setLayer} />
       <div class="even">
-        {losses.length > 0 && <Card title="Loss"><div class="in"><Curves series={losses} label="Loss by step" log={losses.every((s) => s.points.every(([, y]) => float(y) > 0))} /></div></Card>}
+        {losses.length > 0 && <Card title="Loss"><div class="in"><Curves series={losses} label="Loss by step" log={wide(losses)} /></div></Card>}
         {others.map((s, i) => <Card key={s.name} title={s.name}><div class="in"><Curves series={[s]} label={`${s.name} by step`} first={i + 2} /></div></Card>)}
       </div>
       {run.layers.length > 0 && (
@@ -61,14 +61,23 @@ function Health({ run }: { run: Run }) {
 function Flags({ run, pick }: { run: Run; pick: (layer: string) => void }) {
   if (run.layers.length === 0) return null;
   if (run.flags.length === 0) return <p class="note good">No layer vanishes, explodes or stops.</p>;
+  const kinds = [...new Set(run.flags.map((f) => f.kind))];
   return (
-    <ul class="flags">
-      {run.flags.map((f, i) => (
-        <li key={i} class="note bad flag" data-flag={f.kind}>
-          <button class="link" onClick={() => pick(f.layer)}>{f.layer}</button> <span class="badge bad">{f.kind}</span> <span class="muted small">from step {f.step}</span> {f.text}
-        </li>
-      ))}
-    </ul>
+    <div class="flags">
+      {kinds.map((kind) => {
+        const flags = run.flags.filter((f) => f.kind === kind);
+        return (
+          <details key={kind} class="note bad flag" open={flags.length <= 4}>
+            <summary><span class="badge bad">{kind}</span> {many(flags.length, "layer")}, from step {Math.min(...flags.map((f) => f.step))}</summary>
+            <ul>
+              {flags.map((f, i) => (
+                <li key={i} data-flag={kind}><button class="link" onClick={() => pick(f.layer)}>{f.layer}</button> <span class="small">{f.text}</span></li>
+              ))}
+            </ul>
+          </details>
+        );
+      })}
+    </div>
   );
 }
 
@@ -82,6 +91,13 @@ function aligned(series: { name: string; points: Points }[]): [number[], (number
     return y;
   });
   return [steps, columns];
+}
+
+/** Whether a logarithmic axis says more: all positive, over more than a decade. */
+function wide(series: { points: Points }[]): boolean {
+  const all = series.flatMap((s) => s.points.map(([, y]) => float(y))).filter(Number.isFinite);
+  const least = Math.min(...all);
+  return least > 0 && Math.max(...all) / least > 20;
 }
 
 function Curves({ series, label, log, first = 0 }: { series: { name: string; points: Points }[]; label: string; log?: boolean; first?: number }) {
@@ -125,7 +141,7 @@ function Heat({ run, what, chosen, pick }: { run: Run; what: "gradient" | "updat
         })}
       </div>
       {Number.isFinite(lo) && <div class="legend"><span>{number(10 ** lo, 2)}</span><Ramp /><span>{number(10 ** hi, 2)}</span><span class="muted">{what === "update" ? "norm of the change against the norm of the weights" : `root mean square of the ${what}`}</span></div>}
-      {layer && <div><h3>{layer.name} <span class="muted small">{count(layer.parameters)} parameters</span></h3><Curves key={`${layer.name}${what}`} series={series} label={`${what} of ${layer.name}`} log={layer[what].every(([, y]) => float(y) > 0)} first={1} /></div>}
+      {layer && <div><h3>{layer.name} <span class="muted small">{count(layer.parameters)} parameters</span></h3><Curves key={`${layer.name}${what}`} series={series} label={`${what} of ${layer.name}`} log={wide(series)} first={1} /></div>}
     </div>
   );
 }
