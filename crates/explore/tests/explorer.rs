@@ -19,12 +19,16 @@ use std::time::Duration;
 
 /// What a server sent.
 pub struct Reply {
+    /// The status.
     pub status: u16,
+    /// The head, in small letters.
     pub head: String,
+    /// The body.
     pub body: Vec<u8>,
 }
 
 impl Reply {
+    /// The body as JSON.
     pub fn json(&self) -> Value {
         serde_json::from_slice(&self.body).expect("an answer is JSON")
     }
@@ -92,10 +96,12 @@ pub fn request(
     Reply { status, head: head.to_ascii_lowercase(), body: bytes[end + 4..].to_vec() }
 }
 
+/// A request without a body.
 pub fn get(address: SocketAddr, path: &str) -> Reply {
     request(address, "GET", path, &[], b"")
 }
 
+/// A request with a body.
 pub fn post(address: SocketAddr, path: &str, body: &Value) -> Reply {
     let body = body.to_string();
     request(address, "POST", path, &[("Content-Type", "application/json")], body.as_bytes())

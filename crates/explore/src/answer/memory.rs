@@ -146,7 +146,8 @@ fn timeline(report: &MemoryReport) -> Value {
     let (mut peak, mut kept) = (0, 0);
     for moment in &report.timeline {
         let alive = &moment.alive;
-        let bytes = alive.total() - alive.parameters - alive.inputs;
+        // What the way of running it decides: parameters and their gradients are as large in all.
+        let bytes = alive.activations + alive.temporaries;
         (peak, kept) = (peak.max(bytes), kept.max(alive.activations));
         recomputed += usize::from(moment.again);
         let forward = moment.phase == MemoryPhase::Forward && !moment.again;

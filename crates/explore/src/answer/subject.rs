@@ -75,14 +75,18 @@ impl Subject {
         let (mut inputs, mut defaulted) = (Vec::<(String, Tensor)>::new(), Vec::new());
         for name in parsed.names() {
             let seen = inputs.iter().any(|(other, _)| other == name);
-            if seen || constant(name).is_some() || functions::find(name).is_some() {
+            if seen || constant(name).is_some() {
+                continue;
+            }
+            let given = known(name)?;
+            // A variable may have the name of a function, but then it needs a value.
+            if given.is_none() && functions::find(name).is_some() {
                 continue;
             }
             if inputs.len() == limits::VARIABLES {
                 let message = format!("an expression has at most {} variables", limits::VARIABLES);
                 return Err(about(Problem::limit(message)));
             }
-            let given = known(name)?;
             if given.is_none() {
                 defaulted.push(name.to_string());
             }

@@ -23,7 +23,7 @@ fn vanishing_layers_are_flagged() {
         }
     }
     let opt = Sgd { lr: 1e-3, ..Sgd::default() }.over(model.parameters()).expect("an optimiser");
-    let batches = vec![Key::new(1).normal([16, 8], pullback::DType::F32); 5];
+    let batches = vec![Key::new(1).normal([16, 8], pullback::DType::F32, 0.0, 1.0); 5];
     let step = |x: &Tensor| -> pullback::Result<Tensor> {
         opt.zero_grad();
         let loss = (model.forward(x) - 1.0).square().mean();

@@ -117,7 +117,9 @@ impl Recorder {
         // Before anything runs: a path that cannot be written is not found out at the end.
         let path = path.as_ref();
         write(path, &[]).map_err(|e| e.at(at))?;
-        let (result, recording) = self.capture(f).map_err(|e| e.at(at))?;
+        // What the program raises is its error too: what ran until then is written.
+        let caught = || crate::catch(f).and_then(|result| result);
+        let (result, recording) = self.capture(caught).map_err(|e| e.at(at))?;
         write(path, &recording.to_bytes()).map_err(|e| e.at(at))?;
         result
     }

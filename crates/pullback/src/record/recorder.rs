@@ -228,6 +228,10 @@ impl State {
         if outs.iter().all(|y| self.known(y).is_some()) {
             return;
         }
+        // A literal that is used is listed as a constant; backward makes one that is not.
+        if let Op::Literal { .. } = op {
+            return self.moment(op, at, None, nanos);
+        }
         // What a backward pass computes is recorded as work, not as values, unless it is itself
         // differentiated.
         let again = events::is_on(REPLAY);
