@@ -32,6 +32,8 @@ export function ProgramView({ start, recording }: { start: Start; recording: boo
   );
 }
 
+const words = (pass: string) => pass.replaceAll("_", " ");
+
 function Stages({ program }: { program: Program }) {
   const shown = useShown();
   const at = Math.min(shown.stage ?? program.stages.length - 1, program.stages.length - 1);
@@ -52,7 +54,7 @@ function Stages({ program }: { program: Program }) {
           {program.stages.map((s, i) => (
             <li key={i}>
               <button data-stage={i} aria-current={i === at ? "step" : undefined} onClick={() => set({ stage: i })}>
-                <span class="pass-name">{s.name}</span>
+                <span class="pass-name">{words(s.name)}</span>
                 <span class="num small">{s.unchanged ? <span class="muted">no change</span> : <>{s.before} → {s.after}</>}</span>
                 <span class="pass-bar" style={{ width: `${(s.after / top) * 100}%` }} />
               </button>
@@ -78,7 +80,7 @@ function StageText({ program, stage, at }: { program: Program; stage: Stage; at:
   const source = equationsAt(program, at);
   const [gone, setGone] = useState(true);
   return (
-    <Card title={<>After <code>{stage.name}</code></>} tools={<span class="row small"><span class="badge good">+{stage.added}</span><span class="badge bad">−{stage.removed}</span><span class="muted">{seconds(stage.seconds)}</span></span>}>
+    <Card title={`After ${words(stage.name)}`} tools={<span class="row small"><span class="badge good">+{stage.added}</span><span class="badge bad">−{stage.removed}</span><span class="muted">{seconds(stage.seconds)}</span></span>}>
       <div class="scroll code-scroll" tabIndex={0} role="region" aria-label={`Equations after ${stage.name}`}>
         <ol class="equations">
           {source.equations.map((e) => (
