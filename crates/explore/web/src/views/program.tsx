@@ -27,14 +27,29 @@ export function ProgramView({ start, recording }: { start: Start; recording: boo
       </div>
       {failure && <p class="note bad" role="alert">{failure.message}</p>}
       {!data && !failure && <p class="placeholder" aria-busy="true">Compiling …</p>}
-      {data && <div class={`stack gap ${busy ? "busy" : ""}`}><Stages program={data} /><Regions program={data} />{data.arena && data.arena.intervals.length > 0 && <Arena arena={data.arena} />}</div>}
+      {data && <div class={`stack gap ${busy ? "busy" : ""}`}><Compiled program={data} /></div>}
     </div>
+  );
+}
+
+function Compiled({ program }: { program: Program }) {
+  const [open, setOpen] = useState<number | null>(program.regions[0]?.id ?? null);
+  const show = (id: number) => {
+    setOpen(id);
+    requestAnimationFrame(() => document.getElementById(`region-${id}`)?.scrollIntoView({ behavior: "smooth", block: "center" }));
+  };
+  return (
+    <>
+      <Stages program={program} show={show} />
+      <Regions program={program} open={open} setOpen={setOpen} />
+      {program.arena && program.arena.intervals.length > 0 && <Arena arena={program.arena} />}
+    </>
   );
 }
 
 const words = (pass: string) => pass.replaceAll("_", " ");
 
-function Stages({ program }: { program: Program }) {
+function Stages({ program, show }: { program: Program; show: (region: number) => void }) {
   const shown = useShown();
   const at = Math.min(shown.stage ?? program.stages.length - 1, program.stages.length - 1);
   const stage = program.stages[at];
@@ -62,7 +77,7 @@ function Stages({ program }: { program: Program }) {
           ))}
         </ol>
       </Card>
-      {stage && <StageText program={program} stage={stage} at={at} />}
+      {stage && <StageText program={program} stage={stage} at={at} show={show} />}
     </div>
   );
 }
@@ -73,7 +88,7 @@ const equationsAt = (program: Program, at: number) => {
   return program.stages[at]!;
 };
 
-function StageText({ program, stage, at }: { program: Program; stage: Stage; at: number }) {
+function StageText({ program, stage, at, show }: { program: Program; stage: Stage; at: number; show: (region: number) => void }) {
   // The lines of an expression's program are lines of the explorer, not the reader's.
   const { subject, model } = useShown();
   const lines = subject === "file" || model !== null;
@@ -88,7 +103,7 @@ function StageText({ program, stage, at }: { program: Program; stage: Stage; at:
               <span class="num muted">{e.index}</span>
               <span class="family-dot" style={{ background: familyColour(e.family) }} title={e.family} />
               <code>{e.text}</code>
-              {e.region !== null && <a class="badge value" href={`#region-${e.region}`} onClick={(ev) => { ev.preventDefault(); document.getElementById(`region-${e.region}`)?.scrollIntoView({ behavior: "smooth", block: "center" }); }}>region {e.region}</a>}
+              {e.region !== null && <button class="badge value link-badge" onClick={() => show(e.region!)}>region {e.region}</button>}
               {lines && e.line && <span class="muted small line">{e.line}</span>}
             </li>
           ))}
@@ -105,8 +120,7 @@ function StageText({ program, stage, at }: { program: Program; stage: Stage; at:
   );
 }
 
-function Regions({ program }: { program: Program }) {
-  const [open, setOpen] = useState<number | null>(program.regions[0]?.id ?? null);
+function Regions({ program, open, setOpen }: { program: Program; open: number | null; setOpen: (id: number | null) => void }) {
   if (program.regions.length === 0 && program.kernels.length === 0) return null;
   const at = new Map(equationsAt(program, program.stages.length - 1).equations.flatMap((e) => (e.region !== null ? [[e.region, e.index]] : [])));
   return (
