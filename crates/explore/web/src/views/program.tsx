@@ -104,7 +104,7 @@ function StageText({ program, stage, at, show }: { program: Program; stage: Stag
               <span class="family-dot" style={{ background: familyColour(e.family) }} title={e.family} />
               <code>{e.text}</code>
               {e.region !== null && <button class="badge value link-badge" onClick={() => show(e.region!)}>region {e.region}</button>}
-              {lines && e.line && <span class="muted small line">{e.line}</span>}
+              {lines && e.line && <span class="muted small line" title={e.line}>{e.line.slice(e.line.lastIndexOf("/") + 1)}</span>}
             </li>
           ))}
           {(source.left_out ?? 0) > 0 && <li class="muted">and {count(source.left_out!)} more</li>}
