@@ -48,7 +48,7 @@ fn feed_recordings(count: usize) {
 /// Some valid recordings: eager, checkpointed, of a program.
 fn recordings() -> Vec<Vec<u8>> {
     let x = Tensor::from([0.5, -1.0]).requires_grad();
-    let w = Tensor::ones([2, 40]).requires_grad();
+    let w = Tensor::ones_with([2, 40], DType::F64).requires_grad();
     let run = |f: &dyn Fn() -> Tensor| {
         let step = || f().backward();
         let made = Recorder::new().name("x", &x).name("layer.w", &w).capture(step);

@@ -6,7 +6,7 @@ use super::value::{described, number, stats, text};
 use super::versioned;
 use crate::problem::{Answer, Problem, ProblemKind};
 use pullback::record_file::{NodeKind, RecordedNode, Recording, Sampled, Stats};
-use pullback::{Op, Program, Tensor, catch, try_apply};
+use pullback::{Op, Program, Spec, Tensor, catch, trace, try_apply};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -24,6 +24,8 @@ pub struct Opened {
     recording: Recording,
     /// The paths of all parts, those that only contain others included, and the parent of each.
     parts: Vec<(String, Option<usize>)>,
+    /// Where each recorded part is among them.
+    places: Vec<usize>,
     /// How often each node is an operand.
     uses: Vec<usize>,
     /// The first visit of each node.
@@ -63,8 +65,8 @@ impl Opened {
         for (i, visit) in recording.visits.iter().enumerate() {
             visits[visit.node as usize].get_or_insert(i);
         }
-        let parts = tree(&recording.parts);
-        Ok(Opened { title, bytes: bytes.len(), recording, parts, uses, visits })
+        let (parts, places) = tree(&recording.parts);
+        Ok(Opened { title, bytes: bytes.len(), recording, parts, places, uses, visits })
     }
 
     /// How many nodes there are.
@@ -162,8 +164,7 @@ impl Opened {
     }
 
     fn part(&self, node: &RecordedNode) -> Option<usize> {
-        let path = &self.recording.parts[node.part? as usize];
-        self.parts.iter().position(|(known, _)| known == path)
+        Some(self.places[node.part? as usize])
     }
 
     fn family(&self, node: &RecordedNode) -> String {
@@ -355,6 +356,7 @@ impl Opened {
         let real: Vec<usize> =
             (0..operands.len()).filter(|&i| operands[i].dtype().is_float()).collect();
         let output = node.output as usize;
+        self.check_size(&op, &operands)?;
         let call = |x: &[Tensor]| {
             let mut all = operands.clone();
             real.iter().zip(x).for_each(|(&i, x)| all[i] = x.clone());
@@ -390,6 +392,30 @@ impl Opened {
             "operands": shown, "jvp": rest["jvp"], "cotangent": rest["cotangent"],
             "inner": rest["inner"],
         })))
+    }
+
+    /// Whether an op that a file names may be run here: its results are known to be small before it
+    /// runs, and it is no loop, whose length nothing bounds.
+    fn check_size(&self, op: &Op, operands: &[Tensor]) -> Answer {
+        if let "flow" | "custom" | "region" = pullback::record_file::family(op) {
+            return Err(Problem::engine("this op contains others, and is not run alone"));
+        }
+        let specs: Vec<Spec> = operands.iter().map(|x| x.spec().clone()).collect();
+        let program = trace(
+            |x: &[Tensor]| match try_apply(op.clone(), &x.iter().collect::<Vec<_>>()) {
+                Ok(results) => results,
+                Err(error) => pullback::raise(error),
+            },
+            &specs,
+        )?;
+        let large = |spec: &Spec| {
+            let count = spec.shape.iter().try_fold(1usize, |n, &m| n.checked_mul(m));
+            count.is_none_or(|count| count > 4096)
+        };
+        match program.specs.iter().any(large) {
+            true => Err(Problem::limit("the results of this op are too large to be shown")),
+            false => Ok(()),
+        }
     }
 
     fn memory(&self) -> Value {
@@ -447,8 +473,9 @@ fn nested(values: &[f64], shape: &[u64]) -> Option<(Value, String)> {
 }
 
 /// The paths of parts as a tree: `blocks.0.attention` is in `blocks.0`, which is in `blocks`.
-fn tree(paths: &[String]) -> Vec<(String, Option<usize>)> {
-    let mut out: Vec<(String, Option<usize>)> = Vec::new();
+/// Also where each of the paths is in it.
+fn tree(paths: &[String]) -> (Vec<(String, Option<usize>)>, Vec<usize>) {
+    let (mut out, mut ends_at): (Vec<(String, Option<usize>)>, _) = (Vec::new(), Vec::new());
     let mut places: std::collections::HashMap<String, usize> = std::collections::HashMap::new();
     for path in paths {
         let mut parent = None;
@@ -461,8 +488,9 @@ fn tree(paths: &[String]) -> Vec<(String, Option<usize>)> {
                 out.len() - 1
             }));
         }
+        ends_at.push(parent.unwrap_or(0));
     }
-    out
+    (out, ends_at)
 }
 
 /// A number of a query.

@@ -3,12 +3,13 @@
 use super::{get, serve};
 use pullback::record_file::{Recording, Sampled};
 use pullback::{
-    DType, Recorder, Spec, Tensor, checkpoint, detect_anomaly, memory_budget, record,
+    DType, Key, Recorder, Spec, Tensor, checkpoint, detect_anomaly, memory_budget, record,
     record_program, trace,
 };
 use pullback_explore::Subject;
 use pullback_explore::answer::recording::Opened;
-use pullback_nn::{Layer, Linear, Sequential, Tanh};
+use pullback_nn::models::{Gpt, GptConfig};
+use pullback_nn::{Layer, Linear, Module, Sequential, Tanh};
 use serde_json::Value;
 
 fn captured<R>(names: &[(&str, &Tensor)], f: impl FnOnce() -> R) -> (R, Recording) {
@@ -101,7 +102,7 @@ fn recording_changes_nothing() {
 fn gradients_of_checkpointed_values_are_found() {
     let x = Tensor::from([0.5, 1.0]).requires_grad();
     let run = |again: bool| {
-        let f = |x: &Tensor| x.sin().exp();
+        let f = |x: &Tensor| x.sin().exp().cos();
         let (_, recording) = captured(&[("x", &x)], || {
             let y = if again { checkpoint(f, &x) } else { f(&x) };
             y.sum().backward().expect("a gradient");
@@ -117,7 +118,7 @@ fn gradients_of_checkpointed_values_are_found() {
         let node = recording.nodes.iter().find(named).expect("recorded");
         node.gradient.clone()
     };
-    for op in ["sin", "exp"] {
+    for op in ["sin", "exp", "cos"] {
         assert!(of(&plain, op).is_some());
         assert_eq!(of(&plain, op), of(&again, op), "{op}");
     }
@@ -193,6 +194,38 @@ fn programs_are_exported_with_their_stages() {
         shown["stages"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap()).collect();
     assert!(names[0] == "trace" && names.contains(&"fuse"), "{names:?}");
     assert_eq!(shown["regions"].as_array().unwrap().len(), 1);
+}
+
+/// A whole training step of a GPT: compact, in its parts, with a gradient for each parameter.
+#[test]
+fn a_step_of_a_gpt_is_compact() {
+    let place = tempfile::tempdir().expect("a folder");
+    let path = place.path().join("gpt.pullback");
+    let config = GptConfig {
+        vocabulary: 65,
+        length: 16,
+        width: 32,
+        heads: 2,
+        layers: 2,
+        ..GptConfig::default()
+    };
+    let model = Gpt::new(&config);
+    let ids = Key::new(3).randint([4, 16], 0, 65);
+    pullback_nn::record(&path, &model, || model.loss(&ids, &ids).backward()).expect("recorded");
+    let bytes = std::fs::metadata(&path).expect("a file").len();
+    let opened = Opened::file(&path).expect("a recording");
+    assert!(opened.nodes() > 60 && bytes < 1000 * opened.nodes() as u64, "{bytes} bytes");
+    let graph = opened.answer("/api/recording", "").expect("a graph");
+    let parts = graph["parts"].as_array().unwrap();
+    assert!(parts.iter().any(|part| !part["parent"].is_null()), "{parts:?}");
+    let kinds = graph["nodes"]["kind"].as_array().unwrap();
+    let graded = &graph["nodes"]["gradient"];
+    let mut parameters = 0;
+    for (id, _) in kinds.iter().enumerate().filter(|(_, kind)| *kind == "parameter") {
+        assert!(graded[id].as_f64().is_some_and(f64::is_finite), "{}", graph["nodes"]["name"][id]);
+        parameters += 1;
+    }
+    assert_eq!(parameters, model.parameters().len());
 }
 
 /// Files that are not recordings, or not whole, are said to be so.

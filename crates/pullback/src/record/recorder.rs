@@ -6,8 +6,8 @@
 //! What has no note was there before the recording: an input, or a leaf.
 //!
 //! *Gradients* arrive by the numbers of the tape, so each tracked value is also known by its number
-//! there. A checkpointed function runs twice; its second run makes tape nodes for the values of the
-//! first, which are found by the moment at which that began ([`sequence::moment`]).
+//! there. What a backward pass computes, and what a checkpoint or a budget computes again, are
+//! moments of the recording and no values of it.
 //!
 //! *Nothing is held.* Values are read, reduced to statistics and forgotten at once, so that what is
 //! live in a recording is what is live without one.
@@ -49,10 +49,6 @@ pub(super) struct State {
     parts: FxHashMap<String, u32>,
     /// Nodes by their numbers on the tape.
     keys: FxHashMap<Key, u32>,
-    /// The number of the sequence at which each node was made, in ascending order.
-    made: Vec<u64>,
-    /// Where the replay of a function that began at a moment is.
-    replays: FxHashMap<u64, usize>,
     /// The current part of the model.
     part: Option<u32>,
     /// Names of tensors.
@@ -75,8 +71,6 @@ impl State {
             lines: FxHashMap::default(),
             parts: FxHashMap::default(),
             keys: FxHashMap::default(),
-            made: Vec::new(),
-            replays: FxHashMap::default(),
             part: None,
             names,
             backward: 0,
@@ -148,7 +142,6 @@ impl State {
             self.out.left_out += 1;
             return None;
         }
-        self.made.push(sequence::next_number());
         self.out.nodes.push(node);
         Some(self.out.nodes.len() as u32 - 1)
     }
@@ -209,19 +202,6 @@ impl State {
         self.out.moments.push(Moment { op, node, line, backward, again, bytes, start, nanos });
     }
 
-    /// The value that this result of a replayed op had in the first run.
-    fn replayed(&mut self, op: u32, line: u32, spec: u32, output: u32) -> Option<u32> {
-        let moment = sequence::moment(u64::MAX);
-        let first = self.made.partition_point(|&number| number < moment);
-        let cursor = *self.replays.get(&moment).unwrap_or(&first);
-        let fits = |node: &RecordedNode| {
-            (node.op, node.line, node.spec, node.output) == (Some(op), Some(line), spec, output)
-        };
-        let found = cursor + self.out.nodes[cursor..].iter().position(fits)?;
-        self.replays.insert(moment, found + 1);
-        Some(found as u32)
-    }
-
     fn ran(&mut self, op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
         let nanos = self.started.elapsed().as_nanos() as u64;
         // A decomposition was recorded as what it is made of.
@@ -232,10 +212,9 @@ impl State {
         if let Op::Literal { .. } = op {
             return self.moment(op, at, None, nanos);
         }
-        // What a backward pass computes is recorded as work, not as values, unless it is itself
-        // differentiated.
-        let again = events::is_on(REPLAY);
-        if self.backward > 0 && !again && !mode::is_grad_enabled() {
+        // Unless what a backward pass does is itself differentiated, it is work and no value.
+        let inside = self.backward > 0 && !mode::is_grad_enabled();
+        if inside || events::is_on(REPLAY) {
             return self.moment(op, at, None, nanos);
         }
         let operands: Option<Vec<u32>> = inputs.iter().map(|x| self.operand(x)).collect();
@@ -243,27 +222,21 @@ impl State {
         let mut first = None;
         for (k, y) in outs.iter().enumerate() {
             let spec = self.spec(y.spec());
-            let node = match again {
-                true => self.replayed(number, line, spec, k as u32),
-                false => {
-                    let node = RecordedNode {
-                        kind: NodeKind::Op,
-                        op: Some(number),
-                        output: k as u32,
-                        spec,
-                        line: Some(line),
-                        part: self.part,
-                        label: None,
-                        tracked: y.is_tracked(),
-                        operands: operands.clone().unwrap_or_default(),
-                        saved: if k == 0 { saved(y) } else { Vec::new() },
-                        value: sampled(y),
-                        gradient: None,
-                        nanos: if k == 0 { nanos } else { 0 },
-                    };
-                    self.push(node)
-                }
-            };
+            let node = self.push(RecordedNode {
+                kind: NodeKind::Op,
+                op: Some(number),
+                output: k as u32,
+                spec,
+                line: Some(line),
+                part: self.part,
+                label: None,
+                tracked: y.is_tracked(),
+                operands: operands.clone().unwrap_or_default(),
+                saved: if k == 0 { saved(y) } else { Vec::new() },
+                value: sampled(y),
+                gradient: None,
+                nanos: if k == 0 { nanos } else { 0 },
+            });
             if let Some(node) = node {
                 self.mark(y, node);
                 first.get_or_insert(node);
