@@ -91,11 +91,11 @@ export interface MemoryBody {
   layers: number; width: number; batch: number; segment: number | null; budget: number | null;
 }
 export interface MemoryEvent {
-  op: string; phase: string; bytes: number; kept: number; layer?: number | null; recomputed: boolean;
+  op: string; phase: string; bytes: number; kept: number | null; layer?: number | null; recomputed: boolean;
   node?: number | null; seconds?: number;
 }
 export interface MemoryRun {
-  name: string; peak: number; kept: number; recomputed: number; seconds: number | null;
+  name: string; peak: number; kept: number | null; recomputed: number; seconds: number | null;
   segment?: number; budget?: number; timeline: MemoryEvent[]; stride?: number;
 }
 export interface Memory {

@@ -104,6 +104,12 @@ function byDagre(sizes: Size[], edges: [number, number][], order: number[]): Pla
   graph.setDefaultEdgeLabel(() => ({}));
   sizes.forEach((s, k) => graph.setNode(String(k), { width: s.w, height: s.h }));
   for (const [a, b] of edges) if (order[a]! < order[b]!) graph.setEdge(String(a), String(b));
+  // What is joined to nothing stands below what ran before it.
+  const joined = new Set(edges.flat());
+  const sequence = sizes.map((_, k) => k).sort((a, b) => order[a]! - order[b]!);
+  sequence.forEach((k, i) => {
+    if (i > 0 && !joined.has(k)) graph.setEdge(String(sequence[i - 1]), String(k));
+  });
   dagre(graph);
   const at = sizes.map((s, k) => {
     const n = graph.node(String(k)) as { x: number; y: number };
@@ -134,9 +140,17 @@ function quickly(sizes: Size[], edges: [number, number][], order: number[]): Pla
   for (const k of byTape) {
     if (above[k]!.length === 0 && below[k]!.length > 0) rank[k] = Math.max(0, Math.min(...below[k]!.map((b) => rank[b]!)) - 1);
   }
-  const ranks: number[][] = [];
+  let ranks: number[][] = [];
   for (const k of byTape) (ranks[rank[k]!] ??= []).push(k);
   for (let r = 0; r < ranks.length; r++) ranks[r] ??= [];
+  // A rank that is far wider than the whole is tall goes on in further rows.
+  const area = sizes.reduce((sum, s) => sum + (s.w + 22) * (s.h + 40), 0);
+  const widest = Math.max(1600, 2 * Math.sqrt(area));
+  ranks = ranks.flatMap((row) => {
+    const rows = Math.ceil(row.reduce((sum, k) => sum + sizes[k]!.w + 22, 0) / widest);
+    const each = Math.ceil(row.length / Math.max(rows, 1));
+    return rows <= 1 ? [row] : Array.from({ length: rows }, (_, i) => row.slice(i * each, (i + 1) * each));
+  }).filter((row) => row.length > 0);
   const x = new Float64Array(n);
   const spread = (row: number[]) => {
     let at = 0;

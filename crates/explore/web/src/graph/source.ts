@@ -5,6 +5,8 @@ import type { Part, Recording, Tape } from "../schema";
 export interface Source {
   title: string;
   total: number;
+  /** The node that is differentiated; what runs after it is a group of its own. */
+  result: number;
   parts: Part[];
   part: (i: number) => number | null;
   operands: (i: number) => number[];
@@ -22,7 +24,7 @@ export interface Source {
 export function fromRecording(r: Recording): Source {
   const n = r.nodes;
   return {
-    title: r.title, total: r.total, parts: r.parts,
+    title: r.title, total: r.total, result: r.result ?? r.total - 1, parts: r.parts,
     part: (i) => n.part[i] ?? null,
     operands: (i) => n.operands[i] ?? [],
     label: (i) => n.name[i] ?? (n.op[i] === null || n.op[i] === undefined ? n.kind[i]! : r.ops[n.op[i]!]!),
@@ -44,7 +46,7 @@ export function fromTape(t: Tape): Source {
   for (const g of t.sweep?.gradient ?? []) if (typeof g.value.data === "number") gradient.set(g.node, Math.abs(g.value.data));
   const at = (i: number) => t.nodes[i]!;
   return {
-    title: t.title, total: t.nodes.length, parts: t.parts,
+    title: t.title, total: t.nodes.length, result: t.result, parts: t.parts,
     part: (i) => at(i).part,
     operands: (i) => at(i).operands,
     label: (i) => (at(i).kind === "op" ? `${at(i).name} = ${at(i).formula}` : at(i).name),

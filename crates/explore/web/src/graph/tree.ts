@@ -44,9 +44,16 @@ export function grow(source: Source): Tree {
     const label = above && part.path.startsWith(`${above}.`) ? part.path.slice(above.length + 1) : part.path;
     return (byPart[k] = make(label, parent));
   };
+  let after: Group | null = null as Group | null;
   for (let i = 0; i < source.total; i++) {
     const part = source.part(i);
-    (part === null || !source.parts[part] ? root : partGroup(part)).leaves.push(i);
+    if (part !== null && source.parts[part]) partGroup(part).leaves.push(i);
+    else if (i > source.result) (after ??= make("after the result: backward, optimiser", root)).leaves.push(i);
+    else root.leaves.push(i);
+  }
+  if (after && after.leaves.length <= 6) {
+    root.leaves.push(...after.leaves);
+    after.leaves = [];
   }
   // A box around a single node says nothing; innermost first, so that chains of them go too.
   for (const g of [...groups].reverse()) {

@@ -76,7 +76,7 @@ function Runs({ runs, layers }: { runs: MemoryRun[]; layers?: number }) {
           <section key={r.name} class={`card run ${COLOURS[r.name] ?? ""}`} data-run={r.name}>
             <h3>{TITLES[r.name] ?? r.name}{r.segment ? `, segments of ${r.segment}` : ""}{r.budget ? `, ${bytes(r.budget)}` : ""}</h3>
             <p class="big"><Bytes n={r.peak} /></p>
-            <p class="small muted">at the peak · {bytes(r.kept)} kept for backward</p>
+            <p class="small muted">at the peak{r.kept !== null && ` · ${bytes(r.kept)} kept for backward`}</p>
             <p class="small">{r.recomputed > 0 ? `${many(r.recomputed, "op")} computed again` : "nothing computed again"}{r.seconds !== null && <span class="muted"> · {seconds(r.seconds)}</span>}</p>
             <span class={`race-bar ${COLOURS[r.name] ?? "value"}`} style={{ width: `${(r.peak / top) * 100}%` }} />
           </section>
@@ -101,8 +101,8 @@ function Timeline({ run, top }: { run: MemoryRun; top: number }) {
     const colour = COLOURS[run.name] ?? "value";
     const lines: Line[] = [
       { name: "live", y: t.map((e) => e.bytes), colour, step: true, fill: true },
-      { name: "kept for backward", y: t.map((e) => e.kept), colour, step: true, dash: [3, 3], width: 1.5 },
     ];
+    if (run.kept !== null) lines.push({ name: "kept for backward", y: t.map((e) => e.kept), colour, step: true, dash: [3, 3], width: 1.5 });
     const back = t.findIndex((e) => e.phase !== "forward");
     return { x: t.map((_, i) => i), lines, bands, turn: back < 0 ? null : back };
   }, [run]);

@@ -18,12 +18,19 @@ export function RecordedTape({ reverse }: { reverse: boolean }) {
   return reverse ? <RecordedSweep recording={graph.data} /> : <RecordedForward recording={graph.data} />;
 }
 
+/** Ops on few enough elements that the recording has all their values. */
+function small(r: Recording): number[] {
+  const sizes = r.specs.map((s) => (/\[(.*)\]/.exec(s)?.[1] ?? "").split(",").reduce((n, d) => n * (d.trim() === "" ? 1 : Number(d)), 1));
+  const size = (i: number) => sizes[r.nodes.spec[i] ?? 0] ?? Infinity;
+  return r.nodes.kind.flatMap((kind, i) => (kind === "op" && size(i) <= 64 && r.nodes.operands[i]!.length > 0 && r.nodes.operands[i]!.every((o) => size(o) <= 64) ? [i] : []));
+}
+
 /** Forward mode of a recording: no direction was pushed when it was made, but its ops have both ways. */
 export function RecordedBothWays() {
   const shown = useShown();
   const graph = useAsk<Recording>("/api/recording");
-  const ops = graph.data?.nodes.kind.flatMap((kind, i) => (kind === "op" ? [i] : [])) ?? [];
-  const id = shown.node !== null && graph.data?.nodes.kind[shown.node] === "op" ? shown.node : ops[0] ?? -1;
+  const ops = graph.data ? small(graph.data) : [];
+  const id = shown.node !== null && graph.data?.nodes.kind[shown.node] === "op" ? shown.node : ops[0] ?? graph.data?.result ?? -1;
   const op = useAsk<OneOp>(id >= 0 ? `/api/recording/op?id=${id}` : null);
   return (
     <div class="stack gap">
@@ -62,7 +69,7 @@ function RecordedForward({ recording }: { recording: Recording }) {
       <div class="two">
         <Card title={`Nodes ${page} to ${Math.min(page + PAGE, total) - 1}`}>
           <div class={`scroll tape-scroll tall ${busy ? "busy" : ""}`} tabIndex={0} role="region" aria-label="Tape, as a table">
-            <table class="tape">
+            <table class="tape recorded">
               <thead><tr><th scope="col">#</th><th scope="col">step</th><th scope="col">value</th><th scope="col">line</th></tr></thead>
               <tbody>
                 {data?.nodes.map((n) => (
@@ -70,7 +77,7 @@ function RecordedForward({ recording }: { recording: Recording }) {
                     <td class="num muted">{n.id}</td>
                     <td><StepText node={n} />{n.part !== null && <div class="small muted">{recording.parts[n.part]?.path}</div>}</td>
                     <td class="value"><Shown v={n.value} max={3} /></td>
-                    <td class="small mono">{n.line ?? ""}</td>
+                    <td class="small mono" title={n.line ?? undefined}>{n.line ? n.line.slice(n.line.lastIndexOf("/") + 1) : ""}</td>
                   </tr>
                 ))}
               </tbody>
@@ -117,6 +124,10 @@ function RecordedSweep({ recording }: { recording: Recording }) {
     const op = recording.nodes.op[id];
     return recording.nodes.name[id] ?? `v${id}${op !== null && op !== undefined ? ` (${recording.ops[op]})` : ""}`;
   };
+  const opName = (id: number) => {
+    const op = recording.nodes.op[id];
+    return op === null || op === undefined ? "it" : recording.ops[op]!;
+  };
   const visit = data && at > 0 ? data.visits[at - 1 - data.from] : undefined;
   if (first.failure ?? failure) return <p class="note bad" role="alert">{(first.failure ?? failure)!.message}</p>;
   if (first.data && total === 0) return <p class="note">This recording has no backward pass: call <code>backward()</code> inside <code>pullback::record</code>.</p>;
@@ -135,7 +146,7 @@ function RecordedSweep({ recording }: { recording: Recording }) {
               <div class="equation" key={k}>
                 <span class="term"><Sym name={label(c.to)} bar /><small>register</small></span><span class="op">+=</span>
                 <span class="term cot"><Shown v={c.upstream ?? visit.adjoint} /><small>upstream</small></span><span class="op">×</span>
-                <span class="term value"><Slope local={c.local} tall={elements((c.upstream ?? visit.adjoint) as Value | null)} />{c.local.formula && c.local.value && <small><code>{c.local.formula}</code></small>}{c.local.shape && <small>{shape(c.local.shape)}</small>}</span>
+                <span class="term value">{c.local.kind === "unknown" ? <><span>J</span><small>of {opName(visit.node)}, never formed</small></> : <Slope local={c.local} tall={elements((c.upstream ?? visit.adjoint) as Value | null)} />}{c.local.formula && c.local.value && <small><code>{c.local.formula}</code></small>}{c.local.shape && <small>{shape(c.local.shape)}</small>}</span>
                 <span class="op">=</span><span class="term strong cot"><Shown v={c.product} /><small>this share</small></span>
               </div>
             ))}
@@ -144,7 +155,7 @@ function RecordedSweep({ recording }: { recording: Recording }) {
       ) : <Card class="happening"><div class="in muted">The seed is 1. Step on with <kbd>→</kbd>.</div></Card>}
       <Card title={`Visits ${page + 1} to ${Math.min(page + PAGE, total)}`}>
         <div class="scroll tape-scroll tall" tabIndex={0} role="region" aria-label="Visits, as a table">
-          <table class="tape">
+          <table class="tape recorded">
             <thead><tr><th scope="col">#</th><th scope="col">node</th><th scope="col">cotangent</th><th scope="col">passes on to</th></tr></thead>
             <tbody>
               {data?.visits.map((v, k) => {
