@@ -10,7 +10,10 @@ export interface Source {
   parts: Part[];
   part: (i: number) => number | null;
   operands: (i: number) => number[];
+  /** As it is drawn, within its module. */
   label: (i: number) => string;
+  /** With its module, to be searched for. */
+  full: (i: number) => string;
   detail: (i: number) => string;
   family: (i: number) => string;
   /** Root mean square of the gradient, share of zeros, seconds; NaN where unknown. */
@@ -23,11 +26,17 @@ export interface Source {
 
 export function fromRecording(r: Recording): Source {
   const n = r.nodes;
+  const full = (i: number) => n.name[i] ?? (n.op[i] === null || n.op[i] === undefined ? n.kind[i]! : r.ops[n.op[i]!]!);
   return {
     title: r.title, total: r.total, result: r.result ?? r.total - 1, parts: r.parts,
     part: (i) => n.part[i] ?? null,
     operands: (i) => n.operands[i] ?? [],
-    label: (i) => n.name[i] ?? (n.op[i] === null || n.op[i] === undefined ? n.kind[i]! : r.ops[n.op[i]!]!),
+    label: (i) => {
+      const prefix = `${r.parts[n.part[i] ?? -1]?.path}.`;
+      const name = full(i);
+      return name.startsWith(prefix) ? name.slice(prefix.length) : name;
+    },
+    full,
     detail: (i) => r.specs[n.spec[i]!] ?? "",
     family: (i) => (n.kind[i] === "op" && n.op[i] !== null ? r.families[n.op[i]!]! : n.kind[i] === "constant" ? "constant" : "input"),
     gradient: (i) => float(n.gradient[i]),
@@ -45,11 +54,13 @@ export function fromTape(t: Tape): Source {
   }
   for (const g of t.sweep?.gradient ?? []) if (typeof g.value.data === "number") gradient.set(g.node, Math.abs(g.value.data));
   const at = (i: number) => t.nodes[i]!;
+  const text = (i: number) => (at(i).kind === "op" ? `${at(i).name} = ${at(i).formula}` : at(i).name);
   return {
     title: t.title, total: t.nodes.length, result: t.result, parts: t.parts,
     part: (i) => at(i).part,
     operands: (i) => at(i).operands,
-    label: (i) => (at(i).kind === "op" ? `${at(i).name} = ${at(i).formula}` : at(i).name),
+    label: text,
+    full: text,
     detail: (i) => at(i).value?.spec ?? "",
     family: (i) => (at(i).kind === "op" ? at(i).family : at(i).kind === "constant" ? "constant" : "input"),
     gradient: (i) => gradient.get(i) ?? NaN,

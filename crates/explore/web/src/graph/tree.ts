@@ -41,7 +41,9 @@ export function grow(source: Source): Tree {
     const part = source.parts[k]!;
     const parent = part.parent === null || guard > 64 || part.parent === k ? root : partGroup(part.parent, guard + 1);
     const above = part.parent !== null ? source.parts[part.parent]?.path ?? "" : "";
-    const label = above && part.path.startsWith(`${above}.`) ? part.path.slice(above.length + 1) : part.path;
+    const own = above && part.path.startsWith(`${above}.`) ? part.path.slice(above.length + 1) : part.path;
+    // The number of a layer alone says little.
+    const label = /^\d+$/.test(own) && above ? `${above.slice(above.lastIndexOf(".") + 1)}.${own}` : own;
     return (byPart[k] = make(label, parent));
   };
   let after: Group | null = null as Group | null;

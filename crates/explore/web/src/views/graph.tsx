@@ -60,8 +60,8 @@ export function GraphView({ tape, recording, start }: { tape: Tape | null; recor
       </div>
       {asked.failure && <p class="note bad" role="alert">{asked.failure.message}</p>}
       {!source && !asked.failure && <p class="placeholder" aria-busy="true">Reading the recording …</p>}
-      {asked.data?.notes.map((n) => <p key={n} class="note small">{n}</p>)}
       {source && <Explorer key={String(shape && recording ? source.title : shape)} source={source} recording={recording} tape={tape} />}
+      {asked.data?.notes.map((n) => <p key={n} class="note small">{n}</p>)}
       {!recording && start.opened.kind === "expression" && <p class="small muted">Your own program: record it with <code>pullback::record(path, || …)</code> and open it with <code>pullback explore FILE</code>.</p>}
     </div>
   );
@@ -202,7 +202,7 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
     const q = query.trim().toLowerCase();
     if (!q) return null;
     const hits: number[] = [];
-    for (let i = 0; i < source.total && hits.length < 200; i++) if (source.label(i).toLowerCase().includes(q) || source.detail(i).toLowerCase().includes(q)) hits.push(i);
+    for (let i = 0; i < source.total && hits.length < 200; i++) if (source.full(i).toLowerCase().includes(q) || source.detail(i).toLowerCase().includes(q)) hits.push(i);
     return hits;
   }, [query, source]);
   const broken = useMemo(() => {
@@ -316,7 +316,7 @@ function Hover({ hover, source, recording, tape }: { hover: { leaf: number; grou
     <div class="hover" ref={box} aria-hidden="true">
       {hover.leaf >= 0
         ? <>
-            <b>{source.label(hover.leaf)}</b> <span class="muted small">{source.detail(hover.leaf)}</span>
+            <b>{source.full(hover.leaf)}</b> <span class="muted small">{source.detail(hover.leaf)}</span>
             {node && <div class="hover-stats">
               {node.node.value && <div><span class="small value">value</span><StatsTable v={node.node.value} /></div>}
               {node.adjoint && <div><span class="small cot">gradient</span><StatsTable v={node.adjoint} /></div>}
