@@ -1,5 +1,5 @@
 // The tape and the sweep of a recording, read by pages of 200.
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import { useAsk } from "../api";
 import { many, shape } from "../format";
 import type { OneOp, RecordedNode, Recording, Sweep, Tape, Value } from "../schema";
@@ -84,16 +84,17 @@ function RecordedForward({ recording }: { recording: Recording }) {
             </table>
           </div>
         </Card>
-        <Picked id={picked} name={name} />
+        <Picked id={picked} name={name} recording={recording} />
       </div>
     </div>
   );
 }
 
-function Picked({ id, name }: { id: number; name: (id: number) => string }) {
+function Picked({ id, name, recording }: { id: number; name: (id: number) => string; recording: Recording }) {
   const asked = useAsk<RecordedNode>(id >= 0 ? `/api/recording/node?id=${id}` : null);
   const node = asked.data;
-  const op = useAsk<OneOp>(node && node.node.kind === "op" ? `/api/recording/op?id=${node.node.id}` : null);
+  const runnable = useMemo(() => new Set(small(recording)), [recording]);
+  const op = useAsk<OneOp>(node && runnable.has(node.node.id) ? `/api/recording/op?id=${node.node.id}` : null);
   if (asked.failure) return <p class="note bad">{asked.failure.message}</p>;
   if (!node) return <p class="placeholder">…</p>;
   return (
