@@ -1,10 +1,10 @@
 // Layered layout of the open part of a tree: each open group is laid out by itself and is a box in
 // its parent, so that boxes nest and opening one moves its surroundings only.
 //
-// Dagre places groups of up to SMALL children. It takes minutes for thousands, so larger groups get
-// the same kind of layout in linear time: ranks by longest path, order within a rank by the means of
-// neighbours, positions by a few rounds of moving towards them. Very tall results are folded into
-// columns.
+// Dagre places groups of up to SMALL children. It takes seconds for hundreds, so larger groups get
+// the same kind of layout in linear time: ranks by longest path, order within a rank by the means
+// of neighbours, positions by a few rounds of moving towards them. Very tall results are folded
+// into columns. A group whose children keep their sizes keeps its layout.
 import { Graph, layout as dagre } from "@dagrejs/dagre";
 import type { Group, Tree } from "./tree";
 import type { Source } from "./source";
@@ -29,9 +29,11 @@ const LEAF = { w: 132, h: 36 };
 const CLOSED = { w: 168, h: 50 };
 const PAD = 16;
 const HEAD = 30;
-const SMALL = 110;
+const SMALL = 60;
 
 interface Placed { w: number; h: number; at: { x: number; y: number }[] }
+
+const known = new WeakMap<Group, { sizes: string; placed: Placed }>();
 
 export function place(tree: Tree, source: Source): Scene {
   const plans = new Map<Group, Placed>();
@@ -44,11 +46,18 @@ export function place(tree: Tree, source: Source): Scene {
       }),
       ...g.leaves.map(() => LEAF),
     ];
+    const key = sizes.map((s) => `${s.w}×${s.h}`).join();
+    const before = known.get(g);
+    if (before?.sizes === key) {
+      plans.set(g, before.placed);
+      return before.placed;
+    }
     const order = [...g.groups.map((c) => c.first), ...g.leaves];
     let placed = sizes.length <= SMALL && g.edges.length <= 4 * SMALL ? byDagre(sizes, g.edges, order) : null;
     // A long chain would be a thin strip: folded, it fits a screen.
-    if (!placed || (sizes.length > 10 && placed.h > 2.4 * placed.w)) placed = quickly(sizes, g.edges, order);
+    if (!placed || (sizes.length > 10 && placed.h > 4 * placed.w)) placed = quickly(sizes, g.edges, order);
     plans.set(g, placed);
+    known.set(g, { sizes: key, placed });
     return placed;
   };
   const whole = plan(tree.root);
@@ -135,7 +144,12 @@ function quickly(sizes: Size[], edges: [number, number][], order: number[]): Pla
   }
   const byTape = Array.from({ length: n }, (_, k) => k).sort((a, b) => order[a]! - order[b]!);
   const rank = new Int32Array(n);
-  for (const k of byTape) for (const a of above[k]!) rank[k] = Math.max(rank[k]!, rank[a]! + 1);
+  let last = -1;
+  for (const k of byTape) {
+    for (const a of above[k]!) rank[k] = Math.max(rank[k]!, rank[a]! + 1);
+    if (above[k]!.length === 0 && below[k]!.length === 0) rank[k] = last + 1;
+    last = rank[k]!;
+  }
   // Parameters and inputs stand next to what uses them first.
   for (const k of byTape) {
     if (above[k]!.length === 0 && below[k]!.length > 0) rank[k] = Math.max(0, Math.min(...below[k]!.map((b) => rank[b]!)) - 1);

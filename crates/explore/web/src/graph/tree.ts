@@ -92,7 +92,7 @@ export function grow(source: Source): Tree {
   prune(root);
   link(source, groups, home);
   root.open = true;
-  openWithin(root, source.total <= 260 ? source.total : 140);
+  openWithin(root, source.total <= 120 ? source.total : 70);
   return { root, groups: groups.filter((g) => g.size > 0), home };
 }
 

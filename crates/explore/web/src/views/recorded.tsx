@@ -25,7 +25,7 @@ function small(r: Recording): number[] {
   return r.nodes.kind.flatMap((kind, i) => (kind === "op" && size(i) <= 64 && r.nodes.operands[i]!.length > 0 && r.nodes.operands[i]!.every((o) => size(o) <= 64) ? [i] : []));
 }
 
-/** Forward mode of a recording: no direction was pushed when it was made, but its ops have both ways. */
+/** No direction was pushed when a recording was made, but its ops have both ways. */
 export function RecordedBothWays() {
   const shown = useShown();
   const graph = useAsk<Recording>("/api/recording");
