@@ -36,7 +36,7 @@ const FAMILIES: Record<string, { hue: [number, number]; words?: string }> = {
 const ORDER = Object.keys(FAMILIES);
 export const familyColour = (family: string): string => {
   const [h, s] = (FAMILIES[family] ?? FAMILIES.composite!).hue;
-  return isNight() ? `hsl(${h} ${s * 0.85}% 27%)` : `hsl(${h} ${s}% 84%)`;
+  return isNight() ? `hsl(${h} ${s * 0.9}% 32%)` : `hsl(${h} ${s}% 84%)`;
 };
 
 type Colour = "family" | "gradient" | "zero" | "seconds";
