@@ -5,13 +5,17 @@
 //! Trains on the embedded sonnets, or on a text file, then generates text. The whole model is
 //! here, made of layers; `pullback_nn::models::Gpt` is one to use, with a cache for keys and
 //! values.
+//!
+//! `cargo run --release --example char_gpt -- --record step.pullback` records one step instead,
+//! for `pullback explore step.pullback`.
 
-use pullback::{Result, Tensor, Tree, cross_entropy, jit, manual_seed, next_key, no_grad};
+use pullback::{Error, Result, Tensor, Tree, cross_entropy, jit, manual_seed, next_key, no_grad};
 use pullback_nn::data::{CharTokens, DataLoader, TextWindows, Tokens, read_text, text};
 use pullback_nn::optim::{AdamW, Optimizer, UpdateRule, clip_grad_norm_};
 use pullback_nn::schedule::{CosineAnnealingLr, LinearWarmup, Scheduler};
 use pullback_nn::{
     AttentionMasks, Embedding, Gelu, Layer, LayerNorm, Linear, Module, MultiHeadAttention, init,
+    record,
 };
 
 /// Attention to earlier positions, then a feed-forward part per position, both residual.
@@ -73,6 +77,11 @@ impl Gpt {
         self.norm.forward(&x).matmul(&self.token.weight.t())
     }
 
+    /// The mean loss of predicting `y` after `x`.
+    fn loss(&self, (x, y): &(Tensor, Tensor)) -> Tensor {
+        cross_entropy(&self.forward(x).flatten(0, 1), &y.flatten(0, 1))
+    }
+
     /// Draws `count` characters after a prompt.
     fn generate(&self, prompt: &[i64], count: usize, temperature: f64) -> Vec<i64> {
         let length = self.position.weight.shape()[0];
@@ -117,9 +126,9 @@ fn learn(text: &str, quick: bool) -> Result<Figures> {
         &opt,
         LinearWarmup { total_iters: steps / 20, start_factor: 0.0, then: cosine },
     );
-    let step = jit(|(x, y): &(Tensor, Tensor)| {
+    let step = jit(|batch: &(Tensor, Tensor)| {
         opt.zero_grad();
-        let loss = cross_entropy(&model.forward(x).flatten(0, 1), &y.flatten(0, 1));
+        let loss = model.loss(batch);
         loss.backward()?;
         clip_grad_norm_(&model.parameters(), 1.0)?;
         opt.step()?;
@@ -145,11 +154,29 @@ fn learn(text: &str, quick: bool) -> Result<Figures> {
     })
 }
 
+/// Records the first step of training in a file.
+pub fn record_step(path: &str) -> Result<()> {
+    manual_seed(0);
+    let tokens = CharTokens::of(text());
+    let windows = TextWindows::new(tokens.encode(text())?, 32)?;
+    let mut batches = DataLoader::new(windows).batch_size(16).shuffle(0).iter();
+    let batch = batches.next().ok_or_else(|| Error::argument("char_gpt", "no text"))??;
+    let model = Gpt::new(tokens.size(), 32, 64, 2);
+    let opt = AdamW::default().over(model.parameters())?;
+    record(path, &model, || {
+        model.loss(&batch).backward()?;
+        clip_grad_norm_(&model.parameters(), 1.0)?;
+        opt.step()
+    })
+}
+
 /// Prints the figures and the sample.
 pub fn main() -> Result<()> {
-    let Figures { loss, by_frequency, sample } = match std::env::args().nth(1) {
-        Some(file) => learn(&read_text(file)?, false)?,
-        None => run(false)?,
+    let mut words = std::env::args().skip(1);
+    let Figures { loss, by_frequency, sample } = match (words.next(), words.next()) {
+        (Some(flag), Some(path)) if flag == "--record" => return record_step(&path),
+        (Some(file), _) => learn(&read_text(file)?, false)?,
+        (None, _) => run(false)?,
     };
     println!("{loss:.2} nats per character (frequencies alone: {by_frequency:.2})\n\n{sample}");
     Ok(())

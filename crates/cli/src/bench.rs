@@ -1,12 +1,12 @@
 //! `pullback bench`: the front of the benchmark program.
 
 use crate::bench_workers;
-use crate::expression::{did_you_mean, near};
 use crate::failure::{CliResult, Failure};
 use crate::output::{Output, columns};
 use clap::Args;
 use pullback::Device;
 use pullback_bench::{Request, workloads, workloads_on};
+use pullback_explore::expression::{did_you_mean, near};
 
 /// What `pullback bench` takes.
 #[derive(Debug, Args)]

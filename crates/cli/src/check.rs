@@ -1,16 +1,16 @@
 //! `pullback check`: gradients against numeric derivatives, of an expression or of this
 //! installation.
 
-use crate::expression::{Graph, functions};
 use crate::failure::{CliResult, Failure};
 use crate::grad;
-use crate::number::{plain, tensor};
 use crate::output::{Output, columns};
 use clap::Args;
 use pullback::check::Check;
 use pullback::{
     DType, Key, Kink, Tensor, catch, hessian_tree, jit, jvp, kink_report, vjp, with_threads,
 };
+use pullback_explore::expression::{Graph, functions};
+use pullback_explore::number::{plain, tensor};
 use serde_json::json;
 
 /// What `pullback check` takes.

@@ -2,7 +2,9 @@
 
 use crate::failure::{CliResult, Failure};
 use crate::output::{ColourChoice, Output};
-use crate::{bench, check, completions, devices, explain, grad, launch, ops, simulate, train};
+use crate::{
+    bench, check, completions, devices, explain, explore, grad, launch, ops, simulate, train,
+};
 use clap::error::ErrorKind;
 use clap::{ColorChoice, CommandFactory, FromArgMatches, Parser, Subcommand};
 use std::ffi::OsString;
@@ -42,6 +44,9 @@ pub enum Command {
     Check(check::CheckArgs),
     /// Shows what the compiler makes of a model: the program, the passes, memory by source line
     Explain(explain::ExplainArgs),
+    /// Opens the tape explorer in the browser: gradients, step by step, of an expression, of a
+    /// recording of your program, or of a training run
+    Explore(explore::ExploreArgs),
     /// Measures the benchmark workloads on this machine
     Bench(bench::BenchArgs),
     /// Starts several workers on this machine, which train together
@@ -86,6 +91,7 @@ pub fn run(words: Vec<OsString>) -> CliResult {
         Command::Grad(arguments) => grad::run(&arguments, &mut out),
         Command::Check(arguments) => check::run(&arguments, &mut out),
         Command::Explain(arguments) => explain::run(&arguments, &mut out),
+        Command::Explore(arguments) => explore::run(&arguments, &mut out),
         Command::Bench(arguments) => bench::run(&arguments, &mut out),
         Command::Launch(arguments) => launch::run(&arguments),
         Command::Simulate(arguments) => simulate::run(&arguments, &mut out),
@@ -103,7 +109,7 @@ pub fn run(words: Vec<OsString>) -> CliResult {
 /// which expressions ignore. Negative numbers stay as they are: those commands allow them.
 fn no_flags(words: Vec<OsString>) -> Vec<OsString> {
     let takes_expression =
-        |word: &OsString| ["grad", "check", "explain"].iter().any(|name| word == name);
+        |word: &OsString| ["grad", "check", "explain", "explore"].iter().any(|name| word == name);
     let Some(command) = words.iter().position(takes_expression) else { return words };
     let no_flag = |(i, word): (usize, OsString)| match word.to_str() {
         Some("-h" | "-V" | "-") | None => word,

@@ -1,15 +1,16 @@
 //! `pullback explain`: what the compiler makes of a model or an expression.
 
-use crate::expression::{did_you_mean, near};
 use crate::failure::{CliResult, Failure};
 use crate::grad;
 use crate::models::{self, Cnn, Gpt, LstmModel, Mlp, ModelKind, Size, TextModel};
-use crate::number::bytes;
 use crate::output::{Output, columns};
 use clap::Args;
 use pullback::{
     DType, Jit, JitOutput, Key, Program, Result, Specialised, Tensor, Tree, jit, value_and_grad,
 };
+use pullback_explore::answer::program;
+use pullback_explore::expression::{did_you_mean, near};
+use pullback_explore::number::bytes;
 use pullback_nn::optim::{Adam, Optimizer, UpdateRule};
 use pullback_nn::{Layer, Module};
 use serde_json::{Value, json};
@@ -56,6 +57,19 @@ struct Compiled {
     made: Specialised,
 }
 
+/// The models that are known by name.
+pub const MODELS: [&str; 4] = ["mlp", "cnn", "gpt", "lstm"];
+
+/// A training step of a model, for the explorer.
+///
+/// # Errors
+/// If there is no such model, or it cannot be compiled.
+pub fn model(name: &str) -> CliResult<program::Compiled> {
+    let Compiled { what, stages, made } = named(name)?;
+    let stages = stages.into_iter().map(|(name, program)| (name.to_string(), program)).collect();
+    Ok(program::Compiled { what, stages, made: Some(made) })
+}
+
 /// Compiles and prints.
 ///
 /// # Errors
@@ -81,15 +95,14 @@ pub fn run(arguments: &ExplainArgs, out: &mut Output) -> CliResult {
 }
 
 fn compile(arguments: &ExplainArgs) -> CliResult<Compiled> {
-    let named = ["mlp", "cnn", "gpt", "lstm"];
     let name = arguments.model.as_str();
-    if !named.contains(&name) {
+    if !MODELS.contains(&name) {
         let word = name.chars().all(|c| c.is_alphanumeric() || c == '_');
         if word && arguments.assignments.is_empty() {
-            let near = did_you_mean(&near(name, named.into_iter()));
+            let near = did_you_mean(&near(name, MODELS.into_iter()));
             return Err(Failure::usage(format!(
                 "there is no model `{name}`{near} (there are {}; or give an expression)",
-                named.join(", ")
+                MODELS.join(", ")
             )));
         }
         return expression(arguments);
@@ -99,6 +112,11 @@ fn compile(arguments: &ExplainArgs) -> CliResult<Compiled> {
             "`{given}` is given, but the model `{name}` has no variables"
         )));
     }
+    named(name)
+}
+
+/// A training step of a model.
+fn named(name: &str) -> CliResult<Compiled> {
     pullback::manual_seed(0);
     // Small sizes of the shapes that `pullback train` uses: what the compiler does with them is the
     // same.

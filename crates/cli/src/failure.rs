@@ -1,6 +1,7 @@
 //! How a command fails: a message and an exit code.
 
-use crate::expression::Diagnostic;
+use pullback_explore::expression::Diagnostic;
+use pullback_explore::{Problem, ProblemKind};
 use std::fmt;
 use std::io;
 
@@ -49,17 +50,17 @@ impl From<Diagnostic> for Failure {
 
 impl From<pullback::Error> for Failure {
     fn from(error: pullback::Error) -> Failure {
-        let text = error.to_string();
-        let lines: Vec<&str> = text.lines().filter(|line| !is_place(line)).collect();
-        Failure::failed(lines.join("\n"))
+        Problem::from(error).into()
     }
 }
 
-/// Whether a line of an error is `at file.rs:12:34`: a line of this program, which is of no use to
-/// its user.
-fn is_place(line: &str) -> bool {
-    let place = line.trim_start().strip_prefix("at ").and_then(|place| place.rsplit_once(".rs:"));
-    place.is_some_and(|(_, rest)| rest.chars().all(|c| c.is_ascii_digit() || c == ':'))
+impl From<Problem> for Failure {
+    fn from(problem: Problem) -> Failure {
+        match problem.kind {
+            ProblemKind::Expression | ProblemKind::Limit => Failure::usage(problem.to_string()),
+            _ => Failure::failed(problem.to_string()),
+        }
+    }
 }
 
 impl From<io::Error> for Failure {

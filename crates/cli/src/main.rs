@@ -12,12 +12,11 @@ mod command;
 mod completions;
 mod devices;
 mod explain;
-mod expression;
+mod explore;
 mod failure;
 mod grad;
 mod launch;
 mod models;
-mod number;
 mod ops;
 mod output;
 #[cfg(test)]

@@ -3,10 +3,10 @@
 //! Primitives come from the op table itself, functions from `docs/functions.md`, kinks from
 //! `docs/conventions.md`; both files are kept fresh by tests, and are part of this program.
 
-use crate::expression::{did_you_mean, near};
 use crate::failure::{CliResult, Failure};
 use crate::output::Output;
 use clap::Args;
+use pullback_explore::expression::{did_you_mean, near};
 use serde_json::json;
 
 const FUNCTIONS: &str = include_str!("../../../docs/functions.md");

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use clap::Parser;
+use pullback_fuzz::explorer::feed_explorer;
 use pullback_fuzz::report::{Options, search};
 use pullback_fuzz::switches::Switches;
 use pullback_fuzz::ways::Way;
@@ -32,6 +33,9 @@ struct FuzzArguments {
     /// Leave out what the switches of `switches.rs` name.
     #[arg(long)]
     careful: bool,
+    /// Feed the explorer with this many hostile recordings and requests, and do nothing else.
+    #[arg(long)]
+    explorer: Option<usize>,
     /// Do not shrink what fails.
     #[arg(long)]
     as_it_is: bool,
@@ -39,6 +43,11 @@ struct FuzzArguments {
 
 fn main() -> ExitCode {
     let words = FuzzArguments::parse();
+    if let Some(count) = words.explorer {
+        feed_explorer(count);
+        println!("{count} inputs: an answer or a sentence to each");
+        return ExitCode::SUCCESS;
+    }
     let programs = match (words.programs, words.seconds) {
         (None, None) => 1000,
         (programs, _) => programs.unwrap_or(u64::MAX),

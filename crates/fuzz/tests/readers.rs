@@ -2,22 +2,11 @@
 //! The inputs follow from their numbers, and their number is fixed. Options of `pullback train` in
 //! TOML are next to their reader, in `crates/cli/src/train/options.rs`.
 
-#[path = "readers/hostile.rs"]
-mod hostile;
-
-// The command has no library: its expressions are read here as they are there.
-#[path = "../../cli/src/expression/mod.rs"]
-#[allow(dead_code, unused_imports)]
-mod expression;
-#[path = "../../cli/src/number.rs"]
-#[allow(dead_code)]
-mod number;
-#[path = "../../cli/src/random_text.rs"]
-mod random_text;
-
-use hostile::{babble, damaged, feed};
 use pullback::{Op, Program, Spec, Tensor, catch, einsum};
+use pullback_explore::expression;
+use pullback_fuzz::explorer::feed_explorer;
 use pullback_fuzz::generate;
+use pullback_fuzz::hostile::{babble, damaged, feed};
 use pullback_fuzz::interpret::function;
 use pullback_fuzz::switches::Switches;
 use pullback_nn::Linear;
@@ -36,6 +25,12 @@ fn fixtures(ending: &str) -> Vec<Vec<u8>> {
     let found: Vec<Vec<u8>> = ours.map(|p| std::fs::read(p).unwrap()).collect();
     assert!(!found.is_empty());
     found
+}
+
+/// Recordings and bodies of requests. `pullback-fuzz --explorer 1000000` feeds more.
+#[test]
+fn explorer() {
+    feed_explorer(100_000);
 }
 
 #[test]

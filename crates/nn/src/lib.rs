@@ -58,7 +58,7 @@ pub mod train;
 pub use functional::functional_call;
 pub use layer::Layer;
 pub use layers::*;
-pub use memory::{memory_report, predict_memory};
+pub use memory::{memory_report, predict_memory, record};
 pub use module::Module;
 pub use module_scope::{ModuleScope, module_scope};
 pub use summary::Summary;

@@ -10,8 +10,8 @@ use crate::Module;
 use crate::optim::Optimizer;
 use crate::summary::holds;
 use pullback::{
-    MemoryKind, MemoryPartGuard, MemoryPhase, MemoryReport, MemoryReporter, Path, Result, Tensor,
-    Tree,
+    MemoryKind, MemoryPartGuard, MemoryPhase, MemoryReport, MemoryReporter, Path, Recorder, Result,
+    Tensor, Tree,
 };
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -97,6 +97,36 @@ pub fn predict_memory<R>(
     let reporter = named(&parts, model, optimizer);
     let _known = parts.known();
     reporter.predict(step)
+}
+
+/// Runs a program and records it in a file, as [`pullback::record`], with the names of the model's
+/// parameters, and with each op in the part of the model that runs it.
+///
+/// ```
+/// use pullback::Tensor;
+/// use pullback_nn::{Layer, Linear, Sequential, Tanh, record};
+/// # let folder = tempfile::tempdir().unwrap();
+/// # let folder = folder.path();
+/// let model = Sequential::new().then(Linear::new(4, 8)).then(Tanh).then(Linear::new(8, 2));
+/// let x = Tensor::ones([3, 4]);
+/// let path = folder.join("step.pullback");
+/// record(&path, &model, || model.forward(&x).square().mean().backward())?;
+/// let bytes = std::fs::read(&path).unwrap();
+/// assert!(bytes.windows(8).any(|eight| eight == b"0.weight"));
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// # Errors
+/// As [`pullback::record`].
+#[track_caller]
+pub fn record<R>(
+    path: impl AsRef<std::path::Path>,
+    model: &impl Tree,
+    f: impl FnOnce() -> Result<R>,
+) -> Result<R> {
+    let _known = ModuleParts::of(model).known();
+    let named = model.named_parameters().into_iter().chain(model.named_buffers());
+    named.fold(Recorder::new(), |all, (name, x)| all.name(name, &x)).run(path, f)
 }
 
 /// Attributes what the operations of `module` allocate to its path, until the guard is dropped.

@@ -19,7 +19,10 @@ use crate::leaf::Leaf;
 use crate::memory::report::ledger::{self, LifetimeHandle};
 use crate::memory::{budget, checkpoint};
 use crate::mode::{self, Restore};
+use crate::record::recorder::{self, RecordMark};
+use crate::rule::Derivatives;
 use crate::storage::{Storage, Traced};
+use crate::tape::{History, Node};
 use crate::{Flag, Key, Result, Tensor, kinks, watch};
 use pullback_ir::{Device, Line, Op};
 use std::cell::Cell;
@@ -41,9 +44,13 @@ pub(crate) const BUDGET: u16 = 0b100_0000;
 pub(crate) const CHECKPOINT: u16 = 0b1000_0000;
 /// A checkpointed function runs again.
 pub(crate) const REPLAY: u16 = 0b1_0000_0000;
+/// What runs is recorded: `record`.
+pub(crate) const RECORD: u16 = 0b10_0000_0000;
+/// What runs had run before: a checkpoint or a budget needs its value again.
+pub(crate) const AGAIN: u16 = 0b100_0000_0000;
 
 /// Those that see an op as a whole, before or after it runs.
-const OPS: u16 = LOW | WATCH | COUNT | CONVENTIONS | LEDGER;
+const OPS: u16 = LOW | WATCH | COUNT | CONVENTIONS | LEDGER | RECORD;
 
 thread_local! {
     static MASK: Cell<u16> = const { Cell::new(0) };
@@ -86,7 +93,7 @@ pub(crate) fn replacing<R>(bits: u16, on: u16, f: impl FnOnce() -> R) -> R {
 
 /// Runs `f` with only these subscribers, where they are active already. A checkpoint always is.
 pub(crate) fn only<R>(bits: u16, f: impl FnOnce() -> R) -> R {
-    mode::with(&MASK, mask() & (bits | CHECKPOINT | REPLAY), f)
+    mode::with(&MASK, mask() & (bits | CHECKPOINT | REPLAY | AGAIN), f)
 }
 
 /// Switches bits on or off, for a scope that restores them itself.
@@ -94,13 +101,27 @@ pub(crate) fn switch(bits: u16, on: bool) {
     MASK.set(if on { mask() | bits } else { mask() & !bits });
 }
 
-/// What subscribers store with a storage: its lifetimes in memory reports. Nearly always nothing,
-/// and then one word that is never locked.
+/// Runs `f`, which reads values for a subscriber: nobody hears of it.
+pub(crate) fn silently<R>(f: impl FnOnce() -> R) -> R {
+    mode::with(&MASK, 0, f)
+}
+
+/// What subscribers store with a storage. Nearly always nothing, and then one word that is never
+/// locked.
 #[derive(Default)]
-pub(crate) struct Marks(OnceLock<Box<Mutex<Vec<LifetimeHandle>>>>);
+pub(crate) struct Marks(OnceLock<Box<Mutex<Notes>>>);
+
+/// The notes on a storage.
+#[derive(Default)]
+pub(crate) struct Notes {
+    /// Its lifetimes in memory reports.
+    pub lifetimes: Vec<LifetimeHandle>,
+    /// Which values of a recording it holds.
+    pub recorded: Vec<RecordMark>,
+}
 
 impl Marks {
-    pub fn tickets(&self) -> MutexGuard<'_, Vec<LifetimeHandle>> {
+    pub fn notes(&self) -> MutexGuard<'_, Notes> {
         self.0.get_or_init(Box::default).lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -114,7 +135,7 @@ impl Marks {
 pub(crate) fn memory_allocated(bytes: usize, device: Device, traced: Option<&Traced>) -> Marks {
     let marks = Marks::default();
     if is_on(LEDGER) {
-        marks.tickets().extend(ledger::allocated(bytes, device, traced));
+        marks.notes().lifetimes.extend(ledger::allocated(bytes, device, traced));
     }
     marks
 }
@@ -163,6 +184,9 @@ pub(crate) fn op_starts(op: &Op, inputs: &[&Tensor], at: Line) {
     if is_on(LEDGER) {
         ledger::begins(op, inputs, at);
     }
+    if is_on(RECORD) {
+        recorder::op_starts(op, at);
+    }
 }
 
 /// Something that is not an op is about to read or write these tensors.
@@ -189,6 +213,9 @@ pub(crate) fn op_computed(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line
 pub(crate) fn op_ran(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) -> Result<()> {
     if is_on(WATCH) {
         watch::check(op, inputs, outs, at);
+    }
+    if is_on(RECORD) {
+        recorder::op_ran(op, inputs, outs, at);
     }
     match is_on(COUNT) {
         true => kinks::check(op, inputs, outs, at),
@@ -309,6 +336,7 @@ pub(crate) struct BackwardPass {
     _mask: Restore<u16>,
     _node: Option<watch::AtNode>,
     _ledger: Option<ledger::BackwardScope>,
+    _record: Option<recorder::BackwardScope>,
     /// The last to be dropped: dropping recomputed values may run user code.
     _replays: checkpoint::Replays,
 }
@@ -321,17 +349,45 @@ pub(crate) fn backward_starts(recorded: bool) -> BackwardPass {
     BackwardPass {
         _replays: checkpoint::Replays::since_now(),
         _ledger: is_on(LEDGER).then(ledger::walk_starts).flatten(),
+        _record: is_on(RECORD).then(recorder::backward_starts),
         _node: is_on(WATCH).then(watch::AtNode::remember),
         _mask: Restore::set(&MASK, mask() & !off),
         _recording: mode::recording(recorded),
     }
 }
 
-/// The backward pass arrives at the node of this op.
+/// The backward pass arrives at a node, whose gradients are complete.
 #[inline]
-pub(crate) fn backward_of(op: &Op, at: Line) {
+pub(crate) fn backward_of(node: &Node, grads: &Derivatives) {
     if is_on(WATCH) {
-        watch::backward_of(op, at);
+        watch::backward_of(&node.op, node.at);
+    }
+    if is_on(RECORD) {
+        recorder::visited(node, grads);
+    }
+}
+
+/// A backward pass begins at this value.
+#[inline]
+pub(crate) fn backward_from(root: &History) {
+    if is_on(RECORD) {
+        recorder::backward_from(root);
+    }
+}
+
+/// The node that is visited adds this to the gradient of an operand.
+#[inline]
+pub(crate) fn contributed(node: &Node, operand: usize, dx: &Tensor) {
+    if is_on(RECORD) {
+        recorder::contributed(node, operand, dx);
+    }
+}
+
+/// All contributions to the gradient of a leaf have been added up.
+#[inline]
+pub(crate) fn leaf_complete(leaf: &Leaf, grad: &Tensor) {
+    if is_on(RECORD) {
+        recorder::leaf_gradient(leaf.seq, grad);
     }
 }
 

@@ -202,6 +202,7 @@ impl Sums {
         let ready = self.counts();
         let (leaf, grad) = &mut self.sums[i];
         if let Some(grad) = grad.take() {
+            events::leaf_complete(leaf, &grad);
             leaf.add_grad(grad, self.options, ready, self.at);
         }
     }

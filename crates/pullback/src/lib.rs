@@ -113,6 +113,7 @@ mod queue;
 mod random;
 mod read;
 mod read_only;
+mod record;
 mod rule;
 mod rule_context;
 mod sequence;
@@ -197,6 +198,7 @@ pub use pullback_ir::{
 pub use random::{
     Key, manual_seed, next_key, next_key_on, random_state, random_states, set_random_state,
 };
+pub use record::{Recorder, record, record_program};
 pub use tensor::Tensor;
 #[doc(hidden)]
 pub use trace::is_tracing;
@@ -206,6 +208,16 @@ pub use transform::{
     hessian_tree, hvp, jacfwd, jacobian, jacobian_tree, jacrev, jvp, jvp_aux, linear_transpose,
     linearize, value_and_grad, value_and_grad_aux, vjp, vjp_aux, vmap,
 };
+/// What a recording holds, and its file: for the explorer.
+#[doc(hidden)]
+pub mod record_file {
+    pub use crate::record::file::{MAX_BYTES, MAX_NODES, WHOLE};
+    pub use crate::record::model::{
+        Moment, NodeKind, RecordedNode, Recording, Sampled, SavedNote, Visit,
+    };
+    pub use crate::record::recorder::family;
+    pub use crate::record::stats::Stats;
+}
 #[doc(hidden)]
 pub use tree::shared;
 pub use tree::{Borrowed, Path, Tree, TreeStructure, borrowed};

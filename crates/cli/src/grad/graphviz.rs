@@ -3,8 +3,8 @@
 
 use super::Findings;
 use super::text::shown;
-use crate::expression::Ref;
-use crate::number::tensor;
+use pullback_explore::expression::Ref;
+use pullback_explore::number::tensor;
 use std::fmt::Write as _;
 
 /// A directed graph from the variables to the result.

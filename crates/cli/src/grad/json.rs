@@ -1,9 +1,9 @@
 //! The findings as JSON.
 
 use super::Findings;
-use super::sweep::Local;
-use crate::number::to_json;
 use pullback::Tensor;
+use pullback_explore::number::to_json;
+use pullback_explore::sweep::Local;
 use serde_json::{Map, Value, json};
 
 /// One object: `expression`, `inputs`, `steps`, `result`, `gradient`, and what else was requested.
@@ -44,7 +44,7 @@ pub fn of(found: &Findings) -> Value {
         "gradient": by_name(&sweep.gradient),
     });
     if let Some(passes) = &found.tangents {
-        let pass = |p: &super::sweep::TangentPass| {
+        let pass = |p: &pullback_explore::sweep::TangentPass| {
             json!({
                 "input": graph.inputs[p.input].0,
                 "element": p.element,
@@ -63,7 +63,7 @@ pub fn of(found: &Findings) -> Value {
         out["hessian"] = Value::Object(named.collect());
     }
     if let Some(costs) = &found.cost {
-        let cost = |c: &super::cost::Cost| {
+        let cost = |c: &pullback_explore::count::Cost| {
             let figures = json!({
                 "passes": c.passes, "ops": c.ops, "multiplications": c.multiplications, "kept_bytes": c.kept,
             });

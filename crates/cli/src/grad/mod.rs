@@ -1,22 +1,22 @@
 //! `pullback grad`: differentiates an expression and shows how.
 //!
-//! Nothing is differentiated here. `sweep.rs` runs the expression on the library's tape and queries
-//! it for every adjoint, every local derivative and every contribution; `text.rs`, `json.rs` and
-//! `graphviz.rs` print what it found; `cost.rs` counts what each mode does.
+//! Nothing is differentiated here. `pullback_explore::sweep` runs the expression on the library's tape
+//! and queries it for every adjoint, every local derivative and every contribution, and
+//! `pullback_explore::count` counts what each mode does; `text.rs`, `json.rs` and `graphviz.rs`
+//! print what they found.
 
-mod cost;
 mod graphviz;
 mod json;
-mod sweep;
 mod text;
 
-use crate::expression::{Graph, assignment, constant_value, parse};
 use crate::failure::{CliResult, Failure};
-use crate::number::Digits;
 use crate::output::Output;
 use clap::{Args, ValueEnum};
 use pullback::Tensor;
-use sweep::Sweep;
+use pullback_explore::count;
+use pullback_explore::expression::{Graph, assignment, constant_value, parse};
+use pullback_explore::number::Digits;
+use pullback_explore::sweep::{self, Sweep};
 
 /// What `pullback grad` takes.
 #[derive(Debug, Args)]
@@ -94,7 +94,7 @@ pub struct Findings {
     sweep: Sweep,
     /// For each element of each variable, the tangents of all steps and of the result.
     tangents: Option<Vec<sweep::TangentPass>>,
-    cost: Option<Vec<cost::Cost>>,
+    cost: Option<Vec<count::Cost>>,
     jacobian: Option<Vec<Tensor>>,
     hessian: Option<Vec<Vec<Tensor>>>,
     mode: Mode,
@@ -190,9 +190,11 @@ fn find(arguments: &GradArgs, graph: Graph) -> CliResult<Findings> {
         false => None,
     };
     let cost = match arguments.mode {
-        Some(mode) => {
-            Some(cost::of(&graph, mode, if arguments.jacobian { value.len() } else { 1 })?)
-        }
+        Some(mode) => Some(count::of(
+            &graph,
+            (mode.forward(), mode.reverse()),
+            if arguments.jacobian { value.len() } else { 1 },
+        )?),
         None => None,
     };
     let f = |x: &Vec<Tensor>| graph.value(x);

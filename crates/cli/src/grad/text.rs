@@ -1,10 +1,10 @@
 //! The findings as text.
 
 use super::Findings;
-use super::sweep::{Edge, Local};
-use crate::expression::Ref;
-use crate::number::{Digits, bytes, plain, tensor};
 use crate::output::{Output, columns};
+use pullback_explore::expression::Ref;
+use pullback_explore::number::{Digits, bytes, plain, tensor};
+use pullback_explore::sweep::{Edge, Local};
 use std::io;
 
 /// A local derivative on one line.

@@ -17,6 +17,7 @@ const UNFINISHED: &str = "config.toml.new";
 pub const CHECKPOINTS: &str = "checkpoints";
 pub const CSV: &str = "log.csv";
 pub const JSONL: &str = "log.jsonl";
+pub const LAYERS: &str = "layers.jsonl";
 pub const TENSORBOARD: &str = "tensorboard";
 pub const PLOTS: &str = "plots";
 pub const SAMPLE: &str = "sample.txt";
@@ -88,7 +89,7 @@ fn clear(folder: &Path) -> CliResult {
             std::fs::remove_dir_all(&path).map_err(|e| failed("removed", &path, &e))?;
         }
     }
-    for name in [CSV, JSONL, SAMPLE] {
+    for name in [CSV, JSONL, LAYERS, SAMPLE] {
         let path = folder.join(name);
         if path.is_file() {
             std::fs::remove_file(&path).map_err(|e| failed("removed", &path, &e))?;

@@ -15,7 +15,7 @@ use pullback_nn::schedule::{LinearWarmup, Scheduler};
 use pullback_nn::state::Checkpoints;
 use pullback_nn::train::plots::Plots;
 use pullback_nn::train::{
-    Batches, CsvLog, Ended, Every, JsonLog, Metrics, ProgressBar, TensorBoard, Trainer,
+    Batches, CsvLog, Ended, Every, JsonLog, LayerLog, Metrics, ProgressBar, TensorBoard, Trainer,
 };
 use pullback_nn::{Module, memory_report, predict_memory};
 use serde_json::json;
@@ -180,6 +180,7 @@ impl TrainJob<'_> {
             .callback(ProgressBar::new().or_lines((last / 10).max(1)))
             .callback(CsvLog::new(at(folder::CSV)))
             .callback(JsonLog::new(at(folder::JSONL)))
+            .callback(LayerLog::new(at(folder::LAYERS)).every((last / 200).max(1)))
             .callback(TensorBoard::new(at(folder::TENSORBOARD)).histograms_every((last / 5).max(1)))
             .callback(Plots::new(at(folder::JSONL), at(folder::PLOTS)))
             // The command has its own guard, which lasts longer, and its own way to resume.

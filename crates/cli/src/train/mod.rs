@@ -16,12 +16,12 @@ mod summary;
 mod text;
 mod workers;
 
-use crate::expression::{did_you_mean, near};
 use crate::failure::{CliResult, Failure};
 use crate::output::Output;
 use clap::Args;
 use job::TrainJob;
 use options::Options;
+use pullback_explore::expression::{did_you_mean, near};
 use pullback_nn::train::InterruptGuard;
 use std::path::{Path, PathBuf};
 

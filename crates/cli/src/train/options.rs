@@ -1,9 +1,9 @@
 //! The options of a run: as flags, or under the same names in a TOML file.
 
-use crate::expression::{did_you_mean, near};
 use crate::failure::{CliResult, Failure};
 use crate::models::ModelKind;
 use clap::{Args, Command, ValueEnum};
+use pullback_explore::expression::{did_you_mean, near};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,7 @@
 //! The training loop and what it reports.
 //!
 //! [`Trainer`] takes a step function and runs the loop around it, with [`Callback`]s: a
-//! [`ProgressBar`], logs ([`CsvLog`], [`JsonLog`], [`TensorBoard`]), and plots of the learning
+//! [`ProgressBar`], logs ([`CsvLog`], [`JsonLog`], [`LayerLog`], [`TensorBoard`]), and plots of the learning
 //! curves ([`plots`]).
 
 mod batches;
@@ -30,7 +30,7 @@ pub use callback::{Callback, LoopControl, TrainState};
 pub use early_stop::EarlyStop;
 pub use every::Every;
 pub use interrupt::InterruptGuard;
-pub use logs::{CsvLog, JsonLog, LogRow, read_log};
+pub use logs::{CsvLog, JsonLog, LayerLog, LayerNorms, LayerRow, LogRow, read_layers, read_log};
 pub use measure::{Accuracy, Confusion, Mean};
 pub use metrics::Metrics;
 pub use outcome::{Ended, Outcome};

@@ -75,6 +75,7 @@ pub(crate) fn of_targets(
     let mut found = walk.wanted.take().map_or_else(FxHashMap::default, |wanted| wanted.found);
     for (leaf, grad) in walk.leaves.take() {
         events::gradient_of(&leaf, &grad);
+        events::leaf_complete(&leaf, &grad);
         found.insert((leaf.seq, 0), grad);
     }
     Ok(targets.iter().map(|key| found.get(key).map(|grad| options.shown(grad.clone()))).collect())
@@ -91,11 +92,12 @@ impl Walk {
         fail::catch(|| {
             for (history, dy) in roots {
                 if self.wants(&history) {
+                    events::backward_from(&history);
                     self.give(&history, dy);
                 }
             }
             while let Some((node, grads)) = self.pending.pop() {
-                events::backward_of(&node.op, node.at);
+                events::backward_of(&node, &grads);
                 self.visit(&node, grads)?;
             }
             // Hooks first: an error there has changed no `.grad`.
@@ -145,6 +147,7 @@ impl Walk {
             for (i, dx) in dxs.into_iter().enumerate() {
                 let Some(dx) = dx.filter(|_| ctx.needs(i)) else { continue };
                 check_gradient(node, node.in_spec(i), &dx)?;
+                events::contributed(node, i, &dx);
                 if mode::anomaly() {
                     anomaly::check_finite(node, i, &dx)?;
                 }

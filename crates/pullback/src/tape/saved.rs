@@ -40,6 +40,10 @@ impl Saved {
         Saved { which, held, tangents: tangents.clone() }
     }
 
+    pub fn which(&self) -> Val {
+        self.which
+    }
+
     pub fn is_output(&self, k: usize) -> bool {
         self.which == Val::Out(k)
     }

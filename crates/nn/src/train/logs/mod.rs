@@ -5,8 +5,10 @@
 
 mod csv;
 mod jsonl;
+mod layers;
 mod row;
 
 pub use csv::CsvLog;
 pub use jsonl::JsonLog;
+pub use layers::{LayerLog, LayerNorms, LayerRow, read_layers};
 pub use row::{LogRow, read_log};

@@ -4,7 +4,7 @@
 use super::state::{BudgetState, Recipe};
 use crate::apply::checked;
 use crate::backend::Pooled;
-use crate::events::{self, LEDGER};
+use crate::events::{self, AGAIN, LEDGER, RECORD};
 use crate::storage::Storage;
 use crate::{Error, Result, Tensor, backend, trace};
 use pullback_ir::ErrorKind;
@@ -144,7 +144,8 @@ impl BudgetState {
         };
         // As it ran before: without autocast, recording or checks. But its memory is counted.
         let run = || recipe.numerics.scope(run);
-        let results = events::only(LEDGER, || trace::computing(run))?;
+        let again = || events::with(AGAIN, || trace::computing(run));
+        let results = events::only(LEDGER | RECORD, again)?;
         self.tally.again += 1;
         self.tally.work_again += recipe.work;
         for (k, id) in wanted {

@@ -101,7 +101,8 @@ fn timeline(ledger: &Ledger) -> Vec<MemorySample> {
             *bytes.slot(kind) = *sum as u64;
         }
         let at = moment.at;
-        out.push(MemorySample { op: moment.op, at, phase: moment.phase, alive: bytes });
+        let (op, phase, again) = (moment.op, moment.phase, moment.again);
+        out.push(MemorySample { op, at, phase, again, alive: bytes });
     }
     out
 }

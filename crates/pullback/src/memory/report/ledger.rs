@@ -2,7 +2,7 @@
 
 use super::{MemoryKind, MemoryPhase};
 use crate::backend::Pooled;
-use crate::events::{self, LEDGER as ON};
+use crate::events::{self, AGAIN, LEDGER as ON, REPLAY};
 use crate::leaf::Leaf;
 use crate::sequence::take_number;
 use crate::storage::{Storage, Traced};
@@ -78,6 +78,8 @@ pub(super) struct Moment {
     pub op: &'static str,
     pub at: Option<Line>,
     pub phase: MemoryPhase,
+    /// It had run before.
+    pub again: bool,
 }
 
 #[derive(Default)]
@@ -151,7 +153,7 @@ pub(super) fn kept() -> Option<SharedLedger> {
 impl Ledger {
     /// One in which these tensors are known.
     pub fn new(known: &[(MemoryKind, String, Tensor)], parts: Vec<String>) -> SharedLedger {
-        let start = Moment { op: "start", at: None, phase: MemoryPhase::Forward };
+        let start = Moment { op: "start", at: None, phase: MemoryPhase::Forward, again: false };
         let (moments, since) = (vec![start], take_number());
         let ledger = Ledger { since, moments, parts, ..Ledger::default() };
         let shared = Arc::new(Mutex::new(ledger));
@@ -190,7 +192,7 @@ impl Ledger {
 
     fn push_moment(&mut self, op: &'static str, at: Option<Line>) {
         let phase = self.phase();
-        self.moments.push(Moment { op, at, phase });
+        self.moments.push(Moment { op, at, phase, again: events::is_on(REPLAY | AGAIN) });
     }
 
     pub fn phase(&self) -> MemoryPhase {
@@ -204,7 +206,7 @@ impl Ledger {
     /// The step has ended: what is alive now stays.
     pub fn close(&mut self) {
         let phase = self.moments[self.now()].phase;
-        self.moments.push(Moment { op: "end", at: None, phase });
+        self.moments.push(Moment { op: "end", at: None, phase, again: false });
     }
 
     fn live(&mut self, life: Life) -> usize {
@@ -229,7 +231,7 @@ fn number(ledger: &SharedLedger, storage: &Storage) -> Option<usize> {
     if storage.marks.is_empty() {
         return None;
     }
-    let handles = storage.marks.tickets();
+    let handles = &storage.marks.notes().lifetimes;
     let mine = |handle: &&LifetimeHandle| std::ptr::eq(handle.ledger.as_ptr(), Arc::as_ptr(ledger));
     handles.iter().find(mine).map(|handle| handle.number)
 }
@@ -237,7 +239,7 @@ fn number(ledger: &SharedLedger, storage: &Storage) -> Option<usize> {
 /// Begins the lifetime of a storage.
 fn admit(ledger: &SharedLedger, storage: &Storage, life: Life) {
     let handle = LifetimeHandle { ledger: Arc::downgrade(ledger), number: of(ledger).live(life) };
-    let mut handles = storage.marks.tickets();
+    let handles = &mut storage.marks.notes().lifetimes;
     handles.retain(|old| old.ledger.strong_count() > 0);
     handles.push(handle);
 }

@@ -216,6 +216,8 @@ pub struct MemorySample {
     pub at: Option<Line>,
     /// Where in the step it is.
     pub phase: MemoryPhase,
+    /// Whether it had run before, and ran again because a checkpoint or a budget needed its value.
+    pub again: bool,
     /// What is alive.
     pub alive: MemoryBytes,
 }

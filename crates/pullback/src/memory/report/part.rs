@@ -3,6 +3,7 @@
 use super::MemoryPhase;
 use super::ledger::{self, Ledger, Life, SharedLedger, kept, of};
 use crate::Tensor;
+use crate::record::recorder;
 use pullback_ir::Line;
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -13,12 +14,15 @@ use std::sync::{Arc, Mutex, Weak};
 pub struct MemoryPartGuard {
     /// The report that is being made, and the previous part.
     before: Option<(Weak<Mutex<Ledger>>, Option<usize>)>,
+    /// The previous part of a recording, where one is being made.
+    recorded: Option<Option<u32>>,
     /// It belongs to this thread.
     _here: PhantomData<Rc<()>>,
 }
 
-/// Names the part of the model that what follows belongs to, for reports on memory. Parts inside
-/// parts have the name that they are given. Where no report is being made, this does nothing.
+/// Names the part of the model that what follows belongs to, for reports on memory and
+/// recordings. Parts inside parts have the name that they are given. Where neither is being made,
+/// this does nothing.
 ///
 /// ```
 /// use pullback::{Tensor, memory_part, memory_report};
@@ -35,18 +39,20 @@ pub struct MemoryPartGuard {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 pub fn memory_part(name: &str) -> MemoryPartGuard {
-    match kept() {
-        None => MemoryPartGuard { before: None, _here: PhantomData },
+    let recorded = recorder::is_on().then(|| recorder::enter_part(name));
+    let guard = match kept() {
+        None => MemoryPartGuard { before: None, recorded: None, _here: PhantomData },
         Some(ledger) => {
             let part = of(&ledger).part_named(name);
             MemoryPartGuard::begin(&ledger, Some(part))
         }
-    }
+    };
+    guard.recording(recorded)
 }
 
 impl MemoryPartGuard {
-    /// The phase of the step and the current part, if there is one; `None` where no report is being
-    /// made.
+    /// The phase of the step and the current part, if there is one; `None` where neither a report nor a
+    /// recording is being made.
     ///
     /// ```
     /// use pullback::{MemoryPartGuard, MemoryPhase, memory_part, memory_report};
@@ -60,19 +66,34 @@ impl MemoryPartGuard {
     /// # Ok::<(), pullback::Error>(())
     /// ```
     pub fn current() -> Option<(MemoryPhase, Option<String>)> {
-        let ledger = kept()?;
+        let Some(ledger) = kept() else {
+            let phase = match recorder::in_backward() {
+                true => MemoryPhase::Backward,
+                false => MemoryPhase::Forward,
+            };
+            return recorder::is_on().then(|| (phase, recorder::part()));
+        };
         let state = of(&ledger);
         Some((state.phase(), state.part.map(|part| state.parts[part].clone())))
     }
 
+    fn recording(mut self, recorded: Option<Option<u32>>) -> MemoryPartGuard {
+        self.recorded = recorded;
+        self
+    }
+
     fn begin(ledger: &SharedLedger, part: Option<usize>) -> MemoryPartGuard {
         let before = std::mem::replace(&mut of(ledger).part, part);
-        MemoryPartGuard { before: Some((Arc::downgrade(ledger), before)), _here: PhantomData }
+        let before = Some((Arc::downgrade(ledger), before));
+        MemoryPartGuard { before, recorded: None, _here: PhantomData }
     }
 }
 
 impl Drop for MemoryPartGuard {
     fn drop(&mut self) {
+        if let Some(before) = self.recorded.take() {
+            recorder::leave_part(before);
+        }
         let Some((ledger, before)) = self.before.take() else { return };
         // It may be over already.
         if let Some(ledger) = ledger.upgrade() {

@@ -5,9 +5,8 @@
 //! multiplications are products and quotients of elements. What reverse mode keeps are the values
 //! made before the backward pass begins that it reads later.
 
-use super::Mode;
 use crate::expression::Graph;
-use crate::failure::CliResult;
+use crate::problem::Answer;
 use pullback::{Op, Program, Spec, Tensor, jvp, trace, vjp};
 
 /// What one way of differentiating costs.
@@ -25,12 +24,12 @@ pub struct Cost {
     pub kept: usize,
 }
 
-/// The costs of the function itself and of the requested modes; `rows` elements of the result are
+/// The costs of the function itself and of the requested modes (forward, reverse); `rows` elements of the result are
 /// differentiated.
 ///
 /// # Errors
 /// If the expression cannot be traced.
-pub fn of(graph: &Graph, mode: Mode, rows: usize) -> CliResult<Vec<Cost>> {
+pub fn of(graph: &Graph, (forward, reverse): (bool, bool), rows: usize) -> Answer<Vec<Cost>> {
     let specs: Vec<Spec> = graph.arguments().iter().map(|x| x.spec().clone()).collect();
     let f = |x: &Vec<Tensor>| graph.value(x);
     let plain = trace(|x| f(&x.to_vec()), &specs)?;
@@ -38,7 +37,7 @@ pub fn of(graph: &Graph, mode: Mode, rows: usize) -> CliResult<Vec<Cost>> {
     let mut costs = vec![Cost { name: "function", ..counted(&plain, 0) }];
     // Tangents and cotangents are given, as the variables are: making them is no part of the cost.
     let split = specs.len();
-    if mode.forward() {
+    if forward {
         let pass = trace(
             |x| jvp(f, &x[..split].to_vec(), &x[split..].to_vec()),
             &[&specs[..], &specs[..]].concat(),
@@ -52,7 +51,7 @@ pub fn of(graph: &Graph, mode: Mode, rows: usize) -> CliResult<Vec<Cost>> {
             kept: 0,
         });
     }
-    if mode.reverse() {
+    if reverse {
         let recorded = trace(|x| vjp(f, &x.to_vec()).0, &specs)?;
         let start = recorded.equations.len();
         let result = graph.value(&graph.arguments()).spec().clone();
@@ -73,6 +72,11 @@ pub fn of(graph: &Graph, mode: Mode, rows: usize) -> CliResult<Vec<Cost>> {
         });
     }
     Ok(costs)
+}
+
+/// Multiplications and divisions of elements in a program.
+pub fn multiplications(program: &Program) -> usize {
+    counted(program, 0).multiplications
 }
 
 fn counted(program: &Program, from: usize) -> Cost {

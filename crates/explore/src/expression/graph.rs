@@ -5,9 +5,10 @@ use super::functions::{Function, find};
 use super::parser::{Id, Node, Parsed, parse};
 use super::{Diagnostic, constant, diagnostic};
 use crate::number::{Digits, tensor};
-use pullback::{Tensor, catch, stack};
+use pullback::{Spec, Tensor, catch, stack, trace};
 use std::collections::HashMap;
 use std::ops::Range;
+use std::time::Instant;
 
 /// An expression that can be computed and differentiated.
 pub struct Graph {
@@ -21,6 +22,21 @@ pub struct Graph {
     pub constants: Vec<Tensor>,
     /// What the whole is.
     pub result: Ref,
+    /// The names of the definitions.
+    pub definitions: Vec<String>,
+    /// Steps that were given a name are called by it.
+    pub named: bool,
+}
+
+/// How large an expression may become.
+#[derive(Debug, Clone, Copy)]
+pub struct Bounds {
+    /// Steps, at most.
+    pub steps: usize,
+    /// Elements of a value, at most. Each step is checked on shapes alone before it is computed.
+    pub elements: usize,
+    /// When to give up.
+    pub until: Instant,
 }
 
 /// A value in a graph.
@@ -39,6 +55,12 @@ pub struct GraphStep {
     action: Action,
     /// What it is applied to.
     pub operands: Vec<Ref>,
+    /// Its place in the text, in characters.
+    pub span: Range<usize>,
+    /// The definition it is written in, a number in [`Graph::definitions`].
+    pub part: Option<usize>,
+    /// Whether it is what that definition, or another one, names.
+    pub label: Option<usize>,
 }
 
 #[derive(Clone)]
@@ -132,17 +154,38 @@ impl Graph {
     /// # Errors
     /// If a name has no value, shapes do not fit, or a number is not where one must be.
     pub fn new(parsed: Parsed, inputs: Vec<(String, Tensor)>) -> Result<Graph, Diagnostic> {
+        Graph::bounded(parsed, inputs, None)
+    }
+
+    /// As [`Graph::new`], for a text that nobody vouches for.
+    ///
+    /// # Errors
+    /// Also if it becomes larger, or takes longer, than the bounds allow.
+    pub fn bounded(
+        parsed: Parsed,
+        inputs: Vec<(String, Tensor)>,
+        bounds: Option<Bounds>,
+    ) -> Result<Graph, Diagnostic> {
         let graph = Graph {
             source: parsed.source.clone(),
             inputs,
             steps: Vec::new(),
             constants: Vec::new(),
             result: Ref::Constant(0),
+            definitions: parsed.definitions.iter().map(|d| d.name.clone()).collect(),
+            named: false,
         };
-        let mut builder = Builder { graph, values: Vec::new(), known: HashMap::new() };
+        let mut builder =
+            Builder { graph, values: Vec::new(), known: HashMap::new(), part: None, bounds };
         let mut made: Vec<Ref> = Vec::with_capacity(parsed.nodes.len());
-        for (node, span) in &parsed.nodes {
+        for (i, (node, span)) in parsed.nodes.iter().enumerate() {
+            builder.part = parsed.definitions.iter().position(|d| d.nodes.contains(&i));
             made.push(builder.add(&parsed, &made, node, span.clone())?);
+        }
+        for (d, definition) in parsed.definitions.iter().enumerate() {
+            if let Ref::GraphStep(k) = made[definition.value] {
+                builder.graph.steps[k].label.get_or_insert(d);
+            }
         }
         builder.graph.result = made[parsed.result];
         builder.graph.keep_what_is_used();
@@ -201,11 +244,15 @@ impl Graph {
 
     /// What a step is called: `v1`, or with another letter where a variable has such a name.
     pub fn step_name(&self, k: usize) -> String {
+        if let (Some(label), true) = (self.steps[k].label, self.named) {
+            return self.definitions[label].clone();
+        }
         let taken = |letter: &&str| {
             let numbered = |name: &str| {
                 name.strip_prefix(*letter).is_some_and(|rest| rest.parse::<usize>().is_ok())
             };
-            self.inputs.iter().any(|(name, _)| numbered(name))
+            let definitions = self.definitions.iter().filter(|_| self.named);
+            self.inputs.iter().map(|(name, _)| name).chain(definitions).any(|name| numbered(name))
         };
         let letter = ["v", "w", "u", "s", "t"].into_iter().find(|letter| !taken(letter));
         format!("{}{}", letter.unwrap_or("step"), k + 1)
@@ -281,6 +328,11 @@ impl Graph {
 }
 
 impl GraphStep {
+    /// What it does: the name of a function, `[…]` or `index`.
+    pub fn name(&self) -> &str {
+        self.action.name()
+    }
+
     /// Computes it.
     pub fn apply(&self, operands: &[Tensor]) -> Tensor {
         let value = self.action.apply(operands);
@@ -307,6 +359,9 @@ struct Builder {
     values: Vec<Tensor>,
     /// Steps by what they do.
     known: HashMap<(String, Vec<u64>, Vec<Ref>), Ref>,
+    /// The definition that is being read.
+    part: Option<usize>,
+    bounds: Option<Bounds>,
 }
 
 impl Builder {
@@ -416,6 +471,38 @@ impl Builder {
         }
     }
 
+    /// Refuses a step that is one too many, too large or too late.
+    fn check_bounds(
+        &self,
+        action: &Action,
+        operands: &[Tensor],
+        span: &Range<usize>,
+    ) -> Result<(), Diagnostic> {
+        let Some(bounds) = self.bounds else { return Ok(()) };
+        if self.graph.steps.len() >= bounds.steps {
+            let message = format!("the expression has more than {} steps", bounds.steps);
+            return self.error_at(span.clone(), message);
+        }
+        if Instant::now() > bounds.until {
+            return self.error_at(span.clone(), "the expression takes too long".into());
+        }
+        let specs: Vec<Spec> = operands.iter().map(|x| x.spec().clone()).collect();
+        // What cannot be traced is an error that computing it explains.
+        let Ok(program) = trace(|x: &[Tensor]| action.apply(x), &specs) else { return Ok(()) };
+        let length = |spec: &Spec| {
+            spec.shape.iter().try_fold(1usize, |n, &m| n.checked_mul(m)).unwrap_or(usize::MAX)
+        };
+        match program.specs.iter().find(|spec| length(spec) > bounds.elements) {
+            Some(spec) => {
+                let (name, most) = (action.name(), bounds.elements);
+                let message =
+                    format!("`{name}` makes {spec}, and at most {most} elements are shown here");
+                self.error_at(span.clone(), message)
+            }
+            None => Ok(()),
+        }
+    }
+
     fn step(
         &mut self,
         action: Action,
@@ -430,6 +517,7 @@ impl Builder {
         let inputs = self.graph.arguments();
         let tensors: Vec<Tensor> =
             operands.iter().map(|&r| self.graph.pick(r, &inputs, &self.values)).collect();
+        self.check_bounds(&action, &tensors, &span)?;
         let value = match catch(|| action.apply(&tensors)) {
             Ok(value) => value,
             Err(error) => {
@@ -452,7 +540,8 @@ impl Builder {
             true => self.constant(value),
             false => {
                 self.values.push(value);
-                self.graph.steps.push(GraphStep { action, operands });
+                let part = self.part;
+                self.graph.steps.push(GraphStep { action, operands, span, part, label: None });
                 Ref::GraphStep(self.graph.steps.len() - 1)
             }
         };

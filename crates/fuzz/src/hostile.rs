@@ -1,6 +1,6 @@
 //! Hostile inputs: valid ones with some damage, and what holds while they are read.
 
-use pullback_fuzz::rng::Rng;
+use crate::rng::Rng;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};

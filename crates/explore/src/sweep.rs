@@ -6,8 +6,8 @@
 //! to a value must add up to its adjoint, and the adjoints of the variables must be what `vjp`
 //! gives; that is checked here, each time.
 
-use crate::expression::{Graph, Ref};
-use crate::failure::{CliResult, Failure};
+use crate::expression::{Graph, GraphStep, Ref};
+use crate::problem::{Answer, Problem};
 use pullback::{Backward, Tensor, catch, jacobian, jvp, vjp};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -15,6 +15,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 pub struct Sweep {
     /// The values of the steps.
     pub values: Vec<Tensor>,
+    /// Whether a gradient can flow through each.
+    pub tracked: Vec<bool>,
     /// The value of the whole.
     pub result: Tensor,
     /// The gradient that flowed into the result.
@@ -69,7 +71,7 @@ impl Sweep {
     ///
     /// # Errors
     /// If there is no derivative, or the pieces do not add up.
-    pub fn new(graph: &Graph, cotangent: &Tensor) -> CliResult<Sweep> {
+    pub fn new(graph: &Graph, cotangent: &Tensor) -> Answer<Sweep> {
         let inputs: Vec<Tensor> =
             graph.arguments().iter().map(|x| x.detach().requires_grad()).collect();
         let values = catch(|| graph.run(&inputs))?;
@@ -78,6 +80,7 @@ impl Sweep {
         let gradient =
             inputs.iter().map(|x| x.grad().unwrap_or_else(|| x.detach().zeros_like())).collect();
         let sweep = Sweep {
+            tracked: values.iter().map(Tensor::is_tracked).collect(),
             edges: catch(|| edges(graph, &inputs, &values, &adjoints))?,
             result: result.detach(),
             cotangent: cotangent.clone(),
@@ -89,7 +92,7 @@ impl Sweep {
         Ok(sweep)
     }
 
-    fn check(&self, graph: &Graph) -> CliResult {
+    fn check(&self, graph: &Graph) -> Answer {
         let inputs = graph.arguments();
         let again = catch(|| vjp(|x: &Vec<Tensor>| graph.value(x), &inputs).1(&self.cotangent))?;
         for ((name, _), (a, b)) in graph.inputs.iter().zip(self.gradient.iter().zip(&again)) {
@@ -116,7 +119,7 @@ impl Sweep {
 
 /// The gradients that pass the steps on the way back; those of the variables are left in the
 /// leaves.
-fn adjoints(values: &[Tensor], result: &Tensor, cotangent: &Tensor) -> CliResult<Vec<Tensor>> {
+fn adjoints(values: &[Tensor], result: &Tensor, cotangent: &Tensor) -> Answer<Vec<Tensor>> {
     let seen: Arc<Mutex<Vec<Option<Tensor>>>> = Arc::new(Mutex::new(vec![None; values.len()]));
     for (k, value) in values.iter().enumerate().filter(|(_, value)| value.is_tracked()) {
         let seen = seen.clone();
@@ -140,6 +143,42 @@ fn adjoints(values: &[Tensor], result: &Tensor, cotangent: &Tensor) -> CliResult
         .collect())
 }
 
+/// A step by itself, at the values that its operands have.
+pub struct Alone<'a> {
+    step: &'a GraphStep,
+    /// The operands that a gradient flows to, each once.
+    pub real: Vec<Ref>,
+    /// Their values.
+    pub at: Vec<Tensor>,
+    /// The values of all operands.
+    fixed: Vec<Tensor>,
+}
+
+impl<'a> Alone<'a> {
+    /// The step of this number, for tracked inputs and the values of all steps.
+    pub fn new(graph: &'a Graph, k: usize, inputs: &[Tensor], values: &[Tensor]) -> Alone<'a> {
+        let step = &graph.steps[k];
+        let fixed = |r: &Ref| graph.pick(*r, inputs, values).detach();
+        // Booleans, and what is piecewise constant, are constants to the tape: nothing flows to
+        // them.
+        let followed = |r: &Ref| graph.pick(*r, inputs, values).is_tracked();
+        let real: Vec<Ref> = step.variables().into_iter().filter(followed).collect();
+        let at = real.iter().map(fixed).collect();
+        Alone { step, real, at, fixed: step.operands.iter().map(fixed).collect() }
+    }
+
+    /// Its value where these are the values of the operands in [`Alone::real`].
+    pub fn call(&self, x: &[Tensor]) -> Tensor {
+        let operand = |(r, fixed): (&Ref, &Tensor)| match self.real.iter().position(|k| k == r) {
+            Some(i) => x[i].clone(),
+            None => fixed.clone(),
+        };
+        let operands: Vec<Tensor> =
+            self.step.operands.iter().zip(&self.fixed).map(operand).collect();
+        self.step.apply(&operands)
+    }
+}
+
 /// What each step did to its operands.
 fn edges(
     graph: &Graph,
@@ -148,37 +187,30 @@ fn edges(
     adjoints: &[Tensor],
 ) -> Vec<Vec<Edge>> {
     let mut out = Vec::new();
-    for (k, step) in graph.steps.iter().enumerate() {
-        let fixed = |r: Ref| graph.pick(r, inputs, values).detach();
-        // Booleans, and what is piecewise constant, are constants to the tape: nothing flows to
-        // them.
-        let followed = |r: &Ref| graph.pick(*r, inputs, values).is_tracked();
-        let real: Vec<Ref> = step.variables().into_iter().filter(followed).collect();
-        let at: Vec<Tensor> = real.iter().map(|&r| fixed(r)).collect();
-        let alone = |x: &Vec<Tensor>| {
-            let operand = |r: &Ref| match real.iter().position(|known| known == r) {
-                Some(i) => x[i].clone(),
-                None => fixed(*r),
-            };
-            step.apply(&step.operands.iter().map(operand).collect::<Vec<_>>())
+    for k in 0..graph.steps.len() {
+        let alone = Alone::new(graph, k, inputs, values);
+        let zero = |(r, x): (Ref, &Tensor)| Edge {
+            operand: r,
+            local: Local::Zero,
+            contribution: x.zeros_like(),
         };
-        let zero =
-            |r: Ref| Edge { operand: r, local: Local::Zero, contribution: fixed(r).zeros_like() };
-        if !values[k].is_tracked() || at.is_empty() {
+        if !values[k].is_tracked() || alone.at.is_empty() {
             // Nothing flows through it; its operands are listed with zeros.
-            out.push(real.into_iter().map(zero).collect());
+            out.push(alone.real.iter().copied().zip(&alone.at).map(zero).collect());
             continue;
         }
-        let parts = vjp(alone, &at).1(&adjoints[k]);
+        let call = |x: &Vec<Tensor>| alone.call(x);
+        let parts = vjp(call, &alone.at).1(&adjoints[k]);
+        let at = &alone.at;
         let small = at.iter().map(Tensor::len).max().unwrap_or(0) * values[k].len() <= SHOWN;
         let locals: Vec<Local> = match small {
-            true => jacobian(alone)(&at).into_iter().zip(&at).map(|(j, x)| local(j, x)).collect(),
+            true => jacobian(call)(at).into_iter().zip(at).map(|(j, x)| local(j, x)).collect(),
             false => {
                 at.iter().map(|x| Local::Large([values[k].shape(), x.shape()].concat())).collect()
             }
         };
         let edge = |((operand, local), contribution)| Edge { operand, local, contribution };
-        out.push(real.into_iter().zip(locals).zip(parts).map(edge).collect());
+        out.push(alone.real.iter().copied().zip(locals).zip(parts).map(edge).collect());
     }
     out
 }
@@ -197,35 +229,44 @@ fn local(jacobian: Tensor, x: &Tensor) -> Local {
     }
 }
 
-/// One pass for each element of each variable.
+/// One forward pass: the tangents of all steps and of the result along a direction. A variable
+/// without a direction is a constant: a tangent of 0 times a slope that is infinite would be NaN.
 ///
 /// # Errors
-/// If an op has no forward rule there, or the tangents contradict the reverse sweep.
-pub fn forward(graph: &Graph, sweep: &Sweep) -> CliResult<Vec<TangentPass>> {
+/// If an op has no forward rule there.
+pub fn along(graph: &Graph, direction: &[Option<Tensor>]) -> Answer<(Vec<Tensor>, Tensor)> {
     let inputs = graph.arguments();
+    let moving: Vec<usize> = (0..inputs.len()).filter(|&i| direction[i].is_some()).collect();
+    let at: Vec<Tensor> = moving.iter().map(|&i| inputs[i].clone()).collect();
+    let tangents: Vec<Tensor> = moving.iter().filter_map(|&i| direction[i].clone()).collect();
     let all = |x: &Vec<Tensor>| {
-        let steps = graph.run(x);
-        let result = graph.pick(graph.result, x, &steps);
+        let mut values = inputs.clone();
+        moving.iter().zip(x).for_each(|(&i, x)| values[i] = x.clone());
+        let steps = graph.run(&values);
+        let result = graph.pick(graph.result, &values, &steps);
         // Booleans have no tangents.
         let real = |x: &Tensor| {
             if x.dtype().is_float() { x.clone() } else { x.cast(pullback::DType::F64) }
         };
         (steps.iter().map(real).collect::<Vec<_>>(), result)
     };
+    Ok(catch(|| jvp(all, &at, &tangents).1)?)
+}
+
+/// One pass for each element of each variable.
+///
+/// # Errors
+/// If an op has no forward rule there, or the tangents contradict the reverse sweep.
+pub fn forward(graph: &Graph, sweep: &Sweep) -> Answer<Vec<TangentPass>> {
+    let inputs = graph.arguments();
     let mut passes = Vec::new();
     for (input, x) in inputs.iter().enumerate() {
         for flat in 0..x.len() {
             let mut basis = vec![0.0; x.len()];
             basis[flat] = 1.0;
-            let tangent = Tensor::from_vec(basis, x.shape());
-            // The other variables are constants here: a tangent of 0 times a slope that is infinite
-            // would be NaN.
-            let by_this = |x: &Tensor| {
-                let mut values = inputs.clone();
-                values[input] = x.clone();
-                all(&values)
-            };
-            let (steps, result) = catch(|| jvp(by_this, x, &tangent).1)?;
+            let mut direction = vec![None; inputs.len()];
+            direction[input] = Some(Tensor::from_vec(basis, x.shape()));
+            let (steps, result) = along(graph, &direction)?;
             let along = (&result * &sweep.cotangent).sum();
             // The other elements of this one still have tangents of 0, so NaN here says nothing
             // about reverse mode.
@@ -250,7 +291,7 @@ fn unravelled(mut flat: usize, shape: &[usize]) -> Vec<usize> {
 }
 
 /// Two ways to the same numbers: sums in another order may differ in the last digits, not more.
-fn same(a: &Tensor, b: &Tensor, what: &str) -> CliResult {
+fn same(a: &Tensor, b: &Tensor, what: &str) -> Answer {
     let near = |x: f64, y: f64| {
         x == y
             || (x.is_nan() && y.is_nan())
@@ -258,7 +299,7 @@ fn same(a: &Tensor, b: &Tensor, what: &str) -> CliResult {
     };
     let (x, y) = (a.to_f64_vec(), b.to_f64_vec());
     match x.iter().zip(&y).find(|(x, y)| !near(**x, **y)) {
-        Some((x, y)) => Err(Failure::failed(format!(
+        Some((x, y)) => Err(Problem::engine(format!(
             "{what} is {x} one way and {y} the other: please report this"
         ))),
         None => Ok(()),

@@ -2,7 +2,7 @@
 //! is as deep as the expression is long.
 //!
 //! ```text
-//! program    = { name "=" comparison ";" } comparison [ ";" ]
+//! program    = { name "=" comparison ";" } [ name "=" ] comparison [ ";" ]
 //! comparison = sum [ ("<" | "<=" | ">" | ">=" | "==" | "!=") sum ]
 //! sum        = product { ("+" | "-") product }
 //! product    = signed { ("*" | "/" | "@") signed }
@@ -44,6 +44,19 @@ pub struct Parsed {
     pub nodes: Vec<(Node, Range<usize>)>,
     /// The whole of it.
     pub result: Id,
+    /// The parts that have names, in order.
+    pub definitions: Vec<Definition>,
+}
+
+/// `a = x*y`.
+#[derive(Debug, Clone)]
+pub struct Definition {
+    /// The name.
+    pub name: String,
+    /// What it names.
+    pub value: Id,
+    /// The nodes that were written for it.
+    pub nodes: Range<Id>,
 }
 
 /// Brackets and signs inside each other, at most: the parser calls itself for each.
@@ -67,10 +80,17 @@ pub fn parse(source: &str) -> Result<Parsed, Diagnostic> {
             let (name, span) = (name.clone(), parser.span());
             parser.check_new(&name, span)?;
             parser.at += 2;
+            let first = parser.nodes.len();
             let value = parser.comparison()?;
-            parser.expect(";", "after a definition")?;
-            parser.defined.push((name, value));
-            continue;
+            let ends = parser.accept(";");
+            let nodes = first..parser.nodes.len();
+            parser.defined.push(Definition { name, value, nodes });
+            // The last may have a name too: it is the result.
+            match parser.peek(0) {
+                Token::End => break value,
+                _ if ends => continue,
+                _ => return Err(parser.unexpected("`;` after a definition")),
+            }
         }
         let value = parser.comparison()?;
         parser.accept(";");
@@ -79,7 +99,8 @@ pub fn parse(source: &str) -> Result<Parsed, Diagnostic> {
             _ => return Err(parser.unexpected("an operator or the end")),
         }
     };
-    Ok(Parsed { source: source.to_string(), nodes: parser.nodes, result })
+    let Parser { nodes, defined: definitions, .. } = parser;
+    Ok(Parsed { source: source.to_string(), nodes, result, definitions })
 }
 
 struct Parser<'a> {
@@ -89,7 +110,7 @@ struct Parser<'a> {
     depth: usize,
     nodes: Vec<(Node, Range<usize>)>,
     /// Names that were given to parts.
-    defined: Vec<(String, Id)>,
+    defined: Vec<Definition>,
 }
 
 type Parse<T> = Result<T, Diagnostic>;
@@ -150,7 +171,7 @@ impl Parser<'_> {
         if super::constant(name).is_some() {
             return self.error_at(span, format!("`{name}` is a constant and cannot be defined"));
         }
-        match self.defined.iter().any(|(known, _)| known == name) {
+        match self.defined.iter().any(|known| known.name == name) {
             true => self.error_at(span, format!("`{name}` is defined twice")),
             false => Ok(()),
         }
@@ -254,8 +275,8 @@ impl Parser<'_> {
             }
             Token::Name(name) => {
                 self.at += 1;
-                match self.defined.iter().find(|(known, _)| *known == name) {
-                    Some((_, id)) => Ok(*id),
+                match self.defined.iter().find(|known| known.name == name) {
+                    Some(known) => Ok(known.value),
                     None => Ok(self.push(Node::Name(name), span)),
                 }
             }

@@ -1,4 +1,4 @@
-//! Expressions on the command line: `x*y + sin(x*y)`.
+//! Expressions as people type them: `x*y + sin(x*y)`.
 //!
 //! A text goes through `lexer` (words) and `parser` (nodes) to `graph`: a list of steps on tensors.
 //! Names of functions come from `functions`. Whatever is wrong is a [`Diagnostic`] that points at
@@ -11,8 +11,8 @@ mod lexer;
 mod parser;
 
 pub use diagnostic::{Diagnostic, did_you_mean, near};
-pub use graph::{Graph, Ref, assignment, constant_value};
-pub use parser::parse;
+pub use graph::{Bounds, Graph, GraphStep, Ref, assignment, constant_value};
+pub use parser::{Definition, Parsed, parse};
 
 /// Numbers with names.
 #[rustfmt::skip]

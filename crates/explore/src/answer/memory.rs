@@ -1,0 +1,171 @@
+//! Live memory over a forward and a backward pass: plain, checkpointed, and within a budget.
+//!
+//! The chain is run, with the ledger of `memory_report` on: what is shown was allocated and freed.
+
+use super::versioned;
+use crate::problem::{Answer, Problem};
+use pullback::{
+    DType, Key, MemoryBudget, MemoryPhase, MemoryReport, Result, Tensor, checkpoint, memory_report,
+};
+use serde_json::{Value, json};
+use std::time::Instant;
+
+/// What can be asked for.
+pub const LAYERS: u64 = 128;
+/// Features, at most.
+pub const WIDTH: u64 = 256;
+/// Rows, at most.
+pub const BATCH: u64 = 256;
+/// Segment lengths that are tried, at most.
+const TRIED: usize = 32;
+
+/// A chain of layers.
+struct Chain {
+    weights: Vec<Tensor>,
+    x: Tensor,
+}
+
+/// How it is run.
+#[derive(Clone, Copy)]
+enum Way {
+    Plain,
+    Checkpointed(usize),
+    Budget(usize),
+}
+
+/// `POST /api/memory`.
+///
+/// # Errors
+/// If a number is outside the limits, or a budget cannot be met.
+pub fn answer(body: &Value) -> Answer<Value> {
+    let number = |name: &str, most: u64, usual: u64| -> Answer<u64> {
+        let given = match body.get(name) {
+            None | Some(Value::Null) => Some(usual),
+            Some(value) => value.as_u64(),
+        };
+        given.filter(|n| (1..=most).contains(n)).ok_or_else(|| {
+            let message = format!("`{name}` must be a whole number from 1 to {most}");
+            Problem::request(message).about(name)
+        })
+    };
+    let layers = number("layers", LAYERS, 16)?;
+    let (width, batch) = (number("width", WIDTH, 64)?, number("batch", BATCH, 32)?);
+    let given = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
+    let chain = Chain::new(layers as usize, width as usize, batch as usize);
+    let (plain, expected) = chain.run(Way::Plain)?;
+    let mut runs = vec![plain];
+    let mut others = Vec::new();
+    if given("segment") {
+        others.push(Way::Checkpointed(number("segment", layers, 1)? as usize));
+    }
+    if given("budget") {
+        others.push(Way::Budget(number("budget", 1 << 32, 1)? as usize));
+    }
+    for way in others {
+        let (run, gradients) = chain.run(way)?;
+        same(&expected, &gradients)?;
+        runs.push(run);
+    }
+    let mut segments = Vec::new();
+    let stride = (layers as usize).div_ceil(TRIED);
+    for segment in (1..=layers as usize).step_by(stride) {
+        let (run, gradients) = chain.run(Way::Checkpointed(segment))?;
+        same(&expected, &gradients)?;
+        segments.push(json!({
+            "segment": segment, "peak": run["peak"], "kept": run["kept"],
+            "recomputed": run["recomputed"],
+        }));
+    }
+    Ok(versioned(json!({
+        "layers": layers, "width": width, "batch": batch, "runs": runs, "segments": segments,
+    })))
+}
+
+impl Chain {
+    fn new(layers: usize, width: usize, batch: usize) -> Chain {
+        let scale = 1.5 / (width as f64).sqrt();
+        let weight = |i: usize| {
+            let key = Key::new(i as u64 + 1);
+            key.uniform([width, width], DType::F32, -scale, scale).requires_grad()
+        };
+        let x = Key::new(0).uniform([batch, width], DType::F32, -1.0, 1.0);
+        Chain { weights: (0..layers).map(weight).collect(), x }
+    }
+
+    fn layer(x: &Tensor, w: &Tensor) -> Tensor {
+        x.matmul(w).tanh()
+    }
+
+    fn forward(&self, way: Way) -> Tensor {
+        let all = |x: &Tensor, weights: &[Tensor]| {
+            weights.iter().fold(x.clone(), |x, w| Chain::layer(&x, w))
+        };
+        match way {
+            Way::Plain | Way::Budget(_) => all(&self.x, &self.weights).sum(),
+            Way::Checkpointed(segment) => {
+                let segments = self.weights.chunks(segment);
+                let run = |x: Tensor, weights: &[Tensor]| {
+                    let weights = weights.to_vec();
+                    checkpoint(move |x: &Tensor| all(x, &weights), &x)
+                };
+                segments.fold(self.x.clone(), run).sum()
+            }
+        }
+    }
+
+    /// Runs it, and gives the run and its gradients.
+    fn run(&self, way: Way) -> Answer<(Value, Vec<Tensor>)> {
+        self.weights.iter().for_each(Tensor::zero_grad);
+        let begun = Instant::now();
+        let step = || -> Result<()> {
+            match way {
+                Way::Plain | Way::Checkpointed(_) => self.forward(way).backward(),
+                Way::Budget(bytes) => MemoryBudget::new(bytes).run(|| self.forward(way)).backward(),
+            }
+        };
+        let ((), report) = memory_report(step)?;
+        let seconds = begun.elapsed().as_secs_f64();
+        let gradients = self.weights.iter().filter_map(Tensor::grad).collect();
+        let mut run = timeline(&report);
+        run["seconds"] = json!(seconds);
+        let (name, field, size) = match way {
+            Way::Plain => ("plain", None, 0),
+            Way::Checkpointed(segment) => ("checkpointed", Some("segment"), segment),
+            Way::Budget(bytes) => ("budget", Some("budget"), bytes),
+        };
+        run["name"] = json!(name);
+        if let Some(field) = field {
+            run[field] = json!(size);
+        }
+        Ok((run, gradients))
+    }
+}
+
+fn timeline(report: &MemoryReport) -> Value {
+    let (mut entries, mut layer, mut recomputed) = (Vec::new(), 0usize, 0usize);
+    let (mut peak, mut kept) = (0, 0);
+    for moment in &report.timeline {
+        let alive = &moment.alive;
+        // What the way of running it decides: parameters and their gradients are as large in all.
+        let bytes = alive.activations + alive.temporaries;
+        (peak, kept) = (peak.max(bytes), kept.max(alive.activations));
+        recomputed += usize::from(moment.again);
+        let forward = moment.phase == MemoryPhase::Forward && !moment.again;
+        entries.push(json!({
+            "op": moment.op, "phase": moment.phase.name(), "bytes": bytes,
+            "kept": alive.activations, "layer": forward.then_some(layer),
+            "recomputed": moment.again,
+        }));
+        layer += usize::from(forward && moment.op == "tanh");
+    }
+    json!({ "peak": peak, "kept": kept, "recomputed": recomputed, "timeline": entries })
+}
+
+/// Gradients of two runs, bit for bit.
+fn same(a: &[Tensor], b: &[Tensor]) -> Answer {
+    let bits = |x: &Tensor| x.to_vec::<f32>().iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+    match a.len() == b.len() && a.iter().zip(b).all(|(a, b)| bits(a) == bits(b)) {
+        true => Ok(()),
+        false => Err(Problem::engine("the gradients of two runs differ: please report this")),
+    }
+}

@@ -1,0 +1,77 @@
+//! What was opened, and who answers what.
+
+use crate::answer::{cost, memory, op, presets, program, recording, run, start, tape};
+use crate::problem::{Answer, Problem, ProblemKind};
+use program::Compiled;
+use recording::Opened;
+use serde_json::Value;
+use std::path::PathBuf;
+
+/// What the explorer shows first.
+pub enum Subject {
+    /// An expression, with values of its variables.
+    Expression {
+        /// The expression.
+        text: String,
+        /// The values of its variables, by name.
+        values: serde_json::Map<String, Value>,
+    },
+    /// A recording.
+    Recording(Box<Opened>),
+    /// The folder of a training run. Its files are read at each request, so that a run can be
+    /// watched.
+    Run(PathBuf),
+}
+
+/// Compiles a training step of a named model.
+pub type CompileModel = fn(&str) -> Answer<Compiled>;
+
+/// What answers requests: what was opened, and the models that can be compiled.
+pub struct Explorer {
+    /// What was opened.
+    pub subject: Subject,
+    /// Names of models, and what compiles one.
+    pub models: (&'static [&'static str], CompileModel),
+}
+
+impl Explorer {
+    /// An explorer without models.
+    pub fn new(subject: Subject) -> Explorer {
+        Explorer { subject, models: (&[], |_| Err(Problem::request("there are no models here"))) }
+    }
+
+    /// Answers a request by its method, path, query and body. This is the one list of them.
+    ///
+    /// # Errors
+    /// With what is wrong with it.
+    pub fn answer(&self, method: &str, path: &str, query: &str, body: &Value) -> Answer<Value> {
+        let known: &[&str] = match path {
+            "/api/start" | "/api/run" => &["GET"],
+            "/api/expression" | "/api/op" | "/api/cost" | "/api/memory" | "/api/program"
+            | "/api/preset" => &["POST"],
+            _ if path.starts_with("/api/recording") => &["GET"],
+            _ => return Err(Problem::new(ProblemKind::NotFound, format!("there is no {path}"))),
+        };
+        if !known.contains(&method) {
+            let message = format!("{path} takes {}, not {method}", known.join(" and "));
+            return Err(Problem::new(ProblemKind::Method, message));
+        }
+        match path {
+            "/api/start" => Ok(start::answer(self, false)),
+            "/api/expression" => tape::answer(body),
+            "/api/op" => op::answer(body),
+            "/api/cost" => cost::answer(body),
+            "/api/memory" => memory::answer(body),
+            "/api/program" => program::answer(self, body),
+            "/api/preset" => presets::answer(body),
+            "/api/run" => match &self.subject {
+                Subject::Run(folder) => run::answer(folder),
+                _ => Err(Problem::new(ProblemKind::NotFound, "no run folder was opened")),
+            },
+            _ => match &self.subject {
+                Subject::Recording(opened) => opened.answer(path, query),
+                _ => Err(Problem::new(ProblemKind::NotFound, "no recording was opened")),
+            },
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! The server of the page and of the answers.
+//!
+//! A request is checked before anything is computed (`guard.rs`): where it comes from, its method,
+//! type and length. Then it is computed on a thread of its own, at most [`RUNNING`] at a time, while
+//! this one keeps answering; what takes longer than [`SECONDS`] is answered without a result, and
+//! its thread ends by itself, as the sizes of everything that can be requested are limited.
+//!
+//! There is one listener, on the address that the user named, and no file is ever opened for a
+//! request but those of the run folder that was named on the command line.
+
+mod guard;
+
+use crate::assets::{self, Asset, compressed};
+use crate::explorer::Explorer;
+use crate::problem::{Answer, Problem, ProblemKind};
+use axum::Router;
+use axum::body::{Body, Bytes, to_bytes};
+use axum::extract::{Request, State};
+use axum::http::{HeaderMap, Method, StatusCode, header};
+use axum::response::Response;
+use serde_json::Value;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{Semaphore, oneshot};
+
+/// Bytes of a body, at most.
+pub const BODY: usize = 64 << 10;
+/// Seconds that a request may take.
+pub const SECONDS: u64 = 20;
+/// Computations at a time.
+pub const RUNNING: usize = 4;
+/// Requests that may wait for one to end.
+pub const WAITING: usize = 32;
+
+/// The policy of the served page.
+pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+
+struct Shared {
+    explorer: Explorer,
+    assets: Vec<Asset>,
+    /// Where this listens: requests for another host are not for us.
+    address: SocketAddr,
+    running: Semaphore,
+    /// Those that run and those that wait.
+    admitted: Semaphore,
+}
+
+/// A server that listens, and does not answer yet.
+pub struct Server {
+    listener: TcpListener,
+    shared: Arc<Shared>,
+}
+
+impl Server {
+    /// Listens on an address; port 0 is any that is free.
+    ///
+    /// # Errors
+    /// If the address is in use, or not one of this machine.
+    pub fn bind(explorer: Explorer, host: IpAddr, port: u16) -> std::io::Result<Server> {
+        let listener = TcpListener::bind((host, port))?;
+        listener.set_nonblocking(true)?;
+        let shared = Arc::new(Shared {
+            explorer,
+            assets: assets::all(),
+            address: listener.local_addr()?,
+            running: Semaphore::new(RUNNING),
+            admitted: Semaphore::new(RUNNING + WAITING),
+        });
+        Ok(Server { listener, shared })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.shared.address
+    }
+
+    /// Answers requests until `stop` is done.
+    ///
+    /// # Errors
+    /// If the system refuses to serve.
+    pub fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let served = runtime.block_on(async {
+            let listener = tokio::net::TcpListener::from_std(self.listener)?;
+            let routes = Router::new().fallback(answer).with_state(self.shared);
+            tokio::select! {
+                ended = async { axum::serve(listener, routes).await } => ended,
+                () = stop => Ok(()),
+            }
+        });
+        // What still computes is not waited for.
+        runtime.shutdown_background();
+        served
+    }
+}
+
+async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let (parts, body) = request.into_parts();
+    let zipped = accepts_gzip(&parts.headers);
+    let path = parts.uri.path().to_string();
+    if let Err(problem) = guard::check(&parts.headers, shared.address) {
+        return refused(&problem, zipped);
+    }
+    if let Some(asset) = shared.assets.iter().find(|asset| asset.path == path) {
+        return match parts.method {
+            Method::GET | Method::HEAD => file(asset, zipped),
+            _ => {
+                let message = format!("{path} takes GET, not {}", parts.method);
+                refused(&Problem::new(ProblemKind::Method, message), zipped)
+            }
+        };
+    }
+    let query = parts.uri.query().unwrap_or_default().to_string();
+    let timed = tokio::time::timeout(
+        Duration::from_secs(SECONDS),
+        computed(shared, parts.method, path, query, parts.headers, body),
+    );
+    let late = || {
+        let message = format!("this took more than {SECONDS} seconds, and was given up");
+        Err(Problem::new(ProblemKind::Time, message))
+    };
+    match timed.await.unwrap_or_else(|_| late()) {
+        Ok(bytes) => json(StatusCode::OK, bytes, zipped),
+        Err(problem) => refused(&problem, zipped),
+    }
+}
+
+/// Computes the answer of a request on another thread.
+async fn computed(
+    shared: Arc<Shared>,
+    method: Method,
+    path: String,
+    query: String,
+    headers: HeaderMap,
+    body: Body,
+) -> Answer<Vec<u8>> {
+    let body = read(&method, &headers, body).await?;
+    let busy = || Problem::new(ProblemKind::Busy, "too many requests are being computed");
+    let (done, result) = oneshot::channel();
+    let admitted = shared.clone();
+    // The permit of those that wait is held by this future, that of those that run by the thread.
+    let _waits = admitted.admitted.try_acquire().map_err(|_| busy())?;
+    let permit = shared.running.acquire().await.map_err(|_| busy())?;
+    permit.forget();
+    let worker = shared.clone();
+    let work = move || {
+        let explorer = AssertUnwindSafe(&worker.explorer);
+        let compute = || pullback::catch(|| explorer.answer(method.as_str(), &path, &query, &body));
+        let outcome = match panic::catch_unwind(AssertUnwindSafe(compute)) {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => {
+                Err(Problem::new(ProblemKind::Internal, "this is a defect: please report it"))
+            }
+        };
+        worker.running.add_permits(1);
+        // Nobody may be waiting any more.
+        let _ = done.send(outcome.map(|answer| answer.to_string().into_bytes()));
+    };
+    if std::thread::Builder::new().stack_size(16 << 20).spawn(work).is_err() {
+        shared.running.add_permits(1);
+        return Err(busy());
+    }
+    let lost = || Problem::new(ProblemKind::Internal, "the computation ended without a result");
+    result.await.unwrap_or_else(|_| Err(lost()))
+}
+
+/// The body of a request, as JSON.
+async fn read(method: &Method, headers: &HeaderMap, body: Body) -> Answer<Value> {
+    if *method != Method::POST {
+        return Ok(Value::Null);
+    }
+    let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+    let kind = kind.and_then(|kind| kind.split(';').next()).map(str::trim);
+    if !kind.is_some_and(|kind| kind.eq_ignore_ascii_case("application/json")) {
+        let message = "the body must have the type application/json";
+        return Err(Problem::new(ProblemKind::Type, message));
+    }
+    let large = || {
+        let message = format!("a body has at most {BODY} bytes");
+        Problem::new(ProblemKind::Large, message)
+    };
+    let bytes: Bytes = to_bytes(body, BODY).await.map_err(|_| large())?;
+    parse(&bytes)
+}
+
+/// A body as JSON: an object.
+///
+/// # Errors
+/// If it is something else.
+pub fn parse(bytes: &[u8]) -> Answer<Value> {
+    match serde_json::from_slice(bytes) {
+        Ok(body @ Value::Object(_)) => Ok(body),
+        Ok(_) => Err(Problem::request("the body must be a JSON object")),
+        Err(error) => Err(Problem::request(format!("the body is not JSON: {error}"))),
+    }
+}
+
+fn accepts_gzip(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(header::ACCEPT_ENCODING).iter();
+    accepted.filter_map(|value| value.to_str().ok()).any(|value| value.contains("gzip"))
+}
+
+fn status(kind: ProblemKind) -> StatusCode {
+    match kind {
+        ProblemKind::Refused => StatusCode::FORBIDDEN,
+        ProblemKind::NotFound => StatusCode::NOT_FOUND,
+        ProblemKind::Method => StatusCode::METHOD_NOT_ALLOWED,
+        ProblemKind::Large => StatusCode::PAYLOAD_TOO_LARGE,
+        ProblemKind::Type => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+        ProblemKind::Time | ProblemKind::Busy => StatusCode::SERVICE_UNAVAILABLE,
+        ProblemKind::Internal => StatusCode::INTERNAL_SERVER_ERROR,
+        ProblemKind::Expression
+        | ProblemKind::Request
+        | ProblemKind::Limit
+        | ProblemKind::Engine
+        | ProblemKind::File => StatusCode::BAD_REQUEST,
+    }
+}
+
+fn refused(problem: &Problem, zipped: bool) -> Response {
+    let mut response =
+        json(status(problem.kind), problem.to_json().to_string().into_bytes(), zipped);
+    if problem.kind == ProblemKind::Method {
+        let allowed = if problem.message.contains("takes POST") { "POST" } else { "GET" };
+        response.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static(allowed));
+    }
+    response
+}
+
+fn json(status: StatusCode, bytes: Vec<u8>, zipped: bool) -> Response {
+    // Small answers gain nothing.
+    let zipped = zipped && bytes.len() > 1400;
+    let bytes = if zipped { compressed(&bytes) } else { bytes };
+    respond(status, "application/json", bytes, zipped)
+}
+
+fn file(asset: &Asset, zipped: bool) -> Response {
+    let bytes = if zipped { asset.gzip.clone() } else { asset.plain.to_vec() };
+    respond(StatusCode::OK, asset.kind, bytes, zipped)
+}
+
+fn respond(status: StatusCode, kind: &'static str, bytes: Vec<u8>, zipped: bool) -> Response {
+    let mut response = Response::new(Body::from(bytes));
+    *response.status_mut() = status;
+    let mut set = |name, value| {
+        response.headers_mut().insert(name, header::HeaderValue::from_static(value));
+    };
+    set(header::CONTENT_TYPE, kind);
+    set(header::CACHE_CONTROL, "no-store");
+    set(header::CONTENT_SECURITY_POLICY, POLICY);
+    set(header::X_CONTENT_TYPE_OPTIONS, "nosniff");
+    set(header::X_FRAME_OPTIONS, "DENY");
+    set(header::REFERRER_POLICY, "no-referrer");
+    set(header::VARY, "accept-encoding, origin");
+    set(header::HeaderName::from_static("cross-origin-resource-policy"), "same-origin");
+    set(header::HeaderName::from_static("cross-origin-opener-policy"), "same-origin");
+    if zipped {
+        set(header::CONTENT_ENCODING, "gzip");
+    }
+    response
+}

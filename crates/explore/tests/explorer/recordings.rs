@@ -1,0 +1,256 @@
+//! Recordings: what a program did, as a file, and opened again.
+
+use super::{get, serve};
+use pullback::record_file::{Recording, Sampled};
+use pullback::{
+    DType, Key, Recorder, Spec, Tensor, checkpoint, detect_anomaly, memory_budget, record,
+    record_program, trace,
+};
+use pullback_explore::Subject;
+use pullback_explore::answer::recording::Opened;
+use pullback_nn::models::{Gpt, GptConfig};
+use pullback_nn::{Layer, Linear, Module, Sequential, Tanh};
+use serde_json::Value;
+
+fn captured<R>(names: &[(&str, &Tensor)], f: impl FnOnce() -> R) -> (R, Recording) {
+    let recorder = names.iter().fold(Recorder::new(), |all, (name, x)| all.name(*name, x));
+    recorder.capture(f).expect("nothing else is recording")
+}
+
+/// The gradient of a node, where all of it is there.
+fn gradient(recording: &Recording, id: usize) -> Vec<f64> {
+    match &recording.nodes[id].gradient {
+        Some(Sampled::Whole(values)) => values.clone(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn ops(recording: &Recording) -> Vec<&str> {
+    let name = |op: u32| &recording.names[op as usize].0[..];
+    recording.nodes.iter().filter_map(|node| node.op).map(name).collect()
+}
+
+fn leaf(recording: &Recording, name: &str) -> usize {
+    let label = recording.labels.iter().position(|label| label == name).expect("a leaf");
+    recording.nodes.iter().position(|n| n.label == Some(label as u32)).expect("a node")
+}
+
+#[test]
+fn a_run_is_recorded_as_it_was() {
+    let x = Tensor::from(2.0).requires_grad();
+    let y = Tensor::from(3.0).requires_grad();
+    let (line, recording) = captured(&[("x", &x), ("y", &y)], || {
+        let a = &x * &y;
+        let line = line!() - 1;
+        (&a + a.sin()).backward().expect("a gradient");
+        line
+    });
+    assert_eq!(ops(&recording), ["mul", "sin", "add"]);
+    let product = recording.nodes.iter().position(|n| n.op.is_some()).unwrap();
+    let node = &recording.nodes[product];
+    let at = &recording.lines[node.line.unwrap() as usize];
+    assert!(at.contains("recordings.rs") && at.contains(&format!(":{line}:")), "{at}");
+    assert_eq!(node.saved.len(), 2);
+    assert!(matches!(&node.value, Sampled::Whole(v) if v[..] == [6.0]));
+    assert_eq!(node.operands, [leaf(&recording, "x") as u32, leaf(&recording, "y") as u32]);
+    let grad = |x: &Tensor| vec![x.grad().unwrap().item::<f64>()];
+    assert_eq!(gradient(&recording, leaf(&recording, "x")), grad(&x));
+    assert_eq!(gradient(&recording, leaf(&recording, "y")), grad(&y));
+    // Backward visits the three ops in reverse, and each contribution is there.
+    let visited: Vec<u32> = recording.visits.iter().map(|visit| visit.node).collect();
+    assert_eq!(visited.len(), 3);
+    assert!(visited.windows(2).all(|pair| pair[0] > pair[1]));
+    assert_eq!(recording.visits.iter().map(|v| v.contributions.len()).sum::<usize>(), 5);
+    assert_eq!(recording.result, Some(visited[0]));
+    assert!(recording.moments.iter().any(|m| m.backward));
+    assert_eq!(Recording::from_bytes(&recording.to_bytes()), Ok(recording));
+}
+
+/// What is recorded changes nothing: the same gradients, bit for bit, and nothing is left on.
+#[test]
+fn recording_changes_nothing() {
+    let w = Tensor::from_vec((0..64).map(|i| (i as f32 * 0.7).sin()).collect::<Vec<_>>(), [8, 8]);
+    let w = w.requires_grad();
+    let x = Tensor::full([4, 8], 0.5f32);
+    let step = || {
+        let h = x.matmul(&w).tanh();
+        let h = checkpoint(|h: &Tensor| h.exp().sin(), &h);
+        memory_budget(200, || (h.matmul(&w).softmax(-1) * &h).sum()).backward()
+    };
+    step().expect("a gradient");
+    let plain = w.grad().unwrap().to_vec::<f32>();
+    w.zero_grad();
+    let (_, recording) = captured(&[], || step().expect("a gradient"));
+    assert_eq!(w.grad().unwrap().to_vec::<f32>(), plain);
+    assert!(recording.moments.iter().any(|m| m.again), "the checkpoint ran again");
+    w.zero_grad();
+    step().expect("a gradient");
+    assert_eq!(w.grad().unwrap().to_vec::<f32>(), plain);
+    // Inside anomaly mode, and where the program fails: the error comes out.
+    let place = tempfile::tempdir().expect("a folder");
+    let path = place.path().join("failed.pullback");
+    let outcome = record(&path, || detect_anomaly(|| x.exp().matmul(&x.sum()).backward()));
+    assert!(outcome.expect_err("shapes do not fit").to_string().contains("matmul"));
+    assert!(Opened::file(&path).expect("what ran is there").nodes() >= 2);
+    let nested = record(&path, || record(place.path().join("other"), || Ok(())));
+    assert!(nested.expect_err("one is enough").to_string().contains("recording already"));
+    assert!(record(place.path().join("no/such/folder"), || Ok(())).is_err());
+}
+
+/// The values of a checkpointed function are recorded once; their gradients arrive at them.
+#[test]
+fn gradients_of_checkpointed_values_are_found() {
+    let x = Tensor::from([0.5, 1.0]).requires_grad();
+    let run = |again: bool| {
+        let f = |x: &Tensor| x.sin().exp().cos();
+        let (_, recording) = captured(&[("x", &x)], || {
+            let y = if again { checkpoint(f, &x) } else { f(&x) };
+            y.sum().backward().expect("a gradient");
+        });
+        x.zero_grad();
+        recording
+    };
+    let (plain, again) = (run(false), run(true));
+    let of = |recording: &Recording, op: &str| {
+        let named = |n: &&pullback::record_file::RecordedNode| {
+            n.op.is_some_and(|k| recording.names[k as usize].0 == op)
+        };
+        let node = recording.nodes.iter().find(named).expect("recorded");
+        node.gradient.clone()
+    };
+    for op in ["sin", "exp", "cos"] {
+        assert!(of(&plain, op).is_some());
+        assert_eq!(of(&plain, op), of(&again, op), "{op}");
+    }
+    assert_eq!(ops(&again).iter().filter(|op| **op == "sin").count(), 1);
+    assert!(again.moments.iter().any(|m| m.again) && !plain.moments.iter().any(|m| m.again));
+}
+
+#[test]
+fn modules_are_parts_and_every_view_is_served() {
+    let place = tempfile::tempdir().expect("a folder");
+    let path = place.path().join("step.pullback");
+    let model = Sequential::new().then(Linear::new(4, 64)).then(Tanh).then(Linear::new(64, 2));
+    let x = Tensor::full([3, 4], 0.5f32);
+    pullback_nn::record(&path, &model, || model.forward(&x).square().mean().backward())
+        .expect("recorded");
+    let opened = Opened::file(&path).expect("a recording");
+    let address = serve(Subject::Recording(Box::new(opened)));
+    assert_eq!(get(address, "/api/start").json()["opened"]["kind"], "recording");
+    let graph = get(address, "/api/recording").json();
+    let parts: Vec<&str> =
+        graph["parts"].as_array().unwrap().iter().map(|p| p["path"].as_str().unwrap()).collect();
+    assert!(["0", "1", "2"].iter().all(|part| parts.contains(part)), "{parts:?}");
+    let total = graph["total"].as_u64().unwrap();
+    for (name, column) in graph["nodes"].as_object().unwrap() {
+        assert_eq!(column.as_array().unwrap().len() as u64, total, "{name}");
+    }
+    let names = graph["nodes"]["name"].as_array().unwrap();
+    let weight = names.iter().position(|name| name == "0.weight").expect("a parameter");
+    assert!(graph["nodes"]["gradient"][weight].as_f64() > Some(0.0));
+    // The tanh belongs to the second part, has 192 values and so statistics of them.
+    let tanh = graph["ops"].as_array().unwrap().iter().position(|op| op == "tanh").unwrap();
+    let column = graph["nodes"]["op"].as_array().unwrap();
+    let id = column.iter().position(|op| op.as_u64() == Some(tanh as u64)).unwrap();
+    let node = get(address, &format!("/api/recording/node?id={id}")).json();
+    let part = node["node"]["part"].as_u64().unwrap() as usize;
+    assert_eq!(parts[part], "1");
+    let stats = &node["node"]["value"]["stats"];
+    assert_eq!(stats["count"], 192);
+    let bins = stats["histogram"]["counts"].as_array().unwrap();
+    assert_eq!(bins.iter().filter_map(Value::as_u64).sum::<u64>(), 192);
+    let tape = get(address, "/api/recording/tape?from=2&count=3").json();
+    assert_eq!((&tape["from"], tape["nodes"].as_array().unwrap().len()), (&Value::from(2), 3));
+    let sweep = get(address, "/api/recording/sweep").json();
+    assert_eq!(sweep["seed"]["cotangent"]["data"], 1.0);
+    assert!(sweep["visits"].as_array().unwrap().len() > 4);
+    let memory = get(address, "/api/recording/memory").json();
+    let line = memory["runs"][0]["timeline"].as_array().unwrap();
+    assert!(line.iter().any(|m| m["phase"] == "backward" && m["bytes"].as_u64() > Some(0)));
+    // The mean is of few elements: its Jacobian is computed by the engine from what was recorded.
+    let last = graph["result"].as_u64().unwrap();
+    let op = get(address, &format!("/api/recording/op?id={last}")).json();
+    assert_eq!(op["operands"][0]["jacobian"]["rows"], 1, "{op}");
+    for path in
+        ["/api/recording/node?id=100000", "/api/recording/node", "/api/recording/tape?from=x"]
+    {
+        assert_eq!(get(address, path).problem(), (400, "request".into()), "{path}");
+    }
+    assert_eq!(get(address, "/api/recording/program").status, 404);
+    assert_eq!(get(address, "/api/recording/../../etc/passwd").status, 404);
+}
+
+#[test]
+fn programs_are_exported_with_their_stages() {
+    let place = tempfile::tempdir().expect("a folder");
+    let path = place.path().join("program.pullback");
+    let specs = [Spec::cpu(DType::F32, [64])];
+    let program =
+        trace(|x: &[Tensor]| (x[0].sin() * x[0].exp()).tanh(), &specs).expect("a program");
+    record_program(&path, &program).expect("written");
+    let address = serve(Subject::Recording(Box::new(Opened::file(&path).expect("a recording"))));
+    let shown = get(address, "/api/recording/program").json();
+    let names: Vec<&str> =
+        shown["stages"].as_array().unwrap().iter().map(|s| s["name"].as_str().unwrap()).collect();
+    assert!(names[0] == "trace" && names.contains(&"fuse"), "{names:?}");
+    assert_eq!(shown["regions"].as_array().unwrap().len(), 1);
+}
+
+/// A whole training step of a GPT: compact, in its parts, with a gradient for each parameter.
+#[test]
+fn a_step_of_a_gpt_is_compact() {
+    let place = tempfile::tempdir().expect("a folder");
+    let path = place.path().join("gpt.pullback");
+    let config = GptConfig {
+        vocabulary: 65,
+        length: 16,
+        width: 32,
+        heads: 2,
+        layers: 2,
+        ..GptConfig::default()
+    };
+    let model = Gpt::new(&config);
+    let ids = Key::new(3).randint([4, 16], 0, 65);
+    pullback_nn::record(&path, &model, || model.loss(&ids, &ids).backward()).expect("recorded");
+    let bytes = std::fs::metadata(&path).expect("a file").len();
+    let opened = Opened::file(&path).expect("a recording");
+    assert!(opened.nodes() > 60 && bytes < 1000 * opened.nodes() as u64, "{bytes} bytes");
+    let graph = opened.answer("/api/recording", "").expect("a graph");
+    let parts = graph["parts"].as_array().unwrap();
+    assert!(parts.iter().any(|part| !part["parent"].is_null()), "{parts:?}");
+    let kinds = graph["nodes"]["kind"].as_array().unwrap();
+    let graded = &graph["nodes"]["gradient"];
+    let mut parameters = 0;
+    for (id, _) in kinds.iter().enumerate().filter(|(_, kind)| *kind == "parameter") {
+        assert!(graded[id].as_f64().is_some_and(f64::is_finite), "{}", graph["nodes"]["name"][id]);
+        parameters += 1;
+    }
+    assert_eq!(parameters, model.parameters().len());
+}
+
+/// Files that are not recordings, or not whole, are said to be so.
+#[test]
+fn damaged_files_get_a_sentence() {
+    let x = Tensor::from(2.0).requires_grad();
+    let (_, recording) = captured(&[("x", &x)], || x.square().backward().expect("a gradient"));
+    let whole = recording.to_bytes();
+    let message = |bytes: &[u8]| match Opened::bytes("x".into(), bytes) {
+        Ok(_) => panic!("it is damaged"),
+        Err(problem) => problem.message,
+    };
+    for end in 0..whole.len() {
+        assert!(message(&whole[..end]).len() > 20);
+    }
+    assert!(message(&whole[..whole.len() - 1]).contains("truncated"));
+    assert!(message(&[&whole[..], b"x"].concat()).contains("follow the end"));
+    assert!(message(b"PNG").contains("not a recording"));
+    let newer = whole.iter().position(|&b| b == b'\n').unwrap() + 1;
+    let mut other = whole.clone();
+    other[newer] = 9;
+    assert!(message(&other).contains("version 9"));
+    // A count that no file could hold takes no memory.
+    let mut huge = whole[..newer + 1].to_vec();
+    huge.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]);
+    assert!(message(&huge).contains("at most"));
+    assert!(Opened::file(std::path::Path::new("/nowhere/at/all")).is_err());
+}

@@ -1,0 +1,194 @@
+// The compiler, pass by pass; fused regions with their code; the arena as a Gantt chart.
+import { useMemo, useState } from "preact/hooks";
+import { useAsk } from "../api";
+import { bytes, count, many, seconds } from "../format";
+import type { Program, Stage, Start } from "../schema";
+import { set, useShown } from "../state";
+import { useTheme, useWidth } from "../ui/plot";
+import { Card } from "../ui/value";
+import { familyColour } from "./graph";
+
+export function ProgramView({ start, recording }: { start: Start; recording: boolean }) {
+  const shown = useShown();
+  const ofFile = recording && !shown.model;
+  const body = shown.model ? { model: shown.model } : { expression: shown.expression, values: shown.values };
+  const own = useAsk<Program>(ofFile ? null : "/api/program", body);
+  const file = useAsk<Program>(ofFile ? "/api/recording/program" : null);
+  const { data, failure, busy } = ofFile ? file : own;
+  return (
+    <div class="stack gap">
+      <div class="intro">
+        <h2>The program</h2>
+        <p class="lead">What the compiler makes of it: recorded, simplified pass by pass, fused, and placed in one arena of memory.</p>
+      </div>
+      <div class="chips" role="group" aria-label="Compile">
+        <button class="chip" aria-pressed={!shown.model} onClick={() => set({ model: null, stage: null })}>{recording ? "the recording" : "value and gradient of the expression"}</button>
+        {start.defaults.models.map((m) => <button key={m} class="chip" aria-pressed={shown.model === m} onClick={() => set({ model: m, stage: null })}>{m}: a training step</button>)}
+      </div>
+      {failure && <p class="note bad" role="alert">{failure.message}</p>}
+      {!data && !failure && <p class="placeholder" aria-busy="true">Compiling …</p>}
+      {data && <div class={`stack gap ${busy ? "busy" : ""}`}><Compiled program={data} /></div>}
+    </div>
+  );
+}
+
+function Compiled({ program }: { program: Program }) {
+  const [open, setOpen] = useState<number | null>(program.regions[0]?.id ?? null);
+  const show = (id: number) => {
+    setOpen(id);
+    requestAnimationFrame(() => document.getElementById(`region-${id}`)?.scrollIntoView({ behavior: "smooth", block: "center" }));
+  };
+  return (
+    <>
+      <Stages program={program} show={show} />
+      <Regions program={program} open={open} setOpen={setOpen} />
+      {program.arena && program.arena.intervals.length > 0 && <Arena arena={program.arena} />}
+    </>
+  );
+}
+
+const words = (pass: string) => pass.replaceAll("_", " ");
+
+function Stages({ program, show }: { program: Program; show: (region: number) => void }) {
+  const shown = useShown();
+  const at = Math.min(shown.stage ?? program.stages.length - 1, program.stages.length - 1);
+  const stage = program.stages[at];
+  const top = Math.max(...program.stages.map((s) => s.after), 1);
+  const move = (e: KeyboardEvent) => {
+    const by = e.key === "ArrowDown" ? 1 : e.key === "ArrowUp" ? -1 : 0;
+    if (!by) return;
+    e.preventDefault();
+    const next = Math.max(0, Math.min(program.stages.length - 1, at + by));
+    set({ stage: next });
+    requestAnimationFrame(() => (document.querySelector(`[data-stage="${next}"]`) as HTMLElement | null)?.focus());
+  };
+  return (
+    <div class="stages">
+      <Card title="Passes">
+        <ol class="passes" onKeyDown={move}>
+          {program.stages.map((s, i) => (
+            <li key={i}>
+              <button data-stage={i} aria-current={i === at ? "step" : undefined} onClick={() => set({ stage: i })}>
+                <span class="pass-name">{words(s.name)}</span>
+                <span class="num small">{s.unchanged ? <span class="muted">no change</span> : <>{s.before} → {s.after}</>}</span>
+                <span class="pass-bar" style={{ width: `${(s.after / top) * 100}%` }} />
+              </button>
+            </li>
+          ))}
+        </ol>
+      </Card>
+      {stage && <StageText program={program} stage={stage} at={at} show={show} />}
+    </div>
+  );
+}
+
+/** A pass that changed nothing has the equations of the last one that did. */
+const equationsAt = (program: Program, at: number) => {
+  for (let k = at; k >= 0; k--) if (!program.stages[k]!.unchanged) return program.stages[k]!;
+  return program.stages[at]!;
+};
+
+function StageText({ program, stage, at, show }: { program: Program; stage: Stage; at: number; show: (region: number) => void }) {
+  // The lines of an expression's program are lines of the explorer, not the reader's.
+  const { subject, model } = useShown();
+  const lines = subject === "file" || model !== null;
+  const source = equationsAt(program, at);
+  const [gone, setGone] = useState(true);
+  return (
+    <Card title={`After ${words(stage.name)}`} tools={<span class="row small"><span class="badge good">+{stage.added}</span><span class="badge bad">−{stage.removed}</span><span class="muted">{seconds(stage.seconds)}</span></span>}>
+      <div class="scroll code-scroll" tabIndex={0} role="region" aria-label={`Equations after ${stage.name}`}>
+        <ol class="equations">
+          {source.equations.map((e) => (
+            <li key={e.index} class={`${!stage.unchanged && e.state === "new" && at > 0 ? "new" : ""} ${e.region !== null ? "in-region" : ""}`}>
+              <span class="num muted">{e.index}</span>
+              <span class="family-dot" style={{ background: familyColour(e.family) }} title={e.family} />
+              <code>{e.text}</code>
+              {e.region !== null && <button class="badge value link-badge" onClick={() => show(e.region!)}>region {e.region}</button>}
+              {lines && e.line && <span class="muted small line" title={e.line}>{e.line.slice(e.line.lastIndexOf("/") + 1)}</span>}
+            </li>
+          ))}
+          {(source.left_out ?? 0) > 0 && <li class="muted">and {count(source.left_out!)} more</li>}
+        </ol>
+        {stage.gone.length > 0 && (
+          <details open={gone} onToggle={(e) => setGone(e.currentTarget.open)} class="gone">
+            <summary>Gone, {many(stage.gone.length, "equation")}</summary>
+            <ul>{stage.gone.slice(0, 400).map((g, i) => <li key={i}><code>{g.text}</code></li>)}</ul>
+          </details>
+        )}
+      </div>
+    </Card>
+  );
+}
+
+function Regions({ program, open, setOpen }: { program: Program; open: number | null; setOpen: (id: number | null) => void }) {
+  if (program.regions.length === 0 && program.kernels.length === 0) return null;
+  const at = new Map(equationsAt(program, program.stages.length - 1).equations.flatMap((e) => (e.region !== null ? [[e.region, e.index]] : [])));
+  return (
+    <Card title="Fused regions" tools={<span class="small muted">{program.kernels.map((k) => `${k.name} × ${k.count}`).join(" · ")}</span>}>
+      <div class="in stack regions" tabIndex={0} role="region" aria-label="Fused regions and their code">
+        {program.regions.length === 0 && <p class="muted">No neighbouring pointwise ops to fuse here: every equation runs a kernel of its own.</p>}
+        {program.regions.slice(0, 200).map((r) => (
+          <section key={r.id} id={`region-${r.id}`} class={`region ${open === r.id ? "open" : ""}`}>
+            <button class="region-head" aria-expanded={open === r.id} onClick={() => setOpen(open === r.id ? null : r.id)}>
+              <span class="badge value">region {r.id}</span> <span class="mono small">{r.ops.join(" · ")}</span> {at.has(r.id) && <span class="muted small">equation {at.get(r.id)}</span>}
+            </button>
+            {open === r.id && <pre class="scroll" tabIndex={0} role="region" aria-label={`Generated code of region ${r.id}`}>{r.code}</pre>}
+          </section>
+        ))}
+      </div>
+    </Card>
+  );
+}
+
+function Arena({ arena }: { arena: NonNullable<Program["arena"]> }) {
+  const [place, width] = useWidth<HTMLDivElement>();
+  const theme = useTheme();
+  const [pick, setPick] = useState<number | null>(null);
+  const height = 300;
+  const left = 74;
+  const w = Math.max(width - left - 8, 10);
+  const moments = Math.max(arena.moments, 1);
+  const top = Math.max(arena.bytes, 1);
+  const list = useMemo(() => arena.intervals.slice(0, 3000), [arena]);
+  void theme;
+  const chosen = pick !== null ? list[pick] : null;
+  return (
+    <Card title="The arena" tools={<span class="small muted">{bytes(arena.bytes)} for {many(arena.intervals.length, "buffer")}; alone they would be {bytes(arena.intervals.reduce((s, i) => s + i.bytes, 0))}</span>}>
+      <div class="in stack">
+        <div ref={place}>
+          <svg class="arena" width={width || 10} height={height + 34} role="img" aria-label={`Arena of ${bytes(arena.bytes)} over ${moments} equations`}>
+            {[0, 0.25, 0.5, 0.75, 1].map((t) => (
+              <g key={t}>
+                <line class="rule" x1={left} x2={left + w} y1={height - t * height + 10} y2={height - t * height + 10} />
+                <text class="axis" x={left - 8} y={height - t * height + 14} text-anchor="end">{bytes(Math.round(t * top))}</text>
+              </g>
+            ))}
+            {list.map((i, k) => (
+              <rect key={k} class={`slot ${pick === k ? "on" : ""}`} x={left + (i.first / moments) * w} width={Math.max(((i.last - i.first + 1) / moments) * w - 0.6, 1)}
+                y={10 + height - ((i.offset + i.bytes) / top) * height} height={Math.max((i.bytes / top) * height - 0.6, 1)}
+                style={{ fill: slotColour(i.op) }} onPointerEnter={() => setPick(k)} onClick={() => setPick(k)} />
+            ))}
+            <text class="axis" x={left} y={height + 28}>equation 0</text>
+            <text class="axis" x={left + w} y={height + 28} text-anchor="end">{moments - 1}</text>
+          </svg>
+        </div>
+        <p class="small" aria-live="polite">{chosen ? <><code>{chosen.name}: {chosen.spec}</code> from <code>{chosen.op}</code>: {bytes(chosen.bytes)} at offset {count(chosen.offset)}, equations {chosen.first} to {chosen.last}{chosen.line && <> · <code>{chosen.line}</code></>}</> : <span class="muted">Each bar is a buffer: as wide as its life, as high as its size. Bars that share a height share memory.</span>}</p>
+        <details>
+          <summary>Buffers as a table</summary>
+          <div class="scroll tape-scroll" tabIndex={0} role="region" aria-label="Buffers, as a table">
+            <table><thead><tr><th scope="col">buffer</th><th scope="col">op</th><th scope="col" class="right">offset</th><th scope="col" class="right">bytes</th><th scope="col" class="right">life</th></tr></thead>
+              <tbody>{list.slice(0, 300).map((i, k) => <tr key={k}><td class="mono small">{i.name}: {i.spec}</td><td class="mono small">{i.op}</td><td class="right num">{count(i.offset)}</td><td class="right num">{count(i.bytes)}</td><td class="right num">{i.first}–{i.last}</td></tr>)}</tbody></table>
+          </div>
+        </details>
+      </div>
+    </Card>
+  );
+}
+
+/** One hue per op name, so that the same op is the same colour everywhere on the chart. */
+function slotColour(op: string): string {
+  let h = 7;
+  for (const c of op) h = (h * 31 + c.charCodeAt(0)) % 360;
+  return document.documentElement.dataset.theme === "dark" ? `hsl(${h} 38% 44%)` : `hsl(${h} 46% 68%)`;
+}
+

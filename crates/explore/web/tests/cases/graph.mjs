@@ -1,0 +1,148 @@
+// The graph: drawn, hit, grouped; and its rate of frames with 5,000 and 100,000 nodes. The large
+// graphs are answers made up here, as only drawing is tested with them.
+import { check, equal } from "../bench.mjs";
+
+export function made(total, perModule) {
+  const ops = ["dot", "add", "tanh", "sum", "reshape", "softmax"];
+  const families = ["window", "pointwise", "pointwise", "reduction", "view", "fused"];
+  const nodes = { op: [], kind: [], name: [], spec: [], line: [], part: [], operands: [], zero: [], nan: [], norm: [], gradient: [], gradient_nan: [], seconds: [], visit: [] };
+  const parts = [];
+  const blocks = perModule ? Math.ceil(total / perModule) : 0;
+  for (let b = 0; b < blocks; b++) {
+    parts.push({ path: `blocks.${b}`, parent: null });
+    parts.push({ path: `blocks.${b}.attention`, parent: 2 * b });
+  }
+  for (let i = 0; i < total; i++) {
+    const leaf = i % 5 === 0;
+    nodes.op.push(leaf ? null : i % ops.length);
+    nodes.kind.push(leaf ? "parameter" : "op");
+    nodes.name.push(leaf ? `w${i}` : null);
+    nodes.spec.push(0);
+    nodes.line.push(null);
+    nodes.part.push(perModule ? 2 * Math.floor(i / perModule) + (i % 2) : null);
+    nodes.operands.push(leaf ? [] : [i - 1, ...(i % 3 === 0 && i > 40 ? [i - 37] : []), ...(i % 5 === 1 && i > 6 ? [i - 3] : [])]);
+    nodes.zero.push(0);
+    nodes.nan.push(i === total - 7 ? 0.5 : 0);
+    nodes.norm.push(1);
+    nodes.gradient.push(1 / (1 + i));
+    nodes.gradient_nan.push(0);
+    nodes.seconds.push(1e-6);
+    nodes.visit.push(null);
+  }
+  return { schema: 1, title: `made-${total}`, bytes: 1, program: false, total, result: total - 1, seconds: 1, peak: 1, ops, families, specs: ["f32[8, 8]"], lines: [], parts, nodes, notes: [] };
+}
+
+async function openMade(bench, page, total, perModule) {
+  const p = await page();
+  const body = JSON.stringify(made(total, perModule));
+  const start = { ...bench.start, opened: { kind: "recording", title: `made-${total}`, nodes: total, bytes: 1 } };
+  await p.route("**/api/start", (r) => r.fulfill({ json: start }));
+  await p.route("**/api/recording", (r) => r.fulfill({ contentType: "application/json", body }));
+  await p.route("**/api/recording/node*", (r) => r.fulfill({ status: 404, json: { schema: 1, error: { kind: "request", message: "made up" } } }));
+  p.expected = /404/;
+  await bench.view(p, "#/graph?of=file");
+  await p.waitForSelector("canvas.graph-canvas");
+  await p.waitForTimeout(600);
+  return p;
+}
+
+/** Pans and zooms with the mouse for two seconds; the times between frames. */
+async function gesture(p) {
+  const box = await p.locator("canvas.graph-canvas").boundingBox();
+  await p.evaluate(() => {
+    window.frames_ = [];
+    window.busy_ = [];
+    const d = document.querySelector("canvas.graph-canvas").drawing;
+    const frame = d.frame.bind(d);
+    d.frame = () => {
+      const t = performance.now();
+      frame();
+      window.busy_.push(performance.now() - t);
+    };
+    let last = performance.now();
+    const tick = (t) => {
+      window.frames_.push(t - last);
+      last = t;
+      window.raf_ = requestAnimationFrame(tick);
+    };
+    requestAnimationFrame(tick);
+  });
+  const cx = box.x + box.width / 2;
+  const cy = box.y + box.height / 2;
+  await p.mouse.move(cx, cy);
+  await p.mouse.down();
+  for (let k = 0; k < 60; k++) await p.mouse.move(cx + 160 * Math.sin(k / 8), cy + 90 * Math.sin(k / 5));
+  await p.mouse.up();
+  for (let k = 0; k < 40; k++) await p.mouse.wheel(0, k < 20 ? -60 : 60);
+  const [frames, busy] = await p.evaluate(() => {
+    cancelAnimationFrame(window.raf_);
+    return [window.frames_.slice(2), window.busy_];
+  });
+  const sorted = (list) => [...list].sort((a, b) => a - b);
+  const middle = (list) => sorted(list)[Math.floor(list.length / 2)] ?? 0;
+  const late = (list) => sorted(list)[Math.floor(list.length * 0.95)] ?? 0;
+  return { frames: frames.length, median: middle(frames), p95: late(frames), drawing: middle(busy), drawing95: late(busy) };
+}
+
+const painted = (p) =>
+  p.evaluate(() => {
+    const c = document.querySelector("canvas.graph-canvas");
+    const { data } = c.getContext("2d").getImageData(0, 0, c.width, c.height);
+    const colours = new Set();
+    for (let i = 0; i < data.length; i += 4 * 97) colours.add((data[i] << 16) | (data[i + 1] << 8) | data[i + 2]);
+    return colours.size;
+  });
+
+export default async (bench) => {
+  await bench.test("graph: an expression is drawn; a click on a node leads to its line of the tape", async (page) => {
+    const p = await page();
+    await bench.view(p, "#/graph");
+    await p.waitForSelector(".outline .leaf-row");
+    await p.waitForTimeout(400);
+    check((await painted(p)) > 4, "the canvas shows more than its ground");
+    const tape = await bench.ask("/api/expression", { expression: bench.start.opened.expression ?? bench.start.examples[0].expression, values: bench.start.opened.values ?? bench.start.examples[0].values });
+    equal(await p.locator(".outline .leaf-row").count() > 0, true, "nodes in the outline");
+    const target = tape.nodes.find((n) => n.kind === "op").id;
+    await p.locator(".outline .leaf-row", { has: p.locator(`.num:text-is("${target}")`) }).click();
+    await p.waitForFunction((id) => location.hash.includes(`node=${id}`), target);
+    await p.waitForTimeout(500);
+    const at = await p.evaluate(() => {
+      const c = document.querySelector("canvas.graph-canvas");
+      const d = c.drawing;
+      const b = d.scene.boxes[d.selected];
+      return { x: c.getBoundingClientRect().left + d.x + (b.x + b.w / 2) * d.k, y: c.getBoundingClientRect().top + d.y + (b.y + b.h / 2) * d.k };
+    });
+    await p.mouse.move(at.x, at.y);
+    await p.waitForSelector(".hover");
+    await p.mouse.click(at.x, at.y);
+    await p.getByRole("button", { name: "Show on the tape" }).click();
+    await p.waitForSelector(`tr[data-node="${target}"].picked`);
+  });
+
+  await bench.test("graph: 5,000 nodes in one piece, panned and zoomed", async (page) => {
+    const p = await openMade(bench, page, 5000, 0);
+    check((await painted(p)) > 4, "something is drawn");
+    equal(await p.evaluate(() => document.querySelector("canvas.graph-canvas").drawing.scene.boxes.length), 5000, "boxes");
+    const g = await gesture(p);
+    console.log(`     ${g.frames} frames, ${g.median.toFixed(1)} ms between frames (95%: ${g.p95.toFixed(1)}), ${g.drawing.toFixed(2)} ms of drawing each (95%: ${g.drawing95.toFixed(2)})`);
+    check(g.frames > 20, "frames were drawn");
+    if (bench.options.strict) check(g.median < 17.5, `${(1000 / g.median).toFixed(0)} frames per second`);
+  });
+
+  await bench.test("graph: 100,000 nodes by groups, opened, and without modules by stretches", async (page) => {
+    let p = await openMade(bench, page, 100_000, 500);
+    const boxes = () => p.evaluate(() => document.querySelector("canvas.graph-canvas").drawing.scene.boxes.length);
+    const before = await boxes();
+    check(before > 0 && before < 2000, `${before} boxes for 100,000 nodes`);
+    const g = await gesture(p);
+    console.log(`     ${before} boxes, ${g.median.toFixed(1)} ms between frames (95%: ${g.p95.toFixed(1)})`);
+    await p.getByRole("button", { name: /with NaN/ }).click();
+    await p.waitForFunction(() => location.hash.includes("node=99993"));
+    check((await boxes()) > before, "the group around the NaN opened");
+    p = await openMade(bench, page, 100_000, 0);
+    const stretches = await p.locator(".outline .group-row").count();
+    check(stretches >= 50, `${stretches} stretches`);
+    await p.locator(".outline .group-row").nth(3).click();
+    await p.waitForFunction(() => document.querySelector("canvas.graph-canvas").drawing.scene.boxes.length > 1000);
+  });
+};

@@ -1,0 +1,57 @@
+// A recording of a real program, and a run folder, where they were given.
+import { check, equal } from "../bench.mjs";
+
+export default async (bench) => {
+  const file = bench.options.recording;
+  const folder = bench.options.run;
+  const recorded = Boolean(bench.options.bin && file);
+  const url = recorded ? await bench.serve([file]) : null;
+  await bench.test("recording: graph, tape, sweep, memory and program", async (page) => {
+    const p = await page();
+    p.expected = /40[04]/;
+    const graph = await bench.ask("/api/recording", undefined, url);
+    await bench.view(p, "", url);
+    await p.waitForSelector("canvas.graph-canvas");
+    check((await p.locator("#main").textContent()).includes(graph.total.toLocaleString("en-US")), "the number of nodes");
+    await p.getByLabel("Find a node").fill(graph.ops[0]);
+    await p.locator(".outline .leaf-row").first().click();
+    await p.waitForSelector("text=Show on the tape");
+    await p.getByRole("button", { name: "Show on the tape" }).click();
+    await p.waitForSelector("tr.picked");
+    await bench.view(p, "#/forward?of=file&forward=1", url);
+    const tape = await bench.ask("/api/recording/tape?from=0&count=200", undefined, url);
+    await p.waitForSelector("table.tape tbody tr");
+    equal(await p.locator("table.tape tbody tr").count(), tape.nodes.length, "rows of the first page");
+    await p.keyboard.press("End");
+    await p.waitForSelector(`tr[data-node="${graph.total - 1}"].current`);
+    await bench.view(p, "#/reverse?of=file", url);
+    await p.waitForSelector("table.tape tbody tr, #main .note");
+    const sweep = await bench.ask("/api/recording/sweep?from=0&count=200", undefined, url);
+    if (sweep.total > 0) {
+      equal(await p.locator("table.tape tbody tr").count(), sweep.visits.length, "visits of the first page");
+      for (let k = 0; k < 5; k++) await p.keyboard.press("ArrowRight");
+      await p.waitForSelector("tr.current.cot-now");
+      await p.keyboard.press("End");
+      await p.waitForFunction((n) => document.querySelector(".transport .count")?.textContent.replace(/\s/g, "") === `${n}/${n}`, sweep.total);
+    }
+    await bench.view(p, "#/memory?of=file", url);
+    await p.waitForSelector("[data-run=recording]");
+    await bench.view(p, "#/program?of=file", url);
+    await p.waitForSelector(graph.program ? ".passes button" : "#main [role=alert]");
+  }, recorded);
+
+  const trained = Boolean(bench.options.bin && folder);
+  const runUrl = trained ? await bench.serve([folder]) : null;
+  await bench.test("training: curves, layers and flags of a run folder", async (page) => {
+    const p = await page();
+    const run = await bench.ask("/api/run", undefined, runUrl);
+    await bench.view(p, "", runUrl);
+    await p.waitForSelector(".uplot canvas");
+    equal(await p.locator(".heat-row").count(), run.layers.length, "layers");
+    equal(await p.locator("[data-flag]").count(), run.flags.length, "flags");
+    if (run.layers.length > 0) {
+      await p.locator(".heat-name .link").first().click();
+      await p.waitForSelector(`h3:has-text("${run.layers[0].name}")`);
+    }
+  }, trained);
+};

@@ -1,0 +1,443 @@
+//! What listens while a program is recorded.
+//!
+//! *Which value is which.* A value is recognised by its memory: each storage notes, for the
+//! recording that is active, which of its layouts, at which version, is which node. So a value that
+//! is a constant to the tape has a place in the graph too, and a write in place makes a new one.
+//! What has no note was there before the recording: an input, or a leaf.
+//!
+//! *Gradients* arrive by the numbers of the tape, so each tracked value is also known by its number
+//! there. What a backward pass computes, and what a checkpoint or a budget computes again, are
+//! moments of the recording and no values of it.
+//!
+//! *Nothing is held.* Values are read, reduced to statistics and forgotten at once, so that what is
+//! live in a recording is what is live without one.
+
+use super::file::{MAX_NODES, WHOLE};
+use super::model::{Moment, NodeKind, RecordedNode, Recording, Sampled, SavedNote, Visit};
+use super::stats::Stats;
+use crate::events::{self, AGAIN, RECORD, REPLAY};
+use crate::rule::Derivatives;
+use crate::rule_context::Val;
+use crate::storage::Storage;
+use crate::tape::{History, Key, Node};
+use crate::{Tensor, backend, mode, sequence, trace};
+use pullback_ir::{Family, Layout, Line, Op, Spec, Structure};
+use rustc_hash::FxHashMap;
+use std::cell::RefCell;
+use std::time::Instant;
+
+/// That a layout of a storage is a node of a recording.
+pub(crate) struct RecordMark {
+    recording: u64,
+    layout: Layout,
+    version: u64,
+    node: u32,
+}
+
+thread_local! {
+    static RECORDER: RefCell<Option<State>> = const { RefCell::new(None) };
+}
+
+/// A recording that is being made.
+pub(super) struct State {
+    /// Its number: notes of others mean nothing.
+    number: u64,
+    out: Recording,
+    ops: FxHashMap<String, u32>,
+    specs: FxHashMap<Spec, u32>,
+    lines: FxHashMap<String, u32>,
+    parts: FxHashMap<String, u32>,
+    /// Nodes by their numbers on the tape.
+    keys: FxHashMap<Key, u32>,
+    /// The current part of the model.
+    part: Option<u32>,
+    /// Names of tensors.
+    names: Vec<(String, Tensor)>,
+    backward: usize,
+    begun: Instant,
+    started: Instant,
+    /// Live bytes of the pool before.
+    before: u64,
+}
+
+impl State {
+    pub fn new(names: Vec<(String, Tensor)>) -> State {
+        let now = Instant::now();
+        State {
+            number: sequence::take_number(),
+            out: Recording::default(),
+            ops: FxHashMap::default(),
+            specs: FxHashMap::default(),
+            lines: FxHashMap::default(),
+            parts: FxHashMap::default(),
+            keys: FxHashMap::default(),
+            part: None,
+            names,
+            backward: 0,
+            begun: now,
+            started: now,
+            before: backend::stats().live_bytes,
+        }
+    }
+
+    fn op(&mut self, op: &Op) -> u32 {
+        let text = op.to_string();
+        if let Some(&known) = self.ops.get(&text) {
+            return known;
+        }
+        let number = self.out.ops.len() as u32;
+        // Control flow and custom ops print whole programs; the name says enough.
+        let shown = if text.len() > 4096 { op.name().to_string() } else { text.clone() };
+        self.out.ops.push(shown);
+        self.out.names.push((op.name().to_string(), family(op).to_string()));
+        self.ops.insert(text, number);
+        number
+    }
+
+    fn spec(&mut self, spec: &Spec) -> u32 {
+        let out = &mut self.out.specs;
+        *self.specs.entry(spec.clone()).or_insert_with(|| {
+            out.push((spec.to_string(), spec.shape.iter().map(|&n| n as u64).collect()));
+            out.len() as u32 - 1
+        })
+    }
+
+    fn line(&mut self, at: Line) -> u32 {
+        listed(&mut self.lines, &mut self.out.lines, at.to_string())
+    }
+
+    /// The node of a value, if it has one.
+    fn known(&self, x: &Tensor) -> Option<u32> {
+        let storage: &Storage = &x.0.storage;
+        if storage.marks.is_empty() {
+            return None;
+        }
+        let notes = storage.marks.notes();
+        let version = storage.version();
+        let mine = |mark: &&RecordMark| {
+            mark.recording == self.number && mark.version == version && mark.layout == x.0.layout
+        };
+        notes.recorded.iter().rev().find(mine).map(|mark| mark.node)
+    }
+
+    fn mark(&mut self, x: &Tensor, node: u32) {
+        let storage: &Storage = &x.0.storage;
+        let (recording, version, layout) = (self.number, storage.version(), x.0.layout.clone());
+        let mut notes = storage.marks.notes();
+        // Notes of recordings that are over, and of values that were overwritten.
+        notes.recorded.retain(|mark| mark.recording == recording && mark.version == version);
+        notes.recorded.push(RecordMark { recording, layout, version, node });
+        drop(notes);
+        self.note_key(x, node);
+    }
+
+    fn note_key(&mut self, x: &Tensor, node: u32) {
+        if let Some(key) = x.lock().history.key() {
+            self.keys.entry(key).or_insert(node);
+        }
+    }
+
+    fn push(&mut self, node: RecordedNode) -> Option<u32> {
+        if self.out.nodes.len() >= MAX_NODES {
+            self.out.left_out += 1;
+            return None;
+        }
+        self.out.nodes.push(node);
+        Some(self.out.nodes.len() as u32 - 1)
+    }
+
+    /// The node of an operand, which becomes one if it is none.
+    fn operand(&mut self, x: &Tensor) -> Option<u32> {
+        if let Some(node) = self.known(x) {
+            self.note_key(x, node);
+            return Some(node);
+        }
+        // A view that the tape knows: it was made before the recording, or by a write in place.
+        let key = x.lock().history.key();
+        if let Some(&node) = key.and_then(|key| self.keys.get(&key)) {
+            return Some(node);
+        }
+        let leaf = x.leaf().is_some();
+        let name = self.names.iter().find(|(_, named)| named.is_same(x)).map(|(name, _)| name);
+        let label = name.cloned().map(|name| {
+            self.out.labels.push(name);
+            self.out.labels.len() as u32 - 1
+        });
+        let part = label.and_then(|label| self.part_of(label));
+        let node = RecordedNode {
+            kind: if leaf { NodeKind::Parameter } else { NodeKind::Input },
+            op: None,
+            output: 0,
+            spec: self.spec(x.spec()),
+            line: None,
+            part: part.or(self.part),
+            label,
+            tracked: key.is_some(),
+            operands: Vec::new(),
+            saved: Vec::new(),
+            value: sampled(x),
+            gradient: None,
+            nanos: 0,
+        };
+        let node = self.push(node)?;
+        self.mark(x, node);
+        Some(node)
+    }
+
+    /// The part that a leaf of this name belongs to: `blocks.0.weight` to `blocks.0`.
+    fn part_of(&mut self, label: u32) -> Option<u32> {
+        let (path, _) = self.out.labels[label as usize].rsplit_once('.')?;
+        let path = path.to_string();
+        Some(listed(&mut self.parts, &mut self.out.parts, path))
+    }
+
+    fn moment(&mut self, op: &Op, at: Line, node: Option<u32>, nanos: u64) {
+        if self.out.moments.len() >= 32 * MAX_NODES {
+            return;
+        }
+        let bytes = backend::stats().live_bytes.saturating_sub(self.before);
+        let start = self.started.saturating_duration_since(self.begun).as_nanos() as u64;
+        let (op, line) = (self.op(op), Some(self.line(at)));
+        let (backward, again) = (self.backward > 0, events::is_on(REPLAY | AGAIN));
+        self.out.moments.push(Moment { op, node, line, backward, again, bytes, start, nanos });
+    }
+
+    fn ran(&mut self, op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
+        let nanos = self.started.elapsed().as_nanos() as u64;
+        // A decomposition was recorded as what it is made of.
+        if outs.iter().all(|y| self.known(y).is_some()) {
+            return;
+        }
+        // A literal that is used is listed as a constant; backward makes one that is not.
+        if let Op::Literal { .. } = op {
+            return self.moment(op, at, None, nanos);
+        }
+        // Unless what a backward pass does is itself differentiated, it is work and no value.
+        let inside = self.backward > 0 && !mode::is_grad_enabled();
+        if inside || events::is_on(REPLAY) {
+            return self.moment(op, at, None, nanos);
+        }
+        let operands: Option<Vec<u32>> = inputs.iter().map(|x| self.operand(x)).collect();
+        let (number, line) = (self.op(op), self.line(at));
+        let mut first = None;
+        for (k, y) in outs.iter().enumerate() {
+            let spec = self.spec(y.spec());
+            let node = self.push(RecordedNode {
+                kind: NodeKind::Op,
+                op: Some(number),
+                output: k as u32,
+                spec,
+                line: Some(line),
+                part: self.part,
+                label: None,
+                tracked: y.is_tracked(),
+                operands: operands.clone().unwrap_or_default(),
+                saved: if k == 0 { saved(y) } else { Vec::new() },
+                value: sampled(y),
+                gradient: None,
+                nanos: if k == 0 { nanos } else { 0 },
+            });
+            if let Some(node) = node {
+                self.mark(y, node);
+                first.get_or_insert(node);
+            }
+        }
+        self.moment(op, at, first, nanos);
+    }
+}
+
+/// The place of a text in a table.
+fn listed(places: &mut FxHashMap<String, u32>, table: &mut Vec<String>, text: String) -> u32 {
+    if let Some(&known) = places.get(&text) {
+        return known;
+    }
+    table.push(text.clone());
+    places.insert(text, table.len() as u32 - 1);
+    table.len() as u32 - 1
+}
+
+/// The family of an op, as the explorer names it.
+pub fn family(op: &Op) -> &'static str {
+    match op.family() {
+        Family::Source => "source",
+        Family::Pointwise(_) => "pointwise",
+        Family::View => "view",
+        Family::Movement => "movement",
+        Family::Index => "index",
+        Family::Reduction => "reduction",
+        Family::Window => "window",
+        Family::Linear => "linear",
+        Family::Fused => "fused",
+        Family::Structure(Structure::Region(_) | Structure::DotRegion(_)) => "region",
+        Family::Structure(Structure::Flow(_)) => "flow",
+        Family::Structure(Structure::Custom(_)) => "custom",
+    }
+}
+
+/// What the node of a result keeps.
+fn saved(y: &Tensor) -> Vec<SavedNote> {
+    let state = y.lock();
+    let History::Node(node, _) = &state.history else { return Vec::new() };
+    let kept = node.saved();
+    let note = |which: Val| match which {
+        Val::In(i) => {
+            SavedNote { result: false, index: i as u32, bytes: node.in_spec(i).bytes() as u64 }
+        }
+        Val::Out(k) => {
+            SavedNote { result: true, index: k as u32, bytes: node.out_specs[k].bytes() as u64 }
+        }
+    };
+    kept.iter().flatten().map(|saved| note(saved.which())).collect()
+}
+
+/// The elements of a value, or statistics of them.
+fn sampled(x: &Tensor) -> Sampled {
+    if x.0.storage.as_traced().is_some() {
+        return Sampled::Unknown;
+    }
+    let read = || mode::set_recording(false, || crate::catch(|| x.detach().to_f64_vec()));
+    match events::silently(read) {
+        Ok(values) if values.len() <= WHOLE => Sampled::Whole(values),
+        Ok(values) => Sampled::Stats(Stats::of(&values)),
+        Err(_) => Sampled::Unknown,
+    }
+}
+
+/// Runs `f` with the recording, if there is one on this thread and it is not at work already.
+fn with(f: impl FnOnce(&mut State)) {
+    RECORDER.with(|slot| {
+        if let Ok(mut slot) = slot.try_borrow_mut()
+            && let Some(state) = &mut *slot
+        {
+            f(state);
+        }
+    });
+}
+
+/// Whether this thread is recording.
+pub(crate) fn is_on() -> bool {
+    events::is_on(RECORD)
+}
+
+/// Runs `f` and records it.
+pub(super) fn recording<R>(names: Vec<(String, Tensor)>, f: impl FnOnce() -> R) -> (R, Recording) {
+    RECORDER.set(Some(State::new(names)));
+    let _off = mode::on_drop(|| drop(RECORDER.take()));
+    let result = events::with(RECORD, f);
+    let recorded = RECORDER.take().map(|state| state.out).unwrap_or_default();
+    (result, recorded)
+}
+
+/// An op is about to run.
+pub(crate) fn op_starts(op: &Op, at: Line) {
+    with(|state| {
+        state.started = Instant::now();
+        // A value that a budget dropped is computed again by its op alone.
+        if events::is_on(AGAIN) && !events::is_on(REPLAY) {
+            state.moment(op, at, None, 0);
+        }
+    });
+}
+
+/// An op ran.
+pub(crate) fn op_ran(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
+    // Inside a trace nothing is computed.
+    if !trace::active() {
+        with(|state| state.ran(op, inputs, outs, at));
+    }
+}
+
+/// A backward pass: ends when this is dropped.
+pub(crate) struct BackwardScope(());
+
+/// A backward pass starts.
+pub(crate) fn backward_starts() -> BackwardScope {
+    with(|state| state.backward += 1);
+    BackwardScope(())
+}
+
+impl Drop for BackwardScope {
+    fn drop(&mut self) {
+        with(|state| state.backward = state.backward.saturating_sub(1));
+    }
+}
+
+/// A backward pass begins here.
+pub(crate) fn backward_from(root: &History) {
+    with(|state| {
+        // The passes of checkpoints are inside another.
+        if let (Some(key), true) = (root.key(), state.backward == 1) {
+            state.out.result = state.keys.get(&key).copied().or(state.out.result);
+        }
+    });
+}
+
+/// The backward pass visits a node with its complete gradients.
+pub(crate) fn visited(node: &Node, grads: &Derivatives) {
+    with(|state| {
+        let mut first = None;
+        for (k, grad) in grads.iter().enumerate() {
+            let (Some(grad), Some(&id)) = (grad, state.keys.get(&(node.seq, k as u32))) else {
+                continue;
+            };
+            state.out.nodes[id as usize].gradient = Some(sampled(grad));
+            first.get_or_insert(id);
+        }
+        if let Some(node) = first {
+            state.out.visits.push(Visit { node, contributions: Vec::new() });
+        }
+    });
+}
+
+/// A node that is being visited adds to the gradient of an operand.
+pub(crate) fn contributed(node: &Node, operand: usize, dx: &Tensor) {
+    with(|state| {
+        let Some(to) = node.inputs[operand].key().and_then(|key| state.keys.get(&key).copied())
+        else {
+            return;
+        };
+        let mine = (0..node.out_specs.len() as u32)
+            .any(|k| state.keys.get(&(node.seq, k)) == state.out.visits.last().map(|v| &v.node));
+        if let (Some(visit), true) = (state.out.visits.last_mut(), mine) {
+            visit.contributions.push((operand as u32, to, sampled(dx)));
+        }
+    });
+}
+
+/// The gradient of a leaf is complete.
+pub(crate) fn leaf_gradient(leaf: u64, grad: &Tensor) {
+    with(|state| {
+        if let Some(&id) = state.keys.get(&(leaf, 0)) {
+            state.out.nodes[id as usize].gradient = Some(sampled(grad));
+        }
+    });
+}
+
+/// Makes this part of the model the current one; the number of the previous one.
+pub(crate) fn enter_part(name: &str) -> Option<u32> {
+    let mut before = None;
+    with(|state| {
+        let part = listed(&mut state.parts, &mut state.out.parts, name.to_string());
+        before = state.part.replace(part);
+    });
+    before
+}
+
+/// Back in the previous part.
+pub(crate) fn leave_part(before: Option<u32>) {
+    with(|state| state.part = before);
+}
+
+/// The current part.
+pub(crate) fn part() -> Option<String> {
+    let mut name = None;
+    with(|state| name = state.part.map(|part| state.out.parts[part as usize].clone()));
+    name
+}
+
+/// Whether a backward pass is active.
+pub(crate) fn in_backward() -> bool {
+    let mut on = false;
+    with(|state| on = state.backward > 0);
+    on
+}
