@@ -191,11 +191,15 @@ impl Elem for Bool {
 ///
 /// `with_elem!(float dtype, …)` and `with_elem!(int dtype, …)` do so for the dtypes that compute in
 /// floats or in i64, where `infer` accepts no others; `with_elem!(compute dtype, …)` for the
-/// compute types alone.
+/// compute types alone, and `with_elem!(wide dtype, …)` for those of floats.
 macro_rules! with_elem {
     (compute $dtype:expr, $T:ident => $body:expr) => {
         with_elem!(@ $dtype, $T => $body, F64 f64, F32 f32, I64 i64;
             other => unreachable!("a compute type, not {other}"))
+    };
+    (wide $dtype:expr, $T:ident => $body:expr) => {
+        with_elem!(@ $dtype, $T => $body, F64 f64, F32 f32;
+            other => unreachable!("a compute type of floats, not {other}"))
     };
     (float $dtype:expr, $T:ident => $body:expr) => {
         with_elem!(@ $dtype, $T => $body,

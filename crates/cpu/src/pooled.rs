@@ -53,10 +53,21 @@ impl<T> Pooled<T> {
     /// A value with one reference.
     #[inline]
     pub fn new(value: T) -> Pooled<T> {
+        Pooled::make(|| value)
+    }
+
+    /// A value that is made in its block: a long one is not built elsewhere and copied. (If `make`
+    /// panics, the block is not used again.)
+    #[inline(always)]
+    pub fn make(make: impl FnOnce() -> T) -> Pooled<T> {
         let ptr = take::<T>();
-        let counted = Counted { strong: AtomicUsize::new(1), weak: AtomicUsize::new(1), value };
+        let block = ptr.as_ptr();
         // SAFETY: the block is free, long enough and aligned.
-        unsafe { ptr.write(counted) };
+        unsafe {
+            (&raw mut (*block).strong).write(AtomicUsize::new(1));
+            (&raw mut (*block).weak).write(AtomicUsize::new(1));
+            (&raw mut (*block).value).write(make());
+        }
         Pooled(ptr, PhantomData)
     }
 

@@ -56,6 +56,7 @@ pub(crate) struct Writer {
 }
 
 impl Storage {
+    #[inline]
     pub fn new(memory: Memory) -> Storage {
         let (bytes, device) = (memory.bytes(), memory.device());
         let marks = events::memory_allocated(bytes, device, None);
@@ -68,6 +69,7 @@ impl Storage {
         Storage::of(Content::Traced(Box::new(traced)), 0, device, marks)
     }
 
+    #[inline]
     fn of(content: Content, bytes: usize, device: Device, marks: Marks) -> Storage {
         let (version, writer) = (AtomicU64::new(0), Mutex::new(None));
         let ones = AtomicBool::new(false);

@@ -94,6 +94,7 @@ pub(crate) type Tangents = Vec<(u64, Tensor)>;
 
 impl Tensor {
     /// A tensor without history.
+    #[inline]
     pub(crate) fn new(spec: Spec, layout: Layout, storage: Pooled<Storage>) -> Tensor {
         Tensor::with_parent(spec, layout, storage, None)
     }
@@ -101,17 +102,21 @@ impl Tensor {
     /// A tensor without history that fills memory.
     pub(crate) fn dense(spec: Spec, memory: Memory) -> Tensor {
         let layout = Layout::dense(spec.shape.clone());
-        Tensor::new(spec, layout, Pooled::new(Storage::new(memory)))
+        Tensor::new(spec, layout, Pooled::make(|| Storage::new(memory)))
     }
 
+    #[inline]
     pub(crate) fn with_parent(
         spec: Spec,
         layout: Layout,
         storage: Pooled<Storage>,
         parent: Option<Box<(Tensor, View)>>,
     ) -> Tensor {
-        let state = State { version: storage.version(), ..State::default() };
-        Tensor(Pooled::new(Inner { spec, layout, storage, parent, state: Mutex::new(state) }))
+        let version = storage.version();
+        Tensor(Pooled::make(|| {
+            let state = Mutex::new(State { version, ..State::default() });
+            Inner { spec, layout, storage, parent, state }
+        }))
     }
 
     /// The same values under another history. A view stays a view of its parent only through

@@ -12,7 +12,6 @@ use crate::operand::{Sink, Source};
 use crate::par::Shared;
 use crate::simd::{Isa, SimdTask, vectorised};
 use pullback_ir::Attention;
-use std::any::TypeId;
 
 /// Queries and keys whose scores are alive at a time: two blocks of 32 KiB in f32.
 const QUERIES: usize = 64;
@@ -23,7 +22,7 @@ const TASKS: usize = 8;
 /// The gradients of queries, keys and values, from the operands of the forward op, its two results
 /// and the cotangent of the first.
 pub(crate) fn attention_vjp(op: Attention, x: &[Source], dq: Sink, dk: Sink, dv: Sink) {
-    with_elem!(float dq.dtype, E => run::<E, _>(op, x, dq, dk, dv));
+    with_elem!(wide dq.dtype, E => run::<E, _>(op, x, dq, dk, dv));
 }
 
 /// The operands of backward that forward does not have.
@@ -52,8 +51,8 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(
     let kv = job.kv_count();
     let blocks = job.s.div_ceil(KEYS);
     let chunks = TASKS.div_ceil(kv.max(1)).min(blocks).max(1);
-    // A single chunk of the compute type accumulates directly in the result.
-    let direct = chunks == 1 && TypeId::of::<E>() == TypeId::of::<C>();
+    // A single chunk accumulates directly in the result.
+    let direct = chunks == 1;
     let len = dq.len();
     let (_memory, partial) = scratch::<C>(if direct { 0 } else { len.saturating_mul(chunks) });
     let sums = if direct { Shared({ dq }.ptr.cast::<C>()) } else { partial };

@@ -10,7 +10,6 @@ use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
 use crate::simd::{Isa, SimdTask, vectorised};
 use pullback_ir::Attention;
-use std::any::TypeId;
 
 /// Queries in a task, and keys whose scores are alive at a time: 48 KiB of scores, 24 in f32.
 const QUERIES: usize = 48;
@@ -18,7 +17,7 @@ const KEYS: usize = 256;
 
 /// The weighted values of each query, and the log-sum-exp of its scores.
 pub(crate) fn attention(op: Attention, x: &[Source], out: Sink, lse: Sink) {
-    with_elem!(float out.dtype, E => run::<E, _>(AttentionOperands::new(op, x), out, lse));
+    with_elem!(wide out.dtype, E => run::<E, _>(AttentionOperands::new(op, x), out, lse));
 }
 
 /// Values as rows of the compute type.
@@ -50,9 +49,7 @@ fn run<E: Elem<Compute = C>, C: Float + Tiled>(job: AttentionOperands, out: Sink
         stride: d * cols,
         dst: Shared(keys.at(n * stride)),
     };
-    let in_place = TypeId::of::<E>() == TypeId::of::<C>()
-        && job.v.strides[rank - 1] == 1
-        && job.v.strides[rank - 2] >= 0;
+    let in_place = job.v.strides[rank - 1] == 1 && job.v.strides[rank - 2] >= 0;
     let (_values, values) = scratch::<C>(if in_place { 0 } else { job.v.len() });
     let values = if in_place {
         let ptr = Shared({ job }.v.ptr.cast_mut().cast::<C>());

@@ -290,7 +290,7 @@ pub(crate) fn batch_norm(
     out: Sink<'_>,
     statistics: [Sink<'_>; 2],
 ) {
-    with_elem!(float x.dtype, E => forward::<E>(eps, x, w, b, out, statistics));
+    with_elem!(wide x.dtype, E => forward::<E>(eps, x, w, b, out, statistics));
 }
 
 struct BatchNormForward<'a, E: Elem> {

@@ -303,7 +303,7 @@ fn input<'a>(x: &'a Tensor, memory: &'a Memory) -> Result<Input<'a>> {
 fn on_cpu(spec: &Spec, buffer: Buffer, splat: bool) -> Tensor {
     let shape = spec.shape.clone();
     let layout = if splat { Layout::splat(shape) } else { Layout::dense(shape) };
-    Tensor::new(spec.clone(), layout, Pooled::new(Storage::new(buffer.into())))
+    Tensor::new(spec.clone(), layout, Pooled::make(|| Storage::new(buffer.into())))
 }
 
 /// Runs an op that holds programs, as a program of one equation.

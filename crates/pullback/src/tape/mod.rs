@@ -81,6 +81,7 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    #[inline]
     pub fn new(
         op: Op,
         at: Line,

@@ -70,7 +70,7 @@ pub(crate) fn record(
     };
     let mut out_specs = Specs::new();
     outs.iter().for_each(|y| out_specs.push(y.spec().clone()));
-    let node = Pooled::new(Node::new(op, at, edges, in_specs, out_specs, saved));
+    let node = Pooled::make(|| Node::new(op, at, edges, in_specs, out_specs, saved));
     for (k, y) in outs.iter().enumerate().filter(|(_, y)| y.dtype().is_float()) {
         y.lock().history = History::Node(node.clone(), k as u32);
     }

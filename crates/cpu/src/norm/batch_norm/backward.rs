@@ -17,7 +17,7 @@ pub(crate) fn batch_norm_vjp(
     dx: Sink<'_>,
     dw_db: [Sink<'_>; 2],
 ) {
-    with_elem!(float w.dtype, E => backward::<E>(eps, x_dy, w, statistics, dx, dw_db));
+    with_elem!(wide w.dtype, E => backward::<E>(eps, x_dy, w, statistics, dx, dw_db));
 }
 
 struct BatchNormBackward<'a, E: Elem> {
