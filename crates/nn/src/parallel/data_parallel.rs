@@ -165,7 +165,7 @@ impl<'a, M: Module> DataParallel<'a, M> {
     ///     let parallel = DataParallel::new(&model, &group)?.allow_unused(true);
     ///     // Each worker uses one of the two.
     ///     parallel.backward(&(&model[group.rank()] * 4.0))?;
-    ///     Ok(model.map(|x| x.grad().unwrap().item::<f64>()))
+    ///     Ok(model.each_ref().map(|x| x.grad().unwrap().item::<f64>()))
     /// })?;
     /// assert_eq!(grads, [[2.0, 2.0], [2.0, 2.0]]);
     /// # Ok::<(), pullback::Error>(())
