@@ -5,7 +5,7 @@
 //! The contract between the two is small on purpose:
 //!
 //! * memory is dense and row-major, and what is gathered, scattered or exchanged lies along axis 0,
-//!   so an engine sees contiguous parts of equal size; other axes are moved there by tensor methods;
+//!   so an engine sees contiguous parts of equal size; tensor methods move other axes there;
 //! * a call blocks until this worker's result is complete; whoever wants to compute meanwhile calls
 //!   it from another thread, in the same order on every worker;
 //! * sums do not depend on timing, engine or the number of machines: they are balanced binary trees
@@ -143,5 +143,36 @@ pub trait Communicator: Send + Sync {
     /// fails with this reason. (A worker that just ends is noticed too, without a reason.)
     fn fail(&self, reason: &str) {
         let _ = reason;
+    }
+}
+
+/// The communicator of a single worker, where every collective is the identity.
+pub struct Alone;
+
+impl Communicator for Alone {
+    fn id(&self) -> u64 {
+        0
+    }
+
+    fn rank(&self) -> usize {
+        0
+    }
+
+    fn size(&self) -> usize {
+        1
+    }
+
+    fn engine(&self) -> &'static str {
+        "alone"
+    }
+
+    fn run(&self, _: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
+        // Sending and receiving need another worker, so input and output are equally long.
+        output.copy_from_slice(input);
+        Ok(())
+    }
+
+    fn subgroup(&self, _: &[usize]) -> Result<Option<Arc<dyn Communicator>>> {
+        Ok(Some(Arc::new(Alone)))
     }
 }

@@ -127,6 +127,7 @@ fn the_library_makes_tensors_on_the_device_of_their_operands() {
         ("pullback/src/create.rs", 20),
         ("pullback/src/create/new_like.rs", 9),
         ("pullback/src/control/mod.rs", 1),
+        ("pullback/src/ops/collective.rs", 1),
         ("pullback/src/ops/fft/grid.rs", 2),
         ("pullback/src/ops/matrix.rs", 1),
         ("pullback/src/memory/compress/blocks.rs", 3),

@@ -1,10 +1,10 @@
 //! Dead-code elimination: drops what no result needs.
 //!
 //! Guarantees: an equation stays if and only if one of its results is read by an equation that
-//! stays, or is an output of the program, or other workers take part in it. In control flow, unused results are no longer computed
-//! where the loop or branch does not need them itself, and operands that no program inside reads
-//! are no longer passed. Inputs of the program stay, read or not. Variables are renumbered in
-//! order. Idempotent.
+//! stays, or is an output of the program, or other workers take part in it. In control flow, unused
+//! results are no longer computed where the loop or branch does not need them itself, and operands
+//! that no program inside reads are no longer passed. Inputs of the program stay, read or not.
+//! Variables are renumbered in order. Idempotent.
 
 use crate::{Equation, Flow, Op, Program, Scan, Var, Vars};
 use std::sync::Arc;

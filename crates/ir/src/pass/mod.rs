@@ -3,9 +3,9 @@
 //! Each pass is a file and a function from program to program, and works on the programs inside
 //! control flow too. All of them preserve inputs, outputs and updates, and the user's line of every
 //! equation they keep; an equation that replaces several has the line of the last. Collectives stay
-//! in order ([`Op::is_ordered`](crate::Op::is_ordered)), which is checked after each. What else a pass
-//! guarantees is stated at its head. [`Pipeline`] runs them in order, verifies the program after
-//! each one, and can return the stages.
+//! in order ([`Op::is_ordered`](crate::Op::is_ordered)), which is checked after each. What else a
+//! pass guarantees is stated at its head. [`Pipeline`] runs them in order, verifies the program
+//! after each one, and can return the stages.
 //!
 //! | pass | what it does | changes results |
 //! |---|---|---|

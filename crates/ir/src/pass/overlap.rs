@@ -9,7 +9,9 @@
 //! to a start at once if all work that is left before the start is light (moving and pointwise ops:
 //! putting gradients into a bucket); heavy work stays in the given order, which was chosen for
 //! little memory. What replaces an input waits for all that may fail, as in
-//! [`schedule`](super::schedule).
+//! [`schedule`](super::schedule). Gathers with no heavy work before them could all start at the
+//! beginning, and take the memory of all parameters of a model whose parts are spread over workers:
+//! each of these starts when the one before it is waited for, so that they are one ahead.
 //!
 //! Guarantees: the same bits. Collectives start in the order of the program, which all workers
 //! have in common; the new order follows from the program alone. Every start has its wait in the
@@ -101,7 +103,31 @@ impl List<'_> {
                 open.extend(inputs.iter().filter_map(|v| made[v.index()]));
             }
         }
-        List { program, after, waits, ordered, leads_to, heavy }
+        let mut list = List { program, after, waits, ordered, leads_to, heavy };
+        list.gather_one_ahead();
+        list
+    }
+
+    /// Gathers of what is there from the beginning: each starts after the wait of the one before.
+    fn gather_one_ahead(&mut self) {
+        let (program, made) = (self.program, self.program.definitions());
+        let mut is_early = vec![true; program.equations.len()];
+        let mut waited: Option<usize> = None;
+        for (i, e) in program.equations.iter().enumerate() {
+            let of_early = e.inputs.iter().all(|v| made[v.index()].is_none_or(|m| is_early[m]));
+            is_early[i] = of_early && !is_heavy(e);
+            let Op::Collective(of) = &e.op else { continue };
+            if of.collective == Collective::AllGather && of.started && is_early[i] {
+                if let Some(wait) = waited {
+                    self.after[wait].push(i as u32);
+                    self.waits[i] += 1;
+                }
+                let reads = |e: &Equation| {
+                    e.op == Op::Wait && e.inputs[0] == program.equations[i].outputs[0]
+                };
+                waited = program.equations.iter().position(reads);
+            }
+        }
     }
 
     fn order(mut self) -> Vec<usize> {

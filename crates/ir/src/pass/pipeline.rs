@@ -13,6 +13,8 @@ pub struct Pass<'a> {
     /// Its name.
     pub name: &'static str,
     run: Box<dyn Fn(&Program) -> Program + 'a>,
+    /// Programs of which this does not hold skip the pass.
+    applies: fn(&Program) -> bool,
 }
 
 /// The result of a pass.
@@ -90,7 +92,7 @@ impl<'a> Pipeline<'a> {
         let ordered = (joined.then("simplify", simplify).then("dead_code", dead_code))
             .then("schedule", schedule);
         match target.overlap {
-            true => ordered.then("overlap", overlap),
+            true => ordered.then_where("overlap", Program::is_ordered, overlap),
             false => ordered,
         }
     }
@@ -104,12 +106,19 @@ impl<'a> Pipeline<'a> {
 
     /// With one more pass.
     #[must_use]
-    pub fn then(
+    pub fn then(self, name: &'static str, run: impl Fn(&Program) -> Program + 'a) -> Pipeline<'a> {
+        self.then_where(name, |_| true, run)
+    }
+
+    /// With one more pass, for programs of which something holds.
+    #[must_use]
+    pub fn then_where(
         mut self,
         name: &'static str,
+        applies: fn(&Program) -> bool,
         run: impl Fn(&Program) -> Program + 'a,
     ) -> Pipeline<'a> {
-        self.passes.push(Pass { name, run: Box::new(run) });
+        self.passes.push(Pass { name, run: Box::new(run), applies });
         self
     }
 
@@ -156,6 +165,9 @@ impl<'a> Pipeline<'a> {
         }
         let mut program = program.clone();
         for pass in &self.passes {
+            if !(pass.applies)(&program) {
+                continue;
+            }
             let (before, start) = (program.equations.len(), Instant::now());
             let made = (pass.run)(&program);
             if program.is_ordered() || made.is_ordered() {

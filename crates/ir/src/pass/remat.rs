@@ -97,11 +97,11 @@ impl RematFacts {
         program.inputs.iter().chain(&program.outputs).for_each(|v| last[v.index()] = count);
         for (i, e) in program.equations.iter().enumerate().rev() {
             // The base of a view is needed as long as the view.
-            let until = match e.op {
-                Op::View(_) | Op::After | Op::Wait => {
+            let until = match e.op.memory() {
+                ResultMemory::Operand => {
                     e.outputs.iter().map(|v| last[v.index()]).max().unwrap_or(i)
                 }
-                _ => i,
+                ResultMemory::Own | ResultMemory::Constant => i,
             };
             for (k, v) in e.inputs.iter().enumerate() {
                 // What `after` and `wait` wait for is not kept alive by them.

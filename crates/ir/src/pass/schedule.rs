@@ -2,8 +2,8 @@
 //!
 //! Greedy list scheduling: of the equations whose operands are computed, the one that frees most
 //! (the last reads it does, minus its results) comes next; of several, the first in the original
-//! order. What replaces an input waits for ops that may fail, and a collective for those before it. Views, literals and counters need no
-//! memory, but a view keeps its base alive. So does `after`.
+//! order. What replaces an input waits for ops that may fail, and a collective for those before it.
+//! Views, literals and counters need no memory, but a view keeps its base alive. So does `after`.
 //!
 //! Guarantees: deterministic; every equation stays, and stays after those it reads; [`peak_bytes`]
 //! is not higher than before (an order that would raise it is discarded). Programs inside control

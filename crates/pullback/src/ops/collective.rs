@@ -103,6 +103,28 @@ pub(crate) fn op(group: &Group, collective: Collective) -> Op {
     Op::Collective(Arc::new(CollectiveOp { collective, group, line, started: false }))
 }
 
+/// One op of each kind.
+pub(crate) fn forms(group: &Group) -> impl Iterator<Item = Op> + use<> {
+    let empty = Spec::cpu(DType::F32, [0]);
+    let all = [
+        Collective::AllReduce(Combination::Sum),
+        Collective::AllReduce(Combination::Max),
+        Collective::AllReduce(Combination::Min),
+        Collective::AllGather,
+        Collective::ReduceScatter,
+        Collective::Broadcast { root: 0 },
+        Collective::AllToAll,
+        Collective::Send { to: 0 },
+        Collective::Recv { from: 0, spec: empty },
+        Collective::Barrier,
+    ];
+    let (group, line) = (group.handle().clone(), Line::caller());
+    all.into_iter().map(move |collective| {
+        let group = group.clone();
+        Op::Collective(Arc::new(CollectiveOp { collective, group, line, started: false }))
+    })
+}
+
 impl Tensor {
     /// The sum of the tensors of all workers of a group, element by element, on each of them.
     ///

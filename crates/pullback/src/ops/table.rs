@@ -2,9 +2,9 @@
 //! check.
 
 use crate::batch::{BatchedValue, Batching, batch, batching};
-use crate::ops::row;
+use crate::ops::{collective, row};
 use crate::rule::{Grad, Val};
-use crate::{Op, Tensor};
+use crate::{Group, Op, Tensor};
 use std::fmt::Write as _;
 
 /// `docs/ops.md`, from the rows themselves.
@@ -26,12 +26,20 @@ pub fn markdown() -> String {
     );
     // Only some functions have a kernel for `dy · f'`.
     let unfused = |op: &Op| matches!(op, Op::UnaryVjp(f) if f.fused_vjp().is_none());
-    for op in Op::forms().filter(|op| !unfused(op)) {
+    let all = Op::forms().chain(collective::forms(&Group::alone()));
+    for op in all.filter(|op| !unfused(op)) {
         let row = row(&op);
         let (derivative, kept) = (derivative(&row), kept(&op, &row));
         let _ = writeln!(text, "| `{}` | {derivative} | {kept} | {} |", op.name(), kind(&op));
     }
     text
+}
+
+/// One collective of each kind, over a group: they are ops of the table, and have no form without a
+/// group.
+#[doc(hidden)]
+pub fn collectives(group: &Group) -> impl Iterator<Item = Op> + use<> {
+    collective::forms(group)
 }
 
 fn derivative(row: &Grad) -> String {

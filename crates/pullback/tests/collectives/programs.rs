@@ -168,6 +168,29 @@ fn other_work_runs_between_start_and_wait() {
 }
 
 #[test]
+fn parameters_are_gathered_one_ahead() {
+    let group = Group::alone();
+    let parts: Vec<Tensor> =
+        (0..4).map(|i| Key::new(i).normal([8, 8], DType::F64, 0.0, 1.0)).collect();
+    let f = |x: &Tensor| {
+        parts.iter().fold(x.clone(), |x, part| x.matmul(&part.all_gather(&group, 0)).tanh())
+    };
+    let x = Key::new(9).normal([8, 8], DType::F64, 0.0, 1.0);
+    let program = jit(f).stages(&x).unwrap().pop().unwrap().1;
+    let place = |f: &dyn Fn(&Op) -> bool| -> Vec<usize> {
+        (0..program.equations.len()).filter(|&i| f(&program.equations[i].op)).collect()
+    };
+    let starts = place(&|op| matches!(op, Op::Collective(_)));
+    let waits = place(&|op| *op == Op::Wait);
+    let products = place(&|op| matches!(op, Op::Dot | Op::DotRegion(_)));
+    assert_eq!((starts.len(), waits.len(), products.len()), (4, 4, 4), "{program}");
+    for k in 0..3 {
+        assert!(waits[k] < starts[k + 1] && starts[k + 1] < products[k], "{program}");
+        assert!(products[k] < waits[k + 1], "{program}");
+    }
+}
+
+#[test]
 fn an_operand_that_is_replaced_is_sent_before() {
     // The state is written in place only after what was sent of it has arrived.
     let (events, group) = Noting::group(None);

@@ -99,8 +99,9 @@ fn exact(op: &Op, chosen: &[bool]) -> bool {
             }
             Fused::Adam(_) => !chosen.iter().rev().take(2).any(|&c| c),
         },
+        Op::Collective(_) => false,
         // Of these there are no samples.
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => false,
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) | Op::Wait => false,
     }
 }
 

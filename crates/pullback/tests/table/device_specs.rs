@@ -31,7 +31,7 @@ fn results_are_where_operands_are() {
         let there: Vec<Spec> = here.iter().map(|spec| spec.with_device(GPU)).collect();
         let there: Vec<&Spec> = there.iter().collect();
         let (wanted, op) = (infer(&sample.op, &here), on(&sample.op, GPU));
-        if op.to_string().parse().as_ref() != Ok(&op) {
+        if !op.is_ordered() && op.to_string().parse().as_ref() != Ok(&op) {
             failures.note(&sample, "its text does not read back");
         }
         let (Ok(wanted), Ok(found)) = (wanted, infer(&op, &there)) else {

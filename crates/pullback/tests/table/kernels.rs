@@ -242,7 +242,8 @@ pub fn reorders(op: &Op) -> bool {
         Op::Reduce(..) | Op::Cumulate { .. } | Op::Dot | Op::Linalg(_) | Op::Fused(_) => true,
         Op::Conv(_) | Op::Pool(_) => true,
         Op::Fft(_) => false,
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
+        Op::Collective(_) => false,
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) | Op::Wait => {
             unreachable!("not among the forms")
         }
         Op::Literal { .. }

@@ -188,7 +188,9 @@ pub fn naive(op: &Op, x: &[Array]) -> Option<Vec<Array>> {
         Op::Linalg(f) => super::linalg::naive(*f, x),
         Op::Fft(f) => super::linalg::fft_naive(*f, x),
         Op::Fused(f) => Some(fused(*f, x)),
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {
+        // Of one worker.
+        Op::Collective(_) => one(x[0].clone()),
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) | Op::Wait => {
             unreachable!("not among the forms")
         }
     }

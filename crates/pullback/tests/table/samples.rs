@@ -419,8 +419,14 @@ pub fn samples(form: &Op) -> Vec<Sample> {
                 add(Op::Fused(op), inputs, check);
             }
         }
+        // One worker: what several compute is tested in `collectives.rs`.
+        Op::Collective(_) => {
+            for shape in [&[4, 3][..], &[2, 1, 3], &[5], &[0, 2]] {
+                add(form.clone(), vec![dice.tensor(shape, WIDE)], true);
+            }
+        }
         // Structure is made of other ops and has tests of its own.
-        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) => {}
+        Op::Region(_) | Op::DotRegion(_) | Op::Flow(_) | Op::Custom(_) | Op::Wait => {}
     }
     out
 }
