@@ -15,7 +15,7 @@ use std::ffi::OsString;
                                                     a worker that does not come for 30 seconds is an error on all
 
 Each worker finds its number in PULLBACK_RANK, their number in PULLBACK_WORKERS, and in PULLBACK_RESTART how often the group was started before; \
-`pullback_workers::init()` reads them. Lines of output begin with the number of the worker. Ctrl-C and SIGTERM are passed on. \
+`pullback_workers::init()` reads them. Unless PULLBACK_NUM_THREADS is set, the cores are divided among them. Lines of output begin with the number of the worker. Ctrl-C and SIGTERM are passed on. \
 The exit code is that of the worker that failed first (128 and the signal, if it was killed), or 0. \
 If a worker fails, the others have five seconds to say so before they are ended.")]
 pub struct LaunchArgs {

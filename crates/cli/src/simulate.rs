@@ -19,8 +19,8 @@ use std::time::Duration;
   pullback simulate step.json --json               a JSON object a line
   pullback simulate step.json --check 2,4,8        beside measured runs of threads on this machine
 
-A schedule is a JSON object: {\"forward_ms\": 40, \"backward_ms\": 80, \"update_ms\": 5, \"buckets\": [{\"bytes\": 26214400, \"ready_ms\": 12.5}, …]}; \
-`ready_ms` counts from the start of backward.
+A schedule is a JSON object with times in seconds: {\"forward\": 0.04, \"backward\": 0.08, \"update\": 0.005, \"buckets\": [{\"bytes\": 26214400, \"ready\": 0.0125}, …]}; \
+`ready` counts from the start of backward, `update` may be part of `forward`. `DataParallel::schedule` records one.
 The model: a message of n bytes takes latency + n / bandwidth; a bucket is sent when it is ready and the one before has arrived; the optimiser waits for the last. \
 `efficiency` is the time of one worker alone divided by that of a step.
 --check replays the schedule with threads: computing is a sleep of the recorded time, buckets are reduced by the engine and take the time of the network at least.")]
@@ -53,20 +53,27 @@ pub struct SimulateArgs {
     json: bool,
 }
 
+/// A step as `DataParallel` records it; times are in seconds.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Recorded {
-    forward_ms: f64,
-    backward_ms: f64,
-    update_ms: f64,
+    forward: f64,
+    backward: f64,
+    #[serde(default)]
+    update: f64,
     buckets: Vec<RecordedBucket>,
+    /// What the recorded run waited for the network says nothing about another one.
+    #[serde(default, rename = "waited")]
+    _waited: f64,
+    #[serde(default, rename = "workers")]
+    _workers: usize,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RecordedBucket {
     bytes: f64,
-    ready_ms: f64,
+    ready: f64,
 }
 
 #[derive(Serialize)]
@@ -177,25 +184,25 @@ fn read(arguments: &SimulateArgs) -> CliResult<Schedule> {
         .map_err(|error| Failure::failed(format!("{path}: {error}")))?;
     let recorded: Recorded = serde_json::from_str(&text)
         .map_err(|error| Failure::failed(format!("{path} is not a schedule: {error}")))?;
-    let times = [recorded.forward_ms, recorded.backward_ms, recorded.update_ms];
-    let of_buckets = recorded.buckets.iter().flat_map(|bucket| [bucket.bytes, bucket.ready_ms]);
+    let times = [recorded.forward, recorded.backward, recorded.update];
+    let of_buckets = recorded.buckets.iter().flat_map(|bucket| [bucket.bytes, bucket.ready]);
     if times.into_iter().chain(of_buckets).any(|number| !number.is_finite() || number < 0.0) {
         let message = format!("{path} is not a schedule: a time or a size is negative");
         return Err(Failure::failed(message));
     }
-    let late = |bucket: &RecordedBucket| bucket.ready_ms > recorded.backward_ms;
+    let late = |bucket: &RecordedBucket| bucket.ready > recorded.backward;
     if let Some(bucket) = recorded.buckets.iter().find(|bucket| late(bucket)) {
         return Err(Failure::failed(format!(
-            "{path} is not a schedule: a bucket is ready after {} ms, but backward takes {}",
-            bucket.ready_ms, recorded.backward_ms
+            "{path} is not a schedule: a bucket is ready after {} s, but backward takes {}",
+            bucket.ready, recorded.backward
         )));
     }
     let buckets = recorded.buckets.iter();
     Ok(Schedule {
-        forward: recorded.forward_ms / 1e3,
-        backward: recorded.backward_ms / 1e3,
-        update: recorded.update_ms / 1e3,
-        buckets: buckets.map(|b| Bucket { bytes: b.bytes, ready: b.ready_ms / 1e3 }).collect(),
+        forward: recorded.forward,
+        backward: recorded.backward,
+        update: recorded.update,
+        buckets: buckets.map(|b| Bucket { bytes: b.bytes, ready: b.ready }).collect(),
     })
 }
 

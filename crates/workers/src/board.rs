@@ -29,11 +29,13 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of an operand that a slot holds.
-pub(crate) const OPERAND: usize = 512 << 10;
-/// Bytes of a partial result that a slot holds: with two workers each reduces half.
-pub(crate) const RESULT: usize = OPERAND / 2 + 64;
-const SLOT: usize = OPERAND + RESULT;
+/// Bytes of an operand that a slot holds in a small group, and in a large one at least. A wait is
+/// dear if there are more workers than cores, so chunks are large; all slots together stay small.
+const LARGEST: usize = 4 << 20;
+const SMALLEST: usize = 128 << 10;
+const ALL_SLOTS: usize = 16 << 20;
+/// Parts of slots begin at lines of the cache.
+const LINE: usize = 64;
 
 const PAGE: usize = 4096;
 /// Words of the header.
@@ -67,6 +69,16 @@ pub(crate) struct Board {
     size: usize,
 }
 
+/// Bytes of an operand that a slot of a group holds.
+fn operand(size: usize) -> usize {
+    (ALL_SLOTS / size.max(1)).clamp(SMALLEST, LARGEST) / LINE * LINE
+}
+
+/// Bytes of a slot: with two workers each reduces half of a chunk.
+fn slot(size: usize) -> usize {
+    operand(size) + operand(size) / 2 + LINE
+}
+
 /// What a wait ended with.
 pub(crate) enum Wait {
     /// What was waited for is there. If it was not at once: for which worker, and how long.
@@ -82,7 +94,7 @@ pub(crate) enum Wait {
 impl Board {
     /// Bytes of the board of a group.
     fn bytes(size: usize) -> usize {
-        Board::slots(size) + 2 * size * SLOT
+        Board::slots(size) + 2 * size * slot(size)
     }
 
     fn slots(size: usize) -> usize {
@@ -101,6 +113,11 @@ impl Board {
 
     pub(crate) fn size(&self) -> usize {
         self.size
+    }
+
+    /// Bytes of an operand that a slot holds.
+    pub(crate) fn chunk(&self) -> usize {
+        operand(self.size)
     }
 
     fn header(&self, word: usize) -> &AtomicU64 {
@@ -166,10 +183,11 @@ impl Board {
     }
 
     fn slot_at(&self, rank: usize, stage: u64, half: Half) -> usize {
-        let slot = Board::slots(self.size) + (2 * rank + (stage % 2) as usize) * SLOT;
+        let index = 2 * rank + (stage % 2) as usize;
+        let start = Board::slots(self.size) + index * slot(self.size);
         match half {
-            Half::Operand => slot,
-            Half::Result => slot + OPERAND,
+            Half::Operand => start,
+            Half::Result => start + operand(self.size),
         }
     }
 

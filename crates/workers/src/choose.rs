@@ -85,6 +85,20 @@ pub fn init_with(engine: &str) -> Result<Group> {
     }
 }
 
+/// Leaves the group, at the end of a program. It is called by itself when the main thread ends, if
+/// that was the one that called [`init`]; a program that joins its group on another thread calls it
+/// before it exits, as MPI reports workers that just exit. Nothing may follow on any group.
+///
+/// ```
+/// pullback_workers::init()?;
+/// pullback_workers::finish();
+/// # Ok::<(), pullback::Error>(())
+/// ```
+pub fn finish() {
+    #[cfg(feature = "mpi")]
+    crate::mpi::finish();
+}
+
 fn refused(message: String) -> Error {
     Error::new(ErrorKind::Workers, "workers", message)
 }

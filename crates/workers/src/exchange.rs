@@ -7,7 +7,7 @@
 //! costs one wait, and a worker reads and writes about 4 bytes for each byte of its operand,
 //! whatever the number of workers.
 
-use crate::board::{Half, OPERAND, RESULT};
+use crate::board::Half;
 use crate::combine::combine;
 use crate::worker::Calling;
 use pullback_ir::{Collective, Combination, Result};
@@ -81,9 +81,8 @@ fn pipeline(
     output: &mut [u8],
 ) -> Result<()> {
     let (me, size, dtype) = (calling.rank(), calling.size(), calling.call.operand.dtype);
-    debug_assert!(share(OPERAND, 0, size.max(2)).len() <= RESULT);
     let mut before: Option<Range<usize>> = None;
-    for (i, chunk) in chunks(input.len(), OPERAND) {
+    for (i, chunk) in chunks(input.len(), calling.board().chunk()) {
         let (board, next) = (calling.board(), calling.next_stage());
         let operand = &input[chunk.clone()];
         for rank in (0..size).filter(|&rank| rank != me) {
@@ -122,7 +121,7 @@ fn copy_shares(calling: &Calling<'_>, stage: u64, chunk: &mut [u8]) {
 
 fn all_gather(calling: &mut Calling<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
     let me = calling.rank();
-    for (i, chunk) in chunks(input.len(), OPERAND) {
+    for (i, chunk) in chunks(input.len(), calling.board().chunk()) {
         let next = calling.next_stage();
         calling.board().write(me, next, Half::Operand, 0, &input[chunk.clone()]);
         let stage = stage(calling, i)?;
@@ -144,7 +143,7 @@ fn broadcast(
     output: &mut [u8],
 ) -> Result<()> {
     let me = calling.rank();
-    for (i, chunk) in chunks(output.len(), OPERAND) {
+    for (i, chunk) in chunks(output.len(), calling.board().chunk()) {
         if me == root {
             let next = calling.next_stage();
             calling.board().write(me, next, Half::Operand, 0, &input[chunk.clone()]);
@@ -172,7 +171,7 @@ fn parts(calling: &mut Calling<'_>, input: &[u8], output: &mut [u8], what: Parts
     let (me, size, dtype) = (calling.rank(), calling.size(), calling.call.operand.dtype);
     let part = input.len() / size;
     // A slot holds a piece of each part.
-    let step = (OPERAND / size) / LINE * LINE;
+    let step = (calling.board().chunk() / size) / LINE * LINE;
     for (i, chunk) in chunks(part, step) {
         let (board, next) = (calling.board(), calling.next_stage());
         let mine = |rank: usize| &input[rank * part..][chunk.clone()];

@@ -9,7 +9,7 @@
 //! after a grace period are asked to end, then killed; all within ten seconds.
 
 use crate::local::{self, NewSession};
-use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signal::{SigSet, Signal, killpg};
 use nix::unistd::Pid;
 use std::ffi::OsString;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -27,6 +27,9 @@ const END: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(30);
 /// Longest piece of a line that is held back until the line is complete.
 const LONGEST: u64 = 1 << 20;
+
+/// How many threads kernels use.
+const THREADS: &str = "PULLBACK_NUM_THREADS";
 
 /// What to start.
 #[derive(Clone, Debug)]
@@ -91,7 +94,8 @@ pub fn launch(request: &Launch) -> io::Result<u8> {
 
 /// A worker that was started.
 struct Started {
-    pid: Pid,
+    /// Its process, and those that it has started.
+    group: Pid,
     ended: bool,
     output: Vec<JoinHandle<()>>,
 }
@@ -116,7 +120,8 @@ fn run(
     }
     let ending = look_after(&session, &mut all, received);
     for started in all {
-        // Ends when the last process that writes there has ended.
+        // What a worker has started and left behind would hold its output open.
+        let _ = killpg(started.group, Signal::SIGKILL);
         started.output.into_iter().for_each(|thread| drop(thread.join()));
     }
     ending
@@ -186,11 +191,11 @@ fn how_it_ended(status: ExitStatus) -> String {
     }
 }
 
-/// Sends a signal to those that have not ended.
+/// Sends a signal to those that have not ended, and to what they have started.
 fn send(all: &[Started], signal: Signal) {
     for started in all.iter().filter(|started| !started.ended) {
         // It may have ended by now, which is what was wanted.
-        let _ = kill(started.pid, signal);
+        let _ = killpg(started.group, signal);
     }
 }
 
@@ -203,7 +208,13 @@ fn start(
     events: &Sender<Event>,
 ) -> io::Result<Started> {
     let (program, arguments) = request.command.split_first().expect("a command");
-    let mut child = Command::new(program)
+    let mut command = Command::new(program);
+    // Together they use the cores of the machine once.
+    if std::env::var_os(THREADS).is_none() {
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        command.env(THREADS, (cores / workers).max(1).to_string());
+    }
+    let mut child = command
         .args(arguments)
         .env(local::SESSION, &session.folder)
         .env(local::RANK, rank.to_string())
@@ -228,14 +239,14 @@ fn start(
     if let Some(stream) = child.stderr.take() {
         output.push(thread::spawn(move || merge(stream, &prefix, || io::stderr().lock())));
     }
-    let pid = Pid::from_raw(child.id() as i32);
+    let group = Pid::from_raw(child.id() as i32);
     let events = events.clone();
     thread::spawn(move || {
         let status = child.wait().unwrap_or_else(|_| ExitStatus::from_raw(9));
         // The main loop may have given up.
         let _ = events.send(Event::Ended(rank, status));
     });
-    Ok(Started { pid, ended: false, output })
+    Ok(Started { group, ended: false, output })
 }
 
 /// Copies lines, each with a prefix, in one write.

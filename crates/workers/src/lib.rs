@@ -25,7 +25,7 @@ mod threads;
 mod ticket;
 mod worker;
 
-pub use choose::{init, init_with};
+pub use choose::{finish, init, init_with};
 pub use delayed::{Network, delayed};
 #[cfg(unix)]
 pub use launch::{Launch, launch};

@@ -107,7 +107,7 @@ pub fn threads_within<R: Send>(
     n: usize,
     f: impl Fn(Group) -> Result<R> + Sync,
 ) -> Result<Vec<R>> {
-    static GROUPS: AtomicU64 = AtomicU64::new(0);
+    static GROUPS: AtomicU64 = AtomicU64::new(1);
     let id = GROUPS.fetch_add(1, Ordering::Relaxed);
     if n == 0 {
         return Err(Error::argument("threads", "a group has one worker at least"));

@@ -1,0 +1,160 @@
+//! `pullback launch` and `pullback simulate`.
+#![cfg(unix)]
+
+#[allow(dead_code)] // nothing here is recorded
+mod run;
+
+use run::{command, ran, run};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// Starts `sh` as workers.
+fn launch(options: &[&str], script: &str) -> run::Ran {
+    let words = [&["launch"], options, &["--", "sh", "-c", script]].concat();
+    run(&words)
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn workers_get_ranks_and_their_lines_a_prefix() {
+    let script =
+        "echo out $PULLBACK_RANK of $PULLBACK_WORKERS; echo err $PULLBACK_RANK >&2; printf end";
+    let ran = launch(&["-n", "3"], script);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    #[rustfmt::skip]
+    assert_eq!(sorted(&ran.out), [
+        "[0] end", "[0] out 0 of 3", "[1] end", "[1] out 1 of 3", "[2] end", "[2] out 2 of 3",
+    ]);
+    assert_eq!(sorted(&ran.err), ["[0] err 0", "[1] err 1", "[2] err 2"]);
+}
+
+#[test]
+fn lines_that_are_written_in_pieces_stay_whole() {
+    let script = "i=0; while [ $i -lt 200 ]; do printf aaaa; printf bbbb; printf 'cccc\\n'; i=$((i+1)); done";
+    let ran = launch(&["-n", "11"], script);
+    assert_eq!((ran.code, ran.out.lines().count()), (0, 11 * 200));
+    for line in ran.out.lines() {
+        let (prefix, rest) = line.split_at(5);
+        assert!(rest == "aaaabbbbcccc" && prefix.starts_with('['), "{line}");
+    }
+}
+
+#[test]
+fn exit_codes_are_passed_on_and_the_others_are_ended() {
+    let ran = launch(&["-n", "2"], "exit 7");
+    assert_eq!(ran.code, 7, "{}", ran.err);
+    assert!(ran.err.contains("failed with exit code 7"), "{}", ran.err);
+    // The other one sleeps, with a process of its own that holds the output open.
+    let ran = launch(&["-n", "2"], "test $PULLBACK_RANK = 0 && kill -9 $$; sleep 600; echo late");
+    assert_eq!((ran.code, ran.out.as_str()), (137, ""), "{}", ran.err);
+    assert!(ran.err.contains("launch: worker 0 was killed by SIGKILL"), "{}", ran.err);
+}
+
+#[test]
+fn signals_are_passed_on() {
+    let script = "trap 'echo asked; exit 3' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut child = command(&["launch", "-n", "2", "--", "sh", "-c", script])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the program starts");
+    let mut out = BufReader::new(child.stdout.take().expect("a pipe"));
+    let mut line = String::new();
+    for _ in 0..2 {
+        line.clear();
+        out.read_line(&mut line).expect("a line");
+        assert!(line.ends_with("ready\n"), "{line}");
+    }
+    let killed = Command::new("sh").args(["-c", &format!("kill -TERM {}", child.id())]).status();
+    assert!(killed.expect("a shell").success());
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).expect("text");
+    assert_eq!(sorted(&rest), ["[0] asked", "[1] asked"]);
+    assert_eq!(child.wait().expect("an end").code(), Some(3));
+}
+
+#[test]
+fn the_session_is_removed() {
+    let ran = launch(&["-n", "1"], "echo $PULLBACK_SESSION; ls $PULLBACK_SESSION; kill -9 $$");
+    let path = ran.out.lines().next().and_then(|line| line.strip_prefix("[0] ")).expect("a path");
+    assert!(ran.out.contains("[0] launcher"), "{}", ran.out);
+    assert!(!Path::new(path).exists(), "{path}");
+}
+
+#[test]
+fn a_group_is_started_again_as_often_as_was_asked() {
+    let script = "echo $PULLBACK_RESTART of $PULLBACK_WORKERS; test $PULLBACK_RESTART = 2";
+    let ran = launch(&["-n", "3", "--restarts", "3", "--min-workers", "2"], script);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    #[rustfmt::skip]
+    assert_eq!(sorted(&ran.out), [
+        "[0] 0 of 3", "[0] 1 of 2", "[0] 2 of 2", "[1] 0 of 3", "[1] 1 of 2", "[1] 2 of 2",
+        "[2] 0 of 3",
+    ]);
+    let ran = launch(&["-n", "1", "--restarts", "1"], script);
+    assert_eq!((ran.code, sorted(&ran.out)), (1, vec!["[0] 0 of 1", "[0] 1 of 1"]));
+}
+
+#[test]
+fn what_cannot_be_started_is_a_sentence() {
+    let cases: [(&[&str], i32, &str); 4] = [
+        (&["launch", "-n", "2", "--", "no-such-program"], 1, "`no-such-program` cannot be started"),
+        (&["launch", "-n", "0", "--", "true"], 2, "0 is not in 1..=1024"),
+        (&["launch", "-n", "2", "--min-workers", "3", "--", "true"], 2, "--min-workers 3 is not"),
+        (&["launch", "-n", "2"], 2, "COMMAND"),
+    ];
+    for (words, code, text) in cases {
+        let ran = run(words);
+        assert_eq!(ran.code, code, "{words:?}: {}", ran.err);
+        assert!(ran.err.contains(text), "{words:?}: {}", ran.err);
+    }
+}
+
+#[cfg(not(feature = "mpi"))]
+#[test]
+fn a_program_without_mpi_says_so_under_mpirun() {
+    let output = command(&["bench", "workers"]).env("OMPI_COMM_WORLD_SIZE", "2").output();
+    let ran = ran(output.expect("the program starts"));
+    assert_eq!(ran.code, 1);
+    assert!(ran.err.contains("mpirun started several workers, but this program was built without"));
+    assert!(ran.err.contains("feature `mpi`"), "{}", ran.err);
+}
+
+#[test]
+fn workers_measure_themselves() {
+    let ran = run(&["bench", "workers", "--json", "--largest", "1"]);
+    assert_eq!(ran.code, 0, "{}", ran.err);
+    for (engine, workers) in [("threads", 2), ("local", 2), ("threads", 4), ("local", 4)] {
+        let row = format!("{{\"engine\":\"{engine}\",\"workers\":{workers},\"bytes\":1048576,");
+        assert!(ran.out.contains(&row), "{}", ran.out);
+    }
+}
+
+const SCHEDULE: &str = r#"{"forward": 0.01, "backward": 0.02, "update": 0.002,
+    "buckets": [{"bytes": 1000000, "ready": 0.01}, {"bytes": 1000000, "ready": 0.02}]}"#;
+
+#[test]
+fn a_schedule_is_simulated() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("step.json");
+    std::fs::write(&path, SCHEDULE).expect("a file");
+    let path = path.to_str().expect("a plain path");
+    // A ring of two: each byte goes once in and once out by half, which is 10 ms for a bucket.
+    let words = ["simulate", path, "--workers", "2", "--machine", "1", "--latency", "0"];
+    let ran = run(&[&words[..], &["--bandwidth", "0.1"]].concat());
+    let ring = ran.out.lines().find(|line| line.contains("ring")).expect("a row");
+    let cells: Vec<&str> = ring.split_whitespace().collect();
+    assert_eq!(cells, ["2", "ring", "none", "42.00", "10.00", "76.2%"], "{}", ran.out);
+    let checked = run(&["simulate", path, "--check", "2"]);
+    assert_eq!(checked.code, 0, "{}", checked.err);
+    assert!(checked.out.contains("predicted ms"), "{}", checked.out);
+    std::fs::write(path, "{\"forward\": 10}").expect("a file");
+    let wrong = run(&["simulate", path]);
+    assert!(wrong.code == 1 && wrong.err.contains("is not a schedule: missing field"));
+}

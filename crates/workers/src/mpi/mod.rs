@@ -1,0 +1,263 @@
+//! The engine `mpi`: any MPI, through the crate `mpi`.
+//!
+//! A communicator of MPI stays on the thread that made it, so each group has a thread of its own;
+//! calls go there and wait for the answer. All communication is non-blocking and tested in a loop,
+//! which also looks at the clock and for *notices*: messages by which a worker says that it cannot
+//! go on. So a worker that does not come is an error and not a hang. (A worker that dies is
+//! noticed by mpirun or slurm, which end the others.)
+//!
+//! Sums are made here and not by MPI, whose order of adding depends on its version and on the
+//! network: a chunk is scattered (`MPI_Ialltoall`), each worker adds its share in the order of
+//! ranks, and the shares are gathered (`MPI_Iallgather`). A ring moves as many bytes.
+
+mod engine;
+
+use engine::serve;
+use mpi::Threading;
+use mpi::topology::{Communicator as _, Group as _, SimpleCommunicator};
+use pullback_ir::{Collective, CollectiveCall, Communicator, Error, ErrorKind, Line, Result, Spec};
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+/// The number of the group of all workers.
+const WORLD_ID: u64 = u64::MAX;
+/// How long the end of MPI may take.
+const END: Duration = Duration::from_secs(10);
+
+type Answer = std::result::Result<Vec<u8>, String>;
+
+/// A call for the thread of a group.
+struct Job {
+    collective: Collective,
+    operand: Spec,
+    line: Line,
+    input: Vec<u8>,
+    output: usize,
+    answer: Sender<Answer>,
+}
+
+enum Order {
+    Run(Job),
+    /// Tell all others.
+    Fail(String),
+    /// The group is not used any more.
+    End(Sender<()>),
+}
+
+/// A worker of a group, for callers of any thread.
+struct Mpi {
+    id: u64,
+    rank: usize,
+    /// The ranks of the group in the world.
+    ranks: Vec<usize>,
+    timeout: Duration,
+    orders: Mutex<Sender<Order>>,
+    failed: Mutex<Option<String>>,
+    subgroups: Mutex<HashMap<Vec<usize>, u64>>,
+}
+
+fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Taken around each call of an MPI that wants one at a time.
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+/// The way to the thread that started MPI, and will end it.
+static WORLD: Mutex<Option<Sender<Order>>> = Mutex::new(None);
+
+/// A thread waits for ever, so MPI cannot be ended.
+static RESTING: AtomicBool = AtomicBool::new(false);
+
+/// What a thread of a group says when it is ready: its rank and the size, or what went wrong.
+type Ready = std::result::Result<(usize, usize), String>;
+
+/// The group of all workers that mpirun or slurm started.
+pub(crate) fn world(timeout: Duration) -> Result<Arc<dyn Communicator>> {
+    let (ready, started) = channel();
+    let (orders, received) = channel();
+    thread::Builder::new()
+        .name("pullback-mpi".to_string())
+        .spawn(move || {
+            let Some((universe, threading)) = mpi::initialize_with_threading(Threading::Multiple)
+            else {
+                let message = "MPI was started already by another part of this program";
+                let _ = ready.send(Err(message.to_string()));
+                return;
+            };
+            if threading < Threading::Serialized {
+                let message = "this MPI does not let a thread of its own call it";
+                let _ = ready.send(Err(message.to_string()));
+                return;
+            }
+            let one_at_a_time = threading < Threading::Multiple;
+            let ended =
+                serve(universe.world(), WORLD_ID, timeout, one_at_a_time, &ready, &received);
+            // This ends MPI, once all other groups are idle.
+            drop(universe);
+            ended.map(|ended| ended.send(()));
+        })
+        .map_err(|error| failure("workers", format!("no thread for MPI: {error}")))?;
+    let worker = Mpi::new(WORLD_ID, None, timeout, &started, orders.clone())?;
+    *held(&WORLD) = Some(orders);
+    end_with_main();
+    Ok(Arc::new(worker))
+}
+
+fn failure(op: &'static str, message: String) -> Error {
+    Error::new(ErrorKind::Workers, op, message)
+}
+
+/// Ends MPI, as programs must before they exit. The main thread does it by itself if it was the one
+/// that called [`crate::init`].
+pub(crate) fn finish() {
+    let Some(orders) = held(&WORLD).take() else { return };
+    if RESTING.load(Ordering::Relaxed) {
+        return;
+    }
+    let (ended, wait) = channel();
+    if orders.send(Order::End(ended)).is_ok() {
+        // Another worker may not come to the end: mpirun or slurm will tell.
+        let _ = wait.recv_timeout(END);
+    }
+}
+
+/// Calls [`finish`] when the main thread ends, if this is it.
+fn end_with_main() {
+    struct Last;
+    impl Drop for Last {
+        fn drop(&mut self) {
+            finish();
+        }
+    }
+    thread_local!(static LAST: RefCell<Option<Last>> = const { RefCell::new(None) });
+    if thread::current().name() == Some("main") {
+        LAST.with_borrow_mut(|last| *last = Some(Last));
+    }
+}
+
+impl Mpi {
+    fn new(
+        id: u64,
+        ranks: Option<Vec<usize>>,
+        timeout: Duration,
+        started: &Receiver<Ready>,
+        orders: Sender<Order>,
+    ) -> Result<Mpi> {
+        let answer = started.recv().map_err(|_| failure("workers", "MPI failed".to_string()))?;
+        let (rank, size) = answer.map_err(|message| failure("workers", message))?;
+        Ok(Mpi {
+            id,
+            rank,
+            ranks: ranks.unwrap_or_else(|| (0..size).collect()),
+            timeout,
+            orders: Mutex::new(orders),
+            failed: Mutex::default(),
+            subgroups: Mutex::default(),
+        })
+    }
+
+    fn fail_with(&self, message: String) -> String {
+        held(&self.failed).get_or_insert(message).clone()
+    }
+}
+
+impl Communicator for Mpi {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn rank(&self) -> usize {
+        self.rank
+    }
+
+    fn size(&self) -> usize {
+        self.ranks.len()
+    }
+
+    fn engine(&self) -> &'static str {
+        "mpi"
+    }
+
+    fn run(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
+        let error = |message: String| {
+            Error::new(ErrorKind::Workers, call.collective.name(), message).at(call.line)
+        };
+        if let Some(reason) = held(&self.failed).clone() {
+            return Err(error(reason));
+        }
+        if let Err(message) = crate::check_call(call, self.rank, self.size(), input, output) {
+            self.fail(&message);
+            return Err(error(message));
+        }
+        let (answer, answered) = channel();
+        let job = Job {
+            collective: call.collective.clone(),
+            operand: call.operand.clone(),
+            line: call.line,
+            input: input.to_vec(),
+            output: output.len(),
+            answer,
+        };
+        let sent = held(&self.orders).send(Order::Run(job));
+        let ended = || "MPI has ended".to_string();
+        let outcome = sent
+            .map_err(|_| ended())
+            .and_then(|()| answered.recv().unwrap_or_else(|_| Err(ended())));
+        match outcome {
+            Ok(bytes) => {
+                output.copy_from_slice(&bytes);
+                Ok(())
+            }
+            Err(message) => Err(error(self.fail_with(message))),
+        }
+    }
+
+    fn subgroup(&self, ranks: &[usize]) -> Result<Option<Arc<dyn Communicator>>> {
+        crate::check_ranks(ranks, self.size())?;
+        let count = {
+            let mut subgroups = held(&self.subgroups);
+            let count = subgroups.entry(ranks.to_vec()).or_default();
+            *count += 1;
+            *count
+        };
+        if !ranks.contains(&self.rank) {
+            return Ok(None);
+        }
+        let mut hasher = DefaultHasher::new();
+        (self.id, ranks, count).hash(&mut hasher);
+        let id = hasher.finish();
+        let world: Vec<usize> = ranks.iter().map(|&rank| self.ranks[rank]).collect();
+        let members: Vec<i32> = world.iter().map(|&rank| rank as i32).collect();
+        let (ready, started) = channel();
+        let (orders, received) = channel();
+        let timeout = self.timeout;
+        thread::Builder::new()
+            .name("pullback-mpi-part".to_string())
+            .spawn(move || {
+                let all = SimpleCommunicator::world();
+                let group = all.group().include(&members);
+                // Tags keep apart groups that are made at the same time.
+                let tag = (id % 30_000) as i32 + 10;
+                let one_at_a_time = mpi::environment::threading_support() < Threading::Multiple;
+                match all.split_by_subgroup_with_tag(&group, tag) {
+                    Some(part) => drop(serve(part, id, timeout, one_at_a_time, &ready, &received)),
+                    None => drop(ready.send(Err("MPI made no group".to_string()))),
+                }
+            })
+            .map_err(|error| failure("subgroup", format!("no thread for MPI: {error}")))?;
+        let worker = Mpi::new(id, Some(world), timeout, &started, orders)?;
+        Ok(Some(Arc::new(worker)))
+    }
+
+    fn fail(&self, reason: &str) {
+        let message = self.fail_with(format!("worker {} failed: {reason}", self.rank));
+        // If the thread has ended, there is nobody to be told.
+        let _ = held(&self.orders).send(Order::Fail(message));
+    }
+}
