@@ -495,3 +495,45 @@ fn a_report_on_memory_is_written_and_changes_nothing() {
     assert!(ran.err.contains("memory.png ends neither in .txt, .json nor .svg"), "{}", ran.err);
     assert!(!folder.exists());
 }
+
+/// Workers that are processes: the same bits for 1, 2 and 4 of them with logical workers, one set of
+/// files, and another number of workers that resumes.
+#[cfg(unix)]
+#[test]
+fn workers_train_together() {
+    let place = tempfile::tempdir().expect("a folder");
+    let at = |name: &str| place.path().join(name);
+    let words = ["digits", "--epochs", "1", "--threads", "1", "--logical-workers", "4"];
+    assert_eq!(train(&at("1"), &words).code, 0);
+    for workers in ["2", "4"] {
+        let ran = train(&at(workers), &[&words[..], &["--workers", workers]].concat());
+        assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+        assert!(ran.out.contains("[0] test accuracy "), "{}", ran.out);
+        assert!(!ran.out.contains("[1]"), "worker 0 alone prints: {}", ran.out);
+        assert_eq!(weights(&at(workers)), weights(&at("1")), "{workers} workers");
+        let rows = fs::read_to_string(at(workers).join("log.jsonl")).expect("a log");
+        assert_eq!(rows.lines().count(), 22, "worker 0 alone writes");
+    }
+    let folder = at("4");
+    let folder = folder.to_str().expect("a plain path");
+    let ran = run(&["train", "--resume", folder, "--workers", "2", "--epochs", "2"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    let words = ["digits", "--epochs", "1", "--threads", "1", "--logical-workers", "4"];
+    assert_eq!(train(&at("again"), &words).code, 0);
+    let alone = at("again");
+    let ran = run(&["train", "--resume", alone.to_str().expect("a path"), "--epochs", "2"]);
+    assert_eq!(ran.code, 0, "{}{}", ran.out, ran.err);
+    assert_eq!(weights(&at("4")), weights(&alone), "resumed with another number of workers");
+}
+
+#[test]
+fn numbers_of_workers_that_do_not_fit_are_refused() {
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = place.path().join("run");
+    let ran = train(&folder, &["digits", "--quick", "--logical-workers", "6"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(ran.err.contains("--logical-workers 6: it must be a power of two"), "{}", ran.err);
+    let ran = train(&folder, &["digits", "--quick", "--workers", "0"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(!folder.exists());
+}

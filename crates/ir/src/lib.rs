@@ -37,7 +37,7 @@ pub use backend::{
     Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, HostCopy, PoolStats, Step,
     Write,
 };
-pub use collective::{Collective, CollectiveCall, Combination, Communicator};
+pub use collective::{Alone, Collective, CollectiveCall, Combination, Communicator};
 pub use custom::{Bytes, BytesMut, Custom, Kernel, Work};
 pub use device::Device;
 pub use dtype::DType;

@@ -10,8 +10,8 @@ use crate::ops::collective;
 use crate::{Error, Result, Tensor, backend, fail, mode, trace};
 use pullback_ir::infer::check;
 use pullback_ir::{
-    Collective, CollectiveCall, Combination, Communicator, ErrorKind, GroupHandle, Line, Op, Spec,
-    Started,
+    Alone, Collective, CollectiveCall, Combination, Communicator, ErrorKind, GroupHandle, Line, Op,
+    Spec, Started,
 };
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -298,36 +298,5 @@ impl Pending {
                 backend::from_host(spec, memory.ok_or_else(missing)?, by).map_err(|e| e.at(at))
             }
         }
-    }
-}
-
-/// The communicator of a single worker.
-struct Alone;
-
-impl Communicator for Alone {
-    fn id(&self) -> u64 {
-        0
-    }
-
-    fn rank(&self) -> usize {
-        0
-    }
-
-    fn size(&self) -> usize {
-        1
-    }
-
-    fn engine(&self) -> &'static str {
-        "alone"
-    }
-
-    fn run(&self, _: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
-        // Sending and receiving need another worker, so input and output are equally long.
-        output.copy_from_slice(input);
-        Ok(())
-    }
-
-    fn subgroup(&self, _: &[usize]) -> Result<Option<Arc<dyn Communicator>>> {
-        Ok(Some(Arc::new(Alone)))
     }
 }

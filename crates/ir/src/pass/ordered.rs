@@ -127,3 +127,105 @@ impl Program {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pass::{Pipeline, Target, overlap, schedule};
+    use crate::{Alone, Collective, DType, GroupHandle, Line, Scan, Spec};
+    use std::sync::Arc;
+
+    fn op(collective: Collective, group: &GroupHandle) -> Op {
+        let (group, line) = (group.clone(), Line::caller());
+        Op::Collective(Arc::new(CollectiveOp { collective, group, line, started: false }))
+    }
+
+    /// Two calls that do not depend on each other; nothing reads the first.
+    fn two() -> Program {
+        let group = GroupHandle::new(Arc::new(Alone));
+        let mut program = Program::default();
+        let x = program.input(Spec::cpu(DType::F32, [4]));
+        program.push(op(Collective::AllGather, &group), &[x], None).unwrap();
+        let y = program.push(op(Collective::AllToAll, &group), &[x], None).unwrap();
+        program.outputs = y.to_vec();
+        program
+    }
+
+    #[test]
+    fn a_pass_that_moves_or_removes_one_is_named() {
+        let swap = |program: &Program| {
+            let mut out = program.clone();
+            out.equations.swap(0, 1);
+            out
+        };
+        let drop_first = |program: &Program| {
+            let mut out = program.clone();
+            out.equations.remove(0);
+            out
+        };
+        let repeat = |program: &Program| {
+            let mut out = program.clone();
+            let e = out.equations[0].clone();
+            out.push(e.op, &e.inputs, e.at).unwrap();
+            out
+        };
+        for wrong in [&swap as &dyn Fn(&Program) -> Program, &drop_first, &repeat] {
+            let passes = Pipeline::new().then("wrong", wrong).verified(false);
+            let error = passes.run(&two()).unwrap_err().to_string();
+            assert!(error.contains("the pass `wrong` has changed the collectives"), "{error}");
+        }
+        let all = Pipeline::standard(Target::default(), |_, _| None).verified(true);
+        assert_eq!(all.run(&two()).unwrap().equations.len(), 4);
+    }
+
+    #[test]
+    fn loops_are_compared_inside() {
+        let around = |body: Program| {
+            let scan = Scan { body, length: 3, reverse: false, shared: 1, carry: 0, kept: 0 };
+            let mut program = Program::default();
+            let x = program.input(Spec::cpu(DType::F32, [4]));
+            let flow = Op::Flow(Arc::new(Flow::Scan(scan)));
+            program.outputs = program.push(flow, &[x], None).unwrap().to_vec();
+            program
+        };
+        let program = around(two());
+        assert!(program.is_ordered());
+        let mut swapped = program.clone();
+        let mut body = two();
+        body.equations.swap(0, 1);
+        swapped.equations[0].op = around(body).equations[0].op.clone();
+        assert!(check_kept(&program, &program, "none").is_ok());
+        assert!(check_kept(&program, &swapped, "swap").is_err());
+        check_kept(&program, &overlap(&schedule(&program)), "overlap").unwrap();
+    }
+
+    #[test]
+    fn what_is_started_is_waited_for() {
+        let program = overlap(&two());
+        program.verify().unwrap();
+        assert_eq!(overlap(&program), program, "idempotent");
+        let place = |op: &Op| program.equations.iter().position(|e| e.op == *op).unwrap();
+        let mut without = program.clone();
+        without.equations.remove(place(&Op::Wait));
+        let error = without.verify().unwrap_err().to_string();
+        assert!(error.contains("is started and not waited for"), "{error}");
+        let mut early = program.clone();
+        let started = early.equations[0].outputs[0];
+        let copy = early.push(Op::Copy, &[started], None).unwrap();
+        early.outputs.extend(copy);
+        let last = early.equations.pop().unwrap();
+        early.equations.insert(1, last);
+        let error = early.verify().unwrap_err().to_string();
+        assert!(error.contains("before waiting for it"), "{error}");
+        let mut other = program.clone();
+        let wait = other.equations.iter_mut().find(|e| e.op == Op::Wait).unwrap();
+        wait.inputs.truncate(1);
+        let error = other.verify().unwrap_err().to_string();
+        assert!(error.contains("does not name the operand"), "{error}");
+        let mut none = Program::default();
+        let x = none.input(Spec::cpu(DType::F32, [4]));
+        none.outputs = none.push(Op::Wait, &[x], None).unwrap().to_vec();
+        let error = none.verify().unwrap_err().to_string();
+        assert!(error.contains("waits for what was not started"), "{error}");
+    }
+}

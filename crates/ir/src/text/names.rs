@@ -295,7 +295,9 @@ impl Op {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Custom, Flow, Program, Region, Work};
+    use crate::{
+        Alone, Collective, CollectiveOp, Custom, Flow, GroupHandle, Line, Program, Region, Work,
+    };
     use std::collections::BTreeSet;
     use std::fmt::Debug;
     use std::sync::Arc;
@@ -356,13 +358,15 @@ mod tests {
         let flow = Arc::new(Flow::Cond { yes: Program::default(), no: Program::default() });
         let custom = Arc::new(Custom::new("twice", Work::Done(1), Arc::new(())));
         // Nor have collectives, which name a group of workers that only a run has.
-        let structure = [Op::Region(region()), Op::DotRegion(region()), Op::Flow(flow), Op::Custom(custom), Op::Wait];
+        let (group, line) = (GroupHandle::new(Arc::new(Alone)), Line::caller());
+        let all = Op::Collective(Arc::new(CollectiveOp { collective: Collective::Barrier, group, line, started: false }));
+        let structure = [Op::Region(region()), Op::DotRegion(region()), Op::Flow(flow), Op::Custom(custom), all, Op::Wait];
         assert_forms!(Op::forms().chain(structure),
             Op::Literal { .. }, Op::Iota { .. }, Op::Random { .. }, Op::Unary(_), Op::UnaryVjp(_),
             Op::Binary(_), Op::Compare(_), Op::Select, Op::Cast(_), Op::View(_), Op::Copy, Op::To(_), Op::After, Op::Put(_),
             Op::Pad(_), Op::Cat(_), Op::Gather(_), Op::Scatter(..), Op::Reduce(..), Op::ArgReduce(..),
             Op::Cumulate { .. }, Op::Sort { .. }, Op::Ranks { .. }, Op::Dot, Op::Conv(_), Op::Pool(_), Op::Linalg(_), Op::Fft(_),
-            Op::Fused(_), Op::Region(_), Op::DotRegion(_), Op::Flow(_), Op::Custom(_), Op::Wait);
+            Op::Fused(_), Op::Region(_), Op::DotRegion(_), Op::Flow(_), Op::Custom(_), Op::Collective(_), Op::Wait);
         assert_forms!(Role::forms(), Role::Forward, Role::Input(_), Role::Filter);
         assert_forms!(Pooling::forms(), Pooling::Sum, Pooling::Spread(_), Pooling::ArgMax);
     }

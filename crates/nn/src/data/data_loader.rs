@@ -145,15 +145,17 @@ impl<D: Dataset, B: Send + 'static> DataLoader<D, B> {
         self
     }
 
-    /// Gives each worker of a group its part of every batch, in the order of ranks: the batch size is
-    /// that of all workers together, and all of them use the same seed. Positions are those of the
-    /// whole batches, so another number of workers may resume from them. Parts differ by one item at
-    /// most; a last batch with fewer items than workers is an error, as a part would be empty.
+    /// Gives each worker of a group its part of every batch, in the order of ranks: the batch size
+    /// is that of all workers together, and all of them use the same seed. Positions are those of
+    /// the whole batches, so another number of workers may resume from them. Parts differ by one
+    /// item at most; a last batch with fewer items than workers is an error, as a part would be
+    /// empty.
     ///
     /// ```
     /// use pullback_nn::data::{DataLoader, from_fn};
     /// let parts = pullback_workers::threads(2, |group| {
-    ///     let loader = DataLoader::new(from_fn(6, |i| Ok(i as i64))).batch_size(4).workers(&group);
+    ///     let loader = DataLoader::new(from_fn(6, |i| Ok(i as i64)));
+    ///     let loader = loader.batch_size(4).workers(&group);
     ///     Ok(loader.iter().map(|b| b.unwrap().to_vec::<i64>()).collect::<Vec<_>>())
     /// })?;
     /// assert_eq!(parts, [[vec![0, 1], vec![4]], [vec![2, 3], vec![5]]]);

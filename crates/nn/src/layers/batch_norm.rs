@@ -162,10 +162,10 @@ impl<const N: usize> BatchNorm<N> {
         BatchNorm { running_mean: None, running_var: None, num_batches_tracked: None, ..self }
     }
 
-    /// Normalises the batches of all workers as one batch, also if their numbers of examples differ:
-    /// `torch.nn.SyncBatchNorm`. In training every worker calls the layer, with two collectives
-    /// forward and two backward. With [`DataParallel`](crate::parallel::DataParallel) the result is
-    /// that of one process with the whole batch.
+    /// Normalises the batches of all workers as one batch, also if their numbers of examples
+    /// differ: `torch.nn.SyncBatchNorm`. In training every worker calls the layer, with two
+    /// collectives forward and two backward. With [`DataParallel`](crate::parallel::DataParallel)
+    /// the result is that of one process with the whole batch.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -187,8 +187,8 @@ impl<const N: usize> BatchNorm<N> {
 
     /// [`BatchNorm::by_batch`] over the batches of all workers.
     ///
-    /// The mean comes first and the variance around it second, as in one process: the sum of squares
-    /// alone would lose digits. Derivatives are those of the collectives.
+    /// The mean comes first and the variance around it second, as in one process: the sum of
+    /// squares alone would lose digits. Derivatives are those of the collectives.
     #[track_caller]
     fn by_batches(
         &self,

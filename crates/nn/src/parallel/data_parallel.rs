@@ -165,7 +165,7 @@ impl<'a, M: Module> DataParallel<'a, M> {
     ///     let parallel = DataParallel::new(&model, &group)?.allow_unused(true);
     ///     // Each worker uses one of the two.
     ///     parallel.backward(&(&model[group.rank()] * 4.0))?;
-    ///     Ok(model.map(|x| x.grad().unwrap().item::<f64>()))
+    ///     Ok(model.each_ref().map(|x| x.grad().unwrap().item::<f64>()))
     /// })?;
     /// assert_eq!(grads, [[2.0, 2.0], [2.0, 2.0]]);
     /// # Ok::<(), pullback::Error>(())
@@ -177,9 +177,9 @@ impl<'a, M: Module> DataParallel<'a, M> {
         self
     }
 
-    /// Cuts every batch into this many parts, a power of two, which [`DataParallel::backward_parts`]
-    /// computes one after the other and sums in a fixed order: the same bits for any number of
-    /// workers that is a smaller power of two, or one.
+    /// Cuts every batch into this many parts, a power of two, which
+    /// [`DataParallel::backward_parts`] computes one after the other and sums in a fixed order: the
+    /// same bits for any number of workers that is a smaller power of two, or one.
     ///
     /// ```
     /// # use pullback::Tensor;
@@ -274,8 +274,8 @@ impl<'a, M: Module> DataParallel<'a, M> {
 
     /// [`DataParallel::backward`] where workers have different numbers of examples, as in the last
     /// batch of an epoch: losses are weighted by them. The loss is the mean over this worker's
-    /// examples; the result is the gradient of the mean over all. The workers exchange their numbers
-    /// of examples first, also inside [`DataParallel::no_sync`].
+    /// examples; the result is the gradient of the mean over all. The workers exchange their
+    /// numbers of examples first, also inside [`DataParallel::no_sync`].
     ///
     /// ```
     /// # use pullback::Tensor;

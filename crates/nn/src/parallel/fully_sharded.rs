@@ -1,17 +1,18 @@
 //! Training in which parameters, gradients and optimiser state are all spread over the workers
 //! (ZeRO stage 3).
 //!
-//! A block of the model is a *unit*. Between its uses a worker has its part of the unit's parameters
-//! alone; the module itself holds tensors of the right shapes that take no memory. A call gathers
-//! the whole parameters, runs the module with them, and drops them. Two things keep that cheap:
+//! A block of the model is a *unit*. Between its uses a worker has its part of the unit's
+//! parameters alone; the module itself holds tensors of the right shapes that take no memory. A
+//! call gathers the whole parameters, runs the module with them, and drops them. Two things keep
+//! that cheap:
 //!
 //! * **Prefetching.** Units are numbered in the order in which they were made. A call of unit k
 //!   starts gathering unit k + 1, and backward through unit k starts gathering unit k − 1, on the
 //!   group's own thread.
-//! * **Nothing is kept for backward.** Operations save their operands, and a weight is one. A packer
-//!   ([`with_packing`]) takes saved values that are a gathered parameter and keeps its number
-//!   instead; the first one that backward asks for gathers the unit again, and when all gradients
-//!   of the unit are there, it is dropped again. Activations are saved as usual.
+//! * **Nothing is kept for backward.** Operations save their operands, and a weight is one. A
+//!   packer ([`with_packing`]) takes saved values that are a gathered parameter and keeps its
+//!   number instead; the first one that backward asks for gathers the unit again, and when all
+//!   gradients of the unit are there, it is dropped again. Activations are saved as usual.
 //!
 //! Gathered parameters are leaves of their own. When the last of a unit's gradients is complete,
 //! they are summed over workers, and each worker keeps its part: [`FullSharding::finish`] waits for
@@ -330,9 +331,9 @@ impl FullSharding {
         &self.group
     }
 
-    /// Spreads the parameters of a module; buffers stay whole. All workers have the values of worker
-    /// 0. Modules are prefetched in the order of these calls, so make them in the order in which the
-    /// model uses them. Every worker calls it.
+    /// Spreads the parameters of a module; buffers stay whole. All workers have the values of
+    /// worker 0. Modules are prefetched in the order of these calls, so make them in the order in
+    /// which the model uses them. Every worker calls it.
     ///
     /// Parameters that are not trained are spread like the others, and the optimiser must not be
     /// given them.

@@ -16,6 +16,7 @@ mod shard;
 mod sharded;
 mod tensor;
 
+pub(crate) use agreement::agree;
 pub(crate) use data_parallel::broadcast;
 pub(crate) use parts::share;
 pub(crate) use shard::Cut;

@@ -321,8 +321,8 @@ impl<'a, M: Module> Sharded<'a, M> {
         Ok(())
     }
 
-    /// Scales the gradients of the parts so that all gradients together, of all workers' parts, have
-    /// at most this norm, and gives the norm they had. Every worker calls it.
+    /// Scales the gradients of the parts so that all gradients together, of all workers' parts,
+    /// have at most this norm, and gives the norm they had. Every worker calls it.
     ///
     /// ```
     /// # use pullback::Tensor;

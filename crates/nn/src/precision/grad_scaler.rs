@@ -196,9 +196,9 @@ impl GradScaler {
 
     /// Decides together with the other workers of a group: a gradient that is not finite on one of
     /// them makes all of them skip the step. For gradients of which each worker has a part
-    /// ([`Sharded`](crate::parallel::Sharded), [`FullSharding`](crate::parallel::FullSharding)); with
-    /// [`DataParallel`](crate::parallel::DataParallel) all workers have the same gradients anyway.
-    /// Every worker then calls [`GradScaler::unscale`] and [`GradScaler::step`].
+    /// ([`Sharded`](crate::parallel::Sharded), [`FullSharding`](crate::parallel::FullSharding));
+    /// with [`DataParallel`](crate::parallel::DataParallel) all workers have the same gradients
+    /// anyway. Every worker then calls [`GradScaler::unscale`] and [`GradScaler::step`].
     ///
     /// ```
     /// # use pullback::Tensor;

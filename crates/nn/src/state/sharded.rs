@@ -1,8 +1,8 @@
 //! Checkpoints of which each worker writes its part.
 //!
 //! A checkpoint is a folder with a file for each worker, `part-00001-of-00004.safetensors`, and the
-//! manifest of `manifest.rs`, which also holds the whole shapes of tensors that are cut. Worker r of
-//! W has elements r·k to (r + 1)·k of a flattened tensor, with k = ⌈length / W⌉; what is not cut
+//! manifest of `manifest.rs`, which also holds the whole shapes of tensors that are cut. Worker r
+//! of W has elements r·k to (r + 1)·k of a flattened tensor, with k = ⌈length / W⌉; what is not cut
 //! (step counts, learning rates, buffers) is in the file of worker 0. Files say nothing about who
 //! reads them: any number of workers takes the elements it needs out of them.
 //!

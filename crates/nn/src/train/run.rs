@@ -422,6 +422,9 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
             return Ok(());
         }
         self.workers.share_buffers(self.trainer.model)?;
+        let mut state = self.trainer.model.named_parameters();
+        state.extend(self.trainer.optimizer.named_state());
+        self.workers.same_state(state)?;
         let saved = self.write(checkpoints);
         self.workers.together(saved)?;
         self.place.saved = Some(self.place.step);

@@ -464,18 +464,18 @@ impl<'a, M: Module> Trainer<'a, M> {
     }
 
     /// Trains together with the other workers of a group, each of which runs the same program: the
-    /// step function reduces gradients with [`DataParallel`](crate::parallel::DataParallel), and the
-    /// loader gives each worker its part of a batch
+    /// step function reduces gradients with [`DataParallel`](crate::parallel::DataParallel), and
+    /// the loader gives each worker its part of a batch
     /// ([`DataLoader::workers`](crate::data::DataLoader::workers)).
     ///
-    /// Metrics are the mean over workers, weighted by the examples of the step where the loader says
-    /// how many there were. All workers end together, also where one is interrupted; an error of one
-    /// is an error of all. Callbacks run on worker 0 alone, and it writes the checkpoints, which all
-    /// read when they resume; another number of workers may resume. Buffers are those of worker 0 in
-    /// every evaluation and checkpoint. Where the engine counts, the metrics `slowest_worker` and
-    /// `waited_for_it` (seconds, at each end of an epoch and evaluation) and a note of the outcome say
-    /// for which worker this one has waited longest. Workers that are seeded alike draw the same random numbers,
-    /// and do so after resuming.
+    /// Metrics are the mean over workers, weighted by the examples of the step where the loader
+    /// says how many there were. All workers end together, also where one is interrupted; an error
+    /// of one is an error of all. Callbacks run on worker 0 alone, and it writes the checkpoints,
+    /// which all read when they resume; another number of workers may resume. Buffers are those of
+    /// worker 0 in every evaluation and checkpoint. Where the engine counts, the metrics
+    /// `slowest_worker` and `waited_for_it` (seconds, at each end of an epoch and evaluation) and a
+    /// note of the outcome say for which worker this one has waited longest. Workers that are
+    /// seeded alike draw the same random numbers, and do so after resuming.
     ///
     /// ```
     /// use pullback::Tensor;
@@ -488,7 +488,8 @@ impl<'a, M: Module> Trainer<'a, M> {
     ///     let model = [Tensor::from(0f32).requires_grad()];
     ///     let opt = Sgd { lr: 0.01, ..Sgd::default() }.over(model.clone())?;
     ///     let parallel = DataParallel::new(&model, &group)?;
-    ///     let loader = DataLoader::new(from_fn(8, |i| Ok(i as f32))).batch_size(4).workers(&group);
+    ///     let loader = DataLoader::new(from_fn(8, |i| Ok(i as f32)));
+    ///     let loader = loader.batch_size(4).workers(&group);
     ///     let trainer = Trainer::new(&model, &opt).epochs(10).workers(&group);
     ///     let outcome = trainer.run(&loader, |x: &Tensor| {
     ///         opt.zero_grad();

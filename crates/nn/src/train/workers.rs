@@ -8,9 +8,9 @@
 
 use super::Metrics;
 use crate::Module;
-use crate::parallel::{broadcast, gather_texts};
+use crate::parallel::{agree, broadcast, gather_texts};
 use crate::state::{json_of, number_in};
-use pullback::{Error, Group, Result};
+use pullback::{DType, Error, Group, Result, Tensor, catch, no_grad};
 use serde_json::{Map, Value, json};
 
 const OP: &str = "train";
@@ -120,6 +120,21 @@ impl Workers {
             Some(group) => broadcast(&model.named_buffers(), group),
             None => Ok(()),
         }
+    }
+
+    /// Refuses a checkpoint that worker 0 cannot write for all: where parameters or the optimiser's
+    /// state are spread over workers, or have drifted apart. What is compared is the sum of each
+    /// tensor.
+    pub fn same_state(&self, state: Vec<(String, Tensor)>) -> Result<()> {
+        let Some(group) = self.others() else { return Ok(()) };
+        let mut lines = Vec::new();
+        for (name, x) in state {
+            let sum = catch(|| no_grad(|| x.detach().cast(DType::F64).sum()))?;
+            lines.push(format!("{name} with the sum {:e}", sum.try_item::<f64>()?));
+        }
+        agree(group, OP, "the tensors to be saved", lines).map_err(|error| {
+            error.hint("worker 0 saves for all; what is spread is saved by `ShardedCheckpoints`")
+        })
     }
 
     /// The worker for which this one has waited longest so far, and how many seconds, where the

@@ -52,8 +52,8 @@ fn models_that_differ_are_refused_on_all_workers_with_the_first_difference() {
     assert_eq!(errors.unwrap(), [expected; 3]);
 }
 
-/// The first pass has buckets in the reversed order of declaration, later ones in the order in which
-/// gradients came.
+/// The first pass has buckets in the reversed order of declaration, later ones in the order in
+/// which gradients came.
 #[test]
 fn buckets_follow_the_order_in_which_gradients_become_ready() {
     #[derive(Tree)]

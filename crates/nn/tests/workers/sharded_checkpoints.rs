@@ -2,7 +2,7 @@
 
 use crate::compared::{mlp, normal};
 use pullback::{Group, Result, Tensor};
-use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
+use pullback_nn::optim::{AdamW, UpdateRule};
 use pullback_nn::parallel::{FullSharding, FullySharded, Sharded};
 use pullback_nn::state::{ShardedCheckpoint, ShardedCheckpoints};
 use pullback_nn::{Layer, Linear, Module};

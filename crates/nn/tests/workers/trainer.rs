@@ -4,7 +4,7 @@ use crate::compared::{mlp, normal, values};
 use pullback::{Error, Group, Key, Result, Tensor};
 use pullback_nn::data::{DataLoader, TensorDataset};
 use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
-use pullback_nn::parallel::DataParallel;
+use pullback_nn::parallel::{DataParallel, Sharded};
 use pullback_nn::state::Checkpoints;
 use pullback_nn::train::{
     Callback, Ended, Every, JsonLog, LoopControl, Metrics, Outcome, TrainState, Trainer, read_log,
@@ -161,6 +161,32 @@ fn a_checkpoint_that_cannot_be_written_is_an_error_of_all() {
     });
     let errors = errors.unwrap();
     assert!(errors.iter().all(|text| text.contains("taken cannot be made")), "{errors:?}");
+}
+
+/// The parts of worker 0 are no checkpoint.
+#[test]
+fn worker_0_does_not_save_what_is_spread() {
+    let folder = tempfile::tempdir().unwrap();
+    let errors = threads(2, |group| {
+        let model = mlp();
+        let sharded = Sharded::new(&model, &group, 2)?;
+        let optimizer = Sgd { momentum: 0.9, ..Sgd::default() }.over(sharded.parameters())?;
+        let trainer = Trainer::new(&model, &optimizer).handle_interrupt(false).workers(&group);
+        let trainer = trainer.checkpoints(Every::Steps(1), Checkpoints::new(folder.path()));
+        let run = trainer.run(&vec![normal(1, &[4, 6])], |x| {
+            sharded.zero_grad();
+            let loss = model.forward(x).square().mean();
+            sharded.backward(&loss)?;
+            sharded.step(&optimizer)?;
+            Ok(loss)
+        });
+        Ok(run.unwrap_err().to_string())
+    });
+    for error in errors.unwrap() {
+        assert!(error.contains("differ between workers"), "{error}");
+        assert!(error.contains("`ShardedCheckpoints`"), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }
 
 #[test]

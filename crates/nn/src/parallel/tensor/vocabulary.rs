@@ -56,8 +56,8 @@ impl VocabularyParallelEmbedding {
         VocabularyParallelEmbedding { weight: weight.requires_grad(), workers: workers.clone() }
     }
 
-    /// The logits of this worker's words, `[…, words / workers]`, from features that are the same on
-    /// all workers: the output projection of a model with tied weights.
+    /// The logits of this worker's words, `[…, words / workers]`, from features that are the same
+    /// on all workers: the output projection of a model with tied weights.
     ///
     /// ```
     /// # use pullback::Tensor;
