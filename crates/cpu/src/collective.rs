@@ -100,23 +100,14 @@ impl ByteRanges {
     }
 
     /// # Safety
-    /// As for `slices`, until this returns.
+    /// The memory is there, the operand is written, the two do not overlap, and nobody else uses
+    /// the result, or writes the operand, until this returns.
     unsafe fn call(
         &self,
         op: &CollectiveOp,
         group: &dyn Communicator,
         sequence: u64,
     ) -> Result<()> {
-        // SAFETY: as the caller promises.
-        let (operand, input, output) = unsafe { self.slices() };
-        let (collective, line) = (&op.collective, op.line);
-        group.run(&CollectiveCall { collective, operand, sequence, line }, input, output)
-    }
-
-    /// # Safety
-    /// The memory is there, the operand is written, the two do not overlap, and nobody else uses
-    /// the result, or writes the operand, while the slices exist.
-    unsafe fn slices(&self) -> (&Spec, &[u8], &mut [u8]) {
         let input: &[u8] = match self.input.1 {
             0 => &[],
             // SAFETY: as the caller promises.
@@ -130,6 +121,7 @@ impl ByteRanges {
                 std::slice::from_raw_parts_mut(self.output.0, n)
             },
         };
-        (&self.spec, input, output)
+        let (collective, operand, line) = (&op.collective, &self.spec, op.line);
+        group.run(&CollectiveCall { collective, operand, sequence, line }, input, output)
     }
 }

@@ -10,7 +10,7 @@
 //! sent next would be taken for something else. Later calls fail at once and give the first error
 //! as their cause.
 
-use crate::{Collective, Communicator, Error, ErrorKind, Line, Result};
+use crate::{Collective, Communicator, Error, ErrorKind, Family, Line, Op, Program, Result};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -65,6 +65,25 @@ impl CollectiveOp {
     #[must_use]
     pub fn with(&self, collective: Collective) -> CollectiveOp {
         CollectiveOp { collective, ..self.clone() }
+    }
+}
+
+impl Op {
+    /// Whether its place among others of which this holds must stay, as other workers see it:
+    /// collectives, and what contains them. No pass removes, merges, repeats or reorders these.
+    ///
+    /// ```
+    /// # use pullback_ir::Op;
+    /// assert!(!Op::Dot.is_ordered());
+    /// ```
+    pub fn is_ordered(&self) -> bool {
+        match self.family() {
+            Family::Collective => true,
+            Family::Structure(inside) => inside.programs().into_iter().any(Program::is_ordered),
+            Family::Source | Family::Pointwise(_) | Family::View | Family::Movement => false,
+            Family::Index | Family::Reduction | Family::Window | Family::Linear => false,
+            Family::Fused => false,
+        }
     }
 }
 

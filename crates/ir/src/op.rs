@@ -530,23 +530,6 @@ impl Op {
         }
     }
 
-    /// Whether its place among others of which this holds must stay, as other workers see it:
-    /// collectives, and what contains them. No pass removes, merges, repeats or reorders these.
-    ///
-    /// ```
-    /// # use pullback_ir::Op;
-    /// assert!(!Op::Dot.is_ordered());
-    /// ```
-    pub fn is_ordered(&self) -> bool {
-        match self.family() {
-            Family::Collective => true,
-            Family::Structure(inside) => inside.programs().into_iter().any(Program::is_ordered),
-            Family::Source | Family::Pointwise(_) | Family::View | Family::Movement => false,
-            Family::Index | Family::Reduction | Family::Window | Family::Linear => false,
-            Family::Fused => false,
-        }
-    }
-
     /// Where its result is in memory. What is not in its own costs nothing to compute.
     ///
     /// ```

@@ -91,7 +91,7 @@ fn first_axis(name: &'static str, x: &Spec) -> Result<usize> {
 /// The length of one of `size` parts of the first axis.
 fn parts(name: &'static str, x: &Spec, size: usize) -> Result<usize> {
     let length = first_axis(name, x)?;
-    if length % size == 0 {
+    if length.is_multiple_of(size) {
         return Ok(length / size);
     }
     let message = format!("the {length} of axis 0 of {x} cannot be cut into {size} equal parts");

@@ -78,7 +78,7 @@ fn at_root(f: &RuleContext, dy: &Tensor) -> Tensor {
     let here = of(f).group.communicator().rank() == root;
     let all = sum(f, dy);
     let chosen = all.new_splat(here.into(), all.shape(), DType::Bool);
-    chosen.select(&all, &all.new_zeros(all.shape()))
+    chosen.select(&all, all.new_zeros(all.shape()))
 }
 
 /// The share of each element in the extreme of all workers: ties share evenly.
@@ -384,7 +384,7 @@ impl Tensor {
     #[track_caller]
     fn cut_axis(&self, name: &'static str, axis: usize, size: usize) -> Tensor {
         let length = self.shape()[axis];
-        if length % size != 0 {
+        if !length.is_multiple_of(size) {
             let message = format!(
                 "the {length} of axis {axis} of {} cannot be cut into {size} equal parts",
                 self.spec()
