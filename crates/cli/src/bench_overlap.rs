@@ -45,27 +45,38 @@ struct Row {
     hidden: f64,
 }
 
-/// Steps of a model: the median time, and the bytes of its buckets.
-fn steps(config: &GptConfig, network: Network, bucket: usize) -> CliResult<(f64, Vec<usize>)> {
+/// What steps of a model took: medians.
+struct Steps {
+    time: f64,
+    /// How long a step waited for the network after backward.
+    waited: f64,
+    /// The bytes of its buckets.
+    buckets: Vec<usize>,
+}
+
+fn steps(config: &GptConfig, network: Network, bucket: usize) -> CliResult<Steps> {
     let model = Gpt::new(config);
     let group = delayed(&Group::alone(), network);
     let parallel = DataParallel::new(&model, &group)?.bucket_bytes(bucket);
     let optimizer = AdamW { lr: 3e-4, ..AdamW::default() }.over(model.parameters())?;
     let (ids, next) = tokens(config, BATCH, config.length);
-    let mut times = vec![];
+    let (mut times, mut waits, mut buckets) = (vec![], vec![], vec![]);
     for _ in 0..STEPS + 2 {
         let start = Instant::now();
         optimizer.zero_grad();
         parallel.backward(&model.loss(&ids, &next))?;
         optimizer.step()?;
         times.push(start.elapsed().as_secs_f64());
+        let step = parallel.schedule().ok_or_else(|| Failure::failed("no step was recorded"))?;
+        waits.push(step.waited);
+        buckets = step.buckets.iter().map(|bucket| bucket.bytes).collect();
     }
     // The first fills the buckets in the order of gradients, the second has them in that order.
-    let times = &mut times[2..];
-    times.sort_by(f64::total_cmp);
-    let schedule = parallel.schedule().ok_or_else(|| Failure::failed("no step was recorded"))?;
-    let bytes = schedule.buckets.iter().map(|bucket| bucket.bytes).collect();
-    Ok((times[times.len() / 2], bytes))
+    let median = |values: &mut [f64]| {
+        values.sort_by(f64::total_cmp);
+        values[values.len() / 2]
+    };
+    Ok(Steps { time: median(&mut times[2..]), waited: median(&mut waits[2..]), buckets })
 }
 
 /// Any tokens will do for a step.
@@ -86,16 +97,16 @@ pub fn plot(path: &Path, json: bool, out: &mut Output) -> CliResult {
     for megabytes in BANDWIDTHS {
         let network = Network { latency: LATENCY, bandwidth: megabytes * 1e6 };
         // One after the other, so that all three see the same machine.
-        let (computing, _) = steps(&SMALL, free, BUCKET)?;
-        let (overlapped, buckets) = steps(&SMALL, network, BUCKET)?;
-        let (sequential, _) = steps(&SMALL, network, usize::MAX)?;
-        let times = buckets.iter().map(|&bytes| network.time(bytes).as_secs_f64());
+        let computing = steps(&SMALL, free, BUCKET)?.time;
+        let overlapped = steps(&SMALL, network, BUCKET)?;
+        let sequential = steps(&SMALL, network, usize::MAX)?.time;
+        let times = overlapped.buckets.iter().map(|&bytes| network.time(bytes).as_secs_f64());
         let communication: f64 = times.sum();
-        let hidden = 1.0 - ((overlapped - computing) / communication).clamp(0.0, 1.0);
+        let hidden = 1.0 - (overlapped.waited / communication).clamp(0.0, 1.0);
         rows.push(Row {
             bandwidth_mb_per_s: megabytes,
             communication_ms: communication * 1e3,
-            overlapped_ms: overlapped * 1e3,
+            overlapped_ms: overlapped.time * 1e3,
             sequential_ms: sequential * 1e3,
             computing_ms: computing * 1e3,
             hidden,
