@@ -1,12 +1,13 @@
 //! `pullback bench`: the front of the benchmark program.
 
-use crate::bench_workers;
 use crate::failure::{CliResult, Failure};
 use crate::output::{Output, columns};
+use crate::{bench_overlap, bench_workers};
 use clap::Args;
 use pullback::Device;
 use pullback_bench::{Request, workloads, workloads_on};
 use pullback_explore::expression::{did_you_mean, near};
+use std::path::PathBuf;
 
 /// What `pullback bench` takes.
 #[derive(Debug, Args)]
@@ -17,6 +18,10 @@ use pullback_explore::expression::{did_you_mean, near};
   pullback bench --json > here.jsonl all of them, a JSON object a line
   pullback bench --device cuda       the workloads of GPUs, on the first one
   pullback bench workers             all-reduce of threads and processes, 1 KiB to 256 MiB
+  pullback bench workers --plot overlap.png
+                                     a GPT's step with and without overlap, against the bandwidth of a network
+  pullback bench workers --record step.json
+                                     when the buckets of GPT-2 (124M) are ready here, for `pullback simulate`
   pullback bench --scaling           how much faster two threads are than one on this machine, just now
 
 Each workload runs for about two seconds after a warm-up, in a process of its own, so that its peak of memory is its own.
@@ -42,6 +47,16 @@ pub struct BenchArgs {
     /// Of `workers`: the largest operand, in MiB
     #[arg(long, value_name = "MIB", default_value_t = 256)]
     largest: usize,
+    /// Of `workers`: measures a GPT's step with and without overlap on networks of several
+    /// bandwidths, and draws it (.png or .svg)
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Of `workers`: records the schedule of a step of GPT-2 (124M) on this machine, for `simulate`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Of `workers --record`: tokens of the batch
+    #[arg(long, value_name = "N", default_value_t = 128)]
+    tokens: usize,
     /// Names the workloads
     #[arg(long)]
     list: bool,
@@ -60,7 +75,15 @@ pub struct BenchArgs {
 /// If there is no such workload, or one fails.
 pub fn run(arguments: &BenchArgs, out: &mut Output) -> CliResult {
     if arguments.workloads == ["workers"] {
-        return bench_workers::run(arguments.largest, arguments.json, out);
+        return match (&arguments.plot, &arguments.record) {
+            (Some(_), Some(_)) => Err(Failure::usage("--plot and --record are two runs")),
+            (Some(path), None) => bench_overlap::plot(path, arguments.json, out),
+            (None, Some(path)) => bench_overlap::record(path, arguments.tokens, out),
+            (None, None) => bench_workers::run(arguments.largest, arguments.json, out),
+        };
+    }
+    if arguments.plot.is_some() || arguments.record.is_some() {
+        return Err(Failure::usage("--plot and --record are options of `pullback bench workers`"));
     }
     let known: Vec<&str> = workloads().map(|(name, _)| name).collect();
     if let Some(name) = arguments.workloads.iter().find(|name| !known.contains(&name.as_str())) {

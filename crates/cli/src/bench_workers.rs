@@ -5,10 +5,9 @@
 
 use crate::failure::{CliResult, Failure};
 use crate::output::{Output, columns};
-use pullback::{DType, Group, Tensor};
+use pullback::Group;
 use serde::{Deserialize, Serialize};
 use std::process::Command;
-use std::time::Instant;
 
 /// A measured size.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -18,7 +17,7 @@ struct Row {
     bytes: usize,
     /// The median of all repetitions.
     ms: f64,
-    /// Bytes of the operand in a second.
+    /// Billions of bytes of the operand in a second.
     gb_per_s: f64,
 }
 
@@ -72,20 +71,11 @@ fn measure(group: &Group, largest: usize) -> pullback::Result<Vec<Row>> {
     }
     let mut rows = vec![];
     for bytes in sizes {
-        let x = Tensor::zeros_with([bytes / 4], DType::F32);
         // As many on every worker.
         let repetitions = ((256 << 20) / bytes).clamp(5, 300);
-        let mut times = Vec::with_capacity(repetitions);
-        for _ in 0..repetitions + 2 {
-            group.barrier()?;
-            let start = Instant::now();
-            pullback::catch(|| x.all_reduce(group))?;
-            times.push(start.elapsed().as_secs_f64());
-        }
-        // Memory is allocated and caches are filled by the first two.
-        let times = &mut times[2..];
-        times.sort_by(f64::total_cmp);
-        let median = times[times.len() / 2];
+        let mut times = pullback_workers::all_reduce_times(group, bytes, repetitions)?;
+        times.sort();
+        let median = times[times.len() / 2].as_secs_f64();
         rows.push(Row {
             engine: group.engine().to_string(),
             workers: group.size(),

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod bench_overlap;
 mod bench_workers;
 mod check;
 mod command;

@@ -5,7 +5,10 @@ mod run;
 use run::{command, ran, run};
 use std::process::Stdio;
 
-const COMMANDS: [&str; 7] = ["train", "grad", "check", "explain", "bench", "ops", "completions"];
+#[rustfmt::skip]
+const COMMANDS: [&str; 9] = [
+    "train", "grad", "check", "explain", "bench", "launch", "simulate", "ops", "completions",
+];
 
 #[test]
 fn help_teaches() {

@@ -10,6 +10,7 @@
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use pullback_ir::{Combination, DType};
+use std::ops::Range;
 
 /// Bytes of a block of operands.
 pub(crate) const BLOCK: usize = 8 << 10;
@@ -35,16 +36,15 @@ pub(crate) fn combine(
     }
 }
 
-/// Elements in memory, and the type that they are combined in.
+/// Elements in memory, and the type that they are combined in. Blocks of both are bytes.
 trait Element {
-    /// Of an element in memory.
+    /// Bytes of an element, in memory and when combined.
     const BYTES: usize;
-    type Wide: Copy + Default;
-    fn load(bytes: &[u8], wide: &mut [Self::Wide]);
-    fn store(wide: &[Self::Wide], bytes: &mut [u8]);
-    fn sum(a: Self::Wide, b: Self::Wide) -> Self::Wide;
-    fn max(a: Self::Wide, b: Self::Wide) -> Self::Wide;
-    fn min(a: Self::Wide, b: Self::Wide) -> Self::Wide;
+    const WIDE: usize;
+    fn widen(narrow: &[u8], wide: &mut [u8]);
+    fn narrow(wide: &[u8], narrow: &mut [u8]);
+    /// Combines `b` into `a`.
+    fn combine(combination: Combination, a: &mut [u8], b: &[u8]);
 }
 
 /// NaN wins on either side.
@@ -60,103 +60,90 @@ fn smaller<T: PartialOrd + Copy>(a: T, b: T) -> T {
     if a < b || a != a { a } else { b }
 }
 
-macro_rules! element {
-    ($element:ty, $bytes:expr, $wide:ty, $sum:expr, $load:expr, $store:expr) => {
-        impl Element for $element {
-            const BYTES: usize = $bytes;
-            type Wide = $wide;
-            fn load(bytes: &[u8], wide: &mut [$wide]) {
-                $load(bytes, wide)
-            }
-            fn store(wide: &[$wide], bytes: &mut [u8]) {
-                $store(wide, bytes)
-            }
-            #[inline(always)]
-            fn sum(a: $wide, b: $wide) -> $wide {
-                $sum(a, b)
-            }
-            #[inline(always)]
-            fn max(a: $wide, b: $wide) -> $wide {
-                larger(a, b)
-            }
-            #[inline(always)]
-            fn min(a: $wide, b: $wide) -> $wide {
-                smaller(a, b)
+/// `a[i] = f(a[i], b[i])`, for the type of `f`.
+macro_rules! each {
+    ($type:ty, $a:expr, $b:expr, $f:expr) => {
+        for (a, b) in $a.as_chunks_mut().0.iter_mut().zip($b.as_chunks().0) {
+            *a = $f(<$type>::from_ne_bytes(*a), <$type>::from_ne_bytes(*b)).to_ne_bytes();
+        }
+    };
+}
+
+macro_rules! combine_as {
+    ($type:ty, $sum:expr) => {
+        fn combine(combination: Combination, a: &mut [u8], b: &[u8]) {
+            match combination {
+                Combination::Sum => each!($type, a, b, $sum),
+                Combination::Max => each!($type, a, b, larger),
+                Combination::Min => each!($type, a, b, smaller),
             }
         }
     };
 }
 
 macro_rules! plain {
-    ($($type:ty, $sum:expr;)*) => {$(
-        element!(
-            $type,
-            size_of::<$type>(),
-            $type,
-            $sum,
-            |bytes: &[u8], wide: &mut [$type]| {
-                for (x, bytes) in wide.iter_mut().zip(bytes.as_chunks().0) {
-                    *x = <$type>::from_ne_bytes(*bytes);
-                }
-            },
-            |wide: &[$type], bytes: &mut [u8]| {
-                for (x, bytes) in wide.iter().zip(bytes.as_chunks_mut().0) {
-                    *bytes = x.to_ne_bytes();
-                }
+    ($($element:ty, $type:ty, $sum:expr;)*) => {$(
+        impl Element for $element {
+            const BYTES: usize = size_of::<$type>();
+            const WIDE: usize = size_of::<$type>();
+            fn widen(narrow: &[u8], wide: &mut [u8]) {
+                wide.copy_from_slice(narrow);
             }
-        );
+            fn narrow(wide: &[u8], narrow: &mut [u8]) {
+                narrow.copy_from_slice(wide);
+            }
+            combine_as!($type, $sum);
+        }
     )*};
-}
-
-plain! {
-    f64, |a, b| a + b;
-    f32, |a, b| a + b;
-    i64, i64::wrapping_add;
-    i32, i32::wrapping_add;
-    u8, u8::wrapping_add;
 }
 
 /// Elements of [`DType::Bool`], of which the sum is the largest.
 struct Bool;
-element!(
-    Bool,
-    1,
-    u8,
-    |a, b| a | b,
-    |bytes: &[u8], wide: &mut [u8]| wide.copy_from_slice(bytes),
-    |wide: &[u8], bytes: &mut [u8]| bytes.copy_from_slice(wide)
-);
+
+plain! {
+    f64, f64, |a, b| a + b;
+    f32, f32, |a, b| a + b;
+    i64, i64, i64::wrapping_add;
+    i32, i32, i32::wrapping_add;
+    u8, u8, u8::wrapping_add;
+    Bool, u8, |a: u8, b: u8| a | b;
+}
 
 macro_rules! narrow {
     ($name:ident, $half:ty) => {
         /// Elements that are combined in f32.
         struct $name;
-        element!(
-            $name,
-            2,
-            f32,
-            |a, b| a + b,
-            |bytes: &[u8], wide: &mut [f32]| {
-                let mut narrow = [<$half>::ZERO; 256];
-                for (bytes, wide) in bytes.chunks(512).zip(wide.chunks_mut(256)) {
-                    let narrow = &mut narrow[..wide.len()];
-                    for (x, bytes) in narrow.iter_mut().zip(bytes.as_chunks().0) {
+        impl Element for $name {
+            const BYTES: usize = 2;
+            const WIDE: usize = 4;
+            fn widen(narrow: &[u8], wide: &mut [u8]) {
+                let (mut x, mut y) = ([<$half>::ZERO; 256], [0f32; 256]);
+                for (narrow, wide) in narrow.chunks(512).zip(wide.chunks_mut(1024)) {
+                    let (x, y) = (&mut x[..narrow.len() / 2], &mut y[..narrow.len() / 2]);
+                    for (x, bytes) in x.iter_mut().zip(narrow.as_chunks().0) {
                         *x = <$half>::from_ne_bytes(*bytes);
                     }
-                    narrow.convert_to_f32_slice(wide);
+                    x.convert_to_f32_slice(y);
+                    for (y, bytes) in y.iter().zip(wide.as_chunks_mut().0) {
+                        *bytes = y.to_ne_bytes();
+                    }
                 }
-            },
-            |wide: &[f32], bytes: &mut [u8]| {
-                let mut narrow = [<$half>::ZERO; 256];
-                for (bytes, wide) in bytes.chunks_mut(512).zip(wide.chunks(256)) {
-                    let narrow = &mut narrow[..wide.len()];
-                    narrow.convert_from_f32_slice(wide);
-                    for (x, bytes) in narrow.iter().zip(bytes.as_chunks_mut().0) {
+            }
+            fn narrow(wide: &[u8], narrow: &mut [u8]) {
+                let (mut x, mut y) = ([<$half>::ZERO; 256], [0f32; 256]);
+                for (narrow, wide) in narrow.chunks_mut(512).zip(wide.chunks(1024)) {
+                    let (x, y) = (&mut x[..narrow.len() / 2], &mut y[..narrow.len() / 2]);
+                    for (y, bytes) in y.iter_mut().zip(wide.as_chunks().0) {
+                        *y = f32::from_ne_bytes(*bytes);
+                    }
+                    x.convert_from_f32_slice(y);
+                    for (x, bytes) in x.iter().zip(narrow.as_chunks_mut().0) {
                         *bytes = x.to_ne_bytes();
                     }
                 }
             }
-        );
+            combine_as!(f32, |a, b| a + b);
+        }
     };
 }
 
@@ -169,55 +156,52 @@ fn typed<E: Element>(
     out: &mut [u8],
     read: &mut impl FnMut(usize, usize, &mut [u8]),
 ) {
-    match combination {
-        Combination::Sum => blocks::<E>(n, out, read, E::sum),
-        Combination::Max => blocks::<E>(n, out, read, E::max),
-        Combination::Min => blocks::<E>(n, out, read, E::min),
-    }
-}
-
-fn blocks<E: Element>(
-    n: usize,
-    out: &mut [u8],
-    read: &mut impl FnMut(usize, usize, &mut [u8]),
-    f: impl Fn(E::Wide, E::Wide) -> E::Wide + Copy,
-) {
-    let size = out.len().min(BLOCK);
-    let mut partial: Vec<Vec<E::Wide>> = vec![];
-    let mut bytes = vec![0; size];
+    let (same, wide) = (E::BYTES == E::WIDE, out.len().min(BLOCK) / E::BYTES * E::WIDE);
+    // A block for each level of the tree; the root's is the output itself, if it can be.
+    let mut levels = vec![vec![0; wide]; depth(n)];
+    let mut narrow = vec![0; if same { 0 } else { out.len().min(BLOCK) }];
+    let mut root = vec![0; if same { 0 } else { wide }];
     for (i, out) in out.chunks_mut(BLOCK).enumerate() {
-        let bytes = &mut bytes[..out.len()];
-        let mut leaf = |rank: usize, wide: &mut Vec<E::Wide>| {
-            read(rank, i * BLOCK, bytes);
-            E::load(bytes, wide);
+        let narrow = if same { &mut [][..] } else { &mut narrow[..out.len()] };
+        let mut leaf = |rank: usize, block: &mut [u8]| match same {
+            true => read(rank, i * BLOCK, block),
+            false => {
+                read(rank, i * BLOCK, narrow);
+                E::widen(narrow, block);
+            }
         };
-        let len = out.len() / E::BYTES;
-        tree(0..n, 0, len, &mut partial, &mut leaf, f);
-        E::store(&partial[0], out);
+        let f = |a: &mut [u8], b: &[u8]| E::combine(combination, a, b);
+        match same {
+            true => tree(0..n, out, &mut levels, &mut leaf, &f),
+            false => {
+                let root = &mut root[..out.len() / E::BYTES * E::WIDE];
+                tree(0..n, root, &mut levels, &mut leaf, &f);
+                E::narrow(root, out);
+            }
+        }
     }
 }
 
-/// Leaves the combination of a range of workers in `partial[level]`.
-fn tree<T: Copy + Default>(
-    ranks: std::ops::Range<usize>,
-    level: usize,
-    len: usize,
-    partial: &mut Vec<Vec<T>>,
-    leaf: &mut impl FnMut(usize, &mut Vec<T>),
-    f: impl Fn(T, T) -> T + Copy,
+/// Levels of the tree below its root.
+fn depth(n: usize) -> usize {
+    n.next_power_of_two().trailing_zeros() as usize
+}
+
+/// Combines a range of workers into a block; `levels` are blocks for what is combined on the way.
+fn tree(
+    ranks: Range<usize>,
+    block: &mut [u8],
+    levels: &mut [Vec<u8>],
+    leaf: &mut impl FnMut(usize, &mut [u8]),
+    f: &impl Fn(&mut [u8], &[u8]),
 ) {
-    if partial.len() == level {
-        partial.push(vec![]);
-    }
-    partial[level].resize(len, T::default());
     if ranks.len() == 1 {
-        return leaf(ranks.start, &mut partial[level]);
+        return leaf(ranks.start, block);
     }
     let middle = ranks.start + ranks.len().next_power_of_two() / 2;
-    tree(ranks.start..middle, level, len, partial, leaf, f);
-    tree(middle..ranks.end, level + 1, len, partial, leaf, f);
-    let (left, right) = partial.split_at_mut(level + 1);
-    for (a, b) in left[level].iter_mut().zip(&right[0]) {
-        *a = f(*a, *b);
-    }
+    let (right, below) = levels.split_first_mut().expect("a level for each halving");
+    tree(ranks.start..middle, block, below, leaf, f);
+    let right = &mut right[..block.len()];
+    tree(middle..ranks.end, right, below, leaf, f);
+    f(block, right);
 }

@@ -17,6 +17,7 @@ mod exchange;
 #[cfg(unix)]
 mod launch;
 mod local;
+mod measure;
 #[cfg(feature = "mpi")]
 mod mpi;
 mod replay;
@@ -29,6 +30,7 @@ pub use choose::{finish, init, init_with};
 pub use delayed::{Network, delayed};
 #[cfg(unix)]
 pub use launch::{Launch, launch};
+pub use measure::all_reduce_times;
 pub use replay::replay;
 pub use threads::{threads, threads_within};
 
