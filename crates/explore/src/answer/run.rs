@@ -213,7 +213,12 @@ fn flags(layers: &[Layer], series: &BTreeMap<String, Vec<(u64, f64)>>) -> Vec<Va
                 &|p| p.update < FROZEN && p.gradient > 0.0,
                 "updates are less than 1e-7 of the weights",
             ),
-            ("unstable", &|p| p.update > UNSTABLE, "updates are more than a tenth of the weights"),
+            (
+                "unstable",
+                // Biases start at zero: any step is large there.
+                &|p| p.update > UNSTABLE && !layer.name.ends_with("bias"),
+                "updates are more than a tenth of the weights",
+            ),
         ];
         for (kind, wrong, text) in rules {
             if let Some(step) = lasting(wrong) {
