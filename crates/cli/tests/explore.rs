@@ -1,5 +1,6 @@
 //! `pullback explore`: serves, writes a page, and says what is wrong with what it is given.
 
+mod browser;
 mod run;
 
 use run::{command, run};
