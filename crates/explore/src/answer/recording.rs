@@ -470,7 +470,7 @@ fn nested(values: &[f64], shape: &[u64]) -> Option<(Value, String)> {
     if count != values.len() {
         return None;
     }
-    let x = Tensor::from_vec(values.to_vec(), shape);
+    let x = Tensor::from_vec(values, shape);
     let spec = x.spec().clone();
     let whole =
         described(&spec, crate::number::tensor(&x, 5), Some(crate::number::to_json(&x)), None);
