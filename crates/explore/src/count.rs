@@ -24,8 +24,8 @@ pub struct Cost {
     pub kept: usize,
 }
 
-/// The costs of the function itself and of the requested modes (forward, reverse); `rows` elements of the result are
-/// differentiated.
+/// The costs of the function itself and of the requested modes (forward, reverse); `rows` elements
+/// of the result are differentiated.
 ///
 /// # Errors
 /// If the expression cannot be traced.

@@ -92,7 +92,7 @@ fn measure(n: usize, m: usize) -> Answer<Value> {
         }
     });
     let (xs, ys) = (Spec::cpu(DType::F64, [n, 1]), Spec::cpu(DType::F64, [m, 1]));
-    let plain = count::multiplications(&trace(|x| f(&x[0]), &[xs.clone()])?);
+    let plain = count::multiplications(&trace(|x| f(&x[0]), std::slice::from_ref(&xs))?);
     let once = count::multiplications(&trace(|x| jvp(f, &x[0], &x[1]), &[xs.clone(), xs.clone()])?);
     let both = trace(
         |x| {

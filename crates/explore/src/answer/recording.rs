@@ -5,7 +5,7 @@ use super::program::{self, Compiled};
 use super::value::{described, number, stats, text};
 use super::versioned;
 use crate::problem::{Answer, Problem, ProblemKind};
-use pullback::record_file::{NodeKind, RecordedNode, Recording, Sampled, Stats};
+use pullback::record_file::{Moment, NodeKind, RecordedNode, Recording, Sampled, Stats};
 use pullback::{Op, Program, Spec, Tensor, catch, trace, try_apply};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -297,7 +297,7 @@ impl Opened {
         versioned(json!({
             "title": self.title, "bytes": self.bytes, "program": self.has_program(),
             "total": self.nodes(), "result": self.result(),
-            "seconds": moments.last().map(|m| (m.start + m.nanos) as f64 * 1e-9),
+            "seconds": seconds(moments),
             "peak": moments.iter().map(|m| m.bytes).max(),
             "ops": r.names.iter().map(|(name, _)| name).collect::<Vec<_>>(),
             "families": r.names.iter().map(|(_, family)| family).collect::<Vec<_>>(),
@@ -439,7 +439,7 @@ impl Opened {
         versioned(json!({ "runs": [{
             "name": "recording", "peak": moments.iter().map(|m| m.bytes).max().unwrap_or(0),
             "kept": null, "recomputed": again, "stride": stride, "timeline": entries,
-            "seconds": moments.last().map_or(0.0, |m| (m.start + m.nanos) as f64 * 1e-9),
+            "seconds": seconds(moments),
         }], "segments": [] }))
     }
 
@@ -458,6 +458,11 @@ impl Opened {
     }
 }
 
+/// How long the ops took: the time between them is mostly that of recording.
+fn seconds(moments: &[Moment]) -> f64 {
+    moments.iter().map(|m| m.nanos as f64 * 1e-9).sum()
+}
+
 /// Elements as nested lists and as text, if they are as many as the shape says.
 fn nested(values: &[f64], shape: &[u64]) -> Option<(Value, String)> {
     let shape: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
@@ -465,7 +470,7 @@ fn nested(values: &[f64], shape: &[u64]) -> Option<(Value, String)> {
     if count != values.len() {
         return None;
     }
-    let x = Tensor::from_vec(values.to_vec(), shape);
+    let x = Tensor::from_vec(values, shape);
     let spec = x.spec().clone();
     let whole =
         described(&spec, crate::number::tensor(&x, 5), Some(crate::number::to_json(&x)), None);

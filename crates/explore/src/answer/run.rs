@@ -157,6 +157,9 @@ const EXPLODING: f64 = 1e3;
 const FROZEN: f64 = 1e-7;
 const UNSTABLE: f64 = 0.1;
 
+/// A kind of flag, when it is raised, and in words.
+type FlagRule<'a> = (&'a str, &'a dyn Fn(&LayerPoint) -> bool, &'a str);
+
 /// What is wrong with a layer, with the first step at which it stays so for three rows.
 fn flags(layers: &[Layer], series: &BTreeMap<String, Vec<(u64, f64)>>) -> Vec<Value> {
     let mut out = Vec::new();
@@ -196,7 +199,7 @@ fn flags(layers: &[Layer], series: &BTreeMap<String, Vec<(u64, f64)>>) -> Vec<Va
             continue;
         }
         let near = |p: &LayerPoint| median.get(&p.step).copied().unwrap_or(f64::NAN);
-        let rules: [(&str, &dyn Fn(&LayerPoint) -> bool, &str); 5] = [
+        let rules: [FlagRule; 5] = [
             ("dead", &|p| p.gradient == 0.0, "the gradient is zero"),
             (
                 "vanishing",
@@ -213,7 +216,12 @@ fn flags(layers: &[Layer], series: &BTreeMap<String, Vec<(u64, f64)>>) -> Vec<Va
                 &|p| p.update < FROZEN && p.gradient > 0.0,
                 "updates are less than 1e-7 of the weights",
             ),
-            ("unstable", &|p| p.update > UNSTABLE, "updates are more than a tenth of the weights"),
+            (
+                "unstable",
+                // Biases start at zero: any step is large there.
+                &|p| p.update > UNSTABLE && !layer.name.ends_with("bias"),
+                "updates are more than a tenth of the weights",
+            ),
         ];
         for (kind, wrong, text) in rules {
             if let Some(step) = lasting(wrong) {

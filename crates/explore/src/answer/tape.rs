@@ -11,6 +11,7 @@ use crate::problem::{Answer, Problem};
 use crate::sweep::{self, Alone, Local, Sweep};
 use pullback::{Tensor, catch, jvp};
 use serde_json::{Value, json};
+use std::sync::OnceLock;
 
 /// An expression that was differentiated, with a number for each of its values.
 pub struct Tape {
@@ -231,7 +232,8 @@ pub fn local(of: &Local, formula: Option<&str>) -> Value {
 
 /// The derivative of a function as the op table has it.
 pub fn derivative(name: &str) -> Option<String> {
-    let table = pullback::table::markdown();
+    static TABLE: OnceLock<String> = OnceLock::new();
+    let table = TABLE.get_or_init(pullback::table::markdown);
     let start = format!("| `{name}` | ");
     let row = table.lines().find_map(|line| line.strip_prefix(&start))?;
     // A bar inside a cell is escaped.
@@ -296,7 +298,7 @@ fn forward(tape: &Tape, direction: &[Option<Tensor>]) -> Answer<Value> {
         Ref::Constant(_) => None,
     };
     let mut tangents = Vec::new();
-    for k in 0..graph.steps.len() {
+    for (k, along_all) in steps.iter().enumerate() {
         let alone = Alone::new(graph, k, &inputs, &values);
         let mut terms = Vec::new();
         for (i, edge) in sweep.edges[k].iter().enumerate() {
@@ -315,7 +317,7 @@ fn forward(tape: &Tape, direction: &[Option<Tensor>]) -> Answer<Value> {
             }));
         }
         tangents.push(json!({
-            "node": tape.id(Ref::GraphStep(k)), "tangent": value(&steps[k]), "terms": terms,
+            "node": tape.id(Ref::GraphStep(k)), "tangent": value(along_all), "terms": terms,
         }));
     }
     let forward = (&result * &sweep.cotangent).sum().item::<f64>();

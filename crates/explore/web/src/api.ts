@@ -42,27 +42,45 @@ export const written = stored !== null;
 const recent = new Map<string, unknown>();
 const KEPT = 60;
 
-export async function ask<T>(path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
+const flying = new Map<string, Promise<unknown>>();
+
+/** The answer to one question. The same question asked meanwhile shares the request. */
+export function ask<T>(path: string, body?: unknown): Promise<T> {
   const method = body === undefined ? "GET" : "POST";
   const name = key(method, path, body);
-  if (stored) {
-    const answer = stored.get(name);
-    if (answer === undefined) {
-      throw new Failure("written", "This file carries no answer to that: it needs the server. Run `pullback explore` and open the page it prints.");
-    }
-    return checked<T>(answer);
+  if (stored) return carried<T>(name);
+  if (recent.has(name)) return Promise.resolve(recent.get(name) as T);
+  let answer = flying.get(name) as Promise<T> | undefined;
+  if (!answer) {
+    answer = request<T>(method, path, body).finally(() => flying.delete(name));
+    flying.set(name, answer);
+    answer.then((good) => {
+      // Measured times are asked for again; everything else is a function of the question.
+      if (path === "/api/cost") return;
+      recent.set(name, good);
+      if (recent.size > KEPT) recent.delete(recent.keys().next().value as string);
+    }, () => undefined);
   }
-  if (recent.has(name)) return recent.get(name) as T;
+  return answer;
+}
+
+async function carried<T>(name: string): Promise<T> {
+  const answer = stored!.get(name);
+  if (answer === undefined) {
+    throw new Failure("written", "This file carries no answer to that: it needs the server. Run `pullback explore` and open the page it prints.");
+  }
+  return checked<T>(answer);
+}
+
+async function request<T>(method: string, path: string, body: unknown): Promise<T> {
   let response: Response;
   try {
     response = await fetch(path, {
       method,
-      signal,
       headers: body === undefined ? {} : { "Content-Type": "application/json" },
       body: body === undefined ? undefined : JSON.stringify(body),
     });
-  } catch (error) {
-    if (signal?.aborted) throw error;
+  } catch {
     throw new Failure("offline", "The server does not answer. Is `pullback explore` still running?");
   }
   let answer: unknown;
@@ -71,13 +89,7 @@ export async function ask<T>(path: string, body?: unknown, signal?: AbortSignal)
   } catch {
     throw new Failure("internal", `The server answered ${response.status} with something that is not JSON.`);
   }
-  const good = checked<T>(answer);
-  // Measured times are asked for again; everything else is a function of the question.
-  if (path !== "/api/cost") {
-    recent.set(name, good);
-    if (recent.size > KEPT) recent.delete(recent.keys().next().value as string);
-  }
-  return good;
+  return checked<T>(answer);
 }
 
 function checked<T>(answer: unknown): T {

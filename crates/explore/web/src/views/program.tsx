@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { useAsk } from "../api";
 import { bytes, count, many, seconds } from "../format";
-import type { Program, Stage, Start } from "../schema";
+import type { Program, Recording, Stage, Start } from "../schema";
 import { set, useShown } from "../state";
 import { useTheme, useWidth } from "../ui/plot";
 import { Card } from "../ui/value";
@@ -13,7 +13,9 @@ export function ProgramView({ start, recording }: { start: Start; recording: boo
   const ofFile = recording && !shown.model;
   const body = shown.model ? { model: shown.model } : { expression: shown.expression, values: shown.values };
   const own = useAsk<Program>(ofFile ? null : "/api/program", body);
-  const file = useAsk<Program>(ofFile ? "/api/recording/program" : null);
+  const graph = useAsk<Recording>(ofFile ? "/api/recording" : null);
+  const none = ofFile && graph.data !== null && !graph.data.program;
+  const file = useAsk<Program>(ofFile && graph.data?.program ? "/api/recording/program" : null);
   const { data, failure, busy } = ofFile ? file : own;
   return (
     <div class="stack gap">
@@ -26,7 +28,8 @@ export function ProgramView({ start, recording }: { start: Start; recording: boo
         {start.defaults.models.map((m) => <button key={m} class="chip" aria-pressed={shown.model === m} onClick={() => set({ model: m, stage: null })}>{m}: a training step</button>)}
       </div>
       {failure && <p class="note bad" role="alert">{failure.message}</p>}
-      {!data && !failure && <p class="placeholder" aria-busy="true">Compiling …</p>}
+      {none && <p class="note">This is a recording of a run, and has no program. <code>pullback::record_program(path, &program)</code> writes one; the models above are compiled here.</p>}
+      {!none && !data && !failure && <p class="placeholder" aria-busy="true">Compiling …</p>}
       {data && <div class={`stack gap ${busy ? "busy" : ""}`}><Compiled program={data} /></div>}
     </div>
   );

@@ -26,7 +26,7 @@ export default async (bench) => {
 
   await bench.test("first load: time until the tape is there", async (page) => {
     const times = [];
-    for (let k = 0; k < 5; k++) {
+    for (let k = 0; k < (bench.options.quick ? 1 : 5); k++) {
       const p = await page();
       await p.addInitScript(() => {
         new MutationObserver((_, o) => {
@@ -41,6 +41,6 @@ export default async (bench) => {
     }
     times.sort((a, b) => a - b);
     console.log(`     ${times.map((t) => t.toFixed(0)).join(", ")} ms, fresh browser profiles`);
-    if (bench.options.strict) check(times[2] < 300, `the median is ${times[2]} ms`);
+    if (bench.options.strict) check(times[times.length >> 1] < 300, `the median is ${times[times.length >> 1]} ms`);
   });
 };

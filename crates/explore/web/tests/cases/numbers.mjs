@@ -4,7 +4,8 @@ import { check, equal, numbersIn, sameNumber, sameValue } from "../bench.mjs";
 const hash = (view, e, more = "") => `#/${view}?${new URLSearchParams({ e: e.expression, ...Object.fromEntries(Object.entries(e.values).map(([k, v]) => [`v.${k}`, JSON.stringify(v)])) })}${more}`;
 
 export default async (bench) => {
-  for (const example of bench.start.examples) {
+  const some = bench.options.quick ? ["default", "two-layer"] : null;
+  for (const example of bench.start.examples.filter((e) => !some || some.includes(e.id))) {
     await bench.test(`numbers: forward tape of ${example.id}, node by node`, async (page) => {
       const p = await page();
       const tape = await bench.ask("/api/expression", { expression: example.expression, values: example.values });

@@ -31,7 +31,7 @@ export default async (bench) => {
     });
   }
 
-  for (const width of [390, 320]) {
+  for (const width of bench.options.quick ? [390] : [390, 320]) {
     await bench.test(`narrow: ${width} px without sideways scrolling`, async (page) => {
       const p = await page({ viewport: { width, height: 780 }, hasTouch: true, isMobile: true });
       for (const view of VIEWS) {

@@ -37,7 +37,7 @@ export default async (bench) => {
     await bench.view(p, "#/memory?of=file", url);
     await p.waitForSelector("[data-run=recording]");
     await bench.view(p, "#/program?of=file", url);
-    await p.waitForSelector(graph.program ? ".passes button" : "#main [role=alert]");
+    await p.waitForSelector(graph.program ? ".passes button" : "#main .note:has-text('has no program')");
   }, recorded);
 
   const trained = Boolean(bench.options.bin && folder);

@@ -8,6 +8,31 @@ import { pathToFileURL } from "node:url";
 import { check, equal, sameValue } from "../bench.mjs";
 
 export default async (bench) => {
+  const recording = bench.options.recording;
+  await bench.test("written page of a recording: graph, tape and sweep", async (page) => {
+    const folder = mkdtempSync(join(tmpdir(), "pullback-explore-"));
+    try {
+      const file = join(folder, "page.html");
+      execFileSync(bench.options.bin, ["explore", recording, "--out", file], { stdio: "pipe" });
+      const url = pathToFileURL(file).href;
+      const p = await page();
+      await p.goto(url);
+      await p.waitForSelector("canvas.graph-canvas");
+      await p.locator(".outline .leaf-row").first().click();
+      await p.waitForSelector("text=Show on the tape");
+      await p.goto(`${url}#/forward?of=file&forward=2`);
+      await p.waitForSelector('tr[data-node="1"].current');
+      await p.keyboard.press("End");
+      await p.waitForFunction(() => /^(\d+)\/\1$/.test(document.querySelector(".transport .count")?.textContent.replace(/\s/g, "")) && document.querySelector("tr.current"));
+      await p.goto(`${url}#/reverse?of=file`);
+      await p.waitForSelector("table.tape tbody tr");
+      await p.keyboard.press("End");
+      await p.waitForSelector("tr.current.cot-now");
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  }, Boolean(bench.options.bin && recording));
+
   await bench.test("written page: works from a file, and says what needs the server", async (page) => {
     const folder = mkdtempSync(join(tmpdir(), "pullback-explore-"));
     try {
