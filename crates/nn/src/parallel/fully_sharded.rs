@@ -30,7 +30,7 @@ use pullback::{
     catch, is_tracing, no_grad, with_packing,
 };
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 const OP: &str = "FullySharded";
 
@@ -92,7 +92,8 @@ pub struct FullySharded<M> {
 /// What the calls of one block share.
 struct Unit {
     number: usize,
-    units: Arc<Mutex<Vec<Arc<Unit>>>>,
+    /// Those of the [`FullSharding`], which holds this one too.
+    units: Weak<Mutex<Vec<Arc<Unit>>>>,
     group: Group,
     names: Vec<String>,
     cuts: Vec<Cut>,
@@ -123,7 +124,7 @@ impl Unit {
         parts: Vec<Tensor>,
     ) -> Arc<Unit> {
         let mut all = lock(units);
-        let (number, units, group) = (all.len(), units.clone(), group.clone());
+        let (number, units, group) = (all.len(), Arc::downgrade(units), group.clone());
         let state = Mutex::default();
         let unit = Arc::new(Unit { number, units, group, names, cuts, parts, state });
         all.push(unit.clone());
@@ -163,7 +164,7 @@ impl Unit {
     }
 
     fn neighbour(&self, number: Option<usize>) -> Option<Arc<Unit>> {
-        lock(&self.units).get(number?).cloned()
+        lock(&*self.units.upgrade()?).get(number?).cloned()
     }
 
     /// Parameter `i` whole, for backward: all of the unit are gathered at the first request.
@@ -568,7 +569,8 @@ impl<M: Module> Tree for FullySharded<M> {
             true => self.unit.clone(),
             false => {
                 let Unit { units, group, names, cuts, .. } = &*self.unit;
-                Unit::add(units, group, names.clone(), cuts.clone(), parts.clone())
+                let units = units.upgrade().unwrap_or_default();
+                Unit::add(&units, group, names.clone(), cuts.clone(), parts.clone())
             }
         };
         FullySharded { hollow, parts, unit }
