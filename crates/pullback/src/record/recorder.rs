@@ -268,6 +268,7 @@ pub fn family(op: &Op) -> &'static str {
         Family::Window => "window",
         Family::Linear => "linear",
         Family::Fused => "fused",
+        Family::Collective => "collective",
         Family::Structure(Structure::Region(_) | Structure::DotRegion(_)) => "region",
         Family::Structure(Structure::Flow(_)) => "flow",
         Family::Structure(Structure::Custom(_)) => "custom",
