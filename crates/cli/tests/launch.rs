@@ -79,6 +79,17 @@ fn signals_are_passed_on() {
     assert_eq!(child.wait().expect("an end").code(), Some(3));
 }
 
+/// A shell clears the mask of signals by itself, so that it cannot tell whether a worker got one.
+#[test]
+fn workers_start_with_no_signal_blocked() {
+    let ran = command(&["launch", "-n", "1", "--", "grep", "SigBlk", "/proc/self/status"]).output();
+    let ran = ran.expect("the program starts");
+    let out = String::from_utf8_lossy(&ran.stdout);
+    if cfg!(target_os = "linux") {
+        assert!(out.trim_end().ends_with("0000000000000000"), "{out}");
+    }
+}
+
 #[test]
 fn the_session_is_removed() {
     let ran = launch(&["-n", "1"], "echo $PULLBACK_SESSION; ls $PULLBACK_SESSION; kill -9 $$");

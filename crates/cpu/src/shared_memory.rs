@@ -44,6 +44,7 @@ impl SharedMemory {
         if file.metadata()?.len() < bytes as u64 {
             file.set_len(bytes as u64)?;
         }
+        allocate(file, bytes)?;
         Ok(SharedMemory { map: MmapOptions::new().len(bytes).map_raw(file)? })
     }
 
@@ -133,6 +134,24 @@ impl SharedMemory {
         #[cfg(not(target_os = "linux"))]
         let _ = word;
     }
+}
+
+/// Has the system set the memory of a file aside: a file in memory that is only made longer has none,
+/// and the first access without any left ends the process instead of giving an error.
+fn allocate(file: &File, bytes: usize) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    {
+        use std::os::fd::AsRawFd;
+        // SAFETY: a call with the descriptor of an open file.
+        let code = unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, bytes as libc::off_t) };
+        // Some file systems cannot; the length is all there is to be had then.
+        if code != 0 && code != libc::EOPNOTSUPP && code != libc::EINVAL {
+            return Err(io::Error::from_raw_os_error(code));
+        }
+    }
+    #[cfg(not(target_os = "linux"))]
+    let _ = (file, bytes);
+    Ok(())
 }
 
 /// The half of a word that the kernel compares.

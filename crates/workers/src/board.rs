@@ -23,7 +23,7 @@
 //! and then: has the group failed, does the worker it waits for still live, is time up. Whoever
 //! finds that out first writes the reason into the header, and all others return it.
 
-use crate::ticket::{self, Ticket};
+use crate::ticket::{self, Ticket, head};
 use pullback_cpu::shared_memory::SharedMemory;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -221,9 +221,9 @@ impl Board {
         let start =
             self.header(FAILED).compare_exchange(0, 1, Ordering::SeqCst, Ordering::SeqCst).is_ok();
         if start {
-            let end = reason.floor_char_boundary(PAGE - REASON);
-            self.memory.write(REASON, &reason.as_bytes()[..end]);
-            self.header(REASON_BYTES).store(end as u64, Ordering::Relaxed);
+            let reason = head(reason, PAGE - REASON);
+            self.memory.write(REASON, reason.as_bytes());
+            self.header(REASON_BYTES).store(reason.len() as u64, Ordering::Relaxed);
             self.header(FAILED).store(2, Ordering::SeqCst);
             self.header(BELL).fetch_add(1, Ordering::SeqCst);
             self.memory.wake(BELL);

@@ -59,13 +59,14 @@ struct Ending {
 }
 
 /// Starts workers and waits until all have ended; returns the exit code: that of the first worker
-/// that failed, 128 and the signal for one that was killed.
+/// that failed, 128 and the signal for one that was killed. It is for programs that do nothing else:
+/// signals of the process belong to it from then on.
 ///
 /// # Errors
 /// If the command cannot be started, or there is no place for the session.
 pub fn launch(request: &Launch) -> io::Result<u8> {
-    // Before any thread is started, so that all inherit it; commands start with an empty mask.
-    let caught = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP]);
+    // Before any thread is started, so that all inherit it.
+    let caught = caught();
     caught.thread_block().map_err(io::Error::from)?;
     let (events, received) = channel();
     let signals = events.clone();
@@ -90,6 +91,11 @@ pub fn launch(request: &Launch) -> io::Result<u8> {
         );
     }
     unreachable!("the loop ends by itself")
+}
+
+/// The signals that are passed on.
+fn caught() -> SigSet {
+    SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP])
 }
 
 /// A worker that was started.
@@ -214,7 +220,11 @@ fn start(
         let cores = thread::available_parallelism().map_or(1, usize::from);
         command.env(THREADS, (cores / workers).max(1).to_string());
     }
-    let mut child = command
+    // A command inherits the mask. (A signal that comes just now ends this process, which the
+    // workers notice.)
+    let caught = caught();
+    caught.thread_unblock().map_err(io::Error::from)?;
+    let child = command
         .args(arguments)
         .env(local::SESSION, &session.folder)
         .env(local::RANK, rank.to_string())
@@ -225,11 +235,12 @@ fn start(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|error| {
-            let name = program.to_string_lossy();
-            io::Error::new(error.kind(), format!("`{name}` cannot be started: {error}"))
-        })?;
+        .spawn();
+    caught.thread_block().map_err(io::Error::from)?;
+    let mut child = child.map_err(|error| {
+        let name = program.to_string_lossy();
+        io::Error::new(error.kind(), format!("`{name}` cannot be started: {error}"))
+    })?;
     let prefix = format!("[{rank:>width$}] ", width = (workers - 1).to_string().len());
     let mut output = vec![];
     if let Some(stream) = child.stdout.take() {

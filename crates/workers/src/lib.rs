@@ -3,7 +3,8 @@
 //! A group is one of these:
 //!
 //! * `threads`: threads of one process ([`threads`]), for tests;
-//! * `local`: processes of one machine over shared memory, started by `pullback launch`.
+//! * `local`: processes of one machine over shared memory, started by `pullback launch`;
+//! * `mpi`: processes of `mpirun` or slurm, on any number of machines (the feature `mpi`).
 //!
 //! All compute the same sums, in the same order (see `combine.rs`), compare what their workers are
 //! asked for, and turn a difference, a missing worker or a time-out into an error on all of them.

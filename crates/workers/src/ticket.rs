@@ -73,8 +73,8 @@ impl Ticket {
         bytes[..8].copy_from_slice(&self.hash.to_le_bytes());
         bytes[8..16].copy_from_slice(&self.number.to_le_bytes());
         // The head of a spec says most; so does the tail of a path.
-        let what = &self.what[..self.what.floor_char_boundary(TEXT)];
-        let line = &self.line[self.line.ceil_char_boundary(self.line.len().saturating_sub(TEXT))..];
+        let what = head(&self.what, TEXT);
+        let line = tail(&self.line, TEXT);
         for (at, text) in [(16, what), (16 + TEXT + 8, line)] {
             bytes[at] = text.len() as u8;
             bytes[at + 1..at + 1 + text.len()].copy_from_slice(text.as_bytes());
@@ -124,4 +124,17 @@ pub(crate) fn describe(call: &CollectiveCall<'_>) -> String {
         Collective::Recv { from, spec } => format!("{name} from worker {from} of {spec}"),
         Collective::Barrier => name.to_string(),
     }
+}
+
+/// The beginning of a text, of at most so many bytes.
+pub(crate) fn head(text: &str, bytes: usize) -> &str {
+    let end = (0..=bytes.min(text.len())).rev().find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
+}
+
+/// The end of a text, of at most so many bytes.
+fn tail(text: &str, bytes: usize) -> &str {
+    let start =
+        (text.len().saturating_sub(bytes)..=text.len()).find(|&at| text.is_char_boundary(at));
+    &text[start.unwrap_or(text.len())..]
 }

@@ -265,7 +265,7 @@ impl<'a, M: Module> DataParallel<'a, M> {
         let _line = called();
         lock(&self.reducer).begin(None, None);
         if let Err(error) = loss.backward() {
-            lock(&self.reducer).forget();
+            lock(&self.reducer).give_up(&error);
             return Err(error);
         }
         let synchronise = lock(&self.reducer).synchronise;
@@ -420,9 +420,16 @@ impl<'a, M: Module> DataParallel<'a, M> {
             let message = "`backward_parts` takes a batch with examples, outside of `no_sync`";
             return Err(Error::argument(OP, message));
         }
-        let done = self.run_parts(&division, total, &mut loss);
-        if done.is_err() {
-            lock(&self.reducer).forget();
+        let buffers: Vec<Tensor> = self.model.named_buffers().into_iter().map(|(_, x)| x).collect();
+        let copies = || no_grad(|| buffers.iter().map(|x| x.detach().deep_clone()).collect());
+        let before: Vec<Tensor> = catch(copies)?;
+        // Threads of one process share a generator: setting it would disturb the others.
+        let state = (self.group.engine() != "threads").then(random_state);
+        let done = self.run_parts(&division, total, (&buffers, &before), state.as_ref(), &mut loss);
+        if let Err(error) = &done {
+            lock(&self.reducer).give_up(error);
+            catch(|| no_grad(|| put_back(&buffers, &before)))?;
+            state.iter().for_each(set_random_state);
         }
         done
     }
@@ -432,15 +439,12 @@ impl<'a, M: Module> DataParallel<'a, M> {
         &self,
         division: &Division,
         total: usize,
+        (buffers, before): (&[Tensor], &[Tensor]),
+        state: Option<&Tensor>,
         loss: &mut impl FnMut(Range<usize>) -> Result<Tensor>,
     ) -> Result<Tensor> {
-        let buffers: Vec<Tensor> = self.model.named_buffers().into_iter().map(|(_, x)| x).collect();
-        let copies = || no_grad(|| buffers.iter().map(|x| x.detach().deep_clone()).collect());
-        let before: Vec<Tensor> = catch(copies)?;
         let mut after: Vec<TreeSum> = buffers.iter().map(|_| TreeSum::default()).collect();
         let (mut losses, mut dtype) = (TreeSum::default(), DType::F32);
-        // Threads of one process share a generator: setting it would disturb the others.
-        let state = (self.group.engine() != "threads").then(random_state);
         let own = division.own();
         let last = own.end - 1;
         for part in own {
@@ -450,10 +454,10 @@ impl<'a, M: Module> DataParallel<'a, M> {
             lock(&self.reducer).begin(Some(total as f64), Some(place));
             let mut value = Tensor::from(0.0);
             if count > 0 {
-                if let Some(state) = &state {
+                if let Some(state) = state {
                     set_random_state(Key::from_tensor(state).fold_in(part as u64).tensor());
                 }
-                catch(|| no_grad(|| put_back(&buffers, &before)))?;
+                catch(|| no_grad(|| put_back(buffers, before)))?;
                 let loss = loss(examples)?;
                 loss.backward()?;
                 dtype = loss.dtype();
@@ -463,7 +467,7 @@ impl<'a, M: Module> DataParallel<'a, M> {
             catch(|| {
                 no_grad(|| {
                     losses.add(value);
-                    for ((sum, x), before) in after.iter_mut().zip(&buffers).zip(&before) {
+                    for ((sum, x), before) in after.iter_mut().zip(buffers).zip(before) {
                         let x = if count > 0 { x.detach() } else { before.clone() };
                         sum.add(x.deep_clone());
                     }
@@ -471,13 +475,13 @@ impl<'a, M: Module> DataParallel<'a, M> {
             })?;
         }
         if let Some(state) = state {
-            catch(|| set_random_state(&(&state + state.new_tensor([0i64, 1]))))?;
+            catch(|| set_random_state(&(state + state.new_tensor([0i64, 1]))))?;
         }
         self.finish()?;
         catch(|| {
             no_grad(|| {
                 autocast_off(|| {
-                    for (sum, x) in after.iter_mut().zip(&buffers) {
+                    for (sum, x) in after.iter_mut().zip(buffers) {
                         let Some(sum) = sum.take() else { continue };
                         match x.dtype().is_float() {
                             true => {

@@ -85,6 +85,12 @@ impl Recorder {
         self.began = Some(Instant::now());
     }
 
+    /// A step that was not finished is not recorded.
+    pub fn forget(&mut self) {
+        self.began = None;
+        self.buckets.clear();
+    }
+
     fn since(&self) -> f64 {
         self.began.map_or(0.0, |at| at.elapsed().as_secs_f64())
     }

@@ -103,7 +103,7 @@ impl Reducer {
         self.pass.divisor = divisor;
         self.pass.part = part;
         self.pass.traced = is_tracing();
-        self.recorder.begin(self.pass.traced);
+        self.recorder.begin(self.pass.traced || !self.synchronise);
     }
 
     /// Called by backward when the gradient of parameter `i` is complete.
@@ -160,7 +160,9 @@ impl Reducer {
         let mut pieces: Vec<Tensor> = Vec::with_capacity(members.len() + 1);
         for &i in &members {
             let x = &self.parameters[i].1;
-            let grad = if self.pass.ready[i] { x.grad() } else { None };
+            // What accumulated before counts too; of a batch in parts, sums are made here.
+            let whole = self.pass.part.is_none() || self.pass.ready[i];
+            let grad = if whole { x.grad() } else { None };
             missing += u32::from(grad.is_none() && x.is_leaf());
             let grad = grad.unwrap_or_else(|| x.detach().zeros_like());
             pieces.push(grad.detach().reshape([x.len()]));
@@ -224,6 +226,17 @@ impl Reducer {
     pub fn forget(&mut self) {
         self.pass = Pass::new(self.parameters.len(), self.bucket_bytes);
         self.sums.iter_mut().for_each(|sum| *sum = TreeSum::default());
+        self.recorder.forget();
+    }
+
+    /// Ends a pass that failed on this worker: others may wait for what it will not send, so all of
+    /// them fail.
+    pub fn give_up(&mut self, error: &Error) {
+        let alone = self.group.size() == 1 || is_tracing();
+        self.forget();
+        if !alone {
+            self.group.communicator().fail(&error.to_string());
+        }
     }
 
     fn finished(&mut self) -> Result<()> {
@@ -237,6 +250,17 @@ impl Reducer {
             let unused = self.unused();
             if !unused.is_empty() && !self.allow_unused {
                 return Err(unused_error(&[unused]));
+            }
+            if self.pass.part.is_none() {
+                // What accumulated before, and got nothing in this pass.
+                for i in
+                    (0..self.parameters.len()).filter(|&i| !self.pass.ready[i]).collect::<Vec<_>>()
+                {
+                    let Some(grad) = self.parameters[i].1.grad() else { continue };
+                    if let Some(members) = self.pass.filling.add(i, &grad) {
+                        self.launch(members)?;
+                    }
+                }
             }
             let rest: Vec<Vec<usize>> = self.pass.filling.rest().collect();
             rest.into_iter().try_for_each(|members| self.launch(members))?;
@@ -275,7 +299,9 @@ impl Reducer {
     /// The parameters that should have a gradient and have none.
     fn unused(&self) -> Vec<&str> {
         let named = self.parameters.iter().zip(&self.pass.ready);
-        let unused = named.filter(|((_, x), ready)| x.is_leaf() && !**ready);
+        let in_parts = self.pass.part.is_some();
+        let unused = named
+            .filter(|((_, x), ready)| x.is_leaf() && !**ready && (in_parts || x.grad().is_none()));
         unused.map(|((name, _), _)| name.as_str()).collect()
     }
 

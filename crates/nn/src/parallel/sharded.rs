@@ -275,6 +275,10 @@ impl<'a, M: Module> Sharded<'a, M> {
     pub fn backward(&self, loss: &Tensor) -> Result<()> {
         let _line = called();
         if let Some(whole) = &self.whole {
+            // An optimiser, which has the parts, clears their gradients alone.
+            if self.shards.iter().all(|shard| shard.grad().is_none()) {
+                lock(&self.state).parameters.iter().for_each(|(_, x)| x.zero_grad());
+            }
             whole.backward(loss)?;
             let state = lock(&self.state);
             return catch(|| {

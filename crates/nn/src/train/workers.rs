@@ -82,14 +82,16 @@ impl Workers {
         examples: Option<u64>,
     ) -> Result<(Metrics, Option<u64>)> {
         let Some(group) = self.others() else { return Ok((own?, examples)) };
-        let mut line = Line { examples, ..Line::default() };
-        match &own {
-            Ok(metrics) => line.metrics = metrics.clone(),
-            Err(error) => line.error = Some(error.to_string()),
-        }
-        let lines = self.exchange(group, &line);
-        // The worker itself has the whole error.
-        let (own, lines) = (own?, lines?);
+        let own = match own {
+            Ok(own) => own,
+            Err(error) => {
+                // The others may be in the middle of their step, and wait for a gradient.
+                group.communicator().fail(&error.to_string());
+                return Err(error);
+            }
+        };
+        let line = Line { examples, metrics: own.clone(), ..Line::default() };
+        let lines = self.exchange(group, &line)?;
         let all: Option<u64> = lines.iter().map(|line| line.examples).sum();
         let mut means = Metrics::new();
         for (name, value) in own.iter() {

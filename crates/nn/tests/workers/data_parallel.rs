@@ -96,6 +96,29 @@ fn gradients_accumulate_without_communication() {
     all.iter().for_each(|(_, grads)| assert_close("accumulated", grads, &wanted, 1e-13));
 }
 
+/// What got a gradient inside `no_sync` alone is reduced with the others, and is not unused.
+#[test]
+fn accumulated_gradients_of_what_the_last_batch_does_not_use_are_kept() {
+    for compiled in [false, true] {
+        let all = threads(2, |group| {
+            let model = [Tensor::from(1.0).requires_grad(), Tensor::from(1.0).requires_grad()];
+            let parallel = DataParallel::new(&model, &group)?;
+            let rank = Tensor::from(group.rank() as f64);
+            let step = jit(|rank: &Tensor| -> Result<Tensor> {
+                model.zero_grad();
+                let both = (&model[0] + &model[1] * 3.0) * rank;
+                parallel.no_sync(|| parallel.backward(&both))?;
+                let one = &model[0] * rank;
+                parallel.backward(&one)?;
+                Ok(one)
+            });
+            if compiled { step.call(&rank) } else { Ok(step.eager(&rank)) }?;
+            Ok(model.iter().map(|x| x.grad().unwrap().item::<f64>()).collect::<Vec<_>>())
+        });
+        assert_eq!(all.unwrap(), [[1.0, 1.5], [1.0, 1.5]], "compiled: {compiled}");
+    }
+}
+
 #[test]
 fn uneven_batches_are_weighted_by_their_examples() {
     let (start, x) = (mlp(), normal(1, &[8, 6]));

@@ -123,6 +123,7 @@ fn failing(group: &Group, step_fails: bool) -> String {
     let model = [Tensor::from(1.0).requires_grad()];
     let optimizer = Sgd::default().over(model.clone()).unwrap();
     let batches = vec![Tensor::from(1.0); 4];
+    let parallel = DataParallel::new(&model, group).unwrap();
     let trainer = Trainer::new(&model, &optimizer).handle_interrupt(false).workers(group);
     let trainer = if step_fails { trainer } else { trainer.callback(FullDisk) };
     let mut steps = 0;
@@ -130,7 +131,13 @@ fn failing(group: &Group, step_fails: bool) -> String {
         steps += 1;
         match step_fails && group.rank() == 1 && steps == 2 {
             true => Err(Error::argument("step", "a bad example")),
-            false => Ok(x.clone()),
+            false => {
+                optimizer.zero_grad();
+                let loss = x * &model[0];
+                parallel.backward(&loss)?;
+                optimizer.step()?;
+                Ok(loss)
+            }
         }
     });
     run.unwrap_err().to_string()
