@@ -7,7 +7,7 @@
 use crate::operand::{Sink, Source};
 use crate::{
     Buffer, attention, collective, conv, custom, dot, fft, index, linalg, movement, norm,
-    pointwise, pool, random, ranks, reduce, region::Kernel, scan, sort, update, widen,
+    pointwise, pool, random, ranks, reduce, region::Kernel, scan, sort, update,
 };
 use pullback_ir::infer::Checked;
 use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec, Write};
@@ -366,19 +366,12 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
             }
             Fused::Sgd(how) => update::sgd(*how, x, out),
             Fused::Adam(how) => update::adam(*how, x, out),
-            Fused::BatchNorm(eps) => widen::wide_floats(op.name(), x, out, |x, out| {
-                norm::batch_norm(eps.0, x[0], x[1], x[2], out[0], [out[1], out[2]]);
-            }),
-            Fused::BatchNormVjp(eps) => widen::wide_floats(op.name(), x, out, |x, out| {
-                let (x_dy, statistics) = ([x[0], x[4]], [x[2], x[3]]);
-                norm::batch_norm_vjp(eps.0, x_dy, x[1], statistics, out[0], [out[1], out[2]]);
-            }),
-            Fused::Attention(a) => widen::wide_floats(op.name(), x, out, |x, out| {
-                attention::attention(*a, x, out[0], out[1]);
-            }),
-            Fused::AttentionVjp(a) => widen::wide_floats(op.name(), x, out, |x, out| {
-                attention::attention_vjp(*a, x, out[0], out[1], out[2]);
-            }),
+            Fused::BatchNorm(eps) => norm::batch_norm(eps.0, x[0], x[1], x[2], y, [out[1], out[2]]),
+            Fused::BatchNormVjp(eps) => {
+                norm::batch_norm_vjp(eps.0, [x[0], x[4]], x[1], [x[2], x[3]], y, [out[1], out[2]])
+            }
+            Fused::Attention(a) => attention::attention(*a, x, y, out[1]),
+            Fused::AttentionVjp(a) => attention::attention_vjp(*a, x, y, out[1], out[2]),
             Fused::CrossEntropy => {
                 return norm::cross_entropy(x[0], x[1], y).map_err(|e| e.explain(op));
             }

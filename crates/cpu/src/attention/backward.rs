@@ -11,6 +11,7 @@ use crate::norm::lanes::{Float, padded};
 use crate::operand::{Sink, Source};
 use crate::par::Shared;
 use crate::simd::{Isa, SimdTask, vectorised};
+use crate::widen::wide_floats;
 use pullback_ir::Attention;
 
 /// Queries and keys whose scores are alive at a time: two blocks of 32 KiB in f32.
@@ -22,7 +23,9 @@ const TASKS: usize = 8;
 /// The gradients of queries, keys and values, from the operands of the forward op, its two results
 /// and the cotangent of the first.
 pub(crate) fn attention_vjp(op: Attention, x: &[Source], dq: Sink, dk: Sink, dv: Sink) {
-    with_elem!(wide dq.dtype, E => run::<E, _>(op, x, dq, dk, dv));
+    wide_floats("attention_vjp", x, &[dq, dk, dv], |x, out| {
+        with_elem!(wide out[0].dtype, E => run::<E, _>(op, x, out[0], out[1], out[2]));
+    });
 }
 
 /// The operands of backward that forward does not have.

@@ -9,6 +9,7 @@ use crate::norm::lanes::{Float, larger, largest, padded, sum};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
 use crate::simd::{Isa, SimdTask, vectorised};
+use crate::widen::wide_floats;
 use pullback_ir::Attention;
 
 /// Queries in a task, and keys whose scores are alive at a time: 48 KiB of scores, 24 in f32.
@@ -17,7 +18,10 @@ const KEYS: usize = 256;
 
 /// The weighted values of each query, and the log-sum-exp of its scores.
 pub(crate) fn attention(op: Attention, x: &[Source], out: Sink, lse: Sink) {
-    with_elem!(wide out.dtype, E => run::<E, _>(AttentionOperands::new(op, x), out, lse));
+    wide_floats("attention", x, &[out, lse], |x, out| {
+        let (y, lse) = (out[0], out[1]);
+        with_elem!(wide y.dtype, E => run::<E, _>(AttentionOperands::new(op, x), y, lse));
+    });
 }
 
 /// Values as rows of the compute type.

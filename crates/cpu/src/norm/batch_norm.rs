@@ -32,6 +32,7 @@ use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
 use crate::pointwise::{copy, copy_to};
 use crate::simd::{Isa, SimdTask, vectorised};
+use crate::widen::wide_floats;
 use pullback_ir::{Shape, dense_strides};
 
 mod backward;
@@ -290,7 +291,11 @@ pub(crate) fn batch_norm(
     out: Sink<'_>,
     statistics: [Sink<'_>; 2],
 ) {
-    with_elem!(wide x.dtype, E => forward::<E>(eps, x, w, b, out, statistics));
+    let [mean, variance] = statistics;
+    wide_floats("batch_norm", &[x, w, b], &[out, mean, variance], |x, out| {
+        let (y, statistics) = (out[0], [out[1], out[2]]);
+        with_elem!(wide y.dtype, E => forward::<E>(eps, x[0], x[1], x[2], y, statistics));
+    });
 }
 
 struct BatchNormForward<'a, E: Elem> {

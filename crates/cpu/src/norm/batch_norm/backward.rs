@@ -7,6 +7,7 @@ use crate::norm::lanes::{AlignedScratch, Float, Results, is_streamed, padded};
 use crate::operand::{Sink, Source};
 use crate::par::Shared;
 use crate::simd::{Isa, SimdTask, vectorised};
+use crate::widen::wide_floats;
 
 /// From `x`, `dy`, `w`, the mean and the variance: the gradients of `x`, `w` and `b`.
 pub(crate) fn batch_norm_vjp(
@@ -17,7 +18,12 @@ pub(crate) fn batch_norm_vjp(
     dx: Sink<'_>,
     dw_db: [Sink<'_>; 2],
 ) {
-    with_elem!(wide w.dtype, E => backward::<E>(eps, x_dy, w, statistics, dx, dw_db));
+    let ([x, dy], [mean, variance], [dw, db]) = (x_dy, statistics, dw_db);
+    wide_floats("batch_norm_vjp", &[x, dy, w, mean, variance], &[dx, dw, db], |x, out| {
+        let (x_dy, statistics, dw_db) = ([x[0], x[1]], [x[3], x[4]], [out[1], out[2]]);
+        let (w, dx) = (x[2], out[0]);
+        with_elem!(wide w.dtype, E => backward::<E>(eps, x_dy, w, statistics, dx, dw_db));
+    });
 }
 
 struct BatchNormBackward<'a, E: Elem> {
