@@ -4,6 +4,8 @@
 mod answers;
 #[path = "explorer/hostile.rs"]
 mod hostile;
+#[path = "explorer/limits.rs"]
+mod limits;
 #[path = "explorer/recordings.rs"]
 mod recordings;
 #[path = "explorer/runs.rs"]

@@ -211,7 +211,7 @@ pub use transform::{
 /// What a recording holds, and its file: for the explorer.
 #[doc(hidden)]
 pub mod record_file {
-    pub use crate::record::file::{MAX_BYTES, MAX_NODES, WHOLE};
+    pub use crate::record::file::{MAX_BYTES, MAX_LIST, MAX_NAME, MAX_NODES, WHOLE};
     pub use crate::record::model::{
         Moment, NodeKind, RecordedNode, Recording, Sampled, SavedNote, Visit,
     };

@@ -12,6 +12,12 @@ use std::path::Path;
 
 /// Nodes or visits of one page.
 pub const PAGE: usize = 200;
+/// Operands in a formula; the others are an ellipsis.
+const IN_FORMULA: usize = 16;
+/// Contributions of a visit that are shown.
+const CONTRIBUTIONS: usize = 64;
+/// Gradients of leaves that are listed with a sweep.
+const GRADIENTS: usize = 4096;
 /// Entries of a timeline.
 const ENTRIES: usize = 4000;
 
@@ -28,7 +34,7 @@ pub struct Opened {
     places: Vec<usize>,
     /// How often each node is an operand.
     uses: Vec<usize>,
-    /// The first visit of each node.
+    /// The visit of each node: of several passes that of the last, as `result` is of the last.
     visits: Vec<Option<usize>>,
 }
 
@@ -63,7 +69,7 @@ impl Opened {
         recording.nodes.iter().flat_map(|n| &n.operands).for_each(|&o| uses[o as usize] += 1);
         let mut visits = vec![None; recording.nodes.len()];
         for (i, visit) in recording.visits.iter().enumerate() {
-            visits[visit.node as usize].get_or_insert(i);
+            visits[visit.node as usize] = Some(i);
         }
         let (parts, places) = tree(&recording.parts);
         Ok(Opened { title, bytes: bytes.len(), recording, parts, places, uses, visits })
@@ -101,10 +107,12 @@ impl Opened {
             }
             "/api/recording/node" => {
                 let id = self.id(query)?;
-                let gradient = self.recording.nodes[id].gradient.as_ref();
+                // Leaves, and further results of an op, have a gradient and no visit.
+                let visited = self.visits[id].map(|i| &self.recording.visits[i].adjoint);
+                let adjoint = visited.or(self.recording.nodes[id].gradient.as_ref());
                 Ok(versioned(json!({
                     "node": self.node(id), "visit": self.visits[id],
-                    "adjoint": gradient.map(|g| self.sampled(g, id)),
+                    "adjoint": adjoint.map(|g| self.sampled(g, id)),
                 })))
             }
             "/api/recording/op" => self.op(self.id(query)?),
@@ -178,7 +186,11 @@ impl Opened {
     fn node(&self, id: usize) -> Value {
         let node = &self.recording.nodes[id];
         let op = self.op_name(node).map(|(name, _)| name.clone());
-        let operands: Vec<String> = node.operands.iter().map(|&o| self.name(o as usize)).collect();
+        let first = node.operands.iter().take(IN_FORMULA);
+        let mut operands: Vec<String> = first.map(|&o| self.name(o as usize)).collect();
+        if node.operands.len() > IN_FORMULA {
+            operands.push("…".into());
+        }
         let formula = match (&op, node.op) {
             (Some(_), Some(number)) => {
                 let text = &self.recording.ops[number as usize];
@@ -236,11 +248,11 @@ impl Opened {
         let visit = |i: usize| {
             let visit = &self.recording.visits[i];
             let id = visit.node as usize;
-            let adjoint = self.recording.nodes[id].gradient.as_ref();
-            let adjoint = adjoint.map(|g| self.sampled(g, id));
+            let adjoint = self.sampled(&visit.adjoint, id);
             let contributions: Vec<Value> = visit
                 .contributions
                 .iter()
+                .take(CONTRIBUTIONS)
                 .map(|(operand, to, how_much)| {
                     json!({
                         "to": to, "operand": operand, "upstream": adjoint,
@@ -250,7 +262,11 @@ impl Opened {
                     })
                 })
                 .collect();
-            json!({ "node": id, "adjoint": adjoint, "contributions": contributions })
+            let left_out = visit.contributions.len() - contributions.len();
+            json!({
+                "node": id, "adjoint": adjoint, "contributions": contributions,
+                "left_out": left_out,
+            })
         };
         let leaves = self.recording.nodes.iter().enumerate();
         let gradient: Vec<Value> = leaves
@@ -259,6 +275,7 @@ impl Opened {
                 let value = self.sampled(node.gradient.as_ref()?, id);
                 Some(json!({ "node": id, "value": value }))
             })
+            .take(GRADIENTS)
             .collect();
         let seed = self.recording.result.and_then(|id| {
             let grad = self.recording.nodes[id as usize].gradient.as_ref()?;
@@ -287,7 +304,7 @@ impl Opened {
         let constants = r.nodes.iter().filter(|n| n.kind == NodeKind::Input).count();
         if constants > 0 {
             notes.push(format!(
-                "{constants} values were there before the recording, or were made by what it does not see (compiled functions, other threads)"
+                "{constants} values were there before the recording, were detached, or were made by what it does not see (compiled functions, other threads)"
             ));
         }
         if r.left_out > 0 {
@@ -397,8 +414,10 @@ impl Opened {
     /// Whether an op that a file names may be run here: its results are known to be small before it
     /// runs, and it is no loop, whose length nothing bounds.
     fn check_size(&self, op: &Op, operands: &[Tensor]) -> Answer {
-        if let "flow" | "custom" | "region" = pullback::record_file::family(op) {
-            return Err(Problem::engine("this op contains others, and is not run alone"));
+        if let "flow" | "custom" | "region" | "collective" = pullback::record_file::family(op) {
+            return Err(Problem::engine(
+                "this op contains others or needs other workers, and is not run alone",
+            ));
         }
         let specs: Vec<Spec> = operands.iter().map(|x| x.spec().clone()).collect();
         let program = trace(

@@ -160,15 +160,31 @@ const UNSTABLE: f64 = 0.1;
 /// A kind of flag, when it is raised, and in words.
 type FlagRule<'a> = (&'a str, &'a dyn Fn(&LayerPoint) -> bool, &'a str);
 
-/// What is wrong with a layer, with the first step at which it stays so for three rows.
+/// The first of some rows that are wrong, at least `needed` in a row: its step, and in words how
+/// long it lasts.
+fn lasting(rows: &[(u64, bool)], needed: usize) -> Option<(u64, String)> {
+    let needed = needed.min(rows.len()).max(1);
+    let from = rows.windows(needed).position(|some| some.iter().all(|row| row.1))?;
+    let count = rows[from..].iter().take_while(|row| row.1).count();
+    let (first, last) = (rows[from].0, rows[from + count - 1].0);
+    let when = match count {
+        _ if from + count == rows.len() => format!("from step {first} on"),
+        1 => format!("at step {first}"),
+        _ => format!("from step {first} to {last}"),
+    };
+    Some((first, when))
+}
+
+/// What is wrong with a layer for three rows or more, and what is not finite.
 fn flags(layers: &[Layer], series: &BTreeMap<String, Vec<(u64, f64)>>) -> Vec<Value> {
     let mut out = Vec::new();
     let mut flag = |layer: Option<&str>, kind: &str, step: u64, text: String| {
         out.push(json!({ "layer": layer, "kind": kind, "step": step, "text": text }));
     };
     for (name, points) in series.iter().filter(|(name, _)| name.contains("loss")) {
-        if let Some((step, x)) = points.iter().find(|(_, x)| !x.is_finite()) {
-            flag(None, "non-finite", *step, format!("{name} is {x} from step {step} on"));
+        let rows: Vec<(u64, bool)> = points.iter().map(|(s, x)| (*s, !x.is_finite())).collect();
+        if let Some((step, when)) = lasting(&rows, 1) {
+            flag(None, "non-finite", step, format!("{name} is not finite {when}"));
         }
     }
     // The median gradient of all layers, by step.
@@ -186,16 +202,14 @@ fn flags(layers: &[Layer], series: &BTreeMap<String, Vec<(u64, f64)>>) -> Vec<Va
         })
         .collect();
     for layer in layers {
-        let lasting = |wrong: &dyn Fn(&LayerPoint) -> bool| {
-            let needed = layer.points.len().min(3);
-            let all = layer.points.windows(needed.max(1));
-            all.into_iter().find(|w| w.iter().all(wrong)).map(|w| w[0].step)
+        let rows = |wrong: &dyn Fn(&LayerPoint) -> bool| -> Vec<(u64, bool)> {
+            layer.points.iter().map(|p| (p.step, wrong(p))).collect()
         };
         let name = Some(&layer.name[..]);
-        let broken = |p: &&LayerPoint| !p.gradient.is_finite() || !p.weight.is_finite();
-        if let Some(point) = layer.points.iter().find(broken) {
+        let broken = rows(&|p| !p.gradient.is_finite() || !p.weight.is_finite());
+        if let Some((step, when)) = lasting(&broken, 1) {
             let text = "the gradient or the weights have elements that are not finite";
-            flag(name, "non-finite", point.step, text.into());
+            flag(name, "non-finite", step, format!("{text}, {when}"));
             continue;
         }
         let near = |p: &LayerPoint| median.get(&p.step).copied().unwrap_or(f64::NAN);
@@ -224,16 +238,38 @@ fn flags(layers: &[Layer], series: &BTreeMap<String, Vec<(u64, f64)>>) -> Vec<Va
             ),
         ];
         for (kind, wrong, text) in rules {
-            if let Some(step) = lasting(wrong) {
-                flag(name, kind, step, format!("{text}, from step {step} on"));
+            if let Some((step, when)) = lasting(&rows(wrong), 3) {
+                flag(name, kind, step, format!("{text}, {when}"));
             }
         }
         let first = layer.points.iter().map(|p| p.gradient).find(|&g| g > 0.0);
-        let grown = |p: &&LayerPoint| first.is_some_and(|first| p.gradient > EXPLODING * first);
-        if let Some(point) = layer.points.iter().find(grown) {
-            let text = "the gradient has grown by more than a thousand times since the start";
-            flag(name, "exploding", point.step, text.into());
+        let grown = rows(&|p| first.is_some_and(|first| p.gradient > EXPLODING * first));
+        if let Some((step, when)) = lasting(&grown, 1) {
+            let text = "the gradient is more than a thousand times that of the start";
+            flag(name, "exploding", step, format!("{text}, {when}"));
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_say_how_long_it_lasts() {
+        let rows = |wrong: &[u64]| -> Vec<(u64, bool)> {
+            (1..=12).map(|step| (step, wrong.contains(&step))).collect()
+        };
+        let found = |wrong: &[u64], needed| lasting(&rows(wrong), needed);
+        let is = |step: u64, text: &str| Some((step, text.to_string()));
+        assert_eq!(found(&[5], 1), is(5, "at step 5"));
+        assert_eq!(found(&[2, 8, 9, 10], 3), is(8, "from step 8 to 10"));
+        assert_eq!(found(&[10, 11, 12], 3), is(10, "from step 10 on"));
+        assert_eq!(found(&[12], 1), is(12, "from step 12 on"));
+        assert_eq!(found(&[4, 5], 3), None);
+        // A run of one row has no three, and an empty one has nothing.
+        assert_eq!(lasting(&[(7, true)], 3), is(7, "from step 7 on"));
+        assert_eq!(lasting(&[], 3), None);
+    }
 }

@@ -1,18 +1,29 @@
 //! Whether a request is one of ours.
 //!
 //! A page of another site can make a browser send requests to 127.0.0.1, and a name that it owns can
-//! be pointed at 127.0.0.1 (DNS rebinding). The first is known by its `Origin`, the second by its
-//! `Host`: both must be the address that was printed.
+//! be pointed at 127.0.0.1 (DNS rebinding). The first is known by its `Origin`, which must be the
+//! host that the request is for, the second by its `Host`, which must be the address that was
+//! printed. A link to the page may be followed from anywhere: then the browser shows the page, and
+//! the site that the link was on sees nothing of it. Answers are for the page alone.
 
 use crate::problem::{Answer, Problem, ProblemKind};
-use axum::http::{HeaderMap, header};
+use axum::http::{HeaderMap, Method, header};
 use std::net::{IpAddr, SocketAddr};
+
+/// What a request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// The page, or a file of it.
+    Page,
+    /// An answer, or nothing that is here.
+    Answer,
+}
 
 /// Checks where a request comes from and whom it is for.
 ///
 /// # Errors
 /// If it is not from the page that this server serves, or not for this server.
-pub fn check(headers: &HeaderMap, address: SocketAddr) -> Answer {
+pub fn check(method: &Method, wanted: Wanted, headers: &HeaderMap, address: SocketAddr) -> Answer {
     let refused = |message: String| Err(Problem::new(ProblemKind::Refused, message));
     let text = |name: header::HeaderName| -> Answer<Option<String>> {
         let mut all = headers.get_all(&name).iter();
@@ -25,25 +36,28 @@ pub fn check(headers: &HeaderMap, address: SocketAddr) -> Answer {
             }
         }
     };
-    match text(header::HOST)? {
-        Some(host) if is_ours(&host, address) => {}
-        Some(host) => {
-            return refused(format!(
-                "the request is for {}, and this server is {address}",
-                printable(&host)
-            ));
-        }
-        None => return refused("the request names no host".into()),
+    let fetch = |name: &'static str| text(header::HeaderName::from_static(name));
+    let Some(host) = text(header::HOST)? else {
+        return refused("the request names no host".into());
+    };
+    if !is_ours(&host, address) {
+        let host = printable(&host);
+        return refused(format!("the request is for {host}, and this server is {address}"));
     }
-    if let Some(origin) = text(header::ORIGIN)? {
-        let host = origin.strip_prefix("http://");
-        if !host.is_some_and(|host| is_ours(host, address)) {
-            return refused(format!("the request comes from {}", printable(&origin)));
-        }
+    // Any number is ours where this listens everywhere, but only one of them served the page.
+    if let Some(origin) = text(header::ORIGIN)?
+        && !origin.strip_prefix("http://").is_some_and(|from| from.eq_ignore_ascii_case(&host))
+    {
+        return refused(format!("the request comes from {}", printable(&origin)));
     }
-    let site = text(header::HeaderName::from_static("sec-fetch-site"))?;
+    let site = fetch("sec-fetch-site")?;
+    let followed = wanted == Wanted::Page
+        && *method == Method::GET
+        && fetch("sec-fetch-mode")?.as_deref() == Some("navigate")
+        && fetch("sec-fetch-dest")?.as_deref() == Some("document");
     match site.as_deref() {
         None | Some("same-origin" | "none") => Ok(()),
+        Some(_) if followed => Ok(()),
         Some(site) => refused(format!("the request comes from another site ({})", printable(site))),
     }
 }
@@ -105,5 +119,59 @@ mod tests {
         let everywhere: SocketAddr = ([0, 0, 0, 0], 7878).into();
         assert!(is_ours("192.168.0.7:7878", everywhere));
         assert!(!is_ours("evil.example:7878", everywhere));
+    }
+
+    fn answered(method: Method, wanted: Wanted, at: SocketAddr, lines: &[(&str, &str)]) -> bool {
+        let mut headers = HeaderMap::new();
+        for (name, value) in lines {
+            let name: header::HeaderName = name.parse().expect("a name");
+            headers.append(name, value.parse().expect("a value"));
+        }
+        check(&method, wanted, &headers, at).is_ok()
+    }
+
+    #[test]
+    fn links_of_other_sites_lead_to_the_page_alone() {
+        let here: SocketAddr = ([127, 0, 0, 1], 7878).into();
+        let link = [
+            ("host", "127.0.0.1:7878"),
+            ("sec-fetch-site", "cross-site"),
+            ("sec-fetch-mode", "navigate"),
+            ("sec-fetch-dest", "document"),
+        ];
+        assert!(answered(Method::GET, Wanted::Page, here, &link));
+        assert!(!answered(Method::GET, Wanted::Answer, here, &link));
+        assert!(!answered(Method::POST, Wanted::Page, here, &link));
+        // A frame, a script and a request of another site are no links that a user followed.
+        for (place, value) in [(2, "no-cors"), (2, "cors"), (3, "iframe"), (3, "script")] {
+            let mut other = link;
+            other[place].1 = value;
+            assert!(!answered(Method::GET, Wanted::Page, here, &other), "{value}");
+        }
+        let mut rebound = link;
+        rebound[0].1 = "evil.example:7878";
+        assert!(!answered(Method::GET, Wanted::Page, here, &rebound));
+    }
+
+    #[test]
+    fn the_origin_is_the_host_of_the_request() {
+        let everywhere: SocketAddr = ([0, 0, 0, 0], 7878).into();
+        let host = ("host", "192.168.0.7:7878");
+        let from = |origin: &str| {
+            let lines = [host, ("origin", origin)];
+            [Wanted::Page, Wanted::Answer].map(|w| answered(Method::GET, w, everywhere, &lines))
+        };
+        assert_eq!(from("http://192.168.0.7:7878"), [true; 2]);
+        for origin in [
+            "http://192.168.0.8:7878",
+            "http://127.0.0.1:7878",
+            "http://localhost:7878",
+            "https://192.168.0.7:7878",
+            "http://192.168.0.7",
+            "null",
+            "",
+        ] {
+            assert_eq!(from(origin), [false; 2], "{origin}");
+        }
     }
 }

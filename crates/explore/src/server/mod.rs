@@ -18,6 +18,7 @@ use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::Response;
+use guard::Wanted;
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::panic::{self, AssertUnwindSafe};
@@ -100,10 +101,12 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
     let (parts, body) = request.into_parts();
     let zipped = accepts_gzip(&parts.headers);
     let path = parts.uri.path().to_string();
-    if let Err(problem) = guard::check(&parts.headers, shared.address) {
+    let asset = shared.assets.iter().find(|asset| asset.path == path);
+    let wanted = if asset.is_some() { Wanted::Page } else { Wanted::Answer };
+    if let Err(problem) = guard::check(&parts.method, wanted, &parts.headers, shared.address) {
         return refused(&problem, zipped);
     }
-    if let Some(asset) = shared.assets.iter().find(|asset| asset.path == path) {
+    if let Some(asset) = asset {
         return match parts.method {
             Method::GET | Method::HEAD => file(asset, zipped),
             _ => {

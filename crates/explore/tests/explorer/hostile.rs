@@ -40,6 +40,17 @@ fn only_its_own_page_may_ask() {
             assert_eq!(reply.problem(), (403, "refused".into()), "{name}: {value}");
         }
     }
+    // A link of another site opens the page, and no answer.
+    let link = [
+        ("Sec-Fetch-Site", "cross-site"),
+        ("Sec-Fetch-Mode", "navigate"),
+        ("Sec-Fetch-Dest", "document"),
+    ];
+    assert_eq!(request(address, "GET", "/", &link, b"").status, 200);
+    for path in ["/api/start", "/api/run", "/nothing"] {
+        let reply = request(address, "GET", path, &link, b"");
+        assert_eq!(reply.problem(), (403, "refused".into()), "{path}");
+    }
     is_up(address);
 }
 

@@ -3,8 +3,8 @@
 use super::{get, serve};
 use pullback::record_file::{Recording, Sampled};
 use pullback::{
-    DType, Key, Recorder, Spec, Tensor, checkpoint, detect_anomaly, memory_budget, record,
-    record_program, trace,
+    Backward, DType, Key, Recorder, Spec, Tensor, checkpoint, detect_anomaly, memory_budget,
+    record, record_program, trace,
 };
 use pullback_explore::Subject;
 use pullback_explore::answer::recording::Opened;
@@ -12,7 +12,8 @@ use pullback_nn::models::{Gpt, GptConfig};
 use pullback_nn::{Layer, Linear, Module, Sequential, Tanh};
 use serde_json::Value;
 
-fn captured<R>(names: &[(&str, &Tensor)], f: impl FnOnce() -> R) -> (R, Recording) {
+/// What `f` did, with names of tensors.
+pub fn captured<R>(names: &[(&str, &Tensor)], f: impl FnOnce() -> R) -> (R, Recording) {
     let recorder = names.iter().fold(Recorder::new(), |all, (name, x)| all.name(*name, x));
     recorder.capture(f).expect("nothing else is recording")
 }
@@ -95,6 +96,101 @@ fn recording_changes_nothing() {
     let nested = record(&path, || record(place.path().join("other"), || Ok(())));
     assert!(nested.expect_err("one is enough").to_string().contains("recording already"));
     assert!(record(place.path().join("no/such/folder"), || Ok(())).is_err());
+}
+
+/// The file that was there stays until another recording is complete, and nothing is left beside it.
+#[test]
+fn a_file_is_replaced_at_the_end() {
+    let place = tempfile::tempdir().expect("a folder");
+    let path = place.path().join("step.pullback");
+    let x = Tensor::from(2.0);
+    record(&path, || Ok(x.exp())).expect("recorded");
+    let before = std::fs::read(&path).expect("a file");
+    let same = || std::fs::read(&path).expect("a file") == before;
+    let nested = record(place.path().join("outer"), || {
+        let refused = record(&path, || Ok(x.sin()));
+        assert!(refused.is_err() && same());
+        Ok(())
+    });
+    nested.expect("the outer one is recorded");
+    let foreign = || {
+        let _ = record(&path, || -> pullback::Result<()> {
+            assert!(same(), "it is not touched while the program runs");
+            std::panic::resume_unwind(Box::new("not an error of the library"))
+        });
+    };
+    assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(foreign)).is_err());
+    assert!(same());
+    assert!(record(place.path(), || Ok(x.sin())).is_err(), "a folder is no file");
+    record(&path, || Ok(x.sin().cos())).expect("recorded");
+    assert!(!same());
+    let mut left: Vec<String> = std::fs::read_dir(place.path())
+        .expect("a folder")
+        .map(|entry| entry.expect("a file").file_name().to_string_lossy().to_string())
+        .collect();
+    left.sort();
+    assert_eq!(left, ["outer", "step.pullback"]);
+}
+
+/// Each visit has the gradient of its own pass.
+#[test]
+fn several_passes_keep_their_gradients() {
+    let x = Tensor::from(2.0).requires_grad();
+    let (_, recording) = captured(&[("x", &x)], || {
+        let h = &x * 3.0;
+        Backward::of(&(&h * 2.0)).retain_graph().run().expect("a gradient");
+        (&h * 5.0).backward().expect("a gradient");
+    });
+    let product = recording.nodes.iter().position(|n| n.op.is_some()).expect("a product");
+    let visits = recording.visits.iter().filter(|v| v.node as usize == product);
+    let adjoints: Vec<_> = visits.map(|v| v.adjoint.clone()).collect();
+    assert_eq!(adjoints, [Sampled::Whole(vec![2.0]), Sampled::Whole(vec![5.0])]);
+    let bytes = recording.to_bytes();
+    assert_eq!(Recording::from_bytes(&bytes), Ok(recording));
+    let opened = Opened::bytes("x".into(), &bytes).expect("a recording");
+    let sweep = opened.answer("/api/recording/sweep", "").expect("a sweep");
+    let visits = sweep["visits"].as_array().expect("visits");
+    let of = visits.iter().filter(|v| v["node"] == product);
+    let shown: Vec<f64> = of.filter_map(|v| v["adjoint"]["data"].as_f64()).collect();
+    assert_eq!(shown, [2.0, 5.0]);
+    let node = opened.answer("/api/recording/node", &format!("id={product}")).expect("a node");
+    let visit = node["visit"].as_u64().expect("it was visited") as usize;
+    assert_eq!(node["adjoint"], visits[visit]["adjoint"]);
+}
+
+/// Tensors that share memory and not gradients are different nodes.
+#[test]
+fn the_same_memory_is_not_the_same_value() {
+    let x = Tensor::from([1.0, 2.0]).requires_grad();
+    let (_, recording) = captured(&[("x", &x)], || {
+        let h = &x * 3.0;
+        let cut = h.detach().requires_grad();
+        ((&h * 2.0).sum() + (&cut * 7.0).sum()).backward().expect("a gradient");
+    });
+    let product = recording.nodes.iter().position(|n| n.op.is_some()).expect("a product");
+    assert_eq!(gradient(&recording, product), [2.0, 2.0]);
+    let leaves = recording.nodes.iter().enumerate();
+    let leaves = leaves.filter(|(_, n)| n.kind == pullback::record_file::NodeKind::Parameter);
+    let gradients: Vec<Vec<f64>> = leaves.map(|(id, _)| gradient(&recording, id)).collect();
+    assert_eq!(gradients, [[6.0, 6.0], [7.0, 7.0]]);
+
+    let w = Tensor::from_vec(vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0], [2, 3]).requires_grad();
+    let (_, recording) = captured(&[("w", &w)], || {
+        let again = w.t().t();
+        ((&again * 2.0).sum() + (&w * 5.0).sum()).backward().expect("a gradient");
+    });
+    let kinds = ops(&recording);
+    let turned = kinds.iter().filter(|op| kinds[0] == **op).count();
+    assert_eq!(turned, 2, "{kinds:?}");
+    // The leaf, its transpose and the transpose of that, each with its own gradient.
+    assert_eq!(gradient(&recording, leaf(&recording, "w")), [7.0; 6]);
+    let views: Vec<usize> = (0..recording.nodes.len())
+        .filter(|&id| recording.nodes[id].op == recording.nodes[1].op)
+        .collect();
+    assert_eq!(views.len(), 2, "{kinds:?}");
+    for view in views {
+        assert_eq!(gradient(&recording, view), [2.0; 6]);
+    }
 }
 
 /// The values of a checkpointed function are recorded once; their gradients arrive at them.

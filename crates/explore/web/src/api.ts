@@ -55,8 +55,8 @@ export function ask<T>(path: string, body?: unknown): Promise<T> {
     answer = request<T>(method, path, body).finally(() => flying.delete(name));
     flying.set(name, answer);
     answer.then((good) => {
-      // Measured times are asked for again; everything else is a function of the question.
-      if (path === "/api/cost") return;
+      // Measured times and the files of a run change; everything else is a function of the question.
+      if (path === "/api/cost" || path === "/api/run") return;
       recent.set(name, good);
       if (recent.size > KEPT) recent.delete(recent.keys().next().value as string);
     }, () => undefined);

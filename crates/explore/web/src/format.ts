@@ -65,3 +65,14 @@ export const isScalar = (v: Value | null | undefined): boolean =>
 
 /** "2 × 3", or "scalar". */
 export const shape = (s: number[] | undefined): string => (!s || s.length === 0 ? "scalar" : s.join(" × "));
+
+/** The least and the greatest number of a list of any length (spread into arguments, a long one throws). */
+export function extent(all: Iterable<number>): [number, number] {
+  let low = Infinity;
+  let high = -Infinity;
+  for (const x of all) {
+    if (x < low) low = x;
+    if (x > high) high = x;
+  }
+  return [low, high];
+}

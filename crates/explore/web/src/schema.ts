@@ -53,7 +53,7 @@ export interface Contribution {
   to: number; operand: number; upstream: Value | null; local: Local; product: Value | null;
   before: Value | null; after: Value | null;
 }
-export interface Visit { node: number; adjoint: Value | null; contributions: Contribution[] }
+export interface Visit { node: number; adjoint: Value | null; contributions: Contribution[]; left_out?: number }
 export interface Sweep {
   seed: { node: number; cotangent: Value } | null;
   from: number; total: number; visits: Visit[];
@@ -143,6 +143,6 @@ export interface Run {
   title: string; config: Record<string, unknown> | null; steps: number;
   series: { name: string; points: Points }[];
   layers: { name: string; parameters: number; gradient: Points; weight: Points; update: Points }[];
-  flags: { layer: string; kind: string; step: number; text: string }[];
+  flags: { layer: string | null; kind: string; step: number; text: string }[];
   notes: string[];
 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! file    = "pullback recording\n" version table×4 labels nodes visits moments stages tail
-//! version = 1
+//! version = 2
 //! table   = count { length bytes }          texts: ops (text, name, family), lines, parts, labels
 //! ```
 //!
@@ -12,18 +12,33 @@
 //! A reader trusts nothing: a count is believed only as far as the bytes that are left could hold
 //! so many, each reference points at something that is there (operands: at something earlier), and
 //! what is larger than the limits is refused. So reading takes memory in proportion to the file.
+//! Names are short, and lists have limits of their own: what is shown repeats them, so that a long
+//! name with many references to it would take far more memory than the file has bytes. The
+//! recorder keeps to the same limits, and names that are longer are cut when they are written.
 
 use super::model::{Moment, NodeKind, RecordedNode, Recording, Sampled, SavedNote, Visit};
 use super::stats::{BINS, Stats};
 
 const MAGIC: &[u8] = b"pullback recording\n";
 /// The version that is written, and the only one that is read.
-pub const VERSION: u64 = 1;
+pub const VERSION: u64 = 2;
 /// Bytes of a file, at most.
 pub const MAX_BYTES: usize = 256 << 20;
 /// Values of a recording, at most.
 pub const MAX_NODES: usize = 250_000;
-/// Bytes of a text, at most; programs are longer.
+/// Bytes of a name, at most: of an op, spec, line, part, label.
+pub const MAX_NAME: usize = 512;
+/// Parts of the model, at most.
+pub const MAX_PARTS: usize = 16 << 10;
+/// Operands of a node, and contributions of a visit, at most.
+pub const MAX_LIST: usize = 4096;
+/// Operands of all nodes, and contributions of all visits, at most.
+pub const MAX_LISTED: usize = 4 * MAX_NODES;
+/// Visits of backward passes, at most.
+pub const MAX_VISITS: usize = 4 * MAX_NODES;
+/// Values that an op keeps for backward, at most.
+pub const MAX_SAVED: usize = 64;
+/// Bytes of the text of an op with its attributes, at most; programs are longer.
 const MAX_TEXT: usize = 64 << 10;
 const MAX_PROGRAM: usize = 32 << 20;
 /// Axes of a shape, at most.
@@ -38,23 +53,25 @@ impl Recording {
         out.number(VERSION);
         out.number(self.ops.len() as u64);
         for (text, (name, family)) in self.ops.iter().zip(&self.names) {
-            [text, name, family].into_iter().for_each(|text| out.text(text));
+            out.text(text);
+            [name, family].into_iter().for_each(|name| out.name(name));
         }
         out.number(self.specs.len() as u64);
         for (text, shape) in &self.specs {
-            out.text(text);
+            out.name(text);
             out.number(shape.len() as u64);
             shape.iter().for_each(|&n| out.number(n));
         }
         for table in [&self.lines, &self.parts, &self.labels] {
             out.number(table.len() as u64);
-            table.iter().for_each(|text| out.text(text));
+            table.iter().for_each(|text| out.name(text));
         }
         out.number(self.nodes.len() as u64);
         self.nodes.iter().for_each(|node| out.node(node));
         out.number(self.visits.len() as u64);
         for visit in &self.visits {
             out.number(visit.node.into());
+            out.sampled(&visit.adjoint);
             out.number(visit.contributions.len() as u64);
             for (operand, to, how_much) in &visit.contributions {
                 out.number((*operand).into());
@@ -85,7 +102,7 @@ impl Recording {
         let Some(rest) = bytes.strip_prefix(MAGIC) else {
             return Err("this is not a recording of pullback".into());
         };
-        let mut input = Reader { rest, whole: bytes.len() };
+        let mut input = Reader { rest, whole: bytes.len(), operands: 0, contributions: 0 };
         match input.number("the version")? {
             VERSION => {}
             other => {
@@ -124,6 +141,18 @@ impl Writer {
     fn text(&mut self, text: &str) {
         self.number(text.len() as u64);
         self.0.extend(text.as_bytes());
+    }
+
+    /// A name, cut where it is too long to be read.
+    fn name(&mut self, name: &str) {
+        if name.len() <= MAX_NAME {
+            return self.text(name);
+        }
+        let mut end = MAX_NAME - "…".len();
+        while !name.is_char_boundary(end) {
+            end -= 1;
+        }
+        self.text(&format!("{}…", &name[..end]));
     }
 
     fn sampled(&mut self, sampled: &Sampled) {
@@ -179,6 +208,9 @@ impl Writer {
 struct Reader<'a> {
     rest: &'a [u8],
     whole: usize,
+    /// How many there are so far, of all nodes and of all visits.
+    operands: usize,
+    contributions: usize,
 }
 
 type Read<T> = Result<T, String>;
@@ -242,6 +274,15 @@ impl<'a> Reader<'a> {
         }
     }
 
+    /// The length of one of many lists, which together have a limit; `so_far` are in the others.
+    fn length(&mut self, so_far: usize, least: usize, what: &str) -> Read<usize> {
+        let n = self.count(MAX_LIST, least, what)?;
+        match so_far + n > MAX_LISTED {
+            true => Err(format!("the recording has more than {MAX_LISTED} {what} in all")),
+            false => Ok(n),
+        }
+    }
+
     fn float(&mut self, what: &str) -> Read<f64> {
         let bytes = self.bytes(8, what)?;
         Ok(f64::from_le_bytes(bytes.try_into().map_err(|_| self.wrong(what))?))
@@ -256,41 +297,44 @@ impl<'a> Reader<'a> {
         String::from_utf8(bytes.to_vec()).map_err(|_| self.wrong(what))
     }
 
-    fn texts(&mut self, what: &str) -> Read<Vec<String>> {
-        let n = self.count(MAX_NODES, 1, what)?;
-        (0..n).map(|_| self.text(MAX_TEXT, what)).collect()
+    fn names(&mut self, most: usize, all: &str, one: &str) -> Read<Vec<String>> {
+        let n = self.count(most, 1, all)?;
+        (0..n).map(|_| self.text(MAX_NAME, one)).collect()
     }
 
     fn recording(&mut self) -> Read<Recording> {
         let mut out = Recording::default();
         for _ in 0..self.count(MAX_NODES, 3, "ops")? {
             out.ops.push(self.text(MAX_TEXT, "an op")?);
-            let name = self.text(MAX_TEXT, "an op")?;
-            out.names.push((name, self.text(MAX_TEXT, "an op")?));
+            let name = self.text(MAX_NAME, "the name of an op")?;
+            out.names.push((name, self.text(MAX_NAME, "the family of an op")?));
         }
         for _ in 0..self.count(MAX_NODES, 2, "specs")? {
-            let text = self.text(MAX_TEXT, "a spec")?;
+            let text = self.text(MAX_NAME, "a spec")?;
             let rank = self.count(MAX_RANK, 1, "axes of a spec")?;
             let shape = (0..rank).map(|_| self.number("a spec")).collect::<Read<_>>()?;
             out.specs.push((text, shape));
         }
-        out.lines = self.texts("lines")?;
-        out.parts = self.texts("parts")?;
-        out.labels = self.texts("labels")?;
+        out.lines = self.names(MAX_NODES, "lines", "a line")?;
+        out.parts = self.names(MAX_PARTS, "parts", "a part")?;
+        out.labels = self.names(MAX_NODES, "labels", "a label")?;
         let nodes = self.count(MAX_NODES, 10, "nodes")?;
         for i in 0..nodes {
             let node = self.node(&out, i)?;
             out.nodes.push(node);
         }
-        for _ in 0..self.count(8 * MAX_NODES, 2, "visits")? {
+        for _ in 0..self.count(MAX_VISITS, 3, "visits")? {
             let node = self.below(nodes, "a visit")?;
-            let mut contributions = Vec::new();
-            for _ in 0..self.count(MAX_NODES, 3, "contributions")? {
+            let adjoint = self.sampled("a visit")?;
+            let count = self.length(self.contributions, 3, "contributions")?;
+            self.contributions += count;
+            let mut contributions = Vec::with_capacity(count);
+            for _ in 0..count {
                 let operand = self.below(MAX_NODES, "a contribution")?;
                 let to = self.below(nodes, "a contribution")?;
                 contributions.push((operand, to, self.sampled("a contribution")?));
             }
-            out.visits.push(Visit { node, contributions });
+            out.visits.push(Visit { node, adjoint, contributions });
         }
         for _ in 0..self.count(32 * MAX_NODES, 6, "moments")? {
             let moment = self.moment(&out)?;
@@ -323,11 +367,12 @@ impl<'a> Reader<'a> {
         let line = self.optional(out.lines.len(), what)?;
         let part = self.optional(out.parts.len(), what)?;
         let label = self.optional(out.labels.len(), what)?;
-        let count = self.count(MAX_NODES, 1, "operands")?;
+        let count = self.length(self.operands, 1, "operands")?;
+        self.operands += count;
         // Operands come first: what is read can have no cycles.
         let operands = (0..count).map(|_| self.below(i, what)).collect::<Read<_>>()?;
         let mut saved = Vec::new();
-        for _ in 0..self.count(MAX_NODES, 2, "saved values")? {
+        for _ in 0..self.count(MAX_SAVED, 2, "saved values")? {
             let which = self.below(2 * MAX_NODES, what)?;
             let (index, result) = (which >> 1, which & 1 == 1);
             saved.push(SavedNote { result, index, bytes: self.number(what)? });

@@ -1,18 +1,21 @@
 //! Recordings: a run of a program as a file, for the tape explorer.
 //!
 //! `recorder.rs` subscribes to the events of the core while a program runs, `model.rs` is what it
-//! writes down, `file.rs` the bytes of that, `stats.rs` what is kept of a large value.
+//! writes down, `file.rs` the bytes of that, `stats.rs` what is kept of a large value, `target.rs`
+//! replaces the file at the end.
 
 pub mod file;
 pub mod model;
 pub(crate) mod recorder;
 pub mod stats;
+mod target;
 
 use crate::{Error, Result, Tensor, mode};
 use model::Recording;
-use pullback_ir::pass::{Pipeline, Target};
+use pullback_ir::pass::{self, Pipeline};
 use pullback_ir::{ErrorKind, Line, Program};
 use std::path::Path;
+use target::Target;
 
 const OP: &str = "record";
 
@@ -41,7 +44,8 @@ const OP: &str = "record";
 ///
 /// # Errors
 /// With the error of the program, after what ran was written; if the file cannot be written; or if
-/// this thread is recording already.
+/// this thread is recording already. A file that was there is replaced when the program has ended,
+/// and stays as it was where nothing is recorded.
 #[track_caller]
 pub fn record<R>(path: impl AsRef<Path>, f: impl FnOnce() -> Result<R>) -> Result<R> {
     Recorder::new().run(path, f)
@@ -114,13 +118,13 @@ impl Recorder {
     #[track_caller]
     pub fn run<R>(self, path: impl AsRef<Path>, f: impl FnOnce() -> Result<R>) -> Result<R> {
         let at = mode::user_line(Line::caller());
+        refuse_nested().map_err(|e| e.at(at))?;
         // Before anything runs: a path that cannot be written is not found out at the end.
-        let path = path.as_ref();
-        write(path, &[]).map_err(|e| e.at(at))?;
+        let target = Target::open(path.as_ref()).map_err(|e| e.at(at))?;
         // What the program raises is its error too: what ran until then is written.
         let caught = || crate::catch(f).and_then(|result| result);
         let (result, recording) = self.capture(caught).map_err(|e| e.at(at))?;
-        write(path, &recording.to_bytes()).map_err(|e| e.at(at))?;
+        target.write(&recording.to_bytes()).map_err(|e| e.at(at))?;
         result
     }
 
@@ -130,11 +134,7 @@ impl Recorder {
     /// If this thread is recording already.
     #[doc(hidden)]
     pub fn capture<R>(self, f: impl FnOnce() -> R) -> Result<(R, Recording)> {
-        if recorder::is_on() {
-            let message = "this thread is recording already";
-            return Err(Error::new(ErrorKind::Program, OP, message)
-                .hint("a recording holds everything that runs inside it, so one is enough"));
-        }
+        refuse_nested()?;
         Ok(recorder::recording(self.names, f))
     }
 }
@@ -157,17 +157,20 @@ impl Recorder {
 pub fn record_program(path: impl AsRef<Path>, program: &Program) -> Result<()> {
     let at = mode::user_line(Line::caller());
     program.verify_deeply()?;
-    let passes = Pipeline::standard(Target::default(), |_, _| None);
+    let passes = Pipeline::standard(pass::Target::default(), |_, _| None);
     let (_, stages) = passes.run_in_stages(program)?;
     let traced = ("trace".to_string(), program.to_string());
     let after = stages.into_iter().map(|s| (s.name.to_string(), s.program.to_string()));
     let stages = std::iter::once(traced).chain(after).collect();
     let recording = Recording { stages, ..Recording::default() };
-    write(path.as_ref(), &recording.to_bytes()).map_err(|e| e.at(at))
+    let target = Target::open(path.as_ref()).map_err(|e| e.at(at))?;
+    target.write(&recording.to_bytes()).map_err(|e| e.at(at))
 }
 
-fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    std::fs::write(path, bytes).map_err(|error| {
-        Error::argument(OP, format!("{} cannot be written: {error}", path.display()))
-    })
+fn refuse_nested() -> Result<()> {
+    if !recorder::is_on() {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Program, OP, "this thread is recording already")
+        .hint("a recording holds everything that runs inside it, so one is enough"))
 }

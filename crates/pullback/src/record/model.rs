@@ -67,7 +67,7 @@ pub struct RecordedNode {
     pub saved: Vec<SavedNote>,
     /// Its elements.
     pub value: Sampled,
-    /// The elements of its gradient, if one arrived.
+    /// The elements of its gradient, if one arrived; of several passes, the last.
     pub gradient: Option<Sampled>,
     /// How long its op took.
     pub nanos: u64,
@@ -100,6 +100,8 @@ pub enum Sampled {
 pub struct Visit {
     /// The node.
     pub node: u32,
+    /// Its gradient in this pass.
+    pub adjoint: Sampled,
     /// What it added to the gradients of its operands: which operand, its node, and how much.
     pub contributions: Vec<(u32, u32, Sampled)>,
 }

@@ -1,9 +1,11 @@
 //! What listens while a program is recorded.
 //!
-//! *Which value is which.* A value is recognised by its memory: each storage notes, for the
-//! recording that is active, which of its layouts, at which version, is which node. So a value that
-//! is a constant to the tape has a place in the graph too, and a write in place makes a new one.
-//! What has no note was there before the recording: an input, or a leaf.
+//! *Which value is which.* A value is recognised by its memory and its number on the tape: each
+//! storage notes, for the recording that is active, which of its layouts, at which version and under
+//! which number (none for a constant), is which node. So a value that is a constant to the tape has
+//! a place in the graph too, a write in place makes a new one, and so does a tensor that shares
+//! memory but not gradients: `h.detach().requires_grad()` is a leaf, and not `h`. What has no note
+//! was there before the recording: an input, or a leaf.
 //!
 //! *Gradients* arrive by the numbers of the tape, so each tracked value is also known by its number
 //! there. What a backward pass computes, and what a checkpoint or a budget computes again, are
@@ -12,7 +14,7 @@
 //! *Nothing is held.* Values are read, reduced to statistics and forgotten at once, so that what is
 //! live in a recording is what is live without one.
 
-use super::file::{MAX_NODES, WHOLE};
+use super::file::{MAX_LIST, MAX_LISTED, MAX_NODES, MAX_PARTS, MAX_SAVED, MAX_VISITS, WHOLE};
 use super::model::{Moment, NodeKind, RecordedNode, Recording, Sampled, SavedNote, Visit};
 use super::stats::Stats;
 use crate::events::{self, AGAIN, RECORD, REPLAY};
@@ -31,6 +33,8 @@ pub(crate) struct RecordMark {
     recording: u64,
     layout: Layout,
     version: u64,
+    /// The number on the tape; none is that of a constant.
+    key: Option<Key>,
     node: u32,
 }
 
@@ -53,6 +57,9 @@ pub(super) struct State {
     part: Option<u32>,
     /// Names of tensors.
     names: Vec<(String, Tensor)>,
+    /// Operands of all nodes, and contributions of all visits.
+    operands: usize,
+    contributions: usize,
     backward: usize,
     begun: Instant,
     started: Instant,
@@ -73,6 +80,8 @@ impl State {
             keys: FxHashMap::default(),
             part: None,
             names,
+            operands: 0,
+            contributions: 0,
             backward: 0,
             begun: now,
             started: now,
@@ -106,8 +115,8 @@ impl State {
         listed(&mut self.lines, &mut self.out.lines, at.to_string())
     }
 
-    /// The node of a value, if it has one.
-    fn known(&self, x: &Tensor) -> Option<u32> {
+    /// The node that this memory is noted to be, under a number on the tape.
+    fn noted(&self, x: &Tensor, key: Option<Key>) -> Option<u32> {
         let storage: &Storage = &x.0.storage;
         if storage.marks.is_empty() {
             return None;
@@ -115,18 +124,37 @@ impl State {
         let notes = storage.marks.notes();
         let version = storage.version();
         let mine = |mark: &&RecordMark| {
-            mark.recording == self.number && mark.version == version && mark.layout == x.0.layout
+            mark.recording == self.number
+                && mark.version == version
+                && mark.key == key
+                && mark.layout == x.0.layout
         };
         notes.recorded.iter().rev().find(mine).map(|mark| mark.node)
+    }
+
+    /// The node of a value, if it has one.
+    fn known(&self, x: &Tensor) -> Option<u32> {
+        let key = x.lock().history.key();
+        self.noted(x, key)
+    }
+
+    /// The node of a result that was computed as a constant and put on the tape afterwards: so do
+    /// checkpoints and custom ops. A leaf begins a graph of its own.
+    fn known_untracked(&self, x: &Tensor) -> Option<u32> {
+        match x.is_tracked() && x.leaf().is_none() {
+            true => self.noted(x, None),
+            false => None,
+        }
     }
 
     fn mark(&mut self, x: &Tensor, node: u32) {
         let storage: &Storage = &x.0.storage;
         let (recording, version, layout) = (self.number, storage.version(), x.0.layout.clone());
+        let key = x.lock().history.key();
         let mut notes = storage.marks.notes();
         // Notes of recordings that are over, and of values that were overwritten.
         notes.recorded.retain(|mark| mark.recording == recording && mark.version == version);
-        notes.recorded.push(RecordMark { recording, layout, version, node });
+        notes.recorded.push(RecordMark { recording, layout, version, key, node });
         drop(notes);
         self.note_key(x, node);
     }
@@ -138,10 +166,12 @@ impl State {
     }
 
     fn push(&mut self, node: RecordedNode) -> Option<u32> {
-        if self.out.nodes.len() >= MAX_NODES {
+        let operands = self.operands + node.operands.len();
+        if self.out.nodes.len() >= MAX_NODES || operands > MAX_LISTED {
             self.out.left_out += 1;
             return None;
         }
+        self.operands = operands;
         self.out.nodes.push(node);
         Some(self.out.nodes.len() as u32 - 1)
     }
@@ -150,6 +180,10 @@ impl State {
     fn operand(&mut self, x: &Tensor) -> Option<u32> {
         if let Some(node) = self.known(x) {
             self.note_key(x, node);
+            return Some(node);
+        }
+        if let Some(node) = self.known_untracked(x) {
+            self.mark(x, node);
             return Some(node);
         }
         // A view that the tape knows: it was made before the recording, or by a write in place.
@@ -188,7 +222,36 @@ impl State {
     fn part_of(&mut self, label: u32) -> Option<u32> {
         let (path, _) = self.out.labels[label as usize].rsplit_once('.')?;
         let path = path.to_string();
-        Some(listed(&mut self.parts, &mut self.out.parts, path))
+        self.listed_part(&path)
+    }
+
+    /// The number of a part; of too many parts, nothing.
+    fn listed_part(&mut self, path: &str) -> Option<u32> {
+        if self.out.parts.len() >= MAX_PARTS && !self.parts.contains_key(path) {
+            return None;
+        }
+        Some(listed(&mut self.parts, &mut self.out.parts, path.to_string()))
+    }
+
+    /// Whether these are results of a decomposition, which was recorded as what it is made of. Its
+    /// last op ran after its operands were there: so a view of a view that is the first tensor's
+    /// memory again is no decomposition.
+    fn is_made_of_others(&mut self, inputs: &[&Tensor], outs: &[Tensor]) -> bool {
+        let node = |x: &&Tensor| self.known(x).or_else(|| self.known_untracked(x));
+        let newest = inputs.iter().filter_map(node).max();
+        let node_of = |y: &Tensor| {
+            let before = || self.known_untracked(y).filter(|&node| Some(node) > newest);
+            self.known(y).or_else(before)
+        };
+        let Some(nodes) = outs.iter().map(node_of).collect::<Option<Vec<u32>>>() else {
+            return false;
+        };
+        for (y, node) in outs.iter().zip(nodes) {
+            if self.known(y).is_none() {
+                self.mark(y, node);
+            }
+        }
+        true
     }
 
     fn moment(&mut self, op: &Op, at: Line, node: Option<u32>, nanos: u64) {
@@ -204,8 +267,7 @@ impl State {
 
     fn ran(&mut self, op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
         let nanos = self.started.elapsed().as_nanos() as u64;
-        // A decomposition was recorded as what it is made of.
-        if outs.iter().all(|y| self.known(y).is_some()) {
+        if self.is_made_of_others(inputs, outs) {
             return;
         }
         // A literal that is used is listed as a constant; backward makes one that is not.
@@ -217,7 +279,8 @@ impl State {
         if inside || events::is_on(REPLAY) {
             return self.moment(op, at, None, nanos);
         }
-        let operands: Option<Vec<u32>> = inputs.iter().map(|x| self.operand(x)).collect();
+        let first = inputs.iter().take(MAX_LIST);
+        let operands: Option<Vec<u32>> = first.map(|x| self.operand(x)).collect();
         let (number, line) = (self.op(op), self.line(at));
         let mut first = None;
         for (k, y) in outs.iter().enumerate() {
@@ -288,7 +351,7 @@ fn saved(y: &Tensor) -> Vec<SavedNote> {
             SavedNote { result: true, index: k as u32, bytes: node.out_specs[k].bytes() as u64 }
         }
     };
-    kept.iter().flatten().map(|saved| note(saved.which())).collect()
+    kept.iter().flatten().map(|saved| note(saved.which())).take(MAX_SAVED).collect()
 }
 
 /// The elements of a value, or statistics of them.
@@ -381,11 +444,12 @@ pub(crate) fn visited(node: &Node, grads: &Derivatives) {
             let (Some(grad), Some(&id)) = (grad, state.keys.get(&(node.seq, k as u32))) else {
                 continue;
             };
-            state.out.nodes[id as usize].gradient = Some(sampled(grad));
-            first.get_or_insert(id);
+            let adjoint = sampled(grad);
+            state.out.nodes[id as usize].gradient = Some(adjoint.clone());
+            first.get_or_insert((id, adjoint));
         }
-        if let Some(node) = first {
-            state.out.visits.push(Visit { node, contributions: Vec::new() });
+        if let (Some((node, adjoint)), true) = (first, state.out.visits.len() < MAX_VISITS) {
+            state.out.visits.push(Visit { node, adjoint, contributions: Vec::new() });
         }
     });
 }
@@ -399,7 +463,11 @@ pub(crate) fn contributed(node: &Node, operand: usize, dx: &Tensor) {
         };
         let mine = (0..node.out_specs.len() as u32)
             .any(|k| state.keys.get(&(node.seq, k)) == state.out.visits.last().map(|v| &v.node));
-        if let (Some(visit), true) = (state.out.visits.last_mut(), mine) {
+        if let (Some(visit), true) = (state.out.visits.last_mut(), mine)
+            && visit.contributions.len() < MAX_LIST
+            && state.contributions < MAX_LISTED
+        {
+            state.contributions += 1;
             visit.contributions.push((operand as u32, to, sampled(dx)));
         }
     });
@@ -418,8 +486,8 @@ pub(crate) fn leaf_gradient(leaf: u64, grad: &Tensor) {
 pub(crate) fn enter_part(name: &str) -> Option<u32> {
     let mut before = None;
     with(|state| {
-        let part = listed(&mut state.parts, &mut state.out.parts, name.to_string());
-        before = state.part.replace(part);
+        before = state.part;
+        state.part = state.listed_part(name);
     });
     before
 }

@@ -6,6 +6,7 @@
 // of neighbours, positions by a few rounds of moving towards them. Very tall results are folded
 // into columns. A group whose children keep their sizes keeps its layout.
 import { Graph, layout as dagre } from "@dagrejs/dagre";
+import { extent } from "../format";
 import type { Group, Tree } from "./tree";
 import type { Source } from "./source";
 
@@ -152,7 +153,7 @@ function quickly(sizes: Size[], edges: [number, number][], order: number[]): Pla
   }
   // Parameters and inputs stand next to what uses them first.
   for (const k of byTape) {
-    if (above[k]!.length === 0 && below[k]!.length > 0) rank[k] = Math.max(0, Math.min(...below[k]!.map((b) => rank[b]!)) - 1);
+    if (above[k]!.length === 0 && below[k]!.length > 0) rank[k] = Math.max(0, extent(below[k]!.map((b) => rank[b]!))[0] - 1);
   }
   let ranks: number[][] = [];
   for (const k of byTape) (ranks[rank[k]!] ??= []).push(k);
@@ -195,9 +196,9 @@ function quickly(sizes: Size[], edges: [number, number][], order: number[]): Pla
       for (const k of row) x[k]! -= shift;
     }
   }
-  const heights = ranks.map((row) => Math.max(0, ...row.map((k) => sizes[k]!.h)) + 40);
+  const heights = ranks.map((row) => Math.max(0, extent(row.map((k) => sizes[k]!.h))[1]) + 40);
   const total = heights.reduce((a, b) => a + b, 0);
-  const rowWidths = ranks.map((row) => Math.max(...row.map((k) => x[k]! + sizes[k]!.w / 2)) - Math.min(...row.map((k) => x[k]! - sizes[k]!.w / 2)));
+  const rowWidths = ranks.map((row) => extent(row.map((k) => x[k]! + sizes[k]!.w / 2))[1] - extent(row.map((k) => x[k]! - sizes[k]!.w / 2))[0]);
   const typical = [...rowWidths].sort((a, b) => a - b)[Math.floor(rowWidths.length * 0.9)] ?? LEAF.w;
   // Columns such that the whole is about one and a half times as wide as tall.
   const columns = Math.max(1, Math.round(Math.sqrt((1.5 * total) / (typical + 90))));

@@ -10,6 +10,10 @@ import { Detail, StepText } from "./forward";
 import { OpShapes } from "./op";
 
 const PAGE = 200;
+/** Elements of a value that a recording keeps whole. */
+const WHOLE = 32;
+/** Families of ops that are not run alone: they contain others, or need other workers. */
+const NOT_ALONE = new Set(["flow", "custom", "region", "collective"]);
 
 export function RecordedTape({ reverse }: { reverse: boolean }) {
   const graph = useAsk<Recording>("/api/recording");
@@ -18,11 +22,19 @@ export function RecordedTape({ reverse }: { reverse: boolean }) {
   return reverse ? <RecordedSweep recording={graph.data} /> : <RecordedForward recording={graph.data} />;
 }
 
-/** Ops on few enough elements that the recording has all their values. */
+/** Ops that can be run again: on few enough elements that the recording has all their values. */
 function small(r: Recording): number[] {
   const sizes = r.specs.map((s) => (/\[(.*)\]/.exec(s)?.[1] ?? "").split(",").reduce((n, d) => n * (d.trim() === "" ? 1 : Number(d)), 1));
   const size = (i: number) => sizes[r.nodes.spec[i] ?? 0] ?? Infinity;
-  return r.nodes.kind.flatMap((kind, i) => (kind === "op" && size(i) <= 64 && r.nodes.operands[i]!.length > 0 && r.nodes.operands[i]!.every((o) => size(o) <= 64) ? [i] : []));
+  const alone = (i: number) => {
+    const op = r.nodes.op[i];
+    return op !== null && op !== undefined && !NOT_ALONE.has(r.families[op] ?? "");
+  };
+  const whole = (i: number) => size(i) <= WHOLE;
+  return r.nodes.kind.flatMap((kind, i) => {
+    const operands = r.nodes.operands[i]!;
+    return kind === "op" && alone(i) && whole(i) && operands.length > 0 && operands.every(whole) ? [i] : [];
+  });
 }
 
 /** No direction was pushed when a recording was made, but its ops have both ways. */
@@ -129,6 +141,8 @@ function RecordedSweep({ recording }: { recording: Recording }) {
     const op = recording.nodes.op[id];
     return op === null || op === undefined ? "it" : recording.ops[op]!;
   };
+  // The backward pass starts at the first visit.
+  const seed = first.data?.visits[0];
   const visit = data && at > 0 ? data.visits[at - 1 - data.from] : undefined;
   if (first.failure ?? failure) return <p class="note bad" role="alert">{(first.failure ?? failure)!.message}</p>;
   if (first.data && total === 0) return <p class="note">This recording has no backward pass: call <code>backward()</code> inside <code>pullback::record</code>.</p>;
@@ -151,9 +165,10 @@ function RecordedSweep({ recording }: { recording: Recording }) {
                 <span class="op">=</span><span class="term strong cot"><Shown v={c.product} /><small>this share</small></span>
               </div>
             ))}
+            {!!visit.left_out && <p class="muted small">and {many(visit.left_out, "contribution")} more</p>}
           </div>
         </Card>
-      ) : <Card class="happening"><div class="in muted">The seed is 1. Step on with <kbd>→</kbd>.</div></Card>}
+      ) : <Card class="happening"><div class="in muted">{seed && <>The seed, the cotangent of <Sym name={label(seed.node)} />, is <Shown v={seed.adjoint} max={4} />. </>}Step on with <kbd>→</kbd>.</div></Card>}
       <Card title={`Visits ${page + 1} to ${Math.min(page + PAGE, total)}`}>
         <div class="scroll tape-scroll tall" tabIndex={0} role="region" aria-label="Visits, as a table">
           <table class="tape recorded">

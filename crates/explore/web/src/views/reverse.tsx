@@ -59,9 +59,9 @@ export function ReverseView({ tape }: { tape: Tape }) {
             under={(n) => ({ text: brief(n.value), kind: "value" })}
             second={(n) => (n.tracked ? { text: registers.has(n.id) ? brief(registers.get(n.id)) : "0", kind: "cot" } : { text: "", kind: "" })}
             edge={(from, to, k) => {
-              const now = moment?.visit?.node === to && moment.contribution?.to === from && moment.contribution.operand === k;
-              const passed = list.slice(0, at).some((m) => m.visit?.node === to && m.contribution?.to === from && m.contribution.operand === k);
-              return { kind: now ? "live cot back" : passed ? "passed back" : "", text: passed ? slopeText(list, from, to, k) : undefined };
+              const when = passes(list, from, to, k);
+              const passed = when >= 0 && when < at;
+              return { kind: passed && list[when] === moment ? "live cot back" : passed ? "passed back" : "", text: passed ? slopeText(list[when]!) : undefined };
             }} />
         </Card>
       )}
@@ -78,11 +78,21 @@ export function ReverseView({ tape }: { tape: Tape }) {
   );
 }
 
-function slopeText(list: Moment[], from: number, to: number, k: number): string | undefined {
-  const c = list.find((m) => m.visit?.node === to && m.contribution?.to === from && m.contribution.operand === k)?.contribution;
-  const v = c?.local.value;
+/** When a contribution passes an edge. A product `a·a` passes one on for both: then it is that of the pair. */
+function passes(list: Moment[], from: number, to: number, k: number): number {
+  const pair = (m: Moment) => m.visit?.node === to && m.contribution?.to === from;
+  const own = list.findIndex((m) => pair(m) && m.contribution!.operand === k);
+  return own >= 0 ? own : list.findIndex(pair);
+}
+
+function slopeText({ contribution }: Moment): string | undefined {
+  const v = contribution?.local.value;
   return v && isScalar(v) ? `×${brief(v)}` : undefined;
 }
+
+/** How many contributions a register receives in all. */
+const received = (tape: Tape, node: number) =>
+  tape.sweep!.visits.reduce((n, v) => n + v.contributions.filter((c) => c.to === node && c.after).length, 0);
 
 function spoken(moment: Moment | null, at: number, name: (id: number) => string): string {
   if (!moment || at === 0) return "All registers are zero.";
@@ -125,7 +135,7 @@ function Happening({ moment, at, tape, name, earlier }: { moment: Moment | null;
         <p class="why">
           <Sym name={to} bar /> <span class="op">=</span> <span data-cell="before"><Shown v={c.before} /></span> <span class="op">+</span> <span class="cot"><Shown v={c.product} /></span> <span class="op">=</span> <b data-cell="after"><Shown v={c.after} /></b>
           {c.local.formula && c.local.formula !== "1" && <span class="muted small">rule of <code>{from.op}</code>: <code>{c.local.formula}</code></span>}
-          {earlier > 1 && <span class="badge cot">share {earlier} of {tape.nodes[c.to]!.uses}: added to what was there</span>}
+          {earlier > 1 && <span class="badge cot">share {earlier} of {received(tape, c.to)}: added to what was there</span>}
         </p>
       </div>
     </Card>

@@ -1,17 +1,19 @@
 // Training health: loss curves, and gradients and updates by layer over time.
-import { useMemo, useState } from "preact/hooks";
-import { useAsk } from "../api";
-import { count, float, many, number } from "../format";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { canonical, useAsk, written } from "../api";
+import { count, extent, float, many, number } from "../format";
 import type { Points, Run, Start } from "../schema";
 import { Plot, useTheme, type Line } from "../ui/plot";
 import { isNight, ramp } from "../ui/ramp";
 import { Card, Ramp } from "../ui/value";
 
+/** Milliseconds between two looks at a run that may still be training. */
+const REFRESH = 4000;
 const HUE = ["value", "cot", "tan", "good", "bad", "ink-2"];
 
 export function TrainingView({ start }: { start: Start }) {
   const has = start.opened.kind === "run";
-  const { data, failure } = useAsk<Run>(has ? "/api/run" : null);
+  const { data, failure } = useRun(has);
   return (
     <div class="stack gap">
       <div class="intro">
@@ -32,11 +34,30 @@ export function TrainingView({ start }: { start: Start }) {
   );
 }
 
+/** The run as its files are now. What did not change stays the same object, so nothing is drawn again. */
+function useRun(has: boolean) {
+  const [turn, setTurn] = useState(0);
+  const { data, failure } = useAsk<Run>(has ? "/api/run" : null, undefined, turn);
+  const last = useRef<{ text: string; run: Run } | null>(null);
+  useEffect(() => {
+    if (!has || written) return;
+    const timer = setInterval(() => { if (!document.hidden) setTurn((n) => n + 1); }, REFRESH);
+    return () => clearInterval(timer);
+  }, [has]);
+  const run = useMemo(() => {
+    if (!data) return null;
+    const text = canonical(data);
+    if (last.current?.text !== text) last.current = { text, run: data };
+    return last.current.run;
+  }, [data]);
+  return { data: run, failure };
+}
+
 function Health({ run }: { run: Run }) {
   const [what, setWhat] = useState<"gradient" | "update" | "weight">("gradient");
   const [layer, setLayer] = useState<string | null>(null);
-  const losses = run.series.filter((s) => /loss/i.test(s.name));
-  const others = run.series.filter((s) => !/loss/i.test(s.name));
+  const losses = useMemo(() => run.series.filter((s) => /loss/i.test(s.name)), [run]);
+  const others = useMemo(() => run.series.filter((s) => !/loss/i.test(s.name)).map((s) => [s]), [run]);
   return (
     <>
       <p class="row small"><b class="mono">{run.title}</b><span class="muted">{many(run.steps, "step")}</span>{Object.entries(run.config ?? {}).slice(0, 8).map(([k, v]) => <span key={k} class="badge">{k} {typeof v === "object" ? JSON.stringify(v) : String(v)}</span>)}</p>
@@ -44,7 +65,7 @@ function Health({ run }: { run: Run }) {
       <Flags run={run} pick={setLayer} />
       <div class="even">
         {losses.length > 0 && <Card title="Loss"><div class="in"><Curves series={losses} label="Loss by step" log={wide(losses)} /></div></Card>}
-        {others.map((s, i) => <Card key={s.name} title={s.name}><div class="in"><Curves series={[s]} label={`${s.name} by step`} first={i + 2} /></div></Card>)}
+        {others.map((one, i) => <Card key={one[0]!.name} title={one[0]!.name}><div class="in"><Curves series={one} label={`${one[0]!.name} by step`} first={i + 2} /></div></Card>)}
       </div>
       {run.layers.length > 0 && (
         <Card title="By layer" tools={
@@ -59,19 +80,20 @@ function Health({ run }: { run: Run }) {
 }
 
 function Flags({ run, pick }: { run: Run; pick: (layer: string) => void }) {
-  if (run.layers.length === 0) return null;
-  if (run.flags.length === 0) return <p class="note good">No layer vanishes, explodes or stops.</p>;
+  if (run.flags.length === 0) return run.layers.length === 0 ? null : <p class="note good">No layer vanishes, explodes or stops.</p>;
   const kinds = [...new Set(run.flags.map((f) => f.kind))];
   return (
     <div class="flags">
       {kinds.map((kind) => {
         const flags = run.flags.filter((f) => f.kind === kind);
+        // Flags of a loss belong to no layer.
+        const layers = new Set(flags.flatMap((f) => f.layer ?? [])).size;
         return (
           <details key={kind} class="note bad flag" open={flags.length <= 4}>
-            <summary><span class="badge bad">{kind}</span> {many(flags.length, "layer")}, from step {Math.min(...flags.map((f) => f.step))}</summary>
+            <summary><span class="badge bad">{kind}</span> {layers > 0 && `${many(layers, "layer")}, `}first at step {extent(flags.map((f) => f.step))[0]}</summary>
             <ul>
               {flags.map((f, i) => (
-                <li key={i} data-flag={kind}><button class="link" onClick={() => pick(f.layer)}>{f.layer}</button> <span class="small">{f.text}</span></li>
+                <li key={i} data-flag={kind}><FlaggedLayer name={f.layer} pick={pick} /><span class="small">{f.text}</span></li>
               ))}
             </ul>
           </details>
@@ -80,6 +102,9 @@ function Flags({ run, pick }: { run: Run; pick: (layer: string) => void }) {
     </div>
   );
 }
+
+const FlaggedLayer = ({ name, pick }: { name: string | null; pick: (layer: string) => void }) =>
+  name === null ? null : <><button class="link" onClick={() => pick(name)}>{name}</button> </>;
 
 /** Series on one axis of steps; a step that a series does not have is a gap. */
 function aligned(series: { name: string; points: Points }[]): [number[], (number | null)[][]] {
@@ -96,8 +121,8 @@ function aligned(series: { name: string; points: Points }[]): [number[], (number
 /** Whether a logarithmic axis says more: all positive, over more than a decade. */
 function wide(series: { points: Points }[]): boolean {
   const all = series.flatMap((s) => s.points.map(([, y]) => float(y))).filter(Number.isFinite);
-  const least = Math.min(...all);
-  return least > 0 && Math.max(...all) / least > 20;
+  const [least, most] = extent(all);
+  return least > 0 && most / least > 20;
 }
 
 function Curves({ series, label, log, first = 0 }: { series: { name: string; points: Points }[]; label: string; log?: boolean; first?: number }) {
@@ -110,9 +135,9 @@ function Curves({ series, label, log, first = 0 }: { series: { name: string; poi
 
 function Heat({ run, what, chosen, pick }: { run: Run; what: "gradient" | "update" | "weight"; chosen: string | null; pick: (layer: string) => void }) {
   useTheme();
-  const { lo, hi } = useMemo(() => {
+  const [lo, hi] = useMemo(() => {
     const all = run.layers.flatMap((l) => l[what].map(([, y]) => Math.log10(float(y)))).filter(Number.isFinite);
-    return { lo: Math.min(...all), hi: Math.max(...all) };
+    return extent(all);
   }, [run, what]);
   const night = isNight();
   const colour = (y: number) => {
