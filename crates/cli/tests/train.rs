@@ -496,8 +496,8 @@ fn a_report_on_memory_is_written_and_changes_nothing() {
     assert!(!folder.exists());
 }
 
-/// Workers that are processes: the same bits for 1, 2 and 4 of them with logical workers, one set of
-/// files, and another number of workers that resumes.
+/// Workers that are processes: the same bits for 1, 2 and 4 of them with logical workers, one set
+/// of files, and another number of workers that resumes.
 #[cfg(unix)]
 #[test]
 fn workers_train_together() {

@@ -136,8 +136,8 @@ impl SharedMemory {
     }
 }
 
-/// Has the system set the memory of a file aside: a file in memory that is only made longer has none,
-/// and the first access without any left ends the process instead of giving an error.
+/// Has the system set the memory of a file aside: a file in memory that is only made longer has
+/// none, and the first access without any left ends the process instead of giving an error.
 fn allocate(file: &File, bytes: usize) -> io::Result<()> {
     #[cfg(target_os = "linux")]
     {

@@ -1,10 +1,11 @@
 //! Narrow operands for kernels that are compiled for compute types alone.
 //!
 //! Kernels that few programs call with bf16, f16, i32, u8 or bool (cumulative reductions, argmax,
-//! scatter), or in which two more passes are little work (attention), are not compiled for those: their operands are widened first, and their result is
-//! narrowed at the end. It costs two passes over memory, and saves five instances of eight of each
-//! kernel, for every instruction set. The result is the one of a kernel that loads and stores the
-//! narrow type: it computes in the same type and rounds each result once.
+//! scatter), or in which two more passes are little work (attention), are not compiled for those:
+//! their operands are widened first, and their result is narrowed at the end. It costs two passes
+//! over memory, and saves five instances of eight of each kernel, for every instruction set. The
+//! result is the one of a kernel that loads and stores the narrow type: it computes in the same
+//! type and rounds each result once.
 
 use crate::buffer::Buffer;
 use crate::operand::{Sink, Source};

@@ -2,8 +2,8 @@
 //!
 //! Everything a page shows is an answer in JSON, and `SCHEMA.md` beside this crate is the list of
 //! them. The answers come from the engine: an expression is run on the library's own tape
-//! (`sweep.rs`), a recording was written by it, costs and memory are measured, programs are what the
-//! compiler made. The page formats and draws; it computes no derivative.
+//! (`sweep.rs`), a recording was written by it, costs and memory are measured, programs are what
+//! the compiler made. The page formats and draws; it computes no derivative.
 //!
 //! ```text
 //!  expression ─┐

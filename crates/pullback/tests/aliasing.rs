@@ -7,6 +7,8 @@
 mod arrange;
 #[path = "aliasing/bodies.rs"]
 mod bodies;
+#[path = "aliasing/collectives.rs"]
+mod collectives;
 #[path = "docs/functions.rs"]
 #[allow(dead_code)] // what only the test of the documentation looks at
 mod functions;
@@ -28,6 +30,7 @@ use std::collections::BTreeMap;
 
 fn table() -> Vec<Row> {
     let mut rows = arrange::rows();
+    rows.extend(collectives::rows());
     rows.extend(matrices::rows());
     rows.extend(pointwise::rows());
     rows.extend(pointwise::unary());

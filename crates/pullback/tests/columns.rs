@@ -13,7 +13,8 @@ fn files(dir: &Path, extension: &str, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).expect("a folder of sources") {
         let path = entry.expect("an entry").path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let is_skipped = name.starts_with('.') || ["target", "golden"].contains(&name);
+        let is_skipped =
+            name.starts_with('.') || ["target", "golden", "node_modules"].contains(&name);
         match path.is_dir() {
             true if is_skipped => {}
             true => files(&path, extension, found),

@@ -59,8 +59,8 @@ struct Ending {
 }
 
 /// Starts workers and waits until all have ended; returns the exit code: that of the first worker
-/// that failed, 128 and the signal for one that was killed. It is for programs that do nothing else:
-/// signals of the process belong to it from then on.
+/// that failed, 128 and the signal for one that was killed. It is for programs that do nothing
+/// else: signals of the process belong to it from then on.
 ///
 /// # Errors
 /// If the command cannot be started, or there is no place for the session.
@@ -154,12 +154,12 @@ fn look_after(
                 all[rank].ended = true;
                 let how = how_it_ended(status);
                 session.exited(rank, &how)?;
-                if let Some(code) = failure(status) {
-                    if ending.code == 0 {
-                        eprintln!("launch: worker {rank} {how}");
-                        ending.code = code;
-                        next = next.or(Some((Instant::now() + REPORT, Signal::SIGTERM)));
-                    }
+                if let Some(code) = failure(status)
+                    && ending.code == 0
+                {
+                    eprintln!("launch: worker {rank} {how}");
+                    ending.code = code;
+                    next = next.or(Some((Instant::now() + REPORT, Signal::SIGTERM)));
                 }
             }
             (Ok(Event::Signal(signal)), _) => {

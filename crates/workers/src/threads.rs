@@ -12,12 +12,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+/// Messages by group, sender, receiver and number.
+type Mail = HashMap<(u64, usize, usize, u64), Vec<u8>>;
+
 /// What the threads share besides boards.
 struct World {
     /// Why a thread will not come to any collective any more.
     gone: Mutex<Vec<Option<String>>>,
     /// Messages by group, sender, receiver and number.
-    mail: Mutex<HashMap<(u64, usize, usize, u64), Vec<u8>>>,
+    mail: Mutex<Mail>,
     /// Boards of sub-groups that not all have joined.
     boards: Mutex<HashMap<u64, Arc<Board>>>,
 }

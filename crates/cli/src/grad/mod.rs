@@ -1,7 +1,7 @@
 //! `pullback grad`: differentiates an expression and shows how.
 //!
-//! Nothing is differentiated here. `pullback_explore::sweep` runs the expression on the library's tape
-//! and queries it for every adjoint, every local derivative and every contribution, and
+//! Nothing is differentiated here. `pullback_explore::sweep` runs the expression on the library's
+//! tape and queries it for every adjoint, every local derivative and every contribution, and
 //! `pullback_explore::count` counts what each mode does; `text.rs`, `json.rs` and `graphviz.rs`
 //! print what they found.
 

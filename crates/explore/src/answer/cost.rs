@@ -1,7 +1,7 @@
 //! What a Jacobian costs in each mode, measured.
 //!
-//! y = W₂·tanh(W₁·x) from Rⁿ to Rᵐ. Forward mode needs a pass for each of the n inputs, reverse mode
-//! one for each of the m results: all of them run here, and are timed.
+//! y = W₂·tanh(W₁·x) from Rⁿ to Rᵐ. Forward mode needs a pass for each of the n inputs, reverse
+//! mode one for each of the m results: all of them run here, and are timed.
 
 use super::value::number;
 use super::versioned;

@@ -1,8 +1,8 @@
 //! Whether a request is one of ours.
 //!
-//! A page of another site can make a browser send requests to 127.0.0.1, and a name that it owns can
-//! be pointed at 127.0.0.1 (DNS rebinding). The first is known by its `Origin`, which must be the
-//! host that the request is for, the second by its `Host`, which must be the address that was
+//! A page of another site can make a browser send requests to 127.0.0.1, and a name that it owns
+//! can be pointed at 127.0.0.1 (DNS rebinding). The first is known by its `Origin`, which must be
+//! the host that the request is for, the second by its `Host`, which must be the address that was
 //! printed. A link to the page may be followed from anywhere: then the browser shows the page, and
 //! the site that the link was on sees nothing of it. Answers are for the page alone.
 

@@ -1,9 +1,9 @@
 //! The server of the page and of the answers.
 //!
 //! A request is checked before anything is computed (`guard.rs`): where it comes from, its method,
-//! type and length. Then it is computed on a thread of its own, at most [`RUNNING`] at a time, while
-//! this one keeps answering; what takes longer than [`SECONDS`] is answered without a result, and
-//! its thread ends by itself, as the sizes of everything that can be requested are limited.
+//! type and length. Then it is computed on a thread of its own, at most [`RUNNING`] at a time,
+//! while this one keeps answering; what takes longer than [`SECONDS`] is answered without a result,
+//! and its thread ends by itself, as the sizes of everything that can be requested are limited.
 //!
 //! There is one listener, on the address that the user named, and no file is ever opened for a
 //! request but those of the run folder that was named on the command line.

@@ -224,13 +224,15 @@ impl<const N: usize> BatchNorm<N> {
                 follow(running_var, unbiased);
             });
         }
-        let mut y = off * per_channel(&(var + self.eps).rsqrt());
-        if let Some(weight) = &self.weight {
-            y = y * per_channel(weight);
-        }
-        if let Some(bias) = &self.bias {
-            y = y + per_channel(bias);
-        }
+        let y = off * per_channel(&(var + self.eps).rsqrt());
+        let y = match &self.weight {
+            Some(weight) => y * per_channel(weight),
+            None => y,
+        };
+        let y = match &self.bias {
+            Some(bias) => y + per_channel(bias),
+            None => y,
+        };
         y.cast(x.dtype())
     }
 

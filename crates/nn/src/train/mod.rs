@@ -1,8 +1,8 @@
 //! The training loop and what it reports.
 //!
 //! [`Trainer`] takes a step function and runs the loop around it, with [`Callback`]s: a
-//! [`ProgressBar`], logs ([`CsvLog`], [`JsonLog`], [`LayerLog`], [`TensorBoard`]), and plots of the learning
-//! curves ([`plots`]).
+//! [`ProgressBar`], logs ([`CsvLog`], [`JsonLog`], [`LayerLog`], [`TensorBoard`]), and plots of the
+//! learning curves ([`plots`]).
 
 mod batches;
 mod callback;

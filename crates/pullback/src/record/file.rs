@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Numbers are of variable length, seven bits a byte, the lowest first; floats are eight bytes, the
-//! lowest first. `None` is 0 and `Some(n)` is n + 1. There is no padding, and nothing after the end.
+//! lowest first. `None` is 0 and `Some(n)` is n + 1. There is no padding, and nothing after the
+//! end.
 //!
 //! A reader trusts nothing: a count is believed only as far as the bytes that are left could hold
 //! so many, each reference points at something that is there (operands: at something earlier), and

@@ -7,7 +7,7 @@
 pub mod file;
 pub mod model;
 pub(crate) mod recorder;
-pub mod stats;
+pub(crate) mod stats;
 mod target;
 
 use crate::{Error, Result, Tensor, mode};

@@ -31,6 +31,11 @@ pub struct Stats {
 impl Stats {
     /// The statistics of these elements. Where none is finite, the moments are NaN and there is no
     /// histogram.
+    ///
+    /// ```
+    /// use pullback::record_file::Stats;
+    /// assert_eq!(Stats::of(&[1.0, 3.0]).mean, 2.0);
+    /// ```
     pub fn of(values: &[f64]) -> Stats {
         let count = |f: &dyn Fn(&f64) -> bool| values.iter().filter(|x| f(x)).count() as u64;
         let finite = || values.iter().copied().filter(|x| x.is_finite());

@@ -134,11 +134,12 @@ impl RowParallelLinear {
 impl Layer for RowParallelLinear {
     fn forward(&self, x: &Tensor) -> Tensor {
         let scope = module_scope(self);
-        let mut y = gather_sum(&x.linear(&self.weight, None), &self.workers);
+        let y = gather_sum(&x.linear(&self.weight, None), &self.workers);
         // Once, and not by every worker.
-        if let Some(bias) = &self.bias {
-            y = y + bias;
-        }
+        let y = match &self.bias {
+            Some(bias) => y + bias,
+            None => y,
+        };
         scope.output_with_macs(y, |y| y.len() * self.weight.shape()[1])
     }
 }

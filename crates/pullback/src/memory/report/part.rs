@@ -51,8 +51,8 @@ pub fn memory_part(name: &str) -> MemoryPartGuard {
 }
 
 impl MemoryPartGuard {
-    /// The phase of the step and the current part, if there is one; `None` where neither a report nor a
-    /// recording is being made.
+    /// The phase of the step and the current part, if there is one; `None` where neither a report
+    /// nor a recording is being made.
     ///
     /// ```
     /// use pullback::{MemoryPartGuard, MemoryPhase, memory_part, memory_report};
