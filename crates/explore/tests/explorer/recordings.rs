@@ -98,7 +98,8 @@ fn recording_changes_nothing() {
     assert!(record(place.path().join("no/such/folder"), || Ok(())).is_err());
 }
 
-/// The file that was there stays until another recording is complete, and nothing is left beside it.
+/// The file that was there stays until another recording is complete, and nothing is left beside
+/// it.
 #[test]
 fn a_file_is_replaced_at_the_end() {
     let place = tempfile::tempdir().expect("a folder");

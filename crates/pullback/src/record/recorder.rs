@@ -1,11 +1,11 @@
 //! What listens while a program is recorded.
 //!
 //! *Which value is which.* A value is recognised by its memory and its number on the tape: each
-//! storage notes, for the recording that is active, which of its layouts, at which version and under
-//! which number (none for a constant), is which node. So a value that is a constant to the tape has
-//! a place in the graph too, a write in place makes a new one, and so does a tensor that shares
-//! memory but not gradients: `h.detach().requires_grad()` is a leaf, and not `h`. What has no note
-//! was there before the recording: an input, or a leaf.
+//! storage notes, for the recording that is active, which of its layouts, at which version and
+//! under which number (none for a constant), is which node. So a value that is a constant to the
+//! tape has a place in the graph too, a write in place makes a new one, and so does a tensor that
+//! shares memory but not gradients: `h.detach().requires_grad()` is a leaf, and not `h`. What has
+//! no note was there before the recording: an input, or a leaf.
 //!
 //! *Gradients* arrive by the numbers of the tape, so each tracked value is also known by its number
 //! there. What a backward pass computes, and what a checkpoint or a budget computes again, are
