@@ -83,7 +83,7 @@ fn steps(config: &GptConfig, network: Network, bucket: usize) -> CliResult<Steps
 fn tokens(config: &GptConfig, batch: usize, length: usize) -> (Tensor, Tensor) {
     let token = |i: usize| (i * 7919 % config.vocabulary) as i64;
     let ids: Vec<i64> = (0..batch * length + 1).map(token).collect();
-    let shaped = |ids: &[i64]| Tensor::from_vec(ids.to_vec(), [batch, length]);
+    let shaped = |ids: &[i64]| Tensor::from_vec(ids, [batch, length]);
     (shaped(&ids[..batch * length]), shaped(&ids[1..]))
 }
 

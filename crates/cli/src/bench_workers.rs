@@ -101,6 +101,6 @@ fn launched(workers: usize, largest: usize) -> CliResult<Vec<Row>> {
         return Err(Failure::failed(format!("{workers} workers failed:\n{errors}")));
     }
     let lines = text.lines().filter_map(|line| line.strip_prefix("[0] "));
-    let rows = lines.map(|line| serde_json::from_str(line));
+    let rows = lines.map(serde_json::from_str);
     rows.collect::<Result<_, _>>().map_err(|error| Failure::failed(error.to_string()))
 }

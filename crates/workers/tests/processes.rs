@@ -106,7 +106,8 @@ fn killed() -> Result<()> {
         });
     }
     let group = init()?;
-    let x = Tensor::full([if number(KILL).unwrap() % 2 == 0 { 10 } else { 400_000 }], 1.0f32);
+    let x =
+        Tensor::full([if number(KILL).unwrap().is_multiple_of(2) { 10 } else { 400_000 }], 1.0f32);
     loop {
         pullback::catch(|| x.all_reduce(&group))?;
     }
