@@ -275,3 +275,31 @@ fn calls_inside_calls_and_threads_have_memory_of_their_own() {
         }
     });
 }
+
+#[test]
+fn threads_evict_each_others_programs_of_one_function_and_get_their_own_results() {
+    let _lock = exclusive();
+    // The shapes and the number of results tell programs apart.
+    let compiled = jit(|x: &Tensor| {
+        (0..x.shape()[0]).map(|i| x.select_at(0, i as isize) * i as f64).collect::<Vec<_>>()
+    })
+    .cache_limit(1);
+    std::thread::scope(|s| {
+        for thread in 0..3 {
+            let compiled = &compiled;
+            s.spawn(move || {
+                for turn in 0..40 {
+                    let rows = 1 + (turn + thread) % 4;
+                    let results = compiled.of(&Tensor::full([rows, 2], 3.0));
+                    assert_eq!(results.len(), rows);
+                    for (i, y) in results.iter().enumerate() {
+                        assert_eq!(y.to_vec::<f64>(), [3.0 * i as f64; 2]);
+                    }
+                }
+            });
+        }
+    });
+    let said = compiled.explain();
+    assert_eq!((said.specialisations.len(), said.cache_limit), (1, 1));
+    assert!(said.evicted > 3, "{said}");
+}

@@ -1,9 +1,9 @@
 //! What a compiled function has made so far: found by hash, limited in number.
 
 use super::compile::Specialisation;
+use super::compiler::Call;
 use super::dynamic::Family;
-use crate::tree::has_structure;
-use crate::{Spec, Tensor, Tree, mode};
+use crate::{Spec, Tensor, mode};
 use rustc_hash::{FxHashMap, FxHashSet, FxHasher};
 use smallvec::SmallVec;
 use std::collections::BTreeMap;
@@ -19,9 +19,9 @@ const REMEMBERED: usize = 1 << 16;
 /// What can be hashed of the conditions of a specialisation (specs, structure, whether operations
 /// are recorded, the budget) is its *key*; of the few with one key, the most recently used ones are
 /// tried first.
-pub(super) struct Cache<Y> {
+pub(super) struct Cache {
     /// By number, in the order in which they were made.
-    all: BTreeMap<u64, Specialisation<Y>>,
+    all: BTreeMap<u64, Specialisation>,
     by_key: FxHashMap<u64, SmallVec<[u64; 1]>>,
     next: u64,
     clock: u64,
@@ -35,8 +35,8 @@ pub(super) struct Cache<Y> {
     pub uncompiled: (usize, Option<&'static str>),
 }
 
-impl<Y> Default for Cache<Y> {
-    fn default() -> Cache<Y> {
+impl Default for Cache {
+    fn default() -> Cache {
         Cache {
             all: BTreeMap::new(),
             by_key: FxHashMap::default(),
@@ -63,18 +63,18 @@ pub(super) fn key<'a>(
     hasher.finish()
 }
 
-impl<Y: Tree> Cache<Y> {
+impl Cache {
     /// The specialisation for these arguments.
-    pub fn find<T: Tree>(
+    pub fn find(
         &mut self,
         key: u64,
-        x: &T,
+        call: &dyn Call,
         leaves: &[Tensor],
         budget: Option<usize>,
     ) -> Option<u64> {
         let fits = |id: &&u64| {
             let s = &self.all[*id];
-            s.fits(leaves, budget) && has_structure(x, &s.structure)
+            s.fits(leaves, budget) && call.has_structure(&s.structure)
         };
         let id = *self.by_key.get(&key)?.iter().rev().find(fits)?;
         self.clock += 1;
@@ -84,12 +84,17 @@ impl<Y: Tree> Cache<Y> {
         Some(id)
     }
 
-    pub fn get_mut(&mut self, id: u64) -> Option<&mut Specialisation<Y>> {
+    /// Whether one with this number is there still.
+    pub fn has(&self, id: u64) -> bool {
+        self.all.contains_key(&id)
+    }
+
+    pub fn get_mut(&mut self, id: u64) -> Option<&mut Specialisation> {
         self.all.get_mut(&id)
     }
 
     /// All of them, in the order in which they were made.
-    pub fn all(&self) -> impl DoubleEndedIterator<Item = &Specialisation<Y>> {
+    pub fn all(&self) -> impl DoubleEndedIterator<Item = &Specialisation> {
         self.all.values()
     }
 
@@ -108,7 +113,7 @@ impl<Y: Tree> Cache<Y> {
     }
 
     /// Adds one; the least recently used are evicted if there are too many.
-    pub fn insert(&mut self, mut made: Specialisation<Y>) -> u64 {
+    pub fn insert(&mut self, mut made: Specialisation) -> u64 {
         let id = self.next;
         self.next += 1;
         self.clock += 1;

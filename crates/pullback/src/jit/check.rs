@@ -6,14 +6,14 @@
 //! program is evaluated by plain ops on the very operands that the compiled run gave it.
 
 use super::compile::{Captured, Specialisation, passes};
-use super::compiler_error;
+use super::compiler::compiler_error;
 use crate::apply::apply_all;
 use crate::backend::INLINE;
 use crate::backend::Pooled;
 use crate::lock::{self, Claim};
 use crate::storage::Storage;
 use crate::trace::evaluate;
-use crate::{DType, Result, Tensor, Tree, custom, fail, mode};
+use crate::{DType, Result, Tensor, custom, fail, mode};
 use pullback_ir::{Inst, Layout, Line, Op, Program};
 use rustc_hash::FxHashSet;
 
@@ -22,7 +22,7 @@ use rustc_hash::FxHashSet;
 /// agree bit for bit.
 const REORDERED: f64 = 64.0;
 
-impl<Y: Tree> Specialisation<Y> {
+impl Specialisation {
     pub fn check(&mut self, arguments: &[Tensor], at: Line) -> Result<()> {
         let inputs = self.copies(arguments)?;
         let plain = |program: &Program| {

@@ -1,15 +1,14 @@
 //! Making a specialisation: trace, passes, plan, kernels.
 
 use super::cache::Cache;
-use super::compiler_error;
+use super::compiler::{Call, compiler_error};
 use crate::backend::Pooled;
 use crate::backend::{Executable, Memory};
 use crate::leaf::Leaf;
 use crate::storage::Storage;
 use crate::trace::{self, Effect, Recorded, Touched, TraceKind, Uncompiled};
 use crate::{
-    Conventions, DType, Flag, Result, Scalar, Spec, Tensor, Tree, autocast, backend, fail, kinks,
-    mode,
+    Conventions, DType, Flag, Result, Scalar, Spec, Tensor, autocast, backend, fail, kinks, mode,
 };
 use pullback_ir::pass::{self, BudgetReport, Constant, Pipeline, Stage};
 use pullback_ir::template::Lifted;
@@ -19,7 +18,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// A function compiled for arguments of certain specs.
-pub(super) struct Specialisation<Y> {
+pub(super) struct Specialisation {
     pub specs: Vec<Spec>,
     /// The structure of the argument: [`Tree::structure`].
     pub structure: Arc<str>,
@@ -36,8 +35,7 @@ pub(super) struct Specialisation<Y> {
     pub conventions: Conventions,
     /// Why it was compiled.
     pub why: String,
-    /// What the function returned, with traced tensors.
-    pub template: Y,
+    /// How many tensors the function returns.
     pub results: usize,
     /// The captured tensors, and after them the values that depend on a dynamic length.
     pub captures: Vec<Captured>,
@@ -146,9 +144,7 @@ pub(super) struct Request {
 }
 
 /// A function that was traced.
-pub(super) struct TracedFunction<Y> {
-    /// What it returned, with traced tensors.
-    template: Y,
+pub(super) struct TracedFunction {
     /// Why calls run op by op, if they do.
     pub op_by_op: Option<&'static str>,
     pub recorded: Recorded,
@@ -167,18 +163,9 @@ pub(super) struct Made {
     pub filled: bool,
 }
 
-impl<Y: Tree> Specialisation<Y> {
-    pub fn compile(
-        f: impl FnOnce(&[Tensor]) -> Result<Y>,
-        request: Request,
-        uncompiled: &Uncompiled,
-    ) -> Result<Specialisation<Y>> {
-        let traced = TracedFunction::new(f, &request.specs, uncompiled, request.at)?;
-        Specialisation::by_passes(traced, request)
-    }
-
+impl Specialisation {
     /// By the passes, from a trace.
-    pub fn by_passes(traced: TracedFunction<Y>, request: Request) -> Result<Specialisation<Y>> {
+    pub fn by_passes(traced: TracedFunction, request: Request) -> Result<Specialisation> {
         let start = Instant::now();
         let within = request.limit.filter(|_| traced.op_by_op.is_none());
         let passed = passes(&traced.recorded.program, within, request.at, None)?;
@@ -196,14 +183,14 @@ impl<Y: Tree> Specialisation<Y> {
 
     /// From a trace, and what was made of it in this time, preparation included.
     pub fn new(
-        traced: TracedFunction<Y>,
+        traced: TracedFunction,
         request: Request,
         made: Made,
         executable: Executable,
         time: Duration,
-    ) -> Specialisation<Y> {
+    ) -> Specialisation {
         let Request { specs, structure, why, limit, .. } = request;
-        let TracedFunction { template, op_by_op, recorded, time: trace } = traced;
+        let TracedFunction { op_by_op, recorded, time: trace } = traced;
         let Recorded { program, results, captures, leaves, flags, .. } = recorded;
         let replaced: FxHashSet<usize> = made.program.updates.iter().map(|u| u.1).collect();
         let written = |i: usize| replaced.contains(&(specs.len() + i));
@@ -238,7 +225,6 @@ impl<Y: Tree> Specialisation<Y> {
             autocast: autocast::state(),
             conventions: kinks::conventions(),
             why,
-            template,
             results,
             captures,
             written,
@@ -296,31 +282,36 @@ fn summary(stage: &Stage) -> Summary {
 pub(super) const DIFFERENTIATED: &str =
     "its result, or state it writes, is differentiated from outside";
 
-impl<Y: Tree> TracedFunction<Y> {
+impl TracedFunction {
     /// Traces the function.
     pub fn new(
-        f: impl FnOnce(&[Tensor]) -> Result<Y>,
+        call: &dyn Call,
         specs: &[Spec],
         uncompiled: &Uncompiled,
         at: Line,
-    ) -> Result<TracedFunction<Y>> {
+    ) -> Result<TracedFunction> {
         let start = Instant::now();
         fail::catch(|| {
             let run = |args: &[Tensor]| {
-                let y = f(args);
-                let outputs = y.as_ref().map(Tree::leaves).unwrap_or_default();
+                let (failed, outputs) = match call.run_function(args) {
+                    Ok(outputs) => (None, outputs),
+                    Err(error) => (Some(error), Vec::new()),
+                };
                 let tracked =
                     outputs.iter().any(|y| y.is_leaf() || trace::can_be_differentiated(y));
-                ((y, tracked), outputs)
+                ((failed, tracked), outputs)
             };
-            let ((y, tracked), recorded) =
+            let ((failed, tracked), recorded) =
                 trace::record_with_reason(uncompiled, TraceKind::Whole, None, specs, at, run)?;
+            if let Some(error) = failed {
+                return Err(error);
+            }
             let state = recorded.tracked_state && mode::is_grad_enabled();
             let op_by_op = match recorded.checks_values {
                 true => Some("it checks every gradient for NaN and infinity itself"),
                 false => uncompiled.get().or((tracked || state).then_some(DIFFERENTIATED)),
             };
-            Ok(TracedFunction { template: y?, op_by_op, recorded, time: start.elapsed() })
+            Ok(TracedFunction { op_by_op, recorded, time: start.elapsed() })
         })?
     }
 }
@@ -386,14 +377,14 @@ fn evaluate(op: &Op, of: &[Constant]) -> Option<Scalar> {
 }
 
 /// The traced program and what each pass makes of it.
-pub(super) fn stages<Y: Tree>(
-    f: impl FnOnce(&[Tensor]) -> Result<Y>,
+pub(super) fn stages(
+    call: &dyn Call,
     specs: &[Spec],
     limit: Option<usize>,
     at: Line,
 ) -> Result<Vec<(&'static str, Program)>> {
     let TracedFunction { op_by_op, recorded, .. } =
-        TracedFunction::new(f, specs, &Uncompiled::default(), at)?;
+        TracedFunction::new(call, specs, &Uncompiled::default(), at)?;
     let within = limit.filter(|_| op_by_op.is_none());
     let stages = passes(&recorded.program, within, at, None)?.stages;
     let mut all = vec![("trace", recorded.program.renumbered())];
@@ -402,8 +393,8 @@ pub(super) fn stages<Y: Tree>(
 }
 
 /// Why none of the specialisations fits these arguments.
-pub(super) fn reason<Y: Tree>(
-    cache: &Cache<Y>,
+pub(super) fn reason(
+    cache: &Cache,
     key: u64,
     leaves: &[Tensor],
     structure: &str,

@@ -9,9 +9,10 @@
 //! whose programs have too little in common; the report says so, with the reason.
 
 use super::compile::{Made, Request, Specialisation, TracedFunction, passes};
+use super::compiler::Call;
 use crate::backend::{Executable, reserve_arena};
 use crate::trace::Uncompiled;
-use crate::{Device, Error, Result, Spec, Tensor, Tree, backend};
+use crate::{Device, Error, Result, Spec, backend};
 use pullback_ir::pass::plan::plan;
 use pullback_ir::pass::{Stage, has_bodies, inline, order};
 use pullback_ir::template::{Template, lift_literals, sample_points, varying_literals};
@@ -244,7 +245,7 @@ impl Family {
     }
 
     /// Notes a length that was filled in, or compiled for this reason.
-    pub fn note<Y>(&mut self, made: &Specialisation<Y>, lengths: &[usize], why: &str) {
+    pub fn note(&mut self, made: &Specialisation, lengths: &[usize], why: &str) {
         let t = &made.timing;
         let report = &mut self.report;
         if made.filled {
@@ -289,12 +290,12 @@ fn plain(program: &Program) -> Program {
 impl Open {
     /// The specialisation for these lengths; the trace and the request are returned where the trace
     /// does not match.
-    pub fn fill<Y: Tree>(
+    pub fn fill(
         &self,
-        traced: TracedFunction<Y>,
+        traced: TracedFunction,
         request: Request,
         lengths: &[usize],
-    ) -> std::result::Result<Specialisation<Y>, Box<(TracedFunction<Y>, Request)>> {
+    ) -> std::result::Result<Specialisation, Box<(TracedFunction, Request)>> {
         let start = Instant::now();
         let filled = || {
             let plain = plain(&traced.recorded.program);
@@ -317,8 +318,8 @@ impl Open {
     }
 
     /// Makes a program for all lengths of a function that was called with such specs.
-    pub fn make<Y: Tree>(
-        f: &dyn Fn(&[Tensor]) -> Result<Y>,
+    pub fn make(
+        call: &dyn Call,
         dimensions: &[Dimension],
         specs: &[Spec],
         traced: &Program,
@@ -346,7 +347,7 @@ impl Open {
                 }
                 continue;
             };
-            match Open::sampled(f, dimensions, specs, &traced, &points, at) {
+            match Open::sampled(call, dimensions, specs, &traced, &points, at) {
                 Ok(open) => {
                     open.take_ahead(&dimensions.iter().map(|d| d.max).collect::<Vec<_>>());
                     return Ok(open);
@@ -371,8 +372,8 @@ impl Open {
         }
     }
 
-    fn sampled<Y: Tree>(
-        f: &dyn Fn(&[Tensor]) -> Result<Y>,
+    fn sampled(
+        call: &dyn Call,
         dimensions: &[Dimension],
         specs: &[Spec],
         traced: &Program,
@@ -382,7 +383,7 @@ impl Open {
         let mut programs = Vec::with_capacity(points.len());
         for point in points {
             let found = TracedFunction::new(
-                f,
+                call,
                 &with_lengths(dimensions, specs, point),
                 &Uncompiled::default(),
                 at,

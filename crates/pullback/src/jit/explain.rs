@@ -2,7 +2,7 @@
 
 use super::compile::{DIFFERENTIATED, Specialisation};
 use super::dynamic::DynamicReport;
-use crate::{Tree, UncheckedRule, custom};
+use crate::{UncheckedRule, custom};
 use pullback_ir::Program;
 use pullback_ir::pass::BudgetReport;
 use std::collections::{BTreeMap, BTreeSet};
@@ -67,7 +67,7 @@ pub struct Specialised {
     pub unchecked: Vec<UncheckedRule>,
 }
 
-impl<Y: Tree> Specialisation<Y> {
+impl Specialisation {
     pub(super) fn explain(&self) -> Specialised {
         let mut kernels = BTreeMap::new();
         for name in self.executable.kernels() {

@@ -18,6 +18,7 @@
 //! that marks an argument or a captured tensor as requiring grad: that tensor is the caller's and
 //! stays marked.
 //!
+//! This file has what depends on the types of the function; `compiler.rs` has the rest.
 //! `compile.rs` makes specialisations, `cache.rs` keeps and finds them, `run.rs` runs them,
 //! `dynamic.rs` makes one for all lengths, `explain.rs` reports on them, `check.rs` compares them
 //! with plain ops.
@@ -25,6 +26,7 @@
 mod cache;
 mod check;
 mod compile;
+mod compiler;
 mod dynamic;
 mod explain;
 mod reasons;
@@ -33,19 +35,16 @@ mod run;
 pub use dynamic::{DynamicAxes, DynamicReport};
 pub use explain::{Explanation, Specialised};
 
-use crate::trace::Uncompiled;
-use crate::tree::leaves_and_hash;
+use crate::tree::{has_structure, leaves_and_hash};
 use crate::unaliased::Since;
-use crate::{Error, Result, Spec, Tensor, Tree, fail, mode, trace};
-use cache::Cache;
-use compile::{Request, Specialisation, TracedFunction};
-use dynamic::{Dimension, Open};
-use pullback_ir::Line;
-use reasons::reason_to_run_eagerly;
+use crate::{Result, Tensor, Tree, fail, mode, trace};
+use compiler::{Call, Compiler, Outcome};
+use dynamic::Dimension;
+use pullback_ir::{Line, Program};
+use run::Outputs;
 use std::cell::RefCell;
 use std::marker::PhantomData;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// What a compiled function may return: a tree of tensors, or a `Result` of one.
 #[diagnostic::on_unimplemented(
@@ -197,20 +196,17 @@ where
     // rustc prints the line of the bound below a closure that does not fit.
     F: Fn(&T) -> Y, // one argument, by reference; several are a tuple: |(x, y): &(Tensor, Tensor)|
 {
-    let cache = Mutex::new(Cache::default());
-    let (at, dynamic) = (Line::caller(), Vec::new());
-    Jit { f, at, budget: None, dynamic, cache, types: PhantomData }
+    let compiler = Compiler::new(Line::caller());
+    Jit { f, compiler, templates: Mutex::default(), types: PhantomData }
 }
 
 /// A compiled function: see [`jit`].
 pub struct Jit<T, Y: JitOutput, F> {
     f: F,
-    at: Line,
-    /// Bytes that a call may take.
-    budget: Option<usize>,
-    /// Lengths that may change.
-    dynamic: Vec<Dimension>,
-    cache: Mutex<Cache<Y::Value>>,
+    compiler: Compiler,
+    /// What the function returned when it was traced, with traced tensors, by the number of the
+    /// program in ascending order.
+    templates: Mutex<Vec<(u64, Y::Value)>>,
     types: PhantomData<fn(&T) -> Y>,
 }
 
@@ -234,8 +230,8 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
     where
         F: Send + Sync + 'static,
     {
-        let Jit { f, at, budget, dynamic, cache, types } = self;
-        Jit { f: Box::new(f), at, budget, dynamic, cache, types }
+        let Jit { f, compiler, templates, types } = self;
+        Jit { f: Box::new(f), compiler, templates, types }
     }
 
     /// Lets a call take no more than this many bytes: values that do not fit are computed again
@@ -283,7 +279,7 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// then, by line.
     #[must_use]
     pub fn memory_budget(mut self, bytes: usize) -> Jit<T, Y, F> {
-        self.budget = Some(bytes);
+        self.compiler.budget = Some(bytes);
         self
     }
 
@@ -301,7 +297,7 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// ```
     #[must_use]
     pub fn cache_limit(self, programs: usize) -> Jit<T, Y, F> {
-        self.lock().set_limit(programs);
+        self.compiler.set_cache_limit(programs);
         self
     }
 
@@ -344,7 +340,7 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// not there, and more than two lengths.
     #[must_use]
     pub fn dynamic(mut self, axes: impl Into<DynamicAxes>, max: usize) -> Jit<T, Y, F> {
-        self.dynamic.push(Dimension { axes: axes.into(), max });
+        self.compiler.dynamic.push(Dimension { axes: axes.into(), max });
         self
     }
 
@@ -365,35 +361,16 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// [`memory_budget`](Jit::memory_budget) that cannot be met; a length that
     /// [`dynamic`](Jit::dynamic) does not allow.
     pub fn call(&self, x: &T) -> Result<Y::Value> {
-        // A custom op may call the function that it is part of. Its cache is locked until that call
-        // ends.
-        if RunningGuard::has(self) {
+        if self.compiler.is_running() {
             return self.plain(x);
         }
-        let (leaves, structure) = leaves_and_hash(x);
-        if let Some(why) = reason_to_run_eagerly(&leaves) {
-            return self.op_by_op(x, why);
-        }
-        let uncompiled = Uncompiled::default();
-        let found = self.compiled(x, &leaves, structure, &uncompiled);
-        let (mut cache, id) = match (found, uncompiled.get()) {
-            (Ok(found), _) => found,
-            // What cannot be compiled need not be traced to its end.
-            (Err(_), Some(why)) => return self.op_by_op(x, why),
-            (Err(error), None) => return Err(error),
-        };
-        let Some(fit) = cache.get_mut(id) else {
-            return Err(compiler_error("a program was evicted before it ran"));
-        };
-        match fit.op_by_op {
-            None => {
-                let _running = RunningGuard::of(self);
-                fit.call(&leaves, self.at)
-            }
-            Some(why) => {
-                drop(cache);
-                self.op_by_op(x, why)
-            }
+        let (leaves, hash) = leaves_and_hash(x);
+        let call = TypedCall::new(self, x);
+        match self.compiler.call(&call, &leaves, hash)? {
+            Outcome::Ran => call.result.into_inner().ok_or_else(|| {
+                compiler::compiler_error("a program ran whose result has no template")
+            }),
+            Outcome::OpByOp => self.plain(x),
         }
     }
 
@@ -413,146 +390,8 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// # Errors
     /// As [`Jit::call`], where compiling fails.
     pub fn compile(&self, x: &T) -> Result<()> {
-        let (leaves, structure) = leaves_and_hash(x);
-        match reason_to_run_eagerly(&leaves) {
-            Some(_) => Ok(()),
-            None => {
-                let uncompiled = Uncompiled::default();
-                let made = self.compiled(x, &leaves, structure, &uncompiled).map(|_| ());
-                if uncompiled.get().is_some() { Ok(()) } else { made }
-            }
-        }
-    }
-
-    /// The program for these arguments, whose structure has this hash, found or made: its number in
-    /// the cache.
-    fn compiled(
-        &self,
-        x: &T,
-        leaves: &[Tensor],
-        hash: u64,
-        uncompiled: &Uncompiled,
-    ) -> Result<(MutexGuard<'_, Cache<Y::Value>>, u64)> {
-        let key = cache::key(leaves.iter().map(Tensor::spec), hash, self.budget);
-        let mut cache = self.lock();
-        if let Some(id) = cache.find(key, x, leaves, self.budget) {
-            return Ok((cache, id));
-        }
-        let structure = x.structure();
-        let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
-        let why = compile::reason(&cache, key, leaves, &structure, self.budget);
-        // The function is the user's, and may be reentrant: no lock is held while it runs.
-        drop(cache);
-        let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
-        let lengths = dynamic::lengths(&self.dynamic, &specs, self.at)?;
-        let request =
-            Request { specs, structure: structure.into(), why, limit: self.budget, at: self.at };
-        let mut made = match lengths {
-            None => Specialisation::compile(f, request, uncompiled)?,
-            Some(lengths) => {
-                self.of_open_lengths(&f, request, hash, (&lengths, true), uncompiled)?
-            }
-        };
-        made.check_rules(leaves)?;
-        made.key = key;
-        let mut cache = self.lock();
-        let id = cache.insert(made);
-        Ok((cache, id))
-    }
-
-    /// A specialisation where lengths were declared dynamic: filled in, if it can be. The hash is
-    /// that of the argument's structure; a lookup without a call is not counted in the report.
-    fn of_open_lengths(
-        &self,
-        f: &dyn Fn(&[Tensor]) -> Result<Y::Value>,
-        request: Request,
-        hash: u64,
-        (lengths, counts): (&[usize], bool),
-        uncompiled: &Uncompiled,
-    ) -> Result<Specialisation<Y::Value>> {
-        let masked = dynamic::with_lengths(&self.dynamic, &request.specs, &vec![0; lengths.len()]);
-        let family = cache::key(masked.iter(), hash, self.budget);
-        let (changed, known) = {
-            let mut cache = self.lock();
-            let family = cache.family(family);
-            (family.has_changed(lengths), family.open.clone())
-        };
-        let traced = TracedFunction::new(f, &request.specs, uncompiled, self.at)?;
-        let why_not = match () {
-            () if !changed => None,
-            () if self.budget.is_some() => {
-                Some("a memory budget is applied at every length separately")
-            }
-            () if traced.op_by_op.is_some() => Some("calls run op by op"),
-            () if !dynamic::is_usual(lengths) => Some("lengths of 0 and 1 are compiled alone"),
-            () => None,
-        };
-        let (mut left, mut made) = (Some((traced, request)), None);
-        if changed && why_not.is_none() {
-            for open in known {
-                if let Some((traced, request)) = left.take() {
-                    match open.fill(traced, request, lengths) {
-                        Ok(filled) => made = Some(filled),
-                        Err(back) => left = Some(*back),
-                    }
-                }
-            }
-            if let Some((traced, request)) = left.take() {
-                match self.open(f, family, &traced, &request) {
-                    None => left = Some((traced, request)),
-                    Some(open) => match open.fill(traced, request, lengths) {
-                        Ok(filled) => made = Some(filled),
-                        Err(back) => {
-                            left = Some(*back);
-                            self.lock().family(family).disable_template();
-                        }
-                    },
-                }
-            }
-        }
-        let made = match (made, left) {
-            (Some(made), _) => made,
-            (None, Some((traced, request))) => Specialisation::by_passes(traced, request)?,
-            (None, None) => return Err(compiler_error("a trace was lost")),
-        };
-        if !counts {
-            return Ok(made);
-        }
-        let mut cache = self.lock();
-        let family = cache.family(family);
-        let why = match why_not {
-            _ if !changed => "the first length".to_string(),
-            Some(why) => why.to_string(),
-            None => family
-                .why_none()
-                .unwrap_or("at this length the function does something else")
-                .to_string(),
-        };
-        family.note(&made, lengths, &why);
-        Ok(made)
-    }
-
-    /// A program for all lengths, if one can be made and was not tried too often.
-    fn open(
-        &self,
-        f: &dyn Fn(&[Tensor]) -> Result<Y::Value>,
-        family: u64,
-        traced: &TracedFunction<Y::Value>,
-        request: &Request,
-    ) -> Option<Arc<Open>> {
-        if !self.lock().family(family).may_try() {
-            return None;
-        }
-        let start = Instant::now();
-        let program = &traced.recorded.program;
-        let made = Open::make(f, &self.dynamic, &request.specs, program, self.at).map(Arc::new);
-        let mut cache = self.lock();
-        cache.family(family).tried(&made, start.elapsed());
-        made.ok()
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Cache<Y::Value>> {
-        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+        let (leaves, hash) = leaves_and_hash(x);
+        self.compiler.compile(&TypedCall::new(self, x), &leaves, hash)
     }
 
     /// Calls the function, compiled, and gives its value: [`Jit::call`] for formulas.
@@ -599,14 +438,7 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// println!("{said}");
     /// ```
     pub fn explain(&self) -> Explanation {
-        let cache = self.lock();
-        Explanation {
-            specialisations: cache.all().map(Specialisation::explain).collect(),
-            cache_limit: cache.limit(),
-            evicted: cache.evicted,
-            dynamic: cache.families.values().map(|family| family.report.clone()).collect(),
-            uncompiled: cache.uncompiled,
-        }
+        self.compiler.explain()
     }
 
     /// Compares the compiled function for these arguments with plain ops, one equation at a time,
@@ -623,21 +455,8 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
     /// # Errors
     /// If a pass or a kernel changed a result, or the function cannot be compiled.
     pub fn check(&self, x: &T) -> Result<()> {
-        let leaves = x.leaves();
-        let specs: Vec<Spec> = leaves.iter().map(|x| x.spec().clone()).collect();
-        let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
-        let (structure, why) = (x.structure().into(), "to be checked".to_string());
-        let request = Request { specs, structure, why, limit: self.budget, at: self.at };
-        let (lengths, hash) =
-            (dynamic::lengths(&self.dynamic, &request.specs, self.at)?, leaves_and_hash(x).1);
-        match lengths {
-            None => Specialisation::compile(f, request, &Uncompiled::default())?,
-            Some(lengths) => {
-                let uncompiled = Uncompiled::default();
-                self.of_open_lengths(&f, request, hash, (&lengths, false), &uncompiled)?
-            }
-        }
-        .check(&leaves, self.at)
+        let (leaves, hash) = leaves_and_hash(x);
+        self.compiler.check(&TypedCall::new(self, x), &leaves, hash)
     }
 
     /// The stages of compilation for these arguments: the traced program under the name `trace`,
@@ -656,61 +475,64 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
     ///
     /// # Errors
     /// If the function cannot be compiled.
-    pub fn stages(&self, x: &T) -> Result<Vec<(&'static str, pullback_ir::Program)>> {
-        let specs: Vec<Spec> = x.leaves().iter().map(|x| x.spec().clone()).collect();
-        let f = |args: &[Tensor]| (self.f)(&filled(x, args)).into_result();
-        compile::stages(f, &specs, self.budget, self.at)
-    }
-
-    fn op_by_op(&self, x: &T, why: &'static str) -> Result<Y::Value> {
-        {
-            let mut cache = self.lock();
-            cache.uncompiled = (cache.uncompiled.0 + 1, Some(why));
-        }
-        self.plain(x)
+    pub fn stages(&self, x: &T) -> Result<Vec<(&'static str, Program)>> {
+        self.compiler.stages(&TypedCall::new(self, x), &x.leaves())
     }
 
     /// Calls the function eagerly.
     fn plain(&self, x: &T) -> Result<Y::Value> {
         let start = Since::now();
         // As a compiled call does, this returns unaliased memory.
-        let own = |y| mode::with_line(mode::user_line(self.at), || start.own(y));
+        let own = |y| mode::with_line(mode::user_line(self.compiler.at), || start.own(y));
         fail::catch(|| (self.f)(x).into_result().map(own))?
     }
 }
 
-thread_local! {
-    /// The compiled functions that this thread is running, by address.
-    static RUNNING: RefCell<Vec<usize>> = const { RefCell::new(Vec::new()) };
+/// A call with its types: how the compiler sees the function.
+struct TypedCall<'a, T, Y: JitOutput, F> {
+    jit: &'a Jit<T, Y, F>,
+    x: &'a T,
+    /// What the function returned when it was first traced.
+    template: RefCell<Option<Y::Value>>,
+    result: RefCell<Option<Y::Value>>,
 }
 
-/// A compiled function runs on this thread while this lives.
-struct RunningGuard;
-
-impl RunningGuard {
-    fn of<J>(jit: &J) -> RunningGuard {
-        RUNNING.with_borrow_mut(|all| all.push(std::ptr::from_ref(jit) as usize));
-        RunningGuard
-    }
-
-    fn has<J>(jit: &J) -> bool {
-        RUNNING.with_borrow(|all| all.contains(&(std::ptr::from_ref(jit) as usize)))
+impl<'a, T, Y: JitOutput, F> TypedCall<'a, T, Y, F> {
+    fn new(jit: &'a Jit<T, Y, F>, x: &'a T) -> TypedCall<'a, T, Y, F> {
+        TypedCall { jit, x, template: RefCell::default(), result: RefCell::default() }
     }
 }
 
-impl Drop for RunningGuard {
-    fn drop(&mut self) {
-        RUNNING.with_borrow_mut(Vec::pop);
+impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Call for TypedCall<'_, T, Y, F> {
+    fn structure(&self) -> String {
+        self.x.structure()
     }
-}
 
-/// The argument with these tensors in it. Made outside the trace: what its flags are is part of its
-/// structure, and need not be noted.
-fn filled<T: Tree>(x: &T, tensors: &[Tensor]) -> T {
-    trace::outside(|| x.with_leaves(tensors))
-}
+    fn has_structure(&self, structure: &Arc<str>) -> bool {
+        has_structure(self.x, structure)
+    }
 
-/// An error of the compiler itself.
-fn compiler_error(message: impl Into<String>) -> Error {
-    Error::new(pullback_ir::ErrorKind::Program, "jit", message)
+    fn run_function(&self, tensors: &[Tensor]) -> Result<Vec<Tensor>> {
+        // Made outside the trace: what its flags are is part of its structure, and need not be
+        // noted.
+        let argument = trace::outside(|| self.x.with_leaves(tensors));
+        let y = (self.jit.f)(&argument).into_result()?;
+        let leaves = y.leaves();
+        self.template.borrow_mut().get_or_insert(y);
+        Ok(leaves)
+    }
+
+    fn keep_template(&self, id: u64, live: &dyn Fn(u64) -> bool) {
+        let mut all = self.jit.templates.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|(id, _)| live(*id));
+        all.extend(self.template.take().map(|template| (id, template)));
+    }
+
+    fn finish(&self, id: u64, outputs: Outputs) {
+        let all = self.jit.templates.lock().unwrap_or_else(PoisonError::into_inner);
+        let Ok(at) = all.binary_search_by_key(&id, |(id, _)| *id) else { return };
+        let mut next = outputs.into_iter();
+        let result = all[at].1.map(&mut |y| next.next().flatten().unwrap_or_else(|| y.clone()));
+        *self.result.borrow_mut() = Some(result);
+    }
 }

@@ -6,15 +6,19 @@ use crate::backend::{INLINE, rise};
 use crate::lock::{self, Claim};
 use crate::storage::Writer;
 use crate::trace::Effect;
-use crate::{Device, Result, Tensor, Tree, events, mode};
+use crate::{Device, Result, Tensor, events, mode};
 use pullback_ir::Line;
 use smallvec::SmallVec;
 use std::time::Instant;
 
+/// What a call returned, one for each tensor of the function's result: none where the program does
+/// not make it, as the result is no variable of the trace.
+pub(super) type Outputs = SmallVec<[Option<Tensor>; 16]>;
+
 type Claims<'a> = SmallVec<[Claim<'a>; INLINE]>;
 
-impl<Y: Tree> Specialisation<Y> {
-    pub fn call(&mut self, arguments: &[Tensor], at: Line) -> Result<Y> {
+impl Specialisation {
+    pub fn call(&mut self, arguments: &[Tensor], at: Line) -> Result<Outputs> {
         // The counters are those of the host's pool; on a device the arena stays between calls.
         if self.budget.is_none() || self.executable.device() != Device::Cpu {
             return self.run(arguments, at);
@@ -26,7 +30,7 @@ impl<Y: Tree> Specialisation<Y> {
         result
     }
 
-    fn run(&mut self, arguments: &[Tensor], at: Line) -> Result<Y> {
+    fn run(&mut self, arguments: &[Tensor], at: Line) -> Result<Outputs> {
         let start = Instant::now();
         let gradients: SmallVec<[Option<Tensor>; 8]> = self.current_gradients()?;
         let arguments: SmallVec<[Tensor; 8]> =
@@ -92,12 +96,11 @@ impl<Y: Tree> Specialisation<Y> {
     }
 
     /// The outputs as tensors, and the gradients in their slots.
-    fn take_outputs(&mut self) -> Y {
+    fn take_outputs(&mut self) -> Outputs {
         // What replaces an input comes after all other outputs.
         let program = self.executable.program();
         let made = |(memory, &v)| Some(Tensor::dense(program.spec(v).clone(), memory));
-        let mut made: SmallVec<[Option<Tensor>; 16]> =
-            self.outputs.drain(..).zip(&program.outputs).map(made).collect();
+        let mut made: Outputs = self.outputs.drain(..).zip(&program.outputs).map(made).collect();
         for gradient in &self.gradients {
             let new = match &gradient.effect {
                 Effect::Nothing => continue,
@@ -118,8 +121,8 @@ impl<Y: Tree> Specialisation<Y> {
             let old = std::mem::replace(&mut *gradient.leaf.grad(), new);
             drop(old);
         }
-        let mut next = made.into_iter().take(self.results);
-        self.template.map(&mut |y| next.next().flatten().unwrap_or_else(|| y.clone()))
+        made.truncate(self.results);
+        made
     }
 }
 
