@@ -20,7 +20,6 @@ use crate::drop_queue::{self, DroppedPart};
 use crate::hooks::Hooks;
 use crate::leaf::Leaf;
 use crate::rule::{Adds, Grad};
-use crate::sequence::take_number;
 use crate::{Op, Spec};
 use pullback_ir::Line;
 use pullback_ir::infer::Specs;
@@ -81,28 +80,6 @@ pub(crate) struct Node {
 }
 
 impl Node {
-    #[inline]
-    pub fn new(
-        op: Op,
-        at: Line,
-        inputs: SmallVec<[History; 2]>,
-        in_specs: Box<[Spec]>,
-        out_specs: Specs,
-        saved: SavedList,
-    ) -> Node {
-        let saved = Mutex::new(Some(saved));
-        Node {
-            seq: take_number(),
-            op,
-            at,
-            inputs,
-            in_specs,
-            out_specs,
-            saved,
-            hooks: Hooks::default(),
-        }
-    }
-
     pub fn in_spec(&self, i: usize) -> &Spec {
         self.in_specs.get(i).unwrap_or(&self.out_specs[0])
     }

@@ -5,12 +5,15 @@ use super::{History, Node, SavedList};
 use crate::apply::{OperandState, Operands};
 use crate::backend::Pooled;
 use crate::cut::{Cut, CutReason};
+use crate::hooks::Hooks;
 use crate::rule::{Grad, Val};
+use crate::sequence::take_number;
 use crate::tensor::Tangents;
 use crate::{Tensor, forward, mode};
 use pullback_ir::infer::Specs;
 use pullback_ir::{Line, Op};
 use smallvec::SmallVec;
+use std::sync::Mutex;
 
 /// Puts the results of an op on the tape and gives them their tangents.
 pub(crate) fn record(
@@ -70,7 +73,9 @@ pub(crate) fn record(
     };
     let mut out_specs = Specs::new();
     outs.iter().for_each(|y| out_specs.push(y.spec().clone()));
-    let node = Pooled::make(|| Node::new(op, at, edges, in_specs, out_specs, saved));
+    let (seq, saved, hooks) = (take_number(), Mutex::new(Some(saved)), Hooks::default());
+    let node =
+        Pooled::make(|| Node { seq, op, at, inputs: edges, in_specs, out_specs, saved, hooks });
     for (k, y) in outs.iter().enumerate().filter(|(_, y)| y.dtype().is_float()) {
         y.lock().history = History::Node(node.clone(), k as u32);
     }
