@@ -4,14 +4,17 @@
 //! (`#[derive(Tree)]`). Plain values in a struct (a dropout rate, a name) are trees without
 //! tensors. [`Borrowed`] is a tree that is borrowed.
 
+mod borrowed;
+mod impls;
+
+pub use borrowed::{Borrowed, borrowed};
+
 use crate::flag::sharing_flags;
 use crate::{Flag, Tensor};
 use rustc_hash::FxHasher;
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
 use std::fmt::{self, Write};
-use std::hash::{BuildHasher, Hash, Hasher};
-use std::ops::Deref;
+use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// A structure whose leaves are tensors.
@@ -219,95 +222,6 @@ pub trait Tree {
     {
         let mut next = leaves.iter();
         self.map(&mut |old| next.next().unwrap_or(old).clone())
-    }
-}
-
-/// A tree that is borrowed, as part of an argument: a model next to a batch, say, that is neither
-/// cloned nor moved.
-///
-/// ```
-/// use pullback::{Borrowed, Tensor, Tree, grad, jit, borrowed};
-///
-/// #[derive(Tree)]
-/// struct Line {
-///     slope: Tensor,
-///     offset: Tensor,
-/// }
-///
-/// let line = Line { slope: Tensor::from(2.0), offset: Tensor::from(1.0) };
-/// let error = |(line, x): &(Borrowed<Line>, Tensor)| (&line.slope * x + &line.offset - 10.0).square();
-/// let x = Tensor::from(3.0);
-/// assert_eq!(jit(error).of(&(borrowed(&line), x.clone())).item::<f64>(), 9.0);
-/// let (g, _) = grad(error)(&(borrowed(&line), x));
-/// assert_eq!((g.slope.item::<f64>(), g.offset.item::<f64>()), (-18.0, -6.0));
-/// ```
-///
-/// A plain reference cannot be a tree: a transform calls the function with other tensors in the
-/// same structure, and what it made for that call does not live as long as the reference that was
-/// given. So the function is written for a `Borrowed<Line>`, which holds the borrowed tree or one
-/// that was made of it, and is used as a `&Line`. The lifetime is part of the type of the compiled
-/// function: what it borrows lives as long as it does. A tensor made for each call is given as it
-/// is; a clone of it is the same tensor.
-pub struct Borrowed<'a, T>(Held<'a, T>);
-
-enum Held<'a, T> {
-    Borrowed(&'a T),
-    /// With other tensors.
-    Made(Arc<T>),
-}
-
-/// A borrowed tree as an argument: see [`Borrowed`].
-///
-/// ```
-/// use pullback::{Borrowed, Tensor, borrowed, grad};
-/// let weights = vec![Tensor::from(2.0), Tensor::from(1.0)];
-/// let f = |(w, x): &(Borrowed<Vec<Tensor>>, Tensor)| &w[0] * x + &w[1];
-/// let (g, dx) = grad(f)(&(borrowed(&weights), Tensor::from(3.0)));
-/// assert_eq!((g[0].item::<f64>(), dx.item::<f64>()), (3.0, 2.0));
-/// ```
-pub fn borrowed<T: Tree>(tree: &T) -> Borrowed<'_, T> {
-    Borrowed(Held::Borrowed(tree))
-}
-
-impl<T> Deref for Borrowed<'_, T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        match &self.0 {
-            Held::Borrowed(tree) => tree,
-            Held::Made(tree) => tree,
-        }
-    }
-}
-
-impl<T> Clone for Borrowed<'_, T> {
-    fn clone(&self) -> Self {
-        Borrowed(match &self.0 {
-            Held::Borrowed(tree) => Held::Borrowed(tree),
-            Held::Made(tree) => Held::Made(tree.clone()),
-        })
-    }
-}
-
-impl<T: fmt::Debug> fmt::Debug for Borrowed<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        (**self).fmt(f)
-    }
-}
-
-impl<'a, T: Tree> From<&'a T> for Borrowed<'a, T> {
-    fn from(tree: &'a T) -> Self {
-        borrowed(tree)
-    }
-}
-
-impl<T: Tree> Tree for Borrowed<'_, T> {
-    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
-        (**self).visit(path, f);
-    }
-
-    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
-        Borrowed(Held::Made(Arc::new((**self).map(f))))
     }
 }
 
@@ -568,132 +482,3 @@ impl fmt::Display for Path {
         Ok(())
     }
 }
-
-impl Tree for Tensor {
-    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
-        f(path, self);
-    }
-
-    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Tensor {
-        f(self)
-    }
-}
-
-impl<T: Tree> Tree for Vec<T> {
-    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
-        path.note(&self.len());
-        for (i, x) in self.iter().enumerate() {
-            path.scope(&i.to_string(), |path| x.visit(path, f));
-        }
-    }
-
-    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Vec<T> {
-        self.iter().map(|x| x.map(f)).collect()
-    }
-}
-
-impl<T: Tree, const N: usize> Tree for [T; N] {
-    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
-        for (i, x) in self.iter().enumerate() {
-            path.scope(&i.to_string(), |path| x.visit(path, f));
-        }
-    }
-
-    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> [T; N] {
-        std::array::from_fn(|i| self[i].map(f))
-    }
-}
-
-impl<T: Tree> Tree for Option<T> {
-    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
-        path.note(&self.is_some());
-        if let Some(x) = self {
-            x.visit(path, f);
-        }
-    }
-
-    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Option<T> {
-        self.as_ref().map(|x| x.map(f))
-    }
-}
-
-impl<T: Tree> Tree for Box<T> {
-    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
-        (**self).visit(path, f);
-    }
-
-    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Box<T> {
-        Box::new((**self).map(f))
-    }
-}
-
-impl<K: Clone + Ord + fmt::Display, T: Tree> Tree for BTreeMap<K, T> {
-    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
-        for (key, x) in self {
-            path.scope(&key.to_string(), |path| x.visit(path, f));
-        }
-    }
-
-    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> BTreeMap<K, T> {
-        self.iter().map(|(key, x)| (key.clone(), x.map(f))).collect()
-    }
-}
-
-/// In the order of the keys, so that the order of leaves does not depend on the hasher.
-impl<K: Clone + Ord + Hash + fmt::Display, T: Tree, S: BuildHasher + Default> Tree
-    for HashMap<K, T, S>
-{
-    fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
-        let mut entries: Vec<_> = self.iter().collect();
-        entries.sort_by(|a, b| a.0.cmp(b.0));
-        for (key, x) in entries {
-            path.scope(&key.to_string(), |path| x.visit(path, f));
-        }
-    }
-
-    fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> HashMap<K, T, S> {
-        let mut entries: Vec<_> = self.iter().collect();
-        entries.sort_by(|a, b| a.0.cmp(b.0));
-        entries.into_iter().map(|(key, x)| (key.clone(), x.map(f))).collect()
-    }
-}
-
-macro_rules! tuples {
-    ($($name:ident $i:tt),*) => {
-        impl<$($name: Tree),*> Tree for ($($name,)*) {
-            fn visit(&self, path: &mut Path, f: &mut dyn FnMut(&Path, &Tensor)) {
-                $(path.scope(stringify!($i), |path| self.$i.visit(path, f));)*
-            }
-
-            fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
-                ($(self.$i.map(f),)*)
-            }
-        }
-    };
-}
-
-tuples!(A 0);
-tuples!(A 0, B 1);
-tuples!(A 0, B 1, C 2);
-tuples!(A 0, B 1, C 2, D 3);
-tuples!(A 0, B 1, C 2, D 3, E 4);
-tuples!(A 0, B 1, C 2, D 3, E 4, F 5);
-tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6);
-tuples!(A 0, B 1, C 2, D 3, E 4, F 5, G 6, H 7);
-
-macro_rules! plain {
-    ($($type:ty)*) => {$(
-        /// A plain value: no tensors in it.
-        impl Tree for $type {
-            fn visit(&self, path: &mut Path, _: &mut dyn FnMut(&Path, &Tensor)) {
-                path.note(self);
-            }
-
-            fn map(&self, _: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
-                self.clone()
-            }
-        }
-    )*};
-}
-
-plain!(() bool char u8 u16 u32 u64 usize i8 i16 i32 i64 isize f32 f64 String &'static str crate::DType);

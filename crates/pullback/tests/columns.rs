@@ -1,5 +1,5 @@
 //! Comments and documents wrap at 100 columns: the sources, tests and examples of every crate, and
-//! the Markdown files.
+//! the Markdown files. Files are short enough to be read.
 
 use std::path::{Path, PathBuf};
 
@@ -74,17 +74,22 @@ fn too_long_prose(text: &str) -> Vec<usize> {
     found
 }
 
-/// The lines that `too_long` finds in all files of the repository whose names end so.
-fn wrong(extension: &str, at_least: usize, too_long: fn(&str) -> Vec<usize>) -> String {
+/// The folder of the repository.
+fn root() -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let crates = here.ancestors().find(|dir| dir.ends_with("crates")).expect("the crates");
-    let root = crates.parent().expect("the repository");
+    crates.parent().expect("the repository").to_path_buf()
+}
+
+/// The lines that `too_long` finds in all files of the repository whose names end so.
+fn wrong(extension: &str, at_least: usize, too_long: fn(&str) -> Vec<usize>) -> String {
+    let root = root();
     let mut paths = Vec::new();
-    files(root, extension, &mut paths);
+    files(&root, extension, &mut paths);
     assert!(paths.len() >= at_least, "only {} files are found", paths.len());
     let mut wrong = Vec::new();
     for path in paths {
-        let name = path.strip_prefix(root).expect("a file").display().to_string();
+        let name = path.strip_prefix(&root).expect("a file").display().to_string();
         if !GENERATED.contains(&name.as_str()) {
             let text = std::fs::read_to_string(&path).expect("a text");
             wrong.extend(too_long(&text).into_iter().map(|line| format!("\n{name}:{line}")));
@@ -103,6 +108,42 @@ fn comments_wrap_at_100_columns() {
 fn documents_wrap_at_100_columns() {
     let wrong = wrong("md", 10, too_long_prose);
     assert!(wrong.is_empty(), "lines of prose longer than {COLUMNS} columns:{wrong}");
+}
+
+/// The most lines of a source file: 600, of kernels 800, and of the one file that has a row and a
+/// method for every function of one element.
+fn most_lines(name: &str) -> usize {
+    let is_kernel = name.starts_with("crates/cpu/") || name.starts_with("crates/cuda/");
+    if is_kernel || name == "crates/pullback/src/ops/unary.rs" { 800 } else { 600 }
+}
+
+#[test]
+fn files_are_short() {
+    let root = root();
+    let mut paths = Vec::new();
+    files(&root, "rs", &mut paths);
+    let mut wrong = String::new();
+    for path in paths {
+        let name = path.strip_prefix(&root).expect("a file").display().to_string();
+        let lines = std::fs::read_to_string(&path).expect("a text").lines().count();
+        if lines > most_lines(&name) {
+            wrong += &format!("\n{name}: {lines} lines, at most {}", most_lines(&name));
+        }
+    }
+    assert!(wrong.is_empty(), "files that are too long:{wrong}");
+}
+
+/// `apply`, the vocabulary of rows and the tape are what a newcomer reads first.
+#[test]
+fn the_heart_is_read_in_ten_minutes() {
+    let source = root().join("crates/pullback/src");
+    let lines = |path: &Path| std::fs::read_to_string(path).expect("a text").lines().count();
+    let mut tape = Vec::new();
+    files(&source.join("tape"), "rs", &mut tape);
+    let (apply, rule) = (lines(&source.join("apply.rs")), lines(&source.join("rule.rs")));
+    let backward = lines(&source.join("tape/backward.rs"));
+    let all = apply + rule + tape.iter().map(|path| lines(path)).sum::<usize>();
+    assert!(apply <= 250 && backward <= 300 && all <= 1000, "{apply}, {backward}, {all} lines");
 }
 
 #[test]

@@ -1,4 +1,5 @@
-//! Losses over classes and labels with a margin, re-exported from [`crate::losses`].
+//! Losses with a margin, over classes, labels, distances and pairs; re-exported from
+//! [`crate::losses`].
 
 use super::loss_shapes;
 use crate::ops::cast::one_float;
@@ -218,5 +219,158 @@ pub fn triplet_margin_with(
         to_far = to_far.minimum(distance(near, far));
     }
     loss_shapes::equal(op, &[("the near distance", &to_near), ("the far one", &to_far)]);
+    reduced((to_near - to_far + margin).clamp_min(0.0), reduction)
+}
+
+/// The hinge embedding loss: x where y is 1, max(0, margin − x) where y is −1.
+///
+/// Derivative: 1 where y is 1; −1 where y is −1 and x is below the margin, or at it; else 0.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (distance, y) = (Tensor::from([0.5, 0.25, 2.0]), Tensor::from([1.0, -1.0, -1.0]));
+/// let loss = losses::hinge_embedding(&distance, &y, 1.0, Reduction::None);
+/// assert_eq!(loss.to_vec::<f64>(), [0.5, 0.75, 0.0]);
+/// ```
+///
+/// # Panics
+/// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "hinge_embedding_loss")]
+#[track_caller]
+#[must_use]
+pub fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
+    one_float("hinge_embedding", [x, y]);
+    loss_shapes::equal("hinge_embedding", &[("prediction", x), ("target", y)]);
+    let (x, y) = (&x.up(), &y.up());
+    let far = (margin - x).clamp_min(0.0);
+    reduced(far.only(&y.ne(1.0)) + x.only(&y.ne(-1.0)), reduction)
+}
+
+/// The margin ranking loss max(0, margin − y·(a − b)).
+///
+/// Derivative: −y by a and y by b where the loss is not negative, else 0.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (a, b) = (Tensor::from([2.0, 0.0]), Tensor::from([0.0, 2.0]));
+/// // `a` should rank above `b` in both.
+/// let y = Tensor::from([1.0, 1.0]);
+/// let loss = losses::margin_ranking(&a, &b, &y, 0.5, Reduction::None);
+/// assert_eq!(loss.to_vec::<f64>(), [0.0, 2.5]);
+/// ```
+///
+/// # Panics
+/// If the operands differ in shape, or are of two float dtypes.
+#[doc(alias = "margin_ranking_loss")]
+#[track_caller]
+#[must_use]
+pub fn margin_ranking(
+    a: &Tensor,
+    b: &Tensor,
+    y: &Tensor,
+    margin: f64,
+    reduction: Reduction,
+) -> Tensor {
+    one_float("margin_ranking", [a, b, y]);
+    loss_shapes::equal("margin_ranking", &[("first", a), ("second", b), ("target", y)]);
+    let (a, b, y) = (a.up(), b.up(), y.up());
+    reduced((-(y * (a - b)) + margin).clamp_min(0.0), reduction)
+}
+
+/// The soft margin (logistic) loss log(1 + exp(−y·x)), without overflow.
+///
+/// Derivative: −y·sigmoid(−y·x).
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (x, y) = (Tensor::from([0.0, -1000.0]), Tensor::from([1.0, 1.0]));
+/// let loss = losses::soft_margin(&x, &y, Reduction::None).to_vec::<f64>();
+/// assert!((loss[0] - 2f64.ln()).abs() < 1e-15 && loss[1] == 1000.0);
+/// ```
+///
+/// # Panics
+/// If prediction and target differ in shape, or are of two float dtypes.
+#[doc(alias = "soft_margin_loss")]
+#[track_caller]
+#[must_use]
+pub fn soft_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
+    one_float("soft_margin", [x, y]);
+    loss_shapes::equal("soft_margin", &[("prediction", x), ("target", y)]);
+    reduced(-(y.up() * x.up()).log_sigmoid(), reduction)
+}
+
+/// 1 − cos(a, b) over the last axis where y is 1, max(0, cos(a, b) − margin) where y is −1.
+///
+/// Derivative: of the cosine: −1 times it where y is 1, 1 times it where y is −1 and the loss is
+/// not negative.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let (a, b) = (Tensor::from([[1.0, 0.0], [1.0, 0.0]]), Tensor::from([[0.0, 2.0], [2.0, 0.0]]));
+/// let y = Tensor::from([1.0, -1.0]);
+/// let loss = losses::cosine_embedding(&a, &b, &y, 0.0, Reduction::None);
+/// assert!((loss - 1.0).abs().max().item::<f64>() < 1e-9);
+/// ```
+///
+/// # Panics
+/// If `a` and `b` differ in shape, `y` does not have one element for each row, or float dtypes
+/// are mixed.
+#[doc(alias = "cosine_embedding_loss")]
+#[track_caller]
+#[must_use]
+pub fn cosine_embedding(
+    a: &Tensor,
+    b: &Tensor,
+    y: &Tensor,
+    margin: f64,
+    reduction: Reduction,
+) -> Tensor {
+    one_float("cosine_embedding", [a, b, y]);
+    loss_shapes::equal("cosine_embedding", &[("first", a), ("second", b)]);
+    let rows = &a.shape()[..a.rank().saturating_sub(1)];
+    loss_shapes::wanted("cosine_embedding", ("first", a), ("target", y), rows);
+    let dtype = a.reduced_dtype().promote(b.reduced_dtype());
+    let (a, b) = (a.wide(), b.wide());
+    let (size_a, size_b) = (a.square().sum_over(-1) + 1e-12, b.square().sum_over(-1) + 1e-12);
+    let cosine = ((a * b).sum_over(-1) / (size_a * size_b).sqrt()).cast(dtype);
+    let near = (1.0 - &cosine).only(&y.eq(1.0));
+    let far = (cosine - margin).clamp_min(0.0).only(&y.eq(-1.0));
+    reduced(near + far, reduction)
+}
+
+/// max(0, margin + |anchor − near| − |anchor − far|), in the norm of order `p` over the last axis;
+/// with `swap`, from the nearer of anchor and `near`.
+///
+/// Derivative: of the distances, where the loss is not negative; else 0.
+///
+/// ```
+/// use pullback::{Reduction, Tensor, losses};
+/// let anchor = Tensor::from([[0.0, 0.0]]);
+/// let (near, far) = (Tensor::from([[3.0, 0.0]]), Tensor::from([[0.0, 4.0]]));
+/// let loss =
+///     losses::triplet_margin(&anchor, &near, &far, (2.0, 2.0, 0.0), false, Reduction::Mean);
+/// assert_eq!(loss.item::<f64>(), 1.0);
+/// ```
+///
+/// # Panics
+/// If anchor, near and far differ in shape, or are of two float dtypes.
+#[doc(alias = "triplet_margin_loss")]
+#[track_caller]
+#[must_use]
+pub fn triplet_margin(
+    anchor: &Tensor,
+    near: &Tensor,
+    far: &Tensor,
+    (margin, p, eps): (f64, f64, f64),
+    swap: bool,
+    reduction: Reduction,
+) -> Tensor {
+    one_float("triplet_margin", [anchor, near, far]);
+    loss_shapes::equal("triplet_margin", &[("anchor", anchor), ("near", near), ("far", far)]);
+    let to_near = anchor.pairwise_distance(near, p, eps);
+    let mut to_far = anchor.pairwise_distance(far, p, eps);
+    if swap {
+        to_far = to_far.minimum(near.pairwise_distance(far, p, eps));
+    }
     reduced((to_near - to_far + margin).clamp_min(0.0), reduction)
 }

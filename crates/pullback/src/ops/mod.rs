@@ -20,6 +20,7 @@ mod dropout;
 mod einsum;
 mod embedding;
 pub(crate) mod fused;
+mod histogram;
 mod index;
 mod index_put;
 mod linear;

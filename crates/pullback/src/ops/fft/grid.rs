@@ -1,6 +1,7 @@
 //! The frequencies of a spectrum, and where they lie.
 
-use super::{Signal, several};
+use super::Signal;
+use super::several::axes_and_lengths;
 #[cfg(doc)]
 use super::{fft, rfft};
 use crate::{DType, Error, Tensor, fail, mode};
@@ -60,7 +61,7 @@ pub fn rfftfreq(n: usize, d: f64) -> Tensor {
 #[track_caller]
 fn rolled(op: &'static str, x: Signal, dims: Option<&[isize]>, by: fn(usize) -> isize) -> Tensor {
     let (x, pairs) = (x.tensor(), matches!(x, Signal::Pairs(_)));
-    let axes = several(op, x, pairs, None, dims);
+    let axes = axes_and_lengths(op, x, pairs, None, dims);
     let mut y = x.clone();
     for (axis, _) in axes {
         y = y.roll(by(y.shape()[axis]), axis as isize);
