@@ -36,7 +36,7 @@ impl Away {
         let block = Block::alloc(find(self.spec.device)?, self.bytes(), by)?;
         self.on.backend.restore(&self.copy, block.handle)?;
         block.note_copy();
-        Ok(Tensor::dense(self.spec.clone(), Memory::Attached(block)))
+        Ok(Tensor::dense(self.spec.clone(), block.into()))
     }
 }
 

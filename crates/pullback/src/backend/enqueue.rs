@@ -24,7 +24,7 @@ pub(super) fn run(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) 
         let bytes = if splat { spec.dtype.size() } else { spec.bytes() };
         let shape = spec.shape.clone();
         let layout = if splat { Layout::splat(shape) } else { Layout::dense(shape) };
-        let memory = Memory::Attached(Block::alloc(on, bytes, by)?);
+        let memory = Memory::from(Block::alloc(on, bytes, by)?);
         outs.push(Tensor::new(spec.clone(), layout, Pooled::new(Storage::new(memory))));
     }
     let taken = lock::read(inputs, |memory| {

@@ -210,6 +210,6 @@ impl BySteps for OnDevice<'_> {
         let out = DeviceOperand { memory: to.handle, layout: &dense, spec };
         let call = Call { op: &Op::Copy, write: None, outputs: &[out], inputs: &[from], at: None };
         self.on.backend.run(&call)?;
-        Ok(Some(Memory::Attached(to)))
+        Ok(Some(to.into()))
     }
 }

@@ -51,7 +51,14 @@ use std::sync::Arc;
 /// The memory of a storage.
 pub(crate) enum Memory {
     Host(Buffer),
-    Attached(Block),
+    /// Boxed, so that memory is as long as a buffer: every op on the CPU moves one.
+    Attached(Box<Block>),
+}
+
+impl From<Block> for Memory {
+    fn from(block: Block) -> Memory {
+        Memory::Attached(Box::new(block))
+    }
 }
 
 impl From<Buffer> for Memory {
@@ -161,7 +168,7 @@ impl Memory {
 fn upload(bytes: &[u8], device: Device, by: Asked) -> Result<Memory> {
     let block = Block::alloc(find(device)?, bytes.len(), by)?;
     block.on.backend.upload(bytes, block.handle)?;
-    Ok(Memory::Attached(block))
+    Ok(block.into())
 }
 
 #[cold]
@@ -496,7 +503,7 @@ impl Code {
                     // Not repeated: a part of what it replaces may have been written.
                     on.with_memory(ARENA, false, || program.run(&bases, None))
                 })?;
-                outputs.extend(fresh.into_iter().map(Memory::Attached));
+                outputs.extend(fresh.into_iter().map(Memory::from));
                 Ok(())
             }
         }

@@ -76,8 +76,12 @@ pub(crate) fn record(
     let (seq, saved, hooks) = (take_number(), Mutex::new(Some(saved)), Hooks::default());
     let node =
         Pooled::make(|| Node { seq, op, at, inputs: edges, in_specs, out_specs, saved, hooks });
-    for (k, y) in outs.iter().enumerate().filter(|(_, y)| y.dtype().is_float()) {
-        y.lock().history = History::Node(node.clone(), k as u32);
+    // Nearly always one result, to which the node is moved.
+    match outs {
+        [y] => y.lock().history = History::Node(node, 0),
+        _ => outs.iter().enumerate().filter(|(_, y)| y.dtype().is_float()).for_each(|(k, y)| {
+            y.lock().history = History::Node(node.clone(), k as u32);
+        }),
     }
     let Some(op) = again else { return };
     for y in outs.iter().filter(|y| !y.dtype().is_float()) {
