@@ -33,13 +33,9 @@ impl Backend {
                 self.gpu.defer_number(*value, *dtype, out[0].at);
                 true
             }
-            Op::Unary(_)
-            | Op::UnaryVjp(_)
-            | Op::Binary(_)
-            | Op::Compare(_)
-            | Op::Select
-            | Op::Cast(_) => self.gpu.defer(call.op, x, &out[0], call.at),
-            _ => false,
+            // A copy is made at once: it would be all there is to a kernel.
+            Op::Copy => false,
+            op => op.is_pointwise() && self.gpu.defer(op, x, &out[0], call.at),
         }
     }
 }

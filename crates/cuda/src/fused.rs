@@ -110,11 +110,11 @@ pub(crate) fn run(
     at: Option<Line>,
 ) -> Result<()> {
     match fused {
-        Fused::Softmax(axis)
-        | Fused::SoftmaxVjp(axis)
-        | Fused::LogSoftmax(axis)
-        | Fused::LogSoftmaxVjp(axis)
-        | Fused::LogSumExp(axis) => along(gpu, fused, axis, x, &out[0]),
+        Fused::Softmax(axis) => along(gpu, Along::Softmax, axis, x, &out[0]),
+        Fused::SoftmaxVjp(axis) => along(gpu, Along::SoftmaxVjp, axis, x, &out[0]),
+        Fused::LogSoftmax(axis) => along(gpu, Along::LogSoftmax, axis, x, &out[0]),
+        Fused::LogSoftmaxVjp(axis) => along(gpu, Along::LogSoftmaxVjp, axis, x, &out[0]),
+        Fused::LogSumExp(axis) => along(gpu, Along::LogSumExp, axis, x, &out[0]),
         Fused::LayerNorm(eps) => layer_norm(gpu, eps, x, &out[0]),
         Fused::LayerNormVjp(eps) => layer_norm_vjp(gpu, eps, x, out),
         Fused::BatchNorm(eps) => batch_norm(gpu, eps, x, out),
@@ -133,30 +133,38 @@ pub(crate) fn run(
     }
 }
 
+/// Softmax and its relatives.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Along {
+    Softmax,
+    SoftmaxVjp,
+    LogSoftmax,
+    LogSoftmaxVjp,
+    LogSumExp,
+}
+
 /// Softmax and its relatives, along an axis.
-fn along(gpu: &Gpu, fused: Fused, axis: usize, x: &[Operand], out: &Operand) -> Result<()> {
+fn along(gpu: &Gpu, what: Along, axis: usize, x: &[Operand], out: &Operand) -> Result<()> {
     let order = last(x[0].shape.len(), axis);
     let shape: Vec<usize> = order.iter().map(|&d| x[0].shape[d]).collect();
     let mut body = Body::default();
     let of: Vec<usize> = x.iter().map(|x| body.load(x.permuted(&order))).collect();
-    let (is_sum, to) = match fused {
-        Fused::LogSumExp(_) => (true, out.clone()),
-        _ => (false, out.permuted(&order)),
-    };
-    let value = match fused {
-        Fused::SoftmaxVjp(_) => {
+    let is_sum = what == Along::LogSumExp;
+    let to = if is_sum { out.clone() } else { out.permuted(&order) };
+    let value = match what {
+        Along::SoftmaxVjp => {
             let product = body.binary(Binary::Mul, of[0], of[1]);
             let sum = body.reduce(Reduction::Sum, product);
             let rest = body.binary(Binary::Sub, of[1], sum);
             body.binary(Binary::Mul, of[0], rest)
         }
-        Fused::LogSoftmaxVjp(_) => {
+        Along::LogSoftmaxVjp => {
             let sum = body.reduce(Reduction::Sum, of[1]);
             let y = body.unary(Unary::Exp, of[0]);
             let product = body.binary(Binary::Mul, y, sum);
             body.binary(Binary::Sub, of[1], product)
         }
-        _ => {
+        Along::Softmax | Along::LogSoftmax | Along::LogSumExp => {
             let most = body.reduce(Reduction::Max, of[0]);
             let most = match is_sum {
                 false => most,
@@ -172,13 +180,13 @@ fn along(gpu: &Gpu, fused: Fused, axis: usize, x: &[Operand], out: &Operand) -> 
             let shifted = body.binary(Binary::Sub, of[0], most);
             let exp = body.unary(Unary::Exp, shifted);
             let sum = body.reduce(Reduction::Sum, exp);
-            match fused {
-                Fused::Softmax(_) => {
+            match what == Along::Softmax {
+                true => {
                     // The sum is 1 or more: one division for the row.
                     let by = body.unary(Unary::Recip, sum);
                     body.binary(Binary::Mul, exp, by)
                 }
-                _ => {
+                false => {
                     let log = body.unary(Unary::Log, sum);
                     match is_sum {
                         true => body.binary(Binary::Add, most, log),

@@ -15,9 +15,7 @@
 //! Shapes and strides are parameters of the kernel, so the text depends on the instructions, the
 //! dtypes, the form and the number of axes alone.
 
-use pullback_ir::{
-    Binary, Compare, DType, Inst, Ints, Op, Random, Reduction, Scalar, Unary, Value,
-};
+use pullback_ir::{Compare, DType, Inst, Ints, Op, Pointwise, Random, Reduction, Scalar, Value};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
@@ -147,22 +145,11 @@ pub(crate) fn reduction(kind: Reduction, dtype: DType) -> (&'static str, String)
     }
 }
 
+/// Whether the function of an op is one of `special.cu`, which lists them: `ONE(erfcx)`.
 fn is_special(op: &Op) -> bool {
     match op {
-        Op::Unary(f) => matches!(
-            f,
-            Unary::Erfcx
-                | Unary::Erfinv
-                | Unary::LogNdtr
-                | Unary::Ndtri
-                | Unary::Lgamma
-                | Unary::Digamma
-                | Unary::I0
-                | Unary::I0e
-                | Unary::I1
-                | Unary::I1e
-        ),
-        Op::Binary(f) => matches!(f, Binary::Zeta | Binary::Gammainc | Binary::Gammaincc),
+        Op::Unary(f) => SPECIAL.contains(&format!("ONE({})", f.name())),
+        Op::Binary(f) => SPECIAL.contains(&format!("TWO({})", f.name())),
         _ => false,
     }
 }
@@ -170,8 +157,9 @@ fn is_special(op: &Op) -> bool {
 /// The value of a pointwise op, rounded to its dtype.
 fn point(op: &Op, x: &[String], from: DType, to: DType) -> String {
     let two = |name: &str| format!("{name}({}, {})", x[0], x[1]);
+    let Some(op) = op.pointwise() else { unreachable!("a region has pointwise ops, not {op}") };
     let (value, exact) = match op {
-        Op::Unary(f) => {
+        Pointwise::Unary(f) => {
             let name = match (f.ints(), from.is_float()) {
                 (Some(Ints::Same), false) => "same",
                 (Some(Ints::Not), false) if from == DType::Bool => {
@@ -181,9 +169,9 @@ fn point(op: &Op, x: &[String], from: DType, to: DType) -> String {
             };
             (format!("u_{name}({})", x[0]), f.is_exact())
         }
-        Op::UnaryVjp(f) => (two(&format!("v_{}", f.name())), false),
-        Op::Binary(f) => (two(&format!("b_{}", f.name())), f.is_exact()),
-        Op::Compare(how) => {
+        Pointwise::UnaryVjp(f) => (two(&format!("v_{}", f.name())), false),
+        Pointwise::Binary(f) => (two(&format!("b_{}", f.name())), f.is_exact()),
+        Pointwise::Compare(how) => {
             let sign = match how {
                 Compare::Eq => "==",
                 Compare::Ne => "!=",
@@ -194,10 +182,10 @@ fn point(op: &Op, x: &[String], from: DType, to: DType) -> String {
             };
             (format!("(i64)({} {sign} {})", x[0], x[1]), true)
         }
-        Op::Select => (format!("({} != 0 ? {} : {})", x[0], x[1], x[2]), true),
-        Op::Cast(_) if from == to => (x[0].clone(), true),
-        Op::Cast(_) => (format!("Cast<{}>::of({})", element(to), x[0]), true),
-        _ => (x[0].clone(), true),
+        Pointwise::Copy => (x[0].clone(), true),
+        Pointwise::Select => (format!("({} != 0 ? {} : {})", x[0], x[1], x[2]), true),
+        Pointwise::Cast(_) if from == to => (x[0].clone(), true),
+        Pointwise::Cast(_) => (format!("Cast<{}>::of({})", element(to), x[0]), true),
     };
     match exact || matches!(to, DType::F64 | DType::F32 | DType::I64) {
         true => value,

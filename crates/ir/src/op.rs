@@ -362,6 +362,25 @@ impl Op {
         self.pointwise().is_some()
     }
 
+    /// Whether its operands have the shape and the dtype of its result, so that one spec says all.
+    ///
+    /// ```
+    /// # use pullback_ir::{DType, Op};
+    /// assert!("exp".parse::<Op>().unwrap().has_operands_like_its_result());
+    /// assert!(!Op::Cast(DType::F64).has_operands_like_its_result());
+    /// ```
+    pub fn has_operands_like_its_result(&self) -> bool {
+        match self.pointwise() {
+            Some(
+                Pointwise::Unary(_)
+                | Pointwise::UnaryVjp(_)
+                | Pointwise::Binary(_)
+                | Pointwise::Copy,
+            ) => true,
+            Some(Pointwise::Compare(_) | Pointwise::Select | Pointwise::Cast(_)) | None => false,
+        }
+    }
+
     /// The op as a pointwise one, if it is one.
     ///
     /// ```

@@ -129,6 +129,7 @@ mod watch;
 
 pub use apply::try_apply;
 pub use autocast::{Policy, autocast, autocast_off, autocast_policy};
+pub use backend::CudaKernel;
 pub use backend::{
     CpuCopy, HostElement, PoolStats, memory_stats_of, reset_peak, reset_peak_of, set_cache_limit,
     set_threads, stats as memory_stats, synchronize, threads, trim as trim_memory, with_threads,
@@ -189,7 +190,6 @@ pub use ops::{
     masked,
 };
 pub use ops::{fft, linalg};
-pub use pullback_cuda::CudaKernel;
 pub use pullback_derive::Tree;
 pub use pullback_ir::pass::BudgetReport;
 pub use pullback_ir::{

@@ -220,7 +220,10 @@ fn open_tables(code: &str) -> Vec<String> {
 #[test]
 fn tables_over_ops_have_no_arm_for_all_others() {
     let (root, mut files, mut wrong) = (root(), Vec::new(), Vec::new());
-    KERNELS.iter().for_each(|c| sources(&root.join("crates").join(c).join("src"), &mut files));
+    [KERNELS, &["cuda"]]
+        .concat()
+        .iter()
+        .for_each(|c| sources(&root.join("crates").join(c).join("src"), &mut files));
     for path in files {
         let name = path.strip_prefix(&root).expect("below the root").to_string_lossy().into_owned();
         let text = std::fs::read_to_string(&path).expect("a source");
@@ -238,6 +241,25 @@ fn tables_over_ops_have_no_arm_for_all_others() {
         }
     }
     assert!(wrong.is_empty(), "an arm for all other ops in:\n{}", wrong.join("\n"));
+}
+
+/// The folder `backend` is where the library meets its backends.
+#[test]
+fn one_folder_names_backends() {
+    let source = root().join("crates/pullback/src");
+    let mut files = Vec::new();
+    sources(&source, &mut files);
+    let (mut inside, mut wrong) = (0, Vec::new());
+    for path in files {
+        let text = std::fs::read_to_string(&path).expect("a source");
+        let named = ["pullback_cpu", "pullback_cuda"].iter().any(|name| text.contains(name));
+        match (named, path.starts_with(source.join("backend"))) {
+            (true, true) => inside += 1,
+            (true, false) => wrong.push(path),
+            (false, _) => {}
+        }
+    }
+    assert!(inside > 0 && wrong.is_empty(), "a backend is named in {wrong:?}");
 }
 
 #[test]

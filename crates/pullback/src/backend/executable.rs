@@ -6,7 +6,7 @@
 
 use super::attach::{ARENA, Attached, Block};
 use super::{Bases, Call, Code, DeviceOperand, DeviceProgram, Memory, target};
-use crate::{Device, Error, Result, Tensor};
+use crate::{Device, Error, Result, Spec, Tensor};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::{Base, Plan, Planned};
 use pullback_ir::{Layout, Op, Program, Structure};
@@ -157,13 +157,16 @@ pub(super) trait BySteps {
 
 /// The one device of all values of a program, and of the programs inside it.
 fn device_of(program: &Program) -> Result<Device> {
-    let device = program.specs.first().map_or(Device::Cpu, |spec| spec.device);
+    let mut devices = program.specs.iter().filter(|spec| spec.bytes() > 0).map(|spec| spec.device);
+    let device = devices.next().unwrap_or_default();
     check_device(program, device)?;
     Ok(device)
 }
 
 fn check_device(program: &Program, device: Device) -> Result<()> {
-    if let Some(other) = program.specs.iter().find(|spec| spec.device != device) {
+    // Without bytes (the result of a barrier) it is anywhere.
+    let is_elsewhere = |spec: &&Spec| spec.device != device && spec.bytes() > 0;
+    if let Some(other) = program.specs.iter().find(is_elsewhere) {
         let message = format!("values on {device} and on {} in one program", other.device);
         return Err(Error::argument("jit", message)
             .hint("move all of them to one device before the call, with `to`"));

@@ -1,4 +1,4 @@
-//! Where memory is and where ops run. This file is the only one that names a backend.
+//! Where memory is and where ops run. This folder is the only place that names a backend (tested).
 //!
 //! Everything else of the crate goes through it: memory is allocated, uploaded and downloaded here,
 //! ops run here (to fresh memory: `compute`; over what is there, added to it or into a part of it:
@@ -24,6 +24,7 @@ pub use pullback_cpu::buffer::{reset_peak, set_cache_limit, stats};
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub(crate) use pullback_cpu::pooled::{Pooled, WeakPooled};
 pub(crate) use pullback_cpu::{elements, elements_mut};
+pub use pullback_cuda::CudaKernel;
 pub use pullback_ir::{
     Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, HostCopy, PoolStats, Step,
     Write,

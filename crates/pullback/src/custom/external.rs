@@ -6,8 +6,8 @@ use super::memo::Site;
 use super::rule::Handle;
 use super::rule_check::{PendingCheck, RuleCheck};
 use crate::apply::apply_all;
+use crate::backend::CudaKernel;
 use crate::{Error, Op, Result, Spec, Tensor, fail, mode};
-use pullback_cuda::CudaKernel;
 use pullback_ir::{Custom, ErrorKind, Kernel, Line, Work};
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -11,7 +11,7 @@ use crate::sequence::take_number;
 use crate::tensor::Tangents;
 use crate::{Tensor, forward, mode};
 use pullback_ir::infer::Specs;
-use pullback_ir::{Line, Op};
+use pullback_ir::{Line, Op, ResultMemory};
 use smallvec::SmallVec;
 use std::sync::Mutex;
 
@@ -43,7 +43,7 @@ pub(crate) fn record(
     let floats = outs.iter().filter(|y| y.dtype().is_float()).count();
     if !(any && recording && floats > 0) {
         let off = |o: &OperandState| o.cut || (!recording && o.history.is_tracked());
-        let severed = matches!(op, Op::View(_)) && operands.iter().any(off);
+        let severed = op.memory() == ResultMemory::Operand && operands.iter().any(off);
         for y in outs {
             let mut state = y.lock();
             (state.history, state.severed) = (cut(&operands, &op), severed);
@@ -66,8 +66,7 @@ pub(crate) fn record(
             history => std::mem::take(history),
         });
     }
-    let uniform = op.is_pointwise() && !matches!(op, Op::Cast(_) | Op::Select);
-    let in_specs = match uniform {
+    let in_specs = match op.has_operands_like_its_result() {
         true => Box::default(),
         false => inputs.iter().map(|x| x.spec().clone()).collect(),
     };
