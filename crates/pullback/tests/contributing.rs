@@ -157,6 +157,7 @@ const GENERAL: &[(&str, &str)] = &[
     ("crates/ir/src/pass/layout.rs",             "rewrites of three patterns"),
     ("crates/ir/src/pass/plan/share.rs",         "only these copy operands into parts of a result"),
     ("crates/ir/src/pass/plan/slots.rs",         "all others have memory of their own, and need no more"),
+    ("crates/cuda/src/program.rs",               "all others run as they do eagerly"),
     ("crates/ir/src/pass/schedule.rs",           "all others have memory of their own"),
     ("crates/ir/src/text/graphviz.rs",           "all others are drawn by their name"),
     ("crates/pullback/src/kinks/conventions.rs", "the ops whose derivative can be chosen"),
