@@ -20,9 +20,13 @@ mod memory;
 mod processes;
 #[path = "workers/sharded_checkpoints.rs"]
 mod sharded_checkpoints;
+#[path = "workers/stage_3.rs"]
+mod stage_3;
 #[path = "workers/tensor.rs"]
 mod tensor;
 #[path = "workers/threads.rs"]
 mod threads;
 #[path = "workers/trainer.rs"]
 mod trainer;
+#[path = "workers/trainer_sharded.rs"]
+mod trainer_sharded;

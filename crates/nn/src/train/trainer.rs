@@ -1,6 +1,7 @@
 //! The options of the training loop, which is in `run.rs`.
 
 use super::overflows::NAMED;
+use super::spread::Spread;
 use super::{Batches, Callback, EarlyStop, Every, Metrics, Outcome, Scheduled, run};
 use crate::Module;
 use crate::optim::Optimizer;
@@ -74,6 +75,7 @@ pub struct Trainer<'a, M> {
     pub(super) scaler: Option<&'a GradScaler>,
     pub(super) name_overflows: u64,
     pub(super) workers: Option<Group>,
+    pub(super) spread: Option<Spread<'a>>,
 }
 
 impl<'a, M: Module> Trainer<'a, M> {
@@ -107,6 +109,7 @@ impl<'a, M: Module> Trainer<'a, M> {
             scaler: None,
             name_overflows: NAMED,
             workers: None,
+            spread: None,
         }
     }
 
