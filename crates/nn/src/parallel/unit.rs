@@ -73,7 +73,7 @@ impl Unit {
         no_grad(|| {
             let rows = self.parts.iter().map(|x| x.detach().reshape([1, x.len()]));
             let rows: Vec<Tensor> = rows.collect();
-            self.group.all_gather_later(&cat(&rows.iter().collect::<Vec<_>>(), 1))
+            self.group.all_gather_later(cat(&rows.iter().collect::<Vec<_>>(), 1))
         })
     }
 
@@ -158,7 +158,7 @@ impl Unit {
                     let grads: Vec<(&Cut, Tensor)> =
                         self.cuts.iter().enumerate().map(|at| (at.1, grad(at))).collect();
                     let matrix = side_by_side(&grads, self.group.size());
-                    self.group.reduce_scatter_later(&matrix)
+                    self.group.reduce_scatter_later(matrix)
                 })
             })
         });

@@ -259,7 +259,8 @@ impl<'a, M: Module> Trainer<'a, M> {
         self
     }
 
-    /// Whether Ctrl-C stops the run, as it does unless this is `false`: after the step that is
+    /// Whether Ctrl-C stops the run (on Unix also SIGTERM and SIGHUP, which launchers and batch
+    /// systems send), as it does unless this is `false`: after the step that is
     /// running, with a checkpoint (if there are [`Trainer::checkpoints`]), and a sentence on
     /// standard error that says how to resume. [`Outcome::ended`] is then
     /// [`Ended::Interrupted`](super::Ended::Interrupted). A second Ctrl-C ends the process at once,
