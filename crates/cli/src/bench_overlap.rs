@@ -19,7 +19,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// The GPT of the workload `gpt_step`.
-const SMALL: GptConfig =
+pub const SMALL: GptConfig =
     GptConfig { vocabulary: 512, length: 256, width: 256, heads: 8, layers: 4, dropout: 0.0 };
 /// GPT-2 with 124 million parameters.
 const GPT2: GptConfig =
@@ -43,6 +43,8 @@ struct Row {
     computing_ms: f64,
     /// The part of the communication that a step does not wait for.
     hidden: f64,
+    /// The most that could be: all of backward, after the first gradients, is used for sending.
+    possible: f64,
 }
 
 /// What steps of a model took: medians.
@@ -50,6 +52,9 @@ struct Steps {
     time: f64,
     /// How long a step waited for the network after backward.
     waited: f64,
+    /// How long backward took, and how much of it was before the first bucket.
+    backward: f64,
+    first: f64,
     /// The bytes of its buckets.
     buckets: Vec<usize>,
 }
@@ -61,6 +66,7 @@ fn steps(config: &GptConfig, network: Network, bucket: usize) -> CliResult<Steps
     let optimizer = AdamW { lr: 3e-4, ..AdamW::default() }.over(model.parameters())?;
     let (ids, next) = tokens(config, BATCH, config.length);
     let (mut times, mut waits, mut buckets) = (vec![], vec![], vec![]);
+    let (mut backwards, mut firsts) = (vec![], vec![]);
     for _ in 0..STEPS + 2 {
         let start = Instant::now();
         optimizer.zero_grad();
@@ -69,6 +75,8 @@ fn steps(config: &GptConfig, network: Network, bucket: usize) -> CliResult<Steps
         times.push(start.elapsed().as_secs_f64());
         let step = parallel.schedule().ok_or_else(|| Failure::failed("no step was recorded"))?;
         waits.push(step.waited);
+        backwards.push(step.backward);
+        firsts.push(step.buckets.first().map_or(0.0, |bucket| bucket.ready));
         buckets = step.buckets.iter().map(|bucket| bucket.bytes).collect();
     }
     // The first fills the buckets in the order of gradients, the second has them in that order.
@@ -76,11 +84,17 @@ fn steps(config: &GptConfig, network: Network, bucket: usize) -> CliResult<Steps
         values.sort_by(f64::total_cmp);
         values[values.len() / 2]
     };
-    Ok(Steps { time: median(&mut times[2..]), waited: median(&mut waits[2..]), buckets })
+    Ok(Steps {
+        time: median(&mut times[2..]),
+        waited: median(&mut waits[2..]),
+        backward: median(&mut backwards[2..]),
+        first: median(&mut firsts[2..]),
+        buckets,
+    })
 }
 
 /// Any tokens will do for a step.
-fn tokens(config: &GptConfig, batch: usize, length: usize) -> (Tensor, Tensor) {
+pub fn tokens(config: &GptConfig, batch: usize, length: usize) -> (Tensor, Tensor) {
     let token = |i: usize| (i * 7919 % config.vocabulary) as i64;
     let ids: Vec<i64> = (0..batch * length + 1).map(token).collect();
     let shaped = |ids: &[i64]| Tensor::from_vec(ids, [batch, length]);
@@ -103,6 +117,7 @@ pub fn plot(path: &Path, json: bool, out: &mut Output) -> CliResult {
         let times = overlapped.buckets.iter().map(|&bytes| network.time(bytes).as_secs_f64());
         let communication: f64 = times.sum();
         let hidden = 1.0 - (overlapped.waited / communication).clamp(0.0, 1.0);
+        let possible = ((overlapped.backward - overlapped.first) / communication).min(1.0);
         rows.push(Row {
             bandwidth_mb_per_s: megabytes,
             communication_ms: communication * 1e3,
@@ -110,6 +125,7 @@ pub fn plot(path: &Path, json: bool, out: &mut Output) -> CliResult {
             sequential_ms: sequential * 1e3,
             computing_ms: computing * 1e3,
             hidden,
+            possible,
         });
     }
     let points = |of: fn(&Row) -> f64| rows.iter().map(|r| (r.bandwidth_mb_per_s, of(r))).collect();
@@ -127,8 +143,15 @@ pub fn plot(path: &Path, json: bool, out: &mut Output) -> CliResult {
         }
         return Ok(());
     }
-    let heading =
-        ["MB/s", "communication ms", "computing ms", "overlapped ms", "sequential ms", "hidden"];
+    let heading = [
+        "MB/s",
+        "communication ms",
+        "computing ms",
+        "overlapped ms",
+        "sequential ms",
+        "hidden",
+        "possible",
+    ];
     let mut table = vec![heading.map(String::from).to_vec()];
     table.extend(rows.iter().map(|row| {
         vec![
@@ -138,9 +161,10 @@ pub fn plot(path: &Path, json: bool, out: &mut Output) -> CliResult {
             format!("{:.1}", row.overlapped_ms),
             format!("{:.1}", row.sequential_ms),
             format!("{:.0}%", row.hidden * 100.0),
+            format!("{:.0}%", row.possible * 100.0),
         ]
     }));
-    columns(&table, &[0, 1, 2, 3, 4, 5]).iter().try_for_each(|line| out.line(line))?;
+    columns(&table, &[0, 1, 2, 3, 4, 5, 6]).iter().try_for_each(|line| out.line(line))?;
     Ok(out.line(format!("the plot is {}", path.display()))?)
 }
 

@@ -20,7 +20,7 @@ use std::ffi::OsString;
     arg_required_else_help = true
 )]
 #[command(
-    after_help = "Exit codes: 0 success, 1 the command failed, 2 the command line is invalid, 130 stopped by Ctrl-C.\n\
+    after_help = "Exit codes: 0 success, 1 the command failed, 2 the command line is invalid, 130 stopped by Ctrl-C or SIGTERM.\n\
     `pullback COMMAND --help` teaches each command with examples."
 )]
 pub struct CommandLine {

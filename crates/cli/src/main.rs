@@ -23,6 +23,7 @@ mod output;
 #[cfg(test)]
 mod random_text;
 mod simulate;
+mod simulate_training;
 mod train;
 
 use failure::Failure;

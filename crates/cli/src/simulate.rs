@@ -2,13 +2,14 @@
 
 use crate::failure::{CliResult, Failure};
 use crate::output::{Output, columns};
+use crate::simulate_training;
 use clap::Args;
 use pullback_workers::simulate::{
     Algorithm, Bucket, Cluster, Link, Prediction, Schedule, Sharding, predict,
 };
 use pullback_workers::{Network, delayed, replay};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// What `pullback simulate` takes.
@@ -18,15 +19,18 @@ use std::time::Duration;
   pullback simulate step.json --workers 64,512 --bandwidth 12.5 --latency 20
   pullback simulate step.json --json               a JSON object a line
   pullback simulate step.json --check 2,4,8        beside measured runs of threads on this machine
+  pullback simulate --train 2,4,8 --bandwidth 0.2  beside trainings of threads on this machine
 
 A schedule is a JSON object with times in seconds: {\"forward\": 0.04, \"backward\": 0.08, \"update\": 0.005, \"buckets\": [{\"bytes\": 26214400, \"ready\": 0.0125}, …]}; \
 `ready` counts from the start of backward, `update` may be part of `forward`. `DataParallel::schedule` records one.
 The model: a message of n bytes takes latency + n / bandwidth; a bucket is sent when it is ready and the one before has arrived; the optimiser waits for the last. \
 `efficiency` is the time of one worker alone divided by that of a step.
---check replays the schedule with threads: computing is a sleep of the recorded time, buckets are reduced by the engine and take the time of the network at least.")]
+--check replays the schedule with threads: computing is a sleep of the recorded time, buckets are reduced by the engine and take the time of the network at least.
+--train trains a small GPT with so many threads, which share the cores: without a network, to record the schedule of as many workers, and with it, to measure what is predicted from that.")]
 pub struct SimulateArgs {
     /// The recorded schedule, a JSON file
-    schedule: PathBuf,
+    #[arg(required_unless_present = "train")]
+    schedule: Option<PathBuf>,
     /// How many workers
     #[arg(long, value_name = "N,N,…", value_delimiter = ',', default_values_t = [8usize, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096])]
     workers: Vec<usize>,
@@ -48,6 +52,9 @@ pub struct SimulateArgs {
     /// Measures runs of so many workers on this machine beside the predicted ones
     #[arg(long, value_name = "N,N,…", value_delimiter = ',')]
     check: Vec<usize>,
+    /// Trains a small GPT with so many workers on this machine, and predicts that
+    #[arg(long, value_name = "N,N,…", value_delimiter = ',', conflicts_with = "schedule")]
+    train: Vec<usize>,
     /// Prints JSON lines
     #[arg(long)]
     json: bool,
@@ -94,13 +101,24 @@ const SHARDINGS: [(&str, Sharding); 3] =
 /// # Errors
 /// If the schedule cannot be read, or a number makes no sense.
 pub fn run(arguments: &SimulateArgs, out: &mut Output) -> CliResult {
-    let schedule = read(arguments)?;
-    let cluster = cluster(arguments)?;
-    if arguments.workers.iter().chain(&arguments.check).any(|&workers| workers == 0) {
+    let given = [&arguments.workers, &arguments.check, &arguments.train];
+    if given.into_iter().flatten().any(|&workers| workers == 0) {
         return Err(Failure::usage("--workers: a group has one worker at least"));
     }
+    let cluster = cluster(arguments)?;
+    let Some(path) = &arguments.schedule else {
+        return beside(arguments, &arguments.train, out, simulate_training::train);
+    };
+    let schedule = read(path)?;
     if !arguments.check.is_empty() {
-        return check(arguments, &schedule, out);
+        return beside(arguments, &arguments.check, out, |workers, network| {
+            let times = pullback_workers::threads(workers, |group| {
+                replay(&delayed(&group, network), &schedule, 5)
+            })?;
+            let mut measured: Vec<f64> = times[0].iter().map(Duration::as_secs_f64).collect();
+            measured.sort_by(f64::total_cmp);
+            Ok((schedule.clone(), measured[measured.len() / 2]))
+        });
     }
     let mut rows = vec![];
     for &workers in &arguments.workers {
@@ -146,15 +164,19 @@ fn print(rows: &[(usize, &str, &str, Prediction)], json: bool, out: &mut Output)
     Ok(columns(&table, &[0, 3, 4, 5]).iter().try_for_each(|line| out.line(line))?)
 }
 
-/// Measured beside predicted. The network is the one between machines, as all workers of this
-/// machine would be in machines of their own.
-fn check(arguments: &SimulateArgs, schedule: &Schedule, out: &mut Output) -> CliResult {
+/// Predicted beside measured. The network is the one between machines, as all workers of this
+/// machine would be in machines of their own. `measure` gives a schedule and the time of a step.
+fn beside(
+    arguments: &SimulateArgs,
+    workers: &[usize],
+    out: &mut Output,
+    measure: impl Fn(usize, Network) -> CliResult<(Schedule, f64)>,
+) -> CliResult {
     let link = link(arguments.latency, arguments.bandwidth)?;
     let cluster = Cluster { between: link, inside: link, machine: 1 };
-    let heading = ["workers", "predicted ms", "measured ms", "difference"];
+    let heading = ["workers", "computing ms", "predicted ms", "measured ms", "difference"];
     let mut table = vec![heading.map(String::from).to_vec()];
-    for &workers in &arguments.check {
-        let predicted = predict(schedule, &cluster, Algorithm::Ring, Sharding::None, workers).step;
+    for &workers in workers {
         // The formula of a ring, as latency and bandwidth of a call.
         let ring = |bytes: f64| {
             pullback_workers::simulate::all_reduce(&cluster, Algorithm::Ring, workers, bytes)
@@ -162,26 +184,23 @@ fn check(arguments: &SimulateArgs, schedule: &Schedule, out: &mut Output) -> Cli
         let latency = ring(0.0);
         let bandwidth = 1.0 / (ring(1.0) - latency).max(f64::MIN_POSITIVE);
         let network = Network { latency: Duration::from_secs_f64(latency), bandwidth };
-        let times = pullback_workers::threads(workers, |group| {
-            replay(&delayed(&group, network), schedule, 5)
-        })?;
-        let mut measured: Vec<f64> = times[0].iter().map(Duration::as_secs_f64).collect();
-        measured.sort_by(f64::total_cmp);
-        let median = measured[measured.len() / 2];
+        let (schedule, measured) = measure(workers, network)?;
+        let predicted = predict(&schedule, &cluster, Algorithm::Ring, Sharding::None, workers).step;
         table.push(vec![
             workers.to_string(),
+            format!("{:.2}", (schedule.forward + schedule.backward + schedule.update) * 1e3),
             format!("{:.2}", predicted * 1e3),
-            format!("{:.2}", median * 1e3),
-            format!("{:+.1}%", (predicted / median - 1.0) * 100.0),
+            format!("{:.2}", measured * 1e3),
+            format!("{:+.1}%", (predicted / measured - 1.0) * 100.0),
         ]);
     }
-    Ok(columns(&table, &[0, 1, 2, 3]).iter().try_for_each(|line| out.line(line))?)
+    Ok(columns(&table, &[0, 1, 2, 3, 4]).iter().try_for_each(|line| out.line(line))?)
 }
 
-fn read(arguments: &SimulateArgs) -> CliResult<Schedule> {
-    let path = arguments.schedule.display();
-    let text = std::fs::read_to_string(&arguments.schedule)
-        .map_err(|error| Failure::failed(format!("{path}: {error}")))?;
+fn read(path: &Path) -> CliResult<Schedule> {
+    let text = std::fs::read_to_string(path);
+    let path = path.display();
+    let text = text.map_err(|error| Failure::failed(format!("{path}: {error}")))?;
     let recorded: Recorded = serde_json::from_str(&text)
         .map_err(|error| Failure::failed(format!("{path} is not a schedule: {error}")))?;
     let times = [recorded.forward, recorded.backward, recorded.update];

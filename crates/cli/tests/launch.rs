@@ -79,6 +79,109 @@ fn signals_are_passed_on() {
     assert_eq!(child.wait().expect("an end").code(), Some(3));
 }
 
+/// A training is asked to end: it saves a checkpoint, and goes on with another number of workers.
+#[test]
+fn a_training_that_is_asked_to_end_saves_a_checkpoint() {
+    for signal in ["-INT", "-TERM"] {
+        let place = tempfile::tempdir().expect("a folder");
+        let out = place.path().join("run");
+        let folder = out.to_str().expect("a plain path");
+        let program = env!("CARGO_BIN_EXE_pullback");
+        let train = "train digits --model mlp --width 8 --steps 1000000 --no-jit --out";
+        let words: Vec<&str> = train.split(' ').collect();
+        let child =
+            command(&[&["launch", "-n", "2", "--", program], &words[..], &[folder]].concat())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .spawn()
+                .expect("the program starts");
+        let lines =
+            || std::fs::read_to_string(out.join("log.jsonl")).map_or(0, |log| log.lines().count());
+        for _ in 0..6000 {
+            if lines() > 5 {
+                break;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        let killed = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(killed.expect("kill").success());
+        let stopped = ran(child.wait_with_output().expect("an end"));
+        assert_eq!(stopped.code, 130, "{signal}: {}", stopped.err);
+        assert!(stopped.err.contains("and a checkpoint saved"), "{signal}: {}", stopped.err);
+        let saved = std::fs::read_dir(out.join("checkpoints")).expect("checkpoints");
+        let step = saved.flatten().filter_map(|entry| {
+            entry.file_name().to_str()?.split_once("-step-")?.1.parse::<u64>().ok()
+        });
+        let steps = (step.max().expect("a checkpoint") + 3).to_string();
+        let resumed = run(&["train", "--resume", folder, "--workers", "3", "--steps", &steps]);
+        assert_eq!(resumed.code, 0, "{signal}: {}", resumed.err);
+        assert!(resumed.out.contains(&format!("{steps} steps in")), "{}", resumed.out);
+    }
+}
+
+/// A worker of a training is killed: the others end, and fewer go on from the last checkpoint.
+#[test]
+fn a_training_goes_on_after_a_worker_was_killed() {
+    let place = tempfile::tempdir().expect("a folder");
+    let out = place.path().join("run");
+    let folder = out.to_str().expect("a plain path");
+    let program = env!("CARGO_BIN_EXE_pullback");
+    let launch = ["launch", "-n", "3", "--restarts", "2", "--min-workers", "2", "--", program];
+    let train = "train digits --model mlp --width 8 --steps 2000 --no-jit --out";
+    let words: Vec<&str> = train.split(' ').collect();
+    let child = command(&[&launch[..], &words[..], &[folder]].concat())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the program starts");
+    let saved = || std::fs::read_dir(out.join("checkpoints")).map_or(0, Iterator::count);
+    for _ in 0..6000 {
+        if saved() > 0 {
+            break;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+    let workers = Command::new("pgrep").args(["-P", &child.id().to_string()]).output();
+    let workers = String::from_utf8_lossy(&workers.expect("pgrep").stdout).into_owned();
+    let last = workers.lines().last().expect("a worker").to_string();
+    assert!(Command::new("kill").args(["-9", &last]).status().expect("kill").success());
+    let ended = ran(child.wait_with_output().expect("an end"));
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.err.contains("was killed by SIGKILL"), "{}", ended.err);
+    assert!(
+        ended.err.contains("launch: starting 2 workers again (1 of 2 restarts)"),
+        "{}",
+        ended.err
+    );
+    assert!(ended.out.contains("2000 steps in"), "{}", ended.out);
+    // It went on, and did not begin anew: every step is in the log once.
+    let log = std::fs::read_to_string(out.join("log.jsonl")).expect("a log");
+    let step = |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["step"].as_u64();
+    let steps: Vec<u64> = log.lines().filter_map(step).collect();
+    assert!(steps.iter().copied().eq(1..=2000), "{} lines", steps.len());
+}
+
+/// Workers whose shared memory does not fit say so. It takes a small file system of its own.
+#[test]
+fn shared_memory_that_does_not_fit_is_a_sentence() {
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = place.path().to_str().expect("a plain path");
+    let mount = format!("mount -t tmpfs -o size=256k none {folder}");
+    let may = Command::new("unshare").args(["-m", "sh", "-c", &mount]).output();
+    if !may.is_ok_and(|output| output.status.success()) {
+        println!("skipped: a file system cannot be mounted here");
+        return;
+    }
+    let program = env!("CARGO_BIN_EXE_pullback");
+    let script = format!(
+        "{mount} && PULLBACK_SHARED={folder} exec {program} launch -n 2 -- {program} bench workers"
+    );
+    let output = Command::new("unshare").args(["-m", "sh", "-c", &script]).output();
+    let ran = ran(output.expect("a shell"));
+    assert_ne!(ran.code, 0, "{}", ran.out);
+    assert!(ran.err.contains("cannot join") && ran.err.contains("No space left"), "{}", ran.err);
+}
+
 /// A shell clears the mask of signals by itself, so that it cannot tell whether a worker got one.
 #[test]
 fn workers_start_with_no_signal_blocked() {
@@ -165,6 +268,9 @@ fn a_schedule_is_simulated() {
     let checked = run(&["simulate", path, "--check", "2"]);
     assert_eq!(checked.code, 0, "{}", checked.err);
     assert!(checked.out.contains("predicted ms"), "{}", checked.out);
+    let trained = run(&["simulate", "--train", "2", "--bandwidth", "0.5"]);
+    assert_eq!(trained.code, 0, "{}", trained.err);
+    assert!(trained.out.lines().nth(1).is_some_and(|row| row.ends_with('%')), "{}", trained.out);
     std::fs::write(path, "{\"forward\": 10}").expect("a file");
     let wrong = run(&["simulate", path]);
     assert!(wrong.code == 1 && wrong.err.contains("is not a schedule: missing field"));

@@ -20,3 +20,4 @@ pub mod shrink;
 pub mod slopes;
 pub mod switches;
 pub mod ways;
+pub mod workers;

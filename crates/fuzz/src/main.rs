@@ -6,6 +6,7 @@ use pullback_fuzz::explorer::feed_explorer;
 use pullback_fuzz::report::{Options, search};
 use pullback_fuzz::switches::Switches;
 use pullback_fuzz::ways::Way;
+use pullback_fuzz::workers;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -36,6 +37,9 @@ struct FuzzArguments {
     /// Feed the explorer with this many hostile recordings and requests, and do nothing else.
     #[arg(long)]
     explorer: Option<usize>,
+    /// Run programs of several workers, which are threads.
+    #[arg(long)]
+    workers: bool,
     /// Do not shrink what fails.
     #[arg(long)]
     as_it_is: bool,
@@ -52,6 +56,13 @@ fn main() -> ExitCode {
         (None, None) => 1000,
         (programs, _) => programs.unwrap_or(u64::MAX),
     };
+    if words.workers {
+        let programs = programs.min(1_000_000);
+        let failures = workers::search(words.seed, programs);
+        failures.iter().for_each(|failure| println!("{failure}"));
+        println!("{programs} programs of several workers, {} failures", failures.len());
+        return if failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
     let found = search(&Options {
         seed: words.seed,
         programs,

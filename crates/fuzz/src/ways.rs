@@ -225,7 +225,12 @@ impl Way {
     /// The function, and the tensors that it writes to besides.
     pub fn instance(&self, program: &Program) -> (Func, Vec<Tensor>) {
         let (f, state) = instance(program);
-        (self.0.iter().rev().fold(f, |f, step| apply(*step, f)), state)
+        (self.of_function(f), state)
+    }
+
+    /// The way to run any function.
+    pub fn of_function(&self, f: Func) -> Func {
+        self.0.iter().rev().fold(f, |f, step| apply(*step, f))
     }
 
     /// Some compositions, at random.

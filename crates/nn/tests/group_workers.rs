@@ -9,6 +9,8 @@ mod compared;
 mod data_parallel;
 #[path = "workers/equality.rs"]
 mod equality;
+#[path = "workers/equality_sharded.rs"]
+mod equality_sharded;
 #[path = "workers/logical.rs"]
 mod logical;
 #[path = "workers/memory.rs"]
@@ -18,9 +20,13 @@ mod memory;
 mod processes;
 #[path = "workers/sharded_checkpoints.rs"]
 mod sharded_checkpoints;
-#[path = "workers/sharding.rs"]
-mod sharding;
+#[path = "workers/stage_3.rs"]
+mod stage_3;
 #[path = "workers/tensor.rs"]
 mod tensor;
+#[path = "workers/threads.rs"]
+mod threads;
 #[path = "workers/trainer.rs"]
 mod trainer;
+#[path = "workers/trainer_sharded.rs"]
+mod trainer_sharded;

@@ -149,7 +149,8 @@ impl Group {
     }
 
     /// Starts [`Tensor::all_reduce`] of a tensor without history, and returns at once. Calls on a
-    /// group run in the order in which they were made.
+    /// group run in the order in which they were made. A tensor that is given away, and that nobody
+    /// else has, is not copied.
     ///
     /// ```
     /// use pullback::{Group, Tensor};
@@ -162,8 +163,8 @@ impl Group {
     /// # Panics
     /// If the tensor is tracked, or of `bool`.
     #[track_caller]
-    pub fn all_reduce_later(&self, x: &Tensor) -> Pending {
-        self.later(Collective::AllReduce(Combination::Sum), x)
+    pub fn all_reduce_later(&self, x: impl Into<Tensor>) -> Pending {
+        self.later(Collective::AllReduce(Combination::Sum), x.into())
     }
 
     /// Starts [`Tensor::all_gather`] along axis 0 of a tensor without history, and returns at once.
@@ -178,8 +179,8 @@ impl Group {
     /// # Panics
     /// If the tensor is tracked, or has no axis.
     #[track_caller]
-    pub fn all_gather_later(&self, x: &Tensor) -> Pending {
-        self.later(Collective::AllGather, x)
+    pub fn all_gather_later(&self, x: impl Into<Tensor>) -> Pending {
+        self.later(Collective::AllGather, x.into())
     }
 
     /// Starts [`Tensor::reduce_scatter`] along axis 0 of a tensor without history, and returns at
@@ -196,8 +197,8 @@ impl Group {
     /// If the tensor is tracked, of `bool`, or its first axis cannot be cut into as many equal
     /// parts as there are workers.
     #[track_caller]
-    pub fn reduce_scatter_later(&self, x: &Tensor) -> Pending {
-        self.later(Collective::ReduceScatter, x)
+    pub fn reduce_scatter_later(&self, x: impl Into<Tensor>) -> Pending {
+        self.later(Collective::ReduceScatter, x.into())
     }
 
     /// Starts [`Tensor::broadcast_from`] of a tensor without history, and returns at once.
@@ -212,12 +213,12 @@ impl Group {
     /// # Panics
     /// If the tensor is tracked, or there is no such worker.
     #[track_caller]
-    pub fn broadcast_later(&self, x: &Tensor, root: usize) -> Pending {
-        self.later(Collective::Broadcast { root }, x)
+    pub fn broadcast_later(&self, x: impl Into<Tensor>, root: usize) -> Pending {
+        self.later(Collective::Broadcast { root }, x.into())
     }
 
     #[track_caller]
-    fn later(&self, collective: Collective, x: &Tensor) -> Pending {
+    fn later(&self, collective: Collective, x: Tensor) -> Pending {
         let at = mode::user_line(Line::caller());
         let name = collective.name();
         if x.is_tracked() && mode::is_grad_enabled() {
@@ -229,14 +230,18 @@ impl Group {
         let op = collective::op(self, collective);
         if trace::active() {
             // A compiled program starts its collectives as early as it can by itself.
-            return Pending(State::Ready(crate::apply::apply(op, &[x])));
+            return Pending(State::Ready(crate::apply::apply(op, &[&x])));
         }
         let operands = [x.spec()];
         let spec = fail::or_raise(check(&op, &operands).map_err(|e| e.at(at))).results()[0].clone();
-        // A copy, as the tensor may be written before the call is made.
-        let input = fail::or_raise(backend::copy(x, at).map_err(|e| e.at(at)));
+        let given = x.spec().clone();
+        // A copy, as the tensor may be written before the call is made, unless nobody else has it.
+        let input = match x.is_sole_owner() && x.0.layout.is_dense() {
+            true => x,
+            false => fail::or_raise(backend::copy(&x, at).map_err(|e| e.at(at))),
+        };
         let place: Arc<Mutex<Option<Memory>>> = Arc::default();
-        let (told, made, given) = (place.clone(), spec.clone(), x.spec().clone());
+        let (told, made) = (place.clone(), spec.clone());
         let run = move |group: &dyn Communicator, sequence: u64| {
             let Op::Collective(of) = &op else { unreachable!("made above") };
             let (collective, operand) = (&of.collective, &given);

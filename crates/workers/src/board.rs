@@ -23,19 +23,17 @@
 //! and then: has the group failed, does the worker it waits for still live, is time up. Whoever
 //! finds that out first writes the reason into the header, and all others return it.
 
+use crate::sizes::{CHUNK, LINE};
 use crate::ticket::{self, Ticket, head};
 use pullback_cpu::shared_memory::SharedMemory;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Bytes of an operand that a slot holds in a small group, and in a large one at least. A wait is
-/// dear if there are more workers than cores, so chunks are large; all slots together stay small.
-const LARGEST: usize = 4 << 20;
+/// A slot holds a chunk of an operand in a small group, and this many bytes in a large one at
+/// least: all slots together stay small.
 const SMALLEST: usize = 128 << 10;
 const ALL_SLOTS: usize = 16 << 20;
-/// Parts of slots begin at lines of the cache.
-const LINE: usize = 64;
 
 const PAGE: usize = 4096;
 /// Words of the header.
@@ -71,7 +69,7 @@ pub(crate) struct Board {
 
 /// Bytes of an operand that a slot of a group holds.
 fn operand(size: usize) -> usize {
-    (ALL_SLOTS / size.max(1)).clamp(SMALLEST, LARGEST) / LINE * LINE
+    (ALL_SLOTS / size.max(1)).clamp(SMALLEST, CHUNK) / LINE * LINE
 }
 
 /// Bytes of a slot: with two workers each reduces half of a chunk.

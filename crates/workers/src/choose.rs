@@ -18,20 +18,24 @@ enum Starter {
     Nobody,
 }
 
-/// What variables say. mpirun of Open MPI and of MPICH's family set their own; slurm's are set by
-/// `srun` for each task (those of the job alone mean a batch script, which is one process).
-fn starter(variable: impl Fn(&str) -> Option<String>) -> Starter {
+/// What variables say, and how many workers there are if they are several. mpirun of Open MPI and of
+/// MPICH's family set their own; slurm's are set by `srun` for each task (those of the job alone
+/// mean a batch script, which is one process).
+fn starter(variable: impl Fn(&str) -> Option<String>) -> (Starter, usize) {
     let several = |name: &str| {
-        variable(name).and_then(|text| text.trim().parse::<usize>().ok()).is_some_and(|n| n > 1)
+        let count = variable(name).and_then(|text| text.trim().parse::<usize>().ok());
+        count.filter(|&n| n > 1)
     };
+    let mpirun = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"];
+    let task = variable("SLURM_PROCID").and_then(|_| several("SLURM_STEP_NUM_TASKS"));
     if variable(local::SESSION).is_some() {
-        Starter::Launch
-    } else if ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"].into_iter().any(several) {
-        Starter::Mpirun
-    } else if variable("SLURM_PROCID").is_some() && several("SLURM_STEP_NUM_TASKS") {
-        Starter::Slurm
+        (Starter::Launch, several(local::WORKERS).unwrap_or(1))
+    } else if let Some(count) = mpirun.into_iter().find_map(several) {
+        (Starter::Mpirun, count)
+    } else if let Some(count) = task {
+        (Starter::Slurm, count)
     } else {
-        Starter::Nobody
+        (Starter::Nobody, 1)
     }
 }
 
@@ -47,7 +51,7 @@ fn starter(variable: impl Fn(&str) -> Option<String>) -> Starter {
 /// # Errors
 /// If the other workers do not come, or this program was built without the engine that is needed.
 pub fn init() -> Result<Group> {
-    match starter(|name| env::var(name).ok()) {
+    match starter(|name| env::var(name).ok()).0 {
         Starter::Launch => init_with("local"),
         Starter::Mpirun | Starter::Slurm => init_with("mpi"),
         Starter::Nobody => once(|| Ok(Group::alone())),
@@ -113,14 +117,27 @@ fn once(join: impl FnOnce() -> Result<Group>) -> Result<Group> {
     Ok(group)
 }
 
+/// The group of all workers that MPI knows. Where mpirun or slurm has started more than that, MPI
+/// was not told, and each process would train alone.
 #[cfg(feature = "mpi")]
 fn mpi() -> Result<Group> {
-    Ok(group(crate::mpi::world(timeout()?)?))
+    let (starter, started) = starter(|name| env::var(name).ok());
+    let group = group(crate::mpi::world(timeout()?)?);
+    let (name, hint) = match starter {
+        Starter::Launch | Starter::Nobody => return Ok(group),
+        Starter::Mpirun => ("mpirun", "start it by the mpirun of the MPI that it was built with"),
+        Starter::Slurm => ("slurm", "`srun --mpi=pmix` tells MPI; `srun --mpi=list` lists others"),
+    };
+    if group.size() == started {
+        return Ok(group);
+    }
+    let message = format!("{name} started {started} workers, but MPI knows of {}", group.size());
+    Err(refused(message).hint(hint))
 }
 
 #[cfg(not(feature = "mpi"))]
 fn mpi() -> Result<Group> {
-    let started = match starter(|name| env::var(name).ok()) {
+    let started = match starter(|name| env::var(name).ok()).0 {
         Starter::Mpirun => "mpirun started several workers, but this",
         Starter::Slurm => "slurm started several workers, but this",
         Starter::Launch | Starter::Nobody => "this",
@@ -143,13 +160,20 @@ mod tests {
                 pairs.iter().find(|(key, _)| *key == name).map(|(_, value)| value.to_string())
             })
         };
-        assert_eq!(of(&[]), Starter::Nobody);
-        assert_eq!(of(&[("PULLBACK_SESSION", "/dev/shm/x")]), Starter::Launch);
-        assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "4")]), Starter::Mpirun);
-        assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "1")]), Starter::Nobody);
-        assert_eq!(of(&[("PMI_SIZE", "2"), ("PMI_RANK", "1")]), Starter::Mpirun);
-        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "8")]), Starter::Slurm);
-        // A batch script of a job of eight tasks is one process.
-        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")]), Starter::Nobody);
+        assert_eq!(of(&[]), (Starter::Nobody, 1));
+        let launched = [("PULLBACK_SESSION", "/dev/shm/x"), ("PULLBACK_WORKERS", "3")];
+        assert_eq!(of(&launched), (Starter::Launch, 3));
+        assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "4")]), (Starter::Mpirun, 4));
+        assert_eq!(of(&[("OMPI_COMM_WORLD_SIZE", "1")]), (Starter::Nobody, 1));
+        assert_eq!(of(&[("PMI_SIZE", "2"), ("PMI_RANK", "1")]), (Starter::Mpirun, 2));
+        let task = [("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "8")];
+        assert_eq!(of(&task), (Starter::Slurm, 8));
+        // A batch script of a job of eight tasks is one process, and so is a step of one task.
+        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_NTASKS", "8")]), (Starter::Nobody, 1));
+        assert_eq!(of(&[("SLURM_PROCID", "0"), ("SLURM_STEP_NUM_TASKS", "1")]).0, Starter::Nobody);
+        // mpirun inside of a job starts its own; so does `pullback launch`.
+        let inside = [task[0], task[1], ("OMPI_COMM_WORLD_SIZE", "4")];
+        assert_eq!(of(&inside), (Starter::Mpirun, 4));
+        assert_eq!(of(&[task[0], task[1], launched[0], launched[1]]), (Starter::Launch, 3));
     }
 }

@@ -9,14 +9,10 @@
 
 use crate::board::Half;
 use crate::combine::combine;
+use crate::sizes::{DIRECT, LINE};
 use crate::worker::Calling;
 use pullback_ir::{Collective, Combination, Result};
 use std::ops::Range;
-
-/// An operand of at most so many bytes is reduced as a whole by every worker, in a single stage.
-const DIRECT: usize = 32 << 10;
-/// Shares begin at multiples of so many bytes, a line of the cache.
-const LINE: usize = 64;
 
 /// Runs a collective on dense memory.
 pub(crate) fn run(calling: &mut Calling<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {

@@ -125,6 +125,12 @@ fn run(
         }
     }
     let ending = look_after(&session, &mut all, received);
+    if ending.as_ref().is_ok_and(|ending| ending.code == 0) {
+        // By number in the group that they were sent in.
+        for (from, to) in session.unread() {
+            eprintln!("launch: worker {to} has not received a message of worker {from}");
+        }
+    }
     for started in all {
         // What a worker has started and left behind would hold its output open.
         let _ = killpg(started.group, Signal::SIGKILL);

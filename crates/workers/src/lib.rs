@@ -23,6 +23,7 @@ mod measure;
 mod mpi;
 mod replay;
 pub mod simulate;
+mod sizes;
 mod threads;
 mod ticket;
 mod worker;

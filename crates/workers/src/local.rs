@@ -29,6 +29,9 @@ pub(crate) const RANK: &str = "PULLBACK_RANK";
 pub(crate) const WORKERS: &str = "PULLBACK_WORKERS";
 pub(crate) const SESSION: &str = "PULLBACK_SESSION";
 
+/// Where the launcher makes sessions, if not in memory.
+const SHARED: &str = "PULLBACK_SHARED";
+
 /// How long the launcher may take to say how a worker ended.
 const OBITUARY: Duration = Duration::from_millis(300);
 
@@ -196,19 +199,36 @@ pub(crate) struct NewSession {
 }
 
 impl NewSession {
-    /// A new folder, in memory if the system has a place for that.
+    /// A new folder: in `PULLBACK_SHARED`, or in memory if the system has a place for that.
     pub(crate) fn new() -> io::Result<NewSession> {
         let memory = Path::new("/dev/shm");
         let name = format!("pullback-{:016x}", RandomState::new().hash_one(std::process::id()));
-        let folder = match memory.is_dir() {
-            true => {
+        let folder = match std::env::var_os(SHARED) {
+            Some(place) => {
+                let path = Path::new(&place).join(name);
+                create(&path).map_err(|error| {
+                    let message = format!("{SHARED}: {} cannot be made: {error}", path.display());
+                    io::Error::new(error.kind(), message)
+                })
+            }
+            None if memory.is_dir() => {
                 create(&memory.join(&name)).or_else(|_| create(&std::env::temp_dir().join(name)))
             }
-            false => create(&std::env::temp_dir().join(name)),
+            None => create(&std::env::temp_dir().join(name)),
         }?;
         let lock = open(&folder.join("launcher"))?;
         lock.lock()?;
         Ok(NewSession { folder, _lock: lock })
+    }
+
+    /// Messages that no worker has received: who sent them to whom.
+    pub(crate) fn unread(&self) -> Vec<(String, String)> {
+        let names = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let of = |name: String| {
+            let mut words = name.strip_prefix("mail-")?.split('-').skip(1).map(str::to_string);
+            Some((words.next()?, words.next()?))
+        };
+        names.filter_map(|entry| of(entry.file_name().into_string().ok()?)).collect()
     }
 
     /// Says how a worker ended, to those who wait for it.

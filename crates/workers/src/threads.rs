@@ -1,6 +1,7 @@
 //! The engine `threads`: workers are threads of this process, for tests and small experiments.
 
 use crate::board::Board;
+use crate::ticket::Ticket;
 use crate::timeout;
 use crate::worker::{Medium, Worker};
 use pullback::Group;
@@ -78,7 +79,8 @@ impl Medium for Threads {
 }
 
 /// Runs `f` on `n` threads, each with its group, and returns what they return, by rank. An error or
-/// a panic of one makes every collective of the others fail, and is what is returned (or panics).
+/// a panic of one makes every collective of the others fail, and is what is returned (or panics). A
+/// message that was sent and not received is an error too.
 ///
 /// ```
 /// # use pullback_workers::threads;
@@ -164,8 +166,20 @@ pub fn threads_within<R: Send>(
         }
     }
     match failure {
-        None => Ok(results),
+        None => match held(&world.mail).iter().next() {
+            None => Ok(results),
+            Some(((_, from, to, _), message)) => Err(unread(*from, *to, message)),
+        },
         Some(Ok(outcome)) => outcome.map(|_| results),
         Some(Err(payload)) => panic::resume_unwind(payload),
     }
+}
+
+/// A message that nobody has received: a mistake, for example of a worker that computes a tangent
+/// and sends it to one that does not.
+fn unread(from: usize, to: usize, message: &[u8]) -> Error {
+    let what = message.first_chunk().map(Ticket::decode);
+    let what = what.map_or_else(String::new, |ticket| format!(": {ticket}"));
+    let message = format!("worker {to} has not received a message of worker {from}{what}");
+    Error::new(ErrorKind::Workers, "send", message)
 }

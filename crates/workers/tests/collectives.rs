@@ -3,8 +3,9 @@
 mod naive;
 
 use naive::{Worker, check, check_order, here, run};
+use pullback::{Group, Tensor, catch, jvp, kink_report, strict_kinks};
 use pullback_ir::{Collective, Combination, DType, Result, Spec};
-use pullback_workers::threads_within;
+use pullback_workers::{threads as groups, threads_within};
 use std::time::Duration;
 
 fn threads<R: Send>(n: usize, f: impl Fn(Worker) -> Result<R> + Sync) -> Result<Vec<R>> {
@@ -222,4 +223,67 @@ fn waiting_is_counted_for_the_one_that_comes_last() {
         assert!(waited[rank][1] > Duration::from_millis(10), "{waited:?}");
         assert!(waited[rank][1] > waited[rank][0] + waited[rank][2]);
     }
+}
+
+/// The same value on several workers is a tie, which all workers report.
+#[test]
+fn ties_of_workers_are_kinks() {
+    let reports = groups(3, |group| {
+        let x = Tensor::from([[1.0, 2.0, 3.0], [5.0, 2.0, 3.0], [4.0, 1.0, 3.0]][group.rank()]);
+        // One worker does not differentiate, and takes part.
+        let x = if group.rank() == 2 { x } else { x.requires_grad() };
+        let (y, report) = kink_report(|| x.all_reduce_max(&group));
+        assert_eq!(y.to_vec::<f64>(), [5.0, 2.0, 3.0]);
+        Ok(report.kinks)
+    });
+    let reports = reports.unwrap();
+    for kinks in &reports[..2] {
+        let kink = &kinks[0];
+        assert_eq!((kink.op, kink.elements, kink.total), ("all_reduce_max", 2, 3));
+        assert_eq!((kink.place, kink.convention.as_str()), ("ties of workers", "shared evenly"));
+    }
+    assert!(reports[2].is_empty());
+    let strict = groups(2, |group| {
+        let x = Tensor::from([1.0]).requires_grad();
+        Ok(catch(|| strict_kinks(|| x.all_reduce_min(&group))).unwrap_err().to_string())
+    });
+    assert!(strict.unwrap()[0].contains("1 of 1 elements are at a kink (ties of workers)"));
+}
+
+/// A tangent that is sent to a worker which receives values alone is no value.
+#[test]
+fn a_tangent_that_nobody_expects_is_an_error() {
+    let pushed = |group: &Group| {
+        let x = Tensor::from([1.0, 2.0]);
+        jvp(|x: &Tensor| x.send(group, 1), &x, &x.ones_like());
+    };
+    // Worker 1 takes it for the next message.
+    let error = groups(2, |group| {
+        match group.rank() {
+            0 => {
+                pushed(&group);
+                Tensor::from([3.0, 4.0]).send(&group, 1);
+            }
+            _ => {
+                let first = Tensor::recv(&group, 0, [2], DType::F64);
+                assert_eq!(first.to_vec::<f64>(), [1.0, 2.0]);
+                let _ = Tensor::recv(&group, 0, [2], DType::F64);
+            }
+        }
+        Ok(())
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("recv from worker 0 of f64[2]"), "{error}");
+    assert!(error.contains("worker 0 for send to worker 1 of f64[1,2]"), "{error}");
+    // Worker 1 does not receive again.
+    let error = groups(2, |group| {
+        match group.rank() {
+            0 => pushed(&group),
+            _ => drop(Tensor::recv(&group, 0, [2], DType::F64)),
+        }
+        Ok(())
+    });
+    let error = error.unwrap_err().to_string();
+    assert!(error.contains("worker 1 has not received a message of worker 0"), "{error}");
+    assert!(error.contains("collectives.rs"), "{error}");
 }

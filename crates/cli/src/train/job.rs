@@ -10,7 +10,7 @@ use crate::models;
 use crate::output::Output;
 use pullback::{Group, Result, Tensor, catch, jit};
 use pullback_nn::optim::{self, Optimizer};
-use pullback_nn::parallel::{DataParallel, together};
+use pullback_nn::parallel::{DataParallel, Sharded, together};
 use pullback_nn::schedule::{LinearWarmup, Scheduler};
 use pullback_nn::state::Checkpoints;
 use pullback_nn::train::plots::Plots;
@@ -120,7 +120,10 @@ impl TrainJob<'_> {
         (every, evaluate): (Every, impl FnMut(&M) -> Result<Metrics>),
     ) -> CliResult<pullback_nn::train::Outcome> {
         let settings = self.settings;
-        let optimizer = optimizer(settings, model.parameters())?;
+        let sharded = self.options.shard.map(|stage| Sharded::new(model, self.group, stage));
+        let sharded = sharded.transpose()?;
+        let trained = sharded.as_ref().map_or_else(|| model.parameters(), Sharded::parameters);
+        let optimizer = optimizer(settings, trained)?;
         let last = self.last(batches);
         let config =
             serde_json::to_value(self.options).map_err(|e| Failure::failed(e.to_string()))?;
@@ -128,14 +131,23 @@ impl TrainJob<'_> {
             ScheduleOver { course: settings.schedule, steps: last.saturating_sub(settings.warmup) };
         let warm = LinearWarmup { total_iters: settings.warmup, start_factor: 0.1, then: course };
         let schedule = Scheduler::new(&optimizer, warm);
-        let mixed = Mixed::new(settings)?;
+        let mixed = Mixed::new(settings, sharded.as_ref().map(|_| self.group))?;
         let logical = self.options.logical_workers;
         let parallel = match (self.group.size(), logical) {
+            _ if sharded.is_some() => None,
             (1, None) => None,
             (_, None) => Some(DataParallel::new(model, self.group)?),
             (_, Some(parts)) => Some(DataParallel::new(model, self.group)?.logical_workers(parts)?),
         };
         let step = jit(|(x, y): &(Tensor, Tensor)| -> Result<Tensor> {
+            if let Some(sharded) = &sharded {
+                sharded.zero_grad();
+                let loss = models::loss(&scores(x), y);
+                sharded.backward_weighted(&mixed.scaled(&loss), x.shape()[0])?;
+                mixed.update(&optimizer)?;
+                sharded.gather()?;
+                return Ok(loss);
+            }
             optimizer.zero_grad();
             match (&parallel, logical) {
                 (Some(parallel), Some(_)) => {
@@ -165,7 +177,11 @@ impl TrainJob<'_> {
         let mut last_batch = None;
         let unreported = Cell::new(self.memory_report);
         let at = |name: &str| self.folder.join(name);
-        let trainer = Trainer::new(model, &optimizer);
+        let trainer = Trainer::new(model, &optimizer).workers(self.group);
+        let trainer = match &sharded {
+            Some(sharded) => trainer.sharded(sharded),
+            None => trainer,
+        };
         let trainer = match settings.until {
             Until::Steps(n) => trainer.steps(n),
             Until::Epochs(n) => trainer.epochs(n),
@@ -176,7 +192,6 @@ impl TrainJob<'_> {
             .schedule(Every::Steps(1), schedule)
             .checkpoints(Every::Steps((last / 5).max(1)), Checkpoints::new(at(folder::CHECKPOINTS)))
             .resume(self.resume)
-            .workers(self.group)
             .callback(ProgressBar::new().or_lines((last / 10).max(1)))
             .callback(CsvLog::new(at(folder::CSV)))
             .callback(JsonLog::new(at(folder::JSONL)))

@@ -37,12 +37,13 @@ use std::path::{Path, PathBuf};
   pullback train text --memory-report memory.svg
       a picture of what takes memory during a step, by operation
   pullback train --workers 4            four processes, each with a part of every batch
+  pullback train --workers 4 --shard 2  each also with a part of the gradients and of the optimiser's state
   pullback train run.toml               options from a file: `model = \"mlp\"`, `epochs = 20`, ...
   pullback train --resume runs/digits-cnn-1
       resumes after Ctrl-C (or kill -9) with the same results; with --epochs or --steps, for longer
 
 A run leaves a folder (runs/NAME-1, or --out): checkpoints, log.csv, log.jsonl, tensorboard, plots, config.toml.
-Ctrl-C saves a checkpoint and exits with 130. The same options and seed give the same weights, to the bit.")]
+Ctrl-C and SIGTERM save a checkpoint and exit with 130. The same options and seed give the same weights, to the bit.")]
 pub struct TrainArgs {
     /// digits, text, a text file, or FILE.toml with options
     target: Option<String>,
@@ -91,6 +92,7 @@ pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
     let Some(group) = workers::joined(said.workers, out)? else { return Ok(()) };
     workers::check_parts(said.logical_workers, &group)?;
     let (options, settings) = settings::resolve(said, arguments.quick)?;
+    workers::check_shard(&options, &settings.optimizer)?;
     let task = options.task.clone().unwrap_or_default();
     let name = format!("{task}-{}", settings.model.name());
     // Workers that are started again go on where they were.

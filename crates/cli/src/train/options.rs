@@ -99,6 +99,9 @@ pub struct Options {
     /// worker and with any smaller power of two
     #[arg(long, value_name = "N")]
     pub logical_workers: Option<usize>,
+    /// Spreads the optimiser's state over the workers (1), or the gradients too (2)
+    #[arg(long, value_name = "STAGE")]
+    pub shard: Option<usize>,
     /// The device: cpu, cuda, cuda:1, … (see `pullback devices`)
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
@@ -235,6 +238,7 @@ impl Options {
             threads: self.threads.or(other.threads),
             workers: self.workers.or(other.workers),
             logical_workers: self.logical_workers.or(other.logical_workers),
+            shard: self.shard.or(other.shard),
             device: self.device.or(other.device),
             jit: self.jit.or(other.jit),
             sample: self.sample.or(other.sample),
@@ -247,11 +251,12 @@ impl Options {
     /// The first option that is given here and differs there, of those that a resumed run cannot
     /// change.
     pub fn contradiction(&self, other: &Options) -> Option<String> {
-        const FREE: [&str; 9] = [
+        const FREE: [&str; 10] = [
             "steps",
             "epochs",
             "threads",
             "workers",
+            "shard",
             "precision_report",
             "sample",
             "prompt",

@@ -3,7 +3,7 @@
 
 use super::settings::Settings;
 use crate::failure::{CliResult, Failure};
-use pullback::{DType, Result, Tensor};
+use pullback::{DType, Group, Result, Tensor};
 use pullback_nn::Module;
 use pullback_nn::optim::Optimizer;
 use pullback_nn::precision::{GradScaler, GradScalerOptions, PrecisionReport};
@@ -17,11 +17,11 @@ pub struct Mixed {
 }
 
 impl Mixed {
-    /// By the settings.
+    /// By the settings. Where gradients are spread over workers, these decide together.
     ///
     /// # Errors
     /// If the scale is none.
-    pub fn new(settings: &Settings) -> Result<Mixed> {
+    pub fn new(settings: &Settings, spread: Option<&Group>) -> Result<Mixed> {
         let scaling = |initial: f64| {
             GradScaler::new(GradScalerOptions {
                 init_scale: initial,
@@ -29,6 +29,10 @@ impl Mixed {
             })
         };
         let scaler = settings.loss_scale.map(scaling).transpose()?;
+        let scaler = scaler.map(|scaler| match spread {
+            Some(group) => scaler.workers(group),
+            None => scaler,
+        });
         Ok(Mixed { low: settings.low, scaler })
     }
 

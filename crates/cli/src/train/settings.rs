@@ -266,6 +266,7 @@ fn filled(options: Options, settings: &Settings) -> Options {
         threads: None,
         workers: None,
         logical_workers: None,
+        shard: None,
         device: Some("cpu".into()),
         jit: Some(settings.jit),
         sample: text.then_some(settings.sample),

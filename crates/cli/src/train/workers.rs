@@ -1,5 +1,6 @@
 //! Several processes that train together.
 
+use super::options::Options;
 use crate::failure::{CliResult, Failure};
 use crate::output::Output;
 use pullback::Group;
@@ -65,6 +66,29 @@ pub fn check_parts(parts: Option<usize>, group: &Group) -> CliResult {
         }
         _ => Ok(()),
     }
+}
+
+/// Refuses what cannot be spread over workers, before anything is made.
+///
+/// # Errors
+/// If there is no such stage, or an optimiser or a division of batches does not go with it.
+pub fn check_shard(options: &Options, optimizer: &str) -> CliResult {
+    /// Their rules look at whole parameters, or at all of them together.
+    const WHOLE: [&str; 3] = ["muon", "adafactor", "lbfgs"];
+    let wrong = match (options.shard, options.logical_workers) {
+        (None, _) => return Ok(()),
+        (Some(stage), _) if !matches!(stage, 1 | 2) => {
+            format!("--shard {stage}: there are the stages 1 and 2")
+        }
+        (Some(_), Some(_)) => "--shard and --logical-workers exclude each other".to_string(),
+        (Some(_), None) if WHOLE.contains(&optimizer) => {
+            format!(
+                "--shard: {optimizer} needs whole parameters, and a worker has its part of each"
+            )
+        }
+        (Some(_), None) => return Ok(()),
+    };
+    Err(Failure::usage(wrong))
 }
 
 /// Whether the workers were started again after one of them failed: `pullback launch --restarts`.

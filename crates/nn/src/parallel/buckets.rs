@@ -4,10 +4,17 @@ use pullback::{DType, Device, Tensor};
 
 /// Collects gradients in the order in which they become ready, and says when enough of one dtype
 /// are there to be sent.
+///
+/// The first bucket is smaller: nothing is sent before it is full, and where the network is slower
+/// than backward, that time is lost.
 pub(super) struct Filling {
     limit: usize,
+    begun: bool,
     open: Vec<Open>,
 }
+
+/// The first bucket is this part of the others.
+const FIRST: usize = 8;
 
 struct Open {
     kind: (DType, Device),
@@ -18,7 +25,7 @@ struct Open {
 impl Filling {
     /// Buckets of about `limit` bytes: the gradient that reaches it closes its bucket.
     pub fn new(limit: usize) -> Filling {
-        Filling { limit, open: Vec::new() }
+        Filling { limit, begun: false, open: Vec::new() }
     }
 
     /// Adds the gradient of parameter number `i`; gives the bucket that it filled.
@@ -31,7 +38,10 @@ impl Filling {
         let open = &mut self.open[at];
         open.members.push(i);
         open.bytes += x.spec().bytes();
-        (open.bytes >= self.limit).then(|| self.open.remove(at).members)
+        let limit = if self.begun { self.limit } else { self.limit / FIRST };
+        let full = open.bytes >= limit;
+        self.begun |= full;
+        full.then(|| self.open.remove(at).members)
     }
 
     /// The buckets that are not full.

@@ -106,7 +106,7 @@ impl<'a, M: Module> DataParallel<'a, M> {
     }
 
     /// The size of a bucket in bytes; 25 MiB by default. Small ones begin earlier, large ones waste
-    /// less.
+    /// less. The first one of a pass is an eighth of that.
     ///
     /// ```
     /// # use pullback_nn::parallel::DataParallel;
@@ -297,14 +297,7 @@ impl<'a, M: Module> DataParallel<'a, M> {
     #[track_caller]
     pub fn backward_weighted(&self, loss: &Tensor, examples: usize) -> Result<()> {
         let _line = called();
-        let share = catch(|| {
-            no_grad(|| {
-                let own = loss.new_tensor(examples as f64);
-                let all = own.all_reduce(&self.group);
-                (own * self.group.size() as f64 / all).cast(loss.dtype())
-            })
-        })?;
-        self.backward(&catch(|| loss * share)?)
+        self.backward(&weighted(loss, examples, &self.group)?)
     }
 
     /// Waits until all gradients are those of all workers. [`DataParallel::backward`] calls it; a
@@ -567,4 +560,17 @@ pub(crate) fn broadcast(state: &[(String, Tensor)], group: &Group) -> Result<()>
             }
         });
     })
+}
+
+/// A worker's loss, so that the mean over workers is the mean over all examples.
+#[track_caller]
+pub(super) fn weighted(loss: &Tensor, examples: usize, group: &Group) -> Result<Tensor> {
+    let share = catch(|| {
+        no_grad(|| {
+            let own = loss.new_tensor(examples as f64);
+            let all = own.all_reduce(group);
+            (own * group.size() as f64 / all).cast(loss.dtype())
+        })
+    })?;
+    catch(|| loss * share)
 }

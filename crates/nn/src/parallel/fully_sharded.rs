@@ -19,24 +19,19 @@
 //! that and writes `.grad()` of the parts.
 //!
 //! While a function is traced, parameters are gathered and gradients scattered by ops of the
-//! program, and the program decides what it keeps.
+//! program, one for each unit. The compiler starts a gather one unit ahead (`pass/overlap.rs` of
+//! `pullback-ir`), and decides what is kept.
 
 use super::clip::clip_parts;
-use super::shard::{Cut, columns, side_by_side};
+use super::shard::Cut;
+use super::unit::{ByNumber, OP, Unit, lock};
 use crate::Module;
 use crate::refuse::{called, refuse};
 use pullback::{
-    Error, Group, Pack, Packed, Path, Pending, Result, SavedValue, Tensor, Tree, autocast_off, cat,
-    catch, is_tracing, no_grad, with_packing,
+    Error, Group, Path, Result, Tensor, Tree, catch, is_tracing, no_grad, with_packing,
 };
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-
-const OP: &str = "FullySharded";
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
+use std::sync::{Arc, Mutex};
 
 /// The units of a model whose parameters are spread over the workers of a group.
 ///
@@ -87,220 +82,6 @@ pub struct FullySharded<M> {
     hollow: M,
     parts: Vec<Tensor>,
     unit: Arc<Unit>,
-}
-
-/// What the calls of one block share.
-struct Unit {
-    number: usize,
-    /// Those of the [`FullSharding`], which holds this one too.
-    units: Weak<Mutex<Vec<Arc<Unit>>>>,
-    group: Group,
-    names: Vec<String>,
-    cuts: Vec<Cut>,
-    parts: Vec<Tensor>,
-    state: Mutex<UnitState>,
-}
-
-#[derive(Default)]
-struct UnitState {
-    /// Whole parameters on their way.
-    coming: Option<Pending>,
-    /// Whole parameters that backward is using.
-    whole: Option<Vec<Tensor>>,
-    /// The gradients of whole parameters that came so far in this backward pass.
-    grads: HashMap<usize, Tensor>,
-    /// Sums on their way to the parts.
-    sums: Vec<Pending>,
-    error: Option<Error>,
-}
-
-impl Unit {
-    /// One more unit.
-    fn add(
-        units: &Arc<Mutex<Vec<Arc<Unit>>>>,
-        group: &Group,
-        names: Vec<String>,
-        cuts: Vec<Cut>,
-        parts: Vec<Tensor>,
-    ) -> Arc<Unit> {
-        let mut all = lock(units);
-        let (number, units, group) = (all.len(), Arc::downgrade(units), group.clone());
-        let state = Mutex::default();
-        let unit = Arc::new(Unit { number, units, group, names, cuts, parts, state });
-        all.push(unit.clone());
-        unit
-    }
-
-    /// Starts gathering, unless it was.
-    fn prefetch(&self) {
-        let mut state = lock(&self.state);
-        if state.coming.is_none() && state.whole.is_none() {
-            state.coming = Some(self.start());
-        }
-    }
-
-    fn start(&self) -> Pending {
-        no_grad(|| {
-            let rows = self.parts.iter().map(|x| x.detach().reshape([1, x.len()]));
-            let rows: Vec<Tensor> = rows.collect();
-            self.group.all_gather_later(&cat(&rows.iter().collect::<Vec<_>>(), 1))
-        })
-    }
-
-    /// The whole parameters.
-    fn gather(&self) -> Result<Vec<Tensor>> {
-        let coming = lock(&self.state).coming.take();
-        let matrix = coming.unwrap_or_else(|| self.start()).wait()?;
-        catch(|| {
-            no_grad(|| {
-                let rows = columns(&matrix, &self.cuts);
-                // Each in memory of its own, so that the matrix goes.
-                rows.iter()
-                    .zip(&self.cuts)
-                    .map(|(rows, cut)| cut.whole(rows).deep_clone())
-                    .collect()
-            })
-        })
-    }
-
-    fn neighbour(&self, number: Option<usize>) -> Option<Arc<Unit>> {
-        lock(&*self.units.upgrade()?).get(number?).cloned()
-    }
-
-    /// Parameter `i` whole, for backward: all of the unit are gathered at the first request.
-    fn for_backward(&self, i: usize) -> Result<Tensor> {
-        if let Some(whole) = &lock(&self.state).whole {
-            return Ok(whole[i].clone());
-        }
-        let whole = self.gather()?;
-        if let Some(before) = self.neighbour(self.number.checked_sub(1)) {
-            before.prefetch();
-        }
-        let x = whole[i].clone();
-        lock(&self.state).whole = Some(whole);
-        Ok(x)
-    }
-
-    /// The gradient of parameter `i` is complete.
-    fn on_ready(&self, i: usize, grad: &Tensor) {
-        let mut state = lock(&self.state);
-        // A unit that is called several times gets several gradients.
-        let sum = match state.grads.remove(&i) {
-            Some(before) => no_grad(|| before + grad.detach()),
-            None => grad.detach(),
-        };
-        state.grads.insert(i, sum);
-        if state.grads.len() == self.parts.iter().filter(|part| part.is_leaf()).count() {
-            self.scatter(&mut state);
-        }
-    }
-
-    /// Sends the gradients, and drops them and the whole parameters.
-    fn scatter(&self, state: &mut UnitState) {
-        let grads = std::mem::take(&mut state.grads);
-        state.whole = None;
-        let sent = catch(|| {
-            no_grad(|| {
-                autocast_off(|| {
-                    let grad = |(i, cut): (usize, &Cut)| match grads.get(&i) {
-                        Some(grad) => grad.clone(),
-                        None => self.parts[i].new_zeros(&cut.shape).cast(self.parts[i].dtype()),
-                    };
-                    let grads: Vec<(&Cut, Tensor)> =
-                        self.cuts.iter().enumerate().map(|at| (at.1, grad(at))).collect();
-                    let matrix = side_by_side(&grads, self.group.size());
-                    self.group.reduce_scatter_later(&matrix)
-                })
-            })
-        });
-        match sent {
-            Ok(sum) => state.sums.push(sum),
-            Err(error) => state.error = Some(error),
-        }
-    }
-
-    /// Adds the sums that were sent to the gradients of the parts.
-    fn finish(&self) -> Result<()> {
-        let mut state = lock(&self.state);
-        if !state.grads.is_empty() {
-            // Some parameters of the unit got no gradient.
-            self.scatter(&mut state);
-        }
-        (state.coming, state.whole) = (None, None);
-        if let Some(error) = state.error.take() {
-            return Err(error);
-        }
-        for sum in std::mem::take(&mut state.sums) {
-            let row = sum.wait()?;
-            catch(|| {
-                no_grad(|| {
-                    let row = row.reshape([1, row.len()]) / self.group.size() as f64;
-                    for (part, new) in self.parts.iter().zip(columns(&row, &self.cuts)) {
-                        let new = new.reshape([part.len()]);
-                        part.set_grad(Some(match part.grad() {
-                            Some(grad) => grad + new,
-                            None => new.deep_clone(),
-                        }));
-                    }
-                });
-            })?;
-        }
-        Ok(())
-    }
-}
-
-/// Keeps the number of a gathered parameter instead of its values.
-struct ByNumber {
-    unit: Arc<Unit>,
-    whole: Vec<Tensor>,
-}
-
-/// A view of a gathered parameter.
-struct Numbered {
-    unit: Arc<Unit>,
-    parameter: usize,
-    axes: Vec<isize>,
-}
-
-impl Pack for ByNumber {
-    fn pack(&self, value: &SavedValue<'_>) -> Result<Option<Arc<dyn Packed>>> {
-        let x = value.tensor();
-        let Some(parameter) = self.whole.iter().position(|whole| whole.shares_memory(x)) else {
-            return Ok(None);
-        };
-        // Where it is another view than with axes in another order, it is kept as it is.
-        let axes = axes_of(x, &self.whole[parameter]);
-        Ok(axes.map(|axes| {
-            Arc::new(Numbered { unit: self.unit.clone(), parameter, axes }) as Arc<dyn Packed>
-        }))
-    }
-}
-
-/// The order of axes in which `view` shows `whole`, if that is all it does.
-fn axes_of(view: &Tensor, whole: &Tensor) -> Option<Vec<isize>> {
-    if view.len() != whole.len() || view.rank() != whole.rank() {
-        return None;
-    }
-    let mut left: Vec<usize> = (0..whole.rank()).collect();
-    let mut axes = Vec::new();
-    for (length, stride) in view.shape().iter().zip(view.strides()) {
-        let same =
-            |&axis: &usize| whole.shape()[axis] == *length && whole.strides()[axis] == *stride;
-        let at = left.iter().position(same)?;
-        axes.push(left.remove(at) as isize);
-    }
-    Some(axes)
-}
-
-impl Packed for Numbered {
-    fn unpack(&self) -> Result<Tensor> {
-        let whole = self.unit.for_backward(self.parameter)?;
-        catch(|| no_grad(|| whole.permute(&self.axes)))
-    }
-
-    fn bytes(&self) -> usize {
-        0
-    }
 }
 
 impl FullSharding {
@@ -504,12 +285,7 @@ impl<M: Module> FullySharded<M> {
         let _line = called();
         let unit = &self.unit;
         if is_tracing() {
-            let whole = |(part, cut): (&Tensor, &Cut)| {
-                let rows = part.reshape([1, cut.each]).all_gather(&unit.group, 0);
-                cut.whole(&rows)
-            };
-            let whole: Vec<Tensor> = self.parts.iter().zip(&unit.cuts).map(whole).collect();
-            return f(&self.filled(&whole));
+            return f(&self.filled(&unit.traced(&self.parts)));
         }
         let whole = unit.gather().unwrap_or_else(|error| refuse(error));
         if let Some(next) = unit.neighbour(Some(unit.number + 1)) {
@@ -523,8 +299,7 @@ impl<M: Module> FullySharded<M> {
             x.on_grad_ready(move |grad| unit.on_ready(i, grad));
         }
         let module = self.filled(&whole);
-        let memory = whole.iter().map(Tensor::detach).collect();
-        let packer = Arc::new(ByNumber { unit: unit.clone(), whole: memory });
+        let packer = Arc::new(ByNumber::new(unit, &whole));
         with_packing(packer, || f(&module))
     }
 

@@ -15,6 +15,7 @@ mod reducer;
 mod shard;
 mod sharded;
 mod tensor;
+mod unit;
 
 pub(crate) use agreement::agree;
 pub(crate) use data_parallel::broadcast;

@@ -175,7 +175,7 @@ impl Reducer {
             flat = flat.cast(dtype);
         }
         self.recorder.bucket(flat.spec().bytes(), traced);
-        let sum = self.group.all_reduce_later(&flat);
+        let sum = self.group.all_reduce_later(flat);
         self.pass.launched.push((members, sum));
         Ok(())
     }

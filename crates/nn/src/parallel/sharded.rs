@@ -2,7 +2,7 @@
 
 use super::agreement::agree;
 use super::buckets::layout;
-use super::data_parallel::{DataParallel, broadcast};
+use super::data_parallel::{DataParallel, broadcast, weighted};
 use super::shard::{Cut, columns, side_by_side};
 use crate::Module;
 use crate::optim::Optimizer;
@@ -100,7 +100,7 @@ impl State {
         let matrix = side_by_side(&grads, workers);
         drop(grads);
         members.iter().for_each(|&i| self.parameters[i].1.set_grad(None));
-        self.launched.push((members, self.group.reduce_scatter_later(&matrix)));
+        self.launched.push((members, self.group.reduce_scatter_later(matrix)));
     }
 }
 
@@ -301,6 +301,31 @@ impl<'a, M: Module> Sharded<'a, M> {
         done
     }
 
+    /// [`Sharded::backward`] of the mean loss over this many examples, where workers have different
+    /// numbers of them: the gradient is that of the mean over all examples. Every worker calls it.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::parallel::Sharded;
+    /// let parts = pullback_workers::threads(2, |group| {
+    ///     let model = [Tensor::from([1.0, 1.0]).requires_grad()];
+    ///     let sharded = Sharded::new(&model, &group, 2)?;
+    ///     let x = [Tensor::from([2.0]), Tensor::from([2.0, 5.0])][group.rank()].clone();
+    ///     sharded.backward_weighted(&(model[0].sum() * x.mean()), x.len())?;
+    ///     Ok(sharded.parameters()[0].grad().unwrap().item::<f64>())
+    /// })?;
+    /// assert_eq!(parts, [3.0, 3.0]);
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`Sharded::backward`].
+    #[track_caller]
+    pub fn backward_weighted(&self, loss: &Tensor, examples: usize) -> Result<()> {
+        let _line = called();
+        self.backward(&weighted(loss, examples, &self.group())?)
+    }
+
     fn finished(&self) -> Result<()> {
         let mut state = lock(&self.state);
         if let Some(error) = state.error.take() {
@@ -408,7 +433,7 @@ impl<'a, M: Module> Sharded<'a, M> {
                     .map(|&i| self.shards[i].detach().reshape([1, state.cuts[i].each]))
                     .collect();
                 let row = pullback::cat(&rows.iter().collect::<Vec<_>>(), 1);
-                moved.push(state.group.all_gather_later(&row));
+                moved.push(state.group.all_gather_later(row));
             }
             for (members, moved) in state.buckets.iter().zip(moved) {
                 let matrix = moved.wait()?;

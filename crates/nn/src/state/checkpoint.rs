@@ -9,6 +9,7 @@ use super::atomic_write::make_folder;
 use super::manifest::{self, Manifest, Record};
 use super::matching::{Fit, Fitted, targets_from, targets_of};
 use super::names::Names;
+use super::saved_shards::SavedShards;
 use super::tensors::{decode, encode, tensor_of};
 use crate::Module;
 use crate::optim::Optimizer;
@@ -18,7 +19,7 @@ use serde_json::Value;
 use std::path::{Path, PathBuf};
 
 const OP: &str = "checkpoint";
-const MODEL: &str = "model.safetensors";
+pub(super) const MODEL: &str = "model.safetensors";
 const STATE: &str = "state.safetensors";
 const RANDOM: &str = "random";
 const OPTIMIZER: &str = "optimizer";
@@ -264,7 +265,10 @@ impl SavedCheckpoint {
     pub fn read(folder: impl AsRef<Path>) -> Result<SavedCheckpoint> {
         let folder = folder.as_ref();
         let manifest = Manifest::read(folder)?;
-        let (model, state) = (manifest.open(folder, MODEL)?, manifest.open(folder, STATE)?);
+        let (model, state) = match SavedShards::is_in_parts(&manifest) {
+            true => joined(folder)?,
+            false => (manifest.open(folder, MODEL)?, manifest.open(folder, STATE)?),
+        };
         Ok(SavedCheckpoint { record: manifest.record, folder: folder.to_path_buf(), model, state })
     }
 
@@ -433,8 +437,20 @@ impl SavedCheckpoint {
     }
 }
 
+/// The two files of a checkpoint, of one whose parts several workers wrote.
+fn joined(folder: &Path) -> Result<(Vec<u8>, Vec<u8>)> {
+    let (mut model, mut state) = (Vec::new(), Vec::new());
+    for (name, x) in SavedShards::read(folder)?.whole()? {
+        match name.strip_prefix("model.") {
+            Some(name) => model.push((name.to_string(), x)),
+            None => state.push((name, x)),
+        }
+    }
+    Ok((encode(OP, &model)?, encode(OP, &state)?))
+}
+
 /// The name of the state of a device's generator.
-fn random_name(device: Device) -> String {
+pub(super) fn random_name(device: Device) -> String {
     match device {
         Device::Cpu => RANDOM.to_string(),
         Device::Cuda(n) => format!("{RANDOM}.cuda{n}"),

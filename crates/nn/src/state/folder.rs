@@ -279,7 +279,7 @@ impl Checkpoints {
 
     /// Removes what need not be kept. A checkpoint whose manifest cannot be read is ignored and
     /// left for inspection; what cannot be removed stays.
-    fn prune(&self) {
+    pub(super) fn prune(&self) {
         let Ok(mut folders) = self.list() else { return };
         folders.retain(|folder| Manifest::read(folder).is_ok());
         let old = folders.len().saturating_sub(self.last);

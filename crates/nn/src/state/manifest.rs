@@ -96,6 +96,13 @@ impl Manifest {
         Manifest { format: FORMAT.to_string(), version: VERSION, record, files, cut }
     }
 
+    /// Each tensor, with the file it is in.
+    pub fn tensors(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.files.iter().flat_map(|(file, sum)| {
+            sum.crc32c.keys().map(move |name| (file.as_str(), name.as_str()))
+        })
+    }
+
     /// The names of the files of tensors, in order.
     pub fn files(&self) -> impl Iterator<Item = &str> {
         self.files.keys().map(String::as_str)

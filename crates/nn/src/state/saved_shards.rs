@@ -1,8 +1,10 @@
-//! Reading checkpoints of which each worker wrote its part: see `sharded.rs`.
+//! Reading checkpoints of which each worker wrote its part: see `sharded.rs`. Those that one worker
+//! wrote for all are read too, as if each tensor were in one part.
 
 use super::atomic_write::failed;
+use super::checkpoint::MODEL;
 use super::manifest::{Manifest, Record};
-use super::sharded::ShardedCheckpoint;
+use super::sharded::{ShardedCheckpoint, is_part};
 use super::tensors::{decode, dtype_of, tensor_of};
 use crate::parallel::together;
 use crate::refuse::called;
@@ -29,6 +31,12 @@ struct Overlap {
     from: usize,
     to: usize,
     count: usize,
+}
+
+/// The name of a tensor among those of all files: the model has a file of its own, where one worker
+/// wrote all.
+fn full_name(file: &str, name: &str) -> String {
+    if file == MODEL { format!("model.{name}") } else { name.to_string() }
 }
 
 fn overlap(saved: Range<usize>, wanted: &Range<usize>) -> Option<Overlap> {
@@ -148,10 +156,17 @@ impl SavedShards {
     /// If a file is not as it was written.
     pub fn whole(&self) -> Result<Vec<(String, Tensor)>> {
         let mut shapes = self.manifest.cut.clone();
-        if let Some(first) = self.manifest.files().next() {
-            let bytes = self.manifest.open(&self.folder, first)?;
-            for (name, view) in decode(OP, &self.folder.join(first), &bytes)?.iter() {
-                shapes.entry(name.to_string()).or_insert_with(|| view.shape().to_vec());
+        // What is not cut is in the first part.
+        let first_part = self.manifest.files().find(|file| is_part(file));
+        let first_part = first_part.map(str::to_string);
+        for file in self.manifest.files() {
+            if is_part(file) && Some(file) != first_part.as_deref() {
+                continue;
+            }
+            let bytes = self.manifest.open(&self.folder, file)?;
+            for (name, view) in decode(OP, &self.folder.join(file), &bytes)?.iter() {
+                let name = full_name(file, name);
+                shapes.entry(name).or_insert_with(|| view.shape().to_vec());
             }
         }
         let wanted = shapes.into_iter().map(|(name, shape)| {
@@ -177,7 +192,8 @@ impl SavedShards {
             let bytes = self.manifest.open(&self.folder, file)?;
             let tensors = decode(OP, &self.folder.join(file), &bytes)?;
             for (name, view) in tensors.iter() {
-                let Some(&i) = index.get(name) else { continue };
+                let name = &full_name(file, name);
+                let Some(&i) = index.get(name.as_str()) else { continue };
                 let (_, shape, range) = &wanted[i];
                 let cut = self.manifest.cut.get(name);
                 let saved = cut.map_or(view.shape(), |shape| &shape[..]);
@@ -197,6 +213,20 @@ impl SavedShards {
             }
         }
         Ok(found)
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Whether a tensor was saved whose name this holds for.
+    pub(crate) fn has(&self, wanted: impl Fn(&str) -> bool) -> bool {
+        self.manifest.tensors().any(|(file, name)| wanted(&full_name(file, name)))
+    }
+
+    /// Whether worker parts are in its files.
+    pub(super) fn is_in_parts(manifest: &Manifest) -> bool {
+        manifest.files().any(is_part)
     }
 
     fn wrong(&self, name: &str, why: &str) -> Error {

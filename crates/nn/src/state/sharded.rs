@@ -10,7 +10,9 @@
 //! that their parts are on the disk; the manifest is written last. If one worker fails, all get its
 //! error, and nothing is left.
 
-use super::atomic_write::{failed, remove_folder, sweep, sync_folder, temporary, write_new};
+use super::atomic_write::{failed, sweep, sync_folder, temporary, write_new};
+use super::checkpoint::random_name;
+use super::folder::{Checkpoints, numbered};
 use super::manifest::{self, FileSum, Manifest, Record};
 use super::saved_shards::SavedShards;
 use super::tensors::encode;
@@ -18,7 +20,7 @@ use crate::Module;
 use crate::optim::Optimizer;
 use crate::parallel::{Cut, FullSharding, Sharded, gather_texts, together};
 use crate::refuse::called;
-use pullback::{Error, Group, Result, Tensor};
+use pullback::{Error, Group, Result, Tensor, random_states, set_random_state};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::fs;
@@ -85,10 +87,7 @@ pub struct ShardedCheckpoint {
 /// ```
 #[derive(Clone, Debug)]
 #[must_use]
-pub struct ShardedCheckpoints {
-    folder: PathBuf,
-    last: usize,
-}
+pub struct ShardedCheckpoints(Checkpoints);
 
 impl ShardedCheckpoint {
     /// The parts of parameters that [`Sharded`] has cut.
@@ -135,6 +134,61 @@ impl ShardedCheckpoint {
         ShardedCheckpoint::of_cuts(sharding.cuts())
     }
 
+    /// A model of which some parameters are cut: by name, or as they are. The others and the
+    /// buffers are whole on every worker.
+    pub(crate) fn of_model(model: &impl Module, cuts: &[(String, Tensor, Cut)]) -> Self {
+        let piece = |(name, x): (String, Tensor)| {
+            let itself = cuts.iter().find(|(_, part, _)| part.is_same(&x));
+            let found = itself.or_else(|| cuts.iter().find(|(cut, ..)| *cut == name));
+            let (x, cut) = match found {
+                Some((_, part, cut)) => (part.clone(), Some(cut.clone())),
+                None => (x, None),
+            };
+            Piece { name: format!("model.{name}"), x, cut }
+        };
+        let pieces = model.named_state().into_iter().map(piece).collect();
+        ShardedCheckpoint { record: Record::default(), pieces }
+    }
+
+    /// Adds tensors that are cut as the model's of the same names are, or whole.
+    pub(crate) fn like_model(mut self, group: &str, named: &[(String, Tensor)]) -> Self {
+        for (name, x) in named {
+            let of_model = format!("model.{name}");
+            let like = self.pieces.iter().find(|piece| piece.name == of_model);
+            let like = like.filter(|piece| piece.x.shape() == x.shape());
+            let cut = like.and_then(|piece| piece.cut.clone());
+            self.pieces.push(Piece { name: format!("{group}.{name}"), x: x.clone(), cut });
+        }
+        self
+    }
+
+    /// Adds the states of the random generators, of those devices for which `wanted` holds.
+    pub(crate) fn random(mut self, wanted: impl Fn(&str) -> bool) -> Self {
+        for state in random_states() {
+            let name = random_name(state.device());
+            if wanted(&name) {
+                self.pieces.push(Piece { name, x: state.cpu().deep_clone(), cut: None });
+            }
+        }
+        self
+    }
+
+    /// Gives the random generators the states that were restored.
+    pub(crate) fn set_random(&self) {
+        for state in random_states() {
+            let name = random_name(state.device());
+            if let Some(piece) = self.pieces.iter().find(|piece| piece.name == name) {
+                set_random_state(&piece.x.to(state.device()));
+            }
+        }
+    }
+
+    /// What is whole on every worker, with its name.
+    pub(crate) fn whole(&self) -> Vec<(String, Tensor)> {
+        let whole = self.pieces.iter().filter(|piece| piece.cut.is_none());
+        whole.map(|piece| (piece.name.clone(), piece.x.clone())).collect()
+    }
+
     fn of_cuts(cuts: Vec<(String, Tensor, Cut)>) -> ShardedCheckpoint {
         let piece = |(name, x, cut)| Piece { name: format!("model.{name}"), x, cut: Some(cut) };
         let pieces = cuts.into_iter().map(piece).collect();
@@ -163,22 +217,19 @@ impl ShardedCheckpoint {
     /// # Errors
     /// If a state belongs to no part.
     pub fn optimizer(mut self, optimizer: &(impl Optimizer + ?Sized)) -> Result<ShardedCheckpoint> {
-        let groups = optimizer.groups();
-        for (name, x) in optimizer.named_state() {
-            // `group.number.state`, or `group.lr`.
-            let mut words = name.splitn(3, '.');
-            let mut number = || words.next()?.parse::<usize>().ok();
-            let parameter = number().zip(number()).and_then(|(g, i)| groups.get(g)?.get(i));
-            let cut = parameter.filter(|parameter| parameter.shape() == x.shape());
-            let cut = cut.and_then(|parameter| {
-                self.pieces.iter().find(|piece| piece.x.is_same(parameter))?.cut.clone()
-            });
-            if cut.is_none() && x.rank() > 0 {
+        let (groups, named) = (optimizer.groups(), optimizer.named_state());
+        for (name, x) in &named {
+            let parameter = parameter_of(name, &named, &groups);
+            let parameter = parameter.filter(|parameter| parameter.shape() == x.shape());
+            let piece = parameter
+                .and_then(|parameter| self.pieces.iter().find(|piece| piece.x.is_same(parameter)));
+            if piece.is_none() && x.rank() > 0 {
                 let message = format!("the optimiser's `{name}` is {} and of no part", x.spec());
                 return Err(Error::argument(OP, message)
                     .hint("make the optimiser over the parts that are saved"));
             }
-            self.pieces.push(Piece { name: format!("optimizer.{name}"), x, cut });
+            let cut = piece.and_then(|piece| piece.cut.clone());
+            self.pieces.push(Piece { name: format!("optimizer.{name}"), x: x.clone(), cut });
         }
         Ok(self)
     }
@@ -230,6 +281,34 @@ impl ShardedCheckpoint {
     }
 }
 
+/// The parameter that a state of an optimiser belongs to, by its name: `group.number.state`, or
+/// `optimiser.group.number.state` in a list of optimisers.
+fn parameter_of<'g>(
+    name: &str,
+    named: &[(String, Tensor)],
+    groups: &'g [Vec<Tensor>],
+) -> Option<&'g Tensor> {
+    let numbers = |name: &str| -> Vec<usize> {
+        name.split('.').map_while(|word| word.parse().ok()).collect()
+    };
+    let group = match numbers(name)[..] {
+        [group, number] => (group, number),
+        [optimizer, group, number] => {
+            // The groups of a list follow each other, and each has a learning rate.
+            let before = named.iter().filter(|(name, _)| {
+                name.ends_with(".lr") && numbers(name).first().is_some_and(|&n| n < optimizer)
+            });
+            (before.count() + group, number)
+        }
+        _ => return None,
+    };
+    groups.get(group.0)?.get(group.1)
+}
+
+pub(super) fn is_part(file: &str) -> bool {
+    file.starts_with("part-")
+}
+
 fn file_name(rank: usize, size: usize) -> String {
     format!("part-{:05}-of-{size:05}.safetensors", rank + 1)
 }
@@ -244,7 +323,7 @@ impl ShardedCheckpoints {
     /// # Ok::<(), pullback::Error>(())
     /// ```
     pub fn new(folder: impl Into<PathBuf>) -> ShardedCheckpoints {
-        ShardedCheckpoints { folder: folder.into(), last: 3 }
+        ShardedCheckpoints(Checkpoints::new(folder))
     }
 
     /// How many checkpoints are kept; one at least.
@@ -262,7 +341,7 @@ impl ShardedCheckpoints {
     /// # Ok::<(), pullback::Error>(())
     /// ```
     pub fn keep_last(self, count: usize) -> ShardedCheckpoints {
-        ShardedCheckpoints { last: count.max(1), ..self }
+        ShardedCheckpoints(self.0.keep_last(count))
     }
 
     /// Saves a checkpoint: each worker its part, all of them or none. All workers see the same
@@ -287,14 +366,14 @@ impl ShardedCheckpoints {
     pub fn save(&self, checkpoint: &ShardedCheckpoint, group: &Group) -> Result<PathBuf> {
         let _line = called();
         let name = self.begin(checkpoint.record.step, group)?;
-        let (working, place) = (self.folder.join(&name.1), self.folder.join(&name.0));
+        let (working, place) = (self.0.folder().join(&name.1), self.0.folder().join(&name.0));
         let saved = self.write(checkpoint, group, &working, &place);
         if saved.is_err() && group.rank() == 0 {
             let _ = fs::remove_dir_all(&working);
         }
         let saved = together(group, OP, saved);
         if saved.is_ok() && group.rank() == 0 {
-            self.prune();
+            self.0.prune();
         }
         saved.map(|()| place)
     }
@@ -302,10 +381,10 @@ impl ShardedCheckpoints {
     /// Makes the folder to write to; gives the names of the final one and of it.
     fn begin(&self, step: u64, group: &Group) -> Result<(String, String)> {
         let make = || -> Result<(String, String)> {
-            let folder = &self.folder;
+            let folder = self.0.folder();
             fs::create_dir_all(folder).map_err(|error| failed(OP, "made", folder, &error))?;
             sweep(folder);
-            let number = self.numbered()?.last().map_or(1, |(number, _)| number + 1);
+            let number = numbered(folder)?.last().map_or(1, |(number, _)| number + 1);
             let name = format!("{number:05}-step-{step}");
             let working = temporary(folder, &name);
             fs::create_dir(&working).map_err(|error| failed(OP, "made", &working, &error))?;
@@ -354,7 +433,7 @@ impl ShardedCheckpoints {
         write_new(&working.join(manifest::NAME), manifest.text()?.as_bytes())
             .and_then(|()| sync_folder(working))
             .and_then(|()| fs::rename(working, place))
-            .and_then(|()| sync_folder(&self.folder))
+            .and_then(|()| sync_folder(self.0.folder()))
             .map_err(|error| failed(OP, "written", place, &error))
     }
 
@@ -378,7 +457,7 @@ impl ShardedCheckpoints {
     /// If the folder cannot be listed, or there are checkpoints and none can be used.
     pub fn latest(&self) -> Result<Option<SavedShards>> {
         let mut wrong = None;
-        for (_, folder) in self.numbered()?.into_iter().rev() {
+        for (_, folder) in numbered(self.0.folder())?.into_iter().rev() {
             match SavedShards::read(&folder) {
                 Ok(saved) => return Ok(Some(saved)),
                 Err(error) => wrong = wrong.or(Some(error)),
@@ -386,18 +465,10 @@ impl ShardedCheckpoints {
         }
         wrong.map_or(Ok(None), Err)
     }
+}
 
-    /// Number and path of each checkpoint, in order.
-    fn numbered(&self) -> Result<Vec<(u64, PathBuf)>> {
-        super::folder::numbered(&self.folder)
-    }
-
-    fn prune(&self) {
-        let folders = self.numbered().unwrap_or_default();
-        let old = folders.len().saturating_sub(self.last);
-        for (_, folder) in &folders[..old] {
-            // What cannot be removed does no harm.
-            let _ = remove_folder(folder);
-        }
+impl From<Checkpoints> for ShardedCheckpoints {
+    fn from(within: Checkpoints) -> ShardedCheckpoints {
+        ShardedCheckpoints(within)
     }
 }

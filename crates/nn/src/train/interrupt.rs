@@ -26,7 +26,7 @@ fn guards() -> MutexGuard<'static, Guards> {
     GUARDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Until it is dropped, the first Ctrl-C sets a flag, and the second one ends the process at once,
+/// Until it is dropped, the first Ctrl-C (or SIGTERM, or SIGHUP) sets a flag, and the second one ends the process at once,
 /// with exit code 130. [`Trainer::run`](super::Trainer::run) does this itself; a program that is to
 /// notice Ctrl-C before and after its run too makes a guard around all of it.
 ///

@@ -20,6 +20,7 @@ pub mod plots;
 mod progress;
 mod run;
 mod scheduled;
+mod spread;
 mod tensorboard;
 mod throughput;
 mod trainer;

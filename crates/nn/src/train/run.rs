@@ -8,6 +8,8 @@
 //! The state of the loop itself (the position in the epoch, the sums of running means) is in
 //! [`LoopState`].
 
+mod saving;
+
 use super::early_stop::StopDecision;
 use super::interrupt::InterruptGuard;
 use super::loop_state::LoopState;
@@ -19,9 +21,8 @@ use super::workers::Workers;
 use super::{Batches, Callback, Ended, Every, LoopControl, Metrics, Outcome, TrainState};
 use crate::Module;
 use crate::module::in_evaluation;
-use crate::state::{Checkpoint, Checkpoints, json_of, number_in};
 use pullback::{DType, Error, Result, Tensor, autocast, catch, no_grad};
-use serde_json::{Map, Value, json};
+use serde_json::Value;
 use std::cell::RefCell;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ use std::time::{Duration, Instant};
 const OP: &str = "train";
 
 /// The group of a checkpoint's tensors that holds the best weights so far.
-const BEST: &str = "best";
+pub(super) const BEST: &str = "best";
 
 /// A run in progress.
 struct TrainingRun<'r, 'a, M, B> {
@@ -99,67 +100,13 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
             let message = format!("mixed precision is in bf16 or f16, not in {dtype}");
             return Err(Error::argument(OP, message));
         }
-        if let (Some((_, checkpoints)), true) = (&self.trainer.checkpoints, self.trainer.resume) {
-            let checkpoints = checkpoints.clone();
-            let resumed = self.resume(&checkpoints);
-            self.workers.together(resumed)?;
-        }
+        self.resume()?;
         self.trainer.model.train();
         let start = |callback: &mut dyn Callback, now: &TrainState| callback.on_start(now);
         let started = self.call_callbacks(&Metrics::new(), |callback, now| {
             start(callback, now).map(LoopControl::Continue)
         });
         self.workers.together(started.map(drop))
-    }
-
-    fn resume(&mut self, checkpoints: &Checkpoints) -> Result<()> {
-        let Some(found) = checkpoints.latest()? else { return Ok(()) };
-        let (saved, passed_over) = (found.checkpoint, found.passed_over);
-        let record = &saved.record;
-        let wrong = |what: &str| {
-            let folder = saved.folder().display();
-            Error::argument(OP, format!("{folder} cannot be resumed from: {what}"))
-        };
-        // Where something does not fit, nothing outside of this run is changed: tensors are written
-        // last.
-        let mut groups = self.trainer.kept.clone();
-        if saved.has_tensors(BEST) {
-            let best = self.copied_weights();
-            groups.push((BEST.to_string(), best.clone()));
-            self.best = Some(best);
-        }
-        let tensors = saved.checked(self.trainer.model, self.trainer.optimizer, &groups)?;
-        (self.place.step, self.place.epoch) = (record.step, record.epoch);
-        let latest = self.place.restore(&record.run["place"]).and_then(|()| {
-            record.run["latest"]
-                .as_object()?
-                .iter()
-                .map(|(k, v)| Some((k, number_in(v)?)))
-                .collect()
-        });
-        let latest: Vec<(&String, f64)> =
-            latest.ok_or_else(|| wrong("it is not the state of a training loop"))?;
-        latest.into_iter().for_each(|(name, value)| self.latest.set(name, value));
-        self.place.saved = Some(record.step);
-        if let Some(stop) = &mut self.trainer.early_stop {
-            stop.restore_state(&record.run["early_stop"])?;
-        }
-        self.batches.go_to(&record.data).map_err(|e| wrong("its data").because(e))?;
-        if let Some((_, schedule)) = &mut self.trainer.schedule
-            && let Err(error) = schedule.go_to(&record.schedule)
-        {
-            self.batches.go_to(&self.position)?;
-            return Err(wrong("its schedule").because(error));
-        }
-        tensors.write()?;
-        // Learning rates are the optimiser's tensors; a schedule that was changed since overwrites
-        // them.
-        if let Some((_, schedule)) = &mut self.trainer.schedule {
-            schedule.go_to(&record.schedule)?;
-        }
-        self.position = self.batches.position();
-        self.notes = passed_over;
-        Ok(())
     }
 
     /// All steps that are left.
@@ -416,55 +363,6 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         self.place.seconds + self.started.elapsed().as_secs_f64()
     }
 
-    fn save(&mut self) -> Result<()> {
-        let Some((_, checkpoints)) = &self.trainer.checkpoints else { return Ok(()) };
-        if self.place.saved == Some(self.place.step) {
-            return Ok(());
-        }
-        self.workers.share_buffers(self.trainer.model)?;
-        let mut state = self.trainer.model.named_parameters();
-        state.extend(self.trainer.optimizer.named_state());
-        self.workers.same_state(state)?;
-        let saved = self.write(checkpoints);
-        self.workers.together(saved)?;
-        self.place.saved = Some(self.place.step);
-        Ok(())
-    }
-
-    /// Writes a checkpoint, on the worker that does.
-    fn write(&self, checkpoints: &Checkpoints) -> Result<()> {
-        if !self.workers.is_writer() {
-            return Ok(());
-        }
-        let trainer = &self.trainer;
-        let early_stop = trainer.early_stop.as_ref().map(super::EarlyStop::state);
-        let latest = self.latest.iter().map(|(name, value)| (name.to_string(), json_of(value)));
-        let latest: Map<String, Value> = latest.collect();
-        let mut checkpoint = Checkpoint::of(trainer.model)
-            .optimizer(trainer.optimizer)
-            .at(self.place.step, self.place.epoch)
-            .data(self.position.clone())
-            .config(trainer.config.clone())
-            .run(json!({
-                "place": self.place.state(self.seconds()),
-                "early_stop": early_stop,
-                "latest": latest,
-            }));
-        if let Some((_, schedule)) = &trainer.schedule {
-            checkpoint = checkpoint.schedule(schedule.state());
-        }
-        for (group, named) in &trainer.kept {
-            checkpoint = checkpoint.tensors(group, named.clone());
-        }
-        if let Some(best) = &self.best {
-            checkpoint = checkpoint.tensors(BEST, best.clone());
-        }
-        for (name, value) in self.measured.iter() {
-            checkpoint = checkpoint.metric(name, value);
-        }
-        checkpoints.save(&checkpoint).map(drop)
-    }
-
     /// How many steps there will be.
     fn last_step(&self) -> Option<u64> {
         match self.trainer.until {
@@ -514,6 +412,8 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
                     model.iter().zip(&best).for_each(|((_, x), (_, best))| drop(x.copy_(best)))
                 });
             })?;
+            let spread = self.trainer.spread.as_ref();
+            spread.map_or(Ok(()), |spread| spread.scatter(self.trainer.model))?;
         }
         if !self.looked && self.place.step > 0 {
             // No evaluation and no end of an epoch came before the end.

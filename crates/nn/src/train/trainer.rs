@@ -1,6 +1,7 @@
 //! The options of the training loop, which is in `run.rs`.
 
 use super::overflows::NAMED;
+use super::spread::Spread;
 use super::{Batches, Callback, EarlyStop, Every, Metrics, Outcome, Scheduled, run};
 use crate::Module;
 use crate::optim::Optimizer;
@@ -74,6 +75,7 @@ pub struct Trainer<'a, M> {
     pub(super) scaler: Option<&'a GradScaler>,
     pub(super) name_overflows: u64,
     pub(super) workers: Option<Group>,
+    pub(super) spread: Option<Spread<'a>>,
 }
 
 impl<'a, M: Module> Trainer<'a, M> {
@@ -107,6 +109,7 @@ impl<'a, M: Module> Trainer<'a, M> {
             scaler: None,
             name_overflows: NAMED,
             workers: None,
+            spread: None,
         }
     }
 
@@ -256,7 +259,8 @@ impl<'a, M: Module> Trainer<'a, M> {
         self
     }
 
-    /// Whether Ctrl-C stops the run, as it does unless this is `false`: after the step that is
+    /// Whether Ctrl-C stops the run (on Unix also SIGTERM and SIGHUP, which launchers and batch
+    /// systems send), as it does unless this is `false`: after the step that is
     /// running, with a checkpoint (if there are [`Trainer::checkpoints`]), and a sentence on
     /// standard error that says how to resume. [`Outcome::ended`] is then
     /// [`Ended::Interrupted`](super::Ended::Interrupted). A second Ctrl-C ends the process at once,

@@ -135,7 +135,8 @@ impl Workers {
             lines.push(format!("{name} with the sum {:e}", sum.try_item::<f64>()?));
         }
         agree(group, OP, "the tensors to be saved", lines).map_err(|error| {
-            error.hint("worker 0 saves for all; what is spread is saved by `ShardedCheckpoints`")
+            error
+                .hint("worker 0 saves for all; what is spread: `Trainer::sharded`, `fully_sharded`")
         })
     }
 

@@ -1,8 +1,27 @@
 //! Training by one process and by many workers, to be compared.
 
-use pullback::{DType, Key, Tensor, Tree};
+use pullback::{DType, Group, Key, Result, Tensor, Tree};
 use pullback_nn::models::{Gpt, GptConfig};
 use pullback_nn::{BatchNorm2d, Conv2d, Layer, Linear, Module, Relu, Sequential};
+
+/// The workers of a comparison.
+#[derive(Clone, Debug)]
+pub enum Crew {
+    /// So many threads of this process.
+    Threads(usize),
+    /// This process is one of them.
+    Joined(Group),
+}
+
+impl Crew {
+    /// What `f` gives on the workers: on all of them, or on this one.
+    pub fn each<R: Send>(&self, f: impl Fn(&Group) -> Result<R> + Sync) -> Result<Vec<R>> {
+        match self {
+            Crew::Threads(workers) => pullback_workers::threads(*workers, |group| f(&group)),
+            Crew::Joined(group) => Ok(vec![f(group)?]),
+        }
+    }
+}
 
 /// Random numbers that depend on the number alone.
 pub fn normal(number: u64, shape: &[usize]) -> Tensor {

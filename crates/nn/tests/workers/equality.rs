@@ -1,12 +1,11 @@
 //! In f64, N workers are one process with the whole batch, to 1e-12.
 
-use crate::compared::{Cnn, assert_close, gpt, mlp, normal, values};
+use crate::compared::{Cnn, Crew, assert_close, gpt, mlp, normal, values};
 use pullback::{Group, Key, Result, Tensor, catch, jit};
 use pullback_nn::models::Gpt;
 use pullback_nn::optim::{Optimizer, Sgd, UpdateRule};
 use pullback_nn::parallel::DataParallel;
 use pullback_nn::{Layer, Module, Sequential};
-use pullback_workers::threads;
 
 const STEPS: u64 = 4;
 const EXAMPLES: usize = 12;
@@ -54,17 +53,17 @@ fn train<M: Module + Clone>(
 /// Compares workers with one process, eagerly and compiled.
 fn compare<M: Module + Clone + Sync>(
     what: &str,
+    crews: &[Crew],
     model: impl Fn(Option<&Group>) -> M + Sync,
     data: impl Fn(u64) -> (Tensor, Tensor) + Sync,
     loss: impl Fn(&M, &Tensor, &Tensor) -> Tensor + Sync,
 ) {
     let whole = train(&model(None), None, false, &data, &loss).unwrap();
-    for workers in [2, 3, 4] {
+    for crew in crews {
         for compiled in [false, true] {
-            let trained = threads(workers, |group| {
-                train(&model(Some(&group)), Some(&group), compiled, &data, &loss)
-            });
-            let what = format!("{what}, {workers} workers, compiled: {compiled}");
+            let trained =
+                crew.each(|group| train(&model(Some(group)), Some(group), compiled, &data, &loss));
+            let what = format!("{what}, {crew:?}, compiled: {compiled}");
             for trained in &trained.unwrap_or_else(|error| panic!("{what}: {error}")) {
                 assert_close(&what, trained, &whole, 1e-12);
             }
@@ -76,22 +75,24 @@ fn labels(number: u64, shape: &[usize], kinds: i64) -> Tensor {
     Key::new(3).fold_in(number).randint(shape, 0, kinds)
 }
 
-#[test]
-fn workers_train_an_mlp_as_one_process_does() {
+/// Workers train an MLP as one process does.
+pub fn of_mlp(crews: &[Crew]) {
     let start = mlp();
     compare(
         "mlp",
+        crews,
         |_| start.deep_copy(),
         |n| (normal(n, &[EXAMPLES, 6]), labels(n, &[EXAMPLES], 3)),
         |model: &Sequential, x, y| pullback::cross_entropy(&model.forward(x), y),
     );
 }
 
-#[test]
-fn workers_train_a_cnn_with_synchronised_batch_norm_as_one_process_does() {
+/// Workers train a CNN with synchronised batch normalisation as one process does.
+pub fn of_cnn(crews: &[Crew]) {
     let start = Cnn::new();
     compare(
         "cnn",
+        crews,
         |group| {
             let copy = start.deep_copy();
             match group {
@@ -104,11 +105,12 @@ fn workers_train_a_cnn_with_synchronised_batch_norm_as_one_process_does() {
     );
 }
 
-#[test]
-fn workers_train_a_gpt_as_one_process_does() {
+/// Workers train a GPT as one process does.
+pub fn of_gpt(crews: &[Crew]) {
     let start = gpt();
     compare(
         "gpt",
+        crews,
         |_| start.deep_copy(),
         |n| (labels(n, &[EXAMPLES, 6], 11), labels(n + 50, &[EXAMPLES, 6], 11)),
         |model: &Gpt, x, y| model.loss(x, y),

@@ -191,7 +191,7 @@ fn worker_0_does_not_save_what_is_spread() {
     });
     for error in errors.unwrap() {
         assert!(error.contains("differ between workers"), "{error}");
-        assert!(error.contains("`ShardedCheckpoints`"), "{error}");
+        assert!(error.contains("`Trainer::sharded`"), "{error}");
     }
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
 }

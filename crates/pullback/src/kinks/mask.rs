@@ -3,7 +3,8 @@
 
 use crate::apply::apply;
 use crate::{DType, Op, Shape, Tensor};
-use pullback_ir::{Combine, Cumulation, Frame, Pool, Window};
+use pullback_ir::{Collective, Combination, Combine, Cumulation, Frame, Pool, Window};
+use std::sync::Arc;
 
 /// From an op, its operands and its results: where the results are at a kink.
 pub(crate) type Spots = fn(&Op, &[Tensor], &[Tensor]) -> Tensor;
@@ -172,6 +173,15 @@ pub(crate) fn scattered(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
     let hits = source.eq(there).cast(DType::I64);
     let own = base.eq(&y[0]).cast(DType::I64);
     apply(Op::Scatter(axis, Combine::Add), &[&own, index, &hits]).gt(1)
+}
+
+/// Several workers have the extreme element. To know that takes a sum of its own, so all workers
+/// count, or none.
+pub(crate) fn tied_workers(op: &Op, x: &[Tensor], y: &[Tensor]) -> Tensor {
+    let Op::Collective(of) = op else { unreachable!("called for collectives") };
+    let hits = x[0].eq(&y[0]).cast(DType::I64);
+    let sum = of.with(Collective::AllReduce(Combination::Sum));
+    apply(Op::Collective(Arc::new(sum)), &[&hits]).gt(1)
 }
 
 /// The first and the last largest element of a window are not the same. The last is the first of

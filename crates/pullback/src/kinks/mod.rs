@@ -82,7 +82,8 @@ thread_local! {
 /// ```
 ///
 /// Counting costs passes over the values, and compiled functions run op by op: use it to find out,
-/// not in every step. It holds for this thread. Reports nest: what an inner one counts, the outer
+/// not in every step. Ties between workers are found by a sum of all of them, so all workers of a
+/// group count, or none. It holds for this thread. Reports nest: what an inner one counts, the outer
 /// ones count too.
 pub fn kink_report<R>(f: impl FnOnce() -> R) -> (R, KinkReport) {
     COUNTERS.with_borrow_mut(|all| all.push(Counter::default()));
@@ -209,8 +210,9 @@ fn note(
         return Ok(());
     }
     let differentiated = operands.iter().any(|x| is_differentiated(x));
-    // A body is differentiated where it is replayed, if at all.
-    if !differentiated && !trace::in_body() {
+    // A body is differentiated where it is replayed, if at all. Ties of workers are found by all of
+    // them, also by those that do not count them.
+    if !differentiated && !trace::in_body() && kind != KinkKind::Workers {
         return Ok(());
     }
     if trace::active() && !is_collecting() {

@@ -3,7 +3,7 @@
 use super::conventions::Conventions;
 use super::mask::{self, Spots};
 use crate::{Op, ops};
-use pullback_ir::{Combine, Cumulation, Linalg, Pooling, Reduction};
+use pullback_ir::{Collective, Combination, Combine, Cumulation, Linalg, Pooling, Reduction};
 
 /// A row of the table of `docs/conventions.md`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,7 +37,7 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Relu Leaky Elu Shrink Abs Jump Clamp Hardtanh Relu6 Pair FirstOfPair Extreme Place Pool Bag Running Scatter Sort
+    Relu Leaky Elu Shrink Abs Jump Clamp Hardtanh Relu6 Pair FirstOfPair Extreme Place Pool Bag Running Scatter Workers Sort
     Sqrt Norm Hypot OtherNorm Pow Modulo Atan2 Copysign Bessel Infinite Quotient Lgamma Spectrum Sample
 }
 
@@ -63,6 +63,7 @@ impl KinkKind {
             KinkKind::Bag         => ("`EmbeddingBag` of `BagMode::Max`",            "ties",           "to the first one".into()),
             KinkKind::Running     => ("`cummax`, `cummin`",                          "ties",           "to the latest one".into()),
             KinkKind::Scatter     => ("`scatter_max`, `scatter_min`",                "ties",           "shared evenly".into()),
+            KinkKind::Workers     => ("`all_reduce_max`, `all_reduce_min`",          "ties of workers", "shared evenly".into()),
             KinkKind::Sort        => ("`sort`, `topk`, `kthvalue`, `median`",        "ties",           "stable: by their order".into()),
             KinkKind::Sqrt        => ("`sqrt`",                                      "0",              "∞".into()),
             KinkKind::Norm        => ("`norm`, `std`",                               "origin",         c.norm_text()),
@@ -140,8 +141,12 @@ pub(super) fn row(op: &Op) -> Option<(KinkKind, Spots)> {
         // Branches and iterations are checked op by op; the derivative of a custom op is its
         // user's.
         Op::Flow(_) | Op::Custom(_) => None,
-        // Ties with other workers are not counted, as that would take communication of its own.
-        Op::Collective(_) => None,
+        Op::Collective(of)      => match of.collective {
+            Collective::AllReduce(Combination::Max | Combination::Min) => Some((KinkKind::Workers, mask::tied_workers)),
+            Collective::AllReduce(Combination::Sum) | Collective::AllGather | Collective::ReduceScatter
+            | Collective::Broadcast { .. } | Collective::AllToAll | Collective::Send { .. }
+            | Collective::Recv { .. } | Collective::Barrier => None,
+        },
     }
 }
 

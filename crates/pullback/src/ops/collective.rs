@@ -38,16 +38,17 @@ pub(crate) fn row(collective: &Collective) -> Grad {
         Collective::AllToAll => super::linear("the parts of `dy` sent back", |f, _, dy| {
             again(f, Collective::AllToAll, dy)
         }),
-        Collective::Send { .. } => super::linear("the `dy` of the receiver", |f, i, dy| {
-            let Collective::Send { to } = of(f).collective else { unreachable!("called for Send") };
-            again(f, Collective::Recv { from: to, spec: f.in_spec(i).clone() }, dy)
+        Collective::Send { .. } => Grad::ByHand(ByHand {
+            uses: &[],
+            vjp: send_vjp,
+            jvp: send_jvp,
+            formula: "the `dy` of the receiver",
         }),
-        Collective::Recv { .. } => super::linear("`dy` sent to the sender", |f, i, dy| {
-            let Collective::Recv { from, .. } = of(f).collective else {
-                unreachable!("called for Recv")
-            };
-            let sent = again(f, Collective::Send { to: from }, dy);
-            sent.apply_view(View::Reshape(Shape::from_slice(f.in_shape(i))))
+        Collective::Recv { .. } => Grad::ByHand(ByHand {
+            uses: &[],
+            vjp: recv_vjp,
+            jvp: recv_jvp,
+            formula: "`dy` sent to the sender",
         }),
         Collective::Barrier => Grad::Zero,
     }
@@ -93,6 +94,54 @@ fn extreme_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
 
 fn extreme_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     t[0].iter().map(|tx| sum(f, &(tx * share(f)))).collect()
+}
+
+/// The shape of a derivative on its way. It has one axis more, so that a worker that does not expect
+/// one (`recv` has no derivative) does not take it for the next message.
+fn marked(shape: &[usize]) -> Shape {
+    with(shape, 0, 1)
+}
+
+fn shaped(x: &Tensor, shape: &[usize]) -> Tensor {
+    x.apply_view(View::Reshape(Shape::from_slice(shape)))
+}
+
+fn send_derivative(f: &RuleContext, to: usize, x: &Tensor) -> Tensor {
+    again(f, Collective::Send { to }, &shaped(x, &marked(x.shape())))
+}
+
+fn recv_derivative(f: &RuleContext, from: usize, like: &Spec, after: &Tensor) -> Tensor {
+    let spec = Spec::on(like.device, like.dtype, marked(&like.shape));
+    shaped(&again(f, Collective::Recv { from, spec }, after), &like.shape)
+}
+
+/// The other worker of a message, and what is received.
+fn peer<'a>(f: &RuleContext<'a>) -> (usize, Option<&'a Spec>) {
+    match &of(f).collective {
+        Collective::Send { to } => (*to, None),
+        Collective::Recv { from, spec } => (*from, Some(spec)),
+        _ => unreachable!("called for Send and Recv"),
+    }
+}
+
+fn send_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
+    let received = |dy| recv_derivative(f, peer(f).0, f.in_spec(0), dy);
+    smallvec![dys[0].as_ref().map(received)]
+}
+
+fn send_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
+    t[0].iter().map(|tx| send_derivative(f, peer(f).0, tx)).collect()
+}
+
+fn recv_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
+    let sent = |dy: &Tensor| shaped(&send_derivative(f, peer(f).0, dy), f.in_shape(0));
+    smallvec![dys[0].as_ref().map(sent)]
+}
+
+fn recv_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
+    let (from, spec) = peer(f);
+    let like = spec.unwrap_or(f.in_spec(0));
+    t[0].iter().map(|tx| recv_derivative(f, from, like, tx)).collect()
 }
 
 /// The op of a group, with the user's line.
@@ -313,7 +362,8 @@ impl Tensor {
     ///
     /// The result is empty. It connects the graphs of the two workers: where its sum (0) is added
     /// to what this worker differentiates, backward receives the gradient from the other worker.
-    /// Derivative: the `dy` of the receiver, which must have received by [`Tensor::recv_after`].
+    /// Derivative: the `dy` of the receiver, which must have received by [`Tensor::recv_after`];
+    /// where it has not, what it receives next is refused.
     ///
     /// ```
     /// # use pullback::{Group, Tensor, catch};

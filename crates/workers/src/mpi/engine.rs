@@ -1,40 +1,38 @@
 //! The thread of a group: it alone calls MPI for it.
 
-use super::{Answer, Job, ONE_AT_A_TIME, Order, RESTING, Ready, held};
+use super::notices::Notices;
+use super::{Answer, Job, ONE_AT_A_TIME, Order, RESTING, Ready, Shared, held};
 use crate::combine::combine;
+use crate::sizes::{CHUNK, DIRECT, LINE};
 use crate::ticket::{self, Ticket};
 use mpi::collective::{CommunicatorCollectives, Root};
 use mpi::point_to_point::{Destination, Source};
-use mpi::request::{Request, Scope, StaticScope, scope};
+use mpi::request::{Request, Scope, scope};
 use mpi::topology::{Communicator as _, SimpleCommunicator};
 use pullback_ir::{Collective, CollectiveCall, Combination, DType, Spec};
 use std::cell::{Cell, RefCell};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Bytes of an operand that move in one round.
-const CHUNK: usize = 4 << 20;
-/// An operand of at most so many bytes is reduced as a whole by every worker.
-const DIRECT: usize = 16 << 10;
-/// Shares are multiples of so many bytes.
-const LINE: usize = 64;
 /// Tags of messages.
 const TICKET: i32 = 1;
 const DATA: i32 = 2;
-const NOTICE: i32 = 3;
 /// How long a loop of tests keeps its core, and how long it then sleeps at most.
 const YIELD: Duration = Duration::from_micros(200);
 const NAP: Duration = Duration::from_micros(500);
 /// How often it looks for notices.
 const LOOK: Duration = Duration::from_millis(5);
+
 /// What the thread knows of its group.
 struct Engine {
     id: u64,
     comm: SimpleCommunicator,
     /// Notices go by a communicator of their own.
-    notices: SimpleCommunicator,
+    notices: Notices,
+    shared: Arc<Shared>,
     rank: usize,
     size: usize,
     timeout: Duration,
@@ -44,8 +42,11 @@ struct Engine {
     received: RefCell<Vec<u64>>,
     /// Who waits for the current call.
     answer: RefCell<Option<Sender<Answer>>>,
-    /// What the current call is, for errors.
+    /// What the current call is, and what the last one was that all workers entered, for errors.
     doing: RefCell<String>,
+    last: RefCell<Option<Ticket>>,
+    /// How long this worker waited for the others to enter the last call.
+    wait: Cell<Duration>,
     /// Set when the group ends: who waits for that.
     end: RefCell<Option<Sender<()>>>,
 }
@@ -57,15 +58,18 @@ pub(super) fn serve(
     id: u64,
     timeout: Duration,
     one_at_a_time: bool,
+    shared: Arc<Shared>,
     ready: &Sender<Ready>,
     orders: &Receiver<Order>,
 ) -> Option<Sender<()>> {
     let (comm, notices) = (comm.duplicate(), comm.duplicate());
     let (rank, size) = (comm.rank() as usize, comm.size() as usize);
+    held(&shared.waited).resize(size, Duration::ZERO);
     let engine = Engine {
         id,
         comm,
-        notices,
+        notices: Notices { comm: notices, timeout, one_at_a_time },
+        shared,
         rank,
         size,
         timeout,
@@ -75,6 +79,8 @@ pub(super) fn serve(
         received: RefCell::new(vec![0; size]),
         answer: RefCell::default(),
         doing: RefCell::default(),
+        last: RefCell::default(),
+        wait: Cell::default(),
         end: RefCell::default(),
     };
     if ready.send(Ok((rank, size))).is_ok() {
@@ -113,7 +119,7 @@ impl Engine {
             };
             match order {
                 Ok(Order::Run(job)) => self.run(job, orders),
-                Ok(Order::Fail(message)) => self.tell_all(&message),
+                Ok(Order::Fail(reason)) => self.notices.tell_failure(&reason),
                 Ok(Order::End(ended)) => *self.end.borrow_mut() = Some(ended),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -128,9 +134,17 @@ impl Engine {
             sequence: 0,
             line: job.line,
         };
-        *self.doing.borrow_mut() = format!("{} (at {})", ticket::describe(&call), job.line);
         if let Collective::Send { to } = job.collective {
             return self.send(to, &call, &job, orders);
+        }
+        *self.doing.borrow_mut() = match job.collective {
+            Collective::Recv { .. } => format!("{} (at {})", ticket::describe(&call), job.line),
+            _ => Ticket::new(self.id, self.number.get(), &call).to_string(),
+        };
+        if let Some(reason) = self.told() {
+            // The caller waits; if it does not, nobody needs the answer.
+            let _ = job.answer.send(Err(reason));
+            return;
         }
         *self.answer.borrow_mut() = Some(job.answer.clone());
         let mut output = vec![0; job.output];
@@ -139,7 +153,6 @@ impl Engine {
             _ => self.compare(&call).map(|()| self.exchange(&call, &job.input, &mut output)),
         };
         self.answer.take();
-        // The caller waits; if it does not, nobody needs the answer.
         let _ = job.answer.send(outcome.map(|()| output));
     }
 
@@ -160,37 +173,30 @@ impl Engine {
             }
             if now - looked > LOOK {
                 looked = now;
-                if let Some(notice) = self.notice() {
-                    self.rest(notice);
+                if let Some(reason) = self.told() {
+                    self.rest(reason);
                 }
                 if now - start > self.timeout {
-                    let message = self.missing();
-                    self.tell_all(&message);
-                    self.rest(message);
+                    self.rest(self.notices.time_up(&self.doing.borrow(), &self.last()));
                 }
             }
             thread::sleep(NAP.min((now - start) / 10));
         }
     }
 
-    /// A notice of another worker that it cannot go on.
-    fn notice(&self) -> Option<String> {
-        self.one(|| {
-            let any = self.notices.any_process();
-            any.immediate_probe_with_tag(NOTICE)?;
-            let (bytes, _) = any.receive_vec_with_tag::<u8>(NOTICE);
-            Some(String::from_utf8_lossy(&bytes).into_owned())
-        })
+    /// Why the group has failed, if another worker or another thread of this one says so.
+    fn told(&self) -> Option<String> {
+        if let Some(reason) = self.shared.failed() {
+            self.notices.tell_failure(&reason);
+            return Some(reason);
+        }
+        self.notices.look(&self.doing.borrow(), &self.last())
     }
 
-    /// Tells all others that this worker cannot go on. This happens once, and nobody may be there
-    /// to receive it, so the message stays in memory.
-    fn tell_all(&self, message: &str) {
-        let kept: &'static [u8] = Box::leak(message.as_bytes().to_vec().into_boxed_slice());
-        for rank in (0..self.size).filter(|&rank| rank != self.rank) {
-            let to = self.notices.process_at_rank(rank as i32);
-            let request = self.one(|| to.immediate_send_with_tag(StaticScope, kept, NOTICE));
-            std::mem::forget(request);
+    fn last(&self) -> String {
+        match &*self.last.borrow() {
+            None => "before its first collective".to_string(),
+            Some(ticket) => format!("its last collective was {ticket}"),
         }
     }
 
@@ -202,15 +208,6 @@ impl Engine {
         loop {
             thread::sleep(Duration::from_secs(60));
         }
-    }
-
-    fn missing(&self) -> String {
-        format!(
-            "not all workers came within {} s (PULLBACK_TIMEOUT); worker {} waits in {}",
-            self.timeout.as_secs_f64(),
-            self.rank,
-            self.doing.borrow()
-        )
     }
 
     fn all_gather_bytes(&self, mine: &[u8]) -> Vec<u8> {
@@ -230,10 +227,25 @@ impl Engine {
     }
 
     /// Compares what all workers were asked.
+    ///
+    /// With its ticket a worker says how long it waited for the others the last time: who waited
+    /// least came last, and the others waited for it.
     fn compare(&self, call: &CollectiveCall<'_>) -> std::result::Result<(), String> {
         let number = self.number.replace(self.number.get() + 1);
-        let all = self.all_gather_bytes(&Ticket::new(self.id, number, call).encode());
-        let tickets: Vec<Ticket> = all.as_chunks().0.iter().map(Ticket::decode).collect();
+        let mut mine = Ticket::new(self.id, number, call).encode().to_vec();
+        mine.extend_from_slice(&(self.wait.get().as_nanos() as u64).to_le_bytes());
+        let start = Instant::now();
+        let all = self.all_gather_bytes(&mine);
+        let before = self.wait.replace(start.elapsed());
+        let said: &[[u8; ticket::BYTES + 8]] = all.as_chunks().0;
+        let wait =
+            |said: &[u8; ticket::BYTES + 8]| said.last_chunk().map(|n| u64::from_le_bytes(*n));
+        if let Some(slowest) = (0..said.len()).min_by_key(|&rank| wait(&said[rank])) {
+            held(&self.shared.waited)[slowest] += before;
+        }
+        let ticket = |said: &[u8; ticket::BYTES + 8]| said.first_chunk().map(Ticket::decode);
+        let tickets: Vec<Ticket> = said.iter().filter_map(ticket).collect();
+        *self.last.borrow_mut() = tickets.get(self.rank).cloned();
         Ticket::compare(&tickets)
     }
 
@@ -370,7 +382,7 @@ impl Engine {
                 ticket::describe(call),
                 call.line
             );
-            self.tell_all(&message);
+            self.notices.tell_failure(&message);
             return Err(message);
         }
         for piece in output.chunks_mut(1 << 30) {

@@ -2,17 +2,20 @@
 //!
 //! A communicator of MPI stays on the thread that made it, so each group has a thread of its own;
 //! calls go there and wait for the answer. All communication is non-blocking and tested in a loop,
-//! which also looks at the clock and for *notices*: messages by which a worker says that it cannot
-//! go on. So a worker that does not come is an error and not a hang. (A worker that dies is
-//! noticed by mpirun or slurm, which end the others.)
+//! which also looks at the clock and for *notices* (`notices.rs`): messages by which a worker says
+//! that it cannot go on. So a worker that does not come is an error and not a hang. (A worker that
+//! dies is noticed by mpirun or slurm, which end the others.)
 //!
 //! Sums are made here and not by MPI, whose order of adding depends on its version and on the
 //! network: a chunk is scattered (`MPI_Ialltoall`), each worker adds its share in the order of
 //! ranks, and the shares are gathered (`MPI_Iallgather`). A ring moves as many bytes.
 
 mod engine;
+mod join;
+mod notices;
 
 use engine::serve;
+use join::meet;
 use mpi::Threading;
 use mpi::topology::{Communicator as _, Group as _, SimpleCommunicator};
 use pullback_ir::{Collective, CollectiveCall, Communicator, Error, ErrorKind, Line, Result, Spec};
@@ -20,7 +23,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -50,6 +53,54 @@ enum Order {
     End(Sender<()>),
 }
 
+/// What the thread of a group and its callers share.
+#[derive(Default)]
+struct Shared {
+    /// Why the group is not used any more.
+    failed: Mutex<Option<String>>,
+    /// How long this worker has waited for each.
+    waited: Mutex<Vec<Duration>>,
+}
+
+impl Shared {
+    /// Makes the group fail, and gives the reason: an earlier one if there is one.
+    fn fail(&self, reason: String) -> String {
+        held(&self.failed).get_or_insert(reason).clone()
+    }
+
+    fn failed(&self) -> Option<String> {
+        held(&self.failed).clone()
+    }
+}
+
+/// The way to the thread of a group, and to those of the groups that it is a part of.
+struct Way {
+    orders: Mutex<Sender<Order>>,
+    shared: Arc<Shared>,
+    parent: Option<Arc<Way>>,
+}
+
+impl Way {
+    fn new(orders: Sender<Order>, parent: Option<Arc<Way>>) -> Arc<Way> {
+        Arc::new(Way { orders: Mutex::new(orders), shared: Arc::default(), parent })
+    }
+
+    /// Makes the groups that this one is a part of fail.
+    fn fail_parents(&self, reason: &str) {
+        if let Some(parent) = &self.parent {
+            parent.fail(format!("in a sub-group: {reason}"));
+        }
+    }
+
+    /// Makes the group fail, on all workers.
+    fn fail(&self, reason: String) {
+        let reason = self.shared.fail(reason);
+        // If the thread has ended, there is nobody to be told.
+        let _ = held(&self.orders).send(Order::Fail(reason.clone()));
+        self.fail_parents(&reason);
+    }
+}
+
 /// A worker of a group, for callers of any thread.
 struct Mpi {
     id: u64,
@@ -57,8 +108,7 @@ struct Mpi {
     /// The ranks of the group in the world.
     ranks: Vec<usize>,
     timeout: Duration,
-    orders: Mutex<Sender<Order>>,
-    failed: Mutex<Option<String>>,
+    way: Arc<Way>,
     subgroups: Mutex<HashMap<Vec<usize>, u64>>,
 }
 
@@ -81,6 +131,8 @@ type Ready = std::result::Result<(usize, usize), String>;
 pub(crate) fn world(timeout: Duration) -> Result<Arc<dyn Communicator>> {
     let (ready, started) = channel();
     let (orders, received) = channel();
+    let way = Way::new(orders.clone(), None);
+    let shared = way.shared.clone();
     thread::Builder::new()
         .name("pullback-mpi".to_string())
         .spawn(move || {
@@ -96,14 +148,16 @@ pub(crate) fn world(timeout: Duration) -> Result<Arc<dyn Communicator>> {
                 return;
             }
             let one_at_a_time = threading < Threading::Multiple;
-            let ended =
-                serve(universe.world(), WORLD_ID, timeout, one_at_a_time, &ready, &received);
+            let world = universe.world();
+            let ended = serve(world, WORLD_ID, timeout, one_at_a_time, shared, &ready, &received);
             // This ends MPI, once all other groups are idle.
             drop(universe);
             ended.map(|ended| ended.send(()));
         })
         .map_err(|error| failure("workers", format!("no thread for MPI: {error}")))?;
-    let worker = Mpi::new(WORLD_ID, None, timeout, &started, orders.clone())?;
+    let answer = started.recv().map_err(|_| failure("workers", "MPI failed".to_string()))?;
+    let (rank, size) = answer.map_err(|message| failure("workers", message))?;
+    let worker = Mpi::new(WORLD_ID, rank, (0..size).collect(), timeout, way);
     *held(&WORLD) = Some(orders);
     end_with_main();
     Ok(Arc::new(worker))
@@ -142,28 +196,8 @@ fn end_with_main() {
 }
 
 impl Mpi {
-    fn new(
-        id: u64,
-        ranks: Option<Vec<usize>>,
-        timeout: Duration,
-        started: &Receiver<Ready>,
-        orders: Sender<Order>,
-    ) -> Result<Mpi> {
-        let answer = started.recv().map_err(|_| failure("workers", "MPI failed".to_string()))?;
-        let (rank, size) = answer.map_err(|message| failure("workers", message))?;
-        Ok(Mpi {
-            id,
-            rank,
-            ranks: ranks.unwrap_or_else(|| (0..size).collect()),
-            timeout,
-            orders: Mutex::new(orders),
-            failed: Mutex::default(),
-            subgroups: Mutex::default(),
-        })
-    }
-
-    fn fail_with(&self, message: String) -> String {
-        held(&self.failed).get_or_insert(message).clone()
+    fn new(id: u64, rank: usize, ranks: Vec<usize>, timeout: Duration, way: Arc<Way>) -> Mpi {
+        Mpi { id, rank, ranks, timeout, way, subgroups: Mutex::default() }
     }
 }
 
@@ -188,7 +222,7 @@ impl Communicator for Mpi {
         let error = |message: String| {
             Error::new(ErrorKind::Workers, call.collective.name(), message).at(call.line)
         };
-        if let Some(reason) = held(&self.failed).clone() {
+        if let Some(reason) = self.way.shared.failed() {
             return Err(error(reason));
         }
         if let Err(message) = crate::check_call(call, self.rank, self.size(), input, output) {
@@ -204,7 +238,7 @@ impl Communicator for Mpi {
             output: output.len(),
             answer,
         };
-        let sent = held(&self.orders).send(Order::Run(job));
+        let sent = held(&self.way.orders).send(Order::Run(job));
         let ended = || "MPI has ended".to_string();
         let outcome = sent
             .map_err(|_| ended())
@@ -214,7 +248,11 @@ impl Communicator for Mpi {
                 output.copy_from_slice(&bytes);
                 Ok(())
             }
-            Err(message) => Err(error(self.fail_with(message))),
+            Err(message) => {
+                let reason = self.way.shared.fail(message);
+                self.way.fail_parents(&reason);
+                Err(error(reason))
+            }
         }
     }
 
@@ -236,28 +274,48 @@ impl Communicator for Mpi {
         let members: Vec<i32> = world.iter().map(|&rank| rank as i32).collect();
         let (ready, started) = channel();
         let (orders, received) = channel();
-        let timeout = self.timeout;
+        let way = Way::new(orders, Some(self.way.clone()));
+        let (shared, parent) = (way.shared.clone(), self.way.shared.clone());
+        let (timeout, called) = (self.timeout, ranks.to_vec());
         thread::Builder::new()
             .name("pullback-mpi-part".to_string())
             .spawn(move || {
                 let all = SimpleCommunicator::world();
-                let group = all.group().include(&members);
                 // Tags keep apart groups that are made at the same time.
                 let tag = (id % 30_000) as i32 + 10;
                 let one_at_a_time = mpi::environment::threading_support() < Threading::Multiple;
-                match all.split_by_subgroup_with_tag(&group, tag) {
-                    Some(part) => drop(serve(part, id, timeout, one_at_a_time, &ready, &received)),
+                let met = meet(&all, &members, &called, (id, tag), timeout, &parent, one_at_a_time);
+                if let Err(message) = met {
+                    return drop(ready.send(Err(message)));
+                }
+                match all.split_by_subgroup_with_tag(&all.group().include(&members), tag) {
+                    Some(part) => {
+                        drop(serve(part, id, timeout, one_at_a_time, shared, &ready, &received))
+                    }
                     None => drop(ready.send(Err("MPI made no group".to_string()))),
                 }
             })
             .map_err(|error| failure("subgroup", format!("no thread for MPI: {error}")))?;
-        let worker = Mpi::new(id, Some(world), timeout, &started, orders)?;
-        Ok(Some(Arc::new(worker)))
+        // If all have met, MPI makes the group at once.
+        let patience = timeout.saturating_mul(2).saturating_add(END);
+        let answer = started.recv_timeout(patience).unwrap_or_else(|_| {
+            let seconds = patience.as_secs_f64();
+            Err(format!("MPI did not make the sub-group {ranks:?} within {seconds} s"))
+        });
+        match answer {
+            Ok((rank, _)) => Ok(Some(Arc::new(Mpi::new(id, rank, world, timeout, way)))),
+            Err(message) => {
+                self.way.fail(message.clone());
+                Err(failure("subgroup", message))
+            }
+        }
+    }
+
+    fn waited(&self) -> Vec<Duration> {
+        held(&self.way.shared.waited).clone()
     }
 
     fn fail(&self, reason: &str) {
-        let message = self.fail_with(format!("worker {} failed: {reason}", self.rank));
-        // If the thread has ended, there is nobody to be told.
-        let _ = held(&self.orders).send(Order::Fail(message));
+        self.way.fail(format!("worker {} failed: {reason}", self.rank));
     }
 }
