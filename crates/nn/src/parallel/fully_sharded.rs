@@ -21,6 +21,7 @@
 //! While a function is traced, parameters are gathered and gradients scattered by ops of the
 //! program, and the program decides what it keeps.
 
+use super::agreement::{agree, described};
 use super::clip::clip_parts;
 use super::shard::{Cut, columns, side_by_side};
 use crate::Module;
@@ -356,8 +357,8 @@ impl FullSharding {
     pub fn shard<M: Module>(&self, module: M) -> Result<FullySharded<M>> {
         let _line = called();
         let state = module.named_state();
-        let lines = state.iter().map(|(name, x)| format!("{name} {}", x.spec()));
-        super::agreement::agree(&self.group, OP, "modules", lines)?;
+        let lines = state.iter().map(|(name, x)| described(name, x));
+        agree(&self.group, OP, "modules", lines)?;
         super::data_parallel::broadcast(&state, &self.group)?;
         let named = module.named_parameters();
         if named.windows(2).any(|pair| pair[0].1.dtype() != pair[1].1.dtype()) || named.is_empty() {
