@@ -121,6 +121,7 @@ impl DeviceBackend for Backend {
             adds_products: &[DType::F32, DType::F64],
             // On the stream of `nccl.rs`.
             overlap: true,
+            scratch: true,
             ..Target::default()
         }
     }

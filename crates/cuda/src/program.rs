@@ -155,9 +155,10 @@ impl DeviceProgram for Prepared {
 
 impl Code {
     fn new(gpu: &Arc<Gpu>, program: &Program, plan: &Plan) -> Result<Code> {
-        let constants = if plan.constants > 0 { gpu.alloc(plan.constants)? } else { 0 };
+        let (held, bytes) = held_copies(program, plan);
+        let constants = if bytes > 0 { gpu.alloc(bytes)? } else { 0 };
         let mut code = Code { steps: Vec::new(), flights: 0, constants, gpu: gpu.clone() };
-        let compiler = Compiler { gpu, program, plan };
+        let compiler = Compiler { gpu, program, plan, held };
         for (e, equation) in program.equations.iter().enumerate() {
             if let Op::Literal { dtype, .. } = &equation.op {
                 let location = &plan.locations[equation.outputs[0].index()];
@@ -264,6 +265,34 @@ struct Compiler<'a> {
     gpu: &'a Arc<Gpu>,
     program: &'a Program,
     plan: &'a Plan,
+    held: Vec<HeldCopy>,
+}
+
+/// A dense copy of operand `k` of equation `e`, from this byte of the constants on.
+struct HeldCopy {
+    e: usize,
+    k: usize,
+    start: usize,
+}
+
+/// Steps of optimisers take dense operands. Where one is not, memory for a copy is allocated with
+/// the constants: in the middle of a run there may be none left, when other parameters have been
+/// written. Also the bytes of both.
+fn held_copies(program: &Program, plan: &Plan) -> (Vec<HeldCopy>, usize) {
+    let (mut held, mut bytes) = (Vec::new(), plan.constants);
+    for (e, equation) in program.equations.iter().enumerate() {
+        if !matches!(equation.op, Op::Fused(of) if of.updates()) {
+            continue;
+        }
+        for (k, v) in equation.inputs.iter().enumerate() {
+            if !plan.locations[v.index()].layout.is_dense() {
+                let start = bytes.next_multiple_of(256);
+                held.push(HeldCopy { e, k, start });
+                bytes = start + program.spec(*v).bytes();
+            }
+        }
+    }
+    (held, bytes)
 }
 
 impl Compiler<'_> {
@@ -352,7 +381,17 @@ impl Compiler<'_> {
                 };
                 steps.push(step(Action::Flow(Box::new(code)), inputs, outputs));
             }
-            op => steps.push(step(Action::Op(op.clone()), inputs, outputs)),
+            op => {
+                let mut inputs = inputs;
+                for copy in self.held.iter().filter(|copy| copy.e == e) {
+                    let spec = self.program.spec(equation.inputs[copy.k]);
+                    let layout = Layout::dense(spec.shape.clone());
+                    let dense = Place::new(Base::Constants, copy.start, &layout, spec.dtype);
+                    let from = std::mem::replace(&mut inputs[copy.k], dense.clone());
+                    steps.push(step(Action::Op(Op::Copy), vec![from], vec![dense]));
+                }
+                steps.push(step(Action::Op(op.clone()), inputs, outputs));
+            }
         }
         Ok(())
     }

@@ -128,6 +128,32 @@ fn a_device_computes_while_a_collective_waits_for_another_worker() {
     });
 }
 
+/// The queue, the copies to the host and the collectives are three streams.
+#[test]
+fn a_tensor_used_on_three_streams_is_ordered() {
+    let _alone = alone();
+    threads(2, |group| {
+        let x = sample(&group, &[64], DType::F32).to(device_of(&group, true));
+        let (own, sum) = (bits(&x), bits(&x.all_reduce(&group)));
+        for _ in 0..10 {
+            let y = &x + 0.0;
+            let (copy, later) = (y.cpu_later(), group.all_reduce_later(&y));
+            y.fill_(7.0);
+            let again = group.all_reduce_later(&y);
+            assert_eq!(bits(&y), vec![7f64.to_bits(); 64]);
+            drop(y);
+            let total = later.wait()?;
+            assert_eq!(
+                (bits(&copy.wait()), bits(&total.cpu_later().wait())),
+                (own.clone(), sum.clone())
+            );
+            assert_eq!(bits(&again.wait()?), vec![14f64.to_bits(); 64]);
+        }
+        Ok(())
+    })
+    .unwrap();
+}
+
 #[test]
 fn a_collective_that_nobody_waits_for_is_made() {
     let _alone = alone();

@@ -29,7 +29,7 @@ pub use pullback_ir::{
     Bases, Call, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
     PoolStats, Step, Write,
 };
-pub(crate) use stats::{DevicePeaks, live_bytes};
+pub(crate) use stats::{DevicePeaks, live_by_device, live_bytes_of, rise_on};
 pub use stats::{
     device_report, memory_stats_of, memory_stats_of as statistics, reset_peak_of, synchronize, trim,
 };

@@ -266,18 +266,17 @@ pub(super) fn on_host(queue: &Queue, op: &Op, inputs: &[Seen], outputs: &[Seen])
 }
 
 impl Ready {
-    /// Runs the steps one by one, as a device whose queue has no collectives: they are issued by
-    /// the thread that runs the program, in its order.
-    pub(super) fn run_with_collectives(
-        &self,
-        memory: &Bases<'_>,
-        step: Option<usize>,
-    ) -> Result<()> {
+    /// Runs the steps one by one, as a device does whose queue has no collectives: they are issued
+    /// by the thread that runs the program, in its order. Kernels take memory as they go.
+    pub(super) fn run_by_steps(&self, memory: &Bases<'_>, step: Option<usize>) -> Result<()> {
         let program = self.planned.program();
         let mut flights: HashMap<Var, Flight> = HashMap::new();
         let steps = step.map_or(0..self.steps.len(), |step| step..step + 1);
         for i in steps {
             let equation = program.equations.get(self.steps[i].equation);
+            if equation.is_some_and(|e| e.op.takes_scratch()) {
+                self.on.take_scratch()?;
+            }
             match equation.map(|e| (e, &e.op)) {
                 Some((e, Op::Collective(of))) => {
                     let to = self.seen(e.outputs[0], memory).expect("a result is no constant");

@@ -156,6 +156,18 @@ pub fn limited<R>(bytes: u64, f: impl FnOnce() -> R) -> R {
     made
 }
 
+/// Runs `f` while the kernels of programs take memory as they run, and so many requests for it are
+/// met; `planned`: whether passes know that they do.
+pub fn scratch<R>(met: u64, planned: bool, f: impl FnOnce() -> R) -> R {
+    let c = &handle().counters;
+    c.scratch_planned.store(planned, SeqCst);
+    c.scratch_met.store(met, SeqCst);
+    let made = f();
+    c.scratch_met.store(u64::MAX, SeqCst);
+    c.scratch_planned.store(false, SeqCst);
+    made
+}
+
 /// Tests of a process that count, all others with them, run one at a time.
 pub fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -181,6 +193,9 @@ struct Counters {
     numerics: Mutex<HashSet<Numerics>>,
     /// The most that `live` may be.
     limit: AtomicU64,
+    /// How many more requests for scratch are met; the largest number: kernels make none.
+    scratch_met: AtomicU64,
+    scratch_planned: AtomicBool,
     /// It has no kernels that write over their operands or add to memory.
     only_fresh: AtomicBool,
 }
@@ -206,6 +221,7 @@ fn handle_of(number: u16) -> &'static Queue {
         let (work, told) = channel();
         let counters = Arc::<Counters>::default();
         counters.limit.store(u64::MAX, SeqCst);
+        counters.scratch_met.store(u64::MAX, SeqCst);
         let machine = Machine::new(counters.clone());
         let queue = Queue { number, work, counters, next: Arc::default(), machine };
         let run = {
@@ -219,6 +235,19 @@ fn handle_of(number: u16) -> &'static Queue {
 }
 
 impl Queue {
+    /// A kernel takes memory while it runs.
+    fn take_scratch(&self) -> Result<()> {
+        let met = &self.counters.scratch_met;
+        let less = |left: u64| (left < u64::MAX).then(|| left.saturating_sub(1));
+        match met.fetch_update(SeqCst, SeqCst, less) {
+            Ok(0) => {
+                let message = format!("cannot allocate scratch on cuda:{}", self.number);
+                Err(Error::new(ErrorKind::Memory, "alloc", message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn tell(&self, work: Work) {
         self.work.send(work).expect("the thread of the device lives as long as the process");
     }
@@ -383,7 +412,8 @@ impl DeviceBackend for Queue {
     }
 
     fn target(&self) -> Target {
-        pullback_cpu::TARGET
+        let scratch = self.counters.scratch_planned.load(SeqCst);
+        Target { scratch, ..pullback_cpu::TARGET }
     }
 
     fn statistics(&self) -> PoolStats {
@@ -438,8 +468,8 @@ impl DeviceProgram for Ready {
     fn run(&mut self, memory: &Bases<'_>, step: Option<usize>) -> Result<()> {
         self.on.counters.programs.fetch_add(1, SeqCst);
         self.on.see_numerics();
-        if self.collectives {
-            return self.run_with_collectives(memory, step);
+        if self.collectives || self.on.counters.scratch_met.load(SeqCst) < u64::MAX {
+            return self.run_by_steps(memory, step);
         }
         self.tell(memory, step);
         Ok(())
