@@ -15,16 +15,26 @@ pub type Ptr = *mut c_void;
 /// An address in the memory of a device.
 pub type DevicePtr = u64;
 
+/// What a function returns: a code, unless it says otherwise.
+macro_rules! returned {
+    () => {
+        c_int
+    };
+    ($type:ty) => {
+        $type
+    };
+}
+
 /// A struct of the functions of a library, and how it is opened.
 macro_rules! library {
     (
         $(#[$doc:meta])* $name:ident by $get:ident from $what:literal, $files:expr;
-        $(fn $f:ident($($a:ty),* $(,)?);)*
+        $(fn $f:ident($($a:ty),* $(,)?) $(-> $result:ty)?;)*
     ) => {
         $(#[$doc])*
         #[allow(non_snake_case, missing_docs)]
         pub struct $name {
-            $(pub $f: unsafe extern "C" fn($($a),*) -> c_int,)*
+            $(pub $f: unsafe extern "C" fn($($a),*) -> returned!($($result)?),)*
             /// The file that was opened.
             pub path: String,
         }
@@ -59,8 +69,10 @@ macro_rules! library {
 }
 
 mod math;
+mod nccl;
 
 pub use math::{Cublas, Cufft, Cusolver, GetProperty, cublas, cufft, cusolver, version};
+pub use nccl::{Nccl, NcclConfig, NcclId, nccl, nccl_text, nccl_version};
 
 library! {
     /// The driver: there wherever the kernel module is.

@@ -3,12 +3,12 @@
 use crate::gpu::Gpu;
 use crate::loops::Operand;
 use crate::program::Prepared;
-use crate::{ops, product};
+use crate::{nccl, ops, product};
 use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
 use pullback_ir::{
-    Call, DType, DeviceBackend, DeviceOperand, DeviceProgram, Handle, HostCopy, Op, PoolStats,
-    Result, Write,
+    Call, DType, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy, Op,
+    PoolStats, Result, Write,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -98,6 +98,14 @@ impl DeviceBackend for Backend {
         Ok(true)
     }
 
+    fn start(&self, call: &Call<'_>) -> Result<Option<Box<dyn DeviceFlight>>> {
+        let (Op::Collective(of), [from], [to]) = (call.op, call.inputs, call.outputs) else {
+            return Ok(None);
+        };
+        let flight = nccl::start(&self.gpu, of, &operand(from), &operand(to))?;
+        Ok(flight.map(|flight| Box::new(flight) as Box<dyn DeviceFlight>))
+    }
+
     fn prepare(&self, program: &Arc<Planned>) -> Result<Box<dyn DeviceProgram>> {
         Ok(Box::new(Prepared::new(&self.gpu, program)?))
     }
@@ -107,8 +115,9 @@ impl DeviceBackend for Backend {
             align: 256,
             epilogue: false,
             adds_products: &[DType::F32, DType::F64],
-            // Collectives go through the host.
-            overlap: false,
+            // On the stream of `nccl.rs`.
+            overlap: true,
+            scratch: true,
             ..Target::default()
         }
     }

@@ -171,6 +171,13 @@ pub fn report() -> Vec<String> {
         }
         Err(why) => format!("cuDNN (optional): {why}"),
     });
+    lines.push(match pullback_cuda_sys::nccl() {
+        Ok(library) => {
+            let version = pullback_cuda_sys::nccl_version(library);
+            found(&format!("NCCL {version}"), Ok(library.path.as_str()))
+        }
+        Err(why) => format!("NCCL (only for several GPUs, which else go through the host): {why}"),
+    });
     lines
 }
 
@@ -377,6 +384,26 @@ impl Gpu {
         self.make_current();
         self.pool().trim(self);
         self.pinned.trim();
+    }
+
+    /// An error of something that runs beside the queue, for the next wait. Updates of parameters
+    /// that have not run yet change nothing: they are told by a stream that waits for nobody.
+    pub fn fail_later(&self, error: Error, aside: Handle) {
+        self.make_current();
+        // SAFETY: the word lives as long as the process. If this fails, so does every later call.
+        unsafe {
+            (self.driver.cuMemsetD32Async)(self.faults.stop, 1, 1, aside.0);
+            (self.driver.cuStreamSynchronize)(aside.0);
+        }
+        self.faults.add(error);
+    }
+
+    /// A stream that is not ordered with any other.
+    pub fn new_stream(&self) -> Result<Handle> {
+        let mut stream = null_mut();
+        // SAFETY: writes one handle. Not ordered with the legacy stream.
+        self.ok("stream", unsafe { (self.driver.cuStreamCreate)(&mut stream, 1) })?;
+        Ok(Handle(stream))
     }
 
     /// Writes one element.

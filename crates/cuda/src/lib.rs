@@ -62,6 +62,9 @@ mod host;
 mod linalg;
 mod lines;
 mod loops;
+mod nccl;
+#[cfg(test)]
+mod nccl_tests;
 mod ops;
 mod pinned;
 mod pool;

@@ -5,12 +5,13 @@
 
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
+use crate::nccl::{self, Flight};
 use crate::{ops, product};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::pass::plan::{Base, Location, Move, Plan, Planned, ProductLocation, ScratchRole};
 use pullback_ir::{
-    Bases, DType, DeviceProgram, Error, Flow, Layout, Line, Op, Program, Region, Result, Spec,
-    Step, Value, Var,
+    Bases, CollectiveOp, DType, DeviceFlight, DeviceProgram, Error, Flow, Layout, Line, Op,
+    Program, Region, Result, Spec, Step, Value, Var,
 };
 use std::sync::Arc;
 
@@ -25,6 +26,8 @@ pub(crate) struct Prepared {
 /// The steps of a program, and its constants.
 struct Code {
     steps: Vec<CodeStep>,
+    /// How many collectives it starts.
+    flights: usize,
     constants: DevicePtr,
     gpu: Arc<Gpu>,
 }
@@ -43,7 +46,15 @@ enum Action {
     /// The product of two matrices, added to the result.
     AddProduct,
     Flow(Box<FlowCode>),
+    /// Starts a collective, which runs beside the steps up to its wait: its number.
+    Start(Arc<CollectiveOp>, usize),
+    Wait(usize),
 }
+
+/// The collectives of a run that were started and not waited for. Those that are left when it ends,
+/// also by an error, are waited for when this is dropped, before the memory of the run is used
+/// again.
+type Flights = Vec<Option<Flight>>;
 
 struct FlowCode {
     flow: Arc<Flow>,
@@ -136,16 +147,18 @@ impl DeviceProgram for Prepared {
         };
         match step {
             None => self.code.run(&bases),
-            Some(n) => self.code.steps[n].run(&self.gpu, &bases),
+            // A collective is waited for at once.
+            Some(n) => self.code.steps[n].run(&self.gpu, &bases, &mut self.code.flights()),
         }
     }
 }
 
 impl Code {
     fn new(gpu: &Arc<Gpu>, program: &Program, plan: &Plan) -> Result<Code> {
-        let constants = if plan.constants > 0 { gpu.alloc(plan.constants)? } else { 0 };
-        let mut code = Code { steps: Vec::new(), constants, gpu: gpu.clone() };
-        let compiler = Compiler { gpu, program, plan };
+        let (held, bytes) = held_copies(program, plan);
+        let constants = if bytes > 0 { gpu.alloc(bytes)? } else { 0 };
+        let mut code = Code { steps: Vec::new(), flights: 0, constants, gpu: gpu.clone() };
+        let compiler = Compiler { gpu, program, plan, held };
         for (e, equation) in program.equations.iter().enumerate() {
             if let Op::Literal { dtype, .. } = &equation.op {
                 let location = &plan.locations[equation.outputs[0].index()];
@@ -156,11 +169,17 @@ impl Code {
             }
         }
         compiler.moves(&mut code.steps);
+        code.flights = program.equations.iter().filter(|e| is_started(&e.op)).count();
         Ok(code)
     }
 
+    fn flights(&self) -> Flights {
+        std::iter::repeat_with(|| None).take(self.flights).collect()
+    }
+
     fn run(&self, bases: &Addresses) -> Result<()> {
-        self.steps.iter().try_for_each(|step| step.run(&self.gpu, bases))
+        let mut flights = self.flights();
+        self.steps.iter().try_for_each(|step| step.run(&self.gpu, bases, &mut flights))
     }
 }
 
@@ -171,10 +190,12 @@ impl CodeStep {
             Action::Region(..) => "region",
             Action::AddProduct => "dot_add",
             Action::Flow(flow) => flow.flow.name(),
+            Action::Start(of, _) => of.collective.name(),
+            Action::Wait(_) => "wait",
         }
     }
 
-    fn run(&self, gpu: &Gpu, bases: &Addresses) -> Result<()> {
+    fn run(&self, gpu: &Arc<Gpu>, bases: &Addresses, flights: &mut Flights) -> Result<()> {
         let operands =
             |all: &[Place]| all.iter().map(|place| place.operand(bases)).collect::<Vec<_>>();
         let (x, out) = (operands(&self.inputs), operands(&self.outputs));
@@ -183,12 +204,27 @@ impl CodeStep {
             Action::Region(region, values) => region_loop(gpu, region, values, &x, &out),
             Action::AddProduct => product::dot(gpu, &x[0], &x[1], &out[0], true),
             Action::Flow(flow) => flow.run(gpu, &x, &out, bases),
+            Action::Start(of, number) => match nccl::start(gpu, of, &x[0], &out[0])? {
+                Some(flight) => {
+                    flights[*number] = Some(flight);
+                    Ok(())
+                }
+                None => ops::run(gpu, &Op::Collective(of.clone()), &x, &out, self.at),
+            },
+            Action::Wait(number) => match flights[*number].take() {
+                Some(mut flight) => flight.wait(),
+                None => Ok(()),
+            },
         };
         done.map_err(|error| match self.at {
             Some(at) if error.location().is_none() => error.at(at),
             _ => error,
         })
     }
+}
+
+fn is_started(op: &Op) -> bool {
+    matches!(op, Op::Collective(of) if of.started)
 }
 
 fn region_loop(
@@ -229,12 +265,46 @@ struct Compiler<'a> {
     gpu: &'a Arc<Gpu>,
     program: &'a Program,
     plan: &'a Plan,
+    held: Vec<HeldCopy>,
+}
+
+/// A dense copy of operand `k` of equation `e`, from this byte of the constants on.
+struct HeldCopy {
+    e: usize,
+    k: usize,
+    start: usize,
+}
+
+/// Steps of optimisers take dense operands. Where one is not, memory for a copy is allocated with
+/// the constants: in the middle of a run there may be none left, when other parameters have been
+/// written. Also the bytes of both.
+fn held_copies(program: &Program, plan: &Plan) -> (Vec<HeldCopy>, usize) {
+    let (mut held, mut bytes) = (Vec::new(), plan.constants);
+    for (e, equation) in program.equations.iter().enumerate() {
+        if !matches!(equation.op, Op::Fused(of) if of.updates()) {
+            continue;
+        }
+        for (k, v) in equation.inputs.iter().enumerate() {
+            if !plan.locations[v.index()].layout.is_dense() {
+                let start = bytes.next_multiple_of(256);
+                held.push(HeldCopy { e, k, start });
+                bytes = start + program.spec(*v).bytes();
+            }
+        }
+    }
+    (held, bytes)
 }
 
 impl Compiler<'_> {
     fn place(&self, v: Var) -> Place {
         let Location { base, start, layout } = &self.plan.locations[v.index()];
         Place::new(*base, *start, layout, self.program.spec(v).dtype)
+    }
+
+    /// The number of the collective that has this result.
+    fn flight(&self, v: Var) -> Option<usize> {
+        let mut started = self.program.equations.iter().filter(|e| is_started(&e.op));
+        started.position(|e| e.outputs[0] == v)
     }
 
     /// Dense memory in the arena.
@@ -260,7 +330,17 @@ impl Compiler<'_> {
                 }
             }
             // It has the slot of its operand, and steps run in the order of equations.
-            Op::After | Op::Wait => {}
+            Op::After => {}
+            Op::Wait => {
+                if let Some(number) = self.flight(equation.inputs[0]) {
+                    steps.push(step(Action::Wait(number), Vec::new(), Vec::new()));
+                }
+            }
+            Op::Collective(of) if of.started => {
+                if let Some(number) = self.flight(equation.outputs[0]) {
+                    steps.push(step(Action::Start(of.clone(), number), inputs, outputs));
+                }
+            }
             Op::Region(region) => {
                 let (inputs, region) = self.loads(e, region, 0, steps);
                 let values = region.values()?;
@@ -301,7 +381,17 @@ impl Compiler<'_> {
                 };
                 steps.push(step(Action::Flow(Box::new(code)), inputs, outputs));
             }
-            op => steps.push(step(Action::Op(op.clone()), inputs, outputs)),
+            op => {
+                let mut inputs = inputs;
+                for copy in self.held.iter().filter(|copy| copy.e == e) {
+                    let spec = self.program.spec(equation.inputs[copy.k]);
+                    let layout = Layout::dense(spec.shape.clone());
+                    let dense = Place::new(Base::Constants, copy.start, &layout, spec.dtype);
+                    let from = std::mem::replace(&mut inputs[copy.k], dense.clone());
+                    steps.push(step(Action::Op(Op::Copy), vec![from], vec![dense]));
+                }
+                steps.push(step(Action::Op(op.clone()), inputs, outputs));
+            }
         }
         Ok(())
     }

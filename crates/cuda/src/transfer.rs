@@ -13,7 +13,6 @@ use pullback_cuda_sys::{DevicePtr, Ptr};
 use pullback_ir::{Error, ErrorKind, HostCopy, Result};
 use std::collections::VecDeque;
 use std::ffi::c_void;
-use std::ptr::null_mut;
 use std::sync::Arc;
 
 /// From here on copies go through pinned memory: below, the driver is as fast.
@@ -149,13 +148,7 @@ impl Gpu {
         if let Some(streams) = self.streams.get() {
             return Ok(*streams);
         }
-        let make = || {
-            let mut stream = null_mut();
-            // SAFETY: writes one handle. Not ordered with the legacy stream.
-            self.ok("stream", unsafe { (self.driver.cuStreamCreate)(&mut stream, 1) })?;
-            Ok(Handle(stream))
-        };
-        let made = Streams { out: make()?, back: make()? };
+        let made = Streams { out: self.new_stream()?, back: self.new_stream()? };
         Ok(*self.streams.get_or_init(|| made))
     }
 

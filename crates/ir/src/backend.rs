@@ -13,7 +13,8 @@
 //!
 //! A backend may use further streams (for copies from and to the host, for collectives) if it
 //! orders them itself, by events: a copy waits for what has written its source, and what reads the
-//! result of the copy waits for it. The engine does not see them. If it is to choose between
+//! result of the copy waits for it. What such a stream may still use is not given back, or used
+//! again only afterwards. The engine does not see them. If it is to choose between
 //! several compute streams one day, the stream will be a field of [`Call`] and [`Bases`] and be
 //! stored with each memory, next to its handle.
 
@@ -173,6 +174,19 @@ pub trait DeviceBackend: Send + Sync + 'static {
     /// If the device does not take the op.
     fn run(&self, call: &Call<'_>) -> Result<bool>;
 
+    /// Starts a collective on memory of the device, behind what is in the queue and beside what
+    /// follows, on a stream of its own. `None`, and nothing done, if this device or that of another
+    /// worker cannot: [`DeviceBackend::run`] then goes through the host. The memory is there until
+    /// the flight was waited for or dropped.
+    ///
+    /// # Errors
+    /// If the group is not used any more, or the device does not take the call, which was then not
+    /// made. What fails later is the error of [`DeviceFlight::wait`], or of the next wait for the
+    /// device.
+    fn start(&self, _call: &Call<'_>) -> Result<Option<Box<dyn DeviceFlight>>> {
+        Ok(None)
+    }
+
     /// Makes a program ready to run.
     ///
     /// # Errors
@@ -201,6 +215,17 @@ pub trait DeviceBackend: Send + Sync + 'static {
 #[cold]
 fn foreign() -> Error {
     Error::new(ErrorKind::Device, "restore", "the copy is another device's, or of another length")
+}
+
+/// A collective that a device has started. Dropping it waits as [`DeviceFlight::wait`] does.
+pub trait DeviceFlight: Send {
+    /// What is put into the queue from now on comes after the collective. Waits until all workers
+    /// have made the call, and not for the device.
+    ///
+    /// # Errors
+    /// If the workers were asked for different things, one of them is gone, time ran out, or the
+    /// device does not take it.
+    fn wait(&mut self) -> Result<()>;
 }
 
 /// A program that a device has made ready to run.

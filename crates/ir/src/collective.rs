@@ -12,8 +12,12 @@
 //!   over the ranks in order ((0 + 1) + (2 + 3)) + …, in f32 for bf16 and f16, rounded once;
 //! * no call hangs: workers compare what they were asked ([`CollectiveCall`]), and a difference, a
 //!   missing worker or a time-out is an error on every worker that names ranks, ops and lines.
+//!
+//! Memory of a device may be moved by the device itself (`device_group.rs`). The communicator then
+//! compares the calls ([`Communicator::agree`]) and moves nothing.
 
-use crate::{Line, Result, Spec};
+use crate::{DType, Device, Error, ErrorKind, Line, Result, Shape, Spec};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -87,6 +91,18 @@ impl Collective {
     }
 }
 
+impl Collective {
+    /// Whether it adds elements up.
+    pub const fn is_sum(&self) -> bool {
+        matches!(self, Collective::AllReduce(Combination::Sum) | Collective::ReduceScatter)
+    }
+
+    /// Whether it is between two workers, and not of the whole group.
+    pub const fn is_between_two(&self) -> bool {
+        matches!(self, Collective::Send { .. } | Collective::Recv { .. })
+    }
+}
+
 impl Combination {
     /// Every combination.
     pub const ALL: &[Combination] = &[Combination::Sum, Combination::Max, Combination::Min];
@@ -97,13 +113,46 @@ impl Combination {
 pub struct CollectiveCall<'a> {
     /// The operation.
     pub collective: &'a Collective,
-    /// The operand; empty for those that have none.
+    /// The operand; empty for those that have none. Its device is the CPU, unless the devices of
+    /// the workers move it: see [`CollectiveCall::by_devices`].
     pub operand: &'a Spec,
     /// How many collectives this worker issued on the group before.
     pub sequence: u64,
     /// The user's line.
     pub line: Line,
 }
+
+impl CollectiveCall<'_> {
+    /// The operand of a call that the devices of the workers make: it is on some device, of
+    /// whatever number, so that it differs from the operand of a call that the host makes.
+    #[must_use]
+    pub fn by_devices(operand: &Spec) -> Spec {
+        operand.with_device(Device::Cuda(0))
+    }
+}
+
+/// Op and operand: `all_reduce of f32[10]`.
+impl fmt::Display for CollectiveCall<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, operand) = (self.collective.name(), self.operand.with_device(Device::Cpu));
+        match self.collective {
+            Collective::AllReduce(_)
+            | Collective::AllGather
+            | Collective::ReduceScatter
+            | Collective::AllToAll => write!(f, "{name} of {operand}")?,
+            Collective::Broadcast { root } => write!(f, "{name} worker {root} of {operand}")?,
+            Collective::Send { to } => write!(f, "{name} to worker {to} of {operand}")?,
+            Collective::Recv { from, spec } => {
+                write!(f, "{name} from worker {from} of {}", spec.with_device(Device::Cpu))?;
+            }
+            Collective::Barrier => f.write_str(name)?,
+        }
+        f.write_str(if self.operand.device == Device::Cpu { "" } else { " on a device" })
+    }
+}
+
+/// Bytes of a worker's text in [`Communicator::agree`].
+const TEXT: usize = 512;
 
 /// The workers of a group, as seen by one of them.
 pub trait Communicator: Send + Sync {
@@ -125,6 +174,51 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// If workers were asked for different things, one of them is gone, or time ran out.
     fn run(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()>;
+
+    /// Compares what the workers were asked, and moves nothing: the bytes of this call move between
+    /// devices. It counts as a call like [`Communicator::run`]. An engine that compares calls
+    /// anyway does just that; by default the workers exchange texts.
+    ///
+    /// # Errors
+    /// As [`Communicator::run`].
+    fn agree(&self, call: &CollectiveCall<'_>) -> Result<()> {
+        let mut own = call.to_string().into_bytes();
+        own.resize(TEXT, 0);
+        let mut all = vec![0; TEXT * self.size()];
+        let spec = Spec::cpu(DType::U8, Shape::from_slice(&[TEXT]));
+        // One line for all: a broadcast has one for the root and another for the rest.
+        let (sequence, line) = (call.sequence, Line::caller());
+        let texts =
+            CollectiveCall { collective: &Collective::AllGather, operand: &spec, sequence, line };
+        self.run(&texts, &own, &mut all)?;
+        let Some(rank) = all.chunks(TEXT).position(|text| *text != all[..TEXT]) else {
+            return Ok(());
+        };
+        let text = |rank: usize| {
+            let text = String::from_utf8_lossy(&all[rank * TEXT..][..TEXT]).into_owned();
+            text.trim_end_matches('\0').to_string()
+        };
+        let message = format!(
+            "workers were asked for different things: worker 0 for {}, worker {rank} for {}; \
+             worker {} is at {}",
+            text(0),
+            text(rank),
+            self.rank(),
+            call.line
+        );
+        self.fail(&message);
+        Err(Error::new(ErrorKind::Workers, call.collective.name(), message).at(call.line))
+    }
+
+    /// Why the workers cannot go on, if that is known: one has failed or is gone. Does not wait.
+    fn broken(&self) -> Option<String> {
+        None
+    }
+
+    /// How long a worker waits for the others in one call.
+    fn timeout(&self) -> Duration {
+        Duration::from_secs(600)
+    }
 
     /// A group of some of these workers, which all of those call with the same ranks, ascending.
     /// `None` for a worker that is not among them; it need not call.
@@ -169,6 +263,10 @@ impl Communicator for Alone {
     fn run(&self, _: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
         // Sending and receiving need another worker, so input and output are equally long.
         output.copy_from_slice(input);
+        Ok(())
+    }
+
+    fn agree(&self, _: &CollectiveCall<'_>) -> Result<()> {
         Ok(())
     }
 

@@ -10,6 +10,7 @@
 //! sent next would be taken for something else. Later calls fail at once and give the first error
 //! as their cause.
 
+use crate::device_group::Joined;
 use crate::{Collective, Communicator, Error, ErrorKind, Family, Line, Op, Program, Result};
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -19,11 +20,17 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// A communicator in an op. Clones share the numbering of calls, and are equal.
 #[derive(Clone)]
-pub struct GroupHandle(Arc<Shared>);
+pub struct GroupHandle {
+    shared: Arc<Shared>,
+    /// Sums are the tree of the contract, also if the devices of the workers add in another order.
+    fixed_order: bool,
+}
 
 struct Shared {
     communicator: Arc<dyn Communicator>,
     order: Arc<Order>,
+    /// What the devices of the workers exchange memory by, once that was asked for.
+    joined: Mutex<Option<Joined>>,
     /// The way to the group's own thread, once it was needed.
     thread: Mutex<Option<Sender<Job>>>,
 }
@@ -158,13 +165,30 @@ impl GroupHandle {
     /// A group, with calls numbered from 0. There is one for each communicator: of two, each would
     /// number its own calls.
     pub fn new(communicator: Arc<dyn Communicator>) -> GroupHandle {
-        let (order, thread) = (Arc::default(), Mutex::default());
-        GroupHandle(Arc::new(Shared { communicator, order, thread }))
+        let (order, joined, thread) = (Arc::default(), Mutex::default(), Mutex::default());
+        let shared = Arc::new(Shared { communicator, order, joined, thread });
+        GroupHandle { shared, fixed_order: false }
+    }
+
+    /// The same group, whose sums are the tree of the contract on every device.
+    #[must_use]
+    pub fn fixed_order(&self) -> GroupHandle {
+        GroupHandle { shared: self.shared.clone(), fixed_order: true }
+    }
+
+    /// Whether sums must be the tree of the contract on every device.
+    pub fn has_fixed_order(&self) -> bool {
+        self.fixed_order
+    }
+
+    /// What the devices of the workers exchange memory by.
+    pub(crate) fn joined(&self) -> MutexGuard<'_, Option<Joined>> {
+        lock(&self.shared.joined)
     }
 
     /// The communicator.
     pub fn communicator(&self) -> &Arc<dyn Communicator> {
-        &self.0.communicator
+        &self.shared.communicator
     }
 
     /// Makes a call on this thread, after all that were issued before; `f` gets its number.
@@ -176,7 +200,7 @@ impl GroupHandle {
         op: &'static str,
         f: impl FnOnce(&dyn Communicator, u64) -> Result<()>,
     ) -> Result<()> {
-        self.0.order.issue().call(op, |number| f(&*self.0.communicator, number))
+        self.shared.order.issue().call(op, |number| f(&*self.shared.communicator, number))
     }
 
     /// Makes a call on the group's own thread, after all that were issued before; `f` gets its
@@ -187,10 +211,10 @@ impl GroupHandle {
         f: impl FnOnce(&dyn Communicator, u64) -> Result<()> + Send + 'static,
     ) -> Started {
         let outcome = Arc::new(Outcome::default());
-        let (communicator, told) = (self.0.communicator.clone(), Teller(outcome.clone()));
+        let (communicator, told) = (self.shared.communicator.clone(), Teller(outcome.clone()));
         // The number is taken under the lock, so that jobs are sent in the order of their numbers.
-        let mut thread = lock(&self.0.thread);
-        let turn = self.0.order.issue();
+        let mut thread = lock(&self.shared.thread);
+        let turn = self.shared.order.issue();
         let job: Job = Box::new(move || {
             let result = turn.call(op, |number| f(&*communicator, number));
             told.tell(result);
@@ -249,7 +273,7 @@ impl Started {
 
 impl PartialEq for GroupHandle {
     fn eq(&self, other: &GroupHandle) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.shared, &other.shared) && self.fixed_order == other.fixed_order
     }
 }
 
@@ -257,7 +281,7 @@ impl Eq for GroupHandle {}
 
 impl Hash for GroupHandle {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        (Arc::as_ptr(&self.0) as usize).hash(state);
+        (Arc::as_ptr(&self.shared) as usize, self.fixed_order).hash(state);
     }
 }
 

@@ -10,6 +10,7 @@ mod backend;
 mod collective;
 mod custom;
 mod device;
+mod device_group;
 mod dtype;
 mod error;
 mod few;
@@ -34,12 +35,13 @@ mod view;
 mod window;
 
 pub use backend::{
-    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, HostCopy, PoolStats, Step,
-    Write,
+    Bases, Call, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
+    PoolStats, Step, Write,
 };
 pub use collective::{Alone, Collective, CollectiveCall, Combination, Communicator};
 pub use custom::{Bytes, BytesMut, Custom, Kernel, Work};
 pub use device::Device;
+pub use device_group::DeviceJoin;
 pub use dtype::DType;
 pub use error::{Error, ErrorKind, Result};
 pub use few::Few;

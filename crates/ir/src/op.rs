@@ -282,6 +282,26 @@ impl Op {
         }
     }
 
+    /// Whether its kernels take memory while they run, on a device that has kernels which do
+    /// ([`Target::scratch`](crate::pass::Target::scratch)): all but pointwise work, steps of
+    /// optimisers, and what runs no kernel.
+    ///
+    /// ```
+    /// # use pullback_ir::Op;
+    /// assert!(Op::Dot.takes_scratch() && !Op::Copy.takes_scratch());
+    /// ```
+    pub fn takes_scratch(&self) -> bool {
+        match self.family() {
+            Family::Source | Family::Pointwise(_) | Family::View => false,
+            Family::Fused => !matches!(self, Op::Fused(of) if of.updates()),
+            Family::Structure(Structure::Region(region)) => {
+                region.body.iter().any(|inst| matches!(inst, crate::Inst::Reduce(..)))
+            }
+            Family::Movement | Family::Index | Family::Reduction | Family::Window => true,
+            Family::Linear | Family::Collective | Family::Structure(_) => true,
+        }
+    }
+
     /// Whether a kernel may fail on its operands' values: an index out of range, or a value that
     /// user code rejects.
     pub fn may_fail(&self) -> bool {

@@ -4,12 +4,14 @@
 #[path = "../../pullback/tests/device_second/mod.rs"]
 mod device_second;
 
-use device_second::{Counts, alone, counted, second};
-use pullback::{DType, Device, Result, Tensor, autocast, catch, jit, with_default_device};
+use device_second::{Counts, alone, counted, limited, scratch, second};
+use pullback::{
+    DType, Device, ErrorKind, Result, Tensor, autocast, catch, jit, no_grad, with_default_device,
+};
 use pullback_nn::models::Mlp;
 use pullback_nn::optim::{Adam, Optimizer, Sgd, UpdateRule};
 use pullback_nn::precision::{GradScaler, GradScalerOptions};
-use pullback_nn::{Layer, Module};
+use pullback_nn::{Layer, Linear, Module};
 
 const STEPS: usize = 8;
 
@@ -127,4 +129,127 @@ fn a_scaler_elsewhere_is_an_error_that_names_both_devices() {
     w.square().sum().backward().unwrap();
     let refused = scaler.step(&optimizer).unwrap_err().to_string();
     assert!(refused.contains("a gradient is f32[2]@cuda:0"), "{refused}");
+}
+
+fn state_of(net: &impl Module, optimizer: &dyn Optimizer) -> Vec<Tensor> {
+    let state = optimizer.named_state().into_iter().map(|(_, x)| x);
+    net.parameters().into_iter().chain(state).collect()
+}
+
+#[test]
+fn an_optimiser_moves_with_its_model() {
+    let _alone = alone();
+    pullback::manual_seed(3);
+    let net = with_default_device(Device::Cpu, || Mlp::new(&[6, 8, 2]));
+    let adam = Adam { lr: 0.01, ..Adam::default() };
+    let (first, rest) = (net.parameters()[..1].to_vec(), net.parameters()[1..].to_vec());
+    let optimizer = adam.over(first).unwrap().and(rest, Adam { lr: 0.1, ..adam }).unwrap();
+    let step = |net: &Mlp, optimizer: &dyn Optimizer, i: usize, on: Device| {
+        let (x, y) = batch(i);
+        optimizer.zero_grad();
+        (net.forward(&x.to(on)) - y.to(on)).square().mean().backward().unwrap();
+        optimizer.step().unwrap();
+    };
+    (0..3).for_each(|i| step(&net, &optimizer, i, Device::Cpu));
+    no_grad(|| optimizer.lrs()[1].fill_(0.05));
+    let before = bits(&state_of(&net, &optimizer));
+    let moved = net.to_device(second());
+    let moving = optimizer.to_device(second(), moved.parameters()).unwrap();
+    let there = state_of(&moved, &moving);
+    assert!(there.iter().all(|x| x.device() == second()));
+    assert_eq!(bits(&there), before);
+    (3..6).for_each(|i| step(&moved, &moving, i, second()));
+    assert_eq!(bits(&state_of(&net, &optimizer)), before, "what was copied stays");
+    (3..6).for_each(|i| step(&net, &optimizer, i, Device::Cpu));
+    assert_eq!(bits(&state_of(&moved, &moving)), bits(&state_of(&net, &optimizer)));
+    // Parameters that are not those of the moved model are named.
+    let refused = |parameters: Vec<Tensor>| {
+        optimizer.to_device(second(), parameters).unwrap_err().to_string()
+    };
+    let said = refused(net.parameters());
+    assert!(said.contains("parameter 0 of the moved model is f32[8,6], but must be"), "{said}");
+    assert!(said.contains("f32[8,6]@cuda:0"), "{said}");
+    assert!(refused(Vec::new()).contains("0 parameters of the moved model, but it has 4"));
+    let frozen = moved.parameters().iter().map(Tensor::detach).collect();
+    assert!(refused(frozen).contains("not trained"));
+}
+
+/// A step with everything that is state: parameters, moments, learning rates, running statistics.
+#[test]
+fn a_compiled_step_that_finds_no_memory_changes_nothing() {
+    let _alone = alone();
+    pullback::manual_seed(7);
+    let make = || {
+        let net = with_default_device(second(), || {
+            (Mlp::new(&[6, 8, 8]), pullback_nn::BatchNorm1d::new(8), Linear::new(8, 2))
+        });
+        let optimizer = Adam { lr: 0.01, ..Adam::default() }.over(net.parameters()).unwrap();
+        (net, optimizer)
+    };
+    let run = |planned: bool| -> (usize, usize) {
+        let (net, optimizer) = make();
+        let state = || {
+            let buffers = net.named_buffers().into_iter().map(|(_, x)| x);
+            buffers.chain(state_of(&net, &optimizer)).collect::<Vec<_>>()
+        };
+        let jitted = jit(|x: &Tensor| -> Result<Tensor> {
+            optimizer.zero_grad();
+            let hidden = net.1.forward(&net.0.forward(x));
+            let loss = net.2.forward(&hidden).square().mean();
+            loss.backward()?;
+            optimizer.step()?;
+            Ok(loss.detach())
+        });
+        let x = batch(0).0.to(second());
+        let (mut failures, mut changes) = (0, 0);
+        loop {
+            let before = bits(&state());
+            match scratch(failures as u64, planned, || jitted.call(&x)) {
+                Ok(_) => {
+                    assert_ne!(bits(&state()), before);
+                    return (failures, changes);
+                }
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Memory, "{error}"),
+            }
+            changes += usize::from(bits(&state()) != before);
+            failures += 1;
+        }
+    };
+    let (failures, changes) = run(true);
+    assert!(failures > 10, "every kernel that takes memory failed once: {failures}");
+    assert_eq!(changes, 0);
+    // What the plan is told is what keeps them.
+    assert!(run(false).1 > 0);
+}
+
+#[test]
+fn a_thousand_steps_without_memory_leave_everything_usable() {
+    let _alone = alone();
+    let train = |failing: bool| {
+        pullback::manual_seed(11);
+        let net = with_default_device(second(), || Mlp::new(&[6, 8, 2]));
+        let optimizer = Adam { lr: 0.01, ..Adam::default() }.over(net.parameters()).unwrap();
+        let step = |x: &Tensor| -> Result<Tensor> {
+            optimizer.zero_grad();
+            let loss = net.forward(x).square().mean();
+            loss.backward()?;
+            optimizer.step()?;
+            Ok(loss.detach())
+        };
+        let jitted = jit(step);
+        let x = batch(0).0.to(second());
+        scratch(u64::MAX, true, || jitted.call(&x)).unwrap();
+        if failing {
+            for i in 0..1000 {
+                let error = match i % 2 {
+                    0 => scratch(i % 7, true, || jitted.call(&x)).unwrap_err(),
+                    _ => limited(i % 4, || jitted.call(&x)).unwrap_err(),
+                };
+                assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
+            }
+        }
+        let losses = [jitted.call(&x).unwrap(), step(&x).unwrap()];
+        losses.into_iter().chain(state_of(&net, &optimizer)).collect::<Vec<_>>()
+    };
+    assert_eq!(bits(&train(true)), bits(&train(false)));
 }

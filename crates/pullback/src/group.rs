@@ -2,12 +2,12 @@
 //!
 //! A [`Group`] wraps the communicator of an engine. The tensor methods that take one
 //! (`ops/collective.rs`) are ordinary ops. The calls that end in `_later` are not: they take a
-//! value without history, return at once, and run on the group's own thread in the order in which
-//! they were called, also among the ordinary ones.
+//! value without history, return at once, and run on the group's own thread, or on a stream of the
+//! device, in the order in which they were called, also among the ordinary ones.
 
-use crate::backend::{Asked, Memory};
+use crate::backend::{Asked, Flight, Memory};
 use crate::ops::collective;
-use crate::{Error, Result, Tensor, backend, fail, mode, trace};
+use crate::{Device, Error, Result, Tensor, backend, fail, mode, trace};
 use pullback_ir::infer::check;
 use pullback_ir::{
     Alone, Collective, CollectiveCall, Combination, Communicator, ErrorKind, GroupHandle, Line, Op,
@@ -103,6 +103,20 @@ impl Group {
 
     pub(crate) fn handle(&self) -> &GroupHandle {
         &self.0
+    }
+
+    /// The same group with sums in one order, a balanced tree over the ranks, on every device.
+    /// Engines of the host always sum so. NCCL has an order of its own, which depends on the number
+    /// of workers and on how they are connected: sums of this group are then made on the host.
+    ///
+    /// ```
+    /// use pullback::{Group, Tensor};
+    /// let group = Group::alone().fixed_order();
+    /// assert_eq!(Tensor::from([1.0, 2.0]).all_reduce(&group).to_vec::<f64>(), [1.0, 2.0]);
+    /// ```
+    #[must_use]
+    pub fn fixed_order(&self) -> Group {
+        Group(self.0.fixed_order())
     }
 
     /// A group of some of these workers, in ascending order; all of them call it with the same
@@ -234,12 +248,17 @@ impl Group {
         }
         let operands = [x.spec()];
         let spec = fail::or_raise(check(&op, &operands).map_err(|e| e.at(at))).results()[0].clone();
-        let given = x.spec().clone();
+        let given = x.spec().with_device(Device::Cpu);
         // A copy, as the tensor may be written before the call is made, unless nobody else has it.
         let input = match x.is_sole_owner() && x.0.layout.is_dense() {
             true => x,
             false => fail::or_raise(backend::copy(&x, at).map_err(|e| e.at(at))),
         };
+        let flight = backend::start(&op, &input, &spec, at).map_err(|e| e.at(at));
+        match flight.transpose() {
+            None => {}
+            Some(flight) => return Pending(State::OnDevice(flight, at)),
+        }
         let place: Arc<Mutex<Option<Memory>>> = Arc::default();
         let (told, made) = (place.clone(), spec.clone());
         let run = move |group: &dyn Communicator, sequence: u64| {
@@ -269,6 +288,8 @@ impl Group {
 pub struct Pending(State);
 
 enum State {
+    /// Made by the device, or why it could not be started.
+    OnDevice(Result<Flight>, Line),
     Started {
         started: Started,
         place: Arc<Mutex<Option<Memory>>>,
@@ -280,7 +301,9 @@ enum State {
 }
 
 impl Pending {
-    /// Waits until the result is complete, and returns it.
+    /// Waits until the result is complete, and returns it. Where the devices of the workers exchange
+    /// memory by themselves, it waits for the other workers alone, and what uses the result comes
+    /// after it on the device.
     ///
     /// ```
     /// use pullback::{Group, Tensor};
@@ -295,6 +318,10 @@ impl Pending {
     pub fn wait(self) -> Result<Tensor> {
         match self.0 {
             State::Ready(tensor) => Ok(tensor),
+            State::OnDevice(flight, at) => {
+                let located = |e: Error| if e.location().is_some() { e } else { e.at(at) };
+                flight.and_then(Flight::wait).map_err(located)
+            }
             State::Started { started, place, spec, name, at } => {
                 started.wait().map_err(|e| e.at(at))?;
                 let memory = place.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -74,6 +74,18 @@ impl Communicator for Delayed {
         Ok(())
     }
 
+    fn agree(&self, call: &CollectiveCall<'_>) -> Result<()> {
+        self.inner.agree(call)
+    }
+
+    fn broken(&self) -> Option<String> {
+        self.inner.broken()
+    }
+
+    fn timeout(&self) -> Duration {
+        self.inner.timeout()
+    }
+
     fn subgroup(&self, ranks: &[usize]) -> Result<Option<Arc<dyn Communicator>>> {
         let network = self.network;
         let inner = self.inner.subgroup(ranks)?;

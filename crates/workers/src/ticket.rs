@@ -1,6 +1,6 @@
 //! Fingerprints: what a worker was asked, as the others see it.
 
-use pullback_ir::{Collective, CollectiveCall, Line, Spec};
+use pullback_ir::{Collective, CollectiveCall, Device, Line, Spec};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 
@@ -40,8 +40,8 @@ impl Ticket {
 
     /// The ticket of the message that a worker receives, as its sender writes it.
     pub(crate) fn of_send(group: u64, number: u64, to: usize, spec: &Spec, line: Line) -> Ticket {
-        let send = Collective::Send { to };
-        let call = CollectiveCall { collective: &send, operand: spec, sequence: 0, line };
+        let (send, operand) = (Collective::Send { to }, spec.with_device(Device::Cpu));
+        let call = CollectiveCall { collective: &send, operand: &operand, sequence: 0, line };
         Ticket::new(group, number, &call)
     }
 
@@ -113,17 +113,7 @@ fn same_part(collective: &Collective) -> bool {
 
 /// Op and operand.
 pub(crate) fn describe(call: &CollectiveCall<'_>) -> String {
-    let (name, operand) = (call.collective.name(), call.operand);
-    match call.collective {
-        Collective::AllReduce(_)
-        | Collective::AllGather
-        | Collective::ReduceScatter
-        | Collective::AllToAll => format!("{name} of {operand}"),
-        Collective::Broadcast { root } => format!("{name} worker {root} of {operand}"),
-        Collective::Send { to } => format!("{name} to worker {to} of {operand}"),
-        Collective::Recv { from, spec } => format!("{name} from worker {from} of {spec}"),
-        Collective::Barrier => name.to_string(),
-    }
+    call.to_string()
 }
 
 /// The beginning of a text, of at most so many bytes.

@@ -347,6 +347,19 @@ impl Communicator for Worker {
         self.calling(call, |calling| crate::exchange::run(calling, input, output))
     }
 
+    fn agree(&self, call: &CollectiveCall<'_>) -> Result<()> {
+        self.calling(call, |calling| calling.enter().map(drop))
+    }
+
+    fn broken(&self) -> Option<String> {
+        let gone = |rank| Some(format!("worker {rank} {}", self.gone(rank)?));
+        self.board.failed().or_else(|| (0..self.size()).find_map(gone))
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     fn subgroup(&self, ranks: &[usize]) -> Result<Option<Arc<dyn Communicator>>> {
         let count = {
             crate::check_ranks(ranks, self.size())?;

@@ -19,6 +19,7 @@
 //! are treated alike. Idempotent. Memory at a time may rise: by what is sent, and by what is
 //! computed meanwhile. Variables are renumbered in order.
 
+use super::Target;
 use super::rebuild::{Rebuild, with_programs};
 use super::schedule::writers_after_failures;
 use crate::{Collective, CollectiveOp, Equation, Family, Inst, Op, Program, Structure, Vars};
@@ -29,17 +30,23 @@ use std::sync::Arc;
 /// Starts collectives early and waits for them late.
 #[must_use]
 pub fn overlap(program: &Program) -> Program {
+    overlap_on(program, Target::default())
+}
+
+/// [`overlap`] for a machine.
+#[must_use]
+pub fn overlap_on(program: &Program, target: Target) -> Program {
     if !program.is_ordered() {
         return program.clone();
     }
-    let split = split(program);
-    let order = List::new(&split).order();
+    let split = split(program, target);
+    let order = List::new(&split, target).order();
     let equations = order.into_iter().map(|i| split.equations[i].clone()).collect();
     Program { equations, ..split }.renumbered()
 }
 
 /// Every collective as a start and a wait.
-fn split(program: &Program) -> Program {
+fn split(program: &Program, target: Target) -> Program {
     let mut new = Rebuild::new(program);
     for e in &program.equations {
         match &e.op {
@@ -53,7 +60,8 @@ fn split(program: &Program) -> Program {
             }
             _ => {
                 let inputs = new.inputs(e);
-                new.keep_as(e, with_programs(&e.op, overlap), inputs);
+                let op = with_programs(&e.op, |inside| overlap_on(inside, target));
+                new.keep_as(e, op, inputs);
             }
         }
     }
@@ -76,7 +84,7 @@ struct List<'a> {
 }
 
 impl List<'_> {
-    fn new(program: &Program) -> List<'_> {
+    fn new(program: &Program, target: Target) -> List<'_> {
         let (count, made) = (program.equations.len(), program.definitions());
         let (mut after, mut waits) = (vec![Vec::new(); count], vec![0; count]);
         let mut edge = |from: usize, to: usize| {
@@ -89,7 +97,7 @@ impl List<'_> {
             e.inputs.iter().filter_map(|v| made[v.index()]).for_each(|m| edge(m, i));
         }
         ordered.windows(2).for_each(|pair| edge(pair[0], pair[1]));
-        writers_after_failures(program, &made, &mut edge);
+        writers_after_failures(program, target, &made, &mut edge);
         let (mut leads_to, mut heavy) = (vec![None; count], vec![0; ordered.len()]);
         for (number, &i) in ordered.iter().enumerate() {
             let mut open = vec![i];

@@ -3,7 +3,7 @@
 use super::ordered::check_kept;
 use super::{
     Constant, Target, common_subexpressions, dead_code, epilogue, fold, fuse_within, inline,
-    layout, overlap, remat_where, schedule, simplify,
+    layout, overlap_on, remat_where, schedule_on, simplify,
 };
 use crate::{Op, Program, Result, Scalar};
 use std::time::{Duration, Instant};
@@ -90,9 +90,12 @@ impl<'a> Pipeline<'a> {
             false => fused,
         };
         let ordered = (joined.then("simplify", simplify).then("dead_code", dead_code))
-            .then("schedule", schedule);
+            .then("schedule", move |program| schedule_on(program, target));
         match target.overlap {
-            true => ordered.then_where("overlap", Program::is_ordered, overlap),
+            true => {
+                let run = move |program: &Program| overlap_on(program, target);
+                ordered.then_where("overlap", Program::is_ordered, run)
+            }
             false => ordered,
         }
     }
@@ -188,8 +191,8 @@ impl<'a> Pipeline<'a> {
 /// [`Pipeline`], for programs whose sizes were filled in.
 #[must_use]
 pub fn order(program: &Program, target: Target) -> Program {
-    let ordered = schedule(program);
-    if target.overlap { overlap(&ordered) } else { ordered }
+    let ordered = schedule_on(program, target);
+    if target.overlap { overlap_on(&ordered, target) } else { ordered }
 }
 
 impl Program {

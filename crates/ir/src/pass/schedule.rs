@@ -9,6 +9,7 @@
 //! is not higher than before (an order that would raise it is discarded). Programs inside control
 //! flow are reordered too. Variables are renumbered in order.
 
+use super::Target;
 use super::rebuild::with_programs;
 use crate::{Equation, Op, Program, Var};
 use smallvec::SmallVec;
@@ -33,8 +34,17 @@ use std::collections::BinaryHeap;
 /// ```
 #[must_use]
 pub fn schedule(program: &Program) -> Program {
-    let order = greedy(program);
-    let inside = |e: &Equation| Equation { op: with_programs(&e.op, schedule), ..e.clone() };
+    schedule_on(program, Target::default())
+}
+
+/// [`schedule`] for a machine.
+#[must_use]
+pub fn schedule_on(program: &Program, target: Target) -> Program {
+    let order = greedy(program, target);
+    let inside = |e: &Equation| {
+        let op = with_programs(&e.op, |inside| schedule_on(inside, target));
+        Equation { op, ..e.clone() }
+    };
     let ordered: Vec<Equation> = order.iter().map(|&i| inside(&program.equations[i])).collect();
     let ordered = Program { equations: ordered, ..program.clone() };
     if peak_bytes(&ordered) < peak_bytes(program) {
@@ -99,6 +109,7 @@ fn distinct_roots<'a>(vars: impl Iterator<Item = &'a Var>, roots: &[Var]) -> Sma
 /// written in place. Calls `edge` with what comes first and what comes after it.
 pub(super) fn writers_after_failures(
     program: &Program,
+    target: Target,
     made: &[Option<usize>],
     edge: &mut impl FnMut(usize, usize),
 ) {
@@ -118,13 +129,13 @@ pub(super) fn writers_after_failures(
         }
     }
     let may_fail =
-        |e: &Equation| e.op.may_fail() && !e.outputs.iter().any(|v| needs_writer[v.index()]);
+        |e: &Equation| target.may_fail(&e.op) && !e.outputs.iter().any(|v| needs_writer[v.index()]);
     for (i, _) in program.equations.iter().enumerate().filter(|(_, e)| may_fail(e)) {
         writers.iter().for_each(|&w| edge(i, w));
     }
 }
 
-fn greedy(program: &Program) -> Vec<usize> {
+fn greedy(program: &Program, target: Target) -> Vec<usize> {
     let (roots, bytes) = memory(program);
     let made = program.definitions();
     // Readers of each variable's definition, and of each root's memory.
@@ -146,7 +157,7 @@ fn greedy(program: &Program) -> Vec<usize> {
         after[from].push(to as u32);
         waits[to] += 1;
     };
-    writers_after_failures(program, &made, &mut edge);
+    writers_after_failures(program, target, &made, &mut edge);
     let is_ordered = |&i: &usize| program.equations[i].op.is_ordered();
     let ordered: Vec<usize> = (0..program.equations.len()).filter(is_ordered).collect();
     ordered.windows(2).for_each(|pair| edge(pair[0], pair[1]));

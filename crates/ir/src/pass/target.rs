@@ -1,7 +1,7 @@
 //! The description of a backend for passes.
 
 use super::{Limits, Remat};
-use crate::DType;
+use crate::{DType, Op};
 
 /// What passes need to know of a backend. Plain data: it does not change the meaning of a program,
 /// only the size of regions, the memory layout and what is recomputed.
@@ -28,6 +28,9 @@ pub struct Target {
     pub adds_products: &'static [DType],
     /// Whether a collective can run while the program computes ([`overlap`](super::overlap)).
     pub overlap: bool,
+    /// Whether kernels take memory while a program runs, and so may fail for want of it
+    /// ([`Op::takes_scratch`]).
+    pub scratch: bool,
 }
 
 impl Default for Target {
@@ -40,11 +43,17 @@ impl Default for Target {
             epilogue: true,
             adds_products: &[DType::F32, DType::F64],
             overlap: true,
+            scratch: false,
         }
     }
 }
 
 impl Target {
+    /// Whether a kernel may fail: what replaces an input is written after all of these.
+    pub fn may_fail(&self, op: &Op) -> bool {
+        op.may_fail() || (self.scratch && op.takes_scratch())
+    }
+
     /// The bytes that a block takes in an arena.
     pub fn padded(&self, bytes: usize) -> usize {
         bytes.div_ceil(self.align).saturating_mul(self.align)

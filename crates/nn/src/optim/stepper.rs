@@ -2,8 +2,8 @@
 
 use super::{Bounds, Optimizer, OptionRow, Update, UpdateRule};
 use crate::refuse::called;
-use pullback::{Error, Result, Tensor, autocast_off, catch, no_grad};
-use std::collections::HashSet;
+use pullback::{Error, IntoDevice, Result, Tensor, autocast_off, catch, no_grad};
+use std::collections::{HashSet, VecDeque};
 
 /// An optimiser: a [`UpdateRule`] over groups of parameters, each with options of its own.
 ///
@@ -101,6 +101,69 @@ impl<R: UpdateRule> Stepper<R> {
         };
         self.groups.push(Group { lr: first.x.new_tensor(rule.lr()), rule, members });
         Ok(self)
+    }
+
+    /// An optimiser of a model that was moved to a device ([`Module::to_device`](crate::Module::to_device)
+    /// makes a copy): with
+    /// copies of this one's state and learning rates there. `parameters` are those of the moved
+    /// model, in the order of all groups.
+    ///
+    /// ```
+    /// use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
+    /// use pullback_nn::{Layer, Linear, Module};
+    /// # use pullback::Tensor;
+    /// let model = Linear::new(2, 1);
+    /// let opt = AdamW::default().over(model.parameters())?;
+    /// // … some steps; then both move.
+    /// let model = model.to_device("cpu");
+    /// let opt = opt.to_device("cpu", model.parameters())?;
+    /// model.forward(&Tensor::ones([4, 2])).mean().backward()?;
+    /// opt.step()?; // steps the parameters of the moved model
+    /// assert!(opt.to_device("cpu", Linear::new(3, 1).parameters()).is_err());
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// If there is no such device, or the parameters are not as many, of the shapes and dtypes of
+    /// those that it has now, on the device and leaves: the error names the first that is not.
+    #[doc(alias = "optimizer_to")]
+    pub fn to_device(
+        &self,
+        device: impl IntoDevice,
+        parameters: impl IntoIterator<Item = Tensor>,
+    ) -> Result<Stepper<R>> {
+        let device = device.into_device()?;
+        let old: Vec<&Member> = self.groups.iter().flat_map(|group| &group.members).collect();
+        let mut new: VecDeque<Tensor> = parameters.into_iter().collect();
+        let refused = |message: String| Err(Error::argument(R::NAME, message));
+        if new.len() != old.len() {
+            let (given, had) = (new.len(), old.len());
+            return refused(format!("{given} parameters of the moved model, but it has {had}"));
+        }
+        let mut known = HashSet::new();
+        for (i, (x, old)) in new.iter().zip(&old).enumerate() {
+            check_parameter(R::NAME, x, &mut known)?;
+            let wanted = old.x.spec().with_device(device);
+            if *x.spec() != wanted || x.is_leaf() != old.x.is_leaf() {
+                let leaf = if x.is_leaf() == old.x.is_leaf() { "" } else { ", not trained" };
+                return refused(format!(
+                    "parameter {i} of the moved model is {}{leaf}, but must be {wanted}",
+                    x.spec()
+                ));
+            }
+        }
+        let to = |x: &Tensor| catch(|| no_grad(|| x.detach().to(device).deep_clone()));
+        let mut groups = Vec::new();
+        for group in &self.groups {
+            let mut members = Vec::new();
+            for (member, x) in group.members.iter().zip(new.drain(..group.members.len())) {
+                let each = |(name, x): &(&'static str, Tensor)| Ok((*name, to(x)?));
+                let state = member.state.iter().map(each).collect::<Result<_>>()?;
+                members.push(Member { x, step: to(&member.step)?, state });
+            }
+            groups.push(Group { rule: group.rule.clone(), lr: to(&group.lr)?, members });
+        }
+        Ok(Stepper { groups })
     }
 
     /// The options of each group, as they were given.

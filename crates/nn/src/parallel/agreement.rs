@@ -6,7 +6,7 @@
 //! with the first. Without an error that costs one gathered number.
 
 use crate::refuse::called;
-use pullback::{Error, Group, Result, Tensor, catch, no_grad};
+use pullback::{Device, Error, Group, Result, Tensor, catch, no_grad, with_default_device};
 
 /// The texts of all workers, in the order of ranks. Every worker calls it.
 ///
@@ -29,20 +29,22 @@ pub fn gather_texts(group: &Group, text: &str) -> Result<Vec<String>> {
         return Ok(vec![text.to_string()]);
     }
     let bytes = text.as_bytes();
-    let lengths = gathered(group, &Tensor::from([bytes.len() as i64]))?.try_to_vec::<i64>()?;
+    let lengths = gathered(group, || Tensor::from([bytes.len() as i64]))?.try_to_vec::<i64>()?;
     let longest = lengths.iter().copied().max().unwrap_or(0) as usize;
     if longest == 0 {
         return Ok(vec![String::new(); lengths.len()]);
     }
     let mut padded = bytes.to_vec();
     padded.resize(longest, 0);
-    let all = gathered(group, &Tensor::from_vec(padded, [longest]))?.try_to_vec::<u8>()?;
+    let all = gathered(group, || Tensor::from_vec(padded, [longest]))?.try_to_vec::<u8>()?;
     let texts = all.chunks(longest).zip(&lengths);
     Ok(texts.map(|(text, &n)| String::from_utf8_lossy(&text[..n as usize]).into()).collect())
 }
 
-fn gathered(group: &Group, x: &Tensor) -> Result<Tensor> {
-    catch(|| no_grad(|| x.all_gather(group, 0)))
+/// Texts are on the host, whatever the default device is.
+#[track_caller]
+fn gathered(group: &Group, x: impl FnOnce() -> Tensor) -> Result<Tensor> {
+    catch(|| no_grad(|| with_default_device(Device::Cpu, x).all_gather(group, 0)))
 }
 
 /// An error of any worker becomes one of all, which names its rank: so that no worker waits for one
@@ -77,6 +79,11 @@ pub fn together<T>(group: &Group, op: &'static str, own: Result<T>) -> Result<T>
             Err(Error::argument(op, format!("worker {rank} failed: {}", sentences[rank])))
         }
     }
+}
+
+/// A tensor in such a line: each worker has it on its own device.
+pub(crate) fn described(name: &str, x: &Tensor) -> String {
+    format!("{name} {}", x.spec().with_device(Device::Cpu))
 }
 
 /// Refuses workers that do not list the same lines, and names the first difference. Every worker

@@ -1,6 +1,6 @@
 //! Data-parallel training: every worker has the whole model and a part of each batch.
 
-use super::agreement::agree;
+use super::agreement::{agree, described};
 use super::parts::{Division, TreeSum};
 use super::recording::StepSchedule;
 use super::reducer::{OP, Part, Reducer};
@@ -85,7 +85,7 @@ impl<'a, M: Module> DataParallel<'a, M> {
         let _line = called();
         let state = model.named_state();
         let line = |(name, x): &(String, Tensor)| {
-            format!("{name} {}{}", x.spec(), if x.is_leaf() { "" } else { ", not trained" })
+            described(name, x) + if x.is_leaf() { "" } else { ", not trained" }
         };
         agree(group, OP, "models", state.iter().map(line))?;
         broadcast(&state, group)?;
@@ -204,6 +204,9 @@ impl<'a, M: Module> DataParallel<'a, M> {
     /// If it is not a power of two, or the number of workers is not a smaller one.
     pub fn logical_workers(mut self, parts: usize) -> Result<Self> {
         self.division = Some(Division::new(OP, parts, self.group.size(), self.group.rank())?);
+        // Also where the workers' devices would add in another order.
+        self.group = self.group.fixed_order();
+        lock(&self.reducer).group = self.group.clone();
         Ok(self)
     }
 

@@ -22,6 +22,7 @@
 //! program, one for each unit. The compiler starts a gather one unit ahead (`pass/overlap.rs` of
 //! `pullback-ir`), and decides what is kept.
 
+use super::agreement::{agree, described};
 use super::clip::clip_parts;
 use super::shard::Cut;
 use super::unit::{ByNumber, OP, Unit, lock};
@@ -137,8 +138,8 @@ impl FullSharding {
     pub fn shard<M: Module>(&self, module: M) -> Result<FullySharded<M>> {
         let _line = called();
         let state = module.named_state();
-        let lines = state.iter().map(|(name, x)| format!("{name} {}", x.spec()));
-        super::agreement::agree(&self.group, OP, "modules", lines)?;
+        let lines = state.iter().map(|(name, x)| described(name, x));
+        agree(&self.group, OP, "modules", lines)?;
         super::data_parallel::broadcast(&state, &self.group)?;
         let named = module.named_parameters();
         if named.windows(2).any(|pair| pair[0].1.dtype() != pair[1].1.dtype()) || named.is_empty() {

@@ -19,7 +19,8 @@ use super::buckets::{Filling, layout};
 use super::parts::TreeSum;
 use super::recording::{Recorder, StepSchedule};
 use pullback::{
-    DType, Error, Group, Pending, Result, Tensor, autocast_off, cat, catch, is_tracing, no_grad,
+    DType, Device, Error, Group, Pending, Result, Tensor, autocast_off, cat, catch, is_tracing,
+    no_grad, with_default_device,
 };
 
 /// The name in errors.
@@ -312,14 +313,21 @@ impl Reducer {
         if self.pass.traced {
             return Ok(all);
         }
+        let unused = self.unused();
         let mut missing = false;
-        for (_, flat) in arrived {
-            missing |= flat.at(-1).cast(DType::F64).try_item::<f64>()? > 0.0;
+        if arrived.iter().any(|(_, flat)| flat.device() != Device::Cpu) {
+            // A number of the host: reading the device's would wait for it, in every step.
+            let count = with_default_device(Device::Cpu, || Tensor::from([unused.len() as i64]));
+            missing = count.all_reduce(&self.group).try_item::<i64>()? > 0;
+        } else {
+            for (_, flat) in arrived {
+                missing |= flat.at(-1).cast(DType::F64).try_item::<f64>()? > 0.0;
+            }
         }
         if !missing {
             return Ok(all);
         }
-        let texts = gather_texts(&self.group, &self.unused().join("\n"))?;
+        let texts = gather_texts(&self.group, &unused.join("\n"))?;
         let by_rank: Vec<Vec<&str>> = texts.iter().map(|text| text.lines().collect()).collect();
         if !self.allow_unused {
             return Err(unused_error(&by_rank));
@@ -337,7 +345,8 @@ impl Reducer {
         order.extend(late);
         let order: Vec<i64> = order.into_iter().map(|i| i as i64).collect();
         let count = order.len();
-        let order = Tensor::from_vec(order, [count]).broadcast_from(&self.group, 0);
+        let order = with_default_device(Device::Cpu, || Tensor::from_vec(order, [count]));
+        let order = order.broadcast_from(&self.group, 0);
         let order = order.try_to_vec::<i64>()?.into_iter().map(|i| i as usize);
         self.layout = layout(order, &self.parameters, self.bucket_bytes);
         self.settled = true;

@@ -1,6 +1,6 @@
 //! Training whose optimiser state, or whose gradients too, are spread over the workers.
 
-use super::agreement::agree;
+use super::agreement::{agree, described};
 use super::buckets::layout;
 use super::data_parallel::{DataParallel, broadcast, weighted};
 use super::shard::{Cut, columns, side_by_side};
@@ -131,7 +131,7 @@ impl<'a, M: Module> Sharded<'a, M> {
             return Err(Error::argument(OP, message).hint("stage 3 is `FullySharded`"));
         }
         let state = model.named_state();
-        let lines = state.iter().map(|(name, x)| format!("{name} {}", x.spec()));
+        let lines = state.iter().map(|(name, x)| described(name, x));
         agree(group, OP, "models", lines)?;
         broadcast(&state, group)?;
         let parameters: Vec<(String, Tensor)> =

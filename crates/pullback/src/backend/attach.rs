@@ -147,6 +147,12 @@ impl Attached {
         self.backend.trim();
     }
 
+    /// Bytes of working memory that no program uses now.
+    pub fn idle_arena(&self) -> usize {
+        let arena = self.arena.lock().unwrap_or_else(PoisonError::into_inner);
+        arena.as_ref().map_or(0, |block| block.bytes)
+    }
+
     /// Runs `f` on an arena of at least so many bytes. Nothing is locked meanwhile: a custom op
     /// that runs on the host may run other programs of the device, which then have an arena of
     /// their own.

@@ -3,10 +3,10 @@
 use super::attach::{ARENA, Attached, Block, find};
 use super::executable::Bound;
 use super::holders::Asked;
-use super::{Call, DeviceOperand, Handle, Memory, Pooled, Write};
+use super::{Call, DeviceFlight, DeviceOperand, Handle, Memory, Pooled, Write};
 use crate::rule::Tensors;
 use crate::storage::Storage;
-use crate::{Device, Error, Op, Result, Tensor, lock, mode};
+use crate::{Device, Error, Op, Result, Spec, Tensor, lock, mode};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::Planned;
 use pullback_ir::{Equation, ErrorKind, Layout, Line};
@@ -34,7 +34,7 @@ pub(super) fn run(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) 
         let outputs = outputs.collect::<Result<SmallVec<[DeviceOperand; 4]>>>()?;
         let call = Call { op, write: None, outputs: &outputs, inputs: &inputs, at: by.at };
         // The results are fresh, so a run that failed is repeated from the start.
-        on.with_memory(by, true, || on.backend.run(&call))
+        on.with_memory(by, true, || give(on, &call))
     })?;
     match taken {
         true => Ok(outs),
@@ -44,6 +44,50 @@ pub(super) fn run(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) 
             Err(Error::new(ErrorKind::Device, op.name(), message).on(operands))
         }
     }
+}
+
+/// Gives an op to the device. A collective is started and waited for at once.
+fn give(on: &Attached, call: &Call<'_>) -> Result<bool> {
+    if let Op::Collective(_) = call.op
+        && let Some(mut flight) = on.backend.start(call)?
+    {
+        return flight.wait().map(|()| true);
+    }
+    on.backend.run(call)
+}
+
+/// A collective between its start and its wait. The flight is dropped, and so waited for, before
+/// the memory that it uses.
+pub(crate) struct Flight {
+    flight: Box<dyn DeviceFlight>,
+    output: Tensor,
+    _input: Tensor,
+}
+
+impl Flight {
+    /// The result. What is queued from now on comes after it.
+    pub fn wait(mut self) -> Result<Tensor> {
+        self.flight.wait()?;
+        Ok(self.output)
+    }
+}
+
+/// Starts a collective of a dense tensor that nobody writes; `None` if its device does not make
+/// collectives itself.
+pub(crate) fn start(op: &Op, input: &Tensor, spec: &Spec, at: Line) -> Result<Option<Flight>> {
+    if input.device() == Device::Cpu {
+        return Ok(None);
+    }
+    let (on, by) = (find(input.device())?, Asked::by(op.name(), at));
+    let output = Tensor::dense(spec.clone(), Memory::Attached(Block::alloc(on, spec.bytes(), by)?));
+    let flight = {
+        let from = operand(input, &input.0.storage.read(), input.device())?;
+        let to = operand(&output, &output.0.storage.read(), input.device())?;
+        let (inputs, outputs, at) = (&[from][..], &[to][..], by.at);
+        let call = Call { op, write: None, outputs, inputs, at };
+        on.with_memory(by, true, || on.backend.start(&call))?
+    };
+    Ok(flight.map(|flight| Flight { flight, output, _input: input.clone() }))
 }
 
 /// Enqueues an op that writes the memory of the targets. `false`, and nothing done, if the device

@@ -85,6 +85,21 @@ impl Holders {
         self.slots().peak
     }
 
+    /// Runs `f`, and gives by how much the bytes in use rose meanwhile. A measurement around it goes
+    /// on.
+    pub fn rise<R>(&self, f: impl FnOnce() -> R) -> (R, u64) {
+        let (outer, before) = {
+            let mut slots = self.slots();
+            let live = slots.live;
+            (std::mem::replace(&mut slots.peak, live), live)
+        };
+        let made = f();
+        let mut slots = self.slots();
+        let rise = slots.peak - before;
+        slots.peak = slots.peak.max(outer);
+        (made, rise)
+    }
+
     /// Bytes, number of blocks and maker, by op and line, the largest first.
     fn by_line(&self) -> Vec<(usize, usize, Asked)> {
         let mut lines: FxHashMap<Asked, (usize, usize)> = FxHashMap::default();

@@ -16,6 +16,7 @@ mod stats;
 pub use attach::attach;
 pub(crate) use attach::{Block, find};
 pub use copies::CpuCopy;
+pub(crate) use enqueue::{Flight, start};
 pub(crate) use executable::{Bound, Executable};
 pub(crate) use holders::Asked;
 pub use pullback_cpu::HostElement;
@@ -26,10 +27,10 @@ pub(crate) use pullback_cpu::pooled::{Pooled, WeakPooled};
 pub(crate) use pullback_cpu::{elements, elements_mut};
 pub use pullback_cuda::CudaKernel;
 pub use pullback_ir::{
-    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, HostCopy, PoolStats, Step,
-    Write,
+    Bases, Call, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
+    PoolStats, Step, Write,
 };
-pub(crate) use stats::{DevicePeaks, live_bytes};
+pub(crate) use stats::{DevicePeaks, live_by_device, live_bytes_of, rise_on};
 pub use stats::{
     device_report, memory_stats_of, memory_stats_of as statistics, reset_peak_of, synchronize, trim,
 };

@@ -105,10 +105,32 @@ pub fn device_report() -> Vec<String> {
     lines
 }
 
-/// Bytes in use on all devices.
-pub(crate) fn live_bytes() -> u64 {
-    let others: u64 = attach::attached().map(|on| on.holders.live()).sum();
-    pullback_cpu::buffer::live_bytes() + others
+/// Bytes in use on a device.
+pub(crate) fn live_bytes_of(device: Device) -> u64 {
+    match device {
+        Device::Cpu => pullback_cpu::buffer::live_bytes(),
+        other => find(other).map_or(0, |on| on.holders.live()),
+    }
+}
+
+/// Bytes in use on each device.
+pub(crate) fn live_by_device() -> Vec<(Device, u64)> {
+    let others = attach::attached().map(|on| (on.device, on.holders.live()));
+    std::iter::once((Device::Cpu, pullback_cpu::buffer::live_bytes())).chain(others).collect()
+}
+
+/// Runs `f`, and measures by how much the bytes in use on a device rise meanwhile, with working
+/// memory of programs that it had before, if they take so much of it. `None` while another
+/// measurement runs.
+pub(crate) fn rise_on<R>(device: Device, arena: usize, f: impl FnOnce() -> R) -> (R, Option<u64>) {
+    match (device, find(device)) {
+        (Device::Cpu, _) | (_, Err(_)) => pullback_cpu::buffer::rise(f),
+        (_, Ok(on)) => {
+            let idle = on.idle_arena().min(arena) as u64;
+            let (made, rise) = on.holders.rise(f);
+            (made, Some(rise + idle))
+        }
+    }
 }
 
 /// Measures the peak of every device but the host, one measurement at a time.

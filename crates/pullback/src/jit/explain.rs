@@ -217,7 +217,7 @@ impl fmt::Display for Specialised {
                     }
                 }
                 None if self.calls.0 == 0 => writeln!(f, "    measured peak: not called yet")?,
-                None => writeln!(f, "    measured peak: measured on the CPU only")?,
+                None => writeln!(f, "    measured peak: another measurement ran")?,
             }
         }
         writeln!(f, "  calls: {}, {:.1?} each", self.calls.0, self.calls.1)

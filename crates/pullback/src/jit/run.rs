@@ -2,11 +2,11 @@
 
 use super::compile::{Captured, Specialisation, wrong_gradient};
 use crate::backend::Pooled;
-use crate::backend::{INLINE, rise};
+use crate::backend::{INLINE, rise_on};
 use crate::lock::{self, Claim};
 use crate::storage::Writer;
 use crate::trace::Effect;
-use crate::{Device, Result, Tensor, events, mode};
+use crate::{Result, Tensor, events, mode};
 use pullback_ir::Line;
 use smallvec::SmallVec;
 use std::time::Instant;
@@ -19,11 +19,11 @@ type Claims<'a> = SmallVec<[Claim<'a>; INLINE]>;
 
 impl Specialisation {
     pub fn call(&mut self, arguments: &[Tensor], at: Line) -> Result<Outputs> {
-        // The counters are those of the host's pool; on a device the arena stays between calls.
-        if self.budget.is_none() || self.executable.device() != Device::Cpu {
+        if self.budget.is_none() {
             return self.run(arguments, at);
         }
-        let (result, rise) = rise(|| self.run(arguments, at));
+        let (device, arena) = (self.executable.device(), self.executable.plan().arena);
+        let (result, rise) = rise_on(device, arena, || self.run(arguments, at));
         if let (Ok(_), Some(rise)) = (&result, rise) {
             self.measured = Some(self.executable.held() + rise as usize);
         }

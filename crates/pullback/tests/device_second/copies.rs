@@ -1,6 +1,7 @@
 //! Copies beside the queue, which the second device makes as late as it may.
 
-use super::{Machine, Work};
+use super::Work;
+use super::machine::Machine;
 use pullback::Result;
 use pullback::backend::Handle;
 use std::sync::{Arc, Mutex};

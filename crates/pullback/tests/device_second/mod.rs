@@ -1,29 +1,32 @@
 //! A second device, for tests: `cuda:0`, whose memory and thread are its own and whose kernels are
-//! the CPU's.
+//! the CPU's. Workers that exchange memory of devices need one each: [`number`] gives `cuda:1` too.
 //!
 //! Its memory is behind handles, in a map that only its thread has, so nothing else can read it.
 //! What it is told goes into a queue and has usually not run when the call returns; [`Pause`] holds
 //! the queue, so that a test can say so. It counts what it is told to do. Fresh memory is full of a
 //! pattern, not of zeros. Copies beside the queue run as late as they may, so that memory which is
-//! written or used too early shows.
+//! written or used too early shows. Collectives do the same on a stream of their own
+//! (`exchange.rs`).
 
 #![allow(dead_code)]
 
 mod copies;
+pub mod exchange;
+mod machine;
 
-use copies::{Copy, OnHost};
+use copies::OnHost;
+use exchange::{Landing, on_host};
+use machine::Machine;
 use pullback::backend::{
-    Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, HostCopy, PoolStats, Step,
-    Write, attach,
+    Bases, Call, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
+    PoolStats, Step, Write, attach,
 };
-use pullback::{DType, Device, Error, ErrorKind, Op, Result, Spec};
-use pullback_cpu::{BoundInput, Buffer, Input, Prepared, WriteTarget};
-use pullback_ir::infer::check;
+use pullback::{Device, Error, ErrorKind, Op, Result, Spec};
+use pullback_cpu::Prepared;
 use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
-use pullback_ir::{Binary, Layout, Line, Numerics};
-use std::collections::{HashMap, HashSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use pullback_ir::{Layout, Line, Numerics};
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -34,8 +37,13 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// The device, attached at the first call.
 pub fn second() -> Device {
-    handle();
-    Device::Cuda(0)
+    number(0)
+}
+
+/// One of two such devices, attached at the first call.
+pub fn number(n: u16) -> Device {
+    handle_of(n);
+    Device::Cuda(n)
 }
 
 /// What the device has been told so far.
@@ -53,13 +61,23 @@ pub struct Counts {
     pub programs: u64,
     /// Ops and programs that have run.
     pub done: u64,
+    /// Collectives that it has made itself, and how many of them ended before they were waited for.
+    pub collectives: u64,
+    pub hidden: u64,
 }
 
 /// What the device has been told so far.
 pub fn counts() -> Counts {
+    counts_of(0)
+}
+
+/// What one of the devices has been told so far.
+pub fn counts_of(n: u16) -> Counts {
     let of = |counter: &AtomicU64| counter.load(SeqCst);
-    let c = &handle().counters;
+    let c = &handle_of(n).counters;
     Counts {
+        collectives: of(&c.collectives),
+        hidden: of(&c.hidden),
         allocations: of(&c.allocations),
         uploads: of(&c.uploads),
         downloads: of(&c.downloads),
@@ -74,10 +92,17 @@ pub fn counts() -> Counts {
 
 /// What `f` has the device do.
 pub fn counted<R>(f: impl FnOnce() -> R) -> (R, Counts) {
-    let before = counts();
+    counted_on(0, f)
+}
+
+/// What `f` has one of the devices do.
+pub fn counted_on<R>(n: u16, f: impl FnOnce() -> R) -> (R, Counts) {
+    let before = counts_of(n);
     let made = f();
-    let now = counts();
+    let now = counts_of(n);
     let since = Counts {
+        collectives: now.collectives - before.collectives,
+        hidden: now.hidden - before.hidden,
         allocations: now.allocations - before.allocations,
         uploads: now.uploads - before.uploads,
         downloads: now.downloads - before.downloads,
@@ -103,8 +128,12 @@ pub fn numerics_of<R>(f: impl FnOnce() -> R) -> HashSet<Numerics> {
 pub struct Pause(#[allow(unused)] Sender<()>);
 
 pub fn pause() -> Pause {
+    pause_of(0)
+}
+
+pub fn pause_of(n: u16) -> Pause {
     let (resume, wait) = channel();
-    handle().tell(Work::Pause(wait));
+    handle_of(n).tell(Work::Pause(wait));
     Pause(resume)
 }
 
@@ -127,6 +156,18 @@ pub fn limited<R>(bytes: u64, f: impl FnOnce() -> R) -> R {
     made
 }
 
+/// Runs `f` while the kernels of programs take memory as they run, and so many requests for it are
+/// met; `planned`: whether passes know that they do.
+pub fn scratch<R>(met: u64, planned: bool, f: impl FnOnce() -> R) -> R {
+    let c = &handle().counters;
+    c.scratch_planned.store(planned, SeqCst);
+    c.scratch_met.store(met, SeqCst);
+    let made = f();
+    c.scratch_met.store(u64::MAX, SeqCst);
+    c.scratch_planned.store(false, SeqCst);
+    made
+}
+
 /// Tests of a process that count, all others with them, run one at a time.
 pub fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
@@ -144,12 +185,17 @@ struct Counters {
     ops: AtomicU64,
     programs: AtomicU64,
     done: AtomicU64,
+    collectives: AtomicU64,
+    hidden: AtomicU64,
     live: AtomicU64,
     peak: AtomicU64,
     /// The switches that ops and programs were called with, since somebody asked.
     numerics: Mutex<HashSet<Numerics>>,
     /// The most that `live` may be.
     limit: AtomicU64,
+    /// How many more requests for scratch are met; the largest number: kernels make none.
+    scratch_met: AtomicU64,
+    scratch_planned: AtomicBool,
     /// It has no kernels that write over their operands or add to memory.
     only_fresh: AtomicBool,
 }
@@ -157,27 +203,51 @@ struct Counters {
 /// What the threads of the engine know of the device: no memory.
 #[derive(Clone)]
 struct Queue {
+    number: u16,
     work: Sender<Work>,
     counters: Arc<Counters>,
     next: Arc<AtomicU64>,
+    /// For the streams of collectives alone.
+    machine: Arc<Mutex<Machine>>,
 }
 
 fn handle() -> &'static Queue {
-    static QUEUE: OnceLock<Queue> = OnceLock::new();
-    QUEUE.get_or_init(|| {
+    handle_of(0)
+}
+
+fn handle_of(number: u16) -> &'static Queue {
+    static QUEUES: [OnceLock<Queue>; 2] = [const { OnceLock::new() }; 2];
+    QUEUES[usize::from(number)].get_or_init(|| {
         let (work, told) = channel();
-        let queue = Queue { work, counters: Arc::default(), next: Arc::default() };
-        let counters = queue.counters.clone();
+        let counters = Arc::<Counters>::default();
         counters.limit.store(u64::MAX, SeqCst);
-        let (memory, copies) = (HashMap::new(), Vec::new());
-        let run = move || Machine { memory, copies, failed: None, counters }.run(&told);
+        counters.scratch_met.store(u64::MAX, SeqCst);
+        let machine = Machine::new(counters.clone());
+        let queue = Queue { number, work, counters, next: Arc::default(), machine };
+        let run = {
+            let machine = queue.machine.clone();
+            move || machine::run(&machine, &told)
+        };
         std::thread::Builder::new().name("second device".into()).spawn(run).expect("a thread");
-        attach(Device::Cuda(0), Box::new(queue.clone())).expect("attached once");
+        attach(Device::Cuda(number), Box::new(queue.clone())).expect("attached once");
         queue
     })
 }
 
 impl Queue {
+    /// A kernel takes memory while it runs.
+    fn take_scratch(&self) -> Result<()> {
+        let met = &self.counters.scratch_met;
+        let less = |left: u64| (left < u64::MAX).then(|| left.saturating_sub(1));
+        match met.fetch_update(SeqCst, SeqCst, less) {
+            Ok(0) => {
+                let message = format!("cannot allocate scratch on cuda:{}", self.number);
+                Err(Error::new(ErrorKind::Memory, "alloc", message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     fn tell(&self, work: Work) {
         self.work.send(work).expect("the thread of the device lives as long as the process");
     }
@@ -210,6 +280,14 @@ enum Work {
     Collect(OnHost, Sender<Result<Vec<u8>>>),
     Flush(Sender<()>),
     Pause(Receiver<()>),
+    /// Says that everything before it has run.
+    Mark(Sender<()>),
+    /// What follows comes after a collective.
+    Hold(Arc<Landing>),
+    /// The elements of an operand, one after the other.
+    Read(Seen, Sender<Result<Vec<u8>>>),
+    /// Writes bytes from a place on.
+    Put(Handle, usize, Vec<u8>),
 }
 
 /// Memory seen through a layout.
@@ -241,13 +319,14 @@ fn answer<T>(reply: &Receiver<Result<T>>) -> Result<T> {
 impl DeviceBackend for Queue {
     fn alloc(&self, bytes: usize) -> Result<Handle> {
         if bytes > 1 << 40 {
-            let message = format!("cannot allocate {bytes} bytes on cuda:0");
+            let message = format!("cannot allocate {bytes} bytes on cuda:{}", self.number);
             return Err(Error::new(ErrorKind::Memory, "alloc", message));
         }
         let c = &self.counters;
         if c.live.load(SeqCst).saturating_add(bytes as u64) > c.limit.load(SeqCst) {
             let live = c.live.load(SeqCst);
-            let message = format!("cannot allocate {bytes} bytes on cuda:0: {live} are in use");
+            let on = self.number;
+            let message = format!("cannot allocate {bytes} bytes on cuda:{on}: {live} are in use");
             return Err(Error::new(ErrorKind::Memory, "alloc", message));
         }
         c.allocations.fetch_add(1, SeqCst);
@@ -301,7 +380,17 @@ impl DeviceBackend for Queue {
         Ok(())
     }
 
+    fn start(&self, call: &Call<'_>) -> Result<Option<Box<dyn DeviceFlight>>> {
+        let Op::Collective(of) = call.op else { return Ok(None) };
+        let (from, to) = (seen(call.inputs), seen(call.outputs));
+        let flight = self.launch(of, from.first(), &to[0])?;
+        Ok(flight.map(|flight| Box::new(flight) as Box<dyn DeviceFlight>))
+    }
+
     fn run(&self, call: &Call<'_>) -> Result<bool> {
+        if let Op::Collective(_) = call.op {
+            return on_host(self, call.op, &seen(call.inputs), &seen(call.outputs)).map(|()| true);
+        }
         let at_once = matches!(call.write, Some(Write::Over | Write::Add));
         if at_once && self.counters.only_fresh.load(SeqCst) {
             return Ok(false);
@@ -315,12 +404,16 @@ impl DeviceBackend for Queue {
 
     fn prepare(&self, program: &Arc<Planned>) -> Result<Box<dyn DeviceProgram>> {
         let prepared = Prepared::new(program.clone())?;
-        let steps = prepared.steps();
-        Ok(Box::new(Ready { steps, prepared: Arc::new(Mutex::new(prepared)), on: self.clone() }))
+        let (steps, planned, on) = (prepared.steps(), program.clone(), self.clone());
+        let is_collective = |op: &Op| matches!(op, Op::Collective(_));
+        let collectives = program.program().equations.iter().any(|e| is_collective(&e.op));
+        let prepared = Arc::new(Mutex::new(prepared));
+        Ok(Box::new(Ready { steps, planned, collectives, prepared, on }))
     }
 
     fn target(&self) -> Target {
-        pullback_cpu::TARGET
+        let scratch = self.counters.scratch_planned.load(SeqCst);
+        Target { scratch, ..pullback_cpu::TARGET }
     }
 
     fn statistics(&self) -> PoolStats {
@@ -352,8 +445,19 @@ impl DeviceBackend for Queue {
 /// A program of the device.
 struct Ready {
     steps: Vec<Step>,
+    planned: Arc<Planned>,
+    /// Whether there are collectives among its steps.
+    collectives: bool,
     prepared: Arc<Mutex<Prepared>>,
     on: Queue,
+}
+
+impl Ready {
+    fn tell(&self, memory: &Bases<'_>, step: Option<usize>) {
+        let (inputs, outputs) = (memory.inputs.to_vec(), memory.outputs.to_vec());
+        let program = self.prepared.clone();
+        self.on.tell(Work::Program(program, memory.arena, inputs, outputs, step));
+    }
 }
 
 impl DeviceProgram for Ready {
@@ -364,220 +468,10 @@ impl DeviceProgram for Ready {
     fn run(&mut self, memory: &Bases<'_>, step: Option<usize>) -> Result<()> {
         self.on.counters.programs.fetch_add(1, SeqCst);
         self.on.see_numerics();
-        let (inputs, outputs) = (memory.inputs.to_vec(), memory.outputs.to_vec());
-        let program = self.prepared.clone();
-        self.on.tell(Work::Program(program, memory.arena, inputs, outputs, step));
+        if self.collectives || self.on.counters.scratch_met.load(SeqCst) < u64::MAX {
+            return self.run_by_steps(memory, step);
+        }
+        self.tell(memory, step);
         Ok(())
-    }
-}
-
-/// The device itself: all there is of its memory.
-struct Machine {
-    memory: HashMap<Handle, Buffer>,
-    copies: Vec<Copy>,
-    /// The first thing that failed since somebody waited.
-    failed: Option<Error>,
-    counters: Arc<Counters>,
-}
-
-impl Machine {
-    fn run(mut self, told: &Receiver<Work>) {
-        while let Ok(work) = told.recv() {
-            let done = catch_unwind(AssertUnwindSafe(|| self.work(work)));
-            let error = match done {
-                Ok(Ok(())) => continue,
-                Ok(Err(error)) => error,
-                Err(_) => Error::argument("device", "a kernel panicked"),
-            };
-            self.failed.get_or_insert(error);
-        }
-    }
-
-    fn work(&mut self, work: Work) -> Result<()> {
-        match work {
-            Work::Alloc(name, bytes) => {
-                let memory = Buffer::filled(DType::U8, bytes, |content| {
-                    content.fill(0xA5);
-                    Ok(())
-                });
-                self.memory.insert(name, memory?);
-            }
-            Work::Free(name) => {
-                self.copy_of(name)?;
-                let gone = self.memory.remove(&name).map_or(0, |memory| memory.len());
-                self.counters.live.fetch_sub(gone as u64, SeqCst);
-            }
-            Work::Upload(to, bytes) => {
-                let fill = |content: &mut [u8]| {
-                    content[..bytes.len()].copy_from_slice(&bytes);
-                    Ok(())
-                };
-                let len = self.get(to)?.len();
-                self.memory.insert(to, Buffer::filled(DType::U8, len, fill)?);
-            }
-            Work::Download(from, start, len, reply) => {
-                let found = match self.failed.take() {
-                    Some(error) => Err(error),
-                    None => self.get(from).and_then(|memory| {
-                        let bytes = memory.slice(start, len);
-                        let short = || Error::argument("device", "a download beyond the end");
-                        bytes.map(<[u8]>::to_vec).ok_or_else(short)
-                    }),
-                };
-                let _ = reply.send(found);
-            }
-            Work::Run(op, write, out, x, at) => {
-                let located = |error: Error| match at {
-                    Some(at) => error.at(at),
-                    None => error,
-                };
-                self.counters.done.fetch_add(1, SeqCst);
-                self.op(&op, write, &out, &x).map_err(located)?;
-            }
-            Work::Program(program, arena, inputs, outputs, step) => {
-                self.counters.done.fetch_add(1, SeqCst);
-                let mut program = program.lock().expect("nobody panics with it");
-                self.program(&mut program, arena, &inputs, &outputs, step)?;
-            }
-            Work::Wait(reply) => {
-                let _ = reply.send(self.failed.take().map_or(Ok(()), Err));
-            }
-            Work::Offload(from, start, bytes, copy) => {
-                self.copies.push(Copy::Out(from, start, bytes, copy));
-            }
-            Work::Restore(copy, to) => self.copies.push(Copy::Back(copy, to)),
-            Work::Settle(memory) => self.copy_of(memory)?,
-            Work::Collect(copy, reply) => {
-                let made = self.copy_to(&copy);
-                let bytes = copy.lock().expect("nobody panics with it").clone();
-                let _ = reply.send(made.map(|()| bytes.unwrap_or_default()));
-            }
-            Work::Flush(reply) => {
-                let _ = reply.send(());
-            }
-            Work::Pause(resume) => {
-                // Goes on when the other end is dropped, or when somebody has forgotten to.
-                let _ = resume.recv_timeout(PATIENCE);
-            }
-        }
-        Ok(())
-    }
-
-    fn get(&self, name: Handle) -> Result<&Buffer> {
-        let gone = || Error::argument("device", format!("there is no memory {name}"));
-        self.memory.get(&name).ok_or_else(gone)
-    }
-
-    fn take(&mut self, name: Handle) -> Result<Buffer> {
-        let gone = || Error::argument("device", format!("there is no memory {name}"));
-        self.memory.remove(&name).ok_or_else(gone)
-    }
-
-    fn op(&mut self, op: &Op, write: Option<Write>, out: &[Seen], x: &[Seen]) -> Result<()> {
-        let Some(write) = write else {
-            let made = pullback_cpu::run(check(op, &specs(x))?, &self.inputs(x)?)?;
-            for (made, to) in made.into_iter().zip(out) {
-                assert_eq!(made.buffer.len(), self.get(to.memory)?.len(), "{op}");
-                self.memory.insert(to.memory, made.buffer);
-            }
-            return Ok(());
-        };
-        let mut held = Vec::new();
-        for to in out {
-            held.push(self.take(to.memory)?);
-        }
-        let done = self.over(op, write, out, &mut held, x);
-        for (to, memory) in out.iter().zip(held) {
-            self.memory.insert(to.memory, memory);
-        }
-        done
-    }
-
-    fn inputs<'a>(&'a self, x: &'a [Seen]) -> Result<Vec<Input<'a>>> {
-        x.iter().map(|x| self.input(x)).collect()
-    }
-
-    fn input<'a>(&'a self, x: &'a Seen) -> Result<Input<'a>> {
-        Ok(Input { buffer: self.get(x.memory)?, layout: &x.layout, spec: &x.spec })
-    }
-
-    /// Writes results over memory, added to it or into a part of it.
-    fn over(
-        &self,
-        op: &Op,
-        write: Write,
-        out: &[Seen],
-        held: &mut [Buffer],
-        x: &[Seen],
-    ) -> Result<()> {
-        let mut operands = Vec::new();
-        for x in x {
-            operands.push(match out.iter().position(|to| to == x) {
-                Some(i) => pullback_cpu::ReadOperand::Target(i),
-                None => pullback_cpu::ReadOperand::Input(self.input(x)?),
-            });
-        }
-        let target = |(to, buffer)| {
-            let to: &Seen = to;
-            WriteTarget { buffer, layout: &to.layout, spec: &to.spec }
-        };
-        let mut targets: Vec<WriteTarget> = out.iter().zip(&mut *held).map(target).collect();
-        if pullback_cpu::run_into(&check(op, &specs(x))?, write, &mut targets, &operands)? {
-            return Ok(());
-        }
-        drop(targets);
-        // No kernel does both at once, so first the one, then the other.
-        assert_eq!((op, write), (&Op::Dot, Write::Add));
-        let product = pullback_cpu::run(check(op, &specs(x))?, &self.inputs(x)?)?.remove(0);
-        let layout = Layout::dense(product.spec.shape.clone());
-        let product = Input { buffer: &product.buffer, layout: &layout, spec: &product.spec };
-        let to = WriteTarget { buffer: &mut held[0], layout: &out[0].layout, spec: &out[0].spec };
-        let sum = [pullback_cpu::ReadOperand::Target(0), pullback_cpu::ReadOperand::Input(product)];
-        let add = Op::Binary(Binary::Add);
-        let specs = [&out[0].spec, product.spec];
-        let add = check(&add, &specs)?;
-        pullback_cpu::run_into(&add, Write::Over, &mut [to], &sum).map(|_| ())
-    }
-
-    fn program(
-        &mut self,
-        program: &mut Prepared,
-        arena: Handle,
-        inputs: &[(Handle, usize)],
-        outputs: &[Handle],
-        step: Option<usize>,
-    ) -> Result<()> {
-        let mut written = HashMap::new();
-        for (i, &(name, _)) in inputs.iter().enumerate() {
-            if program.planned().is_written(i) {
-                written.insert(name, self.take(name)?);
-            }
-        }
-        let mut work = self.take(arena)?;
-        let mut made = Vec::new();
-        for &name in outputs {
-            made.push(self.take(name)?);
-        }
-        let mut open: HashMap<Handle, &mut Buffer> =
-            written.iter_mut().map(|(&name, memory)| (name, memory)).collect();
-        let mut bound = Vec::new();
-        let mut missing = None;
-        for &(name, start) in inputs {
-            match (open.remove(&name), self.get(name)) {
-                (Some(memory), _) => bound.push(BoundInput::Write(memory, start)),
-                (None, Ok(memory)) => bound.push(BoundInput::Read(memory, start)),
-                (None, Err(error)) => missing = Some(error),
-            }
-        }
-        let done = match missing {
-            Some(error) => Err(error),
-            None => program.run_over(&mut work, &mut bound, &mut made, step),
-        };
-        drop(bound);
-        drop(open);
-        self.memory.extend(written);
-        self.memory.insert(arena, work);
-        self.memory.extend(outputs.iter().copied().zip(made));
-        done
     }
 }

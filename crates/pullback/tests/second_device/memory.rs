@@ -3,8 +3,8 @@
 use super::device_second::{alone, counted, limited, second};
 use super::{bits, sample};
 use pullback::{
-    Backward, Device, ErrorKind, Offload, Tensor, catch, jit, memory_report, memory_stats_of,
-    reset_peak_of, synchronize, trim_memory,
+    Backward, Device, ErrorKind, MemoryBudget, Offload, Tensor, catch, jit, memory_report,
+    memory_stats_of, reset_peak_of, synchronize, trim_memory,
 };
 
 #[test]
@@ -58,6 +58,72 @@ fn working_memory_of_programs_is_given_back_first() {
     let y = limited(64 << 10, || sample(&[128, 128], 4).to(second()) + 0.0);
     assert_eq!(bits(&y), bits(&sample(&[128, 128], 4)));
     assert_eq!(bits(&f.call(&x).unwrap()), bits(&first));
+}
+
+#[test]
+fn a_budget_counts_the_memory_of_the_device_that_the_step_runs_on() {
+    let _alone = alone();
+    let chain = |x: &Tensor| (0..32).fold(x.clone(), |x, _| x.sin().exp());
+    let run = |budget: Option<&MemoryBudget>| {
+        let x = sample(&[1000], 1).to(second()).requires_grad();
+        let host = sample(&[4000], 2).requires_grad();
+        let both = || (chain(&x).sum(), chain(&host).sum());
+        let (loss, beside) = match budget {
+            Some(budget) => budget.run(both),
+            None => both(),
+        };
+        loss.backward().unwrap();
+        beside.backward().unwrap();
+        (bits(&x.grad().unwrap()), bits(&host.grad().unwrap()))
+    };
+    let wanted = run(None);
+    // 32 values of 4000 bytes are saved on the device; those of the host are of 16000.
+    let budget = MemoryBudget::new(16 * 4000);
+    assert_eq!(run(Some(&budget)), wanted);
+    let used = budget.used();
+    assert!(used.kept <= 16 * 4000 && used.dropped > 0, "{used:?}");
+    assert!((30 * 4000..=40 * 4000).contains(&used.without), "of the device alone: {used:?}");
+    assert!(used.measured < 40 * 4000, "of the device alone: {used:?}");
+    // Compiled: what is planned and measured is the device's.
+    let x = sample(&[1000], 1).to(second());
+    let step = |x: &Tensor| chain(x).sum();
+    let tight = jit(pullback::grad(step)).memory_budget(24 * 4000);
+    for _ in 0..2 {
+        assert_eq!(bits(&tight.call(&x).unwrap()), wanted.0);
+    }
+    let said = tight.explain();
+    let measured = said.specialisations[0].measured.unwrap();
+    assert!((4000..=24 * 4000).contains(&measured), "{measured} of {}", 24 * 4000);
+    let refused = jit(pullback::grad(step)).memory_budget(4000).call(&x).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Memory, "{refused}");
+}
+
+#[test]
+fn two_threads_use_one_device_at_once() {
+    let _alone = alone();
+    let (w, v) = (sample(&[64, 128], 1), sample(&[128, 64], 2));
+    let run = &|on: Device, seed: usize| {
+        let (w, v) = (w.to(on), v.to(on));
+        let f = jit(move |x: &Tensor| x.matmul(&w).tanh().matmul(&v).sum());
+        let mut made = Vec::new();
+        for i in 0..20 {
+            let x = sample(&[32, 64], seed + i).to(on).requires_grad();
+            let y = f.call(&x).unwrap();
+            // Eager work, writes and copies of this thread between programs of both.
+            let z = &x.detach() * 2.0;
+            let copy = z.cpu_later();
+            z.add_(&y.detach());
+            (x.square().sum() * &y).backward().unwrap();
+            made.extend([bits(&y), bits(&z), bits(&copy.wait()), bits(&x.grad().unwrap())]);
+        }
+        made
+    };
+    let wanted = [0, 1000].map(|seed| run(Device::Cpu, seed));
+    let found = std::thread::scope(|scope| {
+        let threads = [0, 1000].map(|seed| scope.spawn(move || run(second(), seed)));
+        threads.map(|thread| thread.join().unwrap())
+    });
+    assert_eq!(found, wanted);
 }
 
 /// Blocks `x + tanh(x·w)`, as deep as there are weights.

@@ -42,7 +42,7 @@ pub(super) fn plan(
 ) -> Plan {
     let mut planner = Planner::new(program, updates, inputs, target);
     planner.last_fallible =
-        program.equations.iter().rposition(|e| e.op.may_fail()).map_or(0, |e| e + 1);
+        program.equations.iter().rposition(|e| target.may_fail(&e.op)).map_or(0, |e| e + 1);
     planner.fill_slots();
     planner.borrow();
     planner.finish(true)

@@ -108,7 +108,9 @@ pub fn memory_budget<R>(bytes: usize, f: impl FnOnce() -> R) -> R {
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// What counts is the memory of distinct values that nodes made in the scope keep: not parameters,
+/// What counts is the memory of distinct values that nodes made in the scope keep, on the device of
+/// the first of them (a step runs on one device; what it saves on the host does not count then): not
+/// parameters,
 /// not what was there before, not values of 64 bytes or less, nor the tangents of forward mode. In
 /// addition there are, as without a budget, the operands and results of the running op, and
 /// gradients in flight.

@@ -36,6 +36,7 @@ impl Pack for Packer {
         if !state.is_counted(storage) {
             return Ok(None);
         }
+        state.device.get_or_insert_with(|| storage.device());
         let mut id = state.entry_of(storage, name, value.at());
         if let Some(overflow) = &self.overflow {
             match space_at(&mut state, id, overflow.rate) {

@@ -18,8 +18,7 @@
 
 use super::BudgetUse;
 use super::candidates::Candidates;
-use crate::backend::live_bytes;
-use crate::backend::{Pooled, WeakPooled};
+use crate::backend::{Pooled, WeakPooled, live_by_device, live_bytes_of};
 use crate::memory::report::ledger as report;
 use crate::storage::Storage;
 use crate::{Op, Tensor, sequence};
@@ -56,8 +55,10 @@ pub(super) struct BudgetState {
     pub pinned: usize,
     /// Bytes that would be held without a budget.
     pub saved: usize,
-    /// What the pool had given out when the first scope was opened.
-    pub start: Option<u64>,
+    /// The device whose memory counts: that of the first value that was saved.
+    pub device: Option<Device>,
+    /// What the pools had given out when the first scope was opened.
+    pub start: Option<Vec<(Device, u64)>>,
     pub tally: BudgetUse,
 }
 
@@ -171,6 +172,7 @@ impl BudgetState {
             kept: 0,
             pinned: 0,
             saved: 0,
+            device: None,
             start: None,
             tally: BudgetUse { budget, ..BudgetUse::default() },
         }
@@ -182,7 +184,7 @@ impl BudgetState {
             self.since = sequence::take_number();
         }
         self.scopes += 1;
-        self.start.get_or_insert_with(live_bytes);
+        self.start.get_or_insert_with(live_by_device);
     }
 
     pub fn close(&mut self) {
@@ -222,6 +224,7 @@ impl BudgetState {
         for storage in inputs.iter().copied().chain(outs).map(|x| &x.0.storage) {
             let is_kept = || self.known(storage).is_some_and(|id| self.has(id));
             if storage.created > self.since
+                && self.device.is_none_or(|device| device == storage.device())
                 && !seen.iter().any(|s| Pooled::ptr_eq(s, storage))
                 && !is_kept()
             {
@@ -234,8 +237,12 @@ impl BudgetState {
     /// Advances the clock.
     fn tick(&mut self) -> u64 {
         self.tally.kept = self.tally.kept.max(self.kept);
-        let live = live_bytes().saturating_sub(self.start.unwrap_or(0)) as usize;
-        self.tally.measured = self.tally.measured.max(live);
+        if let Some(device) = self.device {
+            let of = |all: &Vec<(Device, u64)>| all.iter().find(|of| of.0 == device).map(|of| of.1);
+            let before = self.start.as_ref().and_then(of).unwrap_or(0);
+            let live = live_bytes_of(device).saturating_sub(before) as usize;
+            self.tally.measured = self.tally.measured.max(live);
+        }
         self.clock += 1;
         self.clock
     }
@@ -248,6 +255,7 @@ impl BudgetState {
     /// Whether the budget counts this memory.
     pub fn is_counted(&self, storage: &Pooled<Storage>) -> bool {
         storage.bytes() > TINY
+            && self.device.is_none_or(|device| device == storage.device())
             && match self.known(storage) {
                 Some(id) => self.entries[id].bytes > 0,
                 None => storage.created > self.since,
@@ -444,14 +452,18 @@ impl BudgetState {
         self.release_if_unneeded(id);
     }
 
-    /// Keeps memory for a value.
+    /// Keeps memory for a value. That of another device does not count.
     pub fn hold(&mut self, id: usize, storage: Pooled<Storage>) {
         if self.entries[id].is_held() {
             return;
         }
         self.release(id);
         let address = Pooled::as_ptr(&storage) as usize;
+        let elsewhere = self.device.is_some_and(|device| device != storage.device());
         let entry = &mut self.entries[id];
+        if elsewhere && entry.saves == 0 {
+            entry.bytes = 0;
+        }
         let before = entry.memory.as_ref().map_or(0, |memory| memory.as_ptr() as usize);
         entry.version = storage.version();
         if address != before {
