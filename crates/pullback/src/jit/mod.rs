@@ -31,7 +31,7 @@ mod reasons;
 mod run;
 
 pub use dynamic::{DynamicAxes, DynamicReport};
-pub use explain::{Explanation, Specialised};
+pub use explain::{Explanation, Specialised, native_code};
 
 use crate::trace::Uncompiled;
 use crate::tree::leaves_and_hash;
