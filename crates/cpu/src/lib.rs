@@ -44,7 +44,7 @@ mod widen;
 
 pub use buffer::Buffer;
 pub use host::{HostElement, bytes_of, elements, elements_mut};
-pub use program::{BoundInput, Prepared, Running};
+pub use program::{BoundInput, NativeCode, Prepared, Running};
 pub use run::{Buffers, Input, Output, Outputs, ReadOperand, WriteTarget};
 pub use run::{compute, is_splat, run, run_into};
 pub use target::TARGET;

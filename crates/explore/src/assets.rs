@@ -3,6 +3,7 @@
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
+use std::borrow::Cow;
 use std::io::Write as _;
 
 /// The page.
@@ -19,23 +20,23 @@ pub struct Asset {
     /// Its type.
     pub kind: &'static str,
     /// Its bytes.
-    pub plain: &'static [u8],
+    pub plain: Cow<'static, [u8]>,
     /// Its bytes, compressed.
     pub gzip: Vec<u8>,
 }
 
-/// All files of the page.
-pub fn all() -> Vec<Asset> {
+/// All files of the page; `html` is the page with the answers that it begins with.
+pub fn all(html: String) -> Vec<Asset> {
     let files = [
-        ("/", "text/html; charset=utf-8", HTML),
-        ("/app.css", "text/css; charset=utf-8", STYLE),
-        ("/app.js", "text/javascript; charset=utf-8", SCRIPT),
+        ("/", "text/html; charset=utf-8", Cow::Owned(html.into_bytes())),
+        ("/app.css", "text/css; charset=utf-8", Cow::Borrowed(STYLE.as_bytes())),
+        ("/app.js", "text/javascript; charset=utf-8", Cow::Borrowed(SCRIPT.as_bytes())),
     ];
-    let asset = |(path, kind, text): (&'static str, &'static str, &'static str)| Asset {
+    let asset = |(path, kind, plain): (&'static str, &'static str, Cow<'static, [u8]>)| Asset {
         path,
         kind,
-        plain: text.as_bytes(),
-        gzip: compressed(text.as_bytes()),
+        gzip: compressed(&plain),
+        plain,
     };
     files.map(asset).into()
 }

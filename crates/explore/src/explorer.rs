@@ -5,6 +5,7 @@ use crate::problem::{Answer, Problem, ProblemKind};
 use program::Compiled;
 use recording::Opened;
 use serde_json::Value;
+use std::panic::{self, AssertUnwindSafe};
 use std::path::PathBuf;
 
 /// What the explorer shows first.
@@ -38,6 +39,22 @@ impl Explorer {
     /// An explorer without models.
     pub fn new(subject: Subject) -> Explorer {
         Explorer { subject, models: (&[], |_| Err(Problem::request("there are no models here"))) }
+    }
+
+    /// As [`Explorer::answer`], where nobody knows who asks: what the engine raises, and a defect
+    /// of this program, are problems too.
+    ///
+    /// # Errors
+    /// With what is wrong with the request.
+    pub fn respond(&self, method: &str, path: &str, query: &str, body: &Value) -> Answer<Value> {
+        let compute = || pullback::catch(|| self.answer(method, path, query, body));
+        match panic::catch_unwind(AssertUnwindSafe(compute)) {
+            Ok(Ok(outcome)) => outcome,
+            Ok(Err(error)) => Err(error.into()),
+            Err(_) => {
+                Err(Problem::new(ProblemKind::Internal, "this is a defect: please report it"))
+            }
+        }
     }
 
     /// Answers a request by its method, path, query and body. This is the one list of them.

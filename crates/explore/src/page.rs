@@ -1,4 +1,5 @@
-//! The page as one file: the bundle inside it, and the answers that it needs.
+//! The page with answers inside it: as one file with the bundle and all that it needs, or as the
+//! server sends it, with what the first view shows, so that it asks for nothing before it is drawn.
 
 use crate::answer::recording::PAGE;
 use crate::answer::start::{EXAMPLES, cost_default, memory_default, values_of};
@@ -13,6 +14,8 @@ use sha2::{Digest, Sha256};
 const POSITIONS: u32 = 20;
 /// Nodes of a recording whose pages are written; beyond, the server is needed.
 const NODES: usize = 20_000;
+/// Nodes of a recording whose graph is sent with the page; larger ones are asked for.
+const WITH_THE_PAGE: usize = 5_000;
 
 /// What has been computed for a page.
 struct Collected<'a> {
@@ -21,15 +24,23 @@ struct Collected<'a> {
 }
 
 impl Collected<'_> {
+    /// The answers as an element of the page.
+    fn data(&self) -> String {
+        let data = json!({ "schema": crate::SCHEMA, "answers": self.answers }).to_string();
+        // It may contain `</script` in a text: in JSON, `<` can be escaped.
+        let data = data.replace('<', "\\u003c");
+        format!(r#"<script type="application/json" id="pullback-data">{data}</script>"#)
+    }
+
     fn get(&mut self, path: &str, query: &str) -> Answer<Value> {
-        let answer = self.explorer.answer("GET", path, query, &Value::Null)?;
+        let answer = self.explorer.respond("GET", path, query, &Value::Null)?;
         let full = if query.is_empty() { path.to_string() } else { format!("{path}?{query}") };
         self.answers.push(json!({ "method": "GET", "path": full, "answer": answer }));
         Ok(answer)
     }
 
     fn post(&mut self, path: &str, body: Value) -> Answer<Value> {
-        let answer = self.explorer.answer("POST", path, "", &body)?;
+        let answer = self.explorer.respond("POST", path, "", &body)?;
         let entry = json!({ "method": "POST", "path": path, "body": body, "answer": answer });
         self.answers.push(entry);
         Ok(answer)
@@ -110,15 +121,31 @@ pub fn written(explorer: &Explorer) -> Answer<String> {
     for id in presets::names() {
         all.post("/api/preset", json!({ "id": id }))?;
     }
-    let data = json!({ "schema": crate::SCHEMA, "answers": all.answers }).to_string();
-    assembled(&data)
+    assembled(&all.data())
+}
+
+/// The page as the server sends it. What cannot be computed beforehand is left to be asked for: the
+/// page then shows why.
+pub fn served(explorer: &Explorer) -> String {
+    let mut all = Collected { explorer, answers: Vec::new() };
+    let _ = all.get("/api/start", "");
+    match &explorer.subject {
+        Subject::Expression { text, values } => {
+            let _ = all.post("/api/expression", json!({ "expression": text, "values": values }));
+        }
+        Subject::Recording(opened) if opened.nodes() <= WITH_THE_PAGE => {
+            let _ = all.get("/api/recording", "");
+        }
+        // The files of a run are read when they are asked for.
+        Subject::Recording(_) | Subject::Run(_) => {}
+    }
+    HTML.replacen("<!-- data -->", &all.data(), 1)
 }
 
 /// The files of the bundle and the data, as one.
 fn assembled(data: &str) -> Answer<String> {
     let broken = || Problem::new(ProblemKind::Internal, "the bundle of the page is incomplete");
-    // A script may contain `</script` in a text, and data anything: in JSON, `<` can be escaped.
-    let data = data.replace('<', "\\u003c");
+    // A script may contain `</script` in a text.
     let script = SCRIPT.replace("</script", "<\\/script");
     let hash = |text: &str| format!("'sha256-{}'", base64(&Sha256::digest(text.as_bytes())));
     let policy = format!(
@@ -141,7 +168,6 @@ fn assembled(data: &str) -> Answer<String> {
         &format!("<style>{STYLE}</style>"),
     )?;
     let page = replace(page, r#"<script defer src="/app.js"></script>"#, "")?;
-    let data = format!(r#"<script type="application/json" id="pullback-data">{data}</script>"#);
     let page = replace(page, "<!-- data -->", "")?;
     replace(page, "</body>", &format!("{data}\n<script>{script}</script>\n</body>"))
 }

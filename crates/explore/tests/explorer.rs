@@ -6,10 +6,14 @@ mod answers;
 mod hostile;
 #[path = "explorer/limits.rs"]
 mod limits;
+#[path = "explorer/programs.rs"]
+mod programs;
 #[path = "explorer/recordings.rs"]
 mod recordings;
 #[path = "explorer/runs.rs"]
 mod runs;
+#[path = "explorer/slow.rs"]
+mod slow;
 
 use pullback_explore::answer::start::{EXAMPLES, values_of};
 use pullback_explore::server::Server;

@@ -3,7 +3,7 @@
 
 use crate::hostile::{damaged, feed};
 use crate::rng::Rng;
-use pullback::{DType, Recorder, Spec, Tensor, checkpoint, record_program, trace};
+use pullback::{DType, Recorder, Spec, Tensor, checkpoint, jit, record_program, trace};
 use pullback_explore::answer::recording::Opened;
 use pullback_explore::answer::start::EXAMPLES;
 use pullback_explore::server::parse;
@@ -45,7 +45,7 @@ fn feed_recordings(count: usize) {
     );
 }
 
-/// Some valid recordings: eager, checkpointed, of a program.
+/// Some valid recordings: eager, checkpointed, with a compiled call, of a program.
 fn recordings() -> Vec<Vec<u8>> {
     let x = Tensor::from([0.5, -1.0]).requires_grad();
     let w = Tensor::ones_with([2, 40], DType::F64).requires_grad();
@@ -64,6 +64,7 @@ fn recordings() -> Vec<Vec<u8>> {
         run(&|| (&x * &x).sum()),
         run(&|| x.reshape([1, 2]).matmul(&w).tanh().mean()),
         run(&|| checkpoint(|x: &Tensor| x.sin().exp(), &x).sum()),
+        run(&|| (jit(|x: &Tensor| x.sin() * x.exp()).of(&x.detach()) * &x).sum()),
     ];
     all.extend(of_program);
     all

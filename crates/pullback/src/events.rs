@@ -19,12 +19,13 @@ use crate::leaf::Leaf;
 use crate::memory::report::ledger::{self, LifetimeHandle};
 use crate::memory::{budget, checkpoint};
 use crate::mode::{self, Restore};
+use crate::record::call::CompiledPrograms;
 use crate::record::recorder::{self, RecordMark};
 use crate::rule::Derivatives;
 use crate::storage::{Storage, Traced};
 use crate::tape::{History, Node};
 use crate::{Flag, Key, Result, Tensor, kinks, watch};
-use pullback_ir::{Device, Line, Op};
+use pullback_ir::{Device, Line, Op, Program};
 use std::cell::Cell;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -327,6 +328,26 @@ pub(crate) fn gradient_met(leaf: &Leaf, before: Option<&Tensor>, seen: Option<&T
 pub(crate) fn arena_taken(bytes: usize, device: Device, at: Line) {
     if is_on(LEDGER) {
         ledger::takes_arena(bytes, device, at);
+    }
+}
+
+/// A compiled function is about to run: its programs, and its operands as they are before.
+#[inline]
+pub(crate) fn call_starts<'a>(
+    programs: &CompiledPrograms,
+    operands: impl FnOnce() -> Vec<Option<&'a Tensor>>,
+    at: Line,
+) {
+    if is_on(RECORD) {
+        recorder::call_starts(programs, &operands(), at);
+    }
+}
+
+/// It ran. These are results, by the number of the output.
+#[inline]
+pub(crate) fn call_ran<'a>(traced: &Program, results: impl FnOnce() -> Vec<(usize, &'a Tensor)>) {
+    if is_on(RECORD) {
+        recorder::call_ran(traced, &results());
     }
 }
 

@@ -131,8 +131,9 @@ pub use apply::try_apply;
 pub use autocast::{Policy, autocast, autocast_off, autocast_policy};
 pub use backend::CudaKernel;
 pub use backend::{
-    CpuCopy, HostElement, PoolStats, memory_stats_of, reset_peak, reset_peak_of, set_cache_limit,
-    set_threads, stats as memory_stats, synchronize, threads, trim as trim_memory, with_threads,
+    CpuCopy, HostElement, NativeCode, PoolStats, memory_stats_of, reset_peak, reset_peak_of,
+    set_cache_limit, set_threads, stats as memory_stats, synchronize, threads, trim as trim_memory,
+    with_threads,
 };
 pub use backward::Backward;
 pub use control::{
@@ -157,6 +158,7 @@ pub use implicit::{
 };
 pub use jit::{
     BoxedJit, DynamicAxes, DynamicReport, Explanation, Jit, JitOutput, Specialised, jit,
+    native_code,
 };
 pub use kinks::{
     AtBound, AtOrigin, AtTie, AtTies, AtZero, Conventions, Kink, KinkReport, KinkRow, kink_report,

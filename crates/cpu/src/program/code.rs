@@ -2,9 +2,9 @@
 
 use super::compiler::Compiler;
 use super::flow::FlowStep;
-use super::no_memory;
 #[cfg(target_arch = "x86_64")]
 use super::straight::{self, Segment};
+use super::{NativeCode, no_memory};
 use crate::collective::{Flight, Landing};
 use crate::dot::{self, Panels, Right};
 use crate::operand::{Sink, Source};
@@ -374,6 +374,42 @@ impl ProgramCode {
         }
     }
 
+    /// The generated machine code, as text, with the equations it is for.
+    pub(super) fn listings(&self) -> Vec<NativeCode> {
+        let of = |steps: &[KernelCall], text: String| {
+            let mut equations: Vec<usize> = steps.iter().map(|step| step.equation).collect();
+            equations.dedup();
+            NativeCode { equations, text }
+        };
+        let alone = |step: &KernelCall| -> Vec<NativeCode> {
+            let texts = match &step.action {
+                Action::Region(kernel, _) | Action::AfterDot(kernel, _) => {
+                    kernel.listing().into_iter().collect()
+                }
+                Action::Flow(flow) => flow.listings(),
+                Action::Kernel(_) | Action::AddProduct | Action::Copies => Vec::new(),
+                Action::Start(..) | Action::Wait(_) => Vec::new(),
+            };
+            texts.into_iter().map(|text| of(std::slice::from_ref(step), text)).collect()
+        };
+        #[cfg(target_arch = "x86_64")]
+        if let Some(parts) = &self.parts {
+            let part = |part: &Segment| -> Vec<NativeCode> {
+                match part {
+                    Segment::Straight(code, range) => {
+                        let text = code.listing().into_iter();
+                        text.map(|text| of(&self.steps[range.clone()], text)).collect()
+                    }
+                    Segment::Steps(range) => {
+                        self.steps[range.clone()].iter().flat_map(alone).collect()
+                    }
+                }
+            };
+            return parts.iter().flat_map(part).collect();
+        }
+        self.steps.iter().flat_map(alone).collect()
+    }
+
     /// Runs all steps, up to the first that fails.
     #[inline]
     pub(super) fn run(&mut self) -> Result<()> {
@@ -385,7 +421,7 @@ impl ProgramCode {
             for part in parts {
                 match part {
                     // SAFETY: accesses its scratch, and the elements of the steps that it replaces.
-                    Segment::Straight(straight) => unsafe { straight.run(bases) },
+                    Segment::Straight(straight, _) => unsafe { straight.run(bases) },
                     Segment::Steps(range) => {
                         self.steps[range.clone()]
                             .iter_mut()

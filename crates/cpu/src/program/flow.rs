@@ -26,6 +26,16 @@ enum FlowCode {
 }
 
 impl FlowStep {
+    /// The generated code of its programs, as text.
+    pub(super) fn listings(&self) -> Vec<String> {
+        let programs: Vec<&ProgramCode> = match &self.kind {
+            FlowCode::Cond { yes, no } => vec![yes, no],
+            FlowCode::While { test, body, .. } => vec![test, body],
+            FlowCode::Scan { body, .. } => vec![body],
+        };
+        programs.into_iter().flat_map(ProgramCode::listings).map(|code| code.text).collect()
+    }
+
     /// `arena` and `condition` are the offsets, in the parent's arena, of the programs' arena and
     /// of the result of a loop's condition.
     pub(super) fn new(

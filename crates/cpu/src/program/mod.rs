@@ -73,6 +73,16 @@ pub struct Prepared {
     native: (usize, usize),
 }
 
+/// Machine code that was generated for equations of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NativeCode {
+    /// The equations, in order: one that is a fused region, or several on a few elements, which are
+    /// one piece of code.
+    pub equations: Vec<usize>,
+    /// Its instructions, one on each line, in Intel's order of operands.
+    pub text: String,
+}
+
 /// The memory of an input, with the byte at which its elements start.
 pub enum BoundInput<'a> {
     /// Only read.
@@ -111,6 +121,11 @@ impl Prepared {
     /// equal regions, in this or another live program.
     pub fn native_code(&self) -> (usize, usize) {
         self.native
+    }
+
+    /// The generated code as text; that of the body of a loop is listed with the loop's equation.
+    pub fn listings(&self) -> Vec<NativeCode> {
+        self.code.listings()
     }
 
     /// The steps, in order.

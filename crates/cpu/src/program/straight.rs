@@ -32,7 +32,7 @@ pub(super) enum Segment {
     /// Steps that run one by one.
     Steps(Range<usize>),
     /// Steps joined into one piece of code.
-    Straight(Straight),
+    Straight(Straight, Range<usize>),
 }
 
 /// The same steps, joined where they can be; and the most scratch that a piece needs, at base
@@ -41,23 +41,28 @@ pub(super) fn join(steps: &[KernelCall], scratch: usize) -> Result<Option<(Vec<S
     let mut parts: Vec<Segment> = Vec::new();
     let (mut open, mut scratch_bytes, mut joined): (Option<StraightBuilder>, usize, bool) =
         (None, 0, false);
-    let mut close = |open: &mut Option<StraightBuilder>, parts: &mut Vec<Segment>| -> Result<()> {
-        if let Some(builder) = open.take().filter(|builder| builder.len() > 0) {
-            let straight = builder.finish(scratch)?;
-            scratch_bytes = scratch_bytes.max(straight.scratch);
-            joined = true;
-            parts.push(Segment::Straight(straight));
-        }
-        Ok(())
-    };
+    let mut start = 0;
+    let mut close =
+        |open: &mut Option<StraightBuilder>, parts: &mut Vec<Segment>, steps| -> Result<()> {
+            if let Some(builder) = open.take().filter(|builder| builder.len() > 0) {
+                let straight = builder.finish(scratch)?;
+                scratch_bytes = scratch_bytes.max(straight.scratch);
+                joined = true;
+                parts.push(Segment::Straight(straight, steps));
+            }
+            Ok(())
+        };
     for (n, step) in steps.iter().enumerate() {
         if open.as_ref().is_some_and(|builder| builder.len() > LENGTH) {
-            close(&mut open, &mut parts)?;
+            close(&mut open, &mut parts, start..n)?;
         }
         let builder = match &mut open {
             Some(builder) => builder,
             None => match StraightBuilder::new() {
-                Some(builder) => open.insert(builder),
+                Some(builder) => {
+                    start = n;
+                    open.insert(builder)
+                }
                 None => return Ok(None),
             },
         };
@@ -65,13 +70,13 @@ pub(super) fn join(steps: &[KernelCall], scratch: usize) -> Result<Option<(Vec<S
             write(step, builder)?;
             continue;
         }
-        close(&mut open, &mut parts)?;
+        close(&mut open, &mut parts, start..n)?;
         match parts.last_mut() {
             Some(Segment::Steps(range)) => range.end = n + 1,
             _ => parts.push(Segment::Steps(n..n + 1)),
         }
     }
-    close(&mut open, &mut parts)?;
+    close(&mut open, &mut parts, start..steps.len())?;
     Ok(joined.then_some((parts, scratch_bytes)))
 }
 

@@ -297,7 +297,7 @@ impl Kernel {
             streaming: None,
             domain: plan.domain,
             #[cfg(target_arch = "x86_64")]
-            _code: code,
+            code,
         })
     }
 }

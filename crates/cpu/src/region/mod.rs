@@ -108,7 +108,7 @@ pub(crate) struct Kernel {
     /// from the caches.
     streaming: Option<Box<Kernel>>,
     #[cfg(target_arch = "x86_64")]
-    _code: Option<std::sync::Arc<native::MachineCode>>,
+    code: Option<std::sync::Arc<native::MachineCode>>,
 }
 
 /// One pass over the elements, with addresses.
@@ -173,6 +173,14 @@ impl Kernel {
     /// Plans a region, and compiles what can be compiled.
     pub(crate) fn new(region: &Region) -> Result<Kernel> {
         Kernel::with(region, CodegenMode::chosen())
+    }
+
+    /// The machine code that was generated for it, as text.
+    pub(crate) fn listing(&self) -> Option<String> {
+        #[cfg(target_arch = "x86_64")]
+        return self.code.as_ref()?.listing();
+        #[cfg(not(target_arch = "x86_64"))]
+        None
     }
 
     /// Runs the region. The operands are dense and of the specs that it was made for. A result may

@@ -1,5 +1,6 @@
 //! The answers: one file for each view of `SCHEMA.md`.
 
+mod changes;
 pub mod cost;
 pub mod memory;
 pub mod op;

@@ -1,25 +1,28 @@
 //! What the compiler makes of an expression, a model or a recorded program, pass by pass.
 //!
-//! An equation of one stage is the same as one of the stage before if it applies the same op to the
-//! same values, whatever its variables are called: values are compared by what they are computed
-//! from, down to the inputs.
+//! What each pass changed is in `changes.rs`. The code of a region is what the compiler generated
+//! for this machine: the last stage is prepared here, as a call would, and listed.
 
+use super::changes::{self, Changes, Fate, State};
 use super::subject::Subject;
 use super::versioned;
 use crate::explorer::Explorer;
 use crate::problem::{Answer, Problem};
 use pullback::record_file::family;
-use pullback::{Op, Program, Specialised, Tensor, jit, value_and_grad};
+use pullback::{Op, Program, Specialised, Tensor, jit, native_code, value_and_grad};
 use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::{Base, Planned};
-use pullback_ir::{Inst, Var};
+use pullback_ir::{Equation, Var};
 use serde_json::{Value, json};
-use std::collections::HashMap;
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
 
 /// Equations of a stage that are listed.
 const LISTED: usize = 2000;
+/// Regions whose machine code is listed, and bytes of constants of a program that is prepared for
+/// it: a file may hold any program.
+const CODED: usize = 400;
+const CONSTANTS: usize = 64 << 20;
+/// Bytes of one listing.
+const CODE: usize = 64 << 10;
 
 /// What was compiled.
 pub struct Compiled {
@@ -68,14 +71,12 @@ fn expression(subject: &Subject) -> Answer<Compiled> {
 /// If a program is invalid.
 pub fn shown(compiled: &Compiled) -> Answer<Value> {
     let mut stages = Vec::new();
-    let mut before: Option<(usize, Vec<(u64, String)>)> = None;
+    let mut before: Option<&Program> = None;
     for (i, (name, program)) in compiled.stages.iter().enumerate() {
         program.verify_deeply()?;
-        let now = keyed(program);
-        let old = before.take().unwrap_or_default();
         let seconds = i.checked_sub(1).and_then(|i| compiled.made.as_ref()?.passes.get(i));
-        stages.push(stage(name, program, &now, &old, seconds.map_or(0.0, |p| p.3.as_secs_f64())));
-        before = Some((now.len(), now));
+        stages.push(stage(name, program, before, seconds.map_or(0.0, |p| p.3.as_secs_f64())));
+        before = Some(program);
     }
     let Some((_, last)) = compiled.stages.last() else {
         return Err(Problem::file("there is no program in it"));
@@ -98,32 +99,7 @@ pub fn shown(compiled: &Compiled) -> Answer<Value> {
     })))
 }
 
-/// The equations of a program, each with what it computes.
-fn keyed(program: &Program) -> Vec<(u64, String)> {
-    let mut values: HashMap<Var, u64> = HashMap::new();
-    for (i, &v) in program.inputs.iter().enumerate() {
-        values.insert(v, hash(&("input", i)));
-    }
-    let mut out = Vec::new();
-    for e in &program.equations {
-        let operands: Vec<u64> =
-            e.inputs.iter().map(|v| values.get(v).copied().unwrap_or_default()).collect();
-        let key = hash(&(e.op.to_string(), &operands));
-        for (k, &v) in e.outputs.iter().enumerate() {
-            values.insert(v, hash(&(key, k)));
-        }
-        out.push((key, text(program, e)));
-    }
-    out
-}
-
-fn hash(x: &impl Hash) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    x.hash(&mut hasher);
-    hasher.finish()
-}
-
-fn text(program: &Program, e: &pullback_ir::Equation) -> String {
+fn text(program: &Program, e: &Equation) -> String {
     let typed = |v: &Var| format!("{v}: {}", program.spec(*v));
     let outputs: Vec<String> = e.outputs.iter().map(typed).collect();
     let inputs: Vec<String> = e.inputs.iter().map(ToString::to_string).collect();
@@ -136,75 +112,105 @@ fn text(program: &Program, e: &pullback_ir::Equation) -> String {
     format!("let {} = {op} {}", outputs.join(", "), inputs.join(" ")).trim_end().to_string()
 }
 
-fn stage(
-    name: &str,
-    program: &Program,
-    now: &[(u64, String)],
-    (before, old): &(usize, Vec<(u64, String)>),
-    seconds: f64,
-) -> Value {
-    let mut left: HashMap<u64, usize> = HashMap::new();
-    old.iter().for_each(|(key, _)| *left.entry(*key).or_default() += 1);
+fn stage(name: &str, program: &Program, before: Option<&Program>, seconds: f64) -> Value {
+    let Changes { states, gone } = match before {
+        Some(before) => changes::between(before, program),
+        None => Changes { states: vec![State::New; program.equations.len()], gone: Vec::new() },
+    };
     let mut equations = Vec::new();
-    let mut added = 0;
     let mut region = 0;
-    for (i, (e, (key, text))) in program.equations.iter().zip(now).enumerate() {
-        let kept = left.get_mut(key).filter(|n| **n > 0).map(|n| *n -= 1).is_some();
-        added += usize::from(!kept);
+    for (i, (e, state)) in program.equations.iter().zip(&states).enumerate().take(LISTED) {
         let mine = matches!(e.op, Op::Region(_) | Op::DotRegion(_)).then(|| {
             region += 1;
             region - 1
         });
-        if i >= LISTED {
-            continue;
-        }
         let names = |vars: &[Var]| vars.iter().map(ToString::to_string).collect::<Vec<_>>();
         equations.push(json!({
-            "index": i, "text": text, "op": e.op.name(), "family": family(&e.op),
+            "index": i, "text": text(program, e), "op": e.op.name(), "family": family(&e.op),
             "outputs": names(&e.outputs), "inputs": names(&e.inputs),
             "spec": e.outputs.first().map(|&v| program.spec(v).to_string()),
             "line": e.at.map(|at| at.to_string()),
-            "state": if kept { "kept" } else { "new" }, "region": mine,
+            "state": match state {
+                State::Kept => "kept",
+                State::Rewired => "rewired",
+                State::New => "new",
+            },
+            "region": mine,
         }));
     }
-    let mut gone = Vec::new();
-    for (key, text) in old {
-        if let Some(n) = left.get_mut(key).filter(|n| **n > 0) {
-            *n -= 1;
-            gone.push(json!({ "text": text }));
-        }
-    }
-    let removed = gone.len();
-    gone.truncate(LISTED);
-    let unchanged = added == 0 && removed == 0 && name != "trace";
+    let count = |wanted: State| states.iter().filter(|state| **state == wanted).count();
+    let fate = |wanted: &dyn Fn(Fate) -> bool| gone.iter().filter(|(_, f)| wanted(*f)).count();
+    let (added, rewired) = (count(State::New), count(State::Rewired));
+    let unchanged = before.is_some() && added + rewired + gone.len() == 0;
+    let mut into: Vec<usize> = gone
+        .iter()
+        .filter_map(|(_, fate)| if let Fate::Fused(region) = fate { Some(*region) } else { None })
+        .collect();
+    into.sort_unstable();
+    into.dedup();
+    let shown = gone.iter().take(LISTED).filter_map(|&(i, fate)| {
+        let before = before?;
+        let (how, region) = match fate {
+            Fate::Fused(region) => ("fused", Some(region)),
+            Fate::Duplicate => ("duplicate", None),
+            Fate::Unused => ("unused", None),
+            Fate::Replaced => ("replaced", None),
+        };
+        let text = text(before, &before.equations[i]);
+        Some(json!({ "text": text, "how": how, "region": region }))
+    });
     json!({
-        "name": name, "before": before, "after": now.len(), "seconds": seconds,
-        "added": added, "removed": removed, "unchanged": unchanged,
-        "equations": if unchanged { Vec::new() } else { equations }, "gone": gone,
-        "left_out": now.len().saturating_sub(LISTED),
+        "name": name, "before": before.map_or(0, |before| before.equations.len()),
+        "after": program.equations.len(), "seconds": seconds,
+        "added": added, "rewired": rewired, "removed": gone.len(),
+        "fused": fate(&|f| matches!(f, Fate::Fused(_))), "into": into.len(),
+        "duplicate": fate(&|f| f == Fate::Duplicate), "unused": fate(&|f| f == Fate::Unused),
+        "replaced": fate(&|f| f == Fate::Replaced), "unchanged": unchanged,
+        "equations": if unchanged { Vec::new() } else { equations },
+        "gone": shown.collect::<Vec<_>>(),
+        "left_out": program.equations.len().saturating_sub(LISTED),
     })
 }
 
-/// The fused regions of a program, with the code of each.
+/// The fused regions of a program, with the instructions of each, and the machine code.
 fn regions(program: &Program) -> Vec<Value> {
+    let native = machine_code(program);
     let mut out = Vec::new();
     for (i, e) in program.equations.iter().enumerate() {
         let (Op::Region(region) | Op::DotRegion(region)) = &e.op else { continue };
-        let name = |inst: &Inst| match inst {
-            Inst::Point(op, _) => Some(op.name().to_string()),
-            Inst::Reduce(kind, _) => Some(kind.name().to_string()),
-            Inst::Random(kind, ..) => Some(kind.name().to_string()),
-            Inst::Load(_) | Inst::Literal(..) | Inst::Index(..) => None,
-        };
-        let mut ops: Vec<String> = region.body.iter().filter_map(name).collect();
-        if let Op::DotRegion(_) = e.op {
-            ops.insert(0, "dot".into());
-        }
+        let id = out.len();
+        let code = native.iter().find(|(regions, _)| regions.contains(&id));
         out.push(json!({
-            "id": out.len(), "equation": i, "ops": ops, "code": format!("{region:#}"),
+            "id": id, "equation": i, "ops": changes::ops_of(&e.op), "code": format!("{region:#}"),
+            "native": code.map(|(_, text)| text),
+            "native_of": code.map_or(0, |(regions, _)| regions.len()),
         }));
     }
     out
+}
+
+/// Machine code of regions: the numbers of the regions it is for, and its text.
+fn machine_code(program: &Program) -> Vec<(Vec<usize>, String)> {
+    let is_region = |e: &Equation| matches!(e.op, Op::Region(_) | Op::DotRegion(_));
+    let count = program.equations.iter().filter(|e| is_region(e)).count();
+    let Ok(planned) = Planned::new(program, Target::default()) else { return Vec::new() };
+    if count == 0 || count > CODED || planned.plan().all_constants() > CONSTANTS {
+        return Vec::new();
+    }
+    // Planning may add equations; regions stay in order.
+    let planned = planned.program().equations.iter().enumerate().filter(|(_, e)| is_region(e));
+    let numbers: Vec<usize> = planned.map(|(i, _)| i).collect();
+    let of = |code: pullback::NativeCode| {
+        let number = |equation| numbers.iter().position(|&i| i == equation);
+        let regions: Vec<usize> = code.equations.into_iter().filter_map(number).collect();
+        let mut text = code.text;
+        if let Some((cut, _)) = text.char_indices().nth(CODE) {
+            text.truncate(cut);
+            text.push_str("\n    …");
+        }
+        (regions, text)
+    };
+    native_code(program).unwrap_or_default().into_iter().map(of).collect()
 }
 
 /// The planned memory, as intervals of equations.

@@ -147,7 +147,7 @@ impl Opened {
                 let shown = format!("{} … {}", text(s.low), text(s.high));
                 (None, Some(stats(s)), shown)
             }
-            Sampled::Unknown => (None, None, "?".to_string()),
+            Sampled::Unknown => (None, None, "not kept".to_string()),
         };
         json!({ "spec": spec, "shape": shape, "text": shown, "data": whole, "stats": known })
     }
@@ -304,7 +304,13 @@ impl Opened {
         let constants = r.nodes.iter().filter(|n| n.kind == NodeKind::Input).count();
         if constants > 0 {
             notes.push(format!(
-                "{constants} values were there before the recording, were detached, or were made by what it does not see (compiled functions, other threads)"
+                "{constants} values were there before the recording, were detached, or were made by what it does not see (other threads)"
+            ));
+        }
+        let inside = r.nodes.iter().filter(|n| n.value == Sampled::Unknown).count();
+        if inside > 0 {
+            notes.push(format!(
+                "{inside} values are inside compiled functions, which keep their results alone: their ops, specs and lines are here, and no numbers"
             ));
         }
         if r.left_out > 0 {
@@ -353,7 +359,13 @@ impl Opened {
             .map_err(|_| Problem::engine("this op cannot be run alone"))?;
         let whole = |id: u32| -> Answer<Tensor> {
             let node = &self.recording.nodes[id as usize];
-            let Sampled::Whole(values) = &node.value else { return Err(large()) };
+            let values = match &node.value {
+                Sampled::Whole(values) => values,
+                Sampled::Stats(_) => return Err(large()),
+                Sampled::Unknown => {
+                    return Err(Problem::engine("the recording does not have its operands"));
+                }
+            };
             let (spec, shape) = self.spec(node);
             let shape: Vec<usize> = shape.iter().map(|&n| n as usize).collect();
             if shape.iter().try_fold(1usize, |n, &m| n.checked_mul(m)) != Some(values.len()) {

@@ -2,38 +2,60 @@
 //!
 //! A request is checked before anything is computed (`guard.rs`): where it comes from, its method,
 //! type and length. Then it is computed on a thread of its own, at most [`RUNNING`] at a time,
-//! while this one keeps answering; what takes longer than [`SECONDS`] is answered without a result,
-//! and its thread ends by itself, as the sizes of everything that can be requested are limited.
+//! while this one keeps answering; what takes longer than [`Limits::computing`] is answered without
+//! a result, and its thread ends by itself, as the sizes of everything that can be requested are
+//! limited. Clients that are slow, or many, are limited too (`connections.rs`).
 //!
 //! There is one listener, on the address that the user named, and no file is ever opened for a
 //! request but those of the run folder that was named on the command line.
 
+mod connections;
 mod guard;
 
 use crate::assets::{self, Asset, compressed};
 use crate::explorer::Explorer;
+use crate::page;
 use crate::problem::{Answer, Problem, ProblemKind};
 use axum::Router;
 use axum::body::{Body, Bytes, to_bytes};
-use axum::extract::{Request, State};
+use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode, header};
 use axum::response::Response;
+use connections::{Client, Gate};
 use guard::Wanted;
 use serde_json::Value;
 use std::net::{IpAddr, SocketAddr, TcpListener};
-use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{Semaphore, oneshot};
 
 /// Bytes of a body, at most.
 pub const BODY: usize = 64 << 10;
-/// Seconds that a request may take.
-pub const SECONDS: u64 = 20;
 /// Computations at a time.
 pub const RUNNING: usize = 4;
 /// Requests that may wait for one to end.
 pub const WAITING: usize = 32;
+
+/// What a client may take of the server.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// How long a request may be computed.
+    pub computing: Duration,
+    /// How long a connection may take to send a whole request.
+    pub reading: Duration,
+    /// Connections that are open at a time.
+    pub connections: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            computing: Duration::from_secs(20),
+            reading: Duration::from_secs(10),
+            connections: 2 * (RUNNING + WAITING),
+        }
+    }
+}
 
 /// The policy of the served page.
 pub const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
@@ -46,6 +68,7 @@ struct Shared {
     running: Semaphore,
     /// Those that run and those that wait.
     admitted: Semaphore,
+    limits: Limits,
 }
 
 /// A server that listens, and does not answer yet.
@@ -60,14 +83,29 @@ impl Server {
     /// # Errors
     /// If the address is in use, or not one of this machine.
     pub fn bind(explorer: Explorer, host: IpAddr, port: u16) -> std::io::Result<Server> {
+        Server::limited(explorer, host, port, Limits::default())
+    }
+
+    /// The same, with limits of its own.
+    ///
+    /// # Errors
+    /// As [`Server::bind`].
+    pub fn limited(
+        explorer: Explorer,
+        host: IpAddr,
+        port: u16,
+        limits: Limits,
+    ) -> std::io::Result<Server> {
         let listener = TcpListener::bind((host, port))?;
         listener.set_nonblocking(true)?;
+        let assets = assets::all(page::served(&explorer));
         let shared = Arc::new(Shared {
             explorer,
-            assets: assets::all(),
+            assets,
             address: listener.local_addr()?,
             running: Semaphore::new(RUNNING),
             admitted: Semaphore::new(RUNNING + WAITING),
+            limits,
         });
         Ok(Server { listener, shared })
     }
@@ -85,9 +123,11 @@ impl Server {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let served = runtime.block_on(async {
             let listener = tokio::net::TcpListener::from_std(self.listener)?;
+            let gate = Gate::new(listener, self.shared.limits);
             let routes = Router::new().fallback(answer).with_state(self.shared);
+            let routes = routes.into_make_service_with_connect_info::<Client>();
             tokio::select! {
-                ended = async { axum::serve(listener, routes).await } => ended,
+                ended = async { axum::serve(gate, routes).await } => ended,
                 () = stop => Ok(()),
             }
         });
@@ -97,7 +137,11 @@ impl Server {
     }
 }
 
-async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+async fn answer(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(client): ConnectInfo<Client>,
+    request: Request,
+) -> Response {
     let (parts, body) = request.into_parts();
     let zipped = accepts_gzip(&parts.headers);
     let path = parts.uri.path().to_string();
@@ -115,13 +159,17 @@ async fn answer(State(shared): State<Arc<Shared>>, request: Request) -> Response
             }
         };
     }
+    // A body that never ends is no computation: its connection is closed.
+    let body = match read(&parts.method, &parts.headers, body).await {
+        Ok(body) => body,
+        Err(problem) => return refused(&problem, zipped),
+    };
+    let _computing = client.computing();
     let query = parts.uri.query().unwrap_or_default().to_string();
-    let timed = tokio::time::timeout(
-        Duration::from_secs(SECONDS),
-        computed(shared, parts.method, path, query, parts.headers, body),
-    );
+    let most = shared.limits.computing;
+    let timed = tokio::time::timeout(most, computed(shared, parts.method, path, query, body));
     let late = || {
-        let message = format!("this took more than {SECONDS} seconds, and was given up");
+        let message = format!("this took more than {most:?}, and was given up");
         Err(Problem::new(ProblemKind::Time, message))
     };
     match timed.await.unwrap_or_else(|_| late()) {
@@ -136,10 +184,8 @@ async fn computed(
     method: Method,
     path: String,
     query: String,
-    headers: HeaderMap,
-    body: Body,
+    body: Value,
 ) -> Answer<Vec<u8>> {
-    let body = read(&method, &headers, body).await?;
     let busy = || Problem::new(ProblemKind::Busy, "too many requests are being computed");
     let (done, result) = oneshot::channel();
     let admitted = shared.clone();
@@ -149,15 +195,7 @@ async fn computed(
     permit.forget();
     let worker = shared.clone();
     let work = move || {
-        let explorer = AssertUnwindSafe(&worker.explorer);
-        let compute = || pullback::catch(|| explorer.answer(method.as_str(), &path, &query, &body));
-        let outcome = match panic::catch_unwind(AssertUnwindSafe(compute)) {
-            Ok(Ok(outcome)) => outcome,
-            Ok(Err(error)) => Err(error.into()),
-            Err(_) => {
-                Err(Problem::new(ProblemKind::Internal, "this is a defect: please report it"))
-            }
-        };
+        let outcome = worker.explorer.respond(method.as_str(), &path, &query, &body);
         worker.running.add_permits(1);
         // Nobody may be waiting any more.
         let _ = done.send(outcome.map(|answer| answer.to_string().into_bytes()));
@@ -241,7 +279,7 @@ fn json(status: StatusCode, bytes: Vec<u8>, zipped: bool) -> Response {
 }
 
 fn file(asset: &Asset, zipped: bool) -> Response {
-    let bytes = if zipped { asset.gzip.clone() } else { asset.plain.to_vec() };
+    let bytes = if zipped { asset.gzip.clone() } else { asset.plain.clone().into_owned() };
     respond(StatusCode::OK, asset.kind, bytes, zipped)
 }
 

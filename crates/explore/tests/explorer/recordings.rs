@@ -3,7 +3,7 @@
 use super::{get, serve};
 use pullback::record_file::{Recording, Sampled};
 use pullback::{
-    Backward, DType, Key, Recorder, Spec, Tensor, checkpoint, detect_anomaly, memory_budget,
+    Backward, DType, Key, Recorder, Spec, Tensor, checkpoint, detect_anomaly, jit, memory_budget,
     record, record_program, trace,
 };
 use pullback_explore::Subject;
@@ -350,4 +350,92 @@ fn damaged_files_get_a_sentence() {
     huge.extend([0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x7f]);
     assert!(message(&huge).contains("at most"));
     assert!(Opened::file(std::path::Path::new("/nowhere/at/all")).is_err());
+}
+
+/// A compiled function is a part of its own: its equations with specs and lines, and the values of
+/// its results, which what follows is computed from.
+#[test]
+fn a_compiled_call_shows_its_equations() {
+    let w = Tensor::from_vec((0..64).map(|i| (i as f32 * 0.3).cos()).collect::<Vec<_>>(), [8, 8]);
+    let f = jit(|x: &Tensor| (x.matmul(&w).tanh() * 2.0).sum_over(1));
+    let x = Tensor::full([4, 8], 0.5f32);
+    let plain = f.of(&x).to_vec::<f32>();
+    let ((y, z), recording) = captured(&[("x", &x)], || {
+        let y = f.of(&x);
+        let z = y.square().sum();
+        f.of(&x);
+        (y, z)
+    });
+    assert_eq!(y.to_vec::<f32>(), plain);
+    assert_eq!(recording.parts, ["jit call 1", "jit call 2"]);
+    let inside = |part: u32| recording.nodes.iter().filter(move |n| n.part == Some(part));
+    let names: Vec<&str> =
+        inside(0).filter_map(|n| n.op).map(|op| &recording.names[op as usize].0[..]).collect();
+    assert!(["dot", "tanh", "mul", "sum"].iter().all(|op| names.contains(op)), "{names:?}");
+    assert_eq!(inside(0).count(), inside(1).count());
+    for node in inside(0).filter(|n| n.op.is_some()) {
+        let line = &recording.lines[node.line.expect("a line") as usize];
+        assert!(line.contains("recordings.rs"), "{line}");
+    }
+    // Its operand is the named tensor, and its result is the operand of what follows.
+    let named = leaf(&recording, "x") as u32;
+    assert!(recording.nodes.iter().any(|n| n.operands.contains(&named)));
+    let known = |n: &&pullback::record_file::RecordedNode| n.value != Sampled::Unknown;
+    let result = inside(0).rfind(known).expect("a result");
+    let Sampled::Whole(values) = &result.value else { panic!("{:?}", result.value) };
+    assert!(values.iter().zip(&plain).all(|(a, b)| *a == f64::from(*b)));
+    let place = recording.nodes.iter().position(|n| n == result).expect("a node") as u32;
+    let next = recording.nodes.iter().find(|n| n.operands == [place] && n.part.is_none());
+    let next = next.expect("what follows").op.expect("an op");
+    assert_eq!(recording.names[next as usize].0, "square");
+    let Sampled::Whole(last) = &recording.nodes.iter().rfind(|n| n.part.is_none()).unwrap().value
+    else {
+        panic!("a number")
+    };
+    assert_eq!(last[..], [f64::from(z.item::<f32>())]);
+    // The program itself is there, as traced and as it runs, and the call took its time.
+    assert_eq!(recording.stages.len(), 2);
+    let of_call = |m: &&pullback::record_file::Moment| recording.ops[m.op as usize] == "jit";
+    assert_eq!(recording.moments.iter().filter(of_call).count(), 2);
+    assert_eq!(Recording::from_bytes(&recording.to_bytes()).as_ref(), Ok(&recording));
+    let address = serve(Subject::Recording(Box::new(
+        Opened::bytes("jit".into(), &recording.to_bytes()).expect("it opens"),
+    )));
+    let program = get(address, "/api/recording/program").json();
+    assert_eq!(program["stages"].as_array().map(Vec::len), Some(2), "{program}");
+}
+
+/// A compiled training step writes its parameters: they are new values, which the next step reads.
+#[test]
+fn a_compiled_step_replaces_what_it_writes() {
+    let w = Tensor::from([1f32, 2.0, 3.0]).requires_grad();
+    let step = jit(|x: &Tensor| {
+        w.zero_grad();
+        let loss = (&w * x).square().sum();
+        loss.backward().expect("a gradient");
+        let g = w.grad().expect("a gradient");
+        pullback::no_grad(|| w.sub_(&(g * 0.1)));
+        loss.detach()
+    });
+    let x = Tensor::from([1f32, 0.5, 0.25]);
+    step.of(&x);
+    let (losses, recording) =
+        captured(&[("w", &w)], || [step.of(&x).item::<f32>(), step.of(&x).item::<f32>()]);
+    assert!(losses[1] < losses[0]);
+    let first = leaf(&recording, "w") as u32;
+    let reads = |part: &str| {
+        let part = recording.parts.iter().position(|p| p == part).map(|p| p as u32);
+        recording.nodes.iter().filter(move |n| n.part == part && part.is_some())
+    };
+    assert!(reads("jit call 1").any(|n| n.operands.contains(&first)));
+    // The second call reads what the first one wrote.
+    assert!(!reads("jit call 2").any(|n| n.operands.contains(&first)));
+    let written = reads("jit call 2").flat_map(|n| &n.operands).any(|&o| {
+        let node = &recording.nodes[o as usize];
+        node.part == Some(0) && node.value != Sampled::Unknown
+    });
+    assert!(written, "the second step starts from the result of the first");
+    assert!(
+        matches!(&recording.nodes[first as usize].gradient, Some(Sampled::Whole(g)) if g.len() == 3)
+    );
 }

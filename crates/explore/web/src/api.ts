@@ -1,6 +1,7 @@
-// Every number of the page comes through here: from the server, or, in a written page, from the
-// answers that the file carries. A question that the file has no answer to is an error of kind
-// `written`, which views show as "needs the server".
+// Every number of the page comes through here: from the answers that the page carries, else from the
+// server. A served page carries what its first view shows; a written one carries all it has, and a
+// question that it has no answer to is an error of kind `written`, which views show as "needs the
+// server".
 import { useEffect, useRef, useState } from "preact/hooks";
 
 export class Failure extends Error {
@@ -30,14 +31,14 @@ export function canonical(value: unknown): string {
 
 const key = (method: string, path: string, body: unknown) => `${method} ${path} ${body ? canonical(body) : ""}`;
 
-const stored: Map<string, unknown> | null = (() => {
+const stored: Map<string, unknown> = (() => {
   const element = document.getElementById("pullback-data");
-  if (!element?.textContent) return null;
+  if (!element?.textContent) return new Map();
   const { answers } = JSON.parse(element.textContent) as { answers: Stored[] };
   return new Map(answers.map((a) => [key(a.method, a.path, a.body), a.answer]));
 })();
 
-export const written = stored !== null;
+export const written = (stored.get(key("GET", "/api/start", undefined)) as { written?: boolean } | undefined)?.written ?? false;
 
 const recent = new Map<string, unknown>();
 const KEPT = 60;
@@ -48,8 +49,9 @@ const flying = new Map<string, Promise<unknown>>();
 export function ask<T>(path: string, body?: unknown): Promise<T> {
   const method = body === undefined ? "GET" : "POST";
   const name = key(method, path, body);
-  if (stored) return carried<T>(name);
-  if (recent.has(name)) return Promise.resolve(recent.get(name) as T);
+  const known = stored.get(name) ?? recent.get(name);
+  if (known !== undefined) return checkedLater<T>(known);
+  if (written) return Promise.reject(new Failure("written", "This file carries no answer to that: it needs the server. Run `pullback explore` and open the page it prints."));
   let answer = flying.get(name) as Promise<T> | undefined;
   if (!answer) {
     answer = request<T>(method, path, body).finally(() => flying.delete(name));
@@ -64,13 +66,13 @@ export function ask<T>(path: string, body?: unknown): Promise<T> {
   return answer;
 }
 
-async function carried<T>(name: string): Promise<T> {
-  const answer = stored!.get(name);
-  if (answer === undefined) {
-    throw new Failure("written", "This file carries no answer to that: it needs the server. Run `pullback explore` and open the page it prints.");
-  }
-  return checked<T>(answer);
-}
+/** The answer that is here already, if there is one and it is no error. */
+const atHand = (name: string): unknown => {
+  const known = stored.get(name) ?? recent.get(name);
+  return (known as { error?: unknown } | undefined)?.error ? undefined : known;
+};
+
+const checkedLater = async <T,>(answer: unknown): Promise<T> => checked<T>(answer);
 
 async function request<T>(method: string, path: string, body: unknown): Promise<T> {
   let response: Response;
@@ -106,11 +108,14 @@ export interface Asked<T> { data: T | null; failure: Failure | null; busy: boole
  * the newest question follows it. Another `turn` asks the same again.
  */
 export function useAsk<T>(path: string | null, body?: unknown, turn = 0): Asked<T> {
-  const [state, setState] = useState<Asked<T>>({ data: null, failure: null, busy: path !== null });
+  const question = path === null ? "" : key(body === undefined ? "GET" : "POST", path, body);
+  const name = `${turn} ${question}`;
+  // What is at hand is drawn at once, not after an effect.
+  const known = path === null ? undefined : (atHand(question) as T | undefined);
+  const [state, setState] = useState<Asked<T>>({ data: known ?? null, failure: null, busy: path !== null && known === undefined });
   const wanted = useRef<{ path: string; body: unknown; name: string } | null>(null);
   const running = useRef(false);
   const alive = useRef(true);
-  const name = path === null ? "" : `${turn} ${key(body === undefined ? "GET" : "POST", path, body)}`;
   useEffect(() => () => void (alive.current = false), []);
   useEffect(() => {
     if (path === null) {
@@ -120,6 +125,10 @@ export function useAsk<T>(path: string | null, body?: unknown, turn = 0): Asked<
     }
     wanted.current = { path, body, name };
     if (running.current) return;
+    if (known !== undefined) {
+      setState((s) => (s.data === known && !s.failure && !s.busy ? s : { data: known, failure: null, busy: false }));
+      return;
+    }
     running.current = true;
     setState((s) => ({ ...s, busy: true }));
     (async () => {
@@ -138,5 +147,5 @@ export function useAsk<T>(path: string | null, body?: unknown, turn = 0): Asked<
       running.current = false;
     })();
   }, [name]);
-  return state;
+  return known !== undefined && state.data !== known ? { data: known, failure: null, busy: false } : state;
 }

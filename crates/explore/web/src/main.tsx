@@ -1,10 +1,9 @@
-import "./early";
 import { render } from "preact";
 import { App } from "./app";
 import { ask, Failure } from "./api";
 import { applyTheme } from "./theme";
 import type { Start } from "./schema";
-import { begin, get } from "./state";
+import { begin } from "./state";
 import "./styles/tokens.css";
 import "./styles/page.css";
 import "./styles/views.css";
@@ -19,9 +18,6 @@ ask<Start>("/api/start").then(
       subject: start.opened.kind === "expression" ? "expression" : "file",
       view: start.opened.kind === "run" ? "training" : start.opened.kind === "recording" ? "graph" : "forward",
     });
-    // Asked for before the page is drawn, so that it is drawn once.
-    const { subject, expression, values } = get();
-    if (subject === "expression") ask("/api/expression", { expression, values }).catch(() => undefined);
     render(<App start={start} />, root);
   },
   (error: unknown) => {

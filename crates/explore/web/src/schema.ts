@@ -105,15 +105,17 @@ export interface Memory {
 
 export interface Equation {
   index: number; text: string; op: string; family: string; outputs: string[]; inputs: string[];
-  spec: string; line: string | null; state: "new" | "kept"; region: number | null;
+  spec: string; line: string | null; state: "new" | "rewired" | "kept"; region: number | null;
 }
 export interface Stage {
   name: string; before: number; after: number; seconds: number; removed: number; added: number;
-  equations: Equation[]; gone: { text: string }[]; unchanged?: boolean; left_out?: number;
+  rewired: number; fused: number; into: number; duplicate: number; unused: number; replaced: number;
+  equations: Equation[]; gone: { text: string; how: "fused" | "duplicate" | "unused" | "replaced"; region: number | null }[];
+  unchanged?: boolean; left_out?: number;
 }
 export interface Program {
   title: string; inputs: { name: string; spec: string }[]; stages: Stage[];
-  regions: { id: number; equation: number; ops: string[]; code: string }[];
+  regions: { id: number; equation: number; ops: string[]; code: string; native: string | null; native_of: number }[];
   kernels: { name: string; count: number }[];
   arena: {
     bytes: number; peak: number; moments: number;

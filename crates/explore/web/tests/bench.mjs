@@ -30,13 +30,13 @@ export class Bench {
   skipped = 0;
   servers = [];
 
-  static async open(options) {
+  static async open(options, what = []) {
     const executablePath = findChromium(options.chromium);
     if (!executablePath) return null;
     const bench = new Bench();
     bench.options = options;
     bench.browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--allow-file-access-from-files"] });
-    bench.url = (options.url ?? (await bench.serve([]))).replace(/\/$/, "");
+    bench.url = (options.url ?? (await bench.serve(what))).replace(/\/$/, "");
     bench.start = await bench.ask("/api/start");
     return bench;
   }
@@ -57,6 +57,13 @@ export class Bench {
       await new Promise((r) => setTimeout(r, 50));
     }
     throw new Error(`the server does not answer at ${url}: ${said}`);
+  }
+
+  /** A server of a recording or of a run folder, started when it is first asked for. */
+  opened = new Map();
+  open(what) {
+    if (!this.opened.has(what)) this.opened.set(what, this.serve([what]));
+    return this.opened.get(what);
   }
 
   async ask(path, body, url = this.url) {
@@ -104,6 +111,18 @@ export class Bench {
     await page.goto(`${url}/${hash}`);
     await page.waitForSelector("#main h2, #main .note, #main .placeholder");
     return page;
+  }
+
+  /** Shows another view of the page that is open, without loading it again. */
+  async show(page, hash) {
+    await page.evaluate((to) => { location.hash = to; }, hash);
+    const view = hash.slice(2).split("?")[0];
+    await page.waitForFunction((v) => document.querySelector(".tabs a[aria-current]")?.getAttribute("href").startsWith(`#/${v}?`), view);
+  }
+
+  /** Waits until what changed is on the screen. */
+  async drawn(page) {
+    await page.evaluate(() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done))));
   }
 
   async close() {

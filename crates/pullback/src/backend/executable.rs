@@ -5,7 +5,7 @@
 //! addresses.
 
 use super::attach::{ARENA, Attached, Block};
-use super::{Bases, Call, Code, DeviceOperand, DeviceProgram, Memory, target};
+use super::{Bases, Call, Code, DeviceOperand, DeviceProgram, Memory, NativeCode, target};
 use crate::{Device, Error, Result, Spec, Tensor};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass::plan::{Base, Plan, Planned};
@@ -98,6 +98,11 @@ impl Executable {
     /// How often native code was made for it, and how often existing code is used.
     pub fn native_code(&self) -> (usize, usize) {
         self.code.native_code()
+    }
+
+    /// The generated machine code, as text.
+    pub fn listings(&self) -> Vec<NativeCode> {
+        self.code.listings()
     }
 
     /// The kernels, in order.

@@ -19,11 +19,11 @@ pub use copies::CpuCopy;
 pub(crate) use enqueue::{Flight, start};
 pub(crate) use executable::{Bound, Executable};
 pub(crate) use holders::Asked;
-pub use pullback_cpu::HostElement;
 pub(crate) use pullback_cpu::buffer::{reserve_arena, rise};
 pub use pullback_cpu::buffer::{reset_peak, set_cache_limit, stats};
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub(crate) use pullback_cpu::pooled::{Pooled, WeakPooled};
+pub use pullback_cpu::{HostElement, NativeCode};
 pub(crate) use pullback_cpu::{elements, elements_mut};
 pub use pullback_cuda::CudaKernel;
 pub use pullback_ir::{
@@ -472,6 +472,13 @@ impl Code {
         match self {
             Code::Host(prepared, ..) => prepared.native_code(),
             Code::Attached(..) => (0, 0),
+        }
+    }
+
+    fn listings(&self) -> Vec<NativeCode> {
+        match self {
+            Code::Host(prepared, ..) => prepared.listings(),
+            Code::Attached(..) => Vec::new(),
         }
     }
 

@@ -2,7 +2,8 @@
 
 use super::compile::{DIFFERENTIATED, Specialisation};
 use super::dynamic::DynamicReport;
-use crate::{UncheckedRule, custom};
+use crate::backend::{Executable, NativeCode};
+use crate::{Result, UncheckedRule, custom};
 use pullback_ir::Program;
 use pullback_ir::pass::BudgetReport;
 use std::collections::{BTreeMap, BTreeSet};
@@ -65,6 +66,25 @@ pub struct Specialised {
     pub op_by_op: Option<&'static str>,
     /// The custom rules in it that are used without a check.
     pub unchecked: Vec<UncheckedRule>,
+}
+
+/// The machine code that is generated for the fused regions of a program on this machine, as text:
+/// none where it has no AVX2, on devices other than the CPU, and for equations that call kernels.
+///
+/// ```
+/// use pullback::{Tensor, jit, native_code};
+/// let f = jit(|x: &Tensor| x * x + 1.0);
+/// f.of(&Tensor::from([1f32, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0]));
+/// for code in native_code(&f.explain().specialisations[0].program)? {
+///     println!("equations {:?}:\n{}", code.equations, code.text);
+/// }
+/// # Ok::<(), pullback::Error>(())
+/// ```
+///
+/// # Errors
+/// If the program is invalid, or there is no memory for its constants.
+pub fn native_code(program: &Program) -> Result<Vec<NativeCode>> {
+    Ok(Executable::new(program)?.listings())
 }
 
 impl Specialisation {

@@ -33,7 +33,7 @@ mod reasons;
 mod run;
 
 pub use dynamic::{DynamicAxes, DynamicReport};
-pub use explain::{Explanation, Specialised};
+pub use explain::{Explanation, Specialised, native_code};
 
 use crate::tree::{has_structure, leaves_and_hash};
 use crate::unaliased::Since;

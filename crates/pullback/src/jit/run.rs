@@ -4,6 +4,7 @@ use super::compile::{Captured, Specialisation, wrong_gradient};
 use crate::backend::Pooled;
 use crate::backend::{INLINE, rise_on};
 use crate::lock::{self, Claim};
+use crate::record::call::CompiledPrograms;
 use crate::storage::Writer;
 use crate::trace::Effect;
 use crate::{Result, Tensor, events, mode};
@@ -30,11 +31,10 @@ impl Specialisation {
         result
     }
 
-    fn run(&mut self, arguments: &[Tensor], at: Line) -> Result<Outputs> {
+    fn run(&mut self, given: &[Tensor], at: Line) -> Result<Outputs> {
         let start = Instant::now();
         let gradients: SmallVec<[Option<Tensor>; 8]> = self.current_gradients()?;
-        let arguments: SmallVec<[Tensor; 8]> =
-            arguments.iter().map(|x| self.unaliased(x)).collect();
+        let arguments: SmallVec<[Tensor; 8]> = given.iter().map(|x| self.unaliased(x)).collect();
         if events::is_on(events::LEDGER) {
             self.note_memory(&arguments, at);
         }
@@ -43,6 +43,8 @@ impl Specialisation {
                 events::writing(handle);
             }
         }
+        let programs = CompiledPrograms { traced: &self.traced, run: self.executable.program() };
+        events::call_starts(&programs, || self.values(given, &gradients), at);
         let operands = operands(&self.captures, &gradients, &arguments);
         lock::hold::<INLINE, _>(&operands, |bound| {
             self.executable.run_into(bound, &mut self.outputs)?;
@@ -58,6 +60,34 @@ impl Specialisation {
         self.timing.calls += 1;
         self.timing.running += start.elapsed();
         Ok(result)
+    }
+
+    /// The program's inputs as values: arguments, then captures.
+    fn values<'a>(
+        &'a self,
+        arguments: &'a [Tensor],
+        gradients: &'a [Option<Tensor>],
+    ) -> Vec<Option<&'a Tensor>> {
+        let mut gradients = gradients.iter();
+        let captured = self.captures.iter().map(|captured| match captured {
+            Captured::Fixed { handle, .. } => Some(handle),
+            Captured::Gradient { .. } => gradients.next().and_then(Option::as_ref),
+        });
+        arguments.iter().map(Some).chain(captured).collect()
+    }
+
+    /// The results of a call by the numbers of the outputs: what was made, and captures that were
+    /// replaced.
+    fn results<'a>(&'a self, made: &'a [Option<Tensor>]) -> Vec<(usize, &'a Tensor)> {
+        let fresh = made.iter().enumerate().filter_map(|(k, y)| Some((k, y.as_ref()?)));
+        let replaced =
+            self.executable.program().updates.iter().filter_map(|&(k, input)| {
+                match self.captures.get(input.checked_sub(self.specs.len())?)? {
+                    Captured::Fixed { handle, .. } => Some((k, handle)),
+                    Captured::Gradient { .. } => None,
+                }
+            });
+        fresh.chain(replaced).collect()
     }
 
     /// Notifies a memory report of the call's operands and arena.
@@ -101,6 +131,7 @@ impl Specialisation {
         let program = self.executable.program();
         let made = |(memory, &v)| Some(Tensor::dense(program.spec(v).clone(), memory));
         let mut made: Outputs = self.outputs.drain(..).zip(&program.outputs).map(made).collect();
+        events::call_ran(&self.traced, || self.results(&made));
         for gradient in &self.gradients {
             let new = match &gradient.effect {
                 Effect::Nothing => continue,
@@ -116,7 +147,10 @@ impl Specialisation {
                     continue;
                 }
             };
-            new.iter().for_each(|new| events::gradient_of(&gradient.leaf, new));
+            if let Some(new) = &new {
+                events::gradient_of(&gradient.leaf, new);
+                events::leaf_complete(&gradient.leaf, new);
+            }
             // Dropped after the lock is released.
             let old = std::mem::replace(&mut *gradient.leaf.grad(), new);
             drop(old);

@@ -39,9 +39,10 @@ pub const MAX_LISTED: usize = 4 * MAX_NODES;
 pub const MAX_VISITS: usize = 4 * MAX_NODES;
 /// Values that an op keeps for backward, at most.
 pub const MAX_SAVED: usize = 64;
-/// Bytes of the text of an op with its attributes, at most; programs are longer.
+/// Bytes of the text of an op with its attributes, at most.
 const MAX_TEXT: usize = 64 << 10;
-const MAX_PROGRAM: usize = 32 << 20;
+/// Bytes of the text of a program, at most.
+pub const MAX_PROGRAM: usize = 32 << 20;
 /// Axes of a shape, at most.
 const MAX_RANK: usize = 64;
 /// Elements of a value that is kept whole.

@@ -1,9 +1,10 @@
 //! Recordings: a run of a program as a file, for the tape explorer.
 //!
-//! `recorder.rs` subscribes to the events of the core while a program runs, `model.rs` is what it
-//! writes down, `file.rs` the bytes of that, `stats.rs` what is kept of a large value, `target.rs`
-//! replaces the file at the end.
+//! `recorder.rs` subscribes to the events of the core while a program runs (`call.rs`: to calls of
+//! compiled functions), `model.rs` is what it writes down, `file.rs` the bytes of that, `stats.rs`
+//! what is kept of a large value, `target.rs` replaces the file at the end.
 
+pub(crate) mod call;
 pub mod file;
 pub mod model;
 pub(crate) mod recorder;
@@ -40,7 +41,9 @@ const OP: &str = "record";
 /// # Ok::<(), pullback::Error>(())
 /// ```
 ///
-/// What is compiled (`jit`) or runs on other threads is not seen: its results appear as inputs.
+/// A call of a compiled function (`jit`) is a part of its own, with the equations of its program;
+/// only its results have values, as the others are never made in that form. What runs on other
+/// threads is not seen: its results appear as inputs.
 ///
 /// # Errors
 /// With the error of the program, after what ran was written; if the file cannot be written; or if

@@ -14,6 +14,7 @@
 //! *Nothing is held.* Values are read, reduced to statistics and forgotten at once, so that what is
 //! live in a recording is what is live without one.
 
+use super::call::{CompiledPrograms, PendingCall};
 use super::file::{MAX_LIST, MAX_LISTED, MAX_NODES, MAX_PARTS, MAX_SAVED, MAX_VISITS, WHOLE};
 use super::model::{Moment, NodeKind, RecordedNode, Recording, Sampled, SavedNote, Visit};
 use super::stats::Stats;
@@ -23,7 +24,7 @@ use crate::rule_context::Val;
 use crate::storage::Storage;
 use crate::tape::{History, Key, Node};
 use crate::{Tensor, backend, mode, sequence, trace};
-use pullback_ir::{Family, Layout, Line, Op, Spec, Structure};
+use pullback_ir::{Family, Layout, Line, Op, Program, Spec, Structure};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
 use std::time::Instant;
@@ -46,7 +47,7 @@ thread_local! {
 pub(super) struct State {
     /// Its number: notes of others mean nothing.
     number: u64,
-    out: Recording,
+    pub(super) out: Recording,
     ops: FxHashMap<String, u32>,
     specs: FxHashMap<Spec, u32>,
     lines: FxHashMap<String, u32>,
@@ -54,15 +55,18 @@ pub(super) struct State {
     /// Nodes by their numbers on the tape.
     keys: FxHashMap<Key, u32>,
     /// The current part of the model.
-    part: Option<u32>,
+    pub(super) part: Option<u32>,
     /// Names of tensors.
     names: Vec<(String, Tensor)>,
     /// Operands of all nodes, and contributions of all visits.
     operands: usize,
     contributions: usize,
     backward: usize,
+    /// A compiled function that runs now, and how many ran.
+    pub(super) call: Option<PendingCall>,
+    pub(super) calls: usize,
     begun: Instant,
-    started: Instant,
+    pub(super) started: Instant,
     /// Live bytes of the pool before.
     before: u64,
 }
@@ -83,27 +87,37 @@ impl State {
             operands: 0,
             contributions: 0,
             backward: 0,
+            call: None,
+            calls: 0,
             begun: now,
             started: now,
             before: backend::stats().live_bytes,
         }
     }
 
-    fn op(&mut self, op: &Op) -> u32 {
-        let text = op.to_string();
+    pub(super) fn op(&mut self, op: &Op) -> u32 {
+        self.listed_op(op.to_string(), op.name(), family(op))
+    }
+
+    /// What is no op, and is listed as one.
+    pub(super) fn named_op(&mut self, name: &str, family: &str) -> u32 {
+        self.listed_op(name.to_string(), name, family)
+    }
+
+    fn listed_op(&mut self, text: String, name: &str, family: &str) -> u32 {
         if let Some(&known) = self.ops.get(&text) {
             return known;
         }
         let number = self.out.ops.len() as u32;
         // Control flow and custom ops print whole programs; the name says enough.
-        let shown = if text.len() > 4096 { op.name().to_string() } else { text.clone() };
+        let shown = if text.len() > 4096 { name.to_string() } else { text.clone() };
         self.out.ops.push(shown);
-        self.out.names.push((op.name().to_string(), family(op).to_string()));
+        self.out.names.push((name.to_string(), family.to_string()));
         self.ops.insert(text, number);
         number
     }
 
-    fn spec(&mut self, spec: &Spec) -> u32 {
+    pub(super) fn spec(&mut self, spec: &Spec) -> u32 {
         let out = &mut self.out.specs;
         *self.specs.entry(spec.clone()).or_insert_with(|| {
             out.push((spec.to_string(), spec.shape.iter().map(|&n| n as u64).collect()));
@@ -111,7 +125,7 @@ impl State {
         })
     }
 
-    fn line(&mut self, at: Line) -> u32 {
+    pub(super) fn line(&mut self, at: Line) -> u32 {
         listed(&mut self.lines, &mut self.out.lines, at.to_string())
     }
 
@@ -147,7 +161,7 @@ impl State {
         }
     }
 
-    fn mark(&mut self, x: &Tensor, node: u32) {
+    pub(super) fn mark(&mut self, x: &Tensor, node: u32) {
         let storage: &Storage = &x.0.storage;
         let (recording, version, layout) = (self.number, storage.version(), x.0.layout.clone());
         let key = x.lock().history.key();
@@ -165,7 +179,7 @@ impl State {
         }
     }
 
-    fn push(&mut self, node: RecordedNode) -> Option<u32> {
+    pub(super) fn push(&mut self, node: RecordedNode) -> Option<u32> {
         let operands = self.operands + node.operands.len();
         if self.out.nodes.len() >= MAX_NODES || operands > MAX_LISTED {
             self.out.left_out += 1;
@@ -177,7 +191,7 @@ impl State {
     }
 
     /// The node of an operand, which becomes one if it is none.
-    fn operand(&mut self, x: &Tensor) -> Option<u32> {
+    pub(super) fn operand(&mut self, x: &Tensor) -> Option<u32> {
         if let Some(node) = self.known(x) {
             self.note_key(x, node);
             return Some(node);
@@ -226,7 +240,7 @@ impl State {
     }
 
     /// The number of a part; of too many parts, nothing.
-    fn listed_part(&mut self, path: &str) -> Option<u32> {
+    pub(super) fn listed_part(&mut self, path: &str) -> Option<u32> {
         if self.out.parts.len() >= MAX_PARTS && !self.parts.contains_key(path) {
             return None;
         }
@@ -255,14 +269,25 @@ impl State {
     }
 
     fn moment(&mut self, op: &Op, at: Line, node: Option<u32>, nanos: u64) {
+        let op = self.op(op);
+        self.moment_of(op, at, node, nanos);
+    }
+
+    pub(super) fn moment_of(&mut self, op: u32, at: Line, node: Option<u32>, nanos: u64) {
         if self.out.moments.len() >= 32 * MAX_NODES {
             return;
         }
         let bytes = backend::stats().live_bytes.saturating_sub(self.before);
         let start = self.started.saturating_duration_since(self.begun).as_nanos() as u64;
-        let (op, line) = (self.op(op), Some(self.line(at)));
+        let line = Some(self.line(at));
         let (backward, again) = (self.backward > 0, events::is_on(REPLAY | AGAIN));
         self.out.moments.push(Moment { op, node, line, backward, again, bytes, start, nanos });
+    }
+
+    /// Whether what runs is work and no value: what a backward pass does, unless that is itself
+    /// differentiated, and what runs again.
+    pub(super) fn is_work(&self) -> bool {
+        self.backward > 0 && !mode::is_grad_enabled() || events::is_on(REPLAY)
     }
 
     fn ran(&mut self, op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
@@ -274,9 +299,7 @@ impl State {
         if let Op::Literal { .. } = op {
             return self.moment(op, at, None, nanos);
         }
-        // Unless what a backward pass does is itself differentiated, it is work and no value.
-        let inside = self.backward > 0 && !mode::is_grad_enabled();
-        if inside || events::is_on(REPLAY) {
+        if self.is_work() {
             return self.moment(op, at, None, nanos);
         }
         let first = inputs.iter().take(MAX_LIST);
@@ -355,7 +378,7 @@ fn saved(y: &Tensor) -> Vec<SavedNote> {
 }
 
 /// The elements of a value, or statistics of them.
-fn sampled(x: &Tensor) -> Sampled {
+pub(super) fn sampled(x: &Tensor) -> Sampled {
     if x.0.storage.as_traced().is_some() {
         return Sampled::Unknown;
     }
@@ -409,6 +432,18 @@ pub(crate) fn op_ran(op: &Op, inputs: &[&Tensor], outs: &[Tensor], at: Line) {
     if !trace::active() {
         with(|state| state.ran(op, inputs, outs, at));
     }
+}
+
+/// A compiled function is about to run.
+pub(crate) fn call_starts(programs: &CompiledPrograms, operands: &[Option<&Tensor>], at: Line) {
+    if !trace::active() {
+        with(|state| state.call_starts(programs, operands, at));
+    }
+}
+
+/// It ran.
+pub(crate) fn call_ran(traced: &Program, results: &[(usize, &Tensor)]) {
+    with(|state| state.call_ran(traced, results));
 }
 
 /// A backward pass: ends when this is dropped.

@@ -96,34 +96,18 @@ impl Drop for MachineCode {
 
 impl MachineCode {
     fn make(source: Arc<CodeKey>) -> Result<MachineCode> {
-        let registers = match source.set {
-            // The last one is a temporary for converting booleans to a mask.
-            InstructionSet::Avx512 => Registers { vectors: 31, masks: Some((2, 5)) },
-            InstructionSet::Avx2 => Registers { vectors: 12, masks: None },
-        };
-        let (mut emitter, mut entries, mut patches) = (Emitter::new(), Vec::new(), Vec::new());
-        let mut places = 0;
-        for body in &source.bodies {
-            let assigned = assign(body, registers, !source.scalar);
-            let double = body.values.iter().any(|v| v.lane == Lane::F64);
-            let lanes = match (source.scalar, source.set, double) {
-                (true, _, _) => 1,
-                (_, InstructionSet::Avx512, false) => 16,
-                (_, InstructionSet::Avx512, true) | (_, InstructionSet::Avx2, false) => 8,
-                (_, InstructionSet::Avx2, true) => 4,
-            };
-            places = places.max(assigned.places);
-            let (set, spill, streamed) = (source.set, source.spill, source.streamed.clone());
-            let it = EmittedLoop { body, assigned: &assigned, set, lanes, spill, streamed };
-            let (entry, jumps) = emit(&mut emitter, &it).map_err(|error| {
-                Error::argument("region", format!("cannot encode an instruction: {error}"))
-            })?;
-            entries.push(entry);
-            patches.extend(jumps);
-        }
+        let mut emitter = Emitter::new();
+        let Written { entries, patches, places } = source.write(&mut emitter)?;
         let memory = mapped(emitter.finish(), patches)?;
         let spilled = places * if source.scalar { 16 } else { 64 };
         Ok(MachineCode { memory, entries, spilled, source })
+    }
+
+    /// The code as text. It is emitted once more, as only its bytes are kept.
+    pub(crate) fn listing(&self) -> Option<String> {
+        let mut emitter = Emitter::listing();
+        self.source.write(&mut emitter).ok()?;
+        Some(emitter.text())
     }
 
     /// Its functions, in the order of the bodies. They are valid as long as the code.
@@ -133,6 +117,45 @@ impl MachineCode {
             // SAFETY: a function of this type starts there.
             unsafe { std::mem::transmute::<*const u8, NativeFn>(start) }
         })
+    }
+}
+
+/// What was emitted: where its functions start, the bytes to be patched, and how many places it
+/// needs for spilled values.
+struct Written {
+    entries: Vec<usize>,
+    patches: Vec<(usize, i32)>,
+    places: usize,
+}
+
+impl CodeKey {
+    /// Emits the code.
+    fn write(&self, emitter: &mut Emitter) -> Result<Written> {
+        let registers = match self.set {
+            // The last one is a temporary for converting booleans to a mask.
+            InstructionSet::Avx512 => Registers { vectors: 31, masks: Some((2, 5)) },
+            InstructionSet::Avx2 => Registers { vectors: 12, masks: None },
+        };
+        let mut written = Written { entries: Vec::new(), patches: Vec::new(), places: 0 };
+        for body in &self.bodies {
+            let assigned = assign(body, registers, !self.scalar);
+            let double = body.values.iter().any(|v| v.lane == Lane::F64);
+            let lanes = match (self.scalar, self.set, double) {
+                (true, _, _) => 1,
+                (_, InstructionSet::Avx512, false) => 16,
+                (_, InstructionSet::Avx512, true) | (_, InstructionSet::Avx2, false) => 8,
+                (_, InstructionSet::Avx2, true) => 4,
+            };
+            written.places = written.places.max(assigned.places);
+            let (set, spill, streamed) = (self.set, self.spill, self.streamed.clone());
+            let it = EmittedLoop { body, assigned: &assigned, set, lanes, spill, streamed };
+            let (entry, jumps) = emit(emitter, &it).map_err(|error| {
+                Error::argument("region", format!("cannot encode an instruction: {error}"))
+            })?;
+            written.entries.push(entry);
+            written.patches.extend(jumps);
+        }
+        Ok(written)
     }
 }
 

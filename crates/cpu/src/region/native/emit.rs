@@ -24,12 +24,14 @@
 
 mod access;
 mod compute;
+mod listing;
 
 use super::micro::{Body, Lane, ValueOrigin};
 use super::opcodes::{Opcode, code};
 use super::registers::{Assigned, RegisterOp};
 use crate::region::plan::Ref;
 use iced_x86::{Code, Encoder, IcedError, Instruction, MemoryOperand, Register};
+use listing::Listing;
 use std::ops::Range;
 
 type Emitted<T> = Result<T, IcedError>;
@@ -86,11 +88,23 @@ pub(super) struct EmittedLoop<'a> {
 pub(super) struct Emitter {
     encoder: Encoder,
     at: u64,
+    /// The text of what is written, where it is asked for.
+    listing: Option<Listing>,
 }
 
 impl Emitter {
     pub(super) fn new() -> Emitter {
-        Emitter { encoder: Encoder::new(64), at: 0 }
+        Emitter { encoder: Encoder::new(64), at: 0, listing: None }
+    }
+
+    /// One that also writes the text of every instruction.
+    pub(super) fn listing() -> Emitter {
+        Emitter { listing: Some(Listing::new()), ..Emitter::new() }
+    }
+
+    /// The text of all the code; empty where it was not asked for.
+    pub(super) fn text(self) -> String {
+        self.listing.map(Listing::text).unwrap_or_default()
     }
 
     /// All the code.
@@ -104,6 +118,9 @@ impl Emitter {
     }
 
     fn put(&mut self, instruction: &Instruction) -> Emitted<()> {
+        if let Some(listing) = &mut self.listing {
+            listing.instruction(instruction);
+        }
         self.at += self.encoder.encode(instruction, self.at)? as u64;
         Ok(())
     }
@@ -140,6 +157,9 @@ pub(super) fn emit(emitter: &mut Emitter, it: &EmittedLoop) -> Emitted<(usize, V
     for (v, value) in it.body.values.iter().enumerate() {
         if let ValueOrigin::Number(bits) = value.from {
             numbers[v] = Some(emitter.at);
+            if let Some(listing) = &mut emitter.listing {
+                listing.number(emitter.at, bits, value.lane);
+            }
             emitter.bytes(&bits.to_le_bytes());
         }
     }
@@ -153,6 +173,9 @@ pub(super) fn emit(emitter: &mut Emitter, it: &EmittedLoop) -> Emitted<(usize, V
     }
     emitter.align(64);
     let entry = emitter.at as usize;
+    if let Some(listing) = &mut emitter.listing {
+        listing.entry(it.lanes);
+    }
     let mut writing = LoopEmitter {
         emitter,
         it,
@@ -218,21 +241,24 @@ impl LoopEmitter<'_, '_> {
             self.acts(&self.it.assigned.before.clone())?;
             let acts = self.it.assigned.acts.clone();
             self.put(&Instruction::with2(Code::Sub_rm64_imm32, LEFT, lanes)?)?;
-            let to_rest = self.jump(&[0x0F, 0x82]);
+            let to_rest = self.jump(&[0x0F, 0x82], "jb rest");
             self.emitter.align_with_nops();
             let top = self.emitter.at;
+            self.label("top");
             self.acts(&acts)?;
             self.put(&Instruction::with2(Code::Add_rm64_imm32, INDEX, lanes)?)?;
             self.put(&Instruction::with2(Code::Sub_rm64_imm32, LEFT, lanes)?)?;
-            let again = self.jump(&[0x0F, 0x83]);
+            let again = self.jump(&[0x0F, 0x83], "jae top");
             self.patch(again, top);
             self.land(to_rest);
+            self.label("rest");
             self.put(&Instruction::with2(Code::Add_rm64_imm32, LEFT, lanes)?)?;
-            let to_end = self.jump(&[0x0F, 0x84]);
+            let to_end = self.jump(&[0x0F, 0x84], "je done");
             self.mask(window)?;
             self.rest = true;
             self.acts(&acts)?;
             self.land(to_end);
+            self.label("done");
         }
         for &register in saved.iter().rev() {
             self.put(&Instruction::with1(Code::Pop_r64, register)?)?;
@@ -275,10 +301,20 @@ impl LoopEmitter<'_, '_> {
         self.emitter.put(instruction)
     }
 
-    fn jump(&mut self, code: &[u8]) -> Jump {
+    /// A jump by its code, and as text.
+    fn jump(&mut self, code: &[u8], text: &str) -> Jump {
+        if let Some(listing) = &mut self.emitter.listing {
+            listing.line(text);
+        }
         self.emitter.bytes(code);
         self.emitter.bytes(&[0; 4]);
         Jump(self.emitter.at as usize - 4)
+    }
+
+    fn label(&mut self, name: &str) {
+        if let Some(listing) = &mut self.emitter.listing {
+            listing.label(name);
+        }
     }
 
     fn patch(&mut self, Jump(place): Jump, target: u64) {

@@ -38,7 +38,7 @@ pub(crate) struct Straight {
     run: NativeFn,
     /// Bytes that it needs at the scratch entry.
     pub(crate) scratch: usize,
-    _code: Arc<MachineCode>,
+    code: Arc<MachineCode>,
 }
 
 impl StraightBuilder {
@@ -213,11 +213,16 @@ impl StraightBuilder {
         let Some(run) = code.functions().next() else {
             return Err(Error::argument("program", "straight-line code has no function"));
         };
-        Ok(Straight { run, scratch: code.spilled, _code: code })
+        Ok(Straight { run, scratch: code.spilled, code })
     }
 }
 
 impl Straight {
+    /// The code as text.
+    pub(crate) fn listing(&self) -> Option<String> {
+        self.code.listing()
+    }
+
     /// Runs it.
     ///
     /// # Safety

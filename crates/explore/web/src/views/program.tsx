@@ -21,14 +21,15 @@ export function ProgramView({ start, recording }: { start: Start; recording: boo
     <div class="stack gap">
       <div class="intro">
         <h2>The program</h2>
-        <p class="lead">What the compiler makes of it: recorded, simplified pass by pass, fused, and placed in one arena of memory.</p>
+        <p class="lead">The list of steps as a compiler sees it: recorded once, simplified pass by pass, neighbours fused into one loop, and every value given its place in memory.</p>
       </div>
       <div class="chips" role="group" aria-label="Compile">
         <button class="chip" aria-pressed={!shown.model} onClick={() => set({ model: null, stage: null })}>{recording ? "the recording" : "value and gradient of the expression"}</button>
         {start.defaults.models.map((m) => <button key={m} class="chip" aria-pressed={shown.model === m} onClick={() => set({ model: m, stage: null })}>{m}: a training step</button>)}
       </div>
       {failure && <p class="note bad" role="alert">{failure.message}</p>}
-      {none && <p class="note">This is a recording of a run, and has no program. <code>pullback::record_program(path, &program)</code> writes one; the models above are compiled here.</p>}
+      {none && <p class="note">This recording has no program: nothing that ran was compiled. Call a function made by <code>jit</code> inside <code>pullback::record</code>, or write a program with <code>pullback::record_program(path, &program)</code>. The models above are compiled here.</p>}
+      {ofFile && graph.data?.program && graph.data.total > 0 && <p class="note small">The first compiled function that the recorded run called.</p>}
       {!none && !data && !failure && <p class="placeholder" aria-busy="true">Compiling …</p>}
       {data && <div class={`stack gap ${busy ? "busy" : ""}`}><Compiled program={data} /></div>}
     </div>
@@ -51,6 +52,38 @@ function Compiled({ program }: { program: Program }) {
 }
 
 const words = (pass: string) => pass.replaceAll("_", " ");
+
+/** What each pass is for. */
+const PURPOSE: Record<string, string> = {
+  trace: "What your function did, op by op, with its backward pass.",
+  inline: "Puts the bodies of conditionals and loops that are known beforehand in place.",
+  dead_code: "Removes what nothing uses.",
+  fold: "Computes what depends on constants alone, once, now.",
+  simplify: "Rewrites by rules of algebra: x·1 is x, two transposes are none.",
+  common_subexpressions: "Computes equal things once.",
+  layout: "Moves transposes and reshapes to where they cost nothing.",
+  remat: "Computes cheap values again instead of keeping them in memory.",
+  fuse: "Joins neighbouring ops into regions: one loop over the elements, with nothing written in between.",
+  epilogue: "Lets a matrix product finish with the region after it, while its results are in cache.",
+  schedule: "Orders the equations so that memory is free early.",
+  overlap: "Starts the exchange with other workers early, and waits for it late.",
+  compiled: "What runs, after all passes.",
+};
+
+/** What a pass did, in words. */
+function did(s: Stage): string {
+  const parts = [
+    s.fused > 0 && `fused ${many(s.fused, "equation")} into ${many(Math.max(s.into, 1), "region")}`,
+    s.unused > 0 && `removed ${s.unused} that nothing used`,
+    s.duplicate > 0 && `removed ${many(s.duplicate, "duplicate")}`,
+    s.replaced > 0 && `replaced ${s.replaced}`,
+    s.added > s.into && `added ${s.added - s.into}`,
+    s.rewired > 0 && `gave ${many(s.rewired, "equation")} another operand`,
+  ].filter(Boolean);
+  return parts.length > 0 ? parts.join(", ") : "changed nothing";
+}
+
+const HOW = { fused: "fused", duplicate: "computed elsewhere", unused: "unused", replaced: "replaced" };
 
 function Stages({ program, show }: { program: Program; show: (region: number) => void }) {
   const shown = useShown();
@@ -97,15 +130,18 @@ function StageText({ program, stage, at, show }: { program: Program; stage: Stag
   const lines = subject === "file" || model !== null;
   const source = equationsAt(program, at);
   const [gone, setGone] = useState(true);
+  const sentence = at === 0 ? `${many(stage.after, "equation")}.` : `It ${did(stage)}.`;
   return (
-    <Card title={`After ${words(stage.name)}`} tools={<span class="row small"><span class="badge good">+{stage.added}</span><span class="badge bad">−{stage.removed}</span><span class="muted">{seconds(stage.seconds)}</span></span>}>
+    <Card title={at === 0 ? "As traced" : `After ${words(stage.name)}`} tools={stage.seconds > 0 && <span class="small muted">{seconds(stage.seconds)}</span>}>
+      <p class="in pass-text"><span>{PURPOSE[stage.name]}</span> <b>{sentence}</b></p>
       <div class="scroll code-scroll" tabIndex={0} role="region" aria-label={`Equations after ${stage.name}`}>
         <ol class="equations">
           {source.equations.map((e) => (
-            <li key={e.index} class={`${!stage.unchanged && e.state === "new" && at > 0 ? "new" : ""} ${e.region !== null ? "in-region" : ""}`}>
+            <li key={e.index} class={`${!stage.unchanged && at > 0 ? (e.state === "kept" ? "" : e.state) : ""} ${e.region !== null ? "in-region" : ""}`}>
               <span class="num muted">{e.index}</span>
               <span class="family-dot" style={{ background: familyColour(e.family) }} title={e.family} />
               <code>{e.text}</code>
+              {at > 0 && !stage.unchanged && e.state !== "kept" && <span class={`badge ${e.state === "new" ? "good" : ""}`}>{e.state === "new" ? "new" : "other operand"}</span>}
               {e.region !== null && <button class="badge value link-badge" onClick={() => show(e.region!)}>region {e.region}</button>}
               {lines && e.line && <span class="muted small line" title={e.line}>{e.line.slice(e.line.lastIndexOf("/") + 1)}</span>}
             </li>
@@ -115,7 +151,7 @@ function StageText({ program, stage, at, show }: { program: Program; stage: Stag
         {stage.gone.length > 0 && (
           <details open={gone} onToggle={(e) => setGone(e.currentTarget.open)} class="gone">
             <summary>Gone, {many(stage.gone.length, "equation")}</summary>
-            <ul>{stage.gone.slice(0, 400).map((g, i) => <li key={i}><code>{g.text}</code></li>)}</ul>
+            <ul>{stage.gone.slice(0, 400).map((g, i) => <li key={i}><span class="badge">{HOW[g.how]}{g.region !== null && ` into region ${g.region}`}</span> <code>{g.text}</code></li>)}</ul>
           </details>
         )}
       </div>
@@ -135,11 +171,29 @@ function Regions({ program, open, setOpen }: { program: Program; open: number | 
             <button class="region-head" aria-expanded={open === r.id} onClick={() => setOpen(open === r.id ? null : r.id)}>
               <span class="badge value">region {r.id}</span> <span class="mono small">{r.ops.join(" · ")}</span> {at.has(r.id) && <span class="muted small">equation {at.get(r.id)}</span>}
             </button>
-            {open === r.id && <pre class="scroll" tabIndex={0} role="region" aria-label={`Generated code of region ${r.id}`}>{r.code}</pre>}
+            {open === r.id && <RegionCode region={r} />}
           </section>
         ))}
       </div>
     </Card>
+  );
+}
+
+/** The instructions of a region beside the machine code that was generated of them. */
+function RegionCode({ region: r }: { region: Program["regions"][number] }) {
+  return (
+    <div class="codes">
+      <div>
+        <p class="small muted">What it computes for each element</p>
+        <pre class="scroll" tabIndex={0} role="region" aria-label={`Instructions of region ${r.id}`}>{r.code}</pre>
+      </div>
+      <div>
+        <p class="small muted">{r.native === null ? "Machine code" : r.native_of > 1 ? `Machine code, one piece for ${r.native_of} regions, as generated for this machine` : "Machine code, as generated for this machine"}</p>
+        {r.native === null
+          ? <p class="small muted in">None: its ops are calls of kernels, or this machine has no AVX2.</p>
+          : <pre class="scroll native" tabIndex={0} role="region" aria-label={`Machine code of region ${r.id}`}>{r.native}</pre>}
+      </div>
+    </div>
   );
 }
 

@@ -36,18 +36,25 @@ async function openMade(bench, page, total, perModule) {
   const p = await page();
   const body = JSON.stringify(made(total, perModule));
   const start = { ...bench.start, opened: { kind: "recording", title: `made-${total}`, nodes: total, bytes: 1 } };
-  await p.route("**/api/start", (r) => r.fulfill({ json: start }));
+  // The page has its first answers in it: these are made up.
+  const data = JSON.stringify({ schema: 1, answers: [{ method: "GET", path: "/api/start", answer: start }] }).replaceAll("<", "\\u003c");
+  await p.route(`${bench.url}/`, async (r) => {
+    const response = await r.fetch();
+    const html = (await response.text()).replace(/(id="pullback-data">).*?(<\/script>)/s, (_, a, b) => a + data + b);
+    await r.fulfill({ response, body: html });
+  });
   await p.route("**/api/recording", (r) => r.fulfill({ contentType: "application/json", body }));
   await p.route("**/api/recording/node*", (r) => r.fulfill({ status: 404, json: { schema: 1, error: { kind: "request", message: "made up" } } }));
   p.expected = /404/;
   await bench.view(p, "#/graph?of=file");
   await p.waitForSelector("canvas.graph-canvas");
-  await p.waitForTimeout(600);
+  await p.waitForFunction(() => document.querySelector("canvas.graph-canvas").drawing?.scene);
+  await bench.drawn(p);
   return p;
 }
 
 /** Pans and zooms with the mouse for two seconds; the times between frames. */
-async function gesture(p) {
+async function gesture(p, quick) {
   const box = await p.locator("canvas.graph-canvas").boundingBox();
   await p.evaluate(() => {
     window.frames_ = [];
@@ -71,9 +78,10 @@ async function gesture(p) {
   const cy = box.y + box.height / 2;
   await p.mouse.move(cx, cy);
   await p.mouse.down();
-  for (let k = 0; k < 60; k++) await p.mouse.move(cx + 160 * Math.sin(k / 8), cy + 90 * Math.sin(k / 5));
+  for (let k = 0; k < (quick ? 30 : 60); k++) await p.mouse.move(cx + 160 * Math.sin(k / 8), cy + 90 * Math.sin(k / 5));
   await p.mouse.up();
-  for (let k = 0; k < 40; k++) await p.mouse.wheel(0, k < 20 ? -60 : 60);
+  const turns = quick ? 10 : 20;
+  for (let k = 0; k < 2 * turns; k++) await p.mouse.wheel(0, k < turns ? -60 : 60);
   const [frames, busy] = await p.evaluate(() => {
     cancelAnimationFrame(window.raf_);
     return [window.frames_.slice(2), window.busy_];
@@ -98,7 +106,8 @@ export default async (bench) => {
     const p = await page();
     await bench.view(p, "#/graph");
     await p.waitForSelector(".outline .leaf-row");
-    await p.waitForTimeout(400);
+    await p.waitForFunction(() => document.querySelector("canvas.graph-canvas").drawing?.scene);
+    await bench.drawn(p);
     check((await painted(p)) > 4, "the canvas shows more than its ground");
     const tape = await bench.ask("/api/expression", { expression: bench.start.opened.expression ?? bench.start.examples[0].expression, values: bench.start.opened.values ?? bench.start.examples[0].values });
     equal(await p.locator(".outline .leaf-row").count() > 0, true, "nodes in the outline");
@@ -123,7 +132,7 @@ export default async (bench) => {
     const p = await openMade(bench, page, 5000, 0);
     check((await painted(p)) > 4, "something is drawn");
     equal(await p.evaluate(() => document.querySelector("canvas.graph-canvas").drawing.scene.boxes.length), 5000, "boxes");
-    const g = await gesture(p);
+    const g = await gesture(p, bench.options.quick);
     console.log(`     ${g.frames} frames, ${g.median.toFixed(1)} ms between frames (95%: ${g.p95.toFixed(1)}), ${g.drawing.toFixed(2)} ms of drawing each (95%: ${g.drawing95.toFixed(2)})`);
     check(g.frames > 20, "frames were drawn");
     if (bench.options.strict) check(g.median < 17.5, `${(1000 / g.median).toFixed(0)} frames per second`);
@@ -134,7 +143,7 @@ export default async (bench) => {
     const boxes = () => p.evaluate(() => document.querySelector("canvas.graph-canvas").drawing.scene.boxes.length);
     const before = await boxes();
     check(before > 0 && before < 2000, `${before} boxes for 100,000 nodes`);
-    const g = await gesture(p);
+    const g = await gesture(p, bench.options.quick);
     console.log(`     ${before} boxes, ${g.median.toFixed(1)} ms between frames (95%: ${g.p95.toFixed(1)})`);
     await p.getByRole("button", { name: /with NaN/ }).click();
     await p.waitForFunction(() => location.hash.includes("node=99993"));

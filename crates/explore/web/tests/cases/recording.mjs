@@ -5,8 +5,8 @@ export default async (bench) => {
   const file = bench.options.recording;
   const folder = bench.options.run;
   const recorded = Boolean(bench.options.bin && file);
-  const url = recorded ? await bench.serve([file]) : null;
   await bench.test("recording: graph, tape, sweep, memory and program", async (page) => {
+    const url = await bench.open(file);
     const p = await page();
     p.expected = /40[04]/;
     const graph = await bench.ask("/api/recording", undefined, url);
@@ -41,8 +41,8 @@ export default async (bench) => {
   }, recorded);
 
   const trained = Boolean(bench.options.bin && folder);
-  const runUrl = trained ? await bench.serve([folder]) : null;
   await bench.test("training: curves, layers and flags of a run folder", async (page) => {
+    const runUrl = await bench.open(folder);
     const p = await page();
     const run = await bench.ask("/api/run", undefined, runUrl);
     await bench.view(p, "", runUrl);

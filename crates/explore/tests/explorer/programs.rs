@@ -1,0 +1,113 @@
+//! What a pass changed is found whatever variables are called, and regions have machine code.
+
+use pullback::{DType, Op, Program, Spec, Tensor, native_code, trace};
+use pullback_explore::answer::program::{Compiled, shown};
+use pullback_ir::pass::{Pipeline, Target};
+use serde_json::Value;
+
+fn traced(f: impl Fn(&Tensor) -> Tensor) -> Program {
+    trace(|x: &[Tensor]| f(&x[0]), &[Spec::cpu(DType::F32, [100])]).expect("a program")
+}
+
+/// The second of two programs, as a pass made it.
+fn change(before: Program, after: Program) -> Value {
+    let stages = vec![("trace".to_string(), before), ("pass".to_string(), after)];
+    let shown = shown(&Compiled { what: "two".into(), stages, made: None }).expect("shown");
+    shown["stages"][1].clone()
+}
+
+fn counts(stage: &Value) -> [u64; 6] {
+    ["added", "rewired", "unused", "duplicate", "replaced", "fused"]
+        .map(|name| stage[name].as_u64().expect("a count"))
+}
+
+/// The same function, whatever is left out of it.
+fn function(x: &Tensor, unused: bool, twice: bool, other: bool) -> Tensor {
+    if unused {
+        let _ = x.exp();
+    }
+    let s = x.sin();
+    let t = if twice { x.sin() } else { s.clone() };
+    let u = if other { x.cos() } else { t };
+    (s * u).tanh().sum()
+}
+
+#[test]
+fn names_do_not_count() {
+    let plain = || traced(|x| function(x, false, false, false));
+    let same = change(plain(), plain());
+    assert!(same["unchanged"] == true && counts(&same) == [0; 6], "{same}");
+    // An equation less at the start renames everything after it.
+    let unused = change(traced(|x| function(x, true, false, false)), plain());
+    assert_eq!(counts(&unused), [0, 0, 1, 0, 0, 0], "{unused}");
+    assert_eq!(unused["gone"][0]["how"], "unused");
+    let duplicate = change(traced(|x| function(x, false, true, false)), plain());
+    assert_eq!(counts(&duplicate)[3], 1, "{duplicate}");
+    assert_eq!(counts(&duplicate)[0], 0, "{duplicate}");
+}
+
+/// What comes after a change is what it was: only the equation with another operand says so.
+#[test]
+fn a_change_does_not_make_everything_after_it_new() {
+    let before = traced(|x| function(x, false, true, false));
+    let after = traced(|x| function(x, false, false, true));
+    let stage = change(before, after);
+    let [added, rewired, ..] = counts(&stage);
+    assert_eq!((added, rewired), (1, 1), "{stage}");
+    let states: Vec<(&str, &str)> = stage["equations"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|e| (e["op"].as_str().expect("an op"), e["state"].as_str().expect("a state")))
+        .collect();
+    assert!(states.contains(&("cos", "new")) && states.contains(&("mul", "rewired")), "{states:?}");
+    assert!(states.contains(&("tanh", "kept")) && states.contains(&("sum", "kept")), "{states:?}");
+}
+
+#[test]
+fn every_equation_is_accounted_for() {
+    let program = traced(|x| ((x * 2.0).sin() + x.exp() * 1.0).square().sum());
+    let passes = Pipeline::standard(Target::default(), |_, _| None);
+    let (_, stages) = passes.run_in_stages(&program).expect("it compiles");
+    let named = stages.into_iter().map(|s| (s.name.to_string(), s.program));
+    let stages = std::iter::once(("trace".to_string(), program)).chain(named).collect();
+    let answer = shown(&Compiled { what: "f".into(), stages, made: None }).expect("shown");
+    let mut fused = 0;
+    for stage in answer["stages"].as_array().expect("a list") {
+        let n = |name: &str| stage[name].as_u64().expect("a count");
+        assert_eq!(n("before") + n("added") - n("removed"), n("after"), "{stage}");
+        let fates = n("unused") + n("duplicate") + n("replaced") + n("fused");
+        assert_eq!(fates, n("removed"), "{stage}");
+        if stage["name"] == "fuse" {
+            fused = n("fused");
+            assert!(n("into") >= 1, "{stage}");
+        }
+    }
+    assert!(fused >= 3, "{answer}");
+}
+
+#[test]
+fn regions_have_the_code_of_this_machine() {
+    let program = traced(|x| (x * 3.0 + 0.125).sqrt() * x);
+    let passes = Pipeline::standard(Target::default(), |_, _| None);
+    let (_, mut stages) = passes.run_in_stages(&program).expect("it compiles");
+    let last = stages.pop().expect("a stage").program;
+    assert!(last.equations.iter().any(|e| matches!(e.op, Op::Region(_))));
+    let stages = vec![("all".to_string(), last.clone())];
+    let answer = shown(&Compiled { what: "f".into(), stages, made: None }).expect("shown");
+    let region = &answer["regions"][0];
+    let native = std::env::var_os("PULLBACK_NATIVE").is_none_or(|v| v != "0");
+    #[cfg(target_arch = "x86_64")]
+    if native && is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
+        let code = region["native"].as_str().expect("machine code");
+        assert_eq!(code, native_code(&last).expect("it is prepared")[0].text);
+        for part in ["f0:", "top:", "rest:", "done:", "jae top", "vsqrtps", "vmulps", "ret"] {
+            assert!(code.contains(part), "{part} is missing in\n{code}");
+        }
+        // The body is there twice: for whole registers, and for the rest.
+        assert_eq!(code.matches("vsqrtps").count(), 2, "{code}");
+        return;
+    }
+    let _ = native;
+    assert!(region["native"].is_null());
+}
