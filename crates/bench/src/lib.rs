@@ -11,6 +11,7 @@ mod measure;
 mod quick;
 mod report;
 mod request;
+mod sweep;
 mod workloads;
 
 use pullback::Device;

@@ -1,12 +1,12 @@
 //! The request of the command line, and its execution: each workload in its own process.
 
-use crate::{compiled, measure, quick, report, workloads};
+use crate::{compiled, measure, quick, report, sweep, workloads};
 use pullback::{Device, backend, catch, default_device, set_default_device};
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 
 const USAGE: &str = "usage: pullback-bench [workload …] [--device cuda] [--jit] [--json] [--quick] \
-                     [--threads N] [--list] [--scaling]";
+                     [--threads N] [--list] [--scaling]\n       pullback-bench sweep [function …] [--python EXE] [--jit]";
 
 /// The request.
 #[derive(Debug, Default, PartialEq)]
@@ -57,6 +57,10 @@ pub(crate) fn this_program() -> std::io::Result<Command> {
 
 /// Parses and executes the arguments of a command line.
 pub fn run_words(words: impl Iterator<Item = String>) -> ExitCode {
+    let mut words = words.peekable();
+    if words.next_if(|word| word == "sweep").is_some() {
+        return sweep::run(words);
+    }
     match parse(words, std::env::var("BENCH_THREADS").ok()) {
         Ok(request) => run(&request),
         Err(sentence) => {

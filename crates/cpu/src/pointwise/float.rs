@@ -2,11 +2,11 @@
 //!
 //! The tables are written once and instantiated for f32 and f64, which share every formula and
 //! differ in the functions of [`math32`] and [`math64`]. The [`special`] functions are computed in
-//! f64 for both.
+//! f64 for both, those of one f32 in vectors.
 
 use super::{map1, map2};
 use crate::simd::{Kernel1, Kernel2, Level, math32, math64};
-use crate::special;
+use crate::special::{self, vector};
 use pullback_ir::{Binary, Unary, unary_rows};
 
 /// Functions that are a formula, the same for both types.
@@ -54,6 +54,10 @@ macro_rules! kernel {
     };
     (trig, $name:ident, $l:ident, $T:ident, $math:ident) => {
         map1!($l, $T, |x| $math::$name::<I>(x), rare x.abs() > $math::TRIG_MAX, slow x.$name())
+    };
+    (special, $name:ident, $l:ident, f32, $math:ident) => {
+        map1!($l, f32, |x| vector::$name::<I>(f64::from(x)) as f32,
+            rare vector::rare::$name(x), slow special::$name(f64::from(x)) as f32)
     };
     (special, $name:ident, $l:ident, $T:ident, $math:ident) => {
         map1!($l, $T, |x| special::$name(f64::from(x)) as $T)
