@@ -18,11 +18,11 @@ pub(crate) use attach::{Block, find};
 pub use copies::CpuCopy;
 pub(crate) use executable::{Bound, Executable};
 pub(crate) use holders::Asked;
-pub use pullback_cpu::HostElement;
 pub(crate) use pullback_cpu::buffer::{reserve_arena, rise};
 pub use pullback_cpu::buffer::{reset_peak, set_cache_limit, stats};
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub(crate) use pullback_cpu::pooled::{Pooled, WeakPooled};
+pub use pullback_cpu::{HostElement, instruction_set};
 pub(crate) use pullback_cpu::{elements, elements_mut};
 pub use pullback_ir::{
     Bases, Call, DeviceBackend, DeviceOperand, DeviceProgram, Handle, HostCopy, PoolStats, Step,

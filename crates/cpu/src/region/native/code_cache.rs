@@ -8,7 +8,7 @@
 //! Kernels own the code: dropping the last of them frees it, with its entry here.
 
 use super::emit::{EmittedLoop, Emitter, InstructionSet, emit};
-use super::micro::{Body, Lane};
+use super::micro::Body;
 use super::registers::{Registers, assign};
 use crate::region::plan::Ref;
 use memmap2::{Mmap, MmapMut};
@@ -105,7 +105,7 @@ impl MachineCode {
         let mut places = 0;
         for body in &source.bodies {
             let assigned = assign(body, registers, !source.scalar);
-            let double = body.values.iter().any(|v| v.lane == Lane::F64);
+            let double = body.values.iter().any(|v| v.lane.is_double());
             let lanes = match (source.scalar, source.set, double) {
                 (true, _, _) => 1,
                 (_, InstructionSet::Avx512, false) => 16,
@@ -114,7 +114,8 @@ impl MachineCode {
             };
             places = places.max(assigned.places);
             let (set, spill, streamed) = (source.set, source.spill, source.streamed.clone());
-            let it = EmittedLoop { body, assigned: &assigned, set, lanes, spill, streamed };
+            let assigned = &assigned;
+            let it = EmittedLoop { body, assigned, set, lanes, double, spill, streamed };
             let (entry, jumps) = emit(&mut emitter, &it).map_err(|error| {
                 Error::argument("region", format!("cannot encode an instruction: {error}"))
             })?;
