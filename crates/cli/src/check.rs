@@ -247,24 +247,8 @@ fn installation(arguments: &CheckArgs, out: &mut Output) -> CliResult {
 }
 
 fn processor() -> String {
-    #[cfg(target_arch = "x86_64")]
-    let features: Vec<&str> = [
-        ("sse4.2", is_x86_feature_detected!("sse4.2")),
-        ("avx", is_x86_feature_detected!("avx")),
-        ("avx2", is_x86_feature_detected!("avx2")),
-        ("fma", is_x86_feature_detected!("fma")),
-        ("f16c", is_x86_feature_detected!("f16c")),
-        ("avx512f", is_x86_feature_detected!("avx512f")),
-        ("avx512bf16", is_x86_feature_detected!("avx512bf16")),
-    ]
-    .into_iter()
-    .filter_map(|(name, there)| there.then_some(name))
-    .collect();
-    #[cfg(not(target_arch = "x86_64"))]
-    let features: Vec<&str> = Vec::new();
-    let list =
-        if features.is_empty() { "no known vector extensions".into() } else { features.join(" ") };
-    format!("{}: {list}; {} threads", std::env::consts::ARCH, pullback::threads())
+    let set = pullback::backend::instruction_set().unwrap_or_else(|error| error.to_string());
+    format!("{set}; {} threads", pullback::threads())
 }
 
 /// Places at which functions of the reals are tried; a function is checked where it and its numeric

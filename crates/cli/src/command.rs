@@ -85,6 +85,8 @@ pub fn run(words: Vec<OsString>) -> CliResult {
     if let Command::Launch(arguments) = &line.command {
         return launch::run(arguments);
     }
+    // Kernels would panic with the same sentence.
+    pullback::backend::instruction_set()?;
     let mut out = Output::new(line.color);
     let outcome = match line.command {
         Command::Train(arguments) => train::run(&arguments, &mut out),

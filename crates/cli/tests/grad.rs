@@ -2,7 +2,7 @@
 
 mod run;
 
-use run::{golden, run};
+use run::{command, golden, ran, run};
 use serde_json::Value;
 
 #[test]
@@ -23,6 +23,25 @@ fn recorded_texts() {
         assert_eq!((ran.code, ran.err.as_str()), (0, ""), "{words:?}");
         golden(name, &ran.out);
     }
+}
+
+/// The environment may cap the instruction set; what it says is checked before anything runs.
+#[test]
+fn a_cap_of_the_instruction_set_holds_or_is_a_sentence() {
+    let capped = |level: &str, words: &[&str]| {
+        ran(command(words).env("PULLBACK_ISA", level).output().expect("the program starts"))
+    };
+    let baseline = capped("baseline", &["devices"]);
+    assert_eq!(baseline.code, 0, "{}", baseline.err);
+    assert!(
+        baseline.out.starts_with("cpu: ") && baseline.out.contains(" baseline"),
+        "{baseline:?}"
+    );
+    let wrong = capped("avx1024", &["grad", "x^2", "x=1"]);
+    assert_eq!(wrong.code, 1, "{wrong:?}");
+    let sentence =
+        "PULLBACK_ISA: `avx1024` is not an instruction set: baseline, avx2 and avx512 are";
+    assert!(wrong.err.contains(sentence), "{wrong:?}");
 }
 
 /// The gradient as JSON gives it.

@@ -47,4 +47,5 @@ pub use host::{HostElement, bytes_of, elements, elements_mut};
 pub use program::{BoundInput, NativeCode, Prepared, Running};
 pub use run::{Buffers, Input, Output, Outputs, ReadOperand, WriteTarget};
 pub use run::{compute, is_splat, run, run_into};
+pub use simd::instruction_set;
 pub use target::TARGET;

@@ -27,6 +27,8 @@
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
 use crate::par;
+#[cfg(target_arch = "x86_64")]
+use crate::simd::{Level, level};
 use half::{bf16, f16};
 use pullback_ir::{DType, Random};
 
@@ -302,7 +304,7 @@ fn random_as<D: Draw>(keys: Source<'_>, len: usize, out: Sink<'_>) {
     let count = keys.len() / 2;
     let task = D::TILE * TILES;
     #[cfg(target_arch = "x86_64")]
-    let avx2 = is_x86_feature_detected!("avx2");
+    let avx2 = level() >= Level::Avx2;
     let draw = |key: usize, from: usize, to: usize| {
         let words = key_at(&keys, key);
         // Naming the whole sink captures it, with its `Send` and `Sync`.
@@ -365,7 +367,7 @@ unsafe fn span_as<D: Draw>(key: [i64; 2], start: usize, n: usize, out: *mut D::O
         unsafe { span::<D>(key, start, n, out) }
     }
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") {
+    if level() >= Level::Avx2 {
         // SAFETY: detected; the rest is guaranteed by the caller.
         return unsafe { avx2::<D>(key, start, n, out) };
     }

@@ -104,9 +104,8 @@ impl Kernel {
         #[cfg(target_arch = "x86_64")]
         let target = super::native::NativeTarget::of(how);
         #[cfg(target_arch = "x86_64")]
-        let can = |op: &Op, from: &[DType], to: DType| {
-            target.is_some_and(|target| target.can(op, from, to))
-        };
+        let can =
+            |op: &Op, from: &[DType], to: DType| super::native::NativeTarget::can(op, from, to);
         #[cfg(target_arch = "x86_64")]
         let native: Option<Native> = target.is_some().then_some(&can);
         #[cfg(not(target_arch = "x86_64"))]

@@ -10,8 +10,8 @@
 //! - **loops** ([`Map1`], [`Map2`], [`Map3`]): one type per operation computes an element; one
 //!   generic loop per number of operands does the rest;
 //! - **trampolines**: provided methods of [`Map1`] and its siblings compile that loop once per
-//!   instruction set, and [`kernel1`] returns a pointer to the one this machine runs, chosen by
-//!   [`level`] once per process. Kernels that are more than such a loop implement [`SimdTask`].
+//!   instruction set, and [`kernel1`] returns a pointer to the one this process runs, chosen by
+//!   [`level()`] once. Kernels that are more than such a loop implement [`SimdTask`].
 //!
 //! What [`Isa`] is for: whether `a * b + c` is fused changes the bits, and a fused multiply-add on
 //! a machine without one is a slow library call. So functions call `I::fma32`, which is fused
@@ -26,6 +26,7 @@
 //! the vectoriser guards the loop by a test and falls back to scalar code, some ten times slower.)
 
 mod float;
+mod level;
 pub(crate) mod math32;
 pub(crate) mod math64;
 #[cfg(test)]
@@ -33,72 +34,14 @@ pub(crate) mod tests;
 mod work;
 
 pub(crate) use float::Float;
+pub use level::instruction_set;
+pub(crate) use level::{Level, level};
 pub(crate) use work::{SimdTask, vectorised};
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Loops run over multiples of this many elements.
 pub(crate) const BLOCK: usize = 16;
-
-/// An instruction set that loops are compiled for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Level {
-    /// What the target always has: SSE2 on x86-64, NEON with fused multiply-add on AArch64.
-    Scalar,
-    /// 256-bit vectors with fused multiply-add.
-    Avx2,
-    /// 512-bit vectors.
-    Avx512,
-}
-
-impl Level {
-    /// The levels that this machine can run, lowest first.
-    #[cfg(test)]
-    pub fn available() -> &'static [Level] {
-        match detect() {
-            Level::Scalar => &[Level::Scalar],
-            Level::Avx2 => &[Level::Scalar, Level::Avx2],
-            Level::Avx512 => &[Level::Scalar, Level::Avx2, Level::Avx512],
-        }
-    }
-}
-
-/// Detects the instruction set of the processor.
-fn detect() -> Level {
-    #[cfg(target_arch = "x86_64")]
-    {
-        let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma");
-        let avx512 = is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl");
-        if avx2 && avx512 {
-            return Level::Avx512;
-        }
-        if avx2 {
-            return Level::Avx2;
-        }
-    }
-    Level::Scalar
-}
-
-/// The level this process runs at: the highest available.
-#[inline]
-pub fn level() -> Level {
-    // 0 means "not detected yet"; racing threads store the same value.
-    static CHOSEN: AtomicU8 = AtomicU8::new(0);
-    match CHOSEN.load(Ordering::Relaxed) {
-        1 => Level::Scalar,
-        2 => Level::Avx2,
-        3 => Level::Avx512,
-        _ => {
-            let found = detect();
-            CHOSEN.store(found as u8 + 1, Ordering::Relaxed);
-            found
-        }
-    }
-}
 
 /// What the functions need to know about the instruction set they are compiled for.
 pub(crate) trait Isa {

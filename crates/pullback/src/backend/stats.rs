@@ -1,7 +1,7 @@
 //! What users ask of a device as a whole: wait, count its memory, give back what is cached.
 
 use super::attach::{self, find};
-use super::{stats, threads};
+use super::{instruction_set, stats, threads};
 use crate::{Device, IntoDevice, PoolStats, Result};
 
 /// Waits for all work on a device, and returns the error of an operation that has failed there
@@ -100,7 +100,8 @@ pub fn trim() {
 /// assert!(lines[0].starts_with("cpu: "));
 /// ```
 pub fn device_report() -> Vec<String> {
-    let mut lines = vec![format!("cpu: {} threads", threads())];
+    let set = instruction_set().unwrap_or_else(|error| error.to_string());
+    let mut lines = vec![format!("cpu: {} threads, {set}", threads())];
     lines.extend(pullback_cuda::report());
     lines
 }

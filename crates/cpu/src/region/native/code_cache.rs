@@ -8,7 +8,7 @@
 //! Kernels own the code: dropping the last of them frees it, with its entry here.
 
 use super::emit::{EmittedLoop, Emitter, InstructionSet, emit};
-use super::micro::{Body, Lane};
+use super::micro::Body;
 use super::registers::{Registers, assign};
 use crate::region::plan::Ref;
 use memmap2::{Mmap, MmapMut};
@@ -139,7 +139,7 @@ impl CodeKey {
         let mut written = Written { entries: Vec::new(), patches: Vec::new(), places: 0 };
         for body in &self.bodies {
             let assigned = assign(body, registers, !self.scalar);
-            let double = body.values.iter().any(|v| v.lane == Lane::F64);
+            let double = body.values.iter().any(|v| v.lane.is_double());
             let lanes = match (self.scalar, self.set, double) {
                 (true, _, _) => 1,
                 (_, InstructionSet::Avx512, false) => 16,
@@ -148,7 +148,8 @@ impl CodeKey {
             };
             written.places = written.places.max(assigned.places);
             let (set, spill, streamed) = (self.set, self.spill, self.streamed.clone());
-            let it = EmittedLoop { body, assigned: &assigned, set, lanes, spill, streamed };
+            let assigned = &assigned;
+            let it = EmittedLoop { body, assigned, set, lanes, double, spill, streamed };
             let (entry, jumps) = emit(emitter, &it).map_err(|error| {
                 Error::argument("region", format!("cannot encode an instruction: {error}"))
             })?;

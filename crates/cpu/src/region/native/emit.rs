@@ -24,6 +24,7 @@
 
 mod access;
 mod compute;
+mod lane_masks;
 mod listing;
 
 use super::micro::{Body, Lane, ValueOrigin};
@@ -79,6 +80,8 @@ pub(super) struct EmittedLoop<'a> {
     pub(super) set: InstructionSet,
     /// Elements of an iteration; one for a scalar program.
     pub(super) lanes: usize,
+    /// Whether a value has elements of eight bytes.
+    pub(super) double: bool,
     /// Where spilled values are stored.
     pub(super) spill: Ref,
     /// The table entries that are written with streaming stores.
@@ -328,8 +331,8 @@ impl LoopEmitter<'_, '_> {
 
     /// Bytes of a register that holds a value.
     fn width(&self, lane: Lane) -> usize {
-        let size = if lane.is_double() { 8 } else { 4 };
-        (self.it.lanes * size).max(16)
+        let double = lane.is_double() || (lane == Lane::Mask && self.it.double);
+        (self.it.lanes * if double { 8 } else { 4 }).max(16)
     }
 
     /// The base register of a table entry, loaded if it is not in a register.

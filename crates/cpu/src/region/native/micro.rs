@@ -15,7 +15,8 @@ pub(super) enum Lane {
     F64,
     /// 64-bit integers, in straight-line code only.
     I64,
-    /// One boolean for each lane: a mask register, or all bits of a lane under AVX2.
+    /// One boolean for each lane: a bit of a mask register, or all bits of a lane under AVX2, where
+    /// lanes of masks are as wide as the widest of the body.
     Mask,
 }
 
@@ -123,9 +124,9 @@ pub(super) struct Body {
     pub(super) items: Vec<Item>,
 }
 
-/// Whether an op of these dtypes becomes native code. Booleans need mask registers.
-pub(super) fn can(op: &Op, from: &[DType], to: DType, masks: bool) -> bool {
-    let known = |d: &DType| matches!(d, DType::F32 | DType::F64) || (masks && *d == DType::Bool);
+/// Whether an op of these dtypes becomes native code.
+pub(super) fn can(op: &Op, from: &[DType], to: DType) -> bool {
+    let known = |d: &DType| matches!(d, DType::F32 | DType::F64 | DType::Bool);
     if !from.iter().all(known) || !known(&to) {
         return false;
     }

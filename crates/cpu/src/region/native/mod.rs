@@ -30,6 +30,7 @@ pub(crate) use code_cache::{MachineCode, counts};
 use super::plan::{Group, Ref, RegionPlan, SCRATCH, ValueStorage};
 use super::steps::TileStep;
 use super::{CodegenMode, TilePass};
+use crate::simd::{Level, level};
 use code_cache::CodeKey;
 use emit::InstructionSet;
 use micro::Writer;
@@ -46,26 +47,22 @@ pub(super) struct NativeTarget {
 impl NativeTarget {
     /// The target for this machine, if native code is enabled.
     pub(super) fn of(how: CodegenMode) -> Option<NativeTarget> {
-        let avx2 = is_x86_feature_detected!("avx2")
-            && is_x86_feature_detected!("fma")
-            && is_x86_feature_detected!("bmi2");
-        let avx512 = avx2
-            && is_x86_feature_detected!("avx512f")
-            && is_x86_feature_detected!("avx512bw")
-            && is_x86_feature_detected!("avx512dq")
-            && is_x86_feature_detected!("avx512vl");
+        let of_level = |level| match level {
+            Level::Baseline => None,
+            Level::Avx2 => Some(NativeTarget { set: InstructionSet::Avx2 }),
+            Level::Avx512 => Some(NativeTarget { set: InstructionSet::Avx512 }),
+        };
         match how {
             CodegenMode::Slices => None,
-            CodegenMode::Best if avx512 => Some(NativeTarget { set: InstructionSet::Avx512 }),
-            CodegenMode::Best => avx2.then_some(NativeTarget { set: InstructionSet::Avx2 }),
+            CodegenMode::Best => of_level(level()),
             #[cfg(test)]
-            CodegenMode::Avx2 => avx2.then_some(NativeTarget { set: InstructionSet::Avx2 }),
+            CodegenMode::Avx2 => of_level(level().min(Level::Avx2)),
         }
     }
 
     /// Whether an op becomes native code.
-    pub(super) fn can(self, op: &Op, from: &[DType], to: DType) -> bool {
-        micro::can(op, from, to, self.set == InstructionSet::Avx512)
+    pub(super) fn can(op: &Op, from: &[DType], to: DType) -> bool {
+        micro::can(op, from, to)
     }
 }
 

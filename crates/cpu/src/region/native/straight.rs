@@ -8,7 +8,6 @@
 
 use super::NativeTarget;
 use super::code_cache::{CodeKey, MachineCode, NativeFn};
-use super::emit::InstructionSet;
 use super::micro::{Lane, Micro, ValueOrigin, Writer};
 use crate::region::CodegenMode;
 use crate::region::build::literal;
@@ -42,11 +41,14 @@ pub(crate) struct Straight {
 }
 
 impl StraightBuilder {
-    /// `None` if this machine has no native code, or the environment disables it. Booleans need the
-    /// mask registers of AVX-512.
+    /// `None` if this machine has no native code, or the environment disables it.
     pub(crate) fn new() -> Option<StraightBuilder> {
-        let target = NativeTarget::of(CodegenMode::chosen())?;
-        (target.set == InstructionSet::Avx512).then(|| StraightBuilder {
+        StraightBuilder::with(CodegenMode::chosen())
+    }
+
+    fn with(how: CodegenMode) -> Option<StraightBuilder> {
+        let target = NativeTarget::of(how)?;
+        Some(StraightBuilder {
             target,
             writer: Writer::new(),
             dtypes: HashMap::default(),
@@ -67,7 +69,7 @@ impl StraightBuilder {
             true => {
                 from.iter().all(|d| StraightBuilder::holds(*d)) && whole(op, from, to).is_some()
             }
-            false => self.target.can(op, from, to),
+            false => NativeTarget::can(op, from, to),
         }
     }
 
@@ -301,5 +303,116 @@ impl Writer {
         let (one, zero) = (self.bits(Lane::F64, 1f64.to_bits()), self.bits(Lane::F64, 0));
         let other = if holds { one } else { zero };
         self.does(Lane::Mask, Micro::EQUAL, &[one, other])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pullback_ir::Unary;
+
+    /// What an op of two elements makes of them, in straight-line code.
+    fn made(how: CodegenMode, op: &Op, x: [(u64, DType); 3], to: DType) -> Option<u64> {
+        let mut builder = StraightBuilder::with(how)?;
+        let count = match op.pointwise()? {
+            Pointwise::Binary(_) | Pointwise::Compare(_) => 2,
+            Pointwise::Select => 3,
+            _ => 1,
+        };
+        let from: Vec<DType> = x[..count].iter().map(|x| x.1).collect();
+        assert!(builder.can(op, &from, to), "{op:?} of {from:?}");
+        let of: Vec<ScalarId> =
+            from.iter().enumerate().map(|(i, &dtype)| builder.load(0, 8 * i, dtype)).collect();
+        let value = builder.point(op, &of, to).expect("an op");
+        builder.store(value, 1, 0);
+        // More values than there are registers, which spill booleans too.
+        for i in 0..40 {
+            let far = builder.load(2, 8 * i, DType::I64);
+            let is = builder.point(&Op::Compare(Compare::Ge), &[far, far], DType::Bool);
+            builder.store(is.expect("an op"), 3, i);
+        }
+        builder.store(value, 4, 0);
+        let code = builder.finish(5).expect("code");
+        let mut words = [x[0].0, x[1].0, x[2].0];
+        let (mut result, mut many, mut tests, mut again) = (0u64, [7i64; 40], [0u8; 40], 0u64);
+        let mut scratch = vec![0u128; code.scratch.div_ceil(16)];
+        let table = [
+            words.as_mut_ptr().cast::<u8>(),
+            (&raw mut result).cast(),
+            many.as_mut_ptr().cast(),
+            tests.as_mut_ptr(),
+            (&raw mut again).cast(),
+            scratch.as_mut_ptr().cast(),
+        ];
+        // SAFETY: every entry has what is loaded from and stored to it.
+        unsafe { code.run(&table) };
+        assert_eq!((tests, again), ([1; 40], result), "{op:?}");
+        Some(result)
+    }
+
+    #[test]
+    fn integers_and_booleans_are_exact_on_every_instruction_set() {
+        let edges = [0, 1, -1, 2, -3, 5, 1 << 31, 1 << 32, -(1 << 33) + 9, i64::MAX, i64::MIN];
+        let truth = |bit: bool| u64::from(bit);
+        for how in [CodegenMode::Best, CodegenMode::Avx2] {
+            if StraightBuilder::with(how).is_none() {
+                return;
+            }
+            let pair = |op: Op, a: i64, b: i64, to| {
+                let x = [(a as u64, DType::I64), (b as u64, DType::I64), (0, DType::I64)];
+                made(how, &op, x, to).expect("code")
+            };
+            for a in edges {
+                let one = |op: Op, to| pair(op, a, 0, to);
+                assert_eq!(one(Op::Unary(Unary::Neg), DType::I64), a.wrapping_neg() as u64);
+                assert_eq!(one(Op::Cast(DType::F64), DType::F64), (a as f64).to_bits(), "{a}");
+                for b in edges {
+                    let two = |f| pair(Op::Binary(f), a, b, DType::I64) as i64;
+                    assert_eq!(two(Binary::Add), a.wrapping_add(b), "{a} + {b}");
+                    assert_eq!(two(Binary::Sub), a.wrapping_sub(b), "{a} - {b}");
+                    assert_eq!(two(Binary::Mul), a.wrapping_mul(b), "{a} · {b}");
+                    assert_eq!(two(Binary::Maximum), a.max(b), "{a}, {b}");
+                    assert_eq!(two(Binary::Minimum), a.min(b), "{a}, {b}");
+                    let test = |f| pair(Op::Compare(f), a, b, DType::Bool);
+                    assert_eq!(test(Compare::Eq), truth(a == b), "{a} = {b}");
+                    assert_eq!(test(Compare::Ne), truth(a != b), "{a} ≠ {b}");
+                    assert_eq!(test(Compare::Lt), truth(a < b), "{a} < {b}");
+                    assert_eq!(test(Compare::Le), truth(a <= b), "{a} ≤ {b}");
+                    assert_eq!(test(Compare::Gt), truth(a > b), "{a} > {b}");
+                    assert_eq!(test(Compare::Ge), truth(a >= b), "{a} ≥ {b}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn booleans_select_elements_of_every_width() {
+        let (t, f) = (1u64, 0u64);
+        for how in [CodegenMode::Best, CodegenMode::Avx2] {
+            if StraightBuilder::with(how).is_none() {
+                return;
+            }
+            let made = |op: Op, x, to| made(how, &op, x, to).expect("code");
+            for (a, b) in [(t, t), (t, f), (f, t), (f, f)] {
+                let x = [(a, DType::Bool), (b, DType::Bool), (0, DType::Bool)];
+                let two = |op| made(Op::Binary(op), x, DType::Bool);
+                assert_eq!(
+                    (two(Binary::And), two(Binary::Or), two(Binary::Xor)),
+                    (a & b, a | b, a ^ b)
+                );
+                assert_eq!(made(Op::Unary(Unary::Not), x, DType::Bool), 1 - a);
+                assert_eq!(made(Op::Cast(DType::I64), x, DType::I64), a);
+                assert_eq!(made(Op::Cast(DType::F32), x, DType::F32), a * 1f32.to_bits() as u64);
+                for (dtype, y, n) in [
+                    (DType::F32, 2.5f32.to_bits().into(), (-1f32).to_bits().into()),
+                    (DType::F64, 2.5f64.to_bits(), (-1f64).to_bits()),
+                    (DType::I64, 7, 9),
+                    (DType::Bool, b, 1 - b),
+                ] {
+                    let x = [(a, DType::Bool), (y, dtype), (n, dtype)];
+                    assert_eq!(made(Op::Select, x, dtype), if a == t { y } else { n });
+                }
+            }
+        }
     }
 }

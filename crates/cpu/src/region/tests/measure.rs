@@ -6,7 +6,7 @@ use super::rows::{layer_norm, softmax};
 use super::{Dense, Dice, point};
 use crate::operand::{Sink, Source};
 use crate::region::{CodegenMode, Kernel};
-use crate::simd::{Fused, math32};
+use crate::simd::{Fused, Level, level, math32};
 use crate::{Buffer, par};
 use pullback_ir::{
     Binary, DType, Device, Inst, Layout, Load, Op, Region, Scalar, Shape, Spec, Unary,
@@ -271,7 +271,7 @@ fn shared(n: usize, size: usize, f: impl Fn(usize, usize) + Sync) {
 #[test]
 #[ignore = "a measurement"]
 fn ratios() {
-    if !is_x86_feature_detected!("avx512vl") {
+    if level() < Level::Avx512 {
         return println!("the loops by hand are for AVX-512");
     }
     let mut dice = Dice::new(1);

@@ -19,6 +19,12 @@ impl LoopEmitter<'_, '_> {
         let width = self.width(lane);
         let scalar = self.it.lanes == 1;
         match self.it.body.values[value].from {
+            ValueOrigin::Elements(place) if lane == Lane::Mask && !avx512 => {
+                self.fetch_lanes(to, place, false)
+            }
+            ValueOrigin::One(place) if lane == Lane::Mask && !avx512 => {
+                self.fetch_lanes(to, place, true)
+            }
             ValueOrigin::Elements(place) if lane == Lane::Mask => {
                 let from = self.memory(place, 1, true)?;
                 self.truth(to, from, false)
@@ -105,6 +111,9 @@ impl LoopEmitter<'_, '_> {
     pub(super) fn store(&mut self, value: usize, from: u8, place: Ref) -> Emitted<()> {
         let lane = self.it.body.values[value].lane;
         let (double, avx512) = (lane.is_double(), self.it.set == InstructionSet::Avx512);
+        if lane == Lane::Mask && !avx512 {
+            return self.store_lanes(from, place);
+        }
         if lane == Lane::Mask {
             let through = vector(31, 16);
             let ones = MemoryOperand::with_base_displ_size(Register::RIP, self.ones as i64, 8);
@@ -181,8 +190,7 @@ impl LoopEmitter<'_, '_> {
             });
         }
         let lane = self.it.body.values[value].lane;
-        let width =
-            if lane == Lane::Mask { self.width(Lane::F32).max(32) } else { self.width(lane) };
+        let width = self.width(lane);
         let avx512 = self.it.set == InstructionSet::Avx512;
         let register = vector(register, width);
         self.put(&match down {

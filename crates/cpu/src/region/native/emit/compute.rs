@@ -55,23 +55,49 @@ impl LoopEmitter<'_, '_> {
             Micro::Round(how) => {
                 Instruction::with3(two(Opcode::Round), v(to), v(a), i32::from(how))?
             }
+            Micro::Compare(test) if avx512 => {
+                Instruction::with4(two(Opcode::Compare), mask(to), v(a), v(b), i32::from(test))?
+            }
             Micro::Compare(test) => {
-                let to = if avx512 { mask(to) } else { v(to) };
-                Instruction::with4(two(Opcode::Compare), to, v(a), v(b), i32::from(test))?
+                let compare = two(Opcode::Compare);
+                self.put(&Instruction::with4(compare, v(to), v(a), v(b), i32::from(test))?)?;
+                return self.widen_lanes(to, lane);
             }
             Micro::Select if avx512 => {
                 let mut select = Instruction::with3(two(Opcode::Select), v(to), v(c), v(b))?;
                 select.set_op_mask(mask(a));
                 select
             }
-            Micro::Select => Instruction::with4(two(Opcode::Select), v(to), v(c), v(b), v(a))?,
+            Micro::Select => {
+                let a = self.lanes_for(a, lane)?;
+                Instruction::with4(two(Opcode::Select), v(to), v(c), v(b), v(a))?
+            }
             Micro::Where if avx512 => {
                 let mut select = Instruction::with2(two(Opcode::Load), v(to), v(b))?;
                 select.set_op_mask(mask(a));
                 select.set_zeroing_masking(true);
                 select
             }
-            Micro::Where => plain(Opcode::And)?,
+            Micro::Where => {
+                let a = self.lanes_for(a, lane)?;
+                Instruction::with3(two(Opcode::And), v(to), v(a), v(b))?
+            }
+            Micro::Both | Micro::Either | Micro::Differ | Micro::Without | Micro::Not
+                if !avx512 =>
+            {
+                return self.mask_lanes(micro, to, a, b);
+            }
+            Micro::WideAdd
+            | Micro::WideSub
+            | Micro::WideMul
+            | Micro::WideMax
+            | Micro::WideMin
+            | Micro::WideCompare(_)
+            | Micro::FromWide
+                if !avx512 =>
+            {
+                return self.integer_lanes(micro, to, a, b);
+            }
             Micro::Both => masks(Code::VEX_Kandw_kr_kr_kr, to, a, b)?,
             Micro::Either => masks(Code::VEX_Korw_kr_kr_kr, to, a, b)?,
             Micro::Differ => masks(Code::VEX_Kxorw_kr_kr_kr, to, a, b)?,
