@@ -79,7 +79,7 @@ pub(crate) fn start(op: &Op, input: &Tensor, spec: &Spec, at: Line) -> Result<Op
         return Ok(None);
     }
     let (on, by) = (find(input.device())?, Asked::by(op.name(), at));
-    let output = Tensor::dense(spec.clone(), Memory::Attached(Block::alloc(on, spec.bytes(), by)?));
+    let output = Tensor::dense(spec.clone(), Block::alloc(on, spec.bytes(), by)?.into());
     let flight = {
         let from = operand(input, &input.0.storage.read(), input.device())?;
         let to = operand(&output, &output.0.storage.read(), input.device())?;

@@ -73,10 +73,11 @@ impl LoopEmitter<'_, '_> {
         for i in 0..self.it.lanes {
             if i > 0 {
                 self.put(&Instruction::with2(Code::Cmp_rm64_imm8, LEFT, i as i32)?)?;
-                to_end.push(self.jump(&[0x0F, 0x86]));
+                to_end.push(self.jump(&[0x0F, 0x86], "jbe last"));
             }
             each(self, i)?;
         }
+        self.label("last");
         to_end.into_iter().for_each(|jump| self.land(jump));
         Ok(())
     }
