@@ -19,10 +19,10 @@ pub(crate) struct Attached {
 }
 
 /// How many devices there may be.
-const MOST: usize = 64;
+const MAX_DEVICES: usize = 64;
 
 /// `cuda:n` at place `n`. Filled once, so that looking one up takes no lock.
-static ATTACHED: [OnceLock<Arc<Attached>>; MOST] = [const { OnceLock::new() }; MOST];
+static ATTACHED: [OnceLock<Arc<Attached>>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
 
 pub(super) fn attached() -> impl Iterator<Item = &'static Arc<Attached>> {
     ATTACHED.iter().filter_map(OnceLock::get)

@@ -71,7 +71,7 @@ pub(crate) fn put_row() -> Grad {
 }
 
 /// More elements than any axis has, small enough to be added without overflow.
-const MOST: usize = isize::MAX as usize;
+const MAX_LENGTH: usize = isize::MAX as usize;
 
 impl Tensor {
     #[track_caller]
@@ -477,7 +477,7 @@ impl Tensor {
                 format!("start {start} is out of range for axis {axis} of {}", self.spec());
             return self.checked(Err(Error::argument("narrow", message).on([self.spec()])));
         }
-        self.span(axis, Span { start: from_front as usize, len: length.min(MOST), step: 1 })
+        self.span(axis, Span { start: from_front as usize, len: length.min(MAX_LENGTH), step: 1 })
     }
 
     #[track_caller]

@@ -48,7 +48,7 @@ impl History {
     }
 
     /// An identity by which gradients are looked up.
-    pub fn key(&self) -> Option<Key> {
+    pub fn key(&self) -> Option<ValueId> {
         match self {
             History::None | History::Cut(_) => None,
             History::Leaf(leaf) => Some((leaf.seq, 0)),
@@ -58,7 +58,7 @@ impl History {
 }
 
 /// Sequence number and output index: names one tracked value.
-pub(crate) type Key = (u64, u32);
+pub(crate) type ValueId = (u64, u32);
 
 /// The values that a node keeps; most keep one or none.
 pub(crate) type SavedList = SmallVec<[Saved; 1]>;

@@ -30,7 +30,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Nothing here takes as long: what does, hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The device, attached at the first call.
 pub fn second() -> Device {
@@ -129,8 +129,8 @@ pub fn limited<R>(bytes: u64, f: impl FnOnce() -> R) -> R {
 
 /// Tests of a process that count, all others with them, run one at a time.
 pub fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[derive(Default)]
@@ -191,7 +191,7 @@ impl Queue {
     fn flush(&self) {
         let (reply, answered) = channel();
         self.tell(Work::Flush(reply));
-        let _ = answered.recv_timeout(PATIENCE);
+        let _ = answered.recv_timeout(TIMEOUT);
     }
 }
 
@@ -235,7 +235,7 @@ fn specs(operands: &[Seen]) -> Vec<&Spec> {
 
 fn answer<T>(reply: &Receiver<Result<T>>) -> Result<T> {
     let silent = |_| Err(Error::argument("device", "the second device does not answer"));
-    reply.recv_timeout(PATIENCE).unwrap_or_else(silent)
+    reply.recv_timeout(TIMEOUT).unwrap_or_else(silent)
 }
 
 impl DeviceBackend for Queue {
@@ -457,7 +457,7 @@ impl Machine {
             }
             Work::Pause(resume) => {
                 // Goes on when the other end is dropped, or when somebody has forgotten to.
-                let _ = resume.recv_timeout(PATIENCE);
+                let _ = resume.recv_timeout(TIMEOUT);
             }
         }
         Ok(())

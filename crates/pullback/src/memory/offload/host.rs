@@ -30,7 +30,7 @@ struct HostState {
 }
 
 struct HostEntry {
-    away: copies::Away,
+    away: copies::HostTransfer,
     /// It came back before it was asked for.
     ahead: Option<Tensor>,
     /// The memory that was saved, which may still be referenced elsewhere.

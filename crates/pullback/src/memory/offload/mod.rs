@@ -404,7 +404,7 @@ impl Pack for Offload {
                 }
             }
         };
-        Ok(Some(Arc::new(Away {
+        Ok(Some(Arc::new(OffloadedTensor {
             kept,
             spec: x.spec().clone(),
             original: x.0.layout.clone(),
@@ -416,7 +416,7 @@ impl Pack for Offload {
 }
 
 /// A value that is somewhere else.
-struct Away {
+struct OffloadedTensor {
     kept: Ticket,
     spec: Spec,
     /// Its layout on the memory that was saved.
@@ -467,7 +467,7 @@ impl Ticket {
     }
 }
 
-impl Packed for Away {
+impl Packed for OffloadedTensor {
     fn unpack(&self) -> Result<Tensor> {
         let ticket = &self.kept;
         if let Some(storage) = ticket.original() {
