@@ -19,7 +19,7 @@ const OP: &str = "train";
 #[derive(Clone, Default)]
 pub(super) struct Workers(pub Option<Group>);
 
-/// What a worker says after a step.
+/// What a worker tells the others after a step.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct StatusLine {
     /// What went wrong.
@@ -66,7 +66,8 @@ impl Workers {
         let texts = gather_texts(group, &own.text())?;
         let lines: Option<Vec<StatusLine>> =
             texts.iter().map(|text| StatusLine::read(text)).collect();
-        let lines = lines.ok_or_else(|| Error::argument(OP, "a worker sent what is no line"))?;
+        let lines =
+            lines.ok_or_else(|| Error::argument(OP, "a worker sent a malformed status message"))?;
         match lines.iter().enumerate().find_map(|(rank, line)| Some((rank, line.error.as_ref()?))) {
             None => Ok(lines),
             Some((rank, sentence)) => {

@@ -260,7 +260,10 @@ impl Tensor {
                 (0.., _) => n as usize,
                 _ => {
                     let message = match n {
-                        -1 => format!("-1 keeps a length of {}, and axis {i} is new", self.spec()),
+                        -1 => format!(
+                            "-1 keeps an existing length, but axis {i} does not exist in {}",
+                            self.spec()
+                        ),
                         _ => format!("{n} is not a length"),
                     };
                     return self.checked(Err(Error::argument("expand", message).on([self.spec()])));

@@ -258,7 +258,7 @@ impl OffloadedValue {
         let storage = loop {
             let EngineState { entries, spare, held, stats, .. } = &mut *state;
             let Some(entry) = entries.get_mut(&self.number) else {
-                return Err(Error::gradient("offload", "a value was given up"));
+                return Err(Error::gradient("offload", "the saved value was already released"));
             };
             if let Some(storage) = entry.given.as_ref().and_then(upgrade) {
                 stats.still_there += 1;

@@ -21,7 +21,7 @@ impl EngineShared {
 
     pub fn unwritten(&self, why: Unwritten, saver: &str) -> Error {
         let message = match why {
-            Unwritten::Cancelled => format!("{saver} was given up"),
+            Unwritten::Cancelled => format!("{saver} was released before it was written"),
             Unwritten::Failed(path, error) => {
                 format!("{saver} could not be written to {}: {error}", path.display())
             }
