@@ -55,7 +55,7 @@ enum Kept {
 }
 
 impl Tensor {
-    /// Starts to copy the values to the host, and does not wait for them: the device copies beside
+    /// Starts to copy the values to the host, and does not wait for them: the device copies during
     /// the operations that follow, and [`CpuCopy::wait`] gives the tensor. What is written to this
     /// tensor meanwhile does not change the copy. The result has no history.
     ///

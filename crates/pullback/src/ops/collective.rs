@@ -140,7 +140,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If it is of `bool`, the workers were asked for different things, or one of them is gone.
+    /// If it is of `bool`, the workers called different collectives, or a worker has exited.
     #[track_caller]
     #[must_use]
     pub fn all_reduce(&self, group: &Group) -> Tensor {
@@ -221,8 +221,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If there is no such axis, the workers were asked for different things (their tensors have
-    /// one shape), or one of them is gone.
+    /// If there is no such axis, the workers called different collectives or with different shapes,
+    /// or a worker has exited.
     #[track_caller]
     #[must_use]
     pub fn all_gather(&self, group: &Group, axis: isize) -> Tensor {
@@ -248,8 +248,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If there is no such axis, it cannot be cut into as many equal parts as there are workers,
-    /// the tensor is of `bool`, the workers were asked for different things, or one of them is
-    /// gone.
+    /// the tensor is of `bool`, the workers called different collectives, or a worker has exited.
     #[track_caller]
     #[must_use]
     pub fn reduce_scatter(&self, group: &Group, axis: isize) -> Tensor {
@@ -274,8 +273,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If there is no such worker, the workers were asked for different things, or one of them is
-    /// gone.
+    /// If there is no such worker, the workers called different collectives, or a worker has
+    /// exited.
     #[track_caller]
     #[must_use]
     pub fn broadcast_from(&self, group: &Group, root: usize) -> Tensor {
@@ -295,7 +294,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If there is no such axis, it cannot be cut into as many equal parts as there are workers,
-    /// the workers were asked for different things, or one of them is gone.
+    /// the workers called different collectives, or a worker has exited.
     #[track_caller]
     #[must_use]
     pub fn all_to_all(&self, group: &Group, split_axis: isize, concat_axis: isize) -> Tensor {
@@ -322,8 +321,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If there is no such worker or it is this one, the workers were asked for different things,
-    /// or one of them is gone.
+    /// If there is no such worker or it is this one, the workers called different collectives, or a
+    /// worker has exited.
     #[track_caller]
     pub fn send(&self, group: &Group, to: usize) -> Tensor {
         apply(op(group, Collective::Send { to }), &[self])

@@ -4,7 +4,7 @@
 //! Its memory is behind handles, in a map that only its thread has, so nothing else can read it.
 //! What it is told goes into a queue and has usually not run when the call returns; [`Pause`] holds
 //! the queue, so that a test can say so. It counts what it is told to do. Fresh memory is full of a
-//! pattern, not of zeros. Copies beside the queue run as late as they may, so that memory which is
+//! pattern, not of zeros. Asynchronous copies run as late as they may, so that memory which is
 //! written or used too early shows.
 
 #![allow(dead_code)]
@@ -45,7 +45,7 @@ pub struct Counts {
     pub uploads: u64,
     pub downloads: u64,
     pub waits: u64,
-    /// Copies that were started beside the queue, to the host and back.
+    /// Asynchronous copies that were started, to the host and back.
     pub offloads: u64,
     pub restores: u64,
     /// Ops that were put into the queue, and programs.
