@@ -60,7 +60,7 @@ use crate::par;
 use crate::simd::vectorised;
 use crate::walk::Walk;
 use lanes::{Gather, Lanes, Scatter};
-use passes::{BLOCK, From, Passes, Rows, Run, To, W};
+use passes::{BLOCK, PassInput, Passes, Rows, Run, To, W};
 use plan::{Plan, Planned};
 use pullback_ir::{DType, Fft, Shape, Strides, dense_strides};
 use real::{OnLine, OnRows, Part};
@@ -329,7 +329,7 @@ impl<T: Shuffle> Job<'_, T> {
         if let Some(part) = self.before {
             vectorised(OnRows { part, h, s, from: a, to: b });
         }
-        let from = From::Rows(Rows::dense(b, s), s);
+        let from = PassInput::Rows(Rows::dense(b, s), s);
         vectorised(Run { passes, from, a, b, to: To::Blocks });
         let mut end = passes.end(a, b);
         if let Some(part) = self.after {

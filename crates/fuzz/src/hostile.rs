@@ -11,12 +11,12 @@ const MEMORY: u64 = 1 << 30;
 const TIME: Duration = Duration::from_secs(30);
 
 /// One target at a time: what memory is taken is that of the process.
-static ALONE: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Gives `count` inputs to a reader. It may answer as it likes, but not panic, hang, or take memory
 /// out of proportion.
 pub fn feed(name: &str, count: usize, make: impl Fn(&mut Rng) -> Vec<u8>, read: impl Fn(&[u8])) {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let before = most_memory();
     for seed in 0..count as u64 {
         let input = make(&mut Rng::new(seed));

@@ -48,14 +48,14 @@ fn in_place(program: &Program, refused: &Way, gave: &Way, text: &str) -> Option<
         || refused.has(&[Transform::Checkpoint])
         || gave.has(&[Transform::Checkpoint]);
     let budgets = program.nests(|n| n == Nest::MemoryBudget) || gave.has(&[Transform::Budget]);
-    let back = refused.goes_back() || program.nests(Nest::differentiates);
+    let back = refused.runs_backward() || program.nests(Nest::differentiates);
     let body = refused.has_body() || control || mapped;
     let has = |part: &str| text.contains(part);
     if has("but it was overwritten") || has("shares its memory, so its history no longer holds") {
         return match () {
             () if !back => None,
             // Backward after forward mode sees the tangents, which are values of their own.
-            () if !gave.goes_back() || gave.has(&[Transform::Jvp]) => {
+            () if !gave.runs_backward() || gave.has(&[Transform::Jvp]) => {
                 Some("overwritten: forward mode keeps nothing")
             }
             () if gave.has_body() => Some("overwritten: in a body a write makes a new value"),

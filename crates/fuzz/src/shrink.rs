@@ -7,7 +7,7 @@ use crate::ways::Way;
 use std::sync::Arc;
 
 /// Candidates that are tried at most.
-const MOST: usize = 3000;
+const MAX_CANDIDATES: usize = 3000;
 
 /// The smallest program found that fails as this one does, and its failure.
 pub fn shrink(program: &Program, failure: &Failure) -> (Program, Failure) {
@@ -27,7 +27,7 @@ pub fn shrink(program: &Program, failure: &Failure) -> (Program, Failure) {
         while let Some(candidate) = candidate(&program, n) {
             n += 1;
             let Some(candidate) = candidate else { continue };
-            if tried >= MOST {
+            if tried >= MAX_CANDIDATES {
                 break;
             }
             tried += 1;
@@ -37,7 +37,7 @@ pub fn shrink(program: &Program, failure: &Failure) -> (Program, Failure) {
                 n -= 1;
             }
         }
-        if !smaller || tried >= MOST {
+        if !smaller || tried >= MAX_CANDIDATES {
             break;
         }
     }

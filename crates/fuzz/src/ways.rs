@@ -146,7 +146,7 @@ impl Way {
     }
 
     /// Whether it runs backward somewhere.
-    pub fn goes_back(&self) -> bool {
+    pub fn runs_backward(&self) -> bool {
         self.has(&[Grad, Pull, Backward, Marks, Linearize])
     }
 

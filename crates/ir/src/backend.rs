@@ -119,7 +119,7 @@ pub trait DeviceBackend: Send + Sync + 'static {
     fn download(&self, from: Handle, start: usize, to: &mut [u8]) -> Result<()>;
 
     /// Starts to copy bytes to the host, from byte `start` on, behind what is in the queue. Does
-    /// not wait, if the device can copy beside its other work: the memory may be given back at
+    /// not wait, if the device can copy during its other work: the memory may be given back at
     /// once, and [`DeviceBackend::settle`] comes before a call that writes to it.
     ///
     /// # Errors
@@ -131,7 +131,7 @@ pub trait DeviceBackend: Send + Sync + 'static {
     }
 
     /// Starts to copy what was offloaded to the start of memory. Does not wait, if the device can
-    /// copy beside its other work: [`DeviceBackend::settle`] comes before calls that use the
+    /// copy during its other work: [`DeviceBackend::settle`] comes before calls that use the
     /// memory.
     ///
     /// # Errors

@@ -172,7 +172,7 @@ pub trait Communicator: Send + Sync {
     /// dense; their lengths follow from the call.
     ///
     /// # Errors
-    /// If workers were asked for different things, one of them is gone, or time ran out.
+    /// If workers called different collectives, a worker has exited, or time ran out.
     fn run(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()>;
 
     /// Compares what the workers were asked, and moves nothing: the bytes of this call move between
@@ -224,7 +224,7 @@ pub trait Communicator: Send + Sync {
     /// `None` for a worker that is not among them; it need not call.
     ///
     /// # Errors
-    /// If a rank is not in the group, or workers were asked for different things.
+    /// If a rank is not in the group, or workers called with different ranks.
     fn subgroup(&self, ranks: &[usize]) -> Result<Option<Arc<dyn Communicator>>>;
 
     /// How long this worker has waited for each worker of the group so far: a wait counts for the

@@ -30,7 +30,7 @@ pub enum ErrorKind {
     Check,
     /// Memory could not be allocated.
     Memory,
-    /// Workers of a group were asked for different things, one of them is gone, or time ran out.
+    /// Workers of a group called different collectives, a worker has exited, or time ran out.
     Workers,
     /// Something that cannot be traced (a value read while tracing, a tensor that left its trace),
     /// or an invalid program.

@@ -41,7 +41,7 @@ static LINES: Mutex<Option<HashSet<&'static Source>>> = Mutex::new(None);
 static FILES: Mutex<Option<HashSet<&'static str>>> = Mutex::new(None);
 
 /// Size of a thread's cache of Rust lines, in front of [`LINES`]; a power of two.
-const NEAR: usize = 512;
+const CACHED_LINES: usize = 512;
 
 thread_local! {
     /// The Rust lines that were last looked up, by the address of the compiler's `Location`.
@@ -136,7 +136,7 @@ impl From<&'static Location<'static>> for Line {
     fn from(at: &'static Location<'static>) -> Line {
         // A `Location` is 24 bytes: a third of the address, folded, hashes neighbours evenly.
         let third = ptr::from_ref(at).addr() / 24;
-        let slot = (third ^ (third >> 9)) & (NEAR - 1);
+        let slot = (third ^ (third >> 9)) & (CACHED_LINES - 1);
         CACHE.with_borrow_mut(|cache| {
             if let Some(Some((known, line))) = cache.get(slot)
                 && ptr::eq(*known, at)
@@ -145,7 +145,7 @@ impl From<&'static Location<'static>> for Line {
             }
             let line =
                 Line::interned(Source { file: at.file(), line: at.line(), column: at.column() });
-            cache.resize(NEAR, None);
+            cache.resize(CACHED_LINES, None);
             cache[slot] = Some((at, line));
             line
         })

@@ -258,7 +258,7 @@ fn rules_that_cannot_be_meant() {
         (Names::new().prefix("a", "").of_sizes(&[1]).concat(&PARTS, 0, head), "comes after prefix"),
         (
             Names::new().concat(&PARTS, 0, head).of_sizes(&[3; 3]).of_sizes(&[9, 0, 0]),
-            "is the second",
+            "of_sizes was called twice for concat",
         ),
         (Names::new().concat(&PARTS, 0, head).concat(&[], 0, "head"), "names no parts"),
         (Names::new().concat(&[], 0, "nowhere"), "concat([], 0, \"nowhere\") names no parts"),

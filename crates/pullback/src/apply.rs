@@ -183,7 +183,7 @@ fn traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<(SmallVec<[Tensor; 4]
     Ok((lifted, outs))
 }
 
-/// The results by a decomposition, if the row has one for ops that will be differentiated.
+/// What runs instead of an op that is differentiated: a decomposition, or a loop saving residuals.
 fn decompose_or_prepare(
     op: &Op,
     row: &Grad,

@@ -4,7 +4,7 @@
 use crate::Tensor;
 use crate::backend::{Pooled, WeakPooled};
 use crate::leaf::Leaf;
-use crate::tape::{History, Key, Node};
+use crate::tape::{History, Node, ValueId};
 use pullback_ir::Line;
 use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
@@ -104,7 +104,7 @@ impl Tensor {
 const LISTED: usize = 5;
 
 struct Search {
-    wanted: Key,
+    wanted: ValueId,
     /// Nodes seen on the open graph, and behind some cut: each is visited once, for the cut that
     /// led there first.
     open_nodes: FxHashSet<u64>,

@@ -102,7 +102,7 @@ pub(crate) fn switch(bits: u16, on: bool) {
     MASK.set(if on { mask() | bits } else { mask() & !bits });
 }
 
-/// Runs `f`, which reads values for a subscriber: nobody hears of it.
+/// Runs `f`, which reads values for a subscriber: it emits no events.
 pub(crate) fn silently<R>(f: impl FnOnce() -> R) -> R {
     mode::with(&MASK, 0, f)
 }

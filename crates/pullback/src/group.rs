@@ -130,8 +130,8 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// If a rank is not in the group or not in ascending order, or workers were asked for different
-    /// things.
+    /// If a rank is not in the group or not in ascending order, or workers called with different
+    /// ranks.
     #[track_caller]
     pub fn subgroup(&self, ranks: &[usize]) -> Result<Option<Group>> {
         let at = mode::user_line(Line::caller());
@@ -156,7 +156,7 @@ impl Group {
     /// ```
     ///
     /// # Errors
-    /// If the workers were asked for different things, one of them is gone, or time ran out.
+    /// If the workers called different collectives, a worker has exited, or time ran out.
     #[track_caller]
     pub fn barrier(&self) -> Result<()> {
         collective::barrier(self)
@@ -236,7 +236,7 @@ impl Group {
         let at = mode::user_line(Line::caller());
         let name = collective.name();
         if x.is_tracked() && mode::is_grad_enabled() {
-            let error = Error::gradient(name, "what is started has no derivative")
+            let error = Error::gradient(name, "asynchronous collectives are not differentiable")
                 .on([x.spec()])
                 .hint("detach the tensor, or use the method of `Tensor`");
             fail::raise(error.at(at));
@@ -313,7 +313,7 @@ impl Pending {
     /// ```
     ///
     /// # Errors
-    /// If the workers were asked for different things, one of them is gone, time ran out, or an
+    /// If the workers called different collectives, a worker has exited, time ran out, or an
     /// earlier collective of the group failed.
     pub fn wait(self) -> Result<Tensor> {
         match self.0 {

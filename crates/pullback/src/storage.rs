@@ -25,7 +25,7 @@ pub(crate) struct Storage {
     /// a smaller one.
     pub created: u64,
     version: AtomicU64,
-    /// It holds ones, as made: a fact for those who would have to look otherwise.
+    /// Known to be all ones, so it need not be read.
     ones: AtomicBool,
     writer: Mutex<Option<Writer>>,
     /// What subscribers store with it.
@@ -106,7 +106,7 @@ impl Storage {
     pub fn write(&self) -> RwLockWriteGuard<'_, Memory> {
         self.ones.store(false, Ordering::Release);
         let memory = self.memory().write().unwrap_or_else(PoisonError::into_inner);
-        // A device that is out of order says so again at the next call.
+        // A failed device reports the error again at the next call.
         let _ = memory.settle();
         memory
     }

@@ -1,4 +1,4 @@
-//! Operations by code that is not made of tensors.
+//! Operations by code that does not use tensor operations.
 
 use pullback::{
     CustomBatching, CustomOp, DType, Derivative, Error, External, HostInput, HostOutput, JitOutput,

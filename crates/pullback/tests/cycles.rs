@@ -5,7 +5,7 @@ use pullback::{Backward, Tensor, checkpoint, grad, memory_stats};
 use std::sync::{Mutex, PoisonError};
 
 /// The pool's counters are everybody's: one test at a time.
-static ALONE: Mutex<()> = Mutex::new(());
+static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 fn live() -> u64 {
     memory_stats().live_bytes
@@ -17,7 +17,7 @@ fn leaf() -> Tensor {
 
 #[test]
 fn what_create_graph_stores_is_freed() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     // The generator of random numbers, which a checkpoint looks at, is there for good.
     drop(pullback::random_state());
     let start = live();
@@ -78,7 +78,7 @@ fn what_create_graph_stores_is_freed() {
 /// Handles that are the same leaf keep its gradient, however they came about.
 #[test]
 fn a_leaf_is_kept_by_any_handle() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let x = Tensor::from(2.0).requires_grad();
     let other = x.clone();
     (&x * 3.0).backward().unwrap();

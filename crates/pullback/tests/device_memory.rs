@@ -9,9 +9,9 @@ use std::sync::Mutex;
 
 /// The GPU, one test at a time; `None` on the CPU.
 fn gpu() -> Option<(Device, std::sync::MutexGuard<'static, ()>)> {
-    static ALONE: Mutex<()> = Mutex::new(());
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let device = default_device();
-    let turn = ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let turn = ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     (device != Device::Cpu).then_some((device, turn))
 }
 

@@ -8,11 +8,11 @@ use pullback::{
 use std::time::Instant;
 
 /// A size at which what grows with the square of it has long outgrown the rest.
-const FEW: usize = 5_000;
-const MANY: usize = 8 * FEW;
+const SMALL_SIZE: usize = 5_000;
+const LARGE_SIZE: usize = 8 * SMALL_SIZE;
 
-/// Whether the time for `MANY` is less than that of something quadratic, of several attempts on a
-/// busy machine.
+/// Whether the time for `LARGE_SIZE` is less than that of something quadratic, of several attempts
+/// on a busy machine.
 #[track_caller]
 fn grows_with_the_work(what: &str, f: impl Fn(usize)) {
     let time = |n: usize| {
@@ -22,7 +22,7 @@ fn grows_with_the_work(what: &str, f: impl Fn(usize)) {
     };
     let mut seen = Vec::new();
     for _ in 0..4 {
-        let (few, many) = (time(FEW), time(MANY));
+        let (few, many) = (time(SMALL_SIZE), time(LARGE_SIZE));
         if many < 15.0 * few {
             return;
         }

@@ -2,7 +2,7 @@
 //! processes.
 //!
 //! ```text
-//! header      why the group has failed, if it has; a bell for sleepers
+//! header      why the group has failed, if it has; a futex for waiters
 //! workers     for each: how many stages it has published, and its last two tickets
 //! mail        for each pair: how many messages one has sent to the other
 //! slots       for each worker two of them, for even and odd stages: an operand, a partial result
@@ -19,8 +19,8 @@
 //!
 //! # Waiting
 //!
-//! A waiter spins for some microseconds, yields, and then sleeps on the bell. It looks around now
-//! and then: has the group failed, does the worker it waits for still live, is time up. Whoever
+//! A waiter spins for some microseconds, yields, and then sleeps on the futex. It
+//! periodically checks: has the group failed, is the worker it waits for alive, is time up. Whoever
 //! finds that out first writes the reason into the header, and all others return it.
 
 use crate::sizes::{CHUNK, LINE};

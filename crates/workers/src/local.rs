@@ -11,8 +11,8 @@
 //! mail-7f3a…-0-2-5    message 5 from worker 0 to worker 2 of a group
 //! ```
 //!
-//! A lock is what tells the living from the dead: the system releases it however a process ends,
-//! and nobody has to say goodbye. A worker that waits looks at the locks of those it waits for.
+//! A lock shows whether a process is alive: the system releases it when the process ends, however
+//! it ends. A worker that waits looks at the locks of those it waits for.
 
 use crate::board::Board;
 use crate::worker::{Medium, Worker};

@@ -2,7 +2,7 @@
 
 use super::Scratch;
 use super::lanes::{Gather, Lanes};
-use super::passes::{BLOCK, From, Passes, Rows, Run, To, W};
+use super::passes::{BLOCK, PassInput, Passes, Rows, Run, To, W};
 use super::plan::{Plan, Way, root};
 use super::radix::mul;
 use super::real::{Store, block, eight};
@@ -41,7 +41,7 @@ impl<T: Shuffle> Plan<T> {
         match &self.way {
             Way::Direct(passes) if count == self.n => {
                 let to = To::Pairs(to, signs[1]);
-                vectorised(Run { passes, from: From::Line(x, signs[0]), a, b, to });
+                vectorised(Run { passes, from: PassInput::Line(x, signs[0]), a, b, to });
             }
             _ => {
                 // SAFETY: guaranteed by the caller.
@@ -60,7 +60,7 @@ impl<T: Shuffle> Plan<T> {
         match &self.way {
             Way::Direct(passes) => {
                 let to = To::Planes(self.n);
-                vectorised(Run { passes, from: From::Line(x, sign), a, b, to });
+                vectorised(Run { passes, from: PassInput::Line(x, sign), a, b, to });
                 passes.end(a, b)
             }
             Way::Split(twist) => {
@@ -153,7 +153,7 @@ impl<T: Shuffle> Twist<T> {
                 };
                 vectorised(Gather(lanes, b.wrapping_add(block * BLOCK), s * BLOCK));
             }
-            let (passes, from) = (&self.passes[0], From::Rows(Rows::dense(b, s), s));
+            let (passes, from) = (&self.passes[0], PassInput::Rows(Rows::dense(b, s), s));
             vectorised(Run { passes, from, a, b, to: To::Blocks });
             let end = passes.end(a, b);
             // SAFETY: the rows that fill the last block, inside the scratch.
@@ -174,7 +174,7 @@ impl<T: Shuffle> Twist<T> {
             let b = a.wrapping_add(len);
             let ptr = matrix.get().wrapping_add(first * BLOCK);
             let lines = Rows::blocks(ptr, row_blocks * BLOCK);
-            let (passes, from) = (&self.passes[1], From::Rows(lines, s));
+            let (passes, from) = (&self.passes[1], PassInput::Rows(lines, s));
             vectorised(Run { passes, from, a, b, to: To::Blocks });
             let end = passes.end(a, b);
             for k in 0..columns {

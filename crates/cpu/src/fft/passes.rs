@@ -301,7 +301,7 @@ unsafe fn eights<T: Float, I: Isa>(
 
 /// Where a transform starts.
 #[derive(Clone, Copy)]
-pub(super) enum From<T> {
+pub(super) enum PassInput<T> {
     /// Rows of that many blocks.
     Rows(Rows<T>, usize),
     /// One line of pairs, whose second parts are multiplied by the sign; the first radix is 8.
@@ -323,7 +323,7 @@ pub(super) enum To<T> {
 /// source.
 pub(super) struct Run<'a, T> {
     pub(super) passes: &'a Passes<T>,
-    pub(super) from: From<T>,
+    pub(super) from: PassInput<T>,
     pub(super) a: *mut T,
     pub(super) b: *mut T,
     pub(super) to: To<T>,
@@ -340,8 +340,8 @@ impl<T: Shuffle> SimdTask for Run<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
         let (mut x, mut s) = match self.from {
-            From::Rows(rows, s) => (rows, s),
-            From::Line(..) => (Rows::dense(self.a, 1), 1),
+            PassInput::Rows(rows, s) => (rows, s),
+            PassInput::Line(..) => (Rows::dense(self.a, 1), 1),
         };
         let spaces = [self.a, self.b];
         let list = &self.passes.list;
@@ -351,7 +351,7 @@ impl<T: Shuffle> SimdTask for Run<'_, T> {
             // SAFETY: the spaces are as large as the transform, the roots are those of the pass,
             // and the passes belong to the number of rows.
             unsafe {
-                if let (From::Line(line, sign), 0) = (self.from, i) {
+                if let (PassInput::Line(line, sign), 0) = (self.from, i) {
                     first::<T, I>(line, self.a, m, sign, self.passes.first.as_ptr());
                     continue;
                 }

@@ -38,7 +38,7 @@ macro_rules! in_all_modes {
 pub(super) use in_all_modes;
 
 /// Steps and slopes that are no longer than this end the descent.
-const NEAR: f64 = 1e-5;
+const TOLERANCE: f64 = 1e-5;
 
 /// Where the descent is: the point, the value and the slope there, the length of steps, and how
 /// many in a row went down.
@@ -56,7 +56,7 @@ pub(super) fn argmin(mode: Mode, f: impl Fn(&Tensor) -> Tensor, start: &Tensor) 
     };
     let going = |state: &DescentState| {
         let (_, _, slope, ..) = state;
-        length(slope).gt(NEAR).logical_and(length(&(rate(state).0 * slope)).gt(NEAR))
+        length(slope).gt(TOLERANCE).logical_and(length(&(rate(state).0 * slope)).gt(TOLERANCE))
     };
     let turn = |state: &DescentState| {
         let (x, value, here, ..) = state;

@@ -27,7 +27,7 @@ pub fn axes(op: &'static str, list: &[isize], x: &Spec) -> Result<Axes> {
 /// An order of all axes.
 pub fn order(op: &'static str, list: &[isize], x: &Spec) -> Result<Axes> {
     if list.len() != x.shape.len() {
-        let message = format!("{list:?} does not name each of the {} axes of {x}", x.shape.len());
+        let message = format!("{list:?} must contain each axis of {x} once");
         return Err(Error::argument(op, message).on([x]));
     }
     list.iter().map(|&a| axis(op, a, x)).collect()

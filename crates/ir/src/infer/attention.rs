@@ -67,7 +67,9 @@ fn results(op: &'static str, a: Attention, inputs: &[&Spec]) -> Result<Specs> {
             return Err(Error::dtype(op, message).on([q, mask]));
         }
         if mask.shape != scores {
-            return shape_error(format!("the mask {mask} is not shaped as the scores {scores:?}"));
+            return shape_error(format!(
+                "the mask {mask} must have the shape of the scores, {scores:?}"
+            ));
         }
     }
     if a.drops() {

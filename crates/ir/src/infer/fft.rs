@@ -24,8 +24,9 @@ pub(super) fn fft(f: Fft, [x]: [&Spec; 1]) -> Result<Spec> {
             pairs(op, axis, x)?;
             if len == 0 || shape[axis] != len / 2 + 1 {
                 let message = format!(
-                    "{} coefficients on axis {axis} of {x} do not make {len} numbers",
-                    shape[axis]
+                    "axis {axis} of {x} has {} coefficients; a real result of length {len} needs {}",
+                    shape[axis],
+                    len / 2 + 1
                 );
                 return Err(Error::shape(op, message).on([x]));
             }

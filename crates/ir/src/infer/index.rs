@@ -22,7 +22,7 @@ pub(super) fn scatter(
     if source.shape != index.shape {
         return Err(Error::shape(
             "scatter",
-            format!("the source {source} is not shaped as {index}"),
+            format!("the source {source} must have the shape of the index {index}"),
         )
         .on(all));
     }

@@ -109,7 +109,7 @@ fn trailing(op: &'static str, x: &Spec, w: &Spec) -> Result<()> {
     if !w.shape.is_empty() && x.shape.ends_with(&w.shape) {
         return Ok(());
     }
-    Err(Error::shape(op, format!("the weight {w} is not shaped as the last axes of {x}"))
+    Err(Error::shape(op, format!("the weight {w} must have the shape of the last axes of {x}"))
         .on([x, w]))
 }
 

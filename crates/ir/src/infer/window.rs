@@ -105,7 +105,8 @@ fn agree(op: &'static str, wanted: &[usize], given: &[usize], a: &Spec, b: &Spec
     if wanted == given {
         return Ok(());
     }
-    Err(Error::shape(op, format!("has {wanted:?} windows, not {given:?}: {a}, {b}")).on([a, b]))
+    let message = format!("the output must have spatial shape {wanted:?}, not {given:?}: {a}, {b}");
+    Err(Error::shape(op, message).on([a, b]))
 }
 
 fn describe_window(w: &Window) -> String {
@@ -118,7 +119,7 @@ fn describe_window(w: &Window) -> String {
 fn describe_frame(frame: &Frame) -> String {
     match frame {
         Frame::Sliding(window) => describe_window(window),
-        Frame::Even(count) => format!("{count} pieces"),
+        Frame::Even(count) => format!("{count} output positions"),
     }
 }
 
@@ -163,7 +164,8 @@ pub(super) fn pool(pool: &Pool, [x]: [&Spec; 1]) -> Result<Spec> {
     }
     let result = if spread.is_some() { lengths } else { &counts };
     if spread.is_some() && counts[..] != *last {
-        let message = format!("has {:?} pieces, not those of {x}", &counts[..]);
+        let message =
+            format!("the last axes of {x} must be the output positions, {:?}", &counts[..]);
         return Err(Error::shape(op, message).on([x]));
     }
     let shape: Shape = lead.iter().chain(result.iter()).copied().collect();

@@ -6,9 +6,9 @@ use crate::refuse::{called, demand};
 use pullback::{DType, Device, Key, Operand, Tensor, no_grad};
 
 /// Up to so many trials are drawn one by one; more are halved first.
-const FEW: u64 = 32;
+const HALVED_ABOVE: u64 = 32;
 /// The largest number of trials: each is an exact `f64`.
-const MOST: u64 = 1 << 53;
+const MAX_TRIALS: u64 = 1 << 53;
 
 /// The number of successes among `total_count` independent trials.
 ///
@@ -88,7 +88,7 @@ impl Binomial {
 
 #[track_caller]
 fn check(total_count: u64) {
-    demand(total_count <= MOST, "Binomial", || {
+    demand(total_count <= MAX_TRIALS, "Binomial", || {
         format!("total_count must be at most 2⁵³, not {total_count}")
     });
 }
@@ -166,7 +166,7 @@ fn draw(key: &Key, n: u64, p: &Tensor) -> Tensor {
     let (mut most, mut p) = (n, p.clone());
     let mut left = p.full_like(n as f64);
     let mut found = p.zeros_like();
-    while most > FEW {
+    while most > HALVED_ABOVE {
         let (here, next) = key.split();
         key = next;
         // The (h + 1)-th smallest of `left` numbers; of none or one, it is drawn and not used.

@@ -116,7 +116,10 @@ impl<'a> AttentionMasks<'a> {
         let wide = |x: DType| x == DType::F64;
         for mask in pairs.iter().chain(&keys).filter(|x| x.dtype().is_float()) {
             if wide(mask.dtype()) != wide(dtype) {
-                let message = format!("{} masks scores of {dtype}", mask.spec());
+                let message = format!(
+                    "the mask {} must be bool, or f64 if and only if the scores are: they are {dtype}",
+                    mask.spec()
+                );
                 let hint = format!("cast it, `mask.cast(DType::{dtype:?})`, or give one of bool");
                 refuse(Error::dtype("attn_mask", message).on([mask.spec()]).hint(hint));
             }

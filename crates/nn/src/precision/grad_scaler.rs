@@ -303,7 +303,7 @@ impl GradScaler {
             }
             if matches!(grad.dtype(), DType::BF16 | DType::F16) {
                 let message =
-                    format!("a gradient is {}, too small for what it is divided by", grad.spec());
+                    format!("gradients must be f32 or f64 to be unscaled, not {}", grad.spec());
                 return Err(Error::dtype(OP, message)
                     .hint("keep parameters in f32, and use autocast for the forward pass"));
             }

@@ -212,7 +212,7 @@ impl Names {
             }
             Some(rule @ (NameRule::Concat { .. } | NameRule::Split { .. })) => {
                 let rule = rule.words();
-                self.misplaced.push(format!("of_sizes({lengths:?}) is the second after {rule}"));
+                self.misplaced.push(format!("of_sizes was called twice for {rule}"));
             }
             Some(rule @ (NameRule::Prefix(..) | NameRule::Path(..))) => {
                 let rule = rule.words();

@@ -224,7 +224,10 @@ impl ShardedCheckpoint {
             let piece = parameter
                 .and_then(|parameter| self.pieces.iter().find(|piece| piece.x.is_same(parameter)));
             if piece.is_none() && x.rank() > 0 {
-                let message = format!("the optimiser's `{name}` is {} and of no part", x.spec());
+                let message = format!(
+                    "the optimiser's `{name}`, {}, does not belong to a saved shard",
+                    x.spec()
+                );
                 return Err(Error::argument(OP, message)
                     .hint("make the optimiser over the parts that are saved"));
             }

@@ -19,9 +19,9 @@ const OP: &str = "train";
 #[derive(Clone, Default)]
 pub(super) struct Workers(pub Option<Group>);
 
-/// What a worker says after a step.
+/// What a worker tells the others after a step.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub(super) struct Line {
+pub(super) struct StatusLine {
     /// What went wrong.
     pub error: Option<String>,
     /// Why the run is to end.
@@ -31,7 +31,7 @@ pub(super) struct Line {
     pub metrics: Metrics,
 }
 
-impl Line {
+impl StatusLine {
     fn text(&self) -> String {
         let metrics = self.metrics.iter().map(|(name, value)| (name.to_string(), json_of(value)));
         let metrics: Map<String, Value> = metrics.collect();
@@ -39,7 +39,7 @@ impl Line {
             .to_string()
     }
 
-    fn read(text: &str) -> Option<Line> {
+    fn read(text: &str) -> Option<StatusLine> {
         let value: Value = serde_json::from_str(text).ok()?;
         let word = |key: &str| value[key].as_str().map(str::to_string);
         let mut metrics = Metrics::new();
@@ -47,7 +47,7 @@ impl Line {
             metrics.set(name, number_in(value)?);
         }
         let examples = value["examples"].as_u64();
-        Some(Line { error: word("error"), ended: word("ended"), examples, metrics })
+        Some(StatusLine { error: word("error"), ended: word("ended"), examples, metrics })
     }
 }
 
@@ -62,10 +62,12 @@ impl Workers {
     }
 
     /// The lines of all workers, in the order of ranks. An error of one is an error of all.
-    fn exchange(&self, group: &Group, own: &Line) -> Result<Vec<Line>> {
+    fn exchange(&self, group: &Group, own: &StatusLine) -> Result<Vec<StatusLine>> {
         let texts = gather_texts(group, &own.text())?;
-        let lines: Option<Vec<Line>> = texts.iter().map(|text| Line::read(text)).collect();
-        let lines = lines.ok_or_else(|| Error::argument(OP, "a worker sent what is no line"))?;
+        let lines: Option<Vec<StatusLine>> =
+            texts.iter().map(|text| StatusLine::read(text)).collect();
+        let lines =
+            lines.ok_or_else(|| Error::argument(OP, "a worker sent a malformed status message"))?;
         match lines.iter().enumerate().find_map(|(rank, line)| Some((rank, line.error.as_ref()?))) {
             None => Ok(lines),
             Some((rank, sentence)) => {
@@ -90,7 +92,7 @@ impl Workers {
                 return Err(error);
             }
         };
-        let line = Line { examples, metrics: own.clone(), ..Line::default() };
+        let line = StatusLine { examples, metrics: own.clone(), ..StatusLine::default() };
         let lines = self.exchange(group, &line)?;
         let all: Option<u64> = lines.iter().map(|line| line.examples).sum();
         let mut means = Metrics::new();
@@ -108,8 +110,8 @@ impl Workers {
     pub fn decide(&self, own: Result<Option<String>>) -> Result<Option<String>> {
         let Some(group) = self.others() else { return own };
         let line = match &own {
-            Ok(ended) => Line { ended: ended.clone(), ..Line::default() },
-            Err(error) => Line { error: Some(error.to_string()), ..Line::default() },
+            Ok(ended) => StatusLine { ended: ended.clone(), ..StatusLine::default() },
+            Err(error) => StatusLine { error: Some(error.to_string()), ..StatusLine::default() },
         };
         let lines = self.exchange(group, &line);
         own?;

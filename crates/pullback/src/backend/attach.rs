@@ -19,10 +19,10 @@ pub(crate) struct Attached {
 }
 
 /// How many devices there may be.
-const MOST: usize = 64;
+const MAX_DEVICES: usize = 64;
 
 /// `cuda:n` at place `n`. Filled once, so that looking one up takes no lock.
-static ATTACHED: [OnceLock<Arc<Attached>>; MOST] = [const { OnceLock::new() }; MOST];
+static ATTACHED: [OnceLock<Arc<Attached>>; MAX_DEVICES] = [const { OnceLock::new() }; MAX_DEVICES];
 
 pub(super) fn attached() -> impl Iterator<Item = &'static Arc<Attached>> {
     ATTACHED.iter().filter_map(OnceLock::get)
@@ -43,15 +43,17 @@ fn place(device: Device) -> Option<&'static OnceLock<Arc<Attached>>> {
 pub fn attach(device: Device, backend: Box<dyn DeviceBackend>) -> Result<()> {
     let refused = |why: &str| Err(Error::argument("attach", format!("{device} {why}")));
     if device == Device::Cpu {
-        return refused("is there already");
+        return refused("is attached already");
     }
-    let Some(place) = place(device) else { return refused("is beyond the last number, 63") };
+    let Some(place) = place(device) else {
+        return refused("cannot be attached: device numbers must be below 64");
+    };
     match place.set(Attached::new(device, backend)) {
         Ok(()) => {
             device.register();
             Ok(())
         }
-        Err(_) => refused("is there already"),
+        Err(_) => refused("is attached already"),
     }
 }
 
@@ -91,7 +93,7 @@ pub(crate) struct Block {
     pub bytes: usize,
     /// Its place among the holders of the device's memory.
     slot: usize,
-    /// Copies from or to it may be under way beside the queue.
+    /// Copies from or to it may be under way on a copy stream.
     copying: AtomicBool,
 }
 
@@ -104,7 +106,7 @@ impl Block {
         Ok(Block { on: on.clone(), handle, bytes, slot, copying: AtomicBool::new(false) })
     }
 
-    /// Notes that a copy beside the queue has begun.
+    /// Notes that a copy on a copy stream has begun.
     pub fn note_copy(&self) {
         self.copying.store(true, Ordering::Release);
     }

@@ -8,7 +8,7 @@ use pullback_ir::Line;
 use std::sync::Arc;
 
 /// Bytes of a device that are on the host, or on the way there.
-pub(crate) struct Away {
+pub(crate) struct HostTransfer {
     copy: HostCopy,
     on: Arc<Attached>,
     /// What they are: dense.
@@ -17,16 +17,16 @@ pub(crate) struct Away {
 
 /// Starts to copy a dense tensor to the host; `None` if it is there. It may be dropped at once, and
 /// a write to it comes after the copy.
-pub(crate) fn offload(x: &Tensor) -> Result<Option<Away>> {
+pub(crate) fn offload(x: &Tensor) -> Result<Option<HostTransfer>> {
     let (start, spec) = (x.0.layout.offset * x.dtype().size(), x.spec().clone());
     let memory = x.0.storage.read();
     let Memory::Attached(block) = &*memory else { return Ok(None) };
     let copy = block.on.backend.offload(block.handle, start, spec.bytes())?;
     block.note_copy();
-    Ok(Some(Away { copy, on: block.on.clone(), spec }))
+    Ok(Some(HostTransfer { copy, on: block.on.clone(), spec }))
 }
 
-impl Away {
+impl HostTransfer {
     pub fn bytes(&self) -> usize {
         self.copy.bytes()
     }
@@ -51,11 +51,11 @@ pub struct CpuCopy(Kept);
 
 enum Kept {
     There(Tensor),
-    Coming(Away),
+    Coming(HostTransfer),
 }
 
 impl Tensor {
-    /// Starts to copy the values to the host, and does not wait for them: the device copies beside
+    /// Starts to copy the values to the host, and does not wait for them: the device copies during
     /// the operations that follow, and [`CpuCopy::wait`] gives the tensor. What is written to this
     /// tensor meanwhile does not change the copy. The result has no history.
     ///
@@ -109,7 +109,7 @@ impl CpuCopy {
     }
 }
 
-impl Away {
+impl HostTransfer {
     fn collect(&self) -> Result<Tensor> {
         let collect = |to: &mut [u8]| self.on.backend.collect(&self.copy, to);
         let buffer = Buffer::filled(self.spec.dtype, self.bytes(), collect)?;

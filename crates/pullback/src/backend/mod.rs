@@ -114,7 +114,7 @@ impl Memory {
         }
     }
 
-    /// Copies that were started beside the queue come before what is queued from now on.
+    /// Copies that were started on a copy stream come before what is queued from now on.
     ///
     /// # Errors
     /// If the device does not take it.

@@ -44,7 +44,7 @@ const SMALL_AMONG_LARGE: usize = 16;
 /// The maximum number of groups of leaves; each group is perturbed alone.
 const GROUPS: usize = 8;
 /// How many elements a sparse direction moves.
-const FEW: usize = 8;
+const MOVED_ELEMENTS: usize = 8;
 /// How many nearby points the check tries to avoid a kink.
 const TRIES: u64 = 4;
 
@@ -405,7 +405,9 @@ impl Direction {
     fn all(at: &Point, order: usize, attempt: u64) -> Vec<Direction> {
         let count = at.count();
         if attempt > 0 && (count > SMALL || order > 1) {
-            return (0..3).map(|k| Direction::Scattered(FEW, 97 * attempt + k)).collect();
+            return (0..3)
+                .map(|k| Direction::Scattered(MOVED_ELEMENTS, 97 * attempt + k))
+                .collect();
         }
         let mut all = Vec::new();
         let mut left = if count <= SMALL { SMALL } else { SMALL_AMONG_LARGE };

@@ -1,4 +1,4 @@
-//! [`CustomOp`]: code that is not made of tensors.
+//! [`CustomOp`]: code that does not use tensor operations.
 
 use super::external_rule::ExternalRule;
 use super::host::{HostInput, HostOutput};
@@ -232,7 +232,10 @@ pub trait CustomOp: Send + Sync + 'static {
     /// The default method, when backward calls it: it must be defined for [`Derivative::Vjp`].
     #[allow(unused_variables)]
     fn vjp(&self, inputs: &[Tensor], outputs: &[Tensor], cotangents: &[Tensor]) -> Vec<Tensor> {
-        fail::raise(Error::gradient(self.name(), "says it has a vjp, and does not define it"))
+        fail::raise(Error::gradient(
+            self.name(),
+            "derivative() returns Vjp, but vjp() is not implemented",
+        ))
     }
 
     /// For [`Derivative::Jvp`]: the tangents of the results, from the operands, the results and the
@@ -266,7 +269,10 @@ pub trait CustomOp: Send + Sync + 'static {
     /// The default method, when it is called: it must be defined for [`Derivative::Jvp`].
     #[allow(unused_variables)]
     fn jvp(&self, inputs: &[Tensor], outputs: &[Tensor], tangents: &[Tensor]) -> Vec<Tensor> {
-        fail::raise(Error::gradient(self.name(), "says it has a jvp, and does not define it"))
+        fail::raise(Error::gradient(
+            self.name(),
+            "derivative() returns Jvp, but jvp() is not implemented",
+        ))
     }
 
     /// How it takes many examples at once, under [`vmap`](crate::vmap): unless defined, one call

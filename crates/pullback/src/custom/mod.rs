@@ -1,7 +1,7 @@
 //! Functions with derivatives that their users wrote.
 //!
 //! [`custom_vjp`] is given by a forward function and its pullback, [`custom_jvp`] by a function and
-//! its derivative along a direction, a [`CustomOp`] by code that is not made of tensors. Each of
+//! its derivative along a direction, a [`CustomOp`] by code without tensor operations. Each of
 //! them is one node of the tape and one equation of a program, [`Op::Custom`], that carries its
 //! rule. So it is taped, traced, batched and differentiated again like any other op.
 //!

@@ -217,7 +217,7 @@ impl FixedPoint {
         // x, f(x), calls, and earlier x with their residuals.
         type State = (Tensor, Tensor, Tensor, Vec<Tensor>);
         let off = |s: &State| norm(&(&s.1 - &s.0)) / (norm(&s.1) + 1.0);
-        let go_on = |s: &State| off(s).gt(tolerance).logical_and(s.2.lt(self.most));
+        let should_continue = |s: &State| off(s).gt(tolerance).logical_and(s.2.lt(self.most));
         let step = |(x, y, calls, history): &State| {
             let (next, history) = match &history[..] {
                 [xs, residuals] => self.combined(x, &(y - x), calls, xs, residuals),
@@ -225,8 +225,11 @@ impl FixedPoint {
             };
             (next.clone(), f(&next), calls + 1i64, history)
         };
-        let last =
-            while_loop(go_on, step, &(guess.clone(), first, guess.new_tensor(1i64), history));
+        let last = while_loop(
+            should_continue,
+            step,
+            &(guess.clone(), first, guess.new_tensor(1i64), history),
+        );
         let off = off(&last);
         only_if(&off.le(tolerance), last.1, || {
             let (calls, off) = (known(&last.2).unwrap_or(0.0), known(&off).unwrap_or(f64::NAN));

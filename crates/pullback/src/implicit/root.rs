@@ -163,7 +163,7 @@ impl Root {
         let tolerance = self.tolerance.unwrap_or(usual_tolerance(guess.dtype()));
         let value = f(guess);
         type State = (Tensor, Tensor, Tensor, Tensor); // x, f(x), steps, length of the last one
-        let go_on = |s: &State| s.3.gt(tolerance).logical_and(s.2.lt(self.most));
+        let should_continue = |s: &State| s.3.gt(tolerance).logical_and(s.2.lt(self.most));
         let step = |(x, value, steps, _): &State| {
             let full = self.newton(f, x, value);
             let length = norm(&full) / (norm(x) + 1.0);
@@ -171,7 +171,8 @@ impl Root {
             (x, value, steps + 1i64, length)
         };
         let far = guess.new_tensor(f64::INFINITY).cast(guess.dtype());
-        let last = while_loop(go_on, step, &(guess.clone(), value, guess.new_tensor(0i64), far));
+        let last =
+            while_loop(should_continue, step, &(guess.clone(), value, guess.new_tensor(0i64), far));
         only_if(&last.3.le(tolerance), last.0, || {
             let number = |x: &Tensor| known(x).unwrap_or(f64::NAN);
             let message = format!(
@@ -212,9 +213,10 @@ fn shortened(
     };
     let size = norm(value);
     // As often as the precision allows. NaN is no smaller than anything.
-    let go_on = |s: &State| {
+    let should_continue = |s: &State| {
         norm(&s.2).le(&size * (1.0 - &s.0 * 1e-4)).logical_not().logical_and(s.0.gt(1e-6))
     };
-    let (_, x, value) = while_loop(go_on, |s: &State| to(&s.0 * 0.5), &to(size.ones_like()));
+    let (_, x, value) =
+        while_loop(should_continue, |s: &State| to(&s.0 * 0.5), &to(size.ones_like()));
     (x, value)
 }

@@ -28,7 +28,7 @@ const SHORTEST: usize = 2;
 /// How many lengths a report lists.
 const LISTED: usize = 4096;
 /// Memory above this is not allocated in advance for the maximum.
-const AHEAD: usize = 1 << 30;
+const MAX_PREALLOCATED: usize = 1 << 30;
 
 /// Axes whose length may change, for [`Jit::dynamic`](super::Jit::dynamic).
 ///
@@ -367,7 +367,7 @@ impl Open {
             let target = backend::target(p.device());
             plan(&order(&p, target), target).arena
         });
-        if let Some(bytes) = bytes.filter(|bytes| *bytes <= AHEAD) {
+        if let Some(bytes) = bytes.filter(|bytes| *bytes <= MAX_PREALLOCATED) {
             reserve_arena(bytes);
         }
     }

@@ -376,17 +376,17 @@ impl Conventions {
 
     pub(super) fn leaky_text(&self) -> String {
         let text = match self.leaky_relu {
-            AtZero::Below => "the slope of below",
-            AtZero::Above => "1: that from above",
+            AtZero::Below => "the slope for x < 0",
+            AtZero::Above => "1, the slope for x > 0",
         };
         text.to_string()
     }
 
     pub(super) fn clamp_text(&self) -> String {
         let text = match self.clamp {
-            AtBound::Inside => "1: it passes on the closed interval",
+            AtBound::Inside => "1: the bound counts as inside",
             AtBound::Half => "½, and ½ to the bound",
-            AtBound::Outside => "0: it passes on the open interval",
+            AtBound::Outside => "0: the bound counts as outside",
         };
         text.to_string()
     }
@@ -434,9 +434,9 @@ fn origin_text(at: AtOrigin) -> &'static str {
 
 fn bound_text(at: AtBound) -> &'static str {
     match at {
-        AtBound::Inside => "that of the inside",
+        AtBound::Inside => "the derivative inside the bounds",
         AtBound::Half => "the mean of both sides",
-        AtBound::Outside => "that of the outside",
+        AtBound::Outside => "the derivative outside the bounds",
     }
 }
 

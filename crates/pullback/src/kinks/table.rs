@@ -48,7 +48,7 @@ impl KinkKind {
         let (functions, place, derivative) = match self {
             KinkKind::Relu        => ("`relu`",                                      "0",              c.relu_text()),
             KinkKind::Leaky       => ("`leaky_relu`, `prelu`",                       "0",              c.leaky_text()),
-            KinkKind::Elu         => ("`elu`, `selu`",                               "0, if alpha is not 1", "alpha: that from below".into()),
+            KinkKind::Elu         => ("`elu`, `selu`",                               "0, if alpha is not 1", "alpha, the slope for x < 0".into()),
             KinkKind::Shrink      => ("`softshrink`, `hardshrink`, `threshold`",     "at the threshold", "0".into()),
             KinkKind::Abs         => ("`abs`",                                       "0",              c.abs_text()),
             KinkKind::Jump        => ("`sign`, `floor`, `ceil`, `round`, `trunc`, `floor_div`, `heaviside`", "at a jump", "0, as everywhere".into()),

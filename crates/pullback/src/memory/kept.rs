@@ -50,20 +50,20 @@ pub(crate) fn whole(
     if storage.version() == version {
         return Ok(x);
     }
-    let mut window = Window::of(&x);
-    window.version = version;
-    Err(window.overwritten(node, which))
+    let mut view = SavedView::of(&x);
+    view.version = version;
+    Err(view.overwritten(node, which))
 }
 
 #[derive(Clone)]
 pub(crate) enum Kept {
-    Memory(Window),
+    Memory(SavedView),
     Packed(Spec, Arc<dyn Packed>),
 }
 
-/// A piece of memory as it was at a moment.
+/// A view of memory, with the version that the memory had when it was saved.
 #[derive(Clone)]
-pub(crate) struct Window {
+pub(crate) struct SavedView {
     dtype: DType,
     device: Device,
     layout: Layout,
@@ -71,10 +71,10 @@ pub(crate) struct Window {
     pub version: u64,
 }
 
-impl Window {
-    pub fn of(value: &Tensor) -> Window {
+impl SavedView {
+    pub fn of(value: &Tensor) -> SavedView {
         let inner = &*value.0;
-        Window {
+        SavedView {
             dtype: inner.spec.dtype,
             device: inner.spec.device,
             layout: inner.layout.clone(),
@@ -130,6 +130,6 @@ impl Kept {
 
     fn memory(value: &Tensor) -> Kept {
         events::value_saved(&value.0.storage);
-        Kept::Memory(Window::of(value))
+        Kept::Memory(SavedView::of(value))
     }
 }

@@ -189,7 +189,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If it is of `bool`, the workers were asked for different things, or one of them is gone.
+    /// If it is of `bool`, the workers called different collectives, or a worker has exited.
     #[track_caller]
     #[must_use]
     pub fn all_reduce(&self, group: &Group) -> Tensor {
@@ -270,8 +270,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If there is no such axis, the workers were asked for different things (their tensors have
-    /// one shape), or one of them is gone.
+    /// If there is no such axis, the workers called different collectives or with different shapes,
+    /// or a worker has exited.
     #[track_caller]
     #[must_use]
     pub fn all_gather(&self, group: &Group, axis: isize) -> Tensor {
@@ -297,8 +297,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If there is no such axis, it cannot be cut into as many equal parts as there are workers,
-    /// the tensor is of `bool`, the workers were asked for different things, or one of them is
-    /// gone.
+    /// the tensor is of `bool`, the workers called different collectives, or a worker has exited.
     #[track_caller]
     #[must_use]
     pub fn reduce_scatter(&self, group: &Group, axis: isize) -> Tensor {
@@ -323,8 +322,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If there is no such worker, the workers were asked for different things, or one of them is
-    /// gone.
+    /// If there is no such worker, the workers called different collectives, or a worker has
+    /// exited.
     #[track_caller]
     #[must_use]
     pub fn broadcast_from(&self, group: &Group, root: usize) -> Tensor {
@@ -344,7 +343,7 @@ impl Tensor {
     ///
     /// # Panics
     /// If there is no such axis, it cannot be cut into as many equal parts as there are workers,
-    /// the workers were asked for different things, or one of them is gone.
+    /// the workers called different collectives, or a worker has exited.
     #[track_caller]
     #[must_use]
     pub fn all_to_all(&self, group: &Group, split_axis: isize, concat_axis: isize) -> Tensor {
@@ -372,8 +371,8 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If there is no such worker or it is this one, the workers were asked for different things,
-    /// or one of them is gone.
+    /// If there is no such worker or it is this one, the workers called different collectives, or a
+    /// worker has exited.
     #[track_caller]
     pub fn send(&self, group: &Group, to: usize) -> Tensor {
         apply(op(group, Collective::Send { to }), &[self])

@@ -263,7 +263,9 @@ fn layout(
             let total = counts.iter().try_fold(0usize, |sum, &k| sum.checked_add(k));
             let found = labels.len();
             if total != Some(found) && !(n == 1 && counts[0] <= found) {
-                return refuse(format!("{found} labels are not as many as {counts:?} say"));
+                return refuse(format!(
+                    "target lengths {counts:?} must add up to the number of labels, {found}"
+                ));
             }
             let mut from = 0;
             for &k in counts {

@@ -361,7 +361,7 @@ impl EmbeddingBag {
         }
         if let Some(w) = self.weights.as_ref().filter(|w| w.shape() != rows.shape()) {
             return refuse(format!(
-                "the weights {} are not shaped as the rows {}",
+                "the weights {} must have the shape of the rows {}",
                 w.spec(),
                 rows.spec()
             ));

@@ -223,8 +223,11 @@ impl Tensor {
     #[must_use]
     pub fn put_flat(&self, index: &Tensor, source: &Tensor, accumulate: bool) -> Tensor {
         if index.dtype() == DType::Bool || index.len() != source.len() {
-            let message =
-                format!("{} does not name a place for each of {}", index.spec(), source.spec());
+            let message = format!(
+                "needs one integer index per source element: index {}, source {}",
+                index.spec(),
+                source.spec()
+            );
             let error = Error::argument("put_flat", message).on([index.spec(), source.spec()]);
             return self.checked(Err(error));
         }

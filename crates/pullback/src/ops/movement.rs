@@ -210,7 +210,7 @@ impl Tensor {
         let times = times.as_ref();
         if times.len() < self.rank() {
             let message = format!(
-                "{times:?} does not name each of the {} axes of {}",
+                "{times:?} must have a number for each of the {} axes of {}",
                 self.rank(),
                 self.spec()
             );

@@ -251,7 +251,7 @@ impl Tensor {
     /// ```
     ///
     /// # Panics
-    /// If weight and bias are not shaped as the last axes, or float dtypes are mixed.
+    /// If weight and bias do not have the shape of the last axes, or float dtypes are mixed.
     #[track_caller]
     #[must_use]
     pub fn layer_norm(&self, weight: &Tensor, bias: &Tensor, eps: f64) -> Tensor {

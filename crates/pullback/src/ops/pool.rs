@@ -30,8 +30,8 @@ pub(crate) fn row(kind: &Pooling) -> Grad {
     }
 }
 
-/// Pieces that adaptive pooling cuts an axis into at most; their lengths are listed.
-const MOST_PIECES: usize = 1 << 28;
+/// The most output positions of an axis in adaptive pooling: the length of each window is listed.
+const MAX_POSITIONS: usize = 1 << 28;
 
 /// Reciprocal weights would round twice, so sums are divided by these: the product of one divisor
 /// for each axis.
@@ -146,8 +146,9 @@ impl Tensor {
         };
         let pieces = frames.iter().zip(&lengths).filter_map(|(f, &n)| f.count(n)).max();
         let empty = self.shape()[..self.rank() - axes].contains(&0);
-        if let Some(pieces) = pieces.filter(|&n| n > MOST_PIECES && !empty) {
-            let message = format!("{pieces} pieces of an axis are more than {MOST_PIECES}");
+        if let Some(pieces) = pieces.filter(|&n| n > MAX_POSITIONS && !empty) {
+            let message =
+                format!("an axis has {pieces} output positions, more than {MAX_POSITIONS}");
             return self.checked(Err(Error::argument(op, message).on([self.spec()])));
         }
         if let Some(pieces) = pieces.filter(|_| !empty) {
@@ -212,7 +213,8 @@ impl Tensor {
             (0..axes).map(one).collect()
         };
         if places.shape() != self.shape() {
-            let message = format!("the places {} are not shaped as {}", places.spec(), self.spec());
+            let message =
+                format!("the indices {} must have the shape of {}", places.spec(), self.spec());
             let error = Error::shape(op, message).on([self.spec(), places.spec()]);
             return self.checked(Err(error));
         }
@@ -527,7 +529,7 @@ macro_rules! poolings {
             /// ```
             ///
             /// # Panics
-            /// If the tensor has the wrong number of axes, the places are not shaped as it, or one
+            /// If the tensor has the wrong number of axes, the indices have another shape, or one
             /// is out of range.
             #[track_caller]
             #[must_use]

@@ -12,7 +12,7 @@
 //! their differences are small relative to ε. A block of one element is exactly the hard result;
 //! one block of all is the mean. The regression takes linear time, after a sort.
 //!
-//! Only the blocks need code that is not made of tensors: a [`CustomOp`]. They do not change under
+//! Only the blocks need code without tensor operations: a [`CustomOp`]. They do not change under
 //! small changes of the values, so the derivative is that of the means, in both modes and at every
 //! order.
 

@@ -8,7 +8,7 @@ use pullback_ir::infer::args;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
 /// More dimensions than any covariance matrix has: the terms are added one by one.
-const MOST: usize = 1 << 16;
+const MAX_DIMENSION: usize = 1 << 16;
 
 impl Tensor {
     /// log(x / (1 − x)).
@@ -91,8 +91,8 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn multigammaln(&self, p: usize) -> Tensor {
-        if !(1..=MOST).contains(&p) {
-            let message = format!("the dimension p must be from 1 to {MOST}, not {p}");
+        if !(1..=MAX_DIMENSION).contains(&p) {
+            let message = format!("the dimension p must be from 1 to {MAX_DIMENSION}, not {p}");
             let error = Error::argument("multigammaln", message);
             return self.checked(Err(error.on([self.spec()])));
         }

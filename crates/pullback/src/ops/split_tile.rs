@@ -36,7 +36,7 @@ impl Tensor {
         }
         // The number of empty pieces is limited.
         if count > n.saturating_add(1 << 20) {
-            let message = format!("{count} pieces of an axis of length {n}");
+            let message = format!("cannot split an axis of length {n} into {count} pieces");
             return self.checked(Err(Error::argument("split_into", message).on([self.spec()])));
         }
         check_list("split_into", count, TENSOR, &[self.spec()]);
@@ -108,7 +108,7 @@ impl Tensor {
     #[must_use]
     pub fn at_least(&self, rank: usize) -> Tensor {
         if rank > 3 {
-            let message = format!("goes up to three axes, not {rank}");
+            let message = format!("rank must be at most 3, not {rank}");
             return self.checked(Err(Error::argument("at_least", message).on([self.spec()])));
         }
         super::stack_pad::raised(self, rank)
@@ -137,7 +137,10 @@ impl Tensor {
         let (sorted_from, sorted_to) = (self.checked(known(&from)), self.checked(known(&to)));
         if from.len() != to.len() || sorted_from.len() != from.len() || sorted_to.len() != to.len()
         {
-            let message = format!("{from:?} cannot all go to {to:?}");
+            let message = format!(
+                "cannot move axes {from:?} to {to:?}: both lists must be equally long and name no \
+                 axis twice"
+            );
             return self.checked(Err(Error::argument("move_axes", message).on([self.spec()])));
         }
         if self.rank() == 0 {

@@ -184,7 +184,7 @@ impl Tensor {
         let padding = padding.as_ref();
         if padding.len() != self.rank() {
             let message = format!(
-                "{padding:?} does not name each of the {} axes of {}",
+                "{padding:?} must have a pair for each of the {} axes of {}",
                 self.rank(),
                 self.spec()
             );

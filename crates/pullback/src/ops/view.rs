@@ -71,7 +71,7 @@ pub(crate) fn put_row() -> Grad {
 }
 
 /// More elements than any axis has, small enough to be added without overflow.
-const MOST: usize = isize::MAX as usize;
+const MAX_LENGTH: usize = isize::MAX as usize;
 
 impl Tensor {
     #[track_caller]
@@ -260,7 +260,10 @@ impl Tensor {
                 (0.., _) => n as usize,
                 _ => {
                     let message = match n {
-                        -1 => format!("-1 keeps a length of {}, and axis {i} is new", self.spec()),
+                        -1 => format!(
+                            "-1 keeps an existing length, but axis {i} does not exist in {}",
+                            self.spec()
+                        ),
                         _ => format!("{n} is not a length"),
                     };
                     return self.checked(Err(Error::argument("expand", message).on([self.spec()])));
@@ -477,7 +480,7 @@ impl Tensor {
                 format!("start {start} is out of range for axis {axis} of {}", self.spec());
             return self.checked(Err(Error::argument("narrow", message).on([self.spec()])));
         }
-        self.span(axis, Span { start: from_front as usize, len: length.min(MOST), step: 1 })
+        self.span(axis, Span { start: from_front as usize, len: length.min(MAX_LENGTH), step: 1 })
     }
 
     #[track_caller]

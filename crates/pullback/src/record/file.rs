@@ -10,8 +10,8 @@
 //! lowest first. `None` is 0 and `Some(n)` is n + 1. There is no padding, and nothing after the
 //! end.
 //!
-//! A reader trusts nothing: a count is believed only as far as the bytes that are left could hold
-//! so many, each reference points at something that is there (operands: at something earlier), and
+//! A reader trusts nothing: a count is rejected if the remaining bytes cannot hold that many items,
+//! each reference points at something that is there (operands: at something earlier), and
 //! what is larger than the limits is refused. So reading takes memory in proportion to the file.
 //! Names are short, and lists have limits of their own: what is shown repeats them, so that a long
 //! name with many references to it would take far more memory than the file has bytes. The

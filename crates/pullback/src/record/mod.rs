@@ -2,21 +2,21 @@
 //!
 //! `recorder.rs` subscribes to the events of the core while a program runs (`call.rs`: to calls of
 //! compiled functions), `model.rs` is what it writes down, `file.rs` the bytes of that, `stats.rs`
-//! what is kept of a large value, `target.rs` replaces the file at the end.
+//! what is kept of a large value, `recording_file.rs` replaces the file at the end.
 
 pub(crate) mod call;
 pub mod file;
 pub mod model;
 pub(crate) mod recorder;
+mod recording_file;
 pub(crate) mod stats;
-mod target;
 
 use crate::{Error, Result, Tensor, mode};
 use model::Recording;
 use pullback_ir::pass::{self, Pipeline};
 use pullback_ir::{ErrorKind, Line, Program};
+use recording_file::RecordingFile;
 use std::path::Path;
-use target::Target;
 
 const OP: &str = "record";
 
@@ -123,11 +123,11 @@ impl Recorder {
         let at = mode::user_line(Line::caller());
         refuse_nested().map_err(|e| e.at(at))?;
         // Before anything runs: a path that cannot be written is not found out at the end.
-        let target = Target::open(path.as_ref()).map_err(|e| e.at(at))?;
+        let file = RecordingFile::open(path.as_ref()).map_err(|e| e.at(at))?;
         // What the program raises is its error too: what ran until then is written.
         let caught = || crate::catch(f).and_then(|result| result);
         let (result, recording) = self.capture(caught).map_err(|e| e.at(at))?;
-        target.write(&recording.to_bytes()).map_err(|e| e.at(at))?;
+        file.write(&recording.to_bytes()).map_err(|e| e.at(at))?;
         result
     }
 
@@ -166,8 +166,8 @@ pub fn record_program(path: impl AsRef<Path>, program: &Program) -> Result<()> {
     let after = stages.into_iter().map(|s| (s.name.to_string(), s.program.to_string()));
     let stages = std::iter::once(traced).chain(after).collect();
     let recording = Recording { stages, ..Recording::default() };
-    let target = Target::open(path.as_ref()).map_err(|e| e.at(at))?;
-    target.write(&recording.to_bytes()).map_err(|e| e.at(at))
+    let file = RecordingFile::open(path.as_ref()).map_err(|e| e.at(at))?;
+    file.write(&recording.to_bytes()).map_err(|e| e.at(at))
 }
 
 fn refuse_nested() -> Result<()> {

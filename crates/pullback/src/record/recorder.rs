@@ -22,7 +22,7 @@ use crate::events::{self, AGAIN, RECORD, REPLAY};
 use crate::rule::Derivatives;
 use crate::rule_context::Val;
 use crate::storage::Storage;
-use crate::tape::{History, Key, Node};
+use crate::tape::{History, Node, ValueId};
 use crate::{Tensor, backend, mode, sequence, trace};
 use pullback_ir::{Family, Layout, Line, Op, Program, Spec, Structure};
 use rustc_hash::FxHashMap;
@@ -35,7 +35,7 @@ pub(crate) struct RecordMark {
     layout: Layout,
     version: u64,
     /// The number on the tape; none is that of a constant.
-    key: Option<Key>,
+    key: Option<ValueId>,
     node: u32,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct State {
     lines: FxHashMap<String, u32>,
     parts: FxHashMap<String, u32>,
     /// Nodes by their numbers on the tape.
-    keys: FxHashMap<Key, u32>,
+    keys: FxHashMap<ValueId, u32>,
     /// The current part of the model.
     pub(super) part: Option<u32>,
     /// Names of tensors.
@@ -130,7 +130,7 @@ impl State {
     }
 
     /// The node that this memory is noted to be, under a number on the tape.
-    fn noted(&self, x: &Tensor, key: Option<Key>) -> Option<u32> {
+    fn noted(&self, x: &Tensor, key: Option<ValueId>) -> Option<u32> {
         let storage: &Storage = &x.0.storage;
         if storage.marks.is_empty() {
             return None;

@@ -21,7 +21,7 @@
 //! *Targets.* Where only some gradients are wanted (`grad`, `vjp`), the walk keeps to nodes that
 //! lead to them (`transform/reach.rs`), touches no `.grad`, and gives what it found.
 
-use super::{History, Key, Node};
+use super::{History, Node, ValueId};
 use crate::backend::Pooled;
 use crate::grad::BackwardOptions;
 use crate::hooks::contributions;
@@ -43,8 +43,8 @@ struct Walk {
 }
 
 struct Wanted {
-    targets: FxHashSet<Key>,
-    found: FxHashMap<Key, Tensor>,
+    targets: FxHashSet<ValueId>,
+    found: FxHashMap<ValueId, Tensor>,
     leading: FxHashSet<u64>,
 }
 
@@ -60,7 +60,7 @@ pub(crate) fn into_leaves(
 /// Runs backward from `roots` and gives the gradients of `targets`, touching no `.grad`.
 pub(crate) fn of_targets(
     roots: Vec<(History, Tensor)>,
-    targets: &[Key],
+    targets: &[ValueId],
     plan: Reached,
     options: BackwardOptions,
     at: Line,

@@ -1,6 +1,6 @@
 //! The tape: a graph of nodes that are data.
 //!
-//! Nodes hang off tensors by `Arc`, so unreferenced nodes are freed automatically. Each node has a
+//! Tensors hold nodes by `Arc`, so unreferenced nodes are freed automatically. Each node has a
 //! sequence number from one global counter; since an op runs after its operands exist, numbers
 //! descend along every edge, and backward visits nodes in descending order without sorting a graph.
 //!
@@ -48,7 +48,7 @@ impl History {
     }
 
     /// An identity by which gradients are looked up.
-    pub fn key(&self) -> Option<Key> {
+    pub fn key(&self) -> Option<ValueId> {
         match self {
             History::None | History::Cut(_) => None,
             History::Leaf(leaf) => Some((leaf.seq, 0)),
@@ -58,7 +58,7 @@ impl History {
 }
 
 /// Sequence number and output index: names one tracked value.
-pub(crate) type Key = (u64, u32);
+pub(crate) type ValueId = (u64, u32);
 
 /// The values that a node keeps; most keep one or none.
 pub(crate) type SavedList = SmallVec<[Saved; 1]>;

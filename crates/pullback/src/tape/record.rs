@@ -1,4 +1,4 @@
-//! How an op gets on the tape.
+//! Recording an op on the tape.
 
 use super::saved::Saved;
 use super::{History, Node, SavedList};

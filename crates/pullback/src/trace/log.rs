@@ -268,7 +268,7 @@ impl Trace {
             return Err(Error::new(ErrorKind::InPlace, writer.op, message)
                 .on([target.spec()])
                 .at(writer.at)
-                .hint("return the new value, and write it outside; give a module that updates buffers as an argument, or put it into evaluation (eval)"));
+                .hint("return the new value, and write it outside; give a module that updates buffers as an argument, or call eval() on it"));
         }
         let value = self.var_of(new, writer.op, writer.at)?;
         let (old, spec) = self.root_of(target, writer.op, writer.at)?;

@@ -6,7 +6,7 @@ use super::reach::{Reached, plan};
 use crate::grad::BackwardOptions;
 use crate::inplace::record_as;
 use crate::tape::backward::of_targets;
-use crate::tape::{History, Key};
+use crate::tape::{History, ValueId};
 use crate::tensor::Tangents;
 use crate::unaliased::Since;
 use crate::{Error, Op, Tensor, Tree, fail, mode};
@@ -418,13 +418,13 @@ impl<T: Tree> Differentiation<T> {
         y.alias(state.history, state.tangents)
     }
 
-    fn targets(&self) -> Vec<Key> {
+    fn targets(&self) -> Vec<ValueId> {
         // The id of untracked values (integers): no tracked value has id 0.
         self.leaves.iter().map(|x| x.lock().history.key().unwrap_or((0, 0))).collect()
     }
 
     fn plan(&self, results: &[Tensor], at: Line) -> Reached {
-        let targets: Vec<Key> = self.targets().into_iter().filter(|k| k.0 != 0).collect();
+        let targets: Vec<ValueId> = self.targets().into_iter().filter(|k| k.0 != 0).collect();
         let histories: Vec<History> =
             results.iter().map(|y| fail::or_raise(y.own_state(at)).history).collect();
         let mut plan = plan(histories.iter(), &targets);
@@ -455,10 +455,10 @@ impl<T: Tree> Differentiation<T> {
         let root =
             |(y, dy): (&Tensor, &Tensor)| (fail::or_raise(y.own_state(at)).history, dy.clone());
         let roots = results.iter().zip(cotangents).map(root).filter(|r| r.0.is_tracked()).collect();
-        let known: Vec<Key> = targets.iter().copied().filter(|k| k.0 != 0).collect();
+        let known: Vec<ValueId> = targets.iter().copied().filter(|k| k.0 != 0).collect();
         let found = fail::or_raise(of_targets(roots, &known, plan, options, at));
         let mut found = found.into_iter();
-        let gradient = |(x, key): (&Tensor, Key)| match key.0 {
+        let gradient = |(x, key): (&Tensor, ValueId)| match key.0 {
             0 => zeros_of(x, at),
             _ => found.next().flatten().unwrap_or_else(|| zeros_of(x, at)),
         };

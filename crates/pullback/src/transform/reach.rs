@@ -1,7 +1,7 @@
 //! What a backward pass to chosen targets has to visit.
 
 use crate::backend::Pooled;
-use crate::tape::{History, Key, Node};
+use crate::tape::{History, Node, ValueId};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What is known before a backward pass to chosen targets.
@@ -15,9 +15,9 @@ pub(crate) struct Reached {
 
 /// Finds the nodes that depend on the targets. Sequence numbers descend along edges, so nothing
 /// older than the oldest target depends on one, and the search stops there.
-pub(crate) fn plan<'a>(roots: impl Iterator<Item = &'a History>, targets: &[Key]) -> Reached {
+pub(crate) fn plan<'a>(roots: impl Iterator<Item = &'a History>, targets: &[ValueId]) -> Reached {
     let mut plan = Reached { leading: FxHashSet::default(), outside: false };
-    let targets: FxHashSet<Key> = targets.iter().copied().collect();
+    let targets: FxHashSet<ValueId> = targets.iter().copied().collect();
     let Some(oldest) = targets.iter().map(|t| t.0).min() else { return plan };
     // Nodes, and whether they were reached without passing through a target. The history behind a
     // target matters only for targets in it.

@@ -190,7 +190,7 @@ fn shared_buffer(buffer: &Tensor) -> Error {
     if let Some(writer) = buffer.0.storage.writer() {
         error = error.detail(format!("written  {:<8} at {}", writer.op, writer.at));
     }
-    error.hint("give the buffer an axis in in_axes, or put the module into evaluation (eval)")
+    error.hint("give the buffer an axis in in_axes, or call eval() on the module")
 }
 
 /// How many examples there are, and each tensor with them in front.

@@ -1,4 +1,4 @@
-//! Copies beside the queue, which the second device makes as late as it may.
+//! Asynchronous copies, which the second device makes as late as it may.
 
 use super::Work;
 use super::machine::Machine;
@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 /// Bytes on the host, once they were copied.
 pub type OnHost = Arc<Mutex<Option<Vec<u8>>>>;
 
-/// A copy beside the queue that was not made yet: of so many bytes from a place on, or back.
+/// An asynchronous copy that was not made yet: of so many bytes from a place on, or back.
 pub enum Copy {
     Out(Handle, usize, usize, OnHost),
     Back(OnHost, Handle),

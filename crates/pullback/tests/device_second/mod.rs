@@ -4,7 +4,7 @@
 //! Its memory is behind handles, in a map that only its thread has, so nothing else can read it.
 //! What it is told goes into a queue and has usually not run when the call returns; [`Pause`] holds
 //! the queue, so that a test can say so. It counts what it is told to do. Fresh memory is full of a
-//! pattern, not of zeros. Copies beside the queue run as late as they may, so that memory which is
+//! pattern, not of zeros. Asynchronous copies run as late as they may, so that memory which is
 //! written or used too early shows. Collectives do the same on a stream of their own
 //! (`exchange.rs`).
 
@@ -33,7 +33,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 /// Nothing here takes as long: what does, hangs.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// The device, attached at the first call.
 pub fn second() -> Device {
@@ -53,7 +53,7 @@ pub struct Counts {
     pub uploads: u64,
     pub downloads: u64,
     pub waits: u64,
-    /// Copies that were started beside the queue, to the host and back.
+    /// Asynchronous copies that were started, to the host and back.
     pub offloads: u64,
     pub restores: u64,
     /// Ops that were put into the queue, and programs.
@@ -170,8 +170,8 @@ pub fn scratch<R>(met: u64, planned: bool, f: impl FnOnce() -> R) -> R {
 
 /// Tests of a process that count, all others with them, run one at a time.
 pub fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static ALONE: Mutex<()> = Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    ONE_AT_A_TIME.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 #[derive(Default)]
@@ -261,7 +261,7 @@ impl Queue {
     fn flush(&self) {
         let (reply, answered) = channel();
         self.tell(Work::Flush(reply));
-        let _ = answered.recv_timeout(PATIENCE);
+        let _ = answered.recv_timeout(TIMEOUT);
     }
 }
 
@@ -313,7 +313,7 @@ fn specs(operands: &[Seen]) -> Vec<&Spec> {
 
 fn answer<T>(reply: &Receiver<Result<T>>) -> Result<T> {
     let silent = |_| Err(Error::argument("device", "the second device does not answer"));
-    reply.recv_timeout(PATIENCE).unwrap_or_else(silent)
+    reply.recv_timeout(TIMEOUT).unwrap_or_else(silent)
 }
 
 impl DeviceBackend for Queue {

@@ -18,7 +18,8 @@
 //! 4. If no limit fits, the resulting program is cut again at its new peak, and so on: recomputed
 //!    values are recomputed once more, from fewer kept values. So the memory of a chain of n can go
 //!    down towards log n, at the cost of work that is done several times. It ends when cuts no
-//!    longer help, or when more than [`MOST`] times the work of the program would be recomputed.
+//!    longer help, or when more than [`MAX_RECOMPUTED`] times the work of the program would be
+//!    recomputed.
 //!
 //! # Guarantees
 //! The same bits in every result: equations are repeated, never changed, and random numbers are
@@ -123,7 +124,7 @@ struct BudgetSearch<'a> {
     /// The work without a budget.
     work: u64,
     /// The plan without a budget.
-    as_it_is: Plan,
+    unbudgeted: Plan,
     /// The plan with the lowest peak, of those that are tried for any budget: so a budget of that
     /// size is met.
     least: Plan,
@@ -132,9 +133,9 @@ struct BudgetSearch<'a> {
 /// Steps of the binary search for the limit.
 const PROBES: usize = 9;
 /// Most cuts in a row without improvement.
-const PATIENCE: usize = 6;
+const MAX_CUTS_IN_VAIN: usize = 6;
 /// Most recomputed work, as a multiple of that of the program.
-const MOST: u64 = 8;
+const MAX_RECOMPUTED: u64 = 8;
 /// Targets shrink by this factor, at most so often, and so often without improvement.
 const STEP: f64 = 0.75;
 const STEPS: usize = 8;
@@ -150,13 +151,13 @@ impl<'a> BudgetSearch<'a> {
         // Cheap values are recomputed in any case.
         let base = dead_code(&remat_where(program, target.recompute));
         let least = plan(&rest.run(&base)?, target);
-        let (work, as_it_is) = (work(&base), least.clone());
-        Ok(BudgetSearch { work, base, target, rest, budget, as_it_is, least })
+        let (work, unbudgeted) = (work(&base), least.clone());
+        Ok(BudgetSearch { work, base, target, rest, budget, unbudgeted, least })
     }
 
     /// The program as it is.
     fn whole(&self) -> Tried {
-        let (program, plan) = (self.base.clone(), self.as_it_is.clone());
+        let (program, plan) = (self.base.clone(), self.unbudgeted.clone());
         Tried { program, plan, again: 0, recomputed: 0, cuts: 0 }
     }
 
@@ -192,7 +193,7 @@ impl<'a> BudgetSearch<'a> {
         let mut best: Option<(Tried, Vec<bool>)> = None;
         // First what the budget seems to allow. If that fails, the lowest, to know whether any
         // fits; then a binary search.
-        let mut limit = high.saturating_sub(self.as_it_is.peak() - bytes).max(low);
+        let mut limit = high.saturating_sub(self.unbudgeted.peak() - bytes).max(low);
         for _ in 0..PROBES {
             let Some(kept) = cuts.choose(limit) else { break };
             let found = self.tried(&liveness, moment, &kept)?;
@@ -296,7 +297,7 @@ impl<'a> BudgetSearch<'a> {
     /// moment, or it does not help. Returns the one with the lowest peak.
     fn flattened(&self, from: Tried, target: usize, bytes: usize) -> Result<Tried> {
         let (mut now, mut best, mut in_vain) = (from.clone(), from, 0);
-        while best.plan.peak() > bytes && in_vain < PATIENCE {
+        while best.plan.peak() > bytes && in_vain < MAX_CUTS_IN_VAIN {
             let Some(next) = self.cut_again(&now, target)? else { break };
             now = next;
             in_vain += 1;
@@ -322,14 +323,14 @@ impl<'a> BudgetSearch<'a> {
         next.again += now.again;
         next.recomputed += now.recomputed;
         next.cuts += now.cuts;
-        Ok((next.again <= MOST * self.work).then_some(next))
+        Ok((next.again <= MAX_RECOMPUTED * self.work).then_some(next))
     }
 
     fn finished(&self, found: Tried) -> Budgeted {
         let liveness = Liveness::of(&found.program);
         let report = BudgetReport {
             budget: self.budget,
-            peak_without: self.as_it_is.peak(),
+            peak_without: self.unbudgeted.peak(),
             peak: found.plan.peak(),
             kept: liveness.alive().into_iter().max().unwrap_or(0),
             recomputed: found.recomputed,
@@ -345,7 +346,7 @@ impl<'a> BudgetSearch<'a> {
             "{} bytes are not enough: it takes at least {}, and {} without recomputation",
             self.budget,
             self.least.peak(),
-            self.as_it_is.peak()
+            self.unbudgeted.peak()
         );
         let mut error = Error::new(ErrorKind::Memory, "memory_budget", message);
         for (at, bytes) in self.least.by_place().into_iter().take(5) {

@@ -8,7 +8,7 @@ use crate::Op;
 use rustc_hash::FxHashMap;
 
 /// Up to this many operands and results are searched linearly.
-const FEW: usize = 8;
+const MAX_LINEAR_SEARCH: usize = 8;
 
 /// An index for an equation with many operands or results.
 pub(super) struct Large {
@@ -22,7 +22,8 @@ impl Planner<'_> {
     /// linearly for each of them.
     pub fn look_at(&mut self, e: usize) {
         let equation = &self.program.equations[e];
-        if equation.inputs.len() <= FEW && equation.outputs.len() <= FEW {
+        if equation.inputs.len() <= MAX_LINEAR_SEARCH && equation.outputs.len() <= MAX_LINEAR_SEARCH
+        {
             return;
         }
         let mut operands: FxHashMap<usize, Vec<usize>> = FxHashMap::default();

@@ -43,7 +43,7 @@ pub fn most_alive(blocks: &[Interval]) -> (usize, usize) {
     let (mut alive, mut most) = (0i128, (0, 0));
     for (time, by) in change.into_iter().enumerate() {
         alive += by;
-        let bytes = usize::try_from(alive).unwrap_or(MOST);
+        let bytes = usize::try_from(alive).unwrap_or(MAX_BYTES);
         if bytes > most.1 {
             most = (time, bytes);
         }
@@ -52,11 +52,11 @@ pub fn most_alive(blocks: &[Interval]) -> (usize, usize) {
 }
 
 /// More than any memory has, without overflow when rounded up: allocating so much fails.
-const MOST: usize = isize::MAX as usize;
+const MAX_BYTES: usize = isize::MAX as usize;
 
 /// The end of a block that starts here.
 fn end(start: usize, bytes: usize) -> usize {
-    start.saturating_add(bytes).min(MOST)
+    start.saturating_add(bytes).min(MAX_BYTES)
 }
 
 /// Places blocks in a given order.

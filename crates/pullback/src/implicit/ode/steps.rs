@@ -80,12 +80,12 @@ pub(super) fn solve(
         slope,
     };
     let to_target = |state: &OdeState, target: &Tensor| {
-        let go_on = |s: &OdeState| {
+        let should_continue = |s: &OdeState| {
             let ahead = ((target - &s.t) * s.h.sign()).gt(0.0);
             let least = smallest(&s.t, &end);
             ahead.logical_and(s.h.abs().gt(least)).logical_and(s.tries.lt(options.max_steps))
         };
-        let state = while_loop(go_on, |s| step(options, &f, s, &end), state);
+        let state = while_loop(should_continue, |s| step(options, &f, s, &end), state);
         let y = between(&state, target);
         (state, y)
     };

@@ -4,7 +4,7 @@ use super::replay;
 use crate::backend::with_bytes;
 use crate::backend::{Pooled, WeakPooled};
 use crate::events::{self, CHECKPOINT};
-use crate::memory::kept::{Kept, Window};
+use crate::memory::kept::{Kept, SavedView};
 use crate::memory::packing::{self, Pack, Packed, SavedValue};
 use crate::memory::report::part;
 use crate::random::States;
@@ -102,7 +102,7 @@ pub(super) struct Slot {
     pub spec: Spec,
     pub hash: Option<u64>,
     /// The value: until the function has returned, and between its recomputation and its use.
-    pub value: Option<Window>,
+    pub value: Option<SavedView>,
     /// Its node no longer needs it.
     pub freed: bool,
 }
@@ -125,11 +125,11 @@ struct CheckpointedValue {
     frame: Arc<Frame>,
     slot: usize,
     /// The value itself, if it is still referenced elsewhere.
-    alive: Option<(WeakPooled<Storage>, WindowInfo)>,
+    alive: Option<(WeakPooled<Storage>, SavedViewInfo)>,
 }
 
-/// A window without its memory.
-struct WindowInfo(Spec, Layout, u64);
+/// A saved view without its memory.
+struct SavedViewInfo(Spec, Layout, u64);
 
 impl Frame {
     pub fn open(leaves: &[Tensor], rerun: Rerun, verify: bool, at: Line) -> Arc<Frame> {
@@ -176,7 +176,8 @@ impl Frame {
     pub fn seal(&self) {
         let mut notes = self.notes();
         notes.sealed = true;
-        let dropped: Vec<Option<Window>> = notes.slots.iter_mut().map(|s| s.value.take()).collect();
+        let dropped: Vec<Option<SavedView>> =
+            notes.slots.iter_mut().map(|s| s.value.take()).collect();
         drop(notes);
         drop(dropped);
     }
@@ -202,8 +203,8 @@ impl Pack for RecordingPacker {
             return Ok(None);
         }
         let x = value.tensor();
-        let window = Window::of(x);
-        let outside = frame.is_captured(&window.storage);
+        let view = SavedView::of(x);
+        let outside = frame.is_captured(&view.storage);
         let mut notes = frame.notes();
         // What is in memory anyway has a slot too, so that both runs count the same.
         notes.slots.push(Slot {
@@ -211,14 +212,14 @@ impl Pack for RecordingPacker {
             at: value.at(),
             spec: x.spec().clone(),
             hash: (frame.verify && !outside && trace::knows(x)).then(|| hash(x)),
-            value: (!outside).then(|| window.clone()),
+            value: (!outside).then(|| view.clone()),
             freed: outside,
         });
         if outside {
             return Ok(None);
         }
-        let place = WindowInfo(x.spec().clone(), x.0.layout.clone(), window.version);
-        let alive = trace::knows(x).then(|| (Pooled::downgrade(&window.storage), place));
+        let place = SavedViewInfo(x.spec().clone(), x.0.layout.clone(), view.version);
+        let alive = trace::knows(x).then(|| (Pooled::downgrade(&view.storage), place));
         Ok(Some(Arc::new(CheckpointedValue {
             frame: frame.clone(),
             slot: notes.slots.len() - 1,
@@ -230,7 +231,7 @@ impl Pack for RecordingPacker {
 impl Packed for CheckpointedValue {
     fn unpack(&self) -> Result<Tensor> {
         // It may be referenced elsewhere, as the next function keeps the result of this one.
-        if let Some((storage, WindowInfo(spec, layout, version))) = &self.alive
+        if let Some((storage, SavedViewInfo(spec, layout, version))) = &self.alive
             && let Some(storage) = storage.upgrade()
             && storage.version() == *version
         {
@@ -309,7 +310,7 @@ pub(crate) fn note_reads(inputs: &[&Tensor], at: Line) {
     });
 }
 
-/// All of the memory of which this is a window: others may be written through other windows. A
+/// All of the memory of which this is a view: others may be written through other views. A
 /// value of a trace is what it is.
 fn whole(root: &Tensor) -> Tensor {
     let storage = &root.0.storage;

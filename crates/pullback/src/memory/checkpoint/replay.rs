@@ -4,7 +4,7 @@ use super::frame::{Frame, Tracked, WrittenMemory, hash, with_frames};
 use crate::apply::apply;
 use crate::backend::Pooled;
 use crate::events::{self, REPLAY};
-use crate::memory::kept::{Kept, Window};
+use crate::memory::kept::{Kept, SavedView};
 use crate::memory::packing::{self, Pack, Packed, SavedValue};
 use crate::memory::report::part;
 use crate::storage::{Storage, Writer};
@@ -54,7 +54,7 @@ impl Drop for Replays {
             false => Vec::new(),
         });
         for frame in ended.iter().filter_map(Weak::upgrade) {
-            let left: Vec<Option<Window>> =
+            let left: Vec<Option<SavedView>> =
                 frame.notes().slots.iter_mut().map(|s| s.value.take()).collect();
             drop(left);
         }
@@ -70,8 +70,8 @@ pub(super) fn value(frame: &Arc<Frame>, slot: usize) -> Result<Tensor> {
         // A derivative inside the function may need it more than once while the function runs.
         if sealed { value.take() } else { value.clone() }
     };
-    let window = match there {
-        Some(window) => window,
+    let view = match there {
+        Some(view) => view,
         None => {
             let mut made = replay(frame)?;
             let mine = made[slot].take();
@@ -86,11 +86,11 @@ pub(super) fn value(frame: &Arc<Frame>, slot: usize) -> Result<Tensor> {
             mine.ok_or_else(|| differs(frame, "it saved fewer values than the first time"))?
         }
     };
-    window.tensor().ok_or_else(|| overwrites(frame, slot, &window))
+    view.tensor().ok_or_else(|| overwrites(frame, slot, &view))
 }
 
 /// The error of a function that writes over what one of its own operations has saved.
-fn overwrites(frame: &Frame, slot: usize, window: &Window) -> Error {
+fn overwrites(frame: &Frame, slot: usize, view: &SavedView) -> Error {
     let (name, at) = {
         let slot = &frame.notes().slots[slot];
         (slot.name.clone(), slot.at)
@@ -98,17 +98,16 @@ fn overwrites(frame: &Frame, slot: usize, window: &Window) -> Error {
     let message = format!(
         "backward of `{name}` needs a value that it saved, but the checkpointed function itself overwrote it"
     );
-    let saved = format!("saved by     {name:<8} at {at}   (version {})", window.version);
+    let saved = format!("saved by     {name:<8} at {at}   (version {})", view.version);
     let error = Error::new(ErrorKind::InPlace, "checkpoint", message).detail(saved);
-    window
-        .storage
+    view.storage
         .named_writer(error)
         .at(frame.at)
         .hint("use the out-of-place form, or clone the value first")
 }
 
 /// Runs the function again and gives what it saves.
-fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<Window>>> {
+fn replay(frame: &Arc<Frame>) -> Result<Vec<Option<SavedView>>> {
     let arguments = frame.arguments.iter().enumerate().map(|(i, _)| argument(frame, i));
     let arguments: Vec<Tensor> = arguments.collect::<Result<_>>()?;
     check_unchanged(frame)?;
@@ -158,12 +157,12 @@ fn argument(frame: &Frame, i: usize) -> Result<Tensor> {
     let argument = &frame.arguments[i];
     let x = match &argument.kept {
         Kept::Packed(spec, packed) => packing::unpack(&**packed, spec)?,
-        Kept::Memory(window) => window.tensor().ok_or_else(|| {
+        Kept::Memory(view) => view.tensor().ok_or_else(|| {
             let message = format!(
                 "argument {i} of a checkpointed function was overwritten before backward computed it again"
             );
             let error = Error::new(ErrorKind::InPlace, "checkpoint", message);
-            window
+            view
                 .storage
                 .named_writer(error.on([&argument.spec]).at(frame.at))
                 .hint("write to a deep_clone() of it, or call backward first")
@@ -243,7 +242,7 @@ struct ReplayPacker {
     frame: Arc<Frame>,
     /// The trace in which the function runs.
     trace: u64,
-    made: Mutex<Vec<Option<Window>>>,
+    made: Mutex<Vec<Option<SavedView>>>,
 }
 
 impl Pack for ReplayPacker {
@@ -279,7 +278,7 @@ impl Pack for ReplayPacker {
             let how = format!("{what} of `{name}` at {at}, {spec}, has other values");
             return Err(differs(&self.frame, &how));
         }
-        made.push(wanted.then(|| Window::of(x)));
+        made.push(wanted.then(|| SavedView::of(x)));
         Ok(None)
     }
 }
@@ -314,7 +313,7 @@ impl OldContents {
             };
             let all: Vec<CapturedContents> = written.iter().map(kept).collect();
             let counted = REPLAYED_WRITES.with_borrow(Clone::clone);
-            // What was written first is the oldest, where windows of a traced value overlap.
+            // What was written first is the oldest, where views of a traced value overlap.
             for (tensor, old) in written.iter().rev() {
                 mode::set_recording(false, || tensor.copy_(old));
                 REPLAYED_WRITES.with_borrow_mut(|all| all.push((storage_of(tensor), 0)));

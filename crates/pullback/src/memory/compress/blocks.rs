@@ -11,7 +11,7 @@ use crate::memory::piece::dense_from;
 use crate::{DType, Device, Error, Result, Tensor, bf16, f16};
 
 const BLOCK: usize = 64;
-const MOST: f64 = 127.0;
+const LARGEST_CODE: f64 = 127.0;
 /// Added to a small number, this leaves its nearest integer in the lowest bits.
 const ROUNDER: f64 = 1.5 * (1u64 << 52) as f64;
 
@@ -73,7 +73,7 @@ fn encoded<T: BlockElement>(x: &Tensor, reach: f64) -> Option<Vec<Tensor>> {
                     let code = |&v: &T| {
                         let v: f64 = v.into();
                         // A rounded scale may put the largest element a little above.
-                        ((v * per).clamp(-MOST, MOST) + ROUNDER).to_bits() as u8
+                        ((v * per).clamp(-LARGEST_CODE, LARGEST_CODE) + ROUNDER).to_bits() as u8
                     };
                     codes.extend(block.iter().map(code));
                     scales.push(scale);
@@ -105,9 +105,9 @@ fn scale_of<T: BlockElement>(block: &[T], reach: f64) -> Option<T::Scale> {
         finite &= v.abs() < f64::INFINITY;
         largest = largest.max(v.abs());
     }
-    let scale = T::scale(largest / MOST);
+    let scale = T::scale(largest / LARGEST_CODE);
     let stored: f64 = scale.into();
-    let back: f64 = T::rounded(stored * MOST).into();
+    let back: f64 = T::rounded(stored * LARGEST_CODE).into();
     let fits = (T::RANGE[0]..T::RANGE[1]).contains(&stored) && back.is_finite();
     (finite && largest <= reach && (largest == 0.0 || fits)).then_some(scale)
 }

@@ -18,7 +18,7 @@ use crate::memory::piece::{Memo, Memoized, Piece};
 use crate::{DType, Error, Op, Result, Spec, Tensor, trace};
 use half::{bf16, f16};
 pub(crate) use need::Need;
-use need::{NEAR, Range};
+use need::{MAX_ERROR, Range};
 use pullback_ir::{Layout, Unary};
 use std::fmt;
 use std::sync::Arc;
@@ -261,7 +261,7 @@ impl Compress {
             (self.masks, Encoding::Two),
             (self.integers && matches!(dtype, DType::I64 | DType::I32), Encoding::Integers),
             (reach == Some(f64::INFINITY), Encoding::Blocks),
-            (reach == Some(NEAR), Encoding::NearBlocks),
+            (reach == Some(MAX_ERROR), Encoding::NearBlocks),
             (half == Some(DType::BF16), Encoding::Bf16),
             (half == Some(DType::F16), Encoding::F16),
         ];
@@ -397,7 +397,7 @@ impl Encoding {
             Encoding::Two => bits::of_two(x).map(bits),
             Encoding::Integers => narrowest(x).map(|dtype| cast(x.cast(dtype))),
             Encoding::Blocks => blocks::encode(x, f64::INFINITY).map(|parts| (Form::Blocks, parts)),
-            Encoding::NearBlocks => blocks::encode(x, NEAR).map(|parts| (Form::Blocks, parts)),
+            Encoding::NearBlocks => blocks::encode(x, MAX_ERROR).map(|parts| (Form::Blocks, parts)),
             Encoding::Bf16 => halved(x, DType::BF16),
             Encoding::F16 => halved(x, DType::F16),
         }

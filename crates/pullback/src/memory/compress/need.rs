@@ -11,14 +11,14 @@
 //!
 //! So every op has a line, here or in the rows of `ops/`, and values without such an argument are
 //! kept in full precision. The numbers in the comments are of how many ε the derivative is off: of
-//! itself, or, for functions whose slope stays below about 1, of 1. None is above [`NEAR`], which
-//! is the bound that the documentation gives.
+//! itself, or, for functions whose slope stays below about 1, of 1. None is above [`MAX_ERROR`],
+//! which is the bound that the documentation gives.
 
 use crate::{DType, Op, ops};
 
 /// How many ε a derivative is off at most; and so the largest |x| of which a sine is computed from
 /// an approximation, for it is off by |x| of them.
-pub(super) const NEAR: f64 = 4.0;
+pub(super) const MAX_ERROR: f64 = 4.0;
 
 /// What a derivative needs of a saved value.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Need {
             Need::Sign | Need::Mixed => true,
             Need::Relative => range.smallest >= normal,
             Need::MaxRelative => range.largest >= normal || range.largest == 0.0,
-            Need::Absolute => range.largest <= NEAR,
+            Need::Absolute => range.largest <= MAX_ERROR,
         }
     }
 
@@ -94,7 +94,7 @@ impl Need {
         match self {
             Need::Exact | Need::Sign | Need::Relative => None,
             Need::MaxRelative => Some(f64::INFINITY),
-            Need::Mixed | Need::Absolute => Some(NEAR),
+            Need::Mixed | Need::Absolute => Some(MAX_ERROR),
         }
     }
 }

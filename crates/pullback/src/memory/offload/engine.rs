@@ -16,7 +16,7 @@ use super::OffloadStats;
 use super::file::{Create, OnFile};
 use super::quota::{DiskReservation, Reservation};
 use crate::backend::{Pooled, WeakPooled};
-use crate::memory::kept::Window;
+use crate::memory::kept::SavedView;
 use crate::memory::piece::{Memo, Piece};
 use crate::memory::report::part::{self, Here};
 use crate::storage::Storage;
@@ -72,7 +72,7 @@ pub(super) struct OffloadOptions {
 
 pub(super) struct OffloadEntry {
     pub bytes: usize,
-    pub memory: Option<Window>,
+    pub memory: Option<SavedView>,
     pub file: Option<Arc<OnFile>>,
     pub step: TransferState,
     /// It is in memory because it was prefetched.
@@ -203,7 +203,7 @@ impl Engine {
             // The memory may be written to, or must be free, before the writer gets there: so it
             // works from a copy.
             let copy = piece.window().deep_clone();
-            entry.memory = Some(Window::of(&copy));
+            entry.memory = Some(SavedView::of(&copy));
             entry.step = TransferState::ToWrite;
             reservation.used();
         } else {
@@ -258,13 +258,13 @@ impl OffloadedValue {
         let storage = loop {
             let EngineState { entries, spare, held, stats, .. } = &mut *state;
             let Some(entry) = entries.get_mut(&self.number) else {
-                return Err(Error::gradient("offload", "a value was given up"));
+                return Err(Error::gradient("offload", "the saved value was already released"));
             };
             if let Some(storage) = entry.given.as_ref().and_then(upgrade) {
                 stats.still_there += 1;
                 break storage;
             }
-            if let Some(x) = entry.memory.as_ref().map(Window::tensor) {
+            if let Some(x) = entry.memory.as_ref().map(SavedView::tensor) {
                 if entry.file.is_some() {
                     // The caller has it now; if it is requested again, it is also on disk.
                     entry.memory = None;

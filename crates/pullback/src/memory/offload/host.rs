@@ -1,6 +1,6 @@
 //! Values of a device that wait in memory of the host.
 //!
-//! A copy starts when a value is saved, beside the operations that follow, and the device's memory
+//! A copy starts when a value is saved, during the operations that follow, and the device's memory
 //! is used again after it. When backward takes value n, copies of the values before it start to
 //! come back, as many as fit ([`OffloadOptions`]), so that they are there when their turn comes.
 //! Nothing here waits: the device orders copies and work itself.
@@ -30,7 +30,7 @@ struct HostState {
 }
 
 struct HostEntry {
-    away: copies::Away,
+    away: copies::HostTransfer,
     /// It came back before it was asked for.
     ahead: Option<Tensor>,
     /// The memory that was saved, which may still be referenced elsewhere.
@@ -174,7 +174,7 @@ impl HostValue {
         let mut state = self.engine.lock();
         let HostState { entries, ahead, stats, .. } = &mut *state;
         let Some(entry) = entries.get_mut(&self.number) else {
-            return Err(Error::gradient("offload", "a value was given up"));
+            return Err(Error::gradient("offload", "the saved value was already released"));
         };
         let storage = match entry.given.as_ref().and_then(upgrade) {
             Some(storage) => {

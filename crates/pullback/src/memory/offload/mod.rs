@@ -122,7 +122,7 @@ pub struct OffloadStats {
 impl Offload {
     /// Values of a GPU to the memory of the host; those on the CPU stay where they are.
     ///
-    /// Copies run beside the operations of the GPU: a value leaves when it is saved, its memory is
+    /// Copies run during the operations of the GPU: a value leaves when it is saved, its memory is
     /// used again once it was copied, and it comes back while backward works on what was saved
     /// after it. The host holds the copies in pinned memory, which is slow to make and is kept for
     /// the next step ([`PoolStats::pinned_bytes`](crate::PoolStats::pinned_bytes);
@@ -404,7 +404,7 @@ impl Pack for Offload {
                 }
             }
         };
-        Ok(Some(Arc::new(Away {
+        Ok(Some(Arc::new(OffloadedTensor {
             kept,
             spec: x.spec().clone(),
             original: x.0.layout.clone(),
@@ -415,8 +415,8 @@ impl Pack for Offload {
     }
 }
 
-/// A value that is somewhere else.
-struct Away {
+/// A saved value that was copied to a file or to the host.
+struct OffloadedTensor {
     kept: Ticket,
     spec: Spec,
     /// Its layout on the memory that was saved.
@@ -462,12 +462,14 @@ impl Ticket {
         let error = Error::new(error.kind(), "offload", message).at(at);
         match self {
             Ticket::Host(_) => error.hint("let fewer values come back at once, with prefetch(..)"),
-            Ticket::Disk(_) => error.hint("leave the files alone until backward has passed"),
+            Ticket::Disk(_) => {
+                error.hint("do not change or delete the files before backward has finished")
+            }
         }
     }
 }
 
-impl Packed for Away {
+impl Packed for OffloadedTensor {
     fn unpack(&self) -> Result<Tensor> {
         let ticket = &self.kept;
         if let Some(storage) = ticket.original() {

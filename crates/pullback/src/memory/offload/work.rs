@@ -2,7 +2,7 @@
 
 use super::engine::{EngineShared, EngineState, OffloadOptions, TransferState, upgrade};
 use super::file::{OnFile, Unwritten};
-use crate::memory::kept::Window;
+use crate::memory::kept::SavedView;
 use crate::{Error, ErrorKind, Result, Tensor};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ impl EngineShared {
 
     pub fn unwritten(&self, why: Unwritten, saver: &str) -> Error {
         let message = match why {
-            Unwritten::Cancelled => format!("{saver} was given up"),
+            Unwritten::Cancelled => format!("{saver} was released before it was written"),
             Unwritten::Failed(path, error) => {
                 format!("{saver} could not be written to {}: {error}", path.display())
             }
@@ -105,7 +105,7 @@ impl EngineShared {
                     Some(x) => {
                         let (here, op, at) = &entry.saved_at;
                         here.register(&x, op, *at);
-                        entry.memory = Some(Window::of(&x));
+                        entry.memory = Some(SavedView::of(&x));
                         entry.ahead = true;
                         spare.insert(number);
                         stats.read_bytes += entry.bytes as u64;

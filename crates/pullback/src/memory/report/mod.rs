@@ -584,5 +584,5 @@ fn refuse_inside(at: Line) -> Result<()> {
         (false, false) => return Ok(()),
     };
     let error = Error::new(ErrorKind::Memory, OP, message).at(at);
-    Err(error.hint("make the report around it"))
+    Err(error.hint("call memory_report outside"))
 }

@@ -8,7 +8,7 @@ use crate::{DType, Tensor, custom_vjp, fori_loop, grad, kinks, trace};
 
 /// Matrices up to this size always have the polynomial differentiated, where they are nearly
 /// singular: it costs n⁴, which is little for them.
-const FEW: usize = 8;
+const SMALL_MATRIX: usize = 8;
 
 /// The determinant of a square matrix.
 ///
@@ -55,7 +55,7 @@ fn nearly_singular(a: &Tensor, n: usize) -> Tensor {
     let sizes = lu.diagonal().abs();
     let (low, high) = (sizes.min_over(-1), sizes.max_over(-1));
     let epsilon = if a.dtype() == DType::F64 { f64::EPSILON } else { f64::from(f32::EPSILON) };
-    let part = epsilon.powf(if n <= FEW { 0.25 } else { 0.5 });
+    let part = epsilon.powf(if n <= SMALL_MATRIX { 0.25 } else { 0.5 });
     low.le(&(&high * part)).logical_and(high.lt(f64::INFINITY))
 }
 
@@ -77,7 +77,7 @@ fn regular_det(a: &Tensor) -> Tensor {
 /// The value through the factors, with derivatives that divide by nothing.
 #[track_caller]
 fn singular_det(a: &Tensor, n: usize) -> Tensor {
-    if n <= FEW {
+    if n <= SMALL_MATRIX {
         let y = polynomial(a, n);
         return regular_det(&a.detach()) + (&y - y.detach());
     }
@@ -117,7 +117,7 @@ fn polynomial(a: &Tensor, n: usize) -> Tensor {
         let after = above.matmul(&x.diagonal().unsqueeze(-1));
         (x * &above - after * &eye).matmul(&turned)
     };
-    let last = match n <= FEW {
+    let last = match n <= SMALL_MATRIX {
         true => (1..n).fold(turned.clone(), |x, _| step(&x)),
         false => fori_loop(1, n as i64, |_, x: &Tensor| step(x), &turned),
     };

@@ -11,23 +11,23 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A file that can be written, and was not yet.
-pub struct Target {
+/// The file of a recording: it can be written, and has not been yet.
+pub struct RecordingFile {
     path: PathBuf,
     /// What takes its place; none beside a pipe or a device, which is written itself.
     temporary: Option<PathBuf>,
 }
 
-impl Target {
+impl RecordingFile {
     /// Checks that a file can be written, and changes nothing in it.
     ///
     /// # Errors
     /// If it cannot be written.
-    pub fn open(path: &Path) -> Result<Target> {
-        Target::checked(path).map_err(|error| failed(path, &error))
+    pub fn open(path: &Path) -> Result<RecordingFile> {
+        RecordingFile::checked(path).map_err(|error| failed(path, &error))
     }
 
-    fn checked(path: &Path) -> io::Result<Target> {
+    fn checked(path: &Path) -> io::Result<RecordingFile> {
         // A link stays one: what it leads to is replaced.
         let path = match fs::canonicalize(path) {
             Ok(real) => real,
@@ -37,7 +37,7 @@ impl Target {
         match fs::metadata(&path) {
             Ok(found) => {
                 if !found.is_file() && !found.is_dir() {
-                    return Ok(Target { path, temporary: None });
+                    return Ok(RecordingFile { path, temporary: None });
                 }
                 // Opening alone refuses folders and files that are read-only.
                 OpenOptions::new().append(true).open(&path)?;
@@ -57,7 +57,7 @@ impl Target {
         let name = format!(".{}.{}-{number}", name.to_string_lossy(), std::process::id());
         let temporary = path.with_file_name(name);
         OpenOptions::new().write(true).create_new(true).open(&temporary)?;
-        Ok(Target { path, temporary: Some(temporary) })
+        Ok(RecordingFile { path, temporary: Some(temporary) })
     }
 
     /// Writes the file.
@@ -79,7 +79,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for RecordingFile {
     /// Nothing was recorded: the temporary file goes.
     fn drop(&mut self) {
         if let Some(temporary) = &self.temporary {
