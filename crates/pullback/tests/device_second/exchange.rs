@@ -7,7 +7,7 @@
 //! host engine: sums are its tree.
 
 use super::machine::{Machine, locked};
-use super::{Counters, PATIENCE, Queue, Ready, Seen, Work, answer};
+use super::{Counters, Queue, Ready, Seen, TIMEOUT, Work, answer};
 use pullback::backend::{Bases, DeviceFlight, Handle};
 use pullback::{Device, Error, ErrorKind, Op, Result, Spec};
 use pullback_cpu::{Buffer, Input};
@@ -84,7 +84,7 @@ impl Landing {
         }
         let (state, time) = self
             .changed
-            .wait_timeout_while(state, PATIENCE, |state| state.outcome.is_none())
+            .wait_timeout_while(state, TIMEOUT, |state| state.outcome.is_none())
             .unwrap();
         assert!(!time.timed_out(), "a collective hangs");
         state.outcome.clone().expect("waited for it")
@@ -144,11 +144,11 @@ struct Stream {
 
 impl Stream {
     fn run(&self, job: Job) {
-        let _ = job.ready.recv_timeout(PATIENCE);
+        let _ = job.ready.recv_timeout(TIMEOUT);
         if !AT_ONCE.load(SeqCst) {
             let last = self.wanted.0.lock().unwrap();
             let early = |last: &mut u64| *last < job.number && !AT_ONCE.load(SeqCst);
-            drop(self.wanted.1.wait_timeout_while(last, PATIENCE, early).unwrap());
+            drop(self.wanted.1.wait_timeout_while(last, TIMEOUT, early).unwrap());
         }
         let outcome = self.exchange(&job);
         if let Err(error) = &outcome {

@@ -1,7 +1,7 @@
 //! What the second device is: memory, and what is done with it.
 
 use super::copies::Copy;
-use super::{Counters, PATIENCE, Seen, Work, specs};
+use super::{Counters, Seen, TIMEOUT, Work, specs};
 use pullback::backend::{Handle, Write};
 use pullback::{DType, Error, Op, Result};
 use pullback_cpu::{BoundInput, Buffer, Input, Prepared, WriteTarget};
@@ -33,7 +33,7 @@ pub fn run(machine: &Mutex<Machine>, told: &Receiver<Work>) {
         let done = catch_unwind(AssertUnwindSafe(|| match work {
             Work::Pause(resume) => {
                 // Goes on when the other end is dropped, or when somebody has forgotten to.
-                let _ = resume.recv_timeout(PATIENCE);
+                let _ = resume.recv_timeout(TIMEOUT);
                 Ok(())
             }
             Work::Hold(landing) => landing.land(),
