@@ -23,7 +23,7 @@ const BUCKET: usize = 1 << 20;
 /// Steps at a time; the first of them settles the buckets.
 const STEPS: usize = 5;
 /// Both trainings are measured in turn, so that they see the same machine.
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 4;
 
 /// What one worker saw.
 #[derive(Default)]
@@ -56,7 +56,7 @@ pub fn train(workers: usize, network: Network) -> CliResult<(Schedule, f64)> {
     });
     pullback::set_threads(threads);
     let seen = seen?;
-    let measured = median(seen[0].with_network.iter().map(Duration::as_secs_f64));
+    let measured = quartile(seen[0].with_network.iter().map(Duration::as_secs_f64));
     Ok((slowest(&seen), measured))
 }
 
@@ -81,20 +81,21 @@ fn steps(group: &Group) -> pullback::Result<(Vec<StepSchedule>, Vec<Duration>)> 
     Ok((schedules, times))
 }
 
-fn median(values: impl Iterator<Item = f64>) -> f64 {
+/// The lower quartile: what else runs on the machine only adds time.
+fn quartile(values: impl Iterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
+    values.get(values.len() / 4).copied().unwrap_or(0.0)
 }
 
 /// A bucket is reduced when the last worker has it, so of each moment the latest counts: of the
-/// workers in a step, and the median of the steps.
+/// workers in a step, and the lower quartile of the steps.
 fn slowest(seen: &[Seen]) -> Schedule {
     let steps = seen.iter().map(|seen| seen.schedules.len()).min().unwrap_or(0);
     let latest = |moment: &dyn Fn(&StepSchedule) -> f64| {
         let of_step =
             |step: usize| seen.iter().map(|seen| moment(&seen.schedules[step])).fold(0.0, f64::max);
-        median((0..steps).map(of_step))
+        quartile((0..steps).map(of_step))
     };
     let forward = latest(&|step| step.forward);
     let buckets = seen[0].schedules.last().map(|step| step.buckets.clone()).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! Random programs of several workers, the same ones every time.
 
 use pullback_fuzz::workers::{Exchange, TeamProgram, search};
+use std::sync::Arc;
 
 const PROGRAMS: u64 = 120;
 
@@ -8,6 +9,15 @@ const PROGRAMS: u64 = 120;
 fn many_workers_agree_with_one() {
     let failures = search(1, PROGRAMS);
     assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[test]
+fn a_mistake_of_the_workers_is_found() {
+    let found = (1..20).filter(|&seed| {
+        let program = Arc::new(TeamProgram::new(seed).mistaken());
+        program.failures().iter().any(|text| text.contains(&format!("--seed {seed}")))
+    });
+    assert!(found.count() > 5);
 }
 
 #[test]
