@@ -1,7 +1,7 @@
 //! Collectives: operations that the workers of a group compute together.
 //!
 //! A [`Collective`] is plain data, like every op; the code that moves bytes between workers is a
-//! [`Communicator`], which an engine supplies (threads of one process, shared memory, MPI, NCCL).
+//! [`Communicator`], which an engine supplies (threads of one process, shared memory, MPI).
 //! The contract between the two is small on purpose:
 //!
 //! * memory is dense and row-major, and what is gathered, scattered or exchanged lies along axis 0,
@@ -165,7 +165,7 @@ pub trait Communicator: Send + Sync {
     /// How many workers are in the group.
     fn size(&self) -> usize;
 
-    /// The name of the engine: `threads`, `local`, `mpi`, `nccl`.
+    /// The name of the engine: `threads`, `local`, `mpi`.
     fn engine(&self) -> &'static str;
 
     /// Runs a collective and returns when this worker's result is complete. Input and output are

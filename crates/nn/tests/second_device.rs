@@ -6,7 +6,8 @@ mod device_second;
 
 use device_second::{Counts, alone, counted, limited, scratch, second};
 use pullback::{
-    DType, Device, ErrorKind, Result, Tensor, autocast, catch, jit, no_grad, with_default_device,
+    DType, Device, ErrorKind, Result, Tensor, autocast, catch, jit, no_grad, trim_memory,
+    with_default_device,
 };
 use pullback_nn::models::Mlp;
 use pullback_nn::optim::{Adam, Optimizer, Sgd, UpdateRule};
@@ -240,6 +241,8 @@ fn a_thousand_steps_without_memory_leave_everything_usable() {
         let x = batch(0).0.to(second());
         scratch(u64::MAX, true, || jitted.call(&x)).unwrap();
         if failing {
+            // The working memory of programs is what this one takes.
+            trim_memory();
             for i in 0..1000 {
                 let error = match i % 2 {
                     0 => scratch(i % 7, true, || jitted.call(&x)).unwrap_err(),
@@ -252,4 +255,45 @@ fn a_thousand_steps_without_memory_leave_everything_usable() {
         losses.into_iter().chain(state_of(&net, &optimizer)).collect::<Vec<_>>()
     };
     assert_eq!(bits(&train(true)), bits(&train(false)));
+}
+
+#[test]
+fn weights_go_straight_to_the_device_and_are_saved_from_it() {
+    use pullback_nn::state::{Weights, load_weights, save_weights};
+    let _alone = alone();
+    let folder = tempfile::tempdir().unwrap();
+    let [first, again] = ["first", "again"].map(|name| folder.path().join(name));
+    pullback::manual_seed(9);
+    let sizes: Vec<usize> = vec![128; 17];
+    let host = with_default_device(Device::Cpu, || Mlp::new(&sizes));
+    save_weights(&host, &first).unwrap();
+    let there = with_default_device(second(), || Mlp::new(&sizes));
+    let tensors = there.parameters().len() as u64;
+    // One tensor at a time: the host has the bytes of a layer (64 KiB, and as elements), not of 16.
+    let live = pullback::memory_stats().live_bytes;
+    pullback::reset_peak();
+    let (loaded, told) = counted(|| Weights::new().load(&there, &first).unwrap());
+    let rise = pullback::memory_stats().peak_bytes - live;
+    assert!(rise <= 4 * (64 << 10), "{rise} bytes of the host");
+    assert_eq!((loaded.written as u64, told.uploads, told.downloads), (tensors, tensors, 0));
+    assert_eq!(bits(&there.parameters()), bits(&host.parameters()));
+    assert!(there.parameters().iter().all(|x| x.device() == second()));
+    let ((), told) = counted(|| save_weights(&there, &again).unwrap());
+    assert_eq!((told.uploads, told.downloads), (0, tensors));
+    assert_eq!(std::fs::read(&first).unwrap(), std::fs::read(&again).unwrap());
+    // The default device does not matter, and what does not fit changes nothing.
+    let fresh = with_default_device(Device::Cpu, || Mlp::new(&sizes));
+    with_default_device(second(), || load_weights(&fresh, &again)).unwrap();
+    assert_eq!(bits(&fresh.parameters()), bits(&host.parameters()));
+    assert!(fresh.parameters().iter().all(|x| x.device() == Device::Cpu));
+    let before = bits(&there.parameters());
+    std::fs::write(&again, &std::fs::read(&first).unwrap()[..100_000]).unwrap();
+    let said = load_weights(&there, &again).unwrap_err().to_string();
+    assert!(said.contains("is cut short: it ends at byte 100000 inside tensor"), "{said}");
+    assert_eq!(bits(&there.parameters()), before);
+    // A device without memory for one of them says so.
+    let error = limited(1000, || load_weights(&there, &first)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Memory, "{error}");
+    load_weights(&there, &first).unwrap();
+    assert_eq!(bits(&there.parameters()), before);
 }

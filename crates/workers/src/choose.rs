@@ -82,7 +82,11 @@ pub fn init_with(engine: &str) -> Result<Group> {
              `pullback_workers::threads`"
                 .to_string(),
         )),
-        "nccl" => Err(refused("the engine `nccl` is not part of this build".to_string())),
+        "nccl" => Err(refused(
+            "`nccl` is no engine of its own: workers of `local` and `mpi` use it for tensors of \
+             GPUs by themselves, where it is found"
+                .to_string(),
+        )),
         other => Err(refused(format!(
             "there is no engine `{other}`; there are `local`, `mpi` and, in tests, `threads`"
         ))),

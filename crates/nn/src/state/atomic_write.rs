@@ -39,12 +39,22 @@ fn folder_of(path: &Path) -> &Path {
 
 /// Replaces the file at `path`, or makes it.
 pub(crate) fn replace_file(op: &'static str, path: &Path, bytes: &[u8]) -> Result<()> {
+    replace_file_with(op, path, |temporary| write_new(temporary, bytes))
+}
+
+/// Replaces the file at `path`, or makes it, by what `write` writes to another path.
+pub(crate) fn replace_file_with(
+    op: &'static str,
+    path: &Path,
+    write: impl FnOnce(&Path) -> io::Result<()>,
+) -> Result<()> {
     let Some(name) = path.file_name() else {
         return Err(Error::argument(op, format!("{} is not the name of a file", path.display())));
     };
     let folder = folder_of(path);
     let temporary = temporary(folder, &name.to_string_lossy());
-    let written = write_new(&temporary, bytes)
+    let written = write(&temporary)
+        .and_then(|()| File::open(&temporary)?.sync_all())
         .and_then(|()| fs::rename(&temporary, path))
         .and_then(|()| sync_folder(folder));
     written.map_err(|error| {

@@ -221,14 +221,17 @@ impl Checkpoint {
 }
 
 /// Tensors of a checkpoint that fit where they go.
-pub(crate) struct VerifiedCheckpoint {
-    fitted: Vec<Fitted>,
+pub(crate) struct VerifiedCheckpoint<'a> {
+    of: &'a SavedCheckpoint,
+    model: Fitted,
+    groups: Vec<Fitted>,
     random: Vec<Tensor>,
 }
 
-impl VerifiedCheckpoint {
+impl VerifiedCheckpoint<'_> {
     pub fn write(self) -> Result<()> {
-        self.fitted.into_iter().try_for_each(Fitted::write)?;
+        self.of.write(MODEL, &self.model)?;
+        self.groups.iter().try_for_each(|group| self.of.write(STATE, group))?;
         self.random.iter().for_each(set_random_state);
         Ok(())
     }
@@ -319,13 +322,20 @@ impl SavedCheckpoint {
         model: &impl Module,
         optimizer: &dyn Optimizer,
         groups: &[(String, Vec<(String, Tensor)>)],
-    ) -> Result<VerifiedCheckpoint> {
-        let mut fitted =
-            vec![self.fit_model(model)?, self.fit_group(OPTIMIZER, optimizer.named_state())?];
+    ) -> Result<VerifiedCheckpoint<'_>> {
+        let model = self.fit_model(model)?;
+        let mut fitted = vec![self.fit_group(OPTIMIZER, optimizer.named_state())?];
         for (group, named) in groups {
             fitted.push(self.fit_group(group, named.clone())?);
         }
-        Ok(VerifiedCheckpoint { fitted, random: self.random()? })
+        Ok(VerifiedCheckpoint { of: self, model, groups: fitted, random: self.random()? })
+    }
+
+    /// Writes tensors of one of the files to where they fit.
+    fn write(&self, file: &str, fitted: &Fitted) -> Result<()> {
+        let path = self.folder.join(file);
+        let bytes = if file == MODEL { &self.model } else { &self.state };
+        fitted.write(OP, &path, &decode(OP, &path, bytes)?)
     }
 
     /// Restores the model alone.
@@ -346,7 +356,7 @@ impl SavedCheckpoint {
     /// # Errors
     /// If a tensor is missing, unexpected, or of another shape or dtype; then nothing is changed.
     pub fn restore_model(&self, model: &impl Module) -> Result<()> {
-        self.fit_model(model)?.write()
+        self.write(MODEL, &self.fit_model(model)?)
     }
 
     /// Restores the tensors of a group that [`Checkpoint::tensors`] added, by writing into `named`
@@ -372,7 +382,7 @@ impl SavedCheckpoint {
     /// # Errors
     /// If a tensor is missing, unexpected, or of another shape or dtype; then nothing is changed.
     pub fn restore_tensors(&self, group: &str, named: Vec<(String, Tensor)>) -> Result<()> {
-        self.fit_group(group, named)?.write()
+        self.write(STATE, &self.fit_group(group, named)?)
     }
 
     /// Whether it holds tensors of this group.

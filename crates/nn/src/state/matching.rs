@@ -3,9 +3,13 @@
 
 use super::names::{Names, fits};
 use super::rules::TensorSource;
-use super::tensors::{bytes_of, dtype_of, spec_of, tensor_of};
-use pullback::{DType, Error, Path, Result, Tensor, Tree, catch, no_grad};
-use safetensors::SafeTensors;
+use super::stored::StoredTensors;
+use super::tensors::{bytes_of, check_bytes, dtype_of, spec_of, unsupported};
+use pullback::{
+    DType, Device, Error, ErrorKind, Path, Result, Tensor, Tree, catch, no_grad,
+    with_default_device,
+};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// A tensor and all its names: several, where it is tied.
@@ -46,7 +50,9 @@ pub(crate) struct Fit<'a> {
 /// The result of matching: what is written where, and what does not fit.
 #[derive(Default)]
 pub(crate) struct Fitted {
-    writes: Vec<(Tensor, Tensor)>,
+    /// Values are read when they are written.
+    writes: Vec<(Tensor, TensorSource)>,
+    names: Names,
     pub missing: Vec<String>,
     pub unexpected: Vec<String>,
     mismatching: Vec<String>,
@@ -60,8 +66,8 @@ impl<'a> Fit<'a> {
         Fit { names, cast: false, ignored: &[], optional: &[] }
     }
 
-    pub fn run(&self, file: &SafeTensors, targets: &[Destination]) -> Fitted {
-        let mut out = Fitted::default();
+    pub fn run(&self, file: &dyn StoredTensors, targets: &[Destination]) -> Fitted {
+        let mut out = Fitted { names: self.names.clone(), ..Fitted::default() };
         // By the model's names; in alphabetical order, so that messages do not depend on a hash.
         let mut given: BTreeMap<String, TensorSource> = BTreeMap::new();
         let mut in_file = file.names();
@@ -91,13 +97,11 @@ impl<'a> Fit<'a> {
                 continue;
             };
             match self.fitted(file, first, &target.tensor) {
-                Ok(value) => out.writes.push((target.tensor.clone(), value)),
+                Ok(()) => out.writes.push((target.tensor.clone(), first.clone())),
                 Err(why) => out.mismatching.push(why),
             }
             let bytes = |source: &TensorSource| match source {
-                TensorSource::Stored(name) => {
-                    file.tensor(name).map(|view| view.data().to_vec()).ok()
-                }
+                TensorSource::Stored(name) => file.bytes(name).map(Cow::into_owned).ok(),
                 made => made.value(file, self.names).map(|x| bytes_of(&x)).ok(),
             };
             for other in found[1..].iter().filter(|&other| bytes(other) != bytes(first)) {
@@ -113,32 +117,37 @@ impl<'a> Fit<'a> {
         out
     }
 
-    /// The value of a source as `target` can take it, or why it cannot.
+    /// Whether `target` can take the value of a source, or why it cannot.
     fn fitted(
         &self,
-        file: &SafeTensors,
+        file: &dyn StoredTensors,
         source: &TensorSource,
         target: &Tensor,
-    ) -> std::result::Result<Tensor, String> {
-        let value = match source {
+    ) -> std::result::Result<(), String> {
+        match source {
             TensorSource::Stored(name) => {
-                self.stored(file, name, target).map_err(|why| format!("`{name}` {why}"))?
+                self.stored(file, name, target).map_err(|why| format!("`{name}` {why}"))?;
             }
             made => {
-                let value = made.value(file, self.names)?;
+                // On the host, and read again when it is written.
+                let value = with_default_device(Device::Cpu, || made.value(file, self.names))?;
                 if value.shape() != target.shape() || !self.takes(value.dtype(), target) {
                     let (words, spec) = (made.words(), made.spec(file));
                     let (is, here) = (value.spec(), target.spec());
                     return Err(format!("{words} {spec} is {is}, {here} here"));
                 }
-                value
             }
-        };
+        }
         // Writing a tensor over itself changes nothing, and fails where writing to it would.
-        let may = catch(|| no_grad(|| drop(target.copy_(target))));
-        let words = source.words();
-        may.map_err(|error| format!("{words} may not be written: {}", error.message()))?;
-        Ok(value.cast(target.dtype()))
+        match catch(|| no_grad(|| drop(target.copy_(target)))) {
+            Ok(()) => Ok(()),
+            // Whether there is memory for it shows when it is written.
+            Err(error) if error.kind() == ErrorKind::Memory => Ok(()),
+            Err(error) => {
+                let words = source.words();
+                Err(format!("{words} may not be written: {}", error.message()))
+            }
+        }
     }
 
     fn takes(&self, dtype: DType, target: &Tensor) -> bool {
@@ -146,30 +155,32 @@ impl<'a> Fit<'a> {
         dtype == target.dtype() || (self.cast && kind(dtype) == kind(target.dtype()))
     }
 
-    /// The value of a stored tensor that has the shape and dtype of `target`.
+    /// Whether a stored tensor has the shape and dtype of `target`.
     fn stored(
         &self,
-        file: &SafeTensors,
+        file: &dyn StoredTensors,
         name: &str,
         target: &Tensor,
-    ) -> std::result::Result<Tensor, String> {
-        let view = file.tensor(name).map_err(|error| error.to_string())?;
-        let turned = self.names.is_transposed(name) && view.shape().len() == 2;
-        let mut shape = view.shape().to_vec();
+    ) -> std::result::Result<(), String> {
+        let (stored, whole) = file.info(name).ok_or_else(|| "is not in the file".to_string())?;
+        let turned = self.names.is_transposed(name) && whole.len() == 2;
+        let mut shape = whole.clone();
         if turned {
             shape.reverse();
         }
-        let fits = dtype_of(&view).is_some_and(|dtype| self.takes(dtype, target));
-        if shape != target.shape() || (!fits && dtype_of(&view).is_some()) {
+        let dtype = dtype_of(stored);
+        let fits = dtype.is_none_or(|dtype| self.takes(dtype, target));
+        if shape != target.shape() || !fits {
             let turned = if turned { " transposed" } else { "" };
-            return Err(format!(
-                "is {}{turned} in the file, {} here",
-                spec_of(&view),
-                target.spec()
-            ));
+            let is = spec_of(stored, &whole);
+            return Err(format!("is {is}{turned} in the file, {} here", target.spec()));
         }
-        let value = tensor_of(&view)?;
-        Ok(if turned { value.t() } else { value })
+        match dtype {
+            None => Err(unsupported(stored)),
+            // The only one of which not every byte means something.
+            Some(DType::Bool) => check_bytes(DType::Bool, &file.bytes(name)?),
+            Some(_) => Ok(()),
+        }
     }
 }
 
@@ -220,10 +231,21 @@ impl Fitted {
         Err(error)
     }
 
-    /// Writes everything, in place.
-    pub fn write(self) -> Result<()> {
-        // Files are read on the host.
-        let write = |(to, value): &(Tensor, Tensor)| drop(to.copy_(value.to(to.device())));
-        catch(|| no_grad(|| self.writes.iter().for_each(write)))
+    /// Reads and writes everything, in place: one tensor after the other, each moved to the device
+    /// that it goes to.
+    pub fn write(
+        &self,
+        op: &'static str,
+        path: &std::path::Path,
+        file: &dyn StoredTensors,
+    ) -> Result<()> {
+        for (to, source) in &self.writes {
+            let read = || source.value(file, &self.names);
+            let value = with_default_device(Device::Cpu, read)
+                .map_err(|why| Error::argument(op, format!("{}: {why}", path.display())))?;
+            let there = || value.to(to.device()).cast(to.dtype());
+            catch(|| no_grad(|| drop(to.copy_(there()))))?;
+        }
+        Ok(())
     }
 }

@@ -17,6 +17,7 @@ mod names;
 mod rules;
 mod saved_shards;
 mod sharded;
+mod stored;
 mod tensors;
 mod weights;
 

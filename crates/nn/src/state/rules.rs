@@ -5,10 +5,10 @@
 //! is read until everything has its place.
 
 use super::names::{NameRule, filled, matched};
-use super::tensors::{spec_of, tensor_of};
+use super::stored::{StoredTensors, read};
+use super::tensors::spec_of;
 use crate::state::Names;
 use pullback::{Tensor, cat, catch};
-use safetensors::SafeTensors;
 use std::collections::BTreeMap;
 
 /// Where a tensor for the model comes from.
@@ -71,10 +71,11 @@ impl TensorSource {
     }
 
     /// Its spec, for errors.
-    pub fn spec(&self, file: &SafeTensors) -> String {
+    pub fn spec(&self, file: &dyn StoredTensors) -> String {
         match self {
             TensorSource::Stored(name) => {
-                file.tensor(name).map(|v| spec_of(&v)).unwrap_or_default()
+                let info = file.info(name);
+                info.map(|(dtype, shape)| spec_of(dtype, &shape)).unwrap_or_default()
             }
             TensorSource::Joined { rule, .. } | TensorSource::Part { rule, .. } => {
                 format!("(by {rule})")
@@ -83,11 +84,10 @@ impl TensorSource {
     }
 
     /// Its value, or why there is none.
-    pub fn value(&self, file: &SafeTensors, names: &Names) -> Sentence {
+    pub fn value(&self, file: &dyn StoredTensors, names: &Names) -> Sentence {
         match self {
             TensorSource::Stored(name) => {
-                let view = file.tensor(name).map_err(|error| error.to_string())?;
-                let value = tensor_of(&view).map_err(|why| format!("`{name}` {why}"))?;
+                let value = read(file, name).map_err(|why| format!("`{name}` {why}"))?;
                 let turned = names.is_transposed(name) && value.rank() == 2;
                 Ok(if turned { value.t() } else { value })
             }

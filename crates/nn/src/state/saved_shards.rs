@@ -245,7 +245,7 @@ struct Elements {
 impl Elements {
     /// Takes what is needed of a part that holds the elements `held`.
     fn add(&mut self, view: &TensorView, held: Range<usize>, wanted: &Range<usize>) {
-        let size = dtype_of(view).map_or(1, pullback::DType::size);
+        let size = dtype_of(view.dtype()).map_or(1, pullback::DType::size);
         self.dtype = Some(view.dtype());
         self.bytes.resize(wanted.len() * size, 0);
         if let Some(Overlap { from, to, count }) = overlap(held, wanted) {

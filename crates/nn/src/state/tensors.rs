@@ -24,15 +24,20 @@ fn stored(dtype: DType) -> Dtype {
 }
 
 /// The dtype of a stored tensor, if there is one.
-pub(crate) fn dtype_of(view: &TensorView) -> Option<DType> {
-    DTYPES.iter().find(|(_, stored)| *stored == view.dtype()).map(|(dtype, _)| *dtype)
+pub(crate) fn dtype_of(stored: Dtype) -> Option<DType> {
+    DTYPES.iter().find(|(_, known)| *known == stored).map(|(dtype, _)| *dtype)
 }
 
 /// What a stored tensor is, in words: `f32[2,3]`.
-pub(crate) fn spec_of(view: &TensorView) -> String {
-    let dtype = dtype_of(view).map_or_else(|| view.dtype().to_string(), |d| d.to_string());
-    let shape: Vec<String> = view.shape().iter().map(usize::to_string).collect();
+pub(crate) fn spec_of(stored: Dtype, shape: &[usize]) -> String {
+    let dtype = dtype_of(stored).map_or_else(|| stored.to_string(), |d| d.to_string());
+    let shape: Vec<String> = shape.iter().map(usize::to_string).collect();
     format!("{dtype}[{}]", shape.join(","))
+}
+
+/// Why a tensor that is stored cannot be read, without its values.
+pub(crate) fn unsupported(stored: Dtype) -> String {
+    format!("is stored as {stored}, which is not a supported dtype")
 }
 
 /// A tensor that is written; its bytes are made on demand.
@@ -73,6 +78,14 @@ pub(crate) fn bytes_of(x: &Tensor) -> Vec<u8> {
     }
 }
 
+/// Whether every byte of a stored tensor means something.
+pub(crate) fn check_bytes(dtype: DType, bytes: &[u8]) -> std::result::Result<(), String> {
+    match dtype == DType::Bool && bytes.iter().any(|&b| b > 1) {
+        true => Err("is stored as bool, but holds a byte that is neither 0 nor 1".to_string()),
+        false => Ok(()),
+    }
+}
+
 /// The tensor that is stored.
 pub(crate) fn tensor_of(view: &TensorView) -> std::result::Result<Tensor, String> {
     fn read<T: HostElement, const N: usize>(view: &TensorView, value: fn([u8; N]) -> T) -> Tensor {
@@ -80,12 +93,8 @@ pub(crate) fn tensor_of(view: &TensorView) -> std::result::Result<Tensor, String
         let values: Vec<T> = whole.iter().map(|&bytes| value(bytes)).collect();
         Tensor::from_vec(values, view.shape())
     }
-    let Some(dtype) = dtype_of(view) else {
-        return Err(format!("is stored as {}, which is not a supported dtype", view.dtype()));
-    };
-    if dtype == DType::Bool && view.data().iter().any(|&b| b > 1) {
-        return Err("is stored as bool, but holds a byte that is neither 0 nor 1".to_string());
-    }
+    let Some(dtype) = dtype_of(view.dtype()) else { return Err(unsupported(view.dtype())) };
+    check_bytes(dtype, view.data())?;
     let made = pullback::catch(|| match dtype {
         DType::F64 => read(view, f64::from_le_bytes),
         DType::F32 => read(view, f32::from_le_bytes),
@@ -99,13 +108,30 @@ pub(crate) fn tensor_of(view: &TensorView) -> std::result::Result<Tensor, String
     made.map_err(|error| format!("cannot be made: {error}"))
 }
 
-/// The bytes of a safetensors file. `format` is what PyTorch's libraries look for.
+/// What PyTorch's libraries look for: one entry, so that the order of a hash map does not get into
+/// the bytes.
+fn metadata() -> Option<HashMap<String, String>> {
+    Some(HashMap::from([("format".to_string(), "pt".to_string())]))
+}
+
+fn views(tensors: &[(String, Tensor)]) -> impl Iterator<Item = (&str, LazyTensor)> {
+    tensors.iter().map(|(name, x)| (name.as_str(), LazyTensor(x.clone())))
+}
+
+/// The bytes of a safetensors file.
 pub(crate) fn encode(op: &'static str, tensors: &[(String, Tensor)]) -> Result<Vec<u8>> {
-    let views = tensors.iter().map(|(name, x)| (name.as_str(), LazyTensor(x.clone())));
-    // One entry, so that the order of a hash map does not get into the bytes.
-    let metadata = HashMap::from([("format".to_string(), "pt".to_string())]);
-    let encoded = pullback::catch(|| safetensors::serialize(views, Some(metadata)))?;
+    let encoded = pullback::catch(|| safetensors::serialize(views(tensors), metadata()))?;
     encoded.map_err(|error| Error::argument(op, format!("cannot be put into a file: {error}")))
+}
+
+/// Writes a safetensors file, one tensor after the other: the host has one of them at a time.
+pub(crate) fn write_to(path: &Path, tensors: &[(String, Tensor)]) -> std::io::Result<()> {
+    let write = || safetensors::serialize_to_file(views(tensors), metadata(), path);
+    let written = pullback::catch(write).map_err(|error| std::io::Error::other(error.to_string()));
+    written?.map_err(|error| match error {
+        safetensors::SafeTensorError::IoError(error) => error,
+        other => std::io::Error::other(other.to_string()),
+    })
 }
 
 /// The tensors in the bytes of a safetensors file.

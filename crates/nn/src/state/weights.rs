@@ -1,9 +1,10 @@
 //! The weights of a model in a safetensors file.
 
-use super::atomic_write::{failed, replace_file};
+use super::atomic_write::replace_file_with;
 use super::matching::{Fit, targets_of};
 use super::names::Names;
-use super::tensors::{decode, encode};
+use super::stored::with_file;
+use super::tensors::write_to;
 use crate::Module;
 use pullback::{Error, Line, Result, user_line};
 use std::path::Path;
@@ -41,7 +42,9 @@ pub fn save_weights(model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
 }
 
 /// Reads the parameters and buffers of a model from a safetensors file, in place. Every name, shape
-/// and dtype must fit, or nothing is changed. A tied parameter may have any of its names.
+/// and dtype must fit, or nothing is changed. A tied parameter may have any of its names. Each
+/// tensor is read when all of them fit, and goes straight to the device of the one it is written
+/// to, so the host has one of them at a time.
 ///
 /// ```
 /// use pullback_nn::Linear;
@@ -59,7 +62,8 @@ pub fn save_weights(model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
 ///
 /// # Errors
 /// If the file cannot be read or does not fit; the message names what is missing, unexpected or
-/// mismatching. Then nothing is changed.
+/// mismatching. Then nothing is changed. (A disk or a device that fails while tensors are read
+/// leaves those that were written before.)
 #[doc(alias = "load_state_dict")]
 #[track_caller]
 pub fn load_weights(model: &impl Module, path: impl AsRef<Path>) -> Result<()> {
@@ -276,7 +280,7 @@ impl Weights {
             let message = format!("two tensors would be named `{}` in the file", pair[0]);
             return Err(Error::argument(SAVE, message));
         }
-        replace_file(SAVE, path, &encode(SAVE, &tensors)?)
+        replace_file_with(SAVE, path, |file| write_to(file, &tensors))
     }
 
     /// [`load_weights`] with these options.
@@ -303,18 +307,17 @@ impl Weights {
     }
 
     fn loaded(&self, model: &impl Module, path: &Path) -> Result<Loaded> {
-        let bytes = std::fs::read(path).map_err(|error| failed(LOAD, "read", path, &error))?;
-        let file = decode(LOAD, path, &bytes)?;
         let (ignored, optional) = (&self.ignored, &self.optional);
         let fit = Fit { names: &self.names, cast: self.cast, ignored, optional };
-        let fitted = fit.run(&file, &targets_of(model));
-        fitted.check(LOAD, path, "the model", self.strict)?;
-        let loaded = Loaded {
-            written: fitted.len(),
-            missing: [&fitted.missing[..], &fitted.excused[0]].concat(),
-            unexpected: [&fitted.unexpected[..], &fitted.excused[1]].concat(),
-        };
-        fitted.write()?;
-        Ok(loaded)
+        with_file(LOAD, path, |file| {
+            let fitted = fit.run(file, &targets_of(model));
+            fitted.check(LOAD, path, "the model", self.strict)?;
+            fitted.write(LOAD, path, file)?;
+            Ok(Loaded {
+                written: fitted.len(),
+                missing: [&fitted.missing[..], &fitted.excused[0]].concat(),
+                unexpected: [&fitted.unexpected[..], &fitted.excused[1]].concat(),
+            })
+        })
     }
 }
