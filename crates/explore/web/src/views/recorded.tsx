@@ -74,7 +74,7 @@ function RecordedForward({ recording }: { recording: Recording }) {
     <div class="stack gap">
       <div class="intro">
         <h2>The forward tape of {recording.title}</h2>
-        <p class="lead">{many(total, "node")}, as they ran. {recording.parts.length > 0 && `${many(recording.parts.length, "module")}.`}</p>
+        <p class="lead">Every value of the program, in the order in which they were computed: {many(total, "node")}{recording.parts.length > 0 && ` in ${many(recording.parts.length, "module")}`}. Large values are shown by a histogram, their mean and spread.</p>
       </div>
       <Transport at={at} total={total} go={(forward) => set({ forward, node: null })} label="Forward pass" pace={350} />
       {failure && <p class="note bad" role="alert">{failure.message}</p>}
@@ -150,7 +150,7 @@ function RecordedSweep({ recording }: { recording: Recording }) {
     <div class="stack gap">
       <div class="intro">
         <h2>The reverse sweep of {recording.title}</h2>
-        <p class="lead">{many(total, "visit")}, in the order of the backward pass. Large values are shown by their statistics.</p>
+        <p class="lead">The backward pass went through {many(total, "step")}, from the result back to the parameters. Each multiplies what arrives by its own slope and passes the shares on. Large values are shown by a histogram, their mean and spread.</p>
       </div>
       <Transport at={at} total={total} go={(reverse) => set({ reverse })} label="Reverse sweep" pace={500} />
       {visit ? (

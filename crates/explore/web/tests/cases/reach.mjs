@@ -80,8 +80,8 @@ export default async (bench) => {
     await p.waitForFunction(() => /^(\d[\d,]*)\/\1$/.test(document.querySelector(".transport .count")?.textContent.replace(/\s/g, "")));
     await p.keyboard.press("6");
     await p.waitForSelector(".outline button");
-    for (let k = 0; k < 60 && !(await p.evaluate(() => document.activeElement.closest(".outline"))); k++) await p.keyboard.press("Tab");
-    check(await p.evaluate(() => Boolean(document.activeElement.closest(".outline"))), "the outline is reached by Tab");
+    for (let k = 0; k < 60 && !(await p.evaluate(() => document.activeElement.closest(".outline button"))); k++) await p.keyboard.press("Tab");
+    check(await p.evaluate(() => Boolean(document.activeElement.closest(".outline button"))), "the outline is reached by Tab");
     const open = () => p.locator(".outline [aria-expanded=true]").count();
     const before = await open();
     await p.keyboard.press("Enter");
