@@ -124,7 +124,16 @@ fn subject(arguments: &ExploreArgs) -> CliResult<Subject> {
     }
     let body = json!({ "expression": what, "values": values });
     match pullback_explore::answer::tape::answer(&body) {
-        Ok(_) => Ok(Subject::Expression { text: what.clone(), values }),
+        Ok(tape) => {
+            let variables = tape["variables"].as_array().into_iter().flatten();
+            let known: Vec<&str> = variables.filter_map(|v| v["name"].as_str()).collect();
+            match values.keys().find(|name| !known.contains(&&name[..])) {
+                Some(name) => Err(Failure::usage(format!(
+                    "`{name}` is given, but it is no variable of `{what}`"
+                ))),
+                None => Ok(Subject::Expression { text: what.clone(), values }),
+            }
+        }
         Err(_) if looks_like_path => {
             Err(Failure::usage(format!("there is no file or folder {what}")))
         }

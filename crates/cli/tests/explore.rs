@@ -55,10 +55,14 @@ fn what_cannot_be_opened_gets_a_sentence() {
     let file = place.path().join("noise.pullback");
     std::fs::write(&file, b"noise").expect("written");
     let (folder, file) = (place.path().to_str().expect("a name"), file.to_str().expect("a name"));
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let port = &taken.local_addr().expect("an address").port().to_string()[..];
     #[rustfmt::skip]
-    let cases: [(&[&str], i32, &str); 7] = [
+    let cases: [(&[&str], i32, &str); 9] = [
         (&["explore", "x +", "x=1"],                 2, "expected a number"),
         (&["explore", "foo(x)", "x=1"],              2, "there is no function `foo`"),
+        (&["explore", "x*y", "x=2", "z=3"],          2, "`z` is given, but it is no variable of `x*y`"),
+        (&["explore", "x", "x=1", "--port", port],   1, "cannot listen on 127.0.0.1"),
         (&["explore", "missing.pullback"],           2, "there is no file or folder missing.pullback"),
         (&["explore", folder],                       2, "is not a run folder"),
         (&["explore", file],                         1, "this is not a recording"),

@@ -3,7 +3,7 @@
 //! the tests are not installed (`npm ci` in `crates/explore/web`), the test says so and passes.
 
 use crate::run::run;
-use pullback::{Tensor, cross_entropy, manual_seed};
+use pullback::{Tensor, cross_entropy, jit, manual_seed};
 use pullback_nn::models::{Gpt, GptConfig};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -21,6 +21,15 @@ fn record_gpt(path: &Path) {
     .expect("recorded");
 }
 
+/// A compiled function, and nothing at all.
+fn record_small(compiled: &Path, empty: &Path) {
+    let w = Tensor::from([0.5f32, -1.0, 2.0]);
+    let f = jit(|x: &Tensor| (x * &w).tanh().sum());
+    let x = Tensor::from([1f32, 2.0, 3.0]);
+    pullback::record(compiled, || Ok(f.of(&x) * 2.0)).expect("recorded");
+    pullback::record(empty, || Ok(())).expect("recorded");
+}
+
 #[test]
 fn the_page_in_a_browser() {
     let web = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../explore/web");
@@ -33,6 +42,8 @@ fn the_page_in_a_browser() {
     let place = tempfile::tempdir().expect("a folder");
     let (recording, folder) = (place.path().join("gpt.pullback"), place.path().join("run"));
     record_gpt(&recording);
+    let [compiled, empty] = ["jit", "empty"].map(|name| place.path().join(name));
+    record_small(&compiled, &empty);
     let folder = folder.to_str().expect("a name");
     let trained = run(&["train", "digits", "--model", "mlp", "--steps", "20", "--out", folder]);
     assert_eq!(trained.code, 0, "{}{}", trained.out, trained.err);
@@ -40,6 +51,7 @@ fn the_page_in_a_browser() {
         .args([web.join("tests/run.mjs").as_os_str(), "--quick".as_ref(), "--bin".as_ref()])
         .args([env!("CARGO_BIN_EXE_pullback"), "--run", folder, "--recording"])
         .arg(&recording)
+        .args(["--compiled".as_ref(), compiled.as_os_str(), "--empty".as_ref(), empty.as_os_str()])
         .output()
         .expect("node runs");
     let said = String::from_utf8_lossy(&tested.stdout);

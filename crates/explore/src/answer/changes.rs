@@ -2,8 +2,9 @@
 //!
 //! A pass may rename every variable, so texts say little. First, equations are matched by what they
 //! compute: the same op on the same values, down to the inputs. Then what is left, in order: the
-//! same op of the same line with results of the same specs is the same equation, and where one of
-//! its operands is another value now, it was *rewired*. So a change at the start does not make
+//! same op of the same line with results of the same specs is the same equation. Where one of its
+//! operands is made by a new equation, that stands in for the one that is gone; where it is another
+//! value that was there before, the equation was *rewired*. So a change at the start does not make
 //! everything after it new.
 //!
 //! What is gone was fused (its op is in a region that is new), was a duplicate (another equation
@@ -94,6 +95,11 @@ impl Matching<'_> {
         let (before, after) = (self.before, self.after);
         let outputs = after.equations[new].outputs.iter().zip(&before.equations[old].outputs);
         self.values.extend(outputs.map(|(&new, &old)| (new, old)));
+        // What is computed anew, from what has no counterpart, stands in for what was there.
+        let inputs = after.equations[new].inputs.iter().zip(&before.equations[old].inputs);
+        for (&new, &old) in inputs.filter(|(n, o)| after.spec(**n) == before.spec(**o)) {
+            self.values.entry(new).or_insert(old);
+        }
     }
 
     /// Operands of the two that are the same value.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 /// Limits on what is computed for a request.
 pub mod limits {
     /// Characters of an expression.
-    pub const CHARACTERS: usize = 4096;
+    pub const CHARACTERS: usize = 16_384;
     /// Elements of a value.
     pub const ELEMENTS: usize = 4096;
     /// Steps of an expression.

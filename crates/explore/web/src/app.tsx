@@ -143,7 +143,12 @@ function Current({ start, tape, busy, failed }: { start: Start; tape: Tape | nul
   if (shown.view === "training") return <TrainingView start={start} />;
   if (shown.view === "program") return <ProgramView start={start} recording={recording} />;
   if (file && start.opened.kind === "run") return <p class="note">A run folder has no tape. Choose “Expression” on the left, or open the Training view.</p>;
-  if (shown.view === "graph") return <GraphView key={recording ? "file" : "expression"} tape={tape} recording={recording} start={start} />;
+  if (recording && start.opened.nodes === 0) {
+    return <p class="note">{start.opened.program
+      ? <>This file holds a program and no run of it, so there is no tape. <button class="link" onClick={() => set({ view: "program" })}>Open the program</button></>
+      : <>This recording is empty: no op ran inside <code>pullback::record</code>.</>}</p>;
+  }
+  if (shown.view === "graph") return <GraphView key={recording ? "file" : "expression"} tape={tape} failed={failed} recording={recording} start={start} />;
   if (recording && (shown.view === "forward" || shown.view === "reverse")) return <RecordedTape key={shown.view} reverse={shown.view === "reverse"} />;
   if (recording) return <RecordedBothWays />;
   if (!tape) return failed ? <p class="placeholder">{failed}</p> : <p class="placeholder" aria-busy="true">Asking the engine …</p>;

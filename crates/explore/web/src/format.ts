@@ -63,6 +63,16 @@ export function rows(data: Nested): Num[][] {
 export const isScalar = (v: Value | null | undefined): boolean =>
   !!v && v.data !== null && v.data !== undefined && !Array.isArray(v.data);
 
+/** A place in a program, without detours: `a/../b.rs:1:2` is `b.rs:1:2`. */
+export function place(line: string): string {
+  let short = line;
+  for (let before = ""; before !== short;) {
+    before = short;
+    short = short.replace(/(^|\/)[^/.][^/]*\/\.\.\//, "$1");
+  }
+  return short;
+}
+
 /** "2 × 3", or "scalar". */
 export const shape = (s: number[] | undefined): string => (!s || s.length === 0 ? "scalar" : s.join(" × "));
 

@@ -16,7 +16,8 @@ ask<Start>("/api/start").then(
     begin({
       expression: first?.expression ?? "", values: first?.values ?? {},
       subject: start.opened.kind === "expression" ? "expression" : "file",
-      view: start.opened.kind === "run" ? "training" : start.opened.kind === "recording" ? "graph" : "forward",
+      // A file that holds a program alone has no tape to show.
+      view: start.opened.kind === "run" ? "training" : start.opened.kind === "expression" ? "forward" : start.opened.nodes === 0 && start.opened.program ? "program" : "graph",
     });
     render(<App start={start} />, root);
   },

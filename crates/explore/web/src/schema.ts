@@ -22,7 +22,7 @@ export interface Preset {
 }
 export interface Start {
   version: string; written: boolean;
-  opened: Partial<Subject> & { kind: "expression" | "recording" | "run"; title: string; nodes?: number; bytes?: number };
+  opened: Partial<Subject> & { kind: "expression" | "recording" | "run"; title: string; nodes?: number; bytes?: number; program?: boolean };
   examples: Example[];
   presets: Preset[];
   functions: string[];

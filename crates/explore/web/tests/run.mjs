@@ -4,7 +4,8 @@
 //   node tests/run.mjs --url http://127.0.0.1:7777
 //
 // --bin starts servers itself (and writes a page); --url uses one that runs. --recording and --run
-// add what needs a recording or a run folder. --only TEXT runs the tests whose name contains it;
+// add what needs a recording or a run folder (--compiled: a recording of a compiled function, --empty:
+// of nothing). --only TEXT runs the tests whose name contains it;
 // --quick compares the numbers of two examples instead of all, and leaves out the slowest others.
 // --strict also asserts times (a load below 300 ms, 60 frames per second), which only a quiet
 // machine can promise; without it they are printed. The last line is `N passed, N failed`; the exit
@@ -23,6 +24,7 @@ import written from "./cases/written.mjs";
 const { values: options } = parseArgs({
   options: {
     url: { type: "string" }, bin: { type: "string" }, recording: { type: "string" }, run: { type: "string" },
+    compiled: { type: "string" }, empty: { type: "string" },
     only: { type: "string" }, quick: { type: "boolean", default: false }, strict: { type: "boolean", default: false }, chromium: { type: "string" },
   },
 });

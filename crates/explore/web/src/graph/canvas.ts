@@ -1,7 +1,7 @@
 // Draws a scene on a canvas, with pan and zoom at the screen's rate. Few visible boxes are drawn
 // afresh in each frame. Many are drawn once, crisp, when the view has come to rest; while it moves,
 // that picture (and an overview of everything behind it) is what moves.
-import type { Box, Scene } from "./layout";
+import type { Box, Point, Scene } from "./layout";
 
 export interface Look {
   fill: (box: Box) => string;
@@ -240,7 +240,7 @@ export class Drawing {
   }
 
   private paint(context: CanvasRenderingContext2D, list: number[], k: number, x: number, y: number, ratio: number): void {
-    const { boxes, edges } = this.scene!;
+    const { boxes, edges, via } = this.scene!;
     const look = this.look!;
     context.setTransform(k * ratio, 0, 0, k * ratio, x * ratio, y * ratio);
     // Open groups first, outermost first: they are the ground.
@@ -272,16 +272,10 @@ export class Drawing {
         drawn.add(e);
         const a = boxes[edges[e]!]!;
         const b = boxes[edges[e + 1]!]!;
-        const ax = a.x + a.w / 2;
-        const ay = a.y + a.h;
-        const bx = b.x + b.w / 2;
-        const by = b.y;
-        context.moveTo(ax, ay);
-        if (plain) context.lineTo(bx, by);
-        else {
-          const bend = Math.max(18, Math.abs(by - ay) * 0.42);
-          context.bezierCurveTo(ax, ay + Math.min(bend, 160), bx, by - Math.min(bend, 160), bx, by);
-        }
+        if (plain) {
+          context.moveTo(a.x + a.w / 2, a.y + a.h);
+          context.lineTo(b.x + b.w / 2, b.y);
+        } else curve(context, a, b, via.get(e));
       }
     }
     context.stroke();
@@ -320,7 +314,7 @@ export class Drawing {
 
   /** What is selected and hovered, over whatever picture is shown: with its edges. */
   private marks(context: CanvasRenderingContext2D): void {
-    const { boxes, edges } = this.scene!;
+    const { boxes, edges, via } = this.scene!;
     context.setTransform(this.k * this.ratio, 0, 0, this.k * this.ratio, this.x * this.ratio, this.y * this.ratio);
     for (const i of new Set([this.hovered, this.selected])) {
       const box = boxes[i];
@@ -336,13 +330,21 @@ export class Drawing {
       for (const e of this.edgesOf[i]!.subarray(0, 200)) {
         const a = boxes[edges[e]!]!;
         const b = boxes[edges[e + 1]!]!;
-        const ay = a.y + a.h;
-        const bend = Math.min(Math.max(18, Math.abs(b.y - ay) * 0.42), 160);
-        context.moveTo(a.x + a.w / 2, ay);
-        context.bezierCurveTo(a.x + a.w / 2, ay + bend, b.x + b.w / 2, b.y - bend, b.x + b.w / 2, b.y);
+        curve(context, a, b, via.get(e));
       }
       context.stroke();
     }
+  }
+}
+
+/** An edge from the foot of one box to the head of another, through points on its way. */
+function curve(context: CanvasRenderingContext2D, a: Box, b: Box, via: Point[] = []): void {
+  let [x, y] = [a.x + a.w / 2, a.y + a.h];
+  context.moveTo(x, y);
+  for (const to of [...via, { x: b.x + b.w / 2, y: b.y }]) {
+    const bend = Math.min(Math.max(via.length > 0 ? 0 : 18, Math.abs(to.y - y) * 0.42), 160);
+    context.bezierCurveTo(x, y + bend, to.x, to.y - bend, to.x, to.y);
+    [x, y] = [to.x, to.y];
   }
 }
 

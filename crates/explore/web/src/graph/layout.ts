@@ -20,6 +20,8 @@ export interface Scene {
   boxes: Box[];
   /** Pairs of numbers of boxes. */
   edges: Uint32Array;
+  /** For some edges, by their place in `edges`: points to go through, around the boxes in between. */
+  via: Map<number, Point[]>;
   width: number;
   height: number;
   /** The box that stands for a leaf: its own, or that of the closed group around it. */
@@ -32,7 +34,12 @@ const PAD = 16;
 const HEAD = 30;
 const SMALL = 60;
 
-interface Placed { w: number; h: number; at: { x: number; y: number }[] }
+export interface Point { x: number; y: number }
+interface Placed {
+  w: number; h: number; at: Point[];
+  /** By the numbers of two children, `a,b`: the points of an edge between them that passes others. */
+  via?: Map<string, Point[]>;
+}
 
 const known = new WeakMap<Group, { sizes: string; placed: Placed }>();
 
@@ -65,6 +72,7 @@ export function place(tree: Tree, source: Source): Scene {
   const boxes: Box[] = [];
   const groupBox = new Map<Group, number>();
   const leafBox = new Int32Array(source.total).fill(-1);
+  const homes: { in: Group; child: number; dx: number; dy: number }[] = [];
   const put = (g: Group, dx: number, dy: number) => {
     const placed = plans.get(g)!;
     g.groups.forEach((c, k) => {
@@ -73,12 +81,14 @@ export function place(tree: Tree, source: Source): Scene {
       const w = inner ? Math.max(inner.w + 2 * PAD, CLOSED.w) : CLOSED.w;
       const h = inner ? inner.h + HEAD + PAD : CLOSED.h;
       groupBox.set(c, boxes.length);
+      homes[boxes.length] = { in: g, child: k, dx, dy };
       boxes.push({ x: dx + at.x, y: dy + at.y, w, h, leaf: -1, group: c });
       if (inner) put(c, dx + at.x + (w - inner.w) / 2, dy + at.y + HEAD);
     });
     g.leaves.forEach((leaf, k) => {
       const at = placed.at[g.groups.length + k]!;
       leafBox[leaf] = boxes.length;
+      homes[boxes.length] = { in: g, child: g.groups.length + k, dx, dy };
       boxes.push({ x: dx + at.x, y: dy + at.y, ...LEAF, leaf, group: null });
     });
   };
@@ -91,6 +101,7 @@ export function place(tree: Tree, source: Source): Scene {
   };
   const seen = new Set<number>();
   const edges: number[] = [];
+  const via = new Map<number, Point[]>();
   for (let to = 0; to < source.total; to++) {
     for (const from of source.operands(to)) {
       const a = boxOf(from);
@@ -99,10 +110,13 @@ export function place(tree: Tree, source: Source): Scene {
       const id = a * 0x400000 + b;
       if (seen.has(id)) continue;
       seen.add(id);
+      const [home, other] = [homes[a]!, homes[b]!];
+      const around = home.in === other.in ? plans.get(home.in)!.via?.get(`${home.child},${other.child}`) : undefined;
+      if (around) via.set(edges.length, around.map((p) => ({ x: p.x + home.dx, y: p.y + home.dy })));
       edges.push(a, b);
     }
   }
-  return { boxes, edges: Uint32Array.from(edges), width: whole.w, height: whole.h, boxOf };
+  return { boxes, edges: Uint32Array.from(edges), via, width: whole.w, height: whole.h, boxOf };
 }
 
 type Size = { w: number; h: number };
@@ -126,11 +140,20 @@ function byDagre(sizes: Size[], edges: [number, number][], order: number[]): Pla
     return { x: n.x - s.w / 2, y: n.y - s.h / 2 };
   });
   const size = graph.graph() as { width: number; height: number };
+  const via = new Map<string, Point[]>();
+  for (const { v, w } of graph.edges()) {
+    const { points } = graph.edge(v, w) as { points: Point[] };
+    // The first and the last are at the boxes; with one more, the edge passes nothing.
+    if (points.length > 3) via.set(`${v},${w}`, points.slice(1, -1).map(({ x, y }) => ({ x, y })));
+  }
   // Dagre may put the first input last; mirrored, the drawing is as good and reads in order.
   const fed = new Set(edges.map(([, b]) => b));
   const inputs = sizes.map((_, k) => k).filter((k) => !fed.has(k)).sort((a, b) => order[a]! - order[b]!);
-  if (inputs.length > 1 && at[inputs[0]!]!.x > at[inputs[inputs.length - 1]!]!.x) at.forEach((p, k) => void (p.x = size.width - p.x - sizes[k]!.w));
-  return { w: size.width, h: size.height, at };
+  if (inputs.length > 1 && at[inputs[0]!]!.x > at[inputs[inputs.length - 1]!]!.x) {
+    at.forEach((p, k) => void (p.x = size.width - p.x - sizes[k]!.w));
+    for (const points of via.values()) points.forEach((p) => void (p.x = size.width - p.x));
+  }
+  return { w: size.width, h: size.height, at, via };
 }
 
 function quickly(sizes: Size[], edges: [number, number][], order: number[]): Placed {

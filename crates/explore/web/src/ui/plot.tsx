@@ -105,8 +105,11 @@ export function Plot(p: Props) {
               u.ctx.restore();
             },
           ],
+          // Without a cursor, the legend has the last values.
+          setCursor: [(u) => { if (u.cursor.idx === null || u.cursor.idx === undefined) u.setLegend({ idx: p.x.length - 1 }, false); }],
           ready: [
             (u) => {
+              u.setLegend({ idx: p.x.length - 1 }, false);
               if (!p.onPick) return;
               u.over.classList.add("pick");
               u.over.addEventListener("click", () => {

@@ -53,7 +53,7 @@ export function Shown({ v, max, digits, none = "–" }: { v: Value | null | unde
       </span>
     );
   }
-  return <span class="mono small">{v.text || v.spec}</span>;
+  return <span class="summary"><span class="muted small">{v.spec}</span><span class="muted small absent">{v.text}</span></span>;
 }
 
 export function Bars({ stats, large = false }: { stats: Stats; large?: boolean }) {

@@ -11,7 +11,10 @@ import { Card } from "../ui/value";
 const LEVELS = [1, 2, 4, 8, 16, 32, 64, 128, 256];
 
 export function CostView({ start }: { start: Start }) {
-  const { n, m } = useShown();
+  const shown = useShown();
+  // A link may say anything.
+  const within = (k: number, most: number | undefined) => Math.max(1, Math.min(most ?? 256, k));
+  const [n, m] = [within(shown.n, start.limits.n), within(shown.m, start.limits.m)];
   const [again, setAgain] = useState(0);
   const [dragged, setDragged] = useState<[number, number] | null>(null);
   const cap = (list: number[], most: number | undefined) => list.filter((k) => k <= (most ?? 256));

@@ -1,6 +1,6 @@
 // The forward tape: one row per primitive, stepped, played or scrubbed.
 import { useEffect, useRef } from "preact/hooks";
-import { bytes, many, number } from "../format";
+import { bytes, many, number, place } from "../format";
 import type { Num, Tape, TapeNode } from "../schema";
 import { set, useShown } from "../state";
 import { showRow, Transport } from "../ui/transport";
@@ -96,10 +96,10 @@ export function Detail({ node: n, tape, reached }: { node: TapeNode; tape: { nod
           return <span key={k}><i class="sym">{nameOf(tape.nodes, tape.from, id)}</i>{v?.value && <> = <span class="value mono">{brief(v.value)}</span></>}</span>;
         })}</dd></>}
         {n.value?.spec && <><dt>type</dt><dd><code>{n.value.spec}</code></dd></>}
-        {n.kind === "op" && <><dt>kept</dt><dd>{n.saved.length === 0 ? <span class="muted">nothing: its derivative needs no value</span> : n.saved.map((s, i) => <span key={i} class="badge">{s.node !== null ? nameOf(tape.nodes, tape.from, s.node) : s.what} · {bytes(s.bytes)}</span>)}</dd></>}
+        {n.kind === "op" && <><dt>kept</dt><dd>{n.saved.length === 0 ? <span class="muted">{n.tracked ? "nothing: its derivative needs no value" : "nothing: no gradient flows through it"}</span> : n.saved.map((s, i) => <span key={i} class="badge">{s.node !== null ? nameOf(tape.nodes, tape.from, s.node) : s.what} · {bytes(s.bytes)}</span>)}</dd></>}
         <dt>used</dt><dd>{n.uses === 0 ? "by nothing after it" : `${many(n.uses, "time")}${n.uses > 1 ? ": as many contributions come back" : ""}`}</dd>
-        {n.line && <><dt>line</dt><dd><code>{n.line}</code></dd></>}
-        {n.seconds !== null && <><dt>time</dt><dd class="num">{number((n.seconds * 1e6) as Num, 3)} µs</dd></>}
+        {n.line && <><dt>line</dt><dd><code>{place(n.line)}</code></dd></>}
+        {n.seconds !== null && n.seconds > 0 && <><dt>time</dt><dd class="num">{number((n.seconds * 1e6) as Num, 3)} µs</dd></>}
       </dl>
       {source && <pre class="source"><span>{[...source].slice(0, n.span![0]).join("")}</span><mark>{[...source].slice(...n.span!).join("")}</mark><span>{[...source].slice(n.span![1]).join("")}</span></pre>}
       {n.primitives.length > 1 && (

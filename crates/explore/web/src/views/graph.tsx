@@ -3,10 +3,10 @@
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useAsk } from "../api";
 import { Drawing, type Look } from "../graph/canvas";
-import { place, type Box, type Scene } from "../graph/layout";
+import { place as arrange, type Box, type Scene } from "../graph/layout";
 import { fromRecording, fromTape, type Source } from "../graph/source";
 import { grow, reveal, type Group, type Tree } from "../graph/tree";
-import { bytes, count, many, number, percent, seconds } from "../format";
+import { bytes, count, many, number, percent, place, seconds } from "../format";
 import type { RecordedNode, Recording, Start, Tape, Value } from "../schema";
 import { set, useShown } from "../state";
 import { Icon } from "../ui/icons";
@@ -42,7 +42,7 @@ export const familyColour = (family: string): string => {
 type Colour = "family" | "gradient" | "zero" | "seconds";
 const COLOURS: [Colour, string][] = [["family", "family"], ["gradient", "gradient"], ["zero", "zeros"], ["seconds", "time"]];
 
-export function GraphView({ tape, recording, start }: { tape: Tape | null; recording: boolean; start: Start }) {
+export function GraphView({ tape, failed, recording, start }: { tape: Tape | null; failed: string | null; recording: boolean; start: Start }) {
   const asked = useAsk<Recording>(recording ? "/api/recording" : null);
   const source = useMemo(
     () => (recording ? (asked.data ? fromRecording(asked.data) : null) : tape ? fromTape(tape) : null),
@@ -59,7 +59,7 @@ export function GraphView({ tape, recording, start }: { tape: Tape | null; recor
         </p>
       </div>
       {asked.failure && <p class="note bad" role="alert">{asked.failure.message}</p>}
-      {!source && !asked.failure && <p class="placeholder" aria-busy="true">Reading the recording …</p>}
+      {!source && !asked.failure && (failed ? <p class="placeholder">{failed}</p> : <p class="placeholder" aria-busy="true">{recording ? "Reading the recording …" : "Asking the engine …"}</p>)}
       {source && <Explorer key={String(shape && recording ? source.title : shape)} source={source} recording={recording} tape={tape} />}
       {asked.data?.notes.map((n) => <p key={n} class="note small">{n}</p>)}
       {!recording && start.opened.kind === "expression" && <p class="small muted">Your own program: record it with <code>pullback::record(path, || …)</code> and open it with <code>pullback explore FILE</code>.</p>}
@@ -75,7 +75,7 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
   const [version, setVersion] = useState(0);
   const [colour, setColour] = useState<Colour>("family");
   const [query, setQuery] = useState("");
-  const scene = useMemo<Scene>(() => place(tree.current!, source), [version]);
+  const scene = useMemo<Scene>(() => arrange(tree.current!, source), [version]);
   const canvas = useRef<HTMLCanvasElement>(null);
   const frame = useRef<HTMLDivElement>(null);
   const drawing = useRef<Drawing | null>(null);
@@ -321,7 +321,7 @@ function Hover({ hover, source, recording, tape }: { hover: { leaf: number; grou
               {node.node.value && <div><span class="small value">value</span><StatsTable v={node.node.value} /></div>}
               {node.adjoint && <div><span class="small cot">gradient</span><StatsTable v={node.adjoint} /></div>}
             </div>}
-            {node?.node.line && <div class="small mono">{node.node.line}</div>}
+            {node?.node.line && <div class="small mono">{place(node.node.line)}</div>}
           </>
         : <><b>{hover.group!.label}</b> <span class="muted small">{many(hover.group!.size, "node")}; click to open</span></>}
     </div>

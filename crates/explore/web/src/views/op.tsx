@@ -1,6 +1,6 @@
 // J·v and Jᵀ·w of one op, with the shapes drawn to scale.
 import type { ComponentChildren } from "preact";
-import { rows, shape } from "../format";
+import { many, rows } from "../format";
 import type { Num, OneOp, Value } from "../schema";
 import { elements, Grid, N, Shown, Sym } from "../ui/value";
 
@@ -48,7 +48,7 @@ export function OpShapes({ op }: { op: OneOp }) {
         <div key={o.node} class="row"><span class="small muted">J by <i class="sym">{o.name}</i>, {o.jacobian.rows} × {o.jacobian.columns}</span><Grid data={rows(o.jacobian.data) as Num[][]} max={12} digits={3} /></div>
       ))}
       <p class="note small">Both ways agree: ⟨w, J·v⟩ = <N x={op.inner.jvp_with_cotangent} class="tan" /> and ⟨Jᵀ·w, v⟩ = <N x={op.inner.tangent_with_vjp} class="cot" />.
-        Neither builds J: the result has shape {shape(op.result.shape)}, so J would have {out} × {op.operands.map((o) => o.jacobian.columns).join(" + ")} entries.</p>
+        Neither builds J, which has a row for each of {many(out, "result")} and a column for each of {many(op.operands.reduce((n, o) => n + o.jacobian.columns, 0), "input")}.</p>
     </div>
   );
 }

@@ -87,7 +87,9 @@ const HOW = { fused: "fused", duplicate: "computed elsewhere", unused: "unused",
 
 function Stages({ program, show }: { program: Program; show: (region: number) => void }) {
   const shown = useShown();
-  const at = Math.min(shown.stage ?? program.stages.length - 1, program.stages.length - 1);
+  // The last pass that did something says the most.
+  const last = Math.max(program.stages.findLastIndex((s) => !s.unchanged), 0);
+  const at = Math.min(shown.stage ?? last, program.stages.length - 1);
   const stage = program.stages[at];
   const top = Math.max(...program.stages.map((s) => s.after), 1);
   const move = (e: KeyboardEvent) => {
@@ -190,7 +192,7 @@ function RegionCode({ region: r }: { region: Program["regions"][number] }) {
       <div>
         <p class="small muted">{r.native === null ? "Machine code" : r.native_of > 1 ? `Machine code, one piece for ${r.native_of} regions, as generated for this machine` : "Machine code, as generated for this machine"}</p>
         {r.native === null
-          ? <p class="small muted in">None: its ops are calls of kernels, or this machine has no AVX2.</p>
+          ? <p class="small muted in">None: it runs by kernels, slice by slice, as loops of its own are generated for floats alone; or this machine has no AVX2.</p>
           : <pre class="scroll native" tabIndex={0} role="region" aria-label={`Machine code of region ${r.id}`}>{r.native}</pre>}
       </div>
     </div>

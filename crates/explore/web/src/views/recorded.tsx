@@ -74,7 +74,7 @@ function RecordedForward({ recording }: { recording: Recording }) {
     <div class="stack gap">
       <div class="intro">
         <h2>The forward tape of {recording.title}</h2>
-        <p class="lead">{many(total, "node")}, as they ran. {recording.parts.length > 0 && `${many(recording.parts.length, "module")}.`}</p>
+        <p class="lead">Every value of the program, in the order in which they were computed: {many(total, "node")}{recording.parts.length > 0 && ` in ${many(recording.parts.length, "part")}`}. Large values are shown by a histogram, their mean and spread.</p>
       </div>
       <Transport at={at} total={total} go={(forward) => set({ forward, node: null })} label="Forward pass" pace={350} />
       {failure && <p class="note bad" role="alert">{failure.message}</p>}
@@ -145,12 +145,12 @@ function RecordedSweep({ recording }: { recording: Recording }) {
   const seed = first.data?.visits[0];
   const visit = data && at > 0 ? data.visits[at - 1 - data.from] : undefined;
   if (first.failure ?? failure) return <p class="note bad" role="alert">{(first.failure ?? failure)!.message}</p>;
-  if (first.data && total === 0) return <p class="note">This recording has no backward pass: call <code>backward()</code> inside <code>pullback::record</code>.</p>;
+  if (first.data && total === 0) return <p class="note">This recording has no backward pass: call <code>backward()</code> inside <code>pullback::record</code>. One that runs inside a compiled function is part of its program, and its equations are in the forward tape.</p>;
   return (
     <div class="stack gap">
       <div class="intro">
         <h2>The reverse sweep of {recording.title}</h2>
-        <p class="lead">{many(total, "visit")}, in the order of the backward pass. Large values are shown by their statistics.</p>
+        <p class="lead">The backward pass went through {many(total, "step")}, from the result back to the parameters. Each multiplies what arrives by its own slope and passes the shares on. Large values are shown by a histogram, their mean and spread.</p>
       </div>
       <Transport at={at} total={total} go={(reverse) => set({ reverse })} label="Reverse sweep" pace={500} />
       {visit ? (

@@ -1,6 +1,6 @@
 // The reverse sweep: registers that start at zero and fill by `+=`, one contribution at a time.
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { isScalar, many } from "../format";
+import { isScalar, many, rows } from "../format";
 import type { Contribution, Num, Tape, TapeNode, Value, Visit } from "../schema";
 import { set, useShown } from "../state";
 import { showRow, Transport } from "../ui/transport";
@@ -199,8 +199,9 @@ function Ledger({ list, name }: { list: Moment[]; name: (id: number) => string }
 function Finished({ tape, name, visits }: { tape: Tape; name: (id: number) => string; visits: number }) {
   const gradient = tape.sweep!.gradient;
   const inputs = gradient.reduce((sum, g) => sum + elements(g.value), 0);
+  const broken = gradient.some((g) => (Array.isArray(g.value.data) ? rows(g.value.data).flat() : [g.value.data]).some((x) => typeof x === "string"));
   return (
-    <section class="note good finished" aria-label="Result">
+    <section class={`note ${broken ? "cot" : "good"} finished`} aria-label="Result">
       <p><b>One pass, {many(inputs, "derivative")}.</b> The sweep visited {many(visits, "step")} once each. A register is complete when its row is reached, because everything that used the value stands below it.</p>
       <div class="row gradients">
         {gradient.map((g) => (
@@ -209,6 +210,7 @@ function Finished({ tape, name, visits }: { tape: Tape; name: (id: number) => st
           </span>
         ))}
       </div>
+      {broken && <p class="small">NaN (not a number) and ∞ are what the formulas give here: the point is outside of a function's domain, on its edge, or too large for 64-bit numbers. Follow the table upwards to the first of them.</p>}
       <p class="row"><button class="btn" onClick={() => set({ view: "tangents" })}>Compare with forward mode</button></p>
     </section>
   );

@@ -9,6 +9,10 @@ import { Card, Ramp } from "../ui/value";
 
 /** Milliseconds between two looks at a run that may still be training. */
 const REFRESH = 4000;
+/** Names of what a run logs, in words. */
+const WORDS: Record<string, string> = { lr: "learning rate", val: "validation" };
+const plain = (name: string) => name.split("_").map((w) => WORDS[w] ?? w).join(" ");
+const words = (name: string) => plain(name).replace(/^./, (c) => c.toUpperCase());
 const HUE = ["value", "cot", "tan", "good", "bad", "ink-2"];
 
 export function TrainingView({ start }: { start: Start }) {
@@ -65,7 +69,7 @@ function Health({ run }: { run: Run }) {
       <Flags run={run} pick={setLayer} />
       <div class="even">
         {losses.length > 0 && <Card title="Loss"><div class="in"><Curves series={losses} label="Loss by step" log={wide(losses)} /></div></Card>}
-        {others.map((one, i) => <Card key={one[0]!.name} title={one[0]!.name}><div class="in"><Curves series={one} label={`${one[0]!.name} by step`} first={i + 2} /></div></Card>)}
+        {others.map((one, i) => <Card key={one[0]!.name} title={words(one[0]!.name)}><div class="in"><Curves series={one} label={`${words(one[0]!.name)} by step`} first={i + 2} /></div></Card>)}
       </div>
       {run.layers.length > 0 && (
         <Card title="By layer" tools={
@@ -128,7 +132,7 @@ function wide(series: { points: Points }[]): boolean {
 function Curves({ series, label, log, first = 0 }: { series: { name: string; points: Points }[]; label: string; log?: boolean; first?: number }) {
   const { x, lines } = useMemo(() => {
     const [x, ys] = aligned(series);
-    return { x, lines: ys.map((y, i): Line => ({ name: series[i]!.name, y, colour: HUE[(i + first) % HUE.length]!, points: y.filter((v) => v !== null).length < 30, gaps: true })) };
+    return { x, lines: ys.map((y, i): Line => ({ name: plain(series[i]!.name), y, colour: HUE[(i + first) % HUE.length]!, points: y.filter((v) => v !== null).length < 30, gaps: true })) };
   }, [series]);
   return <Plot x={x} lines={lines} label={label} logY={log} height={230} xName="step" formatX={(v) => count(v)} formatY={(v) => number(v, 3)} />;
 }

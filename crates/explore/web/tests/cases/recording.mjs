@@ -40,6 +40,27 @@ export default async (bench) => {
     await p.waitForSelector(graph.program ? ".passes button" : "#main .note:has-text('has no program')");
   }, recorded);
 
+  await bench.test("recording: one of a compiled function, and an empty one", async (page) => {
+    const p = await page();
+    p.expected = /40[04]/;
+    const url = await bench.open(bench.options.compiled);
+    const graph = await bench.ask("/api/recording", undefined, url);
+    check(graph.parts.some((part) => part.path.includes("jit call 1")), "the call is a part");
+    await bench.view(p, "#/graph?of=file", url);
+    await p.waitForSelector(".outline .group-row:has-text('jit call 1')");
+    await bench.show(p, "#/forward?of=file&forward=1");
+    await p.waitForSelector("table.tape td:has-text('jit call 1')");
+    check((await p.locator("td .absent").count()) > 0, "values inside it are not kept");
+    await bench.show(p, "#/program?of=file");
+    await p.waitForSelector(".equations li");
+    await bench.view(p, "", await bench.open(bench.options.empty));
+    await p.waitForSelector("#main .note:has-text('This recording is empty')");
+    for (const view of ["forward", "reverse", "tangents", "memory", "program"]) {
+      await bench.show(p, `#/${view}?of=file`);
+      await p.waitForSelector("#main .note, #main [data-run]");
+    }
+  }, Boolean(bench.options.bin && bench.options.compiled && bench.options.empty));
+
   const trained = Boolean(bench.options.bin && folder);
   await bench.test("training: curves, layers and flags of a run folder", async (page) => {
     const runUrl = await bench.open(folder);

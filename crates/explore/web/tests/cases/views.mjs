@@ -54,8 +54,16 @@ export default async (bench) => {
     const stage = program.stages[changed];
     await p.waitForFunction((n) => document.querySelectorAll(".equations li code").length === n, stage.equations.length);
     equal(await p.locator(".equations li code").first().textContent(), stage.equations[0].text, "the first equation");
+    const fuse = program.stages.findIndex((s) => s.fused > 0);
+    if (fuse >= 0) {
+      await p.locator(`[data-stage="${fuse}"]`).click();
+      await p.waitForSelector(`.pass-text:has-text("fused ${program.stages[fuse].fused} equation")`);
+    }
     equal(await p.locator(".region").count(), Math.min(program.regions.length, 200), "regions");
-    if (program.regions.length > 0) check((await p.locator(".region pre").first().textContent()).trim().length > 10, "generated code");
+    if (program.regions.length > 0) {
+      equal(await p.locator(".region pre").first().textContent(), program.regions[0].code, "instructions of the first region");
+      if (program.regions[0].native) equal(await p.locator(".region pre.native").textContent(), program.regions[0].native, "its machine code");
+    }
     if (program.arena) equal(await p.locator(".arena .slot").count(), program.arena.intervals.length, "buffers of the arena");
     for (const model of bench.start.defaults.models) {
       await p.getByRole("button", { name: new RegExp(`^${model}:`) }).click();
@@ -101,6 +109,33 @@ export default async (bench) => {
     await area.press("Control+Enter");
     await p.waitForSelector(".side [role=alert]", { state: "detached" });
     await p.waitForFunction(() => document.querySelector("table.tape")?.textContent.includes("u"));
+  });
+
+  await bench.test("extremes: NaN, infinities, huge numbers and 200 steps are shown, and nothing breaks", async (page) => {
+    const p = await page();
+    const hash = (view, e, values) => `#/${view}?${new URLSearchParams({ e, ...values })}`;
+    const steps = ["t0 = x*y", ...Array.from({ length: 199 }, (_, i) => `t${i + 1} = sin(t${i}) + x`)].join("; ");
+    await bench.view(p, hash("reverse", "L = log(x)/y", { "v.x": -1, "v.y": 0, reverse: 1000 }));
+    await p.waitForSelector(".finished:has-text('not a number')");
+    for (const [e, values] of [["L = exp(x)*x", { "v.x": 1e308 }], ["L = x*y", { "v.x": "123456789012345678901234567890", "v.y": 1e-300 }], ["L = x*y", { "v.x": '"NaN"', "v.y": '"-inf"' }], [steps, { "v.x": 2, "v.y": 3 }]]) {
+      for (const view of ["forward", "reverse", "tangents", "graph"]) {
+        await bench.show(p, hash(view, e, { ...values, reverse: 3 }));
+        await p.waitForSelector(view === "graph" ? ".outline button" : "table.tape");
+        await p.waitForSelector("[aria-busy=true], .busy", { state: "detached" });
+        equal(await p.locator("[role=alert]").count(), 0, `complaints about ${e.slice(0, 30)} in ${view}`);
+      }
+    }
+    // A slider at its end leaves the domain.
+    await bench.show(p, hash("reverse", "L = sqrt(x)", { "v.x": 2, reverse: 1000 }));
+    await p.locator("#slider-x").focus();
+    await p.keyboard.press("Home");
+    await p.waitForSelector(".finished:has-text('not a number')");
+    // What a link says out of range is brought back into it.
+    await bench.show(p, "#/cost?n=99999&m=0");
+    await p.waitForSelector(".race");
+    p.expected = /400/;
+    await bench.view(p, hash("graph", "L = x +", { "v.x": 1 }));
+    await p.waitForSelector("#main .placeholder:has-text('expected')");
   });
 
   await bench.test("the guide leads through every stop", async (page) => {

@@ -35,14 +35,15 @@ impl Listing {
     pub(super) fn entry(&mut self, lanes: usize) {
         let number = self.functions;
         self.functions += 1;
-        let what = match lanes {
-            1 => "one element in the lowest lane; rdi: table of pointers".to_string(),
-            lanes => format!(
-                "{lanes} elements at a time; rdi: table of pointers, rsi: elements left, rax: index"
-            ),
-        };
         self.label(&format!("f{number}"));
-        self.line(&format!("; {what}"));
+        self.line("; rdi: table of pointers");
+        match lanes {
+            1 => self.line("; one element, in the lowest lane"),
+            lanes => {
+                self.line("; rsi: elements left, rax: index");
+                self.line(&format!("; {lanes} elements at a time"));
+            }
+        }
     }
 
     /// A constant at an address before the function that reads it.
