@@ -225,7 +225,8 @@ mod tests {
     #[test]
     fn every_row_runs_with_its_gradient() {
         for row in every() {
-            let inputs: Vec<_> = operands::parse(row.operands, 0).iter().map(Operand::leaf).collect();
+            let inputs: Vec<_> =
+                operands::parse(row.operands, 0).iter().map(Operand::leaf).collect();
             let y = (row.call)(&inputs);
             if y.is_tracked() {
                 let g = crate::data::tensor(y.shape(), 9).cast(y.dtype());

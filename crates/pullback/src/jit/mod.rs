@@ -33,6 +33,8 @@ mod run;
 pub use dynamic::{DynamicAxes, DynamicReport};
 pub use explain::{Explanation, Specialised};
 
+pub(crate) use compile::optimised;
+
 use crate::trace::Uncompiled;
 use crate::tree::leaves_and_hash;
 use crate::unaliased::Since;
