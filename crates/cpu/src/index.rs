@@ -459,19 +459,27 @@ fn scatter_single<T: Elem<Compute: CombineElem>, F: Fold>(
         let begin = |strides: &[isize]| cut.map_or(0, |d| first * strides[d]);
         let begins = [begin(index.strides), begin(source.strides), begin(&dense)];
         let walk = Walk::new(&shape, [index.strides, source.strides, &dense]);
+        // Where another axis is cut, every destination is this piece's.
+        let all = cut.is_some() || pieces == 1;
         walk.for_each(|run| {
-            let at = |k: usize, j: usize| begins[k] + run.offsets[k] + j as isize * run.strides[k];
-            for j in 0..run.len {
-                // SAFETY: the walk stays inside index and source; the index was checked, and as the
-                // other coordinates are inside `out`, so is the destination. No other task writes
-                // it.
-                unsafe {
-                    let place = { index }.ptr.cast::<i64>().offset(at(0, j)).read() as usize;
-                    if places.contains(&place) {
-                        let value = { source }.ptr.cast::<T>().offset(at(1, j)).read();
-                        let to = { out }.ptr.cast::<T>().offset(at(2, j) + place as isize * along);
-                        *to = T::store(F::fold((*to).load(), value.load()));
+            let start = |k: usize| begins[k] + run.offsets[k];
+            // SAFETY: the walk stays inside index and source; the index was checked, and as the
+            // other coordinates are inside `out`, so is the destination. No other task writes it.
+            unsafe {
+                let index = { index }.ptr.cast::<i64>().offset(start(0));
+                let source = { source }.ptr.cast::<T>().offset(start(1));
+                let out = { out }.ptr.cast::<T>().offset(start(2));
+                let one = |j: isize, [i, s, o]: [isize; 3], along: isize| {
+                    let place = *index.offset(j * i) as usize;
+                    if all || places.contains(&place) {
+                        let to = out.offset(j * o + place as isize * along);
+                        *to = T::store(F::fold((*to).load(), (*source.offset(j * s)).load()));
                     }
+                };
+                // Strides that the compiler knows.
+                match (run.strides, along) {
+                    ([1, 1, 0], 1) => (0..run.len as isize).for_each(|j| one(j, [1, 1, 0], 1)),
+                    (steps, _) => (0..run.len as isize).for_each(|j| one(j, steps, along)),
                 }
             }
         });

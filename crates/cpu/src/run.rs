@@ -337,7 +337,7 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         Op::Fft(f) => fft::fft(*f, x[0], y),
         Op::Region(of) => {
             let (_held, x) = dense(op, x)?;
-            Kernel::new(of)?.run(&x, out);
+            Kernel::kept(of)?.run(&x, out);
         }
         Op::DotRegion(of) => {
             let (_held, rest) = dense(op, &x[2..])?;

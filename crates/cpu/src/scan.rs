@@ -9,7 +9,8 @@
 //! are scanned at the same time, so that the processor has eight independent additions in flight;
 //! then the total before each link is added to all of its results. A few very long lines are also
 //! cut into blocks for the threads: first the total of each block, then, from the totals before it,
-//! its results. The cuts depend on the length of a line alone.
+//! its results. The cuts depend on the length of a line alone. Of lines that are not cut, eight are
+//! scanned at the same time.
 //!
 //! Floats are accumulated in f64, so a cumulative sum of a million f32 is exact to the rounding of
 //! each result. The cumulative `log(sum(exp(x)))` keeps the largest element so far, and the sum of
@@ -236,8 +237,11 @@ fn run<S: Compute, K: Carry<S>>(axis: usize, reverse: bool, x: Source, out: Sink
             false => dense::<S, K, false>(&lines, x, out),
         };
     }
+    if lines.dense_step == 1 {
+        return rows::<S, K>(&lines, reverse, x, out);
+    }
     // Lines scanned together are adjacent in the output, and may be in the source.
-    let together = if lines.dense_step == 1 { 1 } else { TOGETHER.min(lines.dense_step) };
+    let together = TOGETHER.min(lines.dense_step);
     let per_block = lines.dense_step.div_ceil(together);
     let bundles = count / lines.dense_step * per_block;
     let group = GRAIN.div_ceil(lines.len * together);
@@ -269,6 +273,41 @@ fn run<S: Compute, K: Carry<S>>(axis: usize, reverse: bool, x: Source, out: Sink
     });
 }
 
+/// Lines that are rows of the output: several at the same time, as the steps of one line wait for
+/// each other.
+fn rows<S: Compute, K: Carry<S>>(lines: &AxisLines, reverse: bool, x: Source, out: Sink) {
+    let (len, count) = (lines.len, lines.count());
+    let group = GRAIN.div_ceil(len).next_multiple_of(ROWS);
+    par::for_each(count.div_ceil(group), |task| {
+        let end = count.min((task + 1) * group);
+        let mut line = task * group;
+        while line < end {
+            // A row that is missing is scanned as another one, again.
+            let last = end - 1;
+            let from: [*const S; ROWS] = std::array::from_fn(|j| {
+                { x }.ptr.cast::<S>().wrapping_offset(lines.start(last.min(line + j)))
+            });
+            let to: [*mut S; ROWS] = std::array::from_fn(|j| {
+                { out }.ptr.cast::<S>().wrapping_add(last.min(line + j) * len)
+            });
+            let mut carries = [K::start(); ROWS];
+            for i in 0..len {
+                let i = if reverse { len - 1 - i } else { i };
+                for j in 0..ROWS {
+                    // SAFETY: inside the source and the output; these lines are this task's.
+                    unsafe {
+                        carries[j].take(*from[j].offset(i as isize * lines.step));
+                        *to[j].add(i) = carries[j].give();
+                    }
+                }
+            }
+            line += ROWS;
+        }
+    });
+}
+
+/// Rows that are scanned at the same time.
+const ROWS: usize = 8;
 /// Links that are scanned at the same time, and the elements of each.
 const LINKS: usize = 8;
 const LINK: usize = 64;

@@ -54,10 +54,11 @@ use crate::buffer::Buffer;
 use crate::elem::{Bool, Elem};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
+use crate::pointwise;
 use crate::walk::Walk;
 use ::half::{bf16, f16};
 use pack::{Matrix, Packing};
-use pullback_ir::DType;
+use pullback_ir::{Binary, DType, Strides};
 use std::any::TypeId;
 use std::ops::Range;
 use tile::{Kernels, Tile, Tiled};
@@ -100,6 +101,9 @@ pub(crate) fn dot_then(a: Source, b: Right, out: Sink, after: After) -> bool {
 }
 
 fn run(a: Source, b: Right, out: Sink, after: Option<After>) {
+    if a.shape.last() == Some(&1) && after.is_none() && out.shape.len() >= 2 {
+        return outer(a, b.source, out);
+    }
     let Some(mut job) = DotTask::new(a, b.source, out) else { return };
     (job.panels, job.after) = (b.panels, after);
     match out.dtype {
@@ -112,6 +116,16 @@ fn run(a: Source, b: Right, out: Sink, after: Option<After>) {
         DType::U8 => integer::dot::<u8>(&job),
         DType::Bool => integer::dot::<Bool>(&job),
     }
+}
+
+/// A product with one term for each element: a column times a row, which repeat.
+fn outer(a: Source, b: Source, out: Sink) {
+    let (mut columns, mut rows) = (Strides::from_slice(a.strides), Strides::from_slice(b.strides));
+    let last = out.shape.len() - 1;
+    (columns[last], rows[last - 1]) = (0, 0);
+    let a = Source { shape: out.shape, strides: &columns, ..a };
+    let b = Source { shape: out.shape, strides: &rows, ..b };
+    pointwise::binary(Binary::Mul, a, b, out);
 }
 
 /// Adds the product of two matrices to `out`: one pass over `out` where a product and a sum would

@@ -1,6 +1,6 @@
 //! Moving elements unchanged: materialising a view, writing through one, filling.
 //!
-//! Only the size of an element matters. Three methods, by the strides of source and destination
+//! Only the size of an element matters. Four methods, by the strides of source and destination
 //! after collapsing their axes together:
 //!
 //! - rows that are dense in both are copied whole;
@@ -9,6 +9,8 @@
 //!   once, whole, and every line of the destination is written once, whole. (Moving an element at a
 //!   time would access each line many times, and when the distance between lines is a power of two,
 //!   they evict one another in the meantime.)
+//! - rows of a few elements are moved by loops over the two innermost axes, as finding the next run
+//!   would take longer than to move one;
 //! - anything else is copied run by run.
 
 use super::tiles::load_plain;
@@ -94,10 +96,18 @@ fn move_all<T: Copy + Send + Sync>(x: Source, to: *mut u8, strides: &[isize]) {
     let each = TASK / size_of::<T>();
     let inner = walk.inner();
     // Transposes: the destination runs along the innermost axis, the source along another.
-    let across = walk.axes().iter().position(|a| a.strides[0] == 1 && a.len >= 8);
+    let across = walk.axes().iter().position(|a| a.strides[0].abs() == 1 && a.len >= 8);
     let crosses = !matches!(inner.strides[0], 0 | 1) && inner.len >= 8 && walk.len() >= 256;
     if crosses && let Some(across) = across {
         return transpose(&walk, across, &from, &to);
+    }
+    if inner.len <= SHORT && walk.axes().len() > 1 && walk.axes()[1].len >= 8 {
+        return match inner.len {
+            2 => short_rows::<T, 2>(&walk, &from, &to),
+            3 => short_rows::<T, 3>(&walk, &from, &to),
+            4 => short_rows::<T, 4>(&walk, &from, &to),
+            _ => short_rows::<T, 0>(&walk, &from, &to),
+        };
     }
     let part = |range| {
         let (from, to) = (&from, &to);
@@ -134,6 +144,54 @@ unsafe fn move_run<T: Copy>(run: Run<2>, from: *const T, to: *mut T) {
     }
 }
 
+/// Most elements of a short row.
+const SHORT: usize = 8;
+
+/// Moves rows of `N` elements, or of any number if that is 0.
+fn short_rows<T: Copy + Send + Sync, const N: usize>(
+    walk: &Walk<2>,
+    from: &SharedSource<T>,
+    to: &SharedDestination<T>,
+) {
+    let (inner, next) = (walk.axes()[0], walk.axes()[1]);
+    let planes = others(walk, 1);
+    let width = (TASK / size_of::<T>() / inner.len).max(1);
+    let bands = next.len.div_ceil(width);
+    let task = |index: usize| {
+        let offsets = planes.offsets(index / bands);
+        let first = index % bands * width;
+        let row = if N > 0 { N } else { inner.len };
+        let at = |k: usize| offsets[k] + first as isize * next.strides[k];
+        // SAFETY: rows of this plane lie inside both operands, and are this task's alone.
+        unsafe {
+            let (from, to) = (from.0.offset(at(0)), to.0.offset(at(1)));
+            for j in 0..width.min(next.len - first) as isize {
+                let from = from.offset(j * next.strides[0]);
+                let to = to.offset(j * next.strides[1]);
+                for i in 0..row as isize {
+                    to.offset(i * inner.strides[1]).write(from.offset(i * inner.strides[0]).read());
+                }
+            }
+        }
+    };
+    let tasks = planes.len() * bands;
+    if walk.len() * size_of::<T>() <= 2 * TASK {
+        return (0..tasks).for_each(task);
+    }
+    let each = (TASK / size_of::<T>() / (inner.len * next.len)).max(1);
+    par::for_each(tasks.div_ceil(each), |t| (t * each..tasks.min((t + 1) * each)).for_each(task));
+}
+
+/// A walk over all axes but the innermost and another one.
+fn others(walk: &Walk<2>, but: usize) -> Walk<2> {
+    let kept = walk.axes().iter().enumerate().filter(|&(d, _)| d != 0 && d != but);
+    let others: SmallVec<[&Axis<2>; 4]> = kept.map(|(_, a)| a).rev().collect();
+    let shape: SmallVec<[usize; 4]> = others.iter().map(|a| a.len).collect();
+    let strides: [SmallVec<[isize; 4]>; 2] =
+        [0, 1].map(|k| others.iter().map(|a| a.strides[k]).collect());
+    Walk::new(&shape, [&strides[0], &strides[1]])
+}
+
 /// Moves squares of the plane spanned by the innermost axis and the axis `across`.
 fn transpose<T: Copy + Send + Sync>(
     walk: &Walk<2>,
@@ -141,20 +199,17 @@ fn transpose<T: Copy + Send + Sync>(
     from: &SharedSource<T>,
     to: &SharedDestination<T>,
 ) {
-    let axes = walk.axes();
-    let (inner, across_axis) = (axes[0], axes[across]);
+    let (inner, mut across_axis) = (walk.axes()[0], walk.axes()[across]);
     // The other axes, traversed one plane at a time.
-    let others: SmallVec<[&Axis<2>; 4]> = axes
-        .iter()
-        .enumerate()
-        .filter(|&(d, _)| d != 0 && d != across)
-        .map(|(_, a)| a)
-        .rev()
-        .collect();
-    let shape: SmallVec<[usize; 4]> = others.iter().map(|a| a.len).collect();
-    let strides: [SmallVec<[isize; 4]>; 2] =
-        [0, 1].map(|k| others.iter().map(|a| a.strides[k]).collect());
-    let planes = Walk::new(&shape, [&strides[0], &strides[1]]);
+    let planes = others(walk, across);
+    // A source that runs backwards is read from its other end.
+    let mut starts = [0; 2];
+    if across_axis.strides[0] < 0 {
+        for (start, stride) in starts.iter_mut().zip(&mut across_axis.strides) {
+            *start = (across_axis.len as isize - 1) * *stride;
+            *stride = -*stride;
+        }
+    }
     let side = const { LINE / size_of::<T>() };
     // A band is a few lines wide, so that neighbouring lines of the source are read one after the
     // other.
@@ -170,6 +225,7 @@ fn transpose<T: Copy + Send + Sync>(
                 let rows = side.min(across_axis.len - j);
                 let at = |k: usize| {
                     offsets[k]
+                        + starts[k]
                         + i0 as isize * inner.strides[k]
                         + j as isize * across_axis.strides[k]
                 };

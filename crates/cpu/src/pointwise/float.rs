@@ -107,36 +107,54 @@ macro_rules! of_one {
 }
 unary_rows!(of_one);
 
+/// ζ(s, q), in vectors where it is the derivative of ψ.
+macro_rules! zeta {
+    (f32, $l:ident) => {
+        map2!($l, f32, |a, b| vector::trigamma::<I>(f64::from(b)) as f32,
+            rare vector::rare::zeta(a, b), slow special::zeta(f64::from(a), f64::from(b)) as f32)
+    };
+    ($T:ident, $l:ident) => {
+        map2!($l, $T, |a, b| special::zeta(f64::from(a), f64::from(b)) as $T)
+    };
+}
+
 /// The table of functions of two elements, for one type.
 macro_rules! tables {
     ($T:ident, $math:ident, $binary:ident) => {
         /// The loop of a function of two elements. `And`, `Or`, `Xor` read non-zero as true.
         #[rustfmt::skip]
         pub(crate) fn $binary(op: Binary, l: Level) -> Kernel2<$T, $T, $T> {
+            /// The remainder with the sign of the divisor, from that of C.
+            #[inline(always)]
+            fn signed_as(b: $T, r: $T) -> $T {
+                let moved = if (r < 0.0) != (b < 0.0) { r + b } else { r };
+                if r == 0.0 { r.copysign(b) } else { moved }
+            }
+            /// The quotient rounded down, from the exact remainder, so that it is not rounded up to
+            /// an integer.
+            #[inline(always)]
+            fn floored(a: $T, b: $T, r: $T) -> $T {
+                let q = (a - r) / b;
+                let q = if r != 0.0 && (r < 0.0) != (b < 0.0) { q - 1.0 } else { q };
+                let down = q.floor();
+                let q = if q - down > 0.5 { down + 1.0 } else { down };
+                let q = if q == 0.0 { (0.0 as $T).copysign(a / b) } else { q };
+                if b == 0.0 { a / b } else { q }
+            }
             match op {
                 Binary::Add       => map2!(l, $T, |a, b| a + b),
                 Binary::Sub       => map2!(l, $T, |a, b| a - b),
                 Binary::Mul       => map2!(l, $T, |a, b| a * b),
                 Binary::Div       => map2!(l, $T, |a, b| a / b),
-                Binary::Remainder => map2!(l, $T, |a, b| {
-                    let r = a % b;
-                    if r == 0.0 { r.copysign(b) } else if (r < 0.0) != (b < 0.0) { r + b } else { r }
-                }),
-                Binary::Fmod      => map2!(l, $T, |a, b| a % b),
-                Binary::FloorDiv  => map2!(l, $T, |a, b| {
-                    // From the exact remainder, so that the quotient is not rounded up to an
-                    // integer.
-                    let r = a % b;
-                    let q = (a - r) / b;
-                    let q = if r != 0.0 && (r < 0.0) != (b < 0.0) { q - 1.0 } else { q };
-                    let down = q.floor();
-                    let q = if q - down > 0.5 { down + 1.0 } else { down };
-                    if b == 0.0 { a / b } else if q == 0.0 { (0.0 as $T).copysign(a / b) } else { q }
-                }),
+                Binary::Remainder => map2!(l, $T, |a, b| signed_as(b, $math::fmod::<I>(a, b)),
+                    rare $math::fmod_is_rare(a, b), slow signed_as(b, a % b)),
+                Binary::Fmod      => map2!(l, $T, |a, b| $math::fmod::<I>(a, b), rare $math::fmod_is_rare(a, b), slow a % b),
+                Binary::FloorDiv  => map2!(l, $T, |a, b| floored(a, b, $math::fmod::<I>(a, b)),
+                    rare $math::fmod_is_rare(a, b), slow floored(a, b, a % b)),
                 Binary::Pow       => map2!(l, $T, |a, b| $math::pow::<I>(a, b)),
                 Binary::Atan2     => map2!(l, $T, |a, b| $math::atan2::<I>(a, b)),
                 Binary::Copysign  => map2!(l, $T, |a, b| a.copysign(b)),
-                Binary::Zeta      => map2!(l, $T, |a, b| special::zeta(f64::from(a), f64::from(b)) as $T),
+                Binary::Zeta      => zeta!($T, l),
                 Binary::Gammainc  => map2!(l, $T, |a, b| special::gammainc(f64::from(a), f64::from(b)) as $T),
                 Binary::Gammaincc => map2!(l, $T, |a, b| special::gammaincc(f64::from(a), f64::from(b)) as $T),
                 Binary::Maximum   => map2!(l, $T, |a, b| if a.is_nan() || a > b { a } else { b }),

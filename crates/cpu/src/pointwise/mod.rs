@@ -80,6 +80,7 @@ macro_rules! map2 {
             type B = $T;
             type Y = $T;
             #[inline(always)]
+            #[allow(unused_variables)]
             fn map<I: crate::simd::Isa>($a: $T, $b: $T) -> $T {
                 $body
             }
@@ -115,8 +116,21 @@ pub(crate) fn unary(op: Unary, x: Source, out: Sink) {
     match x.dtype.compute() {
         DType::F32 => run1(float::unary32(op, level()), memory_bound(op), x, out),
         DType::F64 => run1(float::unary64(op, level()), memory_bound(op), x, out),
+        _ if x.dtype == DType::Bool && op == Unary::Not => {
+            run1(map1!(level(), u8, |x| x ^ 1), true, x, out);
+        }
         _ => run1(int::unary(op, x.dtype, level()), memory_bound(op), x, out),
     }
+}
+
+/// The loop of a logical function on booleans, whose bytes are 0 and 1.
+fn logical(op: Binary, l: Level) -> Option<Kernel2<u8, u8, u8>> {
+    Some(match op {
+        Binary::And => map2!(l, u8, |a, b| a & b),
+        Binary::Or => map2!(l, u8, |a, b| a | b),
+        Binary::Xor => map2!(l, u8, |a, b| a ^ b),
+        _ => return None,
+    })
 }
 
 /// `out = f(a, b)`. The dtypes are the same.
@@ -125,6 +139,11 @@ pub(crate) fn binary(op: Binary, a: Source, b: Source, out: Sink) {
         op,
         Binary::Pow | Binary::Atan2 | Binary::Zeta | Binary::Gammainc | Binary::Gammaincc
     );
+    if a.dtype == DType::Bool
+        && let Some(kernel) = logical(op, level())
+    {
+        return run2(kernel, true, a, b, out);
+    }
     match a.dtype.compute() {
         DType::F32 => run2(float::binary32(op, level()), memory_bound, a, b, out),
         DType::F64 => run2(float::binary64(op, level()), memory_bound, a, b, out),

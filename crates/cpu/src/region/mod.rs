@@ -66,7 +66,11 @@ use calls::TileKind;
 use domain::{Domain, PrefetchedOperand};
 pub(crate) use exec::release_scratch;
 use pullback_ir::{DType, Region, Result};
+use std::cell::RefCell;
+use std::collections::HashMap;
 use std::ops::Range;
+use std::rc::Rc;
+use std::sync::Arc;
 use steps::{ReductionStep, TileStep};
 
 /// How often this thread has compiled native code, and found it in the cache.
@@ -181,6 +185,26 @@ impl Kernel {
         return self.code.as_ref()?.listing();
         #[cfg(not(target_arch = "x86_64"))]
         None
+    }
+
+    /// The kernel of a region that runs as an op of its own: planned the first time, and kept.
+    pub(crate) fn kept(region: &Arc<Region>) -> Result<Rc<Kernel>> {
+        /// More kernels than programs have composites of one shape.
+        const MAX_KEPT: usize = 256;
+        thread_local! {
+            static KEPT: RefCell<HashMap<Arc<Region>, Rc<Kernel>>> = RefCell::default();
+        }
+        if let Some(kernel) = KEPT.with_borrow(|kept| kept.get(region).cloned()) {
+            return Ok(kernel);
+        }
+        let kernel = Rc::new(Kernel::new(region)?);
+        KEPT.with_borrow_mut(|kept| {
+            if kept.len() >= MAX_KEPT {
+                kept.clear();
+            }
+            kept.insert(region.clone(), kernel.clone());
+        });
+        Ok(kernel)
     }
 
     /// Runs the region. The operands are dense and of the specs that it was made for. A result may

@@ -455,6 +455,22 @@ pub(crate) fn pow<I: Isa>(a: f32, b: f32) -> f32 {
     if b == 0.0 || a == 1.0 { 1.0 } else { y }
 }
 
+/// Where [`fmod`] is not exact: quotients of 2^28 and more, NaN and infinities.
+#[inline(always)]
+pub(crate) fn fmod_is_rare(a: f32, b: f32) -> bool {
+    !((f64::from(a) / f64::from(b)).abs() < 268_435_456.0) || b.abs() == f32::INFINITY
+}
+
+/// a − b·trunc(a/b), exactly: in f64 the product of such a quotient and an f32 is exact.
+#[inline(always)]
+pub(crate) fn fmod<I: Isa>(a: f32, b: f32) -> f32 {
+    let (x, y) = (f64::from(a.abs()), f64::from(b.abs()));
+    let r = I::fma64(-(x / y).trunc(), y, x);
+    // The quotient may have been rounded up to the next integer.
+    let r = if r < 0.0 { r + y } else { r };
+    (r as f32).copysign(a)
+}
+
 /// dy · gelu'(x) = dy · (Φ(x) + x·φ(x)).
 #[inline(always)]
 pub(crate) fn gelu_vjp<I: Isa>(x: f32, dy: f32) -> f32 {

@@ -436,6 +436,18 @@ pub(crate) fn pow<I: Isa>(a: f64, b: f64) -> f64 {
     a.powf(b)
 }
 
+/// No argument of [`fmod`] is.
+#[inline(always)]
+pub(crate) fn fmod_is_rare(_: f64, _: f64) -> bool {
+    false
+}
+
+/// The remainder of C: the standard library's.
+#[inline(always)]
+pub(crate) fn fmod<I: Isa>(a: f64, b: f64) -> f64 {
+    a % b
+}
+
 /// dy · gelu'(x) = dy · (Φ(x) + x·φ(x)).
 #[inline(always)]
 pub(crate) fn gelu_vjp<I: Isa>(x: f64, dy: f64) -> f64 {

@@ -16,14 +16,13 @@ const ERFINV_NEAR: [f64; 12] = [
     0.0002182641252155226, -4.996000110143956e-06, -3.426266209734268e-06, 4.786897084558858e-07,
     1.650364404121373e-08, -1.0861761271594343e-08, 4.340626803853993e-10, 1.2346577114502573e-10,
 ];
-/// The same in √w − [`ERFINV_MIDDLE`], for 5 ≤ w ≤ 16.1, to 7e-9.
+/// The same in w − 10.55, for 5 ≤ w ≤ 16.1, to 4e-9.
 #[rustfmt::skip]
-const ERFINV_FAR: [f64; 10] = [
-    2.9575916875461354, 1.0037084486015408, 0.007060782723661021, -0.00531173375871842,
-    0.0037895573640625516, -0.0025283259687772317, 0.0013150710630600092, -0.00031884023197909026,
-    -0.00017647972962523415, 0.0001270378026652942,
+const ERFINV_FAR: [f64; 11] = [
+    3.081951867782598, 0.15474361584282936, -0.0035391255177684043, 0.00015398786200190203,
+    -7.549495071554037e-06, 3.0731061518042625e-07, -7.301915573246343e-10, -1.8075850040605434e-09,
+    3.155701662518734e-10, -3.839264969647824e-11, 2.1678969246370377e-12,
 ];
-const ERFINV_MIDDLE: f64 = 3.1242742535237828;
 /// log Γ(2 + t) / t for |t| ≤ 1/2, to 5e-10.
 #[rustfmt::skip]
 const LGAMMA_NEAR: [f64; 10] = [
@@ -110,6 +109,12 @@ pub(crate) mod rare {
     pub(crate) fn digamma(x: f32) -> bool {
         !(x > 0.0 && x < f32::INFINITY)
     }
+    /// All but ζ(2, x) for x > 0.
+    #[inline(always)]
+    pub(crate) fn zeta(s: f32, x: f32) -> bool {
+        // Below, the square is no normal f32.
+        !(s == 2.0 && x > 1e-18 && x < f32::INFINITY)
+    }
     #[inline(always)]
     pub(crate) fn erfcx(x: f32) -> bool {
         x.abs() > 28.0
@@ -141,7 +146,7 @@ pub(crate) mod rare {
 fn erfinv_over<I: Isa>(rest: f64) -> f64 {
     let w = -math64::log::<I>(rest);
     let near = poly::<I, 12>(w - 2.5, &ERFINV_NEAR);
-    let far = poly::<I, 10>(w.sqrt() - ERFINV_MIDDLE, &ERFINV_FAR);
+    let far = poly::<I, 11>(w - 10.55, &ERFINV_FAR);
     if w < 5.0 { near } else { far }
 }
 
@@ -199,6 +204,25 @@ pub(crate) fn digamma<I: Isa>(x: f64) -> f64 {
     let near = I::fma64(off, poly::<I, 13>(y - 1.5, &DIGAMMA_NEAR), q);
     let tail = q * I::fma64(q, poly::<I, 4>(I::fma64(q, q, -1.0 / 72.0), &DIGAMMA_FAR), 0.5);
     if far { math64::log::<I>(x) - tail } else { near }
+}
+
+/// ζ(2, x), the derivative of ψ. Below 6 six steps of the recurrence, as one fraction, lead to the
+/// asymptotic series.
+#[inline(always)]
+pub(crate) fn trigamma<I: Isa>(x: f64) -> f64 {
+    // The next term is 5/66·r¹¹: 2e-10.
+    const SERIES: [f64; 5] = [1.0, 1.0 / 6.0, -1.0 / 30.0, 1.0 / 42.0, -1.0 / 30.0];
+    let near = x < 6.0;
+    let (mut over, mut under) = (0.0, 1.0);
+    for step in [0.0, 1.0, 2.0, 3.0, 4.0, 5.0] {
+        let square = (x + step) * (x + step);
+        over = I::fma64(over, square, under);
+        under *= square;
+    }
+    let sum = if near { over } else { 0.0 } / if near { under } else { 1.0 };
+    let r = 1.0 / if near { x + 6.0 } else { x };
+    let tail = I::fma64(r, poly::<I, 5>(r * r, &SERIES), 0.5 * r * r);
+    sum + tail
 }
 
 /// e^(x²)·erfc(x).

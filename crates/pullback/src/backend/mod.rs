@@ -258,6 +258,8 @@ pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Ten
         return run_to(&call, *device, inputs[0], at);
     }
     match op.structure() {
+        // Its kernel is kept.
+        Some(Structure::Region(_)) if call.device() == Device::Cpu => run(call, inputs, at),
         // Run as programs of one equation: what they hold is prepared first.
         Some(Structure::Region(_) | Structure::DotRegion(_) | Structure::Flow(_)) => {
             run_program(call, inputs)

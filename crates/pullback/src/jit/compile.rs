@@ -359,6 +359,12 @@ pub(super) fn passes(
     Ok(Passed { program, stages, budget: Some(budgeted.report) })
 }
 
+/// A program after all passes.
+pub(crate) fn optimised(program: &Program) -> Result<Program> {
+    let target = backend::target(program.device());
+    Pipeline::standard(target, evaluate).run(program)
+}
+
 /// What a pointwise op makes of constants.
 fn evaluate(op: &Op, of: &[Constant]) -> Option<Scalar> {
     trace::computing(|| {

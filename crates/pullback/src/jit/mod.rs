@@ -35,6 +35,8 @@ mod run;
 pub use dynamic::{DynamicAxes, DynamicReport};
 pub use explain::{Explanation, Specialised, native_code};
 
+pub(crate) use compile::optimised;
+
 use crate::tree::{has_structure, leaves_and_hash};
 use crate::unaliased::Since;
 use crate::{Result, Tensor, Tree, fail, mode, trace};

@@ -4,6 +4,7 @@
 use crate::Tensor;
 use crate::kinks::{self, KinkKind, conventions, with_slope_at_kink};
 use crate::ops::cast::one_float;
+use crate::ops::one_pass::one_pass;
 
 impl Tensor {
     /// The elements where `keep` is true and 0 elsewhere: a branch evaluated only where it is
@@ -27,10 +28,12 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn leaky_relu(&self, slope: f64) -> Tensor {
-        if slope != 1.0 {
-            kinks::at("leaky_relu", KinkKind::Leaky, &[self], |x| x[0].eq(0.0));
-        }
-        self.leaking(&(self * slope))
+        one_pass("leaky_relu", &[slope], [self], |[x]| {
+            if slope != 1.0 {
+                kinks::at("leaky_relu", KinkKind::Leaky, &[x], |x| x[0].eq(0.0));
+            }
+            x.leaking(&(x * slope))
+        })
     }
 
     /// x above 0, `weight · x` below, where the weight has one element, or one per channel (axis
@@ -98,11 +101,13 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn elu(&self, alpha: f64) -> Tensor {
-        if alpha != 1.0 {
-            self.report_kinks_at("elu", KinkKind::Elu, [0.0]);
-        }
-        let above = self.gt(0.0);
-        above.select(self, &(self.only(&above.logical_not()).expm1() * alpha))
+        one_pass("elu", &[alpha], [self], |[x]| {
+            if alpha != 1.0 {
+                x.report_kinks_at("elu", KinkKind::Elu, [0.0]);
+            }
+            let above = x.gt(0.0);
+            above.select(x, &(x.only(&above.logical_not()).expm1() * alpha))
+        })
     }
 
     /// x above 0, `alpha · (exp(x/alpha) − 1)` below: an elu whose slope at 0 is 1 for every
@@ -121,8 +126,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn celu(&self, alpha: f64) -> Tensor {
-        let above = self.gt(0.0);
-        above.select(self, &((self.only(&above.logical_not()) / alpha).expm1() * alpha))
+        one_pass("celu", &[alpha], [self], |[x]| {
+            let above = x.gt(0.0);
+            above.select(x, &((x.only(&above.logical_not()) / alpha).expm1() * alpha))
+        })
     }
 
     /// A scaled elu with the constants that keep mean 0 and variance 1.
@@ -140,7 +147,9 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn selu(&self) -> Tensor {
-        self.elu(1.673_263_242_354_377_2) * 1.050_700_987_355_480_5
+        one_pass("selu", &[], [self], |[x]| {
+            x.elu(1.673_263_242_354_377_2) * 1.050_700_987_355_480_5
+        })
     }
 
     /// log(1 + exp(beta·x)) / beta, without overflow; x itself where beta·x is above `threshold`.
@@ -157,9 +166,11 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn softplus(&self, beta: f64, threshold: f64) -> Tensor {
-        let scaled = self * beta;
-        let linear = scaled.gt(threshold);
-        linear.select(self, &(-(-scaled.only(&linear.logical_not())).log_sigmoid() / beta))
+        one_pass("softplus", &[beta, threshold], [self], |[x]| {
+            let scaled = x * beta;
+            let linear = scaled.gt(threshold);
+            linear.select(x, &(-(-scaled.only(&linear.logical_not())).log_sigmoid() / beta))
+        })
     }
 
     /// The logarithm of the sigmoid, log(1 / (1 + e⁻ˣ)), without overflow.
@@ -179,10 +190,12 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn log_sigmoid(&self) -> Tensor {
-        // Both branches are smooth at 0, so derivatives of every order hold there.
-        let below = self.lt(0.0);
-        let (low, high) = (self.only(&below), self.only(&below.logical_not()));
-        below.select(&(&low - low.exp().log1p()), &-(-high).exp().log1p())
+        one_pass("log_sigmoid", &[], [self], |[x]| {
+            // Both branches are smooth at 0, so derivatives of every order hold there.
+            let below = x.lt(0.0);
+            let (low, high) = (x.only(&below), x.only(&below.logical_not()));
+            below.select(&(&low - low.exp().log1p()), &-(-high).exp().log1p())
+        })
     }
 
     /// x·tanh(log(1 + eˣ)).
@@ -200,7 +213,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn mish(&self) -> Tensor {
-        self * self.softplus(1.0, 20.0).tanh()
+        one_pass("mish", &[], [self], |[x]| x * x.softplus(1.0, 20.0).tanh())
     }
 
     /// x / (1 + |x|).
@@ -217,8 +230,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn softsign(&self) -> Tensor {
-        // Smooth: the kink is multiplied by 0.
-        self / (kinks::uncounted_part(|| self.abs()) + 1.0)
+        one_pass("softsign", &[], [self], |[x]| {
+            // Smooth: the kink is multiplied by 0.
+            x / (kinks::uncounted_part(|| x.abs()) + 1.0)
+        })
     }
 
     /// x − tanh(x).
@@ -236,7 +251,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn tanhshrink(&self) -> Tensor {
-        self - self.tanh()
+        one_pass("tanhshrink", &[], [self], |[x]| x - x.tanh())
     }
 
     /// Soft shrinkage: x − lambda above lambda, x + lambda below −lambda, 0 between.
@@ -254,10 +269,12 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn softshrink(&self, lambda: f64) -> Tensor {
-        self.report_kinks_at("softshrink", KinkKind::Shrink, [lambda, -lambda]);
-        let (above, below) = (self.gt(lambda), self.lt(-lambda));
-        // NaN is neither, and stays.
-        above.select(&(self - lambda), below.select(&(self + lambda), &(self * 0.0)))
+        one_pass("softshrink", &[lambda], [self], |[x]| {
+            x.report_kinks_at("softshrink", KinkKind::Shrink, [lambda, -lambda]);
+            let (above, below) = (x.gt(lambda), x.lt(-lambda));
+            // NaN is neither, and stays.
+            above.select(&(x - lambda), below.select(&(x + lambda), &(x * 0.0)))
+        })
     }
 
     /// Hard shrinkage: 0 where |x| is at most `lambda`, x elsewhere.
@@ -275,8 +292,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn hardshrink(&self, lambda: f64) -> Tensor {
-        self.report_kinks_at("hardshrink", KinkKind::Shrink, [lambda, -lambda]);
-        self.ge(-lambda).logical_and(self.le(lambda)).select(self.zeros_like_splat(), self)
+        one_pass("hardshrink", &[lambda], [self], |[x]| {
+            x.report_kinks_at("hardshrink", KinkKind::Shrink, [lambda, -lambda]);
+            x.ge(-lambda).logical_and(x.le(lambda)).select(x.zeros_like_splat(), x)
+        })
     }
 
     /// x between the bounds, the bound outside. The gradient passes on the open interval (unlike
@@ -295,8 +314,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn hardtanh(&self, low: f64, high: f64) -> Tensor {
-        self.report_kinks_at("hardtanh", KinkKind::Hardtanh, [low, high]);
-        self.between(low, high, conventions().hardtanh_part())
+        one_pass("hardtanh", &[low, high], [self], |[x]| {
+            x.report_kinks_at("hardtanh", KinkKind::Hardtanh, [low, high]);
+            x.between(low, high, conventions().hardtanh_part())
+        })
     }
 
     /// x between the bounds, the bound outside; at the bounds, this part of the slope of the
@@ -322,8 +343,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn relu6(&self) -> Tensor {
-        self.report_kinks_at("relu6", KinkKind::Relu6, [0.0, 6.0]);
-        self.between(0.0, 6.0, conventions().relu6_part())
+        one_pass("relu6", &[], [self], |[x]| {
+            x.report_kinks_at("relu6", KinkKind::Relu6, [0.0, 6.0]);
+            x.between(0.0, 6.0, conventions().relu6_part())
+        })
     }
 
     /// min(max(x + 3, 0), 6) / 6.
@@ -341,13 +364,15 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn hardsigmoid(&self) -> Tensor {
-        let (below, above) = (self.le(-3.0), self.ge(3.0));
-        self.report_kinks_at("hardsigmoid", KinkKind::Relu6, [-3.0, 3.0]);
-        let (y, part) = (
-            below.select_or(0.0, above.select_or(1.0, (self + 3.0) / 6.0)),
-            conventions().relu6_part() / 6.0,
-        );
-        with_slope_at_kink(with_slope_at_kink(y, self, -3.0, part), self, 3.0, part)
+        one_pass("hardsigmoid", &[], [self], |[x]| {
+            let (below, above) = (x.le(-3.0), x.ge(3.0));
+            x.report_kinks_at("hardsigmoid", KinkKind::Relu6, [-3.0, 3.0]);
+            let (y, part) = (
+                below.select_or(0.0, above.select_or(1.0, (x + 3.0) / 6.0)),
+                conventions().relu6_part() / 6.0,
+            );
+            with_slope_at_kink(with_slope_at_kink(y, x, -3.0, part), x, 3.0, part)
+        })
     }
 
     /// x·min(max(x + 3, 0), 6) / 6.
@@ -365,15 +390,17 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn hardswish(&self) -> Tensor {
-        let (below, above) = (self.le(-3.0), self.ge(3.0));
-        self.report_kinks_at("hardswish", KinkKind::Relu6, [-3.0, 3.0]);
-        // What is not inside is 0 there: far out, the square would overflow and its slope with it.
-        let inside = self.only(&below.logical_or(&above).logical_not());
-        let middle = &inside * (&inside + 3.0) / 6.0;
-        let y = below.select_or(0.0, above.select(self, &middle));
-        // The slope is −½ and 1½ inside, 0 and 1 outside.
-        let part = conventions().relu6_part() / 2.0;
-        with_slope_at_kink(with_slope_at_kink(y, self, -3.0, -part), self, 3.0, part)
+        one_pass("hardswish", &[], [self], |[x]| {
+            let (below, above) = (x.le(-3.0), x.ge(3.0));
+            x.report_kinks_at("hardswish", KinkKind::Relu6, [-3.0, 3.0]);
+            // What is not inside is 0 there: far out, the square would overflow and its slope with it.
+            let inside = x.only(&below.logical_or(&above).logical_not());
+            let middle = &inside * (&inside + 3.0) / 6.0;
+            let y = below.select_or(0.0, above.select(x, &middle));
+            // The slope is −½ and 1½ inside, 0 and 1 outside.
+            let part = conventions().relu6_part() / 2.0;
+            with_slope_at_kink(with_slope_at_kink(y, x, -3.0, -part), x, 3.0, part)
+        })
     }
 
     /// x above the threshold, `value` elsewhere.
@@ -390,8 +417,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn threshold(&self, threshold: f64, value: f64) -> Tensor {
-        self.report_kinks_at("threshold", KinkKind::Shrink, [threshold]);
-        self.le(threshold).select_or(value, self.clone())
+        one_pass("threshold", &[threshold, value], [self], |[x]| {
+            x.report_kinks_at("threshold", KinkKind::Shrink, [threshold]);
+            x.le(threshold).select_or(value, x.clone())
+        })
     }
 
     /// The first half of an axis times the sigmoid of the second.

@@ -1,6 +1,7 @@
 //! Running reductions, and sorting.
 
 use crate::apply::{apply, apply_all};
+use crate::ops::one_pass::one_pass;
 use crate::ops::reduce::unit_padding;
 use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val};
 use crate::{DType, Op, Tensor, custom_vjp, fail, kinks, mode};
@@ -318,12 +319,14 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn logaddexp(&self, other: &Tensor) -> Tensor {
-        // The larger by selection, so that both branches are smooth and a tie is no kink.
-        let first = self.ge(other);
-        let (high, low) = (first.select(self, other), first.select(other, self));
-        // Equal infinities would give NaN as a difference.
-        let endless = high.eq(&low).logical_and(high.is_inf());
-        let difference = endless.select_or(0.0, low - &high);
-        high + difference.exp().log1p()
+        one_pass("logaddexp", &[], [self, other], |[x, other]| {
+            // The larger by selection, so that both branches are smooth and a tie is no kink.
+            let first = x.ge(other);
+            let (high, low) = (first.select(x, other), first.select(other, x));
+            // Equal infinities would give NaN as a difference.
+            let endless = high.eq(&low).logical_and(high.is_inf());
+            let difference = endless.select_or(0.0, low - &high);
+            high + difference.exp().log1p()
+        })
     }
 }

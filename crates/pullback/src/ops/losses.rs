@@ -5,6 +5,7 @@
 
 use super::loss_shapes;
 use crate::ops::cast::one_float;
+use crate::ops::one_pass::one_pass;
 use crate::{DType, Error, Reduction, Tensor, kinks, trace};
 
 pub use super::ctc::{Ctc, ctc, ctc_by};
@@ -71,7 +72,7 @@ pub fn weighted_by(losses: &Tensor, weight: &Tensor, reduction: Reduction) -> Te
 pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
     one_float("mse", [x, y]);
     loss_shapes::equal("mse", &[("prediction", x), ("target", y)]);
-    reduced((x.up() - y.up()).square(), reduction)
+    reduced(one_pass("mse", &[], [x, y], |[x, y]| (x.up() - y.up()).square()), reduction)
 }
 
 /// The absolute error |x − y|.
@@ -92,7 +93,7 @@ pub fn mse(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
     one_float("l1", [x, y]);
     loss_shapes::equal("l1", &[("prediction", x), ("target", y)]);
-    reduced((x.up() - y.up()).abs(), reduction)
+    reduced(one_pass("l1", &[], [x, y], |[x, y]| (x.up() - y.up()).abs()), reduction)
 }
 
 /// The Huber loss: ½(x − y)² where |x − y| < delta, delta·(|x − y| − ½delta) elsewhere.
@@ -114,12 +115,15 @@ pub fn l1(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
 pub fn huber(x: &Tensor, y: &Tensor, delta: f64, reduction: Reduction) -> Tensor {
     one_float("huber", [x, y]);
     loss_shapes::equal("huber", &[("prediction", x), ("target", y)]);
-    let z = x.up() - y.up();
-    // Smooth: |z| is used only away from 0.
-    let size = kinks::uncounted_part(|| z.abs());
-    let near = size.lt(delta);
-    let inside = z.only(&near).square() * 0.5;
-    reduced(near.select(&inside, &((size - 0.5 * delta) * delta)), reduction)
+    let losses = one_pass("huber", &[delta], [x, y], |[x, y]| {
+        let z = x.up() - y.up();
+        // Smooth: |z| is used only away from 0.
+        let size = kinks::uncounted_part(|| z.abs());
+        let near = size.lt(delta);
+        let inside = z.only(&near).square() * 0.5;
+        near.select(&inside, &((size - 0.5 * delta) * delta))
+    });
+    reduced(losses, reduction)
 }
 
 /// [`huber`] divided by beta: ½(x − y)²/beta near, |x − y| − ½beta far. A beta of 0 is [`l1`].
@@ -144,11 +148,14 @@ pub fn smooth_l1(x: &Tensor, y: &Tensor, beta: f64, reduction: Reduction) -> Ten
     if beta == 0.0 {
         return l1(x, y, reduction);
     }
-    let z = x.up() - y.up();
-    let size = kinks::uncounted_part(|| z.abs());
-    let near = size.lt(beta);
-    let inside = z.only(&near).square() * (0.5 / beta);
-    reduced(near.select(&inside, &(size - 0.5 * beta)), reduction)
+    let losses = one_pass("smooth_l1", &[beta], [x, y], |[x, y]| {
+        let z = x.up() - y.up();
+        let size = kinks::uncounted_part(|| z.abs());
+        let near = size.lt(beta);
+        let inside = z.only(&near).square() * (0.5 / beta);
+        near.select(&inside, &(size - 0.5 * beta))
+    });
+    reduced(losses, reduction)
 }
 
 /// The Kullback–Leibler divergence y·(log y − x) of log-probabilities x from probabilities y, or
@@ -272,13 +279,17 @@ pub fn binary_cross_entropy_with_logits(
     if let Some(w) = positive {
         loss_shapes::repeats_to("binary_cross_entropy_with_logits", x, "pos_weight", w);
     }
-    let (x, y) = (&x.up(), &y.up());
-    let log_p = x.log_sigmoid();
-    let scaled = match positive {
-        Some(p) => ((p - 1.0) * y + 1.0) * &log_p,
-        None => log_p,
+    let losses = match positive {
+        Some(p) => {
+            let (x, y) = (&x.up(), &y.up());
+            (1.0 - y) * x - ((p - 1.0) * y + 1.0) * x.log_sigmoid()
+        }
+        None => one_pass("binary_cross_entropy_with_logits", &[], [x, y], |[x, y]| {
+            let (x, y) = (&x.up(), &y.up());
+            (1.0 - y) * x - x.log_sigmoid()
+        }),
     };
-    reduced(weighted((1.0 - y) * x - scaled, weight), reduction)
+    reduced(weighted(losses, weight), reduction)
 }
 
 /// That there is a class for each row, and a weight for each class.
@@ -403,13 +414,15 @@ pub fn gaussian_nll(
     one_float("gaussian_nll", [x, y, variance]);
     let y = &loss_shapes::gaussian("gaussian_nll", x, ("target", y), false);
     let variance = &loss_shapes::gaussian("gaussian_nll", x, ("variance", variance), true);
-    let (x, y, variance) = (&x.up(), &y.up(), &variance.up());
-    // What is missing to `eps`: not a difference of infinities where the variance is infinite.
-    let known = variance.detach();
-    let v = variance + (eps - &known).only(&known.lt(eps));
-    let losses = (v.log() + (x - y).square() / &v) * 0.5;
     let constant = if full { 0.5 * (2.0 * std::f64::consts::PI).ln() } else { 0.0 };
-    reduced(losses + constant, reduction)
+    let formula = |[x, y, variance]: [&Tensor; 3]| {
+        let (x, y, variance) = (&x.up(), &y.up(), &variance.up());
+        // What is missing to `eps`: not a difference of infinities where the variance is infinite.
+        let known = variance.detach();
+        let v = variance + (eps - &known).only(&known.lt(eps));
+        (v.log() + (x - y).square() / &v) * 0.5 + constant
+    };
+    reduced(one_pass("gaussian_nll", &[eps, constant], [x, y, variance], formula), reduction)
 }
 
 /// The Poisson negative log-likelihood: eˣ − y·x for a logarithm x, x − y·log(x + eps) otherwise;

@@ -4,6 +4,7 @@
 use super::loss_shapes;
 use crate::ops::cast::one_float;
 use crate::ops::losses::{CAST_LABELS, reduced};
+use crate::ops::one_pass::one_pass;
 use crate::{DType, Error, Reduction, Tensor, trace};
 
 /// `[n, c]` of `[n, c]` or a single `[c]`.
@@ -241,9 +242,12 @@ pub fn triplet_margin_with(
 pub fn hinge_embedding(x: &Tensor, y: &Tensor, margin: f64, reduction: Reduction) -> Tensor {
     one_float("hinge_embedding", [x, y]);
     loss_shapes::equal("hinge_embedding", &[("prediction", x), ("target", y)]);
-    let (x, y) = (&x.up(), &y.up());
-    let far = (margin - x).clamp_min(0.0);
-    reduced(far.only(&y.ne(1.0)) + x.only(&y.ne(-1.0)), reduction)
+    let losses = one_pass("hinge_embedding", &[margin], [x, y], |[x, y]| {
+        let (x, y) = (&x.up(), &y.up());
+        let far = (margin - x).clamp_min(0.0);
+        far.only(&y.ne(1.0)) + x.only(&y.ne(-1.0))
+    });
+    reduced(losses, reduction)
 }
 
 /// The margin ranking loss max(0, margin − y·(a − b)).
@@ -273,8 +277,10 @@ pub fn margin_ranking(
 ) -> Tensor {
     one_float("margin_ranking", [a, b, y]);
     loss_shapes::equal("margin_ranking", &[("first", a), ("second", b), ("target", y)]);
-    let (a, b, y) = (a.up(), b.up(), y.up());
-    reduced((-(y * (a - b)) + margin).clamp_min(0.0), reduction)
+    let losses = one_pass("margin_ranking", &[margin], [a, b, y], |[a, b, y]| {
+        (-(y.up() * (a.up() - b.up())) + margin).clamp_min(0.0)
+    });
+    reduced(losses, reduction)
 }
 
 /// The soft margin (logistic) loss log(1 + exp(−y·x)), without overflow.
@@ -296,7 +302,8 @@ pub fn margin_ranking(
 pub fn soft_margin(x: &Tensor, y: &Tensor, reduction: Reduction) -> Tensor {
     one_float("soft_margin", [x, y]);
     loss_shapes::equal("soft_margin", &[("prediction", x), ("target", y)]);
-    reduced(-(y.up() * x.up()).log_sigmoid(), reduction)
+    let losses = one_pass("soft_margin", &[], [x, y], |[x, y]| -(y.up() * x.up()).log_sigmoid());
+    reduced(losses, reduction)
 }
 
 /// 1 − cos(a, b) over the last axis where y is 1, max(0, cos(a, b) − margin) where y is −1.

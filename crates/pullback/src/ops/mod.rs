@@ -31,6 +31,7 @@ mod matrix;
 mod movement;
 mod norm;
 mod norms_distances;
+mod one_pass;
 mod operand;
 mod padding;
 mod pool;
@@ -116,7 +117,8 @@ pub(crate) fn row(op: &Op) -> Grad {
         Op::Linalg(f) => linalg::row(*f),
         Op::Fft(f) => fft::row(*f),
         Op::Fused(f) => fused::grad(*f),
-        Op::Region(_) | Op::DotRegion(_) => region::row(),
+        Op::Region(of) => region::row_of(of),
+        Op::DotRegion(_) => region::row(),
         Op::Flow(flow) => crate::control::row(flow),
         Op::Custom(custom) => Grad::Custom(crate::custom::handle(custom)),
         Op::Collective(of) => collective::row(&of.collective),

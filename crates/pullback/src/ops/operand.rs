@@ -43,6 +43,12 @@ pub trait Operand {
     fn is_number(&self) -> bool {
         true
     }
+
+    /// The value, if it is a number.
+    #[doc(hidden)]
+    fn number(&self) -> Option<f64> {
+        None
+    }
 }
 
 impl Operand for Tensor {
@@ -71,6 +77,10 @@ impl<T: Operand + ?Sized> Operand for &T {
     fn is_number(&self) -> bool {
         (**self).is_number()
     }
+
+    fn number(&self) -> Option<f64> {
+        (**self).number()
+    }
 }
 
 macro_rules! scalar_operands {
@@ -82,6 +92,10 @@ macro_rules! scalar_operands {
 
             fn may_be_nan(&self) -> bool {
                 crate::HostElement::scalar(*self).as_f64().is_nan()
+            }
+
+            fn number(&self) -> Option<f64> {
+                Some(crate::HostElement::scalar(*self).as_f64())
             }
         }
     )*};
@@ -110,6 +124,10 @@ impl Operand for Scalar {
 
     fn may_be_nan(&self) -> bool {
         self.as_f64().is_nan()
+    }
+
+    fn number(&self) -> Option<f64> {
+        Some(self.as_f64())
     }
 }
 

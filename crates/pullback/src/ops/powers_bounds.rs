@@ -1,6 +1,7 @@
 //! Powers by a number, bounds, and interpolation: methods of pointwise ops.
 
 use crate::ops::Operand;
+use crate::ops::one_pass::one_pass;
 use crate::{AtBound, Scalar, Tensor, kinks};
 use pullback_ir::{Binary, Compare};
 
@@ -25,6 +26,10 @@ impl Tensor {
             1 => self.deep_clone(),
             2 => self.square(),
             -1 => self.recip(),
+            3 if self.dtype().is_float() => one_pass("cube", &[], [self], |[x]| x.square() * x),
+            4 if self.dtype().is_float() => {
+                one_pass("fourth", &[], [self], |[x]| x.square().square())
+            }
             n => self.pow(Scalar::from(n)),
         }
     }
@@ -65,7 +70,14 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn clamp(&self, low: impl Operand, high: impl Operand) -> Tensor {
-        self.bounded("clamp", Compare::Lt, low).bounded("clamp", Compare::Gt, high)
+        match (low.number(), high.number()) {
+            (Some(a), Some(b)) if self.dtype().is_float() => {
+                one_pass("clamp", &[a, b], [self], |[x]| {
+                    x.bounded("clamp", Compare::Lt, a).bounded("clamp", Compare::Gt, b)
+                })
+            }
+            _ => self.bounded("clamp", Compare::Lt, low).bounded("clamp", Compare::Gt, high),
+        }
     }
 
     /// Clamps values to at least `low`.
@@ -83,7 +95,12 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn clamp_min(&self, low: impl Operand) -> Tensor {
-        self.bounded("clamp_min", Compare::Lt, low)
+        match low.number() {
+            Some(low) if self.dtype().is_float() => one_pass("clamp_min", &[low], [self], |[x]| {
+                x.bounded("clamp_min", Compare::Lt, low)
+            }),
+            _ => self.bounded("clamp_min", Compare::Lt, low),
+        }
     }
 
     /// Clamps values to at most `high`.
@@ -101,7 +118,14 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn clamp_max(&self, high: impl Operand) -> Tensor {
-        self.bounded("clamp_max", Compare::Gt, high)
+        match high.number() {
+            Some(high) if self.dtype().is_float() => {
+                one_pass("clamp_max", &[high], [self], |[x]| {
+                    x.bounded("clamp_max", Compare::Gt, high)
+                })
+            }
+            _ => self.bounded("clamp_max", Compare::Gt, high),
+        }
     }
 
     /// Values that lie `beyond` the bound replaced by it.
@@ -142,7 +166,12 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn lerp(&self, end: &Tensor, weight: impl Operand) -> Tensor {
-        self + (end - self).mul_operand(weight)
+        match weight.number() {
+            Some(w) if self.dtype().is_float() => {
+                one_pass("lerp", &[w], [self, end], |[x, end]| x + (end - x) * w)
+            }
+            _ => self + (end - self).mul_operand(weight),
+        }
     }
 
     #[track_caller]

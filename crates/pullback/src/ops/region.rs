@@ -1,10 +1,21 @@
 //! Regions op by op: for derivatives through one, and as the reference for its kernels.
 
+use super::one_pass;
 use crate::apply::{apply, apply_all};
-use crate::rule::{Grad, Tensors};
+use crate::rule::{ByHand, Grad, Tensors, Val};
 use crate::{Spec, Tensor};
 use pullback_ir::{Axes, Inst, Op, Region, View};
 use smallvec::SmallVec;
+
+/// The row of a region: its derivative is one too, if it is one of `one_pass.rs`.
+pub(crate) fn row_of(region: &Region) -> Grad {
+    if !one_pass::has_pullback(region) {
+        return row();
+    }
+    let uses = &[Val::In(0), Val::In(1), Val::In(2)];
+    let (vjp, jvp) = (one_pass::pullback, one_pass::pushforward);
+    Grad::ByHand(ByHand { uses, vjp, jvp, formula: "what its ops pull back" })
+}
 
 pub(crate) fn row() -> Grad {
     Grad::Decompose(|op, inputs| match op {
@@ -20,7 +31,7 @@ pub(crate) fn row() -> Grad {
 }
 
 /// Each instruction as its op, on whole tensors.
-fn one_by_one(region: &Region, inputs: &[&Tensor]) -> Tensors {
+pub(super) fn one_by_one(region: &Region, inputs: &[&Tensor]) -> Tensors {
     let inner: Axes = (region.shape.len() - region.inner..region.shape.len()).collect();
     let over_rows = |x: &Tensor| {
         // A row value as an element value: the axes of the row come back, repeated.

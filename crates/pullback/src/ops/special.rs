@@ -3,6 +3,7 @@
 use crate::kinks::{self, KinkKind};
 use crate::ops::Operand;
 use crate::ops::binary::unit_for_squares;
+use crate::ops::one_pass::one_pass;
 use crate::{DType, Error, Tensor, custom_vjp};
 use pullback_ir::infer::args;
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
@@ -25,8 +26,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn logit(&self) -> Tensor {
-        // Not of the quotient, whose slope at 0 and 1 would be 0 times infinity.
-        self.log() - (-self).log1p()
+        one_pass("logit", &[], [self], |[x]| {
+            // Not of the quotient, whose slope at 0 and 1 would be 0 times infinity.
+            x.log() - (-x).log1p()
+        })
     }
 
     /// [`Tensor::logit`] of x held between `eps` and 1 − eps.
@@ -45,9 +48,11 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn logit_within(&self, eps: f64) -> Tensor {
-        // The lower bound comes first, also where it is above the upper one.
-        let below = self.lt(eps);
-        below.select_or(eps, self.clamp_max(1.0 - eps)).logit()
+        one_pass("logit_within", &[eps], [self], |[x]| {
+            // The lower bound comes first, also where it is above the upper one.
+            let below = x.lt(eps);
+            below.select_or(eps, x.clamp_max(1.0 - eps)).logit()
+        })
     }
 
     /// The derivative of order `n` of ψ: ψ itself for 0, else (−1)ⁿ⁺¹·n!·ζ(n + 1, x).
@@ -134,13 +139,15 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn sinc(&self) -> Tensor {
-        // Near 0 the first terms of the series, whose derivatives of every order are those of the
-        // function to rounding.
-        let angle = self * PI;
-        let near = angle.lt(0.02).logical_and(angle.gt(-0.02));
-        let (far, square) = (near.select_or(1.0, angle.clone()), angle.only(&near).square());
-        let series = 1.0 - &square / 6.0 * (1.0 - &square / 20.0 * (1.0 - &square / 42.0));
-        near.select(&series, &(far.sin() / &far))
+        one_pass("sinc", &[], [self], |[x]| {
+            // Near 0 the first terms of the series, whose derivatives of every order are those of the
+            // function to rounding.
+            let angle = x * PI;
+            let near = angle.lt(0.02).logical_and(angle.gt(-0.02));
+            let (far, square) = (near.select_or(1.0, angle.clone()), angle.only(&near).square());
+            let series = 1.0 - &square / 6.0 * (1.0 - &square / 20.0 * (1.0 - &square / 42.0));
+            near.select(&series, &(far.sin() / &far))
+        })
     }
 
     /// x·log(y), and 0 where x is 0 and y is not positive.
@@ -157,8 +164,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn xlogy(&self, y: &Tensor) -> Tensor {
-        let void = self.eq(0.0).logical_and(y.le(0.0).logical_or(y.eq(f64::INFINITY)));
-        self * void.select_or(1.0, y.real()).log()
+        one_pass("xlogy", &[], [self, y], |[x, y]| {
+            let void = x.eq(0.0).logical_and(y.le(0.0).logical_or(y.eq(f64::INFINITY)));
+            x * void.select_or(1.0, y.real()).log()
+        })
     }
 
     /// x·log(1 + y), and 0 where x is 0 and y is not above −1.
@@ -176,8 +185,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn xlog1py(&self, y: &Tensor) -> Tensor {
-        let void = self.eq(0.0).logical_and(y.le(-1.0).logical_or(y.eq(f64::INFINITY)));
-        self * void.select_or(0.0, y.real()).log1p()
+        one_pass("xlog1py", &[], [self, y], |[x, y]| {
+            let void = x.eq(0.0).logical_and(y.le(-1.0).logical_or(y.eq(f64::INFINITY)));
+            x * void.select_or(0.0, y.real()).log1p()
+        })
     }
 
     /// The entropy −x·log(x): 0 at 0, −∞ below.
@@ -228,7 +239,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn ndtr(&self) -> Tensor {
-        (self * -FRAC_1_SQRT_2).erfc() * 0.5
+        one_pass("ndtr", &[], [self], |[x]| (x * -FRAC_1_SQRT_2).erfc() * 0.5)
     }
 
     /// The fraction x − trunc(x), with the sign of x.
@@ -245,7 +256,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn frac(&self) -> Tensor {
-        self - self.trunc()
+        one_pass("frac", &[], [self], |[x]| x - x.trunc())
     }
 
     /// Degrees as radians.
@@ -299,9 +310,11 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn nan_to_num(&self, nan: f64, positive: f64, negative: f64) -> Tensor {
-        let x = self.is_nan().select_or(nan, self.clone());
-        let x = x.eq(f64::INFINITY).select_or(positive, x);
-        x.eq(f64::NEG_INFINITY).select_or(negative, x)
+        one_pass("nan_to_num", &[nan, positive, negative], [self], |[x]| {
+            let x = x.is_nan().select_or(nan, x.clone());
+            let x = x.eq(f64::INFINITY).select_or(positive, x);
+            x.eq(f64::NEG_INFINITY).select_or(negative, x)
+        })
     }
 
     /// self + value · a · b.
@@ -319,7 +332,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn addcmul(&self, a: &Tensor, b: &Tensor, value: f64) -> Tensor {
-        self + a * b * value
+        one_pass("addcmul", &[value], [self, a, b], |[x, a, b]| x + a * b * value)
     }
 
     /// self + value · a / b.
@@ -337,7 +350,7 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn addcdiv(&self, a: &Tensor, b: &Tensor, value: f64) -> Tensor {
-        self + a / b * value
+        one_pass("addcdiv", &[value], [self, a, b], |[x, a, b]| x + a / b * value)
     }
 
     /// The larger of each pair, ignoring NaN; a tie gives the gradient to `self`.
@@ -354,8 +367,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn fmax(&self, other: &Tensor) -> Tensor {
-        kinks::at("fmax", KinkKind::FirstOfPair, &[self, other], |x| x[0].eq(&x[1]));
-        self.ge(other).logical_or(other.is_nan()).select(self, other)
+        one_pass("fmax", &[], [self, other], |[x, other]| {
+            kinks::at("fmax", KinkKind::FirstOfPair, &[x, other], |x| x[0].eq(&x[1]));
+            x.ge(other).logical_or(other.is_nan()).select(x, other)
+        })
     }
 
     /// The smaller of each pair, ignoring NaN; a tie gives the gradient to `self`.
@@ -373,8 +388,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn fmin(&self, other: &Tensor) -> Tensor {
-        kinks::at("fmin", KinkKind::FirstOfPair, &[self, other], |x| x[0].eq(&x[1]));
-        self.le(other).logical_or(other.is_nan()).select(self, other)
+        one_pass("fmin", &[], [self, other], |[x, other]| {
+            kinks::at("fmin", KinkKind::FirstOfPair, &[x, other], |x| x[0].eq(&x[1]));
+            x.le(other).logical_or(other.is_nan()).select(x, other)
+        })
     }
 
     /// √(a² + b²); its derivative at the origin is 0.
@@ -391,13 +408,15 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn hypot(&self, other: &Tensor) -> Tensor {
-        // Checked here, so that operands that do not fit are an error of this function.
-        self.checked(args::broadcast("hypot", self.spec(), other.spec()));
-        let (a, b) = (self.wide(), other.wide());
-        let unit = unit_for_squares(&a, &b);
-        let square = (a * &unit).square() + (b * &unit).square();
-        let dtype = self.real_dtype().promote(other.real_dtype());
-        (square.root_of_squares("hypot", KinkKind::Hypot) / unit).cast(dtype)
+        one_pass("hypot", &[], [self, other], |[x, other]| {
+            // Checked here, so that operands that do not fit are an error of this function.
+            x.checked(args::broadcast("hypot", x.spec(), other.spec()));
+            let (a, b) = (x.wide(), other.wide());
+            let unit = unit_for_squares(&a, &b);
+            let square = (a * &unit).square() + (b * &unit).square();
+            let dtype = x.real_dtype().promote(other.real_dtype());
+            (square.root_of_squares("hypot", KinkKind::Hypot) / unit).cast(dtype)
+        })
     }
 
     /// log₂(2ᵃ + 2ᵇ), without overflow.
@@ -415,8 +434,10 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn logaddexp2(&self, other: &Tensor) -> Tensor {
-        let ln2 = std::f64::consts::LN_2;
-        (self * ln2).logaddexp(&(other * ln2)) / ln2
+        one_pass("logaddexp2", &[], [self, other], |[x, other]| {
+            let ln2 = std::f64::consts::LN_2;
+            (x * ln2).logaddexp(&(other * ln2)) / ln2
+        })
     }
 
     /// 0 below zero, 1 above, `middle` at zero; its derivative is 0.
@@ -483,14 +504,16 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn round_to(&self, decimals: i32) -> Tensor {
-        let x = self.real().detach();
-        let scale = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
-        // Where the scaled value is past the largest number, there is nothing to round, or nothing
-        // left.
-        let (y, beyond) = match decimals >= 0 {
-            true => ((&x * scale).round() / scale, x),
-            false => ((&x / scale).round() * scale, x.is_finite().select_or(0.0, x)),
-        };
-        y.is_finite().select(&y, &beyond)
+        one_pass("round_to", &[f64::from(decimals)], [self], |[x]| {
+            let x = x.real().detach();
+            let scale = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
+            // Where the scaled value is past the largest number, there is nothing to round, or nothing
+            // left.
+            let (y, beyond) = match decimals >= 0 {
+                true => ((&x * scale).round() / scale, x),
+                false => ((&x / scale).round() * scale, x.is_finite().select_or(0.0, x)),
+            };
+            y.is_finite().select(&y, &beyond)
+        })
     }
 }
