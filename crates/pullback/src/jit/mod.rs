@@ -40,12 +40,11 @@ use crate::{Error, Result, Spec, Tensor, Tree, fail, mode, trace};
 use cache::Cache;
 use compile::{Request, Specialisation, TracedFunction};
 use dynamic::{Dimension, Open};
-use pullback_ir::Line;
+use pullback_ir::{Line, Stopwatch};
 use reasons::reason_to_run_eagerly;
 use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 /// What a compiled function may return: a tree of tensors, or a `Result` of one.
 #[diagnostic::on_unimplemented(
@@ -543,7 +542,7 @@ impl<T: Tree, Y: JitOutput, F: Fn(&T) -> Y> Jit<T, Y, F> {
         if !self.lock().family(family).may_try() {
             return None;
         }
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let program = &traced.recorded.program;
         let made = Open::make(f, &self.dynamic, &request.specs, program, self.at).map(Arc::new);
         let mut cache = self.lock();

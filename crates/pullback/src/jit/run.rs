@@ -7,9 +7,8 @@ use crate::lock::{self, Claim};
 use crate::storage::Writer;
 use crate::trace::Effect;
 use crate::{Device, Result, Tensor, Tree, events, mode};
-use pullback_ir::Line;
+use pullback_ir::{Line, Stopwatch};
 use smallvec::SmallVec;
-use std::time::Instant;
 
 type Claims<'a> = SmallVec<[Claim<'a>; INLINE]>;
 
@@ -27,7 +26,7 @@ impl<Y: Tree> Specialisation<Y> {
     }
 
     fn run(&mut self, arguments: &[Tensor], at: Line) -> Result<Y> {
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let gradients: SmallVec<[Option<Tensor>; 8]> = self.current_gradients()?;
         let arguments: SmallVec<[Tensor; 8]> =
             arguments.iter().map(|x| self.unaliased(x)).collect();

@@ -23,10 +23,9 @@ use crate::rule_context::Val;
 use crate::storage::Storage;
 use crate::tape::{History, Key, Node};
 use crate::{Tensor, backend, mode, sequence, trace};
-use pullback_ir::{Family, Layout, Line, Op, Spec, Structure};
+use pullback_ir::{Family, Layout, Line, Op, Spec, Stopwatch, Structure};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::time::Instant;
 
 /// That a layout of a storage is a node of a recording.
 pub(crate) struct RecordMark {
@@ -61,15 +60,15 @@ pub(super) struct State {
     operands: usize,
     contributions: usize,
     backward: usize,
-    begun: Instant,
-    started: Instant,
+    begun: Stopwatch,
+    started: Stopwatch,
     /// Live bytes of the pool before.
     before: u64,
 }
 
 impl State {
     pub fn new(names: Vec<(String, Tensor)>) -> State {
-        let now = Instant::now();
+        let now = Stopwatch::start();
         State {
             number: sequence::take_number(),
             out: Recording::default(),
@@ -259,7 +258,7 @@ impl State {
             return;
         }
         let bytes = backend::stats().live_bytes.saturating_sub(self.before);
-        let start = self.started.saturating_duration_since(self.begun).as_nanos() as u64;
+        let start = self.started.since(self.begun).as_nanos() as u64;
         let (op, line) = (self.op(op), Some(self.line(at)));
         let (backward, again) = (self.backward > 0, events::is_on(REPLAY | AGAIN));
         self.out.moments.push(Moment { op, node, line, backward, again, bytes, start, nanos });
@@ -395,7 +394,7 @@ pub(super) fn recording<R>(names: Vec<(String, Tensor)>, f: impl FnOnce() -> R) 
 /// An op is about to run.
 pub(crate) fn op_starts(op: &Op, at: Line) {
     with(|state| {
-        state.started = Instant::now();
+        state.started = Stopwatch::start();
         // A value that a budget dropped is computed again by its op alone.
         if events::is_on(AGAIN) && !events::is_on(REPLAY) {
             state.moment(op, at, None, 0);
