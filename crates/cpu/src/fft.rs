@@ -272,7 +272,7 @@ fn prefetch<T>(line: *const T, len: usize) {
         unsafe { _mm_prefetch::<_MM_HINT_T0>(line.cast::<i8>().wrapping_add(at)) };
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = (line, len);
+    let _ = (line, len, AHEAD);
 }
 
 /// The transform of all lines.

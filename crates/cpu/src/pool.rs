@@ -12,7 +12,7 @@ use crate::dot::scratch;
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
-use crate::simd::{Level, level};
+use crate::simd::{by_level, level};
 use crate::walk::Walk;
 use half::{bf16, f16};
 use pullback_ir::{DType, Pool, Pooling};
@@ -307,13 +307,12 @@ where
     unsafe fn best(&self, best: &mut [S::Compute], places: &mut [i64]) {
         // SAFETY: the caller has the elements; the machine supports the level.
         unsafe {
-            match level() {
-                #[cfg(target_arch = "x86_64")]
-                Level::Avx512 => self.best_avx512(best, places),
-                #[cfg(target_arch = "x86_64")]
-                Level::Avx2 => self.best_avx2(best, places),
-                _ => self.best_plain(best, places),
-            }
+            by_level!(
+                level(),
+                avx512: self.best_avx512(best, places),
+                avx2: self.best_avx2(best, places),
+                baseline: self.best_plain(best, places),
+            )
         }
     }
 

@@ -426,13 +426,12 @@ macro_rules! per_level {
             }
             // SAFETY: passed on; the level is one that this machine has.
             unsafe {
-                match level {
-                    #[cfg(target_arch = "x86_64")]
-                    Level::Avx512 => avx512::<S, K>($($arg),*),
-                    #[cfg(target_arch = "x86_64")]
-                    Level::Avx2 => avx2::<S, K>($($arg),*),
-                    _ => $body::<S, K>($($arg),*),
-                }
+                $crate::simd::by_level!(
+                    level,
+                    avx512: avx512::<S, K>($($arg),*),
+                    avx2: avx2::<S, K>($($arg),*),
+                    baseline: $body::<S, K>($($arg),*),
+                )
             }
         }
     };

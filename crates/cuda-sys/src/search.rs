@@ -4,7 +4,10 @@
 //! (`CUDA_HOME`, `CUDA_PATH`, `/usr/local/cuda`), and the `nvidia` packages of a Python environment
 //! (`VIRTUAL_ENV`, `CONDA_PREFIX`).
 
+#[cfg(any(unix, windows))]
 use libloading::Library;
+#[cfg(not(any(unix, windows)))]
+use no_loader::Library;
 use std::path::{Path, PathBuf};
 
 /// Names folders to look in first.
@@ -114,6 +117,29 @@ fn entries(folder: &Path) -> Vec<PathBuf> {
         read.map_or(Vec::new(), |all| all.flatten().map(|e| e.path()).collect());
     all.sort();
     all
+}
+
+/// Targets such as WebAssembly open no libraries.
+#[cfg(not(any(unix, windows)))]
+mod no_loader {
+    use std::convert::Infallible;
+    use std::path::Path;
+
+    pub(crate) struct Library(Infallible);
+
+    impl Library {
+        /// # Safety
+        /// None: it fails.
+        pub(crate) unsafe fn new(_: &Path) -> Result<Library, &'static str> {
+            Err("this target opens no libraries")
+        }
+
+        /// # Safety
+        /// None: there is no library to call it on.
+        pub(crate) unsafe fn get<T>(&self, _: &[u8]) -> Result<&'static T, Infallible> {
+            match self.0 {}
+        }
+    }
 }
 
 #[cfg(test)]

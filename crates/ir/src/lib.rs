@@ -28,6 +28,7 @@ mod region;
 mod scalar;
 mod shape;
 mod spec;
+mod stopwatch;
 mod strided;
 pub mod template;
 mod text;
@@ -67,6 +68,7 @@ pub use shape::{
     normalize_axis, other_axes,
 };
 pub use spec::Spec;
+pub use stopwatch::Stopwatch;
 pub use text::ParseOpError;
 pub use view::{Span, View};
 pub use window::{Conv, Frame, Pool, Pooling, Role, Window};

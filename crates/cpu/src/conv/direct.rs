@@ -2,11 +2,11 @@
 //! and for windows that are spread much wider than the data.
 
 use super::num::ConvFloat;
-use super::{Axis, Problem, Volume};
+use super::{Axis, Problem, Volume, shifted};
 use crate::elem::Elem;
 use crate::operand::Sink;
 use crate::par::{self, Shared};
-use crate::simd::{Level, level};
+use crate::simd::{Isa, SimdTask, by_level, level, vectorised};
 
 /// Multiply-adds that are worth a task.
 const GRAIN: usize = 1 << 15;
@@ -46,7 +46,7 @@ impl Axis {
 }
 
 /// Cuts `rows` into tasks of about [`GRAIN`].
-fn tasks(rows: usize, work: usize, f: impl Fn(std::ops::Range<usize>) + Sync) {
+pub(super) fn tasks(rows: usize, work: usize, f: impl Fn(std::ops::Range<usize>) + Sync) {
     let each = (GRAIN / (work / rows.max(1)).max(1)).max(1);
     par::for_each(rows.div_ceil(each), |task| f(task * each..rows.min((task + 1) * each)));
 }
@@ -57,6 +57,9 @@ pub(super) fn forward<S: Elem<Compute = C>, C: ConvFloat>(
     w: Volume<S>,
     out: Sink,
 ) {
+    if shifted::fits(p) {
+        return shifted::run(p, true, x, w, out);
+    }
     let [depth, height, width] = p.axes;
     let [depths, heights, widths] = p.axes.each_ref().map(Axis::reached);
     let out = Shared(out.ptr.cast::<S>());
@@ -101,13 +104,12 @@ pub(super) fn forward<S: Elem<Compute = C>, C: ConvFloat>(
 unsafe fn axpy<S: Elem<Compute = C>, C: ConvFloat>(k: C, x: *const S, step: isize, y: &mut [C]) {
     // SAFETY: the caller has as many elements at `x` as `y` has; the machine supports the level.
     unsafe {
-        match level() {
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => axpy_avx512(k, x, step, y),
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => axpy_avx2(k, x, step, y),
-            _ => axpy_plain(k, x, step, y),
-        }
+        by_level!(
+            level(),
+            avx512: axpy_avx512(k, x, step, y),
+            avx2: axpy_avx2(k, x, step, y),
+            baseline: axpy_plain(k, x, step, y),
+        )
     }
 }
 
@@ -162,6 +164,9 @@ pub(super) fn input<S: Elem<Compute = C>, C: ConvFloat>(
     w: Volume<S>,
     out: Sink,
 ) {
+    if shifted::fits(p) {
+        return shifted::run(p, false, y, w, out);
+    }
     let [depth, height, width] = p.axes;
     let [depths, heights, widths] = p.axes.each_ref().map(Axis::reached);
     let out = Shared(out.ptr.cast::<S>());
@@ -239,118 +244,119 @@ pub(super) fn weight_gradient<S: Elem<Compute = C>, C: ConvFloat>(
     y: Volume<S>,
     out: Sink,
 ) {
-    let [depth, height, width] = p.axes;
     let [depths, heights, widths] = p.axes.each_ref().map(Axis::reached);
     let out = Shared(out.ptr.cast::<S>());
     let taps = p.axes.map(|a| a.window.size);
     let rows = p.groups * p.outer * p.inner * taps[0] * taps[1] * taps[2];
+    let reached = [depths, heights, widths];
     tasks(rows, p.work(), |range| {
+        vectorised(Correlations { p, x, y, reached: &reached, range, out });
+    });
+}
+
+/// Some elements of the gradient of the kernel, in row-major order.
+struct Correlations<'a, S> {
+    p: &'a Problem,
+    x: Volume<S>,
+    y: Volume<S>,
+    reached: &'a [Vec<Reached>; 3],
+    range: std::ops::Range<usize>,
+    out: Shared<S>,
+}
+
+impl<S: Elem<Compute = C>, C: ConvFloat> SimdTask for Correlations<'_, S> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Correlations { p, x, y, reached, range, out } = self;
+        let [depth, height, width] = p.axes;
+        let taps = p.axes.map(|a| a.window.size);
         for row in range {
             let (line, tw) = (row / taps[2], row % taps[2]);
             let (line, th) = (line / taps[1], line % taps[1]);
             let (line, td) = (line / taps[0], line % taps[0]);
             let (o, i) = (line / p.inner, line % p.inner);
-            let (range, first) = &widths[tw];
-            let mut sum = C::default();
+            let (range, first) = &reached[2][tw];
+            let mut sums = [C::default(); LANES];
             for image in 0..p.batch {
                 for d in 0..depth.output {
-                    let Some(xd) = depth.position(d, &depths[td]) else { continue };
+                    let Some(xd) = depth.position(d, &reached[0][td]) else { continue };
                     for h in 0..height.output {
-                        let Some(xh) = height.position(h, &heights[th]) else { continue };
+                        let Some(xh) = height.position(h, &reached[1][th]) else { continue };
                         let a = x.at([image, o / p.outer * p.inner + i, xd, xh, 0]);
                         let a = a.wrapping_offset(first * x.strides[4]);
                         let b = y.at([image, o, d, h, range.start]);
                         let step = (width.window.stride as isize).wrapping_mul(x.strides[4]);
                         let steps = (step, y.strides[4]);
                         // SAFETY: the outputs of the range and their positions are in bounds.
-                        sum += unsafe { inner(a, b, steps, range.len()) };
+                        unsafe { inner::<S, C, I>(a, b, steps, range.len(), &mut sums) };
                     }
                 }
             }
+            let sum = sums.into_iter().fold(C::default(), |a, b| a + b);
             // SAFETY: this element is this task's.
             unsafe { *out.at(row) = S::store(sum) };
-        }
-    });
-}
-
-/// The sum of products.
-unsafe fn inner<S: Elem<Compute = C>, C: ConvFloat>(
-    a: *const S,
-    b: *const S,
-    steps: (isize, isize),
-    count: usize,
-) -> C {
-    // SAFETY: the caller has `count` elements on both sides; the machine supports the level.
-    unsafe {
-        match level() {
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => inner_avx512(a, b, steps, count),
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => inner_avx2(a, b, steps, count),
-            _ => inner_plain(a, b, steps, count),
         }
     }
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-unsafe fn inner_avx512<S: Elem<Compute = C>, C: ConvFloat>(
-    a: *const S,
-    b: *const S,
-    steps: (isize, isize),
-    count: usize,
-) -> C {
-    // SAFETY: passed on.
-    unsafe { inner_plain(a, b, steps, count) }
-}
+/// Sums of products, which are independent of each other.
+const LANES: usize = 32;
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn inner_avx2<S: Elem<Compute = C>, C: ConvFloat>(
-    a: *const S,
-    b: *const S,
-    steps: (isize, isize),
-    count: usize,
-) -> C {
-    // SAFETY: passed on.
-    unsafe { inner_plain(a, b, steps, count) }
-}
-
-/// Over lanes, in an order that is the same at every level.
+/// Adds products to the sums, in an order that is the same at every level.
+///
+/// # Safety
+/// There are `count` elements on both sides.
 #[inline(always)]
-unsafe fn inner_plain<S: Elem<Compute = C>, C: ConvFloat>(
+unsafe fn inner<S: Elem<Compute = C>, C: ConvFloat, I: Isa>(
     a: *const S,
     b: *const S,
     (step_a, step_b): (isize, isize),
     count: usize,
-) -> C {
-    const LANES: usize = 16;
-    let mut sums = [C::default(); LANES];
+    sums: &mut [C; LANES],
+) {
+    let mut done = 0;
     // SAFETY: the caller has `count` elements on both sides.
-    let term = |i: usize| unsafe {
-        let (i, j) = (i as isize * step_a, i as isize * step_b);
-        (*a.offset(i)).load() * (*b.offset(j)).load()
-    };
-    let whole = count / LANES * LANES;
-    if step_a == 1 && step_b == 1 {
-        for i in (0..whole).step_by(LANES) {
-            // SAFETY: as above; by value, so that the compiler need not assume that they overlap.
-            let (a, b) = unsafe {
-                (a.add(i).cast::<[S; LANES]>().read(), b.add(i).cast::<[S; LANES]>().read())
-            };
-            for lane in 0..LANES {
-                sums[lane] += a[lane].load() * b[lane].load();
+    unsafe {
+        if step_a == 1 && step_b == 1 {
+            while done + LANES <= count {
+                together::<S, C, I, LANES>(a.add(done), b.add(done), sums);
+                done += LANES;
+            }
+            if done + 16 <= count {
+                together::<S, C, I, 16>(a.add(done), b.add(done), sums);
+                done += 16;
+            }
+            if done + 8 <= count {
+                together::<S, C, I, 8>(a.add(done), b.add(done), sums);
+                done += 8;
+            }
+            if done + 4 <= count {
+                together::<S, C, I, 4>(a.add(done), b.add(done), sums);
+                done += 4;
             }
         }
-    } else {
-        for i in (0..whole).step_by(LANES) {
-            for (lane, sum) in sums.iter_mut().enumerate() {
-                *sum += term(i + lane);
-            }
+        for i in done..count {
+            let (a, b) = (a.offset(i as isize * step_a), b.offset(i as isize * step_b));
+            let sum = &mut sums[i % LANES];
+            *sum = (*a).load().fma::<I>((*b).load(), *sum);
         }
     }
-    for i in whole..count {
-        sums[i - whole] += term(i);
+}
+
+/// Adds the products of `N` adjacent elements to the first sums.
+///
+/// # Safety
+/// There are as many elements on both sides.
+#[inline(always)]
+unsafe fn together<S: Elem<Compute = C>, C: ConvFloat, I: Isa, const N: usize>(
+    a: *const S,
+    b: *const S,
+    sums: &mut [C; LANES],
+) {
+    // SAFETY: guaranteed by the caller; by value, so that the compiler need not assume that they
+    // overlap.
+    let (a, b) = unsafe { (a.cast::<[S; N]>().read(), b.cast::<[S; N]>().read()) };
+    for lane in 0..N {
+        sums[lane] = a[lane].load().fma::<I>(b[lane].load(), sums[lane]);
     }
-    sums.into_iter().fold(C::default(), |a, b| a + b)
 }

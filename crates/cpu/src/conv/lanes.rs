@@ -1,8 +1,8 @@
 //! The two inner loops of convolution that matrix products do not have, for each instruction set:
 //! packing a panel out of overlapping rows, and a tile whose rows start at arbitrary offsets.
 
-use crate::dot::tile::{Plain, Tiled, Vector};
-use crate::simd::{Level, level};
+use crate::dot::tile::{Base32, Base64, Tiled, Vector};
+use crate::simd::{by_level, level};
 
 /// Elements that a copy may read and write past its end: the widest vector.
 pub(super) const OVERRUN: usize = 16;
@@ -146,8 +146,14 @@ macro_rules! lanes {
     };
 }
 
-lanes!(F32_PLAIN, f32_plain, Plain<f32>, f32, inline(never), [1 2 3 4]);
-lanes!(F64_PLAIN, f64_plain, Plain<f64>, f64, inline(never), [1 2 3 4]);
+#[cfg(not(target_arch = "aarch64"))]
+lanes!(F32_BASE, f32_base, Base32, f32, inline(never), [1 2 3 4]);
+#[cfg(not(target_arch = "aarch64"))]
+lanes!(F64_BASE, f64_base, Base64, f64, inline(never), [1 2 3 4]);
+#[cfg(target_arch = "aarch64")]
+lanes!(F32_BASE, f32_base, Base32, f32, inline(never), [1 2 3 4 5 6 7 8 9 10 11 12]);
+#[cfg(target_arch = "aarch64")]
+lanes!(F64_BASE, f64_base, Base64, f64, inline(never), [1 2 3 4 5 6 7 8 9 10 11 12]);
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
@@ -168,16 +174,10 @@ macro_rules! laned {
     ($t:ty, $plain:ident, $avx2:ident, $avx512:ident) => {
         impl Laned for $t {
             fn lanes() -> &'static Lanes<$t> {
-                match level() {
-                    #[cfg(target_arch = "x86_64")]
-                    Level::Avx512 => &x86::$avx512,
-                    #[cfg(target_arch = "x86_64")]
-                    Level::Avx2 => &x86::$avx2,
-                    _ => &$plain,
-                }
+                by_level!(level(), avx512: &x86::$avx512, avx2: &x86::$avx2, baseline: &$plain)
             }
         }
     };
 }
-laned!(f32, F32_PLAIN, F32_AVX2, F32_AVX512);
-laned!(f64, F64_PLAIN, F64_AVX2, F64_AVX512);
+laned!(f32, F32_BASE, F32_AVX2, F32_AVX512);
+laned!(f64, F64_BASE, F64_AVX2, F64_AVX512);

@@ -4,7 +4,8 @@
 //!
 //! | case | method |
 //! |---|---|
-//! | few channels per group (depthwise), or very wide windows | [`direct`]: scaled rows, added up |
+//! | few channels per group (depthwise), stride 1 | [`shifted`]: sums of shifted rows, in registers |
+//! | few channels per group otherwise, or very wide windows | [`direct`]: scaled rows, added up |
 //! | `y` from `x` and `w`, `x` from `y` and `w` | [`implicit_gemm`]: the right side is packed in blocks |
 //! | `w` from `x` and `y` | [`weight_gradient`]: the left side is not packed |
 //!
@@ -29,6 +30,7 @@
 mod direct;
 mod implicit_gemm;
 mod lanes;
+mod shifted;
 mod source_block;
 #[cfg(test)]
 mod tests;
@@ -160,16 +162,7 @@ where
 /// Arithmetic on the compute types.
 mod num {
     /// A float of either width.
-    pub(crate) trait ConvFloat:
-        Copy
-        + Default
-        + Send
-        + Sync
-        + std::ops::Add<Output = Self>
-        + std::ops::Mul<Output = Self>
-        + std::ops::AddAssign
-    {
-    }
+    pub(crate) trait ConvFloat: crate::simd::Float + std::ops::AddAssign {}
     impl ConvFloat for f32 {}
     impl ConvFloat for f64 {}
 }

@@ -172,7 +172,6 @@ unsafe fn strided<S: Elem<Compute = C>, C: Copy>(
     // SAFETY: all offsets stay within what the caller guarantees.
     unsafe {
         let mut done = 0;
-        #[cfg(target_arch = "x86_64")]
         if b.row == 1 && is_f32::<S>() {
             while done + 4 <= count {
                 let src = b.ptr.offset(done as isize * b.col).cast();
@@ -208,25 +207,13 @@ fn is_f32<S: 'static>() -> bool {
 }
 
 /// Four columns, each `k` adjacent elements, to `k` steps of four adjacent elements.
-#[cfg(target_arch = "x86_64")]
 #[inline(always)]
 unsafe fn transpose_strip(src: *const f32, col: isize, k: usize, dst: *mut f32, width: usize) {
-    use std::arch::x86_64::*;
-    // SAFETY: SSE is part of the target; the offsets stay in the four columns and the `k` steps.
+    // SAFETY: the offsets stay in the four columns and the `k` steps.
     unsafe {
         let mut p = 0;
         while p + 4 <= k {
-            let s = src.add(p);
-            let mut r0 = _mm_loadu_ps(s);
-            let mut r1 = _mm_loadu_ps(s.offset(col));
-            let mut r2 = _mm_loadu_ps(s.offset(2 * col));
-            let mut r3 = _mm_loadu_ps(s.offset(3 * col));
-            _MM_TRANSPOSE4_PS(&mut r0, &mut r1, &mut r2, &mut r3);
-            let d = dst.add(p * width);
-            _mm_storeu_ps(d, r0);
-            _mm_storeu_ps(d.add(width), r1);
-            _mm_storeu_ps(d.add(2 * width), r2);
-            _mm_storeu_ps(d.add(3 * width), r3);
+            transpose_block(src.add(p), col, dst.add(p * width), width);
             p += 4;
         }
         while p < k {
@@ -234,6 +221,39 @@ unsafe fn transpose_strip(src: *const f32, col: isize, k: usize, dst: *mut f32, 
                 *dst.add(p * width + j) = *src.offset(p as isize + j as isize * col);
             }
             p += 1;
+        }
+    }
+}
+
+/// Four columns of four elements.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn transpose_block(src: *const f32, col: isize, dst: *mut f32, width: usize) {
+    use std::arch::x86_64::*;
+    // SAFETY: SSE is part of the target; the caller has four elements in each column and step.
+    unsafe {
+        let mut r0 = _mm_loadu_ps(src);
+        let mut r1 = _mm_loadu_ps(src.offset(col));
+        let mut r2 = _mm_loadu_ps(src.offset(2 * col));
+        let mut r3 = _mm_loadu_ps(src.offset(3 * col));
+        _MM_TRANSPOSE4_PS(&mut r0, &mut r1, &mut r2, &mut r3);
+        _mm_storeu_ps(dst, r0);
+        _mm_storeu_ps(dst.add(width), r1);
+        _mm_storeu_ps(dst.add(2 * width), r2);
+        _mm_storeu_ps(dst.add(3 * width), r3);
+    }
+}
+
+/// Four columns of four elements, which the compiler shuffles in registers.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline(always)]
+unsafe fn transpose_block(src: *const f32, col: isize, dst: *mut f32, width: usize) {
+    // SAFETY: the caller has four elements in each column and step.
+    unsafe {
+        let r: [[f32; 4]; 4] =
+            std::array::from_fn(|j| src.offset(j as isize * col).cast::<[f32; 4]>().read());
+        for p in 0..4 {
+            dst.add(p * width).cast::<[f32; 4]>().write([r[0][p], r[1][p], r[2][p], r[3][p]]);
         }
     }
 }

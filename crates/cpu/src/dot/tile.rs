@@ -9,7 +9,7 @@
 //! algorithm, and the `#[target_feature]` functions at the end are the trampolines that
 //! [`Kernels::get`] picks between once.
 
-use crate::simd::{Level, level};
+use crate::simd::{by_level, level};
 
 /// A register of floats, with the few operations a tile needs.
 ///
@@ -213,8 +213,26 @@ macro_rules! kernels {
     };
 }
 
-kernels!(F32_PLAIN, f32_plain, Plain<f32>, f32, inline(never), rows 4: [1 2 3 4], direct [1 2 3 4]);
-kernels!(F64_PLAIN, f64_plain, Plain<f64>, f64, inline(never), rows 4: [1 2 3 4], direct [1 2 3 4]);
+#[cfg(not(target_arch = "aarch64"))]
+mod base {
+    use super::{Kernels, Plain, Tile, Vector};
+    use super::{direct, half, packed};
+
+    pub(crate) type Base32 = Plain<f32>;
+    pub(crate) type Base64 = Plain<f64>;
+
+    kernels!(F32_BASE, f32_base, Base32, f32, inline(never), rows 4: [1 2 3 4], direct [1 2 3 4]);
+    kernels!(F64_BASE, f64_base, Base64, f64, inline(never), rows 4: [1 2 3 4], direct [1 2 3 4]);
+}
+
+/// Every AArch64 has NEON: 32 registers, as under AVX-512, of 128 bits.
+#[cfg(target_arch = "aarch64")]
+#[path = "neon.rs"]
+mod base;
+
+/// The vectors that the target always has.
+pub(crate) use base::{Base32, Base64};
+use base::{F32_BASE, F64_BASE};
 
 #[cfg(target_arch = "x86_64")]
 use x86::{F32_AVX2, F32_AVX512, F64_AVX2, F64_AVX512};
@@ -229,24 +247,20 @@ macro_rules! tiled {
         impl Tiled for $t {
             #[inline]
             fn kernels() -> &'static Kernels<$t> {
-                match level() {
-                    #[cfg(target_arch = "x86_64")]
-                    Level::Avx512 => &$avx512,
-                    #[cfg(target_arch = "x86_64")]
-                    Level::Avx2 => &$avx2,
-                    _ => &$plain,
-                }
+                by_level!(level(), avx512: &$avx512, avx2: &$avx2, baseline: &$plain)
             }
         }
     };
 }
-tiled!(f32, F32_PLAIN, F32_AVX2, F32_AVX512);
-tiled!(f64, F64_PLAIN, F64_AVX2, F64_AVX512);
+tiled!(f32, F32_BASE, F32_AVX2, F32_AVX512);
+tiled!(f64, F64_BASE, F64_AVX2, F64_AVX512);
 
 /// Four lanes in plain Rust, for machines without the instruction sets below.
+#[cfg(not(target_arch = "aarch64"))]
 #[derive(Clone, Copy)]
 pub(crate) struct Plain<T>([T; 4]);
 
+#[cfg(not(target_arch = "aarch64"))]
 macro_rules! plain {
     ($t:ty) => {
         // SAFETY: needs no instruction set.
@@ -303,7 +317,9 @@ macro_rules! plain {
         }
     };
 }
+#[cfg(not(target_arch = "aarch64"))]
 plain!(f32);
+#[cfg(not(target_arch = "aarch64"))]
 plain!(f64);
 
 #[cfg(target_arch = "x86_64")]

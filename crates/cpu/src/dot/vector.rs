@@ -5,7 +5,7 @@ use super::pack::Matrix;
 use super::tile::Tiled;
 use super::{GRAIN, Shared, even, scratch};
 use crate::par;
-use crate::simd::{Level, level};
+use crate::simd::{self, Baseline, by_level, level};
 
 /// Rows that are scaled and added in one pass over the sums.
 const TOGETHER: usize = 8;
@@ -40,13 +40,12 @@ macro_rules! float {
             unsafe fn dot(len: usize, x: *const $t, y: *const $t) -> $t {
                 // SAFETY: passed on; the level is one that this machine has.
                 unsafe {
-                    match level() {
-                        #[cfg(target_arch = "x86_64")]
-                        Level::Avx512 => $dot::avx512(len, x, y),
-                        #[cfg(target_arch = "x86_64")]
-                        Level::Avx2 => $dot::avx2(len, x, y),
-                        _ => $dot::body(len, x, y, |a, b, c| a * b + c),
-                    }
+                    by_level!(
+                        level(),
+                        avx512: $dot::avx512(len, x, y),
+                        avx2: $dot::avx2(len, x, y),
+                        baseline: $dot::body(len, x, y, <$t as simd::Float>::fma::<Baseline>),
+                    )
                 }
             }
 
@@ -60,15 +59,15 @@ macro_rules! float {
             ) {
                 // SAFETY: passed on; the level is one that this machine has.
                 unsafe {
-                    match level() {
-                        #[cfg(target_arch = "x86_64")]
-                        Level::Avx512 => $add_scaled::avx512(len, scales, rows, stride, sums),
-                        #[cfg(target_arch = "x86_64")]
-                        Level::Avx2 => $add_scaled::avx2(len, scales, rows, stride, sums),
-                        _ => {
-                            $add_scaled::body(len, scales, rows, stride, sums, |a, b, c| a * b + c)
-                        }
-                    }
+                    by_level!(
+                        level(),
+                        avx512: $add_scaled::avx512(len, scales, rows, stride, sums),
+                        avx2: $add_scaled::avx2(len, scales, rows, stride, sums),
+                        baseline: {
+                            let fma = <$t as simd::Float>::fma::<Baseline>;
+                            $add_scaled::body(len, scales, rows, stride, sums, fma)
+                        },
+                    )
                 }
             }
 

@@ -20,8 +20,9 @@ pub(super) trait Shuffle: Float {
 }
 
 /// Whether the processor has 256-bit vectors: so it is at every level above the baseline.
+#[cfg(target_arch = "x86_64")]
 const fn wide<I: Isa>() -> bool {
-    cfg!(target_arch = "x86_64") && I::FMA
+    I::FMA
 }
 
 macro_rules! shuffle {

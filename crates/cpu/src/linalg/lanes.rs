@@ -7,7 +7,7 @@
 use super::Real;
 use super::view::Grid;
 use crate::dot::tile::Vector;
-use crate::simd::{Level, level};
+use crate::simd::{by_level, level};
 
 /// A piece of work on vectors.
 trait Lanes<T: Real>: Sized {
@@ -33,13 +33,12 @@ unsafe fn avx512<T: Real, W: Lanes<T>>(work: W) {
 fn on_vectors<T: Real, W: Lanes<T>>(work: W) {
     // SAFETY: the level was detected.
     unsafe {
-        match level() {
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => avx512::<T, W>(work),
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => avx2::<T, W>(work),
-            _ => work.run::<T::Plain>(),
-        }
+        by_level!(
+            level(),
+            avx512: avx512::<T, W>(work),
+            avx2: avx2::<T, W>(work),
+            baseline: work.run::<T::Base>(),
+        )
     }
 }
 

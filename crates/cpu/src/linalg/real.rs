@@ -1,6 +1,6 @@
 //! f32 and f64, as the factorisations need them.
 
-use crate::dot::tile::{Plain, Tiled, Vector};
+use crate::dot::tile::{Base32, Base64, Tiled, Vector};
 use crate::elem::Elem;
 use crate::simd::Float;
 use std::ops::{AddAssign, Div, DivAssign, MulAssign, SubAssign};
@@ -17,7 +17,7 @@ pub(super) trait Real:
     + DivAssign
 {
     /// The vectors of each instruction set.
-    type Plain: Vector<T = Self>;
+    type Base: Vector<T = Self>;
     #[cfg(target_arch = "x86_64")]
     type V256: Vector<T = Self>;
     #[cfg(target_arch = "x86_64")]
@@ -63,9 +63,9 @@ pub(super) trait Real:
 }
 
 macro_rules! real {
-    ($t:ty, $v256:ident, $v512:ident, $low:expr, $high:expr) => {
+    ($t:ty, $base:ident, $v256:ident, $v512:ident, $low:expr, $high:expr) => {
         impl Real for $t {
-            type Plain = Plain<$t>;
+            type Base = $base;
             #[cfg(target_arch = "x86_64")]
             type V256 = std::arch::x86_64::$v256;
             #[cfg(target_arch = "x86_64")]
@@ -104,5 +104,5 @@ macro_rules! real {
         }
     };
 }
-real!(f32, __m256, __m512, 1e-15, 1e15);
-real!(f64, __m256d, __m512d, 1e-140, 1e140);
+real!(f32, Base32, __m256, __m512, 1e-15, 1e15);
+real!(f64, Base64, __m256d, __m512d, 1e-140, 1e140);

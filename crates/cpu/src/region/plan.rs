@@ -83,6 +83,7 @@ pub(super) enum Draft {
 #[derive(Default)]
 pub(super) struct Group {
     /// The values, in order.
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
     pub(super) values: Vec<usize>,
     /// Where the values that other steps computed are read.
     pub(super) reads: Vec<(usize, ValueStorage)>,

@@ -24,7 +24,8 @@ pub(super) enum TileStep {
     /// A slice kernel. `padded` if all its tiles have space for whole blocks.
     Call { call: Call, from: [Ref; 3], to: Ref, through: Ref, padded: bool },
     /// A native loop: see [`super::native`].
-    Native(unsafe extern "sysv64" fn(*const *mut u8, usize)),
+    #[cfg_attr(not(target_arch = "x86_64"), allow(dead_code))]
+    Native(NativeLoop),
     /// A reduction of the tile.
     Fold { reduce: usize, from: Ref },
     /// Stores a tile to a result of the same or another type.
@@ -34,7 +35,15 @@ pub(super) enum TileStep {
 /// Repeated runs of up to this many elements are copied within the tile.
 const REPEATED: usize = 256;
 
+/// A function of a table of pointers and a number of elements.
+#[cfg(target_arch = "x86_64")]
+pub(super) type NativeLoop = unsafe extern "sysv64" fn(*const *mut u8, usize);
+/// There is no native code for this target.
+#[cfg(not(target_arch = "x86_64"))]
+pub(super) type NativeLoop = unsafe fn(*const *mut u8, usize);
+
 /// A placeholder for native code until all of it is compiled.
+#[cfg(target_arch = "x86_64")]
 pub(super) unsafe extern "sysv64" fn not_compiled(_: *const *mut u8, _: usize) {}
 
 /// A reduction with addresses.

@@ -35,7 +35,7 @@ mod work;
 
 pub(crate) use float::Float;
 pub use level::instruction_set;
-pub(crate) use level::{Level, level};
+pub(crate) use level::{Level, by_level, level};
 pub(crate) use work::{SimdTask, vectorised};
 
 use std::mem::MaybeUninit;
@@ -69,8 +69,10 @@ impl Isa for Baseline {
 }
 
 /// Any level with a fused multiply-add.
+#[cfg(any(target_arch = "x86_64", test))]
 pub(crate) struct Fused;
 
+#[cfg(any(target_arch = "x86_64", test))]
 impl Isa for Fused {
     const FMA: bool = true;
 }
@@ -225,13 +227,7 @@ fn loop3<K: Map3, I: Isa>(a: &[K::A], b: &[K::B], c: &[K::C], y: &mut [MaybeUnin
 /// The variant of a map's loop for a level.
 macro_rules! variant {
     ($K:ident, $level:expr) => {
-        match $level {
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx2 => $K::avx2,
-            #[cfg(target_arch = "x86_64")]
-            Level::Avx512 => $K::avx512,
-            _ => $K::baseline,
-        }
+        by_level!($level, avx512: $K::avx512, avx2: $K::avx2, baseline: $K::baseline)
     };
 }
 

@@ -5,7 +5,9 @@
 //! into that of the type it is for. As functions, all kernels of the crate were one unit, compiled
 //! on one core while the others waited.
 
-use super::{Baseline, Fused, Isa, Level, level};
+#[cfg(target_arch = "x86_64")]
+use super::Fused;
+use super::{Baseline, Isa, by_level, level};
 
 /// A piece of work that is compiled for each instruction set.
 pub(crate) trait SimdTask: Sized {
@@ -37,13 +39,12 @@ pub(crate) trait SimdTask: Sized {
 /// Runs the variant for this machine.
 #[inline]
 pub(crate) fn vectorised<W: SimdTask>(work: W) {
-    match level() {
-        #[cfg(target_arch = "x86_64")]
+    by_level!(
+        level(),
         // SAFETY: the level was detected.
-        Level::Avx512 => unsafe { work.avx512() },
-        #[cfg(target_arch = "x86_64")]
+        avx512: unsafe { work.avx512() },
         // SAFETY: the level was detected.
-        Level::Avx2 => unsafe { work.avx2() },
-        _ => work.baseline(),
-    }
+        avx2: unsafe { work.avx2() },
+        baseline: work.baseline(),
+    )
 }

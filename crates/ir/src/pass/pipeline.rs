@@ -5,8 +5,8 @@ use super::{
     Constant, Target, common_subexpressions, dead_code, epilogue, fold, fuse_within, inline,
     layout, overlap_on, remat_where, schedule_on, simplify,
 };
-use crate::{Op, Program, Result, Scalar};
-use std::time::{Duration, Instant};
+use crate::{Op, Program, Result, Scalar, Stopwatch};
+use std::time::Duration;
 
 /// A named step of a [`Pipeline`].
 pub struct Pass<'a> {
@@ -171,7 +171,7 @@ impl<'a> Pipeline<'a> {
             if !(pass.applies)(&program) {
                 continue;
             }
-            let (before, start) = (program.equations.len(), Instant::now());
+            let (before, start) = (program.equations.len(), Stopwatch::start());
             let made = (pass.run)(&program);
             if program.is_ordered() || made.is_ordered() {
                 check_kept(&program, &made, pass.name)?;

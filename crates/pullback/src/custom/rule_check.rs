@@ -190,8 +190,17 @@ impl RuleCheck {
             let check = || fail::catch(|| replayed(f, compare));
             mode::with_line(at, || with_tf32(false, check))?
         };
-        let checked = std::thread::scope(|scope| scope.spawn(alone).join());
-        match checked.unwrap_or_else(|panic| resume_unwind(panic)) {
+        // On a thread of its own, which has no tape and no modes.
+        let checked = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, alone);
+            thread.map(|thread| thread.join().unwrap_or_else(|panic| resume_unwind(panic)))
+        });
+        let checked = checked.map_err(|error| {
+            let message = format!("its rule cannot be checked, as no thread starts: {error}");
+            let error = Error::new(ErrorKind::Check, self.site.name, message);
+            error.hint("use .unchecked(\"why\") where there are no threads")
+        });
+        match checked? {
             Err(error) if !known && error.kind() != ErrorKind::Check => {
                 let message = "its rule cannot be checked where it is first used, inside a trace: at sampled values it fails";
                 let error = Error::new(ErrorKind::Check, self.site.name, message).because(error);

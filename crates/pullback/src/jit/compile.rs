@@ -12,10 +12,10 @@ use crate::{
 };
 use pullback_ir::pass::{self, BudgetReport, Constant, Pipeline, Stage};
 use pullback_ir::template::Lifted;
-use pullback_ir::{Line, Op, Program};
+use pullback_ir::{Line, Op, Program, Stopwatch};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// A function compiled for arguments of certain specs.
 pub(super) struct Specialisation {
@@ -166,7 +166,7 @@ pub(super) struct Made {
 impl Specialisation {
     /// By the passes, from a trace.
     pub fn by_passes(traced: TracedFunction, request: Request) -> Result<Specialisation> {
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let within = request.limit.filter(|_| traced.op_by_op.is_none());
         let passed = passes(&traced.recorded.program, within, request.at, None)?;
         let made = Made {
@@ -290,7 +290,7 @@ impl TracedFunction {
         uncompiled: &Uncompiled,
         at: Line,
     ) -> Result<TracedFunction> {
-        let start = Instant::now();
+        let start = Stopwatch::start();
         fail::catch(|| {
             let run = |args: &[Tensor]| {
                 let (failed, outputs) = match call.run_function(args) {
@@ -343,7 +343,7 @@ pub(super) fn passes(
     };
     let (program, mut stages) =
         verified(Pipeline::before_budget(evaluate)).run_in_stages(program)?;
-    let start = Instant::now();
+    let start = Stopwatch::start();
     let budgeted = pass::budget(&program, bytes, target).map_err(|error| error.at(at))?;
     stages.push(Stage {
         name: "budget",

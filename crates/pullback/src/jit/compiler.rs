@@ -13,10 +13,9 @@ use super::reasons::reason_to_run_eagerly;
 use super::run::Outputs;
 use crate::trace::Uncompiled;
 use crate::{Error, Result, Spec, Tensor};
-use pullback_ir::{Line, Program};
+use pullback_ir::{Line, Program, Stopwatch};
 use std::cell::RefCell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
 
 /// A call of a function, without the types of its argument and result.
 pub(super) trait Call {
@@ -217,7 +216,7 @@ impl Compiler {
         if !self.lock().family(family).may_try() {
             return None;
         }
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let program = &traced.recorded.program;
         let made = Open::make(call, &self.dynamic, &request.specs, program, self.at).map(Arc::new);
         let mut cache = self.lock();

@@ -16,9 +16,9 @@ use crate::{Device, Error, Result, Spec, backend};
 use pullback_ir::pass::plan::plan;
 use pullback_ir::pass::{Stage, has_bodies, inline, order};
 use pullback_ir::template::{Template, lift_literals, sample_points, varying_literals};
-use pullback_ir::{Line, Program};
+use pullback_ir::{Line, Program, Stopwatch};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// How often templates are made for arguments of one kind, each for another trace: with and without
 /// gradients that are there, say.
@@ -296,7 +296,7 @@ impl Open {
         request: Request,
         lengths: &[usize],
     ) -> std::result::Result<Specialisation, Box<(TracedFunction, Request)>> {
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let filled = || {
             let plain = plain(&traced.recorded.program);
             let (program, lifted) = lift_literals(plain, &self.varying).ok()?;

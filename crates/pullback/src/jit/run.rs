@@ -8,9 +8,8 @@ use crate::record::call::CompiledPrograms;
 use crate::storage::Writer;
 use crate::trace::Effect;
 use crate::{Result, Tensor, events, mode};
-use pullback_ir::Line;
+use pullback_ir::{Line, Stopwatch};
 use smallvec::SmallVec;
-use std::time::Instant;
 
 /// What a call returned, one for each tensor of the function's result: none where the program does
 /// not make it, as the result is no variable of the trace.
@@ -32,7 +31,7 @@ impl Specialisation {
     }
 
     fn run(&mut self, given: &[Tensor], at: Line) -> Result<Outputs> {
-        let start = Instant::now();
+        let start = Stopwatch::start();
         let gradients: SmallVec<[Option<Tensor>; 8]> = self.current_gradients()?;
         let arguments: SmallVec<[Tensor; 8]> = given.iter().map(|x| self.unaliased(x)).collect();
         if events::is_on(events::LEDGER) {

@@ -12,8 +12,7 @@ use super::model::{NodeKind, RecordedNode, Sampled};
 use super::recorder::{State, sampled};
 use super::stats::Stats;
 use crate::Tensor;
-use pullback_ir::{Line, Op, Program, Spec};
-use std::time::Instant;
+use pullback_ir::{Line, Op, Program, Spec, Stopwatch};
 
 /// A compiled function: as it was traced, and as it runs.
 pub(crate) struct CompiledPrograms<'a> {
@@ -47,7 +46,7 @@ impl State {
                 self.out.stages.extend(stages);
             }
         }
-        self.started = Instant::now();
+        self.started = Stopwatch::start();
     }
 
     pub(super) fn call_ran(&mut self, traced: &Program, results: &[(usize, &Tensor)]) {

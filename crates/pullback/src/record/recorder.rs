@@ -24,10 +24,9 @@ use crate::rule_context::Val;
 use crate::storage::Storage;
 use crate::tape::{History, Node, ValueId};
 use crate::{Tensor, backend, mode, sequence, trace};
-use pullback_ir::{Family, Layout, Line, Op, Program, Spec, Structure};
+use pullback_ir::{Family, Layout, Line, Op, Program, Spec, Stopwatch, Structure};
 use rustc_hash::FxHashMap;
 use std::cell::RefCell;
-use std::time::Instant;
 
 /// That a layout of a storage is a node of a recording.
 pub(crate) struct RecordMark {
@@ -65,15 +64,15 @@ pub(super) struct State {
     /// A compiled function that runs now, and how many ran.
     pub(super) call: Option<PendingCall>,
     pub(super) calls: usize,
-    begun: Instant,
-    pub(super) started: Instant,
+    begun: Stopwatch,
+    pub(super) started: Stopwatch,
     /// Live bytes of the pool before.
     before: u64,
 }
 
 impl State {
     pub fn new(names: Vec<(String, Tensor)>) -> State {
-        let now = Instant::now();
+        let now = Stopwatch::start();
         State {
             number: sequence::take_number(),
             out: Recording::default(),
@@ -278,7 +277,7 @@ impl State {
             return;
         }
         let bytes = backend::stats().live_bytes.saturating_sub(self.before);
-        let start = self.started.saturating_duration_since(self.begun).as_nanos() as u64;
+        let start = self.started.since(self.begun).as_nanos() as u64;
         let line = Some(self.line(at));
         let (backward, again) = (self.backward > 0, events::is_on(REPLAY | AGAIN));
         self.out.moments.push(Moment { op, node, line, backward, again, bytes, start, nanos });
@@ -418,7 +417,7 @@ pub(super) fn recording<R>(names: Vec<(String, Tensor)>, f: impl FnOnce() -> R) 
 /// An op is about to run.
 pub(crate) fn op_starts(op: &Op, at: Line) {
     with(|state| {
-        state.started = Instant::now();
+        state.started = Stopwatch::start();
         // A value that a budget dropped is computed again by its op alone.
         if events::is_on(AGAIN) && !events::is_on(REPLAY) {
             state.moment(op, at, None, 0);

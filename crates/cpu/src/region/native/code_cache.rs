@@ -11,6 +11,7 @@ use super::emit::{EmittedLoop, Emitter, InstructionSet, emit};
 use super::micro::Body;
 use super::registers::{Registers, assign};
 use crate::region::plan::Ref;
+pub(super) use crate::region::steps::NativeLoop as NativeFn;
 use memmap2::{Mmap, MmapMut};
 use pullback_ir::{Error, ErrorKind, Result};
 use std::cell::Cell;
@@ -41,9 +42,6 @@ pub(crate) struct MachineCode {
     pub(super) spilled: usize,
     source: Arc<CodeKey>,
 }
-
-/// A function of a table of pointers and a number of elements.
-pub(super) type NativeFn = unsafe extern "sysv64" fn(*const *mut u8, usize);
 
 type CodeCache = HashMap<Arc<CodeKey>, Weak<MachineCode>>;
 
