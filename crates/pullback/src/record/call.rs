@@ -2,10 +2,10 @@
 //!
 //! A compiled function runs as one program, so no op of it is an event. Its call is two: before,
 //! when the operands have the values that it reads, and after, when the results are there. The
-//! recording then has the equations of the program as it was traced, as a part of their own: ops and
-//! lines are the user's, and those that are results have values. What is between was in the arena,
-//! in another form (fused), and is not known. The programs are stages of the recording: of the first
-//! function that is called, as traced and as it runs.
+//! recording then has the equations of the program as it was traced, as a part of their own: ops
+//! and lines are the user's, and those that are results have values. What is between was in the
+//! arena, in another form (fused), and is not known. The programs are stages of the recording: of
+//! the first function that is called, as traced and as it runs.
 
 use super::file::{MAX_LIST, MAX_PROGRAM, WHOLE};
 use super::model::{NodeKind, RecordedNode, Sampled};
