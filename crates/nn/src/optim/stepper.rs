@@ -104,9 +104,9 @@ impl<R: UpdateRule> Stepper<R> {
     }
 
     /// An optimiser of a model that was moved to a device
-    /// ([`Module::to_device`](crate::Module::to_device) makes a copy), with copies of this one's state
-    /// and learning rates there. `parameters` are those of the moved model, in the order of all
-    /// groups.
+    /// ([`Module::to_device`](crate::Module::to_device) makes a copy), with copies of this one's
+    /// state and learning rates there. `parameters` are those of the moved model, in the order of
+    /// all groups.
     ///
     /// ```
     /// use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};
