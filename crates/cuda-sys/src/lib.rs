@@ -72,7 +72,7 @@ mod math;
 mod nccl;
 
 pub use math::{Cublas, Cufft, Cusolver, GetProperty, cublas, cufft, cusolver, version};
-pub use nccl::{Nccl, NcclConfig, NcclId, nccl, nccl_text, nccl_version};
+pub use nccl::{Nccl, NcclConfig, NcclId, nccl, nccl_version};
 
 library! {
     /// The driver: there wherever the kernel module is.

@@ -1,7 +1,7 @@
 //! Collectives between GPUs: NCCL.
 
 use super::{DevicePtr, Ptr, search};
-use std::ffi::{CStr, c_char, c_int, c_uint};
+use std::ffi::{c_char, c_int, c_uint};
 use std::sync::OnceLock;
 
 /// What the workers of a communicator have in common: worker 0 draws it.
@@ -62,18 +62,4 @@ pub fn nccl_version(library: &Nccl) -> String {
     unsafe { (library.ncclGetVersion)(&mut code) };
     let step = if code < 10_000 { 1000 } else { 10_000 };
     format!("{}.{}.{}", code / step, code % step / 100, code % 100)
-}
-
-/// What NCCL says of a code, and of the last error of a communicator, which may be null.
-pub fn nccl_text(library: &Nccl, communicator: Ptr, code: c_int) -> String {
-    let text = |text: *const c_char| match text.is_null() {
-        true => String::new(),
-        // SAFETY: it ends with a zero, and lives until the next call of the library at least.
-        false => unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_string(),
-    };
-    // SAFETY: takes any code.
-    let name = text(unsafe { (library.ncclGetErrorString)(code) });
-    // SAFETY: takes a communicator, or null for the last error of the process.
-    let last = text(unsafe { (library.ncclGetLastError)(communicator) });
-    if last.is_empty() { name } else { format!("{name}: {last}") }
 }

@@ -27,13 +27,13 @@ use crate::gpu::{Gpu, Handle, device_error};
 use crate::loops::Operand;
 use crate::ops;
 use crate::pinned::Event;
-use pullback_cuda_sys::{DevicePtr, NcclConfig, NcclId, nccl, nccl_text};
+use pullback_cuda_sys::{DevicePtr, NcclConfig, NcclId, Ptr, nccl};
 use pullback_ir::{
     Collective, CollectiveCall, CollectiveOp, Combination, Communicator, DType, Device,
     DeviceFlight, DeviceJoin, Error, ErrorKind, Line, Result, Shape, Spec, Started,
 };
 use std::collections::VecDeque;
-use std::ffi::c_int;
+use std::ffi::{CStr, c_char, c_int};
 use std::ptr::null_mut;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -174,7 +174,7 @@ pub(crate) fn draw_id(library: &pullback_cuda_sys::Nccl) -> std::result::Result<
 pub(crate) fn connect(
     group: &Arc<dyn Communicator>,
     id: NcclId,
-) -> std::result::Result<pullback_cuda_sys::Ptr, String> {
+) -> std::result::Result<Ptr, String> {
     let library = nccl()?;
     let (size, rank) = (group.size() as c_int, group.rank() as c_int);
     let (mut communicator, mut config) = (null_mut(), NcclConfig::non_blocking());
@@ -205,8 +205,22 @@ pub(crate) fn connect(
     }
 }
 
+/// What NCCL says of a code, and of the last error of a communicator: one that lives, or null.
+fn nccl_text(library: &pullback_cuda_sys::Nccl, communicator: Ptr, code: c_int) -> String {
+    let text = |text: *const c_char| match text.is_null() {
+        true => String::new(),
+        // SAFETY: it ends with a zero, and lives until the next call of the library at least.
+        false => unsafe { CStr::from_ptr(text) }.to_string_lossy().trim().to_string(),
+    };
+    // SAFETY: takes any code.
+    let name = text(unsafe { (library.ncclGetErrorString)(code) });
+    // SAFETY: takes a communicator, or null for the last error of the process.
+    let last = text(unsafe { (library.ncclGetLastError)(communicator) });
+    if last.is_empty() { name } else { format!("{name}: {last}") }
+}
+
 /// How far the last call has come: a code.
-fn progress(library: &pullback_cuda_sys::Nccl, communicator: pullback_cuda_sys::Ptr) -> c_int {
+fn progress(library: &pullback_cuda_sys::Nccl, communicator: Ptr) -> c_int {
     let mut state = 0;
     // SAFETY: writes one code. The communicator was neither aborted nor destroyed.
     match unsafe { (library.ncclCommGetAsyncError)(communicator, &mut state) } {
@@ -215,7 +229,7 @@ fn progress(library: &pullback_cuda_sys::Nccl, communicator: pullback_cuda_sys::
     }
 }
 
-fn abort(library: &pullback_cuda_sys::Nccl, communicator: pullback_cuda_sys::Ptr) {
+fn abort(library: &pullback_cuda_sys::Nccl, communicator: Ptr) {
     if !communicator.is_null() {
         // SAFETY: nothing uses the handle afterwards. Kernels that wait for other workers end.
         unsafe { (library.ncclCommAbort)(communicator) };
@@ -285,7 +299,7 @@ impl Shared {
     fn call(
         &self,
         way: Way,
-        communicator: pullback_cuda_sys::Ptr,
+        communicator: Ptr,
         (from, bytes): (DevicePtr, usize),
         (to, count): (DevicePtr, usize),
     ) -> c_int {
@@ -327,11 +341,7 @@ impl Shared {
 
     /// Waits until a call is in the stream, which does not wait for other workers once they are
     /// connected. (The first of a kind connects more of them.)
-    fn finish(
-        &self,
-        communicator: pullback_cuda_sys::Ptr,
-        mut code: c_int,
-    ) -> std::result::Result<(), String> {
+    fn finish(&self, communicator: Ptr, mut code: c_int) -> std::result::Result<(), String> {
         let deadline = Instant::now().checked_add(self.group.timeout());
         while code == IN_PROGRESS {
             if let Some(why) = self.group.broken() {

@@ -97,6 +97,22 @@ impl Collective {
         matches!(self, Collective::AllReduce(Combination::Sum) | Collective::ReduceScatter)
     }
 
+    /// Whether all workers do the same, and so at the same line of a program. Where their parts
+    /// differ (a broadcast has a root, and who waits at a barrier may come from anywhere), programs
+    /// have a line for each part.
+    pub const fn has_one_part(&self) -> bool {
+        match self {
+            Collective::AllReduce(_)
+            | Collective::AllGather
+            | Collective::ReduceScatter
+            | Collective::AllToAll => true,
+            Collective::Broadcast { .. }
+            | Collective::Send { .. }
+            | Collective::Recv { .. }
+            | Collective::Barrier => false,
+        }
+    }
+
     /// Whether it is between two workers, and not of the whole group.
     pub const fn is_between_two(&self) -> bool {
         matches!(self, Collective::Send { .. } | Collective::Recv { .. })
@@ -182,7 +198,10 @@ pub trait Communicator: Send + Sync {
     /// # Errors
     /// As [`Communicator::run`].
     fn agree(&self, call: &CollectiveCall<'_>) -> Result<()> {
-        let mut own = call.to_string().into_bytes();
+        let mut own = match call.collective.has_one_part() {
+            true => format!("{call} (at {})", call.line).into_bytes(),
+            false => call.to_string().into_bytes(),
+        };
         own.resize(TEXT, 0);
         let mut all = vec![0; TEXT * self.size()];
         let spec = Spec::cpu(DType::U8, Shape::from_slice(&[TEXT]));

@@ -10,11 +10,13 @@ use pullback::{
     DType, Device, Error, Group, Result, Tensor, catch, jit, no_grad, synchronize,
     with_default_device,
 };
+use pullback_ir::{CollectiveCall, Communicator};
 use pullback_nn::models::Mlp;
 use pullback_nn::optim::{Adam, Optimizer, Sgd, UpdateRule};
 use pullback_nn::parallel::{DataParallel, FullSharding, Sharded};
 use pullback_nn::{Layer, Linear, Module};
 use pullback_workers::{threads, threads_within};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 fn bits(x: &Tensor) -> Vec<u64> {
@@ -390,4 +392,66 @@ fn where_one_device_cannot_all_go_through_the_host() {
     assert_eq!(unable(1, "its wires were cut", || run(each)), wanted);
     // Two workers of one device.
     assert_eq!(run(|_| number(0)), wanted);
+}
+
+/// An engine that compares calls by exchanging texts, as one does that has no way of its own.
+struct Plain(Arc<dyn Communicator>);
+
+impl Communicator for Plain {
+    fn id(&self) -> u64 {
+        self.0.id()
+    }
+    fn rank(&self) -> usize {
+        self.0.rank()
+    }
+    fn size(&self) -> usize {
+        self.0.size()
+    }
+    fn engine(&self) -> &'static str {
+        "plain"
+    }
+    fn run(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
+        self.0.run(call, input, output)
+    }
+    fn subgroup(&self, ranks: &[usize]) -> Result<Option<Arc<dyn Communicator>>> {
+        self.0.subgroup(ranks)
+    }
+    fn fail(&self, reason: &str) {
+        self.0.fail(reason);
+    }
+}
+
+#[test]
+fn an_engine_without_tickets_compares_texts() {
+    let _alone = alone();
+    let plain = |group: &Group| Group::new(Arc::new(Plain(group.communicator().clone())));
+    let all = threads(2, |group| {
+        let group = plain(&group);
+        let made = every_collective(&group, device_of(&group, true));
+        Ok(made.iter().map(bits).collect::<Vec<_>>())
+    });
+    let wanted = threads(2, |group| {
+        Ok(every_collective(&group, Device::Cpu).iter().map(bits).collect::<Vec<_>>())
+    });
+    assert_eq!(all.unwrap(), wanted.unwrap());
+    let said = refused(|group, x| {
+        let group = plain(group);
+        let x = if group.rank() == 0 { x.clone() } else { x.narrow(0, 0, 2) };
+        drop(x.all_reduce(&group));
+        Ok(())
+    });
+    for said in &said {
+        assert!(said.contains("worker 0 for all_reduce of f32[4] on a device (at "), "{said}");
+        assert!(said.contains("worker 1 for all_reduce of f32[2] on a device (at "), "{said}");
+    }
+    // The same op at two lines may be of two tensors.
+    let said = refused(|group, x| {
+        let group = plain(group);
+        match group.rank() {
+            0 => drop(x.all_reduce(&group)),
+            _ => drop(x.all_reduce(&group)),
+        }
+        Ok(())
+    });
+    assert!(said.iter().all(|said| said.contains("workers were asked for different")), "{said:?}");
 }

@@ -301,9 +301,9 @@ enum State {
 }
 
 impl Pending {
-    /// Waits until the result is complete, and returns it. Where the devices of the workers exchange
-    /// memory by themselves, it waits for the other workers alone, and what uses the result comes
-    /// after it on the device.
+    /// Waits until the result is complete, and returns it. Where the devices of the workers
+    /// exchange memory by themselves, it waits for the other workers alone, and what uses the
+    /// result comes after it on the device.
     ///
     /// ```
     /// use pullback::{Group, Tensor};

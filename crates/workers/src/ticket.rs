@@ -24,15 +24,13 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// The ticket of a call. The same line is asked for where all workers do the same; where their
-    /// parts differ (a broadcast has a root, and who waits at a barrier may come from anywhere),
-    /// programs have a line for each part.
+    /// The ticket of a call. The same line is asked for where all workers do the same.
     pub(crate) fn new(group: u64, number: u64, call: &CollectiveCall<'_>) -> Ticket {
         let what = describe(call);
         let line = call.line.to_string();
         let mut hasher = DefaultHasher::new();
         (group, number, &what).hash(&mut hasher);
-        if same_part(call.collective) {
+        if call.collective.has_one_part() {
             line.hash(&mut hasher);
         }
         Ticket { hash: hasher.finish(), number, what, line }
@@ -95,19 +93,6 @@ impl Ticket {
 impl fmt::Display for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} (#{}, at {})", self.what, self.number, self.line)
-    }
-}
-
-fn same_part(collective: &Collective) -> bool {
-    match collective {
-        Collective::AllReduce(_)
-        | Collective::AllGather
-        | Collective::ReduceScatter
-        | Collective::AllToAll => true,
-        Collective::Broadcast { .. }
-        | Collective::Send { .. }
-        | Collective::Recv { .. }
-        | Collective::Barrier => false,
     }
 }
 

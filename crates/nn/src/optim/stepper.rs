@@ -103,10 +103,10 @@ impl<R: UpdateRule> Stepper<R> {
         Ok(self)
     }
 
-    /// An optimiser of a model that was moved to a device ([`Module::to_device`](crate::Module::to_device)
-    /// makes a copy): with
-    /// copies of this one's state and learning rates there. `parameters` are those of the moved
-    /// model, in the order of all groups.
+    /// An optimiser of a model that was moved to a device
+    /// ([`Module::to_device`](crate::Module::to_device) makes a copy), with copies of this one's
+    /// state and learning rates there. `parameters` are those of the moved model, in the order of
+    /// all groups.
     ///
     /// ```
     /// use pullback_nn::optim::{AdamW, Optimizer, UpdateRule};

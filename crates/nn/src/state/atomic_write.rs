@@ -54,7 +54,7 @@ pub(crate) fn replace_file_with(
     let folder = folder_of(path);
     let temporary = temporary(folder, &name.to_string_lossy());
     let written = write(&temporary)
-        .and_then(|()| File::open(&temporary)?.sync_all())
+        .and_then(|()| File::options().write(true).open(&temporary)?.sync_all())
         .and_then(|()| fs::rename(&temporary, path))
         .and_then(|()| sync_folder(folder));
     written.map_err(|error| {

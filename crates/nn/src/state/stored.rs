@@ -75,13 +75,27 @@ impl OpenFile {
         let mut header = vec![0; count as usize];
         file.read_exact(&mut header)?;
         let Ok(metadata) = serde_json::from_slice::<Metadata>(&header) else { return Ok(None) };
-        let start = 8 + count;
-        if Some(length) != start.checked_add(metadata.data_len() as u64) {
-            return Ok(None);
+        let (start, names) = (8 + count, metadata.offset_keys());
+        match end_of(&metadata, &names).and_then(|end| start.checked_add(end as u64)) {
+            Some(end) if end == length => {
+                Ok(Some(OpenFile { metadata, names, start, file: Mutex::new(file) }))
+            }
+            Some(_) | None => Ok(None),
         }
-        let names = metadata.offset_keys();
-        Ok(Some(OpenFile { metadata, names, start, file: Mutex::new(file) }))
     }
+}
+
+/// The byte at which the last tensor ends, if each begins where the one before it ends and is as
+/// long as its dtype and shape say.
+fn end_of(metadata: &Metadata, names: &[String]) -> Option<usize> {
+    names.iter().try_fold(0, |end, name| {
+        let info = metadata.info(name)?;
+        let elements = info.shape.iter().try_fold(1usize, |n, &len| n.checked_mul(len))?;
+        let bits = elements.checked_mul(info.dtype.bitsize())?;
+        let (from, to) = info.data_offsets;
+        let fits = from == end && to.checked_sub(from) == Some(bits / 8) && bits % 8 == 0;
+        fits.then_some(to)
+    })
 }
 
 impl StoredTensors for OpenFile {

@@ -85,8 +85,8 @@ impl Holders {
         self.slots().peak
     }
 
-    /// Runs `f`, and gives by how much the bytes in use rose meanwhile. A measurement around it goes
-    /// on.
+    /// Runs `f`, and gives by how much the bytes in use rose meanwhile. A measurement around it is
+    /// not disturbed.
     pub fn rise<R>(&self, f: impl FnOnce() -> R) -> (R, u64) {
         let (outer, before) = {
             let mut slots = self.slots();

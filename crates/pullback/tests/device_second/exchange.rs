@@ -2,9 +2,9 @@
 //!
 //! A collective begins when the queue of its device has reached its start ([`Work::Mark`]) and all
 //! workers have agreed on it. It then runs beside the queue, which waits for it where it is told to
-//! ([`Work::Hold`]). Unless [`at_once`] says otherwise it runs only then, as late as it may, so that
-//! memory which is written or used too early shows. The wires between devices are a group of the
-//! host engine: sums are its tree.
+//! ([`Work::Hold`]). Unless [`at_once`] says otherwise it runs only then, as late as it may: memory
+//! that is written or used too early shows. The wires between devices are a group of the host
+//! engine, so sums are its tree.
 
 use super::machine::{Machine, locked};
 use super::{Counters, Queue, Ready, Seen, TIMEOUT, Work, answer};

@@ -109,10 +109,10 @@ pub fn memory_budget<R>(bytes: usize, f: impl FnOnce() -> R) -> R {
 /// ```
 ///
 /// What counts is the memory of distinct values that nodes made in the scope keep, on the device of
-/// the first of them (a step runs on one device; what it saves on the host does not count then): not
-/// parameters,
-/// not what was there before, not values of 64 bytes or less, nor the tangents of forward mode. In
-/// addition there are, as without a budget, the operands and results of the running op, and
+/// the first of them (what a step on another device saves on the host does not count): not
+/// parameters, not what was there before, not values of 64 bytes or less, nor the tangents of
+/// forward mode. In addition there are, as without a budget, the operands and results of the
+/// running op, and
 /// gradients in flight.
 ///
 /// Backward may be called inside the scope or after it, on any thread. Scopes may be opened again
