@@ -161,6 +161,44 @@ fn a_training_goes_on_after_a_worker_was_killed() {
     assert!(steps.iter().copied().eq(1..=2000), "{} lines", steps.len());
 }
 
+/// What is spread over workers trains as one process does, and goes on there.
+#[test]
+fn a_spread_training_is_that_of_one_process() {
+    let place = tempfile::tempdir().expect("a folder");
+    let train = |folder: &str, more: &str| {
+        let folder = place.path().join(folder);
+        let given = "--model mlp --width 8 --precision f64 --dropout 0 --batch-size 60";
+        let words = format!("train digits {given} --steps 6 {more} --out {}", folder.display());
+        let first = run(&words.split_whitespace().collect::<Vec<_>>());
+        assert_eq!(first.code, 0, "{}", first.err);
+        // By one process, without sharding if there was one.
+        let words = format!("train --resume {} --workers 1 --steps 9", folder.display());
+        let resumed = run(&words.split(' ').collect::<Vec<_>>());
+        assert_eq!(resumed.code, 0, "{}", resumed.err);
+        let log = std::fs::read_to_string(folder.join("log.jsonl")).expect("a log");
+        let loss =
+            |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["loss"].as_f64();
+        log.lines().filter_map(loss).collect::<Vec<f64>>()
+    };
+    let one = train("one", "");
+    for stage in ["1", "2"] {
+        let spread = train(stage, &format!("--workers 3 --shard {stage}"));
+        assert_eq!((spread.len(), one.len()), (9, 9));
+        for (a, b) in spread.iter().zip(&one) {
+            assert!((a - b).abs() < 1e-9 * b, "stage {stage}: {spread:?} is not {one:?}");
+        }
+    }
+    let refused: [(&[&str], &str); 3] = [
+        (&["--shard", "3"], "there are the stages 1 and 2"),
+        (&["--shard", "2", "--logical-workers", "4"], "exclude each other"),
+        (&["--shard", "1", "--optimizer", "muon"], "muon needs whole parameters"),
+    ];
+    for (words, text) in refused {
+        let ran = run(&[&["train", "digits"], words].concat());
+        assert!(ran.code == 2 && ran.err.contains(text), "{}", ran.err);
+    }
+}
+
 /// Workers whose shared memory does not fit say so. It takes a small file system of its own.
 #[test]
 fn shared_memory_that_does_not_fit_is_a_sentence() {

@@ -37,7 +37,10 @@ pub fn end(job: &TrainJob, outcome: &pullback_nn::train::Outcome, out: &mut Outp
     let rows = [
         (
             folder::CHECKPOINTS,
-            "weights and everything for resuming; model.safetensors loads in PyTorch",
+            match job.options.shard {
+                None => "weights and everything for resuming; model.safetensors loads in PyTorch",
+                Some(_) => "weights and everything for resuming, a part by each worker",
+            },
         ),
         (folder::CSV, "every step"),
         (folder::JSONL, "the same as JSON lines"),

@@ -310,11 +310,11 @@ impl<'a, M: Module> Sharded<'a, M> {
     /// let parts = pullback_workers::threads(2, |group| {
     ///     let model = [Tensor::from([1.0, 1.0]).requires_grad()];
     ///     let sharded = Sharded::new(&model, &group, 2)?;
-    ///     let x = [Tensor::from([2.0]), Tensor::from([2.0, 5.0])][group.rank()].clone();
+    ///     let x = [Tensor::from([2.0]), Tensor::from([2.0, 5.0, 5.0])][group.rank()].clone();
     ///     sharded.backward_weighted(&(model[0].sum() * x.mean()), x.len())?;
     ///     Ok(sharded.parameters()[0].grad().unwrap().item::<f64>())
     /// })?;
-    /// assert_eq!(parts, [3.0, 3.0]);
+    /// assert_eq!(parts, [3.5, 3.5]);
     /// # Ok::<(), pullback::Error>(())
     /// ```
     ///
