@@ -58,7 +58,7 @@ class Function:
 
     def value(self):
         y = self.call(*self.operands)
-        return torch.view_as_real(y) if y.is_complex() else y
+        return torch.view_as_real(y.resolve_conj()) if y.is_complex() else y
 
     def forward(self):
         with torch.no_grad():

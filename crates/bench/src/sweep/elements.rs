@@ -202,9 +202,9 @@ pub const ROWS: &[Row] = rows![
     "cummax" "m,m" |x| x.cummax(-1) => "x.cummax(-1)[0]";
     "cummin" "m,m" |x| x.cummin(0) => "x.cummin(0)[0]";
     "logcumsumexp" "m,m" |x| x.logcumsumexp(-1) => "x.logcumsumexp(-1)";
-    "sort" "n" |x| x.sort(0, false).0 => "x.sort(0, stable=True)[0]";
-    "sort" "m,m" |x| x.sort(-1, true).0 => "x.sort(-1, descending=True, stable=True)[0]";
-    "argsort" "m,m" |x| x.argsort(-1, false) => "x.argsort(-1, stable=True)";
+    "sort" "n" |x| x.sort(0, false).0 => "x.sort(dim=0, stable=True)[0]";
+    "sort" "m,m" |x| x.sort(-1, true).0 => "x.sort(dim=-1, descending=True, stable=True)[0]";
+    "argsort" "m,m" |x| x.argsort(-1, false) => "x.argsort(dim=-1, stable=True)";
     "topk" "m,m" |x| x.topk(8, -1, true).0 => "x.topk(8)[0]";
     "kthvalue" "m,m" |x| x.kthvalue(8, -1).0 => "x.kthvalue(8)[0]";
     "median" "m,m" |x| x.median(-1).0 => "x.median(-1)[0]";

@@ -37,7 +37,10 @@ impl Peer {
             bytes.extend(elements);
         }
         self.write(&bytes)?;
-        self.line().map(drop)
+        match self.line()? {
+            ready if ready == "ready" => Ok(()),
+            error => Err(format!("PyTorch: {error}")),
+        }
     }
 
     /// The time of a call, with gradients or without; infinite if there is none.

@@ -110,7 +110,7 @@ pub const ROWS: &[Row] = rows![
     "unravel_index" "n:0<n" |x| x.unravel_index(&[64, x.len() / 64]).remove(0) => "torch.unravel_index(x, (64, x.numel() // 64))[0]";
     "Embedding::of" "m,64 m:0<m" |x, y| Embedding::new().of(x, y) => "F.embedding(y, x)";
     "EmbeddingBag::of" "m,64 m,8:0<m" |x, y| EmbeddingBag::new(BagMode::Mean).of(x, y) => "F.embedding_bag(y, x)";
-    "as_strided" "n" |x| x.as_strided([x.len() / 2, 2], &[2, 1], 0).contiguous() => "x.as_strided((x.numel() // 2, 2), (2, 1)).contiguous()";
+    "as_strided" "n" |x| x.as_strided([x.len() / 2, 2], &[1, x.len() / 2], 0).contiguous() => "x.as_strided((x.numel() // 2, 2), (1, x.numel() // 2)).contiguous()";
     // Linear algebra.
     "linalg::det" "k,k:dominant" |x| linalg::det(x) => "L.det(x)";
     "linalg::slogdet" "k,k:dominant" |x| linalg::slogdet(x).1 => "L.slogdet(x)[1]";

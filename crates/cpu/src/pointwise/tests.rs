@@ -561,3 +561,30 @@ fn huge_angles_use_the_slow_path() {
         assert!(close(y.get(i), x.get(i).sin(), 1e-6), "{} {}", y.get(i), x.get(i).sin());
     }
 }
+
+/// Remainders of f32 are those of C, bit for bit, whatever the quotient.
+#[test]
+fn remainders_are_exact() {
+    // Bit patterns of a generator that visits all of them.
+    let mut state = 1u32;
+    let mut next = || {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        f32::from_bits(state)
+    };
+    let near = [1.0, -1.0, 3.0, 0.1, -0.7, 1e8, 16_777_216.0, 0.0, f32::INFINITY, f32::NAN];
+    let mut pairs: Vec<(f32, f32)> = (0..200_000).map(|_| (next(), next())).collect();
+    pairs.extend(near.iter().flat_map(|&a| near.iter().map(move |&b| (a, b))));
+    pairs.extend((1..2000u16).map(|i| (f32::from(i) * 0.1, 0.1)));
+    let (a, b): (Vec<f32>, Vec<f32>) = pairs.into_iter().unzip();
+    for &level in crate::simd::Level::available() {
+        let mut y = vec![0.0f32; a.len()];
+        let kernel = float::binary32(Binary::Fmod, level);
+        // SAFETY: all have this length, and do not overlap.
+        unsafe { kernel.run(a.as_ptr(), b.as_ptr(), y.as_mut_ptr(), a.len()) };
+        for (i, &got) in y.iter().enumerate() {
+            let want = a[i] % b[i];
+            let same = got.to_bits() == want.to_bits() || got.is_nan() && want.is_nan();
+            assert!(same, "{:e} % {:e} = {got:e}, not {want:e}", a[i], b[i]);
+        }
+    }
+}

@@ -5,10 +5,10 @@
 #![allow(clippy::approx_constant, clippy::excessive_precision)]
 
 use super::*;
-use crate::pointwise::float::unary32;
+use crate::pointwise::float::{binary32, unary32};
 use crate::simd::Level;
 use crate::simd::tests::ulp32;
-use pullback_ir::Unary;
+use pullback_ir::{Binary, Unary};
 
 /// Values to the last digit, computed with 50 digits.
 #[rustfmt::skip]
@@ -461,6 +461,26 @@ fn the_whole_range_of_f32() {
         wrong.0.truncate(40);
     }
     wrong.none();
+}
+
+/// ζ(2, x) has a form without branches too, ζ(3, x) has not.
+#[test]
+fn zeta_of_f32() {
+    let x: Vec<f32> = (0..=f32::INFINITY.to_bits()).step_by(9973).map(f32::from_bits).collect();
+    for (s, &level) in
+        [2.0f32, 3.0].iter().flat_map(|s| Level::available().iter().map(move |l| (s, l)))
+    {
+        let (order, mut y) = (vec![*s; x.len()], vec![0.0; x.len()]);
+        // SAFETY: all have this length, and do not overlap.
+        unsafe {
+            let kernel = binary32(Binary::Zeta, level);
+            kernel.run(order.as_ptr(), x.as_ptr(), y.as_mut_ptr(), x.len());
+        }
+        for (&x, &got) in x.iter().zip(&y) {
+            let want = zeta(f64::from(*s), f64::from(x));
+            assert!(ulp32(got, want) <= 1.0, "zeta({s}, {x:e}) = {got:e}, not {want:e}");
+        }
+    }
 }
 
 #[test]

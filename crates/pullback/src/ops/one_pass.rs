@@ -6,7 +6,8 @@
 //! op. A region of pointwise ops has the bits of its ops one by one.
 //!
 //! The derivative of such a region is one again: what its ops pull back, traced and fused the same
-//! way. The tape then keeps the operands instead of every value in between. Where a second
+//! way. The tape then keeps the operands instead of every value in between. A formula that cuts a
+//! derivative off (`detach`) stays as it is. Where a second
 //! derivative of several operands, a tangent or a trace comes in, the region is taken apart
 //! (`region.rs`).
 //!
@@ -16,8 +17,9 @@
 use super::region::one_by_one;
 use crate::apply::apply_all;
 use crate::rule::{Derivatives, RuleContext, Tensors};
+use crate::trace::TraceKind;
 use crate::{DType, Device, Spec, Tensor, events, jit, mode, trace};
-use pullback_ir::{Inst, Layout, Line, Load, Op, Program, Region, Shape, element_count};
+use pullback_ir::{Inst, Layout, Line, Load, Op, Program, Region, Shape, Unary, element_count};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 use std::cell::RefCell;
@@ -72,13 +74,25 @@ pub(crate) fn one_pass<const N: usize>(
     }
     let dtypes: Dtypes = operands.iter().map(|x| x.dtype()).collect();
     let key = Key::Formula(name, numbers.iter().map(|v| v.to_bits()).collect(), dtypes.clone());
-    let found = template(key, || {
-        trace::trace(|x: &[Tensor]| formula(std::array::from_fn(|i| &x[i])), &specs(&dtypes)).ok()
-    });
+    let found = template(key, || traced(&dtypes, at, |x| formula(std::array::from_fn(|i| &x[i]))));
     match found {
         Some(template) => mode::with_line(at, || template.apply(&operands).swap_remove(0)),
         None => plain(),
     }
+}
+
+/// A formula as a program, unless it cuts a derivative off: the program of a region does not know
+/// about that. Traced as a body, where what is cut off is an equation.
+fn traced(dtypes: &[DType], at: Line, f: impl Fn(&[Tensor]) -> Tensor) -> Option<Program> {
+    let record = || {
+        trace::record(TraceKind::Body("composite"), None, &specs(dtypes), at, |x| {
+            let y = f(x);
+            ((), vec![y])
+        })
+    };
+    let program = crate::catch(record).ok()?.ok()?.1.program;
+    let cuts = program.equations.iter().any(|e| matches!(e.op, Op::Unary(Unary::Stop)));
+    (!cuts && program.inputs.len() == dtypes.len()).then_some(program)
 }
 
 /// Whether tensors can be the operands of a region, and nothing observes single ops.
@@ -183,6 +197,8 @@ pub(super) fn pullback(ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
     let (Op::Region(of), Some(dy)) = (ctx.op, &dys[0]) else {
         return Derivatives::from_elem(None, n);
     };
+    // Often one number for all, from the sum of a loss.
+    let dy = &dy.contiguous();
     let needs: SmallVec<[bool; 3]> = (0..n).map(|i| ctx.needs(i)).collect();
     let all: SmallVec<[&Tensor; 4]> = (0..n).map(|i| ctx.x(i)).chain([dy]).collect();
     let dtypes: Dtypes = all.iter().map(|x| x.dtype()).collect();
@@ -244,6 +260,7 @@ mod tests {
         ("logaddexp2", |x, y| x.logaddexp2(y)),       ("mse", |x, y| l::mse(x, y, Reduction::None)),
         ("huber", |x, y| l::huber(x, y, 0.7, Reduction::None)),
         ("smooth_l1", |x, y| l::smooth_l1(x, y, 0.7, Reduction::None)),
+        ("gaussian", |x, y| l::gaussian_nll(x, y, &y.square(), false, 0.5, Reduction::None)),
         ("hinge", |x, y| l::hinge_embedding(x, y, 0.7, Reduction::None)),
         ("soft_margin", |x, y| l::soft_margin(x, y, Reduction::None)),
         ("logits", |x, y| l::binary_cross_entropy_with_logits(x, y, None, None, Reduction::None)),
