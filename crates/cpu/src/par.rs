@@ -56,8 +56,8 @@ const SPIN: Duration = Duration::from_micros(50);
 /// moved to the first idle core.
 const YIELD: Duration = Duration::from_millis(2);
 /// How often the caller looks whether the last workers are done before it yields its core between
-/// looks: some ten microseconds. A worker that another process has displaced takes milliseconds, and
-/// may be waiting for the very core on which the caller spins.
+/// looks: some ten microseconds. A worker that another process has displaced takes milliseconds,
+/// and may be waiting for the very core on which the caller spins.
 const LOOKS: u32 = 500;
 const OPEN: u64 = 1 << 16;
 const ACTIVE: u64 = OPEN - 1;

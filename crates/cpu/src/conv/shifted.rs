@@ -1,9 +1,9 @@
 //! Groups of few channels whose windows move by one element: sums of shifted rows, in registers.
 //!
 //! [`super::direct`] adds one scaled row after the other to a row of sums in memory. Here the rows
-//! that a strip of results reads are copied once, with zeros around them. A block of results is then
-//! the sum, over all taps, of runs of that copy at fixed distances, and stays in registers. The input
-//! from the result is the same with shifts of the other sign.
+//! that a strip of results reads are copied once, with zeros around them. A block of results is
+//! then the sum, over all taps, of runs of that copy at fixed distances, and stays in registers.
+//! The input from the result is the same with shifts of the other sign.
 
 use super::direct::tasks;
 use super::num::ConvFloat;

@@ -81,8 +81,8 @@ fn capped(wanted: Option<&str>, highest: Level) -> Result<Level> {
 }
 
 /// The expression for a level: code for AVX2 and AVX-512 exists on x86-64 alone.
-/// `by_level!(level(), avx512: a, avx2: b, baseline: c)` is there
-/// `match level() { Level::Avx512 => a, Level::Avx2 => b, Level::Baseline => c }`, and elsewhere `c`.
+/// `by_level!(level(), avx512: a, avx2: b, baseline: c)` is there `match level() { Level::Avx512 =>
+/// a, Level::Avx2 => b, Level::Baseline => c }`, and elsewhere `c`.
 macro_rules! by_level {
     ($level:expr, avx512: $avx512:expr, avx2: $avx2:expr, baseline: $baseline:expr $(,)?) => {{
         #[cfg(target_arch = "x86_64")]
