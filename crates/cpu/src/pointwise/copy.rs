@@ -96,7 +96,8 @@ fn move_all<T: Copy + Send + Sync>(x: Source, to: *mut u8, strides: &[isize]) {
     let each = TASK / size_of::<T>();
     let inner = walk.inner();
     // Transposes: the destination runs along the innermost axis, the source along another.
-    let across = walk.axes().iter().position(|a| a.strides[0].abs() == 1 && a.len >= 8);
+    let dense = |d: &usize| walk.axes()[*d].strides[0].abs() == 1 && walk.axes()[*d].len >= 8;
+    let across = (1..walk.axes().len()).find(dense);
     let crosses = !matches!(inner.strides[0], 0 | 1) && inner.len >= 8 && walk.len() >= 256;
     if crosses && let Some(across) = across {
         return transpose(&walk, across, &from, &to);
