@@ -21,7 +21,7 @@ fn main() -> ExitCode {
     let smooth = |x: &Tensor| (x.sin() * x.exp()).cumsum(-1).square().sum();
     let x = Key::new(2).uniform([5], DType::F64, -1.0, 1.0);
     check_grads(smooth, &x, 2).expect("derivatives of both orders");
-    let rows = vmap(grad(smooth))(&x.reshape([1, 5]).expand([3, 5]));
+    let rows = vmap(grad(smooth), 0, 0)(&x.reshape([1, 5]).expand([3, 5]));
     let apart = (rows - grad(smooth)(&x)).abs().max();
     assert!(apart.item::<f64>() < 1e-12, "{apart}");
 

@@ -13,6 +13,7 @@ use crate::elem::Elem;
 use crate::operand::Sink;
 use crate::par::Shared;
 use crate::simd::{Isa, SimdTask, vectorised};
+use std::mem::MaybeUninit;
 use std::ops::Range;
 
 /// Most elements between the first and the last tap of a row, which every copied row has more.
@@ -127,7 +128,8 @@ impl<S: Elem<Compute = C>, C: ConvFloat> SimdTask for Strips<'_, S> {
                     }
                 }
             }
-            for h in top..bottom {
+            // The taps of the first row; those of others are as many rows further on.
+            let of_row = |h: usize, taps: &mut Vec<(C, usize)>| {
                 taps.clear();
                 let mut k = numbers.iter();
                 for n in 0..it.others {
@@ -135,8 +137,7 @@ impl<S: Elem<Compute = C>, C: ConvFloat> SimdTask for Strips<'_, S> {
                         let deep = inside(d as isize + shift, it.from[0]).is_some();
                         for shift in heights {
                             let is = deep && inside(h as isize + shift, it.from[1]).is_some();
-                            let row = h - top + (shift - low) as usize;
-                            let row = (n * depths.len() + td) * rows + row;
+                            let row = (n * depths.len() + td) * rows + (shift - low) as usize;
                             for (shift, &k) in widths.iter().zip(&mut k) {
                                 if is {
                                     taps.push((k, row * pitch + (shift - left) as usize));
@@ -145,11 +146,21 @@ impl<S: Elem<Compute = C>, C: ConvFloat> SimdTask for Strips<'_, S> {
                         }
                     }
                 }
+            };
+            let mut all_inside = false;
+            for h in top..bottom {
+                let now = inside(h as isize + low, it.from[1]).is_some()
+                    && inside(h as isize + high, it.from[1]).is_some();
+                if !(now && all_inside) {
+                    of_row(h, &mut taps);
+                }
+                all_inside = now;
+                let down = (h - top) * pitch;
                 let mut j = 0;
                 while j < width {
                     // SAFETY: a row of the copy has the taps of whole blocks, and so has the line.
                     unsafe {
-                        let (from, to) = (copy.as_ptr().add(j), line.as_mut_ptr().add(j));
+                        let (from, to) = (copy.as_ptr().add(down + j), line.as_mut_ptr().add(j));
                         match width - j > HALF {
                             true => block::<C, I, BLOCK>(&taps, from, to),
                             false => block::<C, I, HALF>(&taps, from, to),
@@ -157,10 +168,13 @@ impl<S: Elem<Compute = C>, C: ConvFloat> SimdTask for Strips<'_, S> {
                     }
                     j += BLOCK;
                 }
-                let first = (slice * height + h) * width;
-                for (j, &sum) in line[..width].iter().enumerate() {
-                    // SAFETY: this slice is this task's.
-                    unsafe { *it.out.at(first + j) = S::store(sum) };
+                let first = it.out.at((slice * height + h) * width);
+                // SAFETY: this strip is this task's.
+                let out = unsafe {
+                    std::slice::from_raw_parts_mut(first.cast::<MaybeUninit<S>>(), width)
+                };
+                for (out, &sum) in out.iter_mut().zip(&line) {
+                    out.write(S::store(sum));
                 }
             }
         }
@@ -182,11 +196,18 @@ impl<S: Elem> ShiftedSum<S> {
             (self.from[2] as isize - left).clamp(before as isize, to.len() as isize) as usize;
         to[..before].fill(Default::default());
         to[after..].fill(Default::default());
-        let step = self.source.strides[4];
-        for (i, to) in to[before..after].iter_mut().enumerate() {
-            let column = (before + i) as isize + left;
-            // SAFETY: the column is in the row.
-            *to = unsafe { (*first.offset(column * step)).load() };
+        let (step, column) = (self.source.strides[4], before as isize + left);
+        let to = &mut to[before..after];
+        // SAFETY: as many columns of the row follow, which nobody writes.
+        unsafe {
+            if step == 1 {
+                let row = std::slice::from_raw_parts(first.wrapping_offset(column), to.len());
+                to.iter_mut().zip(row).for_each(|(to, x)| *to = x.load());
+            } else {
+                for (i, to) in to.iter_mut().enumerate() {
+                    *to = (*first.offset((column + i as isize) * step)).load();
+                }
+            }
         }
     }
 }

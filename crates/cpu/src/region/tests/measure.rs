@@ -6,6 +6,7 @@ use super::rows::{layer_norm, softmax};
 use super::{Dense, Dice, point};
 use crate::operand::{Sink, Source};
 use crate::region::{CodegenMode, Kernel};
+#[cfg(target_arch = "x86_64")]
 use crate::simd::{Fused, Level, level, math32};
 use crate::{Buffer, par};
 use pullback_ir::{
