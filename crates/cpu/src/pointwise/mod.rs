@@ -125,12 +125,15 @@ pub(crate) fn unary(op: Unary, x: Source, out: Sink) {
 
 /// The loop of a logical function on booleans, whose bytes are 0 and 1.
 fn logical(op: Binary, l: Level) -> Option<Kernel2<u8, u8, u8>> {
-    Some(match op {
-        Binary::And => map2!(l, u8, |a, b| a & b),
-        Binary::Or => map2!(l, u8, |a, b| a | b),
-        Binary::Xor => map2!(l, u8, |a, b| a ^ b),
-        _ => return None,
-    })
+    if op == Binary::And {
+        Some(map2!(l, u8, |a, b| a & b))
+    } else if op == Binary::Or {
+        Some(map2!(l, u8, |a, b| a | b))
+    } else if op == Binary::Xor {
+        Some(map2!(l, u8, |a, b| a ^ b))
+    } else {
+        None
+    }
 }
 
 /// `out = f(a, b)`. The dtypes are the same.

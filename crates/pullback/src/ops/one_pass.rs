@@ -191,6 +191,22 @@ fn gradients(region: &Region, needs: &[bool], x: &[Tensor]) -> Vec<Tensor> {
     all.filter_map(|(gradient, &wanted)| wanted.then_some(gradient)).collect()
 }
 
+/// Whether a gradient can reach an operand: one that is only compared has none.
+fn reaches(region: &Region, operand: usize) -> bool {
+    let mut reached: Vec<bool> = Vec::with_capacity(region.body.len());
+    for inst in &region.body {
+        reached.push(match inst {
+            Inst::Load(k) => *k == operand,
+            Inst::Point(op, of) => {
+                let row = super::row(op);
+                of.iter().enumerate().any(|(i, &v)| reached[v] && row.reaches(i))
+            }
+            _ => false,
+        });
+    }
+    region.outputs.iter().any(|&v| reached[v])
+}
+
 /// The gradients of a region's operands from that of its result.
 pub(super) fn pullback(ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
     let n = ctx.counts().0;
@@ -199,7 +215,10 @@ pub(super) fn pullback(ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
     };
     // Often one number for all, from the sum of a loss.
     let dy = &dy.contiguous();
-    let needs: SmallVec<[bool; 3]> = (0..n).map(|i| ctx.needs(i)).collect();
+    let needs: SmallVec<[bool; 3]> = (0..n).map(|i| ctx.needs(i) && reaches(of, i)).collect();
+    if !needs.contains(&true) {
+        return Derivatives::from_elem(None, n);
+    }
     let all: SmallVec<[&Tensor; 4]> = (0..n).map(|i| ctx.x(i)).chain([dy]).collect();
     let dtypes: Dtypes = all.iter().map(|x| x.dtype()).collect();
     let fused = || {

@@ -140,8 +140,8 @@ impl Tensor {
     #[must_use]
     pub fn sinc(&self) -> Tensor {
         one_pass("sinc", &[], [self], |[x]| {
-            // Near 0 the first terms of the series, whose derivatives of every order are those of the
-            // function to rounding.
+            // Near 0 the first terms of the series, whose derivatives of every order are those of
+            // the function to rounding.
             let angle = x * PI;
             let near = angle.lt(0.02).logical_and(angle.gt(-0.02));
             let (far, square) = (near.select_or(1.0, angle.clone()), angle.only(&near).square());
@@ -507,8 +507,8 @@ impl Tensor {
         one_pass("round_to", &[f64::from(decimals)], [self], |[x]| {
             let x = x.real().detach();
             let scale = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
-            // Where the scaled value is past the largest number, there is nothing to round, or nothing
-            // left.
+            // Where the scaled value is past the largest number, there is nothing to round, or
+            // nothing left.
             let (y, beyond) = match decimals >= 0 {
                 true => ((&x * scale).round() / scale, x),
                 false => ((&x / scale).round() * scale, x.is_finite().select_or(0.0, x)),
