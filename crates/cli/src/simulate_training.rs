@@ -1,7 +1,8 @@
 //! `pullback simulate --train`: trainings on this machine beside what the model predicts for them.
 //!
-//! Workers are threads that train a small GPT with `DataParallel`. They share the cores, so how long
-//! computing takes depends on how many they are: it is recorded with as many workers and no network.
+//! Workers are threads that train a small GPT with `DataParallel`. They share the cores, so how
+//! long computing takes depends on how many they are: it is recorded with as many workers and no
+//! network.
 //! From that the model predicts the step with a network, and the same training is measured with an
 //! engine that takes at least as long as the network would. So what is checked is the part of the
 //! model that is about communication; nothing is predicted about computing.

@@ -4,8 +4,8 @@
 //! an example of its own. On one worker everything is computed for each example, and what workers
 //! exchange is made of ordinary ops.
 //!
-//! Every worker is given the inputs of all and takes its own, so that ways (`ways.rs`) draw the same
-//! weights and directions everywhere. What they give (a number, its derivative along a direction,
+//! Every worker is given the inputs of all and takes its own, so that ways (`ways.rs`) draw the
+//! same weights and directions everywhere. What they give (a number, its derivative along a direction,
 //! gradients) is then the sum of what the workers give, as what is differentiated is the sum of the
 //! outputs of all.
 //!

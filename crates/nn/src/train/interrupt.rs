@@ -1,7 +1,9 @@
-//! Ctrl-C during a run.
+//! Ctrl-C and SIGTERM during a run.
 //!
 //! A process has one handler, which stays once it is set. So it is set at the first use, and counts
 //! who wants to know: where nobody does, Ctrl-C ends the process as it would without a handler.
+//! SIGTERM, by which batch systems and launchers stop a run, does the same without a message.
+//! SIGHUP is left as it is: under `nohup` it must stay ignored.
 
 use pullback::{Error, Result};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +14,9 @@ const INTERRUPTED: i32 = 130;
 
 /// Whether Ctrl-C was pressed while there was a guard.
 static PRESSED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+
+/// Whether SIGTERM is to end the process: no guard is there, or it was sent before.
+static ENDS: LazyLock<Arc<AtomicBool>> = LazyLock::new(|| Arc::new(AtomicBool::new(true)));
 
 struct Guards {
     /// How many there are.
@@ -26,8 +31,8 @@ fn guards() -> MutexGuard<'static, Guards> {
     GUARDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Until it is dropped, the first Ctrl-C (or SIGTERM, or SIGHUP) sets a flag, and the second one ends the process at once,
-/// with exit code 130. [`Trainer::run`](super::Trainer::run) does this itself; a program that is to
+/// Until it is dropped, the first Ctrl-C or SIGTERM sets a flag, and the second one ends the process
+/// at once, Ctrl-C with exit code 130. [`Trainer::run`](super::Trainer::run) does this itself; a program that is to
 /// notice Ctrl-C before and after its run too makes a guard around all of it.
 ///
 /// ```
@@ -72,10 +77,13 @@ impl InterruptGuard {
             set(pressed).map_err(|error| {
                 Error::argument("interrupt", format!("no handler of Ctrl-C can be set: {error}"))
             })?;
+            // What cannot be handled ends the process, as without this.
+            let _ = handle_termination();
             guards.handled = true;
         }
         if guards.count == 0 {
             PRESSED.store(false, Ordering::Relaxed);
+            ENDS.store(false, Ordering::Relaxed);
         }
         guards.count += 1;
         Ok(InterruptGuard(()))
@@ -112,8 +120,27 @@ impl InterruptGuard {
 
 impl Drop for InterruptGuard {
     fn drop(&mut self) {
-        guards().count -= 1;
+        let mut guards = guards();
+        guards.count -= 1;
+        if guards.count == 0 {
+            ENDS.store(true, Ordering::Relaxed);
+        }
     }
+}
+
+/// SIGTERM: the first sets both flags, and where the second is set it ends the process.
+#[cfg(unix)]
+fn handle_termination() -> std::io::Result<()> {
+    use signal_hook::{consts::SIGTERM, flag};
+    flag::register_conditional_default(SIGTERM, ENDS.clone())?;
+    flag::register(SIGTERM, ENDS.clone())?;
+    flag::register(SIGTERM, PRESSED.clone())?;
+    Ok(())
+}
+
+#[cfg(not(unix))]
+fn handle_termination() -> std::io::Result<()> {
+    Ok(())
 }
 
 /// The handler, which runs in a thread of its own.

@@ -93,6 +93,6 @@ fn stage_3_holds_few_whole_blocks() {
     let [few, many] = [8, 24].map(|count| measured(3, count));
     // What is in flight: each worker's part of the gradients of all blocks.
     let more = 16 * ONE / WORKERS as u64;
-    let grown = many.most.temporaries - few.most.temporaries;
+    let grown = many.most.temporaries.saturating_sub(few.most.temporaries);
     assert!(grown <= more + ONE, "{grown} bytes for 16 more blocks of {ONE}");
 }

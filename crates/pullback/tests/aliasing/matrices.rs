@@ -99,11 +99,11 @@ crate::rows! {
     "losses::nll": |g| losses::nll(&m(g), &g.ints(&[0, 1]), None, None, R);
     "losses::gaussian_nll": |g| losses::gaussian_nll(&v(g), &v(g), &v(g), false, 1e-6, R);
     "losses::poisson_nll": |g| losses::poisson_nll(&v(g), &v(g), true, false, 1e-8, R);
-    "losses::hinge_embedding": |g| losses::hinge_embedding(&v(g), &g.ints(&[1, 1, 1, 1]).cast(DType::F64), 1.0, R);
-    "losses::margin_ranking": |g| losses::margin_ranking(&v(g), &v(g), &v(g), 0.0, R);
-    "losses::soft_margin": |g| losses::soft_margin(&v(g), &v(g), R);
-    "losses::cosine_embedding": |g| losses::cosine_embedding(&m(g), &m(g), &g.ints(&[1, 1]).cast(DType::F64), 0.0, R);
-    "losses::triplet_margin": |g| losses::triplet_margin(&m(g), &m(g), &m(g), (1.0, 2.0, 1e-6), false, R);
+    "hinge_embedding": |g| losses::hinge_embedding(&v(g), &g.ints(&[1, 1, 1, 1]).cast(DType::F64), 1.0, R);
+    "margin_ranking": |g| losses::margin_ranking(&v(g), &v(g), &v(g), 0.0, R);
+    "soft_margin": |g| losses::soft_margin(&v(g), &v(g), R);
+    "cosine_embedding": |g| losses::cosine_embedding(&m(g), &m(g), &g.ints(&[1, 1]).cast(DType::F64), 0.0, R);
+    "triplet_margin": |g| losses::triplet_margin(&m(g), &m(g), &m(g), (1.0, 2.0, 1e-6), false, R);
     "multi_margin": |g| losses::multi_margin(&m(g), &g.ints(&[0, 1]), 1, 1.0, None, R);
     "multilabel_margin": |g| losses::multilabel_margin(&m(g), &g.ints(&[0, 1, 1, 0]).reshape([2, 2]), R);
     "multilabel_soft_margin": |g| losses::multilabel_soft_margin(&m(g), &m(g), None, R);
