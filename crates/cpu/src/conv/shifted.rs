@@ -28,7 +28,8 @@ const COPIED: usize = 1 << 14;
 pub(super) fn fits(p: &Problem) -> bool {
     let span = |n: usize| (p.axes[n].window.size - 1).saturating_mul(p.axes[n].window.dilation);
     let by_one = p.axes.iter().all(|axis| axis.window.stride == 1 && axis.window.size > 0);
-    let is_empty = p.inner * p.outer == 0 || p.axes.iter().any(|a| a.input * a.output == 0);
+    let is_empty =
+        [p.inner, p.outer].contains(&0) || p.axes.iter().any(|a| a.input == 0 || a.output == 0);
     p.is_thin() && by_one && !is_empty && span(1) <= SPAN && span(2) <= SPAN
 }
 
