@@ -5,9 +5,9 @@
 //! exchange is made of ordinary ops.
 //!
 //! Every worker is given the inputs of all and takes its own, so that ways (`ways.rs`) draw the
-//! same weights and directions everywhere. What they give (a number, its derivative along a direction,
-//! gradients) is then the sum of what the workers give, as what is differentiated is the sum of the
-//! outputs of all.
+//! same weights and directions everywhere. What they give (a number, its derivative along a
+//! direction, gradients) is then the sum of what the workers give, as what is differentiated is the
+//! sum of the outputs of all.
 //!
 //! What may be refused by many workers where one computes it:
 //!

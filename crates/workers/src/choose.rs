@@ -18,8 +18,8 @@ enum Starter {
     Nobody,
 }
 
-/// What variables say, and how many workers there are if they are several. mpirun of Open MPI and of
-/// MPICH's family set their own; slurm's are set by `srun` for each task (those of the job alone
+/// What variables say, and how many workers there are if they are several. mpirun of Open MPI and
+/// of MPICH's family set their own; slurm's are set by `srun` for each task (those of the job alone
 /// mean a batch script, which is one process).
 fn starter(variable: impl Fn(&str) -> Option<String>) -> (Starter, usize) {
     let several = |name: &str| {

@@ -31,9 +31,10 @@ fn guards() -> MutexGuard<'static, Guards> {
     GUARDS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Until it is dropped, the first Ctrl-C or SIGTERM sets a flag, and the second one ends the process
-/// at once, Ctrl-C with exit code 130. [`Trainer::run`](super::Trainer::run) does this itself; a program that is to
-/// notice Ctrl-C before and after its run too makes a guard around all of it.
+/// Until it is dropped, the first Ctrl-C or SIGTERM sets a flag, and the second one ends the
+/// process at once, Ctrl-C with exit code 130. [`Trainer::run`](super::Trainer::run) does this
+/// itself; a program that is to notice Ctrl-C before and after its run too makes a guard around all
+/// of it.
 ///
 /// ```
 /// use pullback_nn::train::InterruptGuard;

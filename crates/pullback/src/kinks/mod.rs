@@ -83,8 +83,8 @@ thread_local! {
 ///
 /// Counting costs passes over the values, and compiled functions run op by op: use it to find out,
 /// not in every step. Ties between workers are found by a sum of all of them, so all workers of a
-/// group count, or none. It holds for this thread. Reports nest: what an inner one counts, the outer
-/// ones count too.
+/// group count, or none. It holds for this thread. Reports nest: what an inner one counts, the
+/// outer ones count too.
 pub fn kink_report<R>(f: impl FnOnce() -> R) -> (R, KinkReport) {
     COUNTERS.with_borrow_mut(|all| all.push(Counter::default()));
     let _end = mode::on_drop(|| {

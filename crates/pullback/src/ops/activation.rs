@@ -393,7 +393,8 @@ impl Tensor {
         one_pass("hardswish", &[], [self], |[x]| {
             let (below, above) = (x.le(-3.0), x.ge(3.0));
             x.report_kinks_at("hardswish", KinkKind::Relu6, [-3.0, 3.0]);
-            // What is not inside is 0 there: far out, the square would overflow and its slope with it.
+            // What is not inside is 0 there: far out, the square would overflow and its slope with
+            // it.
             let inside = x.only(&below.logical_or(&above).logical_not());
             let middle = &inside * (&inside + 3.0) / 6.0;
             let y = below.select_or(0.0, above.select(x, &middle));

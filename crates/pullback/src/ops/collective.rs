@@ -96,8 +96,8 @@ fn extreme_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     t[0].iter().map(|tx| sum(f, &(tx * share(f)))).collect()
 }
 
-/// The shape of a derivative on its way. It has one axis more, so that a worker that does not expect
-/// one (`recv` has no derivative) does not take it for the next message.
+/// The shape of a derivative on its way. It has one axis more, so that a worker that does not
+/// expect one (`recv` has no derivative) does not take it for the next message.
 fn marked(shape: &[usize]) -> Shape {
     with(shape, 0, 1)
 }

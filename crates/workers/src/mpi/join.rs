@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 
 const NAP: Duration = Duration::from_micros(200);
 
-/// Waits until all members have called. `members` are their ranks in the world, `ranks` those in the
-/// parent, by which the error names who has not come.
+/// Waits until all members have called. `members` are their ranks in the world, `ranks` those in
+/// the parent, by which the error names who has not come.
 pub(super) fn meet(
     world: &SimpleCommunicator,
     members: &[i32],
