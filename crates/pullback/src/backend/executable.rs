@@ -162,8 +162,8 @@ pub(super) trait BySteps {
 
 /// The one device of all values of a program, and of the programs inside it.
 fn device_of(program: &Program) -> Result<Device> {
-    let mut devices = program.specs.iter().filter(|spec| spec.bytes() > 0).map(|spec| spec.device);
-    let device = devices.next().unwrap_or_default();
+    let with_bytes = program.specs.iter().find(|spec| spec.bytes() > 0);
+    let device = with_bytes.or(program.specs.first()).map_or(Device::Cpu, |spec| spec.device);
     check_device(program, device)?;
     Ok(device)
 }
