@@ -167,7 +167,7 @@ fn compare(
         for (with_gradient, ours, theirs) in &mut all {
             *theirs = theirs.min(peer.time(*with_gradient)?);
             *ours = ours.min(match (*with_gradient, compiled::on()) {
-                (true, _) => least(|| gradient()),
+                (true, _) => least(&gradient),
                 (false, true) => least(|| drop(forward())),
                 (false, false) => least(|| drop(no_grad(|| (row.call)(&inputs)))),
             });

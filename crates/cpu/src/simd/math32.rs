@@ -458,7 +458,8 @@ pub(crate) fn pow<I: Isa>(a: f32, b: f32) -> f32 {
 /// Where [`fmod`] is not exact: quotients of 2^28 and more, NaN and infinities.
 #[inline(always)]
 pub(crate) fn fmod_is_rare(a: f32, b: f32) -> bool {
-    !((f64::from(a) / f64::from(b)).abs() < 268_435_456.0) || b.abs() == f32::INFINITY
+    let quotient = (f64::from(a) / f64::from(b)).abs();
+    quotient >= 268_435_456.0 || quotient.is_nan() || b.abs() == f32::INFINITY
 }
 
 /// a − b·trunc(a/b), exactly: in f64 the product of such a quotient and an f32 is exact.

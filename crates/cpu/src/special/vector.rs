@@ -94,7 +94,7 @@ fn poly<I: Isa, const N: usize>(x: f64, c: &[f64; N]) -> f64 {
 pub(crate) mod rare {
     #[inline(always)]
     pub(crate) fn erfinv(x: f32) -> bool {
-        !(x.abs() < 1.0)
+        x.abs() >= 1.0 || x.is_nan()
     }
     #[inline(always)]
     pub(crate) fn ndtri(p: f32) -> bool {
@@ -169,7 +169,7 @@ pub(crate) fn lgamma<I: Isa>(x: f64) -> f64 {
     let below = if x < 0.5 { x * (x + 1.0) } else { x };
     let mut product = if x < 1.5 { below } else { 1.0 };
     let mut y = if x < 0.5 { x + 2.0 } else { x };
-    y = if x < 1.5 && x >= 0.5 { x + 1.0 } else { y };
+    y = if (0.5..1.5).contains(&x) { x + 1.0 } else { y };
     for edge in [2.5, 3.5, 4.5] {
         let over = x >= edge;
         y = if over { y - 1.0 } else { y };

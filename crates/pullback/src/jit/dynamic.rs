@@ -33,8 +33,8 @@ const MAX_PREALLOCATED: usize = 1 << 30;
 /// Axes whose length may change, for [`Jit::dynamic`](super::Jit::dynamic).
 ///
 /// A number is that axis of every tensor in the argument that has it, from the end if it is
-/// negative. A pair names a tensor, by its place among [`Tree::leaves`], and its axis; several
-/// pairs are axes that always have the same length.
+/// negative. A pair names a tensor, by its place among [`Tree::leaves`](crate::Tree::leaves), and
+/// its axis; several pairs are axes that always have the same length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DynamicAxes(Axes);
 

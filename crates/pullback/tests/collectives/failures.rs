@@ -82,7 +82,7 @@ fn a_broken_group_is_not_used_again() {
 #[test]
 fn an_error_of_a_later_call_comes_with_its_wait() {
     let (_, group) = Failing::group(0, false);
-    let sum = group.all_reduce_later(&Tensor::from([1.0]));
+    let sum = group.all_reduce_later(Tensor::from([1.0]));
     let text = sum.wait().unwrap_err().to_string();
     assert!(text.starts_with("all_reduce: worker 3 is gone"), "{text}");
     assert!(text.contains("failures.rs"), "{text}");

@@ -170,8 +170,8 @@ fn later_ones_are_in_order_with_the_others() {
         // Written after the call: what is sent is the value at the call.
         x.mul_(0.0);
         let third = x.all_reduce_max(group).to_vec::<f64>();
-        let fourth = group.reduce_scatter_later(&Tensor::from([1.0, 2.0, 3.0]));
-        let fifth = group.broadcast_later(&Tensor::from(group.rank() as f64), 2);
+        let fourth = group.reduce_scatter_later(Tensor::from([1.0, 2.0, 3.0]));
+        let fifth = group.broadcast_later(Tensor::from(group.rank() as f64), 2);
         let first = first.wait().unwrap().to_vec::<f64>();
         let second = second.wait().unwrap().to_vec::<f64>();
         let fourth = fourth.wait().unwrap().to_vec::<f64>();

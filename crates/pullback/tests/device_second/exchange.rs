@@ -19,6 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex};
 
+/// A number that others wait for.
+type Counter = (Mutex<u64>, Condvar);
+
 /// Collectives run as soon as they can.
 static AT_ONCE: AtomicBool = AtomicBool::new(false);
 /// Why the devices cannot exchange memory, in the test that says so.
@@ -44,7 +47,7 @@ pub fn unable<R>(number: u16, why: &'static str, f: impl FnOnce() -> R) -> R {
 pub struct Link {
     stream: Mutex<(u64, Sender<Job>)>,
     /// The number of the last collective that is waited for.
-    wanted: Arc<(Mutex<u64>, Condvar)>,
+    wanted: Arc<Counter>,
 }
 
 struct Job {
@@ -67,7 +70,7 @@ pub struct Landing {
 #[derive(Default)]
 struct Landed {
     /// The number of the collective, and how to say that it is waited for.
-    wanted: Option<(u64, Arc<(Mutex<u64>, Condvar)>)>,
+    wanted: Option<(u64, Arc<Counter>)>,
     asked: bool,
     outcome: Option<Result<()>>,
 }
@@ -139,7 +142,7 @@ struct Stream {
     counters: Arc<Counters>,
     group: Arc<dyn Communicator>,
     wires: Arc<dyn Communicator>,
-    wanted: Arc<(Mutex<u64>, Condvar)>,
+    wanted: Arc<Counter>,
 }
 
 impl Stream {

@@ -112,7 +112,7 @@ fn two_threads_use_one_device_at_once() {
             // Eager work, writes and copies of this thread between programs of both.
             let z = &x.detach() * 2.0;
             let copy = z.cpu_later();
-            z.add_(&y.detach());
+            z.add_(y.detach());
             (x.square().sum() * &y).backward().unwrap();
             made.extend([bits(&y), bits(&z), bits(&copy.wait()), bits(&x.grad().unwrap())]);
         }

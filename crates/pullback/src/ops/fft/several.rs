@@ -1,6 +1,8 @@
 //! Transforms over several axes, and over two.
 
 use super::{Norm, Signal, axis_of, complex, floats, hermitian, inverse_half, real, scaled};
+#[cfg(doc)]
+use super::{fft, hfft, ifft, ihfft, irfft, rfft};
 use crate::{Error, Tensor};
 
 #[track_caller]
