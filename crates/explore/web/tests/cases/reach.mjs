@@ -21,6 +21,8 @@ const settled = async (bench, p, view) => {
   await p.waitForSelector(READY[name] ?? "table.tape, #main .note");
   await p.waitForSelector("[aria-busy=true], .busy", { state: "detached" });
   await bench.drawn(p);
+  // Colours that are still changing would be measured as they are half-way.
+  await p.waitForFunction(() => !document.getAnimations().some((a) => a instanceof CSSTransition));
 };
 
 export default async (bench) => {
