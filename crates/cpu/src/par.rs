@@ -55,10 +55,6 @@ const SPIN: Duration = Duration::from_micros(50);
 /// parked worker is woken on the core of its waker and competes with it; one that stays runnable is
 /// moved to the first idle core.
 const YIELD: Duration = Duration::from_millis(2);
-/// How often the caller looks whether the last workers are done before it yields its core between
-/// looks: some ten microseconds. A worker that another process has displaced takes milliseconds,
-/// and may be waiting for the very core on which the caller spins.
-const LOOKS: u32 = 500;
 const OPEN: u64 = 1 << 16;
 const ACTIVE: u64 = OPEN - 1;
 const LIMIT_SHIFT: u32 = 17;
@@ -284,7 +280,7 @@ impl ThreadPool {
         let mut spins = 0u32;
         while left != 0 {
             spins += 1;
-            if spins < LOOKS {
+            if spins < 20_000 {
                 std::hint::spin_loop()
             } else {
                 std::thread::yield_now()
