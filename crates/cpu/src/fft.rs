@@ -368,7 +368,7 @@ impl<T: Shuffle> Job<'_, T> {
                 false => self.from.ptr.wrapping_offset(start[0]),
             };
             if let Some(part) = self.before {
-                vectorised(OnLine { part, h: n, from: x, to: pairs.ptr() });
+                OnLine { part, h: n, from: x, to: pairs.ptr(), range: 0..n }.whole();
                 x = pairs.ptr();
             }
             let to = match staged_out {
@@ -381,7 +381,7 @@ impl<T: Shuffle> Job<'_, T> {
                 match self.after {
                     Some(part) => {
                         let from = self.plan.planes(x, self.signs[0], [a, b]);
-                        vectorised(OnLine { part, h: n, from, to });
+                        OnLine { part, h: n, from, to, range: 0..n }.whole();
                     }
                     None => self.plan.pairs(x, self.signs, [a, b], to, self.to.rows),
                 }

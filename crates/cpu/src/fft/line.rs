@@ -43,7 +43,11 @@ impl<T: Shuffle> Plan<T> {
                 let to = To::Pairs(to, signs[1]);
                 vectorised(Run { passes, from: PassInput::Line(x, signs[0]), a, b, to });
             }
-            _ => {
+            Way::Split(twist) => {
+                let to = Shared(to);
+                twist.line(x, signs[0], a, LineOutput::Pairs { to, count, sign: signs[1] });
+            }
+            Way::Direct(_) | Way::Chirp(_) => {
                 // SAFETY: guaranteed by the caller.
                 let from = unsafe { self.planes(x, signs[0], [a, b]) };
                 vectorised(Store { from, n: self.n, to, count, sign: signs[1] });
@@ -64,7 +68,7 @@ impl<T: Shuffle> Plan<T> {
                 passes.end(a, b)
             }
             Way::Split(twist) => {
-                twist.line(x, sign, a, b);
+                twist.line(x, sign, a, LineOutput::Planes(Shared(b)));
                 b
             }
             // SAFETY: guaranteed by the caller.
@@ -123,12 +127,12 @@ impl<T: Shuffle> Twist<T> {
         }
     }
 
-    /// From pairs at `x` to planes at `out`, by way of `matrix`.
-    fn line(&self, x: *const T, sign: T, matrix: *mut T, out: *mut T) {
+    /// From pairs at `x` to `out`, by way of `matrix`.
+    fn line(&self, x: *const T, sign: T, matrix: *mut T, out: LineOutput<T>) {
         let [rows, columns] = self.n;
         let (row_blocks, column_blocks) = (rows.div_ceil(W), columns.div_ceil(W));
         let each = Self::together(rows, column_blocks);
-        let (x, matrix, out) = (Shared(x.cast_mut()), Shared(matrix), Shared(out));
+        let (x, matrix) = (Shared(x.cast_mut()), Shared(matrix));
         par::for_each(column_blocks.div_ceil(each), |task| {
             let first = task * each;
             let s = each.min(column_blocks - first);
@@ -177,27 +181,69 @@ impl<T: Shuffle> Twist<T> {
             let (passes, from) = (&self.passes[1], PassInput::Rows(lines, s));
             vectorised(Run { passes, from, a, b, to: To::Blocks });
             let end = passes.end(a, b);
-            for k in 0..columns {
-                for block in 0..s {
-                    let row = (first + block) * W;
-                    let count = W.min(rows - row);
-                    // SAFETY: the lines of this task, inside the planes; the scratch is not.
-                    unsafe {
-                        let from = end.add((k * s + block) * BLOCK);
-                        let to = out.get().add(k * rows + row);
-                        if count == W {
+            vectorised(StoreRows { n: self.n, from: end, blocks: (first, s), out });
+        });
+    }
+}
+
+/// Where a line is written: each task of the rows writes its part, in one pass over memory.
+#[derive(Clone, Copy)]
+enum LineOutput<T> {
+    /// A plane of real parts and one of imaginary parts after it.
+    Planes(Shared<T>),
+    /// The first `count` pairs, whose second parts are multiplied by `sign`.
+    Pairs { to: Shared<T>, count: usize, sign: T },
+}
+
+/// Writes blocks of transformed rows, which are every `n[0]`th elements of the line.
+struct StoreRows<T> {
+    n: [usize; 2],
+    from: *const T,
+    /// The first block of rows, and how many.
+    blocks: (usize, usize),
+    out: LineOutput<T>,
+}
+
+impl<T: Shuffle> SimdTask for StoreRows<T> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let ([rows, columns], (first, s)) = (self.n, self.blocks);
+        for k in 0..columns {
+            for block in 0..s {
+                let row = (first + block) * W;
+                let (at, lines) = (k * rows + row, W.min(rows - row));
+                // SAFETY: the lines of this task, inside the planes or the pairs of the caller; the
+                // scratch is neither.
+                unsafe {
+                    let from = self.from.add((k * s + block) * BLOCK);
+                    match self.out {
+                        LineOutput::Planes(to) if lines == W => {
+                            let to = to.get().add(at);
                             *to.cast::<[T; W]>() = *from.cast();
                             *to.add(rows * columns).cast::<[T; W]>() = *from.add(W).cast();
-                        } else {
-                            for q in 0..count {
+                        }
+                        LineOutput::Planes(to) => {
+                            let to = to.get().add(at);
+                            for q in 0..lines {
                                 *to.add(q) = *from.add(q);
                                 *to.add(rows * columns + q) = *from.add(W + q);
+                            }
+                        }
+                        LineOutput::Pairs { to, count, sign } if lines == W && at + W <= count => {
+                            let im = (*from.add(W).cast::<[T; W]>()).map(|v| sign * v);
+                            let to = to.get().add(2 * at).cast();
+                            T::together::<I>(&*from.cast(), &im, &mut *to);
+                        }
+                        LineOutput::Pairs { to, count, sign } => {
+                            for q in 0..lines.min(count.saturating_sub(at)) {
+                                let to = to.get().add(2 * (at + q));
+                                (*to, *to.add(1)) = (*from.add(q), sign * *from.add(W + q));
                             }
                         }
                     }
                 }
             }
-        });
+        }
     }
 }
 

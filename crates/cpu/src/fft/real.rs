@@ -7,10 +7,14 @@
 use super::passes::{BLOCK, W};
 use super::radix::C;
 use super::shuffle::Shuffle;
-use crate::simd::{Float, Isa, SimdTask};
+use crate::par;
+use crate::simd::{Float, Isa, SimdTask, vectorised};
+use std::ops::Range;
 
 /// Elements of a spectrum that are computed before they are made pairs.
 const RUN: usize = 64;
+/// Elements of a long line that a task computes.
+const PIECE: usize = 1 << 14;
 
 /// `X[k]` from `Z[k]`, `Z[h-k]` and `u = -i/2·w^k`.
 #[inline(always)]
@@ -136,33 +140,63 @@ pub(super) struct OnLine<'a, T> {
     pub(super) h: usize,
     pub(super) from: *const T,
     pub(super) to: *mut T,
+    /// Which of the `h` elements are written: each is computed apart. Not used for `Extend`.
+    pub(super) range: Range<usize>,
+}
+
+// SAFETY: pieces of a line write disjoint elements.
+unsafe impl<T: Sync> Sync for OnLine<'_, T> {}
+
+impl<T: Shuffle> OnLine<'_, T> {
+    /// All elements; pieces of a long line are shared by threads.
+    pub(super) fn whole(self) {
+        let h = self.h;
+        if h < 2 * PIECE || matches!(self.part, Part::Extend) {
+            return vectorised(OnLine { range: 0..h, ..self });
+        }
+        let this = &self;
+        par::for_each(h.div_ceil(PIECE), |i| {
+            let OnLine { part, h, from, to, .. } = *this;
+            vectorised(OnLine { part, h, from, to, range: i * PIECE..h.min((i + 1) * PIECE) });
+        });
+    }
 }
 
 impl<T: Shuffle> SimdTask for OnLine<'_, T> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let h = self.h;
-        let (before, after) = match self.part {
-            Part::Separate(_) => (2 * h, 2 * h + 2),
-            Part::Combine(_) => (2 * h + 2, 2 * h),
-            Part::Extend => (h + 1, 2 * h),
+        let (h, Range { start, end }) = (self.h, self.range);
+        // The element in the middle is written with the last ones.
+        let (before, elements) = match self.part {
+            Part::Separate(_) => (2 * h, start..end + usize::from(end == h)),
+            Part::Combine(_) => (2 * h + 2, start..end),
+            Part::Extend => (h + 1, 0..h),
         };
         // SAFETY: the spaces of the caller, which do not overlap.
         let (x, y) = unsafe {
             let x = std::slice::from_raw_parts(self.from, before);
-            (x, std::slice::from_raw_parts_mut(self.to, after))
+            let to = self.to.add(2 * elements.start);
+            (x, std::slice::from_raw_parts_mut(to, 2 * elements.len()))
         };
         let zero = T::default();
         match self.part {
             Part::Separate(u) => {
                 let (re, im) = x.split_at(h);
-                (y[0], y[1]) = (re[0] + im[0], zero);
-                (y[2 * h], y[2 * h + 1]) = (re[0] - im[0], zero);
-                separate_line::<T, I>(re, im, &u[..h], &u[h + 1..][..h], y);
+                if start == 0 {
+                    (y[0], y[1]) = (re[0] + im[0], zero);
+                }
+                if end == h {
+                    let at = 2 * (h - start);
+                    (y[at], y[at + 1]) = (re[0] - im[0], zero);
+                }
+                let y = &mut y[..2 * (end - start)];
+                separate_line::<T, I>(re, im, &u[..h], &u[h + 1..][..h], start, y);
             }
             Part::Combine(u) => {
-                (y[0], y[1]) = (x[0] + x[2 * h], x[2 * h] - x[0]);
-                combine_line::<T, I>(x, &u[..h], &u[h + 1..][..h], y);
+                if start == 0 {
+                    (y[0], y[1]) = (x[0] + x[2 * h], x[2 * h] - x[0]);
+                }
+                combine_line::<T, I>(x, &u[..h], &u[h + 1..][..h], start, y);
             }
             Part::Extend => {
                 (y[0], y[1]) = (x[0], zero);
@@ -176,14 +210,21 @@ impl<T: Shuffle> SimdTask for OnLine<'_, T> {
 }
 
 #[inline(always)]
-fn separate_line<T: Shuffle, I: Isa>(re: &[T], im: &[T], ur: &[T], ui: &[T], y: &mut [T]) {
-    let h = re.len();
-    let (im, ur, ui, y) = (&im[..h], &ur[..h], &ui[..h], &mut y[..2 * h]);
+fn separate_line<T: Shuffle, I: Isa>(
+    re: &[T],
+    im: &[T],
+    ur: &[T],
+    ui: &[T],
+    start: usize,
+    y: &mut [T],
+) {
+    let (h, end) = (re.len(), start + y.len() / 2);
+    let (im, ur, ui) = (&im[..h], &ur[..h], &ui[..h]);
     // Some blocks at a time: a loop over one block is unrolled before it is vectorised.
     let (mut a, mut b) = ([T::default(); RUN], [T::default(); RUN]);
-    let mut k = 1;
-    while k + W <= h {
-        let len = ((h - k) & !(W - 1)).min(RUN);
+    let mut k = start.max(1);
+    while k + W <= end {
+        let len = ((end - k) & !(W - 1)).min(RUN);
         let (up, down) = (k..k + len, h - k + 1 - len..h - k + 1);
         separate_run::<T, I>(
             (&re[up.clone()], &im[up.clone()]),
@@ -193,13 +234,13 @@ fn separate_line<T: Shuffle, I: Isa>(re: &[T], im: &[T], ur: &[T], ui: &[T], y: 
             &mut b[..len],
         );
         for j in (0..len).step_by(W) {
-            T::together::<I>(eight(&a[j..]), eight(&b[j..]), block(&mut y[2 * (k + j)..]));
+            T::together::<I>(eight(&a[j..]), eight(&b[j..]), block(&mut y[2 * (k - start + j)..]));
         }
         k += len;
     }
-    for k in k..h {
-        let other = (re[h - k], im[h - k]);
-        (y[2 * k], y[2 * k + 1]) = separate::<T, I>((re[k], im[k]), other, (ur[k], ui[k]));
+    for k in k..end {
+        let (other, at) = ((re[h - k], im[h - k]), 2 * (k - start));
+        (y[at], y[at + 1]) = separate::<T, I>((re[k], im[k]), other, (ur[k], ui[k]));
     }
 }
 
@@ -222,11 +263,11 @@ fn separate_run<T: Float, I: Isa>(
 }
 
 #[inline(always)]
-fn combine_line<T: Shuffle, I: Isa>(x: &[T], ur: &[T], ui: &[T], y: &mut [T]) {
-    let h = ur.len();
-    let (x, ui, y) = (&x[..2 * h + 2], &ui[..h], &mut y[..2 * h]);
-    let mut k = 1;
-    while k + W <= h {
+fn combine_line<T: Shuffle, I: Isa>(x: &[T], ur: &[T], ui: &[T], start: usize, y: &mut [T]) {
+    let (h, end) = (ur.len(), start + y.len() / 2);
+    let (x, ui) = (&x[..2 * h + 2], &ui[..h]);
+    let mut k = start.max(1);
+    while k + W <= end {
         let (mut a, mut b) = ([T::default(); W], [T::default(); W]);
         let (mut up, mut down) = ([T::default(); BLOCK], [T::default(); BLOCK]);
         T::apart::<I>(read(&x[2 * k..]), &mut up);
@@ -236,13 +277,13 @@ fn combine_line<T: Shuffle, I: Isa>(x: &[T], ur: &[T], ui: &[T], y: &mut [T]) {
             let other = (down[W - 1 - q], down[BLOCK - 1 - q]);
             (a[q], b[q]) = combine::<T, I>((up[q], up[W + q]), other, (ur[q], ui[q]));
         }
-        T::together::<I>(&a, &b, block(&mut y[2 * k..]));
+        T::together::<I>(&a, &b, block(&mut y[2 * (k - start)..]));
         k += W;
     }
-    for k in k..h {
+    for k in k..end {
         let other = (x[2 * (h - k)], x[2 * (h - k) + 1]);
         let v = combine::<T, I>((x[2 * k], x[2 * k + 1]), other, (ur[k], ui[k]));
-        (y[2 * k], y[2 * k + 1]) = v;
+        (y[2 * (k - start)], y[2 * (k - start) + 1]) = v;
     }
 }
 

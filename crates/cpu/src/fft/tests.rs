@@ -133,6 +133,26 @@ fn long_lines() {
     }
 }
 
+/// Threads share the spectrum of a long real line: it is that of the complex line, and comes back.
+#[test]
+fn long_real_lines() {
+    for n in [1 << 16, 1 << 17, 100_002] {
+        let (x, half) = (noise(n, n), n / 2 + 1);
+        let pairs: Vec<f64> = x.iter().flat_map(|&v| [v, 0.0]).collect();
+        let expected = dense(complex(false), &pairs, &[n, 2], &[n, 2]);
+        let y = dense(Fft::Real(0), &x, &[n], &[half, 2]);
+        // In parts: an element that nobody wrote hides in the norm of the whole.
+        for (at, (y, z)) in y.chunks(64).zip(expected[..2 * half].chunks(64)).enumerate() {
+            assert!(error(y, z) < 1e-13, "{n}: elements from {}", 32 * at);
+        }
+        let back = dense(Fft::Hermitian { axis: 0, len: n }, &y, &[half, 2], &[n]);
+        let back: Vec<f64> = back.iter().map(|v| v / n as f64).collect();
+        for (at, (y, z)) in back.chunks(64).zip(x.chunks(64)).enumerate() {
+            assert!(error(y, z) < 1e-13, "{n}: elements from {}", 64 * at);
+        }
+    }
+}
+
 #[test]
 fn linear() {
     for n in [24, 100, 512, 1009] {
