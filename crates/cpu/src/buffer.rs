@@ -279,12 +279,24 @@ thread_local! {
     static LOCAL: RefCell<Local> = RefCell::new(Local::new());
 }
 
+/// No bytes.
+#[inline]
+pub const fn empty() -> Buffer {
+    Buffer { ptr: NonNull::<Aligned64>::dangling().cast(), len: 0 }
+}
+
 impl Buffer {
+    /// No bytes.
+    #[inline]
+    pub const fn empty() -> Buffer {
+        Buffer { ptr: NonNull::<Aligned64>::dangling().cast(), len: 0 }
+    }
+
     /// A block of `bytes` bytes with unspecified content.
     #[inline]
     pub(crate) fn alloc(bytes: usize) -> Result<Buffer, AllocError> {
         if bytes == 0 {
-            return Ok(Buffer { ptr: NonNull::<Aligned64>::dangling().cast(), len: 0 });
+            return Ok(Buffer::empty());
         }
         if bytes > isize::MAX as usize / 4 {
             return Err(AllocError { bytes });

@@ -18,6 +18,7 @@ mod elem;
 mod fft;
 mod host;
 mod index;
+pub mod latch;
 mod linalg;
 mod movement;
 mod norm;

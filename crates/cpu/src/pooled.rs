@@ -4,8 +4,10 @@
 //! system took a seventh of the instructions of a small op. [`Pooled`] and [`WeakPooled`] are
 //! `std::sync::Arc` and `Weak`, but the blocks come from lists of the thread that freed them,
 //! linked through the blocks themselves, as those of small buffers do. Beyond a bound, blocks
-//! return to the system. Only what is used here of `Arc` exists; in particular there is no
-//! `get_mut`, so that a weak reference is made by one addition.
+//! return to the system.
+//!
+//! Both counts are in one word: one load tells whether a reference is the only one of any kind.
+//! Such a reference is dropped without an atomic exchange, which most tensors of a tape are.
 
 use std::alloc::{Layout, handle_alloc_error};
 use std::cell::Cell;
@@ -15,7 +17,7 @@ use std::mem::ManuallyDrop;
 use std::ops::Deref;
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::ptr::{NonNull, null_mut};
-use std::sync::atomic::{AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 /// Blocks are multiples of this many bytes.
 const STEP: usize = 64;
@@ -23,8 +25,14 @@ const STEP: usize = 64;
 const CLASSES: usize = 8;
 /// Bytes that a thread caches of one class.
 const CACHED: usize = 8 << 20;
-/// No thread can have so many references.
-const TOO_MANY: usize = isize::MAX as usize;
+/// A strong reference, in the word of counts.
+const STRONG: u64 = 1;
+/// A weak reference. The strong ones have one together.
+const WEAK: u64 = 1 << 32;
+/// One reference, and no other of any kind.
+const SOLE: u64 = STRONG | WEAK;
+/// More references of a kind than fit into memory; far from where one count runs into the other.
+const TOO_MANY: u64 = 1 << 31;
 
 /// A shared value, as `Arc`.
 pub struct Pooled<T>(NonNull<Counted<T>>, PhantomData<Counted<T>>);
@@ -33,10 +41,19 @@ pub struct Pooled<T>(NonNull<Counted<T>>, PhantomData<Counted<T>>);
 pub struct WeakPooled<T>(NonNull<Counted<T>>);
 
 struct Counted<T> {
-    strong: AtomicUsize,
-    /// Weak references, and one for all strong ones together.
-    weak: AtomicUsize,
+    /// Strong references in the lower half; weak ones, and one for all strong ones, in the upper.
+    counts: AtomicU64,
     value: T,
+}
+
+/// The strong references of a word.
+const fn strong(counts: u64) -> u64 {
+    counts % WEAK
+}
+
+/// The weak references of a word, with the one of the strong ones.
+const fn weak(counts: u64) -> u64 {
+    counts / WEAK
 }
 
 // SAFETY: as for `Arc`: references on several threads share the value, and the last drops it.
@@ -64,8 +81,7 @@ impl<T> Pooled<T> {
         let block = ptr.as_ptr();
         // SAFETY: the block is free, long enough and aligned.
         unsafe {
-            (&raw mut (*block).strong).write(AtomicUsize::new(1));
-            (&raw mut (*block).weak).write(AtomicUsize::new(1));
+            (&raw mut (*block).counts).write(AtomicU64::new(SOLE));
             (&raw mut (*block).value).write(make());
         }
         Pooled(ptr, PhantomData)
@@ -92,26 +108,38 @@ impl<T> Pooled<T> {
     /// How many strong references there are.
     #[inline]
     pub fn strong_count(this: &Pooled<T>) -> usize {
-        this.counted().strong.load(Ordering::Relaxed)
+        strong(this.counted().counts.load(Ordering::Relaxed)) as usize
     }
 
     /// How many weak references there are.
     #[inline]
     pub fn weak_count(this: &Pooled<T>) -> usize {
-        this.counted().weak.load(Ordering::Relaxed) - 1
+        weak(this.counted().counts.load(Ordering::Relaxed)) as usize - 1
+    }
+
+    /// The value, if this is the only reference of any kind.
+    #[inline]
+    pub fn get_mut(this: &mut Pooled<T>) -> Option<&mut T> {
+        // What other threads did with the value is done before it is changed.
+        let sole = this.counted().counts.load(Ordering::Acquire) == SOLE;
+        // SAFETY: no other reference can be made while this one is borrowed.
+        sole.then(|| unsafe { &mut (*this.0.as_ptr()).value })
     }
 
     /// A weak reference.
     #[inline]
     pub fn downgrade(this: &Pooled<T>) -> WeakPooled<T> {
-        count_up(&this.counted().weak);
+        // Relaxed: whoever counts up has a reference already.
+        if weak(this.counted().counts.fetch_add(WEAK, Ordering::Relaxed)) > TOO_MANY {
+            std::process::abort();
+        }
         WeakPooled(this.0)
     }
 
     /// The value, if this is the last strong reference.
     pub fn into_inner(this: Pooled<T>) -> Option<T> {
         let this = ManuallyDrop::new(this);
-        if this.counted().strong.fetch_sub(1, Ordering::Release) != 1 {
+        if strong(this.counted().counts.fetch_sub(STRONG, Ordering::Release)) != 1 {
             return None;
         }
         fence(Ordering::Acquire);
@@ -120,14 +148,6 @@ impl<T> Pooled<T> {
         // The weak reference that the strong ones had together.
         drop(WeakPooled(this.0));
         Some(value)
-    }
-}
-
-#[inline]
-fn count_up(count: &AtomicUsize) {
-    // Relaxed: whoever counts up has a reference already.
-    if count.fetch_add(1, Ordering::Relaxed) > TOO_MANY {
-        std::process::abort();
     }
 }
 
@@ -143,7 +163,10 @@ impl<T> Deref for Pooled<T> {
 impl<T> Clone for Pooled<T> {
     #[inline]
     fn clone(&self) -> Pooled<T> {
-        count_up(&self.counted().strong);
+        // Relaxed: as in `downgrade`.
+        if strong(self.counted().counts.fetch_add(STRONG, Ordering::Relaxed)) > TOO_MANY {
+            std::process::abort();
+        }
         Pooled(self.0, PhantomData)
     }
 }
@@ -152,12 +175,35 @@ impl<T> Drop for Pooled<T> {
     #[inline]
     fn drop(&mut self) {
         // What other threads did with the value is done before it is dropped.
-        if self.counted().strong.fetch_sub(1, Ordering::Release) == 1 {
+        let counts = &self.counted().counts;
+        if counts.load(Ordering::Acquire) == SOLE {
+            // SAFETY: this was the only reference, and it is not used again.
+            unsafe { drop_sole(self.0) };
+        } else if strong(counts.fetch_sub(STRONG, Ordering::Release)) == 1 {
             fence(Ordering::Acquire);
             // SAFETY: this was the last strong reference, and it is not used again.
             unsafe { drop_last(self.0) };
         }
     }
+}
+
+/// Frees a block when dropped, also if dropping its value panics.
+struct Freed<T>(NonNull<Counted<T>>);
+
+impl<T> Drop for Freed<T> {
+    #[inline]
+    fn drop(&mut self) {
+        give(self.0);
+    }
+}
+
+/// # Safety
+/// There was one reference to this, which is not used again.
+#[inline(never)]
+unsafe fn drop_sole<T>(ptr: NonNull<Counted<T>>) {
+    let _block = Freed(ptr);
+    // SAFETY: nothing else refers to the value.
+    unsafe { (&raw mut (*ptr.as_ptr()).value).drop_in_place() };
 }
 
 /// # Safety
@@ -180,16 +226,16 @@ impl<T> WeakPooled<T> {
     /// A strong reference, if the value is still there.
     pub fn upgrade(&self) -> Option<Pooled<T>> {
         // SAFETY: a weak reference keeps the block, though not the value.
-        let strong = unsafe { &(*self.0.as_ptr()).strong };
-        let up = |n: usize| (n > 0 && n <= TOO_MANY).then(|| n + 1);
-        let counted = strong.fetch_update(Ordering::Acquire, Ordering::Relaxed, up);
+        let counts = unsafe { &(*self.0.as_ptr()).counts };
+        let up = |n: u64| (1..=TOO_MANY).contains(&strong(n)).then(|| n + STRONG);
+        let counted = counts.fetch_update(Ordering::Acquire, Ordering::Relaxed, up);
         counted.is_ok().then(|| Pooled(self.0, PhantomData))
     }
 
     /// How many strong references there are.
     pub fn strong_count(&self) -> usize {
         // SAFETY: as in `upgrade`.
-        unsafe { (*self.0.as_ptr()).strong.load(Ordering::Relaxed) }
+        strong(unsafe { (*self.0.as_ptr()).counts.load(Ordering::Relaxed) }) as usize
     }
 
     /// The address of the value, or where it was.
@@ -202,7 +248,10 @@ impl<T> WeakPooled<T> {
 impl<T> Clone for WeakPooled<T> {
     fn clone(&self) -> WeakPooled<T> {
         // SAFETY: as in `upgrade`.
-        count_up(unsafe { &(*self.0.as_ptr()).weak });
+        let counts = unsafe { &(*self.0.as_ptr()).counts };
+        if weak(counts.fetch_add(WEAK, Ordering::Relaxed)) > TOO_MANY {
+            std::process::abort();
+        }
         WeakPooled(self.0)
     }
 }
@@ -211,9 +260,11 @@ impl<T> Drop for WeakPooled<T> {
     #[inline]
     fn drop(&mut self) {
         // SAFETY: as in `upgrade`.
-        let weak = unsafe { &(*self.0.as_ptr()).weak };
-        // A sole reference needs no atomic write: nobody is left to make another.
-        if weak.load(Ordering::Acquire) == 1 || weak.fetch_sub(1, Ordering::Release) == 1 {
+        let counts = unsafe { &(*self.0.as_ptr()).counts };
+        // The last reference of all needs no exchange: nobody is left to make another.
+        if counts.load(Ordering::Acquire) == WEAK
+            || weak(counts.fetch_sub(WEAK, Ordering::Release)) == 1
+        {
             fence(Ordering::Acquire);
             give(self.0);
         }
@@ -335,6 +386,7 @@ fn give<T>(ptr: NonNull<Counted<T>>) {
 mod tests {
     use super::*;
     use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
     use std::thread;
 
     /// Counts its drops.
@@ -373,7 +425,13 @@ mod tests {
         drop((weak.clone(), weak));
         let (d, drops) = noisy(9);
         assert_eq!(Pooled::as_ptr(&d), address);
-        let weak = Pooled::downgrade(&d);
+        let mut d = d;
+        assert!(Pooled::get_mut(&mut d).is_some_and(|d| d.words[0] == 9));
+        let (weak, other) = (Pooled::downgrade(&d), d.clone());
+        assert!(Pooled::get_mut(&mut d).is_none());
+        drop(other);
+        // A weak reference could become a strong one.
+        assert!(Pooled::get_mut(&mut d).is_none());
         let value = Pooled::into_inner(d).expect("it was the last");
         assert!(weak.upgrade().is_none() && drops.load(Ordering::Relaxed) == 0);
         drop(value);

@@ -135,22 +135,22 @@ fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
         return Ok(outs);
     }
     if trace::active() {
-        let (lifted, outs) = traced(&op, inputs, at)?;
+        let (lifted, mut outs) = traced(&op, inputs, at)?;
         let lifted: SmallVec<[&Tensor; 4]> = lifted.iter().collect();
-        record(op, &row, &lifted, operands, &outs, at);
+        record(op, &row, &lifted, operands, &mut outs, at);
         return Ok(outs);
     }
-    let outs = computed(&op, inputs, at)?;
-    record(op, &row, inputs, operands, &outs, at);
+    let mut outs = computed(&op, inputs, at)?;
+    record(op, &row, inputs, operands, &mut outs, at);
     Ok(outs)
 }
 
 fn computed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
-    checked(op, inputs, |call| compute(call, inputs, at)).map_err(|e| e.at(at))
+    checked(op, inputs, |call| compute(&call, inputs, at)).map_err(|e| e.at(at))
 }
 
 /// Computes the results of an op in fresh memory.
-pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
+pub(crate) fn compute(call: &Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     let op = call.op();
     let outs = backend::compute(call, inputs, at)?;
     events::op_computed(op, inputs, &outs, at);

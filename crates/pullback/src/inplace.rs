@@ -174,7 +174,7 @@ impl Tensor {
                 match versions {
                     Some(versions) => Ok(Made::Written(versions)),
                     // The device has no kernel that writes over its operands.
-                    None => Ok(Made::Fresh(apply::compute(call, &all, at)?)),
+                    None => Ok(Made::Fresh(apply::compute(&call, &all, at)?)),
                 }
             });
             match made.map_err(|e| e.at(at))? {
@@ -223,7 +223,7 @@ impl Tensor {
         let made = checked(op, &all, |call| {
             match backend::write(&call, Write::Over, &[self], &all, Some(writer.at), bump)? {
                 Some(version) => Ok(Made::Written(smallvec![version])),
-                None => Ok(Made::Fresh(apply::compute(call, &all, writer.at)?)),
+                None => Ok(Made::Fresh(apply::compute(&call, &all, writer.at)?)),
             }
         })?;
         let version = match made {
@@ -367,6 +367,6 @@ fn note_change(x: &Tensor) {
 pub(crate) fn record_as(op: Op, inputs: &[&Tensor], out: &Tensor, at: Line) -> Result<()> {
     events::values_read(inputs, at);
     let operands = inputs.iter().map(|x| x.state(at)).collect::<Result<apply::Operands>>()?;
-    record(op.clone(), &ops::row(&op), inputs, operands, std::slice::from_ref(out), at);
+    record(op.clone(), &ops::row(&op), inputs, operands, &mut [out.clone()], at);
     Ok(())
 }

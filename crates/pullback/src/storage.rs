@@ -17,7 +17,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) struct Storage {
-    content: Content,
+    /// Of a value of a trace, which has none, it is empty.
+    memory: RwLock<Memory>,
+    traced: Option<Box<Traced>>,
     /// How many bytes of memory there are: of a value of a trace none.
     bytes: usize,
     device: Device,
@@ -30,12 +32,6 @@ pub(crate) struct Storage {
     writer: Mutex<Option<Writer>>,
     /// What subscribers store with it.
     pub marks: Marks,
-}
-
-enum Content {
-    Memory(RwLock<Memory>),
-    /// Boxed: it is three times as long as memory, and rare.
-    Traced(Box<Traced>),
 }
 
 /// A value of a program that is being recorded.
@@ -60,29 +56,33 @@ impl Storage {
     pub fn new(memory: Memory) -> Storage {
         let (bytes, device) = (memory.bytes(), memory.device());
         let marks = events::memory_allocated(bytes, device, None);
-        Storage::of(Content::Memory(RwLock::new(memory)), bytes, device, marks)
+        Storage::of(memory, None, bytes, device, marks)
     }
 
     pub fn traced(traced: Traced) -> Storage {
         let device = traced.spec.device;
         let marks = events::memory_allocated(0, device, Some(&traced));
-        Storage::of(Content::Traced(Box::new(traced)), 0, device, marks)
+        Storage::of(Memory::empty(), Some(Box::new(traced)), 0, device, marks)
     }
 
     #[inline]
-    fn of(content: Content, bytes: usize, device: Device, marks: Marks) -> Storage {
+    fn of(
+        memory: Memory,
+        traced: Option<Box<Traced>>,
+        bytes: usize,
+        device: Device,
+        marks: Marks,
+    ) -> Storage {
+        let memory = RwLock::new(memory);
         let (version, writer) = (AtomicU64::new(0), Mutex::new(None));
         let ones = AtomicBool::new(false);
         let created = sequence::next_number();
-        Storage { content, bytes, device, created, version, ones, writer, marks }
+        Storage { memory, traced, bytes, device, created, version, ones, writer, marks }
     }
 
     /// The traced value that this represents, if it is not memory.
     pub fn as_traced(&self) -> Option<&Traced> {
-        match &self.content {
-            Content::Memory(_) => None,
-            Content::Traced(traced) => Some(traced),
-        }
+        self.traced.as_deref()
     }
 
     /// How many bytes of memory there are, without locking them.
@@ -112,9 +112,9 @@ impl Storage {
     }
 
     fn memory(&self) -> &RwLock<Memory> {
-        match &self.content {
-            Content::Memory(memory) => memory,
-            Content::Traced(traced) => fail::raise(traced.unknown("read")),
+        match &self.traced {
+            None => &self.memory,
+            Some(traced) => fail::raise(traced.unknown("read")),
         }
     }
 

@@ -4,14 +4,13 @@
 //! same values, gradient and history. Mutable parts (the history after an in-place write, the
 //! tangents of forward mode) are behind one lock, in [`State`].
 
-use crate::backend::Memory;
-use crate::backend::Pooled;
+use crate::backend::{Latch, LatchGuard, Memory, Pooled};
 use crate::leaf::{Leaf, Owner};
 use crate::storage::Storage;
 use crate::tape::History;
 use crate::{events, trace};
 use pullback_ir::{DType, Device, Layout, Line, Shape, Spec, View};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// An n-dimensional array that can be differentiated.
 ///
@@ -40,7 +39,7 @@ pub(crate) struct Inner {
     pub storage: Pooled<Storage>,
     /// For a view: what it is a view of, and how.
     pub parent: Option<Box<(Tensor, View)>>,
-    state: Mutex<State>,
+    state: Latch<State>,
 }
 
 /// A view of a view of a view … is dropped in a loop, not by nested calls.
@@ -114,7 +113,7 @@ impl Tensor {
     ) -> Tensor {
         let version = storage.version();
         Tensor(Pooled::make(|| {
-            let state = Mutex::new(State { version, ..State::default() });
+            let state = Latch::new(State { version, ..State::default() });
             Inner { spec, layout, storage, parent, state }
         }))
     }
@@ -177,8 +176,18 @@ impl Tensor {
     }
 
     /// The stored state, which may be out of date: see [`Tensor::state`] in `inplace/refresh.rs`.
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    #[inline]
+    pub(crate) fn lock(&self) -> LatchGuard<'_, State> {
+        self.0.state.lock()
+    }
+
+    /// Sets the history: without the lock, if this is the only handle, as that of a new result is.
+    #[inline]
+    pub(crate) fn set_history(&mut self, history: History) {
+        match Pooled::get_mut(&mut self.0) {
+            Some(inner) => inner.state.get_mut().history = history,
+            None => self.lock().history = history,
+        }
     }
 
     /// Shape, dtype and device.

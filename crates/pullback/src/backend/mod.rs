@@ -21,6 +21,7 @@ pub(crate) use executable::{Bound, Executable};
 pub(crate) use holders::Asked;
 pub(crate) use pullback_cpu::buffer::{reserve_arena, rise};
 pub use pullback_cpu::buffer::{reset_peak, set_cache_limit, stats};
+pub(crate) use pullback_cpu::latch::{Latch, LatchGuard};
 pub use pullback_cpu::par::{set_threads, threads, with_threads};
 pub(crate) use pullback_cpu::pooled::{Pooled, WeakPooled};
 pub use pullback_cpu::{HostElement, NativeCode, instruction_set};
@@ -70,6 +71,11 @@ impl From<Buffer> for Memory {
 }
 
 impl Memory {
+    /// No memory.
+    pub fn empty() -> Memory {
+        Memory::Host(Buffer::empty())
+    }
+
     pub fn bytes(&self) -> usize {
         match self {
             Memory::Host(buffer) => buffer.len(),
@@ -248,21 +254,21 @@ fn check_memory(op: &Op, inputs: &[&Tensor]) -> Result<()> {
 }
 
 /// Computes the results in fresh memory, and nothing else.
-pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
+pub(crate) fn compute(call: &Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     let op = call.op();
     check_memory(op, inputs)?;
     if let Op::View(view) = op {
-        return run_view(&call, view, inputs[0], at);
+        return run_view(call, view, inputs[0], at);
     }
     if let Op::To(device) = op {
-        return run_to(&call, *device, inputs[0], at);
+        return run_to(call, *device, inputs[0], at);
     }
     match op.structure() {
         // Its kernel is kept.
         Some(Structure::Region(_)) if call.device() == Device::Cpu => run(call, inputs, at),
         // Run as programs of one equation: what they hold is prepared first.
         Some(Structure::Region(_) | Structure::DotRegion(_) | Structure::Flow(_)) => {
-            run_program(call, inputs)
+            run_program(call.clone(), inputs)
         }
         Some(Structure::Custom(_)) => match custom::body(op) {
             Some(body) => Ok(custom::run_body(body, inputs)),
@@ -272,10 +278,10 @@ pub(crate) fn compute(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Ten
     }
 }
 
-fn run(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
+fn run(call: &Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     match call.device() {
         Device::Cpu => {
-            let compute = |inputs: &[Input]| pullback_cpu::compute(&call, inputs);
+            let compute = |inputs: &[Input]| pullback_cpu::compute(call, inputs);
             let mut buffers = lock::read(inputs, |memory| on_host(inputs, memory, compute))?;
             let splat = pullback_cpu::is_splat(call.op());
             // Nearly always one result, which needs no list.
@@ -285,7 +291,7 @@ fn run(call: Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
             let tensor = |(spec, buffer)| on_cpu(spec, buffer, splat);
             Ok(call.results().iter().zip(buffers).map(tensor).collect())
         }
-        device => enqueue::run(&call, inputs, device, at),
+        device => enqueue::run(call, inputs, device, at),
     }
 }
 
@@ -338,7 +344,7 @@ fn run_view(call: &Checked, view: &View, x: &Tensor, at: Line) -> Result<Tensors
 
 /// A dense copy on the same device.
 pub(crate) fn copy(x: &Tensor, at: Line) -> Result<Tensor> {
-    Ok(run(Checked::copy(&[x.spec()]), &[x], at)?.swap_remove(0))
+    Ok(run(&Checked::copy(&[x.spec()]), &[x], at)?.swap_remove(0))
 }
 
 /// Moves a value to another device, through the host.

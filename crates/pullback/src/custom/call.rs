@@ -153,7 +153,7 @@ fn eager(
     let work = Work::Done(outs.len());
     let op = Op::Custom(Arc::new(Custom::new(name, work, Arc::new(Handle(rule(call))))));
     let row = ops::row(&op);
-    record(op, &row, &arguments.iter().collect::<Vec<_>>(), states, &outs, at);
+    record(op, &row, &arguments.iter().collect::<Vec<_>>(), states, &mut outs, at);
     outs.truncate(ys.len());
     outs
 }

@@ -14,7 +14,7 @@ pub(crate) mod backward;
 pub(crate) mod record;
 pub(crate) mod saved;
 
-use crate::backend::Pooled;
+use crate::backend::{Latch, LatchGuard, Pooled};
 use crate::cut::Cut;
 use crate::drop_queue::{self, DroppedPart};
 use crate::hooks::Hooks;
@@ -26,7 +26,7 @@ use pullback_ir::infer::Specs;
 use saved::Saved;
 use smallvec::SmallVec;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Where a tensor's value came from.
 #[derive(Clone, Default)]
@@ -75,7 +75,7 @@ pub(crate) struct Node {
     pub in_specs: Box<[Spec]>,
     pub out_specs: Specs,
     /// What backward needs; `None` once it was freed.
-    saved: Mutex<Option<SavedList>>,
+    saved: Latch<Option<SavedList>>,
     pub hooks: Hooks,
 }
 
@@ -89,8 +89,8 @@ impl Node {
         matches!((row.adds(), &self.inputs[..]), (Adds::AtLeaf(_), [History::Leaf(_)]))
     }
 
-    pub fn saved(&self) -> MutexGuard<'_, Option<SavedList>> {
-        self.saved.lock().unwrap_or_else(PoisonError::into_inner)
+    pub fn saved(&self) -> LatchGuard<'_, Option<SavedList>> {
+        self.saved.lock()
     }
 
     pub fn is_freed(&self) -> bool {
@@ -121,7 +121,7 @@ impl Drop for Node {
                 _ => {}
             }
         }
-        let saved = self.saved.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let saved = self.saved.get_mut();
         if let Some(list) = saved.take_if(|list| list.iter().any(|s| !s.tangents.is_empty())) {
             drop_queue::push(DroppedPart::Saved(Box::new(list)));
         }

@@ -3,7 +3,7 @@
 use super::saved::Saved;
 use super::{History, Node, SavedList};
 use crate::apply::{OperandState, Operands};
-use crate::backend::Pooled;
+use crate::backend::{Latch, Pooled};
 use crate::cut::{Cut, CutReason};
 use crate::hooks::Hooks;
 use crate::rule::{Grad, Val};
@@ -13,7 +13,6 @@ use crate::{Tensor, forward, mode};
 use pullback_ir::infer::Specs;
 use pullback_ir::{Line, Op, ResultMemory};
 use smallvec::SmallVec;
-use std::sync::Mutex;
 
 /// Puts the results of an op on the tape and gives them their tangents.
 pub(crate) fn record(
@@ -21,7 +20,7 @@ pub(crate) fn record(
     row: &Grad,
     inputs: &[&Tensor],
     mut operands: Operands,
-    outs: &[Tensor],
+    outs: &mut [Tensor],
     at: Line,
 ) {
     let (recording, dual) =
@@ -44,7 +43,7 @@ pub(crate) fn record(
     if !(any && recording && floats > 0) {
         let off = |o: &OperandState| o.cut || (!recording && o.history.is_tracked());
         let severed = op.memory() == ResultMemory::Operand && operands.iter().any(off);
-        for y in outs {
+        for y in outs.iter() {
             let mut state = y.lock();
             (state.history, state.severed) = (cut(&operands, &op), severed);
         }
@@ -72,19 +71,21 @@ pub(crate) fn record(
     };
     let mut out_specs = Specs::new();
     outs.iter().for_each(|y| out_specs.push(y.spec().clone()));
-    let (seq, saved, hooks) = (take_number(), Mutex::new(Some(saved)), Hooks::default());
+    let (seq, saved, hooks) = (take_number(), Latch::new(Some(saved)), Hooks::default());
     let node =
         Pooled::make(|| Node { seq, op, at, inputs: edges, in_specs, out_specs, saved, hooks });
     // Nearly always one result, to which the node is moved.
     match outs {
-        [y] => y.lock().history = History::Node(node, 0),
-        _ => outs.iter().enumerate().filter(|(_, y)| y.dtype().is_float()).for_each(|(k, y)| {
-            y.lock().history = History::Node(node.clone(), k as u32);
-        }),
+        [y] => y.set_history(History::Node(node, 0)),
+        _ => {
+            outs.iter_mut().enumerate().filter(|(_, y)| y.dtype().is_float()).for_each(|(k, y)| {
+                y.set_history(History::Node(node.clone(), k as u32));
+            })
+        }
     }
     let Some(op) = again else { return };
-    for y in outs.iter().filter(|y| !y.dtype().is_float()) {
-        y.lock().history = cut(&operands, &op);
+    for y in outs.iter_mut().filter(|y| !y.dtype().is_float()) {
+        y.set_history(cut(&operands, &op));
     }
     if dual {
         forward::push(&op, row, inputs, &operands, outs, at);

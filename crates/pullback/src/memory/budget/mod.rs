@@ -423,7 +423,7 @@ pub(crate) fn before_write(written: &Tensor) {
     }
     let at = Line::caller();
     let copy = |whole: &Tensor| -> Pooled<Storage> {
-        let copied = backend::compute(Checked::copy(&[whole.spec()]), &[whole], at);
+        let copied = backend::compute(&Checked::copy(&[whole.spec()]), &[whole], at);
         let copied = fail::or_raise(copied);
         copied[0].0.storage.clone()
     };
