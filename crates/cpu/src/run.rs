@@ -60,8 +60,15 @@ pub fn compute(call: &Checked, inputs: &[Input]) -> Result<Buffers> {
     // The common arities without lists: filling one takes longer than a small op.
     match (inputs, specs) {
         ([], []) => run_on(call, &[]),
-        ([a], [x]) => run_on(call, &[source(a, x)?]),
-        ([a, b], [x, y]) => run_on(call, &[source(a, x)?, source(b, y)?]),
+        ([a], [x]) => {
+            check_operand(a, x)?;
+            run_on(call, &[start(a)])
+        }
+        ([a, b], [x, y]) => {
+            check_operand(a, x)?;
+            check_operand(b, y)?;
+            run_on(call, &[start(a), start(b)])
+        }
         _ if inputs.len() == specs.len() => {
             let sources = inputs.iter().zip(specs).map(|(input, spec)| source(input, spec));
             run_on(call, &sources.collect::<Result<SmallVec<[Source; 4]>>>()?)
@@ -243,14 +250,25 @@ pub(crate) fn allocate(op: &'static str, bytes: usize) -> Result<Buffer> {
 /// The first element of an operand, which is as the op was checked for.
 #[inline]
 fn source<'a>(input: &Input<'a>, checked: &Spec) -> Result<Source<'a>> {
+    check_operand(input, checked)?;
+    Ok(start(input))
+}
+
+/// The operand is as the op was checked for, and inside its buffer.
+#[inline]
+fn check_operand(input: &Input, checked: &Spec) -> Result<()> {
     let spec = input.spec;
     if !std::ptr::eq(spec, checked) && spec != checked {
         return Err(checked_as(spec, checked));
     }
-    check(input.buffer, input.layout, spec)?;
-    let ptr = input.buffer.as_ptr().wrapping_add(input.layout.offset * spec.dtype.size());
-    let strides = &input.layout.strides;
-    Ok(Source { ptr, shape: &spec.shape, strides, dtype: spec.dtype })
+    check(input.buffer, input.layout, spec)
+}
+
+#[inline(always)]
+fn start<'a>(input: &Input<'a>) -> Source<'a> {
+    let Input { buffer, layout, spec } = input;
+    let ptr = buffer.as_ptr().wrapping_add(layout.offset * spec.dtype.size());
+    Source { ptr, shape: &spec.shape, strides: &layout.strides, dtype: spec.dtype }
 }
 
 #[cold]

@@ -19,7 +19,6 @@ const INLINE: usize = 4;
 /// shape.push(4);
 /// assert_eq!(&shape[..], [2, 3, 4]);
 /// ```
-#[derive(Clone)]
 pub struct Few<T> {
     // Whole words, no tag next to small fields: a copy is a few full-width moves.
     len: usize,
@@ -98,6 +97,18 @@ impl<T: Copy + Default> Few<T> {
     pub fn clear(&mut self) {
         *self = Few::new();
     }
+}
+
+impl<T: Copy> Clone for Few<T> {
+    #[inline]
+    fn clone(&self) -> Few<T> {
+        Few { len: self.len, items: self.items, heap: self.heap.as_ref().map(cloned) }
+    }
+}
+
+#[cold]
+fn cloned<T: Clone>(all: &Box<Vec<T>>) -> Box<Vec<T>> {
+    all.clone()
 }
 
 impl<T> Deref for Few<T> {

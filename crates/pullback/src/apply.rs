@@ -35,7 +35,7 @@ use std::panic::Location;
 #[track_caller]
 pub(crate) fn apply(op: Op, inputs: &[&Tensor]) -> Tensor {
     match apply_at(op, inputs, mode::user_line(Location::caller())) {
-        Ok(mut outs) => outs.swap_remove(0),
+        Ok(outs) => outs.into_first(),
         Err(error) => fail::raise(error),
     }
 }
@@ -82,7 +82,7 @@ fn instrumented(op: Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     let inputs = cast.as_deref().unwrap_or(inputs);
     events::op_starts(&op, inputs, at);
     let outs = match kinks::by_convention(&op, inputs, at)? {
-        Some(y) => Tensors::from_buf([y]),
+        Some(y) => Tensors::One(y),
         None => run(op.clone(), inputs, at)?,
     };
     events::op_ran(&op, inputs, &outs, at)?;
@@ -117,12 +117,11 @@ fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     events::values_read(inputs, at);
     let (mut operands, mut noted, mut differentiated) = (Operands::new(), false, false);
     for x in inputs {
-        let operand = x.state(at)?;
-        if operand.has_derivative_state() {
+        x.push_state(at, &mut operands)?;
+        if let Some(operand) = operands.last().filter(|operand| operand.has_derivative_state()) {
             noted = true;
             differentiated |= operand.is_differentiated(x);
         }
-        operands.push(operand);
     }
     if !noted {
         return match trace::active() {

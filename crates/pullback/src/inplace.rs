@@ -228,7 +228,7 @@ impl Tensor {
         })?;
         let version = match made {
             Made::Written(versions) => versions[0],
-            Made::Fresh(mut new) => return Ok(Some(new.swap_remove(0))),
+            Made::Fresh(new) => return Ok(Some(new.into_first())),
         };
         for tensor in [self, root] {
             let mut state = tensor.lock();

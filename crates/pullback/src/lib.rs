@@ -121,6 +121,7 @@ mod slope;
 mod storage;
 mod tape;
 mod tensor;
+mod tensors;
 mod trace;
 mod transform;
 mod tree;

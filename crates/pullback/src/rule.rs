@@ -8,8 +8,9 @@
 //! like anything else: double backward needs no second implementation.
 
 pub(crate) use crate::rule_context::{A, B, RuleContext, Val, X, Y};
-pub(crate) use crate::rule_context::{DerivativeFn, Derivatives, Tensors};
+pub(crate) use crate::rule_context::{DerivativeFn, Derivatives};
 pub(crate) use crate::slope::{Slope, chain, slopes};
+pub(crate) use crate::tensors::Tensors;
 
 use crate::custom::Handle;
 use crate::{Op, Result, Spec, Tensor};

@@ -4,8 +4,6 @@ use crate::{Error, Op, Spec, Tensor, fail};
 use smallvec::SmallVec;
 use std::cell::OnceCell;
 
-/// The tensors an op gives or a rule returns; nearly always one or two.
-pub(crate) type Tensors = SmallVec<[Tensor; 1]>;
 /// A gradient or tangent for each operand or result, where there is one.
 pub(crate) type Derivatives = SmallVec<[Option<Tensor>; 2]>;
 

@@ -48,7 +48,7 @@ use pullback_ir::infer::Checked;
 use pullback_ir::pass;
 use pullback_ir::pass::plan::Planned;
 use pullback_ir::{DType, ErrorKind, Layout, Line, Structure, View};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The memory of a storage.
@@ -286,7 +286,7 @@ fn run(call: &Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
             let splat = pullback_cpu::is_splat(call.op());
             // Nearly always one result, which needs no list.
             if let ([spec], 1) = (call.results(), buffers.len()) {
-                return Ok(Tensors::from_buf([on_cpu(spec, buffers.swap_remove(0), splat)]));
+                return Ok(Tensors::One(on_cpu(spec, buffers.swap_remove(0), splat)));
             }
             let tensor = |(spec, buffer)| on_cpu(spec, buffer, splat);
             Ok(call.results().iter().zip(buffers).map(tensor).collect())
@@ -336,22 +336,22 @@ fn run_view(call: &Checked, view: &View, x: &Tensor, at: Line) -> Result<Tensors
     let spec = call.results()[0].clone();
     if let Some(layout) = x.0.layout.view(view) {
         let parent = Some(Box::new((x.clone(), view.clone())));
-        return Ok(smallvec![Tensor::with_parent(spec, layout, x.0.storage.clone(), parent)]);
+        return Ok(Tensors::One(Tensor::with_parent(spec, layout, x.0.storage.clone(), parent)));
     }
     let (layout, copy) = (Layout::dense(spec.shape.clone()), copy(x, at)?);
-    Ok(smallvec![Tensor::new(spec, layout, copy.0.storage.clone())])
+    Ok(Tensors::One(Tensor::new(spec, layout, copy.0.storage.clone())))
 }
 
 /// A dense copy on the same device.
 pub(crate) fn copy(x: &Tensor, at: Line) -> Result<Tensor> {
-    Ok(run(&Checked::copy(&[x.spec()]), &[x], at)?.swap_remove(0))
+    Ok(run(&Checked::copy(&[x.spec()]), &[x], at)?.into_first())
 }
 
 /// Moves a value to another device, through the host.
 fn run_to(call: &Checked, device: Device, x: &Tensor, at: Line) -> Result<Tensors> {
     let spec = call.results()[0].clone();
     if device == x.device() {
-        return Ok(smallvec![copy(x, at)?]);
+        return Ok(Tensors::One(copy(x, at)?));
     }
     // Made dense on its own device, so that only its elements are moved.
     let dense = if x.0.layout.is_dense() { x.clone() } else { copy(x, at)? };
@@ -363,7 +363,7 @@ fn run_to(call: &Checked, device: Device, x: &Tensor, at: Line) -> Result<Tensor
         }
         memory => Memory::Host(memory.download(spec.dtype, start, bytes)?).moved(device, by)?,
     };
-    Ok(smallvec![Tensor::dense(spec, memory)])
+    Ok(Tensors::One(Tensor::dense(spec, memory)))
 }
 
 /// Writes the results of an op to the memory of the targets, as [`Write`] says, and calls `done`

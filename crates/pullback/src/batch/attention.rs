@@ -26,7 +26,7 @@ pub(crate) fn attention(op: &Op, examples: &[BatchedValue], n: usize) -> Batched
     };
     if only(2) {
         let mut outs = joined(2, rank - 1);
-        let lse = outs.swap_remove(1);
+        let lse = outs.remove(1);
         return smallvec![parted(&outs[0], 2, rank - 1), BatchedValue::shared(lse)];
     }
     if only(0) && !how.causal && !how.masked && !how.drops() {

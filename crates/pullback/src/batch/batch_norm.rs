@@ -41,7 +41,7 @@ pub(crate) fn batch_norm(op: &Op, examples: &[BatchedValue], n: usize) -> Batche
     let one = ones(w, &wide);
     let mut outs = apply_all(op.clone(), &[&wide, &one, &one.zeros_like_splat()]);
     let y = &outs[0] * spread(w, rank) + spread(b, rank);
-    let [variance, mean] = [outs.pop(), outs.pop()].map(|s| s.expect("three results"));
+    let [variance, mean] = [outs.remove(2), outs.remove(1)];
     let y = BatchedValue::batched(y.cast(x.value.dtype()));
     smallvec![y, BatchedValue::shared(mean), BatchedValue::shared(variance)]
 }

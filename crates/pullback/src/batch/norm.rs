@@ -34,11 +34,11 @@ pub(crate) fn layer_norm_vjp(op: &Op, examples: &[BatchedValue], n: usize) -> Ba
     let [x, w, dy] = operands(examples);
     let (dtype, rank) = (x.value.dtype(), x.shape().len());
     let dx = match w.batched {
-        false => apply_all(op.clone(), &[&x.spread(n), &w.value, &dy.spread(n)]).swap_remove(0),
+        false => apply_all(op.clone(), &[&x.spread(n), &w.value, &dy.spread(n)]).into_first(),
         true => {
             let g = dy.value.wide() * w.wide().with_rank(rank);
             let one = g.new_splat(Scalar::from(1.0), w.shape(), g.dtype());
-            apply_all(op.clone(), &[&x.wide().spread(n), &one, &g]).swap_remove(0).cast(dtype)
+            apply_all(op.clone(), &[&x.wide().spread(n), &one, &g]).into_first().cast(dtype)
         }
     };
     // Over the axes in front of those of the weight.

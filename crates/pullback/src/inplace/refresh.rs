@@ -11,14 +11,32 @@ use pullback_ir::{ErrorKind, Line, Op};
 impl Tensor {
     /// History and tangents, updated after writes through other tensors.
     pub(crate) fn state(&self, at: Line) -> Result<apply::OperandState> {
+        match self.plain_history() {
+            Some(history) => Ok(apply::OperandState { history, ..Default::default() }),
+            None => self.whole_state(at),
+        }
+    }
+
+    /// Adds [`Tensor::state`] to those of other operands.
+    #[inline]
+    pub(crate) fn push_state(&self, at: Line, operands: &mut apply::Operands) -> Result<()> {
+        match self.plain_history() {
+            Some(history) => operands.push(apply::OperandState { history, ..Default::default() }),
+            None => operands.push(self.whole_state(at)?),
+        }
+        Ok(())
+    }
+
+    /// The history, if there is nothing else to the state: nearly always.
+    #[inline]
+    fn plain_history(&self) -> Option<History> {
         let state = self.lock();
         let current = state.version == self.0.storage.version();
-        // Nearly always there is nothing but a history.
-        if current && state.tangents.is_empty() && !trace::active() {
-            let history = state.history.clone();
-            return Ok(apply::OperandState { history, ..apply::OperandState::default() });
-        }
-        drop(state);
+        let plain = current && state.tangents.is_empty() && !trace::active();
+        plain.then(|| state.history.clone())
+    }
+
+    fn whole_state(&self, at: Line) -> Result<apply::OperandState> {
         let mut operand = self.own_state(at)?;
         if trace::active() {
             trace::strip(self, &mut operand, at)?;

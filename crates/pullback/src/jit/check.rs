@@ -121,7 +121,7 @@ impl Specialisation {
                     }),
             };
             wrong = wrong.take().or(difference);
-            let plain = || made.ok().map(|mut made| made.swap_remove(k));
+            let plain = || made.ok().map(|mut made| made.remove(k));
             values[equation.outputs[k].index()] = found.or_else(plain);
         };
         lock::hold::<INLINE, _>(&claims, |bound| self.executable.run_observed(bound, &mut see))?;

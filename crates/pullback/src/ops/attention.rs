@@ -86,7 +86,7 @@ fn jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
         dlse = mean.reshape(lse.shape());
     }
     let dy = dy.map_or_else(|| y.zeros_like_splat(), |dy| dy.reshape(y.shape()).cast(y.dtype()));
-    smallvec![dy, dlse]
+    Tensors::from([dy, dlse])
 }
 
 /// The weights of all queries, with heads in groups: `[b…, g, h/g, l, s]`.
@@ -166,7 +166,7 @@ impl Scores {
         let dk = shared(ds.t().matmul(&self.q) * scale);
         let dv = shared(self.kept().t().matmul(&dy));
         let join = |x: Tensor| x.flatten(heads as isize, heads as isize + 1).cast(narrow);
-        smallvec![join(dq), dk.cast(narrow), dv.cast(narrow), join(ds)]
+        Tensors::from([join(dq), dk.cast(narrow), dv.cast(narrow), join(ds)])
     }
 }
 
@@ -427,7 +427,7 @@ impl Tensor {
         let mut operands: SmallVec<[&Tensor; 5]> = smallvec![&q, &k, &v];
         operands.extend(mask.as_ref());
         operands.extend(key.map(Key::tensor));
-        let y = apply_all(Op::Fused(Fused::Attention(how)), &operands).swap_remove(0);
+        let y = apply_all(Op::Fused(Fused::Attention(how)), &operands).into_first();
         // The axes that were put in front.
         let lead =
             rank - [self.rank(), keys.rank(), values.rank()].into_iter().max().unwrap_or(rank);

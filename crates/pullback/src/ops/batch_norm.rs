@@ -115,7 +115,7 @@ fn jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
         }
         None => (mean.zeros_like_splat(), variance.zeros_like_splat()),
     };
-    smallvec![ty, tmean, tvariance]
+    Tensors::from([ty, tmean, tvariance])
 }
 
 /// With n = (x − mean)/σ: dx = w/σ·(dy − mean(dy) − n·mean(dy·n)), dw = Σ dy·n, db = Σ dy.
@@ -124,7 +124,7 @@ fn slopes(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let batch = Batch::new(op, x, w, inputs[2], inputs[3]);
     let dx = &batch.scale * &batch.w * batch.tangential(&dy);
     let (dw, db) = (batch.sum(&(&dy * &batch.unit)), batch.sum(&dy));
-    smallvec![dx.cast(x.dtype()), dw.cast(w.dtype()), db.cast(w.dtype())]
+    Tensors::from([dx.cast(x.dtype()), dw.cast(w.dtype()), db.cast(w.dtype())])
 }
 
 impl Tensor {

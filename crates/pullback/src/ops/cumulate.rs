@@ -43,7 +43,7 @@ fn running_products(op: &Op, x: &Tensor) -> Tensors {
         y = &y * earlier;
         shift *= 2;
     }
-    smallvec![if reverse { y.flip(axis as isize) } else { y }]
+    Tensors::One(if reverse { y.flip(axis as isize) } else { y })
 }
 
 /// Running logarithms of sums, by doubling: of each window its largest element and the sum of
@@ -71,7 +71,7 @@ fn running_logarithms(op: &Op, x: &Tensor) -> Tensors {
         most = high;
         shift *= 2;
     }
-    smallvec![flipped(most + sum.log())]
+    Tensors::One(flipped(most + sum.log()))
 }
 
 /// The index of each running extreme: the latest one that equals it.

@@ -91,7 +91,7 @@ fn extreme_jvp(f: &RuleContext, t: &Derivatives) -> crate::rule::Tensors {
     let (base, source) = extreme_shares(f);
     let tb = t[0].as_ref().map_or_else(|| f.x(0).zeros_like_splat(), |t| t * base);
     let ts = t[2].as_ref().map_or_else(|| f.x(2).zeros_like_splat(), |t| t * source);
-    smallvec![apply(Op::Scatter(axis_of(f.op), Combine::Add), &[&tb, f.x(1), &ts])]
+    Tensors::One(apply(Op::Scatter(axis_of(f.op), Combine::Add), &[&tb, f.x(1), &ts]))
 }
 
 /// Products by doubling. The sources are put in the order of their places; after step k each holds
@@ -114,7 +114,7 @@ fn product(op: &Op, inputs: &[&Tensor]) -> Tensors {
         shift *= 2;
     }
     let ones = base.ones_like_splat();
-    smallvec![base * apply(Op::Scatter(axis, Combine::Set), &[&ones, &places, &y])]
+    Tensors::One(base * apply(Op::Scatter(axis, Combine::Set), &[&ones, &places, &y]))
 }
 
 impl Tensor {

@@ -69,7 +69,7 @@ fn softmax_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
 pub(super) fn softmax_slope(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let (y, dy) = (inputs[0], inputs[1]);
     let mean = (y * dy).sum_keep(axis_of(op) as isize);
-    smallvec![y * (dy - mean)]
+    Tensors::One(y * (dy - mean))
 }
 
 fn log_softmax_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
@@ -84,7 +84,7 @@ fn log_softmax_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
 /// dy − eʸ·Σ dy
 pub(super) fn log_softmax_slope(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let (y, dy) = (inputs[0], inputs[1]);
-    smallvec![dy - y.exp() * dy.sum_keep(axis_of(op) as isize)]
+    Tensors::One(dy - y.exp() * dy.sum_keep(axis_of(op) as isize))
 }
 
 /// The weights e^(x−y) of a logsumexp; where all is −∞, y is taken as 0: every weight is 0 there.
@@ -147,7 +147,7 @@ pub(super) fn layer_norm_slope(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let radial = &unit * (&unit * &g).mean_keep(axes.clone());
     let dx = scale * (&g - g.mean_keep(axes.clone()) - radial);
     let (dw, db) = ((&dy * unit).sum_to(w.shape()), dy.sum_to(w.shape()));
-    smallvec![dx.cast(x.dtype()), dw.cast(w.dtype()), db.cast(w.dtype())]
+    Tensors::from([dx.cast(x.dtype()), dw.cast(w.dtype()), db.cast(w.dtype())])
 }
 
 fn cross_entropy_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
@@ -167,7 +167,7 @@ fn cross_entropy_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
 pub(super) fn cross_entropy_slope(_: &Op, inputs: &[&Tensor]) -> Tensors {
     let (logits, classes, dy) = (inputs[0], inputs[1], inputs[2]);
     let hot = classes.one_hot_unchecked(logits.shape()[1], logits.dtype());
-    smallvec![(logits.softmax(1) - hot) * dy.unsqueeze(1)]
+    Tensors::One((logits.softmax(1) - hot) * dy.unsqueeze(1))
 }
 
 impl Tensor {

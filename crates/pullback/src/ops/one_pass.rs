@@ -76,7 +76,7 @@ pub(crate) fn one_pass<const N: usize>(
     let key = Key::Formula(name, numbers.iter().map(|v| v.to_bits()).collect(), dtypes.clone());
     let found = template(key, || traced(&dtypes, at, |x| formula(std::array::from_fn(|i| &x[i]))));
     match found {
-        Some(template) => mode::with_line(at, || template.apply(&operands).swap_remove(0)),
+        Some(template) => mode::with_line(at, || template.apply(&operands).into_first()),
         None => plain(),
     }
 }
@@ -185,7 +185,7 @@ pub(super) fn has_pullback(region: &Region) -> bool {
 /// The gradients that are wanted of a region's operands, which are followed by that of its result.
 fn gradients(region: &Region, needs: &[bool], x: &[Tensor]) -> Vec<Tensor> {
     let n = needs.len();
-    let f = |x: &Vec<Tensor>| one_by_one(region, &x.iter().collect::<Vec<_>>()).swap_remove(0);
+    let f = |x: &Vec<Tensor>| one_by_one(region, &x.iter().collect::<Vec<_>>()).into_first();
     let (_, pull) = crate::vjp(f, &x[..n].to_vec());
     let all = pull(&x[n]).into_iter().zip(needs);
     all.filter_map(|(gradient, &wanted)| wanted.then_some(gradient)).collect()
@@ -245,8 +245,8 @@ pub(super) fn pushforward(ctx: &RuleContext, tangents: &Derivatives) -> Tensors 
     let x: Vec<Tensor> = (0..ctx.counts().0).map(|i| ctx.x(i).clone()).collect();
     let zero = |(x, t): (&Tensor, &Option<Tensor>)| t.clone().unwrap_or_else(|| x.zeros_like());
     let dx: Vec<Tensor> = x.iter().zip(tangents).map(zero).collect();
-    let f = |x: &Vec<Tensor>| one_by_one(of, &x.iter().collect::<Vec<_>>()).swap_remove(0);
-    Tensors::from_elem(crate::jvp(f, &x, &dx).1, 1)
+    let f = |x: &Vec<Tensor>| one_by_one(of, &x.iter().collect::<Vec<_>>()).into_first();
+    Tensors::One(crate::jvp(f, &x, &dx).1)
 }
 
 #[cfg(test)]

@@ -76,7 +76,7 @@ fn product(op: &Op, inputs: &[&Tensor]) -> Tensors {
     }
     let shape: Shape =
         pullback_ir::other_axes(axes_of(op), x.rank()).iter().map(|&i| x.shape()[i]).collect();
-    smallvec![x.reshape(&shape[..])]
+    Tensors::One(x.reshape(&shape[..]))
 }
 
 /// Padding of `n` after one axis.

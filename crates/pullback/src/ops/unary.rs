@@ -159,10 +159,10 @@ pub(crate) fn unary_vjp(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let Op::UnaryVjp(f) = op else { unreachable!("called for UnaryVjp") };
     let Grad::Slopes(slopes) = grad(*f) else { unreachable!("a fused vjp belongs to a slope") };
     let (kept, dy) = (inputs[0], inputs[1]);
-    smallvec![match stepwise(*f) {
+    Tensors::One(match stepwise(*f) {
         Some(vjp) => vjp(kept, dy),
         None => dy * slopes[0].of(&[kept]),
-    }]
+    })
 }
 
 impl Tensor {

@@ -202,17 +202,16 @@ pub(super) fn sgd(op: &Op, inputs: &[&Tensor]) -> Tensors {
     if how.decay != Real(0.0) {
         g += &x * how.decay.0;
     }
-    let mut outs = Tensors::new();
+    let mut new_buffer = None;
     if how.remembers() {
         let first = inputs[3].le(1);
         let later = inputs[1].wide() * how.momentum.0 + &g * (1.0 - how.dampening.0);
         let buffer = first.select(&g, &later);
         g = if how.nesterov { g + &buffer * how.momentum.0 } else { buffer.clone() };
-        outs.push(buffer.cast(inputs[1].dtype()));
+        new_buffer = Some(buffer.cast(inputs[1].dtype()));
     }
     let lr = inputs[inputs.len() - 1].cast(x.dtype());
-    outs.insert(0, (x - g * lr).cast(inputs[0].dtype()));
-    outs
+    std::iter::once((x - g * lr).cast(inputs[0].dtype())).chain(new_buffer).collect()
 }
 
 /// The formula of [`adam_`].
@@ -236,7 +235,6 @@ pub(super) fn adam(op: &Op, inputs: &[&Tensor]) -> Tensors {
     let root = largest.as_ref().unwrap_or(&square).sqrt() / unbias(how.beta2.0).sqrt();
     let size = unbias(how.beta1.0).recip() * lr;
     let new = x - &mean * size / (root + how.eps.0);
-    let mut outs: Tensors = smallvec![new.cast(dtype), mean.cast(dtype), square.cast(dtype)];
-    outs.extend(largest.map(|x| x.cast(dtype)));
-    outs
+    let outs = [new.cast(dtype), mean.cast(dtype), square.cast(dtype)];
+    outs.into_iter().chain(largest.map(|x| x.cast(dtype))).collect()
 }

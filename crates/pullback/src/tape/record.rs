@@ -52,28 +52,30 @@ pub(crate) fn record(
         }
         return;
     }
-    let saved = keep(row, (&op, at), inputs, &operands, outs, &tracked);
     // What the edges take is needed again only where there are tangents or constant results.
     let again = (dual || floats < outs.len()).then(|| op.clone());
-    let mut edges = SmallVec::new();
+    // Made in its block and filled there: a node is long, and nothing of it is moved.
+    let (seq, saved, hooks) = (take_number(), Latch::new(Some(SavedList::new())), Hooks::default());
+    let (inputs_of, in_specs, out_specs) = (SmallVec::new(), Box::default(), Specs::new());
+    let mut node =
+        Pooled::make(|| Node { seq, op, at, inputs: inputs_of, in_specs, out_specs, saved, hooks });
+    let Some(fresh) = Pooled::get_mut(&mut node) else { unreachable!("it has one reference") };
+    if let Some(saved) = fresh.saved.get_mut() {
+        keep(row, (&fresh.op, at), inputs, &operands, outs, &tracked, saved);
+    }
     for (i, (x, o)) in inputs.iter().zip(&mut operands).enumerate() {
-        edges.push(match &mut o.history {
+        fresh.inputs.push(match &mut o.history {
             history if history.is_tracked() && !reaches(i, x) => {
-                Cut::between(CutReason::Constant, op.name(), at, [&*history].into_iter())
+                Cut::between(CutReason::Constant, fresh.op.name(), at, [&*history].into_iter())
             }
             history if again.is_some() => history.clone(),
             history => std::mem::take(history),
         });
     }
-    let in_specs = match op.has_operands_like_its_result() {
-        true => Box::default(),
-        false => inputs.iter().map(|x| x.spec().clone()).collect(),
-    };
-    let mut out_specs = Specs::new();
-    outs.iter().for_each(|y| out_specs.push(y.spec().clone()));
-    let (seq, saved, hooks) = (take_number(), Latch::new(Some(saved)), Hooks::default());
-    let node =
-        Pooled::make(|| Node { seq, op, at, inputs: edges, in_specs, out_specs, saved, hooks });
+    if !fresh.op.has_operands_like_its_result() {
+        fresh.in_specs = inputs.iter().map(|x| x.spec().clone()).collect();
+    }
+    outs.iter().for_each(|y| fresh.out_specs.push(y.spec().clone()));
     // Nearly always one result, to which the node is moved.
     match outs {
         [y] => y.set_history(History::Node(node, 0)),
@@ -100,8 +102,8 @@ fn keep(
     operands: &Operands,
     outs: &[Tensor],
     tracked: &[bool],
-) -> SavedList {
-    let mut saved = SavedList::new();
+    saved: &mut SavedList,
+) {
     let mut save = |val: Val, x: &Tensor, tangents: &Tangents, history: &History| {
         saved.push(Saved::pack(val, x, tangents, saver, history));
     };
@@ -115,5 +117,4 @@ fn keep(
             save(Val::Out(k), y, &Tangents::new(), &History::None);
         }
     }
-    saved
 }

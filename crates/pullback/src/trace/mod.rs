@@ -332,7 +332,7 @@ pub(crate) fn apply_traced(call: Checked, inputs: &[&Tensor], at: Line) -> Resul
     let cut = trace.is_body() && trace.is_cut();
     if let (Op::View(view), [x]) = (op, inputs) {
         let y = trace.view(call, view, x, at)?;
-        return Ok(SmallVec::from_elem(if cut { stopped(&y, at)? } else { y }, 1));
+        return Ok(Tensors::One(if cut { stopped(&y, at)? } else { y }));
     }
     let vars = inputs
         .iter()

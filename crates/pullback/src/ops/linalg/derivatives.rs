@@ -130,7 +130,7 @@ fn lu_solve_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
         true => -ta.t().matmul(f.y(0)),
     });
     let right = sum([from_a, t[3].clone()]).unwrap_or_else(|| f.y(0).zeros_like());
-    smallvec![apply(f.op.clone(), &[f.x(0), f.x(1), f.x(2), &right])]
+    Tensors::One(apply(f.op.clone(), &[f.x(0), f.x(1), f.x(2), &right]))
 }
 
 /// The parts of packed factors of m × n: the square L, the part below it, the square U, the part to
@@ -289,11 +289,11 @@ fn qr_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let tq = q.matmul(&(&skew - &inside)) + step;
     let tr = (inside - skew).matmul(&r1);
     if n == k {
-        return smallvec![tq, tr];
+        return Tensors::from([tq, tr]);
     }
     let rest = |x: &Tensor| x.narrow(-1, k as isize, n - k);
     let tr2 = tq.t().matmul(&q.matmul(&rest(r))) + q.t().matmul(&rest(ta));
-    smallvec![tq, crate::cat(&[&tr, &tr2], -1)]
+    Tensors::from([tq, crate::cat(&[&tr, &tr2], -1)])
 }
 
 /// 1/(xⱼ − xᵢ) off the diagonal, 0 on it.
@@ -313,7 +313,7 @@ fn eigh_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let Some(ta) = &t[0] else { return Tensors::new() };
     let (w, v) = (f.y(0), f.y(1));
     let inner = v.t().matmul(&sym(ta)).matmul(v);
-    smallvec![inner.diagonal(), v.matmul(&(inner * gaps(w)))]
+    Tensors::from([inner.diagonal(), v.matmul(&(inner * gaps(w)))])
 }
 
 fn skew(x: &Tensor) -> Tensor {
@@ -380,7 +380,7 @@ fn svd_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let (v, full_v) = (vh.t(), f.y(2).t());
     let (wide, tall) = (f.y(0).shape()[f.y(0).rank() - 1], full_v.shape()[full_v.rank() - 1]);
     let (tu, tv) = (extend(f.y(0), &u, tu, wide), extend(&full_v, &v, tv, tall));
-    smallvec![tu, inner.diagonal(), tv.t()]
+    Tensors::from([tu, inner.diagonal(), tv.t()])
 }
 
 /// Both results of an op with two.
