@@ -4,11 +4,13 @@
 //! sleeps on such a lock, so releasing it needs no look at who waits: it is one store, where
 //! `std::sync::Mutex` swaps. An atomic exchange costs as much as twenty plain instructions, and a
 //! small op did some thirty of them. There is no poisoning: what is locked is never half-written.
+//!
+//! A latch also knows whether its value was ever written: most never are, and one load tells.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 /// Looks at a taken latch before its owner, who may have lost the core, is given time to run.
 const LOOKS: u32 = 64;
@@ -16,9 +18,17 @@ const LOOKS: u32 = 64;
 /// A value behind a lock that is held for a few instructions.
 #[derive(Default)]
 pub struct Latch<T> {
-    taken: AtomicBool,
+    /// [`UNTOUCHED`], [`TOUCHED`] or [`TAKEN`].
+    flag: AtomicU8,
     value: UnsafeCell<T>,
 }
+
+/// The value is the one it was made with.
+const UNTOUCHED: u8 = 0;
+/// Somebody could write to it.
+const TOUCHED: u8 = 1;
+/// A guard has it.
+const TAKEN: u8 = 2;
 
 // SAFETY: as for `Mutex`: only the thread that has the guard reaches the value.
 unsafe impl<T: Send> Send for Latch<T> {}
@@ -31,28 +41,42 @@ impl<T> Latch<T> {
     /// A value that nobody has locked.
     #[inline]
     pub const fn new(value: T) -> Latch<T> {
-        Latch { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
+        Latch { flag: AtomicU8::new(UNTOUCHED), value: UnsafeCell::new(value) }
     }
 
     /// The value, until the guard is dropped. Must not be called by a thread that has the guard.
     #[inline]
     pub fn lock(&self) -> LatchGuard<'_, T> {
-        if self.taken.swap(true, Ordering::Acquire) {
-            self.wait();
+        match self.flag.swap(TAKEN, Ordering::Acquire) {
+            TAKEN => LatchGuard { latch: self, after: self.wait() },
+            after => LatchGuard { latch: self, after },
         }
-        LatchGuard(self)
+    }
+
+    /// Whether nobody could write to the value since it was made; false while it is locked.
+    #[inline]
+    pub fn is_untouched(&self) -> bool {
+        self.flag.load(Ordering::Acquire) == UNTOUCHED
     }
 
     /// The value, which nobody else can reach.
     #[inline]
     pub fn get_mut(&mut self) -> &mut T {
+        *self.flag.get_mut() = TOUCHED;
         self.value.get_mut()
     }
 
     #[cold]
-    fn wait(&self) {
+    fn wait(&self) -> u8 {
         let mut looks = 0;
-        while self.taken.load(Ordering::Relaxed) || self.taken.swap(true, Ordering::Acquire) {
+        loop {
+            // Looks do not take the cache line from the owner.
+            if self.flag.load(Ordering::Relaxed) != TAKEN {
+                let before = self.flag.swap(TAKEN, Ordering::Acquire);
+                if before != TAKEN {
+                    return before;
+                }
+            }
             looks += 1;
             match looks % LOOKS {
                 0 => std::thread::yield_now(),
@@ -63,7 +87,11 @@ impl<T> Latch<T> {
 }
 
 /// A locked value.
-pub struct LatchGuard<'a, T>(&'a Latch<T>);
+pub struct LatchGuard<'a, T> {
+    latch: &'a Latch<T>,
+    /// The flag when it is released.
+    after: u8,
+}
 
 impl<T> Deref for LatchGuard<'_, T> {
     type Target = T;
@@ -71,22 +99,23 @@ impl<T> Deref for LatchGuard<'_, T> {
     #[inline]
     fn deref(&self) -> &T {
         // SAFETY: the guard has the latch.
-        unsafe { &*self.0.value.get() }
+        unsafe { &*self.latch.value.get() }
     }
 }
 
 impl<T> DerefMut for LatchGuard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
+        self.after = TOUCHED;
         // SAFETY: as above.
-        unsafe { &mut *self.0.value.get() }
+        unsafe { &mut *self.latch.value.get() }
     }
 }
 
 impl<T> Drop for LatchGuard<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.taken.store(false, Ordering::Release);
+        self.latch.flag.store(self.after, Ordering::Release);
     }
 }
 
@@ -113,6 +142,24 @@ mod tests {
         });
         let mut latch = latch;
         assert_eq!(*latch.get_mut(), (8_000, 8_000));
+    }
+
+    #[test]
+    fn a_value_is_touched_where_it_could_be_written() {
+        let mut latch = Latch::new(1);
+        assert!(*latch.lock() == 1 && latch.is_untouched());
+        {
+            let _guard = latch.lock();
+            assert!(!latch.is_untouched());
+        }
+        assert!(latch.is_untouched());
+        *latch.lock() = 2;
+        assert!(!latch.is_untouched() && *latch.lock() == 2 && !latch.is_untouched());
+        let mut other = Latch::new(1);
+        *other.get_mut() = 3;
+        assert!(!other.is_untouched());
+        *latch.get_mut() = 4;
+        assert!(!latch.is_untouched());
     }
 
     #[test]

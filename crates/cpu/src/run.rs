@@ -45,33 +45,34 @@ pub type Buffers = SmallVec<[Buffer; 1]>;
 /// # Errors
 /// If memory cannot be allocated, a layout reaches outside its buffer, or the kernel fails.
 pub fn run(call: Checked, inputs: &[Input]) -> Result<Outputs> {
-    let buffers = compute(&call, inputs)?;
+    let mut buffers = Buffers::new();
+    compute(&call, inputs, &mut buffers)?;
     let splat = is_splat(call.op());
     let output = |(buffer, spec): (Buffer, &Spec)| Output { buffer, spec: spec.clone(), splat };
     Ok(buffers.into_iter().zip(call.results()).map(output).collect())
 }
 
-/// Runs an op like [`run`], and returns only the memory of its results, whose specs the caller has.
+/// Runs an op like [`run`], and adds only the memory of its results, whose specs the caller has.
 ///
 /// # Errors
 /// Those of [`run`].
-pub fn compute(call: &Checked, inputs: &[Input]) -> Result<Buffers> {
+pub fn compute(call: &Checked, inputs: &[Input], buffers: &mut Buffers) -> Result<()> {
     let specs = call.operands();
     // The common arities without lists: filling one takes longer than a small op.
     match (inputs, specs) {
-        ([], []) => run_on(call, &[]),
+        ([], []) => run_on(call, &[], buffers),
         ([a], [x]) => {
             check_operand(a, x)?;
-            run_on(call, &[start(a)])
+            run_on(call, &[start(a)], buffers)
         }
         ([a, b], [x, y]) => {
             check_operand(a, x)?;
             check_operand(b, y)?;
-            run_on(call, &[start(a), start(b)])
+            run_on(call, &[start(a), start(b)], buffers)
         }
         _ if inputs.len() == specs.len() => {
             let sources = inputs.iter().zip(specs).map(|(input, spec)| source(input, spec));
-            run_on(call, &sources.collect::<Result<SmallVec<[Source; 4]>>>()?)
+            run_on(call, &sources.collect::<Result<SmallVec<[Source; 4]>>>()?, buffers)
         }
         _ => Err(other_operands(call.op())),
     }
@@ -87,12 +88,11 @@ pub fn is_splat(op: &Op) -> bool {
     matches!(op, Op::Literal { .. })
 }
 
-fn run_on(call: &Checked, sources: &[Source]) -> Result<Buffers> {
+fn run_on(call: &Checked, sources: &[Source], buffers: &mut Buffers) -> Result<()> {
     let (op, specs) = (call.op(), call.operands());
     let splat = is_splat(op);
     let allocate =
         |spec: &Spec| allocate(op.name(), if splat { spec.dtype.size() } else { spec.bytes() });
-    let mut buffers = Buffers::new();
     let done = match call.results() {
         [spec] => {
             let mut buffer = allocate(spec)?;
@@ -109,7 +109,7 @@ fn run_on(call: &Checked, sources: &[Source]) -> Result<Buffers> {
             dispatch(op, sources, &sinks.collect::<SmallVec<[Sink; 4]>>())
         }
     };
-    done.map_err(|e| e.on(specs.iter().copied())).map(|()| buffers)
+    done.map_err(|e| e.on(specs.iter().copied()))
 }
 
 /// Where a result is written.

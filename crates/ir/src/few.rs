@@ -54,6 +54,24 @@ impl<T: Copy + Default> Few<T> {
         Few { len: n, items: [value; INLINE], heap }
     }
 
+    /// Makes this one value, `n` times, where it is.
+    #[inline]
+    pub fn fill(&mut self, n: usize, value: T) {
+        (self.len, self.items) = (n, [value; INLINE]);
+        if n > INLINE || self.heap.is_some() {
+            *self = Few::from_elem(value, n);
+        }
+    }
+
+    /// Makes this a copy of another list, where it is.
+    #[inline]
+    pub fn set(&mut self, other: &Few<T>) {
+        (self.len, self.items) = (other.len, other.items);
+        if other.heap.is_some() || self.heap.is_some() {
+            *self = other.clone();
+        }
+    }
+
     /// Adds an element at the end.
     #[inline]
     pub fn push(&mut self, value: T) {

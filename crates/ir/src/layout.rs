@@ -4,7 +4,7 @@
 //! for some shapes a permuted array has no strides, and then the elements must be copied.
 
 use crate::Few;
-use crate::shape::{Axes, Shape, Strides, dense_strides, element_count};
+use crate::shape::{Axes, Shape, Strides, dense_strides, element_count, set_dense_strides};
 use crate::view::{Span, View};
 use smallvec::SmallVec;
 
@@ -24,6 +24,14 @@ impl Layout {
     #[inline]
     pub fn dense(shape: Shape) -> Layout {
         Layout { strides: dense_strides(&shape), shape, offset: 0 }
+    }
+
+    /// Makes this [`Layout::dense`], where it is: nothing is moved.
+    #[inline]
+    pub fn set_dense(&mut self, shape: &Shape) {
+        self.shape.set(shape);
+        set_dense_strides(shape, &mut self.strides);
+        self.offset = 0;
     }
 
     /// One element for every index of `shape`.

@@ -28,12 +28,19 @@ pub fn element_count(shape: &[usize]) -> usize {
 /// Strides of a dense row-major array of this shape; saturated if it does not fit in memory.
 #[inline]
 pub fn dense_strides(shape: &[usize]) -> Strides {
-    let mut strides: Strides = Few::from_elem(1, shape.len());
+    let mut strides = Strides::new();
+    set_dense_strides(shape, &mut strides);
+    strides
+}
+
+/// The same, where they are wanted.
+#[inline]
+pub(crate) fn set_dense_strides(shape: &[usize], strides: &mut Strides) {
+    strides.fill(shape.len(), 1);
     for i in (1..shape.len()).rev() {
         let length = isize::try_from(shape[i].max(1)).unwrap_or(isize::MAX);
         strides[i - 1] = strides[i].saturating_mul(length);
     }
-    strides
 }
 
 /// The shape to which both broadcast, by NumPy's rule: aligned at the last axis, lengths must be

@@ -34,7 +34,7 @@ use std::panic::Location;
 /// Applies an op with one result.
 #[track_caller]
 pub(crate) fn apply(op: Op, inputs: &[&Tensor]) -> Tensor {
-    match apply_at(op, inputs, mode::user_line(Location::caller())) {
+    match apply_at(&op, inputs, mode::user_line(Location::caller())) {
         Ok(outs) => outs.into_first(),
         Err(error) => fail::raise(error),
     }
@@ -43,7 +43,7 @@ pub(crate) fn apply(op: Op, inputs: &[&Tensor]) -> Tensor {
 /// Applies an op and gives all its results.
 #[track_caller]
 pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Tensors {
-    fail::or_raise(apply_at(op, inputs, mode::user_line(Location::caller())))
+    fail::or_raise(apply_at(&op, inputs, mode::user_line(Location::caller())))
 }
 
 /// Applies an op to operands: what every tensor method calls in the end. The operands must have the
@@ -62,11 +62,11 @@ pub(crate) fn apply_all(op: Op, inputs: &[&Tensor]) -> Tensors {
 /// backend fails, with its error.
 #[track_caller]
 pub fn try_apply(op: Op, inputs: &[&Tensor]) -> Result<Vec<Tensor>> {
-    Ok(apply_at(op, inputs, mode::user_line(Location::caller()))?.into_vec())
+    Ok(apply_at(&op, inputs, mode::user_line(Location::caller()))?.into_vec())
 }
 
 #[inline]
-fn apply_at(op: Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
+fn apply_at(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     match events::is_instrumented() {
         false => run(op, inputs, at),
         true => instrumented(op, inputs, at),
@@ -76,16 +76,16 @@ fn apply_at(op: Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
 /// An instrumented op: its operands are cast as `autocast` wants, another convention at kinks may
 /// apply, and its results are checked.
 #[cold]
-fn instrumented(op: Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
-    let cast = autocast::cast_operands(&op, inputs, at);
+fn instrumented(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
+    let cast = autocast::cast_operands(op, inputs, at);
     let cast: Option<SmallVec<[&Tensor; 4]>> = cast.as_ref().map(|list| list.iter().collect());
     let inputs = cast.as_deref().unwrap_or(inputs);
-    events::op_starts(&op, inputs, at);
-    let outs = match kinks::by_convention(&op, inputs, at)? {
+    events::op_starts(op, inputs, at);
+    let outs = match kinks::by_convention(op, inputs, at)? {
         Some(y) => Tensors::One(y),
-        None => run(op.clone(), inputs, at)?,
+        None => run(op, inputs, at)?,
     };
-    events::op_ran(&op, inputs, &outs, at)?;
+    events::op_ran(op, inputs, &outs, at)?;
     Ok(outs)
 }
 
@@ -113,7 +113,7 @@ impl OperandState {
 
 pub(crate) type Operands = SmallVec<[OperandState; 2]>;
 
-fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
+fn run(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     events::values_read(inputs, at);
     let (mut operands, mut noted, mut differentiated) = (Operands::new(), false, false);
     for x in inputs {
@@ -125,22 +125,22 @@ fn run(op: Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     }
     if !noted {
         return match trace::active() {
-            true => Ok(traced(&op, inputs, at)?.1),
-            false => computed(&op, inputs, at),
+            true => Ok(traced(op, inputs, at)?.1),
+            false => computed(op, inputs, at),
         };
     }
-    let row = ops::row(&op);
-    if differentiated && let Some(outs) = decompose_or_prepare(&op, &row, inputs, &operands, at)? {
+    let row = ops::row(op);
+    if differentiated && let Some(outs) = decompose_or_prepare(op, &row, inputs, &operands, at)? {
         return Ok(outs);
     }
     if trace::active() {
-        let (lifted, mut outs) = traced(&op, inputs, at)?;
+        let (lifted, mut outs) = traced(op, inputs, at)?;
         let lifted: SmallVec<[&Tensor; 4]> = lifted.iter().collect();
-        record(op, &row, &lifted, operands, &mut outs, at);
+        record(op, &row, &lifted, &mut operands, &mut outs, at);
         return Ok(outs);
     }
-    let mut outs = computed(&op, inputs, at)?;
-    record(op, &row, inputs, operands, &mut outs, at);
+    let mut outs = computed(op, inputs, at)?;
+    record(op, &row, inputs, &mut operands, &mut outs, at);
     Ok(outs)
 }
 
@@ -208,7 +208,7 @@ fn decompose_or_prepare(
             control::check_captured(op, differentiated).map_err(|e| e.at(at))?;
             let prepare = || mode::with_line(at, || control::prepare(op, at));
             let Some(more) = autocast::off(|| kinks::off(prepare)) else { return Ok(None) };
-            let mut outs = apply_at(more.op.clone(), &more.operands(inputs), at)?;
+            let mut outs = apply_at(&more.op, &more.operands(inputs), at)?;
             outs.truncate(more.own);
             Ok(Some(outs))
         }

@@ -129,14 +129,19 @@ impl Marks {
     pub fn is_empty(&self) -> bool {
         self.0.get().is_none()
     }
+
+    #[cold]
+    fn note_allocated(&self, bytes: usize, device: Device, traced: Option<&Traced>) {
+        self.notes().lifetimes.extend(ledger::allocated(bytes, device, traced));
+    }
 }
 
 /// Memory was allocated, or a value of a trace begins.
-#[inline]
+#[inline(always)]
 pub(crate) fn memory_allocated(bytes: usize, device: Device, traced: Option<&Traced>) -> Marks {
     let marks = Marks::default();
     if is_on(LEDGER) {
-        marks.notes().lifetimes.extend(ledger::allocated(bytes, device, traced));
+        marks.note_allocated(bytes, device, traced);
     }
     marks
 }

@@ -366,7 +366,7 @@ fn note_change(x: &Tensor) {
 /// Records an op whose result is `out`, which is known already.
 pub(crate) fn record_as(op: Op, inputs: &[&Tensor], out: &Tensor, at: Line) -> Result<()> {
     events::values_read(inputs, at);
-    let operands = inputs.iter().map(|x| x.state(at)).collect::<Result<apply::Operands>>()?;
-    record(op.clone(), &ops::row(&op), inputs, operands, &mut [out.clone()], at);
+    let mut operands = inputs.iter().map(|x| x.state(at)).collect::<Result<apply::Operands>>()?;
+    record(&op, &ops::row(&op), inputs, &mut operands, &mut [out.clone()], at);
     Ok(())
 }

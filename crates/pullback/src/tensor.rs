@@ -9,7 +9,7 @@ use crate::leaf::{Leaf, Owner};
 use crate::storage::Storage;
 use crate::tape::History;
 use crate::{events, trace};
-use pullback_ir::{DType, Device, Layout, Line, Shape, Spec, View};
+use pullback_ir::{DType, Device, Layout, Line, Shape, Spec, Strides, View};
 use std::sync::{Arc, Weak};
 
 /// An n-dimensional array that can be differentiated.
@@ -104,6 +104,24 @@ impl Tensor {
         Tensor::new(spec, layout, Pooled::make(|| Storage::new(memory)))
     }
 
+    /// A tensor without history that fills its storage from the start. Every op makes one: it is
+    /// made in its block and filled there, so that no shape is moved.
+    #[inline]
+    pub(crate) fn filling(spec: &Spec, storage: Pooled<Storage>) -> Tensor {
+        let (version, shape) = (storage.version(), Shape::new);
+        let mut pooled = Pooled::make(|| Inner {
+            spec: Spec::on(spec.device, spec.dtype, shape()),
+            layout: Layout { shape: shape(), strides: Strides::new(), offset: 0 },
+            storage,
+            parent: None,
+            state: Latch::new(State { version, ..State::default() }),
+        });
+        let Some(inner) = Pooled::get_mut(&mut pooled) else { unreachable!("it has one handle") };
+        inner.spec.shape.set(&spec.shape);
+        inner.layout.set_dense(&spec.shape);
+        Tensor(pooled)
+    }
+
     #[inline]
     pub(crate) fn with_parent(
         spec: Spec,
@@ -179,6 +197,12 @@ impl Tensor {
     #[inline]
     pub(crate) fn lock(&self) -> LatchGuard<'_, State> {
         self.0.state.lock()
+    }
+
+    /// Whether it never had a history or tangents, and cannot get any from what it is a view of.
+    #[inline]
+    pub(crate) fn is_constant(&self) -> bool {
+        self.0.state.is_untouched() && self.0.parent.is_none()
     }
 
     /// Sets the history: without the lock, if this is the only handle, as that of a new result is.

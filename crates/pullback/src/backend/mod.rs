@@ -43,7 +43,7 @@ use attach::{ARENA, Attached};
 use executable::{BySteps, OnDevice};
 use lock::Claim;
 use pullback_cpu::buffer::Arena;
-use pullback_cpu::{Buffer, Input, Prepared, Running, WriteTarget};
+use pullback_cpu::{Buffer, Buffers, Input, Prepared, Running, WriteTarget};
 use pullback_ir::infer::Checked;
 use pullback_ir::pass;
 use pullback_ir::pass::plan::Planned;
@@ -281,8 +281,9 @@ pub(crate) fn compute(call: &Checked, inputs: &[&Tensor], at: Line) -> Result<Te
 fn run(call: &Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     match call.device() {
         Device::Cpu => {
-            let compute = |inputs: &[Input]| pullback_cpu::compute(call, inputs);
-            let mut buffers = lock::read(inputs, |memory| on_host(inputs, memory, compute))?;
+            let mut buffers = Buffers::new();
+            let compute = |inputs: &[Input]| pullback_cpu::compute(call, inputs, &mut buffers);
+            lock::read(inputs, |memory| on_host(inputs, memory, compute))?;
             let splat = pullback_cpu::is_splat(call.op());
             // Nearly always one result, which needs no list.
             if let ([spec], 1) = (call.results(), buffers.len()) {
@@ -318,9 +319,11 @@ fn input<'a>(x: &'a Tensor, memory: &'a Memory) -> Result<Input<'a>> {
 
 /// A result in host memory.
 fn on_cpu(spec: &Spec, buffer: Buffer, splat: bool) -> Tensor {
-    let shape = spec.shape.clone();
-    let layout = if splat { Layout::splat(shape) } else { Layout::dense(shape) };
-    Tensor::new(spec.clone(), layout, Pooled::make(|| Storage::new(buffer.into())))
+    let storage = Pooled::make(|| Storage::new(Memory::Host(buffer)));
+    match splat {
+        false => Tensor::filling(spec, storage),
+        true => Tensor::new(spec.clone(), Layout::splat(spec.shape.clone()), storage),
+    }
 }
 
 /// Runs an op that holds programs, as a program of one equation.

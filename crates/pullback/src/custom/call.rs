@@ -107,7 +107,7 @@ fn eager(
     function: &ResidualFn,
     rule: &dyn Fn(CustomCall) -> Box<dyn Rule>,
 ) -> Vec<Tensor> {
-    let states: Operands = arguments.iter().map(|x| fail::or_raise(x.state(at))).collect();
+    let mut states: Operands = arguments.iter().map(|x| fail::or_raise(x.state(at))).collect();
     let noted =
         states.iter().any(|o| !matches!(o.history, History::None) || !o.tangents.is_empty());
     let start = Since::now();
@@ -153,7 +153,8 @@ fn eager(
     let work = Work::Done(outs.len());
     let op = Op::Custom(Arc::new(Custom::new(name, work, Arc::new(Handle(rule(call))))));
     let row = ops::row(&op);
-    record(op, &row, &arguments.iter().collect::<Vec<_>>(), states, &mut outs, at);
+    let inputs: Vec<&Tensor> = arguments.iter().collect();
+    record(&op, &row, &inputs, &mut states, &mut outs, at);
     outs.truncate(ys.len());
     outs
 }

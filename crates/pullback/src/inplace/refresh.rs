@@ -30,6 +30,10 @@ impl Tensor {
     /// The history, if there is nothing else to the state: nearly always.
     #[inline]
     fn plain_history(&self) -> Option<History> {
+        // A constant stays one, whatever is written to its memory, unless it is a view.
+        if self.is_constant() && !trace::active() {
+            return Some(History::None);
+        }
         let state = self.lock();
         let current = state.version == self.0.storage.version();
         let plain = current && state.tangents.is_empty() && !trace::active();

@@ -46,7 +46,7 @@ pub(crate) fn whole(
         Val::In(i) => node.in_spec(i),
         Val::Out(k) => &node.out_specs[k],
     };
-    let x = Tensor::new(spec.clone(), Layout::dense(spec.shape.clone()), storage.clone());
+    let x = Tensor::filling(spec, storage.clone());
     if storage.version() == version {
         return Ok(x);
     }

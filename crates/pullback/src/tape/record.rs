@@ -16,10 +16,10 @@ use smallvec::SmallVec;
 
 /// Puts the results of an op on the tape and gives them their tangents.
 pub(crate) fn record(
-    op: Op,
+    op: &Op,
     row: &Grad,
     inputs: &[&Tensor],
-    mut operands: Operands,
+    operands: &mut Operands,
     outs: &mut [Tensor],
     at: Line,
 ) {
@@ -28,7 +28,7 @@ pub(crate) fn record(
     let reaches = |i: usize, x: &Tensor| x.dtype().is_float() && row.reaches(i);
     // Rows that ask which operands are tracked have at most three.
     let (mut tracked, mut any) = ([false; 4], false);
-    for (i, (x, o)) in inputs.iter().zip(&operands).enumerate() {
+    for (i, (x, o)) in inputs.iter().zip(operands.iter()).enumerate() {
         let on = o.history.is_tracked() && reaches(i, x);
         any |= on;
         if let Some(slot) = tracked.get_mut(i) {
@@ -36,43 +36,50 @@ pub(crate) fn record(
         }
     }
     let why = if recording { CutReason::Constant } else { CutReason::NoGrad };
-    let cut = |operands: &Operands, op: &Op| {
-        Cut::between(why, op.name(), at, operands.iter().map(|o| &o.history))
-    };
+    let cut =
+        |operands: &Operands| Cut::between(why, op.name(), at, operands.iter().map(|o| &o.history));
     let floats = outs.iter().filter(|y| y.dtype().is_float()).count();
     if !(any && recording && floats > 0) {
         let off = |o: &OperandState| o.cut || (!recording && o.history.is_tracked());
         let severed = op.memory() == ResultMemory::Operand && operands.iter().any(off);
         for y in outs.iter() {
             let mut state = y.lock();
-            (state.history, state.severed) = (cut(&operands, &op), severed);
+            (state.history, state.severed) = (cut(operands), severed);
         }
         if dual {
-            forward::push(&op, row, inputs, &operands, outs, at);
+            forward::push(op, row, inputs, operands, outs, at);
         }
         return;
     }
     // What the edges take is needed again only where there are tangents or constant results.
-    let again = (dual || floats < outs.len()).then(|| op.clone());
+    let again = dual || floats < outs.len();
     // Made in its block and filled there: a node is long, and nothing of it is moved.
     let (seq, saved, hooks) = (take_number(), Latch::new(Some(SavedList::new())), Hooks::default());
     let (inputs_of, in_specs, out_specs) = (SmallVec::new(), Box::default(), Specs::new());
-    let mut node =
-        Pooled::make(|| Node { seq, op, at, inputs: inputs_of, in_specs, out_specs, saved, hooks });
+    let mut node = Pooled::make(|| Node {
+        seq,
+        op: op.clone(),
+        at,
+        inputs: inputs_of,
+        in_specs,
+        out_specs,
+        saved,
+        hooks,
+    });
     let Some(fresh) = Pooled::get_mut(&mut node) else { unreachable!("it has one reference") };
     if let Some(saved) = fresh.saved.get_mut() {
-        keep(row, (&fresh.op, at), inputs, &operands, outs, &tracked, saved);
+        keep(row, (op, at), inputs, operands, outs, &tracked, saved);
     }
-    for (i, (x, o)) in inputs.iter().zip(&mut operands).enumerate() {
+    for (i, (x, o)) in inputs.iter().zip(operands.iter_mut()).enumerate() {
         fresh.inputs.push(match &mut o.history {
             history if history.is_tracked() && !reaches(i, x) => {
-                Cut::between(CutReason::Constant, fresh.op.name(), at, [&*history].into_iter())
+                Cut::between(CutReason::Constant, op.name(), at, [&*history].into_iter())
             }
-            history if again.is_some() => history.clone(),
+            history if again => history.clone(),
             history => std::mem::take(history),
         });
     }
-    if !fresh.op.has_operands_like_its_result() {
+    if !op.has_operands_like_its_result() {
         fresh.in_specs = inputs.iter().map(|x| x.spec().clone()).collect();
     }
     outs.iter().for_each(|y| fresh.out_specs.push(y.spec().clone()));
@@ -85,12 +92,14 @@ pub(crate) fn record(
             })
         }
     }
-    let Some(op) = again else { return };
+    if !again {
+        return;
+    }
     for y in outs.iter_mut().filter(|y| !y.dtype().is_float()) {
-        y.set_history(cut(&operands, &op));
+        y.set_history(cut(operands));
     }
     if dual {
-        forward::push(&op, row, inputs, &operands, outs, at);
+        forward::push(op, row, inputs, operands, outs, at);
     }
 }
 
