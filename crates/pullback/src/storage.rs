@@ -9,12 +9,12 @@
 //! While a function is traced, what it makes has no memory: its storage represents a variable of
 //! the program that is being recorded (see `trace/`), and is versioned too.
 
-use crate::backend::Memory;
+use crate::backend::{Latch, Memory};
 use crate::events::{self, Marks};
 use crate::{Error, fail, sequence};
 use pullback_ir::{Device, ErrorKind, Line, Spec};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) struct Storage {
     /// Of a value of a trace, which has none, it is empty.
@@ -29,7 +29,7 @@ pub(crate) struct Storage {
     version: AtomicU64,
     /// Known to be all ones, so it need not be read.
     ones: AtomicBool,
-    writer: Mutex<Option<Writer>>,
+    writer: Latch<Option<Writer>>,
     /// What subscribers store with it.
     pub marks: Marks,
 }
@@ -52,7 +52,7 @@ pub(crate) struct Writer {
 }
 
 impl Storage {
-    #[inline]
+    #[inline(always)]
     pub fn new(memory: Memory) -> Storage {
         let (bytes, device) = (memory.bytes(), memory.device());
         let marks = events::memory_allocated(bytes, device, None);
@@ -65,7 +65,8 @@ impl Storage {
         Storage::of(Memory::empty(), Some(Box::new(traced)), 0, device, marks)
     }
 
-    #[inline]
+    // Inlined into its block: nothing of it is moved.
+    #[inline(always)]
     fn of(
         memory: Memory,
         traced: Option<Box<Traced>>,
@@ -73,11 +74,17 @@ impl Storage {
         device: Device,
         marks: Marks,
     ) -> Storage {
-        let memory = RwLock::new(memory);
-        let (version, writer) = (AtomicU64::new(0), Mutex::new(None));
-        let ones = AtomicBool::new(false);
-        let created = sequence::next_number();
-        Storage { memory, traced, bytes, device, created, version, ones, writer, marks }
+        Storage {
+            memory: RwLock::new(memory),
+            traced,
+            bytes,
+            device,
+            created: sequence::next_number(),
+            version: AtomicU64::new(0),
+            ones: AtomicBool::new(false),
+            writer: Latch::new(None),
+            marks,
+        }
     }
 
     /// The traced value that this represents, if it is not memory.
@@ -135,11 +142,11 @@ impl Storage {
     /// Takes back the notes of writes that only a trace made.
     pub fn restore(&self, version: u64, writer: Option<Writer>) {
         self.version.store(version, Ordering::Release);
-        *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = writer;
+        *self.writer.lock() = writer;
     }
 
     pub fn writer(&self) -> Option<Writer> {
-        *self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.writer.lock()
     }
 
     /// The error with a line about the last write.
@@ -151,7 +158,7 @@ impl Storage {
     /// Notes a write and gives the new version. Called while the write lock is held.
     pub fn bump(&self, writer: Writer) -> u64 {
         events::written(self);
-        *self.writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(writer);
+        *self.writer.lock() = Some(writer);
         self.version.fetch_add(1, Ordering::AcqRel) + 1
     }
 }

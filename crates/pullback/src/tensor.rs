@@ -72,6 +72,22 @@ pub(crate) struct State {
     pub read_only: Option<Weak<()>>,
 }
 
+impl State {
+    /// That of a constant whose memory has this version.
+    #[inline(always)]
+    const fn at(version: u64) -> State {
+        State {
+            history: History::None,
+            tangents: Tangents::new(),
+            version,
+            frozen: Frozen::Not,
+            severed: false,
+            owner: None,
+            read_only: None,
+        }
+    }
+}
+
 /// Why a tensor may not be written in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Frozen {
@@ -114,7 +130,7 @@ impl Tensor {
             layout: Layout { shape: shape(), strides: Strides::new(), offset: 0 },
             storage,
             parent: None,
-            state: Latch::new(State { version, ..State::default() }),
+            state: Latch::new(State::at(version)),
         });
         let Some(inner) = Pooled::get_mut(&mut pooled) else { unreachable!("it has one handle") };
         inner.spec.shape.set(&spec.shape);
@@ -131,7 +147,7 @@ impl Tensor {
     ) -> Tensor {
         let version = storage.version();
         Tensor(Pooled::make(|| {
-            let state = Latch::new(State { version, ..State::default() });
+            let state = Latch::new(State::at(version));
             Inner { spec, layout, storage, parent, state }
         }))
     }
@@ -206,7 +222,7 @@ impl Tensor {
     }
 
     /// Sets the history: without the lock, if this is the only handle, as that of a new result is.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn set_history(&mut self, history: History) {
         match Pooled::get_mut(&mut self.0) {
             Some(inner) => inner.state.get_mut().history = history,

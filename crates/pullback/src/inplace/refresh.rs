@@ -20,9 +20,12 @@ impl Tensor {
     /// Adds [`Tensor::state`] to those of other operands.
     #[inline]
     pub(crate) fn push_state(&self, at: Line, operands: &mut apply::Operands) -> Result<()> {
+        // Set where it is: a whole state that is pushed is copied right after it was written.
+        operands.push(apply::OperandState::NONE);
+        let at_end = operands.len() - 1;
         match self.plain_history() {
-            Some(history) => operands.push(apply::OperandState { history, ..Default::default() }),
-            None => operands.push(self.whole_state(at)?),
+            Some(history) => operands[at_end].history = history,
+            None => operands[at_end] = self.whole_state(at)?,
         }
         Ok(())
     }

@@ -54,19 +54,19 @@ pub(crate) fn record(
     // What the edges take is needed again only where there are tangents or constant results.
     let again = dual || floats < outs.len();
     // Made in its block and filled there: a node is long, and nothing of it is moved.
-    let (seq, saved, hooks) = (take_number(), Latch::new(Some(SavedList::new())), Hooks::default());
-    let (inputs_of, in_specs, out_specs) = (SmallVec::new(), Box::default(), Specs::new());
+    let seq = take_number();
     let mut node = Pooled::make(|| Node {
         seq,
-        op: op.clone(),
+        op: Op::Copy,
         at,
-        inputs: inputs_of,
-        in_specs,
-        out_specs,
-        saved,
-        hooks,
+        inputs: SmallVec::new_const(),
+        in_specs: Box::default(),
+        out_specs: Specs::new_const(),
+        saved: Latch::new(Some(SavedList::new_const())),
+        hooks: Hooks::default(),
     });
     let Some(fresh) = Pooled::get_mut(&mut node) else { unreachable!("it has one reference") };
+    fresh.op = op.clone();
     if let Some(saved) = fresh.saved.get_mut() {
         keep(row, (op, at), inputs, operands, outs, &tracked, saved);
     }
