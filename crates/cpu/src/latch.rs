@@ -66,6 +66,12 @@ impl<T> Latch<T> {
         self.value.get_mut()
     }
 
+    /// The value, while it is being made: what is set now is what it was made with.
+    #[inline]
+    pub fn initial_mut(&mut self) -> &mut T {
+        self.value.get_mut()
+    }
+
     #[cold]
     fn wait(&self) -> u8 {
         let mut looks = 0;
@@ -156,6 +162,8 @@ mod tests {
         *latch.lock() = 2;
         assert!(!latch.is_untouched() && *latch.lock() == 2 && !latch.is_untouched());
         let mut other = Latch::new(1);
+        *other.initial_mut() = 2;
+        assert!(other.is_untouched() && *other.lock() == 2);
         *other.get_mut() = 3;
         assert!(!other.is_untouched());
         *latch.get_mut() = 4;

@@ -9,7 +9,7 @@
 //! While a function is traced, what it makes has no memory: its storage represents a variable of
 //! the program that is being recorded (see `trace/`), and is versioned too.
 
-use crate::backend::{Latch, Memory};
+use crate::backend::{Latch, Memory, Pooled};
 use crate::events::{self, Marks};
 use crate::{Error, fail, sequence};
 use pullback_ir::{Device, ErrorKind, Line, Spec};
@@ -52,30 +52,29 @@ pub(crate) struct Writer {
 }
 
 impl Storage {
+    /// A storage of this memory.
     #[inline(always)]
-    pub fn new(memory: Memory) -> Storage {
+    pub fn new(memory: Memory) -> Pooled<Storage> {
         let (bytes, device) = (memory.bytes(), memory.device());
         let marks = events::memory_allocated(bytes, device, None);
-        Storage::of(memory, None, bytes, device, marks)
+        let mut pooled = Pooled::make(|| Storage::of(None, bytes, device, marks));
+        // Set where it stays: memory that is moved with its lock is copied byte by byte.
+        if let Some(new) = Pooled::get_mut(&mut pooled) {
+            *new.memory.get_mut().unwrap_or_else(PoisonError::into_inner) = memory;
+        }
+        pooled
     }
 
-    pub fn traced(traced: Traced) -> Storage {
+    pub fn traced(traced: Traced) -> Pooled<Storage> {
         let device = traced.spec.device;
         let marks = events::memory_allocated(0, device, Some(&traced));
-        Storage::of(Memory::empty(), Some(Box::new(traced)), 0, device, marks)
+        Pooled::make(|| Storage::of(Some(Box::new(traced)), 0, device, marks))
     }
 
-    // Inlined into its block: nothing of it is moved.
     #[inline(always)]
-    fn of(
-        memory: Memory,
-        traced: Option<Box<Traced>>,
-        bytes: usize,
-        device: Device,
-        marks: Marks,
-    ) -> Storage {
+    fn of(traced: Option<Box<Traced>>, bytes: usize, device: Device, marks: Marks) -> Storage {
         Storage {
-            memory: RwLock::new(memory),
+            memory: RwLock::new(Memory::empty()),
             traced,
             bytes,
             device,

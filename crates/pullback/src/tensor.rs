@@ -117,7 +117,7 @@ impl Tensor {
     /// A tensor without history that fills memory.
     pub(crate) fn dense(spec: Spec, memory: Memory) -> Tensor {
         let layout = Layout::dense(spec.shape.clone());
-        Tensor::new(spec, layout, Pooled::make(|| Storage::new(memory)))
+        Tensor::new(spec, layout, Storage::new(memory))
     }
 
     /// A tensor without history that fills its storage from the start. Every op makes one: it is
@@ -130,9 +130,10 @@ impl Tensor {
             layout: Layout { shape: shape(), strides: Strides::new(), offset: 0 },
             storage,
             parent: None,
-            state: Latch::new(State::at(version)),
+            state: Latch::new(State::at(0)),
         });
         let Some(inner) = Pooled::get_mut(&mut pooled) else { unreachable!("it has one handle") };
+        inner.state.initial_mut().version = version;
         inner.spec.shape.set(&spec.shape);
         inner.layout.set_dense(&spec.shape);
         Tensor(pooled)

@@ -3,7 +3,7 @@
 use super::attach::{ARENA, Attached, Block, find};
 use super::executable::Bound;
 use super::holders::Asked;
-use super::{Call, DeviceFlight, DeviceOperand, Handle, Memory, Pooled, Write};
+use super::{Call, DeviceFlight, DeviceOperand, Handle, Memory, Write};
 use crate::rule::Tensors;
 use crate::storage::Storage;
 use crate::{Device, Error, Op, Result, Spec, Tensor, lock, mode};
@@ -25,7 +25,7 @@ pub(super) fn run(call: &Checked, inputs: &[&Tensor], device: Device, at: Line) 
         let shape = spec.shape.clone();
         let layout = if splat { Layout::splat(shape) } else { Layout::dense(shape) };
         let memory = Memory::from(Block::alloc(on, bytes, by)?);
-        outs.push(Tensor::new(spec.clone(), layout, Pooled::new(Storage::new(memory))));
+        outs.push(Tensor::new(spec.clone(), layout, Storage::new(memory)));
     }
     let taken = lock::read(inputs, |memory| {
         let inputs = operands(inputs, memory, device)?;

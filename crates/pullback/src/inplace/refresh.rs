@@ -11,9 +11,10 @@ use pullback_ir::{ErrorKind, Line, Op};
 impl Tensor {
     /// History and tangents, updated after writes through other tensors.
     pub(crate) fn state(&self, at: Line) -> Result<apply::OperandState> {
-        match self.plain_history() {
-            Some(history) => Ok(apply::OperandState { history, ..Default::default() }),
-            None => self.whole_state(at),
+        let mut operand = apply::OperandState::NONE;
+        match self.plain_history(&mut operand.history) {
+            true => Ok(operand),
+            false => self.whole_state(at),
         }
     }
 
@@ -22,25 +23,28 @@ impl Tensor {
     pub(crate) fn push_state(&self, at: Line, operands: &mut apply::Operands) -> Result<()> {
         // Set where it is: a whole state that is pushed is copied right after it was written.
         operands.push(apply::OperandState::NONE);
-        let at_end = operands.len() - 1;
-        match self.plain_history() {
-            Some(history) => operands[at_end].history = history,
-            None => operands[at_end] = self.whole_state(at)?,
+        if let Some(operand) = operands.last_mut()
+            && !self.plain_history(&mut operand.history)
+        {
+            *operand = self.whole_state(at)?;
         }
         Ok(())
     }
 
-    /// The history, if there is nothing else to the state: nearly always.
+    /// Sets a history, which is none yet, if there is nothing else to the state: nearly always.
     #[inline]
-    fn plain_history(&self) -> Option<History> {
+    fn plain_history(&self, history: &mut History) -> bool {
         // A constant stays one, whatever is written to its memory, unless it is a view.
         if self.is_constant() && !trace::active() {
-            return Some(History::None);
+            return true;
         }
         let state = self.lock();
         let current = state.version == self.0.storage.version();
         let plain = current && state.tangents.is_empty() && !trace::active();
-        plain.then(|| state.history.clone())
+        if plain {
+            *history = state.history.clone();
+        }
+        plain
     }
 
     fn whole_state(&self, at: Line) -> Result<apply::OperandState> {

@@ -68,8 +68,7 @@ impl Trace {
     pub(super) fn tensor(&self, var: Var, op: &'static str, at: Line) -> Tensor {
         let mut log = self.log.borrow_mut();
         let spec = log.program.spec(var).clone();
-        let storage =
-            Pooled::new(Storage::traced(Traced { trace: self.id, spec: spec.clone(), op, at }));
+        let storage = Storage::traced(Traced { trace: self.id, spec: spec.clone(), op, at });
         let key = Pooled::as_ptr(&storage) as usize;
         let root = Root {
             storage: Pooled::downgrade(&storage),
