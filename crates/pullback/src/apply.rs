@@ -99,10 +99,6 @@ pub(crate) struct OperandState {
 }
 
 impl OperandState {
-    /// Neither history nor tangents.
-    pub const NONE: OperandState =
-        OperandState { history: History::None, tangents: Tangents::new(), cut: false };
-
     /// Whether there is anything to record for it.
     fn has_derivative_state(&self) -> bool {
         !matches!(self.history, History::None) || !self.tangents.is_empty() || self.cut

@@ -124,10 +124,10 @@ impl Tensor {
     /// made in its block and filled there, so that no shape is moved.
     #[inline]
     pub(crate) fn filling(spec: &Spec, storage: Pooled<Storage>) -> Tensor {
-        let (version, shape) = (storage.version(), Shape::new);
+        let version = storage.version();
         let mut pooled = Pooled::make(|| Inner {
-            spec: Spec::on(spec.device, spec.dtype, shape()),
-            layout: Layout { shape: shape(), strides: Strides::new(), offset: 0 },
+            spec: Spec { shape: Shape::new(), dtype: DType::Bool, device: Device::Cpu },
+            layout: Layout { shape: Shape::new(), strides: Strides::new(), offset: 0 },
             storage,
             parent: None,
             state: Latch::new(State::at(0)),
@@ -135,6 +135,7 @@ impl Tensor {
         let Some(inner) = Pooled::get_mut(&mut pooled) else { unreachable!("it has one handle") };
         inner.state.initial_mut().version = version;
         inner.spec.shape.set(&spec.shape);
+        (inner.spec.dtype, inner.spec.device) = (spec.dtype, spec.device);
         inner.layout.set_dense(&spec.shape);
         Tensor(pooled)
     }

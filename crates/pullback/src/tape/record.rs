@@ -54,9 +54,8 @@ pub(crate) fn record(
     // What the edges take is needed again only where there are tangents or constant results.
     let again = dual || floats < outs.len();
     // Made in its block and filled there: a node is long, and nothing of it is moved.
-    let seq = take_number();
     let mut node = Pooled::make(|| Node {
-        seq,
+        seq: take_number(),
         op: Op::Copy,
         at,
         inputs: SmallVec::new_const(),
@@ -86,17 +85,12 @@ pub(crate) fn record(
     // Nearly always one result, to which the node is moved.
     match outs {
         [y] => y.set_history(History::Node(node, 0)),
-        _ => {
-            outs.iter_mut().enumerate().filter(|(_, y)| y.dtype().is_float()).for_each(|(k, y)| {
-                y.set_history(History::Node(node.clone(), k as u32));
-            })
-        }
-    }
-    if !again {
-        return;
-    }
-    for y in outs.iter_mut().filter(|y| !y.dtype().is_float()) {
-        y.set_history(cut(operands));
+        _ => outs.iter_mut().enumerate().for_each(|(k, y)| {
+            y.set_history(match y.dtype().is_float() {
+                true => History::Node(node.clone(), k as u32),
+                false => cut(operands),
+            });
+        }),
     }
     if dual {
         forward::push(op, row, inputs, operands, outs, at);
@@ -113,17 +107,14 @@ fn keep(
     tracked: &[bool],
     saved: &mut SavedList,
 ) {
-    let mut save = |val: Val, x: &Tensor, tangents: &Tangents, history: &History| {
-        saved.push(Saved::pack(val, x, tangents, saver, history));
-    };
     for (i, (x, o)) in inputs.iter().zip(operands).enumerate() {
         if row.keeps(Val::In(i), tracked) {
-            save(Val::In(i), x, &o.tangents, &o.history);
+            saved.push(Saved::pack(Val::In(i), x, &o.tangents, saver, &o.history));
         }
     }
     for (k, y) in outs.iter().enumerate() {
         if row.keeps(Val::Out(k), tracked) {
-            save(Val::Out(k), y, &Tangents::new(), &History::None);
+            saved.push(Saved::pack(Val::Out(k), y, &Tangents::new(), saver, &History::None));
         }
     }
 }
