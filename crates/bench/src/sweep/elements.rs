@@ -271,13 +271,13 @@ pub const ROWS: &[Row] = rows![
     "losses::nll" "m,m m:0<m" |x, y| l::nll(x, y, None, None, Mean) => "F.nll_loss(x, y)";
     "losses::gaussian_nll" "n n n:0.1..2" |x, y, z| l::gaussian_nll(x, y, z, false, 1e-6, Mean) => "F.gaussian_nll_loss(x, y, z)";
     "losses::poisson_nll" "n n:0..9!" |x, y| l::poisson_nll(x, y, true, false, 1e-8, Mean) => "F.poisson_nll_loss(x, y)";
-    "hinge_embedding" "n n:1..2!" |x, y| l::hinge_embedding(x, y, 1.0, Mean) => "F.hinge_embedding_loss(x, y)";
-    "margin_ranking" "n n n:1..2!" |x, y, z| l::margin_ranking(x, y, z, 0.1, Mean) => "F.margin_ranking_loss(x, y, z, 0.1)";
-    "soft_margin" "n n!" |x, y| l::soft_margin(x, y, Mean) => "F.soft_margin_loss(x, y)";
-    "cosine_embedding" "m,m m,m m:1..2!" |x, y, z| l::cosine_embedding(x, y, z, 0.1, Mean) => "F.cosine_embedding_loss(x, y, z, 0.1)";
-    "triplet_margin" "m,m m,m m,m" |x, y, z| l::triplet_margin(x, y, z, (1.0, 2.0, 1e-6), false, Mean) => "F.triplet_margin_loss(x, y, z)";
-    "multi_margin" "m,m m:0<m" |x, y| l::multi_margin(x, y, 1, 1.0, None, Mean) => "F.multi_margin_loss(x, y)";
-    "multilabel_soft_margin" "m,m m,m:0..1!" |x, y| l::multilabel_soft_margin(x, y, None, Mean) => "F.multilabel_soft_margin_loss(x, y)";
+    "losses::hinge_embedding" "n n:1..2!" |x, y| l::hinge_embedding(x, y, 1.0, Mean) => "F.hinge_embedding_loss(x, y)";
+    "losses::margin_ranking" "n n n:1..2!" |x, y, z| l::margin_ranking(x, y, z, 0.1, Mean) => "F.margin_ranking_loss(x, y, z, 0.1)";
+    "losses::soft_margin" "n n!" |x, y| l::soft_margin(x, y, Mean) => "F.soft_margin_loss(x, y)";
+    "losses::cosine_embedding" "m,m m,m m:1..2!" |x, y, z| l::cosine_embedding(x, y, z, 0.1, Mean) => "F.cosine_embedding_loss(x, y, z, 0.1)";
+    "losses::triplet_margin" "m,m m,m m,m" |x, y, z| l::triplet_margin(x, y, z, (1.0, 2.0, 1e-6), false, Mean) => "F.triplet_margin_loss(x, y, z)";
+    "losses::multi_margin" "m,m m:0<m" |x, y| l::multi_margin(x, y, 1, 1.0, None, Mean) => "F.multi_margin_loss(x, y)";
+    "losses::multilabel_soft_margin" "m,m m,m:0..1!" |x, y| l::multilabel_soft_margin(x, y, None, Mean) => "F.multilabel_soft_margin_loss(x, y)";
     "ctc" "h,b,c b,4:1<c" |x, y| l::ctc(x, y, &vec![x.shape()[0]; x.shape()[1]], &vec![4; x.shape()[1]], l::Ctc::default()) => "F.ctc_loss(x, y, (x.shape[0],) * x.shape[1], (4,) * x.shape[1])";
     // Where a mask is true.
     "masked::sum" "m,m m,m:bool" |x, y| masked::sum(x, y, -1) => "torch.masked.sum(x, -1, mask=y)";

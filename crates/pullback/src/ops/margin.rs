@@ -1,5 +1,4 @@
-//! Losses with a margin, over classes, labels, distances and pairs; re-exported from
-//! [`crate::losses`].
+//! Losses with a margin, over classes, labels, distances and pairs.
 
 use super::loss_shapes;
 use crate::ops::cast::one_float;

@@ -68,7 +68,13 @@ pub fn families() -> Vec<Family> {
         let inside = path.strip_prefix(&root).expect("a file below the root");
         let top = inside.iter().next().and_then(|s| s.to_str()).unwrap_or_default();
         let module = top.trim_end_matches(".rs");
-        let prefix = public.iter().find(|m| *m == module).map(|m| format!("{m}::"));
+        // A public module, or a private one that a public one re-exports.
+        let exports = |m: &str| {
+            let text = std::fs::read_to_string(root.join(format!("{m}.rs")));
+            text.is_ok_and(|text| text.contains(&format!("pub use super::{module}::")))
+        };
+        let home = public.iter().find(|m| *m == module || exports(m));
+        let prefix = home.map(|m| format!("{m}::"));
         let text = std::fs::read_to_string(path).expect("a source file can be read");
         read(&inside.display().to_string(), &expanded(&text), &prefix.unwrap_or_default())
     };
