@@ -56,6 +56,10 @@ export function Plot(p: Props) {
     const powers = Array.from({ length: 50 }, (_, i) => 2 ** i);
     const wholes = [1, 2, 5].flatMap((d) => Array.from({ length: 12 }, (_, i) => d * 10 ** i)).sort((a, b) => a - b);
     const stepped = uPlot.paths.stepped!({ align: 1 });
+    // Without a cursor, the legend has the values at the mark, or the last ones.
+    const marked = p.mark === null || p.mark === undefined ? -1 : p.x.indexOf(p.mark);
+    const rest = marked >= 0 ? marked : p.x.length - 1;
+    const resting = [rest, ...p.lines.map((l) => (marked >= 0 ? rest : l.y.findLastIndex((v) => v !== null && v !== undefined)))];
     const chart = new uPlot(
       {
         width, height,
@@ -105,11 +109,10 @@ export function Plot(p: Props) {
               u.ctx.restore();
             },
           ],
-          // Without a cursor, the legend has the last values.
-          setCursor: [(u) => { if (u.cursor.idx === null || u.cursor.idx === undefined) u.setLegend({ idx: p.x.length - 1 }, false); }],
+          setCursor: [(u) => { if (u.cursor.idx === null || u.cursor.idx === undefined) u.setLegend({ idxs: resting }, false); }],
           ready: [
             (u) => {
-              u.setLegend({ idx: p.x.length - 1 }, false);
+              u.setLegend({ idxs: resting }, false);
               if (!p.onPick) return;
               u.over.classList.add("pick");
               u.over.addEventListener("click", () => {

@@ -76,9 +76,9 @@ function Runs({ runs, layers }: { runs: MemoryRun[]; layers?: number }) {
           <section key={r.name} class={`card run ${COLOURS[r.name] ?? ""}`} data-run={r.name}>
             <h3>{TITLES[r.name] ?? r.name}{r.segment ? `, segments of ${r.segment}` : ""}{r.budget ? `, ${bytes(r.budget)}` : ""}</h3>
             <p class="big"><Bytes n={r.peak} /></p>
-            <p class="small muted">at the peak{r.kept !== null && ` · ${bytes(r.kept)} kept for backward`}</p>
+            <p class="small muted">at the peak{r.kept !== null && ` · ${bytes(r.kept)} kept for backward`}{r.budget ? ", and the values of the op that runs" : ""}</p>
             <p class="small">{r.recomputed > 0 ? `${many(r.recomputed, "op")} computed again` : "nothing computed again"}{r.seconds !== null && <span class="muted"> · {seconds(r.seconds)}</span>}</p>
-            <span class={`race-bar ${COLOURS[r.name] ?? "value"}`} style={{ width: `${(r.peak / top) * 100}%` }} />
+            {runs.length > 1 && <span class={`race-bar ${COLOURS[r.name] ?? "value"}`} style={{ width: `${(r.peak / top) * 100}%` }} />}
           </section>
         ))}
       </div>
@@ -107,7 +107,7 @@ function Timeline({ run, top }: { run: MemoryRun; top: number }) {
     return { x: t.map((_, i) => i), lines, bands, turn: back < 0 ? null : back };
   }, [run]);
   return (
-    <Card title={TITLES[run.name] ?? run.name} tools={<span class="row small muted">{bands.length > 0 && <span><span class="swatch cot-soft" /> computed again</span>}<span>┆ where backward begins</span></span>}>
+    <Card title={run.name === "recording" ? "Live memory, op by op" : TITLES[run.name] ?? run.name} tools={<span class="row small muted">{bands.length > 0 && <span><span class="swatch cot-soft" /> computed again</span>}<span>┆ where backward begins</span></span>}>
       <div class="in"><Plot x={x} lines={lines} label={`Live bytes over time, ${TITLES[run.name] ?? run.name}; peak ${bytes(run.peak)}`} height={190} zeroY topY={top} whole binaryY mark={turn} bands={bands} bandColour="cot-soft"
         xName="op" formatX={(v) => count(Math.round(v))} formatY={(v) => bytes(Math.round(v))} /></div>
     </Card>

@@ -134,12 +134,19 @@ function Happening({ moment, at, tape, name, earlier }: { moment: Moment | null;
         <span class="term strong cot" data-cell="product"><Shown v={c.product} /><small>this share</small></span>
         <p class="why">
           <Sym name={to} bar /> <span class="op">=</span> <span data-cell="before"><Shown v={c.before} /></span> <span class="op">+</span> <span class="cot"><Shown v={c.product} /></span> <span class="op">=</span> <b data-cell="after"><Shown v={c.after} /></b>
-          {c.local.formula && c.local.formula !== "1" && <span class="muted small">rule of <code>{from.op}</code>: <code>{c.local.formula}</code></span>}
+          {c.local.formula && c.local.formula !== "1" && <Rule op={from.op} formula={c.local.formula} />}
+          {whole && (c.upstream?.shape?.length ?? 0) > 1 && <span class="muted small">upstream, read row by row, is one row of {elements(c.upstream)} numbers</span>}
           {earlier > 1 && <span class="badge cot">share {earlier} of {received(tape, c.to)}: added to what was there</span>}
         </p>
       </div>
     </Card>
   );
+}
+
+/** A rule as `pullback ops` prints it, with whose names are in it. */
+function Rule({ op, formula }: { op: string | null; formula: string }) {
+  const names = ["a", "b", "x"].filter((name) => new RegExp(`\\b${name}\\b`).test(formula));
+  return <span class="muted small">rule of <code>{op}{names.length > 0 && `(${names.join(", ")})`}</code>: <code>{formula}</code>{/\bdy\b/.test(formula) && ", where dy is upstream"}</span>;
 }
 
 function Registers({ tape, registers, moment, visited, lit, shares }: { tape: Tape; registers: Map<number, Value>; moment: Moment | null; visited: Set<number>; lit: number | null; shares: Map<number, number> }) {
