@@ -39,9 +39,9 @@ export function App({ start }: { start: Start }) {
     history.replaceState(null, "", write(get()));
     try {
       await navigator.clipboard.writeText(location.href);
-      say("The link is in the clipboard: it opens exactly this.");
+      say("The link is in the clipboard: it opens this view.");
     } catch {
-      say("The address bar has the link to exactly this.");
+      say("The address bar has the link to this view.");
     }
   };
   const say = (text: string) => {
@@ -180,7 +180,7 @@ function Help({ open, close, start }: { open: boolean; close: () => void; start:
           <summary>Functions for expressions ({start.functions.length})</summary>
           <p class="small mono">{start.functions.join(", ")}</p>
         </details>
-        <p class="small muted">Every number on this page was computed by the engine, Pullback {start.version}. The page itself differentiates nothing. The address holds everything you see, so a copied link reproduces it.</p>
+        <p class="small muted">Every number on this page was computed by the engine, Pullback {start.version}. The page itself differentiates nothing. The address holds what you chose, so a copied link opens the same; how a graph is zoomed and which of its groups are open is not in it.</p>
       </div>
     </dialog>
   );

@@ -73,8 +73,9 @@ export class Drawing {
   begin(): void {
     this.fit();
     if (!this.scene || this.k >= SMALL) return;
-    const k = Math.min(FIRST, this.width / (this.scene.width + 60));
-    if (k >= SMALL) this.go(k, (this.width - this.scene.width * k) / 2, 20, false);
+    const k = Math.max(SMALL, Math.min(FIRST, this.width / (this.scene.width + 60)));
+    // One that is far too wide as well has no top to begin at.
+    if (this.scene.width * k < 2 * this.width) this.go(k, (this.width - this.scene.width * k) / 2, 20, false);
   }
 
   /** Where the whole is drawn small, while the screen shows a part of it. */

@@ -50,8 +50,12 @@ export function Plot(p: Props) {
     const ink = token("ink-3");
     const grid = { stroke: token("line"), width: 1 };
     const axis = { stroke: ink, grid, ticks: { ...grid, size: 4 }, font: "12px ui-sans-serif, system-ui, sans-serif", labelFont: "12px ui-sans-serif, system-ui, sans-serif" };
-    // On a logarithmic axis only powers of ten (of two on the x axis) get a line.
-    const major = (base: number) => (_u: uPlot, splits: number[]) => splits.map((v) => (v && Number.isInteger(Math.round(Math.log(v) / Math.log(base) * 1e6) / 1e6) ? v : null));
+    // On a logarithmic axis only powers of ten (of two on the x axis) get a line; of many, every second or third.
+    const major = (base: number) => (_u: uPlot, splits: number[]) => {
+      const power = (v: number) => Math.round(Math.log(v) / Math.log(base) * 1e6) / 1e6;
+      const every = Math.ceil(splits.filter((v) => v && Number.isInteger(power(v))).length / 10);
+      return splits.map((v) => (v && power(v) % every === 0 ? v : null));
+    };
     const logged = (on: boolean | undefined, base: number) => (on ? { filter: major(base), grid: { ...grid, filter: major(base) }, ticks: { ...grid, size: 4, filter: major(base) } } : {});
     const powers = Array.from({ length: 50 }, (_, i) => 2 ** i);
     const wholes = [1, 2, 5].flatMap((d) => Array.from({ length: 12 }, (_, i) => d * 10 ** i)).sort((a, b) => a - b);

@@ -20,7 +20,7 @@ export function ForwardView({ tape, begin }: { tape: Tape; begin: () => void }) 
     <>
       <div class="intro">
         <h2>The forward tape</h2>
-        <p class="lead">The program, one primitive at a time. Each row uses rows above it, and keeps what its derivative will need.</p>
+        <p class="lead">The program, one primitive step at a time. Each row uses rows above it, and keeps what its derivative will need.</p>
         {shown.guide === null && shown.preset === null && <p class="small">New to this? <button class="link" onClick={begin}>The five-minute guide</button> shows why one backward pass gives every gradient.</p>}
       </div>
       <Transport at={at} total={tape.total} go={go} label="Forward pass" text={now ? `${at} of ${tape.total}: ${now.name} = ${brief(now.value)}` : "nothing has run"} />
@@ -73,8 +73,8 @@ function TapeTable({ tape, at, picked }: { tape: Tape; at: number; picked: numbe
   );
 }
 
-/** A long formula breaks after a comma or a bracket, not inside a word. */
-const breakable = (formula: string) => formula.split(/(?<=[,{(])(?=\S)/).flatMap((piece, k) => (k > 0 ? [<wbr key={k} />, piece] : [piece]));
+/** A long formula breaks after a comma or a brace, not inside a word. */
+const breakable = (formula: string) => formula.split(/(?<=[,{])(?=\S)/).flatMap((piece, k) => (k > 0 ? [<wbr key={k} />, piece] : [piece]));
 
 export const StepText = ({ node: n }: { node: TapeNode }) => (
   <button class="step-text" onClick={(e) => { e.stopPropagation(); set({ node: n.id }); }}>

@@ -73,7 +73,7 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
   const tree = useRef<Tree | null>(null);
   tree.current ??= grow(source);
   const [version, setVersion] = useState(0);
-  const [colour, setColour] = useState<Colour>("family");
+  const colour = COLOURS.find(([id]) => id === shown.colour)?.[0] ?? "family";
   const [query, setQuery] = useState("");
   const scene = useMemo<Scene>(() => arrange(tree.current!, source), [version]);
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -227,7 +227,7 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
           <div class="row">
             {broken.length > 0 && <button class="badge bad link-badge" onClick={() => focusLeaf(broken[0]!)}>{many(broken.length, "node")} with NaN: show the first</button>}
             <div class="segment" role="group" aria-label="Colour by">
-              {COLOURS.map(([id, text]) => <button key={id} aria-pressed={colour === id} onClick={() => setColour(id)}>{text}</button>)}
+              {COLOURS.map(([id, text]) => <button key={id} aria-pressed={colour === id} onClick={() => set({ colour: id === "family" ? null : id })}>{text}</button>)}
             </div>
           </div>
         </header>

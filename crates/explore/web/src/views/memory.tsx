@@ -1,5 +1,5 @@
 // Live bytes over forward and backward: plain, checkpointed, under a budget; and the valley near √N.
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { useAsk, written } from "../api";
 import { bytes, count, many, seconds } from "../format";
 import type { Memory, MemoryRun, Start } from "../schema";
@@ -12,7 +12,7 @@ const TITLES: Record<string, string> = { plain: "Plain", checkpointed: "Checkpoi
 
 export function MemoryView({ start, recording }: { start: Start; recording: boolean }) {
   const shown = useShown();
-  const [own, setOwn] = useState(!recording);
+  const own = !recording || shown.memory === "chain";
   const first = start.defaults.memory;
   const body = written ? first : {
     ...first,
@@ -31,8 +31,8 @@ export function MemoryView({ start, recording }: { start: Start; recording: bool
       </div>
       {recording && (
         <div class="segment" role="group" aria-label="Of what">
-          <button aria-pressed={!own} onClick={() => setOwn(false)}>This recording</button>
-          <button aria-pressed={own} onClick={() => setOwn(true)}>A chain of layers</button>
+          <button aria-pressed={!own} onClick={() => set({ memory: null })}>This recording</button>
+          <button aria-pressed={own} onClick={() => set({ memory: "chain" })}>A chain of layers</button>
         </div>
       )}
       {own && <Controls start={start} body={body} peak={data?.runs[0]?.peak ?? null} />}

@@ -8,6 +8,9 @@ import { Card, elements, N, Partial, Shown, Slope, Sym } from "../ui/value";
 import { brief, Diagram, DRAWN } from "./diagram";
 import { StepText } from "./forward";
 
+/** Entries of a Jacobian that fit into a row of the list of contributions. */
+const FEW = 8;
+
 /** One thing that happens: the seed, a contribution, or a visit that passes nothing on. */
 export interface Moment { visit: Visit | null; contribution: Contribution | null; order: number }
 
@@ -47,7 +50,7 @@ export function ReverseView({ tape }: { tape: Tape }) {
     <>
       <div class="intro">
         <h2>The reverse sweep</h2>
-        <p class="lead">The same tape, read from the last row up. A register <Sym name="v" bar /> says how much <i class="sym">{result?.name}</i> changes when <i class="sym">v</i> does. All start at zero; every use of a value adds its share.</p>
+        <p class="lead">The same tape, read from the last row up. A register <Sym name="v" bar />, the cotangent of <i class="sym">v</i>, says how much <i class="sym">{result?.name}</i> changes when <i class="sym">v</i> does. All start at zero; every use of a value adds its share.</p>
       </div>
       <Transport at={at} total={total} go={(reverse) => set({ reverse, node: null })} label="Reverse sweep" pace={1300} text={spoken(moment, at, name)} />
       <p class="hidden" aria-live="polite">{spoken(moment, at, name)}</p>
@@ -146,7 +149,8 @@ function Happening({ moment, at, tape, name, earlier }: { moment: Moment | null;
 /** A rule as `pullback ops` prints it, with whose names are in it. */
 function Rule({ op, formula }: { op: string | null; formula: string }) {
   const names = ["a", "b", "x"].filter((name) => new RegExp(`\\b${name}\\b`).test(formula));
-  return <span class="muted small">rule of <code>{op}{names.length > 0 && `(${names.join(", ")})`}</code>: <code>{formula}</code>{/\bdy\b/.test(formula) && ", where dy is upstream"}</span>;
+  const notes = [/\bdy\b/.test(formula) && "dy is upstream", /\by\b/.test(formula) && "y is its result"].filter(Boolean);
+  return <span class="muted small">rule of <code>{op}{names.length > 0 && `(${names.join(", ")})`}</code>: <code>{formula}</code>{notes.length > 0 && `, where ${notes.join(" and ")}`}</span>;
 }
 
 function Registers({ tape, registers, moment, visited, lit, shares }: { tape: Tape; registers: Map<number, Value>; moment: Moment | null; visited: Set<number>; lit: number | null; shares: Map<number, number> }) {
@@ -192,7 +196,7 @@ function Ledger({ list, name }: { list: Moment[]; name: (id: number) => string }
               <tr key={`${m.visit!.node}-${c.to}-${c.operand}`} data-ledger={`${m.visit!.node}-${c.to}-${c.operand}`}>
                 <td><Sym name={name(c.to)} bar /> <span class="muted small">from <i class="sym">{name(m.visit!.node)}</i></span></td>
                 <td class="right cot"><Shown v={c.upstream} max={3} /></td>
-                <td class="right value">{!c.local.value || isScalar(c.local.value) ? <Slope local={c.local} /> : <span class="mono small">{c.local.formula ?? brief(c.local.value)}</span>}</td>
+                <td class="right value">{!c.local.value || elements(c.local.value) <= FEW ? <Slope local={c.local} tall={elements(c.upstream)} /> : <span class="mono small">{c.local.formula ?? brief(c.local.value)}</span>}</td>
                 <td class="right cot strong"><Shown v={c.product} max={3} /></td>
               </tr>
             );
