@@ -43,6 +43,10 @@ pub enum State {
 pub struct Changes {
     /// Of each equation after it.
     pub states: Vec<State>,
+    /// For each equation after it, which one before it is the same.
+    pub of: Vec<Option<usize>>,
+    /// How many equations stand elsewhere among those that were there before.
+    pub moved: usize,
     /// Of equations before it, those that are gone.
     pub gone: Vec<(usize, Fate)>,
 }
@@ -159,7 +163,60 @@ pub fn between(before: &Program, after: &Program) -> Changes {
     };
     let states: Vec<State> = (0..new.len()).map(state).collect();
     let gone = fates(&matching, &states, &old);
-    Changes { states, gone }
+    let moved = moved(&matching.of);
+    Changes { states, of: matching.of, moved, gone }
+}
+
+/// How many of these are out of order: the fewest that, taken out, leave the others in order.
+fn moved(of: &[Option<usize>]) -> usize {
+    // The least end of an ordered sequence of each length.
+    let mut ends: Vec<usize> = Vec::new();
+    let known = of.iter().copied().flatten();
+    for place in known.clone() {
+        match ends.partition_point(|&end| end < place) {
+            at if at == ends.len() => ends.push(place),
+            at => ends[at] = place,
+        }
+    }
+    known.count() - ends.len()
+}
+
+/// Whether an equation is a fused region.
+pub fn is_region(e: &Equation) -> bool {
+    matches!(e.op, Op::Region(_) | Op::DotRegion(_))
+}
+
+/// For each equation that is a region, its number among them.
+fn numbers(program: &Program) -> Vec<Option<usize>> {
+    let mut next = 0..;
+    program.equations.iter().map(|e| if is_region(e) { next.next() } else { None }).collect()
+}
+
+/// For each stage, what each of its regions is called: by its number in the last stage, where a
+/// later pass may have moved it or made it larger; nothing if it is in none of them.
+pub fn regions(programs: &[&Program], changes: &[Changes]) -> Vec<Vec<Option<usize>>> {
+    let all: Vec<Vec<Option<usize>>> = programs.iter().map(|program| numbers(program)).collect();
+    let count = |stage: &[Option<usize>]| stage.iter().flatten().count();
+    let Some(last) = all.last() else { return Vec::new() };
+    let mut out = vec![(0..count(last)).map(Some).collect::<Vec<_>>()];
+    for (i, change) in changes.iter().enumerate().rev() {
+        let (before, after) = (&all[i], &all[i + 1]);
+        let mut names = vec![None; count(before)];
+        let later = &out[out.len() - 1];
+        for (new, old) in change.of.iter().enumerate() {
+            if let (Some(old), Some(new)) = (old.and_then(|old| before[old]), after[new]) {
+                names[old] = later[new];
+            }
+        }
+        for (old, fate) in &change.gone {
+            if let (Some(old), Fate::Fused(into)) = (before[*old], fate) {
+                names[old] = later[*into];
+            }
+        }
+        out.push(names);
+    }
+    out.reverse();
+    out
 }
 
 /// The names of the ops in a region: of its instructions that compute.

@@ -91,6 +91,54 @@ fn every_equation_is_accounted_for() {
     assert!(fused >= 3, "{answer}");
 }
 
+/// The order alone is a change too, and regions are known by their numbers in the last stage.
+#[test]
+fn what_moves_is_said_and_keeps_its_name() {
+    let ordered = |first: bool| {
+        traced(move |x| {
+            let (a, b) = if first {
+                let a = x.sin();
+                (a, x.exp())
+            } else {
+                let b = x.exp();
+                (x.sin(), b)
+            };
+            (a * b).sum()
+        })
+    };
+    let stage = change(ordered(true), ordered(false));
+    assert!(counts(&stage) == [0; 6] && stage["moved"] == 1, "{stage}");
+    assert!(stage["unchanged"] == false && stage["equations"][0]["op"] == "exp", "{stage}");
+
+    let specs = [Spec::cpu(DType::F32, [100]), Spec::cpu(DType::F32, [7])];
+    let two = |x: &[Tensor]| pullback::cat(&[&(&x[0] * 3.0).sin(), &x[1].exp().tanh()], 0);
+    let program = trace(two, &specs).expect("a program");
+    let passes = Pipeline::standard(Target::default(), |_, _| None);
+    let (_, mut stages) = passes.run_in_stages(&program).expect("it compiles");
+    let fused = stages.pop().expect("a stage").program;
+    let is_region = |i: &usize| matches!(fused.equations[*i].op, Op::Region(_));
+    let at: Vec<usize> = (0..fused.equations.len()).filter(is_region).collect();
+    assert_eq!(at.len(), 2, "{fused}");
+    let mut moved = fused.clone();
+    moved.equations.swap(at[0], at[1]);
+    let stages = [("trace", program), ("fuse", fused), ("schedule", moved)];
+    let stages = stages.map(|(name, program)| (name.to_string(), program)).to_vec();
+    let answer = shown(&Compiled { what: "f".into(), stages, made: None }).expect("shown");
+    let name_of = |stage: usize, equation: usize| {
+        answer["stages"][stage]["equations"][equation]["region"].as_u64().expect("a region")
+    };
+    assert_eq!([name_of(1, at[0]), name_of(1, at[1])], [1, 0], "{answer}");
+    assert_eq!([name_of(2, at[0]), name_of(2, at[1])], [0, 1], "{answer}");
+    for region in answer["regions"].as_array().expect("a list") {
+        let equation = region["equation"].as_u64().expect("a number") as usize;
+        assert_eq!(name_of(2, equation), region["id"].as_u64().expect("a number"));
+    }
+    let sine = answer["stages"][1]["gone"].as_array().expect("a list").iter();
+    let into: Vec<&Value> =
+        sine.filter(|g| g["text"].as_str().unwrap_or("").contains("sin")).collect();
+    assert!(!into.is_empty() && into.iter().all(|gone| gone["region"] == 1), "{answer}");
+}
+
 #[test]
 fn regions_have_the_code_of_this_machine() {
     let program = traced(|x| (x * 3.0 + 0.125).sqrt() * x);
