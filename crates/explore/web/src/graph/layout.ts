@@ -35,6 +35,7 @@ const LEAF = { w: 132, h: 36 };
 const CLOSED = { w: 168, h: 50 };
 const PAD = 16;
 const HEAD = 30;
+const FOOT = 26;
 const SMALL = 60;
 /** Room for an edge at the side of a group. */
 const BESIDE = 6;
@@ -60,7 +61,7 @@ export function place(tree: Tree, source: Source): Scene {
       ...g.groups.map((c) => {
         if (!c.open) return CLOSED;
         const inner = plan(c);
-        return { w: Math.max(inner.w + 2 * PAD, CLOSED.w), h: inner.h + HEAD + PAD };
+        return { w: Math.max(inner.w + 2 * PAD, CLOSED.w), h: inner.h + HEAD + FOOT };
       }),
       ...g.leaves.map(() => LEAF),
     ];
@@ -89,7 +90,7 @@ export function place(tree: Tree, source: Source): Scene {
       const at = placed.at[k]!;
       const inner = c.open ? plans.get(c)! : null;
       const w = inner ? Math.max(inner.w + 2 * PAD, CLOSED.w) : CLOSED.w;
-      const h = inner ? inner.h + HEAD + PAD : CLOSED.h;
+      const h = inner ? inner.h + HEAD + FOOT : CLOSED.h;
       groupBox.set(c, boxes.length);
       homes[boxes.length] = { in: g, child: k, dx, dy };
       boxes.push({ x: dx + at.x, y: dy + at.y, w, h, leaf: -1, group: c });
