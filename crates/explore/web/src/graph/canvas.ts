@@ -13,10 +13,10 @@ export interface Look {
 
 const DIRECT = 500;
 const REST = 140;
-/** The zoom below which labels are hard to read, and that of a first look at a graph that is too tall. */
+/** Labels are hard to read below the first zoom; a graph that is too tall begins at the second. */
 const SMALL = 0.6;
 const FIRST = 0.85;
-/** The small drawing of the whole, in the corner: its width at most, and its share of the height. */
+/** The small drawing of the whole, in the corner: its width and its share of the height, at most. */
 const MAP = { width: 120, height: 0.42, margin: 12 };
 
 export class Drawing {

@@ -43,9 +43,9 @@ const BESIDE = 6;
 export interface Point { x: number; y: number }
 interface Placed {
   w: number; h: number; at: Point[];
-  /** By the numbers of two children, `a,b`, or of one and a port: the points of an edge that passes others. */
+  /** By two children, `a,b`, or one and a port: the points of an edge that passes others. */
   via?: Map<string, Point[]>;
-  /** Where edges from outside come in at the head, and where those to the outside go out at the foot. */
+  /** Where edges from outside come in at the head, and where others go out at the foot. */
   ports?: { in: number; out: number };
 }
 
@@ -110,7 +110,8 @@ export function place(tree: Tree, source: Source): Scene {
     for (let g: Group | null = tree.home[leaf] ?? null; g; g = g.parent) if (!g.open) closed = g;
     return closed ? groupBox.get(closed) ?? -1 : -1;
   };
-  // The way of an edge: out of the groups around its start, past what is between, into those around its end.
+  // The way of an edge: out of the groups around its start, past what is between, and into those
+  // around its end.
   const route = (a: number, b: number): Point[] => {
     let [from, to] = [homes[a]!, homes[b]!];
     const start: Point[] = [];
@@ -184,7 +185,8 @@ function byDagre(sizes: Size[], { edges, entered, left }: Group, order: number[]
     return { x: n.x - s.w / 2, y: n.y - s.h / 2 - top };
   });
   const size = { width: (graph.graph() as { width: number }).width, height: Math.max(...at.map((p, k) => p.y + sizes[k]!.h)) };
-  // The height of a layer by its middle. Edges bend between layers: past the boxes of one they are straight.
+  // The height of a layer by its middle. Edges bend between layers: past the boxes of one they are
+  // straight.
   const layers = new Map<number, number>();
   const layer = (y: number) => Math.round(y * 16);
   sizes.forEach((s, k) => {

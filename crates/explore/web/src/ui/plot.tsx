@@ -50,7 +50,8 @@ export function Plot(p: Props) {
     const ink = token("ink-3");
     const grid = { stroke: token("line"), width: 1 };
     const axis = { stroke: ink, grid, ticks: { ...grid, size: 4 }, font: "12px ui-sans-serif, system-ui, sans-serif", labelFont: "12px ui-sans-serif, system-ui, sans-serif" };
-    // On a logarithmic axis only powers of ten (of two on the x axis) get a line; of many, every second or third.
+    // On a logarithmic axis only powers of ten (of two on the x axis) get a line; of many, every
+    // second or third.
     const major = (base: number) => (_u: uPlot, splits: number[]) => {
       const power = (v: number) => Math.round(Math.log(v) / Math.log(base) * 1e6) / 1e6;
       const every = Math.ceil(splits.filter((v) => v && Number.isInteger(power(v))).length / 10);

@@ -101,7 +101,10 @@ const painted = (p) =>
     return colours.size;
   });
 
-/** Edges that pass over a box, or through a group, that neither of their ends is in: the curves as `canvas.ts` draws them. */
+/**
+ * Edges that pass over a box, or through a group that neither of their ends is in: of the curves as
+ * `canvas.ts` draws them.
+ */
 export const crossings = (p) =>
   p.evaluate(() => {
     const { boxes, edges, via } = document.querySelector("canvas.graph-canvas").drawing.scene;

@@ -50,7 +50,7 @@ export default async (bench) => {
         }
       }
       equal((await p.locator(".transport .count").textContent()).replace(/\s/g, ""), `${steps}/${steps}`, "the end of the sweep");
-      // The list of contributions has them all: a slope of few entries as numbers, else its formula or shape.
+      // The list of contributions has them all: a slope of few entries as numbers.
       for (const visit of tape.sweep.visits) {
         for (const c of visit.contributions) {
           const cell = (k) => p.locator(`tr[data-ledger="${visit.node}-${c.to}-${c.operand}"] td:nth-child(${k})`);

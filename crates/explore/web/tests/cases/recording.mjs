@@ -15,7 +15,7 @@ export default async (bench) => {
     await p.waitForSelector("canvas.graph-canvas");
     check((await p.locator("#main").textContent()).includes(graph.total.toLocaleString("en-US")), "the number of nodes");
     await p.waitForFunction(() => document.querySelector("canvas.graph-canvas").drawing?.scene);
-    // What runs outside of modules, as the sum of a residual connection, is with the modules around it.
+    // What runs outside of modules, as the sum of a residual connection, is with those around it.
     const closed = p.locator(".outline .group-row[aria-expanded=false]:not(:has-text('after the result'))");
     for (let k = 0; k < 100 && (await closed.count()) > 0; k++) await closed.first().click();
     await bench.drawn(p);
