@@ -308,6 +308,7 @@ export class Drawing {
         const b = boxes[edges[e + 1]!]!;
         if (plain) {
           context.moveTo(a.x + a.w / 2, a.y + a.h);
+          for (const p of via.get(e) ?? []) context.lineTo(p.x, p.y);
           context.lineTo(b.x + b.w / 2, b.y);
         } else curve(context, a, b, via.get(e));
       }

@@ -153,13 +153,31 @@ export function place(tree: Tree, source: Source): Scene {
 
 type Size = { w: number; h: number };
 
+/**
+ * Edges without those that would close a cycle. A group has the order of its first node, and may use
+ * what is computed after that; groups that interleave use each other.
+ */
+function acyclic(edges: [number, number][], order: number[]): [number, number][] {
+  const kept: [number, number][] = [];
+  const below = new Map<number, number[]>();
+  const add = ([a, b]: [number, number]) => {
+    kept.push([a, b]);
+    below.set(a, [...(below.get(a) ?? []), b]);
+  };
+  const reaches = (from: number, to: number, seen = new Set<number>()): boolean =>
+    from === to || (!seen.has(from) && !!seen.add(from) && (below.get(from) ?? []).some((k) => reaches(k, to, seen)));
+  edges.filter(([a, b]) => order[a]! < order[b]!).forEach(add);
+  for (const edge of edges) if (order[edge[0]]! >= order[edge[1]]! && !reaches(edge[1], edge[0])) add(edge);
+  return kept;
+}
+
 function byDagre(sizes: Size[], { edges, entered, left }: Group, order: number[]): Placed {
   if (sizes.length === 0) return { w: 0, h: 0, at: [] };
   const graph = new Graph();
   graph.setGraph({ rankdir: "TB", nodesep: 22, edgesep: 12, ranksep: 34, marginx: 0, marginy: 0 });
   graph.setDefaultEdgeLabel(() => ({}));
   sizes.forEach((s, k) => graph.setNode(String(k), { width: s.w, height: s.h }));
-  for (const [a, b] of edges) if (order[a]! < order[b]!) graph.setEdge(String(a), String(b));
+  for (const [a, b] of acyclic(edges, order)) graph.setEdge(String(a), String(b));
   // What is joined to nothing stands below what ran before it.
   const joined = new Set([...edges.flat(), ...entered, ...left]);
   const sequence = sizes.map((_, k) => k).sort((a, b) => order[a]! - order[b]!);

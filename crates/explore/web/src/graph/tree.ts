@@ -28,6 +28,8 @@ export interface Group {
 /** Ops of one group that are drawn at once at most: beyond it they are grouped by stretches. */
 const LEAVES = 6000;
 const STRETCH = 1000;
+/** What the recorder calls the model itself: its own ops are around those of its modules. */
+const MODEL = "(model)";
 
 export interface Tree { root: Group; groups: Group[]; home: Group[] }
 
@@ -110,7 +112,7 @@ function settle(source: Source): Int32Array {
   const { parts, total } = source;
   const own = (i: number) => {
     const part = source.part(i);
-    return part !== null && parts[part] ? part : -1;
+    return part !== null && parts[part] && parts[part]!.path !== MODEL ? part : -1;
   };
   // From the outermost to the part itself.
   const path = (part: number) => {
