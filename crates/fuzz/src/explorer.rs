@@ -98,6 +98,13 @@ fn feed_bodies(count: usize) {
         if body.get("points").is_none_or(|points| !points.is_array()) {
             let _ = pullback::catch(|| explorer.answer("POST", "/api/cost", "", &body));
         }
+        for (field, path) in
+            [("layers", "/api/memory"), ("id", "/api/preset"), ("model", "/api/program")]
+        {
+            if body.get(field).is_some() {
+                let _ = pullback::catch(|| explorer.answer("POST", path, "", &body));
+            }
+        }
         let _ = pullback::catch(|| explorer.answer("POST", "/api/nothing", "", &body));
     });
 }

@@ -43,6 +43,10 @@ pub enum State {
 pub struct Changes {
     /// Of each equation after it.
     pub states: Vec<State>,
+    /// For each equation after it, which one before it is the same.
+    pub of: Vec<Option<usize>>,
+    /// How many equations stand elsewhere among those that were there before.
+    pub moved: usize,
     /// Of equations before it, those that are gone.
     pub gone: Vec<(usize, Fate)>,
 }
@@ -159,7 +163,60 @@ pub fn between(before: &Program, after: &Program) -> Changes {
     };
     let states: Vec<State> = (0..new.len()).map(state).collect();
     let gone = fates(&matching, &states, &old);
-    Changes { states, gone }
+    let moved = moved(&matching.of);
+    Changes { states, of: matching.of, moved, gone }
+}
+
+/// How many of these are out of order: the fewest that, taken out, leave the others in order.
+fn moved(of: &[Option<usize>]) -> usize {
+    // The least end of an ordered sequence of each length.
+    let mut ends: Vec<usize> = Vec::new();
+    let known = of.iter().copied().flatten();
+    for place in known.clone() {
+        match ends.partition_point(|&end| end < place) {
+            at if at == ends.len() => ends.push(place),
+            at => ends[at] = place,
+        }
+    }
+    known.count() - ends.len()
+}
+
+/// Whether an equation is a fused region.
+pub fn is_region(e: &Equation) -> bool {
+    matches!(e.op, Op::Region(_) | Op::DotRegion(_))
+}
+
+/// For each equation that is a region, its number among them.
+fn numbers(program: &Program) -> Vec<Option<usize>> {
+    let mut next = 0..;
+    program.equations.iter().map(|e| if is_region(e) { next.next() } else { None }).collect()
+}
+
+/// For each stage, what each of its regions is called: by its number in the last stage, where a
+/// later pass may have moved it or made it larger; nothing if it is in none of them.
+pub fn regions(programs: &[&Program], changes: &[Changes]) -> Vec<Vec<Option<usize>>> {
+    let all: Vec<Vec<Option<usize>>> = programs.iter().map(|program| numbers(program)).collect();
+    let count = |stage: &[Option<usize>]| stage.iter().flatten().count();
+    let Some(last) = all.last() else { return Vec::new() };
+    let mut out = vec![(0..count(last)).map(Some).collect::<Vec<_>>()];
+    for (i, change) in changes.iter().enumerate().rev() {
+        let (before, after) = (&all[i], &all[i + 1]);
+        let mut names = vec![None; count(before)];
+        let later = &out[out.len() - 1];
+        for (new, old) in change.of.iter().enumerate() {
+            if let (Some(old), Some(new)) = (old.and_then(|old| before[old]), after[new]) {
+                names[old] = later[new];
+            }
+        }
+        for (old, fate) in &change.gone {
+            if let (Some(old), Fate::Fused(into)) = (before[*old], fate) {
+                names[old] = later[*into];
+            }
+        }
+        out.push(names);
+    }
+    out.reverse();
+    out
 }
 
 /// The names of the ops in a region: of its instructions that compute.
@@ -175,15 +232,56 @@ pub fn ops_of(op: &Op) -> Option<Vec<String>> {
     Some(dot.into_iter().chain(region.body.iter().filter_map(name)).collect())
 }
 
+/// The ops of new regions that no equation before is known to be.
+#[derive(Default)]
+struct NewRegions {
+    /// Of each region, how many there are of each name.
+    left: Vec<HashMap<String, usize>>,
+    /// Of each name, the regions that have it, in order; some may have been taken since.
+    named: HashMap<String, VecDeque<usize>>,
+}
+
+impl NewRegions {
+    /// Regions that are tried for one that grew.
+    const TRIED: usize = 64;
+
+    fn add(&mut self, region: usize, ops: Vec<String>) {
+        let mut left = HashMap::new();
+        for op in ops {
+            self.named.entry(op.clone()).or_default().push_back(region);
+            *left.entry(op).or_default() += 1;
+        }
+        self.left.push(left);
+    }
+
+    /// Takes these ops from the first region that has them all.
+    fn take(&mut self, ops: &[String]) -> Option<usize> {
+        let mut needed: HashMap<&str, usize> = HashMap::new();
+        ops.iter().for_each(|op| *needed.entry(op).or_default() += 1);
+        let queue = self.named.get_mut(ops.first()?)?;
+        let name = &ops[0];
+        while queue.front().is_some_and(|&region| self.left[region][name] == 0) {
+            queue.pop_front();
+        }
+        let has = |region: usize, op: &str| self.left[region].get(op).copied().unwrap_or(0);
+        let has_all = |region: &usize| needed.iter().all(|(op, n)| has(*region, op) >= *n);
+        let found = queue.iter().copied().take(NewRegions::TRIED).find(has_all)?;
+        for (op, n) in needed {
+            if let Some(left) = self.left[found].get_mut(op) {
+                *left -= n;
+            }
+        }
+        Some(found)
+    }
+}
+
 fn fates(matching: &Matching, states: &[State], old: &[u64]) -> Vec<(usize, Fate)> {
     let (before, after) = (matching.before, matching.after);
-    // The ops of new regions that no equation before is known to be, by name.
-    let mut fused: HashMap<String, VecDeque<usize>> = HashMap::new();
+    let mut fused = NewRegions::default();
     let regions = after.equations.iter().zip(states).filter_map(|(e, s)| Some((ops_of(&e.op)?, s)));
     for (region, (ops, state)) in regions.enumerate() {
-        if *state != State::Kept {
-            ops.into_iter().for_each(|op| fused.entry(op).or_default().push_back(region));
-        }
+        let is_new = *state != State::Kept;
+        fused.add(region, if is_new { ops } else { Vec::new() });
     }
     let kept: HashSet<u64> =
         (0..old.len()).filter(|&j| matching.taken[j]).map(|j| old[j]).collect();
@@ -198,13 +296,12 @@ fn fates(matching: &Matching, states: &[State], old: &[u64]) -> Vec<(usize, Fate
     let mut gone = Vec::new();
     for (j, e) in before.equations.iter().enumerate().filter(|(j, _)| !matching.taken[*j]) {
         // A region that grew takes its ops along.
-        let inside = ops_of(&e.op).and_then(|ops| ops.first().cloned());
-        let name = inside.unwrap_or_else(|| e.op.name().to_string());
+        let ops = ops_of(&e.op).unwrap_or_else(|| vec![e.op.name().to_string()]);
         let fate = if !needed[j] {
             Fate::Unused
         } else if kept.contains(&old[j]) {
             Fate::Duplicate
-        } else if let Some(region) = fused.get_mut(&name).and_then(VecDeque::pop_front) {
+        } else if let Some(region) = fused.take(&ops) {
             Fate::Fused(region)
         } else {
             Fate::Replaced

@@ -116,11 +116,15 @@ impl Chain {
     /// Runs it, and gives the run and its gradients.
     fn run(&self, way: Way) -> Answer<(Value, Vec<Tensor>)> {
         self.weights.iter().for_each(Tensor::zero_grad);
+        let budget = match way {
+            Way::Plain | Way::Checkpointed(_) => None,
+            Way::Budget(bytes) => Some(MemoryBudget::new(bytes)),
+        };
         let begun = Instant::now();
         let step = || -> Result<()> {
-            match way {
-                Way::Plain | Way::Checkpointed(_) => self.forward(way).backward(),
-                Way::Budget(bytes) => MemoryBudget::new(bytes).run(|| self.forward(way)).backward(),
+            match &budget {
+                None => self.forward(way).backward(),
+                Some(budget) => budget.run(|| self.forward(way)).backward(),
             }
         };
         let ((), report) = memory_report(step)?;
@@ -128,6 +132,10 @@ impl Chain {
         let gradients = self.weights.iter().filter_map(Tensor::grad).collect();
         let mut run = timeline(&report);
         run["seconds"] = json!(seconds);
+        // The timeline also has what the running op has just saved, before anything is dropped.
+        if let Some(budget) = &budget {
+            run["kept"] = json!(budget.used().kept);
+        }
         let (name, field, size) = match way {
             Way::Plain => ("plain", None, 0),
             Way::Checkpointed(segment) => ("checkpointed", Some("segment"), segment),

@@ -70,17 +70,23 @@ fn expression(subject: &Subject) -> Answer<Compiled> {
 /// # Errors
 /// If a program is invalid.
 pub fn shown(compiled: &Compiled) -> Answer<Value> {
-    let mut stages = Vec::new();
-    let mut before: Option<&Program> = None;
-    for (i, (name, program)) in compiled.stages.iter().enumerate() {
-        program.verify_deeply()?;
-        let seconds = i.checked_sub(1).and_then(|i| compiled.made.as_ref()?.passes.get(i));
-        stages.push(stage(name, program, before, seconds.map_or(0.0, |p| p.3.as_secs_f64())));
-        before = Some(program);
-    }
-    let Some((_, last)) = compiled.stages.last() else {
+    let programs: Vec<&Program> = compiled.stages.iter().map(|(_, program)| program).collect();
+    let Some(last) = programs.last().copied() else {
         return Err(Problem::file("there is no program in it"));
     };
+    for program in &programs {
+        program.verify_deeply()?;
+    }
+    let changes: Vec<Changes> =
+        programs.windows(2).map(|two| changes::between(two[0], two[1])).collect();
+    let numbers = changes::regions(&programs, &changes);
+    let mut stages = Vec::new();
+    for (i, (name, _)) in compiled.stages.iter().enumerate() {
+        let pass = i.checked_sub(1).map(|before| (programs[before], &changes[before]));
+        let seconds = i.checked_sub(1).and_then(|i| compiled.made.as_ref()?.passes.get(i));
+        let seconds = seconds.map_or(0.0, |p| p.3.as_secs_f64());
+        stages.push(stage(name, programs[i], pass, &numbers[i], seconds));
+    }
     let kernels: Vec<Value> = compiled
         .made
         .iter()
@@ -112,18 +118,24 @@ fn text(program: &Program, e: &Equation) -> String {
     format!("let {} = {op} {}", outputs.join(", "), inputs.join(" ")).trim_end().to_string()
 }
 
-fn stage(name: &str, program: &Program, before: Option<&Program>, seconds: f64) -> Value {
-    let Changes { states, gone } = match before {
-        Some(before) => changes::between(before, program),
-        None => Changes { states: vec![State::New; program.equations.len()], gone: Vec::new() },
+/// A stage: its equations, and what the pass before it changed. `numbers` are those of its regions.
+fn stage(
+    name: &str,
+    program: &Program,
+    pass: Option<(&Program, &Changes)>,
+    numbers: &[Option<usize>],
+    seconds: f64,
+) -> Value {
+    let states = match pass {
+        Some((_, changes)) => changes.states.clone(),
+        None => vec![State::New; program.equations.len()],
     };
+    let (before, gone) = (pass.map(|(before, _)| before), pass.map_or(&[][..], |(_, c)| &c.gone));
+    let moved = pass.map_or(0, |(_, changes)| changes.moved);
     let mut equations = Vec::new();
-    let mut region = 0;
+    let mut regions = numbers.iter().copied();
     for (i, (e, state)) in program.equations.iter().zip(&states).enumerate().take(LISTED) {
-        let mine = matches!(e.op, Op::Region(_) | Op::DotRegion(_)).then(|| {
-            region += 1;
-            region - 1
-        });
+        let mine = if changes::is_region(e) { regions.next().flatten() } else { None };
         let names = |vars: &[Var]| vars.iter().map(ToString::to_string).collect::<Vec<_>>();
         equations.push(json!({
             "index": i, "text": text(program, e), "op": e.op.name(), "family": family(&e.op),
@@ -141,7 +153,7 @@ fn stage(name: &str, program: &Program, before: Option<&Program>, seconds: f64) 
     let count = |wanted: State| states.iter().filter(|state| **state == wanted).count();
     let fate = |wanted: &dyn Fn(Fate) -> bool| gone.iter().filter(|(_, f)| wanted(*f)).count();
     let (added, rewired) = (count(State::New), count(State::Rewired));
-    let unchanged = before.is_some() && added + rewired + gone.len() == 0;
+    let unchanged = before.is_some() && added + rewired + moved + gone.len() == 0;
     let mut into: Vec<usize> = gone
         .iter()
         .filter_map(|(_, fate)| if let Fate::Fused(region) = fate { Some(*region) } else { None })
@@ -151,7 +163,7 @@ fn stage(name: &str, program: &Program, before: Option<&Program>, seconds: f64) 
     let shown = gone.iter().take(LISTED).filter_map(|&(i, fate)| {
         let before = before?;
         let (how, region) = match fate {
-            Fate::Fused(region) => ("fused", Some(region)),
+            Fate::Fused(region) => ("fused", numbers[region]),
             Fate::Duplicate => ("duplicate", None),
             Fate::Unused => ("unused", None),
             Fate::Replaced => ("replaced", None),
@@ -162,7 +174,7 @@ fn stage(name: &str, program: &Program, before: Option<&Program>, seconds: f64) 
     json!({
         "name": name, "before": before.map_or(0, |before| before.equations.len()),
         "after": program.equations.len(), "seconds": seconds,
-        "added": added, "rewired": rewired, "removed": gone.len(),
+        "added": added, "rewired": rewired, "moved": moved, "removed": gone.len(),
         "fused": fate(&|f| matches!(f, Fate::Fused(_))), "into": into.len(),
         "duplicate": fate(&|f| f == Fate::Duplicate), "unused": fate(&|f| f == Fate::Unused),
         "replaced": fate(&|f| f == Fate::Replaced), "unchanged": unchanged,
@@ -191,14 +203,14 @@ fn regions(program: &Program) -> Vec<Value> {
 
 /// Machine code of regions: the numbers of the regions it is for, and its text.
 fn machine_code(program: &Program) -> Vec<(Vec<usize>, String)> {
-    let is_region = |e: &Equation| matches!(e.op, Op::Region(_) | Op::DotRegion(_));
-    let count = program.equations.iter().filter(|e| is_region(e)).count();
+    let count = program.equations.iter().filter(|e| changes::is_region(e)).count();
     let Ok(planned) = Planned::new(program, Target::default()) else { return Vec::new() };
     if count == 0 || count > CODED || planned.plan().all_constants() > CONSTANTS {
         return Vec::new();
     }
     // Planning may add equations; regions stay in order.
-    let planned = planned.program().equations.iter().enumerate().filter(|(_, e)| is_region(e));
+    let planned = planned.program().equations.iter().enumerate();
+    let planned = planned.filter(|(_, e)| changes::is_region(e));
     let numbers: Vec<usize> = planned.map(|(i, _)| i).collect();
     let of = |code: pullback::NativeCode| {
         let number = |equation| numbers.iter().position(|&i| i == equation);

@@ -192,6 +192,7 @@ fn memory_has_its_valley_and_marks_what_runs_again() {
     assert_eq!(number(&runs[0], "recomputed"), 0);
     for run in &runs[1..] {
         assert!(number(run, "kept") < number(&runs[0], "kept"), "{}", run["name"]);
+        assert!(run["budget"].is_null() || number(run, "kept") <= number(run, "budget"), "{run}");
         assert!(number(run, "recomputed") > 0, "{}", run["name"]);
         let marked = run["timeline"].as_array().unwrap().iter().filter(|m| m["recomputed"] == true);
         assert_eq!(marked.count() as u64, number(run, "recomputed"));

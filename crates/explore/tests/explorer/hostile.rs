@@ -59,10 +59,18 @@ fn every_answer_carries_the_policy() {
     let address = serve(default_subject());
     for path in ["/", "/app.js", "/app.css", "/api/start", "/nothing"] {
         let head = get(address, path).head;
-        let policy = "content-security-policy: default-src 'none'; script-src 'self';";
-        assert!(head.contains(policy), "{head}");
-        assert!(head.contains("x-content-type-options: nosniff"));
-        assert!(head.contains("cache-control: no-store"));
+        let line = |line: &str| assert!(head.lines().any(|one| one == line), "{line}: {head}");
+        line(
+            "content-security-policy: default-src 'none'; script-src 'self'; style-src 'self'; \
+             img-src 'self' data:; font-src 'self' data:; connect-src 'self'; base-uri 'none'; \
+             form-action 'none'; frame-ancestors 'none'",
+        );
+        line("x-content-type-options: nosniff");
+        line("x-frame-options: deny");
+        line("referrer-policy: no-referrer");
+        line("cross-origin-resource-policy: same-origin");
+        line("cross-origin-opener-policy: same-origin");
+        line("cache-control: no-store");
         assert!(!head.contains("access-control-allow-origin"));
     }
     let page = get(address, "/");
@@ -108,7 +116,12 @@ fn wrong_methods_paths_types_and_bodies() {
         assert_eq!(sent(body.as_bytes()).problem(), (400, "request".into()), "{body}");
     }
     assert_eq!(sent(&[0xff, 0xfe]).problem(), (400, "request".into()));
-    assert_eq!(sent(&vec![b' '; 70_000]).problem(), (413, "request".into()));
+    // As long as may be, and one byte more.
+    let mut longest = br#"{"expression":"x"}"#.to_vec();
+    longest.resize(65_536, b' ');
+    assert_eq!(sent(&longest).status, 200);
+    longest.push(b' ');
+    assert_eq!(sent(&longest).problem(), (413, "request".into()));
     let deep = format!("{}1{}", "[".repeat(20_000), "]".repeat(20_000));
     let deep = format!(r#"{{"expression":"x","values":{{"x":{deep}}}}}"#);
     assert_eq!(sent(deep.as_bytes()).problem(), (400, "request".into()));
@@ -152,11 +165,17 @@ fn bad_and_oversized_expressions() {
     for (path, body) in [
         ("/api/op", json!({ "expression": "x^2", "node": 99 })),
         ("/api/op", json!({ "expression": "x^2", "node": 1, "tangents": [1, 2] })),
-        ("/api/cost", json!({ "points": [[1_000_000, 1]] })),
+        ("/api/cost", json!({ "points": [[1025, 1]] })),
+        ("/api/cost", json!({ "points": [[1, 1025]] })),
+        ("/api/cost", json!({ "points": [[0, 1]] })),
         ("/api/cost", json!({ "points": vec![[1, 1]; 33] })),
         ("/api/cost", json!({})),
-        ("/api/memory", json!({ "layers": 100_000 })),
+        ("/api/memory", json!({ "layers": 129 })),
+        ("/api/memory", json!({ "width": 257 })),
+        ("/api/memory", json!({ "batch": 257 })),
         ("/api/memory", json!({ "segment": 0 })),
+        ("/api/memory", json!({ "layers": 4, "segment": 5 })),
+        ("/api/memory", json!({ "budget": -1 })),
         ("/api/preset", json!({ "id": "none" })),
         ("/api/program", json!({ "model": "none" })),
     ] {

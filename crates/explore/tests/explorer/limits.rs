@@ -2,7 +2,7 @@
 
 use super::recordings::captured;
 use pullback::Tensor;
-use pullback::record_file::{MAX_LIST, MAX_NAME, MAX_NODES, Recording};
+use pullback::record_file::{MAX_BYTES, MAX_LIST, MAX_NAME, MAX_NODES, Recording};
 use pullback_explore::answer::recording::{Opened, PAGE};
 
 /// A file, byte by byte, as the recorder would not write it.
@@ -79,7 +79,11 @@ fn what_would_be_repeated_too_often_is_refused() {
 fn answers_about_the_largest_lists_are_small() {
     let file = File::new(MAX_NAME, PAGE, MAX_LIST);
     let opened = file.end(PAGE, MAX_LIST).expect("it is within the limits");
-    let tape = opened.answer("/api/recording/tape", "").expect("a page");
+    let tape = opened.answer("/api/recording/tape", "from=0&count=100000").expect("a page");
+    assert_eq!(
+        (&tape["total"], tape["nodes"].as_array().map(Vec::len)),
+        (&(PAGE + 1).into(), Some(PAGE))
+    );
     assert!(tape.to_string().len() < 8 << 20, "{} bytes", tape.to_string().len());
     let formula = tape["nodes"][1]["formula"].as_str().expect("a formula");
     assert_eq!(formula.matches("xx,").count(), 16);
@@ -89,6 +93,17 @@ fn answers_about_the_largest_lists_are_small() {
     let visit = &sweep["visits"][0];
     let shown = visit["contributions"].as_array().expect("a list").len();
     assert_eq!(visit["left_out"], MAX_LIST - shown);
+}
+
+#[test]
+fn a_file_that_is_too_large_is_not_read() {
+    let place = tempfile::tempdir().expect("a folder");
+    let path = place.path().join("large.pullback");
+    // Nothing but its length is on the disk.
+    let file = std::fs::File::create(&path).expect("a file");
+    file.set_len(MAX_BYTES as u64 + 1).expect("a length");
+    let message = Opened::file(&path).err().expect("it is refused").message;
+    assert!(message.ends_with(&format!("is larger than {MAX_BYTES} bytes")), "{message}");
 }
 
 /// What is recorded can be read again: names that are too long are cut.

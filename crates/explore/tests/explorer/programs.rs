@@ -91,6 +91,96 @@ fn every_equation_is_accounted_for() {
     assert!(fused >= 3, "{answer}");
 }
 
+/// The order alone is a change too, and regions are known by their numbers in the last stage.
+#[test]
+fn what_moves_is_said_and_keeps_its_name() {
+    let ordered = |first: bool| {
+        traced(move |x| {
+            let (a, b) = if first {
+                let a = x.sin();
+                (a, x.exp())
+            } else {
+                let b = x.exp();
+                (x.sin(), b)
+            };
+            (a * b).sum()
+        })
+    };
+    let stage = change(ordered(true), ordered(false));
+    assert!(counts(&stage) == [0; 6] && stage["moved"] == 1, "{stage}");
+    assert!(stage["unchanged"] == false && stage["equations"][0]["op"] == "exp", "{stage}");
+
+    let specs = [Spec::cpu(DType::F32, [100]), Spec::cpu(DType::F32, [7])];
+    let two = |x: &[Tensor]| pullback::cat(&[&(&x[0] * 3.0).sin(), &x[1].exp().tanh()], 0);
+    let program = trace(two, &specs).expect("a program");
+    let passes = Pipeline::standard(Target::default(), |_, _| None);
+    let (_, mut stages) = passes.run_in_stages(&program).expect("it compiles");
+    let fused = stages.pop().expect("a stage").program;
+    let is_region = |i: &usize| matches!(fused.equations[*i].op, Op::Region(_));
+    let at: Vec<usize> = (0..fused.equations.len()).filter(is_region).collect();
+    assert_eq!(at.len(), 2, "{fused}");
+    let mut moved = fused.clone();
+    moved.equations.swap(at[0], at[1]);
+    let stages = [("trace", program), ("fuse", fused), ("schedule", moved)];
+    let stages = stages.map(|(name, program)| (name.to_string(), program)).to_vec();
+    let answer = shown(&Compiled { what: "f".into(), stages, made: None }).expect("shown");
+    let name_of = |stage: usize, equation: usize| {
+        answer["stages"][stage]["equations"][equation]["region"].as_u64().expect("a region")
+    };
+    assert_eq!([name_of(1, at[0]), name_of(1, at[1])], [1, 0], "{answer}");
+    assert_eq!([name_of(2, at[0]), name_of(2, at[1])], [0, 1], "{answer}");
+    for region in answer["regions"].as_array().expect("a list") {
+        let equation = region["equation"].as_u64().expect("a number") as usize;
+        assert_eq!(name_of(2, equation), region["id"].as_u64().expect("a number"));
+    }
+    let sine = answer["stages"][1]["gone"].as_array().expect("a list").iter();
+    let into: Vec<&Value> =
+        sine.filter(|g| g["text"].as_str().unwrap_or("").contains("sin")).collect();
+    assert!(!into.is_empty() && into.iter().all(|gone| gone["region"] == 1), "{answer}");
+}
+
+/// Regions that a matrix product takes along are found again by all of their ops.
+#[test]
+fn regions_that_grow_are_told_apart() {
+    let specs = [[16, 16], [16, 16], [16, 16]].map(|shape| Spec::cpu(DType::F32, shape));
+    let three = |x: &[Tensor]| {
+        let a = (x[0].matmul(&x[1]) + &x[2] + &x[0]).relu();
+        let b = (a.matmul(&x[1]) + &x[2]).tanh();
+        (b.matmul(&x[1]) + &x[2]).exp()
+    };
+    let program = trace(three, &specs).expect("a program");
+    let passes = Pipeline::standard(Target::default(), |_, _| None);
+    let (_, stages) = passes.run_in_stages(&program).expect("it compiles");
+    let named = stages.into_iter().map(|s| (s.name.to_string(), s.program));
+    let stages = std::iter::once(("trace".to_string(), program)).chain(named).collect();
+    let answer = shown(&Compiled { what: "f".into(), stages, made: None }).expect("shown");
+    let of = |what: &str| {
+        let has = |r: &&Value| r["ops"].as_array().expect("a list").iter().any(|op| op == what);
+        answer["regions"].as_array().expect("a list").iter().find(has).expect("a region")["id"]
+            .clone()
+    };
+    let [first, second, third] = ["relu", "tanh", "exp"].map(of);
+    assert!(first != second && second != third && first != third, "{answer}");
+    let stages = answer["stages"].as_array().expect("a list");
+    for stage in stages {
+        for (op, region) in [("relu", &first), ("tanh", &second), ("exp", &third)] {
+            let gone = stage["gone"].as_array().expect("a list").iter();
+            let mine = |g: &&Value| g["text"].as_str().unwrap_or("").contains(&format!("= {op} "));
+            for gone in gone.filter(mine).filter(|g| g["how"] == "fused") {
+                assert_eq!(&gone["region"], region, "{op} in {}", stage["name"]);
+            }
+        }
+        // The regions of every stage are, in order, what they became.
+        let listed = stage["equations"].as_array().expect("a list").iter();
+        let regions: Vec<&Value> = listed.map(|e| &e["region"]).filter(|r| !r.is_null()).collect();
+        if !regions.is_empty() {
+            assert_eq!(regions, [&first, &second, &third], "{}", stage["name"]);
+        }
+    }
+    let fused = stages.iter().filter(|s| s["fused"].as_u64() > Some(0)).count();
+    assert!(fused >= 2, "the products take the regions along: {answer}");
+}
+
 #[test]
 fn regions_have_the_code_of_this_machine() {
     let program = traced(|x| (x * 3.0 + 0.125).sqrt() * x);

@@ -66,3 +66,36 @@ fn vanishing_layers_are_flagged() {
     let broken: Value = get(address, "/api/run").json();
     assert!(broken["error"]["message"].as_str().unwrap().contains("line 1"), "{broken}");
 }
+
+/// Only the folder that was named is read, and no file in it that is too large.
+#[test]
+fn files_of_a_run_are_in_its_folder() {
+    let place = tempfile::tempdir().expect("a folder");
+    let [folder, elsewhere] = ["run", "secret"].map(|name| place.path().join(name));
+    std::fs::create_dir(&folder).expect("a folder");
+    let row = r#"{"step":1,"epoch":0,"seconds":0.5,"loss":2.5}"#;
+    std::fs::write(&elsewhere, format!("{row}\n")).expect("written");
+    let address = serve(Subject::Run(folder.clone()));
+    let refused = |what: &str| {
+        let reply = get(address, "/api/run");
+        assert_eq!(reply.problem(), (400, "file".into()), "{what}");
+        let message = reply.json()["error"]["message"].as_str().unwrap_or_default().to_string();
+        assert!(message.contains(what), "{message}");
+    };
+    let log = folder.join("log.jsonl");
+    refused("log.jsonl cannot be read");
+    #[cfg(unix)]
+    {
+        std::os::unix::fs::symlink(&elsewhere, &log).expect("a link");
+        refused("log.jsonl is not a file");
+        std::fs::remove_file(&log).expect("removed");
+    }
+    std::fs::create_dir(&log).expect("a folder");
+    refused("log.jsonl is not a file");
+    std::fs::remove_dir(&log).expect("removed");
+    // Nothing but its length is on the disk.
+    std::fs::File::create(&log).and_then(|file| file.set_len((256 << 20) + 1)).expect("a length");
+    refused("log.jsonl is larger than");
+    std::fs::copy(&elsewhere, &log).expect("copied");
+    assert_eq!(get(address, "/api/run").status, 200);
+}

@@ -2,7 +2,7 @@
 
 use super::{default_subject, get, post, request};
 use pullback_explore::Explorer;
-use pullback_explore::server::{Limits, Server};
+use pullback_explore::server::{Limits, RUNNING, Server, WAITING};
 use serde_json::json;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -11,7 +11,11 @@ use std::time::{Duration, Instant};
 const READING: Duration = Duration::from_millis(400);
 
 fn serve(connections: usize) -> SocketAddr {
-    let limits = Limits { computing: Duration::from_millis(300), reading: READING, connections };
+    let computing = Duration::from_millis(300);
+    serve_within(Limits { computing, reading: READING, connections })
+}
+
+fn serve_within(limits: Limits) -> SocketAddr {
     let here = IpAddr::V4(Ipv4Addr::LOCALHOST);
     let explorer = Explorer::new(default_subject());
     let server = Server::limited(explorer, here, 0, limits).expect("a free port");
@@ -109,6 +113,42 @@ fn a_computation_that_takes_too_long() {
     assert_eq!(reply.problem(), (503, "time".into()));
     assert!(begun.elapsed() < Duration::from_secs(10), "{:?}", begun.elapsed());
     is_up(address);
+}
+
+/// Four are computed at a time, 32 wait, and the others are told so at once.
+#[test]
+fn more_than_may_wait() {
+    // However busy the machine is, none of them takes too long.
+    let computing = Duration::from_secs(600);
+    let address = serve_within(Limits { computing, connections: 200, ..Limits::default() });
+    let asked: Vec<_> = (0..60)
+        .map(|_| {
+            let slow = json!({ "points": vec![[64, 64]; 4] });
+            std::thread::spawn(move || post(address, "/api/cost", &slow))
+        })
+        .collect();
+    let replies: Vec<super::Reply> = asked.into_iter().map(|t| t.join().expect("sent")).collect();
+    let refused: Vec<_> = replies.iter().filter(|reply| reply.status != 200).collect();
+    assert!((1..=60 - RUNNING - WAITING).contains(&refused.len()), "{}", refused.len());
+    for reply in refused {
+        assert_eq!(reply.problem(), (503, "busy".into()));
+    }
+    is_up(address);
+}
+
+/// What the tests above make shorter is, for users, as SCHEMA.md says.
+#[test]
+fn limits_are_those_of_the_schema() {
+    let Limits { computing, reading, connections } = Limits::default();
+    let text = include_str!("../../SCHEMA.md").split_whitespace().collect::<Vec<_>>().join(" ");
+    for sentence in [
+        format!("A computation gets {} seconds", computing.as_secs()),
+        format!("at most {RUNNING} run at a time, more than {WAITING} waiting get 503"),
+        format!("not complete after {} seconds", reading.as_secs()),
+        format!("At most {connections} are open"),
+    ] {
+        assert!(text.contains(&sentence), "SCHEMA.md does not say: {sentence}");
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { useAsk, written } from "./api";
 import { KEYS, listen } from "./keys";
-import { Guide, GUIDE } from "./guide";
+import { Guide, openGuide } from "./guide";
 import { Predict } from "./predict";
 import type { Start, Tape } from "./schema";
 import { choose, Side } from "./side";
@@ -39,9 +39,9 @@ export function App({ start }: { start: Start }) {
     history.replaceState(null, "", write(get()));
     try {
       await navigator.clipboard.writeText(location.href);
-      say("The link is in the clipboard: it opens exactly this.");
+      say("The link is in the clipboard: it opens this view.");
     } catch {
-      say("The address bar has the link to exactly this.");
+      say("The address bar has the link to this view.");
     }
   };
   const say = (text: string) => {
@@ -58,7 +58,7 @@ export function App({ start }: { start: Start }) {
       if (key === "?") setHelp(true);
       else if (key === "t") flip();
       else if (key === "s") void share();
-      else if (key === "g") set({ guide: shown.guide === null ? 0 : null, ...(shown.guide === null ? GUIDE[0]!.go(start) : {}) });
+      else if (key === "g") shown.guide === null ? openGuide(start) : set({ guide: null });
       else if (key === "/") document.getElementById("expression")?.focus();
       else if (key === "e") {
         const at = start.examples.findIndex((e) => e.expression === get().expression);
@@ -91,7 +91,7 @@ export function App({ start }: { start: Start }) {
             ))}
           </nav>
           <div class="tools">
-            {shown.guide === null && <button class="btn guide-button" onClick={() => set({ guide: 0, ...GUIDE[0]!.go(start) })} title="The five-minute guide (g)">Guide</button>}
+            {shown.guide === null && <button class="btn guide-button" onClick={() => openGuide(start)} title="The five-minute guide (g)">Guide</button>}
             <button class="btn icon" onClick={share} aria-label="Copy a link to what you see" title="Copy a link (s)"><Icon name="link" /></button>
             <button class="btn icon" onClick={flip} aria-label={dark ? "Use the light theme" : "Use the dark theme"} title="Light or dark (t)"><Icon name={dark ? "sun" : "moon"} /></button>
             <button class="btn icon" onClick={() => setHelp(true)} aria-label="Keyboard and help" title="Keyboard (?)"><Icon name="help" /></button>
@@ -155,7 +155,7 @@ function Current({ start, tape, busy, failed }: { start: Start; tape: Tape | nul
   if (shown.view === "tangents") return <TangentsView tape={tape} />;
   return (
     <div class={`stack gap ${busy ? "busy" : ""}`}>
-      {shown.view === "forward" ? <ForwardView tape={tape} /> : <ReverseView tape={tape} />}
+      {shown.view === "forward" ? <ForwardView tape={tape} begin={() => openGuide(start)} /> : <ReverseView tape={tape} />}
     </div>
   );
 }
@@ -180,7 +180,7 @@ function Help({ open, close, start }: { open: boolean; close: () => void; start:
           <summary>Functions for expressions ({start.functions.length})</summary>
           <p class="small mono">{start.functions.join(", ")}</p>
         </details>
-        <p class="small muted">Every number on this page was computed by the engine, Pullback {start.version}. The page itself differentiates nothing. The address holds everything you see, so a copied link reproduces it.</p>
+        <p class="small muted">Every number on this page was computed by the engine, Pullback {start.version}. The page itself differentiates nothing. The address holds what you chose, so a copied link opens the same; how a graph is zoomed and which of its groups are open is not in it.</p>
       </div>
     </dialog>
   );

@@ -11,10 +11,10 @@ const base = (start: Start): Partial<State> => {
   return { ...fresh, expression: first?.expression ?? "", values: first?.values ?? {} };
 };
 
-export const GUIDE: Stop[] = [
+const GUIDE: Stop[] = [
   {
     title: "A program is a list of small steps",
-    text: <>To run <i>L = xy + sin(xy)</i>, the engine computes one small step after another and writes each down. That list is the <b>tape</b>. Press <kbd>→</kbd> to run it, step by step.</>,
+    text: <>To run <i>L = xy + sin(xy)</i>, the engine computes one small step after another and writes each down. That list is the <b>tape</b>. Step on, with <kbd>→</kbd> or the arrow below, and watch it run.</>,
     go: (s) => ({ ...base(s), view: "forward", forward: 0 }),
   },
   {
@@ -24,7 +24,7 @@ export const GUIDE: Stop[] = [
   },
   {
     title: "Read the tape backward",
-    text: <>The question is now: if this value changed a little, how much would <i>L</i> change? For <i>L</i> itself the answer is 1: the <b>seed</b>. Every other register begins at 0. Press <kbd>→</kbd>.</>,
+    text: <>The question is now: if this value changed a little, how much would <i>L</i> change? For <i>L</i> itself the answer is 1: the <b>seed</b>. Every other register begins at 0. Step on.</>,
     go: (s) => ({ ...base(s), view: "reverse", reverse: 1 }),
   },
   {
@@ -53,6 +53,8 @@ export const GUIDE: Stop[] = [
     go: (s) => ({ ...base(s), view: "memory" }),
   },
 ];
+
+export const openGuide = (start: Start): void => set({ guide: 0, ...GUIDE[0]!.go(start) });
 
 export function Guide({ start }: { start: Start }) {
   const { guide } = useShown();

@@ -109,7 +109,7 @@ export interface Equation {
 }
 export interface Stage {
   name: string; before: number; after: number; seconds: number; removed: number; added: number;
-  rewired: number; fused: number; into: number; duplicate: number; unused: number; replaced: number;
+  rewired: number; moved: number; fused: number; into: number; duplicate: number; unused: number; replaced: number;
   equations: Equation[]; gone: { text: string; how: "fused" | "duplicate" | "unused" | "replaced"; region: number | null }[];
   unchanged?: boolean; left_out?: number;
 }

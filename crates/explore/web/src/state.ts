@@ -29,16 +29,23 @@ export interface State {
   budget: number | null;
   stage: number | null;
   model: string | null;
+  /** What colours the graph; null: families. */
+  colour: string | null;
+  /** Whether the memory view of a recording shows a chain of layers instead: `chain`. */
+  memory: string | null;
+  /** What of the layers the training view shows, and the chosen layer. */
+  what: string | null;
+  layer: string | null;
 }
 
 const empty: State = {
   view: "forward", subject: "expression", expression: "", values: {}, forward: null, reverse: 0,
   tangent: null, direction: null, node: null, preset: null, guide: null, n: 64, m: 1, layers: null,
-  segment: null, budget: null, stage: null, model: null,
+  segment: null, budget: null, stage: null, model: null, colour: null, memory: null, what: null, layer: null,
 };
 
 const NUMBERS = ["forward", "reverse", "tangent", "node", "guide", "n", "m", "layers", "segment", "budget", "stage"] as const;
-const TEXTS = ["preset", "model"] as const;
+const TEXTS = ["preset", "model", "colour", "memory", "what", "layer"] as const;
 
 export function read(hash: string, first: State): State {
   const [path, query] = hash.replace(/^#\/?/, "").split("?");

@@ -13,6 +13,11 @@ export interface Look {
 
 const DIRECT = 500;
 const REST = 140;
+/** Labels are hard to read below the first zoom; a graph that is too tall begins at the second. */
+const SMALL = 0.6;
+const FIRST = 0.85;
+/** The small drawing of the whole, in the corner: its width and its share of the height, at most. */
+const MAP = { width: 120, height: 0.42, margin: 12 };
 
 export class Drawing {
   k = 1;
@@ -62,6 +67,35 @@ export class Drawing {
     if (!this.scene) return;
     const k = Math.min(this.width / (this.scene.width + 60), this.height / (this.scene.height + 60), 1.15);
     this.go(k, (this.width - this.scene.width * k) / 2, (this.height - this.scene.height * k) / 2, false);
+  }
+
+  /** The first look: everything, or, where its labels would be too small, the top of it. */
+  begin(): void {
+    this.fit();
+    if (!this.scene || this.k >= SMALL) return;
+    const k = Math.max(SMALL, Math.min(FIRST, this.width / (this.scene.width + 60)));
+    // One that is far too wide as well has no top to begin at.
+    if (this.scene.width * k < 2 * this.width) this.go(k, (this.width - this.scene.width * k) / 2, 20, false);
+  }
+
+  /** Where the whole is drawn small, while the screen shows a part of it. */
+  private map(): { x: number; y: number; w: number; h: number; s: number } | null {
+    if (!this.scene) return null;
+    const { width, height } = this.scene;
+    const all = this.x >= -1 && this.y >= -1 && this.x + width * this.k <= this.width + 1 && this.y + height * this.k <= this.height + 1;
+    if (all || width * height === 0) return null;
+    const s = Math.min(Math.min(MAP.width, this.width * 0.3) / width, (this.height * MAP.height) / height);
+    const [w, h] = [Math.max(width * s, 8), Math.max(height * s, 8)];
+    return { x: this.width - w - MAP.margin, y: this.height - h - MAP.margin, w, h, s };
+  }
+
+  /** Moves to a point of the small drawing; whether the point is on it (or `held`). */
+  follow(px: number, py: number, held = false): boolean {
+    const map = this.map();
+    if (!map) return held;
+    if (!held && (px < map.x - 4 || py < map.y - 4 || px > map.x + map.w + 4 || py > map.y + map.h + 4)) return false;
+    this.go(this.k, this.width / 2 - ((px - map.x) / map.s) * this.k, this.height / 2 - ((py - map.y) / map.s) * this.k, false);
+    return true;
   }
 
   centre(box: number, k = Math.max(this.k, 0.8)): void {
@@ -274,6 +308,7 @@ export class Drawing {
         const b = boxes[edges[e + 1]!]!;
         if (plain) {
           context.moveTo(a.x + a.w / 2, a.y + a.h);
+          for (const p of via.get(e) ?? []) context.lineTo(p.x, p.y);
           context.lineTo(b.x + b.w / 2, b.y);
         } else curve(context, a, b, via.get(e));
       }
@@ -334,6 +369,30 @@ export class Drawing {
       }
       context.stroke();
     }
+    this.corner(context);
+  }
+
+  /** The whole, small, with a frame around what the screen shows. */
+  private corner(context: CanvasRenderingContext2D): void {
+    const map = this.map();
+    if (!map) return;
+    const look = this.look!;
+    context.setTransform(this.ratio, 0, 0, this.ratio, 0, 0);
+    context.fillStyle = look.sheet;
+    context.strokeStyle = look.line;
+    context.lineWidth = 1;
+    context.beginPath();
+    context.roundRect(map.x - 5, map.y - 5, map.w + 10, map.h + 10, 6);
+    context.fill();
+    context.stroke();
+    context.imageSmoothingEnabled = true;
+    context.drawImage(this.overviewOf(), map.x, map.y, map.w, map.h);
+    const clamp = (v: number, most: number) => Math.max(0, Math.min(most, v));
+    const [x0, y0] = [clamp((-this.x / this.k) * map.s, map.w), clamp((-this.y / this.k) * map.s, map.h)];
+    const [x1, y1] = [clamp(((this.width - this.x) / this.k) * map.s, map.w), clamp(((this.height - this.y) / this.k) * map.s, map.h)];
+    context.strokeStyle = look.accent;
+    context.lineWidth = 2;
+    context.strokeRect(map.x + x0 - 2, map.y + y0 - 2, x1 - x0 + 4, y1 - y0 + 4);
   }
 }
 

@@ -5,6 +5,9 @@
 // the same kind of layout in linear time: ranks by longest path, order within a rank by the means
 // of neighbours, positions by a few rounds of moving towards them. Very tall results are folded
 // into columns. A group whose children keep their sizes keeps its layout.
+//
+// An edge between two groups leaves the one by a port at its foot and enters the other by a port at
+// its head. The ports are nodes for Dagre, which leads edges to them around the boxes in between.
 import { Graph, layout as dagre } from "@dagrejs/dagre";
 import { extent } from "../format";
 import type { Group, Tree } from "./tree";
@@ -32,14 +35,22 @@ const LEAF = { w: 132, h: 36 };
 const CLOSED = { w: 168, h: 50 };
 const PAD = 16;
 const HEAD = 30;
+const FOOT = 26;
 const SMALL = 60;
+/** Room for an edge at the side of a group. */
+const BESIDE = 6;
 
 export interface Point { x: number; y: number }
 interface Placed {
   w: number; h: number; at: Point[];
-  /** By the numbers of two children, `a,b`: the points of an edge between them that passes others. */
+  /** By two children, `a,b`, or one and a port: the points of an edge that passes others. */
   via?: Map<string, Point[]>;
+  /** Where edges from outside come in at the head, and where others go out at the foot. */
+  ports?: { in: number; out: number };
 }
+
+const IN = "in";
+const OUT = "out";
 
 const known = new WeakMap<Group, { sizes: string; placed: Placed }>();
 
@@ -50,7 +61,7 @@ export function place(tree: Tree, source: Source): Scene {
       ...g.groups.map((c) => {
         if (!c.open) return CLOSED;
         const inner = plan(c);
-        return { w: Math.max(inner.w + 2 * PAD, CLOSED.w), h: inner.h + HEAD + PAD };
+        return { w: Math.max(inner.w + 2 * PAD, CLOSED.w), h: inner.h + HEAD + FOOT };
       }),
       ...g.leaves.map(() => LEAF),
     ];
@@ -61,9 +72,9 @@ export function place(tree: Tree, source: Source): Scene {
       return before.placed;
     }
     const order = [...g.groups.map((c) => c.first), ...g.leaves];
-    let placed = sizes.length <= SMALL && g.edges.length <= 4 * SMALL ? byDagre(sizes, g.edges, order) : null;
+    let placed = sizes.length <= SMALL && g.edges.length <= 4 * SMALL ? byDagre(sizes, g, order) : null;
     // A long chain would be a thin strip: folded, it fits a screen.
-    if (!placed || (sizes.length > 10 && placed.h > 4 * placed.w)) placed = quickly(sizes, g.edges, order);
+    if (!placed || (sizes.length > 10 && placed.h > 8 * placed.w && !g.groups.some((c) => c.open))) placed = quickly(sizes, g.edges, order);
     plans.set(g, placed);
     known.set(g, { sizes: key, placed });
     return placed;
@@ -79,7 +90,7 @@ export function place(tree: Tree, source: Source): Scene {
       const at = placed.at[k]!;
       const inner = c.open ? plans.get(c)! : null;
       const w = inner ? Math.max(inner.w + 2 * PAD, CLOSED.w) : CLOSED.w;
-      const h = inner ? inner.h + HEAD + PAD : CLOSED.h;
+      const h = inner ? inner.h + HEAD + FOOT : CLOSED.h;
       groupBox.set(c, boxes.length);
       homes[boxes.length] = { in: g, child: k, dx, dy };
       boxes.push({ x: dx + at.x, y: dy + at.y, w, h, leaf: -1, group: c });
@@ -99,6 +110,28 @@ export function place(tree: Tree, source: Source): Scene {
     for (let g: Group | null = tree.home[leaf] ?? null; g; g = g.parent) if (!g.open) closed = g;
     return closed ? groupBox.get(closed) ?? -1 : -1;
   };
+  // The way of an edge: out of the groups around its start, past what is between, and into those
+  // around its end.
+  const route = (a: number, b: number): Point[] => {
+    let [from, to] = [homes[a]!, homes[b]!];
+    const start: Point[] = [];
+    const end: Point[][] = [];
+    const inside = (h: typeof from, name: string) => (plans.get(h.in)!.via?.get(name) ?? []).map((p) => ({ x: p.x + h.dx, y: p.y + h.dy }));
+    while (from.in !== to.in) {
+      if (from.in.depth >= to.in.depth) {
+        const around = groupBox.get(from.in)!;
+        const { ports } = plans.get(from.in)!;
+        if (ports) start.push(...inside(from, `${from.child},${OUT}`), { x: from.dx + ports.out, y: boxes[around]!.y + boxes[around]!.h });
+        from = homes[around]!;
+      } else {
+        const around = groupBox.get(to.in)!;
+        const { ports } = plans.get(to.in)!;
+        if (ports) end.push([{ x: to.dx + ports.in, y: boxes[around]!.y }, ...inside(to, `${IN},${to.child}`)]);
+        to = homes[around]!;
+      }
+    }
+    return [...start, ...inside(from, `${from.child},${to.child}`), ...end.reverse().flat()];
+  };
   const seen = new Set<number>();
   const edges: number[] = [];
   const via = new Map<number, Point[]>();
@@ -110,9 +143,8 @@ export function place(tree: Tree, source: Source): Scene {
       const id = a * 0x400000 + b;
       if (seen.has(id)) continue;
       seen.add(id);
-      const [home, other] = [homes[a]!, homes[b]!];
-      const around = home.in === other.in ? plans.get(home.in)!.via?.get(`${home.child},${other.child}`) : undefined;
-      if (around) via.set(edges.length, around.map((p) => ({ x: p.x + home.dx, y: p.y + home.dy })));
+      const way = route(a, b);
+      if (way.length > 0) via.set(edges.length, way);
       edges.push(a, b);
     }
   }
@@ -121,39 +153,107 @@ export function place(tree: Tree, source: Source): Scene {
 
 type Size = { w: number; h: number };
 
-function byDagre(sizes: Size[], edges: [number, number][], order: number[]): Placed {
+/**
+ * Edges without those that would close a cycle. A group has the order of its first node, and may use
+ * what is computed after that; groups that interleave use each other.
+ */
+function acyclic(edges: [number, number][], order: number[]): [number, number][] {
+  const kept: [number, number][] = [];
+  const below = new Map<number, number[]>();
+  const add = ([a, b]: [number, number]) => {
+    kept.push([a, b]);
+    below.set(a, [...(below.get(a) ?? []), b]);
+  };
+  const reaches = (from: number, to: number, seen = new Set<number>()): boolean =>
+    from === to || (!seen.has(from) && !!seen.add(from) && (below.get(from) ?? []).some((k) => reaches(k, to, seen)));
+  edges.filter(([a, b]) => order[a]! < order[b]!).forEach(add);
+  for (const edge of edges) if (order[edge[0]]! >= order[edge[1]]! && !reaches(edge[1], edge[0])) add(edge);
+  return kept;
+}
+
+function byDagre(sizes: Size[], { edges, entered, left }: Group, order: number[]): Placed {
   if (sizes.length === 0) return { w: 0, h: 0, at: [] };
   const graph = new Graph();
-  graph.setGraph({ rankdir: "TB", nodesep: 22, ranksep: 38, marginx: 0, marginy: 0 });
+  graph.setGraph({ rankdir: "TB", nodesep: 22, edgesep: 12, ranksep: 34, marginx: 0, marginy: 0 });
   graph.setDefaultEdgeLabel(() => ({}));
   sizes.forEach((s, k) => graph.setNode(String(k), { width: s.w, height: s.h }));
-  for (const [a, b] of edges) if (order[a]! < order[b]!) graph.setEdge(String(a), String(b));
+  for (const [a, b] of acyclic(edges, order)) graph.setEdge(String(a), String(b));
   // What is joined to nothing stands below what ran before it.
-  const joined = new Set(edges.flat());
+  const joined = new Set([...edges.flat(), ...entered, ...left]);
   const sequence = sizes.map((_, k) => k).sort((a, b) => order[a]! - order[b]!);
   sequence.forEach((k, i) => {
     if (i > 0 && !joined.has(k)) graph.setEdge(String(sequence[i - 1]), String(k));
   });
+  // Ports are above and below everything: edges without weight hold them there and pull at nothing.
+  const port = (name: string, used: Set<number>, others: number[]) => {
+    if (used.size === 0) return;
+    graph.setNode(name, { width: 1, height: 1 });
+    const join = (k: number, label: { weight?: number }) => (name === IN ? graph.setEdge(IN, String(k), label) : graph.setEdge(String(k), OUT, label));
+    used.forEach((k) => join(k, {}));
+    others.forEach((k) => { if (!used.has(k)) join(k, { weight: 0 }); });
+  };
+  const first = (graph.sources() as string[]).map(Number);
+  const last = (graph.sinks() as string[]).map(Number);
+  port(IN, entered, first);
+  port(OUT, left, last);
   dagre(graph);
+  const top = Math.min(...sizes.map((s, k) => (graph.node(String(k)) as Point).y - s.h / 2));
   const at = sizes.map((s, k) => {
-    const n = graph.node(String(k)) as { x: number; y: number };
-    return { x: n.x - s.w / 2, y: n.y - s.h / 2 };
+    const n = graph.node(String(k)) as Point;
+    return { x: n.x - s.w / 2, y: n.y - s.h / 2 - top };
   });
-  const size = graph.graph() as { width: number; height: number };
+  const size = { width: (graph.graph() as { width: number }).width, height: Math.max(...at.map((p, k) => p.y + sizes[k]!.h)) };
+  // The height of a layer by its middle. Edges bend between layers: past the boxes of one they are
+  // straight.
+  const layers = new Map<number, number>();
+  const layer = (y: number) => Math.round(y * 16);
+  sizes.forEach((s, k) => {
+    const y = layer(at[k]!.y + s.h / 2);
+    layers.set(y, Math.max(layers.get(y) ?? 0, s.h));
+  });
+  const past = (x: number, y: number): Point[] => {
+    const half = (layers.get(layer(y)) ?? 0) / 2;
+    return half > 0 ? [{ x, y: y - half }, { x, y: y + half }] : [{ x, y }];
+  };
   const via = new Map<string, Point[]>();
   for (const { v, w } of graph.edges()) {
     const { points } = graph.edge(v, w) as { points: Point[] };
     // The first and the last are at the boxes; with one more, the edge passes nothing.
-    if (points.length > 3) via.set(`${v},${w}`, points.slice(1, -1).map(({ x, y }) => ({ x, y })));
+    const way = points.length > 3 ? points.slice(1, -1).flatMap((p) => past(p.x, p.y - top)) : [];
+    // A box that is lower than its layer: straight to the edge of the layer first.
+    const [from, to] = [at[Number(v)], at[Number(w)]];
+    if (from) {
+      const s = sizes[Number(v)]!;
+      const below = past(from.x + s.w / 2, from.y + s.h / 2)[1]!;
+      if (below.y > from.y + s.h + 1) way.unshift(below);
+    }
+    if (to) {
+      const s = sizes[Number(w)]!;
+      const above = past(to.x + s.w / 2, to.y + s.h / 2)[0]!;
+      if (above.y < to.y - 1) way.push(above);
+    }
+    if (way.length > 0) via.set(`${v},${w}`, way);
   }
+  const middle = (name: string) => (graph.hasNode(name) ? (graph.node(name) as Point).x : size.width / 2);
+  const ports = { in: middle(IN), out: middle(OUT) };
+  // Dagre's width is that of the boxes: edges may pass beside them all.
+  const beside = [...via.values()].flat().map((p) => p.x);
+  const low = Math.min(0, ...beside.map((x) => x - BESIDE));
+  const wide = Math.max(size.width, ...beside.map((x) => x + BESIDE)) - low;
+  for (const p of [...at, ...[...via.values()].flat()]) p.x -= low;
+  ports.in -= low;
+  ports.out -= low;
+  size.width = wide;
   // Dagre may put the first input last; mirrored, the drawing is as good and reads in order.
   const fed = new Set(edges.map(([, b]) => b));
   const inputs = sizes.map((_, k) => k).filter((k) => !fed.has(k)).sort((a, b) => order[a]! - order[b]!);
   if (inputs.length > 1 && at[inputs[0]!]!.x > at[inputs[inputs.length - 1]!]!.x) {
     at.forEach((p, k) => void (p.x = size.width - p.x - sizes[k]!.w));
     for (const points of via.values()) points.forEach((p) => void (p.x = size.width - p.x));
+    ports.in = size.width - ports.in;
+    ports.out = size.width - ports.out;
   }
-  return { w: size.width, h: size.height, at, via };
+  return { w: size.width, h: size.height, at, via, ports };
 }
 
 function quickly(sizes: Size[], edges: [number, number][], order: number[]): Placed {

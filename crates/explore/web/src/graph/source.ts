@@ -10,8 +10,8 @@ export interface Source {
   parts: Part[];
   part: (i: number) => number | null;
   operands: (i: number) => number[];
-  /** As it is drawn, within its module. */
-  label: (i: number) => string;
+  /** As it is drawn within a part of this path. */
+  label: (i: number, path: string) => string;
   /** With its module, to be searched for. */
   full: (i: number) => string;
   detail: (i: number) => string;
@@ -31,10 +31,9 @@ export function fromRecording(r: Recording): Source {
     title: r.title, total: r.total, result: r.result ?? r.total - 1, parts: r.parts,
     part: (i) => n.part[i] ?? null,
     operands: (i) => n.operands[i] ?? [],
-    label: (i) => {
-      const prefix = `${r.parts[n.part[i] ?? -1]?.path}.`;
+    label: (i, path) => {
       const name = full(i);
-      return name.startsWith(prefix) ? name.slice(prefix.length) : name;
+      return path && name.startsWith(`${path}.`) ? name.slice(path.length + 1) : name;
     },
     full,
     detail: (i) => r.specs[n.spec[i]!] ?? "",

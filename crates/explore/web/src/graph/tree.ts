@@ -5,6 +5,8 @@ import type { Source } from "./source";
 export interface Group {
   id: number;
   label: string;
+  /** Of the part that it is of, with the parts around it. */
+  path: string;
   parent: Group | null;
   groups: Group[];
   leaves: number[];
@@ -18,18 +20,23 @@ export interface Group {
   broken: boolean;
   /** Edges between its children: pairs of child numbers (groups first, then leaves). */
   edges: [number, number][];
+  /** Children with an edge from outside of the group, and with one to the outside. */
+  entered: Set<number>;
+  left: Set<number>;
 }
 
 /** Ops of one group that are drawn at once at most: beyond it they are grouped by stretches. */
 const LEAVES = 6000;
 const STRETCH = 1000;
+/** What the recorder calls the model itself: its own ops are around those of its modules. */
+const MODEL = "(model)";
 
 export interface Tree { root: Group; groups: Group[]; home: Group[] }
 
 export function grow(source: Source): Tree {
   const groups: Group[] = [];
-  const make = (label: string, parent: Group | null): Group => {
-    const g: Group = { id: groups.length, label, parent, groups: [], leaves: [], size: 0, first: Infinity, open: false, depth: parent ? parent.depth + 1 : 0, broken: false, edges: [] };
+  const make = (label: string, parent: Group | null, path = parent?.path ?? ""): Group => {
+    const g: Group = { id: groups.length, label, path, parent, groups: [], leaves: [], size: 0, first: Infinity, open: false, depth: parent ? parent.depth + 1 : 0, broken: false, edges: [], entered: new Set(), left: new Set() };
     groups.push(g);
     parent?.groups.push(g);
     return g;
@@ -44,12 +51,13 @@ export function grow(source: Source): Tree {
     const own = above && part.path.startsWith(`${above}.`) ? part.path.slice(above.length + 1) : part.path;
     // The number of a layer alone says little.
     const label = /^\d+$/.test(own) && above ? `${above.slice(above.lastIndexOf(".") + 1)}.${own}` : own;
-    return (byPart[k] = make(label, parent));
+    return (byPart[k] = make(label, parent, part.path));
   };
   let after: Group | null = null as Group | null;
+  const parts = settle(source);
   for (let i = 0; i < source.total; i++) {
-    const part = source.part(i);
-    if (part !== null && source.parts[part]) partGroup(part).leaves.push(i);
+    const part = parts[i]!;
+    if (part >= 0) partGroup(part).leaves.push(i);
     else if (i > source.result) (after ??= make("after the result: backward, optimiser", root)).leaves.push(i);
     else root.leaves.push(i);
   }
@@ -92,8 +100,46 @@ export function grow(source: Source): Tree {
   prune(root);
   link(source, groups, home);
   root.open = true;
-  openWithin(root, source.total <= 120 ? source.total : 70);
+  openWithin(root, source.total <= 120 ? source.total : 36);
   return { root, groups: groups.filter((g) => g.size > 0), home };
+}
+
+/**
+ * The part of each node, or -1. What no module computed, such as the sum of a residual connection,
+ * belongs to the innermost part that was running before it and goes on after it.
+ */
+function settle(source: Source): Int32Array {
+  const { parts, total } = source;
+  const own = (i: number) => {
+    const part = source.part(i);
+    return part !== null && parts[part] && parts[part]!.path !== MODEL ? part : -1;
+  };
+  // From the outermost to the part itself.
+  const path = (part: number) => {
+    const way: number[] = [];
+    for (let k: number | null = part; k !== null && parts[k] && way.length < 64; k = parts[k]!.parent) way.unshift(k);
+    return way;
+  };
+  const shared = (a: number, b: number) => {
+    const [one, other] = [path(a), path(b)];
+    let k = 0;
+    while (k < one.length && one[k] === other[k]) k++;
+    return k > 0 ? one[k - 1]! : -1;
+  };
+  const settled = Int32Array.from({ length: total }, (_, i) => own(i));
+  let before = -1;
+  for (let i = 0; i <= source.result && i < total; i++) {
+    if (settled[i]! >= 0) {
+      before = settled[i]!;
+      continue;
+    }
+    let next = i;
+    while (next <= source.result && next < total && settled[next]! < 0) next++;
+    const part = before >= 0 && next <= source.result && next < total ? shared(before, settled[next]!) : -1;
+    settled.fill(part, i, next);
+    i = next - 1;
+  }
+  return settled;
 }
 
 /** Every edge of the tape becomes an edge between two children of the group where its ends part. */
@@ -112,9 +158,11 @@ function link(source: Source, groups: Group[], home: Group[]): void {
       let kb = leaf[to]!;
       while (a !== b) {
         if (a.depth >= b.depth && a.parent) {
+          a.left.add(ka);
           ka = number.get(a)!;
           a = a.parent;
         } else {
+          b.entered.add(kb);
           kb = number.get(b)!;
           b = b.parent!;
         }

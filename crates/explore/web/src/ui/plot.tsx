@@ -50,12 +50,21 @@ export function Plot(p: Props) {
     const ink = token("ink-3");
     const grid = { stroke: token("line"), width: 1 };
     const axis = { stroke: ink, grid, ticks: { ...grid, size: 4 }, font: "12px ui-sans-serif, system-ui, sans-serif", labelFont: "12px ui-sans-serif, system-ui, sans-serif" };
-    // On a logarithmic axis only powers of ten (of two on the x axis) get a line.
-    const major = (base: number) => (_u: uPlot, splits: number[]) => splits.map((v) => (v && Number.isInteger(Math.round(Math.log(v) / Math.log(base) * 1e6) / 1e6) ? v : null));
+    // On a logarithmic axis only powers of ten (of two on the x axis) get a line; of many, every
+    // second or third.
+    const major = (base: number) => (_u: uPlot, splits: number[]) => {
+      const power = (v: number) => Math.round(Math.log(v) / Math.log(base) * 1e6) / 1e6;
+      const every = Math.ceil(splits.filter((v) => v && Number.isInteger(power(v))).length / 10);
+      return splits.map((v) => (v && power(v) % every === 0 ? v : null));
+    };
     const logged = (on: boolean | undefined, base: number) => (on ? { filter: major(base), grid: { ...grid, filter: major(base) }, ticks: { ...grid, size: 4, filter: major(base) } } : {});
     const powers = Array.from({ length: 50 }, (_, i) => 2 ** i);
     const wholes = [1, 2, 5].flatMap((d) => Array.from({ length: 12 }, (_, i) => d * 10 ** i)).sort((a, b) => a - b);
     const stepped = uPlot.paths.stepped!({ align: 1 });
+    // Without a cursor, the legend has the values at the mark, or the last ones.
+    const marked = p.mark === null || p.mark === undefined ? -1 : p.x.indexOf(p.mark);
+    const rest = marked >= 0 ? marked : p.x.length - 1;
+    const resting = [rest, ...p.lines.map((l) => (marked >= 0 ? rest : l.y.findLastIndex((v) => v !== null && v !== undefined)))];
     const chart = new uPlot(
       {
         width, height,
@@ -105,11 +114,10 @@ export function Plot(p: Props) {
               u.ctx.restore();
             },
           ],
-          // Without a cursor, the legend has the last values.
-          setCursor: [(u) => { if (u.cursor.idx === null || u.cursor.idx === undefined) u.setLegend({ idx: p.x.length - 1 }, false); }],
+          setCursor: [(u) => { if (u.cursor.idx === null || u.cursor.idx === undefined) u.setLegend({ idxs: resting }, false); }],
           ready: [
             (u) => {
-              u.setLegend({ idx: p.x.length - 1 }, false);
+              u.setLegend({ idxs: resting }, false);
               if (!p.onPick) return;
               u.over.classList.add("pick");
               u.over.addEventListener("click", () => {

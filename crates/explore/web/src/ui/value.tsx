@@ -74,13 +74,13 @@ export function Bars({ stats, large = false }: { stats: Stats; large?: boolean }
   );
 }
 
-export function StatsTable({ v }: { v: Value }) {
+export function StatsTable({ v, kind = "value" }: { v: Value; kind?: "value" | "cot" }) {
   const s = v.stats;
   if (!s) return isScalar(v) ? <p><N x={v.data as Num} /></p> : <p class="muted small">No statistics.</p>;
   const h = s.histogram;
   return (
     <div class="stats">
-      {h && <div><Bars stats={s} large /><div class="spread small muted"><N x={h.low} digits={3} /><N x={h.high} digits={3} /></div></div>}
+      {h && <div class={`histogram ${kind}`}><Bars stats={s} large /><div class="spread small muted"><N x={h.low} digits={3} /><N x={h.high} digits={3} /></div></div>}
       <dl class="pairs">
         <dt>mean</dt><dd><N x={s.mean} digits={4} /></dd>
         <dt>std</dt><dd><N x={s.std} digits={4} /></dd>

@@ -9,7 +9,7 @@ import { brief, Diagram, DRAWN } from "./diagram";
 
 export const nameOf = (nodes: TapeNode[], from: number, id: number): string => nodes[id - from]?.name ?? `#${id}`;
 
-export function ForwardView({ tape }: { tape: Tape }) {
+export function ForwardView({ tape, begin }: { tape: Tape; begin: () => void }) {
   const shown = useShown();
   const at = Math.min(shown.forward ?? tape.total, tape.total);
   const now = tape.nodes[at - 1] ?? null;
@@ -20,7 +20,8 @@ export function ForwardView({ tape }: { tape: Tape }) {
     <>
       <div class="intro">
         <h2>The forward tape</h2>
-        <p class="lead">The program, one primitive at a time. Each row uses rows above it, and keeps what its derivative will need.</p>
+        <p class="lead">The program, one primitive step at a time. Each row uses rows above it, and keeps what its derivative will need.</p>
+        {shown.guide === null && shown.preset === null && <p class="small">New to this? <button class="link" onClick={begin}>The five-minute guide</button> shows why one backward pass gives every gradient.</p>}
       </div>
       <Transport at={at} total={tape.total} go={go} label="Forward pass" text={now ? `${at} of ${tape.total}: ${now.name} = ${brief(now.value)}` : "nothing has run"} />
       <p class="hidden" aria-live="polite">{now ? `${now.name} = ${now.formula} = ${now.value?.text ?? ""}` : "Nothing has run yet."}</p>
@@ -72,10 +73,13 @@ function TapeTable({ tape, at, picked }: { tape: Tape; at: number; picked: numbe
   );
 }
 
+/** A long formula breaks after a comma or a brace, not inside a word. */
+const breakable = (formula: string) => formula.split(/(?<=[,{])(?=\S)/).flatMap((piece, k) => (k > 0 ? [<wbr key={k} />, piece] : [piece]));
+
 export const StepText = ({ node: n }: { node: TapeNode }) => (
   <button class="step-text" onClick={(e) => { e.stopPropagation(); set({ node: n.id }); }}>
     <i class="sym">{n.name}</i>
-    {n.kind === "op" ? <> = <span class="mono">{n.formula}</span></> : <span class="muted small"> {n.kind}</span>}
+    {n.kind === "op" ? <> = <span class="mono">{breakable(n.formula)}</span></> : <span class="muted small"> {n.kind}</span>}
     {n.uses > 1 && <span class="badge reuse">used {n.uses}×</span>}
   </button>
 );

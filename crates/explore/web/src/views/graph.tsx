@@ -73,7 +73,7 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
   const tree = useRef<Tree | null>(null);
   tree.current ??= grow(source);
   const [version, setVersion] = useState(0);
-  const [colour, setColour] = useState<Colour>("family");
+  const colour = COLOURS.find(([id]) => id === shown.colour)?.[0] ?? "family";
   const [query, setQuery] = useState("");
   const scene = useMemo<Scene>(() => arrange(tree.current!, source), [version]);
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -114,7 +114,7 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
     const ground = token("sunk");
     return {
       fill: (b) => (b.leaf >= 0 ? leafColour(b.leaf) : ground),
-      label: (b) => (b.leaf >= 0 ? source.label(b.leaf) : b.group!.label),
+      label: (b) => (b.leaf >= 0 ? source.label(b.leaf, tree.current!.home[b.leaf]!.path) : b.group!.label),
       detail: (b) => (b.leaf >= 0 ? source.detail(b.leaf) : many(b.group!.size, "node")),
       broken: (b) => (b.leaf >= 0 ? source.broken(b.leaf) : b.group!.broken),
       ink: token("ink"), muted: token("ink-3"), paper: token("paper"), sheet: token("sheet"), line: token("line-strong"),
@@ -148,7 +148,7 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
       if (!canvas.current) return;
       const first = canvas.current.width <= 1;
       d.resize(entry!.contentRect.width, entry!.contentRect.height);
-      if (first) d.fit();
+      if (first) d.begin();
     });
     observer.observe(frame.current!);
     return () => {
@@ -168,7 +168,7 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
       placed.current = true;
       const box = frame.current!.getBoundingClientRect();
       drawing.current!.resize(box.width, box.height);
-      drawing.current!.fit();
+      drawing.current!.begin();
       if (shown.node !== null && shown.node < source.total) focusLeaf(shown.node);
     }
   }, [scene, look]);
@@ -227,7 +227,7 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
           <div class="row">
             {broken.length > 0 && <button class="badge bad link-badge" onClick={() => focusLeaf(broken[0]!)}>{many(broken.length, "node")} with NaN: show the first</button>}
             <div class="segment" role="group" aria-label="Colour by">
-              {COLOURS.map(([id, text]) => <button key={id} aria-pressed={colour === id} onClick={() => setColour(id)}>{text}</button>)}
+              {COLOURS.map(([id, text]) => <button key={id} aria-pressed={colour === id} onClick={() => set({ colour: id === "family" ? null : id })}>{text}</button>)}
             </div>
           </div>
         </header>
@@ -245,7 +245,7 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
             <input type="text" placeholder="Find an op, a name, a shape" aria-label="Find a node" value={query} onInput={(e) => setQuery(e.currentTarget.value)} />
             <div class="outline" tabIndex={0} role="region" aria-label="Outline of the graph">
               {found
-                ? found.length === 0 ? <p class="muted small">Nothing has that.</p> : <ul>{found.map((i) => <LeafRow key={i} i={i} source={source} go={focusLeaf} on={shown.node === i} />)}</ul>
+                ? found.length === 0 ? <p class="muted small">Nothing has that.</p> : <ul>{found.map((i) => <LeafRow key={i} i={i} source={source} path="" go={focusLeaf} on={shown.node === i} />)}</ul>
                 : <Outline group={tree.current.root} source={source} toggle={toggle} go={focusLeaf} on={shown.node} />}
             </div>
           </div>
@@ -255,8 +255,8 @@ function Explorer({ source, recording, tape }: { source: Source; recording: bool
   );
 }
 
-const LeafRow = ({ i, source, go, on }: { i: number; source: Source; go: (i: number) => void; on: boolean }) => (
-  <li><button class={`leaf-row ${on ? "on" : ""}`} onClick={() => go(i)}><span class="num muted">{i}</span> {source.label(i)} <span class="muted small">{source.detail(i)}</span>{source.broken(i) && <span class="badge bad">NaN</span>}</button></li>
+const LeafRow = ({ i, source, path, go, on }: { i: number; source: Source; path: string; go: (i: number) => void; on: boolean }) => (
+  <li><button class={`leaf-row ${on ? "on" : ""}`} onClick={() => go(i)}><span class="num muted">{i}</span> {source.label(i, path)} <span class="muted small">{source.detail(i)}</span>{source.broken(i) && <span class="badge bad">NaN</span>}</button></li>
 );
 
 const SHOWN = 80;
@@ -270,7 +270,7 @@ function Outline({ group, source, toggle, go, on }: { group: Group; source: Sour
           {g.open && <Outline group={g} source={source} toggle={toggle} go={go} on={on} />}
         </li>
       ))}
-      {group.leaves.slice(0, SHOWN).map((i) => <LeafRow key={i} i={i} source={source} go={go} on={on === i} />)}
+      {group.leaves.slice(0, SHOWN).map((i) => <LeafRow key={i} i={i} source={source} path={group.path} go={go} on={on === i} />)}
       {group.leaves.length > SHOWN && <li class="muted small">and {count(group.leaves.length - SHOWN)} more: find them above</li>}
     </ul>
   );
@@ -319,7 +319,7 @@ function Hover({ hover, source, recording, tape }: { hover: { leaf: number; grou
             <b>{source.full(hover.leaf)}</b> <span class="muted small">{source.detail(hover.leaf)}</span>
             {node && <div class="hover-stats">
               {node.node.value && <div><span class="small value">value</span><StatsTable v={node.node.value} /></div>}
-              {node.adjoint && <div><span class="small cot">gradient</span><StatsTable v={node.adjoint} /></div>}
+              {node.adjoint && <div><span class="small cot">gradient</span><StatsTable v={node.adjoint} kind="cot" /></div>}
             </div>}
             {node?.node.line && <div class="small mono">{place(node.node.line)}</div>}
           </>
@@ -340,7 +340,7 @@ function Chosen({ id, recording, tape, centre }: { id: number; recording: boolea
         {!node && !failed && <p class="muted">Asking the engine …</p>}
         {node && <>
           <Detail node={node.node} tape={recording ? { nodes: [], from: 0 } : tape!} reached />
-          {node.adjoint && <div class="stack"><span class="label cot">Gradient</span>{node.adjoint.stats ? <StatsTable v={node.adjoint} /> : <span class="cot mono">{node.adjoint.text}</span>}</div>}
+          {node.adjoint && <div class="stack"><span class="label cot">Gradient</span>{node.adjoint.stats ? <StatsTable v={node.adjoint} kind="cot" /> : <span class="cot mono">{node.adjoint.text}</span>}</div>}
         </>}
       </div>
     </Card>
@@ -357,18 +357,24 @@ function usePointer(canvas: preact.RefObject<HTMLCanvasElement | null>, drawing:
     const c = canvas.current!;
     const down = new Map<number, { x: number; y: number }>();
     let moved = 0;
+    // Whether the small drawing in the corner is held.
+    let held = false;
     const local = (e: { clientX: number; clientY: number }) => {
       const r = c.getBoundingClientRect();
       return { x: e.clientX - r.left, y: e.clientY - r.top };
     };
     const onDown = (e: PointerEvent) => {
-      down.set(e.pointerId, local(e));
-      moved = 0;
+      const p = local(e);
       c.setPointerCapture(e.pointerId);
+      held = down.size === 0 && drawing.current!.follow(p.x, p.y);
+      if (held) return act.current.hover(null, 0, 0);
+      down.set(e.pointerId, p);
+      moved = 0;
     };
     const onMove = (e: PointerEvent) => {
       const d = drawing.current!;
       const p = local(e);
+      if (held) return void d.follow(p.x, p.y, true);
       const before = down.get(e.pointerId);
       if (!before) {
         if (e.pointerType === "touch") return;
@@ -395,6 +401,7 @@ function usePointer(canvas: preact.RefObject<HTMLCanvasElement | null>, drawing:
       if (moved > 6) act.current.hover(null, 0, 0);
     };
     const onUp = (e: PointerEvent) => {
+      if (held) return void (held = false);
       const was = down.delete(e.pointerId);
       if (!was || moved > 6 || e.type === "pointercancel") return;
       const p = local(e);

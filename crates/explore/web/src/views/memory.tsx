@@ -1,5 +1,5 @@
 // Live bytes over forward and backward: plain, checkpointed, under a budget; and the valley near √N.
-import { useMemo, useState } from "preact/hooks";
+import { useMemo } from "preact/hooks";
 import { useAsk, written } from "../api";
 import { bytes, count, many, seconds } from "../format";
 import type { Memory, MemoryRun, Start } from "../schema";
@@ -12,7 +12,7 @@ const TITLES: Record<string, string> = { plain: "Plain", checkpointed: "Checkpoi
 
 export function MemoryView({ start, recording }: { start: Start; recording: boolean }) {
   const shown = useShown();
-  const [own, setOwn] = useState(!recording);
+  const own = !recording || shown.memory === "chain";
   const first = start.defaults.memory;
   const body = written ? first : {
     ...first,
@@ -31,8 +31,8 @@ export function MemoryView({ start, recording }: { start: Start; recording: bool
       </div>
       {recording && (
         <div class="segment" role="group" aria-label="Of what">
-          <button aria-pressed={!own} onClick={() => setOwn(false)}>This recording</button>
-          <button aria-pressed={own} onClick={() => setOwn(true)}>A chain of layers</button>
+          <button aria-pressed={!own} onClick={() => set({ memory: null })}>This recording</button>
+          <button aria-pressed={own} onClick={() => set({ memory: "chain" })}>A chain of layers</button>
         </div>
       )}
       {own && <Controls start={start} body={body} peak={data?.runs[0]?.peak ?? null} />}
@@ -76,9 +76,9 @@ function Runs({ runs, layers }: { runs: MemoryRun[]; layers?: number }) {
           <section key={r.name} class={`card run ${COLOURS[r.name] ?? ""}`} data-run={r.name}>
             <h3>{TITLES[r.name] ?? r.name}{r.segment ? `, segments of ${r.segment}` : ""}{r.budget ? `, ${bytes(r.budget)}` : ""}</h3>
             <p class="big"><Bytes n={r.peak} /></p>
-            <p class="small muted">at the peak{r.kept !== null && ` · ${bytes(r.kept)} kept for backward`}</p>
+            <p class="small muted">at the peak{r.kept !== null && ` · ${bytes(r.kept)} kept for backward`}{r.budget ? ", and the values of the op that runs" : ""}</p>
             <p class="small">{r.recomputed > 0 ? `${many(r.recomputed, "op")} computed again` : "nothing computed again"}{r.seconds !== null && <span class="muted"> · {seconds(r.seconds)}</span>}</p>
-            <span class={`race-bar ${COLOURS[r.name] ?? "value"}`} style={{ width: `${(r.peak / top) * 100}%` }} />
+            {runs.length > 1 && <span class={`race-bar ${COLOURS[r.name] ?? "value"}`} style={{ width: `${(r.peak / top) * 100}%` }} />}
           </section>
         ))}
       </div>
@@ -107,7 +107,7 @@ function Timeline({ run, top }: { run: MemoryRun; top: number }) {
     return { x: t.map((_, i) => i), lines, bands, turn: back < 0 ? null : back };
   }, [run]);
   return (
-    <Card title={TITLES[run.name] ?? run.name} tools={<span class="row small muted">{bands.length > 0 && <span><span class="swatch cot-soft" /> computed again</span>}<span>┆ where backward begins</span></span>}>
+    <Card title={run.name === "recording" ? "Live memory, op by op" : TITLES[run.name] ?? run.name} tools={<span class="row small muted">{bands.length > 0 && <span><span class="swatch cot-soft" /> computed again</span>}<span>┆ where backward begins</span></span>}>
       <div class="in"><Plot x={x} lines={lines} label={`Live bytes over time, ${TITLES[run.name] ?? run.name}; peak ${bytes(run.peak)}`} height={190} zeroY topY={top} whole binaryY mark={turn} bands={bands} bandColour="cot-soft"
         xName="op" formatX={(v) => count(Math.round(v))} formatY={(v) => bytes(Math.round(v))} /></div>
     </Card>

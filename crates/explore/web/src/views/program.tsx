@@ -79,6 +79,7 @@ function did(s: Stage): string {
     s.replaced > 0 && `replaced ${s.replaced}`,
     s.added > s.into && `added ${s.added - s.into}`,
     s.rewired > 0 && `gave ${many(s.rewired, "equation")} another operand`,
+    s.moved > 0 && `moved ${many(s.moved, "equation")}`,
   ].filter(Boolean);
   return parts.length > 0 ? parts.join(", ") : "changed nothing";
 }
@@ -87,8 +88,8 @@ const HOW = { fused: "fused", duplicate: "computed elsewhere", unused: "unused",
 
 function Stages({ program, show }: { program: Program; show: (region: number) => void }) {
   const shown = useShown();
-  // The last pass that did something says the most.
-  const last = Math.max(program.stages.findLastIndex((s) => !s.unchanged), 0);
+  // The last pass that did more than move equations says the most.
+  const last = Math.max(program.stages.findLastIndex((s) => s.added + s.removed + s.rewired > 0), 0);
   const at = Math.min(shown.stage ?? last, program.stages.length - 1);
   const stage = program.stages[at];
   const top = Math.max(...program.stages.map((s) => s.after), 1);
@@ -108,7 +109,7 @@ function Stages({ program, show }: { program: Program; show: (region: number) =>
             <li key={i}>
               <button data-stage={i} aria-current={i === at ? "step" : undefined} onClick={() => set({ stage: i })}>
                 <span class="pass-name">{words(s.name)}</span>
-                <span class="num small">{s.unchanged ? <span class="muted">no change</span> : <>{s.before} → {s.after}</>}</span>
+                <span class="num small">{s.unchanged ? <span class="muted">no change</span> : i > 0 && s.added + s.removed + s.rewired === 0 ? <>{s.moved} moved</> : <>{s.before} → {s.after}</>}</span>
                 <span class="pass-bar" style={{ width: `${(s.after / top) * 100}%` }} />
               </button>
             </li>
@@ -139,7 +140,7 @@ function StageText({ program, stage, at, show }: { program: Program; stage: Stag
       <div class="scroll code-scroll" tabIndex={0} role="region" aria-label={`Equations after ${stage.name}`}>
         <ol class="equations">
           {source.equations.map((e) => (
-            <li key={e.index} class={`${!stage.unchanged && at > 0 ? (e.state === "kept" ? "" : e.state) : ""} ${e.region !== null ? "in-region" : ""}`}>
+            <li key={e.index} class={`${!stage.unchanged && at > 0 ? (e.state === "kept" ? "" : e.state) : ""} ${e.family === "region" ? "in-region" : ""}`}>
               <span class="num muted">{e.index}</span>
               <span class="family-dot" style={{ background: familyColour(e.family) }} title={e.family} />
               <code>{e.text}</code>
@@ -163,7 +164,6 @@ function StageText({ program, stage, at, show }: { program: Program; stage: Stag
 
 function Regions({ program, open, setOpen }: { program: Program; open: number | null; setOpen: (id: number | null) => void }) {
   if (program.regions.length === 0 && program.kernels.length === 0) return null;
-  const at = new Map(equationsAt(program, program.stages.length - 1).equations.flatMap((e) => (e.region !== null ? [[e.region, e.index]] : [])));
   return (
     <Card title="Fused regions" tools={<span class="small muted">{program.kernels.map((k) => `${k.name} × ${k.count}`).join(" · ")}</span>}>
       <div class="in stack regions" tabIndex={0} role="region" aria-label="Fused regions and their code">
@@ -171,7 +171,7 @@ function Regions({ program, open, setOpen }: { program: Program; open: number | 
         {program.regions.slice(0, 200).map((r) => (
           <section key={r.id} id={`region-${r.id}`} class={`region ${open === r.id ? "open" : ""}`}>
             <button class="region-head" aria-expanded={open === r.id} onClick={() => setOpen(open === r.id ? null : r.id)}>
-              <span class="badge value">region {r.id}</span> <span class="mono small">{r.ops.join(" · ")}</span> {at.has(r.id) && <span class="muted small">equation {at.get(r.id)}</span>}
+              <span class="badge value">region {r.id}</span> <span class="mono small">{r.ops.join(" · ")}</span> <span class="muted small">equation {r.equation}</span>
             </button>
             {open === r.id && <RegionCode region={r} />}
           </section>

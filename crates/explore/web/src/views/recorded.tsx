@@ -82,14 +82,13 @@ function RecordedForward({ recording }: { recording: Recording }) {
         <Card title={`Nodes ${page} to ${Math.min(page + PAGE, total) - 1}`}>
           <div class={`scroll tape-scroll tall ${busy ? "busy" : ""}`} tabIndex={0} role="region" aria-label="Tape, as a table">
             <table class="tape recorded">
-              <thead><tr><th scope="col">#</th><th scope="col">step</th><th scope="col">value</th><th scope="col">line</th></tr></thead>
+              <thead><tr><th scope="col">#</th><th scope="col">step</th><th scope="col">value</th></tr></thead>
               <tbody>
                 {data?.nodes.map((n) => (
                   <tr key={n.id} data-node={n.id} ref={n.id === at - 1 ? current : undefined} class={`${n.id >= at ? "later" : ""} ${n.id === at - 1 ? "current value-now" : ""} ${shown.node === n.id ? "picked" : ""}`} onClick={() => set({ node: n.id })}>
                     <td class="num muted">{n.id}</td>
-                    <td><StepText node={n} />{n.part !== null && <div class="small muted">{recording.parts[n.part]?.path}</div>}</td>
+                    <td><StepText node={n} /><div class="where">{n.part !== null && recording.parts[n.part]?.path}{n.part !== null && n.line && " · "}{n.line && <span class="mono" title={n.line}>{n.line.slice(n.line.lastIndexOf("/") + 1)}</span>}</div></td>
                     <td class="value"><Shown v={n.value} max={3} /></td>
-                    <td class="small mono" title={n.line ?? undefined}>{n.line ? n.line.slice(n.line.lastIndexOf("/") + 1) : ""}</td>
                   </tr>
                 ))}
               </tbody>
@@ -115,7 +114,7 @@ function Picked({ id, name, recording }: { id: number; name: (id: number) => str
         <div class="in stack">
           <Detail node={node.node} tape={{ nodes: [], from: 0 }} reached />
           {node.node.operands.length > 0 && <p class="small row">from {node.node.operands.map((o) => <button key={o} class="link mono" onClick={() => set({ node: o, forward: o + 1 })}>{name(o)} #{o}</button>)}</p>}
-          {node.adjoint && <div class="stack"><span class="label cot">Gradient</span>{node.adjoint.stats ? <StatsTable v={node.adjoint} /> : <Shown v={node.adjoint} />}</div>}
+          {node.adjoint && <div class="stack"><span class="label cot">Gradient</span>{node.adjoint.stats ? <StatsTable v={node.adjoint} kind="cot" /> : <Shown v={node.adjoint} />}</div>}
         </div>
       </Card>
       {op.data && op.data.node === node.node.id && <Card title="Both ways"><div class="in"><OpShapes op={op.data} /></div></Card>}

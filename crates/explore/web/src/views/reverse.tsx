@@ -8,6 +8,9 @@ import { Card, elements, N, Partial, Shown, Slope, Sym } from "../ui/value";
 import { brief, Diagram, DRAWN } from "./diagram";
 import { StepText } from "./forward";
 
+/** Entries of a Jacobian that fit into a row of the list of contributions. */
+const FEW = 8;
+
 /** One thing that happens: the seed, a contribution, or a visit that passes nothing on. */
 export interface Moment { visit: Visit | null; contribution: Contribution | null; order: number }
 
@@ -47,7 +50,7 @@ export function ReverseView({ tape }: { tape: Tape }) {
     <>
       <div class="intro">
         <h2>The reverse sweep</h2>
-        <p class="lead">The same tape, read from the last row up. A register <Sym name="v" bar /> says how much <i class="sym">{result?.name}</i> changes when <i class="sym">v</i> does. All start at zero; every use of a value adds its share.</p>
+        <p class="lead">The same tape, read from the last row up. A register <Sym name="v" bar />, the cotangent of <i class="sym">v</i>, says how much <i class="sym">{result?.name}</i> changes when <i class="sym">v</i> does. All start at zero; every use of a value adds its share.</p>
       </div>
       <Transport at={at} total={total} go={(reverse) => set({ reverse, node: null })} label="Reverse sweep" pace={1300} text={spoken(moment, at, name)} />
       <p class="hidden" aria-live="polite">{spoken(moment, at, name)}</p>
@@ -134,12 +137,20 @@ function Happening({ moment, at, tape, name, earlier }: { moment: Moment | null;
         <span class="term strong cot" data-cell="product"><Shown v={c.product} /><small>this share</small></span>
         <p class="why">
           <Sym name={to} bar /> <span class="op">=</span> <span data-cell="before"><Shown v={c.before} /></span> <span class="op">+</span> <span class="cot"><Shown v={c.product} /></span> <span class="op">=</span> <b data-cell="after"><Shown v={c.after} /></b>
-          {c.local.formula && c.local.formula !== "1" && <span class="muted small">rule of <code>{from.op}</code>: <code>{c.local.formula}</code></span>}
+          {c.local.formula && c.local.formula !== "1" && <Rule op={from.op} formula={c.local.formula} />}
+          {whole && (c.upstream?.shape?.length ?? 0) > 1 && <span class="muted small">upstream, read row by row, is one row of {elements(c.upstream)} numbers</span>}
           {earlier > 1 && <span class="badge cot">share {earlier} of {received(tape, c.to)}: added to what was there</span>}
         </p>
       </div>
     </Card>
   );
+}
+
+/** A rule as `pullback ops` prints it, with whose names are in it. */
+function Rule({ op, formula }: { op: string | null; formula: string }) {
+  const names = ["a", "b", "x"].filter((name) => new RegExp(`\\b${name}\\b`).test(formula));
+  const notes = [/\bdy\b/.test(formula) && "dy is upstream", /\by\b/.test(formula) && "y is its result"].filter(Boolean);
+  return <span class="muted small">rule of <code>{op}{names.length > 0 && `(${names.join(", ")})`}</code>: <code>{formula}</code>{notes.length > 0 && `, where ${notes.join(" and ")}`}</span>;
 }
 
 function Registers({ tape, registers, moment, visited, lit, shares }: { tape: Tape; registers: Map<number, Value>; moment: Moment | null; visited: Set<number>; lit: number | null; shares: Map<number, number> }) {
@@ -185,7 +196,7 @@ function Ledger({ list, name }: { list: Moment[]; name: (id: number) => string }
               <tr key={`${m.visit!.node}-${c.to}-${c.operand}`} data-ledger={`${m.visit!.node}-${c.to}-${c.operand}`}>
                 <td><Sym name={name(c.to)} bar /> <span class="muted small">from <i class="sym">{name(m.visit!.node)}</i></span></td>
                 <td class="right cot"><Shown v={c.upstream} max={3} /></td>
-                <td class="right value">{!c.local.value || isScalar(c.local.value) ? <Slope local={c.local} /> : <span class="mono small">{c.local.formula ?? brief(c.local.value)}</span>}</td>
+                <td class="right value">{!c.local.value || elements(c.local.value) <= FEW ? <Slope local={c.local} tall={elements(c.upstream)} /> : <span class="mono small">{c.local.formula ?? brief(c.local.value)}</span>}</td>
                 <td class="right cot strong"><Shown v={c.product} max={3} /></td>
               </tr>
             );

@@ -25,7 +25,7 @@ export function TangentsView({ tape: plain }: { tape: Tape }) {
   const tangent = (id: number): Value | undefined => given.get(id) ?? steps.get(id)?.tangent;
   const name = (id: number) => tape.nodes[id]?.name ?? `#${id}`;
   const ops = tape.nodes.filter((n) => n.kind === "op");
-  const node = shown.node !== null && tape.nodes[shown.node]?.kind === "op" ? shown.node : ops[0]?.id ?? null;
+  const node = shown.node !== null && tape.nodes[shown.node]?.kind === "op" ? shown.node : (ops.find((n) => moves(tangent(n.id))) ?? ops[0])?.id ?? null;
   return (
     <div class={`stack gap ${asked.busy ? "busy" : ""}`}>
       <div class="intro">
@@ -96,6 +96,9 @@ export function TangentsView({ tape: plain }: { tape: Tape }) {
     </div>
   );
 }
+
+/** Whether a tangent is not all zeros. */
+const moves = (v: Value | undefined) => !!v && v.data !== null && v.data !== undefined && [v.data].flat(9).some((x) => x !== 0);
 
 function Direction({ tape, given }: { tape: Tape; given: Map<number, Value> }) {
   const zero = (v: Value): Nested => {

@@ -3,6 +3,7 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { canonical, useAsk, written } from "../api";
 import { count, extent, float, many, number } from "../format";
 import type { Points, Run, Start } from "../schema";
+import { set, useShown } from "../state";
 import { Plot, useTheme, type Line } from "../ui/plot";
 import { isNight, ramp } from "../ui/ramp";
 import { Card, Ramp } from "../ui/value";
@@ -13,6 +14,7 @@ const REFRESH = 4000;
 const WORDS: Record<string, string> = { lr: "learning rate", val: "validation" };
 const plain = (name: string) => name.split("_").map((w) => WORDS[w] ?? w).join(" ");
 const words = (name: string) => plain(name).replace(/^./, (c) => c.toUpperCase());
+const OF_LAYERS = ["gradient", "update", "weight"] as const;
 const HUE = ["value", "cot", "tan", "good", "bad", "ink-2"];
 
 export function TrainingView({ start }: { start: Start }) {
@@ -58,8 +60,10 @@ function useRun(has: boolean) {
 }
 
 function Health({ run }: { run: Run }) {
-  const [what, setWhat] = useState<"gradient" | "update" | "weight">("gradient");
-  const [layer, setLayer] = useState<string | null>(null);
+  const shown = useShown();
+  const what = OF_LAYERS.find((w) => w === shown.what) ?? "gradient";
+  const layer = shown.layer;
+  const setLayer = (name: string) => set({ layer: name });
   const losses = useMemo(() => run.series.filter((s) => /loss/i.test(s.name)), [run]);
   const others = useMemo(() => run.series.filter((s) => !/loss/i.test(s.name)).map((s) => [s]), [run]);
   return (
@@ -74,7 +78,7 @@ function Health({ run }: { run: Run }) {
       {run.layers.length > 0 && (
         <Card title="By layer" tools={
           <div class="segment" role="group" aria-label="Show">
-            {(["gradient", "update", "weight"] as const).map((w) => <button key={w} aria-pressed={what === w} onClick={() => setWhat(w)}>{w === "update" ? "update ratio" : w}</button>)}
+            {OF_LAYERS.map((w) => <button key={w} aria-pressed={what === w} onClick={() => set({ what: w === "gradient" ? null : w })}>{w === "update" ? "update ratio" : w}</button>)}
           </div>}>
           <div class="in"><Heat run={run} what={what} chosen={layer} pick={setLayer} /></div>
         </Card>
@@ -137,16 +141,18 @@ function Curves({ series, label, log, first = 0 }: { series: { name: string; poi
   return <Plot x={x} lines={lines} label={label} logY={log} height={230} xName="step" formatX={(v) => count(v)} formatY={(v) => number(v, 3)} />;
 }
 
-function Heat({ run, what, chosen, pick }: { run: Run; what: "gradient" | "update" | "weight"; chosen: string | null; pick: (layer: string) => void }) {
+function Heat({ run, what, chosen, pick }: { run: Run; what: (typeof OF_LAYERS)[number]; chosen: string | null; pick: (layer: string) => void }) {
   useTheme();
   const [lo, hi] = useMemo(() => {
     const all = run.layers.flatMap((l) => l[what].map(([, y]) => Math.log10(float(y)))).filter(Number.isFinite);
     return extent(all);
   }, [run, what]);
   const night = isNight();
+  const [broken, zero] = night ? ["#ff8b82", "#000"] : ["#b3261e", "#444"];
+  const has = (test: (y: number) => boolean) => run.layers.some((l) => l[what].some(([, y]) => test(float(y))));
   const colour = (y: number) => {
-    if (!Number.isFinite(y)) return night ? "#ff8b82" : "#b3261e";
-    if (y === 0) return night ? "#000" : "#444";
+    if (!Number.isFinite(y)) return broken;
+    if (y === 0) return zero;
     return ramp(hi > lo ? (Math.log10(y) - lo) / (hi - lo) : 0.5);
   };
   const flagged = new Set(run.flags.map((f) => f.layer));
@@ -169,7 +175,10 @@ function Heat({ run, what, chosen, pick }: { run: Run; what: "gradient" | "updat
           );
         })}
       </div>
-      {Number.isFinite(lo) && <div class="legend"><span>{number(10 ** lo, 2)}</span><Ramp /><span>{number(10 ** hi, 2)}</span><span class="muted">{what === "update" ? "norm of the change against the norm of the weights" : `root mean square of the ${what}`}</span></div>}
+      {Number.isFinite(lo) && <div class="legend"><span>{number(10 ** lo, 2)}</span><Ramp /><span>{number(10 ** hi, 2)}</span><span class="muted">{what === "update" ? "norm of the change against the norm of the weights" : `root mean square of the ${what}`}</span>
+        {has((y) => y === 0) && <span><span class="swatch" style={{ background: zero }} />zero</span>}
+        {has((y) => !Number.isFinite(y)) && <span><span class="swatch" style={{ background: broken }} />not finite</span>}
+      </div>}
       {layer && <div><h3>{layer.name} <span class="muted small">{count(layer.parameters)} parameters</span></h3><Curves key={`${layer.name}${what}`} series={series} label={`${what} of ${layer.name}`} log={wide(series)} first={1} /></div>}
     </div>
   );

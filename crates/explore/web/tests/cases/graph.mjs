@@ -101,7 +101,76 @@ const painted = (p) =>
     return colours.size;
   });
 
+/**
+ * Edges that pass over a box, or through a group that neither of their ends is in: of the curves as
+ * `canvas.ts` draws them.
+ */
+export const crossings = (p) =>
+  p.evaluate(() => {
+    const { boxes, edges, via } = document.querySelector("canvas.graph-canvas").drawing.scene;
+    const inside = (b, x, y) => x > b.x + 1 && x < b.x + b.w - 1 && y > b.y + 1 && y < b.y + b.h - 1;
+    const around = (b, c) => inside(b, c.x + c.w / 2, c.y + c.h / 2);
+    const found = [];
+    for (let e = 0; e < edges.length; e += 2) {
+      const [a, b] = [boxes[edges[e]], boxes[edges[e + 1]]];
+      const way = via.get(e) ?? [];
+      let [x, y] = [a.x + a.w / 2, a.y + a.h];
+      const passed = new Set();
+      for (const to of [...way, { x: b.x + b.w / 2, y: b.y }]) {
+        const bend = Math.min(Math.max(way.length > 0 ? 0 : 18, Math.abs(to.y - y) * 0.42), 160);
+        for (let t = 0.05; t < 1; t += 0.05) {
+          const [u, v] = [(1 - t) ** 3 + 3 * (1 - t) ** 2 * t, 3 * (1 - t) * t * t + t ** 3];
+          const px = u * x + v * to.x;
+          const py = u * y + v * to.y + 3 * (1 - t) * t * bend * (1 - 2 * t);
+          boxes.forEach((c, i) => { if (c !== a && c !== b && inside(c, px, py) && !(c.group?.open && (around(c, a) || around(c, b)))) passed.add(i); });
+        }
+        [x, y] = [to.x, to.y];
+      }
+      if (passed.size > 0) found.push(`${edges[e]} to ${edges[e + 1]} over ${[...passed].join(", ")}`);
+    }
+    return { edges: edges.length / 2, found };
+  });
+
+const drawn = async (bench, p) => {
+  await p.waitForFunction(() => document.querySelector("canvas.graph-canvas")?.drawing?.scene);
+  await bench.drawn(p);
+};
+
 export default async (bench) => {
+  await bench.test("graph: edges pass around boxes, within groups and between them", async (page) => {
+    const p = await page();
+    for (const e of bench.start.examples) {
+      const values = Object.entries(e.values).map(([k, v]) => `&v.${k}=${encodeURIComponent(JSON.stringify(v))}`).join("");
+      await bench.view(p, `#/graph?e=${encodeURIComponent(e.expression)}${values}`);
+      await drawn(bench, p);
+      const { edges, found } = await crossings(p);
+      check(edges > 0 && found.length === 0, `${e.id}, ${edges} edges: ${found.join("; ")}`);
+    }
+  });
+
+  await bench.test("graph: what is too tall begins at its top, with the whole in a corner to move by", async (page) => {
+    const p = await page();
+    const chain = bench.start.examples.find((e) => e.id === "checkpointed");
+    await bench.view(p, `#/graph?e=${encodeURIComponent(chain.expression)}`);
+    await drawn(bench, p);
+    const state = () => p.evaluate(() => {
+      const d = document.querySelector("canvas.graph-canvas").drawing;
+      return { k: d.k, y: d.y, map: d.map(), height: d.scene.height };
+    });
+    const before = await state();
+    check(before.k >= 0.6 && before.map, `labels can be read: ${JSON.stringify(before)}`);
+    const box = await p.locator("canvas.graph-canvas").boundingBox();
+    await p.mouse.move(box.x + before.map.x + before.map.w / 2, box.y + before.map.y + 3);
+    await p.mouse.down();
+    await p.mouse.move(box.x + before.map.x + before.map.w / 2, box.y + before.map.y + before.map.h - 2);
+    await p.mouse.up();
+    const after = await state();
+    check(after.k === before.k && after.y < before.y - 0.5 * before.height * before.k, `the foot is shown: ${JSON.stringify(after)}`);
+    await p.getByRole("button", { name: "Fit" }).click();
+    await bench.drawn(p);
+    equal((await state()).map, null, "all is shown, so nothing is in the corner");
+  });
+
   await bench.test("graph: an expression is drawn; a click on a node leads to its line of the tape", async (page) => {
     const p = await page();
     await bench.view(p, "#/graph");

@@ -50,6 +50,16 @@ export default async (bench) => {
         }
       }
       equal((await p.locator(".transport .count").textContent()).replace(/\s/g, ""), `${steps}/${steps}`, "the end of the sweep");
+      // The list of contributions has them all: a slope of few entries as numbers.
+      for (const visit of tape.sweep.visits) {
+        for (const c of visit.contributions) {
+          const cell = (k) => p.locator(`tr[data-ledger="${visit.node}-${c.to}-${c.operand}"] td:nth-child(${k})`);
+          const what = `${visit.node} → ${c.to} (operand ${c.operand}) in the list`;
+          await sameValue(cell(2), c.upstream, `upstream ${what}`);
+          if (c.local.value && (c.local.value.shape ?? []).reduce((n, d) => n * d, 1) <= 8) await sameValue(cell(3), c.local.value, `slope ${what}`);
+          await sameValue(cell(4), c.product, `share ${what}`);
+        }
+      }
       for (const g of tape.sweep.gradient) {
         const name = tape.nodes[g.node].name;
         await sameValue(p.locator(`[data-gradient="${name}"]`), g.value, `gradient of ${name}`);

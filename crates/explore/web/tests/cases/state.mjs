@@ -21,6 +21,16 @@ export default async (bench) => {
     equal(await other.locator("#slider-x").inputValue(), await p.locator("#slider-x").inputValue(), "the same slider");
   });
 
+  await bench.test("state: what colours the graph is in the link", async (page) => {
+    const p = await page();
+    await bench.view(p, "#/graph");
+    await p.getByRole("button", { name: "gradient", exact: true }).click();
+    await p.waitForFunction(() => location.hash.includes("colour=gradient"));
+    const other = await page();
+    await other.goto(p.url());
+    await other.waitForSelector("[aria-label='Colour by'] button[aria-pressed=true]:text('gradient')");
+  });
+
   await bench.test("state: back and forward of the browser", async (page) => {
     const p = await page();
     await bench.view(p, "#/forward");
@@ -37,7 +47,7 @@ export default async (bench) => {
   await bench.test("state: nonsense in the address does no harm", async (page) => {
     const p = await page();
     p.expected = /400/;
-    for (const hash of ["#/nowhere?x", "#/reverse?reverse=1e99&node=-4&v.x=%7B%22a%22%3A1%7D", "#/forward?forward=NaN", "#/graph?node=999999", "#/program?stage=999&model=nosuch", "#/memory?layers=0&segment=-3", "#/%%%"]) {
+    for (const hash of ["#/nowhere?x", "#/reverse?reverse=1e99&node=-4&v.x=%7B%22a%22%3A1%7D", "#/forward?forward=NaN", "#/graph?node=999999&colour=nosuch", "#/training?what=nosuch&layer=nosuch", "#/program?stage=999&model=nosuch", "#/memory?layers=0&segment=-3", "#/%%%"]) {
       await bench.view(p, hash);
       check((await p.locator("header .brand").count()) === 1, `the page stands at ${hash}`);
     }
