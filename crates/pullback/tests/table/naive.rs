@@ -311,6 +311,15 @@ fn binary(f: Binary, a: f64, b: f64, dtype: DType) -> f64 {
         Binary::And       => ((a as i64) & (b as i64)) as f64,
         Binary::Or        => ((a as i64) | (b as i64)) as f64,
         Binary::Xor       => ((a as i64) ^ (b as i64)) as f64,
+        Binary::ShiftLeft  => if (0.0..64.0).contains(&b) { a * b.exp2() } else { 0.0 },
+        Binary::ShiftRight => if (0.0..64.0).contains(&b) { (a / b.exp2()).floor() } else { -f64::from(a < 0.0) },
+        Binary::Gcd       => {
+            let (mut a, mut b) = (a.abs(), b.abs());
+            while b != 0.0 {
+                (a, b) = (b, a % b);
+            }
+            a
+        }
     }
 }
 
