@@ -1,11 +1,12 @@
 //! Pooling: windows ("pieces") of the last axes, each reduced to one value.
 //!
 //! The positions of the pieces of an axis are computed once, as a table. A row of results is
-//! reduced in two steps. First the lines of its pieces become one line: loops over whole lines. Then
-//! this line is reduced along the last axis, whose table is inverted: for the first element of every
-//! piece, the second, and so on, the runs of pieces whose elements are evenly spaced. So these too
-//! are loops over many results at a time, which the compiler vectorises. Where the pieces are not
-//! evenly spaced (adaptive pooling), or there are only a few long ones, each is reduced alone.
+//! reduced in two steps. First the lines of its pieces become one line: loops over whole lines.
+//! Then this line is reduced along the last axis, whose table is inverted: for the first element of
+//! every piece, the second, and so on, the runs of pieces whose elements are evenly spaced. So
+//! these too are loops over many results at a time, which the compiler vectorises. Where the pieces
+//! are not evenly spaced (adaptive pooling), or there are only a few long ones, each is reduced
+//! alone.
 //!
 //! Of equal elements the first in row-major order is the largest, and of several NaN the last. Two
 //! steps meet elements in another order, so elements are compared together with their places.

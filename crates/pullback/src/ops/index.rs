@@ -1,8 +1,9 @@
 //! Gather, scatter and index selection.
 
 use crate::apply::apply;
+use crate::backend::{elements, with_host_bytes};
 use crate::rule::{Adds, ByHand, Derivatives, Grad, Linear, RuleContext, Set, Tensors, Val};
-use crate::{DType, Error, Op, Spec, Tensor, backend, trace};
+use crate::{DType, Error, Op, Spec, Tensor, trace};
 use pullback_ir::Combine;
 use smallvec::smallvec;
 
@@ -121,10 +122,10 @@ fn product(op: &Op, inputs: &[&Tensor]) -> Tensors {
 /// memory that writes nothing, where to replace negative ones takes three.
 fn has_no_negative(index: &Tensor) -> bool {
     let signs = |bytes: &[u8]| {
-        let list = pullback_cpu::elements::<i64>(DType::I64, bytes)?;
+        let list = elements::<i64>(DType::I64, bytes)?;
         Some(list.iter().fold(0, |all, i| all | i))
     };
-    backend::with_host_bytes(index, signs).flatten().is_some_and(|all| all >= 0)
+    with_host_bytes(index, signs).flatten().is_some_and(|all| all >= 0)
 }
 
 impl Tensor {

@@ -6,7 +6,7 @@ use super::{Failures, bits, on_host};
 use super::{attention, batch_norm, update};
 use pullback::{DType, Device, Op, Scalar, Spec, Tensor, with_threads};
 use pullback_ir::infer::infer;
-use pullback_ir::{Binary, Combine, Fused, Padding, Real, Shape, Span, Unary, View};
+use pullback_ir::{Combine, Fused, Padding, Real, Shape, Span, Unary, View};
 use smallvec::smallvec;
 
 const MANY: usize = 200_000;
