@@ -29,6 +29,7 @@ mod tables;
 
 use crate::elem::{Compute, Elem, with_elem};
 use crate::operand::{Sink, Source};
+use crate::simd::{Isa, SimdTask, vectorised};
 use crate::walk::Walk;
 use crate::widen::{is_narrow, narrowed, widened};
 use crate::{Buffer, par, pointwise};
@@ -72,15 +73,13 @@ pub(crate) fn check(index: Source<'_>, len: usize) -> Result<(), IndexError> {
     par::for_each(walk.len().div_ceil(TASK), |task| {
         let range = task * TASK..walk.len().min((task + 1) * TASK);
         walk.for_range(range, |run| {
+            let index = { index }.ptr.cast::<i64>().wrapping_offset(run.offsets[0]);
             // SAFETY: runs stay inside the source.
-            let at = |i: usize| unsafe {
-                { index }
-                    .ptr
-                    .cast::<i64>()
-                    .offset(run.offsets[0] + i as isize * run.strides[0])
-                    .read()
-            };
-            let bad = (0..run.len).fold(false, |bad, i| bad | (at(i) as u64 >= len as u64));
+            let at = |i: usize| unsafe { index.offset(i as isize * run.strides[0]).read() };
+            let mut bad = true;
+            if run.strides[0] == 1 {
+                vectorised(OutOfRange { index, count: run.len, len: len as u64, any: &mut bad });
+            }
             if bad && let Some(i) = (0..run.len).find(|&i| at(i) as u64 >= len as u64) {
                 first.fetch_min(run.start + i, Ordering::Relaxed);
             }
@@ -99,6 +98,25 @@ pub(crate) fn check(index: Source<'_>, len: usize) -> Result<(), IndexError> {
         rest /= shape[d];
     }
     Err(IndexError { position, index: found, len })
+}
+
+/// Whether any of some adjacent indices is not in `0..len`.
+struct OutOfRange<'a> {
+    index: *const i64,
+    count: usize,
+    len: u64,
+    any: &'a mut bool,
+}
+
+impl SimdTask for OutOfRange<'_> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        // SAFETY: there are so many indices, by `check`.
+        let at = |i: usize| unsafe { *self.index.add(i) as u64 };
+        // As numbers of the width of an index, so that the loop has vectors of one width.
+        let bad = (0..self.count).fold(0, |bad, i| bad | u64::from(at(i) >= self.len));
+        *self.any = bad != 0;
+    }
 }
 
 /// `out[i, j] = x[index[i, j], j]` (for axis 0). `out` has the shape of `index`, whose other axes
@@ -178,11 +196,15 @@ fn gather_as<T: Copy>(axis: usize, x: Source<'_>, index: Source<'_>, out: Sink<'
             unsafe {
                 let (index, x) = (index.offset(run.offsets[0]), x.offset(run.offsets[1]));
                 let out = out.add(run.start * row);
-                let from = |j: isize| {
-                    let at = *index.offset(j * run.strides[0]) as isize;
-                    x.offset(j * run.strides[1] + at * along)
+                let from = |j: isize, [i, s]: [isize; 2], along: isize| {
+                    x.offset(j * s + *index.offset(j * i) as isize * along)
                 };
-                rows::copy(run.len as isize, row, from, out);
+                let count = run.len as isize;
+                // Strides that the compiler knows.
+                match (run.strides, along) {
+                    ([1, 0], 1) => rows::copy(count, row, |j| from(j, [1, 0], 1), out),
+                    (steps, _) => rows::copy(count, row, |j| from(j, steps, along), out),
+                }
             }
         });
     });

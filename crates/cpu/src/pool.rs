@@ -1,9 +1,15 @@
 //! Pooling: windows ("pieces") of the last axes, each reduced to one value.
 //!
-//! The positions of the pieces of an axis are computed once, as a table. Along the last axis the
-//! table is inverted: for the first element of every piece, the second, and so on, the runs of
-//! pieces whose elements are evenly spaced. What remains are loops over a whole row of results at a
-//! time, which the compiler vectorises.
+//! The positions of the pieces of an axis are computed once, as a table. A row of results is
+//! reduced in two steps. First the lines of its pieces become one line: loops over whole lines.
+//! Then this line is reduced along the last axis, whose table is inverted: for the first element of
+//! every piece, the second, and so on, the runs of pieces whose elements are evenly spaced. So
+//! these too are loops over many results at a time, which the compiler vectorises. Where the pieces
+//! are not evenly spaced (adaptive pooling), or there are only a few long ones, each is reduced
+//! alone.
+//!
+//! Of equal elements the first in row-major order is the largest, and of several NaN the last. Two
+//! steps meet elements in another order, so elements are compared together with their places.
 //!
 //! Tasks are whole images (the last axes of one index of the axes before them), so that what
 //! overlapping pieces add to one element is added in one order, whatever the number of threads.
@@ -12,13 +18,17 @@ use crate::dot::scratch;
 use crate::elem::{Elem, with_elem};
 use crate::operand::{Sink, Source};
 use crate::par::{self, Shared};
-use crate::simd::{by_level, level};
+use crate::simd::{Isa, SimdTask, vectorised};
 use crate::walk::Walk;
 use half::{bf16, f16};
 use pullback_ir::{DType, Pool, Pooling};
 
 /// Elements that are worth a task.
 const GRAIN: usize = 1 << 14;
+/// Fewest pieces that a run has on average, if pieces are reduced together.
+const TOGETHER: usize = 4;
+/// Elements of one piece that are reduced together.
+const LANES: usize = 16;
 
 /// A piece of an axis: its first position, how many, and the distance between them.
 type AxisPiece = (usize, usize, usize);
@@ -32,6 +42,8 @@ struct PieceRun {
     /// The position of the first one's element, and the distance to the next one's.
     first: usize,
     step: isize,
+    /// Whether these are the first elements of their pieces.
+    opens: bool,
 }
 
 /// Element 0 of every piece that has one, then element 1, ….
@@ -46,7 +58,7 @@ fn runs(pieces: &[AxisPiece]) -> Vec<PieceRun> {
             let at = start + t * step;
             let joined = runs[from..].last_mut().is_some_and(|run| run.join(piece, at));
             if !joined {
-                runs.push(PieceRun { piece, count: 1, first: at, step: 1 });
+                runs.push(PieceRun { piece, count: 1, first: at, step: 1, opens: t == 0 });
             }
         }
     }
@@ -72,8 +84,8 @@ struct Frames {
     /// Lengths of the side that is divided into pieces.
     lengths: [usize; 3],
     pieces: [Vec<AxisPiece>; 3],
-    /// Those of the last axis, inverted.
-    runs: Vec<PieceRun>,
+    /// Those of the last axis, inverted; `None` if each is reduced alone.
+    runs: Option<Vec<PieceRun>>,
 }
 
 pub(crate) fn pool(pool: &Pool, x: Source, out: Sink) {
@@ -93,14 +105,18 @@ pub(crate) fn pool(pool: &Pool, x: Source, out: Sink) {
         let count = frame.count(whole[i]).unwrap_or(0);
         pieces[3 - rank + i] = (0..count).map(|o| frame.piece(o, whole[i])).collect();
     }
-    let runs = runs(&pieces[2]);
+    let taps: usize = pieces[2].iter().map(|p| p.1).sum();
+    let runs = Some(runs(&pieces[2])).filter(|runs| runs.len() * TOGETHER <= taps.max(TOGETHER));
     let frames = Frames { lengths, pieces, runs };
     let mut strides = [0; 3];
     strides[3 - rank..].copy_from_slice(&x.strides[lead..]);
     let images = Walk::new(&x.shape[..lead], [&x.strides[..lead]]);
     let job = PoolTask { frames, strides, images, x, out };
     match pool.kind {
-        Pooling::ArgMax => with_elem!(x.dtype, T => job.argmax::<T>()),
+        Pooling::ArgMax => match i32::try_from(job.frames.lengths.iter().product::<usize>()) {
+            Ok(_) => with_elem!(x.dtype, T => job.argmax::<T, i32>()),
+            Err(_) => with_elem!(x.dtype, T => job.argmax::<T, i64>()),
+        },
         Pooling::Sum => match x.dtype {
             DType::F64 => job.sum::<f64, f64>(),
             DType::F32 => job.sum::<f32, f32>(),
@@ -145,135 +161,192 @@ impl PoolTask<'_> {
         });
     }
 
-    /// Calls `f` for each row of pieces of an image, in order, with its number and its pieces of
-    /// the first two axes.
-    fn rows(&self, mut f: impl FnMut(usize, [AxisPiece; 2])) {
-        let [depth, height, _] = &self.frames.pieces;
-        for (i, &d) in depth.iter().enumerate() {
-            for (j, &h) in height.iter().enumerate() {
-                f(i * height.len() + j, [d, h]);
-            }
-        }
-    }
-
     /// Pieces of an image, and of a row.
     fn counts(&self) -> (usize, usize) {
         let [d, h, w] = self.frames.pieces.each_ref().map(Vec::len);
         (d * h * w, w)
     }
 
-    fn sum<S: Elem<Compute = C>, C: Copy + Default + std::ops::AddAssign>(&self) {
-        let out = Shared(self.out.ptr.cast::<S>());
-        let [sd, sh, sw] = self.strides;
-        let (count, width) = self.counts();
-        self.each::<S>(|image, x| {
-            let mut sums = vec![C::default(); width];
-            self.rows(|row, [d, h]| {
-                sums.fill(C::default());
-                for (i, j) in pairs(d, h) {
-                    let line = x.wrapping_offset(i as isize * sd + j as isize * sh);
-                    for run in &self.frames.runs {
-                        let from = line.wrapping_offset(run.first as isize * sw);
-                        let sums = &mut sums[run.piece..run.piece + run.count];
-                        // SAFETY: pieces are inside their axes.
-                        unsafe { add::<S, C>(from, run.step * sw, sums) };
-                    }
-                }
-                let to = image * count + row * width;
-                // SAFETY: the results of an image are one task's.
-                sums.iter()
-                    .enumerate()
-                    .for_each(|(k, &v)| unsafe { *out.at(to + k) = S::store(v) });
-            });
-        });
+    fn sum<S: Elem<Compute = C>, C: Number>(&self) {
+        self.each::<S>(|image, x| vectorised(SumImage { job: self, image, x }));
     }
 
-    fn argmax<S: Elem>(&self)
-    where
-        S::Compute: Least,
-    {
-        let out = Shared(self.out.ptr.cast::<i64>());
-        let [sd, sh, sw] = self.strides;
-        let [_, height, length] = self.frames.lengths;
-        let (count, width) = self.counts();
-        self.each::<S>(|image, x| {
-            let mut best = vec![S::Compute::LEAST; width];
-            self.rows(|row, [d, h]| {
-                best.fill(S::Compute::LEAST);
-                let to = image * count + row * width;
-                // SAFETY: the results of an image are one task's, and written before they are read.
-                let places = unsafe {
-                    let first = (d.0 * height + h.0) * length;
-                    for (k, piece) in self.frames.pieces[2].iter().enumerate() {
-                        // If no element is larger than the least value, the first one is the
-                        // largest.
-                        *out.at(to + k) = (first + piece.0) as i64;
-                    }
-                    std::slice::from_raw_parts_mut(out.at(to), width)
-                };
-                for (i, j) in pairs(d, h) {
-                    let line = x.wrapping_offset(i as isize * sd + j as isize * sh);
-                    for run in &self.frames.runs {
-                        let range = run.piece..run.piece + run.count;
-                        let taken = Taken {
-                            x: line.wrapping_offset(run.first as isize * sw),
-                            stride: run.step * sw,
-                            place: ((i * height + j) * length + run.first) as i64,
-                            step: run.step as i64,
-                        };
-                        // SAFETY: pieces are inside their axes; this machine supports the level.
-                        unsafe { taken.best(&mut best[range.clone()], &mut places[range]) };
-                    }
-                }
-            });
-        });
+    fn spread<S: Elem<Compute = C>, C: Number>(&self) {
+        self.each::<S>(|image, x| vectorised(SpreadImage { job: self, image, x }));
     }
 
-    fn spread<S: Elem<Compute = C>, C: Copy + Default + std::ops::AddAssign>(&self) {
-        let out = Shared(self.out.ptr.cast::<S>());
-        let [sd, sh, sw] = self.strides;
-        let [_, height, width] = self.frames.lengths;
-        let rows = self.frames.pieces[1].len();
-        let size: usize = self.frames.lengths.iter().product();
+    fn argmax<S: Elem<Compute: Least>, P: Place>(&self) {
         self.each::<S>(|image, x| {
-            let (_sums, sums) = scratch::<C>(size);
-            // SAFETY: pieces are inside their axes; the scratch and the elements of an image are
-            // one task's.
-            unsafe {
-                (0..size).for_each(|i| *sums.at(i) = C::default());
-                self.rows(|row, [d, h]| {
-                    let line = (row / rows) as isize * sd + (row % rows) as isize * sh;
-                    for (i, j) in pairs(d, h) {
-                        let to = (i * height + j) * width;
-                        for run in &self.frames.runs {
-                            let from = x.wrapping_offset(line + run.piece as isize * sw);
-                            let to = sums.at(to + run.first);
-                            for k in 0..run.count as isize {
-                                *to.offset(k * run.step) += (*from.offset(k * sw)).load();
+            let place = std::marker::PhantomData::<P>;
+            vectorised(ArgMaxImage { job: self, image, x, place });
+        });
+    }
+}
+
+/// What sums are computed in.
+trait Number: Copy + Default + std::ops::AddAssign + std::ops::Add<Output = Self> {}
+impl Number for f64 {}
+impl Number for f32 {}
+
+/// Calls a macro's body with a stride that the compiler knows, if it is a usual one.
+macro_rules! with_stride {
+    ($stride:expr, $s:ident => $body:expr) => {
+        match $stride {
+            1 => {
+                let $s = 1;
+                $body
+            }
+            2 => {
+                let $s = 2;
+                $body
+            }
+            $s => $body,
+        }
+    };
+}
+
+/// Sums over the pieces of one image.
+struct SumImage<'a, S> {
+    job: &'a PoolTask<'a>,
+    image: usize,
+    x: *const S,
+}
+
+impl<S: Elem<Compute = C>, C: Number> SimdTask for SumImage<'_, S> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let frames = &self.job.frames;
+        let [depth, height, width] = &frames.pieces;
+        let [sd, sh, sw] = self.job.strides;
+        let length = frames.lengths[2];
+        let (count, _) = self.job.counts();
+        let mut line = vec![C::default(); length];
+        let mut sums = vec![C::default(); width.len()];
+        let mut to = self.image * count;
+        for d in depth {
+            for h in height {
+                line.fill(C::default());
+                for i in 0..d.1 {
+                    for j in 0..h.1 {
+                        let at = (d.0 + i * d.2) as isize * sd + (h.0 + j * h.2) as isize * sh;
+                        let x = self.x.wrapping_offset(at);
+                        with_stride!(sw, s => for (k, sum) in line.iter_mut().enumerate() {
+                            // SAFETY: pieces are inside their axes.
+                            *sum += unsafe { (*x.offset(k as isize * s)).load() };
+                        });
+                    }
+                }
+                match &frames.runs {
+                    Some(runs) => {
+                        sums.fill(C::default());
+                        for run in runs {
+                            let from = line[run.first..].as_ptr();
+                            let sums = &mut sums[run.piece..run.piece + run.count];
+                            with_stride!(run.step, s => for (k, sum) in sums.iter_mut().enumerate() {
+                                // SAFETY: pieces are inside the line.
+                                *sum += unsafe { *from.offset(k as isize * s) };
+                            });
+                        }
+                    }
+                    None => {
+                        for (sum, &(start, count, step)) in sums.iter_mut().zip(width) {
+                            *sum = match step {
+                                1 => total(&line[start..start + count]),
+                                _ => (0..count)
+                                    .fold(C::default(), |sum, t| sum + line[start + t * step]),
+                            };
+                        }
+                    }
+                }
+                for (k, &sum) in sums.iter().enumerate() {
+                    // SAFETY: the results of an image are one task's.
+                    unsafe { *self.job.out.ptr.cast::<S>().add(to + k) = S::store(sum) };
+                }
+                to += width.len();
+            }
+        }
+    }
+}
+
+/// The sum of adjacent elements.
+#[inline(always)]
+fn total<C: Number>(x: &[C]) -> C {
+    let mut lanes = [C::default(); LANES];
+    let (chunks, rest) = x.as_chunks::<LANES>();
+    for chunk in chunks {
+        for (lane, &v) in lanes.iter_mut().zip(chunk) {
+            *lane += v;
+        }
+    }
+    let mut sum = rest.iter().fold(C::default(), |sum, &v| sum + v);
+    if !chunks.is_empty() {
+        lanes.iter().for_each(|&v| sum += v);
+    }
+    sum
+}
+
+/// Each value of one image spread over its piece.
+struct SpreadImage<'a, S> {
+    job: &'a PoolTask<'a>,
+    image: usize,
+    x: *const S,
+}
+
+impl<S: Elem<Compute = C>, C: Number> SimdTask for SpreadImage<'_, S> {
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let frames = &self.job.frames;
+        let [depth, height, width] = &frames.pieces;
+        let [sd, sh, sw] = self.job.strides;
+        let [_, rows, length] = frames.lengths;
+        let size: usize = frames.lengths.iter().product();
+        let (_memory, all) = scratch::<C>(size);
+        // SAFETY: as many elements as were asked for, written here first.
+        let all = unsafe {
+            (0..size).for_each(|i| *all.at(i) = C::default());
+            std::slice::from_raw_parts_mut(all.at(0), size)
+        };
+        let mut line = vec![C::default(); length];
+        for (a, d) in depth.iter().enumerate() {
+            for (b, h) in height.iter().enumerate() {
+                let x = self.x.wrapping_offset(a as isize * sd + b as isize * sh);
+                // SAFETY: there is an element for every piece.
+                let at = |k: usize| unsafe { (*x.offset(k as isize * sw)).load() };
+                line.fill(C::default());
+                match &frames.runs {
+                    Some(runs) => {
+                        for run in runs {
+                            for k in 0..run.count {
+                                let to = run.first as isize + k as isize * run.step;
+                                line[to as usize] += at(run.piece + k);
                             }
                         }
                     }
-                });
-                (0..size).for_each(|i| *out.at(image * size + i) = S::store(*sums.at(i)));
+                    None => {
+                        for (k, &(start, count, step)) in width.iter().enumerate() {
+                            let v = at(k);
+                            line[start..]
+                                .iter_mut()
+                                .step_by(step)
+                                .take(count)
+                                .for_each(|x| *x += v);
+                        }
+                    }
+                }
+                for i in 0..d.1 {
+                    for j in 0..h.1 {
+                        let row = (d.0 + i * d.2) * rows + h.0 + j * h.2;
+                        for (sum, &v) in all[row * length..][..length].iter_mut().zip(&line) {
+                            *sum += v;
+                        }
+                    }
+                }
             }
-        });
-    }
-}
-
-/// The positions of a piece of the first two axes, in row-major order.
-fn pairs(d: AxisPiece, h: AxisPiece) -> impl Iterator<Item = (usize, usize)> {
-    (0..d.1).flat_map(move |i| (0..h.1).map(move |j| (d.0 + i * d.2, h.0 + j * h.2)))
-}
-
-/// `sums[k] += x[k·stride]`
-unsafe fn add<S: Elem<Compute = C>, C: std::ops::AddAssign>(
-    x: *const S,
-    stride: isize,
-    sums: &mut [C],
-) {
-    for (k, sum) in sums.iter_mut().enumerate() {
-        // SAFETY: the caller has as many elements as there are sums.
-        *sum += unsafe { (*x.offset(k as isize * stride)).load() };
+        }
+        for (i, &sum) in all.iter().enumerate() {
+            // SAFETY: the elements of an image are one task's.
+            unsafe { *self.job.out.ptr.cast::<S>().add(self.image * size + i) = S::store(sum) };
+        }
     }
 }
 
@@ -291,55 +364,156 @@ impl Least for i64 {
     const LEAST: i64 = i64::MIN;
 }
 
-/// An element for each of some adjacent pieces, and their positions.
-struct Taken<S> {
-    x: *const S,
-    stride: isize,
-    place: i64,
-    step: i64,
+/// A place in an image: of the width of the elements where that is enough.
+trait Place: Copy + Ord + Default {
+    /// `first + k·step`
+    fn at(first: usize, k: usize, step: usize) -> Self;
+    fn wide(self) -> i64;
+}
+impl Place for i32 {
+    #[inline(always)]
+    fn at(first: usize, k: usize, step: usize) -> i32 {
+        (first as i32).wrapping_add((k as i32).wrapping_mul(step as i32))
+    }
+    #[inline(always)]
+    fn wide(self) -> i64 {
+        self.into()
+    }
+}
+impl Place for i64 {
+    #[inline(always)]
+    fn at(first: usize, k: usize, step: usize) -> i64 {
+        (first + k * step) as i64
+    }
+    #[inline(always)]
+    fn wide(self) -> i64 {
+        self
+    }
 }
 
-impl<S: Elem> Taken<S>
-where
-    S::Compute: Least,
-{
-    /// Replaces the best so far by larger elements and by NaN.
-    unsafe fn best(&self, best: &mut [S::Compute], places: &mut [i64]) {
-        // SAFETY: the caller has the elements; the machine supports the level.
-        unsafe {
-            by_level!(
-                level(),
-                avx512: self.best_avx512(best, places),
-                avx2: self.best_avx2(best, places),
-                baseline: self.best_plain(best, places),
-            )
-        }
-    }
+/// The larger of two elements with their places: of equal ones the first, of two NaN the last.
+#[inline(always)]
+#[allow(clippy::eq_op)] // unequal to itself: NaN
+fn larger<C: Least, P: Place>(a: (C, P), b: (C, P)) -> (C, P) {
+    let nan = (b.0 != b.0) & ((a.0 == a.0) | (b.1 > a.1));
+    let wins = (b.0 > a.0) | ((b.0 == a.0) & (b.1 < a.1)) | nan;
+    (if wins { b.0 } else { a.0 }, if wins { b.1 } else { a.1 })
+}
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
-    unsafe fn best_avx512(&self, best: &mut [S::Compute], places: &mut [i64]) {
-        // SAFETY: passed on.
-        unsafe { self.best_plain(best, places) }
+/// Sets elements with their places.
+#[inline(always)]
+fn begin<C: Least, P: Place>(x: &mut [C], places: &mut [P], new: impl Fn(usize) -> (C, P)) {
+    for (k, (value, place)) in x.iter_mut().zip(places).enumerate() {
+        (*value, *place) = new(k);
     }
+}
 
-    #[cfg(target_arch = "x86_64")]
-    #[target_feature(enable = "avx2,fma")]
-    unsafe fn best_avx2(&self, best: &mut [S::Compute], places: &mut [i64]) {
-        // SAFETY: passed on.
-        unsafe { self.best_plain(best, places) }
+/// Replaces elements by larger ones.
+#[inline(always)]
+fn join<C: Least, P: Place>(x: &mut [C], places: &mut [P], new: impl Fn(usize) -> (C, P)) {
+    for (k, (value, place)) in x.iter_mut().zip(places).enumerate() {
+        (*value, *place) = larger((*value, *place), new(k));
     }
+}
 
+/// Where the largest element of each piece of one image is.
+struct ArgMaxImage<'a, S, P> {
+    job: &'a PoolTask<'a>,
+    image: usize,
+    x: *const S,
+    place: std::marker::PhantomData<P>,
+}
+
+impl<S: Elem<Compute: Least>, P: Place> SimdTask for ArgMaxImage<'_, S, P> {
     #[inline(always)]
-    unsafe fn best_plain(&self, best: &mut [S::Compute], places: &mut [i64]) {
-        for (k, (best, place)) in best.iter_mut().zip(places).enumerate() {
-            // SAFETY: the caller has as many elements as there are pieces.
-            let v = unsafe { (*self.x.offset(k as isize * self.stride)).load() };
-            // Not equal to itself: NaN.
-            #[allow(clippy::eq_op)]
-            let wins = v > *best || v != v;
-            *best = if wins { v } else { *best };
-            *place = if wins { self.place + k as i64 * self.step } else { *place };
+    fn run<I: Isa>(self) {
+        let frames = &self.job.frames;
+        let [depth, height, width] = &frames.pieces;
+        let [sd, sh, sw] = self.job.strides;
+        let [_, rows, length] = frames.lengths;
+        let (count, _) = self.job.counts();
+        let least = S::Compute::LEAST;
+        let mut line = vec![least; length];
+        let mut places = vec![P::default(); length];
+        let mut best = vec![least; width.len()];
+        let mut best_places = vec![P::default(); width.len()];
+        let mut to = self.image * count;
+        for d in depth {
+            for h in height {
+                let first = (d.0 * rows + h.0) * length;
+                line.fill(least);
+                for i in 0..d.1 {
+                    for j in 0..h.1 {
+                        let (z, y) = (d.0 + i * d.2, h.0 + j * h.2);
+                        let x = self.x.wrapping_offset(z as isize * sd + y as isize * sh);
+                        let here = (z * rows + y) * length;
+                        // SAFETY: pieces are inside their axes.
+                        let new = |k: usize, s: isize| unsafe {
+                            ((*x.offset(k as isize * s)).load(), P::at(here, k, 1))
+                        };
+                        with_stride!(sw, s => match (i, j) {
+                            (0, 0) => begin(&mut line, &mut places, |k| new(k, s)),
+                            _ => join(&mut line, &mut places, |k| new(k, s)),
+                        });
+                    }
+                }
+                // If no element is larger than the least value, the first one is the largest.
+                begin(&mut best, &mut best_places, |k| (least, P::at(first, width[k].0, 1)));
+                match &frames.runs {
+                    Some(runs) => {
+                        for run in runs {
+                            let range = run.piece..run.piece + run.count;
+                            let (best, at) = (&mut best[range.clone()], &mut best_places[range]);
+                            let from = (line[run.first..].as_ptr(), places[run.first..].as_ptr());
+                            // SAFETY: pieces are inside the line.
+                            let new = |k: isize| unsafe { (*from.0.offset(k), *from.1.offset(k)) };
+                            with_stride!(run.step, s => match run.opens {
+                                true => begin(best, at, |k| new(k as isize * s)),
+                                false => join(best, at, |k| new(k as isize * s)),
+                            });
+                        }
+                    }
+                    None => {
+                        let best = best.iter_mut().zip(&mut best_places);
+                        for ((value, place), &(start, count, step)) in best.zip(width) {
+                            let whole = if step == 1 { count / LANES * LANES } else { 0 };
+                            let lanes = start..start + whole;
+                            if let Some(new) = largest(&line[lanes.clone()], &places[lanes]) {
+                                (*value, *place) = larger((*value, *place), new);
+                            }
+                            for t in whole..count {
+                                let at = start + t * step;
+                                (*value, *place) = larger((*value, *place), (line[at], places[at]));
+                            }
+                        }
+                    }
+                }
+                for (k, place) in best_places.iter().enumerate() {
+                    // SAFETY: the results of an image are one task's.
+                    unsafe { *self.job.out.ptr.cast::<i64>().add(to + k) = place.wide() };
+                }
+                to += width.len();
+            }
         }
     }
+}
+
+/// The largest of adjacent elements, a multiple of [`LANES`]; `None` of none.
+#[inline(always)]
+fn largest<C: Least, P: Place>(x: &[C], places: &[P]) -> Option<(C, P)> {
+    let mut chunks = x.as_chunks::<LANES>().0.iter().zip(places.as_chunks::<LANES>().0);
+    let (&(mut best), &(mut at)) = chunks.next()?;
+    for (x, places) in chunks {
+        for l in 0..LANES {
+            (best[l], at[l]) = larger((best[l], at[l]), (x[l], places[l]));
+        }
+    }
+    let mut lanes = LANES;
+    while lanes > 1 {
+        lanes /= 2;
+        for l in 0..lanes {
+            (best[l], at[l]) = larger((best[l], at[l]), (best[l + lanes], at[l + lanes]));
+        }
+    }
+    Some((best[0], at[0]))
 }

@@ -33,6 +33,8 @@ use std::ops::Range;
 const GRAIN: usize = 1 << 15;
 /// Most pieces that a long reduction is cut into, for the threads.
 const PIECES: usize = 64;
+/// Elements of a fold that is cut, at least.
+const UNCUT: usize = 64;
 /// Elements folded by lanes before the lanes are joined.
 const BLOCK: usize = 4096;
 const LANES: usize = 64;
@@ -40,6 +42,8 @@ const LANES: usize = 64;
 const RESULTS: usize = 1024;
 /// Rows folded before they are joined to the total of the column method.
 const ROWS: usize = 512;
+/// Results of the row method that are written together.
+const TOGETHER_SAVED: usize = 64;
 
 /// An associative operation with a neutral element.
 trait Fold<A: Copy>: 'static {
@@ -135,18 +139,20 @@ pub(crate) fn extreme_of_none(kind: Reduction, dtype: DType) -> Option<Scalar> {
     }
 }
 
-/// Writes a result, converted to the dtype of the output.
-type Put<A> = unsafe fn(*mut u8, usize, A);
+/// Writes results from an index on, converted to the dtype of the output.
+type Put<A> = unsafe fn(*mut u8, usize, &[A]);
 
 /// Picks the conversion; `out` must have a storage type with compute type `A`.
 fn put_for<A: Copy + 'static>(out: &Sink) -> Put<A> {
-    unsafe fn put<O: Elem, A: Copy + 'static>(out: *mut u8, index: usize, value: A) {
+    unsafe fn put<O: Elem, A: Copy + 'static>(out: *mut u8, index: usize, values: &[A]) {
         // Decided at compile time, so it costs nothing; `infer` guarantees it.
         assert!(std::any::TypeId::of::<A>() == std::any::TypeId::of::<O::Compute>());
-        // SAFETY: the caller's index is inside the output; `A` is the compute type of `O`.
+        // SAFETY: the caller's results are inside the output; `A` is the compute type of `O`.
         unsafe {
-            let wide = std::mem::transmute_copy::<A, O::Compute>(&value);
-            *out.cast::<O>().add(index) = O::store(wide);
+            let out = out.cast::<O>().add(index);
+            for (i, value) in values.iter().enumerate() {
+                *out.add(i) = O::store(std::mem::transmute_copy::<A, O::Compute>(value));
+            }
         }
     }
     with_elem!(out.dtype, O => put::<O, A>)
@@ -169,7 +175,7 @@ fn run<A: Compute, K: Fold<A>>(axes: &[usize], x: Source, out: Sink) {
     if each == 0 {
         for i in 0..results {
             // SAFETY: inside the output.
-            unsafe { put(out.ptr, i, K::NEUTRAL) };
+            unsafe { put(out.ptr, i, &[K::NEUTRAL]) };
         }
         return;
     }
@@ -186,11 +192,14 @@ fn run<A: Compute, K: Fold<A>>(axes: &[usize], x: Source, out: Sink) {
     } else {
         ResultBlocks::of(results, GRAIN.div_ceil(each))
     };
-    let wanted =
-        if blocks.count >= 16 { 1 } else { (results * each / GRAIN).clamp(1, PIECES).min(each) };
+    // A short fold is not worth cutting: joining its pieces would take longer.
+    let wanted = match blocks.count >= 16 || each < UNCUT {
+        true => 1,
+        false => (results * each / GRAIN).clamp(1, PIECES).min(each),
+    };
     let piece = each.div_ceil(wanted);
     let pieces = each.div_ceil(piece);
-    let fold = |results: Range<usize>, piece: Range<usize>, save: &mut dyn FnMut(usize, A)| match (
+    let fold = |results: Range<usize>, piece: Range<usize>, save: &mut Save<A>| match (
         columns,
         results.len(),
     ) {
@@ -204,7 +213,7 @@ fn run<A: Compute, K: Fold<A>>(axes: &[usize], x: Source, out: Sink) {
         par::for_each(blocks.count, |task| {
             let out_ptr = &out_ptr;
             // SAFETY: each result belongs to one task.
-            fold(blocks.at(task), 0..each, &mut |i, value| unsafe { put(out_ptr.at(0), i, value) });
+            fold(blocks.at(task), 0..each, &mut |i, found| unsafe { put(out_ptr.at(0), i, found) });
         });
         return;
     }
@@ -216,9 +225,11 @@ fn run<A: Compute, K: Fold<A>>(axes: &[usize], x: Source, out: Sink) {
     par::for_each(blocks.count * pieces, |task| {
         let partial = &partial;
         let (block, p) = (task / pieces, task % pieces);
-        fold(blocks.at(block), p * piece..each.min((p + 1) * piece), &mut |i, value| {
-            // SAFETY: each slot belongs to one task.
-            unsafe { *partial.at(i * pieces + p) = value };
+        fold(blocks.at(block), p * piece..each.min((p + 1) * piece), &mut |first, found| {
+            for (i, &value) in (first..).zip(found) {
+                // SAFETY: each slot belongs to one task.
+                unsafe { *partial.at(i * pieces + p) = value };
+            }
         });
     });
     for i in 0..results {
@@ -228,7 +239,7 @@ fn run<A: Compute, K: Fold<A>>(axes: &[usize], x: Source, out: Sink) {
             sum.push(unsafe { *partial.at(i * pieces + p) });
         }
         // SAFETY: inside the output.
-        unsafe { put(out.ptr, i, sum.total()) };
+        unsafe { put(out.ptr, i, &[sum.total()]) };
     }
 }
 
@@ -306,6 +317,9 @@ impl<A: Copy, K: Fold<A>> Pairwise<A, K> {
     }
 }
 
+/// Takes results: the index of the first, and some in a row.
+type Save<'a, A> = dyn FnMut(usize, &[A]) + 'a;
+
 struct FoldPlan<'a, A> {
     elements: Elements<A>,
     kept: &'a Walk<1>,
@@ -314,12 +328,7 @@ struct FoldPlan<'a, A> {
 
 impl<A: Compute> FoldPlan<'_, A> {
     /// Each result separately, along the runs of the folded axes.
-    fn rows<K: Fold<A>>(
-        &self,
-        results: Range<usize>,
-        piece: Range<usize>,
-        save: &mut dyn FnMut(usize, A),
-    ) {
+    fn rows<K: Fold<A>>(&self, results: Range<usize>, piece: Range<usize>, save: &mut Save<A>) {
         let (level, x) = (level(), self.elements);
         let mut wide = x.space(piece.len().min(BLOCK));
         if let [axis] = self.folded.axes()
@@ -329,12 +338,22 @@ impl<A: Compute> FoldPlan<'_, A> {
             let stride = axis.strides[0];
             let first = piece.start as isize * stride;
             self.kept.for_range(results, |run| {
-                for i in 0..run.len {
-                    let at = first + run.offsets[0] + i as isize * run.strides[0];
-                    // SAFETY: the run is inside the source.
-                    save(run.start + i, unsafe {
-                        x.fold::<K>(level, at, stride, piece.len(), &mut wide)
-                    });
+                let mut found = [K::NEUTRAL; TOGETHER_SAVED];
+                for from in (0..run.len).step_by(TOGETHER_SAVED) {
+                    let found = &mut found[..TOGETHER_SAVED.min(run.len - from)];
+                    let at = first + run.offsets[0] + from as isize * run.strides[0];
+                    // SAFETY: the rows are inside the source.
+                    unsafe {
+                        x.fold_lines::<K>(
+                            level,
+                            at,
+                            [run.strides[0], stride],
+                            piece.len(),
+                            found,
+                            &mut wide,
+                        );
+                    }
+                    save(run.start + from, found);
                 }
             });
             return;
@@ -361,7 +380,7 @@ impl<A: Compute> FoldPlan<'_, A> {
                     }
                 }
             });
-            save(i, if sum.count == 0 { block } else { K::join(sum.total(), block) });
+            save(i, &[if sum.count == 0 { block } else { K::join(sum.total(), block) }]);
         }
     }
 
@@ -370,7 +389,7 @@ impl<A: Compute> FoldPlan<'_, A> {
         &self,
         results: Range<usize>,
         piece: Range<usize>,
-        save: &mut dyn FnMut(usize, A),
+        save: &mut Save<A>,
     ) {
         let (level, x) = (level(), self.elements);
         let start = self.kept.offsets(results.start)[0];
@@ -398,9 +417,10 @@ impl<A: Compute> FoldPlan<'_, A> {
                 }
             }
         });
-        for (j, i) in results.enumerate() {
-            save(i, K::join(total[j], block[j]));
+        for (total, block) in total.iter_mut().zip(&block[..width]) {
+            *total = K::join(*total, *block);
         }
+        save(results.start, &total[..width]);
     }
 }
 
@@ -439,6 +459,7 @@ macro_rules! per_level {
 per_level!(fold_run = run_body(x: *const S, stride: isize, len: usize, in_lanes: bool) -> S::Compute);
 per_level!(fold_rows = rows_body(x: *const S, row: isize, rows: usize, step: isize, sums: &mut [S::Compute]) -> ());
 per_level!(fold_each = each_body(x: *const S, row: usize, rows: usize, out: *mut S::Compute) -> ());
+per_level!(fold_lines = lines_body(x: *const S, steps: [isize; 2], len: usize, out: &mut [S::Compute]) -> ());
 
 mod arg;
 mod elements;
@@ -450,4 +471,4 @@ mod tests;
 pub(crate) use arg::arg_reduce;
 use elements::{Elements, TOGETHER};
 pub(crate) use folder::{Folder, Joined, folder};
-use inner_loops::{each_body, rows_body, run_body};
+use inner_loops::{each_body, lines_body, rows_body, run_body};

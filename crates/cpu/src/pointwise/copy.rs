@@ -146,7 +146,7 @@ unsafe fn move_run<T: Copy>(run: Run<2>, from: *const T, to: *mut T) {
 }
 
 /// Most elements of a short row.
-const SHORT: usize = 8;
+pub(super) const SHORT: usize = 8;
 
 /// Moves rows of `N` elements, or of any number if that is 0.
 fn short_rows<T: Copy + Send + Sync, const N: usize>(

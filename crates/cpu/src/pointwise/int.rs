@@ -46,6 +46,10 @@ pub(crate) fn binary(op: Binary, l: Level) -> Kernel2<i64, i64, i64> {
         Binary::And       => map2!(l, i64, |a, b| a & b),
         Binary::Or        => map2!(l, i64, |a, b| a | b),
         Binary::Xor       => map2!(l, i64, |a, b| a ^ b),
+        // In i64, whose low bits are the result of a narrower type too.
+        Binary::ShiftLeft => map2!(l, i64, |a, b| if b as u64 > 63 { 0 } else { a << (b & 63) }),
+        Binary::ShiftRight => map2!(l, i64, |a, b| a >> (if b as u64 > 63 { 63 } else { b })),
+        Binary::Gcd       => map2!(l, i64, |a, b| divisor(a, b)),
         Binary::Atan2 | Binary::Copysign | Binary::Zeta | Binary::Gammainc | Binary::Gammaincc => map2!(l, i64, |_a, _b| 0),
     }
 }
@@ -68,4 +72,22 @@ fn power(a: i64, b: i64) -> i64 {
         left >>= 1;
     }
     result
+}
+
+/// The greatest common divisor, by subtraction and shifts: a division takes longer than a few steps
+/// of that.
+fn divisor(a: i64, b: i64) -> i64 {
+    let (mut a, mut b) = (a.unsigned_abs(), b.unsigned_abs());
+    if a == 0 || b == 0 {
+        return (a | b) as i64;
+    }
+    let twos = (a | b).trailing_zeros();
+    a >>= a.trailing_zeros();
+    b >>= b.trailing_zeros();
+    // Both are odd, so their difference is even.
+    while a != b {
+        let (low, difference) = (a.min(b), a.abs_diff(b));
+        (a, b) = (low, difference >> difference.trailing_zeros());
+    }
+    (a << twos) as i64
 }

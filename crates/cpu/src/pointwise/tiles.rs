@@ -1,6 +1,6 @@
 //! Loading sources into tiles, and storing results from them.
 
-use super::copy;
+use super::copy::{self, copy};
 use crate::buffer::Buffer as HostBuffer;
 use crate::elem::{Bool, Elem};
 use crate::operand::{Sink, Source};
@@ -252,6 +252,9 @@ pub(super) unsafe fn load_plain<T: Copy>(from: *const u8, stride: isize, n: usiz
                 let value = from.read();
                 (0..n).for_each(|i| to.add(i).write(value));
             }
+            // Strides that the compiler knows.
+            -1 => (0..n).for_each(|i| to.add(i).write(from.offset(-(i as isize)).read())),
+            2 => (0..n).for_each(|i| to.add(i).write(from.add(2 * i).read())),
             _ => (0..n).for_each(|i| to.add(i).write(from.offset(i as isize * stride).read())),
         }
     }
@@ -380,7 +383,7 @@ impl<T: Tile> TileSource<T> {
             SourceLayout::Splat
         } else {
             let walk = Walk::new(x.shape, [x.strides]);
-            if let Some(tiles) = TileSource::transposed(x, out, &walk) {
+            if let Some(tiles) = TileSource::copied(x, out, &walk) {
                 return tiles;
             }
             SourceLayout::Strided(walk)
@@ -389,15 +392,15 @@ impl<T: Tile> TileSource<T> {
     }
 
     /// A large transposed source is copied first: the copy moves squares, where reading in order
-    /// would access every cache line many times.
+    /// would access every cache line many times. So is one with rows of a few elements: the copy
+    /// has loops for these.
     #[cold]
-    fn transposed(x: Source, out: Sink, walk: &Walk<1>) -> Option<Self> {
+    fn copied(x: Source, out: Sink, walk: &Walk<1>) -> Option<Self> {
+        let inner = walk.inner();
         let across = walk.axes().iter().any(|a| a.strides == [1] && a.len >= BLOCK);
-        if walk.len() <= ALONE
-            || !across
-            || walk.inner().strides == [1]
-            || walk.inner().strides == [0]
-        {
+        let transposed = walk.len() > ALONE && across && !matches!(inner.strides, [0 | 1]);
+        let short = walk.len() > TILE && inner.len <= copy::SHORT && walk.axes()[1].len >= BLOCK;
+        if !transposed && !short {
             return None;
         }
         let mut copied = HostBuffer::alloc(walk.len() * x.dtype.size()).ok()?;

@@ -4,13 +4,16 @@
 //! block or a few rows at a time, so that they stay in L1; they are then folded in the order in
 //! which a loop over the narrow type would fold them, so the bits do not depend on how.
 
-use super::{Fold, fold_rows, fold_run};
+use super::{Fold, fold_lines, fold_rows, fold_run};
 use crate::elem::{Compute, Elem, with_elem};
 use crate::operand::Source;
 use crate::simd::{Isa, Level, SimdTask, vectorised};
 
 /// Rows that the loop over columns folds at the same time.
 pub(super) const TOGETHER: usize = 8;
+
+/// Elements of the lines that are folded in one call; longer ones take one each.
+const SHORT: usize = 16;
 
 /// Writes so many elements, a stride apart, in the compute type `A`.
 type Widen<A> = unsafe fn(*const u8, isize, usize, *mut A);
@@ -70,6 +73,31 @@ impl<A: Compute> Elements<A> {
                     widen(x, stride, len, wide[..len].as_mut_ptr());
                     fold_run::<A, K>(level, wide.as_ptr(), 1, len, stride == 1)
                 }
+            }
+        }
+    }
+
+    /// Folds each of some lines of `len` elements: `steps[0]` apart, their elements `steps[1]`.
+    /// `wide` has space for one.
+    ///
+    /// # Safety
+    /// They are inside the operand; this machine supports the level.
+    pub(super) unsafe fn fold_lines<K: Fold<A>>(
+        &self,
+        level: Level,
+        offset: isize,
+        steps: [isize; 2],
+        len: usize,
+        found: &mut [A],
+        wide: &mut [A],
+    ) {
+        // SAFETY: guaranteed by the caller.
+        unsafe {
+            if self.widen.is_none() && len <= SHORT {
+                return fold_lines::<A, K>(level, self.at(offset).cast(), steps, len, found);
+            }
+            for (i, found) in found.iter_mut().enumerate() {
+                *found = self.fold::<K>(level, offset + i as isize * steps[0], steps[1], len, wide);
             }
         }
     }

@@ -141,6 +141,44 @@ pub(super) unsafe fn each_body<S: Elem, K: Fold<S::Compute>>(
     }
 }
 
+/// Folds each of some lines, as [`run_body`] folds one. Short lines have lengths that the compiler
+/// knows, so that it folds several at a time.
+#[inline(always)]
+pub(super) unsafe fn lines_body<S: Elem, K: Fold<S::Compute>>(
+    x: *const S,
+    [line, stride]: [isize; 2],
+    len: usize,
+    out: &mut [S::Compute],
+) {
+    // SAFETY: the caller has a line of `len` elements for each result.
+    unsafe {
+        match (line, stride, len) {
+            (2, 1, 2) => few_body::<S, K, 2>(x, out),
+            (3, 1, 3) => few_body::<S, K, 3>(x, out),
+            (4, 1, 4) => few_body::<S, K, 4>(x, out),
+            (8, 1, 8) => few_body::<S, K, 8>(x, out),
+            _ => {
+                for (i, found) in out.iter_mut().enumerate() {
+                    let x = x.offset(i as isize * line);
+                    *found = run_body::<S, K>(x, stride, len, stride == 1);
+                }
+            }
+        }
+    }
+}
+
+/// Folds each of some contiguous lines of a few elements.
+#[inline(always)]
+unsafe fn few_body<S: Elem, K: Fold<S::Compute>, const N: usize>(
+    x: *const S,
+    out: &mut [S::Compute],
+) {
+    for (i, found) in out.iter_mut().enumerate() {
+        // SAFETY: the caller has N elements for each result.
+        *found = in_fours::<S::Compute, K>(|j| unsafe { (*x.add(i * N + j)).load() }, N);
+    }
+}
+
 #[inline(always)]
 pub(super) unsafe fn rows_body<S: Elem, K: Fold<S::Compute>>(
     x: *const S,

@@ -227,7 +227,10 @@ fn truth(op: Binary) -> Result<SliceLoop> {
         | Binary::Gammainc
         | Binary::Gammaincc
         | Binary::Maximum
-        | Binary::Minimum => Err(Error::dtype(op.name(), "does not take bool")),
+        | Binary::Minimum
+        | Binary::ShiftLeft
+        | Binary::ShiftRight
+        | Binary::Gcd => Err(Error::dtype(op.name(), "does not take bool")),
     }
 }
 

@@ -192,6 +192,13 @@ FN i64 b_minimum(i64 a, i64 b) { return a < b ? a : b; }
 FN i64 b_and(i64 a, i64 b) { return a & b; }
 FN i64 b_or(i64 a, i64 b) { return a | b; }
 FN i64 b_xor(i64 a, i64 b) { return a ^ b; }
+FN i64 b_shift_left(i64 a, i64 b) { return (u64)b > 63 ? 0 : (i64)((u64)a << b); }
+FN i64 b_shift_right(i64 a, i64 b) { return a >> ((u64)b > 63 ? 63 : b); }
+FN i64 b_gcd(i64 a, i64 b) {
+  u64 x = (u64)u_abs(a), y = (u64)u_abs(b);
+  while (y != 0) { u64 r = x % y; x = y; y = r; }
+  return (i64)x;
+}
 
 // Sums over the threads of a row: G of them, in an order that depends on G alone.
 struct Sum { template <class C> FN static C of(C a, C b) { return b_add(a, b); } };

@@ -172,8 +172,9 @@ pub const CHOOSE: &[OpRow] = rows! {
     index_add_one(n: Index) EXACT, |_d| n + 1;
     index_mul(a: Index, b: Index) EXACT, |_d| a.remainder(7) * fit(b, a.shape()).remainder(7);
     index_divide(a: Index) EXACT, |_d| a.floor_div(2);
-    gcd(a: Index, b: Index) EXACT | READS, |_d| a.gcd(&fit(b, a.shape()));
-    shift_left(a: Index, b: Index) EXACT | READS, |_d| a.remainder(9).shift_left(&fit(b, a.shape()).remainder(3));
+    gcd(a: Index, b: Index) EXACT, |_d| a.gcd(&fit(b, a.shape()));
+    shift_left(a: Index, b: Index) EXACT, |_d| a.remainder(9).shift_left(&fit(b, a.shape()).remainder(3));
+    shift_right(a: Index, b: Index) EXACT, |_d| a.shift_right(&fit(b, a.shape()).remainder(3));
     iota() EXACT, |d| pullback::Tensor::arange(0, d.from_to(0, 4) as i64);
     is_close(a: Float, b: Float) 0, |_d| a.is_close(&fitted(a, b), 1e-3, 1e-3, false);
 };

@@ -10,6 +10,7 @@ pub(super) fn unary(f: Unary, [x]: [&Spec; 1]) -> Result<Spec> {
         Takes::Numbers => "numbers",
         Takes::Floats => "floats",
         Takes::Bits => "bool or integers",
+        Takes::Integers => "integers",
     };
     Err(Error::dtype(f.name(), format!("takes {wants}, not {}", x.dtype)).on([x]))
 }

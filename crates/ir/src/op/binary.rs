@@ -6,7 +6,7 @@ use crate::DType;
 /// Calls a macro with the rows of all binary functions; the columns are those of
 /// [`unary_rows`](crate::unary_rows).
 ///
-/// - `takes`: `numbers` are all dtypes but `bool`, `bits` all but floats.
+/// - `takes`: `numbers` are all dtypes but `bool`, `bits` all but floats, `integers` all but both.
 /// - `native`: for floats of either width (`any`), for booleans (`truth`), or not (`none`).
 #[doc(hidden)]
 #[macro_export]
@@ -32,6 +32,9 @@ macro_rules! binary_rows {
             And       and       "both; bitwise on integers"     bits    exact  1   truth;
             Or        or        "either; bitwise on integers"   bits    exact  1   truth;
             Xor       xor       "not the same; bitwise"         bits    exact  1   truth;
+            ShiftLeft  shift_left  "a·2ᵇ; 0 unless 0 ≤ b < 64"     integers exact 1 none;
+            ShiftRight shift_right "⌊a/2ᵇ⌋; its sign unless 0 ≤ b < 64" integers exact 1 none;
+            Gcd       gcd       "the greatest common divisor"   integers exact 60  none;
         }
     };
 }
@@ -45,6 +48,8 @@ pub enum Takes {
     Floats,
     /// All but floats.
     Bits,
+    /// All but floats and `bool`.
+    Integers,
 }
 
 impl Takes {
@@ -54,6 +59,7 @@ impl Takes {
             Takes::Numbers => dtype != DType::Bool,
             Takes::Floats => dtype.is_float(),
             Takes::Bits => !dtype.is_float(),
+            Takes::Integers => !dtype.is_float() && dtype != DType::Bool,
         }
     }
 }
@@ -68,6 +74,9 @@ macro_rules! takes {
     };
     (bits) => {
         Takes::Bits
+    };
+    (integers) => {
+        Takes::Integers
     };
 }
 

@@ -191,10 +191,10 @@ impl Tensor {
     #[must_use]
     pub fn log_sigmoid(&self) -> Tensor {
         one_pass("log_sigmoid", &[], [self], |[x]| {
-            // Both branches are smooth at 0, so derivatives of every order hold there.
+            // x − log(1 + eˣ) below 0, −log(1 + e⁻ˣ) elsewhere, with one logarithm. Both are smooth
+            // at 0, so derivatives of every order hold there.
             let below = x.lt(0.0);
-            let (low, high) = (x.only(&below), x.only(&below.logical_not()));
-            below.select(&(&low - low.exp().log1p()), &-(-high).exp().log1p())
+            x.only(&below) - below.select(x, &-x).exp().log1p()
         })
     }
 

@@ -60,6 +60,9 @@ rows! {
     And       Promote Exact       []                         Grad::Zero;
     Or        Promote Exact       []                         Grad::Zero;
     Xor       Promote Exact       []                         Grad::Zero;
+    ShiftLeft  Promote Exact      []                         Grad::Zero;
+    ShiftRight Promote Exact      []                         Grad::Zero;
+    Gcd       Promote Exact       []                         Grad::Zero;
 }
 
 const MUL: Grad = Grad::Bilinear(Bilinear {

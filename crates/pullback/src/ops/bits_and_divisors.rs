@@ -1,6 +1,8 @@
 //! Functions of how a number is written: sign, exponent, neighbours, bits, divisors.
 
-use crate::{DType, Error, Operand, Tensor, bf16, f16, while_loop};
+use crate::ops::one_pass::one_pass;
+use crate::{DType, Error, Operand, Tensor, bf16, f16};
+use pullback_ir::Binary;
 use std::f64::consts::PI;
 
 impl Tensor {
@@ -69,35 +71,16 @@ impl Tensor {
         let dtype = both[0].dtype().promote(both[1].dtype());
         let (from, y) = (both[0].cast(dtype), both[1].cast(dtype));
         let x = from.detach();
-        let (bits, least, largest) = match dtype {
-            DType::F64 => (f64::MANTISSA_DIGITS, -1074, f64::MAX),
-            DType::F32 => (f32::MANTISSA_DIGITS, -149, f64::from(f32::MAX)),
-            DType::BF16 => (bf16::MANTISSA_DIGITS, -133, bf16::MAX.to_f64()),
-            DType::F16 => (f16::MANTISSA_DIGITS, -24, f16::MAX.to_f64()),
-            DType::I64 | DType::I32 | DType::U8 | DType::Bool => {
-                unreachable!("`real` gives floats")
-            }
+        let next = match dtype {
+            DType::F64 => next_f64(&x, &y),
+            _ => one_pass("next_after", &[], [&x, &y], |[x, y]| next_narrow(x, y)),
         };
-        // Adjacent numbers differ by 2ⁿ, with n from the exponent; towards 0 from a power of two
-        // half as far.
-        let outwards = x.lt(&y).eq(x.gt(0.0));
-        let exponent = exponents(&x);
-        let half = scaled(&x.cast(DType::F64).abs(), &-&exponent).eq(0.5);
-        let halved = outwards.logical_not().logical_and(half).cast(DType::I32);
-        let spacing = (exponent - i64::from(bits) - halved).clamp_min(i64::from(least));
-        let one = x.new_ones_with(x.shape(), DType::F64);
-        let spacing = scaled(&one, &spacing).cast(dtype);
-        let moved = x.lt(&y).select(&x + &spacing, &x - &spacing);
-        let smallest = scaled(&one, &x.new_tensor(least).expand(x.shape())).cast(dtype);
-        let moved = x.eq(0.0).select(smallest.copysign(&y), &moved);
-        let inwards = x.new_tensor(largest).cast(dtype).expand(x.shape()).copysign(&x);
-        let moved = x.is_inf().select(&inwards, &moved);
-        let odd = x.is_nan().logical_or(y.is_nan());
-        let next = x.eq(&y).logical_or(odd).select(x.eq(&y).select(&y, &x + &y), &moved);
         // The step is exact, so that adding it gives the neighbour, and carries the derivative.
-        let step = &next - &x;
-        let moves = x.ne(&y).logical_and(step.is_finite()).logical_and(x.is_finite());
-        moves.select(&(from + moves.select(&step, 0.0)), &next)
+        one_pass("next_after_step", &[], [&from, &x, &next], |[from, x, next]| {
+            let step = next - x;
+            let moves = next.ne(x).logical_and(step.is_finite());
+            moves.select(&(from + moves.select(&step, 0.0)), next)
+        })
     }
 
     /// Whether the sign bit is set: of negative numbers and −0.
@@ -139,8 +122,10 @@ impl Tensor {
     #[must_use]
     pub fn angle(&self) -> Tensor {
         let x = self.real().detach();
-        let turned = x.lt(0.0).cast(x.dtype()) * PI;
-        x.is_nan().select(&x, &turned)
+        one_pass("angle", &[], [&x], |[x]| {
+            let turned = x.lt(0.0).cast(x.dtype()) * PI;
+            x.is_nan().select(x, &turned)
+        })
     }
 
     /// self raised to a power, in `f64` whatever the dtypes are.
@@ -206,18 +191,7 @@ impl Tensor {
     #[must_use]
     pub fn gcd(&self, other: &Tensor) -> Tensor {
         let (a, b) = self.integers("gcd", other);
-        // Euclid on all pairs at once; the pairs that are done stay as they are.
-        while_loop(
-            |(_, b): &(Tensor, Tensor)| b.ne(0).any(),
-            |(a, b)| {
-                let done = b.eq(0);
-                let rest = a.remainder(done.select(1, b));
-                (done.select(a, b), done.select(0, &rest))
-            },
-            &(a, b),
-        )
-        .0
-        .abs()
+        a.binary(Binary::Gcd, &b)
     }
 
     /// The least common multiple of two integers; 0 where one is 0.
@@ -257,18 +231,7 @@ impl Tensor {
     #[must_use]
     pub fn shift_left(&self, by: &Tensor) -> Tensor {
         let (x, by) = self.integers("shift_left", by);
-        let bits = 8 * x.dtype().size() as i64;
-        let known = by.ge(0).logical_and(by.lt(bits));
-        let powers = x.new_tensor((0..bits).map(|k| 1i64 << k).collect::<Vec<i64>>());
-        let power = powers.take(&known.select(by.cast(DType::I64), 0i64));
-        // Bits that leave the dtype are lost. A product of i64 wraps around by itself.
-        let wide = x.cast(DType::I64) * power;
-        let held = match x.dtype() {
-            DType::U8 => wide.remainder(1 << 8),
-            DType::I32 => (wide + (1i64 << 31)).remainder(1i64 << 32) - (1i64 << 31),
-            _ => wide,
-        };
-        known.select(held.cast(x.dtype()), 0)
+        x.binary(Binary::ShiftLeft, &by)
     }
 
     /// The bits of an integer shifted to the right; copies of the sign come in.
@@ -288,13 +251,7 @@ impl Tensor {
     #[must_use]
     pub fn shift_right(&self, by: &Tensor) -> Tensor {
         let (x, by) = self.integers("shift_right", by);
-        let bits = 8 * x.dtype().size() as i64;
-        // By more than all of them (or less than none), nothing is left but the sign.
-        let known = by.ge(0).logical_and(by.lt(bits.min(63)));
-        let powers = x.new_tensor((0..63).map(|k| 1i64 << k).collect::<Vec<i64>>());
-        let power = powers.take(&known.select(by.cast(DType::I64), 0i64));
-        let shifted = x.cast(DType::I64).floor_div(&power).cast(x.dtype());
-        known.select(shifted, x.lt(0).select(-1, 0).cast(x.dtype()))
+        x.binary(Binary::ShiftRight, &by)
     }
 
     /// Two tensors of integers in one dtype and shape.
@@ -332,4 +289,55 @@ fn scaled(x: &Tensor, n: &Tensor) -> Tensor {
     let half = n.floor_div(2).cast(DType::F64);
     let rest = n.cast(DType::F64) - &half;
     x * half.exp2() * rest.exp2()
+}
+
+/// The neighbour of x in the direction of y, in a dtype narrower than f64: found in f64, where a
+/// number a little further away than half the distance exists, and rounded to the dtype.
+#[track_caller]
+fn next_narrow(x: &Tensor, y: &Tensor) -> Tensor {
+    // Bits, the distance of the least numbers, the least number with all bits, the largest.
+    let (bits, least, normal, largest) = match x.dtype() {
+        DType::BF16 => (bf16::MANTISSA_DIGITS, -133, -126, bf16::MAX.to_f64()),
+        DType::F16 => (f16::MANTISSA_DIGITS, -24, -14, f16::MAX.to_f64()),
+        _ => (f32::MANTISSA_DIGITS, -149, -126, f64::from(f32::MAX)),
+    };
+    let (a, b) = (x.cast(DType::F64), y.cast(DType::F64));
+    let constant = |v: f64| a.new_splat(v.into(), a.shape(), DType::F64);
+    let (up, half) = (a.lt(&b), 2f64.powi(-(bits as i32)));
+    // The distance is more than |a|·half and at most twice that. Outwards, ¾ of the largest are
+    // more than half of any distance and less than 1½; inwards, where the next power of two begins
+    // smaller distances, the half of the largest is.
+    let outwards = up.eq(a.gt(0.0));
+    let moved = &a + &a * outwards.select_or(1.5 * half, constant(-half));
+    // The least numbers have one distance.
+    let least = 2f64.powi(least);
+    let step = up.select_or(least, constant(-least));
+    let moved = a.abs().lt(2f64.powi(normal + 1)).select(&a + step, &moved);
+    let inwards = constant(largest).copysign(&a);
+    let moved = a.is_inf().select(inwards, &moved);
+    let odd = a.is_nan().logical_or(b.is_nan());
+    let next = a.eq(&b).select(&b, odd.select(&a + &b, &moved));
+    next.cast(x.dtype())
+}
+
+/// The neighbour of x in the direction of y, in f64.
+#[track_caller]
+fn next_f64(x: &Tensor, y: &Tensor) -> Tensor {
+    // Adjacent numbers differ by 2ⁿ, with n from the exponent; towards 0 from a power of two half
+    // as far.
+    let outwards = x.lt(y).eq(x.gt(0.0));
+    let exponent = exponents(x);
+    let half = scaled(&x.abs(), &-&exponent).eq(0.5);
+    let halved = outwards.logical_not().logical_and(half).cast(DType::I32);
+    let (bits, least) = (i64::from(f64::MANTISSA_DIGITS), -1074i64);
+    let spacing = (exponent - bits - halved).clamp_min(least);
+    let one = x.new_ones_with(x.shape(), DType::F64);
+    let spacing = scaled(&one, &spacing);
+    let moved = x.lt(y).select(x + &spacing, x - &spacing);
+    let smallest = scaled(&one, &x.new_tensor(least).expand(x.shape()));
+    let moved = x.eq(0.0).select(smallest.copysign(y), &moved);
+    let inwards = x.new_tensor(f64::MAX).expand(x.shape()).copysign(x);
+    let moved = x.is_inf().select(&inwards, &moved);
+    let odd = x.is_nan().logical_or(y.is_nan());
+    x.eq(y).logical_or(odd).select(x.eq(y).select(y, x + y), &moved)
 }

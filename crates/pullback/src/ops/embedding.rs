@@ -291,15 +291,24 @@ impl EmbeddingBag {
         let (starts, bags) = table.checked(self.starts(table, rows));
         let (flat, padding) = self.rows.checked_rows("embedding_bag", table, rows);
         let columns = table.shape()[1];
+        let mut picked = self.rows.pick(table, &flat, None);
+        if let Some(weights) = &self.weights {
+            picked *= weights.reshape([weights.len(), 1]);
+        }
+        if rows.rank() == 2 && padding.is_none() && !rows.is_empty() && self.mode != BagMode::Max {
+            // Bags of one length are the rows of a block.
+            let length = rows.shape()[1];
+            let sums = picked.reshape([bags, length, columns]).sum_over(1);
+            return match self.mode {
+                BagMode::Mean => sums / length as f64,
+                _ => sums,
+            };
+        }
         // The bag of each row. What is left out (padding, and what comes after the last bag) goes
         // to one more bag.
         let mut owner = starts.searchsorted(&flat.new_iota(flat.len()), true) - 1;
         if let Some(padding) = padding {
             owner = flat.eq(padding).select(bags as i64, &owner);
-        }
-        let mut picked = self.rows.pick(table, &flat, None);
-        if let Some(weights) = &self.weights {
-            picked *= weights.reshape([weights.len(), 1]);
         }
         let ones = picked.new_ones([flat.len()]);
         let counts = picked.new_zeros([bags + 1]).scatter_add(0, &owner, &ones);

@@ -1,6 +1,7 @@
 //! Gather, scatter and index selection.
 
 use crate::apply::apply;
+use crate::backend::{elements, with_host_bytes};
 use crate::rule::{Adds, ByHand, Derivatives, Grad, Linear, RuleContext, Set, Tensors, Val};
 use crate::{DType, Error, Op, Spec, Tensor, trace};
 use pullback_ir::Combine;
@@ -117,11 +118,35 @@ fn product(op: &Op, inputs: &[&Tensor]) -> Tensors {
     Tensors::One(base * apply(Op::Scatter(axis, Combine::Set), &[&ones, &places, &y]))
 }
 
+/// Whether dense indices in the memory of the host are seen to be zero or above: one pass over
+/// memory that writes nothing, where to replace negative ones takes three.
+fn has_no_negative(index: &Tensor) -> bool {
+    let signs = |bytes: &[u8]| {
+        let list = elements::<i64>(DType::I64, bytes)?;
+        Some(list.iter().fold(0, |all, i| all | i))
+    };
+    with_host_bytes(index, signs).flatten().is_some_and(|all| all >= 0)
+}
+
 impl Tensor {
     /// Negative indices counted from the end, for an axis of length `n`.
     #[track_caller]
     fn counted_from_front(&self, n: usize) -> Tensor {
         let index = self.cast(DType::I64);
+        if trace::on_host(&index) {
+            // A row of indices that is repeated stays one: kernels move whole rows by it.
+            let repeated = |&axis: &usize| index.0.layout.strides[axis] == 0 && index.len() > 1;
+            let mut row = index.clone();
+            for axis in (0..index.rank()).filter(repeated) {
+                row = row.narrow(axis as isize, 0, 1);
+            }
+            if row.len() < index.len() {
+                return row.counted_from_front(n).expand(index.shape());
+            }
+            if index.is_contiguous() && has_no_negative(&index) {
+                return index;
+            }
+        }
         index.lt(0).select(&(&index + n), &index)
     }
 

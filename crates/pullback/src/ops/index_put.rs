@@ -305,9 +305,13 @@ impl Tensor {
         how: ScatterReduction,
         include_self: bool,
     ) -> Tensor {
-        let exact = if self.dtype().is_float() { self.dtype() } else { DType::I64 };
-        let ones = self.new_ones_with(index.shape(), exact);
-        let hits = self.new_zeros_with(self.shape(), exact).scatter_add(axis, index, &ones);
+        // How many elements arrive at each place, where that matters.
+        let mut hits = self.clone();
+        if !include_self || how == ScatterReduction::Mean {
+            let exact = if self.dtype().is_float() { self.dtype() } else { DType::I64 };
+            let ones = self.new_ones_with(index.shape(), exact);
+            hits = self.new_zeros_with(self.shape(), exact).scatter_add(axis, index, &ones);
+        }
         let base = match include_self {
             true => self.clone(),
             // Where something arrives, a base that does not count is the unit of the combination.

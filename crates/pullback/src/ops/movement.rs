@@ -68,6 +68,20 @@ impl Tensor {
     #[must_use]
     pub fn pad_with(&self, padding: impl AsRef<[(usize, usize)]>, value: impl Operand) -> Tensor {
         let padding = padding.as_ref();
+        if value.is_number() && padding.len() == self.rank() {
+            let grown =
+                |(&n, p): (&usize, &(usize, usize))| n.saturating_add(p.0).saturating_add(p.1);
+            let grown: Vec<usize> = self.shape().iter().zip(padding).map(grown).collect();
+            let grown = known_shape("pad", grown);
+            let whole = self.new_splat(0.into(), &grown, self.dtype());
+            let value = value.matching(&whole);
+            let dtype = self.dtype().promote(value.dtype());
+            let inside = |y: &Tensor| {
+                let axes = self.shape().iter().zip(padding).enumerate();
+                axes.fold(y.clone(), |y, (axis, (&n, p))| y.narrow(axis as isize, p.0 as isize, n))
+            };
+            return value.cast(dtype).expand(&grown[..]).put(inside, &self.cast(dtype));
+        }
         let padded = self.pad(padding);
         let inside = self.new_splat(true.into(), self.shape(), crate::DType::Bool).pad(padding);
         let value = value.matching(&padded).into_owned();

@@ -43,7 +43,7 @@ impl Tensor {
         let zero = x.eq(0.0);
         let at_zero = if p < 0.0 { f64::INFINITY } else { 0.0 };
         let powers =
-            zero.select_or(at_zero, zero.select_or(1.0, kinks::uncounted_part(|| x.abs())).pow(p));
+            zero.select_or(at_zero, zero.select_or(1.0, kinks::uncounted_part(|| x.abs())).powf(p));
         let sum = powers.sum_over(axes);
         kinks::at("vector_norm", kinks::KinkKind::OtherNorm, &[&sum], |sum| sum[0].eq(at_zero));
         let origin = sum.eq(at_zero);

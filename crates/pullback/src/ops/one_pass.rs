@@ -275,6 +275,7 @@ mod tests {
         ("logit_within", |x, _| x.logit_within(0.1)), ("xlogy", |x, y| x.xlogy(&y.square())),
         ("addcmul", |x, y| x.addcmul(x, y, 0.5)),     ("addcdiv", |x, y| x.addcdiv(y, x, 0.5)),
         ("fmax", |x, y| x.fmax(y)),                   ("fmin", |x, y| x.fmin(y)),
+        ("angle", |x, _| x.angle()),                  ("next_after", |x, y| x.next_after(y)),
         ("hypot", |x, y| x.hypot(y)),                 ("logaddexp", |x, y| x.logaddexp(y)),
         ("logaddexp2", |x, y| x.logaddexp2(y)),       ("mse", |x, y| l::mse(x, y, Reduction::None)),
         ("huber", |x, y| l::huber(x, y, 0.7, Reduction::None)),

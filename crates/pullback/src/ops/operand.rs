@@ -219,7 +219,7 @@ fn accepts(f: Binary, dtype: DType) -> bool {
         Add | Sub | Mul | Remainder | Fmod | FloorDiv | Pow | Maximum | Minimum => {
             dtype != DType::Bool
         }
-        And | Or | Xor => true,
+        And | Or | Xor | ShiftLeft | ShiftRight | Gcd => true,
     }
 }
 
@@ -230,7 +230,7 @@ fn numeric(f: Binary, dtype: DType) -> DType {
     match f {
         Div | Atan2 | Copysign | Zeta | Gammainc | Gammaincc => DType::F32,
         Add | Sub | Mul | Remainder | Fmod | FloorDiv | Pow | Maximum | Minimum => DType::I64,
-        And | Or | Xor => dtype,
+        And | Or | Xor | ShiftLeft | ShiftRight | Gcd => dtype,
     }
 }
 

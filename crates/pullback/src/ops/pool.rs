@@ -5,6 +5,7 @@ mod options;
 pub use options::{OutputSizes, Pool};
 
 use crate::apply::apply;
+use crate::ops::one_pass::one_pass;
 use crate::ops::sizes::Sizes;
 use crate::rule::Grad;
 use crate::{DType, Error, Op, Result, Shape, Tensor, kinks, mode};
@@ -131,9 +132,14 @@ impl Tensor {
             Err(error) => return self.checked(Err(error.on([self.spec()]))),
         };
         let mean = self.powf(norm).avg_pool(op, axes, pool);
-        // A root of a negative sum is taken as zero.
-        let upward = kinks::uncounted_part(|| mean.sign() * mean.abs().relu());
-        (upward * size).powf(1.0 / norm)
+        one_pass("lp_pool", &[norm, size], [&mean], |[mean]| {
+            // A root of a negative sum is taken as zero.
+            let upward = kinks::uncounted_part(|| mean.sign() * mean.abs().relu());
+            match norm == 2.0 {
+                true => (upward * size).sqrt(),
+                false => (upward * size).powf(1.0 / norm),
+            }
+        })
     }
 
     #[track_caller]

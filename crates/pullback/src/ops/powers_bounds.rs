@@ -50,7 +50,11 @@ impl Tensor {
     #[track_caller]
     #[must_use]
     pub fn powf(&self, exponent: f64) -> Tensor {
-        self.pow(exponent)
+        match exponent {
+            2.0 if self.dtype().is_float() => self.powi(2),
+            3.0 if self.dtype().is_float() => self.powi(3),
+            _ => self.pow(exponent),
+        }
     }
 
     /// Clamps values between `low` and `high`, and to `high` where `low` is above it. The gradient

@@ -229,7 +229,8 @@ impl Tensor {
         }
         let sorted = self.index_select(axis, order);
         let rows = sorted.detach().move_axis(axis, 0).reshape([n, self.len() / n]);
-        let differ = rows.narrow(0, 1, n - 1).ne(rows.narrow(0, 0, n - 1)).any_over(1);
+        let differ = rows.narrow(0, 1, n - 1).ne(rows.narrow(0, 0, n - 1));
+        let differ = if self.len() == n { differ.reshape([n - 1]) } else { differ.any_over(1) };
         let first = self.new_tensor([true]);
         let starts = cat(&[&first, &differ], 0);
         let number = starts.cast(DType::I64).cumsum(0) - 1;
@@ -284,8 +285,10 @@ impl Tensor {
         let mut flat = self.detach().cast(DType::I64);
         let mut columns = Vec::with_capacity(shape.len());
         for &n in shape.iter().rev() {
-            columns.push(flat.remainder(n.max(1) as i64));
-            flat = flat.floor_div(n.max(1) as i64);
+            let n = n.max(1) as i64;
+            let above = flat.floor_div(n);
+            columns.push(flat - &above * n);
+            flat = above;
         }
         columns.reverse();
         columns

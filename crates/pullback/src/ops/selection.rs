@@ -183,8 +183,14 @@ impl Tensor {
 #[track_caller]
 pub(super) fn positions(mask: &Tensor) -> Tensor {
     let flags = mask.detach().ne(0).to_vec::<bool>();
-    let found: Vec<i64> =
-        flags.iter().enumerate().filter(|(_, hit)| **hit).map(|(i, _)| i as i64).collect();
-    let n = found.len();
+    // Every index is written, and the next one over it unless it counts: no branch, which a
+    // processor could not predict.
+    let mut found = vec![0; flags.len() + 1];
+    let mut n = 0;
+    for (i, &hit) in flags.iter().enumerate() {
+        found[n] = i as i64;
+        n += usize::from(hit);
+    }
+    found.truncate(n);
     mask.new_from_vec(found, [n])
 }

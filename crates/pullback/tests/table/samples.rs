@@ -193,8 +193,7 @@ pub fn samples(form: &Op) -> Vec<Sample> {
                 let closed = !matches!(f, Binary::Zeta | Binary::Gammainc | Binary::Gammaincc);
                 add(form.clone(), inputs, closed && few(shape));
             }
-            let whole = matches!(f, Binary::And | Binary::Or | Binary::Xor);
-            if !whole {
+            if f.takes().has(DType::F64) {
                 add(form.clone(), special_pairs(), false);
             } else {
                 add(form.clone(), vec![dice.index(&[2, 5], 9), dice.index(&[2, 5], 9)], true);
@@ -451,6 +450,7 @@ fn binary(f: Binary, shape: &[usize], dice: &mut Dice) -> Vec<Tensor> {
         Gammainc | Gammaincc => dice.two(shape, (0.3, 4.0)).to_vec(),
         Pow => vec![dice.tensor(shape, (0.3, 2.5)), dice.tensor(shape, (-2.0, 2.0))],
         And | Or | Xor => vec![dice.bools(shape), dice.bools(shape)],
+        ShiftLeft | ShiftRight | Gcd => vec![dice.index(shape, 90), dice.index(shape, 9)],
     }
 }
 

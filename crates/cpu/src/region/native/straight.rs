@@ -274,6 +274,7 @@ fn whole(op: &Op, from: &[DType], to: DType) -> Option<IntegerOp> {
             Binary::Pow | Binary::Atan2 | Binary::Copysign => return None,
             Binary::Zeta | Binary::Gammainc | Binary::Gammaincc => return None,
             Binary::And | Binary::Or | Binary::Xor => return None,
+            Binary::ShiftLeft | Binary::ShiftRight | Binary::Gcd => return None,
         }),
         Pointwise::Compare(f) => IntegerOp::Micro(Micro::WideCompare(match f {
             Compare::Eq => 0,

@@ -1,7 +1,9 @@
 //! Factorisations, as functions.
 
 use super::derivatives::{pair, permutation};
-use super::{QrMode, demand, first_of, floats, identity, matrices, refuse, square};
+use super::{
+    QrMode, demand, first_of, floats, identity, matrices, refuse, solve_triangular, square,
+};
 use crate::apply::{apply, apply_all};
 use crate::{DType, Error, Op, Tensor};
 use pullback_ir::Linalg;
@@ -337,13 +339,34 @@ fn reflectors(op: &'static str, a: &Tensor, tau: &Tensor) -> (usize, usize, usiz
     (m, n, k)
 }
 
-/// Reflector i as a column: 1 at place i, what column i of `a` holds below it.
-#[track_caller]
-fn reflector(a: &Tensor, i: usize, m: usize) -> Tensor {
-    let below = a.narrow(-1, i as isize, 1);
-    let place = a.new_iota(m).unsqueeze(1);
-    let head = place.eq(i as i64).cast(a.dtype());
-    below.only(&place.gt(i as i64)) + head
+/// k reflections I − τᵢ·vᵢ·vᵢᵀ as one: their product is I − V·D·U⁻¹·Vᵀ, with the vectors as
+/// columns of V (1 on the diagonal, what `a` holds below it), D = diag(τ), and U = I + S·D, where S
+/// is VᵀV above its diagonal. So a few products do what k reflections would do one by one.
+struct Reflections {
+    v: Tensor,
+    tau: Tensor,
+    u: Tensor,
+}
+
+impl Reflections {
+    #[track_caller]
+    fn of(a: &Tensor, tau: &Tensor, m: usize, k: usize) -> Reflections {
+        let v = a.narrow(-1, 0, k).tril(-1) + identity(a, m).narrow(-1, 0, k);
+        // Its diagonal of ones is left to the solver.
+        let u = v.t().product(&v).triu(1) * tau.unsqueeze(-2);
+        Reflections { v, tau: tau.unsqueeze(-1), u }
+    }
+
+    /// The product of the reflections (or its transpose) times x.
+    #[track_caller]
+    fn times(&self, x: &Tensor, transpose: bool) -> Tensor {
+        let along = self.v.t().product(x);
+        let along = match transpose {
+            false => &self.tau * solve_triangular(&self.u, &along, true, true, true),
+            true => solve_triangular(&self.u.t(), &(&self.tau * along), false, true, true),
+        };
+        x - self.v.product(&along)
+    }
 }
 
 /// The first n columns of the product of reflections I − τᵢ·vᵢ·vᵢᵀ, with vᵢ below the diagonal of
@@ -365,18 +388,7 @@ fn reflector(a: &Tensor, i: usize, m: usize) -> Tensor {
 #[must_use]
 pub fn householder_product(a: &Tensor, tau: &Tensor) -> Tensor {
     let (m, n, k) = reflectors("householder_product", a, tau);
-    let mut q = identity(a, m).narrow(-1, 0, n);
-    for i in (0..k).rev() {
-        q = reflect(&q, &reflector(a, i, m), tau, i);
-    }
-    q
-}
-
-/// (I − τᵢ·v·vᵀ)·x
-#[track_caller]
-fn reflect(x: &Tensor, v: &Tensor, tau: &Tensor, i: usize) -> Tensor {
-    let along = v.t().product(x) * tau.narrow(-1, i as isize, 1).unsqueeze(-1);
-    x - v.product(&along)
+    Reflections::of(a, tau, m, k).times(&identity(a, m).narrow(-1, 0, n), false)
 }
 
 /// Q·C, Qᵀ·C, C·Q or C·Qᵀ with the m × m product Q of the reflections of [`householder_product`].
@@ -403,12 +415,9 @@ pub fn ormqr(a: &Tensor, tau: &Tensor, other: &Tensor, left: bool, transpose: bo
         return refuse(a, Error::shape("ormqr", message).on([a.spec(), other.spec()]));
     }
     // C·Q = (Qᵀ·Cᵀ)ᵀ
-    let (mut c, transpose) =
-        if left { (other.clone(), transpose) } else { (other.t(), !transpose) };
-    for step in 0..k {
-        let i = if transpose { step } else { k - 1 - step };
-        c = reflect(&c, &reflector(a, i, m), tau, i);
+    let q = Reflections::of(a, tau, m, k);
+    match left {
+        true => q.times(other, transpose),
+        false => q.times(&other.t(), !transpose).t(),
     }
-    let y = if left { c } else { c.t() };
-    y.unaliased_with(&[other])
 }
