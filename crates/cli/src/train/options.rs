@@ -99,7 +99,8 @@ pub struct Options {
     /// worker and with any smaller power of two
     #[arg(long, value_name = "N")]
     pub logical_workers: Option<usize>,
-    /// Spreads the optimiser's state over the workers (1), or the gradients too (2)
+    /// Spreads the optimiser's state over the workers (1), the gradients too (2), or the parameters
+    /// as well (3)
     #[arg(long, value_name = "STAGE")]
     pub shard: Option<usize>,
     /// The device: cpu, cuda, cuda:1, … (see `pullback devices`)

@@ -77,8 +77,13 @@ pub fn check_shard(options: &Options, optimizer: &str) -> CliResult {
     const WHOLE: [&str; 3] = ["muon", "adafactor", "lbfgs"];
     let wrong = match (options.shard, options.logical_workers) {
         (None, _) => return Ok(()),
-        (Some(stage), _) if !matches!(stage, 1 | 2) => {
-            format!("--shard {stage}: there are the stages 1 and 2")
+        (Some(stage), _) if !matches!(stage, 1..=3) => {
+            format!("--shard {stage}: there are the stages 1, 2 and 3")
+        }
+        (Some(3), _) if options.precision_report.is_some() => {
+            "--precision-report: worker 0 makes it with whole parameters, which no worker has with \
+             --shard 3"
+                .to_string()
         }
         (Some(_), Some(_)) => "--shard and --logical-workers exclude each other".to_string(),
         (Some(_), None) if WHOLE.contains(&optimizer) => {
