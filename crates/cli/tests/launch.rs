@@ -216,6 +216,22 @@ fn a_spread_training_is_that_of_one_process() {
     }
 }
 
+/// Each worker looks for a GPU, and where there is none all say so.
+#[test]
+fn workers_without_a_gpu_say_so() {
+    if pullback::Device::Cuda(0).is_available() {
+        println!("skipped: there is a GPU here");
+        return;
+    }
+    let ran = run(&["train", "digits", "--workers", "2", "--device", "cuda"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(
+        ran.err.contains("gpu_of_worker") && ran.err.contains("there is no GPU"),
+        "{}",
+        ran.err
+    );
+}
+
 /// Workers whose shared memory does not fit say so. It takes a small file system of its own.
 #[test]
 fn shared_memory_that_does_not_fit_is_a_sentence() {

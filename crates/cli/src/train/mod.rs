@@ -93,6 +93,7 @@ pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
     }
     let Some(group) = workers::joined(said.workers, out)? else { return Ok(()) };
     workers::check_parts(said.logical_workers, &group)?;
+    workers::set_device(said.device.as_deref(), &group)?;
     let (options, settings) = settings::resolve(said, arguments.quick)?;
     workers::check_shard(&options, &settings.optimizer)?;
     let task = options.task.clone().unwrap_or_default();

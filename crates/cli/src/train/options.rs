@@ -103,7 +103,8 @@ pub struct Options {
     /// as well (3)
     #[arg(long, value_name = "STAGE")]
     pub shard: Option<usize>,
-    /// The device: cpu, cuda, cuda:1, … (see `pullback devices`)
+    /// The device: cpu, cuda, cuda:1, … (see `pullback devices`); with several workers, cuda is a
+    /// GPU for each
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Compiles the step (--no-jit does not)

@@ -3,8 +3,8 @@
 use super::options::Options;
 use crate::failure::{CliResult, Failure};
 use crate::output::Output;
-use pullback::Group;
-use pullback_nn::parallel::gather_texts;
+use pullback::{Device, Group, catch, set_default_device};
+use pullback_nn::parallel::{gather_texts, gpu_of_worker};
 use std::path::PathBuf;
 
 /// The group of this process. With `--workers N` a process that nobody started as one of several
@@ -49,6 +49,23 @@ fn launched(workers: usize, out: &mut Output) -> CliResult {
 #[cfg(not(unix))]
 fn launched(_: usize, _: &mut Output) -> CliResult {
     Err(Failure::failed("--workers needs a Unix system, or processes that mpirun starts"))
+}
+
+/// Makes the device the default of the process, if it is there. `cuda` without a number is a GPU
+/// for each worker.
+///
+/// # Errors
+/// If it is not there.
+pub fn set_device(name: Option<&str>, group: &Group) -> CliResult {
+    let Some(name) = name else { return Ok(()) };
+    let unknown = |_| Failure::usage(format!("there is no device `{name}`"));
+    let device: Device = name.parse().map_err(unknown)?;
+    let refused = |error: pullback::Error| Failure::usage(error.to_string());
+    let device = match name == "cuda" && group.size() > 1 {
+        true => gpu_of_worker(group).map_err(refused)?,
+        false => device,
+    };
+    catch(|| set_default_device(device)).map_err(refused)
 }
 
 /// Refuses a number of logical workers that cannot be divided, before anything is made.
