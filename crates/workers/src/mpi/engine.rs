@@ -120,6 +120,12 @@ impl Engine {
             match order {
                 Ok(Order::Run(job)) => self.run(job, orders),
                 Ok(Order::Fail(reason)) => self.notices.tell_failure(&reason),
+                Ok(Order::Look) => {
+                    self.shared.looking.store(false, Ordering::Relaxed);
+                    if let Some(reason) = self.notices.glance() {
+                        self.shared.fail(reason);
+                    }
+                }
                 Ok(Order::End(ended)) => *self.end.borrow_mut() = Some(ended),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -134,8 +140,8 @@ impl Engine {
             sequence: 0,
             line: job.line,
         };
-        if let Collective::Send { to } = job.collective {
-            return self.send(to, &call, &job, orders);
+        if let (Collective::Send { to }, false) = (&job.collective, job.compared_only) {
+            return self.send(*to, &call, &job, orders);
         }
         *self.doing.borrow_mut() = match job.collective {
             Collective::Recv { .. } => format!("{} (at {})", ticket::describe(&call), job.line),
@@ -149,6 +155,7 @@ impl Engine {
         *self.answer.borrow_mut() = Some(job.answer.clone());
         let mut output = vec![0; job.output];
         let outcome = match &job.collective {
+            _ if job.compared_only => self.compare(&call),
             Collective::Recv { from, spec } => self.receive(*from, spec, &call, &mut output),
             _ => self.compare(&call).map(|()| self.exchange(&call, &job.input, &mut output)),
         };
