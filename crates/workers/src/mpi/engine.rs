@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 /// Tags of messages.
 const TICKET: i32 = 1;
 const DATA: i32 = 2;
+/// Bytes of a message, whose length MPI counts in 31 bits.
+const PIECE: usize = 1 << 30;
 /// How long a loop of tests keeps its core, and how long it then sleeps at most.
 const YIELD: Duration = Duration::from_micros(200);
 const NAP: Duration = Duration::from_micros(500);
@@ -344,7 +346,7 @@ impl Engine {
         let _ = job.answer.send(Ok(vec![]));
         scope(|s| {
             let first = self.one(|| process.immediate_send_with_tag(s, &head[..], TICKET));
-            let pieces = job.input.chunks(1 << 30);
+            let pieces = job.input.chunks(PIECE);
             let mut requests = vec![first];
             for piece in pieces {
                 requests.push(self.one(|| process.immediate_send_with_tag(s, piece, DATA)));
@@ -392,7 +394,7 @@ impl Engine {
             self.notices.tell_failure(&message);
             return Err(message);
         }
-        for piece in output.chunks_mut(1 << 30) {
+        for piece in output.chunks_mut(PIECE) {
             scope(|s| {
                 self.finish(self.one(|| process.immediate_receive_into_with_tag(s, piece, DATA)));
             });

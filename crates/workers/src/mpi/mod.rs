@@ -14,14 +14,13 @@ mod engine;
 mod join;
 mod notices;
 
+use crate::subgroups::Subgroups;
 use engine::serve;
 use join::meet;
 use mpi::Threading;
 use mpi::topology::{Communicator as _, Group as _, SimpleCommunicator};
 use pullback_ir::{Collective, CollectiveCall, Communicator, Error, ErrorKind, Line, Result, Spec};
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -115,7 +114,7 @@ struct Mpi {
     ranks: Vec<usize>,
     timeout: Duration,
     way: Arc<Way>,
-    subgroups: Mutex<HashMap<Vec<usize>, u64>>,
+    subgroups: Subgroups,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -203,7 +202,7 @@ fn end_with_main() {
 
 impl Mpi {
     fn new(id: u64, rank: usize, ranks: Vec<usize>, timeout: Duration, way: Arc<Way>) -> Mpi {
-        Mpi { id, rank, ranks, timeout, way, subgroups: Mutex::default() }
+        Mpi { id, rank, ranks, timeout, way, subgroups: Subgroups::default() }
     }
 
     /// Makes a call on the thread of the group, and gives its result: `output` bytes. Without an
@@ -292,18 +291,10 @@ impl Communicator for Mpi {
 
     fn subgroup(&self, ranks: &[usize]) -> Result<Option<Arc<dyn Communicator>>> {
         crate::check_ranks(ranks, self.size())?;
-        let count = {
-            let mut subgroups = held(&self.subgroups);
-            let count = subgroups.entry(ranks.to_vec()).or_default();
-            *count += 1;
-            *count
-        };
+        let id = self.subgroups.next(self.id, ranks);
         if !ranks.contains(&self.rank) {
             return Ok(None);
         }
-        let mut hasher = DefaultHasher::new();
-        (self.id, ranks, count).hash(&mut hasher);
-        let id = hasher.finish();
         let world: Vec<usize> = ranks.iter().map(|&rank| self.ranks[rank]).collect();
         let members: Vec<i32> = world.iter().map(|&rank| rank as i32).collect();
         let (ready, started) = channel();
