@@ -216,6 +216,20 @@ fn a_spread_training_is_that_of_one_process() {
     }
 }
 
+/// Another number of workers than was started is a sentence on all of them.
+#[test]
+fn a_wrong_number_of_workers_is_a_sentence_on_all() {
+    let program = env!("CARGO_BIN_EXE_pullback");
+    let ran = run(&["launch", "-n", "2", "--", program, "train", "digits", "--workers", "3"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    for rank in 0..2 {
+        let line = format!(
+            "[{rank}] pullback: --workers 3: this is one of 2 workers that were started together"
+        );
+        assert!(ran.err.contains(&line), "{}", ran.err);
+    }
+}
+
 /// Each worker looks for a GPU, and where there is none all say so.
 #[test]
 fn workers_without_a_gpu_say_so() {
