@@ -267,13 +267,28 @@ impl Group {
         }
         let place: Arc<Mutex<Option<Memory>>> = Arc::default();
         let (told, made) = (place.clone(), spec.clone());
+        // A sum that is given away is made in its own memory.
+        let sums = matches!(&op, Op::Collective(of) if of.collective.is_all_reduce());
+        let input = match sums {
+            true => backend::into_host(input),
+            false => Err(input),
+        };
         let run = move |group: &dyn Communicator, sequence: u64| {
             let Op::Collective(of) = &op else { unreachable!("made above") };
             let (collective, operand) = (&of.collective, &given);
             let call = CollectiveCall { collective, operand, sequence, line: at };
-            let fill =
-                |to: &mut [u8]| backend::with_bytes(&input, |from| group.run(&call, from, to))?;
-            let output = backend::filled_host(&made, fill)?;
+            let output = match input {
+                Ok(mut memory) => {
+                    memory.rewrite(made.dtype, |bytes| group.run_in_place(&call, bytes))?;
+                    Memory::Host(memory)
+                }
+                Err(input) => {
+                    let run = |to: &mut [u8]| {
+                        backend::with_bytes(&input, |from| group.run(&call, from, to))?
+                    };
+                    backend::filled_host(&made, run)?
+                }
+            };
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(output);
             Ok(())
         };

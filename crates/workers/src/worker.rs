@@ -6,7 +6,7 @@
 use crate::board::{Board, Wait};
 use crate::subgroups::Subgroups;
 use crate::ticket::{self, Ticket, describe};
-use pullback_ir::{CollectiveCall, Communicator, Error, ErrorKind, Result, Spec};
+use pullback_ir::{Collective, CollectiveCall, Communicator, Error, ErrorKind, Result, Spec};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -343,6 +343,18 @@ impl Communicator for Worker {
 
     fn run(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
         self.calling(call, |calling| crate::exchange::run(calling, input, output))
+    }
+
+    fn run_in_place(&self, call: &CollectiveCall<'_>, memory: &mut [u8]) -> Result<()> {
+        match call.collective {
+            Collective::AllReduce(combination) => self.calling(call, |calling| {
+                crate::exchange::all_reduce_in_place(calling, *combination, memory)
+            }),
+            _ => {
+                let operand = memory.to_vec();
+                self.run(call, &operand, memory)
+            }
+        }
     }
 
     fn agree(&self, call: &CollectiveCall<'_>) -> Result<()> {
