@@ -165,10 +165,10 @@ fn a_training_goes_on_after_a_worker_was_killed() {
 #[test]
 fn a_spread_training_is_that_of_one_process() {
     let place = tempfile::tempdir().expect("a folder");
-    let train = |folder: &str, more: &str| {
+    let train = |given: &str, folder: &str, more: &str| {
         let folder = place.path().join(folder);
-        let given = "--model mlp --width 8 --precision f64 --dropout 0 --batch-size 60";
-        let words = format!("train digits {given} --steps 6 {more} --out {}", folder.display());
+        let same = "--width 8 --precision f64 --dropout 0";
+        let words = format!("train {given} {same} --steps 6 {more} --out {}", folder.display());
         let first = run(&words.split_whitespace().collect::<Vec<_>>());
         assert_eq!(first.code, 0, "{}", first.err);
         // By one process, without sharding if there was one.
@@ -180,16 +180,33 @@ fn a_spread_training_is_that_of_one_process() {
             |line: &str| serde_json::from_str::<serde_json::Value>(line).ok()?["loss"].as_f64();
         log.lines().filter_map(loss).collect::<Vec<f64>>()
     };
-    let one = train("one", "");
-    for stage in ["1", "2"] {
-        let spread = train(stage, &format!("--workers 3 --shard {stage}"));
-        assert_eq!((spread.len(), one.len()), (9, 9));
-        for (a, b) in spread.iter().zip(&one) {
-            assert!((a - b).abs() < 1e-9 * b, "stage {stage}: {spread:?} is not {one:?}");
+    let mlp = "digits --model mlp --batch-size 60";
+    let gpt = "text --model gpt --num-heads 2 --num-layers 2 --context 16 --sample 8";
+    let lstm = "text --model lstm --context 16 --sample 0";
+    // A batch of 16 cannot be divided evenly by three.
+    let cases = [
+        ("mlp", mlp, &["--shard 1", "--shard 2", "--shard 3", "--shard 3 --no-jit"][..]),
+        ("gpt", gpt, &["--shard 3"]),
+        ("lstm", lstm, &["--shard 3"]),
+    ];
+    for (name, given, ways) in cases {
+        let one = train(given, &format!("{name}-one"), "");
+        for (i, way) in ways.iter().enumerate() {
+            let spread = train(given, &format!("{name}-{i}"), &format!("--workers 3 {way}"));
+            assert_eq!((spread.len(), one.len()), (9, 9));
+            for (a, b) in spread.iter().zip(&one) {
+                assert!((a - b).abs() < 1e-9 * b, "{name} {way}: {spread:?} is not {one:?}");
+            }
         }
     }
-    let refused: [(&[&str], &str); 3] = [
-        (&["--shard", "3"], "there are the stages 1 and 2"),
+    let sample = |folder: &str| {
+        std::fs::read_to_string(place.path().join(folder).join("sample.txt")).expect("a sample")
+    };
+    assert_eq!(sample("gpt-0"), sample("gpt-one"));
+    let report = ["--shard", "3", "--precision", "bf16", "--precision-report", "lost.txt"];
+    let refused: [(&[&str], &str); 4] = [
+        (&["--shard", "4"], "there are the stages 1, 2 and 3"),
+        (&report, "which no worker has with --shard 3"),
         (&["--shard", "2", "--logical-workers", "4"], "exclude each other"),
         (&["--shard", "1", "--optimizer", "muon"], "muon needs whole parameters"),
     ];
@@ -197,6 +214,36 @@ fn a_spread_training_is_that_of_one_process() {
         let ran = run(&[&["train", "digits"], words].concat());
         assert!(ran.code == 2 && ran.err.contains(text), "{}", ran.err);
     }
+}
+
+/// Another number of workers than was started is a sentence on all of them.
+#[test]
+fn a_wrong_number_of_workers_is_a_sentence_on_all() {
+    let program = env!("CARGO_BIN_EXE_pullback");
+    let ran = run(&["launch", "-n", "2", "--", program, "train", "digits", "--workers", "3"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    for rank in 0..2 {
+        let line = format!(
+            "[{rank}] pullback: --workers 3: this is one of 2 workers that were started together"
+        );
+        assert!(ran.err.contains(&line), "{}", ran.err);
+    }
+}
+
+/// Each worker looks for a GPU, and where there is none all say so.
+#[test]
+fn workers_without_a_gpu_say_so() {
+    if pullback::Device::Cuda(0).is_available() {
+        println!("skipped: there is a GPU here");
+        return;
+    }
+    let ran = run(&["train", "digits", "--workers", "2", "--device", "cuda"]);
+    assert_eq!(ran.code, 2, "{}", ran.err);
+    assert!(
+        ran.err.contains("gpu_of_worker") && ran.err.contains("there is no GPU"),
+        "{}",
+        ran.err
+    );
 }
 
 /// Workers whose shared memory does not fit say so. It takes a small file system of its own.

@@ -317,6 +317,12 @@ impl Buffer {
         Ok(Buffer { ptr, len: bytes })
     }
 
+    /// The block, and an empty one instead.
+    pub fn take(&mut self) -> Buffer {
+        let empty = Buffer { ptr: NonNull::<Aligned64>::dangling().cast(), len: 0 };
+        std::mem::replace(self, empty)
+    }
+
     /// Address of the first byte.
     #[inline]
     pub fn as_ptr(&self) -> *const u8 {

@@ -115,6 +115,8 @@ impl ByteRanges {
         };
         let output: &mut [u8] = match self.output.1 {
             0 => &mut [],
+            // An engine is safe code that gets a slice, and may read it: zeroing is what makes that
+            // sound. It costs one pass over memory that the engine then writes.
             // SAFETY: as the caller promises. It is written before a slice of it is made.
             n => unsafe {
                 self.output.0.write_bytes(0, n);

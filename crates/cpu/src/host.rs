@@ -109,6 +109,19 @@ impl Buffer {
         Some(unsafe { std::slice::from_raw_parts(self.as_ptr().add(start), len) })
     }
 
+    /// Runs `f` on all bytes, of numbers: not any byte is a `bool`.
+    ///
+    /// # Errors
+    /// Of `f`, or if the dtype is `bool`.
+    pub fn rewrite(&mut self, dtype: DType, f: impl FnOnce(&mut [u8]) -> Result<()>) -> Result<()> {
+        if dtype == DType::Bool {
+            return Err(Error::argument("tensor", "memory of bool is not written as bytes"));
+        }
+        // SAFETY: the buffer is owned and has this length, buffers are only returned filled, and
+        // any bits are a number.
+        f(unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.len()) })
+    }
+
     /// A buffer for this many bytes of this dtype, which `fill` writes; it is zeroed first.
     ///
     /// # Errors

@@ -97,6 +97,11 @@ impl Collective {
         matches!(self, Collective::AllReduce(Combination::Sum) | Collective::ReduceScatter)
     }
 
+    /// Whether it combines the operands of all workers into one of the same size.
+    pub const fn is_all_reduce(&self) -> bool {
+        matches!(self, Collective::AllReduce(_))
+    }
+
     /// Whether all workers do the same, and so at the same line of a program. Where their parts
     /// differ (a broadcast has a root, and who waits at a barrier may come from anywhere), programs
     /// have a line for each part.
@@ -191,6 +196,16 @@ pub trait Communicator: Send + Sync {
     /// If workers called different collectives, a worker has exited, or time ran out.
     fn run(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()>;
 
+    /// [`Communicator::run`] of a collective whose result is as large as its operand, in one piece
+    /// of memory: the result replaces the operand. By default through a copy.
+    ///
+    /// # Errors
+    /// As [`Communicator::run`]. What is in the memory then is not specified.
+    fn run_in_place(&self, call: &CollectiveCall<'_>, memory: &mut [u8]) -> Result<()> {
+        let operand = memory.to_vec();
+        self.run(call, &operand, memory)
+    }
+
     /// Compares what the workers were asked, and moves nothing: the bytes of this call move between
     /// devices. It counts as a call like [`Communicator::run`]. An engine that compares calls
     /// anyway does just that; by default the workers exchange texts.
@@ -282,6 +297,10 @@ impl Communicator for Alone {
     fn run(&self, _: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
         // Sending and receiving need another worker, so input and output are equally long.
         output.copy_from_slice(input);
+        Ok(())
+    }
+
+    fn run_in_place(&self, _: &CollectiveCall<'_>, _: &mut [u8]) -> Result<()> {
         Ok(())
     }
 

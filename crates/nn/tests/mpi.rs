@@ -23,9 +23,9 @@ fn as_a_worker() {
     let group = pullback_workers::init().unwrap();
     assert_eq!(group.engine(), "mpi");
     let crew = Crew::Joined(group.clone());
-    equality::of_mlp(&[crew.clone()]);
-    equality::of_cnn(&[crew.clone()]);
-    equality::of_gpt(&[crew.clone()]);
+    equality::of_mlp(std::slice::from_ref(&crew));
+    equality::of_cnn(std::slice::from_ref(&crew));
+    equality::of_gpt(std::slice::from_ref(&crew));
     equality_sharded::of_stages_1_and_2(&crew);
     equality_sharded::of_stage_3(&crew);
     println!("\nworker {} of {} trained as one process does", group.rank(), group.size());

@@ -13,7 +13,7 @@ use pullback::{
 use pullback_ir::{CollectiveCall, Communicator};
 use pullback_nn::models::Mlp;
 use pullback_nn::optim::{Adam, Optimizer, Sgd, UpdateRule};
-use pullback_nn::parallel::{DataParallel, FullSharding, Sharded};
+use pullback_nn::parallel::{DataParallel, FullSharding, Sharded, gpu_of_worker};
 use pullback_nn::{Layer, Linear, Module};
 use pullback_workers::{threads, threads_within};
 use std::sync::Arc;
@@ -454,4 +454,38 @@ fn an_engine_without_tickets_compares_texts() {
         Ok(())
     });
     assert!(said.iter().all(|said| said.contains("workers were asked for different")), "{said:?}");
+}
+
+/// Workers of a machine take its devices in the order of ranks, and then in turn; with them the
+/// same training gives the same bits as on the host.
+#[test]
+fn each_worker_takes_a_device_of_its_own() {
+    let _alone = alone();
+    let available = [number(0), number(1)];
+    let taken = threads(3, |group| gpu_of_worker(&group)).unwrap();
+    assert_eq!(taken, [available[0], available[1], available[0]]);
+    let train = |on_devices: bool| {
+        let all = threads(2, |group| {
+            let device = match on_devices {
+                true => gpu_of_worker(&group)?,
+                false => Device::Cpu,
+            };
+            with_default_device(device, || {
+                let weight = sample(&group, &[3], DType::F32).to(device).requires_grad();
+                let model = vec![weight];
+                let parallel = DataParallel::new(&model, &group)?;
+                let optimizer = Sgd::default().over(model.parameters())?;
+                let x = sample(&group, &[4, 3], DType::F32).to(device);
+                for _ in 0..3 {
+                    optimizer.zero_grad();
+                    parallel.backward(&((&x * &model[0]).tanh().mean()))?;
+                    optimizer.step()?;
+                }
+                assert_eq!(model[0].device(), device);
+                Ok(bits(&model[0]))
+            })
+        });
+        all.unwrap()
+    };
+    assert_eq!(train(true), train(false));
 }

@@ -105,7 +105,7 @@ impl OperandState {
     }
 
     /// Whether a derivative with respect to `x`, whose state this is, will be needed.
-    fn is_differentiated(&self, x: &Tensor) -> bool {
+    pub fn is_differentiated(&self, x: &Tensor) -> bool {
         let tracked = self.history.is_tracked() && mode::is_grad_enabled();
         x.dtype().is_float() && (tracked || !self.tangents.is_empty())
     }

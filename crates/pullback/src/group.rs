@@ -7,7 +7,7 @@
 
 use crate::backend::{Asked, Flight, Memory};
 use crate::ops::collective;
-use crate::{Device, Error, Result, Tensor, backend, fail, mode, trace};
+use crate::{Device, Error, Result, Tensor, backend, events, fail, mode, trace};
 use pullback_ir::infer::check;
 use pullback_ir::{
     Alone, Collective, CollectiveCall, Combination, Communicator, ErrorKind, GroupHandle, Line, Op,
@@ -175,7 +175,7 @@ impl Group {
     /// ```
     ///
     /// # Panics
-    /// If the tensor is tracked, or of `bool`.
+    /// If the tensor is differentiated in either mode, or of `bool`.
     #[track_caller]
     pub fn all_reduce_later(&self, x: impl Into<Tensor>) -> Pending {
         self.later(Collective::AllReduce(Combination::Sum), x.into())
@@ -191,7 +191,7 @@ impl Group {
     /// ```
     ///
     /// # Panics
-    /// If the tensor is tracked, or has no axis.
+    /// If the tensor is differentiated in either mode, or has no axis.
     #[track_caller]
     pub fn all_gather_later(&self, x: impl Into<Tensor>) -> Pending {
         self.later(Collective::AllGather, x.into())
@@ -208,8 +208,8 @@ impl Group {
     /// ```
     ///
     /// # Panics
-    /// If the tensor is tracked, of `bool`, or its first axis cannot be cut into as many equal
-    /// parts as there are workers.
+    /// If the tensor is differentiated in either mode, of `bool`, or its first axis cannot be cut
+    /// into as many equal parts as there are workers.
     #[track_caller]
     pub fn reduce_scatter_later(&self, x: impl Into<Tensor>) -> Pending {
         self.later(Collective::ReduceScatter, x.into())
@@ -225,7 +225,7 @@ impl Group {
     /// ```
     ///
     /// # Panics
-    /// If the tensor is tracked, or there is no such worker.
+    /// If the tensor is differentiated in either mode, or there is no such worker.
     #[track_caller]
     pub fn broadcast_later(&self, x: impl Into<Tensor>, root: usize) -> Pending {
         self.later(Collective::Broadcast { root }, x.into())
@@ -235,7 +235,8 @@ impl Group {
     fn later(&self, collective: Collective, x: Tensor) -> Pending {
         let at = mode::user_line(Line::caller());
         let name = collective.name();
-        if x.is_tracked() && mode::is_grad_enabled() {
+        let state = fail::or_raise(x.state(at));
+        if state.is_differentiated(&x) {
             let error = Error::gradient(name, "asynchronous collectives are not differentiable")
                 .on([x.spec()])
                 .hint("detach the tensor, or use the method of `Tensor`");
@@ -246,6 +247,11 @@ impl Group {
             // A compiled program starts its collectives as early as it can by itself.
             return Pending(State::Ready(crate::apply::apply(op, &[&x])));
         }
+        // Not through `apply`, which records, checks and reports results as it returns: this one is
+        // not complete then. What `apply` does about an operand is done here: it has no history and
+        // no tangents, and those who watch reads are told.
+        events::values_read(&[&x], at);
+        events::work_starts(name, [&x], at);
         let operands = [x.spec()];
         let spec = fail::or_raise(check(&op, &operands).map_err(|e| e.at(at))).results()[0].clone();
         let given = x.spec().with_device(Device::Cpu);
@@ -261,13 +267,28 @@ impl Group {
         }
         let place: Arc<Mutex<Option<Memory>>> = Arc::default();
         let (told, made) = (place.clone(), spec.clone());
+        // A sum that is given away is made in its own memory.
+        let sums = matches!(&op, Op::Collective(of) if of.collective.is_all_reduce());
+        let input = match sums {
+            true => backend::into_host(input),
+            false => Err(input),
+        };
         let run = move |group: &dyn Communicator, sequence: u64| {
             let Op::Collective(of) = &op else { unreachable!("made above") };
             let (collective, operand) = (&of.collective, &given);
             let call = CollectiveCall { collective, operand, sequence, line: at };
-            let fill =
-                |to: &mut [u8]| backend::with_bytes(&input, |from| group.run(&call, from, to))?;
-            let output = backend::filled_host(&made, fill)?;
+            let output = match input {
+                Ok(mut memory) => {
+                    memory.rewrite(made.dtype, |bytes| group.run_in_place(&call, bytes))?;
+                    Memory::Host(memory)
+                }
+                Err(input) => {
+                    let run = |to: &mut [u8]| {
+                        backend::with_bytes(&input, |from| group.run(&call, from, to))?
+                    };
+                    backend::filled_host(&made, run)?
+                }
+            };
             *told.lock().unwrap_or_else(PoisonError::into_inner) = Some(output);
             Ok(())
         };

@@ -74,6 +74,13 @@ impl Communicator for Delayed {
         Ok(())
     }
 
+    fn run_in_place(&self, call: &CollectiveCall<'_>, memory: &mut [u8]) -> Result<()> {
+        let start = Instant::now();
+        self.inner.run_in_place(call, memory)?;
+        std::thread::sleep(self.network.time(memory.len()).saturating_sub(start.elapsed()));
+        Ok(())
+    }
+
     fn agree(&self, call: &CollectiveCall<'_>) -> Result<()> {
         self.inner.agree(call)
     }

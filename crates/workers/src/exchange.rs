@@ -29,12 +29,36 @@ pub(crate) fn run(calling: &mut Calling<'_>, input: &[u8], output: &mut [u8]) ->
         Collective::Barrier => calling.enter().map(drop),
         Collective::AllReduce(combination) => match input.len() <= DIRECT {
             true => direct(calling, *combination, input, output),
-            false => pipeline(calling, *combination, input, output),
+            false => pipeline(calling, *combination, Some(input), output),
         },
         Collective::AllGather => all_gather(calling, input, output),
         Collective::Broadcast { root } => broadcast(calling, *root, input, output),
         Collective::ReduceScatter => parts(calling, input, output, Parts::Reduced),
         Collective::AllToAll => parts(calling, input, output, Parts::Collected),
+    }
+}
+
+/// An all-reduce whose result replaces the operand. This worker's share of a chunk goes through its
+/// slot too, as it is read while the result is written.
+pub(crate) fn all_reduce_in_place(
+    calling: &mut Calling<'_>,
+    combination: Combination,
+    memory: &mut [u8],
+) -> Result<()> {
+    let bytes = calling.call.operand.bytes();
+    if memory.len() != bytes {
+        let given = memory.len();
+        let message = format!("the operand has {bytes} bytes, and {given} bytes were given");
+        return Err(calling.error(message));
+    }
+    match (calling.size(), bytes <= DIRECT) {
+        (1, _) => calling.enter().map(drop),
+        (_, true) => {
+            // Written to the slot before anything is read.
+            let operand = memory.to_vec();
+            direct(calling, combination, &operand, memory)
+        }
+        (_, false) => pipeline(calling, combination, None, memory),
     }
 }
 
@@ -70,29 +94,32 @@ fn share(len: usize, rank: usize, size: usize) -> Range<usize> {
     (rank * each).min(len)..((rank + 1) * each).min(len)
 }
 
+/// Without an input the operand is in `output`.
 fn pipeline(
     calling: &mut Calling<'_>,
     combination: Combination,
-    input: &[u8],
+    input: Option<&[u8]>,
     output: &mut [u8],
 ) -> Result<()> {
     let (me, size, dtype) = (calling.rank(), calling.size(), calling.call.operand.dtype);
     let mut before: Option<Range<usize>> = None;
-    for (i, chunk) in chunks(input.len(), calling.board().chunk()) {
+    for (i, chunk) in chunks(output.len(), calling.board().chunk()) {
         let (board, next) = (calling.board(), calling.next_stage());
-        let operand = &input[chunk.clone()];
-        for rank in (0..size).filter(|&rank| rank != me) {
+        let operand = &input.unwrap_or(output)[chunk.clone()];
+        for rank in (0..size).filter(|&rank| rank != me || input.is_none()) {
             let share = share(operand.len(), rank, size);
             board.write(me, next, Half::Operand, share.start, &operand[share]);
         }
         let stage = stage(calling, i)?;
         let board = calling.board();
         // Mine of this chunk, for the next stage; all have read what was there.
-        let mine = share(operand.len(), me, size);
+        let mine = share(chunk.len(), me, size);
         let result = &mut output[chunk.clone()][mine.clone()];
-        combine(combination, dtype, size, result, |rank, at, block| match rank == me {
-            true => block.copy_from_slice(&operand[mine.start + at..][..block.len()]),
-            false => board.read(rank, stage, Half::Operand, mine.start + at, block),
+        combine(combination, dtype, size, result, |rank, at, block| match input {
+            Some(input) if rank == me => {
+                block.copy_from_slice(&input[chunk.start + mine.start + at..][..block.len()]);
+            }
+            _ => board.read(rank, stage, Half::Operand, mine.start + at, block),
         });
         board.write(me, stage + 1, Half::Result, 0, result);
         if let Some(before) = before.replace(chunk) {

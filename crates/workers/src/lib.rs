@@ -24,6 +24,7 @@ mod mpi;
 mod replay;
 pub mod simulate;
 mod sizes;
+mod subgroups;
 mod threads;
 mod ticket;
 mod worker;

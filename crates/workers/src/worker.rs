@@ -4,10 +4,9 @@
 //! between two workers wait, and where the board of a sub-group is.
 
 use crate::board::{Board, Wait};
+use crate::subgroups::Subgroups;
 use crate::ticket::{self, Ticket, describe};
-use pullback_ir::{CollectiveCall, Communicator, Error, ErrorKind, Result, Spec};
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use pullback_ir::{Collective, CollectiveCall, Communicator, Error, ErrorKind, Result, Spec};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -42,8 +41,6 @@ struct Progress {
     /// Messages sent to and received from each worker.
     sent: Vec<u64>,
     received: Vec<u64>,
-    /// How many sub-groups of the same ranks were made.
-    subgroups: HashMap<Vec<usize>, u64>,
 }
 
 /// A worker of a group.
@@ -58,6 +55,7 @@ pub(crate) struct Worker {
     waited: Vec<AtomicU64>,
     /// The group that this one is a part of: it fails if this one does.
     parent: Option<Arc<Board>>,
+    subgroups: Subgroups,
 }
 
 /// A call in progress: what errors name.
@@ -90,10 +88,10 @@ impl Worker {
                 number: 0,
                 sent: vec![0; size],
                 received: vec![0; size],
-                subgroups: HashMap::new(),
             }),
             waited: (0..size).map(|_| AtomicU64::new(0)).collect(),
             parent,
+            subgroups: Subgroups::default(),
         };
         worker.board.publish(rank, 1);
         let outcome = worker.wait(1, deadline_after(timeout));
@@ -347,6 +345,18 @@ impl Communicator for Worker {
         self.calling(call, |calling| crate::exchange::run(calling, input, output))
     }
 
+    fn run_in_place(&self, call: &CollectiveCall<'_>, memory: &mut [u8]) -> Result<()> {
+        match call.collective {
+            Collective::AllReduce(combination) => self.calling(call, |calling| {
+                crate::exchange::all_reduce_in_place(calling, *combination, memory)
+            }),
+            _ => {
+                let operand = memory.to_vec();
+                self.run(call, &operand, memory)
+            }
+        }
+    }
+
     fn agree(&self, call: &CollectiveCall<'_>) -> Result<()> {
         self.calling(call, |calling| calling.enter().map(drop))
     }
@@ -361,17 +371,9 @@ impl Communicator for Worker {
     }
 
     fn subgroup(&self, ranks: &[usize]) -> Result<Option<Arc<dyn Communicator>>> {
-        let count = {
-            crate::check_ranks(ranks, self.size())?;
-            let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-            let count = progress.subgroups.entry(ranks.to_vec()).or_default();
-            *count += 1;
-            *count
-        };
+        crate::check_ranks(ranks, self.size())?;
+        let id = self.subgroups.next(self.id, ranks);
         let Some(rank) = ranks.iter().position(|&rank| rank == self.rank) else { return Ok(None) };
-        let mut hasher = DefaultHasher::new();
-        (self.id, ranks, count).hash(&mut hasher);
-        let id = hasher.finish();
         let (board, medium) = self.medium.subgroup(id, ranks).map_err(|error| {
             let message = format!("worker {} cannot join {ranks:?}: {error}", self.rank);
             self.failure("subgroup", message)

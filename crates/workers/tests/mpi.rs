@@ -9,7 +9,7 @@ use naive::{Worker, check, check_order, here, run};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use pullback::{Error, Group, Result, Tensor};
-use pullback_ir::{Collective, Combination, DType, Spec};
+use pullback_ir::{Collective, CollectiveCall, Combination, DType, Spec};
 use pullback_workers::{finish, init};
 use std::path::Path;
 use std::process::{Command, Output};
@@ -60,6 +60,8 @@ fn as_a_worker() {
         "crossed" => crossed(&group),
         "alone in a sub-group" => alone(&group),
         "sub-group" => in_a_part(&group),
+        "told while idle" => told_while_idle(&group),
+        "agreement" => agreement(&group),
         part => panic!("no part {part}"),
     };
     let folder = std::path::PathBuf::from(std::env::var_os(OUT).unwrap());
@@ -214,6 +216,58 @@ fn a_failure_in_a_sub_group_reaches_the_others() {
         );
     }
     assert!(all[2].contains("in a sub-group: "), "{}", all[2]);
+}
+
+/// Worker 2 gives up. The others wait for something else (a GPU) meanwhile, and ask.
+fn told_while_idle(group: &Group) -> Error {
+    let worker = group.communicator();
+    run(worker, SUM, &[1.0; 3], here(5)).unwrap();
+    assert_eq!((worker.broken(), worker.timeout()), (None, Duration::from_secs(2)));
+    if group.rank() == 2 {
+        worker.fail("it has no memory");
+    }
+    let start = Instant::now();
+    loop {
+        if let Some(reason) = worker.broken() {
+            return Error::argument("broken", reason);
+        }
+        assert!(start.elapsed() < Duration::from_secs(10), "nobody was told");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_failure_reaches_a_worker_that_is_in_no_collective() {
+    for error in errors("told while idle") {
+        assert!(error.contains("worker 2 failed: it has no memory"), "{error}");
+    }
+}
+
+/// Calls whose bytes devices move are compared like others, and are numbered with them.
+fn agreement(group: &Group) -> Error {
+    let worker = group.communicator();
+    let sum = |len: usize, line: u32| {
+        let spec = CollectiveCall::by_devices(&Spec::cpu(DType::F64, [len]));
+        let (collective, line) = (&SUM, here(line));
+        worker.agree(&CollectiveCall { collective, operand: &spec, sequence: 0, line })
+    };
+    sum(1 << 40, 5).unwrap();
+    let total = run(worker, SUM, &[1.0; 3], here(6)).unwrap();
+    assert_eq!(total, [3.0; 3]);
+    sum(3 + group.rank() / 2, 7).unwrap_err()
+}
+
+#[test]
+fn calls_of_devices_are_compared() {
+    for error in errors("agreement") {
+        for part in [
+            "workers were asked for different things",
+            "worker 0 for all_reduce of f64[3] on a device (#2, at model.rs:7:1)",
+            "worker 2 for all_reduce of f64[4] on a device (#2, at model.rs:7:1)",
+        ] {
+            assert!(error.contains(part), "{error}");
+        }
+    }
 }
 
 /// Collectives for ever, until worker 1 is killed.

@@ -1,8 +1,9 @@
 //! Networks for images `[n, 1, 8, 8]`. Their parts are called by name, a line each, so that a
 //! report of memory by line distinguishes them.
 
-use super::Size;
-use pullback::{Tensor, Tree};
+use super::{Block, Blocks, Size};
+use pullback::{Result, Tensor, Tree};
+use pullback_nn::parallel::FullSharding;
 use pullback_nn::{BatchNorm2d, Conv2d, Dropout, Layer, Linear, MaxPool2d};
 
 /// Pixels on each side of a digit.
@@ -13,9 +14,9 @@ const CLASSES: usize = 10;
 /// A multilayer perceptron: hidden layers of one width, with relu between them.
 #[derive(Tree)]
 pub struct Mlp {
-    layers: Vec<Linear>,
+    layers: Vec<Block<Linear>>,
     dropout: Dropout,
-    head: Linear,
+    head: Block<Linear>,
 }
 
 impl Mlp {
@@ -23,10 +24,19 @@ impl Mlp {
     pub fn new(size: &Size) -> Mlp {
         let inputs = |layer: usize| if layer == 0 { SIDE * SIDE } else { size.width };
         Mlp {
-            layers: (0..size.layers).map(|layer| Linear::new(inputs(layer), size.width)).collect(),
+            layers: (0..size.layers)
+                .map(|layer| Block::Whole(Linear::new(inputs(layer), size.width)))
+                .collect(),
             dropout: Dropout::new(size.dropout),
-            head: Linear::new(inputs(size.layers), CLASSES),
+            head: Block::Whole(Linear::new(inputs(size.layers), CLASSES)),
         }
+    }
+}
+
+impl Blocks for Mlp {
+    fn spread(self, sharding: &FullSharding) -> Result<Mlp> {
+        let layers = self.layers.spread(sharding)?;
+        Ok(Mlp { layers, dropout: self.dropout, head: self.head.spread(sharding)? })
     }
 }
 
@@ -53,10 +63,10 @@ impl Mlp {
 /// all but the first have twice the channels.
 #[derive(Tree)]
 pub struct Cnn {
-    layers: Vec<Conv2d>,
-    norms: Vec<BatchNorm2d>,
+    layers: Vec<Block<Conv2d>>,
+    norms: Vec<Block<BatchNorm2d>>,
     dropout: Dropout,
-    head: Linear,
+    head: Block<Linear>,
 }
 
 impl Cnn {
@@ -70,12 +80,25 @@ impl Cnn {
         let side = if size.layers > 1 { SIDE / 4 } else { SIDE / 2 };
         Cnn {
             layers: (0..size.layers)
-                .map(|i| Conv2d::new(channels(i), channels(i + 1), 3).padding(1))
+                .map(|i| Block::Whole(Conv2d::new(channels(i), channels(i + 1), 3).padding(1)))
                 .collect(),
-            norms: (0..size.layers).map(|i| BatchNorm2d::new(channels(i + 1))).collect(),
+            norms: (0..size.layers)
+                .map(|i| Block::Whole(BatchNorm2d::new(channels(i + 1))))
+                .collect(),
             dropout: Dropout::new(size.dropout),
-            head: Linear::new(channels(size.layers) * side * side, CLASSES),
+            head: Block::Whole(Linear::new(channels(size.layers) * side * side, CLASSES)),
         }
+    }
+}
+
+impl Blocks for Cnn {
+    fn spread(self, sharding: &FullSharding) -> Result<Cnn> {
+        let mut cnn = Cnn { layers: Vec::new(), norms: Vec::new(), ..self };
+        for (layer, norm) in self.layers.into_iter().zip(self.norms) {
+            cnn.layers.push(layer.spread(sharding)?);
+            cnn.norms.push(norm.spread(sharding)?);
+        }
+        Ok(Cnn { head: cnn.head.spread(sharding)?, ..cnn })
     }
 }
 

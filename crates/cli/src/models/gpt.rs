@@ -1,20 +1,51 @@
 //! A small GPT: blocks of causal attention over embedded characters.
 
-use super::{Size, TextModel};
-use pullback::{Tensor, Tree, no_grad};
+use super::{Block, Blocks, Size, TextModel};
+use pullback::{Result, Tensor, Tree, no_grad};
+use pullback_nn::parallel::FullSharding;
 use pullback_nn::{
-    AttentionMasks, Dropout, Embedding, Layer, Linear, TransformerConfig, TransformerEncoder,
+    AttentionMasks, Dropout, Embedding, Layer, LayerNorm, Linear, TransformerConfig,
+    TransformerEncoder, TransformerEncoderLayer, module_scope,
 };
 
 /// Characters and their positions, blocks with norms before each part, and a score for each next
 /// character.
 #[derive(Tree)]
 pub struct Gpt {
-    tokens: Embedding,
-    positions: Embedding,
+    tokens: Block<Embedding>,
+    positions: Block<Embedding>,
     dropout: Dropout,
-    blocks: TransformerEncoder,
-    head: Linear,
+    blocks: Stack,
+    head: Block<Linear>,
+}
+
+/// The layers of a [`TransformerEncoder`], each a block.
+#[derive(Tree)]
+struct Stack {
+    layers: Vec<Block<TransformerEncoderLayer>>,
+    norm: Option<Block<LayerNorm>>,
+}
+
+impl Stack {
+    fn new(encoder: TransformerEncoder) -> Stack {
+        Stack {
+            layers: encoder.layers.into_iter().map(Block::Whole).collect(),
+            norm: encoder.norm.map(Block::Whole),
+        }
+    }
+
+    fn forward(&self, x: &Tensor) -> Tensor {
+        let scope = module_scope(self);
+        let causal = AttentionMasks::new().causal();
+        let x = self
+            .layers
+            .iter()
+            .fold(x.clone(), |x, layer| layer.call(|layer| layer.forward_masked(&x, causal)));
+        scope.output(match &self.norm {
+            Some(norm) => norm.forward(&x),
+            None => x,
+        })
+    }
 }
 
 impl Gpt {
@@ -26,18 +57,29 @@ impl Gpt {
             .gelu()
             .norm_first()
             .final_norm();
-        let model = Gpt {
-            tokens: Embedding::new(tokens, size.width),
-            positions: Embedding::new(size.context, size.width),
-            dropout: Dropout::new(size.dropout),
-            blocks: config.encoder(size.layers),
-            head: Linear::new(size.width, tokens),
-        };
         // GPT-2's: what is added up along the blocks starts small.
-        no_grad(|| {
-            [&model.tokens, &model.positions].into_iter().for_each(|e| drop(e.weight.mul_(0.02)))
-        });
-        model
+        let embedding = |rows: usize| {
+            let embedding = Embedding::new(rows, size.width);
+            no_grad(|| drop(embedding.weight.mul_(0.02)));
+            Block::Whole(embedding)
+        };
+        Gpt {
+            tokens: embedding(tokens),
+            positions: embedding(size.context),
+            dropout: Dropout::new(size.dropout),
+            blocks: Stack::new(config.encoder(size.layers)),
+            head: Block::Whole(Linear::new(size.width, tokens)),
+        }
+    }
+}
+
+impl Blocks for Gpt {
+    fn spread(self, sharding: &FullSharding) -> Result<Gpt> {
+        let (tokens, positions) = (self.tokens.spread(sharding)?, self.positions.spread(sharding)?);
+        let layers = self.blocks.layers.spread(sharding)?;
+        let norm = self.blocks.norm.map(|norm| norm.spread(sharding)).transpose()?;
+        let head = self.head.spread(sharding)?;
+        Ok(Gpt { tokens, positions, blocks: Stack { layers, norm }, head, ..self })
     }
 }
 
@@ -46,8 +88,7 @@ impl TextModel for Gpt {
         let length = tokens.shape().last().copied().unwrap_or(0);
         let places = Tensor::arange(0, length as i64);
         let x = self.tokens.forward(tokens) + self.positions.forward(&places);
-        let x =
-            self.blocks.forward_masked(&self.dropout.forward(&x), AttentionMasks::new().causal());
+        let x = self.blocks.forward(&self.dropout.forward(&x));
         self.head.forward(&x)
     }
 }

@@ -1,36 +1,47 @@
 //! A recurrent network: an LSTM over embedded characters.
 
-use super::{Size, TextModel};
-use pullback::{Tensor, Tree};
+use super::{Block, Blocks, Size, TextModel};
+use pullback::{Result, Tensor, Tree};
+use pullback_nn::parallel::FullSharding;
 use pullback_nn::{Dropout, Embedding, Layer, Linear, Lstm, RecurrentConfig};
 
 /// Characters, layers of LSTM, and a score for each next character.
 #[derive(Tree)]
 pub struct LstmModel {
-    tokens: Embedding,
-    lstm: Lstm,
+    tokens: Block<Embedding>,
+    lstm: Block<Lstm>,
     dropout: Dropout,
-    head: Linear,
+    head: Block<Linear>,
 }
 
 impl LstmModel {
     /// A network for this many tokens.
     pub fn new(tokens: usize, size: &Size) -> LstmModel {
         LstmModel {
-            tokens: Embedding::new(tokens, size.width),
-            lstm: RecurrentConfig::new(size.width, size.width)
-                .num_layers(size.layers)
-                .batch_first()
-                .lstm(),
+            tokens: Block::Whole(Embedding::new(tokens, size.width)),
+            lstm: Block::Whole(
+                RecurrentConfig::new(size.width, size.width)
+                    .num_layers(size.layers)
+                    .batch_first()
+                    .lstm(),
+            ),
             dropout: Dropout::new(size.dropout),
-            head: Linear::new(size.width, tokens),
+            head: Block::Whole(Linear::new(size.width, tokens)),
         }
+    }
+}
+
+impl Blocks for LstmModel {
+    fn spread(self, sharding: &FullSharding) -> Result<LstmModel> {
+        let (tokens, lstm) = (self.tokens.spread(sharding)?, self.lstm.spread(sharding)?);
+        Ok(LstmModel { tokens, lstm, dropout: self.dropout, head: self.head.spread(sharding)? })
     }
 }
 
 impl TextModel for LstmModel {
     fn scores(&self, tokens: &Tensor) -> Tensor {
-        let (x, _) = self.lstm.forward(&self.tokens.forward(tokens));
+        let embedded = self.tokens.forward(tokens);
+        let (x, _) = self.lstm.call(|lstm| lstm.forward(&embedded));
         self.head.forward(&self.dropout.forward(&x))
     }
 }

@@ -1,9 +1,11 @@
 //! The networks that the command knows by name.
 
+mod block;
 mod classifier;
 mod gpt;
 mod lstm;
 
+pub use block::{Block, Blocks};
 pub use classifier::{Cnn, Mlp};
 pub use gpt::Gpt;
 pub use lstm::LstmModel;

@@ -3,7 +3,7 @@
 use super::job::TrainJob;
 use super::summary;
 use crate::failure::CliResult;
-use crate::models::{self, Cnn, Mlp, ModelKind};
+use crate::models::{self, Blocks, Cnn, Mlp, ModelKind};
 use crate::output::Output;
 use pullback::{Result, Tensor, no_grad};
 use pullback_nn::data::{DataLoader, Digits, TensorDataset, digits};
@@ -18,15 +18,15 @@ pub fn run(job: &TrainJob, out: &mut Output) -> CliResult {
     let data = digits()?;
     let size = &job.settings.size;
     match job.settings.model {
-        ModelKind::Mlp => train(job, &data, &Mlp::new(size).to_dtype(job.settings.dtype), out),
-        _ => train(job, &data, &Cnn::new(size).to_dtype(job.settings.dtype), out),
+        ModelKind::Mlp => train(job, &data, Mlp::new(size).to_dtype(job.settings.dtype), out),
+        _ => train(job, &data, Cnn::new(size).to_dtype(job.settings.dtype), out),
     }
 }
 
-fn train<M: Layer + Module>(
+fn train<M: Layer + Blocks>(
     job: &TrainJob,
     data: &Digits,
-    model: &M,
+    model: M,
     out: &mut Output,
 ) -> CliResult {
     let settings = job.settings;
@@ -40,6 +40,7 @@ fn train<M: Layer + Module>(
     let (images, labels) = (data.test.0.cast(settings.dtype), data.test.1.clone());
     let about = format!("{} digits, {} for testing", data.train.1.len(), labels.len());
     job.begin(model.parameter_count(), &about, &batches, out)?;
+    let model = &job.spread(model)?;
     let evaluate = |model: &M| -> Result<Metrics> {
         let scores = no_grad(|| model.forward(&images));
         let mut accuracy = Accuracy::new();

@@ -6,11 +6,11 @@ use super::schedule::ScheduleOver;
 use super::settings::{Settings, Until};
 use super::{folder, summary};
 use crate::failure::{CliResult, Failure, INTERRUPTED};
-use crate::models;
+use crate::models::{self, Blocks};
 use crate::output::Output;
-use pullback::{Group, Result, Tensor, catch, jit};
+use pullback::{Group, Result, Tensor, catch, jit, with_default_device};
 use pullback_nn::optim::{self, Optimizer};
-use pullback_nn::parallel::{DataParallel, Sharded, together};
+use pullback_nn::parallel::{DataParallel, FullSharding, Sharded, together};
 use pullback_nn::schedule::{LinearWarmup, Scheduler};
 use pullback_nn::state::Checkpoints;
 use pullback_nn::train::plots::Plots;
@@ -22,7 +22,7 @@ use serde_json::json;
 use std::cell::Cell;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A training run.
 pub struct TrainJob<'a> {
@@ -40,6 +40,8 @@ pub struct TrainJob<'a> {
     pub memory_report: Option<&'a Path>,
     /// The processes that train together; this one alone, usually.
     pub group: &'a Group,
+    /// Spreads the blocks of the network over them: stage 3.
+    pub sharding: Option<FullSharding>,
 }
 
 /// The optimiser. Muon is for matrices alone; AdamW gets the other parameters.
@@ -102,6 +104,33 @@ impl TrainJob<'_> {
         folder::write_config(self.folder, self.options)
     }
 
+    /// The network that is trained: its blocks are spread over the workers, if that was asked for.
+    ///
+    /// # Errors
+    /// Of the workers.
+    pub fn spread<M: Blocks>(&self, model: M) -> Result<M> {
+        match &self.sharding {
+            Some(sharding) => model.spread(sharding),
+            None => Ok(model),
+        }
+    }
+
+    /// Whether to stop. Workers that have a part of the network each use it together, and so stop
+    /// together: if one of them is to.
+    ///
+    /// # Errors
+    /// Of the workers.
+    pub fn is_to_stop(&self) -> Result<bool> {
+        let own = self.stop.load(Ordering::Relaxed);
+        match &self.sharding {
+            None => Ok(own),
+            Some(sharding) => catch(|| {
+                let own = with_default_device("cpu", || Tensor::from(i64::from(own)));
+                own.all_reduce_max(sharding.group()).item::<i64>() == 1
+            }),
+        }
+    }
+
     /// Whether this process writes files and prints.
     pub fn is_writer(&self) -> bool {
         self.group.rank() == 0
@@ -120,7 +149,8 @@ impl TrainJob<'_> {
         (every, evaluate): (Every, impl FnMut(&M) -> Result<Metrics>),
     ) -> CliResult<pullback_nn::train::Outcome> {
         let settings = self.settings;
-        let sharded = self.options.shard.map(|stage| Sharded::new(model, self.group, stage));
+        let stage = self.options.shard.filter(|_| self.sharding.is_none());
+        let sharded = stage.map(|stage| Sharded::new(model, self.group, stage));
         let sharded = sharded.transpose()?;
         let trained = sharded.as_ref().map_or_else(|| model.parameters(), Sharded::parameters);
         let optimizer = optimizer(settings, trained)?;
@@ -131,10 +161,10 @@ impl TrainJob<'_> {
             ScheduleOver { course: settings.schedule, steps: last.saturating_sub(settings.warmup) };
         let warm = LinearWarmup { total_iters: settings.warmup, start_factor: 0.1, then: course };
         let schedule = Scheduler::new(&optimizer, warm);
-        let mixed = Mixed::new(settings, sharded.as_ref().map(|_| self.group))?;
+        let mixed = Mixed::new(settings, self.options.shard.map(|_| self.group))?;
         let logical = self.options.logical_workers;
         let parallel = match (self.group.size(), logical) {
-            _ if sharded.is_some() => None,
+            _ if self.options.shard.is_some() => None,
             (1, None) => None,
             (_, None) => Some(DataParallel::new(model, self.group)?),
             (_, Some(parts)) => Some(DataParallel::new(model, self.group)?.logical_workers(parts)?),
@@ -165,9 +195,10 @@ impl TrainJob<'_> {
                 (parallel, _) => {
                     let loss = models::loss(&scores(x), y);
                     let scaled = mixed.scaled(&loss);
-                    match parallel {
-                        Some(parallel) => parallel.backward_weighted(&scaled, x.shape()[0])?,
-                        None => scaled.backward()?,
+                    match (parallel, &self.sharding) {
+                        (Some(parallel), _) => parallel.backward_weighted(&scaled, x.shape()[0])?,
+                        (_, Some(sharding)) => sharding.backward_weighted(&scaled, x.shape()[0])?,
+                        (None, None) => scaled.backward()?,
                     }
                     mixed.update(&optimizer)?;
                     Ok(loss)
@@ -178,9 +209,18 @@ impl TrainJob<'_> {
         let unreported = Cell::new(self.memory_report);
         let at = |name: &str| self.folder.join(name);
         let trainer = Trainer::new(model, &optimizer).workers(self.group);
-        let trainer = match &sharded {
-            Some(sharded) => trainer.sharded(sharded),
-            None => trainer,
+        let trainer = match (&sharded, &self.sharding) {
+            (Some(sharded), _) => trainer.sharded(sharded),
+            (_, Some(sharding)) => trainer.fully_sharded(sharding),
+            (None, None) => trainer,
+        };
+        // No worker has whole layers to look at, if these are spread.
+        let board = TensorBoard::new(at(folder::TENSORBOARD));
+        let trainer = match &self.sharding {
+            Some(_) => trainer.callback(board),
+            None => trainer
+                .callback(LayerLog::new(at(folder::LAYERS)).every((last / 200).max(1)))
+                .callback(board.histograms_every((last / 5).max(1))),
         };
         let trainer = match settings.until {
             Until::Steps(n) => trainer.steps(n),
@@ -195,8 +235,6 @@ impl TrainJob<'_> {
             .callback(ProgressBar::new().or_lines((last / 10).max(1)))
             .callback(CsvLog::new(at(folder::CSV)))
             .callback(JsonLog::new(at(folder::JSONL)))
-            .callback(LayerLog::new(at(folder::LAYERS)).every((last / 200).max(1)))
-            .callback(TensorBoard::new(at(folder::TENSORBOARD)).histograms_every((last / 5).max(1)))
             .callback(Plots::new(at(folder::JSONL), at(folder::PLOTS)))
             // The command has its own guard, which lasts longer, and its own way to resume.
             .handle_interrupt(false)

@@ -22,6 +22,7 @@ use clap::Args;
 use job::TrainJob;
 use options::Options;
 use pullback_explore::expression::{did_you_mean, near};
+use pullback_nn::parallel::FullSharding;
 use pullback_nn::train::InterruptGuard;
 use std::path::{Path, PathBuf};
 
@@ -38,6 +39,7 @@ use std::path::{Path, PathBuf};
       a picture of what takes memory during a step, by operation
   pullback train --workers 4            four processes, each with a part of every batch
   pullback train --workers 4 --shard 2  each also with a part of the gradients and of the optimiser's state
+  pullback train --workers 4 --shard 3  and of the parameters, which are gathered block by block
   pullback train run.toml               options from a file: `model = \"mlp\"`, `epochs = 20`, ...
   pullback train --resume runs/digits-cnn-1
       resumes after Ctrl-C (or kill -9) with the same results; with --epochs or --steps, for longer
@@ -91,6 +93,7 @@ pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
     }
     let Some(group) = workers::joined(said.workers, out)? else { return Ok(()) };
     workers::check_parts(said.logical_workers, &group)?;
+    workers::set_device(said.device.as_deref(), &group)?;
     let (options, settings) = settings::resolve(said, arguments.quick)?;
     workers::check_shard(&options, &settings.optimizer)?;
     let task = options.task.clone().unwrap_or_default();
@@ -119,6 +122,7 @@ pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
         stop: interrupts.flag(),
         memory_report: arguments.memory_report.as_deref(),
         group: &group,
+        sharding: (options.shard == Some(3)).then(|| FullSharding::new(&group)),
     };
     match task.as_str() {
         "text" => text::run(&job, options.text.as_deref(), out),

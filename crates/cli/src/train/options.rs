@@ -99,10 +99,12 @@ pub struct Options {
     /// worker and with any smaller power of two
     #[arg(long, value_name = "N")]
     pub logical_workers: Option<usize>,
-    /// Spreads the optimiser's state over the workers (1), or the gradients too (2)
+    /// Spreads the optimiser's state over the workers (1), the gradients too (2), or the parameters
+    /// as well (3)
     #[arg(long, value_name = "STAGE")]
     pub shard: Option<usize>,
-    /// The device: cpu, cuda, cuda:1, … (see `pullback devices`)
+    /// The device: cpu, cuda, cuda:1, … (see `pullback devices`); with several workers, cuda is a
+    /// GPU for each
     #[arg(long, value_name = "NAME")]
     pub device: Option<String>,
     /// Compiles the step (--no-jit does not)

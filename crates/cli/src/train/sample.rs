@@ -5,7 +5,6 @@ use pullback::{DType, Result, Tensor, catch, jit, no_grad};
 use pullback_nn::Module;
 use pullback_nn::data::Tokens;
 use pullback_nn::models::SamplingOptions;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Options of [`write`].
 pub struct Generation<'a> {
@@ -19,7 +18,7 @@ pub struct Generation<'a> {
     pub context: usize,
 }
 
-/// Writes text, a token at a time, until `stop` is set. The same seed writes the same text.
+/// Writes text, a token at a time, until `stop` says so. The same seed writes the same text.
 ///
 /// # Errors
 /// If the prompt cannot be written in tokens, or the network fails.
@@ -27,7 +26,7 @@ pub fn write(
     model: &(impl TextModel + Module),
     tokens: &dyn Tokens,
     generation: &Generation,
-    stop: &AtomicBool,
+    stop: impl Fn() -> Result<bool>,
 ) -> Result<String> {
     model.eval();
     let mut text = tokens.encode(generation.prompt)?;
@@ -38,7 +37,10 @@ pub fn write(
     // One shape for all lengths, so that it compiles once: what follows the last token is not seen
     // by it.
     let scores = jit(|x: &Tensor| no_grad(|| model.scores(x)));
-    for n in (0..generation.length).take_while(|_| !stop.load(Ordering::Relaxed)) {
+    for n in 0..generation.length {
+        if stop()? {
+            break;
+        }
         let seen = &text[text.len().saturating_sub(generation.context)..];
         let mut window = seen.to_vec();
         window.resize(generation.context, 0);

@@ -3,7 +3,7 @@
 use super::options::{Options, Precision, Preset, ScheduleKind};
 use crate::failure::{CliResult, Failure};
 use crate::models::{ModelKind, Size};
-use pullback::{DType, catch, set_default_device};
+use pullback::DType;
 use pullback_nn::optim;
 use pullback_nn::precision::GradScalerOptions;
 
@@ -76,7 +76,6 @@ pub fn resolve(options: Options, quick: bool) -> CliResult<(Options, Settings)> 
         )));
     }
     fitting(&options, model)?;
-    device(options.device.as_deref())?;
     if options.steps.is_some() && options.epochs.is_some() {
         return Err(Failure::usage("both steps and epochs are given: give one"));
     }
@@ -169,14 +168,6 @@ fn fitting_precision(options: &Options, precision: Precision) -> CliResult {
         (_, Some(_)) if !low => refused("precision-report", "--precision bf16 or f16"),
         _ => Ok(()),
     }
-}
-
-/// Makes the device the default of the process, if it is there.
-fn device(name: Option<&str>) -> CliResult {
-    let Some(name) = name else { return Ok(()) };
-    let device: pullback::Device =
-        name.parse().map_err(|_| Failure::usage(format!("there is no device `{name}`")))?;
-    catch(|| set_default_device(device)).map_err(|error| Failure::usage(error.to_string()))
 }
 
 fn sized(options: &Options, usual: Size) -> Size {

@@ -45,7 +45,13 @@ pub fn end(job: &TrainJob, outcome: &pullback_nn::train::Outcome, out: &mut Outp
         (folder::CSV, "every step"),
         (folder::JSONL, "the same as JSON lines"),
         (folder::LAYERS, "gradients, weights and updates by layer: `pullback explore` shows them"),
-        (folder::TENSORBOARD, "the same for TensorBoard, with histograms"),
+        (
+            folder::TENSORBOARD,
+            match job.sharding {
+                None => "the same for TensorBoard, with histograms",
+                Some(_) => "the same for TensorBoard",
+            },
+        ),
         (folder::PLOTS, "learning curves as SVG and PNG"),
         (folder::SAMPLE, "the text above"),
         (folder::CONFIG, "all options: `pullback train FILE.toml` does it again"),

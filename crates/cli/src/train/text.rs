@@ -5,7 +5,7 @@ use super::job::TrainJob;
 use super::sample::{Generation, write};
 use super::summary;
 use crate::failure::{CliResult, Failure, INTERRUPTED};
-use crate::models::{self, Gpt, LstmModel, ModelKind, TextModel};
+use crate::models::{self, Blocks, Gpt, LstmModel, ModelKind, TextModel};
 use crate::output::Output;
 use pullback::{DType, Result, Tensor, no_grad};
 use pullback_nn::Module;
@@ -13,7 +13,6 @@ use pullback_nn::data::{ByteTokens, CharTokens, DataLoader, TextWindows, Tokens,
 use pullback_nn::models::SamplingOptions;
 use pullback_nn::train::{Every, Mean, Metrics};
 use std::path::Path;
-use std::sync::atomic::Ordering;
 
 /// Above this many different characters a text is read as bytes.
 const MOST_CHARACTERS: usize = 256;
@@ -48,24 +47,24 @@ pub fn run(job: &TrainJob, file: Option<&Path>, out: &mut Output) -> CliResult {
             job,
             &text,
             &*tokens,
-            &LstmModel::new(tokens.size(), size).to_dtype(job.settings.dtype),
+            LstmModel::new(tokens.size(), size).to_dtype(job.settings.dtype),
             out,
         ),
         _ => train(
             job,
             &text,
             &*tokens,
-            &Gpt::new(tokens.size(), size).to_dtype(job.settings.dtype),
+            Gpt::new(tokens.size(), size).to_dtype(job.settings.dtype),
             out,
         ),
     }
 }
 
-fn train<M: TextModel + Module>(
+fn train<M: TextModel + Blocks>(
     job: &TrainJob,
     text: &str,
     tokens: &dyn Tokens,
-    model: &M,
+    model: M,
     out: &mut Output,
 ) -> CliResult {
     let settings = job.settings;
@@ -100,6 +99,7 @@ fn train<M: TextModel + Module>(
         all.len() - kept
     );
     job.begin(model.parameter_count(), &about, &batches, out)?;
+    let model = &job.spread(model)?;
     let evaluate = |model: &M| -> Result<Metrics> {
         let mut mean = Mean::new();
         for (x, y) in &test {
@@ -119,7 +119,8 @@ fn train<M: TextModel + Module>(
         "test loss {loss:.4}, {:.2} bits a token",
         loss / std::f64::consts::LN_2
     ))?;
-    if settings.sample > 0 && job.is_writer() {
+    // Workers that have a part of the network each write together.
+    if settings.sample > 0 && (job.is_writer() || job.sharding.is_some()) {
         let prompt = settings.prompt.clone().unwrap_or_else(|| "\n".into());
         let prompt = if tokens.encode(&prompt).is_ok() { prompt } else { String::new() };
         let written = write(
@@ -135,9 +136,9 @@ fn train<M: TextModel + Module>(
                 },
                 context,
             },
-            &job.stop,
+            || job.is_to_stop(),
         )?;
-        if job.stop.load(Ordering::Relaxed) {
+        if job.is_to_stop()? {
             let again = job.folder.display();
             let message = format!(
                 "interrupted while it wrote; the training is done: `pullback train --resume {again}` writes again"
@@ -146,9 +147,12 @@ fn train<M: TextModel + Module>(
         }
         let shown =
             format!("{}{written}", if settings.prompt.is_some() { prompt.as_str() } else { "" });
-        let path = job.folder.join(folder::SAMPLE);
-        std::fs::write(&path, &shown)
-            .map_err(|e| Failure::failed(format!("{} cannot be written: {e}", path.display())))?;
+        if job.is_writer() {
+            let path = job.folder.join(folder::SAMPLE);
+            std::fs::write(&path, &shown).map_err(|e| {
+                Failure::failed(format!("{} cannot be written: {e}", path.display()))
+            })?;
+        }
         out.line("")?;
         out.line(&shown)?;
         out.line("")?;

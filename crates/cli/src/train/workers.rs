@@ -3,8 +3,8 @@
 use super::options::Options;
 use crate::failure::{CliResult, Failure};
 use crate::output::Output;
-use pullback::Group;
-use pullback_nn::parallel::gather_texts;
+use pullback::{Device, Group, catch, set_default_device};
+use pullback_nn::parallel::{gather_texts, gpu_of_worker};
 use std::path::PathBuf;
 
 /// The group of this process. With `--workers N` a process that nobody started as one of several
@@ -51,6 +51,23 @@ fn launched(_: usize, _: &mut Output) -> CliResult {
     Err(Failure::failed("--workers needs a Unix system, or processes that mpirun starts"))
 }
 
+/// Makes the device the default of the process, if it is there. `cuda` without a number is a GPU
+/// for each worker.
+///
+/// # Errors
+/// If it is not there.
+pub fn set_device(name: Option<&str>, group: &Group) -> CliResult {
+    let Some(name) = name else { return Ok(()) };
+    let unknown = |_| Failure::usage(format!("there is no device `{name}`"));
+    let device: Device = name.parse().map_err(unknown)?;
+    let refused = |error: pullback::Error| Failure::usage(error.to_string());
+    let device = match name == "cuda" && group.size() > 1 {
+        true => gpu_of_worker(group).map_err(refused)?,
+        false => device,
+    };
+    catch(|| set_default_device(device)).map_err(refused)
+}
+
 /// Refuses a number of logical workers that cannot be divided, before anything is made.
 ///
 /// # Errors
@@ -77,8 +94,13 @@ pub fn check_shard(options: &Options, optimizer: &str) -> CliResult {
     const WHOLE: [&str; 3] = ["muon", "adafactor", "lbfgs"];
     let wrong = match (options.shard, options.logical_workers) {
         (None, _) => return Ok(()),
-        (Some(stage), _) if !matches!(stage, 1 | 2) => {
-            format!("--shard {stage}: there are the stages 1 and 2")
+        (Some(stage), _) if !matches!(stage, 1..=3) => {
+            format!("--shard {stage}: there are the stages 1, 2 and 3")
+        }
+        (Some(3), _) if options.precision_report.is_some() => {
+            "--precision-report: worker 0 makes it with whole parameters, which no worker has with \
+             --shard 3"
+                .to_string()
         }
         (Some(_), Some(_)) => "--shard and --logical-workers exclude each other".to_string(),
         (Some(_), None) if WHOLE.contains(&optimizer) => {

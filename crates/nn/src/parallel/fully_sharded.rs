@@ -24,6 +24,7 @@
 
 use super::agreement::{agree, described};
 use super::clip::clip_parts;
+use super::data_parallel::weighted;
 use super::shard::Cut;
 use super::unit::{ByNumber, OP, Unit, lock};
 use crate::Module;
@@ -192,6 +193,35 @@ impl FullSharding {
         let ran = loss.backward();
         let finished = self.finish();
         ran.and(finished)
+    }
+
+    /// [`FullSharding::backward`] where workers have different numbers of examples: the gradient is
+    /// that of the mean over all of them, if `loss` is the mean over this worker's. Every worker
+    /// calls it.
+    ///
+    /// ```
+    /// # use pullback::Tensor;
+    /// # use pullback_nn::parallel::FullSharding;
+    /// # use pullback_nn::{Layer, Linear, Module};
+    /// pullback_workers::threads(2, |group| {
+    ///     let sharding = FullSharding::new(&group);
+    ///     let unit = sharding.shard(Linear::new(2, 1).without_bias())?;
+    ///     // One example of worker 0, three of worker 1: the mean of 0, 4, 4 and 4 is 3.
+    ///     let (examples, x) = [(1, 0.0), (3, 4.0)][group.rank()];
+    ///     let x = Tensor::full([examples, 2], x).cast(pullback::DType::F32);
+    ///     sharding.backward_weighted(&unit.forward(&x).mean(), examples)?;
+    ///     assert_eq!(unit.parameters()[0].grad().unwrap().to_vec::<f32>(), [3.0]);
+    ///     Ok(())
+    /// })?;
+    /// # Ok::<(), pullback::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`FullSharding::backward`].
+    #[track_caller]
+    pub fn backward_weighted(&self, loss: &Tensor, examples: usize) -> Result<()> {
+        let _line = called();
+        self.backward(&weighted(loss, examples, &self.group)?)
     }
 
     /// Waits until the gradients of the parts are complete. [`FullSharding::backward`] calls it; a

@@ -10,6 +10,7 @@ mod clip;
 mod data_parallel;
 mod fully_sharded;
 mod parts;
+mod placement;
 mod recording;
 mod reducer;
 mod shard;
@@ -25,6 +26,7 @@ pub(crate) use shard::Cut;
 pub use agreement::{gather_texts, together};
 pub use data_parallel::DataParallel;
 pub use fully_sharded::{FullSharding, FullySharded};
+pub use placement::gpu_of_worker;
 pub use recording::{BucketTime, StepSchedule};
 pub use sharded::Sharded;
 pub use tensor::{

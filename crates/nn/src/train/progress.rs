@@ -131,6 +131,15 @@ impl ProgressBar {
     }
 }
 
+/// The metrics without those of each worker, which are for logs: `waited_for_3`.
+fn shown(metrics: &Metrics) -> Metrics {
+    let of_worker = |name: &str| {
+        name.strip_prefix("waited_for_").is_some_and(|rank| rank.parse::<usize>().is_ok())
+    };
+    let kept = metrics.iter().filter(|(name, _)| !of_worker(name));
+    kept.fold(Metrics::new(), |all, (name, value)| all.with(name, value))
+}
+
 /// Whether a metric is the result of an epoch or of an evaluation.
 fn is_result(name: &str) -> bool {
     name.starts_with("epoch_") || name.starts_with("val_")
@@ -199,7 +208,7 @@ impl Callback for ProgressBar {
         let ended = std::mem::replace(&mut self.epoch, now.epoch) < now.epoch;
         match &self.lines {
             Some(lines) => {
-                self.since_last_line.extend("", now.metrics);
+                self.since_last_line.extend("", &shown(now.metrics));
                 let due = |n: u64| now.step.is_multiple_of(n) || now.last_step == Some(now.step);
                 if ended || lines.steps.is_some_and(due) {
                     let metrics = std::mem::take(&mut self.since_last_line);
@@ -207,7 +216,7 @@ impl Callback for ProgressBar {
                 }
             }
             None => {
-                self.latest.extend("", now.metrics);
+                self.latest.extend("", &shown(now.metrics));
                 self.bar.set_message(below_the_bar(&self.latest));
                 self.bar.set_position(now.step);
             }

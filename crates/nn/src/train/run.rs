@@ -287,9 +287,10 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
         self.latest.extend("", &metrics);
         self.measured = metrics.clone();
         let mut ended = self.update_best(&metrics);
-        if let (Some((rank, seconds)), true) = (self.workers.slowest(), ends_epoch || evaluated) {
-            metrics.set("slowest_worker", rank as f64);
-            metrics.set("waited_for_it", seconds);
+        if (ends_epoch || evaluated)
+            && let Some(waits) = self.workers.waits()?
+        {
+            waits.log(&mut metrics);
         }
         if self.trainer.batch_size.is_some() {
             metrics.set("examples_per_second", self.throughput.per_second());
@@ -421,7 +422,8 @@ impl<M: Module, B: Batches> TrainingRun<'_, '_, M, B> {
             self.notes.extend(note);
         }
         self.notes.extend(self.overflows.notes());
-        if let Some((rank, seconds)) = self.workers.slowest() {
+        if let Some(waits) = self.workers.waits()? {
+            let (rank, seconds) = waits.slowest();
             let share = 100.0 * seconds / self.seconds().max(f64::MIN_POSITIVE);
             let note = format!("waited longest for worker {rank}: {seconds:.1} s ({share:.0}%)");
             self.notes.push(note);

@@ -478,8 +478,9 @@ impl<'a, M: Module> Trainer<'a, M> {
     /// which all read when they resume; another number of workers may resume. Buffers are those of
     /// worker 0 in every evaluation and checkpoint. Where the engine counts, the metrics
     /// `slowest_worker` and `waited_for_it` (seconds, at each end of an epoch and evaluation) and a
-    /// note of the outcome say for which worker this one has waited longest. Workers that are
-    /// seeded alike draw the same random numbers, and do so after resuming.
+    /// note of the outcome say which worker the others have waited for longest; with up to 16
+    /// workers `waited_for_0` and so on say it of each. Workers that are seeded alike draw the same
+    /// random numbers, and do so after resuming.
     ///
     /// ```
     /// use pullback::Tensor;

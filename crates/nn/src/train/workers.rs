@@ -31,6 +31,32 @@ pub(super) struct StatusLine {
     pub metrics: Metrics,
 }
 
+/// How many seconds were waited for each worker.
+pub(super) struct Waits(Vec<f64>);
+
+impl Waits {
+    /// In a larger group the slowest alone is logged.
+    const LISTED: usize = 16;
+
+    /// The worker that was waited for longest.
+    pub fn slowest(&self) -> (usize, f64) {
+        let all = self.0.iter().copied().enumerate();
+        all.max_by(|a, b| a.1.total_cmp(&b.1)).unwrap_or_default()
+    }
+
+    /// As metrics.
+    pub fn log(&self, metrics: &mut Metrics) {
+        let (rank, seconds) = self.slowest();
+        metrics.set("slowest_worker", rank as f64);
+        metrics.set("waited_for_it", seconds);
+        if self.0.len() <= Waits::LISTED {
+            for (rank, seconds) in self.0.iter().enumerate() {
+                metrics.set(format!("waited_for_{rank}"), *seconds);
+            }
+        }
+    }
+}
+
 impl StatusLine {
     fn text(&self) -> String {
         let metrics = self.metrics.iter().map(|(name, value)| (name.to_string(), json_of(value)));
@@ -142,12 +168,20 @@ impl Workers {
         })
     }
 
-    /// The worker for which this one has waited longest so far, and how many seconds, where the
-    /// engine counts.
-    pub fn slowest(&self) -> Option<(usize, f64)> {
-        let waited = self.others()?.communicator().waited();
-        let longest = waited.iter().enumerate().max_by_key(|(_, time)| **time)?;
-        Some((longest.0, longest.1.as_secs_f64()))
+    /// How many seconds were waited for each worker so far, where the engine counts: by the one
+    /// that waited longest for it, as a slow worker waits for nobody. Every worker calls it.
+    pub fn waits(&self) -> Result<Option<Waits>> {
+        let Some(group) = self.others() else { return Ok(None) };
+        let own = group.communicator().waited();
+        let own: Vec<String> = own.iter().map(|time| time.as_nanos().to_string()).collect();
+        let mut longest = vec![0f64; group.size()];
+        for text in gather_texts(group, &own.join(" "))? {
+            let seconds = text.split_whitespace().filter_map(|n| n.parse::<f64>().ok());
+            for (longest, nanos) in longest.iter_mut().zip(seconds) {
+                *longest = longest.max(nanos / 1e9);
+            }
+        }
+        Ok((!own.is_empty()).then_some(Waits(longest)))
     }
 
     /// An error of one worker is an error of all.

@@ -14,6 +14,7 @@ use pullback_workers::threads;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 type Values = Vec<(String, Vec<f64>)>;
 
@@ -105,6 +106,42 @@ fn all_stop_together_and_another_number_of_workers_resumes() {
     let (outcome, values) = train(&part(None), &Group::alone()).unwrap();
     assert_eq!((outcome.step, outcome.ended), (12, Ended::Finished));
     assert!(near(&values, &wanted));
+}
+
+/// Whoever is slow is named by the logs, also if that is the worker which writes them.
+#[test]
+fn the_slow_worker_is_in_the_logs() {
+    for slow in [0, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log.jsonl");
+        let notes = threads(3, |group| {
+            let model = mlp();
+            let optimizer = Sgd::default().over(model.parameters())?;
+            let parallel = DataParallel::new(&model, &group)?;
+            let trainer = Trainer::new(&model, &optimizer).steps(4).workers(&group);
+            let trainer = trainer.handle_interrupt(false).callback(JsonLog::new(&log));
+            let outcome = trainer.run(&vec![normal(1, &[2, 6])], |x| {
+                if group.rank() == slow {
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+                optimizer.zero_grad();
+                let loss = model.forward(x).square().mean();
+                parallel.backward(&loss)?;
+                optimizer.step()?;
+                Ok(loss)
+            })?;
+            Ok(outcome.notes)
+        });
+        for notes in notes.unwrap() {
+            let start = format!("waited longest for worker {slow}: ");
+            assert!(notes.iter().any(|note| note.starts_with(&start)), "{notes:?}");
+        }
+        let last = read_log(&log).unwrap().pop().unwrap().metrics;
+        assert_eq!(last.get("slowest_worker"), Some(slow as f64));
+        let waited = |rank: usize| last.get(&format!("waited_for_{rank}")).unwrap();
+        assert!(waited(slow) > 0.3 && last.get("waited_for_it") == Some(waited(slow)), "{last:?}");
+        assert!(waited(1) < waited(slow), "{last:?}");
+    }
 }
 
 /// Fails as a log does on a full disk.

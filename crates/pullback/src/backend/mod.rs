@@ -233,6 +233,16 @@ pub(crate) fn filled_host(
     Buffer::filled(spec.dtype, spec.bytes(), fill).map(Memory::Host)
 }
 
+/// The host memory of a tensor, if nobody else has it and it is just that of the tensor.
+pub(crate) fn into_host(x: Tensor) -> std::result::Result<Buffer, Tensor> {
+    let alone = x.is_sole_owner() && x.0.layout.is_dense() && x.0.layout.offset == 0;
+    let taken = match &mut *x.0.storage.write() {
+        Memory::Host(buffer) if alone && buffer.len() == x.spec().bytes() => Some(buffer.take()),
+        Memory::Host(_) | Memory::Attached(_) => None,
+    };
+    taken.ok_or(x)
+}
+
 /// A dense tensor over host memory, moved to the device of the spec.
 pub(crate) fn from_host(spec: Spec, memory: Memory, by: Asked) -> Result<Tensor> {
     let memory = memory.moved(spec.device, by)?;

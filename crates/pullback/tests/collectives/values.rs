@@ -1,7 +1,7 @@
 //! What collectives compute, against the same on one worker; dtypes, axes, order, refusals.
 
 use super::threads::workers;
-use pullback::{DType, Group, Tensor, cat, catch};
+use pullback::{DType, Group, Tensor, cat, catch, checkpoint, jvp};
 
 /// A tensor that differs between workers.
 fn of_rank(rank: usize, shape: &[usize], dtype: DType) -> Tensor {
@@ -183,6 +183,22 @@ fn later_ones_are_in_order_with_the_others() {
     }
 }
 
+/// A checkpointed function that runs again must send what it sent before.
+#[test]
+fn a_later_one_reads_what_a_checkpoint_watches() {
+    let group = Group::alone();
+    let (x, w) = (Tensor::from([1.0, 2.0]).requires_grad(), Tensor::from([3.0, 4.0]));
+    let f = {
+        let w = w.clone();
+        move |x: &Tensor| (x * group.all_reduce_later(&w).wait().unwrap()).exp()
+    };
+    checkpoint(f.clone(), &x).sum().backward().unwrap();
+    let y = checkpoint(f, &x).sum();
+    w.mul_(2.0);
+    let error = y.backward().unwrap_err().to_string();
+    assert!(error.contains("written"), "{error}");
+}
+
 #[test]
 fn what_is_wrong_is_a_sentence() {
     let group = Group::alone();
@@ -223,5 +239,10 @@ fn what_is_wrong_is_a_sentence() {
         error.starts_with("all_reduce: asynchronous collectives are not differentiable"),
         "{error}"
     );
+    // Forward mode too: a tangent must not get lost.
+    let later = |x: &Tensor| group.all_reduce_later(x).wait().unwrap();
+    let x = Tensor::from(1.0);
+    let error = catch(|| jvp(later, &x, &x)).err().unwrap().to_string();
+    assert!(error.contains("asynchronous collectives are not differentiable"), "{error}");
     assert!(group.subgroup(&[0, 0]).unwrap_err().to_string().contains("ascending order"));
 }

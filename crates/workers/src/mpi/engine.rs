@@ -20,6 +20,8 @@ use std::time::{Duration, Instant};
 /// Tags of messages.
 const TICKET: i32 = 1;
 const DATA: i32 = 2;
+/// Bytes of a message, whose length MPI counts in 31 bits.
+const PIECE: usize = 1 << 30;
 /// How long a loop of tests keeps its core, and how long it then sleeps at most.
 const YIELD: Duration = Duration::from_micros(200);
 const NAP: Duration = Duration::from_micros(500);
@@ -120,6 +122,12 @@ impl Engine {
             match order {
                 Ok(Order::Run(job)) => self.run(job, orders),
                 Ok(Order::Fail(reason)) => self.notices.tell_failure(&reason),
+                Ok(Order::Look) => {
+                    self.shared.looking.store(false, Ordering::Relaxed);
+                    if let Some(reason) = self.notices.glance() {
+                        self.shared.fail(reason);
+                    }
+                }
                 Ok(Order::End(ended)) => *self.end.borrow_mut() = Some(ended),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
@@ -134,8 +142,8 @@ impl Engine {
             sequence: 0,
             line: job.line,
         };
-        if let Collective::Send { to } = job.collective {
-            return self.send(to, &call, &job, orders);
+        if let (Collective::Send { to }, false) = (&job.collective, job.compared_only) {
+            return self.send(*to, &call, &job, orders);
         }
         *self.doing.borrow_mut() = match job.collective {
             Collective::Recv { .. } => format!("{} (at {})", ticket::describe(&call), job.line),
@@ -149,6 +157,7 @@ impl Engine {
         *self.answer.borrow_mut() = Some(job.answer.clone());
         let mut output = vec![0; job.output];
         let outcome = match &job.collective {
+            _ if job.compared_only => self.compare(&call),
             Collective::Recv { from, spec } => self.receive(*from, spec, &call, &mut output),
             _ => self.compare(&call).map(|()| self.exchange(&call, &job.input, &mut output)),
         };
@@ -337,7 +346,7 @@ impl Engine {
         let _ = job.answer.send(Ok(vec![]));
         scope(|s| {
             let first = self.one(|| process.immediate_send_with_tag(s, &head[..], TICKET));
-            let pieces = job.input.chunks(1 << 30);
+            let pieces = job.input.chunks(PIECE);
             let mut requests = vec![first];
             for piece in pieces {
                 requests.push(self.one(|| process.immediate_send_with_tag(s, piece, DATA)));
@@ -385,7 +394,7 @@ impl Engine {
             self.notices.tell_failure(&message);
             return Err(message);
         }
-        for piece in output.chunks_mut(1 << 30) {
+        for piece in output.chunks_mut(PIECE) {
             scope(|s| {
                 self.finish(self.one(|| process.immediate_receive_into_with_tag(s, piece, DATA)));
             });

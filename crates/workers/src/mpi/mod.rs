@@ -14,14 +14,13 @@ mod engine;
 mod join;
 mod notices;
 
+use crate::subgroups::Subgroups;
 use engine::serve;
 use join::meet;
 use mpi::Threading;
 use mpi::topology::{Communicator as _, Group as _, SimpleCommunicator};
 use pullback_ir::{Collective, CollectiveCall, Communicator, Error, ErrorKind, Line, Result, Spec};
 use std::cell::RefCell;
-use std::collections::HashMap;
-use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -42,6 +41,8 @@ struct Job {
     line: Line,
     input: Vec<u8>,
     output: usize,
+    /// The workers compare the call, and nothing is moved.
+    compared_only: bool,
     answer: Sender<Answer>,
 }
 
@@ -49,6 +50,8 @@ enum Order {
     Run(Job),
     /// Tell all others.
     Fail(String),
+    /// See whether others have failed.
+    Look,
     /// The group is not used any more.
     End(Sender<()>),
 }
@@ -60,6 +63,8 @@ struct Shared {
     failed: Mutex<Option<String>>,
     /// How long this worker has waited for each.
     waited: Mutex<Vec<Duration>>,
+    /// The thread was asked to look for failures, and has not yet.
+    looking: AtomicBool,
 }
 
 impl Shared {
@@ -109,7 +114,7 @@ struct Mpi {
     ranks: Vec<usize>,
     timeout: Duration,
     way: Arc<Way>,
-    subgroups: Mutex<HashMap<Vec<usize>, u64>>,
+    subgroups: Subgroups,
 }
 
 fn held<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -197,7 +202,43 @@ fn end_with_main() {
 
 impl Mpi {
     fn new(id: u64, rank: usize, ranks: Vec<usize>, timeout: Duration, way: Arc<Way>) -> Mpi {
-        Mpi { id, rank, ranks, timeout, way, subgroups: Mutex::default() }
+        Mpi { id, rank, ranks, timeout, way, subgroups: Subgroups::default() }
+    }
+
+    /// Makes a call on the thread of the group, and gives its result: `output` bytes. Without an
+    /// operand the workers compare the call alone.
+    fn ask(
+        &self,
+        call: &CollectiveCall<'_>,
+        input: Option<&[u8]>,
+        output: usize,
+    ) -> Result<Vec<u8>> {
+        let error = |message: String| {
+            Error::new(ErrorKind::Workers, call.collective.name(), message).at(call.line)
+        };
+        if let Some(reason) = self.way.shared.failed() {
+            return Err(error(reason));
+        }
+        let (answer, answered) = channel();
+        let job = Job {
+            collective: call.collective.clone(),
+            operand: call.operand.clone(),
+            line: call.line,
+            compared_only: input.is_none(),
+            input: input.unwrap_or_default().to_vec(),
+            output,
+            answer,
+        };
+        let sent = held(&self.way.orders).send(Order::Run(job));
+        let ended = || "MPI has ended".to_string();
+        let outcome = sent
+            .map_err(|_| ended())
+            .and_then(|()| answered.recv().unwrap_or_else(|_| Err(ended())));
+        outcome.map_err(|message| {
+            let reason = self.way.shared.fail(message);
+            self.way.fail_parents(&reason);
+            error(reason)
+        })
     }
 }
 
@@ -219,57 +260,41 @@ impl Communicator for Mpi {
     }
 
     fn run(&self, call: &CollectiveCall<'_>, input: &[u8], output: &mut [u8]) -> Result<()> {
-        let error = |message: String| {
-            Error::new(ErrorKind::Workers, call.collective.name(), message).at(call.line)
-        };
-        if let Some(reason) = self.way.shared.failed() {
-            return Err(error(reason));
-        }
         if let Err(message) = crate::check_call(call, self.rank, self.size(), input, output) {
             self.fail(&message);
-            return Err(error(message));
+            let op = call.collective.name();
+            return Err(Error::new(ErrorKind::Workers, op, message).at(call.line));
         }
-        let (answer, answered) = channel();
-        let job = Job {
-            collective: call.collective.clone(),
-            operand: call.operand.clone(),
-            line: call.line,
-            input: input.to_vec(),
-            output: output.len(),
-            answer,
-        };
-        let sent = held(&self.way.orders).send(Order::Run(job));
-        let ended = || "MPI has ended".to_string();
-        let outcome = sent
-            .map_err(|_| ended())
-            .and_then(|()| answered.recv().unwrap_or_else(|_| Err(ended())));
-        match outcome {
-            Ok(bytes) => {
-                output.copy_from_slice(&bytes);
-                Ok(())
-            }
-            Err(message) => {
-                let reason = self.way.shared.fail(message);
-                self.way.fail_parents(&reason);
-                Err(error(reason))
-            }
+        output.copy_from_slice(&self.ask(call, Some(input), output.len())?);
+        Ok(())
+    }
+
+    fn agree(&self, call: &CollectiveCall<'_>) -> Result<()> {
+        self.ask(call, None, 0).map(drop)
+    }
+
+    /// What is known by now: MPI is asked on the thread of the group, so what it finds is the
+    /// answer of a later call. Whoever waits calls this again and again.
+    fn broken(&self) -> Option<String> {
+        let shared = &self.way.shared;
+        let failed = shared.failed();
+        if failed.is_none() && !shared.looking.swap(true, Ordering::Relaxed) {
+            // If the thread has ended, so has MPI, and there is nobody to fail.
+            let _ = held(&self.way.orders).send(Order::Look);
         }
+        failed
+    }
+
+    fn timeout(&self) -> Duration {
+        self.timeout
     }
 
     fn subgroup(&self, ranks: &[usize]) -> Result<Option<Arc<dyn Communicator>>> {
         crate::check_ranks(ranks, self.size())?;
-        let count = {
-            let mut subgroups = held(&self.subgroups);
-            let count = subgroups.entry(ranks.to_vec()).or_default();
-            *count += 1;
-            *count
-        };
+        let id = self.subgroups.next(self.id, ranks);
         if !ranks.contains(&self.rank) {
             return Ok(None);
         }
-        let mut hasher = DefaultHasher::new();
-        (self.id, ranks, count).hash(&mut hasher);
-        let id = hasher.finish();
         let world: Vec<usize> = ranks.iter().map(|&rank| self.ranks[rank]).collect();
         let members: Vec<i32> = world.iter().map(|&rank| rank as i32).collect();
         let (ready, started) = channel();

@@ -88,6 +88,21 @@ impl Notices {
         }
     }
 
+    /// Why the group has failed, if another worker says so, for a worker that is in no collective.
+    /// If it is asked who is there, it is not: those who wait will say so.
+    pub(super) fn glance(&self) -> Option<String> {
+        Some(match self.next()? {
+            Notice::Failed(reason) => reason,
+            Notice::TimeUp(rank, doing) => {
+                let seconds = self.timeout.as_secs_f64();
+                format!(
+                    "worker {rank} has waited in {doing} for longer than {seconds} s \
+                     (PULLBACK_TIMEOUT)"
+                )
+            }
+        })
+    }
+
     /// This worker has waited too long: why, as all say it.
     pub(super) fn time_up(&self, doing: &str, last: &str) -> String {
         self.roll_call(BTreeMap::new(), doing, last)

@@ -34,6 +34,20 @@ pub fn run(
     Ok(out.as_chunks().0.iter().map(|b| f64::from_ne_bytes(*b)).collect())
 }
 
+/// The same where the result replaces the operand.
+fn run_in_place(
+    worker: &Worker,
+    collective: Collective,
+    values: &[f64],
+    line: Line,
+) -> Result<Vec<f64>> {
+    let mut bytes: Vec<u8> = values.iter().flat_map(|x| x.to_ne_bytes()).collect();
+    let spec = Spec::cpu(DType::F64, [values.len()]);
+    let call = CollectiveCall { collective: &collective, operand: &spec, sequence: 0, line };
+    worker.run_in_place(&call, &mut bytes)?;
+    Ok(bytes.as_chunks().0.iter().map(|b| f64::from_ne_bytes(*b)).collect())
+}
+
 pub fn here(line: u32) -> Line {
     Line::named("model.rs", line, 1)
 }
@@ -84,6 +98,10 @@ pub fn check(worker: &Worker, per_worker: usize) -> Result<()> {
         let want = expected(&collective, worker.rank(), size, len);
         // The values are multiples of 1/8, so every sum is exact.
         assert!(got == want, "{collective:?} of {len} elements, {size} workers");
+        if let Collective::AllReduce(_) | Collective::Broadcast { .. } = collective {
+            let got = run_in_place(worker, collective.clone(), &values, here(1))?;
+            assert!(got == want, "{collective:?} of {len} elements in place, {size} workers");
+        }
     }
     Ok(())
 }
