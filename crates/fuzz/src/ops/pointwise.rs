@@ -1,8 +1,7 @@
 //! Element by element.
 
 use super::{
-    EXACT, LOW, OpRow, READS, SOMETIMES, SURROGATE, UNTRACED, VIEW, fit, lines, positive, rows,
-    unit,
+    EXACT, LOW, OpRow, SOMETIMES, SURROGATE, UNTRACED, VIEW, fit, lines, positive, rows, unit,
 };
 use pullback::DType;
 
