@@ -120,13 +120,8 @@ impl<T: Copy + Default> Few<T> {
 impl<T: Copy> Clone for Few<T> {
     #[inline]
     fn clone(&self) -> Few<T> {
-        Few { len: self.len, items: self.items, heap: self.heap.as_ref().map(cloned) }
+        Few { len: self.len, items: self.items, heap: self.heap.clone() }
     }
-}
-
-#[cold]
-fn cloned<T: Clone>(all: &Box<Vec<T>>) -> Box<Vec<T>> {
-    all.clone()
 }
 
 impl<T> Deref for Few<T> {
