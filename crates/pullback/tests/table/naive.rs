@@ -313,7 +313,7 @@ fn binary(f: Binary, a: f64, b: f64, dtype: DType) -> f64 {
         Binary::Xor       => ((a as i64) ^ (b as i64)) as f64,
         Binary::ShiftLeft  => if (0.0..64.0).contains(&b) { a * b.exp2() } else { 0.0 },
         Binary::ShiftRight => if (0.0..64.0).contains(&b) { (a / b.exp2()).floor() } else { -f64::from(a < 0.0) },
-        Binary::Gcd       => (1..=a.abs().max(b.abs()) as i64).rev().find(|&d| a as i64 % d == 0 && b as i64 % d == 0).unwrap_or(0) as f64,
+        Binary::Gcd       => std::iter::successors(Some((a.abs(), b.abs())), |&(a, b)| (b != 0.0).then(|| (b, a % b))).last().map_or(0.0, |p| p.0),
     }
 }
 
