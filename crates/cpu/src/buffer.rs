@@ -279,12 +279,6 @@ thread_local! {
     static LOCAL: RefCell<Local> = RefCell::new(Local::new());
 }
 
-/// No bytes.
-#[inline]
-pub const fn empty() -> Buffer {
-    Buffer { ptr: NonNull::<Aligned64>::dangling().cast(), len: 0 }
-}
-
 impl Buffer {
     /// No bytes.
     #[inline]
@@ -319,8 +313,7 @@ impl Buffer {
 
     /// The block, and an empty one instead.
     pub fn take(&mut self) -> Buffer {
-        let empty = Buffer { ptr: NonNull::<Aligned64>::dangling().cast(), len: 0 };
-        std::mem::replace(self, empty)
+        std::mem::replace(self, Buffer::empty())
     }
 
     /// Address of the first byte.

@@ -63,7 +63,7 @@ use lanes::{Gather, Lanes, Scatter};
 use passes::{BLOCK, PassInput, Passes, Rows, Run, To, W};
 use plan::{Plan, Planned};
 use pullback_ir::{DType, Fft, Shape, Strides, dense_strides};
-use real::{OnLine, OnRows, Part};
+use real::{OnRows, Part, on_line};
 use shuffle::Shuffle;
 
 /// Fewest elements per task.
@@ -368,7 +368,8 @@ impl<T: Shuffle> Job<'_, T> {
                 false => self.from.ptr.wrapping_offset(start[0]),
             };
             if let Some(part) = self.before {
-                OnLine { part, h: n, from: x, to: pairs.ptr(), range: 0..n }.whole();
+                // SAFETY: a line of the operand or of the scratch, and space for its pairs.
+                unsafe { on_line(part, n, x, pairs.ptr()) };
                 x = pairs.ptr();
             }
             let to = match staged_out {
@@ -381,7 +382,7 @@ impl<T: Shuffle> Job<'_, T> {
                 match self.after {
                     Some(part) => {
                         let from = self.plan.planes(x, self.signs[0], [a, b]);
-                        OnLine { part, h: n, from, to, range: 0..n }.whole();
+                        on_line(part, n, from, to);
                     }
                     None => self.plan.pairs(x, self.signs, [a, b], to, self.to.rows),
                 }

@@ -1,9 +1,11 @@
 //! A lock for a few instructions.
 //!
-//! Every op locks the state of its operands, for as long as it takes to copy a reference. Nobody
-//! sleeps on such a lock, so releasing it needs no look at who waits: it is one store, where
-//! `std::sync::Mutex` swaps. An atomic exchange costs as much as twenty plain instructions, and a
-//! small op did some thirty of them. There is no poisoning: what is locked is never half-written.
+//! Ops lock the state of operands that have a history, for as long as it takes to copy a
+//! reference. Nobody sleeps on such a lock, so releasing it needs no look at who waits: it is one
+//! store, where `std::sync::Mutex` swaps. An atomic exchange costs as much as twenty plain
+//! instructions, and a small op did some thirty of them. There is no poisoning: what is locked is
+//! never half-written. What a value held before it is replaced is dropped after the lock is
+//! released, as destructors of users may run then.
 //!
 //! A latch also knows whether its value was ever written: most never are, and one load tells.
 
@@ -12,8 +14,8 @@ use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::atomic::{AtomicU8, Ordering};
 
-/// Looks at a taken latch before its owner, who may have lost the core, is given time to run.
-const LOOKS: u32 = 64;
+/// How often a thread spins before the owner, who may have lost the core, is given time to run.
+const SPINS: u32 = 64;
 
 /// A value behind a lock that is held for a few instructions.
 #[derive(Default)]
@@ -74,17 +76,17 @@ impl<T> Latch<T> {
 
     #[cold]
     fn wait(&self) -> u8 {
-        let mut looks = 0;
+        let mut spins = 0;
         loop {
-            // Looks do not take the cache line from the owner.
+            // A load does not take the cache line from the owner.
             if self.flag.load(Ordering::Relaxed) != TAKEN {
                 let before = self.flag.swap(TAKEN, Ordering::Acquire);
                 if before != TAKEN {
                     return before;
                 }
             }
-            looks += 1;
-            match looks % LOOKS {
+            spins += 1;
+            match spins % SPINS {
                 0 => std::thread::yield_now(),
                 _ => std::hint::spin_loop(),
             }

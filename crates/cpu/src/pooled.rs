@@ -117,11 +117,23 @@ impl<T> Pooled<T> {
         weak(this.counted().counts.load(Ordering::Relaxed)) as usize - 1
     }
 
+    /// Whether this is the only strong reference. A weak one may become another.
+    #[inline]
+    pub fn is_last(this: &Pooled<T>) -> bool {
+        strong(this.counted().counts.load(Ordering::Acquire)) == 1
+    }
+
+    /// Whether this is the only reference of any kind. What other threads did with the value is
+    /// done then.
+    #[inline]
+    pub fn is_sole(this: &Pooled<T>) -> bool {
+        this.counted().counts.load(Ordering::Acquire) == SOLE
+    }
+
     /// The value, if this is the only reference of any kind.
     #[inline]
     pub fn get_mut(this: &mut Pooled<T>) -> Option<&mut T> {
-        // What other threads did with the value is done before it is changed.
-        let sole = this.counted().counts.load(Ordering::Acquire) == SOLE;
+        let sole = Pooled::is_sole(this);
         // SAFETY: no other reference can be made while this one is borrowed.
         sole.then(|| unsafe { &mut (*this.0.as_ptr()).value })
     }
@@ -175,11 +187,10 @@ impl<T> Drop for Pooled<T> {
     #[inline]
     fn drop(&mut self) {
         // What other threads did with the value is done before it is dropped.
-        let counts = &self.counted().counts;
-        if counts.load(Ordering::Acquire) == SOLE {
+        if Pooled::is_sole(self) {
             // SAFETY: this was the only reference, and it is not used again.
             unsafe { drop_sole(self.0) };
-        } else if strong(counts.fetch_sub(STRONG, Ordering::Release)) == 1 {
+        } else if strong(self.counted().counts.fetch_sub(STRONG, Ordering::Release)) == 1 {
             fence(Ordering::Acquire);
             // SAFETY: this was the last strong reference, and it is not used again.
             unsafe { drop_last(self.0) };
@@ -363,7 +374,7 @@ fn take<T>() -> NonNull<Counted<T>> {
 
 #[cold]
 fn from_system(layout: Layout) -> NonNull<u8> {
-    // SAFETY: the size is not zero: two counters are part of it.
+    // SAFETY: the size is not zero: the counts are part of it.
     match NonNull::new(unsafe { std::alloc::alloc(layout) }) {
         Some(ptr) => ptr,
         None => handle_alloc_error(layout),
@@ -450,6 +461,32 @@ mod tests {
         assert!(wide.iter().all(|w| Pooled::as_ptr(w).is_aligned()));
         assert!(long.iter().enumerate().all(|(i, l)| l.iter().all(|&v| v == i as u64)));
         assert_eq!(*Pooled::new(()), ());
+    }
+
+    /// References that come and go on one thread, weak and strong, never make another's look sole.
+    #[test]
+    fn a_reference_is_sole_only_if_no_thread_has_another() {
+        let mut value = Pooled::new([0u64; 4]);
+        let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let other = thread::spawn({
+            let (mut strong, stop) = (value.clone(), stop.clone());
+            move || {
+                while !stop.load(Ordering::Relaxed) {
+                    let weak = Pooled::downgrade(&strong);
+                    drop(strong);
+                    // For a moment only the weak reference is there.
+                    strong = weak.upgrade().expect("the other thread has one");
+                }
+            }
+        });
+        for _ in 0..20_000 {
+            assert!(Pooled::get_mut(&mut value).is_none() && !Pooled::is_sole(&value));
+            let one_more = value.clone();
+            assert!(!Pooled::is_last(&one_more));
+        }
+        stop.store(true, Ordering::Relaxed);
+        other.join().expect("the thread does not panic");
+        assert!(Pooled::get_mut(&mut value).is_some());
     }
 
     #[test]

@@ -247,6 +247,19 @@ mod tests {
     use super::*;
 
     #[test]
+    fn is_set_where_it_is_on_both_sides_of_the_inline_length() {
+        let mut few: Few<usize> = Few::new();
+        for n in [2, 4, 5, 4, 9, 6, 0, 7] {
+            let other: Few<usize> = (1..=n).collect();
+            few.set(&other);
+            assert!(few == other && few[..] == (1..=n).collect::<Vec<_>>()[..]);
+            few.push(3);
+            few.fill(n, 8);
+            assert_eq!(few[..], vec![8; n][..]);
+        }
+    }
+
+    #[test]
     fn behaves_as_a_vector_on_both_sides_of_the_inline_length() {
         for n in 0..10usize {
             let mut few: Few<usize> = (0..n).collect();

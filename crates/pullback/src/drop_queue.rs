@@ -4,6 +4,7 @@
 //! go drops everything that the others put into this queue of the thread.
 
 use crate::backend::Pooled;
+use crate::mode;
 use crate::tape::{Node, SavedList};
 use std::cell::RefCell;
 
@@ -29,11 +30,15 @@ pub(crate) fn push(part: DroppedPart) {
         }
         *held = Some(Vec::new());
         drop(held);
+        // Also where a destructor panics: what still waits is dropped then, by recursion.
+        let _end = mode::on_drop(|| {
+            let waiting = queue.borrow_mut().take();
+            drop(waiting);
+        });
         let mut next = Some(part);
         while let Some(part) = next {
             drop(part);
             next = queue.borrow_mut().as_mut().and_then(Vec::pop);
         }
-        *queue.borrow_mut() = None;
     });
 }

@@ -67,10 +67,12 @@ impl Hooks {
 
     fn remove(&self, id: u64) {
         let mut lists = self.lists();
-        let ready = lists.ready.len();
-        lists.grad.retain(|h| h.0 != id);
-        lists.ready.retain(|h| h.0 != id);
-        READY_HOOKS.fetch_sub(ready - lists.ready.len(), Ordering::AcqRel);
+        let grad: Vec<_> = lists.grad.extract_if(.., |h| h.0 == id).collect();
+        let ready: Vec<_> = lists.ready.extract_if(.., |h| h.0 == id).collect();
+        drop(lists);
+        READY_HOOKS.fetch_sub(ready.len(), Ordering::AcqRel);
+        // Closures of users: their destructors may look at these lists.
+        drop((grad, ready));
     }
 }
 

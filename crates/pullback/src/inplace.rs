@@ -181,9 +181,7 @@ impl Tensor {
                 Made::Written(versions) => {
                     for ((target, (root, _)), version) in targets.iter().zip(&roots).zip(versions) {
                         for tensor in [target, root] {
-                            let mut state = tensor.lock();
-                            state.version = version;
-                            state.tangents.clear();
+                            tensor.replace_state(None, Some(Tangents::new()), Some(version));
                         }
                     }
                     return Ok(());
@@ -231,9 +229,7 @@ impl Tensor {
             Made::Fresh(new) => return Ok(Some(new.into_first())),
         };
         for tensor in [self, root] {
-            let mut state = tensor.lock();
-            state.version = version;
-            state.tangents.clear();
+            tensor.replace_state(None, Some(Tangents::new()), Some(version));
         }
         Ok(None)
     }
@@ -281,12 +277,7 @@ impl Tensor {
                 }
                 None => (None, Tangents::new()),
             };
-            let mut state = to.lock();
-            if let Some(history) = history {
-                state.history = history;
-            }
-            state.tangents = tangents;
-            state.version = version;
+            to.replace_state(history, Some(tangents), Some(version));
         };
         let leaf = self.leaf().is_some();
         take(self, (!plain && !leaf).then_some(new));

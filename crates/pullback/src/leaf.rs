@@ -117,7 +117,10 @@ impl Leaf {
         *slot = slot.take().map(|grad| options.shown(grad));
         slot.iter().for_each(|grad| events::gradient_of(self, grad));
         let total = slot.as_ref().filter(|_| ready).cloned();
+        // The last tensor that is this leaf may have gone meanwhile, and found the lock taken.
+        let unwanted = if self.is_orphan() { slot.take() } else { None };
         drop(slot);
+        drop(unwanted);
         if let Some(total) = total {
             self.hooks.call_ready(&total);
         }
@@ -216,15 +219,17 @@ impl Sums {
 /// The first contribution is stored, further ones are added: in place where there are no other
 /// references.
 pub(crate) fn accumulate(slot: &mut Option<Tensor>, grad: Tensor, at: Line) {
-    *slot = Some(match slot.take() {
+    let total = match &*slot {
         None => grad,
-        Some(sum) => mode::with_line(at, || {
-            if !mode::is_grad_enabled() && sum.add_in_place_if_sole(&grad) {
-                return sum;
-            }
-            let total = &sum + &grad;
-            events::replaced(&sum, &total);
+        // What is there stays until there is a total: an addition may fail.
+        Some(sum) => {
+            let added = || !mode::is_grad_enabled() && sum.add_in_place_if_sole(&grad);
+            let Some(total) = mode::with_line(at, || (!added()).then(|| sum + &grad)) else {
+                return;
+            };
+            events::replaced(sum, &total);
             total
-        }),
-    });
+        }
+    };
+    *slot = Some(total);
 }

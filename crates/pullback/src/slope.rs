@@ -20,14 +20,19 @@ pub(crate) struct Slope {
 /// `Grad::Slopes(&[Slope { uses: &[Y], slope: |v| { let [y] = v …; 1.0 - y * y }, text: "1.0 - y * y" }])`.
 macro_rules! slopes {
     ($($($val:ident)* => |$($v:ident),*| $body:expr);+ $(;)?) => {
-        $crate::rule::Grad::Slopes(const { &[$($crate::rule::Slope {
+        $crate::rule::Grad::Slopes(const {
+            const SLOPES: &[$crate::rule::Slope] = &[$($crate::rule::Slope {
             uses: &[$($crate::rule::$val),*],
             slope: |values| {
                 let &[$($v),*] = values else { unreachable!("a slope is given what it uses") };
                 $body
             },
             text: stringify!($body),
-        }),+] })
+            }),+];
+            // `tape/record.rs` tells rows which of the first four operands are tracked.
+            assert!(SLOPES.len() <= 4);
+            SLOPES
+        })
     };
 }
 pub(crate) use slopes;

@@ -59,9 +59,8 @@ impl Storage {
         let marks = events::memory_allocated(bytes, device, None);
         let mut pooled = Pooled::make(|| Storage::of(None, bytes, device, marks));
         // Set where it stays: memory that is moved with its lock is copied byte by byte.
-        if let Some(new) = Pooled::get_mut(&mut pooled) {
-            *new.memory.get_mut().unwrap_or_else(PoisonError::into_inner) = memory;
-        }
+        let Some(new) = Pooled::get_mut(&mut pooled) else { unreachable!("it has one reference") };
+        *new.memory.get_mut().unwrap_or_else(PoisonError::into_inner) = memory;
         pooled
     }
 

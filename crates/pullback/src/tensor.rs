@@ -228,8 +228,31 @@ impl Tensor {
     pub(crate) fn set_history(&mut self, history: History) {
         match Pooled::get_mut(&mut self.0) {
             Some(inner) => inner.state.get_mut().history = history,
-            None => self.lock().history = history,
+            None => self.replace_state(Some(history), None, None),
         }
+    }
+
+    /// Replaces parts of the state. What was there is dropped after the lock is released: with it a
+    /// graph may go, and hooks and packed values of users, whose destructors may look at this
+    /// tensor.
+    pub(crate) fn replace_state(
+        &self,
+        history: Option<History>,
+        tangents: Option<Tangents>,
+        version: Option<u64>,
+    ) {
+        let mut state = self.lock();
+        let history = history.map(|history| std::mem::replace(&mut state.history, history));
+        let tangents = tangents.map(|tangents| std::mem::replace(&mut state.tangents, tangents));
+        state.version = version.unwrap_or(state.version);
+        drop(state);
+        drop((history, tangents));
+    }
+
+    /// Makes this a constant whose derivative was cut.
+    pub(crate) fn set_cut(&self, history: History, severed: bool) {
+        self.lock().severed = severed;
+        self.replace_state(Some(history), None, None);
     }
 
     /// Shape, dtype and device.
@@ -427,12 +450,12 @@ impl Tensor {
     /// from memory that is still alive.
     pub(crate) fn is_sole_owner(&self) -> bool {
         let storage = &self.0.storage;
-        storage.as_traced().is_none() && self.is_alone() && Pooled::weak_count(storage) == 0
+        storage.as_traced().is_none() && Pooled::is_last(&self.0) && Pooled::is_sole(storage)
     }
 
     /// Whether there is no other reference to this tensor or its storage, be that memory or a value
     /// of a trace.
     pub(crate) fn is_alone(&self) -> bool {
-        Pooled::strong_count(&self.0) == 1 && Pooled::strong_count(&self.0.storage) == 1
+        Pooled::is_last(&self.0) && Pooled::is_last(&self.0.storage)
     }
 }

@@ -18,19 +18,21 @@ struct Example {
     most: usize,
 }
 
-const KERNELS: &[&str] = &["ir", "cpu", "pullback"];
+const KERNELS: &[&str] = &["ir", "cpu", "cuda", "pullback"];
+/// Functions are also measured beside PyTorch.
+const FUNCTIONS: &[&str] = &["ir", "cpu", "cuda", "pullback", "bench"];
 
 #[rustfmt::skip]
 const EXAMPLES: &[Example] = &[
     // With code of its own for f32, f64 and fused loops, and a fused derivative.
-    Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Erf", "fn erf"] },
-    Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Silu", "fn silu"] },
-    // A formula.
-    Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Rsqrt", "fn rsqrt", "(rsqrt"] },
+    Example { section: "function of one element", crates: FUNCTIONS, most: 7, words: &["Erf", "fn erf", "BOTH(erf", "\"erf\""] },
+    Example { section: "function of one element", crates: FUNCTIONS, most: 7, words: &["Silu", "fn silu", "u_silu", "\"silu\""] },
+    // A formula. (Kernels of CUDA C call it.)
+    Example { section: "function of one element", crates: &["ir", "cpu", "pullback", "bench"], most: 7, words: &["Rsqrt", "fn rsqrt", "(rsqrt", "\"rsqrt\""] },
     // In f64 alone; one with a long slope.
-    Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Erfcx", "fn erfcx"] },
-    Example { section: "function of one element", crates: KERNELS, most: 5, words: &["Digamma", "fn digamma"] },
-    Example { section: "fused kernel", crates: KERNELS, most: 9,
+    Example { section: "function of one element", crates: FUNCTIONS, most: 7, words: &["Erfcx", "fn erfcx", "s_erfcx", "\"erfcx\""] },
+    Example { section: "function of one element", crates: FUNCTIONS, most: 7, words: &["Digamma", "fn digamma", "s_digamma", "\"digamma\""] },
+    Example { section: "fused kernel", crates: KERNELS, most: 10,
         words: &["Fused::LayerNorm", "Fused::LayerNormVjp", "fn layer_norm", "mod layer_norm"] },
     // Backends say whether it is profitable.
     Example { section: "pass", crates: &["ir"], most: 4, words: &["epilogue"] },
@@ -45,6 +47,11 @@ fn root() -> PathBuf {
     found.expect("the tests are inside the repository").to_path_buf()
 }
 
+fn is_source(name: &str) -> bool {
+    let tests = ["tests.rs", "reference.rs", "golden.rs"];
+    (name.ends_with(".rs") || name.ends_with(".cu")) && !tests.contains(&name)
+}
+
 /// The sources below a folder, without tests and what only tests use.
 fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
     for entry in std::fs::read_dir(dir).expect("a folder of sources") {
@@ -52,7 +59,7 @@ fn sources(dir: &Path, found: &mut Vec<PathBuf>) {
         let name = path.file_name().and_then(|n| n.to_str()).unwrap_or_default();
         match path.is_dir() {
             true if name != "tests" => sources(&path, found),
-            false if name.ends_with(".rs") && name != "tests.rs" && name != "reference.rs" => {
+            false if is_source(name) => {
                 found.push(path);
             }
             _ => {}

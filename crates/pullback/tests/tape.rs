@@ -241,6 +241,57 @@ fn hooks_see_replace_and_leave() {
     assert!(error.contains("no gradient will reach this tensor"), "{error}");
 }
 
+/// A value of a user, which looks at a tensor when it is dropped.
+struct Looks(Tensor, std::sync::Arc<std::sync::Mutex<String>>);
+
+impl Drop for Looks {
+    fn drop(&mut self) {
+        *self.1.lock().expect("no other test locks it") = format!("{} {:?}", self.0, self.0.grad());
+    }
+}
+
+#[test]
+fn destructors_of_a_graph_that_is_replaced_may_look_at_the_tensor() {
+    let seen = std::sync::Arc::default();
+    let x = Tensor::from([1.0, 2.0]).requires_grad();
+    let y = &x * 2.0;
+    let looks = Looks(y.clone(), std::sync::Arc::clone(&seen));
+    y.register_hook(move |_| {
+        let _ = &looks;
+        None
+    });
+    // The history of `y` goes, and with it the hook and what that holds.
+    y.copy_(&Tensor::from([5.0, 6.0]));
+    drop(y);
+    assert!(seen.lock().expect("no other test locks it").contains('5'), "{seen:?}");
+}
+
+#[test]
+fn a_panic_in_a_destructor_of_a_graph_leaks_no_later_graph() {
+    struct Panics(bool);
+    impl Drop for Panics {
+        fn drop(&mut self) {
+            assert!(!self.0, "on purpose");
+        }
+    }
+    let x = Tensor::from([1.0, 2.0]).requires_grad();
+    let alive = std::sync::Arc::new(());
+    let chain = |bad: bool| {
+        let y = &x * 2.0;
+        let held = (Panics(bad), alive.clone());
+        y.register_hook(move |_| {
+            let _ = &held;
+            None
+        });
+        (0..5).fold(y, |y, _| y.sin())
+    };
+    let bad = chain(true);
+    let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(bad)));
+    assert!(dropped.is_err());
+    (0..10).for_each(|_| drop(chain(false)));
+    assert_eq!(std::sync::Arc::strong_count(&alive), 1);
+}
+
 #[test]
 fn a_hook_that_returns_the_wrong_shape_is_caught() {
     let x = Tensor::ones([3]).requires_grad();

@@ -278,7 +278,7 @@ pub const ROWS: &[Row] = rows![
     "losses::triplet_margin" "m,m m,m m,m" |x, y, z| l::triplet_margin(x, y, z, (1.0, 2.0, 1e-6), false, Mean) => "F.triplet_margin_loss(x, y, z)";
     "losses::multi_margin" "m,m m:0<m" |x, y| l::multi_margin(x, y, 1, 1.0, None, Mean) => "F.multi_margin_loss(x, y)";
     "losses::multilabel_soft_margin" "m,m m,m:0..1!" |x, y| l::multilabel_soft_margin(x, y, None, Mean) => "F.multilabel_soft_margin_loss(x, y)";
-    "ctc" "h,b,c b,4:1<c" |x, y| l::ctc(x, y, &vec![x.shape()[0]; x.shape()[1]], &vec![4; x.shape()[1]], l::Ctc::default()) => "F.ctc_loss(x, y, (x.shape[0],) * x.shape[1], (4,) * x.shape[1])";
+    "losses::ctc" "h,b,c b,4:1<c" |x, y| l::ctc(x, y, &vec![x.shape()[0]; x.shape()[1]], &vec![4; x.shape()[1]], l::Ctc::default()) => "F.ctc_loss(x, y, (x.shape[0],) * x.shape[1], (4,) * x.shape[1])";
     // Where a mask is true.
     "masked::sum" "m,m m,m:bool" |x, y| masked::sum(x, y, -1) => "torch.masked.sum(x, -1, mask=y)";
     "masked::prod" "m,m:0.9..1.1 m,m:bool" |x, y| masked::prod(x, y, -1) => "torch.masked.prod(x, -1, mask=y)";

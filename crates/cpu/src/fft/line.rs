@@ -7,7 +7,7 @@ use super::plan::{Plan, Way, root};
 use super::radix::mul;
 use super::real::{Store, block, eight};
 use super::shuffle::Shuffle;
-use crate::par;
+use crate::par::{self, Shared};
 use crate::simd::{Float, Isa, SimdTask, vectorised};
 
 /// Bytes of lanes that are transformed together, if a matrix does not fit.
@@ -86,20 +86,6 @@ pub(super) struct Twist<T> {
     roots: Vec<T>,
 }
 
-/// Raw memory that tasks write disjoint parts of.
-#[derive(Clone, Copy)]
-struct Shared<T>(*mut T);
-// SAFETY: tasks write disjoint parts.
-unsafe impl<T> Send for Shared<T> {}
-// SAFETY: as above.
-unsafe impl<T> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    fn get(&self) -> *mut T {
-        self.0
-    }
-}
-
 impl<T: Shuffle> Twist<T> {
     pub(super) fn of(n: [usize; 2], passes: [Passes<T>; 2]) -> Twist<T> {
         let mut roots = vec![T::default(); n[0].next_multiple_of(W) * n[1].next_multiple_of(W) * 2];
@@ -147,7 +133,7 @@ impl<T: Shuffle> Twist<T> {
                     *start = 2 * (column + l) as isize;
                 }
                 let lanes = Lanes {
-                    ptr: x.get(),
+                    ptr: x.at(0),
                     starts,
                     count: W.min(columns - column),
                     rows,
@@ -166,7 +152,7 @@ impl<T: Shuffle> Twist<T> {
                 std::slice::from_raw_parts_mut(end.add(rows * s * BLOCK), fill).fill(T::default());
             }
             let blocks = (first, s);
-            vectorised(TransposeColumns { twist: self, from: end, to: matrix.get(), blocks });
+            vectorised(TransposeColumns { twist: self, from: end, to: matrix.at(0), blocks });
         });
         let each = Self::together(columns, row_blocks);
         par::for_each(row_blocks.div_ceil(each), |task| {
@@ -176,7 +162,7 @@ impl<T: Shuffle> Twist<T> {
             let mut scratch = Scratch::<T>::of(2 * len);
             let a = scratch.ptr();
             let b = a.wrapping_add(len);
-            let ptr = matrix.get().wrapping_add(first * BLOCK);
+            let ptr = matrix.at(0).wrapping_add(first * BLOCK);
             let lines = Rows::blocks(ptr, row_blocks * BLOCK);
             let (passes, from) = (&self.passes[1], PassInput::Rows(lines, s));
             vectorised(Run { passes, from, a, b, to: To::Blocks });
@@ -218,12 +204,12 @@ impl<T: Shuffle> SimdTask for StoreRows<T> {
                     let from = self.from.add((k * s + block) * BLOCK);
                     match self.out {
                         LineOutput::Planes(to) if lines == W => {
-                            let to = to.get().add(at);
+                            let to = to.0.add(at);
                             *to.cast::<[T; W]>() = *from.cast();
                             *to.add(rows * columns).cast::<[T; W]>() = *from.add(W).cast();
                         }
                         LineOutput::Planes(to) => {
-                            let to = to.get().add(at);
+                            let to = to.0.add(at);
                             for q in 0..lines {
                                 *to.add(q) = *from.add(q);
                                 *to.add(rows * columns + q) = *from.add(W + q);
@@ -231,12 +217,12 @@ impl<T: Shuffle> SimdTask for StoreRows<T> {
                         }
                         LineOutput::Pairs { to, count, sign } if lines == W && at + W <= count => {
                             let im = (*from.add(W).cast::<[T; W]>()).map(|v| sign * v);
-                            let to = to.get().add(2 * at).cast();
+                            let to = to.0.add(2 * at).cast();
                             T::together::<I>(&*from.cast(), &im, &mut *to);
                         }
                         LineOutput::Pairs { to, count, sign } => {
                             for q in 0..lines.min(count.saturating_sub(at)) {
-                                let to = to.get().add(2 * (at + q));
+                                let to = to.0.add(2 * (at + q));
                                 (*to, *to.add(1)) = (*from.add(q), sign * *from.add(W + q));
                             }
                         }

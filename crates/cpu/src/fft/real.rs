@@ -135,31 +135,29 @@ fn signs<T: Float>(x: &[T; BLOCK], to: &mut [T; BLOCK], sign: T) {
 }
 
 /// The same for one line, to pairs: `Separate` from planes, `h` apart, the others from pairs.
-pub(super) struct OnLine<'a, T> {
-    pub(super) part: Part<'a, T>,
-    pub(super) h: usize,
-    pub(super) from: *const T,
-    pub(super) to: *mut T,
-    /// Which of the `h` elements are written: each is computed apart. Not used for `Extend`.
-    pub(super) range: Range<usize>,
+/// Pieces of a long line are shared by threads.
+///
+/// # Safety
+/// `from` and `to` have the elements of the part for this `h`, and do not overlap.
+pub(super) unsafe fn on_line<T: Shuffle>(part: Part<'_, T>, h: usize, from: *const T, to: *mut T) {
+    if h < 2 * PIECE || matches!(part, Part::Extend) {
+        return vectorised(OnLine { part, h, from, to, range: 0..h });
+    }
+    let (from, to) = (par::Shared(from.cast_mut()), par::Shared(to));
+    par::for_each(h.div_ceil(PIECE), |i| {
+        let range = i * PIECE..h.min((i + 1) * PIECE);
+        vectorised(OnLine { part, h, from: from.at(0), to: to.at(0), range });
+    });
 }
 
-// SAFETY: pieces of a line write disjoint elements.
-unsafe impl<T: Sync> Sync for OnLine<'_, T> {}
-
-impl<T: Shuffle> OnLine<'_, T> {
-    /// All elements; pieces of a long line are shared by threads.
-    pub(super) fn whole(self) {
-        let h = self.h;
-        if h < 2 * PIECE || matches!(self.part, Part::Extend) {
-            return vectorised(OnLine { range: 0..h, ..self });
-        }
-        let this = &self;
-        par::for_each(h.div_ceil(PIECE), |i| {
-            let OnLine { part, h, from, to, .. } = *this;
-            vectorised(OnLine { part, h, from, to, range: i * PIECE..h.min((i + 1) * PIECE) });
-        });
-    }
+/// Some elements of a line: each is computed by itself.
+struct OnLine<'a, T> {
+    part: Part<'a, T>,
+    h: usize,
+    from: *const T,
+    to: *mut T,
+    /// Which of the `h` elements are written. All, for `Extend`.
+    range: Range<usize>,
 }
 
 impl<T: Shuffle> SimdTask for OnLine<'_, T> {

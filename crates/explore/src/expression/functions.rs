@@ -138,9 +138,6 @@ const OPERATORS: &[(&str, usize, &str)] = &[
     ("<", 2, "lt"), ("<=", 2, "le"), (">", 2, "gt"), (">=", 2, "ge"), ("==", 2, "eq"), ("!=", 2, "ne"),
 ];
 
-/// Ops of bits and booleans, which have no place among real numbers.
-const BITS: [&str; 4] = ["not", "and", "or", "xor"];
-
 /// Other names of the same function.
 const ALIASES: &[(&str, &str)] =
     &[("ln", "log"), ("swish", "silu"), ("logistic", "sigmoid"), ("t", "transpose")];
@@ -149,11 +146,17 @@ const ALIASES: &[(&str, &str)] =
 pub fn all() -> &'static [Function] {
     static ALL: OnceLock<Vec<Function>> = OnceLock::new();
     ALL.get_or_init(|| {
-        let of_table = Op::forms().filter(|op| !BITS.contains(&op.name())).filter_map(|op| {
+        // Those of bits and integers have no place among real numbers.
+        let of_table = Op::forms().filter_map(|op| {
             let name = op.name();
             match op {
-                Op::Unary(_) => Some((name, FunctionKind::Unary(op))),
-                Op::Binary(_) | Op::Compare(_) => Some((name, FunctionKind::Binary(op))),
+                Op::Unary(f) => {
+                    f.takes().has(DType::F64).then_some((name, FunctionKind::Unary(op)))
+                }
+                Op::Binary(f) => {
+                    f.takes().has(DType::F64).then_some((name, FunctionKind::Binary(op)))
+                }
+                Op::Compare(_) => Some((name, FunctionKind::Binary(op))),
                 _ => None,
             }
         });

@@ -116,8 +116,7 @@ impl Tensor {
             }
         };
         note_change(self);
-        let mut state = self.lock();
-        (state.history, state.tangents, state.version) = (history, tangents, current);
+        self.replace_state(Some(history), Some(tangents), Some(current));
         Ok(())
     }
 

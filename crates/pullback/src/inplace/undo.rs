@@ -95,8 +95,7 @@ impl Writes {
             let writer = Writer { op, at };
             let put = || tensor.write_value(&old, &tensor, Vec::new(), true, writer);
             fail::or_raise(mode::set_recording(false, || events::internal(put)));
-            let mut state = tensor.lock();
-            (state.history, state.tangents) = (history, tangents);
+            tensor.replace_state(Some(history), Some(tangents), None);
         }
     }
 }

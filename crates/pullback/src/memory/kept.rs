@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 /// What a node holds of a saved value.
 pub(crate) enum Held {
-    /// All of a memory, dense, at this version: the node knows the spec. Most values.
+    /// Dense, from the first byte of a memory, at this version: the node knows the spec. Most
+    /// values.
     Whole(Pooled<Storage>, u64),
     /// Anything else; boxed, so that a node stays small.
     Kept(Box<Kept>),

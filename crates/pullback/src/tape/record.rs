@@ -42,10 +42,7 @@ pub(crate) fn record(
     if !(any && recording && floats > 0) {
         let off = |o: &OperandState| o.cut || (!recording && o.history.is_tracked());
         let severed = op.memory() == ResultMemory::Operand && operands.iter().any(off);
-        for y in outs.iter() {
-            let mut state = y.lock();
-            (state.history, state.severed) = (cut(operands), severed);
-        }
+        outs.iter().for_each(|y| y.set_cut(cut(operands), severed));
         if dual {
             forward::push(op, row, inputs, operands, outs, at);
         }

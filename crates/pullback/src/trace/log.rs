@@ -322,9 +322,7 @@ impl Trace {
     pub(super) fn put_back(&self) {
         let log = std::mem::take(&mut *self.log.borrow_mut());
         for (x, before) in log.handles {
-            let mut state = x.lock();
-            (state.history, state.tangents, state.version) =
-                (before.history, before.tangents, before.version);
+            x.replace_state(Some(before.history), Some(before.tangents), Some(before.version));
         }
         for root in log.roots.values().filter(|r| r.capture.is_some() && r.written) {
             // What was captured is held by its capture.

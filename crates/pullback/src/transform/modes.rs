@@ -336,7 +336,11 @@ pub(crate) fn pushforward<T: Tree, Y: Tree>(
         y.alias(state.history, state.tangents)
     });
     // What was written to buffers is a constant outside.
-    state.iter().for_each(|x| x.lock().tangents.retain(|t| t.0 != level.0));
+    for x in &state {
+        let tangents = x.lock().tangents.clone();
+        let outer = tangents.into_iter().filter(|t| t.0 != level.0).collect();
+        x.replace_state(None, Some(outer), None);
+    }
     (value, derivatives)
 }
 
@@ -404,7 +408,7 @@ impl<T: Tree> Differentiation<T> {
         for x in &self.buffers {
             let written = matches!(x.lock().history, History::Node(..));
             if written && !self.plan(std::slice::from_ref(x), at).outside {
-                x.lock().history = History::None;
+                x.replace_state(Some(History::None), None, None);
             }
         }
     }

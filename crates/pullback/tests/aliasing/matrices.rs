@@ -99,17 +99,17 @@ crate::rows! {
     "losses::nll": |g| losses::nll(&m(g), &g.ints(&[0, 1]), None, None, R);
     "losses::gaussian_nll": |g| losses::gaussian_nll(&v(g), &v(g), &v(g), false, 1e-6, R);
     "losses::poisson_nll": |g| losses::poisson_nll(&v(g), &v(g), true, false, 1e-8, R);
-    "hinge_embedding": |g| losses::hinge_embedding(&v(g), &g.ints(&[1, 1, 1, 1]).cast(DType::F64), 1.0, R);
-    "margin_ranking": |g| losses::margin_ranking(&v(g), &v(g), &v(g), 0.0, R);
-    "soft_margin": |g| losses::soft_margin(&v(g), &v(g), R);
-    "cosine_embedding": |g| losses::cosine_embedding(&m(g), &m(g), &g.ints(&[1, 1]).cast(DType::F64), 0.0, R);
-    "triplet_margin": |g| losses::triplet_margin(&m(g), &m(g), &m(g), (1.0, 2.0, 1e-6), false, R);
-    "multi_margin": |g| losses::multi_margin(&m(g), &g.ints(&[0, 1]), 1, 1.0, None, R);
-    "multilabel_margin": |g| losses::multilabel_margin(&m(g), &g.ints(&[0, 1, 1, 0]).reshape([2, 2]), R);
-    "multilabel_soft_margin": |g| losses::multilabel_soft_margin(&m(g), &m(g), None, R);
-    "triplet_margin_with": |g| losses::triplet_margin_with(&m(g), &m(g), &m(g), |a, b| (a - b).square().sum_over(1), 1.0, false, R);
-    "ctc": |g| losses::ctc(&g.f(&[3, 1, 3]).log_softmax(2), &g.ints(&[1, 2]).reshape([1, 2]), &[3], &[2], losses::Ctc { blank: 0, reduction: R, zero_infinity: false });
-    "ctc_by": |g| losses::ctc_by(&g.f(&[3, 1, 3]).log_softmax(2), &g.ints(&[1, 2]).reshape([1, 2]), &g.ints(&[3]), &g.ints(&[2]), losses::Ctc { blank: 0, reduction: R, zero_infinity: false });
+    "losses::hinge_embedding": |g| losses::hinge_embedding(&v(g), &g.ints(&[1, 1, 1, 1]).cast(DType::F64), 1.0, R);
+    "losses::margin_ranking": |g| losses::margin_ranking(&v(g), &v(g), &v(g), 0.0, R);
+    "losses::soft_margin": |g| losses::soft_margin(&v(g), &v(g), R);
+    "losses::cosine_embedding": |g| losses::cosine_embedding(&m(g), &m(g), &g.ints(&[1, 1]).cast(DType::F64), 0.0, R);
+    "losses::triplet_margin": |g| losses::triplet_margin(&m(g), &m(g), &m(g), (1.0, 2.0, 1e-6), false, R);
+    "losses::multi_margin": |g| losses::multi_margin(&m(g), &g.ints(&[0, 1]), 1, 1.0, None, R);
+    "losses::multilabel_margin": |g| losses::multilabel_margin(&m(g), &g.ints(&[0, 1, 1, 0]).reshape([2, 2]), R);
+    "losses::multilabel_soft_margin": |g| losses::multilabel_soft_margin(&m(g), &m(g), None, R);
+    "losses::triplet_margin_with": |g| losses::triplet_margin_with(&m(g), &m(g), &m(g), |a, b| (a - b).square().sum_over(1), 1.0, false, R);
+    "losses::ctc": |g| losses::ctc(&g.f(&[3, 1, 3]).log_softmax(2), &g.ints(&[1, 2]).reshape([1, 2]), &[3], &[2], losses::Ctc { blank: 0, reduction: R, zero_infinity: false });
+    "losses::ctc_by": |g| losses::ctc_by(&g.f(&[3, 1, 3]).log_softmax(2), &g.ints(&[1, 2]).reshape([1, 2]), &g.ints(&[3]), &g.ints(&[2]), losses::Ctc { blank: 0, reduction: R, zero_infinity: false });
     "update::sgd_": |_| Vec::new();
     "update::adam_": |_| Vec::new();
 }
