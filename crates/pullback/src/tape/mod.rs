@@ -1,8 +1,9 @@
 //! The tape: a graph of nodes that are data.
 //!
-//! Tensors hold nodes by reference counts, so unreferenced nodes are freed automatically. Each node has a
-//! sequence number from one global counter; since an op runs after its operands exist, numbers
-//! descend along every edge, and backward visits nodes in descending order without sorting a graph.
+//! Tensors hold nodes by counted references, so unreferenced nodes are freed automatically. Each
+//! node has a sequence number from one global counter; since an op runs after its operands exist,
+//! numbers descend along every edge, and backward visits nodes in descending order without sorting
+//! a graph.
 //!
 //! ```text
 //!   tensor ──history──► Node ──inputs──► Node ──► … ──► Leaf (a tensor that requires grad)
