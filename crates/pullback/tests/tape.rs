@@ -261,7 +261,7 @@ fn destructors_of_a_graph_that_is_replaced_may_look_at_the_tensor() {
         None
     });
     // The history of `y` goes, and with it the hook and what that holds.
-    y.copy_(&Tensor::from([5.0, 6.0]));
+    y.copy_(Tensor::from([5.0, 6.0]));
     drop(y);
     assert!(seen.lock().expect("no other test locks it").contains('5'), "{seen:?}");
 }
