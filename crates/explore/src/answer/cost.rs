@@ -113,7 +113,7 @@ fn measure(n: usize, m: usize) -> Answer<Value> {
 }
 
 /// The least time of several runs in seconds, and how many there were.
-fn least(budget: Duration, mut f: impl FnMut()) -> (f64, usize) {
+pub(super) fn least(budget: Duration, mut f: impl FnMut()) -> (f64, usize) {
     // The first run warms caches and counts too where it is the only one that fits.
     let (start, mut best, mut runs) = (Instant::now(), f64::INFINITY, 0);
     while runs == 0 || (runs < 200 && start.elapsed() < budget) {

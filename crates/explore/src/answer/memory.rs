@@ -2,13 +2,14 @@
 //!
 //! The chain is run, with the ledger of `memory_report` on: what is shown was allocated and freed.
 
+use super::cost::least;
 use super::versioned;
 use crate::problem::{Answer, Problem};
 use pullback::{
     DType, Key, MemoryBudget, MemoryPhase, MemoryReport, Result, Tensor, checkpoint, memory_report,
 };
 use serde_json::{Value, json};
-use std::time::Instant;
+use std::time::Duration;
 
 /// What can be asked for.
 pub const LAYERS: u64 = 128;
@@ -18,6 +19,8 @@ pub const WIDTH: u64 = 256;
 pub const BATCH: u64 = 256;
 /// Segment lengths that are tried, at most.
 const TRIED: usize = 32;
+/// For how long a way is run again, to time it.
+const TIMED: Duration = Duration::from_millis(2);
 
 /// A chain of layers.
 struct Chain {
@@ -115,20 +118,27 @@ impl Chain {
 
     /// Runs it, and gives the run and its gradients.
     fn run(&self, way: Way) -> Answer<(Value, Vec<Tensor>)> {
-        self.weights.iter().for_each(Tensor::zero_grad);
-        let budget = match way {
+        let budget = || match way {
             Way::Plain | Way::Checkpointed(_) => None,
             Way::Budget(bytes) => Some(MemoryBudget::new(bytes)),
         };
-        let begun = Instant::now();
-        let step = || -> Result<()> {
-            match &budget {
+        let step = |budget: &Option<MemoryBudget>| -> Result<()> {
+            self.weights.iter().for_each(Tensor::zero_grad);
+            match budget {
                 None => self.forward(way).backward(),
                 Some(budget) => budget.run(|| self.forward(way)).backward(),
             }
         };
-        let ((), report) = memory_report(step)?;
-        let seconds = begun.elapsed().as_secs_f64();
+        // Timed without the report, which costs more than a small op, and warm: else the first of
+        // the ways would look slow.
+        let mut failed = None;
+        let timed = || failed = step(&budget()).err();
+        let seconds = least(TIMED, timed).0;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        let budget = budget();
+        let ((), report) = memory_report(|| step(&budget))?;
         let gradients = self.weights.iter().filter_map(Tensor::grad).collect();
         let mut run = timeline(&report);
         run["seconds"] = json!(seconds);
