@@ -251,8 +251,11 @@ impl Tensor {
 
     /// Makes this a constant whose derivative was cut.
     pub(crate) fn set_cut(&self, history: History, severed: bool) {
-        self.lock().severed = severed;
-        self.replace_state(Some(history), None, None);
+        let mut state = self.lock();
+        state.severed = severed;
+        let before = std::mem::replace(&mut state.history, history);
+        drop(state);
+        drop(before);
     }
 
     /// Shape, dtype and device.

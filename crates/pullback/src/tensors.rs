@@ -105,16 +105,26 @@ impl DerefMut for Tensors {
 
 impl FromIterator<Tensor> for Tensors {
     fn from_iter<I: IntoIterator<Item = Tensor>>(all: I) -> Tensors {
-        Tensors::from(Vec::from_iter(all))
+        let mut all = all.into_iter();
+        match (all.next(), all.next()) {
+            (Some(x), None) => Tensors::One(x),
+            (first, second) => {
+                Tensors::Many(Box::new(first.into_iter().chain(second).chain(all).collect()))
+            }
+        }
     }
 }
 
 impl IntoIterator for Tensors {
     type Item = Tensor;
-    type IntoIter = std::vec::IntoIter<Tensor>;
+    type IntoIter = std::iter::Chain<std::option::IntoIter<Tensor>, std::vec::IntoIter<Tensor>>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.into_vec().into_iter()
+        let (one, many) = match self {
+            Tensors::One(x) => (Some(x), Vec::new()),
+            Tensors::Many(all) => (None, *all),
+        };
+        one.into_iter().chain(many)
     }
 }
 

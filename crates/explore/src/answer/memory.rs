@@ -55,7 +55,8 @@ pub fn answer(body: &Value) -> Answer<Value> {
     let (width, batch) = (number("width", WIDTH, 64)?, number("batch", BATCH, 32)?);
     let given = |name: &str| body.get(name).is_some_and(|value| !value.is_null());
     let chain = Chain::new(layers as usize, width as usize, batch as usize);
-    let (plain, expected) = chain.run(Way::Plain)?;
+    let (mut plain, expected) = chain.run(Way::Plain)?;
+    plain["seconds"] = json!(chain.seconds(Way::Plain)?);
     let mut runs = vec![plain];
     let mut others = Vec::new();
     if given("segment") {
@@ -65,8 +66,9 @@ pub fn answer(body: &Value) -> Answer<Value> {
         others.push(Way::Budget(number("budget", 1 << 32, 1)? as usize));
     }
     for way in others {
-        let (run, gradients) = chain.run(way)?;
+        let (mut run, gradients) = chain.run(way)?;
         same(&expected, &gradients)?;
+        run["seconds"] = json!(chain.seconds(way)?);
         runs.push(run);
     }
     let mut segments = Vec::new();
@@ -116,32 +118,37 @@ impl Chain {
         }
     }
 
-    /// Runs it, and gives the run and its gradients.
-    fn run(&self, way: Way) -> Answer<(Value, Vec<Tensor>)> {
-        let budget = || match way {
+    fn budget(way: Way) -> Option<MemoryBudget> {
+        match way {
             Way::Plain | Way::Checkpointed(_) => None,
             Way::Budget(bytes) => Some(MemoryBudget::new(bytes)),
-        };
-        let step = |budget: &Option<MemoryBudget>| -> Result<()> {
-            self.weights.iter().for_each(Tensor::zero_grad);
-            match budget {
-                None => self.forward(way).backward(),
-                Some(budget) => budget.run(|| self.forward(way)).backward(),
-            }
-        };
-        // Timed without the report, which costs more than a small op, and warm: else the first of
-        // the ways would look slow.
-        let mut failed = None;
-        let timed = || failed = step(&budget()).err();
-        let seconds = least(TIMED, timed).0;
-        if let Some(error) = failed {
-            return Err(error.into());
         }
-        let budget = budget();
-        let ((), report) = memory_report(|| step(&budget))?;
+    }
+
+    /// A forward and a backward pass.
+    fn step(&self, way: Way, budget: Option<&MemoryBudget>) -> Result<()> {
+        self.weights.iter().for_each(Tensor::zero_grad);
+        match budget {
+            None => self.forward(way).backward(),
+            Some(budget) => budget.run(|| self.forward(way)).backward(),
+        }
+    }
+
+    /// The time of a step: warm, as the first of several ways would look slow else, and without the
+    /// report, which costs more than a small op.
+    fn seconds(&self, way: Way) -> Answer<f64> {
+        let mut failed = None;
+        let step = || failed = self.step(way, Chain::budget(way).as_ref()).err();
+        let seconds = least(TIMED, step).0;
+        failed.map_or(Ok(seconds), |error| Err(error.into()))
+    }
+
+    /// Runs it, and gives the run and its gradients.
+    fn run(&self, way: Way) -> Answer<(Value, Vec<Tensor>)> {
+        let budget = Chain::budget(way);
+        let ((), report) = memory_report(|| self.step(way, budget.as_ref()))?;
         let gradients = self.weights.iter().filter_map(Tensor::grad).collect();
         let mut run = timeline(&report);
-        run["seconds"] = json!(seconds);
         // The timeline also has what the running op has just saved, before anything is dropped.
         if let Some(budget) = &budget {
             run["kept"] = json!(budget.used().kept);
