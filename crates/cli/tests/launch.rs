@@ -181,11 +181,14 @@ fn a_spread_training_is_that_of_one_process() {
         log.lines().filter_map(loss).collect::<Vec<f64>>()
     };
     let mlp = "digits --model mlp --batch-size 60";
+    // Without --sync-batch-norm each worker would normalise by its own examples.
+    let cnn = "digits --model cnn --batch-size 60 --sync-batch-norm";
     let gpt = "text --model gpt --num-heads 2 --num-layers 2 --context 16 --sample 8";
     let lstm = "text --model lstm --context 16 --sample 0";
     // A batch of 16 cannot be divided evenly by three.
     let cases = [
         ("mlp", mlp, &["--shard 1", "--shard 2", "--shard 3", "--shard 3 --no-jit"][..]),
+        ("cnn", cnn, &["", "--shard 2", "--shard 3", "--shard 3 --no-jit"]),
         ("gpt", gpt, &["--shard 3"]),
         ("lstm", lstm, &["--shard 3"]),
     ];
@@ -204,10 +207,12 @@ fn a_spread_training_is_that_of_one_process() {
     };
     assert_eq!(sample("gpt-0"), sample("gpt-one"));
     let report = ["--shard", "3", "--precision", "bf16", "--precision-report", "lost.txt"];
-    let refused: [(&[&str], &str); 4] = [
+    let refused: [(&[&str], &str); 6] = [
         (&["--shard", "4"], "there are the stages 1, 2 and 3"),
         (&report, "which no worker has with --shard 3"),
         (&["--shard", "2", "--logical-workers", "4"], "exclude each other"),
+        (&["--sync-batch-norm", "--logical-workers", "4"], "exclude each other"),
+        (&["--sync-batch-norm", "--model", "mlp"], "mlp has no batch normalisation"),
         (&["--shard", "1", "--optimizer", "muon"], "muon needs whole parameters"),
     ];
     for (words, text) in refused {

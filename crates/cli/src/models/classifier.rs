@@ -2,7 +2,7 @@
 //! report of memory by line distinguishes them.
 
 use super::{Block, Blocks, Size};
-use pullback::{Result, Tensor, Tree};
+use pullback::{Group, Result, Tensor, Tree};
 use pullback_nn::parallel::FullSharding;
 use pullback_nn::{BatchNorm2d, Conv2d, Dropout, Layer, Linear, MaxPool2d};
 
@@ -88,6 +88,16 @@ impl Cnn {
             dropout: Dropout::new(size.dropout),
             head: Block::Whole(Linear::new(channels(size.layers) * side * side, CLASSES)),
         }
+    }
+
+    /// With the batches of all workers normalised as one. (Before blocks are spread.)
+    #[must_use]
+    pub fn synchronised(self, workers: &Group) -> Cnn {
+        let norms = self.norms.into_iter().map(|norm| match norm {
+            Block::Whole(norm) => Block::Whole(norm.synchronised(workers)),
+            spread => spread,
+        });
+        Cnn { norms: norms.collect(), ..self }
     }
 }
 

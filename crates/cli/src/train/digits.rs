@@ -19,7 +19,14 @@ pub fn run(job: &TrainJob, out: &mut Output) -> CliResult {
     let size = &job.settings.size;
     match job.settings.model {
         ModelKind::Mlp => train(job, &data, Mlp::new(size).to_dtype(job.settings.dtype), out),
-        _ => train(job, &data, Cnn::new(size).to_dtype(job.settings.dtype), out),
+        _ => {
+            let cnn = Cnn::new(size).to_dtype(job.settings.dtype);
+            let cnn = match job.options.sync_batch_norm {
+                Some(true) => cnn.synchronised(job.group),
+                _ => cnn,
+            };
+            train(job, &data, cnn, out)
+        }
     }
 }
 

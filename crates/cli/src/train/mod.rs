@@ -96,6 +96,7 @@ pub fn run(arguments: &TrainArgs, out: &mut Output) -> CliResult {
     workers::set_device(said.device.as_deref(), &group)?;
     let (options, settings) = settings::resolve(said, arguments.quick)?;
     workers::check_shard(&options, &settings.optimizer)?;
+    workers::check_sync_batch_norm(&options, settings.model)?;
     let task = options.task.clone().unwrap_or_default();
     let name = format!("{task}-{}", settings.model.name());
     // Workers that are started again go on where they were.

@@ -103,6 +103,9 @@ pub struct Options {
     /// as well (3)
     #[arg(long, value_name = "STAGE")]
     pub shard: Option<usize>,
+    /// Normalises the batches of all workers as one batch, in a network with batch normalisation
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", value_name = "BOOL")]
+    pub sync_batch_norm: Option<bool>,
     /// The device: cpu, cuda, cuda:1, … (see `pullback devices`); with several workers, cuda is a
     /// GPU for each
     #[arg(long, value_name = "NAME")]
@@ -241,6 +244,7 @@ impl Options {
             workers: self.workers.or(other.workers),
             logical_workers: self.logical_workers.or(other.logical_workers),
             shard: self.shard.or(other.shard),
+            sync_batch_norm: self.sync_batch_norm.or(other.sync_batch_norm),
             device: self.device.or(other.device),
             jit: self.jit.or(other.jit),
             sample: self.sample.or(other.sample),

@@ -258,6 +258,7 @@ fn filled(options: Options, settings: &Settings) -> Options {
         workers: None,
         logical_workers: None,
         shard: None,
+        sync_batch_norm: None,
         device: Some("cpu".into()),
         jit: Some(settings.jit),
         sample: text.then_some(settings.sample),

@@ -2,6 +2,7 @@
 
 use super::options::Options;
 use crate::failure::{CliResult, Failure};
+use crate::models::ModelKind;
 use crate::output::Output;
 use pullback::{Device, Group, catch, set_default_device};
 use pullback_nn::parallel::{gather_texts, gpu_of_worker};
@@ -109,6 +110,31 @@ pub fn check_shard(options: &Options, optimizer: &str) -> CliResult {
             )
         }
         (Some(_), None) => return Ok(()),
+    };
+    Err(Failure::usage(wrong))
+}
+
+/// Refuses synchronised batch normalisation where there is none, or where one worker runs the
+/// network while the others do not: it would wait for them.
+///
+/// # Errors
+/// If the network or another option does not go with it.
+pub fn check_sync_batch_norm(options: &Options, model: ModelKind) -> CliResult {
+    let wrong = match model {
+        _ if options.sync_batch_norm != Some(true) => return Ok(()),
+        ModelKind::Mlp | ModelKind::Gpt | ModelKind::Lstm => {
+            format!("--sync-batch-norm: {} has no batch normalisation", model.name())
+        }
+        ModelKind::Cnn if options.logical_workers.is_some() => {
+            "--sync-batch-norm and --logical-workers exclude each other: each part of a batch is \
+             normalised by itself, so that its bits do not depend on the workers"
+                .to_string()
+        }
+        ModelKind::Cnn if options.precision_report.is_some() => {
+            "--precision-report: worker 0 makes it alone, and --sync-batch-norm needs all workers"
+                .to_string()
+        }
+        ModelKind::Cnn => return Ok(()),
     };
     Err(Failure::usage(wrong))
 }
