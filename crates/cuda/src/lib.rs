@@ -26,6 +26,9 @@
 //!  solver.rs    cuSOLVER and cuBLAS
 //!  profile.rs   times of kernels
 //!  program.rs   planned programs, step by step on base addresses
+//!  lowering.rs  … from equations to steps
+//!  graph.rs     … steps as CUDA graphs
+//!  staging.rs   … arguments and results at fixed addresses
 //!  custom.rs    kernels of users, in CUDA C; their code for the host
 //!  host.rs      ops that have no kernel, or lack a library: on the CPU, with one warning
 //! ```
@@ -58,11 +61,13 @@ mod fused;
 #[cfg(test)]
 mod golden;
 mod gpu;
+mod graph;
 mod held;
 mod host;
 mod linalg;
 mod lines;
 mod loops;
+mod lowering;
 mod nccl;
 #[cfg(test)]
 mod nccl_tests;
@@ -77,6 +82,7 @@ mod program;
 mod queue;
 mod rows;
 mod solver;
+mod staging;
 #[cfg(test)]
 mod tests;
 mod text;

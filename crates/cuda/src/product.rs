@@ -24,6 +24,7 @@
 
 use crate::cache;
 use crate::gpu::{Gpu, Handle, Scratch, describe, device_error};
+use crate::graph::captures_into;
 use crate::loops::Operand;
 use crate::ops::copy;
 use crate::tuning::{Stopwatch, fastest};
@@ -329,7 +330,7 @@ impl Products {
         let way = match self.remembered(&key, &ways) {
             Some(way) => way,
             None => {
-                // A graph that is being captured has the first proposal.
+                // Nothing can be measured while a graph is captured.
                 let Some(watch) = Stopwatch::new(gpu) else { return Ok((plan, false)) };
                 let measured =
                     self.measured(gpu, (form, &plan.descriptors, &ways), at, workspace, &watch);
@@ -414,6 +415,15 @@ impl Products {
                 }
             },
         };
+        if captures_into().is_some() {
+            // The graph has a workspace of its own.
+            let scratch = gpu.scratch(plan.workspace)?;
+            let at = (at, (scratch.at, plan.workspace));
+            return match self.launch(gpu, form, &plan.descriptors, &plan.algorithm, at.0, at.1) {
+                0 => Ok(()),
+                code => Err(device_error("dot", format!("cuBLASLt: error {code}"))),
+            };
+        }
         if let Err(error) = workspace.reserve(gpu, plan.workspace) {
             // Another way, if that is allowed and there is one; else the error is that of memory.
             let other = if form.free { self.ways(form, workspace.bytes).ok() } else { None };
@@ -493,7 +503,7 @@ impl Products {
                 algorithm,
                 scratch,
                 bytes,
-                gpu.stream.0,
+                gpu.stream().0,
             )
         }
     }
