@@ -5,8 +5,8 @@ use crate::loops::Operand;
 use crate::profile::Described;
 use crate::program::Prepared;
 use crate::{nccl, ops, product};
-use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
+use pullback_ir::pass::{Epilogue, Target};
 use pullback_ir::{
     Call, DType, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
     KernelTime, Op, PoolStats, Result, Write,
@@ -115,7 +115,7 @@ impl DeviceBackend for Backend {
     fn target(&self) -> Target {
         Target {
             align: 256,
-            epilogue: false,
+            epilogue: Epilogue::Library,
             adds_products: &[DType::F32, DType::F64],
             // On the stream of `nccl.rs`.
             overlap: true,

@@ -3,6 +3,7 @@
 use crate::gpu::Gpu;
 use crate::loops::Operand;
 use crate::program::{Action, Code, CodeStep, FlowCode, Place, is_started};
+use pullback_ir::pass::LibraryEpilogue;
 use pullback_ir::pass::plan::{Base, Location, Move, Plan, ProductLocation, ScratchRole};
 use pullback_ir::{Layout, Op, Program, Region, Result, Spec, Var};
 use std::sync::Arc;
@@ -99,6 +100,10 @@ impl Compiler<'_> {
                     steps.push(step(Action::AddProduct, matrices, outputs));
                     return Ok(());
                 }
+                if let Some(operands) = self.with_epilogue(e, region, steps) {
+                    steps.push(step(Action::WideProduct, operands, outputs));
+                    return Ok(());
+                }
                 let spec = &region.inputs[0].spec;
                 let product = match self.plan.products[e] {
                     Some(ProductLocation::InResult(j)) => {
@@ -141,6 +146,32 @@ impl Compiler<'_> {
             }
         }
         Ok(())
+    }
+
+    /// The operands of a product that its library computes with what follows: two matrices, and
+    /// the bias.
+    fn with_epilogue(
+        &self,
+        e: usize,
+        region: &Arc<Region>,
+        steps: &mut Vec<CodeStep>,
+    ) -> Option<Vec<Place>> {
+        LibraryEpilogue::of(region)?;
+        let inner = self.program.spec(self.program.equations[e].inputs[1]).shape[0];
+        if inner == 0 {
+            return None;
+        }
+        let mut operands: Vec<Place> =
+            self.program.equations[e].inputs[..2].iter().map(|&v| self.place(v)).collect();
+        let made = steps.len();
+        let (rest, seen) = self.loads(e, region, 2, steps);
+        let fits = LibraryEpilogue::of(&seen).is_some() && rest.iter().all(Place::is_row);
+        if !fits {
+            steps.truncate(made);
+            return None;
+        }
+        operands.extend(rest);
+        Some(operands)
     }
 
     /// The operands of a region from number `first` on, and the region that takes them: where they

@@ -65,6 +65,8 @@ pub(crate) enum Action {
     Region(Arc<Region>, Vec<Value>),
     /// The product of two matrices, added to the result.
     AddProduct,
+    /// … or with a bias, the third operand, if there is one, and rounded to the dtype of the result.
+    WideProduct,
     Flow(Box<FlowCode>),
     /// Starts a collective, which runs beside the steps up to its wait: its number.
     Start(Arc<CollectiveOp>, usize),
@@ -108,6 +110,11 @@ impl Place {
         let first = layout.offset.wrapping_mul(dtype.size());
         let operand = Operand::new(0, dtype, &layout.shape, &layout.strides);
         Place { base, start: start.wrapping_add(first), operand }
+    }
+
+    /// Whether its elements are next to each other.
+    pub fn is_row(&self) -> bool {
+        self.operand.is_dense()
     }
 
     fn operand(&self, bases: &Addresses) -> Operand {
@@ -322,6 +329,7 @@ impl CodeStep {
             Action::Op(op) => op.name(),
             Action::Region(..) => "region",
             Action::AddProduct => "dot_add",
+            Action::WideProduct => "dot_region",
             Action::Flow(flow) => flow.flow.name(),
             Action::Start(of, _) => of.collective.name(),
             Action::Wait(_) => "wait",
@@ -333,7 +341,8 @@ impl CodeStep {
     /// by trying.
     fn may_be_captured(&self) -> bool {
         match &self.action {
-            Action::Op(_) | Action::Region(..) | Action::AddProduct => true,
+            Action::Op(_) | Action::Region(..) => true,
+            Action::AddProduct | Action::WideProduct => true,
             Action::Start(..) | Action::Wait(_) => false,
             Action::Flow(flow) => match &*flow.flow {
                 Flow::Cond { .. } | Flow::While { .. } => false,
@@ -359,6 +368,7 @@ impl CodeStep {
             Action::Op(op) => ops::run(gpu, op, &x, &out, self.at),
             Action::Region(region, values) => region_loop(gpu, region, values, &x, &out),
             Action::AddProduct => product::dot(gpu, &x[0], &x[1], &out[0], true),
+            Action::WideProduct => product::dot_with_bias(gpu, &x[0], &x[1], &out[0], x.get(2)),
             Action::Flow(flow) => flow.run(gpu, &x, &out, bases),
             Action::Start(of, number) => match nccl::start(gpu, of, &x[0], &out[0])? {
                 Some(flight) => {

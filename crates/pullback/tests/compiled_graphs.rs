@@ -182,3 +182,36 @@ fn threads_call_side_by_side() {
     });
     assert_eq!(together, alone);
 }
+
+#[test]
+fn a_bias_and_a_wide_result_come_with_the_product() {
+    let numbers = |n: usize, by: f64| (Tensor::arange(0, n as i64).cast(DType::F64) * by).sin();
+    let x = numbers(48 * 64, 0.37).reshape([48, 64]);
+    let w = numbers(64 * 32, 0.11).reshape([64, 32]);
+    let b = numbers(32, 0.7);
+    let want = (x.cast(DType::BF16).cast(DType::F64))
+        .matmul(&w.cast(DType::BF16).cast(DType::F64))
+        .to_vec::<f64>();
+    let bias = b.cast(DType::BF16).to_vec::<f32>();
+    for dtype in [DType::F32, DType::BF16, DType::F16] {
+        let [x, w, b] = [&x, &w, &b].map(|t| t.cast(DType::BF16).cast(dtype));
+        let plain = jit(|x: &Tensor| x.matmul(&w) + &b);
+        let wide = jit(|x: &Tensor| x.matmul(&w).cast(DType::F32));
+        let both = jit(|x: &Tensor| (x.matmul(&w) + &b).cast(DType::F32));
+        for _ in 0..3 {
+            for (of, with) in [(&plain, 1.0), (&wide, 0.0), (&both, 1.0)] {
+                let got = of.of(&x).cast(DType::F64).to_vec::<f64>();
+                for (k, (g, w)) in got.iter().zip(&want).enumerate() {
+                    let w = w + with * f64::from(bias[k % 32]);
+                    assert!((g - w).abs() <= 2e-2 * (1.0 + w.abs()), "{dtype}: {g}, {w}");
+                }
+            }
+        }
+        if is_gpu() {
+            // Rounded once, from the sums.
+            let got = wide.of(&x).cast(DType::F64).to_vec::<f64>();
+            let near = |(g, w): (&f64, &f64)| (g - w).abs() <= 1e-4 * (1.0 + w.abs());
+            assert!(got.iter().zip(&want).all(near), "{dtype}");
+        }
+    }
+}

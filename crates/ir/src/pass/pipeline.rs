@@ -2,8 +2,8 @@
 
 use super::ordered::check_kept;
 use super::{
-    Constant, Target, common_subexpressions, dead_code, epilogue, fold, fuse_within, inline,
-    layout, overlap_on, remat_where, schedule_on, simplify,
+    Constant, Epilogue, Target, common_subexpressions, dead_code, epilogue_where, fold,
+    fuse_within, inline, layout, overlap_on, remat_where, schedule_on, simplify,
 };
 use crate::{Op, Program, Result, Scalar, Stopwatch};
 use std::time::Duration;
@@ -86,8 +86,8 @@ impl<'a> Pipeline<'a> {
             .then("remat", move |program| remat_where(program, target.recompute))
             .then("fuse", move |program| fuse_within(program, target.regions));
         let joined = match target.epilogue {
-            true => fused.then("epilogue", epilogue),
-            false => fused,
+            Epilogue::Nothing => fused,
+            which => fused.then("epilogue", move |program| epilogue_where(program, which)),
         };
         let ordered = (joined.then("simplify", simplify).then("dead_code", dead_code))
             .then("schedule", move |program| schedule_on(program, target));
