@@ -15,7 +15,11 @@ pub const TARGET: Target = Target {
         few: 64,
         // Such a row is distributed over threads.
         long: 65536,
+        // Sums over the rows are kernels of their own, which read what is in cache.
+        columns: 0,
+        column_row: 0,
     },
+    norms: false,
     recompute: Remat { near: 16, worth: 4096 },
     // A region runs on pieces of a product while they are in cache.
     epilogue: Epilogue::Regions,

@@ -4,9 +4,10 @@ use crate::gpu::Gpu;
 use crate::loops::Operand;
 use crate::profile::Described;
 use crate::program::Prepared;
+use crate::registers::COLUMNS;
 use crate::{nccl, ops, product};
 use pullback_ir::pass::plan::Planned;
-use pullback_ir::pass::{Epilogue, Target};
+use pullback_ir::pass::{Epilogue, Limits, Target};
 use pullback_ir::{
     Call, DType, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
     KernelTime, Op, PoolStats, Result, Write,
@@ -115,6 +116,9 @@ impl DeviceBackend for Backend {
     fn target(&self) -> Target {
         Target {
             align: 256,
+            // Rows of so many elements fit into the registers of a block.
+            regions: Limits { columns: COLUMNS, column_row: 8192, ..Limits::default() },
+            norms: true,
             epilogue: Epilogue::Library,
             adds_products: &[DType::F32, DType::F64],
             // On the stream of `nccl.rs`.

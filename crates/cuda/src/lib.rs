@@ -80,6 +80,7 @@ mod product_tests;
 mod profile;
 mod program;
 mod queue;
+mod registers;
 mod rows;
 mod solver;
 mod staging;

@@ -422,8 +422,9 @@ fn region_loop(
             inputs[*key] = x[*key].seen(&region.shape, &none);
         }
     }
-    let outputs: Vec<(usize, Operand)> =
-        region.outputs.iter().copied().zip(out.iter().cloned()).collect();
+    let results = region.outputs.iter().chain(&region.columns).copied();
+    let mut outputs: Vec<(usize, Operand)> = results.zip(out.iter().cloned()).collect();
+    let columns = outputs.split_off(region.outputs.len());
     let of = Loop {
         shape: &region.shape,
         inner: region.inner,
@@ -433,7 +434,7 @@ fn region_loop(
         outputs: &outputs,
         immediate: 0,
     };
-    of.run(gpu)
+    of.run_region(gpu, &columns)
 }
 
 impl FlowCode {

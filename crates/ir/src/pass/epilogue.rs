@@ -170,10 +170,7 @@ pub fn epilogue_where(program: &Program, which: Epilogue) -> Program {
 /// The equation as a region that may follow a product.
 fn as_region(program: &Program, e: &Equation) -> Option<Region> {
     match &e.op {
-        Op::Region(region) => {
-            let reduces = region.body.iter().any(|inst| matches!(inst, Inst::Reduce(..)));
-            (!reduces).then(|| Region::clone(region))
-        }
+        Op::Region(region) => (!region.reduces()).then(|| Region::clone(region)),
         op if op.is_pointwise() && *op != Op::Copy => {
             let shape = program.spec(e.inputs[0]).shape.clone();
             let load = |&v: &Var| Load {
@@ -184,7 +181,7 @@ fn as_region(program: &Program, e: &Equation) -> Option<Region> {
             body.push(Inst::Point(op.clone(), (0..e.inputs.len()).collect()));
             let inputs = e.inputs.iter().map(load).collect();
             let (device, outputs) = (program.spec(e.inputs[0]).device, vec![body.len() - 1]);
-            Some(Region { device, shape, inner: 0, inputs, outputs, body })
+            Some(Region { device, shape, inner: 0, inputs, outputs, body, columns: Vec::new() })
         }
         _ => None,
     }

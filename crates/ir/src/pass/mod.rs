@@ -17,6 +17,7 @@
 //! | [`layout`] | merges products, removes copies before them | sums of products in another order |
 //! | [`budget`] | recomputes what does not fit into a byte budget, if one is set | no |
 //! | [`remat`] | recomputes cheap values near their use | no |
+//! | [`norms`] | writes norms out, for targets that fuse them | sums in another order |
 //! | [`fuse`] | fuses pointwise ops and reductions into regions | reductions in another order |
 //! | [`epilogue`] | joins products and the regions that follow | no |
 //! | [`schedule`] | orders equations for less memory at a time | no |
@@ -31,6 +32,7 @@ mod fold;
 mod fuse;
 mod inline;
 mod layout;
+mod norms;
 mod ordered;
 mod overlap;
 mod pipeline;
@@ -49,6 +51,7 @@ pub use fold::{Constant, Evaluate, fold};
 pub use fuse::{Limits, fuse, fuse_within};
 pub use inline::{has_bodies, inline};
 pub use layout::layout;
+pub use norms::norms;
 pub use overlap::{overlap, overlap_on};
 pub use pipeline::{Pass, Pipeline, Stage, order};
 pub use remat::{Remat, remat, remat_where};

@@ -3,7 +3,7 @@
 use super::ordered::check_kept;
 use super::{
     Constant, Epilogue, Target, common_subexpressions, dead_code, epilogue_where, fold,
-    fuse_within, inline, layout, overlap_on, remat_where, schedule_on, simplify,
+    fuse_within, inline, layout, norms, overlap_on, remat_where, schedule_on, simplify,
 };
 use crate::{Op, Program, Result, Scalar, Stopwatch};
 use std::time::Duration;
@@ -82,9 +82,13 @@ impl<'a> Pipeline<'a> {
 
     /// The passes after it.
     pub fn after_budget(target: Target) -> Pipeline<'a> {
-        let fused = Pipeline::new()
-            .then("remat", move |program| remat_where(program, target.recompute))
-            .then("fuse", move |program| fuse_within(program, target.regions));
+        let near =
+            Pipeline::new().then("remat", move |program| remat_where(program, target.recompute));
+        let written = match target.norms {
+            true => near.then("norms", move |program| norms(program, target.regions)),
+            false => near,
+        };
+        let fused = written.then("fuse", move |program| fuse_within(program, target.regions));
         let joined = match target.epilogue {
             Epilogue::Nothing => fused,
             which => fused.then("epilogue", move |program| epilogue_where(program, which)),

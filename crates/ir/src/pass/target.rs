@@ -17,6 +17,9 @@ pub struct Target {
     pub align: usize,
     /// How large regions may be, and how long rows.
     pub regions: Limits,
+    /// Whether norms and softmax over short rows are written out as the ops they consist of, so that
+    /// they join regions ([`norms`](super::norms)), instead of being kernels of their own.
+    pub norms: bool,
     /// Which cheap values are recomputed near their use.
     pub recompute: Remat,
     /// What can run on pieces of a product before these leave the cache or the registers: then
@@ -51,6 +54,7 @@ impl Default for Target {
         Target {
             align: 64,
             regions: Limits::default(),
+            norms: false,
             recompute: Remat::default(),
             epilogue: Epilogue::Regions,
             adds_products: &[DType::F32, DType::F64],

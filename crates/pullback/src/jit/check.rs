@@ -135,7 +135,7 @@ impl Specialisation {
 /// Whether an equation adds nothing up, so that its result must be that of plain ops bit for bit.
 fn is_pointwise(op: &Op) -> bool {
     match op {
-        Op::Region(region) => !region.body.iter().any(|inst| matches!(inst, Inst::Reduce(..))),
+        Op::Region(region) => !region.reduces(),
         other => other.is_pointwise(),
     }
 }

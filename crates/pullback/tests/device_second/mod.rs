@@ -23,8 +23,8 @@ use pullback::backend::{
 };
 use pullback::{Device, Error, ErrorKind, Op, Result, Spec};
 use pullback_cpu::Prepared;
-use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
+use pullback_ir::pass::{Limits, Target};
 use pullback_ir::{Layout, Line, Numerics};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -413,7 +413,9 @@ impl DeviceBackend for Queue {
 
     fn target(&self) -> Target {
         let scratch = self.counters.scratch_planned.load(SeqCst);
-        Target { scratch, ..pullback_cpu::TARGET }
+        // As a GPU has them: norms and sums over rows in regions.
+        let regions = Limits { columns: 4, column_row: 8192, ..pullback_cpu::TARGET.regions };
+        Target { scratch, regions, norms: true, ..pullback_cpu::TARGET }
     }
 
     fn statistics(&self) -> PoolStats {
