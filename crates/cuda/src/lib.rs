@@ -41,6 +41,7 @@
 
 mod attention;
 mod backend;
+mod batch_norm;
 mod cache;
 mod compile;
 mod custom;
