@@ -7,7 +7,7 @@ use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
 use crate::ops::copy;
 use crate::text::{PRELUDE, compute, element};
-use crate::{attention, lines};
+use crate::{attention, batch_norm, lines};
 use pullback_ir::{
     Adam, Binary, Compare, DType, Fused, Inst, Line, Op, Real, Reduction, Result, Scalar, Sgd,
     Unary, Value, element_count,
@@ -320,6 +320,9 @@ fn over(x: &Operand, shape: &[usize]) -> Operand {
 }
 
 fn batch_norm(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()> {
+    if batch_norm::forward(gpu, eps, x, out)? {
+        return Ok(());
+    }
     let (order, shape) = channels(&x[0]);
     let n = element_count(&shape[1..]);
     let mut body = Body::default();
@@ -337,6 +340,9 @@ fn batch_norm(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()
 }
 
 fn batch_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()> {
+    if batch_norm::backward(gpu, eps, x, out)? {
+        return Ok(());
+    }
     let (order, shape) = channels(&x[0]);
     let n = element_count(&shape[1..]) as f64;
     let mut body = Body::default();

@@ -44,6 +44,7 @@
 
 mod attention;
 mod backend;
+mod batch_norm;
 mod cache;
 mod compile;
 mod custom;

@@ -225,6 +225,22 @@ fn sums_of_columns_compile() {
 }
 
 #[test]
+fn batch_norm_compiles() {
+    use DType::{BF16, F16, F32, F64};
+    let names = ["STATISTICS", "MERGE_STATISTICS", "NORMALISE", "SUMS", "MERGE_SUMS", "SLOPES"];
+    let dtypes = [[BF16, F32, F32], [F32; 3], [F16; 3], [F64; 3]];
+    for name in names {
+        for of in dtypes {
+            for flags in [[0, 1, 0], [0, 0, 1], [1, 1, 0]] {
+                for vector in [1, 16 / of[0].size()] {
+                    compiles(name, &crate::batch_norm::text(name, of, flags, vector));
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn kernels_over_matrices_compile() {
     for dtype in [DType::F32, DType::F64] {
         for name in ["CHOLESKY", "LU", "QR"] {
