@@ -520,8 +520,14 @@ fn dropped_weights_are_those_of_the_cpu() {
     let Some(gpu) = device() else { return };
     let mut report = Report::default();
     for dtype in FLOATS {
-        for (keys, causal) in [(vec![2], true), (vec![2, 2], false)] {
-            let how = Attention { causal, masked: false, scale: Real(0.4), dropout: Real(0.3) };
+        let kinds = [
+            (vec![2], true, 0.3),
+            (vec![2, 2], false, 0.3),
+            (vec![0], true, 0.0),
+            (vec![0], false, 0.0),
+        ];
+        for (keys, causal, dropout) in kinds {
+            let how = Attention { causal, masked: false, scale: Real(0.4), dropout: Real(dropout) };
             let (q, k) = ([2, 4, 17, 8], [2, 2, 23, 8]);
             let count = keys.iter().product();
             let key = Array::new(DType::I64, &keys, (0..count).map(|i| 71.0 + i as f64).collect());
@@ -529,10 +535,10 @@ fn dropped_weights_are_those_of_the_cpu() {
                 Array::noise(dtype, &q, 11),
                 Array::noise(dtype, &k, 12),
                 Array::noise(dtype, &k, 13),
-                key,
             ];
+            x.extend(how.drops().then_some(key));
             let op = Op::Fused(Fused::Attention(how));
-            let name = format!("attention {dtype} {causal}");
+            let name = format!("attention {dtype} {causal} {dropout}");
             report.close(&gpu, &name, &op, &x, rounding(dtype, 10));
             let (_, made) = both(&gpu, &op, &x);
             x.push(Array::new(dtype, &q, made[0].clone()));

@@ -36,6 +36,8 @@ pub(crate) struct Gpu {
     pub stream: Handle,
     /// How many multiprocessors it has.
     pub units: usize,
+    /// Bytes of shared memory that a block may ask for.
+    pub shared: usize,
     pub kernels: Kernels,
     pool: Mutex<Pool>,
     /// Pointwise ops that were called, but are not in the stream yet.
@@ -191,9 +193,11 @@ impl Gpu {
         let (driver, found) = (initialised()?, describe(number)?);
         let ok = |code: c_int| if code == 0 { Ok(()) } else { Err(error_text(driver, code)) };
         let (mut device, mut context, mut stream) = (0, null_mut(), null_mut());
-        // SAFETY: each call writes one handle.
+        let mut shared = 0;
+        // SAFETY: each call writes one handle, or one integer.
         unsafe {
             ok((driver.cuDeviceGet)(&mut device, c_int::from(number as i16)))?;
+            ok((driver.cuDeviceGetAttribute)(&mut shared, 97, device))?;
             ok((driver.cuDevicePrimaryCtxRetain)(&mut context, device))?;
             ok((driver.cuCtxSetCurrent)(context))?;
             // Not ordered with the legacy stream of other libraries.
@@ -205,6 +209,7 @@ impl Gpu {
             context: Handle(context),
             stream: Handle(stream),
             units: found.units,
+            shared: shared as usize,
             kernels: Kernels::new(found.capability),
             pool: Mutex::new(Pool::default()),
             queue: Mutex::default(),
@@ -505,7 +510,26 @@ impl Gpu {
     /// Launches a kernel; parameters are words of eight bytes.
     #[inline]
     pub fn launch(&self, kernel: Handle, grid: usize, block: usize, words: &[u64]) -> Result<()> {
+        self.launch_with(kernel, grid, block, 0, words)
+    }
+
+    /// The same with bytes of shared memory beside those that the kernel declares.
+    #[inline]
+    pub fn launch_with(
+        &self,
+        kernel: Handle,
+        grid: usize,
+        block: usize,
+        shared: usize,
+        words: &[u64],
+    ) -> Result<()> {
         self.enter();
+        // More than every device has, which must be asked for.
+        if shared > 48 << 10 {
+            // SAFETY: the kernel lives as long as the process; 8 is the largest dynamic size.
+            let code = unsafe { (self.driver.cuFuncSetAttribute)(kernel.0, 8, shared as c_int) };
+            self.ok("launch", code)?;
+        }
         let mut size = size_of_val(words);
         // A buffer with all parameters, and its size.
         let mut extra: [Ptr; 5] = [
@@ -531,7 +555,7 @@ impl Gpu {
                 block as u32,
                 1,
                 1,
-                0,
+                shared as u32,
                 self.stream().0,
                 null_mut(),
                 extra.as_mut_ptr(),

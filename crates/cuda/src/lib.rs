@@ -58,6 +58,9 @@ mod dnn_graph;
 mod dnn_tests;
 mod faults;
 mod fft;
+mod flash;
+#[cfg(test)]
+mod flash_tests;
 mod fused;
 #[cfg(test)]
 mod golden;
