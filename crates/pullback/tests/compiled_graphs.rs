@@ -198,9 +198,12 @@ fn a_bias_and_a_wide_result_come_with_the_product() {
         let plain = jit(|x: &Tensor| x.matmul(&w) + &b);
         let wide = jit(|x: &Tensor| x.matmul(&w).cast(DType::F32));
         let both = jit(|x: &Tensor| (x.matmul(&w) + &b).cast(DType::F32));
+        let plain: &dyn Fn() -> Tensor = &|| plain.of(&x);
+        let (wide, both): (&dyn Fn() -> Tensor, &dyn Fn() -> Tensor) =
+            (&|| wide.of(&x), &|| both.of(&x));
         for _ in 0..3 {
-            for (of, with) in [(&plain, 1.0), (&wide, 0.0), (&both, 1.0)] {
-                let got = of.of(&x).cast(DType::F64).to_vec::<f64>();
+            for (of, with) in [(plain, 1.0), (wide, 0.0), (both, 1.0)] {
+                let got = of().cast(DType::F64).to_vec::<f64>();
                 for (k, (g, w)) in got.iter().zip(&want).enumerate() {
                     let w = w + with * f64::from(bias[k % 32]);
                     assert!((g - w).abs() <= 2e-2 * (1.0 + w.abs()), "{dtype}: {g}, {w}");
@@ -209,7 +212,7 @@ fn a_bias_and_a_wide_result_come_with_the_product() {
         }
         if is_gpu() {
             // Rounded once, from the sums.
-            let got = wide.of(&x).cast(DType::F64).to_vec::<f64>();
+            let got = wide().cast(DType::F64).to_vec::<f64>();
             let near = |(g, w): (&f64, &f64)| (g - w).abs() <= 1e-4 * (1.0 + w.abs());
             assert!(got.iter().zip(&want).all(near), "{dtype}");
         }
