@@ -117,6 +117,7 @@ impl DeviceBackend for Backend {
             align: 256,
             epilogue: false,
             adds_products: &[DType::F32, DType::F64],
+            channels_last: &[DType::BF16, DType::F16],
             // On the stream of `nccl.rs`.
             overlap: true,
             scratch: true,

@@ -61,6 +61,8 @@ mod golden;
 mod gpu;
 mod held;
 mod host;
+#[cfg(test)]
+mod image_tests;
 mod linalg;
 mod lines;
 mod loops;

@@ -2,8 +2,8 @@
 
 use super::ordered::check_kept;
 use super::{
-    Constant, Target, common_subexpressions, dead_code, epilogue, fold, fuse_within, inline,
-    layout, overlap_on, remat_where, schedule_on, simplify,
+    Constant, Target, channels_last, common_subexpressions, dead_code, epilogue, fold, fuse_within,
+    inline, layout, overlap_on, remat_where, schedule_on, simplify,
 };
 use crate::{Op, Program, Result, Scalar, Stopwatch};
 use std::time::Duration;
@@ -82,7 +82,14 @@ impl<'a> Pipeline<'a> {
 
     /// The passes after it.
     pub fn after_budget(target: Target) -> Pipeline<'a> {
-        let fused = Pipeline::new()
+        let images = match target.channels_last {
+            [] => Pipeline::new(),
+            dtypes => Pipeline::new()
+                .then("channels_last", move |program| channels_last(program, dtypes))
+                .then("simplify", simplify)
+                .then("dead_code", dead_code),
+        };
+        let fused = images
             .then("remat", move |program| remat_where(program, target.recompute))
             .then("fuse", move |program| fuse_within(program, target.regions));
         let joined = match target.epilogue {
