@@ -373,7 +373,7 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         }
         Op::Dot => dot::dot(x[0], x[1], y),
         Op::Conv(c) => conv::conv(c, x[0], x[1], y),
-        Op::Pool(p) => pool::pool(p, x[0], y),
+        Op::Pool(p) => pool::pool(p, x[0], x.get(1).copied(), y),
         Op::Linalg(f) => {
             return linalg::linalg(*f, x, out).map_err(|e| e.explain(op));
         }

@@ -25,6 +25,7 @@ pub const TARGET: Target = Target {
     epilogue: Epilogue::Regions,
     // Narrow floats are excluded: they are rounded once, after the whole sum.
     adds_products: &[DType::F32, DType::F64],
+    channels_last: &[],
     // By the group's own thread.
     overlap: true,
     // A kernel that finds no memory panics.

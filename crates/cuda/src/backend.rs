@@ -121,6 +121,7 @@ impl DeviceBackend for Backend {
             norms: true,
             epilogue: Epilogue::Library,
             adds_products: &[DType::F32, DType::F64],
+            channels_last: &[DType::BF16, DType::F16],
             // On the stream of `nccl.rs`.
             overlap: true,
             scratch: true,

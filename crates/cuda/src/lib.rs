@@ -68,6 +68,8 @@ mod gpu;
 mod graph;
 mod held;
 mod host;
+#[cfg(test)]
+mod image_tests;
 mod linalg;
 mod lines;
 mod loops;

@@ -225,6 +225,20 @@ fn sums_of_columns_compile() {
 }
 
 #[test]
+fn windows_compile() {
+    let names = ["COLUMNS", "FOLD", "POOL", "SPREAD", "TAKE", "GIVE"];
+    for name in names {
+        for dtype in [DType::F32, DType::BF16, DType::F64] {
+            for wide in [false, true] {
+                let more = "#define FILTER 0\n";
+                compiles(name, &crate::window::text(name, dtype, more, wide));
+            }
+        }
+    }
+    compiles("argmax", &crate::window::text("POOL", DType::I32, "#define ARGMAX", false));
+}
+
+#[test]
 fn batch_norm_compiles() {
     use DType::{BF16, F16, F32, F64};
     let names = ["STATISTICS", "MERGE_STATISTICS", "NORMALISE", "SUMS", "MERGE_SUMS", "SLOPES"];

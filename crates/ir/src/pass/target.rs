@@ -28,6 +28,9 @@ pub struct Target {
     /// The dtypes in which a product of matrices can be added to existing memory, instead of
     /// written.
     pub adds_products: &'static [DType],
+    /// The dtypes in which images are convolved with the channels last
+    /// ([`channels_last`](super::channels_last())).
+    pub channels_last: &'static [DType],
     /// Whether a collective can run while the program computes ([`overlap`](super::overlap)).
     pub overlap: bool,
     /// Whether kernels take memory while a program runs, and so may fail for want of it
@@ -58,6 +61,7 @@ impl Default for Target {
             recompute: Remat::default(),
             epilogue: Epilogue::Regions,
             adds_products: &[DType::F32, DType::F64],
+            channels_last: &[],
             overlap: true,
             scratch: false,
         }
