@@ -49,7 +49,7 @@ pub(crate) struct Tile {
     pub blocks: usize,
 }
 
-const fn tile(warps: usize, height: usize, rows: usize, blocks: usize) -> Tile {
+pub(crate) const fn tile(warps: usize, height: usize, rows: usize, blocks: usize) -> Tile {
     Tile { warps, height, rows, blocks }
 }
 
@@ -73,14 +73,15 @@ impl Form {
         let wide = self.width.max(self.value) > 64;
         match (kernel, self.dtype == DType::F32, wide) {
             (Kernel::Rows, ..) => &const { [tile(8, 1, 16, 1)] },
-            (Kernel::Forward, true, false) if self.exact => &const { [tile(4, 1, 32, 3)] },
+            (Kernel::Forward, true, false) if self.exact => &const { [tile(4, 1, 32, 4)] },
             (Kernel::Forward, true, false) => &const { [tile(4, 2, 32, 3)] },
             (Kernel::Forward, true, true) => &const { [tile(4, 1, 32, 2), tile(4, 1, 16, 2)] },
             (Kernel::Forward, false, false) => &const { [tile(4, 2, 64, 2)] },
-            (Kernel::Forward, false, true) => &const { [tile(4, 1, 64, 2)] },
-            (_, true, false) => &const { [tile(4, 1, 32, 3)] },
+            (Kernel::Forward, false, true) => &const { [tile(4, 2, 32, 2)] },
+            (_, true, false) if self.exact => &const { [tile(4, 1, 32, 3)] },
+            (_, true, false) => &const { [tile(4, 2, 32, 2), tile(4, 1, 32, 3)] },
             (_, true, true) => &const { [tile(8, 1, 32, 1), tile(4, 1, 32, 1), tile(2, 1, 16, 2)] },
-            (_, false, false) => &const { [tile(4, 1, 64, 2)] },
+            (_, false, false) => &const { [tile(4, 2, 32, 2)] },
             (_, false, true) => &const { [tile(4, 1, 32, 2)] },
         }
     }
@@ -266,8 +267,8 @@ pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand
     };
     let (Some(lse), DType::F32) = (view(&out[1], 1), out[1].dtype) else { return Ok(false) };
     let mut held = Vec::new();
-    for k in 0..3 {
-        job.views[k] = seen(gpu, &x[k], &mut held)?;
+    for (to, x) in job.views.iter_mut().zip(&x[..3]) {
+        *to = seen(gpu, x, &mut held)?;
     }
     (job.views[3], job.views[4]) = (o, lse);
     job.launch(gpu, Kernel::Forward, tile)?;
