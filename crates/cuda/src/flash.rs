@@ -18,10 +18,14 @@ pub(crate) const TEXT: &str =
 
 /// Widest heads.
 const WIDEST: usize = 128;
+/// Queries of a head that take a block each, whose threads share the keys.
+const FEW: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
     Forward,
+    /// Forward of few queries.
+    Few,
     /// Numbers of each query that both other kernels of the vjp read.
     Rows,
     Queries,
@@ -32,6 +36,7 @@ impl Kernel {
     fn name(self) -> &'static str {
         match self {
             Kernel::Forward => "FORWARD",
+            Kernel::Few => "FEW",
             Kernel::Rows => "ROWS",
             Kernel::Queries => "DQ",
             Kernel::Keys => "DKV",
@@ -72,7 +77,7 @@ impl Form {
     pub fn tiles(&self, kernel: Kernel) -> &'static [Tile] {
         let wide = self.width.max(self.value) > 64;
         match (kernel, self.dtype == DType::F32, wide) {
-            (Kernel::Rows, ..) => &const { [tile(8, 1, 16, 1)] },
+            (Kernel::Rows | Kernel::Few, ..) => &const { [tile(8, 1, 16, 2)] },
             (Kernel::Forward, true, false) if self.exact => &const { [tile(4, 1, 32, 4)] },
             (Kernel::Forward, true, false) => &const { [tile(4, 2, 32, 3)] },
             (Kernel::Forward, true, true) => &const { [tile(4, 1, 32, 2), tile(4, 1, 16, 2)] },
@@ -94,6 +99,11 @@ impl Form {
             Kernel::Forward => near,
             Kernel::Queries | Kernel::Keys => near + far,
             Kernel::Rows => return 0,
+            Kernel::Few => {
+                // Two numbers and a row of values for each group of lanes.
+                let lanes = self.width.max(self.value) * self.dtype.size() / 16;
+                return 32 * tile.warps / lanes.next_power_of_two() * (2 + self.value) * 4;
+            }
         };
         16 * tile.warps * tile.height * own + 2 * tile.rows * (near + far + 8)
     }
@@ -242,6 +252,7 @@ impl Job {
         let heads = self.batch * self.heads;
         let grid = match kernel {
             Kernel::Forward | Kernel::Queries => heads * self.queries.div_ceil(high),
+            Kernel::Few => heads * self.queries,
             Kernel::Keys => self.batch * self.groups * self.keys.div_ceil(high),
             Kernel::Rows => (heads * self.queries).div_ceil(4 * tile.warps),
         };
@@ -262,7 +273,8 @@ impl Job {
 /// Forward; false, and nothing done, if these kernels do not take it.
 pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<bool> {
     let Some(mut job) = Job::of(gpu, how, x) else { return Ok(false) };
-    let (Some(tile), Some(o)) = (job.tile(gpu, Kernel::Forward), aligned(&out[0])) else {
+    let kernel = if job.queries <= FEW { Kernel::Few } else { Kernel::Forward };
+    let (Some(tile), Some(o)) = (job.tile(gpu, kernel), aligned(&out[0])) else {
         return Ok(false);
     };
     let (Some(lse), DType::F32) = (view(&out[1], 1), out[1].dtype) else { return Ok(false) };
@@ -271,7 +283,7 @@ pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand
         *to = seen(gpu, x, &mut held)?;
     }
     (job.views[3], job.views[4]) = (o, lse);
-    job.launch(gpu, Kernel::Forward, tile)?;
+    job.launch(gpu, kernel, tile)?;
     Ok(true)
 }
 

@@ -1,5 +1,5 @@
 // Attention that stores no scores, by tensor cores: FORWARD, and for the vjp ROWS (sums of queries),
-// DQ and DKV. A block holds a tile of BM rows (queries, or keys in DKV), a warp 16·MT of them; the
+// DQ and DKV; and FEW, forward of few queries, where a block has one. Of the others, a block holds a tile of BM rows (queries, or keys in DKV), a warp 16·MT of them; the
 // other side comes in tiles of BN rows, the next one on its way while this one is used. Scores, or
 // their transposes in DKV, stay in registers: a result of one product is a left factor of the next.
 //
@@ -450,5 +450,82 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Params p) {
   const i64 to = p.dk.row;
   write<PD, D>(of_head<E>(p.dk, b, shared), to, own, keys, dk, (float)p.scale);
   write<PW, W>(of_head<E>(p.dv, b, shared), p.dv.row, own, keys, dv, 1.f);
+}
+#endif
+
+#ifdef FEW
+// Each element of 16 bytes of a row has a lane; rows are dealt out to PARTS groups of lanes, each of
+// which has a softmax of its own.
+constexpr int WIDER = (D > W ? D : W) / PER;
+constexpr int LANES = WIDER > 16 ? 32 : WIDER > 8 ? 16 : WIDER > 4 ? 8 : WIDER > 2 ? 4 : WIDER;
+constexpr int PARTS = THREADS / LANES, AT_ONCE = 8;
+struct __align__(16) Some { u32 word[4]; };
+FN float element(const Some& x, int e) {
+  E y;
+  if (NARROW) y.v = (u16)(x.word[e / 2] >> (e % 2 * 16));
+  else y.v = __uint_as_float(x.word[e % 4]);
+  return load(y);
+}
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Params p) {
+  extern __shared__ __align__(128) char memory[];
+  const int heads = p.heads, queries = p.queries, keys = p.keys;
+  const int query = blockIdx.x % queries, nth = blockIdx.x / queries;
+  const int b = nth / heads, h = nth % heads, shared = h / (heads / (int)p.groups);
+  const int part = threadIdx.x / LANES, at = threadIdx.x % LANES * PER;
+  const int reach = CAUSAL && query < keys ? query + 1 : keys;
+  const E *q = of_head<const E>(p.q, b, h) + query * p.q.row + at;
+  const E *k = of_head<const E>(p.k, b, shared) + at, *v = of_head<const E>(p.v, b, shared) + at;
+  const M* mask = of_head<const M>(p.mask, b, h);
+  const float scale = (float)(p.scale * 1.4426950408889634);
+  float x[PER] = {}, o[PER] = {}, top = NEVER, sum = 0.f;
+  if (at < D) {
+    const Some some = *(const Some*)q;
+    EACH(e, PER) x[e] = element(some, e) * scale;
+  }
+  for (int start = part; start - part < reach; start += PARTS * AT_ONCE) {
+    Some ks[AT_ONCE] = {}, vs[AT_ONCE] = {};
+    EACH(i, AT_ONCE) {
+      const int key = start + i * PARTS;
+      if (key < reach && at < D) ks[i] = *(const Some*)(k + key * p.k.row);
+      if (key < reach && at < W) vs[i] = *(const Some*)(v + key * p.v.row);
+    }
+    float score[AT_ONCE], most = top;
+    EACH(i, AT_ONCE) {
+      float y = 0.f;
+      EACH(e, PER) y += x[e] * element(ks[i], e);
+      for (int d = LANES / 2; d > 0; d /= 2) y += __shfl_xor_sync(~0u, y, d);
+      const int key = start + i * PARTS;
+      score[i] = key < reach ? masked(p, mask, y, query, key) : NEVER;
+      most = fmaxf(most, score[i]);
+    }
+    const float shift = most == NEVER ? 0.f : most, fade = power_of_two(top - shift);
+    top = most;
+    sum *= fade;
+    EACH(e, PER) o[e] *= fade;
+    EACH(i, AT_ONCE) {
+      const float weight = power_of_two(score[i] - shift);
+      sum += weight;
+      EACH(e, PER) o[e] += weight * element(vs[i], e);
+    }
+  }
+  // Of all parts, in order.
+  float *tops = (float*)memory, *sums = tops + PARTS, *values = sums + PARTS;
+  if (threadIdx.x % LANES == 0) { tops[part] = top; sums[part] = sum; }
+  EACH(e, PER) if (at + e < W) values[part * W + at + e] = o[e];
+  __syncthreads();
+  for (int c = threadIdx.x; c < W; c += THREADS) {
+    float most = NEVER, total = 0.f, y = 0.f;
+    for (int i = 0; i < PARTS; i++) most = fmaxf(most, tops[i]);
+    const float shift = most == NEVER ? 0.f : most;
+    for (int i = 0; i < PARTS; i++) {
+      const float fade = power_of_two(tops[i] - shift);
+      total += sums[i] * fade;
+      y += values[i * W + c] * fade;
+    }
+    const bool none = most == NEVER && total == 0.f;
+    store(of_head<E>(p.o, b, h)[query * p.o.row + c], none ? 0.f : y / total);
+    const float log = none ? NEVER : shift * LN_2 + logf(total);
+    if (c == 0) of_head<float>(p.lse, b, h)[query * p.lse.row] = log;
+  }
 }
 #endif
