@@ -18,10 +18,14 @@ pub(crate) const TEXT: &str =
 
 /// Widest heads.
 const WIDEST: usize = 128;
+/// Queries of a head that take a block each, whose threads share the keys.
+const FEW: usize = 4;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kernel {
     Forward,
+    /// Forward of few queries.
+    Few,
     /// Numbers of each query that both other kernels of the vjp read.
     Rows,
     Queries,
@@ -32,6 +36,7 @@ impl Kernel {
     fn name(self) -> &'static str {
         match self {
             Kernel::Forward => "FORWARD",
+            Kernel::Few => "FEW",
             Kernel::Rows => "ROWS",
             Kernel::Queries => "DQ",
             Kernel::Keys => "DKV",
@@ -49,7 +54,7 @@ pub(crate) struct Tile {
     pub blocks: usize,
 }
 
-const fn tile(warps: usize, height: usize, rows: usize, blocks: usize) -> Tile {
+pub(crate) const fn tile(warps: usize, height: usize, rows: usize, blocks: usize) -> Tile {
     Tile { warps, height, rows, blocks }
 }
 
@@ -72,15 +77,16 @@ impl Form {
     pub fn tiles(&self, kernel: Kernel) -> &'static [Tile] {
         let wide = self.width.max(self.value) > 64;
         match (kernel, self.dtype == DType::F32, wide) {
-            (Kernel::Rows, ..) => &const { [tile(8, 1, 16, 1)] },
-            (Kernel::Forward, true, false) if self.exact => &const { [tile(4, 1, 32, 3)] },
+            (Kernel::Rows | Kernel::Few, ..) => &const { [tile(8, 1, 16, 2)] },
+            (Kernel::Forward, true, false) if self.exact => &const { [tile(4, 1, 32, 4)] },
             (Kernel::Forward, true, false) => &const { [tile(4, 2, 32, 3)] },
             (Kernel::Forward, true, true) => &const { [tile(4, 1, 32, 2), tile(4, 1, 16, 2)] },
             (Kernel::Forward, false, false) => &const { [tile(4, 2, 64, 2)] },
-            (Kernel::Forward, false, true) => &const { [tile(4, 1, 64, 2)] },
-            (_, true, false) => &const { [tile(4, 1, 32, 3)] },
+            (Kernel::Forward, false, true) => &const { [tile(4, 2, 32, 2)] },
+            (_, true, false) if self.exact => &const { [tile(4, 1, 32, 3)] },
+            (_, true, false) => &const { [tile(4, 2, 32, 2), tile(4, 1, 32, 3)] },
             (_, true, true) => &const { [tile(8, 1, 32, 1), tile(4, 1, 32, 1), tile(2, 1, 16, 2)] },
-            (_, false, false) => &const { [tile(4, 1, 64, 2)] },
+            (_, false, false) => &const { [tile(4, 2, 32, 2)] },
             (_, false, true) => &const { [tile(4, 1, 32, 2)] },
         }
     }
@@ -93,6 +99,11 @@ impl Form {
             Kernel::Forward => near,
             Kernel::Queries | Kernel::Keys => near + far,
             Kernel::Rows => return 0,
+            Kernel::Few => {
+                // Two numbers and a row of values for each group of lanes.
+                let lanes = self.width.max(self.value) * self.dtype.size() / 16;
+                return 32 * tile.warps / lanes.next_power_of_two() * (2 + self.value) * 4;
+            }
         };
         16 * tile.warps * tile.height * own + 2 * tile.rows * (near + far + 8)
     }
@@ -241,6 +252,7 @@ impl Job {
         let heads = self.batch * self.heads;
         let grid = match kernel {
             Kernel::Forward | Kernel::Queries => heads * self.queries.div_ceil(high),
+            Kernel::Few => heads * self.queries,
             Kernel::Keys => self.batch * self.groups * self.keys.div_ceil(high),
             Kernel::Rows => (heads * self.queries).div_ceil(4 * tile.warps),
         };
@@ -261,16 +273,17 @@ impl Job {
 /// Forward; false, and nothing done, if these kernels do not take it.
 pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<bool> {
     let Some(mut job) = Job::of(gpu, how, x) else { return Ok(false) };
-    let (Some(tile), Some(o)) = (job.tile(gpu, Kernel::Forward), aligned(&out[0])) else {
+    let kernel = if job.queries <= FEW { Kernel::Few } else { Kernel::Forward };
+    let (Some(tile), Some(o)) = (job.tile(gpu, kernel), aligned(&out[0])) else {
         return Ok(false);
     };
     let (Some(lse), DType::F32) = (view(&out[1], 1), out[1].dtype) else { return Ok(false) };
     let mut held = Vec::new();
-    for k in 0..3 {
-        job.views[k] = seen(gpu, &x[k], &mut held)?;
+    for (to, x) in job.views.iter_mut().zip(&x[..3]) {
+        *to = seen(gpu, x, &mut held)?;
     }
     (job.views[3], job.views[4]) = (o, lse);
-    job.launch(gpu, Kernel::Forward, tile)?;
+    job.launch(gpu, kernel, tile)?;
     Ok(true)
 }
 

@@ -1,5 +1,5 @@
 // Attention that stores no scores, by tensor cores: FORWARD, and for the vjp ROWS (sums of queries),
-// DQ and DKV. A block holds a tile of BM rows (queries, or keys in DKV), a warp 16·MT of them; the
+// DQ and DKV; and FEW, forward of few queries, where a block has one. Of the others, a block holds a tile of BM rows (queries, or keys in DKV), a warp 16·MT of them; the
 // other side comes in tiles of BN rows, the next one on its way while this one is used. Scores, or
 // their transposes in DKV, stay in registers: a result of one product is a left factor of the next.
 //
@@ -38,12 +38,13 @@ template <class T> FN T* of_head(const View& x, int b, int h) {
 
 struct Left { u32 x[4], y[4]; };
 struct Right { u32 x[2], y[2]; };
-// What tensor cores take of an element, and what that leaves out.
+// What tensor cores take of an element of f32, and what that leaves out: 11 bits of mantissa each,
+// to nearest. (If the first is not the number nearest to NaN, the second is NaN.)
 FN void part(u32& x, u32& y) {
-  if (NARROW) return;
+  if (NARROW || !EXACT) return;
   const float all = __uint_as_float(x);
-  x = to_tf32(all);
-  if (EXACT) y = __float_as_uint(all - __uint_as_float(x));
+  x = (x + 0x1000) & 0xffffe000;
+  y = __float_as_uint(all - __uint_as_float(x));
 }
 FN void add_product(float* c, const Left& a, const Right& b) {
   if (EXACT) { mma(E(), c, a.y, b.x); mma(E(), c, a.x, b.y); }
@@ -85,7 +86,8 @@ FN void weights(Left* f, float (*x)[4]) {
         const float* c = x[2 * s + i / 2] + (i & 1) * 2;
         f[s].x[i] = word(E(), c[0], c[1]);
       } else {
-        f[s].x[i] = __float_as_uint(x[s][(i & 1) * 2 + i / 2]);
+        const float c = x[s][(i & 1) * 2 + i / 2];
+        f[s].x[i] = EXACT ? __float_as_uint(c) : to_tf32(c);
         part(f[s].x[i], f[s].y[i]);
       }
     }
@@ -101,6 +103,15 @@ FN void tile(u32 to, const E* from, i64 stride, int first, int count) {
     const bool real = first + r < count && c * PER < WIDTH;
     const E* x = real ? from + (first + r) * stride + c * PER : from;
     if (ALL % THREADS == 0 || at < ALL) copy16(to + r * Row<P>::bytes + c * 16, x, real);
+  }
+}
+// The elements of a tile that this thread has copied, rounded to TF32 where products are of that.
+template <int N, int P> FN void round_tile(u32 at) {
+  if (NARROW || EXACT) return;
+  constexpr int CHUNKS = P / PER, ALL = N * CHUNKS;
+  EACH(i, (ALL + THREADS - 1) / THREADS) {
+    const int k = i * THREADS + threadIdx.x;
+    if (ALL % THREADS == 0 || k < ALL) round_four(at + k / CHUNKS * Row<P>::bytes + k % CHUNKS * 16);
   }
 }
 // x = a·bᵀ of 16·MT rows and BN rows.
@@ -191,33 +202,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Params p) {
   tile<BN, PD, D>(stages, k, p.k.row, 0, keys);
   tile<BN, PW, W>(stages + NEAR, v, p.v.row, 0, keys);
   const float scale = (float)(p.scale * 1.4426950408889634);
+  wait_for_copies();
+  round_tile<BM, PD>(sq);
   float o[MT][PW / 8][4] = {}, top[MT][2], sum[MT][2];
   EACH(m, MT) EACH(half, 2) { top[m][half] = NEVER; sum[m][half] = 0.f; }
   for (int j = 0; j < count; j++) {
-    wait_for_copies();
-    __syncthreads();
     const u32 near = stages + (j & 1) * STAGE, next = stages + (~j & 1) * STAGE;
+    wait_for_copies();
+    round_tile<BN, PD>(near);
+    round_tile<BN, PW>(near + NEAR);
+    __syncthreads();
     if (j + 1 < count) {
       tile<BN, PD, D>(next, k, p.k.row, (j + 1) * BN, keys);
       tile<BN, PW, W>(next + NEAR, v, p.v.row, (j + 1) * BN, keys);
     }
-    // All of these keys come after the queries of this warp.
-    if (CAUSAL && j * BN >= own + 16 * MT) continue;
+    // All of these keys come after the queries of this warp, or it has none.
+    if (own >= queries || (CAUSAL && j * BN >= own + 16 * MT)) continue;
     float x[MT][BN / 8][4];
     across<PD>(x, sq + warp * 16 * MT * Row<PD>::bytes, near);
     const bool edge = (j + 1) * BN > keys || (CAUSAL && (j + 1) * BN > own + 1);
     EACH(m, MT) {
       EACH(half, 2) {
         const int query = own + m * 16 + half * 8 + (lane >> 2);
-        float most = top[m][half];
+        const int from = j * BN + (lane & 3) * 2;
         EACH(n, BN / 8)
           EACH(e, 2) {
-            const int key = j * BN + n * 8 + (lane & 3) * 2 + e;
             float& y = x[m][n][half * 2 + e];
-            y = masked(p, mask, y * scale, query, key);
-            if (edge && (key >= keys || (CAUSAL && key > query))) y = NEVER;
-            most = fmaxf(most, y);
+            y = masked(p, mask, y * scale, query, from + n * 8 + e);
           }
+        if (edge) {
+          const int seen = (CAUSAL && query < keys ? query + 1 : keys) - from;
+          EACH(n, BN / 8)
+            EACH(e, 2) if (n * 8 + e >= seen) x[m][n][half * 2 + e] = NEVER;
+        }
+        float most = top[m][half];
+        EACH(n, BN / 8) EACH(e, 2) most = fmaxf(most, x[m][n][half * 2 + e]);
         most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
         most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
         // A query that sees no key so far has weights of zero, not of NaN.
@@ -251,7 +270,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Params p) {
       const float log = none ? NEVER : (most == NEVER ? 0.f : most * LN_2) + logf(total);
       if ((lane & 3) == 0 && query < queries) lse[query * p.lse.row] = log;
     }
-  wait_for_copies();
   write<PW, W>(of_head<E>(p.o, b, h), p.o.row, own, queries, o, 1.f);
 }
 #endif
@@ -301,6 +319,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Params p) {
   tile<BN, PD, D>(stages, k, p.k.row, 0, keys);
   tile<BN, PW, W>(stages + NEAR, v, p.v.row, 0, keys);
   const float scale = (float)(p.scale * 1.4426950408889634);
+  wait_for_copies();
+  round_tile<BM, PD>(sq);
+  round_tile<BM, PW>(sdy);
   float dq[MT][PD / 8][4] = {};
   float2 row[MT][2];
   EACH(m, MT)
@@ -310,31 +331,42 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Params p) {
       if (query < queries) row[m][half] = p.rows[(i64)nth * queries + query];
     }
   for (int j = 0; j < count; j++) {
-    wait_for_copies();
-    __syncthreads();
     const u32 near = stages + (j & 1) * STAGE, next = stages + (~j & 1) * STAGE;
+    wait_for_copies();
+    round_tile<BN, PD>(near);
+    round_tile<BN, PW>(near + NEAR);
+    __syncthreads();
     if (j + 1 < count) {
       tile<BN, PD, D>(next, k, p.k.row, (j + 1) * BN, keys);
       tile<BN, PW, W>(next + NEAR, v, p.v.row, (j + 1) * BN, keys);
     }
-    if (CAUSAL && j * BN >= own + 16 * MT) continue;
+    if (own >= queries || (CAUSAL && j * BN >= own + 16 * MT)) continue;
     float x[MT][BN / 8][4], dx[MT][BN / 8][4];
     across<PD>(x, sq + warp * 16 * MT * Row<PD>::bytes, near);
     across<PW>(dx, sdy + warp * 16 * MT * Row<PW>::bytes, near + NEAR);
     const bool edge = (j + 1) * BN > keys || (CAUSAL && (j + 1) * BN > own + 1);
     EACH(m, MT)
-      EACH(n, BN / 8)
-        EACH(e, 4) {
-          const int query = own + m * 16 + e / 2 * 8 + (lane >> 2);
-          const int key = j * BN + n * 8 + (lane & 3) * 2 + (e & 1);
-          float y = masked(p, mask, x[m][n][e] * scale, query, key);
-          if (edge && (key >= keys || (CAUSAL && key > query))) y = NEVER;
-          const float2 of = row[m][e / 2];
-          dx[m][n][e] = power_of_two(y - of.x) * (dx[m][n][e] - of.y);
+      EACH(half, 2) {
+        const int query = own + m * 16 + half * 8 + (lane >> 2), from = j * BN + (lane & 3) * 2;
+        const float2 of = row[m][half];
+        EACH(n, BN / 8)
+          EACH(e, 2) {
+            float& y = x[m][n][half * 2 + e];
+            y = masked(p, mask, y * scale, query, from + n * 8 + e) - of.x;
+          }
+        if (edge) {
+          const int seen = (CAUSAL && query < keys ? query + 1 : keys) - from;
+          EACH(n, BN / 8)
+            EACH(e, 2) if (n * 8 + e >= seen) x[m][n][half * 2 + e] = NEVER;
         }
+        EACH(n, BN / 8)
+          EACH(e, 2) {
+            float& dy = dx[m][n][half * 2 + e];
+            dy = power_of_two(x[m][n][half * 2 + e]) * (dy - of.y);
+          }
+      }
     down<PD>(dq, dx, near);
   }
-  wait_for_copies();
   write<PD, D>(of_head<E>(p.dq, b, h), p.dq.row, own, queries, dq, (float)p.scale);
 }
 #endif
@@ -367,15 +399,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Params p) {
   tile<BM, PW, W>(sv, of_head<const E>(p.v, b, shared), p.v.row, first, keys);
   if (count > 0) fetch(stages, 0);
   const float scale = (float)(p.scale * 1.4426950408889634);
+  wait_for_copies();
+  round_tile<BM, PD>(sk);
+  round_tile<BM, PW>(sv);
   float dk[MT][PD / 8][4] = {}, dv[MT][PW / 8][4] = {};
   for (int i = 0; i < count; i++) {
-    wait_for_copies();
-    __syncthreads();
     const u32 near = stages + (i & 1) * STAGE;
+    wait_for_copies();
+    round_tile<BN, PD>(near);
+    round_tile<BN, PW>(near + NEAR);
+    __syncthreads();
     if (i + 1 < count) fetch(stages + (~i & 1) * STAGE, i + 1);
     const int start = (from + i % of_one) * BN;
-    // All of these queries come before the keys of this warp.
-    if (CAUSAL && start + BN <= own) continue;
+    // All of these queries come before the keys of this warp, or it has none.
+    if (own >= keys || (CAUSAL && start + BN <= own)) continue;
     float x[MT][BN / 8][4], dx[MT][BN / 8][4];
     across<PD>(x, sk + warp * 16 * MT * Row<PD>::bytes, near);
     across<PW>(dx, sv + warp * 16 * MT * Row<PW>::bytes, near + NEAR);
@@ -389,19 +426,106 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Params p) {
         EACH(m, MT)
           EACH(half, 2) {
             const int key = own + m * 16 + half * 8 + (lane >> 2), c = half * 2 + e;
-            float y = masked(p, mask, x[m][n][c] * scale, query, key);
-            if (edge && key > query) y = NEVER;
-            y = power_of_two(y - of.x);
-            x[m][n][c] = y;
-            dx[m][n][c] = y * (dx[m][n][c] - of.y);
+            x[m][n][c] = masked(p, mask, x[m][n][c] * scale, query, key) - of.x;
+            dx[m][n][c] -= of.y;
           }
       }
+    if (edge) {
+      EACH(m, MT)
+        EACH(half, 2) {
+          const int hidden = own + m * 16 + half * 8 + (lane >> 2) - start - (lane & 3) * 2;
+          EACH(n, BN / 8)
+            EACH(e, 2) if (n * 8 + e < hidden) x[m][n][half * 2 + e] = NEVER;
+        }
+    }
+    EACH(m, MT)
+      EACH(n, BN / 8)
+        EACH(e, 4) {
+          x[m][n][e] = power_of_two(x[m][n][e]);
+          dx[m][n][e] *= x[m][n][e];
+        }
     down<PW>(dv, x, near + NEAR);
     down<PD>(dk, dx, near);
   }
-  wait_for_copies();
   const i64 to = p.dk.row;
   write<PD, D>(of_head<E>(p.dk, b, shared), to, own, keys, dk, (float)p.scale);
   write<PW, W>(of_head<E>(p.dv, b, shared), p.dv.row, own, keys, dv, 1.f);
+}
+#endif
+
+#ifdef FEW
+// Each element of 16 bytes of a row has a lane; rows are dealt out to PARTS groups of lanes, each of
+// which has a softmax of its own.
+constexpr int WIDER = (D > W ? D : W) / PER;
+constexpr int LANES = WIDER > 16 ? 32 : WIDER > 8 ? 16 : WIDER > 4 ? 8 : WIDER > 2 ? 4 : WIDER;
+constexpr int PARTS = THREADS / LANES, AT_ONCE = 8;
+struct __align__(16) Some { u32 word[4]; };
+FN float element(const Some& x, int e) {
+  E y;
+  if (NARROW) y.v = (u16)(x.word[e / 2] >> (e % 2 * 16));
+  else y.v = __uint_as_float(x.word[e % 4]);
+  return load(y);
+}
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Params p) {
+  extern __shared__ __align__(128) char memory[];
+  const int heads = p.heads, queries = p.queries, keys = p.keys;
+  const int query = blockIdx.x % queries, nth = blockIdx.x / queries;
+  const int b = nth / heads, h = nth % heads, shared = h / (heads / (int)p.groups);
+  const int part = threadIdx.x / LANES, at = threadIdx.x % LANES * PER;
+  const int reach = CAUSAL && query < keys ? query + 1 : keys;
+  const E *q = of_head<const E>(p.q, b, h) + query * p.q.row + at;
+  const E *k = of_head<const E>(p.k, b, shared) + at, *v = of_head<const E>(p.v, b, shared) + at;
+  const M* mask = of_head<const M>(p.mask, b, h);
+  const float scale = (float)(p.scale * 1.4426950408889634);
+  float x[PER] = {}, o[PER] = {}, top = NEVER, sum = 0.f;
+  if (at < D) {
+    const Some some = *(const Some*)q;
+    EACH(e, PER) x[e] = element(some, e) * scale;
+  }
+  for (int start = part; start - part < reach; start += PARTS * AT_ONCE) {
+    Some ks[AT_ONCE] = {}, vs[AT_ONCE] = {};
+    EACH(i, AT_ONCE) {
+      const int key = start + i * PARTS;
+      if (key < reach && at < D) ks[i] = *(const Some*)(k + key * p.k.row);
+      if (key < reach && at < W) vs[i] = *(const Some*)(v + key * p.v.row);
+    }
+    float score[AT_ONCE], most = top;
+    EACH(i, AT_ONCE) {
+      float y = 0.f;
+      EACH(e, PER) y += x[e] * element(ks[i], e);
+      for (int d = LANES / 2; d > 0; d /= 2) y += __shfl_xor_sync(~0u, y, d);
+      const int key = start + i * PARTS;
+      score[i] = key < reach ? masked(p, mask, y, query, key) : NEVER;
+      most = fmaxf(most, score[i]);
+    }
+    const float shift = most == NEVER ? 0.f : most, fade = power_of_two(top - shift);
+    top = most;
+    sum *= fade;
+    EACH(e, PER) o[e] *= fade;
+    EACH(i, AT_ONCE) {
+      const float weight = power_of_two(score[i] - shift);
+      sum += weight;
+      EACH(e, PER) o[e] += weight * element(vs[i], e);
+    }
+  }
+  // Of all parts, in order.
+  float *tops = (float*)memory, *sums = tops + PARTS, *values = sums + PARTS;
+  if (threadIdx.x % LANES == 0) { tops[part] = top; sums[part] = sum; }
+  EACH(e, PER) if (at + e < W) values[part * W + at + e] = o[e];
+  __syncthreads();
+  for (int c = threadIdx.x; c < W; c += THREADS) {
+    float most = NEVER, total = 0.f, y = 0.f;
+    for (int i = 0; i < PARTS; i++) most = fmaxf(most, tops[i]);
+    const float shift = most == NEVER ? 0.f : most;
+    for (int i = 0; i < PARTS; i++) {
+      const float fade = power_of_two(tops[i] - shift);
+      total += sums[i] * fade;
+      y += values[i * W + c] * fade;
+    }
+    const bool none = most == NEVER && total == 0.f;
+    store(of_head<E>(p.o, b, h)[query * p.o.row + c], none ? 0.f : y / total);
+    const float log = none ? NEVER : shift * LN_2 + logf(total);
+    if (c == 0) of_head<float>(p.lse, b, h)[query * p.lse.row] = log;
+  }
 }
 #endif

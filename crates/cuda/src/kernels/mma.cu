@@ -57,6 +57,14 @@ FN u32 word(F16, float low, float high) {
 }
 // The nearest number of TF32: 11 bits of mantissa, in the upper bits of an f32.
 FN u32 to_tf32(float x) { u32 r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x)); return r; }
+FN void round_four(u32 at) {
+  float x[4];
+  asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
+               : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(at) : "memory");
+  asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};"
+               :: "r"(at), "r"(to_tf32(x[0])), "r"(to_tf32(x[1])), "r"(to_tf32(x[2])),
+                  "r"(to_tf32(x[3])) : "memory");
+}
 FN float power_of_two(float x) {
   float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r;
 }
