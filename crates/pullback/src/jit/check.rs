@@ -14,7 +14,7 @@ use crate::lock::{self, Claim};
 use crate::storage::Storage;
 use crate::trace::evaluate;
 use crate::{DType, Result, Tensor, custom, fail, mode};
-use pullback_ir::{Inst, Layout, Line, Op, Program};
+use pullback_ir::{Layout, Line, Op, Program};
 use rustc_hash::FxHashSet;
 
 /// How much results may differ, in units in the last place of the largest number of the result,
