@@ -24,7 +24,7 @@
 use crate::rule::{Grad, Tensors};
 use crate::tape::History;
 use crate::tape::record::record;
-use crate::tensor::Tangents;
+use crate::tangents::Tangents;
 use crate::{Result, Tensor, autocast, backend, control, events, fail, kinks, mode, ops, trace};
 use pullback_ir::infer::{Checked, check};
 use pullback_ir::{Line, Op, Spec};

@@ -22,7 +22,7 @@ use crate::rule::{Tensors, Val};
 use crate::storage::Writer;
 use crate::tape::History;
 use crate::tape::record::record;
-use crate::tensor::Tangents;
+use crate::tangents::Tangents;
 use crate::{Error, Result, Tensor, autocast, events, mode, ops, trace, watch};
 use pullback_ir::infer::Checked;
 use pullback_ir::{Binary, ErrorKind, Line, Op, View};

@@ -7,6 +7,7 @@
 use crate::backend::{Latch, LatchGuard, Memory, Pooled};
 use crate::leaf::{Leaf, Owner};
 use crate::storage::Storage;
+use crate::tangents::Tangents;
 use crate::tape::History;
 use crate::{events, trace};
 use pullback_ir::{DType, Device, Layout, Line, Shape, Spec, Strides, View};
@@ -103,9 +104,6 @@ pub(crate) enum Frozen {
     /// would share memory.
     Cut,
 }
-
-/// Tangents by level, in ascending order. Nearly always empty.
-pub(crate) type Tangents = Vec<(u64, Tensor)>;
 
 impl Tensor {
     /// A tensor without history.

@@ -19,7 +19,7 @@ use crate::checked_alloc::check_list;
 use crate::create::number_on_device_of;
 use crate::read_only::ReadOnly;
 use crate::tape::History;
-use crate::tensor::Tangents;
+use crate::tangents::Tangents;
 use crate::trace::{self, Recorded, TraceKind};
 use crate::unaliased::Since;
 use crate::{Error, Result, Spec, Tensor, Tree, default_device, fail, kinks, mode, stack};

@@ -6,7 +6,7 @@ use crate::apply::{Operands, apply_all};
 use crate::rule::{Grad, Tensors};
 use crate::tape::History;
 use crate::tape::record::record;
-use crate::tensor::Tangents;
+use crate::tangents::Tangents;
 use crate::trace::{self, TraceKind, evaluate};
 use crate::unaliased::Since;
 use crate::{Conventions, Key, Spec, Tensor, autocast, fail, kinks, mode, ops, random};

@@ -4,7 +4,7 @@
 use crate::backend::Pooled;
 use crate::storage::Writer;
 use crate::tape::History;
-use crate::tensor::Tangents;
+use crate::tangents::Tangents;
 use crate::{Tensor, events, fail, mode, sequence, trace};
 use pullback_ir::Line;
 use std::cell::{Cell, RefCell};

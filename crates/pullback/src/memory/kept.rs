@@ -5,7 +5,7 @@ use crate::backend::Pooled;
 use crate::rule::Val;
 use crate::storage::Storage;
 use crate::tape::{History, Node};
-use crate::tensor::Tangents;
+use crate::tangents::Tangents;
 use crate::{Error, Result, Tensor, events, mode};
 use pullback_ir::{DType, Device, ErrorKind, Layout, Line, Op, Spec};
 use std::sync::Arc;

@@ -8,7 +8,7 @@ use crate::cut::{Cut, CutReason};
 use crate::hooks::Hooks;
 use crate::rule::{Grad, Val};
 use crate::sequence::take_number;
-use crate::tensor::Tangents;
+use crate::tangents::Tangents;
 use crate::{Tensor, forward, mode};
 use pullback_ir::infer::Specs;
 use pullback_ir::{Line, Op, ResultMemory};

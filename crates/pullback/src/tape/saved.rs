@@ -12,7 +12,7 @@ use crate::backend::Pooled;
 use crate::memory::kept::{self, Held, Kept};
 use crate::memory::packing::{self, Packed};
 use crate::rule::Val;
-use crate::tensor::Tangents;
+use crate::tangents::Tangents;
 use crate::transform::levels;
 use crate::{Error, Result, Tensor, events, mode, trace};
 use pullback_ir::{Line, Op, Spec};

@@ -36,7 +36,8 @@ use crate::leaf::Leaf;
 use crate::rule::Tensors;
 use crate::storage::{Storage, Writer};
 use crate::tape::History;
-use crate::tensor::{Frozen, Tangents};
+use crate::tangents::Tangents;
+use crate::tensor::Frozen;
 use crate::transform::levels;
 use crate::{
     Device, Error, Flag, Key, Result, Tensor, apply, autocast, events, fail, mode, sequence,

@@ -7,7 +7,7 @@
 use crate::backend::{Pooled, WeakPooled};
 use crate::mode;
 use crate::tape::Node;
-use crate::tensor::Tangents;
+use crate::tangents::Tangents;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};

@@ -7,7 +7,7 @@ use crate::grad::BackwardOptions;
 use crate::inplace::record_as;
 use crate::tape::backward::of_targets;
 use crate::tape::{History, ValueId};
-use crate::tensor::Tangents;
+use crate::tangents::Tangents;
 use crate::unaliased::Since;
 use crate::{Error, Op, Tensor, Tree, fail, mode};
 use pullback_ir::Line;

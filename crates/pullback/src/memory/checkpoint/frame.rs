@@ -11,7 +11,7 @@ use crate::random::States;
 use crate::sequence::{moment, take_number};
 use crate::storage::Storage;
 use crate::tape::History;
-use crate::tensor::Tangents;
+use crate::tangents::Tangents;
 use crate::transform::levels;
 use crate::{
     Conventions, Error, Flag, Key, Result, Spec, Tensor, autocast, fail, kinks, mode, random, trace,
