@@ -327,7 +327,7 @@ impl Tensor {
         if self.rank() != 2 || !self.can_overwrite_with(a) || !self.can_overwrite_with(b) {
             return false;
         }
-        let add = |call: Checked| backend::write(&call, Write::Add, &[self], &[a, b], None, || ());
+        let add = |call: &Checked| backend::write(call, Write::Add, &[self], &[a, b], None, || ());
         matches!(checked(&Op::Dot, &[a, b], add), Ok(Some(())))
     }
 
@@ -337,7 +337,7 @@ impl Tensor {
             return false;
         }
         let both = [self, other];
-        let write = |call: Checked| backend::write(&call, Write::Over, &[self], &both, None, || ());
+        let write = |call: &Checked| backend::write(call, Write::Over, &[self], &both, None, || ());
         matches!(checked(&Op::Binary(Binary::Add), &both, write), Ok(Some(())))
     }
 }

@@ -56,23 +56,25 @@ impl Storage {
     pub fn new(memory: Memory) -> Pooled<Storage> {
         let (bytes, device) = (memory.bytes(), memory.device());
         let marks = events::memory_allocated(bytes, device, None);
-        let mut pooled = Pooled::make(|| Storage::of(None, bytes, device, marks));
-        // Set where it stays: memory that is moved with its lock is copied byte by byte.
-        let Some(new) = Pooled::get_mut(&mut pooled) else { unreachable!("it has one reference") };
-        *new.memory.get_mut() = memory;
-        pooled
+        Pooled::make(|| Storage::of(memory, None, bytes, device, marks))
     }
 
     pub fn traced(traced: Traced) -> Pooled<Storage> {
         let device = traced.spec.device;
         let marks = events::memory_allocated(0, device, Some(&traced));
-        Pooled::make(|| Storage::of(Some(Box::new(traced)), 0, device, marks))
+        Pooled::make(|| Storage::of(Memory::empty(), Some(Box::new(traced)), 0, device, marks))
     }
 
     #[inline(always)]
-    fn of(traced: Option<Box<Traced>>, bytes: usize, device: Device, marks: Marks) -> Storage {
+    fn of(
+        memory: Memory,
+        traced: Option<Box<Traced>>,
+        bytes: usize,
+        device: Device,
+        marks: Marks,
+    ) -> Storage {
         Storage {
-            memory: ReadWriteLock::new(Memory::empty()),
+            memory: ReadWriteLock::new(memory),
             traced,
             bytes,
             device,

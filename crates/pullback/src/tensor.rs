@@ -124,17 +124,14 @@ impl Tensor {
     pub(crate) fn filling(spec: &Spec, storage: Pooled<Storage>) -> Tensor {
         let version = storage.version();
         let mut pooled = Pooled::make(|| Inner {
-            spec: Spec { shape: Shape::new(), dtype: DType::Bool, device: Device::Cpu },
-            layout: Layout { shape: Shape::new(), strides: Strides::new(), offset: 0 },
+            spec: spec.clone(),
+            layout: Layout { shape: spec.shape.clone(), strides: Strides::new(), offset: 0 },
             storage,
             parent: None,
-            state: Latch::new(State::at(0)),
+            state: Latch::new(State::at(version)),
         });
         let Some(inner) = Pooled::get_mut(&mut pooled) else { unreachable!("it has one handle") };
-        inner.state.initial_mut().version = version;
-        inner.spec.shape.set(&spec.shape);
-        (inner.spec.dtype, inner.spec.device) = (spec.dtype, spec.device);
-        inner.layout.set_dense(&spec.shape);
+        inner.layout.set_dense_strides();
         Tensor(pooled)
     }
 
@@ -225,7 +222,11 @@ impl Tensor {
     #[inline(always)]
     pub(crate) fn set_history(&mut self, history: History) {
         match Pooled::get_mut(&mut self.0) {
-            Some(inner) => inner.state.get_mut().history = history,
+            Some(inner) => {
+                // An assignment would drop what was there in between, and copy the history twice.
+                let before = std::mem::replace(&mut inner.state.get_mut().history, history);
+                drop(before);
+            }
             None => self.replace_state(Some(history), None, None),
         }
     }
