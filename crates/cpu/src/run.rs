@@ -336,7 +336,8 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
             return index::gather(*axis, x[0], x[1], *y).map_err(|e| e.explain(op));
         }
         Op::Scatter(axis, combine) => {
-            return index::scatter(*axis, *combine, x[0], x[1], x[2], *y).map_err(|e| e.explain(op));
+            return index::scatter(*axis, *combine, x[0], x[1], x[2], *y)
+                .map_err(|e| e.explain(op));
         }
         Op::Reduce(kind, axes) => reduce::reduce(*kind, axes, x[0], *y),
         Op::ArgReduce(kind, axis) => reduce::arg_reduce(*kind, *axis, x[0], *y),
@@ -384,7 +385,9 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
             }
             Fused::Sgd(how) => update::sgd(*how, x, out),
             Fused::Adam(how) => update::adam(*how, x, out),
-            Fused::BatchNorm(eps) => norm::batch_norm(eps.0, x[0], x[1], x[2], *y, [out[1], out[2]]),
+            Fused::BatchNorm(eps) => {
+                norm::batch_norm(eps.0, x[0], x[1], x[2], *y, [out[1], out[2]])
+            }
             Fused::BatchNormVjp(eps) => {
                 norm::batch_norm_vjp(eps.0, [x[0], x[4]], x[1], [x[2], x[3]], *y, [out[1], out[2]])
             }

@@ -63,6 +63,15 @@ impl<T: Copy + Default> Few<T> {
         }
     }
 
+    /// Makes this a copy of another list, where it is.
+    #[inline(always)]
+    pub fn set(&mut self, other: &Few<T>) {
+        (self.len, self.items) = (other.len, other.items);
+        if other.heap.is_some() || self.heap.is_some() {
+            *self = other.clone();
+        }
+    }
+
     /// Adds an element at the end.
     #[inline]
     pub fn push(&mut self, value: T) {
@@ -242,7 +251,7 @@ mod tests {
         let mut few: Few<usize> = Few::new();
         for n in [2, 4, 5, 4, 9, 6, 0, 7] {
             let other: Few<usize> = (1..=n).collect();
-            few.clone_from(&other);
+            few.set(&other);
             assert!(few == other && few[..] == (1..=n).collect::<Vec<_>>()[..]);
             few.push(3);
             few.fill(n, 8);

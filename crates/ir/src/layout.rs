@@ -26,10 +26,12 @@ impl Layout {
         Layout { strides: dense_strides(&shape), shape, offset: 0 }
     }
 
-    /// Makes the strides those of [`Layout::dense`], where they are: nothing is moved.
+    /// Makes this [`Layout::dense`], where it is: nothing is moved.
     #[inline]
-    pub fn set_dense_strides(&mut self) {
-        set_dense_strides(&self.shape, &mut self.strides);
+    pub fn set_dense(&mut self, shape: &Shape) {
+        self.shape.set(shape);
+        set_dense_strides(shape, &mut self.strides);
+        self.offset = 0;
     }
 
     /// One element for every index of `shape`.

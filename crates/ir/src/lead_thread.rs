@@ -11,24 +11,24 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum Role {
     Unknown,
     Lead,
     Other,
 }
 
 thread_local! {
-    static PLACE: Cell<Place> = const { Cell::new(Place::Unknown) };
+    static ROLE: Cell<Role> = const { Cell::new(Role::Unknown) };
     static END: End = const { End };
 }
 
-/// Gives the place up when the thread ends.
+/// Gives the role up when the thread ends.
 struct End;
 
 impl Drop for End {
     fn drop(&mut self) {
         // What other destructors of this thread count is counted as by any other thread.
-        PLACE.set(Place::Other);
+        ROLE.set(Role::Other);
         IS_TAKEN.store(false, Ordering::Release);
     }
 }
@@ -36,19 +36,19 @@ impl Drop for End {
 /// Whether the calling thread is the lead. What a lead wrote is visible to the next one.
 #[inline(always)]
 fn is_lead() -> bool {
-    match PLACE.get() {
-        Place::Lead => true,
-        Place::Other => false,
-        Place::Unknown => ask(),
+    match ROLE.get() {
+        Role::Lead => true,
+        Role::Other => false,
+        Role::Unknown => ask(),
     }
 }
 
 #[cold]
 fn ask() -> bool {
     let free = || IS_TAKEN.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
-    // A thread that is ending cannot give the place up any more, so it does not take it.
+    // A thread that is ending cannot give the role up any more, so it does not take it.
     let is_lead = END.try_with(|_| free().is_ok()).unwrap_or(false);
-    PLACE.set(if is_lead { Place::Lead } else { Place::Other });
+    ROLE.set(if is_lead { Role::Lead } else { Role::Other });
     is_lead
 }
 
@@ -217,7 +217,7 @@ mod tests {
         other.join().expect("the thread does not panic");
     }
 
-    /// Each place, also one that is given up and taken again, counts into the same sum.
+    /// Each role, also one that is given up and taken again, counts into the same sum.
     #[test]
     fn sums_are_exact_when_nobody_counts() {
         static SUM: LeadSum = LeadSum::new();

@@ -22,9 +22,9 @@
 //! on, one bit selects [`instrumented`], and all other notifications go through `events.rs`.
 
 use crate::rule::{Grad, Tensors};
+use crate::tangents::Tangents;
 use crate::tape::History;
 use crate::tape::record::record;
-use crate::tangents::Tangents;
 use crate::{Result, Tensor, autocast, backend, control, events, fail, kinks, mode, ops, trace};
 use pullback_ir::infer::{Checked, check};
 use pullback_ir::{Line, Op, Spec};

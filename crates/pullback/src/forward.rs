@@ -2,8 +2,8 @@
 
 use crate::apply::{OperandState, Operands};
 use crate::rule::{Derivatives, Grad, RuleContext, Slope, Tensors, Val};
-use crate::tape::{History, Node};
 use crate::tangents::Tangents;
+use crate::tape::{History, Node};
 use crate::transform::levels;
 use crate::{Spec, Tensor, apply, autocast, kinks, mode};
 use pullback_ir::{Line, Op};

@@ -54,27 +54,31 @@ impl Storage {
     /// A storage of this memory.
     #[inline(always)]
     pub fn new(memory: Memory) -> Pooled<Storage> {
-        let (bytes, device) = (memory.bytes(), memory.device());
+        Storage::with(memory.bytes(), memory.device(), || memory)
+    }
+
+    /// A storage of memory of so many bytes on this device.
+    #[inline(always)]
+    pub fn with(bytes: usize, device: Device, memory: impl FnOnce() -> Memory) -> Pooled<Storage> {
         let marks = events::memory_allocated(bytes, device, None);
-        Pooled::make(|| Storage::of(memory, None, bytes, device, marks))
+        let mut pooled = Pooled::make(|| Storage::of(None, bytes, device, marks));
+        // Set where it stays: memory that is moved with its lock is copied byte by byte. What was
+        // there owns nothing, and need not be dropped.
+        let Some(new) = Pooled::get_mut(&mut pooled) else { unreachable!("it has one reference") };
+        std::mem::forget(std::mem::replace(new.memory.get_mut(), memory()));
+        pooled
     }
 
     pub fn traced(traced: Traced) -> Pooled<Storage> {
         let device = traced.spec.device;
         let marks = events::memory_allocated(0, device, Some(&traced));
-        Pooled::make(|| Storage::of(Memory::empty(), Some(Box::new(traced)), 0, device, marks))
+        Pooled::make(|| Storage::of(Some(Box::new(traced)), 0, device, marks))
     }
 
     #[inline(always)]
-    fn of(
-        memory: Memory,
-        traced: Option<Box<Traced>>,
-        bytes: usize,
-        device: Device,
-        marks: Marks,
-    ) -> Storage {
+    fn of(traced: Option<Box<Traced>>, bytes: usize, device: Device, marks: Marks) -> Storage {
         Storage {
-            memory: ReadWriteLock::new(memory),
+            memory: ReadWriteLock::new(Memory::empty()),
             traced,
             bytes,
             device,

@@ -54,23 +54,27 @@ impl Drop for Inner {
 }
 
 /// What may change about a tensor while handles to it are around.
+///
+/// In this order no bytes without a value are between the fields that begin as zeros, so that they
+/// are set where they stay.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct State {
-    /// Where its value came from, for reverse mode.
-    pub history: History,
     /// Its derivatives in forward mode, one per level, innermost last.
     pub tangents: Tangents,
     /// The storage version for which `history` and `tangents` hold.
     pub version: u64,
+    /// For a leaf: what keeps its gradient.
+    pub owner: Option<Arc<Owner>>,
+    /// The last function that was given it to read: see `read_only.rs`.
+    pub read_only: Option<Weak<()>>,
+    /// Where its value came from, for reverse mode.
+    pub history: History,
     /// Whether it may be written to.
     pub frozen: Frozen,
     /// A view that was made inside `no_grad` of a value that is differentiated: it stays a
     /// constant, whatever is written to that value.
     pub severed: bool,
-    /// For a leaf: what keeps its gradient.
-    pub owner: Option<Arc<Owner>>,
-    /// The last function that was given it to read: see `read_only.rs`.
-    pub read_only: Option<Weak<()>>,
 }
 
 impl State {
@@ -78,13 +82,13 @@ impl State {
     #[inline(always)]
     const fn at(version: u64) -> State {
         State {
-            history: History::None,
             tangents: Tangents::new(),
             version,
-            frozen: Frozen::Not,
-            severed: false,
             owner: None,
             read_only: None,
+            history: History::None,
+            frozen: Frozen::Not,
+            severed: false,
         }
     }
 }
@@ -124,14 +128,17 @@ impl Tensor {
     pub(crate) fn filling(spec: &Spec, storage: Pooled<Storage>) -> Tensor {
         let version = storage.version();
         let mut pooled = Pooled::make(|| Inner {
-            spec: spec.clone(),
-            layout: Layout { shape: spec.shape.clone(), strides: Strides::new(), offset: 0 },
+            spec: Spec { shape: Shape::new(), dtype: DType::Bool, device: Device::Cpu },
+            layout: Layout { shape: Shape::new(), strides: Strides::new(), offset: 0 },
             storage,
             parent: None,
-            state: Latch::new(State::at(version)),
+            state: Latch::new(State::at(0)),
         });
         let Some(inner) = Pooled::get_mut(&mut pooled) else { unreachable!("it has one handle") };
-        inner.layout.set_dense_strides();
+        inner.state.initial_mut().version = version;
+        inner.spec.shape.set(&spec.shape);
+        (inner.spec.dtype, inner.spec.device) = (spec.dtype, spec.device);
+        inner.layout.set_dense(&spec.shape);
         Tensor(pooled)
     }
 

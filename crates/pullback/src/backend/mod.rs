@@ -342,7 +342,7 @@ fn input<'a>(x: &'a Tensor, memory: &'a Memory) -> Result<Input<'a>> {
 
 /// A result in host memory.
 fn on_cpu(spec: &Spec, buffer: Buffer, splat: bool) -> Tensor {
-    let storage = Storage::new(Memory::Host(buffer));
+    let storage = Storage::with(buffer.len(), Device::Cpu, || Memory::Host(buffer));
     match splat {
         false => Tensor::filling(spec, storage),
         true => Tensor::new(spec.clone(), Layout::splat(spec.shape.clone()), storage),

@@ -2,8 +2,8 @@
 
 use super::{note_change, record_as};
 use crate::apply;
-use crate::tape::{History, Node};
 use crate::tangents::Tangents;
+use crate::tape::{History, Node};
 use crate::tensor::State;
 use crate::transform::levels;
 use crate::{Error, Result, Tensor, fail, mode, trace};

@@ -62,7 +62,8 @@ pub(crate) fn record(
         hooks: Hooks::default(),
     });
     let Some(fresh) = Pooled::get_mut(&mut node) else { unreachable!("it has one reference") };
-    fresh.op = op.clone();
+    // What was there owns nothing, and need not be dropped.
+    std::mem::forget(std::mem::replace(&mut fresh.op, op.clone()));
     if let Some(saved) = fresh.saved.get_mut() {
         keep(row, (op, at), inputs, operands, outs, &tracked, saved);
     }
