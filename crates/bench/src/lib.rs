@@ -8,6 +8,7 @@
 mod compiled;
 mod data;
 mod measure;
+mod profiled;
 mod quick;
 mod report;
 mod request;

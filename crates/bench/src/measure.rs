@@ -1,7 +1,7 @@
 //! Timing, by the protocol of the peers' scripts, and what the operating system says about this
 //! process.
 
-use crate::quick;
+use crate::{profiled, quick};
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -116,10 +116,14 @@ impl Protocol {
             .with("runs", times.len() as f64)
             .with("first_ms", rounded(first, 2))
             .with("other_cpu", rounded(load.max(0.0), 3));
-        match self.sustained {
+        let row = match self.sustained {
             true => row.with("sustained_ms", rounded(mean_of(times.len()), 5)),
             false => row,
+        };
+        if profiled::on() {
+            profiled::print(&mut step);
         }
+        row
     }
 }
 

@@ -1,11 +1,11 @@
 //! The request of the command line, and its execution: each workload in its own process.
 
-use crate::{compiled, measure, quick, report, sweep, workloads};
+use crate::{compiled, measure, profiled, quick, report, sweep, workloads};
 use pullback::{Device, backend, catch, default_device, set_default_device};
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 
-const USAGE: &str = "usage: pullback-bench [workload …] [--device cuda] [--jit] [--json] [--quick] \
+const USAGE: &str = "usage: pullback-bench [workload …] [--device cuda] [--jit] [--json] [--quick] [--profile] \
                      [--threads N] [--list] [--scaling]\n       pullback-bench sweep [function …] [--python EXE] [--jit]";
 
 /// The request.
@@ -21,6 +21,8 @@ pub struct Request {
     pub jit: bool,
     /// Workloads of GPUs run in a small size, a few times.
     pub quick: bool,
+    /// The kernels of a step are timed after each measurement.
+    pub profile: bool,
     /// Only name the workloads.
     pub list: bool,
     /// Only print how much faster two threads are than one at present.
@@ -83,6 +85,7 @@ fn parse(words: impl Iterator<Item = String>, threads: Option<String>) -> Result
             "--json" => request.json = true,
             "--jit" => request.jit = true,
             "--quick" => request.quick = true,
+            "--profile" => request.profile = true,
             "--device" => {
                 let name = words.next().ok_or("--device needs a name")?;
                 request.device = Some(name.parse().map_err(|e: pullback::Error| e.to_string())?);
@@ -123,6 +126,9 @@ pub fn run(request: &Request) -> ExitCode {
     }
     if request.quick {
         quick::switch_on();
+    }
+    if request.profile {
+        profiled::switch_on();
     }
     if request.help {
         println!("{USAGE}");
@@ -186,6 +192,7 @@ fn in_processes(request: &Request) -> ExitCode {
             command.args(["--device", &device.to_string()]);
             command.args(request.jit.then_some("--jit"));
             command.args(request.quick.then_some("--quick"));
+            command.args(request.profile.then_some("--profile"));
             command.args(request.json.then_some("--json")).status()
         });
         let error = match status {
@@ -215,8 +222,11 @@ mod tests {
             (vec!["matmul".into(), "gpt".into()], 4, true)
         );
         assert_eq!(parsed("").unwrap().threads, 2);
-        let request = parsed("--device cuda:1 --quick gpt2_124m_bf16").unwrap();
-        assert_eq!((request.device, request.quick), (Some(Device::Cuda(1)), true));
+        let request = parsed("--device cuda:1 --quick --profile gpt2_124m_bf16").unwrap();
+        assert_eq!(
+            (request.device, request.quick, request.profile),
+            (Some(Device::Cuda(1)), true, true)
+        );
     }
 
     #[test]

@@ -38,6 +38,9 @@ pub struct BenchArgs {
     /// Runs the workloads of GPUs in a small size, with their checks
     #[arg(long)]
     quick: bool,
+    /// Times the kernels of a step on a GPU, one by one, and prints them
+    #[arg(long)]
+    profile: bool,
     /// How many threads compute
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
@@ -113,6 +116,7 @@ pub fn run(arguments: &BenchArgs, out: &mut Output) -> CliResult {
         device,
         jit: arguments.jit,
         quick: arguments.quick,
+        profile: arguments.profile,
         list: false,
         scaling: arguments.scaling,
         help: false,

@@ -2,13 +2,14 @@
 
 use crate::gpu::Gpu;
 use crate::loops::Operand;
+use crate::profile::Described;
 use crate::program::Prepared;
 use crate::{nccl, ops, product};
 use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
 use pullback_ir::{
-    Call, DType, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy, Op,
-    PoolStats, Result, Write,
+    Call, DType, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
+    KernelTime, Op, PoolStats, Result, Write,
 };
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -86,15 +87,16 @@ impl DeviceBackend for Backend {
         if matches!(call.write, None | Some(Write::Over)) && self.deferred(call, &x, &out) {
             return Ok(true);
         }
-        match call.write {
-            None | Some(Write::Over | Write::Part) => ops::run(gpu, call.op, &x, &out, call.at)?,
-            Some(Write::Add) => match call.op {
-                Op::Dot if product::has(out[0].dtype) => {
-                    product::dot(gpu, &x[0], &x[1], &out[0], true)?;
-                }
-                _ => return Ok(false),
-            },
-        }
+        let adds = match (call.write, call.op) {
+            (None | Some(Write::Over | Write::Part), _) => false,
+            (Some(Write::Add), Op::Dot) if product::has(out[0].dtype) => true,
+            (Some(Write::Add), _) => return Ok(false),
+        };
+        let what = Described { kernel: call.op.name(), inputs: &x, outputs: &out, at: call.at };
+        gpu.timed(&what, || match adds {
+            false => ops::run(gpu, call.op, &x, &out, call.at),
+            true => product::dot(gpu, &x[0], &x[1], &out[0], true),
+        })?;
         Ok(true)
     }
 
@@ -132,6 +134,14 @@ impl DeviceBackend for Backend {
 
     fn trim(&self) {
         self.gpu.trim();
+    }
+
+    fn start_profile(&self) -> Result<()> {
+        self.gpu.start_profile()
+    }
+
+    fn end_profile(&self) -> Result<Vec<KernelTime>> {
+        self.gpu.end_profile()
     }
 
     fn synchronize(&self) -> Result<()> {

@@ -8,6 +8,7 @@ use crate::loops::Operand;
 use crate::pinned::Pinned;
 use crate::pool::Pool;
 use crate::product::Products;
+use crate::profile::Profile;
 use crate::queue::Queue;
 use crate::solver::Solver;
 use crate::transfer::Streams;
@@ -45,6 +46,7 @@ pub(crate) struct Gpu {
     solver: OnceLock<std::result::Result<Solver, String>>,
     dnn: OnceLock<std::result::Result<Dnn, String>>,
     faults: Faults,
+    pub profile: Profile,
 }
 
 thread_local! {
@@ -211,6 +213,7 @@ impl Gpu {
             solver: OnceLock::new(),
             dnn: OnceLock::new(),
             faults: Faults::new(driver)?,
+            profile: Profile::default(),
         })
     }
 

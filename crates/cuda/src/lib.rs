@@ -24,6 +24,7 @@
 //!  fft.rs       Fourier transforms, by cuFFT
 //!  linalg.rs    factorisations and linear systems: small ones here, others by solver.rs
 //!  solver.rs    cuSOLVER and cuBLAS
+//!  profile.rs   times of kernels
 //!  program.rs   planned programs, step by step on base addresses
 //!  custom.rs    kernels of users, in CUDA C; their code for the host
 //!  host.rs      ops that have no kernel, or lack a library: on the CPU, with one warning
@@ -71,6 +72,7 @@ mod pool;
 mod product;
 #[cfg(test)]
 mod product_tests;
+mod profile;
 mod program;
 mod queue;
 mod rows;

@@ -38,6 +38,12 @@ impl Operand {
         self.len() * self.dtype.size()
     }
 
+    /// Bytes of the elements that it has in memory: one that is repeated counts once.
+    pub fn distinct_bytes(&self) -> usize {
+        let axes = self.shape.iter().zip(&self.strides).filter(|(_, stride)| **stride != 0);
+        axes.map(|(n, _)| n).product::<usize>() * self.dtype.size()
+    }
+
     pub fn is_dense(&self) -> bool {
         let mut expected = 1;
         for (&n, &s) in self.shape.iter().zip(&self.strides).rev() {

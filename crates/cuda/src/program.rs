@@ -6,6 +6,7 @@
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
 use crate::nccl::{self, Flight};
+use crate::profile::Described;
 use crate::{ops, product};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::pass::plan::{Base, Location, Move, Plan, Planned, ProductLocation, ScratchRole};
@@ -199,7 +200,8 @@ impl CodeStep {
         let operands =
             |all: &[Place]| all.iter().map(|place| place.operand(bases)).collect::<Vec<_>>();
         let (x, out) = (operands(&self.inputs), operands(&self.outputs));
-        let done = match &self.action {
+        let what = Described { kernel: self.name(), inputs: &x, outputs: &out, at: self.at };
+        let mut run = || match &self.action {
             Action::Op(op) => ops::run(gpu, op, &x, &out, self.at),
             Action::Region(region, values) => region_loop(gpu, region, values, &x, &out),
             Action::AddProduct => product::dot(gpu, &x[0], &x[1], &out[0], true),
@@ -216,10 +218,20 @@ impl CodeStep {
                 None => Ok(()),
             },
         };
-        done.map_err(|error| match self.at {
+        let done = match &self.action {
+            // Its steps have rows of their own.
+            Action::Flow(_) => run(),
+            _ => gpu.timed(&what, run),
+        };
+        done.map_err(|error| self.located(error))
+    }
+
+    /// The error with the line of the step, if it has none.
+    fn located(&self, error: Error) -> Error {
+        match self.at {
             Some(at) if error.location().is_none() => error.at(at),
             _ => error,
-        })
+        }
     }
 }
 

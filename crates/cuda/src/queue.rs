@@ -31,6 +31,7 @@ use crate::compile::Key;
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
 use crate::ops;
+use crate::profile::Described;
 use crate::text::{THREADS, text};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Inst, Line, Op, Result, Scalar, Value, element_count};
@@ -336,7 +337,15 @@ impl Queue {
         }
         // One by one, as they were called.
         for call in &self.calls {
-            let done = ops::point(gpu, &call.op, &call.inputs, &call.output, call.immediate);
+            let what = Described {
+                kernel: call.op.name(),
+                inputs: &call.inputs,
+                outputs: std::slice::from_ref(&call.output),
+                at: call.at,
+            };
+            let done = gpu.timed(&what, || {
+                ops::point(gpu, &call.op, &call.inputs, &call.output, call.immediate)
+            });
             done.map_err(|error| match call.at {
                 Some(at) => error.at(at),
                 None => error,
@@ -363,8 +372,14 @@ impl Queue {
         };
         let (key, blocks, words) = of.elements_call(self.count);
         let key = Key::Loop(key);
+        let launch = |kernel| {
+            let made: SmallVec<[Operand; 4]> = outputs.iter().map(|o| o.1.clone()).collect();
+            let at = self.calls.last().and_then(|call| call.at);
+            let what = Described { kernel: "pointwise", inputs: &inputs, outputs: &made, at };
+            gpu.timed(&what, || gpu.launch(kernel, blocks, THREADS, &words)).map(|()| true)
+        };
         if let Some(kernel) = gpu.kernels.find(&key) {
-            return gpu.launch(kernel, blocks, THREADS, &words).map(|()| true);
+            return launch(kernel);
         }
         let mut hasher = FxHasher::default();
         key.hash(&mut hasher);
@@ -378,7 +393,7 @@ impl Queue {
             return Ok(false);
         }
         match gpu.kernels.get(gpu, &key, || text(of, &self.values)) {
-            Ok(kernel) => gpu.launch(kernel, blocks, THREADS, &words).map(|()| true),
+            Ok(kernel) => launch(kernel),
             Err(_) => {
                 *seen = NEVER;
                 Ok(false)

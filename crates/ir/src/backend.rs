@@ -49,6 +49,23 @@ pub struct Step {
     pub at: Option<Line>,
 }
 
+/// What a call of a kernel took on a device.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct KernelTime {
+    /// The op or the kernel.
+    pub kernel: String,
+    /// Its operands and results.
+    pub operands: String,
+    /// Between begin and end on the device.
+    pub milliseconds: f64,
+    /// Bytes of operands and results, each once.
+    pub bytes: usize,
+    /// Floating-point operations of a matrix product; zero for others.
+    pub operations: usize,
+    /// The line of the user's program.
+    pub at: Option<Line>,
+}
+
 /// Statistics of a device's pool of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
@@ -204,6 +221,23 @@ pub trait DeviceBackend: Send + Sync + 'static {
 
     /// Gives cached memory back to the system.
     fn trim(&self);
+
+    /// Times what is called from now on. [`DeviceBackend::end_profile`] has the times.
+    ///
+    /// # Errors
+    /// If the device cannot.
+    fn start_profile(&self) -> Result<()> {
+        Err(Error::new(ErrorKind::Device, "profile", "this device does not time its kernels"))
+    }
+
+    /// Waits for everything in the queue: the times of the calls since
+    /// [`DeviceBackend::start_profile`], in order.
+    ///
+    /// # Errors
+    /// If the device has failed.
+    fn end_profile(&self) -> Result<Vec<KernelTime>> {
+        Ok(Vec::new())
+    }
 
     /// Waits for everything in the queue.
     ///

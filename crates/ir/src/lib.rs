@@ -38,7 +38,7 @@ mod window;
 
 pub use backend::{
     Bases, Call, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
-    PoolStats, Step, Write,
+    KernelTime, PoolStats, Step, Write,
 };
 pub use collective::{Alone, Collective, CollectiveCall, Combination, Communicator};
 pub use custom::{Bytes, BytesMut, Custom, Kernel, Work};

@@ -133,9 +133,9 @@ pub use apply::try_apply;
 pub use autocast::{Policy, autocast, autocast_off, autocast_policy};
 pub use backend::CudaKernel;
 pub use backend::{
-    CpuCopy, HostElement, NativeCode, PoolStats, memory_stats_of, reset_peak, reset_peak_of,
-    set_cache_limit, set_threads, stats as memory_stats, synchronize, threads, trim as trim_memory,
-    with_threads,
+    CpuCopy, DeviceProfile, HostElement, KernelTime, NativeCode, PoolStats, memory_stats_of,
+    profile_device, reset_peak, reset_peak_of, set_cache_limit, set_threads, stats as memory_stats,
+    synchronize, threads, trim as trim_memory, with_threads,
 };
 pub use backward::Backward;
 pub use control::{

@@ -11,6 +11,7 @@ pub(crate) mod copies;
 mod enqueue;
 mod executable;
 pub(crate) mod holders;
+mod profile;
 mod stats;
 
 pub use attach::attach;
@@ -19,6 +20,7 @@ pub use copies::CpuCopy;
 pub(crate) use enqueue::{Flight, start};
 pub(crate) use executable::{Bound, Executable};
 pub(crate) use holders::Asked;
+pub use profile::{DeviceProfile, profile_device};
 pub(crate) use pullback_cpu::buffer::{reserve_arena, rise};
 pub use pullback_cpu::buffer::{reset_peak, set_cache_limit, stats};
 pub(crate) use pullback_cpu::latch::{Latch, LatchGuard};
@@ -30,7 +32,7 @@ pub(crate) use pullback_cpu::{elements, elements_mut};
 pub use pullback_cuda::CudaKernel;
 pub use pullback_ir::{
     Bases, Call, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
-    PoolStats, Step, Write,
+    KernelTime, PoolStats, Step, Write,
 };
 pub(crate) use stats::{DevicePeaks, live_by_device, live_bytes_of, rise_on};
 pub use stats::{
