@@ -148,9 +148,11 @@ impl LeadNumbers {
         let next = |others: u64| (others.max(self.lead.load(Ordering::Relaxed)) + 1) | 1;
         let mut before = self.others.load(Ordering::Relaxed);
         loop {
+            // Once: the lead may count meanwhile.
+            let number = next(before);
             let order = (Ordering::Relaxed, Ordering::Relaxed);
-            match self.others.compare_exchange_weak(before, next(before), order.0, order.1) {
-                Ok(_) => return next(before),
+            match self.others.compare_exchange_weak(before, number, order.0, order.1) {
+                Ok(_) => return number,
                 Err(now) => before = now,
             }
         }

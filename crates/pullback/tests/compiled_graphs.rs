@@ -192,7 +192,7 @@ fn a_bias_and_a_wide_result_come_with_the_product() {
     let want = (x.cast(DType::BF16).cast(DType::F64))
         .matmul(&w.cast(DType::BF16).cast(DType::F64))
         .to_vec::<f64>();
-    let bias = b.cast(DType::BF16).to_vec::<f32>();
+    let bias = b.cast(DType::BF16).cast(DType::F32).to_vec::<f32>();
     for dtype in [DType::F32, DType::BF16, DType::F16] {
         let [x, w, b] = [&x, &w, &b].map(|t| t.cast(DType::BF16).cast(dtype));
         let plain = jit(|x: &Tensor| x.matmul(&w) + &b);
