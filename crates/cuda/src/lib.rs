@@ -78,10 +78,13 @@ mod queue;
 mod rows;
 mod solver;
 #[cfg(test)]
+mod step_tests;
+#[cfg(test)]
 mod tests;
 mod text;
 mod transfer;
 mod tuning;
+mod update;
 mod window;
 
 pub use backend::open;

@@ -180,7 +180,10 @@ impl Code {
 
     fn run(&self, bases: &Addresses) -> Result<()> {
         let mut flights = self.flights();
-        self.steps.iter().try_for_each(|step| step.run(&self.gpu, bases, &mut flights))
+        self.steps.iter().try_for_each(|step| step.run(&self.gpu, bases, &mut flights))?;
+        // Steps of optimisers that wait belong to this run.
+        self.gpu.enter();
+        Ok(())
     }
 }
 
@@ -200,6 +203,11 @@ impl CodeStep {
         let operands =
             |all: &[Place]| all.iter().map(|place| place.operand(bases)).collect::<Vec<_>>();
         let (x, out) = (operands(&self.inputs), operands(&self.outputs));
+        if let Action::Op(Op::Fused(of)) = &self.action
+            && gpu.defer_update(*of, &x, &out, self.at)
+        {
+            return Ok(());
+        }
         let what = Described { kernel: self.name(), inputs: &x, outputs: &out, at: self.at };
         let mut run = || match &self.action {
             Action::Op(op) => ops::run(gpu, op, &x, &out, self.at),
