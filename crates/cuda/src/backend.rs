@@ -37,6 +37,7 @@ impl Backend {
             }
             // A copy is made at once: it would be all there is to a kernel.
             Op::Copy => false,
+            Op::Fused(of) => self.gpu.defer_update(*of, x, out, call.at),
             op => op.is_pointwise() && self.gpu.defer(op, x, &out[0], call.at),
         }
     }

@@ -18,10 +18,10 @@ pub(crate) struct Array {
     pub dtype: DType,
     pub shape: Vec<usize>,
     pub values: Vec<f64>,
-    turned: bool,
+    pub turned: bool,
 }
 
-fn bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
+pub(crate) fn bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
     let each = |&v: &f64| match dtype {
         DType::F64 => v.to_le_bytes().to_vec(),
         DType::F32 => (v as f32).to_le_bytes().to_vec(),
@@ -161,7 +161,7 @@ impl Report {
         }
     }
 
-    fn check(&mut self, what: &str, error: f64, tolerance: f64) {
+    pub fn check(&mut self, what: &str, error: f64, tolerance: f64) {
         if error.is_nan() || error > tolerance {
             self.0.push(format!("{what}: {error:e}"));
         }
@@ -176,7 +176,7 @@ impl Drop for Report {
     }
 }
 
-fn rounding(dtype: DType, n: usize) -> f64 {
+pub(crate) fn rounding(dtype: DType, n: usize) -> f64 {
     n as f64 * if dtype == DType::F64 { 4e-15 } else { 2e-6 }
 }
 

@@ -13,8 +13,9 @@ use crate::profile::Profile;
 use crate::queue::Queue;
 use crate::solver::Solver;
 use crate::transfer::Streams;
+use crate::update::How;
 use pullback_cuda_sys::{DevicePtr, Driver, GetProperty, Ptr, error_text, initialised, version};
-use pullback_ir::{DType, Error, ErrorKind, Line, Op, Result, Scalar, Spec};
+use pullback_ir::{DType, Error, ErrorKind, Fused, Line, Op, Result, Scalar, Spec};
 use std::cell::Cell;
 use std::ffi::{CStr, c_int};
 use std::ptr::null_mut;
@@ -34,8 +35,6 @@ pub(crate) struct Gpu {
     pub driver: &'static Driver,
     context: Handle,
     pub stream: Handle,
-    /// How many multiprocessors it has.
-    pub units: usize,
     /// Bytes of shared memory that a block may ask for.
     pub shared: usize,
     pub kernels: Kernels,
@@ -208,7 +207,6 @@ impl Gpu {
             driver,
             context: Handle(context),
             stream: Handle(stream),
-            units: found.units,
             shared: shared as usize,
             kernels: Kernels::new(found.capability),
             pool: Mutex::new(Pool::default()),
@@ -271,6 +269,23 @@ impl Gpu {
         let mut taken = false;
         self.with_queue(&mut self.queue(), |queue, gpu| {
             taken = queue.add(gpu, op, x, out, at)?;
+            Ok(())
+        });
+        taken
+    }
+
+    /// Lets a step of an optimiser wait. `false` if it cannot, and must run now.
+    pub fn defer_update(
+        &self,
+        of: Fused,
+        x: &[Operand],
+        out: &[Operand],
+        at: Option<Line>,
+    ) -> bool {
+        let Some(how) = How::of(of) else { return false };
+        let mut taken = false;
+        self.with_queue(&mut self.queue(), |queue, gpu| {
+            taken = queue.update(gpu, how, [x, out], at)?;
             Ok(())
         });
         taken

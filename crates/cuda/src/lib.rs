@@ -91,10 +91,13 @@ mod rows;
 mod solver;
 mod staging;
 #[cfg(test)]
+mod step_tests;
+#[cfg(test)]
 mod tests;
 mod text;
 mod transfer;
 mod tuning;
+mod update;
 mod window;
 
 pub use backend::open;

@@ -10,6 +10,7 @@ use crate::lowering::{Compiler, held_copies};
 use crate::nccl::{self, Flight};
 use crate::profile::Described;
 use crate::staging::Staging;
+use crate::update::{How, Updates};
 use crate::{ops, product};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::pass::plan::{Base, Plan, Planned};
@@ -73,10 +74,16 @@ pub(crate) enum Action {
     Wait(usize),
 }
 
-/// The collectives of a run that were started and not waited for. Those that are left when it ends,
-/// also by an error, are waited for when this is dropped, before the memory of the run is used
-/// again.
-type Flights = Vec<Option<Flight>>;
+/// What a run has begun.
+struct Running {
+    /// The collectives that were started and not waited for. Those that are left when it ends, also
+    /// by an error, are waited for when this is dropped, before the memory of the run is used
+    /// again.
+    flights: Vec<Option<Flight>>,
+    /// Steps of optimisers that are not in the stream yet: those that follow one another are one
+    /// kernel.
+    updates: Updates,
+}
 
 pub(crate) struct FlowCode {
     pub flow: Arc<Flow>,
@@ -191,7 +198,11 @@ impl DeviceProgram for Prepared {
             }
             None => self.code.run(&bases),
             // A collective is waited for at once.
-            Some(n) => self.code.steps[n].run(&self.gpu, &bases, &mut self.code.flights()),
+            Some(n) => {
+                let mut running = self.code.begin();
+                self.code.steps[n].run(&self.gpu, &bases, &mut running)?;
+                running.updates.flush(&self.gpu)
+            }
         }
     }
 
@@ -230,8 +241,9 @@ impl Code {
         Ok(code)
     }
 
-    fn flights(&self) -> Flights {
-        std::iter::repeat_with(|| None).take(self.flights).collect()
+    fn begin(&self) -> Running {
+        let flights = std::iter::repeat_with(|| None).take(self.flights).collect();
+        Running { flights, updates: Updates::default() }
     }
 
     /// Whether several steps may become one launch.
@@ -241,17 +253,24 @@ impl Code {
     }
 
     fn run(&self, bases: &Addresses) -> Result<()> {
-        let mut flights = self.flights();
+        let mut running = self.begin();
         let (gpu, steps) = (&self.gpu, &self.steps);
         // A profile times steps one by one; a program inside one that is captured is a part of it.
         if gpu.profile.is_on() || captures_into().is_some() {
-            return steps.iter().try_for_each(|step| step.run(gpu, bases, &mut flights));
+            steps.iter().try_for_each(|step| step.run(gpu, bases, &mut running))?;
+            return running.updates.flush(gpu);
         }
         let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
         let mut at = 0;
         while let Some(part) = parts.get_mut(at) {
             let range = part.steps.clone();
-            let mut run = |n: usize| steps[n].run(gpu, bases, &mut flights);
+            let mut run = |n: usize| {
+                steps[n].run(gpu, bases, &mut running)?;
+                match n + 1 == range.end {
+                    true => running.updates.flush(gpu),
+                    false => Ok(()),
+                }
+            };
             let ran = match &mut part.graphs {
                 Some(graphs) => graphs.run(gpu, &bases.key(), range.clone(), &mut run)?,
                 None => range.clone().try_for_each(run).map(|()| Ran::Plainly)?,
@@ -359,10 +378,18 @@ impl CodeStep {
         }
     }
 
-    fn run(&self, gpu: &Arc<Gpu>, bases: &Addresses, flights: &mut Flights) -> Result<()> {
+    fn run(&self, gpu: &Arc<Gpu>, bases: &Addresses, running: &mut Running) -> Result<()> {
         let operands =
             |all: &[Place]| all.iter().map(|place| place.operand(bases)).collect::<Vec<_>>();
         let (x, out) = (operands(&self.inputs), operands(&self.outputs));
+        // Steps of optimisers wait for those that follow.
+        if let Action::Op(Op::Fused(of)) = &self.action
+            && let Some(how) = How::of(*of)
+            && running.updates.add(gpu, how, &x, &out, self.at)?
+        {
+            return Ok(());
+        }
+        running.updates.flush(gpu)?;
         let what = Described { kernel: self.name(), inputs: &x, outputs: &out, at: self.at };
         let mut run = || match &self.action {
             Action::Op(op) => ops::run(gpu, op, &x, &out, self.at),
@@ -372,12 +399,12 @@ impl CodeStep {
             Action::Flow(flow) => flow.run(gpu, &x, &out, bases),
             Action::Start(of, number) => match nccl::start(gpu, of, &x[0], &out[0])? {
                 Some(flight) => {
-                    flights[*number] = Some(flight);
+                    running.flights[*number] = Some(flight);
                     Ok(())
                 }
                 None => ops::run(gpu, &Op::Collective(of.clone()), &x, &out, self.at),
             },
-            Action::Wait(number) => match flights[*number].take() {
+            Action::Wait(number) => match running.flights[*number].take() {
                 Some(mut flight) => flight.wait(),
                 None => Ok(()),
             },

@@ -5,9 +5,11 @@
 
 use crate::compile::compile;
 use crate::text::{Form, Held, LoopText, PRELUDE, text};
+use crate::update::{self, How};
 use pullback_cuda_sys::nvrtc;
 use pullback_ir::{
-    Binary, Compare, CudaSource, DType, Inst, Op, Random, Reduction, Scalar, Spec, Unary, Value,
+    Adam, Binary, Compare, CudaSource, DType, Inst, Op, Random, Real, Reduction, Scalar, Sgd, Spec,
+    Unary, Value,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -209,12 +211,37 @@ fn kernels_over_lines_compile() {
     }
     let head = "#define CUMULATE\n#define LOGSUMEXP\ntypedef BF16 E;\ntypedef float C;\n";
     compiles("logsumexp", &format!("{PRELUDE}{head}{more}{text}"));
-    let update = include_str!("kernels/update.cu");
-    let head = "typedef F32 E;\ntypedef float C;\ntypedef F64 R;\n#define MAXIMIZE 0\n";
-    let adam = "#define ADAM\n#define DECOUPLED 1\n#define LARGEST 1\n#define GRADIENT 4\n";
-    compiles("adam", &format!("{PRELUDE}{head}{adam}{update}"));
-    let sgd = "#define MOMENTUM 1\n#define NESTEROV 1\n#define GRADIENT 2\n";
-    compiles("sgd", &format!("{PRELUDE}{head}{sgd}{update}"));
+}
+
+/// One of each form of a kernel.
+pub(crate) fn optimisers() -> Vec<How> {
+    let zero = Real(0.0);
+    let adam = Adam {
+        beta1: Real(0.9),
+        beta2: Real(0.999),
+        eps: Real(1e-8),
+        decay: Real(0.01),
+        decoupled: true,
+        amsgrad: false,
+        maximize: false,
+    };
+    let sgd =
+        Sgd { momentum: zero, dampening: zero, decay: zero, nesterov: false, maximize: false };
+    vec![
+        How::Adam(adam),
+        How::Adam(Adam { amsgrad: true, decoupled: false, ..adam }),
+        How::Sgd(sgd),
+        How::Sgd(Sgd { momentum: Real(0.9), nesterov: true, maximize: true, ..sgd }),
+    ]
+}
+
+#[test]
+fn steps_of_optimisers_compile() {
+    for how in optimisers() {
+        for (dtype, rate) in [(DType::F32, DType::F64), (DType::BF16, DType::F32)] {
+            compiles("step", &update::text(how, dtype, rate));
+        }
+    }
 }
 
 #[test]
