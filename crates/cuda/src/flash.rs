@@ -80,7 +80,10 @@ impl Form {
             (Kernel::Rows | Kernel::Few, ..) => &const { [tile(8, 1, 16, 2)] },
             (Kernel::Forward, true, false) if self.exact => &const { [tile(4, 1, 32, 4)] },
             (Kernel::Forward, true, false) => &const { [tile(4, 2, 32, 3)] },
-            (Kernel::Forward, true, true) => &const { [tile(4, 1, 32, 2), tile(4, 1, 16, 2)] },
+            (Kernel::Forward, true, true) if self.exact => {
+                &const { [tile(4, 1, 32, 2), tile(4, 1, 16, 2)] }
+            }
+            (Kernel::Forward, true, true) => &const { [tile(4, 2, 16, 2), tile(4, 1, 16, 2)] },
             (Kernel::Forward, false, false) => &const { [tile(4, 2, 64, 2)] },
             (Kernel::Forward, false, true) => &const { [tile(4, 2, 32, 2)] },
             (_, true, false) if self.exact => &const { [tile(4, 1, 32, 3)] },
