@@ -239,7 +239,7 @@ fn is_started(op: &Op) -> bool {
     matches!(op, Op::Collective(of) if of.started)
 }
 
-fn region_loop(
+pub(crate) fn region_loop(
     gpu: &Gpu,
     region: &Region,
     values: &[Value],

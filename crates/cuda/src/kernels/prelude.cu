@@ -45,6 +45,9 @@ FN void store(I64& to, i64 x) { to.v = x; }
 FN void store(I32& to, i64 x) { to.v = (int)x; }
 FN void store(U8& to, i64 x) { to.v = (u8)x; }
 FN void store(Bool& to, i64 x) { to.v = x != 0; }
+// A value that is rounded to the dtype already.
+template <class T, class C> FN void put(T& to, C x) { store(to, x); }
+FN void put(BF16& to, float x) { to.v = (u16)(__float_as_uint(x) >> 16); }
 
 // Rounded to a dtype, in the compute type.
 template <class T, class C> FN C rounded(C x) { T t; store(t, x); return load(t); }
@@ -115,6 +118,11 @@ FN double bounded(double x, double low, double high) { return x < low ? low : x 
   FN T u_gelu_tanh(T x) { return bounded(x, (T)-1000, (T)INF) * u_sigmoid(gelu_inner(x)); }
 FLOATS(U2)
 
+// sigmoid(x) and sigmoid(-x), which have an exponential and a quotient in common.
+#define SIGMOIDS(T) FN void sigmoids(T x, T& s, T& c) { \
+  T e = u_exp(-u_abs(x)), r = (T)1 / ((T)1 + e), p = e * r; s = x < 0 ? p : r; c = x > 0 ? p : r; }
+FLOATS(SIGMOIDS)
+
 // dy · f', from the value that the row of the function saves.
 #define V(T) \
   FN T v_abs(T x, T dy) { return x > 0 ? dy : x < 0 ? -dy : x * dy; } \
@@ -132,10 +140,29 @@ FLOATS(U2)
   FN T v_gelu(T x, T dy) { T h = bounded(x, (T)-100, (T)100); return dy * (h * (T)0.3989422804014327 * u_exp((T)-0.5 * x * x) + u_phi(x)); } \
   FN T v_gelu_tanh(T x, T dy) { \
     x = bounded(x, (T)-100, (T)100); \
-    T u = gelu_inner(x), du = (T)(3 * 0.071354816272600689) * (x * x) + (T)1.595769121605730711759784; \
-    T s = u_sigmoid(u), c = u_sigmoid(-u); return dy * (x * du * s * c + s); } \
-  FN T v_silu(T x, T dy) { x = bounded(x, (T)-1000, (T)1000); T s = u_sigmoid(x), c = u_sigmoid(-x); return dy * (s * (x * c + (T)1)); }
+    T u = gelu_inner(x), du = (T)(3 * 0.071354816272600689) * (x * x) + (T)1.595769121605730711759784, s, c; \
+    sigmoids(u, s, c); return dy * (x * du * s * c + s); } \
+  FN T v_silu(T x, T dy) { x = bounded(x, (T)-1000, (T)1000); T s, c; sigmoids(x, s, c); return dy * (s * (x * c + (T)1)); }
 FLOATS(V)
+
+// The same for results that are rounded to 8 or 11 bits: the device's own exponential and quotient,
+// which are off by 2^-22 of a result, or 2^-17 where |x| is near 88. The others are written in half
+// the instructions, where a kernel would wait for these rather than for memory.
+FN float l_exp(float x) { return __expf(x); }
+FN void l_sigmoids(float x, float& s, float& c) {
+  float e = __expf(-fabsf(x)), r = __fdividef(1.f, 1.f + e), p = e * r; s = x < 0 ? p : r; c = x > 0 ? p : r;
+}
+FN float l_sigmoid(float x) { float s, c; l_sigmoids(x, s, c); return s; }
+FN float l_silu(float x) { return bounded(x, -1000.f, (float)INF) * l_sigmoid(x); }
+FN float l_gelu_tanh(float x) { return bounded(x, -1000.f, (float)INF) * l_sigmoid(gelu_inner(x)); }
+FN float lv_gelu_tanh(float x, float dy) {
+  x = bounded(x, -100.f, 100.f);
+  float u = gelu_inner(x), du = (float)(3 * 0.071354816272600689) * (x * x) + (float)1.595769121605730711759784;
+  float s, c; l_sigmoids(u, s, c); return dy * (x * du * s * c + s);
+}
+FN float lv_silu(float x, float dy) {
+  x = bounded(x, -1000.f, 1000.f); float s, c; l_sigmoids(x, s, c); return dy * (s * (x * c + 1.f));
+}
 
 // Functions of two elements.
 FN float remainder_of(float a, float b) { return fmodf(a, b); }

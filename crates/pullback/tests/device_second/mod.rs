@@ -414,7 +414,7 @@ impl DeviceBackend for Queue {
     fn target(&self) -> Target {
         let scratch = self.counters.scratch_planned.load(SeqCst);
         // As a GPU has them: norms and sums over rows in regions.
-        let regions = Limits { columns: 4, column_row: 8192, ..pullback_cpu::TARGET.regions };
+        let regions = Limits { columns: 4, column_row: [8, 8192], ..pullback_cpu::TARGET.regions };
         Target { scratch, regions, norms: true, ..pullback_cpu::TARGET }
     }
 
