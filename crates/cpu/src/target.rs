@@ -2,7 +2,7 @@
 
 use crate::buffer::ALIGN;
 use pullback_ir::DType;
-use pullback_ir::pass::{Limits, Remat, Target};
+use pullback_ir::pass::{Epilogue, Limits, Remat, Target};
 
 /// The CPU, as described to passes.
 pub const TARGET: Target = Target {
@@ -22,9 +22,10 @@ pub const TARGET: Target = Target {
     norms: false,
     recompute: Remat { near: 16, worth: 4096 },
     // A region runs on pieces of a product while they are in cache.
-    epilogue: true,
+    epilogue: Epilogue::Regions,
     // Narrow floats are excluded: they are rounded once, after the whole sum.
     adds_products: &[DType::F32, DType::F64],
+    channels_last: &[],
     // By the group's own thread.
     overlap: true,
     // A kernel that finds no memory panics.

@@ -7,7 +7,7 @@ use crate::program::Prepared;
 use crate::registers::COLUMNS;
 use crate::{nccl, ops, product};
 use pullback_ir::pass::plan::Planned;
-use pullback_ir::pass::{Limits, Target};
+use pullback_ir::pass::{Epilogue, Limits, Target};
 use pullback_ir::{
     Call, DType, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
     KernelTime, Op, PoolStats, Result, Write,
@@ -49,6 +49,7 @@ impl Backend {
             }
             // A copy is made at once: it would be all there is to a kernel.
             Op::Copy => false,
+            Op::Fused(of) => self.gpu.defer_update(*of, x, out, call.at),
             op => op.is_pointwise() && self.gpu.defer(op, x, &out[0], call.at),
         }
     }
@@ -130,8 +131,9 @@ impl DeviceBackend for Backend {
             align: 256,
             regions: LIMITS,
             norms: true,
-            epilogue: false,
+            epilogue: Epilogue::Library,
             adds_products: &[DType::F32, DType::F64],
+            channels_last: &[DType::BF16, DType::F16],
             // On the stream of `nccl.rs`.
             overlap: true,
             scratch: true,

@@ -1,6 +1,7 @@
 //! Convolutions by cuDNN.
 //!
-//! Our images have the channels before the spatial axes, and cuDNN takes them so. In bf16 and f16
+//! Our images have the channels before the spatial axes, and cuDNN takes them so; in programs they
+//! are views of arrays with the channels last (`channels_last`). In bf16 and f16
 //! it computes with the channels last: it transposes dense operands itself, faster than we could
 //! around it (measured on an H200). Where the strides of operands have that order already, it gets
 //! them as they are; what then does not fit is transposed here, so the order with less to move is
@@ -225,8 +226,12 @@ fn arrange(gpu: &Gpu, x: &Operand, to: u64, channels_last: bool) -> Result<()> {
     }
 }
 
-/// A dense result, from memory with the channels last or not.
+/// A result, from memory with the channels last or not.
 fn restore(gpu: &Gpu, from: u64, out: &Operand, channels_last: bool) -> Result<()> {
+    if !out.is_dense() {
+        let to = if channels_last { moved(out) } else { out.clone() };
+        return copy(gpu, &Operand::dense(from, out.dtype, &to.shape), &to);
+    }
     if !channels_last {
         return gpu.copy(from, out.at, out.bytes());
     }

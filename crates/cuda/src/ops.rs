@@ -91,9 +91,9 @@ pub(crate) fn run(
         Op::Dot => lines::integer_dot(gpu, &x[0], &x[1], &out[0]),
         Op::Fused(of) => fused::run(gpu, *of, x, out, at),
         Op::Conv(of) if window::has(of.windows.len(), out[0].dtype) => {
-            window::conv(gpu, of, &x[0], &x[1], &out[0])
+            window::conv(gpu, of, &x[0], &x[1], &out[0].permuted(&of.order()))
         }
-        Op::Pool(of) if of.frames.len() <= window::AXES => window::pool(gpu, of, &x[0], &out[0]),
+        Op::Pool(of) if of.frames.len() <= window::AXES => window::pool(gpu, of, x, &out[0]),
         Op::Linalg(f) => linalg::run(gpu, *f, x, out, at),
         Op::Fft(f) => match gpu.transforms() {
             Ok(transforms) => fft::run(gpu, transforms, *f, &x[0], &out[0]),

@@ -111,17 +111,15 @@ FN float bounded(float x, float low, float high) { return x < low ? low : x > hi
 FN double bounded(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 #define U2(T) \
   FN T u_sigmoid(T x) { T e = u_exp(-u_abs(x)), r = (T)1 / ((T)1 + e); return x < 0 ? e * r : r; } \
+  FN T u_sigmoids(T x, T& of_negative) { \
+    T e = u_exp(-u_abs(x)), r = (T)1 / ((T)1 + e), l = e * r; \
+    of_negative = x > 0 ? l : r; return x < 0 ? l : r; } \
   FN T u_silu(T x) { return bounded(x, (T)-1000, (T)INF) * u_sigmoid(x); } \
   FN T u_phi(T x) { return (T)0.5 * u_erfc(x * (T)-0.70710678118654752440); } \
   FN T u_gelu(T x) { return bounded(x, (T)-100, (T)INF) * u_phi(x); } \
   FN T gelu_inner(T x) { return x * ((T)0.071354816272600689 * (x * x) + (T)1.595769121605730711759784); } \
   FN T u_gelu_tanh(T x) { return bounded(x, (T)-1000, (T)INF) * u_sigmoid(gelu_inner(x)); }
 FLOATS(U2)
-
-// sigmoid(x) and sigmoid(-x), which have an exponential and a quotient in common.
-#define SIGMOIDS(T) FN void sigmoids(T x, T& s, T& c) { \
-  T e = u_exp(-u_abs(x)), r = (T)1 / ((T)1 + e), p = e * r; s = x < 0 ? p : r; c = x > 0 ? p : r; }
-FLOATS(SIGMOIDS)
 
 // dy · f', from the value that the row of the function saves.
 #define V(T) \
@@ -140,9 +138,9 @@ FLOATS(SIGMOIDS)
   FN T v_gelu(T x, T dy) { T h = bounded(x, (T)-100, (T)100); return dy * (h * (T)0.3989422804014327 * u_exp((T)-0.5 * x * x) + u_phi(x)); } \
   FN T v_gelu_tanh(T x, T dy) { \
     x = bounded(x, (T)-100, (T)100); \
-    T u = gelu_inner(x), du = (T)(3 * 0.071354816272600689) * (x * x) + (T)1.595769121605730711759784, s, c; \
-    sigmoids(u, s, c); return dy * (x * du * s * c + s); } \
-  FN T v_silu(T x, T dy) { x = bounded(x, (T)-1000, (T)1000); T s, c; sigmoids(x, s, c); return dy * (s * (x * c + (T)1)); }
+    T u = gelu_inner(x), du = (T)(3 * 0.071354816272600689) * (x * x) + (T)1.595769121605730711759784; \
+    T c, s = u_sigmoids(u, c); return dy * (x * du * s * c + s); } \
+  FN T v_silu(T x, T dy) { x = bounded(x, (T)-1000, (T)1000); T c, s = u_sigmoids(x, c); return dy * (s * (x * c + (T)1)); }
 FLOATS(V)
 
 // The same for results that are rounded to 8 or 11 bits: the device's own exponential and quotient,

@@ -2,8 +2,8 @@
 
 use super::ordered::check_kept;
 use super::{
-    Constant, Target, common_subexpressions, dead_code, epilogue, fold, fuse_within, inline,
-    layout, norms, overlap_on, remat_where, schedule_on, simplify,
+    Constant, Epilogue, Target, channels_last, common_subexpressions, dead_code, epilogue_where,
+    fold, fuse_within, inline, layout, norms, overlap_on, remat_where, schedule_on, simplify,
 };
 use crate::{Op, Program, Result, Scalar, Stopwatch};
 use std::time::Duration;
@@ -82,16 +82,22 @@ impl<'a> Pipeline<'a> {
 
     /// The passes after it.
     pub fn after_budget(target: Target) -> Pipeline<'a> {
-        let near =
-            Pipeline::new().then("remat", move |program| remat_where(program, target.recompute));
+        let images = match target.channels_last {
+            [] => Pipeline::new(),
+            dtypes => Pipeline::new()
+                .then("channels_last", move |program| channels_last(program, dtypes))
+                .then("simplify", simplify)
+                .then("dead_code", dead_code),
+        };
+        let near = images.then("remat", move |program| remat_where(program, target.recompute));
         let written = match target.norms {
             true => near.then("norms", move |program| norms(program, target.regions)),
             false => near,
         };
         let fused = written.then("fuse", move |program| fuse_within(program, target.regions));
         let joined = match target.epilogue {
-            true => fused.then("epilogue", epilogue),
-            false => fused,
+            Epilogue::Nothing => fused,
+            which => fused.then("epilogue", move |program| epilogue_where(program, which)),
         };
         let ordered = (joined.then("simplify", simplify).then("dead_code", dead_code))
             .then("schedule", move |program| schedule_on(program, target));

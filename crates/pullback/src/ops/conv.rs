@@ -6,7 +6,7 @@ use crate::ops::cast::one_float;
 use crate::ops::sizes::Sizes;
 use crate::rule::{Adds, Bilinear, Grad};
 use crate::{DType, Error, Op, Result, Shape, Tensor, autocast};
-use pullback_ir::{Conv as ConvOp, Role, Window};
+use pullback_ir::{Conv as ConvOp, Role, View, Window};
 
 /// Y = X ∗ W: dX is the map to the input of dY and W, dW the map to the filter of X and dY; and so
 /// on, cyclically.
@@ -21,8 +21,12 @@ pub(crate) fn row(role: &Role) -> Grad {
         transpose: |f, i, d| {
             let Op::Conv(conv) = f.op else { unreachable!("called for Conv") };
             let plays = |role, a: &Tensor, b: &Tensor| {
-                apply(Op::Conv(Box::new(ConvOp { role, ..(**conv).clone() })), &[a, b])
+                let op = ConvOp { role, last: false, ..(**conv).clone() };
+                apply(Op::Conv(Box::new(op)), &[a, b])
             };
+            // An axis order of its own is undone first.
+            let seen = conv.last.then(|| d.apply_view(View::Permute(conv.order())));
+            let d = seen.as_ref().unwrap_or(d);
             let lengths = || Role::Input(Shape::from_slice(&f.in_shape(0)[2..]));
             match (&conv.role, i) {
                 (Role::Forward, 0) => plays(lengths(), d, f.x(1)),
@@ -292,7 +296,7 @@ impl Tensor {
         let windows = self.checked(
             options.windows(op, &w.shape()[2..]).map_err(|e| e.on([self.spec(), weight.spec()])),
         );
-        let conv = ConvOp { role: Role::Forward, windows, groups: options.groups };
+        let conv = ConvOp { role: Role::Forward, windows, groups: options.groups, last: false };
         finished(op, apply(Op::Conv(Box::new(conv)), &[&x, &w]), bias, alone)
     }
 
@@ -309,7 +313,8 @@ impl Tensor {
         let found = options.transposed(op, &w.shape()[2..], &x.shape()[2..]);
         let (windows, lengths) =
             self.checked(found.map_err(|e| e.on([self.spec(), weight.spec()])));
-        let conv = ConvOp { role: Role::Input(lengths), windows, groups: options.groups };
+        let conv =
+            ConvOp { role: Role::Input(lengths), windows, groups: options.groups, last: false };
         finished(op, apply(Op::Conv(Box::new(conv)), &[&x, &w]), bias, alone)
     }
 }

@@ -36,6 +36,7 @@ pub(super) fn sharing_by(
     match op {
         // The base is in place already; only the part is written.
         Op::Put(_) | Op::Scatter(..) => if_it(operand == 0, Sharing::Alone),
+        Op::Fused(f) if f.replaces() => if_it((result, operand) == (0, 0), Sharing::Alone),
         Op::Fused(f) => if_it(f.updates() && operand == result, Sharing::InStep),
         Op::Region(region) => {
             // A sum over the rows is written when all of them have been read, but by other blocks.
