@@ -7,21 +7,16 @@
 //! them as they are; what then does not fit is transposed here, so the order with less to move is
 //! asked for first.
 
-use crate::compile::Key;
 use crate::dnn::{Dnn, Form};
 use crate::dnn_graph::code::*;
 use crate::dnn_graph::{Graph, Made, dense, dtype_code};
 use crate::gpu::{Gpu, Scratch};
 use crate::loops::Operand;
 use crate::ops::copy;
-use crate::text::PRELUDE;
+use crate::transpose::transpose;
 use pullback_ir::{Conv, DType, Result, Role, Window, deterministic, element_count, tf32_allowed};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::ffi::c_int;
-
-const TRANSPOSE: &str = include_str!("kernels/transpose.cu");
-/// As `TILE` in `kernels/transpose.cu`.
-const TILE: usize = 64;
 
 type Dims = SmallVec<[i64; 5]>;
 
@@ -237,36 +232,4 @@ fn restore(gpu: &Gpu, from: u64, out: &Operand, channels_last: bool) -> Result<(
     }
     let sizes = [out.shape[0], element_count(&out.shape[2..]), out.shape[1]];
     transpose(gpu, out.dtype, from, out.at, sizes)
-}
-
-/// Exchanges rows and columns of matrices that lie one after the other.
-fn transpose(
-    gpu: &Gpu,
-    dtype: DType,
-    from: u64,
-    to: u64,
-    [count, rows, columns]: [usize; 3],
-) -> Result<()> {
-    let size = dtype.size();
-    // Two elements at once where every row begins at a multiple of their size.
-    let pairs = |at: u64, length: usize| {
-        if length.is_multiple_of(2) && at.is_multiple_of(2 * size as u64) { 2 } else { 1 }
-    };
-    let (load, store) = (pairs(from, columns), pairs(to, rows));
-    let key = Key::Named("transpose", smallvec![], smallvec![size as u32, load, store]);
-    let kernel = gpu.kernels.get(gpu, &key, || text(size, load, store))?;
-    let (down, across) = (rows.div_ceil(TILE), columns.div_ceil(TILE));
-    let words = [from, to, rows as u64, columns as u64, down as u64, across as u64];
-    gpu.launch(kernel, count * down * across, 256, &words)
-}
-
-pub(crate) fn text(size: usize, load: u32, store: u32) -> String {
-    let element = match size {
-        2 => "u16",
-        4 => "u32",
-        _ => "u64",
-    };
-    format!(
-        "{PRELUDE}typedef {element} E;\n#define LOAD {load}\n#define STORE {store}\n{TRANSPOSE}"
-    )
 }

@@ -84,6 +84,7 @@ mod solver;
 mod tests;
 mod text;
 mod transfer;
+mod transpose;
 mod tuning;
 mod window;
 

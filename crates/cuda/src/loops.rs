@@ -96,9 +96,9 @@ pub(crate) struct Loop<'a> {
 }
 
 /// Merged axes: the length, and the stride of each operand.
-type Axes = SmallVec<[(usize, SmallVec<[isize; 4]>); 4]>;
+pub(crate) type Axes = SmallVec<[(usize, SmallVec<[isize; 4]>); 4]>;
 
-fn merged(shape: &[usize], strides: &[&[isize]]) -> Axes {
+pub(crate) fn merged(shape: &[usize], strides: &[&[isize]]) -> Axes {
     let mut axes = Axes::new();
     for (d, &n) in shape.iter().enumerate() {
         if n == 1 {

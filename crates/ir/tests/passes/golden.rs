@@ -5,7 +5,7 @@
 //! committing.
 
 use super::interpret::evaluate;
-use pullback_ir::Program;
+use pullback_ir::{DType, Program};
 use pullback_ir::pass::*;
 use std::path::Path;
 
@@ -16,6 +16,7 @@ fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
         "fold" => Box::new(|p| fold(p, &evaluate)),
         "simplify" => Box::new(simplify),
         "layout" => Box::new(layout),
+        "channels_last" => Box::new(|p| channels_last(p, &[DType::BF16])),
         "remat" => Box::new(remat),
         "fuse" => Box::new(fuse),
         "epilogue" => Box::new(epilogue),
