@@ -49,6 +49,7 @@ fn passes() -> Vec<Named> {
         ("remat", Box::new(remat)),
         ("fuse", Box::new(fuse)),
         ("epilogue", Box::new(epilogue)),
+        ("stores", Box::new(stores)),
         ("schedule", Box::new(schedule)),
         ("standard", Box::new(standard)),
     ]

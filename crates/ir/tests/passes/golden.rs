@@ -5,8 +5,8 @@
 //! committing.
 
 use super::interpret::evaluate;
-use pullback_ir::{DType, Program};
 use pullback_ir::pass::*;
+use pullback_ir::{DType, Program};
 use std::path::Path;
 
 fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
@@ -20,6 +20,7 @@ fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
         "remat" => Box::new(remat),
         "fuse" => Box::new(fuse),
         "epilogue" => Box::new(epilogue),
+        "stores" => Box::new(stores),
         "schedule" => Box::new(schedule),
         "standard" => Box::new(|p| {
             Pipeline::standard(Target::default(), evaluate).verified(true).run(p).unwrap()

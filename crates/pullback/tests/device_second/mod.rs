@@ -168,7 +168,8 @@ pub fn scratch<R>(met: u64, planned: bool, f: impl FnOnce() -> R) -> R {
     made
 }
 
-/// Runs `f` while passes are told that images are convolved with the channels last.
+/// Runs `f` while passes are told that images are convolved with the channels last, and that a
+/// region may store a value twice.
 pub fn channels_last<R>(f: impl FnOnce() -> R) -> R {
     let c = &handle().counters;
     c.channels_last.store(true, SeqCst);
@@ -425,7 +426,7 @@ impl DeviceBackend for Queue {
         let scratch = self.counters.scratch_planned.load(SeqCst);
         let images = self.counters.channels_last.load(SeqCst);
         let channels_last: &[DType] = if images { &[DType::F32, DType::F64] } else { &[] };
-        Target { scratch, channels_last, ..pullback_cpu::TARGET }
+        Target { scratch, channels_last, stores_twice: images, ..pullback_cpu::TARGET }
     }
 
     fn statistics(&self) -> PoolStats {
