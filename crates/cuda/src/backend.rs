@@ -4,9 +4,10 @@ use crate::gpu::Gpu;
 use crate::loops::Operand;
 use crate::profile::Described;
 use crate::program::Prepared;
+use crate::registers::COLUMNS;
 use crate::{nccl, ops, product};
-use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
+use pullback_ir::pass::{Epilogue, Limits, Target};
 use pullback_ir::{
     Call, DType, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
     KernelTime, Op, PoolStats, Result, Write,
@@ -36,6 +37,7 @@ impl Backend {
             }
             // A copy is made at once: it would be all there is to a kernel.
             Op::Copy => false,
+            Op::Fused(of) => self.gpu.defer_update(*of, x, out, call.at),
             op => op.is_pointwise() && self.gpu.defer(op, x, &out[0], call.at),
         }
     }
@@ -115,7 +117,10 @@ impl DeviceBackend for Backend {
     fn target(&self) -> Target {
         Target {
             align: 256,
-            epilogue: false,
+            // Rows of so many elements fit into the registers of a block.
+            regions: Limits { columns: COLUMNS, column_row: 8192, ..Limits::default() },
+            norms: true,
+            epilogue: Epilogue::Library,
             adds_products: &[DType::F32, DType::F64],
             channels_last: &[DType::BF16, DType::F16],
             stores_twice: true,

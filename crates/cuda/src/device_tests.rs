@@ -18,10 +18,10 @@ pub(crate) struct Array {
     pub dtype: DType,
     pub shape: Vec<usize>,
     pub values: Vec<f64>,
-    turned: bool,
+    pub turned: bool,
 }
 
-fn bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
+pub(crate) fn bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
     let each = |&v: &f64| match dtype {
         DType::F64 => v.to_le_bytes().to_vec(),
         DType::F32 => (v as f32).to_le_bytes().to_vec(),
@@ -161,7 +161,7 @@ impl Report {
         }
     }
 
-    fn check(&mut self, what: &str, error: f64, tolerance: f64) {
+    pub fn check(&mut self, what: &str, error: f64, tolerance: f64) {
         if error.is_nan() || error > tolerance {
             self.0.push(format!("{what}: {error:e}"));
         }
@@ -176,7 +176,7 @@ impl Drop for Report {
     }
 }
 
-fn rounding(dtype: DType, n: usize) -> f64 {
+pub(crate) fn rounding(dtype: DType, n: usize) -> f64 {
     n as f64 * if dtype == DType::F64 { 4e-15 } else { 2e-6 }
 }
 
@@ -522,8 +522,14 @@ fn dropped_weights_are_those_of_the_cpu() {
     let Some(gpu) = device() else { return };
     let mut report = Report::default();
     for dtype in FLOATS {
-        for (keys, causal) in [(vec![2], true), (vec![2, 2], false)] {
-            let how = Attention { causal, masked: false, scale: Real(0.4), dropout: Real(0.3) };
+        let kinds = [
+            (vec![2], true, 0.3),
+            (vec![2, 2], false, 0.3),
+            (vec![0], true, 0.0),
+            (vec![0], false, 0.0),
+        ];
+        for (keys, causal, dropout) in kinds {
+            let how = Attention { causal, masked: false, scale: Real(0.4), dropout: Real(dropout) };
             let (q, k) = ([2, 4, 17, 8], [2, 2, 23, 8]);
             let count = keys.iter().product();
             let key = Array::new(DType::I64, &keys, (0..count).map(|i| 71.0 + i as f64).collect());
@@ -531,10 +537,10 @@ fn dropped_weights_are_those_of_the_cpu() {
                 Array::noise(dtype, &q, 11),
                 Array::noise(dtype, &k, 12),
                 Array::noise(dtype, &k, 13),
-                key,
             ];
+            x.extend(how.drops().then_some(key));
             let op = Op::Fused(Fused::Attention(how));
-            let name = format!("attention {dtype} {causal}");
+            let name = format!("attention {dtype} {causal} {dropout}");
             report.close(&gpu, &name, &op, &x, rounding(dtype, 10));
             let (_, made) = both(&gpu, &op, &x);
             x.push(Array::new(dtype, &q, made[0].clone()));

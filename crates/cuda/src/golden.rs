@@ -136,29 +136,47 @@ fn cast(from: DType, to: DType) -> String {
     body.text(&[from], &[y], Form::Flat { vector: 4, single: 0 })
 }
 
-/// x - Σx with rows in registers, and its sums over the rows.
-fn held(dtype: DType) -> String {
+/// w · (x - Σx) with rows in registers, and the sums of it and of x over the rows.
+fn held(dtype: DType, held: Held) -> String {
     let mut body = Body::default();
-    let x = body.load(0, dtype, false);
+    let (x, weight) = (body.load(0, dtype, false), body.load(1, DType::F32, false));
     let wide = body.add(Inst::Point(Op::Cast(DType::F32), smallvec![x]), DType::F32, false);
     let sum = body.reduce(Reduction::Sum, wide);
     let off = body.binary(Binary::Sub, wide, sum);
-    let y = body.add(Inst::Point(Op::Cast(dtype), smallvec![off]), dtype, false);
-    let columns = smallvec![off];
-    let held = Held { outer: 1, threads: 128, vector: 8, count: 4, single: 0, columns };
-    body.text(&[dtype], &[y], Form::Held(held))
+    let scaled = body.binary(Binary::Mul, off, weight);
+    let y = body.add(Inst::Point(Op::Cast(dtype), smallvec![scaled]), dtype, false);
+    let columns = if held.resident > 0 { smallvec![scaled, wide] } else { smallvec![] };
+    body.text(&[dtype, DType::F32], &[y], Form::Held(Held { columns, ..held }))
 }
 
 #[test]
 fn generated_kernels_are_these_texts() {
     let flat = |vector, single| Form::Flat { vector, single };
+    let block = Held {
+        outer: 1,
+        threads: 192,
+        vector: 4,
+        count: 1,
+        full: true,
+        single: 0,
+        still: 0,
+        ahead: false,
+        columns: smallvec![],
+        block: 192,
+        resident: 0,
+    };
+    let warp = Held { threads: 32, vector: 8, count: 3, full: false, block: 256, ..block.clone() };
+    let columns = |ahead, of: &Held| Held { still: 2, ahead, resident: 4, ..of.clone() };
     let texts = [
         ("flat_f32", pointwise(DType::F32, flat(4, 0))),
         ("flat_bf16", pointwise(DType::BF16, flat(8, 0b10))),
         ("flat_unaligned", pointwise(DType::F32, flat(1, 0))),
         ("strided", pointwise(DType::F32, Form::Strided { rank: 3, vector: 1, single: 0 })),
         ("broadcast", pointwise(DType::BF16, Form::Strided { rank: 2, vector: 8, single: 0b10 })),
-        ("held", held(DType::BF16)),
+        ("held", held(DType::BF16, block.clone())),
+        ("held_warp", held(DType::BF16, warp.clone())),
+        ("held_columns", held(DType::BF16, columns(true, &block))),
+        ("held_columns_warp", held(DType::F16, columns(false, &warp))),
         ("rows_1", reductions(DType::F32, 1, false)),
         ("rows_32", reductions(DType::BF16, 32, false)),
         ("rows_256", reductions(DType::F64, 256, false)),

@@ -245,7 +245,13 @@ fn sum_of_rows(gpu: &Gpu, axes: &[usize], x: &Operand, out: &Operand) -> Result<
     of.run_with_columns(gpu, &[(1, out.clone())])
 }
 
-fn reduce(gpu: &Gpu, kind: Reduction, axes: &[usize], x: &Operand, out: &Operand) -> Result<()> {
+pub(crate) fn reduce(
+    gpu: &Gpu,
+    kind: Reduction,
+    axes: &[usize],
+    x: &Operand,
+    out: &Operand,
+) -> Result<()> {
     let rank = x.shape.len();
     if kind == Reduction::Sum && sum_of_rows(gpu, axes, x, out)? {
         return Ok(());

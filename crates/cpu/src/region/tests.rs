@@ -349,6 +349,7 @@ fn made(seed: u64, shape: &[usize], inner: usize, floats: bool) -> Made {
         inputs: Vec::new(),
         body: Vec::new(),
         outputs: Vec::new(),
+        columns: Vec::new(),
     };
     for _ in 0..1 + dice.below(4) {
         let dtype = dice.of(dtypes);
@@ -521,8 +522,9 @@ fn columns_of_a_matrix() {
         body.push(Inst::Point(Op::Unary(Unary::Exp), smallvec![body.len() - 1]));
         let outputs = vec![body.len() - 1, body.len() - 2];
         let inputs = (0..width).rev().map(column).collect();
+        let (device, columns) = (Device::Cpu, Vec::new());
         let region =
-            Region { device: Device::Cpu, shape: shape.clone(), inner: 0, inputs, body, outputs };
+            Region { device, shape: shape.clone(), inner: 0, inputs, body, outputs, columns };
         let matrix = Dense::of(spec.clone(), || dice.number());
         let made = Made { region, inputs: vec![matrix; width] };
         check(&made, &ways(), &[1, 3], "columns of a matrix");

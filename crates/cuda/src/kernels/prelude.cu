@@ -108,6 +108,9 @@ FN float bounded(float x, float low, float high) { return x < low ? low : x > hi
 FN double bounded(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 #define U2(T) \
   FN T u_sigmoid(T x) { T e = u_exp(-u_abs(x)), r = (T)1 / ((T)1 + e); return x < 0 ? e * r : r; } \
+  FN T u_sigmoids(T x, T& of_negative) { \
+    T e = u_exp(-u_abs(x)), r = (T)1 / ((T)1 + e), l = e * r; \
+    of_negative = x > 0 ? l : r; return x < 0 ? l : r; } \
   FN T u_silu(T x) { return bounded(x, (T)-1000, (T)INF) * u_sigmoid(x); } \
   FN T u_phi(T x) { return (T)0.5 * u_erfc(x * (T)-0.70710678118654752440); } \
   FN T u_gelu(T x) { return bounded(x, (T)-100, (T)INF) * u_phi(x); } \
@@ -133,8 +136,8 @@ FLOATS(U2)
   FN T v_gelu_tanh(T x, T dy) { \
     x = bounded(x, (T)-100, (T)100); \
     T u = gelu_inner(x), du = (T)(3 * 0.071354816272600689) * (x * x) + (T)1.595769121605730711759784; \
-    T s = u_sigmoid(u), c = u_sigmoid(-u); return dy * (x * du * s * c + s); } \
-  FN T v_silu(T x, T dy) { x = bounded(x, (T)-1000, (T)1000); T s = u_sigmoid(x), c = u_sigmoid(-x); return dy * (s * (x * c + (T)1)); }
+    T c, s = u_sigmoids(u, c); return dy * (x * du * s * c + s); } \
+  FN T v_silu(T x, T dy) { x = bounded(x, (T)-1000, (T)1000); T c, s = u_sigmoids(x, c); return dy * (s * (x * c + (T)1)); }
 FLOATS(V)
 
 // Functions of two elements.

@@ -41,13 +41,16 @@ pub(super) fn fused(f: Fused, inputs: &[&Spec]) -> Result<Specs> {
         Fused::CrossEntropy => {
             let [logits, classes] = operands(op, inputs)?;
             rows(op, logits, classes)?;
-            logits.with_shape(classes.shape.clone())
+            classes.with_dtype(logits.dtype.compute())
         }
         Fused::CrossEntropyVjp => {
             let [logits, classes, dy] = operands(op, inputs)?;
             rows(op, logits, classes)?;
             same_shape(op, classes, dy)?;
-            floats(op, &[logits, dy])?;
+            if dy.dtype != logits.dtype.compute() {
+                let message = format!("the losses of {logits} have no cotangent {dy}");
+                return Err(Error::dtype(op, message).on([logits, dy]));
+            }
             logits.clone()
         }
         Fused::Sgd(how) => return update::sgd(how, inputs),

@@ -2,8 +2,9 @@
 
 use super::ordered::check_kept;
 use super::{
-    Constant, Target, channels_last, common_subexpressions, dead_code, epilogue, fold, fuse_within,
-    inline, layout, overlap_on, remat_where, schedule_on, simplify, stores,
+    Constant, Epilogue, Target, channels_last, common_subexpressions, dead_code, epilogue_where,
+    fold, fuse_within, inline, layout, norms, overlap_on, remat_where, schedule_on, simplify,
+    stores,
 };
 use crate::{Op, Program, Result, Scalar, Stopwatch};
 use std::time::Duration;
@@ -89,12 +90,15 @@ impl<'a> Pipeline<'a> {
                 .then("simplify", simplify)
                 .then("dead_code", dead_code),
         };
-        let fused = images
-            .then("remat", move |program| remat_where(program, target.recompute))
-            .then("fuse", move |program| fuse_within(program, target.regions));
+        let near = images.then("remat", move |program| remat_where(program, target.recompute));
+        let written = match target.norms {
+            true => near.then("norms", move |program| norms(program, target.regions)),
+            false => near,
+        };
+        let fused = written.then("fuse", move |program| fuse_within(program, target.regions));
         let joined = match target.epilogue {
-            true => fused.then("epilogue", epilogue),
-            false => fused,
+            Epilogue::Nothing => fused,
+            which => fused.then("epilogue", move |program| epilogue_where(program, which)),
         };
         let joined = joined.then("simplify", simplify).then("dead_code", dead_code);
         let stored = match target.stores_twice {

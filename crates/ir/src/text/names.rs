@@ -358,7 +358,8 @@ mod tests {
             Linalg::LuSolve { .. }, Linalg::Qr { .. }, Linalg::Eigh, Linalg::Svd { .. });
         assert_forms!(Fft::forms(), Fft::Complex { .. }, Fft::Real(_), Fft::Hermitian { .. });
         // Structured ops have no minimal form: their text is parsed by `program.rs`.
-        let region = || Arc::new(Region { device: Device::Cpu, shape: Shape::new(), inner: 0, inputs: vec![], body: vec![], outputs: vec![] });
+        let region = || Arc::new(Region { device: Device::Cpu, shape: Shape::new(), inner: 0, inputs: vec![], body: vec![], outputs: vec![],
+            columns: vec![] });
         let flow = Arc::new(Flow::Cond { yes: Program::default(), no: Program::default() });
         let custom = Arc::new(Custom::new("twice", Work::Done(1), Arc::new(())));
         // Nor have collectives, which name a group of workers that only a run has.

@@ -161,7 +161,7 @@ fn a_target_decides_what_is_joined() {
     };
     let plain = Target::default();
     assert_eq!(run(plain), 1);
-    assert_eq!(run(Target { epilogue: false, ..plain }), 2);
+    assert_eq!(run(Target { epilogue: Epilogue::Nothing, ..plain }), 2);
     // What does not add products to memory needs the product somewhere.
     let text = "program (a: f32[8,16], b: f32[16,4], c: f32[8,4]) {
        let d: f32[8,4] = dot a b

@@ -9,6 +9,17 @@ use pullback_ir::pass::*;
 use pullback_ir::{DType, Program};
 use std::path::Path;
 
+/// As a GPU has them.
+const SUMS: Limits = Limits {
+    instructions: 192,
+    inputs: 32,
+    small: 6,
+    few: 64,
+    long: 65536,
+    columns: 4,
+    column_row: 8192,
+};
+
 fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
     match name {
         "dead_code" => Box::new(dead_code),
@@ -19,6 +30,8 @@ fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
         "channels_last" => Box::new(|p| channels_last(p, &[DType::BF16])),
         "remat" => Box::new(remat),
         "fuse" => Box::new(fuse),
+        "norms" => Box::new(|p| norms(p, SUMS)),
+        "fuse_with_sums" => Box::new(|p| fuse_within(p, SUMS)),
         "epilogue" => Box::new(epilogue),
         "stores" => Box::new(stores),
         "schedule" => Box::new(schedule),

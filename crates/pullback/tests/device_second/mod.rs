@@ -23,8 +23,8 @@ use pullback::backend::{
 };
 use pullback::{DType, Device, Error, ErrorKind, Op, Result, Spec};
 use pullback_cpu::Prepared;
-use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
+use pullback_ir::pass::{Limits, Target};
 use pullback_ir::{Layout, Line, Numerics};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -424,9 +424,19 @@ impl DeviceBackend for Queue {
 
     fn target(&self) -> Target {
         let scratch = self.counters.scratch_planned.load(SeqCst);
+        // As a GPU has them: norms and sums over rows in regions.
+        let regions = Limits { columns: 4, column_row: 8192, ..pullback_cpu::TARGET.regions };
         let images = self.counters.channels_last.load(SeqCst);
         let channels_last: &[DType] = if images { &[DType::F32, DType::F64] } else { &[] };
-        Target { scratch, channels_last, stores_twice: images, ..pullback_cpu::TARGET }
+        let stores_twice = images;
+        Target {
+            scratch,
+            regions,
+            norms: true,
+            channels_last,
+            stores_twice,
+            ..pullback_cpu::TARGET
+        }
     }
 
     fn statistics(&self) -> PoolStats {
