@@ -26,6 +26,9 @@ struct Problem {
     dtype: DType,
     /// Of x, w and y.
     dims: [Dims; 3],
+    /// The channels of x and w with zeros behind them, if they are last in memory: tensor cores take
+    /// groups of eight, and the engines for fewer are slow.
+    channels: i64,
     /// For each spatial axis: dilation, stride, padding after and before.
     windows: SmallVec<[[i64; 4]; 3]>,
 }
@@ -110,14 +113,28 @@ impl Problem {
             Role::Input(_) => 1,
             Role::Filter => 2,
         };
-        Some(Problem { role, dtype, dims, windows })
+        let narrow = matches!(dtype, DType::BF16 | DType::F16);
+        let channels = match dims[0][1] {
+            1..8 if narrow && conv.groups == 1 => 8,
+            channels => channels,
+        };
+        Some(Problem { role, dtype, dims, channels, windows })
+    }
+
+    /// Of x, w and y, as cuDNN gets them.
+    fn dims(&self, channels_last: bool) -> [Dims; 3] {
+        let mut dims = self.dims.clone();
+        if channels_last && self.dims[0][1] != self.channels {
+            (dims[0][1], dims[1][1]) = (self.channels, self.channels);
+        }
+        dims
     }
 
     fn form(&self, channels_last: bool) -> Form {
         let flags = [channels_last, deterministic(), tf32_allowed()].map(i64::from);
         let mut numbers = SmallVec::from_slice(&flags);
         numbers.push(self.windows.len() as i64);
-        self.dims.iter().for_each(|dims| numbers.extend_from_slice(dims));
+        self.dims(channels_last).iter().for_each(|dims| numbers.extend_from_slice(dims));
         self.windows.iter().for_each(|window| numbers.extend_from_slice(window));
         let what = ["convolution", "convolution to the input", "convolution to the filter"];
         Form { what: what[self.role], dtype: self.dtype, numbers }
@@ -126,8 +143,9 @@ impl Problem {
     fn build(&self, g: &mut Graph, channels_last: bool) -> Made<()> {
         let dtype = dtype_code(self.dtype).ok_or("no such dtype")?;
         let within = if dtype == DOUBLE { DOUBLE } else { FLOAT };
+        let all = self.dims(channels_last);
         let mut tensor = |number: usize| {
-            let dims = &self.dims[number];
+            let dims = &all[number];
             let strides = match channels_last {
                 false => dense(dims),
                 true => {
@@ -174,11 +192,19 @@ impl Problem {
         let mut at: SmallVec<[(i64, u64); 3]> = SmallVec::new();
         for (number, &x) in of.iter().enumerate() {
             let mut address = x.at;
-            if !fits(x, channels_last) {
-                let memory = gpu.scratch(x.bytes())?;
+            let pads = self.pads(number, channels_last);
+            if pads || !fits(x, channels_last) {
+                let bytes = match pads {
+                    true => x.bytes() / x.shape[1] * self.channels as usize,
+                    false => x.bytes(),
+                };
+                let memory = gpu.scratch(bytes)?;
                 address = memory.at;
                 held.push(memory);
-                if number != out {
+                if number != out && pads {
+                    gpu.fill(address, 0, bytes)?;
+                    copy(gpu, &moved(x), &self.padded(x, address))?;
+                } else if number != out {
                     arrange(gpu, x, address, channels_last)?;
                 }
             }
@@ -188,10 +214,28 @@ impl Problem {
             return Ok(false);
         }
         let made = at[out].1;
-        if made != of[out].at {
+        if self.pads(out, channels_last) {
+            copy(gpu, &self.padded(of[out], made), &moved(of[out]))?;
+        } else if made != of[out].at {
             restore(gpu, made, of[out], channels_last)?;
         }
         Ok(true)
+    }
+}
+
+impl Problem {
+    /// Whether x or w has zeros behind its channels.
+    fn pads(&self, number: usize, channels_last: bool) -> bool {
+        channels_last && number < 2 && self.dims[0][1] != self.channels
+    }
+
+    /// An array like this one, with the channels last and zeros behind them: the part without them.
+    fn padded(&self, x: &Operand, at: u64) -> Operand {
+        let mut whole: SmallVec<[usize; 5]> = SmallVec::from_slice(&moved(x).shape);
+        let last = whole.len() - 1;
+        whole[last] = self.channels as usize;
+        let strides = pullback_ir::dense_strides(&whole);
+        Operand::new(at, x.dtype, &moved(x).shape, &strides)
     }
 }
 
