@@ -114,10 +114,13 @@ fn moved(x: &Operand) -> Operand {
 fn layout(of: &[&Operand]) -> Option<bool> {
     let x = of[0];
     let fits = |x: &Operand, last: bool| if last { moved(x).is_dense() } else { x.is_dense() };
-    let last = x.shape.len() == 2 || moved(x).is_dense() || !x.is_dense();
     let result = of[of.len() - 1];
-    let one = |last: bool| (fits(x, last) && fits(result, last)).then_some(last);
-    if x.len() < LEAST { None } else { one(last).or_else(|| one(!last)) }
+    if x.len() < LEAST {
+        return None;
+    }
+    // Other operands are copied; rows of channels are always last.
+    let first = x.shape.len() == 2 || (fits(x, true) && fits(result, true));
+    [first, !first].into_iter().find(|&last| fits(result, last))
 }
 
 /// Elements that all of these can be read by at once, and the operands where they are dense.

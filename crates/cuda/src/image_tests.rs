@@ -117,15 +117,17 @@ fn convolutions_with_the_channels_last_are_those_of_the_cpu() {
         let pad = (size / 2) as isize;
         Window { size, stride, dilation: 1, before: pad, after: pad }
     };
+    let forms =
+        [(16, 1, 1, 1), (16, 3, 1, 1), (16, 3, 2, 1), (16, 1, 2, 1), (16, 3, 1, 8), (3, 7, 2, 1)];
     for dtype in [DType::BF16, DType::F32] {
-        for (size, stride, groups) in [(1, 1, 1), (3, 1, 1), (3, 2, 1), (1, 2, 1), (3, 1, 8)] {
-            let (n, c, o, len) = (3, 16, 32, 12);
+        for (c, size, stride, groups) in forms {
+            let (n, o, len) = (3, 32, 12);
             let windows = vec![slide(size, stride); 2];
             let count = windows[0].count(len).expect("windows");
             let x = Array::noise(dtype, &[n, c, len, len], 1);
             let w = Array::noise(dtype, &[o, c / groups, size, size], 2);
             let y = Array::noise(dtype, &[n, o, count, count], 3);
-            let name = format!("{dtype} {size} {stride} {groups}");
+            let name = format!("{dtype} {c} {size} {stride} {groups}");
             let of = |role| {
                 Op::Conv(Box::new(Conv { role, windows: windows.clone(), groups, last: true }))
             };

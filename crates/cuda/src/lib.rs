@@ -98,6 +98,7 @@ mod step_tests;
 mod tests;
 mod text;
 mod transfer;
+mod transpose;
 mod tuning;
 mod update;
 mod window;

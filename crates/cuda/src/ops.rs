@@ -2,7 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
-use crate::{custom, fft, fused, host, linalg, lines, product, window};
+use crate::{custom, fft, fused, host, linalg, lines, product, transpose, window};
 use pullback_ir::{
     DType, Error, Inst, Layout, Line, Op, Padding, Reduction, Result, Shape, Value, View,
 };
@@ -153,6 +153,9 @@ pub(crate) fn copy(gpu: &Gpu, from: &Operand, to: &Operand) -> Result<()> {
     }
     if !same {
         return point(gpu, &Op::Cast(to.dtype), std::slice::from_ref(from), to, 0);
+    }
+    if let Some(sizes) = transpose::matrices(from, to) {
+        return transpose::transpose(gpu, from.dtype, from.at, to.at, sizes);
     }
     let values = [Value { dtype: from.dtype, row: false }];
     elements(gpu, &[Inst::Load(0)], &values, std::slice::from_ref(from), &[(0, to.clone())])

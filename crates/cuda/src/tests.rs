@@ -300,7 +300,7 @@ fn kernels_over_matrices_compile() {
 fn transposes_compile() {
     for size in [2, 4, 8] {
         for (load, store) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
-            compiles("transpose", &crate::dnn_conv::text(size, load, store));
+            compiles("transpose", &crate::transpose::text(size, load, store));
         }
     }
 }
