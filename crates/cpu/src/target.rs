@@ -23,6 +23,8 @@ pub const TARGET: Target = Target {
     adds_products: &[DType::F32, DType::F64],
     // By the group's own thread.
     overlap: true,
+    // Kernels write dense results.
+    strided_results: false,
     // A kernel that finds no memory panics.
     scratch: false,
 };

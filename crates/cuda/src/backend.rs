@@ -120,6 +120,8 @@ impl DeviceBackend for Backend {
             adds_products: &[DType::F32, DType::F64],
             // On the stream of `nccl.rs`.
             overlap: true,
+            // Attention does.
+            strided_results: true,
             scratch: true,
             ..Target::default()
         }

@@ -28,6 +28,9 @@ pub struct Target {
     pub adds_products: &'static [DType],
     /// Whether a collective can run while the program computes ([`overlap`](super::overlap)).
     pub overlap: bool,
+    /// Whether the kernels of ops with [`Op::strided_results`] write them through strides: then the
+    /// plan lays them out as their readers want them.
+    pub strided_results: bool,
     /// Whether kernels take memory while a program runs, and so may fail for want of it
     /// ([`Op::takes_scratch`]).
     pub scratch: bool,
@@ -43,6 +46,7 @@ impl Default for Target {
             epilogue: true,
             adds_products: &[DType::F32, DType::F64],
             overlap: true,
+            strided_results: false,
             scratch: false,
         }
     }
