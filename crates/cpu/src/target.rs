@@ -29,6 +29,8 @@ pub const TARGET: Target = Target {
     stores_twice: false,
     // By the group's own thread.
     overlap: true,
+    // Kernels write dense results.
+    strided_results: false,
     // A kernel that finds no memory panics.
     scratch: false,
 };

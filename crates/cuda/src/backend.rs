@@ -137,6 +137,8 @@ impl DeviceBackend for Backend {
             stores_twice: true,
             // On the stream of `nccl.rs`.
             overlap: true,
+            // Attention does.
+            strided_results: true,
             scratch: true,
             ..Target::default()
         }

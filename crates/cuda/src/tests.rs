@@ -209,6 +209,18 @@ fn kernels_over_lines_compile() {
             compiles("cross-entropy", &format!("{PRELUDE}{head}{vjp}{sizes}{text}"));
         }
     }
+    for name in ["RANKS", "ORDER"] {
+        let head = format!("#define {name}\ntypedef I64 E;\ntypedef i64 C;\n");
+        compiles(name, &format!("{PRELUDE}{head}{text}"));
+    }
+    for name in ["SCATTER_ROWS", "SCATTER_JOIN"] {
+        for (e, c, vector) in [("F32", "float", 4), ("F64", "double", 1), ("U8", "i64", 16)] {
+            let sizes = format!("#define VECTOR {vector}\n#define CUT 256\n");
+            let head = format!("#define {name}\ntypedef {e} E;\ntypedef {c} C;\n{sizes}");
+            let combine = "#define COMBINE b_add(x, y)\n";
+            compiles(name, &format!("{PRELUDE}{head}{combine}{text}"));
+        }
+    }
     let head = "#define CUMULATE\n#define LOGSUMEXP\ntypedef BF16 E;\ntypedef float C;\n";
     compiles("logsumexp", &format!("{PRELUDE}{head}{more}{text}"));
 }

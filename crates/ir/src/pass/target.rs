@@ -35,6 +35,9 @@ pub struct Target {
     pub stores_twice: bool,
     /// Whether a collective can run while the program computes ([`overlap`](super::overlap)).
     pub overlap: bool,
+    /// Whether the kernels of ops with [`Op::strided_results`] write them through strides: then the
+    /// plan lays them out as their readers want them.
+    pub strided_results: bool,
     /// Whether kernels take memory while a program runs, and so may fail for want of it
     /// ([`Op::takes_scratch`]).
     pub scratch: bool,
@@ -66,6 +69,7 @@ impl Default for Target {
             channels_last: &[],
             stores_twice: false,
             overlap: true,
+            strided_results: false,
             scratch: false,
         }
     }
