@@ -217,6 +217,13 @@ const GRADIENT_OF_A_BIAS: &str = "program (dy: bf16[16384,3072], x: bf16[16384,3
   return a, b
 }";
 
+/// Sums over the rows and nothing else.
+const SUM: &str = "program (x: bf16[16384,768]) {
+  let a: f32[16384,768] = cast{f32} x
+  let b: f32[768] = sum{[0]} a
+  return b
+}";
+
 #[test]
 fn generated_kernels_are_these_texts() {
     let flat = |vector, single| Form::Flat { vector, single };
@@ -248,6 +255,7 @@ fn generated_kernels_are_these_texts() {
         ("region_forward", of_program(RESIDUAL_AND_NORM)),
         ("region_backward", of_program(BACKWARD_OF_A_NORM)),
         ("region_longer", of_program(LONGER_ROWS)),
+        ("region_sum", of_program(SUM)),
         ("region_bias", of_program(GRADIENT_OF_A_BIAS)),
         ("rows_1", reductions(DType::F32, 1, false)),
         ("rows_32", reductions(DType::BF16, 32, false)),
