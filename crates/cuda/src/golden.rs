@@ -154,8 +154,14 @@ fn held(dtype: DType, held: Held) -> String {
 /// The kernel of the only region that a program becomes on a device.
 fn of_program(program: &str) -> String {
     let region = region_of(program);
-    let seen =
-        |load: &Load| Operand::new(256, load.spec.dtype, &load.layout.shape, &load.layout.strides);
+    let seen = |load: &Load| match load.layout.shape == region.shape {
+        true => Operand::new(256, load.spec.dtype, &load.layout.shape, &load.layout.strides),
+        // The key of random numbers.
+        false => {
+            let none = vec![0; region.shape.len()];
+            Operand::new(256, load.spec.dtype, &region.shape, &none)
+        }
+    };
     let inputs: Vec<Operand> = region.inputs.iter().map(seen).collect();
     let values = region.values().expect("valid");
     let specs = region.inputs.iter().map(|load| &load.spec).collect::<Vec<_>>();
@@ -217,6 +223,26 @@ const GRADIENT_OF_A_BIAS: &str = "program (dy: bf16[16384,3072], x: bf16[16384,3
   return a, b
 }";
 
+/// Random numbers in rows that are normalised.
+const DROPOUT_AND_NORM: &str = "program (x: f32[512,256], r: f32[512,256], b: i64[2], \
+  w: f32[256], c: f32[256]) {
+  let d: f32[512,256] = random.uniform{f32[512,256]} b
+  let e: f32[512,256] = literal{0.1: f32[512,256]}
+  let f: bool[512,256] = ge d e
+  let g: f32[512,256] = cast{f32} f
+  let h: f32[512,256] = mul x g
+  let i: f32[512,256] = add r h
+  let j: f32[512,256] = layer_norm{1e-5} i w c
+  return i, j
+}";
+
+/// Sums over the rows and nothing else.
+const SUM: &str = "program (x: bf16[16384,768]) {
+  let a: f32[16384,768] = cast{f32} x
+  let b: f32[768] = sum{[0]} a
+  return b
+}";
+
 #[test]
 fn generated_kernels_are_these_texts() {
     let flat = |vector, single| Form::Flat { vector, single };
@@ -248,6 +274,8 @@ fn generated_kernels_are_these_texts() {
         ("region_forward", of_program(RESIDUAL_AND_NORM)),
         ("region_backward", of_program(BACKWARD_OF_A_NORM)),
         ("region_longer", of_program(LONGER_ROWS)),
+        ("region_dropout", of_program(DROPOUT_AND_NORM)),
+        ("region_sum", of_program(SUM)),
         ("region_bias", of_program(GRADIENT_OF_A_BIAS)),
         ("rows_1", reductions(DType::F32, 1, false)),
         ("rows_32", reductions(DType::BF16, 32, false)),

@@ -88,7 +88,9 @@ impl Writer<'_> {
                     load(out, &read, "a", "b")?;
                     writeln!(out, "  }}")?;
                 }
-                writeln!(out, "  u32 turn = 0;\n#pragma unroll 1")?;
+                // Rows that nothing but sums follows from are loaded four at a time.
+                let unrolled = if held.only_sums(self) { 4 } else { 1 };
+                writeln!(out, "  u32 turn = 0;\n#pragma unroll {unrolled}")?;
                 writeln!(out, "  for (Ix row = group; row < p.rows;) {{")?;
                 writeln!(out, "  const Ix next = row + {groups};")?;
                 match ahead {
@@ -259,6 +261,11 @@ impl Writer<'_> {
 }
 
 impl Held {
+    /// Whether nothing but sums over the rows is computed.
+    fn only_sums(&self, of: &Writer<'_>) -> bool {
+        !self.ahead && of.of.outputs.is_empty() && of.levels.iter().all(|&level| level == 0)
+    }
+
     /// The beginning of a loop over the vectors of a thread, `c` being the first element of one.
     fn each(&self, out: &mut String) -> Result {
         let Held { threads, vector, count, full, .. } = *self;

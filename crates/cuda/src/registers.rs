@@ -7,7 +7,7 @@ use crate::loops::{Axes, InRows, Loop, NARROW, Operand};
 use crate::ops;
 use crate::text::{Form, Held, PRELUDE, compute, element};
 use pullback_cuda_sys::DevicePtr;
-use pullback_ir::{DType, Reduction, Result, element_count};
+use pullback_ir::{DType, Inst, Reduction, Result, element_count};
 use smallvec::{SmallVec, smallvec};
 
 /// Multiprocessors of a large device, whatever this one has: sums must not depend on it.
@@ -113,7 +113,11 @@ impl Loop<'_> {
             },
         };
         let vectors = width / vector;
-        let (threads, count, ahead) = cut(vectors, need, loops)?;
+        // Where nothing is stored or reduced, four rows are loaded at once instead.
+        let reduces = self.body.iter().any(|inst| matches!(inst, Inst::Reduce(..)));
+        let only_sums = loops && self.outputs.is_empty() && !reduces;
+        let need = Need { moving: need.moving * if only_sums { 4 } else { 1 }, ..need };
+        let (threads, count, ahead) = cut(vectors, need, loops && !only_sums)?;
         let own = OWN + need.all(count, ahead) + 2 * vector;
         // Groups of a block add their shares in shared memory.
         let share = |groups: usize| {

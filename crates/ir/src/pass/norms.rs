@@ -8,6 +8,10 @@
 //! axes of at most [`Limits::column_row`] elements; other norms stay what they are, as do backwards
 //! of layer norms whose sums over the rows are not results of regions.
 //!
+//! The backward of a layer norm reads what the norm read, once more, with the moments that the norm
+//! leaves (two numbers a row). So that it does not instead join the region of the norm, which would
+//! leave the normalised rows as well, it reads it [`after`](crate::Op::After) the gradient.
+//!
 //! Guarantees: sums may be added in another order. Idempotent.
 
 use super::Limits;
@@ -16,6 +20,7 @@ use crate::{
     Axes, Binary, DType, Equation, Fused, Line, Op, Program, Real, Reduction, Scalar, Shape, Unary,
     Var, View, element_count,
 };
+use rustc_hash::FxHashMap;
 
 /// Writes norms out, whose rows are within the limits.
 ///
@@ -35,9 +40,10 @@ use crate::{
 #[must_use]
 pub fn norms(program: &Program, limits: Limits) -> Program {
     let mut new = Rebuild::new(program);
+    let mut moments = Moments::default();
     for e in &program.equations {
         let results = match &e.op {
-            Op::Fused(fused) => written(&mut new, e, *fused, limits),
+            Op::Fused(fused) => written(&mut new, &mut moments, e, *fused, limits),
             _ => None,
         };
         match results {
@@ -50,8 +56,18 @@ pub fn norms(program: &Program, limits: Limits) -> Program {
     new.finish()
 }
 
+/// The mean of each row of an operand and the reciprocal of its standard deviation, by the operand,
+/// the axes of a row, and what is added to the variance.
+type Moments = FxHashMap<(Var, usize, Real), (Var, Var)>;
+
 /// The results of a norm that is written out; `None`: it stays.
-fn written(new: &mut Rebuild, e: &Equation, fused: Fused, limits: Limits) -> Option<Vec<Var>> {
+fn written(
+    new: &mut Rebuild,
+    moments: &mut Moments,
+    e: &Equation,
+    fused: Fused,
+    limits: Limits,
+) -> Option<Vec<Var>> {
     let of: Vec<Var> = new.inputs(e).to_vec();
     let spec = new.spec(*of.first()?).clone();
     let rank = spec.shape.len();
@@ -79,7 +95,7 @@ fn written(new: &mut Rebuild, e: &Equation, fused: Fused, limits: Limits) -> Opt
         return None;
     }
     let (shape, dtype) = (spec.shape.clone(), spec.dtype);
-    let mut rows = Rows { new, at: e.at, shape, inner, length, wide: dtype.compute() };
+    let mut rows = Rows { new, moments, at: e.at, shape, inner, length, wide: dtype.compute() };
     match fused {
         Fused::Softmax(_) => rows.softmax(of[0], dtype),
         Fused::LogSoftmax(_) => rows.log_softmax(of[0], dtype),
@@ -102,6 +118,7 @@ fn written(new: &mut Rebuild, e: &Equation, fused: Fused, limits: Limits) -> Opt
 /// Values over a domain of rows, element by element or one for each row.
 struct Rows<'a, 'b> {
     new: &'a mut Rebuild<'b>,
+    moments: &'a mut Moments,
     at: Option<Line>,
     shape: Shape,
     /// Axes of a row, and its elements.
@@ -181,24 +198,63 @@ impl Rows<'_, '_> {
         self.cast(sum, dtype)
     }
 
-    /// Rows less their means, and times the reciprocals of their standard deviations; and these.
-    fn normal(&mut self, x: Var, eps: Real) -> Option<(Var, Var)> {
+    /// Rows of an operand less their means, and times the reciprocals of their standard deviations;
+    /// and these.
+    fn normal(&mut self, of: Var, eps: Real) -> Option<(Var, Var)> {
+        let x = self.load(of)?;
         let mean = self.mean(x)?;
-        let mean = self.along(mean)?;
-        let off = self.binary(Binary::Sub, x, mean)?;
+        let means = self.along(mean)?;
+        let off = self.binary(Binary::Sub, x, means)?;
         let square = self.unary(Unary::Square, off)?;
         let variance = self.mean(square)?;
-        let eps = self.number(eps.0, variance)?;
-        let sum = self.binary(Binary::Add, variance, eps)?;
+        let added = self.number(eps.0, variance)?;
+        let sum = self.binary(Binary::Add, variance, added)?;
         let by = self.unary(Unary::Rsqrt, sum)?;
+        self.moments.insert((of, self.inner, eps), (mean, by));
         let by = self.along(by)?;
         Some((self.binary(Binary::Mul, off, by)?, by))
     }
 
+    /// The same, when a gradient has been computed: by the moments that are known, if they are.
+    fn normal_after(&mut self, of: Var, dy: Var, eps: Real) -> Option<(Var, Var)> {
+        let known = self.moments.get(&(of, self.inner, eps)).copied();
+        let Some(((mean, by), token)) = known.zip(self.token(dy)) else {
+            return self.normal(of, eps);
+        };
+        let late = self.late(of, token)?;
+        let (x, mean, by) = (self.load(late)?, self.along(mean)?, self.along(by)?);
+        let off = self.binary(Binary::Sub, x, mean)?;
+        Some((self.binary(Binary::Mul, off, by)?, by))
+    }
+
+    /// What a gradient is a cast or a view of, unless that is computed in a region itself.
+    fn token(&self, dy: Var) -> Option<Var> {
+        match self.new.made_by(dy) {
+            None => Some(dy),
+            Some(e) => match &e.op {
+                Op::Cast(_) | Op::View(_) => self.token(e.inputs[0]),
+                op if op.is_fusible() => None,
+                _ => Some(dy),
+            },
+        }
+    }
+
+    /// An operand as it is read later. Casts and views are made again.
+    fn late(&mut self, of: Var, token: Var) -> Option<Var> {
+        let made = self.new.made_by(of).and_then(|e| Some((e.op.clone(), *e.inputs.first()?)));
+        match made {
+            Some((op @ (Op::Cast(_) | Op::View(_)), from)) => {
+                let from = self.late(from, token)?;
+                self.emit(op, &[from])
+            }
+            Some((op, _)) if op.is_fusible() => self.emit(Op::After, &[of, token]),
+            Some(_) | None => Some(of),
+        }
+    }
+
     fn layer_norm(&mut self, of: [Var; 3], eps: Real, dtype: DType) -> Option<Vec<Var>> {
-        let x = self.load(of[0])?;
         let (w, b) = (self.each(of[1])?, self.each(of[2])?);
-        let (normal, _) = self.normal(x, eps)?;
+        let (normal, _) = self.normal(of[0], eps)?;
         let scaled = self.binary(Binary::Mul, normal, w)?;
         let y = self.binary(Binary::Add, scaled, b)?;
         Some(vec![self.cast(y, dtype)?])
@@ -206,8 +262,8 @@ impl Rows<'_, '_> {
 
     fn layer_norm_vjp(&mut self, of: [Var; 3], eps: Real, dtype: DType) -> Option<Vec<Var>> {
         let weight = self.new.spec(of[1]).dtype;
-        let (x, w, dy) = (self.load(of[0])?, self.each(of[1])?, self.load(of[2])?);
-        let (normal, by) = self.normal(x, eps)?;
+        let (w, dy) = (self.each(of[1])?, self.load(of[2])?);
+        let (normal, by) = self.normal_after(of[0], of[2], eps)?;
         let g = self.binary(Binary::Mul, dy, w)?;
         let a = self.mean(g)?;
         let a = self.along(a)?;
