@@ -266,6 +266,13 @@ fn windows_compile() {
 }
 
 #[test]
+fn cats_compile() {
+    for bytes in [16, 8, 4, 2, 1] {
+        compiles("cat", &crate::cat::text(bytes, bytes == 16));
+    }
+}
+
+#[test]
 fn batch_norm_compiles() {
     use DType::{BF16, F16, F32, F64};
     let names = ["STATISTICS", "MERGE_STATISTICS", "NORMALISE", "SUMS", "MERGE_SUMS", "SLOPES"];
