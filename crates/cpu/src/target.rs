@@ -17,7 +17,7 @@ pub const TARGET: Target = Target {
         long: 65536,
         // Sums over the rows are kernels of their own, which read what is in cache.
         columns: 0,
-        column_row: 0,
+        column_row: [0, 0],
     },
     norms: false,
     recompute: Remat { near: 16, worth: 4096 },

@@ -23,6 +23,18 @@ pub fn open(number: u16) -> std::result::Result<Box<dyn DeviceBackend>, String> 
     Ok(Box::new(Backend { gpu: Arc::new(Gpu::open(number)?) }))
 }
 
+/// What a region may be. A row whose columns are summed should keep a warp busy, and fit into the
+/// registers of a block.
+pub(crate) const LIMITS: Limits = Limits {
+    instructions: 192,
+    inputs: 32,
+    small: 6,
+    few: 64,
+    long: 65536,
+    columns: COLUMNS,
+    column_row: [256, 8192],
+};
+
 struct Backend {
     gpu: Arc<Gpu>,
 }
@@ -117,8 +129,7 @@ impl DeviceBackend for Backend {
     fn target(&self) -> Target {
         Target {
             align: 256,
-            // Rows of so many elements fit into the registers of a block.
-            regions: Limits { columns: COLUMNS, column_row: 8192, ..Limits::default() },
+            regions: LIMITS,
             norms: true,
             epilogue: Epilogue::Library,
             adds_products: &[DType::F32, DType::F64],

@@ -2,7 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::loops::Operand;
-use crate::ops;
+use crate::{ops, program};
 use pullback_cpu::{Buffer, Input};
 use pullback_ir::infer::check;
 use pullback_ir::{Attention, DType, Fft, Fused, Layout, Linalg, Op, Real, Spec};
@@ -125,7 +125,14 @@ pub(crate) fn both(gpu: &Gpu, op: &Op, x: &[Array]) -> (Results, Results) {
         gpu.fill(at, 0xff, n).expect("fill");
         outputs.push(Operand::dense(at, out.spec.dtype, &out.spec.shape));
     }
-    ops::run(gpu, op, &operands, &outputs, None).expect("it runs on the device");
+    let run = match op {
+        Op::Region(region) => {
+            let values = region.values().expect("a valid region");
+            program::region_loop(gpu, region, &values, &operands, &outputs)
+        }
+        op => ops::run(gpu, op, &operands, &outputs, None),
+    };
+    run.expect("it runs on the device");
     let mut found = Vec::new();
     for out in &outputs {
         let mut bytes = vec![0; out.bytes()];

@@ -264,10 +264,11 @@ fn layer_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Resul
     // The gradients of weight and bias are sums over the rows: in the same pass, if a row fits into
     // registers.
     let dw = body.binary(Binary::Mul, dy, normal);
-    if body
-        .over(&shape, inner)
-        .run_with_columns(gpu, &[(dw, out[1].clone()), (dy, out[2].clone())])?
-    {
+    if body.over(&shape, inner).run_with_columns(
+        gpu,
+        &[(dw, out[1].clone()), (dy, out[2].clone())],
+        1,
+    )? {
         return Ok(());
     }
     let wide = x[0].dtype.compute();

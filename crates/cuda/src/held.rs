@@ -147,7 +147,7 @@ impl Writer<'_> {
             let stored = element_outputs.iter().map(|&j| self.of.outputs[j]);
             elements(out, &stored.chain(columns.iter().copied()).collect::<Vec<_>>())?;
             for &j in &element_outputs {
-                writeln!(out, "    store(y{}.e[e], v{});", inputs + j, self.of.outputs[j])?;
+                writeln!(out, "    put(y{}.e[e], v{});", inputs + j, self.of.outputs[j])?;
             }
             for v in columns {
                 writeln!(out, "    s{v}[j][e] += v{v};")?;
@@ -164,7 +164,7 @@ impl Writer<'_> {
             for j in row_outputs {
                 let (k, v) = (inputs + j, self.of.outputs[j]);
                 let kind = element(self.dtype(k));
-                writeln!(out, "    store((({kind}*)p.p[{k}])[b{k}], v{v});")?;
+                writeln!(out, "    put((({kind}*)p.p[{k}])[b{k}], v{v});")?;
             }
             writeln!(out, "  }}")?;
         }

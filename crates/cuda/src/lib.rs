@@ -87,6 +87,8 @@ mod product_tests;
 mod profile;
 mod program;
 mod queue;
+#[cfg(test)]
+mod region_tests;
 mod registers;
 mod rows;
 mod solver;

@@ -119,7 +119,28 @@ pub(crate) fn merged(shape: &[usize], strides: &[&[isize]]) -> Axes {
 /// The first is a shift that keeps a group of 32 bits from overflowing in sums with a block.
 pub(crate) const NARROW: usize = 1 << 31;
 
+/// A domain as rows.
+pub(crate) struct InRows {
+    /// The axes that number the rows, merged.
+    pub outer: Axes,
+    /// Those along a row.
+    pub inner: Axes,
+    pub rows: usize,
+    /// Elements of a row.
+    pub width: usize,
+}
+
 impl Loop<'_> {
+    pub fn in_rows(&self) -> InRows {
+        let split_at = self.shape.len() - self.inner;
+        let (outer, inner) = self.shape.split_at(split_at);
+        let (rows, width) = (element_count(outer), element_count(inner));
+        let strides = self.strides();
+        let inside: SmallVec<[&[isize]; 6]> =
+            strides.iter().map(|s| s.get(split_at..).unwrap_or(&[])).collect();
+        InRows { outer: merged(outer, &strides), inner: merged(inner, &inside), rows, width }
+    }
+
     pub fn run(&self, gpu: &Gpu) -> Result<()> {
         match self.body.iter().any(|inst| matches!(inst, Inst::Reduce(..))) {
             true => self.rows(gpu),
@@ -127,7 +148,7 @@ impl Loop<'_> {
         }
     }
 
-    pub fn strides(&self) -> SmallVec<[&[isize]; 6]> {
+    fn strides(&self) -> SmallVec<[&[isize]; 6]> {
         let inputs = self.inputs.iter().map(|x| &x.strides[..]);
         inputs.chain(self.outputs.iter().map(|(_, y)| &y.strides[..])).collect()
     }
@@ -256,20 +277,14 @@ impl Loop<'_> {
     }
 
     fn rows(&self, gpu: &Gpu) -> Result<()> {
-        let split_at = self.shape.len() - self.inner;
-        let (outer, inner) = self.shape.split_at(split_at);
-        let (rows, width) = (element_count(outer), element_count(inner));
-        if rows == 0 {
+        let of = self.in_rows();
+        if of.rows == 0 {
             return Ok(());
         }
-        let strides = self.strides();
-        let outer = merged(outer, &strides);
-        let inside: SmallVec<[&[isize]; 6]> =
-            strides.iter().map(|s| s.get(split_at..).unwrap_or(&[])).collect();
-        let inner = merged(inner, &inside);
-        if let Some(held) = self.fits_registers((&outer, &inner), (rows, width), &[]) {
-            return self.run_held(gpu, held, &outer, (rows, width), &[]);
+        if let Some(held) = self.fits_registers(&of, &[]) {
+            return self.run_held(gpu, held, &of, &[]);
         }
+        let InRows { outer, inner, rows, width } = of;
         // Threads read neighbours: along the row, or along the rows if these are contiguous.
         let unit =
             |axes: &Axes| axes.last().is_some_and(|(_, of)| of[..self.inputs.len()].contains(&1));

@@ -236,16 +236,22 @@ fn sum_of_rows(gpu: &Gpu, axes: &[usize], x: &Operand, out: &Operand) -> Result<
     let wide = x.dtype.compute();
     let body = [Inst::Load(0), Inst::Point(Op::Cast(wide), smallvec![0])];
     let values = [x.dtype, wide].map(|dtype| Value { dtype, row: false });
+    // Several short rows as one, that keeps a warp busy.
+    let width = x.len() / rows;
+    let fits = |&n: &usize| x.is_dense() && rows.is_multiple_of(n) && n * width <= 1024;
+    let times = [32, 16, 8, 4, 2].into_iter().find(fits).unwrap_or(1);
+    let wider = Operand::dense(x.at, x.dtype, &[rows / times, times * width]);
+    let x = if times == 1 { x } else { &wider };
     let of = Loop {
         shape: &x.shape,
-        inner: x.shape.len() - axes.len(),
+        inner: if times == 1 { x.shape.len() - axes.len() } else { 1 },
         body: &body,
         values: &values,
         inputs: std::slice::from_ref(x),
         outputs: &[],
         immediate: 0,
     };
-    of.run_with_columns(gpu, &[(1, out.clone())])
+    of.run_with_columns(gpu, &[(1, out.clone())], times)
 }
 
 pub(crate) fn reduce(

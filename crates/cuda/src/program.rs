@@ -430,7 +430,7 @@ pub(crate) fn is_started(op: &Op) -> bool {
     matches!(op, Op::Collective(of) if of.started)
 }
 
-fn region_loop(
+pub(crate) fn region_loop(
     gpu: &Gpu,
     region: &Region,
     values: &[Value],

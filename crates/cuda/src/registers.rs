@@ -3,11 +3,11 @@
 
 use crate::compile::Key;
 use crate::gpu::{Gpu, Scratch};
-use crate::loops::{Axes, Loop, NARROW, Operand, merged};
+use crate::loops::{Axes, InRows, Loop, NARROW, Operand};
 use crate::ops;
 use crate::text::{Form, Held, PRELUDE, compute, element};
 use pullback_cuda_sys::DevicePtr;
-use pullback_ir::{DType, Inst, Reduction, Result, element_count};
+use pullback_ir::{DType, Reduction, Result, element_count};
 use smallvec::{SmallVec, smallvec};
 
 /// Multiprocessors of a large device, whatever this one has: sums must not depend on it.
@@ -69,21 +69,13 @@ fn cut(vectors: usize, need: Need, ahead: bool) -> Option<(usize, usize, bool)> 
 impl Loop<'_> {
     /// How rows are held in registers, if they are contiguous and short enough. `columns` are
     /// values that are summed over the rows.
-    pub fn fits_registers(
-        &self,
-        (outer, inner): (&Axes, &Axes),
-        (rows, width): (usize, usize),
-        columns: &[usize],
-    ) -> Option<Held> {
+    pub fn fits_registers(&self, of: &InRows, columns: &[usize]) -> Option<Held> {
+        let InRows { outer, inner, width, .. } = of;
         let inputs = self.inputs.len();
         let [(_, of)] = &inner[..] else { return None };
         let is_row = |k: usize| self.values[self.outputs[k - inputs].0].row;
         let one = |k: usize| of[k] == 1 || k < inputs && of[k] == 0;
         if inputs > 64 || !(0..of.len()).all(|k| one(k) || k >= inputs && is_row(k)) {
-            return None;
-        }
-        let random = |inst: &Inst| matches!(inst, Inst::Random(..));
-        if self.body.iter().any(random) {
             return None;
         }
         let bits = |which: &dyn Fn(usize) -> bool| {
@@ -104,7 +96,7 @@ impl Loop<'_> {
             x.at.is_multiple_of((vector * x.dtype.size()).min(16) as u64)
                 && x.strides[..split_at].iter().all(|s| s % vector as isize == 0)
         };
-        if width == 0 || !width.is_multiple_of(vector) || !along.iter().all(aligned) {
+        if *width == 0 || !width.is_multiple_of(vector) || !along.iter().all(aligned) {
             return None;
         }
         let loops = !columns.is_empty();
@@ -136,9 +128,8 @@ impl Loop<'_> {
             true => (REGISTERS / (own * block)).clamp(1, (1024 / block).max(1)),
             false => 0,
         };
-        debug_assert!(rows > 0);
         Some(Held {
-            outer: 0,
+            outer: outer.len().max(1) as u32,
             threads: threads as u32,
             vector: vector as u32,
             count: count as u32,
@@ -154,16 +145,10 @@ impl Loop<'_> {
 
     /// Runs rows that are held in registers. Shares of the sums over the rows are written to
     /// `shares`, one for each block.
-    pub fn run_held(
-        &self,
-        gpu: &Gpu,
-        mut held: Held,
-        outer: &Axes,
-        (rows, width): (usize, usize),
-        shares: &[DevicePtr],
-    ) -> Result<()> {
+    pub fn run_held(&self, gpu: &Gpu, held: Held, of: &InRows, shares: &[DevicePtr]) -> Result<()> {
         let none: Axes = smallvec![(1, smallvec![0; self.inputs.len() + self.outputs.len()])];
-        let outer = if outer.is_empty() { &none } else { outer };
+        let outer = if of.outer.is_empty() { &none } else { &of.outer };
+        let (rows, width) = (of.rows, of.width);
         let mut words = self.addresses();
         // Without operands or results there is a word as well.
         words.truncate(self.inputs.len() + self.outputs.len());
@@ -174,7 +159,6 @@ impl Loop<'_> {
         for k in 0..self.inputs.len() + self.outputs.len() {
             words.extend(outer.iter().map(|(_, of)| of[k] as u64));
         }
-        held.outer = outer.len() as u32;
         let (block, threads) = (held.block as usize, held.threads as usize);
         let grid = match shares.is_empty() {
             true => (rows * threads).div_ceil(block),
@@ -191,7 +175,7 @@ impl Loop<'_> {
         if columns.is_empty() {
             return self.run(gpu);
         }
-        if self.run_with_columns(gpu, columns)? {
+        if self.run_with_columns(gpu, columns, 1)? {
             return Ok(());
         }
         let mut outputs = self.outputs.to_vec();
@@ -212,35 +196,35 @@ impl Loop<'_> {
 
     /// Runs the loop, and sums some of its values over the rows: `columns` are values and where
     /// their sums go, dense over the axes of a row. `false`, and nothing done, if rows do not fit
-    /// into registers.
-    pub fn run_with_columns(&self, gpu: &Gpu, columns: &[(usize, Operand)]) -> Result<bool> {
-        let split_at = self.shape.len() - self.inner;
-        let (outer, inner) = self.shape.split_at(split_at);
-        let (rows, width) = (element_count(outer), element_count(inner));
-        let strides = self.strides();
-        let inside: SmallVec<[&[isize]; 6]> =
-            strides.iter().map(|s| s.get(split_at..).unwrap_or(&[])).collect();
-        let (outer, inner) = (merged(outer, &strides), merged(inner, &inside));
+    /// into registers. If `times` is not 1, a row is so many rows of a result.
+    pub fn run_with_columns(
+        &self,
+        gpu: &Gpu,
+        columns: &[(usize, Operand)],
+        times: usize,
+    ) -> Result<bool> {
+        let rows = self.in_rows();
         // What `sum_tables` takes.
         let of = self.values[columns[0].0].dtype.compute();
+        let width = rows.width;
         let same = |(v, y): &(usize, Operand)| {
             let value = self.values[*v];
             !value.row && value.dtype.compute() == of && y.dtype.compute() == of && y.is_dense()
         };
-        if rows == 0 || columns.len() > COLUMNS || !columns.iter().all(same) {
+        if rows.rows == 0 || columns.len() > COLUMNS || !columns.iter().all(same) {
             return Ok(false);
         }
         let numbers: SmallVec<[usize; 4]> = columns.iter().map(|(v, _)| *v).collect();
-        let held = self.fits_registers((&outer, &inner), (rows, width), &numbers);
+        let held = self.fits_registers(&rows, &numbers);
         let Some(held) = held else { return Ok(false) };
-        let blocks = blocks_of(&held, rows);
+        let blocks = blocks_of(&held, rows.rows);
         let mut shares: SmallVec<[Scratch<'_>; 4]> = SmallVec::new();
         for _ in columns {
             shares.push(gpu.scratch(blocks * width * of.size())?);
         }
         let at: SmallVec<[DevicePtr; 4]> = shares.iter().map(|s| s.at).collect();
-        self.run_held(gpu, held, &outer, (rows, width), &at)?;
-        sum_tables(gpu, of, &at, columns, (blocks, width))?;
+        self.run_held(gpu, held, &rows, &at)?;
+        sum_tables(gpu, of, &at, columns, (blocks * times, width / times))?;
         Ok(true)
     }
 }

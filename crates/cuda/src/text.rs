@@ -157,6 +157,12 @@ fn is_special(op: &Op) -> bool {
     }
 }
 
+/// Whether the prelude has a shorter form of a function, `l_exp`, for a dtype of few bits.
+fn is_low(kind: &str, name: &str, dtype: DType) -> bool {
+    matches!(dtype, DType::BF16 | DType::F16)
+        && PRELUDE.contains(&format!("FN float {kind}_{name}("))
+}
+
 /// The value of a pointwise op, rounded to its dtype.
 fn point(op: &Op, x: &[String], from: DType, to: DType) -> String {
     let two = |name: &str| format!("{name}({}, {})", x[0], x[1]);
@@ -170,9 +176,13 @@ fn point(op: &Op, x: &[String], from: DType, to: DType) -> String {
                 }
                 _ => f.name(),
             };
-            (format!("u_{name}({})", x[0]), f.is_exact())
+            let low = if is_low("l", name, to) { "l" } else { "u" };
+            (format!("{low}_{name}({})", x[0]), f.is_exact())
         }
-        Pointwise::UnaryVjp(f) => (two(&format!("v_{}", f.name())), false),
+        Pointwise::UnaryVjp(f) => {
+            let low = if is_low("lv", f.name(), to) { "lv" } else { "v" };
+            (two(&format!("{low}_{}", f.name())), false)
+        }
         Pointwise::Binary(f) => (two(&format!("b_{}", f.name())), f.is_exact()),
         Pointwise::Compare(how) => {
             let sign = match how {
@@ -324,7 +334,7 @@ impl Writer<'_> {
         element_code(out)?;
         for (j, v) in self.of.outputs.iter().enumerate() {
             let k = inputs + j;
-            writeln!(out, "    store((({}*)p.p[{k}])[at], v{v});", element(self.dtype(k)))?;
+            writeln!(out, "    put((({}*)p.p[{k}])[at], v{v});", element(self.dtype(k)))?;
         }
         writeln!(out, "  }}")
     }
@@ -355,7 +365,7 @@ impl Writer<'_> {
         }
         self.instructions(out, &self.needed(&self.of.outputs, None), None)?;
         for (j, v) in self.of.outputs.iter().enumerate() {
-            writeln!(out, "      store(a{}.e[j], v{v});", inputs + j)?;
+            writeln!(out, "      put(a{}.e[j], v{v});", inputs + j)?;
         }
         writeln!(out, "    }}")?;
         for k in inputs..self.operands() {
@@ -441,7 +451,7 @@ impl Writer<'_> {
         self.instructions(out, &self.needed(&self.of.outputs, None), None)?;
         for (j, v) in self.of.outputs.iter().enumerate() {
             let k = self.of.inputs.len() + j;
-            writeln!(out, "    store((({}*)p.p[{k}])[o{k}], v{v});", element(self.dtype(k)))?;
+            writeln!(out, "    put((({}*)p.p[{k}])[o{k}], v{v});", element(self.dtype(k)))?;
         }
         Ok(())
     }

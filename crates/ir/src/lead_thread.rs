@@ -145,14 +145,13 @@ impl LeadNumbers {
 
     #[inline(never)]
     fn take_odd(&self) -> u64 {
-        let next = |others: u64| (others.max(self.lead.load(Ordering::Relaxed)) + 1) | 1;
         let mut before = self.others.load(Ordering::Relaxed);
         loop {
-            // Once: the lead may count meanwhile.
-            let number = next(before);
+            // Computed once: the lead goes on meanwhile.
+            let next = (before.max(self.lead.load(Ordering::Relaxed)) + 1) | 1;
             let order = (Ordering::Relaxed, Ordering::Relaxed);
-            match self.others.compare_exchange_weak(before, number, order.0, order.1) {
-                Ok(_) => return number,
+            match self.others.compare_exchange_weak(before, next, order.0, order.1) {
+                Ok(_) => return next,
                 Err(now) => before = now,
             }
         }

@@ -65,7 +65,7 @@ extern "C" __global__ void __launch_bounds__(192) k(P p) {
     const float v4 = b_sub(v2, v3);
     const float v5 = b_mul(v4, v1);
     const float v6 = Cast<BF16>::of(v5);
-    store(y2.e[e], v6);
+    put(y2.e[e], v6);
     }
     *(A2*)((BF16*)p.p[2] + b2 + c) = y2;
   } }

@@ -66,7 +66,7 @@ extern "C" __global__ void __launch_bounds__(256, 4) k(P p) {
     const float v4 = b_sub(v2, v3);
     const float v5 = b_mul(v4, v1);
     const float v6 = Cast<F16>::of(v5);
-    store(y2.e[e], v6);
+    put(y2.e[e], v6);
     s5[j][e] += v5;
     s2[j][e] += v2;
     }

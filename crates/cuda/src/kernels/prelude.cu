@@ -45,6 +45,9 @@ FN void store(I64& to, i64 x) { to.v = x; }
 FN void store(I32& to, i64 x) { to.v = (int)x; }
 FN void store(U8& to, i64 x) { to.v = (u8)x; }
 FN void store(Bool& to, i64 x) { to.v = x != 0; }
+// A value that is rounded to the dtype already.
+template <class T, class C> FN void put(T& to, C x) { store(to, x); }
+FN void put(BF16& to, float x) { to.v = (u16)(__float_as_uint(x) >> 16); }
 
 // Rounded to a dtype, in the compute type.
 template <class T, class C> FN C rounded(C x) { T t; store(t, x); return load(t); }
@@ -139,6 +142,25 @@ FLOATS(U2)
     T c, s = u_sigmoids(u, c); return dy * (x * du * s * c + s); } \
   FN T v_silu(T x, T dy) { x = bounded(x, (T)-1000, (T)1000); T c, s = u_sigmoids(x, c); return dy * (s * (x * c + (T)1)); }
 FLOATS(V)
+
+// The same for results that are rounded to 8 or 11 bits: the device's own exponential and quotient,
+// which are off by 2^-22 of a result, or 2^-17 where |x| is near 88. The others are written in half
+// the instructions, where a kernel would wait for these rather than for memory.
+FN float l_exp(float x) { return __expf(x); }
+FN void l_sigmoids(float x, float& s, float& c) {
+  float e = __expf(-fabsf(x)), r = __fdividef(1.f, 1.f + e), p = e * r; s = x < 0 ? p : r; c = x > 0 ? p : r;
+}
+FN float l_sigmoid(float x) { float s, c; l_sigmoids(x, s, c); return s; }
+FN float l_silu(float x) { return bounded(x, -1000.f, (float)INF) * l_sigmoid(x); }
+FN float l_gelu_tanh(float x) { return bounded(x, -1000.f, (float)INF) * l_sigmoid(gelu_inner(x)); }
+FN float lv_gelu_tanh(float x, float dy) {
+  x = bounded(x, -100.f, 100.f);
+  float u = gelu_inner(x), du = (float)(3 * 0.071354816272600689) * (x * x) + (float)1.595769121605730711759784;
+  float s, c; l_sigmoids(u, s, c); return dy * (x * du * s * c + s);
+}
+FN float lv_silu(float x, float dy) {
+  x = bounded(x, -1000.f, 1000.f); float s, c; l_sigmoids(x, s, c); return dy * (s * (x * c + 1.f));
+}
 
 // Functions of two elements.
 FN float remainder_of(float a, float b) { return fmodf(a, b); }

@@ -5,7 +5,8 @@
 //! For targets whose kernels of these ops are regions anyway ([`Target::norms`](super::Target)).
 //! The formulas, with the order of their operations, are those of these kernels: moments in two
 //! passes over a row, everything in the compute type, each result rounded once. Rows are trailing
-//! axes of at most [`Limits::column_row`] elements; other norms stay what they are.
+//! axes of at most [`Limits::column_row`] elements; other norms stay what they are, as do backwards
+//! of layer norms whose sums over the rows are not results of regions.
 //!
 //! Guarantees: sums may be added in another order. Idempotent.
 
@@ -27,7 +28,7 @@ use crate::{
 ///   return s, c
 /// }";
 /// let program: Program = text.parse().unwrap();
-/// let limits = Limits { columns: 4, column_row: 4096, ..Limits::default() };
+/// let limits = Limits { columns: 4, column_row: [8, 4096], ..Limits::default() };
 /// let fused = fuse_within(&norms(&program, limits), limits);
 /// assert_eq!(fused.equations.len(), 1, "{fused}");
 /// ```
@@ -72,7 +73,9 @@ fn written(new: &mut Rebuild, e: &Equation, fused: Fused, limits: Limits) -> Opt
     };
     let (outer, row) = spec.shape.split_at(rank - inner);
     let (rows, length) = (element_count(outer), element_count(row));
-    if rows < 2 || length < 2 || length > limits.column_row {
+    let [least, most] = limits.column_row;
+    let sums = matches!(fused, Fused::LayerNormVjp(_));
+    if rows < 1 || length < 2 || length > most || sums && (rows < 2 || length < least) {
         return None;
     }
     let (shape, dtype) = (spec.shape.clone(), spec.dtype);

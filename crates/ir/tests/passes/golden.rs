@@ -17,7 +17,7 @@ const SUMS: Limits = Limits {
     few: 64,
     long: 65536,
     columns: 4,
-    column_row: 8192,
+    column_row: [8, 8192],
 };
 
 fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {

@@ -102,7 +102,7 @@ proptest! {
     #[test]
     fn fuse_with_sums_over_rows_keeps_results(seed in choices()) {
         for columns in [1, 4] {
-            let limits = Limits { columns, column_row: 64, ..Limits::default() };
+            let limits = Limits { columns, column_row: [2, 64], ..Limits::default() };
             check(seed.clone(), false, false, |p| fuse_within(p, limits));
         }
     }

@@ -425,7 +425,7 @@ impl DeviceBackend for Queue {
     fn target(&self) -> Target {
         let scratch = self.counters.scratch_planned.load(SeqCst);
         // As a GPU has them: norms and sums over rows in regions.
-        let regions = Limits { columns: 4, column_row: 8192, ..pullback_cpu::TARGET.regions };
+        let regions = Limits { columns: 4, column_row: [8, 8192], ..pullback_cpu::TARGET.regions };
         let images = self.counters.channels_last.load(SeqCst);
         let channels_last: &[DType] = if images { &[DType::F32, DType::F64] } else { &[] };
         let stores_twice = images;

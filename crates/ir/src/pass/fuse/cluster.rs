@@ -471,7 +471,8 @@ impl<'a> Clusters<'a> {
 
     /// Whether sums over rows of this length are results of a region.
     fn sums_rows(&self, length: usize) -> bool {
-        self.limits.columns > 0 && length <= self.limits.column_row
+        let [least, most] = self.limits.column_row;
+        self.limits.columns > 0 && (least..=most).contains(&length)
     }
 
     /// A reduction of rows of this length, or a sum over them.

@@ -64,8 +64,8 @@ pub struct Limits {
     /// Up to so many sums over the rows are results of a region; 0: a backend has no kernels for
     /// that.
     pub columns: usize,
-    /// They are if a row has at most so many elements.
-    pub column_row: usize,
+    /// They are if a row has at least and at most so many elements.
+    pub column_row: [usize; 2],
 }
 
 impl Default for Limits {
@@ -79,7 +79,7 @@ impl Default for Limits {
             few: 64,
             long: 65536,
             columns: 0,
-            column_row: 0,
+            column_row: [0, 0],
         }
     }
 }
