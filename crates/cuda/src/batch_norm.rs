@@ -45,9 +45,9 @@ impl Cut {
         let vectors = c.div_ceil(vector);
         let down = if last { vectors.next_power_of_two().min(32) } else { 1 };
         let across = if last { vectors.div_ceil(down) } else { c };
-        // At least as many rows or images as a block reads at once.
+        // At least as many rows or images as a block reads at once, or twice.
         let least = match last {
-            true => BATCH * BLOCK / down,
+            true => 2 * BATCH * BLOCK / down,
             false => (BATCH * BLOCK * vector).div_ceil(line),
         };
         let wanted = if last { BLOCKS.div_ceil(across) } else { (2 * BLOCKS).div_ceil(across) };
@@ -81,7 +81,7 @@ impl Cut {
     /// Blocks that read all elements for sums, that merge parts, and that write all elements.
     fn blocks(&self) -> [usize; 3] {
         let elements = match self.last {
-            true => self.across * self.n.div_ceil(BATCH * BLOCK / self.down),
+            true => self.across * self.n.div_ceil(2 * BATCH * BLOCK / self.down),
             false => (self.n * self.c * self.line).div_ceil(self.vector * BLOCK),
         };
         [self.across * self.parts, self.c.div_ceil(BLOCK / 32), elements]

@@ -115,7 +115,7 @@ impl Problem {
         };
         let narrow = matches!(dtype, DType::BF16 | DType::F16);
         let channels = match dims[0][1] {
-            1..8 if narrow && conv.groups == 1 => 8,
+            3..8 if narrow && conv.groups == 1 => 8,
             channels => channels,
         };
         Some(Problem { role, dtype, dims, channels, windows })

@@ -138,3 +138,32 @@ fn convolutions_with_the_channels_last_are_those_of_the_cpu() {
         }
     }
 }
+
+#[test]
+fn pieces_next_to_each_other_are_those_of_the_cpu() {
+    let Some(gpu) = device() else { return };
+    let mut report = Report::default();
+    let cases: [(usize, &[usize], &[usize]); 6] = [
+        (1, &[64, 0, 3], &[1024, 1024, 1024, 1024]),
+        (1, &[5, 0, 7], &[2, 3, 1]),
+        (0, &[0, 9], &[4, 5]),
+        (2, &[3, 4, 0], &[8, 4, 0, 4]),
+        (1, &[3, 0], &[1, 2, 3, 4, 5, 6, 7, 8]),
+        (1, &[3, 0], &[1, 2, 3, 4, 5, 6, 7, 8, 9]),
+    ];
+    for (axis, shape, lengths) in cases {
+        for dtype in [DType::F32, DType::BF16, DType::F64] {
+            let piece = |&n: &usize| {
+                let mut shape = shape.to_vec();
+                shape[axis] = n;
+                Array::noise(dtype, &shape, n)
+            };
+            let pieces: Vec<Array> = lengths.iter().map(piece).collect();
+            report.close(&gpu, &format!("{dtype} {shape:?}"), &Op::Cat(axis), &pieces, 0.0);
+        }
+    }
+    // Pieces that do not lie in order.
+    let turned = Array::noise(DType::F32, &[6, 40], 1).turned();
+    let plain = Array::noise(DType::F32, &[6, 8], 2);
+    report.close(&gpu, "turned", &Op::Cat(1), &[turned, plain], 0.0);
+}

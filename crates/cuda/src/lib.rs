@@ -46,6 +46,7 @@ mod attention;
 mod backend;
 mod batch_norm;
 mod cache;
+mod cat;
 mod compile;
 mod custom;
 #[cfg(test)]

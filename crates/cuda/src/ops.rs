@@ -2,7 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
-use crate::{custom, fft, fused, host, linalg, lines, product, transpose, window};
+use crate::{cat, custom, fft, fused, host, linalg, lines, product, transpose, window};
 use pullback_ir::{
     DType, Error, Inst, Layout, Line, Op, Padding, Reduction, Result, Shape, Value, View,
 };
@@ -212,6 +212,9 @@ fn pad(gpu: &Gpu, padding: &[Padding], x: &Operand, out: &Operand) -> Result<()>
 }
 
 fn cat(gpu: &Gpu, axis: usize, x: &[Operand], out: &Operand) -> Result<()> {
+    if cat::cat(gpu, axis, x, out)? {
+        return Ok(());
+    }
     let dense = pullback_ir::dense_strides(&out.shape);
     let mut before = 0;
     for piece in x {

@@ -265,16 +265,23 @@ fn sums_of_columns_compile() {
 
 #[test]
 fn windows_compile() {
-    let names = ["COLUMNS", "FOLD", "POOL", "SPREAD", "TAKE", "GIVE"];
+    let names = ["COLUMNS", "FOLD", "POOL", "SPREAD", "TAKE", "GIVE", "POOL_EACH", "GIVE_EACH"];
     for name in names {
         for dtype in [DType::F32, DType::BF16, DType::F64] {
             for wide in [false, true] {
                 let more = "#define FILTER 0\n";
-                compiles(name, &crate::window::text(name, dtype, more, wide));
+                compiles(name, &crate::window::text(name, dtype, more, wide, 16 / dtype.size()));
             }
         }
     }
-    compiles("argmax", &crate::window::text("POOL", DType::I32, "#define ARGMAX", false));
+    compiles("argmax", &crate::window::text("POOL", DType::I32, "#define ARGMAX", false, 1));
+}
+
+#[test]
+fn cats_compile() {
+    for bytes in [16, 8, 4, 2, 1] {
+        compiles("cat", &crate::cat::text(bytes, bytes == 16));
+    }
 }
 
 #[test]
