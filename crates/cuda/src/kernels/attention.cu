@@ -1,8 +1,8 @@
 // Attention that stores no scores, by tensor cores: FORWARD, and for the vjp ROWS (sums of
 // queries), DQ and DKV; and FEW, forward of few queries, where a block has one. Of the others, a
-// block holds a tile of BM rows (queries, or keys in DKV), a warp 16·MT of them; the other side comes in
-// tiles of BN rows, the next one on its way while this one is used. Scores, or their transposes in
-// DKV, stay in registers: a result of one product is a left factor of the next.
+// block holds a tile of BM rows (queries, or keys in DKV), a warp 16·MT of them; the other side
+// comes in tiles of BN rows, the next one on its way while this one is used. Scores, or their
+// transposes in DKV, stay in registers: a result of one product is a left factor of the next.
 //
 // E is the dtype, D the width of queries and keys, W that of values, multiples of 8. MASK is 1 for
 // one that hides and 2 for one that is added. f32 is multiplied as TF32; EXACT adds the products

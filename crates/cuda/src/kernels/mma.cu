@@ -3,8 +3,8 @@
 // A fragment is the part of a small matrix that a thread of a warp holds. With g = lane / 4 and
 // t = lane % 4, in elements of 4 (2) bytes: of a left factor of 16×8 (16×16) the words (g, t),
 // (g + 8, t), (g, t + 4), (g + 8, t + 4); of a right one of 8×8 (16×8) the words (t, g) and
-// (t + 4, g); of a result of 16×8 the elements (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). A word of
-// 2-byte elements is two that are adjacent along the inner axis.
+// (t + 4, g); of a result of 16×8 the elements (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+// A word of 2-byte elements is two that are adjacent along the inner axis.
 
 FN u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 // 16 or 8 bytes, or zeros if they are not real.
