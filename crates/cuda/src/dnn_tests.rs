@@ -353,6 +353,7 @@ fn check_conv(gpu: &Gpu, c: &ConvCase, role: usize, dtype: DType, permuted: bool
         },
         windows: c.windows.to_vec(),
         groups: c.groups,
+        last: false,
     };
     let out = [2, 0, 1][role];
     let made: Vec<Owned<'_>> = shapes
@@ -516,6 +517,7 @@ fn times_of_convolutions() {
                 },
                 windows: vec![slide; 2],
                 groups: 1,
+                last: false,
             };
             let out = [2, 0, 1][role];
             let all =
