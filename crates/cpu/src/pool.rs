@@ -24,6 +24,8 @@ use half::{bf16, f16};
 use pullback_ir::{DType, Pool, Pooling};
 use std::marker::PhantomData;
 
+mod places;
+
 /// Elements that are worth a task.
 const GRAIN: usize = 1 << 14;
 /// Fewest pieces that a run has on average, if pieces are reduced together.
@@ -89,15 +91,16 @@ struct Frames {
     runs: Option<Vec<PieceRun>>,
 }
 
-pub(crate) fn pool(pool: &Pool, x: Source, out: Sink) {
+/// `places` are the positions that some kinds take.
+pub(crate) fn pool(pool: &Pool, x: Source, places: Option<Source>, out: Sink) {
     if out.is_empty() {
         return;
     }
     let rank = pool.frames.len();
     let lead = x.shape.len() - rank;
     let whole = match &pool.kind {
-        Pooling::Sum | Pooling::ArgMax => &x.shape[lead..],
-        Pooling::Spread(lengths) => lengths,
+        Pooling::Sum | Pooling::ArgMax | Pooling::Take => &x.shape[lead..],
+        Pooling::Spread(lengths) | Pooling::Give(lengths) => lengths,
     };
     let mut lengths = [1; 3];
     lengths[3 - rank..].copy_from_slice(whole);
@@ -113,7 +116,14 @@ pub(crate) fn pool(pool: &Pool, x: Source, out: Sink) {
     strides[3 - rank..].copy_from_slice(&x.strides[lead..]);
     let images = Walk::new(&x.shape[..lead], [&x.strides[..lead]]);
     let job = PoolTask { frames, strides, images, x, out };
+    let at_places = |job: &PoolTask, places: Source| {
+        let mut steps = [0; 3];
+        steps[3 - rank..].copy_from_slice(&places.strides[lead..]);
+        let images = Walk::new(&places.shape[..lead], [&places.strides[..lead]]);
+        places::run(pool, job, &places::Places { of: places, strides: steps, images });
+    };
     match pool.kind {
+        Pooling::Take | Pooling::Give(_) => places.into_iter().for_each(|p| at_places(&job, p)),
         Pooling::ArgMax => match i32::try_from(job.frames.lengths.iter().product::<usize>()) {
             Ok(_) => with_elem!(x.dtype, T => job.argmax::<T, i32>()),
             Err(_) => with_elem!(x.dtype, T => job.argmax::<T, i64>()),

@@ -10,7 +10,10 @@ use crate::{
     pointwise, pool, random, ranks, reduce, region::Kernel, scan, sort, update,
 };
 use pullback_ir::infer::Checked;
-use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec, Write};
+use pullback_ir::{
+    Axes, Error, ErrorKind, Fused, Layout, Op, Reduction, Region, Result, Spec, Write,
+    dense_strides, element_count,
+};
 use smallvec::SmallVec;
 
 /// An operand: a strided view of a buffer.
@@ -312,6 +315,28 @@ fn dense<'a>(op: &Op, x: &[Source<'a>]) -> Result<(Vec<Buffer>, SmallVec<[Source
     Ok((held, made))
 }
 
+/// A region with sums over the rows: the values are stored, and added up by the kernel of sums. The
+/// CPU's own target asks for none of these, so that other targets can be tested by it.
+fn with_columns(of: &Region, x: &[Source<'_>], out: &[Sink]) -> Result<()> {
+    let (kernel, domain) = (Kernel::new(&of.with_columns_stored())?, element_count(&of.shape));
+    let (outputs, sums) = out.split_at(of.outputs.len());
+    let mut sinks: SmallVec<[Sink; 6]> = SmallVec::from_slice(outputs);
+    let mut stored: SmallVec<[Buffer; 2]> = SmallVec::new();
+    for sum in sums {
+        let mut buffer = allocate("region", domain * sum.dtype.size())?;
+        sinks.push(Sink { ptr: buffer.as_mut_ptr(), shape: &of.shape, dtype: sum.dtype });
+        stored.push(buffer);
+    }
+    kernel.run(x, &sinks);
+    let (rows, strides) = ((0..of.outer().len()).collect::<Axes>(), dense_strides(&of.shape));
+    for (value, sum) in stored.iter().zip(sums) {
+        let (ptr, dtype) = (value.as_ptr(), sum.dtype);
+        let source = Source { ptr, shape: &of.shape, strides: &strides, dtype };
+        reduce::reduce(Reduction::Sum, &rows, source, *sum);
+    }
+    Ok(())
+}
+
 /// Picks the kernel. One arm per op, none for "the rest". Errors name the op; the caller adds the
 /// operands.
 pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
@@ -349,14 +374,17 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         }
         Op::Dot => dot::dot(x[0], x[1], *y),
         Op::Conv(c) => conv::conv(c, x[0], x[1], *y),
-        Op::Pool(p) => pool::pool(p, x[0], *y),
+        Op::Pool(p) => pool::pool(p, x[0], x.get(1).copied(), *y),
         Op::Linalg(f) => {
             return linalg::linalg(*f, x, out).map_err(|e| e.explain(op));
         }
         Op::Fft(f) => fft::fft(*f, x[0], *y),
         Op::Region(of) => {
             let (_held, x) = dense(op, x)?;
-            Kernel::kept(of)?.run(&x, out);
+            match of.columns.is_empty() {
+                true => Kernel::kept(of)?.run(&x, out),
+                false => with_columns(of, &x, out)?,
+            }
         }
         Op::DotRegion(of) => {
             let (_held, rest) = dense(op, &x[2..])?;

@@ -1,11 +1,13 @@
-//! Attention: by cuDNN where it takes the form, by products and loops otherwise.
+//! Attention: by cuDNN where it takes the form, else by kernels that store no scores (`flash.rs`),
+//! and by products and loops otherwise.
 //!
-//! The own form stores the scores; it takes masks, dropout, every float dtype and every width of
+//! The last form stores the scores; it takes masks, dropout, every float dtype and every width of
 //! heads. Whether weight (i, j) is dropped follows from the random key and its index in the scores,
 //! as on the CPU: the numbers are those that `Random` gives for a tensor of that shape, for each
 //! part of the batch that has its own key.
 
 use crate::dnn_attention;
+use crate::flash;
 use crate::fused::{Body, last};
 use crate::gpu::{Gpu, Scratch};
 use crate::lines::random_keys;
@@ -17,10 +19,8 @@ use pullback_ir::{
 
 /// Runs attention.
 pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<()> {
-    match dnn_attention::attention(gpu, how, x, out)? {
-        true => Ok(()),
-        false => own(gpu, how, x, out),
-    }
+    let done = dnn_attention::attention(gpu, how, x, out)? || flash::attention(gpu, how, x, out)?;
+    if done { Ok(()) } else { own(gpu, how, x, out) }
 }
 
 /// Runs the vjp of attention.
@@ -30,10 +30,9 @@ pub(crate) fn attention_vjp(
     x: &[Operand],
     out: &[Operand],
 ) -> Result<()> {
-    match dnn_attention::attention_vjp(gpu, how, x, out)? {
-        true => Ok(()),
-        false => own_vjp(gpu, how, x, out),
-    }
+    let done =
+        dnn_attention::attention_vjp(gpu, how, x, out)? || flash::attention_vjp(gpu, how, x, out)?;
+    if done { Ok(()) } else { own_vjp(gpu, how, x, out) }
 }
 
 /// Queries, keys and values with as many heads each: keys and values are repeated, by strides, over

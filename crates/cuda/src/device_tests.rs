@@ -2,29 +2,30 @@
 
 use crate::gpu::Gpu;
 use crate::loops::Operand;
-use crate::ops;
+use crate::{ops, program};
 use pullback_cpu::{Buffer, Input};
 use pullback_ir::infer::check;
 use pullback_ir::{Attention, DType, Fft, Fused, Layout, Linalg, Op, Real, Spec};
 
-fn device() -> Option<Gpu> {
+pub(crate) fn device() -> Option<Gpu> {
     let wanted = std::env::var("PULLBACK_DEVICE").is_ok_and(|name| name.starts_with("cuda"));
     wanted.then(|| Gpu::open(0).expect("a device"))
 }
 
 /// An operand of a test; if it is turned, the device has it with its last two axes exchanged.
 #[derive(Clone)]
-struct Array {
-    dtype: DType,
-    shape: Vec<usize>,
-    values: Vec<f64>,
-    turned: bool,
+pub(crate) struct Array {
+    pub dtype: DType,
+    pub shape: Vec<usize>,
+    pub values: Vec<f64>,
+    pub turned: bool,
 }
 
-fn bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
+pub(crate) fn bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
     let each = |&v: &f64| match dtype {
         DType::F64 => v.to_le_bytes().to_vec(),
         DType::F32 => (v as f32).to_le_bytes().to_vec(),
+        DType::BF16 => half::bf16::from_f64(v).to_le_bytes().to_vec(),
         DType::I32 => (v as i32).to_le_bytes().to_vec(),
         DType::I64 => (v as i64).to_le_bytes().to_vec(),
         other => panic!("{other}"),
@@ -36,6 +37,7 @@ fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     let each = |b: &[u8]| match dtype {
         DType::F64 => f64::from_le_bytes(b.try_into().expect("8")),
         DType::F32 => f64::from(f32::from_le_bytes(b.try_into().expect("4"))),
+        DType::BF16 => half::bf16::from_le_bytes(b.try_into().expect("2")).to_f64(),
         DType::I32 => f64::from(i32::from_le_bytes(b.try_into().expect("4"))),
         DType::I64 => i64::from_le_bytes(b.try_into().expect("8")) as f64,
         other => panic!("{other}"),
@@ -44,17 +46,17 @@ fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
 }
 
 impl Array {
-    fn new(dtype: DType, shape: &[usize], values: Vec<f64>) -> Array {
+    pub fn new(dtype: DType, shape: &[usize], values: Vec<f64>) -> Array {
         assert_eq!(values.len(), shape.iter().product::<usize>());
         Array { dtype, shape: shape.to_vec(), values, turned: false }
     }
 
-    fn noise(dtype: DType, shape: &[usize], seed: usize) -> Array {
+    pub fn noise(dtype: DType, shape: &[usize], seed: usize) -> Array {
         let n = shape.iter().product();
         Array::new(dtype, shape, (0..n).map(|i| value(i + 977 * seed)).collect())
     }
 
-    fn turned(mut self) -> Array {
+    pub fn turned(mut self) -> Array {
         self.turned = true;
         self
     }
@@ -74,10 +76,10 @@ fn value(i: usize) -> f64 {
     ((x ^ x >> 29) >> 11) as f64 / (1u64 << 52) as f64 - 1.0
 }
 
-type Results = Vec<Vec<f64>>;
+pub(crate) type Results = Vec<Vec<f64>>;
 
 /// The results of an op on the device and on the CPU.
-fn both(gpu: &Gpu, op: &Op, x: &[Array]) -> (Results, Results) {
+pub(crate) fn both(gpu: &Gpu, op: &Op, x: &[Array]) -> (Results, Results) {
     let specs: Vec<Spec> = x.iter().map(|x| Spec::cpu(x.dtype, &x.shape[..])).collect();
     let refs: Vec<&Spec> = specs.iter().collect();
     let layouts: Vec<Layout> = specs.iter().map(|s| Layout::dense(s.shape.clone())).collect();
@@ -123,7 +125,14 @@ fn both(gpu: &Gpu, op: &Op, x: &[Array]) -> (Results, Results) {
         gpu.fill(at, 0xff, n).expect("fill");
         outputs.push(Operand::dense(at, out.spec.dtype, &out.spec.shape));
     }
-    ops::run(gpu, op, &operands, &outputs, None).expect("it runs on the device");
+    let run = match op {
+        Op::Region(region) => {
+            let values = region.values().expect("a valid region");
+            program::region_loop(gpu, region, &values, &operands, &outputs)
+        }
+        op => ops::run(gpu, op, &operands, &outputs, None),
+    };
+    run.expect("it runs on the device");
     let mut found = Vec::new();
     for out in &outputs {
         let mut bytes = vec![0; out.bytes()];
@@ -149,17 +158,17 @@ fn error(a: &[f64], b: &[f64]) -> f64 {
 
 /// What differs from the CPU, said together at the end of a test.
 #[derive(Default)]
-struct Report(Vec<String>);
+pub(crate) struct Report(Vec<String>);
 
 impl Report {
-    fn close(&mut self, gpu: &Gpu, name: &str, op: &Op, x: &[Array], tolerance: f64) {
+    pub fn close(&mut self, gpu: &Gpu, name: &str, op: &Op, x: &[Array], tolerance: f64) {
         let (found, expected) = both(gpu, op, x);
         for (k, (a, b)) in found.iter().zip(&expected).enumerate() {
             self.check(&format!("{name}, result {k}"), error(a, b), tolerance);
         }
     }
 
-    fn check(&mut self, what: &str, error: f64, tolerance: f64) {
+    pub fn check(&mut self, what: &str, error: f64, tolerance: f64) {
         if error.is_nan() || error > tolerance {
             self.0.push(format!("{what}: {error:e}"));
         }
@@ -174,7 +183,7 @@ impl Drop for Report {
     }
 }
 
-fn rounding(dtype: DType, n: usize) -> f64 {
+pub(crate) fn rounding(dtype: DType, n: usize) -> f64 {
     n as f64 * if dtype == DType::F64 { 4e-15 } else { 2e-6 }
 }
 
@@ -520,8 +529,14 @@ fn dropped_weights_are_those_of_the_cpu() {
     let Some(gpu) = device() else { return };
     let mut report = Report::default();
     for dtype in FLOATS {
-        for (keys, causal) in [(vec![2], true), (vec![2, 2], false)] {
-            let how = Attention { causal, masked: false, scale: Real(0.4), dropout: Real(0.3) };
+        let kinds = [
+            (vec![2], true, 0.3),
+            (vec![2, 2], false, 0.3),
+            (vec![0], true, 0.0),
+            (vec![0], false, 0.0),
+        ];
+        for (keys, causal, dropout) in kinds {
+            let how = Attention { causal, masked: false, scale: Real(0.4), dropout: Real(dropout) };
             let (q, k) = ([2, 4, 17, 8], [2, 2, 23, 8]);
             let count = keys.iter().product();
             let key = Array::new(DType::I64, &keys, (0..count).map(|i| 71.0 + i as f64).collect());
@@ -529,10 +544,10 @@ fn dropped_weights_are_those_of_the_cpu() {
                 Array::noise(dtype, &q, 11),
                 Array::noise(dtype, &k, 12),
                 Array::noise(dtype, &k, 13),
-                key,
             ];
+            x.extend(how.drops().then_some(key));
             let op = Op::Fused(Fused::Attention(how));
-            let name = format!("attention {dtype} {causal}");
+            let name = format!("attention {dtype} {causal} {dropout}");
             report.close(&gpu, &name, &op, &x, rounding(dtype, 10));
             let (_, made) = both(&gpu, &op, &x);
             x.push(Array::new(dtype, &q, made[0].clone()));

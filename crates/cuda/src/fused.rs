@@ -1,20 +1,16 @@
-//! Fused ops: as loops, and the steps of optimisers as kernels of their own.
+//! Fused ops: as loops, and what has kernels of its own elsewhere.
 //!
 //! Loops compute in the compute type and round once, at the store, as the CPU's kernels do.
 
-use crate::compile::Key;
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
-use crate::ops::copy;
-use crate::text::{PRELUDE, compute, element};
-use crate::{attention, lines};
+use crate::update::How;
+use crate::{attention, batch_norm, lines, update};
 use pullback_ir::{
-    Adam, Binary, Compare, DType, Fused, Inst, Line, Op, Real, Reduction, Result, Scalar, Sgd,
-    Unary, Value, element_count,
+    Binary, Compare, DType, Fused, Inst, Line, Op, Real, Reduction, Result, Scalar, Unary, Value,
+    element_count,
 };
-use smallvec::{SmallVec, smallvec};
-
-const UPDATE: &str = include_str!("kernels/update.cu");
+use smallvec::SmallVec;
 
 /// A body that is written instruction by instruction.
 #[derive(Default)]
@@ -128,8 +124,8 @@ pub(crate) fn run(
         }
         Fused::Attention(how) => attention::attention(gpu, how, x, out),
         Fused::AttentionVjp(how) => attention::attention_vjp(gpu, how, x, out),
-        Fused::Sgd(how) => sgd(gpu, how, x, out),
-        Fused::Adam(how) => adam(gpu, how, x, out),
+        Fused::Sgd(how) => update::run(gpu, How::Sgd(how), x, out),
+        Fused::Adam(how) => update::run(gpu, How::Adam(how), x, out),
     }
 }
 
@@ -268,10 +264,11 @@ fn layer_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Resul
     // The gradients of weight and bias are sums over the rows: in the same pass, if a row fits into
     // registers.
     let dw = body.binary(Binary::Mul, dy, normal);
-    if body
-        .over(&shape, inner)
-        .run_with_columns(gpu, &[(dw, out[1].clone()), (dy, out[2].clone())])?
-    {
+    if body.over(&shape, inner).run_with_columns(
+        gpu,
+        &[(dw, out[1].clone()), (dy, out[2].clone())],
+        1,
+    )? {
         return Ok(());
     }
     let wide = x[0].dtype.compute();
@@ -320,6 +317,9 @@ fn over(x: &Operand, shape: &[usize]) -> Operand {
 }
 
 fn batch_norm(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()> {
+    if batch_norm::forward(gpu, eps, x, out)? {
+        return Ok(());
+    }
     let (order, shape) = channels(&x[0]);
     let n = element_count(&shape[1..]);
     let mut body = Body::default();
@@ -337,6 +337,9 @@ fn batch_norm(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()
 }
 
 fn batch_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()> {
+    if batch_norm::backward(gpu, eps, x, out)? {
+        return Ok(());
+    }
     let (order, shape) = channels(&x[0]);
     let n = element_count(&shape[1..]) as f64;
     let mut body = Body::default();
@@ -360,72 +363,4 @@ fn batch_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Resul
     body.store(dw, out[1].clone());
     body.store(db, out[2].clone());
     body.run(gpu, &shape, shape.len() - 1)
-}
-
-/// A step of an optimiser over dense memory: what is read is copied if it is not dense.
-fn update(
-    gpu: &Gpu,
-    key: Key,
-    head: String,
-    x: &[Operand],
-    out: &[Operand],
-    numbers: [f64; 8],
-    step: Option<&Operand>,
-) -> Result<()> {
-    let rate = &x[x.len() - 1];
-    let read = x.len() - 1 - usize::from(step.is_some());
-    let mut held = Vec::new();
-    let mut addresses = [0; 5];
-    for (to, x) in addresses.iter_mut().zip(&x[..read]) {
-        *to = x.at;
-        if !x.is_dense() {
-            let memory = gpu.scratch(x.bytes())?;
-            copy(gpu, x, &Operand::dense(memory.at, x.dtype, &x.shape))?;
-            *to = memory.at;
-            held.push(memory);
-        }
-    }
-    let count = x[0].len();
-    if count == 0 {
-        return Ok(());
-    }
-    let kernel = gpu.kernels.get(gpu, &key, || format!("{PRELUDE}{head}{UPDATE}"))?;
-    let mut words: SmallVec<[u64; 32]> = (0..4).map(|k| out.get(k).map_or(0, |y| y.at)).collect();
-    words.extend(addresses);
-    words.extend([step.map_or(0, |s| s.at), rate.at, count as u64, gpu.stop_word()]);
-    words.extend(numbers.map(f64::to_bits));
-    gpu.launch(kernel, count.div_ceil(256).min(gpu.units * 16), 256, &words)
-}
-
-fn head(x: &[Operand], gradient: usize, maximize: bool) -> String {
-    let (e, c) = (element(x[0].dtype), compute(x[0].dtype));
-    let rate = element(x[x.len() - 1].dtype);
-    format!(
-        "typedef {e} E;\ntypedef {c} C;\ntypedef {rate} R;\n#define GRADIENT {gradient}\n\
-         #define MAXIMIZE {}\n",
-        u8::from(maximize)
-    )
-}
-
-fn sgd(gpu: &Gpu, how: Sgd, x: &[Operand], out: &[Operand]) -> Result<()> {
-    let momentum = how.remembers();
-    let flags = [momentum, how.nesterov, how.maximize].map(u32::from);
-    let dtypes = smallvec![x[0].dtype, x[x.len() - 1].dtype];
-    let key = Key::Named("sgd", dtypes, SmallVec::from_slice(&flags));
-    let more = format!("#define MOMENTUM {}\n#define NESTEROV {}\n", flags[0], flags[1]);
-    let head = head(x, 1 + usize::from(momentum), how.maximize) + &more;
-    let numbers = [how.momentum.0, how.dampening.0, how.decay.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-    let step = momentum.then(|| &x[x.len() - 2]);
-    update(gpu, key, head, x, out, numbers, step)
-}
-
-fn adam(gpu: &Gpu, how: Adam, x: &[Operand], out: &[Operand]) -> Result<()> {
-    let flags = [how.decoupled, how.amsgrad, how.maximize].map(u32::from);
-    let dtypes = smallvec![x[0].dtype, x[x.len() - 1].dtype];
-    let key = Key::Named("adam", dtypes, SmallVec::from_slice(&flags));
-    let more =
-        format!("#define ADAM\n#define DECOUPLED {}\n#define LARGEST {}\n", flags[0], flags[1]);
-    let head = head(x, 3 + usize::from(how.amsgrad), how.maximize) + &more;
-    let numbers = [how.beta1.0, how.beta2.0, how.eps.0, how.decay.0, 0.0, 0.0, 0.0, 0.0];
-    update(gpu, key, head, x, out, numbers, Some(&x[x.len() - 2]))
 }

@@ -24,6 +24,8 @@
 //! every program shares, until the same region came up [`OFTEN`] times; then it is worth a kernel
 //! of its own. Bits do not depend on it: every instruction rounds to its dtype.
 //!
+//! Steps of optimisers wait too (`update.rs`), never beside pointwise ops.
+//!
 //! Numbers (`Op::Literal`) are passed by value to regions, so that a kernel does not depend on
 //! them, and written to their memory only if they are still needed when the region runs.
 
@@ -33,6 +35,7 @@ use crate::loops::{Loop, Operand};
 use crate::ops;
 use crate::profile::Described;
 use crate::text::{THREADS, text};
+use crate::update::{How, Updates};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Inst, Line, Op, Result, Scalar, Value, element_count};
 use rustc_hash::{FxHashMap, FxHasher};
@@ -66,6 +69,8 @@ pub(crate) struct Queue {
     shape: Option<SmallVec<[usize; 4]>>,
     /// Numbers whose memory is not written yet.
     numbers: Vec<Number>,
+    /// Steps of optimisers: either these wait or the others.
+    updates: Updates,
     owner: Option<ThreadId>,
     seen: FxHashMap<u64, u8>,
     often: u8,
@@ -148,6 +153,7 @@ impl Default for Queue {
             count: 0,
             shape: None,
             numbers: Vec::new(),
+            updates: Updates::default(),
             owner: None,
             seen: FxHashMap::default(),
             often: often.unwrap_or(OFTEN).min(NEVER - 1),
@@ -158,7 +164,7 @@ impl Default for Queue {
 impl Queue {
     /// Whether nothing waits.
     pub fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.numbers.is_empty()
+        self.calls.is_empty() && self.numbers.is_empty() && self.updates.is_empty()
     }
 
     /// Memory is given back: what waits to be written there is not needed.
@@ -169,7 +175,7 @@ impl Queue {
 
     /// A number, repeated over memory of one element.
     pub fn number(&mut self, gpu: &Gpu, value: Scalar, dtype: DType, at: DevicePtr) -> Result<()> {
-        if self.numbers.len() >= NUMBERS {
+        if self.numbers.len() >= NUMBERS || !self.updates.is_empty() {
             self.flush(gpu)?;
         }
         self.numbers.retain(|number| number.at != at);
@@ -192,7 +198,8 @@ impl Queue {
             return Ok(false);
         }
         let owner = std::thread::current().id();
-        let full = self.body.len() + x.len() + 1 > INSTRUCTIONS
+        let full = !self.updates.is_empty()
+            || self.body.len() + x.len() + 1 > INSTRUCTIONS
             || self.inputs.len() + x.len() > OPERANDS
             || self.outputs.len() >= RESULTS;
         if full || !self.calls.is_empty() && (self.count != count || self.owner != Some(owner)) {
@@ -230,6 +237,20 @@ impl Queue {
         self.outputs.push(Output { value: self.body.len() - 1, to: out.clone() });
         self.calls.push(call);
         Ok(true)
+    }
+
+    /// Adds a step of an optimiser, which runs later. `false` if it must run now.
+    pub fn update(
+        &mut self,
+        gpu: &Gpu,
+        how: How,
+        [x, out]: [&[Operand]; 2],
+        at: Option<Line>,
+    ) -> Result<bool> {
+        if self.updates.is_empty() {
+            self.flush(gpu)?;
+        }
+        self.updates.add(gpu, how, x, out, at)
     }
 
     /// The value of an operand that is loaded, once.
@@ -314,7 +335,7 @@ impl Queue {
 
     /// Runs what waits.
     pub fn flush(&mut self, gpu: &Gpu) -> Result<()> {
-        let done = self.region(gpu);
+        let done = self.updates.flush(gpu).and_then(|()| self.region(gpu));
         self.calls.clear();
         self.body.clear();
         self.values.clear();

@@ -5,9 +5,11 @@
 
 use crate::compile::compile;
 use crate::text::{Form, Held, LoopText, PRELUDE, text};
+use crate::update::{self, How};
 use pullback_cuda_sys::nvrtc;
 use pullback_ir::{
-    Binary, Compare, CudaSource, DType, Inst, Op, Random, Reduction, Scalar, Spec, Unary, Value,
+    Adam, Binary, Compare, CudaSource, DType, Inst, Op, Random, Real, Reduction, Scalar, Sgd, Spec,
+    Unary, Value,
 };
 use smallvec::{SmallVec, smallvec};
 
@@ -135,7 +137,21 @@ fn rows_in_registers_compile() {
         for threads in [32, 128, 1024] {
             for columns in [SmallVec::new(), smallvec![1, 4]] {
                 let vector = 16 / dtype.size() as u32;
-                let held = Held { outer: 2, threads, vector, count: 2, single: 2, columns };
+                let loops = !columns.is_empty();
+                let block = if threads > 32 { threads } else { 128 };
+                let held = Held {
+                    outer: 2,
+                    threads,
+                    vector,
+                    count: 2,
+                    full: threads == 32,
+                    single: 2,
+                    still: 0,
+                    ahead: threads < 1024,
+                    columns,
+                    block,
+                    resident: u32::from(loops),
+                };
                 let of = LoopText {
                     body: SmallVec::clone(&body),
                     inputs: smallvec![dtype, wide],
@@ -186,20 +202,82 @@ fn kernels_over_lines_compile() {
         let head = format!("#define {name}\ntypedef {e} E;\ntypedef {c} C;\n");
         compiles(name, &format!("{PRELUDE}{head}{more}{text}"));
     }
+    for (e, c, vector, threads) in [("BF16", "float", 8, 1024), ("F64", "double", 1, 256)] {
+        for vjp in ["", "#define VJP\n"] {
+            let sizes = format!("#define VECTOR {vector}\n#define THREADS {threads}\n");
+            let head = format!("#define CROSS_ENTROPY\ntypedef {e} E;\ntypedef {c} C;\n");
+            compiles("cross-entropy", &format!("{PRELUDE}{head}{vjp}{sizes}{text}"));
+        }
+    }
     let head = "#define CUMULATE\n#define LOGSUMEXP\ntypedef BF16 E;\ntypedef float C;\n";
     compiles("logsumexp", &format!("{PRELUDE}{head}{more}{text}"));
-    let update = include_str!("kernels/update.cu");
-    let head = "typedef F32 E;\ntypedef float C;\ntypedef F64 R;\n#define MAXIMIZE 0\n";
-    let adam = "#define ADAM\n#define DECOUPLED 1\n#define LARGEST 1\n#define GRADIENT 4\n";
-    compiles("adam", &format!("{PRELUDE}{head}{adam}{update}"));
-    let sgd = "#define MOMENTUM 1\n#define NESTEROV 1\n#define GRADIENT 2\n";
-    compiles("sgd", &format!("{PRELUDE}{head}{sgd}{update}"));
+}
+
+/// One of each form of a kernel.
+pub(crate) fn optimisers() -> Vec<How> {
+    let zero = Real(0.0);
+    let adam = Adam {
+        beta1: Real(0.9),
+        beta2: Real(0.999),
+        eps: Real(1e-8),
+        decay: Real(0.01),
+        decoupled: true,
+        amsgrad: false,
+        maximize: false,
+    };
+    let sgd =
+        Sgd { momentum: zero, dampening: zero, decay: zero, nesterov: false, maximize: false };
+    vec![
+        How::Adam(adam),
+        How::Adam(Adam { amsgrad: true, decoupled: false, ..adam }),
+        How::Sgd(sgd),
+        How::Sgd(Sgd { momentum: Real(0.9), nesterov: true, maximize: true, ..sgd }),
+    ]
+}
+
+#[test]
+fn steps_of_optimisers_compile() {
+    for how in optimisers() {
+        for (dtype, rate) in [(DType::F32, DType::F64), (DType::BF16, DType::F32)] {
+            compiles("step", &update::text(how, dtype, rate));
+        }
+    }
 }
 
 #[test]
 fn sums_of_columns_compile() {
-    for (dtype, result) in [(DType::F32, DType::BF16), (DType::F64, DType::F64)] {
-        compiles("columns", &crate::loops::columns_text(dtype, result));
+    for dtypes in [&[DType::F32, DType::BF16, DType::F32][..], &[DType::F64, DType::F64]] {
+        compiles("columns", &crate::registers::columns_text(dtypes));
+    }
+}
+
+#[test]
+fn windows_compile() {
+    let names = ["COLUMNS", "FOLD", "POOL", "SPREAD", "TAKE", "GIVE"];
+    for name in names {
+        for dtype in [DType::F32, DType::BF16, DType::F64] {
+            for wide in [false, true] {
+                let more = "#define FILTER 0\n";
+                compiles(name, &crate::window::text(name, dtype, more, wide));
+            }
+        }
+    }
+    compiles("argmax", &crate::window::text("POOL", DType::I32, "#define ARGMAX", false));
+}
+
+#[test]
+fn batch_norm_compiles() {
+    use DType::{BF16, F16, F32, F64};
+    let names = ["STATISTICS", "MERGE_STATISTICS", "NORMALISE", "SUMS", "MERGE_SUMS", "SLOPES"];
+    let dtypes = [[BF16, F32, F32], [F32; 3], [F16; 3], [F64; 3]];
+    for name in names {
+        for of in dtypes {
+            for flags in [[0, 1, 0], [0, 0, 1], [1, 1, 0]] {
+                for vector in [1, 16 / of[0].size()] {
+                    compiles(name, &crate::batch_norm::text(name, of, flags, vector));
+                }
+            }
+        }
     }
 }
 
@@ -222,7 +300,7 @@ fn kernels_over_matrices_compile() {
 fn transposes_compile() {
     for size in [2, 4, 8] {
         for (load, store) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
-            compiles("transpose", &crate::dnn_conv::text(size, load, store));
+            compiles("transpose", &crate::transpose::text(size, load, store));
         }
     }
 }

@@ -163,6 +163,7 @@ impl Replay<'_> {
                     op if op.is_pointwise() => {}
                     Op::Put(_) | Op::Scatter(..) => assert!(k == 0 && shared == 1),
                     Op::Fused(Fused::Sgd(_) | Fused::Adam(_)) => {}
+                    Op::Fused(Fused::CrossEntropyVjp) => assert!(k == 0 && shared == 1),
                     Op::Region(region) => {
                         assert_eq!(shared, 1);
                         assert_eq!(
@@ -361,6 +362,28 @@ fn updates_are_computed_where_they_go() {
     // What is already there is not touched.
     p.updates = vec![(0, 1), (1, 0)];
     assert!(replay(&p).moves.is_empty());
+}
+
+#[test]
+fn the_gradient_of_losses_is_written_over_the_logits() {
+    let mut p = Program::default();
+    let narrow = |shape: &[usize]| Spec::cpu(DType::BF16, shape);
+    let x = p.input(narrow(&[64, 32]));
+    let classes = p.input(Spec::cpu(DType::I64, [64]));
+    let dy = p.input(f32s(&[64]));
+    let logits = unary(&mut p, x);
+    let gradient = |p: &mut Program| {
+        let op = Op::Fused(Fused::CrossEntropyVjp);
+        let dx = p.push(op, &[logits, classes, dy], None).expect("a gradient")[0];
+        p.push(Op::Reduce(Reduction::Max, [1].into()), &[dx], None).expect("a reduction")[0]
+    };
+    let first = gradient(&mut p);
+    p.outputs = vec![first];
+    assert_eq!(replay(&p).arena, 64 * 32 * 2);
+    // Not where they are read again.
+    let again = gradient(&mut p);
+    p.outputs = vec![first, again];
+    assert_eq!(replay(&p).arena, 2 * 64 * 32 * 2);
 }
 
 #[test]

@@ -56,6 +56,7 @@ fn products_are_low_and_the_rest_is_as_the_table_says() {
                 y.at(0),
                 pullback::cat(&[&y, &y], 0),
                 y.clamp(-1.0, 1.0),
+                y.batch_norm(Some(&ones), Some(&b), 1e-5),
             ];
             assert!(same.iter().all(|y| y.dtype() == low), "{same:?}");
             let classes = Tensor::from([0i64, 1, 2, 0]);
@@ -81,7 +82,6 @@ fn products_are_low_and_the_rest_is_as_the_table_says() {
                 y.normalize(2.0, 1, 1e-9),
                 y.layer_norm(&ones, &b, 1e-5),
                 y.rms_norm(&ones, 1e-5),
-                y.batch_norm(Some(&ones), Some(&b), 1e-5),
                 y.group_norm(1, Some(&ones), Some(&b), 1e-5),
                 y.channel_norm(&ones, &ones, None, None, 1e-5),
                 CrossEntropy::default().of(&y, &classes),
@@ -480,4 +480,50 @@ fn docs_precision_md_has_the_table() {
     };
     let table: String = [Policy::Low, Policy::F32, Policy::Promote].map(line).concat();
     assert!(text.contains(&table), "docs/precision.md wants these lines:\n{table}");
+}
+
+/// Cross-entropy takes narrow logits as they are; what it gives is what it would give of their
+/// cast.
+#[test]
+fn losses_of_narrow_logits_have_the_bits_of_logits_that_were_cast_before() {
+    let classes = Tensor::from([3i64, 0, -100, 36, 17]);
+    let each = CrossEntropy::default().reduction(Reduction::None);
+    let along = ramp(&[5, 37]) * 0.3;
+    for low in LOW {
+        let logits = (ramp(&[5, 37]) * 3.0).cast(low);
+        let narrow = |x: &Tensor| autocast(low, || each.of(x, &classes));
+        let wide = |x: &Tensor| each.of(&x.cast(DType::F32), &classes);
+        let weighted = |f: &dyn Fn(&Tensor) -> Tensor, x: &Tensor| (f(x) * ramp(&[5])).sum();
+        let slope = |f: &dyn Fn(&Tensor) -> Tensor| grad(|x: &Tensor| weighted(f, x))(&logits);
+        let second = |f: &dyn Fn(&Tensor) -> Tensor| {
+            let along = along.cast(low);
+            let inner = |x: &Tensor| (grad(|x: &Tensor| weighted(f, x))(x) * &along).sum();
+            grad(inner)(&logits)
+        };
+        let forward = |f: &dyn Fn(&Tensor) -> Tensor| jvp(f, &logits, &along.cast(low)).1;
+        assert_eq!(narrow(&logits).dtype(), DType::F32);
+        for (what, a, b) in [
+            ("losses", narrow(&logits), wide(&logits)),
+            ("gradient", slope(&narrow), slope(&wide)),
+            ("tangent", forward(&narrow), forward(&wide)),
+            ("second derivative", second(&narrow), second(&wide)),
+        ] {
+            assert_eq!(a.dtype(), b.dtype(), "{what} in {low}");
+            assert_eq!(a.to_f64_vec(), b.to_f64_vec(), "{what} in {low}");
+        }
+        assert_eq!(slope(&narrow).dtype(), low);
+        // Outside losses are rounded to the dtype of the logits.
+        let plain = each.of(&logits, &classes);
+        assert_eq!(plain.dtype(), low);
+        assert_eq!(plain.to_f64_vec(), wide(&logits).cast(low).to_f64_vec());
+        // And no cast of the logits is made.
+        let program =
+            pullback::trace(|x: &[Tensor]| narrow(&x[0]), &[logits.spec().clone()]).unwrap();
+        let casts = |e: &pullback_ir::Equation| e.op == pullback::Op::Cast(DType::F32);
+        let logits_cast = program
+            .equations
+            .iter()
+            .any(|e| casts(e) && program.specs[e.outputs[0].index()].shape[..] == [5, 37]);
+        assert!(!logits_cast, "{program}");
+    }
 }

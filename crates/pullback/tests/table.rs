@@ -127,11 +127,17 @@ impl Failures {
 
 impl Sample {
     /// The sample with its `f64` operands in another dtype, and none if it has none to cast.
+    /// Cotangents of losses are in its compute type.
     fn cast(&self, dtype: DType) -> Sample {
-        let cast = |x: &Tensor| if x.dtype() == DType::F64 { x.cast(dtype) } else { x.clone() };
+        let of_losses = matches!(self.op, Op::Fused(pullback_ir::Fused::CrossEntropyVjp));
+        let cast = |(i, x): (usize, &Tensor)| match x.dtype() {
+            DType::F64 if of_losses && i == 2 => x.cast(dtype.compute()),
+            DType::F64 => x.cast(dtype),
+            _ => x.clone(),
+        };
         Sample {
             op: self.op.clone(),
-            inputs: self.inputs.iter().map(cast).collect(),
+            inputs: self.inputs.iter().enumerate().map(cast).collect(),
             check: self.check,
         }
     }

@@ -7,11 +7,13 @@ use crate::index::{IndexError, check};
 use crate::operand::{Sink, Source};
 use crate::par;
 use crate::simd::{Isa, SimdTask, vectorised};
+use std::marker::PhantomData;
 
 /// Elements per task.
 const TASK: usize = 1 << 14;
 
-/// From logits `[n, c]` and classes `i64[n]`: `log(sum(exp(row))) − row[class]`, `[n]`.
+/// From logits `[n, c]` and classes `i64[n]`: `log(sum(exp(row))) − row[class]`, `[n]`, in the
+/// compute type.
 pub(crate) fn cross_entropy(
     logits: Source<'_>,
     classes: Source<'_>,
@@ -22,7 +24,8 @@ pub(crate) fn cross_entropy(
     Ok(())
 }
 
-/// From logits, classes and `dy` (`[n]`): `(softmax(row) − onehot(class)) · dy`, `[n, c]`.
+/// From logits, classes and `dy` (`[n]`, in the compute type): `(softmax(row) − onehot(class)) · dy`,
+/// `[n, c]`. The result may be in the memory of the logits.
 pub(crate) fn cross_entropy_vjp(
     logits: Source<'_>,
     classes: Source<'_>,
@@ -34,12 +37,12 @@ pub(crate) fn cross_entropy_vjp(
     Ok(())
 }
 
-struct LossRows<'a, E> {
+struct LossRows<'a> {
     logits: Source<'a>,
     classes: Source<'a>,
     /// The cotangent, for the gradient.
     dy: Option<Source<'a>>,
-    out: *mut E,
+    out: *mut u8,
     from: usize,
     to: usize,
 }
@@ -58,14 +61,15 @@ fn rows<E: Elem<Compute: Float>>(
     let each = (TASK / c.max(32)).max(1);
     par::for_each(count.div_ceil(each), |t| {
         let (from, to) = (t * each, count.min((t + 1) * each));
-        vectorised(LossRows::<E> { logits, classes, dy, out: { out }.ptr.cast(), from, to });
+        let of = LossRows { logits, classes, dy, out: { out }.ptr, from, to };
+        vectorised((of, PhantomData::<E>));
     });
 }
 
-impl<E: Elem<Compute: Float>> SimdTask for LossRows<'_, E> {
+impl<E: Elem<Compute: Float>> SimdTask for (LossRows<'_>, PhantomData<E>) {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let LossRows { logits, classes, dy, out, from, to } = self;
+        let LossRows { logits, classes, dy, out, from, to } = self.0;
         let c = logits.shape[1];
         let infinity = E::Compute::real(f64::NEG_INFINITY);
         let (mut a, mut p) =
@@ -74,7 +78,8 @@ impl<E: Elem<Compute: Float>> SimdTask for LossRows<'_, E> {
         for i in from..to {
             let at = i as isize;
             // SAFETY: row `i` is inside all operands, its result is this task's alone, and a sink
-            // aliases no source.
+            // aliases no source but the same row of logits, which is not read after the first
+            // write.
             unsafe {
                 let row = logits.ptr.cast::<E>().offset(at * logits.strides[0]);
                 let a = view(row, logits.strides[1], c, a.as_mut());
@@ -82,10 +87,10 @@ impl<E: Elem<Compute: Float>> SimdTask for LossRows<'_, E> {
                 let class = *classes.ptr.cast::<i64>().offset(at * classes.strides[0]) as usize;
                 let most = largest(a);
                 if let Some(dy) = dy {
-                    let dy = (*dy.ptr.cast::<E>().offset(at * dy.strides[0])).load();
+                    let dy = *dy.ptr.cast::<E::Compute>().offset(at * dy.strides[0]);
                     let one = E::Compute::real(1.0);
                     let scale = one / exp_sum::<E::Compute, I>(a, most, p, Prefetch::NONE);
-                    let out = out.add(i * c);
+                    let out = out.cast::<E>().add(i * c);
                     for (j, &p) in p[..c].iter().enumerate() {
                         out.add(j).write(E::store(p * scale * dy));
                     }
@@ -93,7 +98,7 @@ impl<E: Elem<Compute: Float>> SimdTask for LossRows<'_, E> {
                 } else {
                     let by = shift(most);
                     let total = exp_sum::<E::Compute, I>(a, by, p, Prefetch::NONE);
-                    out.add(i).write(E::store(total.log::<I>() - (a[class] - by)));
+                    out.cast::<E::Compute>().add(i).write(total.log::<I>() - (a[class] - by));
                 }
             }
         }

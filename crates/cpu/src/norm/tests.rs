@@ -396,14 +396,15 @@ fn layer_norm_far_from_zero() {
     );
 }
 
-fn cross_entropies<T: Sample>() {
+/// `C` is the compute type of `T`, which losses and their cotangents have.
+fn cross_entropies<T: Sample, C: Sample>() {
     let mut seed = 7;
     for shape in [[1, 1], [5, 3], [64, 10], [33, 32], [7, 1001], [0, 4], [3000, 17]] {
         for how in 0..LAYOUTS {
             let what = format!("{} {shape:?}, layout {how}", T::DTYPE);
             let [n, c] = shape;
             let x = Strided::<T>::new(&shape, how, &mut seed);
-            let dy = Strided::<T>::new(&[n], how, &mut seed);
+            let dy = Strided::<C>::new(&[n], how, &mut seed);
             let classes: Vec<i64> = (0..n.max(1)).map(|i| (i * 7 % c) as i64).collect();
             let classes = Source {
                 ptr: classes.as_ptr().cast(),
@@ -422,22 +423,30 @@ fn cross_entropies<T: Sample>() {
                         .map(|(j, v)| ((v - lse).exp() - onehot(j)) * dy.values[i]),
                 );
             }
-            let got = run::<T>(&[n], |out| cross_entropy(x.source(), classes, out).unwrap());
+            let got = run::<C>(&[n], |out| cross_entropy(x.source(), classes, out).unwrap());
             close::<T>(&got, &loss, &format!("cross_entropy {what}"));
             let got = run::<T>(&shape, |out| {
                 cross_entropy_vjp(x.source(), classes, dy.source(), out).unwrap()
             });
             close::<T>(&got, &slope, &format!("cross_entropy_vjp {what}"));
+            // Over the logits, where these are dense.
+            let mut over: Vec<T> = x.values.iter().map(|&v| T::of_f64(v)).collect();
+            let ptr: *mut u8 = over.as_mut_ptr().cast();
+            let (shape, strides) = (&shape[..], [c as isize, 1]);
+            let logits = Source { ptr, shape, strides: &strides, dtype: T::DTYPE };
+            let out = Sink { ptr, shape, dtype: T::DTYPE };
+            cross_entropy_vjp(logits, classes, dy.source(), out).unwrap();
+            assert_eq!(over.into_iter().map(T::f64).collect::<Vec<_>>(), got, "in place, {what}");
         }
     }
 }
 
 #[test]
 fn cross_entropy_equals_its_formula() {
-    cross_entropies::<f64>();
-    cross_entropies::<f32>();
-    cross_entropies::<bf16>();
-    cross_entropies::<f16>();
+    cross_entropies::<f64, f64>();
+    cross_entropies::<f32, f32>();
+    cross_entropies::<bf16, f32>();
+    cross_entropies::<f16, f32>();
 }
 
 #[test]

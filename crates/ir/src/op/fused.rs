@@ -23,13 +23,16 @@ pub enum Fused {
     /// From `x`, `w`, `dy`: `dx`, `dw`, `db`.
     LayerNormVjp(Real),
     /// From `x` `[n, c, …]`, `w` `[c]`, `b` `[c]`: each channel normalised over all other axes,
-    /// then `· w + b`; and the mean and the (biased) variance of each channel, in the compute type.
+    /// then `· w + b`; and the mean and the (biased) variance of each channel, in the compute type,
+    /// which `w` and `b` may have too.
     BatchNorm(Real),
     /// From `x`, `w`, the mean, the variance and `dy`: `dx`, `dw`, `db`.
     BatchNormVjp(Real),
-    /// From logits `[n, c]` and classes `i64[n]`: `logsumexp(row) − row[class]`, `[n]`.
+    /// From logits `[n, c]` and classes `i64[n]`: `logsumexp(row) − row[class]`, `[n]`, in the
+    /// compute type.
     CrossEntropy,
-    /// From logits, classes and `dy`: `(softmax(row) − onehot(class)) · dy`.
+    /// From logits, classes and `dy` in the compute type: `(softmax(row) − onehot(class)) · dy`,
+    /// in the dtype of the logits.
     CrossEntropyVjp,
     /// From queries `[b…, h, l, d]`, keys `[b…, g, s, d]`, values `[b…, g, s, e]`, a mask
     /// `[b…, h, l, s]` if it has one (added, or of `bool`: true where a query may attend), and a
@@ -57,6 +60,7 @@ struct Row {
     results: usize,
     may_fail: bool,
     updates: bool,
+    replaces: bool,
     axis: Option<usize>,
 }
 
@@ -74,10 +78,15 @@ impl Row {
     fn updates(self) -> Row {
         Row { updates: true, ..self }
     }
+
+    /// The first result may be written over the first operand.
+    fn replaces(self) -> Row {
+        Row { replaces: true, ..self }
+    }
 }
 
 fn row(name: &'static str, results: usize) -> Row {
-    Row { name, results, may_fail: false, updates: false, axis: None }
+    Row { name, results, may_fail: false, updates: false, replaces: false, axis: None }
 }
 
 impl Fused {
@@ -95,7 +104,7 @@ impl Fused {
             Fused::BatchNorm(_)        => row("batch_norm", 3),
             Fused::BatchNormVjp(_)     => row("vjp.batch_norm", 3),
             Fused::CrossEntropy        => row("cross_entropy", 1).may_fail(),
-            Fused::CrossEntropyVjp     => row("vjp.cross_entropy", 1).may_fail(),
+            Fused::CrossEntropyVjp     => row("vjp.cross_entropy", 1).may_fail().replaces(),
             Fused::Attention(_)        => row("attention", 2),
             Fused::AttentionVjp(_)     => row("vjp.attention", 3),
             Fused::Sgd(how)            => row("sgd", 1 + usize::from(how.remembers())).updates(),
@@ -127,6 +136,12 @@ impl Fused {
     /// over it.
     pub fn updates(self) -> bool {
         self.row().updates
+    }
+
+    /// Whether a row of the first result is written after that of the first operand was read for
+    /// the last time, so that it may be written over it if no other operand is there.
+    pub fn replaces(self) -> bool {
+        self.row().replaces
     }
 
     /// One of each kind: on axis 0, with an epsilon of 0, without options.

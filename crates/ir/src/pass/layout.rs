@@ -8,13 +8,15 @@
 //!   matrix;
 //! - the sum over a stack of products is one product over a longer inner axis;
 //! - the transpose of a product is the product of the transposes, in reverse order: its readers,
-//!   unless they are products too, then read contiguous memory.
+//!   unless they are products too, then read contiguous memory. So is the transpose of its cast:
+//!   a weight's gradient reaches its optimiser as it lies.
 //!
 //! Guarantees: each rewrite is applied only where the operands are plain reshapes of existing
 //! memory, so that nothing is copied. Sums over the inner axis may be taken in another order (a
 //! product of another shape is blocked differently); everything else is exact. Permutes with
 //! pointwise work between them cancel by the rule `view_later` of `simplify`.
 
+use super::dead_code;
 use super::rebuild::Rebuild;
 use crate::{Axes, Equation, Layout, Line, Op, Program, Reduction, Shape, Span, Var, Vars, View};
 use smallvec::SmallVec;
@@ -33,6 +35,8 @@ const FURTHEST: usize = 32;
 /// ```
 #[must_use]
 pub fn layout(program: &Program) -> Program {
+    // What nothing uses any more, such as views that `simplify` has moved, is no reader.
+    let program = &dead_code(program);
     let uses = program.uses();
     let mut strided = vec![true; program.specs.len()];
     program.outputs.iter().for_each(|v| strided[v.index()] = false);
@@ -178,16 +182,29 @@ impl Layouts<'_> {
         self.new.emit(Op::Dot, &[left, right], at)
     }
 
-    /// The transpose of `a · b`: `bᵀ · aᵀ`.
+    /// The transpose of `a · b`: `bᵀ · aᵀ`. Functions of one operand may be between the product and
+    /// its transpose, where nothing else reads what is between.
     fn transposed_product(&mut self, v: Var, order: &Axes, at: Option<Line>) -> Option<Var> {
-        let Some(Equation { op: Op::Dot, inputs, .. }) = self.new.made_by(v) else { return None };
-        let (a, b, rank) = (inputs[0], inputs[1], order.len());
-        let turns = (0..rank - 2).chain([rank - 1, rank - 2]).eq(order.iter().copied());
-        if !turns || self.reads.get(v.index()) != Some(&1) {
+        let rank = order.len();
+        if rank < 2 || !(0..rank - 2).chain([rank - 1, rank - 2]).eq(order.iter().copied()) {
             return None;
         }
+        let (mut product, mut between) = (v, SmallVec::<[(Op, Option<Line>); 2]>::new());
+        let (a, b, of) = loop {
+            let made = self.new.made_by(product)?;
+            if self.reads.get(product.index()) != Some(&1) || between.len() > FURTHEST {
+                return None;
+            }
+            match &made.op {
+                Op::Dot => break (made.inputs[0], made.inputs[1], made.at),
+                Op::Cast(_) | Op::Unary(_) => between.push((made.op.clone(), made.at)),
+                _ => return None,
+            }
+            product = made.inputs[0];
+        };
         let a = self.new.emit(Op::View(View::Permute(order.clone())), &[a], at)?;
         let b = self.new.emit(Op::View(View::Permute(order.clone())), &[b], at)?;
-        self.new.emit(Op::Dot, &[b, a], at)
+        let turned = self.new.emit(Op::Dot, &[b, a], of)?;
+        between.iter().rev().try_fold(turned, |v, (op, at)| self.new.emit(op.clone(), &[v], *at))
     }
 }

@@ -286,7 +286,8 @@ impl Tensor {
         }
     }
 
-    fn is_raised(&self) -> bool {
+    /// Whether [`Tensor::up`] casts it.
+    pub(crate) fn is_raised(&self) -> bool {
         state().dtype().is_some() && matches!(self.dtype(), DType::BF16 | DType::F16)
     }
 

@@ -506,6 +506,13 @@ impl Code {
         }
     }
 
+    fn notes(&self) -> Vec<String> {
+        match self {
+            Code::Host(..) => Vec::new(),
+            Code::Attached(program, ..) => program.notes(),
+        }
+    }
+
     fn steps(&self) -> std::borrow::Cow<'_, [Step]> {
         match self {
             Code::Host(prepared, ..) => prepared.steps().into(),

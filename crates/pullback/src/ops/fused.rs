@@ -40,6 +40,7 @@ fn along(f: Fused) -> Batching {
     Batching::Axes(Op::Fused(f))
 }
 
+// Cross-entropy computes in `f32` whatever its logits are, and rounds no loss.
 // A `…Vjp` occurs in backward, whose dtypes are those of forward, and is decomposed into simpler
 // ops when differentiated, which have their own needs. `need`:
 // - `Relative`: y·(dy − Σ y·dy), off by 3 of y·max|dy|. dy − exp(y)·Σ dy, off by |y|·exp(y), which
@@ -56,9 +57,9 @@ rows! {
     Fused::LogSumExp(axis)     => F32     Exact    along(Fused::LogSumExp(axis + 1)), norm::LOG_SUM_EXP;
     Fused::LayerNorm(_)        => F32     Exact    ByHand(batch::norm::layer_norm), norm::LAYER_NORM;
     Fused::LayerNormVjp(_)     => Promote Exact    ByHand(batch::norm::layer_norm_vjp), Grad::Decompose(norm::layer_norm_slope);
-    Fused::BatchNorm(_)        => F32     Exact    ByHand(batch::batch_norm::batch_norm), batch_norm::row();
+    Fused::BatchNorm(_)        => Promote Exact    ByHand(batch::batch_norm::batch_norm), batch_norm::row();
     Fused::BatchNormVjp(_)     => Promote Exact    ByHand(batch::batch_norm::batch_norm_vjp), batch_norm::vjp_row();
-    Fused::CrossEntropy        => F32     Exact    ByHand(batch::norm::cross_entropy), norm::CROSS_ENTROPY;
+    Fused::CrossEntropy        => Promote Exact    ByHand(batch::norm::cross_entropy), norm::CROSS_ENTROPY;
     Fused::CrossEntropyVjp     => Promote Exact    ByHand(batch::norm::cross_entropy_vjp), Grad::Decompose(norm::cross_entropy_slope);
     Fused::Attention(_)        => Low     Exact    ByHand(batch::attention::attention), attention::row();
     Fused::AttentionVjp(_)     => Promote Exact    Leading, attention::vjp_row();

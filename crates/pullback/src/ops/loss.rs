@@ -166,7 +166,7 @@ impl CrossEntropy {
         one_float("cross_entropy", [logits, target].into_iter().chain(&self.weight));
         // Rows of classes: [n, c, d…] becomes [n·d…, c].
         let vector = logits.rank() == 1;
-        let logits = if vector { logits.unsqueeze(0) } else { logits.clone() }.up();
+        let logits = if vector { logits.unsqueeze(0) } else { logits.clone() };
         let c = logits.shape()[1];
         let rows = |x: &Tensor| x.move_axis(1, -1).reshape([x.len() / c.max(1), c]);
         let mut shape = logits.shape().to_vec();
@@ -175,6 +175,7 @@ impl CrossEntropy {
             shape.clear();
         }
         if target.dtype().is_float() {
+            let logits = logits.up();
             let target = if vector { target.unsqueeze(0) } else { target.clone() };
             return self.of_probabilities(&rows(&logits), &rows(&target), &shape);
         }
@@ -235,13 +236,14 @@ impl CrossEntropy {
         // not count are computed for class 0, and dropped.
         let counted = classes.ne(ignored);
         let safe = counted.select(classes, classes.zeros_like_splat());
-        let mut weights = counted.cast(logits.dtype());
+        let mut weights = counted.cast(logits.reduced_dtype());
         if self.weight.is_none() && self.label_smoothing == 0.0 {
-            // The kernel refuses classes out of range itself.
-            let losses = logits.row_cross_entropy(&safe);
+            // The kernel refuses classes out of range itself, and computes in the wider dtype.
+            let losses = logits.row_cross_entropy(&safe).cast(weights.dtype());
             return self.reduce(losses.only(&counted), Some(weights), shape);
         }
         check_range("cross_entropy", classes, ignored, logits.shape()[1]);
+        let logits = logits.up();
         let log_p = logits.log_softmax(1);
         if let Some(w) = &self.weight {
             weights *= w.cast(logits.dtype()).gather(0, &safe);

@@ -157,7 +157,8 @@ fn cross_entropy_vjp(f: &RuleContext, dys: &Derivatives) -> Derivatives {
 
 fn cross_entropy_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
     let along = |tx: &Tensor| {
-        let expected = (f.x(0).softmax(1) * tx).sum_over(1);
+        let tx = tx.wide();
+        let expected = (f.x(0).wide().softmax(1) * &tx).sum_over(1);
         expected - tx.gather(1, &f.x(1).unsqueeze(1)).squeeze_axis(1)
     };
     t[0].iter().map(along).collect()
@@ -166,8 +167,9 @@ fn cross_entropy_jvp(f: &RuleContext, t: &Derivatives) -> Tensors {
 /// (softmax − onehot)·dy
 pub(super) fn cross_entropy_slope(_: &Op, inputs: &[&Tensor]) -> Tensors {
     let (logits, classes, dy) = (inputs[0], inputs[1], inputs[2]);
-    let hot = classes.one_hot_unchecked(logits.shape()[1], logits.dtype());
-    Tensors::One((logits.softmax(1) - hot) * dy.unsqueeze(1))
+    let hot = classes.one_hot_unchecked(logits.shape()[1], dy.dtype());
+    let dx = (logits.wide().softmax(1) - hot) * dy.unsqueeze(1);
+    Tensors::One(dx.cast(logits.dtype()))
 }
 
 impl Tensor {
@@ -284,7 +286,7 @@ impl Tensor {
         (&x * (x.square().mean_keep(axes) + eps).rsqrt()).cast(self.reduced_dtype()) * weight
     }
 
-    /// The loss of each row: logits `[n, c]`, classes `i64[n]`.
+    /// The loss of each row, in the compute type: logits `[n, c]`, classes `i64[n]`.
     #[track_caller]
     pub(crate) fn row_cross_entropy(&self, classes: &Tensor) -> Tensor {
         apply(Op::Fused(Fused::CrossEntropy), &[self, &classes.cast(DType::I64)])

@@ -184,7 +184,7 @@ pub fn naive(op: &Op, x: &[Array]) -> Option<Vec<Array>> {
             one(Array::make(&shape, x[0].dtype, inner))
         }
         Op::Conv(c) => one(super::windows::conv(c, x)),
-        Op::Pool(p) => one(super::windows::pool(p, &x[0])),
+        Op::Pool(p) => one(super::windows::pool(p, x)),
         Op::Linalg(f) => super::linalg::naive(*f, x),
         Op::Fft(f) => super::linalg::fft_naive(*f, x),
         Op::Fused(f) => Some(fused(*f, x)),
@@ -555,7 +555,7 @@ fn fused(f: Fused, x: &[Array]) -> Vec<Array> {
                 let row: Vec<f64> = (0..x[0].shape[1]).map(|k| x[0].at(&[i[0], k])).collect();
                 log_sum_exp(&row) - row[x[1].at(i) as usize]
             };
-            vec![Array::make(&n, x[0].dtype, loss)]
+            vec![Array::make(&n, x[0].dtype.compute(), loss)]
         }
         Fused::CrossEntropyVjp => like(&mut |i| {
             let hit = f64::from(u8::from(x[1].at(&i[..1]) as usize == i[1]));

@@ -1,0 +1,93 @@
+//! Losses of long rows and steps of optimisers on a device: only with `PULLBACK_DEVICE=cuda:0`.
+
+use crate::device_tests::{Array, Report, bytes, device, rounding};
+use crate::gpu::Gpu;
+use crate::loops::Operand;
+use crate::ops;
+use crate::tests::optimisers;
+use crate::update::How;
+use pullback_cuda_sys::DevicePtr;
+use pullback_ir::{DType, Fused, Op};
+
+#[test]
+fn losses_of_long_rows_are_those_of_the_cpu() {
+    let Some(gpu) = device() else { return };
+    let mut report = Report::default();
+    for (dtype, of_losses) in
+        [(DType::BF16, DType::F32), (DType::F32, DType::F32), (DType::F64, DType::F64)]
+    {
+        // By vectors of 16 bytes with both sizes of blocks, and one by one.
+        for columns in [50304, 8192, 8000, 40, 50303, 7] {
+            let mut logits = Array::noise(dtype, &[5, columns], columns);
+            logits.values.iter_mut().for_each(|v| *v = (*v * 64.0).round() / 8.0);
+            let class = |i: usize| [0, columns - 1, columns / 2, 1, 3][i] as f64;
+            let classes = Array::new(DType::I64, &[5], (0..5).map(class).collect());
+            let dy = Array::noise(of_losses, &[5], 3);
+            let name = format!("cross-entropy {dtype} {columns}");
+            let x = [logits.clone(), classes.clone()];
+            let op = Op::Fused(Fused::CrossEntropy);
+            report.close(&gpu, &name, &op, &x, rounding(of_losses, 10));
+            let op = Op::Fused(Fused::CrossEntropyVjp);
+            // Rounding to bf16 may go the other way.
+            let tolerance = if dtype == DType::BF16 { 4e-3 } else { rounding(dtype, 10) };
+            report.close(&gpu, &format!("{name}, back"), &op, &[logits, classes, dy], tolerance);
+        }
+    }
+}
+
+/// Bits of several steps: each alone, or those that follow one another as one kernel.
+fn stepped(gpu: &Gpu, how: How, together: bool) -> Vec<Vec<u8>> {
+    let (fused, states, counts) = match how {
+        How::Sgd(how) => (Fused::Sgd(how), usize::from(how.remembers()), how.remembers()),
+        How::Adam(how) => (Fused::Adam(how), 2 + usize::from(how.amsgrad), true),
+    };
+    let upload = |bytes: &[u8], more: usize| -> DevicePtr {
+        let at = gpu.alloc(bytes.len() + more).expect("memory");
+        let whole = [&vec![0; more], bytes].concat();
+        gpu.upload(&whole, at).expect("upload");
+        at + more as u64
+    };
+    let lengths = [768, 1, 8192, 8193, 100_003, 3, 16384, 2304];
+    let rate = Operand::dense(upload(&1e-2f64.to_le_bytes(), 0), DType::F64, &[]);
+    let mut steps = Vec::new();
+    // More than fit into one table; some are not aligned.
+    for n in 0..120 {
+        let length = [lengths[n % lengths.len()]];
+        let memory = |k: usize| {
+            let noise = Array::noise(DType::F32, &length, 7 * n + k);
+            let positive: Vec<f64> = noise.values.iter().map(|v| v.abs()).collect();
+            let at = upload(&bytes(DType::F32, &positive), if n % 5 == 0 { 4 } else { 0 });
+            Operand::dense(at, DType::F32, &length)
+        };
+        let mut x: Vec<Operand> = (0..2 + states).map(memory).collect();
+        if counts {
+            let count = (1 + n as i64 % 3).to_le_bytes();
+            x.push(Operand::dense(upload(&count, 0), DType::I64, &[]));
+        }
+        x.push(rate.clone());
+        steps.push(x);
+    }
+    // The first two step twice: not in the same kernel.
+    for n in (0..120).chain([0, 1]) {
+        let (x, out) = (&steps[n], &steps[n][..1 + states]);
+        if !together || !gpu.defer_update(fused, x, out, None) {
+            assert!(!together, "a dense step waits");
+            ops::run(gpu, &Op::Fused(fused), x, out, None).expect("a step");
+        }
+    }
+    let written = steps.iter().flat_map(|x| &x[..1 + states]);
+    let download = |x: &Operand| {
+        let mut bytes = vec![0; x.bytes()];
+        gpu.download(x.at, &mut bytes).expect("download");
+        bytes
+    };
+    written.map(download).collect()
+}
+
+#[test]
+fn steps_that_follow_one_another_have_the_bits_of_each_alone() {
+    let Some(gpu) = device() else { return };
+    for how in optimisers() {
+        assert!(stepped(&gpu, how, true) == stepped(&gpu, how, false), "bits differ");
+    }
+}

@@ -1,0 +1,295 @@
+//! Steps of optimisers: those that follow one another run as one kernel.
+//!
+//! A step of a small parameter takes a launch and little else, and a model has hundreds of them. So
+//! steps wait in the queue (`queue.rs`) until something else uses the stream, and then a table of
+//! them is the parameter of one kernel: no memory holds it, and a graph keeps it. Bits are those of
+//! single launches, as every element is computed alone.
+//!
+//! Steps that wait may run in any order: one that reads or writes what another writes runs them
+//! first.
+
+use crate::compile::Key;
+use crate::gpu::Gpu;
+use crate::loops::Operand;
+use crate::ops::copy;
+use crate::profile::Described;
+use crate::text::{PRELUDE, compute, element};
+use pullback_cuda_sys::DevicePtr;
+use pullback_ir::{Adam, DType, Fused, Line, Result, Sgd};
+use smallvec::{SmallVec, smallvec};
+use std::collections::BTreeMap;
+
+const UPDATE: &str = include_str!("kernels/update.cu");
+const BLOCK: usize = 256;
+/// Elements of a block: few enough that blocks are even, many enough that the powers that each
+/// begins with cost nothing.
+const CHUNK: usize = 8192;
+/// Words of parameters that every driver takes, and those before the table.
+const WORDS: usize = 512;
+const HEAD: usize = 7;
+
+/// Which optimiser, with its options.
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum How {
+    Sgd(Sgd),
+    Adam(Adam),
+}
+
+impl How {
+    /// None of what is no optimiser.
+    pub fn of(fused: Fused) -> Option<How> {
+        if let Fused::Sgd(how) = fused {
+            return Some(How::Sgd(how));
+        }
+        if let Fused::Adam(how) = fused { Some(How::Adam(how)) } else { None }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            How::Sgd(how) => Fused::Sgd(how).name(),
+            How::Adam(how) => Fused::Adam(how).name(),
+        }
+    }
+
+    /// States of a parameter.
+    fn states(self) -> usize {
+        match self {
+            How::Sgd(how) => usize::from(how.remembers()),
+            How::Adam(how) => 2 + usize::from(how.amsgrad),
+        }
+    }
+
+    /// Whether the number of the step is an operand.
+    fn counts(self) -> bool {
+        match self {
+            How::Sgd(how) => how.remembers(),
+            How::Adam(_) => true,
+        }
+    }
+
+    fn numbers(self) -> [f64; 4] {
+        match self {
+            How::Sgd(how) => [how.momentum.0, how.dampening.0, how.decay.0, 0.0],
+            How::Adam(how) => [how.beta1.0, how.beta2.0, how.eps.0, how.decay.0],
+        }
+    }
+
+    /// What its kernel depends on besides dtypes, and the definitions for that.
+    fn variant(self) -> (&'static str, SmallVec<[u32; 4]>, String) {
+        let states = self.states() as u32;
+        match self {
+            How::Sgd(how) => {
+                let flags = smallvec![states, u32::from(how.nesterov), u32::from(how.maximize)];
+                let more = format!("#define NESTEROV {}\n", u8::from(how.nesterov));
+                ("sgd", flags, more + &maximized(how.maximize))
+            }
+            How::Adam(how) => {
+                let flags = smallvec![states, u32::from(how.decoupled), u32::from(how.maximize)];
+                let more = format!("#define ADAM\n#define DECOUPLED {}\n", u8::from(how.decoupled));
+                ("adam", flags, more + &maximized(how.maximize))
+            }
+        }
+    }
+
+    /// Words of a step in the table.
+    fn words(self) -> usize {
+        2 * self.states() + 6
+    }
+
+    /// Steps that fit into one table.
+    fn most(self) -> usize {
+        (WORDS - HEAD) / self.words()
+    }
+}
+
+fn maximized(maximize: bool) -> String {
+    format!("#define MAXIMIZE {}\n", u8::from(maximize))
+}
+
+/// What the steps of a launch have in common.
+#[derive(Clone, Copy, PartialEq)]
+struct Rule {
+    how: How,
+    dtype: DType,
+    rate: (DevicePtr, DType),
+}
+
+impl Rule {
+    fn of(how: How, x: &[Operand]) -> Rule {
+        let rate = &x[x.len() - 1];
+        Rule { how, dtype: x[0].dtype, rate: (rate.at, rate.dtype) }
+    }
+}
+
+/// The source of the kernel for some dtypes of parameters and rates.
+pub(crate) fn text(how: How, dtype: DType, rate: DType) -> String {
+    let (e, c, r) = (element(dtype), compute(dtype), element(rate));
+    let (states, most, more) = (how.states(), how.most(), how.variant().2);
+    format!(
+        "{PRELUDE}typedef {e} E;\ntypedef {c} C;\ntypedef {r} R;\n#define STATES {states}\n\
+         #define MOST {most}\n#define CHUNK {CHUNK}\n{more}{UPDATE}"
+    )
+}
+
+/// One step: the addresses of results and operands, and its elements.
+struct Step {
+    addresses: SmallVec<[DevicePtr; 12]>,
+    count: usize,
+}
+
+/// The steps that wait.
+#[derive(Default)]
+pub(crate) struct Updates {
+    rule: Option<Rule>,
+    steps: Vec<Step>,
+    read: Ranges,
+    written: Ranges,
+    at: Option<Line>,
+}
+
+impl Updates {
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// Adds a step, which runs later. `false` if it must run now, as an operand is not dense.
+    pub fn add(
+        &mut self,
+        gpu: &Gpu,
+        how: How,
+        x: &[Operand],
+        out: &[Operand],
+        at: Option<Line>,
+    ) -> Result<bool> {
+        let count = x[0].len();
+        if count == 0 || !x.iter().chain(out).all(Operand::is_dense) {
+            return Ok(false);
+        }
+        let rule = Rule::of(how, x);
+        let range = |x: &Operand| (x.at, x.at + x.bytes() as u64);
+        let meets = out.iter().map(range).any(|y| self.written.meet(y) || self.read.meet(y))
+            || x.iter().map(range).any(|x| self.written.meet(x));
+        if meets || self.rule != Some(rule) || self.steps.len() >= how.most() {
+            self.flush(gpu)?;
+            (self.rule, self.at) = (Some(rule), at);
+        }
+        x.iter().for_each(|x| self.read.add(range(x)));
+        out.iter().for_each(|y| self.written.add(range(y)));
+        self.steps.push(Step::of(how, x, out));
+        Ok(true)
+    }
+
+    /// Runs what waits.
+    pub fn flush(&mut self, gpu: &Gpu) -> Result<()> {
+        let steps = std::mem::take(&mut self.steps);
+        (self.read, self.written) = Default::default();
+        match self.rule.take() {
+            Some(rule) if !steps.is_empty() => {
+                // For a profile: operands of as many elements as all parameters have.
+                let count = [steps.iter().map(|step| step.count).sum()];
+                let all = |operands| vec![Operand::dense(0, rule.dtype, &count); operands];
+                let states = rule.how.states();
+                let (inputs, outputs) = (&all(2 + states)[..], &all(1 + states)[..]);
+                let what = Described { kernel: rule.how.name(), inputs, outputs, at: self.at };
+                let done = gpu.timed(&what, || launch(gpu, rule, &steps));
+                done.map_err(|error| match self.at {
+                    Some(at) => error.at(at),
+                    None => error,
+                })
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+}
+
+impl Step {
+    /// Of dense operands.
+    fn of(how: How, x: &[Operand], out: &[Operand]) -> Step {
+        let mut addresses: SmallVec<[DevicePtr; 12]> = out.iter().map(|y| y.at).collect();
+        addresses.extend(x[..2 + how.states()].iter().map(|x| x.at));
+        addresses.push(if how.counts() { x[x.len() - 2].at } else { 0 });
+        Step { addresses, count: x[0].len() }
+    }
+}
+
+/// A step that runs now: what is read is copied if it is not dense.
+pub(crate) fn run(gpu: &Gpu, how: How, x: &[Operand], out: &[Operand]) -> Result<()> {
+    if x[0].len() == 0 {
+        return Ok(());
+    }
+    let (mut held, mut dense) = (Vec::new(), SmallVec::<[Operand; 8]>::new());
+    for x in x {
+        dense.push(if x.is_dense() {
+            x.clone()
+        } else {
+            let memory = gpu.scratch(x.bytes())?;
+            let to = Operand::dense(memory.at, x.dtype, &x.shape);
+            copy(gpu, x, &to)?;
+            held.push(memory);
+            to
+        });
+    }
+    launch(gpu, Rule::of(how, &dense), &[Step::of(how, &dense, out)])
+}
+
+fn launch(gpu: &Gpu, rule: Rule, steps: &[Step]) -> Result<()> {
+    let Rule { how, dtype, rate } = rule;
+    let (name, flags, _) = how.variant();
+    let key = Key::Named(name, smallvec![dtype, rate.1], flags);
+    let kernel = gpu.kernels.get(gpu, &key, || text(how, dtype, rate.1))?;
+    let mut words: SmallVec<[u64; WORDS]> = smallvec![rate.0, gpu.stop_word(), steps.len() as u64];
+    words.extend(how.numbers().map(f64::to_bits));
+    let mut blocks = 0;
+    for step in steps {
+        blocks += step.count.div_ceil(CHUNK);
+        words.extend_from_slice(&step.addresses);
+        words.extend([step.count as u64, blocks as u64]);
+    }
+    words.resize(HEAD + how.most() * how.words(), 0);
+    gpu.launch(kernel, blocks, BLOCK, &words)
+}
+
+/// Memory, as ranges that neither meet nor touch.
+#[derive(Default)]
+struct Ranges(BTreeMap<DevicePtr, DevicePtr>);
+
+impl Ranges {
+    fn meet(&self, (from, to): (DevicePtr, DevicePtr)) -> bool {
+        self.0.range(..to).next_back().is_some_and(|(_, &end)| end > from)
+    }
+
+    fn add(&mut self, (mut from, mut to): (DevicePtr, DevicePtr)) {
+        while let Some((&start, &end)) = self.0.range(..=to).next_back().filter(|r| *r.1 >= from) {
+            self.0.remove(&start);
+            (from, to) = (from.min(start), to.max(end));
+        }
+        self.0.insert(from, to);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_meet_where_they_share_a_byte() {
+        let mut ranges = Ranges::default();
+        [(10, 20), (30, 40), (40, 50), (12, 15)].into_iter().for_each(|r| ranges.add(r));
+        assert_eq!(ranges.0.into_iter().collect::<Vec<_>>(), [(10, 20), (30, 50)]);
+        let mut ranges = Ranges::default();
+        [(10, 20), (30, 40), (5, 35)].into_iter().for_each(|r| ranges.add(r));
+        assert_eq!(ranges.0.iter().collect::<Vec<_>>(), [(&5, &40)]);
+        for (range, meets) in [((0, 5), false), ((0, 6), true), ((39, 99), true), ((40, 41), false)]
+        {
+            assert_eq!(ranges.meet(range), meets, "{range:?}");
+        }
+    }
+
+    #[test]
+    fn a_table_fits_the_parameters_of_a_kernel() {
+        for how in crate::tests::optimisers() {
+            let words = HEAD + how.most() * how.words();
+            assert!(words <= WORDS && words + how.words() > WORDS, "{words}");
+        }
+    }
+}
