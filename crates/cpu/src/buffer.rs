@@ -14,9 +14,9 @@
 //!   [`set_cache_limit`]; beyond it the least recently used block is returned to the system. Blocks
 //!   of 4 MiB and more are aligned to huge pages, which are requested by `madvise`.
 //!
-//! `live_bytes` and `peak_bytes` count the requested bytes, exactly, over all threads, so that a
-//! planned peak can be compared with a measured one. Everything else is counted per thread and
-//! summed when read.
+//! `live_bytes` and `peak_bytes` count the requested bytes, exactly, over all threads (a peak of
+//! threads that do not wait for each other is one that they could have had), so that a planned peak
+//! can be compared with a measured one. Everything else is counted per thread and summed when read.
 //!
 //! The working memory of compiled programs comes from `arena`.
 
@@ -26,7 +26,7 @@ mod tests;
 
 pub use arena::{Arena, reserve_arena};
 
-use pullback_ir::PoolStats;
+use pullback_ir::{LeadSum, PoolStats};
 use std::alloc::Layout;
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -72,7 +72,9 @@ impl fmt::Display for AllocError {
 
 impl std::error::Error for AllocError {}
 
-static LIVE: AtomicU64 = AtomicU64::new(0);
+static LIVE: LeadSum = LeadSum::new();
+/// The most that was live before some bytes were freed, since the last reset. The peak is this or
+/// what is live now: so only freeing compares.
 static PEAK: AtomicU64 = AtomicU64::new(0);
 static SHARED: Mutex<Store> = Mutex::new(Store::new());
 /// Zero means the default.
@@ -307,7 +309,7 @@ impl Buffer {
             Ok(Some(ptr)) => ptr,
             _ => slow_alloc(class, size).map_err(|_| AllocError { bytes })?,
         };
-        count_live(bytes);
+        LIVE.add(bytes as u64);
         Ok(Buffer { ptr, len: bytes })
     }
 
@@ -352,13 +354,18 @@ impl Buffer {
     }
 }
 
-/// Counts bytes as live.
+/// Counts bytes as freed.
 #[inline(always)]
-fn count_live(bytes: usize) {
-    let live = LIVE.fetch_add(bytes as u64, Relaxed) + bytes as u64;
-    if live > PEAK.load(Relaxed) {
-        PEAK.fetch_max(live, Relaxed);
+fn count_freed(bytes: usize) {
+    let before = LIVE.subtract(bytes as u64);
+    if before > PEAK.load(Relaxed) {
+        PEAK.fetch_max(before, Relaxed);
     }
+}
+
+/// The most that was live since the last reset.
+fn peak() -> u64 {
+    PEAK.load(Relaxed).max(LIVE.get())
 }
 
 /// Only its alignment matters: that of a buffer.
@@ -394,7 +401,7 @@ impl Drop for Buffer {
             return;
         }
         let (class, size) = class_of(self.len);
-        LIVE.fetch_sub(self.len as u64, Relaxed);
+        count_freed(self.len);
         let kept = class < SMALL_CLASSES
             && LOCAL
                 .try_with(|local| local.borrow_mut().keep(self.ptr, class, size))
@@ -413,7 +420,7 @@ impl fmt::Debug for Buffer {
 
 /// Bytes in buffers that exist now: `live_bytes` of [`stats`], without the other statistics.
 pub fn live_bytes() -> u64 {
-    LIVE.load(Relaxed)
+    LIVE.get()
 }
 
 /// Statistics of the memory pool of the host, over all threads.
@@ -434,8 +441,8 @@ pub fn stats() -> PoolStats {
         shared.threads.iter().fold(0u64, |sum, c| sum.wrapping_add(read(c).load(Relaxed)))
     };
     PoolStats {
-        live_bytes: LIVE.load(Relaxed),
-        peak_bytes: PEAK.load(Relaxed),
+        live_bytes: LIVE.get(),
+        peak_bytes: peak(),
         cached_bytes: (shared.cached + idle) as u64 + sum(|c| &c.cached),
         allocations: shared.retired.0 + sum(|c| &c.allocations),
         reused: shared.retired.1 + sum(|c| &c.reused),
@@ -455,7 +462,7 @@ pub fn stats() -> PoolStats {
 /// ```
 #[doc(alias = "reset_peak_memory_stats")]
 pub fn reset_peak() {
-    PEAK.store(LIVE.load(Relaxed), Relaxed);
+    PEAK.store(LIVE.get(), Relaxed);
 }
 
 /// Runs `f`, and returns how far `live_bytes` rose above its initial value during the call; `None`
@@ -475,10 +482,10 @@ pub fn rise<R>(f: impl FnOnce() -> R) -> (R, Option<u64>) {
         Err(TryLockError::Poisoned(turn)) => turn.into_inner(),
         Err(TryLockError::WouldBlock) => return (f(), None),
     };
-    let start = LIVE.load(Relaxed);
-    let before = RestorePeak(PEAK.swap(start, Relaxed));
+    let start = LIVE.get();
+    let before = RestorePeak(PEAK.swap(start, Relaxed).max(start));
     let result = f();
-    let rise = PEAK.load(Relaxed).saturating_sub(start);
+    let rise = peak().saturating_sub(start);
     drop(before);
     drop(turn);
     (result, Some(rise))

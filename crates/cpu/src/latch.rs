@@ -12,7 +12,7 @@
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// How often a thread spins before the owner, who may have lost the core, is given time to run.
 const SPINS: u32 = 64;
@@ -20,17 +20,18 @@ const SPINS: u32 = 64;
 /// A value behind a lock that is held for a few instructions.
 #[derive(Default)]
 pub struct Latch<T> {
-    /// [`UNTOUCHED`], [`TOUCHED`] or [`TAKEN`].
-    flag: AtomicU8,
+    /// [`UNTOUCHED`], [`TOUCHED`] or [`TAKEN`]. A whole word: next to bytes without a value, what is
+    /// made in its place would be made elsewhere and copied.
+    flag: AtomicUsize,
     value: UnsafeCell<T>,
 }
 
 /// The value is the one it was made with.
-const UNTOUCHED: u8 = 0;
+const UNTOUCHED: usize = 0;
 /// Somebody could write to it.
-const TOUCHED: u8 = 1;
+const TOUCHED: usize = 1;
 /// A guard has it.
-const TAKEN: u8 = 2;
+const TAKEN: usize = 2;
 
 // SAFETY: as for `Mutex`: only the thread that has the guard reaches the value.
 unsafe impl<T: Send> Send for Latch<T> {}
@@ -43,7 +44,7 @@ impl<T> Latch<T> {
     /// A value that nobody has locked.
     #[inline]
     pub const fn new(value: T) -> Latch<T> {
-        Latch { flag: AtomicU8::new(UNTOUCHED), value: UnsafeCell::new(value) }
+        Latch { flag: AtomicUsize::new(UNTOUCHED), value: UnsafeCell::new(value) }
     }
 
     /// The value, until the guard is dropped. Must not be called by a thread that has the guard.
@@ -75,7 +76,7 @@ impl<T> Latch<T> {
     }
 
     #[cold]
-    fn wait(&self) -> u8 {
+    fn wait(&self) -> usize {
         let mut spins = 0;
         loop {
             // A load does not take the cache line from the owner.
@@ -98,7 +99,7 @@ impl<T> Latch<T> {
 pub struct LatchGuard<'a, T> {
     latch: &'a Latch<T>,
     /// The flag when it is released.
-    after: u8,
+    after: usize,
 }
 
 impl<T> Deref for LatchGuard<'_, T> {

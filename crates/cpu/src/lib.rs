@@ -33,6 +33,7 @@ mod ranks;
 mod reduce;
 mod region;
 mod run;
+pub mod rw_lock;
 mod scan;
 pub mod shared_memory;
 mod simd;

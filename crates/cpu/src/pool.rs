@@ -22,6 +22,9 @@ use crate::simd::{Isa, SimdTask, vectorised};
 use crate::walk::Walk;
 use half::{bf16, f16};
 use pullback_ir::{DType, Pool, Pooling};
+use std::marker::PhantomData;
+
+mod places;
 
 /// Elements that are worth a task.
 const GRAIN: usize = 1 << 14;
@@ -88,15 +91,16 @@ struct Frames {
     runs: Option<Vec<PieceRun>>,
 }
 
-pub(crate) fn pool(pool: &Pool, x: Source, out: Sink) {
+/// `places` are the positions that some kinds take.
+pub(crate) fn pool(pool: &Pool, x: Source, places: Option<Source>, out: Sink) {
     if out.is_empty() {
         return;
     }
     let rank = pool.frames.len();
     let lead = x.shape.len() - rank;
     let whole = match &pool.kind {
-        Pooling::Sum | Pooling::ArgMax => &x.shape[lead..],
-        Pooling::Spread(lengths) => lengths,
+        Pooling::Sum | Pooling::ArgMax | Pooling::Take => &x.shape[lead..],
+        Pooling::Spread(lengths) | Pooling::Give(lengths) => lengths,
     };
     let mut lengths = [1; 3];
     lengths[3 - rank..].copy_from_slice(whole);
@@ -112,7 +116,14 @@ pub(crate) fn pool(pool: &Pool, x: Source, out: Sink) {
     strides[3 - rank..].copy_from_slice(&x.strides[lead..]);
     let images = Walk::new(&x.shape[..lead], [&x.strides[..lead]]);
     let job = PoolTask { frames, strides, images, x, out };
+    let at_places = |job: &PoolTask, places: Source| {
+        let mut steps = [0; 3];
+        steps[3 - rank..].copy_from_slice(&places.strides[lead..]);
+        let images = Walk::new(&places.shape[..lead], [&places.strides[..lead]]);
+        places::run(pool, job, &places::Places { of: places, strides: steps, images });
+    };
     match pool.kind {
+        Pooling::Take | Pooling::Give(_) => places.into_iter().for_each(|p| at_places(&job, p)),
         Pooling::ArgMax => match i32::try_from(job.frames.lengths.iter().product::<usize>()) {
             Ok(_) => with_elem!(x.dtype, T => job.argmax::<T, i32>()),
             Err(_) => with_elem!(x.dtype, T => job.argmax::<T, i64>()),
@@ -168,19 +179,26 @@ impl PoolTask<'_> {
     }
 
     fn sum<S: Elem<Compute = C>, C: Number>(&self) {
-        self.each::<S>(|image, x| vectorised(SumImage { job: self, image, x }));
+        self.each::<S>(|image, x| vectorised(SumImage(Image { job: self, image, x })));
     }
 
     fn spread<S: Elem<Compute = C>, C: Number>(&self) {
-        self.each::<S>(|image, x| vectorised(SpreadImage { job: self, image, x }));
+        self.each::<S>(|image, x| vectorised(SpreadImage(Image { job: self, image, x })));
     }
 
     fn argmax<S: Elem<Compute: Least>, P: Place>(&self) {
         self.each::<S>(|image, x| {
-            let place = std::marker::PhantomData::<P>;
-            vectorised(ArgMaxImage { job: self, image, x, place });
+            vectorised(ArgMaxImage(Image { job: self, image, x }, PhantomData::<P>));
         });
     }
+}
+
+/// One image of a task.
+struct Image<'a, S> {
+    job: &'a PoolTask<'a>,
+    image: usize,
+    /// Its first element.
+    x: *const S,
 }
 
 /// What sums are computed in.
@@ -206,30 +224,27 @@ macro_rules! with_stride {
 }
 
 /// Sums over the pieces of one image.
-struct SumImage<'a, S> {
-    job: &'a PoolTask<'a>,
-    image: usize,
-    x: *const S,
-}
+struct SumImage<'a, S>(Image<'a, S>);
 
 impl<S: Elem<Compute = C>, C: Number> SimdTask for SumImage<'_, S> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let frames = &self.job.frames;
+        let Image { job, image, x } = self.0;
+        let frames = &job.frames;
         let [depth, height, width] = &frames.pieces;
-        let [sd, sh, sw] = self.job.strides;
+        let [sd, sh, sw] = job.strides;
         let length = frames.lengths[2];
-        let (count, _) = self.job.counts();
+        let (count, _) = job.counts();
         let mut line = vec![C::default(); length];
         let mut sums = vec![C::default(); width.len()];
-        let mut to = self.image * count;
+        let mut to = image * count;
         for d in depth {
             for h in height {
                 line.fill(C::default());
                 for i in 0..d.1 {
                     for j in 0..h.1 {
                         let at = (d.0 + i * d.2) as isize * sd + (h.0 + j * h.2) as isize * sh;
-                        let x = self.x.wrapping_offset(at);
+                        let x = x.wrapping_offset(at);
                         with_stride!(sw, s => for (k, sum) in line.iter_mut().enumerate() {
                             // SAFETY: pieces are inside their axes.
                             *sum += unsafe { (*x.offset(k as isize * s)).load() };
@@ -260,7 +275,7 @@ impl<S: Elem<Compute = C>, C: Number> SimdTask for SumImage<'_, S> {
                 }
                 for (k, &sum) in sums.iter().enumerate() {
                     // SAFETY: the results of an image are one task's.
-                    unsafe { *self.job.out.ptr.cast::<S>().add(to + k) = S::store(sum) };
+                    unsafe { *job.out.ptr.cast::<S>().add(to + k) = S::store(sum) };
                 }
                 to += width.len();
             }
@@ -286,18 +301,15 @@ fn total<C: Number>(x: &[C]) -> C {
 }
 
 /// Each value of one image spread over its piece.
-struct SpreadImage<'a, S> {
-    job: &'a PoolTask<'a>,
-    image: usize,
-    x: *const S,
-}
+struct SpreadImage<'a, S>(Image<'a, S>);
 
 impl<S: Elem<Compute = C>, C: Number> SimdTask for SpreadImage<'_, S> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let frames = &self.job.frames;
+        let Image { job, image, x } = self.0;
+        let frames = &job.frames;
         let [depth, height, width] = &frames.pieces;
-        let [sd, sh, sw] = self.job.strides;
+        let [sd, sh, sw] = job.strides;
         let [_, rows, length] = frames.lengths;
         let size: usize = frames.lengths.iter().product();
         let (_memory, all) = scratch::<C>(size);
@@ -309,7 +321,7 @@ impl<S: Elem<Compute = C>, C: Number> SimdTask for SpreadImage<'_, S> {
         let mut line = vec![C::default(); length];
         for (a, d) in depth.iter().enumerate() {
             for (b, h) in height.iter().enumerate() {
-                let x = self.x.wrapping_offset(a as isize * sd + b as isize * sh);
+                let x = x.wrapping_offset(a as isize * sd + b as isize * sh);
                 // SAFETY: there is an element for every piece.
                 let at = |k: usize| unsafe { (*x.offset(k as isize * sw)).load() };
                 line.fill(C::default());
@@ -345,7 +357,7 @@ impl<S: Elem<Compute = C>, C: Number> SimdTask for SpreadImage<'_, S> {
         }
         for (i, &sum) in all.iter().enumerate() {
             // SAFETY: the elements of an image are one task's.
-            unsafe { *self.job.out.ptr.cast::<S>().add(self.image * size + i) = S::store(sum) };
+            unsafe { *job.out.ptr.cast::<S>().add(image * size + i) = S::store(sum) };
         }
     }
 }
@@ -417,27 +429,23 @@ fn join<C: Least, P: Place>(x: &mut [C], places: &mut [P], new: impl Fn(usize) -
 }
 
 /// Where the largest element of each piece of one image is.
-struct ArgMaxImage<'a, S, P> {
-    job: &'a PoolTask<'a>,
-    image: usize,
-    x: *const S,
-    place: std::marker::PhantomData<P>,
-}
+struct ArgMaxImage<'a, S, P>(Image<'a, S>, PhantomData<P>);
 
 impl<S: Elem<Compute: Least>, P: Place> SimdTask for ArgMaxImage<'_, S, P> {
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let frames = &self.job.frames;
+        let Image { job, image, x } = self.0;
+        let frames = &job.frames;
         let [depth, height, width] = &frames.pieces;
-        let [sd, sh, sw] = self.job.strides;
+        let [sd, sh, sw] = job.strides;
         let [_, rows, length] = frames.lengths;
-        let (count, _) = self.job.counts();
+        let (count, _) = job.counts();
         let least = S::Compute::LEAST;
         let mut line = vec![least; length];
         let mut places = vec![P::default(); length];
         let mut best = vec![least; width.len()];
         let mut best_places = vec![P::default(); width.len()];
-        let mut to = self.image * count;
+        let mut to = image * count;
         for d in depth {
             for h in height {
                 let first = (d.0 * rows + h.0) * length;
@@ -445,7 +453,7 @@ impl<S: Elem<Compute: Least>, P: Place> SimdTask for ArgMaxImage<'_, S, P> {
                 for i in 0..d.1 {
                     for j in 0..h.1 {
                         let (z, y) = (d.0 + i * d.2, h.0 + j * h.2);
-                        let x = self.x.wrapping_offset(z as isize * sd + y as isize * sh);
+                        let x = x.wrapping_offset(z as isize * sd + y as isize * sh);
                         let here = (z * rows + y) * length;
                         // SAFETY: pieces are inside their axes.
                         let new = |k: usize, s: isize| unsafe {
@@ -490,7 +498,7 @@ impl<S: Elem<Compute: Least>, P: Place> SimdTask for ArgMaxImage<'_, S, P> {
                 }
                 for (k, place) in best_places.iter().enumerate() {
                     // SAFETY: the results of an image are one task's.
-                    unsafe { *self.job.out.ptr.cast::<i64>().add(to + k) = place.wide() };
+                    unsafe { *job.out.ptr.cast::<i64>().add(to + k) = place.wide() };
                 }
                 to += width.len();
             }

@@ -3,8 +3,8 @@
 //! A tape makes and drops tensors, storages and nodes by the thousand, and the allocator of the
 //! system took a seventh of the instructions of a small op. [`Pooled`] and [`WeakPooled`] are
 //! `std::sync::Arc` and `Weak`, but the blocks come from lists of the thread that freed them,
-//! linked through the blocks themselves, as those of small buffers do. Beyond a bound, blocks
-//! return to the system.
+//! linked through the blocks themselves, as those of small buffers do. Beyond a bound, which is for
+//! blocks of all lengths together, they return to the system.
 //!
 //! Both counts are in one word: one load tells whether a reference is the only one of any kind.
 //! Such a reference is dropped without an atomic exchange, which most tensors of a tape are.
@@ -23,8 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering, fence};
 const STEP: usize = 64;
 /// Longer blocks are not cached.
 const CLASSES: usize = 8;
-/// Bytes that a thread caches of one class.
-const CACHED: usize = 8 << 20;
+/// Bytes that a thread caches in all.
+const CACHED: usize = 16 << 20;
 /// A strong reference, in the word of counts.
 const STRONG: u64 = 1;
 /// A weak reference. The strong ones have one together.
@@ -288,42 +288,38 @@ impl<T> fmt::Debug for WeakPooled<T> {
     }
 }
 
-/// Free blocks of one class; the first word of each points at the next.
-#[derive(Clone, Copy)]
-struct List {
-    head: *mut u8,
-    count: usize,
+/// The free blocks of a thread.
+struct Free {
+    /// The first of each class; the first word of each points at the next.
+    heads: [Cell<*mut u8>; CLASSES],
+    /// How many more bytes may be cached.
+    left: Cell<usize>,
 }
-
-struct Free([Cell<List>; CLASSES]);
 
 thread_local! {
     static FREE: Free = const {
-        Free([const { Cell::new(List { head: null_mut(), count: 0 }) }; CLASSES])
+        Free { heads: [const { Cell::new(null_mut()) }; CLASSES], left: Cell::new(CACHED) }
     };
 }
 
 impl Free {
     #[inline]
     fn take(&self, class: usize) -> Option<NonNull<u8>> {
-        let List { head, count } = self.0[class].get();
-        let ptr = NonNull::new(head)?;
+        let ptr = NonNull::new(self.heads[class].get())?;
         // SAFETY: `keep` wrote the next pointer into the block.
-        let next = unsafe { ptr.cast::<*mut u8>().read() };
-        self.0[class].set(List { head: next, count: count - 1 });
+        self.heads[class].set(unsafe { ptr.cast::<*mut u8>().read() });
+        self.left.set(self.left.get() + size_of(class));
         Some(ptr)
     }
 
-    /// Caches a block; returns false if there are enough of its class.
+    /// Caches a block; returns false if there are enough.
     #[inline]
     fn keep(&self, ptr: NonNull<u8>, class: usize) -> bool {
-        let List { head, count } = self.0[class].get();
-        if count * (class + 1) * STEP >= CACHED {
-            return false;
-        }
+        let Some(left) = self.left.get().checked_sub(size_of(class)) else { return false };
+        self.left.set(left);
         // SAFETY: the block is free, aligned and longer than a pointer.
-        unsafe { ptr.cast::<*mut u8>().write(head) };
-        self.0[class].set(List { head: ptr.as_ptr(), count: count + 1 });
+        unsafe { ptr.cast::<*mut u8>().write(self.heads[class].get()) };
+        self.heads[class].set(ptr.as_ptr());
         true
     }
 
@@ -348,8 +344,13 @@ pub(crate) fn release() {
     let _ = FREE.try_with(Free::release);
 }
 
+/// The length of the blocks of a class.
+const fn size_of(class: usize) -> usize {
+    (class + 1) * STEP
+}
+
 const fn layout_of(class: usize) -> Layout {
-    match Layout::from_size_align((class + 1) * STEP, align_of::<usize>() * 2) {
+    match Layout::from_size_align(size_of(class), align_of::<usize>() * 2) {
         Ok(layout) => layout,
         Err(_) => panic!("a few words are a layout"),
     }
@@ -490,6 +491,20 @@ mod tests {
     }
 
     #[test]
+    fn the_blocks_that_a_thread_caches_are_bounded_in_all() {
+        release();
+        // Two classes that together are more than the bound.
+        let n = CACHED / STEP / 4;
+        let short: Vec<Pooled<u64>> = (0..n as u64).map(Pooled::new).collect();
+        let long: Vec<Pooled<[u64; 30]>> = (0..n as u64).map(|i| Pooled::new([i; 30])).collect();
+        drop((short, long));
+        let cached = FREE.with(|free| CACHED - free.left.get());
+        assert!(cached <= CACHED && cached > CACHED - CLASSES * STEP);
+        release();
+        assert_eq!(FREE.with(|free| free.left.get()), CACHED);
+    }
+
+    #[test]
     fn threads_share_and_free_each_others_values() {
         let drops = Arc::new(AtomicUsize::new(0));
         let all: Vec<Pooled<Noisy>> =
@@ -508,6 +523,7 @@ mod tests {
         threads.into_iter().for_each(|t| t.join().expect("no thread panics"));
         assert_eq!(drops.load(Ordering::Relaxed), 200);
         release();
-        assert!(FREE.with(|free| free.0.iter().all(|list| list.get().count == 0)));
+        assert!(FREE.with(|free| free.heads.iter().all(|head| head.get().is_null())));
+        assert_eq!(FREE.with(|free| free.left.get()), CACHED);
     }
 }

@@ -10,7 +10,10 @@ use crate::{
     pointwise, pool, random, ranks, reduce, region::Kernel, scan, sort, update,
 };
 use pullback_ir::infer::Checked;
-use pullback_ir::{Error, ErrorKind, Fused, Layout, Op, Result, Spec, Write};
+use pullback_ir::{
+    Axes, Error, ErrorKind, Fused, Layout, Op, Reduction, Region, Result, Spec, Write,
+    dense_strides, element_count,
+};
 use smallvec::SmallVec;
 
 /// An operand: a strided view of a buffer.
@@ -312,50 +315,76 @@ fn dense<'a>(op: &Op, x: &[Source<'a>]) -> Result<(Vec<Buffer>, SmallVec<[Source
     Ok((held, made))
 }
 
+/// A region with sums over the rows: the values are stored, and added up by the kernel of sums. The
+/// CPU's own target asks for none of these, so that other targets can be tested by it.
+fn with_columns(of: &Region, x: &[Source<'_>], out: &[Sink]) -> Result<()> {
+    let (kernel, domain) = (Kernel::new(&of.with_columns_stored())?, element_count(&of.shape));
+    let (outputs, sums) = out.split_at(of.outputs.len());
+    let mut sinks: SmallVec<[Sink; 6]> = SmallVec::from_slice(outputs);
+    let mut stored: SmallVec<[Buffer; 2]> = SmallVec::new();
+    for sum in sums {
+        let mut buffer = allocate("region", domain * sum.dtype.size())?;
+        sinks.push(Sink { ptr: buffer.as_mut_ptr(), shape: &of.shape, dtype: sum.dtype });
+        stored.push(buffer);
+    }
+    kernel.run(x, &sinks);
+    let (rows, strides) = ((0..of.outer().len()).collect::<Axes>(), dense_strides(&of.shape));
+    for (value, sum) in stored.iter().zip(sums) {
+        let (ptr, dtype) = (value.as_ptr(), sum.dtype);
+        let source = Source { ptr, shape: &of.shape, strides: &strides, dtype };
+        reduce::reduce(Reduction::Sum, &rows, source, *sum);
+    }
+    Ok(())
+}
+
 /// Picks the kernel. One arm per op, none for "the rest". Errors name the op; the caller adds the
 /// operands.
 pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
-    let y = out[0];
+    let y = &out[0];
     match op {
-        Op::Literal { value, .. } => pointwise::fill(*value, y),
-        Op::Iota { .. } => random::iota(y),
-        Op::Random { kind, .. } => random::random(*kind, x[0], y),
-        Op::Unary(f) => pointwise::unary(*f, x[0], y),
-        Op::UnaryVjp(f) => pointwise::unary_vjp(*f, x[0], x[1], y),
-        Op::Binary(f) => pointwise::binary(*f, x[0], x[1], y),
-        Op::Compare(f) => pointwise::compare(*f, x[0], x[1], y),
-        Op::Select => pointwise::select(x[0], x[1], x[2], y),
-        Op::Cast(_) => pointwise::cast(x[0], y),
-        Op::Copy | Op::To(_) | Op::After | Op::Wait => pointwise::copy(x[0], y),
+        Op::Literal { value, .. } => pointwise::fill(*value, *y),
+        Op::Iota { .. } => random::iota(*y),
+        Op::Random { kind, .. } => random::random(*kind, x[0], *y),
+        Op::Unary(f) => pointwise::unary(*f, &x[0], y),
+        Op::UnaryVjp(f) => pointwise::unary_vjp(*f, &x[0], &x[1], y),
+        Op::Binary(f) => pointwise::binary(*f, &x[0], &x[1], y),
+        Op::Compare(f) => pointwise::compare(*f, &x[0], &x[1], y),
+        Op::Select => pointwise::select(x[0], x[1], x[2], *y),
+        Op::Cast(_) => pointwise::cast(x[0], *y),
+        Op::Copy | Op::To(_) | Op::After | Op::Wait => pointwise::copy(x[0], *y),
         // The only view that runs is a reshape that needs a copy.
-        Op::View(_) => pointwise::copy(x[0], Sink { shape: x[0].shape, ..y }),
-        Op::Put(views) => movement::put(views, x[0], x[1], y),
-        Op::Pad(padding) => movement::pad(padding, x[0], y),
-        Op::Cat(axis) => movement::cat(*axis, x, y),
+        Op::View(_) => pointwise::copy(x[0], Sink { shape: x[0].shape, ..*y }),
+        Op::Put(views) => movement::put(views, x[0], x[1], *y),
+        Op::Pad(padding) => movement::pad(padding, x[0], *y),
+        Op::Cat(axis) => movement::cat(*axis, x, *y),
         Op::Gather(axis) => {
-            return index::gather(*axis, x[0], x[1], y).map_err(|e| e.explain(op));
+            return index::gather(*axis, x[0], x[1], *y).map_err(|e| e.explain(op));
         }
         Op::Scatter(axis, combine) => {
-            return index::scatter(*axis, *combine, x[0], x[1], x[2], y).map_err(|e| e.explain(op));
+            return index::scatter(*axis, *combine, x[0], x[1], x[2], *y)
+                .map_err(|e| e.explain(op));
         }
-        Op::Reduce(kind, axes) => reduce::reduce(*kind, axes, x[0], y),
-        Op::ArgReduce(kind, axis) => reduce::arg_reduce(*kind, *axis, x[0], y),
-        Op::Cumulate { kind, axis, reverse } => scan::cumulate(*kind, *axis, *reverse, x[0], y),
-        Op::Sort { axis, descending } => sort::sort(*axis, *descending, x[0], y, out[1]),
+        Op::Reduce(kind, axes) => reduce::reduce(*kind, axes, x[0], *y),
+        Op::ArgReduce(kind, axis) => reduce::arg_reduce(*kind, *axis, x[0], *y),
+        Op::Cumulate { kind, axis, reverse } => scan::cumulate(*kind, *axis, *reverse, x[0], *y),
+        Op::Sort { axis, descending } => sort::sort(*axis, *descending, x[0], *y, out[1]),
         Op::Ranks { axis, descending, from, count } => {
             let wanted = ranks::Wanted { descending: *descending, from: *from, count: *count };
-            ranks::ranks(*axis, wanted, x[0], y, out[1]);
+            ranks::ranks(*axis, wanted, x[0], *y, out[1]);
         }
-        Op::Dot => dot::dot(x[0], x[1], y),
-        Op::Conv(c) => conv::conv(c, x[0], x[1], y),
-        Op::Pool(p) => pool::pool(p, x[0], y),
+        Op::Dot => dot::dot(x[0], x[1], *y),
+        Op::Conv(c) => conv::conv(c, x[0], x[1], *y),
+        Op::Pool(p) => pool::pool(p, x[0], x.get(1).copied(), *y),
         Op::Linalg(f) => {
             return linalg::linalg(*f, x, out).map_err(|e| e.explain(op));
         }
-        Op::Fft(f) => fft::fft(*f, x[0], y),
+        Op::Fft(f) => fft::fft(*f, x[0], *y),
         Op::Region(of) => {
             let (_held, x) = dense(op, x)?;
-            Kernel::kept(of)?.run(&x, out);
+            match of.columns.is_empty() {
+                true => Kernel::kept(of)?.run(&x, out),
+                false => with_columns(of, &x, out)?,
+            }
         }
         Op::DotRegion(of) => {
             let (_held, rest) = dense(op, &x[2..])?;
@@ -370,31 +399,33 @@ pub(crate) fn dispatch(op: &Op, x: &[Source], out: &[Sink]) -> Result<()> {
         }
         Op::Collective(of) => {
             let (_held, x) = dense(op, x)?;
-            return collective::call(of, &x, y);
+            return collective::call(of, &x, *y);
         }
         Op::Fused(f) => match f {
-            Fused::Softmax(axis) => norm::softmax(*axis, x[0], y),
-            Fused::SoftmaxVjp(axis) => norm::softmax_vjp(*axis, x[0], x[1], y),
-            Fused::LogSoftmax(axis) => norm::log_softmax(*axis, x[0], y),
-            Fused::LogSoftmaxVjp(axis) => norm::log_softmax_vjp(*axis, x[0], x[1], y),
-            Fused::LogSumExp(axis) => norm::log_sum_exp(*axis, x[0], y),
-            Fused::LayerNorm(eps) => norm::layer_norm(eps.0, x[0], x[1], x[2], y),
+            Fused::Softmax(axis) => norm::softmax(*axis, x[0], *y),
+            Fused::SoftmaxVjp(axis) => norm::softmax_vjp(*axis, x[0], x[1], *y),
+            Fused::LogSoftmax(axis) => norm::log_softmax(*axis, x[0], *y),
+            Fused::LogSoftmaxVjp(axis) => norm::log_softmax_vjp(*axis, x[0], x[1], *y),
+            Fused::LogSumExp(axis) => norm::log_sum_exp(*axis, x[0], *y),
+            Fused::LayerNorm(eps) => norm::layer_norm(eps.0, x[0], x[1], x[2], *y),
             Fused::LayerNormVjp(eps) => {
-                norm::layer_norm_vjp(eps.0, x[0], x[1], x[2], y, out[1], out[2])
+                norm::layer_norm_vjp(eps.0, x[0], x[1], x[2], *y, out[1], out[2])
             }
             Fused::Sgd(how) => update::sgd(*how, x, out),
             Fused::Adam(how) => update::adam(*how, x, out),
-            Fused::BatchNorm(eps) => norm::batch_norm(eps.0, x[0], x[1], x[2], y, [out[1], out[2]]),
-            Fused::BatchNormVjp(eps) => {
-                norm::batch_norm_vjp(eps.0, [x[0], x[4]], x[1], [x[2], x[3]], y, [out[1], out[2]])
+            Fused::BatchNorm(eps) => {
+                norm::batch_norm(eps.0, x[0], x[1], x[2], *y, [out[1], out[2]])
             }
-            Fused::Attention(a) => attention::attention(*a, x, y, out[1]),
-            Fused::AttentionVjp(a) => attention::attention_vjp(*a, x, y, out[1], out[2]),
+            Fused::BatchNormVjp(eps) => {
+                norm::batch_norm_vjp(eps.0, [x[0], x[4]], x[1], [x[2], x[3]], *y, [out[1], out[2]])
+            }
+            Fused::Attention(a) => attention::attention(*a, x, *y, out[1]),
+            Fused::AttentionVjp(a) => attention::attention_vjp(*a, x, *y, out[1], out[2]),
             Fused::CrossEntropy => {
-                return norm::cross_entropy(x[0], x[1], y).map_err(|e| e.explain(op));
+                return norm::cross_entropy(x[0], x[1], *y).map_err(|e| e.explain(op));
             }
             Fused::CrossEntropyVjp => {
-                return norm::cross_entropy_vjp(x[0], x[1], x[2], y).map_err(|e| e.explain(op));
+                return norm::cross_entropy_vjp(x[0], x[1], x[2], *y).map_err(|e| e.explain(op));
             }
         },
     }

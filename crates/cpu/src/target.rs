@@ -2,7 +2,7 @@
 
 use crate::buffer::ALIGN;
 use pullback_ir::DType;
-use pullback_ir::pass::{Limits, Remat, Target};
+use pullback_ir::pass::{Epilogue, Limits, Remat, Target};
 
 /// The CPU, as described to passes.
 pub const TARGET: Target = Target {
@@ -15,12 +15,18 @@ pub const TARGET: Target = Target {
         few: 64,
         // Such a row is distributed over threads.
         long: 65536,
+        // Sums over the rows are kernels of their own, which read what is in cache.
+        columns: 0,
+        column_row: [0, 0],
     },
+    norms: false,
     recompute: Remat { near: 16, worth: 4096 },
     // A region runs on pieces of a product while they are in cache.
-    epilogue: true,
+    epilogue: Epilogue::Regions,
     // Narrow floats are excluded: they are rounded once, after the whole sum.
     adds_products: &[DType::F32, DType::F64],
+    channels_last: &[],
+    stores_twice: false,
     // By the group's own thread.
     overlap: true,
     // Kernels write dense results.

@@ -69,6 +69,7 @@ fn layer() -> Program {
             Inst::Point(Op::Binary(Binary::Div), smallvec![3, 4]),
         ],
         outputs: vec![5],
+        columns: Vec::new(),
     };
     let y = push(&mut p, Op::Region(Arc::new(region)), &[y]);
     let across = push(&mut p, Op::View(View::Permute([1, 0].into())), &[x]);

@@ -90,7 +90,14 @@ library! {
     fn cuGetErrorString(c_int, *mut *const c_char);
     fn cuStreamCreate(*mut Ptr, c_uint);
     fn cuStreamSynchronize(Ptr);
-    fn cuStreamIsCapturing(Ptr, *mut c_int);
+    fn cuStreamDestroy_v2(Ptr);
+    fn cuStreamBeginCapture_v2(Ptr, c_int);
+    fn cuStreamEndCapture(Ptr, *mut Ptr);
+    fn cuGraphGetNodes(Ptr, *mut Ptr, *mut usize);
+    fn cuGraphInstantiateWithFlags(*mut Ptr, Ptr, u64);
+    fn cuGraphLaunch(Ptr, Ptr);
+    fn cuGraphExecDestroy(Ptr);
+    fn cuGraphDestroy(Ptr);
     fn cuStreamWaitEvent(Ptr, Ptr, c_uint);
     fn cuEventCreate(*mut Ptr, c_uint);
     fn cuEventDestroy_v2(Ptr);

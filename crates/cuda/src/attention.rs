@@ -1,11 +1,13 @@
-//! Attention: by cuDNN where it takes the form, by products and loops otherwise.
+//! Attention: by cuDNN where it takes the form, else by kernels that store no scores (`flash.rs`),
+//! and by products and loops otherwise.
 //!
-//! The own form stores the scores; it takes masks, dropout, every float dtype and every width of
+//! The last form stores the scores; it takes masks, dropout, every float dtype and every width of
 //! heads. Whether weight (i, j) is dropped follows from the random key and its index in the scores,
 //! as on the CPU: the numbers are those that `Random` gives for a tensor of that shape, for each
 //! part of the batch that has its own key.
 
 use crate::dnn_attention;
+use crate::flash;
 use crate::fused::{Body, last};
 use crate::gpu::{Gpu, Scratch};
 use crate::lines::random_keys;
@@ -21,7 +23,10 @@ pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand
     if dnn_attention::attention(gpu, how, x, out)? {
         return Ok(());
     }
-    through_dense(gpu, out, |out| own(gpu, how, x, out))
+    through_dense(gpu, out, |out| match flash::attention(gpu, how, x, out)? {
+        true => Ok(()),
+        false => own(gpu, how, x, out),
+    })
 }
 
 /// Runs the vjp of attention.
@@ -34,7 +39,10 @@ pub(crate) fn attention_vjp(
     if dnn_attention::attention_vjp(gpu, how, x, out)? {
         return Ok(());
     }
-    through_dense(gpu, out, |out| own_vjp(gpu, how, x, out))
+    through_dense(gpu, out, |out| match flash::attention_vjp(gpu, how, x, out)? {
+        true => Ok(()),
+        false => own_vjp(gpu, how, x, out),
+    })
 }
 
 /// Results of kernels that write dense ones, where the plan wants other strides: copied there.

@@ -4,9 +4,10 @@ use crate::gpu::Gpu;
 use crate::loops::Operand;
 use crate::profile::Described;
 use crate::program::Prepared;
+use crate::registers::COLUMNS;
 use crate::{nccl, ops, product};
-use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
+use pullback_ir::pass::{Epilogue, Limits, Target};
 use pullback_ir::{
     Call, DType, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
     KernelTime, Op, PoolStats, Result, Write,
@@ -21,6 +22,18 @@ use std::sync::Arc;
 pub fn open(number: u16) -> std::result::Result<Box<dyn DeviceBackend>, String> {
     Ok(Box::new(Backend { gpu: Arc::new(Gpu::open(number)?) }))
 }
+
+/// What a region may be. A row whose columns are summed should keep a warp busy, and fit into the
+/// registers of a block.
+pub(crate) const LIMITS: Limits = Limits {
+    instructions: 192,
+    inputs: 32,
+    small: 6,
+    few: 64,
+    long: 65536,
+    columns: COLUMNS,
+    column_row: [256, 8192],
+};
 
 struct Backend {
     gpu: Arc<Gpu>,
@@ -116,8 +129,12 @@ impl DeviceBackend for Backend {
     fn target(&self) -> Target {
         Target {
             align: 256,
-            epilogue: false,
+            regions: LIMITS,
+            norms: true,
+            epilogue: Epilogue::Library,
             adds_products: &[DType::F32, DType::F64],
+            channels_last: &[DType::BF16, DType::F16],
+            stores_twice: true,
             // On the stream of `nccl.rs`.
             overlap: true,
             // Attention does.

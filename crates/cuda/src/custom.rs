@@ -301,7 +301,7 @@ fn launch(gpu: &Gpu, kernel: Handle, geometry: &CudaLaunch, words: &[u64]) -> Re
             block[1],
             block[2],
             *shared_bytes,
-            gpu.stream.0,
+            gpu.stream().0,
             null_mut(),
             extra.as_mut_ptr(),
         )

@@ -2,7 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::loops::Operand;
-use crate::ops;
+use crate::{ops, program};
 use pullback_cpu::{Buffer, Input};
 use pullback_ir::infer::check;
 use pullback_ir::{Attention, DType, Fft, Fused, Layout, Linalg, Op, Real, Spec};
@@ -56,7 +56,7 @@ impl Array {
         Array::new(dtype, shape, (0..n).map(|i| value(i + 977 * seed)).collect())
     }
 
-    fn turned(mut self) -> Array {
+    pub fn turned(mut self) -> Array {
         self.turned = true;
         self
     }
@@ -76,10 +76,10 @@ fn value(i: usize) -> f64 {
     ((x ^ x >> 29) >> 11) as f64 / (1u64 << 52) as f64 - 1.0
 }
 
-type Results = Vec<Vec<f64>>;
+pub(crate) type Results = Vec<Vec<f64>>;
 
 /// The results of an op on the device and on the CPU.
-fn both(gpu: &Gpu, op: &Op, x: &[Array]) -> (Results, Results) {
+pub(crate) fn both(gpu: &Gpu, op: &Op, x: &[Array]) -> (Results, Results) {
     let specs: Vec<Spec> = x.iter().map(|x| Spec::cpu(x.dtype, &x.shape[..])).collect();
     let refs: Vec<&Spec> = specs.iter().collect();
     let layouts: Vec<Layout> = specs.iter().map(|s| Layout::dense(s.shape.clone())).collect();
@@ -125,7 +125,14 @@ fn both(gpu: &Gpu, op: &Op, x: &[Array]) -> (Results, Results) {
         gpu.fill(at, 0xff, n).expect("fill");
         outputs.push(Operand::dense(at, out.spec.dtype, &out.spec.shape));
     }
-    ops::run(gpu, op, &operands, &outputs, None).expect("it runs on the device");
+    let run = match op {
+        Op::Region(region) => {
+            let values = region.values().expect("a valid region");
+            program::region_loop(gpu, region, &values, &operands, &outputs)
+        }
+        op => ops::run(gpu, op, &operands, &outputs, None),
+    };
+    run.expect("it runs on the device");
     let mut found = Vec::new();
     for out in &outputs {
         let mut bytes = vec![0; out.bytes()];
@@ -522,8 +529,14 @@ fn dropped_weights_are_those_of_the_cpu() {
     let Some(gpu) = device() else { return };
     let mut report = Report::default();
     for dtype in FLOATS {
-        for (keys, causal) in [(vec![2], true), (vec![2, 2], false)] {
-            let how = Attention { causal, masked: false, scale: Real(0.4), dropout: Real(0.3) };
+        let kinds = [
+            (vec![2], true, 0.3),
+            (vec![2, 2], false, 0.3),
+            (vec![0], true, 0.0),
+            (vec![0], false, 0.0),
+        ];
+        for (keys, causal, dropout) in kinds {
+            let how = Attention { causal, masked: false, scale: Real(0.4), dropout: Real(dropout) };
             let (q, k) = ([2, 4, 17, 8], [2, 2, 23, 8]);
             let count = keys.iter().product();
             let key = Array::new(DType::I64, &keys, (0..count).map(|i| 71.0 + i as f64).collect());
@@ -531,10 +544,10 @@ fn dropped_weights_are_those_of_the_cpu() {
                 Array::noise(dtype, &q, 11),
                 Array::noise(dtype, &k, 12),
                 Array::noise(dtype, &k, 13),
-                key,
             ];
+            x.extend(how.drops().then_some(key));
             let op = Op::Fused(Fused::Attention(how));
-            let name = format!("attention {dtype} {causal}");
+            let name = format!("attention {dtype} {causal} {dropout}");
             report.close(&gpu, &name, &op, &x, rounding(dtype, 10));
             let (_, made) = both(&gpu, &op, &x);
             x.push(Array::new(dtype, &q, made[0].clone()));

@@ -147,10 +147,11 @@ impl Dnn {
         at: &[(i64, u64)],
     ) -> Made<()> {
         let failed = |code: c_int| if code == 0 { Ok(()) } else { Err(format!("error {code}")) };
-        if state.stream.0 != gpu.stream.0 {
+        let stream = gpu.stream();
+        if state.stream.0 != stream.0 {
             // SAFETY: both live as long as the process.
-            failed(unsafe { (self.library.cudnnSetStream)(state.handle.0, gpu.stream.0) })?;
-            state.stream = gpu.stream;
+            failed(unsafe { (self.library.cudnnSetStream)(state.handle.0, stream.0) })?;
+            state.stream = stream;
         }
         let (numbers, addresses): (SmallVec<[i64; 16]>, SmallVec<[u64; 16]>) =
             at.iter().copied().unzip();

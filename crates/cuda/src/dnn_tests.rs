@@ -22,12 +22,12 @@ fn device() -> Option<&'static Gpu> {
 }
 
 /// A tensor and its memory.
-struct Owned<'a> {
+pub(crate) struct Owned<'a> {
     _memory: Scratch<'a>,
-    x: Operand,
+    pub x: Operand,
 }
 
-fn empty<'a>(gpu: &'a Gpu, dtype: DType, shape: &[usize]) -> Owned<'a> {
+pub(crate) fn empty<'a>(gpu: &'a Gpu, dtype: DType, shape: &[usize]) -> Owned<'a> {
     let x = Operand::dense(0, dtype, shape);
     let memory = gpu.scratch(x.bytes()).unwrap();
     // What is not written shows.
@@ -35,14 +35,14 @@ fn empty<'a>(gpu: &'a Gpu, dtype: DType, shape: &[usize]) -> Owned<'a> {
     Owned { x: Operand { at: memory.at, ..x }, _memory: memory }
 }
 
-fn cast<'a>(gpu: &'a Gpu, x: &Operand, dtype: DType) -> Owned<'a> {
+pub(crate) fn cast<'a>(gpu: &'a Gpu, x: &Operand, dtype: DType) -> Owned<'a> {
     let to = empty(gpu, dtype, &x.shape);
     copy(gpu, x, &to.x).unwrap();
     to
 }
 
 /// Numbers between −1 and 1.
-fn noise<'a>(gpu: &'a Gpu, dtype: DType, shape: &[usize], seed: u64) -> Owned<'a> {
+pub(crate) fn noise<'a>(gpu: &'a Gpu, dtype: DType, shape: &[usize], seed: u64) -> Owned<'a> {
     let wide = empty(gpu, DType::F32, shape);
     let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
     let mut bytes = Vec::with_capacity(wide.x.bytes());
@@ -55,47 +55,47 @@ fn noise<'a>(gpu: &'a Gpu, dtype: DType, shape: &[usize], seed: u64) -> Owned<'a
     cast(gpu, &wide.x, dtype)
 }
 
-fn bytes(gpu: &Gpu, x: &Operand) -> Vec<u8> {
+pub(crate) fn bytes(gpu: &Gpu, x: &Operand) -> Vec<u8> {
     let mut bytes = vec![0; x.bytes()];
     gpu.download(x.at, &mut bytes).unwrap();
     bytes
 }
 
-fn values(gpu: &Gpu, x: &Operand) -> Vec<f64> {
+pub(crate) fn values(gpu: &Gpu, x: &Operand) -> Vec<f64> {
     let wide = cast(gpu, x, DType::F64);
     let bytes = bytes(gpu, &wide.x);
     bytes.chunks_exact(8).map(|b| f64::from_ne_bytes(b.try_into().unwrap())).collect()
 }
 
 /// The length of the difference over that of what is wanted.
-fn error(gpu: &Gpu, got: &Operand, want: &Operand) -> f64 {
+pub(crate) fn error(gpu: &Gpu, got: &Operand, want: &Operand) -> f64 {
     let (got, want) = (values(gpu, got), values(gpu, want));
     let square = |sum: f64, x: f64| sum + x * x;
     let off = got.iter().zip(&want).map(|(a, b)| a - b).fold(0.0, square);
     (off / want.iter().copied().fold(1e-30, square)).sqrt()
 }
 
-fn how(causal: bool, width: usize) -> Attention {
+pub(crate) fn how(causal: bool, width: usize) -> Attention {
     let scale = Real(1.0 / (width as f64).sqrt());
     Attention { causal, masked: false, scale, dropout: Real(0.0) }
 }
 
-struct Case {
-    dtype: DType,
-    heads: usize,
-    groups: usize,
-    queries: usize,
-    keys: usize,
-    width: usize,
-    value: usize,
-    causal: bool,
-    packed: bool,
+pub(crate) struct Case {
+    pub dtype: DType,
+    pub heads: usize,
+    pub groups: usize,
+    pub queries: usize,
+    pub keys: usize,
+    pub width: usize,
+    pub value: usize,
+    pub causal: bool,
+    pub packed: bool,
 }
 
-const BATCH: usize = 2;
+pub(crate) const BATCH: usize = 2;
 
 /// Queries, keys and values: dense, or views of one buffer `[batch, steps, 3, heads, width]`.
-fn operands<'a>(gpu: &'a Gpu, c: &Case) -> (Vec<Owned<'a>>, Vec<Operand>) {
+pub(crate) fn operands<'a>(gpu: &'a Gpu, c: &Case) -> (Vec<Owned<'a>>, Vec<Operand>) {
     if !c.packed {
         let k = [BATCH, c.groups, c.keys, c.width];
         let made = vec![
@@ -353,6 +353,7 @@ fn check_conv(gpu: &Gpu, c: &ConvCase, role: usize, dtype: DType, permuted: bool
         },
         windows: c.windows.to_vec(),
         groups: c.groups,
+        last: false,
     };
     let out = [2, 0, 1][role];
     let made: Vec<Owned<'_>> = shapes
@@ -424,7 +425,7 @@ fn convolution_by_cudnn_is_convolution() {
 }
 
 /// Milliseconds of one call, of many in a row.
-fn time(gpu: &Gpu, mut f: impl FnMut()) -> f64 {
+pub(crate) fn time(gpu: &Gpu, mut f: impl FnMut()) -> f64 {
     (0..5).for_each(|_| f());
     gpu.synchronize().unwrap();
     let mut all: Vec<f64> = (0..5)
@@ -516,6 +517,7 @@ fn times_of_convolutions() {
                 },
                 windows: vec![slide; 2],
                 groups: 1,
+                last: false,
             };
             let out = [2, 0, 1][role];
             let all =

@@ -39,6 +39,8 @@ pub(crate) struct Faults {
 struct Known {
     /// The newest calls that may fail, in order.
     calls: VecDeque<FallibleCall>,
+    /// Those of graphs, which may run at any later time.
+    kept: Vec<FallibleCall>,
     /// Errors that nobody was given yet.
     errors: Vec<(Option<ThreadId>, Error)>,
 }
@@ -118,6 +120,24 @@ impl Faults {
         (u64::from(number), self.device + slot as u64)
     }
 
+    /// The call that was just registered is a part of a graph.
+    pub fn keep(&self, number: u32) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(at) = known.calls.iter().rposition(|call| call.number == number)
+            && let Some(call) = known.calls.remove(at)
+        {
+            known.kept.push(call);
+        }
+    }
+
+    /// Forgets calls of a graph.
+    pub fn forget(&self, numbers: &[u32]) {
+        if !numbers.is_empty() {
+            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            known.kept.retain(|call| !numbers.contains(&call.number));
+        }
+    }
+
     /// An error of this thread that is not one of the slots.
     pub fn add(&self, error: Error) {
         let thread = std::thread::current().id();
@@ -186,7 +206,7 @@ impl Faults {
         for fault in found {
             let message = fault.message();
             let is_it = |known: &&FallibleCall| known.number == fault.call;
-            let Some(call) = known.calls.iter().rev().find(is_it) else {
+            let Some(call) = known.calls.iter().rev().chain(&known.kept).find(is_it) else {
                 let error = Error::new(ErrorKind::Argument, "device", message);
                 known.errors.push((None, error));
                 continue;

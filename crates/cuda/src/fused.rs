@@ -5,7 +5,7 @@
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
 use crate::update::How;
-use crate::{attention, lines, update};
+use crate::{attention, batch_norm, lines, update};
 use pullback_ir::{
     Binary, Compare, DType, Fused, Inst, Line, Op, Real, Reduction, Result, Scalar, Unary, Value,
     element_count,
@@ -264,10 +264,11 @@ fn layer_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Resul
     // The gradients of weight and bias are sums over the rows: in the same pass, if a row fits into
     // registers.
     let dw = body.binary(Binary::Mul, dy, normal);
-    if body
-        .over(&shape, inner)
-        .run_with_columns(gpu, &[(dw, out[1].clone()), (dy, out[2].clone())])?
-    {
+    if body.over(&shape, inner).run_with_columns(
+        gpu,
+        &[(dw, out[1].clone()), (dy, out[2].clone())],
+        1,
+    )? {
         return Ok(());
     }
     let wide = x[0].dtype.compute();
@@ -316,6 +317,9 @@ fn over(x: &Operand, shape: &[usize]) -> Operand {
 }
 
 fn batch_norm(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()> {
+    if batch_norm::forward(gpu, eps, x, out)? {
+        return Ok(());
+    }
     let (order, shape) = channels(&x[0]);
     let n = element_count(&shape[1..]);
     let mut body = Body::default();
@@ -333,6 +337,9 @@ fn batch_norm(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()
 }
 
 fn batch_norm_vjp(gpu: &Gpu, eps: Real, x: &[Operand], out: &[Operand]) -> Result<()> {
+    if batch_norm::backward(gpu, eps, x, out)? {
+        return Ok(());
+    }
     let (order, shape) = channels(&x[0]);
     let n = element_count(&shape[1..]) as f64;
     let mut body = Body::default();

@@ -4,9 +4,11 @@
 //! `PULLBACK_WRITE_GOLDEN=1 cargo test -p pullback-cuda golden` writes them anew. They begin after
 //! the prelude, which all kernels share, and the code of random numbers.
 
+use crate::loops::{Loop, Operand};
+use crate::region_tests::region_of;
 use crate::tests::compiles;
 use crate::text::{Form, Held, LoopText, PRELUDE, text};
-use pullback_ir::{Binary, DType, Inst, Op, Random, Reduction, Scalar, Unary, Value};
+use pullback_ir::{Binary, DType, Inst, Load, Op, Random, Reduction, Scalar, Unary, Value};
 use smallvec::smallvec;
 use std::path::Path;
 
@@ -136,29 +138,117 @@ fn cast(from: DType, to: DType) -> String {
     body.text(&[from], &[y], Form::Flat { vector: 4, single: 0 })
 }
 
-/// x - Σx with rows in registers, and its sums over the rows.
-fn held(dtype: DType) -> String {
+/// w · (x - Σx) with rows in registers, and the sums of it and of x over the rows.
+fn held(dtype: DType, held: Held) -> String {
     let mut body = Body::default();
-    let x = body.load(0, dtype, false);
+    let (x, weight) = (body.load(0, dtype, false), body.load(1, DType::F32, false));
     let wide = body.add(Inst::Point(Op::Cast(DType::F32), smallvec![x]), DType::F32, false);
     let sum = body.reduce(Reduction::Sum, wide);
     let off = body.binary(Binary::Sub, wide, sum);
-    let y = body.add(Inst::Point(Op::Cast(dtype), smallvec![off]), dtype, false);
-    let columns = smallvec![off];
-    let held = Held { outer: 1, threads: 128, vector: 8, count: 4, single: 0, columns };
-    body.text(&[dtype], &[y], Form::Held(held))
+    let scaled = body.binary(Binary::Mul, off, weight);
+    let y = body.add(Inst::Point(Op::Cast(dtype), smallvec![scaled]), dtype, false);
+    let columns = if held.resident > 0 { smallvec![scaled, wide] } else { smallvec![] };
+    body.text(&[dtype, DType::F32], &[y], Form::Held(Held { columns, ..held }))
 }
+
+/// The kernel of the only region that a program becomes on a device.
+fn of_program(program: &str) -> String {
+    let region = region_of(program);
+    let seen =
+        |load: &Load| Operand::new(256, load.spec.dtype, &load.layout.shape, &load.layout.strides);
+    let inputs: Vec<Operand> = region.inputs.iter().map(seen).collect();
+    let values = region.values().expect("valid");
+    let specs = region.inputs.iter().map(|load| &load.spec).collect::<Vec<_>>();
+    let specs = region.infer(&specs).expect("valid");
+    let stored = region.outputs.iter().zip(&specs);
+    let outputs: Vec<(usize, Operand)> =
+        stored.map(|(&v, spec)| (v, Operand::dense(256, spec.dtype, &spec.shape))).collect();
+    let of = Loop {
+        shape: &region.shape,
+        inner: region.inner,
+        body: &region.body,
+        values: &values,
+        inputs: &inputs,
+        outputs: &outputs,
+        immediate: 0,
+    };
+    let held = of.fits_registers(&of.in_rows(), &region.columns).expect("rows fit into registers");
+    text(&of.text(Form::Held(held), false), &values)
+}
+
+/// A residual and its norm, as GPT-2 has them.
+const RESIDUAL_AND_NORM: &str = "program (y: bf16[16384,768], bias: bf16[768], \
+  r: f32[16,1024,768], w: f32[768], b: f32[768]) {
+  let c: bf16[16384,768] = broadcast{[16384,768]} bias
+  let d: bf16[16384,768] = add y c
+  let e: bf16[16,1024,768] = reshape{[16,1024,768]} d
+  let f: f32[16,1024,768] = cast{f32} e
+  let g: f32[16,1024,768] = add r f
+  let h: f32[16,1024,768] = layer_norm{1e-5} g w b
+  let i: bf16[16,1024,768] = cast{bf16} h
+  return g, i
+}";
+
+/// The backward of the norm, the gradient that is added to it, and that of the bias before.
+const BACKWARD_OF_A_NORM: &str = "program (dy: bf16[16384,768], x: f32[16,1024,768], \
+  w: f32[768], r: f32[16,1024,768]) {
+  let a: f32[16384,768] = cast{f32} dy
+  let b: f32[16,1024,768] = reshape{[16,1024,768]} a
+  let c: f32[16,1024,768], d: f32[768], e: f32[768] = vjp.layer_norm{1e-5} x w b
+  let f: f32[16,1024,768] = add r c
+  let g: bf16[16,1024,768] = cast{bf16} f
+  let h: bf16[768] = sum{[0,1]} g
+  return f, g, d, e, h
+}";
+
+/// The same for rows of 4096 in bf16 alone.
+const LONGER_ROWS: &str = "program (dy: bf16[16384,4096], x: bf16[16384,4096], w: f32[4096]) {
+  let a: f32[16384,4096] = cast{f32} dy
+  let b: f32[16384,4096] = cast{f32} x
+  let c: f32[16384,4096], d: f32[4096], e: f32[4096] = vjp.layer_norm{1e-5} b w a
+  let f: bf16[16384,4096] = cast{bf16} c
+  return f, d, e
+}";
+
+/// The slope of a function, and the gradient of a bias.
+const GRADIENT_OF_A_BIAS: &str = "program (dy: bf16[16384,3072], x: bf16[16384,3072]) {
+  let a: bf16[16384,3072] = vjp.gelu_tanh x dy
+  let b: bf16[3072] = sum{[0]} a
+  return a, b
+}";
 
 #[test]
 fn generated_kernels_are_these_texts() {
     let flat = |vector, single| Form::Flat { vector, single };
+    let block = Held {
+        outer: 1,
+        threads: 192,
+        vector: 4,
+        count: 1,
+        full: true,
+        single: 0,
+        still: 0,
+        ahead: false,
+        columns: smallvec![],
+        block: 192,
+        resident: 0,
+    };
+    let warp = Held { threads: 32, vector: 8, count: 3, full: false, block: 256, ..block.clone() };
+    let columns = |ahead, of: &Held| Held { still: 2, ahead, resident: 4, ..of.clone() };
     let texts = [
         ("flat_f32", pointwise(DType::F32, flat(4, 0))),
         ("flat_bf16", pointwise(DType::BF16, flat(8, 0b10))),
         ("flat_unaligned", pointwise(DType::F32, flat(1, 0))),
         ("strided", pointwise(DType::F32, Form::Strided { rank: 3, vector: 1, single: 0 })),
         ("broadcast", pointwise(DType::BF16, Form::Strided { rank: 2, vector: 8, single: 0b10 })),
-        ("held", held(DType::BF16)),
+        ("held", held(DType::BF16, block.clone())),
+        ("held_warp", held(DType::BF16, warp.clone())),
+        ("held_columns", held(DType::BF16, columns(true, &block))),
+        ("held_columns_warp", held(DType::F16, columns(false, &warp))),
+        ("region_forward", of_program(RESIDUAL_AND_NORM)),
+        ("region_backward", of_program(BACKWARD_OF_A_NORM)),
+        ("region_longer", of_program(LONGER_ROWS)),
+        ("region_bias", of_program(GRADIENT_OF_A_BIAS)),
         ("rows_1", reductions(DType::F32, 1, false)),
         ("rows_32", reductions(DType::BF16, 32, false)),
         ("rows_256", reductions(DType::F64, 256, false)),

@@ -4,6 +4,7 @@ use crate::compile::Kernels;
 use crate::dnn::Dnn;
 use crate::faults::Faults;
 use crate::fft::Transforms;
+use crate::graph::{GraphMemory, captures_into};
 use crate::loops::Operand;
 use crate::pinned::Pinned;
 use crate::pool::Pool;
@@ -34,6 +35,8 @@ pub(crate) struct Gpu {
     pub driver: &'static Driver,
     context: Handle,
     pub stream: Handle,
+    /// Bytes of shared memory that a block may ask for.
+    pub shared: usize,
     pub kernels: Kernels,
     pool: Mutex<Pool>,
     /// Pointwise ops that were called, but are not in the stream yet.
@@ -46,6 +49,7 @@ pub(crate) struct Gpu {
     dnn: OnceLock<std::result::Result<Dnn, String>>,
     faults: Faults,
     pub profile: Profile,
+    pub graph_memory: Mutex<GraphMemory>,
 }
 
 thread_local! {
@@ -188,9 +192,11 @@ impl Gpu {
         let (driver, found) = (initialised()?, describe(number)?);
         let ok = |code: c_int| if code == 0 { Ok(()) } else { Err(error_text(driver, code)) };
         let (mut device, mut context, mut stream) = (0, null_mut(), null_mut());
-        // SAFETY: each call writes one handle.
+        let mut shared = 0;
+        // SAFETY: each call writes one handle, or one integer.
         unsafe {
             ok((driver.cuDeviceGet)(&mut device, c_int::from(number as i16)))?;
+            ok((driver.cuDeviceGetAttribute)(&mut shared, 97, device))?;
             ok((driver.cuDevicePrimaryCtxRetain)(&mut context, device))?;
             ok((driver.cuCtxSetCurrent)(context))?;
             // Not ordered with the legacy stream of other libraries.
@@ -201,6 +207,7 @@ impl Gpu {
             driver,
             context: Handle(context),
             stream: Handle(stream),
+            shared: shared as usize,
             kernels: Kernels::new(found.capability),
             pool: Mutex::new(Pool::default()),
             queue: Mutex::default(),
@@ -212,6 +219,7 @@ impl Gpu {
             dnn: OnceLock::new(),
             faults: Faults::new(driver)?,
             profile: Profile::default(),
+            graph_memory: Mutex::default(),
         })
     }
 
@@ -219,7 +227,7 @@ impl Gpu {
     /// in this thread.
     #[inline]
     pub fn enter(&self) {
-        if !RUNS_QUEUE.get() {
+        if !RUNS_QUEUE.get() && captures_into().is_none() {
             self.run_waiting(&mut self.queue());
         }
         self.make_current();
@@ -344,12 +352,14 @@ impl Gpu {
 
     /// The library of Fourier transforms, opened at the first call, or what is missing.
     pub fn transforms(&self) -> std::result::Result<&Transforms, &str> {
+        self.not_captured()?;
         let opened = self.transforms.get_or_init(Transforms::open);
         opened.as_ref().map_err(String::as_str)
     }
 
     /// The libraries of factorisations, opened at the first call, or what is missing.
     pub fn solver(&self) -> std::result::Result<&Solver, &str> {
+        self.not_captured()?;
         // The libraries take memory of their own, which the pool may hold.
         let again = |_| {
             self.release();
@@ -369,6 +379,9 @@ impl Gpu {
     }
 
     pub fn alloc(&self, bytes: usize) -> Result<DevicePtr> {
+        if let Some(captured) = self.captured_alloc(bytes) {
+            return captured;
+        }
         if let Some(at) = self.pool().reuse(bytes) {
             return Ok(at);
         }
@@ -376,10 +389,19 @@ impl Gpu {
         let mut queue = self.queue();
         self.run_waiting(&mut queue);
         self.make_current();
-        self.pool().alloc(self, bytes)
+        let made = self.pool().alloc(self, bytes);
+        match made {
+            Err(error) if error.kind() == ErrorKind::Memory && self.release_graphs() => {
+                self.pool().alloc(self, bytes).map_err(|_| error)
+            }
+            made => made,
+        }
     }
 
     pub fn free(&self, memory: DevicePtr) {
+        if self.captured_free(memory) {
+            return;
+        }
         self.queue().free(memory);
         self.pool().free(self, memory);
     }
@@ -388,7 +410,7 @@ impl Gpu {
     /// nothing done, while ops that waited are run, since they may read memory that is free
     /// already.
     pub fn release(&self) -> bool {
-        let may = !RUNS_QUEUE.get();
+        let may = !RUNS_QUEUE.get() && captures_into().is_none();
         if may {
             self.trim();
         }
@@ -397,6 +419,7 @@ impl Gpu {
 
     /// Gives cached memory back to the driver.
     pub fn trim(&self) {
+        self.release_graphs();
         let mut queue = self.queue();
         self.run_waiting(&mut queue);
         self.make_current();
@@ -427,7 +450,7 @@ impl Gpu {
     /// Writes one element.
     pub fn write_number(&self, at: DevicePtr, bits: u64, bytes: usize) -> Result<()> {
         self.make_current();
-        let (driver, stream) = (self.driver, self.stream.0);
+        let (driver, stream) = (self.driver, self.stream().0);
         // SAFETY: memory of one element of this many bytes.
         let code = unsafe {
             match bytes {
@@ -455,7 +478,7 @@ impl Gpu {
             return Ok(());
         }
         // SAFETY: both are memory of the device, as long as the callers say.
-        let code = unsafe { (self.driver.cuMemcpyDtoDAsync_v2)(to, from, bytes, self.stream.0) };
+        let code = unsafe { (self.driver.cuMemcpyDtoDAsync_v2)(to, from, bytes, self.stream().0) };
         self.ok("copy", code)
     }
 
@@ -466,11 +489,12 @@ impl Gpu {
             return Ok(());
         }
         // SAFETY: memory of the device, as long as the callers say.
-        self.ok("fill", unsafe { (self.driver.cuMemsetD8Async)(to, byte, bytes, self.stream.0) })
+        self.ok("fill", unsafe { (self.driver.cuMemsetD8Async)(to, byte, bytes, self.stream().0) })
     }
 
     /// Waits for all work, and returns what a kernel has rejected since the last wait.
     pub fn synchronize(&self) -> Result<()> {
+        self.refuse_capture("synchronize")?;
         self.enter();
         // SAFETY: the stream lives as long as the process.
         let code = unsafe { (self.driver.cuStreamSynchronize)(self.stream.0) };
@@ -480,7 +504,16 @@ impl Gpu {
 
     /// Registers a call whose kernel may reject a value: its number, and where to report.
     pub fn may_fail(&self, op: &str, specs: &[Spec], at: Option<Line>) -> (u64, DevicePtr) {
-        self.faults.register(op, specs, at)
+        let (number, slot) = self.faults.register(op, specs, at);
+        if self.captured_call(number as u32) {
+            self.faults.keep(number as u32);
+        }
+        (number, slot)
+    }
+
+    /// Forgets calls of a graph that does not run any more.
+    pub fn forget_calls(&self, numbers: &[u32]) {
+        self.faults.forget(numbers);
     }
 
     /// The word that updates read: they change nothing from a rejected value on, until it was
@@ -492,7 +525,26 @@ impl Gpu {
     /// Launches a kernel; parameters are words of eight bytes.
     #[inline]
     pub fn launch(&self, kernel: Handle, grid: usize, block: usize, words: &[u64]) -> Result<()> {
+        self.launch_with(kernel, grid, block, 0, words)
+    }
+
+    /// The same with bytes of shared memory beside those that the kernel declares.
+    #[inline]
+    pub fn launch_with(
+        &self,
+        kernel: Handle,
+        grid: usize,
+        block: usize,
+        shared: usize,
+        words: &[u64],
+    ) -> Result<()> {
         self.enter();
+        // More than every device has, which must be asked for.
+        if shared > 48 << 10 {
+            // SAFETY: the kernel lives as long as the process; 8 is the largest dynamic size.
+            let code = unsafe { (self.driver.cuFuncSetAttribute)(kernel.0, 8, shared as c_int) };
+            self.ok("launch", code)?;
+        }
         let mut size = size_of_val(words);
         // A buffer with all parameters, and its size.
         let mut extra: [Ptr; 5] = [
@@ -518,8 +570,8 @@ impl Gpu {
                 block as u32,
                 1,
                 1,
-                0,
-                self.stream.0,
+                shared as u32,
+                self.stream().0,
                 null_mut(),
                 extra.as_mut_ptr(),
             )

@@ -18,6 +18,7 @@ pub(crate) fn run(
     outputs: &[Operand],
     at: Option<Line>,
 ) -> Result<()> {
+    gpu.refuse_capture("host")?;
     warn(gpu, op, at);
     run_quietly(gpu, op, inputs, outputs, at)
 }

@@ -26,6 +26,9 @@
 //!  solver.rs    cuSOLVER and cuBLAS
 //!  profile.rs   times of kernels
 //!  program.rs   planned programs, step by step on base addresses
+//!  lowering.rs  … from equations to steps
+//!  graph.rs     … steps as CUDA graphs
+//!  staging.rs   … arguments and results at fixed addresses
 //!  custom.rs    kernels of users, in CUDA C; their code for the host
 //!  host.rs      ops that have no kernel, or lack a library: on the CPU, with one warning
 //! ```
@@ -41,6 +44,7 @@
 
 mod attention;
 mod backend;
+mod batch_norm;
 mod cache;
 mod compile;
 mod custom;
@@ -54,15 +58,22 @@ mod dnn_graph;
 mod dnn_tests;
 mod faults;
 mod fft;
+mod flash;
+#[cfg(test)]
+mod flash_tests;
 mod fused;
 #[cfg(test)]
 mod golden;
 mod gpu;
+mod graph;
 mod held;
 mod host;
+#[cfg(test)]
+mod image_tests;
 mod linalg;
 mod lines;
 mod loops;
+mod lowering;
 mod nccl;
 #[cfg(test)]
 mod nccl_tests;
@@ -75,14 +86,19 @@ mod product_tests;
 mod profile;
 mod program;
 mod queue;
+#[cfg(test)]
+mod region_tests;
+mod registers;
 mod rows;
 mod solver;
+mod staging;
 #[cfg(test)]
 mod step_tests;
 #[cfg(test)]
 mod tests;
 mod text;
 mod transfer;
+mod transpose;
 mod tuning;
 mod update;
 mod window;

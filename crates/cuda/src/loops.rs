@@ -5,7 +5,7 @@
 
 use crate::compile::Key;
 use crate::gpu::{Gpu, Scratch};
-use crate::text::{Form, Held, LoopText, PRELUDE, THREADS, compute, element, levels, text};
+use crate::text::{Form, LoopText, THREADS, levels, text};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Inst, Reduction, Result, Strides, Value, element_count};
 use smallvec::{SmallVec, smallvec};
@@ -96,9 +96,9 @@ pub(crate) struct Loop<'a> {
 }
 
 /// Merged axes: the length, and the stride of each operand.
-type Axes = SmallVec<[(usize, SmallVec<[isize; 4]>); 4]>;
+pub(crate) type Axes = SmallVec<[(usize, SmallVec<[isize; 4]>); 4]>;
 
-fn merged(shape: &[usize], strides: &[&[isize]]) -> Axes {
+pub(crate) fn merged(shape: &[usize], strides: &[&[isize]]) -> Axes {
     let mut axes = Axes::new();
     for (d, &n) in shape.iter().enumerate() {
         if n == 1 {
@@ -117,9 +117,30 @@ fn merged(shape: &[usize], strides: &[&[isize]]) -> Axes {
 }
 
 /// The first is a shift that keeps a group of 32 bits from overflowing in sums with a block.
-const NARROW: usize = 1 << 31;
+pub(crate) const NARROW: usize = 1 << 31;
+
+/// A domain as rows.
+pub(crate) struct InRows {
+    /// The axes that number the rows, merged.
+    pub outer: Axes,
+    /// Those along a row.
+    pub inner: Axes,
+    pub rows: usize,
+    /// Elements of a row.
+    pub width: usize,
+}
 
 impl Loop<'_> {
+    pub fn in_rows(&self) -> InRows {
+        let split_at = self.shape.len() - self.inner;
+        let (outer, inner) = self.shape.split_at(split_at);
+        let (rows, width) = (element_count(outer), element_count(inner));
+        let strides = self.strides();
+        let inside: SmallVec<[&[isize]; 6]> =
+            strides.iter().map(|s| s.get(split_at..).unwrap_or(&[])).collect();
+        InRows { outer: merged(outer, &strides), inner: merged(inner, &inside), rows, width }
+    }
+
     pub fn run(&self, gpu: &Gpu) -> Result<()> {
         match self.body.iter().any(|inst| matches!(inst, Inst::Reduce(..))) {
             true => self.rows(gpu),
@@ -132,7 +153,7 @@ impl Loop<'_> {
         inputs.chain(self.outputs.iter().map(|(_, y)| &y.strides[..])).collect()
     }
 
-    fn addresses(&self) -> SmallVec<[u64; 32]> {
+    pub fn addresses(&self) -> SmallVec<[u64; 32]> {
         let mut words: SmallVec<[u64; 32]> = self.inputs.iter().map(|x| x.at).collect();
         words.extend(self.outputs.iter().map(|(_, y)| y.at));
         if words.is_empty() {
@@ -143,7 +164,7 @@ impl Loop<'_> {
 
     /// What indices along axes of the domain need: how often each index is repeated, and how many
     /// there are.
-    fn indices(&self, words: &mut SmallVec<[u64; 32]>) {
+    pub fn indices(&self, words: &mut SmallVec<[u64; 32]>) {
         let axes = || {
             self.body.iter().filter_map(|inst| match inst {
                 Inst::Index(axis, _) => Some(*axis),
@@ -154,7 +175,7 @@ impl Loop<'_> {
         words.extend(axes().map(|axis| self.shape[axis].max(1) as u64));
     }
 
-    fn text(&self, form: Form, wide: bool) -> LoopText {
+    pub fn text(&self, form: Form, wide: bool) -> LoopText {
         LoopText {
             body: self.body.iter().cloned().collect(),
             inputs: self.inputs.iter().map(|x| x.dtype).collect(),
@@ -165,7 +186,7 @@ impl Loop<'_> {
         }
     }
 
-    fn launch(
+    pub fn launch(
         &self,
         gpu: &Gpu,
         key: LoopText,
@@ -256,20 +277,14 @@ impl Loop<'_> {
     }
 
     fn rows(&self, gpu: &Gpu) -> Result<()> {
-        let split_at = self.shape.len() - self.inner;
-        let (outer, inner) = self.shape.split_at(split_at);
-        let (rows, width) = (element_count(outer), element_count(inner));
-        if rows == 0 {
+        let of = self.in_rows();
+        if of.rows == 0 {
             return Ok(());
         }
-        let strides = self.strides();
-        let outer = merged(outer, &strides);
-        let inside: SmallVec<[&[isize]; 6]> =
-            strides.iter().map(|s| s.get(split_at..).unwrap_or(&[])).collect();
-        let inner = merged(inner, &inside);
-        if let Some(held) = self.fits_registers(&inner, width, 0) {
-            return self.run_held(gpu, held, &outer, (rows, width), &[]).map(|_| ());
+        if let Some(held) = self.fits_registers(&of, &[]) {
+            return self.run_held(gpu, held, &of, &[]);
         }
+        let InRows { outer, inner, rows, width } = of;
         // Threads read neighbours: along the row, or along the rows if these are contiguous.
         let unit =
             |axes: &Axes| axes.last().is_some_and(|(_, of)| of[..self.inputs.len()].contains(&1));
@@ -323,128 +338,11 @@ impl Loop<'_> {
         }
     }
 
-    /// How rows are held in registers, if they are contiguous and short enough; `columns` sums over
-    /// the rows are wanted beside.
-    fn fits_registers(&self, inner: &Axes, width: usize, columns: usize) -> Option<Held> {
-        let inputs = self.inputs.len();
-        let [(_, of)] = &inner[..] else { return None };
-        let is_row = |k: usize| self.values[self.outputs[k - inputs].0].row;
-        let one = |k: usize| of[k] == 1 || k < inputs && of[k] == 0;
-        if inputs > 64 || !(0..of.len()).all(|k| one(k) || k >= inputs && is_row(k)) {
-            return None;
-        }
-        let random = |inst: &Inst| matches!(inst, Inst::Random(..));
-        if self.body.iter().any(random) {
-            return None;
-        }
-        let single = (0..inputs).filter(|&k| of[k] == 0).fold(0, |bits, k| bits | 1u64 << k);
-        let along: SmallVec<[&Operand; 6]> = (0..of.len())
-            .filter(|&k| if k < inputs { of[k] == 1 } else { !is_row(k) })
-            .map(|k| self.operand(k))
-            .collect();
-        let vector = 16 / along.iter().map(|x| x.dtype.size()).max()?;
-        let aligned = |x: &&Operand| {
-            let bytes = vector * x.dtype.size();
-            let split_at = self.shape.len() - self.inner;
-            x.at.is_multiple_of(bytes as u64)
-                && x.strides[..split_at].iter().all(|s| s % vector as isize == 0)
-        };
-        if width == 0 || !width.is_multiple_of(vector) || !along.iter().all(aligned) {
-            return None;
-        }
-        let vectors = width / vector;
-        // A warp takes up to four vectors a thread, since it needs no barrier; larger groups two if
-        // they can, so that more rows are under way.
-        let threads = match vectors {
-            ..=128 => 32,
-            129..=2048 => vectors.div_ceil(2).next_power_of_two().max(64),
-            2049..=4096 => 1024,
-            _ => return None,
-        };
-        let count = vectors.div_ceil(threads);
-        // Registers of 4 bytes: what is loaded, and sums of columns.
-        let loads: usize = along.iter().map(|x| x.dtype.size() * vector * count / 4).sum();
-        let sums = columns * vector * count * if vector <= 2 { 2 } else { 1 };
-        let most = if threads == 1024 { 32 } else { 96 };
-        (loads + sums <= most).then(|| Held {
-            outer: 0,
-            threads: threads as u32,
-            vector: vector as u32,
-            count: count as u32,
-            single,
-            columns: SmallVec::new(),
-        })
-    }
-
-    fn operand(&self, k: usize) -> &Operand {
+    pub fn operand(&self, k: usize) -> &Operand {
         match self.inputs.get(k) {
             Some(x) => x,
             None => &self.outputs[k - self.inputs.len()].1,
         }
-    }
-
-    /// Runs rows that are held in registers. Shares of the sums over the rows are written to
-    /// `shares`, one for each group of threads.
-    fn run_held(
-        &self,
-        gpu: &Gpu,
-        mut held: Held,
-        outer: &Axes,
-        (rows, width): (usize, usize),
-        shares: &[DevicePtr],
-    ) -> Result<()> {
-        let none: Axes = smallvec![(1, smallvec![0; self.inputs.len() + self.outputs.len()])];
-        let outer = if outer.is_empty() { &none } else { outer };
-        let mut words = self.addresses();
-        words.extend(shares.iter().copied());
-        words.extend([rows as u64, width as u64, 1, width as u64]);
-        self.indices(&mut words);
-        words.extend(outer.iter().map(|(n, _)| *n as u64));
-        for k in 0..self.inputs.len() + self.outputs.len() {
-            words.extend(outer.iter().map(|(_, of)| of[k] as u64));
-        }
-        held.outer = outer.len() as u32;
-        let (block, threads) = (held.block() as usize, held.threads as usize);
-        let groups = if shares.is_empty() { rows } else { groups_of(rows, threads) };
-        let wide = rows * width >= NARROW || rows * threads >= NARROW;
-        let grid = (groups * threads).div_ceil(block);
-        self.launch(gpu, self.text(Form::Held(held), wide), grid, block, &words)
-    }
-
-    /// Runs the loop, and sums some of its values over the rows: `columns` are values and where
-    /// their sums go, dense over the axes of a row. `false`, and nothing done, if rows do not fit
-    /// into registers.
-    pub fn run_with_columns(&self, gpu: &Gpu, columns: &[(usize, Operand)]) -> Result<bool> {
-        let split_at = self.shape.len() - self.inner;
-        let (outer, inner) = self.shape.split_at(split_at);
-        let (rows, width) = (element_count(outer), element_count(inner));
-        let strides = self.strides();
-        let inside: SmallVec<[&[isize]; 6]> =
-            strides.iter().map(|s| s.get(split_at..).unwrap_or(&[])).collect();
-        let (outer, inner) = (merged(outer, &strides), merged(inner, &inside));
-        // What `sum_tables` takes.
-        let (of, to) = (self.values[columns[0].0].dtype, columns[0].1.dtype);
-        let same = |(v, y): &(usize, Operand)| {
-            self.values[*v].dtype == of && y.dtype == to && to.compute() == of && y.is_dense()
-        };
-        let held = self.fits_registers(&inner, width, columns.len());
-        let fits = rows > 0 && columns.len() <= 4 && columns.iter().all(same);
-        let Some(mut held) = held.filter(|_| fits) else { return Ok(false) };
-        held.columns = columns.iter().map(|(v, _)| *v).collect();
-        let threads = held.threads as usize;
-        // Whole blocks: each group writes its share.
-        let per_block = held.block() as usize / threads;
-        let groups = groups_of(rows, threads).next_multiple_of(per_block);
-        let mut shares: SmallVec<[Scratch<'_>; 2]> = SmallVec::new();
-        for (v, _) in columns {
-            let size = self.values[*v].dtype.compute().size();
-            shares.push(gpu.scratch(groups * width * size)?);
-        }
-        let at: SmallVec<[DevicePtr; 2]> = shares.iter().map(|s| s.at).collect();
-        self.run_held(gpu, held, &outer, (rows, width), &at)?;
-        let dtype = self.values[columns[0].0].dtype;
-        sum_tables(gpu, dtype, &at, columns, (groups, width))?;
-        Ok(true)
     }
 
     fn run_rows(
@@ -477,37 +375,6 @@ impl Loop<'_> {
         let grid = (rows * parts * threads).div_ceil(block);
         self.launch(gpu, self.text(form, wide), grid, block, &words)
     }
-}
-
-/// How many groups of threads take the rows, if each sums columns: as many as a large device runs
-/// at once, whatever this one has, since sums must not depend on it.
-fn groups_of(rows: usize, threads: usize) -> usize {
-    rows.min(264 * 256 / threads.min(256))
-}
-
-/// Sums tables of rows, all in one launch: `to` has the dtype of the results.
-fn sum_tables(
-    gpu: &Gpu,
-    dtype: DType,
-    from: &[DevicePtr],
-    to: &[(usize, Operand)],
-    (rows, width): (usize, usize),
-) -> Result<()> {
-    let result = to[0].1.dtype;
-    let key = Key::Named("columns", smallvec![dtype, result], SmallVec::new());
-    let kernel = gpu.kernels.get(gpu, &key, || columns_text(dtype, result))?;
-    let mut words = [0u64; 10];
-    for (k, (from, (_, to))) in from.iter().zip(to).enumerate() {
-        (words[k], words[4 + k]) = (*from, to.at);
-    }
-    (words[8], words[9]) = (width as u64, rows as u64);
-    gpu.launch(kernel, width.div_ceil(32) * from.len(), 1024, &words)
-}
-
-pub(crate) fn columns_text(dtype: DType, result: DType) -> String {
-    let (c, e) = (compute(dtype), element(result));
-    let columns = include_str!("kernels/columns.cu");
-    format!("{PRELUDE}typedef {c} C;\ntypedef {e} E;\n{columns}")
 }
 
 /// Reduces the parts of rows, and rounds to the dtype of the result.

@@ -2,7 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
-use crate::{custom, fft, fused, host, linalg, lines, product, window};
+use crate::{custom, fft, fused, host, linalg, lines, product, transpose, window};
 use pullback_ir::{
     DType, Error, Inst, Layout, Line, Op, Padding, Reduction, Result, Shape, Value, View,
 };
@@ -91,9 +91,9 @@ pub(crate) fn run(
         Op::Dot => lines::integer_dot(gpu, &x[0], &x[1], &out[0]),
         Op::Fused(of) => fused::run(gpu, *of, x, out, at),
         Op::Conv(of) if window::has(of.windows.len(), out[0].dtype) => {
-            window::conv(gpu, of, &x[0], &x[1], &out[0])
+            window::conv(gpu, of, &x[0], &x[1], &out[0].permuted(&of.order()))
         }
-        Op::Pool(of) if of.frames.len() <= window::AXES => window::pool(gpu, of, &x[0], &out[0]),
+        Op::Pool(of) if of.frames.len() <= window::AXES => window::pool(gpu, of, x, &out[0]),
         Op::Linalg(f) => linalg::run(gpu, *f, x, out, at),
         Op::Fft(f) => match gpu.transforms() {
             Ok(transforms) => fft::run(gpu, transforms, *f, &x[0], &out[0]),
@@ -153,6 +153,9 @@ pub(crate) fn copy(gpu: &Gpu, from: &Operand, to: &Operand) -> Result<()> {
     }
     if !same {
         return point(gpu, &Op::Cast(to.dtype), std::slice::from_ref(from), to, 0);
+    }
+    if let Some(sizes) = transpose::matrices(from, to) {
+        return transpose::transpose(gpu, from.dtype, from.at, to.at, sizes);
     }
     let values = [Value { dtype: from.dtype, row: false }];
     elements(gpu, &[Inst::Load(0)], &values, std::slice::from_ref(from), &[(0, to.clone())])
@@ -230,19 +233,31 @@ fn sum_of_rows(gpu: &Gpu, axes: &[usize], x: &Operand, out: &Operand) -> Result<
     let wide = x.dtype.compute();
     let body = [Inst::Load(0), Inst::Point(Op::Cast(wide), smallvec![0])];
     let values = [x.dtype, wide].map(|dtype| Value { dtype, row: false });
+    // Several short rows as one, that keeps a warp busy.
+    let width = x.len() / rows;
+    let fits = |&n: &usize| x.is_dense() && rows.is_multiple_of(n) && n * width <= 1024;
+    let times = [32, 16, 8, 4, 2].into_iter().find(fits).unwrap_or(1);
+    let wider = Operand::dense(x.at, x.dtype, &[rows / times, times * width]);
+    let x = if times == 1 { x } else { &wider };
     let of = Loop {
         shape: &x.shape,
-        inner: x.shape.len() - axes.len(),
+        inner: if times == 1 { x.shape.len() - axes.len() } else { 1 },
         body: &body,
         values: &values,
         inputs: std::slice::from_ref(x),
         outputs: &[],
         immediate: 0,
     };
-    of.run_with_columns(gpu, &[(1, out.clone())])
+    of.run_with_columns(gpu, &[(1, out.clone())], times)
 }
 
-fn reduce(gpu: &Gpu, kind: Reduction, axes: &[usize], x: &Operand, out: &Operand) -> Result<()> {
+pub(crate) fn reduce(
+    gpu: &Gpu,
+    kind: Reduction,
+    axes: &[usize],
+    x: &Operand,
+    out: &Operand,
+) -> Result<()> {
     let rank = x.shape.len();
     if kind == Reduction::Sum && sum_of_rows(gpu, axes, x, out)? {
         return Ok(());

@@ -43,6 +43,8 @@ pub(crate) struct Pool {
     /// Blocks that were given back, and their copies.
     waiting: VecDeque<(DevicePtr, Vec<Arc<Event>>)>,
     waiting_bytes: usize,
+    /// Bytes of blocks that graphs keep for their steps.
+    held_by_graphs: u64,
     stats: PoolStats,
 }
 
@@ -104,6 +106,26 @@ impl Pool {
         self.stats.reused += u64::from(reused);
         self.count(at, bytes);
         Ok(at)
+    }
+
+    /// Memory that counts as cached, until it is given back.
+    pub fn alloc_cached(&mut self, gpu: &Gpu, bytes: usize) -> Result<DevicePtr> {
+        let peak = self.stats.peak_bytes;
+        let at = self.alloc(gpu, bytes)?;
+        if let Some(block) = self.blocks.get_mut(&at) {
+            block.asked = 0;
+            self.held_by_graphs += block.bytes as u64;
+        }
+        self.stats.live_bytes -= bytes as u64;
+        self.stats.peak_bytes = peak;
+        Ok(at)
+    }
+
+    /// Gives back memory of [`Pool::alloc_cached`].
+    pub fn free_cached(&mut self, gpu: &Gpu, at: DevicePtr) {
+        let bytes = self.blocks.get(&at).map_or(0, |block| block.bytes as u64);
+        self.held_by_graphs = self.held_by_graphs.saturating_sub(bytes);
+        self.free(gpu, at);
     }
 
     /// Notes a copy beside the queue from or to a block.
@@ -256,7 +278,8 @@ impl Pool {
     }
 
     fn cached(&self) -> u64 {
-        self.free.iter().map(|block| block.1 as u64).sum::<u64>() + self.waiting_bytes as u64
+        let free = self.free.iter().map(|block| block.1 as u64).sum::<u64>();
+        free + self.waiting_bytes as u64 + self.held_by_graphs
     }
 
     pub fn stats(&self) -> PoolStats {

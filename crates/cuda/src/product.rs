@@ -24,6 +24,7 @@
 
 use crate::cache;
 use crate::gpu::{Gpu, Handle, Scratch, describe, device_error};
+use crate::graph::captures_into;
 use crate::loops::Operand;
 use crate::ops::copy;
 use crate::tuning::{Stopwatch, fastest};
@@ -39,7 +40,7 @@ use std::sync::{Mutex, PoisonError};
 /// Bytes of workspace of the stream.
 const WORKSPACE: usize = 32 << 20;
 /// Multiply-adds from which a product is measured.
-const WORTH_MEASURING: u128 = 200_000_000;
+const WORTH_MEASURING: u128 = 2_000_000;
 /// How many ways the library is asked for.
 const WAYS: usize = 8;
 /// The library takes so many products at once.
@@ -84,12 +85,24 @@ struct Form {
     /// The operands are stored with rows and columns exchanged.
     turned: [bool; 2],
     add: bool,
+    /// A row is added to every row of the result.
+    bias: bool,
     /// Least alignment of the addresses: the library chooses by it.
     aligned: bool,
     /// `f32` operands are rounded to TF32.
     tf32: bool,
     /// The way may be chosen by the clock, so that bits differ between runs.
     free: bool,
+}
+
+/// What is added to a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sum {
+    Alone,
+    /// What is in the result already.
+    Added,
+    /// This row of elements like the operands', to every row. Of two matrices, not of stacks.
+    Bias(DevicePtr),
 }
 
 struct Plan {
@@ -262,6 +275,16 @@ impl Products {
         // SAFETY: handles are those that the library gave; values have the size that is passed.
         let code = unsafe {
             ok((l.cublasLtMatmulDescCreate)(&mut made.product.0, sums, factors))?;
+            if form.bias {
+                // The row in the dtype of the operands; where it is, is said at each launch.
+                let (epilogue, address): (c_int, u64) = (4, 1 << 8);
+                let set = |which: c_int, at: *const c_void, size: usize| {
+                    (l.cublasLtMatmulDescSetAttribute)(made.product.0, which, at, size)
+                };
+                ok(set(7, (&raw const epilogue).cast::<c_void>(), size_of::<c_int>()))?;
+                ok(set(8, (&raw const address).cast(), 8))?;
+                ok(set(26, (&raw const kind).cast(), 4))?;
+            }
             for (which, turned) in [(3, form.turned[1]), (4, form.turned[0])] {
                 let value = c_int::from(turned);
                 let at = (&raw const value).cast::<c_void>();
@@ -315,7 +338,7 @@ impl Products {
         &self,
         gpu: &Gpu,
         form: &Form,
-        at: [DevicePtr; 3],
+        at: [DevicePtr; 4],
         workspace: &mut Workspace,
     ) -> Result<(Plan, bool)> {
         let made = self.ways(form, WORKSPACE).map_err(|why| device_error("dot", why))?;
@@ -329,7 +352,7 @@ impl Products {
         let way = match self.remembered(&key, &ways) {
             Some(way) => way,
             None => {
-                // A graph that is being captured has the first proposal.
+                // Nothing can be measured while a graph is captured.
                 let Some(watch) = Stopwatch::new(gpu) else { return Ok((plan, false)) };
                 let measured =
                     self.measured(gpu, (form, &plan.descriptors, &ways), at, workspace, &watch);
@@ -361,7 +384,7 @@ impl Products {
         &self,
         gpu: &Gpu,
         (form, descriptors, ways): (&Form, &Descriptors, &[LtHeuristic]),
-        [a, b, c]: [DevicePtr; 3],
+        [a, b, c, bias]: [DevicePtr; 4],
         workspace: &mut Workspace,
         watch: &Stopwatch<'_>,
     ) -> Option<usize> {
@@ -387,7 +410,7 @@ impl Products {
             }
             let run = || {
                 for _ in 0..count {
-                    let at = [a, b, to];
+                    let at = [a, b, to, bias];
                     let code =
                         self.launch(gpu, form, descriptors, algorithm, at, (workspace.at, *needs));
                     library_ok(code).map_err(|why| device_error("dot", why))?;
@@ -399,7 +422,7 @@ impl Products {
     }
 
     /// Computes a product in the way of its plan.
-    fn run(&self, gpu: &Gpu, form: &Form, at: [DevicePtr; 3]) -> Result<()> {
+    fn run(&self, gpu: &Gpu, form: &Form, at: [DevicePtr; 4]) -> Result<()> {
         gpu.enter();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         let State { plans, workspace } = &mut *state;
@@ -414,6 +437,15 @@ impl Products {
                 }
             },
         };
+        if captures_into().is_some() {
+            // The graph has a workspace of its own.
+            let scratch = gpu.scratch(plan.workspace)?;
+            let at = (at, (scratch.at, plan.workspace));
+            return match self.launch(gpu, form, &plan.descriptors, &plan.algorithm, at.0, at.1) {
+                0 => Ok(()),
+                code => Err(device_error("dot", format!("cuBLASLt: error {code}"))),
+            };
+        }
         if let Err(error) = workspace.reserve(gpu, plan.workspace) {
             // Another way, if that is allowed and there is one; else the error is that of memory.
             let other = if form.free { self.ways(form, workspace.bytes).ok() } else { None };
@@ -464,7 +496,7 @@ impl Products {
         form: &Form,
         descriptors: &Descriptors,
         algorithm: &[u64; 8],
-        [a, b, c]: [DevicePtr; 3],
+        [a, b, c, bias]: [DevicePtr; 4],
         (scratch, bytes): (DevicePtr, usize),
     ) -> c_int {
         let (one, sum) = (1.0f64, if form.add { 1.0f64 } else { 0.0 });
@@ -477,6 +509,13 @@ impl Products {
         // SAFETY: the descriptors are those of this form, whose matrices are at these addresses,
         // and the workspace is as long as the way needs.
         unsafe {
+            if form.bias {
+                let (product, at) = (descriptors.product.0, (&raw const bias).cast());
+                let code = (self.library.cublasLtMatmulDescSetAttribute)(product, 8, at, 8);
+                if code != 0 {
+                    return code;
+                }
+            }
             (self.library.cublasLtMatmul)(
                 self.handle.0,
                 descriptors.product.0,
@@ -493,7 +532,7 @@ impl Products {
                 algorithm,
                 scratch,
                 bytes,
-                gpu.stream.0,
+                gpu.stream().0,
             )
         }
     }
@@ -533,21 +572,39 @@ impl<'a> Matrices<'a> {
 /// `out = a·b` over the last two axes, or `out += a·b`; `out` is dense, and of the dtype of the
 /// operands or of their sums.
 pub(crate) fn dot(gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand, add: bool) -> Result<()> {
-    let products = gpu.products()?;
-    products.dot(gpu, a, b, out, add)
+    let sum = if add { Sum::Added } else { Sum::Alone };
+    gpu.products()?.dot(gpu, a, b, out, sum)
+}
+
+/// `out = a·b` of two matrices, or with a bias.
+pub(crate) fn dot_with_bias(
+    gpu: &Gpu,
+    a: &Operand,
+    b: &Operand,
+    out: &Operand,
+    bias: Option<&Operand>,
+) -> Result<()> {
+    let sum = bias.map_or(Sum::Alone, |row| Sum::Bias(row.at));
+    gpu.products()?.dot(gpu, a, b, out, sum)
 }
 
 impl Products {
     /// As [`dot`].
-    pub fn dot(&self, gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand, add: bool) -> Result<()> {
+    pub fn dot(&self, gpu: &Gpu, a: &Operand, b: &Operand, out: &Operand, sum: Sum) -> Result<()> {
+        let (add, bias) = match sum {
+            Sum::Alone => (false, None),
+            Sum::Added => (true, None),
+            Sum::Bias(at) => (false, Some(at)),
+        };
         let rank = out.shape.len();
+        debug_assert!(bias.is_none() || rank == 2);
         let [m, n] = [out.shape[rank - 2], out.shape[rank - 1]];
         let k = a.shape[rank - 1];
         let all = element_count(&out.shape[..rank - 2]);
         if all * m * n == 0 {
             return Ok(());
         }
-        if k == 0 {
+        if k == 0 && bias.is_none() {
             return if add { Ok(()) } else { gpu.fill(out.at, 0, out.bytes()) };
         }
         let dtype = a.dtype;
@@ -562,6 +619,7 @@ impl Products {
                 moved(a.at, steps[0] * size),
                 moved(b.at, steps[1] * size),
                 moved(out.at, steps[2] * size_out),
+                bias.unwrap_or(0),
             ];
             let form = Form {
                 sizes: [m, n, k],
@@ -572,6 +630,7 @@ impl Products {
                 out: out.dtype,
                 turned: [a.turned, b.turned],
                 add,
+                bias: bias.is_some(),
                 aligned: at.iter().all(|at| at.is_multiple_of(16)),
                 tf32,
                 free,

@@ -2,7 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::loops::Operand;
-use crate::product::{Products, seen, step};
+use crate::product::{Products, Sum, seen, step};
 use pullback_ir::{DType, with_deterministic, with_tf32};
 use std::path::{Path, PathBuf};
 
@@ -115,7 +115,8 @@ fn on_device(
     };
     let ((a, _a), (b, _b)) = (operand(dtypes[0], a), operand(dtypes[0], b));
     let (out, _c) = operand(dtypes[1], c.unwrap_or(&vec![f32::NAN; N * N]));
-    products.dot(gpu, &a, &b, &out, c.is_some()).unwrap();
+    let sum = if c.is_some() { Sum::Added } else { Sum::Alone };
+    products.dot(gpu, &a, &b, &out, sum).unwrap();
     let mut made = vec![0; out.bytes()];
     gpu.download(out.at, &mut made).unwrap();
     made

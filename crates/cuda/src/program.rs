@@ -4,17 +4,26 @@
 //! other programs, and reads its condition on the host: the only place where a program waits.
 
 use crate::gpu::Gpu;
+use crate::graph::{Graphs, Ran, captures_into};
 use crate::loops::{Loop, Operand};
+use crate::lowering::{Compiler, held_copies};
 use crate::nccl::{self, Flight};
 use crate::profile::Described;
+use crate::staging::Staging;
+use crate::update::{How, Updates};
 use crate::{ops, product};
 use pullback_cuda_sys::DevicePtr;
-use pullback_ir::pass::plan::{Base, Location, Move, Plan, Planned, ProductLocation, ScratchRole};
+use pullback_ir::pass::plan::{Base, Plan, Planned};
 use pullback_ir::{
     Bases, CollectiveOp, DType, DeviceFlight, DeviceProgram, Error, Flow, Layout, Line, Op,
     Program, Region, Result, Spec, Step, Value, Var,
 };
-use std::sync::Arc;
+use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Steps into which a loop of known length is unrolled in a CUDA graph, at most.
+const MOST_UNROLLED: usize = 20_000;
 
 /// A program that is ready to run.
 pub(crate) struct Prepared {
@@ -22,57 +31,76 @@ pub(crate) struct Prepared {
     planned: Arc<Planned>,
     code: Code,
     steps: Vec<Step>,
+    /// Of the inputs, and of the outputs.
+    staging: [Staging; 2],
 }
 
 /// The steps of a program, and its constants.
-struct Code {
+pub(crate) struct Code {
     steps: Vec<CodeStep>,
+    /// Locked for a run: a loop runs the programs inside it many times.
+    parts: Mutex<Vec<Part>>,
     /// How many collectives it starts.
     flights: usize,
     constants: DevicePtr,
     gpu: Arc<Gpu>,
 }
 
-struct CodeStep {
-    equation: usize,
-    action: Action,
-    inputs: Vec<Place>,
-    outputs: Vec<Place>,
-    at: Option<Line>,
+/// Steps that are launched together as a CUDA graph, or one by one.
+struct Part {
+    steps: Range<usize>,
+    /// None: they cannot be captured.
+    graphs: Option<Graphs>,
 }
 
-enum Action {
+pub(crate) struct CodeStep {
+    pub equation: usize,
+    pub action: Action,
+    pub inputs: Vec<Place>,
+    pub outputs: Vec<Place>,
+    pub at: Option<Line>,
+}
+
+pub(crate) enum Action {
     Op(Op),
     Region(Arc<Region>, Vec<Value>),
     /// The product of two matrices, added to the result.
     AddProduct,
+    /// … or with a bias, the third operand, if there is one, and rounded to the dtype of the result.
+    WideProduct,
     Flow(Box<FlowCode>),
     /// Starts a collective, which runs beside the steps up to its wait: its number.
     Start(Arc<CollectiveOp>, usize),
     Wait(usize),
 }
 
-/// The collectives of a run that were started and not waited for. Those that are left when it ends,
-/// also by an error, are waited for when this is dropped, before the memory of the run is used
-/// again.
-type Flights = Vec<Option<Flight>>;
+/// What a run has begun.
+struct Running {
+    /// The collectives that were started and not waited for. Those that are left when it ends, also
+    /// by an error, are waited for when this is dropped, before the memory of the run is used
+    /// again.
+    flights: Vec<Option<Flight>>,
+    /// Steps of optimisers that are not in the stream yet: those that follow one another are one
+    /// kernel.
+    updates: Updates,
+}
 
-struct FlowCode {
-    flow: Arc<Flow>,
+pub(crate) struct FlowCode {
+    pub flow: Arc<Flow>,
     /// The programs inside.
-    codes: Vec<Code>,
+    pub codes: Vec<Code>,
     /// Offsets in the arena: of the programs' arena, and of a condition.
-    arena: usize,
-    condition: usize,
+    pub arena: usize,
+    pub condition: usize,
 }
 
 /// Memory seen through strides, from a base on.
 #[derive(Clone)]
-struct Place {
+pub(crate) struct Place {
     base: Base,
     /// Bytes from the base to the element at index 0, 0, …; wraps if it is before.
     start: usize,
-    operand: Operand,
+    pub operand: Operand,
 }
 
 /// The base addresses of a run.
@@ -85,10 +113,15 @@ struct Addresses {
 }
 
 impl Place {
-    fn new(base: Base, start: usize, layout: &Layout, dtype: DType) -> Place {
+    pub fn new(base: Base, start: usize, layout: &Layout, dtype: DType) -> Place {
         let first = layout.offset.wrapping_mul(dtype.size());
         let operand = Operand::new(0, dtype, &layout.shape, &layout.strides);
         Place { base, start: start.wrapping_add(first), operand }
+    }
+
+    /// Whether its elements are next to each other.
+    pub fn is_row(&self) -> bool {
+        self.operand.is_dense()
     }
 
     fn operand(&self, bases: &Addresses) -> Operand {
@@ -126,7 +159,16 @@ impl Prepared {
             at: s.at,
         };
         let steps = code.steps.iter().map(step).collect();
-        Ok(Prepared { gpu: gpu.clone(), planned: planned.clone(), code, steps })
+        let program = planned.program();
+        let written = |i: usize| program.updates.iter().any(|&(_, input)| input == i);
+        let bytes = |&v: &Var| program.spec(v).bytes();
+        let read = program.inputs.iter().enumerate();
+        let read = read.map(|(i, v)| (!written(i)).then(|| bytes(v)));
+        let fresh = |k: usize| planned.fresh().iter().any(|output| output.0 == k);
+        let made = program.outputs.iter().enumerate();
+        let made = made.map(|(k, v)| fresh(k).then(|| bytes(v)));
+        let staging = [Staging::new(gpu, read), Staging::new(gpu, made)];
+        Ok(Prepared { gpu: gpu.clone(), planned: planned.clone(), code, steps, staging })
     }
 }
 
@@ -140,25 +182,48 @@ impl DeviceProgram for Prepared {
         for (&(k, _), &at) in self.planned.fresh().iter().zip(memory.outputs) {
             outputs[k] = at;
         }
-        let bases = Addresses {
+        let mut bases = Addresses {
             arena: memory.arena,
             constants: self.code.constants,
             inputs: memory.inputs.iter().map(|&(at, start)| at + start as u64).collect(),
             outputs,
         };
         match step {
+            None if self.code.may_have_graphs() => {
+                let [arguments, results] = &mut self.staging;
+                arguments.arguments(&mut bases.inputs)?;
+                results.results(&mut bases.outputs)?;
+                self.code.run(&bases)?;
+                results.deliver()
+            }
             None => self.code.run(&bases),
             // A collective is waited for at once.
-            Some(n) => self.code.steps[n].run(&self.gpu, &bases, &mut self.code.flights()),
+            Some(n) => {
+                let mut running = self.code.begin();
+                self.code.steps[n].run(&self.gpu, &bases, &mut running)?;
+                running.updates.flush(&self.gpu)
+            }
         }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let mut notes = self.code.notes();
+        let [arguments, results] = [0, 1].map(|k| self.staging[k].copied());
+        if arguments + results > 0 {
+            notes.push(format!(
+                "copied to and from fixed addresses: {arguments} arguments, {results} results"
+            ));
+        }
+        notes
     }
 }
 
 impl Code {
-    fn new(gpu: &Arc<Gpu>, program: &Program, plan: &Plan) -> Result<Code> {
+    pub fn new(gpu: &Arc<Gpu>, program: &Program, plan: &Plan) -> Result<Code> {
         let (held, bytes) = held_copies(program, plan);
         let constants = if bytes > 0 { gpu.alloc(bytes)? } else { 0 };
-        let mut code = Code { steps: Vec::new(), flights: 0, constants, gpu: gpu.clone() };
+        let (steps, parts) = (Vec::new(), Mutex::default());
+        let mut code = Code { steps, parts, flights: 0, constants, gpu: gpu.clone() };
         let compiler = Compiler { gpu, program, plan, held };
         for (e, equation) in program.equations.iter().enumerate() {
             if let Op::Literal { dtype, .. } = &equation.op {
@@ -171,19 +236,109 @@ impl Code {
         }
         compiler.moves(&mut code.steps);
         code.flights = program.equations.iter().filter(|e| is_started(&e.op)).count();
+        let alone = (0..code.steps.len()).filter(|&n| !code.steps[n].may_be_captured());
+        code.parts = Mutex::new(parts_between(0..code.steps.len(), alone.collect()));
         Ok(code)
     }
 
-    fn flights(&self) -> Flights {
-        std::iter::repeat_with(|| None).take(self.flights).collect()
+    fn begin(&self) -> Running {
+        let flights = std::iter::repeat_with(|| None).take(self.flights).collect();
+        Running { flights, updates: Updates::default() }
+    }
+
+    /// Whether several steps may become one launch.
+    fn may_have_graphs(&self) -> bool {
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        parts.iter().any(|part| part.graphs.is_some() && part.steps.len() > 1)
     }
 
     fn run(&self, bases: &Addresses) -> Result<()> {
-        let mut flights = self.flights();
-        self.steps.iter().try_for_each(|step| step.run(&self.gpu, bases, &mut flights))?;
-        // Steps of optimisers that wait belong to this run.
-        self.gpu.enter();
+        let mut running = self.begin();
+        let (gpu, steps) = (&self.gpu, &self.steps);
+        // A profile times steps one by one; a program inside one that is captured is a part of it.
+        if gpu.profile.is_on() || captures_into().is_some() {
+            steps.iter().try_for_each(|step| step.run(gpu, bases, &mut running))?;
+            return running.updates.flush(gpu);
+        }
+        let mut parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut at = 0;
+        while let Some(part) = parts.get_mut(at) {
+            let range = part.steps.clone();
+            let mut run = |n: usize| {
+                steps[n].run(gpu, bases, &mut running)?;
+                match n + 1 == range.end {
+                    true => running.updates.flush(gpu),
+                    false => Ok(()),
+                }
+            };
+            let ran = match &mut part.graphs {
+                Some(graphs) => graphs.run(gpu, &bases.key(), range.clone(), &mut run)?,
+                None => range.clone().try_for_each(run).map(|()| Ran::Plainly)?,
+            };
+            match ran {
+                Ran::Replayed | Ran::Plainly => at += 1,
+                // Nothing of the part has run: again, with this step by itself.
+                Ran::Refused(step) => {
+                    parts.splice(at..=at, parts_between(range, vec![step]));
+                }
+            }
+        }
         Ok(())
+    }
+
+    /// How it is launched, for reports.
+    fn notes(&self) -> Vec<String> {
+        let mut notes = Vec::new();
+        let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
+        for part in parts.iter() {
+            let steps = part.steps.len();
+            notes.push(match &part.graphs {
+                None => {
+                    let names: Vec<&str> =
+                        self.steps[part.steps.clone()].iter().map(CodeStep::name).collect();
+                    format!("by itself, as it cannot be captured: {}", names.join(", "))
+                }
+                Some(graphs) => match graphs.nodes() {
+                    None => format!("{steps} steps, launched one by one so far"),
+                    Some(nodes) => format!(
+                        "{steps} steps as a CUDA graph of {nodes} nodes, captured {} times, \
+                         launched {} times",
+                        graphs.captured, graphs.replayed
+                    ),
+                },
+            });
+        }
+        for step in &self.steps {
+            let Action::Flow(flow) = &step.action else { continue };
+            for (n, code) in flow.codes.iter().enumerate() {
+                let name = flow.flow.name();
+                notes
+                    .extend(code.notes().iter().map(|note| format!("{name}, program {n}: {note}")));
+            }
+        }
+        notes
+    }
+}
+
+/// Parts between steps that run by themselves.
+fn parts_between(steps: Range<usize>, alone: Vec<usize>) -> Vec<Part> {
+    let (mut parts, mut start) = (Vec::new(), steps.start);
+    for next in alone.into_iter().chain([steps.end]) {
+        if start < next {
+            parts.push(Part { steps: start..next, graphs: Some(Graphs::default()) });
+        }
+        if next < steps.end {
+            parts.push(Part { steps: next..next + 1, graphs: None });
+        }
+        start = next + 1;
+    }
+    parts
+}
+
+impl Addresses {
+    fn key(&self) -> SmallVec<[u64; 16]> {
+        let first = [self.arena, self.constants];
+        first.iter().chain(&self.inputs).chain(&self.outputs).copied().collect()
     }
 }
 
@@ -193,35 +348,63 @@ impl CodeStep {
             Action::Op(op) => op.name(),
             Action::Region(..) => "region",
             Action::AddProduct => "dot_add",
+            Action::WideProduct => "dot_region",
             Action::Flow(flow) => flow.flow.name(),
             Action::Start(of, _) => of.collective.name(),
             Action::Wait(_) => "wait",
         }
     }
 
-    fn run(&self, gpu: &Arc<Gpu>, bases: &Addresses, flights: &mut Flights) -> Result<()> {
+    /// Whether it may be a part of a CUDA graph. A loop whose condition is read on the host, and
+    /// collectives, which the host agrees on with other workers, are not; what else is not is found
+    /// by trying.
+    fn may_be_captured(&self) -> bool {
+        match &self.action {
+            Action::Op(_) | Action::Region(..) => true,
+            Action::AddProduct | Action::WideProduct => true,
+            Action::Start(..) | Action::Wait(_) => false,
+            Action::Flow(flow) => match &*flow.flow {
+                Flow::Cond { .. } | Flow::While { .. } => false,
+                // Unrolled.
+                Flow::Scan(scan) => {
+                    let inside: usize = flow.codes.iter().map(|code| code.steps.len()).sum();
+                    scan.length.saturating_mul(inside) <= MOST_UNROLLED
+                        && flow
+                            .codes
+                            .iter()
+                            .all(|code| code.steps.iter().all(CodeStep::may_be_captured))
+                }
+            },
+        }
+    }
+
+    fn run(&self, gpu: &Arc<Gpu>, bases: &Addresses, running: &mut Running) -> Result<()> {
         let operands =
             |all: &[Place]| all.iter().map(|place| place.operand(bases)).collect::<Vec<_>>();
         let (x, out) = (operands(&self.inputs), operands(&self.outputs));
+        // Steps of optimisers wait for those that follow.
         if let Action::Op(Op::Fused(of)) = &self.action
-            && gpu.defer_update(*of, &x, &out, self.at)
+            && let Some(how) = How::of(*of)
+            && running.updates.add(gpu, how, &x, &out, self.at)?
         {
             return Ok(());
         }
+        running.updates.flush(gpu)?;
         let what = Described { kernel: self.name(), inputs: &x, outputs: &out, at: self.at };
         let mut run = || match &self.action {
             Action::Op(op) => ops::run(gpu, op, &x, &out, self.at),
             Action::Region(region, values) => region_loop(gpu, region, values, &x, &out),
             Action::AddProduct => product::dot(gpu, &x[0], &x[1], &out[0], true),
+            Action::WideProduct => product::dot_with_bias(gpu, &x[0], &x[1], &out[0], x.get(2)),
             Action::Flow(flow) => flow.run(gpu, &x, &out, bases),
             Action::Start(of, number) => match nccl::start(gpu, of, &x[0], &out[0])? {
                 Some(flight) => {
-                    flights[*number] = Some(flight);
+                    running.flights[*number] = Some(flight);
                     Ok(())
                 }
                 None => ops::run(gpu, &Op::Collective(of.clone()), &x, &out, self.at),
             },
-            Action::Wait(number) => match flights[*number].take() {
+            Action::Wait(number) => match running.flights[*number].take() {
                 Some(mut flight) => flight.wait(),
                 None => Ok(()),
             },
@@ -243,11 +426,11 @@ impl CodeStep {
     }
 }
 
-fn is_started(op: &Op) -> bool {
+pub(crate) fn is_started(op: &Op) -> bool {
     matches!(op, Op::Collective(of) if of.started)
 }
 
-fn region_loop(
+pub(crate) fn region_loop(
     gpu: &Gpu,
     region: &Region,
     values: &[Value],
@@ -266,8 +449,9 @@ fn region_loop(
             inputs[*key] = x[*key].seen(&region.shape, &none);
         }
     }
-    let outputs: Vec<(usize, Operand)> =
-        region.outputs.iter().copied().zip(out.iter().cloned()).collect();
+    let results = region.outputs.iter().chain(&region.columns).copied();
+    let mut outputs: Vec<(usize, Operand)> = results.zip(out.iter().cloned()).collect();
+    let columns = outputs.split_off(region.outputs.len());
     let of = Loop {
         shape: &region.shape,
         inner: region.inner,
@@ -277,213 +461,7 @@ fn region_loop(
         outputs: &outputs,
         immediate: 0,
     };
-    of.run(gpu)
-}
-
-/// Turns equations and their plan into steps.
-struct Compiler<'a> {
-    gpu: &'a Arc<Gpu>,
-    program: &'a Program,
-    plan: &'a Plan,
-    held: Vec<HeldCopy>,
-}
-
-/// A dense copy of operand `k` of equation `e`, from this byte of the constants on.
-struct HeldCopy {
-    e: usize,
-    k: usize,
-    start: usize,
-}
-
-/// Steps of optimisers take dense operands. Where one is not, memory for a copy is allocated with
-/// the constants: in the middle of a run there may be none left, when other parameters have been
-/// written. Also the bytes of both.
-fn held_copies(program: &Program, plan: &Plan) -> (Vec<HeldCopy>, usize) {
-    let (mut held, mut bytes) = (Vec::new(), plan.constants);
-    for (e, equation) in program.equations.iter().enumerate() {
-        if !matches!(equation.op, Op::Fused(of) if of.updates()) {
-            continue;
-        }
-        for (k, v) in equation.inputs.iter().enumerate() {
-            if !plan.locations[v.index()].layout.is_dense() {
-                let start = bytes.next_multiple_of(256);
-                held.push(HeldCopy { e, k, start });
-                bytes = start + program.spec(*v).bytes();
-            }
-        }
-    }
-    (held, bytes)
-}
-
-impl Compiler<'_> {
-    fn place(&self, v: Var) -> Place {
-        let Location { base, start, layout } = &self.plan.locations[v.index()];
-        Place::new(*base, *start, layout, self.program.spec(v).dtype)
-    }
-
-    /// The number of the collective that has this result.
-    fn flight(&self, v: Var) -> Option<usize> {
-        let mut started = self.program.equations.iter().filter(|e| is_started(&e.op));
-        started.position(|e| e.outputs[0] == v)
-    }
-
-    /// Dense memory in the arena.
-    fn in_arena(&self, start: usize, spec: &Spec) -> Place {
-        Place::new(Base::Arena, start, &Layout::dense(spec.shape.clone()), spec.dtype)
-    }
-
-    fn scratch(&self, e: usize, role: ScratchRole) -> Option<usize> {
-        self.plan.scratch[e].iter().find(|s| s.role == role).map(|s| s.start)
-    }
-
-    fn equation(&self, e: usize, steps: &mut Vec<CodeStep>) -> Result<()> {
-        let equation = &self.program.equations[e];
-        let at = equation.at;
-        let inputs: Vec<Place> = equation.inputs.iter().map(|&v| self.place(v)).collect();
-        let outputs: Vec<Place> = equation.outputs.iter().map(|&v| self.place(v)).collect();
-        let step = |action, inputs, outputs| CodeStep { equation: e, action, inputs, outputs, at };
-        match &equation.op {
-            Op::View(view) => {
-                let layout = &self.plan.locations[equation.inputs[0].index()].layout;
-                if layout.view(view).is_none() {
-                    steps.push(step(Action::Op(equation.op.clone()), inputs, outputs));
-                }
-            }
-            // It has the slot of its operand, and steps run in the order of equations.
-            Op::After => {}
-            Op::Wait => {
-                if let Some(number) = self.flight(equation.inputs[0]) {
-                    steps.push(step(Action::Wait(number), Vec::new(), Vec::new()));
-                }
-            }
-            Op::Collective(of) if of.started => {
-                if let Some(number) = self.flight(equation.outputs[0]) {
-                    steps.push(step(Action::Start(of.clone(), number), inputs, outputs));
-                }
-            }
-            Op::Region(region) => {
-                let (inputs, region) = self.loads(e, region, 0, steps);
-                let values = region.values()?;
-                steps.push(step(Action::Region(region, values), inputs, outputs));
-            }
-            Op::DotRegion(region) => {
-                let matrices = inputs[..2].to_vec();
-                if let Some(ProductLocation::Added(_)) = self.plan.products[e] {
-                    steps.push(step(Action::AddProduct, matrices, outputs));
-                    return Ok(());
-                }
-                let spec = &region.inputs[0].spec;
-                let product = match self.plan.products[e] {
-                    Some(ProductLocation::InResult(j)) => {
-                        let mut product = outputs[j].clone();
-                        product.operand = Operand::dense(0, spec.dtype, &spec.shape);
-                        product
-                    }
-                    _ => self.in_arena(self.scratch(e, ScratchRole::Product).unwrap_or(0), spec),
-                };
-                steps.push(step(Action::Op(Op::Dot), matrices, vec![product.clone()]));
-                let (rest, region) = self.loads(e, region, 2, steps);
-                let values = region.values()?;
-                let inputs = std::iter::once(product).chain(rest).collect();
-                steps.push(step(Action::Region(region, values), inputs, outputs));
-            }
-            Op::Flow(flow) => {
-                let programs = equation.op.structure().map_or(Vec::new(), |s| s.programs());
-                let mut codes = Vec::new();
-                for (program, plan) in programs.into_iter().zip(&self.plan.inner[e]) {
-                    codes.push(Code::new(self.gpu, program, plan)?);
-                }
-                let code = FlowCode {
-                    flow: flow.clone(),
-                    codes,
-                    arena: self.scratch(e, ScratchRole::Inner).unwrap_or(0),
-                    condition: self.scratch(e, ScratchRole::Test).unwrap_or(0),
-                };
-                steps.push(step(Action::Flow(Box::new(code)), inputs, outputs));
-            }
-            op => {
-                let mut inputs = inputs;
-                for copy in self.held.iter().filter(|copy| copy.e == e) {
-                    let spec = self.program.spec(equation.inputs[copy.k]);
-                    let layout = Layout::dense(spec.shape.clone());
-                    let dense = Place::new(Base::Constants, copy.start, &layout, spec.dtype);
-                    let from = std::mem::replace(&mut inputs[copy.k], dense.clone());
-                    steps.push(step(Action::Op(Op::Copy), vec![from], vec![dense]));
-                }
-                steps.push(step(Action::Op(op.clone()), inputs, outputs));
-            }
-        }
-        Ok(())
-    }
-
-    /// The operands of a region from number `first` on, and the region that takes them: where they
-    /// are, if the region can express their layout, or copied to be dense.
-    fn loads(
-        &self,
-        e: usize,
-        region: &Arc<Region>,
-        first: usize,
-        steps: &mut Vec<CodeStep>,
-    ) -> (Vec<Place>, Arc<Region>) {
-        let equation = &self.program.equations[e];
-        let (mut places, mut region) = (Vec::new(), region.clone());
-        for (k, &v) in equation.inputs.iter().enumerate().skip(first) {
-            let place = self.place(v);
-            if let Some((_, layout)) = self.plan.loads[e].iter().find(|load| load.0 == k) {
-                let Location { base, start, .. } = self.plan.locations[v.index()];
-                let number = if first == 0 { k } else { k - 1 };
-                Arc::make_mut(&mut region).inputs[number].layout = layout.clone();
-                let whole = Layout::dense([1].as_slice().into());
-                places.push(Place::new(base, start, &whole, place.operand.dtype));
-                continue;
-            }
-            places.push(match self.scratch(e, ScratchRole::Dense(k)) {
-                None => place,
-                Some(start) => {
-                    let dense = self.in_arena(start, self.program.spec(v));
-                    steps.push(CodeStep {
-                        equation: e,
-                        action: Action::Op(Op::Copy),
-                        inputs: vec![place],
-                        outputs: vec![dense.clone()],
-                        at: equation.at,
-                    });
-                    dense
-                }
-            });
-        }
-        (places, region)
-    }
-
-    /// Copies at the end: to outputs, then to temporaries, then to inputs.
-    fn moves(&self, steps: &mut Vec<CodeStep>) {
-        let mut copy = |from: Place, to: Place| {
-            steps.push(CodeStep {
-                equation: self.program.equations.len(),
-                action: Action::Op(Op::Copy),
-                inputs: vec![from],
-                outputs: vec![to],
-                at: None,
-            });
-        };
-        let to = |m: &Move| {
-            let spec = self.program.spec(m.var);
-            Place::new(m.to, 0, &Layout::dense(spec.shape.clone()), spec.dtype)
-        };
-        let waits = |start: usize, v: Var| self.in_arena(start, self.program.spec(v));
-        let outward = |m: &&Move| matches!(m.to, Base::Output(_));
-        let moves = &self.plan.moves;
-        moves.iter().filter(outward).for_each(|m| copy(self.place(m.var), to(m)));
-        for m in moves {
-            if let Some(start) = m.via {
-                copy(self.place(m.var), waits(start, m.var));
-            }
-        }
-        for m in moves.iter().filter(|m| !outward(m)) {
-            let from = m.via.map_or_else(|| self.place(m.var), |start| waits(start, m.var));
-            copy(from, to(m));
-        }
-    }
+    of.run_region(gpu, &columns)
 }
 
 impl FlowCode {

@@ -139,7 +139,7 @@ impl Writer<'_> {
                 for &j in &element_outputs {
                     let (k, v) = (inputs + j, self.of.outputs[j]);
                     let kind = element(self.dtype(k));
-                    writeln!(out, "    store((({kind}*)p.p[{k}])[b{k} + i{k}], v{v});")?;
+                    writeln!(out, "    put((({kind}*)p.p[{k}])[b{k} + i{k}], v{v});")?;
                 }
                 Ok(())
             })?;
@@ -149,7 +149,7 @@ impl Writer<'_> {
             for j in row_outputs {
                 let (k, v) = (inputs + j, self.of.outputs[j]);
                 let kind = element(self.dtype(k));
-                writeln!(out, "    store((({kind}*)p.p[{k}])[b{k}], v{v});")?;
+                writeln!(out, "    put((({kind}*)p.p[{k}])[b{k}], v{v});")?;
             }
             writeln!(out, "  }}")?;
         }

@@ -137,7 +137,21 @@ fn rows_in_registers_compile() {
         for threads in [32, 128, 1024] {
             for columns in [SmallVec::new(), smallvec![1, 4]] {
                 let vector = 16 / dtype.size() as u32;
-                let held = Held { outer: 2, threads, vector, count: 2, single: 2, columns };
+                let loops = !columns.is_empty();
+                let block = if threads > 32 { threads } else { 128 };
+                let held = Held {
+                    outer: 2,
+                    threads,
+                    vector,
+                    count: 2,
+                    full: threads == 32,
+                    single: 2,
+                    still: 0,
+                    ahead: threads < 1024,
+                    columns,
+                    block,
+                    resident: u32::from(loops),
+                };
                 let of = LoopText {
                     body: SmallVec::clone(&body),
                     inputs: smallvec![dtype, wide],
@@ -244,8 +258,38 @@ fn steps_of_optimisers_compile() {
 
 #[test]
 fn sums_of_columns_compile() {
-    for (dtype, result) in [(DType::F32, DType::BF16), (DType::F64, DType::F64)] {
-        compiles("columns", &crate::loops::columns_text(dtype, result));
+    for dtypes in [&[DType::F32, DType::BF16, DType::F32][..], &[DType::F64, DType::F64]] {
+        compiles("columns", &crate::registers::columns_text(dtypes));
+    }
+}
+
+#[test]
+fn windows_compile() {
+    let names = ["COLUMNS", "FOLD", "POOL", "SPREAD", "TAKE", "GIVE"];
+    for name in names {
+        for dtype in [DType::F32, DType::BF16, DType::F64] {
+            for wide in [false, true] {
+                let more = "#define FILTER 0\n";
+                compiles(name, &crate::window::text(name, dtype, more, wide));
+            }
+        }
+    }
+    compiles("argmax", &crate::window::text("POOL", DType::I32, "#define ARGMAX", false));
+}
+
+#[test]
+fn batch_norm_compiles() {
+    use DType::{BF16, F16, F32, F64};
+    let names = ["STATISTICS", "MERGE_STATISTICS", "NORMALISE", "SUMS", "MERGE_SUMS", "SLOPES"];
+    let dtypes = [[BF16, F32, F32], [F32; 3], [F16; 3], [F64; 3]];
+    for name in names {
+        for of in dtypes {
+            for flags in [[0, 1, 0], [0, 0, 1], [1, 1, 0]] {
+                for vector in [1, 16 / of[0].size()] {
+                    compiles(name, &crate::batch_norm::text(name, of, flags, vector));
+                }
+            }
+        }
     }
 }
 
@@ -268,7 +312,7 @@ fn kernels_over_matrices_compile() {
 fn transposes_compile() {
     for size in [2, 4, 8] {
         for (load, store) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
-            compiles("transpose", &crate::dnn_conv::text(size, load, store));
+            compiles("transpose", &crate::transpose::text(size, load, store));
         }
     }
 }

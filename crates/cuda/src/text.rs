@@ -70,23 +70,26 @@ pub(crate) enum Form {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Held {
     pub outer: u32,
-    /// Threads of a row.
+    /// Threads of a row: a warp, or the block.
     pub threads: u32,
     /// Elements of a vector.
     pub vector: u32,
     /// Vectors of a thread.
     pub count: u32,
+    /// The threads' vectors are the row, so that none is beyond its end.
+    pub full: bool,
     /// Bit `k`: operand `k` is constant along the row.
     pub single: u64,
-    /// Values whose sums over the rows are results too, as shares of groups of rows.
+    /// Bit `k`: operand `k` is the same for all rows. Used where a group takes several.
+    pub still: u64,
+    /// The next row is loaded while one is computed. Used where a group takes several.
+    pub ahead: bool,
+    /// Values whose sums over the rows are results too, as shares of blocks.
     pub columns: SmallVec<[usize; 2]>,
-}
-
-impl Held {
     /// Threads of a block.
-    pub fn block(&self) -> u32 {
-        if self.threads > 32 { self.threads } else { 256 }
-    }
+    pub block: u32,
+    /// As many blocks must fit on a multiprocessor (0: as many as do).
+    pub resident: u32,
 }
 
 /// The struct of an element in memory.
@@ -154,6 +157,12 @@ fn is_special(op: &Op) -> bool {
     }
 }
 
+/// Whether the prelude has a shorter form of a function, `l_exp`, for a dtype of few bits.
+fn is_low(kind: &str, name: &str, dtype: DType) -> bool {
+    matches!(dtype, DType::BF16 | DType::F16)
+        && PRELUDE.contains(&format!("FN float {kind}_{name}("))
+}
+
 /// The value of a pointwise op, rounded to its dtype.
 fn point(op: &Op, x: &[String], from: DType, to: DType) -> String {
     let two = |name: &str| format!("{name}({}, {})", x[0], x[1]);
@@ -167,9 +176,13 @@ fn point(op: &Op, x: &[String], from: DType, to: DType) -> String {
                 }
                 _ => f.name(),
             };
-            (format!("u_{name}({})", x[0]), f.is_exact())
+            let low = if is_low("l", name, to) { "l" } else { "u" };
+            (format!("{low}_{name}({})", x[0]), f.is_exact())
         }
-        Pointwise::UnaryVjp(f) => (two(&format!("v_{}", f.name())), false),
+        Pointwise::UnaryVjp(f) => {
+            let low = if is_low("lv", f.name(), to) { "lv" } else { "v" };
+            (two(&format!("{low}_{}", f.name())), false)
+        }
         Pointwise::Binary(f) => (two(&format!("b_{}", f.name())), f.is_exact()),
         Pointwise::Compare(how) => {
             let sign = match how {
@@ -261,10 +274,17 @@ impl Writer<'_> {
             Form::Flat { .. } => (0, THREADS as u32),
             Form::Strided { rank, .. } => (*rank, THREADS as u32),
             Form::Rows { outer, inner, threads, .. } => (outer + inner, (*threads).max(256)),
-            Form::Held(held) => (held.outer, held.block()),
+            Form::Held(held) => (held.outer, held.block),
         };
         self.parameters(out, axes)?;
-        writeln!(out, "extern \"C\" __global__ void __launch_bounds__({block}) k(P p) {{")?;
+        let resident = match &self.of.form {
+            Form::Held(Held { resident: n @ 1.., .. }) => format!(", {n}"),
+            Form::Held(_) | Form::Flat { .. } | Form::Strided { .. } | Form::Rows { .. } => {
+                String::new()
+            }
+        };
+        let bounds = format!("__launch_bounds__({block}{resident})");
+        writeln!(out, "extern \"C\" __global__ void {bounds} k(P p) {{")?;
         for (k, inst) in self.of.body.iter().enumerate() {
             if let Inst::Random(_, key, _) = inst {
                 writeln!(
@@ -314,7 +334,7 @@ impl Writer<'_> {
         element_code(out)?;
         for (j, v) in self.of.outputs.iter().enumerate() {
             let k = inputs + j;
-            writeln!(out, "    store((({}*)p.p[{k}])[at], v{v});", element(self.dtype(k)))?;
+            writeln!(out, "    put((({}*)p.p[{k}])[at], v{v});", element(self.dtype(k)))?;
         }
         writeln!(out, "  }}")
     }
@@ -345,7 +365,7 @@ impl Writer<'_> {
         }
         self.instructions(out, &self.needed(&self.of.outputs, None), None)?;
         for (j, v) in self.of.outputs.iter().enumerate() {
-            writeln!(out, "      store(a{}.e[j], v{v});", inputs + j)?;
+            writeln!(out, "      put(a{}.e[j], v{v});", inputs + j)?;
         }
         writeln!(out, "    }}")?;
         for k in inputs..self.operands() {
@@ -431,7 +451,7 @@ impl Writer<'_> {
         self.instructions(out, &self.needed(&self.of.outputs, None), None)?;
         for (j, v) in self.of.outputs.iter().enumerate() {
             let k = self.of.inputs.len() + j;
-            writeln!(out, "    store((({}*)p.p[{k}])[o{k}], v{v});", element(self.dtype(k)))?;
+            writeln!(out, "    put((({}*)p.p[{k}])[o{k}], v{v});", element(self.dtype(k)))?;
         }
         Ok(())
     }

@@ -77,6 +77,7 @@ impl Gpu {
 
     /// Copies bytes to the device. They may change when this returns.
     pub fn upload(&self, from: &[u8], to: DevicePtr) -> Result<()> {
+        self.refuse_capture("upload")?;
         self.enter();
         if from.is_empty() {
             return Ok(());
@@ -103,6 +104,7 @@ impl Gpu {
 
     /// Waits for the queue and copies bytes to the host.
     pub fn download(&self, from: DevicePtr, to: &mut [u8]) -> Result<()> {
+        self.refuse_capture("download")?;
         self.enter();
         if to.len() < LARGE {
             if !to.is_empty() {

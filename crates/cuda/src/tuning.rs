@@ -1,6 +1,7 @@
 //! The fastest of several ways to do the same work on a device, by measuring.
 
 use crate::gpu::{Gpu, Handle};
+use crate::graph::captures_into;
 use pullback_ir::Result;
 use std::ptr::null_mut;
 
@@ -45,10 +46,7 @@ impl<'a> Stopwatch<'a> {
     /// `None` while the stream is being captured, when nothing can be measured.
     pub fn new(gpu: &'a Gpu) -> Option<Stopwatch<'a>> {
         gpu.enter();
-        let mut capturing = 0;
-        // SAFETY: writes one integer; the stream lives as long as the process.
-        let code = unsafe { (gpu.driver.cuStreamIsCapturing)(gpu.stream.0, &mut capturing) };
-        if code != 0 || capturing != 0 {
+        if captures_into().is_some() {
             return None;
         }
         let mut watch = Stopwatch { gpu, events: [Handle(null_mut()); 2] };

@@ -45,17 +45,22 @@ impl Sizes {
         (name, variant, more): (&'static str, u32, &str),
         from: &Operand,
         to: &Operand,
+        places: u64,
     ) -> Result<()> {
         let count = to.len();
         if count == 0 {
             return Ok(());
         }
-        let key = Key::Named(name, smallvec![from.dtype], smallvec![variant]);
-        let kernel = gpu.kernels.get(gpu, &key, || {
-            let (e, c) = (element(from.dtype), compute(from.dtype));
-            format!("{PRELUDE}#define {name}\ntypedef {e} E;\ntypedef {c} C;\n{more}\n{TEXT}")
-        })?;
-        let mut words: SmallVec<[u64; 48]> = smallvec![from.at, to.at, count as u64];
+        // What is counted, and windows beyond the ends of axes, must fit into 31 bits.
+        let far = |w: &Window| {
+            let reach = w.size.saturating_mul(w.dilation).saturating_add(w.stride);
+            reach.saturating_add(w.before.unsigned_abs())
+        };
+        let reach = self.windows.iter().map(far).max().unwrap_or(0);
+        let wide = count.max(from.len()).saturating_add(reach) >= 1 << 31;
+        let key = Key::Named(name, smallvec![from.dtype], smallvec![variant, u32::from(wide)]);
+        let kernel = gpu.kernels.get(gpu, &key, || text(name, from.dtype, more, wide))?;
+        let mut words: SmallVec<[u64; 48]> = smallvec![from.at, to.at, places, count as u64];
         words.extend([self.n, self.c].map(|n| n as u64));
         words.extend(self.x.map(|n| n as u64));
         words.extend(self.y.map(|n| n as u64));
@@ -97,6 +102,12 @@ pub(crate) fn own_conv(
     out: &Operand,
 ) -> Result<()> {
     let dtype = out.dtype;
+    if !out.is_dense() {
+        let memory = gpu.scratch(out.bytes())?;
+        let made = Operand::dense(memory.at, dtype, &out.shape);
+        own_conv(gpu, conv, a, b, &made)?;
+        return copy(gpu, &made, out);
+    }
     let groups = conv.groups;
     let mut windows = [WHOLE; AXES];
     windows[AXES - conv.windows.len()..].copy_from_slice(&conv.windows);
@@ -140,7 +151,7 @@ pub(crate) fn own_conv(
     match conv.role {
         Role::Forward => {
             let columns = Operand::dense(memory.at, dtype, &[n, groups, width, places]);
-            sizes.launch(gpu, ("COLUMNS", 0, "#define FILTER 0"), x, &columns)?;
+            sizes.launch(gpu, ("COLUMNS", 0, "#define FILTER 0"), x, &columns, 0)?;
             let (w, _held) = dense(w)?;
             let w = grouped(&w, &[groups, o, width]).repeated(0, n);
             dot(gpu, &w, &columns, &grouped(y, &[n, groups, o, places]), false)
@@ -151,11 +162,11 @@ pub(crate) fn own_conv(
             let w = grouped(&w, &[groups, o, width]).repeated(0, n).permuted(&[0, 1, 3, 2]);
             dot(gpu, &w, &grouped(&y, &[n, groups, o, places]), &columns, false)?;
             let columns = columns.seen(&[n, channels, 1], &[1, 1, 1]);
-            sizes.launch(gpu, ("FOLD", 0, ""), &columns, x)
+            sizes.launch(gpu, ("FOLD", 0, ""), &columns, x, 0)
         }
         Role::Filter => {
             let columns = Operand::dense(memory.at, dtype, &[groups, width, n * places]);
-            sizes.launch(gpu, ("COLUMNS", 1, "#define FILTER 1"), x, &columns)?;
+            sizes.launch(gpu, ("COLUMNS", 1, "#define FILTER 1"), x, &columns, 0)?;
             // y [n, g·o, p…] as [g, o, n·p].
             let moved = gpu.scratch(y.bytes())?;
             let rank = y.shape.len();
@@ -170,21 +181,37 @@ pub(crate) fn own_conv(
 }
 
 /// Runs a pooling of up to three spatial axes. What is before them is batch.
-pub(crate) fn pool(gpu: &Gpu, pool: &Pool, x: &Operand, out: &Operand) -> Result<()> {
+/// Some kinds take positions beside the array.
+pub(crate) fn pool(gpu: &Gpu, pool: &Pool, x: &[Operand], out: &Operand) -> Result<()> {
+    let (x, places) = (&x[0], x.get(1));
+    let held;
+    let places = match places {
+        Some(places) if !places.is_dense() => {
+            held = gpu.scratch(places.bytes())?;
+            copy(gpu, places, &Operand::dense(held.at, places.dtype, &places.shape))?;
+            held.at
+        }
+        Some(places) => places.at,
+        None => 0,
+    };
     let spatial = pool.frames.len();
     let before = x.shape.len() - spatial;
-    // Two axes before the spatial ones; a dense copy if there are more.
+    // Two axes before the spatial ones.
     let memory;
+    let batched = |at: u64| {
+        let batch = element_count(&x.shape[..before]);
+        let shape: Vec<usize> =
+            [batch, 1].into_iter().chain(x.shape[before..].iter().copied()).collect();
+        Operand::dense(at, x.dtype, &shape)
+    };
     let dense = match before {
         2 => x.clone(),
+        1 => x.repeated(1, 1),
+        _ if x.is_dense() => batched(x.at),
         _ => {
             memory = gpu.scratch(x.bytes())?;
-            let to = Operand::dense(memory.at, x.dtype, &x.shape);
-            copy(gpu, x, &to)?;
-            let batch = element_count(&x.shape[..before]);
-            let shape: Vec<usize> =
-                [batch, 1].into_iter().chain(x.shape[before..].iter().copied()).collect();
-            Operand::dense(to.at, x.dtype, &shape)
+            copy(gpu, x, &Operand::dense(memory.at, x.dtype, &x.shape))?;
+            batched(memory.at)
         }
     };
     let (mut windows, mut even) = ([WHOLE; AXES], [false; AXES]);
@@ -199,12 +226,23 @@ pub(crate) fn pool(gpu: &Gpu, pool: &Pool, x: &Operand, out: &Operand) -> Result
     let (n, c) = (dense.shape[0], dense.shape[1]);
     let sizes = |x, y| Sizes { n, c, x, y, windows, even };
     match pool.kind {
-        Pooling::Sum => sizes(inner, outer).launch(gpu, ("POOL", 0, ""), &dense, out),
+        Pooling::Sum => sizes(inner, outer).launch(gpu, ("POOL", 0, ""), &dense, out, 0),
         Pooling::ArgMax => {
-            sizes(inner, outer).launch(gpu, ("POOL", 1, "#define ARGMAX"), &dense, out)
+            sizes(inner, outer).launch(gpu, ("POOL", 1, "#define ARGMAX"), &dense, out, 0)
         }
-        Pooling::Spread(_) => sizes(outer, inner).launch(gpu, ("SPREAD", 0, ""), &dense, out),
+        Pooling::Spread(_) => sizes(outer, inner).launch(gpu, ("SPREAD", 0, ""), &dense, out, 0),
+        Pooling::Take => sizes(inner, outer).launch(gpu, ("TAKE", 0, ""), &dense, out, places),
+        Pooling::Give(_) => sizes(outer, inner).launch(gpu, ("GIVE", 0, ""), &dense, out, places),
     }
+}
+
+pub(crate) fn text(name: &str, dtype: DType, more: &str, wide: bool) -> String {
+    let (e, c) = (element(dtype), compute(dtype));
+    let wide = u32::from(wide);
+    format!(
+        "{PRELUDE}#define {name}\ntypedef {e} E;\ntypedef {c} C;\n#define WIDE {wide}\n\
+         {more}\n{TEXT}"
+    )
 }
 
 /// Whether there are kernels for it.

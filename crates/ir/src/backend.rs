@@ -267,6 +267,11 @@ pub trait DeviceProgram: Send + Sync {
     /// Its kernel calls, in order.
     fn steps(&self) -> &[Step];
 
+    /// How it is run, a line each, for reports.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Runs it, or a single step of it, on memory that fits its plan.
     ///
     /// # Errors

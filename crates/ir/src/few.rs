@@ -64,7 +64,7 @@ impl<T: Copy + Default> Few<T> {
     }
 
     /// Makes this a copy of another list, where it is.
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, other: &Few<T>) {
         (self.len, self.items) = (other.len, other.items);
         if other.heap.is_some() || self.heap.is_some() {

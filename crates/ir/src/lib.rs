@@ -19,6 +19,7 @@ mod group;
 pub mod infer;
 mod launch;
 mod layout;
+mod lead_thread;
 mod line;
 mod numerics;
 mod op;
@@ -50,6 +51,7 @@ pub use flow::{Flow, Scan};
 pub use group::{CollectiveOp, GroupHandle, Started};
 pub use launch::{CudaLaunch, CudaSource, Launch};
 pub use layout::{Layout, diagonal_len};
+pub use lead_thread::{LeadNumbers, LeadSum};
 pub use line::Line;
 pub use numerics::{
     Numerics, deterministic, set_deterministic, set_tf32, tf32_allowed, with_deterministic,

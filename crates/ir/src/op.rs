@@ -275,7 +275,7 @@ impl Op {
             Op::Dot | Op::Conv(_) | Op::Pool(_) | Op::Fft(_) => 1,
             Op::Linalg(f) => f.results(),
             Op::Fused(f) => f.results(),
-            Op::Region(region) | Op::DotRegion(region) => region.outputs.len(),
+            Op::Region(region) | Op::DotRegion(region) => region.results(),
             Op::Flow(flow) => flow.results(),
             Op::Custom(custom) => custom.results(),
             Op::Collective(_) | Op::Wait => 1,
@@ -294,9 +294,7 @@ impl Op {
         match self.family() {
             Family::Source | Family::Pointwise(_) | Family::View => false,
             Family::Fused => !matches!(self, Op::Fused(of) if of.updates()),
-            Family::Structure(Structure::Region(region)) => {
-                region.body.iter().any(|inst| matches!(inst, crate::Inst::Reduce(..)))
-            }
+            Family::Structure(Structure::Region(region)) => region.reduces(),
             Family::Movement | Family::Index | Family::Reduction | Family::Window => true,
             Family::Linear | Family::Collective | Family::Structure(_) => true,
         }

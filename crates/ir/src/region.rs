@@ -8,6 +8,9 @@
 //! value, any other an element value; a reduction computes a row value from an element value. A row
 //! value used together with element values is broadcast along the row.
 //!
+//! Results are values, and sums of values over the rows (*columns*): the gradient of a bias beside
+//! that of what it was added to. No instruction reads such a sum, since it is known only at the end.
+//!
 //! ```text
 //! region{shape=[32,512],inner=1,inputs=[f32[32,512]],body=[
 //!   v0 = load 0; v1 = max v0; v2 = sub v0 v1; v3 = exp v2; v4 = sum v3; v5 = div v3 v4],outputs=[v5]}
@@ -34,7 +37,8 @@ pub struct Region {
     pub device: Device,
     /// The domain.
     pub shape: Shape,
-    /// How many trailing axes make up a row. Only reductions use it; without any it is ignored.
+    /// How many trailing axes make up a row. Only reductions and sums over the rows use it; without
+    /// any it is ignored.
     pub inner: usize,
     /// The operands, each a dense tensor viewed through a layout of the domain's shape.
     pub inputs: Vec<Load>,
@@ -43,6 +47,9 @@ pub struct Region {
     /// The results: element values have the domain's shape, row values the shape of the axes before
     /// the row.
     pub outputs: Vec<usize>,
+    /// More results, after those: element values, of a float dtype, that are summed over the rows.
+    /// They have the shape of a row, and are rounded once, as by a sum over the axes before it.
+    pub columns: Vec<usize>,
 }
 
 /// An operand of a region.
@@ -86,6 +93,25 @@ impl Region {
     /// The axes that number the rows.
     pub fn outer(&self) -> &[usize] {
         &self.shape[..self.shape.len() - self.inner]
+    }
+
+    /// How many results there are.
+    pub fn results(&self) -> usize {
+        self.outputs.len() + self.columns.len()
+    }
+
+    /// Whether anything is added up: along rows, or over them.
+    pub fn reduces(&self) -> bool {
+        let reduction = |inst: &Inst| matches!(inst, Inst::Reduce(..));
+        !self.columns.is_empty() || self.body.iter().any(reduction)
+    }
+
+    /// The same with each value that is summed over the rows as a result instead, after the others.
+    #[must_use]
+    pub fn with_columns_stored(&self) -> Region {
+        let mut out = Region { columns: Vec::new(), ..self.clone() };
+        out.outputs.extend(&self.columns);
+        out
     }
 
     /// How many rows there are.
@@ -196,7 +222,7 @@ impl Region {
             }
         }
         let values = self.values()?;
-        if self.outputs.is_empty() {
+        if self.results() == 0 {
             return Err(Error::argument("region", "has no result"));
         }
         let result = |&v: &usize| match values.get(v) {
@@ -204,7 +230,17 @@ impl Region {
             Some(value) => Ok(Spec::on(self.device, value.dtype, self.shape.clone())),
             None => Err(Error::argument("region", format!("there is no value {v} to store"))),
         };
-        self.outputs.iter().map(result).collect()
+        let row = &self.shape[self.outer().len()..];
+        let column = |&v: &usize| match values.get(v) {
+            Some(value) if value.row || !value.dtype.is_float() => {
+                let message = format!("sums value {v} over the rows, which has no float elements");
+                Err(Error::argument("region", message))
+            }
+            Some(value) => Ok(Spec::on(self.device, value.dtype, row)),
+            None => Err(Error::argument("region", format!("there is no value {v} to sum"))),
+        };
+        let outputs = self.outputs.iter().map(result);
+        outputs.chain(self.columns.iter().map(column)).collect()
     }
 
     /// As [`Region::infer`], for [`Op::DotRegion`].

@@ -1,6 +1,6 @@
 //! Sliding windows over the last axes, for convolution and pooling.
 
-use crate::Shape;
+use crate::{Axes, Shape};
 
 /// The windows along one axis: window `o` takes the positions `o·stride − before + t·dilation` for
 /// `t < size`. Positions outside the axis are padding (zero in a sum).
@@ -100,6 +100,9 @@ pub struct Conv {
     pub windows: Vec<Window>,
     /// Groups of channels.
     pub groups: usize,
+    /// The result has its channels (of a filter: those of the input) after the spatial axes:
+    /// `y[n, p…, g·o]`.
+    pub last: bool,
 }
 
 /// A member of the family. Each is linear in both operands, and its transposes are the other two.
@@ -113,7 +116,18 @@ pub enum Role {
     Filter,
 }
 
-/// A reduction of the pieces into which the last axes are divided.
+impl Conv {
+    /// The order of axes by which a result is seen with the channels before the spatial axes.
+    pub fn order(&self) -> Axes {
+        let rank = self.windows.len() + 2;
+        match self.last {
+            true => [0, rank - 1].into_iter().chain(1..rank - 1).collect(),
+            false => (0..rank).collect(),
+        }
+    }
+}
+
+/// A reduction of the pieces into which the last axes are divided, or a transpose of one.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pool {
     /// The reduction of a piece.
@@ -133,4 +147,20 @@ pub enum Pooling {
     /// The position of its largest element, counted over the spatial axes in row-major order: the
     /// first of equals, and the last NaN.
     ArgMax,
+    /// From an array and positions in its pieces, as `ArgMax` counts them: the elements there, and 0
+    /// for a position that is not in its piece.
+    Take,
+    /// The transpose of `Take`: each element of the first operand is added to the position that the
+    /// second one has for its piece, of an array with these spatial lengths.
+    Give(Shape),
+}
+
+impl Pooling {
+    /// Whether a second operand has a position for each piece.
+    pub fn takes_places(&self) -> bool {
+        match self {
+            Pooling::Take | Pooling::Give(_) => true,
+            Pooling::Sum | Pooling::Spread(_) | Pooling::ArgMax => false,
+        }
+    }
 }

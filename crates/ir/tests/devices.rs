@@ -43,6 +43,7 @@ fn regions_keep_their_device_in_text() {
                 Inst::Point("mul".parse().unwrap(), [0, 1].into_iter().collect()),
             ],
             outputs: vec![2],
+            columns: Vec::new(),
         };
         assert_eq!(&region.infer(&[&x, &row]).unwrap()[..], std::slice::from_ref(&x));
         let op = Op::Region(region.clone().into());

@@ -89,7 +89,8 @@ impl Choices {
             .collect();
         let outputs = (0..self.below(3)).map(|_| self.below(9)).collect();
         let (device, inner) = (self.device(), self.below(4));
-        Arc::new(Region { device, shape, inner, inputs, body, outputs })
+        let columns = (0..self.below(2)).map(|_| self.below(9)).collect();
+        Arc::new(Region { device, shape, inner, inputs, body, outputs, columns })
     }
 
     fn op(&mut self, depth: usize) -> Op {

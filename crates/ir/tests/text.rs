@@ -104,7 +104,7 @@ fn ops() -> impl Strategy<Value = Op> {
             Op::Pool(mut pool) => {
                 pool.frames = windows.into_iter().map(Frame::Sliding).collect();
                 pool.frames.push(Frame::Even(n));
-                if let Pooling::Spread(lengths) = &mut pool.kind {
+                if let Pooling::Spread(lengths) | Pooling::Give(lengths) = &mut pool.kind {
                     *lengths = shape;
                 }
                 Op::Pool(pool)
@@ -144,7 +144,7 @@ fn conv(name: &str) -> Op {
         "conv" => Role::Forward,
         _ => Role::Input([5].into()),
     };
-    Op::Conv(Box::new(Conv { role, windows: vec![WINDOW], groups: 2 }))
+    Op::Conv(Box::new(Conv { role, windows: vec![WINDOW], groups: 2, last: false }))
 }
 
 fn dtypes() -> impl Strategy<Value = DType> {

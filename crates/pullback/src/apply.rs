@@ -22,9 +22,9 @@
 //! on, one bit selects [`instrumented`], and all other notifications go through `events.rs`.
 
 use crate::rule::{Grad, Tensors};
+use crate::tangents::Tangents;
 use crate::tape::History;
 use crate::tape::record::record;
-use crate::tensor::Tangents;
 use crate::{Result, Tensor, autocast, backend, control, events, fail, kinks, mode, ops, trace};
 use pullback_ir::infer::{Checked, check};
 use pullback_ir::{Line, Op, Spec};
@@ -90,7 +90,6 @@ fn instrumented(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
 }
 
 /// The state of an operand that `apply` needs.
-#[derive(Default)]
 pub(crate) struct OperandState {
     pub history: History,
     pub tangents: Tangents,
@@ -99,6 +98,10 @@ pub(crate) struct OperandState {
 }
 
 impl OperandState {
+    /// Neither history nor tangents. A constant, which is written where it is wanted.
+    pub const NONE: OperandState =
+        OperandState { history: History::None, tangents: Tangents::new(), cut: false };
+
     /// Whether there is anything to record for it.
     fn has_derivative_state(&self) -> bool {
         !matches!(self.history, History::None) || !self.tangents.is_empty() || self.cut
@@ -115,10 +118,15 @@ pub(crate) type Operands = SmallVec<[OperandState; 2]>;
 
 fn run(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
     events::values_read(inputs, at);
-    let (mut operands, mut noted, mut differentiated) = (Operands::new(), false, false);
-    for x in inputs {
-        x.push_state(at, &mut operands)?;
-        if let Some(operand) = operands.last().filter(|operand| operand.has_derivative_state()) {
+    // Made where they stay, and set there: a whole state that is pushed is copied at once.
+    let mut operands = match inputs.len() {
+        n @ 0..=2 => Operands::from_buf_and_len([OperandState::NONE; 2], n),
+        n => (0..n).map(|_| OperandState::NONE).collect(),
+    };
+    let (mut noted, mut differentiated) = (false, false);
+    for (x, operand) in inputs.iter().zip(&mut operands) {
+        x.set_state(at, operand)?;
+        if operand.has_derivative_state() {
             noted = true;
             differentiated |= operand.is_differentiated(x);
         }
@@ -145,7 +153,7 @@ fn run(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
 }
 
 fn computed(op: &Op, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
-    checked(op, inputs, |call| compute(&call, inputs, at)).map_err(|e| e.at(at))
+    checked(op, inputs, |call| compute(call, inputs, at)).map_err(|e| e.at(at))
 }
 
 /// Computes the results of an op in fresh memory.
@@ -161,13 +169,18 @@ pub(crate) fn compute(call: &Checked, inputs: &[&Tensor], at: Line) -> Result<Te
 pub(crate) fn checked<R>(
     op: &Op,
     inputs: &[&Tensor],
-    f: impl FnOnce(Checked<'_>) -> Result<R>,
+    f: impl FnOnce(&Checked<'_>) -> Result<R>,
 ) -> Result<R> {
+    // By reference: what is moved out of a result is copied.
+    let run = |call: &Result<Checked>| match call {
+        Ok(call) => f(call),
+        Err(error) => Err(error.clone()),
+    };
     // The common arities without lists.
     match inputs {
-        [a] => f(check(op, &[a.spec()])?),
-        [a, b] => f(check(op, &[a.spec(), b.spec()])?),
-        _ => f(check(op, &inputs.iter().map(|x| x.spec()).collect::<SmallVec<[&Spec; 6]>>())?),
+        [a] => run(&check(op, &[a.spec()])),
+        [a, b] => run(&check(op, &[a.spec(), b.spec()])),
+        _ => run(&check(op, &inputs.iter().map(|x| x.spec()).collect::<SmallVec<[&Spec; 6]>>())),
     }
 }
 
@@ -176,7 +189,7 @@ pub(crate) fn checked<R>(
 fn traced(op: &Op, inputs: &[&Tensor], at: Line) -> Result<(SmallVec<[Tensor; 4]>, Tensors)> {
     let lifted: SmallVec<[Tensor; 4]> = inputs.iter().map(|x| trace::lift(x, at)).collect();
     let record = |operands: SmallVec<[&Tensor; 4]>| {
-        checked(op, &operands, |call| trace::apply_traced(call, &operands, at))
+        checked(op, &operands, |call| trace::apply_traced(call.clone(), &operands, at))
     };
     let outs = record(lifted.iter().collect()).map_err(|e| e.at(at))?;
     Ok((lifted, outs))

@@ -2,8 +2,8 @@
 
 use crate::apply::{OperandState, Operands};
 use crate::rule::{Derivatives, Grad, RuleContext, Slope, Tensors, Val};
+use crate::tangents::Tangents;
 use crate::tape::{History, Node};
-use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{Spec, Tensor, apply, autocast, kinks, mode};
 use pullback_ir::{Line, Op};
@@ -121,7 +121,7 @@ impl Node {
     pub fn attach_tangents(&self, output: usize, tangents: &[(u64, Tensor)]) {
         if let Some(values) = &mut *self.saved() {
             for value in values.iter_mut().filter(|v| v.is_output(output)) {
-                value.tangents = tangents.to_vec();
+                value.tangents = tangents.iter().cloned().collect();
             }
         }
     }

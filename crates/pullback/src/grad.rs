@@ -2,8 +2,8 @@
 
 use crate::Backward;
 use crate::cut::{Cut, CutReason};
+use crate::tangents::Tangents;
 use crate::tape::History;
-use crate::tensor::Tangents;
 use crate::{Error, Result, Tensor, events, fail, mode, trace};
 use pullback_ir::Line;
 

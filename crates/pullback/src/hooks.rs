@@ -95,11 +95,11 @@ impl Drop for Lists {
 #[derive(Debug)]
 pub struct HookHandle {
     id: u64,
-    owner: Owner,
+    owner: HookOwner,
 }
 
 #[derive(Debug)]
-enum Owner {
+enum HookOwner {
     Leaf(Weak<Leaf>),
     Node(WeakPooled<Node>),
 }
@@ -121,8 +121,8 @@ impl HookHandle {
     /// ```
     pub fn remove(self) {
         match &self.owner {
-            Owner::Leaf(leaf) => leaf.upgrade().iter().for_each(|l| l.hooks.remove(self.id)),
-            Owner::Node(node) => node.upgrade().iter().for_each(|n| n.hooks.remove(self.id)),
+            HookOwner::Leaf(leaf) => leaf.upgrade().iter().for_each(|l| l.hooks.remove(self.id)),
+            HookOwner::Node(node) => node.upgrade().iter().for_each(|n| n.hooks.remove(self.id)),
         }
     }
 }
@@ -152,11 +152,11 @@ impl Tensor {
         match self.history() {
             History::Leaf(leaf) => {
                 leaf.hooks.lists().grad.push((id, 0, hook));
-                HookHandle { id, owner: Owner::Leaf(Arc::downgrade(&leaf)) }
+                HookHandle { id, owner: HookOwner::Leaf(Arc::downgrade(&leaf)) }
             }
             History::Node(node, k) => {
                 node.hooks.lists().grad.push((id, k, hook));
-                HookHandle { id, owner: Owner::Node(Pooled::downgrade(&node)) }
+                HookHandle { id, owner: HookOwner::Node(Pooled::downgrade(&node)) }
             }
             History::None | History::Cut(_) => fail::raise(untracked("register_hook", self)),
         }
@@ -186,7 +186,7 @@ impl Tensor {
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         leaf.hooks.lists().ready.push((id, Arc::new(hook)));
         READY_HOOKS.fetch_add(1, Ordering::AcqRel);
-        HookHandle { id, owner: Owner::Leaf(Arc::downgrade(&leaf)) }
+        HookHandle { id, owner: HookOwner::Leaf(Arc::downgrade(&leaf)) }
     }
 }
 

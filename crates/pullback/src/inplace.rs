@@ -20,9 +20,9 @@ use crate::apply::{self, checked};
 use crate::backend::{self, Write};
 use crate::rule::{Tensors, Val};
 use crate::storage::Writer;
+use crate::tangents::Tangents;
 use crate::tape::History;
 use crate::tape::record::record;
-use crate::tensor::Tangents;
 use crate::{Error, Result, Tensor, autocast, events, mode, ops, trace, watch};
 use pullback_ir::infer::Checked;
 use pullback_ir::{Binary, ErrorKind, Line, Op, View};
@@ -327,7 +327,7 @@ impl Tensor {
         if self.rank() != 2 || !self.can_overwrite_with(a) || !self.can_overwrite_with(b) {
             return false;
         }
-        let add = |call: Checked| backend::write(&call, Write::Add, &[self], &[a, b], None, || ());
+        let add = |call: &Checked| backend::write(call, Write::Add, &[self], &[a, b], None, || ());
         matches!(checked(&Op::Dot, &[a, b], add), Ok(Some(())))
     }
 
@@ -337,7 +337,7 @@ impl Tensor {
             return false;
         }
         let both = [self, other];
-        let write = |call: Checked| backend::write(&call, Write::Over, &[self], &both, None, || ());
+        let write = |call: &Checked| backend::write(call, Write::Over, &[self], &both, None, || ());
         matches!(checked(&Op::Binary(Binary::Add), &both, write), Ok(Some(())))
     }
 }

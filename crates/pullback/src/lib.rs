@@ -119,6 +119,7 @@ mod rule_context;
 mod sequence;
 mod slope;
 mod storage;
+mod tangents;
 mod tape;
 mod tensor;
 mod tensors;

@@ -9,19 +9,18 @@
 //! others read cannot deadlock, and `x * x` does not lock `x` twice.
 
 use crate::backend::Pooled;
-use crate::backend::{Bound, Memory};
+use crate::backend::{Bound, Memory, ReadGuard, WriteGuard};
 use crate::storage::Storage;
 use crate::{Error, Result, Tensor};
 use smallvec::SmallVec;
 use std::cmp::Ordering;
-use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 
 /// Runs `f` on the operands' memory.
 pub(crate) fn read<R>(inputs: &[&Tensor], f: impl FnOnce(&[&Memory]) -> R) -> R {
     match inputs {
         [] => f(&[]),
         [x] => f(&[&*x.0.storage.read()]),
-        [a, b] => read_two(a, b, f),
+        [a, b] => read_two(a, b, Storage::read, f),
         _ => {
             let claims: SmallVec<[Claim; 8]> = inputs.iter().map(|x| Claim::read(x)).collect();
             let read = |bound: &mut [Bound<'_>]| {
@@ -35,19 +34,35 @@ pub(crate) fn read<R>(inputs: &[&Tensor], f: impl FnOnce(&[&Memory]) -> R) -> R 
     }
 }
 
+/// [`read`] for an `f` that takes less than a microsecond.
+#[inline]
+pub(crate) fn read_briefly<R>(inputs: &[&Tensor], f: impl FnOnce(&[&Memory]) -> R) -> R {
+    match inputs {
+        [x] => f(&[&*x.0.storage.read_briefly()]),
+        [a, b] => read_two(a, b, Storage::read_briefly, f),
+        _ => read(inputs, f),
+    }
+}
+
 /// The common case, without lists.
-fn read_two<R>(a: &Tensor, b: &Tensor, f: impl FnOnce(&[&Memory]) -> R) -> R {
+#[inline]
+fn read_two<'a, R>(
+    a: &'a Tensor,
+    b: &'a Tensor,
+    read: fn(&'a Storage) -> ReadGuard<'a, Memory>,
+    f: impl FnOnce(&[&Memory]) -> R,
+) -> R {
     match Pooled::as_ptr(&a.0.storage).cmp(&Pooled::as_ptr(&b.0.storage)) {
         Ordering::Equal => {
-            let guard = a.0.storage.read();
+            let guard = read(&a.0.storage);
             f(&[&guard, &guard])
         }
         Ordering::Less => {
-            let (low, high) = (a.0.storage.read(), b.0.storage.read());
+            let (low, high) = (read(&a.0.storage), read(&b.0.storage));
             f(&[&low, &high])
         }
         Ordering::Greater => {
-            let (low, high) = (b.0.storage.read(), a.0.storage.read());
+            let (low, high) = (read(&b.0.storage), read(&a.0.storage));
             f(&[&high, &low])
         }
     }
@@ -87,8 +102,8 @@ pub(crate) fn hold<const N: usize, R>(
     let mut order: SmallVec<[usize; N]> = (0..claims.len()).collect();
     // Of claims on one memory a writer comes first: that memory is then locked for writing.
     order.sort_unstable_by_key(|&i| (address(&claims[i]), !claims[i].written));
-    let mut readers: SmallVec<[RwLockReadGuard<'_, Memory>; N]> = SmallVec::new();
-    let mut writers: SmallVec<[RwLockWriteGuard<'_, Memory>; N]> = SmallVec::new();
+    let mut readers: SmallVec<[ReadGuard<'_, Memory>; N]> = SmallVec::new();
+    let mut writers: SmallVec<[WriteGuard<'_, Memory>; N]> = SmallVec::new();
     let mut lock_of: SmallVec<[usize; N]> = SmallVec::from_elem(0, claims.len());
     let mut last = None;
     for &i in &order {

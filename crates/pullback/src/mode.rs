@@ -1,7 +1,7 @@
 //! Thread-local modes: whether gradients are recorded, which source line errors and tape nodes
 //! name, and whether backward checks for NaN.
 
-use crate::tensor::Tangents;
+use crate::tangents::Tangents;
 use crate::transform::levels;
 use crate::{DType, Device, Error, fail, trace};
 use pullback_ir::Line;

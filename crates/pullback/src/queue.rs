@@ -5,6 +5,7 @@ use crate::rule::Derivatives;
 use crate::tape::Node;
 use rustc_hash::FxHashMap;
 use std::collections::BinaryHeap;
+use std::collections::hash_map::Entry;
 
 /// A node, and what has arrived for its results so far.
 pub(crate) type Waiting = (Pooled<Node>, Derivatives);
@@ -26,18 +27,24 @@ impl Queue {
         if first != Some(node.seq) {
             let next = self.heap.peek().copied().max(first);
             if next.is_some_and(|next| next >= node.seq) {
-                let waiting = self.others.entry(node.seq).or_insert_with(|| {
-                    self.heap.push(node.seq);
-                    fresh(node)
-                });
-                return &mut waiting.1;
+                return match self.others.entry(node.seq) {
+                    Entry::Occupied(waiting) => &mut waiting.into_mut().1,
+                    Entry::Vacant(place) => {
+                        self.heap.push(node.seq);
+                        with_space(place.insert((node.clone(), Derivatives::new())))
+                    }
+                };
             }
             if let Some(before) = self.first.take() {
                 self.heap.push(before.0.seq);
                 self.others.insert(before.0.seq, before);
             }
         }
-        &mut self.first.get_or_insert_with(|| fresh(node)).1
+        match &mut self.first {
+            Some(first) => &mut first.1,
+            // Made where it stays.
+            empty => with_space(empty.insert((node.clone(), Derivatives::new()))),
+        }
     }
 
     /// The same by reference, where something has arrived.
@@ -56,10 +63,10 @@ impl Queue {
     }
 }
 
-fn fresh(node: &Pooled<Node>) -> Waiting {
-    let mut grads = Derivatives::new();
+/// The gradients of the results of a node: none yet.
+fn with_space((node, grads): &mut Waiting) -> &mut Derivatives {
     node.out_specs.iter().for_each(|_| grads.push(None));
-    (node.clone(), grads)
+    grads
 }
 
 #[cfg(test)]

@@ -13,8 +13,7 @@ pub(crate) use crate::slope::{Slope, chain, slopes};
 pub(crate) use crate::tensors::Tensors;
 
 use crate::custom::Handle;
-use crate::{Op, Result, Spec, Tensor};
-use smallvec::SmallVec;
+use crate::{Op, Spec, Tensor};
 use std::sync::Arc;
 
 /// How y = f(x…) differentiates.
@@ -143,24 +142,23 @@ impl Grad {
         }
     }
 
-    /// Reverse mode: from the gradients of the outputs to those of the operands.
-    pub fn vjp(&self, ctx: &RuleContext, dys: &Derivatives) -> Result<Derivatives> {
+    /// Reverse mode: from the gradients of the outputs to those of the operands, which are added to
+    /// `out`: a list that is returned is copied just after it was written.
+    pub fn vjp(&self, ctx: &RuleContext, dys: &Derivatives, out: &mut Derivatives) {
         let n = ctx.counts().0;
-        let each = |f: &dyn Fn(usize, &Tensor) -> Tensor| -> Derivatives {
-            let mut out = Derivatives::new();
+        let mut each = |f: &dyn Fn(usize, &Tensor) -> Tensor| {
             for i in 0..n {
                 out.push(dys[0].as_ref().filter(|_| ctx.needs(i)).map(|dy| f(i, dy)));
             }
-            out
         };
-        Ok(match self {
-            Grad::Zero | Grad::Decompose(_) => SmallVec::from_elem(None, n),
+        match self {
+            Grad::Zero | Grad::Decompose(_) => out.resize(n, None),
             Grad::Slopes(slopes) => each(&|i, dy| slopes[i].times(ctx, dy)),
             Grad::Linear(linear) => each(&|i, dy| (linear.transpose)(ctx, i, dy)),
             Grad::Bilinear(two) => each(&|i, dy| (two.transpose)(ctx, i, dy)),
-            Grad::ByHand(hand) => (hand.vjp)(ctx, dys),
-            Grad::Flow(vjp, ..) => vjp(ctx, dys),
-            Grad::Custom(custom) => custom.rule().vjp(ctx, dys),
-        })
+            Grad::ByHand(hand) => *out = (hand.vjp)(ctx, dys),
+            Grad::Flow(vjp, ..) => *out = vjp(ctx, dys),
+            Grad::Custom(custom) => *out = custom.rule().vjp(ctx, dys),
+        }
     }
 }

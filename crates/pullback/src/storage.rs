@@ -9,16 +9,15 @@
 //! While a function is traced, what it makes has no memory: its storage represents a variable of
 //! the program that is being recorded (see `trace/`), and is versioned too.
 
-use crate::backend::{Latch, Memory, Pooled};
+use crate::backend::{Latch, Memory, Pooled, ReadGuard, ReadWriteLock, WriteGuard};
 use crate::events::{self, Marks};
 use crate::{Error, fail, sequence};
 use pullback_ir::{Device, ErrorKind, Line, Spec};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 pub(crate) struct Storage {
     /// Of a value of a trace, which has none, it is empty.
-    memory: RwLock<Memory>,
+    memory: ReadWriteLock<Memory>,
     traced: Option<Box<Traced>>,
     /// How many bytes of memory there are: of a value of a trace none.
     bytes: usize,
@@ -55,12 +54,18 @@ impl Storage {
     /// A storage of this memory.
     #[inline(always)]
     pub fn new(memory: Memory) -> Pooled<Storage> {
-        let (bytes, device) = (memory.bytes(), memory.device());
+        Storage::with(memory.bytes(), memory.device(), || memory)
+    }
+
+    /// A storage of memory of so many bytes on this device.
+    #[inline(always)]
+    pub fn with(bytes: usize, device: Device, memory: impl FnOnce() -> Memory) -> Pooled<Storage> {
         let marks = events::memory_allocated(bytes, device, None);
         let mut pooled = Pooled::make(|| Storage::of(None, bytes, device, marks));
-        // Set where it stays: memory that is moved with its lock is copied byte by byte.
+        // Set where it stays: memory that is moved with its lock is copied byte by byte. What was
+        // there owns nothing, and need not be dropped.
         let Some(new) = Pooled::get_mut(&mut pooled) else { unreachable!("it has one reference") };
-        *new.memory.get_mut().unwrap_or_else(PoisonError::into_inner) = memory;
+        std::mem::forget(std::mem::replace(new.memory.get_mut(), memory()));
         pooled
     }
 
@@ -73,7 +78,7 @@ impl Storage {
     #[inline(always)]
     fn of(traced: Option<Box<Traced>>, bytes: usize, device: Device, marks: Marks) -> Storage {
         Storage {
-            memory: RwLock::new(Memory::empty()),
+            memory: ReadWriteLock::new(Memory::empty()),
             traced,
             bytes,
             device,
@@ -100,23 +105,29 @@ impl Storage {
         self.device
     }
 
-    /// A kernel that panicked while it held the lock left no half-written state that a later
-    /// reader could misread as something else than numbers, so poisoning is ignored.
-    pub fn read(&self) -> RwLockReadGuard<'_, Memory> {
-        self.memory().read().unwrap_or_else(PoisonError::into_inner)
+    /// The memory, to be read.
+    pub fn read(&self) -> ReadGuard<'_, Memory> {
+        self.memory().read()
+    }
+
+    /// The memory, to be read by a small op: in less than a microsecond.
+    #[inline]
+    pub fn read_briefly(&self) -> ReadGuard<'_, Memory> {
+        self.memory().read_briefly()
     }
 
     /// As [`Storage::read`]. Not every write has a version (sums of gradients, which nobody else
     /// sees), but each takes this lock.
-    pub fn write(&self) -> RwLockWriteGuard<'_, Memory> {
+    pub fn write(&self) -> WriteGuard<'_, Memory> {
         self.ones.store(false, Ordering::Release);
-        let memory = self.memory().write().unwrap_or_else(PoisonError::into_inner);
+        let memory = self.memory().write();
         // A failed device reports the error again at the next call.
         let _ = memory.settle();
         memory
     }
 
-    fn memory(&self) -> &RwLock<Memory> {
+    #[inline]
+    fn memory(&self) -> &ReadWriteLock<Memory> {
         match &self.traced {
             None => &self.memory,
             Some(traced) => fail::raise(traced.unknown("read")),

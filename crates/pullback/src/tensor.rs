@@ -7,6 +7,7 @@
 use crate::backend::{Latch, LatchGuard, Memory, Pooled};
 use crate::leaf::{Leaf, Owner};
 use crate::storage::Storage;
+use crate::tangents::Tangents;
 use crate::tape::History;
 use crate::{events, trace};
 use pullback_ir::{DType, Device, Layout, Line, Shape, Spec, Strides, View};
@@ -53,23 +54,27 @@ impl Drop for Inner {
 }
 
 /// What may change about a tensor while handles to it are around.
+///
+/// In this order no bytes without a value are between the fields that begin as zeros, so that they
+/// are set where they stay.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct State {
-    /// Where its value came from, for reverse mode.
-    pub history: History,
     /// Its derivatives in forward mode, one per level, innermost last.
     pub tangents: Tangents,
     /// The storage version for which `history` and `tangents` hold.
     pub version: u64,
+    /// For a leaf: what keeps its gradient.
+    pub owner: Option<Arc<Owner>>,
+    /// The last function that was given it to read: see `read_only.rs`.
+    pub read_only: Option<Weak<()>>,
+    /// Where its value came from, for reverse mode.
+    pub history: History,
     /// Whether it may be written to.
     pub frozen: Frozen,
     /// A view that was made inside `no_grad` of a value that is differentiated: it stays a
     /// constant, whatever is written to that value.
     pub severed: bool,
-    /// For a leaf: what keeps its gradient.
-    pub owner: Option<Arc<Owner>>,
-    /// The last function that was given it to read: see `read_only.rs`.
-    pub read_only: Option<Weak<()>>,
 }
 
 impl State {
@@ -77,13 +82,13 @@ impl State {
     #[inline(always)]
     const fn at(version: u64) -> State {
         State {
-            history: History::None,
             tangents: Tangents::new(),
             version,
-            frozen: Frozen::Not,
-            severed: false,
             owner: None,
             read_only: None,
+            history: History::None,
+            frozen: Frozen::Not,
+            severed: false,
         }
     }
 }
@@ -103,9 +108,6 @@ pub(crate) enum Frozen {
     /// would share memory.
     Cut,
 }
-
-/// Tangents by level, in ascending order. Nearly always empty.
-pub(crate) type Tangents = Vec<(u64, Tensor)>;
 
 impl Tensor {
     /// A tensor without history.
@@ -227,7 +229,11 @@ impl Tensor {
     #[inline(always)]
     pub(crate) fn set_history(&mut self, history: History) {
         match Pooled::get_mut(&mut self.0) {
-            Some(inner) => inner.state.get_mut().history = history,
+            Some(inner) => {
+                // An assignment would drop what was there in between, and copy the history twice.
+                let before = std::mem::replace(&mut inner.state.get_mut().history, history);
+                drop(before);
+            }
             None => self.replace_state(Some(history), None, None),
         }
     }

@@ -15,10 +15,9 @@
 use super::{
     AllocError, Buffer, CachedBlock, LIVE, LOCAL, SMALL_CLASSES, bump, cache_limit, class_of,
 };
-use super::{count_live, from_system, to_system, trim};
+use super::{count_freed, from_system, to_system, trim};
 use pullback_ir::{Error, ErrorKind};
 use std::mem::ManuallyDrop;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The working memory of a call. Its content is unspecified.
@@ -106,7 +105,7 @@ impl Arena {
             bump(&local.counters.allocations, 1);
             bump(&local.counters.reused, u64::from(reused));
         });
-        count_live(bytes);
+        LIVE.add(bytes as u64);
         Ok(Arena { memory: ManuallyDrop::new(Buffer { ptr, len }), lent: Some(bytes) })
     }
 }
@@ -155,7 +154,7 @@ impl Drop for Arena {
             unsafe { ManuallyDrop::drop(&mut self.memory) };
             return;
         };
-        LIVE.fetch_sub(bytes as u64, Relaxed);
+        count_freed(bytes);
         let (block, size) = (CachedBlock(self.memory.ptr), self.memory.len);
         {
             let mut idle = idle();

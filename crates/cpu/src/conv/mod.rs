@@ -36,11 +36,13 @@ mod source_block;
 mod tests;
 mod weight_gradient;
 
+use crate::dot::scratch;
 use crate::elem::Elem;
 use crate::operand::{Sink, Source};
+use crate::pointwise::copy;
 use half::{bf16, f16};
 use lanes::Laned;
-use pullback_ir::{Conv, DType, Role, Window};
+use pullback_ir::{Conv, DType, Role, Shape, Window, dense_strides};
 
 /// One spatial axis.
 #[derive(Clone, Copy, Debug)]
@@ -116,6 +118,9 @@ pub(crate) fn conv(conv: &Conv, a: Source, b: Source, out: Sink) {
     if out.is_empty() {
         return;
     }
+    if conv.last {
+        return with_channels_last(conv, a, b, out);
+    }
     match out.dtype {
         DType::F64 => typed::<f64>(conv, a, b, out),
         DType::F32 => typed::<f32>(conv, a, b, out),
@@ -125,6 +130,18 @@ pub(crate) fn conv(conv: &Conv, a: Source, b: Source, out: Sink) {
             unreachable!("`infer` rejects dtypes other than floats")
         }
     }
+}
+
+/// By way of a result with the channels before the spatial axes.
+fn with_channels_last(of: &Conv, a: Source, b: Source, out: Sink) {
+    let shape: Shape = of.order().iter().map(|&d| out.shape[d]).collect();
+    let (_held, space) = scratch::<u8>(out.len() * out.dtype.size());
+    let ptr = space.at(0);
+    let plain = Conv { last: false, ..of.clone() };
+    conv(&plain, a, b, Sink { ptr, shape: &shape, dtype: out.dtype });
+    let mut strides = dense_strides(&shape);
+    strides[1..].rotate_left(1);
+    copy(Source { ptr, shape: out.shape, strides: &strides, dtype: out.dtype }, out);
 }
 
 fn typed<S: Elem>(conv: &Conv, a: Source, b: Source, out: Sink)

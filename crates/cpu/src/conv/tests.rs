@@ -149,7 +149,12 @@ where
                 Role::Input(_) => expected[i] += y[k] * w[j],
                 Role::Filter => expected[j] += x[i] * y[k],
             });
-            let op = Conv { role: role.clone(), windows: t.windows.clone(), groups: t.groups };
+            let op = Conv {
+                role: role.clone(),
+                windows: t.windows.clone(),
+                groups: t.groups,
+                last: false,
+            };
             for dense in [true, false] {
                 let mut lay = |v: &[T], shape: &[usize]| match dense {
                     true => (v.to_vec(), dense_strides(shape)),

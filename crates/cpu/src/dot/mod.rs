@@ -125,7 +125,7 @@ fn outer(a: Source, b: Source, out: Sink) {
     (columns[last], rows[last - 1]) = (0, 0);
     let a = Source { shape: out.shape, strides: &columns, ..a };
     let b = Source { shape: out.shape, strides: &rows, ..b };
-    pointwise::binary(Binary::Mul, a, b, out);
+    pointwise::binary(Binary::Mul, &a, &b, &out);
 }
 
 /// Adds the product of two matrices to `out`: one pass over `out` where a product and a sum would

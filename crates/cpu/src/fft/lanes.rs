@@ -50,7 +50,7 @@ impl<T: Shuffle> SimdTask for Gather<T> {
                 let block = &mut *to.add(j * row).cast::<[T; BLOCK]>();
                 match (distance, lanes.pair) {
                     (Some(2), Some(1)) => {
-                        T::apart::<I>(&*at.cast(), block);
+                        T::deinterleave::<I>(&*at.cast(), block);
                         flip(block, lanes.sign);
                     }
                     (Some(1), Some(pair)) => {
@@ -92,7 +92,7 @@ impl<T: Shuffle> SimdTask for Scatter<T> {
                         let mut block = *block;
                         flip(&mut block, lanes.sign);
                         let (re, im) = (block.as_ptr().cast(), block.as_ptr().add(W).cast());
-                        T::together::<I>(&*re, &*im, &mut *at.cast());
+                        T::interleave::<I>(&*re, &*im, &mut *at.cast());
                     }
                     _ => {
                         for l in 0..lanes.count {

@@ -218,7 +218,7 @@ impl<T: Shuffle> SimdTask for StoreRows<T> {
                         LineOutput::Pairs { to, count, sign } if lines == W && at + W <= count => {
                             let im = (*from.add(W).cast::<[T; W]>()).map(|v| sign * v);
                             let to = to.0.add(2 * at).cast();
-                            T::together::<I>(&*from.cast(), &im, &mut *to);
+                            T::interleave::<I>(&*from.cast(), &im, &mut *to);
                         }
                         LineOutput::Pairs { to, count, sign } => {
                             for q in 0..lines.min(count.saturating_sub(at)) {
@@ -405,7 +405,7 @@ fn between<T: Shuffle, I: Isa>(xr: &[T], xi: &[T], kr: &[T], ki: &[T], out: &mut
             let v = mul::<T, I>((x.0[q], x.1[q]), (z.0[q], z.1[q]));
             (a[q], b[q]) = (v.0, -v.1);
         }
-        T::together::<I>(&a, &b, block(&mut out[2 * j..]));
+        T::interleave::<I>(&a, &b, block(&mut out[2 * j..]));
     }
 }
 

@@ -52,7 +52,7 @@ impl<T: Shuffle> Rows<T> {
         unsafe {
             let (re, im) = (&*re.cast::<[T; W]>(), &*re.add(W).cast::<[T; W]>());
             if self.im == 0 {
-                T::together::<I>(re, im, &mut *at.cast());
+                T::interleave::<I>(re, im, &mut *at.cast());
             } else {
                 *at.cast() = *re;
                 *at.add(self.im).cast() = *im;
@@ -259,7 +259,7 @@ unsafe fn first<T: Shuffle, I: Isa>(x: *const T, y: *mut T, m: usize, sign: T, r
         // SAFETY: inside the line and the table.
         unsafe {
             for (k, block) in from.iter_mut().enumerate() {
-                T::apart::<I>(&*x.add(2 * (p + m * k)).cast(), block);
+                T::deinterleave::<I>(&*x.add(2 * (p + m * k)).cast(), block);
             }
             eights::<T, I>(&from, sign, roots.add(p), m, &mut to);
             T::transpose::<I>(to.as_ptr().cast(), y.add(p * BLOCK));

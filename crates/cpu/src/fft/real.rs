@@ -232,7 +232,11 @@ fn separate_line<T: Shuffle, I: Isa>(
             &mut b[..len],
         );
         for j in (0..len).step_by(W) {
-            T::together::<I>(eight(&a[j..]), eight(&b[j..]), block(&mut y[2 * (k - start + j)..]));
+            T::interleave::<I>(
+                eight(&a[j..]),
+                eight(&b[j..]),
+                block(&mut y[2 * (k - start + j)..]),
+            );
         }
         k += len;
     }
@@ -268,14 +272,14 @@ fn combine_line<T: Shuffle, I: Isa>(x: &[T], ur: &[T], ui: &[T], start: usize, y
     while k + W <= end {
         let (mut a, mut b) = ([T::default(); W], [T::default(); W]);
         let (mut up, mut down) = ([T::default(); BLOCK], [T::default(); BLOCK]);
-        T::apart::<I>(read(&x[2 * k..]), &mut up);
-        T::apart::<I>(read(&x[2 * (h - k + 1 - W)..]), &mut down);
+        T::deinterleave::<I>(read(&x[2 * k..]), &mut up);
+        T::deinterleave::<I>(read(&x[2 * (h - k + 1 - W)..]), &mut down);
         let (ur, ui) = (eight(&ur[k..]), eight(&ui[k..]));
         for q in 0..W {
             let other = (down[W - 1 - q], down[BLOCK - 1 - q]);
             (a[q], b[q]) = combine::<T, I>((up[q], up[W + q]), other, (ur[q], ui[q]));
         }
-        T::together::<I>(&a, &b, block(&mut y[2 * (k - start)..]));
+        T::interleave::<I>(&a, &b, block(&mut y[2 * (k - start)..]));
         k += W;
     }
     for k in k..end {
@@ -339,7 +343,7 @@ fn store<T: Shuffle, I: Isa>(re: &[T], im: &[T], to: &mut [T], sign: T) {
         for q in 0..W {
             (a[q], b[q]) = (x[q], sign * z[q]);
         }
-        T::together::<I>(&a, &b, block(&mut to[2 * k..]));
+        T::interleave::<I>(&a, &b, block(&mut to[2 * k..]));
         k += W;
     }
     for k in k..n {

@@ -9,9 +9,9 @@ use crate::simd::{Float, Isa};
 /// Moves of elements between lanes.
 pub(super) trait Shuffle: Float {
     /// The first and then the second parts of pairs.
-    fn apart<I: Isa>(pairs: &[Self; BLOCK], block: &mut [Self; BLOCK]);
+    fn deinterleave<I: Isa>(pairs: &[Self; BLOCK], block: &mut [Self; BLOCK]);
     /// Pairs from first and second parts.
-    fn together<I: Isa>(re: &[Self; W], im: &[Self; W], pairs: &mut [Self; BLOCK]);
+    fn interleave<I: Isa>(re: &[Self; W], im: &[Self; W], pairs: &mut [Self; BLOCK]);
     /// Transposes a square of `W` rows, which are `BLOCK` elements apart on both sides.
     ///
     /// # Safety
@@ -29,11 +29,11 @@ macro_rules! shuffle {
     ($t:ident) => {
         impl Shuffle for $t {
             #[inline(always)]
-            fn apart<I: Isa>(pairs: &[$t; BLOCK], block: &mut [$t; BLOCK]) {
+            fn deinterleave<I: Isa>(pairs: &[$t; BLOCK], block: &mut [$t; BLOCK]) {
                 #[cfg(target_arch = "x86_64")]
                 if wide::<I>() {
                     // SAFETY: the processor has AVX.
-                    return unsafe { $t::apart(pairs, block) };
+                    return unsafe { $t::deinterleave(pairs, block) };
                 }
                 for q in 0..W {
                     (block[q], block[W + q]) = (pairs[2 * q], pairs[2 * q + 1]);
@@ -41,11 +41,11 @@ macro_rules! shuffle {
             }
 
             #[inline(always)]
-            fn together<I: Isa>(re: &[$t; W], im: &[$t; W], pairs: &mut [$t; BLOCK]) {
+            fn interleave<I: Isa>(re: &[$t; W], im: &[$t; W], pairs: &mut [$t; BLOCK]) {
                 #[cfg(target_arch = "x86_64")]
                 if wide::<I>() {
                     // SAFETY: the processor has AVX.
-                    return unsafe { $t::together(re, im, pairs) };
+                    return unsafe { $t::interleave(re, im, pairs) };
                 }
                 for q in 0..W {
                     (pairs[2 * q], pairs[2 * q + 1]) = (re[q], im[q]);
@@ -88,7 +88,7 @@ mod f32 {
 
     #[target_feature(enable = "avx")]
     #[inline]
-    pub(super) fn apart(pairs: &[f32; BLOCK], block: &mut [f32; BLOCK]) {
+    pub(super) fn deinterleave(pairs: &[f32; BLOCK], block: &mut [f32; BLOCK]) {
         let (x, y) = (pairs.as_ptr(), block.as_mut_ptr());
         // SAFETY: inside the arrays.
         unsafe {
@@ -100,7 +100,7 @@ mod f32 {
 
     #[target_feature(enable = "avx")]
     #[inline]
-    pub(super) fn together(re: &[f32; W], im: &[f32; W], pairs: &mut [f32; BLOCK]) {
+    pub(super) fn interleave(re: &[f32; W], im: &[f32; W], pairs: &mut [f32; BLOCK]) {
         let to = pairs.as_mut_ptr();
         // SAFETY: inside the arrays.
         unsafe {
@@ -152,7 +152,7 @@ mod f64 {
 
     #[target_feature(enable = "avx")]
     #[inline]
-    pub(super) fn apart(pairs: &[f64; BLOCK], block: &mut [f64; BLOCK]) {
+    pub(super) fn deinterleave(pairs: &[f64; BLOCK], block: &mut [f64; BLOCK]) {
         for half in 0..2 {
             // SAFETY: inside the arrays.
             unsafe {
@@ -166,7 +166,7 @@ mod f64 {
 
     #[target_feature(enable = "avx")]
     #[inline]
-    pub(super) fn together(re: &[f64; W], im: &[f64; W], pairs: &mut [f64; BLOCK]) {
+    pub(super) fn interleave(re: &[f64; W], im: &[f64; W], pairs: &mut [f64; BLOCK]) {
         for half in 0..2 {
             // SAFETY: inside the arrays.
             unsafe {

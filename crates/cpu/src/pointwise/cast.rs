@@ -16,18 +16,18 @@ pub(crate) fn cast(x: Source, out: Sink) {
     }
     let l = level();
     match (x.dtype.compute(), out.dtype.compute()) {
-        (DType::F32, DType::F32) => run1(map1!(l, f32, |x| x), true, x, out),
-        (DType::F32, DType::F64) => run1(map1!(l, f32 => f64, |x| f64::from(x)), true, x, out),
-        (DType::F32, _) => run1(from32(out.dtype, l), true, x, out),
+        (DType::F32, DType::F32) => run1(map1!(l, f32, |x| x), true, &x, &out),
+        (DType::F32, DType::F64) => run1(map1!(l, f32 => f64, |x| f64::from(x)), true, &x, &out),
+        (DType::F32, _) => run1(from32(out.dtype, l), true, &x, &out),
         (DType::F64, DType::F32) if out.dtype == DType::F32 => {
-            run1(map1!(l, f64 => f32, |x| x as f32), true, x, out)
+            run1(map1!(l, f64 => f32, |x| x as f32), true, &x, &out)
         }
-        (DType::F64, DType::F32) => run1(map1!(l, f64 => f32, |x| to_odd(x)), true, x, out),
-        (DType::F64, DType::F64) => run1(map1!(l, f64, |x| x), true, x, out),
-        (DType::F64, _) => run1(from64(out.dtype, l), true, x, out),
-        (_, DType::F32) => run1(map1!(l, i64 => f32, |x| x as f32), true, x, out),
-        (_, DType::F64) => run1(map1!(l, i64 => f64, |x| x as f64), true, x, out),
-        (_, _) => run1(from_int(out.dtype, l), true, x, out),
+        (DType::F64, DType::F32) => run1(map1!(l, f64 => f32, |x| to_odd(x)), true, &x, &out),
+        (DType::F64, DType::F64) => run1(map1!(l, f64, |x| x), true, &x, &out),
+        (DType::F64, _) => run1(from64(out.dtype, l), true, &x, &out),
+        (_, DType::F32) => run1(map1!(l, i64 => f32, |x| x as f32), true, &x, &out),
+        (_, DType::F64) => run1(map1!(l, i64 => f64, |x| x as f64), true, &x, &out),
+        (_, _) => run1(from_int(out.dtype, l), true, &x, &out),
     }
 }
 
@@ -36,8 +36,8 @@ pub(crate) fn cast(x: Source, out: Sink) {
 pub(crate) fn narrow(x: Source, out: Sink) {
     let l = level();
     match x.dtype {
-        DType::F32 => run1(map1!(l, f32, |x| x), true, x, out),
-        DType::I64 => run1(map1!(l, i64, |x| x), true, x, out),
+        DType::F32 => run1(map1!(l, f32, |x| x), true, &x, &out),
+        DType::I64 => run1(map1!(l, i64, |x| x), true, &x, &out),
         other => unreachable!("nothing narrower computes in {other}"),
     }
 }

@@ -112,7 +112,7 @@ fn memory_bound_vjp(op: Unary) -> bool {
 }
 
 /// `out = f(x)`. The dtypes are the same.
-pub(crate) fn unary(op: Unary, x: Source, out: Sink) {
+pub(crate) fn unary(op: Unary, x: &Source, out: &Sink) {
     match x.dtype.compute() {
         DType::F32 => run1(float::unary32(op, level()), memory_bound(op), x, out),
         DType::F64 => run1(float::unary64(op, level()), memory_bound(op), x, out),
@@ -137,7 +137,7 @@ fn logical(op: Binary, l: Level) -> Option<Kernel2<u8, u8, u8>> {
 }
 
 /// `out = f(a, b)`. The dtypes are the same.
-pub(crate) fn binary(op: Binary, a: Source, b: Source, out: Sink) {
+pub(crate) fn binary(op: Binary, a: &Source, b: &Source, out: &Sink) {
     let memory_bound = !matches!(
         op,
         Binary::Pow | Binary::Atan2 | Binary::Zeta | Binary::Gammainc | Binary::Gammaincc
@@ -156,16 +156,16 @@ pub(crate) fn binary(op: Binary, a: Source, b: Source, out: Sink) {
 
 /// `out = dy · f'(kept)`, where [`Unary::fused_vjp`] says which value was saved. `infer` accepts
 /// only floats and functions with a fused derivative.
-pub(crate) fn unary_vjp(op: Unary, kept: Source, dy: Source, out: Sink) {
+pub(crate) fn unary_vjp(op: Unary, kept: &Source, dy: &Source, out: &Sink) {
     match out.dtype.compute() {
         DType::F32 => run2(float::vjp32(op, level()), memory_bound_vjp(op), kept, dy, out),
         DType::F64 => run2(float::vjp64(op, level()), memory_bound_vjp(op), kept, dy, out),
-        _ => fill(false.into(), out),
+        _ => fill(false.into(), *out),
     }
 }
 
 /// `out = a ? b` for a comparison; `out` is `bool`.
-pub(crate) fn compare(op: Compare, a: Source, b: Source, out: Sink) {
+pub(crate) fn compare(op: Compare, a: &Source, b: &Source, out: &Sink) {
     match a.dtype.compute() {
         DType::F32 => run2(tests_of::<f32>(op, level()), true, a, b, out),
         DType::F64 => run2(tests_of::<f64>(op, level()), true, a, b, out),
@@ -225,15 +225,16 @@ impl<T: Copy + Default> Map3 for Select<T> {
     }
 }
 
-/// Runs a loop over one source. `memory_bound` says that the loop is memory-bound: then large
+/// Runs a loop over one source. Operands are passed on by reference: a copy of what was just written
+/// waits for it, longer than a small op takes. `memory_bound` says that the loop is memory-bound: then large
 /// results are streamed. (Compute-bound functions get slower by it: their stores are no longer
 /// hidden.)
-fn run1<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: Source, out: Sink) {
+fn run1<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: &Source, out: &Sink) {
     if let (Some(n), Some(x), true) = (few(out), direct(x), Y::plain(out.dtype)) {
         // SAFETY: the operands have `n` elements, fewer than a block: see `direct`.
         return unsafe { kernel.run(x, out.ptr.cast(), n) };
     }
-    run1_tiles(kernel, memory_bound, x, out);
+    run1_tiles(kernel, memory_bound, *x, *out);
 }
 
 /// [`run1`] on operands that are large, strided or of another type than the loop computes in. Apart
@@ -271,16 +272,16 @@ fn run1_tiles<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: So
 fn run2<A: Tile, B: Tile, Y: Tile>(
     kernel: Kernel2<A, B, Y>,
     memory_bound: bool,
-    a: Source,
-    b: Source,
-    out: Sink,
+    a: &Source,
+    b: &Source,
+    out: &Sink,
 ) {
     if let (Some(n), Some(x), Some(y), true) = (few(out), direct(a), direct(b), Y::plain(out.dtype))
     {
         // SAFETY: as in `run1`.
         return unsafe { kernel.run(x, y, out.ptr.cast(), n) };
     }
-    run2_tiles(kernel, memory_bound, a, b, out);
+    run2_tiles(kernel, memory_bound, *a, *b, *out);
 }
 
 /// [`run2`] in tiles: see [`run1_tiles`].

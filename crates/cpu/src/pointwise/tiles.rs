@@ -286,7 +286,7 @@ fn is_splat(x: Source) -> bool {
 
 /// The number of elements of a sink that is filled by one padded block, and is not empty.
 #[inline(always)]
-pub(super) fn few(out: Sink) -> Option<usize> {
+pub(super) fn few(out: &Sink) -> Option<usize> {
     let n = out.len();
     (1..BLOCK).contains(&n).then_some(n)
 }
@@ -294,7 +294,7 @@ pub(super) fn few(out: Sink) -> Option<usize> {
 /// The elements of a source that are in memory as a loop reads them. If there are fewer than a
 /// block, the loop copies them to the stack first, so they may even be those of the sink.
 #[inline(always)]
-pub(super) fn direct<T: Tile>(x: Source) -> Option<*const T> {
+pub(super) fn direct<T: Tile>(x: &Source) -> Option<*const T> {
     (T::plain(x.dtype) && x.is_dense()).then_some(x.ptr.cast())
 }
 

@@ -107,7 +107,11 @@ impl Compiler<'_> {
             }
             Op::Region(region) => {
                 let (sources, region) = self.loads(e, region, 0, steps);
-                steps.push(step(region_action(region)?, sources.into(), sinks()));
+                let action = match region.columns.is_empty() {
+                    true => region_action(region)?,
+                    false => Action::Kernel(Op::Region(region)),
+                };
+                steps.push(step(action, sources.into(), sinks()));
             }
             Op::DotRegion(region) => self.dot_region(e, region, steps)?,
             Op::Flow(flow) => {

@@ -101,6 +101,9 @@ impl Kernel {
         if region.outputs.is_empty() || region.outputs.iter().any(|&v| v >= region.body.len()) {
             return Err(Error::argument("region", "has no result, or one that does not exist"));
         }
+        if !region.columns.is_empty() {
+            return Err(Error::argument("region", "has sums over the rows, which `run` computes"));
+        }
         #[cfg(target_arch = "x86_64")]
         let target = super::native::NativeTarget::of(how);
         #[cfg(target_arch = "x86_64")]

@@ -42,6 +42,7 @@ use std::mem::MaybeUninit;
 
 /// Loops run over multiples of this many elements.
 pub(crate) const BLOCK: usize = 16;
+const _: () = assert!(BLOCK == 16, "`copy_few` knows the digits of what is less");
 
 /// What the functions need to know about the instruction set they are compiled for.
 pub(crate) trait Isa {
@@ -249,26 +250,59 @@ pub(crate) fn kernel3<K: Map3>(level: Level) -> Kernel3<K::A, K::B, K::C, K::Y> 
     Kernel3(variant!(K, level))
 }
 
+/// Copies fewer than a block of elements by their binary digits: a call of `memcpy` takes longer
+/// than an op on a few numbers.
+///
+/// # Safety
+/// `from` has `n` elements and `to` space for as many, which do not overlap; `n` is less than
+/// `BLOCK`.
+#[inline(always)]
+unsafe fn copy_few<T: Copy>(from: *const T, to: *mut T, n: usize) {
+    /// Copies `W` elements from position `at` on, and returns where they end.
+    #[inline(always)]
+    unsafe fn some<T: Copy, const W: usize>(from: *const T, to: *mut T, at: usize) -> usize {
+        // SAFETY: the caller guarantees that many elements there.
+        unsafe { to.add(at).cast::<[T; W]>().write(from.add(at).cast::<[T; W]>().read()) };
+        at + W
+    }
+    let mut at = 0;
+    // SAFETY: the digits of `n` add up to it. An array is aligned as its elements are.
+    unsafe {
+        if n & 8 != 0 {
+            at = some::<T, 8>(from, to, at);
+        }
+        if n & 4 != 0 {
+            at = some::<T, 4>(from, to, at);
+        }
+        if n & 2 != 0 {
+            at = some::<T, 2>(from, to, at);
+        }
+        if n & 1 != 0 {
+            some::<T, 1>(from, to, at);
+        }
+    }
+}
+
 /// The last few elements of an operand, padded to a block.
 ///
 /// # Safety
-/// `from` points at `n` elements, at most `BLOCK`.
+/// `from` points at `n` elements, fewer than `BLOCK`.
 #[inline(always)]
 unsafe fn padded<T: Copy + Default>(from: *const T, n: usize) -> [T; BLOCK] {
     let mut block = [T::default(); BLOCK];
-    // SAFETY: the caller guarantees n readable elements, and n is at most BLOCK.
-    unsafe { std::ptr::copy_nonoverlapping(from, block.as_mut_ptr(), n) };
+    // SAFETY: the caller guarantees n readable elements, fewer than the block has.
+    unsafe { copy_few(from, block.as_mut_ptr(), n) };
     block
 }
 
 /// Copies the first `n` results of a padded block out.
 ///
 /// # Safety
-/// `to` has space for `n` elements, at most `BLOCK`, and the block is filled.
+/// `to` has space for `n` elements, fewer than `BLOCK`, and the block is filled.
 #[inline(always)]
 unsafe fn unpadded<T: Copy>(block: &[MaybeUninit<T>; BLOCK], to: *mut T, n: usize) {
     // SAFETY: the caller guarantees space for n elements.
-    unsafe { std::ptr::copy_nonoverlapping(block.as_ptr().cast::<T>(), to, n) };
+    unsafe { copy_few(block.as_ptr().cast::<T>(), to, n) };
 }
 
 /// A slice over raw memory that a kernel may read.

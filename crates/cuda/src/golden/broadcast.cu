@@ -36,7 +36,7 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
     const float v3 = rounded<BF16>(u_tanh(v2));
     const float v4 = Cast<BF16>::of(__longlong_as_double(0x3fb999999999999aLL));
     const float v5 = rounded<BF16>(b_add(v3, v4));
-      store(a2.e[j], v5);
+      put(a2.e[j], v5);
     }
     *(A2*)((BF16*)p.p[2] + o2) = a2;
 }

@@ -16,7 +16,7 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
       const F32 x0 = a0.e[j];
     const float v0 = load(x0);
     const float v1 = Cast<F16>::of(v0);
-      store(a1.e[j], v1);
+      put(a1.e[j], v1);
     }
     *(A1*)((F16*)p.p[1] + first) = a1;
     return;
@@ -25,6 +25,6 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
     const F32 x0 = ((const F32*)p.p[0])[at];
     const float v0 = load(x0);
     const float v1 = Cast<F16>::of(v0);
-    store(((F16*)p.p[1])[at], v1);
+    put(((F16*)p.p[1])[at], v1);
   }
 }

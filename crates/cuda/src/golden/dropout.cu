@@ -21,7 +21,7 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
     const i64 v3 = (i64)(v1 < v2);
     const float v4 = Cast<F32>::of(__longlong_as_double(0x0000000000000000LL));
     const float v5 = (v3 != 0 ? v0 : v4);
-      store(a2.e[j], v5);
+      put(a2.e[j], v5);
     }
     *(A2*)((F32*)p.p[2] + first) = a2;
     return;
@@ -34,6 +34,6 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
     const i64 v3 = (i64)(v1 < v2);
     const float v4 = Cast<F32>::of(__longlong_as_double(0x0000000000000000LL));
     const float v5 = (v3 != 0 ? v0 : v4);
-    store(((F32*)p.p[2])[at], v5);
+    put(((F32*)p.p[2])[at], v5);
   }
 }

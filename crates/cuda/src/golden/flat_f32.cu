@@ -23,7 +23,7 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
     const float v3 = u_tanh(v2);
     const float v4 = Cast<F32>::of(__longlong_as_double(0x3fb999999999999aLL));
     const float v5 = b_add(v3, v4);
-      store(a2.e[j], v5);
+      put(a2.e[j], v5);
     }
     *(A2*)((F32*)p.p[2] + first) = a2;
     return;
@@ -37,6 +37,6 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
     const float v3 = u_tanh(v2);
     const float v4 = Cast<F32>::of(__longlong_as_double(0x3fb999999999999aLL));
     const float v5 = b_add(v3, v4);
-    store(((F32*)p.p[2])[at], v5);
+    put(((F32*)p.p[2])[at], v5);
   }
 }

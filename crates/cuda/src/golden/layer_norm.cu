@@ -86,10 +86,10 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
     const float v13 = rounded<BF16>(b_mul(v6, v12));
     const float v14 = rounded<BF16>(b_mul(v13, v1));
     const float v15 = rounded<BF16>(b_add(v14, v2));
-    store(((BF16*)p.p[3])[b3 + i3], v15);
+    put(((BF16*)p.p[3])[b3 + i3], v15);
   }
   if (lane == 0) {
-    store(((BF16*)p.p[4])[b4], v5);
-    store(((BF16*)p.p[5])[b5], v12);
+    put(((BF16*)p.p[4])[b4], v5);
+    put(((BF16*)p.p[5])[b5], v12);
   }
 }

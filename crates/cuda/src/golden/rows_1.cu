@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
   const float v2 = over_row<Sum, 1>(r2, n2);
   const float v3 = over_row<Max, 1>(r3, n3);
   if (lane == 0) {
-    store(((F32*)p.p[1])[b1], v2);
-    store(((F32*)p.p[2])[b2], v3);
+    put(((F32*)p.p[1])[b1], v2);
+    put(((F32*)p.p[2])[b2], v3);
   }
 }

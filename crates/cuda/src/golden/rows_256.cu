@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
   const double v2 = over_row<Sum, 256>(r2, n2);
   const double v3 = over_row<Max, 256>(r3, n3);
   if (lane == 0) {
-    store(((F64*)p.p[1])[b1], v2);
-    store(((F64*)p.p[2])[b2], v3);
+    put(((F64*)p.p[1])[b1], v2);
+    put(((F64*)p.p[2])[b2], v3);
   }
 }

@@ -33,7 +33,7 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
   const float v2 = rounded<BF16>(over_row<Sum, 32>(r2, n2));
   const float v3 = rounded<BF16>(over_row<Max, 32>(r3, n3));
   if (lane == 0) {
-    store(((BF16*)p.p[1])[b1], v2);
-    store(((BF16*)p.p[2])[b2], v3);
+    put(((BF16*)p.p[1])[b1], v2);
+    put(((BF16*)p.p[2])[b2], v3);
   }
 }

@@ -55,6 +55,6 @@ extern "C" __global__ void __launch_bounds__(256) k(P p) {
     const float v2 = b_sub(v0, v1);
     const float v3 = u_exp(v2);
     const float v5 = b_div(v3, v4);
-    store(((F32*)p.p[1])[b1 + i1], v5);
+    put(((F32*)p.p[1])[b1 + i1], v5);
   }
 }

@@ -45,6 +45,9 @@ FN void store(I64& to, i64 x) { to.v = x; }
 FN void store(I32& to, i64 x) { to.v = (int)x; }
 FN void store(U8& to, i64 x) { to.v = (u8)x; }
 FN void store(Bool& to, i64 x) { to.v = x != 0; }
+// A value that is rounded to the dtype already.
+template <class T, class C> FN void put(T& to, C x) { store(to, x); }
+FN void put(BF16& to, float x) { to.v = (u16)(__float_as_uint(x) >> 16); }
 
 // Rounded to a dtype, in the compute type.
 template <class T, class C> FN C rounded(C x) { T t; store(t, x); return load(t); }
@@ -108,6 +111,9 @@ FN float bounded(float x, float low, float high) { return x < low ? low : x > hi
 FN double bounded(double x, double low, double high) { return x < low ? low : x > high ? high : x; }
 #define U2(T) \
   FN T u_sigmoid(T x) { T e = u_exp(-u_abs(x)), r = (T)1 / ((T)1 + e); return x < 0 ? e * r : r; } \
+  FN T u_sigmoids(T x, T& of_negative) { \
+    T e = u_exp(-u_abs(x)), r = (T)1 / ((T)1 + e), l = e * r; \
+    of_negative = x > 0 ? l : r; return x < 0 ? l : r; } \
   FN T u_silu(T x) { return bounded(x, (T)-1000, (T)INF) * u_sigmoid(x); } \
   FN T u_phi(T x) { return (T)0.5 * u_erfc(x * (T)-0.70710678118654752440); } \
   FN T u_gelu(T x) { return bounded(x, (T)-100, (T)INF) * u_phi(x); } \
@@ -133,9 +139,28 @@ FLOATS(U2)
   FN T v_gelu_tanh(T x, T dy) { \
     x = bounded(x, (T)-100, (T)100); \
     T u = gelu_inner(x), du = (T)(3 * 0.071354816272600689) * (x * x) + (T)1.595769121605730711759784; \
-    T s = u_sigmoid(u), c = u_sigmoid(-u); return dy * (x * du * s * c + s); } \
-  FN T v_silu(T x, T dy) { x = bounded(x, (T)-1000, (T)1000); T s = u_sigmoid(x), c = u_sigmoid(-x); return dy * (s * (x * c + (T)1)); }
+    T c, s = u_sigmoids(u, c); return dy * (x * du * s * c + s); } \
+  FN T v_silu(T x, T dy) { x = bounded(x, (T)-1000, (T)1000); T c, s = u_sigmoids(x, c); return dy * (s * (x * c + (T)1)); }
 FLOATS(V)
+
+// The same for results that are rounded to 8 or 11 bits: the device's own exponential and quotient,
+// which are off by 2^-22 of a result, or 2^-17 where |x| is near 88. The others are written in half
+// the instructions, where a kernel would wait for these rather than for memory.
+FN float l_exp(float x) { return __expf(x); }
+FN void l_sigmoids(float x, float& s, float& c) {
+  float e = __expf(-fabsf(x)), r = __fdividef(1.f, 1.f + e), p = e * r; s = x < 0 ? p : r; c = x > 0 ? p : r;
+}
+FN float l_sigmoid(float x) { float s, c; l_sigmoids(x, s, c); return s; }
+FN float l_silu(float x) { return bounded(x, -1000.f, (float)INF) * l_sigmoid(x); }
+FN float l_gelu_tanh(float x) { return bounded(x, -1000.f, (float)INF) * l_sigmoid(gelu_inner(x)); }
+FN float lv_gelu_tanh(float x, float dy) {
+  x = bounded(x, -100.f, 100.f);
+  float u = gelu_inner(x), du = (float)(3 * 0.071354816272600689) * (x * x) + (float)1.595769121605730711759784;
+  float s, c; l_sigmoids(u, s, c); return dy * (x * du * s * c + s);
+}
+FN float lv_silu(float x, float dy) {
+  x = bounded(x, -1000.f, 1000.f); float s, c; l_sigmoids(x, s, c); return dy * (s * (x * c + 1.f));
+}
 
 // Functions of two elements.
 FN float remainder_of(float a, float b) { return fmodf(a, b); }

@@ -2,7 +2,7 @@
 // length 1. `E` is the element, `C` its compute type.
 
 struct Window {
-  u64 p[2];                // from, to
+  u64 p[3];                // from, to, and positions
   u64 count;               // threads
   u64 n, c;                // batch and channels
   u64 x[3], y[3], k[3];    // lengths of the input, of the output, and of a window
@@ -10,6 +10,11 @@ struct Window {
   i64 s[5];                // strides of what is read: batch, channel, axes
   u64 even[3];             // 1: pieces of even size instead of windows
 };
+#if WIDE
+typedef u64 Ix;
+#else
+typedef u32 Ix;
+#endif
 FN u64 thread_index() { return (u64)blockIdx.x * blockDim.x + threadIdx.x; }
 FN bool inside(i64 at, u64 len) { return at >= 0 && at < (i64)len; }
 
@@ -69,10 +74,11 @@ FN void piece(const Window& w, int d, i64 o, i64& from, i64& to, i64& step) {
 #ifdef POOL
 // Sums of pieces, or the position of the largest element. [n·c, x…] to [n·c, y…].
 extern "C" __global__ void k(Window w) {
-  u64 q = thread_index(); if (q >= w.count) return;
-  u64 at = q; i64 from[3], to[3], step[3];
-  for (int d = 2; d >= 0; d--) { piece(w, d, (i64)(q % w.y[d]), from[d], to[d], step[d]); q /= w.y[d]; }
-  const E* x = (const E*)w.p[0] + (i64)(q / w.c) * w.s[0] + (i64)(q % w.c) * w.s[1];
+  u64 at = thread_index(); if (at >= w.count) return;
+  Ix q = (Ix)at; i64 from[3], to[3], step[3];
+#pragma unroll
+  for (int d = 2; d >= 0; d--) { piece(w, d, (i64)(q % (Ix)w.y[d]), from[d], to[d], step[d]); q /= (Ix)w.y[d]; }
+  const E* x = (const E*)w.p[0] + (i64)(q / (Ix)w.c) * w.s[0] + (i64)(q % (Ix)w.c) * w.s[1];
   C best = 0; i64 where = -1;
   for (i64 a = from[0]; a < to[0]; a += step[0]) for (i64 b = from[1]; b < to[1]; b += step[1]) for (i64 c = from[2]; c < to[2]; c += step[2]) {
     C v = load(x[a * w.s[2] + b * w.s[3] + c * w.s[4]]);
@@ -90,27 +96,85 @@ extern "C" __global__ void k(Window w) {
 }
 #endif
 
+// A quotient, rounded down; divisors are positive.
+FN i64 floored(i64 a, i64 b) {
+  if (b == 1) return a;
+  if (!WIDE) { int q = (int)a / (int)b; return q - ((int)a - q * (int)b < 0); }
+  i64 q = a / b; return q - (a - q * b < 0);
+}
+
+// The pieces that may have position `x` of an axis.
+FN void around(const Window& w, int d, i64 x, i64& low, i64& high) {
+  if (w.even[d]) { low = x * (i64)w.y[d] / (i64)w.x[d] - 1; high = (x + 1) * (i64)w.y[d] / (i64)w.x[d] + 1; }
+  else {
+    const i64 last = x + w.before[d];
+    high = floored(last, w.stride[d]);
+    low = floored(last - ((i64)w.k[d] - 1) * w.dilation[d] + w.stride[d] - 1, w.stride[d]);
+  }
+  if (low < 0) low = 0;
+  if (high >= (i64)w.y[d]) high = (i64)w.y[d] - 1;
+}
+FN bool has(const Window& w, int d, i64 o, i64 x) {
+  i64 from, to, step; piece(w, d, o, from, to, step);
+  return x >= from && x < to && (step == 1 || (x - from) % step == 0);
+}
+
+#ifdef TAKE
+// The elements at positions in pieces: [n·c, x…] to [n·c, y…].
+extern "C" __global__ void k(Window w) {
+  u64 at = thread_index(); if (at >= w.count) return;
+  Ix q = (Ix)at; i64 y[3];
+#pragma unroll
+  for (int d = 2; d >= 0; d--) { y[d] = (i64)(q % (Ix)w.y[d]); q /= (Ix)w.y[d]; }
+  const E* x = (const E*)w.p[0] + (i64)(q / (Ix)w.c) * w.s[0] + (i64)(q % (Ix)w.c) * w.s[1];
+  const i64 place = ((const i64*)w.p[2])[at];
+  E taken; store(taken, (C)0);
+  if (place >= 0 && place < (i64)(w.x[0] * w.x[1] * w.x[2])) {
+    Ix p = (Ix)place;
+    const i64 c = (i64)(p % (Ix)w.x[2]); p /= (Ix)w.x[2];
+    const i64 b = (i64)(p % (Ix)w.x[1]), a = (i64)(p / (Ix)w.x[1]);
+    if (has(w, 0, y[0], a) && has(w, 1, y[1], b) && has(w, 2, y[2], c))
+      taken = x[a * w.s[2] + b * w.s[3] + c * w.s[4]];
+  }
+  ((E*)w.p[1])[at] = taken;
+}
+#endif
+
+#ifdef GIVE
+// The transpose: [n·c, y…] to [n·c, x…]. A position adds up the pieces that chose it, in their order.
+extern "C" __global__ void k(Window w) {
+  u64 at = thread_index(); if (at >= w.count) return;
+  Ix q = (Ix)at; i64 x[3], low[3], high[3];
+#pragma unroll
+  for (int d = 2; d >= 0; d--) { x[d] = (i64)(q % (Ix)w.x[d]); q /= (Ix)w.x[d]; }
+#pragma unroll
+  for (int d = 0; d < 3; d++) around(w, d, x[d], low[d], high[d]);
+  const E* y = (const E*)w.p[0] + (i64)(q / (Ix)w.c) * w.s[0] + (i64)(q % (Ix)w.c) * w.s[1];
+  const i64* places = (const i64*)w.p[2] + (u64)q * (w.y[0] * w.y[1] * w.y[2]);
+  const i64 mine = (x[0] * (i64)w.x[1] + x[1]) * (i64)w.x[2] + x[2];
+  C sum = 0;
+  for (i64 a = low[0]; a <= high[0]; a++) for (i64 b = low[1]; b <= high[1]; b++) for (i64 c = low[2]; c <= high[2]; c++) {
+    if (places[(a * (i64)w.y[1] + b) * (i64)w.y[2] + c] != mine) continue;
+    if (has(w, 0, a, x[0]) && has(w, 1, b, x[1]) && has(w, 2, c, x[2]))
+      sum = b_add(sum, load(y[a * w.s[2] + b * w.s[3] + c * w.s[4]]));
+  }
+  store(((E*)w.p[1])[at], sum);
+}
+#endif
+
 #ifdef SPREAD
 // The transpose of a sum: [n·c, y…] to [n·c, x…], in the order of pieces.
 extern "C" __global__ void k(Window w) {
-  u64 q = thread_index(); if (q >= w.count) return;
-  u64 at = q; i64 x[3], low[3], high[3];
-  for (int d = 2; d >= 0; d--) { x[d] = (i64)(q % w.x[d]); q /= w.x[d]; }
-  for (int d = 0; d < 3; d++) {
-    if (w.even[d]) { low[d] = x[d] * (i64)w.y[d] / (i64)w.x[d] - 1; high[d] = (x[d] + 1) * (i64)w.y[d] / (i64)w.x[d] + 1; }
-    else { high[d] = (x[d] + w.before[d]) / w.stride[d]; low[d] = (x[d] + w.before[d] - ((i64)w.k[d] - 1) * w.dilation[d]) / w.stride[d] - 1; }
-    if (low[d] < 0) low[d] = 0;
-    if (high[d] >= (i64)w.y[d]) high[d] = (i64)w.y[d] - 1;
-  }
-  const E* y = (const E*)w.p[0] + (i64)(q / w.c) * w.s[0] + (i64)(q % w.c) * w.s[1];
+  u64 at = thread_index(); if (at >= w.count) return;
+  Ix q = (Ix)at; i64 x[3], low[3], high[3];
+#pragma unroll
+  for (int d = 2; d >= 0; d--) { x[d] = (i64)(q % (Ix)w.x[d]); q /= (Ix)w.x[d]; }
+#pragma unroll
+  for (int d = 0; d < 3; d++) around(w, d, x[d], low[d], high[d]);
+  const E* y = (const E*)w.p[0] + (i64)(q / (Ix)w.c) * w.s[0] + (i64)(q % (Ix)w.c) * w.s[1];
   C sum = 0;
   for (i64 a = low[0]; a <= high[0]; a++) for (i64 b = low[1]; b <= high[1]; b++) for (i64 c = low[2]; c <= high[2]; c++) {
-    const i64 o[3] = {a, b, c}; bool in = true;
-    for (int d = 0; d < 3; d++) {
-      i64 from, to, step; piece(w, d, o[d], from, to, step);
-      in = in && x[d] >= from && x[d] < to && (x[d] - from) % step == 0;
-    }
-    if (in) sum = b_add(sum, load(y[a * w.s[2] + b * w.s[3] + c * w.s[4]]));
+    if (has(w, 0, a, x[0]) && has(w, 1, b, x[1]) && has(w, 2, c, x[2])) sum = b_add(sum, load(y[a * w.s[2] + b * w.s[3] + c * w.s[4]]));
   }
   store(((E*)w.p[1])[at], sum);
 }

@@ -184,7 +184,14 @@ fn rule(op: &Op, inputs: &[&Spec]) -> Result<Spec> {
         }
         Op::Dot => dot::dot(operands("matmul", inputs)?),
         Op::Conv(conv) => window::conv(conv, operands(op.name(), inputs)?),
-        Op::Pool(pool) => window::pool(pool, operands(op.name(), inputs)?),
+        Op::Pool(pool) if pool.kind.takes_places() => {
+            let [x, places] = operands(op.name(), inputs)?;
+            window::pool(pool, x, Some(places))
+        }
+        Op::Pool(pool) => {
+            let [x] = operands(op.name(), inputs)?;
+            window::pool(pool, x, None)
+        }
         Op::Linalg(f) => Ok(linalg::linalg(*f, inputs)?.swap_remove(0)),
         Op::Fft(f) => fft::fft(*f, operands(f.name(), inputs)?),
         Op::Fused(f) => Ok(norm::fused(*f, inputs)?.swap_remove(0)),

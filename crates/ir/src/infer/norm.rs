@@ -73,7 +73,7 @@ pub(super) fn layer_norm_vjp([x, w, dy]: [&Spec; 3]) -> Result<Specs> {
 /// `y`, and the mean and variance of each channel in the compute type.
 pub(super) fn batch_norm([x, w, b]: [&Spec; 3]) -> Result<Specs> {
     let op = Fused::BatchNorm(Real(0.0)).name();
-    floats(op, &[x, w, b])?;
+    weights(op, x, &[w, b])?;
     channels(op, x, [w, b])?;
     let each = w.with_dtype(x.dtype.compute());
     Ok(smallvec![x.clone(), each.clone(), each])
@@ -82,7 +82,8 @@ pub(super) fn batch_norm([x, w, b]: [&Spec; 3]) -> Result<Specs> {
 /// `dx`, `dw` and `db`.
 pub(super) fn batch_norm_vjp([x, w, mean, variance, dy]: [&Spec; 5]) -> Result<Specs> {
     let op = Fused::BatchNormVjp(Real(0.0)).name();
-    floats(op, &[x, w, dy])?;
+    floats(op, &[x, dy])?;
+    weights(op, x, &[w])?;
     if mean.dtype != variance.dtype || ![x.dtype, x.dtype.compute()].contains(&mean.dtype) {
         let message = format!("the statistics of {x} cannot be {mean} and {variance}");
         return Err(Error::dtype(op, message).on([x, mean, variance]));
@@ -99,6 +100,18 @@ fn floats(op: &'static str, inputs: &[&Spec]) -> Result<()> {
         return Ok(());
     }
     Err(Error::dtype(op, "takes operands of one float dtype").on(inputs.iter().copied()))
+}
+
+/// Weights of channels have the dtype of `x`, or its compute type.
+fn weights(op: &'static str, x: &Spec, of: &[&Spec]) -> Result<()> {
+    floats(op, &[x])?;
+    let dtype = of[0].dtype;
+    let fits = [x.dtype, x.dtype.compute()].contains(&dtype);
+    if fits && of.iter().all(|s| s.dtype == dtype) {
+        return Ok(());
+    }
+    let message = format!("the weights of {x} have its dtype, or {}", x.dtype.compute());
+    Err(Error::dtype(op, message).on(std::iter::once(x).chain(of.iter().copied())))
 }
 
 fn same_shape(op: &'static str, a: &Spec, b: &Spec) -> Result<()> {

@@ -3,7 +3,16 @@
 use crate::window::{Conv, Frame, Pool, Pooling, Role, Window};
 use crate::{DType, Error, Result, Shape, Spec};
 
-pub(super) fn conv(conv: &Conv, [a, b]: [&Spec; 2]) -> Result<Spec> {
+pub(super) fn conv(conv: &Conv, of: [&Spec; 2]) -> Result<Spec> {
+    let mut result = image(conv, of)?;
+    if conv.last {
+        result.shape[1..].rotate_left(1);
+    }
+    Ok(result)
+}
+
+/// The result with the channels before the spatial axes.
+fn image(conv: &Conv, [a, b]: [&Spec; 2]) -> Result<Spec> {
     let (op, rank) = (conv.role.name(), conv.windows.len());
     let wrong = |message: String| Err(Error::shape(op, message).on([a, b]));
     if !a.dtype.is_float() || a.dtype != b.dtype {
@@ -123,7 +132,8 @@ fn describe_frame(frame: &Frame) -> String {
     }
 }
 
-pub(super) fn pool(pool: &Pool, [x]: [&Spec; 1]) -> Result<Spec> {
+/// Some kinds take positions beside the array.
+pub(super) fn pool(pool: &Pool, x: &Spec, places: Option<&Spec>) -> Result<Spec> {
     let (op, rank) = (pool.kind.name(), pool.frames.len());
     if !(1..=3).contains(&rank) || x.shape.len() < rank {
         let message = format!("works on the last 1 to 3 axes, not {rank} of {x}");
@@ -131,10 +141,11 @@ pub(super) fn pool(pool: &Pool, [x]: [&Spec; 1]) -> Result<Spec> {
     }
     let (lead, last) = x.shape.split_at(x.shape.len() - rank);
     let spread = match &pool.kind {
-        Pooling::Sum | Pooling::ArgMax => None,
-        Pooling::Spread(lengths) => Some(lengths),
+        Pooling::Sum | Pooling::ArgMax | Pooling::Take => None,
+        Pooling::Spread(lengths) | Pooling::Give(lengths) => Some(lengths),
     };
-    if !x.dtype.is_float() && (pool.kind != Pooling::ArgMax || x.dtype == DType::Bool) {
+    let compares = matches!(pool.kind, Pooling::ArgMax | Pooling::Take);
+    if !x.dtype.is_float() && (!compares || x.dtype == DType::Bool) {
         return Err(Error::dtype(op, format!("takes floats, not {x}")).on([x]));
     }
     let lengths = spread.map_or(last, |lengths| lengths);
@@ -167,6 +178,13 @@ pub(super) fn pool(pool: &Pool, [x]: [&Spec; 1]) -> Result<Spec> {
         let message =
             format!("the last axes of {x} must be the output positions, {:?}", &counts[..]);
         return Err(Error::shape(op, message).on([x]));
+    }
+    if let Some(places) = places {
+        let pieces: Shape = lead.iter().chain(counts.iter()).copied().collect();
+        if places.dtype != DType::I64 || places.shape != pieces {
+            let message = format!("needs positions i64{:?}, not {places}: {x}", &pieces[..]);
+            return Err(Error::shape(op, message).on([x, places]));
+        }
     }
     let shape: Shape = lead.iter().chain(result.iter()).copied().collect();
     let dtype = if pool.kind == Pooling::ArgMax { DType::I64 } else { x.dtype };
@@ -244,7 +262,7 @@ mod tests {
             assert!(window.count(len).is_some_and(|n| n >= 1 << 49), "{window:?}");
             let frames = vec![Frame::Sliding(window)];
             let x = Spec::cpu(DType::F32, &[0, len][..]);
-            let given = pool(&Pool { kind: Pooling::ArgMax, frames }, [&x]);
+            let given = pool(&Pool { kind: Pooling::ArgMax, frames }, &x, None);
             assert_eq!(given.is_err(), void, "{window:?}");
         }
     }

@@ -23,7 +23,8 @@ pub enum Fused {
     /// From `x`, `w`, `dy`: `dx`, `dw`, `db`.
     LayerNormVjp(Real),
     /// From `x` `[n, c, …]`, `w` `[c]`, `b` `[c]`: each channel normalised over all other axes,
-    /// then `· w + b`; and the mean and the (biased) variance of each channel, in the compute type.
+    /// then `· w + b`; and the mean and the (biased) variance of each channel, in the compute type,
+    /// which `w` and `b` may have too.
     BatchNorm(Real),
     /// From `x`, `w`, the mean, the variance and `dy`: `dx`, `dw`, `db`.
     BatchNormVjp(Real),

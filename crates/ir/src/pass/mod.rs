@@ -15,15 +15,19 @@
 //! | [`fold`] | computes constants | no |
 //! | [`simplify`] | rewrites by a table of named rules | no |
 //! | [`layout`] | merges products, removes copies before them | sums of products in another order |
+//! | [`channels_last`] | keeps images with their channels last, where a target convolves so | sums in another order |
 //! | [`budget`] | recomputes what does not fit into a byte budget, if one is set | no |
 //! | [`remat`] | recomputes cheap values near their use | no |
+//! | [`norms`] | writes norms out, for targets that fuse them | sums in another order |
 //! | [`fuse`] | fuses pointwise ops and reductions into regions | reductions in another order |
 //! | [`epilogue`] | joins products and the regions that follow | no |
+//! | [`stores`] | regions of loops store a value twice, instead of a copy, where a target gains by it | no |
 //! | [`schedule`] | orders equations for less memory at a time | no |
 //! | [`overlap`] | starts collectives early and waits for them late | no |
 //! | [`plan`] | assigns every value its memory | no |
 
 mod budget;
+mod channels_last;
 mod common_subexpressions;
 mod dead_code;
 mod epilogue;
@@ -31,6 +35,7 @@ mod fold;
 mod fuse;
 mod inline;
 mod layout;
+mod norms;
 mod ordered;
 mod overlap;
 mod pipeline;
@@ -39,19 +44,23 @@ mod rebuild;
 mod remat;
 mod schedule;
 mod simplify;
+mod stores;
 mod target;
 
 pub use budget::{BudgetReport, Budgeted, budget, op_work, work};
+pub use channels_last::channels_last;
 pub use common_subexpressions::common_subexpressions;
 pub use dead_code::dead_code;
-pub use epilogue::epilogue;
+pub use epilogue::{LibraryEpilogue, epilogue, epilogue_where};
 pub use fold::{Constant, Evaluate, fold};
 pub use fuse::{Limits, fuse, fuse_within};
 pub use inline::{has_bodies, inline};
 pub use layout::layout;
+pub use norms::norms;
 pub use overlap::{overlap, overlap_on};
 pub use pipeline::{Pass, Pipeline, Stage, order};
 pub use remat::{Remat, remat, remat_where};
 pub use schedule::{peak_bytes, schedule, schedule_on};
 pub use simplify::{REWRITES, Rewrite, simplify};
-pub use target::Target;
+pub use stores::stores;
+pub use target::{Epilogue, Target};

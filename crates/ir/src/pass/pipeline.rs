@@ -2,8 +2,9 @@
 
 use super::ordered::check_kept;
 use super::{
-    Constant, Target, common_subexpressions, dead_code, epilogue, fold, fuse_within, inline,
-    layout, overlap_on, remat_where, schedule_on, simplify,
+    Constant, Epilogue, Target, channels_last, common_subexpressions, dead_code, epilogue_where,
+    fold, fuse_within, inline, layout, norms, overlap_on, remat_where, schedule_on, simplify,
+    stores,
 };
 use crate::{Op, Program, Result, Scalar, Stopwatch};
 use std::time::Duration;
@@ -82,15 +83,29 @@ impl<'a> Pipeline<'a> {
 
     /// The passes after it.
     pub fn after_budget(target: Target) -> Pipeline<'a> {
-        let fused = Pipeline::new()
-            .then("remat", move |program| remat_where(program, target.recompute))
-            .then("fuse", move |program| fuse_within(program, target.regions));
-        let joined = match target.epilogue {
-            true => fused.then("epilogue", epilogue),
-            false => fused,
+        let images = match target.channels_last {
+            [] => Pipeline::new(),
+            dtypes => Pipeline::new()
+                .then("channels_last", move |program| channels_last(program, dtypes))
+                .then("simplify", simplify)
+                .then("dead_code", dead_code),
         };
-        let ordered = (joined.then("simplify", simplify).then("dead_code", dead_code))
-            .then("schedule", move |program| schedule_on(program, target));
+        let near = images.then("remat", move |program| remat_where(program, target.recompute));
+        let written = match target.norms {
+            true => near.then("norms", move |program| norms(program, target.regions)),
+            false => near,
+        };
+        let fused = written.then("fuse", move |program| fuse_within(program, target.regions));
+        let joined = match target.epilogue {
+            Epilogue::Nothing => fused,
+            which => fused.then("epilogue", move |program| epilogue_where(program, which)),
+        };
+        let joined = joined.then("simplify", simplify).then("dead_code", dead_code);
+        let stored = match target.stores_twice {
+            true => joined.then("stores", stores),
+            false => joined,
+        };
+        let ordered = stored.then("schedule", move |program| schedule_on(program, target));
         match target.overlap {
             true => {
                 let run = move |program: &Program| overlap_on(program, target);

@@ -68,6 +68,12 @@ impl<'a> Rebuild<'a> {
         first
     }
 
+    /// The same for all results.
+    pub(super) fn emit_all(&mut self, op: Op, inputs: &[Var], at: Option<Line>) -> Option<Vars> {
+        self.emit(op, inputs, at)?;
+        self.out.equations.last().map(|e| e.outputs.clone())
+    }
+
     fn fresh(&mut self, spec: Spec) -> Var {
         self.made.push(Some(self.out.equations.len() as u32));
         self.out.fresh(spec)

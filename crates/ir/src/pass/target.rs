@@ -17,15 +17,22 @@ pub struct Target {
     pub align: usize,
     /// How large regions may be, and how long rows.
     pub regions: Limits,
+    /// Whether norms and softmax over short rows are written out as the ops they consist of, so that
+    /// they join regions ([`norms`](super::norms)), instead of being kernels of their own.
+    pub norms: bool,
     /// Which cheap values are recomputed near their use.
     pub recompute: Remat,
-    /// Whether a region can run on pieces of a product before these leave the cache or the
-    /// registers: then products and what follows them become one op
-    /// ([`epilogue`](super::epilogue)).
-    pub epilogue: bool,
+    /// What can run on pieces of a product before these leave the cache or the registers: then
+    /// products and what follows them become one op ([`epilogue`](super::epilogue)).
+    pub epilogue: Epilogue,
     /// The dtypes in which a product of matrices can be added to existing memory, instead of
     /// written.
     pub adds_products: &'static [DType],
+    /// The dtypes in which images are convolved with the channels last
+    /// ([`channels_last`](super::channels_last())).
+    pub channels_last: &'static [DType],
+    /// Whether a region that stores a value twice is better than a copy ([`stores`](super::stores())).
+    pub stores_twice: bool,
     /// Whether a collective can run while the program computes ([`overlap`](super::overlap)).
     pub overlap: bool,
     /// Whether the kernels of ops with [`Op::strided_results`] write them through strides: then the
@@ -36,15 +43,31 @@ pub struct Target {
     pub scratch: bool,
 }
 
+/// What a backend can compute together with a product of matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Epilogue {
+    /// Nothing.
+    Nothing,
+    /// What libraries of products offer: the sum with a row that is added to every row, and a
+    /// result in the type of the sums ([`LibraryEpilogue`](super::LibraryEpilogue)). Narrow products
+    /// are then rounded once, at the end.
+    Library,
+    /// Any region without reductions.
+    Regions,
+}
+
 impl Default for Target {
     /// A machine with cache lines of 64 bytes, and otherwise default limits.
     fn default() -> Target {
         Target {
             align: 64,
             regions: Limits::default(),
+            norms: false,
             recompute: Remat::default(),
-            epilogue: true,
+            epilogue: Epilogue::Regions,
             adds_products: &[DType::F32, DType::F64],
+            channels_last: &[],
+            stores_twice: false,
             overlap: true,
             strided_results: false,
             scratch: false,

@@ -68,8 +68,8 @@ fn visit_op(op: &mut Op, f: Visit) {
                 }
             }
             match &mut pool.kind {
-                Pooling::Spread(shape) => sizes(shape, f),
-                Pooling::Sum | Pooling::ArgMax => {}
+                Pooling::Spread(shape) | Pooling::Give(shape) => sizes(shape, f),
+                Pooling::Sum | Pooling::ArgMax | Pooling::Take => {}
             }
         }
         Op::Linalg(Linalg::Permutation(n)) => f(NumberMut::Size(n)),

@@ -42,7 +42,9 @@ fn write_program(program: &Program, prefix: &str, out: &mut String) -> Vec<Strin
             Op::Flow(flow) => flow.name().to_owned(),
             Op::Custom(custom) => format!("custom {}", custom.name()),
             Op::Region(region) | Op::DotRegion(region) => {
-                let lines: Vec<String> = region.body.iter().map(ToString::to_string).collect();
+                let sums = region.columns.iter().map(|v| format!("sum of v{v} over the rows"));
+                let lines = region.body.iter().map(ToString::to_string).chain(sums);
+                let lines: Vec<String> = lines.collect();
                 format!("{} {:?}\n{}", e.op.name(), &region.shape[..], lines.join("\n"))
             }
             op => op.to_string(),

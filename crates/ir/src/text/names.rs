@@ -147,12 +147,15 @@ impl Pooling {
             Pooling::Sum       => "pool_sum",
             Pooling::Spread(_) => "pool_spread",
             Pooling::ArgMax    => "pool_argmax",
+            Pooling::Take      => "pool_take",
+            Pooling::Give(_)   => "pool_give",
         }
     }
 
     /// One of each kind, with minimal attributes.
     pub fn forms() -> impl Iterator<Item = Pooling> {
-        [Pooling::Sum, Pooling::Spread(Shape::new()), Pooling::ArgMax].into_iter()
+        use Pooling::{ArgMax, Give, Spread, Sum, Take};
+        [Sum, Spread(Shape::new()), ArgMax, Take, Give(Shape::new())].into_iter()
     }
 }
 
@@ -271,7 +274,8 @@ impl Op {
             Op::Dot,
         ];
         let random = move |&kind| Op::Random { kind, shape: Shape::new(), dtype };
-        let conv = |role| Op::Conv(Box::new(Conv { role, windows: Vec::new(), groups: 1 }));
+        let conv =
+            |role| Op::Conv(Box::new(Conv { role, windows: Vec::new(), groups: 1, last: false }));
         let pool = |kind| Op::Pool(Box::new(Pool { kind, frames: Vec::new() }));
         let cumulate = |&kind| Op::Cumulate { kind, axis: 0, reverse: false };
         (single.into_iter())
@@ -354,7 +358,8 @@ mod tests {
             Linalg::LuSolve { .. }, Linalg::Qr { .. }, Linalg::Eigh, Linalg::Svd { .. });
         assert_forms!(Fft::forms(), Fft::Complex { .. }, Fft::Real(_), Fft::Hermitian { .. });
         // Structured ops have no minimal form: their text is parsed by `program.rs`.
-        let region = || Arc::new(Region { device: Device::Cpu, shape: Shape::new(), inner: 0, inputs: vec![], body: vec![], outputs: vec![] });
+        let region = || Arc::new(Region { device: Device::Cpu, shape: Shape::new(), inner: 0, inputs: vec![], body: vec![], outputs: vec![],
+            columns: vec![] });
         let flow = Arc::new(Flow::Cond { yes: Program::default(), no: Program::default() });
         let custom = Arc::new(Custom::new("twice", Work::Done(1), Arc::new(())));
         // Nor have collectives, which name a group of workers that only a run has.
@@ -368,7 +373,7 @@ mod tests {
             Op::Cumulate { .. }, Op::Sort { .. }, Op::Ranks { .. }, Op::Dot, Op::Conv(_), Op::Pool(_), Op::Linalg(_), Op::Fft(_),
             Op::Fused(_), Op::Region(_), Op::DotRegion(_), Op::Flow(_), Op::Custom(_), Op::Collective(_), Op::Wait);
         assert_forms!(Role::forms(), Role::Forward, Role::Input(_), Role::Filter);
-        assert_forms!(Pooling::forms(), Pooling::Sum, Pooling::Spread(_), Pooling::ArgMax);
+        assert_forms!(Pooling::forms(), Pooling::Sum, Pooling::Spread(_), Pooling::ArgMax, Pooling::Take, Pooling::Give(_));
     }
 
     #[test]

@@ -176,14 +176,19 @@ fn conv(c: &mut Cursor, role: Role) -> Parsed<Conv> {
         Role::Forward | Role::Filter => role,
         Role::Input(_) => Role::Input(lengths(c)?),
     };
-    Ok(Conv { role, windows, groups })
+    let last = c.eat(',');
+    if last {
+        c.keyword("last")?;
+    }
+    Ok(Conv { role, windows, groups, last })
 }
 
 fn pool(c: &mut Cursor, kind: Pooling) -> Parsed<Pool> {
     let frames = c.list(',', frame)?;
     let kind = match kind {
-        Pooling::Sum | Pooling::ArgMax => kind,
+        Pooling::Sum | Pooling::ArgMax | Pooling::Take => kind,
         Pooling::Spread(_) => Pooling::Spread(lengths(c)?),
+        Pooling::Give(_) => Pooling::Give(lengths(c)?),
     };
     Ok(Pool { kind, frames })
 }

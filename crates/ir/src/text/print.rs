@@ -53,17 +53,20 @@ impl Display for Op {
                 separated(f, &conv.windows, ", ")?;
                 write!(f, "],groups={}", conv.groups)?;
                 match &conv.role {
-                    Role::Input(shape) => write!(f, ",lengths={}}}", List(shape)),
-                    Role::Forward | Role::Filter => f.write_str("}"),
+                    Role::Input(shape) => write!(f, ",lengths={}", List(shape))?,
+                    Role::Forward | Role::Filter => {}
                 }
+                f.write_str(if conv.last { ",last}" } else { "}" })
             }
             Op::Pool(pool) => {
                 f.write_str("{[")?;
                 separated(f, &pool.frames, ", ")?;
                 f.write_str("]")?;
                 match &pool.kind {
-                    Pooling::Spread(shape) => write!(f, ",lengths={}}}", List(shape)),
-                    Pooling::Sum | Pooling::ArgMax => f.write_str("}"),
+                    Pooling::Spread(shape) | Pooling::Give(shape) => {
+                        write!(f, ",lengths={}}}", List(shape))
+                    }
+                    Pooling::Sum | Pooling::ArgMax | Pooling::Take => f.write_str("}"),
                 }
             }
             Op::Linalg(linalg) => match linalg {

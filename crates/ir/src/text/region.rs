@@ -6,7 +6,8 @@
 //!
 //! An operand that has the domain's shape and is read in order shows its spec alone; any other
 //! shows strides and offset after `@`, and before them the shape that is read, where that is not
-//! the domain's (the key of random numbers). A region on another device than the CPU begins with
+//! the domain's (the key of random numbers). Values that are summed over the rows follow, as
+//! `columns=[v2]`, if there are any. A region on another device than the CPU begins with
 //! `device=cuda:0`.
 
 use super::cursor::{Cursor, Parsed};
@@ -34,6 +35,10 @@ impl Display for Region {
         f.write_str(if lines { "\n" } else { "" })?;
         f.write_str("],outputs=[")?;
         separated(f, self.outputs.iter().map(|&v| ValueName(v)), ",")?;
+        if !self.columns.is_empty() {
+            f.write_str("],columns=[")?;
+            separated(f, self.columns.iter().map(|&v| ValueName(v)), ",")?;
+        }
         f.write_str("]")
     }
 }
@@ -138,7 +143,11 @@ pub(super) fn region(c: &mut Cursor) -> Parsed<Region> {
     })?;
     c.expect(',')?;
     let outputs = c.field("outputs", |c| c.list(',', value))?;
-    Ok(Region { device, shape, inner, inputs, body, outputs })
+    let columns = match c.eat(',') {
+        true => c.field("columns", |c| c.list(',', value))?,
+        false => Vec::new(),
+    };
+    Ok(Region { device, shape, inner, inputs, body, outputs, columns })
 }
 
 fn inst(c: &mut Cursor) -> Parsed<Inst> {

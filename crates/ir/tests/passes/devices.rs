@@ -45,9 +45,11 @@ fn passes() -> Vec<Named> {
         ("simplify", Box::new(simplify)),
         ("common_subexpressions", Box::new(common_subexpressions)),
         ("layout", Box::new(layout)),
+        ("channels_last", Box::new(|p| channels_last(p, &[DType::F32]))),
         ("remat", Box::new(remat)),
         ("fuse", Box::new(fuse)),
         ("epilogue", Box::new(epilogue)),
+        ("stores", Box::new(stores)),
         ("schedule", Box::new(schedule)),
         ("standard", Box::new(standard)),
     ]
@@ -159,7 +161,7 @@ fn a_target_decides_what_is_joined() {
     };
     let plain = Target::default();
     assert_eq!(run(plain), 1);
-    assert_eq!(run(Target { epilogue: false, ..plain }), 2);
+    assert_eq!(run(Target { epilogue: Epilogue::Nothing, ..plain }), 2);
     // What does not add products to memory needs the product somewhere.
     let text = "program (a: f32[8,16], b: f32[16,4], c: f32[8,4]) {
        let d: f32[8,4] = dot a b

@@ -174,7 +174,13 @@ fn region(region: &Region, inputs: &[&Data]) -> Vec<Data> {
         };
         values.push(data);
     }
-    region.outputs.iter().map(|&v| values[v].clone()).collect()
+    let column = |&v: &usize| {
+        let sum = |c| (0..rows).map(move |r| r * row + c);
+        let at = |c| reduced(Reduction::Sum, sum(c).map(|i| values[v][i]), kinds[v].dtype);
+        (0..row).map(at).collect()
+    };
+    let outputs = region.outputs.iter().map(|&v| values[v].clone());
+    outputs.chain(region.columns.iter().map(column)).collect()
 }
 
 /// The results of a program.

@@ -100,6 +100,14 @@ proptest! {
     }
 
     #[test]
+    fn fuse_with_sums_over_rows_keeps_results(seed in choices()) {
+        for columns in [1, 4] {
+            let limits = Limits { columns, column_row: [2, 64], ..Limits::default() };
+            check(seed.clone(), false, false, |p| fuse_within(p, limits));
+        }
+    }
+
+    #[test]
     fn epilogue_keeps_results(seed in choices()) {
         check(seed, false, true, epilogue);
     }
@@ -107,6 +115,11 @@ proptest! {
     #[test]
     fn fuse_then_epilogue_keep_results(seed in choices()) {
         check(seed, true, false, |p| epilogue(&fuse(&dead_code(&layout(p)))));
+    }
+
+    #[test]
+    fn stores_keep_results(seed in choices()) {
+        check(seed, false, false, |p| stores(&fuse(p)));
     }
 
     #[test]

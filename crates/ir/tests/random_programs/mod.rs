@@ -254,6 +254,7 @@ impl Author {
             ],
             body,
             outputs,
+            columns: Vec::new(),
         }
     }
 
@@ -300,5 +301,6 @@ pub fn sum_of(spec: &Spec) -> Region {
             Inst::Point(Op::Binary(Binary::Add), smallvec![0, 1]),
         ],
         outputs: vec![2],
+        columns: Vec::new(),
     }
 }

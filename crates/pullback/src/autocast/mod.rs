@@ -192,11 +192,11 @@ thread_local! {
 }
 
 /// Casts of leaves, by the address of the leaf's tensor and what else they are valid for.
-type Cache = FxHashMap<(usize, Held), CachedCast>;
+type Cache = FxHashMap<(usize, CastScope), CachedCast>;
 
 /// What a cast is valid for.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Held {
+struct CastScope {
     dtype: DType,
     recording: bool,
     no_grad: bool,
@@ -221,13 +221,13 @@ fn cast_leaf(x: &Tensor, dtype: DType) -> Tensor {
     let Some(leaf) = leaf.filter(|_| DEPTH.get() > 0 && !x.carries_tangents()) else {
         return x.cast(dtype);
     };
-    let held = Held {
+    let scope = CastScope {
         dtype,
         recording: mode::is_grad_enabled(),
         no_grad: mode::in_no_grad(),
         trace: trace::number(),
     };
-    let (key, version) = ((Pooled::as_ptr(&x.0) as usize, held), x.version());
+    let (key, version) = ((Pooled::as_ptr(&x.0) as usize, scope), x.version());
     let known = CACHE.with_borrow(|cache| {
         let kept = cache.get(&key)?;
         let holds = kept.version == version && Arc::ptr_eq(&kept.leaf, &leaf);
@@ -286,7 +286,8 @@ impl Tensor {
         }
     }
 
-    fn is_raised(&self) -> bool {
+    /// Whether [`Tensor::up`] casts it.
+    pub(crate) fn is_raised(&self) -> bool {
         state().dtype().is_some() && matches!(self.dtype(), DType::BF16 | DType::F16)
     }
 

@@ -47,11 +47,11 @@ pub(crate) fn arrive(x: &Tensor) -> Result<()> {
 
 /// A tensor on its way to the host: see [`Tensor::cpu_later`].
 #[must_use = "the tensor is what `wait` gives"]
-pub struct CpuCopy(Kept);
+pub struct CpuCopy(CopyState);
 
-enum Kept {
-    There(Tensor),
-    Coming(HostTransfer),
+enum CopyState {
+    Done(Tensor),
+    Started(HostTransfer),
 }
 
 impl Tensor {
@@ -79,11 +79,11 @@ impl Tensor {
         let at = mode::user_line(Line::caller());
         let plain = mode::set_recording(false, || self.detach());
         if plain.device() == Device::Cpu {
-            return CpuCopy(Kept::There(plain.deep_clone()));
+            return CpuCopy(CopyState::Done(plain.deep_clone()));
         }
         let dense = mode::set_recording(false, || plain.contiguous());
         let started = fail::or_raise(offload(&dense).map_err(|e| e.at(at)));
-        CpuCopy(started.map_or(Kept::There(plain), Kept::Coming))
+        CpuCopy(started.map_or(CopyState::Done(plain), CopyState::Started))
     }
 }
 
@@ -103,8 +103,8 @@ impl CpuCopy {
         let at = mode::user_line(Line::caller());
         let located = |e: crate::Error| if e.location().is_some() { e } else { e.at(at) };
         match self.0 {
-            Kept::There(x) => x,
-            Kept::Coming(away) => fail::or_raise(away.collect().map_err(located)),
+            CopyState::Done(x) => x,
+            CopyState::Started(away) => fail::or_raise(away.collect().map_err(located)),
         }
     }
 }

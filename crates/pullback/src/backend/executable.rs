@@ -110,6 +110,11 @@ impl Executable {
         self.code.steps().iter().map(|step| step.kernel.clone()).collect()
     }
 
+    /// How the device launches them, a line each.
+    pub fn notes(&self) -> Vec<String> {
+        self.code.notes()
+    }
+
     /// Runs the program and puts the outputs that do not replace an input into a list, in order,
     /// which is cleared first: if it has the capacity, nothing is allocated outside the pool.
     ///

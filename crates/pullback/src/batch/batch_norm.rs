@@ -48,7 +48,7 @@ pub(crate) fn batch_norm(op: &Op, examples: &[BatchedValue], n: usize) -> Batche
 
 pub(crate) fn batch_norm_vjp(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedValues {
     let [x, w, mean, variance, dy] = operands(examples);
-    let dtype = x.value.dtype();
+    let (dtype, weights) = (x.value.dtype(), w.value.dtype());
     if [x, mean, variance, dy].iter().all(|example| !example.batched) {
         // One gradient, which many weights multiply; those of the weights do not depend on them.
         let [x, mean, variance, dy] = [x, mean, variance, dy].map(|example| example.value.wide());
@@ -56,8 +56,8 @@ pub(crate) fn batch_norm_vjp(op: &Op, examples: &[BatchedValue], n: usize) -> Ba
         let dx = &outs[0] * spread(w, x.rank());
         return smallvec![
             BatchedValue::batched(dx.cast(dtype)),
-            BatchedValue::shared(outs[1].cast(dtype)),
-            BatchedValue::shared(outs[2].cast(dtype)),
+            BatchedValue::shared(outs[1].cast(weights)),
+            BatchedValue::shared(outs[2].cast(weights)),
         ];
     }
     let mut outs: BatchedValues =
@@ -65,7 +65,7 @@ pub(crate) fn batch_norm_vjp(op: &Op, examples: &[BatchedValue], n: usize) -> Ba
     if !dy.batched {
         let axes: Axes = (0..dy.value.rank()).filter(|&axis| axis != 1).collect();
         let sum = crate::apply::apply(Op::Reduce(Reduction::Sum, axes), &[&dy.value.wide()]);
-        outs[2] = BatchedValue::shared(sum.cast(dtype));
+        outs[2] = BatchedValue::shared(sum.cast(weights));
     }
     outs
 }

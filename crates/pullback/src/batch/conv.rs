@@ -105,9 +105,10 @@ fn batched(conv: &Conv, examples: &[BatchedValue], n: usize) -> Tensor {
         true => joined(&x.value, has, at, lengths),
         false => x.value.clone(),
     };
-    let op = Op::Conv(Box::new(Conv { groups, ..conv.clone() }));
+    let op = Op::Conv(Box::new(Conv { groups, last: false, ..conv.clone() }));
     let y = apply(op, &[&given(a, in_a), &given(b, in_b)]);
-    parted(&y, in_y, at, lengths, n)
+    let y = parted(&y, in_y, at, lengths, n);
+    if conv.last { y.move_axis(2, -1) } else { y }
 }
 
 /// The position of an index among those of an array.

@@ -1,9 +1,9 @@
 //! Regions: the examples are one more axis of the domain.
 
 use super::{BatchedValue, BatchedValues, all, batch, with};
-use crate::apply::apply_all;
+use crate::apply::{apply, apply_all};
 use crate::{Op, Spec, Tensor};
-use pullback_ir::{Inst, Layout, Load, Region, Strides};
+use pullback_ir::{Axes, Inst, Layout, Load, Reduction, Region, Strides};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -31,16 +31,23 @@ pub(super) fn region(op: &Op, examples: &[BatchedValue], n: usize) -> BatchedVal
             Inst::Load(_) | Inst::Literal(..) | Inst::Point(..) | Inst::Reduce(..) => inst.clone(),
         });
     }
-    let region = Region {
+    let over_all = Region {
         device: region.device,
         shape: with(n, &region.shape),
         inner: region.inner,
         inputs,
         body,
-        outputs: region.outputs.clone(),
+        outputs: [&region.outputs[..], &region.columns].concat(),
+        columns: Vec::new(),
     };
     let values: SmallVec<[&Tensor; 4]> = operands.iter().map(|x| &x.value).collect();
-    all(apply_all(Op::Region(Arc::new(region)), &values))
+    let mut results = apply_all(Op::Region(Arc::new(over_all)), &values);
+    // Sums over the rows of one example: those of others are among the rows now.
+    let rows: Axes = (1..=region.outer().len()).collect();
+    for result in &mut results[region.outputs.len()..] {
+        *result = apply(Op::Reduce(Reduction::Sum, rows.clone()), &[&*result]);
+    }
+    all(results)
 }
 
 /// An operand seen from the domain of all examples.
@@ -102,6 +109,7 @@ mod tests {
                 Inst::Reduce(Reduction::Sum, 9),
             ],
             outputs: vec![9, 10],
+            columns: Vec::new(),
         }
     }
 

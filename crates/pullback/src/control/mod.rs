@@ -18,8 +18,8 @@ use crate::apply::apply_all;
 use crate::checked_alloc::check_list;
 use crate::create::number_on_device_of;
 use crate::read_only::ReadOnly;
+use crate::tangents::Tangents;
 use crate::tape::History;
-use crate::tensor::Tangents;
 use crate::trace::{self, Recorded, TraceKind};
 use crate::unaliased::Since;
 use crate::{Error, Result, Spec, Tensor, Tree, default_device, fail, kinks, mode, stack};
@@ -254,51 +254,7 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
     // Where kinks are counted, iteration by iteration: inside a loop their values would not be
     // known.
     if (!trace::active() || kinks::is_collecting()) && length > 0 {
-        let (start, held) = (Since::now(), ReadOnly::of(&carry));
-        let mut state = init.with_leaves(&carry);
-        mode::with_line(at, || check_list("scan", length, size_of::<Vec<Tensor>>(), &[]));
-        let mut parts: Vec<Vec<Tensor>> = Vec::new();
-        let mut versions: Vec<u64> = Vec::new();
-        let mut shape = None;
-        for turn_number in 0..length {
-            let before = Since::now();
-            let i = if reverse { length - 1 - turn_number } else { turn_number };
-            let row = |x: &Tensor| {
-                let row = x.select_at(0, i as isize);
-                held.add([&row]);
-                row
-            };
-            let x = mode::with_line(at, || xs.map(&mut |x| row(x)));
-            let (next, y) = iteration(&state, &x);
-            state = checked("scan", &carry, next, at);
-            held.add(&state.leaves());
-            // A later iteration may write to older memory, and y has the value it had here.
-            let given = mode::with_line(at, || before.own_all(y.leaves()));
-            versions.extend(given.iter().map(|y| y.0.storage.version()));
-            parts.push(given);
-            shape = Some(y);
-        }
-        drop(held);
-        let now = parts.iter().flatten().map(|y| (y, y.0.storage.version()));
-        if let Some((y, _)) = now.zip(&versions).find(|((_, now), then)| now != *then).map(|f| f.0)
-        {
-            let message = "the y of an iteration was overwritten in place by a later iteration";
-            let error = Error::new(ErrorKind::InPlace, "scan", message).on([y.spec()]);
-            fail::raise(y.0.storage.named_writer(error).at(at).hint("return a deep_clone() of it"));
-        }
-        if reverse {
-            parts.reverse();
-        }
-        let Some(y) = shape else { unreachable!("there was an iteration") };
-        let mut k = 0;
-        let y = mode::with_line(at, || {
-            y.map(&mut |_| {
-                let column: Vec<&Tensor> = parts.iter().map(|part| &part[k]).collect();
-                k += 1;
-                stack(&column, 0)
-            })
-        });
-        return mode::with_line(at, || start.own((state, y)));
+        return scan_eagerly(length, reverse, iteration, (init, &carry), xs, at);
     }
     let row_spec = |x: &Tensor| x.spec().with_shape(&x.shape()[1..]);
     let specs: Vec<Spec> = specs_of(&carry).into_iter().chain(rows.iter().map(row_spec)).collect();
@@ -325,6 +281,61 @@ fn scan_at<S: Tree, X: Tree, Y: Tree>(
     let made = apply_flow(Flow::Scan(scan), &operands, at);
     let (last, ys) = made.split_at(carry.len());
     (state.with_leaves(last), y.with_leaves(ys))
+}
+
+/// A scan outside of a trace: its iterations run one after the other.
+fn scan_eagerly<S: Tree, X: Tree, Y: Tree>(
+    length: usize,
+    reverse: bool,
+    iteration: impl Fn(&S, &X) -> (S, Y),
+    (init, carry): (&S, &[Tensor]),
+    xs: &X,
+    at: Line,
+) -> (S, Y) {
+    let (start, held) = (Since::now(), ReadOnly::of(carry));
+    let mut state = init.with_leaves(carry);
+    mode::with_line(at, || check_list("scan", length, size_of::<Vec<Tensor>>(), &[]));
+    let mut parts: Vec<Vec<Tensor>> = Vec::new();
+    let mut versions: Vec<u64> = Vec::new();
+    let mut shape = None;
+    for step in 0..length {
+        let before = Since::now();
+        let i = if reverse { length - 1 - step } else { step };
+        let row = |x: &Tensor| {
+            let row = x.select_at(0, i as isize);
+            held.add([&row]);
+            row
+        };
+        let x = mode::with_line(at, || xs.map(&mut |x| row(x)));
+        let (next, y) = iteration(&state, &x);
+        state = checked("scan", carry, next, at);
+        held.add(&state.leaves());
+        // A later iteration may write to older memory, and y has the value it had here.
+        let given = mode::with_line(at, || before.own_all(y.leaves()));
+        versions.extend(given.iter().map(|y| y.0.storage.version()));
+        parts.push(given);
+        shape = Some(y);
+    }
+    drop(held);
+    let now = parts.iter().flatten().map(|y| (y, y.0.storage.version()));
+    if let Some((y, _)) = now.zip(&versions).find(|((_, now), then)| now != *then).map(|f| f.0) {
+        let message = "the y of an iteration was overwritten in place by a later iteration";
+        let error = Error::new(ErrorKind::InPlace, "scan", message).on([y.spec()]);
+        fail::raise(y.0.storage.named_writer(error).at(at).hint("return a deep_clone() of it"));
+    }
+    if reverse {
+        parts.reverse();
+    }
+    let Some(y) = shape else { unreachable!("there was an iteration") };
+    let mut k = 0;
+    let y = mode::with_line(at, || {
+        y.map(&mut |_| {
+            let column: Vec<&Tensor> = parts.iter().map(|part| &part[k]).collect();
+            k += 1;
+            stack(&column, 0)
+        })
+    });
+    mode::with_line(at, || start.own((state, y)))
 }
 
 fn length_of(times: Option<usize>, rows: &[Tensor]) -> Result<usize> {

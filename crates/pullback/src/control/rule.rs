@@ -401,92 +401,135 @@ impl Pushed {
     }
 }
 
+/// A construct that also computes tangents, for the forward mode of one that does not.
+struct WithTangents {
+    flow: Flow,
+    operands: Vec<Tensor>,
+    /// Which of the results of the original have a tangent.
+    moved: Vec<bool>,
+    /// Where those are among the results.
+    places: Vec<usize>,
+}
+
 fn jvp_of(ctx: &RuleContext, tangents: &Derivatives) -> Derivatives {
     let Op::Flow(flow) = ctx.op else { unreachable!("the row of control flow") };
-    let (at, name, n) = (line(), flow.name(), tangents.len());
-    let tangent = |i: usize| tangents[i].clone().unwrap_or_else(|| ctx.x(i).zeros_like_splat());
-    let values = |range: Range<usize>| range.map(|i| ctx.x(i).clone());
-    let moves = |i: usize| tangents[i].is_some() && ctx.in_spec(i).dtype.is_float();
-    // For loops the constants are shared operands: the first of all.
-    let constants_first = |t: &mut TracedProgram| t.program.inputs.rotate_right(t.constants.len());
-    // The construct, its operands, which of the results have a tangent, and at which positions.
-    let (flow, operands, moved, places): (_, Vec<Tensor>, _, Vec<usize>) = match &**flow {
-        Flow::Cond { yes, no } => {
-            let push = |branch: &Program| {
-                Pushed::new(branch, (1..n).map(moves).collect(), &[n - 1], name, at)
-            };
-            let (mut first, mut second) = (push(yes), push(no));
-            let moved: Vec<bool> =
-                first.moved.iter().zip(&second.moved).map(|(a, b)| *a || *b).collect();
-            first.give(&moved);
-            second.give(&moved);
-            let along: Vec<Tensor> = first.those(0..n - 1).map(|i| tangent(i + 1)).collect();
-            let (mut first, mut second) = (first.iteration, second.iteration);
-            share_constants(&mut first, &mut second);
-            let operands = values(0..n).chain(along).chain(first.constants).collect();
-            let flow = Flow::Cond { yes: first.program, no: second.program };
-            let places = (moved.len()..flow.results()).collect();
-            (flow, operands, moved, places)
-        }
-        Flow::While { test, body, shared } => {
-            let (k, specs) = (*shared, input_specs(body));
-            let moving = (0..n).map(moves).collect();
-            let mut pushed = Pushed::iteration(body, moving, (k, n - k), &[k, n], (name, at));
-            let moved = pushed.moved.clone();
-            pushed.give(&moved);
-            constants_first(&mut pushed.iteration);
-            let mut test = test.clone();
-            let mut fresh = |i: usize| test.fresh(specs[i].clone());
-            let spare: Vec<Var> = pushed.those(0..k).map(&mut fresh).collect();
-            let more: Vec<Var> = pushed.those(k..n).map(&mut fresh).collect();
-            let constants = pushed.iteration.constants.clone();
-            let mut inputs: Vec<Var> =
-                constants.iter().map(|x| test.fresh(x.spec().clone())).collect();
-            inputs.extend(&test.inputs[..k]);
-            inputs.extend(spare);
-            inputs.extend(&test.inputs[k..]);
-            inputs.extend(more);
-            test.inputs = inputs;
-            let shared = constants.len() + k + pushed.count(0..k);
-            let operands = constants.into_iter().chain(values(0..k));
-            let operands = operands.chain(pushed.those(0..k).map(tangent)).chain(values(k..n));
-            let operands = operands.chain(pushed.those(k..n).map(tangent)).collect();
-            let flow = Flow::While { test, body: pushed.iteration.program, shared };
-            let places = (moved.len()..flow.results()).collect();
-            (flow, operands, moved, places)
-        }
-        Flow::Scan(scan) => {
-            let (k, c) = (scan.shared, scan.shared + scan.carry);
-            let moving = (0..n).map(moves).collect();
-            let mut pushed =
-                Pushed::iteration(&scan.body, moving, (k, scan.carry), &[k, c, n], (name, at));
-            let moved = pushed.moved.clone();
-            pushed.give(&moved);
-            constants_first(&mut pushed.iteration);
-            // Outputs come as values then tangents: the carry's must come together.
-            let (own, carried) = (moved.len(), pushed.count(k..c));
-            let given = &mut pushed.iteration.program.outputs;
-            let mut order = given[..scan.carry].to_vec();
-            order.extend(&given[own..own + carried]);
-            order.extend(&given[scan.carry..own]);
-            order.extend(&given[own + carried..]);
-            *given = order;
-            let all = given.len();
-            let constants = pushed.iteration.constants.clone();
-            let shared = constants.len() + k + pushed.count(0..k);
-            let carry = scan.carry + carried;
-            let operands = constants.into_iter().chain(values(0..k));
-            let operands = operands.chain(pushed.those(0..k).map(tangent)).chain(values(k..c));
-            let operands = operands.chain(pushed.those(k..c).map(tangent)).chain(values(c..n));
-            let operands = operands.chain(pushed.those(c..n).map(tangent)).collect();
-            let places = (scan.carry..carry).chain(carry + own - scan.carry..all).collect();
-            let body = pushed.iteration.program;
-            let flow = Flow::Scan(Scan { body, shared, carry, kept: 0, ..scan.clone() });
-            (flow, operands, moved, places)
-        }
+    let operands = JvpOperands { ctx, tangents, name: flow.name(), at: line() };
+    let WithTangents { flow, operands, moved, places } = match &**flow {
+        Flow::Cond { yes, no } => operands.cond(yes, no),
+        Flow::While { test, body, shared } => operands.while_loop(test, body, *shared),
+        Flow::Scan(scan) => operands.scan(scan),
     };
-    let made = apply_flow(flow, &operands.iter().collect::<Vec<_>>(), at);
+    let made = apply_flow(flow, &operands.iter().collect::<Vec<_>>(), line());
     let mut places = places.into_iter();
     let tangent = |&moves: &bool| moves.then(|| places.next()).flatten().map(|k| made[k].clone());
     moved.iter().map(tangent).collect()
+}
+
+/// What a construct is applied to in forward mode.
+struct JvpOperands<'a> {
+    ctx: &'a RuleContext<'a>,
+    tangents: &'a Derivatives,
+    name: &'static str,
+    at: Line,
+}
+
+impl JvpOperands<'_> {
+    fn values(&self, range: Range<usize>) -> impl Iterator<Item = Tensor> {
+        range.map(|i| self.ctx.x(i).clone())
+    }
+
+    fn tangent(&self, i: usize) -> Tensor {
+        self.tangents[i].clone().unwrap_or_else(|| self.ctx.x(i).zeros_like_splat())
+    }
+
+    /// Which operands from this one on have a tangent.
+    fn moving(&self, from: usize) -> Vec<bool> {
+        let moves = |i: usize| self.tangents[i].is_some() && self.ctx.in_spec(i).dtype.is_float();
+        (from..self.tangents.len()).map(moves).collect()
+    }
+
+    /// The constants of a loop, then its operands between these bounds, the values and the tangents
+    /// of each group together.
+    fn grouped(&self, pushed: &Pushed, bounds: &[usize]) -> Vec<Tensor> {
+        let mut operands = pushed.iteration.constants.clone();
+        let mut start = 0;
+        for &end in bounds {
+            operands.extend(self.values(start..end));
+            operands.extend(pushed.those(start..end).map(|i| self.tangent(i)));
+            start = end;
+        }
+        operands
+    }
+
+    /// The iteration of a loop, where `moved` of its results have tangents.
+    fn pushed(&self, body: &Program, carry: (usize, usize), bounds: &[usize]) -> Pushed {
+        let mut pushed =
+            Pushed::iteration(body, self.moving(0), carry, bounds, (self.name, self.at));
+        let moved = pushed.moved.clone();
+        pushed.give(&moved);
+        // For loops the constants are shared operands: the first of all.
+        let iteration = &mut pushed.iteration;
+        iteration.program.inputs.rotate_right(iteration.constants.len());
+        pushed
+    }
+
+    fn cond(&self, yes: &Program, no: &Program) -> WithTangents {
+        let n = self.tangents.len();
+        let push =
+            |branch: &Program| Pushed::new(branch, self.moving(1), &[n - 1], self.name, self.at);
+        let (mut first, mut second) = (push(yes), push(no));
+        let moved: Vec<bool> =
+            first.moved.iter().zip(&second.moved).map(|(a, b)| *a || *b).collect();
+        first.give(&moved);
+        second.give(&moved);
+        let along: Vec<Tensor> = first.those(0..n - 1).map(|i| self.tangent(i + 1)).collect();
+        let (mut first, mut second) = (first.iteration, second.iteration);
+        share_constants(&mut first, &mut second);
+        let operands = self.values(0..n).chain(along).chain(first.constants).collect();
+        let flow = Flow::Cond { yes: first.program, no: second.program };
+        let places = (moved.len()..flow.results()).collect();
+        WithTangents { flow, operands, moved, places }
+    }
+
+    fn while_loop(&self, test: &Program, body: &Program, k: usize) -> WithTangents {
+        let (n, specs) = (self.tangents.len(), input_specs(body));
+        let pushed = self.pushed(body, (k, n - k), &[k, n]);
+        let mut test = test.clone();
+        let mut fresh = |i: usize| test.fresh(specs[i].clone());
+        let spare: Vec<Var> = pushed.those(0..k).map(&mut fresh).collect();
+        let more: Vec<Var> = pushed.those(k..n).map(&mut fresh).collect();
+        let constants = &pushed.iteration.constants;
+        let mut inputs: Vec<Var> = constants.iter().map(|x| test.fresh(x.spec().clone())).collect();
+        inputs.extend(&test.inputs[..k]);
+        inputs.extend(spare);
+        inputs.extend(&test.inputs[k..]);
+        inputs.extend(more);
+        test.inputs = inputs;
+        let shared = constants.len() + k + pushed.count(0..k);
+        let operands = self.grouped(&pushed, &[k, n]);
+        let flow = Flow::While { test, body: pushed.iteration.program, shared };
+        let places = (pushed.moved.len()..flow.results()).collect();
+        WithTangents { flow, operands, moved: pushed.moved, places }
+    }
+
+    fn scan(&self, scan: &Scan) -> WithTangents {
+        let (k, c, n) = (scan.shared, scan.shared + scan.carry, self.tangents.len());
+        let mut pushed = self.pushed(&scan.body, (k, scan.carry), &[k, c, n]);
+        // Outputs come as values then tangents: the carry's must come together.
+        let (own, carried) = (pushed.moved.len(), pushed.count(k..c));
+        let given = &mut pushed.iteration.program.outputs;
+        let mut order = given[..scan.carry].to_vec();
+        order.extend(&given[own..own + carried]);
+        order.extend(&given[scan.carry..own]);
+        order.extend(&given[own + carried..]);
+        *given = order;
+        let all = given.len();
+        let shared = pushed.iteration.constants.len() + k + pushed.count(0..k);
+        let carry = scan.carry + carried;
+        let operands = self.grouped(&pushed, &[k, c, n]);
+        let places = (scan.carry..carry).chain(carry + own - scan.carry..all).collect();
+        let body = pushed.iteration.program;
+        let flow = Flow::Scan(Scan { body, shared, carry, kept: 0, ..scan.clone() });
+        WithTangents { flow, operands, moved: pushed.moved, places }
+    }
 }

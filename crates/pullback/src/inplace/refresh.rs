@@ -2,34 +2,27 @@
 
 use super::{note_change, record_as};
 use crate::apply;
+use crate::tangents::Tangents;
 use crate::tape::{History, Node};
-use crate::tensor::{State, Tangents};
+use crate::tensor::State;
 use crate::transform::levels;
 use crate::{Error, Result, Tensor, fail, mode, trace};
 use pullback_ir::{ErrorKind, Line, Op};
 
-/// Neither history nor tangents. A constant, which is written where it is wanted.
-const NO_STATE: apply::OperandState =
-    apply::OperandState { history: History::None, tangents: Tangents::new(), cut: false };
-
 impl Tensor {
     /// History and tangents, updated after writes through other tensors.
     pub(crate) fn state(&self, at: Line) -> Result<apply::OperandState> {
-        let mut operand = NO_STATE;
+        let mut operand = apply::OperandState::NONE;
         match self.plain_history(&mut operand.history) {
             true => Ok(operand),
             false => self.whole_state(at),
         }
     }
 
-    /// Adds [`Tensor::state`] to those of other operands.
+    /// Sets a state, which is none yet, to [`Tensor::state`].
     #[inline]
-    pub(crate) fn push_state(&self, at: Line, operands: &mut apply::Operands) -> Result<()> {
-        // Set where it is: a whole state that is pushed is copied right after it was written.
-        operands.push(NO_STATE);
-        if let Some(operand) = operands.last_mut()
-            && !self.plain_history(&mut operand.history)
-        {
+    pub(crate) fn set_state(&self, at: Line, operand: &mut apply::OperandState) -> Result<()> {
+        if !self.plain_history(&mut operand.history) {
             *operand = self.whole_state(at)?;
         }
         Ok(())

@@ -3,19 +3,19 @@
 
 use crate::backend::Pooled;
 use crate::storage::Writer;
+use crate::tangents::Tangents;
 use crate::tape::History;
-use crate::tensor::Tangents;
 use crate::{Tensor, events, fail, mode, sequence, trace};
 use pullback_ir::Line;
 use std::cell::{Cell, RefCell};
 
 thread_local! {
     static ANY: Cell<bool> = const { Cell::new(false) };
-    static LOGS: RefCell<Vec<Log>> = const { RefCell::new(Vec::new()) };
+    static LOGS: RefCell<Vec<UndoLog>> = const { RefCell::new(Vec::new()) };
 }
 
 /// What is noted while a function runs.
-struct Log {
+struct UndoLog {
     /// Memory from before this number of the tape is older than the run.
     start: u64,
     /// The trace that it runs in.
@@ -37,7 +37,7 @@ struct UndoRecord {
 /// Runs `f` and gives what it wrote to memory that is older than the run.
 pub(crate) fn noting<R>(f: impl FnOnce() -> R) -> (R, Writes) {
     let (start, trace) = (sequence::take_number(), trace::number());
-    LOGS.with_borrow_mut(|logs| logs.push(Log { start, trace, written: Writes::default() }));
+    LOGS.with_borrow_mut(|logs| logs.push(UndoLog { start, trace, written: Writes::default() }));
     ANY.set(true);
     let _end = mode::on_drop(|| {
         let left = LOGS.with_borrow_mut(|logs| {
@@ -47,7 +47,8 @@ pub(crate) fn noting<R>(f: impl FnOnce() -> R) -> (R, Writes) {
         ANY.set(left);
     });
     let result = f();
-    let last = |logs: &mut Vec<Log>| logs.last_mut().map(|log| std::mem::take(&mut log.written));
+    let last =
+        |logs: &mut Vec<UndoLog>| logs.last_mut().map(|log| std::mem::take(&mut log.written));
     let written = LOGS.with_borrow_mut(last).unwrap_or_default();
     (result, written)
 }
@@ -64,7 +65,7 @@ pub(super) fn note(root: &Tensor, at: Line) {
     }
     let (trace, storage) = (trace::number(), &root.0.storage);
     // What a body inside the function writes is its own.
-    let concerns = |log: &Log| {
+    let concerns = |log: &UndoLog| {
         let known = |w: &UndoRecord| {
             Pooled::ptr_eq(&w.tensor.0.storage, storage) && w.tensor.0.layout == root.0.layout
         };

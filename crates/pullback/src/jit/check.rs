@@ -14,7 +14,7 @@ use crate::lock::{self, Claim};
 use crate::storage::Storage;
 use crate::trace::evaluate;
 use crate::{DType, Result, Tensor, custom, fail, mode};
-use pullback_ir::{Inst, Layout, Line, Op, Program};
+use pullback_ir::{Layout, Line, Op, Program};
 use rustc_hash::FxHashSet;
 
 /// How much results may differ, in units in the last place of the largest number of the result,
@@ -135,7 +135,7 @@ impl Specialisation {
 /// Whether an equation adds nothing up, so that its result must be that of plain ops bit for bit.
 fn is_pointwise(op: &Op) -> bool {
     match op {
-        Op::Region(region) => !region.body.iter().any(|inst| matches!(inst, Inst::Reduce(..))),
+        Op::Region(region) => !region.reduces(),
         other => other.is_pointwise(),
     }
 }

@@ -35,6 +35,8 @@ pub struct Specialised {
     pub passes: Vec<(&'static str, usize, usize, Duration)>,
     /// The kernels, and how often each is called.
     pub kernels: BTreeMap<String, usize>,
+    /// How a device other than the CPU launches them: as CUDA graphs, or one by one.
+    pub launches: Vec<String>,
     /// How often native code was made for it, and how often existing code is used.
     pub native: (usize, usize),
     /// Captured tensors, and how many of them the function writes.
@@ -102,6 +104,7 @@ impl Specialisation {
             why: self.why.clone(),
             passes: self.stages.iter().map(|s| (s.name, s.before, s.after, s.time)).collect(),
             kernels,
+            launches: self.executable.notes(),
             native: self.executable.native_code(),
             captures: (self.captures.len() - self.lifted, updates),
             peak: plan.peak(),
@@ -213,6 +216,9 @@ impl fmt::Display for Specialised {
         let list: Vec<String> =
             self.kernels.iter().map(|(name, n)| format!("{name} ×{n}")).collect();
         writeln!(f, "  kernels: {total} ({})", list.join(", "))?;
+        for launch in &self.launches {
+            writeln!(f, "  launches: {launch}")?;
+        }
         if self.native != (0, 0) {
             let (new, found) = self.native;
             writeln!(f, "  native code: {new} compiled, {found} found")?;

@@ -128,7 +128,7 @@ pub(super) fn row(op: &Op) -> Option<(KinkKind, Spots)> {
         Op::Dot | Op::Conv(_)   => None,
         Op::Pool(pool)          => match pool.kind {
             Pooling::ArgMax => Some((KinkKind::Pool, mask::pooled)),
-            Pooling::Sum | Pooling::Spread(_) => None,
+            Pooling::Sum | Pooling::Spread(_) | Pooling::Take | Pooling::Give(_) => None,
         },
         Op::Linalg(f)           => match f {
             Linalg::Eigh       => Some((KinkKind::Spectrum, mask::eigenvalues)),

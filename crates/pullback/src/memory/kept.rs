@@ -4,35 +4,37 @@ use super::packing::{self, Packed, SavedValue};
 use crate::backend::Pooled;
 use crate::rule::Val;
 use crate::storage::Storage;
+use crate::tangents::Tangents;
 use crate::tape::{History, Node};
-use crate::tensor::Tangents;
-use crate::{Error, Result, Tensor, events, mode};
+use crate::{Error, Result, Tensor, events, mode, trace};
 use pullback_ir::{DType, Device, ErrorKind, Layout, Line, Op, Spec};
 use std::sync::Arc;
 
-/// What a node holds of a saved value.
-pub(crate) enum Held {
+/// What a node holds of a saved value. Copied where it is used, so that nothing is made of it under
+/// the lock of the node.
+#[derive(Clone)]
+pub(crate) enum SavedMemory {
     /// Dense, from the first byte of a memory, at this version: the node knows the spec. Most
     /// values.
     Whole(Pooled<Storage>, u64),
-    /// Anything else; boxed, so that a node stays small.
-    Kept(Box<Kept>),
+    /// Anything else; elsewhere, so that a node stays small.
+    Other(Arc<KeptValue>),
 }
 
-impl Held {
+impl SavedMemory {
     /// Saves a value, through the active packers.
     pub fn pack(
         value: &Tensor,
         saver: (Option<&Op>, &str, Line),
         is_output: bool,
         history: &History,
-    ) -> Held {
+    ) -> SavedMemory {
         let (layout, storage) = (&value.0.layout, &value.0.storage);
         if !packing::is_active() && layout.offset == 0 && layout.is_dense() {
             events::value_saved(storage);
-            return Held::Whole(storage.clone(), storage.version());
+            return SavedMemory::Whole(storage.clone(), storage.version());
         }
-        Held::Kept(Box::new(Kept::pack(value, saver, is_output, history)))
+        SavedMemory::Other(Arc::new(KeptValue::pack(value, saver, is_output, history)))
     }
 }
 
@@ -40,15 +42,16 @@ impl Held {
 pub(crate) fn whole(
     node: &Node,
     which: Val,
-    storage: &Pooled<Storage>,
+    storage: Pooled<Storage>,
     version: u64,
 ) -> Result<Tensor> {
     let spec = match which {
         Val::In(i) => node.in_spec(i),
         Val::Out(k) => &node.out_specs[k],
     };
-    let x = Tensor::filling(spec, storage.clone());
-    if storage.version() == version {
+    let is_current = storage.version() == version;
+    let x = Tensor::filling(spec, storage);
+    if is_current {
         return Ok(x);
     }
     let mut view = SavedView::of(&x);
@@ -57,9 +60,35 @@ pub(crate) fn whole(
 }
 
 #[derive(Clone)]
-pub(crate) enum Kept {
+pub(crate) enum KeptValue {
     Memory(SavedView),
     Packed(Spec, Arc<dyn Packed>),
+}
+
+/// A value of a packer.
+pub(crate) fn unpacked(node: &Node, spec: &Spec, what: &dyn Packed) -> Result<Tensor> {
+    events::unpacking(&node.op, node.at);
+    // A value from outside a body is unpacked outside it, like one that was never packed: the body
+    // sees a constant, and outer derivatives see its history.
+    let unpack = || packing::unpack(what, spec);
+    let x = trace::where_made(node.seq, unpack).map_err(|e| e.at(node.at))?;
+    // It may be a user's tensor: the history is given to another handle.
+    Ok(Tensor::new(spec.clone(), x.0.layout.clone(), x.0.storage.clone()))
+}
+
+/// The error of a node whose values were freed.
+#[cold]
+pub(crate) fn freed(node: &Node) -> Error {
+    let name = node.op.name();
+    let message = format!("the graph through `{name}` was freed by an earlier backward");
+    // The location is the line of this pass, which the caller adds.
+    Error::gradient("backward", message)
+        .on(&node.in_specs)
+        .detail(format!("`{name}` was recorded at {}", node.at))
+        .hint(
+            "keep the graph in the earlier pass: `Backward::of(&y).retain_graph()`, or \
+             `.create_graph()` where a gradient of its gradient is wanted",
+        )
 }
 
 /// A view of memory, with the version that the memory had when it was saved.
@@ -106,16 +135,16 @@ impl SavedView {
     }
 }
 
-impl Kept {
+impl KeptValue {
     /// Saves a value, through the active packers.
     pub fn pack(
         value: &Tensor,
         saver: (Option<&Op>, &str, Line),
         is_output: bool,
         history: &History,
-    ) -> Kept {
+    ) -> KeptValue {
         if !packing::is_active() {
-            return Kept::memory(value);
+            return KeptValue::memory(value);
         }
         let (op, name, at) = saver;
         let is_parameter = matches!(history, History::Leaf(_));
@@ -124,13 +153,13 @@ impl Kept {
             packing::pack(&SavedValue { tensor: plain, op, name, at, is_output, is_parameter })
         };
         match events::packing(&value.0.storage, offer) {
-            Some(packed) => Kept::Packed(value.spec().clone(), packed),
-            None => Kept::memory(value),
+            Some(packed) => KeptValue::Packed(value.spec().clone(), packed),
+            None => KeptValue::memory(value),
         }
     }
 
-    fn memory(value: &Tensor) -> Kept {
+    fn memory(value: &Tensor) -> KeptValue {
         events::value_saved(&value.0.storage);
-        Kept::Memory(SavedView::of(value))
+        KeptValue::Memory(SavedView::of(value))
     }
 }

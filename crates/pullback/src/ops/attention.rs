@@ -7,7 +7,7 @@
 use crate::apply::{apply, apply_all};
 use crate::ops::cast::one_float;
 use crate::rule::{ByHand, Derivatives, Grad, RuleContext, Tensors, Val};
-use crate::{DType, Error, Key, Op, Shape, Tensor, autocast};
+use crate::{DType, Error, Key, Op, Result, Shape, Spec, Tensor, autocast};
 use pullback_ir::{Attention as How, Fused, Random, Real};
 use smallvec::{SmallVec, smallvec};
 
@@ -332,45 +332,18 @@ impl Tensor {
         let [q, mut k, mut v] = all.map(lifted);
         let at = rank - 3;
         let heads = [&q, &k, &v].map(|x| x.shape()[at]);
-        // Heads of keys and values are repeated where their numbers differ, or where one is shared
-        // by all.
-        let most = if heads.contains(&0) { 0 } else { heads.into_iter().max().unwrap_or(1) };
-        let shares = |n: usize| how.grouped && n > 0 && most > 0 && most % n == 0;
-        let divides = |n: usize| n == most || n == 1 || shares(n);
-        let fits = (heads[0] == most || heads[0] == 1) && divides(heads[1]) && divides(heads[2]);
-        if !fits {
-            let [a, b, c] = heads;
-            let message = match how.grouped {
-                true => format!("{a} heads of queries cannot share {b} of keys and {c} of values"),
-                false => {
-                    format!("{a} heads of queries, {b} of keys and {c} of values do not broadcast")
-                }
-            };
-            let error = Error::shape(OP, message).on(specs);
-            return self.checked(Err(match how.grouped {
-                true => error,
-                false => {
-                    error.hint("`Attention::grouped` lets heads of queries share those of keys")
-                }
-            }));
-        }
+        let most = self.checked(heads_of(heads, how.grouped).map_err(|e| e.on(specs)));
         if heads[1] != heads[2] {
             let times = |n: usize| most.checked_div(n).unwrap_or(1);
             k = k.repeat_each(times(heads[1]), at as isize);
             v = v.repeat_each(times(heads[2]), at as isize);
         }
-        // The batches of all three.
-        let mut batch = Shape::new();
-        for i in 0..at {
-            let lengths = [&q, &k, &v].map(|x| x.shape()[i]);
-            let n = lengths.into_iter().find(|&n| n != 1).unwrap_or(1);
-            if lengths.iter().any(|&m| m != n && m != 1) {
-                let [q, k, v] = specs;
-                let message = format!("the batches of {q}, {k} and {v} do not broadcast");
-                return self.checked(Err(Error::shape(OP, message).on(specs)));
-            }
-            batch.push(n);
-        }
+        let batch = batch_of([&q, &k, &v].map(|x| &x.shape()[..at]));
+        let Some(batch) = batch else {
+            let [q, k, v] = specs;
+            let message = format!("the batches of {q}, {k} and {v} do not broadcast");
+            return self.checked(Err(Error::shape(OP, message).on(specs)));
+        };
         let widened = |x: &Tensor, heads: usize| {
             let mut shape: Vec<usize> = batch.to_vec();
             shape.push(heads);
@@ -381,37 +354,10 @@ impl Tensor {
         let (q, k, v) = (widened(&q, most), widened(&k, shared), widened(&v, shared));
         let mut scores = q.shape().to_vec();
         scores[rank - 1] = k.shape()[rank - 2];
-        // Matches, not closures: a closure would lose the caller's line.
+        // A match, not a closure, which would lose the caller's line.
         let mask = match how.mask {
             None => None,
-            Some(mask) if mask.dtype() == DType::Bool => Some(mask.clone()),
-            Some(mask) if mask.dtype().is_float() => {
-                // A mask of f32 may be used with 16-bit queries, as in PyTorch.
-                one_float(OP, [&q.wide(), &mask.wide()]);
-                Some(mask.cast(q.dtype()))
-            }
-            Some(mask) => {
-                let message = format!("takes a mask of bool or a float dtype, not {}", mask.spec());
-                let error = Error::dtype(OP, message);
-                let hint = "for a boolean mask use `mask.ne(0)`";
-                let error = error.on(specs.into_iter().chain([mask.spec()])).hint(hint);
-                return self.checked(Err(error));
-            }
-        };
-        let mask = match mask {
-            None => None,
-            Some(mask) => {
-                let pairs = mask.shape().iter().rev().zip(scores.iter().rev());
-                if mask.rank() > rank || !pairs.into_iter().all(|(&m, &n)| m == n || m == 1) {
-                    let message = format!(
-                        "the mask {} does not broadcast to the scores {scores:?}",
-                        mask.spec()
-                    );
-                    let error = Error::shape(OP, message);
-                    return self.checked(Err(error.on(specs.into_iter().chain([mask.spec()]))));
-                }
-                Some(mask.expand(&scores[..]))
-            }
+            Some(mask) => Some(q.mask_over(mask, &scores, specs)),
         };
         let (dropout, key) =
             how.dropout.filter(|d| d.0 != 0.0).map_or((0.0, None), |(p, key)| (p, Some(key)));
@@ -433,4 +379,70 @@ impl Tensor {
             rank - [self.rank(), keys.rank(), values.rank()].into_iter().max().unwrap_or(rank);
         y.reshape(&y.shape()[lead..])
     }
+
+    /// The mask, a constant or in the dtype of these queries, over scores of this shape.
+    #[track_caller]
+    fn mask_over(&self, mask: &Tensor, scores: &[usize], specs: [&Spec; 3]) -> Tensor {
+        const OP: &str = "attention";
+        let with_mask = |error: Error| error.on(specs.into_iter().chain([mask.spec()]));
+        let lowered = match mask.dtype() {
+            DType::Bool => mask.clone(),
+            dtype if dtype.is_float() => {
+                // A mask of f32 may be used with 16-bit queries, as in PyTorch.
+                one_float(OP, [&self.wide(), &mask.wide()]);
+                mask.cast(self.dtype())
+            }
+            _ => {
+                let message = format!("takes a mask of bool or a float dtype, not {}", mask.spec());
+                let error = with_mask(Error::dtype(OP, message));
+                return self.checked(Err(error.hint("for a boolean mask use `mask.ne(0)`")));
+            }
+        };
+        let pairs = mask.shape().iter().rev().zip(scores.iter().rev());
+        if mask.rank() > scores.len() || !pairs.into_iter().all(|(&m, &n)| m == n || m == 1) {
+            let message =
+                format!("the mask {} does not broadcast to the scores {scores:?}", mask.spec());
+            return self.checked(Err(with_mask(Error::shape(OP, message))));
+        }
+        lowered.expand(scores)
+    }
+}
+
+/// The most heads of queries, keys and values. Those of keys and values are repeated where their
+/// numbers differ, or where one is shared by all.
+fn heads_of(heads: [usize; 3], grouped: bool) -> Result<usize> {
+    let most = if heads.contains(&0) { 0 } else { heads.into_iter().max().unwrap_or(1) };
+    let shares = |n: usize| grouped && n > 0 && most > 0 && most % n == 0;
+    let divides = |n: usize| n == most || n == 1 || shares(n);
+    if (heads[0] == most || heads[0] == 1) && divides(heads[1]) && divides(heads[2]) {
+        return Ok(most);
+    }
+    let [a, b, c] = heads;
+    Err(match grouped {
+        true => {
+            let message =
+                format!("{a} heads of queries cannot share {b} of keys and {c} of values");
+            Error::shape("attention", message)
+        }
+        false => {
+            let message =
+                format!("{a} heads of queries, {b} of keys and {c} of values do not broadcast");
+            Error::shape("attention", message)
+                .hint("`Attention::grouped` lets heads of queries share those of keys")
+        }
+    })
+}
+
+/// The shape to which the batches of all three broadcast.
+fn batch_of(shapes: [&[usize]; 3]) -> Option<Shape> {
+    let mut batch = Shape::new();
+    for i in 0..shapes[0].len() {
+        let lengths = shapes.map(|shape| shape[i]);
+        let n = lengths.into_iter().find(|&n| n != 1).unwrap_or(1);
+        if lengths.iter().any(|&m| m != n && m != 1) {
+            return None;
+        }
+        batch.push(n);
+    }
+    Some(batch)
 }

@@ -109,6 +109,13 @@ impl Tensor {
         eps: f64,
     ) -> [Tensor; 3] {
         one_float("batch_norm", [self].into_iter().chain(weight).chain(bias));
+        // Inside autocast the statistics and the weights of a low batch are f32, and the result is
+        // low.
+        let wide = |w: &Tensor| w.dtype() == DType::F32;
+        if self.is_raised() && self.rank() >= 2 && weight.into_iter().chain(bias).all(wide) {
+            let (w, b) = (self.channel_row(weight, 1), self.channel_row(bias, 0));
+            return self.fused_batch_norm(&w.cast(DType::F32), &b.cast(DType::F32), eps);
+        }
         let x = self.real().up();
         if x.rank() < 2 {
             let axes: Vec<isize> = self.all_axes();

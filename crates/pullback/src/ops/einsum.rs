@@ -81,13 +81,13 @@ struct EinsumPlan {
     /// The labels of each operand, one per axis.
     inputs: Vec<Vec<Label>>,
     output: Vec<Label>,
-    sizes: Sizes,
+    sizes: LabelSizes,
 }
 
 /// The length of each label.
-struct Sizes(Vec<(Label, usize)>);
+struct LabelSizes(Vec<(Label, usize)>);
 
-impl Sizes {
+impl LabelSizes {
     fn of(&self, label: Label) -> usize {
         self.0.iter().find(|s| s.0 == label).map_or(1, |s| s.1)
     }
@@ -139,7 +139,7 @@ fn counted(n: usize, noun: &str) -> String {
 }
 
 /// One length per label: lengths agree, or are 1 and broadcast.
-fn sizes(inputs: &[Vec<Label>], specs: &[&Spec]) -> Result<Sizes> {
+fn sizes(inputs: &[Vec<Label>], specs: &[&Spec]) -> Result<LabelSizes> {
     let mut sizes: Vec<(Label, usize)> = Vec::new();
     for (i, (labels, spec)) in inputs.iter().zip(specs).enumerate() {
         for (axis, &label) in labels.iter().enumerate() {
@@ -166,7 +166,7 @@ fn sizes(inputs: &[Vec<Label>], specs: &[&Spec]) -> Result<Sizes> {
             }
         }
     }
-    Ok(Sizes(sizes))
+    Ok(LabelSizes(sizes))
 }
 
 fn explicit(right: &str, batch: usize, inputs: &[Vec<Label>]) -> Result<Vec<Label>> {
@@ -250,14 +250,14 @@ impl Factor {
     }
 
     /// The axes in the order of `labels`, with length 1 where it has none.
-    fn spread(&self, labels: &[Label], sizes: &Sizes) -> Tensor {
+    fn spread(&self, labels: &[Label], sizes: &LabelSizes) -> Tensor {
         let own: Vec<Label> = labels.iter().copied().filter(|l| self.labels.contains(l)).collect();
         let length = |l: &Label| if self.labels.contains(l) { sizes.of(*l) } else { 1 };
         self.ordered(&own).reshape(labels.iter().map(length).collect::<Vec<_>>())
     }
 
     /// A stack of matrices: `stack` axes as they are, rows and columns each merged into one.
-    fn matrices(&self, [stack, rows, columns]: [&[Label]; 3], sizes: &Sizes) -> Tensor {
+    fn matrices(&self, [stack, rows, columns]: [&[Label]; 3], sizes: &LabelSizes) -> Tensor {
         let mut shape: Vec<usize> = stack.iter().map(|&l| sizes.of(l)).collect();
         for merged in [rows, columns] {
             shape.push(merged.iter().map(|&l| sizes.of(l)).product());
@@ -271,7 +271,7 @@ fn contract(
     a: Factor,
     b: Factor,
     output: &[Label],
-    sizes: &Sizes,
+    sizes: &LabelSizes,
     needed: impl Fn(Label) -> bool,
 ) -> Factor {
     let a = a.sum_out(|l| needed(l) || b.labels.contains(&l));

@@ -57,7 +57,7 @@ rows! {
     Fused::LogSumExp(axis)     => F32     Exact    along(Fused::LogSumExp(axis + 1)), norm::LOG_SUM_EXP;
     Fused::LayerNorm(_)        => F32     Exact    ByHand(batch::norm::layer_norm), norm::LAYER_NORM;
     Fused::LayerNormVjp(_)     => Promote Exact    ByHand(batch::norm::layer_norm_vjp), Grad::Decompose(norm::layer_norm_slope);
-    Fused::BatchNorm(_)        => F32     Exact    ByHand(batch::batch_norm::batch_norm), batch_norm::row();
+    Fused::BatchNorm(_)        => Promote Exact    ByHand(batch::batch_norm::batch_norm), batch_norm::row();
     Fused::BatchNormVjp(_)     => Promote Exact    ByHand(batch::batch_norm::batch_norm_vjp), batch_norm::vjp_row();
     Fused::CrossEntropy        => Promote Exact    ByHand(batch::norm::cross_entropy), norm::CROSS_ENTROPY;
     Fused::CrossEntropyVjp     => Promote Exact    ByHand(batch::norm::cross_entropy_vjp), Grad::Decompose(norm::cross_entropy_slope);

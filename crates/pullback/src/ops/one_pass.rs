@@ -139,6 +139,7 @@ fn region(shape: &Shape, dtypes: &[DType], body: &[Inst], outputs: &[usize]) -> 
         inputs: dtypes.iter().map(load).collect(),
         body: body.to_vec(),
         outputs: outputs.to_vec(),
+        columns: Vec::new(),
     }
 }
 
@@ -146,7 +147,7 @@ fn region(shape: &Shape, dtypes: &[DType], body: &[Inst], outputs: &[usize]) -> 
 fn is_pointwise(region: &Region) -> bool {
     let dense = |load: &Load| load.layout == Layout::dense(region.shape.clone());
     let point = |inst: &Inst| matches!(inst, Inst::Load(_) | Inst::Literal(..) | Inst::Point(..));
-    region.inputs.iter().all(dense) && region.body.iter().all(point)
+    region.columns.is_empty() && region.inputs.iter().all(dense) && region.body.iter().all(point)
 }
 
 impl Template {

@@ -7,25 +7,42 @@ pub use options::{OutputSizes, Pool};
 use crate::apply::apply;
 use crate::ops::one_pass::one_pass;
 use crate::ops::sizes::Sizes;
-use crate::rule::Grad;
+use crate::rule::{Adds, Grad, Linear, RuleContext, Set};
 use crate::{DType, Error, Op, Result, Shape, Tensor, kinks, mode};
 use pullback_ir::{Frame, Line, Pool as PoolOp, Pooling};
 
-/// The transpose of a window sum spreads over the window, and vice versa; an index has no
-/// derivative.
+/// The transpose of a window sum spreads over the window, that of taking elements gives them back,
+/// and vice versa; an index has no derivative.
 pub(crate) fn row(kind: &Pooling) -> Grad {
-    fn other(f: &crate::rule::RuleContext, kind: Pooling, d: &Tensor) -> Tensor {
+    fn of<'a>(f: &RuleContext<'a>) -> &'a PoolOp {
         let Op::Pool(pool) = f.op else { unreachable!("called for Pool") };
-        apply(Op::Pool(Box::new(PoolOp { kind, frames: pool.frames.clone() })), &[d])
+        pool
     }
+    fn other(f: &RuleContext, kind: Pooling, operands: &[&Tensor]) -> Tensor {
+        apply(Op::Pool(Box::new(PoolOp { kind, frames: of(f).frames.clone() })), operands)
+    }
+    /// The spatial lengths of the operand.
+    fn lengths(f: &RuleContext) -> Shape {
+        let lead = f.in_shape(0).len() - of(f).frames.len();
+        Shape::from_slice(&f.in_shape(0)[lead..])
+    }
+    type Transpose = fn(&RuleContext, usize, &Tensor) -> Tensor;
+    let by_places = |formula, transpose: Transpose| {
+        let (wrt, uses) = (Set::Of(&[0]), Set::Of(&[1]));
+        Grad::Linear(Linear { wrt, uses, transpose, adds: Adds::Separately, formula })
+    };
     match kind {
         Pooling::Sum => super::linear("`dx = pool_spread(dy)`", |f, _, d| {
-            let Op::Pool(pool) = f.op else { unreachable!("called for Pool") };
-            let lead = f.in_shape(0).len() - pool.frames.len();
-            other(f, Pooling::Spread(Shape::from_slice(&f.in_shape(0)[lead..])), d)
+            other(f, Pooling::Spread(lengths(f)), &[d])
         }),
         Pooling::Spread(_) => {
-            super::linear("`dx = pool_sum(dy)`", |f, _, d| other(f, Pooling::Sum, d))
+            super::linear("`dx = pool_sum(dy)`", |f, _, d| other(f, Pooling::Sum, &[d]))
+        }
+        Pooling::Take => by_places("`dx = pool_give(dy, b)`", |f, _, d| {
+            other(f, Pooling::Give(lengths(f)), &[d, f.x(1)])
+        }),
+        Pooling::Give(_) => {
+            by_places("`dx = pool_take(dy, b)`", |f, _, d| other(f, Pooling::Take, &[d, f.x(1)]))
         }
         Pooling::ArgMax => Grad::Zero,
     }
@@ -65,25 +82,19 @@ impl Tensor {
         apply(Op::Pool(Box::new(PoolOp { kind, frames })), &[self])
     }
 
-    /// The elements at places counted over the last axes.
+    /// The largest elements of pieces, and where they are.
     #[track_caller]
-    fn at_places(&self, places: &Tensor, axes: usize) -> Tensor {
-        let flat = |x: &Tensor| {
-            let (lead, last) = x.shape().split_at(x.rank() - axes);
-            let mut shape = lead.to_vec();
-            shape.push(last.iter().product());
-            x.reshape(&shape[..])
-        };
-        flat(self).gather(-1, &flat(places)).reshape(places.shape())
+    fn largest(&self, frames: Vec<Frame>) -> (Tensor, Tensor) {
+        let places = self.pooled(Pooling::ArgMax, frames.clone());
+        let take = PoolOp { kind: Pooling::Take, frames };
+        (apply(Op::Pool(Box::new(take)), &[self, &places]), places)
     }
 
     #[track_caller]
     fn max_pool(&self, op: &'static str, axes: usize, pool: &Pool) -> (Tensor, Tensor) {
         let lengths = self.spatial(op, axes);
         let windows = self.checked(pool.windows(op, &lengths).map_err(|e| e.on([self.spec()])));
-        let frames = windows.into_iter().map(Frame::Sliding).collect();
-        let places = self.pooled(Pooling::ArgMax, frames);
-        (self.at_places(&places, axes), places)
+        self.largest(windows.into_iter().map(Frame::Sliding).collect())
     }
 
     #[track_caller]
@@ -179,8 +190,7 @@ impl Tensor {
     ) -> (Tensor, Tensor) {
         let lengths = self.spatial(op, axes);
         let frames = self.checked(sizes.frames(op, &lengths).map_err(|e| e.on([self.spec()])));
-        let places = self.pooled(Pooling::ArgMax, frames);
-        (self.at_places(&places, axes), places)
+        self.largest(frames)
     }
 
     #[track_caller]

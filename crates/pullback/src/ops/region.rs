@@ -4,7 +4,7 @@ use super::one_pass;
 use crate::apply::{apply, apply_all};
 use crate::rule::{ByHand, Grad, Tensors, Val};
 use crate::{Spec, Tensor};
-use pullback_ir::{Axes, Inst, Op, Region, View};
+use pullback_ir::{Axes, Inst, Op, Reduction, Region, View};
 use smallvec::SmallVec;
 
 /// The row of a region: its derivative is one too, if it is one of `one_pass.rs`.
@@ -73,7 +73,10 @@ pub(super) fn one_by_one(region: &Region, inputs: &[&Tensor]) -> Tensors {
         };
         values.push(made);
     }
-    region.outputs.iter().map(|&v| values[v].0.clone()).collect()
+    let rows: Axes = (0..region.outer().len()).collect();
+    let column = |&v: &usize| apply(Op::Reduce(Reduction::Sum, rows.clone()), &[&values[v].0]);
+    let outputs = region.outputs.iter().map(|&v| values[v].0.clone());
+    outputs.chain(region.columns.iter().map(column)).collect()
 }
 
 /// A contiguous tensor viewed through a layout.

@@ -54,7 +54,7 @@ pub(crate) fn into_leaves(
     options: BackwardOptions,
     at: Line,
 ) -> Result<()> {
-    Walk::new(options, None, Sums::new(options, contributions(&roots), at)).go(roots)
+    Walk::new(options, None, Sums::new(options, contributions(&roots), at)).run(roots)
 }
 
 /// Runs backward from `roots` and gives the gradients of `targets`, touching no `.grad`.
@@ -71,7 +71,7 @@ pub(crate) fn of_targets(
         leading: plan.leading,
     };
     let mut walk = Walk::new(options, Some(wanted), Sums::new(options, None, at));
-    walk.go(roots).map_err(|e| e.at(at))?;
+    walk.run(roots).map_err(|e| e.at(at))?;
     let mut found = walk.wanted.take().map_or_else(FxHashMap::default, |wanted| wanted.found);
     for (leaf, grad) in walk.leaves.take() {
         events::gradient_of(&leaf, &grad);
@@ -87,7 +87,7 @@ impl Walk {
     }
 
     /// The whole walk. Rules are formulas: what one panics with becomes an error of this pass.
-    fn go(&mut self, roots: Vec<(History, Tensor)>) -> Result<()> {
+    fn run(&mut self, roots: Vec<(History, Tensor)>) -> Result<()> {
         let _pass = events::backward_starts(self.options.create);
         fail::catch(|| {
             for (history, dy) in roots {
@@ -137,11 +137,13 @@ impl Walk {
         node.inputs.iter().for_each(|h| needs.push(self.wants(h)));
         if needs.contains(&true) {
             let mut ctx = RuleContext::new(&node.op, &node.in_specs, &node.out_specs, needs);
-            let dxs = mode::with_line(node.at, || {
+            let mut dxs = Derivatives::new();
+            mode::with_line(node.at, || {
                 let set = |val, value| ctx.set(val, value);
                 events::unpacking_for(grads.iter().flatten().next(), || Node::unpack(node, set))?;
                 self.add_in_place(node, &row, &mut ctx, &grads);
-                row.vjp(&ctx, &grads)
+                row.vjp(&ctx, &grads, &mut dxs);
+                Ok(())
             })?;
             drop(grads);
             for (i, dx) in dxs.into_iter().enumerate() {

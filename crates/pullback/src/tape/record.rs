@@ -8,7 +8,7 @@ use crate::cut::{Cut, CutReason};
 use crate::hooks::Hooks;
 use crate::rule::{Grad, Val};
 use crate::sequence::take_number;
-use crate::tensor::Tangents;
+use crate::tangents::Tangents;
 use crate::{Tensor, forward, mode};
 use pullback_ir::infer::Specs;
 use pullback_ir::{Line, Op, ResultMemory};
@@ -62,7 +62,8 @@ pub(crate) fn record(
         hooks: Hooks::default(),
     });
     let Some(fresh) = Pooled::get_mut(&mut node) else { unreachable!("it has one reference") };
-    fresh.op = op.clone();
+    // What was there owns nothing, and need not be dropped.
+    std::mem::forget(std::mem::replace(&mut fresh.op, op.clone()));
     if let Some(saved) = fresh.saved.get_mut() {
         keep(row, (op, at), inputs, operands, outs, &tracked, saved);
     }

@@ -7,22 +7,20 @@
 //!
 //! Where a packer is active (`memory/packing.rs`), what it returned is kept instead.
 
-use super::{History, Node};
+use super::{History, Node, SavedList};
 use crate::backend::Pooled;
-use crate::memory::kept::{self, Held, Kept};
-use crate::memory::packing::{self, Packed};
+use crate::memory::kept::{self, KeptValue, SavedMemory};
 use crate::rule::Val;
-use crate::tensor::Tangents;
+use crate::tangents::Tangents;
 use crate::transform::levels;
-use crate::{Error, Result, Tensor, events, mode, trace};
-use pullback_ir::{Line, Op, Spec};
-use smallvec::SmallVec;
-use std::sync::Arc;
+use crate::{Result, Tensor, mode};
+use pullback_ir::{Line, Op};
 
+#[derive(Clone)]
 pub(crate) struct Saved {
     /// Which value of the op it is.
     which: Val,
-    held: Held,
+    held: SavedMemory,
     pub tangents: Tangents,
 }
 
@@ -36,7 +34,7 @@ impl Saved {
         history: &History,
     ) -> Saved {
         let is_output = matches!(which, Val::Out(_));
-        let held = Held::pack(value, (Some(op), op.name(), at), is_output, history);
+        let held = SavedMemory::pack(value, (Some(op), op.name(), at), is_output, history);
         Saved { which, held, tangents: tangents.clone() }
     }
 
@@ -52,52 +50,24 @@ impl Saved {
 impl Node {
     /// Calls `f` with each kept value.
     pub fn unpack(node: &Pooled<Node>, mut f: impl FnMut(Val, Tensor)) -> Result<()> {
-        // Packed values are unpacked after the lock is released: that may run user code.
-        type Waiting = (Val, Spec, Arc<dyn Packed>, Tangents);
-        let mut packed: SmallVec<[Waiting; 2]> = SmallVec::new();
-        {
-            let saved = node.saved();
-            let Some(values) = &*saved else {
-                let name = node.op.name();
-                let message =
-                    format!("the graph through `{name}` was freed by an earlier backward");
-                // The location is the line of this pass, which the caller adds.
-                return Err(Error::gradient("backward", message)
-                    .on(&node.in_specs)
-                    .detail(format!("`{name}` was recorded at {}", node.at))
-                    .hint(
-                        "keep the graph in the earlier pass: `Backward::of(&y).retain_graph()`, or \
-                         `.create_graph()` where a gradient of its gradient is wanted",
-                    ));
-            };
-            for value in values {
-                let x = match &value.held {
-                    Held::Whole(storage, version) => {
-                        kept::whole(node, value.which, storage, *version)?
-                    }
-                    Held::Kept(kept) => match &**kept {
-                        Kept::Memory(window) => match window.tensor() {
-                            Some(x) => x,
-                            None => return Err(window.overwritten(node, value.which)),
-                        },
-                        Kept::Packed(spec, what) => {
-                            let tangents = value.tangents.clone();
-                            packed.push((value.which, spec.clone(), what.clone(), tangents));
-                            continue;
-                        }
-                    },
-                };
-                f(value.which, Node::with_history(node, value.which, x, &value.tangents));
-            }
+        // Copied: tensors are made, and packed values unpacked, which may run user code, after the
+        // lock is released.
+        let mut values = SavedList::new_const();
+        match &*node.saved() {
+            Some(saved) => saved.iter().for_each(|value| values.push(value.clone())),
+            None => return Err(kept::freed(node)),
         }
-        for (which, spec, what, tangents) in packed {
-            events::unpacking(&node.op, node.at);
-            // A value from outside a body is unpacked outside it, like one that was never packed:
-            // the body sees a constant, and outer derivatives see its history.
-            let unpack = || packing::unpack(&*what, &spec);
-            let x = trace::where_made(node.seq, unpack).map_err(|e| e.at(node.at))?;
-            // It may be a user's tensor: the history is given to another handle.
-            let x = Tensor::new(spec, x.0.layout.clone(), x.0.storage.clone());
+        for Saved { which, held, tangents } in values {
+            let x = match held {
+                SavedMemory::Whole(storage, version) => kept::whole(node, which, storage, version)?,
+                SavedMemory::Other(kept) => match &*kept {
+                    KeptValue::Memory(window) => match window.tensor() {
+                        Some(x) => x,
+                        None => return Err(window.overwritten(node, which)),
+                    },
+                    KeptValue::Packed(spec, what) => kept::unpacked(node, spec, &**what)?,
+                },
+            };
             f(which, Node::with_history(node, which, x, &tangents));
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! An active trace: which variable each tensor is, and what was noted about captured tensors.
 
-use super::{ACTIVE, Before, Capture, Effect, Log, Recorded, Root, Trace, TraceKind, lift};
+use super::{ACTIVE, Before, Capture, Effect, Recorded, Root, Trace, TraceKind, TraceLog, lift};
 use crate::backend::Pooled;
 use crate::storage::{Storage, Traced, Writer};
 use crate::tape::History;
@@ -9,7 +9,7 @@ use crate::{Error, Flag, Result, Tensor, mode};
 use pullback_ir::infer::Checked;
 use pullback_ir::{ErrorKind, Layout, Line, Op, Program, Shape, Spec, Unary, Var, View};
 
-impl Log {
+impl TraceLog {
     /// Notes that `y` has the values of `x`.
     pub(super) fn follow(&mut self, y: &Tensor, x: &Tensor) {
         self.followed += 1;

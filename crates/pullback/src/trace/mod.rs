@@ -35,8 +35,9 @@ use crate::backend::{Pooled, WeakPooled};
 use crate::leaf::Leaf;
 use crate::rule::Tensors;
 use crate::storage::{Storage, Writer};
+use crate::tangents::Tangents;
 use crate::tape::History;
-use crate::tensor::{Frozen, Tangents};
+use crate::tensor::Frozen;
 use crate::transform::levels;
 use crate::{
     Device, Error, Flag, Key, Result, Tensor, apply, autocast, events, fail, mode, sequence,
@@ -72,7 +73,7 @@ pub(crate) struct Trace {
     examples: Option<usize>,
     /// Why a whole function must not be compiled, once that is known.
     uncompiled: Uncompiled,
-    log: RefCell<Log>,
+    log: RefCell<TraceLog>,
 }
 
 /// Why the function that is being traced cannot be compiled although it can be traced. Shared with
@@ -80,7 +81,7 @@ pub(crate) struct Trace {
 pub(crate) type Uncompiled = Rc<Cell<Option<&'static str>>>;
 
 #[derive(Default)]
-struct Log {
+struct TraceLog {
     program: Program,
     /// The arguments, by their addresses: they are held while the function runs.
     arguments: Vec<usize>,

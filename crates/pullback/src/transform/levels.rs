@@ -6,8 +6,8 @@
 
 use crate::backend::{Pooled, WeakPooled};
 use crate::mode;
+use crate::tangents::Tangents;
 use crate::tape::Node;
-use crate::tensor::Tangents;
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{PoisonError, RwLock};

@@ -32,9 +32,9 @@ use std::sync::Arc;
 /// that was made of it, and is used as a `&Line`. The lifetime is part of the type of the compiled
 /// function: what it borrows lives as long as it does. A tensor made for each call is given as it
 /// is; a clone of it is the same tensor.
-pub struct Borrowed<'a, T>(Held<'a, T>);
+pub struct Borrowed<'a, T>(Holding<'a, T>);
 
-enum Held<'a, T> {
+enum Holding<'a, T> {
     Borrowed(&'a T),
     /// With other tensors.
     Made(Arc<T>),
@@ -50,7 +50,7 @@ enum Held<'a, T> {
 /// assert_eq!((g[0].item::<f64>(), dx.item::<f64>()), (3.0, 2.0));
 /// ```
 pub fn borrowed<T: Tree>(tree: &T) -> Borrowed<'_, T> {
-    Borrowed(Held::Borrowed(tree))
+    Borrowed(Holding::Borrowed(tree))
 }
 
 impl<T> Deref for Borrowed<'_, T> {
@@ -58,8 +58,8 @@ impl<T> Deref for Borrowed<'_, T> {
 
     fn deref(&self) -> &T {
         match &self.0 {
-            Held::Borrowed(tree) => tree,
-            Held::Made(tree) => tree,
+            Holding::Borrowed(tree) => tree,
+            Holding::Made(tree) => tree,
         }
     }
 }
@@ -67,8 +67,8 @@ impl<T> Deref for Borrowed<'_, T> {
 impl<T> Clone for Borrowed<'_, T> {
     fn clone(&self) -> Self {
         Borrowed(match &self.0 {
-            Held::Borrowed(tree) => Held::Borrowed(tree),
-            Held::Made(tree) => Held::Made(tree.clone()),
+            Holding::Borrowed(tree) => Holding::Borrowed(tree),
+            Holding::Made(tree) => Holding::Made(tree.clone()),
         })
     }
 }
@@ -91,6 +91,6 @@ impl<T: Tree> Tree for Borrowed<'_, T> {
     }
 
     fn map(&self, f: &mut dyn FnMut(&Tensor) -> Tensor) -> Self {
-        Borrowed(Held::Made(Arc::new((**self).map(f))))
+        Borrowed(Holding::Made(Arc::new((**self).map(f))))
     }
 }

@@ -21,10 +21,10 @@ use pullback::backend::{
     Bases, Call, DeviceBackend, DeviceFlight, DeviceOperand, DeviceProgram, Handle, HostCopy,
     PoolStats, Step, Write, attach,
 };
-use pullback::{Device, Error, ErrorKind, Op, Result, Spec};
+use pullback::{DType, Device, Error, ErrorKind, Op, Result, Spec};
 use pullback_cpu::Prepared;
-use pullback_ir::pass::Target;
 use pullback_ir::pass::plan::Planned;
+use pullback_ir::pass::{Limits, Target};
 use pullback_ir::{Layout, Line, Numerics};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
@@ -168,6 +168,16 @@ pub fn scratch<R>(met: u64, planned: bool, f: impl FnOnce() -> R) -> R {
     made
 }
 
+/// Runs `f` while passes are told that images are convolved with the channels last, and that a
+/// region may store a value twice.
+pub fn channels_last<R>(f: impl FnOnce() -> R) -> R {
+    let c = &handle().counters;
+    c.channels_last.store(true, SeqCst);
+    let made = f();
+    c.channels_last.store(false, SeqCst);
+    made
+}
+
 /// Tests of a process that count, all others with them, run one at a time.
 pub fn alone() -> std::sync::MutexGuard<'static, ()> {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -196,6 +206,7 @@ struct Counters {
     /// How many more requests for scratch are met; the largest number: kernels make none.
     scratch_met: AtomicU64,
     scratch_planned: AtomicBool,
+    channels_last: AtomicBool,
     /// It has no kernels that write over their operands or add to memory.
     only_fresh: AtomicBool,
 }
@@ -413,7 +424,19 @@ impl DeviceBackend for Queue {
 
     fn target(&self) -> Target {
         let scratch = self.counters.scratch_planned.load(SeqCst);
-        Target { scratch, ..pullback_cpu::TARGET }
+        // As a GPU has them: norms and sums over rows in regions.
+        let regions = Limits { columns: 4, column_row: [8, 8192], ..pullback_cpu::TARGET.regions };
+        let images = self.counters.channels_last.load(SeqCst);
+        let channels_last: &[DType] = if images { &[DType::F32, DType::F64] } else { &[] };
+        let stores_twice = images;
+        Target {
+            scratch,
+            regions,
+            norms: true,
+            channels_last,
+            stores_twice,
+            ..pullback_cpu::TARGET
+        }
     }
 
     fn statistics(&self) -> PoolStats {

@@ -1,9 +1,9 @@
 //! Compiled programs: the bits of eager code, with captures, writes and gradients.
 
-use super::device_second::{alone, counted, second};
+use super::device_second::{alone, channels_last, counted, second};
 use super::{bits, sample};
 use pullback::backend::{statistics, synchronize};
-use pullback::{Device, Tensor, jit, scan, trim_memory, value_and_grad};
+use pullback::{Conv, Device, Pool, Tensor, jit, scan, trim_memory, value_and_grad};
 
 /// A function compiled on the host and on the device gives the same bits; and `check`, which looks
 /// at every value, finds nothing.
@@ -131,4 +131,73 @@ fn trimming_returns_the_working_memory_of_programs() {
     // The product of 8 by 32 floats lies there.
     assert!(live() + 8 * 32 * 4 <= before, "{} of {before} bytes are left", live());
     assert_eq!(bits(&f.call(&x).unwrap()), bits(&first));
+}
+
+/// Two convolutions with all that comes between them in image networks, and a shortcut.
+fn network(p: &Vec<Tensor>) -> Tensor {
+    let normed = |x: &Tensor, w: &Tensor| {
+        let options = Conv::new().padding(w.shape()[2] / 2);
+        x.conv2d(w, None, &options).batch_norm(Some(&p[3]), Some(&p[4]), 1e-3)
+    };
+    let x = normed(&p[0], &p[1]).relu();
+    let x = x.max_pool2d(&Pool::new(3).stride(2).padding(1));
+    let x = (normed(&x, &p[2]) * 0.5 + &x).relu();
+    let x = x.avg_pool2d(&Pool::new(2).stride(1));
+    let pooled = x.mean_over([2, 3]).tanh().sum();
+    pooled + (x.conv2d(&p[5], Some(&p[4]), &Conv::new()) * 0.1).square().mean()
+}
+
+#[test]
+fn images_with_their_channels_last() {
+    let _alone = alone();
+    let step = |p: &Vec<Tensor>| {
+        let (value, gradients) = value_and_grad(network)(p);
+        [vec![value], gradients].concat()
+    };
+    let (plain, moved) = (jit(step), jit(step));
+    let shapes: [&[usize]; 6] =
+        [&[2, 3, 9, 8], &[4, 3, 3, 3], &[4, 4, 3, 3], &[4], &[4], &[4, 4, 2, 1]];
+    let host: Vec<Tensor> = shapes.iter().zip(1..).map(|(s, seed)| sample(s, seed)).collect();
+    let there: Vec<Tensor> = host.iter().map(|x| x.to(second())).collect();
+    let wanted = plain.call(&host).unwrap();
+    let found = channels_last(|| moved.call(&there).unwrap());
+    let passes = &moved.explain().specialisations[0].passes;
+    for (k, (a, b)) in wanted.iter().zip(&found).enumerate() {
+        assert_eq!(a.shape(), b.shape());
+        let (a, b) = (a.to_vec::<f32>(), b.cpu().to_vec::<f32>());
+        let most = a.iter().fold(1e-3f32, |most, a| most.max(a.abs()));
+        let off = a.iter().zip(&b).fold(0f32, |most, (a, b)| most.max((a - b).abs()));
+        assert!(off <= 2e-4 * most, "result {k} is off by {off}, of {most}");
+    }
+    let pass = passes.iter().find(|pass| pass.0 == "channels_last").expect("the pass ran");
+    assert_ne!(pass.1, pass.2, "the pass found images");
+}
+
+#[test]
+fn states_that_are_results_too() {
+    let _alone = alone();
+    let step = |p: &Vec<Tensor>| {
+        let of = |p: &Vec<Tensor>| {
+            let cell = |(h, c): &(Tensor, Tensor), x: &Tensor| {
+                let gates = (x + h.matmul(&p[1])).tanh();
+                let c = c * gates.sigmoid() + &gates;
+                let h = c.tanh() * &gates;
+                ((h.clone(), c.clone()), (h, c))
+            };
+            let start = (p[2].clone(), p[2].clone());
+            let ((h, _), (all, states)) = scan(cell, &start, &p[0]);
+            h.sum() + (all * states).square().mean()
+        };
+        let (value, gradients) = value_and_grad(of)(p);
+        [vec![value], gradients].concat()
+    };
+    let (plain, twice) = (jit(step), jit(step));
+    let shapes: [&[usize]; 3] = [&[6, 3, 5], &[5, 5], &[3, 5]];
+    let host: Vec<Tensor> = shapes.iter().zip(1..).map(|(s, seed)| sample(s, seed)).collect();
+    let there: Vec<Tensor> = host.iter().map(|x| x.to(second())).collect();
+    let wanted = plain.call(&host).unwrap();
+    let found = channels_last(|| twice.call(&there).unwrap());
+    for (a, b) in wanted.iter().zip(&found) {
+        assert_eq!(bits(a), bits(b));
+    }
 }

@@ -79,6 +79,7 @@ fn exact(op: &Op, chosen: &[bool]) -> bool {
         Op::Dot | Op::Conv(_) => false,
         Op::Pool(pool) => match &pool.kind {
             Pooling::Sum | Pooling::Spread(_) | Pooling::ArgMax => true,
+            Pooling::Take | Pooling::Give(_) => true,
         },
         Op::Linalg(f) => !matches!(f, Linalg::TriangularSolve { .. } | Linalg::LuSolve { .. }),
         Op::Fft(_) => true,

@@ -184,7 +184,7 @@ pub fn naive(op: &Op, x: &[Array]) -> Option<Vec<Array>> {
             one(Array::make(&shape, x[0].dtype, inner))
         }
         Op::Conv(c) => one(super::windows::conv(c, x)),
-        Op::Pool(p) => one(super::windows::pool(p, &x[0])),
+        Op::Pool(p) => one(super::windows::pool(p, x)),
         Op::Linalg(f) => super::linalg::naive(*f, x),
         Op::Fft(f) => super::linalg::fft_naive(*f, x),
         Op::Fused(f) => Some(fused(*f, x)),

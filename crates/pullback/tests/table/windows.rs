@@ -87,7 +87,8 @@ fn conv_op(role: &Role, case: &Case) -> (Op, [Vec<usize>; 2]) {
         Role::Input(_) => (Role::Input(Shape::from_slice(&case.3)), [y, w]),
         Role::Filter => (Role::Filter, [x, y]),
     };
-    (Op::Conv(Box::new(Conv { role, windows: case.4.clone(), groups: case.1 })), operands)
+    let (windows, groups) = (case.4.clone(), case.1);
+    (Op::Conv(Box::new(Conv { role, windows, groups, last: false })), operands)
 }
 
 pub fn conv_samples(role: &Role, dice: &mut Dice) -> Vec<Sample> {
@@ -97,7 +98,15 @@ pub fn conv_samples(role: &Role, dice: &mut Dice) -> Vec<Sample> {
         let inputs = shapes.iter().map(|shape| dice.tensor(shape, (-1.2, 1.2))).collect();
         Sample { op, inputs, check: case.5 }
     };
-    cases().into_iter().map(one).collect()
+    let plain: Vec<Sample> = cases().into_iter().map(one).collect();
+    // Some with the channels of the result last.
+    let last = plain.iter().skip(1).step_by(3).map(|sample| {
+        let Op::Conv(conv) = &sample.op else { unreachable!("a convolution") };
+        let op = Op::Conv(Box::new(Conv { last: true, ..(**conv).clone() }));
+        Sample { op, inputs: sample.inputs.clone(), check: sample.check }
+    });
+    let last: Vec<Sample> = last.collect();
+    plain.into_iter().chain(last).collect()
 }
 
 /// Large ones, for threads.
@@ -126,7 +135,22 @@ fn position(windows: &[Window], lengths: &[usize], o: &[usize], t: &[usize]) -> 
     (0..windows.len()).map(one).collect()
 }
 
-pub fn conv(conv: &Conv, x: &[Array]) -> Array {
+pub fn conv(of: &Conv, x: &[Array]) -> Array {
+    let y = image(of, x);
+    if !of.last {
+        return y;
+    }
+    let mut shape = y.shape.clone();
+    shape[1..].rotate_left(1);
+    Array::make(&shape, y.dtype, |i| {
+        let mut at = i.to_vec();
+        at[1..].rotate_right(1);
+        y.at(&at)
+    })
+}
+
+/// The result with the channels before the spatial axes.
+fn image(conv: &Conv, x: &[Array]) -> Array {
     let (a, b) = (&x[0], &x[1]);
     let sizes: Vec<usize> = conv.windows.iter().map(|w| w.size).collect();
     // The three shapes, of which two are given.
@@ -197,8 +221,19 @@ pub fn pool_samples(kind: &Pooling, dice: &mut Dice) -> Vec<Sample> {
     let mut out = Vec::new();
     for (shape, frames, check) in pools() {
         let (kind, operand) = pool_shapes(kind, &shape, &frames);
-        let op = Op::Pool(Box::new(Pool { kind, frames }));
-        out.push(Sample { op, inputs: vec![dice.tensor(&operand, WIDE)], check });
+        let mut random = |shape: &[usize]| dice.tensor(shape, WIDE);
+        let inputs = pool_operands(&kind, &shape, &operand, &frames, &mut random);
+        out.push(Sample { op: Op::Pool(Box::new(Pool { kind, frames })), inputs, check });
+    }
+    if *kind == Pooling::Take {
+        // Positions outside of their pieces; and integers.
+        let frames = vec![Frame::Sliding(window(2, 2, 1, 0, 0))];
+        let op = Op::Pool(Box::new(Pool { kind: Pooling::Take, frames }));
+        let places = Tensor::from_vec(vec![1i64, -1, 6], [3]);
+        let whole = Tensor::from_vec(vec![3i64, 3, -7, i64::MIN, 5, 6], [6]);
+        for x in [dice.tensor(&[6], WIDE), whole] {
+            out.push(Sample { op: op.clone(), inputs: vec![x, places.clone()], check: false });
+        }
     }
     if *kind == Pooling::ArgMax {
         // Ties, infinities and NaN; and integers.
@@ -219,10 +254,37 @@ fn pool_shapes(kind: &Pooling, shape: &[usize], frames: &[Frame]) -> (Pooling, V
     let (lead, last) = shape.split_at(shape.len() - frames.len());
     let counts = last.iter().zip(frames).map(|(&n, f)| f.count(n).expect("a piece"));
     match kind {
-        Pooling::Sum => (Pooling::Sum, shape.to_vec()),
-        Pooling::ArgMax => (Pooling::ArgMax, shape.to_vec()),
+        Pooling::Sum | Pooling::ArgMax | Pooling::Take => (kind.clone(), shape.to_vec()),
         Pooling::Spread(_) => {
             (Pooling::Spread(Shape::from_slice(last)), lead.iter().copied().chain(counts).collect())
+        }
+        Pooling::Give(_) => {
+            (Pooling::Give(Shape::from_slice(last)), lead.iter().copied().chain(counts).collect())
+        }
+    }
+}
+
+/// The operand, and the positions of the largest elements of pieces where the kind takes them.
+fn pool_operands(
+    kind: &Pooling,
+    shape: &[usize],
+    operand: &[usize],
+    frames: &[Frame],
+    random: &mut dyn FnMut(&[usize]) -> Tensor,
+) -> Vec<Tensor> {
+    let x = random(operand);
+    match kind {
+        Pooling::Sum | Pooling::ArgMax | Pooling::Spread(_) => vec![x],
+        Pooling::Take | Pooling::Give(_) => {
+            let most = Pool { kind: Pooling::ArgMax, frames: frames.to_vec() };
+            let whole = random(shape);
+            let places = pool(&most, &[Array::of(&whole)]);
+            let places: Vec<i64> = places.values.iter().map(|&p| p as i64).collect();
+            let lead = &shape[..shape.len() - frames.len()];
+            let last = &shape[lead.len()..];
+            let counts = last.iter().zip(frames).map(|(&n, f)| f.count(n).expect("a piece"));
+            let pieces: Vec<usize> = lead.iter().copied().chain(counts).collect();
+            vec![x, Tensor::from_vec(places, &pieces[..])]
         }
     }
 }
@@ -230,8 +292,8 @@ fn pool_shapes(kind: &Pooling, shape: &[usize], frames: &[Frame]) -> (Pooling, V
 pub fn pool_large(kind: &Pooling, random: &mut dyn FnMut(&[usize]) -> Tensor) -> Vec<Sample> {
     let frames = vec![Frame::Sliding(window(3, 2, 1, 1, 1)), Frame::Even(17)];
     let (kind, operand) = pool_shapes(kind, &[9, 11, 40, 50], &frames);
-    let op = Op::Pool(Box::new(Pool { kind, frames }));
-    vec![Sample { op, inputs: vec![random(&operand)], check: false }]
+    let inputs = pool_operands(&kind, &[9, 11, 40, 50], &operand, &frames, random);
+    vec![Sample { op: Op::Pool(Box::new(Pool { kind, frames })), inputs, check: false }]
 }
 
 /// The positions of a piece, as the definition says.
@@ -246,16 +308,17 @@ fn positions(frame: &Frame, o: usize, n: usize) -> Vec<usize> {
     }
 }
 
-pub fn pool(pool: &Pool, x: &Array) -> Array {
+pub fn pool(pool: &Pool, x: &[Array]) -> Array {
+    let (x, at) = (&x[0], x.get(1));
     let rank = pool.frames.len();
     let (lead, last) = x.shape.split_at(x.shape.len() - rank);
     let whole = match &pool.kind {
-        Pooling::Sum | Pooling::ArgMax => last.to_vec(),
-        Pooling::Spread(lengths) => lengths.to_vec(),
+        Pooling::Sum | Pooling::ArgMax | Pooling::Take => last.to_vec(),
+        Pooling::Spread(lengths) | Pooling::Give(lengths) => lengths.to_vec(),
     };
     let counts: Vec<usize> =
         whole.iter().zip(&pool.frames).map(|(&n, f)| f.count(n).unwrap()).collect();
-    let spreads = matches!(pool.kind, Pooling::Spread(_));
+    let spreads = matches!(pool.kind, Pooling::Spread(_) | Pooling::Give(_));
     let shape = [lead, if spreads { &whole[..] } else { &counts[..] }].concat();
     let dtype = if pool.kind == Pooling::ArgMax { DType::I64 } else { x.dtype };
     let mut out = vec![0.0; shape.iter().product()];
@@ -269,7 +332,18 @@ pub fn pool(pool: &Pool, x: &Array) -> Array {
                 .map(|k| k.iter().zip(&lists).map(|(&k, list)| list[k]).collect())
                 .collect();
             let full = |tail: &[usize]| [&image[..], tail].concat();
+            let chosen =
+                |p: &&Vec<usize>| at.is_some_and(|at| at.at(&full(&o)) == ravel(p, &whole) as f64);
             match &pool.kind {
+                Pooling::Take => {
+                    out[ravel(&full(&o), &shape)] =
+                        places.iter().find(chosen).map_or(0.0, |p| x.at(&full(p)));
+                }
+                Pooling::Give(_) => {
+                    if let Some(p) = places.iter().find(chosen) {
+                        out[ravel(&full(p), &shape)] += x.at(&full(&o));
+                    }
+                }
                 Pooling::Sum => {
                     let sum = places.iter().map(|p| x.at(&full(p))).sum();
                     out[ravel(&full(&o), &shape)] = sum;

@@ -149,7 +149,7 @@ impl Engine {
             Collective::Recv { .. } => format!("{} (at {})", ticket::describe(&call), job.line),
             _ => Ticket::new(self.id, self.number.get(), &call).to_string(),
         };
-        if let Some(reason) = self.told() {
+        if let Some(reason) = self.failure() {
             // The caller waits; if it does not, nobody needs the answer.
             let _ = job.answer.send(Err(reason));
             return;
@@ -182,7 +182,7 @@ impl Engine {
             }
             if now - looked > LOOK {
                 looked = now;
-                if let Some(reason) = self.told() {
+                if let Some(reason) = self.failure() {
                     self.rest(reason);
                 }
                 if now - start > self.timeout {
@@ -194,7 +194,7 @@ impl Engine {
     }
 
     /// Why the group has failed, if another worker or another thread of this one says so.
-    fn told(&self) -> Option<String> {
+    fn failure(&self) -> Option<String> {
         if let Some(reason) = self.shared.failed() {
             self.notices.tell_failure(&reason);
             return Some(reason);

@@ -77,7 +77,7 @@ fn family(specs: &[Spec], ops: &[(Op, &[usize])]) -> Program {
 fn every_family_of_ops() {
     let reduce = |axes: &[usize]| Op::Reduce(Reduction::Sum, Axes::from_slice(axes));
     let window = Window { size: 3, stride: 1, dilation: 1, before: 1, after: 1 };
-    let conv = Conv { role: Role::Forward, windows: vec![window; 2], groups: 1 };
+    let conv = Conv { role: Role::Forward, windows: vec![window; 2], groups: 1, last: false };
     let attention = Attention { causal: true, masked: false, scale: Real(0.5), dropout: Real(0.0) };
     let adam = Adam {
         beta1: Real(0.9),

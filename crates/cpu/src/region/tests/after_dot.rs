@@ -38,6 +38,7 @@ fn epilogue(shape: &[usize], dtype: DType) -> Region {
             point(Op::Cast(DType::Bool), &[5]),
         ],
         outputs: vec![5, 6],
+        columns: Vec::new(),
     }
 }
 
@@ -148,6 +149,7 @@ fn products_added_in_place_and_reduced() {
         inputs: vec![load.clone(), load],
         body: vec![Inst::Load(0), Inst::Load(1), point(Op::Binary(Binary::Add), &[1, 0])],
         outputs: vec![2],
+        columns: Vec::new(),
     };
     let mut with_sums = sum.clone();
     with_sums.body.push(Inst::Reduce(Reduction::Sum, 2));

@@ -44,6 +44,7 @@ fn functions_have_the_bits_of_their_ops() {
                     inputs: vec![load.clone(), load.clone()],
                     body: vec![Inst::Load(0), Inst::Load(1), point(op.clone(), of)],
                     outputs: vec![2],
+                    columns: Vec::new(),
                 };
                 // What is slow has no native code.
                 let slow = crate::region::calls::weight(&op) >= 100;

@@ -39,6 +39,7 @@ fn chain(n: usize) -> Region {
             point(Op::Binary(Binary::Mul), &[5, 7]),
         ],
         outputs: vec![8],
+        columns: Vec::new(),
     }
 }
 
@@ -86,6 +87,7 @@ fn adam(n: usize) -> Region {
             of(Binary::Sub, 0, 24), // p
         ],
         outputs: vec![25, 14, 18],
+        columns: Vec::new(),
     }
 }
 
@@ -128,6 +130,7 @@ fn lorenz() -> Region {
         inputs: vec![dense(DType::F64, &[]); 3],
         body,
         outputs: vec![x, y, z],
+        columns: Vec::new(),
     }
 }
 
@@ -454,6 +457,7 @@ fn streaming() {
             point(Op::Binary(Binary::Add), &[2, 3]),
         ],
         outputs: vec![4],
+        columns: Vec::new(),
         ..chain(n)
     };
     for (name, region) in [("x·a + b", light), ("the chain", chain(n))] {

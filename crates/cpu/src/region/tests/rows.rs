@@ -26,6 +26,7 @@ pub(in crate::region) fn softmax(rows: usize, row: usize, dtype: DType) -> Regio
             point(Op::Binary(Binary::Div), &[3, 4]),
         ],
         outputs: vec![5],
+        columns: Vec::new(),
     }
 }
 
@@ -62,6 +63,7 @@ pub(in crate::region) fn layer_norm(rows: usize, row: usize, dtype: DType) -> Re
             point(Op::Binary(Binary::Add), &[13, 14]),
         ],
         outputs: vec![15, 3, 10],
+        columns: Vec::new(),
     }
 }
 
@@ -193,6 +195,7 @@ fn a_huge_sum_is_accurate() {
             Inst::Reduce(Reduction::Sum, 1),
         ],
         outputs: vec![2],
+        columns: Vec::new(),
     };
     let exact: f64 = x.elements().iter().map(|e| f64::from((e.0 as f32) * (e.0 as f32))).sum();
     let eager = super::one_by_one(&region, std::slice::from_ref(&x))[0].elements()[0].0;
@@ -232,6 +235,7 @@ fn rows_without_elements() {
             point(Op::Binary(Binary::Mul), &[0, 4]),
         ],
         outputs: vec![3, 4, 5, 2],
+        columns: Vec::new(),
     };
     let x = Dense::of(region.inputs[0].spec.clone(), || 0.0);
     for how in ways() {

@@ -91,7 +91,8 @@ pub fn op_work(op: &Op, inputs: &[&Spec], outputs: &[&Spec]) -> u64 {
                 Inst::Point(..) | Inst::Reduce(..) => 1,
             };
             let domain = element_count(&region.shape) as u64;
-            and(product(&[domain, region.body.iter().map(each).sum()]))
+            let sums = region.columns.len() as u64;
+            and(product(&[domain, region.body.iter().map(each).sum::<u64>() + sums]))
         }
         // A user kernel has unknown cost, so it is kept rather than recomputed.
         Op::Custom(custom) => custom.body().map_or(product(&[FUNCTION, FUNCTION, touched]), work),

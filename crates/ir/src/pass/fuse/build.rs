@@ -32,7 +32,8 @@ impl Clusters<'_> {
         for (i, e) in program.equations.iter().enumerate().rev() {
             let kept = match self.kinds[i] {
                 FusionKind::Free | FusionKind::View => needed[e.outputs[0].index()],
-                FusionKind::Point | FusionKind::Random | FusionKind::Reduce(_) => !in_region[i],
+                FusionKind::Point | FusionKind::Random => !in_region[i],
+                FusionKind::Reduce(_) | FusionKind::Columns(_) => !in_region[i],
                 FusionKind::Alone => true,
             };
             if kept {
@@ -47,6 +48,7 @@ impl Clusters<'_> {
                 FusionKind::Point
                 | FusionKind::Random
                 | FusionKind::Reduce(_)
+                | FusionKind::Columns(_)
                 | FusionKind::Alone => !in_region[i],
             };
             if wanted {
@@ -92,8 +94,10 @@ impl Clusters<'_> {
                 inputs: Vec::new(),
                 body: Vec::new(),
                 outputs: Vec::new(),
+                columns: Vec::new(),
             },
             inputs: Vec::new(),
+            columns: Vec::new(),
             made: Vec::with_capacity(members.len()),
             last: members.last().map_or(0, |&i| i as usize),
             at: members.last().and_then(|&i| program.equations[i as usize].at),
@@ -102,6 +106,11 @@ impl Clusters<'_> {
         for i in members {
             let e = &program.equations[i as usize];
             let made = e.outputs[0];
+            if let FusionKind::Columns(_) = self.kinds[i as usize] {
+                let number = self.value(id, &mut parts, &mut values, e.inputs[0]);
+                parts.columns.push((made, number));
+                continue;
+            }
             let inst = match &e.op {
                 Op::Random { kind, dtype, .. } => {
                     let key =
@@ -131,7 +140,7 @@ impl Clusters<'_> {
     fn value(&self, id: u32, parts: &mut Parts, values: &mut Values, v: Var) -> usize {
         let origin = &self.origins[v.index()];
         let root = origin.root;
-        if self.cluster_id_of(root).is_some_and(|(cluster_ref, _)| cluster_ref == id) {
+        if self.cluster_id_of(root) == Some(id) {
             // A member that is read is a member before: equations are in order.
             return values.made.get(&root).copied().unwrap_or(0);
         }
@@ -190,6 +199,8 @@ struct Parts {
     inputs: Vec<Var>,
     /// The variables that it defines, and their values.
     made: Vec<(Var, usize)>,
+    /// Those that are sums of values over the rows.
+    columns: Vec<(Var, usize)>,
     /// Where the last of its equations was.
     last: usize,
     at: Option<crate::Line>,
@@ -213,15 +224,17 @@ impl Parts {
     /// The equation, and the reshapes after it; `None` if no result is needed.
     fn node(mut self, out: &mut Program, needed: &[bool]) -> Option<GroupNode> {
         self.made.retain(|(v, _)| needed[v.index()]);
-        if self.made.is_empty() {
+        self.columns.retain(|(v, _)| needed[v.index()]);
+        if self.made.is_empty() && self.columns.is_empty() {
             return None;
         }
         self.region.outputs = self.made.iter().map(|made| made.1).collect();
+        self.region.columns = self.columns.iter().map(|made| made.1).collect();
         let operands: Vec<&Spec> = self.region.inputs.iter().map(|load| &load.spec).collect();
         let specs = self.region.infer(&operands).ok()?;
         let mut views = Vec::new();
         let mut outputs = Vars::new();
-        for (&(v, _), spec) in self.made.iter().zip(specs) {
+        for (&(v, _), spec) in self.made.iter().chain(&self.columns).zip(specs) {
             if spec.shape == out.spec(v).shape {
                 outputs.push(v);
                 continue;
@@ -299,13 +312,13 @@ fn in_order(mut nodes: Vec<GroupNode>, program: &Program) -> Option<Vec<Equation
 }
 
 /// The region over a domain of another shape with as many elements. Regions that count along an
-/// axis, or reduce, keep their shape.
+/// axis, or add anything up, keep their shape.
 pub(in super::super) fn reshaped(region: &Region, shape: &Shape) -> Option<Region> {
     if region.shape == *shape {
         return Some(region.clone());
     }
-    let fixed = |inst: &Inst| matches!(inst, Inst::Index(..) | Inst::Reduce(..));
-    if region.body.iter().any(fixed) {
+    let counts = |inst: &Inst| matches!(inst, Inst::Index(..));
+    if region.reduces() || region.body.iter().any(counts) {
         return None;
     }
     let mut out = Region { shape: shape.clone(), inner: 0, ..region.clone() };

@@ -1,10 +1,13 @@
 //! Chooses which equations become one region.
 
+mod merge;
+
 use super::{
-    FusionKind, Limits, Origin, inner_axes, is_point, repeats_rows, row_length, with_shape,
+    FusionKind, Limits, Origin, column_length, inner_axes, is_point, repeats_rows, row_length,
+    with_shape,
 };
-use crate::{DType, Device, Layout, Op, Program, Scalar, Shape, Spec, Var};
-use rustc_hash::{FxHashMap, FxHashSet};
+use crate::{DType, Device, Layout, Op, Program, Reduction, Scalar, Shape, Spec, Var};
+use rustc_hash::FxHashSet;
 use smallvec::SmallVec;
 
 /// Equations that become one region.
@@ -23,6 +26,8 @@ pub(super) struct Cluster {
     read_at: u32,
     /// The equations.
     pub(super) members: Vec<u32>,
+    /// How many of them are sums over the rows.
+    columns: usize,
     /// What is read from memory, under the domain's shape.
     loads: FxHashSet<(Var, Layout)>,
     /// The numbers in it.
@@ -55,8 +60,18 @@ impl Cluster {
 #[derive(Clone, Copy)]
 struct ClusterRef {
     cluster: u32,
+    kind: Made,
+}
+
+/// What a cluster computes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Made {
+    /// One number for each element.
+    Element,
     /// One number per row.
-    row: bool,
+    Row,
+    /// A sum over the rows, which the cluster itself cannot read.
+    Column,
 }
 
 /// How an op would read its operands as part of a cluster.
@@ -112,9 +127,10 @@ impl<'a> Clusters<'a> {
         Some(ClusterRef { cluster: self.find(cluster_ref.cluster), ..cluster_ref })
     }
 
-    /// The cluster that computes a variable, and whether it is a row value.
-    pub(super) fn cluster_id_of(&self, v: Var) -> Option<(u32, bool)> {
-        self.cluster_ref(v).map(|cluster_ref| (cluster_ref.cluster, cluster_ref.row))
+    /// The cluster that computes a variable as a value.
+    pub(super) fn cluster_id_of(&self, v: Var) -> Option<u32> {
+        let found = self.cluster_ref(v).filter(|found| found.kind != Made::Column);
+        found.map(|cluster_ref| cluster_ref.cluster)
     }
 
     fn spec(&self, v: Var) -> &'a Spec {
@@ -186,11 +202,12 @@ impl<'a> Clusters<'a> {
                     false => FusionKind::Alone,
                 }
             }
-            Op::Reduce(_, axes) if !self.is_literal(self.origins[e.inputs[0].index()].root) => {
-                let shape = &spec(&e.inputs[0]).shape;
-                row_length(shape, axes)
-                    .filter(|&n| n > 0)
-                    .map_or(FusionKind::Alone, FusionKind::Reduce)
+            Op::Reduce(kind, axes) if !self.is_literal(self.origins[e.inputs[0].index()].root) => {
+                let of = spec(&e.inputs[0]);
+                let row = row_length(&of.shape, axes).filter(|&n| n > 0).map(FusionKind::Reduce);
+                let sums = *kind == Reduction::Sum && of.dtype.is_float();
+                let column = column_length(&of.shape, axes).filter(|&n| sums && self.sums_rows(n));
+                row.or(column.map(FusionKind::Columns)).unwrap_or(FusionKind::Alone)
             }
             Op::Unary(_) | Op::UnaryVjp(_) | Op::Binary(_) | Op::Compare(_) => FusionKind::Alone,
             Op::Select | Op::Cast(_) | Op::Copy | Op::To(_) | Op::After => FusionKind::Alone,
@@ -223,14 +240,15 @@ impl<'a> Clusters<'a> {
                 self.origins[e.outputs[0].index()] = Origin { root, layout };
             }
             FusionKind::Point => self.place_point(i),
-            FusionKind::Reduce(length) => self.place_reduce(i, length),
+            FusionKind::Reduce(length) => self.place_reduce(i, length, Made::Row),
+            FusionKind::Columns(length) => self.place_reduce(i, length, Made::Column),
             FusionKind::Random => {
                 let root = self.origins[e.inputs[0].index()].root;
                 let level = self.level(root) + 1;
                 let cluster = self.start(self.spec(e.outputs[0]), level);
                 self.clusters[cluster as usize].keys.push(e.inputs[0]);
                 self.read(root, level);
-                self.add(cluster, i, false);
+                self.add(cluster, i, Made::Element);
             }
             FusionKind::Alone => {
                 let roots: SmallVec<[Var; 6]> =
@@ -258,6 +276,7 @@ impl<'a> Clusters<'a> {
             level,
             read_at: u32::MAX,
             members: Vec::new(),
+            columns: 0,
             loads: FxHashSet::default(),
             literals: FxHashSet::default(),
             keys: SmallVec::new(),
@@ -265,12 +284,13 @@ impl<'a> Clusters<'a> {
         id
     }
 
-    fn add(&mut self, cluster: u32, i: usize, row: bool) {
+    fn add(&mut self, cluster: u32, i: usize, kind: Made) {
         let literals = self.literals(i);
+        self.clusters[cluster as usize].columns += usize::from(kind == Made::Column);
         self.clusters[cluster as usize].literals.extend(literals);
         self.clusters[cluster as usize].members.push(i as u32);
         let made = self.program.equations[i].outputs[0];
-        self.cluster_of[made.index()] = Some(ClusterRef { cluster, row });
+        self.cluster_of[made.index()] = Some(ClusterRef { cluster, kind });
     }
 
     fn place_point(&mut self, i: usize) {
@@ -313,7 +333,7 @@ impl<'a> Clusters<'a> {
         let cluster = self.start(made, level);
         loads.iter().for_each(|(root, _)| self.read(*root, level));
         self.clusters[cluster as usize].loads.extend(loads);
-        self.add(cluster, i, false);
+        self.add(cluster, i, Made::Element);
     }
 
     /// Whether a cluster has this many elements, or rows.
@@ -327,10 +347,11 @@ impl<'a> Clusters<'a> {
         self.program.equations[i].inputs.iter().all(|v| {
             let origin = &self.origins[v.index()];
             match self.cluster_ref(origin.root) {
-                Some(cluster_ref) if cluster_ref.cluster == c => {
-                    origin.in_place(self.spec(origin.root))
-                        || (cluster_ref.row && self.repeats(origin, c))
-                }
+                Some(cluster_ref) if cluster_ref.cluster == c => match cluster_ref.kind {
+                    Made::Element => origin.in_place(self.spec(origin.root)),
+                    Made::Row => origin.in_place(self.spec(origin.root)) || self.repeats(origin, c),
+                    Made::Column => false,
+                },
                 Some(_) | None => true,
             }
         })
@@ -366,14 +387,15 @@ impl<'a> Clusters<'a> {
                 continue;
             }
             match self.cluster_ref(origin.root).filter(|cluster_ref| cluster_ref.cluster == c) {
+                Some(cluster_ref) if cluster_ref.kind == Made::Column => return None,
                 // Together with rows, all operands must be rows.
                 Some(cluster_ref) if reading.row => {
-                    if !cluster_ref.row || !origin.in_place(root) {
+                    if cluster_ref.kind != Made::Row || !origin.in_place(root) {
                         return None;
                     }
                 }
                 None if reading.row => return None,
-                Some(cluster_ref) if cluster_ref.row => {
+                Some(cluster_ref) if cluster_ref.kind == Made::Row => {
                     if cluster.single_stage(self.limits.long)
                         || !self.repeats_in(origin, shape, cluster.row)
                     {
@@ -436,7 +458,7 @@ impl<'a> Clusters<'a> {
         let roots: SmallVec<[Var; 3]> = reading.loads.iter().map(|load| load.0).collect();
         cluster.loads.extend(reading.loads);
         roots.iter().for_each(|&root| self.read(root, level));
-        self.add(c, i, reading.row);
+        self.add(c, i, if reading.row { Made::Row } else { Made::Element });
         true
     }
 
@@ -447,17 +469,25 @@ impl<'a> Clusters<'a> {
         len == 1 || fits
     }
 
-    fn place_reduce(&mut self, i: usize, length: usize) {
+    /// Whether sums over rows of this length are results of a region.
+    fn sums_rows(&self, length: usize) -> bool {
+        let [least, most] = self.limits.column_row;
+        self.limits.columns > 0 && (least..=most).contains(&length)
+    }
+
+    /// A reduction of rows of this length, or a sum over them.
+    fn place_reduce(&mut self, i: usize, length: usize, kind: Made) {
         let e = &self.program.equations[i];
         let operand = self.spec(e.inputs[0]);
         let origin = self.origins[e.inputs[0].index()].clone();
         let root = self.spec(origin.root);
         if let Some(cluster_ref) =
-            self.cluster_ref(origin.root).filter(|cluster_ref| !cluster_ref.row)
+            self.cluster_ref(origin.root).filter(|cluster_ref| cluster_ref.kind == Made::Element)
             && origin.in_place(root)
+            && self.has_column_for(cluster_ref.cluster, kind)
             && self.reduce_in(cluster_ref.cluster, length, &operand.shape)
         {
-            return self.add(cluster_ref.cluster, i, true);
+            return self.add(cluster_ref.cluster, i, kind);
         }
         let level = self.level(origin.root) + 1;
         let cluster = self.start(operand, level);
@@ -466,7 +496,11 @@ impl<'a> Clusters<'a> {
         let load = (origin.root, origin.layout.unwrap_or_else(dense));
         self.clusters[cluster as usize].loads.insert(load);
         self.clusters[cluster as usize].row = Some(length);
-        self.add(cluster, i, true);
+        self.add(cluster, i, kind);
+    }
+
+    fn has_column_for(&self, c: u32, kind: Made) -> bool {
+        kind != Made::Column || self.clusters[c as usize].columns < self.limits.columns
     }
 
     /// Sets the row length of a cluster, if allowed.
@@ -491,88 +525,5 @@ impl<'a> Clusters<'a> {
             (cluster.shape, cluster.loads) = (shape, loads);
         }
         true
-    }
-
-    /// Merges two clusters, if allowed.
-    fn merge(&mut self, a: u32, b: u32) -> bool {
-        let (a, b) = (self.find(a), self.find(b));
-        if a == b {
-            return true;
-        }
-        let (one, two) = (&self.clusters[a as usize], &self.clusters[b as usize]);
-        let row = match (one.row, two.row) {
-            (Some(m), Some(n)) if m != n => return false,
-            (m, n) => m.or(n),
-        };
-        let level = one.level.max(two.level);
-        let incompatible = one.len != two.len || one.device != two.device;
-        if incompatible || level >= one.read_at.min(two.read_at) {
-            return false;
-        }
-        let instructions = one.instructions() + two.instructions();
-        let inputs = one.loads.len() + two.loads.len() + one.keys.len() + two.keys.len();
-        if !self.within(one.len, instructions, inputs) {
-            return false;
-        }
-        let fits = |shape: &Shape| row.is_none_or(|n| inner_axes(shape, n).is_some());
-        // The smaller one is merged into the larger; the shape is chosen separately.
-        let (to, from) = if one.members.len() >= two.members.len() { (a, b) } else { (b, a) };
-        let (one, two) = (&self.clusters[to as usize], &self.clusters[from as usize]);
-        let moved = two.with_shape(&one.shape).filter(|_| fits(&one.shape));
-        let (shape, all, moved) = match moved {
-            Some(moved) => (one.shape.clone(), None, moved),
-            None => match one.with_shape(&two.shape).filter(|_| fits(&two.shape)) {
-                Some(all) => (two.shape.clone(), Some(all), two.loads.clone()),
-                None => return false,
-            },
-        };
-        let two = &mut self.clusters[from as usize];
-        let (members, keys, read_at) =
-            (std::mem::take(&mut two.members), std::mem::take(&mut two.keys), two.read_at);
-        two.loads = FxHashSet::default();
-        let literals = std::mem::take(&mut two.literals);
-        let one = &mut self.clusters[to as usize];
-        if let Some(all) = all {
-            one.loads = all;
-        }
-        one.shape = shape;
-        one.row = row;
-        one.level = level;
-        one.read_at = one.read_at.min(read_at);
-        one.loads.extend(moved);
-        one.keys.extend(keys);
-        one.literals.extend(literals);
-        one.members.extend(members);
-        self.into[from as usize] = to;
-        true
-    }
-
-    /// Merges clusters over one domain that read the same values, and all over a single element.
-    pub(super) fn merge_siblings(&mut self) {
-        let mut readers: FxHashMap<Var, Vec<u32>> = FxHashMap::default();
-        let mut scalars: Vec<u32> = Vec::new();
-        for (id, cluster) in self.clusters.iter().enumerate() {
-            if self.into[id] != id as u32 {
-                continue;
-            }
-            if cluster.len == 1 {
-                scalars.push(id as u32);
-                continue;
-            }
-            // Sharing only a row or a number is not a reason to merge.
-            let whole = |root: &Var| self.spec(*root).len() == cluster.len;
-            let roots: FxHashSet<Var> = cluster.loads.iter().map(|load| load.0).collect();
-            for root in roots.into_iter().filter(whole) {
-                readers.entry(root).or_default().push(id as u32);
-            }
-        }
-        let mut groups: Vec<(Var, Vec<u32>)> = readers.into_iter().collect();
-        groups.sort_unstable();
-        scalars.sort_by_key(|&c| (self.clusters[c as usize].level, c));
-        for group in groups.into_iter().map(|group| group.1).chain([scalars]) {
-            for pair in group.windows(2) {
-                self.merge(pair[0], pair[1]);
-            }
-        }
     }
 }

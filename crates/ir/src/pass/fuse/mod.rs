@@ -13,7 +13,9 @@
 //! are part of those layouts: no view is computed, and one is kept only for ops outside regions. A
 //! row value that is repeated along its row is used directly. Literals and counters are recomputed
 //! in each region. A reduction over the trailing axes joins the cluster that computes its operand,
-//! and sets the row length. Clusters that an op reads are merged if allowed; at the end, so are
+//! and sets the row length. So does a sum over the leading axes, as a sum over the rows, if the
+//! target has kernels for that; what reads such a sum is in another region. Clusters that an op
+//! reads are merged if allowed; at the end, so are
 //! those over one domain that read the same values, and all scalar ones.
 //!
 //! Before that, views are moved in front of pointwise ops with no other reader, so that they are
@@ -59,13 +61,26 @@ pub struct Limits {
     /// A row that is the whole domain, and longer than this, is split over threads: its sum is
     /// known only at the end.
     pub long: usize,
+    /// Up to so many sums over the rows are results of a region; 0: a backend has no kernels for
+    /// that.
+    pub columns: usize,
+    /// They are if a row has at least and at most so many elements.
+    pub column_row: [usize; 2],
 }
 
 impl Default for Limits {
     /// 192 instructions, 32 operands; six times as many over up to 64 elements. Rows of more than
-    /// 65536 are long.
+    /// 65536 are long. No sums over the rows.
     fn default() -> Limits {
-        Limits { instructions: 192, inputs: 32, small: 6, few: 64, long: 65536 }
+        Limits {
+            instructions: 192,
+            inputs: 32,
+            small: 6,
+            few: 64,
+            long: 65536,
+            columns: 0,
+            column_row: [0, 0],
+        }
     }
 }
 
@@ -150,6 +165,8 @@ enum FusionKind {
     Random,
     /// A reduction of trailing axes with this many elements together.
     Reduce(usize),
+    /// A sum over leading axes, of which this many elements are left.
+    Columns(usize),
     /// Anything else: a separate equation.
     Alone,
 }
@@ -162,6 +179,17 @@ fn row_length(shape: &Shape, axes: &[usize]) -> Option<usize> {
     let trailing = (0..shape.len()).rev().filter(long).take(taken.len());
     let all = trailing.into_iter().all(|i| taken.contains(&i));
     (all && !taken.is_empty()).then(|| taken.iter().map(|&i| shape[i]).product())
+}
+
+/// The length of the rows that a reduction adds up: if it reduces leading axes, axes of length 1
+/// not counted, and more than one element, to more than one.
+fn column_length(shape: &Shape, axes: &[usize]) -> Option<usize> {
+    let long = |i: &usize| shape[*i] != 1;
+    let taken = axes.iter().copied().filter(long).collect::<smallvec::SmallVec<[usize; 4]>>();
+    let leading = (0..shape.len()).filter(long).take(taken.len());
+    let all = leading.into_iter().all(|i| taken.contains(&i));
+    let kept = (0..shape.len()).filter(|i| !axes.contains(i)).map(|i| shape[i]).product();
+    (all && !taken.is_empty() && kept > 1).then_some(kept)
 }
 
 /// How many trailing axes have this many elements together.

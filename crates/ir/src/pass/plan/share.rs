@@ -39,7 +39,9 @@ pub(super) fn sharing_by(
         Op::Fused(f) if f.replaces() => if_it((result, operand) == (0, 0), Sharing::Alone),
         Op::Fused(f) => if_it(f.updates() && operand == result, Sharing::InStep),
         Op::Region(region) => {
-            let last = |facts: &RegionFacts| facts.last[region.outputs[result]];
+            // A sum over the rows is written when all of them have been read, but by other blocks.
+            let value = region.outputs.get(result);
+            let last = |facts: &RegionFacts| value.is_some_and(|&v| facts.last[v]);
             let over = in_step(region, operand)
                 && match facts {
                     Some(facts) => last(facts) && !facts.keys.contains(&operand),
@@ -166,12 +168,9 @@ pub fn added(region: &Region, target: Target) -> Option<usize> {
         (0, other) | (other, 0) if *other != 0 => *other,
         _ => return None,
     };
-    let sums = matches!(of[..], [0, 1] | [1, 0]) && region.outputs == [2];
+    let only = region.outputs == [2] && region.columns.is_empty();
+    let sums = matches!(of[..], [0, 1] | [1, 0]) && only;
     (m > 1 && n > 1 && sums && in_step(region, 0) && in_step(region, other)).then_some(other)
-}
-
-fn reduces(region: &Region) -> bool {
-    region.body.iter().any(|inst| matches!(inst, Inst::Reduce(..)))
 }
 
 /// The result in whose memory the product of a region can be computed, to be replaced there part by
@@ -179,9 +178,9 @@ fn reduces(region: &Region) -> bool {
 pub(super) fn product_result(region: &Region, results: &[&Spec]) -> Option<usize> {
     let product = &region.inputs.first()?.spec;
     let fits = |spec: &Spec| spec.dtype == product.dtype && spec.len() == product.len();
-    if !in_step(region, 0) || is_key(region, 0) || reduces(region) {
+    if !in_step(region, 0) || is_key(region, 0) || region.reduces() {
         return None;
     }
     let last = RegionFacts::of(region).last;
-    (0..results.len()).find(|&j| fits(results[j]) && last[region.outputs[j]])
+    (0..region.outputs.len()).find(|&j| fits(results[j]) && last[region.outputs[j]])
 }

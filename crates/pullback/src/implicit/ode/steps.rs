@@ -28,7 +28,7 @@ const BETWEEN: [f64; 7] = [
     701980252875.0 / 199316789632.0, -1453857185.0 / 822651844.0, 69997945.0 / 29380423.0,
 ];
 
-type Slope<'a> = &'a dyn Fn(&Tensor, &Tensor) -> Tensor;
+type RightHandSide<'a> = &'a dyn Fn(&Tensor, &Tensor) -> Tensor;
 
 /// Where the integration is, and what is known of the last step.
 #[derive(Clone, Tree)]
@@ -124,7 +124,7 @@ fn mean_square(x: &Tensor) -> Tensor {
 }
 
 /// One try: either a step, or the same state with a shorter one to try.
-fn step(options: &Ode, f: Slope, s: &OdeState, end: &Tensor) -> OdeState {
+fn step(options: &Ode, f: RightHandSide, s: &OdeState, end: &Tensor) -> OdeState {
     let left = end - &s.t;
     let is_last = left.detach().abs().le(s.h.abs() * 1.0001);
     let h = is_last.select(left, &s.h);
@@ -174,7 +174,7 @@ fn between(s: &OdeState, t: &Tensor) -> Tensor {
 }
 
 /// Why the end was not reached.
-fn failure(options: &Ode, f: Slope, s: &OdeState, end: &Tensor) -> Error {
+fn failure(options: &Ode, f: RightHandSide, s: &OdeState, end: &Tensor) -> Error {
     let number = |x: &Tensor| known(x).unwrap_or(f64::NAN);
     let (t, end, h, tries) = (number(&s.t), number(end), number(&s.h), number(&s.tries));
     let finite = |x: &Tensor| x.is_finite().all().item::<bool>();

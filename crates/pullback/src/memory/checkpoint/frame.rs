@@ -4,14 +4,14 @@ use super::replay;
 use crate::backend::with_bytes;
 use crate::backend::{Pooled, WeakPooled};
 use crate::events::{self, CHECKPOINT};
-use crate::memory::kept::{Kept, SavedView};
+use crate::memory::kept::{KeptValue, SavedView};
 use crate::memory::packing::{self, Pack, Packed, SavedValue};
 use crate::memory::report::part;
 use crate::random::States;
 use crate::sequence::{moment, take_number};
 use crate::storage::Storage;
+use crate::tangents::Tangents;
 use crate::tape::History;
-use crate::tensor::Tangents;
 use crate::transform::levels;
 use crate::{
     Conventions, Error, Flag, Key, Result, Spec, Tensor, autocast, fail, kinks, mode, random, trace,
@@ -53,7 +53,7 @@ pub(super) struct Frame {
 
 pub(super) struct Argument {
     pub spec: Spec,
-    pub kept: Kept,
+    pub kept: KeptValue,
     pub tracked: Tracked,
     pub tangents: Tangents,
 }
@@ -135,7 +135,7 @@ impl Frame {
     pub fn open(leaves: &[Tensor], rerun: Rerun, verify: bool, at: Line) -> Arc<Frame> {
         let keep = |x: &Tensor| {
             let state = fail::or_raise(x.state(at));
-            let kept = Kept::pack(x, (None, "checkpoint", at), false, &state.history);
+            let kept = KeptValue::pack(x, (None, "checkpoint", at), false, &state.history);
             let tracked = Tracked::of(&state.history);
             Argument { spec: x.spec().clone(), kept, tracked, tangents: state.tangents }
         };

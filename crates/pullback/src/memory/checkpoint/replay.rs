@@ -4,7 +4,7 @@ use super::frame::{Frame, Tracked, WrittenMemory, hash, with_frames};
 use crate::apply::apply;
 use crate::backend::Pooled;
 use crate::events::{self, REPLAY};
-use crate::memory::kept::{Kept, SavedView};
+use crate::memory::kept::{KeptValue, SavedView};
 use crate::memory::packing::{self, Pack, Packed, SavedValue};
 use crate::memory::report::part;
 use crate::storage::{Storage, Writer};
@@ -156,8 +156,8 @@ fn after_current_cotangent(x: &Tensor) -> Tensor {
 fn argument(frame: &Frame, i: usize) -> Result<Tensor> {
     let argument = &frame.arguments[i];
     let x = match &argument.kept {
-        Kept::Packed(spec, packed) => packing::unpack(&**packed, spec)?,
-        Kept::Memory(view) => view.tensor().ok_or_else(|| {
+        KeptValue::Packed(spec, packed) => packing::unpack(&**packed, spec)?,
+        KeptValue::Memory(view) => view.tensor().ok_or_else(|| {
             let message = format!(
                 "argument {i} of a checkpointed function was overwritten before backward computed it again"
             );

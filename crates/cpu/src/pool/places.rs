@@ -1,0 +1,105 @@
+//! Pooling by positions: the elements of pieces at given positions, and the transpose.
+
+use super::{AxisPiece, Number, PoolTask};
+use crate::elem::{Elem, with_elem};
+use crate::operand::Source;
+use crate::walk::Walk;
+use half::{bf16, f16};
+use pullback_ir::{DType, Pool, Pooling};
+
+/// A position for each piece of each image.
+pub(super) struct Places<'a> {
+    pub of: Source<'a>,
+    /// Of the pieces of an image.
+    pub strides: [isize; 3],
+    pub images: Walk<1>,
+}
+
+pub(super) fn run(pool: &Pool, job: &PoolTask, places: &Places) {
+    match &pool.kind {
+        Pooling::Give(_) => match job.x.dtype {
+            DType::F64 => give::<f64, f64>(job, places),
+            DType::F32 => give::<f32, f32>(job, places),
+            DType::BF16 => give::<bf16, f32>(job, places),
+            DType::F16 => give::<f16, f32>(job, places),
+            DType::I64 | DType::I32 | DType::U8 | DType::Bool => {
+                unreachable!("`infer` rejects dtypes other than floats")
+            }
+        },
+        Pooling::Take => with_elem!(job.x.dtype, T => take::<T>(job, places)),
+        Pooling::Sum | Pooling::Spread(_) | Pooling::ArgMax => {
+            unreachable!("called for kinds with positions")
+        }
+    }
+}
+
+/// Calls `f` for the pieces of an image that have an element at their position: with the number of
+/// the piece, its offset in the operand, if that has one for each piece, and the position.
+#[inline(always)]
+fn each_piece(
+    job: &PoolTask,
+    places: &Places,
+    image: usize,
+    mut f: impl FnMut(usize, isize, [usize; 3]),
+) {
+    let [depth, height, width] = &job.frames.pieces;
+    let [_, rows, length] = job.frames.lengths;
+    let [start] = places.images.offsets(image);
+    let first = places.of.ptr.cast::<i64>().wrapping_offset(start);
+    let (to, from) = (places.strides, job.strides);
+    let inside = |p: usize, &(start, count, step): &AxisPiece| {
+        p >= start && (p - start).is_multiple_of(step) && (p - start) / step < count
+    };
+    if rows * length == 0 {
+        return;
+    }
+    let mut number = 0;
+    for (a, d) in depth.iter().enumerate() {
+        for (b, h) in height.iter().enumerate() {
+            for (c, w) in width.iter().enumerate() {
+                let offset =
+                    |s: [isize; 3]| a as isize * s[0] + b as isize * s[1] + c as isize * s[2];
+                // SAFETY: there is a position for each piece.
+                let place = unsafe { *first.wrapping_offset(offset(to)) };
+                if let Ok(place) = usize::try_from(place) {
+                    let at = [place / (rows * length), place / length % rows, place % length];
+                    if inside(at[0], d) && inside(at[1], h) && inside(at[2], w) {
+                        f(number, offset(from), at);
+                    }
+                }
+                number += 1;
+            }
+        }
+    }
+}
+
+fn take<S: Elem>(job: &PoolTask, places: &Places) {
+    let (count, _) = job.counts();
+    job.each::<S>(|image, x| {
+        let out = job.out.ptr.cast::<S>().wrapping_add(image * count);
+        // SAFETY: the results of an image are one task's.
+        unsafe { (0..count).for_each(|k| out.add(k).write(S::default())) };
+        each_piece(job, places, image, |number, _, at| {
+            let [sd, sh, sw] = job.strides;
+            let from = at[0] as isize * sd + at[1] as isize * sh + at[2] as isize * sw;
+            // SAFETY: pieces are inside their axes, and results are one task's.
+            unsafe { out.add(number).write(*x.wrapping_offset(from)) };
+        });
+    });
+}
+
+fn give<S: Elem<Compute = C>, C: Number>(job: &PoolTask, places: &Places) {
+    let [_, rows, length] = job.frames.lengths;
+    let size: usize = job.frames.lengths.iter().product();
+    job.each::<S>(|image, dy| {
+        let mut sums = vec![C::default(); size];
+        each_piece(job, places, image, |_, from, [a, b, c]| {
+            // SAFETY: there is an element for each piece.
+            sums[(a * rows + b) * length + c] += unsafe { (*dy.wrapping_offset(from)).load() };
+        });
+        for (i, &sum) in sums.iter().enumerate() {
+            // SAFETY: the elements of an image are one task's.
+            unsafe { *job.out.ptr.cast::<S>().add(image * size + i) = S::store(sum) };
+        }
+    });
+}

@@ -1,0 +1,243 @@
+//! Counting without atomic exchanges, on one thread.
+//!
+//! An atomic exchange costs as much as twenty plain instructions, and most programs do nearly all
+//! of their small work on one thread. So a counter may be two words: one that the *lead* thread
+//! alone writes, with plain stores, and one that all others exchange. The lead is the first thread
+//! that asks; when it ends, the next thread that asks for the first time follows.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+static IS_TAKEN: AtomicBool = AtomicBool::new(false);
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Role {
+    Unknown,
+    Lead,
+    Other,
+}
+
+thread_local! {
+    static ROLE: Cell<Role> = const { Cell::new(Role::Unknown) };
+    static END: End = const { End };
+}
+
+/// Gives the role up when the thread ends.
+struct End;
+
+impl Drop for End {
+    fn drop(&mut self) {
+        // What other destructors of this thread count is counted as by any other thread.
+        ROLE.set(Role::Other);
+        IS_TAKEN.store(false, Ordering::Release);
+    }
+}
+
+/// Whether the calling thread is the lead. What a lead wrote is visible to the next one.
+#[inline(always)]
+fn is_lead() -> bool {
+    match ROLE.get() {
+        Role::Lead => true,
+        Role::Other => false,
+        Role::Unknown => ask(),
+    }
+}
+
+#[cold]
+fn ask() -> bool {
+    let free = || IS_TAKEN.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed);
+    // A thread that is ending cannot give the role up any more, so it does not take it.
+    let is_lead = END.try_with(|_| free().is_ok()).unwrap_or(false);
+    ROLE.set(if is_lead { Role::Lead } else { Role::Other });
+    is_lead
+}
+
+/// A sum that all threads add to and subtract from.
+pub struct LeadSum {
+    lead: AtomicU64,
+    others: AtomicU64,
+}
+
+impl LeadSum {
+    /// Zero.
+    #[must_use]
+    pub const fn new() -> LeadSum {
+        LeadSum { lead: AtomicU64::new(0), others: AtomicU64::new(0) }
+    }
+
+    /// Adds.
+    #[inline(always)]
+    pub fn add(&self, by: u64) {
+        match is_lead() {
+            true => {
+                let sum = self.lead.load(Ordering::Relaxed).wrapping_add(by);
+                self.lead.store(sum, Ordering::Relaxed);
+            }
+            false => _ = self.others.fetch_add(by, Ordering::Relaxed),
+        }
+    }
+
+    /// Subtracts, and returns the sum before.
+    #[inline(always)]
+    pub fn subtract(&self, by: u64) -> u64 {
+        let before = match is_lead() {
+            true => {
+                let lead = self.lead.load(Ordering::Relaxed);
+                self.lead.store(lead.wrapping_sub(by), Ordering::Relaxed);
+                lead.wrapping_add(self.others.load(Ordering::Relaxed))
+            }
+            false => {
+                let others = self.others.fetch_sub(by, Ordering::Relaxed);
+                others.wrapping_add(self.lead.load(Ordering::Relaxed))
+            }
+        };
+        not_negative(before)
+    }
+
+    /// The sum: exact, unless another thread changes it at the same time.
+    #[inline]
+    pub fn get(&self) -> u64 {
+        let others = self.others.load(Ordering::Relaxed);
+        not_negative(others.wrapping_add(self.lead.load(Ordering::Relaxed)))
+    }
+}
+
+impl Default for LeadSum {
+    fn default() -> LeadSum {
+        LeadSum::new()
+    }
+}
+
+/// What one thread added and another subtracted while the two words were read may be missing.
+#[inline(always)]
+fn not_negative(sum: u64) -> u64 {
+    if sum > i64::MAX as u64 { 0 } else { sum }
+}
+
+/// Numbers that are taken once each, and rise: a number is higher than each that was taken before
+/// it, on the same thread or on one that this thread has heard from since.
+pub struct LeadNumbers {
+    /// The last of the lead thread, which takes even numbers.
+    lead: AtomicU64,
+    /// The last of the others, which take odd ones.
+    others: AtomicU64,
+}
+
+impl LeadNumbers {
+    /// Numbers from 1 on.
+    #[must_use]
+    pub const fn new() -> LeadNumbers {
+        LeadNumbers { lead: AtomicU64::new(0), others: AtomicU64::new(0) }
+    }
+
+    /// The next number.
+    #[inline(always)]
+    pub fn take(&self) -> u64 {
+        match is_lead() {
+            true => {
+                let next = (self.last() + 2) & !1;
+                self.lead.store(next, Ordering::Relaxed);
+                next
+            }
+            false => self.take_odd(),
+        }
+    }
+
+    #[inline(never)]
+    fn take_odd(&self) -> u64 {
+        let mut before = self.others.load(Ordering::Relaxed);
+        loop {
+            // Computed once: the lead goes on meanwhile.
+            let next = (before.max(self.lead.load(Ordering::Relaxed)) + 1) | 1;
+            let order = (Ordering::Relaxed, Ordering::Relaxed);
+            match self.others.compare_exchange_weak(before, next, order.0, order.1) {
+                Ok(_) => return next,
+                Err(now) => before = now,
+            }
+        }
+    }
+
+    /// The highest number that was taken.
+    #[inline(always)]
+    pub fn last(&self) -> u64 {
+        self.lead.load(Ordering::Relaxed).max(self.others.load(Ordering::Relaxed))
+    }
+}
+
+impl Default for LeadNumbers {
+    fn default() -> LeadNumbers {
+        LeadNumbers::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+    use std::sync::mpsc::channel;
+    use std::thread;
+
+    #[test]
+    fn numbers_are_unique_and_rise_over_threads() {
+        static NUMBERS: LeadNumbers = LeadNumbers::new();
+        // Threads that start and end: one of them at a time may lead.
+        let take = || (0..2_000).map(|_| NUMBERS.take()).collect::<Vec<u64>>();
+        let mut all = HashSet::new();
+        for _ in 0..5 {
+            let before = NUMBERS.take();
+            let threads: Vec<_> = (0..4).map(|_| thread::spawn(take)).collect();
+            // This thread, which may lead, counts at the same time.
+            let meanwhile = take();
+            let mut taken: Vec<Vec<u64>> =
+                threads.into_iter().map(|t| t.join().expect("no thread panics")).collect();
+            taken.push(meanwhile);
+            let after = NUMBERS.take();
+            for list in &taken {
+                assert!(list.is_sorted() && list[0] > before && after > list[list.len() - 1]);
+            }
+            let fresh = taken.into_iter().flatten().chain([before, after]).all(|n| all.insert(n));
+            assert!(fresh && NUMBERS.last() == after);
+        }
+        assert_eq!(all.len(), 5 * (5 * 2_000 + 2));
+    }
+
+    #[test]
+    fn a_number_is_higher_than_what_another_thread_sent() {
+        static NUMBERS: LeadNumbers = LeadNumbers::new();
+        let ((there, from_here), (back, from_there)) = (channel::<u64>(), channel::<u64>());
+        let other = thread::spawn(move || {
+            for seen in from_here {
+                let mine = NUMBERS.take();
+                assert!(mine > seen);
+                back.send(mine).expect("the other thread waits");
+            }
+        });
+        for _ in 0..500 {
+            there.send(NUMBERS.take()).expect("the other thread waits");
+            let seen = from_there.recv().expect("the other thread answers");
+            assert!(NUMBERS.last() >= seen && NUMBERS.take() > seen);
+        }
+        drop(there);
+        other.join().expect("the thread does not panic");
+    }
+
+    /// Each role, also one that is given up and taken again, counts into the same sum.
+    #[test]
+    fn sums_are_exact_when_nobody_counts() {
+        static SUM: LeadSum = LeadSum::new();
+        for round in 1..20 {
+            let count = move || {
+                for _ in 0..1_000 {
+                    SUM.add(7);
+                    assert!(SUM.subtract(4) >= 4);
+                }
+            };
+            let threads: Vec<_> = (0..3).map(|_| thread::spawn(count)).collect();
+            threads.into_iter().for_each(|t| t.join().expect("no thread panics"));
+            assert_eq!(SUM.get(), round * 3 * 3_000);
+        }
+        // What others added, this thread may subtract.
+        assert_eq!(SUM.subtract(10), 19 * 9_000);
+        assert_eq!(SUM.get(), 19 * 9_000 - 10);
+    }
+}
