@@ -123,8 +123,8 @@ fn added_rows_are_the_sums_of_all() {
         let mut runs = (0..2).map(|_| {
             let out = upload(&table);
             let op = Op::Scatter(0, Combine::Add);
-            ops::run(&gpu, &op, &[x.clone(), index.clone(), source.clone()], &[out.clone()], None)
-                .expect("it runs");
+            let operands = [x.clone(), index.clone(), source.clone()];
+            ops::run(&gpu, &op, &operands, std::slice::from_ref(&out), None).expect("it runs");
             let mut bytes = vec![0; out.bytes()];
             gpu.download(out.at, &mut bytes).expect("download");
             bytes

@@ -445,7 +445,7 @@ fn results_of_attention_lie_as_their_readers_want_them() {
     assert_eq!((at(back[1]).strides[..].to_vec(), at(back[1]).offset), (vec![180, 5, 45, 1], 15));
     // An output is no part of another value, and a `cat` that is one is copied to.
     p.outputs = vec![y, cat, made[0]];
-    assert_eq!(copies(&replay_on(&p, strided)).0, false);
+    assert!(!copies(&replay_on(&p, strided)).0);
 }
 
 #[test]
