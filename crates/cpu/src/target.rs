@@ -26,8 +26,11 @@ pub const TARGET: Target = Target {
     // Narrow floats are excluded: they are rounded once, after the whole sum.
     adds_products: &[DType::F32, DType::F64],
     channels_last: &[],
+    stores_twice: false,
     // By the group's own thread.
     overlap: true,
+    // Kernels write dense results.
+    strided_results: false,
     // A kernel that finds no memory panics.
     scratch: false,
 };

@@ -12,6 +12,7 @@ use crate::fused::{Body, last};
 use crate::gpu::{Gpu, Scratch};
 use crate::lines::random_keys;
 use crate::loops::Operand;
+use crate::ops::copy;
 use crate::product::dot;
 use pullback_ir::{
     Attention, Binary, Compare, DType, Inst, Op, Random, Reduction, Result, Unary, element_count,
@@ -19,8 +20,13 @@ use pullback_ir::{
 
 /// Runs attention.
 pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<()> {
-    let done = dnn_attention::attention(gpu, how, x, out)? || flash::attention(gpu, how, x, out)?;
-    if done { Ok(()) } else { own(gpu, how, x, out) }
+    if dnn_attention::attention(gpu, how, x, out)? {
+        return Ok(());
+    }
+    through_dense(gpu, out, |out| match flash::attention(gpu, how, x, out)? {
+        true => Ok(()),
+        false => own(gpu, how, x, out),
+    })
 }
 
 /// Runs the vjp of attention.
@@ -30,9 +36,34 @@ pub(crate) fn attention_vjp(
     x: &[Operand],
     out: &[Operand],
 ) -> Result<()> {
-    let done =
-        dnn_attention::attention_vjp(gpu, how, x, out)? || flash::attention_vjp(gpu, how, x, out)?;
-    if done { Ok(()) } else { own_vjp(gpu, how, x, out) }
+    if dnn_attention::attention_vjp(gpu, how, x, out)? {
+        return Ok(());
+    }
+    through_dense(gpu, out, |out| match flash::attention_vjp(gpu, how, x, out)? {
+        true => Ok(()),
+        false => own_vjp(gpu, how, x, out),
+    })
+}
+
+/// Results of kernels that write dense ones, where the plan wants other strides: copied there.
+fn through_dense(
+    gpu: &Gpu,
+    out: &[Operand],
+    run: impl FnOnce(&[Operand]) -> Result<()>,
+) -> Result<()> {
+    let (mut held, mut dense) = (Vec::new(), Vec::new());
+    for y in out {
+        dense.push(match y.is_dense() {
+            true => y.clone(),
+            false => {
+                let memory = gpu.scratch(y.bytes())?;
+                held.push(memory);
+                Operand::dense(held[held.len() - 1].at, y.dtype, &y.shape)
+            }
+        });
+    }
+    run(&dense)?;
+    dense.iter().zip(out).try_for_each(|(from, to)| copy(gpu, from, to))
 }
 
 /// Queries, keys and values with as many heads each: keys and values are repeated, by strides, over

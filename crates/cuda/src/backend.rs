@@ -134,8 +134,11 @@ impl DeviceBackend for Backend {
             epilogue: Epilogue::Library,
             adds_products: &[DType::F32, DType::F64],
             channels_last: &[DType::BF16, DType::F16],
+            stores_twice: true,
             // On the stream of `nccl.rs`.
             overlap: true,
+            // Attention does.
+            strided_results: true,
             scratch: true,
             ..Target::default()
         }

@@ -45,9 +45,9 @@ impl Cut {
         let vectors = c.div_ceil(vector);
         let down = if last { vectors.next_power_of_two().min(32) } else { 1 };
         let across = if last { vectors.div_ceil(down) } else { c };
-        // At least as many rows or images as a block reads at once.
+        // At least as many rows or images as a block reads at once, or twice.
         let least = match last {
-            true => BATCH * BLOCK / down,
+            true => 2 * BATCH * BLOCK / down,
             false => (BATCH * BLOCK * vector).div_ceil(line),
         };
         let wanted = if last { BLOCKS.div_ceil(across) } else { (2 * BLOCKS).div_ceil(across) };
@@ -81,7 +81,7 @@ impl Cut {
     /// Blocks that read all elements for sums, that merge parts, and that write all elements.
     fn blocks(&self) -> [usize; 3] {
         let elements = match self.last {
-            true => self.across * self.n.div_ceil(BATCH * BLOCK / self.down),
+            true => self.across * self.n.div_ceil(2 * BATCH * BLOCK / self.down),
             false => (self.n * self.c * self.line).div_ceil(self.vector * BLOCK),
         };
         [self.across * self.parts, self.c.div_ceil(BLOCK / 32), elements]
@@ -114,10 +114,13 @@ fn moved(x: &Operand) -> Operand {
 fn layout(of: &[&Operand]) -> Option<bool> {
     let x = of[0];
     let fits = |x: &Operand, last: bool| if last { moved(x).is_dense() } else { x.is_dense() };
-    let last = x.shape.len() == 2 || moved(x).is_dense() || !x.is_dense();
     let result = of[of.len() - 1];
-    let one = |last: bool| (fits(x, last) && fits(result, last)).then_some(last);
-    if x.len() < LEAST { None } else { one(last).or_else(|| one(!last)) }
+    if x.len() < LEAST {
+        return None;
+    }
+    // Other operands are copied; rows of channels are always last.
+    let first = x.shape.len() == 2 || (fits(x, true) && fits(result, true));
+    [first, !first].into_iter().find(|&last| fits(result, last))
 }
 
 /// Elements that all of these can be read by at once, and the operands where they are dense.

@@ -33,7 +33,7 @@ pub(crate) fn bytes(dtype: DType, values: &[f64]) -> Vec<u8> {
     values.iter().flat_map(each).collect()
 }
 
-fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
+pub(crate) fn values(dtype: DType, bytes: &[u8]) -> Vec<f64> {
     let each = |b: &[u8]| match dtype {
         DType::F64 => f64::from_le_bytes(b.try_into().expect("8")),
         DType::F32 => f64::from(f32::from_le_bytes(b.try_into().expect("4"))),

@@ -222,11 +222,13 @@ fn all(_: &[c_int]) -> bool {
 pub(crate) fn attention(gpu: &Gpu, how: Attention, x: &[Operand], out: &[Operand]) -> Result<bool> {
     let Some(dnn) = gpu.dnn() else { return Ok(false) };
     let Some(sizes) = Sizes::of(gpu, dnn, how, x) else { return Ok(false) };
-    let aligned = out.iter().all(|out| out.at.is_multiple_of(16));
+    let aligned = out[1].at.is_multiple_of(16) && out[1].is_dense();
+    let Some(result) = strides(&out[0]) else { return Ok(false) };
     if out[1].dtype != DType::F32 || !aligned {
         return Ok(false);
     }
-    let strides = [&x[0], &x[1], &x[2], &out[0]].map(|x| strides(x).unwrap_or(usual(x)));
+    let [q, k, v] = [&x[0], &x[1], &x[2]].map(|x| strides(x).unwrap_or(usual(x)));
+    let strides = [q, k, v, result];
     let form = sizes.form("attention", &strides, false);
     let Some(plan) = dnn.plan(gpu, &form, &all, |g| forward(g, &sizes, strides)) else {
         return Ok(false);
@@ -301,8 +303,10 @@ pub(crate) fn vjp_within(
     let Some(whole) = Sizes::of(gpu, dnn, how, x) else { return Ok(false) };
     // On newer chips sums in fixed order came later.
     let ordered = gpu.kernels.capability < 100 || dnn.version >= 91801;
-    let aligned = out.iter().all(|out| out.at.is_multiple_of(16));
-    if (deterministic() && !ordered) || !aligned {
+    let [Some(dq), Some(dk), Some(dv)] = [0, 1, 2].map(|k| strides(&out[k])) else {
+        return Ok(false);
+    };
+    if deterministic() && !ordered {
         return Ok(false);
     }
     // Gradients of keys and values for each head of queries, before they are added up.
@@ -311,7 +315,10 @@ pub(crate) fn vjp_within(
     let part = if deterministic() { whole.part(scratch) } else { whole };
     let operands = [&x[0], &x[1], &x[2], &x[3], &x[5]];
     let [q, k, v, o, dy] = operands.map(|x| strides(x).unwrap_or(usual(x)));
-    let [dq, dk, dv] = results.map(|dims| four(&dense(&dims)));
+    let shared_by = whole.heads != whole.groups;
+    let apart = results.map(|dims| four(&dense(&dims)));
+    let sums = [dk, dv];
+    let [dk, dv] = if shared_by { [apart[1], apart[2]] } else { sums };
     let strides = [q, k, v, o, dy, dq, dk, dv];
     let form = part.form("attention backward", &strides, !deterministic());
     let build = |g: &mut Graph| backward(g, &part, strides, !deterministic());
@@ -333,7 +340,7 @@ pub(crate) fn vjp_within(
     };
     let count = |dims: Four| dims.iter().product::<i64>() as usize;
     let shared = |dims: Four| gpu.scratch(count(dims) * whole.dtype.size());
-    let memory = match whole.heads != whole.groups {
+    let memory = match shared_by {
         true => Some([shared(results[1])?, shared(results[2])?]),
         false => None,
     };
@@ -382,8 +389,8 @@ pub(crate) fn vjp_within(
         }
     }
     if let Some([dk, dv]) = &memory {
-        groups(gpu, &whole, dk.at, &out[1])?;
-        groups(gpu, &whole, dv.at, &out[2])?;
+        groups(gpu, &whole, dk.at, &out[1], sums[0])?;
+        groups(gpu, &whole, dv.at, &out[2], sums[1])?;
     }
     Ok(true)
 }
@@ -393,7 +400,7 @@ fn four(of: &[i64]) -> Four {
 }
 
 /// Adds up the gradients of the heads of queries that share keys.
-fn groups(gpu: &Gpu, s: &Sizes, from: u64, out: &Operand) -> Result<()> {
+fn groups(gpu: &Gpu, s: &Sizes, from: u64, out: &Operand, strides: Four) -> Result<()> {
     let width = out.shape[out.shape.len() - 1] as i64;
     let shape = [s.batch, s.groups, s.heads / s.groups, s.keys, width].map(|n| n as usize);
     let order = last(5, 2);
@@ -401,7 +408,7 @@ fn groups(gpu: &Gpu, s: &Sizes, from: u64, out: &Operand) -> Result<()> {
     let value = body.load(Operand::dense(from, s.dtype, &shape).permuted(&order));
     let sum = body.reduce(Reduction::Sum, value);
     let to = [shape[0], shape[1], shape[3], shape[4]];
-    body.store(sum, Operand::dense(out.at, s.dtype, &to));
+    body.store(sum, Operand::new(out.at, s.dtype, &to, &strides.map(|s| s as isize)));
     let across: Vec<usize> = order.iter().map(|&d| shape[d]).collect();
     body.run(gpu, &across, 1)
 }

@@ -7,21 +7,16 @@
 //! them as they are; what then does not fit is transposed here, so the order with less to move is
 //! asked for first.
 
-use crate::compile::Key;
 use crate::dnn::{Dnn, Form};
 use crate::dnn_graph::code::*;
 use crate::dnn_graph::{Graph, Made, dense, dtype_code};
 use crate::gpu::{Gpu, Scratch};
 use crate::loops::Operand;
 use crate::ops::copy;
-use crate::text::PRELUDE;
+use crate::transpose::transpose;
 use pullback_ir::{Conv, DType, Result, Role, Window, deterministic, element_count, tf32_allowed};
-use smallvec::{SmallVec, smallvec};
+use smallvec::SmallVec;
 use std::ffi::c_int;
-
-const TRANSPOSE: &str = include_str!("kernels/transpose.cu");
-/// As `TILE` in `kernels/transpose.cu`.
-const TILE: usize = 64;
 
 type Dims = SmallVec<[i64; 5]>;
 
@@ -31,6 +26,9 @@ struct Problem {
     dtype: DType,
     /// Of x, w and y.
     dims: [Dims; 3],
+    /// The channels of x and w with zeros behind them, if they are last in memory: tensor cores take
+    /// groups of eight, and the engines for fewer are slow.
+    channels: i64,
     /// For each spatial axis: dilation, stride, padding after and before.
     windows: SmallVec<[[i64; 4]; 3]>,
 }
@@ -115,14 +113,28 @@ impl Problem {
             Role::Input(_) => 1,
             Role::Filter => 2,
         };
-        Some(Problem { role, dtype, dims, windows })
+        let narrow = matches!(dtype, DType::BF16 | DType::F16);
+        let channels = match dims[0][1] {
+            3..8 if narrow && conv.groups == 1 => 8,
+            channels => channels,
+        };
+        Some(Problem { role, dtype, dims, channels, windows })
+    }
+
+    /// Of x, w and y, as cuDNN gets them.
+    fn dims(&self, channels_last: bool) -> [Dims; 3] {
+        let mut dims = self.dims.clone();
+        if channels_last && self.dims[0][1] != self.channels {
+            (dims[0][1], dims[1][1]) = (self.channels, self.channels);
+        }
+        dims
     }
 
     fn form(&self, channels_last: bool) -> Form {
         let flags = [channels_last, deterministic(), tf32_allowed()].map(i64::from);
         let mut numbers = SmallVec::from_slice(&flags);
         numbers.push(self.windows.len() as i64);
-        self.dims.iter().for_each(|dims| numbers.extend_from_slice(dims));
+        self.dims(channels_last).iter().for_each(|dims| numbers.extend_from_slice(dims));
         self.windows.iter().for_each(|window| numbers.extend_from_slice(window));
         let what = ["convolution", "convolution to the input", "convolution to the filter"];
         Form { what: what[self.role], dtype: self.dtype, numbers }
@@ -131,8 +143,9 @@ impl Problem {
     fn build(&self, g: &mut Graph, channels_last: bool) -> Made<()> {
         let dtype = dtype_code(self.dtype).ok_or("no such dtype")?;
         let within = if dtype == DOUBLE { DOUBLE } else { FLOAT };
+        let all = self.dims(channels_last);
         let mut tensor = |number: usize| {
-            let dims = &self.dims[number];
+            let dims = &all[number];
             let strides = match channels_last {
                 false => dense(dims),
                 true => {
@@ -179,11 +192,19 @@ impl Problem {
         let mut at: SmallVec<[(i64, u64); 3]> = SmallVec::new();
         for (number, &x) in of.iter().enumerate() {
             let mut address = x.at;
-            if !fits(x, channels_last) {
-                let memory = gpu.scratch(x.bytes())?;
+            let pads = self.pads(number, channels_last);
+            if pads || !fits(x, channels_last) {
+                let bytes = match pads {
+                    true => x.bytes() / x.shape[1] * self.channels as usize,
+                    false => x.bytes(),
+                };
+                let memory = gpu.scratch(bytes)?;
                 address = memory.at;
                 held.push(memory);
-                if number != out {
+                if number != out && pads {
+                    gpu.fill(address, 0, bytes)?;
+                    copy(gpu, &moved(x), &self.padded(x, address))?;
+                } else if number != out {
                     arrange(gpu, x, address, channels_last)?;
                 }
             }
@@ -193,10 +214,28 @@ impl Problem {
             return Ok(false);
         }
         let made = at[out].1;
-        if made != of[out].at {
+        if self.pads(out, channels_last) {
+            copy(gpu, &self.padded(of[out], made), &moved(of[out]))?;
+        } else if made != of[out].at {
             restore(gpu, made, of[out], channels_last)?;
         }
         Ok(true)
+    }
+}
+
+impl Problem {
+    /// Whether x or w has zeros behind its channels.
+    fn pads(&self, number: usize, channels_last: bool) -> bool {
+        channels_last && number < 2 && self.dims[0][1] != self.channels
+    }
+
+    /// An array like this one, with the channels last and zeros behind them: the part without them.
+    fn padded(&self, x: &Operand, at: u64) -> Operand {
+        let mut whole: SmallVec<[usize; 5]> = SmallVec::from_slice(&moved(x).shape);
+        let last = whole.len() - 1;
+        whole[last] = self.channels as usize;
+        let strides = pullback_ir::dense_strides(&whole);
+        Operand::new(at, x.dtype, &moved(x).shape, &strides)
     }
 }
 
@@ -237,36 +276,4 @@ fn restore(gpu: &Gpu, from: u64, out: &Operand, channels_last: bool) -> Result<(
     }
     let sizes = [out.shape[0], element_count(&out.shape[2..]), out.shape[1]];
     transpose(gpu, out.dtype, from, out.at, sizes)
-}
-
-/// Exchanges rows and columns of matrices that lie one after the other.
-fn transpose(
-    gpu: &Gpu,
-    dtype: DType,
-    from: u64,
-    to: u64,
-    [count, rows, columns]: [usize; 3],
-) -> Result<()> {
-    let size = dtype.size();
-    // Two elements at once where every row begins at a multiple of their size.
-    let pairs = |at: u64, length: usize| {
-        if length.is_multiple_of(2) && at.is_multiple_of(2 * size as u64) { 2 } else { 1 }
-    };
-    let (load, store) = (pairs(from, columns), pairs(to, rows));
-    let key = Key::Named("transpose", smallvec![], smallvec![size as u32, load, store]);
-    let kernel = gpu.kernels.get(gpu, &key, || text(size, load, store))?;
-    let (down, across) = (rows.div_ceil(TILE), columns.div_ceil(TILE));
-    let words = [from, to, rows as u64, columns as u64, down as u64, across as u64];
-    gpu.launch(kernel, count * down * across, 256, &words)
-}
-
-pub(crate) fn text(size: usize, load: u32, store: u32) -> String {
-    let element = match size {
-        2 => "u16",
-        4 => "u32",
-        _ => "u64",
-    };
-    format!(
-        "{PRELUDE}typedef {element} E;\n#define LOAD {load}\n#define STORE {store}\n{TRANSPOSE}"
-    )
 }

@@ -117,15 +117,17 @@ fn convolutions_with_the_channels_last_are_those_of_the_cpu() {
         let pad = (size / 2) as isize;
         Window { size, stride, dilation: 1, before: pad, after: pad }
     };
+    let forms =
+        [(16, 1, 1, 1), (16, 3, 1, 1), (16, 3, 2, 1), (16, 1, 2, 1), (16, 3, 1, 8), (3, 7, 2, 1)];
     for dtype in [DType::BF16, DType::F32] {
-        for (size, stride, groups) in [(1, 1, 1), (3, 1, 1), (3, 2, 1), (1, 2, 1), (3, 1, 8)] {
-            let (n, c, o, len) = (3, 16, 32, 12);
+        for (c, size, stride, groups) in forms {
+            let (n, o, len) = (3, 32, 12);
             let windows = vec![slide(size, stride); 2];
             let count = windows[0].count(len).expect("windows");
             let x = Array::noise(dtype, &[n, c, len, len], 1);
             let w = Array::noise(dtype, &[o, c / groups, size, size], 2);
             let y = Array::noise(dtype, &[n, o, count, count], 3);
-            let name = format!("{dtype} {size} {stride} {groups}");
+            let name = format!("{dtype} {c} {size} {stride} {groups}");
             let of = |role| {
                 Op::Conv(Box::new(Conv { role, windows: windows.clone(), groups, last: true }))
             };
@@ -135,4 +137,33 @@ fn convolutions_with_the_channels_last_are_those_of_the_cpu() {
             report.close(&gpu, &format!("{name}, filter"), &of(Role::Filter), &[x, y], 2e-2);
         }
     }
+}
+
+#[test]
+fn pieces_next_to_each_other_are_those_of_the_cpu() {
+    let Some(gpu) = device() else { return };
+    let mut report = Report::default();
+    let cases: [(usize, &[usize], &[usize]); 6] = [
+        (1, &[64, 0, 3], &[1024, 1024, 1024, 1024]),
+        (1, &[5, 0, 7], &[2, 3, 1]),
+        (0, &[0, 9], &[4, 5]),
+        (2, &[3, 4, 0], &[8, 4, 0, 4]),
+        (1, &[3, 0], &[1, 2, 3, 4, 5, 6, 7, 8]),
+        (1, &[3, 0], &[1, 2, 3, 4, 5, 6, 7, 8, 9]),
+    ];
+    for (axis, shape, lengths) in cases {
+        for dtype in [DType::F32, DType::BF16, DType::F64] {
+            let piece = |&n: &usize| {
+                let mut shape = shape.to_vec();
+                shape[axis] = n;
+                Array::noise(dtype, &shape, n)
+            };
+            let pieces: Vec<Array> = lengths.iter().map(piece).collect();
+            report.close(&gpu, &format!("{dtype} {shape:?}"), &Op::Cat(axis), &pieces, 0.0);
+        }
+    }
+    // Pieces that do not lie in order.
+    let turned = Array::noise(DType::F32, &[6, 40], 1).turned();
+    let plain = Array::noise(DType::F32, &[6, 8], 2);
+    report.close(&gpu, "turned", &Op::Cat(1), &[turned, plain], 0.0);
 }

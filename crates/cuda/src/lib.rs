@@ -46,6 +46,7 @@ mod attention;
 mod backend;
 mod batch_norm;
 mod cache;
+mod cat;
 mod compile;
 mod custom;
 #[cfg(test)]
@@ -98,6 +99,7 @@ mod step_tests;
 mod tests;
 mod text;
 mod transfer;
+mod transpose;
 mod tuning;
 mod update;
 mod window;

@@ -15,6 +15,11 @@ const BLOCK: usize = 256;
 pub(crate) const AXES: usize = 8;
 /// Longest line that a block sorts.
 const SHARED: usize = 2048;
+/// Lists of indices shorter than this are ordered by comparing all with all: faster than a sort,
+/// whose steps are launches.
+const RANKED: usize = 1 << 15;
+/// Where a run of equal indices is cut, in the ordered list.
+const CUT: usize = 256;
 
 /// As `Lines` in `kernels/lines.cu`.
 #[derive(Default)]
@@ -155,9 +160,13 @@ pub(crate) fn scatter(
     };
     let sorted = gpu.scratch(lists.bytes())?;
     let places = gpu.scratch(lists.bytes())?;
-    let to = |memory: DevicePtr| Operand::dense(memory, DType::I64, &lists.shape);
-    let last = lists.shape.len() - 1;
-    sort(gpu, (last, false), (0, len), &lists, [&to(sorted.at), &to(places.at)])?;
+    if shared && (SHARED / 4..RANKED).contains(&len) && out.shape[axis] < u32::MAX as usize - 1 {
+        ranked(gpu, &lists, out.shape[axis], [sorted.at, places.at])?;
+    } else {
+        let to = |memory: DevicePtr| Operand::dense(memory, DType::I64, &lists.shape);
+        let last = lists.shape.len() - 1;
+        sort(gpu, (last, false), (0, len), &lists, [&to(sorted.at), &to(places.at)])?;
+    }
     let list = pullback_ir::dense_strides(&lists.shape);
     // The stride of a line in the lists, axis by axis.
     let mut of_list: Vec<isize> = vec![0; index.shape.len()];
@@ -172,7 +181,8 @@ pub(crate) fn scatter(
         Combine::Max => (3, "b_maximum(x, y)"),
         Combine::Min => (4, "b_minimum(x, y)"),
     };
-    let of = Lines {
+    let more = format!("#define COMBINE {combine}\n");
+    let mut of = Lines {
         addresses: [out.at, sorted.at, places.at, source.at, fault, 0],
         lines,
         len,
@@ -180,8 +190,56 @@ pub(crate) fn scatter(
         steps: [out.strides[axis], source.strides[axis], behind as isize, 0],
         numbers: [u64::from(shared), out.shape[axis] as u64, call],
     };
-    let more = format!("#define COMBINE {combine}");
-    of.launch(gpu, kernel(gpu, "SCATTER", out.dtype, variant, &more)?, lines * len)
+    if !(shared && [out, source].iter().all(|x| is_rows(x, axis, &index.shape))) {
+        return of.launch(gpu, kernel(gpu, "SCATTER", out.dtype, variant, &more)?, lines * len);
+    }
+    let vector = 16 / out.dtype.size();
+    let fits = |x: &Operand| {
+        x.at.is_multiple_of(16) && x.strides[axis].unsigned_abs().is_multiple_of(vector)
+    };
+    let fits = lines.is_multiple_of(vector) && fits(out) && fits(source);
+    let vector = if fits { vector } else { 1 };
+    let warps = lines.div_ceil(32 * vector);
+    let parts = gpu.scratch(2 * len.div_ceil(CUT) * lines * out.dtype.compute().size())?;
+    of.addresses[5] = parts.at;
+    (of.axes, of.numbers[0]) = (SmallVec::new(), warps as u64);
+    let more = format!("#define VECTOR {vector}\n#define CUT {CUT}\n{more}");
+    let variant = variant + 8 * vector as u32;
+    let rows = kernel(gpu, "SCATTER_ROWS", out.dtype, variant, &more)?;
+    of.launch(gpu, rows, 32 * warps * len)?;
+    if len <= CUT {
+        return Ok(());
+    }
+    let join = kernel(gpu, "SCATTER_JOIN", out.dtype, variant, &more)?;
+    of.launch(gpu, join, 32 * warps * (len / CUT))
+}
+
+/// Whether all axes but one are those of `shape` and contiguous, one element after the other.
+fn is_rows(x: &Operand, axis: usize, shape: &[usize]) -> bool {
+    let mut next = 1;
+    (0..x.shape.len()).rev().filter(|&d| d != axis).all(|d| {
+        let fits = x.shape[d] == shape[d] && (x.strides[d] == next || x.shape[d] == 1);
+        next *= x.shape[d] as isize;
+        fits
+    })
+}
+
+/// A list of indices below a bound in order, and where each was: by their ranks.
+fn ranked(gpu: &Gpu, list: &Operand, bound: usize, [sorted, places]: [DevicePtr; 2]) -> Result<()> {
+    let len = list.len();
+    let ranks = gpu.scratch(len * 4)?;
+    gpu.fill(ranks.at, 0, len * 4)?;
+    let slices = len.div_ceil(2048);
+    let of = Lines {
+        addresses: [list.at, ranks.at, sorted, places, 0, 0],
+        len,
+        steps: [list.strides[0], 0, 0, 0],
+        numbers: [slices as u64, bound as u64, 0],
+        ..Lines::default()
+    };
+    let blocks = len.div_ceil(BLOCK) * slices;
+    of.launch(gpu, kernel(gpu, "RANKS", DType::I64, 0, "")?, blocks * BLOCK)?;
+    of.launch(gpu, kernel(gpu, "ORDER", DType::I64, 0, "")?, len)
 }
 
 /// The elements of some ranks along an axis, and their indices, into dense results.

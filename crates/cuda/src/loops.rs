@@ -98,7 +98,7 @@ pub(crate) struct Loop<'a> {
 /// Merged axes: the length, and the stride of each operand.
 pub(crate) type Axes = SmallVec<[(usize, SmallVec<[isize; 4]>); 4]>;
 
-fn merged(shape: &[usize], strides: &[&[isize]]) -> Axes {
+pub(crate) fn merged(shape: &[usize], strides: &[&[isize]]) -> Axes {
     let mut axes = Axes::new();
     for (d, &n) in shape.iter().enumerate() {
         if n == 1 {

@@ -2,7 +2,7 @@
 
 use crate::gpu::Gpu;
 use crate::loops::{Loop, Operand};
-use crate::{custom, fft, fused, host, linalg, lines, product, window};
+use crate::{cat, custom, fft, fused, host, linalg, lines, product, transpose, window};
 use pullback_ir::{
     DType, Error, Inst, Layout, Line, Op, Padding, Reduction, Result, Shape, Value, View,
 };
@@ -154,6 +154,9 @@ pub(crate) fn copy(gpu: &Gpu, from: &Operand, to: &Operand) -> Result<()> {
     if !same {
         return point(gpu, &Op::Cast(to.dtype), std::slice::from_ref(from), to, 0);
     }
+    if let Some(sizes) = transpose::matrices(from, to) {
+        return transpose::transpose(gpu, from.dtype, from.at, to.at, sizes);
+    }
     let values = [Value { dtype: from.dtype, row: false }];
     elements(gpu, &[Inst::Load(0)], &values, std::slice::from_ref(from), &[(0, to.clone())])
 }
@@ -209,6 +212,9 @@ fn pad(gpu: &Gpu, padding: &[Padding], x: &Operand, out: &Operand) -> Result<()>
 }
 
 fn cat(gpu: &Gpu, axis: usize, x: &[Operand], out: &Operand) -> Result<()> {
+    if cat::cat(gpu, axis, x, out)? {
+        return Ok(());
+    }
     let dense = pullback_ir::dense_strides(&out.shape);
     let mut before = 0;
     for piece in x {

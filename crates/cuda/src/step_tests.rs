@@ -1,13 +1,13 @@
-//! Losses of long rows and steps of optimisers on a device: only with `PULLBACK_DEVICE=cuda:0`.
+//! Losses of long rows, steps of optimisers and added rows on a device: only with `PULLBACK_DEVICE=cuda:0`.
 
-use crate::device_tests::{Array, Report, bytes, device, rounding};
+use crate::device_tests::{Array, Report, bytes, device, rounding, values};
 use crate::gpu::Gpu;
 use crate::loops::Operand;
 use crate::ops;
 use crate::tests::optimisers;
 use crate::update::How;
 use pullback_cuda_sys::DevicePtr;
-use pullback_ir::{DType, Fused, Op};
+use pullback_ir::{Combine, DType, Fused, Op};
 
 #[test]
 fn losses_of_long_rows_are_those_of_the_cpu() {
@@ -89,5 +89,51 @@ fn steps_that_follow_one_another_have_the_bits_of_each_alone() {
     let Some(gpu) = device() else { return };
     for how in optimisers() {
         assert!(stepped(&gpu, how, true) == stepped(&gpu, how, false), "bits differ");
+    }
+}
+
+/// Rows at indices that are shared by all columns: few and many equal ones, runs that are cut once
+/// and often, with vectors and without.
+#[test]
+fn added_rows_are_the_sums_of_all() {
+    let Some(gpu) = device() else { return };
+    let upload = |x: &Array| {
+        let at = gpu.alloc(8 * x.values.len()).expect("memory");
+        gpu.upload(&bytes(x.dtype, &x.values), at).expect("upload");
+        Operand::dense(at, x.dtype, &x.shape)
+    };
+    let mut report = Report::default();
+    for (count, columns, kinds) in
+        [(16384, 768, 50304), (5000, 96, 7), (3000, 33, 1), (40, 8, 3), (600, 4, 2), (40000, 32, 3)]
+    {
+        let kinds = kinds.min(997);
+        let table = Array::noise(DType::F32, &[kinds, columns], 1);
+        let rows = Array::noise(DType::F32, &[count, columns], 2);
+        let tokens: Vec<f64> = (0..count).map(|i| (i * i % 1009 % kinds) as f64).collect();
+        let mut sums = table.values.clone();
+        for (i, &token) in tokens.iter().enumerate() {
+            for c in 0..columns {
+                let value = f64::from(rows.values[i * columns + c] as f32);
+                sums[token as usize * columns + c] += value;
+            }
+        }
+        let index = upload(&Array::new(DType::I64, &[count], tokens));
+        let index = index.seen(&[count, columns], &[1, 0]);
+        let (x, source) = (upload(&table), upload(&rows));
+        let mut runs = (0..2).map(|_| {
+            let out = upload(&table);
+            let op = Op::Scatter(0, Combine::Add);
+            ops::run(&gpu, &op, &[x.clone(), index.clone(), source.clone()], &[out.clone()], None)
+                .expect("it runs");
+            let mut bytes = vec![0; out.bytes()];
+            gpu.download(out.at, &mut bytes).expect("download");
+            bytes
+        });
+        let (first, again) = (runs.next().expect("one"), runs.next().expect("two"));
+        assert!(first == again, "bits differ between runs");
+        let found = values(DType::F32, &first);
+        let most = sums.iter().fold(0f64, |m, v| m.max(v.abs()));
+        let off = found.iter().zip(&sums).fold(0f64, |m, (a, b)| m.max((a - b).abs()));
+        report.check(&format!("{count} rows of {columns}, {kinds} kinds"), off / most, 1e-5);
     }
 }

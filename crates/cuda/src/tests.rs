@@ -209,6 +209,18 @@ fn kernels_over_lines_compile() {
             compiles("cross-entropy", &format!("{PRELUDE}{head}{vjp}{sizes}{text}"));
         }
     }
+    for name in ["RANKS", "ORDER"] {
+        let head = format!("#define {name}\ntypedef I64 E;\ntypedef i64 C;\n");
+        compiles(name, &format!("{PRELUDE}{head}{text}"));
+    }
+    for name in ["SCATTER_ROWS", "SCATTER_JOIN"] {
+        for (e, c, vector) in [("F32", "float", 4), ("F64", "double", 1), ("U8", "i64", 16)] {
+            let sizes = format!("#define VECTOR {vector}\n#define CUT 256\n");
+            let head = format!("#define {name}\ntypedef {e} E;\ntypedef {c} C;\n{sizes}");
+            let combine = "#define COMBINE b_add(x, y)\n";
+            compiles(name, &format!("{PRELUDE}{head}{combine}{text}"));
+        }
+    }
     let head = "#define CUMULATE\n#define LOGSUMEXP\ntypedef BF16 E;\ntypedef float C;\n";
     compiles("logsumexp", &format!("{PRELUDE}{head}{more}{text}"));
 }
@@ -253,16 +265,23 @@ fn sums_of_columns_compile() {
 
 #[test]
 fn windows_compile() {
-    let names = ["COLUMNS", "FOLD", "POOL", "SPREAD", "TAKE", "GIVE"];
+    let names = ["COLUMNS", "FOLD", "POOL", "SPREAD", "TAKE", "GIVE", "POOL_EACH", "GIVE_EACH"];
     for name in names {
         for dtype in [DType::F32, DType::BF16, DType::F64] {
             for wide in [false, true] {
                 let more = "#define FILTER 0\n";
-                compiles(name, &crate::window::text(name, dtype, more, wide));
+                compiles(name, &crate::window::text(name, dtype, more, wide, 16 / dtype.size()));
             }
         }
     }
-    compiles("argmax", &crate::window::text("POOL", DType::I32, "#define ARGMAX", false));
+    compiles("argmax", &crate::window::text("POOL", DType::I32, "#define ARGMAX", false, 1));
+}
+
+#[test]
+fn cats_compile() {
+    for bytes in [16, 8, 4, 2, 1] {
+        compiles("cat", &crate::cat::text(bytes, bytes == 16));
+    }
 }
 
 #[test]
@@ -300,7 +319,7 @@ fn kernels_over_matrices_compile() {
 fn transposes_compile() {
     for size in [2, 4, 8] {
         for (load, store) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
-            compiles("transpose", &crate::dnn_conv::text(size, load, store));
+            compiles("transpose", &crate::transpose::text(size, load, store));
         }
     }
 }

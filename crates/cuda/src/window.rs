@@ -58,9 +58,12 @@ impl Sizes {
         };
         let reach = self.windows.iter().map(far).max().unwrap_or(0);
         let wide = count.max(from.len()).saturating_add(reach) >= 1 << 31;
+        let each = self.each((name, variant), from, to, places);
+        let (name, vector) = each.unwrap_or((name, 1));
+        let threads = count / vector;
         let key = Key::Named(name, smallvec![from.dtype], smallvec![variant, u32::from(wide)]);
-        let kernel = gpu.kernels.get(gpu, &key, || text(name, from.dtype, more, wide))?;
-        let mut words: SmallVec<[u64; 48]> = smallvec![from.at, to.at, places, count as u64];
+        let kernel = gpu.kernels.get(gpu, &key, || text(name, from.dtype, more, wide, vector))?;
+        let mut words: SmallVec<[u64; 48]> = smallvec![from.at, to.at, places, threads as u64];
         words.extend([self.n, self.c].map(|n| n as u64));
         words.extend(self.x.map(|n| n as u64));
         words.extend(self.y.map(|n| n as u64));
@@ -75,7 +78,32 @@ impl Sizes {
         strides[2 + AXES - spatial..].copy_from_slice(&from.strides[2..]);
         words.extend(strides.map(|s| s as u64));
         words.extend(self.even.map(u64::from));
-        gpu.launch(kernel, count.div_ceil(BLOCK), BLOCK, &words)
+        gpu.launch(kernel, threads.div_ceil(BLOCK), BLOCK, &words)
+    }
+}
+
+impl Sizes {
+    /// The kernel for a last axis whose pieces are its elements, such as channels, and how many of
+    /// them a thread has: 16 bytes.
+    fn each(
+        &self,
+        (name, variant): (&str, u32),
+        from: &Operand,
+        to: &Operand,
+        places: u64,
+    ) -> Option<(&'static str, usize)> {
+        let name = match (name, variant) {
+            ("POOL", 1) => "POOL_EACH",
+            ("GIVE", _) => "GIVE_EACH",
+            _ => return None,
+        };
+        let (vector, last) = (16 / from.dtype.size(), AXES - 1);
+        let elements = self.windows[last] == WHOLE && !self.even[last];
+        let (end, outer) = from.strides.split_last()?;
+        let lies = *end == 1 && outer.iter().all(|s| s % vector as isize == 0);
+        let aligned = [from.at, to.at, places].iter().all(|at| at.is_multiple_of(16));
+        let whole = self.x[last].is_multiple_of(vector) && vector <= 8;
+        (elements && whole && lies && aligned).then_some((name, vector))
     }
 }
 
@@ -236,12 +264,12 @@ pub(crate) fn pool(gpu: &Gpu, pool: &Pool, x: &[Operand], out: &Operand) -> Resu
     }
 }
 
-pub(crate) fn text(name: &str, dtype: DType, more: &str, wide: bool) -> String {
+pub(crate) fn text(name: &str, dtype: DType, more: &str, wide: bool, vector: usize) -> String {
     let (e, c) = (element(dtype), compute(dtype));
     let wide = u32::from(wide);
     format!(
         "{PRELUDE}#define {name}\ntypedef {e} E;\ntypedef {c} C;\n#define WIDE {wide}\n\
-         {more}\n{TEXT}"
+         #define VEC {vector}\n{more}\n{TEXT}"
     )
 }
 

@@ -51,7 +51,7 @@ pub use flow::{Flow, Scan};
 pub use group::{CollectiveOp, GroupHandle, Started};
 pub use launch::{CudaLaunch, CudaSource, Launch};
 pub use layout::{Layout, diagonal_len};
-pub use lead_thread::{LeadNumbers, LeadSum};
+pub use lead_thread::LeadSum;
 pub use line::Line;
 pub use numerics::{
     Numerics, deterministic, set_deterministic, set_tf32, tf32_allowed, with_deterministic,

@@ -300,6 +300,12 @@ impl Op {
         }
     }
 
+    /// How many of the first results a kernel may write through strides, on targets that do
+    /// ([`Target::strided_results`](crate::pass::Target::strided_results)).
+    pub fn strided_results(&self) -> usize {
+        if let Op::Fused(of) = self { of.strided_results() } else { 0 }
+    }
+
     /// Whether a kernel may fail on its operands' values: an index out of range, or a value that
     /// user code rejects.
     pub fn may_fail(&self) -> bool {

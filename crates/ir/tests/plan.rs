@@ -158,6 +158,9 @@ impl Replay<'_> {
                     assert_eq!((shared, width), (1, size));
                     continue;
                 }
+                if from == self.part_of_cat(equation, k, &to) {
+                    continue;
+                }
                 assert!((width, &from) == (size, &to), "{} over a part", equation.op.name());
                 match &equation.op {
                     op if op.is_pointwise() => {}
@@ -183,6 +186,18 @@ impl Replay<'_> {
                 assert_eq!(self.places(equation.inputs[k]), self.places(y));
             }
         }
+    }
+
+    /// Of the elements of a result those that are operand `k`, if it joins its operands.
+    fn part_of_cat(&self, equation: &Equation, k: usize, to: &[usize]) -> Vec<usize> {
+        let Op::Cat(axis) = equation.op else { return Vec::new() };
+        let shape = &self.program.spec(equation.outputs[0]).shape;
+        let length = |x: &Var| self.program.spec(*x).shape[axis];
+        let before: usize = equation.inputs[..k].iter().map(length).sum();
+        let part = before..before + length(&equation.inputs[k]);
+        let behind: usize = shape[axis + 1..].iter().product();
+        let along = |i: usize| i / behind % shape[axis];
+        (0..to.len()).filter(|&i| part.contains(&along(i))).map(|i| to[i]).collect()
     }
 
     fn run(mut self) {
@@ -270,7 +285,11 @@ impl Replay<'_> {
 }
 
 fn replay(program: &Program) -> Plan {
-    let plan = plan(program, Target::default());
+    replay_on(program, Target::default())
+}
+
+fn replay_on(program: &Program, target: Target) -> Plan {
+    let plan = plan(program, target);
     let values = vec![Vec::new(); program.specs.len()];
     Replay { program, plan: &plan, memory: Memory::default(), values }.run();
     plan
@@ -384,6 +403,49 @@ fn the_gradient_of_losses_is_written_over_the_logits() {
     let again = gradient(&mut p);
     p.outputs = vec![first, again];
     assert_eq!(replay(&p).arena, 2 * 64 * 32 * 2);
+}
+
+/// Heads side by side: what follows attention, and in backward its gradients in one buffer.
+#[test]
+fn results_of_attention_lie_as_their_readers_want_them() {
+    let how = Attention { causal: true, masked: false, scale: Real(1.0), dropout: Real(0.0) };
+    let mut p = Program::default();
+    let [q, k, v] = [(); 3].map(|()| p.input(f32s(&[2, 3, 4, 5])));
+    let made = p.push(Op::Fused(Fused::Attention(how)), &[q, k, v], None).expect("attention");
+    let side_by_side = |p: &mut Program, x: Var| {
+        let turned = Op::View(View::Permute([0, 2, 1, 3].into()));
+        let turned = p.push(turned, &[x], None).expect("a permute")[0];
+        let flat = Op::View(View::Reshape([2, 4, 15].as_slice().into()));
+        p.push(flat, &[turned], None).expect("a reshape")[0]
+    };
+    let flat = side_by_side(&mut p, made[0]);
+    let dy = unary(&mut p, made[0]);
+    let y = unary(&mut p, flat);
+    let back = [q, k, v, made[0], made[1], dy];
+    let back = p.push(Op::Fused(Fused::AttentionVjp(how)), &back, None).expect("a vjp").to_vec();
+    let pieces: Vec<Var> = back.iter().map(|&x| side_by_side(&mut p, x)).collect();
+    let cat = p.push(Op::Cat(2), &pieces, None).expect("a cat")[0];
+    let sum = p.push(Op::Reduce(Reduction::Sum, [0].into()), &[cat], None).expect("a sum")[0];
+    p.outputs = vec![y, sum];
+    let copies = |plan: &Plan| {
+        let apart = |v: &&Var| {
+            let (a, b) = (&plan.locations[v.index()], &plan.locations[cat.index()]);
+            (a.base, a.start) != (b.base, b.start)
+        };
+        let [a, b] = [flat, made[0]].map(|v| &plan.locations[v.index()]);
+        let moved = (a.base, a.start) != (b.base, b.start);
+        (moved, pieces.iter().filter(apart).count())
+    };
+    assert_eq!(copies(&replay(&p)), (true, 3));
+    let strided = Target { strided_results: true, ..Target::default() };
+    let plan = replay_on(&p, strided);
+    assert_eq!(copies(&plan), (false, 0));
+    let at = |v: Var| &plan.locations[v.index()].layout;
+    assert_eq!(at(made[0]).strides[..], [60, 5, 15, 1]);
+    assert_eq!((at(back[1]).strides[..].to_vec(), at(back[1]).offset), (vec![180, 5, 45, 1], 15));
+    // An output is no part of another value, and a `cat` that is one is copied to.
+    p.outputs = vec![y, cat, made[0]];
+    assert_eq!(copies(&replay_on(&p, strided)).0, false);
 }
 
 #[test]

@@ -12,6 +12,7 @@ use crate::backend::Pooled;
 use crate::backend::{Bound, Memory, ReadGuard, WriteGuard};
 use crate::storage::Storage;
 use crate::{Error, Result, Tensor};
+use pullback_ir::infer::Checked;
 use smallvec::SmallVec;
 use std::cmp::Ordering;
 
@@ -34,12 +35,19 @@ pub(crate) fn read<R>(inputs: &[&Tensor], f: impl FnOnce(&[&Memory]) -> R) -> R 
     }
 }
 
-/// [`read`] for an `f` that takes less than a microsecond.
+/// [`read`] for an op that `f` runs on the host: locked briefly, if it takes less than a microsecond.
 #[inline]
-pub(crate) fn read_briefly<R>(inputs: &[&Tensor], f: impl FnOnce(&[&Memory]) -> R) -> R {
+pub(crate) fn read_for<R>(
+    call: &Checked,
+    inputs: &[&Tensor],
+    f: impl FnOnce(&[&Memory]) -> R,
+) -> R {
+    /// Elements of the most expensive functions that are computed in that time.
+    const FEW: usize = 64;
+    let few = matches!(call.results(), [y] if y.len() <= FEW) && call.op().is_pointwise();
     match inputs {
-        [x] => f(&[&*x.0.storage.read_briefly()]),
-        [a, b] => read_two(a, b, Storage::read_briefly, f),
+        [x] if few => f(&[&*x.0.storage.read_briefly()]),
+        [a, b] if few => read_two(a, b, Storage::read_briefly, f),
         _ => read(inputs, f),
     }
 }

@@ -4,10 +4,10 @@
 //! is older than a scope has a smaller number than the one taken where the scope began.
 
 use crate::mode;
-use pullback_ir::LeadNumbers;
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-static SEQUENCE: LeadNumbers = LeadNumbers::new();
+static SEQUENCE: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     /// The number at which the current code first ran.
@@ -26,10 +26,10 @@ pub(crate) fn as_of<R>(moment: u64, f: impl FnOnce() -> R) -> R {
 
 /// The number that the next node or leaf will have at least.
 pub(crate) fn next_number() -> u64 {
-    SEQUENCE.last() + 1
+    SEQUENCE.load(Ordering::Relaxed) + 1
 }
 
 /// A number between those of what was made before and of what will be made.
 pub(crate) fn take_number() -> u64 {
-    SEQUENCE.take()
+    SEQUENCE.fetch_add(1, Ordering::Relaxed) + 1
 }

@@ -160,7 +160,7 @@ fn every_unary_on_every_dtype() {
             }
             let mut y = Data::new(dtype, x.len);
             let shape = [x.len];
-            unary(op, x.source(&shape, &[1], 0), y.sink(&shape));
+            unary(op, &x.source(&shape, &[1], 0), &y.sink(&shape));
             for i in 0..x.len {
                 let want = match (op, dtype) {
                     (Unary::Not, DType::I64 | DType::I32 | DType::U8) => {
@@ -202,9 +202,9 @@ fn every_fused_derivative_is_the_slope() {
             let shape = [x.len()];
             unary_vjp(
                 op,
-                keep.source(&shape, &[1], 0),
-                dy.source(&shape, &[1], 0),
-                out.sink(&shape),
+                &keep.source(&shape, &[1], 0),
+                &dy.source(&shape, &[1], 0),
+                &out.sink(&shape),
             );
             for (i, &x) in x.iter().enumerate() {
                 let h = 1e-5;
@@ -225,13 +225,13 @@ fn every_fused_derivative_is_the_slope() {
             let keep = Data::of(dtype, &[f64::INFINITY, f64::NEG_INFINITY, 1e30, -1e30]);
             let dy = Data::of(dtype, &[1.0; 4]);
             let mut out = Data::new(dtype, 4);
-            unary_vjp(op, keep.source(&[4], &[1], 0), dy.source(&[4], &[1], 0), out.sink(&[4]));
+            unary_vjp(op, &keep.source(&[4], &[1], 0), &dy.source(&[4], &[1], 0), &out.sink(&[4]));
             assert!(
                 out.all().iter().zip([1.0, 0.0, 1.0, 0.0]).all(|(a, b)| (a - b).abs() < 1e-30),
                 "{op:?} {:?}",
                 out.all()
             );
-            unary(op, keep.source(&[4], &[1], 0), out.sink(&[4]));
+            unary(op, &keep.source(&[4], &[1], 0), &out.sink(&[4]));
             assert_eq!(out.get(0), f64::INFINITY);
             assert_eq!((out.get(1), out.get(3)), (0.0, 0.0), "{op:?}");
         }
@@ -300,7 +300,7 @@ fn every_binary_and_comparison_on_every_dtype() {
                 continue;
             }
             let mut y = Data::new(dtype, a.len);
-            binary(op, a.source(&shape, &[1], 0), b.source(&shape, &[1], 0), y.sink(&shape));
+            binary(op, &a.source(&shape, &[1], 0), &b.source(&shape, &[1], 0), &y.sink(&shape));
             for i in 0..a.len {
                 let want = rounded(dtype, naive2(op, a.get(i), b.get(i)));
                 let tol = tolerance(dtype)
@@ -316,7 +316,7 @@ fn every_binary_and_comparison_on_every_dtype() {
         }
         for &op in Compare::ALL {
             let mut y = Data::new(DType::Bool, a.len);
-            compare(op, a.source(&shape, &[1], 0), b.source(&shape, &[1], 0), y.sink(&shape));
+            compare(op, &a.source(&shape, &[1], 0), &b.source(&shape, &[1], 0), &y.sink(&shape));
             for i in 0..a.len {
                 let (a, b) = (a.get(i), b.get(i));
                 let want = match op {
@@ -346,9 +346,9 @@ fn integers_wrap_and_division_by_zero_is_zero() {
         };
         binary(
             op,
-            source(&x),
-            source(&y),
-            Sink { ptr: out.as_mut_ptr().cast(), shape: &[1], dtype: DType::I64 },
+            &source(&x),
+            &source(&y),
+            &Sink { ptr: out.as_mut_ptr().cast(), shape: &[1], dtype: DType::I64 },
         );
         out[0]
     };
@@ -412,9 +412,9 @@ fn sources_may_lie_anywhere() {
             let mut y = Data::new(dtype, n);
             binary(
                 Binary::Maximum,
-                a.source(shape, &dense, 0),
-                b.source(shape, strides, offset),
-                y.sink(shape),
+                &a.source(shape, &dense, 0),
+                &b.source(shape, strides, offset),
+                &y.sink(shape),
             );
             assert_eq!(y.all(), want, "{dtype} {shape:?} {strides:?}");
             // In place, over the first operand.
@@ -423,7 +423,7 @@ fn sources_may_lie_anywhere() {
                 Source { ptr: y.words.as_ptr().cast(), ..a.source(shape, &dense, 0) },
                 y.sink(shape),
             );
-            binary(Binary::Maximum, x, b.source(shape, strides, offset), out);
+            binary(Binary::Maximum, &x, &b.source(shape, strides, offset), &out);
             assert_eq!(y.all(), want, "in place {dtype} {shape:?} {strides:?}");
             // Written through the view, if it reaches no element twice.
             if !strides.contains(&0) {
@@ -468,24 +468,24 @@ fn lengths_around_a_block_and_large_ones_in_place_and_not() {
             let mut y = crate::buffer::Buffer::alloc(n * 4 + 4).expect("memory");
             unary(
                 op,
-                source(values.as_ptr()),
-                Sink { ptr: y.as_mut_ptr(), shape: &shape, dtype: DType::F32 },
+                &source(values.as_ptr()),
+                &Sink { ptr: y.as_mut_ptr(), shape: &shape, dtype: DType::F32 },
             );
             // SAFETY: filled above.
             let y = unsafe { std::slice::from_raw_parts(y.as_ptr().cast::<f32>(), n) };
             let mut z = values.clone();
             unary(
                 op,
-                source(z.as_ptr()),
-                Sink { ptr: z.as_mut_ptr().cast(), shape: &shape, dtype: DType::F32 },
+                &source(z.as_ptr()),
+                &Sink { ptr: z.as_mut_ptr().cast(), shape: &shape, dtype: DType::F32 },
             );
             assert!(y == z, "{op:?} {n}");
             let one = crate::par::with_threads(1, || {
                 let mut w = vec![0f32; n];
                 unary(
                     op,
-                    source(values.as_ptr()),
-                    Sink { ptr: w.as_mut_ptr().cast(), shape: &shape, dtype: DType::F32 },
+                    &source(values.as_ptr()),
+                    &Sink { ptr: w.as_mut_ptr().cast(), shape: &shape, dtype: DType::F32 },
                 );
                 w
             });
@@ -567,7 +567,7 @@ fn fill_writes_every_dtype() {
 fn huge_angles_use_the_slow_path() {
     let x = Data::of(DType::F32, &[1e7, 3e30, -2e6, 0.5]);
     let mut y = Data::new(DType::F32, 4);
-    unary(Unary::Sin, x.source(&[4], &[1], 0), y.sink(&[4]));
+    unary(Unary::Sin, &x.source(&[4], &[1], 0), &y.sink(&[4]));
     for i in 0..4 {
         assert!(close(y.get(i), x.get(i).sin(), 1e-6), "{} {}", y.get(i), x.get(i).sin());
     }

@@ -48,7 +48,7 @@ fn each_piece(
     let first = places.of.ptr.cast::<i64>().wrapping_offset(start);
     let (to, from) = (places.strides, job.strides);
     let inside = |p: usize, &(start, count, step): &AxisPiece| {
-        p >= start && (p - start) % step == 0 && (p - start) / step < count
+        p >= start && (p - start).is_multiple_of(step) && (p - start) / step < count
     };
     if rows * length == 0 {
         return;

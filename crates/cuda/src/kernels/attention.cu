@@ -1,12 +1,12 @@
-// Attention that stores no scores, by tensor cores: FORWARD, and for the vjp ROWS (sums of queries),
-// DQ and DKV; and FEW, forward of few queries, where a block has one. Of the others, a block holds a tile of BM rows (queries, or keys in DKV), a warp 16·MT of them; the
-// other side comes in tiles of BN rows, the next one on its way while this one is used. Scores, or
-// their transposes in DKV, stay in registers: a result of one product is a left factor of the next.
+// Attention that stores no scores, by tensor cores: FORWARD, and for the vjp ROWS (sums of
+// queries), DQ and DKV; and FEW, forward of few queries, where a block has one. Of the others, a
+// block holds a tile of BM rows (queries, or keys in DKV), a warp 16·MT of them; the other side
+// comes in tiles of BN rows, the next one on its way while this one is used. Scores, or their
+// transposes in DKV, stay in registers: a result of one product is a left factor of the next.
 //
 // E is the dtype, D the width of queries and keys, W that of values, multiples of 8. MASK is 1 for
 // one that hides and 2 for one that is added. f32 is multiplied as TF32; EXACT adds the products
-// with what TF32 leaves out, and sums each tile before it is added, since tensor cores round sums
-// towards zero.
+// with what TF32 leaves out, and sums each tile before it is added.
 
 #define THREADS (32 * WARPS)
 #define BM (16 * MT * WARPS)
@@ -36,120 +36,148 @@ template <class T> FN T* of_head(const View& x, int b, int h) {
   return (T*)x.at + b * x.batch + h * x.head;
 }
 
-struct Left { u32 x[4], y[4]; };
-struct Right { u32 x[2], y[2]; };
-// What tensor cores take of an element of f32, and what that leaves out: 11 bits of mantissa each,
-// to nearest. (If the first is not the number nearest to NaN, the second is NaN.)
-FN void part(u32& x, u32& y) {
-  if (NARROW || !EXACT) return;
-  const float all = __uint_as_float(x);
-  x = (x + 0x1000) & 0xffffe000;
-  y = __float_as_uint(all - __uint_as_float(x));
-}
-FN void add_product(float* c, const Left& a, const Right& b) {
-  if (EXACT) { mma(E(), c, a.y, b.x); mma(E(), c, a.x, b.y); }
-  mma(E(), c, a.x, b.x);
-}
-// Of 16 rows from `at` on.
-FN void load_left(Left& f, u32 at, int bytes, int s) {
-  const int lane = threadIdx.x & 31;
-  load4(f.x, at + (lane & 15) * bytes + (s * 2 + (lane >> 4)) * 16);
-  EACH(i, 4) part(f.x[i], f.y[i]);
-}
-// Of the transpose of 16 rows: two factors, of eight columns each.
-FN void load_across(Right* f, u32 at, int bytes, int s) {
-  const int lane = threadIdx.x & 31;
-  u32 r[4];
-  load4(r, at + ((lane & 7) + ((lane >> 4) << 3)) * bytes + (s * 2 + ((lane >> 3) & 1)) * 16);
-  EACH(i, 4) { f[i / 2].x[i & 1] = r[i]; part(f[i / 2].x[i & 1], f[i / 2].y[i & 1]); }
-}
-// Of STEP rows from `at` on: the 16 columns of pair `n`. Rows of f32 are in the order of `weights`.
-FN void load_down(Right* f, u32 at, int bytes, int n) {
-  const int lane = threadIdx.x & 31;
-  if (NARROW) {
-    u32 r[4];
-    load4_transposed(r, at + (lane & 15) * bytes + (n * 2 + (lane >> 4)) * 16);
-    EACH(i, 4) f[i / 2].x[i & 1] = r[i];
-  } else {
-    EACH(i, 4) {
-      const int row = (lane & 3) * 2 + (i & 1), column = n * 16 + (i / 2) * 8 + (lane >> 2);
-      f[i / 2].x[i & 1] = load_word(at + row * bytes + column * 4);
-      part(f[i / 2].x[i & 1], f[i / 2].y[i & 1]);
+// What tensor cores take of elements of f32, and what that leaves out: 11 bits of mantissa each, to
+// nearest. (If the first is not the number nearest to NaN, the second is NaN.)
+template <int N> struct Parts {
+  u32 x[N], y[N];
+  FN Parts(const u32* all) {
+    EACH(i, N) {
+      x[i] = all[i];
+      if (NARROW || !EXACT) continue;
+      x[i] = (x[i] + 0x1000) & 0xffffe000;
+      y[i] = __float_as_uint(__uint_as_float(all[i]) - __uint_as_float(x[i]));
     }
   }
+};
+// Tensor cores round sums towards zero: what is small is summed apart, so that only one product of
+// three is added to a large sum.
+FN void add_product(float* c, float* rest, const Parts<4>& a, const Parts<2>& b) {
+  if (EXACT) { mma(E(), rest, a.y, b.x); mma(E(), rest, a.x, b.y); }
+  mma(E(), c, a.x, b.x);
+}
+// Where a lane loads from, in a tile with rows of so many bytes: of a left factor, of the transpose
+// of a right one, of a right one. What is added to that is constant.
+FN u32 left_of(int bytes) {
+  const int lane = threadIdx.x & 31;
+  return (lane & 15) * bytes + (lane >> 4) * 16;
+}
+FN u32 across_of(int bytes) {
+  const int lane = threadIdx.x & 31;
+  return ((lane & 7) + ((lane >> 4) << 3)) * bytes + ((lane >> 3) & 1) * 16;
+}
+FN u32 down_of(int bytes) {
+  const int lane = threadIdx.x & 31;
+  return NARROW ? left_of(bytes) : (lane & 3) * 2 * bytes + (lane >> 2) * 4;
+}
+// Of STEP rows from `at` on: 16 columns, two factors. Rows of f32 are in the order of `weights`.
+FN void load_down(u32* r, u32 at, int bytes) {
+  if (NARROW) load4_transposed(r, at);
+  else EACH(i, 4) r[i] = load_word(at + (i & 1) * bytes + i / 2 * 32);
 }
 // Results as left factors. Of f32 the inner axis is permuted: (t, t + 4) are elements (2t, 2t + 1).
-FN void weights(Left* f, float (*x)[4]) {
+FN void weights(u32 (*f)[4], float (*x)[4]) {
   EACH(s, BN / STEP) {
     EACH(i, 4) {
       if (NARROW) {
         const float* c = x[2 * s + i / 2] + (i & 1) * 2;
-        f[s].x[i] = word(E(), c[0], c[1]);
+        f[s][i] = word(E(), c[0], c[1]);
       } else {
         const float c = x[s][(i & 1) * 2 + i / 2];
-        f[s].x[i] = EXACT ? __float_as_uint(c) : to_tf32(c);
-        part(f[s].x[i], f[s].y[i]);
+        f[s][i] = EXACT ? __float_as_uint(c) : to_tf32(c);
       }
     }
   }
 }
 
+// The chunks of 16 bytes that this thread moves of a tile of N rows, in one column where that is
+// possible.
+template <int N, int P> struct Chunks {
+  static constexpr int WIDE = P / PER, ALL = N * WIDE, COUNT = (ALL + THREADS - 1) / THREADS;
+  static constexpr bool STRAIGHT = THREADS % WIDE == 0;
+  FN static int row(int i) {
+    const int first = threadIdx.x / WIDE;
+    return STRAIGHT ? first + i * (THREADS / WIDE) : (i * THREADS + threadIdx.x) / WIDE;
+  }
+  FN static int column(int i) {
+    return STRAIGHT ? threadIdx.x % WIDE : (i * THREADS + threadIdx.x) % WIDE;
+  }
+  FN static bool any(int i) { return ALL % THREADS == 0 || i * THREADS + threadIdx.x < ALL; }
+  FN static u32 at(int i) { return row(i) * Row<P>::bytes + column(i) * 16; }
+};
 // A tile of rows from `first` on, of `count` in all.
 template <int N, int P, int WIDTH>
 FN void tile(u32 to, const E* from, i64 stride, int first, int count) {
-  constexpr int CHUNKS = P / PER, ALL = N * CHUNKS;
-  EACH(i, (ALL + THREADS - 1) / THREADS) {
-    const int at = i * THREADS + threadIdx.x, r = at / CHUNKS, c = at % CHUNKS;
-    const bool real = first + r < count && c * PER < WIDTH;
-    const E* x = real ? from + (first + r) * stride + c * PER : from;
-    if (ALL % THREADS == 0 || at < ALL) copy16(to + r * Row<P>::bytes + c * 16, x, real);
+  typedef Chunks<N, P> Of;
+  const E* x = from + first * stride;
+  EACH(i, Of::COUNT) {
+    const bool real = Of::row(i) < count - first && Of::column(i) * PER < WIDTH;
+    const E* at = real ? x + Of::row(i) * stride + Of::column(i) * PER : from;
+    if (Of::any(i)) copy16(to + Of::at(i), at, real);
   }
 }
 // The elements of a tile that this thread has copied, rounded to TF32 where products are of that.
-template <int N, int P> FN void round_tile(u32 at) {
+template <int N, int P> FN void round_tile(u32 to) {
   if (NARROW || EXACT) return;
-  constexpr int CHUNKS = P / PER, ALL = N * CHUNKS;
-  EACH(i, (ALL + THREADS - 1) / THREADS) {
-    const int k = i * THREADS + threadIdx.x;
-    if (ALL % THREADS == 0 || k < ALL) round_four(at + k / CHUNKS * Row<P>::bytes + k % CHUNKS * 16);
-  }
-}
-// x = a·bᵀ of 16·MT rows and BN rows.
-template <int P> FN void across(float (*x)[BN / 8][4], u32 a, u32 b) {
-  constexpr int bytes = Row<P>::bytes;
-  EACH(m, MT) EACH(n, BN / 8) EACH(e, 4) x[m][n][e] = 0.f;
-  EACH(s, P / STEP) {
-    Left f[MT];
-    EACH(m, MT) load_left(f[m], a + m * 16 * bytes, bytes, s);
-    EACH(n, BN / 16) {
-      Right r[2];
-      load_across(r, b + n * 16 * bytes, bytes, s);
-      EACH(m, MT) EACH(i, 2) add_product(x[m][2 * n + i], f[m], r[i]);
+  typedef Chunks<N, P> Of;
+  // All are loaded before the first is stored, eight at a time.
+  EACH(from, (Of::COUNT + 7) / 8) {
+    float x[8][4];
+    EACH(j, 8) {
+      const int i = from * 8 + j;
+      if (i < Of::COUNT && Of::any(i)) load_four(x[j], to + Of::at(i));
+    }
+    EACH(j, 8) {
+      const int i = from * 8 + j;
+      if (i < Of::COUNT && Of::any(i)) store_rounded(to + Of::at(i), x[j]);
     }
   }
+}
+// x = a·bᵀ of 16·MT rows and BN rows. Factors of the next step are loaded before they are needed.
+template <int P> FN void across(float (*x)[BN / 8][4], u32 a, u32 b) {
+  constexpr int bytes = Row<P>::bytes, STEPS = P / STEP;
+  a += left_of(bytes);
+  b += across_of(bytes);
+  float rest[MT][BN / 8][4] = {};
+  u32 f[2][MT][4], r[2][BN / 16][4];
+  EACH(m, MT) EACH(n, BN / 8) EACH(e, 4) x[m][n][e] = 0.f;
+  EACH(m, MT) load4(f[0][m], a + m * 16 * bytes);
+  EACH(n, BN / 16) load4(r[0][n], b + n * 16 * bytes);
+  EACH(s, STEPS) {
+    if (s + 1 < STEPS) {
+      EACH(m, MT) load4(f[(s + 1) & 1][m], a + m * 16 * bytes + (s + 1) * 32);
+      EACH(n, BN / 16) load4(r[(s + 1) & 1][n], b + n * 16 * bytes + (s + 1) * 32);
+    }
+    EACH(m, MT) {
+      const Parts<4> left(f[s & 1][m]);
+      EACH(n, BN / 8)
+        add_product(x[m][n], rest[m][n], left, Parts<2>(r[s & 1][n / 2] + n % 2 * 2));
+    }
+  }
+  if (EXACT) EACH(m, MT) EACH(n, BN / 8) EACH(e, 4) x[m][n][e] += rest[m][n][e];
 }
 // x += a·b of 16·MT rows with one element for each of the BN rows of b.
 template <int P> FN void down(float (*x)[P / 8][4], float (*a)[BN / 8][4], u32 b) {
-  constexpr int bytes = Row<P>::bytes;
-  Left f[MT][BN / STEP];
+  constexpr int bytes = Row<P>::bytes, STEPS = BN / STEP, COLUMNS = P / 16;
+  u32 f[MT][STEPS][4], r[2][4];
   EACH(m, MT) weights(f[m], a[m]);
-  if (EXACT) {
-    EACH(n, P / 16) {
-      float sum[MT][2][4] = {};
-      EACH(s, BN / STEP) {
-        Right r[2];
-        load_down(r, b + s * STEP * bytes, bytes, n);
-        EACH(m, MT) EACH(i, 2) add_product(sum[m][i], f[m][s], r[i]);
-      }
-      EACH(m, MT) EACH(i, 2) EACH(e, 4) x[m][2 * n + i][e] += sum[m][i][e];
-    }
-  } else {
-    EACH(s, BN / STEP)
-      EACH(n, P / 16) {
-        Right r[2];
-        load_down(r, b + s * STEP * bytes, bytes, n);
-        EACH(m, MT) EACH(i, 2) add_product(x[m][2 * n + i], f[m][s], r[i]);
-      }
+  b += down_of(bytes);
+  load_down(r[0], b, bytes);
+  // Step by step; where sums of a tile are apart, column by column.
+  float sum[MT][2][4], rest[MT][2][4];
+  EACH(i, STEPS * COLUMNS) {
+    const int s = EXACT ? i % STEPS : i / COLUMNS, n = EXACT ? i / STEPS : i % COLUMNS;
+    const int s1 = EXACT ? (i + 1) % STEPS : (i + 1) / COLUMNS;
+    const int n1 = EXACT ? (i + 1) / STEPS : (i + 1) % COLUMNS;
+    if (i + 1 < STEPS * COLUMNS)
+      load_down(r[(i + 1) & 1], b + s1 * STEP * bytes + n1 * 16 * (int)sizeof(E), bytes);
+    if (EXACT && s == 0)
+      EACH(m, MT) EACH(j, 2) EACH(e, 4) sum[m][j][e] = rest[m][j][e] = 0.f;
+    EACH(m, MT)
+      EACH(j, 2)
+        add_product(EXACT ? sum[m][j] : x[m][2 * n + j], rest[m][j], Parts<4>(f[m][s]),
+                    Parts<2>(r[i & 1] + j * 2));
+    if (EXACT && s == STEPS - 1)
+      EACH(m, MT) EACH(j, 2) EACH(e, 4) x[m][2 * n + j][e] += sum[m][j][e] + rest[m][j][e];
   }
 }
 FN void store_two(E* to, float a, float b) {
@@ -184,6 +212,27 @@ typedef Bool M;
 #else
 typedef E M;
 #endif
+// Scores of queries from `query` on and keys from `key` on; if keys that are not seen are among
+// them, those too.
+FN void scaled(const Params& p, const M* mask, float (*x)[BN / 8][4], float scale, int query,
+               int key, bool edge) {
+  const int lane = threadIdx.x & 31, keys = p.keys;
+  query += lane >> 2;
+  key += (lane & 3) * 2;
+  EACH(m, MT)
+    EACH(n, BN / 8)
+      EACH(e, 4) {
+        const int i = query + m * 16 + e / 2 * 8, j = key + n * 8 + (e & 1);
+        x[m][n][e] = masked(p, mask, x[m][n][e] * scale, i, j);
+      }
+  if (!edge) return;
+  EACH(m, MT)
+    EACH(e, 4) {
+      const int i = query + m * 16 + e / 2 * 8;
+      const int seen = (CAUSAL && i < keys ? i + 1 : keys) - key;
+      EACH(n, BN / 8) if (n * 8 + (e & 1) >= seen) x[m][n][e] = NEVER;
+    }
+}
 
 #ifdef FORWARD
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Params p) {
@@ -221,20 +270,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Params p) {
     float x[MT][BN / 8][4];
     across<PD>(x, sq + warp * 16 * MT * Row<PD>::bytes, near);
     const bool edge = (j + 1) * BN > keys || (CAUSAL && (j + 1) * BN > own + 1);
+    scaled(p, mask, x, scale, own, j * BN, edge);
     EACH(m, MT) {
       EACH(half, 2) {
-        const int query = own + m * 16 + half * 8 + (lane >> 2);
-        const int from = j * BN + (lane & 3) * 2;
-        EACH(n, BN / 8)
-          EACH(e, 2) {
-            float& y = x[m][n][half * 2 + e];
-            y = masked(p, mask, y * scale, query, from + n * 8 + e);
-          }
-        if (edge) {
-          const int seen = (CAUSAL && query < keys ? query + 1 : keys) - from;
-          EACH(n, BN / 8)
-            EACH(e, 2) if (n * 8 + e >= seen) x[m][n][half * 2 + e] = NEVER;
-        }
         float most = top[m][half];
         EACH(n, BN / 8) EACH(e, 2) most = fmaxf(most, x[m][n][half * 2 + e]);
         most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
@@ -345,26 +383,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Params p) {
     across<PD>(x, sq + warp * 16 * MT * Row<PD>::bytes, near);
     across<PW>(dx, sdy + warp * 16 * MT * Row<PW>::bytes, near + NEAR);
     const bool edge = (j + 1) * BN > keys || (CAUSAL && (j + 1) * BN > own + 1);
+    scaled(p, mask, x, scale, own, j * BN, edge);
     EACH(m, MT)
-      EACH(half, 2) {
-        const int query = own + m * 16 + half * 8 + (lane >> 2), from = j * BN + (lane & 3) * 2;
-        const float2 of = row[m][half];
-        EACH(n, BN / 8)
-          EACH(e, 2) {
-            float& y = x[m][n][half * 2 + e];
-            y = masked(p, mask, y * scale, query, from + n * 8 + e) - of.x;
-          }
-        if (edge) {
-          const int seen = (CAUSAL && query < keys ? query + 1 : keys) - from;
-          EACH(n, BN / 8)
-            EACH(e, 2) if (n * 8 + e >= seen) x[m][n][half * 2 + e] = NEVER;
+      EACH(n, BN / 8)
+        EACH(e, 4) {
+          const float2 of = row[m][e / 2];
+          dx[m][n][e] = power_of_two(x[m][n][e] - of.x) * (dx[m][n][e] - of.y);
         }
-        EACH(n, BN / 8)
-          EACH(e, 2) {
-            float& dy = dx[m][n][half * 2 + e];
-            dy = power_of_two(x[m][n][half * 2 + e]) * (dy - of.y);
-          }
-      }
     down<PD>(dq, dx, near);
   }
   write<PD, D>(of_head<E>(p.dq, b, h), p.dq.row, own, queries, dq, (float)p.scale);
@@ -454,8 +479,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) k(Params p) {
 #endif
 
 #ifdef FEW
-// Each element of 16 bytes of a row has a lane; rows are dealt out to PARTS groups of lanes, each of
-// which has a softmax of its own.
+// Each element of 16 bytes of a row has a lane; rows are dealt out to PARTS groups of lanes, each
+// of which has a softmax of its own.
 constexpr int WIDER = (D > W ? D : W) / PER;
 constexpr int LANES = WIDER > 16 ? 32 : WIDER > 8 ? 16 : WIDER > 4 ? 8 : WIDER > 2 ? 4 : WIDER;
 constexpr int PARTS = THREADS / LANES, AT_ONCE = 8;

@@ -13,6 +13,7 @@ struct Norm {
 };
 #define BLOCK 256
 #define BATCH 4
+#define BATCHES 2
 struct alignas(VEC * sizeof(E)) V { E e[VEC]; };
 FN C at(const Norm& w, int p, u64 k) { return ((const C*)w.p[p])[k]; }
 FN u64 least(u64 a, u64 b) { return a < b ? a : b; }
@@ -134,7 +135,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) k(Norm w) {
       __syncthreads();
       if (ty < o) shares[threadIdx.x] = both(shares[threadIdx.x], shares[threadIdx.x + o * down]);
     }
-    if (ty == 0 && in) keep(w, part * w.c + c + e, shares[threadIdx.x]);
+    if (ty == 0 && in) keep(w, (c + e) * w.parts + part, shares[threadIdx.x]);
   }
 #else
   const u64 channel = blockIdx.x % w.c, part = blockIdx.x / w.c, image = w.c * w.line;
@@ -192,7 +193,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) k(Norm w) {
   __syncthreads();
   if (threadIdx.x == 0) {
     for (int k = 1; k < BLOCK / 32; k++) all = both(all, warps[k]);
-    keep(w, part * w.c + channel, all);
+    keep(w, channel * w.parts + part, all);
   }
 #endif
 }
@@ -204,18 +205,26 @@ extern "C" __global__ void __launch_bounds__(BLOCK) k(Norm w) {
   const u64 channel = ((u64)blockIdx.x * BLOCK + threadIdx.x) / 32;
   const u32 lane = threadIdx.x % 32;
   if (channel >= w.c) return;
-  Moments all = {0, 0, 0};
+  // The mean from the distances of those of parts from the first: equal ones stay as they are.
+  const u64 first = channel * w.parts, squares = w.parts * w.c + first;
+  const C n = (C)(w.n * w.line), pivot = at(w, 0, first);
+  auto count = [&](u64 part) { return (C)((least(w.n, (part + 1) * w.each) - part * w.each) * w.line); };
+  Two off = {0, 0};
+  for (u64 part = lane; part < w.parts; part += 32) off.a += count(part) * (at(w, 0, first + part) - pivot);
+  const C mean = pivot + __shfl_sync(~0u, over_warp(off).a, 0) / n;
+  Two all = {0, 0};
   for (u64 part = lane; part < w.parts; part += 32) {
-    const u64 count = (least(w.n, (part + 1) * w.each) - part * w.each) * w.line, k = part * w.c + channel;
-    all = merged(all, {at(w, 0, k), at(w, 0, w.parts * w.c + k), (C)count});
+    const C d = at(w, 0, first + part) - mean;
+    all.a += at(w, 0, squares + part);
+    all.b += count(part) * (d * d);
   }
   all = over_warp(all);
   if (lane != 0) return;
-  const C variance = all.squares / all.n;
-  ((C*)w.p[3])[channel] = all.mean;
+  const C variance = (all.a + all.b) / n;
+  ((C*)w.p[3])[channel] = mean;
   ((C*)w.p[4])[channel] = variance;
   C* to = (C*)w.p[5] + channel;
-  to[0] = all.mean;
+  to[0] = mean;
   to[w.c] = (C)load(((const W*)w.p[1])[channel]) * u_rsqrt(variance + (C)w.eps);
   to[2 * w.c] = (C)load(((const W*)w.p[2])[channel]);
 }
@@ -227,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(BLOCK) k(Norm w) {
   if (channel >= w.c) return;
   Two all = {0, 0};
   for (u64 part = lane; part < w.parts; part += 32) {
-    const u64 k = part * w.c + channel;
+    const u64 k = channel * w.parts + part;
     all.a += at(w, 0, k);
     all.b += at(w, 0, w.parts * w.c + k);
   }
@@ -247,12 +256,20 @@ extern "C" __global__ void __launch_bounds__(BLOCK) k(Norm w) {
 
 // One pass over the elements.
 #if defined(NORMALISE) || defined(SLOPES)
+// Numbers of adjacent channels.
+struct alignas(VEC * sizeof(C) < 16 ? VEC * sizeof(C) : 16) Many { C e[VEC]; };
+FN Many many(const Norm& w, int p, u64 k) { return *(const Many*)((const C*)w.p[p] + k); }
 #ifdef NORMALISE
 struct Channel {
   C mean, by, bias;
   FN void get(const Norm& w, u64 c) { mean = at(w, 2, c); by = at(w, 2, w.c + c); bias = at(w, 2, 2 * w.c + c); }
   FN C of(C x) const { return (x - mean) * by + bias; }
 };
+FN void get(const Norm& w, u64 c, Channel* to) {
+  const Many mean = many(w, 2, c), by = many(w, 2, w.c + c), bias = many(w, 2, 2 * w.c + c);
+#pragma unroll
+  for (int e = 0; e < VEC; e++) to[e] = {mean.e[e], by.e[e], bias.e[e]};
+}
 #define TO 1
 #define OF(e) load(v.e[e])
 #else
@@ -263,6 +280,11 @@ struct Channel {
   }
   FN C of(C x, C dy) const { return by * (dy - shift - (x - mean) * slope); }
 };
+FN void get(const Norm& w, u64 c, Channel* to) {
+  const Many mean = many(w, 3, c), by = many(w, 3, w.c + c), shift = many(w, 3, 2 * w.c + c), slope = many(w, 3, 3 * w.c + c);
+#pragma unroll
+  for (int e = 0; e < VEC; e++) to[e] = {mean.e[e], by.e[e], shift.e[e], slope.e[e]};
+}
 #define TO 2
 #define OF(e) load(v.e[e]), load(g.e[e])
 #endif
@@ -277,34 +299,36 @@ extern "C" __global__ void __launch_bounds__(BLOCK) k(Norm w) {
   const u32 down = (u32)w.down, tx = threadIdx.x % down, ty = threadIdx.x / down, step = BLOCK / down;
   const u64 c = ((blockIdx.x % w.across) * down + tx) * VEC;
   if (c >= w.c) return;
-  u64 row = blockIdx.x / w.across * (BATCH * step) + ty;
-  V all[BATCH];
-#ifdef SLOPES
-  V slopes[BATCH];
-#endif
-#pragma unroll
-  for (int u = 0; u < BATCH; u++) {
-    const u64 from = (row + u * step) * w.c + c;
-    if (row + u * step >= w.n) continue;
-    all[u] = *(const V*)(x + from);
-#ifdef SLOPES
-    slopes[u] = *(const V*)(dy + from);
-#endif
-  }
+  u64 row = blockIdx.x / w.across * (BATCHES * BATCH * step) + ty;
   Channel of[VEC];
-#pragma unroll
-  for (int e = 0; e < VEC; e++) of[e].get(w, c + e);
-#pragma unroll
-  for (int u = 0; u < BATCH; u++, row += step) {
-    if (row >= w.n) continue;
-    const V v = all[u];
+  get(w, c, of);
+#pragma unroll 1
+  for (int batch = 0; batch < BATCHES; batch++) {
+    V all[BATCH];
 #ifdef SLOPES
-    const V g = slopes[u];
+    V slopes[BATCH];
 #endif
-    V y;
 #pragma unroll
-    for (int e = 0; e < VEC; e++) store(y.e[e], of[e].of(OF(e)));
-    *(V*)(to + row * w.c + c) = y;
+    for (int u = 0; u < BATCH; u++) {
+      const u64 from = (row + u * step) * w.c + c;
+      if (row + u * step >= w.n) continue;
+      all[u] = *(const V*)(x + from);
+#ifdef SLOPES
+      slopes[u] = *(const V*)(dy + from);
+#endif
+    }
+#pragma unroll
+    for (int u = 0; u < BATCH; u++, row += step) {
+      if (row >= w.n) continue;
+      const V v = all[u];
+#ifdef SLOPES
+      const V g = slopes[u];
+#endif
+      V y;
+#pragma unroll
+      for (int e = 0; e < VEC; e++) store(y.e[e], of[e].of(OF(e)));
+      *(V*)(to + row * w.c + c) = y;
+    }
   }
 #else
   const u64 first = ((u64)blockIdx.x * BLOCK + threadIdx.x) * VEC;

@@ -62,6 +62,117 @@ extern "C" __global__ void k(Lines p) {
 }
 #endif
 
+#ifdef RANKS
+// p: indices, ranks (u32, zero before); len: how many; a: slices; b: length of the axis; step[0]: of
+// the indices. The rank of each by index and position, by counting: a block counts those of a slice
+// of 2048 for 256 of them. Sums of integers do not depend on their order. Indices out of range come
+// last.
+FN u32 place(const Lines& p, u64 i) {
+  i64 x = ((const i64*)p.p[0])[(i64)i * p.step[0]];
+  return x < 0 || x >= (i64)p.b ? 0xfffffffeu : (u32)x;
+}
+extern "C" __global__ void __launch_bounds__(256) k(Lines p) {
+  __shared__ uint4 tile[512];
+  const u32 n = (u32)p.len, first = blockIdx.x / (u32)p.a * 256, from = blockIdx.x % (u32)p.a * 2048;
+  for (u32 j = threadIdx.x; j < 2048; j += 256) ((u32*)tile)[j] = from + j < n ? place(p, from + j) : 0xffffffffu;
+  __syncthreads();
+  const u32 i = first + threadIdx.x;
+  if (i >= n) return;
+  const u32 own = place(p, i);
+  u32 count = 0;
+  if (from + 2048 <= first || from >= first + 256) {
+    // All of the slice is before, or all of it behind.
+    const u32 less = from < first ? own + 1 : own;
+#pragma unroll 8
+    for (int j = 0; j < 512; j++) {
+      uint4 x = tile[j];
+      count += (x.x < less) + (x.y < less) + (x.z < less) + (x.w < less);
+    }
+  } else {
+    for (u32 j = 0; j < 2048; j++) {
+      u32 x = ((const u32*)tile)[j];
+      count += x < own || (x == own && from + j < i);
+    }
+  }
+  atomicAdd((u32*)p.p[1] + i, count);
+}
+#endif
+
+#ifdef ORDER
+// p: indices, ranks, sorted indices, their positions; len: how many; step[0]: of the indices.
+extern "C" __global__ void k(Lines p) {
+  u64 t = thread_index(); if (t >= p.len) return;
+  u32 to = ((const u32*)p.p[1])[t];
+  ((i64*)p.p[2])[to] = ((const i64*)p.p[0])[(i64)t * p.step[0]];
+  ((i64*)p.p[3])[to] = (i64)t;
+}
+#endif
+
+#if defined(SCATTER_ROWS) || defined(SCATTER_JOIN)
+// Whole rows, contiguous, by one list. p: out, sorted indices, their positions, source, fault, sums
+// of parts of runs; lines: elements of a row; len: of the list; a: warps of a row; b: length of the
+// axis; c: the call. step: out and source along the axis, and indices behind one of the list.
+//
+// A warp adds a run of equal indices for its part of a row, in order. A run that goes on behind a
+// multiple of CUT is cut there: sums of its parts go to memory, two places for each CUT of the list
+// (for the run that goes on from before, and for that which goes on behind), and are joined then.
+struct __align__(sizeof(E) * VECTOR) Vector { E e[VECTOR]; };
+FN C* part(const Lines& p, u64 place, u64 column) { return (C*)p.p[5] + place * p.lines + column; }
+extern "C" __global__ void __launch_bounds__(256) k(Lines p) {
+  const u32 warp = (u32)(thread_index() / 32), n = (u32)p.a;
+  const u64 column = ((u64)(warp % n) * 32 + threadIdx.x % 32) * VECTOR;
+  const i64* sorted = (const i64*)p.p[1]; const i64* from = (const i64*)p.p[2];
+#ifdef SCATTER_ROWS
+  u64 j = warp / n;
+  if (j >= p.len) return;
+  const i64 to = sorted[j];
+  if (to < 0 || to >= (i64)p.b) {
+    if (column == 0) report((Fault*)p.p[4], (u32)p.c, (u64)from[j] * (u64)p.step[2], to, (i64)p.b);
+    return;
+  }
+  const bool begins = j == 0 || sorted[j - 1] != to;
+  if ((!begins && j % CUT != 0) || column >= p.lines) return;
+  const u64 place = j / CUT * 2 + begins, cut = (j / CUT + 1) * CUT, end = cut < p.len ? cut : p.len;
+  const bool whole = begins && !(cut < p.len && sorted[cut] == to);
+  const E* source = (const E*)p.p[3] + column;
+  E* out = (E*)p.p[0] + to * p.step[0] + column;
+  C sum[VECTOR];
+  Vector v;
+  if (whole) v = *(const Vector*)out; else v = *(const Vector*)(source + from[j++] * p.step[1]);
+#pragma unroll
+  for (int e = 0; e < VECTOR; e++) sum[e] = load(v.e[e]);
+#pragma unroll 4
+  for (; j < end && sorted[j] == to; j++) {
+    Vector next = *(const Vector*)(source + from[j] * p.step[1]);
+#pragma unroll
+    for (int e = 0; e < VECTOR; e++) { C x = sum[e], y = load(next.e[e]); x = COMBINE; sum[e] = x; }
+  }
+  if (!whole) {
+#pragma unroll
+    for (int e = 0; e < VECTOR; e++) part(p, place, column)[e] = sum[e];
+    return;
+  }
+#else
+  const u64 at = (u64)(warp / n) * CUT, cut = at + CUT;
+  if (cut >= p.len || column >= p.lines) return;
+  const i64 to = sorted[cut];
+  if (sorted[cut - 1] != to || (at > 0 && sorted[at - 1] == to) || to < 0 || to >= (i64)p.b) return;
+  E* out = (E*)p.p[0] + to * p.step[0] + column;
+  Vector v = *(const Vector*)out;
+  C sum[VECTOR];
+#pragma unroll
+  for (int e = 0; e < VECTOR; e++) { C x = load(v.e[e]), y = part(p, at / CUT * 2 + 1, column)[e]; x = COMBINE; sum[e] = x; }
+  for (u64 j = cut; j < p.len && sorted[j] == to; j += CUT) {
+#pragma unroll
+    for (int e = 0; e < VECTOR; e++) { C x = sum[e], y = part(p, j / CUT * 2, column)[e]; x = COMBINE; sum[e] = x; }
+  }
+#endif
+#pragma unroll
+  for (int e = 0; e < VECTOR; e++) store(v.e[e], sum[e]);
+  *(Vector*)out = v;
+}
+#endif
+
 #ifdef KEYS
 // p: x, keys (u64), positions (u32); len: a power of two; a: elements of a line; b: 1 if descending.
 extern "C" __global__ void k(Lines p) {

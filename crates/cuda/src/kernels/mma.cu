@@ -2,9 +2,9 @@
 //
 // A fragment is the part of a small matrix that a thread of a warp holds. With g = lane / 4 and
 // t = lane % 4, in elements of 4 (2) bytes: of a left factor of 16×8 (16×16) the words (g, t),
-// (g + 8, t), (g, t + 4), (g + 8, t + 4); of a right one of 8×8 (16×8) the words (t, g), (t + 4, g);
-// of a result of 16×8 the elements (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). A word of
-// 2-byte elements is two that are adjacent along the inner axis.
+// (g + 8, t), (g, t + 4), (g + 8, t + 4); of a right one of 8×8 (16×8) the words (t, g) and
+// (t + 4, g); of a result of 16×8 the elements (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1).
+// A word of 2-byte elements is two that are adjacent along the inner axis.
 
 FN u32 shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 // 16 or 8 bytes, or zeros if they are not real.
@@ -57,10 +57,11 @@ FN u32 word(F16, float low, float high) {
 }
 // The nearest number of TF32: 11 bits of mantissa, in the upper bits of an f32.
 FN u32 to_tf32(float x) { u32 r; asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(r) : "f"(x)); return r; }
-FN void round_four(u32 at) {
-  float x[4];
+FN void load_four(float* x, u32 at) {
   asm volatile("ld.shared.v4.f32 {%0,%1,%2,%3}, [%4];"
                : "=f"(x[0]), "=f"(x[1]), "=f"(x[2]), "=f"(x[3]) : "r"(at) : "memory");
+}
+FN void store_rounded(u32 at, const float* x) {
   asm volatile("st.shared.v4.b32 [%0], {%1,%2,%3,%4};"
                :: "r"(at), "r"(to_tf32(x[0])), "r"(to_tf32(x[1])), "r"(to_tf32(x[2])),
                   "r"(to_tf32(x[3])) : "memory");

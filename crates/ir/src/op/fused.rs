@@ -61,6 +61,7 @@ struct Row {
     may_fail: bool,
     updates: bool,
     replaces: bool,
+    strided: usize,
     axis: Option<usize>,
 }
 
@@ -83,10 +84,15 @@ impl Row {
     fn replaces(self) -> Row {
         Row { replaces: true, ..self }
     }
+
+    /// As many of the first results may have any strides, where a target's kernels write them so.
+    fn strided(self, results: usize) -> Row {
+        Row { strided: results, ..self }
+    }
 }
 
 fn row(name: &'static str, results: usize) -> Row {
-    Row { name, results, may_fail: false, updates: false, replaces: false, axis: None }
+    Row { name, results, may_fail: false, updates: false, replaces: false, strided: 0, axis: None }
 }
 
 impl Fused {
@@ -105,8 +111,8 @@ impl Fused {
             Fused::BatchNormVjp(_)     => row("vjp.batch_norm", 3),
             Fused::CrossEntropy        => row("cross_entropy", 1).may_fail(),
             Fused::CrossEntropyVjp     => row("vjp.cross_entropy", 1).may_fail().replaces(),
-            Fused::Attention(_)        => row("attention", 2),
-            Fused::AttentionVjp(_)     => row("vjp.attention", 3),
+            Fused::Attention(_)        => row("attention", 2).strided(1),
+            Fused::AttentionVjp(_)     => row("vjp.attention", 3).strided(3),
             Fused::Sgd(how)            => row("sgd", 1 + usize::from(how.remembers())).updates(),
             Fused::Adam(how)           => row("adam", 3 + usize::from(how.amsgrad)).updates(),
         }
@@ -142,6 +148,12 @@ impl Fused {
     /// the last time, so that it may be written over it if no other operand is there.
     pub fn replaces(self) -> bool {
         self.row().replaces
+    }
+
+    /// How many of the first results a kernel may write through strides
+    /// ([`Target::strided_results`](crate::pass::Target::strided_results)).
+    pub fn strided_results(self) -> usize {
+        self.row().strided
     }
 
     /// One of each kind: on axis 0, with an epsilon of 0, without options.

@@ -32,8 +32,8 @@ pub fn epilogue(program: &Program) -> Program {
     epilogue_where(program, Epilogue::Regions)
 }
 
-/// An epilogue that libraries of products offer, each part of it where it is wanted: the sum with a
-/// row that is the same for all rows of the product, then a cast to `f32`.
+/// An epilogue that libraries of products offer: the sum with a row that is the same for all rows of
+/// the product, or a cast to `f32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LibraryEpilogue {
     /// The operand of the region that is the row; the product is operand 0.
@@ -77,7 +77,10 @@ impl LibraryEpilogue {
                 {
                     value = Some(v);
                 }
-                Inst::Point(Op::Cast(DType::F32), with) if value == with.first().copied() => {
+                // Libraries take a bias in the dtype of the result alone.
+                Inst::Point(Op::Cast(DType::F32), with)
+                    if of.bias.is_none() && value == with.first().copied() =>
+                {
                     (of.widened, value) = (true, Some(v));
                 }
                 _ => return None,

@@ -21,6 +21,7 @@
 //! | [`norms`] | writes norms out, for targets that fuse them | sums in another order |
 //! | [`fuse`] | fuses pointwise ops and reductions into regions | reductions in another order |
 //! | [`epilogue`] | joins products and the regions that follow | no |
+//! | [`stores`] | regions of loops store a value twice, instead of a copy, where a target gains by it | no |
 //! | [`schedule`] | orders equations for less memory at a time | no |
 //! | [`overlap`] | starts collectives early and waits for them late | no |
 //! | [`plan`] | assigns every value its memory | no |
@@ -43,6 +44,7 @@ mod rebuild;
 mod remat;
 mod schedule;
 mod simplify;
+mod stores;
 mod target;
 
 pub use budget::{BudgetReport, Budgeted, budget, op_work, work};
@@ -60,4 +62,5 @@ pub use pipeline::{Pass, Pipeline, Stage, order};
 pub use remat::{Remat, remat, remat_where};
 pub use schedule::{peak_bytes, schedule, schedule_on};
 pub use simplify::{REWRITES, Rewrite, simplify};
+pub use stores::stores;
 pub use target::{Epilogue, Target};

@@ -4,6 +4,7 @@ use super::ordered::check_kept;
 use super::{
     Constant, Epilogue, Target, channels_last, common_subexpressions, dead_code, epilogue_where,
     fold, fuse_within, inline, layout, norms, overlap_on, remat_where, schedule_on, simplify,
+    stores,
 };
 use crate::{Op, Program, Result, Scalar, Stopwatch};
 use std::time::Duration;
@@ -99,8 +100,12 @@ impl<'a> Pipeline<'a> {
             Epilogue::Nothing => fused,
             which => fused.then("epilogue", move |program| epilogue_where(program, which)),
         };
-        let ordered = (joined.then("simplify", simplify).then("dead_code", dead_code))
-            .then("schedule", move |program| schedule_on(program, target));
+        let joined = joined.then("simplify", simplify).then("dead_code", dead_code);
+        let stored = match target.stores_twice {
+            true => joined.then("stores", stores),
+            false => joined,
+        };
+        let ordered = stored.then("schedule", move |program| schedule_on(program, target));
         match target.overlap {
             true => {
                 let run = move |program: &Program| overlap_on(program, target);

@@ -31,8 +31,13 @@ pub struct Target {
     /// The dtypes in which images are convolved with the channels last
     /// ([`channels_last`](super::channels_last())).
     pub channels_last: &'static [DType],
+    /// Whether a region that stores a value twice is better than a copy ([`stores`](super::stores())).
+    pub stores_twice: bool,
     /// Whether a collective can run while the program computes ([`overlap`](super::overlap)).
     pub overlap: bool,
+    /// Whether the kernels of ops with [`Op::strided_results`] write them through strides: then the
+    /// plan lays them out as their readers want them.
+    pub strided_results: bool,
     /// Whether kernels take memory while a program runs, and so may fail for want of it
     /// ([`Op::takes_scratch`]).
     pub scratch: bool,
@@ -62,7 +67,9 @@ impl Default for Target {
             epilogue: Epilogue::Regions,
             adds_products: &[DType::F32, DType::F64],
             channels_last: &[],
+            stores_twice: false,
             overlap: true,
+            strided_results: false,
             scratch: false,
         }
     }

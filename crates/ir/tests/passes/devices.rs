@@ -45,9 +45,11 @@ fn passes() -> Vec<Named> {
         ("simplify", Box::new(simplify)),
         ("common_subexpressions", Box::new(common_subexpressions)),
         ("layout", Box::new(layout)),
+        ("channels_last", Box::new(|p| channels_last(p, &[DType::F32]))),
         ("remat", Box::new(remat)),
         ("fuse", Box::new(fuse)),
         ("epilogue", Box::new(epilogue)),
+        ("stores", Box::new(stores)),
         ("schedule", Box::new(schedule)),
         ("standard", Box::new(standard)),
     ]

@@ -5,8 +5,8 @@
 //! committing.
 
 use super::interpret::evaluate;
-use pullback_ir::Program;
 use pullback_ir::pass::*;
+use pullback_ir::{DType, Program};
 use std::path::Path;
 
 /// As a GPU has them.
@@ -27,11 +27,13 @@ fn pass(name: &str) -> Box<dyn Fn(&Program) -> Program> {
         "fold" => Box::new(|p| fold(p, &evaluate)),
         "simplify" => Box::new(simplify),
         "layout" => Box::new(layout),
+        "channels_last" => Box::new(|p| channels_last(p, &[DType::BF16])),
         "remat" => Box::new(remat),
         "fuse" => Box::new(fuse),
         "norms" => Box::new(|p| norms(p, SUMS)),
         "fuse_with_sums" => Box::new(|p| fuse_within(p, SUMS)),
         "epilogue" => Box::new(epilogue),
+        "stores" => Box::new(stores),
         "schedule" => Box::new(schedule),
         "standard" => Box::new(|p| {
             Pipeline::standard(Target::default(), evaluate).verified(true).run(p).unwrap()

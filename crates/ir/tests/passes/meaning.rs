@@ -118,6 +118,11 @@ proptest! {
     }
 
     #[test]
+    fn stores_keep_results(seed in choices()) {
+        check(seed, false, false, |p| stores(&fuse(p)));
+    }
+
+    #[test]
     fn schedule_keeps_results_and_lowers_the_peak(seed in choices()) {
         check(seed, false, false, |p| {
             let after = schedule(p);

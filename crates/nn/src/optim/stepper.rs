@@ -251,7 +251,7 @@ impl<R: UpdateRule> Group<R> {
     fn step(&self) {
         let due = || self.members.iter().filter_map(|m| Some((m, m.x.grad()?)));
         // All counts before all steps: a device runs each of the two as one kernel.
-        due().for_each(|(member, _)| member.step.add_(1));
+        due().for_each(|(member, _)| drop(member.step.add_(1)));
         for (Member { x, step, state }, grad) in due() {
             self.rule.step(&Update { x, grad: &grad, lr: &self.lr, step, state });
         }

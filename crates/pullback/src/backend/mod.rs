@@ -296,11 +296,7 @@ fn run(call: &Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
         Device::Cpu => {
             let mut buffers = Buffers::new();
             let compute = |inputs: &[Input]| pullback_cpu::compute(call, inputs, &mut buffers);
-            let compute = |memory: &[&Memory]| on_host(inputs, memory, compute);
-            match is_brief(call) {
-                true => lock::read_briefly(inputs, compute)?,
-                false => lock::read(inputs, compute)?,
-            }
+            lock::read_for(call, inputs, |memory| on_host(inputs, memory, compute))?;
             let splat = pullback_cpu::is_splat(call.op());
             // Nearly always one result, which needs no list.
             if let ([spec], 1) = (call.results(), buffers.len()) {
@@ -311,14 +307,6 @@ fn run(call: &Checked, inputs: &[&Tensor], at: Line) -> Result<Tensors> {
         }
         device => enqueue::run(call, inputs, device, at),
     }
-}
-
-/// Whether an op takes less than a microsecond: what does not cannot lock its operands briefly.
-#[inline]
-fn is_brief(call: &Checked) -> bool {
-    /// Elements of the most expensive functions that are computed in that time.
-    const FEW: usize = 64;
-    matches!(call.results(), [y] if y.len() <= FEW) && call.op().is_pointwise()
 }
 
 /// Runs `f` on operands in host memory, the common numbers of them without lists.

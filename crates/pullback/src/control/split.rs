@@ -131,140 +131,228 @@ fn own_iteration(scan: &Scan) -> Program {
 pub(crate) fn split(scan: &Scan, at: Line) -> Split {
     let iteration = own_iteration(scan);
     let TracedProgram { program: both, constants } = joint(&iteration, "scan", at);
-    let fixed_inputs = both.inputs.len() - constants.len();
-    let (n, results) = (iteration.inputs.len(), iteration.outputs.len());
-    let (fixed, carried) = (scan.shared, scan.shared + scan.carry);
-    let definitions = both.definitions();
+    let joined = Joined::new(scan, &iteration, &both, constants.len());
+    let (n, results) = (joined.inputs, iteration.outputs.len());
 
-    // What depends on a cotangent.
-    let mut late = vec![false; both.specs.len()];
-    both.inputs[n..fixed_inputs].iter().for_each(|v| late[v.index()] = true);
-    for e in &both.equations {
-        if e.inputs.iter().any(|v| late[v.index()]) {
-            e.outputs.iter().for_each(|v| late[v.index()] = true);
-        }
-    }
-
-    let with_constants = |inputs: &[Var]| {
-        let (shared, rest) = inputs.split_at(fixed);
-        [shared, &both.inputs[fixed_inputs..], rest].concat()
-    };
     let mut forward = Program {
         specs: both.specs.clone(),
-        inputs: with_constants(&both.inputs[..n]),
+        inputs: joined.with_constants(&both.inputs[..n]),
         ..Program::default()
     };
-    let is_late = |e: &Equation| e.outputs.iter().any(|v| late[v.index()]);
-    forward.equations = both.equations.iter().filter(|e| !is_late(e)).cloned().collect();
+    forward.equations = both.equations.iter().filter(|e| !joined.is_late(e)).cloned().collect();
     forward.outputs = both.outputs[..results].to_vec();
 
     // Backward: walked from its outputs; missing values are recomputed if that is cheap, and saved
     // otherwise.
-    let gradients = &both.outputs[results..];
-    let inputs = input_specs(&iteration);
-    let float_in = floats(&inputs);
-    let place: FxHashMap<Var, usize> =
-        both.inputs.iter().enumerate().map(|(i, &v)| (v, i)).collect();
-    // Shared matrices whose gradient is a product of values of the iteration.
-    let turns_value = |v: Var| match (definitions[v.index()], place.get(&v)) {
-        (None, Some(&i)) => (fixed..fixed_inputs).contains(&i),
-        (None, None) => false,
-        (Some(e), _) => !matches!(both.equations[e].op, Op::Literal { .. } | Op::Iota { .. }),
-    };
-    let factors_of = |g: Var| {
-        let e = &both.equations[definitions[g.index()]?];
-        let plain = matches!(e.op, Op::Dot) && both.spec(g).shape.len() == 2;
-        if !plain {
-            return None;
+    let float_in = floats(&input_specs(&iteration));
+    let gradients: Vec<(usize, Var)> =
+        float_in.into_iter().zip(both.outputs[results..].iter().copied()).collect();
+    let hoisted = joined.hoisted(&gradients);
+    let inside: Vec<(usize, Var)> =
+        gradients.into_iter().filter(|(i, _)| hoisted.iter().all(|h| h.0 != *i)).collect();
+    let (kept, needed) = joined.kept_and_needed(&inside, &hoisted);
+    forward.outputs.extend(&kept);
+
+    let outputs = output_specs(&iteration);
+    let carry_cotangents = floats(&outputs[..scan.carry]).len();
+    let (backward, stacked) = joined.backward(&inside, &needed, carry_cotangents, &kept, at);
+    let (backward, products) = with_products(backward, stacked, hoisted);
+    let kept = kept.len();
+    Split {
+        forward: forward.renumbered(),
+        backward: backward.renumbered(),
+        kept,
+        constants,
+        products,
+    }
+}
+
+/// An iteration and its pullback as one program.
+struct Joined<'a> {
+    both: &'a Program,
+    definitions: Vec<Option<usize>>,
+    /// Which variables depend on a cotangent.
+    late: Vec<bool>,
+    /// The position of each input.
+    places: FxHashMap<Var, usize>,
+    /// Where the shared inputs of the iteration end, those of the carry, all, and the cotangents,
+    /// which the constants follow.
+    shared: usize,
+    carried: usize,
+    inputs: usize,
+    cotangents: usize,
+}
+
+/// Stacks of values: those that the backward scan takes, and those that it gives.
+struct Stacks {
+    given: Vec<Var>,
+    made: Vec<Var>,
+    /// What it gives before them: carries and sums.
+    first: Vec<Var>,
+}
+
+impl Joined<'_> {
+    fn new<'a>(
+        scan: &Scan,
+        iteration: &Program,
+        both: &'a Program,
+        constants: usize,
+    ) -> Joined<'a> {
+        let (inputs, cotangents) = (iteration.inputs.len(), both.inputs.len() - constants);
+        let mut late = vec![false; both.specs.len()];
+        both.inputs[inputs..cotangents].iter().for_each(|v| late[v.index()] = true);
+        for e in &both.equations {
+            if e.inputs.iter().any(|v| late[v.index()]) {
+                e.outputs.iter().for_each(|v| late[v.index()] = true);
+            }
         }
-        let found = [0, 1].map(|k| through_views(&both, &definitions, e.inputs[k]));
-        found.iter().all(|factor| turns_value(factor.0)).then_some(found)
-    };
-    let hoisted: Vec<(usize, [Seen; 2])> = (float_in.iter().zip(gradients))
-        .filter(|(i, g)| **i < fixed && late[g.index()])
-        .filter_map(|(&i, &g)| Some((i, factors_of(g)?)))
-        .collect();
-    let is_hoisted = |i: usize| hoisted.iter().any(|h| h.0 == i);
-    let mut backward = Program { specs: both.specs.clone(), ..Program::default() };
-    let mut kept: Vec<Var> = Vec::new();
-    let mut needed = vec![false; both.equations.len()];
-    // A gradient that depends on no cotangent is zero, as the pullback is linear: nothing is kept
-    // for it.
-    let inside =
-        (float_in.iter().zip(gradients)).filter(|(i, g)| !is_hoisted(**i) && late[g.index()]);
-    let mut wanted: Vec<Var> = inside.map(|(_, &g)| g).collect();
-    wanted.extend(hoisted.iter().flat_map(|h| &h.1).map(|factor| factor.0));
-    // Other workers take part in a collective, whether its result is read or not.
-    let ordered = both.equations.iter().filter(|e| is_late(e) && e.op.is_ordered());
-    wanted.extend(ordered.flat_map(|e| &e.outputs));
-    let mut seen = vec![false; both.specs.len()];
-    while let Some(v) = wanted.pop() {
-        if std::mem::replace(&mut seen[v.index()], true) {
-            continue;
+        Joined {
+            both,
+            definitions: both.definitions(),
+            late,
+            places: both.inputs.iter().enumerate().map(|(i, &v)| (v, i)).collect(),
+            shared: scan.shared,
+            carried: scan.shared + scan.carry,
+            inputs,
+            cotangents,
         }
-        match (definitions[v.index()], place.get(&v)) {
-            (None, Some(&i)) if (fixed..carried).contains(&i) => kept.push(v),
-            (None, _) => {}
+    }
+
+    /// These inputs, with the constants after the shared ones.
+    fn with_constants(&self, inputs: &[Var]) -> Vec<Var> {
+        let (shared, rest) = inputs.split_at(self.shared);
+        [shared, &self.both.inputs[self.cotangents..], rest].concat()
+    }
+
+    fn is_late(&self, e: &Equation) -> bool {
+        e.outputs.iter().any(|v| self.late[v.index()])
+    }
+
+    /// Shared matrices whose gradient is a product of values of the iteration, with its factors.
+    fn hoisted(&self, gradients: &[(usize, Var)]) -> Vec<(usize, [Seen; 2])> {
+        let turns_value = |v: Var| match (self.definitions[v.index()], self.places.get(&v)) {
+            (None, Some(&i)) => (self.shared..self.cotangents).contains(&i),
+            (None, None) => false,
             (Some(e), _) => {
-                let equation = &both.equations[e];
-                if late[v.index()] || is_cheap(&equation.op) {
-                    needed[e] = true;
-                    wanted.extend(&equation.inputs);
-                } else {
-                    kept.push(v);
+                !matches!(self.both.equations[e].op, Op::Literal { .. } | Op::Iota { .. })
+            }
+        };
+        let factors_of = |g: Var| {
+            let e = &self.both.equations[self.definitions[g.index()]?];
+            let plain = matches!(e.op, Op::Dot) && self.both.spec(g).shape.len() == 2;
+            if !plain {
+                return None;
+            }
+            let found = [0, 1].map(|k| through_views(self.both, &self.definitions, e.inputs[k]));
+            found.iter().all(|factor| turns_value(factor.0)).then_some(found)
+        };
+        (gradients.iter())
+            .filter(|(i, g)| *i < self.shared && self.late[g.index()])
+            .filter_map(|&(i, g)| Some((i, factors_of(g)?)))
+            .collect()
+    }
+
+    /// What of the forward half is kept for these gradients and factors, and which equations the
+    /// backward half needs.
+    fn kept_and_needed(
+        &self,
+        inside: &[(usize, Var)],
+        hoisted: &[(usize, [Seen; 2])],
+    ) -> (Vec<Var>, Vec<bool>) {
+        let mut kept: Vec<Var> = Vec::new();
+        let mut needed = vec![false; self.both.equations.len()];
+        // A gradient that depends on no cotangent is zero, as the pullback is linear: nothing is
+        // kept for it.
+        let late = inside.iter().map(|g| g.1).filter(|g| self.late[g.index()]);
+        let mut wanted: Vec<Var> = late.collect();
+        wanted.extend(hoisted.iter().flat_map(|h| &h.1).map(|factor| factor.0));
+        // Other workers take part in a collective, whether its result is read or not.
+        let ordered = self.both.equations.iter().filter(|e| self.is_late(e) && e.op.is_ordered());
+        wanted.extend(ordered.flat_map(|e| &e.outputs));
+        let mut seen = vec![false; self.both.specs.len()];
+        while let Some(v) = wanted.pop() {
+            if std::mem::replace(&mut seen[v.index()], true) {
+                continue;
+            }
+            match (self.definitions[v.index()], self.places.get(&v)) {
+                (None, Some(&i)) if (self.shared..self.carried).contains(&i) => kept.push(v),
+                (None, _) => {}
+                (Some(e), _) => {
+                    let equation = &self.both.equations[e];
+                    if self.late[v.index()] || is_cheap(&equation.op) {
+                        needed[e] = true;
+                        wanted.extend(&equation.inputs);
+                    } else {
+                        kept.push(v);
+                    }
                 }
             }
         }
+        kept.sort_unstable();
+        (kept, needed)
     }
-    kept.sort_unstable();
-    forward.outputs.extend(&kept);
-    backward.equations =
-        both.equations.iter().zip(&needed).filter(|(_, n)| **n).map(|(e, _)| e.clone()).collect();
 
-    // The gradients of the float inputs: shared ones are accumulated, those of the carry are
-    // carried on, those of rows are returned.
-    let of = |range: std::ops::Range<usize>| -> Vec<Var> {
-        let inside = (float_in.iter().zip(gradients))
-            .filter(|(i, _)| range.contains(*i) && !is_hoisted(**i));
-        inside.map(|(_, &g)| g).collect()
-    };
-    let (shared, carry, rows) = (of(0..fixed), of(fixed..carried), of(carried..n));
-    let mut or_zeros = |all: Vec<Var>| -> Vec<Var> {
-        let mut zeros = |g: Var| {
-            let spec = both.spec(g);
-            let zeros = Op::literal(Scalar::from(0.0), spec.clone());
-            crate::fail::or_raise(backward.push(zeros, &[], Some(at)))[0]
+    /// The backward half, without its outputs, and the stacks of its values. Gradients of shared
+    /// inputs are accumulated, those of the carry are carried on, those of rows are returned.
+    fn backward(
+        &self,
+        inside: &[(usize, Var)],
+        needed: &[bool],
+        carry_cotangents: usize,
+        kept: &[Var],
+        at: Line,
+    ) -> (Program, Stacks) {
+        let both = self.both;
+        let mut backward = Program { specs: both.specs.clone(), ..Program::default() };
+        let equations = both.equations.iter().zip(needed).filter(|(_, n)| **n);
+        backward.equations = equations.map(|(e, _)| e.clone()).collect();
+        let of = |range: std::ops::Range<usize>| -> Vec<Var> {
+            inside.iter().filter(|(i, _)| range.contains(i)).map(|g| g.1).collect()
         };
-        all.into_iter().map(|g| if late[g.index()] { g } else { zeros(g) }).collect()
-    };
-    let (carry, rows) = (or_zeros(carry), or_zeros(rows));
-    let outputs = output_specs(&iteration);
-    let carry_cotangents = floats(&outputs[..scan.carry]).len();
-    let (d_carry, d_rows) = both.inputs[n..fixed_inputs].split_at(carry_cotangents);
-    let mut sums = Vec::new();
-    let mut so_far = Vec::new();
-    for &g in &shared {
-        let sum = backward.fresh(both.spec(g).clone());
-        so_far.push(sum);
-        if !late[g.index()] {
-            sums.push(sum);
-            continue;
+        let mut or_zeros = |all: Vec<Var>| -> Vec<Var> {
+            let mut zeros = |g: Var| {
+                let zeros = Op::literal(Scalar::from(0.0), both.spec(g).clone());
+                crate::fail::or_raise(backward.push(zeros, &[], Some(at)))[0]
+            };
+            all.into_iter().map(|g| if self.late[g.index()] { g } else { zeros(g) }).collect()
+        };
+        let carry = or_zeros(of(self.shared..self.carried));
+        let made = or_zeros(of(self.carried..self.inputs));
+        let (mut sums, mut so_far) = (Vec::new(), Vec::new());
+        for g in of(0..self.shared) {
+            let sum = backward.fresh(both.spec(g).clone());
+            so_far.push(sum);
+            if !self.late[g.index()] {
+                sums.push(sum);
+                continue;
+            }
+            let added = backward.push(Op::Binary(pullback_ir::Binary::Add), &[sum, g], Some(at));
+            sums.extend(crate::fail::or_raise(added));
         }
-        let added = backward.push(Op::Binary(pullback_ir::Binary::Add), &[sum, g], Some(at));
-        sums.extend(crate::fail::or_raise(added));
+        let cotangents = &both.inputs[self.inputs..self.cotangents];
+        let (d_carry, d_rows) = cotangents.split_at(carry_cotangents);
+        let rows = &both.inputs[self.carried..self.inputs];
+        let given: Vec<Var> = rows.iter().chain(kept).chain(d_rows).copied().collect();
+        backward.inputs = self.with_constants(&both.inputs[..self.shared]);
+        backward.inputs.extend(d_carry.iter().chain(&so_far).chain(&given));
+        (backward, Stacks { given, made, first: [carry, sums].concat() })
     }
-    backward.inputs = with_constants(&both.inputs[..fixed]);
-    backward.inputs.extend(d_carry.iter().chain(&so_far));
-    backward.inputs.extend(both.inputs[carried..n].iter().chain(&kept).chain(d_rows));
-    let given: Vec<Var> =
-        (both.inputs[carried..n].iter()).chain(&kept).chain(d_rows).copied().collect();
-    let mut stacked = rows.clone();
+}
+
+/// The backward half with its outputs, among them the factors of products that are computed after
+/// the loop.
+fn with_products(
+    mut backward: Program,
+    stacks: Stacks,
+    hoisted: Vec<(usize, [Seen; 2])>,
+) -> (Program, Vec<DeferredProduct>) {
+    let Stacks { given, mut made, first } = stacks;
     let mut stack_of = |v: Var| match given.iter().position(|&g| g == v) {
         Some(at) => IterationStack::Given(at),
         None => {
-            let at = stacked.iter().position(|&s| s == v).unwrap_or(stacked.len());
-            if at == stacked.len() {
-                stacked.push(v);
+            let at = made.iter().position(|&s| s == v).unwrap_or(made.len());
+            if at == made.len() {
+                made.push(v);
             }
             IterationStack::Made(at)
         }
@@ -274,14 +362,8 @@ pub(crate) fn split(scan: &Scan, at: Line) -> Split {
         let factors = factors.map(|(v, views)| Factor { stack: stack_of(v), views });
         products.push(DeferredProduct { operand, factors });
     }
-    backward.outputs = carry.iter().chain(&sums).chain(&stacked).copied().collect();
-    Split {
-        forward: forward.renumbered(),
-        backward: backward.renumbered(),
-        kept: kept.len(),
-        constants,
-        products,
-    }
+    backward.outputs = [first, made].concat();
+    (backward, products)
 }
 
 /// A variable, and views of it.

@@ -5,7 +5,7 @@ use crate::apply::apply;
 use crate::ops::cast::one_float;
 use crate::ops::sizes::Sizes;
 use crate::rule::{Adds, Bilinear, Grad};
-use crate::{DType, Error, Op, Result, Shape, Tensor, autocast};
+use crate::{DType, Error, Op, Result, Shape, Tensor, autocast, backend, trace};
 use pullback_ir::{Conv as ConvOp, Role, View, Window};
 
 /// Y = X ∗ W: dX is the map to the input of dY and W, dW the map to the filter of X and dY; and so
@@ -20,9 +20,10 @@ pub(crate) fn row(role: &Role) -> Grad {
         adds: Adds::Separately,
         transpose: |f, i, d| {
             let Op::Conv(conv) = f.op else { unreachable!("called for Conv") };
+            // An image lies in memory as that of the op does.
             let plays = |role, a: &Tensor, b: &Tensor| {
-                let op = ConvOp { role, last: false, ..(**conv).clone() };
-                apply(Op::Conv(Box::new(op)), &[a, b])
+                let last = conv.last && role != Role::Filter;
+                in_order(ConvOp { role, last, ..(**conv).clone() }, a, b)
             };
             // An axis order of its own is undone first.
             let seen = conv.last.then(|| d.apply_view(View::Permute(conv.order())));
@@ -39,6 +40,29 @@ pub(crate) fn row(role: &Role) -> Grad {
         },
         formula,
     })
+}
+
+/// Applies an op; the result is seen with its channels before the spatial axes.
+#[track_caller]
+fn in_order(conv: ConvOp, a: &Tensor, b: &Tensor) -> Tensor {
+    let order = conv.last.then(|| conv.order());
+    let y = apply(Op::Conv(Box::new(conv)), &[a, b]);
+    match order {
+        Some(order) => y.apply_view(View::Permute(order)),
+        None => y,
+    }
+}
+
+/// Whether an image has its channels last in memory, on a device that convolves so.
+fn is_channels_last(x: &Tensor) -> bool {
+    let layout = &x.0.layout;
+    if layout.is_dense() || x.is_empty() || trace::is_tracing() {
+        return false;
+    }
+    let order = [0].into_iter().chain(2..x.rank()).chain([1]).collect();
+    let moved = layout.view(&View::Permute(order));
+    moved.is_some_and(|moved| moved.is_dense())
+        && backend::target(Some(x.device())).channels_last.contains(&x.dtype())
 }
 
 /// Options of a convolution: stride, padding, dilation and groups.
@@ -296,8 +320,9 @@ impl Tensor {
         let windows = self.checked(
             options.windows(op, &w.shape()[2..]).map_err(|e| e.on([self.spec(), weight.spec()])),
         );
-        let conv = ConvOp { role: Role::Forward, windows, groups: options.groups, last: false };
-        finished(op, apply(Op::Conv(Box::new(conv)), &[&x, &w]), bias, alone)
+        let (role, last) = (Role::Forward, is_channels_last(&x));
+        let conv = ConvOp { role, windows, groups: options.groups, last };
+        finished(op, in_order(conv, &x, &w), bias, alone)
     }
 
     #[track_caller]
@@ -313,9 +338,9 @@ impl Tensor {
         let found = options.transposed(op, &w.shape()[2..], &x.shape()[2..]);
         let (windows, lengths) =
             self.checked(found.map_err(|e| e.on([self.spec(), weight.spec()])));
-        let conv =
-            ConvOp { role: Role::Input(lengths), windows, groups: options.groups, last: false };
-        finished(op, apply(Op::Conv(Box::new(conv)), &[&x, &w]), bias, alone)
+        let (role, last) = (Role::Input(lengths), is_channels_last(&x));
+        let conv = ConvOp { role, windows, groups: options.groups, last };
+        finished(op, in_order(conv, &x, &w), bias, alone)
     }
 }
 

@@ -168,7 +168,8 @@ pub fn scratch<R>(met: u64, planned: bool, f: impl FnOnce() -> R) -> R {
     made
 }
 
-/// Runs `f` while passes are told that images are convolved with the channels last.
+/// Runs `f` while passes are told that images are convolved with the channels last, and that a
+/// region may store a value twice.
 pub fn channels_last<R>(f: impl FnOnce() -> R) -> R {
     let c = &handle().counters;
     c.channels_last.store(true, SeqCst);
@@ -427,7 +428,15 @@ impl DeviceBackend for Queue {
         let regions = Limits { columns: 4, column_row: [8, 8192], ..pullback_cpu::TARGET.regions };
         let images = self.counters.channels_last.load(SeqCst);
         let channels_last: &[DType] = if images { &[DType::F32, DType::F64] } else { &[] };
-        Target { scratch, regions, norms: true, channels_last, ..pullback_cpu::TARGET }
+        let stores_twice = images;
+        Target {
+            scratch,
+            regions,
+            norms: true,
+            channels_last,
+            stores_twice,
+            ..pullback_cpu::TARGET
+        }
     }
 
     fn statistics(&self) -> PoolStats {

@@ -172,3 +172,32 @@ fn images_with_their_channels_last() {
     let pass = passes.iter().find(|pass| pass.0 == "channels_last").expect("the pass ran");
     assert_ne!(pass.1, pass.2, "the pass found images");
 }
+
+#[test]
+fn states_that_are_results_too() {
+    let _alone = alone();
+    let step = |p: &Vec<Tensor>| {
+        let of = |p: &Vec<Tensor>| {
+            let cell = |(h, c): &(Tensor, Tensor), x: &Tensor| {
+                let gates = (x + h.matmul(&p[1])).tanh();
+                let c = c * gates.sigmoid() + &gates;
+                let h = c.tanh() * &gates;
+                ((h.clone(), c.clone()), (h, c))
+            };
+            let start = (p[2].clone(), p[2].clone());
+            let ((h, _), (all, states)) = scan(cell, &start, &p[0]);
+            h.sum() + (all * states).square().mean()
+        };
+        let (value, gradients) = value_and_grad(of)(p);
+        [vec![value], gradients].concat()
+    };
+    let (plain, twice) = (jit(step), jit(step));
+    let shapes: [&[usize]; 3] = [&[6, 3, 5], &[5, 5], &[3, 5]];
+    let host: Vec<Tensor> = shapes.iter().zip(1..).map(|(s, seed)| sample(s, seed)).collect();
+    let there: Vec<Tensor> = host.iter().map(|x| x.to(second())).collect();
+    let wanted = plain.call(&host).unwrap();
+    let found = channels_last(|| twice.call(&there).unwrap());
+    for (a, b) in wanted.iter().zip(&found) {
+        assert_eq!(bits(a), bits(b));
+    }
+}

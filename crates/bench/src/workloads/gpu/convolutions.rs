@@ -25,16 +25,25 @@ const FORMS: [Form; 4] = [
 
 pub fn layers() -> Vec<Measurement> {
     manual_seed(0);
-    FORMS.iter().map(layer).collect()
+    let both = |form| [false, true].map(|last| layer(form, last));
+    FORMS.iter().flat_map(both).collect()
 }
 
-fn layer(form: &Form) -> Measurement {
+/// Noise, with the channels after the pixels in memory or not.
+fn image([n, c, h, w]: [usize; 4], last: bool) -> Tensor {
+    match last {
+        false => Tensor::randn_with([n, c, h, w], DType::BF16),
+        true => Tensor::randn_with([n, h, w, c], DType::BF16).permute([0, 3, 1, 2]),
+    }
+}
+
+fn layer(form: &Form, last: bool) -> Measurement {
     let Form { name, kernel, stride, .. } = *form;
     let [batch, inputs, outputs, pixels] = quick::size(
         [128, form.inputs, form.outputs, form.pixels],
         [2, form.inputs / 16, form.outputs / 16, form.pixels / 4],
     );
-    let x = Tensor::randn_with([batch, inputs, pixels, pixels], DType::BF16).requires_grad();
+    let x = image([batch, inputs, pixels, pixels], last).requires_grad();
     let fan_in = (inputs * kernel * kernel) as f64;
     let weight = Tensor::randn([outputs, inputs, kernel, kernel]) / fan_in.sqrt();
     let weight = weight.cast(DType::BF16).detach().requires_grad();
@@ -42,7 +51,7 @@ fn layer(form: &Form) -> Measurement {
     let convolution = || x.conv2d(&weight, None, &options);
     let value = compiled::step(|| no_grad(convolution));
     let y = value();
-    let g = Tensor::randn_with(y.shape(), DType::BF16);
+    let g = image([0, 1, 2, 3].map(|axis| y.shape()[axis]), last);
     let forward = Protocol::counted(5, 20).measure(|| drop(value()));
     let row = Protocol::counted(5, 20).measure(compiled::step(|| {
         x.zero_grad();
@@ -68,5 +77,6 @@ fn layer(form: &Form) -> Measurement {
     ];
     let operations = 2.0 * y.len() as f64 * fan_in;
     let row = compared(row, &wrong, 1e-2).with("fwd_ms", forward.ms());
-    with_tflops(row, 3.0 * operations).named(name)
+    let layout = if last { "_channels_last" } else { "" };
+    with_tflops(row, 3.0 * operations).named(format!("{name}{layout}"))
 }

@@ -15,6 +15,9 @@
 //! equation that defines it ([`sharing`] says which ops allow it). A slot lives from its first
 //! definition to the last use of its last variable, views included.
 //!
+//! Where kernels write results through strides, a result may be laid out as its reader wants it, or
+//! be computed inside a `cat` that is made later (`roots.rs`).
+//!
 //! What pads, joins or puts a piece ([`piece`]) does not copy it if it can be computed inside the
 //! result: the result joins the slot of the piece, which grows at the front or at the end.
 //!
@@ -52,6 +55,7 @@ mod output_memory;
 mod overwrite;
 mod pack;
 mod planned;
+mod roots;
 mod share;
 mod slots;
 

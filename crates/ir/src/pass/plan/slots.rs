@@ -68,9 +68,9 @@ pub(super) struct Planner<'a> {
     /// By variable: whether it is an input that is replaced.
     replaced: Vec<bool>,
     /// The root of each variable: itself, or the base of a view.
-    roots: Vec<Var>,
+    pub roots: Vec<Var>,
     /// Its layout in the memory of the root.
-    layouts: Vec<Layout>,
+    pub layouts: Vec<Layout>,
     /// By root: the time when it is read last.
     last: Vec<usize>,
     /// By root: its final destinations, if it can be computed there.
@@ -139,28 +139,6 @@ impl<'a> Planner<'a> {
         planner
     }
 
-    fn find_roots(&mut self) {
-        for equation in &self.program.equations {
-            let Some(out) = equation.outputs.first().map(|v| v.index()) else { continue };
-            match &equation.op {
-                Op::View(view) => {
-                    let x = equation.inputs[0].index();
-                    if let Some(layout) = self.layouts[x].view(view) {
-                        self.roots[out] = self.roots[x];
-                        self.layouts[out] = layout;
-                    }
-                }
-                Op::After | Op::Wait => {
-                    let x = equation.inputs[0].index();
-                    self.roots[out] = self.roots[x];
-                    self.layouts[out] = self.layouts[x].clone();
-                }
-                Op::Literal { shape, .. } => self.layouts[out] = Layout::splat(shape.clone()),
-                _ => {}
-            }
-        }
-    }
-
     /// The last read of each root, and its destinations.
     fn find_ends(&mut self) {
         let count = self.program.equations.len();
@@ -193,7 +171,9 @@ impl<'a> Planner<'a> {
 
     /// Whether an equation only refers to the memory of its operand.
     fn is_alias(&self, e: usize) -> bool {
-        self.program.equations[e].outputs.iter().any(|v| self.roots[v.index()] != *v)
+        let equation = &self.program.equations[e];
+        let refers = matches!(equation.op, Op::View(_) | Op::After | Op::Wait);
+        refers && equation.outputs.iter().any(|v| self.roots[v.index()] != *v)
     }
 
     /// Whether a variable is all of its root's memory, in order.
@@ -217,6 +197,16 @@ impl<'a> Planner<'a> {
         self.slots.push(Slot { base, offset: 0, bytes, start, result, end, checked: 0, members });
     }
 
+    pub fn has_slot(&self, root: Var) -> bool {
+        self.slot_of[root.index()] != NONE
+    }
+
+    /// Opens the slot of a result in the arena, before it is made.
+    pub fn begin(&mut self, root: Var, begun: (usize, usize)) {
+        let (bytes, end) = (self.program.spec(root).bytes(), self.last[root.index()]);
+        self.open(root, Base::Arena, bytes, begun, end);
+    }
+
     fn fill_slots(&mut self) {
         for e in 0..self.program.equations.len() {
             let equation = &self.program.equations[e];
@@ -232,7 +222,9 @@ impl<'a> Planner<'a> {
             self.look_at(e);
             let mut free = self.used_up(e);
             for result in 0..equation.outputs.len() {
-                self.assign_slot(e, result, &mut free);
+                if !self.begun(e, result) {
+                    self.assign_slot(e, result, &mut free);
+                }
             }
             match &equation.op {
                 Op::Region(region) => self.load(e, region, 0),

@@ -36,13 +36,27 @@ pub(super) fn parts_side_by_side(context: &mut Context, op: &Op, of: &[Var]) -> 
     if end != shape[axis] {
         return None;
     }
+    // Pointwise ops that make the parts take the sum with 0 along; other parts are joined as they
+    // are, which need not copy them.
+    let pointwise = |v| context.made_by(v).is_some_and(|(op, _)| op.is_pointwise());
+    if !parts.iter().any(|part| pointwise(part.1)) {
+        let sources = parts.into_iter().map(|part| part.1).collect();
+        let joined = context.emit(Op::Cat(axis), sources)?;
+        return Some(Rewritten::Op(Op::Binary(Binary::Add), with_zero(context, joined)?));
+    }
     let mut sources = Vars::new();
     for (_, source) in parts {
-        let zero = Op::literal(Scalar::Int(0), context.new.spec(source).clone());
-        let zero = context.new.emit(zero, &[], context.at)?;
-        sources.push(context.emit(Op::Binary(Binary::Add), Vars::from_slice(&[source, zero]))?);
+        let terms = with_zero(context, source)?;
+        sources.push(context.emit(Op::Binary(Binary::Add), terms)?);
     }
     Some(Rewritten::Op(Op::Cat(axis), sources))
+}
+
+/// A value, and a zero of its spec.
+fn with_zero(context: &mut Context, v: Var) -> Option<Vars> {
+    let zero = Op::literal(Scalar::Int(0), context.new.spec(v).clone());
+    let zero = context.new.emit(zero, &[], context.at)?;
+    Some(Vars::from_slice(&[v, zero]))
 }
 
 /// The zero-padded parts that a tree of sums consists of, if it consists of nothing else.
