@@ -78,8 +78,12 @@ fn value(i: usize) -> f64 {
 
 pub(crate) type Results = Vec<Vec<f64>>;
 
-/// The results of an op on the device and on the CPU.
-pub(crate) fn both(gpu: &Gpu, op: &Op, x: &[Array]) -> (Results, Results) {
+/// The results of an op on the CPU, dense.
+pub(crate) fn on_host(op: &Op, x: &[Array]) -> Results {
+    made_on_host(op, x).into_iter().map(|made| made.1).collect()
+}
+
+fn made_on_host(op: &Op, x: &[Array]) -> Vec<(Spec, Vec<f64>)> {
     let specs: Vec<Spec> = x.iter().map(|x| Spec::cpu(x.dtype, &x.shape[..])).collect();
     let refs: Vec<&Spec> = specs.iter().collect();
     let layouts: Vec<Layout> = specs.iter().map(|s| Layout::dense(s.shape.clone())).collect();
@@ -101,6 +105,17 @@ pub(crate) fn both(gpu: &Gpu, op: &Op, x: &[Array]) -> (Results, Results) {
         .map(|((buffer, layout), spec)| Input { buffer, layout, spec })
         .collect();
     let made = pullback_cpu::run(check(op, &refs).expect("it fits"), &inputs).expect("it runs");
+    let of = |out: pullback_cpu::Output| {
+        let n = out.spec.len() * out.spec.dtype.size();
+        let bytes = out.buffer.slice(0, n).expect("long enough");
+        (out.spec.clone(), values(out.spec.dtype, bytes))
+    };
+    made.into_iter().map(of).collect()
+}
+
+/// The results of an op on the device and on the CPU.
+pub(crate) fn both(gpu: &Gpu, op: &Op, x: &[Array]) -> (Results, Results) {
+    let made = made_on_host(op, x);
     let mut operands = Vec::new();
     for x in x {
         let stored = if x.turned { x.exchanged() } else { x.values.clone() };
@@ -118,12 +133,11 @@ pub(crate) fn both(gpu: &Gpu, op: &Op, x: &[Array]) -> (Results, Results) {
         });
     }
     let (mut outputs, mut expected) = (Vec::new(), Vec::new());
-    for out in &made {
-        let n = out.spec.len() * out.spec.dtype.size();
-        expected.push(values(out.spec.dtype, out.buffer.slice(0, n).expect("long enough")));
-        let at = gpu.alloc(n).expect("memory");
-        gpu.fill(at, 0xff, n).expect("fill");
-        outputs.push(Operand::dense(at, out.spec.dtype, &out.spec.shape));
+    for (spec, values) in made {
+        let at = gpu.alloc(spec.bytes()).expect("memory");
+        gpu.fill(at, 0xff, spec.bytes()).expect("fill");
+        outputs.push(Operand::dense(at, spec.dtype, &spec.shape));
+        expected.push(values);
     }
     let run = match op {
         Op::Region(region) => {
@@ -145,7 +159,7 @@ pub(crate) fn both(gpu: &Gpu, op: &Op, x: &[Array]) -> (Results, Results) {
 }
 
 /// The largest difference, relative to the largest number; infinite if NaN are elsewhere.
-fn error(a: &[f64], b: &[f64]) -> f64 {
+pub(crate) fn error(a: &[f64], b: &[f64]) -> f64 {
     let unit = b.iter().filter(|v| v.is_finite()).fold(1e-300f64, |m, v| m.max(v.abs()));
     let off = |(a, b): (&f64, &f64)| match (a.is_nan(), b.is_nan()) {
         (true, true) => 0.0,

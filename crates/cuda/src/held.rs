@@ -88,11 +88,21 @@ impl Writer<'_> {
                     load(out, &read, "a", "b")?;
                     writeln!(out, "  }}")?;
                 }
-                // Rows that nothing but sums follows from are loaded four at a time.
-                let unrolled = if held.only_sums(self) { 4 } else { 1 };
-                writeln!(out, "  u32 turn = 0;\n#pragma unroll {unrolled}")?;
-                writeln!(out, "  for (Ix row = group; row < p.rows;) {{")?;
-                writeln!(out, "  const Ix next = row + {groups};")?;
+                match held.only_sums(self) {
+                    // Four rows are loaded at once: the compiler has to know how many there are.
+                    true => {
+                        writeln!(out, "  const Ix step = {groups};")?;
+                        let rest = "((Ix)p.rows - group - 1) / step + 1";
+                        writeln!(out, "  const Ix turns = group < p.rows ? {rest} : 0;")?;
+                        writeln!(out, "#pragma unroll 4\n  for (Ix t = 0; t < turns; t++) {{")?;
+                        writeln!(out, "  const Ix row = group + t * step;")?;
+                    }
+                    false => {
+                        writeln!(out, "  u32 turn = 0;\n#pragma unroll 1")?;
+                        writeln!(out, "  for (Ix row = group; row < p.rows;) {{")?;
+                        writeln!(out, "  const Ix next = row + {groups};")?;
+                    }
+                }
                 match ahead {
                     true => {
                         self.offsets(out, "next", "g", 0..outer, &all)?;
@@ -170,7 +180,7 @@ impl Writer<'_> {
             }
             writeln!(out, "  }}")?;
         }
-        if loops {
+        if loops && !held.only_sums(self) {
             writeln!(out, "  row = next; turn ^= 1;")?;
         }
         if loops && ahead {

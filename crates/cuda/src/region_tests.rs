@@ -1,17 +1,21 @@
 //! Regions of compiled programs on a device, against the CPU's kernels of them: only with
 //! `PULLBACK_DEVICE=cuda:0`.
 
-use crate::device_tests::{Array, Report, device, rounding};
+use crate::device_tests::{Array, Report, device, error, on_host, rounding};
 use pullback_ir::pass::{Limits, fuse_within, norms};
-use pullback_ir::{DType, Load, Op, Program, Region};
+use pullback_ir::{DType, Load, Op, Program, Region, Var};
 use std::sync::Arc;
+
+/// A program as it is fused for a device, with shorter and longer rows as well.
+fn fused_of(program: &str) -> Program {
+    let program: Program = program.parse().expect("a program");
+    let limits = Limits { column_row: [2, 1 << 20], ..crate::backend::LIMITS };
+    fuse_within(&norms(&program, limits), limits)
+}
 
 /// The only region that a program becomes on a device.
 pub(crate) fn region_of(program: &str) -> Arc<Region> {
-    let program: Program = program.parse().expect("a program");
-    // Shorter and longer rows as well.
-    let limits = Limits { column_row: [2, 1 << 20], ..crate::backend::LIMITS };
-    let fused = fuse_within(&norms(&program, limits), limits);
+    let fused = fused_of(program);
     let mut regions = fused.equations.iter().filter_map(|e| match &e.op {
         Op::Region(region) => Some(region.clone()),
         _ => None,
@@ -135,6 +139,63 @@ fn regions_with_sums_over_rows_are_those_of_the_cpu() {
                 };
                 let name = format!("{name} of {low}[{rows},{width}]");
                 report.close(&gpu, &name, &Op::Region(region), &x, tolerance);
+            }
+        }
+    }
+}
+
+/// The results of a program, op by op on the CPU.
+fn one_by_one(program: &Program, x: &[Array]) -> Vec<Vec<f64>> {
+    let mut known: Vec<Option<Array>> = vec![None; program.specs.len()];
+    for (v, x) in program.inputs.iter().zip(x) {
+        known[v.index()] = Some(x.clone());
+    }
+    for e in &program.equations {
+        let of = |v: &Var| known[v.index()].clone().expect("made before");
+        let made = on_host(&e.op, &e.inputs.iter().map(of).collect::<Vec<_>>());
+        for (v, values) in e.outputs.iter().zip(made) {
+            let spec = program.spec(*v);
+            known[v.index()] = Some(Array::new(spec.dtype, &spec.shape, values));
+        }
+    }
+    program.outputs.iter().map(|v| known[v.index()].clone().expect("made").values).collect()
+}
+
+/// Norms that are written out, and sums over rows, on the CPU: what devices are compared with.
+#[test]
+fn regions_on_the_cpu_are_the_ops_that_they_are_made_of() {
+    let mut report = Report::default();
+    for (low, high) in [(DType::BF16, DType::F32), (DType::F64, DType::F64)] {
+        for (rows, width) in [(40, 96), (3, 33), (130, 12)] {
+            for (name, written) in [REGIONS[1], REGIONS[2], REGIONS[3]] {
+                let text = written(rows, width, low, high);
+                let program: Program = text.parse().expect("a program");
+                let region = region_of(&text);
+                let x: Vec<Array> = program
+                    .inputs
+                    .iter()
+                    .enumerate()
+                    .map(|(k, v)| {
+                        let spec = program.spec(*v);
+                        let mut x = Array::noise(spec.dtype, &spec.shape, k + 1);
+                        x.values.iter_mut().for_each(|v| *v = (*v * 64.0).round() / 64.0);
+                        x
+                    })
+                    .collect();
+                // A region has its operands in the order in which it reads them, once each.
+                let fused = fused_of(&text);
+                let e = fused.equations.iter().find(|e| matches!(e.op, Op::Region(_)));
+                let e = e.expect("a region");
+                let place = |v: &Var| fused.inputs.iter().position(|w| w == v).expect("an input");
+                let given: Vec<Array> = e.inputs.iter().map(|v| x[place(v)].clone()).collect();
+                let found = on_host(&Op::Region(region), &given);
+                let expected = one_by_one(&program, &x);
+                for (v, values) in fused.outputs.iter().zip(&expected) {
+                    let k = e.outputs.iter().position(|w| w == v).expect("a result");
+                    let tolerance = if low == DType::BF16 { 0.02 } else { 1e-12 };
+                    let what = format!("{name} of {low}[{rows},{width}]: {v}");
+                    report.check(&what, error(&found[k], values), tolerance);
+                }
             }
         }
     }
