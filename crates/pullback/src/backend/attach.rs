@@ -2,7 +2,7 @@
 
 use super::holders::{Asked, Holders};
 use crate::{Device, Error, Result, device};
-use pullback_ir::{DeviceBackend, Handle};
+use pullback_ir::{DeviceBackend, Handle, pass};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, TryLockError};
 
@@ -183,3 +183,16 @@ impl Attached {
 
 /// The working memory of compiled functions.
 pub(crate) const ARENA: Asked = Asked { op: "jit", at: None };
+
+/// Why a GPU is not there.
+pub(crate) fn why_missing(number: u16) -> Option<String> {
+    pullback_cuda::describe(number).err()
+}
+
+/// The description of a device for passes; of several, that of the CPU.
+pub(crate) fn target(device: Option<Device>) -> pass::Target {
+    match device {
+        None | Some(Device::Cpu) => pullback_cpu::TARGET,
+        Some(other) => find(other).map_or(pullback_cpu::TARGET, |on| on.backend.target()),
+    }
+}

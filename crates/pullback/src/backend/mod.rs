@@ -15,7 +15,7 @@ mod profile;
 mod stats;
 
 pub use attach::attach;
-pub(crate) use attach::{Block, find};
+pub(crate) use attach::{Block, find, target, why_missing};
 pub use copies::CpuCopy;
 pub(crate) use enqueue::{Flight, start};
 pub(crate) use executable::{Bound, Executable};
@@ -48,7 +48,6 @@ use lock::Claim;
 use pullback_cpu::buffer::Arena;
 use pullback_cpu::{Buffer, Buffers, Input, Prepared, Running, WriteTarget};
 use pullback_ir::infer::Checked;
-use pullback_ir::pass;
 use pullback_ir::pass::plan::Planned;
 use pullback_ir::{DType, ErrorKind, Layout, Line, Structure, View};
 use smallvec::SmallVec;
@@ -190,19 +189,6 @@ fn elsewhere(wanted: Device, device: Device) -> Error {
 #[cold]
 fn too_short() -> Error {
     Error::argument("memory", "the memory is shorter than the tensor")
-}
-
-/// Why a GPU is not there.
-pub(crate) fn why_missing(number: u16) -> Option<String> {
-    pullback_cuda::describe(number).err()
-}
-
-/// The description of a device for passes; of several, that of the CPU.
-pub(crate) fn target(device: Option<Device>) -> pass::Target {
-    match device {
-        None | Some(Device::Cpu) => pullback_cpu::TARGET,
-        Some(other) => find(other).map_or(pullback_cpu::TARGET, |on| on.backend.target()),
-    }
 }
 
 /// The elements of a dense tensor, on the host. Waits for its device.
