@@ -20,8 +20,8 @@ const SPINS: u32 = 64;
 /// A value behind a lock that is held for a few instructions.
 #[derive(Default)]
 pub struct Latch<T> {
-    /// [`UNTOUCHED`], [`TOUCHED`] or [`TAKEN`]. A whole word: next to bytes without a value, what is
-    /// made in its place would be made elsewhere and copied.
+    /// [`UNTOUCHED`], [`TOUCHED`] or [`TAKEN`]. A whole word: next to bytes without a value, what
+    /// is made in its place would be made elsewhere and copied.
     flag: AtomicUsize,
     value: UnsafeCell<T>,
 }

@@ -11,8 +11,8 @@ const TEXT: &str = include_str!("kernels/cat.cu");
 /// As in `kernels/cat.cu`.
 const MOST: usize = 8;
 
-/// Elements of a row of a piece, and from one row to the next: what is before the axis is rows, what
-/// is from it on is in order.
+/// Elements of a row of a piece, and from one row to the next: what is before the axis is rows,
+/// what is from it on is in order.
 fn rows(x: &Operand, axis: usize) -> Option<(usize, isize)> {
     let (outer, inner) = (&x.shape[..axis], &x.shape[axis..]);
     let one = |axes: &Axes, otherwise: isize| match axes[..] {

@@ -26,8 +26,8 @@ struct Problem {
     dtype: DType,
     /// Of x, w and y.
     dims: [Dims; 3],
-    /// The channels of x and w with zeros behind them, if they are last in memory: tensor cores take
-    /// groups of eight, and the engines for fewer are slow.
+    /// The channels of x and w with zeros behind them, if they are last in memory: tensor cores
+    /// take groups of eight, and the engines for fewer are slow.
     channels: i64,
     /// For each spatial axis: dilation, stride, padding after and before.
     windows: SmallVec<[[i64; 4]; 3]>,

@@ -66,7 +66,8 @@ pub(crate) enum Action {
     Region(Arc<Region>, Vec<Value>),
     /// The product of two matrices, added to the result.
     AddProduct,
-    /// … or with a bias, the third operand, if there is one, and rounded to the dtype of the result.
+    /// … or with a bias, the third operand, if there is one, and rounded to the dtype of the
+    /// result.
     WideProduct,
     Flow(Box<FlowCode>),
     /// Starts a collective, which runs beside the steps up to its wait: its number.

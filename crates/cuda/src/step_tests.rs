@@ -1,4 +1,5 @@
-//! Losses of long rows, steps of optimisers and added rows on a device: only with `PULLBACK_DEVICE=cuda:0`.
+//! Losses of long rows, steps of optimisers and added rows on a device: only with
+//! `PULLBACK_DEVICE=cuda:0`.
 
 use crate::device_tests::{Array, Report, bytes, device, rounding, values};
 use crate::gpu::Gpu;

@@ -9,11 +9,13 @@
 //! value used together with element values is broadcast along the row.
 //!
 //! Results are values, and sums of values over the rows (*columns*): the gradient of a bias beside
-//! that of what it was added to. No instruction reads such a sum, since it is known only at the end.
+//! that of what it was added to. No instruction reads such a sum, since it is known only at the
+//! end.
 //!
 //! ```text
 //! region{shape=[32,512],inner=1,inputs=[f32[32,512]],body=[
-//!   v0 = load 0; v1 = max v0; v2 = sub v0 v1; v3 = exp v2; v4 = sum v3; v5 = div v3 v4],outputs=[v5]}
+//!   v0 = load 0; v1 = max v0; v2 = sub v0 v1; v3 = exp v2; v4 = sum v3; v5 = div v3
+//! v4],outputs=[v5]}
 //! ```
 //!
 //! is softmax over rows of 512. Each instruction computes in the dtype of its value and rounds to

@@ -89,7 +89,8 @@ impl Frame {
 /// with `w[g·o, i, k…]` to `y[n, g·o, p…]`, in `g` groups of channels:
 ///
 /// ```text
-/// y[n, c, p] = Σ over i, t of  x[n, (group of c)·I + i, p·stride − before + t·dilation] · w[c, i, t]
+/// y[n, c, p] = Σ over i, t of  x[n, (group of c)·I + i, p·stride − before + t·dilation] · w[c, i,
+/// t]
 /// ```
 /// and the two maps that are its transposes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -147,8 +148,8 @@ pub enum Pooling {
     /// The position of its largest element, counted over the spatial axes in row-major order: the
     /// first of equals, and the last NaN.
     ArgMax,
-    /// From an array and positions in its pieces, as `ArgMax` counts them: the elements there, and 0
-    /// for a position that is not in its piece.
+    /// From an array and positions in its pieces, as `ArgMax` counts them: the elements there, and
+    /// 0 for a position that is not in its piece.
     Take,
     /// The transpose of `Take`: each element of the first operand is added to the position that the
     /// second one has for its piece, of an array with these spatial lengths.

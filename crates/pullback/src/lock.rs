@@ -35,7 +35,8 @@ pub(crate) fn read<R>(inputs: &[&Tensor], f: impl FnOnce(&[&Memory]) -> R) -> R 
     }
 }
 
-/// [`read`] for an op that `f` runs on the host: locked briefly, if it takes less than a microsecond.
+/// [`read`] for an op that `f` runs on the host: locked briefly, if it takes less than a
+/// microsecond.
 #[inline]
 pub(crate) fn read_for<R>(
     call: &Checked,

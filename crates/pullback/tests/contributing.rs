@@ -28,11 +28,11 @@ const EXAMPLES: &[Example] = &[
     Example { section: "function of one element", crates: FUNCTIONS, most: 7, words: &["Erf", "fn erf", "BOTH(erf", "\"erf\""] },
     Example { section: "function of one element", crates: FUNCTIONS, most: 7, words: &["Silu", "fn silu", "u_silu", "\"silu\""] },
     // A formula. (Kernels of CUDA C call it.)
-    Example { section: "function of one element", crates: &["ir", "cpu", "pullback", "bench"], most: 7, words: &["Rsqrt", "fn rsqrt", "(rsqrt", "\"rsqrt\""] },
+    Example { section: "function of one element", crates: &["ir", "cpu", "pullback", "bench"], most: 7, words: &["Exp2", "fn exp2", "(exp2", "\"exp2\""] },
     // In f64 alone; one with a long slope.
     Example { section: "function of one element", crates: FUNCTIONS, most: 7, words: &["Erfcx", "fn erfcx", "s_erfcx", "\"erfcx\""] },
     Example { section: "function of one element", crates: FUNCTIONS, most: 7, words: &["Digamma", "fn digamma", "s_digamma", "\"digamma\""] },
-    Example { section: "fused kernel", crates: KERNELS, most: 10,
+    Example { section: "fused kernel", crates: KERNELS, most: 11,
         words: &["Fused::LayerNorm", "Fused::LayerNormVjp", "fn layer_norm", "mod layer_norm"] },
     // Backends say whether it is profitable.
     Example { section: "pass", crates: &["ir"], most: 4, words: &["epilogue"] },
@@ -164,7 +164,7 @@ const GENERAL: &[(&str, &str)] = &[
     ("crates/ir/src/pass/layout.rs",             "rewrites of three patterns"),
     ("crates/ir/src/pass/plan/share.rs",         "only these copy operands into parts of a result"),
     ("crates/ir/src/pass/plan/slots.rs",         "all others have memory of their own, and need no more"),
-    ("crates/cuda/src/program.rs",               "all others run as they do eagerly"),
+    ("crates/cuda/src/lowering.rs",              "all others run as they do eagerly"),
     ("crates/ir/src/pass/schedule.rs",           "all others have memory of their own"),
     ("crates/ir/src/text/graphviz.rs",           "all others are drawn by their name"),
     ("crates/pullback/src/kinks/conventions.rs", "the ops whose derivative can be chosen"),

@@ -24,7 +24,8 @@ pub(crate) fn cross_entropy(
     Ok(())
 }
 
-/// From logits, classes and `dy` (`[n]`, in the compute type): `(softmax(row) − onehot(class)) · dy`,
+/// From logits, classes and `dy` (`[n]`, in the compute type): `(softmax(row) − onehot(class)) ·
+/// dy`,
 /// `[n, c]`. The result may be in the memory of the logits.
 pub(crate) fn cross_entropy_vjp(
     logits: Source<'_>,

@@ -39,7 +39,8 @@ use tiles::{TILE, Tile, TileSink, TileSource, direct, few, near, put, split};
 /// One function of one or two elements as a compiled loop: `map1!(level, f32, |x| x * x)` is
 ///
 /// ```text
-/// { struct K; impl Map1 for K { type X = f32; type Y = f32; fn map<I: Isa>(x: f32) -> f32 { x * x } }
+/// { struct K; impl Map1 for K { type X = f32; type Y = f32; fn map<I: Isa>(x: f32) -> f32 { x * x
+/// } }
 ///   kernel1::<K>(level) }
 /// ```
 ///
@@ -225,10 +226,10 @@ impl<T: Copy + Default> Map3 for Select<T> {
     }
 }
 
-/// Runs a loop over one source. Operands are passed on by reference: a copy of what was just written
-/// waits for it, longer than a small op takes. `memory_bound` says that the loop is memory-bound: then large
-/// results are streamed. (Compute-bound functions get slower by it: their stores are no longer
-/// hidden.)
+/// Runs a loop over one source. Operands are passed on by reference: a copy of what was just
+/// written waits for it, longer than a small op takes. `memory_bound` says that the loop is
+/// memory-bound: then large results are streamed. (Compute-bound functions get slower by it: their
+/// stores are no longer hidden.)
 fn run1<X: Tile, Y: Tile>(kernel: Kernel1<X, Y>, memory_bound: bool, x: &Source, out: &Sink) {
     if let (Some(n), Some(x), true) = (few(out), direct(x), Y::plain(out.dtype)) {
         // SAFETY: the operands have `n` elements, fewer than a block: see `direct`.

@@ -7,7 +7,8 @@
 //!
 //! Where only a library's epilogues are wanted ([`LibraryEpilogue`]), other regions stay apart.
 //!
-//! Guarantees: the same bits, but that a library rounds once. Idempotent. Variables are renumbered in order.
+//! Guarantees: the same bits, but that a library rounds once. Idempotent. Variables are renumbered
+//! in order.
 
 use super::Epilogue;
 use super::fuse::reshaped;
@@ -21,10 +22,9 @@ use std::sync::Arc;
 ///
 /// ```
 /// use pullback_ir::{Program, pass::epilogue};
-/// let text = "program (a: f32[8,16], b: f32[16,4], c: f32[8,4]) { let d: f32[8,4] = dot a b; let e: f32[8,4] = add d c; return e }";
-/// let program: Program = text.parse().unwrap();
-/// let joined = epilogue(&program);
-/// assert_eq!(joined.equations.len(), 1);
+/// let text = "program (a: f32[8,16], b: f32[16,4], c: f32[8,4]) { let d: f32[8,4] = dot a b; let
+/// e: f32[8,4] = add d c; return e }"; let program: Program = text.parse().unwrap(); let joined =
+/// epilogue(&program); assert_eq!(joined.equations.len(), 1);
 /// assert_eq!(joined.equations[0].op.name(), "dot_region");
 /// ```
 #[must_use]
@@ -32,8 +32,8 @@ pub fn epilogue(program: &Program) -> Program {
     epilogue_where(program, Epilogue::Regions)
 }
 
-/// An epilogue that libraries of products offer: the sum with a row that is the same for all rows of
-/// the product, or a cast to `f32`.
+/// An epilogue that libraries of products offer: the sum with a row that is the same for all rows
+/// of the product, or a cast to `f32`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LibraryEpilogue {
     /// The operand of the region that is the row; the product is operand 0.
@@ -47,12 +47,11 @@ impl LibraryEpilogue {
     ///
     /// ```
     /// use pullback_ir::{Op, Program, pass::{Epilogue, LibraryEpilogue, epilogue_where}};
-    /// let text = "program (a: bf16[8,16], b: bf16[16,4]) { let c: bf16[8,4] = dot a b; let d: f32[8,4] = cast{f32} c; return d }";
-    /// let program: Program = text.parse().unwrap();
-    /// let joined = epilogue_where(&program, Epilogue::Library);
-    /// let Op::DotRegion(region) = &joined.equations[0].op else { panic!("{joined}") };
-    /// let of = LibraryEpilogue::of(region).unwrap();
-    /// assert_eq!((of.bias, of.widened), (None, true));
+    /// let text = "program (a: bf16[8,16], b: bf16[16,4]) { let c: bf16[8,4] = dot a b; let d:
+    /// f32[8,4] = cast{f32} c; return d }"; let program: Program = text.parse().unwrap(); let
+    /// joined = epilogue_where(&program, Epilogue::Library); let Op::DotRegion(region) =
+    /// &joined.equations[0].op else { panic!("{joined}") }; let of =
+    /// LibraryEpilogue::of(region).unwrap(); assert_eq!((of.bias, of.widened), (None, true));
     /// ```
     #[must_use]
     pub fn of(region: &Region) -> Option<LibraryEpilogue> {

@@ -17,8 +17,8 @@ pub struct Target {
     pub align: usize,
     /// How large regions may be, and how long rows.
     pub regions: Limits,
-    /// Whether norms and softmax over short rows are written out as the ops they consist of, so that
-    /// they join regions ([`norms`](super::norms)), instead of being kernels of their own.
+    /// Whether norms and softmax over short rows are written out as the ops they consist of, so
+    /// that they join regions ([`norms`](super::norms)), instead of being kernels of their own.
     pub norms: bool,
     /// Which cheap values are recomputed near their use.
     pub recompute: Remat,
@@ -31,7 +31,8 @@ pub struct Target {
     /// The dtypes in which images are convolved with the channels last
     /// ([`channels_last`](super::channels_last())).
     pub channels_last: &'static [DType],
-    /// Whether a region that stores a value twice is better than a copy ([`stores`](super::stores())).
+    /// Whether a region that stores a value twice is better than a copy
+    /// ([`stores`](super::stores())).
     pub stores_twice: bool,
     /// Whether a collective can run while the program computes ([`overlap`](super::overlap)).
     pub overlap: bool,
@@ -49,8 +50,8 @@ pub enum Epilogue {
     /// Nothing.
     Nothing,
     /// What libraries of products offer: the sum with a row that is added to every row, and a
-    /// result in the type of the sums ([`LibraryEpilogue`](super::LibraryEpilogue)). Narrow products
-    /// are then rounded once, at the end.
+    /// result in the type of the sums ([`LibraryEpilogue`](super::LibraryEpilogue)). Narrow
+    /// products are then rounded once, at the end.
     Library,
     /// Any region without reductions.
     Regions,

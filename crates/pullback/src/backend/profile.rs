@@ -50,6 +50,13 @@ pub fn profile_device<R>(
 
 impl DeviceProfile {
     /// Milliseconds of all calls together.
+    ///
+    /// ```
+    /// use pullback::{DeviceProfile, KernelTime};
+    /// let call = |milliseconds| KernelTime { milliseconds, ..KernelTime::default() };
+    /// let profile = DeviceProfile { calls: vec![call(0.25), call(0.5)] };
+    /// assert_eq!(profile.milliseconds(), 0.75);
+    /// ```
     pub fn milliseconds(&self) -> f64 {
         self.calls.iter().map(|call| call.milliseconds).sum()
     }

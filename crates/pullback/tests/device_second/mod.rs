@@ -168,8 +168,8 @@ pub fn scratch<R>(met: u64, planned: bool, f: impl FnOnce() -> R) -> R {
     made
 }
 
-/// Runs `f` while passes are told that images are convolved with the channels last, and that a
-/// region may store a value twice.
+/// Runs `f` while passes are told that images are convolved with the channels last, that a region
+/// may store a value twice, and that norms are to be written out.
 pub fn channels_last<R>(f: impl FnOnce() -> R) -> R {
     let c = &handle().counters;
     c.channels_last.store(true, SeqCst);
@@ -424,7 +424,7 @@ impl DeviceBackend for Queue {
 
     fn target(&self) -> Target {
         let scratch = self.counters.scratch_planned.load(SeqCst);
-        // As a GPU has them: norms and sums over rows in regions.
+        // As a GPU has them: sums over rows in regions.
         let regions = Limits { columns: 4, column_row: [8, 8192], ..pullback_cpu::TARGET.regions };
         let images = self.counters.channels_last.load(SeqCst);
         let channels_last: &[DType] = if images { &[DType::F32, DType::F64] } else { &[] };
@@ -432,7 +432,8 @@ impl DeviceBackend for Queue {
         Target {
             scratch,
             regions,
-            norms: true,
+            // Bits are the CPU's otherwise.
+            norms: images,
             channels_last,
             stores_twice,
             ..pullback_cpu::TARGET
