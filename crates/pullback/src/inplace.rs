@@ -170,11 +170,11 @@ impl Tensor {
             let made = checked(&op, &all, |call| {
                 let write = Write::Over;
                 let versions: Option<SmallVec<[u64; 4]>> =
-                    backend::write(&call, write, targets, &all, Some(at), bump)?;
+                    backend::write(call, write, targets, &all, Some(at), bump)?;
                 match versions {
                     Some(versions) => Ok(Made::Written(versions)),
                     // The device has no kernel that writes over its operands.
-                    None => Ok(Made::Fresh(apply::compute(&call, &all, at)?)),
+                    None => Ok(Made::Fresh(apply::compute(call, &all, at)?)),
                 }
             });
             match made.map_err(|e| e.at(at))? {
@@ -219,9 +219,9 @@ impl Tensor {
         events::writing(self);
         let bump = || self.0.storage.bump(writer);
         let made = checked(op, &all, |call| {
-            match backend::write(&call, Write::Over, &[self], &all, Some(writer.at), bump)? {
+            match backend::write(call, Write::Over, &[self], &all, Some(writer.at), bump)? {
                 Some(version) => Ok(Made::Written(smallvec![version])),
-                None => Ok(Made::Fresh(apply::compute(&call, &all, writer.at)?)),
+                None => Ok(Made::Fresh(apply::compute(call, &all, writer.at)?)),
             }
         })?;
         let version = match made {

@@ -134,6 +134,7 @@ fn trimming_returns_the_working_memory_of_programs() {
 }
 
 /// Two convolutions with all that comes between them in image networks, and a shortcut.
+#[allow(clippy::ptr_arg)] // what is differentiated is a tree: a vector
 fn network(p: &Vec<Tensor>) -> Tensor {
     let normed = |x: &Tensor, w: &Tensor| {
         let options = Conv::new().padding(w.shape()[2] / 2);

@@ -140,7 +140,7 @@ impl BudgetState {
         let at = self.entries[target].at;
         let run = || {
             events::op_starts(&recipe.op, &operands, at);
-            checked(&recipe.op, &operands, |call| backend::compute(&call, &operands, at))
+            checked(&recipe.op, &operands, |call| backend::compute(call, &operands, at))
         };
         // As it ran before: without autocast, recording or checks. But its memory is counted.
         let run = || recipe.numerics.scope(run);
