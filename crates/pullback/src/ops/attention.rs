@@ -355,7 +355,11 @@ impl Tensor {
         let mut scores = q.shape().to_vec();
         scores[rank - 1] = k.shape()[rank - 2];
         // A match, not a closure, which would lose the caller's line.
-        let mask = how.mask.map(|mask| q.mask_over(mask, &scores, specs));
+        #[allow(clippy::manual_map)]
+        let mask = match how.mask {
+            None => None,
+            Some(mask) => Some(q.mask_over(mask, &scores, specs)),
+        };
         let (dropout, key) =
             how.dropout.filter(|d| d.0 != 0.0).map_or((0.0, None), |(p, key)| (p, Some(key)));
         // Without features all scores are 0: a scale of 1/√0 would make them NaN.
