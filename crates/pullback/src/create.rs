@@ -153,6 +153,14 @@ impl IntoShape for () {
     }
 }
 
+/// Refuses values that do not fill a tensor.
+fn check_count(values: usize, spec: &Spec, at: Line) {
+    if values != spec.len() {
+        let message = format!("{values} values do not fill {spec}, which has {}", spec.len());
+        fail::raise(Error::shape("from_vec", message).at(at));
+    }
+}
+
 /// A shape without `-1`.
 #[track_caller]
 pub(crate) fn known_shape(op: &'static str, shape: impl IntoShape) -> Shape {
@@ -180,13 +188,9 @@ impl Tensor {
     #[must_use]
     pub fn from_vec<T: HostElement>(values: impl AsRef<[T]>, shape: impl IntoShape) -> Tensor {
         let values = values.as_ref();
-        let spec = Spec::on(default_device(), T::DTYPE, known_shape("from_vec", shape));
         let at = mode::user_line(Line::caller());
-        if values.len() != spec.len() {
-            let message =
-                format!("{} values do not fill {spec}, which has {}", values.len(), spec.len());
-            fail::raise(Error::shape("from_vec", message).at(at));
-        }
+        let spec = Spec::on(default_device(), T::DTYPE, known_shape("from_vec", shape));
+        check_count(values.len(), &spec, at);
         if let ([value], true) = (values, trace::active()) {
             // One number is part of a program's text.
             return Tensor::splat(value.scalar(), spec);

@@ -42,6 +42,17 @@ impl<F: FnOnce()> Drop for OnDrop<F> {
     }
 }
 
+/// Calls `run` with a function that runs `f`, and returns what `f` returned. So `run`, which sets
+/// up a scope, is not compiled again for every `f`.
+///
+/// # Panics
+/// If `run` does not call its argument.
+pub(crate) fn outlined<R>(f: impl FnOnce() -> R, run: impl FnOnce(&mut dyn FnMut())) -> R {
+    let (mut f, mut result) = (Some(f), None);
+    run(&mut || result = f.take().map(|f| f()));
+    result.expect("the scope runs its function")
+}
+
 /// Restores a thread-local to its previous value when dropped.
 pub(crate) struct Restore<T: Copy + 'static>(&'static LocalKey<Cell<T>>, T);
 

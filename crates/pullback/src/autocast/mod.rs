@@ -141,6 +141,10 @@ pub(crate) fn state() -> AutocastState {
 
 /// Runs `f` in this state, with an empty cache of casts that is dropped afterwards.
 pub(crate) fn with_state<R>(state: AutocastState, f: impl FnOnce() -> R) -> R {
+    mode::outlined(f, |f| run_with_state(state, f))
+}
+
+fn run_with_state(state: AutocastState, f: &mut dyn FnMut()) {
     let _scope = CacheScope::enter();
     let outer = CACHE.take();
     let _restore = mode::on_drop(|| {

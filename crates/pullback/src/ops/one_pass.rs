@@ -68,25 +68,39 @@ pub(crate) fn one_pass<const N: usize>(
     formula: impl Fn([&Tensor; N]) -> Tensor,
 ) -> Tensor {
     let at = mode::user_line(Line::caller());
+    let of = |x: &[&Tensor]| formula(std::array::from_fn(|i| x[i]));
+    fused_or_plain(name, numbers, &operands, at, &of)
+}
+
+/// A formula of some operands. Not generic, as composites are many: [`one_pass`] without the part
+/// that is compiled for each.
+type Formula<'a> = &'a dyn Fn(&[&Tensor]) -> Tensor;
+
+fn fused_or_plain(
+    name: &'static str,
+    numbers: &[f64],
+    operands: &[&Tensor],
+    at: Line,
+    formula: Formula,
+) -> Tensor {
     let plain = || mode::with_line(at, || formula(operands));
-    if operands[0].len() < LEAST || !are_plain(&operands, at) {
+    if operands[0].len() < LEAST || !are_plain(operands, at) {
         return plain();
     }
     let dtypes: Dtypes = operands.iter().map(|x| x.dtype()).collect();
     let key = Key::Formula(name, numbers.iter().map(|v| v.to_bits()).collect(), dtypes.clone());
-    let found = template(key, || traced(&dtypes, at, |x| formula(std::array::from_fn(|i| &x[i]))));
-    match found {
-        Some(template) => mode::with_line(at, || template.apply(&operands).into_first()),
+    match template(key, &|| traced(&dtypes, at, formula)) {
+        Some(template) => mode::with_line(at, || template.apply(operands).into_first()),
         None => plain(),
     }
 }
 
 /// A formula as a program, unless it cuts a derivative off: the program of a region does not know
 /// about that. Traced as a body, where what is cut off is an equation.
-fn traced(dtypes: &[DType], at: Line, f: impl Fn(&[Tensor]) -> Tensor) -> Option<Program> {
+fn traced(dtypes: &[DType], at: Line, formula: Formula) -> Option<Program> {
     let record = || {
         trace::record(TraceKind::Body("composite"), None, &specs(dtypes), at, |x| {
-            let y = f(x);
+            let y = formula(&x.iter().collect::<SmallVec<[&Tensor; 4]>>());
             ((), vec![y])
         })
     };
@@ -112,7 +126,7 @@ fn specs(dtypes: &[DType]) -> Vec<Spec> {
 }
 
 /// The template for a key, made from a program the first time.
-fn template(key: Key, program: impl FnOnce() -> Option<Program>) -> Option<Rc<Template>> {
+fn template(key: Key, program: &dyn Fn() -> Option<Program>) -> Option<Rc<Template>> {
     if let Some(found) = TEMPLATES.with_borrow(|all| all.get(&key).cloned()) {
         return found;
     }
@@ -230,7 +244,7 @@ pub(super) fn pullback(ctx: &RuleContext, dys: &Derivatives) -> Derivatives {
         let small = || region(&[LEAST][..].into(), &dtypes[..n], &of.body, &of.outputs);
         let traced =
             || trace::trace(|x: &[Tensor]| gradients(&small(), &needs, x), &specs(&dtypes));
-        Some(template(key, || traced().ok())?.apply(&all).into_vec())
+        Some(template(key, &|| traced().ok())?.apply(&all).into_vec())
     };
     let op_by_op = || {
         let all: Vec<Tensor> = all.iter().map(|x| (*x).clone()).collect();

@@ -280,32 +280,54 @@ pub(crate) fn record_with_reason<R>(
     at: Line,
     f: impl FnOnce(&[Tensor]) -> (R, Vec<Tensor>),
 ) -> Result<(R, Recorded)> {
-    let trace = Rc::new(Trace {
-        id: NEXT.fetch_add(1, Ordering::Relaxed),
-        kind,
-        first_node: sequence::next_number(),
-        first_level: levels::next_number(),
-        in_no_grad: mode::in_no_grad(),
-        examples,
-        uncompiled: uncompiled.clone(),
-        log: RefCell::default(),
-    });
-    let arguments: Vec<Tensor> = specs.iter().map(|spec| trace.argument(spec, at)).collect();
-    trace.log.borrow_mut().arguments = arguments.iter().map(address).collect();
-    ACTIVE.with_borrow_mut(|all| all.push(trace.clone()));
-    DEPTH.set(ACTIVE.with_borrow(Vec::len));
-    let end = mode::on_drop(|| {
+    let (recording, arguments) = Recording::begin(uncompiled, kind, examples, specs, at);
+    let (result, outputs) = autocast::with_own_cache(|| f(&arguments));
+    Ok((result, recording.finish(&outputs, at)?))
+}
+
+/// A trace while it is the innermost active one, until this is dropped.
+struct Recording(Rc<Trace>);
+
+impl Recording {
+    /// Makes a trace active; also returns its arguments.
+    fn begin(
+        uncompiled: &Uncompiled,
+        kind: TraceKind,
+        examples: Option<usize>,
+        specs: &[Spec],
+        at: Line,
+    ) -> (Recording, Vec<Tensor>) {
+        let trace = Rc::new(Trace {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            kind,
+            first_node: sequence::next_number(),
+            first_level: levels::next_number(),
+            in_no_grad: mode::in_no_grad(),
+            examples,
+            uncompiled: uncompiled.clone(),
+            log: RefCell::default(),
+        });
+        let arguments: Vec<Tensor> = specs.iter().map(|spec| trace.argument(spec, at)).collect();
+        trace.log.borrow_mut().arguments = arguments.iter().map(address).collect();
+        ACTIVE.with_borrow_mut(|all| all.push(trace.clone()));
+        DEPTH.set(ACTIVE.with_borrow(Vec::len));
+        (Recording(trace), arguments)
+    }
+
+    fn finish(self, outputs: &[Tensor], at: Line) -> Result<Recorded> {
+        self.0.finish(outputs, at)
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
         let ended = ACTIVE.with_borrow_mut(Vec::pop);
         DEPTH.set(ACTIVE.with_borrow(Vec::len));
         // Also where the function panicked: what it changed about captured tensors is restored.
         if let Some(trace) = ended {
             trace.put_back();
         }
-    });
-    let (result, outputs) = autocast::with_own_cache(|| f(&arguments));
-    let recorded = trace.finish(&outputs, at)?;
-    drop(end);
-    Ok((result, recorded))
+    }
 }
 
 /// Notes that a flag was read, in every active trace: it decides what all of them record.

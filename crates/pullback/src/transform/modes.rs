@@ -216,17 +216,7 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
     let (value, aux) = mode::with_line(at, || start.own((value, aux)));
     let pullback = move |dy: &Y| {
         let cotangents = dy.leaves();
-        if cotangents.len() != results.len() {
-            let message = format!("{} cotangents for {} results", cotangents.len(), results.len());
-            fail::raise(Error::gradient("vjp", message).at(at));
-        }
-        for (y, dy) in results.iter().zip(&cotangents) {
-            if y.spec() != dy.spec() {
-                let message =
-                    format!("the cotangent is {}, but the value is {}", dy.spec(), y.spec());
-                fail::raise(Error::gradient("vjp", message).at(at));
-            }
-        }
+        check_cotangents(&results, &cotangents, at);
         let start = Since::now();
         let tracked =
             || cotangents.iter().chain(&all_tangents(&cotangents, at)).any(Tensor::is_tracked);
@@ -237,6 +227,21 @@ pub fn vjp_aux<T: Tree, Y: Tree, A: Tree, F: FnOnce(&T) -> (Y, A)>(
         frame.inputs.with_leaves(&mode::with_line(at, || start.own_all(grads)))
     };
     (value, pullback, aux)
+}
+
+/// Refuses cotangents that do not fit the results of a function. Not generic, as [`vjp_aux`] is
+/// compiled for every function that is differentiated.
+fn check_cotangents(results: &[Tensor], cotangents: &[Tensor], at: Line) {
+    if cotangents.len() != results.len() {
+        let message = format!("{} cotangents for {} results", cotangents.len(), results.len());
+        fail::raise(Error::gradient("vjp", message).at(at));
+    }
+    for (y, dy) in results.iter().zip(cotangents) {
+        if y.spec() != dy.spec() {
+            let message = format!("the cotangent is {}, but the value is {}", dy.spec(), y.spec());
+            fail::raise(Error::gradient("vjp", message).at(at));
+        }
+    }
 }
 
 /// The value of a function and its derivative along a direction (Jacobian-vector product): forward
