@@ -293,7 +293,7 @@ fn generated_kernels_are_these_texts() {
         ("dropout", dropout()),
         ("cast_f16", cast(DType::F32, DType::F16)),
     ];
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/golden");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../src/golden");
     let mut differ = Vec::new();
     for (name, source) in &texts {
         compiles(name, source);
