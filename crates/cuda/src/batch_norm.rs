@@ -5,10 +5,11 @@
 //! parts depends on the shape alone. Other layouts and small operands are loops (`fused.rs`).
 
 use crate::compile::Key;
+use crate::functions::PRELUDE;
 use crate::gpu::{Gpu, Scratch};
 use crate::loops::Operand;
 use crate::ops::copy;
-use crate::text::{PRELUDE, compute, element};
+use crate::text::{compute, element};
 use pullback_ir::{DType, Real, Result, element_count};
 use smallvec::SmallVec;
 

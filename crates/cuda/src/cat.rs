@@ -1,9 +1,9 @@
 //! Pieces put next to each other, as one kernel for up to eight.
 
 use crate::compile::Key;
+use crate::functions::PRELUDE;
 use crate::gpu::Gpu;
 use crate::loops::{Axes, Operand, merged};
-use crate::text::PRELUDE;
 use pullback_ir::Result;
 use smallvec::{SmallVec, smallvec};
 

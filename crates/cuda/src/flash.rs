@@ -5,10 +5,11 @@
 //! other side in order: there are no atomics, and bits depend on shapes alone.
 
 use crate::compile::{Compiled, Key};
+use crate::functions::PRELUDE;
 use crate::gpu::{Gpu, Handle, Scratch};
 use crate::loops::Operand;
 use crate::ops::copy;
-use crate::text::{PRELUDE, element};
+use crate::text::element;
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{Attention, DType, Result, element_count, tf32_allowed};
 use smallvec::{SmallVec, smallvec};

@@ -4,10 +4,11 @@
 //! `PULLBACK_WRITE_GOLDEN=1 cargo test -p pullback-cuda golden` writes them anew. They begin after
 //! the prelude, which all kernels share, and the code of random numbers.
 
+use crate::functions::PRELUDE;
 use crate::loops::{Loop, Operand};
 use crate::region_tests::region_of;
 use crate::tests::compiles;
-use crate::text::{Form, Held, LoopText, PRELUDE, text};
+use crate::text::{Form, Held, LoopText, text};
 use pullback_ir::{Binary, DType, Inst, Load, Op, Random, Reduction, Scalar, Unary, Value};
 use smallvec::smallvec;
 use std::path::Path;
@@ -297,7 +298,7 @@ fn generated_kernels_are_these_texts() {
     let mut differ = Vec::new();
     for (name, source) in &texts {
         compiles(name, source);
-        let own = [PRELUDE, include_str!("kernels/random.cu")]
+        let own = [PRELUDE.to_string().as_str(), include_str!("kernels/random.cu")]
             .iter()
             .fold(source.as_str(), |text, shared| text.strip_prefix(shared).unwrap_or(text));
         let file = folder.join(format!("{name}.cu"));

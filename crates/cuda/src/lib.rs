@@ -62,6 +62,7 @@ mod fft;
 mod flash;
 #[cfg(test)]
 mod flash_tests;
+mod functions;
 mod fused;
 #[cfg(test)]
 mod golden;

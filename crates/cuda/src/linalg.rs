@@ -8,12 +8,13 @@
 //! conventions (see [`Linalg`]); where the library is missing, the op runs on the host.
 
 use crate::compile::Key;
+use crate::functions::PRELUDE;
 use crate::gpu::{Gpu, Handle, Scratch};
 use crate::host;
 use crate::loops::Operand;
 use crate::ops::copy;
 use crate::solver::{Batch, Singular, Solver, Triangles};
-use crate::text::{PRELUDE, compute};
+use crate::text::compute;
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Linalg, Line, Op, Result, Spec, element_count};
 use smallvec::{SmallVec, smallvec};

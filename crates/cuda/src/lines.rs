@@ -1,10 +1,11 @@
 //! Launches of the kernels of `kernels/lines.cu`: indexing, sorting, scans, products of integers.
 
 use crate::compile::Key;
+use crate::functions::PRELUDE;
 use crate::gpu::{Gpu, Handle, device_error};
 use crate::loops::Operand;
 use crate::ops::copy;
-use crate::text::{PRELUDE, compute, element, random, with_random};
+use crate::text::{compute, element, random, with_random};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{Combine, Cumulation, DType, Extreme, Line, Op, Random, Result, Spec};
 use smallvec::{SmallVec, smallvec};

@@ -2,10 +2,11 @@
 //! the rows beside.
 
 use crate::compile::Key;
+use crate::functions::PRELUDE;
 use crate::gpu::{Gpu, Scratch};
 use crate::loops::{Axes, InRows, Loop, NARROW, Operand};
 use crate::ops;
-use crate::text::{Form, Held, PRELUDE, compute, element};
+use crate::text::{Form, Held, compute, element};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{DType, Inst, Reduction, Result, element_count};
 use smallvec::{SmallVec, smallvec};

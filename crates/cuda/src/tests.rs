@@ -4,7 +4,8 @@
 //! texts are made.
 
 use crate::compile::compile;
-use crate::text::{Form, Held, LoopText, PRELUDE, text};
+use crate::functions::PRELUDE;
+use crate::text::{Form, Held, LoopText, text};
 use crate::update::{self, How};
 use pullback_cuda_sys::nvrtc;
 use pullback_ir::{

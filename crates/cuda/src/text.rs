@@ -15,12 +15,11 @@
 //! Shapes and strides are parameters of the kernel, so the text depends on the instructions, the
 //! dtypes, the form and the number of axes alone.
 
+use crate::functions::{PRELUDE, name_of, name_of_vjp, special};
 use pullback_ir::{Compare, DType, Inst, Ints, Op, Pointwise, Random, Reduction, Scalar, Value};
 use smallvec::SmallVec;
 use std::fmt::Write;
 
-pub(crate) const PRELUDE: &str = include_str!("kernels/prelude.cu");
-const SPECIAL: &str = include_str!("kernels/special.cu");
 const RANDOM: &str = include_str!("kernels/random.cu");
 
 /// Threads of a block of a loop without reductions.
@@ -148,41 +147,18 @@ pub(crate) fn reduction(kind: Reduction, dtype: DType) -> (&'static str, String)
     }
 }
 
-/// Whether the function of an op is one of `special.cu`, which lists them: `ONE(erfcx)`.
-fn is_special(op: &Op) -> bool {
-    match op {
-        Op::Unary(f) => SPECIAL.contains(&format!("ONE({})", f.name())),
-        Op::Binary(f) => SPECIAL.contains(&format!("TWO({})", f.name())),
-        _ => false,
-    }
-}
-
-/// Whether the prelude has a shorter form of a function, `l_exp`, for a dtype of few bits.
-fn is_low(kind: &str, name: &str, dtype: DType) -> bool {
-    matches!(dtype, DType::BF16 | DType::F16)
-        && PRELUDE.contains(&format!("FN float {kind}_{name}("))
-}
-
 /// The value of a pointwise op, rounded to its dtype.
 fn point(op: &Op, x: &[String], from: DType, to: DType) -> String {
     let two = |name: &str| format!("{name}({}, {})", x[0], x[1]);
     let Some(op) = op.pointwise() else { unreachable!("a region has pointwise ops, not {op}") };
     let (value, exact) = match op {
         Pointwise::Unary(f) => {
-            let name = match (f.ints(), from.is_float()) {
-                (Some(Ints::Same), false) => "same",
-                (Some(Ints::Not), false) if from == DType::Bool => {
-                    return format!("({} ^ 1)", x[0]);
-                }
-                _ => f.name(),
-            };
-            let low = if is_low("l", name, to) { "l" } else { "u" };
-            (format!("{low}_{name}({})", x[0]), f.is_exact())
+            if f.ints() == Some(Ints::Not) && from == DType::Bool {
+                return format!("({} ^ 1)", x[0]);
+            }
+            (format!("{}({})", name_of(f, from, to), x[0]), f.is_exact())
         }
-        Pointwise::UnaryVjp(f) => {
-            let low = if is_low("lv", f.name(), to) { "lv" } else { "v" };
-            (two(&format!("{low}_{}", f.name())), false)
-        }
+        Pointwise::UnaryVjp(f) => (two(&name_of_vjp(f, to)), false),
         Pointwise::Binary(f) => (two(&format!("b_{}", f.name())), f.is_exact()),
         Pointwise::Compare(how) => {
             let sign = match how {
@@ -223,9 +199,10 @@ pub(crate) fn levels(body: &[Inst]) -> Vec<usize> {
 /// Writes the text of a loop. `values` are those of its body.
 pub(crate) fn text(of: &LoopText, values: &[Value]) -> String {
     let mut source = PRELUDE.to_string();
-    if of.body.iter().any(|inst| matches!(inst, Inst::Point(op, _) if is_special(op))) {
-        source += SPECIAL;
-    }
+    source += special(of.body.iter().filter_map(|inst| match inst {
+        Inst::Point(op, _) => Some(op),
+        _ => None,
+    }));
     if of.body.iter().any(|inst| matches!(inst, Inst::Random(..))) {
         source += RANDOM;
     }

@@ -1,9 +1,9 @@
 //! Matrices with rows and columns exchanged, tile by tile.
 
 use crate::compile::Key;
+use crate::functions::PRELUDE;
 use crate::gpu::Gpu;
 use crate::loops::{Operand, merged};
-use crate::text::PRELUDE;
 use pullback_ir::{DType, Result};
 use smallvec::smallvec;
 

@@ -9,11 +9,12 @@
 //! first.
 
 use crate::compile::Key;
+use crate::functions::PRELUDE;
 use crate::gpu::Gpu;
 use crate::loops::Operand;
 use crate::ops::copy;
 use crate::profile::Described;
-use crate::text::{PRELUDE, compute, element};
+use crate::text::{compute, element};
 use pullback_cuda_sys::DevicePtr;
 use pullback_ir::{Adam, DType, Fused, Line, Result, Sgd};
 use smallvec::{SmallVec, smallvec};

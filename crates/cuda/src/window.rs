@@ -6,11 +6,12 @@
 
 use crate::compile::Key;
 use crate::dnn_conv;
+use crate::functions::PRELUDE;
 use crate::gpu::Gpu;
 use crate::loops::Operand;
 use crate::ops::copy;
 use crate::product::dot;
-use crate::text::{PRELUDE, compute, element};
+use crate::text::{compute, element};
 use pullback_ir::{Conv, DType, Frame, Pool, Pooling, Result, Role, Window, element_count};
 use smallvec::{SmallVec, smallvec};
 

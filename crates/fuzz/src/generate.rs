@@ -236,7 +236,7 @@ impl Generator {
             p if p > 1.0 - nested => self.nest(scope, place),
             _ => {
                 let family = match self.rng.chance(0.3) {
-                    true => self.rng.below(3),
+                    true => self.rng.below(4),
                     false => self.rng.below(FAMILIES.len()),
                 };
                 let row = self.rng.pick(FAMILIES[family].1);

@@ -19,19 +19,27 @@ struct Example {
 }
 
 const KERNELS: &[&str] = &["ir", "cpu", "cuda", "pullback"];
-/// Functions are also measured beside PyTorch.
-const FUNCTIONS: &[&str] = &["ir", "cpu", "cuda", "pullback", "bench"];
+/// Functions are also measured beside PyTorch, and part of random programs.
+const FUNCTIONS: &[&str] = &["ir", "cpu", "cuda", "pullback", "bench", "fuzz"];
 
 #[rustfmt::skip]
 const EXAMPLES: &[Example] = &[
     // With code of its own for f32, f64 and fused loops, and a fused derivative.
-    Example { section: "function of one element", crates: FUNCTIONS, most: 7, words: &["Erf", "fn erf", "BOTH(erf", "\"erf\""] },
-    Example { section: "function of one element", crates: FUNCTIONS, most: 7, words: &["Silu", "fn silu", "u_silu", "\"silu\""] },
-    // A formula. (Kernels of CUDA C call it.)
-    Example { section: "function of one element", crates: &["ir", "cpu", "pullback", "bench"], most: 7, words: &["Rsqrt", "fn rsqrt", "(rsqrt", "\"rsqrt\""] },
-    // In f64 alone; one with a long slope.
-    Example { section: "function of one element", crates: FUNCTIONS, most: 7, words: &["Erfcx", "fn erfcx", "s_erfcx", "\"erfcx\""] },
-    Example { section: "function of one element", crates: FUNCTIONS, most: 7, words: &["Digamma", "fn digamma", "s_digamma", "\"digamma\""] },
+    Example { section: "function of one element", crates: FUNCTIONS, most: 5, words: &["Erf", "fn erf", "u_erf", "\"erf\""] },
+    Example { section: "function of one element", crates: FUNCTIONS, most: 5, words: &["Silu", "fn silu", "u_silu", "l_silu", "\"silu\""] },
+    // The same, with a derivative that is a formula.
+    Example { section: "function of one element", crates: FUNCTIONS, most: 5, words: &["Tanh", "fn tanh", "u_tanh", "v_tanh", "\"tanh\""] },
+    // A formula.
+    Example { section: "function of one element", crates: FUNCTIONS, most: 5, words: &["Rsqrt", "fn rsqrt", "(rsqrt", "\"rsqrt\""] },
+    // In f64 alone; with a long slope; with long code in CUDA C; with both.
+    Example { section: "function of one element", crates: FUNCTIONS, most: 5, words: &["Erfcx", "fn erfcx", "s_erfcx", "\"erfcx\""] },
+    Example { section: "function of one element", crates: FUNCTIONS, most: 5, words: &["Digamma", "fn digamma", "s_digamma", "\"digamma\""] },
+    Example { section: "function of one element", crates: FUNCTIONS, most: 5, words: &["I1e", "fn i1e", "s_i1e", "\"i1e\""] },
+    // With code of its own for f32 and f64; native; with code for integers; in f64 alone.
+    Example { section: "function of two elements", crates: FUNCTIONS, most: 8, words: &["Binary::Atan2", "Atan2", "fn atan2", "b_atan2", "\"atan2\""] },
+    Example { section: "function of two elements", crates: FUNCTIONS, most: 8, words: &["Binary::Copysign", "Copysign", "b_copysign", "\"copysign\""] },
+    Example { section: "function of two elements", crates: FUNCTIONS, most: 8, words: &["FloorDiv", "b_floor_div", "(floor_div"] },
+    Example { section: "function of two elements", crates: FUNCTIONS, most: 8, words: &["Gammaincc", "fn gammaincc", "s_gammaincc", "\"gammaincc\""] },
     Example { section: "fused kernel", crates: KERNELS, most: 11,
         words: &["Fused::LayerNorm", "Fused::LayerNormVjp", "fn layer_norm", "mod layer_norm"] },
     // Backends say whether it is profitable.

@@ -1,4 +1,5 @@
-//! The rows of functions of single elements, of reductions, of moving elements and of losses.
+//! The rows of functions of single elements (those of one are in `unary.rs`), of reductions, of
+//! moving elements and of losses.
 
 use super::Row;
 use pullback::losses as l;
@@ -103,55 +104,6 @@ pub const ROWS: &[Row] = rows![
     "heaviside" "n! n!" |x, y| x.heaviside(y) => "torch.heaviside(x, y)";
     "trunc_div" "n:-9..9 n:0.5..2" |x, y| x.trunc_div(y) => "torch.div(x, y, rounding_mode='trunc')";
     "round_to" "n:-9..9" |x| x.round_to(1) => "torch.round(x, decimals=1)";
-    // One element.
-    "neg" "n" |x| x.neg() => "torch.neg(x)";
-    "abs" "n" |x| x.abs() => "torch.abs(x)";
-    "sign" "n" |x| x.sign() => "torch.sign(x)";
-    "floor" "n:-9..9" |x| x.floor() => "torch.floor(x)";
-    "ceil" "n:-9..9" |x| x.ceil() => "torch.ceil(x)";
-    "round" "n:-9..9" |x| x.round() => "torch.round(x)";
-    "trunc" "n:-9..9" |x| x.trunc() => "torch.trunc(x)";
-    "logical_not" "n:bool" |x| x.logical_not() => "torch.logical_not(x)";
-    "square" "n" |x| x.square() => "torch.square(x)";
-    "relu" "n" |x| x.relu() => "torch.relu(x)";
-    "sqrt" "n:0.1..9" |x| x.sqrt() => "torch.sqrt(x)";
-    "rsqrt" "n:0.1..9" |x| x.rsqrt() => "torch.rsqrt(x)";
-    "recip" "n:0.1..9" |x| x.recip() => "torch.reciprocal(x)";
-    "exp" "n:-9..9" |x| x.exp() => "torch.exp(x)";
-    "exp2" "n:-9..9" |x| x.exp2() => "torch.exp2(x)";
-    "expm1" "n" |x| x.expm1() => "torch.expm1(x)";
-    "log" "n:0.1..9" |x| x.log() => "torch.log(x)";
-    "log2" "n:0.1..9" |x| x.log2() => "torch.log2(x)";
-    "log10" "n:0.1..9" |x| x.log10() => "torch.log10(x)";
-    "log1p" "n:-0.9..9" |x| x.log1p() => "torch.log1p(x)";
-    "sin" "n:-9..9" |x| x.sin() => "torch.sin(x)";
-    "cos" "n:-9..9" |x| x.cos() => "torch.cos(x)";
-    "tan" "n:-9..9" |x| x.tan() => "torch.tan(x)";
-    "asin" "n" |x| x.asin() => "torch.asin(x)";
-    "acos" "n" |x| x.acos() => "torch.acos(x)";
-    "atan" "n:-9..9" |x| x.atan() => "torch.atan(x)";
-    "sinh" "n:-9..9" |x| x.sinh() => "torch.sinh(x)";
-    "cosh" "n:-9..9" |x| x.cosh() => "torch.cosh(x)";
-    "tanh" "n:-9..9" |x| x.tanh() => "torch.tanh(x)";
-    "asinh" "n:-9..9" |x| x.asinh() => "torch.asinh(x)";
-    "acosh" "n:1.1..9" |x| x.acosh() => "torch.acosh(x)";
-    "atanh" "n:-0.9..0.9" |x| x.atanh() => "torch.atanh(x)";
-    "erf" "n:-4..4" |x| x.erf() => "torch.erf(x)";
-    "erfc" "n:-4..4" |x| x.erfc() => "torch.erfc(x)";
-    "erfcx" "n:-4..4" |x| x.erfcx() => "sp.erfcx(x)";
-    "erfinv" "n" |x| x.erfinv() => "torch.erfinv(x)";
-    "log_ndtr" "n:-9..9" |x| x.log_ndtr() => "sp.log_ndtr(x)";
-    "ndtri" "n:0.001..0.999" |x| x.ndtri() => "sp.ndtri(x)";
-    "lgamma" "n:0.1..9" |x| x.lgamma() => "torch.lgamma(x)";
-    "digamma" "n:0.1..9" |x| x.digamma() => "torch.digamma(x)";
-    "i0" "n:-9..9" |x| x.i0() => "torch.i0(x)";
-    "i0e" "n:-9..9" |x| x.i0e() => "sp.i0e(x)";
-    "i1" "n:-9..9" |x| x.i1() => "sp.i1(x)";
-    "i1e" "n:-9..9" |x| x.i1e() => "sp.i1e(x)";
-    "sigmoid" "n:-9..9" |x| x.sigmoid() => "torch.sigmoid(x)";
-    "gelu" "n:-4..4" |x| x.gelu() => "F.gelu(x)";
-    "gelu_tanh" "n:-4..4" |x| x.gelu_tanh() => "F.gelu(x, approximate='tanh')";
-    "silu" "n:-9..9" |x| x.silu() => "F.silu(x)";
     // Dropout.
     "dropout" "n" |x| x.dropout(0.2, Some(&Key::new(1))) => "F.dropout(x, 0.2)";
     "channel_dropout" "b,c,h,h" |x| x.channel_dropout(0.2, 2, Some(&Key::new(1))) => "F.dropout2d(x, 0.2)";

@@ -31,6 +31,7 @@ mod operands;
 mod peer;
 mod report;
 mod structured;
+mod unary;
 
 use crate::{compiled, measure};
 use operands::Operand;
@@ -77,7 +78,7 @@ const WITHOUT: &[(&str, &[&str])] = &[
 
 /// All rows.
 fn every() -> impl Iterator<Item = &'static Row> {
-    elements::ROWS.iter().chain(structured::ROWS)
+    unary::ROWS.iter().copied().flatten().chain(elements::ROWS).chain(structured::ROWS)
 }
 
 /// The times of a row at a size, in seconds.

@@ -9,45 +9,17 @@ use crate::simd::{Kernel1, Kernel2, Level, math32, math64};
 use crate::special::{self, vector};
 use pullback_ir::{Binary, Unary, unary_rows};
 
-/// Functions that are a formula, the same for both types.
+/// Derivatives times cotangents whose functions have a way for huge arguments.
 #[rustfmt::skip]
-macro_rules! formula {
-    (neg, $x:ident)           => {{ -$x }};
-    (abs, $x:ident)           => {{ $x.abs() }};
-    (sign, $x:ident)          => {{ if $x > 0.0 { 1.0 } else if $x < 0.0 { -1.0 } else { $x } }};
-    (floor, $x:ident)         => {{ $x.floor() }};
-    (ceil, $x:ident)          => {{ $x.ceil() }};
-    (round, $x:ident)         => {{ $x.round_ties_even() }};
-    (trunc, $x:ident)         => {{ $x.trunc() }};
-    (not, $x:ident)           => {{ if $x == 0.0 { 1.0 } else { 0.0 } }};
-    (square, $x:ident)        => {{ $x * $x }};
-    (sqrt, $x:ident)          => {{ $x.sqrt() }};
-    (rsqrt, $x:ident)         => {{ 1.0 / $x.sqrt() }};
-    (recip, $x:ident)         => {{ 1.0 / $x }};
-    (relu, $x:ident)          => {{ if $x <= 0.0 { 0.0 } else { $x } }};
-    (stop_gradient, $x:ident) => {{ $x }};
-}
-
-/// The same for derivatives times cotangents, from the value that the row saves.
-#[rustfmt::skip]
-macro_rules! slope {
-    (abs, $l:ident, $T:ident, $math:ident)      => { map2!($l, $T, |x, dy| if x > 0.0 { dy } else if x < 0.0 { -dy } else { x * dy }) };
-    (square, $l:ident, $T:ident, $math:ident)   => { map2!($l, $T, |x, dy| 2.0 * x * dy) };
-    (sqrt, $l:ident, $T:ident, $math:ident)     => { map2!($l, $T, |y, dy| 0.5 * dy / y) };
-    (rsqrt, $l:ident, $T:ident, $math:ident)    => { map2!($l, $T, |y, dy| -0.5 * dy * (y * y * y)) };
-    (recip, $l:ident, $T:ident, $math:ident)    => { map2!($l, $T, |y, dy| -dy * (y * y)) };
-    (log, $l:ident, $T:ident, $math:ident)      => { map2!($l, $T, |x, dy| dy / x) };
-    (sin, $l:ident, $T:ident, $math:ident)      => { map2!($l, $T, |x, dy| dy * $math::cos::<I>(x), rare x.abs() > $math::TRIG_MAX, slow dy * x.cos()) };
-    (cos, $l:ident, $T:ident, $math:ident)      => { map2!($l, $T, |x, dy| -dy * $math::sin::<I>(x), rare x.abs() > $math::TRIG_MAX, slow -dy * x.sin()) };
-    (tanh, $l:ident, $T:ident, $math:ident)     => { map2!($l, $T, |y, dy| dy * (1.0 - y * y)) };
-    (sigmoid, $l:ident, $T:ident, $math:ident)  => { map2!($l, $T, |y, dy| dy * (y * (1.0 - y))) };
-    (relu, $l:ident, $T:ident, $math:ident)     => { map2!($l, $T, |y, dy| if y <= 0.0 { 0.0 } else { dy }) };
+macro_rules! trig_vjp {
+    (sin, $l:ident, $T:ident, $math:ident) => { map2!($l, $T, |x, dy| dy * $math::cos::<I>(x), rare x.abs() > $math::TRIG_MAX, slow dy * x.cos()) };
+    (cos, $l:ident, $T:ident, $math:ident) => { map2!($l, $T, |x, dy| -dy * $math::sin::<I>(x), rare x.abs() > $math::TRIG_MAX, slow -dy * x.sin()) };
 }
 
 /// The loop that the column `kernel` of a row names.
 macro_rules! kernel {
-    (formula, $name:ident, $l:ident, $T:ident, $math:ident) => {
-        map1!($l, $T, |x| formula!($name, x))
+    ((|$x:ident| $value:expr), $name:ident, $l:ident, $T:ident, $math:ident) => {
+        map1!($l, $T, |$x| $value)
     };
     (math, $name:ident, $l:ident, $T:ident, $math:ident) => {
         map1!($l, $T, |x| $math::$name::<I>(x))
@@ -69,8 +41,11 @@ macro_rules! vjp {
     ([], $name:ident, $l:ident, $T:ident, $math:ident) => {
         zero($l)
     };
-    ([$kept:ident $cost:literal], $name:ident, $l:ident, $T:ident, $math:ident) => {
-        slope!($name, $l, $T, $math)
+    ([$kept:ident $cost:literal |$x:ident, $dy:ident| $value:expr], $name:ident, $l:ident, $T:ident, $math:ident) => {
+        map2!($l, $T, |$x, $dy| $value)
+    };
+    ([$kept:ident $cost:literal trig], $name:ident, $l:ident, $T:ident, $math:ident) => {
+        trig_vjp!($name, $l, $T, $math)
     };
     ([$kept:ident $cost:literal $f:ident], $name:ident, $l:ident, $T:ident, $math:ident) => {
         map2!($l, $T, |x, dy| $math::$f::<I>(x, dy))
@@ -80,15 +55,15 @@ macro_rules! vjp {
 /// The tables of functions of one element, from their rows.
 macro_rules! of_one {
     ($(
-        $f:ident $name:ident $value:literal $kernel:ident $ints:tt $exact:ident $cost:literal
-        $vjp:tt $native:ident $native_vjp:ident;
+        $f:ident $name:ident $value:literal $ints:tt $exact:ident $cost:literal $native:ident
+        $native_vjp:ident $domain:tt $peer:tt $kernel:tt $cuda:tt $vjp:tt $cuda_vjp:tt;
     )*) => {
         of_one!(f32, math32, unary32, vjp32: $($f $name $kernel $vjp;)*);
         of_one!(f64, math64, unary64, vjp64: $($f $name $kernel $vjp;)*);
     };
     (
         $T:ident, $math:ident, $unary:ident, $of_vjp:ident:
-        $($f:ident $name:ident $kernel:ident $vjp:tt;)*
+        $($f:ident $name:ident $kernel:tt $vjp:tt;)*
     ) => {
         /// The loop of a function of one element.
         pub(crate) fn $unary(op: Unary, l: Level) -> Kernel1<$T, $T> {

@@ -5,7 +5,7 @@
 
 use super::{map1, map2};
 use crate::simd::{Kernel1, Kernel2, Level};
-use pullback_ir::{Binary, DType, Ints, Unary};
+use pullback_ir::{Binary, DType, Ints, Unary, binary_rows};
 
 /// The loop of a function of one element.
 #[rustfmt::skip]
@@ -23,36 +23,56 @@ pub(crate) fn unary(op: Unary, dtype: DType, l: Level) -> Kernel1<i64, i64> {
     }
 }
 
-/// The loop of a function of two elements.
+/// The loop of a function of two integers.
 #[rustfmt::skip]
-pub(crate) fn binary(op: Binary, l: Level) -> Kernel2<i64, i64, i64> {
-    match op {
-        Binary::Add       => map2!(l, i64, |a, b| a.wrapping_add(b)),
-        Binary::Sub       => map2!(l, i64, |a, b| a.wrapping_sub(b)),
-        Binary::Mul       => map2!(l, i64, |a, b| a.wrapping_mul(b)),
-        Binary::Div       => map2!(l, i64, |a, b| if b == 0 { 0 } else { a.wrapping_div(b) }),
-        Binary::Fmod      => map2!(l, i64, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) }),
-        Binary::Remainder => map2!(l, i64, |a, b| if b == 0 { 0 } else {
-            let r = a.wrapping_rem(b);
-            if r != 0 && (r < 0) != (b < 0) { r + b } else { r }
-        }),
-        Binary::FloorDiv  => map2!(l, i64, |a, b| if b == 0 { 0 } else {
-            let (q, r) = (a.wrapping_div(b), a.wrapping_rem(b));
-            if r != 0 && (r < 0) != (b < 0) { q - 1 } else { q }
-        }),
-        Binary::Pow       => map2!(l, i64, |a, b| power(a, b)),
-        Binary::Maximum   => map2!(l, i64, |a, b| a.max(b)),
-        Binary::Minimum   => map2!(l, i64, |a, b| a.min(b)),
-        Binary::And       => map2!(l, i64, |a, b| a & b),
-        Binary::Or        => map2!(l, i64, |a, b| a | b),
-        Binary::Xor       => map2!(l, i64, |a, b| a ^ b),
-        // In i64, whose low bits are the result of a narrower type too.
-        Binary::ShiftLeft => map2!(l, i64, |a, b| if b as u64 > 63 { 0 } else { a << (b & 63) }),
-        Binary::ShiftRight => map2!(l, i64, |a, b| a >> (if b as u64 > 63 { 63 } else { b })),
-        Binary::Gcd       => map2!(l, i64, |a, b| divisor(a, b)),
-        Binary::Atan2 | Binary::Copysign | Binary::Zeta | Binary::Gammainc | Binary::Gammaincc => map2!(l, i64, |_a, _b| 0),
-    }
+macro_rules! whole {
+    (add, $l:ident) => { map2!($l, i64, |a, b| a.wrapping_add(b)) };
+    (sub, $l:ident) => { map2!($l, i64, |a, b| a.wrapping_sub(b)) };
+    (mul, $l:ident) => { map2!($l, i64, |a, b| a.wrapping_mul(b)) };
+    (div, $l:ident) => { map2!($l, i64, |a, b| if b == 0 { 0 } else { a.wrapping_div(b) }) };
+    (fmod, $l:ident) => { map2!($l, i64, |a, b| if b == 0 { 0 } else { a.wrapping_rem(b) }) };
+    (remainder, $l:ident) => { map2!($l, i64, |a, b| if b == 0 { 0 } else {
+        let r = a.wrapping_rem(b);
+        if r != 0 && (r < 0) != (b < 0) { r + b } else { r }
+    }) };
+    (floor_div, $l:ident) => { map2!($l, i64, |a, b| if b == 0 { 0 } else {
+        let (q, r) = (a.wrapping_div(b), a.wrapping_rem(b));
+        if r != 0 && (r < 0) != (b < 0) { q - 1 } else { q }
+    }) };
+    (pow, $l:ident) => { map2!($l, i64, |a, b| power(a, b)) };
+    (maximum, $l:ident) => { map2!($l, i64, |a, b| a.max(b)) };
+    (minimum, $l:ident) => { map2!($l, i64, |a, b| a.min(b)) };
+    (and, $l:ident) => { map2!($l, i64, |a, b| a & b) };
+    (or, $l:ident) => { map2!($l, i64, |a, b| a | b) };
+    (xor, $l:ident) => { map2!($l, i64, |a, b| a ^ b) };
+    // In i64, whose low bits are the result of a narrower type too.
+    (shift_left, $l:ident) => { map2!($l, i64, |a, b| if b as u64 > 63 { 0 } else { a << (b & 63) }) };
+    (shift_right, $l:ident) => { map2!($l, i64, |a, b| a >> (if b as u64 > 63 { 63 } else { b })) };
+    (gcd, $l:ident) => { map2!($l, i64, |a, b| divisor(a, b)) };
 }
+
+/// The loop, or zeros for functions of floats alone.
+macro_rules! kernel {
+    (floats, $name:ident, $l:ident) => {
+        map2!($l, i64, |_a, _b| 0)
+    };
+    ($takes:ident, $name:ident, $l:ident) => {
+        whole!($name, $l)
+    };
+}
+
+macro_rules! of_two {
+    ($(
+        $f:ident $name:ident $value:literal $takes:ident $exact:ident $cost:literal $native:ident
+        $cuda:tt;
+    )*) => {
+        /// The loop of a function of two elements.
+        pub(crate) fn binary(op: Binary, l: Level) -> Kernel2<i64, i64, i64> {
+            match op { $(Binary::$f => kernel!($takes, $name, l)),* }
+        }
+    };
+}
+binary_rows!(of_two);
 
 /// a^b, wrapping.
 fn power(a: i64, b: i64) -> i64 {

@@ -8,7 +8,7 @@ use crate::elem::Elem;
 use crate::pointwise::{Select, cast, float, int, map1, map2, tests_of};
 use crate::simd::{Isa, Kernel1, Kernel2, Kernel3, Map1, Map2, kernel1, kernel2, kernel3, level};
 use half::{bf16, f16};
-use pullback_ir::{Binary, Compare, DType, Error, Op, Pointwise, Result};
+use pullback_ir::{Binary, Compare, DType, Error, Op, Pointwise, Result, binary_rows};
 use std::marker::PhantomData;
 
 /// The element types of tiles.
@@ -206,33 +206,39 @@ fn change(from: DType, to: DType) -> Call {
     Call { run, round: if rounds { round(to) } else { None } }
 }
 
-/// The loops over booleans.
-fn truth(op: Binary) -> Result<SliceLoop> {
-    let l = level();
-    match op {
-        Binary::And => Ok(Box::new(map2!(l, u8, |a, b| a & b))),
-        Binary::Or => Ok(Box::new(map2!(l, u8, |a, b| a | b))),
-        Binary::Xor => Ok(Box::new(map2!(l, u8, |a, b| a ^ b))),
-        Binary::Add
-        | Binary::Sub
-        | Binary::Mul
-        | Binary::Div
-        | Binary::Remainder
-        | Binary::Fmod
-        | Binary::FloorDiv
-        | Binary::Pow
-        | Binary::Atan2
-        | Binary::Copysign
-        | Binary::Zeta
-        | Binary::Gammainc
-        | Binary::Gammaincc
-        | Binary::Maximum
-        | Binary::Minimum
-        | Binary::ShiftLeft
-        | Binary::ShiftRight
-        | Binary::Gcd => Err(Error::dtype(op.name(), "does not take bool")),
-    }
+/// The loop over booleans that a row names: `native` says which functions have one.
+macro_rules! truth {
+    (truth and $l:ident) => {
+        Some(Box::new(map2!($l, u8, |a, b| a & b)))
+    };
+    (truth or $l:ident) => {
+        Some(Box::new(map2!($l, u8, |a, b| a | b)))
+    };
+    (truth xor $l:ident) => {
+        Some(Box::new(map2!($l, u8, |a, b| a ^ b)))
+    };
+    (any $name:ident $l:ident) => {
+        None
+    };
+    (none $name:ident $l:ident) => {
+        None
+    };
 }
+
+macro_rules! of_two {
+    ($(
+        $f:ident $name:ident $value:literal $takes:ident $exact:ident $cost:literal $native:ident
+        $cuda:tt;
+    )*) => {
+        fn truth(op: Binary) -> Result<SliceLoop> {
+            let l = level();
+            let run: Option<SliceLoop> =
+                match op { $(Binary::$f => truth!($native $name l)),* };
+            run.ok_or_else(|| Error::dtype(op.name(), "does not take bool"))
+        }
+    };
+}
+binary_rows!(of_two);
 
 fn compare_truth(op: Compare) -> SliceLoop {
     /// A comparison of two booleans.

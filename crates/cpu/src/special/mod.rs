@@ -20,10 +20,10 @@ mod tests;
 pub(crate) mod vector;
 mod zeta;
 
-pub(crate) use bessel::{i0, i0e, i1, i1e};
-pub(crate) use gamma::{digamma, lgamma};
-pub(crate) use incomplete::{gammainc, gammaincc};
-pub(crate) use normal::{erfcx, erfinv, log_ndtr, ndtri};
+pub(crate) use bessel::*;
+pub(crate) use gamma::*;
+pub(crate) use incomplete::*;
+pub(crate) use normal::*;
 pub(crate) use zeta::zeta;
 
 /// A polynomial by Horner's rule, lowest coefficient first.

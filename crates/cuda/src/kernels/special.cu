@@ -1,4 +1,5 @@
-// Special functions, in double precision: the methods of the CPU (crates/cpu/src/special).
+// Special functions, in double precision: the methods of the CPU (crates/cpu/src/special). Those
+// that a row names `special` are `s_…` here.
 
 #define POLY(x, c) poly(x, c, sizeof(c) / sizeof(double))
 __device__ __noinline__ double poly(double x, const double* c, int n) {
@@ -248,15 +249,3 @@ SPECIAL s_i0(double x) { double a = fabs(x); return a <= 8.0 ? POLY(0.25 * a * a
 SPECIAL s_i0e(double x) { double a = fabs(x); return a <= 8.0 ? POLY(0.25 * a * a, I0_NEAR) * exp(-a) : POLY(16.0 / a - 1.0, I0_FAR) / sqrt(a); }
 SPECIAL s_i1(double x) { double a = fabs(x); return a <= 8.0 ? 0.5 * x * POLY(0.25 * a * a, I1_NEAR) : copysign(grown(POLY(16.0 / a - 1.0, I1_FAR) / sqrt(a), a), x); }
 SPECIAL s_i1e(double x) { double a = fabs(x); return a <= 8.0 ? 0.5 * x * POLY(0.25 * a * a, I1_NEAR) * exp(-a) : copysign(POLY(16.0 / a - 1.0, I1_FAR) / sqrt(a), x); }
-SPECIAL s_erfcx(double x) { return erfcx(x); }
-SPECIAL s_erfinv(double x) { return erfinv(x); }
-SPECIAL s_ndtri(double p) { return p < 0.0 || p > 1.0 ? NOT_A_NUMBER : normcdfinv(p); }
-SPECIAL s_log_ndtr(double x) {
-  double scaled = 0.5 * erfcx(fabs(x) * 0.70710678118654752440);
-  double t = fmin(x, 40.0);
-  return x < 0.0 ? log(scaled) - 0.5 * x * x : log1p(-scaled * exp(-0.5 * t * t));
-}
-#define ONE(name) FN float u_##name(float x) { return (float)s_##name((double)x); } FN double u_##name(double x) { return s_##name(x); }
-ONE(lgamma) ONE(digamma) ONE(i0) ONE(i0e) ONE(i1) ONE(i1e) ONE(erfcx) ONE(erfinv) ONE(ndtri) ONE(log_ndtr)
-#define TWO(name) FN float b_##name(float a, float b) { return (float)s_##name((double)a, (double)b); } FN double b_##name(double a, double b) { return s_##name(a, b); }
-TWO(zeta) TWO(gammainc) TWO(gammaincc)

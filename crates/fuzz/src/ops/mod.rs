@@ -143,6 +143,7 @@ pub(crate) use rows;
 
 /// All rows, by family.
 pub const FAMILIES: &[(&str, &[OpRow])] = &[
+    ("function", pointwise::FUNCTIONS),
     ("unary", pointwise::UNARY),
     ("binary", pointwise::BINARY),
     ("choose", pointwise::CHOOSE),

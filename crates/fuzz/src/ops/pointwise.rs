@@ -1,64 +1,70 @@
 //! Element by element.
 
 use super::{
-    EXACT, LOW, OpRow, SOMETIMES, SURROGATE, UNTRACED, VIEW, fit, lines, positive, rows, unit,
+    ArgKind, EXACT, LOW, OpRow, SOMETIMES, SURROGATE, UNTRACED, VIEW, fit, lines, positive, rows,
+    unit,
 };
-use pullback::DType;
+use pullback::{DType, Tensor};
+use pullback_ir::{Unary, unary_rows};
 
-/// Of one operand.
+/// A row of a function, from the row that defines it: those that take integers compute without
+/// rounding.
+macro_rules! function {
+    (not $f:ident $ints:tt) => {
+        OpRow {
+            name: "not",
+            args: &[ArgKind::Mask],
+            flags: EXACT,
+            run: |x, _d| x[0].logical_not().into(),
+        }
+    };
+    (stop_gradient $f:ident $ints:tt) => {
+        OpRow {
+            name: "stop_gradient",
+            args: &[ArgKind::Float],
+            flags: EXACT | VIEW | SURROGATE,
+            run: |x, _d| x[0].stop_gradient().into(),
+        }
+    };
+    ($name:ident $f:ident []) => {
+        function!($name $f with 0)
+    };
+    ($name:ident $f:ident [$ints:ident]) => {
+        function!($name $f with EXACT)
+    };
+    ($name:ident $f:ident with $flags:tt) => {
+        OpRow {
+            name: stringify!($name),
+            args: &[ArgKind::Float],
+            flags: $flags,
+            run: |x, _d| within(&x[0], Unary::$f.domain()).$name().into(),
+        }
+    };
+}
+
+macro_rules! of_one {
+    ($(
+        $f:ident $name:ident $value:literal $ints:tt $exact:ident $cost:literal $native:ident
+        $native_vjp:ident $domain:tt $peer:tt $kernel:tt $cuda:tt $vjp:tt $cuda_vjp:tt;
+    )*) => {
+        /// Functions of one element.
+        pub const FUNCTIONS: &[OpRow] = &[$(function!($name $f $ints)),*];
+    };
+}
+unary_rows!(of_one);
+
+/// Numbers between these: any, where that is much on both sides of zero.
+fn within(x: &Tensor, (low, high): (f64, f64)) -> Tensor {
+    if high == -low && high >= 3.0 { x.clone() } else { x.sigmoid() * (high - low) + low }
+}
+
+/// Others of one operand.
 #[rustfmt::skip]
 pub const UNARY: &[OpRow] = rows! {
-    neg(x: Float) EXACT, |_d| -x;
-    abs(x: Float) EXACT, |_d| x.abs();
-    sign(x: Float) EXACT, |_d| x.sign();
-    floor(x: Float) EXACT, |_d| x.floor();
-    ceil(x: Float) EXACT, |_d| x.ceil();
-    round(x: Float) EXACT, |_d| x.round();
-    trunc(x: Float) EXACT, |_d| x.trunc();
     frac(x: Float) EXACT, |_d| x.frac();
-    square(x: Float) EXACT, |_d| x.square();
-    sqrt(x: Float) 0, |_d| x.sqrt();
-    rsqrt(x: Float) 0, |_d| x.rsqrt();
-    recip(x: Float) 0, |_d| x.recip();
-    exp(x: Float) 0, |_d| x.exp();
-    exp2(x: Float) 0, |_d| x.exp2();
-    expm1(x: Float) 0, |_d| x.expm1();
-    log(x: Float) 0, |_d| x.log();
-    log2(x: Float) 0, |_d| x.log2();
-    log10(x: Float) 0, |_d| x.log10();
-    log1p(x: Float) 0, |_d| x.log1p();
-    sin(x: Float) 0, |_d| x.sin();
-    cos(x: Float) 0, |_d| x.cos();
-    tan(x: Float) 0, |_d| (x * 0.5).tan();
-    asin(x: Float) 0, |_d| unit(x).asin();
-    acos(x: Float) 0, |_d| unit(x).acos();
-    atan(x: Float) 0, |_d| x.atan();
-    sinh(x: Float) 0, |_d| x.sinh();
-    cosh(x: Float) 0, |_d| x.cosh();
-    tanh(x: Float) 0, |_d| x.tanh();
-    asinh(x: Float) 0, |_d| x.asinh();
-    acosh(x: Float) 0, |_d| (positive(x) + 1.0).acosh();
-    atanh(x: Float) 0, |_d| unit(x).atanh();
-    erf(x: Float) 0, |_d| x.erf();
-    erfc(x: Float) 0, |_d| x.erfc();
-    erfcx(x: Float) 0, |_d| x.erfcx();
-    erfinv(x: Float) 0, |_d| unit(x).erfinv();
-    log_ndtr(x: Float) 0, |_d| x.log_ndtr();
-    ndtri(x: Float) 0, |_d| unit(x).ndtri();
     ndtr(x: Float) 0, |_d| x.ndtr();
-    lgamma(x: Float) 0, |_d| positive(x).lgamma();
-    digamma(x: Float) 0, |_d| positive(x).digamma();
     polygamma(x: Float) 0, |d| positive(x).polygamma(d.from_to(0, 2));
     multigammaln(x: Float) 0, |d| (positive(x) + 1.0).multigammaln(d.from_to(1, 3));
-    i0(x: Float) 0, |_d| x.i0();
-    i0e(x: Float) 0, |_d| x.i0e();
-    i1(x: Float) 0, |_d| x.i1();
-    i1e(x: Float) 0, |_d| x.i1e();
-    sigmoid(x: Float) 0, |_d| x.sigmoid();
-    relu(x: Float) EXACT, |_d| x.relu();
-    gelu(x: Float) 0, |_d| x.gelu();
-    gelu_tanh(x: Float) 0, |_d| x.gelu_tanh();
-    silu(x: Float) 0, |_d| x.silu();
     leaky_relu(x: Float) EXACT, |d| x.leaky_relu(d.pick(&[0.25, 0.0]));
     elu(x: Float) 0, |d| x.elu(d.pick(&[1.0, 0.5]));
     celu(x: Float) 0, |d| x.celu(d.pick(&[1.0, 0.5]));
@@ -160,7 +166,6 @@ pub const CHOOSE: &[OpRow] = rows! {
     and(a: Mask, b: Mask) EXACT, |_d| a.logical_and(fit(b, a.shape()));
     or(a: Mask, b: Mask) EXACT, |_d| a.logical_or(fit(b, a.shape()));
     xor(a: Mask, b: Mask) EXACT, |_d| a.logical_xor(fit(b, a.shape()));
-    not(a: Mask) EXACT, |_d| a.logical_not();
     select(m: Mask, a: Float, b: Float) EXACT, |_d| fit(m, a.shape()).select(a, fitted(a, b));
     masked_fill(x: Float, m: Mask) EXACT, |d| x.masked_fill(&fit(m, x.shape()), d.pick(&[0.5, 0.0]));
     masked_fill_by(x: Float, m: Mask, v: Float) EXACT, |_d| x.masked_fill(&fit(m, x.shape()), v.sum());
@@ -174,12 +179,12 @@ pub const CHOOSE: &[OpRow] = rows! {
     gcd(a: Index, b: Index) EXACT, |_d| a.gcd(&fit(b, a.shape()));
     shift_left(a: Index, b: Index) EXACT, |_d| a.remainder(9).shift_left(&fit(b, a.shape()).remainder(3));
     shift_right(a: Index, b: Index) EXACT, |_d| a.shift_right(&fit(b, a.shape()).remainder(3));
-    iota() EXACT, |d| pullback::Tensor::arange(0, d.from_to(0, 4) as i64);
+    iota() EXACT, |d| Tensor::arange(0, d.from_to(0, 4) as i64);
     is_close(a: Float, b: Float) 0, |_d| a.is_close(&fitted(a, b), 1e-3, 1e-3, false);
 };
 
 /// The second operand where it broadcasts with the first, or fitted.
-fn fitted(a: &pullback::Tensor, b: &pullback::Tensor) -> pullback::Tensor {
+fn fitted(a: &Tensor, b: &Tensor) -> Tensor {
     let pairs = a.shape().iter().rev().zip(b.shape().iter().rev());
     let small = a.len().max(1) * b.len().max(1) <= 64;
     if small && pairs.into_iter().all(|(&m, &n)| m == n || m == 1 || n == 1) {

@@ -22,7 +22,6 @@ pub const ROWS: &[OpRow] = rows! {
     rule_residual(x: Float) 0, |_d| custom_vjp("rule_residual", |x: &Tensor| { let e = x.exp(); (&e * 2.0, e) }, |e: &Tensor, dy: &Tensor| dy * e * 2.0).call(x);
     fixed_point(a: Float) super::UNTRACED, |_d| fixed_point(|a: &Tensor, x: &Tensor| (a * 0.3 + x * 0.3).tanh(), a, &a.zeros_like());
     detach(x: Float) EXACT | super::VIEW | SURROGATE, |_d| x.detach();
-    stop_gradient(x: Float) EXACT | super::VIEW | SURROGATE, |_d| x.stop_gradient();
     round_ste(x: Float) EXACT | SURROGATE, |_d| x.round_ste();
     sign_ste(x: Float) EXACT | SURROGATE, |_d| x.sign_ste(Some(1.0));
     threshold_ste(x: Float) EXACT | SURROGATE, |_d| x.threshold_ste(0.25);

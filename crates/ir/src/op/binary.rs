@@ -8,33 +8,39 @@ use crate::DType;
 ///
 /// - `takes`: `numbers` are all dtypes but `bool`, `bits` all but floats, `integers` all but both.
 /// - `native`: for floats of either width (`any`), for booleans (`truth`), or not (`none`).
+/// - `cuda`: its code in CUDA C for floats, of `a` and `b`; nothing if it takes integers only.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! binary_rows {
     ($then:ident) => {
         $then! {
-            //        name      value                           takes   exact  cost native
-            Add       add       "a + b"                         numbers rounds 1   any;
-            Sub       sub       "a − b"                         numbers rounds 1   any;
-            Mul       mul       "a·b"                           numbers rounds 1   any;
-            Div       div       "a/b"                           floats  rounds 2   any;
-            Remainder remainder "a − b·⌊a/b⌋, as Python's %"    numbers rounds 16  none;
-            Fmod      fmod      "a − b·trunc(a/b), as C's fmod" numbers rounds 16  none;
-            FloorDiv  floor_div "⌊a/b⌋"                         numbers rounds 16  none;
-            Pow       pow       "aᵇ"                            numbers rounds 20  none;
-            Atan2     atan2     "the angle of the point (b, a)" floats  rounds 20  none;
-            Copysign  copysign  "|a| with the sign of b"        floats  rounds 1   any;
-            Zeta      zeta      "ζ(a, b) of Hurwitz"            floats  rounds 200 none;
-            Gammainc  gammainc  "P(a, b), incomplete gamma"     floats  rounds 200 none;
-            Gammaincc gammaincc "1 − P(a, b)"                   floats  rounds 200 none;
-            Maximum   maximum   "the larger; NaN if either is"  numbers exact  1   any;
-            Minimum   minimum   "the smaller; NaN if either is" numbers exact  1   any;
-            And       and       "both; bitwise on integers"     bits    exact  1   truth;
-            Or        or        "either; bitwise on integers"   bits    exact  1   truth;
-            Xor       xor       "not the same; bitwise"         bits    exact  1   truth;
-            ShiftLeft  shift_left  "a·2ᵇ; 0 unless 0 ≤ b < 64"     integers exact 1 none;
-            ShiftRight shift_right "⌊a/2ᵇ⌋; its sign unless 0 ≤ b < 64" integers exact 1 none;
-            Gcd       gcd       "the greatest common divisor"   integers exact 60  none;
+            //         name        value                              takes    exact  cost native cuda
+            Add        add         "a + b"                            numbers  rounds 1    any    ["a + b"];
+            Sub        sub         "a − b"                            numbers  rounds 1    any    ["a - b"];
+            Mul        mul         "a·b"                              numbers  rounds 1    any    ["a * b"];
+            Div        div         "a/b"                              floats   rounds 2    any    ["a / b"];
+            Remainder  remainder   "a − b·⌊a/b⌋, as Python's %"       numbers  rounds 16   none
+                       ["T r = remainder_of(a, b); return r == 0 ? with_sign(r, b) : (r < 0) != (b < 0) ? r + b : r;"];
+            Fmod       fmod        "a − b·trunc(a/b), as C's fmod"    numbers  rounds 16   none   [fmod];
+            FloorDiv   floor_div   "⌊a/b⌋"                            numbers  rounds 16   none
+                       ["T r = remainder_of(a, b), q = (a - r) / b; \
+                        q = r != 0 && (r < 0) != (b < 0) ? q - (T)1 : q; \
+                        T down = u_floor(q); q = q - down > (T)0.5 ? down + (T)1 : down; \
+                        return b == 0 ? a / b : q == 0 ? with_sign((T)0, a / b) : q;"];
+            Pow        pow         "aᵇ"                               numbers  rounds 20   none   [pow];
+            Atan2      atan2       "the angle of the point (b, a)"    floats   rounds 20   none   [atan2];
+            Copysign   copysign    "|a| with the sign of b"           floats   rounds 1    any    [copysign];
+            Zeta       zeta        "ζ(a, b) of Hurwitz"               floats   rounds 200  none   [special];
+            Gammainc   gammainc    "P(a, b), incomplete gamma"        floats   rounds 200  none   [special];
+            Gammaincc  gammaincc   "1 − P(a, b)"                      floats   rounds 200  none   [special];
+            Maximum    maximum     "the larger; NaN if either is"     numbers  exact  1    any    ["a != a || a > b ? a : b"];
+            Minimum    minimum     "the smaller; NaN if either is"    numbers  exact  1    any    ["a != a || a < b ? a : b"];
+            And        and         "both; bitwise on integers"        bits     exact  1    truth  ["a != 0 && b != 0 ? (T)1 : (T)0"];
+            Or         or          "either; bitwise on integers"      bits     exact  1    truth  ["a != 0 || b != 0 ? (T)1 : (T)0"];
+            Xor        xor         "not the same; bitwise"            bits     exact  1    truth  ["(a != 0) != (b != 0) ? (T)1 : (T)0"];
+            ShiftLeft  shift_left  "a·2ᵇ; 0 unless 0 ≤ b < 64"        integers exact  1    none   [];
+            ShiftRight shift_right "⌊a/2ᵇ⌋; its sign unless 0 ≤ b < 64" integers exact  1    none   [];
+            Gcd        gcd         "the greatest common divisor"      integers exact  60   none   [];
         }
     };
 }
@@ -83,7 +89,8 @@ macro_rules! takes {
 /// The type, its list and its columns.
 macro_rules! functions {
     ($(
-        $f:ident $name:ident $value:literal $takes:ident $exact:ident $cost:literal $native:ident;
+        $f:ident $name:ident $value:literal $takes:ident $exact:ident $cost:literal $native:ident
+        $cuda:tt;
     )*) => {
         /// Functions of two elements.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -156,7 +156,7 @@ macro_rules! kink {
         None
     };
     ([$kind:ident $spots:ident]) => {
-        Some((kinks::KinkKind::$kind, mask::$spots))
+        Some(($crate::kinks::KinkKind::$kind, $crate::kinks::mask::$spots))
     };
 }
 pub(crate) use kink;

@@ -1,9 +1,8 @@
 //! Functions of two elements. One row each, and the methods that name them.
 
 use crate::autocast::Policy;
-use crate::kinks::mask::{self, Spots};
+use crate::kinks::mask::Spots;
 use crate::memory::Need;
-use crate::ops::slopes::gamma_density;
 use crate::ops::{Operand, linear};
 use crate::rule::{A, Adds, B, Bilinear, ByHand, Grad, RuleContext, Tensors, Y, chain, slopes};
 use crate::{Error, Op, Tensor, fail, kinks};
@@ -151,6 +150,11 @@ fn pow_slope(a: &Tensor, b: &Tensor) -> Tensor {
 fn pow_exponent_slope(a: &Tensor, b: &Tensor, y: &Tensor) -> Tensor {
     let void = a.eq(0.0).logical_and(b.ge(0.0));
     void.select_or(0.0, y * void.select_or(1.0, a.clone()).log())
+}
+
+/// b^(a−1)·e^(−b) / Γ(a).
+fn gamma_density(a: &Tensor, b: &Tensor) -> Tensor {
+    ((a - 1.0).xlogy(b) - b - a.lgamma()).exp()
 }
 
 /// The derivative by a parameter: refused.

@@ -44,7 +44,6 @@ mod search_unique;
 mod selection;
 mod sizes;
 mod slice;
-mod slopes;
 mod soft;
 mod special;
 mod split_tile;

@@ -4,7 +4,7 @@ use crate::apply::apply;
 use crate::{DType, Error, Scalar, Tensor, fail, mode};
 use half::{bf16, f16};
 use pullback_ir::infer::args;
-use pullback_ir::{Binary, Line, Op, Shape, View};
+use pullback_ir::{Binary, Line, Op, Shape, Takes, View};
 use std::borrow::Cow;
 
 /// A tensor, or a Rust scalar that adopts the dtype of the tensor.
@@ -226,11 +226,10 @@ fn accepts(f: Binary, dtype: DType) -> bool {
 /// What integers and booleans become where the op does not take them: true division of integers is
 /// in `f32`, arithmetic on booleans in `i64`.
 fn numeric(f: Binary, dtype: DType) -> DType {
-    use Binary::*;
-    match f {
-        Div | Atan2 | Copysign | Zeta | Gammainc | Gammaincc => DType::F32,
-        Add | Sub | Mul | Remainder | Fmod | FloorDiv | Pow | Maximum | Minimum => DType::I64,
-        And | Or | Xor | ShiftLeft | ShiftRight | Gcd => dtype,
+    match f.takes() {
+        Takes::Floats => DType::F32,
+        Takes::Numbers => DType::I64,
+        Takes::Bits | Takes::Integers => dtype,
     }
 }
 

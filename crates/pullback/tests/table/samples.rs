@@ -71,33 +71,11 @@ impl Dice {
 
 pub const WIDE: (f64, f64) = (-3.0, 3.0);
 
-/// Where a unary function is sampled: inside its domain, clear of its poles.
-#[rustfmt::skip]
-pub fn domain(f: Unary) -> (f64, f64) {
-    use Unary::*;
-    match f {
-        Neg | Abs | Sign | Floor | Ceil | Round | Trunc | Not | Square | Stop => WIDE,
-        Exp | Exp2 | Expm1 | Sin | Cos | Atan | Sinh | Cosh | Tanh | Asinh => WIDE,
-        Sigmoid | Relu | Gelu | GeluTanh | Silu => WIDE,
-        Sqrt | Rsqrt | Log | Log2 | Log10 => (0.1, 4.0),
-        Recip => (0.3, 3.0),
-        Log1p => (-0.8, 3.0),
-        Tan => (-1.3, 1.3),
-        Asin | Acos | Atanh => (-0.9, 0.9),
-        Acosh => (1.1, 4.0),
-        Erf | Erfc | Erfcx | LogNdtr => (-2.0, 2.0),
-        Erfinv => (-0.9, 0.9),
-        Ndtri => (0.05, 0.95),
-        Lgamma | Digamma => (0.3, 5.0),
-        I0 | I0e | I1 | I1e => (0.3, 9.5),
-    }
-}
-
 /// Where the value is sampled from which a fused derivative is computed.
 #[rustfmt::skip]
 fn kept_domain(f: Unary, kept: VjpOperand) -> (f64, f64) {
     match (kept, f) {
-        (VjpOperand::X, f) => domain(f),
+        (VjpOperand::X, f) => f.domain(),
         (VjpOperand::Y, Unary::Tanh) => (-0.9, 0.9),
         (VjpOperand::Y, Unary::Sigmoid) => (0.05, 0.95),
         (VjpOperand::Y, Unary::Relu) => WIDE,
@@ -171,7 +149,7 @@ pub fn samples(form: &Op) -> Vec<Sample> {
                 // The derivative of `stop_gradient` is zero by promise, not by calculus: see
                 // compiled_traps.rs.
                 let check = few(shape) && *f != Unary::Stop;
-                add(form.clone(), vec![dice.tensor(shape, domain(*f))], check);
+                add(form.clone(), vec![dice.tensor(shape, f.domain())], check);
             }
             // What x·Φ(x) is at −∞ (0·∞) is nobody's convention.
             let conventional = !matches!(f, Unary::Gelu | Unary::GeluTanh | Unary::Silu);

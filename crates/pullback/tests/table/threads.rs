@@ -1,7 +1,7 @@
 //! The same bits with 1, 2 and 8 threads, for every op on operands that are large enough to be
 //! split.
 
-use super::samples::{Dice, Sample, WIDE, domain};
+use super::samples::{Dice, Sample, WIDE};
 use super::{Failures, bits, on_host};
 use super::{attention, batch_norm, update};
 use pullback::{DType, Device, Op, Scalar, Spec, Tensor, with_threads};
@@ -42,8 +42,8 @@ fn large(form: &Op) -> Vec<Sample> {
         }
         Op::Unary(Unary::Not) => add(form.clone(), vec![dice.index(&[MANY], 100)]),
         Op::Unary(f) => {
-            add(form.clone(), vec![random(dice, &[MANY], domain(*f))]);
-            add(form.clone(), vec![random(dice, &SQUARE, domain(*f)).t()]);
+            add(form.clone(), vec![random(dice, &[MANY], f.domain())]);
+            add(form.clone(), vec![random(dice, &SQUARE, f.domain()).t()]);
         }
         Op::UnaryVjp(f) if f.fused_vjp().is_none() => {}
         Op::UnaryVjp(_) => {

@@ -404,3 +404,25 @@ pub(super) mod slope {
         w.f(Mul, &[dy, slope])
     }
 }
+
+/// Derivatives times cotangents that are a formula, of functions above: for floats of either width.
+pub(super) mod either {
+    use super::{Div, Lane, Mul, Sub, Writer};
+
+    pub(in super::super) fn tanh(w: &mut Writer, [y, dy]: [usize; 2], l: Lane) -> usize {
+        let (one, square) = (w.number(l, 1.0), w.does(l, Mul, &[y, y]));
+        let rest = w.does(l, Sub, &[one, square]);
+        w.does(l, Mul, &[dy, rest])
+    }
+
+    pub(in super::super) fn sigmoid(w: &mut Writer, [y, dy]: [usize; 2], l: Lane) -> usize {
+        let one = w.number(l, 1.0);
+        let rest = w.does(l, Sub, &[one, y]);
+        let slope = w.does(l, Mul, &[y, rest]);
+        w.does(l, Mul, &[dy, slope])
+    }
+
+    pub(in super::super) fn log(w: &mut Writer, [x, dy]: [usize; 2], l: Lane) -> usize {
+        w.does(l, Div, &[dy, x])
+    }
+}

@@ -63,8 +63,8 @@ macro_rules! recipe {
 
 macro_rules! of_one {
     ($(
-        $f:ident $name:ident $value:literal $kernel:ident $ints:tt $exact:ident $cost:literal $vjp:tt
-        $native:ident $native_vjp:ident;
+        $f:ident $name:ident $value:literal $ints:tt $exact:ident $cost:literal $native:ident
+        $native_vjp:ident $domain:tt $peer:tt $kernel:tt $cuda:tt $vjp:tt $cuda_vjp:tt;
     )*) => {
         /// The code of a function of one element.
         pub(super) fn unary(f: Unary) -> Recipe<1> {
@@ -81,7 +81,8 @@ unary_rows!(of_one);
 
 macro_rules! of_two {
     ($(
-        $f:ident $name:ident $value:literal $takes:ident $exact:ident $cost:literal $native:ident;
+        $f:ident $name:ident $value:literal $takes:ident $exact:ident $cost:literal $native:ident
+        $cuda:tt;
     )*) => {
         /// The code of a function of two elements.
         pub(super) fn binary(f: Binary) -> Recipe<2> {
@@ -165,19 +166,7 @@ mod value {
 /// Derivatives times cotangents: from the saved value and `dy`.
 mod slope {
     use super::{GT, LE, LT, Lane, Micro::*, Writer};
-
-    pub(super) fn tanh(w: &mut Writer, [y, dy]: [usize; 2], l: Lane) -> usize {
-        let (one, square) = (w.number(l, 1.0), w.does(l, Mul, &[y, y]));
-        let rest = w.does(l, Sub, &[one, square]);
-        w.does(l, Mul, &[dy, rest])
-    }
-
-    pub(super) fn sigmoid(w: &mut Writer, [y, dy]: [usize; 2], l: Lane) -> usize {
-        let one = w.number(l, 1.0);
-        let rest = w.does(l, Sub, &[one, y]);
-        let slope = w.does(l, Mul, &[y, rest]);
-        w.does(l, Mul, &[dy, slope])
-    }
+    pub(super) use crate::region::native::functions::either::*;
 
     pub(super) fn relu(w: &mut Writer, [y, dy]: [usize; 2], l: Lane) -> usize {
         let zero = w.number(l, 0.0);
@@ -204,10 +193,6 @@ mod slope {
         let minus = w.does(l, Xor, &[dy, sign]);
         let square = w.does(l, Mul, &[y, y]);
         w.does(l, Mul, &[minus, square])
-    }
-
-    pub(super) fn log(w: &mut Writer, [x, dy]: [usize; 2], l: Lane) -> usize {
-        w.does(l, Div, &[dy, x])
     }
 
     pub(super) fn square(w: &mut Writer, [x, dy]: [usize; 2], l: Lane) -> usize {

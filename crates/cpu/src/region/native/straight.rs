@@ -12,7 +12,9 @@ use super::micro::{Lane, Micro, ValueOrigin, Writer};
 use crate::region::CodegenMode;
 use crate::region::build::literal;
 use crate::region::plan::Ref;
-use pullback_ir::{Binary, Compare, DType, Error, Ints, Op, Pointwise, Result, Scalar};
+use pullback_ir::{
+    Binary, Compare, DType, Error, Ints, Op, Pointwise, Result, Scalar, binary_rows,
+};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
@@ -255,6 +257,40 @@ enum IntegerOp {
     Float,
 }
 
+/// The instruction that computes a function of two integers, if one does.
+macro_rules! instruction {
+    (add) => {
+        Some(Micro::WideAdd)
+    };
+    (sub) => {
+        Some(Micro::WideSub)
+    };
+    (mul) => {
+        Some(Micro::WideMul)
+    };
+    (maximum) => {
+        Some(Micro::WideMax)
+    };
+    (minimum) => {
+        Some(Micro::WideMin)
+    };
+    ($name:ident) => {
+        None
+    };
+}
+
+macro_rules! of_two {
+    ($(
+        $f:ident $name:ident $value:literal $takes:ident $exact:ident $cost:literal $native:ident
+        $cuda:tt;
+    )*) => {
+        fn micro(f: Binary) -> Option<Micro> {
+            match f { $(Binary::$f => instruction!($name)),* }
+        }
+    };
+}
+binary_rows!(of_two);
+
 fn whole(op: &Op, from: &[DType], to: DType) -> Option<IntegerOp> {
     Some(match op.pointwise()? {
         // The functions of integers that straight-line code supports.
@@ -264,18 +300,7 @@ fn whole(op: &Op, from: &[DType], to: DType) -> Option<IntegerOp> {
             Ints::Abs | Ints::Sign | Ints::Not | Ints::Square | Ints::Relu => return None,
         },
         Pointwise::UnaryVjp(_) | Pointwise::Copy => return None,
-        Pointwise::Binary(f) => IntegerOp::Micro(match f {
-            Binary::Add => Micro::WideAdd,
-            Binary::Sub => Micro::WideSub,
-            Binary::Mul => Micro::WideMul,
-            Binary::Maximum => Micro::WideMax,
-            Binary::Minimum => Micro::WideMin,
-            Binary::Div | Binary::Remainder | Binary::Fmod | Binary::FloorDiv => return None,
-            Binary::Pow | Binary::Atan2 | Binary::Copysign => return None,
-            Binary::Zeta | Binary::Gammainc | Binary::Gammaincc => return None,
-            Binary::And | Binary::Or | Binary::Xor => return None,
-            Binary::ShiftLeft | Binary::ShiftRight | Binary::Gcd => return None,
-        }),
+        Pointwise::Binary(f) => IntegerOp::Micro(micro(f)?),
         Pointwise::Compare(f) => IntegerOp::Micro(Micro::WideCompare(match f {
             Compare::Eq => 0,
             Compare::Lt => 1,
