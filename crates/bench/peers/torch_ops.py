@@ -255,7 +255,25 @@ def memory_chain():
             ("_plain", run(plain))]
 
 
+def inference():
+    """Answers to one example, of the models of `torch_bench.py`."""
+    from torch_bench import Cnn, Mlp
+
+    def answer(model, x):
+        model.eval()
+
+        def call():
+            with torch.inference_mode():
+                return model(x)
+
+        return {**measure(call), "check": abs_sum([call()])}
+
+    return [("_mlp", answer(Mlp(), tensor(fill((1, 784), 1)))),
+            ("_cnn", answer(Cnn(), tensor(fill((1, 3, 32, 32), 1))))]
+
+
 WORKLOADS = {
+    "inference": inference,
     "memory_chain": memory_chain,
     "attention": attention,
     "convolutions": convolutions,

@@ -4,6 +4,7 @@ mod cnn;
 mod elementwise;
 mod gpt;
 mod gpu;
+mod inference;
 mod linalg;
 mod lstm;
 mod matmul;
@@ -48,6 +49,7 @@ const ALL: &[Workload] = &[
     Workload { name: "mlp", about: "the MLP's loss without gradients, with them, and the ratio", run: mlp::ratio },
     Workload { name: "cnn", about: "the CNN's loss without gradients, with them, and the ratio", run: cnn::ratio },
     Workload { name: "gpt", about: "the GPT's loss without gradients, with them, and the ratio", run: gpt::ratio },
+    Workload { name: "inference", about: "the MLP and the CNN on one example, without gradients", run: inference::single },
     Workload { name: "attention", about: "scaled dot-product attention, [4, 8, 256, 32] and [1, 8, 2048, 64], with gradients", run: ops::attention },
     Workload { name: "convolutions", about: "layers of convolutional networks, without and with gradients", run: ops::convolutions },
     Workload { name: "pooling", about: "max, average and adaptive pooling of [16, 64, 56, 56], with gradients", run: ops::pooling },
